@@ -1,0 +1,91 @@
+//! The one registry of drop reasons. Names are stable: they appear in counters, in `--json`, in alerts.
+
+/// Declares the reasons once: variant, stable name, what it means for an operator.
+macro_rules! reasons {
+    ($($(#[$doc:meta])* $variant:ident = $name:literal : $help:literal,)*) => {
+        /// Why a packet was dropped.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[repr(u8)]
+        pub enum DropReason { $(#[doc = $help] $variant,)* }
+
+        impl DropReason {
+            /// Every reason, in the order of the counters.
+            pub const ALL: &'static [DropReason] = &[$(DropReason::$variant,)*];
+
+            /// The stable name.
+            pub const fn name(self) -> &'static str {
+                match self { $(DropReason::$variant => $name,)* }
+            }
+
+            /// One line for an operator.
+            pub const fn help(self) -> &'static str {
+                match self { $(DropReason::$variant => $help,)* }
+            }
+        }
+    };
+}
+
+reasons! {
+    // Ports.
+    FrameTooSmall = "frame-too-small": "packet longer than a frame's room; raise memory.frame_size",
+    NoFrames = "no-frames": "the pool had no free frame; raise memory.frames",
+    TxFailed = "tx-failed": "the output port refused the packet",
+    TxFull = "tx-full": "the output port had no room",
+    InjectedLoss = "injected-loss": "dropped by the fault injector, as configured",
+    CaptureTruncated = "capture-truncated": "the capture holds only the first bytes of this packet (snap length)",
+    // Graph.
+    QueueFull = "queue-full": "a node's queue inside the graph was full",
+    NullPort = "null": "sent to nowhere on purpose (drop node)",
+    // Link layer.
+    EthernetTooShort = "ethernet-too-short": "shorter than an Ethernet header",
+    EtherTypeUnknown = "ethertype-unknown": "neither IPv4, IPv6 nor ARP",
+    VlanUnknown = "vlan-unknown": "carries a VLAN tag that no interface has",
+    ArpIgnored = "arp-ignored": "ARP on a port where nobody answers it",
+    NotForUs = "not-for-us": "the destination MAC address is another station's",
+    // IPv4 (RFC 1812 5.2.2, 5.3.7) and IPv6 (RFC 8200).
+    Ipv4TooShort = "ipv4-too-short": "shorter than an IPv4 header",
+    Ipv4BadVersion = "ipv4-bad-version": "EtherType says IPv4, the header does not",
+    Ipv4BadHeaderLength = "ipv4-bad-header-length": "IHL below 5 or beyond the packet",
+    Ipv4BadLength = "ipv4-bad-length": "total length below the header's or beyond the packet",
+    Ipv4BadChecksum = "ipv4-bad-checksum": "the header checksum is wrong",
+    Ipv4BadOption = "ipv4-bad-option": "an option runs over the header's end",
+    Ipv4SourceRoute = "ipv4-source-route": "source-routed packets are not forwarded",
+    Ipv6TooShort = "ipv6-too-short": "shorter than an IPv6 header",
+    Ipv6BadVersion = "ipv6-bad-version": "EtherType says IPv6, the header does not",
+    Ipv6BadLength = "ipv6-bad-length": "payload length beyond the packet",
+    MartianSource = "martian-source": "source address that cannot be one (RFC 1812 5.3.7, RFC 6890)",
+    MartianDestination = "martian-destination": "destination that must not be forwarded (RFC 1812 5.3.7, RFC 6890)",
+    Multicast = "multicast": "multicast is not routed here",
+    Broadcast = "broadcast": "broadcasts are not forwarded",
+    LinkLocal = "link-local": "link-local addresses are not forwarded",
+    TtlExpired = "ttl-expired": "TTL or hop limit reached zero",
+    NoRoute = "no-route": "no route to the destination",
+    Unreachable = "unreachable": "the route says unreachable",
+    Blackhole = "blackhole": "the route says discard",
+    Prohibited = "prohibited": "the route says administratively prohibited",
+    NextHopUnknown = "next-hop-unknown": "the route's label names no next hop",
+    NeighborUnresolved = "neighbor-unresolved": "the next hop has no link-layer address",
+    TooBig = "too-big": "longer than the next link's MTU, with fragmentation forbidden",
+    FragmentFailed = "fragment-failed": "could not be fragmented (no frame, or the MTU is too small)",
+    IcmpSuppressed = "icmp-suppressed": "an ICMP error that must not be sent (RFC 1122 3.2.2, RFC 4443 2.4)",
+    IcmpRateLimited = "icmp-rate-limited": "an ICMP error over the rate limit",
+    LocalUnhandled = "local-unhandled": "addressed to us, and nobody here takes it",
+}
+
+#[cfg(test)]
+mod tests {
+    use super::DropReason;
+    use std::collections::HashSet;
+
+    #[test]
+    fn names_are_distinct_and_kebab_case() {
+        let names: HashSet<_> = DropReason::ALL.iter().map(|r| r.name()).collect();
+        assert_eq!(names.len(), DropReason::ALL.len());
+        assert!(
+            names
+                .iter()
+                .all(|n| n.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-'))
+        );
+        assert!(DropReason::ALL.iter().enumerate().all(|(i, r)| *r as usize == i));
+    }
+}

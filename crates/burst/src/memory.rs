@@ -1,0 +1,463 @@
+//! Packet memory: regions, pools, and the packet that owns a frame.
+//!
+//! This module is one of the named homes of `unsafe`. The invariants that everything rests on:
+//! * I1. A frame index is in exactly one place: a pool's local stack, its return ring, or one live [`Packet`] (or, at
+//!   an AF_XDP port, in the kernel's hands, counted as lent).
+//! * I2. [`PoolInner`] and the region outlive every packet: a [`Pool`] dropped with frames out leaks both on purpose.
+//! * I3. `start + len <= frame_size` and `start >= COLD`, so that data never overlaps the cold bytes.
+
+use crossbeam_queue::ArrayQueue;
+use std::io;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use tidemill_lookup::mem::{Pages, Region};
+
+/// Bytes at the start of each frame for what is seldom read: timestamp, length on the wire, trace id.
+pub const COLD: usize = 64;
+/// Where received data begins: cold bytes and 192 bytes of headroom (AF_XDP wants 256 in front of the data).
+pub const DATA_START: usize = 256;
+
+/// The first bytes of a frame, written by the port that received or made the packet.
+#[repr(C, align(64))]
+#[derive(Debug, Clone, Copy, Default)]
+struct Cold {
+    timestamp_ns: u64,
+    trace_id: u64,
+    wire_len: u32,
+}
+const _: () = assert!(size_of::<Cold>() == COLD);
+
+/// A region of packet memory cut into frames of one size.
+pub struct Memory {
+    region: Region,
+    base: NonNull<u8>,
+    frame_size: usize,
+    frames: usize,
+    carved: AtomicUsize,
+}
+
+// SAFETY: `base` points into `region`, which this struct owns; access to the bytes is governed by frame ownership (I1).
+unsafe impl Send for Memory {}
+// SAFETY: as above; `Memory` itself offers no access to frame bytes.
+unsafe impl Sync for Memory {}
+
+impl Memory {
+    /// Maps `frames` frames of `frame_size` bytes (a power of two, 2048 to 65536).
+    pub fn new(frames: usize, frame_size: usize) -> io::Result<Arc<Self>> {
+        if !frame_size.is_power_of_two() || !(2048..=65536).contains(&frame_size) {
+            let text = format!("frame_size {frame_size} is not a power of two between 2048 and 65536");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
+        let bytes = frames.checked_mul(frame_size).filter(|_| frames > 0 && u32::try_from(frames).is_ok());
+        let bytes = bytes.ok_or_else(|| {
+            io::Error::new(io::ErrorKind::InvalidInput, format!("{frames} frames: not a possible number"))
+        })?;
+        let mut region = Region::new(bytes)?;
+        let base = NonNull::new(region.as_mut_ptr()).ok_or_else(|| io::Error::other("no memory"))?;
+        Ok(Arc::new(Memory { region, base, frame_size, frames, carved: AtomicUsize::new(0) }))
+    }
+
+    /// Carves the next `frames` frames off as a pool for one worker.
+    pub fn pool(self: &Arc<Self>, frames: usize) -> io::Result<Pool> {
+        let first = self
+            .carved
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |first| {
+                (first + frames <= self.frames).then_some(first + frames)
+            })
+            .map_err(|first| {
+                io::Error::other(format!(
+                    "{frames} frames asked for, {} left in the region",
+                    self.frames - first
+                ))
+            })?;
+        if frames == 0 {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "a pool needs at least one frame"));
+        }
+        let inner = Arc::new(PoolInner {
+            base: self.base,
+            frame_size: self.frame_size,
+            home: ArrayQueue::new(frames),
+            unnamed: AtomicU64::new(0),
+            memory: self.clone(),
+        });
+        // Lowest index on top: a lightly loaded pool stays in few cache lines.
+        let free = (first as u32..(first + frames) as u32).rev().collect();
+        Ok(Pool { inner, free, frames })
+    }
+
+    /// Size of one frame in bytes.
+    pub fn frame_size(&self) -> usize {
+        self.frame_size
+    }
+
+    /// Number of frames.
+    pub fn frames(&self) -> usize {
+        self.frames
+    }
+
+    /// Start of the region, for registering it (UMEM, DPDK external memory).
+    pub fn as_ptr(&self) -> *const u8 {
+        self.region.as_ptr()
+    }
+
+    /// Bytes in the region.
+    pub fn len_bytes(&self) -> usize {
+        self.frames * self.frame_size
+    }
+
+    /// What pages the kernel granted.
+    pub fn pages(&self) -> Pages {
+        self.region.pages()
+    }
+}
+
+struct PoolInner {
+    base: NonNull<u8>,
+    frame_size: usize,
+    /// Frames freed by somebody other than the owner.
+    home: ArrayQueue<u32>,
+    /// Packets that were dropped without having been freed in bulk: a bug in conservation, if not in memory.
+    unnamed: AtomicU64,
+    memory: Arc<Memory>,
+}
+
+/// One worker's frames.
+pub struct Pool {
+    inner: Arc<PoolInner>,
+    free: Vec<u32>,
+    frames: usize,
+}
+
+// SAFETY: a pool's frames are reachable only through the pool and its packets, each of which moves as a whole (I1).
+unsafe impl Send for Pool {}
+
+/// What a pool holds now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PoolStats {
+    /// Frames that the pool was carved with.
+    pub frames: usize,
+    /// Frames that are home (local stack and return ring).
+    pub free: usize,
+    /// Packets that came home by being dropped rather than freed: must be 0 in a correct graph.
+    pub unnamed: u64,
+}
+
+/// A packet: the only owner of one frame, and what the nodes know of it. 32 bytes; it moves from burst to burst.
+pub struct Packet {
+    pool: NonNull<PoolInner>,
+    index: u32,
+    start: u16,
+    /// 0 stands for 65536 nowhere: a frame's data is at most 65536 - 256 bytes long.
+    len: u16,
+    /// RSS hash, or 0 where none was computed.
+    pub hash: u32,
+    /// The FIB's answer (a next-hop label), or whatever the last lookup node found.
+    pub label: u32,
+    /// The port that the packet came in by.
+    pub port: u16,
+    /// Offset of the network header from the start of the data.
+    pub l3: u8,
+    flags: u8,
+}
+const _: () = assert!(size_of::<Packet>() == 32);
+
+/// The packet is being traced.
+const TRACED: u8 = 1;
+
+// SAFETY: a packet owns its frame alone (I1), and the pool's return ring may be used from any thread.
+unsafe impl Send for Packet {}
+// SAFETY: `&Packet` only reads the frame's bytes.
+unsafe impl Sync for Packet {}
+
+impl Pool {
+    /// Takes a frame: an empty packet whose data begins behind the standard headroom. `None` when all frames are out.
+    #[inline]
+    pub fn take(&mut self) -> Option<Packet> {
+        if self.free.is_empty() {
+            self.refill();
+        }
+        let index = self.free.pop()?;
+        let mut packet = Packet {
+            pool: NonNull::from(&*self.inner),
+            index,
+            start: DATA_START as u16,
+            len: 0,
+            hash: 0,
+            label: 0,
+            port: 0,
+            l3: 0,
+            flags: 0,
+        };
+        *packet.cold_mut() = Cold::default();
+        Some(packet)
+    }
+
+    /// A new packet that holds `data`, or `None` if there is no frame or not enough room in one.
+    pub fn packet(&mut self, data: &[u8]) -> Option<Packet> {
+        if data.len() > self.room() {
+            return None;
+        }
+        let mut packet = self.take()?;
+        packet.set_len(data.len());
+        packet.data_mut().copy_from_slice(data);
+        Some(packet)
+    }
+
+    /// The longest packet that a fresh frame holds.
+    pub fn room(&self) -> usize {
+        self.inner.frame_size - DATA_START
+    }
+
+    #[cold]
+    fn refill(&mut self) {
+        while let Some(index) = self.inner.home.pop() {
+            self.free.push(index);
+        }
+    }
+
+    /// Gives a packet's frame back: to the local stack if it is ours, else to its own pool's return ring.
+    #[inline]
+    pub fn free(&mut self, packet: Packet) {
+        if std::ptr::eq(packet.pool.as_ptr(), Arc::as_ptr(&self.inner)) {
+            self.free.push(packet.index);
+        } else {
+            packet.send_home();
+        }
+        std::mem::forget(packet);
+    }
+
+    /// What is where.
+    pub fn stats(&self) -> PoolStats {
+        PoolStats {
+            frames: self.frames,
+            free: self.free.len() + self.inner.home.len(),
+            unnamed: self.inner.unnamed.load(Ordering::Relaxed),
+        }
+    }
+
+    /// The memory that this pool was carved from.
+    pub fn memory(&self) -> &Arc<Memory> {
+        &self.inner.memory
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        if self.stats().free != self.frames {
+            // I2: packets are still out; keep what they point to for ever.
+            std::mem::forget(self.inner.clone());
+        }
+    }
+}
+
+impl Packet {
+    #[inline]
+    fn pool(&self) -> &PoolInner {
+        // SAFETY: I2.
+        unsafe { self.pool.as_ref() }
+    }
+
+    #[inline]
+    fn frame(&self) -> *mut u8 {
+        let pool = self.pool();
+        // SAFETY: `index` is below the region's number of frames, so the result lies in the region.
+        unsafe { pool.base.as_ptr().add(self.index as usize * pool.frame_size) }
+    }
+
+    #[inline]
+    fn cold(&self) -> &Cold {
+        // SAFETY: the first `COLD` bytes of our frame, aligned (frames are 2048-aligned), initialised by `take`, ours (I1).
+        unsafe { &*self.frame().cast::<Cold>() }
+    }
+
+    #[inline]
+    fn cold_mut(&mut self) -> &mut Cold {
+        // SAFETY: as in `cold`; any bytes are a valid `Cold`.
+        unsafe { &mut *self.frame().cast::<Cold>() }
+    }
+
+    /// The packet's bytes, from the link-layer header on.
+    #[inline]
+    pub fn data(&self) -> &[u8] {
+        // SAFETY: I1 and I3; region memory is always initialised.
+        unsafe { std::slice::from_raw_parts(self.frame().add(self.start as usize), self.len as usize) }
+    }
+
+    /// The packet's bytes, writable.
+    #[inline]
+    pub fn data_mut(&mut self) -> &mut [u8] {
+        // SAFETY: I1 and I3.
+        unsafe { std::slice::from_raw_parts_mut(self.frame().add(self.start as usize), self.len as usize) }
+    }
+
+    /// Length in bytes.
+    #[inline]
+    #[allow(clippy::len_without_is_empty)] // a length on the wire, not a container's
+    pub fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    /// Bytes free in front of the data.
+    #[inline]
+    pub fn headroom(&self) -> usize {
+        self.start as usize - COLD
+    }
+
+    /// Bytes free behind the data.
+    #[inline]
+    pub fn tailroom(&self) -> usize {
+        self.pool().frame_size - self.start as usize - self.len as usize
+    }
+
+    /// Sets the length, keeping the start. New bytes are whatever the frame held.
+    ///
+    /// # Panics
+    /// If the frame does not have the room; see [`tailroom`](Self::tailroom).
+    #[inline]
+    pub fn set_len(&mut self, len: usize) {
+        assert!(self.start as usize + len <= self.pool().frame_size, "no room for {len} bytes");
+        self.len = len as u16;
+    }
+
+    /// Grows the packet by `bytes` at the front (to push a header), if the headroom allows.
+    #[inline]
+    #[must_use]
+    pub fn grow_front(&mut self, bytes: usize) -> bool {
+        let fits = bytes <= self.headroom() && self.len as usize + bytes <= u16::MAX as usize;
+        if fits {
+            self.start -= bytes as u16;
+            self.len += bytes as u16;
+        }
+        fits
+    }
+
+    /// Cuts `bytes` off the front (to pop a header), if there are so many.
+    #[inline]
+    #[must_use]
+    pub fn cut_front(&mut self, bytes: usize) -> bool {
+        let fits = bytes <= self.len as usize;
+        if fits {
+            self.start += bytes as u16;
+            self.len -= bytes as u16;
+        }
+        fits
+    }
+
+    /// Address of the data, for prefetching.
+    #[inline]
+    pub fn data_ptr(&self) -> *const u8 {
+        // SAFETY: `start` is at most the frame size, so this is inside or one past the frame.
+        unsafe { self.frame().add(self.start as usize) }
+    }
+
+    /// When the packet was received or captured, in nanoseconds since the epoch.
+    pub fn timestamp_ns(&self) -> u64 {
+        self.cold().timestamp_ns
+    }
+
+    /// Sets the time of reception.
+    pub fn set_timestamp_ns(&mut self, ns: u64) {
+        self.cold_mut().timestamp_ns = ns;
+    }
+
+    /// Length on the wire where the capture was cut short, else 0.
+    pub fn wire_len(&self) -> u32 {
+        self.cold().wire_len
+    }
+
+    /// Sets the length on the wire.
+    pub fn set_wire_len(&mut self, len: u32) {
+        self.cold_mut().wire_len = len;
+    }
+
+    /// Marks the packet for tracing under `id`.
+    pub fn set_trace(&mut self, id: u64) {
+        self.flags |= TRACED;
+        self.cold_mut().trace_id = id;
+    }
+
+    /// The trace id, if the packet is traced.
+    #[inline]
+    pub fn trace(&self) -> Option<u64> {
+        (self.flags & TRACED != 0).then(|| self.cold().trace_id)
+    }
+
+    /// Copies everything but the frame itself into a packet of `pool` (flood, copies between pools, ICMP quotes).
+    pub fn duplicate(&self, pool: &mut Pool) -> Option<Packet> {
+        let mut copy = pool.packet(self.data())?;
+        *copy.cold_mut() = *self.cold();
+        (copy.hash, copy.label, copy.port, copy.l3, copy.flags) =
+            (self.hash, self.label, self.port, self.l3, self.flags);
+        Some(copy)
+    }
+
+    #[inline]
+    fn send_home(&self) {
+        // The ring has room for every frame of the pool, so the push cannot fail (I1).
+        let _ = self.pool().home.push(self.index);
+    }
+}
+
+impl Drop for Packet {
+    fn drop(&mut self) {
+        self.pool().unnamed.fetch_add(1, Ordering::Relaxed);
+        self.send_home();
+    }
+}
+
+impl std::fmt::Debug for Packet {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "Packet(frame {}, {} bytes, port {}, label {})",
+            self.index, self.len, self.port, self.label
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_come_home_from_anywhere() {
+        let memory = Memory::new(8, 2048).unwrap();
+        let (mut a, mut b) = (memory.pool(4).unwrap(), memory.pool(4).unwrap());
+        assert!(memory.pool(1).is_err(), "all frames are carved");
+        let packets: Vec<_> = (0..4).map(|i| a.packet(&[i; 60]).unwrap()).collect();
+        assert!(a.take().is_none());
+        assert!(packets.iter().enumerate().all(|(i, p)| p.data() == [i as u8; 60]));
+        for (i, packet) in packets.into_iter().enumerate() {
+            match i {
+                0 => a.free(packet),
+                1 => b.free(packet),
+                2 => drop(packet),
+                _ => std::thread::spawn(move || drop(packet)).join().unwrap(),
+            }
+        }
+        assert_eq!(a.stats(), PoolStats { frames: 4, free: 4, unnamed: 2 });
+        let all: Vec<_> = (0..5).map_while(|_| a.take()).collect();
+        assert_eq!(all.len(), 4);
+    }
+
+    #[test]
+    fn a_packet_outlives_its_pool() {
+        let packet = Memory::new(2, 2048).unwrap().pool(2).unwrap().packet(b"still here").unwrap();
+        assert_eq!(packet.data(), b"still here");
+    }
+
+    #[test]
+    fn headers_are_pushed_and_popped_within_the_frame() {
+        let mut pool = Memory::new(1, 2048).unwrap().pool(1).unwrap();
+        assert!(pool.packet(&[0; 1793]).is_none(), "too long for a frame");
+        let mut packet = pool.packet(&[7; 100]).unwrap();
+        packet.set_timestamp_ns(42);
+        assert!(packet.cut_front(14) && packet.grow_front(14) && packet.grow_front(192));
+        assert!(!packet.grow_front(1), "the cold bytes are not headroom");
+        assert_eq!((packet.timestamp_ns(), packet.len()), (42, 292));
+        assert!(!packet.cut_front(293));
+        packet.set_len(packet.len() + packet.tailroom());
+        assert_eq!(packet.tailroom(), 0);
+    }
+}

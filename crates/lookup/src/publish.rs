@@ -1,0 +1,184 @@
+//! A root pointer with one writer and lock-free, wait-free readers.
+//!
+//! [`Publisher::publish`] swaps the root and retires the old value; it is dropped on the control side once the
+//! [`Domain`] says that every worker has passed a burst boundary. [`View::get`] is one `Acquire` load - a plain `mov` on x86.
+//!
+//! This module is one of the named homes of `unsafe`.
+
+use crate::qsbr::{Domain, Epoch, Reader};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+
+struct Root<T> {
+    value: AtomicPtr<T>,
+    generation: AtomicU64,
+    domain: Domain,
+}
+
+impl<T> Drop for Root<T> {
+    fn drop(&mut self) {
+        // SAFETY: the pointer came from `Box::into_raw` and the root is its only owner; no view is left, since
+        // views hold an `Arc` of the root.
+        drop(unsafe { Box::from_raw(self.value.load(Ordering::Relaxed)) });
+    }
+}
+
+/// The writing side of a published value.
+pub struct Publisher<T: Send + Sync> {
+    root: Arc<Root<T>>,
+    retired: VecDeque<(Epoch, Box<T>)>,
+}
+
+/// The reading side of a published value; one per worker and table, cheap to clone.
+pub struct View<T: Send + Sync>(Arc<Root<T>>);
+
+// SAFETY: a root hands out `&T` to several threads and drops `T` on the writer's, which needs exactly `T: Send + Sync`.
+unsafe impl<T: Send + Sync> Send for Root<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send + Sync> Sync for Root<T> {}
+
+impl<T: Send + Sync> Clone for View<T> {
+    fn clone(&self) -> Self {
+        View(self.0.clone())
+    }
+}
+
+impl<T: Send + Sync> Publisher<T> {
+    /// Publishes `value` as generation 1.
+    pub fn new(domain: &Domain, value: T) -> Self {
+        let root = Root {
+            value: AtomicPtr::new(Box::into_raw(Box::new(value))),
+            generation: AtomicU64::new(1),
+            domain: domain.clone(),
+        };
+        Publisher { root: Arc::new(root), retired: VecDeque::new() }
+    }
+
+    /// A handle for a worker.
+    pub fn view(&self) -> View<T> {
+        View(self.root.clone())
+    }
+
+    /// The value now published.
+    pub fn current(&self) -> &T {
+        // SAFETY: only `publish` (by `&mut self`) replaces the root, so it outlives this borrow.
+        unsafe { &*self.root.value.load(Ordering::Relaxed) }
+    }
+
+    /// Replaces the value and returns the new generation. The old value is dropped by a later
+    /// [`collect`](Self::collect) (also called here), never while a worker can see it.
+    pub fn publish(&mut self, value: T) -> u64 {
+        let old = self.root.value.swap(Box::into_raw(Box::new(value)), Ordering::SeqCst);
+        let generation = self.touch();
+        // SAFETY: `old` came from `Box::into_raw`, has just been unlinked, and is owned here from now on.
+        let old = unsafe { Box::from_raw(old) };
+        self.retired.push_back((self.root.domain.advance(), old));
+        self.collect();
+        generation
+    }
+
+    /// Counts a change made inside the value (a patch) as a new generation.
+    pub fn touch(&mut self) -> u64 {
+        self.root.generation.fetch_add(1, Ordering::Release) + 1
+    }
+
+    /// The generation now published.
+    pub fn generation(&self) -> u64 {
+        self.root.generation.load(Ordering::Acquire)
+    }
+
+    /// Drops the retired values that no worker can see any more; returns how many still wait.
+    pub fn collect(&mut self) -> usize {
+        while let Some((epoch, _)) = self.retired.front() {
+            if !self.root.domain.passed(*epoch) {
+                break;
+            }
+            self.retired.pop_front();
+        }
+        self.retired.len()
+    }
+
+    /// The domain whose readers may look.
+    pub fn domain(&self) -> &Domain {
+        &self.root.domain
+    }
+}
+
+impl<T: Send + Sync> Drop for Publisher<T> {
+    fn drop(&mut self) {
+        // Values still awaiting their grace period are leaked rather than freed under a reader, and rather than
+        // blocking shutdown for a worker that hangs.
+        if self.collect() > 0 {
+            self.retired.drain(..).for_each(|(_, value)| std::mem::forget(value));
+        }
+    }
+}
+
+impl<T: Send + Sync> View<T> {
+    /// The value published now; good until the reader's next quiescent state.
+    ///
+    /// # Panics
+    /// If `reader` belongs to another domain (a wiring bug).
+    #[inline]
+    pub fn get<'a>(&'a self, reader: &'a Reader) -> &'a T {
+        assert!(self.0.domain.same(reader.domain()), "view and reader belong to different domains");
+        assert!(reader.is_online(), "an offline reader must not look");
+        // SAFETY: the writer frees an unlinked value only after every online reader has been quiescent, and
+        // `quiescent` takes `&mut Reader`, which the returned borrow forbids. The value itself is kept by the root.
+        unsafe { &*self.0.value.load(Ordering::Acquire) }
+    }
+
+    /// The generation now published.
+    #[inline]
+    pub fn generation(&self) -> u64 {
+        self.0.generation.load(Ordering::Acquire)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicBool, AtomicUsize};
+
+    struct Counted(u64, u64, Arc<AtomicUsize>);
+    impl Drop for Counted {
+        fn drop(&mut self) {
+            self.0 = 0xdead;
+            self.2.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    #[test]
+    fn readers_see_whole_values_and_old_ones_are_freed_after_them() {
+        let (domain, drops) = (Domain::new(), Arc::new(AtomicUsize::new(0)));
+        let mut publisher = Publisher::new(&domain, Counted(0, 0, drops.clone()));
+        let stop = Arc::new(AtomicBool::new(false));
+        let readers: Vec<_> = (0..2)
+            .map(|_| {
+                let (view, stop, domain) = (publisher.view(), stop.clone(), domain.clone());
+                std::thread::spawn(move || {
+                    let mut reader = domain.register();
+                    let mut last = 0;
+                    while !stop.load(Ordering::Relaxed) {
+                        let value = view.get(&reader);
+                        assert_eq!(value.0, value.1, "torn or freed");
+                        assert!(value.0 >= last, "went back in time");
+                        last = value.0;
+                        reader.quiescent();
+                    }
+                })
+            })
+            .collect();
+        for i in 1..=2_000 {
+            publisher.publish(Counted(i, i, drops.clone()));
+        }
+        stop.store(true, Ordering::Relaxed);
+        readers.into_iter().for_each(|r| r.join().unwrap());
+        assert_eq!(publisher.collect(), 0);
+        assert_eq!(drops.load(Ordering::SeqCst), 2_000, "all but the current one");
+        assert_eq!(publisher.generation(), 2_001);
+        drop(publisher);
+        assert_eq!(drops.load(Ordering::SeqCst), 2_001);
+    }
+}

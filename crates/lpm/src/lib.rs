@@ -1,0 +1,9 @@
+//! Longest-prefix matching: prefixes, the RIB, one folder per FIB structure, and the oracle that they all answer to.
+
+pub mod fib;
+pub mod prefix;
+pub mod rib;
+
+pub use fib::{Fib, Label};
+pub use prefix::{Address, Prefix};
+pub use rib::Rib;

@@ -1,0 +1,105 @@
+//! The RIB: the control side's prefixes with their labels, and the only owner of truth. FIBs are built from it.
+
+use crate::fib::Label;
+use crate::prefix::{Address, Prefix};
+use prefix_trie::PrefixMap;
+
+/// One change to a RIB, in the order in which a routing protocol would say it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change<A: Address> {
+    /// Announce: insert, or replace the label of, a prefix.
+    Announce(Prefix<A>, Label),
+    /// Withdraw: remove a prefix; without effect if it is not there.
+    Withdraw(Prefix<A>),
+}
+
+impl<A: Address> Change<A> {
+    /// The prefix that changes.
+    pub fn prefix(&self) -> Prefix<A> {
+        match *self {
+            Change::Announce(prefix, _) | Change::Withdraw(prefix) => prefix,
+        }
+    }
+}
+
+/// Prefixes with their labels, in a trie.
+#[derive(Clone)]
+pub struct Rib<A: Address> {
+    map: PrefixMap<Prefix<A>, Label>,
+}
+
+impl<A: Address> Default for Rib<A> {
+    fn default() -> Self {
+        Rib { map: PrefixMap::new() }
+    }
+}
+
+impl<A: Address> Rib<A> {
+    /// An empty RIB.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Number of prefixes.
+    pub fn len(&self) -> usize {
+        self.map.len()
+    }
+
+    /// Whether there is no prefix.
+    pub fn is_empty(&self) -> bool {
+        self.map.is_empty()
+    }
+
+    /// Inserts or replaces; returns the label that was there.
+    pub fn insert(&mut self, prefix: Prefix<A>, label: Label) -> Option<Label> {
+        self.map.insert(prefix, label)
+    }
+
+    /// Removes; returns the label that was there.
+    pub fn remove(&mut self, prefix: Prefix<A>) -> Option<Label> {
+        self.map.remove(&prefix)
+    }
+
+    /// Applies one change; true if it changed anything.
+    pub fn apply(&mut self, change: &Change<A>) -> bool {
+        match *change {
+            Change::Announce(prefix, label) => self.insert(prefix, label) != Some(label),
+            Change::Withdraw(prefix) => self.remove(prefix).is_some(),
+        }
+    }
+
+    /// The label of exactly this prefix.
+    pub fn get(&self, prefix: Prefix<A>) -> Option<Label> {
+        self.map.get(&prefix).copied()
+    }
+
+    /// The longest prefix that covers the whole of `prefix` (itself included), with its label.
+    pub fn covering(&self, prefix: Prefix<A>) -> Option<(Prefix<A>, Label)> {
+        self.map.get_lpm(&prefix).map(|(p, l)| (p, *l))
+    }
+
+    /// Longest match of one address. For the control side and for checks; workers use a FIB.
+    pub fn lookup(&self, addr: A) -> Option<(Prefix<A>, Label)> {
+        Prefix::new(addr, A::BITS).and_then(|host| self.covering(host))
+    }
+
+    /// All prefixes, by address and then length: a parent comes before its children.
+    pub fn iter(&self) -> impl Iterator<Item = (Prefix<A>, Label)> + '_ {
+        self.map.iter().map(|(p, l)| (p, *l))
+    }
+
+    /// The prefixes inside `prefix` (itself included), in the order of [`iter`](Self::iter).
+    pub fn inside(&self, prefix: Prefix<A>) -> impl Iterator<Item = (Prefix<A>, Label)> + '_ {
+        self.map.children(&prefix).map(|(p, l)| (p, *l))
+    }
+}
+
+impl<A: Address> FromIterator<(Prefix<A>, Label)> for Rib<A> {
+    fn from_iter<I: IntoIterator<Item = (Prefix<A>, Label)>>(iter: I) -> Self {
+        let mut rib = Rib::new();
+        iter.into_iter().for_each(|(prefix, label)| {
+            rib.insert(prefix, label);
+        });
+        rib
+    }
+}
