@@ -1,6 +1,8 @@
 //! What every FIB structure offers to the data plane.
 
-use crate::prefix::Address;
+use crate::prefix::{Address, Prefix};
+use crate::rib::Rib;
+use std::sync::Arc;
 
 /// A next hop as the structures see it: a small integer, opaque to them (Zec 5.3). 0 is "no route", which is a
 /// result, not an error.
@@ -30,4 +32,65 @@ pub trait Fib<A: Address>: Send + Sync {
 
     /// Bytes that lookups can touch.
     fn bytes(&self) -> usize;
+}
+
+/// The control side's half of a structure: builds it and patches it. The structure's own page says what a reader may
+/// see while a patch is under way; in all of them every key is answered with its old or its new label.
+pub trait FibWriter<A: Address>: Send {
+    /// The structure that readers use; the same one for the life of this writer.
+    fn fib(&self) -> Arc<dyn Fib<A>>;
+
+    /// Brings the structure up to date with `rib` for the prefixes in `changed`, which have already been applied to
+    /// `rib` (each named once; a prefix that did not really change is harmless).
+    ///
+    /// # Errors
+    /// [`Outgrown`]: the structure has no room or no encoding for the change. It may then be partly patched; build a
+    /// new one from `rib` and publish that.
+    fn patch(&mut self, rib: &Rib<A>, changed: &[Prefix<A>]) -> Result<(), Outgrown>;
+}
+
+/// A structure cannot take a patch and must be rebuilt whole.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{what}: the structure must be rebuilt")]
+pub struct Outgrown {
+    /// What ran out, with its limit.
+    pub what: String,
+}
+
+/// Why a structure cannot be built from a RIB.
+#[derive(Debug, thiserror::Error)]
+pub enum BuildError {
+    /// A parameter is outside what the structure can be built with.
+    #[error("{parameter} = {value} is not possible: {expected}")]
+    Parameter {
+        /// The parameter's name.
+        parameter: &'static str,
+        /// Its value.
+        value: u64,
+        /// What is possible.
+        expected: String,
+    },
+    /// A label is wider than the structure was told to store.
+    #[error("label {label} of {prefix} does not fit into {width_bits} bits: choose a wider label")]
+    LabelTooWide {
+        /// The prefix.
+        prefix: String,
+        /// Its label.
+        label: u32,
+        /// The width that was asked for.
+        width_bits: u8,
+    },
+    /// The table does not fit the structure under any encoding that its parameters allow.
+    #[error("the table does not fit {structure}: {what}; {advice}")]
+    TooLarge {
+        /// The structure, with its parameters.
+        structure: String,
+        /// What ran out, with numbers.
+        what: String,
+        /// What to do.
+        advice: String,
+    },
+    /// No memory for the structure.
+    #[error("no memory for the table: {0}")]
+    Memory(#[from] std::io::Error),
 }

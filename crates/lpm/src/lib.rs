@@ -4,6 +4,6 @@ pub mod fib;
 pub mod prefix;
 pub mod rib;
 
-pub use fib::{Fib, Label};
+pub use fib::{BuildError, Fib, FibWriter, Label, Outgrown};
 pub use prefix::{Address, Prefix};
 pub use rib::Rib;
