@@ -32,6 +32,7 @@ reasons! {
     TxFailed = "tx-failed": "the output port refused the packet",
     TxFull = "tx-full": "the output port had no room",
     InjectedLoss = "injected-loss": "dropped by the fault injector, as configured",
+    PortClosed = "port-closed": "still held by a port when it was closed",
     CaptureTruncated = "capture-truncated": "the capture holds only the first bytes of this packet (snap length)",
     // Graph.
     QueueFull = "queue-full": "a node's queue inside the graph was full",
@@ -72,9 +73,53 @@ reasons! {
     LocalUnhandled = "local-unhandled": "addressed to us, and nobody here takes it",
 }
 
+/// How many packets were dropped for each reason.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DropCounts([u64; DropReason::ALL.len()]);
+
+impl Default for DropCounts {
+    fn default() -> Self {
+        DropCounts([0; DropReason::ALL.len()])
+    }
+}
+
+impl DropCounts {
+    /// Counts one drop.
+    #[inline]
+    pub fn count(&mut self, reason: DropReason) {
+        self.0[reason as usize] += 1;
+    }
+
+    /// Counts `packets` drops.
+    #[inline]
+    pub fn count_many(&mut self, reason: DropReason, packets: u64) {
+        self.0[reason as usize] += packets;
+    }
+
+    /// Packets dropped for `reason`.
+    pub fn get(&self, reason: DropReason) -> u64 {
+        self.0[reason as usize]
+    }
+
+    /// Packets dropped for any reason.
+    pub fn total(&self) -> u64 {
+        self.0.iter().sum()
+    }
+
+    /// Adds another's counts.
+    pub fn add(&mut self, other: &DropCounts) {
+        self.0.iter_mut().zip(&other.0).for_each(|(mine, theirs)| *mine += theirs);
+    }
+
+    /// The reasons that occurred, with their counts, in the order of the registry.
+    pub fn iter(&self) -> impl Iterator<Item = (DropReason, u64)> + '_ {
+        DropReason::ALL.iter().zip(&self.0).filter(|(_, n)| **n > 0).map(|(reason, n)| (*reason, *n))
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::DropReason;
+    use super::{DropCounts, DropReason};
     use std::collections::HashSet;
 
     #[test]
@@ -87,5 +132,16 @@ mod tests {
                 .all(|n| n.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-'))
         );
         assert!(DropReason::ALL.iter().enumerate().all(|(i, r)| *r as usize == i));
+    }
+
+    #[test]
+    fn counts_add_up() {
+        let mut a = DropCounts::default();
+        a.count(DropReason::NoRoute);
+        a.count_many(DropReason::LocalUnhandled, 2);
+        let mut b = a;
+        b.add(&a);
+        assert_eq!(b.iter().collect::<Vec<_>>(), [(DropReason::NoRoute, 2), (DropReason::LocalUnhandled, 4)]);
+        assert_eq!((b.total(), b.get(DropReason::NoRoute)), (6, 2));
     }
 }

@@ -21,5 +21,5 @@ mod drop_reason;
 mod memory;
 
 pub use burst::{BURST, Burst};
-pub use drop_reason::DropReason;
+pub use drop_reason::{DropCounts, DropReason};
 pub use memory::{COLD, DATA_START, Memory, Packet, Pool, PoolStats};

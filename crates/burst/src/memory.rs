@@ -122,15 +122,17 @@ struct PoolInner {
     memory: Arc<Memory>,
 }
 
+// SAFETY: `base` is only dereferenced by the owner of a frame (I1); everything else in here may be shared.
+unsafe impl Send for PoolInner {}
+// SAFETY: as above.
+unsafe impl Sync for PoolInner {}
+
 /// One worker's frames.
 pub struct Pool {
     inner: Arc<PoolInner>,
     free: Vec<u32>,
     frames: usize,
 }
-
-// SAFETY: a pool's frames are reachable only through the pool and its packets, each of which moves as a whole (I1).
-unsafe impl Send for Pool {}
 
 /// What a pool holds now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,1 +1,85 @@
-//! placeholder
+//! Ports: where packets come from and go to.
+//!
+//! A port has one or more queue pairs; a [`Port`] is one of them and belongs to one worker. Everything a port needs
+//! - time, packet memory - is handed in with each call, so that a run can be repeated.
+//!
+//! Conservation: every port counts what passes its outer edge and everything that it drops, makes or holds itself;
+//! [`PortCounters`] states the two equations that always hold.
+
+mod counters;
+mod error;
+
+pub use counters::{Direction, PortCounters};
+pub use error::PortError;
+
+use tidemill_burst::{Burst, Pool};
+
+/// What a call of [`Port::rx`] found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RxStatus {
+    /// The port made progress (packets were added, or received and dropped): call again soon.
+    Received,
+    /// Nothing now.
+    Idle {
+        /// When the next packet is due (paced captures and generators, delays), in the clock of `now_ns`.
+        next_due_ns: Option<u64>,
+    },
+    /// Nothing ever again; what was received before has been handed over.
+    Ended,
+}
+
+/// One queue pair of a port, owned by one worker.
+pub trait Port: Send {
+    /// The port's name in the configuration.
+    fn name(&self) -> &str;
+
+    /// Adds received packets to `burst`, at most its room, each in a frame of `pool` and with its timestamp set; the
+    /// packet's port index stays 0, the graph sets it. `now_ns` never goes backwards between calls.
+    ///
+    /// Ports that can wait (captures, generators, null) never drop for want of frames or room: they stop and go on
+    /// at the next call. A network device cannot wait and counts [`NoFrames`](tidemill_burst::DropReason::NoFrames).
+    ///
+    /// # Errors
+    /// Reported once; packets added before the fault are good. After an error the port is [`RxStatus::Ended`].
+    fn rx(&mut self, now_ns: u64, pool: &mut Pool, burst: &mut Burst) -> Result<RxStatus, PortError>;
+
+    /// Sends the burst's packets in order and frees each into `pool`; what the port can't take now stays in the
+    /// burst, in order. Call it with an empty burst now and then: ports that hold packets send those that are due.
+    ///
+    /// # Errors
+    /// Reported once; afterwards the port counts every packet as
+    /// [`TxFailed`](tidemill_burst::DropReason::TxFailed) and frees it, so that a run can end in good order.
+    fn tx(&mut self, now_ns: u64, pool: &mut Pool, burst: &mut Burst) -> Result<(), PortError>;
+
+    /// Ends a clean run: sends what is held for sending, frees what is held for receiving (counted as
+    /// [`PortClosed`](tidemill_burst::DropReason::PortClosed)), flushes and closes files. Nothing is held afterwards.
+    ///
+    /// # Errors
+    /// What went wrong on closing (a full disk shows here at the latest).
+    fn finish(&mut self, now_ns: u64, pool: &mut Pool) -> Result<(), PortError>;
+
+    /// What this queue pair has counted.
+    fn counters(&self) -> PortCounters;
+}
+
+impl<P: Port + ?Sized> Port for Box<P> {
+    fn name(&self) -> &str {
+        (**self).name()
+    }
+
+    fn rx(&mut self, now_ns: u64, pool: &mut Pool, burst: &mut Burst) -> Result<RxStatus, PortError> {
+        (**self).rx(now_ns, pool, burst)
+    }
+
+    fn tx(&mut self, now_ns: u64, pool: &mut Pool, burst: &mut Burst) -> Result<(), PortError> {
+        (**self).tx(now_ns, pool, burst)
+    }
+
+    fn finish(&mut self, now_ns: u64, pool: &mut Pool) -> Result<(), PortError> {
+        (**self).finish(now_ns, pool)
+    }
+
+    fn counters(&self) -> PortCounters {
+        (**self).counters()
+    }
+}

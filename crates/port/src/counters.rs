@@ -1,0 +1,74 @@
+//! What a port has counted, on both sides, so that nothing can go missing unnoticed.
+
+use tidemill_burst::DropCounts;
+
+/// One direction of a port's queue.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Direction {
+    /// Packets that crossed the port's outer edge: received from outside, or sent outside.
+    pub packets: u64,
+    /// Their bytes, as they were in memory (without preamble and frame check sequence).
+    pub bytes: u64,
+    /// Packets that the port itself made (duplicates of the fault injector).
+    pub made: u64,
+    /// Packets that the port itself dropped, by reason.
+    pub dropped: DropCounts,
+    /// Packets that the port holds now (delayed by the fault injector, waiting in a transmit ring).
+    pub held: u64,
+}
+
+impl Direction {
+    /// Counts one packet at the outer edge.
+    #[inline]
+    pub fn count(&mut self, bytes: usize) {
+        self.packets += 1;
+        self.bytes += bytes as u64;
+    }
+
+    /// Adds another queue's counters.
+    pub fn add(&mut self, other: &Direction) {
+        self.packets += other.packets;
+        self.bytes += other.bytes;
+        self.made += other.made;
+        self.held += other.held;
+        self.dropped.add(&other.dropped);
+    }
+}
+
+/// Everything that one queue pair has counted since it was opened.
+///
+/// Two equations hold at every moment between calls, for every port and every stack of wrappers:
+///
+/// ```text
+/// rx.packets + rx.made = handed to the worker + rx.dropped + rx.held
+/// taken from the worker + tx.made = tx.packets + tx.dropped + tx.held
+/// ```
+///
+/// A packet that is dropped inside the port on its way in (too long for a frame, injected loss) therefore counts as
+/// received *and* as dropped. Summed over all ports, with the graph's own figures, this is
+/// `in + made = out + dropped + consumed + held`, where `in` is the sum of `rx.packets` and `out` of `tx.packets`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PortCounters {
+    /// From outside to the worker.
+    pub rx: Direction,
+    /// From the worker to outside.
+    pub tx: Direction,
+}
+
+impl PortCounters {
+    /// Packets that the worker must have been handed.
+    pub fn delivered(&self) -> u64 {
+        (self.rx.packets + self.rx.made).saturating_sub(self.rx.dropped.total() + self.rx.held)
+    }
+
+    /// Packets that the port must have taken from the worker.
+    pub fn taken(&self) -> u64 {
+        (self.tx.packets + self.tx.dropped.total() + self.tx.held).saturating_sub(self.tx.made)
+    }
+
+    /// Adds another queue's counters.
+    pub fn add(&mut self, other: &PortCounters) {
+        self.rx.add(&other.rx);
+        self.tx.add(&other.tx);
+    }
+}

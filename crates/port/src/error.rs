@@ -1,0 +1,55 @@
+//! What can go wrong at a port: each error is one line that names the file or port and the place.
+
+use std::io;
+use std::path::PathBuf;
+
+/// A port that could not be opened, read, written or closed.
+#[derive(Debug, thiserror::Error)]
+pub enum PortError {
+    /// A file could not be opened, read or written.
+    #[error("{}: {action}: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What was being done: `cannot open`, `cannot write`, ...
+        action: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A capture file breaks its format. Packets before the fault have been delivered.
+    #[error("{}: byte {offset}, after packet {packet}: {what}", path.display())]
+    Corrupt {
+        /// The file.
+        path: PathBuf,
+        /// Where in the (decompressed) file the faulty block or record begins.
+        offset: u64,
+        /// Packets read before the fault.
+        packet: u64,
+        /// What is wrong.
+        what: String,
+    },
+    /// A port's configuration does not make sense.
+    #[error("port `{port}`: {what}")]
+    Config {
+        /// The port's name.
+        port: String,
+        /// What is wrong and what to do.
+        what: String,
+    },
+    /// A port's device or socket failed.
+    #[error("port `{port}`: {action}: {source}")]
+    Device {
+        /// The port's name.
+        port: String,
+        /// What was being done.
+        action: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+impl PortError {
+    pub(crate) fn config(port: &str, what: impl Into<String>) -> Self {
+        PortError::Config { port: port.to_owned(), what: what.into() }
+    }
+}
