@@ -8,8 +8,9 @@
 //!   ^ timestamp, wire length, trace id       ^ index * frame_size
 //!
 //! Pool  = a worker's share of the frames: a local free stack, and a return ring for frames freed elsewhere
-//! Packet = owner of one frame: pool + index, where the data lies, and what the nodes have found out (32 bytes, moves)
+//! Packet = owner of one frame: pool + address, where the data lies, and what the nodes have found out (32 bytes, moves)
 //! Burst = up to 256 packets
+//! Lent  = the packets whose frames a device has now, by address
 //! ```
 //!
 //! A packet has one owner and moves. A worker gives frames back in bulk with [`Pool::free`]; a packet that is merely
@@ -18,8 +19,10 @@
 
 mod burst;
 mod drop_reason;
+mod lent;
 mod memory;
 
 pub use burst::{BURST, Burst};
 pub use drop_reason::{DropCounts, DropReason};
-pub use memory::{COLD, DATA_START, Memory, Packet, Pool, PoolStats};
+pub use lent::Lent;
+pub use memory::{COLD, DATA_START, DeviceClosed, Memory, Packet, Pool, PoolStats};

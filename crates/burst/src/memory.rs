@@ -1,13 +1,19 @@
 //! Packet memory: regions, pools, and the packet that owns a frame.
 //!
 //! This module is one of the named homes of `unsafe`. The invariants that everything rests on:
-//! * I1. A frame index is in exactly one place: a pool's local stack, its return ring, or one live [`Packet`] (or, at
-//!   an AF_XDP port, in the kernel's hands, counted as lent).
+//! * I1. A frame is in exactly one place: a pool's local stack, its return ring, or one live [`Packet`]. A frame in the
+//!   hands of a device is a packet too: it waits in that port's [`Lent`](crate::Lent) table and nobody else can touch it.
 //! * I2. [`PoolInner`] and the region outlive every packet: a [`Pool`] dropped with frames out leaks both on purpose.
-//! * I3. `start + len <= frame_size` and `start >= COLD`, so that data never overlaps the cold bytes.
+//! * I3. `start + len <= frame_size` and `start >= COLD`, so that data never overlaps the cold bytes; frame sizes stop
+//!   at 32768, so that both always fit in 16 bits.
+//!
+//! `take` does not touch the frame: writing its cold line for every packet cost a cache line per packet that most
+//! packets never need, so flags in the packet say which cold fields hold something.
 
+use crate::burst::Burst;
 use crossbeam_queue::ArrayQueue;
 use std::io;
+use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -18,9 +24,9 @@ pub const COLD: usize = 64;
 /// Where received data begins: cold bytes and 192 bytes of headroom (AF_XDP wants 256 in front of the data).
 pub const DATA_START: usize = 256;
 
-/// The first bytes of a frame, written by the port that received or made the packet.
+/// The first bytes of a frame. A field means something only while the packet's flag for it is set.
 #[repr(C, align(64))]
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 struct Cold {
     timestamp_ns: u64,
     trace_id: u64,
@@ -43,10 +49,10 @@ unsafe impl Send for Memory {}
 unsafe impl Sync for Memory {}
 
 impl Memory {
-    /// Maps `frames` frames of `frame_size` bytes (a power of two, 2048 to 65536).
+    /// Maps `frames` frames of `frame_size` bytes (a power of two, 2048 to 32768).
     pub fn new(frames: usize, frame_size: usize) -> io::Result<Arc<Self>> {
-        if !frame_size.is_power_of_two() || !(2048..=65536).contains(&frame_size) {
-            let text = format!("frame_size {frame_size} is not a power of two between 2048 and 65536");
+        if !frame_size.is_power_of_two() || !(2048..=32768).contains(&frame_size) {
+            let text = format!("frame_size {frame_size} is not a power of two between 2048 and 32768");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
         let bytes = frames.checked_mul(frame_size).filter(|_| frames > 0 && u32::try_from(frames).is_ok());
@@ -63,7 +69,7 @@ impl Memory {
         let first = self
             .carved
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |first| {
-                (first + frames <= self.frames).then_some(first + frames)
+                first.checked_add(frames).filter(|end| *end <= self.frames)
             })
             .map_err(|first| {
                 io::Error::other(format!(
@@ -76,14 +82,15 @@ impl Memory {
         }
         let inner = Arc::new(PoolInner {
             base: self.base,
-            frame_size: self.frame_size,
-            home: ArrayQueue::new(frames),
-            unnamed: AtomicU64::new(0),
+            frame_shift: self.frame_size.trailing_zeros(),
             memory: self.clone(),
+            home: ArrayQueue::new(frames),
+            arrived: AtomicUsize::new(0),
+            unnamed: AtomicU64::new(0),
         });
         // Lowest index on top: a lightly loaded pool stays in few cache lines.
         let free = (first as u32..(first + frames) as u32).rev().collect();
-        Ok(Pool { inner, free, frames })
+        Ok(Pool { inner, free, frames, collected: 0 })
     }
 
     /// Size of one frame in bytes.
@@ -112,14 +119,18 @@ impl Memory {
     }
 }
 
+#[repr(C)]
 struct PoolInner {
+    // Read for every packet; the fields below the return ring (padded by itself) are written by other threads.
     base: NonNull<u8>,
-    frame_size: usize,
+    frame_shift: u32,
+    memory: Arc<Memory>,
     /// Frames freed by somebody other than the owner.
     home: ArrayQueue<u32>,
-    /// Packets that were dropped without having been freed in bulk: a bug in conservation, if not in memory.
+    /// Pushes to `home` that are over and done: whoever pushes touches nothing of the pool after counting here.
+    arrived: AtomicUsize,
+    /// Packets that were dropped without having been freed by a pool: a bug in conservation, if not in memory.
     unnamed: AtomicU64,
-    memory: Arc<Memory>,
 }
 
 // SAFETY: `base` is only dereferenced by the owner of a frame (I1); everything else in here may be shared.
@@ -130,12 +141,15 @@ unsafe impl Sync for PoolInner {}
 /// One worker's frames.
 pub struct Pool {
     inner: Arc<PoolInner>,
+    /// Never grows: it is made with room for every frame of the pool.
     free: Vec<u32>,
     frames: usize,
+    /// Frames taken out of the return ring so far.
+    collected: usize,
 }
 
 /// What a pool holds now.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PoolStats {
     /// Frames that the pool was carved with.
     pub frames: usize,
@@ -148,9 +162,9 @@ pub struct PoolStats {
 /// A packet: the only owner of one frame, and what the nodes know of it. 32 bytes; it moves from burst to burst.
 pub struct Packet {
     pool: NonNull<PoolInner>,
-    index: u32,
+    /// Start of the frame, so that reaching the data takes no look at the pool.
+    frame: NonNull<u8>,
     start: u16,
-    /// 0 stands for 65536 nowhere: a frame's data is at most 65536 - 256 bytes long.
     len: u16,
     /// RSS hash, or 0 where none was computed.
     pub hash: u32,
@@ -164,8 +178,12 @@ pub struct Packet {
 }
 const _: () = assert!(size_of::<Packet>() == 32);
 
-/// The packet is being traced.
+/// The packet is being traced, and its trace id is valid.
 const TRACED: u8 = 1;
+/// The timestamp is valid.
+const TIMED: u8 = 2;
+/// The length on the wire is valid.
+const CUT: u8 = 4;
 
 // SAFETY: a packet owns its frame alone (I1), and the pool's return ring may be used from any thread.
 unsafe impl Send for Packet {}
@@ -180,19 +198,7 @@ impl Pool {
             self.refill();
         }
         let index = self.free.pop()?;
-        let mut packet = Packet {
-            pool: NonNull::from(&*self.inner),
-            index,
-            start: DATA_START as u16,
-            len: 0,
-            hash: 0,
-            label: 0,
-            port: 0,
-            l3: 0,
-            flags: 0,
-        };
-        *packet.cold_mut() = Cold::default();
-        Some(packet)
+        Some(self.inner.fresh(index))
     }
 
     /// A new packet that holds `data`, or `None` if there is no frame or not enough room in one.
@@ -208,25 +214,33 @@ impl Pool {
 
     /// The longest packet that a fresh frame holds.
     pub fn room(&self) -> usize {
-        self.inner.frame_size - DATA_START
+        self.inner.frame_size() - DATA_START
     }
 
     #[cold]
     fn refill(&mut self) {
         while let Some(index) = self.inner.home.pop() {
             self.free.push(index);
+            self.collected += 1;
         }
     }
 
     /// Gives a packet's frame back: to the local stack if it is ours, else to its own pool's return ring.
     #[inline]
     pub fn free(&mut self, packet: Packet) {
+        let packet = ManuallyDrop::new(packet);
+        let index = packet.index();
         if std::ptr::eq(packet.pool.as_ptr(), Arc::as_ptr(&self.inner)) {
-            self.free.push(packet.index);
+            self.free.push(index);
         } else {
-            packet.send_home();
+            packet.send_home(index);
         }
-        std::mem::forget(packet);
+    }
+
+    /// Gives back the frames of all packets of a burst.
+    #[inline]
+    pub fn free_all(&mut self, burst: &mut Burst) {
+        burst.drain().for_each(|packet| self.free(packet));
     }
 
     /// What is where.
@@ -246,9 +260,37 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        if self.stats().free != self.frames {
-            // I2: packets are still out; keep what they point to for ever.
+        self.refill();
+        // All frames here: nobody will begin another push. All pushes counted: nobody is still inside one.
+        let quiet = self.inner.arrived.load(Ordering::Acquire) == self.collected;
+        if self.free.len() != self.frames || !quiet {
+            // I2: packets are still out, or on their way; keep what they point to for ever.
             std::mem::forget(self.inner.clone());
+        }
+    }
+}
+
+impl PoolInner {
+    #[inline]
+    fn frame_size(&self) -> usize {
+        1 << self.frame_shift
+    }
+
+    /// The packet that owns frame `index`, which the caller has just taken off the free stack (I1).
+    #[inline]
+    fn fresh(&self, index: u32) -> Packet {
+        // SAFETY: `index` is below the region's number of frames, so the result lies in the region.
+        let frame = unsafe { self.base.add((index as usize) << self.frame_shift) };
+        Packet {
+            pool: NonNull::from(self),
+            frame,
+            start: DATA_START as u16,
+            len: 0,
+            hash: 0,
+            label: 0,
+            port: 0,
+            l3: 0,
+            flags: 0,
         }
     }
 }
@@ -260,22 +302,28 @@ impl Packet {
         unsafe { self.pool.as_ref() }
     }
 
+    /// The frame's number in its region.
+    #[inline]
+    fn index(&self) -> u32 {
+        let pool = self.pool();
+        ((self.frame.as_ptr() as usize - pool.base.as_ptr() as usize) >> pool.frame_shift) as u32
+    }
+
     #[inline]
     fn frame(&self) -> *mut u8 {
-        let pool = self.pool();
-        // SAFETY: `index` is below the region's number of frames, so the result lies in the region.
-        unsafe { pool.base.as_ptr().add(self.index as usize * pool.frame_size) }
+        self.frame.as_ptr()
     }
 
     #[inline]
     fn cold(&self) -> &Cold {
-        // SAFETY: the first `COLD` bytes of our frame, aligned (frames are 2048-aligned), initialised by `take`, ours (I1).
+        // SAFETY: the first `COLD` bytes of our frame, aligned (frames are 2048-aligned), ours (I1); any bytes are a
+        // valid `Cold`, and region memory is always initialised.
         unsafe { &*self.frame().cast::<Cold>() }
     }
 
     #[inline]
     fn cold_mut(&mut self) -> &mut Cold {
-        // SAFETY: as in `cold`; any bytes are a valid `Cold`.
+        // SAFETY: as in `cold`.
         unsafe { &mut *self.frame().cast::<Cold>() }
     }
 
@@ -309,7 +357,7 @@ impl Packet {
     /// Bytes free behind the data.
     #[inline]
     pub fn tailroom(&self) -> usize {
-        self.pool().frame_size - self.start as usize - self.len as usize
+        self.pool().frame_size() - self.start as usize - self.len as usize
     }
 
     /// Sets the length, keeping the start. New bytes are whatever the frame held.
@@ -318,7 +366,8 @@ impl Packet {
     /// If the frame does not have the room; see [`tailroom`](Self::tailroom).
     #[inline]
     pub fn set_len(&mut self, len: usize) {
-        assert!(self.start as usize + len <= self.pool().frame_size, "no room for {len} bytes");
+        let room = self.pool().frame_size() - self.start as usize;
+        assert!(len <= room, "no room for {len} bytes");
         self.len = len as u16;
     }
 
@@ -326,7 +375,7 @@ impl Packet {
     #[inline]
     #[must_use]
     pub fn grow_front(&mut self, bytes: usize) -> bool {
-        let fits = bytes <= self.headroom() && self.len as usize + bytes <= u16::MAX as usize;
+        let fits = bytes <= self.headroom();
         if fits {
             self.start -= bytes as u16;
             self.len += bytes as u16;
@@ -353,23 +402,28 @@ impl Packet {
         unsafe { self.frame().add(self.start as usize) }
     }
 
-    /// When the packet was received or captured, in nanoseconds since the epoch.
+    /// When the packet was received or captured, in nanoseconds since the epoch; 0 if nobody said.
+    #[inline]
     pub fn timestamp_ns(&self) -> u64 {
-        self.cold().timestamp_ns
+        if self.flags & TIMED != 0 { self.cold().timestamp_ns } else { 0 }
     }
 
     /// Sets the time of reception.
+    #[inline]
     pub fn set_timestamp_ns(&mut self, ns: u64) {
+        self.flags |= TIMED;
         self.cold_mut().timestamp_ns = ns;
     }
 
     /// Length on the wire where the capture was cut short, else 0.
+    #[inline]
     pub fn wire_len(&self) -> u32 {
-        self.cold().wire_len
+        if self.flags & CUT != 0 { self.cold().wire_len } else { 0 }
     }
 
-    /// Sets the length on the wire.
+    /// Sets the length on the wire of a packet that was cut short; 0 says that it is whole.
     pub fn set_wire_len(&mut self, len: u32) {
+        self.flags |= CUT;
         self.cold_mut().wire_len = len;
     }
 
@@ -385,26 +439,64 @@ impl Packet {
         (self.flags & TRACED != 0).then(|| self.cold().trace_id)
     }
 
+    /// Offset of the data from the start of the region, as devices count addresses; see [`Lent`](crate::Lent).
+    pub(crate) fn offset(&self) -> u64 {
+        (u64::from(self.index()) << self.pool().frame_shift) + u64::from(self.start)
+    }
+
+    /// Where in the frame the data lies, as a device says. False, and nothing changed, if that breaks I3.
+    pub(crate) fn place(&mut self, start: usize, len: usize) -> bool {
+        let fits = start >= COLD && start.checked_add(len).is_some_and(|end| end <= self.pool().frame_size());
+        if fits {
+            (self.start, self.len) = (start as u16, len as u16);
+        }
+        fits
+    }
+
+    /// Whether the packet's frame lies in `memory`.
+    pub(crate) fn is_in(&self, memory: &Memory) -> bool {
+        self.pool().base == memory.base
+    }
+
     /// Copies everything but the frame itself into a packet of `pool` (flood, copies between pools, ICMP quotes).
     pub fn duplicate(&self, pool: &mut Pool) -> Option<Packet> {
         let mut copy = pool.packet(self.data())?;
-        *copy.cold_mut() = *self.cold();
+        if self.flags != 0 {
+            *copy.cold_mut() = *self.cold();
+        }
         (copy.hash, copy.label, copy.port, copy.l3, copy.flags) =
             (self.hash, self.label, self.port, self.l3, self.flags);
         Some(copy)
     }
 
     #[inline]
-    fn send_home(&self) {
+    fn send_home(&self, index: u32) {
+        let pool = self.pool();
         // The ring has room for every frame of the pool, so the push cannot fail (I1).
-        let _ = self.pool().home.push(self.index);
+        let _ = pool.home.push(index);
+        // The last touch: from here on the pool may be gone.
+        pool.arrived.fetch_add(1, Ordering::Release);
+    }
+}
+
+/// Proof that a device that was lent frames no longer touches them; see [`Lent::reclaim`](crate::Lent::reclaim).
+#[derive(Debug)]
+pub struct DeviceClosed(());
+
+impl DeviceClosed {
+    /// Says that the device is closed.
+    ///
+    /// # Safety
+    /// No device (kernel ring, DMA) reads or writes any frame of the table that this is used on, from now on.
+    pub unsafe fn assume() -> Self {
+        DeviceClosed(())
     }
 }
 
 impl Drop for Packet {
     fn drop(&mut self) {
         self.pool().unnamed.fetch_add(1, Ordering::Relaxed);
-        self.send_home();
+        self.send_home(self.index());
     }
 }
 
@@ -413,7 +505,10 @@ impl std::fmt::Debug for Packet {
         write!(
             f,
             "Packet(frame {}, {} bytes, port {}, label {})",
-            self.index, self.len, self.port, self.label
+            self.index(),
+            self.len,
+            self.port,
+            self.label
         )
     }
 }
@@ -461,5 +556,30 @@ mod tests {
         assert!(!packet.cut_front(293));
         packet.set_len(packet.len() + packet.tailroom());
         assert_eq!(packet.tailroom(), 0);
+    }
+
+    #[test]
+    fn what_a_frame_held_before_does_not_show() {
+        let mut pool = Memory::new(1, 2048).unwrap().pool(1).unwrap();
+        let mut packet = pool.packet(&[7; 100]).unwrap();
+        packet.set_timestamp_ns(42);
+        packet.set_wire_len(1500);
+        packet.set_trace(3);
+        assert_eq!((packet.timestamp_ns(), packet.wire_len(), packet.trace()), (42, 1500, Some(3)));
+        pool.free(packet);
+        let packet = pool.take().unwrap();
+        assert_eq!((packet.len(), packet.timestamp_ns(), packet.wire_len(), packet.trace()), (0, 0, 0, None));
+        pool.free(packet);
+    }
+
+    #[test]
+    fn the_largest_frame_can_be_cut_to_its_end() {
+        assert!(Memory::new(1, 65536).is_err(), "offsets would not fit in 16 bits");
+        let mut pool = Memory::new(1, 32768).unwrap().pool(1).unwrap();
+        let mut packet = pool.take().unwrap();
+        packet.set_len(packet.tailroom());
+        assert!(packet.cut_front(packet.len()));
+        assert_eq!((packet.len(), packet.headroom(), packet.tailroom()), (0, 32768 - COLD, 0));
+        pool.free(packet);
     }
 }
