@@ -1,9 +1,11 @@
 //! Longest-prefix matching: prefixes, the RIB, one folder per FIB structure, and the oracle that they all answer to.
 
 pub mod fib;
+pub mod oracle;
 pub mod prefix;
 pub mod rib;
 
 pub use fib::{BuildError, Fib, FibWriter, Label, Outgrown};
+pub use oracle::Oracle;
 pub use prefix::{Address, Prefix};
 pub use rib::Rib;
