@@ -1,1 +1,29 @@
-//! placeholder
+//! The packet's flow: ports hand bursts to a graph of nodes, nodes give every packet a verdict, the graph carries the
+//! verdicts out and counts them.
+//!
+//! ```text
+//!            +-- worker 0 (one thread, one core) ----------------------------------+
+//!  port rx --|-> queue -> node -> verdicts --Next(edge)--> queue -> node ... ----- |--> port tx
+//!            |                            \--Drop(reason)-> counted, frame freed   |
+//!            |                            \--Consume / Keep (the node's own)       |
+//!            +---- burst boundary: quiescent, counters shown, control events ------+
+//! ```
+//!
+//! Every worker owns an instance of each node, its queue of each port, and its pool: nothing on the path is shared but
+//! published tables. The books always balance: `in + made = out + dropped + consumed + held`.
+
+#![forbid(unsafe_code)]
+
+pub mod clock;
+pub mod counters;
+pub mod engine;
+pub mod graph;
+pub mod node;
+pub mod trace;
+mod worker;
+
+pub use clock::Clock;
+pub use counters::{Ledger, Snapshot};
+pub use engine::{Engine, EngineError, Fate, Handle, Limits, Observer, Options, Outcome};
+pub use graph::{Graph, GraphBuilder, GraphError};
+pub use node::{Context, Node, Verdict};

@@ -1,0 +1,147 @@
+//! What is counted, and the books that must balance.
+
+use serde::Serialize;
+use std::collections::BTreeMap;
+use tidemill_burst::{DropCounts, DropReason, PoolStats};
+use tidemill_port::PortCounters;
+
+/// One node's counters on one worker.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NodeCounters {
+    /// Bursts processed.
+    pub calls: u64,
+    /// Packets processed.
+    pub packets: u64,
+    /// Nanoseconds spent, dispatch included.
+    pub busy_ns: u64,
+    /// Packets made here.
+    pub made: u64,
+    /// Packets that ended here well.
+    pub consumed: u64,
+    /// Packets dropped here.
+    pub dropped: DropCounts,
+}
+
+/// What one worker (or, [summed](Self::add), all of them) has counted.
+#[derive(Debug, Clone, Default)]
+pub struct Snapshot {
+    /// One entry per node of the graph.
+    pub nodes: Vec<NodeCounters>,
+    /// One entry per port.
+    pub ports: Vec<PortCounters>,
+    /// Nanoseconds spent in each port's receive and transmit calls.
+    pub port_ns: Vec<(u64, u64)>,
+    /// Drops at the graph's edge to each port (no room to send).
+    pub edge_drops: Vec<DropCounts>,
+    /// Packets inside: in queues, or kept by nodes.
+    pub held: u64,
+    /// The pools' frames.
+    pub pool: PoolStats,
+    /// Nanoseconds since the worker started; the longest, when summed.
+    pub elapsed_ns: u64,
+    /// Bursts received.
+    pub bursts: u64,
+    /// Workers that have ended.
+    pub ended: usize,
+}
+
+impl Snapshot {
+    pub(crate) fn new(nodes: usize, ports: usize) -> Self {
+        Snapshot {
+            nodes: vec![NodeCounters::default(); nodes],
+            ports: vec![PortCounters::default(); ports],
+            port_ns: vec![(0, 0); ports],
+            edge_drops: vec![DropCounts::default(); ports],
+            ..Default::default()
+        }
+    }
+
+    /// Adds another worker's.
+    pub fn add(&mut self, other: &Snapshot) {
+        for (mine, theirs) in self.nodes.iter_mut().zip(&other.nodes) {
+            mine.calls += theirs.calls;
+            mine.packets += theirs.packets;
+            mine.busy_ns += theirs.busy_ns;
+            mine.made += theirs.made;
+            mine.consumed += theirs.consumed;
+            mine.dropped.add(&theirs.dropped);
+        }
+        self.ports.iter_mut().zip(&other.ports).for_each(|(mine, theirs)| mine.add(theirs));
+        self.edge_drops.iter_mut().zip(&other.edge_drops).for_each(|(mine, theirs)| mine.add(theirs));
+        for (mine, theirs) in self.port_ns.iter_mut().zip(&other.port_ns) {
+            *mine = (mine.0 + theirs.0, mine.1 + theirs.1);
+        }
+        self.held += other.held;
+        self.pool.frames += other.pool.frames;
+        self.pool.free += other.pool.free;
+        self.pool.unnamed += other.pool.unnamed;
+        self.elapsed_ns = self.elapsed_ns.max(other.elapsed_ns);
+        self.bursts += other.bursts;
+        self.ended += other.ended;
+    }
+
+    /// The books of this snapshot.
+    pub fn ledger(&self) -> Ledger {
+        let mut drops = DropCounts::default();
+        let mut ledger = Ledger::default();
+        for node in &self.nodes {
+            ledger.made += node.made;
+            ledger.consumed += node.consumed;
+            drops.add(&node.dropped);
+        }
+        for port in &self.ports {
+            ledger.received += port.rx.packets;
+            ledger.out += port.tx.packets;
+            ledger.made += port.rx.made + port.tx.made;
+            ledger.held += port.rx.held + port.tx.held;
+            drops.add(&port.rx.dropped);
+            drops.add(&port.tx.dropped);
+        }
+        self.edge_drops.iter().for_each(|edge| drops.add(edge));
+        ledger.held += self.held;
+        ledger.dropped = drops.iter().map(|(reason, n)| (reason.name(), n)).collect();
+        ledger.seconds = self.elapsed_ns as f64 / 1e9;
+        ledger.mpps =
+            if self.elapsed_ns == 0 { 0.0 } else { ledger.received as f64 * 1e3 / self.elapsed_ns as f64 };
+        ledger
+    }
+}
+
+/// The books: `in + made = out + dropped + consumed + held`, at any time between two bursts.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Ledger {
+    /// Packets received by all ports.
+    #[serde(rename = "in")]
+    pub received: u64,
+    /// Packets made inside: ICMP errors, fragments, copies.
+    pub made: u64,
+    /// Packets sent by all ports.
+    pub out: u64,
+    /// Packets that ended inside on purpose.
+    pub consumed: u64,
+    /// Packets still inside.
+    pub held: u64,
+    /// Packets dropped, by the reason's stable name.
+    pub dropped: BTreeMap<&'static str, u64>,
+    /// Seconds that the run took.
+    pub seconds: f64,
+    /// Million packets received per second.
+    pub mpps: f64,
+}
+
+impl Ledger {
+    /// Packets dropped for any reason.
+    pub fn dropped_total(&self) -> u64 {
+        self.dropped.values().sum()
+    }
+
+    /// Packets dropped for one reason.
+    pub fn dropped_for(&self, reason: DropReason) -> u64 {
+        self.dropped.get(reason.name()).copied().unwrap_or(0)
+    }
+
+    /// Whether nothing has gone missing.
+    pub fn balances(&self) -> bool {
+        self.received + self.made == self.out + self.dropped_total() + self.consumed + self.held
+    }
+}

@@ -1,0 +1,87 @@
+//! What a node is: it sees a burst and says what becomes of each packet.
+
+use tidemill_burst::{DropReason, Packet, Pool};
+use tidemill_lookup::qsbr::Reader;
+
+/// What becomes of a packet. Outcomes are verdicts, not errors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// On to the node's output of this number, in the order in which the node declared its outputs.
+    Next(u8),
+    /// Dropped and counted under the reason, at this node.
+    Drop(DropReason),
+    /// Done with: delivered locally, reassembled into another, answered. The frame goes home.
+    Consume,
+    /// The node keeps it for now ([`Node::keep`]) and releases it later ([`Context::release`]).
+    Keep,
+}
+
+/// A step of packet processing. One instance per worker, so `&mut self` needs no locks.
+pub trait Node: Send {
+    /// Gives a verdict on every packet; `verdicts` is as long as `burst` and starts as `Next(0)` throughout. Packets
+    /// may be rewritten in place. At most [`BURST`](tidemill_burst::BURST) packets at a time.
+    fn process(&mut self, cx: &mut Context<'_>, burst: &mut [Packet], verdicts: &mut [Verdict]);
+
+    /// Receives the packets that `process` gave the verdict [`Verdict::Keep`], in order.
+    fn keep(&mut self, cx: &mut Context<'_>, packet: Packet) {
+        // A node that keeps packets overrides this; one that does not never gets here. Free it rather than lose it.
+        cx.pool.free(packet);
+    }
+
+    /// Packets kept now.
+    fn held(&self) -> usize {
+        0
+    }
+
+    /// Called once between bursts, for timers: release what is due.
+    fn tick(&mut self, _cx: &mut Context<'_>) {}
+
+    /// Gives up the packets kept, at the end of a run; they are counted as held.
+    fn surrender(&mut self, _pool: &mut Pool) {}
+
+    /// One line for the packet trace, about a packet that this node has just processed.
+    fn explain(&self, _packet: &Packet) -> Option<String> {
+        None
+    }
+}
+
+/// What a node may use while it works.
+pub struct Context<'a> {
+    /// The time of this burst in nanoseconds since the Unix epoch: the wall clock's, or the capture's when a run is
+    /// driven by a file. Nodes read no other clock.
+    pub now_ns: u64,
+    /// The worker's number.
+    pub worker: usize,
+    /// For looking at published tables: `view.get(cx.reader)`.
+    pub reader: &'a Reader,
+    /// The worker's packet memory, to make packets from and to free them into.
+    pub pool: &'a mut Pool,
+    pub(crate) out: &'a mut Vec<(u8, Packet)>,
+    pub(crate) made: &'a mut u64,
+    pub(crate) unheld: &'a mut u64,
+    pub(crate) overflow: &'a mut u64,
+}
+
+impl Context<'_> {
+    /// Sends a packet that this node made (an ICMP error, a fragment, a copy) to one of its outputs.
+    pub fn emit(&mut self, output: u8, packet: Packet) {
+        *self.made += 1;
+        self.send(output, packet);
+    }
+
+    /// Sends a packet that this node kept earlier to one of its outputs.
+    pub fn release(&mut self, output: u8, packet: Packet) {
+        *self.unheld += 1;
+        self.send(output, packet);
+    }
+
+    fn send(&mut self, output: u8, packet: Packet) {
+        // The list was allocated at start and does not grow on the data path.
+        if self.out.len() < self.out.capacity() {
+            self.out.push((output, packet));
+        } else {
+            *self.overflow += 1;
+            self.pool.free(packet);
+        }
+    }
+}

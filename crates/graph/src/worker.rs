@@ -1,0 +1,487 @@
+//! One worker: polls its ports, runs its nodes until no queue has a packet left, and reports at the burst boundary.
+
+use crate::clock::Clock;
+use crate::counters::Snapshot;
+use crate::engine::Observer;
+use crate::graph::{Graph, Target};
+use crate::node::{Context, Node, Verdict};
+use crate::trace::{Tracer, verdict_text};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+use tidemill_burst::{BURST, Burst, DropReason, Packet, Pool};
+use tidemill_lookup::qsbr::Reader;
+use tidemill_port::{Port, PortError, RxStatus};
+
+/// Packets that a node's queue can hold: a full burst, and what nodes make of one (fragments).
+pub(crate) const QUEUE: usize = 16 * BURST;
+/// How often the counters are shown to the control side.
+const SHOW_NS: u64 = 10_000_000;
+
+/// This worker's queue pair of one port, with what waits to be sent.
+struct Seat {
+    port: Box<dyn Port>,
+    tx: Box<Burst>,
+    ended: bool,
+}
+
+/// What a turn of the loop found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// Packets moved.
+    Busy,
+    /// Nothing to do before this time, if it is known.
+    Idle(Option<u64>),
+    /// Every receiving port has ended.
+    Ended,
+}
+
+pub(crate) struct Worker {
+    index: usize,
+    graph: Arc<Graph>,
+    nodes: Vec<Box<dyn Node>>,
+    queues: Vec<Vec<Packet>>,
+    /// Bit n: queue n is not empty.
+    pending: u128,
+    scratch: Vec<Packet>,
+    verdicts: Vec<Verdict>,
+    emitted: Vec<(u8, Packet)>,
+    seats: Vec<Option<Seat>>,
+    rx: Box<Burst>,
+    pool: Pool,
+    reader: Reader,
+    clock: Clock,
+    now_ns: u64,
+    counters: Snapshot,
+    /// Packets that nodes keep.
+    kept: u64,
+    shared: Arc<Mutex<Snapshot>>,
+    started: Instant,
+    mark: Instant,
+    shown_ns: u64,
+    pub(crate) tracer: Option<Tracer>,
+    pub(crate) observer: Option<Box<dyn Observer>>,
+    pub(crate) errors: Vec<PortError>,
+}
+
+impl Worker {
+    pub(crate) fn new(
+        index: usize,
+        graph: Arc<Graph>,
+        ports: Vec<Option<Box<dyn Port>>>,
+        pool: Pool,
+        reader: Reader,
+        clock: Clock,
+        shared: Arc<Mutex<Snapshot>>,
+    ) -> Self {
+        let nodes = graph.factories.iter().map(|make| make(index)).collect::<Vec<_>>();
+        let seat = |port: Box<dyn Port>| Seat { port, tx: Box::default(), ended: false };
+        let now = Instant::now();
+        Worker {
+            index,
+            queues: nodes.iter().map(|_| Vec::with_capacity(QUEUE)).collect(),
+            pending: 0,
+            scratch: Vec::with_capacity(QUEUE),
+            verdicts: vec![Verdict::Next(0); QUEUE],
+            emitted: Vec::with_capacity(QUEUE),
+            counters: Snapshot::new(nodes.len(), ports.len()),
+            kept: 0,
+            seats: ports.into_iter().map(|p| p.map(seat)).collect(),
+            nodes,
+            graph,
+            rx: Box::default(),
+            pool,
+            reader,
+            now_ns: clock.now_ns(0),
+            clock,
+            shared,
+            started: now,
+            mark: now,
+            shown_ns: 0,
+            tracer: None,
+            observer: None,
+            errors: Vec::new(),
+        }
+    }
+
+    /// Starts the worker's own clock; called on its own thread.
+    pub(crate) fn start(&mut self) {
+        self.started = Instant::now();
+        self.mark = self.started;
+        self.reader.online();
+    }
+
+    /// One round over all ports: the packet's flow, whole.
+    pub(crate) fn turn(&mut self) -> Turn {
+        let (mut busy, mut open, mut due) = (false, false, None::<u64>);
+        self.now_ns = self.clock.now_ns(self.now_ns).max(self.now_ns);
+        for p in 0..self.seats.len() {
+            if self.seats[p].as_ref().is_none_or(|seat| seat.ended) || self.graph.inputs[p].is_none() {
+                continue;
+            }
+            match self.receive(p) {
+                RxStatus::Received => (busy, open) = (true, true),
+                RxStatus::Idle { next_due_ns } => {
+                    open = true;
+                    due = due.into_iter().chain(next_due_ns).min();
+                }
+                RxStatus::Ended => {}
+            }
+            self.drain();
+            self.end_step();
+        }
+        for n in 0..self.nodes.len() {
+            self.tick(n);
+        }
+        self.drain();
+        self.flush();
+        self.reader.quiescent();
+        self.show(false);
+        match (busy, open) {
+            (true, _) => Turn::Busy,
+            (false, true) => {
+                if let (true, Some(due)) = (self.clock.follows_packets(), due) {
+                    // Capture time does not pass by itself: nothing can happen before the next due time.
+                    self.now_ns = self.now_ns.max(due);
+                    return Turn::Busy;
+                }
+                Turn::Idle(due)
+            }
+            (false, false) => Turn::Ended,
+        }
+    }
+
+    /// The time of the last burst.
+    pub(crate) fn now_ns(&self) -> u64 {
+        self.now_ns
+    }
+
+    /// Packets that this worker's ports have received so far.
+    pub(crate) fn received(&self) -> u64 {
+        self.seats.iter().flatten().map(|seat| seat.port.counters().rx.packets).sum()
+    }
+
+    /// Leaves the readers that the control side waits for, while this worker sleeps.
+    pub(crate) fn sleep(&mut self, time: std::time::Duration) {
+        self.show(true);
+        self.reader.offline();
+        std::thread::sleep(time);
+        self.reader.online();
+        self.mark = Instant::now();
+    }
+
+    fn receive(&mut self, p: usize) -> RxStatus {
+        let Some(seat) = self.seats[p].as_mut() else { return RxStatus::Ended };
+        let status = match seat.port.rx(self.now_ns, &mut self.pool, &mut self.rx) {
+            Ok(status) => status,
+            Err(error) => {
+                self.errors.push(error);
+                RxStatus::Ended
+            }
+        };
+        seat.ended = status == RxStatus::Ended;
+        if !self.rx.is_empty() {
+            self.counters.bursts += 1;
+            if self.clock.follows_packets() {
+                self.now_ns = self.rx.iter().map(Packet::timestamp_ns).fold(self.now_ns, u64::max);
+            }
+            self.rx.iter_mut().for_each(|packet| packet.port = p as u16);
+            if let Some(tracer) = &mut self.tracer {
+                tracer.mark_at_port(p, &mut self.rx);
+                let at = format!("port:{}", self.graph.port_names[p]);
+                for packet in self.rx.iter().filter(|packet| packet.trace().is_some()) {
+                    tracer.note(self.index, self.now_ns, &at, packet, "received".into(), None);
+                }
+            }
+            if let Some(observer) = &mut self.observer {
+                observer.received(self.now_ns, p, &self.rx);
+            }
+            match self.graph.inputs[p] {
+                Some(Target::Node(n)) => {
+                    self.queues[n].extend(self.rx.drain());
+                    self.pending |= 1 << n;
+                }
+                Some(Target::Port(to)) => {
+                    let mut packets = std::mem::take(&mut self.scratch);
+                    packets.extend(self.rx.drain());
+                    packets.drain(..).for_each(|packet| self.send(to, packet));
+                    self.scratch = packets;
+                }
+                None => {}
+            }
+        }
+        self.counters.port_ns[p].0 += self.lap();
+        status
+    }
+
+    /// Runs nodes, lowest number first, until every queue is empty.
+    fn drain(&mut self) {
+        while self.pending != 0 {
+            self.run_node(self.pending.trailing_zeros() as usize);
+        }
+    }
+
+    fn run_node(&mut self, n: usize) {
+        std::mem::swap(&mut self.queues[n], &mut self.scratch);
+        self.pending &= !(1 << n);
+        let count = self.scratch.len();
+        if let Some(tracer) = &mut self.tracer {
+            tracer.mark_at_node(n, &mut self.scratch);
+        }
+        self.verdicts[..count].fill(Verdict::Next(0));
+        let books = self.with_context(n, |node, cx, packets, verdicts| {
+            for (burst, verdicts) in packets.chunks_mut(BURST).zip(verdicts[..count].chunks_mut(BURST)) {
+                node.process(cx, burst, verdicts);
+            }
+        });
+        if self.tracer.is_some() {
+            self.trace_node(n, count);
+        }
+        let counters = &mut self.counters.nodes[n];
+        counters.calls += 1;
+        counters.packets += count as u64;
+        self.book(n, books);
+        self.dispatch(n, count);
+        self.deliver_emitted(n);
+        self.counters.nodes[n].busy_ns += self.lap();
+    }
+
+    fn tick(&mut self, n: usize) {
+        let books = self.with_context(n, |node, cx, _, _| node.tick(cx));
+        self.book(n, books);
+        self.deliver_emitted(n);
+    }
+
+    /// Lends a node what it may use; returns (made, released, lost for want of room).
+    #[inline]
+    fn with_context(
+        &mut self,
+        n: usize,
+        work: impl FnOnce(&mut Box<dyn Node>, &mut Context<'_>, &mut [Packet], &mut [Verdict]),
+    ) -> (u64, u64, u64) {
+        let (mut made, mut unheld, mut overflow) = (0, 0, 0);
+        let mut cx = Context {
+            now_ns: self.now_ns,
+            worker: self.index,
+            reader: &self.reader,
+            pool: &mut self.pool,
+            out: &mut self.emitted,
+            made: &mut made,
+            unheld: &mut unheld,
+            overflow: &mut overflow,
+        };
+        work(&mut self.nodes[n], &mut cx, &mut self.scratch, &mut self.verdicts);
+        (made, unheld, overflow)
+    }
+
+    #[inline]
+    fn book(&mut self, n: usize, (made, unheld, overflow): (u64, u64, u64)) {
+        self.kept -= unheld;
+        let counters = &mut self.counters.nodes[n];
+        counters.made += made;
+        if overflow > 0 {
+            counters.dropped.count_many(DropReason::QueueFull, overflow);
+        }
+    }
+
+    /// Carries out the verdicts on the packets in `scratch`.
+    fn dispatch(&mut self, n: usize, count: usize) {
+        let mut packets = std::mem::take(&mut self.scratch);
+        let first = self.verdicts[0];
+        let uniform = self.verdicts[1..count].iter().all(|verdict| *verdict == first);
+        if let (true, Verdict::Next(output)) = (uniform, first)
+            && let Target::Node(to) = self.graph.outputs[n][output as usize].1
+            && self.queues[to].len() + count <= QUEUE
+        {
+            self.queues[to].append(&mut packets);
+            self.pending |= 1 << to;
+        } else {
+            for (i, packet) in packets.drain(..).enumerate() {
+                self.carry_out(n, self.verdicts[i], packet);
+            }
+        }
+        self.scratch = packets;
+    }
+
+    #[inline]
+    fn carry_out(&mut self, n: usize, verdict: Verdict, packet: Packet) {
+        match verdict {
+            Verdict::Next(output) => match self.graph.outputs[n][output as usize].1 {
+                Target::Node(to) if self.queues[to].len() < QUEUE => {
+                    self.queues[to].push(packet);
+                    self.pending |= 1 << to;
+                }
+                Target::Node(_) => self.drop_at(n, DropReason::QueueFull, packet),
+                Target::Port(to) => self.send(to, packet),
+            },
+            Verdict::Drop(reason) => self.drop_at(n, reason, packet),
+            Verdict::Consume => {
+                if let Some(observer) = &mut self.observer {
+                    observer.fate(Fate::Consumed { node: n }, &packet);
+                }
+                self.counters.nodes[n].consumed += 1;
+                self.pool.free(packet);
+            }
+            Verdict::Keep => {
+                self.kept += 1;
+                let mut packet = Some(packet);
+                let books = self.with_context(n, |node, cx, _, _| {
+                    packet.take().into_iter().for_each(|packet| node.keep(cx, packet));
+                });
+                self.book(n, books);
+            }
+        }
+    }
+
+    fn deliver_emitted(&mut self, n: usize) {
+        if self.emitted.is_empty() {
+            return;
+        }
+        let mut emitted = std::mem::take(&mut self.emitted);
+        emitted.drain(..).for_each(|(output, packet)| self.carry_out(n, Verdict::Next(output), packet));
+        self.emitted = emitted;
+    }
+
+    fn drop_at(&mut self, n: usize, reason: DropReason, packet: Packet) {
+        if let Some(observer) = &mut self.observer {
+            observer.fate(Fate::Dropped { node: n, reason }, &packet);
+        }
+        self.counters.nodes[n].dropped.count(reason);
+        self.pool.free(packet);
+    }
+
+    fn send(&mut self, p: usize, packet: Packet) {
+        if let Some(observer) = &mut self.observer {
+            observer.fate(Fate::Sent { port: p }, &packet);
+        }
+        if let Some(tracer) = &mut self.tracer
+            && packet.trace().is_some()
+        {
+            let at = format!("port:{}", self.graph.port_names[p]);
+            tracer.note(self.index, self.now_ns, &at, &packet, "sent".into(), None);
+        }
+        let Some(seat) = self.seats[p].as_mut() else {
+            self.counters.edge_drops[p].count(DropReason::TxFailed);
+            return self.pool.free(packet);
+        };
+        if seat.tx.room() == 0 {
+            self.transmit(p);
+        }
+        let Some(seat) = self.seats[p].as_mut() else { return };
+        if let Err(packet) = seat.tx.push(packet) {
+            self.counters.edge_drops[p].count(DropReason::TxFull);
+            self.pool.free(packet);
+        }
+    }
+
+    fn transmit(&mut self, p: usize) {
+        let Some(seat) = self.seats[p].as_mut() else { return };
+        if let Err(error) = seat.port.tx(self.now_ns, &mut self.pool, &mut seat.tx) {
+            self.errors.push(error);
+        }
+    }
+
+    /// Hands every port what waits for it (and lets ports send what they held).
+    fn flush(&mut self) {
+        for p in 0..self.seats.len() {
+            self.transmit(p);
+            self.counters.port_ns[p].1 += self.lap();
+        }
+    }
+
+    fn end_step(&mut self) {
+        if let Some(observer) = &mut self.observer {
+            observer.end_step();
+        }
+    }
+
+    fn trace_node(&mut self, n: usize, count: usize) {
+        let Some(tracer) = &mut self.tracer else { return };
+        for (packet, verdict) in self.scratch.iter().zip(&self.verdicts[..count]) {
+            if packet.trace().is_some() {
+                let verdict = verdict_text(*verdict, &self.graph.outputs[n]);
+                let note = self.nodes[n].explain(packet);
+                tracer.note(self.index, self.now_ns, &self.graph.node_names[n], packet, verdict, note);
+            }
+        }
+    }
+
+    /// Nanoseconds since the last lap.
+    #[inline]
+    fn lap(&mut self) -> u64 {
+        let now = Instant::now();
+        let ns = now.duration_since(self.mark).as_nanos() as u64;
+        self.mark = now;
+        ns
+    }
+
+    /// Shows the counters to the control side, every few milliseconds; never waits for it.
+    fn show(&mut self, now: bool) {
+        let elapsed_ns = self.mark.duration_since(self.started).as_nanos() as u64;
+        if !now && elapsed_ns < self.shown_ns + SHOW_NS {
+            return;
+        }
+        self.shown_ns = elapsed_ns;
+        self.collect(elapsed_ns);
+        if let Ok(mut shared) = self.shared.try_lock() {
+            shared.clone_from(&self.counters);
+        }
+    }
+
+    fn collect(&mut self, elapsed_ns: u64) {
+        self.counters.elapsed_ns = elapsed_ns;
+        self.counters.pool = self.pool.stats();
+        let waiting = self.seats.iter().flatten().map(|seat| seat.tx.len() as u64).sum::<u64>();
+        self.counters.held = self.kept + waiting;
+        for (seat, counters) in self.seats.iter().zip(&mut self.counters.ports) {
+            if let Some(seat) = seat {
+                *counters = seat.port.counters();
+            }
+        }
+    }
+
+    /// Ends the run in good order: queues are empty already; ports send what they hold, nodes give up what they keep.
+    pub(crate) fn finish(&mut self) -> Snapshot {
+        self.flush();
+        for seat in self.seats.iter_mut().flatten() {
+            // A port that is still full after a flush will not take these.
+            if let Err(error) = seat.port.finish(self.now_ns, &mut self.pool) {
+                self.errors.push(error);
+            }
+        }
+        for (p, seat) in self.seats.iter_mut().enumerate() {
+            for packet in seat.iter_mut().flat_map(|seat| seat.tx.drain()) {
+                self.counters.edge_drops[p].count(DropReason::TxFull);
+                self.pool.free(packet);
+            }
+        }
+        let elapsed_ns = self.mark.duration_since(self.started).as_nanos() as u64;
+        self.nodes.iter_mut().for_each(|node| node.surrender(&mut self.pool));
+        self.collect(elapsed_ns);
+        self.counters.ended = 1;
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&self.counters);
+        self.reader.offline();
+        self.counters.clone()
+    }
+}
+
+/// What finally became of a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    /// Sent by a port.
+    Sent {
+        /// The port's number.
+        port: usize,
+    },
+    /// Dropped at a node.
+    Dropped {
+        /// The node's number.
+        node: usize,
+        /// Why.
+        reason: DropReason,
+    },
+    /// Consumed at a node.
+    Consumed {
+        /// The node's number.
+        node: usize,
+    },
+}
