@@ -5,9 +5,14 @@
 //!   nobody can still see what it replaced.
 //! * [`publish`]: a root that readers load without lock, retry or fence, replaced whole by one writer.
 //! * [`prefetch`]: the cache hint, safe on any address.
-//! * [`probe`]: the recorder that lookups are generic over, and the small cache model behind it.
+//! * [`probe`]: the recorder that lookups and updates are generic over.
+//! * [`cache`]: a small cache model that a probe feeds.
 //! * [`image`]: index-only, versioned, checksummed table bytes.
 
+pub mod cache;
+pub mod image;
 pub mod mem;
+pub mod prefetch;
+pub mod probe;
 pub mod publish;
 pub mod qsbr;

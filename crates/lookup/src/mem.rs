@@ -2,9 +2,22 @@
 //!
 //! Data paths allocate nothing, so everything large is mapped here once, at start. We ask for reserved huge pages
 //! first (`vm.nr_hugepages`), then for transparent ones by `madvise`, then take what the kernel gives.
+//!
+//! A structure of several arrays carves them from one [`Arena`], so that they share huge pages:
+//!
+//! ```text
+//! Region   |<------------------ 2 MB page ------------------>|<-- ...
+//! Tables   | direct: [AtomicU16] |pad| ranges: [AtomicU32]    ...      each starts on a cache line
+//! ```
+//!
+//! This module is one of the named homes of `unsafe`.
 
 use memmap2::{Advice, MmapMut, MmapOptions};
 use std::io;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 
 /// The page size that a [`Region`] is known to have been given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,7 +30,7 @@ pub enum Pages {
     Base,
 }
 
-/// One contiguous mapping, private to the process, zero-filled and prefaulted.
+/// One contiguous mapping, private to the process, zero-filled and (unless asked otherwise) prefaulted.
 #[derive(Debug)]
 pub struct Region {
     map: MmapMut,
@@ -26,31 +39,49 @@ pub struct Region {
 }
 
 const HUGE: usize = 2 << 20;
+/// From here on a region is rounded up to whole huge pages: below, most of the page would be wasted.
+const HUGE_FROM: usize = HUGE / 4;
+const PAGE: usize = 4096;
 
 impl Region {
-    /// Maps at least `len_bytes` bytes. Regions smaller than one huge page use ordinary pages.
+    /// Maps at least `len_bytes` bytes. Regions much smaller than one huge page use ordinary pages.
+    ///
+    /// # Errors
+    /// What the kernel says, usually that there is no memory.
     pub fn new(len_bytes: usize) -> io::Result<Self> {
-        let len = len_bytes.max(1);
-        let (map, pages) = if len >= HUGE {
-            let rounded = len.next_multiple_of(HUGE);
-            match MmapOptions::new().len(rounded).huge(Some(21)).populate().map_anon() {
-                Ok(map) => (map, Pages::Huge),
-                Err(_) => {
-                    let map = MmapOptions::new().len(rounded).map_anon()?;
-                    let pages =
-                        if map.advise(Advice::HugePage).is_ok() { Pages::Transparent } else { Pages::Base };
-                    (map, pages)
-                }
-            }
-        } else {
-            (MmapOptions::new().len(len.next_multiple_of(4096)).map_anon()?, Pages::Base)
-        };
-        let mut region = Region { map, len, pages };
+        let mut region = Self::map(len_bytes, true)?;
         // Touch every page now: a page fault on the data path costs microseconds.
-        for offset in (0..region.map.len()).step_by(4096) {
+        for offset in (0..region.map.len()).step_by(PAGE) {
             region.map[offset] = 0;
         }
         Ok(region)
+    }
+
+    /// Maps address space whose pages come when they are first touched: for scratch space of which only a part will
+    /// be used. Not for data paths.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn untouched(len_bytes: usize) -> io::Result<Self> {
+        Self::map(len_bytes, false)
+    }
+
+    fn map(len_bytes: usize, eager: bool) -> io::Result<Self> {
+        let len = len_bytes.max(1);
+        let huge = eager && len >= HUGE_FROM && !cfg!(miri);
+        let rounded = len
+            .checked_next_multiple_of(if huge { HUGE } else { PAGE })
+            .ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))?;
+        if !huge {
+            let map = MmapOptions::new().len(rounded).map_anon()?;
+            return Ok(Region { map, len, pages: Pages::Base });
+        }
+        if let Ok(map) = MmapOptions::new().len(rounded).huge(Some(21)).populate().map_anon() {
+            return Ok(Region { map, len, pages: Pages::Huge });
+        }
+        let map = MmapOptions::new().len(rounded).map_anon()?;
+        let pages = if map.advise(Advice::HugePage).is_ok() { Pages::Transparent } else { Pages::Base };
+        Ok(Region { map, len, pages })
     }
 
     /// Bytes that were asked for.
@@ -79,17 +110,161 @@ impl Region {
     }
 }
 
+mod sealed {
+    /// Types for which all bits zero is a value, and which need no drop.
+    ///
+    /// # Safety
+    /// Implement for integers and their atomics only.
+    pub unsafe trait Zeroed: Send + Sync {}
+}
+
+/// The elements that a [`Table`] can have: unsigned integers and their atomics.
+pub trait Element: sealed::Zeroed {}
+
+macro_rules! elements {
+    ($($t:ty),*) => { $(
+        // SAFETY: an unsigned integer or its atomic: zero is a value, dropping does nothing.
+        unsafe impl sealed::Zeroed for $t {}
+        impl Element for $t {}
+    )* };
+}
+elements!(u8, u16, u32, u64, AtomicU8, AtomicU16, AtomicU32, AtomicU64);
+
+/// Space from which [`Table`]s are cut, one after the other, each on its own cache lines.
+#[derive(Debug)]
+pub struct Arena {
+    region: Arc<Region>,
+    start: NonNull<u8>,
+    used: usize,
+}
+
+// SAFETY: the arena owns the part of the region behind `used`, and nobody else has a pointer into that part.
+unsafe impl Send for Arena {}
+// SAFETY: through `&Arena` nothing but numbers can be read.
+unsafe impl Sync for Arena {}
+
+/// Tables begin on a multiple of this.
+const TABLE_ALIGN: usize = 64;
+
+impl Arena {
+    /// Bytes that a table of `len` elements takes from an arena.
+    pub const fn bytes_for<T: Element>(len: usize) -> usize {
+        len.saturating_mul(size_of::<T>()).div_ceil(TABLE_ALIGN).saturating_mul(TABLE_ALIGN)
+    }
+
+    /// An arena of prefaulted memory.
+    ///
+    /// # Errors
+    /// As [`Region::new`].
+    pub fn new(len_bytes: usize) -> io::Result<Self> {
+        Ok(Self::over(Region::new(len_bytes)?))
+    }
+
+    /// An arena of memory that is not there before it is touched; see [`Region::untouched`].
+    ///
+    /// # Errors
+    /// As [`Region::new`].
+    pub fn untouched(len_bytes: usize) -> io::Result<Self> {
+        Ok(Self::over(Region::untouched(len_bytes)?))
+    }
+
+    fn over(mut region: Region) -> Self {
+        // A mapping never starts at address 0, so the fallback is never taken.
+        let start = NonNull::new(region.as_mut_ptr()).unwrap_or(NonNull::dangling());
+        Arena { region: Arc::new(region), start, used: 0 }
+    }
+
+    /// Cuts the next `len` elements, all zero.
+    ///
+    /// # Errors
+    /// `OutOfMemory` if the arena has not enough left.
+    pub fn table<T: Element>(&mut self, len: usize) -> io::Result<Table<T>> {
+        let bytes = Self::bytes_for::<T>(len);
+        let end = self.used.checked_add(bytes);
+        let Some(end) = end.filter(|&end| end <= self.region.map.len()) else {
+            return Err(io::Error::from(io::ErrorKind::OutOfMemory));
+        };
+        // SAFETY: `used <= end <= map.len()`, so the result is inside the mapping or one past its end.
+        let start = unsafe { self.start.add(self.used) };
+        self.used = end;
+        Ok(Table { start: start.cast(), len, _region: self.region.clone() })
+    }
+}
+
+/// A fixed number of integers or atomics in an [`Arena`]; a slice in every other respect.
+#[derive(Debug)]
+pub struct Table<T: Element> {
+    start: NonNull<T>,
+    len: usize,
+    _region: Arc<Region>,
+}
+
+// SAFETY: a table owns its elements alone (the arena never hands out a byte twice), and they are `Send`.
+unsafe impl<T: Element> Send for Table<T> {}
+// SAFETY: `&Table` gives `&[T]` only, and `T` is `Sync`.
+unsafe impl<T: Element> Sync for Table<T> {}
+
+impl<T: Element> Table<T> {
+    /// A table on its own, of prefaulted memory.
+    ///
+    /// # Errors
+    /// As [`Region::new`].
+    pub fn new(len: usize) -> io::Result<Self> {
+        Arena::new(Arena::bytes_for::<T>(len))?.table(len)
+    }
+}
+
+impl<T: Element> Deref for Table<T> {
+    type Target = [T];
+    #[inline(always)]
+    fn deref(&self) -> &[T] {
+        // SAFETY: `start` is aligned to 64 bytes and followed by `len` elements inside a mapping that `_region` keeps;
+        // they were zero, which is a value of `T`, and only `T`s are written since. `Table` alone owns them.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl<T: Element> DerefMut for Table<T> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut [T] {
+        // SAFETY: as in `deref`, and `&mut self` makes this the only way to the elements.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::Ordering;
 
     #[test]
     fn regions_are_zeroed_and_page_aligned() {
-        for len in [1, 4096, 5000, HUGE, 3 * HUGE + 17] {
-            let region = Region::new(len).unwrap();
-            assert_eq!(region.len(), len);
-            assert_eq!(region.as_ptr() as usize % 4096, 0);
-            assert!(region.map.iter().all(|&b| b == 0));
+        for len in [1, 4096, 5000, HUGE_FROM, HUGE, 3 * HUGE + 17] {
+            for region in [Region::new(len).unwrap(), Region::untouched(len).unwrap()] {
+                assert_eq!(region.len(), len);
+                assert_eq!(region.as_ptr() as usize % 4096, 0);
+                assert!(region.map.iter().step_by(if cfg!(miri) { 97 } else { 1 }).all(|&b| b == 0));
+            }
         }
+        assert!(Region::new(usize::MAX).is_err());
+    }
+
+    #[test]
+    fn tables_of_an_arena_are_disjoint_and_end_with_it() {
+        let bytes = Arena::bytes_for::<AtomicU16>(33) + Arena::bytes_for::<u32>(1000);
+        assert_eq!(bytes, 128 + 4032);
+        let mut arena = Arena::new(bytes).unwrap();
+        let a = arena.table::<AtomicU16>(33).unwrap();
+        let mut b = arena.table::<u32>(1000).unwrap();
+        b.fill(u32::MAX);
+        a.iter().for_each(|x| x.store(7, Ordering::Relaxed));
+        assert_eq!((a.len(), b.len()), (33, 1000));
+        assert!(a.as_ptr().addr().is_multiple_of(64) && b.as_ptr().addr().is_multiple_of(64));
+        assert!(b.iter().all(|&x| x == u32::MAX));
+        assert!(arena.table::<u32>(100_000).is_err());
+        assert!(arena.table::<u64>(usize::MAX).is_err());
+        drop(arena);
+        std::thread::spawn(move || assert!(a.iter().all(|x| x.load(Ordering::Relaxed) == 7))).join().unwrap();
+        assert!(Table::<u8>::new(0).unwrap().is_empty());
     }
 }
