@@ -19,8 +19,8 @@ pub trait Observer: Send {
     fn received(&mut self, now_ns: u64, port: usize, burst: &[Packet]);
     /// A packet's fate is sealed; it is still whole.
     fn fate(&mut self, fate: Fate, packet: &Packet);
-    /// Everything that this burst led to has happened.
-    fn end_step(&mut self) {}
+    /// A round over all ports is complete, with everything that it led to.
+    fn end_turn(&mut self, _now_ns: u64) {}
 }
 
 /// When to stop by ourselves.

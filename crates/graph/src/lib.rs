@@ -12,6 +12,7 @@
 //! Every worker owns an instance of each node, its queue of each port, and its pool: nothing on the path is shared but
 //! published tables. The books always balance: `in + made = out + dropped + consumed + held`.
 
+#![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
 pub mod clock;
@@ -19,6 +20,8 @@ pub mod counters;
 pub mod engine;
 pub mod graph;
 pub mod node;
+pub mod record;
+pub mod replay;
 pub mod trace;
 mod worker;
 

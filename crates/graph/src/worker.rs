@@ -127,12 +127,14 @@ impl Worker {
                 RxStatus::Ended => {}
             }
             self.drain();
-            self.end_step();
         }
         for n in 0..self.nodes.len() {
             self.tick(n);
         }
         self.drain();
+        if let Some(observer) = &mut self.observer {
+            observer.end_turn(self.now_ns);
+        }
         self.flush();
         self.reader.quiescent();
         self.show(false);
@@ -385,12 +387,6 @@ impl Worker {
         for p in 0..self.seats.len() {
             self.transmit(p);
             self.counters.port_ns[p].1 += self.lap();
-        }
-    }
-
-    fn end_step(&mut self) {
-        if let Some(observer) = &mut self.observer {
-            observer.end_step();
         }
     }
 
