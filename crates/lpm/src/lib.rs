@@ -3,9 +3,12 @@
 pub mod fib;
 pub mod oracle;
 pub mod prefix;
+pub mod rangetrie;
 pub mod rib;
+pub mod table;
 
 pub use fib::{BuildError, Fib, FibWriter, Label, Outgrown};
 pub use oracle::Oracle;
 pub use prefix::{Address, Prefix};
-pub use rib::Rib;
+pub use rib::{Change, Rib};
+pub use table::{Algorithm, Applied, Family, Table};

@@ -1,0 +1,261 @@
+//! The writer: builds a trie, and patches it while readers look.
+//!
+//! A patch goes down to the smallest node whose region holds the changed prefix and builds that region anew from
+//! the RIB, into fresh cells. Blocks are changed in place, an entry at a time; a line on the way is copied, since
+//! published lines never change, so the one store that publishes is always that of a block's (or the root's) entry.
+
+use super::build::{Ranges, Space, build, build_children, child, write_line};
+use super::cells::Cells;
+use super::lookup::{Search, count};
+use super::{CELL, Entry, LINE_BITS, LINE_HEAD, Node, RANGES, RangeTrie, STARTS, bits};
+use crate::fib::{BuildError, Fib, FibWriter, Outgrown};
+use crate::prefix::{Address, Prefix};
+use crate::rib::Rib;
+use std::collections::VecDeque;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use tidemill_lookup::qsbr::{Domain, Epoch};
+
+/// The one writer of a [`RangeTrie`].
+pub struct Writer<A: Address> {
+    trie: Arc<RangeTrie<A>>,
+    domain: Domain,
+    /// Cells from here on have never been used.
+    fresh: u32,
+    /// Free runs of 1 cell and of 16 cells.
+    free: [Vec<u32>; 2],
+    /// Nodes unlinked by the batch under way.
+    unlinked: Vec<Entry>,
+    /// Nodes of earlier batches, until no reader can see them.
+    waiting: VecDeque<(Epoch, Vec<Entry>)>,
+}
+
+/// Space for the first build: a growing vector.
+struct Draft(Vec<u32>);
+
+impl Space for Draft {
+    fn take(&mut self, cells: u32) -> Result<u32, Outgrown> {
+        let cell = self.0.len() / CELL;
+        if cell + cells as usize > Entry::CELL_MASK as usize {
+            return Err(Outgrown { what: format!("more than {} cells", Entry::CELL_MASK) });
+        }
+        self.0.resize(self.0.len() + cells as usize * CELL, 0);
+        Ok(cell as u32)
+    }
+
+    fn set(&mut self, word: usize, entry: u32) {
+        self.0[word] = entry;
+    }
+}
+
+impl<A: Address> Writer<A> {
+    /// Builds a trie of `rib` with a root of 2^`root_bits` entries. Readers of the trie must belong to `domain`.
+    ///
+    /// # Errors
+    /// Root bits that are not 12, 16, 20 or 24; a label of more than 31 bits; no memory.
+    pub fn new(rib: &Rib<A>, root_bits: u8, domain: &Domain) -> Result<Self, BuildError> {
+        RangeTrie::<A>::check_root_bits(root_bits)?;
+        let ranges = Ranges::of(rib, Prefix::DEFAULT);
+        ranges.check()?;
+        let mut draft = Draft(vec![0; 1 << root_bits]);
+        build_children(&mut draft, ranges.slice(), Prefix::DEFAULT, root_bits, 0).map_err(|full| {
+            BuildError::TooLarge {
+                structure: format!("rangetrie-d{root_bits}"),
+                what: full.what,
+                advice: "split the table".into(),
+            }
+        })?;
+        Self::from_words(&draft.0, root_bits, domain)
+    }
+
+    /// A writer whose trie begins as `words`: the root, then whole cells, all in use and linked as the invariants say.
+    pub(super) fn from_words(words: &[u32], root_bits: u8, domain: &Domain) -> Result<Self, BuildError> {
+        let used = words.len() / CELL;
+        // Room for patches: a table grows by some per cent a month, and the cells of a batch are used twice over.
+        let capacity = (used + used / 4 + 2048).min(Entry::CELL_MASK as usize + 1);
+        let cells = Cells::new(capacity * CELL)?;
+        for (to, &from) in cells.words().iter().zip(words) {
+            to.store(from, Ordering::Relaxed);
+        }
+        let trie = RangeTrie {
+            cells,
+            root_bits,
+            used: AtomicUsize::new(used),
+            search: Search::best(),
+            family: PhantomData,
+        };
+        Ok(Writer {
+            trie: Arc::new(trie),
+            domain: domain.clone(),
+            fresh: used as u32,
+            free: [Vec::new(), Vec::new()],
+            unlinked: Vec::new(),
+            waiting: VecDeque::new(),
+        })
+    }
+
+    /// The trie, with all that its own type offers.
+    pub fn trie(&self) -> &Arc<RangeTrie<A>> {
+        &self.trie
+    }
+
+    fn entry(&self, word: usize) -> Entry {
+        // Only this writer stores.
+        Entry(self.trie.cells.words()[word].load(Ordering::Relaxed))
+    }
+
+    /// Brings the entries of a block (or the root) up to date where they overlap `prefix`.
+    fn patch_children(
+        &mut self,
+        rib: &Rib<A>,
+        word: usize,
+        width_bits: u8,
+        region: Prefix<A>,
+        prefix: Prefix<A>,
+    ) -> Result<(), Outgrown> {
+        let depth = region.len() + width_bits;
+        let slot_of = |addr| bits(addr, region.len(), width_bits);
+        for slot in slot_of(prefix.first())..=slot_of(prefix.last()) {
+            let offset = A::from_u128(slot as u128) << usize::from(A::BITS - depth);
+            let old = self.entry(word + slot);
+            let new = self.patch_entry(rib, old, child(region, offset, depth), prefix)?;
+            if new != old {
+                // The node behind `new` was written before: this store publishes it.
+                self.trie.cells.words()[word + slot].store(new.0, Ordering::Release);
+            }
+        }
+        Ok(())
+    }
+
+    /// The entry for `region`, where `entry` stood, after a change of `prefix`, which overlaps it.
+    fn patch_entry(
+        &mut self,
+        rib: &Rib<A>,
+        entry: Entry,
+        region: Prefix<A>,
+        prefix: Prefix<A>,
+    ) -> Result<Entry, Outgrown> {
+        match entry.node() {
+            Some((node @ Node::Block(width_bits), cell)) if prefix.len() > region.len() => {
+                let word = cell as usize * CELL;
+                self.patch_children(rib, word, width_bits, region, prefix)?;
+                let first = self.entry(word);
+                let size = node.cells() as usize * CELL;
+                if first.is_leaf() && (1..size).all(|slot| self.entry(word + slot) == first) {
+                    self.unlinked.push(entry); // one label everywhere: no node needed
+                    return Ok(first);
+                }
+                Ok(entry)
+            }
+            Some((Node::Line, cell)) if prefix.len() >= region.len() + LINE_BITS => {
+                let word = cell as usize * CELL;
+                let slot = bits(prefix.first(), region.len(), LINE_BITS) as u16;
+                let below = self.entry(word + LINE_HEAD + count(self.trie.cells.words(), word, slot));
+                if below.is_leaf() {
+                    return self.rebuild(rib, entry, region);
+                }
+                let shift = usize::from(A::BITS - region.len() - LINE_BITS);
+                let part = child(region, A::from_u128(slot.into()) << shift, region.len() + LINE_BITS);
+                let new = self.patch_entry(rib, below, part, prefix)?;
+                if new == below { Ok(entry) } else { self.copy_line(entry, below, new, region.len()) }
+            }
+            _ => self.rebuild(rib, entry, region),
+        }
+    }
+
+    /// A copy of a line with `new` in the place of `old`, which is a pointer and so stands for one range.
+    fn copy_line(&mut self, line: Entry, old: Entry, new: Entry, depth: u8) -> Result<Entry, Outgrown> {
+        let word = (line.0 & Entry::CELL_MASK) as usize * CELL;
+        let mut starts = [0; RANGES];
+        for i in 0..STARTS {
+            starts[i + 1] = (self.entry(word + i / 2).0 >> (16 * (i % 2))) as u16;
+        }
+        let entries: [Entry; RANGES] = std::array::from_fn(|i| {
+            let entry = self.entry(word + LINE_HEAD + i);
+            if entry == old { new } else { entry }
+        });
+        let cell = self.take(1)?;
+        write_line(self, cell, &starts, &entries);
+        self.unlinked.push(line);
+        Ok(Entry::pointer(Node::Line, cell, depth))
+    }
+
+    /// New nodes for `region` in the place of those behind `old`.
+    fn rebuild(&mut self, rib: &Rib<A>, old: Entry, region: Prefix<A>) -> Result<Entry, Outgrown> {
+        let ranges = Ranges::of(rib, region);
+        ranges.check().map_err(|error| Outgrown { what: error.to_string() })?;
+        let new = build(self, ranges.slice(), region)?;
+        self.unlink(old);
+        Ok(new)
+    }
+
+    /// Notes the node behind `entry` and all below it as unlinked.
+    fn unlink(&mut self, entry: Entry) {
+        let Some((node, cell)) = entry.node() else { return };
+        self.unlinked.push(entry);
+        let word = cell as usize * CELL;
+        let (from, to) = match node {
+            Node::Line => (LINE_HEAD, CELL),
+            Node::Block(bits) => (0, 1 << bits),
+        };
+        let mut last = entry;
+        for slot in from..to {
+            let below = self.entry(word + slot);
+            if below != last {
+                self.unlink(below); // the free places of a line repeat its last entry
+            }
+            last = below;
+        }
+    }
+
+    /// Takes back the cells that no reader can see any more.
+    fn reclaim(&mut self) {
+        while self.waiting.front().is_some_and(|(epoch, _)| self.domain.passed(*epoch)) {
+            let Some((_, entries)) = self.waiting.pop_front() else { break };
+            for (node, cell) in entries.iter().filter_map(|entry| entry.node()) {
+                self.trie.used.fetch_sub(node.cells() as usize, Ordering::Relaxed);
+                self.free[usize::from(node.cells() > 1)].push(cell);
+            }
+        }
+    }
+}
+
+impl<A: Address> Space for Writer<A> {
+    fn take(&mut self, cells: u32) -> Result<u32, Outgrown> {
+        let cell = match self.free[usize::from(cells > 1)].pop() {
+            Some(cell) => cell,
+            None => {
+                let capacity = self.trie.cells.words().len() / CELL;
+                if (self.fresh + cells) as usize > capacity {
+                    return Err(Outgrown { what: format!("all {capacity} cells are in use") });
+                }
+                self.fresh += cells;
+                self.fresh - cells
+            }
+        };
+        self.trie.used.fetch_add(cells as usize, Ordering::Relaxed);
+        Ok(cell)
+    }
+
+    fn set(&mut self, word: usize, entry: u32) {
+        self.trie.cells.words()[word].store(entry, Ordering::Relaxed);
+    }
+}
+
+impl<A: Address> FibWriter<A> for Writer<A> {
+    fn fib(&self) -> Arc<dyn Fib<A>> {
+        self.trie.clone()
+    }
+
+    fn patch(&mut self, rib: &Rib<A>, changed: &[Prefix<A>]) -> Result<(), Outgrown> {
+        self.reclaim();
+        let root_bits = self.trie.root_bits;
+        changed.iter().try_for_each(|&p| self.patch_children(rib, 0, root_bits, Prefix::DEFAULT, p))?;
+        if !self.unlinked.is_empty() {
+            self.waiting.push_back((self.domain.advance(), std::mem::take(&mut self.unlinked)));
+            self.reclaim();
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,291 @@
+//! The control side's façade: one routing table with its RIB, the structure built from it, and the root that workers read.
+//!
+//! ```text
+//! changes --apply--> Rib --patch or rebuild--> FibWriter --> Arc<dyn Fib> <--View-- workers
+//! ```
+//! A patch changes the structure in place, word by word; a rebuild makes a new one and swaps the root. Either way every
+//! lookup answers each key with its old or its new label.
+
+use crate::fib::{BuildError, Fib, FibWriter, Label};
+use crate::prefix::{Address, Prefix};
+use crate::rangetrie;
+use crate::rib::{Change, Rib};
+use std::fmt;
+use std::sync::Arc;
+use tidemill_lookup::publish::{Publisher, View};
+use tidemill_lookup::qsbr::{Domain, Epoch};
+
+/// From this many changes at once on, a rebuild is considered...
+const REBUILD_CHANGES: usize = 1024;
+/// ... and done if the table has at most this many prefixes per change. A patch costs microseconds per change, a rebuild
+/// a fraction of one per prefix.
+const REBUILD_RATIO: usize = 8;
+
+/// A FIB structure with its parameters, as named in configurations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Algorithm {
+    /// The structure that measures best for the family.
+    Auto,
+    /// [`crate::rangetrie`], with the width of its root.
+    RangeTrie {
+        /// 12, 16, 20 or 24.
+        root_bits: u8,
+    },
+}
+
+/// A name that is no algorithm of the family.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{name:?} is not an IPv{family} lookup structure: use one of {}", names.join(", "))]
+pub struct AlgorithmError {
+    /// What was asked for.
+    pub name: String,
+    /// 4 or 6.
+    pub family: u8,
+    /// What there is.
+    pub names: Vec<String>,
+}
+
+impl Algorithm {
+    /// The algorithms of a family, the default first.
+    pub fn all<A: Family>() -> Vec<Algorithm> {
+        let tries = [12, 16, 20, 24].map(|root_bits| Algorithm::RangeTrie { root_bits });
+        [Algorithm::Auto].into_iter().chain(A::own_algorithms()).chain(tries).collect()
+    }
+
+    /// Reads a name as in configurations, for the family `A`.
+    ///
+    /// # Errors
+    /// Anything that is not one of [`all`](Self::all); the error lists them.
+    pub fn parse<A: Family>(name: &str) -> Result<Self, AlgorithmError> {
+        let all = Self::all::<A>();
+        all.iter().copied().find(|algorithm| algorithm.to_string() == name).ok_or_else(|| AlgorithmError {
+            name: name.into(),
+            family: A::FAMILY,
+            names: all.iter().map(Self::to_string).collect(),
+        })
+    }
+
+    /// Builds the structure from `rib`, for readers of `domain`.
+    ///
+    /// # Errors
+    /// What the structure says: see [`BuildError`].
+    pub fn writer<A: Family>(
+        &self,
+        rib: &Rib<A>,
+        domain: &Domain,
+    ) -> Result<Box<dyn FibWriter<A>>, BuildError> {
+        match *self {
+            Algorithm::Auto => A::default_algorithm().writer(rib, domain),
+            Algorithm::RangeTrie { root_bits } => {
+                Ok(Box::new(rangetrie::Writer::new(rib, root_bits, domain)?))
+            }
+        }
+    }
+}
+
+impl fmt::Display for Algorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Algorithm::Auto => f.write_str("auto"),
+            Algorithm::RangeTrie { root_bits } => write!(f, "rangetrie-d{root_bits}"),
+        }
+    }
+}
+
+/// What an address family adds to the structures that serve both.
+pub trait Family: Address {
+    /// What `auto` means.
+    fn default_algorithm() -> Algorithm;
+    /// Structures for this family only.
+    fn own_algorithms() -> Vec<Algorithm>;
+}
+
+impl Family for u32 {
+    fn default_algorithm() -> Algorithm {
+        Algorithm::RangeTrie { root_bits: 16 }
+    }
+    fn own_algorithms() -> Vec<Algorithm> {
+        Vec::new()
+    }
+}
+
+impl Family for u128 {
+    fn default_algorithm() -> Algorithm {
+        Algorithm::RangeTrie { root_bits: 16 }
+    }
+    fn own_algorithms() -> Vec<Algorithm> {
+        Vec::new()
+    }
+}
+
+/// How [`Table::apply`] brought the structure up to date.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum How {
+    /// There was nothing to do.
+    Unchanged,
+    /// In place.
+    Patched,
+    /// A new structure was published.
+    Rebuilt,
+}
+
+/// What [`Table::apply`] did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Applied {
+    /// Prefixes that are different now.
+    pub changed: usize,
+    /// How the structure was brought up to date.
+    pub how: How,
+    /// The generation now published.
+    pub generation: u64,
+    /// When [`Domain::passed`] says so of this epoch, no worker can still obtain a label that these changes removed
+    /// from the table; the label may then be given to another next hop.
+    pub epoch: Epoch,
+}
+
+type Make<A> = Box<dyn Fn(&Rib<A>, &Domain) -> Result<Box<dyn FibWriter<A>>, BuildError> + Send>;
+
+/// A routing table: truth, structure and root.
+pub struct Table<A: Address> {
+    rib: Rib<A>,
+    make: Make<A>,
+    writer: Box<dyn FibWriter<A>>,
+    publisher: Publisher<Arc<dyn Fib<A>>>,
+    epoch: Epoch,
+}
+
+impl<A: Address> Table<A> {
+    /// Builds `algorithm`'s structure from `rib` and publishes it to the readers of `domain`.
+    ///
+    /// # Errors
+    /// What the structure says: see [`BuildError`].
+    pub fn new(domain: &Domain, rib: Rib<A>, algorithm: &Algorithm) -> Result<Self, BuildError>
+    where
+        A: Family,
+    {
+        let algorithm = *algorithm;
+        Self::with(domain, rib, move |rib, domain| algorithm.writer(rib, domain))
+    }
+
+    /// The same for any structure: `make` builds it, now and whenever it must be rebuilt.
+    ///
+    /// # Errors
+    /// What `make` says.
+    pub fn with(
+        domain: &Domain,
+        rib: Rib<A>,
+        make: impl Fn(&Rib<A>, &Domain) -> Result<Box<dyn FibWriter<A>>, BuildError> + Send + 'static,
+    ) -> Result<Self, BuildError> {
+        let writer = make(&rib, domain)?;
+        let publisher = Publisher::new(domain, writer.fib());
+        Ok(Table { rib, make: Box::new(make), writer, publisher, epoch: domain.current() })
+    }
+
+    /// Applies changes in their order - of several to one prefix only the last matters - to the RIB and to what
+    /// workers see.
+    ///
+    /// # Errors
+    /// The structure cannot hold the new table. Nothing has changed then: the RIB is as before, and so are the
+    /// answers.
+    pub fn apply(&mut self, changes: &[Change<A>]) -> Result<Applied, BuildError> {
+        let mut last: Vec<(Prefix<A>, usize)> = changes.iter().map(Change::prefix).zip(0..).collect();
+        last.sort_unstable();
+        let mut changed = Vec::new();
+        let mut before: Vec<Option<Label>> = Vec::new();
+        for (i, &(prefix, at)) in last.iter().enumerate() {
+            if last.get(i + 1).is_some_and(|&(next, _)| next == prefix) {
+                continue;
+            }
+            let old = self.rib.get(prefix);
+            if self.rib.apply(&changes[at]) {
+                changed.push(prefix);
+                before.push(old);
+            }
+        }
+        let how = match self.update(&changed) {
+            Ok(how) => how,
+            Err((error, touched)) => {
+                for (&prefix, old) in changed.iter().zip(before) {
+                    match old {
+                        Some(label) => self.rib.insert(prefix, label),
+                        None => self.rib.remove(prefix),
+                    };
+                }
+                if touched {
+                    self.rebuild()?;
+                }
+                return Err(error);
+            }
+        };
+        if how != How::Unchanged {
+            self.epoch = self.publisher.domain().advance();
+        }
+        Ok(Applied { changed: changed.len(), how, generation: self.generation(), epoch: self.epoch })
+    }
+
+    /// Brings the structure up to date with the RIB. An error says whether the structure has been touched.
+    fn update(&mut self, changed: &[Prefix<A>]) -> Result<How, (BuildError, bool)> {
+        if changed.is_empty() {
+            return Ok(How::Unchanged);
+        }
+        let many = changed.len() >= REBUILD_CHANGES && changed.len() * REBUILD_RATIO >= self.rib.len();
+        if !many && self.writer.patch(&self.rib, changed).is_ok() {
+            self.publisher.touch();
+            return Ok(How::Patched);
+        }
+        self.rebuild().map(|()| How::Rebuilt).map_err(|error| (error, !many))
+    }
+
+    fn rebuild(&mut self) -> Result<(), BuildError> {
+        let writer = (self.make)(&self.rib, self.publisher.domain())?;
+        self.publisher.publish(writer.fib());
+        self.writer = writer;
+        Ok(())
+    }
+
+    /// Replaces the whole RIB, for example after a reload. On an error nothing has changed.
+    ///
+    /// # Errors
+    /// The structure cannot hold the new table.
+    pub fn replace(&mut self, rib: Rib<A>) -> Result<Applied, BuildError> {
+        let changed = rib.iter().filter(|&(p, l)| self.rib.get(p) != Some(l)).count()
+            + self.rib.iter().filter(|&(p, _)| rib.get(p).is_none()).count();
+        let old = std::mem::replace(&mut self.rib, rib);
+        if let Err(error) = self.rebuild() {
+            self.rib = old;
+            return Err(error);
+        }
+        self.epoch = self.publisher.domain().advance();
+        Ok(Applied { changed, how: How::Rebuilt, generation: self.generation(), epoch: self.epoch })
+    }
+
+    /// What a worker looks into: one per worker, cheap to clone.
+    pub fn view(&self) -> View<Arc<dyn Fib<A>>> {
+        self.publisher.view()
+    }
+
+    /// The structure now published. For the control side; workers use a [`view`](Self::view).
+    pub fn fib(&self) -> &Arc<dyn Fib<A>> {
+        self.publisher.current()
+    }
+
+    /// The truth.
+    pub fn rib(&self) -> &Rib<A> {
+        &self.rib
+    }
+
+    /// Counts every patch and every rebuild; 1 at first.
+    pub fn generation(&self) -> u64 {
+        self.publisher.generation()
+    }
+
+    /// The epoch of the last change; see [`Applied::epoch`].
+    pub fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    /// Drops replaced structures that no worker can see any more; returns how many still wait.
+    pub fn collect(&mut self) -> usize {
+        self.publisher.collect()
+    }
+}
