@@ -1,4 +1,4 @@
-//! ICMP for IPv6 (RFC 4443). Neighbour discovery has a file of its own: `ndisc`.
+//! ICMP for IPv6 (RFC 4443). Neighbour discovery has a file of its own: [`crate::ndisc`].
 //!
 //! Every message starts with the same eight bytes. [`Repr`] is those eight; what follows (echo data, the packet that
 //! an error is about, a neighbour discovery body) is payload.

@@ -1,4 +1,4 @@
-//! IPv6, the fixed header (RFC 8200, section 3). Extension headers: `ipv6_ext`.
+//! IPv6, the fixed header (RFC 8200, section 3). Extension headers: [`crate::ipv6_ext`].
 //!
 //! The free functions are for the data path: they take a slice that starts at the header, check nothing and never
 //! panic. Call [`check`] first, once. Jumbograms (RFC 2675) are not supported: a payload length of zero means that
