@@ -1,0 +1,92 @@
+//! Lines of bounded length, with their numbers.
+
+use crate::error::{FeedError, LineFault};
+use std::io::{self, BufRead};
+
+/// No line of a table is longer.
+pub(crate) const LINE_MAX_BYTES: usize = 4096;
+
+/// Reads lines one at a time into one buffer.
+pub(crate) struct Lines {
+    reader: Box<dyn BufRead + Send>,
+    buffer: Vec<u8>,
+    /// Number of the line read last, from 1.
+    number: u64,
+    file: String,
+}
+
+impl Lines {
+    pub(crate) fn new(reader: Box<dyn BufRead + Send>, file: String) -> Self {
+        Lines { reader, buffer: Vec::new(), number: 0, file }
+    }
+
+    pub(crate) fn file(&self) -> &str {
+        &self.file
+    }
+
+    /// An error at the line read last.
+    pub(crate) fn error(&self, fault: LineFault) -> FeedError {
+        FeedError::Line { file: self.file.clone(), line: self.number, fault }
+    }
+
+    /// The next line that is neither empty nor a comment (`#`), without white space at its ends; `Ok(None)` at the
+    /// end. A fault is about that line, and the next call goes on behind it.
+    pub(crate) fn next(&mut self) -> Result<Option<Result<&str, LineFault>>, FeedError> {
+        loop {
+            let whole = match self.fill()? {
+                None => return Ok(None),
+                Some(whole) => whole,
+            };
+            if !whole {
+                return Ok(Some(Err(LineFault::TooLong(LINE_MAX_BYTES))));
+            }
+            let line = self.buffer.trim_ascii();
+            if !line.is_empty() && line[0] != b'#' {
+                break;
+            }
+        }
+        let line = self.buffer.trim_ascii();
+        Ok(Some(match std::str::from_utf8(line) {
+            Err(e) => Err(LineFault::NotText(e.valid_up_to() + 1)),
+            Ok(text) => match text.bytes().position(|b| b.is_ascii_control() && b != b'\t') {
+                Some(at) => Err(LineFault::NotText(at + 1)),
+                None => Ok(text),
+            },
+        }))
+    }
+
+    /// Reads one line; `Some(false)` if it was too long (and is consumed all the same).
+    fn fill(&mut self) -> io::Result<Option<bool>> {
+        self.buffer.clear();
+        let (mut any, mut whole) = (false, true);
+        loop {
+            let chunk = match self.reader.fill_buf() {
+                Ok(chunk) => chunk,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+                Err(e) => return Err(e),
+            };
+            if chunk.is_empty() {
+                break;
+            }
+            any = true;
+            let (take, ended) = match chunk.iter().position(|&b| b == b'\n') {
+                Some(at) => (at, true),
+                None => (chunk.len(), false),
+            };
+            if self.buffer.len() + take > LINE_MAX_BYTES {
+                whole = false;
+            } else {
+                self.buffer.extend_from_slice(&chunk[..take]);
+            }
+            self.reader.consume(take + usize::from(ended));
+            if ended {
+                break;
+            }
+        }
+        if !any {
+            return Ok(None);
+        }
+        self.number += 1;
+        Ok(Some(whole))
+    }
+}
