@@ -1,2 +1,66 @@
-//! Developer tasks.
-fn main() {}
+//! Developer tasks: `cargo xtask COMMAND`. One file or folder per command.
+#![forbid(unsafe_code)]
+
+mod capture;
+mod env;
+mod fuzz;
+mod held;
+mod licences;
+mod peers;
+mod proc;
+mod setup;
+mod test;
+mod tidy;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// Set-up, tests, checks and peers of Tidemill.
+#[derive(Parser)]
+#[command(bin_name = "cargo xtask")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Install what the tests need (Debian, Ubuntu; as root)
+    Setup(setup::Options),
+    /// Run the tests, tier by tier
+    Test(test::Options),
+    /// Check the house rules: arrows, homes of unsafe code, files, READMEs
+    Tidy,
+    /// Check every dependency's licence against the allow-list
+    Licences,
+    /// Fuzz the targets of fuzz/
+    Fuzz(fuzz::Options),
+    /// Run the lines that a part is held to
+    Held(held::Options),
+    /// Measure against other programs
+    #[command(subcommand)]
+    Peers(peers::Command),
+    /// Record examples/router/capture.pcapng.zst anew (root)
+    RecordCapture,
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Setup(options) => setup::run(&options),
+        Command::Test(options) => test::run(&options),
+        Command::Tidy => tidy::run(),
+        Command::Licences => licences::run(),
+        Command::Fuzz(options) => fuzz::run(&options),
+        Command::Held(options) => held::run(&options),
+        Command::Peers(command) => peers::run(&command),
+        Command::RecordCapture => capture::run(),
+    };
+    match result {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

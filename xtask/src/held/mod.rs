@@ -1,0 +1,108 @@
+//! `held N`: the lines that part N is held to, each run and printed as passed, failed or measured.
+//!
+//! A line is a name and a function. Lines are independent: one that fails, or cannot run, does not stop the next.
+
+mod part1;
+
+use crate::{env, proc};
+use anyhow::{Context as _, Result, bail};
+use serde_json::Value;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Instant;
+
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// The part's number
+    part: u32,
+    /// Samples instead of everything, for minutes instead of an hour
+    #[arg(long)]
+    quick: bool,
+    /// Only lines whose name contains this
+    #[arg(long)]
+    only: Option<String>,
+}
+
+/// How a line ended. Whoever cannot run one returns an error, which counts as failed.
+enum Outcome {
+    Pass(String),
+    Fail(String),
+    /// There is no bound to hold it against.
+    Measured(String),
+}
+
+type Line = (&'static str, fn(&Machine) -> Result<Outcome>);
+
+/// What lines run with.
+struct Machine {
+    quick: bool,
+}
+
+impl Machine {
+    /// The folder with real data.
+    fn data(&self) -> Result<PathBuf> {
+        env::data().context("TIDEMILL_DATA is not set: this line needs the real data")
+    }
+
+    /// Runs `tidemill` with these arguments; the objects that it prints, one per line.
+    fn tidemill(&self, arguments: &[&str]) -> Result<Vec<Value>> {
+        let mut command = Command::new(env::tidemill()?);
+        command.current_dir(env::root()).args(arguments);
+        objects(&proc::output(&mut command)?)
+    }
+
+    /// Runs `cargo xtask` with these arguments; the objects that it prints.
+    fn xtask(&self, arguments: &[&str]) -> Result<Vec<Value>> {
+        objects(&proc::output(Command::new(std::env::current_exe()?).args(arguments))?)
+    }
+
+    /// Runs tests of the workspace, release build; how many passed. None is an error: a filter may have gone stale.
+    fn tests(&self, arguments: &[&str], variables: &[(&str, &str)]) -> Result<usize> {
+        let mut command = env::cargo();
+        command.args(["test", "--quiet", "--workspace", "--release"]).args(arguments);
+        command.envs(variables.iter().copied());
+        let text = proc::output(&mut command)?;
+        let passed = text.lines().filter_map(|line| line.strip_prefix("test result: ok. "));
+        let passed: usize = passed.filter_map(|rest| rest.split(' ').next()?.parse::<usize>().ok()).sum();
+        if passed == 0 {
+            bail!("no such test: {}", arguments.join(" "));
+        }
+        Ok(passed)
+    }
+}
+
+/// The JSON objects among the lines of a text.
+fn objects(text: &str) -> Result<Vec<Value>> {
+    let lines = text.lines().filter(|line| line.starts_with('{'));
+    lines.map(|line| serde_json::from_str(line).with_context(|| format!("not JSON: {line}"))).collect()
+}
+
+/// Whether no line failed.
+pub(crate) fn run(options: &Options) -> Result<bool> {
+    let lines = match options.part {
+        1 => part1::LINES,
+        part => bail!("no lines are written down for part {part}"),
+    };
+    let machine = Machine { quick: options.quick };
+    let (mut passed, mut failed, mut measured) = (0, 0, 0);
+    for (name, line) in lines {
+        if options.only.as_ref().is_some_and(|only| !name.contains(only.as_str())) {
+            continue;
+        }
+        let start = Instant::now();
+        let outcome = line(&machine).unwrap_or_else(|error| Outcome::Fail(format!("{error:#}")));
+        let (word, text) = match outcome {
+            Outcome::Pass(text) => (count(&mut passed, "pass"), text),
+            Outcome::Fail(text) => (count(&mut failed, "FAIL"), text),
+            Outcome::Measured(text) => (count(&mut measured, "measured"), text),
+        };
+        println!("{word:8} {name} [{:.0} s]: {text}", start.elapsed().as_secs_f64());
+    }
+    println!("part {}: {passed} passed, {failed} failed, {measured} measured", options.part);
+    Ok(failed == 0)
+}
+
+fn count(counter: &mut usize, word: &'static str) -> &'static str {
+    *counter += 1;
+    word
+}

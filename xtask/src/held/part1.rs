@@ -1,0 +1,155 @@
+//! Part 1, the spine: forward a real capture by a real full table.
+
+use super::{Line, Machine, Outcome};
+use crate::{fuzz, test, tidy};
+use anyhow::{Context, Result};
+use serde_json::Value;
+use std::time::Instant;
+
+pub(crate) const LINES: &[Line] = &[
+    ("the README's first command", readme),
+    ("real tables, real captures, malformed packets", real),
+    ("fib verify, IPv4 sample", |machine| sample(machine, V4)),
+    ("fib verify, IPv6 sample", |machine| sample(machine, V6)),
+    ("fib verify, all of IPv4", |machine| all(machine, V4)),
+    ("fib verify, every interval of IPv6", |machine| all(machine, V6)),
+    ("small tables with interleaved updates", small_tables),
+    ("bench lpm, IPv4", |machine| bench_lpm(machine, V4)),
+    ("bench lpm, IPv6", |machine| bench_lpm(machine, V6)),
+    ("DXR against rte_fib with 2-byte next hops", ratio),
+    ("null - route - null", port),
+    ("no allocation on the data path", allocation),
+    ("corrupt files", corrupt),
+    ("tidy", |_| Ok(verdict(tidy::run()?, "nothing found"))),
+    ("fuzzing", fuzzing),
+];
+
+const V4: &str = "ris-as3333-20260511.v4.nh148.zst";
+const V6: &str = "ris-as3333-20260511.v6.nh148.zst";
+
+/// Null to route to null, 64-byte packets, full table, one core.
+const LEAST_MPPS: f64 = 15.0;
+
+/// All of IPv4 on two cores.
+const MOST_VERIFY_SECONDS: f64 = 300.0;
+
+/// Random and adversarial tables, each with interleaved updates.
+const SMALL_TABLES: &str = "100000";
+
+fn verdict(ok: bool, text: impl Into<String>) -> Outcome {
+    if ok { Outcome::Pass(text.into()) } else { Outcome::Fail(text.into()) }
+}
+
+/// The path of a table of the real data.
+fn table(machine: &Machine, name: &str) -> Result<String> {
+    Ok(machine.data()?.join("rib").join(name).to_string_lossy().into_owned())
+}
+
+fn readme(_: &Machine) -> Result<Outcome> {
+    let totals = test::examples_tier()?;
+    Ok(verdict(totals.failed + totals.skipped == 0, totals.to_string()))
+}
+
+fn real(machine: &Machine) -> Result<Outcome> {
+    machine.data()?;
+    let totals = test::real_tier()?;
+    Ok(verdict(totals.failed + totals.skipped == 0 && totals.passed > 0, totals.to_string()))
+}
+
+fn sample(machine: &Machine, name: &str) -> Result<Outcome> {
+    let count = if machine.quick { "1000000" } else { "20000000" };
+    let file = table(machine, name)?;
+    verification(&machine.tidemill(&["fib", "verify", "--table", &file, "--sample", count, "--json"])?)
+}
+
+fn all(machine: &Machine, name: &str) -> Result<Outcome> {
+    if machine.quick {
+        return Ok(Outcome::Measured("left out by --quick".to_owned()));
+    }
+    let file = table(machine, name)?;
+    let start = Instant::now();
+    let objects = machine.tidemill(&["fib", "verify", "--table", &file, "--all", "--json"])?;
+    let seconds = start.elapsed().as_secs_f64();
+    match verification(&objects)? {
+        Outcome::Pass(text) => {
+            Ok(verdict(seconds <= MOST_VERIFY_SECONDS, format!("{text}, {seconds:.0} s in all")))
+        }
+        other => Ok(other),
+    }
+}
+
+/// Judges the last line of a verification.
+fn verification(objects: &[Value]) -> Result<Outcome> {
+    let last = objects
+        .iter()
+        .rev()
+        .find(|object| !object["checked"].is_null())
+        .context("no line with \"checked\"")?;
+    let (checked, wrong) = (last["checked"].as_u64().unwrap_or(0), last["wrong"].as_u64());
+    Ok(verdict(checked > 0 && wrong == Some(0), last.to_string()))
+}
+
+fn small_tables(machine: &Machine) -> Result<Outcome> {
+    let count = if machine.quick { "2000" } else { SMALL_TABLES };
+    let arguments = ["--package", "tidemill-lpm", "--lib"];
+    let passed = machine.tests(&arguments, &[("TIDEMILL_SUITE_TABLES", count)])?;
+    Ok(Outcome::Pass(format!("{passed} tests of the suite, {count} tables each")))
+}
+
+fn bench_lpm(machine: &Machine, name: &str) -> Result<Outcome> {
+    let file = table(machine, name)?;
+    let objects = machine.tidemill(&["bench", "lpm", "--table", &file, "--json"])?;
+    let shown: Vec<String> = objects.iter().filter_map(measurement).collect();
+    if shown.is_empty() {
+        return Ok(Outcome::Fail("no measurement was printed".to_owned()));
+    }
+    Ok(Outcome::Measured(shown.join("; ")))
+}
+
+/// `subject case metric value`.
+fn measurement(object: &Value) -> Option<String> {
+    let value = object["value"].as_f64()?;
+    let text = |field: &str| object[field].as_str().unwrap_or("-").to_owned();
+    Some(format!("{} {} {} {value:.4}", text("subject"), text("case"), text("metric")))
+}
+
+fn ratio(machine: &Machine) -> Result<Outcome> {
+    let file = table(machine, V4)?;
+    let mut arguments = vec!["peers", "lpm", "--table", &file, "--json", "--only", "rte_fib-2b"];
+    if machine.quick {
+        arguments.push("--quick");
+    }
+    let objects = machine.xtask(&arguments)?;
+    let ratios: Vec<&Value> =
+        objects.iter().filter(|o| o["metric"] == "ratio" && o["case"] == "rnd").collect();
+    let shown: Vec<String> = ratios
+        .iter()
+        .map(|r| format!("{} to {}: {} ({} to {})", r["of"], r["to"], r["value"], r["low"], r["high"]))
+        .collect();
+    let ahead = ratios.iter().all(|ratio| ratio["low"].as_f64().is_some_and(|low| low > 1.0));
+    Ok(verdict(ahead && !ratios.is_empty(), shown.join("; ")))
+}
+
+fn port(machine: &Machine) -> Result<Outcome> {
+    let file = table(machine, V4)?;
+    let objects = machine.tidemill(&["bench", "port", "--table", &file, "--json"])?;
+    let rates = objects.iter().filter(|object| object["metric"] == "mpps" && object["subject"] != "bound");
+    let best = rates.filter_map(|object| object["value"].as_f64()).fold(0.0, f64::max);
+    Ok(verdict(best >= LEAST_MPPS, format!("{best:.1} Mpps on one core, at least {LEAST_MPPS}")))
+}
+
+fn allocation(machine: &Machine) -> Result<Outcome> {
+    let passed = machine.tests(&["--", "allocat"], &[])?;
+    Ok(Outcome::Pass(format!("{passed} tests with a counting allocator")))
+}
+
+fn corrupt(machine: &Machine) -> Result<Outcome> {
+    let passed = machine.tests(&["--", "corrupt"], &[])?;
+    Ok(Outcome::Pass(format!("{passed} tests on corrupt captures, tables, MRT files, configurations")))
+}
+
+fn fuzzing(machine: &Machine) -> Result<Outcome> {
+    let seconds = if machine.quick { 10 } else { 300 };
+    let totals = fuzz::tier(seconds)?;
+    Ok(verdict(totals.failed == 0 && totals.passed > 0, format!("{totals}, {seconds} s per target")))
+}

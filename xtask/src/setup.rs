@@ -1,0 +1,110 @@
+//! `setup`: installs what the tests need beyond Rust and a C compiler, through apt, as root. Elsewhere it says by name
+//! what is missing. Tools written in Rust are not built from source here: that would cost minutes in CI.
+
+use crate::{env, proc};
+use anyhow::Result;
+use std::process::Command;
+
+#[derive(clap::Args, Default)]
+pub(crate) struct Options {
+    /// Only say what is missing; fail if anything is
+    #[arg(long)]
+    check: bool,
+    /// Also what `record-capture` needs
+    #[arg(long)]
+    recording: bool,
+}
+
+/// A Debian package and what it is for.
+struct Package {
+    name: &'static str,
+    reason: &'static str,
+}
+
+const fn package(name: &'static str, reason: &'static str) -> Package {
+    Package { name, reason }
+}
+
+const FOR_TESTS: &[Package] = &[
+    package("gcc", "C parts of dependencies; the C runners of peers"),
+    package("g++", "libFuzzer, which the fuzz targets link"),
+    package("libc6-dev", "headers for the C parts"),
+    package("pkg-config", "finds DPDK for the C runners"),
+    package("libdpdk-dev", "the peers rte_fib, rte_lpm, rte_fib6, rte_lpm6"),
+    package("tshark", "an independent judge of the captures that we write"),
+    package("tcpdump", "captures on the test namespaces' interfaces"),
+    package("iproute2", "network namespaces and veth pairs for the root tests"),
+    package("ethtool", "switches checksum offload off on veth"),
+    package("iputils-ping", "real traffic for the root tests"),
+];
+
+const FOR_RECORDING: &[Package] = &[
+    package("wireshark-common", "mergecap"),
+    package("python3-minimal", "an HTTP server"),
+    package("curl", "an HTTP client"),
+    package("dnsmasq-base", "a DNS server"),
+    package("bind9-dnsutils", "a DNS client over UDP and TCP"),
+    package("traceroute", "small time-to-live values on purpose"),
+];
+
+/// Whether the machine has everything now.
+pub(crate) fn run(options: &Options) -> Result<bool> {
+    let mut wanted: Vec<&Package> = FOR_TESTS.iter().collect();
+    if options.recording {
+        wanted.extend(FOR_RECORDING);
+    }
+    if !env::has_program("dpkg-query") {
+        println!("setup: no dpkg here; the tests use: {}", names(&wanted));
+        return Ok(!options.check);
+    }
+    let missing = missing(&wanted)?;
+    if missing.is_empty() {
+        println!("setup: all {} packages are there", wanted.len());
+        return Ok(true);
+    }
+    for package in &missing {
+        println!("setup: missing {} ({})", package.name, package.reason);
+    }
+    if options.check {
+        return Ok(false);
+    }
+    if !env::is_root() || !env::has_program("apt-get") {
+        println!("setup: not root, going on without; to install: apt-get install {}", names(&missing));
+        return Ok(true);
+    }
+    install(&missing)
+}
+
+fn names(packages: &[&Package]) -> String {
+    packages.iter().map(|package| package.name).collect::<Vec<_>>().join(" ")
+}
+
+/// The wanted packages that dpkg does not list as installed.
+fn missing<'a>(wanted: &[&'a Package]) -> Result<Vec<&'a Package>> {
+    let mut query = Command::new("dpkg-query");
+    query.args(["-W", "-f=${Package} ${db:Status-Status}\n"]).args(wanted.iter().map(|package| package.name));
+    // It exits 1 when it does not know one of the names, and lists the others all the same.
+    let output = query.output()?;
+    let listed = String::from_utf8_lossy(&output.stdout).into_owned();
+    let installed = |name: &str| listed.lines().any(|line| line == format!("{name} installed"));
+    Ok(wanted.iter().copied().filter(|package| !installed(package.name)).collect())
+}
+
+fn install(missing: &[&Package]) -> Result<bool> {
+    let apt = |arguments: &[&str]| {
+        let mut command = Command::new("apt-get");
+        command.env("DEBIAN_FRONTEND", "noninteractive").args(["-q", "-y"]).args(arguments);
+        proc::status(&mut command)
+    };
+    // An index that is a few days old usually serves; a failed update alone is no reason to stop.
+    if !apt(&["update"])? {
+        println!("setup: apt-get update failed; trying with the index that is there");
+    }
+    let mut arguments = vec!["install", "--no-install-recommends"];
+    arguments.extend(missing.iter().map(|package| package.name));
+    let ok = apt(&arguments)?;
+    if !ok {
+        println!("setup: apt-get could not install {}", names(missing));
+    }
+    Ok(ok)
+}

@@ -1,0 +1,191 @@
+//! The tiers that are `cargo test`: which test binaries belong to which tier, and the reading of what they print.
+//!
+//! A tier is a set of test targets, told apart by name: `real_data*` (files named by TIDEMILL_DATA, release build),
+//! `root_*` (network namespaces), everything else. A test that finds that it cannot run prints `skipped: NAME (why)` and
+//! returns; it counts as skipped, not as passed.
+
+use super::Totals;
+use crate::{env, proc};
+use anyhow::Result;
+use std::path::PathBuf;
+
+/// An integration test file of the workspace: the target's name and its source.
+struct Target {
+    name: String,
+    source: PathBuf,
+}
+
+pub(crate) fn unit() -> Result<Totals> {
+    let mut arguments = vec!["--lib".to_owned(), "--bins".to_owned(), "--examples".to_owned()];
+    for target in targets(|name| !is_real(name) && !is_root(name))? {
+        arguments.extend(["--test".to_owned(), target.name]);
+    }
+    let mut totals = cargo_test(&arguments)?;
+    totals += cargo_test(&["--doc".to_owned()])?;
+    Ok(totals)
+}
+
+pub(crate) fn real() -> Result<Totals> {
+    let why = env::data().is_none().then_some("TIDEMILL_DATA is not set");
+    tier(&targets(is_real)?, why, &["--release"])
+}
+
+pub(crate) fn root() -> Result<Totals> {
+    let why = (!env::is_root() && !env::in_ci()).then_some("not root");
+    tier(&targets(is_root)?, why, &[])
+}
+
+fn is_real(name: &str) -> bool {
+    name.starts_with("real_")
+}
+
+fn is_root(name: &str) -> bool {
+    name.starts_with("root_")
+}
+
+/// Runs the targets, or skips every test in them by name for the reason given.
+fn tier(targets: &[Target], skip: Option<&str>, flags: &[&str]) -> Result<Totals> {
+    let mut totals = Totals::default();
+    if let Some(why) = skip {
+        for target in targets {
+            for name in test_names(&std::fs::read_to_string(&target.source)?) {
+                totals.skip(&format!("{}::{name}", target.name), why);
+            }
+        }
+        return Ok(totals);
+    }
+    if targets.is_empty() {
+        return Ok(totals);
+    }
+    let mut arguments: Vec<String> = flags.iter().map(|&flag| flag.to_owned()).collect();
+    let mut names: Vec<&str> = targets.iter().map(|target| target.name.as_str()).collect();
+    names.dedup(); // several crates have a target of the same name, and cargo runs them all for one mention
+    for name in names {
+        arguments.extend(["--test".to_owned(), name.to_owned()]);
+    }
+    cargo_test(&arguments)
+}
+
+/// The workspace's integration tests whose name is wanted, sorted by name.
+fn targets(wanted: impl Fn(&str) -> bool) -> Result<Vec<Target>> {
+    let metadata = env::metadata(&env::root().join("Cargo.toml"), false)?;
+    let mut found = Vec::new();
+    for package in metadata["packages"].as_array().into_iter().flatten() {
+        for target in package["targets"].as_array().into_iter().flatten() {
+            let (name, source) = (&target["name"], &target["src_path"]);
+            let (Some(name), Some(source)) = (name.as_str(), source.as_str()) else { continue };
+            if target["kind"][0] == "test" && wanted(name) {
+                found.push(Target { name: name.to_owned(), source: source.into() });
+            }
+        }
+    }
+    found.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(found)
+}
+
+/// The names of the `#[test]` functions in a source text.
+fn test_names(source: &str) -> Vec<String> {
+    let mut names = Vec::new();
+    let mut pending = false;
+    for line in source.lines().map(str::trim) {
+        if line.starts_with("#[test]") {
+            pending = true;
+        }
+        if let Some((_, rest)) = line.split_once("fn ").filter(|_| pending) {
+            names.push(rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect());
+            pending = false;
+        }
+    }
+    names
+}
+
+fn cargo_test(arguments: &[String]) -> Result<Totals> {
+    let mut command = env::cargo();
+    command.args(["test", "--workspace", "--no-fail-fast"]).args(arguments).args(["--", "--show-output"]);
+    let mut reader = Reader::default();
+    let ok = proc::lines(&mut command, |line| reader.line(line))?;
+    Ok(reader.end(ok))
+}
+
+/// Reads what test binaries print, one after the other. Of a binary that passes only the verdict and the skipped tests
+/// are shown, of one that fails everything.
+#[derive(Default)]
+struct Reader {
+    totals: Totals,
+    binary: Vec<String>,
+}
+
+impl Reader {
+    fn line(&mut self, line: &str) {
+        self.binary.push(line.to_owned());
+        if !line.starts_with("test result: ") {
+            return;
+        }
+        let number = |what: &str| {
+            let part = line.split([';', '.']).find_map(|part| part.trim().strip_suffix(what));
+            part.and_then(|number| number.trim().parse().ok()).unwrap_or(0)
+        };
+        let skips: Vec<&String> = self.binary.iter().filter(|line| line.starts_with("skipped: ")).collect();
+        let (passed, failed, ignored): (usize, usize, usize) =
+            (number("passed"), number("failed"), number("ignored"));
+        if failed > 0 {
+            self.binary.iter().for_each(|line| println!("{line}"));
+        } else {
+            skips.iter().for_each(|line| println!("{line}"));
+            if passed + ignored > 0 {
+                println!("{line}");
+            }
+        }
+        let skipped = skips.len().min(passed);
+        self.totals += Totals { passed: passed - skipped, failed, skipped: skipped + ignored };
+        self.binary.clear();
+    }
+
+    /// What was seen, given whether cargo itself succeeded: a binary that died without a verdict, or a build that failed,
+    /// is one failure.
+    fn end(mut self, ok: bool) -> Totals {
+        if !ok && (self.totals.failed == 0 || self.binary.iter().any(|line| line.starts_with("running "))) {
+            self.binary.iter().for_each(|line| println!("{line}"));
+            println!("FAILED: a build, or a test binary that ended without a verdict");
+            self.totals.failed += 1;
+        }
+        self.totals
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str, ok: bool) -> Totals {
+        let mut reader = Reader::default();
+        text.lines().for_each(|line| reader.line(line));
+        reader.end(ok)
+    }
+
+    #[test]
+    fn verdicts_add_up() {
+        let good = "running 3 tests\n...\ntest result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.01s\n";
+        let bad = "running 5 tests\ntest result: FAILED. 4 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; finished in 1.50s";
+        assert_eq!(read(good, true), Totals { passed: 3, failed: 0, skipped: 0 });
+        assert_eq!(read(&format!("{good}{bad}"), false), Totals { passed: 7, failed: 1, skipped: 0 });
+    }
+
+    #[test]
+    fn tests_that_skip_themselves_are_not_passed() {
+        let text = "running 2 tests\n---- a stdout ----\nskipped: a (not root)\ntest result: ok. 2 passed; 0 failed; 1 ignored; 0 measured";
+        assert_eq!(read(text, true), Totals { passed: 1, failed: 0, skipped: 2 });
+    }
+
+    #[test]
+    fn a_binary_without_a_verdict_is_a_failure() {
+        assert_eq!(read("running 2 tests\ntest a ...", false).failed, 1);
+        assert_eq!(read("", false).failed, 1);
+    }
+
+    #[test]
+    fn test_functions_are_found_in_source() {
+        let source = "#[test]\nfn one() {}\nfn helper() {}\n#[test]\n#[ignore]\npub fn two_2(x: u8) {}";
+        assert_eq!(test_names(source), ["one", "two_2"]);
+    }
+}

@@ -1,0 +1,161 @@
+//! What files may be: not too long, nothing unfinished, no path of the place where they were written; every lookup
+//! structure in its family's suite.
+
+use super::{File, source};
+
+/// A file that outgrows this is two.
+const LONGEST: usize = 800;
+
+/// Pages of the repository that must be there.
+const PAGES: &[&str] = &["README.md", "ARCHITECTURE.md", "GLOSSARY.md", "CHANGELOG.md"];
+
+pub(crate) fn check(files: &[File], findings: &mut Vec<String>) {
+    for page in PAGES {
+        if !files.iter().any(|file| file.name == *page) {
+            findings.push(format!("{page}: missing"));
+        }
+    }
+    for file in files {
+        length(file, findings);
+        unfinished(file, findings);
+        workplace(file, findings);
+    }
+    suites(files, findings);
+}
+
+fn is_source(name: &str) -> bool {
+    [".rs", ".c", ".h", ".sh", ".py"].iter().any(|ending| name.ends_with(ending))
+}
+
+fn length(file: &File, findings: &mut Vec<String>) {
+    let lines = file.text.lines().count();
+    if is_source(&file.name) && lines > LONGEST {
+        findings.push(format!("{}: {lines} lines, at most {LONGEST}", file.name));
+    }
+}
+
+/// Marks of unfinished work. Macros are looked for in the code, notes everywhere in a source.
+fn unfinished(file: &File, findings: &mut Vec<String>) {
+    if !is_source(&file.name) {
+        return;
+    }
+    let code = source::code(&file.text);
+    let code: &str = &code;
+    let macros = ["todo", "unimplemented"].into_iter().flat_map(|name| {
+        let called = format!("{name}!");
+        let calls = move |line: &usize| code.lines().nth(line - 1).is_some_and(|text| text.contains(&called));
+        source::lines_with(code, name).filter(calls)
+    });
+    // Put together here, so that this file does not find itself.
+    let notes = [concat!("TO", "DO"), concat!("FIX", "ME")];
+    let notes = notes.into_iter().flat_map(|note| source::lines_with(&file.text, note));
+    for line in macros.chain(notes) {
+        findings.push(format!("{}:{line}: unfinished", file.name));
+    }
+}
+
+/// Paths of the place where the project is written: they mean nothing to a reader. `.ci/run` alone may know where that
+/// place keeps its data, once.
+fn workplace(file: &File, findings: &mut Vec<String>) {
+    let paths = [concat!("/wo", "rk"), concat!("../sha", "red")];
+    let mut allowed = usize::from(file.name == ".ci/run");
+    for (number, line) in file.text.lines().enumerate() {
+        let found = paths.iter().any(|path| {
+            line.match_indices(path).any(|(at, _)| {
+                let word = |c: char| c.is_alphanumeric() || c == '_' || c == '-' || c == '.';
+                !line[..at].ends_with(word) && !line[at + path.len()..].starts_with(word)
+            })
+        });
+        if !found {
+            continue;
+        }
+        if allowed > 0 {
+            allowed -= 1;
+        } else {
+            findings.push(format!("{}:{}: a path of the workplace", file.name, number + 1));
+        }
+    }
+}
+
+/// Folders of crates/lpm/src that hold no lookup structure.
+const NO_STRUCTURE: &[&str] = &["oracle", "suite"];
+
+/// Every folder of a structure has a tests.rs that joins the family's suite.
+fn suites(files: &[File], findings: &mut Vec<String>) {
+    for file in files {
+        let inside = file.name.strip_prefix("crates/lpm/src/").and_then(|name| name.strip_suffix("/mod.rs"));
+        let Some(structure) = inside.filter(|name| !name.contains('/') && !NO_STRUCTURE.contains(name))
+        else {
+            continue;
+        };
+        let tests = format!("crates/lpm/src/{structure}/tests.rs");
+        let joins = |file: &File| file.name == tests && source::code(&file.text).contains("lpm_suite!");
+        if !files.iter().any(joins) {
+            findings.push(format!("{tests}: does not join the suite (lpm_suite!)"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(name: &str, text: &str) -> File {
+        File { name: name.into(), text: text.into() }
+    }
+
+    fn count(check: impl Fn(&File, &mut Vec<String>), name: &str, text: &str) -> usize {
+        let mut findings = Vec::new();
+        check(&file(name, text), &mut findings);
+        findings.len()
+    }
+
+    #[test]
+    fn long_sources_are_found() {
+        assert_eq!(count(length, "a.rs", &"x\n".repeat(800)), 0);
+        assert_eq!(count(length, "a.rs", &"x\n".repeat(801)), 1);
+        assert_eq!(count(length, "Cargo.lock", &"x\n".repeat(801)), 0);
+    }
+
+    #[test]
+    fn unfinished_work_is_found() {
+        let name = concat!("to", "do");
+        assert_eq!(count(unfinished, "a.rs", &format!("fn f() {{ {name}!() }}")), 1);
+        assert_eq!(count(unfinished, "a.rs", &format!("// {}: later", name.to_uppercase())), 1);
+        assert_eq!(count(unfinished, "a.rs", &format!("let {name} = 1; // the list of things")), 0);
+    }
+
+    #[test]
+    fn workplace_paths_are_found() {
+        let path = concat!("/wo", "rk");
+        for text in
+            [format!("cd {path}"), format!("\"{path}/main\""), concat!("../sha", "red/data").to_owned()]
+        {
+            assert_eq!(count(workplace, "a.md", &text), 1, "{text}");
+        }
+        assert_eq!(
+            count(workplace, "a.md", &format!("net{path}, a{path}, .{path}, {path}ers, (x{path}er)")),
+            0
+        );
+        let shared = concat!("../sha", "red/data");
+        assert_eq!(count(workplace, ".ci/run", shared), 0);
+        assert_eq!(count(workplace, ".ci/run", &format!("{shared}\n{shared}")), 1);
+    }
+
+    #[test]
+    fn structures_join_the_suite() {
+        let check = |tests: &str| {
+            let mut findings = Vec::new();
+            let files = [
+                file("crates/lpm/src/dxr/mod.rs", ""),
+                file("crates/lpm/src/dxr/simd/mod.rs", ""),
+                file("crates/lpm/src/oracle/mod.rs", ""),
+                file("crates/lpm/src/dxr/tests.rs", tests),
+            ];
+            suites(&files, &mut findings);
+            findings.len()
+        };
+        assert_eq!(check("crate::lpm_suite!(dxr, Dxr);"), 0);
+        assert_eq!(check("// lpm_suite!"), 1);
+    }
+}

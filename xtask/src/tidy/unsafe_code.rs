@@ -1,0 +1,87 @@
+//! Where `unsafe` may live. The list is the whole truth: a file that is not on it has none, and a crate without any file
+//! on it forbids it to the compiler.
+
+use super::{File, source};
+
+/// Files, and folders (with a final `/`), that may hold `unsafe`, each with what for.
+const HOMES: &[(&str, &str)] = &[
+    ("crates/lookup/src/publish.rs", "roots: pointers shared between threads"),
+    ("crates/lookup/src/prefetch.rs", "prefetch instructions"),
+    ("crates/lookup/src/mem.rs", "huge-page memory"),
+    ("crates/lpm/src/dxr/simd/", "SIMD gathers"),
+    ("crates/lpm/src/dxr/simd.rs", "SIMD gathers"),
+    ("crates/lpm/src/rangetrie/cells.rs", "words shared by readers and one writer"),
+    ("crates/lpm/src/rangetrie/simd.rs", "SIMD comparisons"),
+    ("crates/burst/src/memory.rs", "frames in shared packet memory"),
+    ("crates/burst/tests/conservation.rs", "states that a made-up device is closed"),
+    ("crates/port/src/xdp/", "AF_XDP rings and system calls"),
+];
+
+pub(crate) fn check(files: &[File], findings: &mut Vec<String>) {
+    for file in files.iter().filter(|file| file.name.ends_with(".rs")) {
+        let code = source::code(&file.text);
+        let header = "named homes of `unsafe`";
+        if let Some((home, _)) = home(&file.name) {
+            let uses = source::lines_with(&code, "unsafe").next().is_some();
+            if uses && !file.text.contains(header) {
+                findings.push(format!(
+                    "{}: its header does not say that it is one of the {header} ({home})",
+                    file.name
+                ));
+            }
+            continue;
+        }
+        for line in source::lines_with(&code, "unsafe") {
+            findings.push(format!(
+                "{}:{line}: `unsafe` outside its homes (xtask/src/tidy/unsafe_code.rs)",
+                file.name
+            ));
+        }
+    }
+    for file in files.iter().filter(|file| is_crate_root(&file.name)) {
+        let folder = file.name.split("src/").next().unwrap_or_default();
+        let has_home = HOMES.iter().any(|(home, _)| home.starts_with(folder));
+        if !has_home && !source::code(&file.text).contains("#![forbid(unsafe_code)]") {
+            findings.push(format!("{}: has no `unsafe`, so say #![forbid(unsafe_code)]", file.name));
+        }
+    }
+}
+
+fn home(name: &str) -> Option<&'static (&'static str, &'static str)> {
+    HOMES.iter().find(|(home, _)| name == *home || (home.ends_with('/') && name.starts_with(home)))
+}
+
+fn is_crate_root(name: &str) -> bool {
+    name.ends_with("/src/lib.rs") || name.ends_with("/src/main.rs")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn findings(name: &str, text: &str) -> Vec<String> {
+        let mut findings = Vec::new();
+        check(&[File { name: name.into(), text: text.into() }], &mut findings);
+        findings
+    }
+
+    #[test]
+    fn unsafe_stays_at_home() {
+        let block = "fn f() { unsafe { g() } }";
+        let header = "//! This module is one of the named homes of `unsafe`.\n";
+        assert_eq!(findings("crates/burst/src/memory.rs", &format!("{header}{block}")).len(), 0);
+        assert_eq!(findings("crates/burst/src/memory.rs", block).len(), 1);
+        assert_eq!(
+            findings("crates/burst/src/burst.rs", block),
+            ["crates/burst/src/burst.rs:1: `unsafe` outside its homes (xtask/src/tidy/unsafe_code.rs)"]
+        );
+        assert_eq!(findings("crates/burst/src/burst.rs", "// unsafe\nlet a = \"unsafe\";").len(), 0);
+    }
+
+    #[test]
+    fn crates_without_it_forbid_it() {
+        assert_eq!(findings("crates/wire/src/lib.rs", "mod a;").len(), 1);
+        assert_eq!(findings("crates/wire/src/lib.rs", "#![forbid(unsafe_code)]").len(), 0);
+        assert_eq!(findings("crates/burst/src/lib.rs", "mod a;").len(), 0);
+    }
+}
