@@ -199,13 +199,13 @@ impl Worker {
             }
             match self.graph.inputs[p] {
                 Some(Target::Node(n)) => {
-                    self.queues[n].extend(self.rx.drain());
+                    self.rx.append_to(&mut self.queues[n]);
                     self.pending |= 1 << n;
                 }
                 Some(Target::Port(to)) => {
                     let mut packets = std::mem::take(&mut self.scratch);
-                    packets.extend(self.rx.drain());
-                    packets.drain(..).for_each(|packet| self.send(to, packet));
+                    self.rx.append_to(&mut packets);
+                    self.send_all(to, &mut packets);
                     self.scratch = packets;
                 }
                 None => {}
@@ -290,15 +290,21 @@ impl Worker {
         let mut packets = std::mem::take(&mut self.scratch);
         let first = self.verdicts[0];
         let uniform = self.verdicts[1..count].iter().all(|verdict| *verdict == first);
-        if let (true, Verdict::Next(output)) = (uniform, first)
-            && let Target::Node(to) = self.graph.outputs[n][output as usize].1
-            && self.queues[to].len() + count <= QUEUE
-        {
-            self.queues[to].append(&mut packets);
-            self.pending |= 1 << to;
-        } else {
-            for (i, packet) in packets.drain(..).enumerate() {
-                self.carry_out(n, self.verdicts[i], packet);
+        // Most bursts go one way as a whole: then packets move in one copy.
+        let together = match first {
+            Verdict::Next(output) if uniform => Some(self.graph.outputs[n][output as usize].1),
+            _ => None,
+        };
+        match together {
+            Some(Target::Node(to)) if self.queues[to].len() + count <= QUEUE => {
+                self.queues[to].append(&mut packets);
+                self.pending |= 1 << to;
+            }
+            Some(Target::Port(to)) => self.send_all(to, &mut packets),
+            _ => {
+                for (i, packet) in packets.drain(..).enumerate() {
+                    self.carry_out(n, self.verdicts[i], packet);
+                }
             }
         }
         self.scratch = packets;
@@ -351,27 +357,60 @@ impl Worker {
         self.pool.free(packet);
     }
 
+    /// Queues packets for a port, transmitting whenever a burst is full.
+    fn send_all(&mut self, p: usize, packets: &mut Vec<Packet>) {
+        if self.observer.is_some() || self.tracer.is_some() {
+            packets.iter().for_each(|packet| self.note_sent(p, packet));
+        }
+        while !packets.is_empty() {
+            let Some(seat) = self.seats[p].as_mut() else {
+                return packets.drain(..).for_each(|packet| self.refuse(p, DropReason::TxFailed, packet));
+            };
+            let before = packets.len();
+            seat.tx.fill_from(packets);
+            if seat.tx.room() == 0 {
+                self.transmit(p);
+                if self.seats[p].as_ref().is_some_and(|seat| seat.tx.room() == 0) && packets.len() == before {
+                    return packets.drain(..).for_each(|packet| self.refuse(p, DropReason::TxFull, packet));
+                }
+            }
+        }
+    }
+
+    /// Queues one packet for a port.
+    #[inline]
     fn send(&mut self, p: usize, packet: Packet) {
+        if self.observer.is_some() || self.tracer.is_some() {
+            self.note_sent(p, &packet);
+        }
+        if self.seats[p].as_ref().is_some_and(|seat| seat.tx.room() == 0) {
+            self.transmit(p);
+        }
+        let refused = match self.seats[p].as_mut() {
+            Some(seat) => seat.tx.push(packet).map_err(|packet| (DropReason::TxFull, packet)),
+            None => Err((DropReason::TxFailed, packet)),
+        };
+        if let Err((reason, packet)) = refused {
+            self.refuse(p, reason, packet);
+        }
+    }
+
+    #[cold]
+    fn refuse(&mut self, p: usize, reason: DropReason, packet: Packet) {
+        self.counters.edge_drops[p].count(reason);
+        self.pool.free(packet);
+    }
+
+    #[cold]
+    fn note_sent(&mut self, p: usize, packet: &Packet) {
         if let Some(observer) = &mut self.observer {
-            observer.fate(Fate::Sent { port: p }, &packet);
+            observer.fate(Fate::Sent { port: p }, packet);
         }
         if let Some(tracer) = &mut self.tracer
             && packet.trace().is_some()
         {
             let at = format!("port:{}", self.graph.port_names[p]);
-            tracer.note(self.index, self.now_ns, &at, &packet, "sent".into(), None);
-        }
-        let Some(seat) = self.seats[p].as_mut() else {
-            self.counters.edge_drops[p].count(DropReason::TxFailed);
-            return self.pool.free(packet);
-        };
-        if seat.tx.room() == 0 {
-            self.transmit(p);
-        }
-        let Some(seat) = self.seats[p].as_mut() else { return };
-        if let Err(packet) = seat.tx.push(packet) {
-            self.counters.edge_drops[p].count(DropReason::TxFull);
-            self.pool.free(packet);
+            tracer.note(self.index, self.now_ns, &at, packet, "sent".into(), None);
         }
     }
 
