@@ -1,6 +1,8 @@
 //! Longest-prefix matching: prefixes, the RIB, one folder per FIB structure, and the oracle that they all answer to.
 
+pub mod dxr;
 pub mod fib;
+pub mod keys;
 pub mod oracle;
 pub mod prefix;
 pub mod rangetrie;

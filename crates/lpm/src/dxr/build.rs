@@ -1,0 +1,252 @@
+//! From prefixes to ranges, and the choice of the descriptor's split.
+
+use super::{Layout, MAX_RANGE_WORDS, Split};
+use crate::fib::{BuildError, Label};
+use crate::prefix::Prefix;
+
+/// Addresses from `start` to the next range's start have one label.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Range {
+    pub(super) start: u32,
+    pub(super) label: u32,
+}
+
+/// Deepest nesting of prefixes: lengths 0 to 32.
+const DEPTH: usize = 33;
+
+/// Flattens prefixes into sorted ranges with different neighbours, in one pass (Zec 3.1 and 3.5). `prefixes` come by
+/// address and then length and lie inside `span`; `outer` is the label of what covers `span` from outside. The first
+/// range begins at `span`'s first address; `ranges` is cleared before.
+pub(super) fn flatten(
+    span: Prefix<u32>,
+    outer: Label,
+    prefixes: impl Iterator<Item = (Prefix<u32>, Label)>,
+    ranges: &mut Vec<Range>,
+) {
+    ranges.clear();
+    ranges.push(Range { start: span.first(), label: outer.0 });
+    // The prefixes that cover the address we are at, outermost first: last address and label.
+    let mut open = [(span.last(), outer.0); DEPTH + 1];
+    let mut depth = 0;
+    for (prefix, label) in prefixes {
+        depth = close(&open, depth, prefix.first(), ranges);
+        // A prefix is longer than what covers it, so at most 33 are open.
+        depth = (depth + 1).min(DEPTH);
+        open[depth] = (prefix.last(), label.0);
+        begin(ranges, prefix.first(), label.0);
+    }
+    close_all(&open, depth, span.last(), ranges);
+}
+
+/// Ends the prefixes that end before `address`; returns how many stay open.
+#[inline]
+fn close(open: &[(u32, u32)], mut depth: usize, address: u32, ranges: &mut Vec<Range>) -> usize {
+    while depth > 0 && open[depth].0 < address {
+        begin(ranges, open[depth].0 + 1, open[depth - 1].1);
+        depth -= 1;
+    }
+    depth
+}
+
+fn close_all(open: &[(u32, u32)], mut depth: usize, last: u32, ranges: &mut Vec<Range>) {
+    while depth > 0 {
+        if open[depth].0 < last {
+            begin(ranges, open[depth].0 + 1, open[depth - 1].1);
+        }
+        depth -= 1;
+    }
+}
+
+/// From `start` on the label is `label`, whatever was said before about `start`.
+#[inline]
+fn begin(ranges: &mut Vec<Range>, start: u32, label: u32) {
+    if let Some(last) = ranges.last_mut() {
+        if last.start == start {
+            last.label = label;
+            let len = ranges.len();
+            if len > 1 && ranges[len - 2].label == label {
+                ranges.pop();
+            }
+            return;
+        }
+        if last.label == label {
+            return;
+        }
+    }
+    ranges.push(Range { start, label });
+}
+
+/// The ranges of one chunk after another, as slices whose first range may begin before the chunk.
+pub(super) struct Chunks<'a> {
+    ranges: &'a [Range],
+    rest: u32,
+    next: u64,
+    end: u64,
+}
+
+impl<'a> Chunks<'a> {
+    /// The chunks of `span`, which is a chunk or a multiple of it, and `ranges` its [`flatten`]ed content.
+    pub(super) fn new(layout: Layout, span: Prefix<u32>, ranges: &'a [Range]) -> Self {
+        let (next, end) = (u64::from(span.first()), u64::from(span.last()) + 1);
+        Chunks { ranges, rest: layout.rest(), next, end }
+    }
+}
+
+impl<'a> Iterator for Chunks<'a> {
+    /// The chunk's number, and its ranges.
+    type Item = (usize, &'a [Range]);
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.next == self.end {
+            return None;
+        }
+        let chunk = (self.next >> self.rest) as usize;
+        self.next += 1 << self.rest;
+        let next = self.next;
+        let inside = self.ranges.iter().take_while(|range| u64::from(range.start) < next).count();
+        let ranges = &self.ranges[..inside];
+        // The last one may go on in the next chunk.
+        let done = match self.ranges.get(inside) {
+            Some(range) if u64::from(range.start) == next => inside,
+            _ => inside.saturating_sub(1),
+        };
+        self.ranges = &self.ranges[done..];
+        Some((chunk, ranges))
+    }
+}
+
+/// Builds the words of one chunk.
+#[derive(Debug, Default)]
+pub(super) struct Encoder {
+    /// The words of the last chunk, filled up to whole units.
+    pub(super) words: Vec<u32>,
+}
+
+impl Encoder {
+    /// Encodes a chunk whose `ranges` begin with what covers its first address; one range alone is written twice. Returns
+    /// whether the chunk is long.
+    pub(super) fn encode(&mut self, rest: u32, ranges: &[Range], label_bits: u8, unit_shift: u32) -> bool {
+        let mask = u32::MAX >> (32 - rest);
+        let one = ranges.len() == 1;
+        let entries = ranges.iter().chain(ranges.iter().take(usize::from(one))).enumerate();
+        let entries = entries.map(|(i, r)| (if i == 0 || one { 0 } else { r.start & mask }, r.label));
+        let long = is_long(rest, ranges);
+        self.words.clear();
+        match (long, label_bits) {
+            (false, _) => {
+                for (i, (start, label)) in entries.enumerate() {
+                    let entry = start & 0xff00 | label;
+                    match self.words.last_mut() {
+                        Some(word) if i % 2 == 1 => *word |= entry << 16,
+                        _ => self.words.push(entry),
+                    }
+                }
+            }
+            (true, 32) => self.words.extend(entries.flat_map(|(start, label)| [start << 16, label])),
+            (true, _) => self.words.extend(entries.map(|(start, label)| start << 16 | label)),
+        }
+        self.words.resize(self.words.len().next_multiple_of(1 << unit_shift), 0);
+        long
+    }
+}
+
+/// Whether a chunk needs 16-bit starts or labels.
+fn is_long(rest: u32, ranges: &[Range]) -> bool {
+    let mask = (u32::MAX >> (32 - rest)) & 0xff;
+    let inner = ranges.get(1..).unwrap_or_default();
+    inner.iter().any(|range| range.start & mask != 0) || ranges.iter().any(|range| range.label > 0xff)
+}
+
+/// What a table needs from a split, counted without sharing.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Census {
+    /// Chunks of several ranges, and those of one range with a label too wide for a descriptor.
+    pub(super) chunks: u64,
+    /// Their words.
+    pub(super) words: u64,
+    /// Entries of the largest one.
+    pub(super) largest: u64,
+    /// The widest label.
+    pub(super) label: u32,
+}
+
+impl Census {
+    /// Counts. Labels from `inline` on are taken to need a chunk of their own.
+    pub(super) fn new(layout: Layout, ranges: &[Range], label_bits: u8, inline: u64) -> Self {
+        let mut census =
+            Census { label: ranges.iter().map(|r| r.label).max().unwrap_or(0), ..Self::default() };
+        let long_words = if label_bits == 32 { 2 } else { 1 };
+        let mut add = |ranges: &[Range]| {
+            let entries = ranges.len().max(2) as u64;
+            census.chunks += 1;
+            census.words +=
+                if is_long(layout.rest(), ranges) { entries * long_words } else { entries.div_ceil(2) };
+            census.largest = census.largest.max(entries);
+        };
+        Chunks::new(layout, Prefix::DEFAULT, ranges).filter(|(_, r)| r.len() > 1).for_each(|(_, r)| add(r));
+        // Chunks of one range are shared by all places with that label: count one per range.
+        ranges.chunks(1).filter(|r| u64::from(r[0].label) >= inline).for_each(add);
+        census
+    }
+
+    /// Units that the chunks take at most.
+    pub(super) fn units(&self, unit_shift: u32) -> u64 {
+        if unit_shift == 0 { self.words } else { (self.words >> unit_shift) + self.chunks }
+    }
+}
+
+/// Space for updates: half as much again, and some.
+pub(super) fn with_headroom(units: u64, least: u64) -> u64 {
+    units + (units / 2).max(least)
+}
+
+/// Chooses the split for a table: units as small as possible, room for growth if possible, labels in descriptors if
+/// possible, and then as many bits for counts as a chunk of this size can ever need.
+pub(super) fn choose_split(
+    layout: Layout,
+    ranges: &[Range],
+    label_bits: u8,
+) -> Result<(Split, Census), BuildError> {
+    let mut census = Census::new(layout, ranges, label_bits, u64::MAX);
+    let split = best_split(layout, &census).ok_or_else(|| too_large(layout, &census))?;
+    if u64::from(census.label) < split.values() {
+        return Ok((split, census));
+    }
+    // Wide labels get chunks, which need space too, and more space can mean more bits for bases: that only widens what
+    // a descriptor holds, so the second count is not too low.
+    census = Census::new(layout, ranges, label_bits, split.values());
+    let split = best_split(layout, &census).ok_or_else(|| too_large(layout, &census))?;
+    Ok((split, census))
+}
+
+fn best_split(layout: Layout, census: &Census) -> Option<Split> {
+    let bits = |value: u64| 64 - value.leading_zeros();
+    let least = bits(census.largest.saturating_sub(1)).max(1);
+    for headroom in [true, false] {
+        for unit_shift in 0..=8 {
+            let mut units = census.units(unit_shift);
+            if headroom {
+                units = with_headroom(units, 1 << 10);
+            }
+            let most = 31_u32.checked_sub(bits(units)).filter(|&most| most >= least);
+            let Some(most) = most.filter(|_| units << unit_shift <= MAX_RANGE_WORDS as u64) else { continue };
+            let inline = 31_u32.saturating_sub(bits(census.label.into()));
+            // One bit less for counts is well spent if all labels then stay in descriptors.
+            let most = if inline >= least { most.min(inline) } else { most };
+            return Some(Split { count_bits: most.min(layout.rest()).max(least), unit_shift });
+        }
+    }
+    None
+}
+
+fn too_large(layout: Layout, census: &Census) -> BuildError {
+    BuildError::TooLarge {
+        structure: layout.to_string(),
+        what: format!(
+            "{} range chunks of together {} words, the largest of {} ranges, cannot be described in 32 bits",
+            census.chunks, census.words, census.largest
+        ),
+        advice: "choose a larger d + x, or another structure".into(),
+    }
+}

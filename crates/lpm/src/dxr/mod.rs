@@ -1,0 +1,384 @@
+//! DXR: direct lookup, then a binary search over address ranges (IPv4).
+//!
+//! Source: M. Zec, "Improving performance in software Internet routers through compact lookup structures and efficient
+//! datapaths" (2019), chapter 3 (`DxR`) and chapter 4 (`DdXxR`). One type is both: [`Layout`] with `x = 0` is `DxR`.
+//!
+//! The prefixes are flattened into sorted disjoint ranges, and neighbours with one label merge. The address space is cut
+//! into 2^K chunks, K = D + X. A chunk that one label fills is that label; any other is a sorted array of ranges:
+//!
+//! ```text
+//! 10.0.0.0/8 -> 1, 10.1.2.0/24 -> 2                          D16X4R: key 10.1.2.3 = 0x0a010203
+//!
+//! direct[0x0a01] = 7          AtomicU16: the extension block of the first D bits (absent in DxR)
+//! descs[7 << 4 | 0x0] = ---+  AtomicU32: the descriptor that the next X bits choose in the block
+//!                          |
+//! ranges[base..]:  short [0x00: 1 | 0x02: 2] [0x03: 1 | pad]       the largest start <= 0x02 has label 2
+//!
+//! descriptor   | base or label: 31 - C bits | long: 1 | count - 1: C bits |
+//! short entry  | start >> 8: 8 | label: 8 |           two in a word, the first one in its low half
+//! long entry   | start: 16 | label: 16 |              label width 32: two words, start << 16 and label
+//! ```
+//!
+//! `start` has the 32 - K bits that the chunk does not fix, and that of the first entry is 0. A chunk is short if all its
+//! starts are on /24 boundaries and all its labels below 256. Equal chunks are stored once and counted, equal
+//! extension blocks too.
+//!
+//! Where we depart from the source:
+//! * A count of 1 (all low bits zero) marks a label in the descriptor, in place of a reserved base: labels then have the
+//!   width of a base, 19 bits or so, not 12, and the test and the decoding are one instruction each. A label that is
+//!   wider still becomes a chunk of one range, written twice. An all-zero table answers "no route".
+//! * C is chosen at each build (the paper: "can be changed when rebuilding"): as many bits as a chunk of 2^(32-K)
+//!   addresses can need, fewer if the table needs the bits for bases. If that is not enough, bases count in units of
+//!   2, 4, ... words. A table that no split can encode is a [`BuildError`], never a wrong answer.
+//! * Searches run over the whole count without early exit: no branch depends on a comparison.
+//!
+//! Cost of a lookup: one cache line (`DxR`) or two (`DdXxR`), and for the keys that are not resolved there about one or two
+//! lines of ranges. Bytes: 4 * 2^K (`DxR`), or 2 * 2^D + 4 * 2^X per distinct block; 2 or 4 per range.
+//!
+//! Updates: [`DxrWriter`] rebuilds the chunks of the changed prefixes from the RIB into unused space and then makes each
+//! slot point to them with one atomic store. A reader that runs meanwhile sees, for each key, the old or the new
+//! answer. Space is used again after every reader has been quiescent. The path of readers has no lock, retry or
+//! fence: an acquire load is a plain `mov` on x86.
+//!
+//! Invariants ([`Dxr::check`]): every block number in `direct` has its block, every descriptor's chunk lies in `ranges`,
+//! starts with 0 and ascends.
+
+mod build;
+mod image;
+mod lookup;
+mod pool;
+mod simd;
+mod update;
+
+#[cfg(test)]
+mod tests;
+
+pub use image::{Fault, KIND};
+pub use simd::Kernel;
+pub use update::DxrWriter;
+
+use crate::fib::{BuildError, Fib, Label};
+use crate::rib::Rib;
+use std::sync::atomic::{AtomicU16, AtomicU32, AtomicUsize, Ordering};
+use tidemill_lookup::mem::{Arena, Table};
+use tidemill_lookup::qsbr::Domain;
+
+/// How many bits of the key index what: `DxR` (x = 0) or `DdXxR`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Layout {
+    d: u8,
+    x: u8,
+}
+
+impl Layout {
+    /// D16X4R, a good compromise for full tables.
+    pub const D16X4R: Layout = Layout { d: 16, x: 4 };
+    /// D18R, without extension table.
+    pub const D18R: Layout = Layout { d: 18, x: 0 };
+
+    /// A layout with `d` bits of the key for the direct table and `x` for the extension table (0: none).
+    ///
+    /// # Errors
+    /// If `d + x` is not 16 to 24, or `d` is not 8 to 16 where there is an extension table.
+    pub fn new(d: u8, x: u8) -> Result<Self, BuildError> {
+        let k = u64::from(d) + u64::from(x);
+        if !(16..=24).contains(&k) {
+            let expected = "the direct and extension tables index 16 to 24 bits together".into();
+            return Err(BuildError::Parameter { parameter: "d + x", value: k, expected });
+        }
+        if x > 0 && !(8..=16).contains(&d) {
+            let expected = "with an extension table, the direct table indexes 8 to 16 bits".into();
+            return Err(BuildError::Parameter { parameter: "d", value: d.into(), expected });
+        }
+        Ok(Layout { d, x })
+    }
+
+    /// Reads a structure's name: `dxr-d18r`, `dxr-d16x4r`; `None` if it is none, or its numbers are not possible.
+    pub fn parse(name: &str) -> Option<Self> {
+        let digits = name.strip_prefix("dxr-d")?.strip_suffix('r')?;
+        let (d, x) = digits.split_once('x').unwrap_or((digits, "0"));
+        let layout = Layout::new(d.parse().ok()?, x.parse().ok()?).ok()?;
+        (layout.to_string() == name).then_some(layout)
+    }
+
+    /// Bits that index the direct table.
+    pub fn d(self) -> u8 {
+        self.d
+    }
+
+    /// Bits that index a block of the extension table; 0: there is none.
+    pub fn x(self) -> u8 {
+        self.x
+    }
+
+    /// Bits that are resolved before the range search.
+    pub fn k(self) -> u8 {
+        self.d + self.x
+    }
+
+    /// Bits of a range start.
+    fn rest(self) -> u32 {
+        32 - u32::from(self.k())
+    }
+
+    /// Descriptors in the whole address space.
+    fn chunks(self) -> usize {
+        1 << self.k()
+    }
+}
+
+impl std::fmt::Display for Layout {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.x {
+            0 => write!(f, "dxr-d{}r", self.d),
+            x => write!(f, "dxr-d{}x{x}r", self.d),
+        }
+    }
+}
+
+/// What to build.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DxrConfig {
+    /// Bits per stage.
+    pub layout: Layout,
+    /// Width of the labels in range chunks, 8, 16 or 32 bits: wider labels are refused. 8 and 16 are stored alike. `None`:
+    /// 16, or 32 if the table needs it.
+    pub label_bits: Option<u8>,
+    /// Which code answers batches; `None`: the widest that this CPU has.
+    pub kernel: Option<Kernel>,
+}
+
+impl DxrConfig {
+    /// A layout, and the rest as it comes.
+    pub fn new(layout: Layout) -> Self {
+        DxrConfig { layout, label_bits: None, kernel: None }
+    }
+}
+
+impl Default for DxrConfig {
+    fn default() -> Self {
+        Self::new(Layout::D16X4R)
+    }
+}
+
+/// How a descriptor's 32 bits are split; see the module's page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Split {
+    /// C: bits of the field that holds count - 1.
+    count_bits: u32,
+    /// Bases count in units of `1 << unit_shift` words.
+    unit_shift: u32,
+}
+
+/// A descriptor, decoded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Desc {
+    Label(u32),
+    Chunk(Chunk),
+}
+
+/// Where a chunk lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Chunk {
+    /// In units.
+    base: u32,
+    /// Entries - 1, at least 1.
+    last: u32,
+    long: bool,
+}
+
+impl Split {
+    #[inline(always)]
+    fn count_mask(self) -> u32 {
+        (1 << self.count_bits) - 1
+    }
+
+    /// The bit that says "long".
+    #[inline(always)]
+    fn long_bit(self) -> u32 {
+        1 << self.count_bits
+    }
+
+    /// Bits below the base or label.
+    #[inline(always)]
+    fn value_shift(self) -> u32 {
+        self.count_bits + 1
+    }
+
+    /// The number of bases, and of labels that fit into a descriptor.
+    fn values(self) -> u64 {
+        1 << (31 - self.count_bits)
+    }
+
+    /// `None` if the label is too wide for a descriptor.
+    fn encode_label(self, label: u32) -> Option<u32> {
+        (u64::from(label) < self.values()).then(|| label << self.value_shift())
+    }
+
+    /// `None` if the base or the count is too wide.
+    fn encode_chunk(self, chunk: Chunk) -> Option<u32> {
+        let fits = u64::from(chunk.base) < self.values() && chunk.last <= self.count_mask();
+        let long = if chunk.long { self.long_bit() } else { 0 };
+        (fits && chunk.last > 0).then(|| chunk.base << self.value_shift() | long | chunk.last)
+    }
+
+    #[inline(always)]
+    fn decode(self, desc: u32) -> Desc {
+        let value = desc >> self.value_shift();
+        match desc & self.count_mask() {
+            0 => Desc::Label(value),
+            last => Desc::Chunk(Chunk { base: value, last, long: desc & self.long_bit() != 0 }),
+        }
+    }
+}
+
+/// The three arrays, which one arena holds.
+#[derive(Debug)]
+struct Tables {
+    /// Block numbers, 2^D of them; empty in `DxR`.
+    direct: Table<AtomicU16>,
+    /// Descriptors: blocks of 2^X, or 2^D of them in `DxR`.
+    descs: Table<AtomicU32>,
+    /// Chunks, and at least one word behind them: SIMD loads of a short entry take two bytes more.
+    ranges: Table<AtomicU32>,
+}
+
+/// Words behind the last chunk.
+const RANGES_PAD: usize = 1;
+/// SIMD kernels address `ranges` with signed 32-bit byte offsets.
+const MAX_RANGE_WORDS: usize = (i32::MAX as usize >> 2) - RANGES_PAD;
+
+impl Tables {
+    /// `descs` and `ranges` in elements; `scratch`: memory that need not be there yet.
+    fn new(layout: Layout, descs: usize, ranges: usize, scratch: bool) -> std::io::Result<Self> {
+        let direct = if layout.x > 0 { 1 << layout.d } else { 0 };
+        let ranges = ranges + RANGES_PAD;
+        let bytes = Arena::bytes_for::<AtomicU16>(direct)
+            + Arena::bytes_for::<AtomicU32>(descs)
+            + Arena::bytes_for::<AtomicU32>(ranges);
+        let mut arena = if scratch { Arena::untouched(bytes)? } else { Arena::new(bytes)? };
+        Ok(Tables { direct: arena.table(direct)?, descs: arena.table(descs)?, ranges: arena.table(ranges)? })
+    }
+}
+
+/// The structure that readers use; see the module's page. Made by [`DxrWriter::new`] or [`Dxr::from_image`].
+#[derive(Debug)]
+pub struct Dxr {
+    layout: Layout,
+    split: Split,
+    label_bits: u8,
+    kernel: Kernel,
+    tables: Tables,
+    /// Elements of `descs` and `ranges` in use, from their beginning; only the writer stores here.
+    used_descs: AtomicUsize,
+    used_ranges: AtomicUsize,
+}
+
+impl Dxr {
+    /// Builds a structure and its writer: [`DxrWriter::new`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn writer(rib: &Rib<u32>, config: &DxrConfig, domain: &Domain) -> Result<DxrWriter, BuildError> {
+        DxrWriter::new(rib, config, domain)
+    }
+
+    /// The layout.
+    pub fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    /// The code that answers batches.
+    pub fn kernel(&self) -> Kernel {
+        self.kernel
+    }
+
+    /// Width of the labels that chunks can hold.
+    pub fn label_bits(&self) -> u8 {
+        self.label_bits
+    }
+
+    /// Words of one long entry.
+    #[inline(always)]
+    fn long_words(&self) -> usize {
+        if self.label_bits == 32 { 2 } else { 1 }
+    }
+
+    /// Words of a chunk's entries, without what fills the last unit.
+    fn chunk_words(&self, chunk: Chunk) -> usize {
+        let count = chunk.last as usize + 1;
+        if chunk.long { count * self.long_words() } else { count.div_ceil(2) }
+    }
+
+    /// Units of a chunk.
+    fn chunk_units(&self, chunk: Chunk) -> u32 {
+        (self.chunk_words(chunk).div_ceil(1 << self.split.unit_shift)) as u32
+    }
+
+    /// What the structure consists of, for statistics.
+    pub fn stats(&self) -> DxrStats {
+        let descs = self.used_descs.load(Ordering::Relaxed);
+        DxrStats {
+            direct_bytes: self.tables.direct.len() * 2,
+            desc_bytes: descs * 4,
+            range_bytes: self.used_ranges.load(Ordering::Relaxed) * 4,
+            count_bits: self.split.count_bits as u8,
+            unit_words: 1 << self.split.unit_shift,
+            resolved: self.resolved(),
+        }
+    }
+
+    /// The share of the address space that no range search is needed for, 0 to 1.
+    fn resolved(&self) -> f64 {
+        let load = |i: usize| self.tables.descs[i].load(Ordering::Relaxed);
+        let resolved = |desc| u64::from(matches!(self.split.decode(desc), Desc::Label(_)));
+        let chunks = self.layout.chunks();
+        let count: u64 = match self.layout.x {
+            0 => (0..chunks).map(|i| resolved(load(i))).sum(),
+            x => {
+                let blocks = self.tables.descs.len() >> x;
+                let per_block: Vec<u64> =
+                    (0..blocks).map(|b| (b << x..(b + 1) << x).map(|i| resolved(load(i))).sum()).collect();
+                self.tables.direct.iter().map(|b| per_block[usize::from(b.load(Ordering::Relaxed))]).sum()
+            }
+        };
+        count as f64 / chunks as f64
+    }
+}
+
+/// Sizes of a [`Dxr`].
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct DxrStats {
+    /// The direct table of `DdXxR`; 0 in `DxR`, whose direct table holds descriptors.
+    pub direct_bytes: usize,
+    /// Descriptors: extension blocks, or the direct table of `DxR`.
+    pub desc_bytes: usize,
+    /// Range chunks.
+    pub range_bytes: usize,
+    /// The split: bits for a chunk's count.
+    pub count_bits: u8,
+    /// The split: words that a chunk's base counts in.
+    pub unit_words: usize,
+    /// The share of the address space resolved without a range search.
+    pub resolved: f64,
+}
+
+impl Fib<u32> for Dxr {
+    fn lookup(&self, key: u32) -> Label {
+        self.lookup_probed(key, &())
+    }
+
+    fn lookup_batch(&self, keys: &[u32], out: &mut [Label]) {
+        assert_eq!(keys.len(), out.len(), "one result per key");
+        simd::lookup_batch(self, keys, out);
+    }
+
+    fn name(&self) -> String {
+        self.layout.to_string()
+    }
+
+    fn bytes(&self) -> usize {
+        let words = self.used_descs.load(Ordering::Relaxed) + self.used_ranges.load(Ordering::Relaxed);
+        self.tables.direct.len() * 2 + words * 4
+    }
+}
