@@ -1,0 +1,107 @@
+//! `icmp4-error`: tells a sender why its IPv4 packet was dropped (RFC 792, RFC 1812 4.3).
+//!
+//! The packet itself is always dropped under the reason that brought it here. If an error may be sent, one is made: from
+//! our address on the interface that the packet came in by (or any of ours), with precedence 6 (RFC 1812 4.3.2.5),
+//! quoting as much of the packet as fits into 576 bytes (RFC 1812 4.3.2.3), and looked up like any other packet.
+//!
+//! None is sent about an ICMP error (or ICMP that cannot be told from one), a fragment but the first, or a packet whose
+//! source is not one host (RFC 1812 4.3.2.7; packets to groups do not get this far), nor over `icmp_rate_per_s`. How
+//! many were sent, suppressed and limited is in [`IcmpStats`](crate::icmp::IcmpStats), and in a packet's trace.
+//!
+//! Output: `lookup`.
+
+use crate::icmp::{Cause, IcmpCounters, LOCAL_PORT, RateLimit, Told};
+use crate::martian::is_host_v4;
+use crate::settings::Settings;
+use std::sync::Arc;
+use tidemill_burst::{DropReason, Packet};
+use tidemill_graph::{Context, Node, Verdict};
+use tidemill_wire::{Protocol, ethernet, icmpv4, ipv4};
+
+/// The outputs' names, in order.
+pub const OUTPUTS: [&str; 1] = ["lookup"];
+
+/// The longest ICMP error.
+const MAX_LEN: usize = 576;
+const HEADERS: usize = ipv4::HEADER_LEN + icmpv4::HEADER_LEN;
+/// Internetwork control, precedence 6.
+const DSCP: u8 = 6 << 3;
+
+/// The node.
+pub struct Icmp4Error {
+    settings: Arc<Settings>,
+    limit: RateLimit,
+    counters: Arc<IcmpCounters>,
+    ident: u16,
+    last: Told,
+}
+
+impl Icmp4Error {
+    pub(crate) fn new(settings: Arc<Settings>, counters: Arc<IcmpCounters>) -> Self {
+        let limit = RateLimit::new(settings.icmp_rate_per_s, settings.icmp_rate_per_prefix_per_s);
+        Icmp4Error { settings, limit, counters, ident: 0, last: Told::Sent }
+    }
+}
+
+impl Node for Icmp4Error {
+    fn process(&mut self, cx: &mut Context<'_>, burst: &mut [Packet], verdicts: &mut [Verdict]) {
+        for (packet, verdict) in burst.iter().zip(verdicts) {
+            let Some((cause, mtu)) = Cause::of(packet) else {
+                *verdict = Verdict::Drop(DropReason::NoRoute);
+                continue;
+            };
+            self.last = self.tell(cx, packet, cause.v4, mtu);
+            self.counters.count(self.last);
+            *verdict = Verdict::Drop(cause.reason);
+        }
+    }
+
+    fn explain(&self, _: &Packet) -> Option<String> {
+        Some(self.last.to_string())
+    }
+}
+
+impl Icmp4Error {
+    fn tell(&mut self, cx: &mut Context<'_>, packet: &Packet, (kind, code): (u8, u8), mtu: u16) -> Told {
+        let ip = packet.data().get(usize::from(packet.l3)..).unwrap_or_default();
+        let Ok(original) = ipv4::Packet::new_checked(ip) else { return Told::Suppressed };
+        if !may_tell(&original) {
+            return Told::Suppressed;
+        }
+        let Some(src) = self.settings.source_v4(usize::from(packet.port)) else { return Told::Failed };
+        if !self.limit.allow(cx.now_ns, u64::from(u32::from(original.src()) >> 8)) {
+            return Told::RateLimited;
+        }
+        let quote = &ip[..usize::from(original.total_len()).min(MAX_LEN - HEADERS)];
+        let Some(mut made) = cx.pool.take() else { return Told::Failed };
+        made.set_len(ethernet::HEADER_LEN + HEADERS + quote.len());
+        let (link, rest) = made.data_mut().split_at_mut(ethernet::HEADER_LEN);
+        link.fill(0); // written by `ip4-forward`
+        let (header, message) = rest.split_at_mut(ipv4::HEADER_LEN);
+        message[icmpv4::HEADER_LEN..].copy_from_slice(quote);
+        let [high, low] = mtu.to_be_bytes();
+        let rest =
+            if code == icmpv4::code::UNREACHABLE_FRAGMENTATION_NEEDED { [0, 0, high, low] } else { [0; 4] };
+        let message_len = message.len();
+        // Both fit: the buffer was cut to their length.
+        let _ = icmpv4::Repr::Other { kind, code, rest }.emit(message);
+        self.ident = self.ident.wrapping_add(1);
+        let mut repr = ipv4::Repr::new(src, original.src(), Protocol::ICMP, message_len);
+        (repr.ttl, repr.dscp, repr.ident) = (self.settings.ttl, DSCP, self.ident);
+        let _ = repr.emit(header);
+        (made.l3, made.port) = (ethernet::HEADER_LEN as u8, LOCAL_PORT);
+        made.set_timestamp_ns(cx.now_ns);
+        cx.emit(0, made);
+        Told::Sent
+    }
+}
+
+fn may_tell(original: &ipv4::Packet<&[u8]>) -> bool {
+    let error = || match original.payload().first() {
+        Some(&kind) => icmpv4::is_error(kind),
+        None => true,
+    };
+    original.fragment_offset() == 0
+        && is_host_v4(u32::from(original.src()))
+        && !(original.protocol() == Protocol::ICMP && error())
+}

@@ -1,0 +1,69 @@
+//! `ip6-forward`: the last step of a routed IPv6 packet.
+//!
+//! * Hop limit of 0 or 1: `ttl-expired`, with an ICMPv6 time exceeded (RFC 8200 3, RFC 4443 3.3).
+//! * Longer than the next link's MTU: `too-big`, with an ICMPv6 packet too big (RFC 4443 3.2); routers do not fragment.
+//! * Else the hop limit goes down by one and the frame gets its next hop's Ethernet header. VLAN tags are gone.
+//!   Packets of our own keep their hop limit.
+//!
+//! Outputs: `error`, and one per port, by name.
+
+use crate::icmp::LOCAL_PORT;
+use crate::next_hop::{Kind, NextHops};
+use crate::nodes::{each, lookup, untag};
+use tidemill_burst::{DropReason, Packet};
+use tidemill_graph::{Context, Node, Verdict};
+use tidemill_lookup::publish::View;
+use tidemill_wire::{ethernet, ipv6};
+
+/// The outputs' names in front of the ports'.
+pub const OUTPUTS: [&str; 1] = ["error"];
+
+const ERROR: u8 = 0;
+/// The output of port 0.
+const PORTS: u8 = OUTPUTS.len() as u8;
+
+const HEADERS: usize = ethernet::HEADER_LEN + ipv6::HEADER_LEN;
+
+/// The node.
+pub struct Ip6Forward {
+    hops: View<NextHops>,
+}
+
+impl Ip6Forward {
+    /// A node for one worker.
+    pub fn new(hops: View<NextHops>) -> Self {
+        Ip6Forward { hops }
+    }
+}
+
+impl Node for Ip6Forward {
+    fn process(&mut self, cx: &mut Context<'_>, burst: &mut [Packet], verdicts: &mut [Verdict]) {
+        let hops = self.hops.get(cx.reader);
+        each(burst, verdicts, |packet| {
+            let hop = hops.get(packet.label);
+            if hop.kind != Kind::Forward {
+                // The next hops have been replaced since the lookup.
+                return Verdict::Drop(DropReason::NextHopUnknown);
+            }
+            untag(packet);
+            let (len, own) = (packet.len(), packet.port == LOCAL_PORT);
+            let Some(frame) = packet.data_mut().first_chunk_mut::<HEADERS>() else {
+                return Verdict::Drop(DropReason::Ipv6TooShort);
+            };
+            let (link, ip) = frame.split_at_mut(ethernet::HEADER_LEN);
+            if !own && ipv6::hop_limit(ip) <= 1 {
+                return lookup::error(packet, DropReason::TtlExpired, 0, ERROR);
+            }
+            if len - ethernet::HEADER_LEN > usize::from(hop.mtu) {
+                // A sender may ignore less than IPv6's minimum (RFC 8201 4).
+                let mtu = hop.mtu.max(ipv6::MIN_MTU as u16);
+                return lookup::error(packet, DropReason::TooBig, mtu, ERROR);
+            }
+            if !own {
+                ipv6::decrement_hop_limit(ip);
+            }
+            link.copy_from_slice(&hop.header);
+            Verdict::Next(PORTS + hop.port as u8)
+        });
+    }
+}

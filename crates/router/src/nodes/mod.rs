@@ -1,0 +1,48 @@
+//! The nodes, one file each; the header comment of a file is the node's manual page.
+
+pub mod ethernet_input;
+pub mod icmp4_error;
+pub mod icmp6_error;
+pub mod ip4_forward;
+pub mod ip4_fragment;
+pub mod ip4_input;
+pub mod ip6_forward;
+pub mod ip6_input;
+pub mod local;
+pub mod lookup;
+
+use tidemill_burst::{DropReason, Packet};
+use tidemill_graph::Verdict;
+use tidemill_lookup::prefetch::prefetch_read;
+use tidemill_wire::ethernet;
+
+/// How many packets ahead of the one in work a header is asked into the cache. Eight frames of 2 KiB stride do not
+/// evict each other from a first-level cache of 12 ways, and cover a second-level hit at 3 ns per packet.
+const AHEAD: usize = 8;
+
+/// Gives each packet its verdict, with the headers of the next ones on their way into the cache.
+#[inline(always)]
+fn each(burst: &mut [Packet], verdicts: &mut [Verdict], mut step: impl FnMut(&mut Packet) -> Verdict) {
+    for i in 0..burst.len().min(verdicts.len()) {
+        if let Some(next) = burst.get(i + AHEAD) {
+            prefetch_read(next.data_ptr());
+        }
+        verdicts[i] = step(&mut burst[i]);
+    }
+}
+
+/// Why a packet that ends too early is dropped: its capture was cut short, or it is itself wrong.
+#[cold]
+fn short(packet: &Packet, reason: DropReason) -> Verdict {
+    let cut = packet.wire_len() as usize > packet.len();
+    Verdict::Drop(if cut { DropReason::CaptureTruncated } else { reason })
+}
+
+/// Makes the link-layer header the plain 14 bytes in front of the network header (VLAN tags go), ready to be written.
+#[inline(always)]
+fn untag(packet: &mut Packet) {
+    let tags = usize::from(packet.l3).saturating_sub(ethernet::HEADER_LEN);
+    if tags > 0 && packet.cut_front(tags) {
+        packet.l3 = ethernet::HEADER_LEN as u8;
+    }
+}
