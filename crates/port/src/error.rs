@@ -6,14 +6,15 @@ use std::path::PathBuf;
 /// A port that could not be opened, read, written or closed.
 #[derive(Debug, thiserror::Error)]
 pub enum PortError {
-    /// A file could not be opened, read or written.
-    #[error("{}: {action}: {source}", path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// What was being done: `cannot open`, `cannot write`, ...
-        action: &'static str,
-        /// What the system said.
+    /// A file could not be opened, written or closed; the message names it.
+    #[error("{0}")]
+    File(io::Error),
+    /// A file could not be read on; the message names it and the place.
+    #[error("{source} (after packet {packet})")]
+    Read {
+        /// Packets read before the fault.
+        packet: u64,
+        /// What the system or the decompressor said.
         source: io::Error,
     },
     /// A capture file breaks its format. Packets before the fault have been delivered.

@@ -6,11 +6,32 @@
 //! Conservation: every port counts what passes its outer edge and everything that it drops, makes or holds itself;
 //! [`PortCounters`] states the two equations that always hold.
 
+pub mod capture;
+mod channel;
 mod counters;
 mod error;
+mod fault;
+pub mod generator;
+mod headers;
+mod null;
+mod pcap;
+mod remap;
+pub mod rng;
+pub mod spec;
+mod tap;
+mod template;
 
+pub use channel::{ChannelPort, pair};
 pub use counters::{Direction, PortCounters};
 pub use error::PortError;
+pub use fault::{Fault, Faults};
+pub use headers::rewrite_destination;
+pub use null::{NullPort, Supply};
+pub use pcap::{Pace, PcapPort, Playback};
+pub use remap::{Choose, Remap};
+pub use spec::{OpenContext, PortSpec};
+pub use tap::Tap;
+pub use template::{Fields, Payload, Template};
 
 use tidemill_burst::{Burst, Pool};
 
@@ -33,7 +54,7 @@ pub trait Port: Send {
     /// The port's name in the configuration.
     fn name(&self) -> &str;
 
-    /// Adds received packets to `burst`, at most its room, each in a frame of `pool` and with its timestamp set; the
+    /// Adds received packets to `burst`, at most its room, each with its timestamp if it has one; the
     /// packet's port index stays 0, the graph sets it. `now_ns` never goes backwards between calls.
     ///
     /// Ports that can wait (captures, generators, null) never drop for want of frames or room: they stop and go on

@@ -1,0 +1,62 @@
+//! How fast packets come out of a null port and go into another, on one core:
+//! `cargo run --release -p tidemill-port --example null_rate`.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::Instant;
+use tidemill_burst::{Burst, Memory};
+use tidemill_port::generator::{GeneratorPort, Kind, PublicV4, Sizes, Traffic};
+use tidemill_port::{NullPort, Port, RxStatus, Supply};
+
+const PACKETS: u64 = 4_000_000;
+
+fn rate(name: &str, mut source: impl FnMut() -> Box<dyn Port>) -> Result<(), Box<dyn std::error::Error>> {
+    let mut pool = Memory::new(1024, 2048)?.pool(1024)?;
+    let mut burst = Box::new(Burst::new());
+    let mut rates = Vec::new();
+    for _ in 0..7 {
+        let (mut source, mut sink) = (source(), NullPort::new("out", Supply::Nothing, 0, None));
+        let start = Instant::now();
+        while source.rx(0, &mut pool, &mut burst)? == RxStatus::Received {
+            sink.tx(0, &mut pool, &mut burst)?;
+        }
+        rates.push(sink.counters().tx.packets as f64 / start.elapsed().as_secs_f64() / 1e6);
+    }
+    rates.sort_by(f64::total_cmp);
+    println!("{name:<40} {:6.1} Mpps (median of 7; {:.1} to {:.1})", rates[3], rates[0], rates[6]);
+    Ok(())
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let v4 = |n: u32| -> Vec<IpAddr> {
+        (0..n).map(|i| Ipv4Addr::from_bits(i.wrapping_mul(0x9E37_79B1)).into()).collect()
+    };
+    let v6: Vec<IpAddr> =
+        (0..65536u128).map(|i| Ipv6Addr::from_bits(0x2000 << 112 | i << 64).into()).collect();
+    for (name, frame_len, addresses) in [
+        ("64 bytes, 2^16 IPv4 destinations", 64, v4(1 << 16)),
+        ("64 bytes, 2^20 IPv4 destinations", 64, v4(1 << 20)),
+        ("64 bytes, 2^16 IPv6 destinations", 64, v6),
+        ("1518 bytes, 2^16 IPv4 destinations", 1518, v4(1 << 16)),
+    ] {
+        let supply = Supply::Destinations { frame_len, addresses: addresses.into() };
+        rate(name, || Box::new(NullPort::new("in", supply.clone(), 0, Some(PACKETS))))?;
+    }
+    let frames = Supply::Frames(vec![vec![7; 60]; 256].into());
+    rate("60-byte frames as they are", || Box::new(NullPort::new("in", frames.clone(), 0, Some(PACKETS))))?;
+    rate("generator, UDP, 64 bytes, random", || {
+        let traffic = Traffic {
+            seed: 1,
+            limit: Some(PACKETS / 4),
+            rate_pps: None,
+            sizes: Sizes::Even(vec![64]),
+            mix: vec![(Kind::Udp, 1)],
+            sources: Box::new(PublicV4),
+            destinations: Box::new(PublicV4),
+        };
+        match GeneratorPort::new("in", traffic) {
+            Ok(port) => Box::new(port) as Box<dyn Port>,
+            Err(_) => Box::new(NullPort::new("in", Supply::Nothing, 0, None)),
+        }
+    })?;
+    Ok(())
+}
