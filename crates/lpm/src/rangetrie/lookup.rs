@@ -56,7 +56,7 @@ pub(super) fn count(words: &[AtomicU32], line: usize, x: u16) -> usize {
 impl<A: Address> RangeTrie<A> {
     /// Longest match of one key, telling `probe` every access.
     #[inline]
-    pub fn lookup_with<P: Probe>(&self, key: A, probe: &P) -> Label {
+    pub fn lookup_probed<P: Probe>(&self, key: A, probe: &P) -> Label {
         let words = self.cells.words();
         let read = |at: usize, size: usize, dependent: bool| {
             probe.read(words.as_ptr().wrapping_add(at).addr(), size, dependent);
@@ -83,14 +83,12 @@ impl<A: Address> RangeTrie<A> {
 
     pub(super) fn burst(&self, search: Search, keys: &[A], out: &mut [Label]) {
         assert_eq!(keys.len(), out.len(), "as many answers as keys");
-        for (keys, out) in keys.chunks(BURST).zip(out.chunks_mut(BURST)) {
-            match search {
-                Search::Portable => lock_step(self, keys, out, count),
-                #[cfg(target_arch = "x86_64")]
-                Search::Avx2 => super::simd::burst_avx2(self, keys, out),
-                #[cfg(target_arch = "x86_64")]
-                Search::Avx512 => super::simd::burst_avx512(self, keys, out),
-            }
+        match search {
+            Search::Portable => lock_step(self, keys, out, count),
+            #[cfg(target_arch = "x86_64")]
+            Search::Avx2 => super::simd::burst_avx2(self, keys, out),
+            #[cfg(target_arch = "x86_64")]
+            Search::Avx512 => super::simd::burst_avx512(self, keys, out),
         }
     }
 }
@@ -119,7 +117,7 @@ impl Queue {
     }
 }
 
-/// Looks up at most [`BURST`] keys, each round taking every waiting key one node further. The node that a key needs
+/// Looks up bursts of [`BURST`] keys, each round taking every waiting key one node further. The node that a key needs
 /// next is prefetched as soon as it is known, and visited a round later, so that the misses of a burst overlap.
 #[inline(always)]
 pub(super) fn lock_step<A: Address>(
@@ -127,6 +125,18 @@ pub(super) fn lock_step<A: Address>(
     keys: &[A],
     out: &mut [Label],
     count: impl Fn(&[AtomicU32], usize, u16) -> usize,
+) {
+    for (keys, out) in keys.chunks(BURST).zip(out.chunks_mut(BURST)) {
+        one_burst(trie, keys, out, &count);
+    }
+}
+
+#[inline(always)]
+fn one_burst<A: Address>(
+    trie: &RangeTrie<A>,
+    keys: &[A],
+    out: &mut [Label],
+    count: &impl Fn(&[AtomicU32], usize, u16) -> usize,
 ) {
     const LINE: u32 = Entry::POINTER >> Entry::KIND_SHIFT;
     let words = trie.cells.words();
@@ -179,11 +189,17 @@ pub(super) fn lock_step<A: Address>(
             sort(&mut blocks, &mut lines, out, entry, next);
         }
     }
-    // Prefixes behind the window (longer than /64, by and large) are rare: those keys start again, one by one.
+    finish(trie, keys, out);
+}
+
+/// Answers the keys that came to a deep pointer: prefixes behind the window (longer than /64, by and large) are rare, so those
+/// keys start again, one by one.
+#[inline(always)]
+pub(super) fn finish<A: Address>(trie: &RangeTrie<A>, keys: &[A], out: &mut [Label]) {
     if out.iter().fold(0, |any, label| any | label.0) & Entry::POINTER != 0 {
         for (key, answer) in keys.iter().zip(out) {
             if !Entry(answer.0).is_leaf() {
-                *answer = trie.lookup_with(*key, &());
+                *answer = trie.lookup_probed(*key, &());
             }
         }
     }
@@ -191,7 +207,7 @@ pub(super) fn lock_step<A: Address>(
 
 impl<A: Address> Fib<A> for RangeTrie<A> {
     fn lookup(&self, key: A) -> Label {
-        self.lookup_with(key, &())
+        self.lookup_probed(key, &())
     }
 
     fn lookup_batch(&self, keys: &[A], out: &mut [Label]) {
@@ -204,5 +220,9 @@ impl<A: Address> Fib<A> for RangeTrie<A> {
 
     fn bytes(&self) -> usize {
         self.used() * CELL * size_of::<u32>()
+    }
+
+    fn lookup_probed(&self, key: A, probe: &dyn Probe) -> Label {
+        self.lookup_probed(key, &probe)
     }
 }

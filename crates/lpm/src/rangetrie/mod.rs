@@ -99,6 +99,8 @@ impl Entry {
     /// Bits 28 and 29: 0 for a line, else the block's bits in units of 4.
     const KIND_SHIFT: u32 = 28;
     const CELL_MASK: u32 = (1 << Self::KIND_SHIFT) - 1;
+    /// Most cells of a trie, 8 GB: word numbers stay below 2^31, as the gather instruction wants them.
+    const CELLS_MAX: usize = 1 << 27;
     /// The widest label that fits.
     const LABEL_MAX: u32 = Self::POINTER - 1;
 

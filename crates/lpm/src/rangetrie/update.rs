@@ -1,14 +1,17 @@
 //! The writer: builds a trie, and patches it while readers look.
 //!
-//! A patch goes down to the smallest node whose region holds the changed prefix and builds that region anew from
-//! the RIB, into fresh cells. Blocks are changed in place, an entry at a time; a line on the way is copied, since
-//! published lines never change, so the one store that publishes is always that of a block's (or the root's) entry.
+//! A patch goes down to the smallest node whose region holds the changed prefix. In a line it replaces the slots that the
+//! prefix covers by what the RIB now says of them, keeping the rest; a region that the prefix covers whole is built
+//! anew from the RIB. New nodes go into fresh cells. Blocks are changed in place, an entry at a time; a line is copied,
+//! since published lines never change, so the one store that publishes is always that of a block's (or the root's) entry.
 
-use super::build::{Ranges, Space, build, build_children, child, write_line};
+use super::build::{
+    Line, Ranges, Slice, Space, Target, build, build_children, build_target, child, slot_region, write_line,
+};
 use super::cells::Cells;
-use super::lookup::{Search, count};
-use super::{CELL, Entry, LINE_BITS, LINE_HEAD, Node, RANGES, RangeTrie, STARTS, bits};
-use crate::fib::{BuildError, Fib, FibWriter, Outgrown};
+use super::lookup::Search;
+use super::{CELL, Entry, LINE_BITS, LINE_HEAD, Node, RangeTrie, STARTS, bits};
+use crate::fib::{BuildError, Fib, FibWriter, Label, Outgrown};
 use crate::prefix::{Address, Prefix};
 use crate::rib::Rib;
 use std::collections::VecDeque;
@@ -37,8 +40,8 @@ struct Draft(Vec<u32>);
 impl Space for Draft {
     fn take(&mut self, cells: u32) -> Result<u32, Outgrown> {
         let cell = self.0.len() / CELL;
-        if cell + cells as usize > Entry::CELL_MASK as usize {
-            return Err(Outgrown { what: format!("more than {} cells", Entry::CELL_MASK) });
+        if cell + cells as usize > Entry::CELLS_MAX {
+            return Err(Outgrown { what: format!("more than {} cells", Entry::CELLS_MAX) });
         }
         self.0.resize(self.0.len() + cells as usize * CELL, 0);
         Ok(cell as u32)
@@ -73,7 +76,7 @@ impl<A: Address> Writer<A> {
     pub(super) fn from_words(words: &[u32], root_bits: u8, domain: &Domain) -> Result<Self, BuildError> {
         let used = words.len() / CELL;
         // Room for patches: a table grows by some per cent a month, and the cells of a batch are used twice over.
-        let capacity = (used + used / 4 + 2048).min(Entry::CELL_MASK as usize + 1);
+        let capacity = (used + used / 4 + 2048).min(Entry::CELLS_MAX);
         let cells = Cells::new(capacity * CELL)?;
         for (to, &from) in cells.words().iter().zip(words) {
             to.store(from, Ordering::Relaxed);
@@ -148,43 +151,88 @@ impl<A: Address> Writer<A> {
                 }
                 Ok(entry)
             }
-            Some((Node::Line, cell)) if prefix.len() >= region.len() + LINE_BITS => {
-                let word = cell as usize * CELL;
-                let slot = bits(prefix.first(), region.len(), LINE_BITS) as u16;
-                let below = self.entry(word + LINE_HEAD + count(self.trie.cells.words(), word, slot));
-                if below.is_leaf() {
-                    return self.rebuild(rib, entry, region);
-                }
-                let shift = usize::from(A::BITS - region.len() - LINE_BITS);
-                let part = child(region, A::from_u128(slot.into()) << shift, region.len() + LINE_BITS);
-                let new = self.patch_entry(rib, below, part, prefix)?;
-                if new == below { Ok(entry) } else { self.copy_line(entry, below, new, region.len()) }
-            }
+            Some((Node::Block(_), _)) => self.rebuild(rib, entry, region),
+            _ if prefix.len() > region.len() => self.patch_line(rib, entry, region, prefix),
             _ => self.rebuild(rib, entry, region),
         }
     }
 
-    /// A copy of a line with `new` in the place of `old`, which is a pointer and so stands for one range.
-    fn copy_line(&mut self, line: Entry, old: Entry, new: Entry, depth: u8) -> Result<Entry, Outgrown> {
-        let word = (line.0 & Entry::CELL_MASK) as usize * CELL;
-        let mut starts = [0; RANGES];
-        for i in 0..STARTS {
-            starts[i + 1] = (self.entry(word + i / 2).0 >> (16 * (i % 2))) as u16;
+    /// The same where `entry` is a line, or a label for the whole region.
+    fn patch_line(
+        &mut self,
+        rib: &Rib<A>,
+        entry: Entry,
+        region: Prefix<A>,
+        prefix: Prefix<A>,
+    ) -> Result<Entry, Outgrown> {
+        let depth = region.len();
+        let old = self.line(entry);
+        let slot_of = |addr| bits(addr, depth, LINE_BITS) as u16;
+        // What changes: the slots that the prefix covers, or the one slot that it lies in.
+        let extent = if prefix.len() > depth + LINE_BITS {
+            slot_region(region, slot_of(prefix.first()))
+        } else {
+            prefix
+        };
+        let (first, last) = (slot_of(extent.first()), slot_of(extent.last()));
+        let below = old.at(first);
+        if prefix.len() > extent.len() && !below.is_leaf() {
+            let new = self.patch_entry(rib, below, extent, prefix)?;
+            if new == below {
+                return Ok(entry);
+            }
+            let mut line = Line::new(0, Entry(0));
+            for (start, value) in old.iter() {
+                line.push(start, if value == below { new } else { value });
+            }
+            self.unlinked.push(entry);
+            return self.finish_line(&line, depth);
         }
-        let entries: [Entry; RANGES] = std::array::from_fn(|i| {
-            let entry = self.entry(word + LINE_HEAD + i);
-            if entry == old { new } else { entry }
-        });
-        let cell = self.take(1)?;
-        write_line(self, cell, &starts, &entries);
-        self.unlinked.push(line);
-        Ok(Entry::pointer(Node::Line, cell, depth))
+        let ranges = self.ranges(rib, extent)?;
+        let Some(plan) = splice(&old, ranges.slice(), extent, depth) else {
+            return self.rebuild(rib, entry, region); // too many ranges for a line: a block
+        };
+        let mut line = Line::new(0, Entry(0));
+        for (slot, target) in plan.iter() {
+            // No more ranges than the plan has: there is room.
+            line.push(slot, build_target(self, target, region, slot)?);
+        }
+        if !entry.is_leaf() {
+            self.unlinked.push(entry);
+        }
+        old.iter().filter(|(slot, _)| (first..=last).contains(slot)).for_each(|(_, e)| self.unlink(e));
+        self.finish_line(&line, depth)
+    }
+
+    /// A line's ranges; a label is one range.
+    fn line(&self, entry: Entry) -> Line<Entry> {
+        let Some((_, cell)) = entry.node() else { return Line::new(0, entry) };
+        let word = cell as usize * CELL;
+        let mut line = Line::new(0, self.entry(word + LINE_HEAD));
+        for i in 0..STARTS {
+            let start = (self.entry(word + i / 2).0 >> (16 * (i % 2))) as u16;
+            line.push(start, self.entry(word + LINE_HEAD + 1 + i)); // free places merge with the last range
+        }
+        line
+    }
+
+    /// Writes a line, unless it has one label only.
+    fn finish_line(&mut self, line: &Line<Entry>, depth: u8) -> Result<Entry, Outgrown> {
+        match line.single() {
+            Some(entry) if entry.is_leaf() => Ok(entry),
+            _ => write_line(self, line, depth),
+        }
+    }
+
+    fn ranges(&self, rib: &Rib<A>, region: Prefix<A>) -> Result<Ranges<A>, Outgrown> {
+        let ranges = Ranges::of(rib, region);
+        ranges.check().map_err(|error| Outgrown { what: error.to_string() })?;
+        Ok(ranges)
     }
 
     /// New nodes for `region` in the place of those behind `old`.
     fn rebuild(&mut self, rib: &Rib<A>, old: Entry, region: Prefix<A>) -> Result<Entry, Outgrown> {
-        let ranges = Ranges::of(rib, region);
-        ranges.check().map_err(|error| Outgrown { what: error.to_string() })?;
+        let ranges = self.ranges(rib, region)?;
         let new = build(self, ranges.slice(), region)?;
         self.unlink(old);
         Ok(new)
@@ -219,6 +267,35 @@ impl<A: Address> Writer<A> {
             }
         }
     }
+}
+
+/// The line `old` with the slots of `extent` replaced by `ranges`; `None` if these are too many.
+fn splice<'a, A: Address>(
+    old: &Line<Entry>,
+    ranges: Slice<'a, A>,
+    extent: Prefix<A>,
+    depth: u8,
+) -> Option<Line<Target<'a, A>>> {
+    let slot_of = |addr| bits(addr, depth, LINE_BITS) as u16;
+    let (first, last) = (slot_of(extent.first()), slot_of(extent.last()));
+    let keep = |entry: Entry| match entry.node() {
+        None => Target::Leaf(Label(entry.0)),
+        Some(_) => Target::Kept(entry),
+    };
+    let mut new = Line::new(0, keep(old.at(0)));
+    for (slot, entry) in old.iter().filter(|&(slot, _)| slot < first) {
+        new.push(slot, keep(entry))?;
+    }
+    for (slot, target) in Line::plan(ranges, extent, depth)?.iter() {
+        new.push(slot, target)?;
+    }
+    if let Some(behind) = last.checked_add(1) {
+        new.push(behind, keep(old.at(behind)))?;
+        for (slot, entry) in old.iter().filter(|&(slot, _)| slot > behind) {
+            new.push(slot, keep(entry))?;
+        }
+    }
+    Some(new)
 }
 
 impl<A: Address> Space for Writer<A> {
