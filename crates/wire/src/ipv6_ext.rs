@@ -27,6 +27,9 @@ pub const MAX_HEADERS: usize = 16;
 /// Bytes in a fragment header.
 pub const FRAGMENT_LEN: usize = 8;
 
+/// Bytes in an authentication header without its check value (RFC 4302, section 2).
+const AH_MIN_LEN: usize = 12;
+
 fn units_len(data: &[u8]) -> usize {
     (usize::from(u8_at(data, field::LEN)) + 1) * 8
 }
@@ -284,7 +287,7 @@ pub struct Walk {
     pub upper_offset: usize,
     /// The byte that names it: where an ICMPv6 parameter problem (code 1) points.
     pub next_header_offset: usize,
-    /// The first fragment header.
+    /// The fragment header; of several, the first that is not atomic, or else the last.
     pub fragment: Option<FragmentRepr>,
     /// Where the last routing header starts.
     pub routing_offset: Option<usize>,
@@ -354,7 +357,9 @@ impl Walk {
             Protocol::FRAGMENT => {
                 let fragment = FragmentRepr::parse(&FragmentPacket::new_unchecked(header))?;
                 readable = fragment.offset == 0;
-                self.fragment = self.fragment.or(Some(fragment));
+                if !self.is_fragment() {
+                    self.fragment = Some(fragment);
+                }
                 FRAGMENT_LEN
             }
             // The one length that counts in units of four bytes, less two.
@@ -368,6 +373,16 @@ impl Walk {
                 offset: at + field::LEN,
                 value: len,
                 present: header.len(),
+            });
+        }
+        if self.upper == Protocol::AH && len < AH_MIN_LEN {
+            let (field, offset) = ("header length", at + field::LEN);
+            return Err(Error::Below {
+                protocol: "ipv6-ext",
+                field,
+                offset,
+                value: len,
+                minimum: AH_MIN_LEN,
             });
         }
         if self.upper == Protocol::ROUTING {
