@@ -27,6 +27,8 @@ const KINDS: &[(&str, &str)] = &[
     ("DNS over IPv6", "dns && ipv6"),
     ("HTTP", "http && ip"),
     ("HTTP over IPv6", "http && ipv6"),
+    ("fragmentation needed", "icmp.type == 3 && icmp.code == 4"),
+    ("packet too big", "icmpv6.type == 2"),
     ("low time to live", "ip.ttl == 1"),
 ];
 

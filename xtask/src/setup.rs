@@ -40,7 +40,7 @@ const FOR_TESTS: &[Package] = &[
 
 const FOR_RECORDING: &[Package] = &[
     package("wireshark-common", "mergecap"),
-    package("python3-minimal", "an HTTP server"),
+    package("python3", "an HTTP server"),
     package("curl", "an HTTP client"),
     package("dnsmasq-base", "a DNS server"),
     package("bind9-dnsutils", "a DNS client over UDP and TCP"),

@@ -8,6 +8,7 @@ const HOMES: &[(&str, &str)] = &[
     ("crates/lookup/src/publish.rs", "roots: pointers shared between threads"),
     ("crates/lookup/src/prefetch.rs", "prefetch instructions"),
     ("crates/lookup/src/mem.rs", "huge-page memory"),
+    ("crates/lookup/src/gather.rs", "SIMD gathers, as a measure"),
     ("crates/lpm/src/dxr/simd/", "SIMD gathers"),
     ("crates/lpm/src/dxr/simd.rs", "SIMD gathers"),
     ("crates/lpm/src/rangetrie/cells.rs", "words shared by readers and one writer"),
@@ -23,7 +24,8 @@ pub(crate) fn check(files: &[File], findings: &mut Vec<String>) {
         let header = "named homes of `unsafe`";
         if let Some((home, _)) = home(&file.name) {
             let uses = source::lines_with(&code, "unsafe").next().is_some();
-            if uses && !file.text.contains(header) {
+            // A test may call what is unsafe; a module of the library says that it is such a home.
+            if uses && !file.name.contains("/tests/") && !file.text.contains(header) {
                 findings.push(format!(
                     "{}: its header does not say that it is one of the {header} ({home})",
                     file.name
