@@ -7,9 +7,11 @@
 //! * [`prefetch`]: the cache hint, safe on any address.
 //! * [`probe`]: the recorder that lookups and updates are generic over.
 //! * [`cache`]: a small cache model that a probe feeds.
+//! * [`gather`]: random loads by gather instructions, to measure what a machine can do at best.
 //! * [`image`]: index-only, versioned, checksummed table bytes.
 
 pub mod cache;
+pub mod gather;
 pub mod image;
 pub mod mem;
 pub mod prefetch;

@@ -104,6 +104,10 @@ impl<'a> Iterator for Chunks<'a> {
         let chunk = (self.next >> self.rest) as usize;
         self.next += 1 << self.rest;
         let next = self.next;
+        // Most chunks lie inside one range.
+        if self.ranges.get(1).is_none_or(|range| u64::from(range.start) > next) {
+            return Some((chunk, &self.ranges[..1]));
+        }
         let inside = self.ranges.iter().take_while(|range| u64::from(range.start) < next).count();
         let ranges = &self.ranges[..inside];
         // The last one may go on in the next chunk.
@@ -185,8 +189,11 @@ impl Census {
             census.largest = census.largest.max(entries);
         };
         Chunks::new(layout, Prefix::DEFAULT, ranges).filter(|(_, r)| r.len() > 1).for_each(|(_, r)| add(r));
-        // Chunks of one range are shared by all places with that label: count one per range.
-        ranges.chunks(1).filter(|r| u64::from(r[0].label) >= inline).for_each(add);
+        // A chunk of one range is shared by all places with that label.
+        let mut wide: Vec<&Range> = ranges.iter().filter(|range| u64::from(range.label) >= inline).collect();
+        wide.sort_unstable_by_key(|range| range.label);
+        wide.dedup_by_key(|range| range.label);
+        wide.into_iter().for_each(|range| add(std::slice::from_ref(range)));
         census
     }
 
@@ -220,7 +227,7 @@ pub(super) fn choose_split(
     Ok((split, census))
 }
 
-fn best_split(layout: Layout, census: &Census) -> Option<Split> {
+pub(super) fn best_split(layout: Layout, census: &Census) -> Option<Split> {
     let bits = |value: u64| 64 - value.leading_zeros();
     let least = bits(census.largest.saturating_sub(1)).max(1);
     for headroom in [true, false] {

@@ -61,6 +61,7 @@ use crate::fib::{BuildError, Fib, Label};
 use crate::rib::Rib;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicUsize, Ordering};
 use tidemill_lookup::mem::{Arena, Table};
+use tidemill_lookup::probe::Probe;
 use tidemill_lookup::qsbr::Domain;
 
 /// How many bits of the key index what: `DxR` (x = 0) or `DdXxR`.
@@ -380,5 +381,13 @@ impl Fib<u32> for Dxr {
     fn bytes(&self) -> usize {
         let words = self.used_descs.load(Ordering::Relaxed) + self.used_ranges.load(Ordering::Relaxed);
         self.tables.direct.len() * 2 + words * 4
+    }
+
+    fn lookup_probed(&self, key: u32, probe: &dyn Probe) -> Label {
+        self.lookup_probed(key, &probe)
+    }
+
+    fn image(&self) -> Option<Vec<u8>> {
+        Some(self.to_image())
     }
 }

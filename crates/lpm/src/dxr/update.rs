@@ -197,12 +197,11 @@ impl DxrWriter {
     /// The descriptor of a chunk, which owns a reference to its ranges.
     fn describe<P: Probe>(&mut self, ranges: &[Range], probe: &P) -> Result<u32, Stop> {
         let Dxr { layout, split, label_bits, .. } = *self.fib;
-        let widest = ranges.iter().map(|range| range.label).max().unwrap_or(0);
-        if widest > u32::MAX >> (32 - label_bits) {
-            return Err(Stop::Label(widest));
+        if let Some(range) = ranges.iter().find(|range| range.label > u32::MAX >> (32 - label_bits)) {
+            return Err(Stop::Label(range.label));
         }
-        if ranges.len() == 1
-            && let Some(desc) = split.encode_label(widest)
+        if let [range] = ranges
+            && let Some(desc) = split.encode_label(range.label)
         {
             return Ok(desc);
         }

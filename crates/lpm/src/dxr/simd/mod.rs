@@ -17,16 +17,16 @@
 //! the CPU does at once, and on x86 a load is never done before an earlier one, as an acquire load requires. Unaligned
 //! lanes only read `ranges`, where nothing that a reader can reach is ever stored to. Race checkers run on the scalar form.
 
-#[cfg(target_arch = "x86_64")]
+#[cfg(all(target_arch = "x86_64", not(miri)))]
 mod avx2;
-#[cfg(target_arch = "x86_64")]
+#[cfg(all(target_arch = "x86_64", not(miri)))]
 mod avx512;
 
 use super::Dxr;
 use crate::fib::Label;
 
 /// Keys per round.
-#[cfg(target_arch = "x86_64")]
+#[cfg(all(target_arch = "x86_64", not(miri)))]
 const ROUND: usize = 256;
 
 /// The code that answers a batch.
@@ -62,7 +62,7 @@ impl Kernel {
         Self::ALL.into_iter().rev().find(|kernel| kernel.is_supported()).unwrap_or(Kernel::Scalar)
     }
 
-    /// This kernel if the CPU has it, else plain code: a [`Dxr`] never holds a kernel that cannot run.
+    /// This kernel if the CPU has it, else plain code.
     pub(super) fn or_scalar(self) -> Kernel {
         if self.is_supported() { self } else { Kernel::Scalar }
     }
@@ -71,13 +71,20 @@ impl Kernel {
 /// Answers a batch with the structure's kernel; both slices have the same length.
 #[inline]
 pub(super) fn lookup_batch(dxr: &Dxr, keys: &[u32], out: &mut [Label]) {
-    match dxr.kernel {
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: `Kernel::or_scalar` has seen the feature on this CPU before it was put into `dxr`.
-        Kernel::Avx512 => unsafe { avx512::lookup_batch(dxr, keys, out) },
-        #[cfg(target_arch = "x86_64")]
+    lookup_batch_with(dxr.kernel, dxr, keys, out);
+}
+
+/// Answers a batch with a kernel, or with plain code if the CPU does not have it.
+#[inline]
+pub(super) fn lookup_batch_with(kernel: Kernel, dxr: &Dxr, keys: &[u32], out: &mut [Label]) {
+    match kernel {
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        // SAFETY: the CPU has the feature (asked once by the standard library and remembered: one load), and
+        // `Fib::lookup_batch` has compared the lengths.
+        Kernel::Avx512 if kernel.is_supported() => unsafe { avx512::lookup_batch(dxr, keys, out) },
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
         // SAFETY: as above.
-        Kernel::Avx2 => unsafe { avx2::lookup_batch(dxr, keys, out) },
+        Kernel::Avx2 if kernel.is_supported() => unsafe { avx2::lookup_batch(dxr, keys, out) },
         _ => dxr.lookup_batch_scalar(keys, out),
     }
 }
