@@ -6,6 +6,7 @@
 //! A patch changes the structure in place, word by word; a rebuild makes a new one and swaps the root. Either way every
 //! lookup answers each key with its old or its new label.
 
+use crate::dxr::{Dxr, DxrConfig, Layout};
 use crate::fib::{BuildError, Fib, FibWriter, Label};
 use crate::prefix::{Address, Prefix};
 use crate::rangetrie;
@@ -31,6 +32,8 @@ pub enum Algorithm {
         /// 12, 16, 20 or 24.
         root_bits: u8,
     },
+    /// [`crate::dxr`], IPv4 only.
+    Dxr(Layout),
 }
 
 /// A name that is no algorithm of the family.
@@ -46,7 +49,7 @@ pub struct AlgorithmError {
 }
 
 impl Algorithm {
-    /// The algorithms of a family, the default first.
+    /// The algorithms of a family, those with parameters in their usual forms.
     pub fn all<A: Family>() -> Vec<Algorithm> {
         let tries = [12, 16, 20, 24].map(|root_bits| Algorithm::RangeTrie { root_bits });
         [Algorithm::Auto].into_iter().chain(A::own_algorithms()).chain(tries).collect()
@@ -55,13 +58,13 @@ impl Algorithm {
     /// Reads a name as in configurations, for the family `A`.
     ///
     /// # Errors
-    /// Anything that is not one of [`all`](Self::all); the error lists them.
+    /// Anything that is neither one of [`all`](Self::all), which the error lists, nor another layout of DXR.
     pub fn parse<A: Family>(name: &str) -> Result<Self, AlgorithmError> {
-        let all = Self::all::<A>();
-        all.iter().copied().find(|algorithm| algorithm.to_string() == name).ok_or_else(|| AlgorithmError {
+        let known = Self::all::<A>().into_iter().find(|algorithm| algorithm.to_string() == name);
+        known.or_else(|| A::parse_own(name)).ok_or_else(|| AlgorithmError {
             name: name.into(),
             family: A::FAMILY,
-            names: all.iter().map(Self::to_string).collect(),
+            names: Self::all::<A>().iter().map(Self::to_string).collect(),
         })
     }
 
@@ -79,6 +82,7 @@ impl Algorithm {
             Algorithm::RangeTrie { root_bits } => {
                 Ok(Box::new(rangetrie::Writer::new(rib, root_bits, domain)?))
             }
+            Algorithm::Dxr(layout) => A::dxr_writer(rib, layout, domain),
         }
     }
 }
@@ -88,6 +92,7 @@ impl fmt::Display for Algorithm {
         match self {
             Algorithm::Auto => f.write_str("auto"),
             Algorithm::RangeTrie { root_bits } => write!(f, "rangetrie-d{root_bits}"),
+            Algorithm::Dxr(layout) => layout.fmt(f),
         }
     }
 }
@@ -96,16 +101,37 @@ impl fmt::Display for Algorithm {
 pub trait Family: Address {
     /// What `auto` means.
     fn default_algorithm() -> Algorithm;
-    /// Structures for this family only.
+    /// Structures for this family only, in their usual forms.
     fn own_algorithms() -> Vec<Algorithm>;
+    /// Their other forms.
+    fn parse_own(name: &str) -> Option<Algorithm>;
+    /// A DXR of this family.
+    ///
+    /// # Errors
+    /// See [`Dxr::writer`]; there is none for IPv6.
+    fn dxr_writer(
+        rib: &Rib<Self>,
+        layout: Layout,
+        domain: &Domain,
+    ) -> Result<Box<dyn FibWriter<Self>>, BuildError>;
 }
 
 impl Family for u32 {
     fn default_algorithm() -> Algorithm {
-        Algorithm::RangeTrie { root_bits: 16 }
+        Algorithm::Dxr(Layout::D16X4R)
     }
     fn own_algorithms() -> Vec<Algorithm> {
-        Vec::new()
+        [Layout::D16X4R, Layout::D18R].map(Algorithm::Dxr).into()
+    }
+    fn parse_own(name: &str) -> Option<Algorithm> {
+        Layout::parse(name).map(Algorithm::Dxr)
+    }
+    fn dxr_writer(
+        rib: &Rib<Self>,
+        layout: Layout,
+        domain: &Domain,
+    ) -> Result<Box<dyn FibWriter<Self>>, BuildError> {
+        Ok(Box::new(Dxr::writer(rib, &DxrConfig::new(layout), domain)?))
     }
 }
 
@@ -115,6 +141,17 @@ impl Family for u128 {
     }
     fn own_algorithms() -> Vec<Algorithm> {
         Vec::new()
+    }
+    fn parse_own(_: &str) -> Option<Algorithm> {
+        None
+    }
+    fn dxr_writer(
+        _: &Rib<Self>,
+        _: Layout,
+        _: &Domain,
+    ) -> Result<Box<dyn FibWriter<Self>>, BuildError> {
+        let expected = "DXR is for IPv4".into();
+        Err(BuildError::Parameter { parameter: "address family", value: 6, expected })
     }
 }
 

@@ -89,13 +89,6 @@ pub(super) struct Slice<'a, A> {
 }
 
 impl<'a, A: Address> Slice<'a, A> {
-    /// The part of it in a smaller region.
-    fn within(self, region: Prefix<A>) -> Self {
-        let from = self.starts.partition_point(|&s| s <= region.first()).max(1) - 1;
-        let to = self.starts.partition_point(|&s| s <= region.last());
-        self.cut(from, to)
-    }
-
     fn cut(self, from: usize, to: usize) -> Self {
         Slice { starts: &self.starts[from..to], labels: &self.labels[from..to] }
     }
@@ -244,15 +237,26 @@ pub(super) fn build_children<A: Address>(
     word: usize,
 ) -> Result<(), Outgrown> {
     let depth = region.len() + width_bits;
-    let mut rest = slice;
-    for i in 0..1_usize << width_bits {
-        let offset = A::from_u128(i as u128) << usize::from(A::BITS - depth);
+    let slot_of = |addr| bits(addr, region.len(), width_bits);
+    let end = 1 << width_bits;
+    let (mut rest, mut slot) = (slice, 0);
+    while slot < end {
+        // `rest` begins with the range that this slot begins in. If that range goes on to a later slot, it fills all before.
+        let next = rest.starts.get(1).map_or(end, |&start| slot_of(start));
+        if next > slot {
+            (slot..next).for_each(|slot| space.set(word + slot, Entry::leaf(rest.labels[0]).0));
+            slot = next;
+            continue;
+        }
+        let offset = A::from_u128(slot as u128) << usize::from(A::BITS - depth);
         let part = child(region, offset, depth);
-        // Children come in address order: what ends before this one is not looked at again.
-        let passed = rest.starts.iter().take_while(|&&s| s <= part.first()).count().max(1) - 1;
-        rest = rest.cut(passed, rest.starts.len());
-        let entry = build(space, rest.within(part), part)?;
-        space.set(word + i, entry.0);
+        let count = rest.starts.partition_point(|&start| start <= part.last());
+        // A range that starts with the slot leaves nothing of the one before.
+        let from = usize::from(rest.starts[1] == part.first());
+        let entry = build(space, rest.cut(from, count), part)?;
+        space.set(word + slot, entry.0);
+        rest = rest.cut(count - 1, rest.starts.len());
+        slot += 1;
     }
     Ok(())
 }

@@ -8,6 +8,13 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tidemill_lookup::qsbr::Domain;
 
+    rib, 16, domain
+)?) as _));
+    Box::new(Writer::new(rib, 16, domain)?) as _
+));
+    rib, 12, domain
+)?) as _));
+
 #[test]
 fn smoke() {
     let mut rng = StdRng::seed_from_u64(1);

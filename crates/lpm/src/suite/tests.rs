@@ -1,0 +1,81 @@
+//! The suite itself must find faults, and make them small.
+
+use super::*;
+use crate::prefix::Prefix;
+use std::sync::Arc;
+
+/// Answers from the RIB, except that it never sees prefixes longer than `blind`, and patches nothing at all if `deaf`.
+struct Faulty {
+    rib: Rib<u32>,
+    blind: u8,
+}
+
+impl Fib<u32> for Faulty {
+    fn lookup(&self, key: u32) -> Label {
+        let seen = (0..=self.blind).rev().filter_map(|len| self.rib.get(Prefix::new(key, len)?));
+        seen.take(1).next().unwrap_or(Label::NONE)
+    }
+    fn lookup_batch(&self, keys: &[u32], out: &mut [Label]) {
+        keys.iter().zip(out).for_each(|(&key, out)| *out = self.lookup(key));
+    }
+    fn name(&self) -> String {
+        "faulty".into()
+    }
+    fn bytes(&self) -> usize {
+        0
+    }
+}
+
+struct FaultyWriter {
+    fib: Arc<Faulty>,
+    deaf: bool,
+}
+
+impl FibWriter<u32> for FaultyWriter {
+    fn fib(&self) -> Arc<dyn Fib<u32>> {
+        self.fib.clone()
+    }
+    fn patch(&mut self, _: &Rib<u32>, _: &[Prefix<u32>]) -> Result<(), Outgrown> {
+        if self.deaf { Ok(()) } else { Err(Outgrown { what: "everything".into() }) }
+    }
+}
+
+fn make(blind: u8, deaf: bool) -> impl Make<u32> {
+    move |rib, _| Ok(Box::new(FaultyWriter { fib: Arc::new(Faulty { rib: rib.clone(), blind }), deaf }))
+}
+
+#[test]
+fn a_right_structure_passes() {
+    let stats = run_many(3, 40, make(32, false), |_| {}).unwrap();
+    assert!(stats.rebuilds > 20 && stats.changes > stats.rebuilds, "{stats:?}");
+    for (name, case) in edge_cases() {
+        run_case(&case, &make(32, false)).unwrap_or_else(|failure| panic!("{name}: {failure}"));
+    }
+}
+
+#[test]
+fn a_blind_structure_fails_with_one_prefix() {
+    let failure = run_many(3, 200, make(24, false), |_| {}).unwrap_err();
+    assert_eq!(failure.case.prefixes().count(), 1, "{failure}");
+    assert!(failure.case.prefixes().all(|prefix| prefix.len() > 24), "{failure}");
+    assert!(failure.to_string().contains("looked up singly after"), "{failure}");
+}
+
+#[test]
+fn a_deaf_structure_fails_with_few_changes() {
+    let failure = run_many(3, 200, make(32, true), |_| {}).unwrap_err();
+    assert!(failure.case.prefixes().count() <= 2, "{failure}");
+    assert_eq!(failure.case.batches.len(), 1, "{failure}");
+}
+
+#[test]
+fn a_panic_is_a_failure_too() {
+    let case = Case { seed: 1, table: vec![(Prefix::<u32>::DEFAULT, Label(1)); 4], batches: vec![] };
+    let failure = run_case(&case, &|rib: &Rib<u32>, domain: &Domain| {
+        assert!(rib.is_empty(), "on purpose");
+        make(32, false)(rib, domain)
+    })
+    .unwrap_err();
+    assert_eq!(failure.case.table.len(), 1);
+    assert!(failure.to_string().starts_with("panicked: on purpose"), "{failure}");
+}

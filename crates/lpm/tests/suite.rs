@@ -1,0 +1,43 @@
+//! Every structure in every form that configurations name passes its family's suite.
+
+use tidemill_lookup::qsbr::Domain;
+use tidemill_lpm::dxr::Layout;
+use tidemill_lpm::{Algorithm, Family, FibWriter, Rib, lpm_suite};
+
+type Built<A> = Result<Box<dyn FibWriter<A>>, tidemill_lpm::BuildError>;
+
+fn trie<A: Family>(root_bits: u8, rib: &Rib<A>, domain: &Domain) -> Built<A> {
+    Algorithm::RangeTrie { root_bits }.writer(rib, domain)
+}
+
+fn dxr(d: u8, x: u8, rib: &Rib<u32>, domain: &Domain) -> Built<u32> {
+    Algorithm::Dxr(Layout::new(d, x)?).writer(rib, domain)
+}
+
+lpm_suite!(rangetrie_d12_v6, u128, |rib, domain| trie(12, rib, domain));
+lpm_suite!(rangetrie_d16_v6, u128, |rib, domain| trie(16, rib, domain));
+lpm_suite!(rangetrie_d16_v4, u32, |rib, domain| trie(16, rib, domain));
+lpm_suite!(rangetrie_d20_v4, u32, |rib, domain| trie(20, rib, domain));
+lpm_suite!(dxr_d16r, u32, |rib, domain| dxr(16, 0, rib, domain));
+lpm_suite!(dxr_d18r, u32, |rib, domain| dxr(18, 0, rib, domain));
+lpm_suite!(dxr_d16x4r, u32, |rib, domain| dxr(16, 4, rib, domain));
+lpm_suite!(dxr_d12x9r, u32, |rib, domain| dxr(12, 9, rib, domain));
+
+#[test]
+fn every_name_is_read_back() {
+    fn check<A: Family>() {
+        for algorithm in Algorithm::all::<A>() {
+            assert_eq!(Algorithm::parse::<A>(&algorithm.to_string()), Ok(algorithm));
+        }
+    }
+    check::<u32>();
+    check::<u128>();
+    assert_eq!(Algorithm::parse::<u32>("dxr-d12x9r"), Ok(Algorithm::Dxr(Layout::new(12, 9).unwrap())));
+    let error = Algorithm::parse::<u128>("dxr-d18r").unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "\"dxr-d18r\" is not an IPv6 lookup structure: use one of auto, rangetrie-d12, rangetrie-d16, rangetrie-d20, \
+         rangetrie-d24"
+    );
+    assert!(Algorithm::parse::<u32>("dxr-d40r").unwrap_err().to_string().contains("dxr-d16x4r, dxr-d18r"));
+}
