@@ -7,6 +7,7 @@ pub mod oracle;
 pub mod prefix;
 pub mod rangetrie;
 pub mod rib;
+pub mod suite;
 pub mod table;
 
 pub use fib::{BuildError, Fib, FibWriter, Label, Outgrown};
