@@ -136,17 +136,19 @@ pub struct Tag {
 }
 
 /// The link layer of a frame in short: the tags, what they lead to and where it starts.
+///
+/// Tags are packed into words, so that for the usual frame, which has none, all of this stays in registers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct L2 {
     /// What the frame carries below its tags; never a tag's own type.
     pub ethertype: EtherType,
     /// Bytes from the start of the frame to the network header.
     pub l3_offset: usize,
-    tags: [Tag; MAX_TAGS],
-    depth: usize,
+    /// Tag control information, the outermost tag's in the low 16 bits.
+    tcis: u64,
+    /// What announced the tags, in the same order.
+    tpids: u64,
 }
-
-const NO_TAG: Tag = Tag { tpid: EtherType(0), tci: Tci(0) };
 
 impl L2 {
     /// Reads the Ethernet header of `frame` and its tags.
@@ -156,45 +158,57 @@ impl L2 {
     pub fn parse(frame: &[u8]) -> Result<Self, Error> {
         ethernet::check(frame)?;
         let ethertype = EtherType(u16_at(frame, ethernet::HEADER_LEN - 2));
-        let l2 = L2 { ethertype, l3_offset: ethernet::HEADER_LEN, tags: [NO_TAG; MAX_TAGS], depth: 0 };
-        if ethertype.is_vlan() { l2.descend(frame) } else { Ok(l2) }
+        if ethertype.is_vlan() {
+            return Self::descend(frame, ethertype);
+        }
+        Ok(L2 { ethertype, l3_offset: ethernet::HEADER_LEN, tcis: 0, tpids: 0 })
     }
 
     #[cold]
-    fn descend(mut self, frame: &[u8]) -> Result<Self, Error> {
-        while self.ethertype.is_vlan() {
-            let Some(slot) = self.tags.get_mut(self.depth) else {
+    fn descend(frame: &[u8], ethertype: EtherType) -> Result<Self, Error> {
+        let mut l2 = L2 { ethertype, l3_offset: ethernet::HEADER_LEN, tcis: 0, tpids: 0 };
+        while l2.ethertype.is_vlan() {
+            let depth = l2.depth();
+            if depth == MAX_TAGS {
                 return Err(Error::Invalid {
                     protocol: "vlan",
                     field: "number of tags",
-                    offset: self.l3_offset,
-                    value: self.depth as u64 + 1,
+                    offset: l2.l3_offset,
+                    value: depth as u64 + 1,
                     wanted: "at most 4",
                 });
-            };
-            let tag = Packet::new_checked(part(frame, self.l3_offset, usize::MAX))?;
-            *slot = Tag { tpid: self.ethertype, tci: tag.tci() };
-            self.ethertype = tag.ethertype();
-            self.l3_offset += HEADER_LEN;
-            self.depth += 1;
+            }
+            let tag = Packet::new_checked(part(frame, l2.l3_offset, usize::MAX))?;
+            l2.tcis |= u64::from(tag.tci().0) << (16 * depth);
+            l2.tpids |= u64::from(l2.ethertype.0) << (16 * depth);
+            l2.ethertype = tag.ethertype();
+            l2.l3_offset += HEADER_LEN;
         }
-        Ok(self)
+        Ok(l2)
+    }
+
+    /// Number of tags.
+    #[inline]
+    pub fn depth(&self) -> usize {
+        (self.l3_offset.saturating_sub(ethernet::HEADER_LEN) / HEADER_LEN).min(MAX_TAGS)
     }
 
     /// The tags, outermost first.
-    pub fn tags(&self) -> &[Tag] {
-        part_of(&self.tags, self.depth)
+    pub fn tags(&self) -> impl Iterator<Item = Tag> + use<> {
+        let (tcis, tpids) = (self.tcis, self.tpids);
+        (0..self.depth()).map(move |index| Tag {
+            tpid: EtherType((tpids >> (16 * index)) as u16),
+            tci: Tci((tcis >> (16 * index)) as u16),
+        })
     }
 
     /// The VLAN ids, outermost first.
-    pub fn vlan_ids(&self) -> impl Iterator<Item = u16> + '_ {
-        self.tags().iter().map(|tag| tag.tci.id())
+    pub fn vlan_ids(&self) -> impl Iterator<Item = u16> + use<> {
+        self.tags().map(|tag| tag.tci.id())
     }
 }
 
-fn part_of(tags: &[Tag], depth: usize) -> &[Tag] {
-    tags.get(..depth).unwrap_or_default()
-}
+const _: () = assert!(MAX_TAGS * 16 <= u64::BITS as usize, "tags are packed into one word");
 
 #[cfg(test)]
 mod tests {
@@ -207,8 +221,9 @@ mod tests {
         let l2 = L2::parse(&frame).unwrap();
         assert_eq!((l2.ethertype, l2.l3_offset), (EtherType::IPV4, 22));
         assert_eq!(l2.vlan_ids().collect::<Vec<_>>(), [100, 7]);
-        assert_eq!((l2.tags()[0].tci.pcp(), l2.tags()[0].tpid), (7, EtherType::QINQ));
-        assert!(l2.tags()[1].tci.dei());
+        let tags: Vec<Tag> = l2.tags().collect();
+        assert_eq!((tags[0].tci.pcp(), tags[0].tpid), (7, EtherType::QINQ));
+        assert!(tags[1].tci.dei());
         for cut in 14..22 {
             let error = L2::parse(&frame[..cut]).unwrap_err();
             assert_eq!(error.protocol(), "vlan");
@@ -226,7 +241,7 @@ mod tests {
             frame.extend([0x81, 0x00, 0x00, 0x01]);
         }
         let whole = [&frame[..], &[0x08, 0x00]].concat();
-        assert_eq!(L2::parse(&whole).unwrap().tags().len(), MAX_TAGS);
+        assert_eq!(L2::parse(&whole).unwrap().depth(), MAX_TAGS);
         frame.extend([0x81, 0x00, 0x00, 0x01, 0x08, 0x00]);
         let error = L2::parse(&frame).unwrap_err();
         assert_eq!(error.to_string(), "vlan: number of tags 5 at byte 30 is not at most 4");

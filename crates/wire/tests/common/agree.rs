@@ -38,7 +38,7 @@ fn tags(frame: &[u8], mut ethertype: u16) {
     }
     match vlan::L2::parse(frame) {
         Ok(l2) => {
-            assert_eq!((l2.tags(), l2.ethertype.0), (&theirs[..], ethertype));
+            assert_eq!((l2.tags().collect::<Vec<_>>(), l2.ethertype.0), (theirs, ethertype));
             assert_eq!(l2.l3_offset, frame.len() - rest.len());
         }
         Err(error) => assert!(theirs.len() > vlan::MAX_TAGS, "{error}"),

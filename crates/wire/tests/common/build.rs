@@ -106,7 +106,7 @@ pub(crate) fn frame(s: &mut Source<'_>) -> Built {
         frame.push(s.u8());
     }
     let l2 = vlan::L2::parse(&frame).unwrap();
-    assert_eq!((l2.ethertype, l2.l3_offset, l2.tags().len()), (ethertype, 14 + 4 * depth, depth));
+    assert_eq!((l2.ethertype, l2.l3_offset, l2.depth()), (ethertype, 14 + 4 * depth, depth));
     Built { frame, l3_offset: l2.l3_offset, covered }
 }
 

@@ -10,7 +10,7 @@ pub(crate) fn touch(bytes: &[u8]) {
     black_box(IpSummary(bytes).to_string());
     black_box(verify_checksums(bytes).map_err(|fault| fault.to_string()).is_ok());
     if let Ok(l2) = vlan::L2::parse(bytes) {
-        black_box((l2.ethertype, l2.vlan_ids().count(), l2.tags().len()));
+        black_box((l2.ethertype, l2.vlan_ids().count(), l2.depth()));
         assert!(l2.l3_offset <= bytes.len());
         black_box(
             flow_key(bytes, l2.l3_offset).map(|key| (key.to_string(), key.reversed().reversed() == key)),
