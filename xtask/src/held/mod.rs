@@ -57,10 +57,9 @@ impl Machine {
     }
 
     /// Runs tests of the workspace, release build; how many passed. None is an error: a filter may have gone stale.
-    fn tests(&self, arguments: &[&str], variables: &[(&str, &str)]) -> Result<usize> {
+    fn tests(&self, arguments: &[&str]) -> Result<usize> {
         let mut command = env::cargo();
         command.args(["test", "--quiet", "--workspace", "--release"]).args(arguments);
-        command.envs(variables.iter().copied());
         let text = proc::output(&mut command)?;
         let passed = text.lines().filter_map(|line| line.strip_prefix("test result: ok. "));
         let passed: usize = passed.filter_map(|rest| rest.split(' ').next()?.parse::<usize>().ok()).sum();

@@ -91,9 +91,7 @@ fn verification(objects: &[Value]) -> Result<Outcome> {
 
 fn small_tables(machine: &Machine) -> Result<Outcome> {
     let count = if machine.quick { "2000" } else { SMALL_TABLES };
-    let arguments = ["--package", "tidemill-lpm", "--lib"];
-    let passed = machine.tests(&arguments, &[("TIDEMILL_SUITE_TABLES", count)])?;
-    Ok(Outcome::Pass(format!("{passed} tests of the suite, {count} tables each")))
+    verification(&machine.tidemill(&["fib", "verify", "--suite", count, "--json"])?)
 }
 
 fn bench_lpm(machine: &Machine, name: &str) -> Result<Outcome> {
@@ -132,19 +130,19 @@ fn ratio(machine: &Machine) -> Result<Outcome> {
 
 fn port(machine: &Machine) -> Result<Outcome> {
     let file = table(machine, V4)?;
-    let objects = machine.tidemill(&["bench", "port", "--table", &file, "--json"])?;
-    let rates = objects.iter().filter(|object| object["metric"] == "mpps" && object["subject"] != "bound");
+    let objects = machine.tidemill(&["bench", "port", "null", "--table", &file, "--size", "64", "--json"])?;
+    let rates = objects.iter().filter(|object| object["metric"] == "mpps" && object["case"] == "route");
     let best = rates.filter_map(|object| object["value"].as_f64()).fold(0.0, f64::max);
     Ok(verdict(best >= LEAST_MPPS, format!("{best:.1} Mpps on one core, at least {LEAST_MPPS}")))
 }
 
 fn allocation(machine: &Machine) -> Result<Outcome> {
-    let passed = machine.tests(&["--", "allocat"], &[])?;
+    let passed = machine.tests(&["--test", "no_allocation"])?;
     Ok(Outcome::Pass(format!("{passed} tests with a counting allocator")))
 }
 
 fn corrupt(machine: &Machine) -> Result<Outcome> {
-    let passed = machine.tests(&["--", "corrupt"], &[])?;
+    let passed = machine.tests(&["--", "corrupt"])?;
     Ok(Outcome::Pass(format!("{passed} tests on corrupt captures, tables, MRT files, configurations")))
 }
 

@@ -1,44 +1,53 @@
 //! The tier `examples`: the README's first command works as printed, its counters add up, and tshark finds nothing wrong
-//! with the capture that it wrote.
+//! with the captures that it wrote.
 
 use super::Totals;
 use crate::{env, proc};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
-
-/// Enough packets to pass the whole capture several times, few enough for seconds.
-const PACKETS: &str = "200000";
 
 pub(crate) fn run() -> Result<Totals> {
     let mut totals = Totals::default();
     let readme = env::root().join("README.md");
+    let folder = env::root().join("examples").join("router");
     // Before the command line exists there is neither; afterwards both must be there.
-    if !readme.exists() && !env::root().join("examples/router/router.toml").exists() {
-        totals
-            .skip("examples::readme_command", "there is no README.md and no examples/router/router.toml yet");
-        totals
-            .skip("examples::output_capture", "there is no README.md and no examples/router/router.toml yet");
+    if !readme.exists() && !folder.join("router.toml").exists() {
+        for name in ["examples::readme_command", "examples::output_captures"] {
+            totals.skip(name, "there is no README.md and no examples/router/router.toml yet");
+        }
         return Ok(totals);
     }
-    let arguments = first_command(&std::fs::read_to_string(&readme).context("README.md")?)?;
-    let output = env::scratch("examples")?.join("out.pcapng");
-    let ran = readme_command(&arguments, &output);
-    if let Err(error) = &ran {
-        println!("{error:#}");
+    for old in outputs(&folder)? {
+        std::fs::remove_file(&old).with_context(|| old.display().to_string())?;
     }
-    totals.count("examples::readme_command", ran.is_ok());
+    let ran = std::fs::read_to_string(&readme).context("README.md").and_then(|text| readme_command(&text));
+    told(&mut totals, "examples::readme_command", ran);
     if !env::has_program("tshark") && !env::in_ci() {
-        totals.skip("examples::output_capture", "tshark is not installed");
+        totals.skip("examples::output_captures", "tshark is not installed");
         return Ok(totals);
     }
-    let judged = judge(&output);
-    if let Err(error) = &judged {
+    let judged = outputs(&folder).and_then(|captures| judge_all(&captures));
+    told(&mut totals, "examples::output_captures", judged);
+    Ok(totals)
+}
+
+/// Counts a result, and shows its error.
+fn told(totals: &mut Totals, name: &str, result: Result<()>) {
+    if let Err(error) = &result {
         println!("{error:#}");
     }
-    totals.count("examples::output_capture", judged.is_ok());
-    Ok(totals)
+    totals.count(name, result.is_ok());
+}
+
+/// The captures that the example writes: out.*.
+fn outputs(folder: &Path) -> Result<Vec<PathBuf>> {
+    let entries = std::fs::read_dir(folder).with_context(|| folder.display().to_string())?;
+    let mut files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    files.retain(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("out.")));
+    files.sort();
+    Ok(files)
 }
 
 /// The arguments of the first `cargo run` line of the text.
@@ -49,13 +58,14 @@ fn first_command(readme: &str) -> Result<Vec<String>> {
     Ok(line.split_whitespace().skip(1).map(str::to_owned).collect())
 }
 
-fn readme_command(arguments: &[String], output: &Path) -> Result<()> {
+/// The command as printed, with its counters as JSON.
+fn readme_command(readme: &str) -> Result<()> {
     let mut command = env::cargo();
-    command.args(arguments).args(["--packets", PACKETS, "--output"]).arg(output);
+    command.args(first_command(readme)?).arg("--json");
     let printed = proc::output(&mut command)?;
-    println!("{}", printed.trim_end());
-    let line = printed.lines().rev().find(|line| line.starts_with("{\"in\"") || line.contains("\"in\":"));
+    let line = printed.lines().rev().find(|line| line.contains("\"in\":"));
     let line = line.context("`run` printed no line of counters")?;
+    println!("{line}");
     conserved(&serde_json::from_str(line).with_context(|| format!("not JSON: {line}"))?)
 }
 
@@ -80,19 +90,35 @@ fn conserved(counters: &Value) -> Result<()> {
 const FILTER: &str = "_ws.malformed || _ws.expert.severity == 8388608 || ip.checksum.status == 0 || \
     tcp.checksum.status == 0 || udp.checksum.status == 0 || icmp.checksum.status == 0 || icmpv6.checksum.status == 0";
 
-/// Fails, showing the first packets, if tshark finds anything wrong.
-pub(crate) fn judge(capture: &Path) -> Result<()> {
-    let mut tshark = Command::new("tshark");
-    for protocol in ["ip", "tcp", "udp"] {
-        tshark.args(["-o", &format!("{protocol}.check_checksum:TRUE")]);
+fn judge_all(captures: &[PathBuf]) -> Result<()> {
+    let mut packets = 0;
+    for capture in captures {
+        packets += judge(capture)?;
     }
-    tshark.arg("-n").arg("-r").arg(capture).args(["-Y", FILTER]);
-    let found = proc::output(&mut tshark)?;
-    if !found.trim().is_empty() {
-        let first: Vec<&str> = found.lines().take(5).collect();
-        bail!("tshark finds {} bad packets:\n{}", found.lines().count(), first.join("\n"));
+    println!("tshark finds nothing wrong in {} captures of {packets} packets", captures.len());
+    if packets == 0 {
+        bail!("there is no packet to judge");
     }
     Ok(())
+}
+
+/// The number of packets; fails, showing the first ones, if tshark finds anything wrong.
+fn judge(capture: &Path) -> Result<usize> {
+    let tshark = |filter: &str, shown: &[&str]| {
+        let mut tshark = Command::new("tshark");
+        for protocol in ["ip", "tcp", "udp"] {
+            tshark.args(["-o", &format!("{protocol}.check_checksum:TRUE")]);
+        }
+        tshark.arg("-n").arg("-r").arg(capture).args(["-Y", filter]).args(shown);
+        proc::output(&mut tshark)
+    };
+    let found = tshark(FILTER, &[])?;
+    if !found.trim().is_empty() {
+        let first: Vec<&str> = found.lines().take(5).collect();
+        let count = found.lines().count();
+        bail!("{}: tshark finds {count} bad packets:\n{}", capture.display(), first.join("\n"));
+    }
+    Ok(tshark("frame", &["-T", "fields", "-e", "frame.number"])?.lines().count())
 }
 
 #[cfg(test)]

@@ -78,20 +78,25 @@ fn workplace(file: &File, findings: &mut Vec<String>) {
 }
 
 /// Folders of crates/lpm/src that hold no lookup structure.
-const NO_STRUCTURE: &[&str] = &["oracle", "suite"];
+const NO_STRUCTURE: &[&str] = &["suite"];
 
-/// Every folder of a structure has a tests.rs that joins the family's suite.
+/// Every folder of a structure is in its family's suite: `lpm_suite!(NAME...` stands in one of the crate's tests.
 fn suites(files: &[File], findings: &mut Vec<String>) {
+    let tests: Vec<String> = files
+        .iter()
+        .filter(|file| file.name.starts_with("crates/lpm/") && file.name.ends_with(".rs"))
+        .filter(|file| !file.name.starts_with("crates/lpm/src/suite/"))
+        .map(|file| source::code(&file.text))
+        .collect();
     for file in files {
         let inside = file.name.strip_prefix("crates/lpm/src/").and_then(|name| name.strip_suffix("/mod.rs"));
         let Some(structure) = inside.filter(|name| !name.contains('/') && !NO_STRUCTURE.contains(name))
         else {
             continue;
         };
-        let tests = format!("crates/lpm/src/{structure}/tests.rs");
-        let joins = |file: &File| file.name == tests && source::code(&file.text).contains("lpm_suite!");
-        if !files.iter().any(joins) {
-            findings.push(format!("{tests}: does not join the suite (lpm_suite!)"));
+        let joins = format!("lpm_suite!({structure}");
+        if !tests.iter().any(|code| code.contains(&joins)) {
+            findings.push(format!("{}: not in the suite (`{joins}_..., ` in a test)", file.name));
         }
     }
 }
@@ -149,13 +154,14 @@ mod tests {
             let files = [
                 file("crates/lpm/src/dxr/mod.rs", ""),
                 file("crates/lpm/src/dxr/simd/mod.rs", ""),
-                file("crates/lpm/src/oracle/mod.rs", ""),
-                file("crates/lpm/src/dxr/tests.rs", tests),
+                file("crates/lpm/src/suite/mod.rs", "lpm_suite!(dxr"),
+                file("crates/lpm/tests/suite.rs", tests),
             ];
             suites(&files, &mut findings);
             findings.len()
         };
-        assert_eq!(check("crate::lpm_suite!(dxr, Dxr);"), 0);
+        assert_eq!(check("lpm_suite!(dxr_d16r, u32, |rib, domain| dxr(16, 0, rib, domain));"), 0);
+        assert_eq!(check("lpm_suite!(poptrie, u32, make);"), 1);
         assert_eq!(check("// lpm_suite!"), 1);
     }
 }

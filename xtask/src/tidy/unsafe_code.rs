@@ -15,6 +15,7 @@ const HOMES: &[(&str, &str)] = &[
     ("crates/lpm/src/rangetrie/simd.rs", "SIMD comparisons"),
     ("crates/burst/src/memory.rs", "frames in shared packet memory"),
     ("crates/burst/tests/conservation.rs", "states that a made-up device is closed"),
+    ("crates/router/tests/no_allocation.rs", "an allocator that counts"),
     ("crates/port/src/xdp/", "AF_XDP rings and system calls"),
 ];
 
