@@ -12,7 +12,7 @@ use std::sync::Arc;
 ///
 /// ```text
 /// pool.take() -> lend -> fill ring ... receive ring -> adopt(address, length) -> packet
-/// packet      -> lend -> transmit ring ... completion ring -> adopt(address, 0) -> pool.free
+/// packet      -> lend -> transmit ring ... completion ring -> returned(address) -> pool.free
 /// ```
 ///
 /// 32 bytes per frame of the region.
@@ -58,6 +58,16 @@ impl Lent {
         }
         self.count -= 1;
         slot.take()
+    }
+
+    /// The packet whose data the device was lent at `address`, as it was lent (a transmit completion). `None`, and
+    /// nothing changed, if it was not.
+    #[inline]
+    pub fn returned(&mut self, address: u64) -> Option<Packet> {
+        let index = usize::try_from(address).ok()? / self.memory.frame_size();
+        let packet = self.slots.get_mut(index)?.take_if(|packet| packet.offset() == address)?;
+        self.count -= 1;
+        Some(packet)
     }
 
     /// Frames that the device has now.

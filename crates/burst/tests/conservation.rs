@@ -289,6 +289,10 @@ fn a_lent_table_refuses_foreign_frames() {
     for (bad, len) in [(address, 2000), (address + 2048, 60), (63, 60), (u64::MAX, 0), (4 * 2048, 0)] {
         assert!(lent.adopt(bad, len).is_none(), "{bad} {len}");
     }
+    assert!(lent.returned(address + 1).is_none());
+    let same = lent.returned(address).unwrap();
+    assert!(lent.returned(address).is_none());
+    let address = lent.lend(same).unwrap();
     pool.free(lent.adopt(address + 14, 60).unwrap());
     assert_eq!((lent.count(), pool.stats().free), (0, 4));
 }

@@ -20,6 +20,8 @@ pub mod rng;
 pub mod spec;
 mod tap;
 mod template;
+#[cfg(all(feature = "xdp", target_os = "linux"))]
+pub mod xdp;
 
 pub use channel::{ChannelPort, pair};
 pub use counters::{Direction, PortCounters};

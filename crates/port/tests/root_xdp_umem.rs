@@ -1,0 +1,149 @@
+//! The proof that the packet memory rests on: two AF_XDP ports on two interfaces use one region, and a packet that came
+//! in by one leaves by the other without being copied. Needs root; runs in its own network namespace.
+
+#![cfg(all(feature = "xdp", target_os = "linux"))]
+#![allow(clippy::unwrap_used)]
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+use tidemill_burst::{Burst, Memory, Pool};
+use tidemill_port::xdp::{Interface, Umem};
+use tidemill_port::{Port, RxStatus};
+
+const PACKETS: u32 = 100_000;
+const RING: u32 = 256;
+const WINDOW: u32 = 128;
+
+fn is_root() -> bool {
+    std::fs::read_to_string("/proc/self/status").is_ok_and(|s| s.contains("Uid:\t0\t0"))
+}
+
+/// Runs the test again in a network namespace of its own, which goes when the process does.
+fn inside(test: &str) -> bool {
+    if std::env::var_os("TIDEMILL_INSIDE").is_some() {
+        return true;
+    }
+    if !is_root() {
+        assert!(std::env::var_os("CI").is_none(), "{test} must not be skipped in CI");
+        println!("skipped: {test} (needs root)");
+        return false;
+    }
+    let status = Command::new("unshare")
+        .args(["--net", "--"])
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", test, "--nocapture", "--test-threads=1"])
+        .env("TIDEMILL_INSIDE", "1")
+        .status()
+        .unwrap();
+    assert!(status.success());
+    false
+}
+
+fn run(command: &str) {
+    let mut words = command.split_whitespace();
+    let status = Command::new(words.next().unwrap()).args(words).status().unwrap();
+    assert!(status.success(), "{command}");
+}
+
+/// `outside-l <-> left` and `right <-> outside-r`.
+fn cables() {
+    run("sysctl -qw net.ipv6.conf.default.disable_ipv6=1");
+    for (inner, outer) in [("left", "outside-l"), ("right", "outside-r")] {
+        run(&format!("ip link add name {inner} type veth peer name {outer}"));
+        run(&format!("ip link set {inner} up"));
+        run(&format!("ip link set {outer} up"));
+    }
+}
+
+fn frame(serial: u32) -> [u8; 64] {
+    let mut frame = [0; 64];
+    frame[..6].fill(0xFF);
+    frame[6..12].copy_from_slice(&[2, 0, 0, 0, 0, 2]);
+    // Local experimental EtherType (IEEE 802).
+    frame[12..14].copy_from_slice(&[0x88, 0xB5]);
+    frame[14..18].copy_from_slice(&serial.to_be_bytes());
+    frame
+}
+
+fn forward(shared: bool) {
+    cables();
+    // The engine: one region, one pool, two ports.
+    let memory = Memory::new(2048, 2048).unwrap();
+    let mut pool = memory.pool(2048).unwrap();
+    let (left, right) = (Interface::attach("left", 1).unwrap(), Interface::attach("right", 1).unwrap());
+    let mut a = left.open(0, RING, &memory, Umem::Own).unwrap();
+    let umem = if shared { Umem::SharedWith(&a) } else { Umem::Own };
+    let mut b = right.open(0, RING, &memory, umem).unwrap();
+    // The outside: another region.
+    let elsewhere = Memory::new(2048, 2048).unwrap();
+    let mut outside_pool = elsewhere.pool(2048).unwrap();
+    let outside =
+        |name: &str| Interface::attach(name, 1).unwrap().open(0, RING, &elsewhere, Umem::Own).unwrap();
+    let (mut source, mut sink) = (outside("outside-l"), outside("outside-r"));
+
+    let (mut burst, mut outside_burst) = (Burst::new(), Burst::new());
+    let (mut sent, mut seen, mut passed) = (0u32, 0u32, 0u32);
+    let region = memory.as_ptr() as usize..memory.as_ptr() as usize + memory.len_bytes();
+    let home = |pool: &Pool| pool.stats().free;
+    // The kernel needs the fill rings before the first packet.
+    a.rx(0, &mut pool, &mut burst).unwrap();
+    b.rx(0, &mut pool, &mut burst).unwrap();
+    sink.rx(0, &mut outside_pool, &mut outside_burst).unwrap();
+    let mut progress = Instant::now();
+    while seen < PACKETS {
+        assert!(progress.elapsed() < Duration::from_secs(20), "sent {sent}, passed {passed}, seen {seen}");
+        while sent < PACKETS && sent - seen < WINDOW && outside_burst.room() > 0 {
+            let Some(packet) = outside_pool.packet(&frame(sent)) else { break };
+            outside_burst.push(packet).unwrap();
+            sent += 1;
+        }
+        source.tx(0, &mut outside_pool, &mut outside_burst).unwrap();
+
+        let status = a.rx(1, &mut pool, &mut burst).unwrap();
+        if status == RxStatus::Received {
+            let before: Vec<_> = burst.iter().map(|p| p.data_ptr()).collect();
+            assert!(before.iter().all(|at| region.contains(&(*at as usize))), "not in the region");
+            for packet in burst.iter() {
+                assert_eq!(packet.data(), frame(passed));
+                passed += 1;
+            }
+            let (free, lent) = (home(&pool), a.lent() + b.lent());
+            assert_eq!(free + lent + burst.len(), 2048, "a frame is in two places or none");
+        }
+        b.tx(1, &mut pool, &mut burst).unwrap();
+        assert_eq!(home(&pool) + a.lent() + b.lent() + burst.len(), 2048);
+
+        let mut arrived = Burst::new();
+        sink.rx(2, &mut outside_pool, &mut arrived).unwrap();
+        for packet in arrived.drain() {
+            assert_eq!(packet.data(), frame(seen), "out of order or changed");
+            seen += 1;
+            progress = Instant::now();
+            outside_pool.free(packet);
+        }
+    }
+    a.finish(3, &mut pool).unwrap();
+    b.finish(3, &mut pool).unwrap();
+    let (ca, cb) = (a.counters(), b.counters());
+    assert_eq!((ca.rx.packets, ca.rx.dropped.total()), (PACKETS.into(), 0));
+    assert_eq!((cb.tx.packets, cb.tx.held), (PACKETS.into(), 0));
+    assert_eq!((a.lent(), b.lent(), pool.stats().free, pool.stats().unnamed), (0, 0, 2048, 0));
+    source.finish(3, &mut outside_pool).unwrap();
+    sink.finish(3, &mut outside_pool).unwrap();
+    assert_eq!(outside_pool.stats().free, 2048);
+    println!("{PACKETS} packets through rings of {RING}, shared UMEM: {shared}; every frame is home");
+}
+
+#[test]
+fn root_two_ports_register_one_region_each() {
+    if inside("root_two_ports_register_one_region_each") {
+        forward(false);
+    }
+}
+
+#[test]
+fn root_two_ports_share_one_umem() {
+    if inside("root_two_ports_share_one_umem") {
+        forward(true);
+    }
+}
