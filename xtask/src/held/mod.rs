@@ -56,10 +56,10 @@ impl Machine {
         objects(&proc::output(Command::new(std::env::current_exe()?).args(arguments))?)
     }
 
-    /// Runs tests of the workspace, release build; how many passed. None is an error: a filter may have gone stale.
+    /// Runs tests of the workspace; how many passed. None is an error: a filter may have gone stale.
     fn tests(&self, arguments: &[&str]) -> Result<usize> {
         let mut command = env::cargo();
-        command.args(["test", "--quiet", "--workspace", "--release"]).args(arguments);
+        command.args(["test", "--quiet", "--workspace"]).args(arguments);
         let text = proc::output(&mut command)?;
         let passed = text.lines().filter_map(|line| line.strip_prefix("test result: ok. "));
         let passed: usize = passed.filter_map(|rest| rest.split(' ').next()?.parse::<usize>().ok()).sum();
