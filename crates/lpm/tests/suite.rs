@@ -17,7 +17,6 @@ fn dxr(d: u8, x: u8, rib: &Rib<u32>, domain: &Domain) -> Built<u32> {
 lpm_suite!(rangetrie_d12_v6, u128, |rib, domain| trie(12, rib, domain));
 lpm_suite!(rangetrie_d16_v6, u128, |rib, domain| trie(16, rib, domain));
 lpm_suite!(rangetrie_d16_v4, u32, |rib, domain| trie(16, rib, domain));
-lpm_suite!(rangetrie_d20_v4, u32, |rib, domain| trie(20, rib, domain));
 lpm_suite!(dxr_d16r, u32, |rib, domain| dxr(16, 0, rib, domain));
 lpm_suite!(dxr_d18r, u32, |rib, domain| dxr(18, 0, rib, domain));
 lpm_suite!(dxr_d16x4r, u32, |rib, domain| dxr(16, 4, rib, domain));

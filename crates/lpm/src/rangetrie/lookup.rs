@@ -56,8 +56,8 @@ pub(super) fn count(words: &[AtomicU32], line: usize, x: u16) -> usize {
 impl<A: Address> RangeTrie<A> {
     /// Longest match of one key, telling `probe` every access.
     #[inline]
-    pub fn lookup_probed<P: Probe>(&self, key: A, probe: &P) -> Label {
-        let words = self.cells.words();
+    pub fn lookup_probed<P: Probe + ?Sized>(&self, key: A, probe: &P) -> Label {
+        let words = &*self.cells;
         let read = |at: usize, size: usize, dependent: bool| {
             probe.read(words.as_ptr().wrapping_add(at).addr(), size, dependent);
         };
@@ -139,7 +139,7 @@ fn one_burst<A: Address>(
     count: &impl Fn(&[AtomicU32], usize, u16) -> usize,
 ) {
     const LINE: u32 = Entry::POINTER >> Entry::KIND_SHIFT;
-    let words = trie.cells.words();
+    let words = &*trie.cells;
     let mut blocks = Queue { walks: [Walk::default(); BURST], len: 0 };
     let mut lines = Queue { walks: [Walk::default(); BURST], len: 0 };
     // Sorts a key by the entry that it has just read: into the queue of its next node, or nowhere if the entry is its
@@ -223,6 +223,10 @@ impl<A: Address> Fib<A> for RangeTrie<A> {
     }
 
     fn lookup_probed(&self, key: A, probe: &dyn Probe) -> Label {
-        self.lookup_probed(key, &probe)
+        RangeTrie::lookup_probed(self, key, probe)
+    }
+
+    fn image(&self) -> Option<Vec<u8>> {
+        self.to_image()
     }
 }

@@ -38,7 +38,6 @@
 //! From 3 and 4: readers take no lock, never retry, and see for each key the old or the new answer of every change.
 
 mod build;
-mod cells;
 mod image;
 mod lookup;
 #[cfg(target_arch = "x86_64")]
@@ -47,13 +46,14 @@ mod simd;
 mod tests;
 mod update;
 
+pub use image::LoadError;
 pub use update::Writer;
 
 use crate::fib::{BuildError, Label};
 use crate::prefix::Address;
-use cells::Cells;
 use std::marker::PhantomData;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use tidemill_lookup::mem::Table;
 
 /// Words in a cell.
 const CELL: usize = 16;
@@ -72,7 +72,7 @@ const _: () = assert!(LINE_HEAD + RANGES == CELL, "a line is one cell");
 
 /// A range trie, as readers see it. Made and patched by a [`Writer`].
 pub struct RangeTrie<A: Address> {
-    cells: Cells,
+    cells: Table<AtomicU32>,
     root_bits: u8,
     /// Cells in use, the root's among them.
     used: AtomicUsize,

@@ -202,7 +202,7 @@ fn step(words: &[AtomicU32], group: Group, lanes: u16, queues: &mut [Queue; 2], 
 
 #[target_feature(enable = "avx2,bmi1,bmi2,popcnt,avx512f,avx512bw,avx512vl")]
 fn avx512<A: Address>(trie: &RangeTrie<A>, keys: &[A], out: &mut [Label]) {
-    let words = trie.cells.words();
+    let words = &*trie.cells;
     let mut queues = [Queue::EMPTY; 2];
     for (keys, out) in keys.chunks(BURST).zip(out.chunks_mut(BURST)) {
         let [blocks, _] = &mut queues;

@@ -8,7 +8,6 @@
 use super::build::{
     Line, Ranges, Slice, Space, Target, build, build_children, build_target, child, slot_region, write_line,
 };
-use super::cells::Cells;
 use super::lookup::Search;
 use super::{CELL, Entry, LINE_BITS, LINE_HEAD, Node, RangeTrie, STARTS, bits};
 use crate::fib::{BuildError, Fib, FibWriter, Label, Outgrown};
@@ -17,7 +16,8 @@ use crate::rib::Rib;
 use std::collections::VecDeque;
 use std::marker::PhantomData;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use tidemill_lookup::mem::Table;
 use tidemill_lookup::qsbr::{Domain, Epoch};
 
 /// The one writer of a [`RangeTrie`].
@@ -25,7 +25,7 @@ pub struct Writer<A: Address> {
     trie: Arc<RangeTrie<A>>,
     domain: Domain,
     /// Cells from here on have never been used.
-    fresh: u32,
+    pub(super) fresh: u32,
     /// Free runs of 1 cell and of 16 cells.
     free: [Vec<u32>; 2],
     /// Nodes unlinked by the batch under way.
@@ -77,8 +77,8 @@ impl<A: Address> Writer<A> {
         let used = words.len() / CELL;
         // Room for patches: a table grows by some per cent a month, and the cells of a batch are used twice over.
         let capacity = (used + used / 4 + 2048).min(Entry::CELLS_MAX);
-        let cells = Cells::new(capacity * CELL)?;
-        for (to, &from) in cells.words().iter().zip(words) {
+        let cells = Table::<AtomicU32>::new(capacity * CELL)?;
+        for (to, &from) in cells.iter().zip(words) {
             to.store(from, Ordering::Relaxed);
         }
         let trie = RangeTrie {
@@ -105,7 +105,7 @@ impl<A: Address> Writer<A> {
 
     fn entry(&self, word: usize) -> Entry {
         // Only this writer stores.
-        Entry(self.trie.cells.words()[word].load(Ordering::Relaxed))
+        Entry(self.trie.cells[word].load(Ordering::Relaxed))
     }
 
     /// Brings the entries of a block (or the root) up to date where they overlap `prefix`.
@@ -125,7 +125,7 @@ impl<A: Address> Writer<A> {
             let new = self.patch_entry(rib, old, child(region, offset, depth), prefix)?;
             if new != old {
                 // The node behind `new` was written before: this store publishes it.
-                self.trie.cells.words()[word + slot].store(new.0, Ordering::Release);
+                self.trie.cells[word + slot].store(new.0, Ordering::Release);
             }
         }
         Ok(())
@@ -303,7 +303,7 @@ impl<A: Address> Space for Writer<A> {
         let cell = match self.free[usize::from(cells > 1)].pop() {
             Some(cell) => cell,
             None => {
-                let capacity = self.trie.cells.words().len() / CELL;
+                let capacity = self.trie.cells.len() / CELL;
                 if (self.fresh + cells) as usize > capacity {
                     return Err(Outgrown { what: format!("all {capacity} cells are in use") });
                 }
@@ -316,7 +316,7 @@ impl<A: Address> Space for Writer<A> {
     }
 
     fn set(&mut self, word: usize, entry: u32) {
-        self.trie.cells.words()[word].store(entry, Ordering::Relaxed);
+        self.trie.cells[word].store(entry, Ordering::Relaxed);
     }
 }
 

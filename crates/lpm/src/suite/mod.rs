@@ -319,7 +319,7 @@ macro_rules! lpm_suite {
 
             #[test]
             fn random_and_adversarial_tables() {
-                let tables = if cfg!(miri) { 2 } else { 100 };
+                let tables = if cfg!(miri) { 2 } else { 60 };
                 let stats = $crate::suite::run_many(1, tables, make, |_| {});
                 let stats = stats.unwrap_or_else(|failure| panic!("{failure}"));
                 assert!(stats.lookups > 0 && stats.refused < tables, "{stats:?}");

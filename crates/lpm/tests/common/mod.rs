@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use tidemill_lpm::{Address, Label, Prefix};
 
 /// The folder of the real data; `None`, with a word on why, if there is none.
-pub fn data(test: &str) -> Option<PathBuf> {
+pub(crate) fn data(test: &str) -> Option<PathBuf> {
     let folder = std::env::var_os("TIDEMILL_DATA").map(PathBuf::from);
     if folder.is_none() {
         println!("skipped: {test} (TIDEMILL_DATA is not set)");
@@ -15,7 +15,7 @@ pub fn data(test: &str) -> Option<PathBuf> {
 }
 
 /// The text of a zstd file.
-pub fn text(path: &Path) -> String {
+pub(crate) fn text(path: &Path) -> String {
     let file = std::fs::File::open(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     let mut text = String::new();
     zstd::Decoder::new(file).unwrap().read_to_string(&mut text).unwrap();
@@ -23,7 +23,7 @@ pub fn text(path: &Path) -> String {
 }
 
 /// A table of lines `prefix TAB label`; a line without a label gets `1 + line % 97`.
-pub fn table<A: Address>(path: &Path) -> Vec<(Prefix<A>, Label)> {
+pub(crate) fn table<A: Address>(path: &Path) -> Vec<(Prefix<A>, Label)> {
     let parse = |(line, text): (usize, &str)| {
         let (prefix, label) = text.split_once('\t').unwrap_or((text, ""));
         let prefix = prefix.parse().unwrap_or_else(|e| panic!("{}:{}: {e}", path.display(), line + 1));

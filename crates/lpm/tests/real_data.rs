@@ -1,0 +1,140 @@
+//! The real tables and updates, against the oracle. Release takes seconds: `TIDEMILL_DATA=... cargo test --release -p tidemill-lpm`.
+
+mod common;
+
+use std::path::Path;
+use tidemill_lookup::qsbr::Domain;
+use tidemill_lpm::keys::{Pattern, keys};
+use tidemill_lpm::rib::Change;
+use tidemill_lpm::table::{Algorithm, Family, How, Table};
+use tidemill_lpm::{Fib, Label, Oracle, Prefix, Rib};
+
+const RANDOM_KEYS: usize = 1_000_000;
+
+fn algorithms<A: Family>() -> Vec<Algorithm> {
+    // A root of 2^24 words is for machines with memory to spare; it is covered by the suite.
+    let all = Algorithm::all::<A>().into_iter();
+    all.filter(|a| !matches!(a, Algorithm::Auto | Algorithm::RangeTrie { root_bits: 20.. })).collect()
+}
+
+/// Both ends of every interval, a million random and prefix-based keys: singly at the ends, in bursts all.
+fn verify<A: Family>(fib: &dyn Fib<A>, list: &[(Prefix<A>, Label)], rib: &Rib<A>) {
+    let oracle = Oracle::new(list);
+    let mut all: Vec<A> = oracle.intervals().flat_map(|i| [i.start, i.end]).collect();
+    for (i, &key) in all.iter().enumerate().step_by(3) {
+        assert_eq!(fib.lookup(key), oracle.lookup(key), "{}: {} ({i})", fib.name(), key.to_ip());
+    }
+    all.extend(keys(rib, Pattern::Random, RANDOM_KEYS / 2, 1));
+    all.extend(keys(rib, Pattern::PrefixBased, RANDOM_KEYS / 2, 2));
+    let mut labels = vec![Label(u32::MAX); all.len()];
+    fib.lookup_batch(&all, &mut labels);
+    for (&key, &label) in all.iter().zip(&labels) {
+        assert_eq!(label, oracle.lookup(key), "{}: {} in a burst", fib.name(), key.to_ip());
+    }
+}
+
+fn verify_table<A: Family>(path: &Path, prefixes: usize) {
+    let list = common::table::<A>(path);
+    assert_eq!(list.len(), prefixes, "{}", path.display());
+    let rib: Rib<A> = list.iter().copied().collect();
+    let domain = Domain::new();
+    for algorithm in algorithms::<A>() {
+        let writer = algorithm.writer(&rib, &domain).unwrap_or_else(|e| panic!("{algorithm}: {e}"));
+        verify(&*writer.fib(), &list, &rib);
+    }
+}
+
+/// Applies the changes in batches, and verifies after each quarter of them.
+fn verify_updates<A: Family>(path: &Path, changes: &[Change<A>], batch: usize) {
+    let list = common::table::<A>(path);
+    let rib: Rib<A> = list.iter().copied().collect();
+    let domain = Domain::new();
+    for algorithm in algorithms::<A>() {
+        let mut table = Table::new(&domain, rib.clone(), &algorithm).unwrap_or_else(|e| panic!("{e}"));
+        let (mut patched, mut rebuilt) = (0, 0);
+        for part in changes.chunks(changes.len().div_ceil(4)) {
+            for batch in part.chunks(batch) {
+                match table.apply(batch).unwrap_or_else(|e| panic!("{algorithm}: {e}")).how {
+                    How::Patched => patched += 1,
+                    How::Rebuilt => rebuilt += 1,
+                    How::Unchanged => {}
+                }
+            }
+            let now: Vec<(Prefix<A>, Label)> = table.rib().iter().collect();
+            verify(&**table.fib(), &now, table.rib());
+        }
+        println!("{algorithm}: {patched} batches patched, {rebuilt} rebuilt");
+        assert!(patched > 10 * rebuilt, "{algorithm}: {patched} batches patched, {rebuilt} rebuilt");
+    }
+}
+
+#[test]
+fn real_ipv4_table() {
+    let Some(data) = common::data("real_ipv4_table") else { return };
+    verify_table::<u32>(&data.join("rib/ris-as3333-20260511.v4.nh148.zst"), 1_042_325);
+}
+
+#[test]
+fn real_ipv4_table_with_host_routes() {
+    let Some(data) = common::data("real_ipv4_table_with_host_routes") else { return };
+    verify_table::<u32>(&data.join("rib/tier1-20230204.v4.prefixes.zst"), 901_899);
+}
+
+#[test]
+fn real_ipv4_table_with_30000_labels() {
+    let Some(data) = common::data("real_ipv4_table_with_30000_labels") else { return };
+    verify_table::<u32>(&data.join("rib/ris-as3333-20260511.v4.uni30000.zst"), 1_042_325);
+}
+
+#[test]
+fn real_ipv6_table() {
+    let Some(data) = common::data("real_ipv6_table") else { return };
+    verify_table::<u128>(&data.join("rib/ris-as3333-20260511.v6.nh148.zst"), 246_175);
+}
+
+#[test]
+fn real_ipv6_table_with_30000_labels() {
+    let Some(data) = common::data("real_ipv6_table_with_30000_labels") else { return };
+    verify_table::<u128>(&data.join("rib/ris-as3333-20260511.v6.uni30000.zst"), 246_175);
+}
+
+#[test]
+fn real_ipv6_table_with_long_prefixes() {
+    let Some(data) = common::data("real_ipv6_table_with_long_prefixes") else { return };
+    verify_table::<u128>(&data.join("rib/asmap-20240105.v6.asn.zst"), 80_400);
+}
+
+#[test]
+fn real_ipv4_updates() {
+    let Some(data) = common::data("real_ipv4_updates") else { return };
+    let text = common::text(&data.join("rib/ris-as3333-20260511.v4.updates.zst"));
+    // The stream has no next hops: an announcement moves its prefix to another label.
+    let changes: Vec<Change<u32>> = text
+        .lines()
+        .enumerate()
+        .map(|(i, line)| match line.split_once('\t') {
+            Some(("A", prefix)) => Change::Announce(prefix.parse().unwrap(), Label(1 + i as u32 % 148)),
+            Some(("W", prefix)) => Change::Withdraw(prefix.parse().unwrap()),
+            _ => panic!("line {}: {line:?}", i + 1),
+        })
+        .collect();
+    assert_eq!(changes.len(), 1_393_421);
+    verify_updates(&data.join("rib/ris-as3333-20260511.v4.nh148.zst"), &changes, 1000);
+}
+
+#[test]
+fn real_ipv6_updates() {
+    let Some(data) = common::data("real_ipv6_updates") else { return };
+    // There is no IPv6 stream in the data: flaps of the table's own prefixes, in a mixed order.
+    let path = data.join("rib/ris-as3333-20260511.v6.nh148.zst");
+    let list = common::table::<u128>(&path);
+    let at = |i: usize| list[i * 7919 % list.len()];
+    let changes: Vec<Change<u128>> = (0..200_000)
+        .map(|i| match i % 3 {
+            0 => Change::Withdraw(at(i).0),
+            1 => Change::Announce(at(i).0, Label(1 + i as u32 % 148)),
+            _ => Change::Announce(at(i - 2).0, at(i - 2).1),
+        })
+        .collect();
+    verify_updates(&path, &changes, 100);
+}
