@@ -326,3 +326,6 @@ impl<A: Address> Table<A> {
         self.publisher.collect()
     }
 }
+
+#[cfg(test)]
+mod tests;

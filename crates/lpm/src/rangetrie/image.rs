@@ -153,7 +153,8 @@ impl Check<'_> {
             previous = start;
             let next = if i == STARTS { None } else { Some((self.words[first + i / 2] >> (16 * (i % 2))) as u16) };
             let one_slot = start == u16::MAX || next == start.checked_add(1);
-            if !Entry(self.words[at]).is_leaf() && !(one_slot && depth < self.width_bits) {
+            let may_point = one_slot && depth < self.width_bits;
+            if !may_point && !Entry(self.words[at]).is_leaf() {
                 return Err((at, "a pointer for more than one slot of a line"));
             }
             self.entry(at, depth)?;

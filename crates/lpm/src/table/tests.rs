@@ -1,0 +1,104 @@
+//! The façade: coalescing, patches and rebuilds, errors that change nothing, and when a label may be used again.
+
+use super::*;
+
+fn prefix(text: &str) -> Prefix<u32> {
+    text.parse().unwrap()
+}
+
+fn trie() -> Algorithm {
+    Algorithm::parse::<u32>("rangetrie-d16").unwrap()
+}
+
+fn announce(text: &str, label: u32) -> Change<u32> {
+    Change::Announce(prefix(text), Label(label))
+}
+
+#[test]
+fn the_last_change_of_a_prefix_counts() {
+    let domain = Domain::new();
+    let mut table = Table::new(&domain, Rib::new(), &trie()).unwrap();
+    assert_eq!(table.generation(), 1);
+    let changes = [
+        announce("10.0.0.0/8", 1),
+        announce("10.1.0.0/16", 2),
+        announce("10.0.0.0/8", 3),
+        Change::Withdraw(prefix("10.1.0.0/16")),
+        Change::Withdraw(prefix("11.0.0.0/8")),
+    ];
+    let applied = table.apply(&changes).unwrap();
+    assert_eq!((applied.changed, applied.how, applied.generation), (1, How::Patched, 2));
+    assert_eq!((table.fib().lookup(0x0a01_0001), table.rib().len()), (Label(3), 1));
+    let again = table.apply(&[announce("10.0.0.0/8", 3)]).unwrap();
+    assert_eq!((again.changed, again.how, again.generation), (0, How::Unchanged, 2));
+    assert_eq!(again.epoch, applied.epoch, "nothing to wait for beyond the last change");
+}
+
+#[test]
+fn many_changes_rebuild_and_few_patch() {
+    let domain = Domain::new();
+    let mut table = Table::new(&domain, Rib::new(), &trie()).unwrap();
+    let all: Vec<Change<u32>> =
+        (0..20_000).map(|i| Change::Announce(Prefix::new(i << 12, 20).unwrap(), Label(i % 7))).collect();
+    assert_eq!(table.apply(&all).unwrap().how, How::Rebuilt);
+    assert_eq!(table.apply(&[announce("10.0.0.0/8", 9)]).unwrap().how, How::Patched);
+    assert_eq!(table.fib().lookup(19_999 << 12), Label(19_999 % 7));
+    let few: Rib<u32> = [(prefix("10.0.0.0/8"), Label(9))].into_iter().collect();
+    let replaced = table.replace(few).unwrap();
+    assert_eq!((replaced.changed, replaced.how), (20_000, How::Rebuilt));
+    assert_eq!((table.fib().lookup(19_999 << 12), table.fib().lookup(0x0a00_0000)), (Label::NONE, Label(9)));
+    assert_eq!(table.collect(), 0, "no reader, nothing waits");
+}
+
+#[test]
+fn growth_is_answered_by_a_rebuild() {
+    let domain = Domain::new();
+    let mut table = Table::new(&domain, Rib::<u128>::new(), &Algorithm::Auto).unwrap();
+    let mut rebuilt = 0;
+    for i in 0..60_000_u128 {
+        let spread = (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) & 0xffff_ffff_ffff) << 80;
+        let change = Change::Announce(Prefix::new(spread, 48).unwrap(), Label(1 + i as u32 % 3));
+        rebuilt += usize::from(table.apply(&[change]).unwrap().how == How::Rebuilt);
+    }
+    assert!((1..20).contains(&rebuilt), "{rebuilt} rebuilds");
+    for (prefix, label) in table.rib().iter() {
+        assert_eq!(table.fib().lookup(prefix.last()), label);
+    }
+}
+
+#[test]
+fn a_table_that_cannot_be_built_changes_nothing() {
+    let domain = Domain::new();
+    let rib: Rib<u32> = [(prefix("10.0.0.0/8"), Label(1)), (prefix("10.1.0.0/16"), Label(2))].into_iter().collect();
+    let mut table = Table::new(&domain, rib, &trie()).unwrap();
+    let changes = [
+        announce("10.0.0.0/8", 5),
+        Change::Withdraw(prefix("10.1.0.0/16")),
+        announce("10.2.0.0/16", u32::MAX),
+    ];
+    let error = table.apply(&changes).unwrap_err();
+    assert!(error.to_string().contains("does not fit into 31 bits"), "{error}");
+    for (addr, label) in [(0x0a00_0001, 1), (0x0a01_0001, 2), (0x0a02_0001, 1)] {
+        assert_eq!(table.fib().lookup(addr), Label(label));
+    }
+    assert_eq!(table.rib().len(), 2);
+    assert_eq!(table.rib().get(prefix("10.0.0.0/8")), Some(Label(1)));
+    let wide: Rib<u32> = [(prefix("0.0.0.0/0"), Label(u32::MAX))].into_iter().collect();
+    assert!(table.replace(wide).is_err());
+    assert_eq!((table.rib().len(), table.fib().lookup(0x0a01_0001)), (2, Label(2)));
+}
+
+#[test]
+fn a_label_is_free_when_every_worker_has_moved_on() {
+    let domain = Domain::new();
+    let mut table = Table::new(&domain, [(prefix("10.0.0.0/8"), Label(1))].into_iter().collect(), &trie()).unwrap();
+    let (view, mut worker) = (table.view(), domain.register());
+    assert_eq!(view.get(&worker).lookup(0x0a00_0001), Label(1));
+    let applied = table.apply(&[Change::Withdraw(prefix("10.0.0.0/8"))]).unwrap();
+    assert_eq!(applied.epoch, table.epoch());
+    assert!(!domain.passed(applied.epoch), "the worker may still hold label 1");
+    worker.quiescent();
+    assert!(domain.passed(applied.epoch));
+    assert_eq!(view.get(&worker).lookup(0x0a00_0001), Label::NONE);
+    assert_eq!(view.generation(), table.generation());
+}
