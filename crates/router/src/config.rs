@@ -138,7 +138,23 @@ pub struct NextHopsSection {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum MacRule {
-    /// `02:54` and the label in four bytes, so that whoever reads the output sees the label.
+    /// `02:54` and the label in four bytes, so that whoever reads the output sees the label. Stations on our own links
+    /// (`interface.addresses`) have `02:43:00:00` and the port's number.
     #[default]
     Derived,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::RouterConfig;
+
+    #[test]
+    fn the_schema_carries_the_comments() {
+        let schema = schemars::schema_for!(RouterConfig).to_value().to_string();
+        for text in
+            ["for laboratory captures", "\"icmp_rate_per_s\"", "\"additionalProperties\":false", "blackhole"]
+        {
+            assert!(schema.contains(text), "{text}");
+        }
+    }
 }

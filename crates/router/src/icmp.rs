@@ -80,10 +80,9 @@ impl Cause {
 }
 
 /// What came of an error.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Told {
     /// It was sent.
-    #[default]
     Sent,
     /// It must not be sent (RFC 1122 3.2.2, RFC 4443 2.4).
     Suppressed,
@@ -91,6 +90,20 @@ pub(crate) enum Told {
     RateLimited,
     /// There was no frame for it, or we have no address to send it from.
     Failed,
+}
+
+impl Told {
+    const ALL: [Told; 4] = [Told::Sent, Told::Suppressed, Told::RateLimited, Told::Failed];
+
+    /// Notes it in the packet, which is about to be dropped, for the trace.
+    pub(crate) fn mark(self, packet: &mut Packet) {
+        packet.label = self as u32;
+    }
+
+    /// What [`mark`](Self::mark) noted.
+    pub(crate) fn of(packet: &Packet) -> Option<Told> {
+        Self::ALL.get(packet.label as usize).copied()
+    }
 }
 
 impl fmt::Display for Told {

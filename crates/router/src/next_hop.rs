@@ -74,6 +74,13 @@ pub fn derived_mac(label: Label) -> MacAddr {
     MacAddr([0x02, 0x54, a, b, c, d])
 }
 
+/// The MAC address of whoever is on the link of a port, under the default rule: `02:43:00:00` and the port's number.
+/// Never that of a label.
+fn link_mac(port: usize) -> MacAddr {
+    let [high, low] = (port as u16).to_be_bytes();
+    MacAddr([0x02, 0x43, 0, 0, high, low])
+}
+
 /// The published table: adjacencies by FIB label.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NextHops(Box<[Adjacency]>);
@@ -200,18 +207,18 @@ impl Rules {
 
     /// The table for the routing table's labels up to `highest`.
     pub(crate) fn table(&self, highest: Label) -> NextHops {
-        let own = self.own.iter().enumerate().map(|(i, own)| self.own_adjacency(*own, Label(i as u32 + 1)));
+        let own = self.own.iter().map(|own| self.own_adjacency(*own));
         let routed = (1..=highest.0).map(|n| self.adjacency(Label(n)));
         NextHops(std::iter::once(Adjacency::of(Kind::NoRoute)).chain(own).chain(routed).collect())
     }
 
-    fn own_adjacency(&self, own: Own, label: Label) -> Adjacency {
+    fn own_adjacency(&self, own: Own) -> Adjacency {
         match own {
             Own::Local => Adjacency::of(Kind::Local),
             Own::Broadcast => Adjacency::of(Kind::Broadcast),
             // Neighbours on the link are as fixed as all others, if there is a rule that gives them an address.
             Own::Connected(port) if !self.ports.is_empty() => {
-                Adjacency::forward(port, &self.interfaces, derived_mac(label), self.ethertype)
+                Adjacency::forward(port, &self.interfaces, link_mac(port), self.ethertype)
             }
             Own::Connected(_) => Adjacency::of(Kind::Unresolved),
         }
@@ -254,6 +261,7 @@ mod tests {
         assert_eq!(rules.fib_label(Label(3)), Some(Label(6)));
         assert_eq!(table.get(6).header, *b"\x02\x54\x00\x00\x00\x03\x02\x49\x00\x00\x00\x01\x08\x00");
         assert_eq!(table.get(12).header[..6], [2, 0, 0, 0, 0, 9]);
+        assert_eq!(table.get(2).header[..6], [0x02, 0x43, 0, 0, 0, 1]);
         assert_eq!((table.get(2).port, table.get(6).port, table.get(12).port), (1, 1, 0));
         assert_eq!((table.get(13).kind, table.len()), (Unknown, 13));
     }

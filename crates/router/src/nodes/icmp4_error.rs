@@ -33,31 +33,31 @@ pub struct Icmp4Error {
     limit: RateLimit,
     counters: Arc<IcmpCounters>,
     ident: u16,
-    last: Told,
 }
 
 impl Icmp4Error {
     pub(crate) fn new(settings: Arc<Settings>, counters: Arc<IcmpCounters>) -> Self {
         let limit = RateLimit::new(settings.icmp_rate_per_s, settings.icmp_rate_per_prefix_per_s);
-        Icmp4Error { settings, limit, counters, ident: 0, last: Told::Sent }
+        Icmp4Error { settings, limit, counters, ident: 0 }
     }
 }
 
 impl Node for Icmp4Error {
     fn process(&mut self, cx: &mut Context<'_>, burst: &mut [Packet], verdicts: &mut [Verdict]) {
-        for (packet, verdict) in burst.iter().zip(verdicts) {
+        for (packet, verdict) in burst.iter_mut().zip(verdicts) {
             let Some((cause, mtu)) = Cause::of(packet) else {
                 *verdict = Verdict::Drop(DropReason::NoRoute);
                 continue;
             };
-            self.last = self.tell(cx, packet, cause.v4, mtu);
-            self.counters.count(self.last);
+            let told = self.tell(cx, packet, cause.v4, mtu);
+            self.counters.count(told);
+            told.mark(packet);
             *verdict = Verdict::Drop(cause.reason);
         }
     }
 
-    fn explain(&self, _: &Packet) -> Option<String> {
-        Some(self.last.to_string())
+    fn explain(&self, packet: &Packet) -> Option<String> {
+        Told::of(packet).map(|told| told.to_string())
     }
 }
 

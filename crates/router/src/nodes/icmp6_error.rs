@@ -4,7 +4,8 @@
 //! our address on the interface that the packet came in by (or any of ours), quoting as much of the packet as fits
 //! into 1280 bytes (RFC 4443 2.4 c), and looked up like any other packet.
 //!
-//! None is sent about an ICMPv6 error or redirect (or ICMPv6 that cannot be told from one), or a packet whose source is
+//! None is sent about an ICMPv6 error or redirect (or what cannot be told from one: a later fragment, a broken
+//! chain of extension headers), or a packet whose source is
 //! not one host (RFC 4443 2.4 e; packets to groups do not get this far), nor over `icmp_rate_per_s` (2.4 f). How many
 //! were sent, suppressed and limited is in [`IcmpStats`](crate::icmp::IcmpStats), and in a packet's trace.
 //!
@@ -17,7 +18,7 @@ use std::sync::Arc;
 use tidemill_burst::{DropReason, Packet};
 use tidemill_graph::{Context, Node, Verdict};
 use tidemill_wire::checksum::Pseudo;
-use tidemill_wire::{Protocol, ethernet, icmpv6, ipv6};
+use tidemill_wire::{Protocol, ethernet, icmpv6, ipv6, ipv6_ext};
 
 /// The outputs' names, in order.
 pub const OUTPUTS: [&str; 1] = ["lookup"];
@@ -29,31 +30,31 @@ pub struct Icmp6Error {
     settings: Arc<Settings>,
     limit: RateLimit,
     counters: Arc<IcmpCounters>,
-    last: Told,
 }
 
 impl Icmp6Error {
     pub(crate) fn new(settings: Arc<Settings>, counters: Arc<IcmpCounters>) -> Self {
         let limit = RateLimit::new(settings.icmp_rate_per_s, settings.icmp_rate_per_prefix_per_s);
-        Icmp6Error { settings, limit, counters, last: Told::Sent }
+        Icmp6Error { settings, limit, counters }
     }
 }
 
 impl Node for Icmp6Error {
     fn process(&mut self, cx: &mut Context<'_>, burst: &mut [Packet], verdicts: &mut [Verdict]) {
-        for (packet, verdict) in burst.iter().zip(verdicts) {
+        for (packet, verdict) in burst.iter_mut().zip(verdicts) {
             let Some((cause, mtu)) = Cause::of(packet) else {
                 *verdict = Verdict::Drop(DropReason::NoRoute);
                 continue;
             };
-            self.last = self.tell(cx, packet, cause.v6, mtu);
-            self.counters.count(self.last);
+            let told = self.tell(cx, packet, cause.v6, mtu);
+            self.counters.count(told);
+            told.mark(packet);
             *verdict = Verdict::Drop(cause.reason);
         }
     }
 
-    fn explain(&self, _: &Packet) -> Option<String> {
-        Some(self.last.to_string())
+    fn explain(&self, packet: &Packet) -> Option<String> {
+        Told::of(packet).map(|told| told.to_string())
     }
 }
 
@@ -61,7 +62,7 @@ impl Icmp6Error {
     fn tell(&mut self, cx: &mut Context<'_>, packet: &Packet, (kind, code): (u8, u8), mtu: u16) -> Told {
         let ip = packet.data().get(usize::from(packet.l3)..).unwrap_or_default();
         let Ok(original) = ipv6::Packet::new_checked(ip) else { return Told::Suppressed };
-        if !is_host_v6(u128::from(original.src())) || !may_tell(original.next_header(), original.payload()) {
+        if !is_host_v6(u128::from(original.src())) || !may_tell(ip) {
             return Told::Suppressed;
         }
         let Some(src) = self.settings.source_v6(usize::from(packet.port)) else { return Told::Failed };
@@ -92,55 +93,15 @@ impl Icmp6Error {
     }
 }
 
-/// Whether an error may be sent about a packet with this first next header and payload: walks its extension headers
-/// to see whether it is an ICMPv6 error itself. What cannot be walked is taken for one only if it is ICMPv6.
-fn may_tell(mut next: Protocol, payload: &[u8]) -> bool {
-    let mut rest = payload;
-    let mut first_fragment = true;
-    loop {
-        let size = match next {
-            Protocol::ICMPV6 => {
-                let Some(&kind) = rest.first().filter(|_| first_fragment) else { return false };
-                return !icmpv6::is_error(kind) && kind != icmpv6::kind::REDIRECT;
-            }
-            Protocol::HOP_BY_HOP | Protocol::ROUTING | Protocol::DEST_OPTIONS => {
-                rest.get(1).map(|&units| (usize::from(units) + 1) * 8)
-            }
-            Protocol::FRAGMENT => {
-                first_fragment &= rest.get(2..4).is_none_or(|field| field[0] == 0 && field[1] & 0xf8 == 0);
-                Some(8)
-            }
-            Protocol::AH => rest.get(1).map(|&units| (usize::from(units) + 2) * 4),
-            _ => return true,
-        };
-        let (Some(&following), Some(behind)) = (rest.first(), size.and_then(|size| rest.get(size..))) else {
-            return true;
-        };
-        // Of a later fragment only the next header field means something.
-        (next, rest) = (Protocol(following), if first_fragment { behind } else { &[] });
+/// Whether an error may be sent about this packet as far as its extension headers tell.
+fn may_tell(ip: &[u8]) -> bool {
+    let Ok(walk) = ipv6_ext::walk(ip) else { return false };
+    if walk.upper != Protocol::ICMPV6 {
+        return true;
     }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn icmp_errors_are_found_behind_extension_headers() {
-        let icmp = |kind: u8| [kind, 0, 0, 0, 0, 0, 0, 0];
-        assert!(may_tell(Protocol::UDP, &[]) && may_tell(Protocol::ICMPV6, &icmp(128)));
-        assert!(!may_tell(Protocol::ICMPV6, &icmp(1)) && !may_tell(Protocol::ICMPV6, &icmp(137)));
-        assert!(!may_tell(Protocol::ICMPV6, &[]), "cannot be told from an error");
-        let hop_by_hop = |next: Protocol, kind| [&[next.0, 0, 1, 4, 0, 0, 0, 0], &icmp(kind)[..]].concat();
-        assert!(!may_tell(Protocol::HOP_BY_HOP, &hop_by_hop(Protocol::ICMPV6, 3)));
-        assert!(may_tell(Protocol::DEST_OPTIONS, &hop_by_hop(Protocol::ICMPV6, 128)));
-        let fragment =
-            |offset: u8| [&[Protocol::ICMPV6.0, 0, 0, offset, 0, 0, 0, 9], &icmp(128)[..]].concat();
-        assert!(may_tell(Protocol::FRAGMENT, &fragment(1)), "the first fragment");
-        assert!(!may_tell(Protocol::FRAGMENT, &fragment(8)), "a later one could be of an error");
-        for len in 0..8 {
-            may_tell(Protocol::FRAGMENT, &fragment(0)[..len]);
-            may_tell(Protocol::AH, &[255; 8][..len]);
-        }
+    let later = walk.fragment.is_some_and(|fragment| fragment.offset != 0);
+    match ip.get(walk.upper_offset) {
+        Some(&kind) if !later => !icmpv6::is_error(kind) && kind != icmpv6::kind::REDIRECT,
+        _ => false,
     }
 }

@@ -1,0 +1,132 @@
+//! The data path allocates nothing: a counting allocator watches the worker while bursts go through every node.
+
+mod common;
+
+use common::*;
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::sync::{Arc, Mutex};
+use tidemill_burst::{Burst, Memory, Pool};
+use tidemill_graph::{Clock, Engine, Limits, Options};
+use tidemill_port::{Port, PortCounters, PortError, RxStatus};
+use tidemill_wire::{EtherType, Protocol, icmpv4};
+
+thread_local! {
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+struct Counting;
+
+// SAFETY: passes everything on to the system's allocator.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.with(|n| n.set(n.get() + 1));
+        // SAFETY: as the caller promises.
+        unsafe { System.alloc(layout) }
+    }
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: as the caller promises.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        ALLOCATIONS.with(|n| n.set(n.get() + 1));
+        // SAFETY: as the caller promises.
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Receives the same frames again and again, sends into nothing, and notes the allocations of its thread at each call.
+struct Loop {
+    frames: Vec<Vec<u8>>,
+    turns: u64,
+    marks: Arc<Mutex<Vec<u64>>>,
+    counters: PortCounters,
+}
+
+impl Port for Loop {
+    fn name(&self) -> &str {
+        "loop"
+    }
+    fn rx(&mut self, _: u64, pool: &mut Pool, burst: &mut Burst) -> Result<RxStatus, PortError> {
+        let mut marks = self.marks.lock().unwrap();
+        marks.push(ALLOCATIONS.with(Cell::get)); // within its capacity
+        if self.turns == 0 {
+            return Ok(RxStatus::Ended);
+        }
+        self.turns -= 1;
+        for frame in &self.frames {
+            let packet = pool.packet(frame).unwrap();
+            self.counters.rx.count(frame.len());
+            assert!(burst.push(packet).is_ok());
+        }
+        Ok(RxStatus::Received)
+    }
+    fn tx(&mut self, _: u64, pool: &mut Pool, burst: &mut Burst) -> Result<(), PortError> {
+        for packet in burst.drain() {
+            self.counters.tx.count(packet.len());
+            pool.free(packet);
+        }
+        Ok(())
+    }
+    fn finish(&mut self, _: u64, _: &mut Pool) -> Result<(), PortError> {
+        Ok(())
+    }
+    fn counters(&self) -> PortCounters {
+        self.counters
+    }
+}
+
+#[test]
+fn no_node_allocates() {
+    let config = "next_hops.ports = ['lan', 'wan']\nrouter.icmp_rate_per_s = 1000000\n\
+                  router.icmp_rate_per_prefix_per_s = 1000000\n[[interface]]\nport = 'lan'\nmtu = 1280\n\
+                  addresses = ['10.0.0.1/24', '2001:470::1/64']\n[[interface]]\nport = 'wan'\nmtu = 1280\n";
+    let Router { control, domain } = Router::new(
+        config,
+        routes(&[("20.0.0.0/8", 1), ("30.0.0.0/8", 2)]),
+        routes(&[("2001:20::/32", 1), ("2001:30::/32", 2)]),
+    );
+    let (a, b, a6, b6) = ("20.0.0.1", "30.0.0.1", "2001:20::1", "2001:30::1");
+    let echo = icmp4(icmpv4::Repr::EchoRequest { ident: 1, seq: 1 }, b"abc");
+    let kinds = [
+        udp4(a, b, b"x", |_| {}),
+        udp4(a, b, &[0; 1400], |_| {}),
+        udp4(a, b, &[0; 1400], |ip| ip.set_fragment(true, false, 0)),
+        udp4(a, b, b"x", |ip| ip.set_ttl(1)),
+        udp4(a, "99.0.0.1", b"x", |_| {}),
+        udp4(a, "127.0.0.1", b"x", |_| {}),
+        frame(LAN, EtherType::IPV4, &ip4(a, "10.0.0.1", Protocol::ICMP, &echo, |_| {})),
+        udp6(a6, b6, b"x", |_| {}),
+        udp6(a6, b6, &[0; 1400], |_| {}),
+        udp6(a6, b6, b"x", |ip| ip.set_hop_limit(1)),
+        frame(LAN, EtherType::ARP, &[0; 28]),
+    ];
+    let frames: Vec<_> = kinds.iter().cycle().take(220).cloned().collect();
+    let marks = Arc::new(Mutex::new(Vec::with_capacity(100)));
+    let ports: Vec<Vec<Box<dyn Port>>> = [(frames, 50, marks.clone()), (Vec::new(), 0, Arc::default())]
+        .into_iter()
+        .map(|(frames, turns, marks)| -> Vec<Box<dyn Port>> {
+            vec![Box::new(Loop { frames, turns, marks, counters: PortCounters::default() })]
+        })
+        .collect();
+    let memory = Memory::new(2048, 2048).unwrap();
+    let options = Options {
+        clock: Clock::wall(),
+        frames_per_worker: 2048,
+        pin: false,
+        limits: Limits::default(),
+        traces: Vec::new(),
+        describe: |_| String::new(),
+    };
+    let built = tidemill_router::graph(&control).build().unwrap();
+    let outcome = Engine::new(built, 1, ports, &memory, &domain, options).unwrap().run(|_| {});
+    let ledger = outcome.snapshot.ledger();
+    assert!(ledger.balances() && ledger.received == 50 * 220);
+    assert!(outcome.snapshot.nodes.iter().all(|node| node.packets >= 50 * 20), "every node had work");
+    let marks = marks.lock().unwrap();
+    // The first turns may still fill lazily made things (thread-locals, the console).
+    assert_eq!(marks[2], *marks.last().unwrap(), "allocations after each turn: {marks:?}");
+}

@@ -1,0 +1,143 @@
+//! The whole graph against the oracle: random tables, random packets, and the next hop read from the output.
+
+mod common;
+
+use common::*;
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use std::collections::HashMap;
+use std::net::{Ipv4Addr, Ipv6Addr};
+use tidemill_burst::BURST;
+use tidemill_lpm::rib::Change;
+use tidemill_lpm::{Address, Family, Label, Oracle, Prefix};
+use tidemill_router::{Routed, Routes};
+
+const CONFIG: &str = "next_hops.ports = ['wan', 'lan']\nrouter.martians = 'off'\nrouter.icmp_rate_per_s = 0\n\
+                      [[interface]]\nport = 'lan'\npromiscuous = true\naddresses = ['10.0.0.1/24', '2001:470::1/64']\n";
+
+type List<A> = Vec<(Prefix<A>, Label)>;
+
+/// Nested prefixes around a few points, with a default route now and then.
+fn table<A: Address>(rng: &mut StdRng, top: u128) -> List<A> {
+    let centers: Vec<u128> =
+        (0..4).map(|_| top | rng.random::<u128>() >> 3 & A::MAX.to_u128() >> 3).collect();
+    (0..rng.random_range(1..200))
+        .filter_map(|_| {
+            let center = A::from_u128(centers[rng.random_range(0..centers.len())]);
+            let keep = A::mask(rng.random_range(0..=A::BITS));
+            let address = (center & keep) | (A::from_u128(rng.random()) & !keep);
+            Some((Prefix::new(address, rng.random_range(0..=A::BITS))?, Label(rng.random_range(1..300))))
+        })
+        .collect()
+}
+
+fn keys<A: Address>(rng: &mut StdRng, list: &List<A>, valid: impl Fn(A) -> bool) -> Vec<A> {
+    let mut keys = Vec::new();
+    while keys.len() < 400 {
+        let (prefix, _) = list[rng.random_range(0..list.len())];
+        let (one, random) = (A::one(), A::from_u128(rng.random()));
+        let inside = prefix.first() | (random & !A::mask(prefix.len()));
+        let at = rng.random_range(0..6);
+        let ends = [prefix.first(), prefix.last(), inside];
+        let key = match at {
+            0..3 => ends[at],
+            3 if prefix.first() != A::MIN => prefix.first() - one,
+            4 if prefix.last() != A::MAX => prefix.last() + one,
+            _ => random,
+        };
+        if valid(key) && !keys.contains(&key) {
+            keys.push(key);
+        }
+    }
+    keys
+}
+
+/// The label that a frame's destination MAC address shows, and the port that it should have left by.
+fn label(frame: &[u8]) -> Label {
+    assert_eq!(frame[..2], [0x02, 0x54]);
+    Label(u32::from_be_bytes([frame[2], frame[3], frame[4], frame[5]]))
+}
+
+fn check<A: Routed + Family>(
+    seed: u64,
+    top: u128,
+    router: fn(Routes<A>) -> Router,
+    frame: fn(A, u32) -> Vec<u8>,
+    read: fn(&[u8]) -> (A, u32),
+    valid: fn(A) -> bool,
+) {
+    let mut rng = StdRng::seed_from_u64(seed);
+    let list = table::<A>(&mut rng, top);
+    // Half of the table is there at first, the other half and changes of the first come while packets flow.
+    let first = list.len() / 2;
+    let routes = Routes { rib: list[..first].iter().copied().collect(), names: Vec::new() };
+    let mut changes: Vec<Change<A>> = list[first..].iter().map(|&(p, l)| Change::Announce(p, l)).collect();
+    for &(prefix, label) in &list[..first / 2] {
+        changes.push(if rng.random() {
+            Change::Withdraw(prefix)
+        } else {
+            Change::Announce(prefix, Label(label.0 + 500))
+        });
+    }
+    let old = Oracle::new(&list[..first]);
+    let keys = keys(&mut rng, &list, valid);
+    let mut now: List<A> = routes.rib.iter().collect();
+    for change in &changes {
+        now.retain(|(p, _)| *p != change.prefix());
+        if let Change::Announce(prefix, label) = *change {
+            now.push((prefix, label));
+        }
+    }
+    let new = Oracle::new(&now);
+    // Each key twice, so that most are asked before and after the changes.
+    let frames = (0..2).flat_map(|round| keys.iter().map(move |&key| input(frame(key, round)))).collect();
+    let mut bursts = 0;
+    let run = router(routes).run_with(frames, 2048, |control| {
+        bursts += 1;
+        if bursts == 2 {
+            control.apply(&changes).unwrap();
+        }
+    });
+    let mut seen = HashMap::new();
+    for (port, frames) in run.sent.iter().enumerate() {
+        for sent in frames {
+            assert_eq!(1 - label(sent).0 as usize % 2, port, "number label mod ports of the rule's list");
+            seen.insert(read(sent), label(sent));
+        }
+    }
+    let sent = (0..2).flat_map(|round| keys.iter().map(move |&key| (key, round)));
+    for (i, (key, round)) in sent.enumerate() {
+        // The first two bursts meet the old table.
+        let expected = if i < 2 * BURST { &old } else { &new }.lookup(key);
+        let got = seen.get(&(key, round)).copied().unwrap_or_default();
+        assert_eq!(got, expected, "seed {seed}: {} in round {round}", key.to_ip());
+    }
+}
+
+#[test]
+fn every_ipv4_next_hop_is_the_oracles() {
+    for seed in 0..30 {
+        check::<u32>(
+            seed,
+            0x2000_0000,
+            |v4| Router::new(CONFIG, v4, routes(&[])),
+            |dst, round| udp4("50.0.0.1", &Ipv4Addr::from(dst).to_string(), &round.to_be_bytes(), |_| {}),
+            |sent| (u32::from_be_bytes(sent[30..34].try_into().unwrap()), u32::from(sent[45])),
+            |key| !(224..240).contains(&(key >> 24)) && key != u32::MAX && key >> 8 != 0x0a_0000,
+        );
+    }
+}
+
+#[test]
+fn every_ipv6_next_hop_is_the_oracles() {
+    for seed in 0..30 {
+        check::<u128>(
+            seed,
+            0x2 << 124,
+            |v6| Router::new(CONFIG, routes(&[]), v6),
+            |dst, round| udp6("3001::1", &Ipv6Addr::from(dst).to_string(), &round.to_be_bytes(), |_| {}),
+            |sent| (u128::from_be_bytes(sent[38..54].try_into().unwrap()), u32::from(sent[65])),
+            |key| key >> 120 != 0xff && key >> 64 != 0x2001_0470_0000_0000,
+        );
+    }
+}
