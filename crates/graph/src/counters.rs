@@ -23,7 +23,7 @@ pub struct NodeCounters {
 }
 
 /// What one worker (or, [summed](Self::add), all of them) has counted.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Default)]
 pub struct Snapshot {
     /// One entry per node of the graph.
     pub nodes: Vec<NodeCounters>,
@@ -43,6 +43,26 @@ pub struct Snapshot {
     pub bursts: u64,
     /// Workers that have ended.
     pub ended: usize,
+}
+
+impl Clone for Snapshot {
+    fn clone(&self) -> Self {
+        let mut copy = Snapshot::default();
+        copy.clone_from(self);
+        copy
+    }
+
+    /// Into lists of equal length this allocates nothing: a worker shows its counters so, in the midst of its work. The
+    /// derived one would make new lists.
+    fn clone_from(&mut self, other: &Self) {
+        let Snapshot { nodes, ports, port_ns, edge_drops, held, pool, elapsed_ns, bursts, ended } = other;
+        self.nodes.clone_from(nodes);
+        self.ports.clone_from(ports);
+        self.port_ns.clone_from(port_ns);
+        self.edge_drops.clone_from(edge_drops);
+        (self.held, self.pool, self.elapsed_ns) = (*held, *pool, *elapsed_ns);
+        (self.bursts, self.ended) = (*bursts, *ended);
+    }
 }
 
 impl Snapshot {
