@@ -3,6 +3,7 @@
 use crate::prefix::{Address, Prefix};
 use crate::rib::Rib;
 use std::sync::Arc;
+use tidemill_lookup::probe::Probe;
 
 /// A next hop as the structures see it: a small integer, opaque to them (Zec 5.3). 0 is "no route", which is a
 /// result, not an error.
@@ -32,6 +33,18 @@ pub trait Fib<A: Address>: Send + Sync {
 
     /// Bytes that lookups can touch.
     fn bytes(&self) -> usize;
+
+    /// The answer of [`lookup`](Self::lookup), with every memory access told to `probe`. A structure that cannot be probed
+    /// tells nothing.
+    fn lookup_probed(&self, key: A, probe: &dyn Probe) -> Label {
+        let _ = probe;
+        self.lookup(key)
+    }
+
+    /// The structure's bytes as a [table image](tidemill_lookup::image); `None` if it has no such form.
+    fn image(&self) -> Option<Vec<u8>> {
+        None
+    }
 }
 
 /// The control side's half of a structure: builds it and patches it. The structure's own page says what a reader may
