@@ -1,2 +1,73 @@
-//! The `tidemill` command.
-fn main() {}
+//! The `tidemill` command: noun - verb, data on standard output, everything else on standard error.
+//!
+//! Exit status: 0 all right, 1 failed (a corrupt file, a wrong answer, a port that broke), 2 bad usage (a wrong option,
+//! key, address or file name). Every failure is one line: what, where, what to do.
+
+#![forbid(unsafe_code)]
+
+mod addresses;
+mod bench;
+mod fib;
+mod generate;
+mod json;
+mod plot;
+mod progress;
+mod run;
+mod tables;
+mod usage;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+pub(crate) use usage::{Usage, usage};
+
+/// A software packet-processing engine: routes captures and interfaces by full tables.
+#[derive(Parser)]
+#[command(name = "tidemill", version, max_term_width = 110)]
+#[command(after_help = "Examples:\n  tidemill run examples/router/router.toml\n  \
+    tidemill fib stats --table rib.zst\n  tidemill bench lpm --table rib.zst --json")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run a configuration until its inputs end, a limit is reached, or Ctrl-C
+    Run(run::RunArgs),
+    /// Check a configuration without running it
+    Check(run::CheckArgs),
+    /// Repeat a recorded run and compare every decision
+    Replay(run::ReplayArgs),
+    /// Look at, verify, convert and compare routing tables
+    #[command(subcommand)]
+    Fib(fib::FibCommand),
+    /// Measure
+    #[command(subcommand)]
+    Bench(bench::BenchCommand),
+    /// Make tables and traffic
+    #[command(subcommand)]
+    Gen(generate::GenCommand),
+}
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => error.exit(), // clap prints usage and exits with 2 (0 for --help)
+    };
+    let result = match cli.command {
+        Command::Run(args) => run::run(args),
+        Command::Check(args) => run::check(args),
+        Command::Replay(args) => run::replay(args),
+        Command::Fib(command) => fib::fib(command),
+        Command::Bench(command) => bench::bench(command),
+        Command::Gen(command) => generate::generate(command),
+    };
+    match result {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(1),
+        Err(error) => {
+            eprintln!("tidemill: {error:#}");
+            ExitCode::from(if error.is::<Usage>() { 2 } else { 1 })
+        }
+    }
+}

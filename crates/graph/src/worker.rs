@@ -57,6 +57,8 @@ pub(crate) struct Worker {
     shared: Arc<Mutex<Snapshot>>,
     started: Instant,
     mark: Instant,
+    /// Time of the node at work up to a transmission in its midst.
+    aside_ns: u64,
     shown_ns: u64,
     pub(crate) tracer: Option<Tracer>,
     pub(crate) observer: Option<Box<dyn Observer>>,
@@ -96,6 +98,7 @@ impl Worker {
             shared,
             started: now,
             mark: now,
+            aside_ns: 0,
             shown_ns: 0,
             tracer: None,
             observer: None,
@@ -136,6 +139,7 @@ impl Worker {
             observer.end_turn(self.now_ns);
         }
         self.flush();
+        self.aside_ns = 0;
         self.reader.quiescent();
         self.show(false);
         match (busy, open) {
@@ -211,7 +215,7 @@ impl Worker {
                 None => {}
             }
         }
-        self.counters.port_ns[p].0 += self.lap();
+        self.counters.port_ns[p].0 += self.lap() + std::mem::take(&mut self.aside_ns);
         status
     }
 
@@ -244,7 +248,7 @@ impl Worker {
         self.book(n, books);
         self.dispatch(n, count);
         self.deliver_emitted(n);
-        self.counters.nodes[n].busy_ns += self.lap();
+        self.counters.nodes[n].busy_ns += self.lap() + std::mem::take(&mut self.aside_ns);
     }
 
     fn tick(&mut self, n: usize) {
@@ -415,17 +419,19 @@ impl Worker {
     }
 
     fn transmit(&mut self, p: usize) {
+        // Sending may happen in the middle of a node's turn: its time is the port's, not the node's.
+        self.aside_ns += self.lap();
         let Some(seat) = self.seats[p].as_mut() else { return };
         if let Err(error) = seat.port.tx(self.now_ns, &mut self.pool, &mut seat.tx) {
             self.errors.push(error);
         }
+        self.counters.port_ns[p].1 += self.lap();
     }
 
     /// Hands every port what waits for it (and lets ports send what they held).
     fn flush(&mut self) {
         for p in 0..self.seats.len() {
             self.transmit(p);
-            self.counters.port_ns[p].1 += self.lap();
         }
     }
 

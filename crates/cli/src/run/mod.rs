@@ -1,0 +1,359 @@
+//! `run`, `check`, `replay`: a configuration at work.
+
+mod config;
+mod report;
+mod routes;
+mod setup;
+
+use crate::usage;
+use anyhow::{Context, Result};
+use clap::Args;
+use config::Config;
+use report::{Live, Report};
+use routes::{State, UpdateFeed};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tidemill_feed::LoadedTable;
+use tidemill_graph::record::{Event, RecordReader, Recorder, VERSION};
+use tidemill_graph::replay::Replayer;
+use tidemill_graph::{Clock, Outcome};
+use tidemill_lookup::qsbr::Domain;
+use tidemill_router::RouterControl;
+
+/// Options of `tidemill run`.
+#[derive(Args)]
+#[command(after_help = "Examples:\n  tidemill run examples/router/router.toml\n  \
+    tidemill run router.toml --table rib.zst --input in.pcap --output out.pcapng.zst --remap 1\n  \
+    tidemill run router.toml --trace ip4-input:3 --packets 1000\n  \
+    tidemill run router.toml --record run.tmrec.zst && tidemill replay run.tmrec.zst")]
+pub(crate) struct RunArgs {
+    /// The configuration (TOML)
+    config: PathBuf,
+    /// Receive from this capture instead: FILE, or PORT=FILE
+    #[arg(long, value_name = "FILE")]
+    pub(crate) input: Option<String>,
+    /// Send into this capture instead: FILE, or PORT=FILE
+    #[arg(long, value_name = "FILE")]
+    pub(crate) output: Option<String>,
+    /// Route by this table instead (MRT, text, CSV); repeat it for several files
+    #[arg(long, value_name = "FILE")]
+    pub(crate) table: Vec<PathBuf>,
+    /// Apply this update file to the table while packets flow
+    #[arg(long, value_name = "FILE")]
+    pub(crate) updates: Option<PathBuf>,
+    /// How many times as fast as the updates' own times; 0 is as fast as they are taken
+    #[arg(long, value_name = "FACTOR", default_value_t = 0.0)]
+    pub(crate) updates_speed: f64,
+    /// Give received packets destinations that the table routes
+    #[arg(long, value_name = "SEED")]
+    pub(crate) remap: Option<u64>,
+    /// Stop after so many seconds
+    #[arg(long, value_name = "S")]
+    duration: Option<f64>,
+    /// Stop after so many packets from each receiving port
+    #[arg(long, value_name = "N")]
+    pub(crate) packets: Option<u64>,
+    /// Worker threads
+    #[arg(long, value_name = "N")]
+    pub(crate) workers: Option<usize>,
+    /// Trace the first N packets (8) that reach a node, or port:NAME; repeatable
+    #[arg(long, value_name = "NODE[:N]")]
+    trace: Vec<String>,
+    /// Record the run, for `tidemill replay` (one worker)
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
+    /// Print the result as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Options of `tidemill check`.
+#[derive(Args)]
+#[command(
+    after_help = "Examples:\n  tidemill check router.toml\n  tidemill check router.toml --dot | dot -Tsvg > graph.svg\n  \
+    tidemill check --schema > schema.json"
+)]
+pub(crate) struct CheckArgs {
+    /// The configuration (TOML)
+    #[arg(required_unless_present = "schema")]
+    config: Option<PathBuf>,
+    /// Print the graph in Graphviz's language
+    #[arg(long)]
+    dot: bool,
+    /// Print the configuration's JSON schema
+    #[arg(long)]
+    schema: bool,
+}
+
+/// Options of `tidemill replay`.
+#[derive(Args)]
+#[command(after_help = "Example:\n  tidemill replay run.tmrec.zst --json")]
+pub(crate) struct ReplayArgs {
+    /// The record, made by `tidemill run --record`
+    record: PathBuf,
+    /// Print the result as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// `tidemill run`.
+pub(crate) fn run(args: RunArgs) -> Result<bool> {
+    let (mut config, text) = Config::read(&args.config)?;
+    setup::override_config(&mut config, &args)?;
+    let name = args.config.display().to_string();
+    if args.record.is_some() && config.run.workers != 1 {
+        return Err(usage("--record: a record is of one worker: set run.workers = 1"));
+    }
+    let base = args.config.parent().unwrap_or(Path::new("")).to_path_buf();
+    let table = routes::load(&config)?;
+    let domain = Domain::new();
+    // Wrong ports are found before the tables are built.
+    let ports = setup::ports(&config, &base, &table)?;
+    let mut feed = match &config.updates {
+        Some(updates) => Some(UpdateFeed::open(&updates.path, updates.speed, &table.labels)?),
+        None => None,
+    };
+    let state = args.record.is_some().then(|| State::of(&table));
+    let LoadedTable { v4, v6, labels, .. } = table;
+    let control =
+        setup::control(&config, &name, routes::routes(v4, &labels), routes::routes(v6, &labels), &domain)?;
+    let traces = args.trace.iter().map(|t| setup::trace_request(t)).collect();
+    let clock = setup::clock(&config);
+    let capture_clock = clock.follows_packets();
+    let mut engine = setup::engine(&config, &control, ports, &domain, clock, args.duration, traces)?;
+    let graph = tidemill_router::graph(&control).build()?;
+    let recorder = match (&args.record, state) {
+        (Some(path), Some(state)) => {
+            let header = Event::Header {
+                version: VERSION,
+                config: text,
+                capture_clock,
+                ports: graph.port_names.clone(),
+                nodes: graph.node_names.clone(),
+                state: postcard::to_stdvec(&state).context("the routes cannot be recorded")?,
+            };
+            let recorder = Recorder::create(path, &header)?;
+            engine.observe(0, recorder.observer());
+            Some(recorder)
+        }
+        _ => None,
+    };
+
+    let handle = engine.handle();
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register_conditional_shutdown(signal, 130, handle.stop_flag())
+            .and_then(|_| signal_hook::flag::register(signal, handle.stop_flag()))
+            .context("cannot watch for signals")?;
+    }
+    let control = Mutex::new(control);
+    // A recorded run changes routes at burst boundaries, so that a replay can; any other run does so at any time.
+    let mut at_boundary = if recorder.is_some() { feed.take() } else { None };
+    let (done, applied, failure) = (AtomicBool::new(false), AtomicU64::new(0), Mutex::new(None));
+    let outcome = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut live = Live::new();
+            while !done.load(Ordering::Acquire) {
+                live.tick(&handle, applied.load(Ordering::Relaxed));
+                if !change_routes(&mut feed, &control, now_ns(), None, &applied, &failure) {
+                    std::thread::sleep(Duration::from_millis(2));
+                }
+            }
+            live.end();
+        });
+        let outcome = engine.run(|now_ns| {
+            change_routes(&mut at_boundary, &control, now_ns, recorder.as_ref(), &applied, &failure);
+        });
+        done.store(true, Ordering::Release);
+        outcome
+    });
+    let recorded = recorder.map(|recorder| recorder.finish()).transpose()?;
+    let control = control.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let ok = print(&outcome, &graph, &control, applied.load(Ordering::Relaxed), args.json)?;
+    if let Some(turns) = recorded {
+        eprintln!("tidemill: recorded {turns} turns");
+    }
+    if let Some(error) = failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        return Err(error);
+    }
+    Ok(ok)
+}
+
+fn now_ns() -> u64 {
+    Clock::wall().now_ns(0)
+}
+
+/// Applies the route changes that are due. Returns whether there were any.
+fn change_routes(
+    feed: &mut Option<UpdateFeed>,
+    control: &Mutex<RouterControl>,
+    now_ns: u64,
+    recorder: Option<&Recorder>,
+    applied: &AtomicU64,
+    failure: &Mutex<Option<anyhow::Error>>,
+) -> bool {
+    let Some(updates) = feed else { return false };
+    let result = updates.due(now_ns).and_then(|changes| {
+        if changes.is_empty() {
+            return Ok(false);
+        }
+        let generation = changes.apply(&mut control.lock().unwrap_or_else(PoisonError::into_inner))?;
+        if let Some(recorder) = recorder {
+            recorder.control(generation, postcard::to_stdvec(&changes)?);
+        }
+        Ok(true)
+    });
+    applied.store(updates.applied, Ordering::Relaxed);
+    if updates.done {
+        *feed = None;
+    }
+    result.unwrap_or_else(|error| {
+        // Routes stay as they are and packets flow on; the run fails in the end.
+        *feed = None;
+        eprintln!("tidemill: updates stopped: {error:#}");
+        *failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+        false
+    })
+}
+
+fn print(
+    outcome: &Outcome,
+    graph: &tidemill_graph::Graph,
+    control: &RouterControl,
+    updates: u64,
+    json: bool,
+) -> Result<bool> {
+    let ledger = outcome.snapshot.ledger();
+    let report = Report {
+        snapshot: &outcome.snapshot,
+        nodes: &graph.node_names,
+        ports: &graph.port_names,
+        lookups: control.lookup_stats(),
+        updates,
+        traces: &outcome.traces,
+    };
+    if json {
+        report.print_json(&ledger)?
+    } else {
+        report.print(&ledger)?
+    }
+    outcome.errors.iter().for_each(|error| eprintln!("tidemill: {error}"));
+    if !ledger.balances() {
+        eprintln!("tidemill: the books do not balance: packets have gone missing; please report this");
+        return Ok(false);
+    }
+    Ok(outcome.errors.is_empty())
+}
+
+/// `tidemill check`.
+pub(crate) fn check(args: CheckArgs) -> Result<bool> {
+    if args.schema {
+        println!("{}", serde_json::to_string_pretty(&schemars::schema_for!(Config))?);
+        return Ok(true);
+    }
+    let Some(path) = args.config else { return Err(usage("give a configuration")) };
+    let (config, _) = Config::read(&path)?;
+    let name = path.display().to_string();
+    let base = path.parent().unwrap_or(Path::new(""));
+    for spec in &config.port {
+        if let tidemill_port::PortSpec::Pcap(pcap) = spec
+            && let Some(input) = &pcap.input
+        {
+            crate::tables::check_input(&base.join(input))?;
+        }
+    }
+    let missing = config.table.iter().flat_map(|t| t.path.paths()).any(|path| !path.exists());
+    let to_make = config.table.as_ref().and_then(|t| t.generate.as_ref()).filter(|_| missing);
+    let table = match to_make {
+        Some(make) => {
+            LoadedTable { labels: tidemill_feed::Labels::numbers(make.next_hops), ..LoadedTable::default() }
+        }
+        None => routes::load(&config)?,
+    };
+    let (count4, count6) = (table.v4.len(), table.v6.len());
+    let domain = Domain::new();
+    let (v4, v6) = (routes::routes(table.v4, &table.labels), routes::routes(table.v6, &table.labels));
+    let control = setup::control(&config, &name, v4, v6, &domain)?;
+    let graph = tidemill_router::graph(&control).build()?;
+    if args.dot {
+        print!("{}", graph.dot());
+        return Ok(true);
+    }
+    let routes = match to_make {
+        Some(make) => format!("a table of {} + {} prefixes will be made", make.ipv4, make.ipv6),
+        None => format!("{count4} IPv4 and {count6} IPv6 prefixes"),
+    };
+    println!(
+        "{name}: good: {} ports ({}), {} nodes, {} workers, {routes}",
+        graph.port_names.len(),
+        graph.port_names.join(", "),
+        graph.node_names.len(),
+        config.run.workers
+    );
+    Ok(true)
+}
+
+/// `tidemill replay`.
+pub(crate) fn replay(args: ReplayArgs) -> Result<bool> {
+    crate::tables::check_input(&args.record)?;
+    let mut reader = RecordReader::open(&args.record)?;
+    let Some(Event::Header { version, config, capture_clock, ports, nodes, state }) = reader.next_event()?
+    else {
+        return Err(reader.corrupt("this is not a record: it has no header").into());
+    };
+    if version != VERSION {
+        return Err(reader
+            .corrupt(format!("version {version}; this program reads version {VERSION}"))
+            .into());
+    }
+    let mut config = Config::parse(&config, &format!("{} (configuration)", args.record.display()))?;
+    config.run.workers = 1;
+    let state: State = postcard::from_bytes(&state).map_err(|e| reader.corrupt(format!("routes: {e}")))?;
+    let (v4, v6) = state.routes();
+    let domain = Domain::new();
+    let control = setup::control(&config, "the record", v4, v6, &domain)?;
+    let graph = tidemill_router::graph(&control).build()?;
+    if graph.port_names != ports || graph.node_names != nodes {
+        return Err(reader.corrupt("was made with another graph: use the tidemill that recorded it").into());
+    }
+    let now = Arc::new(AtomicU64::new(0));
+    let clock = if capture_clock { Clock::Capture } else { Clock::Manual(now.clone()) };
+    let mut replayer = Replayer::new(reader, now);
+    let queues = ports.iter().enumerate().map(|(i, name)| vec![replayer.port(i, name)]).collect();
+    let mut engine = setup::engine(&config, &control, queues, &domain, clock, None, Vec::new())?;
+    engine.observe(0, replayer.observer());
+    let control = Mutex::new(control);
+    let mut apply = |change: &[u8]| -> Result<u64, String> {
+        let changes: routes::Changes =
+            postcard::from_bytes(change).map_err(|e| format!("route changes: {e}"))?;
+        changes
+            .apply(&mut control.lock().unwrap_or_else(PoisonError::into_inner))
+            .map_err(|e| format!("{e:#}"))
+    };
+    replayer.advance(&mut apply);
+    let outcome = engine.run(|_| replayer.advance(&mut apply));
+    let (verdicts, error) = replayer.finish();
+    let seconds = outcome.snapshot.elapsed_ns as f64 / 1e9;
+    if args.json {
+        println!(
+            "{}",
+            serde_json::json!({"v": 1, "turns": verdicts.turns, "checked": verdicts.checked, "wrong": verdicts.wrong,
+                "complete": verdicts.complete, "seconds": seconds})
+        );
+    } else {
+        println!(
+            "{} turns, {} fates compared, {} wrong, {seconds:.3} s",
+            verdicts.turns, verdicts.checked, verdicts.wrong
+        );
+    }
+    verdicts.examples.iter().for_each(|example| eprintln!("tidemill: {example}"));
+    match error {
+        Some(error) => return Err(error.into()),
+        None if !verdicts.complete => {
+            eprintln!("tidemill: the record ends early (the run was killed?): all of it is compared")
+        }
+        None => {}
+    }
+    Ok(verdicts.wrong == 0)
+}

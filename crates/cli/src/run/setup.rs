@@ -1,0 +1,184 @@
+//! From a configuration to an engine that is ready to run.
+
+use super::RunArgs;
+use super::config::{ClockChoice, Config, RemapSection};
+use crate::addresses::TableAddresses;
+use crate::usage;
+use anyhow::{Context, Result};
+use std::path::Path;
+use std::time::Duration;
+use tidemill_burst::Memory;
+use tidemill_feed::LoadedTable;
+use tidemill_graph::trace::TraceRequest;
+use tidemill_graph::{Clock, Engine, Limits, Options};
+use tidemill_lookup::qsbr::Domain;
+use tidemill_port::spec::PaceSpec;
+use tidemill_port::{OpenContext, Port, PortSpec, Remap};
+use tidemill_router::{PortInfo, RouterControl, RouterError, Routes};
+use tidemill_wire::Summary;
+
+/// Puts the command line's wishes into the configuration.
+pub(crate) fn override_config(config: &mut Config, args: &RunArgs) -> Result<()> {
+    let here = std::env::current_dir().context("cannot tell the current folder")?;
+    if let Some(input) = &args.input {
+        let (port, file) = named(input);
+        let takes = |spec: &&mut PortSpec| matches!(spec, PortSpec::Pcap(pcap) if port.map_or(pcap.input.is_some(), |p| p == pcap.name));
+        let mut fits: Vec<_> = config.port.iter_mut().filter(takes).collect();
+        match &mut fits[..] {
+            [PortSpec::Pcap(spec)] => spec.input = Some(here.join(file)),
+            other => return Err(ambiguous("--input", file, other.len())),
+        }
+    }
+    if let Some(output) = &args.output {
+        let (port, file) = named(output);
+        let takes = |spec: &&mut PortSpec| matches!(spec, PortSpec::Pcap(pcap) if port.map_or(pcap.output.is_some(), |p| p == pcap.name));
+        let mut fits: Vec<_> = config.port.iter_mut().filter(takes).collect();
+        match &mut fits[..] {
+            [PortSpec::Pcap(spec)] => spec.output = Some(here.join(file)),
+            other => return Err(ambiguous("--output", file, other.len())),
+        }
+    }
+    if !args.table.is_empty() {
+        let path = super::config::OneOrMore::More(args.table.clone());
+        config.table = Some(super::config::TableSection { path, generate: None });
+    }
+    if let Some(path) = &args.updates {
+        config.updates =
+            Some(super::config::UpdatesSection { path: path.clone(), speed: args.updates_speed });
+    }
+    if let Some(seed) = args.remap {
+        config.remap = Some(RemapSection { seed });
+    }
+    if let Some(workers) = args.workers {
+        config.run.workers = workers.max(1);
+    }
+    if let Some(packets) = args.packets {
+        for spec in &mut config.port {
+            let limit = match spec {
+                PortSpec::Pcap(spec) => &mut spec.limit,
+                PortSpec::Null(spec) => &mut spec.packets,
+                PortSpec::Generator(spec) => &mut spec.packets,
+            };
+            *limit = Some(limit.map_or(packets, |n| n.min(packets)));
+        }
+    }
+    Ok(())
+}
+
+/// `PORT=FILE`, or a file alone.
+fn named(text: &str) -> (Option<&str>, &Path) {
+    match text.split_once('=') {
+        Some((port, file)) if !port.contains('/') && !Path::new(text).exists() => {
+            (Some(port), Path::new(file))
+        }
+        _ => (None, Path::new(text)),
+    }
+}
+
+fn ambiguous(option: &str, file: &Path, fits: usize) -> anyhow::Error {
+    let file = file.display();
+    usage(format!("{option} {file}: {fits} pcap ports of the configuration fit: give {option} PORT={file}"))
+}
+
+/// What the router has to know of the ports.
+pub(crate) fn port_infos(config: &Config) -> Vec<PortInfo> {
+    let capture = |spec: &PortSpec| matches!(spec, PortSpec::Pcap(pcap) if pcap.input.is_some());
+    config.port.iter().map(|spec| PortInfo { name: spec.name().into(), capture: capture(spec) }).collect()
+}
+
+/// Makes the control side; a mistake in the configuration is the caller's to mend.
+pub(crate) fn control(
+    config: &Config,
+    name: &str,
+    v4: Routes<u32>,
+    v6: Routes<u128>,
+    domain: &Domain,
+) -> Result<RouterControl> {
+    RouterControl::new(&config.router(), &port_infos(config), v4, v6, domain).map_err(|error| match error {
+        RouterError::Config(error) => usage(format!("{name}: {error}")),
+        other => other.into(),
+    })
+}
+
+/// Opens every port, with a queue for each worker.
+pub(crate) fn ports(config: &Config, base: &Path, table: &LoadedTable) -> Result<Vec<Vec<Box<dyn Port>>>> {
+    let addresses = TableAddresses::of(table);
+    if config.remap.is_some() && addresses.is_empty() {
+        return Err(usage("remap: there is no table to take destinations from: give one"));
+    }
+    for spec in &config.port {
+        if let PortSpec::Pcap(spec) = spec
+            && let Some(input) = &spec.input
+        {
+            crate::tables::check_input(&base.join(input))?;
+        }
+    }
+    let source = || addresses.source();
+    let context = OpenContext { base, table: (!addresses.is_empty()).then_some(&source) };
+    let open = |spec: &PortSpec| -> Result<Vec<Box<dyn Port>>> {
+        let queues = spec.open(config.run.workers, &context)?;
+        Ok(match config.remap {
+            Some(RemapSection { seed }) => queues
+                .into_iter()
+                .map(|port| Box::new(Remap::new(port, seed, addresses.choose())) as Box<dyn Port>)
+                .collect(),
+            None => queues,
+        })
+    };
+    config.port.iter().map(open).collect()
+}
+
+/// The clock that the configuration asks for.
+pub(crate) fn clock(config: &Config) -> Clock {
+    let receives = |spec: &&PortSpec| match spec {
+        PortSpec::Pcap(spec) => spec.input.is_some(),
+        PortSpec::Null(spec) => spec.receive,
+        PortSpec::Generator(_) => true,
+    };
+    let flat = |spec: &PortSpec| matches!(spec, PortSpec::Pcap(pcap) if pcap.pace == PaceSpec::Flat);
+    match config.run.clock {
+        ClockChoice::Wall => Clock::wall(),
+        ClockChoice::Capture => Clock::Capture,
+        ClockChoice::Auto if config.port.iter().filter(receives).all(flat) => Clock::Capture,
+        ClockChoice::Auto => Clock::wall(),
+    }
+}
+
+/// Makes the engine around ports that are open.
+pub(crate) fn engine(
+    config: &Config,
+    control: &RouterControl,
+    ports: Vec<Vec<Box<dyn Port>>>,
+    domain: &Domain,
+    clock: Clock,
+    duration: Option<f64>,
+    traces: Vec<TraceRequest>,
+) -> Result<Engine> {
+    let (workers, frames) = (config.run.workers, config.memory.frames);
+    let memory = Memory::new(workers * frames, config.memory.frame_size).context("packet memory")?;
+    let duration = duration
+        .map(Duration::try_from_secs_f64)
+        .transpose()
+        .map_err(|e| usage(format!("--duration: {e}")))?;
+    let options = Options {
+        clock,
+        frames_per_worker: frames,
+        pin: config.run.pin,
+        limits: Limits { packets: None, duration },
+        traces,
+        describe: |data| Summary(data).to_string(),
+    };
+    let graph = tidemill_router::graph(control).build()?;
+    Ok(Engine::new(graph, workers, ports, &memory, domain, options).map_err(|error| match error {
+        tidemill_graph::EngineError::TraceAt(..) => usage(format!("--{error}")),
+        other => other.into(),
+    })?)
+}
+
+/// `NODE` or `NODE:N`.
+pub(crate) fn trace_request(text: &str) -> TraceRequest {
+    match text.rsplit_once(':').and_then(|(at, n)| Some((at, n.parse().ok()?))) {
+        Some((at, packets)) => TraceRequest { at: at.into(), packets },
+        None => TraceRequest { at: text.into(), packets: 8 },
+    }
+}
