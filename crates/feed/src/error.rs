@@ -171,14 +171,9 @@ pub enum RecordFault {
     /// A next hop of a length that its family does not have.
     #[error("a next hop of {0} bytes")]
     NextHopLength(usize),
-    /// A route without what its label is made of.
-    #[error("the route to {prefix} has no {what}")]
-    Missing {
-        /// The route's prefix.
-        prefix: String,
-        /// What is missing.
-        what: &'static str,
-    },
+    /// An announcement without a next hop (RFC 4271, 6.3: a missing well-known attribute).
+    #[error("the announcement of {0} has no next hop")]
+    NoNextHop(String),
     /// An AS path segment of a type that RFC 4271 and RFC 5065 do not know.
     #[error("{0} is no AS path segment type")]
     Segment(u8),

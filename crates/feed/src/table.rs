@@ -52,7 +52,7 @@ impl Synthetic {
 }
 
 /// The finalizer of SplitMix64 (Steele, Lea, Flood 2014): fixed, so that labels never change between runs.
-fn mix(mut z: u64) -> u64 {
+pub(crate) fn mix(mut z: u64) -> u64 {
     z = z.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -112,6 +112,8 @@ pub struct Counts {
     pub duplicates: u64,
     /// Prefixes whose host bits were cleared.
     pub masked: u64,
+    /// MRT routes without a next hop (or AS path): their peer's address (or AS) stands in.
+    pub stand_ins: u64,
     /// Well-formed records that are none of our business: peer tables, multicast, state changes, other peers.
     pub other: u64,
     /// Lines or records left out because they are wrong.

@@ -64,7 +64,7 @@ pub struct UpdateOptions {
     pub peer_as: Option<u32>,
     /// Clear the host bits of a text prefix instead of refusing the file.
     pub mask_host_bits: bool,
-    /// Leave out what is wrong, and count it.
+    /// Leave out what is wrong, and count it. Of a wrong UPDATE message, the changes before the fault stay.
     pub skip_wrong: bool,
 }
 
@@ -179,7 +179,10 @@ impl Updates {
                 return Err(FeedError::File { file: records.file().into(), fault });
             }
             Ok(mrt::update::Event::Other) => self.counts.other += 1,
-            Ok(mrt::update::Event::Update { time, peer_as, peer }) => {
+            Ok(mrt::update::Event::Update { time, peer_as, peer, fault }) => {
+                if let Some(fault) = fault {
+                    self.counts.tolerate(self.options.skip_wrong, records.error(fault))?;
+                }
                 let peer = UpdatePeer { asn: peer_as, address: Some(peer) };
                 let mut changes = std::mem::take(&mut self.scratch);
                 for (prefix, name) in changes.drain(..) {

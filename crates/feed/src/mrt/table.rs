@@ -91,7 +91,7 @@ impl Reader<'_> {
             IpAddr::V6(a) => AnyPrefix::V6(canonical(u128::from(a), len, masked)?),
         };
         if self.wants(None, peer_as, peer_address) {
-            self.route(prefix, attributes, false)?;
+            self.route(prefix, attributes, false, (peer_as, peer_address))?;
         }
         Ok(())
     }
@@ -138,7 +138,7 @@ impl Reader<'_> {
                 self.builder.counts.routes += 1;
                 self.builder.counts.duplicates += 1;
             } else {
-                self.route(prefix, attributes, true)?;
+                self.route(prefix, attributes, true, (asn, address))?;
                 taken = true;
             }
         }
@@ -161,26 +161,33 @@ impl Reader<'_> {
         wanted
     }
 
-    fn route(&mut self, prefix: AnyPrefix, attributes: Cursor<'_>, wide: bool) -> Fault<()> {
+    fn route(
+        &mut self,
+        prefix: AnyPrefix,
+        attributes: Cursor<'_>,
+        wide: bool,
+        (peer_as, peer): (u32, IpAddr),
+    ) -> Fault<()> {
         let attributes = Attributes::find(attributes)?;
-        let missing = |what| RecordFault::Missing { prefix: prefix.to_string(), what };
         let name = match self.options.label_by {
             LabelBy::NextHop => {
-                let mp = attributes.mp_next_hop()?;
-                let plain = attributes.next_hop()?;
-                let next_hop = if matches!(prefix, AnyPrefix::V4(_)) { plain.or(mp) } else { mp.or(plain) };
-                NextHopName::Address(next_hop.ok_or_else(|| missing("next hop"))?)
+                let (plain, mp) = (attributes.next_hop()?, attributes.mp_next_hop()?);
+                let own = if matches!(prefix, AnyPrefix::V4(_)) { plain.or(mp) } else { mp.or(plain) };
+                self.builder.counts.stand_ins += u64::from(own.is_none());
+                NextHopName::Address(own.unwrap_or(peer))
             }
-            LabelBy::NeighbourAs => {
-                NextHopName::Number(attributes.neighbour(wide)?.ok_or_else(|| missing("AS path"))?)
-            }
-            LabelBy::OriginAs => {
-                NextHopName::Number(attributes.origin(wide)?.ok_or_else(|| missing("AS path"))?)
-            }
+            LabelBy::NeighbourAs => self.asn(attributes.neighbour(wide)?, peer_as),
+            LabelBy::OriginAs => self.asn(attributes.origin(wide)?, peer_as),
         };
         let label = self.builder.labels.label(&name);
         self.builder.add(prefix, label, Duplicate::FirstWins);
         Ok(())
+    }
+
+    /// An AS of the path; the path is empty where the peer's own AS originated the route.
+    fn asn(&mut self, own: Option<u32>, peer_as: u32) -> NextHopName {
+        self.builder.counts.stand_ins += u64::from(own.is_none());
+        NextHopName::Number(own.unwrap_or(peer_as))
     }
 }
 

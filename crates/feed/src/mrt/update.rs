@@ -13,8 +13,9 @@ const MESSAGE_HEADER_BYTES: u16 = 19;
 
 /// What a record is to a reader of updates.
 pub(crate) enum Event {
-    /// An UPDATE message of this peer, at this time (nanoseconds since 1970).
-    Update { time: u64, peer_as: u32, peer: IpAddr },
+    /// An UPDATE message of this peer, at this time (nanoseconds since 1970); with a fault, only the changes before it
+    /// were read.
+    Update { time: u64, peer_as: u32, peer: IpAddr, fault: Option<RecordFault> },
     /// A well-formed record without updates.
     Other,
     /// A table: the wrong file.
@@ -65,13 +66,14 @@ pub(crate) fn read(
     if body.u8("the BGP message type")? != UPDATE {
         return Ok(Event::Other);
     }
-    Message { wide, add_path, by, masked, out }.read(body)?;
-    Ok(Event::Update { time, peer_as, peer })
+    let fault = Message { wide, add_path, peer_as, by, masked, out }.read(body).err();
+    Ok(Event::Update { time, peer_as, peer, fault })
 }
 
 struct Message<'a> {
     wide: bool,
     add_path: bool,
+    peer_as: u32,
     by: LabelBy,
     masked: &'a mut u64,
     out: &'a mut Vec<RawChange>,
@@ -104,18 +106,14 @@ impl Message<'_> {
         Ok(())
     }
 
-    /// What the announced routes' label is made of, or what it should have been made of.
-    fn name(
-        &self,
-        attributes: &Attributes<'_>,
-        next_hop: Option<IpAddr>,
-    ) -> Fault<Result<NextHopName, &'static str>> {
+    /// What the announced routes' label is made of; `None` if they have no next hop.
+    fn name(&self, attributes: &Attributes<'_>, next_hop: Option<IpAddr>) -> Fault<Option<NextHopName>> {
+        // An empty path: the peer's own AS originated the route.
+        let asn = |own: Option<u32>| NextHopName::Number(own.unwrap_or(self.peer_as));
         Ok(match self.by {
-            LabelBy::NextHop => next_hop.map(NextHopName::Address).ok_or("next hop"),
-            LabelBy::NeighbourAs => {
-                attributes.neighbour(self.wide)?.map(NextHopName::Number).ok_or("AS path")
-            }
-            LabelBy::OriginAs => attributes.origin(self.wide)?.map(NextHopName::Number).ok_or("AS path"),
+            LabelBy::NextHop => next_hop.map(NextHopName::Address),
+            LabelBy::NeighbourAs => Some(asn(attributes.neighbour(self.wide)?)),
+            LabelBy::OriginAs => Some(asn(attributes.origin(self.wide)?)),
         })
     }
 
@@ -123,19 +121,17 @@ impl Message<'_> {
         &mut self,
         mut data: Cursor<'_>,
         family: Family,
-        name: Option<Result<NextHopName, &'static str>>,
+        announced: Option<Option<NextHopName>>,
     ) -> Fault<()> {
         while !data.is_empty() {
             if self.add_path {
                 data.u32("a path identifier")?;
             }
             let prefix = data.prefix(family, self.masked)?;
-            let name = match &name {
+            let name = match &announced {
                 None => None,
-                Some(Ok(name)) => Some(name.clone()),
-                Some(Err(what)) => {
-                    return Err(RecordFault::Missing { prefix: prefix.to_string(), what });
-                }
+                Some(Some(name)) => Some(name.clone()),
+                Some(None) => return Err(RecordFault::NoNextHop(prefix.to_string())),
             };
             self.out.push((prefix, name));
         }
