@@ -1,0 +1,395 @@
+//! `bench lpm`: lookup structures on a routing table.
+//!
+//! Every timed result is stored and checksummed; a checksum that is not the oracle's fails the benchmark. The runs of all
+//! structures and of the machine's bound alternate, so that a drift of the machine favours nobody and ratios hold.
+
+use super::bound::{Load, Region};
+use super::pass::{BLOCK, Order, Pass, expected, timed_pass};
+use super::report::Report;
+use super::{runner, updates};
+use crate::fib::OfFamily;
+use crate::json::{Measurement, Params};
+use crate::progress::Progress;
+use crate::tables::{AlgorithmArgs, TableArgs, check_input, routes};
+use crate::usage;
+use anyhow::Result;
+use clap::{Args, ValueEnum};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tidemill_feed::LoadedTable;
+use tidemill_lookup::qsbr::Domain;
+use tidemill_lpm::keys::{Pattern, keys, repeated};
+use tidemill_lpm::{Algorithm, Family, Fib, Oracle, Rib};
+
+/// Arguments of `bench lpm`.
+#[derive(Args)]
+#[command(after_help = "Cases (Zec 2019, 3.6; Fu 2020, 3.5.2):\n  \
+    rnd     each key once, in batches, uniform over unicast space\n  \
+    seq     the same keys, each XORed with the result before: no lookup can start before the last has ended\n  \
+    rep     each key 8 times, interleaved with 7 others\n  \
+    adv     the table's own worst: inside the longest prefixes and the most crowded blocks\n  \
+    prefix  inside random prefixes of the table\n\
+    The bound is what the machine does in a region of the structure's size: one random 4-byte load per lookup.\n\n\
+    Examples:\n  tidemill bench lpm --table rib.zst\n  \
+    tidemill bench lpm --table rib.zst --algorithm all --case rnd,seq --json\n  \
+    tidemill bench lpm --table rib.zst --updates updates.zst --plot rates.svg")]
+pub(crate) struct Lpm {
+    #[command(flatten)]
+    table: TableArgs,
+    #[command(flatten)]
+    structures: AlgorithmArgs,
+    /// What is asked for
+    #[arg(long = "case", value_enum, value_delimiter = ',', default_values = ["rnd", "seq", "rep", "adv", "prefix"])]
+    cases: Vec<Case>,
+    /// Seconds of lookups per run, case and structure
+    #[arg(long, default_value_t = 0.2)]
+    seconds: f64,
+    /// Runs; figures are medians over them
+    #[arg(long, default_value_t = 7)]
+    runs: usize,
+    /// Distinct lookups per pass, in thousands of 1024
+    #[arg(long, value_name = "N", default_value_t = 2048)]
+    lookups_ki: usize,
+    /// Keys per call in the independent cases
+    #[arg(long, value_name = "N", default_value_t = 256)]
+    batch: usize,
+    /// Seed of the keys
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Measure update rates with this update file instead of withdrawing and announcing routes of the table
+    #[arg(long, value_name = "FILE")]
+    updates: Option<PathBuf>,
+    /// Leave updates out
+    #[arg(long, conflicts_with = "updates")]
+    no_updates: bool,
+    /// One JSON object per line
+    #[arg(long)]
+    json: bool,
+    /// Draw the rates
+    #[arg(long, value_name = "FILE.svg")]
+    plot: Option<PathBuf>,
+    /// Keys from a file for `rnd`, `rep` and `seq` (format: bench/README.md)
+    #[arg(long, value_name = "FILE")]
+    keys: Option<PathBuf>,
+    /// Answer timed passes on standard input (protocol: bench/README.md)
+    #[arg(long, requires = "keys")]
+    runner: bool,
+}
+
+/// Which keys, in which order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Case {
+    /// Uniform, independent
+    Rnd,
+    /// Uniform, dependent
+    Seq,
+    /// Each key 8 times
+    Rep,
+    /// Adversarial
+    Adv,
+    /// Inside prefixes
+    Prefix,
+}
+
+impl Case {
+    fn name(self) -> &'static str {
+        match self {
+            Case::Rnd => "rnd",
+            Case::Seq => "seq",
+            Case::Rep => "rep",
+            Case::Adv => "adv",
+            Case::Prefix => "prefix",
+        }
+    }
+
+    fn pattern(self) -> Pattern {
+        match self {
+            Case::Rnd | Case::Seq | Case::Rep => Pattern::Random,
+            Case::Adv => Pattern::Adversarial,
+            Case::Prefix => Pattern::PrefixBased,
+        }
+    }
+}
+
+impl Lpm {
+    pub(super) fn is_runner(&self) -> bool {
+        self.runner
+    }
+
+    pub(super) fn table(&self) -> &TableArgs {
+        &self.table
+    }
+
+    pub(super) fn structures(&self) -> &AlgorithmArgs {
+        &self.structures
+    }
+
+    pub(super) fn keys(&self) -> Option<&Path> {
+        self.keys.as_deref()
+    }
+
+    /// Time of one run.
+    fn slice(&self) -> Duration {
+        Duration::from_secs_f64(self.seconds)
+    }
+
+    fn check(&self) -> Result<()> {
+        if !(self.seconds > 0.0 && self.seconds <= 3600.0) {
+            return Err(usage(format!("--seconds {}: give more than 0 and at most 3600", self.seconds)));
+        }
+        if self.runs == 0 || self.batch == 0 || self.batch > BLOCK {
+            return Err(usage(format!(
+                "--runs and --batch: give at least 1, and at most {BLOCK} keys per batch"
+            )));
+        }
+        if self.lookups_ki == 0 || !self.lookups_ki.is_multiple_of(BLOCK / 1024) || self.lookups_ki > 1 << 20
+        {
+            return Err(usage(format!(
+                "--lookups-ki {}: give a multiple of 4, at most 1048576",
+                self.lookups_ki
+            )));
+        }
+        [&self.updates, &self.keys].into_iter().flatten().try_for_each(|file| check_input(file))
+    }
+}
+
+pub(super) fn run(args: &Lpm) -> Result<bool> {
+    args.check()?;
+    let table = args.table.load()?;
+    let chosen = args.structures.choose(&table)?;
+    let mut report = Report::new(args.json);
+    let mut right = family(args, &table, &table.v4, &chosen.v4, &mut report)?;
+    right &= family(args, &table, &table.v6, &chosen.v6, &mut report)?;
+    if let Some(file) = &args.plot {
+        report.plot(file, &args.table.name())?;
+    }
+    Ok(right)
+}
+
+/// A structure under test.
+struct Subject<A: Family> {
+    algorithm: Algorithm,
+    fib: Arc<dyn Fib<A>>,
+    name: String,
+    build_ms: Vec<f64>,
+    /// M lookups/s: by case, by run.
+    rates: Vec<Vec<f64>>,
+    region: Region,
+    loads: Vec<(Load, Vec<f64>)>,
+}
+
+/// A case made ready: the keys in order, and the right checksum.
+struct Ready<A> {
+    case: Case,
+    order: Order,
+    keys: Arc<Vec<A>>,
+    expected: String,
+}
+
+fn family<A: OfFamily>(
+    args: &Lpm,
+    table: &LoadedTable,
+    rib: &Rib<A>,
+    algorithms: &[Algorithm],
+    report: &mut Report,
+) -> Result<bool> {
+    if algorithms.is_empty() {
+        return Ok(true);
+    }
+    let oracle = Oracle::new(&routes(rib));
+    let cases = ready(args, rib, &oracle)?;
+    let mut subjects = Vec::new();
+    for &algorithm in algorithms {
+        match build(args, rib, algorithm, cases.len()) {
+            Ok(subject) => subjects.push(subject),
+            // Asked for all, one that cannot hold the table is left out, aloud.
+            Err(error) if args.structures.algorithm.iter().any(|name| name == "all") => {
+                eprintln!("tidemill: left out {algorithm}: {error:#}");
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    let right = measure(args, &cases, &mut subjects);
+    let params = |more: &[(&str, serde_json::Value)]| {
+        let mut params = Params::new();
+        params.insert("family".into(), A::FAMILY.into());
+        params.insert("table".into(), args.table.name().into());
+        params.insert("prefixes".into(), rib.len().into());
+        params.extend(more.iter().map(|(name, value)| ((*name).to_owned(), value.clone())));
+        params
+    };
+    for subject in &subjects {
+        let Subject { name, region, .. } = subject;
+        let line = |case: &str, metric, values: &[f64], params| {
+            Measurement::of("lpm", name, case, metric, values, params)
+        };
+        for (ready, rates) in cases.iter().zip(&subject.rates) {
+            let batch = match ready.order {
+                Order::Independent { batch } => batch,
+                Order::Dependent => 1,
+            };
+            let params = params(&[
+                ("lookups", ready.keys.len().into()),
+                ("batch", batch.into()),
+                ("seed", args.seed.into()),
+                ("seconds", args.seconds.into()),
+            ]);
+            let measured = line(ready.case.name(), "mlps", rates, params);
+            report.line(Measurement { checksum: Some(ready.expected.clone()), ..measured })?;
+        }
+        let bytes = subject.fib.bytes() as f64;
+        report.line(line("build", "build_ms", &subject.build_ms, params(&[])))?;
+        report.line(line("build", "bytes", &[bytes], params(&[])))?;
+        report.line(line("build", "bytes_per_prefix", &[bytes / rib.len().max(1) as f64], params(&[])))?;
+        for (load, rates) in &subject.loads {
+            let params = params(&[("of", name.as_str().into()), ("bytes", region.bytes().into())]);
+            report.line(Measurement::of("lpm", "bound", load.case(), "mlps", rates, params))?;
+        }
+    }
+    for (at, ready) in cases.iter().enumerate() {
+        for (i, of) in subjects.iter().enumerate() {
+            for to in &subjects[i + 1..] {
+                report.ratio(
+                    "lpm",
+                    ready.case.name(),
+                    (&of.name, &of.rates[at]),
+                    (&to.name, &to.rates[at]),
+                )?;
+            }
+        }
+    }
+    let mut updated = true;
+    if !args.no_updates {
+        let changes = match &args.updates {
+            Some(file) => crate::fib::read_changes::<A>(file, &table.labels, &args.table.load)?,
+            None => updates::flaps(rib, args.seed),
+        };
+        let source =
+            args.updates.as_ref().and_then(|file| file.file_name()).map(|name| name.to_string_lossy());
+        let source = source.as_deref().unwrap_or("flaps");
+        for subject in &subjects {
+            let plan = updates::Plan {
+                rib,
+                algorithm: subject.algorithm,
+                changes: &changes,
+                runs: args.runs,
+                slice: args.slice(),
+            };
+            for batch in updates::BATCHES {
+                let (rates, sound) = plan.measure(batch)?;
+                let params = params(&[("batch", batch.into()), ("updates", source.into())]);
+                let case = if batch == 1 { "update" } else { "update-batch" };
+                updated &= sound;
+                if !rates.is_empty() {
+                    report.line(Measurement::of("lpm", &subject.name, case, "kups", &rates, params))?;
+                }
+            }
+        }
+    }
+    report.tables(A::FAMILY);
+    Ok(right && updated)
+}
+
+/// Keys and right checksums of every case.
+fn ready<A: Family>(args: &Lpm, rib: &Rib<A>, oracle: &Oracle<A>) -> Result<Vec<Ready<A>>> {
+    let count = args.lookups_ki * 1024;
+    let random: Arc<Vec<A>> = Arc::new(match &args.keys {
+        Some(file) => runner::read_keys(file)?,
+        None => keys(rib, Pattern::Random, count, args.seed),
+    });
+    let independent = Order::Independent { batch: args.batch };
+    let mut cases: Vec<Case> = Vec::new();
+    args.cases.iter().for_each(|&case| {
+        if !cases.contains(&case) {
+            cases.push(case)
+        }
+    });
+    let plan: Vec<(Case, Order, Arc<Vec<A>>)> = (cases.into_iter())
+        .map(|case| match case {
+            Case::Rnd => (case, independent, random.clone()),
+            Case::Seq => (case, Order::Dependent, random.clone()),
+            Case::Rep => (case, independent, Arc::new(repeated(&random))),
+            _ => (case, independent, Arc::new(keys(rib, case.pattern(), count, args.seed))),
+        })
+        .collect();
+    // The oracle takes a fraction of a second per case: the cases share the cores.
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (plan.into_iter())
+            .map(|(case, order, keys)| {
+                scope.spawn(move || Ready { case, order, expected: expected(oracle, &keys, order), keys })
+            })
+            .collect();
+        let joined = threads.into_iter().map(|thread| thread.join());
+        joined.collect::<Result<_, _>>().map_err(|_| anyhow::anyhow!("the oracle's thread failed"))
+    })
+}
+
+fn build<A: Family>(args: &Lpm, rib: &Rib<A>, algorithm: Algorithm, cases: usize) -> Result<Subject<A>> {
+    let mut build_ms = Vec::new();
+    let fib = loop {
+        let start = Instant::now();
+        let writer = algorithm.writer(rib, &Domain::new())?;
+        build_ms.push(start.elapsed().as_secs_f64() * 1e3);
+        if build_ms.len() >= args.runs {
+            break writer.fib();
+        }
+    };
+    let region = Region::new(fib.bytes(), args.lookups_ki * 1024, args.seed)?;
+    let loads = Load::all().into_iter().map(|load| (load, Vec::new())).collect();
+    Ok(Subject { algorithm, name: fib.name(), fib, build_ms, rates: vec![Vec::new(); cases], region, loads })
+}
+
+/// All runs, in turn; false if a checksum was wrong.
+fn measure<A: Family>(args: &Lpm, cases: &[Ready<A>], subjects: &mut [Subject<A>]) -> bool {
+    let steps = args.runs * subjects.len() * (cases.len() + Load::all().len());
+    let progress = Progress::new(format!("bench lpm, IPv{}", A::FAMILY), steps as u64);
+    let slice = args.slice();
+    let mut right = true;
+    for run in 0..args.runs {
+        for (at, ready) in cases.iter().enumerate() {
+            // Who goes first changes from run to run.
+            for i in 0..subjects.len() {
+                let count = subjects.len();
+                let subject = &mut subjects[(i + run) % count];
+                progress.message(format!("{} {}", subject.name, ready.case.name()));
+                let Subject { fib, name, rates, .. } = subject;
+                let rate = sustained(slice, ready.keys.len(), || {
+                    let Pass { time, checksum } = timed_pass(fib.as_ref(), &ready.keys, ready.order);
+                    if checksum != ready.expected {
+                        if right {
+                            let case = ready.case.name();
+                            eprintln!(
+                                "tidemill: WRONG: {name} {case}: checksum {checksum}, the oracle's is {}: run `fib verify`",
+                                ready.expected
+                            );
+                        }
+                        right = false;
+                    }
+                    time
+                });
+                rates[at].push(rate);
+                progress.add(1);
+            }
+        }
+        for subject in subjects.iter_mut() {
+            progress.message(format!("bound of {}", subject.name));
+            let Subject { region, loads, .. } = subject;
+            for (load, rates) in loads {
+                rates.push(sustained(slice, region.loads(), || region.timed_pass(*load)));
+                progress.add(1);
+            }
+        }
+    }
+    right
+}
+
+/// Repeats a pass of `count` lookups until `slice` has been spent in it; M lookups/s.
+fn sustained(slice: Duration, count: usize, mut pass: impl FnMut() -> Duration) -> f64 {
+    let (mut time, mut lookups) = (Duration::ZERO, 0);
+    while time < slice {
+        time += pass().max(Duration::from_nanos(1));
+        lookups += count;
+    }
+    lookups as f64 / time.as_secs_f64() / 1e6
+}

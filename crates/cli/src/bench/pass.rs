@@ -1,0 +1,104 @@
+//! One timed pass over the keys: what `bench/README.md` says a runner does.
+//!
+//! Results are stored to a buffer of [`BLOCK`] labels; the clock stops after each block while the block is added to the
+//! checksum, so that every timed result is stored and checked, and hashing is not charged.
+
+use std::time::{Duration, Instant};
+use tidemill_lpm::{Address, Fib, Label, Oracle};
+
+/// Lookups between two looks at the clock.
+pub(crate) const BLOCK: usize = 4096;
+
+/// FNV-1a, 64 bits, over labels as four little-endian bytes each.
+#[derive(Clone, Copy)]
+pub(crate) struct Checksum(u64);
+
+impl Checksum {
+    pub(crate) fn new() -> Self {
+        Checksum(0xcbf2_9ce4_8422_2325)
+    }
+
+    pub(crate) fn add(&mut self, labels: &[Label]) {
+        for label in labels {
+            for byte in label.0.to_le_bytes() {
+                self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+            }
+        }
+    }
+
+    pub(crate) fn text(self) -> String {
+        format!("{:016x}", self.0)
+    }
+}
+
+/// What a pass took, and a checksum of what it answered.
+pub(crate) struct Pass {
+    pub(crate) time: Duration,
+    pub(crate) checksum: String,
+}
+
+/// Whether a lookup waits for the one before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// Batches of keys; no lookup needs another's result.
+    Independent {
+        /// Keys per call.
+        batch: usize,
+    },
+    /// Each key is XORed with the previous label: no lookup can start before the one before it has ended.
+    Dependent,
+}
+
+/// Looks up every key once.
+pub(crate) fn timed_pass<A: Address>(fib: &dyn Fib<A>, keys: &[A], order: Order) -> Pass {
+    let mut labels = vec![Label::NONE; BLOCK];
+    let (mut checksum, mut time) = (Checksum::new(), Duration::ZERO);
+    let mut previous = Label::NONE;
+    for block in keys.chunks(BLOCK) {
+        let labels = &mut labels[..block.len()];
+        let start = Instant::now();
+        match order {
+            Order::Independent { batch } => {
+                for (keys, out) in block.chunks(batch).zip(labels.chunks_mut(batch)) {
+                    fib.lookup_batch(keys, out);
+                }
+            }
+            Order::Dependent => {
+                for (&key, out) in block.iter().zip(labels.iter_mut()) {
+                    previous = fib.lookup(key ^ A::from_u128(previous.0.into()));
+                    *out = previous;
+                }
+            }
+        }
+        time += start.elapsed();
+        checksum.add(labels);
+    }
+    Pass { time, checksum: checksum.text() }
+}
+
+/// The checksum that a pass must have, by the oracle.
+pub(crate) fn expected<A: Address>(oracle: &Oracle<A>, keys: &[A], order: Order) -> String {
+    let mut checksum = Checksum::new();
+    let mut previous = Label::NONE;
+    for &key in keys {
+        let key = match order {
+            Order::Independent { .. } => key,
+            Order::Dependent => key ^ A::from_u128(previous.0.into()),
+        };
+        previous = oracle.lookup(key);
+        checksum.add(&[previous]);
+    }
+    checksum.text()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_checksum_is_the_one_that_the_protocol_names() {
+        let mut checksum = Checksum::new();
+        checksum.add(&[Label(1), Label(2), Label(3)]);
+        assert_eq!(checksum.text(), "fd1f0f4381eb0395");
+    }
+}

@@ -1,0 +1,361 @@
+//! `bench port`: what the engine costs without a network.
+//!
+//! `null`: packets from a null port straight back into one, and, with a table, through the whole router on the way.
+//! `pcap`: reading a capture (decoding it on the way, and from memory), and writing one.
+
+use super::report::Report;
+use crate::addresses::TableAddresses;
+use crate::json::{Measurement, Params};
+use crate::progress::Progress;
+use crate::tables::{LoadArgs, TableArgs};
+use crate::usage;
+use anyhow::{Context as _, Result};
+use clap::{Args, ValueEnum};
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use tidemill_burst::{Burst, Memory, Packet};
+use tidemill_feed::LoadedTable;
+use tidemill_graph::{Clock, Context, Engine, Graph, GraphBuilder, Limits, Node, Options, Outcome, Verdict};
+use tidemill_lookup::qsbr::Domain;
+use tidemill_port::capture::{Sense, Writer};
+use tidemill_port::generator::{AddressSource, PublicV4};
+use tidemill_port::rng::Rng;
+use tidemill_port::{NullPort, PcapPort, Playback, Port, RxStatus, Supply};
+use tidemill_router::{PortInfo, RouterConfig, RouterControl, Routes};
+
+/// Arguments of `bench port`.
+#[derive(Args)]
+#[command(
+    after_help = "Examples:\n  tidemill bench port null --table rib.zst\n  tidemill bench port pcap --size 512 --json"
+)]
+pub(crate) struct PortBench {
+    /// The ports to measure
+    #[arg(value_enum)]
+    kind: Kind,
+    /// Frame length with frame check sequence
+    #[arg(long, value_name = "BYTES", default_value_t = 64)]
+    size: usize,
+    /// Also route by this table between the null ports
+    #[arg(long = "table", value_name = "FILE")]
+    tables: Vec<PathBuf>,
+    #[command(flatten)]
+    load: LoadArgs,
+    /// The router's lookup structure
+    #[arg(long, value_name = "NAME", default_value = "auto")]
+    algorithm: String,
+    /// Seconds per run
+    #[arg(long, default_value_t = 1.0)]
+    seconds: f64,
+    /// Runs; figures are medians over them
+    #[arg(long, default_value_t = 5)]
+    runs: usize,
+    /// Packets of the capture (`pcap`), and destinations (`null`)
+    #[arg(long, value_name = "N", default_value_t = 1 << 18)]
+    packets: usize,
+    /// Seed of the destinations
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// One JSON object per line
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Kind {
+    /// A source and a sink in memory
+    Null,
+    /// Capture files
+    Pcap,
+}
+
+/// Packet memory for one worker.
+const FRAMES: usize = 4096;
+
+/// A way through the engine that is measured.
+struct Way<'a> {
+    case: &'static str,
+    open: Box<dyn Fn() -> Result<(Graph, Vec<Box<dyn Port>>)> + 'a>,
+    mpps: Vec<f64>,
+    /// Nanoseconds per packet of each node and port: by run.
+    parts: Vec<(String, Vec<f64>)>,
+}
+
+impl<'a> Way<'a> {
+    fn new(case: &'static str, open: impl Fn() -> Result<(Graph, Vec<Box<dyn Port>>)> + 'a) -> Self {
+        Way { case, open: Box::new(open), mpps: Vec::new(), parts: Vec::new() }
+    }
+
+    /// One run.
+    fn run(&mut self, args: &PortBench, domain: &Domain) -> Result<()> {
+        let (graph, ports) = (self.open)()?;
+        let names = (graph.port_names.clone(), graph.node_names.clone());
+        let memory = Memory::new(FRAMES, frame_size(args.size)).context("packet memory")?;
+        let options = Options {
+            clock: Clock::wall(),
+            frames_per_worker: FRAMES,
+            pin: true,
+            limits: Limits { packets: None, duration: Some(Duration::from_secs_f64(args.seconds)) },
+            traces: Vec::new(),
+            describe: |_| String::new(),
+        };
+        let queues = ports.into_iter().map(|port| vec![port]).collect();
+        let outcome = Engine::new(graph, 1, queues, &memory, domain, options)?.run(|_| {});
+        self.take(&names.0, &names.1, outcome)
+    }
+
+    fn take(&mut self, ports: &[String], nodes: &[String], outcome: Outcome) -> Result<()> {
+        let Outcome { snapshot, errors, .. } = outcome;
+        if let Some(error) = errors.into_iter().next() {
+            return Err(error.into());
+        }
+        let ledger = snapshot.ledger();
+        if !ledger.balances() || ledger.out + ledger.dropped_total() + ledger.held == 0 {
+            anyhow::bail!(
+                "{}: the books do not balance: in {}, out {}",
+                self.case,
+                ledger.received,
+                ledger.out
+            );
+        }
+        if ledger.dropped_total() * 20 > ledger.received {
+            let reasons: Vec<String> = ledger.dropped.iter().map(|(name, n)| format!("{name} {n}")).collect();
+            anyhow::bail!("{}: more than 5 % of the packets were dropped: {}", self.case, reasons.join(", "));
+        }
+        self.mpps.push(ledger.mpps);
+        let per_packet = |ns: u64| ns as f64 / ledger.received.max(1) as f64;
+        let of_ports = ports
+            .iter()
+            .zip(&snapshot.port_ns)
+            .map(|(name, ns)| (format!("port:{name}"), per_packet(ns.0 + ns.1)));
+        let visited = nodes.iter().zip(&snapshot.nodes).filter(|(_, node)| node.packets > 0);
+        let of_nodes = visited.map(|(name, node)| (name.clone(), per_packet(node.busy_ns)));
+        for (name, ns) in of_ports.chain(of_nodes) {
+            match self.parts.iter_mut().find(|(part, _)| *part == name) {
+                Some((_, values)) => values.push(ns),
+                None => self.parts.push((name, vec![ns])),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A frame with its headroom, and what the pool keeps for itself.
+fn frame_size(size: usize) -> usize {
+    (size + 512).next_power_of_two().max(2048)
+}
+
+/// The graph of no service: everything goes on.
+struct Pass;
+
+impl Node for Pass {
+    fn process(&mut self, _: &mut Context<'_>, _: &mut [Packet], _: &mut [Verdict]) {}
+}
+
+fn straight() -> Result<Graph> {
+    let mut graph = GraphBuilder::new(["in", "out"]);
+    graph.node("pass", ["on"], |_| Box::new(Pass)).input("in", "pass").edge("pass", "on", "port:out");
+    Ok(graph.build()?)
+}
+
+pub(super) fn run(args: &PortBench) -> Result<bool> {
+    if !(64..=9018).contains(&args.size) {
+        return Err(usage(format!("--size {}: give 64 to 9018", args.size)));
+    }
+    if !(args.seconds > 0.0 && args.seconds <= 3600.0) || args.runs == 0 || args.packets == 0 {
+        return Err(usage("--seconds, --runs and --packets: give more than 0, and at most 3600 seconds"));
+    }
+    match args.kind {
+        Kind::Null => null(args),
+        Kind::Pcap => pcap(args),
+    }
+}
+
+fn null(args: &PortBench) -> Result<bool> {
+    let table = if args.tables.is_empty() {
+        None
+    } else {
+        let table = TableArgs { files: args.tables.clone(), load: args.load.clone() }.load()?;
+        if table.v4.is_empty() {
+            return Err(usage(
+                "--table: has no IPv4 routes, and this benchmark routes IPv4: give one that has",
+            ));
+        }
+        Some(table)
+    };
+    let mut rng = Rng::new(args.seed);
+    let mut source: Box<dyn AddressSource> = match &table {
+        Some(table) => TableAddresses::of(table).source(),
+        None => Box::new(PublicV4),
+    };
+    // Destinations that a router refuses whatever the table says are not what is measured.
+    let refused = |address: &IpAddr| match address {
+        IpAddr::V4(a) => matches!(a.octets(), [0 | 127 | 224..=255, ..] | [169, 254, ..]),
+        IpAddr::V6(_) => true,
+    };
+    let mut addresses = Vec::new();
+    for _ in 0..args.packets.saturating_mul(20) {
+        let address = source.next(&mut rng);
+        if !refused(&address) {
+            addresses.push(address);
+        }
+        if addresses.len() == args.packets {
+            break;
+        }
+    }
+    let supply = Supply::Destinations { frame_len: args.size, addresses: addresses.into() };
+    let nulls = |supply: &Supply| -> Vec<Box<dyn Port>> {
+        vec![
+            Box::new(NullPort::new("in", supply.clone(), 0, None)),
+            Box::new(NullPort::new("out", Supply::Nothing, 0, None)),
+        ]
+    };
+    let domain = Domain::new();
+    let router = table.map(|table| router(args, table, &domain)).transpose()?;
+    let mut ways = vec![Way::new("null", || Ok((straight()?, nulls(&supply))))];
+    let mut prefixes = 0;
+    if let Some(router) = &router {
+        prefixes = router.lookup_stats()[0].prefixes;
+        ways.push(Way::new("route", || Ok((tidemill_router::graph(router).build()?, nulls(&supply)))));
+    }
+    measure(args, &mut ways, &domain)?;
+    let mut params = params(args);
+    if let Some(router) = &router {
+        params.insert("algorithm".into(), router.lookup_stats()[0].algorithm.clone().into());
+        params.insert("prefixes".into(), prefixes.into());
+    }
+    report(args, "null", &ways, &params)
+}
+
+/// A router between the ports `in` and `out`, all of whose next hops are behind `out`.
+fn router(args: &PortBench, table: LoadedTable, domain: &Domain) -> Result<RouterControl> {
+    const CONFIG: &str = "
+        next_hops.ports = ['out']
+        [[interface]]
+        port = 'in'
+        addresses = ['192.0.2.1/24']
+        mtu = 9000
+        promiscuous = true
+        [[interface]]
+        port = 'out'
+        mtu = 9000
+    ";
+    let mut config: RouterConfig = toml::from_str(CONFIG)?;
+    config.router.algorithm.clone_from(&args.algorithm);
+    let ports = [PortInfo::new("in"), PortInfo::new("out")];
+    let v4 = Routes { rib: table.v4, names: Vec::new() };
+    RouterControl::new(&config, &ports, v4, Routes::default(), domain).map_err(|error| match error {
+        tidemill_router::RouterError::Config(error) => usage(error),
+        other => other.into(),
+    })
+}
+
+fn pcap(args: &PortBench) -> Result<bool> {
+    if !args.tables.is_empty() {
+        return Err(usage("--table: goes with `bench port null`"));
+    }
+    let folder = Scratch::new()?;
+    let (input, output) = (folder.0.join("in.pcap"), folder.0.join("out.pcap"));
+    capture(args, &input)?;
+    let domain = Domain::new();
+    let sink = || Box::new(NullPort::new("out", Supply::Nothing, 0, None)) as Box<dyn Port>;
+    let read = |preload: bool| -> Result<(Graph, Vec<Box<dyn Port>>)> {
+        let playback = Playback { repeat: 0, preload, ..Playback::once(&input) };
+        let mut queues = PcapPort::open("in", Some(&playback), None, 1)?;
+        let port = queues.pop().context("the capture port has no queue")?;
+        Ok((straight()?, vec![Box::new(port), sink()]))
+    };
+    let write = || -> Result<(Graph, Vec<Box<dyn Port>>)> {
+        let addresses: Arc<[IpAddr]> = [IpAddr::from([198, 51, 100, 1])].into();
+        let supply = Supply::Destinations { frame_len: args.size, addresses };
+        // A limit, so that a run does not fill the disk.
+        let source = NullPort::new("in", supply, 0, Some(16 * args.packets as u64));
+        let mut queues = PcapPort::open("out", None, Some(&output), 1)?;
+        let port = queues.pop().context("the capture port has no queue")?;
+        Ok((straight()?, vec![Box::new(source), Box::new(port)]))
+    };
+    let mut ways = [
+        Way::new("pcap-read", || read(false)),
+        Way::new("pcap-read-preloaded", || read(true)),
+        Way::new("pcap-write", write),
+    ];
+    measure(args, &mut ways, &domain)?;
+    report(args, "pcap", &ways, &params(args))
+}
+
+/// A folder that goes when it is dropped.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new() -> Result<Self> {
+        let folder = std::env::temp_dir().join(format!("tidemill-bench-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
+        Ok(Scratch(folder))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // What cannot be removed from a temporary folder is nobody's concern.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Writes a capture of null packets.
+fn capture(args: &PortBench, file: &Path) -> Result<()> {
+    let memory = Memory::new(512, frame_size(args.size)).context("packet memory")?;
+    let mut pool = memory.pool(512).context("packet memory")?;
+    let mut rng = Rng::new(args.seed);
+    let addresses: Vec<IpAddr> = (0..args.packets.min(1 << 16)).map(|_| PublicV4.next(&mut rng)).collect();
+    let supply = Supply::Destinations { frame_len: args.size, addresses: addresses.into() };
+    let mut port = NullPort::new("source", supply, 0, Some(args.packets as u64));
+    let (mut burst, writer, mut at_ns) = (Burst::new(), Writer::create(file)?, 0);
+    while port.rx(at_ns, &mut pool, &mut burst)? != RxStatus::Ended {
+        for packet in burst.iter() {
+            at_ns += 1000;
+            writer.write(at_ns, Sense::Unknown, packet.data(), 0)?;
+        }
+        pool.free_all(&mut burst);
+    }
+    Ok(writer.finish()?)
+}
+
+fn measure(args: &PortBench, ways: &mut [Way], domain: &Domain) -> Result<()> {
+    let progress = Progress::new("bench port", (args.runs * ways.len()) as u64);
+    for _ in 0..args.runs {
+        for way in ways.iter_mut() {
+            progress.message(way.case);
+            way.run(args, domain)?;
+            progress.add(1);
+        }
+    }
+    Ok(())
+}
+
+fn params(args: &PortBench) -> Params {
+    let mut params = Params::new();
+    params.insert("size".into(), args.size.into());
+    params.insert("seconds".into(), args.seconds.into());
+    params.insert("seed".into(), args.seed.into());
+    params
+}
+
+fn report(args: &PortBench, subject: &str, ways: &[Way], params: &Params) -> Result<bool> {
+    let mut report = Report::new(args.json);
+    for way in ways {
+        report.line(Measurement::of("port", subject, way.case, "mpps", &way.mpps, params.clone()))?;
+        if !args.json {
+            println!("{}: {:.2} Mpps on one core", way.case, super::statistics::median(&way.mpps));
+        }
+        for (part, values) in &way.parts {
+            let mut params = params.clone();
+            params.insert("part".into(), part.as_str().into());
+            if !args.json {
+                println!("  {part:<20} {:7.2} ns/packet", super::statistics::median(values));
+            }
+            report.line(Measurement::of("port", subject, way.case, "ns_per_packet", values, params))?;
+        }
+    }
+    Ok(true)
+}

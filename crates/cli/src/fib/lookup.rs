@@ -1,0 +1,194 @@
+//! `fib lookup`: longest match of addresses, by a structure, with the prefix from the RIB and the oracle's word.
+
+use crate::json;
+use crate::tables::{AlgorithmArgs, TableArgs, routes};
+use crate::usage;
+use anyhow::{Context, Result};
+use clap::Args;
+use serde::Serialize;
+use std::io::BufRead;
+use std::net::IpAddr;
+use std::sync::Arc;
+use tidemill_feed::{LoadedTable, NextHopName};
+use tidemill_lookup::probe::{Access, Recorder};
+use tidemill_lookup::qsbr::Domain;
+use tidemill_lpm::{Algorithm, Family, Fib, Label, Oracle, Rib};
+
+/// Bytes in a cache line.
+const LINE: usize = 64;
+
+/// Arguments of `fib lookup`.
+#[derive(Args)]
+#[command(after_help = "Exit status 1 if a structure and the oracle disagree.\n\n\
+    Examples:\n  tidemill fib lookup --table rib.zst 192.0.2.1 2001:db8::1\n  \
+    tidemill fib lookup --table rib.zst --explain 8.8.8.8\n  \
+    cut -f3 flows.txt | tidemill fib lookup --table rib.zst -")]
+pub(crate) struct Lookup {
+    #[command(flatten)]
+    table: TableArgs,
+    #[command(flatten)]
+    structures: AlgorithmArgs,
+    /// Addresses; `-` reads them from standard input, one per line
+    #[arg(value_name = "ADDRESS", required = true)]
+    addresses: Vec<String>,
+    /// Show every memory access of the lookup
+    #[arg(long)]
+    explain: bool,
+    /// One JSON object per line
+    #[arg(long)]
+    json: bool,
+}
+
+/// One answer.
+#[derive(Serialize)]
+struct Answer {
+    v: u8,
+    address: String,
+    structure: String,
+    /// 0: no route.
+    label: u32,
+    /// What the label stands for in the table's file.
+    next_hop: Option<String>,
+    /// The matching prefix, from the RIB.
+    prefix: Option<String>,
+    /// What the oracle says.
+    oracle: u32,
+    agree: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    accesses: Option<Vec<AccessLine>>,
+}
+
+/// One load of a lookup.
+#[derive(Serialize)]
+struct AccessLine {
+    #[serde(skip)]
+    address: usize,
+    /// From the lowest address that the lookup read.
+    offset: usize,
+    size: usize,
+    dependent: bool,
+}
+
+/// A family's structures and what they are compared with.
+struct Subjects<'a, A: Family> {
+    rib: &'a Rib<A>,
+    oracle: Oracle<A>,
+    fibs: Vec<Arc<dyn Fib<A>>>,
+}
+
+impl<'a, A: Family> Subjects<'a, A> {
+    fn build(rib: &'a Rib<A>, algorithms: &[Algorithm]) -> Result<Self> {
+        let fibs = algorithms.iter().map(|algorithm| Ok(algorithm.writer(rib, &Domain::new())?.fib()));
+        Ok(Subjects { rib, oracle: Oracle::new(&routes(rib)), fibs: fibs.collect::<Result<_>>()? })
+    }
+
+    fn answers(&self, table: &LoadedTable, key: A, explain: bool) -> Vec<Answer> {
+        let oracle = self.oracle.lookup(key);
+        let prefix = self.rib.lookup(key).map(|(prefix, _)| prefix.to_string());
+        let answer = |fib: &Arc<dyn Fib<A>>| {
+            let label = fib.lookup(key);
+            let mut in_batch = [Label::NONE];
+            fib.lookup_batch(&[key], &mut in_batch);
+            Answer {
+                v: json::VERSION,
+                address: key.to_ip().to_string(),
+                structure: fib.name(),
+                label: label.0,
+                next_hop: table.labels.name(label).map(NextHopName::to_string),
+                prefix: prefix.clone(),
+                oracle: oracle.0,
+                agree: label == oracle && in_batch == [oracle],
+                accesses: explain.then(|| accesses(fib.as_ref(), key)),
+            }
+        };
+        self.fibs.iter().map(answer).collect()
+    }
+}
+
+/// What the scalar lookup loads, in order.
+fn accesses<A: Family>(fib: &dyn Fib<A>, key: A) -> Vec<AccessLine> {
+    let mut recorder = Recorder::with_log();
+    fib.lookup_probed(key, &recorder);
+    let log = recorder.take();
+    let mut lines: Vec<AccessLine> = (log.iter())
+        .map(|access| match *access {
+            Access::Read { address, size, dependent } => AccessLine { address, offset: 0, size, dependent },
+            Access::Write { address, size } => AccessLine { address, offset: 0, size, dependent: false },
+        })
+        .collect();
+    let base = lines.iter().map(|line| line.address).min().unwrap_or(0);
+    lines.iter_mut().for_each(|line| line.offset = line.address - base);
+    lines
+}
+
+pub(super) fn run(args: &Lookup) -> Result<bool> {
+    // What was typed is checked before a table is loaded for it.
+    let typed: Vec<IpAddr> = (args.addresses.iter().filter(|text| *text != "-"))
+        .map(|text| parse(text, "command line"))
+        .collect::<Result<_>>()?;
+    let table = args.table.load()?;
+    let chosen = args.structures.choose(&table)?;
+    let both = "auto";
+    let v4 = if chosen.v4.is_empty() { vec![Algorithm::parse::<u32>(both)?] } else { chosen.v4 };
+    let v6 = if chosen.v6.is_empty() { vec![Algorithm::parse::<u128>(both)?] } else { chosen.v6 };
+    let (v4, v6) = (Subjects::build(&table.v4, &v4)?, Subjects::build(&table.v6, &v6)?);
+    let mut all_agree = true;
+    let mut answer = |address: IpAddr| -> Result<()> {
+        let answers = match address {
+            IpAddr::V4(address) => v4.answers(&table, address.into(), args.explain),
+            IpAddr::V6(address) => v6.answers(&table, address.into(), args.explain),
+        };
+        for answer in answers {
+            all_agree &= answer.agree;
+            if args.json { json::print(&answer)? } else { print(&answer) }
+        }
+        Ok(())
+    };
+    let mut typed = typed.into_iter();
+    for text in &args.addresses {
+        if text != "-" {
+            typed.next().map_or(Ok(()), &mut answer)?;
+            continue;
+        }
+        for (number, line) in std::io::stdin().lock().lines().enumerate() {
+            let line = line.context("standard input")?;
+            let text = line.trim();
+            if !text.is_empty() {
+                answer(parse(text, &format!("standard input:{}", number + 1))?)?;
+            }
+        }
+    }
+    Ok(all_agree)
+}
+
+fn parse(text: &str, place: &str) -> Result<IpAddr> {
+    text.parse().map_err(|_| usage(format!("{place}: {text:?} is not an IPv4 or IPv6 address")))
+}
+
+fn print(answer: &Answer) {
+    let Answer { address, label, structure, .. } = answer;
+    match (&answer.prefix, *label) {
+        (_, 0) => println!("{address}  no route  ({structure})"),
+        (prefix, label) => {
+            let next_hop = answer.next_hop.clone().unwrap_or_else(|| format!("label {label}"));
+            let prefix = prefix.as_deref().unwrap_or("no prefix");
+            println!("{address}  {prefix}  next hop {next_hop}  label {label}  ({structure})");
+        }
+    }
+    if !answer.agree {
+        println!("  WRONG: the oracle says label {}", answer.oracle);
+    }
+    let Some(accesses) = &answer.accesses else { return };
+    for (i, access) in accesses.iter().enumerate() {
+        let AccessLine { offset, size, dependent, .. } = access;
+        let kind = if *dependent { "dependent" } else { "independent" };
+        println!("  load {}: {size} bytes at +{offset}, {kind}", i + 1);
+    }
+    let dependent = accesses.iter().filter(|access| access.dependent).count();
+    let mut lines: Vec<usize> = (accesses.iter())
+        .flat_map(|access| [access.address / LINE, (access.address + access.size.max(1) - 1) / LINE])
+        .collect();
+    lines.sort_unstable();
+    lines.dedup();
+    println!("  {} loads, {dependent} of them dependent, in {} cache lines", accesses.len(), lines.len());
+}

@@ -1,0 +1,37 @@
+//! `tidemill fib`: look at, verify, convert and compare routing tables.
+
+mod convert;
+mod diff;
+mod lookup;
+mod stats;
+mod verify;
+
+use anyhow::Result;
+use clap::Subcommand;
+pub(crate) use verify::{OfFamily, read_changes};
+
+/// The verbs of `tidemill fib`.
+#[derive(Subcommand)]
+pub(crate) enum FibCommand {
+    /// What a table looks like, and what each structure makes of it
+    Stats(stats::Stats),
+    /// Longest match of addresses
+    Lookup(lookup::Lookup),
+    /// Compare a structure's answers with the linear oracle's
+    Verify(verify::Verify),
+    /// Write a table as text, CSV or a table image
+    Convert(convert::Convert),
+    /// What is different between two tables
+    Diff(diff::Diff),
+}
+
+/// Runs a command; false if it found something wrong.
+pub(crate) fn fib(command: FibCommand) -> Result<bool> {
+    match command {
+        FibCommand::Stats(args) => stats::run(&args),
+        FibCommand::Lookup(args) => lookup::run(&args),
+        FibCommand::Verify(args) => verify::run(&args),
+        FibCommand::Convert(args) => convert::run(&args),
+        FibCommand::Diff(args) => diff::run(&args),
+    }
+}

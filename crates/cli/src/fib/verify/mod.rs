@@ -1,0 +1,137 @@
+//! `fib verify`: every answer against the linear oracle, which is made straight from the list of routes.
+//!
+//! Always: both ends of every interval, and of every prefix its first, last, first - 1 and last + 1 address.
+//! Then, as asked: random and prefix-based samples; all 2^32 IPv4 addresses; an update file, with the checks repeated
+//! on the way and at its end; many small adversarial tables under interleaved updates.
+
+mod check;
+mod suite;
+mod updates;
+
+use crate::json::{self, Verified};
+use crate::tables::{AlgorithmArgs, LoadArgs, TableArgs, routes};
+use crate::usage;
+use anyhow::Result;
+use check::{Checker, Tally};
+use clap::Args;
+use std::path::PathBuf;
+use std::time::Instant;
+use tidemill_feed::LoadedTable;
+use tidemill_lookup::qsbr::Domain;
+use tidemill_lpm::{Algorithm, Oracle, Rib};
+pub(crate) use updates::{OfFamily, read as read_changes};
+
+/// Arguments of `fib verify`.
+#[derive(Args)]
+#[command(
+    after_help = "Ends with {\"v\":1,\"checked\":N,\"wrong\":0,\"seconds\":S}; exit status 1 if an answer is wrong.\n\n\
+    Examples:\n  tidemill fib verify --table rib.zst --sample 10000000\n  \
+    tidemill fib verify --table rib.zst --all --algorithm all --json\n  \
+    tidemill fib verify --table rib.zst --updates updates.zst\n  tidemill fib verify --suite 100000"
+)]
+pub(crate) struct Verify {
+    /// Routing table: MRT, text or CSV; plain, gz, xz or zst. Repeat it to join several
+    #[arg(long = "table", value_name = "FILE", required_unless_present = "suite")]
+    files: Vec<PathBuf>,
+    #[command(flatten)]
+    load: LoadArgs,
+    #[command(flatten)]
+    structures: AlgorithmArgs,
+    /// Also this many random addresses, half of them inside prefixes
+    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    sample: u64,
+    /// All 2^32 addresses (IPv4)
+    #[arg(long)]
+    all: bool,
+    /// Apply this update file, checking on the way and at its end
+    #[arg(long, value_name = "FILE")]
+    updates: Option<PathBuf>,
+    /// Changes that are applied together
+    #[arg(long, value_name = "N", default_value_t = 1000, requires = "updates")]
+    batch: usize,
+    /// N random and adversarial small tables with interleaved updates, dealt to every structure of both families (fewer
+    /// to those that are large even when empty)
+    #[arg(long, value_name = "N", conflicts_with_all = ["files", "all", "updates"])]
+    suite: Option<u64>,
+    /// Seed of everything random
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// One JSON object per line
+    #[arg(long)]
+    json: bool,
+}
+
+/// What a check of one structure needs to know.
+struct Job<'a> {
+    args: &'a Verify,
+    table: &'a LoadedTable,
+}
+
+pub(super) fn run(args: &Verify) -> Result<bool> {
+    let start = Instant::now();
+    let tally = match args.suite {
+        Some(count) => suite::run(args, count)?,
+        None => tables(args)?,
+    };
+    let wrong = tally.wrong;
+    let verified = Verified {
+        v: json::VERSION,
+        checked: tally.checked,
+        wrong,
+        seconds: json::significant(start.elapsed().as_secs_f64()),
+    };
+    if args.json {
+        json::print(&verified)?;
+    } else {
+        println!("{} checked, {wrong} wrong, {:.1} s", verified.checked, verified.seconds);
+    }
+    Ok(wrong == 0)
+}
+
+fn tables(args: &Verify) -> Result<Tally> {
+    if args.batch == 0 {
+        return Err(usage("--batch 0: give at least 1"));
+    }
+    let files = TableArgs { files: args.files.clone(), load: args.load.clone() };
+    let table = files.load()?;
+    let chosen = args.structures.choose(&table)?;
+    if args.all && chosen.v4.is_empty() {
+        return Err(usage(
+            "--all: goes through IPv4 addresses, and no IPv4 structure was chosen for this table",
+        ));
+    }
+    if let Some(file) = &args.updates {
+        crate::tables::check_input(file)?;
+    }
+    let job = Job { args, table: &table };
+    let mut tally = Tally::default();
+    job.family(&table.v4, &chosen.v4, &mut tally)?;
+    job.family(&table.v6, &chosen.v6, &mut tally)?;
+    Ok(tally)
+}
+
+impl Job<'_> {
+    fn family<A: OfFamily>(&self, rib: &Rib<A>, algorithms: &[Algorithm], tally: &mut Tally) -> Result<()> {
+        if algorithms.is_empty() {
+            return Ok(());
+        }
+        let list = routes(rib);
+        let oracle = Oracle::new(&list);
+        for algorithm in algorithms {
+            let writer = algorithm.writer(rib, &Domain::new())?;
+            let fib = writer.fib();
+            let mut checker = Checker::new(fib.as_ref(), &oracle, self.args.json);
+            checker.edges(&list)?;
+            checker.sample(&list, self.args.sample, self.args.seed)?;
+            if self.args.all && A::FAMILY == 4 {
+                checker.all()?;
+            }
+            checker.report(A::FAMILY, "table", tally)?;
+            drop(writer);
+            if let Some(file) = &self.args.updates {
+                updates::run(self, file, list.clone(), algorithm, tally)?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,169 @@
+//! `--plot`: grouped bars with whiskers, as an SVG file without any dependency.
+
+use std::fmt::Write;
+
+/// One bar.
+pub(crate) struct Bar {
+    /// Bars of a group stand together.
+    pub(crate) group: String,
+    /// Bars of a series have one colour.
+    pub(crate) series: String,
+    pub(crate) value: f64,
+    /// The whisker's ends.
+    pub(crate) min: f64,
+    pub(crate) max: f64,
+}
+
+/// A bar chart.
+pub(crate) struct Plot {
+    pub(crate) title: String,
+    /// The vertical axis: quantity and unit.
+    pub(crate) axis: String,
+    pub(crate) bars: Vec<Bar>,
+}
+
+const HEIGHT: f64 = 320.0;
+const LEFT: f64 = 70.0;
+const TOP: f64 = 50.0;
+const BAR: f64 = 22.0;
+const GAP: f64 = 26.0;
+const LEGEND: f64 = 18.0;
+const TICKS: u32 = 5;
+/// Distinguishable without colour vision (Okabe and Ito 2008).
+const COLOURS: [&str; 8] =
+    ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#000000"];
+
+impl Plot {
+    /// The chart as SVG text.
+    pub(crate) fn svg(&self) -> String {
+        let groups = in_order(self.bars.iter().map(|bar| bar.group.as_str()));
+        let series = in_order(self.bars.iter().map(|bar| bar.series.as_str()));
+        let group_width = series.len() as f64 * BAR + GAP;
+        let plot_width = (groups.len() as f64 * group_width).max(360.0);
+        let (width, bottom) = (LEFT + plot_width + 20.0, TOP + HEIGHT);
+        let height = bottom + 34.0 + series.len() as f64 * LEGEND;
+        let top_value = nice(self.bars.iter().map(|bar| bar.max).fold(0.0, f64::max));
+        let y = |value: f64| bottom - HEIGHT * value / top_value;
+        let mut svg = format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width:.0}\" height=\"{height:.0}\" \
+             font-family=\"sans-serif\" font-size=\"12\">\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n\
+             <text x=\"{LEFT}\" y=\"20\" font-size=\"14\">{}</text>\n<text x=\"{LEFT}\" y=\"38\">{}</text>\n",
+            escape(&self.title),
+            escape(&self.axis)
+        );
+        let mut put = |line: std::fmt::Arguments| {
+            // Writing to a string does not fail.
+            let _ = svg.write_fmt(line);
+            svg.push('\n');
+        };
+        for tick in 0..=TICKS {
+            let value = top_value * f64::from(tick) / f64::from(TICKS);
+            let (at, right) = (y(value), LEFT + plot_width);
+            put(format_args!("<path d=\"M{LEFT} {at:.1}H{right:.1}\" stroke=\"#ddd\"/>"));
+            put(format_args!(
+                "<text x=\"{:.0}\" y=\"{:.1}\" text-anchor=\"end\">{value}</text>",
+                LEFT - 6.0,
+                at + 4.0
+            ));
+        }
+        for bar in &self.bars {
+            let (group, of) = (position(&groups, &bar.group), position(&series, &bar.series));
+            let x = LEFT + GAP / 2.0 + group as f64 * group_width + of as f64 * BAR;
+            let (top, colour) = (y(bar.value), COLOURS[of % COLOURS.len()]);
+            put(format_args!(
+                "<rect x=\"{x:.1}\" y=\"{top:.1}\" width=\"{:.1}\" height=\"{:.1}\" fill=\"{colour}\"><title>{} {}: {}</title></rect>",
+                BAR - 3.0,
+                bottom - top,
+                escape(&bar.series),
+                escape(&bar.group),
+                bar.value
+            ));
+            let middle = x + (BAR - 3.0) / 2.0;
+            put(format_args!(
+                "<path d=\"M{middle:.1} {:.1}V{:.1}\" stroke=\"#333\"/>",
+                y(bar.min),
+                y(bar.max)
+            ));
+        }
+        for (i, group) in groups.iter().enumerate() {
+            let x = LEFT + (i as f64 + 0.5) * group_width;
+            let at = bottom + 16.0;
+            put(format_args!(
+                "<text x=\"{x:.1}\" y=\"{at:.1}\" text-anchor=\"middle\">{}</text>",
+                escape(group)
+            ));
+        }
+        for (i, name) in series.iter().enumerate() {
+            let (at, colour) = (bottom + 30.0 + i as f64 * LEGEND, COLOURS[i % COLOURS.len()]);
+            put(format_args!(
+                "<rect x=\"{LEFT}\" y=\"{at:.1}\" width=\"11\" height=\"11\" fill=\"{colour}\"/>"
+            ));
+            put(format_args!(
+                "<text x=\"{:.0}\" y=\"{:.1}\">{}</text>",
+                LEFT + 17.0,
+                at + 10.0,
+                escape(name)
+            ));
+        }
+        svg.push_str("</svg>\n");
+        svg
+    }
+}
+
+fn in_order<'a>(names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+    let mut seen = Vec::new();
+    names.for_each(|name| {
+        if !seen.contains(&name) {
+            seen.push(name);
+        }
+    });
+    seen
+}
+
+fn position(names: &[&str], name: &str) -> usize {
+    names.iter().position(|other| *other == name).unwrap_or(0)
+}
+
+/// The least 1, 2 or 5 times a power of ten that is not below `value`.
+fn nice(value: f64) -> f64 {
+    if !(value.is_finite() && value > 0.0) {
+        return 1.0;
+    }
+    let power = 10_f64.powf(value.log10().floor());
+    let steps = [1.0, 2.0, 5.0, 10.0].map(|step| step * power);
+    steps.into_iter().find(|&step| step >= value).unwrap_or(10.0 * power)
+}
+
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_axis_ends_at_a_round_number() {
+        for (value, top) in
+            [(0.0, 1.0), (1.0, 1.0), (1.1, 2.0), (312.0, 500.0), (70.0, 100.0), (f64::NAN, 1.0)]
+        {
+            assert_eq!(nice(value), top, "{value}");
+        }
+    }
+
+    #[test]
+    fn every_bar_is_drawn_and_names_are_escaped() {
+        let bar = |group: &str, series: &str| Bar {
+            group: group.into(),
+            series: series.into(),
+            value: 2.0,
+            min: 1.0,
+            max: 3.0,
+        };
+        let bars = vec![bar("rnd", "a<b"), bar("rnd", "c"), bar("seq", "a<b")];
+        let svg = Plot { title: "t&u".into(), axis: "M/s".into(), bars }.svg();
+        assert_eq!(svg.matches("<title>").count(), 3);
+        assert!(svg.contains("t&amp;u") && svg.contains("a&lt;b") && !svg.contains("a<b"));
+        assert_eq!(svg.matches('<').count(), svg.matches('>').count());
+    }
+}

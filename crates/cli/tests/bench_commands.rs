@@ -1,0 +1,162 @@
+//! `tidemill bench`, as a user and as the driver of peers see it. No times are judged.
+
+mod tool;
+
+use serde_json::{Value, json};
+use tool::Folder;
+
+fn folder() -> Folder {
+    let folder = Folder::new();
+    folder.ok("gen table --ipv4 3000 --ipv6 1000 -o t.txt");
+    let of_family = |six: bool| -> String {
+        let text = folder.read("t.txt");
+        text.lines().filter(|line| line.contains(':') == six).map(|line| format!("{line}\n")).collect()
+    };
+    folder.write("v4.txt", of_family(false)).write("v6.txt", of_family(true));
+    folder
+}
+
+#[test]
+fn lpm_measures_every_case_with_the_oracles_checksum() {
+    let folder = folder();
+    let line = "bench lpm --table t.txt --algorithm auto,rangetrie-d12 --runs 3 --seconds 0.002 --lookups-ki 8 --json --plot p.svg";
+    let lines = folder.ok(line).json();
+    let of = |family: u64, metric: &str| -> Vec<&Value> {
+        lines.iter().filter(|l| l["metric"] == metric && l["params"]["family"] == family).collect()
+    };
+    for family in [4, 6] {
+        let rates: Vec<&Value> = of(family, "mlps").into_iter().filter(|l| l["subject"] != "bound").collect();
+        assert_eq!(rates.len(), 2 * 5, "two structures, five cases");
+        for rate in &rates {
+            assert_eq!((&rate["bench"], &rate["runs"]), (&json!("lpm"), &json!(3)));
+            assert_eq!(rate["checksum"].as_str().unwrap().len(), 16);
+            let value = |name: &str| rate[name].as_f64().unwrap();
+            assert!(value("min") <= value("value") && value("value") <= value("max") && value("min") > 0.0);
+        }
+        let checksums = |case: &str| -> Vec<&Value> {
+            rates.iter().filter(|rate| rate["case"] == case).map(|rate| &rate["checksum"]).collect()
+        };
+        for case in ["rnd", "seq", "rep", "adv", "prefix"] {
+            let [a, b] = checksums(case)[..] else { panic!("{case}") };
+            assert_eq!(a, b, "{case}");
+        }
+        assert!(of(family, "mlps").iter().filter(|l| l["subject"] == "bound").count() >= 2 * 2);
+        for metric in ["build_ms", "bytes", "bytes_per_prefix"] {
+            assert_eq!(of(family, metric).len(), 2, "{metric}");
+        }
+        assert_eq!(of(family, "kups").len(), 4, "one by one and in batches");
+    }
+    let ratios: Vec<&Value> = lines.iter().filter(|l| l["metric"] == "ratio").collect();
+    assert_eq!(ratios.len(), 2 * 5);
+    assert!(ratios.iter().all(|l| l["pairs"] == 3 && l["low"].as_f64() <= l["high"].as_f64()));
+    assert_eq!(folder.read("p.svg").matches("<title>").count(), 20);
+}
+
+#[test]
+fn lpm_speaks_to_people_and_takes_updates() {
+    let folder = folder();
+    folder.write("u.txt", "A\t10.2.0.0/16\nW\t10.2.0.0/16\nA\t10.3.0.0/16\n");
+    let line = "bench lpm --table v4.txt --case rnd --runs 2 --seconds 0.001 --lookups-ki 4 --updates u.txt";
+    let text = folder.ok(line).out;
+    assert!(
+        text.contains("M lookups/s") && text.contains("dxr-d16x4r") && text.contains("update-batch kups"),
+        "{text}"
+    );
+}
+
+/// The protocol of bench/README.md.
+#[test]
+fn the_runner_answers_the_protocol() {
+    let folder = Folder::new();
+    folder.write("t", "10.0.0.0/8\t7\n10.1.0.0/16\t300\n").write("t6", "2001:db8::/32\t9\n");
+    let keys: Vec<u8> = (0..4096_u32).flat_map(|i| (0x0a00_0000 + i * 64).to_le_bytes()).collect();
+    folder
+        .write("keys", &keys)
+        .write("keys6", [0x20, 1, 0x0d, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1].repeat(4096));
+    let ran = folder.run_with(
+        "bench lpm --runner --table t --keys keys --structure rangetrie-d16",
+        "run rnd\nrun seq\nrun rep\nrun fast\nrun rnd\nquit\n",
+    );
+    let lines = ran.json();
+    assert_eq!(lines.len(), 6, "{}", ran.out);
+    let ready = &lines[0];
+    assert_eq!(
+        (&ready["ready"], &ready["subject"], &ready["routes"]),
+        (&json!(true), &json!("rangetrie-d16"), &json!(2))
+    );
+    assert_eq!(ready["rejected"], 0);
+    // 1,024 keys of 10.0/16 and 3,072 behind them: computed here, by the definition.
+    let label = |key: u32| -> u32 {
+        match key {
+            0x0a01_0000..=0x0a01_ffff => 300,
+            0x0a00_0000..=0x0aff_ffff => 7,
+            _ => 0,
+        }
+    };
+    let checksum = |labels: &mut dyn Iterator<Item = u32>| {
+        let step = |h: u64, byte: u8| (h ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+        format!("{:016x}", labels.flat_map(u32::to_le_bytes).fold(0xcbf2_9ce4_8422_2325, step))
+    };
+    let key = |j: u32| 0x0a00_0000 + j * 64;
+    let mut previous = 0;
+    let mut chain = (0..4096).map(|j| {
+        previous = label(key(j) ^ previous);
+        previous
+    });
+    let expected = [
+        ("rnd", checksum(&mut (0..4096).map(|j| label(key(j))))),
+        ("seq", checksum(&mut chain)),
+        ("rep", checksum(&mut (0..4096).map(|j| label(key(j / 8 + j % 8))))),
+    ];
+    for (line, (case, checksum)) in lines[1..4].iter().zip(&expected) {
+        assert_eq!((&line["case"], &line["checksum"]), (&json!(case), &json!(checksum)));
+        assert_eq!((&line["bench"], &line["lookups"]), (&json!("lpm"), &json!(4096)));
+        assert!(line["seconds"].as_f64().unwrap() > 0.0);
+    }
+    assert!(lines[4]["error"].as_str().unwrap().contains("run fast"));
+    assert_eq!(lines[5]["checksum"], json!(expected[0].1));
+    // The end of the input ends it, too; IPv6 keys are in network order.
+    let ran = folder.run_with("bench lpm --runner --table t6 --keys keys6", "run rnd\n");
+    assert_eq!(ran.json()[1]["checksum"], json!(checksum(&mut [9; 4096].into_iter())));
+}
+
+#[test]
+fn ports_are_measured_with_and_without_a_router() {
+    let folder = folder();
+    let lines =
+        folder.ok("bench port null --table v4.txt --seconds 0.03 --runs 2 --packets 1000 --json").json();
+    let rates: Vec<&Value> = lines.iter().filter(|l| l["metric"] == "mpps").collect();
+    assert_eq!(rates.iter().map(|l| l["case"].as_str().unwrap()).collect::<Vec<_>>(), ["null", "route"]);
+    assert!(rates.iter().all(|l| l["value"].as_f64().unwrap() > 0.0));
+    let parts: Vec<&str> = (lines.iter())
+        .filter(|l| l["case"] == "route" && l["metric"] == "ns_per_packet")
+        .map(|l| l["params"]["part"].as_str().unwrap())
+        .collect();
+    assert!(parts.contains(&"ip4-lookup") && parts.contains(&"port:out"), "{parts:?}");
+    let lines = folder.ok("bench port pcap --seconds 0.02 --runs 1 --packets 1000 --size 128 --json").json();
+    let cases: Vec<&str> =
+        lines.iter().filter(|l| l["metric"] == "mpps").map(|l| l["case"].as_str().unwrap()).collect();
+    assert_eq!(cases, ["pcap-read", "pcap-read-preloaded", "pcap-write"]);
+}
+
+#[test]
+fn mistakes_get_one_line() {
+    let folder = folder();
+    folder.write("odd", [0; 17]);
+    folder.fail(&[
+        ("bench lpm --table none", 2, "none: No such file"),
+        ("bench lpm --table v4.txt --algorithm dxr-d9", 2, "use one of auto"),
+        ("bench lpm --table v4.txt --seconds 0", 2, "--seconds 0"),
+        ("bench lpm --table v4.txt --runs 0", 2, "--runs"),
+        ("bench lpm --table v4.txt --batch 5000", 2, "--batch"),
+        ("bench lpm --table v4.txt --lookups-ki 3", 2, "--lookups-ki 3"),
+        ("bench lpm --table v4.txt --case fast", 2, "rnd, seq, rep, adv, prefix"),
+        ("bench lpm --table v4.txt --runner", 2, "--keys"),
+        ("bench lpm --table v4.txt --runner --keys odd", 2, "odd: 17 bytes are not a multiple of 4096 keys"),
+        ("bench lpm --table t.txt --runner --keys t.txt", 2, "one family"),
+        ("bench port null --size 63", 2, "--size 63"),
+        ("bench port null --table v6.txt", 2, "no IPv4 routes"),
+        ("bench port null --table v4.txt --algorithm x", 2, "router.algorithm"),
+        ("bench port ring", 2, "null, pcap"),
+    ]);
+}

@@ -1,0 +1,166 @@
+//! `tidemill fib`, as a user sees it.
+
+mod tool;
+
+use serde_json::json;
+use tool::Folder;
+
+const TABLE: &str =
+    "10.0.0.0/8\t1\n10.1.0.0/16\t2\n10.1.2.0/24\t3\n192.0.2.0/25\t1\n2001:db8::/32\t4\n2001:db8:1::/48\t5\n";
+
+fn folder() -> Folder {
+    let folder = Folder::new();
+    folder.write("t.txt", TABLE);
+    folder
+}
+
+#[test]
+fn stats_describe_table_and_structures() {
+    let folder = folder();
+    let lines = folder.ok("fib stats --table t.txt --algorithm all --json").json();
+    let tables: Vec<_> = lines.iter().filter(|line| line["table"] == "t.txt").collect();
+    assert_eq!(tables.len(), 2, "one per family");
+    assert_eq!(
+        (&tables[0]["family"], &tables[0]["prefixes"], &tables[0]["nested"]),
+        (&json!(4), &json!(4), &json!(2))
+    );
+    assert_eq!((&tables[0]["by_length"][16], &tables[0]["max_depth"]), (&json!(1), &json!(2)));
+    assert_eq!(tables[1]["prefixes"], 2);
+    let structures: Vec<_> = lines.iter().filter(|line| line["structure"].is_string()).collect();
+    assert!(structures.len() >= 6, "{lines:?}");
+    for line in structures {
+        let bytes = line["bytes"].as_u64().unwrap();
+        assert!(bytes > 0 && line["build_ms"].as_f64().unwrap() > 0.0 && line["error"].is_null(), "{line}");
+    }
+    let text = folder.ok("fib stats --table t.txt").out;
+    assert!(text.contains("  prefixes      4\n") && text.contains("    /24          1  25.0 %\n"), "{text}");
+}
+
+#[test]
+fn lookups_name_prefix_next_hop_and_structure() {
+    let folder = folder();
+    let ran = folder.run_with(
+        "fib lookup --table t.txt --algorithm dxr-d18r,rangetrie-d16 10.1.2.3 -",
+        "2001:db8::1\n\n8.8.8.8\n",
+    );
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    assert_eq!(
+        ran.out,
+        "10.1.2.3  10.1.2.0/24  next hop 3  label 3  (dxr-d18r)\n\
+         10.1.2.3  10.1.2.0/24  next hop 3  label 3  (rangetrie-d16)\n\
+         2001:db8::1  2001:db8::/32  next hop 4  label 4  (rangetrie-d16)\n\
+         8.8.8.8  no route  (dxr-d18r)\n\
+         8.8.8.8  no route  (rangetrie-d16)\n"
+    );
+    let lines = folder.ok("fib lookup --table t.txt --explain --json 10.1.9.9").json();
+    let [line] = &lines[..] else { panic!("{lines:?}") };
+    assert_eq!((&line["label"], &line["oracle"], &line["agree"]), (&json!(2), &json!(2), &json!(true)));
+    let accesses = line["accesses"].as_array().unwrap();
+    assert!(!accesses.is_empty() && accesses[0]["dependent"] == false, "{line}");
+    // A table of one family answers for the other, too.
+    folder.write("v4.txt", "10.0.0.0/8\t1\n");
+    assert_eq!(folder.ok("fib lookup --table v4.txt ::1 --json").json()[0]["label"], 0);
+}
+
+#[test]
+fn verification_finds_nothing_wrong() {
+    let folder = folder();
+    folder.write(
+        "u.txt",
+        "A\t10.2.0.0/16\nW\t10.1.0.0/16\nA\t2001:db8:2::/48\nW\t192.0.2.0/25\nA\t0.0.0.0/0\n",
+    );
+    let ran =
+        folder.ok("fib verify --table t.txt --sample 20000 --algorithm all --updates u.txt --batch 1 --json");
+    let lines = ran.json();
+    let last = lines.last().unwrap();
+    assert_eq!(last["wrong"], 0);
+    assert!(last["seconds"].is_f64() && last["checked"].as_u64().unwrap() > 40_000 * 6, "{last}");
+    for stage in ["table", "after 1 updates", "after 4 updates"] {
+        let seen = lines.iter().filter(|line| line["stage"] == stage && line["wrong"] == 0).count();
+        assert!(seen >= 1, "{stage}: {}", ran.out);
+    }
+    let text = folder.ok("fib verify --table t.txt --sample 10").out;
+    assert!(text.lines().last().unwrap().contains(" checked, 0 wrong, "), "{text}");
+}
+
+#[test]
+fn the_suite_runs_for_both_families() {
+    let folder = Folder::new();
+    let lines = folder.ok("fib verify --suite 20 --algorithm rangetrie-d12,dxr-d16x4r --json").json();
+    let structures: Vec<(u64, &str)> = (lines.iter())
+        .filter_map(|line| Some((line["family"].as_u64()?, line["structure"].as_str()?)))
+        .collect();
+    assert_eq!(structures.len(), 3, "{structures:?}");
+    assert!(structures.contains(&(4, "dxr-d16x4r")) && structures.contains(&(6, "rangetrie-d12")));
+    assert!(lines[..3].iter().all(|line| line["tables"].as_u64().unwrap() >= 10 && line["failures"] == 0));
+    assert_eq!(lines.last().unwrap()["wrong"], 0);
+}
+
+#[test]
+fn conversions_keep_every_route() {
+    let folder = folder();
+    folder.ok("fib convert --table t.txt --to csv t.csv.gz");
+    folder.ok("fib convert --table t.csv.gz --to text back.txt");
+    assert_eq!(folder.read("back.txt"), TABLE);
+    folder.write(
+        "v4.txt",
+        TABLE.lines().filter(|line| !line.contains(':')).map(|l| format!("{l}\n")).collect::<String>(),
+    );
+    folder.ok("fib convert --table v4.txt --to image --algorithm dxr-d16x4r v4.image");
+    assert!(std::fs::read(folder.path("v4.image")).unwrap().starts_with(b"TIDEMILL"));
+}
+
+#[test]
+fn differences_are_listed_and_counted() {
+    let folder = folder();
+    folder.write(
+        "b.txt",
+        "10.0.0.0/8\t1\n10.1.0.0/16\t9\n172.16.0.0/12\t2\n192.0.2.0/25\t1\n2001:db8:1::/48\t5\n",
+    );
+    let ran = folder.ok("fib diff t.txt b.txt");
+    assert_eq!(
+        ran.out,
+        "~ 10.1.0.0/16 2 -> 9\n- 10.1.2.0/24 3\n+ 172.16.0.0/12 2\n- 2001:db8::/32 4\n\
+         1 added, 2 removed, 1 changed, 3 the same\n"
+    );
+    assert_eq!(folder.run("fib diff --exit-code t.txt b.txt").code, 1);
+    assert_eq!(folder.run("fib diff --exit-code t.txt t.txt").code, 0);
+    let lines = folder.ok("fib diff t.txt b.txt --json").json();
+    assert_eq!(
+        lines[0],
+        json!({"v": 1, "difference": "changed", "prefix": "10.1.0.0/16", "old": "2", "new": "9"})
+    );
+    assert_eq!(lines.last().unwrap(), &json!({"v": 1, "added": 1, "removed": 2, "changed": 1, "same": 3}));
+}
+
+#[test]
+fn mistakes_get_one_line_with_the_place() {
+    let folder = folder();
+    folder.write("bad.txt", "10.0.0.0/8\t1\n10.0.0.1/8\t2\n").write("v6.txt", "::/0\t1\n").write("empty", "");
+    folder.fail(&[
+        ("fib stats --table none.txt", 2, "none.txt: No such file"),
+        ("fib stats --table .", 2, ".: is a folder"),
+        ("fib stats --table bad.txt", 1, "bad.txt:2: 10.0.0.1/8 has host bits set: did you mean 10.0.0.0/8?"),
+        ("fib stats --table t.txt --algorithm fast", 2, "use one of auto, dxr-d16x4r"),
+        ("fib stats --table v6.txt --algorithm dxr-d16x4r", 2, "not an IPv6 lookup structure"),
+        ("fib stats --table t.txt --peer x", 2, "--peer x"),
+        ("fib lookup --table t.txt 10.0.0", 2, "\"10.0.0\" is not an IPv4 or IPv6 address"),
+        ("fib lookup --table t.txt", 2, "ADDRESS"),
+        ("fib verify", 2, "--table <FILE>"),
+        ("fib verify --table v6.txt --all", 2, "--all"),
+        ("fib verify --table t.txt --updates none", 2, "none: No such file"),
+        (
+            "fib verify --table t.txt --updates t.txt",
+            1,
+            "t.txt:1: \"10.0.0.0/8\" is neither A (announce) nor W",
+        ),
+        ("fib convert --table t.txt --to image x", 2, "an image holds one family"),
+        ("fib convert --table t.txt --to text no/x", 1, "no/x"),
+        ("fib diff t.txt", 2, "<B>"),
+    ]);
+    // What is typed on standard input has a place too.
+    let ran = folder.run_with("fib lookup --table t.txt -", "10.0.0.1\nx\n");
+    assert_eq!((ran.code, ran.err.contains("standard input:2: \"x\"")), (2, true), "{}", ran.err);
+    // An empty file is an empty table.
+    assert_eq!(folder.ok("fib lookup --table empty 10.0.0.1 --json").json()[0]["label"], 0);
+}
