@@ -99,7 +99,7 @@ fn updates(
     for batch in [1, 100, 10_000] {
         let mut writer = DxrWriter::new(rib, &DxrConfig::new(layout), domain)?;
         let mut random = xorshift(7);
-        let (mut in_rib, mut in_fib, total) = (0.0, 0.0, 100_000);
+        let (mut in_rib, mut in_fib, mut rebuilt, total) = (0.0, 0.0, 0, 100_000);
         for _ in 0..total / batch {
             let start = seconds();
             let changed: Vec<Prefix<u32>> = (0..batch)
@@ -115,11 +115,14 @@ fn updates(
                 .collect();
             in_rib += seconds() - start;
             let start = seconds();
-            writer.patch(rib, &changed)?;
+            if writer.patch(rib, &changed).is_err() {
+                writer = DxrWriter::new(rib, &DxrConfig::new(layout), domain)?;
+                rebuilt += 1;
+            }
             in_fib += seconds() - start;
         }
         println!(
-            "{layout}: {batch} per patch: {:.0} k/s in the FIB ({:.0} k/s with the RIB)",
+            "{layout}: {batch} per patch: {:.0} k/s in the FIB ({:.0} k/s with the RIB), rebuilt {rebuilt} times",
             f64::from(total) / in_fib / 1e3,
             f64::from(total) / (in_rib + in_fib) / 1e3
         );

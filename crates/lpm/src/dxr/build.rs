@@ -203,9 +203,9 @@ impl Census {
     }
 }
 
-/// Space for updates: half as much again, and some.
+/// Space for updates: as much again, and some. Lookups do not touch it.
 pub(super) fn with_headroom(units: u64, least: u64) -> u64 {
-    units + (units / 2).max(least)
+    units + units.max(least)
 }
 
 /// Chooses the split for a table: units as small as possible, room for growth if possible, labels in descriptors if

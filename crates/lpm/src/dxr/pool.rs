@@ -34,7 +34,7 @@ pub(super) struct Pool {
     refs: Vec<u32>,
     /// Space that has been used before, by length in units.
     free: BTreeMap<u32, Vec<u32>>,
-    /// Units that have ever been used, from the beginning.
+    /// Units up to the end of the last run that is, or was, used.
     used: u32,
     /// Units there are.
     capacity: u32,
@@ -54,7 +54,7 @@ impl Pool {
         }
     }
 
-    /// Words that have ever been used, from the beginning.
+    /// Words from the beginning to the end of the last run that is, or was, used.
     pub(super) fn used_words(&self) -> usize {
         (self.used as usize) << self.unit_shift
     }
@@ -122,6 +122,25 @@ impl Pool {
         self.free.entry(run.units).or_default().push(run.unit);
     }
 
+    /// Joins free runs that touch, and gives back those at the end of what is used: for when there is no room, since runs
+    /// are otherwise only ever cut.
+    pub(super) fn defragment(&mut self) {
+        let free = std::mem::take(&mut self.free);
+        let runs =
+            free.into_iter().flat_map(|(units, runs)| runs.into_iter().map(move |unit| Run { unit, units }));
+        let mut runs: Vec<Run> = runs.collect();
+        runs.sort_unstable_by_key(|run| run.unit);
+        runs.dedup_by(|next, run| {
+            let touch = run.unit + run.units == next.unit;
+            run.units += if touch { next.units } else { 0 };
+            touch
+        });
+        if let Some(run) = runs.pop_if(|run| run.unit + run.units == self.used) {
+            self.used = run.unit;
+        }
+        runs.into_iter().for_each(|run| self.recycle(run));
+    }
+
     fn allocate(&mut self, units: u32) -> Result<u32, Full> {
         if let Some(unit) = self.free.get_mut(&units).and_then(Vec::pop) {
             return Ok(unit);
@@ -178,5 +197,13 @@ mod tests {
         assert_eq!(pool.intern(&table, &[7, 7]), Ok((1, true)));
         assert_eq!(pool.used_words(), 8);
         assert_eq!(pool.live().count(), 4);
+        for (unit, _) in [(0, [6, 6]), (3, [5, 5]), (1, [7, 7])] {
+            let run = pool.release(&table, Run { unit, units: 1 }).unwrap();
+            pool.recycle(run);
+        }
+        assert_eq!(pool.intern(&table, &[8, 8, 8, 8]), Err(Full), "free, but in pieces");
+        pool.defragment();
+        assert_eq!(pool.used_words(), 6, "the end is given back");
+        assert_eq!(pool.intern(&table, &[8, 8, 8, 8]), Ok((0, true)));
     }
 }

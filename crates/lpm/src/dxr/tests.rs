@@ -188,7 +188,7 @@ fn chunks_larger_than_the_papers_field_get_another_split() {
         check(writer.dxr(), &keys, |key| oracle.lookup(key), "hosts");
     }
     let d16 = build(&hosts, &DxrConfig::new(Layout::parse("dxr-d16r").unwrap()));
-    assert_eq!(d16.dxr().split, Split { count_bits: 16, unit_shift: 2 }, "bases in units of 4 words");
+    assert_eq!(d16.dxr().split, Split { count_bits: 16, unit_shift: 3 }, "bases in units of 8 words");
 }
 
 #[test]
@@ -197,8 +197,8 @@ fn a_table_that_no_split_can_encode_is_refused() {
     let split = |census| super::build::best_split(Layout::new(16, 0).unwrap(), &census);
     assert_eq!(split(census(10, 100, 10)), Some(Split { count_bits: 16, unit_shift: 0 }));
     // Room for growth, then none; then larger units.
-    assert_eq!(split(census(1 << 10, 1 << 18, 1 << 12)).unwrap().unit_shift, 0);
-    assert_eq!(split(census(1 << 10, 1 << 20, 1 << 14)).unwrap().unit_shift, 4);
+    assert_eq!(split(census(1 << 10, 1 << 18, 1 << 11)).unwrap().unit_shift, 0);
+    assert_eq!(split(census(1 << 10, 1 << 20, 1 << 14)).unwrap().unit_shift, 5);
     assert_eq!(split(census(1 << 16, 1 << 32, 1 << 16)), None);
     assert_eq!(split(census(1 << 16, 1 << 25, 1 << 16)), None);
 

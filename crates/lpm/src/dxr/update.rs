@@ -271,8 +271,7 @@ impl DxrWriter {
         let fib = self.fib.clone();
         let (number, new) = match self.blocks.intern(&fib.tables.descs, &self.block) {
             Err(Full) => {
-                self.retire();
-                self.reclaim();
+                self.make_room();
                 self.blocks.intern(&fib.tables.descs, &self.block).map_err(|Full| Stop::Blocks)?
             }
             Ok(found) => found,
@@ -332,6 +331,14 @@ impl DxrWriter {
             retired.chunks.into_iter().for_each(|run| self.chunks.recycle(run));
             retired.blocks.into_iter().for_each(|run| self.blocks.recycle(run));
         }
+    }
+
+    /// The last resort when there is no room: what readers have already left, in as large pieces as possible.
+    fn make_room(&mut self) {
+        self.retire();
+        self.reclaim();
+        self.chunks.defragment();
+        self.blocks.defragment();
     }
 
     /// Compares the references with what is really linked.
