@@ -9,17 +9,16 @@ use crate::{env, proc};
 use anyhow::Result;
 use std::path::PathBuf;
 
-/// An integration test file of the workspace: the target's name and its source.
+/// An integration test file of the workspace.
 struct Target {
+    package: String,
     name: String,
     source: PathBuf,
 }
 
 pub(crate) fn unit() -> Result<Totals> {
     let mut arguments = vec!["--lib".to_owned(), "--bins".to_owned(), "--examples".to_owned()];
-    for target in targets(|name| !is_real(name) && !is_root(name))? {
-        arguments.extend(["--test".to_owned(), target.name]);
-    }
+    arguments.extend(named(&targets(|name| !is_real(name) && !is_root(name))?));
     let mut totals = cargo_test(&arguments)?;
     totals += cargo_test(&["--doc".to_owned()])?;
     Ok(totals)
@@ -49,7 +48,7 @@ fn tier(targets: &[Target], skip: Option<&str>, flags: &[&str]) -> Result<Totals
     if let Some(why) = skip {
         for target in targets {
             for name in test_names(&std::fs::read_to_string(&target.source)?) {
-                totals.skip(&format!("{}::{name}", target.name), why);
+                totals.skip(&format!("{}::{}::{name}", target.package, target.name), why);
             }
         }
         return Ok(totals);
@@ -58,12 +57,15 @@ fn tier(targets: &[Target], skip: Option<&str>, flags: &[&str]) -> Result<Totals
         return Ok(totals);
     }
     let mut arguments: Vec<String> = flags.iter().map(|&flag| flag.to_owned()).collect();
-    let mut names: Vec<&str> = targets.iter().map(|target| target.name.as_str()).collect();
-    names.dedup(); // several crates have a target of the same name, and cargo runs them all for one mention
-    for name in names {
-        arguments.extend(["--test".to_owned(), name.to_owned()]);
-    }
+    arguments.extend(named(targets));
     cargo_test(&arguments)
+}
+
+/// `--test NAME` for each target, once: several crates have one of the same name, and cargo runs them all for one mention.
+fn named(targets: &[Target]) -> Vec<String> {
+    let mut names: Vec<&str> = targets.iter().map(|target| target.name.as_str()).collect();
+    names.dedup();
+    names.into_iter().flat_map(|name| ["--test".to_owned(), name.to_owned()]).collect()
 }
 
 /// The workspace's integration tests whose name is wanted, sorted by name.
@@ -75,7 +77,8 @@ fn targets(wanted: impl Fn(&str) -> bool) -> Result<Vec<Target>> {
             let (name, source) = (&target["name"], &target["src_path"]);
             let (Some(name), Some(source)) = (name.as_str(), source.as_str()) else { continue };
             if target["kind"][0] == "test" && wanted(name) {
-                found.push(Target { name: name.to_owned(), source: source.into() });
+                let package = package["name"].as_str().unwrap_or_default().to_owned();
+                found.push(Target { package, name: name.to_owned(), source: source.into() });
             }
         }
     }
