@@ -145,11 +145,7 @@ impl Family for u128 {
     fn parse_own(_: &str) -> Option<Algorithm> {
         None
     }
-    fn dxr_writer(
-        _: &Rib<Self>,
-        _: Layout,
-        _: &Domain,
-    ) -> Result<Box<dyn FibWriter<Self>>, BuildError> {
+    fn dxr_writer(_: &Rib<Self>, _: Layout, _: &Domain) -> Result<Box<dyn FibWriter<Self>>, BuildError> {
         let expected = "DXR is for IPv4".into();
         Err(BuildError::Parameter { parameter: "address family", value: 6, expected })
     }

@@ -71,10 +71,11 @@ impl<A: Address> Writer<A> {
         image.expect(KIND, VERSION)?;
         let params: Vec<u32> = image.section_u32("params")?.collect();
         let root_bits = match params[..] {
-            [family, bits] if family == u32::from(A::FAMILY) => RangeTrie::<A>::ROOT_BITS
-                .into_iter()
-                .find(|&known| u32::from(known) == bits)
-                .ok_or_else(|| image.content("params", 4, format!("{bits} root bits: 12, 16, 20 or 24 are possible")))?,
+            [family, bits] if family == u32::from(A::FAMILY) => {
+                RangeTrie::<A>::ROOT_BITS.into_iter().find(|&known| u32::from(known) == bits).ok_or_else(
+                    || image.content("params", 4, format!("{bits} root bits: 12, 16, 20 or 24 are possible")),
+                )?
+            }
             [family, _] => {
                 let what = format!("the table is for IPv{family}, not for IPv{}", A::FAMILY);
                 return Err(image.content("params", 0, what).into());
@@ -82,7 +83,10 @@ impl<A: Address> Writer<A> {
             _ => return Err(image.content("params", 0, "two numbers are expected").into()),
         };
         let words: Vec<u32> = image.section_u32("words")?.collect();
-        if words.len() < 1 << root_bits || !words.len().is_multiple_of(CELL) || words.len() / CELL > Entry::CELLS_MAX {
+        if words.len() < 1 << root_bits
+            || !words.len().is_multiple_of(CELL)
+            || words.len() / CELL > Entry::CELLS_MAX
+        {
             let what = format!("{} words are not a root of 2^{root_bits} words and whole cells", words.len());
             return Err(image.content("words", 0, what).into());
         }
@@ -142,7 +146,8 @@ impl Check<'_> {
         let mut previous = 0;
         for i in 0..=STARTS {
             let at = first + LINE_HEAD + i;
-            let start = if i == 0 { 0 } else { (self.words[first + (i - 1) / 2] >> (16 * ((i - 1) % 2))) as u16 };
+            let start =
+                if i == 0 { 0 } else { (self.words[first + (i - 1) / 2] >> (16 * ((i - 1) % 2))) as u16 };
             if i > 0 && start == u16::MAX && self.words[at] == self.words[at - 1] {
                 previous = start;
                 continue; // a free place
@@ -151,7 +156,8 @@ impl Check<'_> {
                 return Err((first, "the starts of a line do not rise"));
             }
             previous = start;
-            let next = if i == STARTS { None } else { Some((self.words[first + i / 2] >> (16 * (i % 2))) as u16) };
+            let next =
+                if i == STARTS { None } else { Some((self.words[first + i / 2] >> (16 * (i % 2))) as u16) };
             let one_slot = start == u16::MAX || next == start.checked_add(1);
             let may_point = one_slot && depth < self.width_bits;
             if !may_point && !Entry(self.words[at]).is_leaf() {

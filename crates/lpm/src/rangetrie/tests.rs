@@ -87,7 +87,11 @@ fn cells_are_used_again_after_the_grace_period_and_not_before() {
     let mut flap = |writer: &mut Writer<u128>, rounds: usize| {
         for i in 0..rounds {
             let prefix = "2001:db8:40::/48".parse().unwrap();
-            if i % 2 == 0 { rib.insert(prefix, Label(2)) } else { rib.remove(prefix) };
+            if i % 2 == 0 {
+                rib.insert(prefix, Label(2))
+            } else {
+                rib.remove(prefix)
+            };
             writer.patch(&rib, &[prefix]).unwrap();
         }
     };

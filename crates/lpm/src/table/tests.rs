@@ -69,7 +69,8 @@ fn growth_is_answered_by_a_rebuild() {
 #[test]
 fn a_table_that_cannot_be_built_changes_nothing() {
     let domain = Domain::new();
-    let rib: Rib<u32> = [(prefix("10.0.0.0/8"), Label(1)), (prefix("10.1.0.0/16"), Label(2))].into_iter().collect();
+    let rib: Rib<u32> =
+        [(prefix("10.0.0.0/8"), Label(1)), (prefix("10.1.0.0/16"), Label(2))].into_iter().collect();
     let mut table = Table::new(&domain, rib, &trie()).unwrap();
     let changes = [
         announce("10.0.0.0/8", 5),
@@ -91,7 +92,8 @@ fn a_table_that_cannot_be_built_changes_nothing() {
 #[test]
 fn a_label_is_free_when_every_worker_has_moved_on() {
     let domain = Domain::new();
-    let mut table = Table::new(&domain, [(prefix("10.0.0.0/8"), Label(1))].into_iter().collect(), &trie()).unwrap();
+    let mut table =
+        Table::new(&domain, [(prefix("10.0.0.0/8"), Label(1))].into_iter().collect(), &trie()).unwrap();
     let (view, mut worker) = (table.view(), domain.register());
     assert_eq!(view.get(&worker).lookup(0x0a00_0001), Label(1));
     let applied = table.apply(&[Change::Withdraw(prefix("10.0.0.0/8"))]).unwrap();

@@ -16,9 +16,13 @@ pub(crate) fn data(test: &str) -> Option<PathBuf> {
 
 /// The text of a zstd file.
 pub(crate) fn text(path: &Path) -> String {
-    let file = std::fs::File::open(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     let mut text = String::new();
-    zstd::Decoder::new(file).unwrap().read_to_string(&mut text).unwrap();
+    let read = std::fs::File::open(path)
+        .and_then(zstd::Decoder::new)
+        .and_then(|mut decoder| decoder.read_to_string(&mut text));
+    if let Err(error) = read {
+        panic!("{}: {error}", path.display());
+    }
     text
 }
 
