@@ -25,7 +25,6 @@ use crate::rng::{Rng, mix};
 use crate::{Fault, Faults, NullPort, Pace, PcapPort, Playback, Port, PortError, Supply, Tap};
 use schemars::JsonSchema;
 use serde::Deserialize;
-use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -140,7 +139,7 @@ pub struct GeneratorSpec {
     pub sizes: SizesSpec,
     /// The kinds of traffic with their weights.
     #[serde(default = "udp_only")]
-    pub mix: BTreeMap<Kind, u32>,
+    pub mix: Mix,
     /// Where the destinations come from.
     #[serde(default)]
     pub destinations: Destinations,
@@ -156,6 +155,41 @@ pub struct GeneratorSpec {
     /// A capture file to copy everything that passes into.
     #[serde(default)]
     pub tap: Option<PathBuf>,
+}
+
+/// How many packets of each [`Kind`], in proportion.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct Mix {
+    /// UDP.
+    pub udp: u32,
+    /// TCP.
+    pub tcp: u32,
+    /// Echo requests.
+    pub icmp: u32,
+    /// SYN flood on one service.
+    pub syn_flood: u32,
+    /// Reflected and amplified UDP.
+    pub amplification: u32,
+    /// Flood of large echo requests.
+    pub icmp_flood: u32,
+    /// Fragments that never become whole.
+    pub fragments: u32,
+}
+
+impl Mix {
+    fn weights(&self) -> Vec<(Kind, u32)> {
+        let Mix { udp, tcp, icmp, syn_flood, amplification, icmp_flood, fragments } = *self;
+        vec![
+            (Kind::Udp, udp),
+            (Kind::Tcp, tcp),
+            (Kind::Icmp, icmp),
+            (Kind::SynFlood, syn_flood),
+            (Kind::Amplification, amplification),
+            (Kind::IcmpFlood, icmp_flood),
+            (Kind::Fragments, fragments),
+        ]
+    }
 }
 
 /// Where destinations come from.
@@ -239,8 +273,8 @@ fn zipf_population() -> usize {
     100_000
 }
 
-fn udp_only() -> BTreeMap<Kind, u32> {
-    BTreeMap::from([(Kind::Udp, 1)])
+fn udp_only() -> Mix {
+    Mix { udp: 1, ..Mix::default() }
 }
 
 /// Makes a source of destinations inside a table's prefixes.
@@ -392,7 +426,7 @@ impl GeneratorSpec {
                 limit: self.packets.map(|n| share(n, queue, queues)),
                 rate_pps: self.rate_pps.map(|rate| rate / queues as f64),
                 sizes: sizes.clone(),
-                mix: self.mix.iter().map(|(kind, weight)| (*kind, *weight)).collect(),
+                mix: self.mix.weights(),
                 sources: Box::new(PublicV4),
                 destinations,
             };

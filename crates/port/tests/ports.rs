@@ -308,6 +308,14 @@ fn ports_open_as_configured() {
 }
 
 #[test]
+fn the_configuration_has_a_schema() {
+    let schema = serde_json::to_string(&schemars::schema_for!(PortSpec)).unwrap();
+    for key in ["pcap", "null", "generator", "repeat", "rfc2544", "syn-flood", "delay_us", "random-v6"] {
+        assert!(schema.contains(&format!("\"{key}\"")), "{key} is not in {schema}");
+    }
+}
+
+#[test]
 fn a_wrong_configuration_is_refused_by_name() {
     let cases = [
         ("kind = \"pcap\"\nname = \"a\"", "needs an input, an output or both"),
@@ -349,4 +357,45 @@ fn a_tap_sees_what_the_graph_sees() {
     assert_eq!(packets.len() - sent, 500);
     assert_eq!(sent as u64, ports.iter().map(|p| p.counters().tx.packets).sum::<u64>());
     assert_all_home(&pool);
+}
+
+#[test]
+fn tshark_finds_no_fault_in_what_is_generated_and_written() {
+    if std::process::Command::new("tshark").arg("-v").output().is_err() {
+        println!("skipped: tshark_finds_no_fault_in_what_is_generated_and_written (tshark is not installed)");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let kinds =
+        "{ udp = 1, tcp = 1, icmp = 1, syn-flood = 1, amplification = 1, icmp-flood = 1, fragments = 1 }";
+    let mut pool = pool(512);
+    for (destinations, output) in [("random", "a.pcap"), ("random-v6", "b.pcapng")] {
+        let config = format!(
+            "kind = \"generator\"\nname = \"g\"\npackets = 2000\nsizes = \"rfc2544\"\nmix = {kinds}\n\
+             destinations = \"{destinations}\"\ntap = \"{output}\""
+        );
+        let spec: PortSpec = toml::from_str(&config).unwrap();
+        let mut port = spec.open(1, &OpenContext { base: folder.path(), table: None }).unwrap().remove(0);
+        assert_eq!(receive(&mut port, 1_700_000_000_000_000_000, &mut pool).0.len(), 2000);
+        port.finish(0, &mut pool).unwrap();
+        let mut tshark = std::process::Command::new("tshark");
+        tshark.arg("-r").arg(folder.path().join(output)).args(["-T", "fields", "-e", "frame.number"]);
+        for check in ["ip", "udp", "tcp"] {
+            tshark.args(["-o", &format!("{check}.check_checksum:TRUE")]);
+        }
+        // The first fragments of datagrams that never come whole have checksums that nobody can judge.
+        let bad = "ip.checksum.status == \"Bad\" or udp.checksum.status == \"Bad\" or \
+                   tcp.checksum.status == \"Bad\" or icmp.checksum.status == \"Bad\" or \
+                   icmpv6.checksum.status == \"Bad\" or _ws.malformed";
+        let all = tshark.output().unwrap();
+        assert!(
+            all.status.success() && all.stderr.is_empty()
+                || String::from_utf8_lossy(&all.stderr).contains("Running as"),
+            "{all:?}"
+        );
+        assert_eq!(String::from_utf8_lossy(&all.stdout).lines().count(), 2000);
+        let faults = tshark.args(["-Y", bad]).output().unwrap();
+        assert!(faults.status.success(), "{faults:?}");
+        assert_eq!(String::from_utf8_lossy(&faults.stdout), "", "{output}: frames with faults");
+    }
 }

@@ -10,8 +10,6 @@ pub use addresses::{AddressSource, InTurn, PublicV4, PublicV6, Uniform, Zipf};
 use crate::rng::Rng;
 use crate::template::{Fields, Payload, Template};
 use crate::{Port, PortCounters, PortError, RxStatus};
-use schemars::JsonSchema;
-use serde::Deserialize;
 use std::net::IpAddr;
 use tidemill_burst::{Burst, DropReason, Pool};
 
@@ -19,8 +17,7 @@ use tidemill_burst::{Burst, DropReason, Pool};
 pub const RFC_2544: [usize; 7] = [64, 128, 256, 512, 1024, 1280, 1518];
 
 /// A kind of traffic.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// UDP between ports of a client and a service.
     Udp,
@@ -87,7 +84,8 @@ struct Recipe {
 
 /// Ports that amplify.
 const REFLECTORS: [u16; 5] = [53, 123, 11211, 389, 1900];
-const SERVICES: [u16; 6] = [443, 80, 53, 22, 25, 8080];
+/// Ports of services; DNS is UDP's alone, whose zeros at least parse.
+const SERVICES: [u16; 6] = [443, 80, 22, 25, 8080, 53];
 
 impl Sizes {
     /// The lengths, repeated by their weight.
@@ -129,7 +127,8 @@ impl Kind {
         let pick = |rng: &mut Rng, list: &[u16]| list[rng.below(list.len() as u64) as usize];
         let client = 1024 + rng.below(64512) as u16;
         match self {
-            Kind::Udp | Kind::Tcp => (client, pick(rng, &SERVICES)),
+            Kind::Udp => (client, pick(rng, &SERVICES)),
+            Kind::Tcp => (client, pick(rng, &SERVICES[..5])),
             Kind::Icmp | Kind::IcmpFlood => (client, rng.bits() as u16),
             Kind::SynFlood => (client, 443),
             Kind::Amplification => (pick(rng, &REFLECTORS), client),
