@@ -1,6 +1,6 @@
 //! The rate of the whole path: a source of minimum-size packets, the router with a full IPv4 table, a sink.
 //!
-//! `cargo run --release -p tidemill-router --example null_route -- [TABLE.txt] [SECONDS] [ALGORITHM] [LABEL_COUNT]`
+//! `cargo run --release -p tidemill-router --example null_route -- [TABLE.txt] [SECONDS] [ALGORITHM]`
 //!
 //! `TABLE.txt` has a prefix and a number per line. Without it, a random table of a million /24s is used. Destinations are
 //! random over the table: a random prefix, a random address in it. Packets have 60 bytes, 64 with the frame check
@@ -10,6 +10,7 @@
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use std::error::Error;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -17,104 +18,51 @@ use tidemill_burst::{Burst, Memory, Pool};
 use tidemill_graph::{Clock, Engine, Limits, Options};
 use tidemill_lookup::qsbr::Domain;
 use tidemill_lpm::{Label, Prefix, Rib};
-use tidemill_port::{Port, PortCounters, PortError, RxStatus};
+
+use tidemill_port::{NullPort, Port, PortCounters, PortError, RxStatus, Supply};
 use tidemill_router::{PortInfo, RouterConfig, RouterControl, Routes, graph};
-use tidemill_wire::{EtherType, MacAddr, Protocol, ethernet, ipv4};
 
 const CONFIG: &str = "
 next_hops.ports = ['sink']
 [[interface]]
 port = 'source'
+promiscuous = true
 addresses = ['192.0.2.1/24']
 [[interface]]
 port = 'sink'
 ";
 
-/// The length of a minimum-size packet without its frame check sequence.
-const LEN: usize = 60;
-/// Hands out packets from a list of headers, for ever: what a network card's ring would hold.
-struct Source {
-    headers: Vec<[u8; LEN]>,
-    at: usize,
-    counters: PortCounters,
-    /// Time on the core: at the first call, and at the end.
-    cpu_ns: Arc<[AtomicU64; 2]>,
-}
+/// The source, which also notes how long its thread has had a core: at the first call, and at the end.
+struct Timed(NullPort, Arc<[AtomicU64; 2]>);
 
-/// How long this thread has had a core.
 fn cpu_ns() -> u64 {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     text.split(' ').next().and_then(|ns| ns.parse().ok()).unwrap_or(0)
 }
 
-impl Port for Source {
+impl Port for Timed {
     fn name(&self) -> &str {
-        "source"
+        self.0.name()
     }
 
-    fn rx(&mut self, _: u64, pool: &mut Pool, burst: &mut Burst) -> Result<RxStatus, PortError> {
-        if self.counters.rx.packets == 0 {
-            self.cpu_ns[0].store(cpu_ns(), Ordering::Relaxed);
+    fn rx(&mut self, now_ns: u64, pool: &mut Pool, burst: &mut Burst) -> Result<RxStatus, PortError> {
+        if self.1[0].load(Ordering::Relaxed) == 0 {
+            self.1[0].store(cpu_ns(), Ordering::Relaxed);
         }
-        let mut taken = 0;
-        while burst.room() > 0
-            && let Some(mut packet) = pool.take()
-        {
-            packet.set_len(LEN);
-            packet.data_mut().copy_from_slice(&self.headers[self.at]);
-            self.at = if self.at + 1 == self.headers.len() { 0 } else { self.at + 1 };
-            taken += 1;
-            if let Err(packet) = burst.push(packet) {
-                pool.free(packet);
-            }
-        }
-        self.counters.rx.packets += taken;
-        self.counters.rx.bytes += taken * LEN as u64;
-        Ok(RxStatus::Received)
+        self.0.rx(now_ns, pool, burst)
     }
 
-    fn tx(&mut self, _: u64, pool: &mut Pool, burst: &mut Burst) -> Result<(), PortError> {
-        self.counters.tx.packets += burst.len() as u64;
-        pool.free_all(burst);
-        Ok(())
+    fn tx(&mut self, now_ns: u64, pool: &mut Pool, burst: &mut Burst) -> Result<(), PortError> {
+        self.0.tx(now_ns, pool, burst)
     }
 
-    fn finish(&mut self, _: u64, _: &mut Pool) -> Result<(), PortError> {
-        self.cpu_ns[1].store(cpu_ns(), Ordering::Relaxed);
-        Ok(())
+    fn finish(&mut self, now_ns: u64, pool: &mut Pool) -> Result<(), PortError> {
+        self.1[1].store(cpu_ns(), Ordering::Relaxed);
+        self.0.finish(now_ns, pool)
     }
 
     fn counters(&self) -> PortCounters {
-        self.counters
-    }
-}
-
-/// Takes packets and frees them.
-#[derive(Default)]
-struct Sink(PortCounters);
-
-impl Port for Sink {
-    fn name(&self) -> &str {
-        "sink"
-    }
-
-    fn rx(&mut self, _: u64, _: &mut Pool, _: &mut Burst) -> Result<RxStatus, PortError> {
-        Ok(RxStatus::Idle { next_due_ns: None })
-    }
-
-    fn tx(&mut self, _: u64, pool: &mut Pool, burst: &mut Burst) -> Result<(), PortError> {
-        self.0.tx.packets += burst.len() as u64;
-        self.0.tx.bytes += burst.iter().map(|packet| packet.len() as u64).sum::<u64>();
-        pool.free_all(burst);
-        Ok(())
-    }
-
-    fn finish(&mut self, _: u64, _: &mut Pool) -> Result<(), PortError> {
-        Ok(())
-    }
-
-    fn counters(&self) -> PortCounters {
-        self.0
+        self.0.counters()
     }
 }
 
@@ -132,7 +80,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     if let Some(name) = arguments.get(2) {
         config.router.algorithm.clone_from(name);
     }
-    let headers = headers(&list, &mut rng);
+    let addresses = destinations(&list, &mut rng);
     let domain = Domain::new();
     let ports = [PortInfo::new("source"), PortInfo::new("sink")];
     let v4 = Routes { rib: list.into_iter().collect::<Rib<u32>>(), names: Vec::new() };
@@ -150,10 +98,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         describe: |_| String::new(),
     };
     let cpu: Arc<[AtomicU64; 2]> = Arc::default();
-    let queues: Vec<Vec<Box<dyn Port>>> = vec![
-        vec![Box::new(Source { headers, at: 0, counters: PortCounters::default(), cpu_ns: cpu.clone() })],
-        vec![Box::new(Sink::default())],
-    ];
+    let source = NullPort::new("source", Supply::Destinations { frame_len: 64, addresses }, 0, None);
+    let sink = NullPort::new("sink", Supply::Nothing, 0, None);
+    let queues: Vec<Vec<Box<dyn Port>>> =
+        vec![vec![Box::new(Timed(source, cpu.clone()))], vec![Box::new(sink)]];
     let built = graph(&control).build()?;
     let names = (built.node_names.clone(), built.port_names.clone());
     let outcome = Engine::new(built, 1, queues, &memory, &domain, options)?.run(|_| {});
@@ -183,7 +131,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-fn read(path: &str) -> Result<Vec<(Prefix<u32>, Label)>, Box<dyn Error>> {
+type List = Vec<(Prefix<u32>, Label)>;
+
+fn read(path: &str) -> Result<List, Box<dyn Error>> {
     let text = std::fs::read_to_string(path)?;
     let mut list = Vec::new();
     for (n, line) in text.lines().enumerate() {
@@ -195,25 +145,15 @@ fn read(path: &str) -> Result<Vec<(Prefix<u32>, Label)>, Box<dyn Error>> {
     Ok(list)
 }
 
-/// 2^18 packets to random addresses in random prefixes of the table, none of which is refused.
-fn headers(list: &[(Prefix<u32>, Label)], rng: &mut StdRng) -> Vec<[u8; LEN]> {
-    let mut headers = Vec::new();
-    while headers.len() < 1 << 18 && !list.is_empty() {
+/// 2^18 random addresses in random prefixes of the table, none of which is refused.
+fn destinations(list: &[(Prefix<u32>, Label)], rng: &mut StdRng) -> Arc<[IpAddr]> {
+    let mut addresses = Vec::new();
+    while addresses.len() < 1 << 18 && !list.is_empty() {
         let prefix = list[rng.random_range(0..list.len())].0;
         let dst = rng.random_range(prefix.first()..=prefix.last());
-        if matches!(dst >> 24, 0 | 127 | 224..) || dst >> 16 == 0xa9fe {
-            continue;
-        }
-        let mut bytes = [0; LEN];
-        let link = ethernet::Repr {
-            dst: MacAddr([0x02, 0x49, 0, 0, 0, 0]),
-            src: MacAddr([2; 6]),
-            ethertype: EtherType::IPV4,
-        };
-        let ip = ipv4::Repr::new([10, 0, 0, 1].into(), dst.into(), Protocol::UDP, LEN - 34);
-        if link.emit(&mut bytes).is_ok() && ip.emit(&mut bytes[14..]).is_ok() {
-            headers.push(bytes);
+        if !matches!(dst >> 24, 0 | 127 | 224..) && dst >> 16 != 0xa9fe {
+            addresses.push(Ipv4Addr::from(dst).into());
         }
     }
-    headers
+    addresses.into()
 }

@@ -262,6 +262,10 @@ mod tests {
         }
         Cause::mark(&mut packet, DropReason::Blackhole, 0);
         assert_eq!(Cause::of(&packet), None);
+        for told in Told::ALL {
+            told.mark(&mut packet);
+            assert_eq!(Told::of(&packet), Some(told));
+        }
         pool.free(packet);
     }
 }

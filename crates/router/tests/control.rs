@@ -1,5 +1,7 @@
 //! The control side: its own routes, changes while packets flow, and what it refuses.
 
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use common::*;

@@ -1,5 +1,7 @@
 //! Packets that are too long for the next link: cut up, or reported.
 
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use common::*;

@@ -1,5 +1,7 @@
 //! The data path allocates nothing: a counting allocator watches the worker while bursts go through every node.
 
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use common::*;

@@ -1,5 +1,7 @@
 //! One frame in, one outcome: the rules of RFC 1812, RFC 8200 and the ICMP RFCs, one line each.
 
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use common::*;

@@ -14,6 +14,7 @@ use crate::martian::Filter;
 use crate::nodes::{each, short};
 use tidemill_burst::{DropReason, Packet};
 use tidemill_graph::{Context, Node, Verdict};
+use tidemill_wire::checksum;
 use tidemill_wire::ipv4::{self, Ipv4Option, option};
 
 /// The outputs' names, in order.
@@ -57,7 +58,7 @@ impl Ip4Input {
             }
         } else if total < ipv4::HEADER_LEN {
             return Verdict::Drop(DropReason::Ipv4BadLength);
-        } else if !ipv4::checksum_ok(header) {
+        } else if !checksum::is_valid(header) {
             return Verdict::Drop(DropReason::Ipv4BadChecksum);
         }
         if total > ip.len() {
