@@ -5,6 +5,8 @@
 //! (xz) and frames (zstd, RFC 8878 3) read as one; truncated or corrupt data is an error that names the file and
 //! the offset in the uncompressed data up to which everything was right. [`create`] is the way back.
 
+#![forbid(unsafe_code)]
+
 mod input;
 mod output;
 

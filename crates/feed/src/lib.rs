@@ -5,6 +5,8 @@
 //! and [`shape()`] measures what a table looks like. Everything here is control side: it allocates, and it is total on
 //! any input - a wrong file is a [`FeedError`] of one line with its place.
 
+#![forbid(unsafe_code)]
+
 pub mod error;
 pub mod labels;
 mod lines;

@@ -5,6 +5,8 @@
 //! `Packet::new_checked` no accessor panics**, whatever the bytes are; length fields bound the payload, so what an
 //! Ethernet frame is padded with is in no payload. [`Error`] tells protocol, field and byte.
 
+#![forbid(unsafe_code)]
+
 #[doc = include_str!("../README.md")]
 #[cfg(doctest)]
 struct ReadmeDoctests;

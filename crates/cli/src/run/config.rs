@@ -7,7 +7,7 @@ use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use tidemill_port::PortSpec;
 use tidemill_router::RouterConfig;
-use tidemill_router::config::{InterfaceConfig, NextHopConfig, NextHopsSection, RouterSection};
+use tidemill_router::config::{InterfaceConfig, NextHopConfig, NextHopKind, NextHopsSection, RouterSection};
 
 /// A configuration of `tidemill run`.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
@@ -41,6 +41,9 @@ pub(crate) struct Config {
     /// How the router looks up, filters and reports.
     #[serde(default)]
     pub(crate) router: RouterSection,
+    /// Static routes; they win over the table's routes to the same prefixes.
+    #[serde(default)]
+    pub(crate) route: Vec<RouteSection>,
     /// Single next hops.
     #[serde(default)]
     pub(crate) next_hop: Vec<NextHopConfig>,
@@ -145,6 +148,23 @@ pub(crate) struct GenerateSection {
     pub(crate) next_hops: u32,
     /// The same seed gives the same table.
     pub(crate) seed: u64,
+}
+
+/// A static route, with a next hop of its own.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RouteSection {
+    /// The prefix: `"192.0.2.0/24"`, `"2001:db8::/32"`.
+    pub(crate) prefix: String,
+    /// What happens to packets.
+    #[serde(default)]
+    pub(crate) kind: NextHopKind,
+    /// The port to send by (`kind = "forward"` only).
+    #[serde(default)]
+    pub(crate) port: Option<String>,
+    /// The neighbour's MAC address (`kind = "forward"` only). Default: derived from the label, see `next_hops.mac`.
+    #[serde(default)]
+    pub(crate) mac: Option<String>,
 }
 
 /// Changes of routes while packets flow.

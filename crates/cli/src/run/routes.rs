@@ -8,21 +8,37 @@ use serde::{Deserialize, Serialize};
 use std::path::Path;
 use tidemill_feed::synth::{self, SynthOptions};
 use tidemill_feed::{
-    FamilyChange, Labels, LoadOptions, LoadedTable, Pace, Pacer, SaveFormat, Update, UpdateOptions, Updates,
+    FamilyChange, Labels, LoadOptions, LoadedTable, NextHopName, Pace, Pacer, SaveFormat, Update,
+    UpdateOptions, Updates,
 };
 use tidemill_lpm::rib::Change;
 use tidemill_lpm::{Address, Label, Prefix, Rib};
 use tidemill_router::{RouterControl, Routes};
 
-/// The routes that a configuration asks for.
+/// The routes that a configuration asks for, and labels for its static ones.
 pub(crate) fn load(config: &Config) -> Result<LoadedTable> {
-    let Some(table) = &config.table else { return Ok(LoadedTable::default()) };
-    generate_if_missing(table)?;
-    let paths: Vec<&Path> = table.path.paths().iter().map(|path| path.as_path()).collect();
-    paths.iter().try_for_each(|path| crate::tables::check_input(path))?;
-    let loaded = tidemill_feed::load_all(&paths, &LoadOptions::default())?;
-    report_left_out(&loaded.counts);
+    let mut loaded = LoadedTable::default();
+    if let Some(table) = &config.table {
+        generate_if_missing(table)?;
+        let paths: Vec<&Path> = table.path.paths().iter().map(|path| path.as_path()).collect();
+        paths.iter().try_for_each(|path| crate::tables::check_input(path))?;
+        loaded = tidemill_feed::load_all(&paths, &LoadOptions::default())?;
+        report_left_out(&loaded.counts);
+    }
+    keep_static_labels(config, &mut loaded.labels);
     Ok(loaded)
+}
+
+/// Gives each static route a label in the dictionary, so that no update's next hop can get the same one.
+pub(crate) fn keep_static_labels(config: &Config, labels: &mut Labels) {
+    for route in &config.route {
+        labels.label(&NextHopName::Word(static_name(&route.prefix).into()));
+    }
+}
+
+/// What a static route's next hop is called in the dictionary.
+pub(crate) fn static_name(prefix: &str) -> String {
+    format!("static {prefix}")
 }
 
 fn generate_if_missing(table: &TableSection) -> Result<()> {

@@ -12,9 +12,11 @@ use tidemill_feed::LoadedTable;
 use tidemill_graph::trace::TraceRequest;
 use tidemill_graph::{Clock, Engine, Limits, Options};
 use tidemill_lookup::qsbr::Domain;
+use tidemill_lpm::{Label, Prefix};
 use tidemill_port::spec::PaceSpec;
 use tidemill_port::{OpenContext, Port, PortSpec, Remap};
-use tidemill_router::{PortInfo, RouterControl, RouterError, Routes};
+use tidemill_router::config::NextHopConfig;
+use tidemill_router::{PortInfo, RouterConfig, RouterControl, RouterError, Routes};
 use tidemill_wire::Summary;
 
 /// Puts the command line's wishes into the configuration.
@@ -90,14 +92,44 @@ pub(crate) fn port_infos(config: &Config) -> Vec<PortInfo> {
 pub(crate) fn control(
     config: &Config,
     name: &str,
-    v4: Routes<u32>,
-    v6: Routes<u128>,
+    mut v4: Routes<u32>,
+    mut v6: Routes<u128>,
     domain: &Domain,
 ) -> Result<RouterControl> {
-    RouterControl::new(&config.router(), &port_infos(config), v4, v6, domain).map_err(|error| match error {
+    let router =
+        with_static_routes(config, &mut v4, &mut v6).map_err(|what| usage(format!("{name}: {what}")))?;
+    RouterControl::new(&router, &port_infos(config), v4, v6, domain).map_err(|error| match error {
         RouterError::Config(error) => usage(format!("{name}: {error}")),
         other => other.into(),
     })
+}
+
+/// Adds the static routes, each with the label that [`super::routes::load`] keeps for it.
+fn with_static_routes(
+    config: &Config,
+    v4: &mut Routes<u32>,
+    v6: &mut Routes<u128>,
+) -> Result<RouterConfig, String> {
+    let mut router = config.router();
+    for route in &config.route {
+        let name = super::routes::static_name(&route.prefix);
+        let found = v4.names.iter().find(|(_, known)| *known == name);
+        let Label(label) = found.ok_or_else(|| format!("route.prefix: {name} has no label"))?.0;
+        match (route.prefix.parse::<Prefix<u32>>(), route.prefix.parse::<Prefix<u128>>()) {
+            (Ok(prefix), _) => _ = v4.rib.insert(prefix, Label(label)),
+            (_, Ok(prefix)) => _ = v6.rib.insert(prefix, Label(label)),
+            (Err(error), _) if !route.prefix.contains(':') => return Err(format!("route.prefix: {error}")),
+            (_, Err(error)) => return Err(format!("route.prefix: {error}")),
+        }
+        router.next_hop.push(NextHopConfig {
+            label: Some(label),
+            name: None,
+            kind: route.kind,
+            port: route.port.clone(),
+            mac: route.mac.clone(),
+        });
+    }
+    Ok(router)
 }
 
 /// Opens every port, with a queue for each worker.
