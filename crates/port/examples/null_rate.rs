@@ -1,12 +1,13 @@
 //! How fast packets come out of a null port and go into another, on one core:
 //! `cargo run --release -p tidemill-port --example null_rate`. Counts the thread's CPU time where the system tells it
-//! (Linux), so that a busy machine does not show.
+//! (Linux), so that a busy machine does not show. Captures named on the command line are played too, from the file and
+//! from memory.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Instant;
 use tidemill_burst::{Burst, Memory};
 use tidemill_port::generator::{GeneratorPort, Kind, PublicV4, Sizes, Traffic};
-use tidemill_port::{NullPort, Port, RxStatus, Supply};
+use tidemill_port::{NullPort, PcapPort, Playback, Port, RxStatus, Supply};
 
 const PACKETS: u64 = 4_000_000;
 
@@ -51,6 +52,19 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     let frames = Supply::Frames(vec![vec![7; 60]; 256].into());
     rate("60-byte frames as they are", || Box::new(NullPort::new("in", frames.clone(), 0, Some(PACKETS))))?;
+    for file in std::env::args().skip(1) {
+        for preload in [false, true] {
+            let playback = Playback { repeat: 20, preload, ..Playback::once(&file) };
+            // Opened once before the clock runs, so that an error shows and the file is in the page cache.
+            PcapPort::open("in", Some(&playback), None, 1)?;
+            let how = if preload { "from memory" } else { "from the file" };
+            let open = || match PcapPort::open("in", Some(&playback), None, 1).map(|mut ports| ports.pop()) {
+                Ok(Some(port)) => Box::new(port) as Box<dyn Port>,
+                _ => Box::new(NullPort::new("in", Supply::Nothing, 0, None)),
+            };
+            rate(&format!("{file} {how}"), open)?;
+        }
+    }
     rate("generator, UDP, 64 bytes, random", || {
         let traffic = Traffic {
             seed: 1,
