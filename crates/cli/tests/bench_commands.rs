@@ -1,4 +1,5 @@
 //! `tidemill bench`, as a user and as the driver of peers see it. No times are judged.
+#![allow(clippy::unwrap_used)] // a test may
 
 mod tool;
 

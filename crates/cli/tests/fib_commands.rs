@@ -1,4 +1,5 @@
 //! `tidemill fib`, as a user sees it.
+#![allow(clippy::unwrap_used)] // a test may
 
 mod tool;
 

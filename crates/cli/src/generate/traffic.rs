@@ -6,14 +6,13 @@ use crate::tables::{LoadArgs, TableArgs, check_input};
 use crate::usage;
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
-use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use tidemill_burst::{Burst, Memory};
 use tidemill_port::capture::{Sense, Writer};
-use tidemill_port::generator::{AddressSource, Kind, PublicV4};
+use tidemill_port::generator::{AddressSource, PublicV4};
 use tidemill_port::rng::Rng;
-use tidemill_port::spec::{Destinations, GeneratorSpec, SizesName, SizesSpec};
+use tidemill_port::spec::{Destinations, GeneratorSpec, Mix, SizesName, SizesSpec};
 use tidemill_port::{OpenContext, PcapPort, Playback, Port, PortError, PortSpec, Remap, RxStatus};
 
 /// Arguments of `gen traffic`.
@@ -82,24 +81,24 @@ const FRAME_SIZE: usize = 32 << 10;
 const FRAMES: usize = 512;
 
 impl Pattern {
-    fn kinds(self) -> BTreeMap<Kind, u32> {
-        let kinds: &[(Kind, u32)] = match self {
-            Pattern::Random | Pattern::Prefix | Pattern::Zipf => &[(Kind::Udp, 1)],
-            Pattern::SynFlood => &[(Kind::SynFlood, 1)],
-            Pattern::Amplification => &[(Kind::Amplification, 1)],
-            Pattern::Icmp => &[(Kind::IcmpFlood, 1)],
-            Pattern::Fragments => &[(Kind::Fragments, 1)],
-            Pattern::Mix => &[
-                (Kind::Udp, 20),
-                (Kind::Tcp, 35),
-                (Kind::Icmp, 5),
-                (Kind::SynFlood, 10),
-                (Kind::Amplification, 10),
-                (Kind::IcmpFlood, 10),
-                (Kind::Fragments, 10),
-            ],
-        };
-        kinds.iter().copied().collect()
+    fn mix(self) -> Mix {
+        let none = Mix::default();
+        match self {
+            Pattern::Random | Pattern::Prefix | Pattern::Zipf => Mix { udp: 1, ..none },
+            Pattern::SynFlood => Mix { syn_flood: 1, ..none },
+            Pattern::Amplification => Mix { amplification: 1, ..none },
+            Pattern::Icmp => Mix { icmp_flood: 1, ..none },
+            Pattern::Fragments => Mix { fragments: 1, ..none },
+            Pattern::Mix => Mix {
+                udp: 20,
+                tcp: 35,
+                icmp: 5,
+                syn_flood: 10,
+                amplification: 10,
+                icmp_flood: 10,
+                fragments: 10,
+            },
+        }
     }
 
     fn is_attack(self) -> bool {
@@ -173,7 +172,7 @@ fn make(args: &GenTraffic, pattern: Pattern, table: Option<&TableAddresses>) -> 
         packets: Some(args.packets),
         rate_pps: Some(args.pps),
         sizes: args.sizes.clone(),
-        mix: pattern.kinds(),
+        mix: pattern.mix(),
         destinations: destinations(args, pattern, table)?,
         population: 100_000,
         exponent: 1.0,

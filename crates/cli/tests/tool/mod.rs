@@ -1,4 +1,5 @@
 //! Runs the program and looks at what it says.
+#![allow(clippy::unwrap_used)] // a test may
 
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -11,6 +12,7 @@ pub(crate) struct Ran {
     pub(crate) err: String,
 }
 
+#[allow(dead_code)] // every test file uses some of it
 impl Ran {
     /// Standard output as JSON lines.
     pub(crate) fn json(&self) -> Vec<Value> {
