@@ -6,7 +6,7 @@
 //! bitmaps; here a dense region takes 4 or 8 bits per visit, and a sparse one - most of IPv6 - 16 bits at once.
 //!
 //! # Memory
-//! One array of 32-bit words, in 64-byte *cells*. An [`Entry`] is one word: a label, or a pointer to a node.
+//! One array of 32-bit words, in 64-byte *cells*. An *entry* is one word: a label, or a pointer to a node.
 //! ```text
 //! root   2^D entries, indexed by the first D bits (D = 16)
 //! block  16 entries (1 cell, 4 bits) or 256 entries (16 cells, 8 bits), indexed by the next bits
