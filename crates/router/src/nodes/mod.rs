@@ -16,8 +16,8 @@ use tidemill_graph::Verdict;
 use tidemill_lookup::prefetch::prefetch_read;
 use tidemill_wire::ethernet;
 
-/// How many packets ahead of the one in work a header is asked into the cache. Eight frames of 2 KiB stride do not
-/// evict each other from a first-level cache of 12 ways, and cover a second-level hit at 3 ns per packet.
+/// How many packets ahead of the one in work a header is asked into the cache. Frames lie 2 KiB apart, so they share few
+/// sets of a first-level cache, and a larger number would have them evict each other before their turn.
 const AHEAD: usize = 8;
 
 /// Gives each packet its verdict, with the headers of the next ones on their way into the cache.
