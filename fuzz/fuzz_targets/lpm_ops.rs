@@ -9,9 +9,9 @@
 use libfuzzer_sys::fuzz_target;
 use tidemill_lookup::qsbr::Domain;
 use tidemill_lpm::dxr::Layout;
+use tidemill_lpm::rib::Change;
 use tidemill_lpm::suite::{Case, run_case};
 use tidemill_lpm::{Address, Algorithm, Family, Label, Prefix, Rib};
-use tidemill_lpm::rib::Change;
 
 fn case<A: Address>(data: &[u8]) -> Option<Case<A>> {
     let (base, records) = data.split_at_checked(16)?;
@@ -38,7 +38,8 @@ fn case<A: Address>(data: &[u8]) -> Option<Case<A>> {
 fn check<A: Family>(data: &[u8], algorithms: &[Algorithm]) {
     let Some(case) = case::<A>(data) else { return };
     for algorithm in algorithms {
-        if let Err(failure) = run_case(&case, &|rib: &Rib<A>, domain: &Domain| algorithm.writer(rib, domain)) {
+        if let Err(failure) = run_case(&case, &|rib: &Rib<A>, domain: &Domain| algorithm.writer(rib, domain))
+        {
             panic!("{algorithm}: {failure}");
         }
     }

@@ -2,7 +2,7 @@
 
 use super::lookup::Search;
 use super::*;
-use crate::fib::FibWriter;
+use crate::fib::{Fib, FibWriter};
 use crate::keys::Random;
 use crate::oracle::Oracle;
 use crate::prefix::Prefix;
@@ -122,6 +122,11 @@ fn a_full_trie_is_outgrown() {
     });
     let text = outgrown.unwrap().to_string();
     assert!(text.starts_with("all ") && text.contains("cells are in use"), "{text}");
+    let again = writer.patch(&rib, &[Prefix::DEFAULT]).unwrap_err().to_string();
+    assert!(again.starts_with("an earlier patch was refused"), "{again}");
+    let list: Vec<_> = rib.iter().collect();
+    let refused = list.iter().filter(|(p, _)| writer.trie().lookup(p.first()) != Label(1)).count();
+    assert!(refused <= 1, "what was there still answers: {refused} do not");
 }
 
 #[test]

@@ -32,6 +32,8 @@ pub struct Writer<A: Address> {
     unlinked: Vec<Entry>,
     /// Nodes of earlier batches, until no reader can see them.
     waiting: VecDeque<(Epoch, Vec<Entry>)>,
+    /// A patch was refused half-way: nodes noted as unlinked may still be linked, so no cell may be used again.
+    outgrown: bool,
 }
 
 /// Space for the first build: a growing vector.
@@ -95,6 +97,7 @@ impl<A: Address> Writer<A> {
             free: [Vec::new(), Vec::new()],
             unlinked: Vec::new(),
             waiting: VecDeque::new(),
+            outgrown: false,
         })
     }
 
@@ -326,9 +329,16 @@ impl<A: Address> FibWriter<A> for Writer<A> {
     }
 
     fn patch(&mut self, rib: &Rib<A>, changed: &[Prefix<A>]) -> Result<(), Outgrown> {
+        if self.outgrown {
+            return Err(Outgrown { what: "an earlier patch was refused".into() });
+        }
         self.reclaim();
         let root_bits = self.trie.root_bits;
-        changed.iter().try_for_each(|&p| self.patch_children(rib, 0, root_bits, Prefix::DEFAULT, p))?;
+        for &prefix in changed {
+            let done = self.patch_children(rib, 0, root_bits, Prefix::DEFAULT, prefix);
+            self.outgrown = done.is_err();
+            done?;
+        }
         if !self.unlinked.is_empty() {
             self.waiting.push_back((self.domain.advance(), std::mem::take(&mut self.unlinked)));
             self.reclaim();
