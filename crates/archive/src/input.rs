@@ -10,8 +10,9 @@ const XZ_MEMORY_MAX_BYTES: u64 = 256 << 20;
 /// Buffer between the layers.
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// The longest magic below.
-const MAGIC_BYTES: usize = 6;
+/// What is read before the format is told. The longest magic has 6 bytes; with 16 the first `fill_buf` of a plain file also
+/// shows enough to whoever tells the formats inside apart (an MRT header has 12 bytes, a capture's magic 4).
+const HEAD_BYTES: usize = 16;
 
 /// How a file is packed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,7 +72,7 @@ pub fn decode(reader: impl Read + Send + 'static) -> io::Result<Box<dyn BufRead 
 }
 
 fn unpack(mut reader: impl Read + Send + 'static, name: String) -> io::Result<Box<dyn BufRead + Send>> {
-    let mut head = [0; MAGIC_BYTES];
+    let mut head = [0; HEAD_BYTES];
     let mut filled = 0;
     while filled < head.len() {
         match reader.read(&mut head[filled..]) {

@@ -1,7 +1,7 @@
 //! Round trips, concatenation, truncation and corruption in every format.
 
 #![allow(clippy::unwrap_used)]
-use std::io::{self, Read, Write};
+use std::io::{self, BufRead, Read, Write};
 use std::path::{Path, PathBuf};
 
 fn text() -> Vec<u8> {
@@ -63,6 +63,16 @@ fn cut_and_corrupt_data_says_where() {
         assert_eq!(error.kind(), io::ErrorKind::InvalidData, "{extension}: {error}");
         let garbage = [bytes.as_slice(), b"garbage"].concat();
         assert!(read_back(dir.path(), &garbage).is_err(), "{extension} with garbage behind it");
+    }
+}
+
+#[test]
+fn the_first_buffer_shows_sixteen_bytes() {
+    let dir = tempfile::tempdir().unwrap();
+    for extension in ["txt", "gz", "xz", "zst"] {
+        packed(dir.path(), extension, &text());
+        let mut reader = tidemill_archive::open(&dir.path().join(format!("packed.{extension}"))).unwrap();
+        assert!(reader.fill_buf().unwrap().len() >= 16, "{extension}");
     }
 }
 

@@ -2,8 +2,8 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::io::Cursor;
-use tidemill_feed::{LabelBy, Labels, LoadOptions, Peer, UpdateOptions, Updates, load_from};
+use std::io::{Cursor, Write};
+use tidemill_feed::{LabelBy, Labels, LoadOptions, Peer, UpdateOptions, Updates, load, load_from};
 
 fn load_error(bytes: &[u8], options: &LoadOptions) -> String {
     match load_from(Box::new(Cursor::new(bytes.to_vec())), "f", options) {
@@ -226,4 +226,24 @@ fn what_is_wrong_can_be_skipped_and_is_counted() {
     let table = load(&[bad, good.clone(), good[..20].to_vec()].concat());
     // 10.0.0.0/7 is canonical; the truncated record ends the file.
     assert_eq!((table.v4.len(), table.counts.wrong, table.counts.records), (1, 2, 2));
+}
+
+#[test]
+fn right_mrt_files_load_plain_and_compressed() {
+    let dir = tempfile::tempdir().unwrap();
+    let bytes =
+        [peers(), record(13, 2, &rib(0, &[8, 10], &NEXT_HOP)), record(13, 2, &rib(0, &[12, 11, 31], &[]))]
+            .concat();
+    for name in ["rib.mrt", "rib.mrt.gz", "rib.mrt.zst"] {
+        let path = dir.path().join(name);
+        let mut out = tidemill_archive::create(&path).unwrap();
+        out.write_all(&bytes).unwrap();
+        out.finish().unwrap();
+        let table = load(&path, &LoadOptions::default()).unwrap();
+        let routes: Vec<String> =
+            (table.v4.iter()).map(|(p, l)| format!("{p} {}", table.labels.name(l).unwrap())).collect();
+        // The second has host bits set, and no next hop: its peer's address stands in.
+        assert_eq!(routes, ["10.0.0.0/8 192.0.2.1", "11.16.0.0/12 192.0.2.9"], "{name}");
+        assert_eq!((table.counts.masked, table.counts.stand_ins, table.counts.other), (1, 1, 1));
+    }
 }

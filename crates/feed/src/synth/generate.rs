@@ -171,9 +171,10 @@ impl<A: Address> Cascade<'_, A> {
         }
         let state = State { level, n: m, before: self.before };
         let ways = self.levels[at].split[state.class(max_len)];
-        // A half that holds more than its longest prefixes and a few around them is rare as long as there is room.
+        // A half with more than its longest prefixes and a few around them is rare: no more than that, or than an even
+        // division forces. Without this bound a few dense regions would fill up to the last node.
         let leaves = room / 2 + 1;
-        let room = if m <= leaves * 2 { leaves + leaves / 8 } else { room };
+        let room = (leaves + leaves / 8).max(m.div_ceil(2) + leaves / 16).min(room);
         let left = self.divide(&ways, state).clamp(m.saturating_sub(room), room.min(m));
         let cover = (cover + usize::from(here)).min(COVERS - 1);
         self.node(first, level + 1, left, cover);

@@ -153,10 +153,10 @@ impl Profile {
     }
 
     /// Takes a profile of a table. Its labels are taken for origins, of which there are `origins` (a table whose labels
-    /// are hashes of origins has fewer labels than origins). Prefixes shorter than /8 (IPv4) or /16 (IPv6), and longer
+    /// are hashes of origins has fewer labels than origins). Prefixes shorter than /8 (IPv4) or /20 (IPv6), and longer
     /// than /24 or /48, are left out: the first would tie blocks together, the second are rare.
     pub fn measure<A: Address>(rib: &Rib<A>, origins: u32) -> Self {
-        let (base_len, max_len) = if A::FAMILY == 4 { (8, 24) } else { (16, 48) };
+        let (base_len, max_len) = if A::FAMILY == 4 { (8, 24) } else { (20, 48) };
         let mut profile = Profile {
             family: A::FAMILY,
             base_len,
