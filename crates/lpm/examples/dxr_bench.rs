@@ -105,7 +105,7 @@ fn updates(
             let changed: Vec<Prefix<u32>> = (0..batch)
                 .map(|_| {
                     let (prefix, label) = list[random() as usize % list.len()];
-                    if random() % 8 == 0 {
+                    if random().is_multiple_of(8) {
                         rib.remove(prefix)
                     } else {
                         rib.insert(prefix, Label(label.0 % 100 + 1))
