@@ -24,7 +24,7 @@ const CONFIG: &str = r#"
 version = 1
 role = "router"
 [memory]
-frame_size = 65536
+frame_size = 32768
 frames = 1024
 [remap]
 seed = 1
@@ -91,7 +91,7 @@ fn captures(data: &Path, folder: &str, dir: &Path) -> Vec<PathBuf> {
 
 /// Joins captures to one, because loading a full table for each of a hundred small ones would take minutes.
 fn join(captures: &[PathBuf], to: &Path) -> u64 {
-    let mut pool = Memory::new(512, 65536).unwrap().pool(512).unwrap();
+    let mut pool = Memory::new(512, 32768).unwrap().pool(512).unwrap();
     let mut writer = PcapPort::open("joined", None, Some(to), 1).unwrap().remove(0);
     let mut burst = Burst::new();
     for input in captures {

@@ -60,6 +60,14 @@ pub(crate) enum Role {
     Router,
 }
 
+impl std::fmt::Display for Role {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Role::Router => f.write_str("router"),
+        }
+    }
+}
+
 /// How to run.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -96,7 +104,7 @@ pub(crate) enum ClockChoice {
 pub(crate) struct MemorySection {
     /// Frames per worker, at least 1024.
     pub(crate) frames: usize,
-    /// Bytes per frame, a power of two from 2048 to 65536; a packet may be 256 bytes shorter than that.
+    /// Bytes per frame, a power of two from 2048 to 32768; a packet may be 256 bytes shorter than that.
     pub(crate) frame_size: usize,
 }
 
@@ -219,8 +227,8 @@ impl Config {
             return Err(format!("memory.frames = {}: give 1024 to 16777216", self.memory.frames));
         }
         let size = self.memory.frame_size;
-        if !size.is_power_of_two() || !(2048..=65536).contains(&size) {
-            return Err(format!("memory.frame_size = {size}: give a power of two from 2048 to 65536"));
+        if !size.is_power_of_two() || !(2048..=32768).contains(&size) {
+            return Err(format!("memory.frame_size = {size}: give a power of two from 2048 to 32768"));
         }
         if self.port.is_empty() {
             return Err("there is no [[port]]: add at least one".into());

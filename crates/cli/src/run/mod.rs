@@ -285,7 +285,8 @@ pub(crate) fn check(args: CheckArgs) -> Result<bool> {
         None => format!("{count4} IPv4 and {count6} IPv6 prefixes"),
     };
     println!(
-        "{name}: good: {} ports ({}), {} nodes, {} workers, {routes}",
+        "{name}: good: a {} of {} ports ({}), {} nodes, {} workers, {routes}",
+        config.role,
         graph.port_names.len(),
         graph.port_names.join(", "),
         graph.node_names.len(),
