@@ -32,6 +32,8 @@ fn stats_describe_table_and_structures() {
     for line in structures {
         let bytes = line["bytes"].as_u64().unwrap();
         assert!(bytes > 0 && line["build_ms"].as_f64().unwrap() > 0.0 && line["error"].is_null(), "{line}");
+        let resolved = line["details"]["resolved_share"].as_f64();
+        assert_eq!(resolved.is_some(), line["structure"].as_str().unwrap().starts_with("dxr"), "{line}");
     }
     let text = folder.ok("fib stats --table t.txt").out;
     assert!(text.contains("  prefixes      4\n") && text.contains("    /24          1  25.0 %\n"), "{text}");
@@ -93,7 +95,7 @@ fn the_suite_runs_for_both_families() {
         .collect();
     assert_eq!(structures.len(), 3, "{structures:?}");
     assert!(structures.contains(&(4, "dxr-d16x4r")) && structures.contains(&(6, "rangetrie-d12")));
-    assert!(lines[..3].iter().all(|line| line["tables"].as_u64().unwrap() >= 10 && line["failures"] == 0));
+    assert!(lines[..3].iter().all(|line| line["tables"].as_u64().unwrap() >= 4 && line["failures"] == 0));
     assert_eq!(lines.last().unwrap()["wrong"], 0);
 }
 

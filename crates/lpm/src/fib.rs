@@ -41,6 +41,11 @@ pub trait Fib<A: Address>: Send + Sync {
         self.lookup(key)
     }
 
+    /// Figures of the structure's own, by name: how large its parts are, what they resolve.
+    fn details(&self) -> Vec<(&'static str, f64)> {
+        Vec::new()
+    }
+
     /// The structure's bytes as a [table image](tidemill_lookup::image); `None` if it has no such form.
     fn image(&self) -> Option<Vec<u8>> {
         None

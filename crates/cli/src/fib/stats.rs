@@ -1,6 +1,6 @@
 //! `fib stats`: the shape of a table, and the size of the structures built from it.
 
-use crate::json::{self, significant};
+use crate::json::{self, Params, significant};
 use crate::tables::{AlgorithmArgs, TableArgs};
 use anyhow::Result;
 use clap::Args;
@@ -45,6 +45,8 @@ struct StructureLine {
     bytes: Option<usize>,
     bytes_per_prefix: Option<f64>,
     build_ms: Option<f64>,
+    /// The structure's own figures.
+    details: Params,
     error: Option<String>,
 }
 
@@ -85,6 +87,7 @@ fn family<A: Family>(args: &Stats, rib: &Rib<A>, chosen: &[Algorithm], next_hops
                 bytes: None,
                 bytes_per_prefix: None,
                 build_ms: None,
+                details: Params::new(),
                 error: Some(error.to_string()),
             },
         };
@@ -111,6 +114,11 @@ fn build<A: Family>(algorithm: &Algorithm, rib: &Rib<A>) -> Result<StructureLine
         bytes: Some(fib.bytes()),
         bytes_per_prefix: Some(significant(fib.bytes() as f64 / rib.len().max(1) as f64)),
         build_ms: Some(significant(build_ms)),
+        details: fib
+            .details()
+            .into_iter()
+            .map(|(name, value)| (name.into(), significant(value).into()))
+            .collect(),
         error: None,
     })
 }
@@ -165,4 +173,9 @@ fn print_structures(lines: &[StructureLine]) {
         column.set_cell_alignment(CellAlignment::Right);
     }
     println!("{grid}");
+    for line in lines.iter().filter(|line| !line.details.is_empty()) {
+        let details: Vec<String> =
+            line.details.iter().map(|(name, value)| format!("{name} {value}")).collect();
+        println!("  {}: {}", line.structure, details.join(", "));
+    }
 }

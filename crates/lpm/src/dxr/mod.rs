@@ -387,6 +387,18 @@ impl Fib<u32> for Dxr {
         self.lookup_probed(key, &probe)
     }
 
+    fn details(&self) -> Vec<(&'static str, f64)> {
+        let stats = self.stats();
+        vec![
+            ("direct_bytes", stats.direct_bytes as f64),
+            ("descriptor_bytes", stats.desc_bytes as f64),
+            ("range_bytes", stats.range_bytes as f64),
+            ("count_bits", f64::from(stats.count_bits)),
+            ("unit_words", stats.unit_words as f64),
+            ("resolved_share", stats.resolved),
+        ]
+    }
+
     fn image(&self) -> Option<Vec<u8>> {
         Some(self.to_image())
     }

@@ -173,13 +173,18 @@ impl<'a, A: Address> Checker<'a, A> {
 impl<A: Address> Checker<'_, A> {
     /// All 2^32 addresses, by batch lookup, against the oracle's intervals.
     pub(super) fn all(&mut self) -> Result<()> {
-        const SPACE: u64 = 1 << 32;
+        self.stretch(0, 1 << 32)
+    }
+
+    /// The addresses from `first` up to `behind`, both multiples of [`BATCH`].
+    fn stretch(&mut self, first: u64, behind: u64) -> Result<()> {
         /// Addresses per piece of work.
         const STRETCH: u64 = 1 << 20;
         let intervals: Vec<Interval<A>> = self.oracle.intervals().collect();
-        let progress = Progress::new(format!("all addresses, {}", self.fib.name()), SPACE);
+        let progress = Progress::new(format!("all addresses, {}", self.fib.name()), behind - first);
         let this = &*self;
-        in_pieces(SPACE, STRETCH, |from, to| {
+        in_pieces(behind - first, STRETCH, |from, to| {
+            let (from, to) = (first + from, first + to);
             let address = |value: u64| A::from_u128(value.into());
             let mut at = intervals.partition_point(|interval| interval.end < address(from));
             let mut keys = [A::MIN; BATCH];
@@ -314,6 +319,21 @@ mod tests {
         for key in [0x09ff_ffff, 0x0a00_0000, 0x0b00_0000, u32::MAX] {
             assert!(tally(key, key, edges).wrong > 0, "{key:#x}");
         }
+    }
+
+    #[test]
+    fn no_address_of_a_stretch_is_left_out() {
+        // 10.0.0.0 to 10.2.0.0, with both ends of the /16 inside, and the end of the space.
+        let inside = |checker: &mut Checker<u32>, _: &[_]| checker.stretch(0x0a00_0000, 0x0a02_0000).unwrap();
+        let end = |checker: &mut Checker<u32>, _: &[_]| checker.stretch(0xffff_0000, 1 << 32).unwrap();
+        let sound = tally(1, 0, inside);
+        assert_eq!((sound.checked, sound.wrong), (0x2_0000, 0));
+        assert_eq!((tally(1, 0, end).checked, tally(1, 0, end).wrong), (0x1_0000, 0));
+        for key in [0x0a00_0000, 0x0a00_ffff, 0x0a01_0000, 0x0a01_1234, 0x0a01_ffff] {
+            assert_eq!(tally(key, key, inside).wrong, 1, "{key:#x}");
+        }
+        assert_eq!(tally(0x0a00_fff0, 0x0a01_000f, inside).wrong, 32);
+        assert_eq!(tally(u32::MAX, u32::MAX, end).wrong, 1);
     }
 
     #[test]

@@ -20,7 +20,7 @@ const PIECE: usize = 50;
 /// A structure whose empty table takes more than this gets as many fewer tables: all of it is written for each build.
 const LIGHT_BYTES: usize = 256 << 10;
 /// The fewest tables that a structure gets, if there are so many.
-const LEAST: usize = 10;
+const LEAST: usize = 4;
 
 /// What was found about one structure, as JSON.
 #[derive(Serialize)]
