@@ -73,17 +73,20 @@ enum Kind {
 /// Packet memory for one worker.
 const FRAMES: usize = 4096;
 
+/// A graph, and its ports in the graph's order.
+type Opened = (Graph, Vec<Box<dyn Port>>);
+
 /// A way through the engine that is measured.
 struct Way<'a> {
     case: &'static str,
-    open: Box<dyn Fn() -> Result<(Graph, Vec<Box<dyn Port>>)> + 'a>,
+    open: Box<dyn Fn() -> Result<Opened> + 'a>,
     mpps: Vec<f64>,
     /// Nanoseconds per packet of each node and port: by run.
     parts: Vec<(String, Vec<f64>)>,
 }
 
 impl<'a> Way<'a> {
-    fn new(case: &'static str, open: impl Fn() -> Result<(Graph, Vec<Box<dyn Port>>)> + 'a) -> Self {
+    fn new(case: &'static str, open: impl Fn() -> Result<Opened> + 'a) -> Self {
         Way { case, open: Box::new(open), mpps: Vec::new(), parts: Vec::new() }
     }
 
@@ -260,13 +263,13 @@ fn pcap(args: &PortBench) -> Result<bool> {
     capture(args, &input)?;
     let domain = Domain::new();
     let sink = || Box::new(NullPort::new("out", Supply::Nothing, 0, None)) as Box<dyn Port>;
-    let read = |preload: bool| -> Result<(Graph, Vec<Box<dyn Port>>)> {
+    let read = |preload: bool| -> Result<Opened> {
         let playback = Playback { repeat: 0, preload, ..Playback::once(&input) };
         let mut queues = PcapPort::open("in", Some(&playback), None, 1)?;
         let port = queues.pop().context("the capture port has no queue")?;
         Ok((straight()?, vec![Box::new(port), sink()]))
     };
-    let write = || -> Result<(Graph, Vec<Box<dyn Port>>)> {
+    let write = || -> Result<Opened> {
         let addresses: Arc<[IpAddr]> = [IpAddr::from([198, 51, 100, 1])].into();
         let supply = Supply::Destinations { frame_len: args.size, addresses };
         // A limit, so that a run does not fill the disk.
