@@ -8,7 +8,8 @@ use tidemill_feed::{LabelBy, LoadOptions, LoadedTable, SaveFormat, load_from, wr
 
 fn text(table: &LoadedTable) -> Vec<u8> {
     let mut text = Vec::new();
-    write(&mut text, &table.v4, &table.v6, &table.labels, SaveFormat::Text).expect("a vector takes everything");
+    write(&mut text, &table.v4, &table.v6, &table.labels, SaveFormat::Text)
+        .expect("a vector takes everything");
     text
 }
 
@@ -22,9 +23,7 @@ fuzz_target!(|data: &[u8]| {
         Ok(table) => {
             assert!(table.v4.len() + table.v6.len() <= bytes.len());
             let once = text(&table);
-            // Names may hold what separates fields (spaces in a CSV field, a comma in a column of a tabbed file).
-            let plain = table.labels.iter().all(|(_, n)| !n.to_string().contains([' ', ',', '"']));
-            if plain && !once.is_empty() {
+            if !once.is_empty() {
                 let again = load_from(Box::new(Cursor::new(once.clone())), "g", &LoadOptions::default());
                 let again = again.unwrap_or_else(|e| panic!("{e}"));
                 assert_eq!(String::from_utf8_lossy(&text(&again)), String::from_utf8_lossy(&once));

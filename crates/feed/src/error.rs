@@ -104,8 +104,8 @@ pub enum LineFault {
     /// Not UTF-8, or a control character in it.
     #[error("not text (byte {0} of the line)")]
     NotText(usize),
-    /// The next hop is empty or longer than any name.
-    #[error("the next hop {0:?} is no name (1 to 255 characters)")]
+    /// The next hop is empty, longer than any name, or has a separator in it.
+    #[error("the next hop {0:?} is no name (1 to 255 bytes without white space, commas and quotes)")]
     NextHop(String),
     /// Neither announce nor withdraw.
     #[error("{0:?} is neither A (announce) nor W (withdraw)")]

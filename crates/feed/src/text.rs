@@ -94,6 +94,10 @@ impl Columns {
     fn by_header(first: &str, by: LabelBy) -> Option<Result<Self, FileFault>> {
         let separator = Separator::of(first);
         let names: Vec<String> = separator.split(first).map(str::to_ascii_lowercase).collect();
+        // A route may lead to a next hop of the name "prefix".
+        if parse_prefix(separator.split(first).next()?, true, &mut 0).is_ok() {
+            return None;
+        }
         let find = |wanted: &[&str]| names.iter().position(|name| wanted.contains(&name.as_str()));
         let prefix = find(&["prefix", "network", "cidr"])?;
         let (value, wanted) = match by {
