@@ -6,10 +6,9 @@ use libfuzzer_sys::fuzz_target;
 use std::io::Cursor;
 use tidemill_feed::{LabelBy, LoadOptions, LoadedTable, SaveFormat, load_from, write};
 
-fn text(table: &LoadedTable) -> Vec<u8> {
+fn text(table: &LoadedTable, format: SaveFormat) -> Vec<u8> {
     let mut text = Vec::new();
-    write(&mut text, &table.v4, &table.v6, &table.labels, SaveFormat::Text)
-        .expect("a vector takes everything");
+    write(&mut text, &table.v4, &table.v6, &table.labels, format).expect("a vector takes everything");
     text
 }
 
@@ -22,11 +21,12 @@ fuzz_target!(|data: &[u8]| {
         Err(error) => assert!(!error.to_string().contains('\n'), "{error}"),
         Ok(table) => {
             assert!(table.v4.len() + table.v6.len() <= bytes.len());
-            let once = text(&table);
+            let format = if choice & 0x40 != 0 { SaveFormat::Csv } else { SaveFormat::Text };
+            let once = text(&table, format);
             if !once.is_empty() {
                 let again = load_from(Box::new(Cursor::new(once.clone())), "g", &LoadOptions::default());
                 let again = again.unwrap_or_else(|e| panic!("{e}"));
-                assert_eq!(String::from_utf8_lossy(&text(&again)), String::from_utf8_lossy(&once));
+                assert_eq!(String::from_utf8_lossy(&text(&again, format)), String::from_utf8_lossy(&once));
             }
         }
     }

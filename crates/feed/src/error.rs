@@ -105,7 +105,7 @@ pub enum LineFault {
     #[error("not text (byte {0} of the line)")]
     NotText(usize),
     /// The next hop is empty, longer than any name, or has a separator in it.
-    #[error("the next hop {0:?} is no name (1 to 255 bytes without white space, commas and quotes)")]
+    #[error("the next hop {0:?} is no name (1 to 255 bytes without white space and quotes)")]
     NextHop(String),
     /// Neither announce nor withdraw.
     #[error("{0:?} is neither A (announce) nor W (withdraw)")]

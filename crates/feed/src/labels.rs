@@ -27,10 +27,10 @@ impl NextHopName {
     /// The longest text that is taken for a name, in bytes.
     pub const TEXT_MAX: usize = 255;
 
-    /// Reads a name; `None` if the text is empty, longer than [`TEXT_MAX`](Self::TEXT_MAX), or has white space, commas or
-    /// quotes in it: a table with such a name could not be written so that it loads again.
+    /// Reads a name; `None` if the text is empty, longer than [`TEXT_MAX`](Self::TEXT_MAX), or has white space or quotes
+    /// in it: a table with such a name could not be written so that it loads again.
     pub fn parse(text: &str) -> Option<Self> {
-        let separates = |c: char| c.is_whitespace() || c == ',' || c == '"';
+        let separates = |c: char| c.is_whitespace() || c == '"';
         if text.is_empty() || text.len() > Self::TEXT_MAX || text.contains(separates) {
             return None;
         }
@@ -224,7 +224,7 @@ mod tests {
             assert_eq!(NextHopName::parse(text), Some(name.clone()));
             assert_eq!(name.to_string(), text);
         }
-        for bad in ["", "a b", "a\tb", "a,b", "\"a", "a\u{a0}b"] {
+        for bad in ["", "a b", "a\tb", "\"a", "a\u{a0}b"] {
             assert_eq!(NextHopName::parse(bad), None, "{bad:?}");
         }
         assert_eq!(NextHopName::parse(&"x".repeat(256)), None);

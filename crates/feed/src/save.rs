@@ -12,7 +12,7 @@ pub enum SaveFormat {
     /// `prefix<TAB>name`.
     #[default]
     Text,
-    /// `prefix,nexthop` under a header of these words.
+    /// `prefix,nexthop` under a header of these words; a name with a comma (an AS set) in quotes.
     Csv,
 }
 
@@ -62,9 +62,13 @@ fn write_family<A: Address>(
 ) -> io::Result<()> {
     let separator = if format == SaveFormat::Csv { ',' } else { '\t' };
     for (prefix, label) in rib.iter() {
-        match labels.name(label) {
-            Some(name) => writeln!(out, "{prefix}{separator}{name}")?,
-            None => writeln!(out, "{prefix}{separator}{}", label.0)?,
+        let name = match labels.name(label) {
+            Some(name) => name.to_string(),
+            None => label.0.to_string(),
+        };
+        match format == SaveFormat::Csv && name.contains(',') {
+            true => writeln!(out, "{prefix},\"{name}\"")?,
+            false => writeln!(out, "{prefix}{separator}{name}")?,
         }
     }
     Ok(())

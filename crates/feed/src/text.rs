@@ -39,7 +39,7 @@ impl Separator {
             let text = rest?;
             let (field, behind) = match self {
                 Separator::Tab => split_at(text, text.find('\t')),
-                Separator::Comma => split_at(text, text.find(',')),
+                Separator::Comma => split_at(text, comma(text)),
                 Separator::Space => {
                     let (field, behind) = split_at(text, text.find([' ', '\t']));
                     (field, behind.map(str::trim_start))
@@ -55,6 +55,14 @@ impl Separator {
             })
         })
     }
+}
+
+/// The next comma that is not inside a field in quotes.
+fn comma(text: &str) -> Option<usize> {
+    let quoted =
+        text.trim_start().strip_prefix('"').and_then(|inside| inside.find('"').map(|at| (inside, at)));
+    let from = quoted.map_or(0, |(inside, at)| text.len() - inside.len() + at);
+    text[from..].find(',').map(|at| from + at)
 }
 
 fn split_at(text: &str, at: Option<usize>) -> (&str, Option<&str>) {

@@ -45,6 +45,8 @@ fn every_text_form_loads() {
         ("prefix,origin\n10.0.0.0/8,64500\n", &origin, &["10.0.0.0/8 64500"]),
         ("10.0.0.0/8, 192.0.2.1\n", &plain, &["10.0.0.0/8 192.0.2.1"]),
         ("# c\nR198.18.0.0/24 0\nR198.18.1.0/24 1\n", &plain, &["198.18.0.0/24 0", "198.18.1.0/24 1"]),
+        ("prefix,origin\n10.0.0.0/8,\"{1,2}\"\n", &origin, &["10.0.0.0/8 {1,2}"]),
+        ("10.0.0.0/8\ta\t1\t{1,2}\n", &origin, &["10.0.0.0/8 {1,2}"]),
         ("10.0.0.0/8\tprefix\n", &plain, &["10.0.0.0/8 prefix"]),
         ("", &plain, &[]),
         ("# only a comment", &plain, &[]),
@@ -131,7 +133,7 @@ proptest! {
         let (v4, v6) = (rib(v4), rib(v6));
         let mut labels = Labels::new();
         for n in 1..9 {
-            let text = if names { format!("192.0.2.{n}@eth{n}") } else { n.to_string() };
+            let text = if names { format!("{{{n},192.0.2.{n}@eth{n}}}") } else { n.to_string() };
             labels.label(&NextHopName::parse(&text).unwrap());
         }
         let dir = tempfile::tempdir().unwrap();

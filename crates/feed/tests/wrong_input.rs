@@ -38,7 +38,7 @@ fn wrong_tables_say_where_and_what() {
         ("10.0.0.0/8\t\n11.0.0.0/8\t1\n", "f:2: 2 fields, but the first line has 1"),
         (
             "10.0.0.0/8,a\n11.0.0.0/8,\n",
-            "f:2: the next hop \"\" is no name (1 to 255 bytes without white space, commas and quotes)",
+            "f:2: the next hop \"\" is no name (1 to 255 bytes without white space and quotes)",
         ),
         (
             "10.0.0.0/8 1\n\u{1}11.0.0.0/8 1\n",
