@@ -36,7 +36,6 @@ reasons! {
     CaptureTruncated = "capture-truncated": "the capture holds only the first bytes of this packet (snap length)",
     // Graph.
     QueueFull = "queue-full": "a node's queue inside the graph was full",
-    NullPort = "null": "sent to nowhere on purpose (drop node)",
     // Link layer.
     EthernetTooShort = "ethernet-too-short": "shorter than an Ethernet header",
     EtherTypeUnknown = "ethertype-unknown": "neither IPv4, IPv6 nor ARP",
@@ -68,8 +67,6 @@ reasons! {
     NeighborUnresolved = "neighbor-unresolved": "the next hop has no link-layer address",
     TooBig = "too-big": "longer than the next link's MTU, with fragmentation forbidden",
     FragmentFailed = "fragment-failed": "could not be fragmented (no frame, or the MTU is too small)",
-    IcmpSuppressed = "icmp-suppressed": "an ICMP error that must not be sent (RFC 1122 3.2.2, RFC 4443 2.4)",
-    IcmpRateLimited = "icmp-rate-limited": "an ICMP error over the rate limit",
     LocalUnhandled = "local-unhandled": "addressed to us, and nobody here takes it",
 }
 

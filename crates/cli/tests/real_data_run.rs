@@ -118,7 +118,7 @@ fn check_next_hops(path: &Path, v4: &Oracle<u32>, v6: &Oracle<u128>) -> u64 {
     let mut packets = 0;
     while let Some(packet) = reader.next_packet() {
         let packet = packet.unwrap();
-        let l2 = vlan::L2::parse(&packet.data()).unwrap();
+        let l2 = vlan::L2::parse(packet.data()).unwrap();
         let header = &packet.data()[l2.l3_offset..];
         let (expected, destination) = match l2.ethertype {
             EtherType::IPV4 => (v4.lookup(ipv4::dst_u32(header)), ipv4::dst_u32(header).to_ip()),

@@ -150,20 +150,20 @@ pub(crate) fn run(args: RunArgs) -> Result<bool> {
     let control = Mutex::new(control);
     // A recorded run changes routes at burst boundaries, so that a replay can; any other run does so at any time.
     let mut at_boundary = if recorder.is_some() { feed.take() } else { None };
-    let (done, applied, failure) = (AtomicBool::new(false), AtomicU64::new(0), Mutex::new(None));
+    let (done, applied, failed) = (AtomicBool::new(false), AtomicU64::new(0), AtomicBool::new(false));
     let outcome = std::thread::scope(|scope| {
         scope.spawn(|| {
             let mut live = Live::new();
             while !done.load(Ordering::Acquire) {
                 live.tick(&handle, applied.load(Ordering::Relaxed));
-                if !change_routes(&mut feed, &control, now_ns(), None, &applied, &failure) {
+                if !change_routes(&mut feed, &control, now_ns(), None, &applied, &failed) {
                     std::thread::sleep(Duration::from_millis(2));
                 }
             }
             live.end();
         });
         let outcome = engine.run(|now_ns| {
-            change_routes(&mut at_boundary, &control, now_ns, recorder.as_ref(), &applied, &failure);
+            change_routes(&mut at_boundary, &control, now_ns, recorder.as_ref(), &applied, &failed);
         });
         done.store(true, Ordering::Release);
         outcome
@@ -174,10 +174,7 @@ pub(crate) fn run(args: RunArgs) -> Result<bool> {
     if let Some(turns) = recorded {
         eprintln!("tidemill: recorded {turns} turns");
     }
-    if let Some(error) = failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
-        return Err(error);
-    }
-    Ok(ok)
+    Ok(ok && !failed.load(Ordering::Relaxed))
 }
 
 fn now_ns() -> u64 {
@@ -191,7 +188,7 @@ fn change_routes(
     now_ns: u64,
     recorder: Option<&Recorder>,
     applied: &AtomicU64,
-    failure: &Mutex<Option<anyhow::Error>>,
+    failed: &AtomicBool,
 ) -> bool {
     let Some(updates) = feed else { return false };
     let result = updates.due(now_ns).and_then(|changes| {
@@ -212,7 +209,7 @@ fn change_routes(
         // Routes stay as they are and packets flow on; the run fails in the end.
         *feed = None;
         eprintln!("tidemill: updates stopped: {error:#}");
-        *failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+        failed.store(true, Ordering::Relaxed);
         false
     })
 }
@@ -230,6 +227,7 @@ fn print(
         nodes: &graph.node_names,
         ports: &graph.port_names,
         lookups: control.lookup_stats(),
+        icmp: control.icmp_stats(),
         updates,
         traces: &outcome.traces,
     };

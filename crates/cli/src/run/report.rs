@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tidemill_burst::DropReason;
 use tidemill_graph::trace::TraceEntry;
 use tidemill_graph::{Handle, Ledger, Snapshot};
-use tidemill_router::LookupStats;
+use tidemill_router::{IcmpStats, LookupStats};
 
 /// Says on standard error how a run is going: a line that renews itself on a terminal, elsewhere one every 10 s.
 pub(crate) struct Live {
@@ -63,6 +63,7 @@ pub(crate) struct Report<'a> {
     pub(crate) nodes: &'a [String],
     pub(crate) ports: &'a [String],
     pub(crate) lookups: [LookupStats; 2],
+    pub(crate) icmp: IcmpStats,
     pub(crate) updates: u64,
     pub(crate) traces: &'a [TraceEntry],
 }
@@ -80,6 +81,9 @@ impl Report<'_> {
         let mut line = serde_json::to_value(ledger)?;
         line["v"] = json!(1);
         line["updates"] = json!(self.updates);
+        let IcmpStats { sent, suppressed, rate_limited, failed } = self.icmp;
+        line["icmp"] =
+            json!({"sent": sent, "suppressed": suppressed, "rate_limited": rate_limited, "failed": failed});
         line["nodes"] = self.nodes_json();
         line["ports"] = self.ports_json();
         line["tables"] = self.lookups.iter().map(lookup_json).collect();
@@ -141,6 +145,14 @@ impl Report<'_> {
             ledger.held
         )?;
         writeln!(out, "{:.3} s, {:.3} Mpps", ledger.seconds, ledger.mpps)?;
+        let icmp = &self.icmp;
+        if icmp.sent + icmp.suppressed + icmp.rate_limited + icmp.failed > 0 {
+            writeln!(
+                out,
+                "ICMP errors: {} sent, {} not allowed, {} over the rate limit, {} failed",
+                icmp.sent, icmp.suppressed, icmp.rate_limited, icmp.failed
+            )?;
+        }
         if self.updates > 0 {
             writeln!(out, "{} route updates while running", self.updates)?;
         }

@@ -1,0 +1,230 @@
+//! `run`, `check`, `replay`: whole runs on small files, and every way to get them wrong.
+#![allow(clippy::unwrap_used)] // a test may
+
+mod tool;
+
+use serde_json::Value;
+use std::process::{Command, Stdio};
+use tool::{Folder, Ran};
+
+const CONFIG: &str = r#"
+version = 1
+role = "router"
+[table]
+path = "table.txt"
+[remap]
+seed = 7
+[[port]]
+name = "lan"
+kind = "pcap"
+input = "in.pcap"
+output = "lan.pcap"
+[[port]]
+name = "wan"
+kind = "pcap"
+output = "wan.pcap"
+[[interface]]
+port = "lan"
+addresses = ["198.18.0.1/24"]
+[next_hops]
+ports = ["wan"]
+"#;
+
+/// A folder with a configuration, a table and a capture.
+fn folder() -> Folder {
+    let folder = Folder::new();
+    folder
+        .write("router.toml", CONFIG)
+        .write("table.txt", "20.0.0.0/8\t1\n20.1.0.0/16\t2\n30.0.0.0/8\t3\n2a00::/12\t2\n");
+    folder.ok("gen traffic --table table.txt --pattern prefix --packets 2000 --seed 3 -o in.pcap");
+    folder
+}
+
+fn books(ran: &Ran) -> Value {
+    let report = ran.json().pop().unwrap();
+    let n = |key: &str| report[key].as_u64().unwrap();
+    let dropped: u64 = report["dropped"].as_object().unwrap().values().map(|n| n.as_u64().unwrap()).sum();
+    assert_eq!(n("in") + n("made"), n("out") + dropped + n("consumed") + n("held"), "{report}");
+    report
+}
+
+#[test]
+fn a_capture_is_routed_and_the_same_run_gives_the_same_output() {
+    let folder = folder();
+    let report = books(&folder.ok("run router.toml --json"));
+    assert_eq!((&report["in"], &report["out"]), (&2000.into(), &2000.into()));
+    let first = std::fs::read(folder.path("wan.pcap")).unwrap();
+    let text = folder.ok("run router.toml");
+    assert!(
+        text.out.contains("in 2000 + made 0 = out 2000 + dropped 0 + consumed 0 + held 0"),
+        "{}",
+        text.out
+    );
+    assert_eq!(std::fs::read(folder.path("wan.pcap")).unwrap(), first);
+    let report = books(&folder.ok("run router.toml --json --packets 300"));
+    assert_eq!(report["in"], 300);
+    let report = books(&folder.ok("run router.toml --json --workers 2 --output wan=other.pcap"));
+    assert_eq!(report["out"], 2000);
+    assert!(folder.path("other.pcap").exists());
+}
+
+#[test]
+fn traces_follow_packets_through_the_nodes() {
+    let folder = folder();
+    let lines = folder.ok("run router.toml --json --trace port:lan:2 --trace ip4-lookup").json();
+    let of = |id: u64| {
+        lines.iter().filter(move |l| l["trace"] == true && l["id"] == id).map(|l| l["at"].as_str().unwrap())
+    };
+    let path = ["port:lan", "ethernet-input", "ip4-input", "ip4-lookup", "ip4-forward", "port:wan"];
+    assert_eq!(of(1).collect::<Vec<_>>(), path);
+    assert_eq!(of(2).count(), path.len());
+    assert_eq!(of(3).next(), Some("ip4-lookup"), "eight more start where they were asked for");
+    assert_eq!(lines.iter().filter(|l| l["at"] == "ip4-lookup").count(), 10);
+}
+
+#[test]
+fn static_routes_win_and_have_next_hops_of_their_own() {
+    let folder = folder();
+    let more = "\n[[route]]\nprefix = \"30.0.0.0/8\"\nkind = \"blackhole\"\n\n[[route]]\nprefix = \"20.0.0.0/8\"\nport = \"lan\"\n";
+    folder.write("router.toml", format!("{CONFIG}{more}"));
+    let report = books(&folder.ok("run router.toml --json"));
+    let ports = report["ports"].as_array().unwrap();
+    let (lan, wan) = (ports[0]["out"].as_u64().unwrap(), ports[1]["out"].as_u64().unwrap());
+    let black = report["dropped"]["blackhole"].as_u64().unwrap();
+    assert!(lan > 300 && wan > 300 && black > 300 && lan + wan + black == 2000, "{report}");
+}
+
+#[test]
+fn a_recorded_run_with_route_changes_replays_fate_by_fate() {
+    let folder = folder();
+    folder.write(
+        "updates.txt",
+        "1\tA\t20.1.0.0/16\t3\n1\tW\t30.0.0.0/8\t0\n2\tA\t30.0.0.0/9\t9\n3\tA\t20.1.2.0/24\t1\n",
+    );
+    let report = books(&folder.ok("run router.toml --json --updates updates.txt --record run.tmrec.zst"));
+    assert_eq!(report["updates"], 4);
+    assert!(report["dropped"]["no-route"].as_u64().unwrap() > 100, "the withdrawal took effect: {report}");
+    let replay = folder.ok("replay run.tmrec.zst --json").json().pop().unwrap();
+    assert_eq!((&replay["wrong"], &replay["complete"]), (&0.into(), &true.into()));
+    assert!(replay["checked"].as_u64().unwrap() >= 2000);
+    // A record of one run against the routes of another is found out: cut the state's last route.
+    let record = std::fs::read(folder.path("run.tmrec.zst")).unwrap();
+    folder.write("cut.tmrec.zst", &record[..record.len() / 2]);
+    folder.write("not.tmrec", "no record at all, but long enough");
+    folder.fail(&[
+        ("replay cut.tmrec.zst", 1, "cut.tmrec.zst: event "),
+        ("replay not.tmrec", 1, "not.tmrec: event 0: claims"),
+        ("replay missing.tmrec", 2, "missing.tmrec: No such file"),
+        ("run router.toml --record r --workers 2", 2, "a record is of one worker"),
+    ]);
+}
+
+#[test]
+fn corrupt_captures_tables_and_mrt_end_in_one_line_with_the_place() {
+    let folder = folder();
+    let capture = std::fs::read(folder.path("in.pcap")).unwrap();
+    folder.write("cut.pcap", &capture[..capture.len() - 10]).write("text.pcap", "this is not a capture");
+    folder.write("bad.txt", "20.0.0.0/8\t1\n20.0.0.1/8\t1\n").write("bad.csv", "prefix,nexthop\n1.2.3/8,7\n");
+    let mut mrt = vec![0, 0, 0, 0, 0, 13, 0, 2, 0, 0, 0, 40];
+    mrt.extend([7; 12]);
+    folder.write("bad.mrt", &mrt).write("updates.txt", "1\tA\t20.0.0.0/8\t1\n2\tX\t20.0.0.0/8\t1\n");
+    folder.fail(&[
+        ("run router.toml --json --input text.pcap", 1, "text.pcap: byte 0"),
+        ("run router.toml --json --table bad.txt", 1, "bad.txt:2: "),
+        ("run router.toml --json --table bad.csv", 1, "bad.csv:2: "),
+        ("run router.toml --json --table bad.mrt", 1, "bad.mrt: "),
+        ("run router.toml --json --input missing.pcap", 2, "missing.pcap: No such file"),
+        ("run router.toml --json --table missing.txt", 2, "missing.txt: No such file"),
+        ("run router.toml --json --input nowhere=in.pcap", 2, "0 pcap ports"),
+        ("run router.toml --json --trace nowhere:3", 2, "there is no node \"nowhere\"; there are "),
+    ]);
+    // A capture that breaks off: what came before has been routed, and the books are printed.
+    let ran = folder.run("run router.toml --json --input cut.pcap");
+    assert_eq!((ran.code, ran.err.lines().count()), (1, 1), "{}", ran.err);
+    assert!(ran.err.contains("cut.pcap: byte ") && ran.err.contains("1999"), "{}", ran.err);
+    assert_eq!(ran.lines().pop().unwrap()["out"], 1999);
+    let ran = folder.run("run router.toml --json --updates updates.txt --record r.tmrec");
+    assert_eq!(ran.code, 1, "{}", ran.err);
+    assert!(
+        ran.err.contains("updates.txt:2: ") && ran.err.matches("updates.txt").count() == 1,
+        "{}",
+        ran.err
+    );
+    assert_eq!(ran.lines().pop().unwrap()["out"], 2000, "packets flow on");
+}
+
+#[test]
+fn corrupt_configurations_are_refused_with_the_line_or_the_key() {
+    let folder = folder();
+    let with = |name: &str, from: &str, to: &str| {
+        assert!(CONFIG.contains(from));
+        folder.write(name, CONFIG.replace(from, to));
+    };
+    with("key.toml", "seed = 7", "sead = 7");
+    with("role.toml", "\"router\"", "\"rooter\"");
+    with("version.toml", "version = 1", "version = 2");
+    with("kind.toml", "kind = \"pcap\"\noutput", "kind = \"pcapp\"\noutput");
+    with("address.toml", "198.18.0.1/24", "198.18.0.1/33");
+    with("port.toml", "ports = [\"wan\"]", "ports = [\"van\"]");
+    with("iface.toml", "port = \"lan\"", "port = \"len\"");
+    with("algorithm.toml", "[next_hops]", "[router]\nalgorithm = \"dxr-d99\"\n[next_hops]");
+    with("route.toml", "[next_hops]", "[[route]]\nprefix = \"10.0.0.1/8\"\nport = \"lan\"\n[next_hops]");
+    with("name.toml", "[next_hops]", "[[next_hop]]\nname = \"nobody\"\nport = \"lan\"\n[next_hops]");
+    folder
+        .write("syntax.toml", "version = 1\nrole = \"router\n")
+        .write("empty.toml", "")
+        .write("bytes.toml", [0xff, 0xfe]);
+    for (file, message) in [
+        ("key.toml", "key.toml:7: unknown field `sead`"),
+        ("role.toml", "role.toml:3: unknown variant `rooter`"),
+        ("version.toml", "version = 2: this program reads version 1"),
+        ("kind.toml", "unknown variant `pcapp`"),
+        ("address.toml", "interface[0].addresses"),
+        ("port.toml", "next_hops.ports"),
+        ("iface.toml", "interface[0].port"),
+        ("algorithm.toml", "use one of auto, dxr"),
+        ("route.toml", "did you mean 10.0.0.0/8?"),
+        ("name.toml", "next_hop[0].name"),
+        ("syntax.toml", "syntax.toml:2: "),
+        ("empty.toml", "empty.toml:1: missing field"),
+        ("bytes.toml", "bytes.toml: "),
+        ("missing.toml", "missing.toml: No such file"),
+    ] {
+        folder.fail(&[(&format!("check {file}"), 2, message), (&format!("run {file} --json"), 2, message)]);
+    }
+    let good = folder.ok("check router.toml");
+    assert!(good.out.contains("good: a router of 2 ports (lan, wan)"), "{}", good.out);
+    assert!(folder.ok("check router.toml --dot").out.starts_with("digraph tidemill {"));
+    let schema: Value = serde_json::from_str(&folder.ok("check --schema").out).unwrap();
+    assert!(schema["properties"]["next_hops"].is_object());
+}
+
+#[test]
+fn an_interrupted_run_ends_in_good_order() {
+    let folder = folder();
+    let ports = CONFIG.replace(
+        "kind = \"pcap\"\ninput = \"in.pcap\"\noutput = \"lan.pcap\"",
+        "kind = \"generator\"\ndestinations = \"table\"",
+    );
+    folder.write(
+        "router.toml",
+        ports.replace("kind = \"pcap\"\noutput = \"wan.pcap\"", "kind = \"null\"\nreceive = false"),
+    );
+    let run = || {
+        Command::new(env!("CARGO_BIN_EXE_tidemill"))
+            .args(["run", "router.toml", "--json"])
+            .current_dir(folder.path(""))
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap()
+    };
+    let child = run();
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    let killed = Command::new("kill").arg("-INT").arg(child.id().to_string()).status().unwrap();
+    assert!(killed.success());
+    let output = child.wait_with_output().unwrap();
+    let (out, err) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    let report = books(&Ran { code: output.status.code().unwrap_or(-1), out, err });
+    assert!(report["in"].as_u64().unwrap() > 1000 && report["held"] == 0, "{report}");
+}
