@@ -50,6 +50,8 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    // `tidemill fib stats ... | head` ends quietly, as other programs do.
+    sigpipe::reset();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => error.exit(), // clap prints usage and exits with 2 (0 for --help)

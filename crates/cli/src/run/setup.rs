@@ -201,10 +201,10 @@ pub(crate) fn engine(
         describe: |data| Summary(data).to_string(),
     };
     let graph = tidemill_router::graph(control).build()?;
-    Ok(Engine::new(graph, workers, ports, &memory, domain, options).map_err(|error| match error {
+    Engine::new(graph, workers, ports, &memory, domain, options).map_err(|error| match error {
         tidemill_graph::EngineError::TraceAt(..) => usage(format!("--{error}")),
         other => other.into(),
-    })?)
+    })
 }
 
 /// `NODE` or `NODE:N`.
