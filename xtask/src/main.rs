@@ -8,6 +8,8 @@ mod held;
 mod licences;
 mod peers;
 mod proc;
+mod readme;
+mod record;
 mod setup;
 mod test;
 mod tidy;
@@ -40,6 +42,10 @@ enum Command {
     /// Measure against other programs
     #[command(subcommand)]
     Peers(peers::Command),
+    /// Measure what the README shows, for bench/results
+    Record(record::Options),
+    /// Write the README's numbers anew from bench/results
+    Readme(readme::Options),
     /// Record examples/router/capture.pcapng.zst anew (root)
     RecordCapture,
 }
@@ -53,6 +59,8 @@ fn main() -> ExitCode {
         Command::Fuzz(options) => fuzz::run(&options),
         Command::Held(options) => held::run(&options),
         Command::Peers(command) => peers::run(&command),
+        Command::Record(options) => record::run(&options),
+        Command::Readme(options) => readme::run(&options),
         Command::RecordCapture => capture::run(),
     };
     match result {

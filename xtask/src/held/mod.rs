@@ -56,15 +56,18 @@ impl Machine {
         objects(&proc::output(Command::new(std::env::current_exe()?).args(arguments))?)
     }
 
-    /// Runs tests of the workspace; how many passed. None is an error: a filter may have gone stale.
-    fn tests(&self, arguments: &[&str]) -> Result<usize> {
+    /// Runs tests; how many passed. Fewer than `least` is an error: a filter may have gone stale.
+    fn tests(&self, arguments: &[&str], least: usize) -> Result<usize> {
         let mut command = env::cargo();
-        command.args(["test", "--quiet", "--workspace"]).args(arguments);
+        command.args(["test", "--quiet"]).args(arguments);
         let text = proc::output(&mut command)?;
+        if text.lines().any(|line| line.starts_with("skipped: ")) {
+            bail!("tests were skipped: cargo test {}", arguments.join(" "));
+        }
         let passed = text.lines().filter_map(|line| line.strip_prefix("test result: ok. "));
         let passed: usize = passed.filter_map(|rest| rest.split(' ').next()?.parse::<usize>().ok()).sum();
-        if passed == 0 {
-            bail!("no such test: {}", arguments.join(" "));
+        if passed < least {
+            bail!("{passed} tests, at least {least}: cargo test {}", arguments.join(" "));
         }
         Ok(passed)
     }

@@ -6,6 +6,7 @@ use super::runner::{Pass, Runner};
 use super::table::{Route, Table};
 use super::{build_c, keys, pages, stats};
 use crate::env;
+use crate::record::Record;
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -44,6 +45,26 @@ pub(crate) struct Options {
     /// Without our side
     #[arg(long)]
     peers_only: bool,
+    /// Keep what is measured in bench/results
+    #[arg(long, conflicts_with_all = ["check", "only", "peers_only"])]
+    record: bool,
+}
+
+/// Measures a table for the records.
+pub(crate) fn record(table: &Path, quick: bool) -> Result<bool> {
+    run(&Options {
+        table: table.to_owned(),
+        json: false,
+        quick,
+        check: false,
+        keys: None,
+        seed: 1,
+        algorithm: None,
+        only: None,
+        slow: false,
+        peers_only: false,
+        record: true,
+    })
 }
 
 /// A peer's structure: its name, the family, the greatest label that it can hold, whether it is slow to build.
@@ -194,6 +215,10 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     if options.check {
         return check(&program, &peers, &scenario, !options.peers_only, options.algorithm.as_deref());
     }
+    let record = options
+        .record
+        .then(|| Record::start(&format!("peers-lpm-v{}", table.family), &options.table, table.bits()));
+    let record = record.transpose()?;
     let _pages = pages::raise();
     let cpu = cpu();
     let mut ours = if options.peers_only {
@@ -201,7 +226,7 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     } else {
         Some(start_ours(options.algorithm.as_deref(), &scenario, cpu)?)
     };
-    let mut report = Report { scenario: &scenario, json: options.json };
+    let mut report = Report { scenario: &scenario, json: options.json, record };
     if let Some(ours) = &ours {
         report.built(ours);
     }
@@ -221,6 +246,9 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
         for pattern in Pattern::ALL {
             report.compare(ours.as_mut(), &mut theirs, pattern, rounds)?;
         }
+    }
+    if let Some(record) = report.record {
+        record.write()?;
     }
     Ok(true)
 }
@@ -283,35 +311,40 @@ pub(crate) fn small_table(family: u8, size: usize, random: &mut SplitMix) -> Tab
     table
 }
 
-/// Prints what is measured.
+/// Prints what is measured, and keeps it if asked to.
 struct Report<'a> {
     scenario: &'a Scenario,
     json: bool,
+    record: Option<Record>,
 }
 
 impl Report<'_> {
+    /// One measurement: for machines, and for people.
+    fn line(&mut self, object: Value, text: &str) {
+        if self.json {
+            println!("{object}");
+        } else if !text.is_empty() {
+            println!("{text}");
+        }
+        if let Some(record) = &mut self.record {
+            record.add(object);
+        }
+    }
+
     /// What a runner said when its table stood.
-    fn built(&self, runner: &Runner) {
-        if !self.json {
-            println!(
-                "{}: {} routes, {} rejected, built in {:.3} s, {:.1} MB",
-                runner.subject,
-                runner.routes,
-                runner.rejected,
-                runner.build_seconds,
-                runner.bytes as f64 / 1e6
-            );
-            return;
-        }
-        for (metric, value) in
-            [("build_seconds", json!(runner.build_seconds)), ("bytes", json!(runner.bytes))]
-        {
-            println!(
-                "{}",
-                json!({"v": 1, "bench": "lpm", "subject": runner.subject, "case": "build", "metric": metric,
-                    "value": value, "routes": runner.routes, "rejected": runner.rejected, "params": self.params(runner)})
-            );
-        }
+    fn built(&mut self, runner: &Runner) {
+        let (subject, routes, rejected) = (&runner.subject, runner.routes, runner.rejected);
+        let (seconds, megabytes) = (runner.build_seconds, runner.bytes as f64 / 1e6);
+        let text = format!(
+            "{subject}: {routes} routes, {rejected} rejected, built in {seconds:.3} s, {megabytes:.1} MB"
+        );
+        let params = self.params(runner);
+        let object = |metric: &str, value: Value| {
+            json!({"v": 1, "bench": "lpm", "subject": subject, "case": "build", "metric": metric,
+                "value": value, "routes": routes, "rejected": rejected, "params": params})
+        };
+        self.line(object("build_seconds", json!(seconds)), &text);
+        self.line(object("bytes", json!(runner.bytes)), "");
     }
 
     /// Alternating passes of one pattern, and their lines.
@@ -341,26 +374,13 @@ impl Report<'_> {
         }
         self.rates(ours, pattern, &pairs.iter().map(|pair| pair.0).collect::<Vec<f64>>());
         self.rates(theirs, pattern, &pairs.iter().map(|pair| pair.1).collect::<Vec<f64>>());
-        let ratio = stats::ratio(&pairs).context("too few pairs for a ratio")?;
-        if self.json {
-            println!(
-                "{}",
-                json!({"v": 1, "bench": "lpm", "case": pattern.name(), "metric": "ratio", "of": ours.subject,
-                    "to": theirs.subject, "value": ratio.value, "low": ratio.low, "high": ratio.high,
-                    "pairs": ratio.pairs, "rejected": theirs.rejected})
-            );
-        } else {
-            println!(
-                "  {} {} to {}: {:.2} ({:.2} to {:.2}, {} pairs)",
-                pattern.name(),
-                ours.subject,
-                theirs.subject,
-                ratio.value,
-                ratio.low,
-                ratio.high,
-                ratio.pairs
-            );
-        }
+        let stats::Ratio { value, low, high, pairs } =
+            stats::ratio(&pairs).context("too few pairs for a ratio")?;
+        let (case, of, to) = (pattern.name(), &ours.subject, &theirs.subject);
+        let object = json!({"v": 1, "bench": "lpm", "case": case, "metric": "ratio", "of": of, "to": to,
+            "value": value, "low": low, "high": high, "pairs": pairs, "rejected": theirs.rejected});
+        let text = format!("  {case} {of} to {to}: {value:.2} ({low:.2} to {high:.2}, {pairs} pairs)");
+        self.line(object, &text);
         Ok(())
     }
 
@@ -370,22 +390,17 @@ impl Report<'_> {
         Ok(pass.mlps)
     }
 
-    fn rates(&self, runner: &Runner, pattern: Pattern, rates: &[f64]) {
+    fn rates(&mut self, runner: &Runner, pattern: Pattern, rates: &[f64]) {
         let (least, most) =
             (rates.iter().copied().fold(f64::MAX, f64::min), rates.iter().copied().fold(0.0, f64::max));
         let (median, case) = (stats::median(rates), pattern.name());
         // Every pass had it. A runner that rejected routes has another, which proves nothing.
         let checksum = (runner.rejected == 0).then(|| &self.scenario.expected[case]);
-        if self.json {
-            println!(
-                "{}",
-                json!({"v": 1, "bench": "lpm", "subject": runner.subject, "case": case, "metric": "mlps",
-                    "value": median, "min": least, "max": most, "runs": rates.len(),
-                    "checksum": checksum, "params": self.params(runner)})
-            );
-        } else {
-            println!("  {case} {}: {median:.1} M lookups/s ({least:.1} to {most:.1})", runner.subject);
-        }
+        let object = json!({"v": 1, "bench": "lpm", "subject": runner.subject, "case": case, "metric": "mlps",
+            "value": median, "min": least, "max": most, "runs": rates.len(),
+            "checksum": checksum, "params": self.params(runner)});
+        let text = format!("  {case} {}: {median:.1} M lookups/s ({least:.1} to {most:.1})", runner.subject);
+        self.line(object, &text);
     }
 
     /// The scenario's parameters with the runner's own.

@@ -6,7 +6,7 @@ mod readmes;
 mod source;
 mod unsafe_code;
 
-use crate::env;
+use crate::{env, readme};
 use anyhow::Result;
 use std::path::PathBuf;
 
@@ -26,11 +26,23 @@ pub(crate) fn run() -> Result<bool> {
     unsafe_code::check(&files, &mut findings);
     files::check(&files, &mut findings);
     readmes::check(&files, &mut findings);
+    numbers(&files, &mut findings);
     for finding in &findings {
         println!("tidy: {finding}");
     }
     println!("tidy: {} files, {} findings", files.len(), findings.len());
     Ok(findings.is_empty())
+}
+
+/// The README's numbers are those of the records.
+fn numbers(files: &[File], findings: &mut Vec<String>) {
+    let Some(file) = files.iter().find(|file| file.name == "README.md") else { return };
+    match readme::stale(&file.text) {
+        Ok(stale) => findings.extend(stale.into_iter().map(|name| {
+            format!("README.md: the numbers {name} are not those of bench/results: cargo xtask readme")
+        })),
+        Err(error) => findings.push(format!("README.md: {error:#}")),
+    }
 }
 
 /// The files that are text; captures, seeds and compressed tables are left out.

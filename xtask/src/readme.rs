@@ -1,0 +1,354 @@
+//! `readme`: writes the numbers of README.md anew from the records of bench/results. They stand between
+//! `<!-- numbers:begin NAME -->` and `<!-- numbers:end -->`; where nothing has been recorded, nothing does.
+
+use crate::{env, record};
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Change nothing; fail if the numbers are not those of the records
+    #[arg(long)]
+    check: bool,
+}
+
+type Block = (&'static str, fn() -> Result<String>);
+
+const BLOCKS: &[Block] = &[("peers", peers), ("lpm", lpm), ("port", port)];
+
+/// Whether the numbers are those of the records, now or already.
+pub(crate) fn run(options: &Options) -> Result<bool> {
+    let path = env::root().join("README.md");
+    let text = std::fs::read_to_string(&path).context("README.md")?;
+    let mut fresh = text.clone();
+    for (name, block) in BLOCKS {
+        fresh = replaced(&fresh, name, &block()?)?;
+    }
+    if fresh == text {
+        println!("README.md: the numbers are those of bench/results");
+    } else if options.check {
+        println!("README.md: the numbers are not those of bench/results: cargo xtask readme");
+        return Ok(false);
+    } else {
+        std::fs::write(&path, fresh).context("README.md")?;
+        println!("README.md: new numbers");
+    }
+    Ok(true)
+}
+
+/// The blocks of the text that are not what the records say.
+pub(crate) fn stale(text: &str) -> Result<Vec<&'static str>> {
+    let mut stale = Vec::new();
+    for (name, block) in BLOCKS {
+        if replaced(text, name, &block()?)? != text {
+            stale.push(*name);
+        }
+    }
+    Ok(stale)
+}
+
+/// The text with another block of this name.
+fn replaced(text: &str, name: &str, block: &str) -> Result<String> {
+    let begin = format!("<!-- numbers:begin {name} -->\n");
+    let (before, rest) = text.split_once(&begin).with_context(|| format!("no line {}", begin.trim_end()))?;
+    let end = "<!-- numbers:end -->";
+    let at = rest.find(end).with_context(|| format!("no line {end} after {}", begin.trim_end()))?;
+    if rest[..at].contains("<!-- numbers:begin") {
+        bail!("no line {end} after {}", begin.trim_end());
+    }
+    Ok(format!("{before}{begin}{block}{}", &rest[at..]))
+}
+
+/// A record as it was written.
+struct Recorded {
+    header: Value,
+    lines: Vec<Value>,
+}
+
+impl Recorded {
+    /// None if there is no such file.
+    fn read(name: &str) -> Result<Option<Recorded>> {
+        let path = record::path(name);
+        if !path.exists() {
+            return Ok(None);
+        }
+        let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+        Recorded::parse(&text).with_context(|| path.display().to_string()).map(Some)
+    }
+
+    fn parse(text: &str) -> Result<Recorded> {
+        let mut lines = Vec::new();
+        for (number, line) in text.lines().enumerate() {
+            lines.push(serde_json::from_str::<Value>(line).with_context(|| format!("line {}", number + 1))?);
+        }
+        if lines.is_empty() || lines[0]["record"].is_null() {
+            bail!("line 1: no header");
+        }
+        Ok(Recorded { header: lines.remove(0), lines })
+    }
+
+    /// Where and when, in one line.
+    fn origin(&self) -> String {
+        let of = |field: &str| text(&self.header, field);
+        let commit: String = of("commit").chars().take(10).collect();
+        let changes = if self.header["dirty"] == true { " with changes" } else { "" };
+        let date: String = of("date").chars().take(10).collect();
+        format!(
+            "Table {}; {}, one thread of {} (load before: {}); {date}, commit {commit}{changes}.\n",
+            of("table"),
+            of("cpu"),
+            self.header["cores"],
+            self.header["load"]
+        )
+    }
+
+    /// The subjects in the order of their first appearance, without the machine's bound.
+    fn subjects(&self) -> Vec<String> {
+        let mut subjects: Vec<String> = Vec::new();
+        for subject in self.lines.iter().filter_map(|line| line["subject"].as_str()) {
+            if subject != "bound" && !subjects.iter().any(|known| known == subject) {
+                subjects.push(subject.to_owned());
+            }
+        }
+        subjects
+    }
+
+    fn value(&self, subject: &str, case: &str, metric: &str) -> Option<f64> {
+        let wanted = |l: &&Value| l["subject"] == subject && l["case"] == case && l["metric"] == metric;
+        self.lines.iter().find(wanted)?["value"].as_f64()
+    }
+
+    /// The machine's own rate in a region of the structure's size, of the fastest kind of loads among these.
+    fn bound(&self, structure: &str, cases: &[&str]) -> Option<f64> {
+        let wanted = |l: &&Value| {
+            let case = l["case"].as_str().unwrap_or_default();
+            l["subject"] == "bound" && l["params"]["of"] == structure && cases.contains(&case)
+        };
+        self.lines.iter().filter(wanted).filter_map(|line| line["value"].as_f64()).reduce(f64::max)
+    }
+}
+
+fn text(object: &Value, field: &str) -> String {
+    object[field].as_str().unwrap_or("?").to_owned()
+}
+
+/// Three significant digits.
+fn figure(value: Option<f64>) -> String {
+    match value {
+        None => "-".to_owned(),
+        Some(v) if v >= 100.0 => format!("{v:.0}"),
+        Some(v) if v >= 10.0 => format!("{v:.1}"),
+        Some(v) => format!("{v:.2}"),
+    }
+}
+
+fn row(cells: impl IntoIterator<Item = String>) -> String {
+    let cells: Vec<String> = cells.into_iter().collect();
+    format!("| {} |\n", cells.join(" | "))
+}
+
+/// A head and the line below it; the first column is text, the others are numbers.
+fn head(cells: &[&str]) -> String {
+    let rule = "---:|".repeat(cells.len().saturating_sub(1));
+    format!("{}|---|{rule}\n", row(cells.iter().map(|&cell| cell.to_owned())))
+}
+
+/// One block of both families.
+fn families(what: &str, block: fn(&Recorded) -> String) -> Result<String> {
+    let mut out = String::new();
+    for version in [4, 6] {
+        if let Some(recorded) = Recorded::read(&format!("{what}-v{version}"))? {
+            let gap = if out.is_empty() { "" } else { "\n" };
+            out = format!("{out}{gap}IPv{version}. {}\n{}", recorded.origin(), block(&recorded));
+        }
+    }
+    Ok(out)
+}
+
+fn peers() -> Result<String> {
+    families("peers-lpm", peers_table)
+}
+
+/// Ours, the peer's, and how many routes that rejected.
+type Pair = (String, String, u64);
+
+/// Ratio with interval, and both rates: one row per pair, one column per case.
+fn peers_table(recorded: &Recorded) -> String {
+    const CASES: [&str; 3] = ["rnd", "seq", "rep"];
+    let mut rates: BTreeMap<(String, String), f64> = BTreeMap::new();
+    // In the order of the record: each pair has been measured together, so both rates are those before its ratio.
+    let mut rows: Vec<(Pair, BTreeMap<String, String>)> = Vec::new();
+    for line in &recorded.lines {
+        let case = text(line, "case");
+        if line["metric"] == "mlps" {
+            rates.insert((text(line, "subject"), case), line["value"].as_f64().unwrap_or(0.0));
+        } else if line["metric"] == "ratio" {
+            let pair = (text(line, "of"), text(line, "to"), line["rejected"].as_u64().unwrap_or(0));
+            let rate = |subject: &str| figure(rates.get(&(subject.to_owned(), case.clone())).copied());
+            let number = |field: &str| line[field].as_f64().unwrap_or(0.0);
+            let cell = format!(
+                "**{:.2}** ({:.2} to {:.2}): {} to {}",
+                number("value"),
+                number("low"),
+                number("high"),
+                rate(&pair.0),
+                rate(&pair.1)
+            );
+            match rows.iter_mut().find(|(known, _)| *known == pair) {
+                Some((_, cells)) => cells.insert(case, cell),
+                None => {
+                    rows.push((pair, BTreeMap::from([(case, cell)])));
+                    None
+                }
+            };
+        }
+    }
+    let mut out = "Each cell: ratio (95 % interval): ours to the peer's M lookups/s.\n\n".to_owned();
+    out += &head(&["ours to the peer's", CASES[0], CASES[1], CASES[2]]);
+    for ((of, to, rejected), cells) in rows {
+        let to = to.trim_start_matches("peer:");
+        let note = if rejected > 0 { format!(" ({rejected} routes rejected)") } else { String::new() };
+        let cells = CASES.iter().map(|&case| cells.get(case).cloned().unwrap_or_else(|| "-".to_owned()));
+        out += &row(std::iter::once(format!("{of} to {to}{note}")).chain(cells));
+    }
+    out
+}
+
+fn lpm() -> Result<String> {
+    families("bench-lpm", lpm_table)
+}
+
+fn lpm_table(recorded: &Recorded) -> String {
+    let mut out = "M lookups/s by case; in brackets the share of the bound, which is as many random 4-byte loads (for seq: \
+        each waiting for the one before) in a region of the structure's size.\n\n"
+        .to_owned();
+    out += &head(&[
+        "structure",
+        "rnd",
+        "seq",
+        "rep",
+        "adv",
+        "prefix",
+        "build, ms",
+        "bytes per prefix",
+        "updates, k/s",
+        "in batches of 1000",
+    ]);
+    for name in recorded.subjects() {
+        let rate = |case: &str| recorded.value(&name, case, "mlps");
+        let bounded = |case: &str, bounds: &[&str]| match (rate(case), recorded.bound(&name, bounds)) {
+            (Some(rate), Some(bound)) if bound > 0.0 => {
+                format!("{} ({:.2})", figure(Some(rate)), rate / bound)
+            }
+            (rate, _) => figure(rate),
+        };
+        out += &row([
+            name.clone(),
+            bounded("rnd", &["independent", "independent-gather"]),
+            bounded("seq", &["dependent"]),
+            figure(rate("rep")),
+            figure(rate("adv")),
+            figure(rate("prefix")),
+            figure(recorded.value(&name, "build", "build_ms")),
+            figure(recorded.value(&name, "build", "bytes_per_prefix")),
+            figure(recorded.value(&name, "update", "kups")),
+            figure(recorded.value(&name, "update-batch", "kups")),
+        ]);
+    }
+    out
+}
+
+fn port() -> Result<String> {
+    let recorded = Recorded::read("bench-port")?;
+    Ok(recorded.map_or_else(String::new, |recorded| port_table(&recorded)))
+}
+
+fn port_table(recorded: &Recorded) -> String {
+    let mut out = format!("{}\n{}", recorded.origin(), head(&["way", "Mpps", "ns per packet"]));
+    for rate in recorded.lines.iter().filter(|line| line["metric"] == "mpps") {
+        let parts = recorded.lines.iter();
+        let parts = parts.filter(|l| l["metric"] == "ns_per_packet" && l["case"] == rate["case"]);
+        let parts: Vec<String> = parts
+            .map(|l| format!("{} {}", text(&l["params"], "part"), figure(l["value"].as_f64())))
+            .collect();
+        out += &row([text(rate, "case"), figure(rate["value"].as_f64()), parts.join(", ")]);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEADER: &str = r#"{"v":1,"record":"x","commit":"0123456789abcdef","dirty":true,"cpu":"C","cores":2,"date":"2026-05-11T10:00:00Z","load":0.5,"table":"t"}"#;
+
+    #[test]
+    fn a_block_is_replaced_and_nothing_else() {
+        let text = "a\n<!-- numbers:begin x -->\nold\n<!-- numbers:end -->\nb\n<!-- numbers:begin y -->\n<!-- numbers:end -->\n";
+        let new = replaced(text, "x", "new\n").unwrap();
+        assert_eq!(new, text.replace("old", "new"));
+        assert_eq!(replaced(&new, "x", "new\n").unwrap(), new);
+        assert!(replaced(text, "z", "").is_err());
+        let open = "<!-- numbers:begin x -->\n<!-- numbers:begin y -->\n<!-- numbers:end -->\n";
+        assert!(replaced(open, "x", "").is_err());
+    }
+
+    #[test]
+    fn records_without_a_header_are_refused() {
+        assert!(Recorded::parse("").is_err());
+        assert!(Recorded::parse(r#"{"v":1,"bench":"lpm"}"#).is_err());
+        let recorded = Recorded::parse(HEADER).unwrap();
+        let origin = recorded.origin();
+        assert!(origin.contains("2026-05-11, commit 0123456789 with changes"), "{origin}");
+    }
+
+    #[test]
+    fn a_ratio_stands_with_the_rates_of_its_own_pair() {
+        let rate = |subject: &str, value: f64| {
+            format!(r#"{{"subject":"{subject}","case":"rnd","metric":"mlps","value":{value}}}"#)
+        };
+        let ratio = |to: &str, value: f64| {
+            format!(
+                r#"{{"case":"rnd","metric":"ratio","of":"us","to":"{to}","value":{value},"low":1.9,"high":2.1,"rejected":0}}"#
+            )
+        };
+        let lines = [
+            HEADER.to_owned(),
+            rate("us", 300.0),
+            rate("peer:a", 150.0),
+            ratio("peer:a", 2.0),
+            rate("us", 310.0),
+            rate("peer:b", 155.0),
+            ratio("peer:b", 2.0),
+        ];
+        let table = peers_table(&Recorded::parse(&lines.join("\n")).unwrap());
+        assert!(table.contains("| us to a | **2.00** (1.90 to 2.10): 300 to 150 | - | - |\n"), "{table}");
+        assert!(table.contains("| us to b | **2.00** (1.90 to 2.10): 310 to 155 | - | - |\n"), "{table}");
+    }
+
+    #[test]
+    fn a_structure_stands_with_its_own_bound() {
+        let lines = [
+            HEADER,
+            r#"{"subject":"s","case":"rnd","metric":"mlps","value":200}"#,
+            r#"{"subject":"bound","case":"independent","metric":"mlps","value":300,"params":{"of":"s"}}"#,
+            r#"{"subject":"bound","case":"independent-gather","metric":"mlps","value":400,"params":{"of":"s"}}"#,
+            r#"{"subject":"bound","case":"independent","metric":"mlps","value":900,"params":{"of":"t"}}"#,
+        ];
+        let table = lpm_table(&Recorded::parse(&lines.join("\n")).unwrap());
+        assert!(table.contains("| s | 200 (0.50) | - |"), "{table}");
+    }
+
+    #[test]
+    fn nodes_stand_with_their_way() {
+        let lines = [
+            HEADER,
+            r#"{"subject":"null","case":"null","metric":"mpps","value":40.95}"#,
+            r#"{"subject":"null","case":"null","metric":"ns_per_packet","value":1.392,"params":{"part":"pass"}}"#,
+            r#"{"subject":"null","case":"route","metric":"mpps","value":15.5}"#,
+        ];
+        let table = port_table(&Recorded::parse(&lines.join("\n")).unwrap());
+        assert!(table.contains("| null | 41.0 | pass 1.39 |\n| route | 15.5 |  |\n"), "{table}");
+    }
+}

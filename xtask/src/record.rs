@@ -1,0 +1,174 @@
+//! `record`: measures what the README shows and keeps it in bench/results, one file per measurement.
+//!
+//! The first line of a file says where and when: commit, CPU, kernel, load, table. The others are what the measurement
+//! printed, one JSON object per line.
+
+use crate::{env, peers, proc};
+use anyhow::{Context, Result, bail};
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The tables that are measured unless others are named, in the folder `rib` of the real data.
+pub(crate) const TABLES: [&str; 2] = ["ris-as3333-20260511.v4.nh148.zst", "ris-as3333-20260511.v6.nh148.zst"];
+
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// IPv4 routes [default: the full table of the data that TIDEMILL_DATA names]
+    #[arg(long, value_name = "FILE")]
+    table_v4: Option<PathBuf>,
+    /// IPv6 routes [default: likewise]
+    #[arg(long, value_name = "FILE")]
+    table_v6: Option<PathBuf>,
+    /// Only records whose name contains this: peers-lpm-v4, peers-lpm-v6, bench-lpm-v4, bench-lpm-v6, bench-port
+    #[arg(long)]
+    only: Option<String>,
+    /// Fewer and shorter runs
+    #[arg(long)]
+    quick: bool,
+}
+
+/// A file of bench/results in the making.
+pub(crate) struct Record {
+    name: String,
+    lines: Vec<Value>,
+}
+
+impl Record {
+    /// Begins one; the machine's load is that of now.
+    pub(crate) fn start(name: &str, table: &Path, key_bits: u8) -> Result<Record> {
+        let table = table.file_name().unwrap_or_default().to_string_lossy();
+        let load = read("/proc/loadavg").split(' ').next().and_then(|load| load.parse::<f64>().ok());
+        let header = json!({
+            "v": 1, "record": name, "commit": git(&["rev-parse", "HEAD"])?, "dirty": dirty()?, "cpu": cpu(),
+            "cores": std::thread::available_parallelism().map_or(1, usize::from),
+            "kernel": read("/proc/sys/kernel/osrelease").trim(), "date": date()?, "load": load,
+            "table": table, "key_bits": key_bits, "threads": 1,
+        });
+        Ok(Record { name: name.to_owned(), lines: vec![header] })
+    }
+
+    pub(crate) fn add(&mut self, line: Value) {
+        self.lines.push(line);
+    }
+
+    /// Replaces the file. Nothing is written if nothing was measured.
+    pub(crate) fn write(self) -> Result<()> {
+        if self.lines.len() < 2 {
+            bail!("{}: nothing was measured", self.name);
+        }
+        let path = path(&self.name);
+        std::fs::create_dir_all(path.parent().unwrap_or(env::root()))?;
+        let text: String = self.lines.iter().map(|line| format!("{line}\n")).collect();
+        std::fs::write(&path, text).with_context(|| path.display().to_string())?;
+        eprintln!("{}: {} lines", path.display(), self.lines.len());
+        Ok(())
+    }
+}
+
+/// The file of a record.
+pub(crate) fn path(name: &str) -> PathBuf {
+    env::root().join("bench").join("results").join(format!("{name}.jsonl"))
+}
+
+/// Whether everything was measured.
+pub(crate) fn run(options: &Options) -> Result<bool> {
+    let wanted = |name: &str| options.only.as_ref().is_none_or(|only| name.contains(only.as_str()));
+    let mut good = true;
+    for (version, bits, given) in [(4, 32, &options.table_v4), (6, 128, &options.table_v6)] {
+        let name = |what: &str| format!("{what}-v{version}");
+        if !["bench-lpm", "peers-lpm"].iter().any(|what| wanted(&name(what))) {
+            continue;
+        }
+        let table = table(given.as_ref(), version)?;
+        if wanted(&name("bench-lpm")) {
+            let record = Record::start(&name("bench-lpm"), &table, bits)?;
+            let quick: &[&str] = if options.quick { &["--runs", "3", "--seconds", "0.05"] } else { &[] };
+            bench(record, &["lpm", "--algorithm", "all"], &table, quick)?;
+        }
+        if wanted(&name("peers-lpm")) {
+            good &= peers::lpm::record(&table, options.quick)?;
+        }
+    }
+    if wanted("bench-port") {
+        let table = table(options.table_v4.as_ref(), 4)?;
+        let record = Record::start("bench-port", &table, 32)?;
+        let quick: &[&str] = if options.quick { &["--runs", "3", "--seconds", "0.2"] } else { &[] };
+        bench(record, &["port", "null", "--size", "64"], &table, quick)?;
+    }
+    Ok(good)
+}
+
+/// What `tidemill bench` prints of a table.
+fn bench(mut record: Record, what: &[&str], table: &Path, quick: &[&str]) -> Result<()> {
+    let mut command = Command::new(env::tidemill()?);
+    command.arg("bench").args(what).arg("--table").arg(table).args(quick).arg("--json");
+    let mut bad = None;
+    let good = proc::lines(&mut command, |line| match serde_json::from_str(line) {
+        Ok(line) => record.add(line),
+        Err(_) => bad = Some(line.to_owned()),
+    })?;
+    if let Some(line) = bad {
+        bail!("not JSON: {line}");
+    }
+    if !good {
+        bail!("failed: {}", proc::shown(&command));
+    }
+    record.write()
+}
+
+fn table(given: Option<&PathBuf>, version: u8) -> Result<PathBuf> {
+    if let Some(table) = given {
+        return Ok(table.clone());
+    }
+    let data = env::data().with_context(|| format!("give --table-v{version}, or set TIDEMILL_DATA"))?;
+    Ok(data.join("rib").join(TABLES[usize::from(version == 6)]))
+}
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(path).unwrap_or_default()
+}
+
+fn git(arguments: &[&str]) -> Result<String> {
+    let mut git = Command::new("git");
+    Ok(proc::output(git.current_dir(env::root()).args(arguments))?.trim().to_owned())
+}
+
+/// Whether tracked files differ from the commit, other than those that a record changes.
+fn dirty() -> Result<bool> {
+    let but = ["--", ".", ":(exclude)bench/results", ":(exclude)README.md"];
+    Ok(!git(&[&["status", "--porcelain", "--untracked-files=no"][..], &but].concat())?.is_empty())
+}
+
+/// Name, and what tells processors of one name apart.
+fn cpu() -> String {
+    let info = read("/proc/cpuinfo");
+    let field = |name: &str| {
+        let value = |line: &str| {
+            let (key, value) = line.split_once(':')?;
+            (key.trim() == name).then(|| value.trim().to_owned())
+        };
+        info.lines().find_map(value).unwrap_or_else(|| "unknown".to_owned())
+    };
+    format!("{}, family {}, model {}", field("model name"), field("cpu family"), field("model"))
+}
+
+/// Now, in UTC, as in RFC 3339.
+fn date() -> Result<String> {
+    Ok(proc::output(Command::new("date").args(["-u", "+%Y-%m-%dT%H:%M:%SZ"]))?.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_header_says_where_and_when() {
+        let record = Record::start("x", Path::new("/a/table.zst"), 32).unwrap();
+        let header = &record.lines[0];
+        assert_eq!(header["commit"].as_str().unwrap().len(), 40);
+        assert_eq!((header["table"].as_str(), header["record"].as_str()), (Some("table.zst"), Some("x")));
+        assert_eq!(header["date"].as_str().unwrap().len(), 20);
+        assert!(record.write().is_err(), "nothing was measured");
+    }
+}
