@@ -115,20 +115,25 @@ fn test_names(source: &str) -> Vec<String> {
 fn cargo_test(arguments: &[String]) -> Result<Totals> {
     let mut command = env::cargo();
     command.args(["test", "--workspace", "--no-fail-fast"]).args(arguments).args(["--", "--show-output"]);
-    let mut reader = Reader::default();
+    let mut reader = Reader::new(|line| println!("{line}"));
     let ok = proc::lines(&mut command, |line| reader.line(line))?;
     Ok(reader.end(ok))
 }
 
 /// Reads what test binaries print, one after the other. Of a binary that passes only the verdict and the skipped tests
 /// are shown, of one that fails everything.
-#[derive(Default)]
 struct Reader {
     totals: Totals,
     binary: Vec<String>,
+    /// Where lines are shown. Not our own tests' standard output: a reader of that would take them for verdicts.
+    show: fn(&str),
 }
 
 impl Reader {
+    fn new(show: fn(&str)) -> Self {
+        Reader { totals: Totals::default(), binary: Vec::new(), show }
+    }
+
     fn line(&mut self, line: &str) {
         self.binary.push(line.to_owned());
         if !line.starts_with("test result: ") {
@@ -146,11 +151,11 @@ impl Reader {
         let (passed, failed, ignored): (usize, usize, usize) =
             (number("passed"), number("failed"), number("ignored"));
         if failed > 0 {
-            self.binary.iter().for_each(|line| println!("{line}"));
+            self.binary.iter().for_each(|line| (self.show)(line));
         } else {
-            skips.iter().for_each(|line| println!("{line}"));
+            skips.iter().for_each(|line| (self.show)(line));
             if passed + ignored > 0 {
-                println!("{line}");
+                (self.show)(line);
             }
         }
         let skipped = skips.len().min(passed);
@@ -162,8 +167,8 @@ impl Reader {
     /// is one failure.
     fn end(mut self, ok: bool) -> Totals {
         if !ok && (self.totals.failed == 0 || self.binary.iter().any(|line| line.starts_with("running "))) {
-            self.binary.iter().for_each(|line| println!("{line}"));
-            println!("FAILED: a build, or a test binary that ended without a verdict");
+            self.binary.iter().for_each(|line| (self.show)(line));
+            (self.show)("FAILED: a build, or a test binary that ended without a verdict");
             self.totals.failed += 1;
         }
         self.totals
@@ -175,7 +180,7 @@ mod tests {
     use super::*;
 
     fn read(text: &str, ok: bool) -> Totals {
-        let mut reader = Reader::default();
+        let mut reader = Reader::new(|_| ());
         text.lines().for_each(|line| reader.line(line));
         reader.end(ok)
     }
