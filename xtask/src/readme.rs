@@ -220,8 +220,8 @@ fn lpm() -> Result<String> {
 }
 
 fn lpm_table(recorded: &Recorded) -> String {
-    let mut out = "M lookups/s by case; in brackets the share of the bound, which is as many random 4-byte loads (for seq: \
-        each waiting for the one before) in a region of the structure's size.\n\n"
+    let mut out = "M lookups/s by case. In brackets the share of the bound: as many random 4-byte loads (for seq each waits for the one \
+        before) in a region of the structure's size. More than 1: keys gather in few places, which stay in the nearer caches.\n\n"
         .to_owned();
     out += &head(&[
         "structure",

@@ -50,12 +50,13 @@ fn outputs(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// The arguments of the first `cargo run` line of the text.
+/// The arguments of the first `cargo run` line of the text, without a comment at its end.
 fn first_command(readme: &str) -> Result<Vec<String>> {
     let line =
         readme.lines().map(|line| line.trim().trim_start_matches("$ ")).find(|l| l.starts_with("cargo run "));
     let line = line.context("README.md shows no line that begins with `cargo run`")?;
-    Ok(line.split_whitespace().skip(1).map(str::to_owned).collect())
+    let words = line.split_whitespace().skip(1).take_while(|word| !word.starts_with('#'));
+    Ok(words.map(str::to_owned).collect())
 }
 
 /// The command as printed, with its counters as JSON.
@@ -128,7 +129,7 @@ mod tests {
 
     #[test]
     fn the_first_command_is_found_behind_a_prompt() {
-        let readme = "# T\n```sh\n$ cargo run --release -- run examples/router/router.toml\n```\ncargo run x";
+        let readme = "# T\n```sh\n$ cargo run --release -- run examples/router/router.toml   # route: no root\n```\ncargo run x";
         assert_eq!(
             first_command(readme).unwrap(),
             ["run", "--release", "--", "run", "examples/router/router.toml"]
