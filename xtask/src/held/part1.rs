@@ -72,7 +72,10 @@ fn sample(machine: &Machine, name: &str, count: &str) -> Result<Outcome> {
 
 fn all(machine: &Machine) -> Result<Outcome> {
     if machine.quick {
-        return sample(machine, V4, "4000000");
+        return Ok(match sample(machine, V4, "4000000")? {
+            Outcome::Pass(text) => Outcome::Measured(format!("a sample only (--quick), right: {text}")),
+            other => other,
+        });
     }
     let file = table(machine, V4)?;
     let start = Instant::now();
@@ -99,7 +102,10 @@ fn verification(objects: &[Value]) -> Result<Outcome> {
 
 fn small_tables(machine: &Machine) -> Result<Outcome> {
     let count = if machine.quick { "2000" } else { SMALL_TABLES };
-    verification(&machine.tidemill(&["fib", "verify", "--suite", count, "--json"])?)
+    Ok(match verification(&machine.tidemill(&["fib", "verify", "--suite", count, "--json"])?)? {
+        Outcome::Pass(text) => Outcome::Pass(format!("{count} tables: {text}")),
+        other => other,
+    })
 }
 
 fn bench_lpm(machine: &Machine, name: &str) -> Result<Outcome> {
@@ -130,7 +136,11 @@ fn ratio(machine: &Machine) -> Result<Outcome> {
         objects.iter().filter(|o| o["metric"] == "ratio" && o["case"] == "rnd").collect();
     let shown: Vec<String> = ratios
         .iter()
-        .map(|r| format!("{} to {}: {} ({} to {})", r["of"], r["to"], r["value"], r["low"], r["high"]))
+        .map(|r| {
+            let number = |field: &str| r[field].as_f64().unwrap_or(0.0);
+            let (value, low, high) = (number("value"), number("low"), number("high"));
+            format!("{} to {}: {value:.2} ({low:.2} to {high:.2})", r["of"], r["to"])
+        })
         .collect();
     let ahead = ratios.iter().all(|ratio| ratio["low"].as_f64().is_some_and(|low| low > 1.0));
     Ok(verdict(ahead && !ratios.is_empty(), shown.join("; ")))
