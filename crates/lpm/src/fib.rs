@@ -28,6 +28,14 @@ pub trait Fib<A: Address>: Send + Sync {
     /// If the lengths differ.
     fn lookup_batch(&self, keys: &[A], out: &mut [Label]);
 
+    /// Answers a burst by each of the structure's kernels that this CPU has, and calls `each` with the kernel's name and
+    /// its answers: for checks. A structure with one way to answer has the one kernel `batch`.
+    fn lookup_batch_each(&self, keys: &[A], each: &mut dyn FnMut(&'static str, &[Label])) {
+        let mut out = vec![Label(u32::MAX); keys.len()];
+        self.lookup_batch(keys, &mut out);
+        each("batch", &out);
+    }
+
     /// The structure and its parameters as in benchmarks and configurations: `dxr-d16x4r`.
     fn name(&self) -> String;
 

@@ -76,7 +76,17 @@ fn begin(ranges: &mut Vec<Range>, start: u32, label: u32) {
     ranges.push(Range { start, label });
 }
 
-/// The ranges of one chunk after another, as slices whose first range may begin before the chunk.
+/// Chunks with one content: several if one range fills them, otherwise one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Stretch<'a> {
+    /// The first chunk's number.
+    pub(super) first: usize,
+    pub(super) count: usize,
+    /// Their ranges, of which the first may begin before the chunk.
+    pub(super) ranges: &'a [Range],
+}
+
+/// A span's chunks, by stretches: most of the space, and all but a little of a small table, is long ones.
 pub(super) struct Chunks<'a> {
     ranges: &'a [Range],
     rest: u32,
@@ -90,33 +100,38 @@ impl<'a> Chunks<'a> {
         let (next, end) = (u64::from(span.first()), u64::from(span.last()) + 1);
         Chunks { ranges, rest: layout.rest(), next, end }
     }
+
+    /// Where the range behind the first one begins.
+    #[inline]
+    fn second(&self) -> u64 {
+        self.ranges.get(1).map_or(self.end, |range| range.start.into())
+    }
 }
 
 impl<'a> Iterator for Chunks<'a> {
-    /// The chunk's number, and its ranges.
-    type Item = (usize, &'a [Range]);
+    type Item = Stretch<'a>;
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
         if self.next == self.end {
             return None;
         }
-        let chunk = (self.next >> self.rest) as usize;
-        self.next += 1 << self.rest;
+        let first = (self.next >> self.rest) as usize;
+        let filled = (self.second() >> self.rest) as usize - first;
+        let count = filled.max(1);
+        self.next += (count as u64) << self.rest;
         let next = self.next;
-        // Most chunks lie inside one range.
-        if self.ranges.get(1).is_none_or(|range| u64::from(range.start) > next) {
-            return Some((chunk, &self.ranges[..1]));
-        }
-        let inside = self.ranges.iter().take_while(|range| u64::from(range.start) < next).count();
+        let inside = match filled {
+            0 => self.ranges.iter().take_while(|range| u64::from(range.start) < next).count(),
+            _ => 1,
+        };
         let ranges = &self.ranges[..inside];
         // The last one may go on in the next chunk.
-        let done = match self.ranges.get(inside) {
-            Some(range) if u64::from(range.start) == next => inside,
-            _ => inside.saturating_sub(1),
-        };
-        self.ranges = &self.ranges[done..];
-        Some((chunk, ranges))
+        self.ranges = &self.ranges[inside - 1..];
+        if self.second() == next && self.ranges.len() > 1 {
+            self.ranges = &self.ranges[1..];
+        }
+        Some(Stretch { first, count, ranges })
     }
 }
 
@@ -188,7 +203,8 @@ impl Census {
                 if is_long(layout.rest(), ranges) { entries * long_words } else { entries.div_ceil(2) };
             census.largest = census.largest.max(entries);
         };
-        Chunks::new(layout, Prefix::DEFAULT, ranges).filter(|(_, r)| r.len() > 1).for_each(|(_, r)| add(r));
+        let chunks = Chunks::new(layout, Prefix::DEFAULT, ranges).map(|stretch| stretch.ranges);
+        chunks.filter(|ranges| ranges.len() > 1).for_each(&mut add);
         // A chunk of one range is shared by all places with that label.
         let mut wide: Vec<&Range> = ranges.iter().filter(|range| u64::from(range.label) >= inline).collect();
         wide.sort_unstable_by_key(|range| range.label);

@@ -374,6 +374,14 @@ impl Fib<u32> for Dxr {
         simd::lookup_batch(self, keys, out);
     }
 
+    fn lookup_batch_each(&self, keys: &[u32], each: &mut dyn FnMut(&'static str, &[Label])) {
+        for kernel in Kernel::ALL.into_iter().filter(|kernel| kernel.is_supported()) {
+            let mut out = vec![Label(u32::MAX); keys.len()];
+            simd::lookup_batch_with(kernel, self, keys, &mut out);
+            each(kernel.name(), &out);
+        }
+    }
+
     fn name(&self) -> String {
         self.layout.to_string()
     }

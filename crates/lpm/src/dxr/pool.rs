@@ -96,9 +96,9 @@ impl Pool {
         Ok((unit, true))
     }
 
-    /// One reference more to a run that has one.
-    pub(super) fn acquire(&mut self, unit: u32) {
-        self.refs[unit as usize] += 1;
+    /// `count` references more to a run that has one.
+    pub(super) fn acquire(&mut self, unit: u32, count: usize) {
+        self.refs[unit as usize] += count as u32; // as many as there are slots, at most
     }
 
     /// One reference less. The run, if that was the last one: it is forgotten, and its space waits.

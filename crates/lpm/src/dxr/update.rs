@@ -3,7 +3,7 @@
 //! Building is patching an empty structure with everything, in scratch memory, and then moving the result to memory of
 //! the right size.
 
-use super::build::{Chunks, Encoder, Range, choose_split, flatten, with_headroom};
+use super::build::{Chunks, Encoder, Range, Stretch, choose_split, flatten, with_headroom};
 use super::pool::{Full, Pool, Run};
 use super::{Chunk, Desc, Dxr, DxrConfig, Kernel, MAX_RANGE_WORDS, Tables};
 use crate::fib::{BuildError, Fib, FibWriter, Label, Outgrown};
@@ -179,23 +179,56 @@ impl DxrWriter {
     /// the next call.
     fn fill<P: Probe>(&mut self, span: Prefix<u32>, ranges: &[Range], probe: &P) -> Result<(), Stop> {
         let layout = self.fib.layout;
-        for (chunk, ranges) in Chunks::new(layout, span, ranges) {
-            if layout.x == 0 {
-                let desc = self.describe(ranges, probe)?;
-                self.set_desc(chunk, desc, probe);
+        for Stretch { first, count, ranges } in Chunks::new(layout, span, ranges) {
+            if layout.x > 0 {
+                self.fill_blocks(first..first + count, ranges, probe)?;
                 continue;
             }
-            self.open(chunk >> layout.x, probe)?;
-            let desc = self.describe(ranges, probe)?;
-            let old = std::mem::replace(&mut self.block[chunk & ((1 << layout.x) - 1)], desc);
-            // The published block still refers to it, so this is not its end.
-            self.release_chunk(old);
+            let desc = self.describe(ranges, count, probe)?;
+            // Scratch memory says 0 already, and must not be touched for it.
+            if !self.building || desc != 0 {
+                (first..first + count).for_each(|chunk| self.set_desc(chunk, desc, probe));
+            }
         }
         Ok(())
     }
 
-    /// The descriptor of a chunk, which owns a reference to its ranges.
-    fn describe<P: Probe>(&mut self, ranges: &[Range], probe: &P) -> Result<u32, Stop> {
+    /// Makes each of `chunks` say what `ranges` say, in `DdXxR`.
+    fn fill_blocks<P: Probe>(
+        &mut self,
+        mut chunks: std::ops::Range<usize>,
+        ranges: &[Range],
+        probe: &P,
+    ) -> Result<(), Stop> {
+        let x = self.fib.layout.x;
+        while !chunks.is_empty() {
+            let slot = chunks.start >> x;
+            let stop = chunks.end.min((slot + 1) << x);
+            let count = stop - chunks.start;
+            self.open(slot, probe)?;
+            let desc = self.describe(ranges, count, probe)?;
+            let from = chunks.start & ((1 << x) - 1);
+            for i in from..from + count {
+                let old = std::mem::replace(&mut self.block[i], desc);
+                // The published block still refers to it, so this is not its end.
+                self.release_chunk(old);
+            }
+            chunks.start = stop;
+            let behind = chunks.end >> x;
+            if count == 1 << x && slot + 1 < behind {
+                // More whole blocks of the same: they share the first one.
+                self.close(probe)?;
+                let number = self.fib.tables.direct[slot].load(Ordering::Relaxed);
+                self.blocks.acquire(number.into(), behind - (slot + 1));
+                (slot + 1..behind).for_each(|slot| self.set_block(slot, number, probe));
+                chunks.start = behind << x;
+            }
+        }
+        Ok(())
+    }
+
+    /// The descriptor of `count` chunks, each of which owns a reference to its ranges.
+    fn describe<P: Probe>(&mut self, ranges: &[Range], count: usize, probe: &P) -> Result<u32, Stop> {
         let Dxr { layout, split, label_bits, .. } = *self.fib;
         if let Some(range) = ranges.iter().find(|range| range.label > u32::MAX >> (32 - label_bits)) {
             return Err(Stop::Label(range.label));
@@ -220,6 +253,7 @@ impl DxrWriter {
             }
             Ok(found) => found,
         };
+        self.chunks.acquire(base, count - 1);
         if new {
             tell_writes(
                 probe,
@@ -259,7 +293,7 @@ impl DxrWriter {
         for (copy, desc) in self.block.iter_mut().zip(&descs[first..]) {
             *copy = desc.load(Ordering::Relaxed);
             if let Desc::Chunk(chunk) = self.fib.split.decode(*copy) {
-                self.chunks.acquire(chunk.base);
+                self.chunks.acquire(chunk.base, 1);
             }
         }
         Ok(())
@@ -284,17 +318,22 @@ impl DxrWriter {
                 self.release_chunk(self.block[i]);
             }
         }
-        let cell = &fib.tables.direct[slot];
-        let old = u32::from(cell.load(Ordering::Relaxed));
+        self.set_block(slot, number as u16, probe);
+        Ok(())
+    }
+
+    /// Publishes a block, with a reference that has been counted.
+    fn set_block<P: Probe>(&mut self, slot: usize, number: u16, probe: &P) {
+        let cell = &self.fib.tables.direct[slot];
+        let old = cell.load(Ordering::Relaxed);
         if old != number {
             // Release: whoever finds the block here finds its content, and that of its chunks.
-            cell.store(number as u16, Ordering::Release);
+            cell.store(number, Ordering::Release);
             probe.write(std::ptr::from_ref(cell).addr(), 2);
         }
         if !self.building {
-            self.release_block(old);
+            self.release_block(old.into());
         }
-        Ok(())
     }
 
     fn release_chunk(&mut self, desc: u32) {
@@ -305,10 +344,10 @@ impl DxrWriter {
     }
 
     fn release_block(&mut self, block: u32) {
-        let fib = self.fib.clone();
         let run = Run { unit: block, units: 1 };
-        if let Some(run) = self.blocks.release(&fib.tables.descs, run) {
+        if let Some(run) = self.blocks.release(&self.fib.tables.descs, run) {
             self.retired.blocks.push(run);
+            let fib = self.fib.clone();
             let first = (block as usize) << fib.layout.x;
             for desc in &fib.tables.descs[first..first + (1 << fib.layout.x)] {
                 self.release_chunk(desc.load(Ordering::Relaxed));

@@ -37,6 +37,16 @@ impl Search {
         all
     }
 
+    fn name(self) -> &'static str {
+        match self {
+            Search::Portable => "scalar",
+            #[cfg(target_arch = "x86_64")]
+            Search::Avx2 => "avx2",
+            #[cfg(target_arch = "x86_64")]
+            Search::Avx512 => "avx512",
+        }
+    }
+
     pub(super) fn best() -> Self {
         Self::all().last().copied().unwrap_or(Search::Portable)
     }
@@ -151,7 +161,8 @@ fn one_burst<A: Address>(
         let width = 4 * (kind & 3);
         let slot = ((walk.window >> 1) >> (63 - width)) as u32;
         let pointer = ((entry as i32) >> 31) as u32;
-        let at = (((entry & Entry::CELL_MASK) * CELL as u32) + slot) & pointer;
+        // Of a label these bits are no address: the sum may be anything, and counts for nothing.
+        let at = ((entry & Entry::CELL_MASK) * CELL as u32).wrapping_add(slot) & pointer;
         prefetch_read(words.as_ptr().wrapping_add(at as usize));
         let next = Walk { window: walk.window << width, at, answer: walk.answer };
         blocks.push(next, kind.wrapping_sub(LINE + 1) < 2);
@@ -212,6 +223,14 @@ impl<A: Address> Fib<A> for RangeTrie<A> {
 
     fn lookup_batch(&self, keys: &[A], out: &mut [Label]) {
         self.burst(self.search, keys, out);
+    }
+
+    fn lookup_batch_each(&self, keys: &[A], each: &mut dyn FnMut(&'static str, &[Label])) {
+        for search in Search::all() {
+            let mut out = vec![Label(u32::MAX); keys.len()];
+            self.burst(search, keys, &mut out);
+            each(search.name(), &out);
+        }
     }
 
     fn name(&self) -> String {

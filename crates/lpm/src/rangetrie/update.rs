@@ -6,7 +6,8 @@
 //! since published lines never change, so the one store that publishes is always that of a block's (or the root's) entry.
 
 use super::build::{
-    Line, Ranges, Slice, Space, Target, build, build_children, build_target, child, slot_region, write_line,
+    Children, Line, Ranges, Slice, Space, Target, build, build_children, build_target, child_at, slot_region,
+    write_line,
 };
 use super::lookup::Search;
 use super::{CELL, Entry, LINE_BITS, LINE_HEAD, Node, RangeTrie, STARTS, bits};
@@ -120,18 +121,35 @@ impl<A: Address> Writer<A> {
         region: Prefix<A>,
         prefix: Prefix<A>,
     ) -> Result<(), Outgrown> {
-        let depth = region.len() + width_bits;
-        let slot_of = |addr| bits(addr, region.len(), width_bits);
-        for slot in slot_of(prefix.first())..=slot_of(prefix.last()) {
-            let offset = A::from_u128(slot as u128) << usize::from(A::BITS - depth);
+        if prefix.len() >= region.len() + width_bits {
+            let slot = bits(prefix.first(), region.len(), width_bits);
             let old = self.entry(word + slot);
-            let new = self.patch_entry(rib, old, child(region, offset, depth), prefix)?;
-            if new != old {
-                // The node behind `new` was written before: this store publishes it.
-                self.trie.cells[word + slot].store(new.0, Ordering::Release);
+            let new = self.patch_entry(rib, old, child_at(region, slot, width_bits), prefix)?;
+            self.publish(word + slot, old, new);
+            return Ok(());
+        }
+        // Several whole slots: all that is in them is new.
+        let ranges = self.ranges(rib, prefix)?;
+        for (slots, target) in Children::new(ranges.slice(), region, width_bits, prefix) {
+            let new = match target {
+                Target::Below(part) => build(self, part, child_at(region, slots.start, width_bits))?,
+                Target::Leaf(label) => Entry::leaf(label),
+                Target::Kept(entry) => entry,
+            };
+            for slot in slots {
+                let old = self.entry(word + slot);
+                self.publish(word + slot, old, new);
+                self.unlink(old);
             }
         }
         Ok(())
+    }
+
+    /// Stores what has changed. The node behind `new` was written before: this makes it visible.
+    fn publish(&mut self, word: usize, old: Entry, new: Entry) {
+        if new != old {
+            self.trie.cells[word].store(new.0, Ordering::Release);
+        }
     }
 
     /// The entry for `region`, where `entry` stood, after a change of `prefix`, which overlaps it.

@@ -4,8 +4,8 @@
 //! tables, for `tidemill fib verify --suite`.
 //!
 //! After the build and after every batch of changes each answer at the first and last address of every prefix, at both
-//! their neighbours, and at random addresses is compared, singly and in bursts. A case that fails is made smaller by
-//! leaving out parts for as long as it still fails, and printed.
+//! their neighbours, and at random addresses is compared, singly and in bursts by every kernel that the CPU has. A case
+//! that fails is made smaller by leaving out parts for as long as it still fails, and printed.
 
 mod cases;
 mod concurrent;
@@ -46,6 +46,16 @@ pub struct Stats {
     pub refused: usize,
 }
 
+impl std::ops::AddAssign for Stats {
+    fn add_assign(&mut self, more: Stats) {
+        self.tables += more.tables;
+        self.changes += more.changes;
+        self.lookups += more.lookups;
+        self.rebuilds += more.rebuilds;
+        self.refused += more.refused;
+    }
+}
+
 /// What went wrong in a case.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault<A> {
@@ -59,8 +69,8 @@ pub enum Fault<A> {
         expected: Label,
         /// The structure's.
         found: Label,
-        /// Whether it was asked for in a burst.
-        in_batch: bool,
+        /// The kernel that it was asked for in a burst; `None`: singly.
+        kernel: Option<&'static str>,
     },
     /// The structure could not be built.
     Build {
@@ -88,8 +98,9 @@ pub struct Failure<A: Address> {
 impl<A: Address> fmt::Display for Failure<A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.fault {
-            Fault::Wrong { batches, key, expected, found, in_batch } => {
-                let how = if *in_batch { "in a burst" } else { "singly" };
+            Fault::Wrong { batches, key, expected, found, kernel } => {
+                let how =
+                    kernel.map_or_else(|| "singly".to_owned(), |kernel| format!("in a burst ({kernel})"));
                 let (key, expected, found) = (key.to_ip(), expected.0, found.0);
                 writeln!(f, "{key}, looked up {how} after {batches} batches: {found} instead of {expected}")?;
             }
@@ -113,7 +124,7 @@ pub fn run_case<A: Address>(case: &Case<A>, make: &impl Make<A>) -> Result<Stats
     }
 }
 
-/// Runs `tables` random and adversarial cases made from `seed`, telling `progress` how many are done.
+/// Runs `tables` random and adversarial cases, number i that of seed `seed` + i, telling `progress` how many are done.
 ///
 /// # Errors
 /// The first case that fails, made smaller.
@@ -125,12 +136,7 @@ pub fn run_many<A: Address>(
 ) -> Result<Stats, Box<Failure<A>>> {
     let mut total = Stats::default();
     for i in 0..tables {
-        let stats = run_case(&random_case(seed.wrapping_add(i as u64)), &make)?;
-        total.tables += stats.tables;
-        total.changes += stats.changes;
-        total.lookups += stats.lookups;
-        total.rebuilds += stats.rebuilds;
-        total.refused += stats.refused;
+        total += run_case(&random_case(seed.wrapping_add(i as u64)), &make)?;
         progress(i + 1);
     }
     Ok(total)
@@ -231,8 +237,8 @@ impl<'a, A: Address, M: Make<A>> Run<'a, A, M> {
             keys.push(self.random.address());
             keys.extend(near.map(|prefix| self.random.within(prefix)));
         }
-        self.stats.lookups += 2 * keys.len();
-        compare(&*fib, &oracle, &keys, batches)
+        self.stats.lookups += compare(&*fib, &oracle, &keys, batches)?;
+        Ok(())
     }
 }
 
@@ -244,24 +250,25 @@ pub fn edges<A: Address>(prefix: Prefix<A>) -> [A; 4] {
     [first, last, before, after]
 }
 
+/// Compares single lookups and every kernel's bursts with the oracle; returns the number of answers.
 fn compare<A: Address>(
     fib: &dyn Fib<A>,
     oracle: &Oracle<A>,
     keys: &[A],
     batches: usize,
-) -> Result<(), Fault<A>> {
-    let mut labels = vec![Label(u32::MAX); keys.len()];
-    fib.lookup_batch(keys, &mut labels);
-    for (&key, &in_batch) in keys.iter().zip(&labels) {
-        let (expected, singly) = (oracle.lookup(key), fib.lookup(key));
-        if singly != expected {
-            return Err(Fault::Wrong { batches, key, expected, found: singly, in_batch: false });
+) -> Result<usize, Fault<A>> {
+    let expected: Vec<Label> = keys.iter().map(|&key| oracle.lookup(key)).collect();
+    let (mut answers, mut fault) = (0, None);
+    let mut check = |kernel, found: &[Label]| {
+        answers += found.len();
+        let pairs = keys.iter().zip(&expected).zip(found);
+        for ((&key, &expected), &found) in pairs.filter(|((_, expected), found)| expected != found) {
+            fault.get_or_insert(Fault::Wrong { batches, key, expected, found, kernel });
         }
-        if in_batch != expected {
-            return Err(Fault::Wrong { batches, key, expected, found: in_batch, in_batch: true });
-        }
-    }
-    Ok(())
+    };
+    check(None, &keys.iter().map(|&key| fib.lookup(key)).collect::<Vec<_>>());
+    fib.lookup_batch_each(keys, &mut |kernel, found| check(Some(kernel), found));
+    fault.map_or(Ok(answers), Err)
 }
 
 /// Compares bursts of 0 to 257 keys with single lookups, and sees that nothing behind the burst is written.

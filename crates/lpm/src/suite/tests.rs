@@ -4,10 +4,12 @@ use super::*;
 use crate::prefix::Prefix;
 use std::sync::Arc;
 
-/// Answers from the RIB, except that it never sees prefixes longer than `blind`, and patches nothing at all if `deaf`.
+/// Answers from the RIB, except that it never sees prefixes longer than `blind`, and patches nothing at all if `deaf`. One
+/// kernel of two answers 7 for the default route if `sloppy`.
 struct Faulty {
     rib: Rib<u32>,
     blind: u8,
+    sloppy: bool,
 }
 
 impl Fib<u32> for Faulty {
@@ -17,6 +19,15 @@ impl Fib<u32> for Faulty {
     }
     fn lookup_batch(&self, keys: &[u32], out: &mut [Label]) {
         keys.iter().zip(out).for_each(|(&key, out)| *out = self.lookup(key));
+    }
+    fn lookup_batch_each(&self, keys: &[u32], each: &mut dyn FnMut(&'static str, &[Label])) {
+        let mut out = vec![Label::NONE; keys.len()];
+        self.lookup_batch(keys, &mut out);
+        each("right", &out);
+        if self.sloppy && self.rib.get(Prefix::DEFAULT).is_some() {
+            out.fill(Label(7));
+        }
+        each("second", &out);
     }
     fn name(&self) -> String {
         "faulty".into()
@@ -41,7 +52,9 @@ impl FibWriter<u32> for FaultyWriter {
 }
 
 fn make(blind: u8, deaf: bool) -> impl Make<u32> {
-    move |rib, _| Ok(Box::new(FaultyWriter { fib: Arc::new(Faulty { rib: rib.clone(), blind }), deaf }))
+    move |rib, _| {
+        Ok(Box::new(FaultyWriter { fib: Arc::new(Faulty { rib: rib.clone(), blind, sloppy: false }), deaf }))
+    }
 }
 
 #[test]
@@ -66,6 +79,22 @@ fn a_deaf_structure_fails_with_few_changes() {
     let failure = run_many(3, 200, make(32, true), |_| {}).unwrap_err();
     assert!(failure.case.prefixes().count() <= 2, "{failure}");
     assert_eq!(failure.case.batches.len(), 1, "{failure}");
+}
+
+#[test]
+fn a_wrong_kernel_is_named() {
+    let failure = run_many(
+        3,
+        200,
+        |rib: &Rib<u32>, _: &Domain| {
+            let fib = Arc::new(Faulty { rib: rib.clone(), blind: 32, sloppy: true });
+            Ok(Box::new(FaultyWriter { fib, deaf: false }) as Box<dyn FibWriter<u32>>)
+        },
+        |_| {},
+    )
+    .unwrap_err();
+    assert_eq!(failure.case.prefixes().count(), 1, "{failure}");
+    assert!(failure.to_string().contains("looked up in a burst (second) after"), "{failure}");
 }
 
 #[test]

@@ -49,8 +49,9 @@ pub(crate) struct Verify {
     /// Changes that are applied together
     #[arg(long, value_name = "N", default_value_t = 1000, requires = "updates")]
     batch: usize,
-    /// N random and adversarial small tables with interleaved updates, dealt to every structure of both families (fewer
-    /// to those that are large even when empty)
+    /// N random and adversarial small tables with interleaved updates for each structure that --algorithm names, the same N
+    /// for every structure of a family; `auto` here is dxr-d16x4r, dxr-d18r, dxr-d16r and rangetrie-d16 for IPv4 and
+    /// rangetrie-d16 for IPv6
     #[arg(long, value_name = "N", conflicts_with_all = ["files", "all", "updates"])]
     suite: Option<u64>,
     /// Seed of everything random

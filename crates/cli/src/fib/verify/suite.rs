@@ -12,15 +12,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 use tidemill_lookup::qsbr::Domain;
-use tidemill_lpm::suite::{Stats, run_many};
+use tidemill_lpm::suite::{Stats, random_case, run_case};
 use tidemill_lpm::{Algorithm, Family, Rib};
 
-/// Tables per piece of work.
-const PIECE: usize = 50;
-/// A structure whose empty table takes more than this gets as many fewer tables: all of it is written for each build.
-const LIGHT_BYTES: usize = 256 << 10;
-/// The fewest tables that a structure gets, if there are so many.
-const LEAST: usize = 4;
+/// Structures that are tested if none are named; each pattern of code is among them once or more.
+const USUAL_V4: [&str; 4] = ["dxr-d16x4r", "dxr-d18r", "dxr-d16r", "rangetrie-d16"];
+const USUAL_V6: [&str; 1] = ["rangetrie-d16"];
+/// A structure with so many failures gets no more tables: each is made small, which takes seconds.
+const MOST_FAILURES: usize = 8;
 
 /// What was found about one structure, as JSON.
 #[derive(Serialize)]
@@ -28,9 +27,13 @@ struct SuiteLine {
     v: u8,
     family: u8,
     structure: String,
+    /// Tables that this structure was given, the first with this seed, the next with the next.
     tables: usize,
+    first_seed: u64,
     changes: usize,
+    /// Answers compared with the oracle's: single ones, and those of every kernel's bursts.
     lookups: usize,
+    kernels: Vec<&'static str>,
     rebuilds: usize,
     /// Tables with labels wider than the structure's.
     refused: usize,
@@ -43,18 +46,21 @@ struct SuiteLine {
 pub(super) fn run(args: &Verify, tables: u64) -> Result<Tally> {
     let tables = usize::try_from(tables).map_err(|_| usage(format!("--suite {tables}: too many")))?;
     let mut tally = Tally::default();
-    family::<u32>(args, tables.div_ceil(2), &mut tally)?;
-    family::<u128>(args, tables.div_ceil(2), &mut tally)?;
+    family::<u32>(args, &USUAL_V4, tables, &mut tally)?;
+    family::<u128>(args, &USUAL_V6, tables, &mut tally)?;
     Ok(tally)
 }
 
-/// The structures that `--algorithm` names; without it, all.
-fn chosen<A: Family>(args: &Verify) -> Result<Vec<Algorithm>> {
-    let names = &args.structures.algorithm;
-    if names.iter().any(|name| name == "all" || name == "auto") {
+/// The structures that `--algorithm` names.
+fn chosen<A: Family>(args: &Verify, usual: &[&str]) -> Result<Vec<Algorithm>> {
+    let mut names: Vec<&str> = args.structures.algorithm.iter().map(String::as_str).collect();
+    if names.contains(&"all") {
         return Ok(every::<A>());
     }
-    for name in names {
+    if names.contains(&"auto") {
+        names = usual.to_vec();
+    }
+    for name in &names {
         if let (Err(error), Err(_)) = (Algorithm::parse::<u32>(name), Algorithm::parse::<u128>(name)) {
             return Err(usage(format!("--algorithm: {error}")));
         }
@@ -62,19 +68,9 @@ fn chosen<A: Family>(args: &Verify) -> Result<Vec<Algorithm>> {
     Ok(names.iter().filter_map(|name| Algorithm::parse::<A>(name).ok()).collect())
 }
 
-fn family<A: Family>(args: &Verify, tables: usize, tally: &mut Tally) -> Result<()> {
-    let mut shares = Vec::new();
-    for algorithm in chosen::<A>(args)? {
-        let empty = algorithm.writer(&Rib::<A>::new(), &Domain::new())?.fib();
-        shares.push((algorithm, empty.name(), 1.0 / empty.bytes().max(LIGHT_BYTES) as f64));
-    }
-    let all: f64 = shares.iter().map(|(.., share)| share).sum();
-    let mut first = args.seed;
-    for (algorithm, name, share) in shares {
-        let count = ((tables as f64 * share / all).ceil() as usize).max(tables.min(LEAST));
-        let line = structure::<A>(algorithm, name, count, first);
-        // No two structures see the same tables: there are more different ones so.
-        first = first.wrapping_add(count as u64);
+fn family<A: Family>(args: &Verify, usual: &[&str], tables: usize, tally: &mut Tally) -> Result<()> {
+    for algorithm in chosen::<A>(args, usual)? {
+        let line = structure::<A>(algorithm, tables, args.seed)?;
         tally.checked += line.lookups as u64;
         tally.wrong += line.failures as u64;
         if args.json {
@@ -82,12 +78,13 @@ fn family<A: Family>(args: &Verify, tables: usize, tally: &mut Tally) -> Result<
             continue;
         }
         println!(
-            "{} (IPv{}): {} tables, {} changes, {} answers compared, {} rebuilds, {} refused, {} failures, {:.1} s",
+            "{} (IPv{}): {} tables, {} changes, {} answers compared (singly, {}), {} rebuilds, {} refused, {} failures, {:.1} s",
             line.structure,
             line.family,
             line.tables,
             line.changes,
             line.lookups,
+            line.kernels.join(", "),
             line.rebuilds,
             line.refused,
             line.failures,
@@ -100,54 +97,52 @@ fn family<A: Family>(args: &Verify, tables: usize, tally: &mut Tally) -> Result<
     Ok(())
 }
 
-/// Runs the suite on all cores; every piece has its own seeds, so that threads do not matter to the result.
-fn structure<A: Family>(algorithm: Algorithm, name: String, tables: usize, seed: u64) -> SuiteLine {
+/// Runs the suite on all cores. Each table has its own seed, so that threads do not matter to the result.
+fn structure<A: Family>(algorithm: Algorithm, tables: usize, seed: u64) -> Result<SuiteLine> {
     let start = Instant::now();
-    let progress = Progress::new(format!("suite, {name} (IPv{})", A::FAMILY), tables as u64);
-    let next = AtomicUsize::new(0);
-    let sum: Mutex<(Stats, usize, Option<String>)> = Mutex::default();
-    let threads = std::thread::available_parallelism().map_or(1, |cores| cores.get());
-    std::thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                loop {
-                    let from = next.fetch_add(PIECE, Ordering::Relaxed);
-                    if from >= tables {
-                        return;
-                    }
-                    let count = PIECE.min(tables - from);
-                    let make = |rib: &Rib<A>, domain: &Domain| algorithm.writer(rib, domain);
-                    let result = run_many(seed.wrapping_add(from as u64), count, make, |_| progress.add(1));
+    let empty = algorithm.writer(&Rib::<A>::new(), &Domain::new())?.fib();
+    let mut kernels = Vec::new();
+    empty.lookup_batch_each(&[], &mut |kernel, _| kernels.push(kernel));
+    let progress = Progress::new(format!("suite, {} (IPv{})", empty.name(), A::FAMILY), tables as u64);
+    let make = |rib: &Rib<A>, domain: &Domain| algorithm.writer(rib, domain);
+    let (next, failed) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let sum: Mutex<(Stats, Option<String>)> = Mutex::default();
+    let work = || {
+        let mut stats = Stats::default();
+        while failed.load(Ordering::Relaxed) < MOST_FAILURES {
+            let table = next.fetch_add(1, Ordering::Relaxed);
+            if table >= tables {
+                break;
+            }
+            match run_case(&random_case(seed.wrapping_add(table as u64)), &make) {
+                Ok(of_case) => stats += of_case,
+                Err(failure) => {
+                    stats.tables += 1;
+                    failed.fetch_add(1, Ordering::Relaxed);
                     let mut sum = sum.lock().unwrap_or_else(PoisonError::into_inner);
-                    match result {
-                        Ok(stats) => {
-                            sum.0.tables += stats.tables;
-                            sum.0.changes += stats.changes;
-                            sum.0.lookups += stats.lookups;
-                            sum.0.rebuilds += stats.rebuilds;
-                            sum.0.refused += stats.refused;
-                        }
-                        Err(failure) => {
-                            sum.1 += 1;
-                            sum.2.get_or_insert_with(|| failure.to_string());
-                        }
-                    }
+                    sum.1.get_or_insert_with(|| failure.to_string());
                 }
-            });
+            }
+            progress.add(1);
         }
-    });
-    let (stats, failures, first_failure) = sum.into_inner().unwrap_or_else(PoisonError::into_inner);
-    SuiteLine {
+        sum.lock().unwrap_or_else(PoisonError::into_inner).0 += stats;
+    };
+    let threads = std::thread::available_parallelism().map_or(1, |cores| cores.get());
+    std::thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work))));
+    let (stats, first_failure) = sum.into_inner().unwrap_or_else(PoisonError::into_inner);
+    Ok(SuiteLine {
         v: json::VERSION,
         family: A::FAMILY,
-        structure: name,
+        structure: empty.name(),
         tables: stats.tables,
+        first_seed: seed,
         changes: stats.changes,
         lookups: stats.lookups,
+        kernels,
         rebuilds: stats.rebuilds,
         refused: stats.refused,
-        failures,
+        failures: failed.into_inner(),
         seconds: json::significant(start.elapsed().as_secs_f64()),
         first_failure,
-    }
+    })
 }

@@ -45,6 +45,15 @@ impl Kernel {
     /// All of them, narrow to wide.
     pub const ALL: [Kernel; 3] = [Kernel::Scalar, Kernel::Avx2, Kernel::Avx512];
 
+    /// `scalar`, `avx2` or `avx512`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kernel::Scalar => "scalar",
+            Kernel::Avx2 => "avx2",
+            Kernel::Avx512 => "avx512",
+        }
+    }
+
     /// Whether this CPU has what the kernel needs.
     pub fn is_supported(self) -> bool {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
