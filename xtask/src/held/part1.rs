@@ -19,7 +19,10 @@ pub(crate) const LINES: &[Line] = &[
     ("null - route - null", port),
     ("no allocation on the data path", allocation),
     ("corrupt files", corrupt),
-    ("tidy", |_| Ok(verdict(tidy::run()?, "nothing found"))),
+    ("tidy", |_| {
+        let good = tidy::run()?;
+        Ok(verdict(good, if good { "nothing found" } else { "findings, see above" }))
+    }),
     ("fuzzing", fuzzing),
 ];
 
