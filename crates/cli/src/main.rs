@@ -5,6 +5,18 @@
 
 #![forbid(unsafe_code)]
 
+// The standard ones panic when nobody reads any more, or the disk is full. These end the program, or go on, in good order.
+macro_rules! println {
+    ($($text:tt)*) => { crate::usage::say(format_args!("{}\n", format_args!($($text)*))) };
+}
+macro_rules! print {
+    ($($text:tt)*) => { crate::usage::say(format_args!($($text)*)) };
+}
+macro_rules! eprintln {
+    () => { crate::usage::complain(format_args!("")) };
+    ($($text:tt)*) => { crate::usage::complain(format_args!($($text)*)) };
+}
+
 mod addresses;
 mod bench;
 mod fib;
@@ -50,8 +62,6 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    // `tidemill fib stats ... | head` ends quietly, as other programs do.
-    sigpipe::reset();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => error.exit(), // clap prints usage and exits with 2 (0 for --help)
@@ -68,7 +78,10 @@ fn main() -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(1),
         Err(error) => {
-            eprintln!("tidemill: {error:#}");
+            if usage::nobody_reads(&error) {
+                return ExitCode::SUCCESS;
+            }
+            eprintln!("tidemill: {}", usage::one_line(&error));
             ExitCode::from(if error.is::<Usage>() { 2 } else { 1 })
         }
     }

@@ -1,4 +1,6 @@
-//! Errors that are the caller's to mend: exit status 2.
+//! What the program says: errors that are the caller's to mend (exit status 2), and output that may find no reader.
+
+use std::io::{ErrorKind, Write};
 
 /// Bad usage: a wrong option, key, address or file name.
 #[derive(Debug)]
@@ -15,4 +17,42 @@ impl std::error::Error for Usage {}
 /// Makes a usage error of a line that says what, where, and what to do.
 pub(crate) fn usage(line: impl std::fmt::Display) -> anyhow::Error {
     anyhow::Error::new(Usage(line.to_string()))
+}
+
+/// Writes to standard output. If its reader has gone (`| head`) that is the end of the program, and a good one; any
+/// other failure is a bad one.
+pub(crate) fn say(text: std::fmt::Arguments<'_>) {
+    match std::io::stdout().lock().write_fmt(text) {
+        Ok(()) => {}
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => std::process::exit(0),
+        Err(error) => {
+            complain(format_args!("tidemill: standard output: {error}"));
+            std::process::exit(1);
+        }
+    }
+}
+
+/// Writes a line to standard error; that nobody reads it is no reason to stop.
+pub(crate) fn complain(text: std::fmt::Arguments<'_>) {
+    let _ = writeln!(std::io::stderr().lock(), "{text}");
+}
+
+/// Whether the error is only that the reader of standard output has gone.
+pub(crate) fn nobody_reads(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == ErrorKind::BrokenPipe)
+}
+
+/// The error with its causes, each said once: some errors' texts have their causes in them.
+pub(crate) fn one_line(error: &anyhow::Error) -> String {
+    let mut line = String::new();
+    for cause in error.chain() {
+        let text = cause.to_string().replace('\n', " ");
+        if !line.contains(&text) {
+            if !line.is_empty() {
+                line.push_str(": ");
+            }
+            line.push_str(&text);
+        }
+    }
+    line
 }

@@ -87,11 +87,42 @@ fn static_routes_win_and_have_next_hops_of_their_own() {
     let folder = folder();
     let more = "\n[[route]]\nprefix = \"30.0.0.0/8\"\nkind = \"blackhole\"\n\n[[route]]\nprefix = \"20.0.0.0/8\"\nport = \"lan\"\n";
     folder.write("router.toml", format!("{CONFIG}{more}"));
-    let report = books(&folder.ok("run router.toml --json"));
+    // Not even updates take them away.
+    folder.write("updates.txt", "1\tW\t30.0.0.0/8\t0\n1\tA\t20.0.0.0/8\t1\n");
+    let report = books(&folder.ok("run router.toml --json --updates updates.txt --record run.tmrec"));
     let ports = report["ports"].as_array().unwrap();
     let (lan, wan) = (ports[0]["out"].as_u64().unwrap(), ports[1]["out"].as_u64().unwrap());
     let black = report["dropped"]["blackhole"].as_u64().unwrap();
     assert!(lan > 300 && wan > 300 && black > 300 && lan + wan + black == 2000, "{report}");
+}
+
+#[test]
+fn files_that_are_read_are_never_written_over_nor_any_written_twice() {
+    let folder = folder();
+    std::fs::hard_link(folder.path("in.pcap"), folder.path("link.pcap")).unwrap();
+    let before = std::fs::read(folder.path("in.pcap")).unwrap();
+    folder.fail(&[
+        ("run router.toml --json --output wan=in.pcap", 2, "in.pcap: would be written over"),
+        ("run router.toml --json --output wan=link.pcap", 2, "link.pcap: would be written over"),
+        ("run router.toml --json --output wan=table.txt", 2, "table.txt: would be written over"),
+        ("run router.toml --json --record router.toml", 2, "router.toml: would be written over"),
+        ("run router.toml --json --output wan=lan.pcap", 2, "lan.pcap: would be written twice"),
+        ("run router.toml --json --workers 0", 2, "run.workers = 0"),
+        ("run router.toml --json --workers 1000", 2, "run.workers = 1000"),
+        ("run router.toml --json --updates-speed 2", 2, "there are no updates"),
+        ("run router.toml --json --updates table.txt --updates-speed -1", 2, "unexpected argument"),
+        ("run router.toml --json --updates table.txt --updates-speed=-1", 2, "updates.speed = -1"),
+    ]);
+    assert_eq!(std::fs::read(folder.path("in.pcap")).unwrap(), before);
+    folder.ok("run router.toml --json --duration 1e18");
+}
+
+#[test]
+fn an_endless_capture_with_nothing_for_a_worker_still_stops() {
+    let folder = folder();
+    folder.ok("gen traffic --pattern icmp --packets 1 -o in.pcap");
+    folder.write("router.toml", CONFIG.replace("input = \"in.pcap\"", "input = \"in.pcap\"\nrepeat = 0"));
+    books(&folder.ok("run router.toml --json --workers 3 --duration 0.3"));
 }
 
 #[test]
@@ -144,7 +175,7 @@ fn corrupt_captures_tables_and_mrt_end_in_one_line_with_the_place() {
     assert!(ran.err.contains("cut.pcap: byte ") && ran.err.contains("1999"), "{}", ran.err);
     assert_eq!(ran.lines().pop().unwrap()["out"], 1999);
     let ran = folder.run("run router.toml --json --updates updates.txt --record r.tmrec");
-    assert_eq!(ran.code, 1, "{}", ran.err);
+    assert_eq!((ran.code, &ran.lines().pop().unwrap()["updates"]), (1, &1.into()), "{}", ran.err);
     assert!(
         ran.err.contains("updates.txt:2: ") && ran.err.matches("updates.txt").count() == 1,
         "{}",

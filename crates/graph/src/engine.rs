@@ -189,6 +189,8 @@ impl Engine {
             for (index, mut worker) in self.workers.into_iter().enumerate() {
                 let (stop, cpu, mut boundary) = (&handle.stop, cpus.get(index).copied(), boundary.take());
                 let work = move || {
+                    // If this worker panics, the others end and the panic is passed on.
+                    let _stop = StopOnPanic(stop);
                     cpu.into_iter().for_each(pin_to);
                     run_worker(&mut worker, stop, limits, &mut boundary);
                     let snapshot = worker.finish();
@@ -217,6 +219,16 @@ impl Engine {
     }
 }
 
+struct StopOnPanic<'a>(&'a AtomicBool);
+
+impl Drop for StopOnPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.store(true, Ordering::Release);
+        }
+    }
+}
+
 /// Idle turns before a worker begins to sleep, and the longest nap.
 const SPINS: u32 = 64;
 const NAP: Duration = Duration::from_micros(200);
@@ -228,7 +240,8 @@ fn run_worker(
     boundary: &mut Option<&mut (dyn FnMut(u64) + Send)>,
 ) {
     worker.start();
-    let end = limits.duration.map(|d| Instant::now() + d);
+    // A duration beyond the clock's range is none.
+    let end = limits.duration.and_then(|d| Instant::now().checked_add(d));
     let mut idle = 0;
     while !stop.load(Ordering::Relaxed)
         && end.is_none_or(|end| Instant::now() < end)

@@ -72,7 +72,12 @@ struct Play {
     last_ns: u64,
     /// Records seen in this pass.
     records: u64,
+    /// Packets that this pass has given this queue.
+    given: u64,
 }
+
+/// Records passed over (another queue's, too long) in one call before the worker gets its turn.
+const SKIP_MAX: u32 = 4096;
 
 /// What the source had.
 enum Next {
@@ -120,6 +125,7 @@ impl PcapPort {
                 first_ns: 0,
                 last_ns: 0,
                 records: 0,
+                given: 0,
             })
         };
         // The input first: a missing input must not leave an empty output behind.
@@ -209,20 +215,22 @@ impl Play {
             counters.rx.dropped.count(DropReason::FrameTooSmall);
             return Ok(Next::Gone);
         }
+        self.given += 1;
         framed.copy_to(&mut packet);
-        packet.set_timestamp_ns(framed.timestamp_ns + self.shift_ns);
+        packet.set_timestamp_ns(framed.timestamp_ns.saturating_add(self.shift_ns));
         Ok(Next::Packet(packet))
     }
 
     fn next_pass(&mut self) -> Result<Next, PortError> {
-        // An empty capture could be looped through for ever.
-        if self.records == 0 || self.passes_left == Some(0) {
+        // A capture with nothing for this queue could be looped through for ever.
+        if std::mem::take(&mut self.given) == 0 || self.passes_left == Some(0) {
             self.records_left = 0;
             return Ok(Next::End);
         }
         self.passes_left = self.passes_left.map(|n| n - 1);
         let span_ns = self.last_ns.saturating_sub(self.first_ns);
-        self.shift_ns += span_ns + (span_ns / self.records).max(1);
+        let pause_ns = (span_ns / self.records.max(1)).max(1);
+        self.shift_ns = self.shift_ns.saturating_add(span_ns).saturating_add(pause_ns);
         self.records = 0;
         self.source.rewind()?;
         Ok(Next::Gone)
@@ -235,14 +243,18 @@ impl Play {
         burst: &mut Burst,
         counters: &mut PortCounters,
     ) -> Result<RxStatus, PortError> {
-        let mut progress = false;
+        let (mut progress, mut gone) = (false, 0);
         while burst.room() > 0 {
             let packet = match self.waiting.take() {
                 Some(packet) => packet,
                 None => match self.next(pool, counters)? {
                     Next::Packet(packet) => packet,
                     Next::Gone => {
-                        progress = true;
+                        // The worker must get a chance to stop, however many packets are not for this queue.
+                        (progress, gone) = (true, gone + 1);
+                        if gone == SKIP_MAX {
+                            break;
+                        }
                         continue;
                     }
                     Next::End if !progress => return Ok(RxStatus::Ended),

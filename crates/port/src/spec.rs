@@ -384,8 +384,9 @@ fn same_file(a: &Path, b: &Path) -> bool {
 impl NullSpec {
     fn open(&self, queues: usize, context: &OpenContext<'_>) -> Result<Vec<NullPort>, PortError> {
         if !(64..=9018).contains(&self.size) {
-            return Err(PortError::config(&self.name, format!("size = {} (64 to 9018)", self.size)));
+            return Err(PortError::config(&self.name, format!("size = {}: give 64 to 9018", self.size)));
         }
+        check_population(&self.name, self.population)?;
         let supply = if self.receive {
             let mut rng = Rng::new(self.seed);
             let addresses: Arc<[IpAddr]> = match &self.destinations {
@@ -410,8 +411,17 @@ impl NullSpec {
     }
 }
 
+/// Addresses are kept in memory: 16 million of them are 256 MB.
+fn check_population(port: &str, population: usize) -> Result<(), PortError> {
+    if population <= 1 << 24 {
+        return Ok(());
+    }
+    Err(PortError::config(port, format!("population = {population}: give 1 to {}", 1 << 24)))
+}
+
 impl GeneratorSpec {
     fn open(&self, queues: usize, context: &OpenContext<'_>) -> Result<Vec<GeneratorPort>, PortError> {
+        check_population(&self.name, self.population)?;
         let sizes = match &self.sizes {
             SizesSpec::One(len) => Sizes::Even(vec![*len]),
             SizesSpec::List(lens) => Sizes::Even(lens.clone()),

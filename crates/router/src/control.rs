@@ -19,11 +19,13 @@ pub struct Routes<A: Family> {
     pub rib: Rib<A>,
     /// What the table's file calls the labels, as far as it has names; for `[[next_hop]] name = ...`.
     pub names: Vec<(Label, String)>,
+    /// Static routes: prefixes of `rib` that no later change touches.
+    pub fixed: Vec<Prefix<A>>,
 }
 
 impl<A: Family> Default for Routes<A> {
     fn default() -> Self {
-        Routes { rib: Rib::new(), names: Vec::new() }
+        Routes { rib: Rib::new(), names: Vec::new(), fixed: Vec::new() }
     }
 }
 
@@ -81,7 +83,7 @@ pub struct Plane<A: Family> {
     table: Table<A>,
     hops: Publisher<NextHops>,
     rules: Rules,
-    /// The router's own prefixes, which no feed overrides.
+    /// The router's own prefixes and the static ones, which no feed overrides.
     own: Vec<Prefix<A>>,
     highest: Label,
 }
@@ -144,8 +146,8 @@ impl RouterControl {
         Ok(RouterControl { settings: Arc::new(settings), icmp: Arc::default(), v4, v6 })
     }
 
-    /// Applies a feed's changes to one family's routes, while workers run. Changes to the router's own prefixes are
-    /// ignored.
+    /// Applies a feed's changes to one family's routes, while workers run. Changes to the router's own prefixes and to
+    /// static routes are ignored.
     ///
     /// # Errors
     /// A label that is too large, or a table that outgrows its structure; nothing has changed then.
@@ -261,7 +263,7 @@ impl<A: Family> Plane<A> {
         let hops = Publisher::new(domain, rules.table(highest));
         let table = Table::new(domain, rib, algorithm)
             .map_err(|source| RouterError::Table { family: A::FAMILY, source })?;
-        let own = labelled.into_iter().map(|(prefix, _)| prefix).collect();
+        let own = labelled.into_iter().map(|(prefix, _)| prefix).chain(routes.fixed).collect();
         Ok(Plane { table, hops, rules, own, highest })
     }
 

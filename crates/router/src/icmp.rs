@@ -225,6 +225,15 @@ impl RateLimit {
     }
 }
 
+/// The time of an error about `packet`: the packet's own, as far as it is in the past. A burst of a capture spans any
+/// time, and the clock that the capture drives stands at the burst's end.
+pub(crate) fn own_time(now_ns: u64, packet: &Packet) -> u64 {
+    match packet.timestamp_ns() {
+        0 => now_ns,
+        own => own.min(now_ns),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

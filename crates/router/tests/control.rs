@@ -69,6 +69,7 @@ fn next_hops_are_found_by_name_in_either_table() {
     let entry = "[[next_hop]]\nname = 'peer-a'\nport = 'lan'\nmac = '02:00:00:00:00:0a'\n";
     let named = |name: &str| Routes::<u32> {
         rib: [("20.0.0.0/8".parse::<Prefix<u32>>().unwrap(), Label(1))].into_iter().collect(),
+        fixed: Vec::new(),
         names: vec![(Label(1), name.to_string())],
     };
     let run = Router::new(entry, named("peer-a"), routes(&[])).run(vec![input(udp4(

@@ -216,7 +216,7 @@ impl Config {
         Ok(config)
     }
 
-    fn validate(&self) -> Result<(), String> {
+    pub(crate) fn validate(&self) -> Result<(), String> {
         if self.version != 1 {
             return Err(format!("version = {}: this program reads version 1", self.version));
         }

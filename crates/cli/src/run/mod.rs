@@ -44,8 +44,8 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) updates: Option<PathBuf>,
     /// How many times as fast as the updates' own times; 0 is as fast as they are taken
-    #[arg(long, value_name = "FACTOR", default_value_t = 0.0)]
-    pub(crate) updates_speed: f64,
+    #[arg(long, value_name = "FACTOR")]
+    pub(crate) updates_speed: Option<f64>,
     /// Give received packets destinations that the table routes
     #[arg(long, value_name = "SEED")]
     pub(crate) remap: Option<u64>,
@@ -103,10 +103,12 @@ pub(crate) fn run(args: RunArgs) -> Result<bool> {
     let (mut config, text) = Config::read(&args.config)?;
     setup::override_config(&mut config, &args)?;
     let name = args.config.display().to_string();
+    config.validate().map_err(|what| usage(format!("{name} with the command line's options: {what}")))?;
     if args.record.is_some() && config.run.workers != 1 {
         return Err(usage("--record: a record is of one worker: set run.workers = 1"));
     }
     let base = args.config.parent().unwrap_or(Path::new("")).to_path_buf();
+    setup::check_files(&config, &args.config, &base, args.record.as_deref())?;
     let table = routes::load(&config)?;
     let domain = Domain::new();
     // Wrong ports are found before the tables are built.
@@ -162,19 +164,27 @@ pub(crate) fn run(args: RunArgs) -> Result<bool> {
             }
             live.end();
         });
-        let outcome = engine.run(|now_ns| {
+        // Even if a worker panics: else the scope would wait for the thread above for ever.
+        let _done = SetOnDrop(&done);
+        engine.run(|now_ns| {
             change_routes(&mut at_boundary, &control, now_ns, recorder.as_ref(), &applied, &failed);
-        });
-        done.store(true, Ordering::Release);
-        outcome
+        })
     });
-    let recorded = recorder.map(|recorder| recorder.finish()).transpose()?;
+    let recorded = recorder.map(|recorder| recorder.finish()).transpose();
     let control = control.into_inner().unwrap_or_else(PoisonError::into_inner);
     let ok = print(&outcome, &graph, &control, applied.load(Ordering::Relaxed), args.json)?;
-    if let Some(turns) = recorded {
+    if let Some(turns) = recorded? {
         eprintln!("tidemill: recorded {turns} turns");
     }
     Ok(ok && !failed.load(Ordering::Relaxed))
+}
+
+struct SetOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
 }
 
 fn now_ns() -> u64 {
@@ -191,24 +201,26 @@ fn change_routes(
     failed: &AtomicBool,
 ) -> bool {
     let Some(updates) = feed else { return false };
-    let result = updates.due(now_ns).and_then(|changes| {
-        if changes.is_empty() {
-            return Ok(false);
+    let (changes, error) = updates.due(now_ns);
+    let count = changes.len();
+    let result = (|| -> Result<bool> {
+        if count > 0 {
+            let generation = changes.apply(&mut control.lock().unwrap_or_else(PoisonError::into_inner))?;
+            applied.fetch_add(count as u64, Ordering::Relaxed);
+            if let Some(recorder) = recorder {
+                recorder.control(generation, postcard::to_stdvec(&changes)?);
+            }
         }
-        let generation = changes.apply(&mut control.lock().unwrap_or_else(PoisonError::into_inner))?;
-        if let Some(recorder) = recorder {
-            recorder.control(generation, postcard::to_stdvec(&changes)?);
-        }
-        Ok(true)
-    });
-    applied.store(updates.applied, Ordering::Relaxed);
+        // What came before the error has been applied.
+        error.map_or(Ok(count > 0), Err)
+    })();
     if updates.done {
         *feed = None;
     }
     result.unwrap_or_else(|error| {
         // Routes stay as they are and packets flow on; the run fails in the end.
         *feed = None;
-        eprintln!("tidemill: updates stopped: {error:#}");
+        eprintln!("tidemill: updates stopped: {}", crate::usage::one_line(&error));
         failed.store(true, Ordering::Relaxed);
         false
     })

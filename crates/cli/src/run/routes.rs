@@ -58,20 +58,23 @@ fn generate_if_missing(table: &TableSection) -> Result<()> {
     let unfinished = path.with_file_name(format!("unfinished-{}-{name}", std::process::id()));
     let options = SynthOptions { v4: make.ipv4, v6: make.ipv6, next_hops: make.next_hops, seed: make.seed };
     let made = synth::table(&options).map_err(|error| usage(format!("table.generate: {error}")))?;
-    tidemill_feed::save(&unfinished, &made.v4, &made.v6, &made.labels, SaveFormat::Text)?;
+    if let Err(error) = tidemill_feed::save(&unfinished, &made.v4, &made.v6, &made.labels, SaveFormat::Text) {
+        let _ = std::fs::remove_file(&unfinished);
+        return Err(error.into());
+    }
     std::fs::rename(&unfinished, path).with_context(|| format!("{}: cannot rename", unfinished.display()))
 }
 
 /// One family's routes with the file's names for labels.
 pub(crate) fn routes<A: tidemill_lpm::Family>(rib: Rib<A>, labels: &Labels) -> Routes<A> {
-    Routes { rib, names: labels.iter().map(|(label, name)| (label, name.to_string())).collect() }
+    let names = labels.iter().map(|(label, name)| (label, name.to_string())).collect();
+    Routes { rib, names, fixed: Vec::new() }
 }
 
 /// Changes read from an update file, given out when they are due.
 pub(crate) struct UpdateFeed {
     pacer: Pacer<Updates>,
     batch: Vec<Update>,
-    pub(crate) applied: u64,
     pub(crate) done: bool,
 }
 
@@ -83,11 +86,11 @@ impl UpdateFeed {
         crate::tables::check_input(path)?;
         let updates = Updates::open(path, labels.clone(), UpdateOptions::default())?;
         let pace = if speed == 0.0 { Pace::FlatOut } else { Pace::Timed(speed) };
-        Ok(UpdateFeed { pacer: Pacer::new(updates, pace), batch: Vec::new(), applied: 0, done: false })
+        Ok(UpdateFeed { pacer: Pacer::new(updates, pace), batch: Vec::new(), done: false })
     }
 
-    /// The changes due at `now_ns`, at most a batch.
-    pub(crate) fn due(&mut self, now_ns: u64) -> Result<Changes> {
+    /// The changes due at `now_ns`, at most a batch, and what ended the file early, if anything.
+    pub(crate) fn due(&mut self, now_ns: u64) -> (Changes, Option<anyhow::Error>) {
         self.batch.clear();
         let next = self.pacer.due(now_ns, BATCH, &mut self.batch);
         self.done = !matches!(&next, Ok(next) if *next != tidemill_feed::Next::Done);
@@ -98,8 +101,7 @@ impl UpdateFeed {
                 FamilyChange::V6(change) => changes.v6.push(Entry::of(&change)),
             }
         }
-        self.applied += self.batch.len() as u64;
-        next.map(|_| changes).map_err(Into::into)
+        (changes, next.err().map(Into::into))
     }
 }
 
@@ -137,8 +139,8 @@ pub(crate) struct Changes {
 }
 
 impl Changes {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.v4.is_empty() && self.v6.is_empty()
+    pub(crate) fn len(&self) -> usize {
+        self.v4.len() + self.v6.len()
     }
 
     /// Applies them to a running router; the sum of both generations is the record's.
@@ -176,8 +178,8 @@ impl State {
     pub(crate) fn routes(&self) -> (Routes<u32>, Routes<u128>) {
         let names: Vec<_> = self.names.iter().map(|(label, name)| (Label(*label), name.clone())).collect();
         (
-            Routes { rib: rib(&self.routes.v4), names: names.clone() },
-            Routes { rib: rib(&self.routes.v6), names },
+            Routes { rib: rib(&self.routes.v4), names: names.clone(), fixed: Vec::new() },
+            Routes { rib: rib(&self.routes.v6), names, fixed: Vec::new() },
         )
     }
 }

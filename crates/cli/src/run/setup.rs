@@ -5,7 +5,8 @@ use super::config::{ClockChoice, Config, RemapSection};
 use crate::addresses::TableAddresses;
 use crate::usage;
 use anyhow::{Context, Result};
-use std::path::Path;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tidemill_burst::Memory;
 use tidemill_feed::LoadedTable;
@@ -14,7 +15,7 @@ use tidemill_graph::{Clock, Engine, Limits, Options};
 use tidemill_lookup::qsbr::Domain;
 use tidemill_lpm::{Label, Prefix};
 use tidemill_port::spec::PaceSpec;
-use tidemill_port::{OpenContext, Port, PortSpec, Remap};
+use tidemill_port::{OpenContext, Port, PortError, PortSpec, Remap};
 use tidemill_router::config::NextHopConfig;
 use tidemill_router::{PortInfo, RouterConfig, RouterControl, RouterError, Routes};
 use tidemill_wire::Summary;
@@ -45,14 +46,18 @@ pub(crate) fn override_config(config: &mut Config, args: &RunArgs) -> Result<()>
         config.table = Some(super::config::TableSection { path, generate: None });
     }
     if let Some(path) = &args.updates {
-        config.updates =
-            Some(super::config::UpdatesSection { path: path.clone(), speed: args.updates_speed });
+        config.updates = Some(super::config::UpdatesSection { path: path.clone(), speed: 0.0 });
+    }
+    match (args.updates_speed, &mut config.updates) {
+        (Some(speed), Some(updates)) => updates.speed = speed,
+        (Some(_), None) => return Err(usage("--updates-speed: there are no updates: give --updates FILE")),
+        (None, _) => {}
     }
     if let Some(seed) = args.remap {
         config.remap = Some(RemapSection { seed });
     }
     if let Some(workers) = args.workers {
-        config.run.workers = workers.max(1);
+        config.run.workers = workers;
     }
     if let Some(packets) = args.packets {
         for spec in &mut config.port {
@@ -116,8 +121,14 @@ fn with_static_routes(
         let found = v4.names.iter().find(|(_, known)| *known == name);
         let Label(label) = found.ok_or_else(|| format!("route.prefix: {name} has no label"))?.0;
         match (route.prefix.parse::<Prefix<u32>>(), route.prefix.parse::<Prefix<u128>>()) {
-            (Ok(prefix), _) => _ = v4.rib.insert(prefix, Label(label)),
-            (_, Ok(prefix)) => _ = v6.rib.insert(prefix, Label(label)),
+            (Ok(prefix), _) => {
+                v4.rib.insert(prefix, Label(label));
+                v4.fixed.push(prefix);
+            }
+            (_, Ok(prefix)) => {
+                v6.rib.insert(prefix, Label(label));
+                v6.fixed.push(prefix);
+            }
             (Err(error), _) if !route.prefix.contains(':') => return Err(format!("route.prefix: {error}")),
             (_, Err(error)) => return Err(format!("route.prefix: {error}")),
         }
@@ -148,7 +159,10 @@ pub(crate) fn ports(config: &Config, base: &Path, table: &LoadedTable) -> Result
     let source = || addresses.source();
     let context = OpenContext { base, table: (!addresses.is_empty()).then_some(&source) };
     let open = |spec: &PortSpec| -> Result<Vec<Box<dyn Port>>> {
-        let queues = spec.open(config.run.workers, &context)?;
+        let queues = spec.open(config.run.workers, &context).map_err(|error| match error {
+            PortError::Config { .. } => usage(error),
+            other => other.into(),
+        })?;
         Ok(match config.remap {
             Some(RemapSection { seed }) => queues
                 .into_iter()
@@ -158,6 +172,62 @@ pub(crate) fn ports(config: &Config, base: &Path, table: &LoadedTable) -> Result
         })
     };
     config.port.iter().map(open).collect()
+}
+
+/// Refuses a run that would write over a file that it reads, or write one file twice.
+pub(crate) fn check_files(
+    config: &Config,
+    config_path: &Path,
+    base: &Path,
+    record: Option<&Path>,
+) -> Result<()> {
+    let mut read = vec![config_path.to_path_buf()];
+    read.extend(config.table.iter().flat_map(|table| table.path.paths()).cloned());
+    read.extend(config.updates.iter().map(|updates| updates.path.clone()));
+    let mut write: Vec<PathBuf> = record.map(Path::to_path_buf).into_iter().collect();
+    for spec in &config.port {
+        let tap = match spec {
+            PortSpec::Pcap(spec) => {
+                read.extend(spec.input.iter().map(|path| base.join(path)));
+                write.extend(spec.output.iter().map(|path| base.join(path)));
+                &spec.tap
+            }
+            PortSpec::Null(spec) => &spec.tap,
+            PortSpec::Generator(spec) => &spec.tap,
+        };
+        write.extend(tap.iter().map(|path| base.join(path)));
+    }
+    for (i, path) in write.iter().enumerate() {
+        let identity = identity(path);
+        if let Some(other) = read.iter().find(|other| self::identity(other) == identity) {
+            let (path, other) = (path.display(), other.display());
+            return Err(usage(format!(
+                "{path}: would be written over, and is read as {other}: give another file"
+            )));
+        }
+        if write[..i].iter().any(|other| self::identity(other) == identity) {
+            return Err(usage(format!(
+                "{}: would be written twice: give each output its own file",
+                path.display()
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// What makes two paths one regular file: device and inode, or where it would be made. Other files (pipes, devices)
+/// are each their own.
+fn identity(path: &Path) -> (u64, u64, PathBuf) {
+    match std::fs::metadata(path) {
+        Ok(data) if data.is_file() => (data.dev(), data.ino(), PathBuf::new()),
+        Ok(_) => (0, 0, path.to_path_buf()),
+        Err(_) => {
+            let folder =
+                path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_path_buf());
+            (0, 0, folder.join(path.file_name().unwrap_or_default()))
+        }
+    }
 }
 
 /// The clock that the configuration asks for.

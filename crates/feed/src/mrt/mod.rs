@@ -24,9 +24,10 @@ pub(crate) const TABLE_DUMP_V2: u16 = 13;
 pub(crate) const BGP4MP: u16 = 16;
 pub(crate) const BGP4MP_ET: u16 = 17;
 
-/// Whether IANA's registry has this MRT type.
+/// Whether IANA's registry has this MRT type. Type 0, "null", is left out: nobody writes it, and a file of zeros is no
+/// table.
 pub(crate) fn is_type(kind: u16) -> bool {
-    matches!(kind, 0..=13 | 16 | 17 | 32 | 33 | 48 | 49)
+    matches!(kind, 1..=13 | 16 | 17 | 32 | 33 | 48 | 49)
 }
 
 /// One record.

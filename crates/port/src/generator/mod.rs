@@ -180,7 +180,7 @@ impl GeneratorPort {
         let Some(rate) = self.traffic.rate_pps else { return (left, None) };
         let started_ns = *self.started_ns.get_or_insert(now_ns);
         let due = ((now_ns - started_ns) as f64 * rate / 1e9) as u64 + 1;
-        let next_ns = started_ns + (self.sent.max(due) as f64 * 1e9 / rate).ceil() as u64;
+        let next_ns = started_ns.saturating_add((self.sent.max(due) as f64 * 1e9 / rate).ceil() as u64);
         (due.saturating_sub(self.sent).min(left), Some(next_ns))
     }
 }

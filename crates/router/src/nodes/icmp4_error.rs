@@ -10,7 +10,7 @@
 //!
 //! Output: `lookup`.
 
-use crate::icmp::{Cause, IcmpCounters, LOCAL_PORT, RateLimit, Told};
+use crate::icmp::{Cause, IcmpCounters, LOCAL_PORT, RateLimit, Told, own_time};
 use crate::martian::is_host_v4;
 use crate::settings::Settings;
 use std::sync::Arc;
@@ -69,7 +69,8 @@ impl Icmp4Error {
             return Told::Suppressed;
         }
         let Some(src) = self.settings.source_v4(usize::from(packet.port)) else { return Told::Failed };
-        if !self.limit.allow(cx.now_ns, u64::from(u32::from(original.src()) >> 8)) {
+        let now_ns = own_time(cx.now_ns, packet);
+        if !self.limit.allow(now_ns, u64::from(u32::from(original.src()) >> 8)) {
             return Told::RateLimited;
         }
         let quote = &ip[..usize::from(original.total_len()).min(MAX_LEN - HEADERS)];
@@ -90,7 +91,7 @@ impl Icmp4Error {
         (repr.ttl, repr.dscp, repr.ident) = (self.settings.ttl, DSCP, self.ident);
         let _ = repr.emit(header);
         (made.l3, made.port) = (ethernet::HEADER_LEN as u8, LOCAL_PORT);
-        made.set_timestamp_ns(cx.now_ns);
+        made.set_timestamp_ns(now_ns);
         cx.emit(0, made);
         Told::Sent
     }

@@ -11,7 +11,7 @@
 //!
 //! Output: `lookup`.
 
-use crate::icmp::{Cause, IcmpCounters, LOCAL_PORT, RateLimit, Told};
+use crate::icmp::{Cause, IcmpCounters, LOCAL_PORT, RateLimit, Told, own_time};
 use crate::martian::is_host_v6;
 use crate::settings::Settings;
 use std::sync::Arc;
@@ -67,7 +67,8 @@ impl Icmp6Error {
         }
         let Some(src) = self.settings.source_v6(usize::from(packet.port)) else { return Told::Failed };
         // /48: what one site has.
-        if !self.limit.allow(cx.now_ns, (u128::from(original.src()) >> 80) as u64) {
+        let now_ns = own_time(cx.now_ns, packet);
+        if !self.limit.allow(now_ns, (u128::from(original.src()) >> 80) as u64) {
             return Told::RateLimited;
         }
         let whole = ipv6::HEADER_LEN + original.payload().len();
@@ -87,7 +88,7 @@ impl Icmp6Error {
         repr.hop_limit = self.settings.ttl;
         let _ = repr.emit(header);
         (made.l3, made.port) = (ethernet::HEADER_LEN as u8, LOCAL_PORT);
-        made.set_timestamp_ns(cx.now_ns);
+        made.set_timestamp_ns(now_ns);
         cx.emit(0, made);
         Told::Sent
     }
