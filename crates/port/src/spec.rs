@@ -384,7 +384,7 @@ fn same_file(a: &Path, b: &Path) -> bool {
 impl NullSpec {
     fn open(&self, queues: usize, context: &OpenContext<'_>) -> Result<Vec<NullPort>, PortError> {
         if !(64..=9018).contains(&self.size) {
-            return Err(PortError::config(&self.name, format!("size = {}: give 64 to 9018", self.size)));
+            return Err(PortError::config(&self.name, format!("size = {} (64 to 9018)", self.size)));
         }
         check_population(&self.name, self.population)?;
         let supply = if self.receive {
