@@ -52,12 +52,21 @@ enum Command {
     Replay(run::ReplayArgs),
     /// Look at, verify, convert and compare routing tables
     #[command(subcommand)]
+    #[command(
+        after_help = "Examples:\n  tidemill fib stats --table rib.zst\n  tidemill fib lookup --table rib.zst 192.0.2.1\n  \
+        tidemill fib verify --table rib.zst --all"
+    )]
     Fib(fib::FibCommand),
     /// Measure
     #[command(subcommand)]
+    #[command(
+        after_help = "Examples:\n  tidemill bench lpm --table rib.zst\n  tidemill bench port null --table rib.zst --json"
+    )]
     Bench(bench::BenchCommand),
     /// Make tables and traffic
     #[command(subcommand)]
+    #[command(after_help = "Examples:\n  tidemill gen table -o table.zst\n  \
+        tidemill gen traffic --table table.zst --pattern prefix --packets 100000 -o traffic.pcap.zst")]
     Gen(generate::GenCommand),
 }
 
