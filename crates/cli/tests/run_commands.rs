@@ -200,6 +200,11 @@ fn corrupt_configurations_are_refused_with_the_line_or_the_key() {
     with("iface.toml", "port = \"lan\"", "port = \"len\"");
     with("algorithm.toml", "[next_hops]", "[router]\nalgorithm = \"dxr-d99\"\n[next_hops]");
     with("route.toml", "[next_hops]", "[[route]]\nprefix = \"10.0.0.1/8\"\nport = \"lan\"\n[next_hops]");
+    let twice = "[[route]]\nprefix = \"10.0.0.0/8\"\nport = \"lan\"\n";
+    with("twice.toml", "[next_hops]", &format!("{twice}{twice}[next_hops]"));
+    with("to.toml", "[next_hops]", &format!("{}[next_hops]", twice.replace("lan", "len")));
+    with("updates.toml", "[next_hops]", "[updates]\npath = \"none.txt\"\n[next_hops]");
+    with("over.toml", "output = \"wan.pcap\"", "output = \"in.pcap\"");
     with("name.toml", "[next_hops]", "[[next_hop]]\nname = \"nobody\"\nport = \"lan\"\n[next_hops]");
     folder
         .write("syntax.toml", "version = 1\nrole = \"router\n")
@@ -214,7 +219,11 @@ fn corrupt_configurations_are_refused_with_the_line_or_the_key() {
         ("port.toml", "next_hops.ports"),
         ("iface.toml", "interface[0].port"),
         ("algorithm.toml", "use one of auto, dxr"),
-        ("route.toml", "did you mean 10.0.0.0/8?"),
+        ("route.toml", "route[0].prefix: 10.0.0.1/8 has host bits set: did you mean 10.0.0.0/8?"),
+        ("twice.toml", "route[1].prefix: route[0] is to 10.0.0.0/8 already"),
+        ("to.toml", "route[0].port: there is no port \"len\""),
+        ("updates.toml", "none.txt: No such file"),
+        ("over.toml", "in.pcap: would be written over"),
         ("name.toml", "next_hop[0].name"),
         ("syntax.toml", "syntax.toml:2: "),
         ("empty.toml", "empty.toml:1: missing field"),

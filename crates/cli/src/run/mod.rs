@@ -273,6 +273,8 @@ pub(crate) fn check(args: CheckArgs) -> Result<bool> {
             crate::tables::check_input(&base.join(input))?;
         }
     }
+    setup::check_files(&config, &path, base, None)?;
+    config.updates.iter().try_for_each(|updates| crate::tables::check_input(&updates.path))?;
     let missing = config.table.iter().flat_map(|t| t.path.paths()).any(|path| !path.exists());
     let to_make = config.table.as_ref().and_then(|t| t.generate.as_ref()).filter(|_| missing);
     let table = match to_make {

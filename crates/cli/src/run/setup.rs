@@ -116,10 +116,21 @@ fn with_static_routes(
     v6: &mut Routes<u128>,
 ) -> Result<RouterConfig, String> {
     let mut router = config.router();
-    for route in &config.route {
+    for (i, route) in config.route.iter().enumerate() {
+        if let Some(twin) = config.route[..i].iter().position(|other| other.prefix == route.prefix) {
+            return Err(format!(
+                "route[{i}].prefix: route[{twin}] is to {} already: remove one",
+                route.prefix
+            ));
+        }
+        if let Some(port) = &route.port
+            && !config.port.iter().any(|spec| spec.name() == port)
+        {
+            return Err(format!("route[{i}].port: there is no port {port:?}: name one of the ports"));
+        }
         let name = super::routes::static_name(&route.prefix);
         let found = v4.names.iter().find(|(_, known)| *known == name);
-        let Label(label) = found.ok_or_else(|| format!("route.prefix: {name} has no label"))?.0;
+        let Label(label) = found.ok_or_else(|| format!("route[{i}].prefix: {name} has no label"))?.0;
         match (route.prefix.parse::<Prefix<u32>>(), route.prefix.parse::<Prefix<u128>>()) {
             (Ok(prefix), _) => {
                 v4.rib.insert(prefix, Label(label));
@@ -129,8 +140,10 @@ fn with_static_routes(
                 v6.rib.insert(prefix, Label(label));
                 v6.fixed.push(prefix);
             }
-            (Err(error), _) if !route.prefix.contains(':') => return Err(format!("route.prefix: {error}")),
-            (_, Err(error)) => return Err(format!("route.prefix: {error}")),
+            (Err(error), _) if !route.prefix.contains(':') => {
+                return Err(format!("route[{i}].prefix: {error}"));
+            }
+            (_, Err(error)) => return Err(format!("route[{i}].prefix: {error}")),
         }
         router.next_hop.push(NextHopConfig {
             label: Some(label),
