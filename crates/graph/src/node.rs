@@ -28,11 +28,6 @@ pub trait Node: Send {
         cx.pool.free(packet);
     }
 
-    /// Packets kept now.
-    fn held(&self) -> usize {
-        0
-    }
-
     /// Called once between bursts, for timers: release what is due.
     fn tick(&mut self, _cx: &mut Context<'_>) {}
 
@@ -50,8 +45,6 @@ pub struct Context<'a> {
     /// The time of this burst in nanoseconds since the Unix epoch: the wall clock's, or the capture's when a run is
     /// driven by a file. Nodes read no other clock.
     pub now_ns: u64,
-    /// The worker's number.
-    pub worker: usize,
     /// For looking at published tables: `view.get(cx.reader)`.
     pub reader: &'a Reader,
     /// The worker's packet memory, to make packets from and to free them into.

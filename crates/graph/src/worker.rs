@@ -267,7 +267,6 @@ impl Worker {
         let (mut made, mut unheld, mut overflow) = (0, 0, 0);
         let mut cx = Context {
             now_ns: self.now_ns,
-            worker: self.index,
             reader: &self.reader,
             pool: &mut self.pool,
             out: &mut self.emitted,

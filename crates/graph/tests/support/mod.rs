@@ -84,9 +84,6 @@ impl Node for Mixed {
     fn keep(&mut self, _: &mut Context<'_>, packet: Packet) {
         self.kept.push(packet);
     }
-    fn held(&self) -> usize {
-        self.kept.len()
-    }
     fn tick(&mut self, cx: &mut Context<'_>) {
         while self.kept.len() > self.release_after {
             cx.release(0, self.kept.remove(0));
