@@ -41,6 +41,9 @@ reasons! {
     EtherTypeUnknown = "ethertype-unknown": "neither IPv4, IPv6 nor ARP",
     VlanUnknown = "vlan-unknown": "carries a VLAN tag that no interface has",
     ArpIgnored = "arp-ignored": "ARP on a port where nobody answers it",
+    ArpInvalid = "arp-invalid": "ARP for other hardware or protocols, or with impossible addresses",
+    NdInvalid = "nd-invalid": "neighbor discovery that RFC 4861 says to discard",
+    InterfaceDown = "interface-down": "the interface to send by is down",
     NotForUs = "not-for-us": "the destination MAC address is another station's",
     // IPv4 (RFC 1812 5.2.2, 5.3.7) and IPv6 (RFC 8200).
     Ipv4TooShort = "ipv4-too-short": "shorter than an IPv4 header",
@@ -64,9 +67,13 @@ reasons! {
     Blackhole = "blackhole": "the route says discard",
     Prohibited = "prohibited": "the route says administratively prohibited",
     NextHopUnknown = "next-hop-unknown": "the route's label names no next hop",
-    NeighborUnresolved = "neighbor-unresolved": "the next hop has no link-layer address",
+    NeighborUnresolved = "neighbor-unresolved": "the next hop's link-layer address is unknown: it did not answer ARP or ND",
+    NeighborQueueFull = "neighbor-queue-full": "too many packets wait for ARP or ND: this one, or the oldest, gave way",
+    NeighborRateLimited = "neighbor-rate-limited": "too many unknown neighbors asked for (an address scan?): not resolved",
     TooBig = "too-big": "longer than the next link's MTU, with fragmentation forbidden",
     FragmentFailed = "fragment-failed": "could not be fragmented (no frame, or the MTU is too small)",
+    ReassemblyFailed = "reassembly-failed": "a fragment to us that overlaps, is too long, or came when too many were waiting",
+    ReassemblyTimeout = "reassembly-timeout": "a fragment to us whose packet never became whole",
     LocalUnhandled = "local-unhandled": "addressed to us, and nobody here takes it",
 }
 

@@ -170,7 +170,8 @@ pub struct Packet {
     pub hash: u32,
     /// The FIB's answer (a next-hop label), or whatever the last lookup node found.
     pub label: u32,
-    /// The port that the packet came in by.
+    /// The port that the packet came in by; behind `ethernet-input`, the interface (the port's own number, unless the
+    /// frame carries the VLAN tag of a sub-interface).
     pub port: u16,
     /// Offset of the network header from the start of the data.
     pub l3: u8,
@@ -184,6 +185,8 @@ const TRACED: u8 = 1;
 const TIMED: u8 = 2;
 /// The length on the wire is valid.
 const CUT: u8 = 4;
+/// The packet is one of our own.
+const OWN: u8 = 8;
 
 // SAFETY: a packet owns its frame alone (I1), and the pool's return ring may be used from any thread.
 unsafe impl Send for Packet {}
@@ -427,6 +430,18 @@ impl Packet {
         self.cold_mut().wire_len = len;
     }
 
+    /// Says that this machine itself sends the packet (a reply, an ICMP error): it leaves with the TTL that it has, and
+    /// causes no errors.
+    pub fn set_own(&mut self) {
+        self.flags |= OWN;
+    }
+
+    /// Whether this machine itself sends the packet.
+    #[inline]
+    pub fn is_own(&self) -> bool {
+        self.flags & OWN != 0
+    }
+
     /// Marks the packet for tracing under `id`.
     pub fn set_trace(&mut self, id: u64) {
         self.flags |= TRACED;
@@ -565,9 +580,12 @@ mod tests {
         packet.set_timestamp_ns(42);
         packet.set_wire_len(1500);
         packet.set_trace(3);
+        packet.set_own();
         assert_eq!((packet.timestamp_ns(), packet.wire_len(), packet.trace()), (42, 1500, Some(3)));
+        assert!(packet.is_own());
         pool.free(packet);
         let packet = pool.take().unwrap();
+        assert!(!packet.is_own());
         assert_eq!((packet.len(), packet.timestamp_ns(), packet.wire_len(), packet.trace()), (0, 0, 0, None));
         pool.free(packet);
     }
