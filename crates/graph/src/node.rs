@@ -49,7 +49,7 @@ pub struct Context<'a> {
     pub reader: &'a Reader,
     /// The worker's packet memory, to make packets from and to free them into.
     pub pool: &'a mut Pool,
-    pub(crate) out: &'a mut Vec<(u8, Packet)>,
+    pub(crate) out: &'a mut Vec<(Verdict, Packet)>,
     pub(crate) made: &'a mut u64,
     pub(crate) unheld: &'a mut u64,
     pub(crate) overflow: &'a mut u64,
@@ -59,19 +59,31 @@ impl Context<'_> {
     /// Sends a packet that this node made (an ICMP error, a fragment, a copy) to one of its outputs.
     pub fn emit(&mut self, output: u8, packet: Packet) {
         *self.made += 1;
-        self.send(output, packet);
+        self.send(Verdict::Next(output), packet);
     }
 
     /// Sends a packet that this node kept earlier to one of its outputs.
     pub fn release(&mut self, output: u8, packet: Packet) {
         *self.unheld += 1;
-        self.send(output, packet);
+        self.send(Verdict::Next(output), packet);
     }
 
-    fn send(&mut self, output: u8, packet: Packet) {
+    /// Drops a packet that this node kept earlier.
+    pub fn discard(&mut self, reason: DropReason, packet: Packet) {
+        *self.unheld += 1;
+        self.send(Verdict::Drop(reason), packet);
+    }
+
+    /// Is done with a packet that this node kept earlier; see [`Verdict::Consume`].
+    pub fn consume(&mut self, packet: Packet) {
+        *self.unheld += 1;
+        self.send(Verdict::Consume, packet);
+    }
+
+    fn send(&mut self, verdict: Verdict, packet: Packet) {
         // The list was allocated at start and does not grow on the data path.
         if self.out.len() < self.out.capacity() {
-            self.out.push((output, packet));
+            self.out.push((verdict, packet));
         } else {
             *self.overflow += 1;
             self.pool.free(packet);

@@ -44,7 +44,7 @@ pub(crate) struct Worker {
     pending: u128,
     scratch: Vec<Packet>,
     verdicts: Vec<Verdict>,
-    emitted: Vec<(u8, Packet)>,
+    emitted: Vec<(Verdict, Packet)>,
     seats: Vec<Option<Seat>>,
     rx: Box<Burst>,
     pool: Pool,
@@ -348,7 +348,7 @@ impl Worker {
             return;
         }
         let mut emitted = std::mem::take(&mut self.emitted);
-        emitted.drain(..).for_each(|(output, packet)| self.carry_out(n, Verdict::Next(output), packet));
+        emitted.drain(..).for_each(|(verdict, packet)| self.carry_out(n, verdict, packet));
         self.emitted = emitted;
     }
 
