@@ -1,0 +1,16 @@
+//! What every IP service shares: interfaces with their addresses, adjacencies, neighbors (ARP and neighbor
+//! discovery), ICMP errors, fragments to us, local delivery, and the addresses that cannot be.
+
+#![forbid(unsafe_code)]
+
+pub mod adjacency;
+pub mod icmp;
+pub mod interface;
+pub mod martian;
+pub mod neighbor;
+pub mod nodes;
+
+pub use adjacency::{Adjacency, Kind, NextHops};
+pub use icmp::IcmpStats;
+pub use interface::{Interface, Interfaces, Owner, Settings};
+pub use martian::Martians;
