@@ -18,7 +18,7 @@ const HOMES: &[(&str, &str)] = &[
     ("crates/router/tests/no_allocation.rs", "an allocator that counts"),
     ("crates/cli/tests/root_wire/raw.rs", "packet sockets by hand"),
     ("crates/port/src/xdp/", "AF_XDP rings and system calls"),
-    ("crates/port/src/packet/ring.rs", "AF_PACKET rings"),
+    ("crates/port/src/packet/ring/", "AF_PACKET rings"),
     ("crates/port/src/packet/sys.rs", "AF_PACKET system calls"),
     ("crates/port/tests/root_af_packet.rs", "a socket option that the standard library lacks"),
 ];
