@@ -3,6 +3,7 @@
 use super::{Live, failed, print_line};
 use anyhow::Result;
 use clap::Subcommand;
+use std::collections::HashMap;
 use tidemill_control::schema::{Done, TraceAdd, TraceEntry, Traces, path};
 
 /// The verbs of `tidemill trace`.
@@ -53,11 +54,10 @@ fn print(entries: &[TraceEntry]) {
         return;
     };
     let mut packets: Vec<Vec<&TraceEntry>> = Vec::new();
+    let mut places = HashMap::new();
     for entry in entries {
-        let same = |packet: &&mut Vec<&TraceEntry>| {
-            packet.first().is_some_and(|first| (first.worker, first.packet) == (entry.worker, entry.packet))
-        };
-        match packets.iter_mut().find(same) {
+        let place = *places.entry((entry.worker, entry.packet)).or_insert(packets.len());
+        match packets.get_mut(place) {
             Some(packet) => packet.push(entry),
             None => packets.push(vec![entry]),
         }

@@ -136,7 +136,7 @@ impl View {
 
     fn foot(&self) -> Line<'static> {
         match &self.error {
-            Some(error) => Line::styled(format!("{error}; trying again"), self.bad(true)),
+            Some(error) => Line::styled(format!("trying again: {error}"), self.bad(true)),
             None => Line::from("q quit  tab 0-5 panel  up down scroll  p pause"),
         }
     }

@@ -132,7 +132,7 @@ fn a_router_that_went_away_and_wrong_books_are_said() {
         sample.summary.held = 5;
     }
     let (lines, _) = drawn(&view, 100, 30);
-    assert_eq!(lines[29], "no router answers; trying again");
+    assert_eq!(lines[29], "trying again: no router answers");
     assert!(lines[0].ends_with("paused"));
     assert!(lines[2].ends_with("held 5  off by -5"), "{}", lines[2]);
 }
