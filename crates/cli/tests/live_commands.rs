@@ -445,9 +445,10 @@ fn a_capture_ends_well_when_interrupted_or_unread() {
         command.current_dir(fake.folder.path(".")).stdout(Stdio::piped()).stderr(Stdio::piped());
         command.spawn().unwrap()
     };
-    let child = capture("a.pcapng");
+    let mut child = capture("a.pcapng");
     // The file is made when the signals' handlers have long been there.
     while !fake.folder.path("a.pcapng").exists() {
+        assert!(child.try_wait().unwrap().is_none(), "ended by itself");
         std::thread::sleep(Duration::from_millis(10));
     }
     let pid = child.id().to_string();
@@ -455,7 +456,7 @@ fn a_capture_ends_well_when_interrupted_or_unread() {
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
     let file = std::fs::read(fake.folder.path("a.pcapng")).unwrap();
-    assert!(file.len() >= 48 && (file.len() - 48) % 96 == 0, "whole blocks: {}", file.len());
+    assert!(file.len() >= 48 && (file.len() - 48).is_multiple_of(96), "whole blocks: {}", file.len());
     let mut child = capture("-");
     let mut out = child.stdout.take().unwrap();
     out.read_exact(&mut [0; 48]).unwrap();
