@@ -5,12 +5,18 @@
 //!                                  queue 1: ...
 //! Packet -> transmit ring -> kernel -> device
 //! ```
+//! There are two receive rings, one for low latency and one for long pauses; how they compare is in `ring/mod.rs`.
 //! Works on every device with Ethernet headers and needs `CAP_NET_RAW`. The host's own network stack gets a copy of
 //! everything received: give the device no addresses there, or leave to the kernel what is addressed to it.
 //!
 //! **Offloads** may stay on. What a sender left to its card arrives unfinished (64 KB TCP packets and partial checksums on a
 //! virtual link, merged packets with GRO), with a virtio-net header that says so, and is finished here ([`gso`]). A VLAN
 //! tag that the kernel took off is put back.
+//!
+//! **Queues.** The kernel spreads packets over a device's queues (PACKET_FANOUT) by addresses and ports, the fragments of a packet
+//! by addresses alone, so that they stay together and in order. They are not reassembled for the sake of the ports: a router passes
+//! fragments on as they came. A group's number is one that no other process has. Groups and single queues do not disturb
+//! each other: each gets everything.
 //!
 //! **The books.** A super-packet counts as one packet received, with its own length, and its second and further segments
 //! as `made`. What the ring had no room for counts as received and as dropped (`rx-ring-full`; its bytes are unknown).
