@@ -34,6 +34,8 @@ reasons! {
     InjectedLoss = "injected-loss": "dropped by the fault injector, as configured",
     PortClosed = "port-closed": "still held by a port when it was closed",
     CaptureTruncated = "capture-truncated": "the capture holds only the first bytes of this packet (snap length)",
+    RxRingFull = "rx-ring-full": "the device's receive ring was full: the worker is too slow; raise rx_ring_kib",
+    OffloadInvalid = "offload-invalid": "the kernel's note on segmentation or checksum does not fit the packet",
     // Graph.
     QueueFull = "queue-full": "a node's queue inside the graph was full",
     // Link layer.

@@ -8,6 +8,8 @@
 #![forbid(unsafe_code)]
 
 pub mod error;
+#[cfg(target_os = "linux")]
+pub mod kernel;
 pub mod labels;
 mod lines;
 mod mrt;
@@ -24,5 +26,7 @@ pub use labels::{Labels, NextHopName, Numbering};
 pub use pacer::{Next, Pace, Pacer};
 pub use save::{Difference, SaveFormat, diff, save, write};
 pub use shape::{Shape, shape};
-pub use table::{Counts, LabelBy, LoadOptions, LoadedTable, Peer, Synthetic, load, load_all, load_from};
+pub use table::{
+    AnyPrefix, Counts, LabelBy, LoadOptions, LoadedTable, Peer, Synthetic, load, load_all, load_from,
+};
 pub use updates::{FamilyChange, Update, UpdateOptions, UpdatePeer, Updates};

@@ -258,10 +258,24 @@ impl std::fmt::Debug for Duplicate {
 }
 
 /// A prefix of either family.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum AnyPrefix {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum AnyPrefix {
+    /// IPv4.
     V4(Prefix<u32>),
+    /// IPv6.
     V6(Prefix<u128>),
+}
+
+impl From<Prefix<u32>> for AnyPrefix {
+    fn from(prefix: Prefix<u32>) -> Self {
+        AnyPrefix::V4(prefix)
+    }
+}
+
+impl From<Prefix<u128>> for AnyPrefix {
+    fn from(prefix: Prefix<u128>) -> Self {
+        AnyPrefix::V6(prefix)
+    }
 }
 
 impl std::fmt::Display for AnyPrefix {

@@ -39,6 +39,8 @@ pub struct Snapshot {
     pub pool: PoolStats,
     /// Nanoseconds since the worker started; the longest, when summed.
     pub elapsed_ns: u64,
+    /// Nanoseconds of it spent in turns that moved packets; the rest is polling and sleep. The sum, when summed.
+    pub busy_ns: u64,
     /// Bursts received.
     pub bursts: u64,
     /// Workers that have ended.
@@ -55,12 +57,14 @@ impl Clone for Snapshot {
     /// Into lists of equal length this allocates nothing: a worker shows its counters so, in the midst of its work. The
     /// derived one would make new lists.
     fn clone_from(&mut self, other: &Self) {
-        let Snapshot { nodes, ports, port_ns, edge_drops, held, pool, elapsed_ns, bursts, ended } = other;
+        let Snapshot { nodes, ports, port_ns, edge_drops, held, pool, elapsed_ns, busy_ns, bursts, ended } =
+            other;
         self.nodes.clone_from(nodes);
         self.ports.clone_from(ports);
         self.port_ns.clone_from(port_ns);
         self.edge_drops.clone_from(edge_drops);
-        (self.held, self.pool, self.elapsed_ns) = (*held, *pool, *elapsed_ns);
+        (self.held, self.pool) = (*held, *pool);
+        (self.elapsed_ns, self.busy_ns) = (*elapsed_ns, *busy_ns);
         (self.bursts, self.ended) = (*bursts, *ended);
     }
 }
@@ -96,6 +100,7 @@ impl Snapshot {
         self.pool.free += other.pool.free;
         self.pool.unnamed += other.pool.unnamed;
         self.elapsed_ns = self.elapsed_ns.max(other.elapsed_ns);
+        self.busy_ns += other.busy_ns;
         self.bursts += other.bursts;
         self.ended += other.ended;
     }

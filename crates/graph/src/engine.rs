@@ -1,9 +1,11 @@
 //! The engine: workers on their threads, one per core, from start to clean shutdown.
 
+use crate::capture::Capture;
 use crate::clock::Clock;
 use crate::counters::Snapshot;
 use crate::graph::Graph;
-use crate::trace::{TraceEntry, TraceRequest, Tracer};
+use crate::trace::{Store, TraceEntry, TraceRequest};
+use crate::watch::{Mailbox, Order, Place, Refused, Watch};
 pub use crate::worker::Fate;
 use crate::worker::{Turn, Worker};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -53,7 +55,21 @@ pub enum EngineError {
     /// A request to trace somewhere that does not exist.
     #[error("trace: there is no node {0:?}; there are {1}")]
     TraceAt(String, String),
+    /// A request to capture somewhere that does not exist.
+    #[error("capture: there is no node {0:?}; there are {1} (also port:NAME:rx and port:NAME:tx)")]
+    CaptureAt(String, String),
+    /// A request to workers that have all ended.
+    #[error("the run has ended")]
+    Ended,
+    /// A worker has not taken earlier requests yet.
+    #[error("worker {0} is behind with earlier requests to trace or capture: try again")]
+    Behind(usize),
 }
+
+/// Trace entries that are kept, beyond what was asked for at start.
+const TRACES: usize = 65_536;
+/// Steps of a packet's path that a trace asked for at start has room for.
+const TRACE_STEPS: usize = 64;
 
 /// How to run.
 pub struct Options {
@@ -65,18 +81,20 @@ pub struct Options {
     pub pin: bool,
     /// When to stop.
     pub limits: Limits,
-    /// What to trace.
+    /// What to trace from the first packet on; later ones with [`Handle::trace`].
     pub traces: Vec<TraceRequest>,
     /// Describes a packet in one line, for traces.
     pub describe: fn(&[u8]) -> String,
 }
 
-/// A handle for the control side: live counters, and the stop switch.
+/// A handle for the control side: live counters, traces and captures, and the stop switch.
 #[derive(Clone)]
 pub struct Handle {
     stop: Arc<AtomicBool>,
     shared: Vec<Arc<Mutex<Snapshot>>>,
-    size: (usize, usize),
+    graph: Arc<Graph>,
+    mailboxes: Arc<[Mailbox]>,
+    store: Arc<Mutex<Store>>,
 }
 
 impl Handle {
@@ -92,7 +110,7 @@ impl Handle {
 
     /// All workers' counters, summed; a few milliseconds old.
     pub fn snapshot(&self) -> Snapshot {
-        let mut sum = Snapshot::new(self.size.0, self.size.1);
+        let mut sum = self.empty_snapshot();
         for shared in &self.shared {
             sum.add(&shared.lock().unwrap_or_else(PoisonError::into_inner));
         }
@@ -104,6 +122,62 @@ impl Handle {
         let copy = |s: &Arc<Mutex<Snapshot>>| s.lock().unwrap_or_else(PoisonError::into_inner).clone();
         self.shared.iter().map(copy).collect()
     }
+
+    /// The nodes' names, in the order of [`Snapshot::nodes`].
+    pub fn node_names(&self) -> &[String] {
+        &self.graph.node_names
+    }
+
+    /// The ports' names, in the order of [`Snapshot::ports`].
+    pub fn port_names(&self) -> &[String] {
+        &self.graph.port_names
+    }
+
+    /// Traces the next packets that reach a node (or are received by a port: `port:NAME`), on each worker.
+    ///
+    /// # Errors
+    /// There is no such place (the error lists what there is), or the workers cannot take the request.
+    pub fn trace(&self, request: &TraceRequest) -> Result<(), EngineError> {
+        let at = trace_place(&self.graph, &request.at)?;
+        self.post(|| Order::Trace { at, packets: request.packets })
+    }
+
+    /// What has been traced, from entry number `since` on. The newest entries are kept: where [`TraceEntry::seq`] has a
+    /// gap, older ones had to give way.
+    pub fn traces(&self, since: u64) -> Vec<TraceEntry> {
+        self.store.lock().unwrap_or_else(PoisonError::into_inner).since(since)
+    }
+
+    /// Captures what passes `at`: packets as they enter a node (its name), packets that a port receives or is given to
+    /// send (`port:NAME`), or one of these (`port:NAME:rx`, `port:NAME:tx`). At most `room` copies wait (up to
+    /// [`MAX_ROOM`](crate::capture::MAX_ROOM)); workers take the request up within a millisecond.
+    ///
+    /// # Errors
+    /// There is no such place (the error lists what there is), or the workers cannot take the request.
+    pub fn capture(&self, at: &str, room: usize) -> Result<Capture, EngineError> {
+        let place = Place::find(&self.graph, at)
+            .ok_or_else(|| EngineError::CaptureAt(at.to_owned(), places(&self.graph)))?;
+        let capture = Capture::new(place, room, self.mailboxes.clone());
+        self.post(|| Order::Capture(capture.channel()))?;
+        Ok(capture)
+    }
+
+    /// Tells every worker that is still there.
+    fn post(&self, order: impl Fn() -> Order) -> Result<(), EngineError> {
+        let mut taken = false;
+        for (worker, mailbox) in self.mailboxes.iter().enumerate() {
+            match mailbox.post(order()) {
+                Ok(()) => taken = true,
+                Err(Refused::Closed) => {}
+                Err(Refused::Full) => return Err(EngineError::Behind(worker)),
+            }
+        }
+        if taken { Ok(()) } else { Err(EngineError::Ended) }
+    }
+
+    fn empty_snapshot(&self) -> Snapshot {
+        Snapshot::new(self.graph.node_names.len(), self.graph.port_names.len())
+    }
 }
 
 /// What a run came to.
@@ -112,7 +186,7 @@ pub struct Outcome {
     pub snapshot: Snapshot,
     /// What went wrong at ports: each is one line, with its place.
     pub errors: Vec<PortError>,
-    /// What was traced, in order of time per worker.
+    /// What was traced, worker by worker, in order of time. Of traces asked for while the workers ran, the newest entries.
     pub traces: Vec<TraceEntry>,
 }
 
@@ -136,7 +210,6 @@ impl Engine {
         options: Options,
     ) -> Result<Self, EngineError> {
         let graph = Arc::new(graph);
-        let size = (graph.node_names.len(), graph.port_names.len());
         let mut seats: Vec<Vec<Option<Box<dyn Port>>>> = (0..workers).map(|_| Vec::new()).collect();
         for (p, queues) in ports.into_iter().enumerate() {
             if queues.len() != workers && queues.len() != 1 {
@@ -146,20 +219,31 @@ impl Engine {
             let mut queues = queues.into_iter();
             seats.iter_mut().for_each(|seats| seats.push(queues.next()));
         }
-        let mut shared = Vec::new();
+        let asked = options.traces.iter().fold(0usize, |sum, t| sum.saturating_add(t.packets as usize));
+        let limit = TRACES.saturating_add(asked.saturating_mul(workers).saturating_mul(TRACE_STEPS));
+        let mut handle = Handle {
+            stop: Arc::new(AtomicBool::new(false)),
+            shared: Vec::new(),
+            graph: graph.clone(),
+            mailboxes: (0..workers).map(|_| Mailbox::default()).collect(),
+            store: Arc::new(Mutex::new(Store::new(limit))),
+        };
         let mut made = Vec::new();
         for (index, ports) in seats.into_iter().enumerate() {
-            let snapshot = Arc::new(Mutex::new(Snapshot::new(size.0, size.1)));
-            shared.push(snapshot.clone());
+            let snapshot = Arc::new(Mutex::new(handle.empty_snapshot()));
+            handle.shared.push(snapshot.clone());
             let pool = memory.pool(options.frames_per_worker)?;
             let mut reader = domain.register();
             reader.offline(); // until its thread runs
-            let mut worker =
-                Worker::new(index, graph.clone(), ports, pool, reader, options.clock.clone(), snapshot);
-            worker.tracer = tracer(&graph, &options)?;
-            made.push(worker);
+            let (mailboxes, store) = (handle.mailboxes.clone(), handle.store.clone());
+            let mut watch = Watch::new(index, graph.clone(), mailboxes, store, options.describe);
+            for request in &options.traces {
+                let at = trace_place(&graph, &request.at)?;
+                watch.take(Order::Trace { at, packets: request.packets });
+            }
+            let clock = options.clock.clone();
+            made.push(Worker::new(graph.clone(), ports, pool, reader, clock, snapshot, watch));
         }
-        let handle = Handle { stop: Arc::new(AtomicBool::new(false)), shared, size };
         Ok(Engine { workers: made, handle, limits: options.limits, pin: options.pin })
     }
 
@@ -177,11 +261,8 @@ impl Engine {
     /// at each of its burst boundaries with its time: control events that must be repeatable happen there.
     pub fn run(self, mut boundary: impl FnMut(u64) + Send) -> Outcome {
         let (handle, limits, pin) = (self.handle, self.limits, self.pin);
-        let mut outcome = Outcome {
-            snapshot: Snapshot::new(handle.size.0, handle.size.1),
-            errors: Vec::new(),
-            traces: Vec::new(),
-        };
+        let mut outcome =
+            Outcome { snapshot: handle.empty_snapshot(), errors: Vec::new(), traces: Vec::new() };
         let cpus = if pin { allowed_cpus() } else { Vec::new() };
         let mut boundary: Option<&mut (dyn FnMut(u64) + Send)> = Some(&mut boundary);
         std::thread::scope(|scope| {
@@ -194,17 +275,16 @@ impl Engine {
                     cpu.into_iter().for_each(pin_to);
                     run_worker(&mut worker, stop, limits, &mut boundary);
                     let snapshot = worker.finish();
-                    (snapshot, worker.errors, worker.tracer.map(|t| t.entries).unwrap_or_default())
+                    (snapshot, worker.errors)
                 };
                 let builder = std::thread::Builder::new().name(format!("worker-{index}"));
                 threads.push(builder.spawn_scoped(scope, work));
             }
             for thread in threads {
                 match thread.map(|t| t.join()) {
-                    Ok(Ok((snapshot, errors, traces))) => {
+                    Ok(Ok((snapshot, errors))) => {
                         outcome.snapshot.add(&snapshot);
                         outcome.errors.extend(errors);
-                        outcome.traces.extend(traces);
                     }
                     Ok(Err(panic)) => std::panic::resume_unwind(panic),
                     Err(error) => outcome.errors.push(PortError::Device {
@@ -215,6 +295,8 @@ impl Engine {
                 }
             }
         });
+        outcome.traces = handle.traces(0);
+        outcome.traces.sort_by_key(|entry| entry.worker);
         outcome
     }
 }
@@ -259,26 +341,16 @@ fn run_worker(
     }
 }
 
-fn tracer(graph: &Graph, options: &Options) -> Result<Option<Tracer>, EngineError> {
-    if options.traces.is_empty() {
-        return Ok(None);
-    }
-    let mut tracer = Tracer::new(graph.node_names.len(), graph.port_names.len(), options.describe);
-    for request in &options.traces {
-        let port =
-            request.at.strip_prefix("port:").and_then(|p| graph.port_names.iter().position(|n| n == p));
-        match (port, graph.node(&request.at)) {
-            (Some(p), _) => tracer.at_port[p] += request.packets,
-            (None, Some(n)) => tracer.at_node[n] += request.packets,
-            (None, None) => {
-                let names = graph.node_names.iter().cloned();
-                let ports = graph.port_names.iter().map(|p| format!("port:{p}"));
-                let known = names.chain(ports).collect::<Vec<_>>().join(", ");
-                return Err(EngineError::TraceAt(request.at.clone(), known));
-            }
-        }
-    }
-    Ok(Some(tracer))
+/// Traces begin where packets come in: at a node, or where a port receives.
+fn trace_place(graph: &Graph, at: &str) -> Result<Place, EngineError> {
+    Place::find(graph, at)
+        .filter(|place| !matches!(place, Place::Port { rx: false, .. }))
+        .ok_or_else(|| EngineError::TraceAt(at.to_owned(), places(graph)))
+}
+
+fn places(graph: &Graph) -> String {
+    let ports = graph.port_names.iter().map(|p| format!("port:{p}"));
+    graph.node_names.iter().cloned().chain(ports).collect::<Vec<_>>().join(", ")
 }
 
 fn allowed_cpus() -> Vec<usize> {

@@ -15,6 +15,7 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+pub mod capture;
 pub mod clock;
 pub mod counters;
 pub mod engine;
@@ -23,8 +24,10 @@ pub mod node;
 pub mod record;
 pub mod replay;
 pub mod trace;
+mod watch;
 mod worker;
 
+pub use capture::{Capture, Captured};
 pub use clock::Clock;
 pub use counters::{Ledger, Snapshot};
 pub use engine::{Engine, EngineError, Fate, Handle, Limits, Observer, Options, Outcome};

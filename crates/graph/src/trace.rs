@@ -2,9 +2,10 @@
 
 use crate::node::Verdict;
 use serde::Serialize;
+use std::collections::VecDeque;
 use tidemill_burst::Packet;
 
-/// A request to trace the next `packets` packets that reach a node.
+/// A request to trace the next `packets` packets that reach a node, on each worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TraceRequest {
     /// The node's name, or `port:NAME` for the packets received there.
@@ -16,6 +17,8 @@ pub struct TraceRequest {
 /// One traced packet at one node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct TraceEntry {
+    /// The entry's number in this run, counted from 0 over all workers.
+    pub seq: u64,
     /// Which packet: unique per worker.
     pub id: u64,
     /// The worker.
@@ -33,7 +36,39 @@ pub struct TraceEntry {
     pub note: Option<String>,
 }
 
-/// One worker's tracing; exists only while somebody traces.
+/// The entries of all workers, the newest ones: the oldest give way.
+#[derive(Debug)]
+pub(crate) struct Store {
+    entries: VecDeque<TraceEntry>,
+    limit: usize,
+    next_seq: u64,
+}
+
+impl Store {
+    pub(crate) fn new(limit: usize) -> Self {
+        Store { entries: VecDeque::new(), limit, next_seq: 0 }
+    }
+
+    /// Takes a worker's entries and numbers them.
+    pub(crate) fn add(&mut self, entries: &mut Vec<TraceEntry>) {
+        for mut entry in entries.drain(..) {
+            if self.entries.len() >= self.limit {
+                self.entries.pop_front();
+            }
+            entry.seq = self.next_seq;
+            self.next_seq += 1;
+            self.entries.push_back(entry);
+        }
+    }
+
+    /// The entries from number `since` on.
+    pub(crate) fn since(&self, since: u64) -> Vec<TraceEntry> {
+        let first = self.entries.partition_point(|entry| entry.seq < since);
+        self.entries.range(first..).cloned().collect()
+    }
+}
+
+/// One worker's tracing.
 pub(crate) struct Tracer {
     /// Says in one line what a packet is; handed in, because this crate knows no protocols.
     describe: fn(&[u8]) -> String,
@@ -49,8 +84,13 @@ impl Tracer {
         Tracer { describe, at_node, at_port, next_id: 0, entries: Vec::new() }
     }
 
+    /// Whether packets are still to be marked.
+    pub(crate) fn wants_more(&self) -> bool {
+        self.at_node.iter().chain(&self.at_port).any(|left| *left > 0)
+    }
+
     /// Marks the first packets of a burst, as many as `left` still asks for.
-    pub(crate) fn mark(left: &mut u32, next_id: &mut u64, burst: &mut [Packet]) {
+    fn mark(left: &mut u32, next_id: &mut u64, burst: &mut [Packet]) {
         for packet in burst.iter_mut() {
             if *left == 0 {
                 return;
@@ -82,7 +122,16 @@ impl Tracer {
     ) {
         let Some(id) = packet.trace() else { return };
         let packet = (self.describe)(packet.data());
-        self.entries.push(TraceEntry { id, worker, now_ns, at: at.to_owned(), verdict, packet, note });
+        self.entries.push(TraceEntry {
+            seq: 0,
+            id,
+            worker,
+            now_ns,
+            at: at.to_owned(),
+            verdict,
+            packet,
+            note,
+        });
     }
 }
 
@@ -95,5 +144,32 @@ pub(crate) fn verdict_text(verdict: Verdict, outputs: &[(String, crate::graph::T
         Verdict::Drop(reason) => format!("drop {}", reason.name()),
         Verdict::Consume => "consume".into(),
         Verdict::Keep => "keep".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn old_entries_give_way_and_numbers_go_on() {
+        let entry = |id| TraceEntry {
+            seq: 0,
+            id,
+            worker: 0,
+            now_ns: 0,
+            at: "n".into(),
+            verdict: "keep".into(),
+            packet: String::new(),
+            note: None,
+        };
+        let mut store = Store::new(3);
+        store.add(&mut (0..2).map(entry).collect());
+        assert_eq!(store.since(0).len(), 2);
+        store.add(&mut (2..5).map(entry).collect());
+        let kept: Vec<_> = store.since(0).iter().map(|e| (e.seq, e.id)).collect();
+        assert_eq!(kept, [(2, 2), (3, 3), (4, 4)]);
+        assert_eq!(store.since(4).len(), 1);
+        assert!(store.since(5).is_empty() && store.since(u64::MAX).is_empty());
     }
 }

@@ -5,7 +5,7 @@ use crate::counters::Snapshot;
 use crate::engine::Observer;
 use crate::graph::{Graph, Target};
 use crate::node::{Context, Node, Verdict};
-use crate::trace::{Tracer, verdict_text};
+use crate::watch::Watch;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 use tidemill_burst::{BURST, Burst, DropReason, Packet, Pool};
@@ -21,6 +21,8 @@ const SHOW_NS: u64 = 10_000_000;
 struct Seat {
     port: Box<dyn Port>,
     tx: Box<Burst>,
+    /// How many of the packets at the front of `tx` the port has been given before, and had no room for.
+    offered: usize,
     ended: bool,
 }
 
@@ -36,7 +38,6 @@ pub(crate) enum Turn {
 }
 
 pub(crate) struct Worker {
-    index: usize,
     graph: Arc<Graph>,
     nodes: Vec<Box<dyn Node>>,
     queues: Vec<Vec<Packet>>,
@@ -60,26 +61,25 @@ pub(crate) struct Worker {
     /// Time of the node at work up to a transmission in its midst.
     aside_ns: u64,
     shown_ns: u64,
-    pub(crate) tracer: Option<Tracer>,
+    pub(crate) watch: Watch,
     pub(crate) observer: Option<Box<dyn Observer>>,
     pub(crate) errors: Vec<PortError>,
 }
 
 impl Worker {
     pub(crate) fn new(
-        index: usize,
         graph: Arc<Graph>,
         ports: Vec<Option<Box<dyn Port>>>,
         pool: Pool,
         reader: Reader,
         clock: Clock,
         shared: Arc<Mutex<Snapshot>>,
+        watch: Watch,
     ) -> Self {
-        let nodes = graph.factories.iter().map(|make| make(index)).collect::<Vec<_>>();
-        let seat = |port: Box<dyn Port>| Seat { port, tx: Box::default(), ended: false };
+        let nodes = graph.factories.iter().map(|make| make(watch.worker)).collect::<Vec<_>>();
+        let seat = |port: Box<dyn Port>| Seat { port, tx: Box::default(), offered: 0, ended: false };
         let now = Instant::now();
         Worker {
-            index,
             queues: nodes.iter().map(|_| Vec::with_capacity(QUEUE)).collect(),
             pending: 0,
             scratch: Vec::with_capacity(QUEUE),
@@ -100,7 +100,7 @@ impl Worker {
             mark: now,
             aside_ns: 0,
             shown_ns: 0,
-            tracer: None,
+            watch,
             observer: None,
             errors: Vec::new(),
         }
@@ -116,6 +116,10 @@ impl Worker {
     /// One round over all ports: the packet's flow, whole.
     pub(crate) fn turn(&mut self) -> Turn {
         let (mut busy, mut open, mut due) = (false, false, None::<u64>);
+        let begun = self.mark;
+        if self.watch.has_mail() {
+            self.watch.open_mail();
+        }
         self.now_ns = self.clock.now_ns(self.now_ns).max(self.now_ns);
         for p in 0..self.seats.len() {
             if self.seats[p].as_ref().is_none_or(|seat| seat.ended) || self.graph.inputs[p].is_none() {
@@ -134,13 +138,20 @@ impl Worker {
         for n in 0..self.nodes.len() {
             self.tick(n);
         }
+        let worked = busy || self.pending != 0;
         self.drain();
         if let Some(observer) = &mut self.observer {
             observer.end_turn(self.now_ns);
         }
         self.flush();
         self.aside_ns = 0;
+        if worked {
+            self.counters.busy_ns += self.mark.duration_since(begun).as_nanos() as u64;
+        }
         self.reader.quiescent();
+        if self.watch.active {
+            self.watch.boundary(self.kept);
+        }
         self.show(false);
         match (busy, open) {
             (true, _) => Turn::Busy,
@@ -191,12 +202,8 @@ impl Worker {
                 self.now_ns = self.rx.iter().map(Packet::timestamp_ns).fold(self.now_ns, u64::max);
             }
             self.rx.iter_mut().for_each(|packet| packet.port = p as u16);
-            if let Some(tracer) = &mut self.tracer {
-                tracer.mark_at_port(p, &mut self.rx);
-                let at = format!("port:{}", self.graph.port_names[p]);
-                for packet in self.rx.iter().filter(|packet| packet.trace().is_some()) {
-                    tracer.note(self.index, self.now_ns, &at, packet, "received".into(), None);
-                }
+            if self.watch.active {
+                self.watch.received(self.now_ns, p, &mut self.rx);
             }
             if let Some(observer) = &mut self.observer {
                 observer.received(self.now_ns, p, &self.rx);
@@ -230,8 +237,8 @@ impl Worker {
         std::mem::swap(&mut self.queues[n], &mut self.scratch);
         self.pending &= !(1 << n);
         let count = self.scratch.len();
-        if let Some(tracer) = &mut self.tracer {
-            tracer.mark_at_node(n, &mut self.scratch);
+        if self.watch.active {
+            self.watch.entering(self.now_ns, n, &mut self.scratch);
         }
         self.verdicts[..count].fill(Verdict::Next(0));
         let books = self.with_context(n, |node, cx, packets, verdicts| {
@@ -239,8 +246,9 @@ impl Worker {
                 node.process(cx, burst, verdicts);
             }
         });
-        if self.tracer.is_some() {
-            self.trace_node(n, count);
+        if self.watch.active {
+            let (node, verdicts) = (&*self.nodes[n], &self.verdicts[..count]);
+            self.watch.processed(self.now_ns, n, node, &self.scratch, verdicts);
         }
         let counters = &mut self.counters.nodes[n];
         counters.calls += 1;
@@ -362,7 +370,7 @@ impl Worker {
 
     /// Queues packets for a port, transmitting whenever a burst is full.
     fn send_all(&mut self, p: usize, packets: &mut Vec<Packet>) {
-        if self.observer.is_some() || self.tracer.is_some() {
+        if self.observer.is_some() || self.watch.tracing {
             packets.iter().for_each(|packet| self.note_sent(p, packet));
         }
         while !packets.is_empty() {
@@ -383,7 +391,7 @@ impl Worker {
     /// Queues one packet for a port.
     #[inline]
     fn send(&mut self, p: usize, packet: Packet) {
-        if self.observer.is_some() || self.tracer.is_some() {
+        if self.observer.is_some() || self.watch.tracing {
             self.note_sent(p, &packet);
         }
         if self.seats[p].as_ref().is_some_and(|seat| seat.tx.room() == 0) {
@@ -409,11 +417,8 @@ impl Worker {
         if let Some(observer) = &mut self.observer {
             observer.fate(Fate::Sent { port: p }, packet);
         }
-        if let Some(tracer) = &mut self.tracer
-            && packet.trace().is_some()
-        {
-            let at = format!("port:{}", self.graph.port_names[p]);
-            tracer.note(self.index, self.now_ns, &at, packet, "sent".into(), None);
+        if self.watch.tracing {
+            self.watch.sent(self.now_ns, p, packet);
         }
     }
 
@@ -421,9 +426,13 @@ impl Worker {
         // Sending may happen in the middle of a node's turn: its time is the port's, not the node's.
         self.aside_ns += self.lap();
         let Some(seat) = self.seats[p].as_mut() else { return };
+        if self.watch.active {
+            self.watch.handed(self.now_ns, p, seat.tx.get(seat.offered..).unwrap_or_default());
+        }
         if let Err(error) = seat.port.tx(self.now_ns, &mut self.pool, &mut seat.tx) {
             self.errors.push(error);
         }
+        seat.offered = seat.tx.len();
         self.counters.port_ns[p].1 += self.lap();
     }
 
@@ -431,17 +440,6 @@ impl Worker {
     fn flush(&mut self) {
         for p in 0..self.seats.len() {
             self.transmit(p);
-        }
-    }
-
-    fn trace_node(&mut self, n: usize, count: usize) {
-        let Some(tracer) = &mut self.tracer else { return };
-        for (packet, verdict) in self.scratch.iter().zip(&self.verdicts[..count]) {
-            if packet.trace().is_some() {
-                let verdict = verdict_text(*verdict, &self.graph.outputs[n]);
-                let note = self.nodes[n].explain(packet);
-                tracer.note(self.index, self.now_ns, &self.graph.node_names[n], packet, verdict, note);
-            }
         }
     }
 
@@ -497,6 +495,7 @@ impl Worker {
         let elapsed_ns = self.mark.duration_since(self.started).as_nanos() as u64;
         self.nodes.iter_mut().for_each(|node| node.surrender(&mut self.pool));
         self.collect(elapsed_ns);
+        self.watch.close();
         self.counters.ended = 1;
         self.shared.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&self.counters);
         self.reader.offline();

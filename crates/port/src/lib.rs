@@ -14,6 +14,8 @@ mod fault;
 pub mod generator;
 mod headers;
 mod null;
+#[cfg(target_os = "linux")]
+pub mod packet;
 mod pcap;
 mod remap;
 pub mod rng;
@@ -29,6 +31,8 @@ pub use error::PortError;
 pub use fault::{Fault, Faults};
 pub use headers::rewrite_destination;
 pub use null::{NullPort, Supply};
+#[cfg(target_os = "linux")]
+pub use packet::{Device, PacketPort, device};
 pub use pcap::{Pace, PcapPort, Playback};
 pub use remap::{Choose, Remap};
 pub use spec::{OpenContext, PortSpec};

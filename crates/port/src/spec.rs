@@ -39,6 +39,8 @@ pub enum PortSpec {
     Null(NullSpec),
     /// Made-up traffic.
     Generator(GeneratorSpec),
+    /// A network interface (Linux).
+    AfPacket(AfPacketSpec),
 }
 
 /// Receives from one capture file and sends into another.
@@ -149,6 +151,38 @@ pub struct GeneratorSpec {
     /// With `zipf`: the exponent.
     #[serde(default = "one_f64")]
     pub exponent: f64,
+    /// Faults to inject.
+    #[serde(default)]
+    pub fault: Option<FaultSpec>,
+    /// A capture file to copy everything that passes into.
+    #[serde(default)]
+    pub tap: Option<PathBuf>,
+}
+
+/// Receives from and sends to a network interface through the kernel's packet sockets.
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AfPacketSpec {
+    /// The port's name.
+    pub name: String,
+    /// The kernel's name of the interface; without it, the port's name.
+    #[serde(default)]
+    pub interface: Option<String>,
+    /// Queues, over which the kernel spreads flows; without it, one for each worker.
+    #[serde(default)]
+    pub queues: Option<usize>,
+    /// Memory of each queue's receive ring in KiB, 256 at least.
+    #[serde(default = "rx_ring_kib")]
+    pub rx_ring_kib: usize,
+    /// Packets that each queue's transmit ring holds; a power of two.
+    #[serde(default = "tx_ring_packets")]
+    pub tx_ring_packets: usize,
+    /// Receive frames to any address, not only the interface's own, broadcasts and multicasts.
+    #[serde(default)]
+    pub promiscuous: bool,
+    /// Send through the kernel's queueing discipline (shaping; `tcpdump` sees it) instead of straight to the driver.
+    #[serde(default)]
+    pub qdisc: bool,
     /// Faults to inject.
     #[serde(default)]
     pub fault: Option<FaultSpec>,
@@ -273,6 +307,14 @@ fn zipf_population() -> usize {
     100_000
 }
 
+fn rx_ring_kib() -> usize {
+    8192
+}
+
+fn tx_ring_packets() -> usize {
+    1024
+}
+
 fn udp_only() -> Mix {
     Mix { udp: 1, ..Mix::default() }
 }
@@ -296,6 +338,7 @@ impl PortSpec {
             PortSpec::Pcap(spec) => &spec.name,
             PortSpec::Null(spec) => &spec.name,
             PortSpec::Generator(spec) => &spec.name,
+            PortSpec::AfPacket(spec) => &spec.name,
         }
     }
 
@@ -313,6 +356,10 @@ impl PortSpec {
             }
             PortSpec::Generator(spec) => {
                 let ports = spec.open(queues, context)?;
+                wrap(ports, spec.fault, spec.tap.as_deref(), context)
+            }
+            PortSpec::AfPacket(spec) => {
+                let ports = spec.open(queues)?;
                 wrap(ports, spec.fault, spec.tap.as_deref(), context)
             }
         }
@@ -443,6 +490,34 @@ impl GeneratorSpec {
             GeneratorPort::new(&self.name, traffic)
         };
         (0..queues).map(port).collect()
+    }
+}
+
+impl AfPacketSpec {
+    /// The kernel's name of the interface.
+    pub fn interface(&self) -> &str {
+        self.interface.as_deref().unwrap_or(&self.name)
+    }
+
+    #[cfg(target_os = "linux")]
+    fn open(&self, workers: usize) -> Result<Vec<crate::PacketPort>, PortError> {
+        let queues = self.queues.unwrap_or(workers);
+        if queues != workers {
+            let what = format!("queues = {queues} with {workers} workers: leave it out, or give {workers}");
+            return Err(PortError::config(&self.name, what));
+        }
+        let options = crate::packet::Options {
+            rx_ring_kib: self.rx_ring_kib,
+            tx_ring_packets: self.tx_ring_packets,
+            promiscuous: self.promiscuous,
+            qdisc: self.qdisc,
+        };
+        crate::packet::open(&self.name, self.interface(), queues, &options)
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn open(&self, _workers: usize) -> Result<Vec<NullPort>, PortError> {
+        Err(PortError::config(&self.name, "kind = \"af_packet\" needs Linux"))
     }
 }
 

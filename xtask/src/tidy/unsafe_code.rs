@@ -17,6 +17,8 @@ const HOMES: &[(&str, &str)] = &[
     ("crates/burst/tests/conservation.rs", "states that a made-up device is closed"),
     ("crates/router/tests/no_allocation.rs", "an allocator that counts"),
     ("crates/port/src/xdp/", "AF_XDP rings and system calls"),
+    ("crates/port/src/packet/ring.rs", "AF_PACKET rings"),
+    ("crates/port/src/packet/sys.rs", "AF_PACKET system calls"),
 ];
 
 pub(crate) fn check(files: &[File], findings: &mut Vec<String>) {

@@ -65,6 +65,8 @@ pub(crate) fn override_config(config: &mut Config, args: &RunArgs) -> Result<()>
                 PortSpec::Pcap(spec) => &mut spec.limit,
                 PortSpec::Null(spec) => &mut spec.packets,
                 PortSpec::Generator(spec) => &mut spec.packets,
+                // An interface gives what comes.
+                PortSpec::AfPacket(_) => continue,
             };
             *limit = Some(limit.map_or(packets, |n| n.min(packets)));
         }
@@ -207,6 +209,7 @@ pub(crate) fn check_files(
             }
             PortSpec::Null(spec) => &spec.tap,
             PortSpec::Generator(spec) => &spec.tap,
+            PortSpec::AfPacket(spec) => &spec.tap,
         };
         write.extend(tap.iter().map(|path| base.join(path)));
     }
@@ -248,7 +251,7 @@ pub(crate) fn clock(config: &Config) -> Clock {
     let receives = |spec: &&PortSpec| match spec {
         PortSpec::Pcap(spec) => spec.input.is_some(),
         PortSpec::Null(spec) => spec.receive,
-        PortSpec::Generator(_) => true,
+        PortSpec::Generator(_) | PortSpec::AfPacket(_) => true,
     };
     let flat = |spec: &PortSpec| matches!(spec, PortSpec::Pcap(pcap) if pcap.pace == PaceSpec::Flat);
     match config.run.clock {

@@ -1,0 +1,216 @@
+//! The verbs that a service answers to: what is registered, and what a handler sees and says.
+
+use crate::stream::Stream;
+use axum::extract::Query;
+use hyper::body::Bytes;
+use hyper::{Method, StatusCode, Uri};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// A handler, as it is kept.
+type Kept<T> = Box<dyn Fn(&Request) -> Result<T, ApiError> + Send + Sync>;
+
+/// What runs when a verb is called. Handlers block at will: they run on threads of their own.
+pub(crate) enum Handler {
+    /// Answers with JSON, ready to be sent.
+    Answer(Kept<Vec<u8>>),
+    /// Answers in pieces.
+    Stream(Kept<Stream>),
+}
+
+/// A method at a path, and its handler.
+pub(crate) struct Verb {
+    pub(crate) method: Method,
+    pub(crate) path: String,
+    pub(crate) help: String,
+    pub(crate) handler: Handler,
+}
+
+/// The verbs of a service. `GET /v1` lists them.
+///
+/// Paths are literal (`/v1/routes`); what a verb is about comes in the query or in a JSON body. A handler that panics
+/// answers 500, and nothing else is lost.
+pub struct Registry {
+    pub(crate) service: String,
+    pub(crate) version: String,
+    pub(crate) verbs: Vec<Verb>,
+}
+
+impl Registry {
+    /// An empty one, of a service by name and version.
+    pub fn new(service: impl Into<String>, version: impl Into<String>) -> Self {
+        Registry { service: service.into(), version: version.into(), verbs: Vec::new() }
+    }
+
+    /// Registers a verb that looks.
+    pub fn get<T, F>(&mut self, path: &str, help: &str, handler: F)
+    where
+        T: Serialize,
+        F: Fn(&Request) -> Result<T, ApiError> + Send + Sync + 'static,
+    {
+        self.answer(Method::GET, path, help, handler);
+    }
+
+    /// Registers a verb that adds or sets going.
+    pub fn post<T, F>(&mut self, path: &str, help: &str, handler: F)
+    where
+        T: Serialize,
+        F: Fn(&Request) -> Result<T, ApiError> + Send + Sync + 'static,
+    {
+        self.answer(Method::POST, path, help, handler);
+    }
+
+    /// Registers a verb that removes. What to remove is in the query.
+    pub fn delete<T, F>(&mut self, path: &str, help: &str, handler: F)
+    where
+        T: Serialize,
+        F: Fn(&Request) -> Result<T, ApiError> + Send + Sync + 'static,
+    {
+        self.answer(Method::DELETE, path, help, handler);
+    }
+
+    /// Registers a verb (GET) whose answer comes in pieces until its source ends or the client goes away.
+    pub fn stream<F>(&mut self, path: &str, help: &str, handler: F)
+    where
+        F: Fn(&Request) -> Result<Stream, ApiError> + Send + Sync + 'static,
+    {
+        self.add(Method::GET, path, help, Handler::Stream(Box::new(handler)));
+    }
+
+    fn answer<T, F>(&mut self, method: Method, path: &str, help: &str, handler: F)
+    where
+        T: Serialize,
+        F: Fn(&Request) -> Result<T, ApiError> + Send + Sync + 'static,
+    {
+        let handler = move |request: &Request| {
+            let value = handler(request)?;
+            serde_json::to_vec(&value)
+                .map_err(|error| ApiError::internal(format!("the answer is no JSON: {error}")))
+        };
+        self.add(method, path, help, Handler::Answer(Box::new(handler)));
+    }
+
+    fn add(&mut self, method: Method, path: &str, help: &str, handler: Handler) {
+        self.verbs.push(Verb { method, path: path.to_owned(), help: help.to_owned(), handler });
+    }
+}
+
+/// What a client asks: a query and a body, both optional.
+#[derive(Debug)]
+pub struct Request {
+    uri: Uri,
+    body: Bytes,
+}
+
+impl Request {
+    pub(crate) fn new(uri: Uri, body: Bytes) -> Self {
+        Request { uri, body }
+    }
+
+    /// The body, as JSON of a type. Types that say `#[serde(deny_unknown_fields)]`, as those of [`schema`](crate::schema)
+    /// do, refuse misspelt fields.
+    ///
+    /// # Errors
+    /// 400 with the line and column of what is wrong.
+    pub fn json<T: DeserializeOwned>(&self) -> Result<T, ApiError> {
+        if self.body.is_empty() {
+            return Err(ApiError::bad_request("the request has no body: send JSON"));
+        }
+        serde_json::from_slice(&self.body).map_err(|error| {
+            ApiError::bad_request(format!("the request's body: {error}: GET /v1 lists the verbs"))
+        })
+    }
+
+    /// The query (`?prefix=10.0.0.0/8&limit=10`), as a struct of optional fields.
+    ///
+    /// # Errors
+    /// 400 with the parameter's name.
+    pub fn query<T: DeserializeOwned>(&self) -> Result<T, ApiError> {
+        Query::try_from_uri(&self.uri)
+            .map(|Query(query)| query)
+            .map_err(|error| ApiError::bad_request(format!("the request's query: {}", source_of(&error))))
+    }
+}
+
+/// The error that says most: axum's own lines say only that there is one.
+fn source_of(error: &dyn std::error::Error) -> String {
+    let mut deepest = error;
+    while let Some(source) = deepest.source() {
+        deepest = source;
+    }
+    deepest.to_string()
+}
+
+/// Why a verb was not carried out. The text is one line: what, where, what to do.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct ApiError {
+    pub(crate) status: StatusCode,
+    pub(crate) message: String,
+}
+
+impl ApiError {
+    /// 400: what was asked makes no sense (a wrong prefix, an unknown field).
+    pub fn bad_request(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, message)
+    }
+
+    /// 404: what was asked about does not exist.
+    pub fn not_found(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_FOUND, message)
+    }
+
+    /// 409: it makes sense, but not now or not with what is there.
+    pub fn conflict(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::CONFLICT, message)
+    }
+
+    /// 500: our own failure.
+    pub fn internal(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, message)
+    }
+
+    pub(crate) fn new(status: StatusCode, message: impl Into<String>) -> Self {
+        ApiError { status, message: message.into().replace(['\n', '\r'], " ") }
+    }
+
+    /// The HTTP status.
+    pub fn status(&self) -> u16 {
+        self.status.as_u16()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schema::{RouteAdd, RoutesQuery};
+
+    fn request(uri: &str, body: &str) -> Request {
+        Request::new(uri.parse().unwrap(), Bytes::from(body.to_owned()))
+    }
+
+    #[test]
+    fn unknown_fields_and_parameters_are_named() {
+        let error = request("/v1/routes", r#"{"prefix":"10.0.0.0/8","vai":"10.0.0.1"}"#).json::<RouteAdd>();
+        assert!(error.unwrap_err().message.contains("unknown field `vai`"));
+        let error = request("/v1/routes?limti=3", "").query::<RoutesQuery>().unwrap_err();
+        assert_eq!(error.status(), 400);
+        assert!(error.message.contains("unknown field `limti`"), "{error}");
+        let error = request("/v1/routes?limit=x", "").query::<RoutesQuery>().unwrap_err();
+        assert!(error.message.contains("limit"), "{error}");
+        assert!(request("/v1/routes", "").json::<RouteAdd>().unwrap_err().message.contains("no body"));
+    }
+
+    #[test]
+    fn queries_come_decoded() {
+        let query: RoutesQuery =
+            request("/v1/routes?prefix=2001%3Adb8%3A%3A%2F32&limit=3", "").query().unwrap();
+        assert_eq!((query.prefix.as_deref(), query.limit), (Some("2001:db8::/32"), Some(3)));
+        assert_eq!(request("/v1/routes", "").query::<RoutesQuery>().unwrap(), RoutesQuery::default());
+    }
+
+    #[test]
+    fn errors_are_one_line() {
+        assert_eq!(ApiError::bad_request("a\nb").to_string(), "a b");
+    }
+}

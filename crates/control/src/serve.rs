@@ -1,0 +1,199 @@
+//! Connections and calls: from bytes on the socket to a handler and back.
+
+use crate::registry::{ApiError, Handler, Registry, Request, Verb};
+use crate::schema::{Verbs, VerbsEntry};
+use crate::server::ServerError;
+use crate::stream::Streams;
+use axum::body::Body;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{MethodFilter, on};
+use axum::{Json, Router};
+use hyper::header::CONTENT_TYPE;
+use hyper::server::conn::http1;
+use hyper::{Method, StatusCode, Uri};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use std::collections::HashSet;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::task::{JoinSet, spawn_blocking};
+use tokio::time::{sleep, timeout};
+
+/// Connections at the same time; more wait to be accepted.
+const CONNECTIONS: usize = 128;
+
+/// A request's head has to be here within this time; a connection may idle as long.
+const HEAD_TIME: Duration = Duration::from_secs(10);
+
+/// So does its body.
+const BODY_TIME: Duration = Duration::from_secs(10);
+
+/// A handler has to return within this time.
+const HANDLER_TIME: Duration = Duration::from_secs(60);
+
+/// Bytes of a request's body.
+const BODY_BYTES: usize = 1 << 20;
+
+/// Bytes of a request's head.
+const HEAD_BYTES: usize = 1 << 16;
+
+/// Makes routes of verbs.
+pub(crate) fn router(registry: Registry, streams: &Arc<Streams>) -> Result<Router, ServerError> {
+    let Registry { service, version, verbs } = registry;
+    let entry = |verb: &Verb| VerbsEntry {
+        method: verb.method.to_string(),
+        path: verb.path.clone(),
+        help: verb.help.clone(),
+        stream: matches!(verb.handler, Handler::Stream(_)),
+    };
+    let list = Arc::new(Verbs { service, version, verbs: verbs.iter().map(entry).collect() });
+    let mut app =
+        Router::new().route("/v1", on(MethodFilter::GET, async move || Json(&*list).into_response()));
+    let mut seen = HashSet::new();
+    for verb in verbs {
+        let wrong = |why| ServerError::Verb { method: verb.method.to_string(), path: verb.path.clone(), why };
+        let filter = MethodFilter::try_from(verb.method.clone()).map_err(|_| wrong("no such method"))?;
+        if !verb.path.starts_with("/v1/") || verb.path.contains(['{', '}', '*', ':', '?', '#']) {
+            return Err(wrong("a path is literal and begins with /v1/"));
+        }
+        if !seen.insert((verb.method.clone(), verb.path.clone())) {
+            return Err(wrong("is registered twice"));
+        }
+        let path = verb.path.clone();
+        let (verb, streams) = (Arc::new(verb), streams.clone());
+        let handler = move |request: axum::extract::Request| {
+            let (verb, streams) = (verb.clone(), streams.clone());
+            async move { call(verb, streams, request).await.unwrap_or_else(|error| refuse(&error)) }
+        };
+        app = app.route(&path, on(filter, handler));
+    }
+    let app = app
+        .fallback(async |method: Method, uri: Uri| {
+            let what = format!("{method} {}: no such verb: GET /v1 lists them", uri.path());
+            refuse(&ApiError::not_found(what))
+        })
+        .method_not_allowed_fallback(async |method: Method, uri: Uri| {
+            let what = format!("{method} {}: no such verb here: GET /v1 lists them", uri.path());
+            refuse(&ApiError::new(StatusCode::METHOD_NOT_ALLOWED, what))
+        });
+    Ok(app)
+}
+
+/// Reads the body, runs the handler, makes the response.
+async fn call(
+    verb: Arc<Verb>,
+    streams: Arc<Streams>,
+    request: axum::extract::Request,
+) -> Result<Response, ApiError> {
+    let (head, body) = request.into_parts();
+    let body = match timeout(BODY_TIME, axum::body::to_bytes(body, BODY_BYTES)).await {
+        Ok(Ok(body)) => body,
+        Ok(Err(error)) => return Err(body_error(&error)),
+        Err(_) => {
+            let what = format!("the request's body took more than {} s", BODY_TIME.as_secs());
+            return Err(ApiError::new(StatusCode::REQUEST_TIMEOUT, what));
+        }
+    };
+    let request = Request::new(head.uri, body);
+    let name = format!("{} {}", verb.method, verb.path);
+    let run = spawn_blocking(move || match &verb.handler {
+        Handler::Answer(handler) => handler(&request).map(json),
+        Handler::Stream(handler) => {
+            let stream = handler(&request)?;
+            let content_type = stream.content_type;
+            let pieces = stream.start(&streams).map_err(|error| ApiError::conflict(error.to_string()))?;
+            Ok(([(CONTENT_TYPE, content_type)], Body::new(pieces)).into_response())
+        }
+    });
+    match timeout(HANDLER_TIME, run).await {
+        Ok(Ok(answer)) => answer,
+        Ok(Err(_)) => {
+            Err(ApiError::internal(format!("{name}: a bug: its handler panicked: see the service's log")))
+        }
+        Err(_) => Err(ApiError::internal(format!("{name}: no answer within {} s", HANDLER_TIME.as_secs()))),
+    }
+}
+
+fn json(body: Vec<u8>) -> Response {
+    ([(CONTENT_TYPE, "application/json")], body).into_response()
+}
+
+/// An error as a response: `{"error":"..."}`.
+fn refuse(error: &ApiError) -> Response {
+    let body = serde_json::json!({ "error": error.message });
+    (error.status, json(body.to_string().into_bytes())).into_response()
+}
+
+/// Too long, or broken off.
+fn body_error(error: &axum::Error) -> ApiError {
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(error) = cause {
+        if error.is::<http_body_util::LengthLimitError>() {
+            let what = format!("the request's body has more than {BODY_BYTES} bytes");
+            return ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, what);
+        }
+        cause = error.source();
+    }
+    ApiError::bad_request(format!("the request's body: {error}"))
+}
+
+/// The socket at work.
+pub(crate) struct Serving {
+    pub(crate) listener: UnixListener,
+    pub(crate) app: Router,
+    pub(crate) stopped: watch::Receiver<bool>,
+    pub(crate) grace: Duration,
+}
+
+impl Serving {
+    /// Serves until it is stopped, then lets the answers under way end.
+    pub(crate) async fn run(self) {
+        let Serving { listener, app, mut stopped, grace } = self;
+        let places = Arc::new(Semaphore::new(CONNECTIONS));
+        let mut connections = JoinSet::new();
+        loop {
+            let next = async {
+                let place = places.clone().acquire_owned().await.ok()?;
+                Some((listener.accept().await, place))
+            };
+            let (accepted, place) = tokio::select! {
+                _ = stopped.wait_for(|stop| *stop) => break,
+                next = next => match next {
+                    Some(next) => next,
+                    None => break,
+                },
+            };
+            match accepted {
+                Ok((stream, _)) => {
+                    connections.spawn(connection(stream, app.clone(), stopped.clone(), place));
+                }
+                // Out of file descriptors, most likely: it passes.
+                Err(_) => sleep(Duration::from_millis(50)).await,
+            }
+            while connections.try_join_next().is_some() {}
+        }
+        drop(listener);
+        let _ = timeout(grace, async { while connections.join_next().await.is_some() {} }).await;
+    }
+}
+
+async fn connection(
+    stream: UnixStream,
+    app: Router,
+    mut stopped: watch::Receiver<bool>,
+    _place: OwnedSemaphorePermit,
+) {
+    let mut builder = http1::Builder::new();
+    builder.timer(TokioTimer::new()).header_read_timeout(HEAD_TIME).max_buf_size(HEAD_BYTES);
+    let serving = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(app));
+    let mut serving = pin!(serving);
+    // What a client does wrong concerns nobody but the client, who has been told.
+    tokio::select! {
+        _ = serving.as_mut() => return,
+        _ = stopped.wait_for(|stop| *stop) => serving.as_mut().graceful_shutdown(),
+    }
+    let _ = serving.await;
+}

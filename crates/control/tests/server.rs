@@ -1,0 +1,390 @@
+//! A server under use and misuse: whatever one client does, the others are answered.
+#![allow(clippy::unwrap_used)] // a test may
+
+use serde_json::{Value, json};
+use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+use tidemill_control::schema::{Done, RouteAdd, RouteDelete, Verbs, path};
+use tidemill_control::{ApiError, Client, ClientError, Registry, Request, Server, ServerError, Stream};
+
+/// What a test waits for at most; nothing takes that long unless it is broken.
+const LONG: Duration = Duration::from_secs(20);
+
+struct Service {
+    folder: TempDir,
+    server: Option<Server>,
+    /// Hears of every stream that has ended, with what it was told.
+    ended: Mutex<Receiver<bool>>,
+}
+
+impl Service {
+    fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let (registry, ended) = registry();
+        let server = Server::start(registry, &folder.path().join("run/s.sock")).unwrap();
+        Service { folder, server: Some(server), ended: Mutex::new(ended) }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.path().join("run/s.sock")
+    }
+
+    /// Waits for the end of a stream; true if it was told to end.
+    fn stream_ended(&self) -> bool {
+        self.ended.lock().unwrap().recv_timeout(LONG).unwrap()
+    }
+
+    fn client(&self) -> Client {
+        Client::new(&self.path()).unwrap()
+    }
+
+    fn connect(&self) -> UnixStream {
+        let stream = UnixStream::connect(self.path()).unwrap();
+        stream.set_read_timeout(Some(LONG)).unwrap();
+        stream
+    }
+
+    /// Sends bytes, and reads what comes back until the other end closes.
+    fn raw(&self, request: &[u8]) -> String {
+        let mut stream = self.connect();
+        let _ = stream.write_all(request); // The server may have had enough before we have.
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        String::from_utf8_lossy(&answer).into_owned()
+    }
+}
+
+fn registry() -> (Registry, Receiver<bool>) {
+    let (tell, ended) = channel();
+    let calls = AtomicU64::new(0);
+    let mut registry = Registry::new("testmill", "9.9");
+    registry.get("/v1/echo", "Says it again", |request: &Request| request.query::<Value>());
+    registry.get("/v1/count", "Counts calls", move |_: &Request| Ok(calls.fetch_add(1, Ordering::Relaxed)));
+    registry.get("/v1/slow", "Takes its time", |_: &Request| {
+        thread::sleep(Duration::from_millis(300));
+        Ok("done")
+    });
+    registry.get("/v1/panic", "Panics", |_: &Request| -> Result<(), ApiError> { panic!("as asked") });
+    registry.post(path::ROUTES, "Adds", |request: &Request| {
+        let add: RouteAdd = request.json()?;
+        Ok(Done::from(format!("{} via {}", add.prefix, add.via.join(","))))
+    });
+    registry.delete(path::ROUTES, "Removes", |request: &Request| -> Result<Done, ApiError> {
+        let RouteDelete { prefix, .. } = request.query()?;
+        Err(ApiError::not_found(format!("{prefix}: no static route\nto it")))
+    });
+    let endless = tell.clone();
+    registry.stream("/v1/endless", "Never ends", move |_: &Request| {
+        let tell = endless.clone();
+        Ok(Stream::new("text/plain", move |sink| {
+            let result = (0..).try_for_each(|n| {
+                sink.send(format!("{n}\n").into_bytes())?;
+                sink.wait(Duration::from_millis(1))
+            });
+            let _ = tell.send(result.is_err());
+            result
+        }))
+    });
+    registry.stream("/v1/silent", "Says nothing", move |_: &Request| {
+        let tell = tell.clone();
+        Ok(Stream::new("text/plain", move |sink| {
+            let result = sink.wait(LONG);
+            let _ = tell.send(result.is_err());
+            result
+        }))
+    });
+    registry.stream("/v1/ten", "Ends after ten pieces of 100 KB", |_: &Request| {
+        Ok(Stream::new("text/plain", |sink| (0..10).try_for_each(|n| sink.send(vec![b'0' + n; 100_000]))))
+    });
+    registry.stream("/v1/breaks", "Panics in the midst of it", |_: &Request| {
+        Ok(Stream::new("text/plain", |sink| {
+            sink.send(b"half".to_vec())?;
+            panic!("as asked")
+        }))
+    });
+    (registry, ended)
+}
+
+#[test]
+fn verbs_are_listed_and_answer() {
+    let service = Service::start();
+    let client = service.client();
+    let verbs: Verbs = client.get("/v1", &()).unwrap();
+    assert_eq!((verbs.service.as_str(), verbs.version.as_str()), ("testmill", "9.9"));
+    let of = |path: &str| verbs.verbs.iter().find(|verb| verb.path == path).unwrap();
+    assert_eq!((of("/v1/echo").method.as_str(), of("/v1/echo").help.as_str()), ("GET", "Says it again"));
+    assert!(of("/v1/ten").stream && !of("/v1/echo").stream);
+    let echo: Value = client.get("/v1/echo", &[("a", "x y&z"), ("b", "2001:db8::/32")]).unwrap();
+    assert_eq!(echo, json!({"a": "x y&z", "b": "2001:db8::/32"}));
+    let add = RouteAdd { prefix: "10.0.0.0/8".into(), via: vec!["10.1.0.2".into()], ..RouteAdd::default() };
+    let done: Done = client.post(path::ROUTES, &add).unwrap();
+    assert_eq!(done.done, ["10.0.0.0/8 via 10.1.0.2"]);
+}
+
+#[test]
+fn errors_are_one_line_with_their_status() {
+    let service = Service::start();
+    let client = service.client();
+    let why = |error: ClientError| match error {
+        ClientError::Answer { status, message } => (status, message),
+        other => panic!("{other}"),
+    };
+    let delete = RouteDelete { prefix: "10.0.0.0/8".into(), vrf: None };
+    let error = client.delete::<Done>(path::ROUTES, &delete).unwrap_err();
+    assert_eq!(why(error), (404, "10.0.0.0/8: no static route to it".into()));
+    let (status, line) = why(client.post::<Done>(path::ROUTES, &json!({"prefix": 3})).unwrap_err());
+    assert!(status == 400 && line.contains("invalid type"), "{line}");
+    let (status, line) = why(client.get::<Value>("/v1/nothing", &()).unwrap_err());
+    assert!(status == 404 && line.starts_with("GET /v1/nothing: no such verb"), "{line}");
+    let (status, line) = why(client.get::<Value>(path::ROUTES, &()).unwrap_err());
+    assert!(status == 405 && line.starts_with("GET /v1/routes: no such verb here"), "{line}");
+    let (status, line) = why(client.get::<Value>("/v1/panic", &()).unwrap_err());
+    assert!(status == 500 && line.contains("GET /v1/panic") && line.contains("panicked"), "{line}");
+    assert_eq!(client.get::<u64>("/v1/count", &()).unwrap(), 0, "the server lives on");
+    let error = client.get::<String>("/v1/count", &()).unwrap_err();
+    assert!(error.to_string().contains("not what this version expects"), "{error}");
+}
+
+#[test]
+fn many_clients_at_once_are_each_answered_once() {
+    let service = Service::start();
+    thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                let client = service.client();
+                (0..50).for_each(|_| {
+                    client.get::<u64>("/v1/count", &()).unwrap();
+                });
+            });
+        }
+    });
+    assert_eq!(service.client().get::<u64>("/v1/count", &()).unwrap(), 400);
+}
+
+#[test]
+fn malformed_requests_are_refused() {
+    let service = Service::start();
+    for request in [
+        &b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\r\n\r\n"[..],
+        b"GET\r\n\r\n",
+        b"GET /v1 HTTP/9.9\r\n\r\n",
+        b"GET /v1 HTTP/1.1\r\nContent-Length: x\r\n\r\n",
+        b"GET /v1 HTTP/1.1\r\nno colon\r\n\r\n",
+    ] {
+        let answer = service.raw(request);
+        assert!(answer.starts_with("HTTP/1.1 400"), "{request:?}: {answer}");
+    }
+    let long = format!("GET /v1 HTTP/1.1\r\nHost: {}\r\n\r\n", "x".repeat(1 << 20));
+    assert!(service.raw(long.as_bytes()).starts_with("HTTP/1.1 431"));
+    for body in ["{", "[1,", "\u{0}", "{\"prefix\":\"10.0.0.0/8\",\"unknown\":1}", "nul", ""] {
+        let head = format!(
+            "POST /v1/routes HTTP/1.1\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
+            body.len()
+        );
+        let answer = service.raw(format!("{head}{body}").as_bytes());
+        assert!(answer.starts_with("HTTP/1.1 400") && answer.contains("{\"error\":\""), "{body:?}: {answer}");
+    }
+    assert_eq!(service.client().get::<u64>("/v1/count", &()).unwrap(), 0);
+}
+
+#[test]
+fn oversized_bodies_are_refused_with_and_without_their_length() {
+    let service = Service::start();
+    let big = "x".repeat(3 << 20);
+    let head =
+        format!("POST /v1/routes HTTP/1.1\r\nConnection: close\r\nContent-Length: {}\r\n\r\n", big.len());
+    let answer = service.raw(format!("{head}{big}").as_bytes());
+    assert!(answer.starts_with("HTTP/1.1 413"), "{answer}");
+    let head = "POST /v1/routes HTTP/1.1\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let chunks = format!("10000\r\n{}\r\n", "x".repeat(0x10000)).repeat(40);
+    let answer = service.raw(format!("{head}{chunks}0\r\n\r\n").as_bytes());
+    assert!(answer.starts_with("HTTP/1.1 413"), "{answer}");
+}
+
+#[test]
+fn dawdling_clients_hold_up_nobody() {
+    let service = Service::start();
+    let mut dawdlers: Vec<UnixStream> = (0..40).map(|_| service.connect()).collect();
+    for (number, dawdler) in dawdlers.iter_mut().enumerate() {
+        let part: &[u8] = match number % 3 {
+            0 => b"",
+            1 => b"GET /v1/cou",
+            _ => b"POST /v1/routes HTTP/1.1\r\nContent-Length: 100\r\n\r\n{",
+        };
+        dawdler.write_all(part).unwrap();
+    }
+    let start = Instant::now();
+    let client = service.client();
+    (0..20).for_each(|n| assert_eq!(client.get::<u64>("/v1/count", &()).unwrap(), n));
+    assert!(start.elapsed() < Duration::from_secs(5), "did not wait for any of their ten seconds");
+    drop(dawdlers);
+}
+
+#[test]
+fn a_slow_handler_holds_up_nobody() {
+    let service = Service::start();
+    thread::scope(|scope| {
+        let slow = scope.spawn(|| service.client().get::<String>("/v1/slow", &()).unwrap());
+        assert_eq!(service.client().get::<u64>("/v1/count", &()).unwrap(), 0);
+        assert_eq!(slow.join().unwrap(), "done");
+    });
+}
+
+#[test]
+fn streams_come_whole_or_are_errors() {
+    let service = Service::start();
+    let client = service.client();
+    let (never, mut out) = (AtomicBool::new(false), Vec::new());
+    assert_eq!(client.stream("/v1/ten", &(), &mut out, &never).unwrap(), 1_000_000);
+    assert_eq!((out.len(), out[0], out[999_999]), (1_000_000, b'0', b'9'));
+    let mut out = Vec::new();
+    let error = client.stream("/v1/breaks", &(), &mut out, &never).unwrap_err();
+    assert!(error.to_string().contains("went away"), "{error}");
+    let error = client.stream("/v1/nothing", &(), &mut out, &never).unwrap_err();
+    assert!(matches!(error, ClientError::Answer { status: 404, .. }), "{error}");
+}
+
+#[test]
+fn sources_hear_that_their_client_is_gone() {
+    let service = Service::start();
+    for verb in ["endless", "silent"] {
+        let mut stream = service.connect();
+        stream.write_all(format!("GET /v1/{verb} HTTP/1.1\r\n\r\n").as_bytes()).unwrap();
+        stream.read_exact(&mut [0; 12]).unwrap();
+        drop(stream); // As if it were killed.
+        assert!(service.stream_ended(), "{verb}");
+    }
+    // A client that is told to stop leaves as well.
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let bytes = scope.spawn(|| service.client().stream("/v1/endless", &(), &mut std::io::sink(), &stop));
+        thread::sleep(Duration::from_millis(50));
+        stop.store(true, Ordering::Relaxed);
+        assert!(bytes.join().unwrap().unwrap() > 0);
+    });
+    assert!(service.stream_ended());
+}
+
+#[test]
+fn streams_are_limited_in_number() {
+    let service = Service::start();
+    let open = |number: usize| {
+        let mut stream = service.connect();
+        stream.write_all(b"GET /v1/silent HTTP/1.1\r\n\r\n").unwrap();
+        let mut head = [0; 12];
+        stream.read_exact(&mut head).unwrap();
+        let expected: &[u8] = if number < 16 { b"HTTP/1.1 200" } else { b"HTTP/1.1 409" };
+        assert_eq!(head, expected, "stream {number}");
+        stream
+    };
+    let streams: Vec<UnixStream> = (0..18).map(open).collect();
+    drop(streams);
+    (0..16).for_each(|_| assert!(service.stream_ended()));
+}
+
+#[test]
+fn dropping_the_server_ends_streams_and_removes_the_socket() {
+    let mut service = Service::start();
+    let stop = AtomicBool::new(false);
+    let client = service.client();
+    let server = service.server.take();
+    let start = Instant::now();
+    let bytes = thread::scope(|scope| {
+        let stream = scope.spawn(|| client.stream("/v1/endless", &(), &mut std::io::sink(), &stop));
+        let mut dawdler = service.connect();
+        dawdler.write_all(b"GET /v1/cou").unwrap();
+        thread::sleep(Duration::from_millis(50));
+        drop(server);
+        stream.join().unwrap()
+    });
+    assert!(bytes.unwrap() > 0, "a complete answer");
+    assert!(start.elapsed() < Duration::from_secs(5), "did not wait for the dawdler's ten seconds");
+    assert!(service.stream_ended());
+    assert!(!service.path().exists());
+    assert!(matches!(service.client().get::<Value>("/v1", &()), Err(ClientError::Missing { .. })));
+}
+
+#[test]
+fn the_socket_is_for_owner_and_group() {
+    let service = Service::start();
+    let mode = service.path().metadata().unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o660);
+}
+
+#[test]
+fn the_dead_are_replaced_and_the_living_are_not() {
+    let service = Service::start();
+    let Err(error) = Server::start(registry().0, &service.path()) else { panic!("a second server") };
+    assert!(matches!(error, ServerError::InUse { .. }), "{error}");
+    assert_eq!(service.client().get::<u64>("/v1/count", &()).unwrap(), 0, "the first is unharmed");
+    let dead = service.folder.path().join("dead.sock");
+    drop(UnixListener::bind(&dead).unwrap());
+    let client = Client::new(&dead).unwrap();
+    assert!(matches!(client.get::<Value>("/v1", &()), Err(ClientError::Refused { .. })));
+    let server = Server::start(registry().0, &dead).unwrap();
+    assert_eq!(client.get::<u64>("/v1/count", &()).unwrap(), 0);
+    assert_eq!(server.path(), dead);
+    let file = service.folder.path().join("file");
+    std::fs::write(&file, "precious").unwrap();
+    let Err(error) = Server::start(registry().0, &file) else { panic!("a file replaced") };
+    assert!(matches!(error, ServerError::NotASocket { .. }), "{error}");
+    assert_eq!(std::fs::read(&file).unwrap(), b"precious");
+    let long = service.folder.path().join("x".repeat(120));
+    let Err(error) = Server::start(registry().0, &long) else { panic!("a long path") };
+    assert!(matches!(error, ServerError::Bind { .. }), "{error}");
+    let Err(error) = Server::start(registry().0, &file.join("below/s.sock")) else { panic!("below a file") };
+    assert!(matches!(error, ServerError::Folder { .. }), "{error}");
+}
+
+#[test]
+fn somebody_elses_socket_is_left_where_it_is() {
+    let mut service = Service::start();
+    std::fs::remove_file(service.path()).unwrap();
+    let other = UnixListener::bind(service.path()).unwrap();
+    service.server = None;
+    assert!(service.path().exists());
+    drop(other);
+}
+
+#[test]
+fn wrong_registrations_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    for paths in [&["/ports"][..], &["/v1/{all}"], &["/v1/a", "/v1/a"]] {
+        let mut registry = Registry::new("testmill", "9.9");
+        paths.iter().for_each(|path| registry.get(path, "", |_: &Request| Ok(())));
+        let result = Server::start(registry, &folder.path().join("s.sock"));
+        assert!(matches!(result, Err(ServerError::Verb { .. })), "{paths:?}");
+    }
+    assert!(!folder.path().join("s.sock").exists());
+}
+
+#[test]
+fn clients_say_what_is_wrong_with_the_socket() {
+    let folder = tempfile::tempdir().unwrap();
+    let missing = folder.path().join("none.sock");
+    let error = Client::new(&missing).unwrap().get::<Value>("/v1", &()).unwrap_err();
+    assert!(
+        error.to_string().starts_with(&format!("no router answers at {}: is ", missing.display())),
+        "{error}"
+    );
+    // A server that is no HTTP server.
+    let odd = folder.path().join("odd.sock");
+    let listener = UnixListener::bind(&odd).unwrap();
+    let answering = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let _ = stream.read(&mut [0; 1000]);
+        stream.write_all(b"220 mail.example ready\r\n").unwrap();
+    });
+    let error = Client::new(&odd).unwrap().get::<Value>("/v1", &()).unwrap_err();
+    assert!(matches!(error, ClientError::Broken { .. }), "{error}");
+    assert_eq!(error.to_string().lines().count(), 1);
+    answering.join().unwrap();
+}

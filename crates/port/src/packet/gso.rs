@@ -1,0 +1,257 @@
+//! What a sender leaves to its network card, done in software: segmentation and checksums.
+//!
+//! A host hands its (virtual) card TCP or UDP "super-packets" of up to 64 KiB and packets whose checksum covers only the
+//! pseudo header; a real card finishes both. A packet socket sees them as they are, with a virtio-net header in front
+//! that says what is left to do (virtio 1.2, section 5.1.6; linux/virtio_net.h):
+//!
+//! ```text
+//! 0       1          2         4          6            8             10
+//! | flags | gso type | hdr len | gso size | csum start | csum offset |      16-bit words in the host's byte order
+//!
+//! | Ethernet | IP | TCP |  payload of 64 KB                         |     super-packet, gso size 1448
+//! | Ethernet | IP | TCP | 1448 B |  | ... | 1448 B |  | ... | rest |     segments
+//! ```
+//! Every segment gets the headers of the super-packet, with its own lengths, identification (counting up), sequence
+//! number and checksums; FIN and PSH stay on the last segment and CWR on the first (as Linux's `tcp_gso_segment`).
+//!
+//! Pure: bytes in, bytes out. The header comes from outside like the packet does, so every field is checked.
+
+use tidemill_wire::checksum::{self, Pseudo};
+use tidemill_wire::vlan::L2;
+use tidemill_wire::{EtherType, Protocol, ipv4, ipv6, ipv6_ext, tcp, udp};
+
+/// Bytes of a virtio-net header.
+pub const HEADER_LEN: usize = 10;
+
+const NEEDS_CSUM: u8 = 1;
+const GSO_TCP_V4: u8 = 1;
+const GSO_TCP_V6: u8 = 4;
+const GSO_UDP_L4: u8 = 5;
+/// A flag on the type: the first segment carries CWR. It does so whether the flag is set or not.
+const GSO_ECN: u8 = 0x80;
+
+/// Why an offload cannot be carried out: header and packet do not fit each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum OffloadError {
+    /// A kind of segmentation that is neither TCP over IPv4 or IPv6 nor UDP.
+    #[error("gso type {0} is not supported")]
+    Type(u8),
+    /// A segment size of zero.
+    #[error("gso size is 0")]
+    Size,
+    /// The checksum's place lies outside the packet.
+    #[error("checksum of byte {start} on, at {offset} from there, in a packet of {len}")]
+    Place {
+        /// Where the checksum begins to count.
+        start: usize,
+        /// Where it is written, from there.
+        offset: usize,
+        /// The packet's length.
+        len: usize,
+    },
+    /// The packet's headers are not those that the segmentation type calls for, or malformed.
+    #[error("headers do not fit gso type {0}")]
+    Headers(u8),
+}
+
+/// What is left to do to a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Offload {
+    flags: u8,
+    gso_type: u8,
+    gso_size: u16,
+    csum_start: u16,
+    csum_offset: u16,
+}
+
+impl Offload {
+    /// Reads a virtio-net header (legacy layout, host byte order).
+    #[inline]
+    pub fn parse(header: &[u8; HEADER_LEN]) -> Self {
+        let [flags, gso_type, _, _, s0, s1, c0, c1, o0, o1] = *header;
+        Offload {
+            flags,
+            gso_type: gso_type & !GSO_ECN,
+            gso_size: u16::from_ne_bytes([s0, s1]),
+            csum_start: u16::from_ne_bytes([c0, c1]),
+            csum_offset: u16::from_ne_bytes([o0, o1]),
+        }
+    }
+
+    /// Whether the packet is a super-packet.
+    #[inline]
+    pub fn is_super(&self) -> bool {
+        self.gso_type != 0
+    }
+
+    /// Completes the checksum of a packet that is no super-packet, if it is left to do.
+    ///
+    /// The field holds the sum of the pseudo header, and everything from the start to the packet's end counts.
+    #[inline]
+    pub fn finish(&self, frame: &mut [u8]) -> Result<(), OffloadError> {
+        if self.flags & NEEDS_CSUM == 0 {
+            return Ok(());
+        }
+        let (start, offset) = (usize::from(self.csum_start), usize::from(self.csum_offset));
+        let place = OffloadError::Place { start, offset, len: frame.len() };
+        let covered = frame.get_mut(start..).ok_or(place)?;
+        let check = checksum::checksum(covered);
+        let field = covered.get_mut(offset..).and_then(|tail| tail.first_chunk_mut::<2>()).ok_or(place)?;
+        *field = written(check).to_be_bytes();
+        Ok(())
+    }
+
+    /// How a super-packet falls into segments.
+    pub fn plan(&self, frame: &[u8]) -> Result<Segments, OffloadError> {
+        let bad = OffloadError::Headers(self.gso_type);
+        if self.gso_size == 0 {
+            return Err(OffloadError::Size);
+        }
+        let l2 = L2::parse(frame).map_err(|_| bad)?;
+        let packet = frame.get(l2.l3_offset..).ok_or(bad)?;
+        let (v6, protocol, l4, end) = match l2.ethertype {
+            EtherType::IPV4 => {
+                ipv4::check(packet).map_err(|_| bad)?;
+                if ipv4::is_fragment(packet) {
+                    return Err(bad);
+                }
+                let end = usize::from(ipv4::total_len(packet));
+                (false, ipv4::protocol(packet), ipv4::header_len(packet), end)
+            }
+            EtherType::IPV6 => {
+                ipv6::check(packet).map_err(|_| bad)?;
+                let walk = ipv6_ext::walk(packet).map_err(|_| bad)?;
+                // With a routing header the checksum is over another destination than the header's.
+                if walk.fragment.is_some() || walk.routing_offset.is_some() {
+                    return Err(bad);
+                }
+                let end = ipv6::HEADER_LEN + usize::from(ipv6::payload_len(packet));
+                (true, walk.upper, walk.upper_offset, end)
+            }
+            _ => return Err(bad),
+        };
+        let upper = packet.get(l4..end).ok_or(bad)?;
+        let (tcp, header_len) = match (self.gso_type, v6, protocol) {
+            (GSO_TCP_V4, false, Protocol::TCP) | (GSO_TCP_V6, true, Protocol::TCP) => {
+                let view = tcp::Packet::new_checked(upper).map_err(|_| bad)?;
+                (true, view.header_len())
+            }
+            (GSO_UDP_L4, _, Protocol::UDP) if upper.len() >= udp::HEADER_LEN => (false, udp::HEADER_LEN),
+            (GSO_TCP_V4 | GSO_TCP_V6 | GSO_UDP_L4, ..) => return Err(bad),
+            (other, ..) => return Err(OffloadError::Type(other)),
+        };
+        let l4 = l2.l3_offset + l4;
+        let segments = Segments {
+            tcp,
+            v6,
+            // Over IPv4 a UDP sender may leave the checksum out; what it left out stays out.
+            bare: !tcp && !v6 && self.flags & NEEDS_CSUM == 0 && upper.get(6..8) == Some(&[0, 0]),
+            l3: l2.l3_offset,
+            l4,
+            data: l4 + header_len,
+            end: l2.l3_offset + end,
+            size: self.gso_size.into(),
+        };
+        Ok(segments)
+    }
+}
+
+/// A checksum as it is written: 0xffff is the other way to write zero, and in UDP the only one.
+fn written(check: u16) -> u16 {
+    if check == 0 { 0xffff } else { check }
+}
+
+/// A super-packet's segments, each of which can be written by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Segments {
+    tcp: bool,
+    v6: bool,
+    /// UDP without a checksum.
+    bare: bool,
+    /// Offsets in the frame: network header, transport header, payload, end of the payload.
+    l3: usize,
+    l4: usize,
+    data: usize,
+    end: usize,
+    /// Bytes of payload in each segment but the last.
+    size: usize,
+}
+
+impl Segments {
+    /// Number of segments: at least one.
+    pub fn count(&self) -> usize {
+        (self.end - self.data).div_ceil(self.size).max(1)
+    }
+
+    /// The bytes of payload that a segment carries, as places in the frame.
+    fn payload(&self, index: usize) -> (usize, usize) {
+        let from = index.saturating_mul(self.size).saturating_add(self.data).min(self.end);
+        (from, from.saturating_add(self.size).min(self.end))
+    }
+
+    /// Length of segment `index` as a frame.
+    pub fn len(&self, index: usize) -> usize {
+        let (from, to) = self.payload(index);
+        self.data + (to - from)
+    }
+
+    /// Writes segment `index` of `frame`, which is the one that was planned for, into the first
+    /// [`len`](Self::len) bytes of `out`. False, and nothing useful written, if `out` is too short or `frame` another.
+    #[must_use]
+    pub fn write(&self, frame: &[u8], index: usize, out: &mut [u8]) -> bool {
+        let (from, to) = self.payload(index);
+        let len = self.len(index);
+        let parts = (frame.get(..self.data), frame.get(from..to), out.get_mut(..len));
+        let (Some(headers), Some(payload), Some(out)) = parts else { return false };
+        let (front, back) = out.split_at_mut(self.data);
+        front.copy_from_slice(headers);
+        back.copy_from_slice(payload);
+        let Some(packet) = out.get_mut(self.l3..) else { return false };
+        let l4 = self.l4 - self.l3;
+        let upper_len = packet.len() - l4;
+        let pseudo = if self.v6 {
+            let mut ip = ipv6::Packet::new_unchecked(&mut *packet);
+            ip.set_payload_len((len - self.l3 - ipv6::HEADER_LEN) as u16);
+            Pseudo::V6 { src: ip.src(), dst: ip.dst() }
+        } else {
+            let mut ip = ipv4::Packet::new_unchecked(&mut *packet);
+            ip.set_total_len((len - self.l3) as u16);
+            ip.set_ident(ip.ident().wrapping_add(index as u16));
+            ip.fill_checksum();
+            Pseudo::V4 { src: ip.src(), dst: ip.dst() }
+        };
+        let Some(upper) = packet.get_mut(l4..) else { return false };
+        if self.tcp {
+            self.finish_tcp(upper, index, &pseudo);
+        } else {
+            let check = upper.get_mut(4..8);
+            if let Some([l0, l1, c0, c1]) = check {
+                [*l0, *l1] = (upper_len as u16).to_be_bytes();
+                [*c0, *c1] = [0, 0];
+            }
+            if !self.bare {
+                let check = written(pseudo.checksum(Protocol::UDP, upper));
+                if let Some([c0, c1]) = upper.get_mut(6..8) {
+                    [*c0, *c1] = check.to_be_bytes();
+                }
+            }
+        }
+        true
+    }
+
+    fn finish_tcp(&self, upper: &mut [u8], index: usize, pseudo: &Pseudo) {
+        let mut drop = 0;
+        if index > 0 {
+            drop |= tcp::Flags::CWR.bits();
+        }
+        if index + 1 < self.count() {
+            drop |= (tcp::Flags::FIN | tcp::Flags::PSH).bits();
+        }
+        if let Some(flags) = upper.get_mut(13) {
+            *flags &= !(drop as u8);
+        }
+        let mut tcp = tcp::Packet::new_unchecked(upper);
+        tcp.set_seq(tcp.seq().wrapping_add((index * self.size) as u32));
+        tcp.fill_checksum(pseudo);
+    }
+}
