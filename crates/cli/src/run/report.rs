@@ -62,7 +62,7 @@ pub(crate) struct Report<'a> {
     pub(crate) snapshot: &'a Snapshot,
     pub(crate) nodes: &'a [String],
     pub(crate) ports: &'a [String],
-    pub(crate) lookups: [LookupStats; 2],
+    pub(crate) lookups: Vec<LookupStats>,
     pub(crate) icmp: IcmpStats,
     pub(crate) updates: u64,
     pub(crate) traces: &'a [TraceEntry],
