@@ -36,6 +36,7 @@ const FOR_TESTS: &[Package] = &[
     package("iproute2", "network namespaces and veth pairs for the root tests"),
     package("ethtool", "switches checksum offload off on veth"),
     package("iputils-ping", "real traffic for the root tests"),
+    package("bird2", "a routing daemon that fills the kernel's tables for the feed's root tests"),
 ];
 
 const FOR_RECORDING: &[Package] = &[

@@ -20,6 +20,7 @@ mod pcap;
 mod remap;
 pub mod rng;
 pub mod spec;
+mod spread;
 mod tap;
 mod template;
 #[cfg(all(feature = "xdp", target_os = "linux"))]
@@ -36,6 +37,7 @@ pub use packet::{Device, PacketPort, device};
 pub use pcap::{Pace, PcapPort, Playback};
 pub use remap::{Choose, Remap};
 pub use spec::{OpenContext, PortSpec};
+pub use spread::{Spreading, flow_hash, spread};
 pub use tap::Tap;
 pub use template::{Fields, Payload, Template};
 

@@ -18,7 +18,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use tidemill_wire::MacAddr;
 
-
 /// A neighbor: an address on an interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
@@ -53,8 +52,8 @@ pub enum Event {
     Heard {
         /// Who.
         key: Key,
-        /// Its MAC address.
-        mac: MacAddr,
+        /// Its MAC address; `None` if it only says that it is there (an advertisement may leave the address out).
+        mac: Option<MacAddr>,
         /// How we know.
         how: How,
     },
@@ -134,7 +133,8 @@ impl Link {
         let lost = match notice {
             // Asked for once, by the first worker, in the protocol of the address.
             Notice::Solicit { key, .. } => {
-                let asks = |mailbox: &&Arc<Mailbox>| mailbox.worker == 0 && mailbox.v6 == key.address.is_ipv6();
+                let asks =
+                    |mailbox: &&Arc<Mailbox>| mailbox.worker == 0 && mailbox.v6 == key.address.is_ipv6();
                 boxes.iter().filter(asks).filter(|mailbox| mailbox.notices.push(notice).is_err()).count()
             }
             // An IPv4 packet may wait for an IPv6 gateway (RFC 8950).

@@ -20,8 +20,8 @@
 //! discovery asks on solicited-node groups (RFC 4291, section 2.7.1), and only the kernel's own addresses would join
 //! theirs. With `promiscuous`, all. Frames that this host sends are not received.
 //!
-//! **A device that goes down** loses what is being sent (`tx-failed`) and works again when it is up. One that is removed
-//! is an error, once; afterwards nothing is received and everything to send is `tx-failed`.
+//! **A device that is down** or has no carrier loses what is to be sent (`tx-failed`) and works again when it is up. One
+//! that is removed is an error, once; afterwards nothing is received and everything to send is `tx-failed`.
 
 pub mod gso;
 mod ring;
@@ -311,20 +311,25 @@ impl PacketPort {
     }
 
     fn kick(&mut self) -> Result<(), PortError> {
-        match sys::kick(&self.tx_socket) {
-            Kick::Sent | Kick::Later => self.complete(),
-            Kick::Down => self.cancel(),
+        let before = self.tx.pending();
+        let kick = sys::kick(&self.tx_socket);
+        self.complete();
+        let stuck = self.tx.pending() == before;
+        match kick {
             Kick::Gone => return self.lost(),
-            Kick::Refused => {
-                let before = self.tx.pending();
-                self.complete();
-                // Not a frame's fault, and nobody knows whose: what waits is given up, and the next burst tries again.
-                if self.tx.pending() == before {
-                    self.cancel();
-                }
-            }
+            Kick::Down => self.cancel(),
+            // A driver that is busy, or, said in the same way, a cable that is not plugged in.
+            Kick::Later if stuck && !self.is_running() => self.cancel(),
+            // Not a frame's fault, and nobody knows whose: what waits is given up, and the next burst tries again.
+            Kick::Refused if stuck => self.cancel(),
+            Kick::Sent | Kick::Later | Kick::Refused => {}
         }
         Ok(())
+    }
+
+    #[cold]
+    fn is_running(&self) -> bool {
+        sys::flags(&self.query, &self.interface).is_ok_and(|(_, running)| running)
     }
 }
 

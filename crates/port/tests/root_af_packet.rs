@@ -1,0 +1,508 @@
+//! AF_PACKET ports on virtual cables: frames, tags, offloads, queues, links that go and come, and the books.
+//! Needs root; every test runs in network namespaces of its own.
+
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used)]
+
+mod common;
+#[path = "common/net.rs"]
+mod net;
+
+use net::{Host, cable, inside, run};
+use std::collections::{HashMap, HashSet};
+use std::io::{Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tidemill_burst::{Burst, DropReason, Memory, Pool};
+use tidemill_port::packet::{Options, open};
+use tidemill_port::{PacketPort, Port, PortCounters, RxStatus, device};
+use tidemill_wire::verify_checksums;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn now_ns() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64
+}
+
+fn pool(frames: usize) -> Pool {
+    Memory::new(frames, 2048).unwrap().pool(frames).unwrap()
+}
+
+fn port(interface: &str) -> PacketPort {
+    open(interface, interface, 1, &Options::default()).unwrap().remove(0)
+}
+
+/// Sends frames, in order, all of them.
+fn send(port: &mut PacketPort, pool: &mut Pool, frames: &[Vec<u8>]) {
+    let (mut burst, mut frames, started) = (Burst::new(), frames.iter().peekable(), Instant::now());
+    while frames.peek().is_some() || !burst.is_empty() || port.counters().tx.held > 0 {
+        while burst.room() > 0
+            && let Some(frame) = frames.next()
+        {
+            burst.push(pool.packet(frame).unwrap()).unwrap();
+        }
+        port.tx(now_ns(), pool, &mut burst).unwrap();
+        assert!(started.elapsed() < PATIENCE, "{:?}", port.counters().tx);
+    }
+}
+
+/// Receives until `wanted` packets have come and then nothing more for a few milliseconds.
+fn receive(port: &mut PacketPort, pool: &mut Pool, wanted: usize) -> Vec<Vec<u8>> {
+    let (mut seen, mut burst, mut last) = (Vec::new(), Burst::new(), Instant::now());
+    let quiet = Duration::from_millis(50);
+    while seen.len() < wanted || last.elapsed() < quiet {
+        if port.rx(now_ns(), pool, &mut burst).unwrap() == RxStatus::Received {
+            last = Instant::now();
+        }
+        for packet in burst.drain() {
+            let age_ns = now_ns().saturating_sub(packet.timestamp_ns());
+            assert!(age_ns < 60_000_000_000, "timestamp {}", packet.timestamp_ns());
+            seen.push(packet.data().to_vec());
+            pool.free(packet);
+        }
+        assert!(last.elapsed() < PATIENCE, "{} of {wanted}: {:?}", seen.len(), port.counters().rx);
+    }
+    seen
+}
+
+/// A frame of a protocol of nobody's (local experimental EtherType) that says which one it is.
+fn numbered(serial: u32, len: usize) -> Vec<u8> {
+    let mut frame: Vec<u8> = (0..len).map(|i| (serial as usize + i) as u8).collect();
+    frame[..6].fill(0xFF);
+    frame[6..12].copy_from_slice(&[2, 0, 0, 0, 0, 2]);
+    frame[12..14].copy_from_slice(&[0x88, 0xB5]);
+    frame
+}
+
+fn assert_home(pool: &Pool) {
+    let stats = pool.stats();
+    assert_eq!((stats.free, stats.unnamed), (stats.frames, 0));
+}
+
+#[test]
+fn root_frames_pass_both_ways_byte_for_byte() {
+    if !inside("root_frames_pass_both_ways_byte_for_byte") {
+        return;
+    }
+    cable("left", "right");
+    let (mut left, mut right, mut pool) = (port("left"), port("right"), pool(4096));
+    let frames: Vec<_> = (0..20_000).map(|i| numbered(i, 14 + (i as usize * 7) % 1501)).collect();
+    let bytes = frames.iter().map(|f| f.len() as u64).sum();
+    for round in 0..2 {
+        let (from, to) = if round == 0 { (&mut left, &mut right) } else { (&mut right, &mut left) };
+        for frames in frames.chunks(2000) {
+            send(from, &mut pool, frames);
+            assert!(receive(to, &mut pool, frames.len()) == frames, "changed, lost or out of order");
+        }
+        let (sent, came) = (from.counters().tx, to.counters().rx);
+        assert_eq!((sent.packets, sent.bytes, sent.held, sent.dropped.total()), (20_000, bytes, 0, 0));
+        assert_eq!((came.packets, came.bytes, came.made, came.dropped.total()), (20_000, bytes, 0, 0));
+    }
+    // What the device cannot carry is refused by name, and the next one passes.
+    send(&mut left, &mut pool, &[numbered(0, 1515), vec![0; 13], numbered(2, 1514)]);
+    assert_eq!(receive(&mut right, &mut pool, 1), [numbered(2, 1514)]);
+    assert_eq!(left.counters().tx.dropped.get(DropReason::TxFailed), 2);
+    // A larger MTU is noticed.
+    run("ip link set left mtu 1600");
+    run("ip link set right mtu 1600");
+    std::thread::sleep(Duration::from_millis(150));
+    send(&mut left, &mut pool, &[numbered(3, 1614)]);
+    assert_eq!(receive(&mut right, &mut pool, 1), [numbered(3, 1614)]);
+    // Nothing of this was a frame of our own coming back.
+    assert_eq!(left.counters().rx.packets, 20_000);
+    assert_home(&pool);
+}
+
+#[test]
+fn root_vlan_tags_are_kept() {
+    if !inside("root_vlan_tags_are_kept") {
+        return;
+    }
+    cable("left", "right");
+    let (mut left, mut right, mut pool) = (port("left"), port("right"), pool(512));
+    let tagged = |tags: &[[u8; 4]], len| {
+        let mut frame = numbered(7, len);
+        let tags = tags.concat();
+        frame.splice(12..12, tags);
+        frame
+    };
+    let frames = [
+        tagged(&[[0x81, 0x00, 0x00, 0x0A]], 60),
+        tagged(&[[0x81, 0x00, 0xFF, 0xFF]], 60),
+        // Priority only: VLAN 0.
+        tagged(&[[0x81, 0x00, 0x60, 0x00]], 60),
+        tagged(&[[0x88, 0xA8, 0x00, 0x05]], 100),
+        tagged(&[[0x88, 0xA8, 0x20, 0x05], [0x81, 0x00, 0x30, 0x06]], 100),
+        // A tag does not count for the MTU.
+        tagged(&[[0x81, 0x00, 0x00, 0x0A]], 1514),
+        numbered(8, 60),
+    ];
+    send(&mut left, &mut pool, &frames);
+    assert_eq!(receive(&mut right, &mut pool, frames.len()), frames);
+    let came = right.counters().rx;
+    assert_eq!(came.bytes, frames.iter().map(|f| f.len() as u64).sum::<u64>());
+    assert_home(&pool);
+}
+
+/// Passes everything between two ports on a thread of its own, and checks every checksum that passes.
+struct Bridge {
+    stop: Arc<AtomicBool>,
+    thread: std::thread::JoinHandle<[PortCounters; 2]>,
+}
+
+impl Bridge {
+    fn start(mut ports: [PacketPort; 2]) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = stop.clone();
+        let thread = std::thread::spawn(move || {
+            let (mut pool, mut bursts) = (pool(8192), [Burst::new(), Burst::new()]);
+            while !stopped.load(Ordering::Relaxed) {
+                let mut idle = true;
+                for (from, to) in [(0, 1), (1, 0)] {
+                    let (before, burst) = (bursts[to].len(), &mut bursts[to]);
+                    idle &= ports[from].rx(now_ns(), &mut pool, burst).unwrap() != RxStatus::Received;
+                    for packet in burst[before..].iter() {
+                        verify_checksums(packet.data()).unwrap();
+                        assert!(packet.len() <= 1514, "{} bytes", packet.len());
+                    }
+                    ports[to].tx(now_ns(), &mut pool, &mut bursts[to]).unwrap();
+                }
+                if idle {
+                    std::thread::sleep(Duration::from_micros(50));
+                }
+            }
+            bursts.iter_mut().for_each(|burst| pool.free_all(burst));
+            for port in &mut ports {
+                port.finish(now_ns(), &mut pool).unwrap();
+                assert_eq!(port.counters().tx.held, 0);
+            }
+            assert_home(&pool);
+            let counters = ports.each_ref().map(|port| port.counters());
+            for (from, to) in [(0, 1), (1, 0)] {
+                assert_eq!(counters[from].delivered(), counters[to].taken(), "{counters:#?}");
+            }
+            counters
+        });
+        Bridge { stop, thread }
+    }
+
+    fn end(self) -> [PortCounters; 2] {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.join().unwrap()
+    }
+}
+
+/// `host a - near-a === ports === near-b - host b`.
+fn two_hosts() -> (Host, Host, Bridge) {
+    cable("near-a", "host-a");
+    cable("near-b", "host-b");
+    let a = Host::new("host-a", &["10.1.0.1/24", "fd01::1/64"]);
+    let b = Host::new("host-b", &["10.1.0.2/24", "fd01::2/64"]);
+    (a, b, Bridge::start([port("near-a"), port("near-b")]))
+}
+
+/// Bytes that do not repeat within a segment.
+fn stream(bytes: usize) -> impl Iterator<Item = u8> {
+    let mut state = 1u64;
+    (0..bytes).map(move |_| {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (state >> 56) as u8
+    })
+}
+
+fn hash(bytes: impl Iterator<Item = u8>) -> u64 {
+    bytes.fold(0xcbf29ce484222325, |h, b| (h ^ u64::from(b)).wrapping_mul(0x100000001b3))
+}
+
+#[test]
+fn root_tcp_and_udp_pass_with_offloads_on() {
+    if !inside("root_tcp_and_udp_pass_with_offloads_on") {
+        return;
+    }
+    const BYTES: usize = 8 << 20;
+    let (a, b, bridge) = two_hosts();
+    for (server, client, at) in [(&b, &a, "10.1.0.2:5000"), (&a, &b, "[fd01::1]:5001")] {
+        let at: SocketAddr = at.parse().unwrap();
+        let (ready, waiting) = std::sync::mpsc::channel();
+        let server = server.spawn(move || {
+            let listener = TcpListener::bind(at).unwrap();
+            ready.send(()).unwrap();
+            let mut stream = listener.accept().unwrap().0;
+            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            let mut all = Vec::new();
+            stream.read_to_end(&mut all).unwrap();
+            (all.len(), hash(all.into_iter()))
+        });
+        waiting.recv().unwrap();
+        let client = client.spawn(move || {
+            let mut tcp = TcpStream::connect_timeout(&at, PATIENCE).unwrap();
+            tcp.set_write_timeout(Some(PATIENCE)).unwrap();
+            tcp.write_all(&stream(BYTES).collect::<Vec<_>>()).unwrap();
+        });
+        client.join().unwrap();
+        assert_eq!(server.join().unwrap(), (BYTES, hash(stream(BYTES))));
+    }
+    // Datagrams, each whole: their checksums are left to the card too. Then 30 of them as one super-packet.
+    for (ip, port) in [("10.1.0.2", 6000), ("fd01::2", 6001)] {
+        let at = SocketAddr::new(ip.parse::<IpAddr>().unwrap(), port);
+        let (ready, waiting) = std::sync::mpsc::channel();
+        let server = b.spawn(move || {
+            let socket = UdpSocket::bind(at).unwrap();
+            socket.set_read_timeout(Some(PATIENCE)).unwrap();
+            ready.send(()).unwrap();
+            let mut buffer = [0; 2000];
+            (0..31)
+                .map(|_| socket.recv(&mut buffer).map(|n| buffer[..n].to_vec()).unwrap())
+                .collect::<Vec<_>>()
+        });
+        waiting.recv().unwrap();
+        let datagrams: Vec<Vec<u8>> =
+            (0..31).map(|i| vec![i as u8; if i == 30 { 17 } else { 1200 }]).collect();
+        let (first, rest) = (datagrams[0].clone(), datagrams[1..].concat());
+        let client = a.spawn(move || {
+            let socket = UdpSocket::bind(if at.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" }).unwrap();
+            socket.connect(at).unwrap();
+            socket.send(&first).unwrap();
+            segment_sends(&socket, 1200);
+            assert_eq!(socket.send(&rest).unwrap(), rest.len());
+        });
+        client.join().unwrap();
+        assert_eq!(server.join().unwrap(), datagrams);
+    }
+    let counters = bridge.end();
+    println!("a: {:?}\nb: {:?}", counters[0], counters[1]);
+    for (side, counters) in counters.iter().enumerate() {
+        assert_eq!((counters.rx.dropped.total(), counters.tx.dropped.total()), (0, 0), "side {side}");
+        // 8 MiB in segments of 1448 bytes are 5793 packets; most of them came within others.
+        assert!(counters.rx.made > 4000, "side {side}: {} segments made", counters.rx.made);
+    }
+}
+
+/// UDP_SEGMENT: what is sent at once leaves as datagrams of this size.
+fn segment_sends(socket: &UdpSocket, size: i32) {
+    use std::os::fd::AsRawFd;
+    let (value, len) = (std::ptr::from_ref(&size).cast(), size_of::<i32>() as libc::socklen_t);
+    // SAFETY: `value` is `len` readable bytes.
+    let set = unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_UDP, libc::UDP_SEGMENT, value, len) };
+    assert_eq!(set, 0, "{}", std::io::Error::last_os_error());
+}
+
+/// A UDP packet of a flow, with a serial number.
+fn datagram(flow: u16, serial: u32) -> Vec<u8> {
+    let mut frame = Vec::new();
+    etherparse::PacketBuilder::ethernet2([2, 0, 0, 0, 0, 2], [2, 0, 0, 0, 0, 1])
+        .ipv4([10, 0, (flow >> 8) as u8, flow as u8], [10, 9, 9, 9], 64)
+        .udp(1000 + flow, 53)
+        .write(&mut frame, &[&flow.to_be_bytes()[..], &serial.to_be_bytes(), &[0; 20]].concat())
+        .unwrap();
+    frame
+}
+
+#[test]
+fn root_fanout_keeps_flows_whole() {
+    if !inside("root_fanout_keeps_flows_whole") {
+        return;
+    }
+    cable("left", "right");
+    let (mut left, mut pool) = (port("left"), pool(4096));
+    let mut queues = open("right", "right", 2, &Options::default()).unwrap();
+    // Another port on the same device: a group of its own, which gets everything as well.
+    let mut other = open("other", "right", 2, &Options::default()).unwrap();
+    let (mut home, mut next) = (HashMap::new(), HashMap::new());
+    for round in 0..20u32 {
+        let frames: Vec<_> =
+            (0..40).flat_map(|i| (0..20).map(move |flow| datagram(flow, round * 40 + i))).collect();
+        send(&mut left, &mut pool, &frames);
+        let came: Vec<_> = queues.iter_mut().map(|queue| receive(queue, &mut pool, 0)).collect();
+        assert_eq!(came.iter().map(Vec::len).sum::<usize>(), frames.len(), "lost or twice");
+        for (queue, came) in came.iter().enumerate() {
+            for packet in came {
+                let flow = u16::from_be_bytes([packet[42], packet[43]]);
+                let serial = u32::from_be_bytes(packet[44..48].try_into().unwrap());
+                assert_eq!(*home.entry(flow).or_insert(queue), queue, "flow {flow} changed its queue");
+                let next = next.entry(flow).or_insert(0);
+                assert_eq!(serial, *next, "flow {flow} is out of order");
+                *next += 1;
+            }
+        }
+        assert_eq!(
+            other.iter_mut().map(|queue| receive(queue, &mut pool, 0).len()).sum::<usize>(),
+            frames.len()
+        );
+    }
+    assert_eq!(home.values().copied().collect::<HashSet<_>>(), HashSet::from([0, 1]), "a queue got nothing");
+    // Fragments of one packet meet in one queue, as they came.
+    let mut whole = datagram(3, 0);
+    whole[20] = 0x20;
+    let mut rest = whole.clone();
+    (rest[20], rest[21]) = (0, 4);
+    let fragments: Vec<_> = (0..50).flat_map(|_| [whole.clone(), rest.clone()]).collect();
+    send(&mut left, &mut pool, &fragments);
+    let came: Vec<_> = queues.iter_mut().map(|queue| receive(queue, &mut pool, 0)).collect();
+    assert!(came.contains(&fragments) && came.contains(&Vec::new()), "reassembled or torn apart");
+    assert_home(&pool);
+}
+
+#[test]
+fn root_links_go_down_and_come_back() {
+    if !inside("root_links_go_down_and_come_back") {
+        return;
+    }
+    cable("left", "right");
+    let (mut left, mut pool) = (port("left"), pool(4096));
+    let mut queues = open("right", "right", 2, &Options::default()).unwrap();
+    let frames: Vec<_> = (0..100).map(|i| numbered(i, 100)).collect();
+    let mut total = |left: &mut PacketPort, pool: &mut Pool| {
+        send(left, pool, &frames);
+        queues.iter_mut().map(|queue| receive(queue, pool, 0).len()).sum::<usize>()
+    };
+    assert_eq!(total(&mut left, &mut pool), 100);
+    for round in 1..=3 {
+        run("ip link set left down");
+        assert_eq!(total(&mut left, &mut pool), 0);
+        assert_eq!(left.counters().tx.dropped.get(DropReason::TxFailed), 200 * round - 100);
+        run("ip link set left up");
+        assert_eq!(total(&mut left, &mut pool), 100, "nothing stale, nothing lost");
+        run("ip link set right down");
+        assert_eq!(total(&mut left, &mut pool), 0);
+        assert_eq!(left.counters().tx.dropped.get(DropReason::TxFailed), 200 * round, "no carrier");
+        run("ip link set right up");
+        assert_eq!(total(&mut left, &mut pool), 100);
+    }
+    // Opened while it is down.
+    run("ip link set left down");
+    drop(left);
+    let mut left = port("left");
+    run("ip link set left up");
+    assert_eq!(total(&mut left, &mut pool), 100);
+    run("ip link del left");
+    let (mut burst, mut errors) = (Burst::new(), Vec::new());
+    for _ in 0..100 {
+        burst.push(pool.packet(&numbered(0, 60)).unwrap()).unwrap();
+        errors.extend(left.tx(now_ns(), &mut pool, &mut burst).err().map(|e| e.to_string()));
+        errors.extend(left.rx(now_ns(), &mut pool, &mut burst).err().map(|e| e.to_string()));
+    }
+    let text = "port `left`: the device is gone: network interface \"left\" was removed";
+    assert_eq!(errors, [text]);
+    assert!(burst.is_empty());
+    assert_eq!(left.rx(now_ns(), &mut pool, &mut burst).unwrap(), RxStatus::Ended);
+    let tx = left.counters().tx;
+    assert_eq!((tx.dropped.get(DropReason::TxFailed), tx.packets, tx.held), (100, 100, 0));
+    // The receiving side finds out by itself.
+    let started = Instant::now();
+    let error = loop {
+        match queues[0].rx(now_ns(), &mut pool, &mut burst) {
+            Err(error) => break error.to_string(),
+            Ok(_) => assert!(started.elapsed() < PATIENCE),
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    };
+    assert_eq!(error, "port `right`: the device is gone: network interface \"right\" was removed");
+    left.finish(now_ns(), &mut pool).unwrap();
+    assert_home(&pool);
+}
+
+#[test]
+fn root_what_the_ring_loses_is_counted() {
+    if !inside("root_what_the_ring_loses_is_counted") {
+        return;
+    }
+    cable("left", "right");
+    let (mut left, mut pool) = (port("left"), pool(1024));
+    let options = Options { rx_ring_kib: 256, ..Options::default() };
+    let mut right = open("right", "right", 1, &options).unwrap().remove(0);
+    let frames: Vec<_> = (0..10_000).map(|i| numbered(i, 100)).collect();
+    send(&mut left, &mut pool, &frames);
+    let came = receive(&mut right, &mut pool, 1);
+    assert!(frames.starts_with(&came), "what came is the beginning");
+    let rx = right.counters().rx;
+    assert!((100..9_000).contains(&came.len()), "{} came", came.len());
+    assert_eq!(rx.packets, 10_000, "every packet is in the books");
+    assert_eq!(rx.dropped.get(DropReason::RxRingFull), 10_000 - came.len() as u64);
+    assert_eq!(right.counters().delivered(), came.len() as u64);
+    assert!(right.freezes() > 0);
+    // And it goes on; frames are short of a pool, and that has a name too.
+    let mut small = Memory::new(10, 2048).unwrap().pool(10).unwrap();
+    send(&mut left, &mut pool, &frames[..50]);
+    let (mut burst, started) = (Burst::new(), Instant::now());
+    while right.counters().rx.packets < 10_050 {
+        right.rx(now_ns(), &mut small, &mut burst).unwrap();
+        assert!(started.elapsed() < PATIENCE);
+    }
+    assert_eq!((burst.len(), right.counters().rx.dropped.get(DropReason::NoFrames)), (10, 40));
+    small.free_all(&mut burst);
+    // Too long for the pool's frames.
+    run("ip link set left mtu 3000");
+    run("ip link set right mtu 3000");
+    let mut left = port("left");
+    let mut large = Memory::new(4, 4096).unwrap().pool(4).unwrap();
+    send(&mut left, &mut large, &[numbered(0, 3000), numbered(1, 1792)]);
+    assert_eq!(receive(&mut right, &mut small, 1), [numbered(1, 1792)]);
+    assert_eq!(right.counters().rx.dropped.get(DropReason::FrameTooSmall), 1);
+    assert_home(&small);
+    assert_home(&large);
+}
+
+#[test]
+fn root_devices_are_told_apart() {
+    if !inside("root_devices_are_told_apart") {
+        return;
+    }
+    cable("left", "right");
+    run("ip link set left address 02:00:00:00:00:17 mtu 1400");
+    let left = device("left").unwrap();
+    assert_eq!((left.mac.to_string().as_str(), left.mtu, left.up), ("02:00:00:00:00:17", 1400, true));
+    assert!(left.running && left.index > 1 && left.name == "left");
+    run("ip link set right down");
+    let (left, right) = (device("left").unwrap(), device("right").unwrap());
+    assert!((left.up, left.running, right.up, right.running) == (true, false, false, false));
+    let error = open("wan", "wlan7", 1, &Options::default()).err().unwrap().to_string();
+    assert_eq!(error, "port `wan`: there is no network interface \"wlan7\" (there is: lo, right, left)");
+    for name in ["", "a name that is far too long", "a\0b"] {
+        assert!(device(name).unwrap_err().to_string().contains("there is no network interface"), "{name:?}");
+    }
+    let wrong = Options { tx_ring_packets: 100, ..Options::default() };
+    let error = open("wan", "left", 1, &wrong).err().unwrap().to_string();
+    assert_eq!(error, "port `wan`: tx_ring_packets = 100: give a power of two from 8 to 65536");
+
+    // Multicast of every group is let in while a port is open, other stations' frames only by request.
+    let counts = || {
+        let output = std::process::Command::new("ip").args(["-d", "link", "show", "left"]).output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        let after = |word: &str| {
+            let number = text.split(word).nth(1).and_then(|rest| rest.split_whitespace().next());
+            number.unwrap().parse::<u32>().unwrap()
+        };
+        (after("promiscuity "), after("allmulti "))
+    };
+    assert_eq!(counts(), (0, 0));
+    let plain = port("left");
+    assert_eq!(counts(), (0, 1));
+    let options = Options { promiscuous: true, qdisc: true, ..Options::default() };
+    let both = open("left", "left", 1, &options).unwrap();
+    assert_eq!(counts(), (1, 2));
+    drop((plain, both));
+    assert_eq!(counts(), (0, 0));
+
+    // Without the right to: said how to get it.
+    let status = std::process::Command::new("setpriv")
+        .args(["--bounding-set=-net_raw", "--inh-caps=-net_raw", "--"])
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", "root_without_rights", "--nocapture"])
+        .env("TIDEMILL_WITHOUT_RIGHTS", "1")
+        .status()
+        .unwrap();
+    assert!(status.success());
+}
+
+/// What [`root_devices_are_told_apart`] starts with fewer rights.
+#[test]
+fn root_without_rights() {
+    if std::env::var_os("TIDEMILL_WITHOUT_RIGHTS").is_some() {
+        let error = open("left", "left", 1, &Options::default()).err().unwrap().to_string();
+        assert!(error.contains("run as root, or `setcap cap_net_raw,cap_net_admin+ep`"), "{error}");
+        println!("{error}");
+    }
+}
