@@ -10,15 +10,15 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 use tidemill_ip::icmp::IcmpBoard;
-use tidemill_ip::neighbor::table::{Action, Limits, Timers};
-use tidemill_ip::neighbor::{Key, Link, Notice, Table as Neighbors};
+use tidemill_ip::neighbor::table::{Action, Limits, Table as Neighbors, Timers};
+use tidemill_ip::neighbor::{Event, Key, Link, Notice};
 use tidemill_ip::{IcmpStats, Interfaces, NextHops, Owner, Settings};
 use tidemill_lookup::publish::{Publisher, View};
 use tidemill_lookup::qsbr::Domain;
 use tidemill_lpm::rib::Change;
 use tidemill_lpm::table::{Algorithm, Applied, Family};
 use tidemill_lpm::{BuildError, Fib, Label, Prefix, Rib};
-use tidemill_wire::EtherType;
+use tidemill_wire::{EtherType, MacAddr};
 
 /// One family's routes as a feed brings them, for the VRF without a name.
 #[derive(Clone)]
@@ -169,8 +169,8 @@ impl RouterControl {
             added: Vec::new(),
             actions: Vec::new(),
         };
-        control.fix_neighbors(&[], &fixed);
-        control.settle(0)?;
+        // What follows from it waits for the first `poll`, which brings the time.
+        control.fix_neighbors(0, &[], &fixed);
         control.publish_hops();
         Ok(control)
     }
@@ -289,6 +289,9 @@ impl RouterControl {
         if self.config.vrf != config.vrf {
             return Err(restart("vrf").into());
         }
+        if self.config.neighbors.limit != config.neighbors.limit {
+            return Err(restart("neighbors.limit").into());
+        }
         if self.config.kernel != config.kernel {
             return Err(restart("kernel").into());
         }
@@ -297,7 +300,7 @@ impl RouterControl {
         let interfaces = &settings.interfaces;
         check_names(config, &self.names4, &self.names6)?;
         crate::kernel::check(config)?;
-        let (timers, limits) = (timers(config)?, limits(config)?);
+        let timers = timers(config)?;
         let rules4 = Rules::new(config, interfaces, &self.names4)?;
         let rules6 = Rules::new(config, interfaces, &self.names6)?;
         let old_fixed = fixed_neighbors(&self.config, before)?;
@@ -309,9 +312,8 @@ impl RouterControl {
         self.config = config.clone();
         (self.rules4, self.rules6) = (rules4, rules6);
         self.neighbors.set_timers(timers);
-        self.neighbors.set_limits(limits, &mut self.actions);
         self.set_settings(now_ns, settings)?;
-        self.fix_neighbors(&old_fixed, &new_fixed);
+        self.fix_neighbors(now_ns, &old_fixed, &new_fixed);
         for (vrf, wanted) in routes4.into_iter().enumerate() {
             let changes = self.v4.difference(vrf, Source::Static, &wanted);
             self.change(vrf, Source::Static, &changes)?;
@@ -330,15 +332,18 @@ impl RouterControl {
         if settings == *self.settings.current() {
             return Ok(());
         }
-        let lost = |(n, old): (usize, &tidemill_ip::Interface)| {
-            let new = settings.interfaces.get(n as u16);
-            let same = new.is_some_and(|new| new.up && (new.port, new.vlan) == (old.port, old.vlan));
-            (old.up && !same).then_some(n as u16)
-        };
-        let down: Vec<u16> = self.settings.current().interfaces.iter().enumerate().filter_map(lost).collect();
+        let before = self.settings.current().interfaces.clone();
         self.settings.publish(settings);
-        for interface in down {
-            self.neighbors.interface_down(interface, &mut self.actions);
+        for (number, new) in self.settings.current().interfaces.iter().enumerate() {
+            let (number, old) = (number as u16, before.get(number as u16));
+            let was_up = old.is_some_and(|old| old.up);
+            let moved = old.is_some_and(|old| (old.port, old.vlan) != (new.port, new.vlan));
+            if was_up && (moved || !new.up) {
+                self.neighbors.interface_down(number, &mut self.actions);
+            }
+            if new.up && (moved || !was_up) {
+                self.neighbors.interface_up(now_ns, number, &mut self.actions);
+            }
         }
         for vrf in 0..self.vrfs.len() {
             let wanted = own_routes::<u32>(&self.settings.current().interfaces, vrf as u16);
@@ -352,11 +357,12 @@ impl RouterControl {
         self.settle(now_ns)
     }
 
-    fn fix_neighbors(&mut self, before: &[(Key, tidemill_wire::MacAddr)], now: &[(Key, tidemill_wire::MacAddr)]) {
-        for (key, _) in before.iter().filter(|old| !now.contains(old)) {
-            self.neighbors.unset(*key, &mut self.actions);
+    fn fix_neighbors(&mut self, now_ns: u64, before: &[(Key, MacAddr)], after: &[(Key, MacAddr)]) {
+        for (key, _) in before.iter().filter(|old| !after.contains(old)) {
+            self.neighbors.unset_static(now_ns, *key, &mut self.actions);
         }
-        for (key, mac) in now.iter().filter(|new| !before.contains(new)) {
+        for (key, mac) in after.iter().filter(|new| !before.contains(new)) {
+            // Without room for it the neighbor is found as any other is.
             self.neighbors.set_static(*key, *mac, &mut self.actions);
         }
     }
@@ -371,7 +377,7 @@ impl RouterControl {
         for _ in 0..EVENTS {
             let Some(event) = self.link.event() else { break };
             busy = true;
-            let key = event.key();
+            let (Event::Wanted(key) | Event::Heard { key, .. }) = event;
             let interface = self.settings.current().interfaces.get(key.interface);
             let on_link = interface.is_some_and(|i| i.on_link(key.address) || self.is_gateway(&key));
             self.neighbors.event(now_ns, &event, on_link, &mut self.actions);
@@ -382,7 +388,7 @@ impl RouterControl {
         Ok(busy)
     }
 
-    pub(crate) fn neighbor_of_kernel(&mut self, now_ns: u64, key: Key, mac: Option<tidemill_wire::MacAddr>) {
+    pub(crate) fn neighbor_of_kernel(&mut self, now_ns: u64, key: Key, mac: Option<MacAddr>) {
         self.neighbors.kernel(now_ns, key, mac, &mut self.actions);
     }
 
@@ -400,9 +406,11 @@ impl RouterControl {
             for (key, needed) in turned {
                 let resolves = self.settings.current().interfaces.get(key.interface).is_some_and(|i| i.resolves);
                 match needed {
-                    true if resolves => self.neighbors.hold(now_ns, key, &mut self.actions),
+                    true if resolves => {
+                        self.neighbors.hold(now_ns, key, &mut self.actions);
+                    }
                     true => {}
-                    false => self.neighbors.release(key),
+                    false => self.neighbors.release(now_ns, key, &mut self.actions),
                 }
             }
             if self.actions.is_empty() {
@@ -586,7 +594,7 @@ fn limits(config: &RouterConfig) -> Result<Limits, ConfigError> {
 fn fixed_neighbors(
     config: &RouterConfig,
     interfaces: &Interfaces,
-) -> Result<Vec<(Key, tidemill_wire::MacAddr)>, ConfigError> {
+) -> Result<Vec<(Key, MacAddr)>, ConfigError> {
     let fixed = config.neighbors.fixed.iter().enumerate().map(|(i, entry)| {
         let key = |field: &str| format!("neighbors.fixed[{i}].{field}");
         let interface = settings::interface_index(interfaces, &entry.interface, || key("interface"))?;

@@ -7,21 +7,21 @@
 use tidemill_lpm::Label;
 
 /// Buckets of a group; shares of weights are kept to 1/256.
-pub const BUCKETS: usize = 256;
+pub(crate) const BUCKETS: usize = 256;
 
 /// One member: its label, its weight, whether it can send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Member {
+pub(crate) struct Member {
     /// Its label.
-    pub label: Label,
+    pub(crate) label: Label,
     /// Its weight, at least 1.
-    pub weight: u32,
+    pub(crate) weight: u32,
     /// Whether it can send.
-    pub alive: bool,
+    pub(crate) alive: bool,
 }
 
 /// Gives each bucket its member's label. `before` is what the buckets held last, or empty.
-pub fn spread(members: &[Member], before: &[u32]) -> Vec<u32> {
+pub(crate) fn spread(members: &[Member], before: &[u32]) -> Vec<u32> {
     // With nobody alive things stay as they are: the packets' fate is their member's.
     let anybody = members.iter().any(|member| member.alive);
     let live: Vec<&Member> = members.iter().filter(|member| member.alive || !anybody).collect();

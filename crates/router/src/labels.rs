@@ -44,7 +44,7 @@ struct Entry {
 }
 
 /// The labels in use.
-pub struct Labels {
+pub(crate) struct Labels {
     /// By label; `None` is free, and so is 0, which means "no route".
     entries: Vec<Option<Entry>>,
     index: HashMap<NextHop, Label>,
@@ -67,7 +67,7 @@ impl Default for Labels {
 
 /// What changed with a label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Used {
+pub(crate) enum Used {
     /// It is new: its adjacency must be published before any route has it.
     New,
     /// It was there.
@@ -76,7 +76,7 @@ pub enum Used {
 
 impl Labels {
     /// The label of a next hop, one more user counted.
-    pub fn take(&mut self, hop: &NextHop) -> (Label, Used) {
+    pub(crate) fn take(&mut self, hop: &NextHop) -> (Label, Used) {
         if let Some(&label) = self.index.get(hop) {
             if let Some(Some(entry)) = self.entries.get_mut(label.0 as usize) {
                 entry.users += 1;
@@ -96,15 +96,8 @@ impl Labels {
         (label, Used::New)
     }
 
-    /// Counts one more user of a label in use.
-    pub fn share(&mut self, label: Label, users: usize) {
-        if let Some(Some(entry)) = self.entries.get_mut(label.0 as usize) {
-            entry.users += users;
-        }
-    }
-
     /// One user fewer; the last one's label is free after [`rest`](Self::rest) and a grace period. True for the last.
-    pub fn give_back(&mut self, label: Label) -> bool {
+    pub(crate) fn give_back(&mut self, label: Label) -> bool {
         let Some(slot) = self.entries.get_mut(label.0 as usize) else { return false };
         match slot {
             Some(entry) if entry.users > 1 => {
@@ -125,45 +118,35 @@ impl Labels {
     }
 
     /// Starts the grace period of what was given back; call it when no published table has those labels any more.
-    pub fn rest(&mut self, domain: &Domain) {
+    pub(crate) fn rest(&mut self, domain: &Domain) {
         if !self.released.is_empty() {
             self.resting.push_back((domain.advance(), std::mem::take(&mut self.released)));
         }
     }
 
     /// Ends the grace periods that are over.
-    pub fn collect(&mut self, domain: &Domain) {
+    pub(crate) fn collect(&mut self, domain: &Domain) {
         while self.resting.front().is_some_and(|(epoch, _)| domain.passed(*epoch)) {
             self.free.extend(self.resting.pop_front().into_iter().flat_map(|(_, labels)| labels));
         }
     }
 
     /// The next hop of a label in use.
-    pub fn hop(&self, label: Label) -> Option<&NextHop> {
+    pub(crate) fn hop(&self, label: Label) -> Option<&NextHop> {
         self.entries.get(label.0 as usize)?.as_ref().map(|entry| &entry.hop)
     }
 
     /// The label of a next hop in use.
-    pub fn label(&self, hop: &NextHop) -> Option<Label> {
+    pub(crate) fn label(&self, hop: &NextHop) -> Option<Label> {
         self.index.get(hop).copied()
     }
 
     /// Every label from 0 to the highest: its next hop, and the labels of a group's members.
-    pub fn iter(&self) -> impl Iterator<Item = (Label, Option<(&NextHop, &[Label])>)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Label, Option<(&NextHop, &[Label])>)> {
         self.entries
             .iter()
             .enumerate()
             .map(|(n, entry)| (Label(n as u32), entry.as_ref().map(|entry| (&entry.hop, &entry.members[..]))))
-    }
-
-    /// How many labels are in use.
-    pub fn len(&self) -> usize {
-        self.index.len()
-    }
-
-    /// Whether none is.
-    pub fn is_empty(&self) -> bool {
-        self.index.is_empty()
     }
 }
 
@@ -186,7 +169,7 @@ mod tests {
         reader.quiescent();
         labels.collect(&domain);
         assert_eq!(labels.take(&NextHop::OnLink(3)).0, Label(1));
-        assert_eq!((labels.hop(Label(1)), labels.len()), (Some(&NextHop::OnLink(3)), 2));
+        assert_eq!((labels.hop(Label(1)), labels.index.len()), (Some(&NextHop::OnLink(3)), 2));
     }
 
     #[test]
@@ -203,6 +186,6 @@ mod tests {
         assert!(labels.hop(single).is_some(), "the group uses it");
         labels.give_back(label);
         labels.rest(&domain);
-        assert!(labels.is_empty());
+        assert!(labels.index.is_empty());
     }
 }

@@ -16,7 +16,7 @@ pub mod nodes;
 mod plane;
 mod rules;
 pub mod settings;
-mod show;
+pub mod show;
 mod wiring;
 
 pub use config::RouterConfig;

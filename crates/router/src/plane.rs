@@ -6,7 +6,8 @@ use crate::rules::Rules;
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
-use tidemill_ip::neighbor::{Key, Table as Neighbors, table::State};
+use tidemill_ip::neighbor::Key;
+use tidemill_ip::neighbor::table::{State, Table as Neighbors};
 use tidemill_ip::{Adjacency, Interfaces, Kind, NextHops};
 use tidemill_lookup::publish::{Publisher, View};
 use tidemill_lookup::qsbr::Domain;
@@ -49,11 +50,12 @@ impl Source {
 }
 
 /// A change of one source's routes: `None` withdraws.
-pub type RouteChange<A> = (Prefix<A>, Option<NextHop>);
+pub(crate) type RouteChange<A> = (Prefix<A>, Option<NextHop>);
 
 /// What adjacencies are made from, apart from the routes.
 #[derive(Clone, Copy)]
-pub(crate) struct World<'a> {
+#[doc(hidden)]
+pub struct World<'a> {
     pub(crate) interfaces: &'a Interfaces,
     pub(crate) neighbors: &'a Neighbors,
     pub(crate) rules: &'a Rules,
@@ -132,7 +134,7 @@ impl<A: Family> Plane<A> {
         world: World<'_>,
     ) -> Result<Option<Applied>, BuildError> {
         let Plane { vrfs, labels, .. } = self;
-        let Some(Vrf { routes, table }) = vrfs.get_mut(vrf) else { return Ok(None) };
+        let Some(Vrf { routes, .. }) = vrfs.get_mut(vrf) else { return Ok(None) };
         let mut before = Vec::with_capacity(changes.len());
         let mut best = Vec::with_capacity(changes.len());
         let mut new = false;
@@ -350,7 +352,7 @@ impl<A: Family> Plane<A> {
     /// Every route of one VRF, in order of the prefixes within each source.
     pub(crate) fn routes(&self, vrf: usize) -> impl Iterator<Item = (Source, Prefix<A>, &NextHop)> {
         let sources = self.vrfs.get(vrf).into_iter().flat_map(|vrf| Source::ALL.into_iter().zip(&vrf.routes));
-        sources.flat_map(|(source, rib)| {
+        sources.flat_map(move |(source, rib)| {
             rib.iter().filter_map(move |(prefix, label)| Some((source, prefix, self.labels.hop(label)?)))
         })
     }

@@ -88,16 +88,25 @@ impl std::str::FromStr for Wanted {
 }
 
 impl RouterControl {
-    /// The routes that are wanted of one VRF (all VRFs without a name), at most `limit`, and whether there are more.
-    pub fn routes(&mut self, vrf: Option<&str>, wanted: Wanted, limit: usize) -> (Vec<RouteView>, bool) {
-        let mut list = Vec::new();
+    /// The routes that are wanted of one VRF (all VRFs without a name), at most `limit` behind the first `skip`, and
+    /// whether there are more.
+    pub fn routes(
+        &mut self,
+        vrf: Option<&str>,
+        wanted: Wanted,
+        skip: usize,
+        limit: usize,
+    ) -> (Vec<RouteView>, bool) {
+        // One more than asked for, to know that there are more.
+        let mut page = Page { skip, room: limit.saturating_add(1), list: Vec::new() };
         let names: Vec<_> = self.vrfs.iter().cloned().enumerate().collect();
         for (number, name) in names {
             if vrf.is_none_or(|vrf| vrf == name) {
-                routes_of::<u32>(self, number, &name, wanted, limit, &mut list);
-                routes_of::<u128>(self, number, &name, wanted, limit, &mut list);
+                routes_of::<u32>(self, number, &name, wanted, &mut page);
+                routes_of::<u128>(self, number, &name, wanted, &mut page);
             }
         }
+        let mut list = page.list;
         let more = list.len() > limit;
         list.truncate(limit);
         (list, more)
@@ -121,15 +130,35 @@ impl RouterControl {
     }
 }
 
+/// A part of a long list.
+struct Page {
+    skip: usize,
+    room: usize,
+    list: Vec<RouteView>,
+}
+
+impl Page {
+    fn extend<'a, T: 'a>(&mut self, all: impl Iterator<Item = T>, view: impl Fn(T) -> RouteView) {
+        let mut all = all;
+        while self.skip > 0 && all.next().is_some() {
+            self.skip -= 1;
+        }
+        if self.skip == 0 {
+            let room = self.room.saturating_sub(self.list.len());
+            self.list.extend(all.take(room).map(view));
+        }
+    }
+}
+
 fn routes_of<A: Routed>(
     control: &mut RouterControl,
     vrf: usize,
     name: &str,
     wanted: Wanted,
-    limit: usize,
-    list: &mut Vec<RouteView>,
+    page: &mut Page,
 ) {
     let (plane, world) = A::split(control);
+    let plane: &Plane<A> = plane;
     let view = |source, prefix: Prefix<A>, hop: &NextHop| RouteView {
         vrf: name.into(),
         prefix: prefix.to_string(),
@@ -139,23 +168,19 @@ fn routes_of<A: Routed>(
         best: plane.is_best(vrf, source, prefix),
     };
     let exact = |prefix: Prefix<A>| {
-        let found = |source| plane.route(vrf, source, prefix).map(|hop| (source, hop));
-        Source::ALL.into_iter().filter_map(found)
+        let hop = move |source| Some((source, plane.route(vrf, source, prefix)?));
+        Source::ALL.into_iter().filter_map(hop)
     };
     match wanted {
-        // One more than asked for, to know that there are more.
-        Wanted::All => {
-            let room = (limit + 1).saturating_sub(list.len());
-            list.extend(plane.routes(vrf).take(room).map(|(source, prefix, hop)| view(source, prefix, hop)));
-        }
+        Wanted::All => page.extend(plane.routes(vrf), |(source, prefix, hop)| view(source, prefix, hop)),
         Wanted::Prefix(address, len) => {
             let Some(prefix) = integer::<A>(address).and_then(|address| Prefix::new(address, len)) else { return };
-            list.extend(exact(prefix).map(|(source, hop)| view(source, prefix, hop)));
+            page.extend(exact(prefix), |(source, hop)| view(source, prefix, hop));
         }
         Wanted::Address(address) => {
             let Some((prefix, hop)) = integer::<A>(address).and_then(|a| plane.lookup(vrf, a)) else { return };
             let source = exact(prefix).next().map_or(Source::Table, |(source, _)| source);
-            list.push(view(source, prefix, hop));
+            page.extend(std::iter::once(()), |()| view(source, prefix, hop));
         }
     }
 }
@@ -177,8 +202,8 @@ fn shown<A: Family>(plane: &Plane<A>, interfaces: &Interfaces, hop: &NextHop) ->
     match hop {
         NextHop::Group(members) => {
             let one = |(member, weight): &(NextHop, u32)| {
-                let shown = shown(plane, interfaces, member);
-                shown.into_iter().map(move |hop| ShownHop { weight: *weight, ..hop })
+                let weight = *weight;
+                shown(plane, interfaces, member).into_iter().map(move |hop| ShownHop { weight, ..hop })
             };
             members.iter().flat_map(one).collect()
         }

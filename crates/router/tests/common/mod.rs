@@ -115,7 +115,7 @@ impl Observer for Fates {
 /// A routing table from text: `prefix label` pairs.
 pub fn routes<A: tidemill_lpm::Family>(list: &[(&str, u32)]) -> Routes<A> {
     let rib: Rib<A> = list.iter().map(|(p, l)| (p.parse::<Prefix<A>>().unwrap(), Label(*l))).collect();
-    Routes { rib, names: Vec::new(), fixed: Vec::new() }
+    Routes { rib, names: Vec::new() }
 }
 
 /// A router on ports `lan` and `wan`.
