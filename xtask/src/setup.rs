@@ -33,9 +33,12 @@ const FOR_TESTS: &[Package] = &[
     package("libdpdk-dev", "the peers rte_fib, rte_lpm, rte_fib6, rte_lpm6"),
     package("tshark", "an independent judge of the captures that we write"),
     package("tcpdump", "captures on the test namespaces' interfaces"),
-    package("iproute2", "network namespaces and veth pairs for the root tests"),
-    package("ethtool", "switches checksum offload off on veth"),
+    package("iproute2", "interfaces, addresses and routes of the root tests' namespaces"),
+    package("procps", "sysctl, for the same"),
+    package("ethtool", "switches offloads off on veth"),
     package("iputils-ping", "real traffic for the root tests"),
+    package("iputils-tracepath", "path MTU discovery in the root tests"),
+    package("traceroute", "small time-to-live values on purpose"),
     package("bird2", "a routing daemon that fills the kernel's tables for the feed's root tests"),
 ];
 
@@ -45,7 +48,6 @@ const FOR_RECORDING: &[Package] = &[
     package("curl", "an HTTP client"),
     package("dnsmasq-base", "a DNS server"),
     package("bind9-dnsutils", "a DNS client over UDP and TCP"),
-    package("traceroute", "small time-to-live values on purpose"),
 ];
 
 /// Whether the machine has everything now.

@@ -33,6 +33,7 @@ reasons! {
     TxFull = "tx-full": "the output port had no room",
     InjectedLoss = "injected-loss": "dropped by the fault injector, as configured",
     PortClosed = "port-closed": "still held by a port when it was closed",
+    SpreadFull = "spread-full": "the worker that this flow belongs to fell behind",
     CaptureTruncated = "capture-truncated": "the capture holds only the first bytes of this packet (snap length)",
     RxRingFull = "rx-ring-full": "the device's receive ring was full: the worker is too slow; raise rx_ring_kib",
     OffloadInvalid = "offload-invalid": "the kernel's note on segmentation or checksum does not fit the packet",

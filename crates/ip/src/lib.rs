@@ -9,6 +9,7 @@ pub mod interface;
 pub mod martian;
 pub mod neighbor;
 pub mod nodes;
+pub mod reassembly;
 
 pub use adjacency::{Adjacency, Kind, NextHops};
 pub use icmp::IcmpStats;

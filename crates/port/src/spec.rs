@@ -22,7 +22,9 @@ use crate::generator::{
     AddressSource, GeneratorPort, Kind, PublicV4, PublicV6, RFC_2544, Sizes, Traffic, Zipf,
 };
 use crate::rng::{Rng, mix};
-use crate::{Fault, Faults, NullPort, Pace, PcapPort, Playback, Port, PortError, Supply, Tap};
+use crate::{
+    Fault, Faults, NullPort, Pace, PcapPort, Playback, Port, PortError, Spreading, Supply, Tap, spread,
+};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::net::IpAddr;
@@ -168,9 +170,13 @@ pub struct AfPacketSpec {
     /// The kernel's name of the interface; without it, the port's name.
     #[serde(default)]
     pub interface: Option<String>,
-    /// Queues, over which the kernel spreads flows; without it, one for each worker.
+    /// Queues, over which the kernel spreads flows: one for each worker if nothing is said. With 1 and several workers, the
+    /// first worker reads the interface and spreads flows over all.
     #[serde(default)]
     pub queues: Option<usize>,
+    /// `slots` (each packet is seen at once) or `blocks` (within some milliseconds; the ring holds more short packets).
+    #[serde(default)]
+    pub receive: Receive,
     /// Memory of each queue's receive ring in KiB, 256 at least.
     #[serde(default = "rx_ring_kib")]
     pub rx_ring_kib: usize,
@@ -189,6 +195,18 @@ pub struct AfPacketSpec {
     /// A capture file to copy everything that passes into.
     #[serde(default)]
     pub tap: Option<PathBuf>,
+}
+
+/// How frames are received.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Receive {
+    /// One by one (TPACKET_V2): each is seen at once.
+    #[default]
+    Slots,
+    /// In blocks of 128 KiB (TPACKET_V3): seen within some milliseconds; short packets take less room, so that the ring
+    /// outlasts longer pauses.
+    Blocks,
 }
 
 /// How many packets of each [`Kind`], in proportion.
@@ -359,8 +377,11 @@ impl PortSpec {
                 wrap(ports, spec.fault, spec.tap.as_deref(), context)
             }
             PortSpec::AfPacket(spec) => {
-                let ports = spec.open(queues)?;
-                wrap(ports, spec.fault, spec.tap.as_deref(), context)
+                let ports = wrap(spec.open(queues)?, spec.fault, spec.tap.as_deref(), context)?;
+                Ok(match <[_; 1]>::try_from(ports) {
+                    Ok([port]) => spread(port, queues, Spreading::default()),
+                    Err(ports) => ports,
+                })
             }
         }
     }
@@ -502,11 +523,12 @@ impl AfPacketSpec {
     #[cfg(target_os = "linux")]
     fn open(&self, workers: usize) -> Result<Vec<crate::PacketPort>, PortError> {
         let queues = self.queues.unwrap_or(workers);
-        if queues != workers {
-            let what = format!("queues = {queues} with {workers} workers: leave it out, or give {workers}");
+        if queues != workers && queues != 1 {
+            let what = format!("queues = {queues} with {workers} workers: give 1 or {workers}");
             return Err(PortError::config(&self.name, what));
         }
         let options = crate::packet::Options {
+            receive: self.receive,
             rx_ring_kib: self.rx_ring_kib,
             tx_ring_packets: self.tx_ring_packets,
             promiscuous: self.promiscuous,

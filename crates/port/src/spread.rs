@@ -45,8 +45,6 @@ use tidemill_wire::{EtherType, vlan};
 
 /// Bursts that queue 0 takes from each ring in one call, at most.
 const ROUNDS: usize = 16;
-/// How long queue 0 waits, when it finishes first, for others that send nothing.
-const PATIENCE: Duration = Duration::from_millis(100);
 
 /// How to spread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,11 +54,13 @@ pub struct Spreading {
     /// Goes into the hash, so that nobody outside can aim at one worker. Ports with the same seed send both directions
     /// of a flow to the same worker.
     pub seed: u64,
+    /// How long queue 0, when it has to finish first, waits for others that send nothing.
+    pub patience: Duration,
 }
 
 impl Default for Spreading {
     fn default() -> Self {
-        Spreading { ring: 4 * BURST, seed: 0 }
+        Spreading { ring: 4 * BURST, seed: 0, patience: Duration::from_millis(100) }
     }
 }
 
@@ -85,10 +85,11 @@ pub fn spread(port: Box<dyn Port>, queues: usize, options: Spreading) -> Vec<Box
     let leader = Leader {
         device: port,
         shared,
-        seed: options.seed,
+        options,
         incoming: Vec::with_capacity(BURST),
         staging: Box::default(),
         next: 0,
+        quota: BURST,
         pumped: false,
         received: Passed::default(),
         sent: Passed::default(),
@@ -194,13 +195,15 @@ impl Passed {
 struct Leader {
     device: Box<dyn Port>,
     shared: Arc<Shared>,
-    seed: u64,
+    options: Spreading,
     /// Room to sort a burst in.
     incoming: Vec<Packet>,
     /// Taken from another queue's ring, and not yet by the device.
     staging: Box<Burst>,
     /// Whose turn it is to send.
     next: usize,
+    /// Packets that queue 0 may still send in this turn of its own; the others' turns are one `staging` each.
+    quota: usize,
     /// Whether the last call sent for another queue.
     pumped: bool,
     /// Put into receive rings.
@@ -221,7 +224,7 @@ impl Leader {
             let queue = if i < before {
                 0
             } else {
-                packet.hash = flow_hash(packet.data(), self.seed);
+                packet.hash = flow_hash(packet.data(), self.options.seed);
                 queue_of(packet.hash, lanes.len() + 1)
             };
             let Some(lane) = queue.checked_sub(1).map(|lane| &lanes[lane]) else {
@@ -258,11 +261,8 @@ impl Leader {
 
     /// Sends for all queues, in turn, until nothing waits or the device is full.
     fn send(&mut self, now_ns: u64, pool: &mut Pool, own: &mut Burst) -> Result<(), PortError> {
-        if !self.staging.is_empty() {
-            self.device.tx(now_ns, pool, &mut self.staging)?;
-            if !self.staging.is_empty() {
-                return Ok(());
-            }
+        if !self.send_staged(now_ns, pool)? {
+            return Ok(());
         }
         let mut offered = false;
         for _ in 0..ROUNDS {
@@ -270,30 +270,14 @@ impl Leader {
             for _ in 0..=self.shared.lanes.len() {
                 let from = self.next;
                 self.next = if from == self.shared.lanes.len() { 0 } else { from + 1 };
-                let sending = match from.checked_sub(1) {
-                    // Also when it is empty: the device may hold packets that are due.
-                    None if offered => continue,
-                    None => {
-                        offered = true;
-                        &mut *own
-                    }
+                let room = match from.checked_sub(1) {
                     Some(lane) => {
-                        let ring = &self.shared.lanes[lane].tx;
-                        while self.staging.room() > 0
-                            && let Some(packet) = ring.pop()
-                        {
-                            self.sent.add(packet.len());
-                            self.staging.push(packet).unwrap_or_else(|packet| pool.free(packet));
-                        }
-                        if self.staging.is_empty() {
-                            continue;
-                        }
-                        (moved, self.pumped) = (true, true);
-                        &mut *self.staging
+                        moved |= self.stage(lane, pool);
+                        self.send_staged(now_ns, pool)?
                     }
+                    None => std::mem::replace(&mut offered, true) || self.send_own(now_ns, pool, own)?,
                 };
-                self.device.tx(now_ns, pool, sending)?;
-                if !sending.is_empty() {
+                if !room {
                     return Ok(());
                 }
             }
@@ -304,10 +288,45 @@ impl Leader {
         Ok(())
     }
 
+    /// Takes a burst from a transmit ring; whether there was anything.
+    fn stage(&mut self, lane: usize, pool: &mut Pool) -> bool {
+        while self.staging.room() > 0
+            && let Some(packet) = self.shared.lanes[lane].tx.pop()
+        {
+            self.sent.add(packet.len());
+            self.staging.push(packet).unwrap_or_else(|packet| pool.free(packet));
+        }
+        self.pumped |= !self.staging.is_empty();
+        !self.staging.is_empty()
+    }
+
+    /// Whether the device has taken all that was staged.
+    fn send_staged(&mut self, now_ns: u64, pool: &mut Pool) -> Result<bool, PortError> {
+        if !self.staging.is_empty() {
+            self.device.tx(now_ns, pool, &mut self.staging)?;
+        }
+        Ok(self.staging.is_empty())
+    }
+
+    /// Whether the device has taken all of our own.
+    fn send_own(&mut self, now_ns: u64, pool: &mut Pool, own: &mut Burst) -> Result<bool, PortError> {
+        let before = own.len();
+        // Also when there is nothing: the device may hold packets that are due.
+        self.device.tx(now_ns, pool, own)?;
+        self.quota = self.quota.saturating_sub(before - own.len());
+        if own.is_empty() || self.quota == 0 {
+            self.quota = BURST;
+        } else {
+            // Cut short: our turn goes on next time, as a staged burst's does.
+            self.next = 0;
+        }
+        Ok(own.is_empty())
+    }
+
     /// Sends what the other queues have still to send, for as long as they seem to work.
     fn wait_for_others(&mut self, now_ns: u64, pool: &mut Pool) -> Result<(), PortError> {
         let (mut quiet, mut none) = (Instant::now(), Burst::new());
-        while !self.shared.all_closed() && quiet.elapsed() < PATIENCE {
+        while !self.shared.all_closed() && quiet.elapsed() < self.options.patience {
             self.tx(now_ns, pool, &mut none)?;
             if self.pumped {
                 quiet = Instant::now();

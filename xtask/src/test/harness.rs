@@ -6,8 +6,8 @@
 
 use super::Totals;
 use crate::{env, proc};
-use anyhow::Result;
-use std::path::PathBuf;
+use anyhow::{Context, Result};
+use std::path::{Path, PathBuf};
 
 /// Features without which a tier's tests are empty: they are off in the default build.
 const ROOT_FEATURES: &[&str] = &["--features", "tidemill-port/xdp"];
@@ -51,10 +51,12 @@ fn tier(targets: &[Target], skip: Option<&str>, flags: &[&str]) -> Result<Totals
     let mut totals = Totals::default();
     let mut expected = 0;
     for target in targets {
-        for name in test_names(&std::fs::read_to_string(&target.source)?) {
-            expected += 1;
-            if let Some(why) = skip {
-                totals.skip(&format!("{}::{}::{name}", target.package, target.name), why);
+        for source in sources(&target.source)? {
+            for name in test_names(&std::fs::read_to_string(&source)?) {
+                expected += 1;
+                if let Some(why) = skip {
+                    totals.skip(&format!("{}::{}::{name}", target.package, target.name), why);
+                }
             }
         }
     }
@@ -94,6 +96,17 @@ fn targets(wanted: impl Fn(&str) -> bool) -> Result<Vec<Target>> {
     }
     found.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(found)
+}
+
+/// The files of a test target whose root is this: of `tests/NAME/main.rs` all that lie with it.
+fn sources(root: &Path) -> Result<Vec<PathBuf>> {
+    let folder = root.parent().filter(|_| root.ends_with("main.rs"));
+    let Some(folder) = folder else { return Ok(vec![root.to_owned()]) };
+    let entries = std::fs::read_dir(folder).with_context(|| folder.display().to_string())?;
+    let mut files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    files.retain(|path| path.extension().is_some_and(|ending| ending == "rs"));
+    files.sort();
+    Ok(files)
 }
 
 /// The names of the `#[test]` functions in a source text.
@@ -212,6 +225,16 @@ mod tests {
     fn a_binary_without_a_verdict_is_a_failure() {
         assert_eq!(read("running 2 tests\ntest a ...", false).failed, 1);
         assert_eq!(read("", false).failed, 1);
+    }
+
+    #[test]
+    fn a_test_in_a_folder_is_all_its_files() {
+        let file = Path::new("crates/x/tests/root_x.rs");
+        assert_eq!(sources(file).unwrap(), [file]);
+        let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+        let files = sources(&own.join("main.rs")).unwrap();
+        assert!(["main.rs", "setup.rs"].iter().all(|name| files.contains(&own.join(name))), "{files:?}");
+        assert!(sources(&own.join("none/main.rs")).is_err());
     }
 
     #[test]

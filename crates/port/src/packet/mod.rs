@@ -1,4 +1,4 @@
-//! Ports on the kernel's network devices: AF_PACKET sockets with rings in shared memory (TPACKET_V3).
+//! Ports on the kernel's network devices: AF_PACKET sockets with rings in shared memory.
 //!
 //! ```text
 //! device -> fanout by flow hash -> queue 0: receive ring -> segments, checksums, VLAN tag -> Packet
@@ -27,9 +27,10 @@ pub mod gso;
 mod ring;
 mod sys;
 
+use crate::spec::Receive;
 use crate::{Port, PortCounters, PortError, RxStatus};
 use gso::{Offload, Segments};
-use ring::{Outcome, Received, RxRing, TxRing};
+use ring::{Blocks, Outcome, Received, RxRing, Slots, TxRing};
 use std::io;
 use std::os::fd::OwnedFd;
 use sys::{Kick, Membership};
@@ -84,7 +85,9 @@ pub fn device(interface: &str) -> Result<Device, PortError> {
 /// How a device is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
-    /// Memory of each queue's receive ring in KiB; 256 at least, and used in blocks of 128.
+    /// One by one or in blocks.
+    pub receive: Receive,
+    /// Memory of each queue's receive ring in KiB; 256 at least.
     pub rx_ring_kib: usize,
     /// Packets that each queue's transmit ring holds; a power of two, 8 to 65536.
     pub tx_ring_packets: usize,
@@ -97,12 +100,16 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Options { rx_ring_kib: 8192, tx_ring_packets: 1024, promiscuous: false, qdisc: false }
+        Options {
+            receive: Receive::Slots,
+            rx_ring_kib: 8192,
+            tx_ring_packets: 1024,
+            promiscuous: false,
+            qdisc: false,
+        }
     }
 }
 
-/// Longest time in milliseconds that a frame waits in a block that is not full. The least that the kernel offers.
-const RETIRE_MS: u32 = 1;
 /// How often a queue asks the kernel for what it lost, and whether the device is still there.
 const LOOK_NS: u64 = 10_000_000;
 /// How often a frame that is too long makes a queue ask for the device's MTU again.
@@ -195,13 +202,25 @@ impl PacketPort {
         };
         let setup = |action| failed(name, action);
         let (rx_socket, tx_socket) = (socket()?, socket()?);
-        for socket in [&rx_socket, &tx_socket] {
-            sys::set_layout(socket).map_err(setup("the kernel lacks TPACKET_V3 or PACKET_VNET_HDR"))?;
+        let version = match options.receive {
+            Receive::Slots => sys::TPACKET_V2,
+            Receive::Blocks => sys::TPACKET_V3,
+        };
+        for (socket, version) in [(&rx_socket, version), (&tx_socket, sys::TPACKET_V3)] {
+            sys::set_layout(socket, version)
+                .map_err(setup("the kernel lacks TPACKET_V3 or PACKET_VNET_HDR"))?;
         }
-        let blocks = (options.rx_ring_kib << 10).div_ceil(ring::BLOCK);
-        let rx = RxRing::new(&rx_socket, blocks, RETIRE_MS)
-            .map_err(setup("cannot set up the receive ring (memory? lower rx_ring_kib)"))?;
         let longest = (device.mtu + ethernet::HEADER_LEN + vlan::HEADER_LEN).min(usize::from(u16::MAX));
+        let bytes = options.rx_ring_kib << 10;
+        let rx = match options.receive {
+            Receive::Slots => {
+                let queue = bytes.min(1 << 29) as i32;
+                sys::copy_longer(&rx_socket, queue).map_err(setup("cannot set the receive buffer"))?;
+                Slots::new(&rx_socket, bytes, longest).map(RxRing::Slots)
+            }
+            Receive::Blocks => Blocks::new(&rx_socket, bytes).map(RxRing::Blocks),
+        }
+        .map_err(setup("cannot set up the receive ring (memory? lower rx_ring_kib)"))?;
         let tx = TxRing::new(&tx_socket, options.tx_ring_packets as u32, longest)
             .map_err(setup("cannot set up the transmit ring (memory? lower tx_ring_packets)"))?;
         sys::ignore_outgoing(&rx_socket).map_err(setup("the kernel lacks PACKET_IGNORE_OUTGOING"))?;
@@ -267,7 +286,7 @@ impl PacketPort {
     fn receive(&mut self, pool: &mut Pool, burst: &mut Burst) -> bool {
         let mut progress = false;
         while burst.room() > 0 {
-            let Some(received) = self.rx.current() else { break };
+            let Some(received) = self.rx.current(&self.rx_socket) else { break };
             progress = true;
             let mut intake = Intake { rx: &mut self.counters.rx, pool, burst, received: &received };
             match self.segments.take() {
@@ -356,7 +375,8 @@ impl Intake<'_> {
         let tag = if received.vlan.is_some() { vlan::HEADER_LEN } else { 0 };
         self.rx.count(received.len + tag);
         if received.data.len() < received.len || received.data.is_empty() {
-            self.rx.dropped.count(DropReason::FrameTooSmall);
+            let too_long = received.len > ring::LONGEST - gso::HEADER_LEN;
+            self.rx.dropped.count(if too_long { DropReason::FrameTooSmall } else { DropReason::RxRingFull });
             return None;
         }
         let offload = Offload::parse(&received.vnet);

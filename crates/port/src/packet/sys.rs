@@ -10,13 +10,15 @@ const SOL_PACKET: i32 = 263;
 const PACKET_ADD_MEMBERSHIP: i32 = 1;
 const PACKET_RX_RING: i32 = 5;
 const PACKET_STATISTICS: i32 = 6;
+const PACKET_COPY_THRESH: i32 = 7;
 const PACKET_VERSION: i32 = 10;
 const PACKET_TX_RING: i32 = 13;
 const PACKET_VNET_HDR: i32 = 15;
 const PACKET_FANOUT: i32 = 18;
 const PACKET_QDISC_BYPASS: i32 = 20;
 const PACKET_IGNORE_OUTGOING: i32 = 23;
-const TPACKET_V3: i32 = 2;
+pub(super) const TPACKET_V2: i32 = 1;
+pub(super) const TPACKET_V3: i32 = 2;
 
 /// Every protocol, in network byte order as the socket calls want it.
 const ETH_P_ALL: u16 = 0x0003_u16.to_be();
@@ -118,8 +120,8 @@ unsafe fn get<T: Default>(fd: &OwnedFd, option: i32) -> io::Result<T> {
 }
 
 /// Chooses the layout of the rings, and the virtio-net header in front of each frame in them.
-pub(super) fn set_layout(fd: &OwnedFd) -> io::Result<()> {
-    set(fd, SOL_PACKET, PACKET_VERSION, &TPACKET_V3)?;
+pub(super) fn set_layout(fd: &OwnedFd, version: i32) -> io::Result<()> {
+    set(fd, SOL_PACKET, PACKET_VERSION, &version)?;
     set(fd, SOL_PACKET, PACKET_VNET_HDR, &1i32)
 }
 
@@ -129,6 +131,27 @@ pub(super) fn set_rx_ring(fd: &OwnedFd, request: &RingRequest) -> io::Result<()>
 
 pub(super) fn set_tx_ring(fd: &OwnedFd, request: &RingRequest) -> io::Result<()> {
     set(fd, SOL_PACKET, PACKET_TX_RING, request)
+}
+
+/// Frames that are longer than a slot come whole through [`receive`], as long as they are within this many bytes.
+pub(super) fn copy_longer(fd: &OwnedFd, bytes: i32) -> io::Result<()> {
+    set(fd, SOL_PACKET, PACKET_COPY_THRESH, &1i32)?;
+    set(fd, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &bytes)
+        .or_else(|_| set(fd, libc::SOL_SOCKET, libc::SO_RCVBUF, &bytes))
+}
+
+/// Fetches such a frame, with its virtio-net header; 0 if there is none.
+pub(super) fn receive(fd: &OwnedFd, into: &mut [u8]) -> usize {
+    // What happened to the device is told first, once; the frame comes after it.
+    for _ in 0..3 {
+        // SAFETY: `into` is that many writable bytes.
+        let len =
+            unsafe { libc::recv(fd.as_raw_fd(), into.as_mut_ptr().cast(), into.len(), libc::MSG_DONTWAIT) };
+        if let Ok(len) = usize::try_from(len) {
+            return len;
+        }
+    }
+    0
 }
 
 /// What the host itself sends by this device is not received.

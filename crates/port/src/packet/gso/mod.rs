@@ -183,6 +183,11 @@ impl Segments {
         (self.end - self.data).div_ceil(self.size).max(1)
     }
 
+    /// Bytes in front of the payload, in the super-packet and in every segment.
+    pub fn header_len(&self) -> usize {
+        self.data
+    }
+
     /// The bytes of payload that a segment carries, as places in the frame.
     fn payload(&self, index: usize) -> (usize, usize) {
         let from = index.saturating_mul(self.size).saturating_add(self.data).min(self.end);
@@ -255,3 +260,6 @@ impl Segments {
         tcp.fill_checksum(pseudo);
     }
 }
+
+#[cfg(test)]
+mod tests;

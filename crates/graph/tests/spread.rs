@@ -1,0 +1,148 @@
+//! Devices with one queue serve two workers, both ways.
+
+#![allow(clippy::unwrap_used)] // a test may
+
+mod support;
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+use support::options;
+use tidemill_burst::{Burst, Memory};
+use tidemill_graph::*;
+use tidemill_lookup::qsbr::Domain;
+use tidemill_port::{ChannelPort, Port, Spreading, pair, spread};
+
+const FLOWS: u8 = 40;
+const EACH: u32 = 200;
+
+/// Packet `number` of flow `flow`: UDP over IPv4.
+fn frame(flow: u8, number: u32) -> Vec<u8> {
+    let mut frame = vec![0; 12];
+    frame.extend([8, 0, 0x45, 0, 0, 32, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, flow, 10, 9, 9, 9]);
+    frame.extend([4, flow, 0, 53, 0, 12, 0, 0]);
+    frame.extend(number.to_be_bytes());
+    frame
+}
+
+/// Feeds a port from outside, and checks what comes out of it.
+struct Outside {
+    port: ChannelPort,
+    sent: u32,
+    next: HashMap<u8, u32>,
+}
+
+impl Outside {
+    fn step(&mut self, pool: &mut tidemill_burst::Pool) {
+        let mut burst = Burst::new();
+        while self.sent < u32::from(FLOWS) * EACH && burst.room() > 128 {
+            let flow = (self.sent % u32::from(FLOWS)) as u8;
+            let Some(packet) = pool.packet(&frame(flow, self.sent / u32::from(FLOWS))) else { break };
+            burst.push(packet).unwrap();
+            self.sent += 1;
+        }
+        self.port.tx(0, pool, &mut burst).unwrap();
+        assert!(burst.is_empty(), "the channel has room for all");
+        self.port.rx(0, pool, &mut burst).unwrap();
+        for packet in burst.drain() {
+            let number = u32::from_be_bytes(packet.data()[42..46].try_into().unwrap());
+            let next = self.next.entry(packet.data()[29]).or_default();
+            assert_eq!(number, *next, "a flow stays in order");
+            *next += 1;
+            pool.free(packet);
+        }
+    }
+
+    fn complete(&self) -> bool {
+        self.next.len() == usize::from(FLOWS) && self.next.values().all(|n| *n == EACH)
+    }
+}
+
+#[test]
+fn two_workers_serve_single_queue_devices_both_ways() {
+    let total = u64::from(FLOWS) * u64::from(EACH);
+    let memory = Memory::new(16384 + 2 * 1024, 2048).unwrap();
+    let mut pool = memory.pool(16384).unwrap();
+    let make = |name| {
+        let (far, near) = pair("outside", name, 1 << 14);
+        let options = Spreading { ring: 1 << 14, ..Spreading::default() };
+        (Outside { port: far, sent: 0, next: HashMap::new() }, spread(Box::new(near), 2, options))
+    };
+    let ((mut left, a), (mut right, b)) = (make("a"), make("b"));
+    let mut g = GraphBuilder::new(["a", "b"]);
+    g.input("a", "port:b").input("b", "port:a");
+    let mut options = options(1024, vec![]);
+    options.clock = Clock::wall();
+    let engine = Engine::new(g.build().unwrap(), 2, vec![a, b], &memory, &Domain::new(), options).unwrap();
+    let handle = engine.handle();
+    let outcome = std::thread::scope(|scope| {
+        let run = scope.spawn(|| engine.run(|_| ()));
+        let start = Instant::now();
+        while !(left.complete() && right.complete()) {
+            assert!(start.elapsed() < Duration::from_secs(60), "{:?}", handle.snapshot().ledger());
+            left.step(&mut pool);
+            right.step(&mut pool);
+            std::thread::yield_now();
+        }
+        // The devices end, so the workers do: those that follow first, then those that lead.
+        left.port.finish(0, &mut pool).unwrap();
+        right.port.finish(0, &mut pool).unwrap();
+        run.join().unwrap()
+    });
+    let ledger = outcome.snapshot.ledger();
+    assert!(outcome.errors.is_empty() && ledger.balances(), "{ledger:?}");
+    assert_eq!((ledger.received, ledger.out, ledger.dropped_total()), (2 * total, 2 * total, 0));
+    assert_eq!((ledger.made, ledger.held, outcome.snapshot.pool.unnamed), (0, 0, 0));
+    for worker in handle.per_worker() {
+        for port in worker.ports {
+            assert!(port.rx.packets > total / 5 && port.tx.packets > total / 5, "both have their share");
+        }
+    }
+    assert_eq!((pool.stats().free, pool.stats().unnamed), (16384, 0));
+}
+
+#[test]
+fn a_stop_in_the_midst_of_traffic_leaves_nothing_behind() {
+    for _ in 0..5 {
+        let memory = Memory::new(16384 + 2 * 1024, 2048).unwrap();
+        let mut pool = memory.pool(16384).unwrap();
+        let (far, near) = pair("outside", "a", 1 << 13);
+        let mut outside = Outside { port: far, sent: 0, next: HashMap::new() };
+        let a = spread(Box::new(near), 2, Spreading { ring: 64, ..Spreading::default() });
+        let mut g = GraphBuilder::new(["a"]);
+        g.input("a", "port:a");
+        let mut options = options(1024, vec![]);
+        options.clock = Clock::wall();
+        let engine = Engine::new(g.build().unwrap(), 2, vec![a], &memory, &Domain::new(), options).unwrap();
+        let handle = engine.handle();
+        let outcome = std::thread::scope(|scope| {
+            let run = scope.spawn(|| engine.run(|_| ()));
+            for _ in 0..50 {
+                let mut burst = Burst::new();
+                for n in 0..100 {
+                    burst.push(pool.packet(&frame(n, 0)).unwrap()).unwrap();
+                }
+                outside.port.tx(0, &mut pool, &mut burst).unwrap();
+                pool.free_all(&mut burst);
+            }
+            handle.stop();
+            run.join().unwrap()
+        });
+        let ledger = outcome.snapshot.ledger();
+        assert!(ledger.balances() && ledger.held == 0, "{ledger:?}");
+        let named = ["spread-full", "port-closed", "tx-full", "tx-failed"];
+        assert!(ledger.dropped.keys().all(|name| named.contains(name)), "{ledger:?}");
+        let mut burst = Burst::new();
+        let mut back = 0;
+        while outside.port.rx(0, &mut pool, &mut burst).unwrap() == tidemill_port::RxStatus::Received {
+            back += burst.len() as u64;
+            pool.free_all(&mut burst);
+        }
+        assert_eq!((back, outcome.snapshot.pool.unnamed), (ledger.out, 0));
+        drop(outside);
+        assert_eq!(
+            pool.stats().unnamed,
+            5000 - ledger.received,
+            "only what no device took was in the channel"
+        );
+    }
+}
