@@ -148,7 +148,7 @@ fn ports(service: &Service) -> schema::Ports {
 fn nodes(service: &Service) -> schema::Nodes {
     let snapshot = service.handle.snapshot();
     let graph = &service.graph;
-    let one = |(n, counters): (usize, &tidemill_graph::NodeCounters)| schema::Node {
+    let one = |(n, counters): (usize, &tidemill_graph::counters::NodeCounters)| schema::Node {
         name: graph.node_names[n].clone(),
         calls: counters.calls,
         packets: counters.packets,

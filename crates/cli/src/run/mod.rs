@@ -177,7 +177,6 @@ pub(crate) fn run(args: RunArgs) -> Result<bool> {
         applied: AtomicU64::new(0),
         failed: AtomicBool::new(false),
         started_ns: service::now_ns(),
-        pinned: config.run.pin,
         config: Mutex::new(written),
     });
     // A run that must be repeatable changes things at burst boundaries only; any other does so at any time.

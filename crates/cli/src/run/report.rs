@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use tidemill_burst::DropReason;
 use tidemill_graph::trace::TraceEntry;
 use tidemill_graph::{Handle, Ledger, Snapshot};
-use tidemill_router::{IcmpStats, LookupStats};
+use tidemill_ip::IcmpStats;
+use tidemill_router::LookupStats;
 
 /// Says on standard error how a run is going: a line that renews itself on a terminal, elsewhere one every 10 s.
 pub(crate) struct Live {

@@ -29,7 +29,6 @@ pub(crate) struct Service {
     pub(crate) applied: AtomicU64,
     pub(crate) failed: AtomicBool,
     pub(crate) started_ns: u64,
-    pub(crate) pinned: bool,
 }
 
 /// Where changes come from.
