@@ -21,7 +21,10 @@ fuzz_target!(|data: &[u8]| {
     for index in 0..plan.count() {
         assert!(plan.write(frame, index, &mut out), "segment {index}");
         let segment = &out[..plan.len(index)];
-        tidemill_wire::verify_checksums(segment).unwrap();
+        if let Err(fault) = tidemill_wire::verify_checksums(segment) {
+            // A tunnel over UDP may be without, over IPv6 too (RFC 6935).
+            assert!(fault.found == 0 && fault.protocol == "udp", "{fault}");
+        }
         payload.extend_from_slice(&segment[headers..]);
     }
     assert_eq!(frame[headers..headers + payload.len()], payload);

@@ -77,6 +77,8 @@ reasons! {
     FragmentFailed = "fragment-failed": "could not be fragmented (no frame, or the MTU is too small)",
     ReassemblyFailed = "reassembly-failed": "a fragment to us that overlaps, is too long, or came when too many were waiting",
     ReassemblyTimeout = "reassembly-timeout": "a fragment to us whose packet never became whole",
+    NoListener = "no-listener": "to a port of ours that nobody listens on",
+    ProtocolUnknown = "protocol-unknown": "to us, in a protocol that nobody here speaks",
     LocalUnhandled = "local-unhandled": "addressed to us, and nobody here takes it",
 }
 

@@ -22,13 +22,14 @@ mod bench;
 mod fib;
 mod generate;
 mod json;
+mod live;
 mod plot;
 mod progress;
 mod run;
 mod tables;
 mod usage;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;
 pub(crate) use usage::{Usage, usage};
 
@@ -36,7 +37,7 @@ pub(crate) use usage::{Usage, usage};
 #[derive(Parser)]
 #[command(name = "tidemill", version, max_term_width = 110)]
 #[command(after_help = "Examples:\n  tidemill run examples/router/router.toml\n  \
-    tidemill fib stats --table rib.zst\n  tidemill bench lpm --table rib.zst --json")]
+    tidemill fib stats --table rib.zst\n  tidemill bench lpm --table rib.zst --json\n  tidemill show ports\n  tidemill top")]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -68,6 +69,29 @@ enum Command {
     #[command(after_help = "Examples:\n  tidemill gen table -o table.zst\n  \
         tidemill gen traffic --table table.zst --pattern prefix --packets 100000 -o traffic.pcap.zst")]
     Gen(generate::GenCommand),
+    /// Show what a running router has and knows
+    #[command(
+        after_help = "Examples:\n  tidemill show ports\n  tidemill show routes 192.0.2.1\n  tidemill show drops --json"
+    )]
+    Show(live::Show),
+    /// Follow single packets through a running router
+    #[command(after_help = "Examples:\n  tidemill trace add ip4-input 3\n  tidemill trace show")]
+    Trace(live::Trace),
+    /// Capture packets at a node or a port of a running router
+    Capture(live::Capture),
+    /// Add and delete static routes of a running router
+    #[command(
+        after_help = "Examples:\n  tidemill route add 10.9.0.0/16 via 10.1.0.2\n  tidemill route delete 10.9.0.0/16"
+    )]
+    Route(live::Route),
+    /// Have a running router read its configuration anew
+    Reload(live::Reload),
+    /// Have a running router stop in good order
+    Stop(live::Stop),
+    /// Watch a running router: rates, drops, workers, neighbors
+    Top(live::Top),
+    /// Print a script that completes this command line
+    Completions(live::Completions),
 }
 
 fn main() -> ExitCode {
@@ -82,6 +106,14 @@ fn main() -> ExitCode {
         Command::Fib(command) => fib::fib(command),
         Command::Bench(command) => bench::bench(command),
         Command::Gen(command) => generate::generate(command),
+        Command::Show(args) => live::show(&args),
+        Command::Trace(args) => live::trace(&args),
+        Command::Capture(args) => live::capture(&args),
+        Command::Route(args) => live::route(&args),
+        Command::Reload(args) => live::reload(&args),
+        Command::Stop(args) => live::stop(&args),
+        Command::Top(args) => live::top(&args),
+        Command::Completions(args) => live::completions(&args, &mut Cli::command()),
     };
     match result {
         Ok(true) => ExitCode::SUCCESS,

@@ -25,14 +25,29 @@ use tokio::time::{sleep, timeout};
 /// Connections at the same time; more wait to be accepted.
 const CONNECTIONS: usize = 128;
 
-/// A request's head has to be here within this time; a connection may idle as long.
-const HEAD_TIME: Duration = Duration::from_secs(10);
+/// How long things may take.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Times {
+    /// Until a request's head is here; a connection may idle as long.
+    pub(crate) head: Duration,
+    /// Until its body is here.
+    pub(crate) body: Duration,
+    /// Until its handler returns.
+    pub(crate) handler: Duration,
+    /// Until answers that are under way have ended, when the server closes.
+    pub(crate) grace: Duration,
+}
 
-/// So does its body.
-const BODY_TIME: Duration = Duration::from_secs(10);
-
-/// A handler has to return within this time.
-const HANDLER_TIME: Duration = Duration::from_secs(60);
+impl Default for Times {
+    fn default() -> Self {
+        Times {
+            head: Duration::from_secs(10),
+            body: Duration::from_secs(10),
+            handler: Duration::from_secs(60),
+            grace: Duration::from_secs(1),
+        }
+    }
+}
 
 /// Bytes of a request's body.
 const BODY_BYTES: usize = 1 << 20;
@@ -41,7 +56,11 @@ const BODY_BYTES: usize = 1 << 20;
 const HEAD_BYTES: usize = 1 << 16;
 
 /// Makes routes of verbs.
-pub(crate) fn router(registry: Registry, streams: &Arc<Streams>) -> Result<Router, ServerError> {
+pub(crate) fn router(
+    registry: Registry,
+    streams: &Arc<Streams>,
+    times: Times,
+) -> Result<Router, ServerError> {
     let Registry { service, version, verbs } = registry;
     let entry = |verb: &Verb| VerbsEntry {
         method: verb.method.to_string(),
@@ -66,7 +85,7 @@ pub(crate) fn router(registry: Registry, streams: &Arc<Streams>) -> Result<Route
         let (verb, streams) = (Arc::new(verb), streams.clone());
         let handler = move |request: axum::extract::Request| {
             let (verb, streams) = (verb.clone(), streams.clone());
-            async move { call(verb, streams, request).await.unwrap_or_else(|error| refuse(&error)) }
+            async move { call(verb, streams, times, request).await.unwrap_or_else(|error| refuse(&error)) }
         };
         app = app.route(&path, on(filter, handler));
     }
@@ -86,14 +105,15 @@ pub(crate) fn router(registry: Registry, streams: &Arc<Streams>) -> Result<Route
 async fn call(
     verb: Arc<Verb>,
     streams: Arc<Streams>,
+    times: Times,
     request: axum::extract::Request,
 ) -> Result<Response, ApiError> {
     let (head, body) = request.into_parts();
-    let body = match timeout(BODY_TIME, axum::body::to_bytes(body, BODY_BYTES)).await {
+    let body = match timeout(times.body, axum::body::to_bytes(body, BODY_BYTES)).await {
         Ok(Ok(body)) => body,
         Ok(Err(error)) => return Err(body_error(&error)),
         Err(_) => {
-            let what = format!("the request's body took more than {} s", BODY_TIME.as_secs());
+            let what = format!("the request's body took more than {:?}", times.body);
             return Err(ApiError::new(StatusCode::REQUEST_TIMEOUT, what));
         }
     };
@@ -108,12 +128,12 @@ async fn call(
             Ok(([(CONTENT_TYPE, content_type)], Body::new(pieces)).into_response())
         }
     });
-    match timeout(HANDLER_TIME, run).await {
+    match timeout(times.handler, run).await {
         Ok(Ok(answer)) => answer,
         Ok(Err(_)) => {
             Err(ApiError::internal(format!("{name}: a bug: its handler panicked: see the service's log")))
         }
-        Err(_) => Err(ApiError::internal(format!("{name}: no answer within {} s", HANDLER_TIME.as_secs()))),
+        Err(_) => Err(ApiError::internal(format!("{name}: no answer within {:?}", times.handler))),
     }
 }
 
@@ -145,13 +165,13 @@ pub(crate) struct Serving {
     pub(crate) listener: UnixListener,
     pub(crate) app: Router,
     pub(crate) stopped: watch::Receiver<bool>,
-    pub(crate) grace: Duration,
+    pub(crate) times: Times,
 }
 
 impl Serving {
     /// Serves until it is stopped, then lets the answers under way end.
     pub(crate) async fn run(self) {
-        let Serving { listener, app, mut stopped, grace } = self;
+        let Serving { listener, app, mut stopped, times } = self;
         let places = Arc::new(Semaphore::new(CONNECTIONS));
         let mut connections = JoinSet::new();
         loop {
@@ -168,7 +188,7 @@ impl Serving {
             };
             match accepted {
                 Ok((stream, _)) => {
-                    connections.spawn(connection(stream, app.clone(), stopped.clone(), place));
+                    connections.spawn(connection(stream, app.clone(), stopped.clone(), times.head, place));
                 }
                 // Out of file descriptors, most likely: it passes.
                 Err(_) => sleep(Duration::from_millis(50)).await,
@@ -176,7 +196,7 @@ impl Serving {
             while connections.try_join_next().is_some() {}
         }
         drop(listener);
-        let _ = timeout(grace, async { while connections.join_next().await.is_some() {} }).await;
+        let _ = timeout(times.grace, async { while connections.join_next().await.is_some() {} }).await;
     }
 }
 
@@ -184,10 +204,11 @@ async fn connection(
     stream: UnixStream,
     app: Router,
     mut stopped: watch::Receiver<bool>,
+    head_time: Duration,
     _place: OwnedSemaphorePermit,
 ) {
     let mut builder = http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(HEAD_TIME).max_buf_size(HEAD_BYTES);
+    builder.timer(TokioTimer::new()).header_read_timeout(head_time).max_buf_size(HEAD_BYTES);
     let serving = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(app));
     let mut serving = pin!(serving);
     // What a client does wrong concerns nobody but the client, who has been told.

@@ -1,22 +1,18 @@
 //! The server: a thread with a small asynchronous runtime that serves a [`Registry`] until it is dropped.
 
 use crate::registry::Registry;
-use crate::serve::{self, Serving};
+use crate::serve::{self, Serving, Times};
 use crate::socket::{self, SocketFile};
 use crate::stream::Streams;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
 use tokio::runtime::Builder;
 use tokio::sync::watch;
 
 /// Threads for handlers; more calls than that wait their turn.
 const HANDLER_THREADS: usize = 16;
-
-/// How long answers that are under way may take to end when the server closes.
-const GRACE: Duration = Duration::from_secs(1);
 
 /// Why there is no server.
 #[derive(Debug, thiserror::Error)]
@@ -69,6 +65,7 @@ pub struct Server {
     file: Option<SocketFile>,
     stop: watch::Sender<bool>,
     streams: Arc<Streams>,
+    times: Times,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -79,8 +76,12 @@ impl Server {
     /// # Errors
     /// The socket cannot be made, or a verb is registered wrongly.
     pub fn start(registry: Registry, path: &Path) -> Result<Server, ServerError> {
+        Self::start_with(registry, path, Times::default())
+    }
+
+    fn start_with(registry: Registry, path: &Path, times: Times) -> Result<Server, ServerError> {
         let streams = Arc::new(Streams::default());
-        let app = serve::router(registry, &streams)?;
+        let app = serve::router(registry, &streams, times)?;
         let runtime = Builder::new_current_thread()
             .enable_io()
             .enable_time()
@@ -92,13 +93,13 @@ impl Server {
             socket::bind(path)?
         };
         let (stop, stopped) = watch::channel(false);
-        let serving = Serving { listener, app, stopped, grace: GRACE };
+        let serving = Serving { listener, app, stopped, times };
         let thread = thread::Builder::new().name("control".to_owned()).spawn(move || {
             runtime.block_on(serving.run());
             // A handler that never returns must not keep the process from ending.
             runtime.shutdown_background();
         })?;
-        Ok(Server { file: Some(file), stop, streams, thread: Some(thread) })
+        Ok(Server { file: Some(file), stop, streams, times, thread: Some(thread) })
     }
 
     /// The socket.
@@ -116,6 +117,91 @@ impl Drop for Server {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
-        self.streams.wait(GRACE);
+        self.streams.wait(self.times.grace);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Client, ClientError, Request};
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixStream;
+    use std::sync::mpsc::{Sender, channel};
+    use std::time::Duration;
+
+    const SHORT: Duration = Duration::from_millis(100);
+    const EVER: Duration = Duration::from_secs(3600);
+
+    /// A server without patience; its handler at /v1/stuck returns when the sender is dropped.
+    fn impatient(folder: &Path) -> (Server, Sender<()>) {
+        server(folder, Times { head: SHORT, body: SHORT, handler: SHORT, grace: SHORT })
+    }
+
+    fn server(folder: &Path, times: Times) -> (Server, Sender<()>) {
+        let (release, released) = channel::<()>();
+        let released = std::sync::Mutex::new(released);
+        let mut registry = Registry::new("testmill", "9.9");
+        registry.get("/v1/stuck", "", move |_: &Request| {
+            let _ = released.lock().map(|released| released.recv());
+            Ok(())
+        });
+        registry.post("/v1/echo", "", |request: &Request| request.json::<u32>());
+        (Server::start_with(registry, &folder.join("s.sock"), times).unwrap(), release)
+    }
+
+    fn answer(server: &Server, request: &[u8]) -> String {
+        let mut stream = UnixStream::connect(server.path()).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream.write_all(request).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap(); // Until the server closes.
+        answer
+    }
+
+    #[test]
+    fn dawdlers_are_shut_out() {
+        let folder = tempfile::tempdir().unwrap();
+        let (server, _release) = impatient(folder.path());
+        for request in ["", "GET /v1 HT", "GET /v1 HTTP/1.1\r\nHost: a\r\n"] {
+            assert!(!answer(&server, request.as_bytes()).contains(" 200 "), "{request}");
+        }
+        let idle = answer(&server, b"GET /v1 HTTP/1.1\r\n\r\n");
+        assert!(idle.starts_with("HTTP/1.1 200"), "answered, then shut out: {idle}");
+        let body = answer(&server, b"POST /v1/echo HTTP/1.1\r\nContent-Length: 2\r\n\r\n1");
+        assert!(body.starts_with("HTTP/1.1 408") && body.contains("took more than 100ms"), "{body}");
+    }
+
+    #[test]
+    fn dawdlers_hold_up_nobody() {
+        let folder = tempfile::tempdir().unwrap();
+        let patient = Times { head: EVER, body: EVER, handler: EVER, grace: SHORT };
+        let (server, _release) = server(folder.path(), patient);
+        let parts: [&[u8]; 3] =
+            [b"", b"GET /v1/ech", b"POST /v1/echo HTTP/1.1\r\nContent-Length: 100\r\n\r\n{"];
+        let dawdle = |number: usize| {
+            let mut stream = UnixStream::connect(server.path()).unwrap();
+            stream.write_all(parts[number % 3]).unwrap();
+            stream
+        };
+        let dawdlers: Vec<UnixStream> = (0..60).map(dawdle).collect();
+        let client = Client::new(server.path()).unwrap();
+        (0..20).for_each(|n| assert_eq!(client.post::<u32>("/v1/echo", &n).unwrap(), n));
+        drop(server); // Returns, although they would dawdle for an hour.
+        drop(dawdlers);
+    }
+
+    #[test]
+    fn a_handler_that_does_not_return_costs_its_caller_an_error_and_no_more() {
+        let folder = tempfile::tempdir().unwrap();
+        let (server, release) = impatient(folder.path());
+        let client = Client::new(server.path()).unwrap();
+        let error = client.get::<()>("/v1/stuck", &()).unwrap_err();
+        assert!(matches!(error, ClientError::Answer { status: 500, .. }), "{error}");
+        assert!(error.to_string().contains("no answer within 100ms"), "{error}");
+        assert_eq!(client.post::<u32>("/v1/echo", &7).unwrap(), 7);
+        drop(server); // Does not wait for the handler.
+        assert!(!folder.path().join("s.sock").exists());
+        drop(release);
     }
 }

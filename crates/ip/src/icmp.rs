@@ -13,7 +13,7 @@ use tidemill_wire::{icmpv4, icmpv6};
 /// Why a packet is handed to an ICMP error node, in the packet's `label`.
 ///
 /// ```text
-/// label: | 0000 | cause | MTU of the next link |
+/// label: | 0000 | cause | MTU of the next link, or the byte at fault |
 ///          8 bit  8 bit          16 bit
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,7 +31,7 @@ const fn cause(reason: DropReason, v4: (u8, u8), v6: (u8, u8)) -> Cause {
 }
 
 /// What senders are told about (RFC 1812 5.2.7.1, RFC 4443 3.1).
-const CAUSES: [Cause; 8] = {
+const CAUSES: [Cause; 11] = {
     use icmpv4::{code as c4, kind as k4};
     use icmpv6::{code as c6, kind as k6};
     let host4 = (k4::DEST_UNREACHABLE, c4::UNREACHABLE_HOST);
@@ -61,11 +61,27 @@ const CAUSES: [Cause; 8] = {
         cause(DropReason::NeighborUnresolved, host4, address6),
         cause(DropReason::NextHopUnknown, host4, address6),
         cause(DropReason::InterfaceDown, host4, address6),
+        cause(
+            DropReason::ReassemblyTimeout,
+            (k4::TIME_EXCEEDED, c4::EXCEEDED_REASSEMBLY),
+            (k6::TIME_EXCEEDED, c6::EXCEEDED_REASSEMBLY),
+        ),
+        cause(
+            DropReason::NoListener,
+            (k4::DEST_UNREACHABLE, c4::UNREACHABLE_PORT),
+            (k6::DEST_UNREACHABLE, c6::UNREACHABLE_PORT),
+        ),
+        cause(
+            DropReason::ProtocolUnknown,
+            (k4::DEST_UNREACHABLE, c4::UNREACHABLE_PROTOCOL),
+            (k6::PARAMETER_PROBLEM, c6::PROBLEM_NEXT_HEADER),
+        ),
     ]
 };
 
 impl Cause {
-    /// Marks `packet` for an error node. `mtu` means something with [`DropReason::TooBig`] only.
+    /// Marks `packet` for an error node. `mtu` means something with [`DropReason::TooBig`] only, and with
+    /// [`DropReason::ProtocolUnknown`], where it is the byte of the packet at fault.
     pub fn mark(packet: &mut Packet, reason: DropReason, mtu: u16) {
         let at = CAUSES.iter().position(|known| known.reason == reason).unwrap_or(CAUSES.len());
         packet.label = (at as u32) << 16 | u32::from(mtu);

@@ -526,7 +526,8 @@ fn a_full_device_serves_the_queues_in_turn() {
 
 #[test]
 fn simple_patterns_of_flows_spread_evenly() {
-    let patterns: [(&str, &dyn Fn(u32) -> Vec<u8>); 4] = [
+    type Flow<'a> = &'a dyn Fn(u32) -> Vec<u8>;
+    let patterns: [(&str, Flow<'_>); 4] = [
         ("source port", &|n| ipv4(1, 2, UDP, 0, &udp(n as u16, 53, &[]))),
         ("destination", &|n| ipv4(1, 0x0a00_0000 + n, UDP, 0, &udp(1, 1, &[]))),
         // What a symmetric Toeplitz hash makes one and the same of.
@@ -539,7 +540,7 @@ fn simple_patterns_of_flows_spread_evenly() {
         for count in [2, 3, 4, 8] {
             let mut counts = vec![0; count];
             for n in 0..4096 {
-                counts[(u64::from(flow_hash(&flow(n), 0)) * count as u64 >> 32) as usize] += 1;
+                counts[((u64::from(flow_hash(&flow(n), 0)) * count as u64) >> 32) as usize] += 1;
             }
             let share = 4096 / count;
             let good = |n: &usize| n.abs_diff(share) < 5 * share.isqrt();

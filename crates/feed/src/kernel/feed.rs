@@ -3,7 +3,7 @@
 use super::decode::{
     self, AF_INET, AF_INET6, AF_UNSPEC, RTM_GETADDR, RTM_GETLINK, RTM_GETNEIGH, RTM_GETNEXTHOP, RTM_GETROUTE,
 };
-use super::mirror::{DUMP_INTR, MULTI, Mirror, Told};
+use super::mirror::{DUMP_INTR, MULTI, Mirror, Since, Step, Told};
 use super::{KernelError, KernelEvent, KernelOptions, KernelPath, KernelStats, Progress};
 use crate::table::AnyPrefix;
 use netlink_packet_core::{NLM_F_DUMP, NLM_F_REQUEST};
@@ -29,22 +29,27 @@ const STALLED: Duration = Duration::from_millis(200);
 const SHORTEST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// What is dumped, in order: routes need links and nexthop objects. Request, family, length of the request's own header.
-const STEPS: [(&str, u16, u8, usize); 6] = [
-    ("links", RTM_GETLINK, AF_UNSPEC, 16),
-    ("addresses", RTM_GETADDR, AF_UNSPEC, 8),
-    ("neighbours", RTM_GETNEIGH, AF_UNSPEC, 12),
-    ("nexthop objects", RTM_GETNEXTHOP, AF_UNSPEC, 8),
-    ("IPv4 routes", RTM_GETROUTE, AF_INET, 12),
-    ("IPv6 routes", RTM_GETROUTE, AF_INET6, 12),
+/// What is dumped: its name, request, family, length of the request's own header.
+const STEPS: [(Step, &str, u16, u8, usize); 6] = [
+    (Step::Links, "links", RTM_GETLINK, AF_UNSPEC, 16),
+    (Step::Addresses, "addresses", RTM_GETADDR, AF_UNSPEC, 8),
+    (Step::Neighbors, "neighbours", RTM_GETNEIGH, AF_UNSPEC, 12),
+    (Step::Objects, "nexthop objects", RTM_GETNEXTHOP, AF_UNSPEC, 8),
+    (Step::RoutesV4, "IPv4 routes", RTM_GETROUTE, AF_INET, 12),
+    (Step::RoutesV6, "IPv6 routes", RTM_GETROUTE, AF_INET6, 12),
 ];
-const IPV6_ROUTES: usize = 5;
 
 /// A dump of everything that is under way.
 struct Sync {
     began: Instant,
+    /// Index into [`STEPS`].
     step: usize,
     tries: u32,
+    /// The first request of this try; the end of an older dump is not this one's.
+    first: u32,
+    /// The dumps of the present step's first and of its present try.
+    dumps: (u32, u32),
+    since: Since,
     /// The kernel changed under this step's dump.
     dirty: bool,
     /// The last try of some step was dirty too.
@@ -191,16 +196,17 @@ impl KernelFeed {
                 sync.heard = Instant::now();
                 sync.dirty |= frame.flags & DUMP_INTR != 0;
             }
+            let present = ours && (sync.first..=self.sequence).contains(&frame.sequence);
             match told {
-                // The kernel goes on in IPv6 by counting, which a change under it upsets: routes may be left out.
-                Told::News(v6_route) => sync.dirty |= v6_route && sync.step == IPV6_ROUTES,
-                Told::Dumped => {}
-                Told::Done(code) if ours => {
+                // IPv4 is dumped by key, so that what does not change is not left out, and the mirror knows what does.
+                Told::News(kind) => sync.dirty |= kind == STEPS[sync.step].0 && kind != Step::RoutesV4,
+                Told::Dumped(against) => sync.dirty |= against,
+                Told::Done(code) if present => {
                     sync.dirty |= code < 0;
                     self.step_done(out)?;
                 }
-                Told::Answer(code) if ours && frame.sequence == self.sequence => self.answer(code, out)?,
-                Told::Done(_) | Told::Answer(_) => {}
+                Told::Answer(code) if present => self.answer(code, out)?,
+                Told::Done(_) | Told::Answer(_) | Told::Nothing => {}
             }
         }
         Ok(())
@@ -215,7 +221,7 @@ impl KernelFeed {
             Errno::BUSY | Errno::NOBUFS | Errno::NOMEM | Errno::INTR | Errno::AGAIN => Ok(()),
             // The kernel knows nothing of the kind.
             Errno::OPNOTSUPP | Errno::AFNOSUPPORT | Errno::PROTONOSUPPORT => self.step_done(out),
-            error => Err(KernelError::Refused { what: STEPS[sync.step].0, source: error.into() }),
+            error => Err(KernelError::Refused { what: STEPS[sync.step].1, source: error.into() }),
         }
     }
 
@@ -229,22 +235,21 @@ impl KernelFeed {
             return Ok(());
         }
         if sync.dirty && sync.tries < TRIES {
-            sync.dirty = false;
-            sync.tries += 1;
             self.mirror.stats.repeated_dumps += 1;
-            return self.request();
+            return self.dump();
         }
+        // What a clean dump did not see is gone; otherwise, what none of the tries saw.
+        sync.since[sync.step] = if sync.dirty { sync.dumps.0 } else { sync.dumps.1 };
         sync.unsure |= sync.dirty;
-        sync.dirty = false;
-        sync.tries = 1;
         sync.step += 1;
+        sync.tries = 0;
         if sync.step < STEPS.len() {
-            return self.request();
+            return self.dump();
         }
-        let (began, unsure) = (sync.began, sync.unsure);
+        let (began, unsure, since) = (sync.began, sync.unsure, sync.since);
         self.sync = None;
         self.pause = SHORTEST_PAUSE;
-        self.mirror.end_dump(out);
+        self.mirror.end_dump(&since, out);
         self.mirror.stats.last_sync = Some(began.elapsed());
         self.mirror.stats.resyncs += u64::from(self.ever);
         self.ever = true;
@@ -261,18 +266,19 @@ impl KernelFeed {
         match &mut self.sync {
             None if self.due.is_some_and(|due| due <= now) => {
                 self.due = None;
-                let sync = Sync {
+                self.sync = Some(Sync {
                     began: now,
                     step: 0,
-                    tries: 1,
+                    tries: 0,
+                    first: 0,
+                    dumps: (0, 0),
+                    since: Since::default(),
                     dirty: false,
                     unsure: false,
                     lost: false,
                     heard: now,
-                };
-                self.sync = Some(sync);
-                self.mirror.begin_dump();
-                self.request()
+                });
+                self.dump()
             }
             // The kernel goes on with a dump only when it is read from: its refusal of a second one wakes the first.
             Some(sync) if now.duration_since(sync.heard) > STALLED => {
@@ -283,10 +289,21 @@ impl KernelFeed {
         }
     }
 
+    /// Begins a try of the present step.
+    fn dump(&mut self) -> Result<(), KernelError> {
+        let Some(sync) = &mut self.sync else { return Ok(()) };
+        let number = self.mirror.begin_dump(STEPS[sync.step].0);
+        sync.dumps = (if sync.tries == 0 { number } else { sync.dumps.0 }, number);
+        sync.tries += 1;
+        sync.dirty = false;
+        sync.first = self.sequence.wrapping_add(1);
+        self.request()
+    }
+
     /// Asks for the dump of the present step.
     fn request(&mut self) -> Result<(), KernelError> {
         let Some(sync) = &self.sync else { return Ok(()) };
-        let (_, kind, family, header) = STEPS[sync.step];
+        let (_, _, kind, family, header) = STEPS[sync.step];
         self.sequence = self.sequence.wrapping_add(1);
         let mut request = [0u8; 32];
         let length = 16 + header;

@@ -1,14 +1,15 @@
 //! What the kernel has, from its messages: pure, no socket, no time.
 
-use super::decode::{self, Frame, Link, Message};
+use super::decode::{self, Frame, Link, Message, Route};
 use super::paths::{LinkState, Paths};
 use super::routes::Routes;
 use super::slot::How;
 use super::{KernelEvent, KernelPath, KernelStats};
 use crate::table::AnyPrefix;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
+use tidemill_lpm::Prefix;
 
 /// `NLM_F_MULTI`: one of a dump's messages.
 pub(super) const MULTI: u16 = 0x2;
@@ -23,25 +24,47 @@ struct Seen<T> {
     seen: u32,
 }
 
+/// A neighbour's address on its link, and whether it was confirmed lately.
+type Hardware = (Option<[u8; 6]>, bool);
+
 /// What the kernel has, as far as its messages have told.
 pub struct Mirror {
     routes: Routes,
     paths: Paths,
     links: BTreeMap<u32, Seen<Link>>,
     addresses: BTreeMap<(u32, IpAddr, u8), u32>,
-    neighbors: BTreeMap<(u32, IpAddr), Seen<(Option<[u8; 6]>, bool)>>,
+    neighbors: BTreeMap<(u32, IpAddr), Seen<Hardware>>,
     generation: u32,
+    /// The IPv4 prefixes that changed since their dump began.
+    touched: Option<HashSet<(u32, Prefix<u32>)>>,
     wants_dump: bool,
     pub(super) stats: KernelStats,
 }
 
+/// What is dumped, one kind after the other: routes need links and nexthop objects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Step {
+    Links,
+    Addresses,
+    Neighbors,
+    Objects,
+    RoutesV4,
+    RoutesV6,
+}
+
+/// From which dump on something must have been seen to be there still, by [`Step`].
+pub(super) type Since = [u32; 6];
+
 /// What a message meant to the conversation with the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Told {
-    /// A change; `true` for an IPv6 route's.
-    News(bool),
-    /// A dump's message.
-    Dumped,
+    /// A change of this kind.
+    News(Step),
+    /// A dump's message; `true` if it goes against a change that came before it. The kernel reads its table first and
+    /// queues the message later; a change in between is told before and is newer.
+    Dumped(bool),
+    /// Of no concern.
+    Nothing,
     /// The end of a dump, with an error number or 0.
     Done(i32),
     /// The answer to a request, with an error number or 0.
@@ -58,6 +81,7 @@ impl Mirror {
             addresses: BTreeMap::new(),
             neighbors: BTreeMap::new(),
             generation: 0,
+            touched: None,
             wants_dump: false,
             stats: KernelStats::default(),
         }
@@ -94,67 +118,102 @@ impl Mirror {
     /// Takes one message; `dumped` says that it is a part of our dump.
     pub(super) fn frame(&mut self, frame: &Frame<'_>, dumped: bool, out: &mut Vec<KernelEvent>) -> Told {
         self.stats.messages += 1;
-        let told = if dumped { Told::Dumped } else { Told::News(false) };
-        match decode::decode(frame) {
-            Err(wrong) => self.undecodable(frame.kind, wrong.0),
-            Ok(Message::Done(code)) => return Told::Done(code),
-            Ok(Message::Answer(code)) => return Told::Answer(code),
-            Ok(Message::Ignored) => {
+        let message = match decode::decode(frame) {
+            Ok(message) => message,
+            Err(wrong) => {
+                self.undecodable(frame.kind, wrong.0);
+                return Told::Nothing;
+            }
+        };
+        let kind = match message {
+            Message::Done(code) => return Told::Done(code),
+            Message::Answer(code) => return Told::Answer(code),
+            Message::Ignored => {
                 let route = matches!(frame.kind, decode::RTM_NEWROUTE | decode::RTM_DELROUTE);
                 self.stats.ignored += u64::from(route);
-                if route && !dumped {
-                    return Told::News(frame.body.first() == Some(&decode::AF_INET6));
+                // It upsets a dump of IPv6 routes all the same.
+                if dumped || !route || frame.body.first() != Some(&decode::AF_INET6) {
+                    return Told::Nothing;
                 }
+                Step::RoutesV6
             }
-            Ok(Message::Link(link)) => self.link(link, dumped, out),
-            Ok(Message::Address(new)) => {
-                let key = (new.index, new.address, new.prefix_len);
-                let changed = if new.removed {
-                    // Older kernels drop the routes with this source address without a word.
-                    self.wants_dump |= new.address.is_ipv4() && self.addresses.contains_key(&key);
-                    self.addresses.remove(&key).is_some()
-                } else {
-                    self.addresses.insert(key, self.generation).is_none()
-                };
-                if changed {
-                    out.push(address(key, new.removed));
-                }
+            Message::Link(link) => {
+                self.link(link, dumped, out);
+                Step::Links
             }
-            Ok(Message::Neighbor(new)) => {
-                let (key, value) = ((new.index, new.address), (new.mac, new.reachable));
-                let old = if new.mac.is_some() {
-                    self.neighbors.insert(key, Seen { value, seen: self.generation })
-                } else {
-                    self.neighbors.remove(&key)
-                };
-                if old.map_or((None, false), |old| old.value) != value {
-                    out.push(neighbor(key, value));
-                }
+            Message::Address(new) => {
+                self.address(new, out);
+                Step::Addresses
             }
-            Ok(Message::NextHop { removed, id, object }) => {
+            Message::Neighbor(new) => {
+                self.neighbor(new, out);
+                Step::Neighbors
+            }
+            Message::NextHop { removed, id, object } => {
                 if removed {
                     self.paths.remove_object(id);
                     self.wants_dump |= self.drop_silently_gone(0, false, out);
                 } else {
                     self.paths.set_object(id, object, self.generation);
                 }
+                Step::Objects
             }
-            Ok(Message::Route(route)) => {
-                let v6 = matches!(route.prefix, AnyPrefix::V6(_));
-                if self.routes.wants(route.table) {
-                    let how = match frame.flags {
-                        _ if dumped => How::Dumped,
-                        flags if flags & NLM_F_REPLACE != 0 => How::Replace,
-                        flags if flags & NLM_F_APPEND != 0 => How::Append,
-                        _ => How::Prepend,
-                    };
-                    let fits = self.routes.apply(route, how, self.generation, &mut self.paths, out);
-                    self.wants_dump |= !fits;
-                }
-                return if dumped { Told::Dumped } else { Told::News(v6) };
-            }
+            Message::Route(route) => return self.route(route, frame.flags, dumped, out),
+        };
+        if dumped { Told::Dumped(false) } else { Told::News(kind) }
+    }
+
+    fn address(&mut self, new: decode::Address, out: &mut Vec<KernelEvent>) {
+        let key = (new.index, new.address, new.prefix_len);
+        let changed = if new.removed {
+            self.addresses.remove(&key).is_some()
+        } else {
+            self.addresses.insert(key, self.generation).is_none()
+        };
+        if changed {
+            // Older kernels drop the routes with this source address without a word.
+            self.wants_dump |= new.removed && new.address.is_ipv4();
+            out.push(address(key, new.removed));
         }
-        told
+    }
+
+    fn neighbor(&mut self, new: decode::Neighbor, out: &mut Vec<KernelEvent>) {
+        let (key, value) = ((new.index, new.address), (new.mac, new.reachable));
+        let old = if new.mac.is_some() {
+            self.neighbors.insert(key, Seen { value, seen: self.generation })
+        } else {
+            self.neighbors.remove(&key)
+        };
+        if old.map_or((None, false), |old| old.value) != value {
+            out.push(neighbor(key, value));
+        }
+    }
+
+    fn route(&mut self, route: Route, flags: u16, dumped: bool, out: &mut Vec<KernelEvent>) -> Told {
+        let (kind, touched) = match route.prefix {
+            AnyPrefix::V6(_) => (Step::RoutesV6, false),
+            AnyPrefix::V4(prefix) => {
+                let key = (route.table, prefix);
+                let touched = self.touched.as_ref().is_some_and(|touched| touched.contains(&key));
+                if !dumped && let Some(touched) = &mut self.touched {
+                    touched.insert(key);
+                }
+                (Step::RoutesV4, touched)
+            }
+        };
+        let mut added = false;
+        if self.routes.wants(route.table) {
+            let how = match flags {
+                _ if dumped => How::Dumped,
+                flags if flags & NLM_F_REPLACE != 0 => How::Replace,
+                flags if flags & NLM_F_APPEND != 0 => How::Append,
+                _ => How::Prepend,
+            };
+            let edited = self.routes.apply(route, how, self.generation, &mut self.paths, out);
+            self.wants_dump |= !edited.fits;
+            added = edited.added;
+        }
+        if dumped { Told::Dumped(touched && added) } else { Told::News(kind) }
     }
 
     fn link(&mut self, new: Link, dumped: bool, out: &mut Vec<KernelEvent>) {
@@ -210,6 +269,11 @@ impl Mirror {
         any
     }
 
+    #[cfg(test)]
+    pub(super) fn paths_held(&self) -> usize {
+        self.paths.held()
+    }
+
     fn forget_paths(&mut self) {
         let (raw, targets) = self.routes.in_use(&self.paths);
         self.paths.keep(&raw, &targets);
@@ -227,31 +291,35 @@ impl Mirror {
         (self.stats.routes_v4, self.stats.routes_v6) = (v4 as u64, v6 as u64);
     }
 
-    /// A dump of everything begins: what it does not see is gone when it ends.
-    pub(super) fn begin_dump(&mut self) {
-        self.generation = self.generation.wrapping_add(1);
+    /// The dump of one kind begins; the number that what it sees gets, and all that changes from now on.
+    pub(super) fn begin_dump(&mut self, step: Step) -> u32 {
+        self.generation += 1;
+        self.touched = (step == Step::RoutesV4).then(HashSet::new);
+        self.generation
     }
 
-    /// The dump of everything has ended.
-    pub(super) fn end_dump(&mut self, out: &mut Vec<KernelEvent>) {
-        let generation = self.generation;
-        self.paths.sweep_objects(generation);
+    /// Everything has been dumped: what was not seen is gone.
+    pub(super) fn end_dump(&mut self, since: &Since, out: &mut Vec<KernelEvent>) {
+        self.touched = None;
+        let since = |step: Step| since[step as usize];
+        self.paths.sweep_objects(since(Step::Objects));
         self.paths.settle();
-        self.routes.sweep(generation, &self.paths, out);
-        self.neighbors.retain(|&key, neighbor_| {
-            let stays = neighbor_.seen == generation;
+        self.routes.sweep(since(Step::RoutesV4), since(Step::RoutesV6), &self.paths, out);
+        self.neighbors.retain(|&key, value| {
+            let stays = value.seen >= since(Step::Neighbors);
             if !stays {
                 out.push(neighbor(key, (None, false)));
             }
             stays
         });
         self.addresses.retain(|&key, seen| {
-            if *seen != generation {
+            let stays = *seen >= since(Step::Addresses);
+            if !stays {
                 out.push(address(key, true));
             }
-            *seen == generation
+            stays
         });
-        let gone = self.links.iter().filter(|(_, link)| link.seen != generation);
+        let gone = self.links.iter().filter(|(_, link)| link.seen < since(Step::Links));
         for index in gone.map(|(&index, _)| index).collect::<Vec<_>>() {
             self.remove_link(index, out);
         }
@@ -275,6 +343,6 @@ fn address((index, address, prefix_len): (u32, IpAddr, u8), removed: bool) -> Ke
     KernelEvent::Address { index, address, prefix_len, removed }
 }
 
-fn neighbor((index, address): (u32, IpAddr), (mac, reachable): (Option<[u8; 6]>, bool)) -> KernelEvent {
+fn neighbor((index, address): (u32, IpAddr), (mac, reachable): Hardware) -> KernelEvent {
     KernelEvent::Neighbor { index, address, mac, reachable }
 }

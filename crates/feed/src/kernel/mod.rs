@@ -8,7 +8,7 @@
 //!
 //! Which path of a prefix is the best: the lowest metric whose hops live; among equal metrics the first, as in the
 //! kernel. A hop lives while its link is administratively up and has a carrier (the kernel's own rule with
-//! `ignore_routes_with_linkdown=1`). Nexthop objects (RFC-less, `ip nexthop`, used by FRR) are resolved. Left out are
+//! `ignore_routes_with_linkdown=1`). Nexthop objects (`ip nexthop`, used by FRR) are resolved. Left out are
 //! what no table of destinations can hold: routes for one TOS, with a source prefix, of the route cache, and broadcast,
 //! multicast and anycast routes.
 //!
@@ -22,6 +22,9 @@ mod mirror;
 mod paths;
 mod routes;
 mod slot;
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;
 
 pub use feed::KernelFeed;
 pub use mirror::Mirror;
@@ -129,7 +132,7 @@ pub enum KernelPath {
 pub struct Hop {
     /// The outgoing interface's index.
     pub index: u32,
-    /// The gateway; `None`: the destination is on the link. An IPv4 route may have an IPv6 gateway (RFC 5549).
+    /// The gateway; `None`: the destination is on the link. An IPv4 route may have an IPv6 gateway (RFC 8950).
     pub gateway: Option<IpAddr>,
     /// Relative share, at least 1.
     pub weight: u32,

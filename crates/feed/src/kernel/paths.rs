@@ -178,10 +178,10 @@ impl Paths {
         !dead.is_empty()
     }
 
-    /// Removes the objects that the dump `generation` did not see.
-    pub(super) fn sweep_objects(&mut self, generation: u32) {
+    /// Removes the objects that no dump from `since` on has seen.
+    pub(super) fn sweep_objects(&mut self, since: u32) {
         let before = self.objects.len();
-        self.objects.retain(|_, (_, seen)| *seen == generation);
+        self.objects.retain(|_, (_, seen)| *seen >= since);
         self.stale |= self.objects.len() != before;
     }
 
@@ -245,6 +245,11 @@ impl Paths {
         }
         self.resolved.keep(|number| has(&kept, number));
         self.fresh = 0;
+    }
+
+    #[cfg(test)]
+    pub(super) fn held(&self) -> usize {
+        self.raw.len()
     }
 
     pub(super) fn ends(&self) -> (usize, usize) {

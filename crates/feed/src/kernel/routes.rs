@@ -30,6 +30,15 @@ pub(super) struct Routes {
     v6: Family<u128>,
 }
 
+/// What came of a route message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Edited {
+    /// It fitted what was here; otherwise everything should be read again.
+    pub(super) fits: bool,
+    /// The prefix has a route more.
+    pub(super) added: bool,
+}
+
 /// What a route message does to a prefix's entries.
 type Edit<'a> = &'a mut dyn FnMut(&mut Vec<Entry>, &mut Paths);
 
@@ -43,7 +52,7 @@ impl Routes {
         self.v4.tables.contains_key(&table)
     }
 
-    /// Takes a route message; `false` if it does not fit what is here, so that everything should be read again.
+    /// Takes a route message of a table that is wanted.
     pub(super) fn apply(
         &mut self,
         route: Route,
@@ -51,10 +60,10 @@ impl Routes {
         generation: u32,
         paths: &mut Paths,
         out: &mut Vec<KernelEvent>,
-    ) -> bool {
+    ) -> Edited {
         let Route { removed, table, prefix, metric, path } = route;
-        let mut fits = true;
         if removed {
+            let mut fits = true;
             match prefix {
                 AnyPrefix::V4(prefix) => {
                     let number = paths.number_of(&path);
@@ -70,27 +79,27 @@ impl Routes {
                     self.v6.edit(table, prefix, paths, out, &mut edit);
                 }
             }
-            return fits;
+            return Edited { fits, added: false };
         }
         let new = Entry { metric, path: paths.number(path), seen: generation };
-        match prefix {
+        let added = match prefix {
             AnyPrefix::V4(prefix) => {
                 let mut edit = |entries: &mut Vec<Entry>, _: &mut Paths| slot::add_v4(entries, new, how);
-                self.v4.edit(table, prefix, paths, out, &mut edit);
+                self.v4.edit(table, prefix, paths, out, &mut edit)
             }
             AnyPrefix::V6(prefix) => {
                 let mut edit =
                     |entries: &mut Vec<Entry>, paths: &mut Paths| slot::add_v6(entries, new, how, paths);
-                self.v6.edit(table, prefix, paths, out, &mut edit);
+                self.v6.edit(table, prefix, paths, out, &mut edit)
             }
-        }
-        fits
+        };
+        Edited { fits: true, added }
     }
 
-    /// Removes the routes that the dump `generation` did not see.
-    pub(super) fn sweep(&mut self, generation: u32, paths: &Paths, out: &mut Vec<KernelEvent>) {
-        self.v4.retain(paths, out, |entry| entry.seen == generation);
-        self.v6.retain(paths, out, |entry| entry.seen == generation);
+    /// Removes the routes that no dump from the given ones on has seen.
+    pub(super) fn sweep(&mut self, since_v4: u32, since_v6: u32, paths: &Paths, out: &mut Vec<KernelEvent>) {
+        self.v4.retain(paths, out, |entry| entry.seen >= since_v4);
+        self.v6.retain(paths, out, |entry| entry.seen >= since_v6);
     }
 
     /// Removes the routes whose path is marked, by path number; `true` if there were any.
@@ -141,6 +150,7 @@ where
         Family { tables: tables.iter().map(|&table| (table, Table::new())).collect(), scratch: Vec::new() }
     }
 
+    /// `true` if the prefix has a route more.
     fn edit(
         &mut self,
         table: u32,
@@ -148,17 +158,19 @@ where
         paths: &mut Paths,
         out: &mut Vec<KernelEvent>,
         edit: Edit<'_>,
-    ) {
-        let Some(slots) = self.tables.get_mut(&table) else { return };
+    ) -> bool {
+        let Some(slots) = self.tables.get_mut(&table) else { return false };
         let slot = slots.entry(prefix).or_insert(Slot { entries: Entries::None, reported: NOWHERE });
         self.scratch.clear();
         self.scratch.extend_from_slice(slot.entries.as_slice());
+        let before = self.scratch.len();
         edit(&mut self.scratch, paths);
         slot.entries.store(&self.scratch);
         tell(table, prefix, slot, paths, out);
         if self.scratch.is_empty() {
             slots.remove(&prefix);
         }
+        self.scratch.len() > before
     }
 
     /// `true` if any route did not stay.

@@ -157,6 +157,9 @@ pub(crate) fn prefix(text: &str, v4: bool) -> AnyPrefix {
     }
 }
 
+/// A neighbour's address on its link, and whether it was confirmed lately.
+type Hardware = (Option<[u8; 6]>, bool);
+
 /// A feed and the sum of its events.
 pub(crate) struct Follower {
     pub(crate) feed: KernelFeed,
@@ -164,7 +167,7 @@ pub(crate) struct Follower {
     /// By index: name, up.
     pub(crate) links: BTreeMap<u32, (String, bool)>,
     pub(crate) addresses: Vec<(u32, IpAddr, u8)>,
-    pub(crate) neighbors: BTreeMap<(u32, IpAddr), (Option<[u8; 6]>, bool)>,
+    pub(crate) neighbors: BTreeMap<(u32, IpAddr), Hardware>,
     /// Route events since the last [`Follower::sync`].
     pub(crate) route_events: Vec<KernelEvent>,
     pub(crate) syncs: u32,
@@ -172,7 +175,13 @@ pub(crate) struct Follower {
 
 impl Follower {
     pub(crate) fn new(feed: KernelFeed) -> Self {
-        let mut follower = Follower {
+        let mut follower = Follower::unread(feed);
+        follower.until("the first dump", |follower| follower.syncs > 0);
+        follower
+    }
+
+    pub(crate) fn unread(feed: KernelFeed) -> Self {
+        Follower {
             feed,
             routes: BTreeMap::new(),
             links: BTreeMap::new(),
@@ -180,9 +189,7 @@ impl Follower {
             neighbors: BTreeMap::new(),
             route_events: Vec::new(),
             syncs: 0,
-        };
-        follower.until("the first dump", |follower| follower.syncs > 0);
-        follower
+        }
     }
 
     /// Polls until all is read and no dump is due.

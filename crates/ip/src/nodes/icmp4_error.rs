@@ -11,8 +11,8 @@
 //! Output: `lookup`.
 
 use crate::icmp::{Cause, IcmpCounters, RateLimit, Told, own_time};
-use crate::martian::is_host_v4;
 use crate::interface::Settings;
+use crate::martian::is_host_v4;
 use std::sync::Arc;
 use tidemill_burst::{DropReason, Packet};
 use tidemill_graph::{Context, Node, Verdict};

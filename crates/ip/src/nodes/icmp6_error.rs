@@ -12,8 +12,8 @@
 //! Output: `lookup`.
 
 use crate::icmp::{Cause, IcmpCounters, RateLimit, Told, own_time};
-use crate::martian::is_host_v6;
 use crate::interface::Settings;
+use crate::martian::is_host_v6;
 use std::sync::Arc;
 use tidemill_burst::{DropReason, Packet};
 use tidemill_graph::{Context, Node, Verdict};
@@ -90,7 +90,8 @@ fn tell(
     link.fill(0); // written by `ip6-forward`
     let (header, message) = rest.split_at_mut(ipv6::HEADER_LEN);
     message[icmpv6::HEADER_LEN..].copy_from_slice(quote);
-    let rest = if kind == icmpv6::kind::PACKET_TOO_BIG { u32::from(mtu).to_be_bytes() } else { [0; 4] };
+    let told = matches!(kind, icmpv6::kind::PACKET_TOO_BIG | icmpv6::kind::PARAMETER_PROBLEM);
+    let rest = if told { u32::from(mtu).to_be_bytes() } else { [0; 4] };
     let message_len = message.len();
     let dst = original.src();
     // Both fit: the buffer was cut to their length.

@@ -1,9 +1,11 @@
 //! The nodes, one file each; the header comment of a file is the node's manual page.
 
+pub mod arp_input;
 pub mod icmp4_error;
 pub mod icmp6_error;
 pub mod ip_neighbor;
 pub mod local;
+pub mod nd_input;
 
 use crate::icmp::Cause;
 use tidemill_burst::{DropReason, Packet};

@@ -14,11 +14,14 @@
 //! Every segment gets the headers of the super-packet, with its own lengths, identification (counting up), sequence
 //! number and checksums; FIN and PSH stay on the last segment and CWR on the first (as Linux's `tcp_gso_segment`).
 //!
+//! Super-packets inside a tunnel (IP in IP, GRE without checksum and sequence numbers, VXLAN, Geneve) fall into tunnelled
+//! segments. SCTP super-packets never get here: the kernel has no words for them and counts them as lost.
+//!
 //! Pure: bytes in, bytes out. The header comes from outside like the packet does, so every field is checked.
 
 use tidemill_wire::checksum::{self, Pseudo};
 use tidemill_wire::vlan::L2;
-use tidemill_wire::{EtherType, Protocol, ipv4, ipv6, ipv6_ext, tcp, udp};
+use tidemill_wire::{EtherType, Protocol, ethernet, ipv4, ipv6, ipv6_ext, tcp, udp};
 
 /// Bytes of a virtio-net header.
 pub const HEADER_LEN: usize = 10;
@@ -27,6 +30,8 @@ const NEEDS_CSUM: u8 = 1;
 const GSO_TCP_V4: u8 = 1;
 const GSO_TCP_V6: u8 = 4;
 const GSO_UDP_L4: u8 = 5;
+/// Where SCTP has its checksum. Neither TCP (16) nor UDP (6) has one there.
+const SCTP_CHECKSUM: usize = 8;
 /// A flag on the type: the first segment carries CWR. It does so whether the flag is set or not.
 const GSO_ECN: u8 = 0x80;
 
@@ -86,7 +91,8 @@ impl Offload {
 
     /// Completes the checksum of a packet that is no super-packet, if it is left to do.
     ///
-    /// The field holds the sum of the pseudo header, and everything from the start to the packet's end counts.
+    /// The field holds the sum of the pseudo header, and everything from the start to the packet's end counts. SCTP has a
+    /// CRC32c instead (RFC 9260, appendix A), which the header does not tell.
     #[inline]
     pub fn finish(&self, frame: &mut [u8]) -> Result<(), OffloadError> {
         if self.flags & NEEDS_CSUM == 0 {
@@ -94,7 +100,14 @@ impl Offload {
         }
         let (start, offset) = (usize::from(self.csum_start), usize::from(self.csum_offset));
         let place = OffloadError::Place { start, offset, len: frame.len() };
+        let sctp = offset == SCTP_CHECKSUM && carries_sctp(frame, start);
         let covered = frame.get_mut(start..).ok_or(place)?;
+        if sctp && let Some(field) = covered.get_mut(offset..offset + 4) {
+            field.fill(0);
+            let check = crc32c::crc32c(covered);
+            covered[offset..offset + 4].copy_from_slice(&check.to_le_bytes());
+            return Ok(());
+        }
         let check = checksum::checksum(covered);
         let field = covered.get_mut(offset..).and_then(|tail| tail.first_chunk_mut::<2>()).ok_or(place)?;
         *field = written(check).to_be_bytes();
@@ -108,30 +121,18 @@ impl Offload {
             return Err(OffloadError::Size);
         }
         let l2 = L2::parse(frame).map_err(|_| bad)?;
-        let packet = frame.get(l2.l3_offset..).ok_or(bad)?;
-        let (v6, protocol, l4, end) = match l2.ethertype {
-            EtherType::IPV4 => {
-                ipv4::check(packet).map_err(|_| bad)?;
-                if ipv4::is_fragment(packet) {
-                    return Err(bad);
-                }
-                let end = usize::from(ipv4::total_len(packet));
-                (false, ipv4::protocol(packet), ipv4::header_len(packet), end)
-            }
-            EtherType::IPV6 => {
-                ipv6::check(packet).map_err(|_| bad)?;
-                let walk = ipv6_ext::walk(packet).map_err(|_| bad)?;
-                // With a routing header the checksum is over another destination than the header's.
-                if walk.fragment.is_some() || walk.routing_offset.is_some() {
-                    return Err(bad);
-                }
-                let end = ipv6::HEADER_LEN + usize::from(ipv6::payload_len(packet));
-                (true, walk.upper, walk.upper_offset, end)
-            }
-            _ => return Err(bad),
+        let outer = match l2.ethertype {
+            EtherType::IPV4 => Ip::read(frame, l2.l3_offset, false),
+            EtherType::IPV6 => Ip::read(frame, l2.l3_offset, true),
+            _ => None,
         };
-        let upper = packet.get(l4..end).ok_or(bad)?;
-        let (tcp, header_len) = match (self.gso_type, v6, protocol) {
+        let outer = outer.ok_or(bad)?;
+        let (ip, tunnel) = match self.flags & NEEDS_CSUM != 0 && usize::from(self.csum_start) > outer.upper {
+            true => self.inner(frame, &outer).map(|(inner, tunnel)| (inner, Some(tunnel))).ok_or(bad)?,
+            false => (outer, None),
+        };
+        let upper = frame.get(ip.upper..ip.end).ok_or(bad)?;
+        let (tcp, header_len) = match (self.gso_type, ip.v6, ip.protocol) {
             (GSO_TCP_V4, false, Protocol::TCP) | (GSO_TCP_V6, true, Protocol::TCP) => {
                 let view = tcp::Packet::new_checked(upper).map_err(|_| bad)?;
                 (true, view.header_len())
@@ -140,20 +141,89 @@ impl Offload {
             (GSO_TCP_V4 | GSO_TCP_V6 | GSO_UDP_L4, ..) => return Err(bad),
             (other, ..) => return Err(OffloadError::Type(other)),
         };
-        let l4 = l2.l3_offset + l4;
-        let segments = Segments {
+        Ok(Segments {
             tcp,
-            v6,
             // Over IPv4 a UDP sender may leave the checksum out; what it left out stays out.
-            bare: !tcp && !v6 && self.flags & NEEDS_CSUM == 0 && upper.get(6..8) == Some(&[0, 0]),
-            l3: l2.l3_offset,
-            l4,
-            data: l4 + header_len,
-            end: l2.l3_offset + end,
+            bare: !tcp && !ip.v6 && self.flags & NEEDS_CSUM == 0 && upper.get(6..8) == Some(&[0, 0]),
+            v6: ip.v6,
+            l3: ip.at,
+            l4: ip.upper,
+            data: ip.upper + header_len,
+            end: ip.end,
             size: self.gso_size.into(),
-        };
-        Ok(segments)
+            tunnel,
+        })
     }
+
+    /// The packet inside a tunnel, and what the tunnel needs of every segment. What lies between the two headers is copied
+    /// as it is (VXLAN, Geneve, GRE), so it may hold neither lengths nor sums.
+    fn inner(&self, frame: &[u8], outer: &Ip) -> Option<(Ip, Tunnel)> {
+        let upper = usize::from(self.csum_start);
+        let read = |v6| {
+            let at = upper.checked_sub(if v6 { ipv6::HEADER_LEN } else { ipv4::HEADER_LEN })?;
+            Ip::read(frame, at, v6).filter(|ip| at >= outer.upper && ip.upper == upper && ip.end == outer.end)
+        };
+        let inner = match self.gso_type {
+            GSO_TCP_V4 => read(false),
+            GSO_TCP_V6 => read(true),
+            _ => read(false).or_else(|| read(true)),
+        }?;
+        let header = frame.get(outer.upper..inner.at)?;
+        let mut tunnel = Tunnel { l3: outer.at, v6: outer.v6, udp: None };
+        match (outer.protocol, header) {
+            (Protocol::IPV4 | Protocol::IPV6, []) => {}
+            // Without checksum, routing and sequence number (RFC 2784, RFC 2890).
+            (Protocol::GRE, [flags, version, t0, t1, rest @ ..]) if flags & 0xD0 == 0 && version & 7 == 0 => {
+                let key = usize::from(flags & 0x20 != 0) * 4;
+                let ethernet = if [*t0, *t1] == [0x65, 0x58] { ethernet::HEADER_LEN } else { 0 };
+                (rest.len() == key + ethernet).then_some(())?;
+            }
+            (Protocol::UDP, [_, _, _, _, l0, l1, c0, c1, ..])
+                if usize::from(u16::from_be_bytes([*l0, *l1])) == outer.end - outer.upper =>
+            {
+                tunnel.udp = Some((outer.upper, [*c0, *c1] != [0, 0]));
+            }
+            _ => return None,
+        }
+        Some((inner, tunnel))
+    }
+}
+
+/// Where an IP packet lies in a frame; offsets from the frame's start.
+struct Ip {
+    v6: bool,
+    at: usize,
+    protocol: Protocol,
+    upper: usize,
+    end: usize,
+}
+
+impl Ip {
+    /// Reads a whole packet that is no fragment.
+    fn read(frame: &[u8], at: usize, v6: bool) -> Option<Ip> {
+        let packet = frame.get(at..)?;
+        if v6 {
+            ipv6::check(packet).ok()?;
+            let walk = ipv6_ext::walk(packet).ok()?;
+            let end = at + ipv6::HEADER_LEN + usize::from(ipv6::payload_len(packet));
+            // With a routing header the checksum is over another destination than the header's.
+            let plain = walk.fragment.is_none() && walk.routing_offset.is_none();
+            plain.then_some(Ip { v6, at, protocol: walk.upper, upper: at + walk.upper_offset, end })
+        } else {
+            ipv4::check(packet).ok()?;
+            let (upper, end) = (at + ipv4::header_len(packet), at + usize::from(ipv4::total_len(packet)));
+            let plain = !ipv4::is_fragment(packet);
+            plain.then_some(Ip { v6, at, protocol: ipv4::protocol(packet), upper, end })
+        }
+    }
+}
+
+/// Whether SCTP begins at `at`.
+#[cold]
+fn carries_sctp(frame: &[u8], at: usize) -> bool {
+    let Ok(l2) = L2::parse(frame) else { return false };
+    let ip = Ip::read(frame, l2.l3_offset, l2.ethertype == EtherType::IPV6);
+    ip.is_some_and(|ip| ip.protocol == Protocol::SCTP && ip.upper == at)
 }
 
 /// A checksum as it is written: 0xffff is the other way to write zero, and in UDP the only one.
@@ -175,6 +245,15 @@ pub struct Segments {
     end: usize,
     /// Bytes of payload in each segment but the last.
     size: usize,
+    tunnel: Option<Tunnel>,
+}
+
+/// What a tunnel's outer headers need: network header, and the UDP header and whether it has a checksum.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Tunnel {
+    v6: bool,
+    l3: usize,
+    udp: Option<(usize, bool)>,
 }
 
 impl Segments {
@@ -211,35 +290,19 @@ impl Segments {
         let (front, back) = out.split_at_mut(self.data);
         front.copy_from_slice(headers);
         back.copy_from_slice(payload);
-        let Some(packet) = out.get_mut(self.l3..) else { return false };
-        let l4 = self.l4 - self.l3;
-        let upper_len = packet.len() - l4;
-        let pseudo = if self.v6 {
-            let mut ip = ipv6::Packet::new_unchecked(&mut *packet);
-            ip.set_payload_len((len - self.l3 - ipv6::HEADER_LEN) as u16);
-            Pseudo::V6 { src: ip.src(), dst: ip.dst() }
-        } else {
-            let mut ip = ipv4::Packet::new_unchecked(&mut *packet);
-            ip.set_total_len((len - self.l3) as u16);
-            ip.set_ident(ip.ident().wrapping_add(index as u16));
-            ip.fill_checksum();
-            Pseudo::V4 { src: ip.src(), dst: ip.dst() }
-        };
-        let Some(upper) = packet.get_mut(l4..) else { return false };
+        let Some(pseudo) = finish_ip(out, self.l3, self.v6, index) else { return false };
+        let Some(upper) = out.get_mut(self.l4..) else { return false };
         if self.tcp {
             self.finish_tcp(upper, index, &pseudo);
         } else {
-            let check = upper.get_mut(4..8);
-            if let Some([l0, l1, c0, c1]) = check {
-                [*l0, *l1] = (upper_len as u16).to_be_bytes();
-                [*c0, *c1] = [0, 0];
-            }
-            if !self.bare {
-                let check = written(pseudo.checksum(Protocol::UDP, upper));
-                if let Some([c0, c1]) = upper.get_mut(6..8) {
-                    [*c0, *c1] = check.to_be_bytes();
-                }
-            }
+            finish_udp(upper, &pseudo, !self.bare);
+        }
+        let Some(tunnel) = self.tunnel else { return true };
+        let Some(pseudo) = finish_ip(out, tunnel.l3, tunnel.v6, index) else { return false };
+        if let Some((at, summed)) = tunnel.udp
+            && let Some(upper) = out.get_mut(at..)
+        {
+            finish_udp(upper, &pseudo, summed);
         }
         true
     }
@@ -258,6 +321,38 @@ impl Segments {
         let mut tcp = tcp::Packet::new_unchecked(upper);
         tcp.set_seq(tcp.seq().wrapping_add((index * self.size) as u32));
         tcp.fill_checksum(pseudo);
+    }
+}
+
+/// Gives the IP header at `l3` of a segment its length, identification and checksum.
+fn finish_ip(frame: &mut [u8], l3: usize, v6: bool, index: usize) -> Option<Pseudo> {
+    let packet = frame.get_mut(l3..)?;
+    let len = packet.len();
+    Some(if v6 {
+        let mut ip = ipv6::Packet::new_unchecked(packet);
+        ip.set_payload_len(len.saturating_sub(ipv6::HEADER_LEN) as u16);
+        Pseudo::V6 { src: ip.src(), dst: ip.dst() }
+    } else {
+        let mut ip = ipv4::Packet::new_unchecked(packet);
+        ip.set_total_len(len as u16);
+        ip.set_ident(ip.ident().wrapping_add(index as u16));
+        ip.fill_checksum();
+        Pseudo::V4 { src: ip.src(), dst: ip.dst() }
+    })
+}
+
+/// Gives a UDP header its length and checksum.
+fn finish_udp(upper: &mut [u8], pseudo: &Pseudo, summed: bool) {
+    let len = upper.len();
+    if let Some([l0, l1, c0, c1]) = upper.get_mut(4..8) {
+        [*l0, *l1] = (len as u16).to_be_bytes();
+        [*c0, *c1] = [0, 0];
+    }
+    if summed {
+        let check = written(pseudo.checksum(Protocol::UDP, upper));
+        if let Some([c0, c1]) = upper.get_mut(6..8) {
+            [*c0, *c1] = check.to_be_bytes();
+        }
     }
 }
 

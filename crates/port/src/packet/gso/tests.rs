@@ -217,6 +217,160 @@ proptest! {
     }
 }
 
+/// What stands between the outer and the inner header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wrap {
+    Ip,
+    Gre,
+    GreKeyed,
+    GreEthernet,
+    Vxlan { checksum: bool },
+}
+
+const WRAPS: [Wrap; 6] = [
+    Wrap::Ip,
+    Wrap::Gre,
+    Wrap::GreKeyed,
+    Wrap::GreEthernet,
+    Wrap::Vxlan { checksum: false },
+    Wrap::Vxlan { checksum: true },
+];
+
+/// A super-packet inside a tunnel, and where its transport header is.
+fn tunnelled(packet: &Super, wrap: Wrap, v6: bool) -> (Vec<u8>, usize) {
+    let frame = packet.frame();
+    let inner = &frame[14..];
+    let (protocol, between): (u8, Vec<u8>) = match wrap {
+        Wrap::Ip => (if packet.v6 { 41 } else { 4 }, Vec::new()),
+        Wrap::Gre => (47, [&[0, 0][..], &frame[12..14]].concat()),
+        Wrap::GreKeyed => (47, [&[0x20, 0][..], &frame[12..14], &[1, 2, 3, 4]].concat()),
+        Wrap::GreEthernet => (47, [&[0, 0, 0x65, 0x58][..], &frame[..14]].concat()),
+        Wrap::Vxlan { checksum } => {
+            let len = ((8 + 8 + frame.len()) as u16).to_be_bytes();
+            let check = if checksum { 0xAA } else { 0 };
+            let udp = [0xC0, 0, 0x12, 0xB5, len[0], len[1], check, 0];
+            (17, [&udp[..], &[8, 0, 0, 0, 0, 0, 5, 0], &frame[..14]].concat())
+        }
+    };
+    let payload = [&between[..], inner].concat();
+    let mut out = vec![6; 12];
+    if v6 {
+        let ip = Ipv6Header {
+            payload_length: payload.len() as u16,
+            next_header: protocol.into(),
+            source: [0x40; 16],
+            destination: [0x50; 16],
+            ..Ipv6Header::default()
+        };
+        out.extend([0x86, 0xDD]);
+        out.extend(ip.to_bytes());
+    } else {
+        let mut ip =
+            Ipv4Header::new(payload.len() as u16, 64, protocol.into(), [10, 1, 0, 1], [10, 1, 0, 2]).unwrap();
+        ip.identification = 0xFFFE;
+        out.extend([0x08, 0x00]);
+        out.extend(ip.to_bytes());
+    }
+    let start = out.len() + between.len() + if packet.v6 { 40 } else { 20 };
+    out.extend(payload);
+    (out, start)
+}
+
+fn check_tunnel(packet: &Super, wrap: Wrap, v6: bool) {
+    let packet = Super { tags: 0, padding: 0, options: packet.options / 9 * 10, ..packet.clone() };
+    let (frame, start) = tunnelled(&packet, wrap, v6);
+    let offload = Offload { csum_start: start as u16, ..packet.offload() };
+    let bare = segments(&packet.frame(), &packet.offload());
+    let whole = segments(&frame, &offload);
+    assert_eq!(whole.len(), bare.len());
+    let header = frame.len() - (packet.frame().len() - 14);
+    for (index, (segment, bare)) in whole.iter().zip(&bare).enumerate() {
+        assert_eq!(segment[header..], bare[14..], "the inner packet is segmented as it would be alone");
+        if !(v6 && wrap == Wrap::Vxlan { checksum: false }) {
+            tidemill_wire::verify_checksums(segment).unwrap();
+        }
+        let sliced = SlicedPacket::from_ethernet(segment).unwrap();
+        match sliced.net.unwrap() {
+            etherparse::NetSlice::Ipv4(ip) => {
+                assert_eq!(usize::from(ip.header().total_len()), segment.len() - 14);
+                assert_eq!(ip.header().identification(), 0xFFFEu16.wrapping_add(index as u16));
+            }
+            etherparse::NetSlice::Ipv6(ip) => {
+                assert_eq!(usize::from(ip.header().payload_length()), segment.len() - 54);
+            }
+            other => panic!("{other:?}"),
+        }
+        let mut between = (segment[header - 30..header].to_vec(), frame[header - 30..header].to_vec());
+        if let Wrap::Vxlan { checksum } = wrap {
+            let udp = &between.0[4..8].to_vec();
+            assert_eq!(
+                usize::from(u16::from_be_bytes([between.0[4], between.0[5]])),
+                segment.len() - header + 30
+            );
+            assert_eq!(between.0[6..8] != [0, 0], checksum, "{udp:?}");
+            between.1[4..8].copy_from_slice(udp);
+            assert_eq!(between.0, between.1);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+
+    #[test]
+    fn tunnels_wrap_every_segment(packet in supers(), wrap in 0..WRAPS.len(), v6 in any::<bool>()) {
+        check_tunnel(&packet, WRAPS[wrap], v6);
+    }
+}
+
+#[test]
+fn tunnels_that_we_do_not_know_are_refused() {
+    let packet = Super { options: 0, ..example() };
+    let refused = |wrap, change: &dyn Fn(&mut Vec<u8>)| {
+        let (mut frame, start) = tunnelled(&packet, wrap, false);
+        let offload = Offload { csum_start: start as u16, ..packet.offload() };
+        offload.plan(&frame).unwrap();
+        change(&mut frame);
+        assert_eq!(offload.plan(&frame), Err(OffloadError::Headers(GSO_TCP_V4)));
+    };
+    refused(Wrap::Gre, &|f| f[34] = 0x10);
+    refused(Wrap::Gre, &|f| f[34] = 0x80);
+    refused(Wrap::Gre, &|f| f[35] = 1);
+    refused(Wrap::GreKeyed, &|f| f[34] = 0);
+    refused(Wrap::GreEthernet, &|f| f[36] = 0);
+    refused(Wrap::Vxlan { checksum: true }, &|f| f[39] ^= 1);
+    refused(Wrap::Vxlan { checksum: true }, &|f| f[23] = 50);
+    // The inner packet's length says that something follows it.
+    refused(Wrap::Vxlan { checksum: true }, &|f| f[67] ^= 1);
+    refused(Wrap::Ip, &|f| f[43] = 17);
+}
+
+#[test]
+fn sctp_gets_its_own_checksum() {
+    let crc = |bytes: &[u8]| {
+        !bytes.iter().fold(!0u32, |crc, byte| {
+            (0..8).fold(crc ^ u32::from(*byte), |c, _| c >> 1 ^ if c & 1 == 1 { 0x82F6_3B78 } else { 0 })
+        })
+    };
+    assert_eq!(crc(b"123456789"), 0xE306_9283);
+    let sctp: Vec<u8> = [0, 7, 0, 8, 1, 2, 3, 4, 0, 0, 0, 0].into_iter().chain(9..90).collect();
+    let mut frame = vec![2; 12];
+    frame.extend([8, 0]);
+    let ip = Ipv4Header::new(sctp.len() as u16, 9, IpNumber::SCTP, [10, 0, 0, 1], [10, 0, 0, 2]).unwrap();
+    frame.extend(ip.to_bytes());
+    frame.extend(&sctp);
+    let before = frame.clone();
+    let left = Offload { flags: NEEDS_CSUM, csum_start: 34, csum_offset: 8, ..Offload::default() };
+    left.finish(&mut frame).unwrap();
+    assert_eq!(frame[42..46], crc(&sctp).to_le_bytes());
+    assert_eq!((&frame[..42], &frame[46..]), (&before[..42], &before[46..]));
+    // A protocol of somebody's own may have a checksum of the usual kind at the same place.
+    let mut other = before.clone();
+    other[23] = 253;
+    left.finish(&mut other).unwrap();
+    assert_eq!(other[44..], before[44..]);
+}
+
 fn example() -> Super {
     Super {
         tcp: true,
@@ -259,7 +413,7 @@ fn what_does_not_fit_is_refused_by_name() {
     assert_eq!(refused(&|_, f| f[12] = 0), OffloadError::Headers(1), "not IP");
     assert_eq!(refused(&|_, f| f[14] = 0x44), OffloadError::Headers(1), "header length");
     assert_eq!(refused(&|_, f| f[20] = 0x20), OffloadError::Headers(1), "a fragment");
-    assert_eq!(refused(&|_, f| f[23] = 47), OffloadError::Headers(1), "a tunnel");
+    assert_eq!(refused(&|_, f| f[23] = 47), OffloadError::Headers(1), "not TCP");
     assert_eq!(refused(&|_, f| f[58] = 0x40), OffloadError::Headers(1), "TCP header length");
     assert_eq!(
         Offload { flags: NEEDS_CSUM, csum_start: 60, csum_offset: 16, ..Offload::default() }

@@ -136,3 +136,76 @@ impl Blocks {
         self.at = (self.at + 1) % self.blocks;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn put(bytes: &mut [u8], at: usize, value: u32) {
+        bytes[at..at + 4].copy_from_slice(&value.to_ne_bytes());
+    }
+
+    /// A frame header with a frame of these bytes behind it.
+    fn frame(data: &[u8], next: u32) -> Vec<u8> {
+        let mut bytes = vec![0; 90];
+        put(&mut bytes, header::NEXT, next);
+        put(&mut bytes, header::SECONDS, 5);
+        put(&mut bytes, header::NANOSECONDS, 6);
+        put(&mut bytes, header::HELD, data.len() as u32);
+        put(&mut bytes, header::LEN, data.len() as u32 + 1);
+        let status = libc::TP_STATUS_USER | libc::TP_STATUS_VLAN_VALID | libc::TP_STATUS_VLAN_TPID_VALID;
+        put(&mut bytes, header::STATUS, status);
+        bytes[header::MAC..header::MAC + 2].copy_from_slice(&90u16.to_ne_bytes());
+        put(&mut bytes, header::VLAN_TCI, 7);
+        put(&mut bytes, header::VLAN_TPID, 0x88A8);
+        bytes[80..90].fill(3);
+        bytes.extend(data);
+        bytes
+    }
+
+    #[test]
+    fn blocks_are_read_in_order_and_given_back() {
+        let map = Mapping::anonymous(2 * BLOCK);
+        let mut ring = Blocks { map, blocks: 2, at: 0, left: 0, offset: 0, next: 0 };
+        for round in 0..4u8 {
+            assert_eq!(ring.current(), None);
+            let at = usize::from(round % 2) * BLOCK;
+            let frames: Vec<_> = (0..3).map(|i| vec![i; 20 + usize::from(round)]).collect();
+            let mut block = vec![0; 48];
+            put(&mut block, block::PACKETS, 3);
+            put(&mut block, block::FIRST, 48);
+            frames.iter().for_each(|data| block.extend(frame(data, 90 + data.len() as u32)));
+            // SAFETY: the block is the kernel's, which we play.
+            unsafe { ring.map.bytes_mut(at + block::BODY, block.len() - block::BODY) }
+                .copy_from_slice(&block[block::BODY..]);
+            ring.map.word(at + block::STATUS).store(libc::TP_STATUS_USER, Ordering::Release);
+            for data in &frames {
+                for _ in 0..2 {
+                    let received = ring.current().unwrap();
+                    assert_eq!((received.data, received.len), (data.as_slice(), data.len() + 1));
+                    assert_eq!((received.vlan, received.timestamp_ns), (Some([0x88A8, 7]), 5_000_000_006));
+                    assert_eq!(received.vnet, [3; VNET_LEN]);
+                }
+                assert_eq!(ring.map.word(at + block::STATUS).load(Ordering::Relaxed), libc::TP_STATUS_USER);
+                ring.advance();
+            }
+            assert_eq!(ring.map.word(at + block::STATUS).load(Ordering::Relaxed), libc::TP_STATUS_KERNEL);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_header_is_read_within_its_block(
+            mut bytes in prop::collection::vec(any::<u8>(), 0..200), mac in 0..250u16, held in 0..250u32,
+        ) {
+            if bytes.len() >= 28 {
+                put(&mut bytes, header::HELD, held);
+                bytes[header::MAC..header::MAC + 2].copy_from_slice(&mac.to_ne_bytes());
+            }
+            let (received, _) = parse(&bytes);
+            let fits = bytes.len() >= 28 && mac >= 10 && usize::from(mac) + held as usize <= bytes.len();
+            prop_assert_eq!(received.data.len(), if fits { held as usize } else { 0 });
+        }
+    }
+}

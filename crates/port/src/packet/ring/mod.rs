@@ -88,6 +88,19 @@ impl Mapping {
         }
     }
 
+    /// Memory of this process alone, in which a test plays the kernel.
+    #[cfg(test)]
+    fn anonymous(len: usize) -> Self {
+        // SAFETY: a new mapping wherever the kernel likes.
+        let start = unsafe {
+            let (access, flags) =
+                (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+            libc::mmap(std::ptr::null_mut(), len, access, flags, -1, 0)
+        };
+        assert_ne!(start, libc::MAP_FAILED);
+        NonNull::new(start.cast()).map(|start| Mapping { start, len }).unwrap()
+    }
+
     /// A status word at a multiple of 4 bytes.
     fn word(&self, at: usize) -> &AtomicU32 {
         assert!(at.is_multiple_of(4) && at + 4 <= self.len);

@@ -74,11 +74,26 @@ impl Slots {
             return None;
         }
         if status & libc::TP_STATUS_COPY != 0 && self.fetched.is_none() {
-            self.fetched = Some(sys::receive(socket, &mut self.large));
+            self.fetched = Some(self.fetch(socket));
         }
         // SAFETY: the slot is ours until its status is given back, which takes `self` anew; the status lies before.
         let bytes = unsafe { self.map.bytes(self.at * self.slot + 4, self.slot - 4) };
         Some(parse(status, bytes, self.fetched.map(|len| &self.large[..len])))
+    }
+
+    /// Fetches the super-packet that the current slot holds the beginning of.
+    #[cold]
+    fn fetch(&mut self, socket: &OwnedFd) -> usize {
+        // SAFETY: as in `current`.
+        let bytes = unsafe { self.map.bytes(self.at * self.slot + 4, self.slot - 4) };
+        let wanted = (u32_at(bytes, header::LEN - 4) as usize).saturating_add(VNET_LEN).min(LONGEST);
+        loop {
+            // Should one ever have failed to be fetched, it is passed here, and the next is right again.
+            let len = sys::receive(socket, &mut self.large);
+            if len == wanted || len == 0 {
+                return len;
+            }
+        }
     }
 
     /// Passes the frame that [`current`](Self::current) gave.
@@ -114,5 +129,36 @@ fn parse<'a>(status: u32, bytes: &'a [u8], large: Option<&'a [u8]>) -> Received<
             u32_at(bytes, header::SECONDS - 4),
             u32_at(bytes, header::NANOSECONDS - 4),
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn any_header_is_read_within_its_slot(
+            mut bytes in prop::collection::vec(any::<u8>(), 0..200),
+            status in any::<u32>(), mac in 0..250u16, held in 0..250u32,
+            large in prop::option::of(prop::collection::vec(any::<u8>(), 0..30)),
+        ) {
+            if bytes.len() >= 24 {
+                bytes[header::HELD - 4..header::HELD].copy_from_slice(&held.to_ne_bytes());
+                bytes[header::MAC - 4..header::MAC - 2].copy_from_slice(&mac.to_ne_bytes());
+            }
+            let received = parse(status, &bytes, large.as_deref());
+            // Offsets count from the status word.
+            let end = usize::from(mac) + held as usize;
+            let fits = bytes.len() >= 24 && mac >= 14 && end <= bytes.len() + 4;
+            let len = match &large {
+                Some(large) => large.len().saturating_sub(VNET_LEN),
+                None if fits => held as usize,
+                None => 0,
+            };
+            prop_assert_eq!(received.data.len(), len);
+            prop_assert_eq!(received.vlan.is_some(), status & libc::TP_STATUS_VLAN_VALID != 0);
+        }
     }
 }

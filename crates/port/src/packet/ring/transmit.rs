@@ -186,3 +186,94 @@ impl TxRing {
                 != 0
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SLOT: usize = 2048;
+
+    fn ring(slots: u32) -> TxRing {
+        let map = Mapping::anonymous(SLOT * slots as usize);
+        TxRing { map, slot: SLOT, slots, put: 0, done: 0, lens: vec![0; slots as usize].into() }
+    }
+
+    /// The kernel: takes frames from `head` on, until one is refused, and says what it took.
+    fn take(ring: &TxRing, head: &mut u32, refuse: &[u8], leave: u32) -> Vec<Vec<u8>> {
+        let mut taken = Vec::new();
+        loop {
+            let index = ring.index(*head);
+            let status = ring.status(index);
+            if status.load(Ordering::Relaxed) != libc::TP_STATUS_SEND_REQUEST {
+                return taken;
+            }
+            // SAFETY: a request makes the slot the kernel's, which we play.
+            let slot = unsafe { ring.map.bytes(index * SLOT, SLOT) };
+            let len = u32::from_ne_bytes(slot[16..20].try_into().unwrap()) as usize;
+            assert_eq!(slot[..4], [0; 4], "a slot says nothing of the next");
+            assert_eq!(u16::from_ne_bytes([slot[50], slot[51]]) as usize, len - VNET_LEN);
+            let frame = slot[48 + VNET_LEN..48 + len].to_vec();
+            if refuse.contains(&frame[0]) {
+                status.store(libc::TP_STATUS_WRONG_FORMAT, Ordering::Relaxed);
+                return taken;
+            }
+            status.store(leave, Ordering::Relaxed);
+            taken.push(frame);
+            *head = head.wrapping_add(1);
+        }
+    }
+
+    fn told(ring: &mut TxRing) -> Vec<(usize, Outcome)> {
+        let mut told = Vec::new();
+        ring.complete(|len, outcome| told.push((len, outcome)));
+        told
+    }
+
+    #[test]
+    fn a_refused_frame_does_not_stop_the_others() {
+        let (mut ring, mut head) = (ring(8), 0);
+        for round in 0..5u8 {
+            let frames: Vec<_> = (0..8).map(|i| [i, round, 0, i].repeat(5 + usize::from(i))).collect();
+            frames.iter().for_each(|frame| ring.put(frame));
+            assert_eq!((ring.room(), ring.pending(), ring.unsent()), (0, 8, true));
+            let (mut sent, mut outcomes) = (Vec::new(), Vec::new());
+            while ring.pending() > 0 {
+                sent.extend(take(&ring, &mut head, &[0, 3, 4, 7], libc::TP_STATUS_AVAILABLE));
+                outcomes.extend(told(&mut ring));
+            }
+            let expected: Vec<_> = frames
+                .iter()
+                .map(|frame| match frame[0] {
+                    0 | 3 | 4 | 7 => (frame.len(), Outcome::Refused),
+                    _ => (frame.len(), Outcome::Sent),
+                })
+                .collect();
+            assert_eq!(outcomes, expected);
+            assert_eq!(sent, [1, 2, 5, 6].map(|i| frames[i].clone()));
+            assert!(!ring.unsent());
+        }
+    }
+
+    #[test]
+    fn what_was_not_begun_can_be_taken_back() {
+        let (mut ring, mut head) = (ring(8), 0);
+        (0..3).for_each(|i| ring.put(&[i; 60]));
+        assert_eq!(take(&ring, &mut head, &[], libc::TP_STATUS_SENDING).len(), 3);
+        (3..8).for_each(|i| ring.put(&[i; 61]));
+        assert!(told(&mut ring).is_empty(), "the card is not done");
+        // The first is done; then the cable is unplugged.
+        ring.status(0).store(libc::TP_STATUS_AVAILABLE | libc::TP_STATUS_TS_SOFTWARE, Ordering::Relaxed);
+        let mut outcomes = Vec::new();
+        ring.cancel(|len, outcome| outcomes.push((len, outcome)));
+        assert_eq!(outcomes[0], (60, Outcome::Sent));
+        assert_eq!(outcomes[1..], [(61, Outcome::Cancelled); 5]);
+        assert_eq!((ring.pending(), ring.room(), ring.unsent()), (2, 6, false));
+        // It goes on where the kernel looks next.
+        ring.put(&[9; 62]);
+        assert_eq!(take(&ring, &mut head, &[], libc::TP_STATUS_AVAILABLE), [vec![9; 62]]);
+        outcomes.clear();
+        ring.abandon(|len, outcome| outcomes.push((len, outcome)));
+        assert_eq!(outcomes, [(60, Outcome::Sent), (60, Outcome::Sent), (62, Outcome::Sent)]);
+        assert_eq!(ring.pending(), 0);
+    }
+}

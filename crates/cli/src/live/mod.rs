@@ -1,0 +1,132 @@
+//! The verbs that ask a running router, over its control socket.
+
+mod capture;
+mod completions;
+mod grid;
+mod route;
+mod service;
+mod show;
+mod top;
+mod trace;
+
+use crate::json;
+use crate::usage;
+use anyhow::Result;
+pub(crate) use capture::Capture;
+use clap::Args;
+pub(crate) use completions::Completions;
+pub(crate) use route::RouteVerb;
+use serde::Serialize;
+pub(crate) use service::{Reload, Stop};
+pub(crate) use show::Show;
+use std::path::PathBuf;
+use tidemill_control::schema::Done;
+use tidemill_control::{Client, ClientError, DEFAULT_SOCKET, SOCKET_VARIABLE};
+pub(crate) use top::Top;
+pub(crate) use trace::TraceVerb;
+
+/// `tidemill trace`: its verbs share the options.
+#[derive(Args)]
+pub(crate) struct Trace {
+    #[command(flatten)]
+    live: Live,
+    #[command(subcommand)]
+    verb: TraceVerb,
+}
+
+/// `tidemill route`.
+#[derive(Args)]
+pub(crate) struct Route {
+    #[command(flatten)]
+    live: Live,
+    #[command(subcommand)]
+    verb: RouteVerb,
+}
+
+/// `tidemill show`.
+pub(crate) fn show(args: &Show) -> Result<bool> {
+    show::run(args)
+}
+
+/// `tidemill trace`.
+pub(crate) fn trace(args: &Trace) -> Result<bool> {
+    trace::run(&args.live, &args.verb)
+}
+
+/// `tidemill route`.
+pub(crate) fn route(args: &Route) -> Result<bool> {
+    route::run(&args.live, &args.verb)
+}
+
+/// `tidemill capture`.
+pub(crate) fn capture(args: &Capture) -> Result<bool> {
+    capture::run(args)
+}
+
+/// `tidemill reload`.
+pub(crate) fn reload(args: &Reload) -> Result<bool> {
+    service::reload(args)
+}
+
+/// `tidemill stop`.
+pub(crate) fn stop(args: &Stop) -> Result<bool> {
+    service::stop(args)
+}
+
+/// `tidemill top`.
+pub(crate) fn top(args: &Top) -> Result<bool> {
+    top::run(args)
+}
+
+/// `tidemill completions`.
+pub(crate) fn completions(args: &Completions, command: &mut clap::Command) -> Result<bool> {
+    completions::run(args, command)
+}
+
+/// Whom to ask, and how to answer.
+#[derive(Args, Clone)]
+pub(crate) struct Live {
+    /// The router's control socket
+    #[arg(long, value_name = "PATH", global = true, env = SOCKET_VARIABLE, hide_env_values = true,
+        default_value = DEFAULT_SOCKET)]
+    socket: PathBuf,
+    /// One JSON object per line
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+impl Live {
+    fn client(&self) -> Result<Client> {
+        Client::new(&self.socket).map_err(failed)
+    }
+
+    /// Says what the router has done: to standard error, or as JSON.
+    fn done(&self, done: &Done) -> Result<bool> {
+        if self.json {
+            print_line(done)?;
+        } else {
+            done.done.iter().for_each(|line| eprintln!("tidemill: {line}"));
+        }
+        Ok(true)
+    }
+}
+
+/// An error of a call: what the router finds wrong with the question is the caller's to mend.
+fn failed(error: ClientError) -> anyhow::Error {
+    match error {
+        ClientError::Answer { status: 400 | 404, message } => usage(message),
+        ClientError::Write(error) => error.into(),
+        other => other.into(),
+    }
+}
+
+/// Prints an object as a line, with the version.
+fn print_line(object: &impl Serialize) -> Result<()> {
+    #[derive(Serialize)]
+    struct Line<'a, T> {
+        v: u8,
+        #[serde(flatten)]
+        object: &'a T,
+    }
+    Ok(json::print(&Line { v: json::VERSION, object })?)
+}

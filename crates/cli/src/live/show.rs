@@ -1,0 +1,468 @@
+//! `tidemill show`: what a running router has and knows.
+
+use super::grid::{Grid, or_dash, span};
+use super::{Live, failed, print_line};
+use crate::usage;
+use anyhow::Result;
+use clap::{Args, Subcommand};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use tidemill_control::Client;
+use tidemill_control::schema::{
+    Drops, Fibs, Interfaces, Kernel, Link, Neighbors, NextHops, Node, Nodes, Ports, Route, RoutePath, Routes,
+    RoutesQuery, Summary, Workers, path,
+};
+use tidemill_lpm::Prefix;
+
+/// Arguments of `tidemill show`.
+#[derive(Args)]
+pub(crate) struct Show {
+    #[command(flatten)]
+    live: Live,
+    #[command(subcommand)]
+    what: What,
+}
+
+/// What to show.
+#[derive(Subcommand)]
+enum What {
+    /// The whole in a few figures: packets in and out, the books, how long it has run
+    #[command(after_help = "Example:\n  tidemill show summary --json")]
+    Summary,
+    /// Ports: links, packets, bytes, drops
+    #[command(after_help = "Example:\n  tidemill show ports")]
+    Ports,
+    /// The graph: nodes, and where their outputs lead
+    #[command(after_help = "Example:\n  tidemill show graph")]
+    Graph,
+    /// Counters of the nodes that have seen packets, and the books
+    #[command(after_help = "Example:\n  tidemill show counters")]
+    Counters,
+    /// What was dropped, why, and where
+    #[command(
+        after_help = "Examples:\n  tidemill show drops\n  tidemill show drops --json | jq -s 'map(.count) | add'"
+    )]
+    Drops,
+    /// Lookup structures: algorithm, prefixes, memory
+    #[command(after_help = "Example:\n  tidemill show fib")]
+    Fib,
+    /// Routes of all sources: all, to a prefix, or those that match an address
+    #[command(
+        after_help = "The route that packets take has a `*`.\n\nExamples:\n  tidemill show routes --limit 20\n  \
+        tidemill show routes 192.0.2.1\n  tidemill show routes 10.9.0.0/16 --vrf blue --json"
+    )]
+    Routes(RouteArgs),
+    /// Neighbors by ARP and ND
+    #[command(after_help = "Example:\n  tidemill show neighbors")]
+    Neighbors,
+    /// Interfaces: ports and their VLANs, with addresses
+    #[command(after_help = "Example:\n  tidemill show interfaces")]
+    Interfaces,
+    /// Workers: load, rates, frames
+    #[command(after_help = "Example:\n  tidemill show workers")]
+    Workers,
+    /// What lookups' labels stand for
+    #[command(after_help = "Example:\n  tidemill show next-hops")]
+    NextHops,
+    /// Whether we have what the kernel has (netlink)
+    #[command(after_help = "Example:\n  tidemill show kernel")]
+    Kernel,
+}
+
+/// Which routes.
+#[derive(Args)]
+struct RouteArgs {
+    /// Routes to exactly this prefix, or the longest match of this address
+    #[arg(value_name = "PREFIX|ADDR")]
+    to: Option<String>,
+    /// Only this VRF
+    #[arg(long, value_name = "NAME")]
+    vrf: Option<String>,
+    /// At most so many
+    #[arg(long, value_name = "N")]
+    limit: Option<u32>,
+}
+
+pub(super) fn run(args: &Show) -> Result<bool> {
+    let live = &args.live;
+    match &args.what {
+        What::Summary => {
+            let summary: Summary = get(live, path::SUMMARY)?;
+            if live.json {
+                print_line(&summary)?;
+            } else {
+                print_summary(&summary);
+            }
+        }
+        What::Ports => list(live, path::PORTS, |ports: Ports| ports.ports, print_ports)?,
+        What::Graph => list(live, path::NODES, |nodes: Nodes| nodes.nodes, print_graph)?,
+        What::Counters => {
+            list(live, path::NODES, |nodes: Nodes| nodes.nodes, print_nodes)?;
+            let summary: Summary = get(live, path::SUMMARY)?;
+            if live.json {
+                print_line(&summary)?;
+            } else {
+                println!("\n{}", books(&summary));
+            }
+        }
+        What::Drops => list(live, path::DROPS, sorted_drops, |drops| {
+            let mut grid = Grid::new(&["reason", "at", ">packets", ""]);
+            drops.iter().for_each(|drop| {
+                grid.row([drop.reason.clone(), drop.at.clone(), drop.count.to_string(), drop.help.clone()]);
+            });
+            grid.print("nothing has been dropped");
+        })?,
+        What::Fib => list(
+            live,
+            path::FIB,
+            |fibs: Fibs| fibs.fibs,
+            |fibs| {
+                let mut grid = Grid::new(&[
+                    "vrf",
+                    "family",
+                    "algorithm",
+                    ">prefixes",
+                    ">bytes",
+                    ">next hops",
+                    ">generation",
+                ]);
+                for fib in fibs {
+                    let family = format!("IPv{}", fib.family);
+                    let numbers =
+                        [fib.prefixes, fib.bytes, fib.next_hops, fib.generation].map(|n| n.to_string());
+                    let [prefixes, bytes, next_hops, generation] = numbers;
+                    let algorithm = fib.algorithm.clone();
+                    grid.row([fib.vrf.clone(), family, algorithm, prefixes, bytes, next_hops, generation]);
+                }
+                grid.print("there are no lookup structures");
+            },
+        )?,
+        What::Routes(args) => return show_routes(live, args),
+        What::Neighbors => list(
+            live,
+            path::NEIGHBORS,
+            |all: Neighbors| all.neighbors,
+            |neighbors| {
+                let mut grid = Grid::new(&["interface", "address", "mac", "state", ">age", "kind"]);
+                for n in neighbors {
+                    let mac = or_dash(n.mac.as_deref());
+                    let (interface, address) = (n.interface.clone(), n.address.clone());
+                    grid.row([interface, address, mac, n.state.clone(), span(n.age_s), n.kind.clone()]);
+                }
+                grid.print("there are no neighbors");
+            },
+        )?,
+        What::Interfaces => list(
+            live,
+            path::INTERFACES,
+            |all: Interfaces| all.interfaces,
+            |interfaces| {
+                let mut grid = Grid::new(&[
+                    "interface",
+                    "port",
+                    ">vlan",
+                    "vrf",
+                    "mac",
+                    ">mtu",
+                    "owner",
+                    "state",
+                    "addresses",
+                ]);
+                for i in interfaces {
+                    let vlan = i.vlan.map_or_else(|| "-".to_owned(), |vlan| vlan.to_string());
+                    let state = if i.up { "up" } else { "down" }.to_owned();
+                    let (name, port, vrf, mac) =
+                        (i.name.clone(), i.port.clone(), i.vrf.clone(), i.mac.clone());
+                    let addresses = i.addresses.join(" ");
+                    grid.row([
+                        name,
+                        port,
+                        vlan,
+                        vrf,
+                        mac,
+                        i.mtu.to_string(),
+                        i.owner.clone(),
+                        state,
+                        addresses,
+                    ]);
+                }
+                grid.print("there are no interfaces");
+            },
+        )?,
+        What::Workers => list(
+            live,
+            path::WORKERS,
+            |all: Workers| all.workers,
+            |workers| {
+                let mut grid =
+                    Grid::new(&[">worker", ">cpu", ">busy %", ">packets", ">in/s", ">frames free", ">of"]);
+                for w in workers {
+                    let cpu = w.cpu.map_or_else(|| "-".to_owned(), |cpu| cpu.to_string());
+                    let (index, busy) = (w.index.to_string(), format!("{:.1}", w.busy_percent));
+                    let (packets, rate) = (w.packets.to_string(), format!("{:.0}", w.rx_pps));
+                    grid.row([
+                        index,
+                        cpu,
+                        busy,
+                        packets,
+                        rate,
+                        w.pool_free.to_string(),
+                        w.pool_frames.to_string(),
+                    ]);
+                }
+                grid.print("there are no workers");
+            },
+        )?,
+        What::NextHops => list(
+            live,
+            path::NEXT_HOPS,
+            |all: NextHops| all.next_hops,
+            |next_hops| {
+                let mut grid = Grid::new(&[">label", "kind", "interface", "via", "mac", ">mtu", "members"]);
+                for n in next_hops {
+                    let texts = [n.interface.as_deref(), n.via.as_deref(), n.mac.as_deref()].map(or_dash);
+                    let [interface, via, mac] = texts;
+                    let mtu = if n.mtu == 0 { "-".to_owned() } else { n.mtu.to_string() };
+                    let members: Vec<String> = n.members.iter().map(u32::to_string).collect();
+                    let kind = n.kind.clone();
+                    grid.row([n.label.to_string(), kind, interface, via, mac, mtu, members.join(" ")]);
+                }
+                grid.print("there are no next hops");
+            },
+        )?,
+        What::Kernel => {
+            let kernel: Kernel = get(live, path::KERNEL)?;
+            if live.json {
+                print_line(&kernel)?;
+            } else {
+                print_kernel(&kernel);
+            }
+        }
+    }
+    Ok(true)
+}
+
+fn get<T: DeserializeOwned>(live: &Live, path: &str) -> Result<T> {
+    live.client()?.get(path, &()).map_err(failed)
+}
+
+/// Asks for a list and prints its rows, each as a line of JSON, or all as text.
+fn list<T: DeserializeOwned, R: Serialize>(
+    live: &Live,
+    path: &str,
+    rows: impl Fn(T) -> Vec<R>,
+    text: impl Fn(&[R]),
+) -> Result<()> {
+    let rows = rows(get(live, path)?);
+    if live.json {
+        rows.iter().try_for_each(print_line)
+    } else {
+        text(&rows);
+        Ok(())
+    }
+}
+
+/// The most frequent first.
+fn sorted_drops(drops: Drops) -> Vec<tidemill_control::schema::DropCount> {
+    let mut drops = drops.drops;
+    drops.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| (&a.reason, &a.at).cmp(&(&b.reason, &b.at))));
+    drops
+}
+
+fn total(dropped: &BTreeMap<String, u64>) -> u64 {
+    dropped.values().sum()
+}
+
+/// The books in a line.
+pub(super) fn books(s: &Summary) -> String {
+    format!(
+        "in {} + made {} = out {} + dropped {} + consumed {} + held {}",
+        s.received,
+        s.made,
+        s.out,
+        total(&s.dropped),
+        s.consumed,
+        s.held
+    )
+}
+
+fn print_summary(summary: &Summary) {
+    println!("tidemill {}, {}", summary.version, summary.config);
+    println!("up {}, {} reloads", span(summary.seconds), summary.reloads);
+    println!("{}", books(summary));
+    println!("{} bytes in, {} bytes out, {:.3} Mpps", summary.in_bytes, summary.out_bytes, summary.mpps);
+}
+
+fn print_ports(ports: &[tidemill_control::schema::Port]) {
+    let mut grid = Grid::new(&[
+        "port",
+        "kind",
+        "link",
+        ">queues",
+        ">in",
+        ">in bytes",
+        ">in drops",
+        ">out",
+        ">out bytes",
+        ">out drops",
+    ]);
+    for port in ports {
+        let link = match port.link {
+            Some(Link::Up) => "up",
+            Some(Link::Down) => "down",
+            None => "-",
+        };
+        let (rx, tx) = (&port.rx, &port.tx);
+        let numbers = [rx.packets, rx.bytes, total(&rx.dropped), tx.packets, tx.bytes, total(&tx.dropped)];
+        let [a, b, c, d, e, f] = numbers.map(|n| n.to_string());
+        let (name, kind) = (port.name.clone(), port.kind.clone());
+        grid.row([name, kind, link.to_owned(), port.queues.to_string(), a, b, c, d, e, f]);
+    }
+    grid.print("there are no ports");
+}
+
+fn print_graph(nodes: &[Node]) {
+    let width = nodes.iter().map(|node| node.name.chars().count()).max().unwrap_or(0);
+    for node in nodes {
+        let outputs: Vec<String> = node
+            .outputs
+            .iter()
+            .map(|o| if o.name == o.to { o.to.clone() } else { format!("{} -> {}", o.name, o.to) })
+            .collect();
+        println!(
+            "{:<width$}  {}",
+            node.name,
+            if outputs.is_empty() { "-".into() } else { outputs.join(", ") }
+        );
+    }
+}
+
+fn print_nodes(nodes: &[Node]) {
+    let mut grid = Grid::new(&[
+        "node",
+        ">packets",
+        ">bursts",
+        ">per burst",
+        ">ns/packet",
+        ">made",
+        ">consumed",
+        ">dropped",
+    ]);
+    for node in nodes.iter().filter(|node| node.packets + node.made > 0 || !node.dropped.is_empty()) {
+        let per_burst = format!("{:.1}", node.packets as f64 / node.calls.max(1) as f64);
+        let numbers = [node.packets, node.calls, node.made, node.consumed, total(&node.dropped)];
+        let [packets, calls, made, consumed, dropped] = numbers.map(|n| n.to_string());
+        let ns = format!("{:.1}", node.ns_per_packet);
+        grid.row([node.name.clone(), packets, calls, per_burst, ns, made, consumed, dropped]);
+    }
+    grid.print("no node has seen a packet");
+}
+
+fn print_kernel(kernel: &Kernel) {
+    let state = match (kernel.enabled, kernel.in_sync) {
+        (false, _) => "not followed: [kernel] routes = true follows its routes",
+        (true, true) => "in sync",
+        (true, false) => "out of sync: being read anew",
+    };
+    println!("kernel        {state}");
+    if kernel.enabled {
+        println!("routes        {} IPv4, {} IPv6", kernel.routes4, kernel.routes6);
+        let Kernel { messages, overruns, resyncs, .. } = kernel;
+        println!("messages      {messages}, {overruns} overruns, {resyncs} times read anew");
+    }
+}
+
+/// All pages of the routes that are asked for; false if there are none where one was asked for.
+fn show_routes(live: &Live, args: &RouteArgs) -> Result<bool> {
+    let client = live.client()?;
+    let mut query = RoutesQuery { vrf: args.vrf.clone(), ..RoutesQuery::default() };
+    match args.to.as_deref() {
+        None => {}
+        Some(to) if to.contains('/') => query.prefix = Some(prefix(to)?),
+        Some(to) => {
+            let address: IpAddr = to
+                .parse()
+                .map_err(|_| usage(format!("{to}: is no address and no prefix: 192.0.2.1, 10.0.0.0/8")))?;
+            query.address = Some(address.to_string());
+        }
+    }
+    let mut left = args.limit.unwrap_or(u32::MAX);
+    let mut vrf = None;
+    let mut found = false;
+    while left > 0 {
+        query.limit = args.limit.is_some().then_some(left);
+        let page = routes(&client, &query)?;
+        for route in page.routes.iter().take(left as usize) {
+            if live.json {
+                print_line(route)?;
+            } else {
+                print_route(route, &mut vrf);
+            }
+        }
+        found |= !page.routes.is_empty();
+        left = left.saturating_sub(page.routes.len() as u32);
+        // A page without routes that promises more would go on for ever.
+        match page.next {
+            Some(next) if !page.routes.is_empty() && query.after.as_ref() != Some(&next) => {
+                query.after = Some(next);
+            }
+            _ => break,
+        }
+    }
+    if !found {
+        let to = args.to.as_deref().map(|to| format!(" to {to}")).unwrap_or_default();
+        eprintln!("tidemill: there is no route{to}");
+    }
+    Ok(found || args.to.is_none())
+}
+
+fn routes(client: &Client, query: &RoutesQuery) -> Result<Routes> {
+    client.get(path::ROUTES, query).map_err(failed)
+}
+
+/// A prefix of either family, in its usual notation.
+pub(super) fn prefix(text: &str) -> Result<String> {
+    if text.contains(':') {
+        text.parse::<Prefix<u128>>().map(|prefix| prefix.to_string()).map_err(usage)
+    } else {
+        text.parse::<Prefix<u32>>().map(|prefix| prefix.to_string()).map_err(usage)
+    }
+}
+
+/// A route in a line, further paths below it. The VRF is said when it changes.
+fn print_route(route: &Route, vrf: &mut Option<String>) {
+    if vrf.as_ref() != Some(&route.vrf) {
+        println!("VRF {}:", if route.vrf.is_empty() { "-" } else { &route.vrf });
+        *vrf = Some(route.vrf.clone());
+    }
+    let best = if route.best { '*' } else { ' ' };
+    let mut paths: Vec<String> = route.next_hops.iter().map(path_text).collect();
+    let equal = route.next_hops.iter().all(|path| path.weight == route.next_hops[0].weight);
+    if !equal {
+        for (text, path) in paths.iter_mut().zip(&route.next_hops) {
+            text.push_str(&format!(" weight {}", path.weight));
+        }
+    }
+    let kind = if route.kind == "forward" && !paths.is_empty() { "" } else { &route.kind };
+    let first = [kind, paths.first().map_or("", String::as_str)].join(" ");
+    println!("{best} {:<24} {:<10} {}", route.prefix, route.source, first.trim());
+    for path in paths.iter().skip(1) {
+        println!("  {:<24} {:<10} {path}", "", "");
+    }
+}
+
+fn path_text(path: &RoutePath) -> String {
+    let mut text = String::new();
+    if let Some(via) = &path.via {
+        text.push_str(&format!("via {via} "));
+    }
+    if let Some(interface) = &path.interface {
+        text.push_str(&format!("dev {interface} "));
+    }
+    if !path.state.is_empty() {
+        text.push_str(&format!("({})", path.state));
+    }
+    text.trim_end().to_owned()
+}

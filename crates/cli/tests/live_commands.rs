@@ -1,0 +1,587 @@
+//! `show`, `trace`, `capture`, `route`, `reload`, `stop`, `top`, `completions` against a control server with made-up data.
+#![allow(clippy::unwrap_used)] // a test may
+
+mod tool;
+
+use serde::Serialize;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+use tidemill_control::schema::{self as wire, Done, Link, path};
+use tidemill_control::{ApiError, Registry, Request, Server, Stream};
+use tool::{Folder, Ran};
+
+/// A folder with a server at `s.sock` in it.
+struct Fake {
+    folder: Folder,
+    _server: Server,
+}
+
+impl Fake {
+    fn start() -> Self {
+        let folder = Folder::new();
+        let server = Server::start(registry(), &folder.path("s.sock")).unwrap();
+        Fake { folder, _server: server }
+    }
+
+    fn ok(&self, line: &str) -> Ran {
+        self.folder.ok(&format!("{line} --socket s.sock"))
+    }
+
+    fn json(&self, line: &str) -> Vec<Value> {
+        self.ok(&format!("{line} --json")).json()
+    }
+
+    /// The words of a line of the text that begins with a word.
+    fn words(&self, line: &str, first: &str) -> Vec<String> {
+        let text = self.ok(line).out;
+        let found = text.lines().find(|line| line.split_whitespace().next() == Some(first));
+        let found = found.unwrap_or_else(|| panic!("{line}: no line begins with {first}: {text}"));
+        found.split_whitespace().map(str::to_owned).collect()
+    }
+}
+
+fn answer<T: Serialize + Clone + Send + Sync + 'static>(registry: &mut Registry, path: &str, value: T) {
+    registry.get(path, "", move |_: &Request| Ok(value.clone()));
+}
+
+fn texts(texts: &[&str]) -> Vec<String> {
+    texts.iter().map(|text| (*text).to_owned()).collect()
+}
+
+fn text(text: &str) -> Option<String> {
+    Some(text.to_owned())
+}
+
+fn registry() -> Registry {
+    let mut registry = Registry::new("tidemill", "9.9");
+    let dropped = BTreeMap::from([("no-route".to_owned(), 4)]);
+    // Every look finds the router further on: what rates are made of.
+    let looks = AtomicU64::new(0);
+    let drops_so_far = dropped.clone();
+    registry.get(path::SUMMARY, "", move |_: &Request| {
+        let n = 100_000 * looks.fetch_add(1, Ordering::Relaxed);
+        Ok(wire::Summary {
+            received: 100 + n,
+            in_bytes: 10_000,
+            made: 1,
+            out: 90 + n,
+            out_bytes: 9000,
+            consumed: 5,
+            held: 2,
+            dropped: drops_so_far.clone(),
+            seconds: 61.0,
+            version: "9.9".into(),
+            config: "router.toml".into(),
+            started_ns: 7,
+            ..wire::Summary::default()
+        })
+    });
+    let port = wire::Port {
+        name: "left".into(),
+        kind: "af_packet".into(),
+        link: Some(Link::Up),
+        queues: 2,
+        rx: wire::Direction { packets: 100, bytes: 10_000, dropped: dropped.clone() },
+        tx: wire::Direction { packets: 90, bytes: 9000, ..wire::Direction::default() },
+        ..wire::Port::default()
+    };
+    let linkless = wire::Port { name: "file".into(), kind: "pcap".into(), ..wire::Port::default() };
+    answer(&mut registry, path::PORTS, wire::Ports { ports: vec![port, linkless] });
+    let output = |name: &str, to: &str| wire::Output { name: name.into(), to: to.into() };
+    let lookup = wire::Node {
+        name: "ip4-lookup".into(),
+        calls: 10,
+        packets: 100,
+        dropped,
+        ns_per_packet: 12.34,
+        outputs: vec![output("forward", "ip4-forward"), output("ip4-local", "ip4-local")],
+        ..wire::Node::default()
+    };
+    let idle = wire::Node { name: "ip6-lookup".into(), ..wire::Node::default() };
+    answer(&mut registry, path::NODES, wire::Nodes { nodes: vec![lookup, idle] });
+    let worker = wire::Worker {
+        index: 1,
+        cpu: Some(3),
+        busy_percent: 42.0,
+        packets: 100,
+        rx_pps: 5e6,
+        pool_free: 10,
+        pool_frames: 64,
+    };
+    answer(&mut registry, path::WORKERS, wire::Workers { workers: vec![worker] });
+    let drop = |reason: &str, count| wire::DropCount {
+        reason: reason.into(),
+        help: "no route to the destination".into(),
+        count,
+        at: "ip4-lookup".into(),
+    };
+    let drops = vec![drop("ttl-expired", 1), drop("no-route", 4)];
+    answer(&mut registry, path::DROPS, wire::Drops { drops });
+    let interface = wire::Interface {
+        name: "left.10".into(),
+        port: "left".into(),
+        vlan: Some(10),
+        vrf: "blue".into(),
+        mac: "02:00:00:00:00:01".into(),
+        mtu: 1500,
+        owner: "us".into(),
+        addresses: texts(&["10.1.0.1/24", "fd01::1/64"]),
+        up: true,
+    };
+    answer(&mut registry, path::INTERFACES, wire::Interfaces { interfaces: vec![interface] });
+    let neighbor = |address: &str, mac: Option<&str>, state: &str| wire::Neighbor {
+        interface: "left".into(),
+        address: address.into(),
+        mac: mac.map(str::to_owned),
+        state: state.into(),
+        age_s: 75.0,
+        kind: "learned".into(),
+    };
+    let neighbors = vec![
+        neighbor("10.1.0.2", Some("02:00:00:00:00:02"), "reachable"),
+        neighbor("10.1.0.3", None, "incomplete"),
+    ];
+    answer(&mut registry, path::NEIGHBORS, wire::Neighbors { neighbors });
+    let fib = wire::Fib {
+        vrf: "main".into(),
+        family: 4,
+        algorithm: "dxr".into(),
+        prefixes: 3,
+        bytes: 4096,
+        next_hops: 2,
+        generation: 5,
+    };
+    answer(&mut registry, path::FIB, wire::Fibs { fibs: vec![fib] });
+    let next_hop =
+        wire::NextHop { label: 7, kind: "group".into(), members: vec![3, 4], ..wire::NextHop::default() };
+    answer(&mut registry, path::NEXT_HOPS, wire::NextHops { next_hops: vec![next_hop] });
+    let kernel = wire::Kernel {
+        enabled: true,
+        in_sync: true,
+        routes4: 100_000,
+        overruns: 1,
+        ..wire::Kernel::default()
+    };
+    answer(&mut registry, path::KERNEL, kernel);
+    registry.get(path::ROUTES, "", routes);
+    registry.post(path::ROUTES, "", |request: &Request| {
+        let add: wire::RouteAdd = request.json()?;
+        Ok(Done::from(format!("added {}", serde_json::to_string(&add).unwrap())))
+    });
+    registry.delete(path::ROUTES, "", |request: &Request| -> Result<Done, ApiError> {
+        let delete: wire::RouteDelete = request.query()?;
+        match delete.prefix.as_str() {
+            "10.9.0.0/16" => Ok(Done::from("deleted 10.9.0.0/16")),
+            other => Err(ApiError::not_found(format!("{other}: no static route in {:?}", delete.vrf))),
+        }
+    });
+    tracing(&mut registry);
+    registry.stream(path::CAPTURE, "", capture);
+    let reloads = AtomicBool::new(false);
+    registry.post(path::RELOAD, "", move |_: &Request| match reloads.swap(true, Ordering::Relaxed) {
+        false => Ok(Done::from("one route more")),
+        true => Err(ApiError::conflict("router.toml:3: unknown field `portt`: nothing has changed")),
+    });
+    registry.post(path::STOP, "", |_: &Request| Ok(Done::from("stopping")));
+    registry
+}
+
+/// Five routes, two to a page.
+fn routes(request: &Request) -> Result<wire::Routes, ApiError> {
+    let query: wire::RoutesQuery = request.query()?;
+    let path_by = |via: &str, state: &str| wire::RoutePath {
+        interface: text("left"),
+        via: text(via),
+        weight: 1,
+        state: state.into(),
+    };
+    let route = |vrf: &str, prefix: &str, best| wire::Route {
+        vrf: vrf.into(),
+        prefix: prefix.into(),
+        source: "static".into(),
+        kind: "forward".into(),
+        next_hops: vec![path_by("10.1.0.2", "reachable"), path_by("10.1.0.3", "incomplete")],
+        best,
+    };
+    let blackhole =
+        wire::Route { kind: "blackhole".into(), next_hops: Vec::new(), ..route("blue", "0.0.0.0/0", true) };
+    let mut all = vec![
+        route("main", "10.9.0.0/16", true),
+        route("main", "10.9.0.0/16", false),
+        route("main", "10.10.0.0/16", true),
+        route("main", "2001:db8::/32", true),
+        blackhole,
+    ];
+    if let Some(prefix) = &query.prefix {
+        all.retain(|route| route.prefix == *prefix);
+    }
+    if let Some(address) = &query.address {
+        all.retain(|_| address == "10.9.0.1");
+        all.truncate(2);
+    }
+    if let Some(vrf) = &query.vrf {
+        all.retain(|route| route.vrf == *vrf);
+    }
+    let from: usize =
+        query.after.as_deref().map_or(Ok(0), str::parse).map_err(|_| ApiError::bad_request("after"))?;
+    let to = from + query.limit.unwrap_or(2).min(2) as usize;
+    let next = (to < all.len()).then(|| to.to_string());
+    Ok(wire::Routes { routes: all.into_iter().skip(from).take(to - from).collect(), next })
+}
+
+fn tracing(registry: &mut Registry) {
+    registry.post(path::TRACE, "", |request: &Request| {
+        let wire::TraceAdd { at, packets } = request.json()?;
+        match at.as_str() {
+            "ip4-input" | "port:left" => Ok(Done::from(format!("the next {packets} packets at {at}"))),
+            _ => Err(ApiError::not_found(format!("{at}: no such node: tidemill show graph lists them"))),
+        }
+    });
+    let entry = |packet, worker, time_ns, at: &str, verdict: &str| wire::TraceEntry {
+        packet,
+        worker,
+        time_ns,
+        at: at.into(),
+        summary: "10.1.0.2 > 10.9.0.1 udp 64".into(),
+        verdict: verdict.into(),
+        note: (at == "ip4-lookup").then(|| "10.9.0.0/16".to_owned()),
+    };
+    let entries = vec![
+        entry(1, 0, 5_000_000, "ip4-input", "next lookup"),
+        entry(1, 1, 4_000_000, "ip4-input", "drop ipv4-bad-checksum"),
+        entry(1, 0, 5_000_000, "ip4-lookup", "next forward"),
+    ];
+    answer(registry, path::TRACE, wire::Traces { entries, lost: 3 });
+}
+
+/// A pcapng with as many packets as were asked for; without a limit, until the client goes away.
+fn capture(request: &Request) -> Result<Stream, ApiError> {
+    let query: wire::CaptureQuery = request.query()?;
+    if query.at != "port:left" {
+        return Err(ApiError::not_found(format!(
+            "{}: no such node: tidemill show graph lists them",
+            query.at
+        )));
+    }
+    Ok(Stream::new(wire::PCAPNG, move |sink| {
+        let words = |words: &[u32]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
+        sink.send(words(&[0x0a0d_0d0a, 28, 0x1a2b_3c4d, 1, u32::MAX, u32::MAX, 28]))?;
+        sink.send(words(&[1, 20, 1, 0, 20]))?;
+        let packet = words(&[6, 96, 0, 0, 0, 64, 64]);
+        let packet = [packet, vec![0; 64], words(&[96])].concat();
+        for _ in 0..query.packets.unwrap_or(u64::MAX) {
+            let (a, b) = packet.split_at(50);
+            sink.send(a.to_vec())?;
+            sink.wait(Duration::from_millis(1))?;
+            sink.send(b.to_vec())?;
+        }
+        Ok(())
+    }))
+}
+
+#[test]
+fn show_prints_tables_and_lines_of_json() {
+    let fake = Fake::start();
+    assert_eq!(
+        fake.words("show ports", "left"),
+        ["left", "af_packet", "up", "2", "100", "10000", "4", "90", "9000", "0"]
+    );
+    assert_eq!(fake.words("show ports", "file")[1..4], ["pcap", "-", "0"]);
+    let ports = fake.json("show ports");
+    assert_eq!(
+        (ports.len(), &ports[0]["rx"]["dropped"]["no-route"], &ports[1]["link"]),
+        (2, &4.into(), &Value::Null)
+    );
+    let graph = fake.ok("show graph").out;
+    assert_eq!(graph, "ip4-lookup  forward -> ip4-forward, ip4-local\nip6-lookup  -\n");
+    assert_eq!(fake.words("show counters", "ip4-lookup")[1..], ["100", "10", "10.0", "12.3", "0", "0", "4"]);
+    assert!(!fake.ok("show counters").out.contains("ip6-lookup"), "has seen nothing");
+    assert_eq!(fake.json("show counters").len(), 3, "nodes and books");
+    let drops = fake.ok("show drops").out;
+    let reasons: Vec<&str> =
+        drops.lines().skip(1).map(|line| line.split_whitespace().next().unwrap()).collect();
+    assert_eq!(reasons, ["no-route", "ttl-expired"], "the most frequent first");
+    assert_eq!(fake.json("show drops")[0]["count"], 4);
+    assert_eq!(fake.words("show workers", "1"), ["1", "3", "42.0", "100", "5000000", "10", "64"]);
+    assert_eq!(fake.words("show fib", "main"), ["main", "IPv4", "dxr", "3", "4096", "2", "5"]);
+    assert_eq!(fake.json("show fib")[0]["generation"], 5);
+    assert_eq!(fake.words("show next-hops", "7"), ["7", "group", "-", "-", "-", "-", "3", "4"]);
+    let interface = fake.words("show interfaces", "left.10");
+    assert_eq!(interface[1..4], ["left", "10", "blue"]);
+    assert_eq!(interface[7..], ["up", "10.1.0.1/24", "fd01::1/64"]);
+    let neighbors = fake.ok("show neighbors").out;
+    assert!(neighbors.contains("10.1.0.3  -") && neighbors.contains("1:15"), "{neighbors}");
+    assert_eq!(fake.json("show neighbors")[1]["mac"], Value::Null);
+    let kernel = fake.ok("show kernel").out;
+    assert!(kernel.contains("in sync") && kernel.contains("100000 IPv4, 0 IPv6"), "{kernel}");
+    assert_eq!(fake.json("show kernel")[0]["overruns"], 1);
+    let summary = fake.ok("show summary").out;
+    assert!(summary.starts_with("tidemill 9.9, router.toml\nup 1:01, 0 reloads\nin "), "{summary}");
+    assert_eq!(fake.json("show summary")[0]["config"], "router.toml");
+}
+
+#[test]
+fn routes_come_page_by_page() {
+    let fake = Fake::start();
+    let all = fake.ok("show routes").out;
+    let expected = "\
+VRF main:
+* 10.9.0.0/16              static     via 10.1.0.2 dev left (reachable)
+                                      via 10.1.0.3 dev left (incomplete)
+";
+    assert!(all.starts_with(expected), "{all}");
+    assert!(all.ends_with("VRF blue:\n* 0.0.0.0/0                static     blackhole\n"), "{all}");
+    assert_eq!(all.lines().count(), 2 + 4 * 2 + 1);
+    assert_eq!(fake.json("show routes").len(), 5);
+    assert_eq!(fake.json("show routes --limit 3").len(), 3);
+    assert_eq!(fake.json("show routes --vrf blue")[0]["kind"], "blackhole");
+    assert_eq!(fake.json("show routes 2001:DB8::/32")[0]["prefix"], "2001:db8::/32");
+    assert_eq!(fake.json("show routes 10.9.0.1").len(), 2);
+    fake.folder.fail(&[
+        ("show routes 10.99.0.1 --socket s.sock", 1, "there is no route to 10.99.0.1"),
+        ("show routes 10.9.0.1/16 --socket s.sock", 2, "host bits"),
+        ("show routes left --socket s.sock", 2, "left: is no address and no prefix"),
+    ]);
+}
+
+#[test]
+fn routes_are_added_and_deleted_and_configurations_reloaded() {
+    let fake = Fake::start();
+    let added = |line: &str| {
+        let ran = fake.ok(line);
+        assert_eq!(ran.out, "");
+        let body = ran.err.trim().strip_prefix("tidemill: added ").unwrap().to_owned();
+        serde_json::from_str::<Value>(&body).unwrap()
+    };
+    assert_eq!(
+        added("route add 10.9.0.0/16 via 10.1.0.2,10.1.0.3 --vrf blue"),
+        serde_json::json!({"prefix": "10.9.0.0/16", "via": ["10.1.0.2", "10.1.0.3"], "vrf": "blue"})
+    );
+    assert_eq!(added("route add 2001:db8::/32 via fe80::1 dev left")["dev"], "left");
+    assert_eq!(added("route add 10.9.0.0/16 blackhole")["kind"], "blackhole");
+    assert_eq!(fake.json("route delete 10.9.0.0/16")[0]["done"][0], "deleted 10.9.0.0/16");
+    fake.ok("route del 10.9.0.0/16");
+    assert_eq!(fake.ok("reload").err, "tidemill: one route more\n");
+    assert_eq!(fake.ok("stop").err, "tidemill: stopping\n");
+    fake.folder.fail(&[
+        (
+            "route delete 10.8.0.0/16 --vrf red --socket s.sock",
+            2,
+            "10.8.0.0/16: no static route in Some(\"red\")",
+        ),
+        ("route add 10.9.0.0/16 --socket s.sock", 2, "required"),
+        ("route add 10.9.0.0/16 over left --socket s.sock", 2, "over: a route goes"),
+        ("reload --socket s.sock", 1, "nothing has changed"),
+    ]);
+}
+
+#[test]
+fn traces_are_shown_packet_by_packet() {
+    let fake = Fake::start();
+    assert_eq!(fake.ok("trace add ip4-input 3").err, "tidemill: the next 3 packets at ip4-input\n");
+    assert_eq!(fake.ok("trace add port:left").err, "tidemill: the next 8 packets at port:left\n");
+    let ran = fake.ok("trace show");
+    let expected = "\
+packet 1 of worker 1, +0.000000 s
+  ip4-input  -> drop ipv4-bad-checksum  10.1.0.2 > 10.9.0.1 udp 64
+packet 1 of worker 0, +0.001000 s
+  ip4-input  -> next lookup             10.1.0.2 > 10.9.0.1 udp 64
+  ip4-lookup -> next forward            10.1.0.2 > 10.9.0.1 udp 64  [10.9.0.0/16]
+";
+    assert_eq!(ran.out, expected);
+    assert!(ran.err.contains("3 more entries had no room"), "{}", ran.err);
+    assert_eq!(fake.json("trace show").len(), 3);
+    fake.folder.fail(&[
+        ("trace add nowhere --socket s.sock", 2, "nowhere: no such node"),
+        ("trace add ip4-input many --socket s.sock", 2, "invalid value 'many'"),
+    ]);
+}
+
+#[test]
+fn captures_are_whole_files() {
+    let fake = Fake::start();
+    let ran = fake.ok("capture port:left -w a.pcapng --packets 3");
+    assert_eq!(ran.err, "tidemill: 3 packets, 336 bytes\n");
+    let file = std::fs::read(fake.folder.path("a.pcapng")).unwrap();
+    assert_eq!(file.len(), 48 + 3 * 96);
+    let captured = fake.json("capture port:left -w a.pcapng.zst --packets 2");
+    assert_eq!((&captured[0]["packets"], &captured[0]["bytes"]), (&2.into(), &240.into()));
+    let mut plain = Vec::new();
+    tidemill_archive::open(&fake.folder.path("a.pcapng.zst")).unwrap().read_to_end(&mut plain).unwrap();
+    assert_eq!(plain, file[..240]);
+    let piped = fake.run_bytes(&["capture", "port:left", "-w", "-", "--packets", "3", "--socket", "s.sock"]);
+    assert_eq!(piped, file);
+    fake.folder.write("old.pcapng", "precious");
+    fake.folder.fail(&[
+        ("capture nowhere -w old.pcapng --socket s.sock", 2, "nowhere: no such node"),
+        ("capture port:left -w a --duration -1 --socket s.sock", 2, "'-1'"),
+        ("capture port:left -w a --duration=-1 --socket s.sock", 2, "--duration: give seconds"),
+        ("capture port:left -w - --json --socket s.sock", 2, "--json"),
+        ("capture port:left --socket s.sock", 2, "required"),
+        ("capture port:left -w none/a.pcapng --packets 1 --socket s.sock", 1, "none/a.pcapng"),
+    ]);
+    assert_eq!(fake.folder.read("old.pcapng"), "precious");
+}
+
+impl Fake {
+    fn run_bytes(&self, words: &[&str]) -> Vec<u8> {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tidemill"));
+        command.args(words).current_dir(self.folder.path("."));
+        command.output().unwrap().stdout
+    }
+}
+
+#[test]
+fn a_capture_ends_well_when_interrupted_or_unread() {
+    let fake = Fake::start();
+    let capture = |file: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tidemill"));
+        command.args(["capture", "port:left", "-w", file, "--socket", "s.sock"]);
+        command.current_dir(fake.folder.path(".")).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().unwrap()
+    };
+    let child = capture("a.pcapng");
+    // The file is made when the signals' handlers have long been there.
+    while !fake.folder.path("a.pcapng").exists() {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let pid = child.id().to_string();
+    assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    let file = std::fs::read(fake.folder.path("a.pcapng")).unwrap();
+    assert!(file.len() >= 48 && (file.len() - 48) % 96 == 0, "whole blocks: {}", file.len());
+    let mut child = capture("-");
+    let mut out = child.stdout.take().unwrap();
+    out.read_exact(&mut [0; 48]).unwrap();
+    drop(out); // The reader goes away.
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn top_prints_a_frame_where_there_is_no_terminal() {
+    let fake = Fake::start();
+    for line in ["top", "top --once"] {
+        let out = fake.ok(line).out;
+        assert!(out.starts_with("tidemill 9.9  router.toml  up 1:01\nin "), "{out}");
+        let rate = out.lines().nth(1).unwrap();
+        let kilo = rate.strip_prefix("in ").unwrap().split(' ').next().unwrap();
+        assert!(
+            kilo.parse::<f64>().unwrap() > 1.0 && rate.contains(" kpps "),
+            "100 k packets a second: {rate}"
+        );
+        for part in [
+            "neighbors: 1 incomplete, 1 reachable",
+            "[||||||||            ]  42.0 %",
+            "no-route",
+            "ip6-lookup",
+        ] {
+            assert!(out.contains(part), "{part}: {out}");
+        }
+    }
+    let lines = fake.json("top --once");
+    assert_eq!((lines.len(), &lines[0]["rates"]["workers"][0]["cpu"]), (1, &3.into()));
+    assert!(lines[0]["rates"]["in_pps"].as_f64().unwrap() > 1000.0);
+}
+
+#[test]
+fn without_a_router_every_verb_says_so_in_a_line() {
+    let folder = Folder::new();
+    let verbs = [
+        "show summary",
+        "show ports",
+        "show graph",
+        "show counters",
+        "show drops",
+        "show fib",
+        "show routes",
+        "show neighbors",
+        "show interfaces",
+        "show workers",
+        "show next-hops",
+        "show kernel",
+        "trace show",
+        "trace add ip4-input",
+        "capture port:left -w a.pcapng",
+        "route add 10.0.0.0/8 dev left",
+        "route delete 10.0.0.0/8",
+        "reload",
+        "stop",
+        "top",
+        "top --once",
+    ];
+    for verb in verbs {
+        for json in ["", " --json"] {
+            let line = format!("{verb} --socket s.sock{json}");
+            folder.fail(&[(
+                &line,
+                1,
+                "tidemill: no router answers at s.sock: is `tidemill run` up with [control]?",
+            )]);
+        }
+    }
+    assert!(!folder.path("a.pcapng").exists());
+    drop(std::os::unix::net::UnixListener::bind(folder.path("dead.sock")).unwrap());
+    folder.fail(&[("show ports --socket dead.sock", 1, "no router answers at dead.sock any more")]);
+    folder.write("file", "");
+    folder.fail(&[("show ports --socket file", 1, "no router answers at file any more")]);
+}
+
+#[test]
+fn the_socket_may_be_named_by_the_environment() {
+    let fake = Fake::start();
+    let run = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tidemill"));
+        command.args(arguments).current_dir(fake.folder.path(".")).env("TIDEMILL_SOCKET", "s.sock");
+        command.output().unwrap().status.code()
+    };
+    assert_eq!(run(&["show", "ports"]), Some(0));
+    assert_eq!(run(&["show", "ports", "--socket", "other.sock"]), Some(1));
+}
+
+#[test]
+fn one_server_answers_many_commands_at_once() {
+    let fake = Arc::new(Fake::start());
+    let threads: Vec<_> = (0..6)
+        .map(|_| {
+            let fake = fake.clone();
+            std::thread::spawn(move || (0..5).for_each(|_| assert_eq!(fake.json("show routes").len(), 5)))
+        })
+        .collect();
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+}
+
+#[test]
+fn completions_are_scripts_that_the_shells_take() {
+    let folder = Folder::new();
+    for (shell, first) in
+        [("bash", "_tidemill()"), ("zsh", "#compdef tidemill"), ("fish", "complete -c tidemill")]
+    {
+        let script = folder.ok(&format!("completions {shell}")).out;
+        assert!(script.contains(first), "{shell}");
+        for word in ["next-hops", "capture", "blackhole"].iter().take(2) {
+            assert!(script.contains(word), "{shell}: {word}");
+        }
+    }
+    folder.fail(&[("completions csh", 2, "invalid value 'csh'")]);
+    // Bash is where we test; the others may not be there.
+    let script = folder.ok("completions bash").out;
+    folder.write("tidemill.bash", script);
+    let bash = |command: &str| {
+        let output =
+            Command::new("bash").args(["--norc", "-c", command]).current_dir(folder.path(".")).output();
+        let output = output.unwrap();
+        assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    bash("bash -n tidemill.bash");
+    assert!(bash("source ./tidemill.bash && complete -p tidemill").contains("-F _tidemill"));
+    let ask = "source ./tidemill.bash; COMP_WORDS=(tidemill show n); COMP_CWORD=2; _tidemill tidemill n show; \
+        echo ${COMPREPLY[@]}";
+    assert_eq!(bash(ask).trim(), "neighbors next-hops");
+}

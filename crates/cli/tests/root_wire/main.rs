@@ -1,0 +1,142 @@
+//! A router on a wire: hosts and the router are network namespaces, the wires are veth pairs. Needs root.
+//!
+//! - `net`, `raw`, `traffic`: namespaces and cables; hand-made frames; traffic that knows whether it arrived.
+//! - `dut`, `lab`: the router under test, and what stands around it.
+//! - the rest: the tests, by subject.
+//!
+//! The Linux kernel can stand in for Tidemill in most tests, to tell a wrong test from a wrong router:
+//! `TIDEMILL_WIRE_DUT=kernel cargo test -p tidemill-cli --test root_wire`.
+
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used)] // a test may
+
+mod basic;
+mod dut;
+mod ecmp;
+mod fault;
+mod kernel_routes;
+mod lab;
+mod neighbor;
+mod net;
+mod path_mtu;
+mod raw;
+mod reload;
+mod scan;
+mod tcp;
+mod traffic;
+mod vlan;
+mod vrf;
+mod workers;
+
+use dut::Dut;
+use std::path::Path;
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+/// Tests for which Tidemill is not the router yet: the kernel is, where it can be.
+const PENDING: &[&str] = &[
+    "root_ping_ipv4",
+    "root_ping_ipv6",
+    "root_traceroute_ipv4",
+    "root_traceroute_ipv6",
+    "root_equal_cost_paths_ipv4",
+    "root_equal_cost_paths_ipv6",
+    "root_faults_ipv4",
+    "root_faults_ipv6",
+    "root_bird_ipv4",
+    "root_bird_ipv6",
+    "root_bird_overrun_ipv4",
+    "root_bird_overrun_ipv6",
+    "root_neighbor_returns_ipv4",
+    "root_neighbor_returns_ipv6",
+    "root_flapping_route_ipv4",
+    "root_flapping_route_ipv6",
+    "root_path_mtu_discovery_ipv4",
+    "root_path_mtu_discovery_ipv6",
+    "root_fragments_ipv4",
+    "root_fragments_ipv6",
+    "root_reload",
+    "root_address_scan_ipv4",
+    "root_address_scan_ipv6",
+    "root_tcp_ipv4_with_offloads",
+    "root_tcp_ipv6_with_offloads",
+    "root_tcp_ipv4_without_offloads",
+    "root_tcp_ipv6_without_offloads",
+    "root_vlans_ipv4",
+    "root_vlans_ipv6",
+    "root_vrfs_overlap",
+    "root_two_workers_with_two_queues_ipv4",
+    "root_two_workers_with_two_queues_ipv6",
+    "root_two_workers_with_software_rss_ipv4",
+    "root_two_workers_with_software_rss_ipv6",
+];
+
+/// What a test asks of the machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Needs {
+    /// Little: several may run at once.
+    Little,
+    /// The whole machine: for rates, much traffic, or deadlines.
+    Machine,
+}
+
+/// Whether the kernel can be the router in a test.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kernel {
+    Can,
+    /// It lacks what is tested.
+    Cannot,
+}
+
+/// The right to run a test now, and with which router.
+pub(crate) struct Turn {
+    pub(crate) dut: Dut,
+    _guard: Guard,
+}
+
+#[allow(dead_code)] // it is held, not read
+enum Guard {
+    Shared(RwLockReadGuard<'static, ()>),
+    Alone(RwLockWriteGuard<'static, ()>),
+}
+
+static MACHINE: RwLock<()> = RwLock::new(());
+
+/// Programs without which there is no lab.
+const PROGRAMS: &[&str] = &["ip", "sysctl", "unshare", "ping", "traceroute", "tracepath", "ethtool", "bird"];
+
+/// Waits for the machine. None if the test has to be skipped, which it never is in CI.
+pub(crate) fn turn(test: &str, needs: Needs, kernel: Kernel) -> Option<Turn> {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    if !status.contains("Uid:\t0\t0") {
+        return skip(test, "needs root");
+    }
+    if let Some(program) = PROGRAMS.iter().find(|program| !installed(program)) {
+        return skip(test, &format!("{program} is not installed"));
+    }
+    let dut = match std::env::var("TIDEMILL_WIRE_DUT").as_deref() {
+        Ok("kernel") => Dut::Kernel,
+        Ok("tidemill") => Dut::Tidemill,
+        Ok(other) => panic!("TIDEMILL_WIRE_DUT={other}: say kernel or tidemill"),
+        Err(_) if PENDING.contains(&test) => Dut::Kernel,
+        Err(_) => Dut::Tidemill,
+    };
+    if dut == Dut::Kernel && kernel == Kernel::Cannot {
+        println!("skipped: {test} (the kernel is the router, and cannot be in this one)");
+        return None;
+    }
+    let guard = match needs {
+        Needs::Little => Guard::Shared(MACHINE.read().unwrap_or_else(PoisonError::into_inner)),
+        Needs::Machine => Guard::Alone(MACHINE.write().unwrap_or_else(PoisonError::into_inner)),
+    };
+    Some(Turn { dut, _guard: guard })
+}
+
+fn skip(test: &str, why: &str) -> Option<Turn> {
+    assert!(std::env::var_os("CI").is_none(), "{test} must not be skipped in CI: {why}");
+    println!("skipped: {test} ({why})");
+    None
+}
+
+fn installed(program: &str) -> bool {
+    ["/usr/sbin", "/sbin", "/usr/bin", "/bin"].iter().any(|folder| Path::new(folder).join(program).exists())
+}
