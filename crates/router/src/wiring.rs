@@ -9,12 +9,12 @@ use crate::nodes::ip6_forward::{self, Ip6Forward};
 use crate::nodes::ip6_input::{self, Ip6Input};
 use crate::nodes::lookup::{self, Lookup};
 use tidemill_graph::GraphBuilder;
-use tidemill_ip::nodes::arp_input::{self, ArpInput};
+use tidemill_ip::nodes::arp_input::ArpInput;
 use tidemill_ip::nodes::icmp4_error::{self, Icmp4Error};
 use tidemill_ip::nodes::icmp6_error::{self, Icmp6Error};
 use tidemill_ip::nodes::ip_neighbor::{self, IpNeighbor};
 use tidemill_ip::nodes::local::{self, Local};
-use tidemill_ip::nodes::nd_input::{self, NdInput};
+use tidemill_ip::nodes::nd_input::NdInput;
 
 /// The router's nodes between the ports that `control` was made with, all of which receive and send. Build it as it
 /// is, or add to it first.
@@ -30,15 +30,13 @@ pub fn graph(control: &RouterControl) -> GraphBuilder {
     let view = settings();
     graph.node("ethernet-input", ethernet_input::OUTPUTS, move |_| Box::new(EthernetInput::new(view.clone())));
     let (view, link) = (settings(), control.link.clone());
-    let outputs = with_ports(&arp_input::OUTPUTS);
-    graph.node("arp-input", outputs, move |_| Box::new(ArpInput::new(view.clone(), link.clone())));
+    graph.node("arp-input", with_ports(&[]), move |_| Box::new(ArpInput::new(view.clone(), link.clone())));
     let view = settings();
     graph.node("ip4-input", ip4_input::OUTPUTS, move |_| Box::new(Ip4Input::new(view.clone())));
     let view = settings();
     graph.node("ip6-input", ip6_input::OUTPUTS, move |_| Box::new(Ip6Input::new(view.clone())));
     let (view, link) = (settings(), control.link.clone());
-    let outputs = with_ports(&nd_input::OUTPUTS);
-    graph.node("nd-input", outputs, move |_| Box::new(NdInput::new(view.clone(), link.clone())));
+    graph.node("nd-input", with_ports(&[]), move |_| Box::new(NdInput::new(view.clone(), link.clone())));
     let (view, (fibs, hops)) = (settings(), control.views4());
     graph.node("ip4-lookup", lookup::OUTPUTS, move |_| {
         Box::new(Lookup::new(view.clone(), fibs.clone(), hops.clone()))
@@ -74,7 +72,7 @@ pub fn graph(control: &RouterControl) -> GraphBuilder {
         Box::new(Icmp6Error::new(view.clone(), board.register()))
     });
     let view = settings();
-    graph.node("local", local::OUTPUTS, move |_| Box::new(Local::new(view.clone())));
+    graph.node("local", with_ports(&local::OUTPUTS), move |_| Box::new(Local::new(view.clone())));
 
     graph.edge("ethernet-input", "ip4", "ip4-input").edge("ethernet-input", "ip6", "ip6-input");
     graph.edge("ethernet-input", "arp", "arp-input");
@@ -92,11 +90,19 @@ pub fn graph(control: &RouterControl) -> GraphBuilder {
     }
     graph.edge("ip4-forward", "fragment", "ip4-fragment").edge("ip4-fragment", "lookup", "ip4-lookup");
     graph.edge("local", "ip4", "ip4-lookup").edge("local", "ip6", "ip6-lookup");
+    graph.edge("local", "error4", "icmp4-error").edge("local", "error6", "icmp6-error");
     for port in &ports {
         graph.input(port, "ethernet-input");
-        for node in
-            ["arp-input", "nd-input", "ip4-forward", "ip6-forward", "ip4-fragment", "ip4-neighbor", "ip6-neighbor"]
-        {
+        for node in [
+            "arp-input",
+            "nd-input",
+            "ip4-forward",
+            "ip6-forward",
+            "ip4-fragment",
+            "ip4-neighbor",
+            "ip6-neighbor",
+            "local",
+        ] {
             graph.edge(node, port, &format!("port:{port}"));
         }
     }

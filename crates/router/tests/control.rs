@@ -29,7 +29,7 @@ fn our_own_routes_win_over_a_feed() {
     let frames = ["10.0.0.1", "10.0.0.9", "10.0.1.1", "10.0.0.255"]
         .map(|dst| input(udp4("10.9.9.9", dst, b"", |_| {})));
     let run = router.run(frames.into());
-    assert_eq!(run.drops(), "broadcast=1 local-unhandled=1");
+    assert_eq!(run.drops(), "broadcast=1 no-listener=1");
     assert_eq!(run.sent[0][0][..6], [0x02, 0x43, 0, 0, 0, 0], "some station on lan");
     assert_eq!(run.sent[1][0][..6], [0x02, 0x54, 0, 0, 0, 2], "the feed's route");
 }

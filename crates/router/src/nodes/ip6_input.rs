@@ -16,10 +16,11 @@ use std::net::{IpAddr, Ipv6Addr};
 use tidemill_burst::{DropReason, Packet};
 use tidemill_graph::{Context, Node, Verdict};
 use tidemill_ip::martian::Filter;
+use tidemill_ip::nodes::nd_input::is_neighbor_discovery;
 use tidemill_ip::nodes::{each, short};
 use tidemill_ip::{Martians, Settings};
 use tidemill_lookup::publish::View;
-use tidemill_wire::{Protocol, icmpv6, ipv6};
+use tidemill_wire::{Protocol, ipv6};
 
 /// The outputs' names, in order.
 pub const OUTPUTS: [&str; 3] = ["lookup", "nd", "local"];
@@ -93,10 +94,9 @@ impl Node for Ip6Input {
 /// Whether an ICMPv6 packet is a message of RFC 4861 to somebody on its own link: routers do not forward these.
 #[cold]
 fn is_discovery(ip: &[u8]) -> bool {
-    let kinds = icmpv6::kind::ROUTER_SOLICIT..=icmpv6::kind::REDIRECT;
     let dst = Ipv6Addr::from(ipv6::dst_u128(ip));
     let here = dst.is_multicast() || ipv6::hop_limit(ip) == 255;
-    here && ip.get(ipv6::HEADER_LEN).is_some_and(|kind| kinds.contains(kind))
+    here && is_neighbor_discovery(ip)
 }
 
 /// Where discovery goes: on a link where nobody resolves, it is what any other multicast is.
