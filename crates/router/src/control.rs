@@ -404,7 +404,8 @@ impl RouterControl {
         loop {
             let turned = [self.v4.turned(), self.v6.turned()].concat();
             for (key, needed) in turned {
-                let resolves = self.settings.current().interfaces.get(key.interface).is_some_and(|i| i.resolves);
+                let resolves =
+                    self.settings.current().interfaces.get(key.interface).is_some_and(|i| i.resolves);
                 match needed {
                     true if resolves => {
                         self.neighbors.hold(now_ns, key, &mut self.actions);
@@ -552,7 +553,8 @@ fn check_names(
     v6: &[(Label, String)],
 ) -> Result<(), ConfigError> {
     for (i, entry) in config.next_hop.iter().enumerate() {
-        let known = |names: &[(Label, String)]| names.iter().any(|(_, name)| Some(name) == entry.name.as_ref());
+        let known =
+            |names: &[(Label, String)]| names.iter().any(|(_, name)| Some(name) == entry.name.as_ref());
         if entry.name.is_some() && !known(v4) && !known(v6) {
             let name = entry.name.as_deref().unwrap_or_default();
             let what = format!("no table names a next hop {name:?}: give its label, or remove the entry");
@@ -566,7 +568,8 @@ fn timers(config: &RouterConfig) -> Result<Timers, ConfigError> {
     let section = &config.neighbors;
     let seconds = |field: &str, value: f64| {
         let good = value >= 0.01 && value <= 86_400.0;
-        let wrong = || ConfigError::new(format!("neighbors.{field}"), format!("{value}: give 0.01 to 86400 seconds"));
+        let wrong =
+            || ConfigError::new(format!("neighbors.{field}"), format!("{value}: give 0.01 to 86400 seconds"));
         if good { Ok((value * 1e9) as u64) } else { Err(wrong()) }
     };
     let attempts = u8::try_from(section.attempts).ok().filter(|n| (1..=20).contains(n)).ok_or_else(|| {
@@ -624,8 +627,7 @@ fn plane<A: Routed>(
         4 => ("router.algorithm", &config.router.algorithm),
         _ => ("router.algorithm6", &config.router.algorithm6),
     };
-    let algorithm =
-        Algorithm::parse::<A>(name).map_err(|error| ConfigError::new(key, error.to_string()))?;
+    let algorithm = Algorithm::parse::<A>(name).map_err(|error| ConfigError::new(key, error.to_string()))?;
     let rules = Rules::new(config, &settings.interfaces, &routes.names)?;
     let statics =
         static_routes::<A>(&config.route, config.route.len(), &settings.interfaces, vrfs, &routes.names)?;

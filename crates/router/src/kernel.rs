@@ -122,7 +122,8 @@ impl RouterControl {
     fn kernel_hop(&self, path: &KernelPath) -> NextHop {
         let hop = |hop: &Hop| {
             let interface = self.interface_of(hop.index)?;
-            let next = hop.gateway.map_or(NextHop::OnLink(interface), |gateway| NextHop::Via(interface, gateway));
+            let next =
+                hop.gateway.map_or(NextHop::OnLink(interface), |gateway| NextHop::Via(interface, gateway));
             Some((next, hop.weight.max(1)))
         };
         match path {
@@ -152,4 +153,3 @@ pub(crate) fn check(config: &crate::config::RouterConfig) -> Result<(), ConfigEr
     }
     Ok(())
 }
-

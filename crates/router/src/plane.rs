@@ -177,13 +177,7 @@ impl<A: Family> Plane<A> {
         Ok(Some(applied))
     }
 
-    fn undo(
-        &mut self,
-        vrf: usize,
-        source: Source,
-        changes: &[RouteChange<A>],
-        before: Vec<Option<Label>>,
-    ) {
+    fn undo(&mut self, vrf: usize, source: Source, changes: &[RouteChange<A>], before: Vec<Option<Label>>) {
         let rib = &mut self.vrfs[vrf].routes[source as usize];
         for ((prefix, _), old) in changes.iter().zip(before).rev() {
             let failed = match old {
@@ -268,12 +262,13 @@ impl<A: Family> Plane<A> {
     }
 
     fn adjacency(&self, hop: &NextHop, world: World<'_>) -> Adjacency {
-        let on = |number: u16, make: &dyn Fn(&tidemill_ip::Interface) -> Adjacency| {
-            match world.interfaces.get(number) {
-                Some(interface) if interface.up => make(interface),
-                Some(_) => Adjacency::of(Kind::Down),
-                None => Adjacency::of(Kind::Unknown),
-            }
+        let on = |number: u16, make: &dyn Fn(&tidemill_ip::Interface) -> Adjacency| match world
+            .interfaces
+            .get(number)
+        {
+            Some(interface) if interface.up => make(interface),
+            Some(_) => Adjacency::of(Kind::Down),
+            None => Adjacency::of(Kind::Unknown),
         };
         match hop {
             NextHop::Local => Adjacency::of(Kind::Local),
@@ -285,12 +280,12 @@ impl<A: Family> Plane<A> {
             NextHop::Mac(number, mac) => {
                 on(*number, &|interface| Adjacency::forward(*number, interface, *mac, self.ethertype))
             }
-            NextHop::OnLink(number) => on(*number, &|interface| {
-                match world.rules.on_link(*number).filter(|_| !interface.resolves) {
+            NextHop::OnLink(number) => {
+                on(*number, &|interface| match world.rules.on_link(*number).filter(|_| !interface.resolves) {
                     Some(mac) => Adjacency::forward(*number, interface, mac, self.ethertype),
                     None => Adjacency::glean(*number, interface),
-                }
-            }),
+                })
+            }
             NextHop::Via(number, address) => on(*number, &|interface| {
                 let known = world.neighbors.get(Key { interface: *number, address: *address });
                 match known.and_then(|neighbor| neighbor.mac) {
@@ -309,7 +304,9 @@ impl<A: Family> Plane<A> {
 
     /// Whether the neighbor `address` on `interface` may have a host route: no better route leads elsewhere.
     pub(crate) fn is_gleaned(&self, vrf: usize, interface: u16, address: A) -> bool {
-        let (Some(vrf), Some(host)) = (self.vrfs.get(vrf), Prefix::new(address, A::BITS)) else { return false };
+        let (Some(vrf), Some(host)) = (self.vrfs.get(vrf), Prefix::new(address, A::BITS)) else {
+            return false;
+        };
         let mut best: Option<(u8, Label)> = None;
         for source in [Source::Own, Source::Static, Source::Kernel, Source::Table] {
             if let Some((prefix, label)) = vrf.routes[source as usize].covering(host)

@@ -110,11 +110,13 @@ fn next_hop(
             None => Ok(hop),
         };
     }
-    let port = entry.port.as_deref().map(|port| interface_index(interfaces, port, || key("port"))).transpose()?;
+    let port =
+        entry.port.as_deref().map(|port| interface_index(interfaces, port, || key("port"))).transpose()?;
     match (&entry.via, &entry.mac, port) {
         (Some(_), Some(_), _) => Err(ConfigError::new(key("mac"), "via is resolved: give one of the two")),
         (Some(via), None, port) => {
-            let (hop, _) = gateway(via, interfaces, None, port).map_err(|what| ConfigError::new(key("via"), what))?;
+            let (hop, _) =
+                gateway(via, interfaces, None, port).map_err(|what| ConfigError::new(key("via"), what))?;
             Ok(hop)
         }
         (None, mac, Some(port)) => {
@@ -144,7 +146,8 @@ pub(crate) fn route(
             None => Ok(hop),
         };
     }
-    let port = route.port.as_deref().map(|port| interface_index(interfaces, port, || key("port"))).transpose()?;
+    let port =
+        route.port.as_deref().map(|port| interface_index(interfaces, port, || key("port"))).transpose()?;
     if let Some(via) = &route.via {
         if route.mac.is_some() {
             return Err(ConfigError::new(key("mac"), "via is resolved: give one of the two"));
@@ -152,7 +155,8 @@ pub(crate) fn route(
         let mut members = Vec::new();
         for text in via.texts() {
             members.push(
-                gateway(text, interfaces, Some(vrf), port).map_err(|what| ConfigError::new(key("via"), what))?,
+                gateway(text, interfaces, Some(vrf), port)
+                    .map_err(|what| ConfigError::new(key("via"), what))?,
             );
         }
         return group(members).ok_or_else(|| ConfigError::new(key("via"), "empty: name a next hop"));
@@ -207,7 +211,9 @@ fn gateway(
         None => (text, 1),
     };
     let (address, named) = match rest.split_once('%') {
-        Some((address, name)) => (address, Some(interface_index(interfaces, name, String::new).map_err(|e| e.what)?)),
+        Some((address, name)) => {
+            (address, Some(interface_index(interfaces, name, String::new).map_err(|e| e.what)?))
+        }
         None => (rest, port),
     };
     let address: IpAddr = address
@@ -247,7 +253,8 @@ mod tests {
                          [[interface]]\nport='wan'\naddresses=['10.2.0.1/24']\n";
 
     fn static_route(text: &str) -> Result<NextHop, String> {
-        let config: RouterConfig = toml::from_str(&format!("{LINKS}[[route]]\n{text}")).map_err(|e| e.to_string())?;
+        let config: RouterConfig =
+            toml::from_str(&format!("{LINKS}[[route]]\n{text}")).map_err(|e| e.to_string())?;
         let key = |field: &str| format!("route[0].{field}");
         route(&config.route[0], &interfaces(&config), 0, None, &key).map_err(|e| e.to_string())
     }
@@ -298,9 +305,15 @@ mod tests {
             assert_eq!(rules(text).err().as_deref(), Some(error));
         }
         for (text, error) in [
-            ("via='10.2.0.x'", "\"10.2.0.x\" is not an address, such as 192.0.2.1, fe80::1%lan or 192.0.2.1@3"),
+            (
+                "via='10.2.0.x'",
+                "\"10.2.0.x\" is not an address, such as 192.0.2.1, fe80::1%lan or 192.0.2.1@3",
+            ),
             ("via='10.2.0.9@0'", "\"10.2.0.9@0\": a weight is a number from 1 to 65535"),
-            ("via='10.3.0.9'", "10.3.0.9 is on none of our links: name the interface, as in \"10.3.0.9%NAME\""),
+            (
+                "via='10.3.0.9'",
+                "10.3.0.9 is on none of our links: name the interface, as in \"10.3.0.9%NAME\"",
+            ),
             ("via='fe80::9'", "fe80::9 is on none of our links: name the interface, as in \"fe80::9%NAME\""),
             ("via='10.2.0.1'", "10.2.0.1 is our own address: name a neighbor's"),
             ("via=[]", "empty: name a next hop"),

@@ -112,7 +112,10 @@ pub fn settings(
         };
         let taken = list.iter().enumerate().any(|(n, other)| n != at && other.name == name);
         if taken || config.interface[..i].iter().any(|other| name_of(other) == name) {
-            return Err(ConfigError::new(key("name"), format!("there is another interface {name:?}: rename one")));
+            return Err(ConfigError::new(
+                key("name"),
+                format!("there is another interface {name:?}: rename one"),
+            ));
         }
         let vrf = match &entry.vrf {
             None => 0,
@@ -252,7 +255,10 @@ pub(crate) fn vrf_names(config: &RouterConfig) -> Result<Vec<String>, ConfigErro
             return Err(ConfigError::new(key("name"), "empty: give it a name"));
         }
         if names.contains(&vrf.name) {
-            return Err(ConfigError::new(key("name"), format!("{:?} is there already: rename one", vrf.name)));
+            return Err(ConfigError::new(
+                key("name"),
+                format!("{:?} is there already: rename one", vrf.name),
+            ));
         }
         let twin = |other: &crate::config::VrfConfig| other.table.is_some() && other.table == vrf.table;
         if config.vrf[..i].iter().any(twin) {
@@ -453,10 +459,7 @@ mod tests {
                 "[[interface]]\nport='lan'\nowner='kernel'",
                 "interface[0].owner: \"lan\" is no device of the kernel's: only \"us\" is possible",
             ),
-            (
-                "[[interface]]\nport='lan'\nvlan=4095",
-                "interface[0].vlan: 4095: VLAN ids go from 1 to 4094",
-            ),
+            ("[[interface]]\nport='lan'\nvlan=4095", "interface[0].vlan: 4095: VLAN ids go from 1 to 4094"),
             (
                 "[[interface]]\nport='lan'\nvrf='red'\n[[vrf]]\nname='blue'",
                 "interface[0].vrf: there is no VRF \"red\"; there are \"blue\"",

@@ -174,11 +174,15 @@ fn routes_of<A: Routed>(
     match wanted {
         Wanted::All => page.extend(plane.routes(vrf), |(source, prefix, hop)| view(source, prefix, hop)),
         Wanted::Prefix(address, len) => {
-            let Some(prefix) = integer::<A>(address).and_then(|address| Prefix::new(address, len)) else { return };
+            let Some(prefix) = integer::<A>(address).and_then(|address| Prefix::new(address, len)) else {
+                return;
+            };
             page.extend(exact(prefix), |(source, hop)| view(source, prefix, hop));
         }
         Wanted::Address(address) => {
-            let Some((prefix, hop)) = integer::<A>(address).and_then(|a| plane.lookup(vrf, a)) else { return };
+            let Some((prefix, hop)) = integer::<A>(address).and_then(|a| plane.lookup(vrf, a)) else {
+                return;
+            };
             let source = exact(prefix).next().map_or(Source::Table, |(source, _)| source);
             page.extend(std::iter::once(()), |()| view(source, prefix, hop));
         }
@@ -226,7 +230,8 @@ fn shown<A: Family>(plane: &Plane<A>, interfaces: &Interfaces, hop: &NextHop) ->
                 NextHop::Mac(number, _) | NextHop::OnLink(number) => (Some(*number), None),
                 _ => (forwards.map(|adjacency| adjacency.interface), None),
             };
-            let name = number.and_then(|number| interfaces.get(number)).map_or("", |interface| &interface.name);
+            let name =
+                number.and_then(|number| interfaces.get(number)).map_or("", |interface| &interface.name);
             let label = plane.labels().label(hop).map_or(0, |Label(label)| label);
             vec![ShownHop { label, interface: name.into(), via, mac, weight: 1, state }]
         }

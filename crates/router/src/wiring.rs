@@ -28,7 +28,8 @@ pub fn graph(control: &RouterControl) -> GraphBuilder {
 
     // In the order in which a packet meets them: a worker then runs each node once per burst.
     let view = settings();
-    graph.node("ethernet-input", ethernet_input::OUTPUTS, move |_| Box::new(EthernetInput::new(view.clone())));
+    graph
+        .node("ethernet-input", ethernet_input::OUTPUTS, move |_| Box::new(EthernetInput::new(view.clone())));
     let (view, link) = (settings(), control.link.clone());
     graph.node("arp-input", with_ports(&[]), move |_| Box::new(ArpInput::new(view.clone(), link.clone())));
     let view = settings();

@@ -364,8 +364,8 @@ fn packets_to_us_need_no_ttl_and_echo_requests_are_answered() {
             "local: local-unhandled",
         ),
         ("too short", frame4("10.0.0.1", &[8, 0, 0], &|_| {}), "local: local-unhandled"),
-        ("UDP", udp4(A, "10.0.0.1", b"", |_| {}), "icmp4-error: no-listener"),
-        ("IPv6 UDP", udp6(A6, "2001:470::1", b"", |_| {}), "icmp6-error: no-listener"),
+        ("UDP", udp4(A, "10.0.0.1", b"", |_| {}), "icmp4-error: no-listener, sent lan"),
+        ("IPv6 UDP", udp6(A6, "2001:470::1", b"", |_| {}), "icmp6-error: no-listener, sent lan"),
     ] {
         assert_eq!(outcome(frame), expected, "{what}");
     }

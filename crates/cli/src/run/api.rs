@@ -169,9 +169,7 @@ fn workers(service: &Service) -> schema::Workers {
     let received = |snapshot: &Snapshot| snapshot.ports.iter().map(|port| port.rx.packets).sum::<u64>();
     let one = |(index, now): (usize, &Snapshot)| {
         let before = rates.before.get(index);
-        let since = |value: fn(&Snapshot) -> u64| {
-            value(now).saturating_sub(before.map_or(0, value)) as f64
-        };
+        let since = |value: fn(&Snapshot) -> u64| value(now).saturating_sub(before.map_or(0, value)) as f64;
         let elapsed_ns = since(|snapshot| snapshot.elapsed_ns).max(1.0);
         let packets = received(now).saturating_sub(before.map_or(0, received)) as f64;
         schema::Worker {
@@ -201,7 +199,8 @@ fn drops(service: &Service) -> schema::Drops {
     for (node, name) in snapshot.nodes.iter().zip(&service.graph.node_names) {
         add(&node.dropped, name);
     }
-    for ((port, edge), name) in snapshot.ports.iter().zip(&snapshot.edge_drops).zip(&service.graph.port_names) {
+    for ((port, edge), name) in snapshot.ports.iter().zip(&snapshot.edge_drops).zip(&service.graph.port_names)
+    {
         let mut sum = port.rx.dropped;
         sum.add(&port.tx.dropped);
         sum.add(edge);
@@ -290,7 +289,9 @@ fn routes(service: &Service, query: &schema::RoutesQuery) -> Result<schema::Rout
     };
     let skip: usize = match &query.after {
         None => 0,
-        Some(text) => text.parse().map_err(|_| ApiError::bad_request("after: give what the last page said"))?,
+        Some(text) => {
+            text.parse().map_err(|_| ApiError::bad_request("after: give what the last page said"))?
+        }
     };
     let limit = query.limit.unwrap_or(PAGE).min(PAGE) as usize;
     let mut control = lock(&service.control);

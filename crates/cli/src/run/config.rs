@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use tidemill_port::PortSpec;
 use tidemill_router::RouterConfig;
 use tidemill_router::config::{
-    InterfaceConfig, KernelSection, NeighborsSection, NextHopConfig, NextHopsSection, RouteConfig, RouterSection,
-    VrfConfig,
+    InterfaceConfig, KernelSection, NeighborsSection, NextHopConfig, NextHopsSection, RouteConfig,
+    RouterSection, VrfConfig,
 };
 
 /// A configuration of `tidemill run`.

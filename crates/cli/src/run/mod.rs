@@ -131,7 +131,9 @@ pub(crate) fn run(args: RunArgs) -> Result<bool> {
         None => None,
     };
     if kernel.is_some() && args.record.is_some() {
-        return Err(usage("--record: a record cannot hold what the kernel says: use ports that are no interfaces"));
+        return Err(usage(
+            "--record: a record cannot hold what the kernel says: use ports that are no interfaces",
+        ));
     }
     let traces = args.trace.iter().map(|t| setup::trace_request(t)).collect();
     let clock = setup::clock(&config);
@@ -334,9 +336,7 @@ pub(crate) fn replay(args: ReplayArgs) -> Result<bool> {
     let mut apply = |change: &[u8]| -> Result<u64, String> {
         let changes: routes::Changes =
             postcard::from_bytes(change).map_err(|e| format!("route changes: {e}"))?;
-        changes
-            .apply(&mut service::lock(&control))
-            .map_err(|e| format!("{e:#}"))
+        changes.apply(&mut service::lock(&control)).map_err(|e| format!("{e:#}"))
     };
     replayer.advance(&mut apply);
     let outcome = engine.run(|now_ns| {

@@ -108,11 +108,7 @@ impl IpNeighbor {
 }
 
 /// Gives up whoever has waited longest.
-fn displace(
-    waiting: &mut HashMap<Key, Waiting>,
-    order: &mut VecDeque<(Key, u64)>,
-    cx: &mut Context<'_>,
-) {
+fn displace(waiting: &mut HashMap<Key, Waiting>, order: &mut VecDeque<(Key, u64)>, cx: &mut Context<'_>) {
     while let Some((key, since_ns)) = order.pop_front() {
         if waiting.get(&key).is_some_and(|waits| waits.since_ns == since_ns) {
             for packet in waiting.remove(&key).into_iter().flat_map(|waits| waits.packets) {

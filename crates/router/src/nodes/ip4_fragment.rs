@@ -96,7 +96,8 @@ fn fragment(cx: &mut Context<'_>, packet: &Packet, hop: &Adjacency) -> Option<()
         view.set_total_len((header.len + piece.len()) as u16);
         view.set_fragment(false, more || at + piece.len() < payload.len(), (base + at) as u16);
         view.fill_checksum();
-        (made.l3, made.port, made.label, made.hash) = (link.len() as u8, packet.port, packet.label, packet.hash);
+        (made.l3, made.port, made.label, made.hash) =
+            (link.len() as u8, packet.port, packet.label, packet.hash);
         match packet.timestamp_ns() {
             0 => {}
             ns => made.set_timestamp_ns(ns),
