@@ -221,7 +221,7 @@ fn corrupt_configurations_are_refused_with_the_line_or_the_key() {
         ("algorithm.toml", "use one of auto, dxr"),
         ("route.toml", "route[0].prefix: 10.0.0.1/8 has host bits set: did you mean 10.0.0.0/8?"),
         ("twice.toml", "route[1].prefix: route[0] is to 10.0.0.0/8 already"),
-        ("to.toml", "route[0].port: there is no port \"len\""),
+        ("to.toml", "route[0].port: there is no interface \"len\""),
         ("updates.toml", "none.txt: No such file"),
         ("over.toml", "in.pcap: would be written over"),
         ("name.toml", "next_hop[0].name"),

@@ -83,7 +83,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let addresses = destinations(&list, &mut rng);
     let domain = Domain::new();
     let ports = [PortInfo::new("source"), PortInfo::new("sink")];
-    let v4 = Routes { rib: list.into_iter().collect::<Rib<u32>>(), names: Vec::new(), fixed: Vec::new() };
+    let v4 = Routes { rib: list.into_iter().collect::<Rib<u32>>(), names: Vec::new() };
     let control = RouterControl::new(&config, &ports, v4, Routes::default(), &domain)?;
     let stats = &control.lookup_stats()[0];
     println!("{}: {} prefixes, {} KiB", stats.algorithm, stats.prefixes, stats.bytes / 1024);

@@ -4,15 +4,25 @@
 
 use schemars::JsonSchema;
 use serde::Deserialize;
+use tidemill_ip::{Martians, Owner};
 
 /// The router's tables of the configuration file.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RouterConfig {
-    /// Addresses and link parameters of ports. A port that has no entry gets the defaults and no address.
+    /// Addresses and link parameters of ports and of their VLANs. A port that has no entry gets the defaults and no
+    /// address.
     pub interface: Vec<InterfaceConfig>,
     /// How the router looks up, filters and reports.
     pub router: RouterSection,
+    /// Virtual routing and forwarding: routing tables of their own, for the interfaces that name them.
+    pub vrf: Vec<VrfConfig>,
+    /// Static routes; they win over the same prefixes from anywhere else.
+    pub route: Vec<RouteConfig>,
+    /// How neighbors are found (ARP, neighbor discovery).
+    pub neighbors: NeighborsSection,
+    /// What comes live from the kernel (BIRD, FRR or `ip route` feed it).
+    pub kernel: Option<KernelSection>,
     /// Single next hops.
     pub next_hop: Vec<NextHopConfig>,
     /// The rule for every next hop that has no entry of its own. Without it, packets routed to such a next hop are
@@ -20,29 +30,164 @@ pub struct RouterConfig {
     pub next_hops: Option<NextHopsSection>,
 }
 
-/// One port as an interface of the router.
+/// One port, or one VLAN of a port, as an interface of the router.
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct InterfaceConfig {
     /// The port's name.
     pub port: String,
+    /// The interface's name. Default: the port's, or `PORT.VLAN`.
+    #[serde(default)]
+    pub name: Option<String>,
+    /// The VLAN id (802.1Q), 1 to 4094: a sub-interface of the port.
+    #[serde(default)]
+    pub vlan: Option<u16>,
+    /// The VRF whose table routes what comes in here. Default: the one without a name.
+    #[serde(default)]
+    pub vrf: Option<String>,
+    /// Who answers for the addresses: `"us"`, or `"kernel"`, whose addresses are then taken over as they come and go.
+    #[serde(default)]
+    pub owner: Owner,
+    /// Whether neighbors are asked for their MAC addresses (ARP, ND). Default: true for network devices, false for
+    /// captures, generators and null ports, on which nobody answers.
+    #[serde(default)]
+    pub resolve: Option<bool>,
     /// Our addresses on this link with the length of its prefix: `"192.0.2.1/24"`, `"2001:db8::1/64"`. The first of
     /// each family is the source of ICMP errors about packets that came in here.
     #[serde(default)]
     pub addresses: Vec<String>,
-    /// Our MAC address, `"02:00:00:00:00:01"`. Default: `02:49:00:00` and the port's number, from 0.
+    /// Our MAC address, `"02:00:00:00:00:01"`. Default: the device's; of ports that are none `02:49:00:00` and the
+    /// port's number, from 0.
     #[serde(default)]
     pub mac: Option<String>,
-    /// The longest IP packet in bytes that the link takes, 68 to 65535; at least 1280 for IPv6.
-    #[serde(default = "default_mtu")]
-    pub mtu: u16,
+    /// The longest IP packet in bytes that the link takes, 68 to 65535; at least 1280 for IPv6. Default: the device's,
+    /// or 1500.
+    #[serde(default)]
+    pub mtu: Option<u16>,
     /// Whether frames to any MAC address are taken. Default: true for ports that read a capture, else false.
     #[serde(default)]
     pub promiscuous: Option<bool>,
 }
 
-fn default_mtu() -> u16 {
-    1500
+/// A VRF.
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct VrfConfig {
+    /// Its name.
+    pub name: String,
+    /// The number of the kernel's routing table that feeds it (`[kernel] routes = true`).
+    #[serde(default)]
+    pub table: Option<u32>,
+}
+
+/// A static route.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RouteConfig {
+    /// The prefix: `"192.0.2.0/24"`, `"2001:db8::/32"`.
+    pub prefix: String,
+    /// The VRF. Default: the one without a name.
+    #[serde(default)]
+    pub vrf: Option<String>,
+    /// The next hop's address; several are equal-cost paths. `"192.0.2.1"`, `"fe80::1%lan"`, `"192.0.2.1@3"` (weight 3).
+    #[serde(default)]
+    pub via: Option<OneOrMany>,
+    /// The interface to send by: with `via` where its address alone does not tell, without it for a prefix that is on
+    /// that link.
+    #[serde(default)]
+    pub port: Option<String>,
+    /// What happens to packets.
+    #[serde(default)]
+    pub kind: NextHopKind,
+    /// The neighbor's MAC address, instead of `via`. On ports without neighbors the default is derived from the label,
+    /// see `next_hops.mac`.
+    #[serde(default)]
+    pub mac: Option<String>,
+}
+
+/// One text or several.
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum OneOrMany {
+    /// One.
+    One(String),
+    /// Several.
+    Many(Vec<String>),
+}
+
+impl OneOrMany {
+    /// All of them.
+    pub fn texts(&self) -> &[String] {
+        match self {
+            OneOrMany::One(text) => std::slice::from_ref(text),
+            OneOrMany::Many(texts) => texts,
+        }
+    }
+}
+
+/// What comes live from the kernel.
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct KernelSection {
+    /// Whether its routes do. Links, and the addresses of interfaces that it owns, always do.
+    pub routes: bool,
+    /// The number of the routing table that feeds the VRF without a name; 254 is `main`.
+    pub table: u32,
+    /// Bytes in which messages wait that have not been read yet. When it overflows, everything is read again.
+    pub receive_buffer: Option<usize>,
+}
+
+impl Default for KernelSection {
+    fn default() -> Self {
+        KernelSection { routes: true, table: 254, receive_buffer: None }
+    }
+}
+
+/// How neighbors are found.
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct NeighborsSection {
+    /// Seconds that a neighbor is believed before it is asked again.
+    pub reachable_s: f64,
+    /// Seconds between questions.
+    pub retransmit_s: f64,
+    /// Questions before a neighbor is given up.
+    pub attempts: u32,
+    /// The most neighbors to know.
+    pub limit: usize,
+    /// Unknown neighbors that each worker may ask for per second; also how many at once.
+    pub rate_per_s: u32,
+    /// Unknown neighbors that each worker may ask for per second on behalf of one source (an IPv4 address, an IPv6
+    /// /64); also how many at once.
+    pub rate_per_source_per_s: u32,
+    /// Neighbors that are known without asking.
+    pub fixed: Vec<FixedNeighbor>,
+}
+
+impl Default for NeighborsSection {
+    fn default() -> Self {
+        NeighborsSection {
+            reachable_s: 30.0,
+            retransmit_s: 1.0,
+            attempts: 3,
+            limit: 65_536,
+            rate_per_s: 10_000,
+            rate_per_source_per_s: 100,
+            fixed: Vec::new(),
+        }
+    }
+}
+
+/// A neighbor that is known without asking.
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct FixedNeighbor {
+    /// The interface's name.
+    pub interface: String,
+    /// Its address.
+    pub address: std::net::IpAddr,
+    /// Its MAC address.
+    pub mac: String,
 }
 
 /// How the router looks up, filters and reports.
@@ -76,20 +221,6 @@ impl Default for RouterSection {
     }
 }
 
-/// Which impossible addresses are dropped. Multicast and broadcast destinations are never routed, whatever this says.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum Martians {
-    /// None: for laboratory captures.
-    Off,
-    /// Addresses that never cross a router: this network, loopback, link-local, class E, multicast as a source,
-    /// `::`, `::1`, IPv4-mapped (RFC 1812 5.3.7, RFC 6890, RFC 4291).
-    #[default]
-    Standard,
-    /// And the documentation and protocol assignment ranges that RFC 6890 and RFC 9637 do not let routers forward.
-    Strict,
-}
-
 /// What one label of the routing table stands for.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -100,9 +231,11 @@ pub struct NextHopConfig {
     pub name: Option<String>,
     /// What happens to packets.
     pub kind: NextHopKind,
-    /// The port to send by (`kind = "forward"` only).
+    /// The interface to send by (`kind = "forward"` only).
     pub port: Option<String>,
-    /// The neighbour's MAC address (`kind = "forward"` only). Default: derived from the label, see `next_hops.mac`.
+    /// The gateway's address (`kind = "forward"` only), to be resolved.
+    pub via: Option<String>,
+    /// The neighbor's MAC address (`kind = "forward"` only). Default: derived from the label, see `next_hops.mac`.
     pub mac: Option<String>,
 }
 

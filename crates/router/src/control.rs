@@ -1,38 +1,49 @@
-//! The control side: owns the routes, turns them into tables and next hops, and publishes both to the workers.
+//! The control side: owns the routes, the interfaces and the neighbors, turns them into tables and next hops, and
+//! publishes those to the workers.
 
-use crate::config::RouterConfig;
-use crate::icmp::{IcmpBoard, IcmpStats};
-use crate::next_hop::{NextHops, Own, Rules};
-use crate::settings::{ConfigError, PortInfo, Settings};
+use crate::config::{RouteConfig, RouterConfig};
+use crate::labels::NextHop;
+use crate::plane::{Plane, RouteChange, Source, World, integer};
+use crate::rules::{self, Rules};
+use crate::settings::{self, ConfigError, Devices, PortInfo, vrf_index, vrf_names};
+use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
+use tidemill_ip::icmp::IcmpBoard;
+use tidemill_ip::neighbor::table::{Action, Limits, Table as Neighbors, Timers};
+use tidemill_ip::neighbor::{Event, Key, Link, Notice};
+use tidemill_ip::{IcmpStats, Interfaces, NextHops, Owner, Settings};
 use tidemill_lookup::publish::{Publisher, View};
 use tidemill_lookup::qsbr::Domain;
 use tidemill_lpm::rib::Change;
-use tidemill_lpm::table::{Algorithm, Applied, Family, Table};
+use tidemill_lpm::table::{Algorithm, Applied, Family};
 use tidemill_lpm::{BuildError, Fib, Label, Prefix, Rib};
-use tidemill_wire::EtherType;
+use tidemill_wire::{EtherType, MacAddr};
 
-/// One family's routes as a feed brings them.
+/// One family's routes as a feed brings them, for the VRF without a name.
 #[derive(Clone)]
 pub struct Routes<A: Family> {
     /// Prefixes and labels.
     pub rib: Rib<A>,
     /// What the table's file calls the labels, as far as it has names; for `[[next_hop]] name = ...`.
     pub names: Vec<(Label, String)>,
-    /// Static routes: prefixes of `rib` that no later change touches.
-    pub fixed: Vec<Prefix<A>>,
 }
 
 impl<A: Family> Default for Routes<A> {
     fn default() -> Self {
-        Routes { rib: Rib::new(), names: Vec::new(), fixed: Vec::new() }
+        Routes { rib: Rib::new(), names: Vec::new() }
     }
+}
+
+/// What the dictionary of labels calls a static route whose MAC address is derived from its label.
+pub fn static_name(prefix: &str) -> String {
+    format!("static {prefix}")
 }
 
 /// Why a router cannot be made, or cannot take a change.
 #[derive(Debug, thiserror::Error)]
 pub enum RouterError {
-    /// The configuration.
+    /// The configuration, or a request.
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// A lookup structure.
@@ -43,19 +54,13 @@ pub enum RouterError {
         /// What the structure says.
         source: BuildError,
     },
-    /// A label beyond what next hops are kept for.
-    #[error("route {prefix}: label {label} is larger than {max}: number next hops from 1", max = Rules::MAX)]
-    Label {
-        /// The route.
-        prefix: String,
-        /// Its label.
-        label: u32,
-    },
 }
 
-/// What one family's lookups run on.
+/// What lookups of one VRF and family run on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LookupStats {
+    /// The VRF's name; empty for the one without.
+    pub vrf: String,
     /// 4 or 6.
     pub family: u8,
     /// The lookup structure.
@@ -64,7 +69,7 @@ pub struct LookupStats {
     pub prefixes: usize,
     /// Bytes that lookups can touch.
     pub bytes: usize,
-    /// Next hops, "no route" and the router's own included.
+    /// Next hops, "no route" and the router's own included; all VRFs share them.
     pub next_hops: usize,
     /// Published so far: 1 at first, one more for each change.
     pub generation: u64,
@@ -75,30 +80,40 @@ pub trait Routed: Family {
     /// This family's half of the control side.
     #[doc(hidden)]
     fn plane(control: &mut RouterControl) -> &mut Plane<Self>;
-}
-
-/// One family's half of the control side.
-#[doc(hidden)]
-pub struct Plane<A: Family> {
-    table: Table<A>,
-    hops: Publisher<NextHops>,
-    rules: Rules,
-    /// The router's own prefixes and the static ones, which no feed overrides.
-    own: Vec<Prefix<A>>,
-    highest: Label,
+    /// The half, and all that adjacencies are made from.
+    #[doc(hidden)]
+    fn split(control: &mut RouterControl) -> (&mut Plane<Self>, World<'_>);
 }
 
 /// The control side of a router. Workers hold views of what it publishes; dropping it while they run is safe.
 pub struct RouterControl {
-    pub(crate) settings: Arc<Settings>,
+    pub(crate) config: RouterConfig,
+    pub(crate) ports: Vec<PortInfo>,
+    pub(crate) devices: Devices,
+    pub(crate) vrfs: Vec<String>,
+    pub(crate) settings: Publisher<Settings>,
     pub(crate) icmp: Arc<IcmpBoard>,
-    v4: Plane<u32>,
-    v6: Plane<u128>,
+    pub(crate) link: Arc<Link>,
+    pub(crate) neighbors: Neighbors,
+    pub(crate) v4: Plane<u32>,
+    pub(crate) v6: Plane<u128>,
+    rules4: Rules,
+    rules6: Rules,
+    names4: Vec<(Label, String)>,
+    names6: Vec<(Label, String)>,
+    /// Routes added while running; they outlive a reload.
+    added: Vec<RouteConfig>,
+    actions: Vec<Action>,
 }
 
 impl Routed for u32 {
     fn plane(control: &mut RouterControl) -> &mut Plane<u32> {
         &mut control.v4
+    }
+
+    fn split(control: &mut RouterControl) -> (&mut Plane<u32>, World<'_>) {
+        let RouterControl { v4, settings, neighbors, rules4, .. } = control;
+        (v4, World { interfaces: &settings.current().interfaces, neighbors, rules: rules4 })
     }
 }
 
@@ -106,14 +121,17 @@ impl Routed for u128 {
     fn plane(control: &mut RouterControl) -> &mut Plane<u128> {
         &mut control.v6
     }
+
+    fn split(control: &mut RouterControl) -> (&mut Plane<u128>, World<'_>) {
+        let RouterControl { v6, settings, neighbors, rules6, .. } = control;
+        (v6, World { interfaces: &settings.current().interfaces, neighbors, rules: rules6 })
+    }
 }
 
 impl RouterControl {
     /// Checks `config` against `ports` and builds the tables, for the workers of `domain`.
     ///
-    /// The router adds routes of its own: to each of its addresses, and to the prefixes that they are on. Those win
-    /// over the same prefixes from a feed (RFC 1812 5.2.4.3 leaves preference to the implementer; a link that we are
-    /// on is the better news).
+    /// The router adds routes of its own: to each of its addresses, and to the prefixes that they are on.
     ///
     /// # Errors
     /// A configuration that makes no sense, or a table that does not fit its structure.
@@ -124,40 +142,341 @@ impl RouterControl {
         v6: Routes<u128>,
         domain: &Domain,
     ) -> Result<Self, RouterError> {
-        let settings = Settings::new(config, ports)?;
-        for (i, entry) in config.next_hop.iter().enumerate() {
-            let known =
-                |names: &[(Label, String)]| names.iter().any(|(_, name)| Some(name) == entry.name.as_ref());
-            if entry.name.is_some() && !known(&v4.names) && !known(&v6.names) {
-                let name = entry.name.as_deref().unwrap_or_default();
-                let what = format!("no table names a next hop {name:?}: give its label, or remove the entry");
-                return Err(ConfigError::new(format!("next_hop[{i}].name"), what).into());
-            }
-        }
-        let own4 = own_routes(settings.interfaces.iter().map(|i| &i.v4[..]), true);
-        let own6 = own_routes(settings.interfaces.iter().map(|i| &i.v6[..]), false);
-        let algorithm = |key: &str, error: &dyn ToString| ConfigError::new(key, error.to_string());
-        let algorithm4 = Algorithm::parse::<u32>(&config.router.algorithm)
-            .map_err(|error| algorithm("router.algorithm", &error))?;
-        let algorithm6 = Algorithm::parse::<u128>(&config.router.algorithm6)
-            .map_err(|error| algorithm("router.algorithm6", &error))?;
-        let v4 = Plane::new(config, ports, &settings, EtherType::IPV4, own4, v4, &algorithm4, domain)?;
-        let v6 = Plane::new(config, ports, &settings, EtherType::IPV6, own6, v6, &algorithm6, domain)?;
-        Ok(RouterControl { settings: Arc::new(settings), icmp: Arc::default(), v4, v6 })
+        let devices = Devices::new();
+        let vrfs = vrf_names(config)?;
+        let settings = settings::settings(config, ports, &devices, None)?;
+        crate::kernel::check(config)?;
+        let neighbors = Neighbors::new(timers(config)?, limits(config)?);
+        check_names(config, &v4.names, &v6.names)?;
+        let fixed = fixed_neighbors(config, &settings.interfaces)?;
+        let (v4, rules4, names4) = plane(config, &settings, &vrfs, EtherType::IPV4, v4, domain)?;
+        let (v6, rules6, names6) = plane(config, &settings, &vrfs, EtherType::IPV6, v6, domain)?;
+        let mut control = RouterControl {
+            config: config.clone(),
+            ports: ports.to_vec(),
+            devices,
+            vrfs,
+            settings: Publisher::new(domain, settings),
+            icmp: Arc::default(),
+            link: Arc::default(),
+            neighbors,
+            v4,
+            v6,
+            rules4,
+            rules6,
+            names4,
+            names6,
+            added: Vec::new(),
+            actions: Vec::new(),
+        };
+        // What follows from it waits for the first `poll`, which brings the time.
+        control.fix_neighbors(0, &[], &fixed);
+        control.publish_hops();
+        Ok(control)
     }
 
-    /// Applies a feed's changes to one family's routes, while workers run. Changes to the router's own prefixes and to
-    /// static routes are ignored.
+    /// Applies a feed's changes to one family's routes in the VRF without a name, while workers run.
     ///
     /// # Errors
-    /// A label that is too large, or a table that outgrows its structure; nothing has changed then.
+    /// A table that outgrows its structure; nothing has changed then.
     pub fn apply<A: Routed>(&mut self, changes: &[Change<A>]) -> Result<Applied, RouterError> {
-        A::plane(self).apply(changes)
+        let change = |change: &Change<A>| match *change {
+            Change::Announce(prefix, Label::NONE) | Change::Withdraw(prefix) => (prefix, None),
+            Change::Announce(prefix, label) => (prefix, Some(NextHop::Named(label))),
+        };
+        let changes: Vec<RouteChange<A>> = changes.iter().map(change).collect();
+        self.change(0, Source::Table, &changes)
     }
 
-    /// What IPv4 and IPv6 lookups run on.
-    pub fn lookup_stats(&self) -> [LookupStats; 2] {
-        [self.v4.stats(), self.v6.stats()]
+    /// Makes `rib` the table's routes of one family in the VRF without a name.
+    ///
+    /// # Errors
+    /// As [`apply`](Self::apply).
+    pub fn replace_table<A: Routed>(&mut self, routes: &Rib<A>) -> Result<Applied, RouterError> {
+        let wanted = named(routes);
+        let changes = A::plane(self).difference(0, Source::Table, &wanted);
+        self.change(0, Source::Table, &changes)
+    }
+
+    /// Changes routes of one source in one VRF, and has the neighbors that they need resolved.
+    pub(crate) fn change<A: Routed>(
+        &mut self,
+        vrf: usize,
+        source: Source,
+        changes: &[RouteChange<A>],
+    ) -> Result<Applied, RouterError> {
+        let (plane, world) = A::split(self);
+        let applied = plane
+            .apply(vrf, source, changes, world)
+            .map_err(|source| RouterError::Table { family: A::FAMILY, source })?;
+        applied.ok_or_else(|| ConfigError::new("vrf", format!("there is no VRF {vrf}")).into())
+    }
+
+    /// Adds a static route while the router runs. It outlives a reload.
+    ///
+    /// # Errors
+    /// What is wrong with the route.
+    pub fn add_route(&mut self, now_ns: u64, route: &RouteConfig) -> Result<(), RouterError> {
+        let key = |field: &str| field.to_string();
+        let vrf = vrf_number(&self.vrfs, route, &key)?;
+        let hop = rules::route(route, &self.settings.current().interfaces, vrf, None, &key)?;
+        match prefix_of(route, &key)? {
+            Either::V4(prefix) => self.change(usize::from(vrf), Source::Static, &[(prefix, Some(hop))])?,
+            Either::V6(prefix) => self.change(usize::from(vrf), Source::Static, &[(prefix, Some(hop))])?,
+        };
+        self.forget_added(vrf, route, &key)?;
+        self.added.push(route.clone());
+        self.settle(now_ns)
+    }
+
+    /// Withdraws a static route, configured or added; a configured one is back after the next reload.
+    ///
+    /// # Errors
+    /// There is no static route to that prefix.
+    pub fn delete_route(&mut self, now_ns: u64, prefix: &str, vrf: Option<&str>) -> Result<(), RouterError> {
+        let key = |field: &str| field.to_string();
+        let route = RouteConfig {
+            prefix: prefix.into(),
+            vrf: vrf.filter(|vrf| !vrf.is_empty()).map(Into::into),
+            ..RouteConfig::default()
+        };
+        let number = vrf_number(&self.vrfs, &route, &key)?;
+        let at = usize::from(number);
+        match prefix_of(&route, &key)? {
+            Either::V4(prefix) if self.v4.route(at, Source::Static, prefix).is_some() => {
+                self.change(at, Source::Static, &[(prefix, None)])?
+            }
+            Either::V6(prefix) if self.v6.route(at, Source::Static, prefix).is_some() => {
+                self.change(at, Source::Static, &[(prefix, None)])?
+            }
+            _ => {
+                let what = format!("there is no static route to {prefix}: see `tidemill show routes`");
+                return Err(ConfigError::new("prefix", what).into());
+            }
+        };
+        self.forget_added(number, &route, &key)?;
+        self.settle(now_ns)
+    }
+
+    fn forget_added(
+        &mut self,
+        vrf: u16,
+        route: &RouteConfig,
+        key: &dyn Fn(&str) -> String,
+    ) -> Result<(), RouterError> {
+        let prefix = prefix_of(route, key)?;
+        let vrfs = &self.vrfs;
+        self.added.retain(|other| {
+            let same = prefix_of(other, key).is_ok_and(|other| other == prefix);
+            !(same && vrf_number(vrfs, other, key).is_ok_and(|other| other == vrf))
+        });
+        Ok(())
+    }
+
+    /// Takes a new configuration: everything that is in [`RouterConfig`] but the algorithms and the VRFs. On an error
+    /// nothing has changed.
+    ///
+    /// # Errors
+    /// What is wrong with the new configuration, or what it would need a restart for.
+    pub fn reload(&mut self, now_ns: u64, config: &RouterConfig) -> Result<(), RouterError> {
+        let restart = |key: &str| {
+            ConfigError::new(key, "cannot change while the router runs: put it back, or restart the router")
+        };
+        let (old, new) = (&self.config.router, &config.router);
+        if old.algorithm != new.algorithm || old.algorithm6 != new.algorithm6 {
+            return Err(restart("router.algorithm").into());
+        }
+        if self.config.vrf != config.vrf {
+            return Err(restart("vrf").into());
+        }
+        if self.config.neighbors.limit != config.neighbors.limit {
+            return Err(restart("neighbors.limit").into());
+        }
+        if self.config.kernel != config.kernel {
+            return Err(restart("kernel").into());
+        }
+        let before = &self.settings.current().interfaces;
+        let settings = settings::settings(config, &self.ports, &self.devices, Some(before))?;
+        let interfaces = &settings.interfaces;
+        check_names(config, &self.names4, &self.names6)?;
+        crate::kernel::check(config)?;
+        let timers = timers(config)?;
+        let rules4 = Rules::new(config, interfaces, &self.names4)?;
+        let rules6 = Rules::new(config, interfaces, &self.names6)?;
+        let old_fixed = fixed_neighbors(&self.config, before)?;
+        let new_fixed = fixed_neighbors(config, interfaces)?;
+        let all = [&config.route[..], &self.added[..]].concat();
+        let routes4 = static_routes::<u32>(&all, config.route.len(), interfaces, &self.vrfs, &self.names4)?;
+        let routes6 = static_routes::<u128>(&all, config.route.len(), interfaces, &self.vrfs, &self.names6)?;
+        // All is checked: from here on only a table that outgrows its structure can fail.
+        self.config = config.clone();
+        (self.rules4, self.rules6) = (rules4, rules6);
+        self.neighbors.set_timers(timers);
+        self.set_settings(now_ns, settings)?;
+        self.fix_neighbors(now_ns, &old_fixed, &new_fixed);
+        for (vrf, wanted) in routes4.into_iter().enumerate() {
+            let changes = self.v4.difference(vrf, Source::Static, &wanted);
+            self.change(vrf, Source::Static, &changes)?;
+        }
+        for (vrf, wanted) in routes6.into_iter().enumerate() {
+            let changes = self.v6.difference(vrf, Source::Static, &wanted);
+            self.change(vrf, Source::Static, &changes)?;
+        }
+        self.settle(now_ns)?;
+        self.publish_hops();
+        Ok(())
+    }
+
+    /// Publishes new interfaces, and changes the routes that follow from them.
+    pub(crate) fn set_settings(&mut self, now_ns: u64, settings: Settings) -> Result<(), RouterError> {
+        if settings == *self.settings.current() {
+            return Ok(());
+        }
+        let before = self.settings.current().interfaces.clone();
+        self.settings.publish(settings);
+        for (number, new) in self.settings.current().interfaces.iter().enumerate() {
+            let (number, old) = (number as u16, before.get(number as u16));
+            let was_up = old.is_some_and(|old| old.up);
+            let moved = old.is_some_and(|old| (old.port, old.vlan) != (new.port, new.vlan));
+            if was_up && (moved || !new.up) {
+                self.neighbors.interface_down(number, &mut self.actions);
+            }
+            if new.up && (moved || !was_up) {
+                self.neighbors.interface_up(now_ns, number, &mut self.actions);
+            }
+        }
+        for vrf in 0..self.vrfs.len() {
+            let wanted = own_routes::<u32>(&self.settings.current().interfaces, vrf as u16);
+            let changes = self.v4.difference(vrf, Source::Own, &wanted);
+            self.change(vrf, Source::Own, &changes)?;
+            let wanted = own_routes::<u128>(&self.settings.current().interfaces, vrf as u16);
+            let changes = self.v6.difference(vrf, Source::Own, &wanted);
+            self.change(vrf, Source::Own, &changes)?;
+        }
+        self.publish_hops();
+        self.settle(now_ns)
+    }
+
+    fn fix_neighbors(&mut self, now_ns: u64, before: &[(Key, MacAddr)], after: &[(Key, MacAddr)]) {
+        for (key, _) in before.iter().filter(|old| !after.contains(old)) {
+            self.neighbors.unset_static(now_ns, *key, &mut self.actions);
+        }
+        for (key, mac) in after.iter().filter(|new| !before.contains(new)) {
+            // Without room for it the neighbor is found as any other is.
+            self.neighbors.set_static(*key, *mac, &mut self.actions);
+        }
+    }
+
+    /// Does what is due: hears what workers have heard of neighbors, keeps their timers, publishes what has changed.
+    /// Call it every few milliseconds. Returns whether there was anything.
+    ///
+    /// # Errors
+    /// A table that outgrows its structure; that change is left out.
+    pub fn poll(&mut self, now_ns: u64) -> Result<bool, RouterError> {
+        let mut busy = false;
+        for _ in 0..EVENTS {
+            let Some(event) = self.link.event() else { break };
+            busy = true;
+            let (Event::Wanted(key) | Event::Heard { key, .. }) = event;
+            let interface = self.settings.current().interfaces.get(key.interface);
+            let on_link = interface.is_some_and(|i| i.on_link(key.address) || self.is_gateway(&key));
+            self.neighbors.event(now_ns, &event, on_link, &mut self.actions);
+        }
+        self.neighbors.tick(now_ns, &mut self.actions);
+        busy |= !self.actions.is_empty();
+        self.settle(now_ns)?;
+        Ok(busy)
+    }
+
+    pub(crate) fn neighbor_of_kernel(&mut self, now_ns: u64, key: Key, mac: Option<MacAddr>) {
+        self.neighbors.kernel(now_ns, key, mac, &mut self.actions);
+    }
+
+    fn is_gateway(&self, key: &Key) -> bool {
+        self.v4.is_gateway(key) || self.v6.is_gateway(key)
+    }
+
+    /// Carries out what the neighbor table says, until it says no more.
+    pub(crate) fn settle(&mut self, now_ns: u64) -> Result<(), RouterError> {
+        let mut notices = Vec::new();
+        let mut result = Ok(());
+        // Each round's changes may turn a few more gateways; they end because routes do.
+        loop {
+            let turned = [self.v4.turned(), self.v6.turned()].concat();
+            for (key, needed) in turned {
+                let resolves =
+                    self.settings.current().interfaces.get(key.interface).is_some_and(|i| i.resolves);
+                match needed {
+                    true if resolves => {
+                        self.neighbors.hold(now_ns, key, &mut self.actions);
+                    }
+                    true => {}
+                    false => self.neighbors.release(now_ns, key, &mut self.actions),
+                }
+            }
+            if self.actions.is_empty() {
+                break;
+            }
+            let actions = std::mem::take(&mut self.actions);
+            result = result.and(self.carry_out(&actions, &mut notices));
+        }
+        // Published before: what waits is looked up anew.
+        notices.into_iter().for_each(|notice| self.link.notify(notice));
+        result
+    }
+
+    fn carry_out(&mut self, actions: &[Action], notices: &mut Vec<Notice>) -> Result<(), RouterError> {
+        let mut hosts4: BTreeMap<usize, Vec<RouteChange<u32>>> = BTreeMap::new();
+        let mut hosts6: BTreeMap<usize, Vec<RouteChange<u128>>> = BTreeMap::new();
+        let mut changed = false;
+        for action in actions {
+            let (key, known) = match *action {
+                Action::Solicit { key, to } => {
+                    notices.push(Notice::Solicit { key, to });
+                    continue;
+                }
+                Action::Resolved { key, .. } => (key, true),
+                Action::Lost { key, .. } => (key, false),
+            };
+            notices.push(if known { Notice::Resolved(key) } else { Notice::Lost(key) });
+            changed |= !matches!(action, Action::Resolved { fresh: false, .. });
+            let interface = self.settings.current().interfaces.get(key.interface);
+            let vrf = usize::from(interface.map_or(0, |interface| interface.vrf));
+            if let Some(address) = integer::<u32>(key.address) {
+                hosts4.entry(vrf).or_default().extend(host_route(&self.v4, vrf, key, address, known));
+            }
+            if let Some(address) = integer::<u128>(key.address) {
+                hosts6.entry(vrf).or_default().extend(host_route(&self.v6, vrf, key, address, known));
+            }
+        }
+        let mut result = Ok(());
+        if changed {
+            self.publish_hops();
+        }
+        for (vrf, changes) in hosts4.into_iter().filter(|(_, changes)| !changes.is_empty()) {
+            result = result.and(self.change(vrf, Source::Neighbor, &changes).map(drop));
+        }
+        for (vrf, changes) in hosts6.into_iter().filter(|(_, changes)| !changes.is_empty()) {
+            result = result.and(self.change(vrf, Source::Neighbor, &changes).map(drop));
+        }
+        result
+    }
+
+    pub(crate) fn publish_hops(&mut self) {
+        let (plane, world) = u32::split(self);
+        plane.publish(world);
+        let (plane, world) = u128::split(self);
+        plane.publish(world);
+    }
+
+    /// What lookups of each VRF run on, IPv4 and IPv6.
+    pub fn lookup_stats(&self) -> Vec<LookupStats> {
+        let mut all = Vec::new();
+        for (vrf, name) in self.vrfs.iter().enumerate() {
+            all.extend(stats(&self.v4, vrf, name));
+            all.extend(stats(&self.v6, vrf, name));
+        }
+        all
     }
 
     /// ICMP errors so far, all workers together.
@@ -167,149 +486,267 @@ impl RouterControl {
 
     /// The settings in force.
     pub fn settings(&self) -> &Settings {
-        &self.settings
+        self.settings.current()
+    }
+
+    /// The neighbors.
+    pub fn neighbors(&self) -> &Neighbors {
+        &self.neighbors
+    }
+
+    /// The number that goes with everything published: one more for each change of routes.
+    pub fn generation(&self) -> u64 {
+        self.lookup_stats().iter().map(|stats| stats.generation).sum()
     }
 
     /// Frees replaced tables that no worker can see any more; call it now and then. Returns how many still wait.
     pub fn collect(&mut self) -> usize {
-        self.v4.collect() + self.v6.collect()
+        self.v4.collect() + self.v6.collect() + self.settings.collect()
     }
 
-    pub(crate) fn views4(&self) -> (View<Arc<dyn Fib<u32>>>, View<NextHops>) {
-        (self.v4.table.view(), self.v4.hops.view())
+    pub(crate) fn views4(&self) -> (Vec<View<Arc<dyn Fib<u32>>>>, View<NextHops>) {
+        self.v4.views()
     }
 
-    pub(crate) fn views6(&self) -> (View<Arc<dyn Fib<u128>>>, View<NextHops>) {
-        (self.v6.table.view(), self.v6.hops.view())
+    pub(crate) fn views6(&self) -> (Vec<View<Arc<dyn Fib<u128>>>>, View<NextHops>) {
+        self.v6.views()
     }
 }
 
-/// The router's own routes: which prefix, and what it means.
-type OwnRoutes<A> = Vec<(Prefix<A>, Own)>;
+/// Workers' events that one call of [`RouterControl::poll`] hears.
+const EVENTS: usize = 4096;
 
-fn own_routes<'a, A: Family, T>(
-    interfaces: impl Iterator<Item = &'a [(T, Prefix<A>)]>,
-    broadcasts: bool,
-) -> OwnRoutes<A>
-where
-    T: Copy + Into<std::net::IpAddr> + 'a,
-{
+fn stats<A: Family>(plane: &Plane<A>, vrf: usize, name: &str) -> Option<LookupStats> {
+    let table = plane.table(vrf)?;
+    Some(LookupStats {
+        vrf: name.into(),
+        family: A::FAMILY,
+        algorithm: table.fib().name(),
+        prefixes: table.rib().len(),
+        bytes: table.fib().bytes(),
+        next_hops: plane.next_hops(),
+        generation: table.generation(),
+    })
+}
+
+/// The change of the host route of a neighbor that is known, or lost.
+fn host_route<A: Family>(
+    plane: &Plane<A>,
+    vrf: usize,
+    key: Key,
+    address: A,
+    known: bool,
+) -> Option<RouteChange<A>> {
+    let host = Prefix::new(address, A::BITS)?;
+    let via = NextHop::Via(key.interface, key.address);
+    let there = plane.route(vrf, Source::Neighbor, host) == Some(&via);
+    match known {
+        true if !there && plane.is_gleaned(vrf, key.interface, address) => Some((host, Some(via))),
+        false if there => Some((host, None)),
+        _ => None,
+    }
+}
+
+fn check_names(
+    config: &RouterConfig,
+    v4: &[(Label, String)],
+    v6: &[(Label, String)],
+) -> Result<(), ConfigError> {
+    for (i, entry) in config.next_hop.iter().enumerate() {
+        let known =
+            |names: &[(Label, String)]| names.iter().any(|(_, name)| Some(name) == entry.name.as_ref());
+        if entry.name.is_some() && !known(v4) && !known(v6) {
+            let name = entry.name.as_deref().unwrap_or_default();
+            let what = format!("no table names a next hop {name:?}: give its label, or remove the entry");
+            return Err(ConfigError::new(format!("next_hop[{i}].name"), what));
+        }
+    }
+    Ok(())
+}
+
+fn timers(config: &RouterConfig) -> Result<Timers, ConfigError> {
+    let section = &config.neighbors;
+    let seconds = |field: &str, value: f64| {
+        let good = value >= 0.01 && value <= 86_400.0;
+        let wrong =
+            || ConfigError::new(format!("neighbors.{field}"), format!("{value}: give 0.01 to 86400 seconds"));
+        if good { Ok((value * 1e9) as u64) } else { Err(wrong()) }
+    };
+    let attempts = u8::try_from(section.attempts).ok().filter(|n| (1..=20).contains(n)).ok_or_else(|| {
+        ConfigError::new("neighbors.attempts", format!("{}: give 1 to 20", section.attempts))
+    })?;
+    Ok(Timers {
+        reachable_ns: seconds("reachable_s", section.reachable_s)?,
+        retransmit_ns: seconds("retransmit_s", section.retransmit_s)?,
+        solicits: attempts,
+        probes: attempts,
+        ..Timers::default()
+    })
+}
+
+fn limits(config: &RouterConfig) -> Result<Limits, ConfigError> {
+    let entries = config.neighbors.limit;
+    if !(16..=1 << 20).contains(&entries) {
+        let what = format!("{entries}: give 16 to {}", 1 << 20);
+        return Err(ConfigError::new("neighbors.limit", what));
+    }
+    let default = Limits::default();
+    Ok(Limits { entries, per_interface: entries.min(default.per_interface.max(entries / 2)), ..default })
+}
+
+fn fixed_neighbors(
+    config: &RouterConfig,
+    interfaces: &Interfaces,
+) -> Result<Vec<(Key, MacAddr)>, ConfigError> {
+    let fixed = config.neighbors.fixed.iter().enumerate().map(|(i, entry)| {
+        let key = |field: &str| format!("neighbors.fixed[{i}].{field}");
+        let interface = settings::interface_index(interfaces, &entry.interface, || key("interface"))?;
+        let mac = settings::unicast_mac(&entry.mac, || key("mac"))?;
+        Ok((Key { interface, address: entry.address }, mac))
+    });
+    fixed.collect()
+}
+
+fn named<A: Family>(rib: &Rib<A>) -> Vec<(Prefix<A>, NextHop)> {
+    let some = rib.iter().filter(|(_, label)| *label != Label::NONE);
+    some.map(|(prefix, label)| (prefix, NextHop::Named(label))).collect()
+}
+
+/// A family's half, what its labels mean, and what the file calls them.
+type Made<A> = (Plane<A>, Rules, Vec<(Label, String)>);
+
+fn plane<A: Routed>(
+    config: &RouterConfig,
+    settings: &Settings,
+    vrfs: &[String],
+    ethertype: EtherType,
+    routes: Routes<A>,
+    domain: &Domain,
+) -> Result<Made<A>, RouterError> {
+    let (key, name) = match A::FAMILY {
+        4 => ("router.algorithm", &config.router.algorithm),
+        _ => ("router.algorithm6", &config.router.algorithm6),
+    };
+    let algorithm = Algorithm::parse::<A>(name).map_err(|error| ConfigError::new(key, error.to_string()))?;
+    let rules = Rules::new(config, &settings.interfaces, &routes.names)?;
+    let statics =
+        static_routes::<A>(&config.route, config.route.len(), &settings.interfaces, vrfs, &routes.names)?;
+    let mut first: Vec<Vec<(Source, Vec<(Prefix<A>, NextHop)>)>> = statics
+        .into_iter()
+        .enumerate()
+        .map(|(vrf, list)| {
+            let own = own_routes::<A>(&settings.interfaces, vrf as u16);
+            vec![(Source::Own, own), (Source::Static, list)]
+        })
+        .collect();
+    first[0].push((Source::Table, named(&routes.rib)));
+    drop(routes.rib);
+    let plane = Plane::new(ethertype, &algorithm, first, domain)
+        .map_err(|source| RouterError::Table { family: A::FAMILY, source })?;
+    Ok((plane, rules, routes.names))
+}
+
+/// The static routes of one family, by VRF. The first `configured` of `routes` are the configuration's, which must
+/// not name a prefix twice; a later one replaces them.
+fn static_routes<A: Routed>(
+    routes: &[RouteConfig],
+    configured: usize,
+    interfaces: &Interfaces,
+    vrfs: &[String],
+    names: &[(Label, String)],
+) -> Result<Vec<Vec<(Prefix<A>, NextHop)>>, ConfigError> {
+    let mut by_vrf: Vec<BTreeMap<Prefix<A>, (usize, NextHop)>> = vec![BTreeMap::new(); vrfs.len()];
+    for (i, route) in routes.iter().enumerate() {
+        let key = |field: &str| match i < configured {
+            true => format!("route[{i}].{field}"),
+            false => format!("the added route to {}: {field}", route.prefix),
+        };
+        let vrf = vrf_number(vrfs, route, &key)?;
+        let prefix = prefix_of(route, &key)?;
+        let Some(prefix) = prefix.of::<A>() else { continue };
+        let name = static_name(&route.prefix);
+        let label = names.iter().find(|(_, known)| *known == name).map(|(label, _)| *label);
+        let hop = rules::route(route, interfaces, vrf, label, &key)?;
+        let before = by_vrf[usize::from(vrf)].insert(prefix, (i, hop));
+        if let Some((twin, _)) = before.filter(|_| i < configured) {
+            let what = format!("route[{twin}] is to {} already: remove one", route.prefix);
+            return Err(ConfigError::new(key("prefix"), what));
+        }
+    }
+    let list = |routes: BTreeMap<_, (usize, NextHop)>| {
+        routes.into_iter().map(|(prefix, (_, hop))| (prefix, hop)).collect()
+    };
+    Ok(by_vrf.into_iter().map(list).collect())
+}
+
+fn vrf_number(
+    vrfs: &[String],
+    route: &RouteConfig,
+    key: &dyn Fn(&str) -> String,
+) -> Result<u16, ConfigError> {
+    match &route.vrf {
+        None => Ok(0),
+        Some(vrf) => vrf_index(vrfs, vrf, || key("vrf")),
+    }
+}
+
+/// A prefix of either family.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Either {
+    V4(Prefix<u32>),
+    V6(Prefix<u128>),
+}
+
+impl Either {
+    fn of<A: Family>(self) -> Option<Prefix<A>> {
+        match self {
+            Either::V4(prefix) if A::FAMILY == 4 => {
+                Prefix::new(A::from_u128(prefix.first().into()), prefix.len())
+            }
+            Either::V6(prefix) if A::FAMILY == 6 => Prefix::new(A::from_u128(prefix.first()), prefix.len()),
+            _ => None,
+        }
+    }
+}
+
+fn prefix_of(route: &RouteConfig, key: &dyn Fn(&str) -> String) -> Result<Either, ConfigError> {
+    let text = &route.prefix;
+    match (text.parse::<Prefix<u32>>(), text.parse::<Prefix<u128>>()) {
+        (Ok(prefix), _) => Ok(Either::V4(prefix)),
+        (_, Ok(prefix)) => Ok(Either::V6(prefix)),
+        (Err(error), _) if !text.contains(':') => Err(ConfigError::new(key("prefix"), error.to_string())),
+        (_, Err(error)) => Err(ConfigError::new(key("prefix"), error.to_string())),
+    }
+}
+
+/// The routes that follow from our addresses in one VRF.
+fn own_routes<A: Family>(interfaces: &Interfaces, vrf: u16) -> Vec<(Prefix<A>, NextHop)> {
     let host = |address: A| Prefix::new(address, A::BITS);
     let (mut local, mut links) = (Vec::new(), Vec::new());
-    for (port, addresses) in interfaces.enumerate() {
-        for &(address, prefix) in addresses {
-            let address = match address.into() {
-                std::net::IpAddr::V4(v4) => A::from_u128(u32::from(v4).into()),
-                std::net::IpAddr::V6(v6) => A::from_u128(v6.into()),
-            };
-            local.extend(host(address).map(|host| (host, Own::Local)));
-            if prefix.len() < A::BITS {
-                links.push((prefix, Own::Connected(port)));
+    for (number, interface) in interfaces.iter().enumerate().filter(|(_, interface)| interface.vrf == vrf) {
+        let v4 = interface.v4.iter().map(|(address, prefix)| (IpAddr::V4(*address), prefix.len()));
+        let v6 = interface.v6.iter().map(|(address, prefix)| (IpAddr::V6(*address), prefix.len()));
+        let ours = if interface.owner == Owner::Kernel { NextHop::Kernel } else { NextHop::Local };
+        for (address, len) in v4.chain(v6) {
+            let Some(address) = integer::<A>(address) else { continue };
+            let Some(prefix) = Prefix::new(address, len) else { continue };
+            local.extend(host(address).map(|host| (host, ours.clone())));
+            if len < A::BITS {
+                links.push((prefix, NextHop::OnLink(number as u16)));
             }
-            if broadcasts && prefix.len() + 1 < A::BITS {
-                links.extend(host(prefix.last()).map(|host| (host, Own::Broadcast)));
+            if A::FAMILY == 4 && len + 1 < A::BITS {
+                let all = if interface.owner == Owner::Kernel { NextHop::Kernel } else { NextHop::Broadcast };
+                links.extend(host(prefix.last()).map(|host| (host, all)));
             }
         }
     }
     // Of two equal prefixes the first counts: our own address before another link's broadcast address.
     local.extend(links);
-    let mut routes: OwnRoutes<A> = Vec::new();
-    for (prefix, own) in local {
+    let mut routes: Vec<(Prefix<A>, NextHop)> = Vec::new();
+    for (prefix, hop) in local {
         if !routes.iter().any(|(known, _)| *known == prefix) {
-            routes.push((prefix, own));
+            routes.push((prefix, hop));
         }
     }
     routes
-}
-
-impl<A: Family> Plane<A> {
-    #[allow(clippy::too_many_arguments)] // a private constructor with everything that it is made of
-    fn new(
-        config: &RouterConfig,
-        ports: &[PortInfo],
-        settings: &Settings,
-        ethertype: EtherType,
-        own: OwnRoutes<A>,
-        routes: Routes<A>,
-        algorithm: &Algorithm,
-        domain: &Domain,
-    ) -> Result<Self, RouterError> {
-        // One label per meaning: they are few, and small labels keep the structures small.
-        let mut meanings: Vec<Own> = Vec::new();
-        let mut labelled = Vec::new();
-        for (prefix, own) in own {
-            let at = meanings.iter().position(|known| *known == own).unwrap_or_else(|| {
-                meanings.push(own);
-                meanings.len() - 1
-            });
-            labelled.push((prefix, Label(at as u32 + 1)));
-        }
-        let rules = Rules::new(config, ports, &settings.interfaces, ethertype, meanings, &routes.names)?;
-        let mut highest = routes.names.iter().map(|(label, _)| *label).max().unwrap_or_default();
-        // Nothing of our own: labels stay as they are, and so does the RIB.
-        let mut rib = if labelled.is_empty() { routes.rib } else { shift(&routes.rib, &rules)? };
-        let shift_by = rules.fib_label(Label(1)).map_or(0, |label| label.0 - 1);
-        for (prefix, label) in rib.iter() {
-            let label = Label(label.0.saturating_sub(shift_by));
-            if label.0 > Rules::MAX {
-                return Err(RouterError::Label { prefix: prefix.to_string(), label: label.0 });
-            }
-            highest = highest.max(label);
-        }
-        highest = highest.min(Label(Rules::MAX));
-        for (prefix, label) in &labelled {
-            rib.insert(*prefix, *label);
-        }
-        let hops = Publisher::new(domain, rules.table(highest));
-        let table = Table::new(domain, rib, algorithm)
-            .map_err(|source| RouterError::Table { family: A::FAMILY, source })?;
-        let own = labelled.into_iter().map(|(prefix, _)| prefix).chain(routes.fixed).collect();
-        Ok(Plane { table, hops, rules, own, highest })
-    }
-
-    fn apply(&mut self, changes: &[Change<A>]) -> Result<Applied, RouterError> {
-        let mut highest = self.highest;
-        let mut mapped = Vec::with_capacity(changes.len());
-        for change in changes {
-            if self.own.contains(&change.prefix()) {
-                continue;
-            }
-            mapped.push(match *change {
-                Change::Withdraw(prefix) => Change::Withdraw(prefix),
-                Change::Announce(prefix, label) => {
-                    highest = highest.max(label);
-                    Change::Announce(prefix, fib_label(&self.rules, prefix, label)?)
-                }
-            });
-        }
-        // Next hops first: no worker may meet a label before its meaning.
-        if highest > self.highest {
-            self.hops.publish(self.rules.table(highest));
-            self.highest = highest;
-        }
-        self.table.apply(&mapped).map_err(|source| RouterError::Table { family: A::FAMILY, source })
-    }
-
-    fn stats(&self) -> LookupStats {
-        LookupStats {
-            family: A::FAMILY,
-            algorithm: self.table.fib().name(),
-            prefixes: self.table.rib().len(),
-            bytes: self.table.fib().bytes(),
-            next_hops: self.hops.current().len(),
-            generation: self.table.generation(),
-        }
-    }
-
-    fn collect(&mut self) -> usize {
-        self.table.collect() + self.hops.collect()
-    }
-}
-
-fn fib_label<A: Family>(rules: &Rules, prefix: Prefix<A>, label: Label) -> Result<Label, RouterError> {
-    rules.fib_label(label).ok_or_else(|| RouterError::Label { prefix: prefix.to_string(), label: label.0 })
-}
-
-fn shift<A: Family>(rib: &Rib<A>, rules: &Rules) -> Result<Rib<A>, RouterError> {
-    rib.iter().map(|(prefix, label)| Ok((prefix, fib_label(rules, prefix, label)?))).collect()
 }

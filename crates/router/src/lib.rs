@@ -1,23 +1,29 @@
-//! The router role: nodes that route IPv4 and IPv6 by a full table, and the control side that owns routes and next
-//! hops and publishes them.
+//! The router role: nodes that route IPv4 and IPv6 by a full table, and the control side that owns routes, interfaces and
+//! neighbors, and publishes what follows from them.
 //!
 //! [`RouterControl::new`] turns a [`RouterConfig`] and routes into tables; [`graph()`] wires the nodes; the engine runs
-//! them. While it runs, [`RouterControl::apply`] changes routes.
+//! them. While it runs, [`RouterControl::apply`] changes routes, [`RouterControl::poll`] keeps the neighbors, and
+//! [`RouterControl::reload`] takes another configuration.
 
 #![forbid(unsafe_code)]
 
 pub mod config;
 mod control;
-pub mod icmp;
-mod martian;
-pub mod next_hop;
+mod groups;
+mod kernel;
+mod labels;
 pub mod nodes;
+mod plane;
+mod rules;
 pub mod settings;
+pub mod show;
 mod wiring;
 
 pub use config::RouterConfig;
-pub use control::{LookupStats, Plane, Routed, RouterControl, RouterError, Routes};
-pub use icmp::IcmpStats;
-pub use next_hop::{Adjacency, NextHops, derived_mac};
-pub use settings::{ConfigError, PortInfo, Settings};
+pub use control::{LookupStats, Routed, RouterControl, RouterError, Routes, static_name};
+pub use labels::NextHop;
+pub use plane::{Plane, Source};
+pub use rules::derived_mac;
+pub use settings::{ConfigError, Device, PortInfo};
+pub use show::{RouteView, ShownHop};
 pub use wiring::graph;

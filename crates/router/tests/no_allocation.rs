@@ -84,7 +84,8 @@ impl Port for Loop {
 #[test]
 fn no_node_allocates() {
     let config = "next_hops.ports = ['lan', 'wan']\nrouter.icmp_rate_per_s = 1000000\n\
-                  router.icmp_rate_per_prefix_per_s = 1000000\n[[interface]]\nport = 'lan'\nmtu = 1280\n\
+                  router.icmp_rate_per_prefix_per_s = 1000000\nneighbors.rate_per_s = 1000000\n\
+                  neighbors.rate_per_source_per_s = 1000000\n[[interface]]\nport = 'lan'\nmtu = 1280\nresolve = true\n\
                   addresses = ['10.0.0.1/24', '2001:470::1/64']\n[[interface]]\nport = 'wan'\nmtu = 1280\n";
     let Router { control, domain } = Router::new(
         config,
@@ -105,8 +106,15 @@ fn no_node_allocates() {
         udp6(a6, b6, &[0; 1400], |_| {}),
         udp6(a6, b6, b"x", |ip| ip.set_hop_limit(1)),
         frame(LAN, EtherType::ARP, &[0; 28]),
+        udp4(a, "10.0.0.77", b"x", |_| {}),
+        udp6(a6, "2001:470::77", b"x", |_| {}),
+        frame(
+            LAN,
+            EtherType::IPV6,
+            &ip6("fe80::2", "ff02::1", Protocol::ICMPV6, &[135, 0, 0, 0], |ip| ip.set_hop_limit(255)),
+        ),
     ];
-    let frames: Vec<_> = kinds.iter().cycle().take(220).cloned().collect();
+    let frames: Vec<_> = kinds.iter().cycle().take(252).cloned().collect();
     let marks = Arc::new(Mutex::new(Vec::with_capacity(100)));
     let ports: Vec<Vec<Box<dyn Port>>> = [(frames, 50, marks.clone()), (Vec::new(), 0, Arc::default())]
         .into_iter()
@@ -114,10 +122,10 @@ fn no_node_allocates() {
             vec![Box::new(Loop { frames, turns, marks, counters: PortCounters::default() })]
         })
         .collect();
-    let memory = Memory::new(2048, 2048).unwrap();
+    let memory = Memory::new(4096, 2048).unwrap();
     let options = Options {
         clock: Clock::wall(),
-        frames_per_worker: 2048,
+        frames_per_worker: 4096,
         pin: false,
         limits: Limits::default(),
         traces: Vec::new(),
@@ -126,8 +134,8 @@ fn no_node_allocates() {
     let built = tidemill_router::graph(&control).build().unwrap();
     let outcome = Engine::new(built, 1, ports, &memory, &domain, options).unwrap().run(|_| {});
     let ledger = outcome.snapshot.ledger();
-    assert!(ledger.balances() && ledger.received == 50 * 220);
-    assert!(outcome.snapshot.nodes.iter().all(|node| node.packets >= 50 * 20), "every node had work");
+    assert!(ledger.balances() && ledger.received == 50 * 252);
+    assert!(outcome.snapshot.nodes.iter().all(|node| node.packets >= 50 * 15), "every node had work");
     let marks = marks.lock().unwrap();
     // The first turns may still fill lazily made things (thread-locals, the console).
     assert_eq!(marks[2], *marks.last().unwrap(), "allocations after each turn: {marks:?}");

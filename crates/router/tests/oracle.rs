@@ -72,8 +72,7 @@ fn check<A: Routed + Family>(
     let list = table::<A>(&mut rng, top);
     // Half of the table is there at first, the other half and changes of the first come while packets flow.
     let first = list.len() / 2;
-    let routes =
-        Routes { rib: list[..first].iter().copied().collect(), names: Vec::new(), fixed: Vec::new() };
+    let routes = Routes { rib: list[..first].iter().copied().collect(), names: Vec::new() };
     let mut changes: Vec<Change<A>> = list[first..].iter().map(|&(p, l)| Change::Announce(p, l)).collect();
     for &(prefix, label) in &list[..first / 2] {
         changes.push(if rng.random() {

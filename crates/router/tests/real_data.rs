@@ -92,8 +92,8 @@ fn real_captures_leave_by_the_oracles_next_hop() {
             Some(if original.is_ipv4() { inside(&mut rng, &v4) } else { inside(&mut rng, &v6) })
         });
     }
-    let routes4 = Routes { rib: v4.into_iter().collect(), names: Vec::new(), fixed: Vec::new() };
-    let routes6 = Routes { rib: v6.into_iter().collect(), names: Vec::new(), fixed: Vec::new() };
+    let routes4 = Routes { rib: v4.into_iter().collect(), names: Vec::new() };
+    let routes6 = Routes { rib: v6.into_iter().collect(), names: Vec::new() };
     let run = Router::new(config, routes4, routes6).run_with(frames, 2048, |_| {});
     let ledger = run.snapshot.ledger();
     println!("{}", line(&ledger));

@@ -351,18 +351,23 @@ fn packets_to_us_need_no_ttl_and_echo_requests_are_answered() {
         assert_eq!(run.snapshot.ledger().made, 0, "it turned around in place");
     }
     let wrong = [&echo[..9], &[0xff; 6]].concat();
-    for (what, frame) in [
-        ("wrong checksum", frame4("10.0.0.1", &wrong, &|_| {})),
-        ("a fragment", frame4("10.0.0.1", &echo, &|ip| ip.set_fragment(false, true, 0))),
+    for (what, frame, expected) in [
+        ("wrong checksum", frame4("10.0.0.1", &wrong, &|_| {}), "local: local-unhandled"),
+        (
+            "a first fragment of odd length",
+            frame4("10.0.0.1", &echo, &|ip| ip.set_fragment(false, true, 0)),
+            "local: reassembly-failed",
+        ),
         (
             "an echo reply",
             frame4("10.0.0.1", &icmp4(icmpv4::Repr::EchoReply { ident: 1, seq: 1 }, b""), &|_| {}),
+            "local: local-unhandled",
         ),
-        ("too short", frame4("10.0.0.1", &[8, 0, 0], &|_| {})),
-        ("UDP", udp4(A, "10.0.0.1", b"", |_| {})),
-        ("IPv6 UDP", udp6(A6, "2001:470::1", b"", |_| {})),
+        ("too short", frame4("10.0.0.1", &[8, 0, 0], &|_| {}), "local: local-unhandled"),
+        ("UDP", udp4(A, "10.0.0.1", b"", |_| {}), "icmp4-error: no-listener, sent lan"),
+        ("IPv6 UDP", udp6(A6, "2001:470::1", b"", |_| {}), "icmp6-error: no-listener, sent lan"),
     ] {
-        assert_eq!(outcome(frame), "local: local-unhandled", "{what}");
+        assert_eq!(outcome(frame), expected, "{what}");
     }
     let (dst, echo6) = ("2001:470::1", icmpv6::Repr::EchoRequest { ident: 5, seq: 6 });
     let ip = ip6(A6, dst, Protocol::ICMPV6, &icmp6(A6, dst, echo6, b"abc"), |ip| ip.set_hop_limit(1));

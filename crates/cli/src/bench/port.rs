@@ -247,7 +247,7 @@ fn router(args: &PortBench, table: LoadedTable, domain: &Domain) -> Result<Route
     let mut config: RouterConfig = toml::from_str(CONFIG)?;
     config.router.algorithm.clone_from(&args.algorithm);
     let ports = [PortInfo::new("in"), PortInfo::new("out")];
-    let v4 = Routes { rib: table.v4, names: Vec::new(), fixed: Vec::new() };
+    let v4 = Routes { rib: table.v4, names: Vec::new() };
     RouterControl::new(&config, &ports, v4, Routes::default(), domain).map_err(|error| match error {
         tidemill_router::RouterError::Config(error) => usage(error),
         other => other.into(),

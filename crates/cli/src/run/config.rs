@@ -7,7 +7,10 @@ use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use tidemill_port::PortSpec;
 use tidemill_router::RouterConfig;
-use tidemill_router::config::{InterfaceConfig, NextHopConfig, NextHopKind, NextHopsSection, RouterSection};
+use tidemill_router::config::{
+    InterfaceConfig, KernelSection, NeighborsSection, NextHopConfig, NextHopsSection, RouteConfig,
+    RouterSection, VrfConfig,
+};
 
 /// A configuration of `tidemill run`.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
@@ -41,9 +44,21 @@ pub(crate) struct Config {
     /// How the router looks up, filters and reports.
     #[serde(default)]
     pub(crate) router: RouterSection,
-    /// Static routes; they win over the table's routes to the same prefixes.
+    /// Virtual routing and forwarding: routing tables of their own, for the interfaces that name them.
     #[serde(default)]
-    pub(crate) route: Vec<RouteSection>,
+    pub(crate) vrf: Vec<VrfConfig>,
+    /// Static routes; they win over the same prefixes from anywhere else.
+    #[serde(default)]
+    pub(crate) route: Vec<RouteConfig>,
+    /// How neighbors are found (ARP, neighbor discovery).
+    #[serde(default)]
+    pub(crate) neighbors: NeighborsSection,
+    /// What comes live from the kernel (BIRD, FRR or `ip route` feed it).
+    #[serde(default)]
+    pub(crate) kernel: Option<KernelSection>,
+    /// The control socket, for `tidemill show`, `top`, `route` and so on.
+    #[serde(default)]
+    pub(crate) control: Option<ControlSection>,
     /// Single next hops.
     #[serde(default)]
     pub(crate) next_hop: Vec<NextHopConfig>,
@@ -69,7 +84,7 @@ impl std::fmt::Display for Role {
 }
 
 /// How to run.
-#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct RunSection {
     /// Threads, one per core.
@@ -99,7 +114,7 @@ pub(crate) enum ClockChoice {
 }
 
 /// Packet memory.
-#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct MemorySection {
     /// Frames per worker, at least 1024.
@@ -115,7 +130,7 @@ impl Default for MemorySection {
 }
 
 /// Where routes come from.
-#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct TableSection {
     /// Files with routes: MRT, text or CSV, plain or compressed.
@@ -126,7 +141,7 @@ pub(crate) struct TableSection {
 }
 
 /// One file or several.
-#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub(crate) enum OneOrMore {
     /// One file.
@@ -145,7 +160,7 @@ impl OneOrMore {
 }
 
 /// A generated table, like the Internet's of 2026.
-#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct GenerateSection {
     /// IPv4 prefixes.
@@ -158,25 +173,16 @@ pub(crate) struct GenerateSection {
     pub(crate) seed: u64,
 }
 
-/// A static route, with a next hop of its own.
-#[derive(Debug, Clone, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct RouteSection {
-    /// The prefix: `"192.0.2.0/24"`, `"2001:db8::/32"`.
-    pub(crate) prefix: String,
-    /// What happens to packets.
-    #[serde(default)]
-    pub(crate) kind: NextHopKind,
-    /// The port to send by (`kind = "forward"` only).
-    #[serde(default)]
-    pub(crate) port: Option<String>,
-    /// The neighbour's MAC address (`kind = "forward"` only). Default: derived from the label, see `next_hops.mac`.
-    #[serde(default)]
-    pub(crate) mac: Option<String>,
+/// The control socket.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct ControlSection {
+    /// Where it is made. Default: `/run/tidemill/tidemill.sock`, where the commands look for it too.
+    pub(crate) socket: Option<PathBuf>,
 }
 
 /// Changes of routes while packets flow.
-#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct UpdatesSection {
     /// The update file: MRT or text.
@@ -187,7 +193,7 @@ pub(crate) struct UpdatesSection {
 }
 
 /// New destinations for received packets.
-#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RemapSection {
     /// The same seed gives every destination the same new one.
@@ -254,6 +260,7 @@ impl Config {
             None => {}
         }
         self.updates.iter_mut().for_each(|updates| join(&mut updates.path));
+        self.control.iter_mut().filter_map(|control| control.socket.as_mut()).for_each(join);
     }
 
     /// The router's part.
@@ -263,6 +270,10 @@ impl Config {
             router: self.router.clone(),
             next_hop: self.next_hop.clone(),
             next_hops: self.next_hops.clone(),
+            vrf: self.vrf.clone(),
+            route: self.route.clone(),
+            neighbors: self.neighbors.clone(),
+            kernel: self.kernel.clone(),
         }
     }
 }

@@ -1,8 +1,10 @@
 //! `run`, `check`, `replay`: a configuration at work.
 
+mod api;
 mod config;
 mod report;
 mod routes;
+mod service;
 mod setup;
 
 use crate::usage;
@@ -11,16 +13,17 @@ use clap::Args;
 use config::Config;
 use report::{Live, Report};
 use routes::{State, UpdateFeed};
+use service::{Feeds, Kernel, Service};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tidemill_feed::LoadedTable;
+use tidemill_feed::kernel::KernelFeed;
 use tidemill_graph::record::{Event, RecordReader, Recorder, VERSION};
 use tidemill_graph::replay::Replayer;
 use tidemill_graph::{Clock, Outcome};
 use tidemill_lookup::qsbr::Domain;
-use tidemill_router::RouterControl;
 
 /// Options of `tidemill run`.
 #[derive(Args)]
@@ -101,6 +104,7 @@ pub(crate) struct ReplayArgs {
 /// `tidemill run`.
 pub(crate) fn run(args: RunArgs) -> Result<bool> {
     let (mut config, text) = Config::read(&args.config)?;
+    let written = config.clone();
     setup::override_config(&mut config, &args)?;
     let name = args.config.display().to_string();
     config.validate().map_err(|what| usage(format!("{name} with the command line's options: {what}")))?;
@@ -113,14 +117,24 @@ pub(crate) fn run(args: RunArgs) -> Result<bool> {
     let domain = Domain::new();
     // Wrong ports are found before the tables are built.
     let ports = setup::ports(&config, &base, &table)?;
-    let mut feed = match &config.updates {
+    let infos = setup::port_infos(&config, false)?;
+    let updates = match &config.updates {
         Some(updates) => Some(UpdateFeed::open(&updates.path, updates.speed, &table.labels)?),
         None => None,
     };
     let state = args.record.is_some().then(|| State::of(&table));
     let LoadedTable { v4, v6, labels, .. } = table;
-    let control =
-        setup::control(&config, &name, routes::routes(v4, &labels), routes::routes(v6, &labels), &domain)?;
+    let (v4, v6) = (routes::routes(v4, &labels), routes::routes(v6, &labels));
+    let control = setup::control(&config, &infos, &name, v4, v6, &domain)?;
+    let kernel = match control.kernel_options() {
+        Some(options) => Some(Kernel::new(KernelFeed::open(&options)?)),
+        None => None,
+    };
+    if kernel.is_some() && args.record.is_some() {
+        return Err(usage(
+            "--record: a record cannot hold what the kernel says: use ports that are no interfaces",
+        ));
+    }
     let traces = args.trace.iter().map(|t| setup::trace_request(t)).collect();
     let clock = setup::clock(&config);
     let capture_clock = clock.follows_packets();
@@ -144,22 +158,44 @@ pub(crate) fn run(args: RunArgs) -> Result<bool> {
     };
 
     let handle = engine.handle();
+    let hangup = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         signal_hook::flag::register_conditional_shutdown(signal, 130, handle.stop_flag())
             .and_then(|_| signal_hook::flag::register(signal, handle.stop_flag()))
             .context("cannot watch for signals")?;
     }
-    let control = Mutex::new(control);
-    // A recorded run changes routes at burst boundaries, so that a replay can; any other run does so at any time.
-    let mut at_boundary = if recorder.is_some() { feed.take() } else { None };
-    let (done, applied, failed) = (AtomicBool::new(false), AtomicU64::new(0), AtomicBool::new(false));
+    signal_hook::flag::register(signal_hook::consts::SIGHUP, hangup.clone())
+        .context("cannot watch for signals")?;
+    let socket = config.control.as_ref().map(api::socket);
+    let service = Arc::new(Service {
+        handle,
+        graph,
+        control: Mutex::new(control),
+        path: args.config.clone(),
+        feeds: Mutex::new(Feeds { updates, kernel }),
+        rates: Mutex::default(),
+        hangup,
+        reloads: AtomicU64::new(0),
+        applied: AtomicU64::new(0),
+        failed: AtomicBool::new(false),
+        started_ns: service::now_ns(),
+        config: Mutex::new(written),
+    });
+    // A run that must be repeatable changes things at burst boundaries only; any other does so at any time.
+    let repeatable = recorder.is_some() || capture_clock;
+    let server = match &socket {
+        Some(socket) => Some(tidemill_control::Server::start(api::registry(&service), socket)?),
+        None => None,
+    };
+    let done = AtomicBool::new(false);
     let outcome = std::thread::scope(|scope| {
         scope.spawn(|| {
             let mut live = Live::new();
             while !done.load(Ordering::Acquire) {
-                live.tick(&handle, applied.load(Ordering::Relaxed));
-                if !change_routes(&mut feed, &control, now_ns(), None, &applied, &failed) {
-                    std::thread::sleep(Duration::from_millis(2));
+                live.tick(&service.handle, service.applied.load(Ordering::Relaxed));
+                service.housekeeping();
+                if repeatable || !service.turn(service::now_ns(), None) {
+                    std::thread::sleep(Duration::from_millis(1));
                 }
             }
             live.end();
@@ -167,16 +203,18 @@ pub(crate) fn run(args: RunArgs) -> Result<bool> {
         // Even if a worker panics: else the scope would wait for the thread above for ever.
         let _done = SetOnDrop(&done);
         engine.run(|now_ns| {
-            change_routes(&mut at_boundary, &control, now_ns, recorder.as_ref(), &applied, &failed);
+            if repeatable {
+                service.turn(now_ns, recorder.as_ref());
+            }
         })
     });
+    drop(server);
     let recorded = recorder.map(|recorder| recorder.finish()).transpose();
-    let control = control.into_inner().unwrap_or_else(PoisonError::into_inner);
-    let ok = print(&outcome, &graph, &control, applied.load(Ordering::Relaxed), args.json)?;
+    let ok = print(&outcome, &service, args.json)?;
     if let Some(turns) = recorded? {
         eprintln!("tidemill: recorded {turns} turns");
     }
-    Ok(ok && !failed.load(Ordering::Relaxed))
+    Ok(ok && !service.failed.load(Ordering::Relaxed))
 }
 
 struct SetOnDrop<'a>(&'a AtomicBool);
@@ -187,60 +225,16 @@ impl Drop for SetOnDrop<'_> {
     }
 }
 
-fn now_ns() -> u64 {
-    Clock::wall().now_ns(0)
-}
-
-/// Applies the route changes that are due. Returns whether there were any.
-fn change_routes(
-    feed: &mut Option<UpdateFeed>,
-    control: &Mutex<RouterControl>,
-    now_ns: u64,
-    recorder: Option<&Recorder>,
-    applied: &AtomicU64,
-    failed: &AtomicBool,
-) -> bool {
-    let Some(updates) = feed else { return false };
-    let (changes, error) = updates.due(now_ns);
-    let count = changes.len();
-    let result = (|| -> Result<bool> {
-        if count > 0 {
-            let generation = changes.apply(&mut control.lock().unwrap_or_else(PoisonError::into_inner))?;
-            applied.fetch_add(count as u64, Ordering::Relaxed);
-            if let Some(recorder) = recorder {
-                recorder.control(generation, postcard::to_stdvec(&changes)?);
-            }
-        }
-        // What came before the error has been applied.
-        error.map_or(Ok(count > 0), Err)
-    })();
-    if updates.done {
-        *feed = None;
-    }
-    result.unwrap_or_else(|error| {
-        // Routes stay as they are and packets flow on; the run fails in the end.
-        *feed = None;
-        eprintln!("tidemill: updates stopped: {}", crate::usage::one_line(&error));
-        failed.store(true, Ordering::Relaxed);
-        false
-    })
-}
-
-fn print(
-    outcome: &Outcome,
-    graph: &tidemill_graph::Graph,
-    control: &RouterControl,
-    updates: u64,
-    json: bool,
-) -> Result<bool> {
+fn print(outcome: &Outcome, service: &Service, json: bool) -> Result<bool> {
     let ledger = outcome.snapshot.ledger();
+    let control = service::lock(&service.control);
     let report = Report {
         snapshot: &outcome.snapshot,
-        nodes: &graph.node_names,
-        ports: &graph.port_names,
+        nodes: &service.graph.node_names,
+        ports: &service.graph.port_names,
         lookups: control.lookup_stats(),
         icmp: control.icmp_stats(),
-        updates,
+        updates: service.applied.load(Ordering::Relaxed),
         traces: &outcome.traces,
     };
     if json {
@@ -286,7 +280,8 @@ pub(crate) fn check(args: CheckArgs) -> Result<bool> {
     let (count4, count6) = (table.v4.len(), table.v6.len());
     let domain = Domain::new();
     let (v4, v6) = (routes::routes(table.v4, &table.labels), routes::routes(table.v6, &table.labels));
-    let control = setup::control(&config, &name, v4, v6, &domain)?;
+    let infos = setup::port_infos(&config, true)?;
+    let control = setup::control(&config, &infos, &name, v4, v6, &domain)?;
     let graph = tidemill_router::graph(&control).build()?;
     if args.dot {
         print!("{}", graph.dot());
@@ -325,7 +320,8 @@ pub(crate) fn replay(args: ReplayArgs) -> Result<bool> {
     let state: State = postcard::from_bytes(&state).map_err(|e| reader.corrupt(format!("routes: {e}")))?;
     let (v4, v6) = state.routes();
     let domain = Domain::new();
-    let control = setup::control(&config, "the record", v4, v6, &domain)?;
+    let infos = setup::port_infos(&config, true)?;
+    let control = setup::control(&config, &infos, "the record", v4, v6, &domain)?;
     let graph = tidemill_router::graph(&control).build()?;
     if graph.port_names != ports || graph.node_names != nodes {
         return Err(reader.corrupt("was made with another graph: use the tidemill that recorded it").into());
@@ -340,12 +336,16 @@ pub(crate) fn replay(args: ReplayArgs) -> Result<bool> {
     let mut apply = |change: &[u8]| -> Result<u64, String> {
         let changes: routes::Changes =
             postcard::from_bytes(change).map_err(|e| format!("route changes: {e}"))?;
-        changes
-            .apply(&mut control.lock().unwrap_or_else(PoisonError::into_inner))
-            .map_err(|e| format!("{e:#}"))
+        changes.apply(&mut service::lock(&control)).map_err(|e| format!("{e:#}"))
     };
     replayer.advance(&mut apply);
-    let outcome = engine.run(|_| replayer.advance(&mut apply));
+    let outcome = engine.run(|now_ns| {
+        replayer.advance(&mut apply);
+        let mut control = service::lock(&control);
+        // As at the boundaries of the run that was recorded. What cannot be, could not be then.
+        let _ = control.poll(now_ns);
+        control.collect();
+    });
     let (verdicts, error) = replayer.finish();
     let seconds = outcome.snapshot.elapsed_ns as f64 / 1e9;
     if args.json {

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use tidemill_burst::DropReason;
 use tidemill_graph::trace::TraceEntry;
 use tidemill_graph::{Handle, Ledger, Snapshot};
-use tidemill_router::{IcmpStats, LookupStats};
+use tidemill_ip::IcmpStats;
+use tidemill_router::LookupStats;
 
 /// Says on standard error how a run is going: a line that renews itself on a terminal, elsewhere one every 10 s.
 pub(crate) struct Live {
@@ -62,7 +63,7 @@ pub(crate) struct Report<'a> {
     pub(crate) snapshot: &'a Snapshot,
     pub(crate) nodes: &'a [String],
     pub(crate) ports: &'a [String],
-    pub(crate) lookups: [LookupStats; 2],
+    pub(crate) lookups: Vec<LookupStats>,
     pub(crate) icmp: IcmpStats,
     pub(crate) updates: u64,
     pub(crate) traces: &'a [TraceEntry],

@@ -32,13 +32,8 @@ pub(crate) fn load(config: &Config) -> Result<LoadedTable> {
 /// Gives each static route a label in the dictionary, so that no update's next hop can get the same one.
 pub(crate) fn keep_static_labels(config: &Config, labels: &mut Labels) {
     for route in &config.route {
-        labels.label(&NextHopName::Word(static_name(&route.prefix).into()));
+        labels.label(&NextHopName::Word(tidemill_router::static_name(&route.prefix).into()));
     }
-}
-
-/// What a static route's next hop is called in the dictionary.
-pub(crate) fn static_name(prefix: &str) -> String {
-    format!("static {prefix}")
 }
 
 fn generate_if_missing(table: &TableSection) -> Result<()> {
@@ -68,7 +63,7 @@ fn generate_if_missing(table: &TableSection) -> Result<()> {
 /// One family's routes with the file's names for labels.
 pub(crate) fn routes<A: tidemill_lpm::Family>(rib: Rib<A>, labels: &Labels) -> Routes<A> {
     let names = labels.iter().map(|(label, name)| (label, name.to_string())).collect();
-    Routes { rib, names, fixed: Vec::new() }
+    Routes { rib, names }
 }
 
 /// Changes read from an update file, given out when they are due.
@@ -150,7 +145,7 @@ impl Changes {
         control.apply(&v4)?;
         control.apply(&v6)?;
         control.collect();
-        Ok(control.lookup_stats().iter().map(|stats| stats.generation).sum())
+        Ok(control.generation())
     }
 }
 
@@ -178,8 +173,8 @@ impl State {
     pub(crate) fn routes(&self) -> (Routes<u32>, Routes<u128>) {
         let names: Vec<_> = self.names.iter().map(|(label, name)| (Label(*label), name.clone())).collect();
         (
-            Routes { rib: rib(&self.routes.v4), names: names.clone(), fixed: Vec::new() },
-            Routes { rib: rib(&self.routes.v6), names, fixed: Vec::new() },
+            Routes { rib: rib(&self.routes.v4), names: names.clone() },
+            Routes { rib: rib(&self.routes.v6), names },
         )
     }
 }

@@ -13,11 +13,9 @@ use tidemill_feed::LoadedTable;
 use tidemill_graph::trace::TraceRequest;
 use tidemill_graph::{Clock, Engine, Limits, Options};
 use tidemill_lookup::qsbr::Domain;
-use tidemill_lpm::{Label, Prefix};
 use tidemill_port::spec::PaceSpec;
 use tidemill_port::{OpenContext, Port, PortError, PortSpec, Remap};
-use tidemill_router::config::NextHopConfig;
-use tidemill_router::{PortInfo, RouterConfig, RouterControl, RouterError, Routes};
+use tidemill_router::{Device, PortInfo, RouterControl, RouterError, Routes};
 use tidemill_wire::Summary;
 
 /// Puts the command line's wishes into the configuration.
@@ -89,73 +87,47 @@ fn ambiguous(option: &str, file: &Path, fits: usize) -> anyhow::Error {
     usage(format!("{option} {file}: {fits} pcap ports of the configuration fit: give {option} PORT={file}"))
 }
 
-/// What the router has to know of the ports.
-pub(crate) fn port_infos(config: &Config) -> Vec<PortInfo> {
-    let capture = |spec: &PortSpec| matches!(spec, PortSpec::Pcap(pcap) if pcap.input.is_some());
-    config.port.iter().map(|spec| PortInfo { name: spec.name().into(), capture: capture(spec) }).collect()
+/// What the router has to know of the ports. An interface that the kernel does not have is an error, unless `lenient`.
+pub(crate) fn port_infos(config: &Config, lenient: bool) -> Result<Vec<PortInfo>> {
+    let info = |spec: &PortSpec| {
+        let device = match spec {
+            PortSpec::AfPacket(spec) => {
+                match tidemill_port::packet::device(spec.interface.as_deref().unwrap_or(&spec.name)) {
+                    Ok(device) => Some(Device {
+                        index: device.index,
+                        mac: device.mac,
+                        mtu: device.mtu as u32,
+                        up: device.running,
+                    }),
+                    Err(error) if lenient => {
+                        eprintln!("tidemill: {error} (checked as if it were there)");
+                        let mac = tidemill_wire::MacAddr([2, 0, 0, 0, 0, 1]);
+                        Some(Device { index: 0, mac, mtu: 1500, up: true })
+                    }
+                    Err(error) => return Err(usage(error)),
+                }
+            }
+            _ => None,
+        };
+        let capture = matches!(spec, PortSpec::Pcap(pcap) if pcap.input.is_some());
+        Ok(PortInfo { name: spec.name().into(), capture, device })
+    };
+    config.port.iter().map(info).collect()
 }
 
 /// Makes the control side; a mistake in the configuration is the caller's to mend.
 pub(crate) fn control(
     config: &Config,
+    ports: &[PortInfo],
     name: &str,
-    mut v4: Routes<u32>,
-    mut v6: Routes<u128>,
+    v4: Routes<u32>,
+    v6: Routes<u128>,
     domain: &Domain,
 ) -> Result<RouterControl> {
-    let router =
-        with_static_routes(config, &mut v4, &mut v6).map_err(|what| usage(format!("{name}: {what}")))?;
-    RouterControl::new(&router, &port_infos(config), v4, v6, domain).map_err(|error| match error {
+    RouterControl::new(&config.router(), ports, v4, v6, domain).map_err(|error| match error {
         RouterError::Config(error) => usage(format!("{name}: {error}")),
         other => other.into(),
     })
-}
-
-/// Adds the static routes, each with the label that [`super::routes::load`] keeps for it.
-fn with_static_routes(
-    config: &Config,
-    v4: &mut Routes<u32>,
-    v6: &mut Routes<u128>,
-) -> Result<RouterConfig, String> {
-    let mut router = config.router();
-    for (i, route) in config.route.iter().enumerate() {
-        if let Some(twin) = config.route[..i].iter().position(|other| other.prefix == route.prefix) {
-            return Err(format!(
-                "route[{i}].prefix: route[{twin}] is to {} already: remove one",
-                route.prefix
-            ));
-        }
-        if let Some(port) = &route.port
-            && !config.port.iter().any(|spec| spec.name() == port)
-        {
-            return Err(format!("route[{i}].port: there is no port {port:?}: name one of the ports"));
-        }
-        let name = super::routes::static_name(&route.prefix);
-        let found = v4.names.iter().find(|(_, known)| *known == name);
-        let Label(label) = found.ok_or_else(|| format!("route[{i}].prefix: {name} has no label"))?.0;
-        match (route.prefix.parse::<Prefix<u32>>(), route.prefix.parse::<Prefix<u128>>()) {
-            (Ok(prefix), _) => {
-                v4.rib.insert(prefix, Label(label));
-                v4.fixed.push(prefix);
-            }
-            (_, Ok(prefix)) => {
-                v6.rib.insert(prefix, Label(label));
-                v6.fixed.push(prefix);
-            }
-            (Err(error), _) if !route.prefix.contains(':') => {
-                return Err(format!("route[{i}].prefix: {error}"));
-            }
-            (_, Err(error)) => return Err(format!("route[{i}].prefix: {error}")),
-        }
-        router.next_hop.push(NextHopConfig {
-            label: Some(label),
-            name: None,
-            kind: route.kind,
-            port: route.port.clone(),
-            mac: route.mac.clone(),
-        });
-    }
-    Ok(router)
 }
 
 /// Opens every port, with a queue for each worker.

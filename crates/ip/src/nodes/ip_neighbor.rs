@@ -79,18 +79,6 @@ impl IpNeighbor {
         }
     }
 
-    /// Gives up whoever has waited longest.
-    fn displace(&mut self, cx: &mut Context<'_>) {
-        while let Some((key, since_ns)) = self.order.pop_front() {
-            if self.waiting.get(&key).is_some_and(|waiting| waiting.since_ns == since_ns) {
-                for packet in self.waiting.remove(&key).into_iter().flat_map(|waiting| waiting.packets) {
-                    cx.discard(DropReason::NeighborQueueFull, packet);
-                }
-                return;
-            }
-        }
-    }
-
     fn give_up(&mut self, cx: &mut Context<'_>, key: &Key) {
         for mut packet in self.waiting.remove(key).into_iter().flat_map(|waiting| waiting.packets) {
             match error(&mut packet, DropReason::NeighborUnresolved, 0, ERROR) {
@@ -115,6 +103,18 @@ impl IpNeighbor {
                 }
             }
             Notice::Lost(key) => self.give_up(cx, &key),
+        }
+    }
+}
+
+/// Gives up whoever has waited longest.
+fn displace(waiting: &mut HashMap<Key, Waiting>, order: &mut VecDeque<(Key, u64)>, cx: &mut Context<'_>) {
+    while let Some((key, since_ns)) = order.pop_front() {
+        if waiting.get(&key).is_some_and(|waits| waits.since_ns == since_ns) {
+            for packet in waiting.remove(&key).into_iter().flat_map(|waits| waits.packets) {
+                cx.discard(DropReason::NeighborQueueFull, packet);
+            }
+            return;
         }
     }
 }
@@ -154,7 +154,9 @@ impl Node for IpNeighbor {
                 *verdict = Verdict::Next(LOOKUP);
                 continue;
             };
+            let resolves = settings.interfaces.get(key.interface).is_some_and(|interface| interface.resolves);
             *verdict = match self.waiting.get(&key) {
+                _ if !resolves => error(packet, DropReason::NeighborUnresolved, 0, ERROR),
                 Some(waiting) if waiting.packets.is_full() => Verdict::Drop(DropReason::NeighborQueueFull),
                 Some(_) => Verdict::Keep,
                 None if !self.limit.allow(cx.now_ns, charged) => {
@@ -162,7 +164,7 @@ impl Node for IpNeighbor {
                 }
                 None => {
                     if self.waiting.len() >= WAITING {
-                        self.displace(cx);
+                        displace(&mut self.waiting, &mut self.order, cx);
                     }
                     if self.order.len() == self.order.capacity() {
                         let waiting = &self.waiting;

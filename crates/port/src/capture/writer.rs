@@ -60,9 +60,7 @@ impl Writer {
         let output = tidemill_archive::create(path).map_err(PortError::File)?;
         let mut buffer = Vec::with_capacity(LUMP_BYTES + 64 * 1024);
         if pcapng {
-            // Section header (version 1.0, length not given), then one Ethernet interface with if_tsresol = 9.
-            push_u32(&mut buffer, &[0x0A0D_0D0A, 28, 0x1A2B_3C4D, 1, u32::MAX, u32::MAX, 28]);
-            push_u32(&mut buffer, &[1, 32, 1, SNAP_LEN, 9 | 1 << 16, 9, 0, 32]);
+            pcapng_header(&mut buffer);
         } else {
             push_u32(&mut buffer, &[0xA1B2_3C4D, 2 | 4 << 16, 0, 0, SNAP_LEN, 1]);
         }
@@ -127,21 +125,11 @@ impl Locked<'_> {
         wire_len: u32,
     ) -> Result<(), PortError> {
         let buffer = &mut self.file.buffer;
-        let len = data.len() as u32;
-        let wire_len = wire_len.max(len);
         if self.shared.pcapng {
-            let options = if sense == Sense::Unknown { 0 } else { 12 };
-            let block = 32 + len.next_multiple_of(4) + options;
-            let (high, low) = ((timestamp_ns >> 32) as u32, timestamp_ns as u32);
-            push_u32(buffer, &[6, block, 0, high, low, len, wire_len]);
-            buffer.extend_from_slice(data);
-            buffer.resize(buffer.len() + (len.next_multiple_of(4) - len) as usize, 0);
-            if options != 0 {
-                // epb_flags, end of options.
-                push_u32(buffer, &[2 | 4 << 16, sense as u32, 0]);
-            }
-            push_u32(buffer, &[block]);
+            pcapng_packet(buffer, timestamp_ns, sense, data, wire_len);
         } else {
+            let len = data.len() as u32;
+            let wire_len = wire_len.max(len);
             let (seconds, ns) = (timestamp_ns / 1_000_000_000, timestamp_ns % 1_000_000_000);
             push_u32(buffer, &[seconds as u32, ns as u32, len, wire_len]);
             buffer.extend_from_slice(data);
@@ -169,6 +157,30 @@ impl Locked<'_> {
     pub fn is_closed(&self) -> bool {
         self.file.output.is_none()
     }
+}
+
+/// The start of a pcapng file or stream: a section header (version 1.0, length not given), then one Ethernet interface
+/// with timestamps in nanoseconds.
+pub fn pcapng_header(buffer: &mut Vec<u8>) {
+    push_u32(buffer, &[0x0A0D_0D0A, 28, 0x1A2B_3C4D, 1, u32::MAX, u32::MAX, 28]);
+    push_u32(buffer, &[1, 32, 1, SNAP_LEN, 9 | 1 << 16, 9, 0, 32]);
+}
+
+/// One packet of a pcapng file or stream. `wire_len` is its length on the wire where that is more than `data`'s, else 0.
+#[inline]
+pub fn pcapng_packet(buffer: &mut Vec<u8>, timestamp_ns: u64, sense: Sense, data: &[u8], wire_len: u32) {
+    let len = data.len() as u32;
+    let options = if sense == Sense::Unknown { 0 } else { 12 };
+    let block = 32 + len.next_multiple_of(4) + options;
+    let (high, low) = ((timestamp_ns >> 32) as u32, timestamp_ns as u32);
+    push_u32(buffer, &[6, block, 0, high, low, len, wire_len.max(len)]);
+    buffer.extend_from_slice(data);
+    buffer.resize(buffer.len() + (len.next_multiple_of(4) - len) as usize, 0);
+    if options != 0 {
+        // epb_flags, end of options.
+        push_u32(buffer, &[2 | 4 << 16, sense as u32, 0]);
+    }
+    push_u32(buffer, &[block]);
 }
 
 #[inline]

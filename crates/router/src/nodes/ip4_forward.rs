@@ -4,23 +4,26 @@
 //! * Longer than the next link's MTU: to `ip4-fragment`, or `too-big` with an ICMP fragmentation needed that names the
 //!   MTU (RFC 1191) if "don't fragment" is set.
 //! * Else the TTL goes down by one, the checksum with it (RFC 1624), and the frame gets its next hop's Ethernet header.
-//!   VLAN tags are gone. Packets of our own keep their TTL.
+//!   VLAN tags are the next
+//!   interface's. Packets of our own keep their TTL.
 //!
-//! Redirects (RFC 1812 5.2.7.2) are not sent. Outputs: `fragment`, `error`, and one per port, by name.
+//! Redirects (RFC 1812 5.2.7.2) are not sent. Outputs: `fragment`, `error`, `lookup` (its next
+//! hop has been replaced meanwhile), and one per port, by name.
 
-use crate::icmp::LOCAL_PORT;
-use crate::next_hop::{Kind, NextHops};
-use crate::nodes::{each, lookup, untag};
+use crate::nodes::{replaced, write_header};
 use tidemill_burst::{DropReason, Packet};
 use tidemill_graph::{Context, Node, Verdict};
+use tidemill_ip::nodes::{each, error, untag};
+use tidemill_ip::{Kind, NextHops};
 use tidemill_lookup::publish::View;
 use tidemill_wire::{ethernet, ipv4};
 
 /// The outputs' names in front of the ports'.
-pub const OUTPUTS: [&str; 2] = ["fragment", "error"];
+pub const OUTPUTS: [&str; 3] = ["fragment", "error", "lookup"];
 
 const FRAGMENT: u8 = 0;
 const ERROR: u8 = 1;
+const LOOKUP: u8 = 2;
 /// The output of port 0.
 const PORTS: u8 = OUTPUTS.len() as u8;
 
@@ -44,27 +47,31 @@ impl Node for Ip4Forward {
         each(burst, verdicts, |packet| {
             let hop = hops.get(packet.label);
             if hop.kind != Kind::Forward {
-                // The next hops have been replaced since the lookup.
-                return Verdict::Drop(DropReason::NextHopUnknown);
+                return replaced(hop, LOOKUP);
             }
             untag(packet);
-            let (len, own) = (packet.len(), packet.port == LOCAL_PORT);
+            let (len, own) = (packet.len(), packet.is_own());
             let Some(frame) = packet.data_mut().first_chunk_mut::<HEADERS>() else {
                 return Verdict::Drop(DropReason::Ipv4TooShort);
             };
-            let (link, ip) = frame.split_at_mut(ethernet::HEADER_LEN);
+            let ip = &mut frame[ethernet::HEADER_LEN..];
             if !own && ipv4::ttl(ip) <= 1 {
-                return lookup::error(packet, DropReason::TtlExpired, 0, ERROR);
+                return error(packet, DropReason::TtlExpired, 0, ERROR);
             }
             let fits = len - ethernet::HEADER_LEN <= usize::from(hop.mtu);
             if !fits && ipv4::dont_fragment(ip) {
-                return lookup::error(packet, DropReason::TooBig, hop.mtu, ERROR);
+                return error(packet, DropReason::TooBig, hop.mtu, ERROR);
             }
             if !own {
                 ipv4::decrement_ttl(ip);
             }
-            link.copy_from_slice(&hop.header);
-            if fits { Verdict::Next(PORTS + hop.port as u8) } else { Verdict::Next(FRAGMENT) }
+            if !fits {
+                return Verdict::Next(FRAGMENT);
+            }
+            if !write_header(packet, hop) {
+                return Verdict::Drop(DropReason::FrameTooSmall);
+            }
+            Verdict::Next(PORTS + hop.port as u8)
         });
     }
 }

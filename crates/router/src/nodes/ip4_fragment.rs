@@ -6,14 +6,22 @@
 //! * Fragments are made, the packet is consumed. With too few frames for all of them, or an MTU that leaves no eight
 //!   bytes, none is sent: `fragment-failed`.
 //!
-//! The packet comes from `ip4-forward` with its Ethernet header written and its TTL decremented. Outputs: one per
-//! port, by name.
+//! The packet comes from `ip4-forward` with its TTL decremented. Outputs: `lookup` (its next hop has been replaced
+//! meanwhile), and one per port, by name.
 
-use crate::next_hop::NextHops;
+use crate::nodes::replaced;
 use tidemill_burst::{DropReason, Packet};
 use tidemill_graph::{Context, Node, Verdict};
+use tidemill_ip::{Adjacency, Kind, NextHops};
 use tidemill_lookup::publish::View;
 use tidemill_wire::{ethernet, ipv4};
+
+/// The outputs' names in front of the ports'.
+pub const OUTPUTS: [&str; 1] = ["lookup"];
+
+const LOOKUP: u8 = 0;
+/// The output of port 0.
+const PORTS: u8 = OUTPUTS.len() as u8;
 
 /// The node.
 pub struct Ip4Fragment {
@@ -30,9 +38,12 @@ impl Ip4Fragment {
 impl Node for Ip4Fragment {
     fn process(&mut self, cx: &mut Context<'_>, burst: &mut [Packet], verdicts: &mut [Verdict]) {
         for (packet, verdict) in burst.iter().zip(verdicts) {
-            let hop = self.hops.get(cx.reader).get(packet.label);
-            let (mtu, output) = (usize::from(hop.mtu), hop.port as u8);
-            *verdict = match fragment(cx, packet, mtu, output) {
+            let hop = *self.hops.get(cx.reader).get(packet.label);
+            if hop.kind != Kind::Forward {
+                *verdict = replaced(&hop, LOOKUP);
+                continue;
+            }
+            *verdict = match fragment(cx, packet, &hop) {
                 Some(()) => Verdict::Consume,
                 None => Verdict::Drop(DropReason::FragmentFailed),
             };
@@ -52,8 +63,9 @@ impl Header {
     }
 }
 
-fn fragment(cx: &mut Context<'_>, packet: &Packet, mtu: usize, output: u8) -> Option<()> {
-    let (link, ip) = packet.data().split_at_checked(ethernet::HEADER_LEN)?;
+fn fragment(cx: &mut Context<'_>, packet: &Packet, hop: &Adjacency) -> Option<()> {
+    let (link, mtu, output) = (hop.header(), usize::from(hop.mtu), PORTS + hop.port as u8);
+    let (_, ip) = packet.data().split_at_checked(ethernet::HEADER_LEN)?;
     let original = ipv4::Packet::new_checked(ip).ok()?;
     let (first, rest) = (whole_header(ip)?, copied_header(ip)?);
     let payload = original.payload();
@@ -65,7 +77,7 @@ fn fragment(cx: &mut Context<'_>, packet: &Packet, mtu: usize, output: u8) -> Op
         return None; // reassembled it would be longer than any packet
     }
     let count = 1 + payload.len().saturating_sub(first_step).div_ceil(step);
-    let longest = ethernet::HEADER_LEN + (first.len + first_step).max(rest.len + step);
+    let longest = link.len() + (first.len + first_step).max(rest.len + step);
     if cx.pool.stats().free < count || longest > cx.pool.room() {
         return None;
     }
@@ -84,7 +96,8 @@ fn fragment(cx: &mut Context<'_>, packet: &Packet, mtu: usize, output: u8) -> Op
         view.set_total_len((header.len + piece.len()) as u16);
         view.set_fragment(false, more || at + piece.len() < payload.len(), (base + at) as u16);
         view.fill_checksum();
-        (made.l3, made.port, made.label, made.hash) = (packet.l3, packet.port, packet.label, packet.hash);
+        (made.l3, made.port, made.label, made.hash) =
+            (link.len() as u8, packet.port, packet.label, packet.hash);
         match packet.timestamp_ns() {
             0 => {}
             ns => made.set_timestamp_ns(ns),

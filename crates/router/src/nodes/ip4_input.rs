@@ -5,15 +5,17 @@
 //! * Options that run over the header's end: `ipv4-bad-option`. Source routes: `ipv4-source-route` (RFC 7126 4.3).
 //!   Other options travel unchanged (record route and timestamp are not filled in, as RFC 7126 4.5 allows).
 //! * RFC 1812 5.3.4: a frame that came to a link-layer group is not forwarded: `broadcast`, `multicast`.
-//! * RFC 1812 5.3.7 and RFC 6890: `martian-source`, `martian-destination`, `multicast`, `broadcast`, `link-local`.
+//! * RFC 1812 5.3.7 and RFC 6890: `martian-source`, `martian-destination`, `multicast`, `broadcast`, `link-local`. On an
+//!   interface whose addresses are the kernel's, what stays on the link is the kernel's, and done with.
 //!
 //! Output: `lookup`.
 
-use crate::config::Martians;
-use crate::martian::Filter;
-use crate::nodes::{each, short};
 use tidemill_burst::{DropReason, Packet};
 use tidemill_graph::{Context, Node, Verdict};
+use tidemill_ip::martian::Filter;
+use tidemill_ip::nodes::{each, short};
+use tidemill_ip::{Martians, Owner, Settings};
+use tidemill_lookup::publish::View;
 use tidemill_wire::checksum;
 use tidemill_wire::ipv4::{self, Ipv4Option, option};
 
@@ -22,19 +24,30 @@ pub const OUTPUTS: [&str; 1] = ["lookup"];
 
 /// The node.
 pub struct Ip4Input {
+    settings: View<Settings>,
+    martians: Martians,
     filter: Filter<u32>,
 }
 
 impl Ip4Input {
     /// A node for one worker.
-    pub fn new(martians: Martians) -> Self {
-        Ip4Input { filter: Filter::v4(martians) }
+    pub fn new(settings: View<Settings>) -> Self {
+        let martians = Martians::default();
+        Ip4Input { settings, martians, filter: Filter::v4(martians) }
     }
 }
 
 impl Node for Ip4Input {
-    fn process(&mut self, _: &mut Context<'_>, burst: &mut [Packet], verdicts: &mut [Verdict]) {
-        each(burst, verdicts, |packet| self.check(packet));
+    fn process(&mut self, cx: &mut Context<'_>, burst: &mut [Packet], verdicts: &mut [Verdict]) {
+        let settings = self.settings.get(cx.reader);
+        if self.martians != settings.martians {
+            self.martians = settings.martians;
+            self.filter = Filter::v4(self.martians);
+        }
+        each(burst, verdicts, |packet| match self.check(packet) {
+            Verdict::Drop(reason) => refused(settings, packet, reason),
+            verdict => verdict,
+        });
     }
 }
 
@@ -115,4 +128,15 @@ fn unusual(packet: &Packet, ip: &[u8]) -> Result<(), Verdict> {
 pub(super) fn group(frame: &[u8]) -> Verdict {
     let broadcast = frame.get(..6).is_some_and(|dst| dst == [0xff; 6]);
     Verdict::Drop(if broadcast { DropReason::Broadcast } else { DropReason::Multicast })
+}
+
+/// The verdict on a packet that is not to be forwarded: what stays on the link is the kernel's, where that has the
+/// addresses.
+#[cold]
+pub(super) fn refused(settings: &Settings, packet: &Packet, reason: DropReason) -> Verdict {
+    let kernel = || settings.interfaces.get(packet.port).is_some_and(|i| i.owner == Owner::Kernel);
+    match reason {
+        DropReason::Multicast | DropReason::Broadcast | DropReason::LinkLocal if kernel() => Verdict::Consume,
+        reason => Verdict::Drop(reason),
+    }
 }

@@ -1,48 +1,53 @@
 //! The nodes, one file each; the header comment of a file is the node's manual page.
 
 pub mod ethernet_input;
-pub mod icmp4_error;
-pub mod icmp6_error;
 pub mod ip4_forward;
 pub mod ip4_fragment;
 pub mod ip4_input;
 pub mod ip6_forward;
 pub mod ip6_input;
-pub mod local;
 pub mod lookup;
 
 use tidemill_burst::{DropReason, Packet};
 use tidemill_graph::Verdict;
-use tidemill_lookup::prefetch::prefetch_read;
+use tidemill_ip::{Adjacency, Kind};
 use tidemill_wire::ethernet;
 
-/// How many packets ahead of the one in work a header is asked into the cache. Frames lie 2 KiB apart, so they share few
-/// sets of a first-level cache, and a larger number would have them evict each other before their turn.
-const AHEAD: usize = 8;
-
-/// Gives each packet its verdict, with the headers of the next ones on their way into the cache.
+/// Gives a packet, whose plain Ethernet header is 14 bytes long, the header of its next hop, which may be longer by a
+/// VLAN tag. False if there is no room for it.
 #[inline(always)]
-fn each(burst: &mut [Packet], verdicts: &mut [Verdict], mut step: impl FnMut(&mut Packet) -> Verdict) {
-    for i in 0..burst.len().min(verdicts.len()) {
-        if let Some(next) = burst.get(i + AHEAD) {
-            prefetch_read(next.data_ptr());
+fn write_header(packet: &mut Packet, hop: &Adjacency) -> bool {
+    match (hop.plain_header(), packet.data_mut().first_chunk_mut::<{ ethernet::HEADER_LEN }>()) {
+        (Some(header), Some(link)) => {
+            *link = *header;
+            true
         }
-        verdicts[i] = step(&mut burst[i]);
+        _ => write_tagged(packet, hop.header()),
     }
 }
 
-/// Why a packet that ends too early is dropped: its capture was cut short, or it is itself wrong.
 #[cold]
-fn short(packet: &Packet, reason: DropReason) -> Verdict {
-    let cut = packet.wire_len() as usize > packet.len();
-    Verdict::Drop(if cut { DropReason::CaptureTruncated } else { reason })
+fn write_tagged(packet: &mut Packet, header: &[u8]) -> bool {
+    let more = header.len().saturating_sub(usize::from(packet.l3));
+    if !packet.grow_front(more) {
+        return false;
+    }
+    packet.l3 = header.len() as u8;
+    match packet.data_mut().get_mut(..header.len()) {
+        Some(link) => {
+            link.copy_from_slice(header);
+            true
+        }
+        None => false,
+    }
 }
 
-/// Makes the link-layer header the plain 14 bytes in front of the network header (VLAN tags go), ready to be written.
-#[inline(always)]
-fn untag(packet: &mut Packet) {
-    let tags = usize::from(packet.l3).saturating_sub(ethernet::HEADER_LEN);
-    if tags > 0 && packet.cut_front(tags) {
-        packet.l3 = ethernet::HEADER_LEN as u8;
+/// Where a packet goes whose next hop has been replaced since its lookup: to be looked up again, if there is anything
+/// new to be found.
+#[cold]
+fn replaced(hop: &Adjacency, lookup: u8) -> Verdict {
+    match hop.kind {
+        Kind::Unknown | Kind::Group => Verdict::Drop(DropReason::NextHopUnknown),
+        _ => Verdict::Next(lookup),
     }
 }

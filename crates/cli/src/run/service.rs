@@ -1,0 +1,198 @@
+//! A run's control side: what happens beside the packets, on a thread of its own or at burst boundaries.
+
+use super::config::Config;
+use super::routes::UpdateFeed;
+use crate::usage::{one_line, usage};
+use anyhow::Result;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tidemill_feed::kernel::{KernelEvent, KernelFeed, KernelStats};
+use tidemill_graph::record::Recorder;
+use tidemill_graph::{Clock, Graph, Handle, Snapshot};
+use tidemill_router::RouterControl;
+
+/// A router that runs, as its control thread and the control socket see it.
+pub(crate) struct Service {
+    pub(crate) handle: Handle,
+    pub(crate) graph: Graph,
+    pub(crate) control: Mutex<RouterControl>,
+    /// The configuration in force, and where it came from.
+    pub(crate) config: Mutex<Config>,
+    pub(crate) path: PathBuf,
+    pub(crate) feeds: Mutex<Feeds>,
+    pub(crate) rates: Mutex<Rates>,
+    /// Set by SIGHUP.
+    pub(crate) hangup: Arc<AtomicBool>,
+    pub(crate) reloads: AtomicU64,
+    pub(crate) applied: AtomicU64,
+    pub(crate) failed: AtomicBool,
+    pub(crate) started_ns: u64,
+}
+
+/// Where changes come from.
+#[derive(Default)]
+pub(crate) struct Feeds {
+    pub(crate) updates: Option<UpdateFeed>,
+    pub(crate) kernel: Option<Kernel>,
+}
+
+/// The kernel's feed.
+pub(crate) struct Kernel {
+    feed: KernelFeed,
+    events: Vec<KernelEvent>,
+    pub(crate) stats: KernelStats,
+    pub(crate) in_sync: bool,
+}
+
+impl Kernel {
+    pub(crate) fn new(feed: KernelFeed) -> Self {
+        Kernel { stats: feed.stats(), feed, events: Vec::new(), in_sync: false }
+    }
+}
+
+/// Each worker's counters, now and about a second before.
+#[derive(Default)]
+pub(crate) struct Rates {
+    taken: Option<Instant>,
+    pub(crate) seconds: f64,
+    pub(crate) before: Vec<Snapshot>,
+    pub(crate) now: Vec<Snapshot>,
+}
+
+impl Rates {
+    fn tick(&mut self, handle: &Handle) {
+        let elapsed = self.taken.map(|taken| taken.elapsed());
+        if elapsed.is_some_and(|elapsed| elapsed < Duration::from_secs(1)) {
+            return;
+        }
+        self.before = std::mem::replace(&mut self.now, handle.per_worker());
+        self.seconds = elapsed.map_or(0.0, |elapsed| elapsed.as_secs_f64());
+        self.taken = Some(Instant::now());
+    }
+}
+
+/// The wall clock, ns since the epoch.
+pub(crate) fn now_ns() -> u64 {
+    Clock::wall().now_ns(0)
+}
+
+/// A lock that a panic elsewhere does not take from us.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Service {
+    /// One round of the control side at `now_ns`: changes from the feeds, what workers have heard, timers. Returns
+    /// whether there was anything to do.
+    pub(crate) fn turn(&self, now_ns: u64, recorder: Option<&Recorder>) -> bool {
+        let mut feeds = lock(&self.feeds);
+        let updated = self.update(&mut feeds.updates, now_ns, recorder);
+        let heard = self.hear_kernel(&mut feeds.kernel, now_ns);
+        let mut control = lock(&self.control);
+        let polled = control.poll(now_ns).unwrap_or_else(|error| {
+            self.complain("neighbors", &error.into());
+            true
+        });
+        control.collect();
+        updated || heard || polled
+    }
+
+    /// What happens by the wall clock alone.
+    pub(crate) fn housekeeping(&self) {
+        lock(&self.rates).tick(&self.handle);
+        if self.hangup.swap(false, Ordering::Relaxed) {
+            match self.reload() {
+                Ok(done) => eprintln!("tidemill: {done}"),
+                Err(error) => {
+                    eprintln!("tidemill: reload refused, nothing has changed: {}", one_line(&error));
+                }
+            }
+        }
+    }
+
+    /// Applies the route changes that are due. Returns whether there were any.
+    fn update(&self, feed: &mut Option<UpdateFeed>, now_ns: u64, recorder: Option<&Recorder>) -> bool {
+        let Some(updates) = feed else { return false };
+        let (changes, error) = updates.due(now_ns);
+        let count = changes.len();
+        let result = (|| -> Result<bool> {
+            if count > 0 {
+                let generation = changes.apply(&mut lock(&self.control))?;
+                self.applied.fetch_add(count as u64, Ordering::Relaxed);
+                if let Some(recorder) = recorder {
+                    recorder.control(generation, postcard::to_stdvec(&changes)?);
+                }
+            }
+            // What came before the error has been applied.
+            error.map_or(Ok(count > 0), Err)
+        })();
+        if updates.done {
+            *feed = None;
+        }
+        result.unwrap_or_else(|error| {
+            // Routes stay as they are and packets flow on; the run fails in the end.
+            *feed = None;
+            self.complain("updates stopped", &error);
+            false
+        })
+    }
+
+    fn hear_kernel(&self, kernel: &mut Option<Kernel>, now_ns: u64) -> bool {
+        let Some(hears) = kernel else { return false };
+        let progress = match hears.feed.poll(&mut hears.events) {
+            Ok(progress) => progress,
+            Err(error) => {
+                // The last routes stay; without the kernel's word they may be wrong.
+                self.complain("the kernel's routes stand still", &error.into());
+                *kernel = None;
+                return false;
+            }
+        };
+        hears.stats = hears.feed.stats();
+        hears.in_sync = !progress.syncing;
+        if !hears.events.is_empty()
+            && let Err(error) = lock(&self.control).kernel(now_ns, &hears.events)
+        {
+            self.complain("routes from the kernel", &error.into());
+        }
+        hears.events.clear();
+        progress.more || progress.messages > 0
+    }
+
+    fn complain(&self, what: &str, error: &anyhow::Error) {
+        eprintln!("tidemill: {what}: {}", one_line(error));
+        self.failed.store(true, Ordering::Relaxed);
+    }
+
+    /// Reads the configuration again and takes what has changed; all of it or nothing.
+    pub(crate) fn reload(&self) -> Result<String> {
+        let (new, _) = Config::read(&self.path)?;
+        let name = self.path.display().to_string();
+        let mut current = lock(&self.config);
+        let fixed = |what: &str| {
+            usage(format!(
+                "{name}: {what}: cannot change while the router runs: put it back, or restart the router"
+            ))
+        };
+        // What the command line has overridden stays overridden: these are compared as they are written.
+        let same = [
+            ("port", new.port == current.port),
+            ("run", new.run == current.run),
+            ("memory", new.memory == current.memory),
+            ("table", new.table == current.table),
+            ("updates", new.updates == current.updates),
+            ("remap", new.remap == current.remap),
+            ("control", new.control == current.control),
+        ];
+        if let Some((what, _)) = same.iter().find(|(_, same)| !same) {
+            return Err(fixed(what));
+        }
+        let reloaded = lock(&self.control).reload(now_ns(), &new.router());
+        reloaded.map_err(|error| usage(format!("{name}: {error}")))?;
+        *current = new;
+        let count = self.reloads.fetch_add(1, Ordering::Relaxed) + 1;
+        Ok(format!("{name}: reloaded (number {count})"))
+    }
+}

@@ -1,0 +1,155 @@
+//! What the kernel says of its routes, links, addresses and neighbors, taken into the router.
+
+use crate::control::{RouterControl, RouterError};
+use crate::labels::NextHop;
+use crate::plane::{RouteChange, Source};
+use crate::rules;
+use crate::settings::{self, ConfigError, Device};
+use tidemill_feed::AnyPrefix;
+use tidemill_feed::kernel::{Hop, KernelEvent, KernelOptions, KernelPath};
+use tidemill_ip::Owner;
+use tidemill_ip::neighbor::Key;
+use tidemill_lpm::Prefix;
+use tidemill_wire::MacAddr;
+
+impl RouterControl {
+    /// What to listen to in the kernel; `None` if the configuration has no use for it.
+    pub fn kernel_options(&self) -> Option<KernelOptions> {
+        let owned = self.settings().interfaces.iter().any(|interface| interface.owner == Owner::Kernel);
+        let devices = self.ports.iter().any(|port| port.device.is_some());
+        let section = self.config.kernel.clone();
+        if section.is_none() && !owned && !devices {
+            return None;
+        }
+        let section = section.unwrap_or_default();
+        let mut tables = Vec::new();
+        if section.routes {
+            tables.push(section.table);
+            tables.extend(self.config.vrf.iter().filter_map(|vrf| vrf.table));
+        }
+        let default = KernelOptions::default();
+        let receive_buffer = section.receive_buffer.unwrap_or(default.receive_buffer);
+        Some(KernelOptions { tables, receive_buffer, ..default })
+    }
+
+    /// Takes over what the kernel says.
+    ///
+    /// # Errors
+    /// A table that outgrows its structure; what else there was has been taken over.
+    pub fn kernel(&mut self, now_ns: u64, events: &[KernelEvent]) -> Result<(), RouterError> {
+        let mut changes4: Vec<Vec<RouteChange<u32>>> = vec![Vec::new(); self.vrfs.len()];
+        let mut changes6: Vec<Vec<RouteChange<u128>>> = vec![Vec::new(); self.vrfs.len()];
+        let mut devices = false;
+        for event in events {
+            match event {
+                KernelEvent::Route { table, prefix, path } => {
+                    let Some(vrf) = self.vrf_of_table(*table) else { continue };
+                    let hop = path.as_ref().map(|path| self.kernel_hop(path));
+                    match prefix {
+                        AnyPrefix::V4(prefix) => changes4[vrf].push((*prefix, hop)),
+                        AnyPrefix::V6(prefix) if stays_on_link(*prefix) => {}
+                        AnyPrefix::V6(prefix) => changes6[vrf].push((*prefix, hop)),
+                    }
+                }
+                KernelEvent::Link { index, mac, mtu, up, removed, .. } => {
+                    let Some(device) = self.device(*index) else { continue };
+                    let mac = mac.map_or(device.mac, MacAddr);
+                    let link = Device { index: *index, mac, mtu: *mtu, up: *up && !removed };
+                    self.devices.entry(*index).or_default().link = Some(link);
+                    devices = true;
+                }
+                KernelEvent::Address { index, address, prefix_len, removed } => {
+                    let addresses = &mut self.devices.entry(*index).or_default().addresses;
+                    addresses.retain(|known| known != &(*address, *prefix_len));
+                    if !removed {
+                        addresses.push((*address, *prefix_len));
+                    }
+                    devices = true;
+                }
+                KernelEvent::Neighbor { index, address, mac, .. } => {
+                    let Some(interface) = self.interface_of(*index) else { continue };
+                    let owner = self.settings().interfaces.get(interface).map(|interface| interface.owner);
+                    if owner == Some(Owner::Kernel) {
+                        let key = Key { interface, address: *address };
+                        self.neighbor_of_kernel(now_ns, key, mac.map(MacAddr));
+                    }
+                }
+                KernelEvent::InSync => {}
+            }
+        }
+        let mut result = Ok(());
+        if devices {
+            let before = &self.settings().interfaces;
+            let settings = settings::settings(&self.config, &self.ports, &self.devices, Some(before))?;
+            result = self.set_settings(now_ns, settings);
+        }
+        for (vrf, changes) in changes4.into_iter().enumerate().filter(|(_, changes)| !changes.is_empty()) {
+            result = result.and(self.change(vrf, Source::Kernel, &changes).map(drop));
+        }
+        for (vrf, changes) in changes6.into_iter().enumerate().filter(|(_, changes)| !changes.is_empty()) {
+            result = result.and(self.change(vrf, Source::Kernel, &changes).map(drop));
+        }
+        result.and(self.settle(now_ns))
+    }
+
+    /// How many routes the kernel has given us, IPv4 and IPv6, all VRFs.
+    pub fn kernel_routes(&self) -> (usize, usize) {
+        let vrfs = 0..self.vrfs.len();
+        let v4 = vrfs.clone().map(|vrf| self.v4.count(vrf, Source::Kernel)).sum();
+        (v4, vrfs.map(|vrf| self.v6.count(vrf, Source::Kernel)).sum())
+    }
+
+    fn vrf_of_table(&self, table: u32) -> Option<usize> {
+        let main = self.config.kernel.clone().unwrap_or_default().table;
+        if table == main {
+            return Some(0);
+        }
+        self.config.vrf.iter().position(|vrf| vrf.table == Some(table)).map(|at| at + 1)
+    }
+
+    fn device(&self, index: u32) -> Option<Device> {
+        self.ports.iter().filter_map(|port| port.device).find(|device| device.index == index)
+    }
+
+    /// The interface that is the kernel's device `index` itself.
+    fn interface_of(&self, index: u32) -> Option<u16> {
+        let is = |port: &settings::PortInfo| port.device.is_some_and(|device| device.index == index);
+        self.ports.iter().position(is).map(|at| at as u16)
+    }
+
+    /// A path of the kernel's as a next hop of ours. What only the kernel can do, or goes by a device that we do not
+    /// have, is unreachable: a less specific route must not take its packets.
+    fn kernel_hop(&self, path: &KernelPath) -> NextHop {
+        let hop = |hop: &Hop| {
+            let interface = self.interface_of(hop.index)?;
+            let next =
+                hop.gateway.map_or(NextHop::OnLink(interface), |gateway| NextHop::Via(interface, gateway));
+            Some((next, hop.weight.max(1)))
+        };
+        match path {
+            KernelPath::Via(hops) => {
+                rules::group(hops.iter().filter_map(hop).collect()).unwrap_or(NextHop::Unreachable)
+            }
+            KernelPath::Blackhole => NextHop::Blackhole,
+            KernelPath::Unreachable | KernelPath::Unsupported => NextHop::Unreachable,
+            KernelPath::Prohibit => NextHop::Prohibited,
+            KernelPath::Local => NextHop::Kernel,
+        }
+    }
+}
+
+/// Link-local and multicast prefixes are no routes of a router's.
+fn stays_on_link(prefix: Prefix<u128>) -> bool {
+    let first = prefix.first();
+    first >> 118 == 0xfe80 >> 6 && prefix.len() >= 10 || first >> 120 == 0xff && prefix.len() >= 8
+}
+
+/// Checks what a configuration says of the kernel.
+pub(crate) fn check(config: &crate::config::RouterConfig) -> Result<(), ConfigError> {
+    let Some(kernel) = &config.kernel else { return Ok(()) };
+    if let Some(at) = config.vrf.iter().position(|vrf| vrf.table == Some(kernel.table)) {
+        let what = format!("{} feeds the VRF without a name: give another table", kernel.table);
+        return Err(ConfigError::new(format!("vrf[{at}].table"), what));
+    }
+    Ok(())
+}

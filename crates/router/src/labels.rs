@@ -1,0 +1,191 @@
+//! FIB labels: one for each next hop that a route of the family uses, given out densely and counted.
+//!
+//! A label that no route uses any more is not given out again before every worker has passed a burst boundary: until
+//! then a packet on its way may still carry it.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::IpAddr;
+use tidemill_lookup::qsbr::{Domain, Epoch};
+use tidemill_lpm::Label;
+use tidemill_wire::MacAddr;
+
+/// What a route leads to.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum NextHop {
+    /// To us.
+    Local,
+    /// To the kernel.
+    Kernel,
+    /// A directed broadcast.
+    Broadcast,
+    /// Dropped silently.
+    Blackhole,
+    /// Dropped: the host cannot be reached.
+    Unreachable,
+    /// Dropped: forbidden.
+    Prohibited,
+    /// The destination itself, on this interface.
+    OnLink(u16),
+    /// A neighbor of this interface, to be resolved.
+    Via(u16, IpAddr),
+    /// A neighbor of this interface, whose MAC address is given.
+    Mac(u16, MacAddr),
+    /// A label of the table's file; what it means is in the configuration.
+    Named(Label),
+    /// Several with their weights, sorted; flows are spread over them.
+    Group(Vec<(NextHop, u32)>),
+}
+
+struct Entry {
+    hop: NextHop,
+    users: usize,
+    /// Labels of a group's members, in the group's order.
+    members: Vec<Label>,
+}
+
+/// The labels in use.
+pub(crate) struct Labels {
+    /// By label; `None` is free, and so is 0, which means "no route".
+    entries: Vec<Option<Entry>>,
+    index: HashMap<NextHop, Label>,
+    free: Vec<Label>,
+    resting: VecDeque<(Epoch, Vec<Label>)>,
+    released: Vec<Label>,
+}
+
+impl Default for Labels {
+    fn default() -> Self {
+        Labels {
+            entries: vec![None],
+            index: HashMap::new(),
+            free: Vec::new(),
+            resting: VecDeque::new(),
+            released: Vec::new(),
+        }
+    }
+}
+
+/// What changed with a label.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Used {
+    /// It is new: its adjacency must be published before any route has it.
+    New,
+    /// It was there.
+    Known,
+}
+
+impl Labels {
+    /// The label of a next hop, one more user counted.
+    pub(crate) fn take(&mut self, hop: &NextHop) -> (Label, Used) {
+        if let Some(&label) = self.index.get(hop) {
+            if let Some(Some(entry)) = self.entries.get_mut(label.0 as usize) {
+                entry.users += 1;
+            }
+            return (label, Used::Known);
+        }
+        let members = match hop {
+            NextHop::Group(members) => members.iter().map(|(member, _)| self.take(member).0).collect(),
+            _ => Vec::new(),
+        };
+        let label = self.free.pop().unwrap_or_else(|| {
+            self.entries.push(None);
+            Label(self.entries.len() as u32 - 1)
+        });
+        self.entries[label.0 as usize] = Some(Entry { hop: hop.clone(), users: 1, members });
+        self.index.insert(hop.clone(), label);
+        (label, Used::New)
+    }
+
+    /// One user fewer; the last one's label is free after [`rest`](Self::rest) and a grace period. True for the last.
+    pub(crate) fn give_back(&mut self, label: Label) -> bool {
+        let Some(slot) = self.entries.get_mut(label.0 as usize) else { return false };
+        match slot {
+            Some(entry) if entry.users > 1 => {
+                entry.users -= 1;
+                false
+            }
+            _ => {
+                if let Some(entry) = slot.take() {
+                    self.index.remove(&entry.hop);
+                    entry.members.into_iter().for_each(|member| {
+                        self.give_back(member);
+                    });
+                    self.released.push(label);
+                }
+                true
+            }
+        }
+    }
+
+    /// Starts the grace period of what was given back; call it when no published table has those labels any more.
+    pub(crate) fn rest(&mut self, domain: &Domain) {
+        if !self.released.is_empty() {
+            self.resting.push_back((domain.advance(), std::mem::take(&mut self.released)));
+        }
+    }
+
+    /// Ends the grace periods that are over.
+    pub(crate) fn collect(&mut self, domain: &Domain) {
+        while self.resting.front().is_some_and(|(epoch, _)| domain.passed(*epoch)) {
+            self.free.extend(self.resting.pop_front().into_iter().flat_map(|(_, labels)| labels));
+        }
+    }
+
+    /// The next hop of a label in use.
+    pub(crate) fn hop(&self, label: Label) -> Option<&NextHop> {
+        self.entries.get(label.0 as usize)?.as_ref().map(|entry| &entry.hop)
+    }
+
+    /// The label of a next hop in use.
+    pub(crate) fn label(&self, hop: &NextHop) -> Option<Label> {
+        self.index.get(hop).copied()
+    }
+
+    /// Every label from 0 to the highest: its next hop, and the labels of a group's members.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Label, Option<(&NextHop, &[Label])>)> {
+        self.entries
+            .iter()
+            .enumerate()
+            .map(|(n, entry)| (Label(n as u32), entry.as_ref().map(|entry| (&entry.hop, &entry.members[..]))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_are_shared_counted_and_used_again_after_a_grace_period() {
+        let domain = Domain::new();
+        let mut reader = domain.register();
+        let mut labels = Labels::default();
+        let (one, new) = labels.take(&NextHop::OnLink(1));
+        assert_eq!((one, new), (Label(1), Used::New));
+        assert_eq!(labels.take(&NextHop::OnLink(1)), (one, Used::Known));
+        assert!(!labels.give_back(one) && labels.give_back(one));
+        labels.rest(&domain);
+        labels.collect(&domain);
+        assert_eq!(labels.take(&NextHop::OnLink(2)).0, Label(2), "a packet may still carry label 1");
+        reader.quiescent();
+        labels.collect(&domain);
+        assert_eq!(labels.take(&NextHop::OnLink(3)).0, Label(1));
+        assert_eq!((labels.hop(Label(1)), labels.index.len()), (Some(&NextHop::OnLink(3)), 2));
+    }
+
+    #[test]
+    fn a_group_uses_its_members() {
+        let domain = Domain::new();
+        let mut labels = Labels::default();
+        let via = |n: u8| NextHop::Via(0, IpAddr::from([10, 0, 0, n]));
+        let (single, _) = labels.take(&via(1));
+        let group = NextHop::Group(vec![(via(1), 1), (via(2), 3)]);
+        let (label, _) = labels.take(&group);
+        let members = labels.iter().nth(label.0 as usize).and_then(|(_, entry)| entry).unwrap().1.to_vec();
+        assert_eq!(members, [single, labels.label(&via(2)).unwrap()]);
+        labels.give_back(single);
+        assert!(labels.hop(single).is_some(), "the group uses it");
+        labels.give_back(label);
+        labels.rest(&domain);
+        assert!(labels.index.is_empty());
+    }
+}

@@ -1,0 +1,423 @@
+//! One address family's half of the control side: routes by source, the best of which workers see, and the next hops.
+
+use crate::groups::{self, Member};
+use crate::labels::{Labels, NextHop, Used};
+use crate::rules::Rules;
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use tidemill_ip::neighbor::Key;
+use tidemill_ip::neighbor::table::{State, Table as Neighbors};
+use tidemill_ip::{Adjacency, Interfaces, Kind, NextHops};
+use tidemill_lookup::publish::{Publisher, View};
+use tidemill_lookup::qsbr::Domain;
+use tidemill_lpm::rib::Change;
+use tidemill_lpm::table::{Algorithm, Applied, Family, Table};
+use tidemill_lpm::{BuildError, Fib, Label, Prefix, Rib};
+use tidemill_wire::EtherType;
+
+/// Where a route comes from, in order of preference: of several routes to one prefix the first counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    /// Our addresses and the links that they are on (RFC 1812 5.2.4.3 leaves preference to the implementer; a link that
+    /// we are on is the better news).
+    Own,
+    /// Configured, or added through the API.
+    Static,
+    /// The kernel's routing tables.
+    Kernel,
+    /// The table's file, and its updates.
+    Table,
+    /// A neighbor that has answered.
+    Neighbor,
+}
+
+impl Source {
+    /// All sources in order of preference.
+    pub const ALL: [Source; 5] =
+        [Source::Own, Source::Static, Source::Kernel, Source::Table, Source::Neighbor];
+
+    /// The stable name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Source::Own => "own",
+            Source::Static => "static",
+            Source::Kernel => "kernel",
+            Source::Table => "table",
+            Source::Neighbor => "neighbor",
+        }
+    }
+}
+
+/// A change of one source's routes: `None` withdraws.
+pub(crate) type RouteChange<A> = (Prefix<A>, Option<NextHop>);
+
+/// What adjacencies are made from, apart from the routes.
+#[derive(Clone, Copy)]
+#[doc(hidden)]
+pub struct World<'a> {
+    pub(crate) interfaces: &'a Interfaces,
+    pub(crate) neighbors: &'a Neighbors,
+    pub(crate) rules: &'a Rules,
+}
+
+struct Vrf<A: Family> {
+    /// By source.
+    routes: [Rib<A>; Source::ALL.len()],
+    table: Table<A>,
+}
+
+/// One family's half of the control side.
+pub struct Plane<A: Family> {
+    ethertype: EtherType,
+    domain: Domain,
+    vrfs: Vec<Vrf<A>>,
+    labels: Labels,
+    hops: Publisher<NextHops>,
+    /// What the buckets of groups hold.
+    buckets: HashMap<Label, Vec<u32>>,
+    /// Gateways by how many routes lead to them.
+    gateways: HashMap<Key, usize>,
+    /// Gateways that began (true) or ceased to be needed.
+    turned: Vec<(Key, bool)>,
+}
+
+impl<A: Family> Plane<A> {
+    /// Builds the tables from each VRF's first routes by source.
+    pub(crate) fn new(
+        ethertype: EtherType,
+        algorithm: &Algorithm,
+        first: Vec<Vec<(Source, Vec<(Prefix<A>, NextHop)>)>>,
+        domain: &Domain,
+    ) -> Result<Self, BuildError> {
+        let mut plane = Plane {
+            ethertype,
+            domain: domain.clone(),
+            vrfs: Vec::new(),
+            labels: Labels::default(),
+            hops: Publisher::new(domain, NextHops::new(vec![Adjacency::of(Kind::NoRoute)])),
+            buckets: HashMap::new(),
+            gateways: HashMap::new(),
+            turned: Vec::new(),
+        };
+        for sources in first {
+            let mut routes: [Rib<A>; Source::ALL.len()] = Default::default();
+            for (source, list) in sources {
+                let rib = &mut routes[source as usize];
+                for (prefix, hop) in list {
+                    let (label, _) = plane.labels.take(&hop);
+                    plane.count_gateways(source, &hop, true);
+                    if let Some(before) = rib.insert(prefix, label) {
+                        plane.drop_label(source, before);
+                    }
+                }
+            }
+            // The largest source is copied whole; what is preferred goes on top.
+            let mut best = routes[Source::Table as usize].clone();
+            for source in [Source::Kernel, Source::Static, Source::Own] {
+                routes[source as usize].iter().for_each(|(prefix, label)| {
+                    best.insert(prefix, label);
+                });
+            }
+            let table = Table::new(domain, best, algorithm)?;
+            plane.vrfs.push(Vrf { routes, table });
+        }
+        Ok(plane)
+    }
+
+    /// Changes routes of one source in one VRF, all or none.
+    pub(crate) fn apply(
+        &mut self,
+        vrf: usize,
+        source: Source,
+        changes: &[RouteChange<A>],
+        world: World<'_>,
+    ) -> Result<Option<Applied>, BuildError> {
+        let Plane { vrfs, labels, .. } = self;
+        let Some(Vrf { routes, .. }) = vrfs.get_mut(vrf) else { return Ok(None) };
+        let mut before = Vec::with_capacity(changes.len());
+        let mut best = Vec::with_capacity(changes.len());
+        let mut new = false;
+        for (prefix, hop) in changes {
+            let rib = &mut routes[source as usize];
+            let old = match hop {
+                Some(hop) => {
+                    let (label, used) = labels.take(hop);
+                    new |= used == Used::New;
+                    rib.insert(*prefix, label)
+                }
+                None => rib.remove(*prefix),
+            };
+            before.push(old);
+            best.push(match routes.iter().find_map(|rib| rib.get(*prefix)) {
+                Some(label) => Change::Announce(*prefix, label),
+                None => Change::Withdraw(*prefix),
+            });
+        }
+        // Next hops first: no worker may meet a label before its meaning.
+        if new {
+            self.publish(world);
+        }
+        let applied = match self.vrfs[vrf].table.apply(&best) {
+            Ok(applied) => applied,
+            Err(error) => {
+                self.undo(vrf, source, changes, before);
+                return Err(error);
+            }
+        };
+        for ((_, hop), old) in changes.iter().zip(before) {
+            if let Some(hop) = hop {
+                self.count_gateways(source, hop, true);
+            }
+            if let Some(old) = old {
+                self.drop_label(source, old);
+            }
+        }
+        self.labels.rest(&self.domain);
+        Ok(Some(applied))
+    }
+
+    fn undo(&mut self, vrf: usize, source: Source, changes: &[RouteChange<A>], before: Vec<Option<Label>>) {
+        let rib = &mut self.vrfs[vrf].routes[source as usize];
+        for ((prefix, _), old) in changes.iter().zip(before).rev() {
+            let failed = match old {
+                Some(label) => rib.insert(*prefix, label),
+                None => rib.remove(*prefix),
+            };
+            failed.into_iter().for_each(|label| {
+                self.labels.give_back(label);
+            });
+        }
+        self.labels.rest(&self.domain);
+    }
+
+    fn drop_label(&mut self, source: Source, label: Label) {
+        if let Some(hop) = self.labels.hop(label).cloned() {
+            self.count_gateways(source, &hop, false);
+        }
+        if self.labels.give_back(label) {
+            self.buckets.remove(&label);
+        }
+    }
+
+    /// Gateways of routes are resolved beforehand and never given up; neighbors' own host routes are no reason to.
+    fn count_gateways(&mut self, source: Source, hop: &NextHop, more: bool) {
+        match hop {
+            NextHop::Via(interface, address) if source != Source::Neighbor => {
+                let key = Key { interface: *interface, address: *address };
+                let users = self.gateways.entry(key).or_default();
+                *users = if more { *users + 1 } else { users.saturating_sub(1) };
+                match (*users, more) {
+                    (1, true) => self.turned.push((key, true)),
+                    (0, _) => {
+                        self.gateways.remove(&key);
+                        self.turned.push((key, false));
+                    }
+                    _ => {}
+                }
+            }
+            NextHop::Group(members) => {
+                members.iter().for_each(|(member, _)| self.count_gateways(source, member, more));
+            }
+            _ => {}
+        }
+    }
+
+    /// Gateways that began or ceased to be needed since the last call, in order.
+    pub(crate) fn turned(&mut self) -> Vec<(Key, bool)> {
+        std::mem::take(&mut self.turned)
+    }
+
+    /// Whether a route leads to this neighbor.
+    pub(crate) fn is_gateway(&self, key: &Key) -> bool {
+        self.gateways.contains_key(key)
+    }
+
+    /// Publishes the adjacencies of all labels as things stand.
+    pub(crate) fn publish(&mut self, world: World<'_>) {
+        let adjacency = |(_, entry): (Label, Option<(&NextHop, &[Label])>)| match entry {
+            Some((hop, _)) => self.adjacency(hop, world),
+            None => Adjacency::of(Kind::Unknown),
+        };
+        let mut all: Vec<Adjacency> = self.labels.iter().map(adjacency).collect();
+        all[0] = Adjacency::of(Kind::NoRoute);
+        let mut table = NextHops::new(all);
+        let mut buckets = std::mem::take(&mut self.buckets);
+        for (label, entry) in self.labels.iter() {
+            let Some((NextHop::Group(members), labels)) = entry else { continue };
+            let member = |((hop, weight), label): (&(NextHop, u32), &Label)| Member {
+                label: *label,
+                weight: *weight,
+                alive: alive(hop, world),
+            };
+            let members: Vec<Member> = members.iter().zip(labels).map(member).collect();
+            let held = buckets.entry(label).or_default();
+            *held = groups::spread(&members, held);
+            table.set_group(label.0, held);
+        }
+        self.buckets = buckets;
+        if table != *self.hops.current() {
+            self.hops.publish(table);
+        }
+    }
+
+    fn adjacency(&self, hop: &NextHop, world: World<'_>) -> Adjacency {
+        let on = |number: u16, make: &dyn Fn(&tidemill_ip::Interface) -> Adjacency| match world
+            .interfaces
+            .get(number)
+        {
+            Some(interface) if interface.up => make(interface),
+            Some(_) => Adjacency::of(Kind::Down),
+            None => Adjacency::of(Kind::Unknown),
+        };
+        match hop {
+            NextHop::Local => Adjacency::of(Kind::Local),
+            NextHop::Kernel => Adjacency::of(Kind::Kernel),
+            NextHop::Broadcast => Adjacency::of(Kind::Broadcast),
+            NextHop::Blackhole => Adjacency::of(Kind::Blackhole),
+            NextHop::Unreachable => Adjacency::of(Kind::Unreachable),
+            NextHop::Prohibited => Adjacency::of(Kind::Prohibited),
+            NextHop::Mac(number, mac) => {
+                on(*number, &|interface| Adjacency::forward(*number, interface, *mac, self.ethertype))
+            }
+            NextHop::OnLink(number) => {
+                on(*number, &|interface| match world.rules.on_link(*number).filter(|_| !interface.resolves) {
+                    Some(mac) => Adjacency::forward(*number, interface, mac, self.ethertype),
+                    None => Adjacency::glean(*number, interface),
+                })
+            }
+            NextHop::Via(number, address) => on(*number, &|interface| {
+                let known = world.neighbors.get(Key { interface: *number, address: *address });
+                match known.and_then(|neighbor| neighbor.mac) {
+                    Some(mac) => Adjacency::forward(*number, interface, mac, self.ethertype),
+                    None => Adjacency::unresolved(*number, interface, *address),
+                }
+            }),
+            NextHop::Named(label) => match world.rules.named(*label) {
+                Some(NextHop::Named(_)) | None => Adjacency::of(Kind::Unknown),
+                Some(hop) => self.adjacency(&hop, world),
+            },
+            // Set when all members have theirs.
+            NextHop::Group(_) => Adjacency::of(Kind::Unknown),
+        }
+    }
+
+    /// Whether the neighbor `address` on `interface` may have a host route: no better route leads elsewhere.
+    pub(crate) fn is_gleaned(&self, vrf: usize, interface: u16, address: A) -> bool {
+        let (Some(vrf), Some(host)) = (self.vrfs.get(vrf), Prefix::new(address, A::BITS)) else {
+            return false;
+        };
+        let mut best: Option<(u8, Label)> = None;
+        for source in [Source::Own, Source::Static, Source::Kernel, Source::Table] {
+            if let Some((prefix, label)) = vrf.routes[source as usize].covering(host)
+                && best.is_none_or(|(len, _)| prefix.len() > len)
+            {
+                best = Some((prefix.len(), label));
+            }
+        }
+        let hop = best.and_then(|(_, label)| self.labels.hop(label));
+        hop == Some(&NextHop::OnLink(interface))
+    }
+
+    /// The changes that make a source's routes of a VRF the ones in `wanted`.
+    pub(crate) fn difference(
+        &self,
+        vrf: usize,
+        source: Source,
+        wanted: &[(Prefix<A>, NextHop)],
+    ) -> Vec<RouteChange<A>> {
+        let Some(vrf) = self.vrfs.get(vrf) else { return Vec::new() };
+        let have = &vrf.routes[source as usize];
+        let mut keep = std::collections::HashSet::with_capacity(wanted.len());
+        let mut changes = Vec::new();
+        for (prefix, hop) in wanted {
+            keep.insert(*prefix);
+            if have.get(*prefix).and_then(|label| self.labels.hop(label)) != Some(hop) {
+                changes.push((*prefix, Some(hop.clone())));
+            }
+        }
+        let gone = have.iter().filter(|(prefix, _)| !keep.contains(prefix));
+        changes.extend(gone.map(|(prefix, _)| (prefix, None)));
+        changes
+    }
+
+    /// The route of exactly this prefix from one source.
+    pub(crate) fn route(&self, vrf: usize, source: Source, prefix: Prefix<A>) -> Option<&NextHop> {
+        self.labels.hop(self.vrfs.get(vrf)?.routes[source as usize].get(prefix)?)
+    }
+
+    /// Every route of one VRF, in order of the prefixes within each source.
+    pub(crate) fn routes(&self, vrf: usize) -> impl Iterator<Item = (Source, Prefix<A>, &NextHop)> {
+        let sources = self.vrfs.get(vrf).into_iter().flat_map(|vrf| Source::ALL.into_iter().zip(&vrf.routes));
+        sources.flat_map(move |(source, rib)| {
+            rib.iter().filter_map(move |(prefix, label)| Some((source, prefix, self.labels.hop(label)?)))
+        })
+    }
+
+    /// The best route to an address.
+    pub(crate) fn lookup(&self, vrf: usize, address: A) -> Option<(Prefix<A>, &NextHop)> {
+        let (prefix, label) = self.vrfs.get(vrf)?.table.rib().lookup(address)?;
+        Some((prefix, self.labels.hop(label)?))
+    }
+
+    /// Whether the source's route to `prefix` is the one in use.
+    pub(crate) fn is_best(&self, vrf: usize, source: Source, prefix: Prefix<A>) -> bool {
+        let Some(vrf) = self.vrfs.get(vrf) else { return false };
+        let first = Source::ALL.into_iter().find(|s| vrf.routes[*s as usize].get(prefix).is_some());
+        first == Some(source)
+    }
+
+    /// How many routes one source has in one VRF.
+    pub(crate) fn count(&self, vrf: usize, source: Source) -> usize {
+        self.vrfs.get(vrf).map_or(0, |vrf| vrf.routes[source as usize].len())
+    }
+
+    pub(crate) fn labels(&self) -> &Labels {
+        &self.labels
+    }
+
+    /// The adjacency that workers see for a next hop in use.
+    pub(crate) fn published(&self, hop: &NextHop) -> Option<Adjacency> {
+        self.labels.label(hop).map(|label| *self.hops.current().get(label.0))
+    }
+
+    pub(crate) fn table(&self, vrf: usize) -> Option<&Table<A>> {
+        self.vrfs.get(vrf).map(|vrf| &vrf.table)
+    }
+
+    pub(crate) fn next_hops(&self) -> usize {
+        self.hops.current().len()
+    }
+
+    /// What workers look into: a table for each VRF, and the next hops of all.
+    pub(crate) fn views(&self) -> (Vec<View<Arc<dyn Fib<A>>>>, View<NextHops>) {
+        (self.vrfs.iter().map(|vrf| vrf.table.view()).collect(), self.hops.view())
+    }
+
+    pub(crate) fn collect(&mut self) -> usize {
+        self.labels.collect(&self.domain);
+        self.vrfs.iter_mut().map(|vrf| vrf.table.collect()).sum::<usize>() + self.hops.collect()
+    }
+}
+
+/// Whether a member of a group can send: not by an interface that is down, nor to a neighbor that does not answer.
+fn alive(hop: &NextHop, world: World<'_>) -> bool {
+    let up = |number: &u16| world.interfaces.get(*number).is_some_and(|interface| interface.up);
+    match hop {
+        NextHop::Via(number, address) => {
+            let known = world.neighbors.get(Key { interface: *number, address: *address });
+            up(number) && known.is_none_or(|neighbor| neighbor.state != State::Failed)
+        }
+        NextHop::Mac(number, _) | NextHop::OnLink(number) => up(number),
+        _ => true,
+    }
+}
+
+/// An address as an integer of its family.
+pub(crate) fn integer<A: Family>(address: IpAddr) -> Option<A> {
+    match (address, A::FAMILY) {
+        (IpAddr::V4(v4), 4) => Some(A::from_u128(u32::from(v4).into())),
+        (IpAddr::V6(v6), 6) => Some(A::from_u128(v6.into())),
+        _ => None,
+    }
+}
