@@ -257,6 +257,17 @@ fn an_overlap_condemns_the_datagram_and_what_comes_later() {
 }
 
 #[test]
+fn the_last_fragment_again_but_with_more_to_follow_is_an_overlap() {
+    let payload = payload(64);
+    let mut bench = Bench::new(Limits::default());
+    let last = cut(&payload, 32, 64);
+    for (piece, refused) in [(&last, 0), (&last, 1), (&Cut { more: true, ..last.clone() }, 2)] {
+        let packet = fragment4(&mut bench.pool, 1, piece);
+        assert_eq!((bench.give(0, packet), bench.fates().len()), (None, refused));
+    }
+}
+
+#[test]
 fn unsound_fragments_are_refused_alone() {
     let payload = payload(64);
     let odd = Cut { offset: 8, bytes: vec![0; 12], more: true };

@@ -195,6 +195,9 @@ fn advertisements_follow_rfc_4861_7_2_5() {
         (State::Probe, false, false, true, State::Probe, false),
         (Reachable, false, false, true, Reachable, false),
         (Stale, false, false, true, Stale, false),
+        // Not by the RFC: we have not asked, so it answers no question of ours.
+        (Stale, false, true, true, Stale, false),
+        (Reachable, true, true, true, Stale, true),
     ];
     for case in cases {
         let (start, other, solicited, overrides, after, moves) = case;
@@ -338,12 +341,18 @@ fn a_flood_costs_its_own_interface_and_no_proven_neighbor() {
     let on = |interface, address| Key { interface, ..key(address) };
     bench.tell(Event::Wanted(on(1, 1)));
     bench.resolve(on(2, 1), mac(1));
+    bench.resolve(on(0, 4000), mac(1));
     for n in 0..1000 {
         bench.tell(Event::Wanted(on(0, n)));
         let asks = Event::Heard { key: on(0, 5000 + n), mac: Some(mac(3)), how: How::Request };
         bench.tell(asks);
     }
     assert_eq!(bench.state(on(1, 1)), Some(State::Incomplete), "asked before the flood on another interface");
+    assert_eq!(
+        bench.state(on(0, 4000)),
+        Some(State::Reachable),
+        "proven, on the interface of the flood itself"
+    );
     // Stations that do answer, more than there is room for.
     for n in 0..1000 {
         bench.resolve(on(0, 10_000 + n), mac(4));
@@ -356,6 +365,16 @@ fn a_flood_costs_its_own_interface_and_no_proven_neighbor() {
     assert!(!bench.table.set_static(on(4, 1), mac(1), &mut bench.out));
     bench.take();
     assert_eq!(bench.tell(reply(on(1, 1), mac(1))), [lost(on(1, 1), Loss::GaveWay)], "no room for an answer");
+}
+
+#[test]
+fn who_was_silent_longest_gives_way_first() {
+    let mut bench = Bench::new(Limits { entries: 2, ..Limits::default() });
+    bench.resolve(key(1), mac(1));
+    bench.resolve(key(2), mac(2));
+    bench.tell(Event::Heard { key: key(1), mac: Some(mac(1)), how: How::Request });
+    bench.resolve(key(3), mac(3));
+    assert_eq!([1, 2, 3].map(|n| bench.state(key(n)).is_some()), [true, false, true]);
 }
 
 #[test]
