@@ -21,7 +21,7 @@
 //! * **Bounds**: `incomplete` addresses that never answered, oldest out first, and `entries` that did, those out first
 //!   that were silent longest; interfaces that have the most give way first. So a scan costs `incomplete` entries of
 //!   memory and never an entry that works, and an address that exists answers long before it is the oldest. About 0.3 KB
-//!   per entry, 25 MB when both are full at the defaults.
+//!   per entry, 22 MB when both are full at the defaults.
 //! * All operations are O(log n), but for [`Table::interface_down`], [`Table::interface_up`] and [`Table::iter`]: O(n).
 //!
 //! Departures from RFC 4861: no DELAY state (there is no word from upper layers to wait for), and failed addresses are
