@@ -15,7 +15,8 @@ pub struct RouterConfig {
     pub interface: Vec<InterfaceConfig>,
     /// How the router looks up, filters and reports.
     pub router: RouterSection,
-    /// Virtual routing and forwarding: routing tables of their own, for the interfaces that name them.
+    /// What there is to say of VRFs (virtual routing and forwarding): interfaces that name one are routed by a table of
+    /// its own.
     pub vrf: Vec<VrfConfig>,
     /// Static routes; they win over the same prefixes from anywhere else.
     pub route: Vec<RouteConfig>,

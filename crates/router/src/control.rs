@@ -286,7 +286,7 @@ impl RouterControl {
         if old.algorithm != new.algorithm || old.algorithm6 != new.algorithm6 {
             return Err(restart("router.algorithm").into());
         }
-        if self.config.vrf != config.vrf {
+        if vrf_names(config)? != self.vrfs || self.config.vrf != config.vrf {
             return Err(restart("vrf").into());
         }
         if self.config.neighbors.limit != config.neighbors.limit {
@@ -714,8 +714,12 @@ fn prefix_of(route: &RouteConfig, key: &dyn Fn(&str) -> String) -> Result<Either
     match (text.parse::<Prefix<u32>>(), text.parse::<Prefix<u128>>()) {
         (Ok(prefix), _) => Ok(Either::V4(prefix)),
         (_, Ok(prefix)) => Ok(Either::V6(prefix)),
-        (Err(error), _) if !text.contains(':') => Err(ConfigError::new(key("prefix"), error.to_string())),
-        (_, Err(error)) => Err(ConfigError::new(key("prefix"), error.to_string())),
+        (v4, v6) => {
+            let error = if text.contains(':') { v6.err() } else { v4.err() };
+            let error = error.map_or_else(String::new, |error| error.to_string());
+            let what = if error.contains(text.as_str()) { error } else { format!("{text}: {error}") };
+            Err(ConfigError::new(key("prefix"), what))
+        }
     }
 }
 

@@ -118,8 +118,11 @@ pub fn settings(
             ));
         }
         let vrf = match &entry.vrf {
-            None => 0,
+            Some(vrf) if vrf.is_empty() => {
+                return Err(ConfigError::new(key("vrf"), "empty: leave it out, or give a name"));
+            }
             Some(vrf) => vrf_index(&vrfs, vrf, || key("vrf"))?,
+            None => 0,
         };
         let mut interface = Interface {
             name,
@@ -246,7 +249,8 @@ fn link_local(mac: MacAddr) -> Ipv6Addr {
     Ipv6Addr::new(0xfe80, 0, 0, 0, pair(a ^ 2, b), pair(c, 0xff), pair(0xfe, d), pair(e, f))
 }
 
-/// The VRFs' names by number; 0 is the one without a name.
+/// The VRFs' names by number; 0 is the one without a name. Interfaces bring theirs with them; `[[vrf]]` is for what there
+/// is to say of one.
 pub(crate) fn vrf_names(config: &RouterConfig) -> Result<Vec<String>, ConfigError> {
     let mut names = vec![String::new()];
     for (i, vrf) in config.vrf.iter().enumerate() {
@@ -266,6 +270,11 @@ pub(crate) fn vrf_names(config: &RouterConfig) -> Result<Vec<String>, ConfigErro
         }
         names.push(vrf.name.clone());
     }
+    for vrf in config.interface.iter().filter_map(|interface| interface.vrf.as_ref()) {
+        if !vrf.is_empty() && !names.contains(vrf) {
+            names.push(vrf.clone());
+        }
+    }
     Ok(names)
 }
 
@@ -278,7 +287,7 @@ pub(crate) fn vrf_index(
     let at = names.iter().position(|known| known == name);
     at.map(|at| at as u16).ok_or_else(|| {
         let known = names.iter().skip(1).map(|n| format!("{n:?}")).collect::<Vec<_>>().join(", ");
-        let known = if known.is_empty() { "none: add [[vrf]]".into() } else { known };
+        let known = if known.is_empty() { "none: an interface must be in it".into() } else { known };
         ConfigError::new(key(), format!("there is no VRF {name:?}; there are {known}"))
     })
 }
@@ -460,10 +469,7 @@ mod tests {
                 "interface[0].owner: \"lan\" is no device of the kernel's: only \"us\" is possible",
             ),
             ("[[interface]]\nport='lan'\nvlan=4095", "interface[0].vlan: 4095: VLAN ids go from 1 to 4094"),
-            (
-                "[[interface]]\nport='lan'\nvrf='red'\n[[vrf]]\nname='blue'",
-                "interface[0].vrf: there is no VRF \"red\"; there are \"blue\"",
-            ),
+            ("[[interface]]\nport='lan'\nvrf=''", "interface[0].vrf: empty: leave it out, or give a name"),
             (
                 "[[interface]]\nport='lan'\nvlan=2\nname='wan'",
                 "interface[0].name: there is another interface \"wan\": rename one",

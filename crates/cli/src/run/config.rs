@@ -44,7 +44,8 @@ pub(crate) struct Config {
     /// How the router looks up, filters and reports.
     #[serde(default)]
     pub(crate) router: RouterSection,
-    /// Virtual routing and forwarding: routing tables of their own, for the interfaces that name them.
+    /// What there is to say of VRFs (virtual routing and forwarding): interfaces that name one are routed by a table of
+    /// its own.
     #[serde(default)]
     pub(crate) vrf: Vec<VrfConfig>,
     /// Static routes; they win over the same prefixes from anywhere else.

@@ -32,44 +32,6 @@ use dut::Dut;
 use std::path::Path;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// Tests for which Tidemill is not the router yet: the kernel is, where it can be.
-const PENDING: &[&str] = &[
-    "root_ping_ipv4",
-    "root_ping_ipv6",
-    "root_traceroute_ipv4",
-    "root_traceroute_ipv6",
-    "root_equal_cost_paths_ipv4",
-    "root_equal_cost_paths_ipv6",
-    "root_faults_ipv4",
-    "root_faults_ipv6",
-    "root_bird_ipv4",
-    "root_bird_ipv6",
-    "root_bird_overrun_ipv4",
-    "root_bird_overrun_ipv6",
-    "root_neighbor_returns_ipv4",
-    "root_neighbor_returns_ipv6",
-    "root_flapping_route_ipv4",
-    "root_flapping_route_ipv6",
-    "root_path_mtu_discovery_ipv4",
-    "root_path_mtu_discovery_ipv6",
-    "root_fragments_ipv4",
-    "root_fragments_ipv6",
-    "root_reload",
-    "root_address_scan_ipv4",
-    "root_address_scan_ipv6",
-    "root_tcp_ipv4_with_offloads",
-    "root_tcp_ipv6_with_offloads",
-    "root_tcp_ipv4_without_offloads",
-    "root_tcp_ipv6_without_offloads",
-    "root_vlans_ipv4",
-    "root_vlans_ipv6",
-    "root_vrfs_overlap",
-    "root_two_workers_with_two_queues_ipv4",
-    "root_two_workers_with_two_queues_ipv6",
-    "root_two_workers_with_software_rss_ipv4",
-    "root_two_workers_with_software_rss_ipv6",
-];
-
 /// What a test asks of the machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Needs {
@@ -117,7 +79,6 @@ pub(crate) fn turn(test: &str, needs: Needs, kernel: Kernel) -> Option<Turn> {
         Ok("kernel") => Dut::Kernel,
         Ok("tidemill") => Dut::Tidemill,
         Ok(other) => panic!("TIDEMILL_WIRE_DUT={other}: say kernel or tidemill"),
-        Err(_) if PENDING.contains(&test) => Dut::Kernel,
         Err(_) => Dut::Tidemill,
     };
     if dut == Dut::Kernel && kernel == Kernel::Cannot {
