@@ -9,6 +9,7 @@
 
 pub mod config;
 mod control;
+mod derive;
 mod groups;
 mod kernel;
 mod labels;

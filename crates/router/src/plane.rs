@@ -52,6 +52,15 @@ impl Source {
 /// A change of one source's routes: `None` withdraws.
 pub(crate) type RouteChange<A> = (Prefix<A>, Option<NextHop>);
 
+/// Routes of one source.
+pub(crate) type RouteList<A> = Vec<(Prefix<A>, NextHop)>;
+
+/// What workers look into: a table for each VRF, and the next hops of all.
+pub(crate) struct Views<A: Family> {
+    pub(crate) fibs: Vec<View<Arc<dyn Fib<A>>>>,
+    pub(crate) hops: View<NextHops>,
+}
+
 /// What adjacencies are made from, apart from the routes.
 #[derive(Clone, Copy)]
 #[doc(hidden)]
@@ -87,7 +96,7 @@ impl<A: Family> Plane<A> {
     pub(crate) fn new(
         ethertype: EtherType,
         algorithm: &Algorithm,
-        first: Vec<Vec<(Source, Vec<(Prefix<A>, NextHop)>)>>,
+        first: Vec<Vec<(Source, RouteList<A>)>>,
         domain: &Domain,
     ) -> Result<Self, BuildError> {
         let mut plane = Plane {
@@ -389,9 +398,8 @@ impl<A: Family> Plane<A> {
         self.hops.current().len()
     }
 
-    /// What workers look into: a table for each VRF, and the next hops of all.
-    pub(crate) fn views(&self) -> (Vec<View<Arc<dyn Fib<A>>>>, View<NextHops>) {
-        (self.vrfs.iter().map(|vrf| vrf.table.view()).collect(), self.hops.view())
+    pub(crate) fn views(&self) -> Views<A> {
+        Views { fibs: self.vrfs.iter().map(|vrf| vrf.table.view()).collect(), hops: self.hops.view() }
     }
 
     pub(crate) fn collect(&mut self) -> usize {

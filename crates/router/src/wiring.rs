@@ -8,6 +8,7 @@ use crate::nodes::ip4_input::{self, Ip4Input};
 use crate::nodes::ip6_forward::{self, Ip6Forward};
 use crate::nodes::ip6_input::{self, Ip6Input};
 use crate::nodes::lookup::{self, Lookup};
+use crate::plane::Views;
 use tidemill_graph::GraphBuilder;
 use tidemill_ip::nodes::arp_input::ArpInput;
 use tidemill_ip::nodes::icmp4_error::{self, Icmp4Error};
@@ -38,25 +39,25 @@ pub fn graph(control: &RouterControl) -> GraphBuilder {
     graph.node("ip6-input", ip6_input::OUTPUTS, move |_| Box::new(Ip6Input::new(view.clone())));
     let (view, link) = (settings(), control.link.clone());
     graph.node("nd-input", with_ports(&[]), move |_| Box::new(NdInput::new(view.clone(), link.clone())));
-    let (view, (fibs, hops)) = (settings(), control.views4());
+    let (view, Views { fibs, hops }) = (settings(), control.v4.views());
     graph.node("ip4-lookup", lookup::OUTPUTS, move |_| {
         Box::new(Lookup::new(view.clone(), fibs.clone(), hops.clone()))
     });
-    let (view, (fibs, hops)) = (settings(), control.views6());
+    let (view, Views { fibs, hops }) = (settings(), control.v6.views());
     graph.node("ip6-lookup", lookup::OUTPUTS, move |_| {
         Box::new(Lookup::new(view.clone(), fibs.clone(), hops.clone()))
     });
-    let (_, hops) = control.views4();
+    let hops = control.v4.views().hops;
     let outputs = with_ports(&ip4_forward::OUTPUTS);
     graph.node("ip4-forward", outputs, move |_| Box::new(Ip4Forward::new(hops.clone())));
-    let (_, hops) = control.views6();
+    let hops = control.v6.views().hops;
     let outputs = with_ports(&ip6_forward::OUTPUTS);
     graph.node("ip6-forward", outputs, move |_| Box::new(Ip6Forward::new(hops.clone())));
-    let (_, hops) = control.views4();
+    let hops = control.v4.views().hops;
     let outputs = with_ports(&ip4_fragment::OUTPUTS);
     graph.node("ip4-fragment", outputs, move |_| Box::new(Ip4Fragment::new(hops.clone())));
     for (name, v6, hops) in
-        [("ip4-neighbor", false, control.views4().1), ("ip6-neighbor", true, control.views6().1)]
+        [("ip4-neighbor", false, control.v4.views().hops), ("ip6-neighbor", true, control.v6.views().hops)]
     {
         let (view, link) = (settings(), control.link.clone());
         graph.node(name, with_ports(&ip_neighbor::OUTPUTS), move |worker| {
