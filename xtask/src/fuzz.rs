@@ -47,6 +47,11 @@ pub(crate) fn tier(seconds: u32) -> Result<Totals> {
     run_targets(&targets()?, seconds, false)
 }
 
+/// Only these targets.
+pub(crate) fn some(targets: &[&str], seconds: u32) -> Result<Totals> {
+    run_targets(&targets.iter().map(|&name| name.to_owned()).collect::<Vec<_>>(), seconds, false)
+}
+
 fn manifest() -> PathBuf {
     env::root().join("fuzz").join("Cargo.toml")
 }

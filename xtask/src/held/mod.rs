@@ -3,6 +3,7 @@
 //! A line is a name and a function. Lines are independent: one that fails, or cannot run, does not stop the next.
 
 mod part1;
+mod part2;
 
 use crate::{env, proc};
 use anyhow::{Context as _, Result, bail};
@@ -64,13 +65,29 @@ impl Machine {
         if text.lines().any(|line| line.starts_with("skipped: ")) {
             bail!("tests were skipped: cargo test {}", arguments.join(" "));
         }
-        let passed = text.lines().filter_map(|line| line.strip_prefix("test result: ok. "));
-        let passed: usize = passed.filter_map(|rest| rest.split(' ').next()?.parse::<usize>().ok()).sum();
+        let passed = passed(&text);
         if passed < least {
             bail!("{passed} tests, at least {least}: cargo test {}", arguments.join(" "));
         }
         Ok(passed)
     }
+}
+
+/// How many tests passed. A test may run its own binary again; what that prints stands inside the other's, and counts for
+/// nothing.
+fn passed(text: &str) -> usize {
+    let (mut depth, mut passed) = (0, 0);
+    for line in text.lines() {
+        if line.starts_with("running ") && (line.ends_with(" tests") || line.ends_with(" test")) {
+            depth += 1;
+        } else if line.starts_with("test result: ") {
+            depth -= 1;
+            let count = line.strip_prefix("test result: ok. ").and_then(|rest| rest.split(' ').next());
+            let count: usize = count.and_then(|count| count.parse().ok()).unwrap_or(0);
+            passed += if depth == 0 { count } else { 0 };
+        }
+    }
+    passed
 }
 
 /// The JSON objects among the lines of a text.
@@ -83,6 +100,7 @@ fn objects(text: &str) -> Result<Vec<Value>> {
 pub(crate) fn run(options: &Options) -> Result<bool> {
     let lines = match options.part {
         1 => part1::LINES,
+        2 => part2::LINES,
         part => bail!("no lines are written down for part {part}"),
     };
     let machine = Machine { quick: options.quick };
@@ -107,4 +125,15 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
 fn count(counter: &mut usize, word: &'static str) -> &'static str {
     *counter += 1;
     word
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn tests_inside_tests_count_for_nothing() {
+        let one = "running 1 test\ntest result: ok. 1 passed; 0 failed; 7 filtered out\n";
+        let outer =
+            format!("running 2 tests\n..\nsuccesses:\n{one}{one}\ntest result: ok. 2 passed; 0 failed\n");
+        assert_eq!(super::passed(&format!("{outer}\n{one}")), 3);
+    }
 }

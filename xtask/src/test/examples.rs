@@ -1,5 +1,6 @@
 //! The tier `examples`: the README's first command works as printed, its counters add up, and tshark finds nothing wrong
-//! with the captures that it wrote.
+//! with the captures that it wrote; the router on a wire works as its demonstration shows it (root), and every variant in
+//! its configuration is right.
 
 use super::Totals;
 use crate::{env, proc};
@@ -9,6 +10,18 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 pub(crate) fn run() -> Result<Totals> {
+    let mut totals = router()?;
+    told(&mut totals, "examples::wire_variants", wire_variants());
+    if !env::is_root() && !env::in_ci() {
+        totals.skip("examples::wire_demo", "not root");
+    } else {
+        told(&mut totals, "examples::wire_demo", wire_demo("tidemill").map(|said| print!("{said}")));
+    }
+    Ok(totals)
+}
+
+/// The router on files, as the README has it.
+fn router() -> Result<Totals> {
     let mut totals = Totals::default();
     let readme = env::root().join("README.md");
     let folder = env::root().join("examples").join("router");
@@ -122,6 +135,68 @@ fn judge(capture: &Path) -> Result<usize> {
     Ok(tshark("frame", &["-T", "fields", "-e", "frame.number"])?.lines().count())
 }
 
+/// Each variant that the wire's configuration shows in comments makes a good configuration.
+fn wire_variants() -> Result<()> {
+    let path = env::root().join("examples").join("wire").join("router.toml");
+    let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+    let file = env::scratch("wire")?.join("router.toml");
+    let tidemill = env::tidemill()?;
+    let variants = variants(&text);
+    for (name, variant) in &variants {
+        std::fs::write(&file, variant)?;
+        // It says that there are no such devices, and that they are checked as if they were there.
+        let output = Command::new(&tidemill).arg("check").arg(&file).output()?;
+        if !output.status.success() {
+            let said = String::from_utf8_lossy(&output.stderr);
+            bail!("{}: {name}: {}", path.display(), said.lines().last().unwrap_or_default());
+        }
+    }
+    println!("{} variants of {} are good configurations", variants.len(), path.display());
+    Ok(())
+}
+
+/// What stands above the first `# ---- `, alone and with each of the variants. A variant's prose ends with an empty
+/// comment; where it says that the kernel owns the addresses, its interfaces replace the others.
+fn variants(text: &str) -> Vec<(String, String)> {
+    let mut parts = text.split("# ---- ");
+    let base = parts.next().unwrap_or_default();
+    let mut variants = vec![("as it is".to_owned(), base.to_owned())];
+    for part in parts {
+        let (prose, code) = part.split_once("\n#\n").unwrap_or_default();
+        let uncomment = |line: &str| line.trim_start_matches('#').to_owned() + "\n";
+        let code: String = code.lines().map(uncomment).collect();
+        let base =
+            if code.contains("owner = \"kernel\"") { without_interfaces(base) } else { base.to_owned() };
+        let name = prose.split([':', '.']).next().unwrap_or_default();
+        variants.push((name.to_owned(), base + &code));
+    }
+    variants
+}
+
+fn without_interfaces(text: &str) -> String {
+    let mut inside = false;
+    let lines = text.lines().filter(|line| {
+        if line.starts_with('[') {
+            inside = *line == "[[interface]]";
+        }
+        !inside
+    });
+    lines.map(|line| line.to_owned() + "\n").collect()
+}
+
+/// Runs examples/wire/demo.sh with Tidemill or the kernel as the router; what it says.
+pub(crate) fn wire_demo(router: &str) -> Result<String> {
+    let mut demo = Command::new(env::root().join("examples").join("wire").join("demo.sh"));
+    demo.arg(env::tidemill()?).env("ROUTER", router);
+    let said = proc::output(&mut demo)?;
+    let pings = said.lines().filter(|line| line.contains(" packets transmitted, ")).count();
+    let whole = said.lines().filter(|line| line.contains(", 0% packet loss")).count();
+    if (pings, whole) != (3, 3) {
+        bail!("{pings} of 3 pings ended, {whole} without a loss:\n{said}");
+    }
+    Ok(said)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -135,6 +210,16 @@ mod tests {
             ["run", "--release", "--", "run", "examples/router/router.toml"]
         );
         assert!(first_command("nothing").is_err());
+    }
+
+    #[test]
+    fn variants_are_uncommented() {
+        let text = "a = 1\n[[interface]]\nb = 1\n[[route]]\nc = 1\n# ---- One: x.\n#\n# d = 1\n\n\
+                    # ---- Two.\n# y\n#\n# [[interface]]\n# owner = \"kernel\"\n";
+        let [base, one, two] = <[_; 3]>::try_from(variants(text)).unwrap();
+        assert_eq!((&*base.0, &*one.0, &*two.0), ("as it is", "One", "Two"));
+        assert!(one.1.contains("\nb = 1\n") && one.1.ends_with(" d = 1\n\n"));
+        assert!(two.1.starts_with("a = 1\n[[route]]\nc = 1\n [[interface]]"));
     }
 
     #[test]

@@ -32,7 +32,7 @@ enum Tier {
     Peers,
     /// Every fuzz target for a few seconds
     Fuzz,
-    /// The README's first command, its output judged by tshark
+    /// The README's first command, its output judged by tshark; the router on a wire (root)
     Examples,
 }
 
@@ -90,6 +90,11 @@ impl std::fmt::Display for Totals {
 /// The tier of the examples by itself.
 pub(crate) fn examples_tier() -> Result<Totals> {
     examples::run()
+}
+
+/// The demonstration of the router on a wire by itself; what it says.
+pub(crate) fn wire_demo(router: &str) -> Result<String> {
+    examples::wire_demo(router)
 }
 
 /// The tier of the real data by itself.
