@@ -245,6 +245,27 @@ fn ipv6_headers_are_validated() {
     }
 }
 
+/// The captures that most ports of these tests are like: nobody asks there, and what others asked is not forwarded.
+#[test]
+fn neighbor_discovery_on_a_link_where_nobody_resolves_is_no_exception() {
+    let solicitation = |src: &str, dst: &str, group: u8| {
+        let message = [&[135, 0, 0, 0][..], &[0; 20]].concat();
+        let packet = ip6(src, dst, Protocol::ICMPV6, &message, |ip| ip.set_hop_limit(255));
+        let mut frame = frame(LAN, EtherType::IPV6, &packet);
+        frame[0] |= group;
+        frame
+    };
+    for (what, frame, expected) in [
+        ("to a group", solicitation(A6, "ff02::1:ff00:1", 1), "ip6-input: multicast"),
+        ("to a group of stations only", solicitation(A6, B6, 1), "ip6-input: multicast"),
+        ("without a source", solicitation("::", B6, 0), "ip6-input: martian-source"),
+        ("to a link-local address", solicitation(A6, "fe80::7", 0), "ip6-input: link-local"),
+        ("to an address far away", solicitation(A6, B6, 0), "sent wan"),
+    ] {
+        assert_eq!(outcome(frame), expected, "{what}");
+    }
+}
+
 #[test]
 fn a_forwarded_packet_differs_in_ttl_checksum_and_link_layer_only() {
     let data = [1, 2, 3];

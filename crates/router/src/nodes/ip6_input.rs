@@ -43,7 +43,7 @@ impl Ip6Input {
     }
 
     #[inline(always)]
-    fn check(&self, packet: &mut Packet) -> Verdict {
+    fn check(&self, settings: &Settings, packet: &mut Packet) -> Verdict {
         let l3 = usize::from(packet.l3);
         let data = packet.data();
         let ip = data.get(l3..).unwrap_or_default();
@@ -61,7 +61,7 @@ impl Ip6Input {
             packet.set_len(l3 + total);
         }
         let (data, header) = (packet.data(), packet.data().get(l3..).unwrap_or_default());
-        if ipv6::next_header(header) == Protocol::ICMPV6 && is_discovery(header) {
+        if ipv6::next_header(header) == Protocol::ICMPV6 && is_discovery(settings, packet) {
             return Verdict::Next(ND);
         }
         if data.first().is_some_and(|first| first & 1 != 0) {
@@ -81,9 +81,7 @@ impl Node for Ip6Input {
             self.martians = settings.martians;
             self.filter = Filter::v6(self.martians);
         }
-        each(burst, verdicts, |packet| match self.check(packet) {
-            Verdict::Next(0) => Verdict::Next(0),
-            Verdict::Next(_) => discovery(settings, packet),
+        each(burst, verdicts, |packet| match self.check(settings, packet) {
             Verdict::Drop(DropReason::LinkLocal) if is_ours(settings, packet) => Verdict::Next(LOCAL),
             Verdict::Drop(reason) => ip4_input::refused(settings, packet, reason),
             verdict => verdict,
@@ -91,28 +89,14 @@ impl Node for Ip6Input {
     }
 }
 
-/// Whether an ICMPv6 packet is a message of RFC 4861 to somebody on its own link: routers do not forward these.
+/// Whether an ICMPv6 packet is a message of RFC 4861 to somebody on its own link: routers do not forward these. On a link
+/// where nobody resolves it is a packet as any other.
 #[cold]
-fn is_discovery(ip: &[u8]) -> bool {
-    let dst = Ipv6Addr::from(ipv6::dst_u128(ip));
-    let here = dst.is_multicast() || ipv6::hop_limit(ip) == 255;
-    here && is_neighbor_discovery(ip)
-}
-
-/// Where discovery goes: on a link where nobody resolves, it is what any other multicast is.
-#[cold]
-fn discovery(settings: &Settings, packet: &Packet) -> Verdict {
-    let interface = settings.interfaces.get(packet.port);
-    if interface.is_some_and(|interface| interface.resolves) {
-        return Verdict::Next(ND);
-    }
+fn is_discovery(settings: &Settings, packet: &Packet) -> bool {
+    let resolves = settings.interfaces.get(packet.port).is_some_and(|interface| interface.resolves);
     let ip = packet.data().get(usize::from(packet.l3)..).unwrap_or_default();
-    let dst = Ipv6Addr::from(ipv6::dst_u128(ip));
-    match dst {
-        _ if dst.is_multicast() => ip4_input::refused(settings, packet, DropReason::Multicast),
-        _ if dst.is_unicast_link_local() => ip4_input::refused(settings, packet, DropReason::LinkLocal),
-        _ => Verdict::Next(0),
-    }
+    let here = Ipv6Addr::from(ipv6::dst_u128(ip)).is_multicast() || ipv6::hop_limit(ip) == 255;
+    resolves && here && is_neighbor_discovery(ip)
 }
 
 /// Whether a packet on its own link is for a link-local address of ours.
