@@ -244,7 +244,7 @@ pub struct NextHopConfig {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum NextHopKind {
-    /// Sent to the neighbour.
+    /// Sent to the neighbor.
     #[default]
     Forward,
     /// Dropped, and the sender is told that the host cannot be reached.
@@ -263,12 +263,12 @@ pub enum NextHopKind {
 pub struct NextHopsSection {
     /// The ports to send by: label n goes to number n modulo their count.
     pub ports: Vec<String>,
-    /// Where the neighbour's MAC address comes from.
+    /// Where the neighbor's MAC address comes from.
     #[serde(default)]
     pub mac: MacRule,
 }
 
-/// Where a neighbour's MAC address comes from.
+/// Where a neighbor's MAC address comes from.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum MacRule {
