@@ -15,16 +15,16 @@ pub struct RouterConfig {
     pub interface: Vec<InterfaceConfig>,
     /// How the router looks up, filters and reports.
     pub router: RouterSection,
-    /// What there is to say of VRFs (virtual routing and forwarding): interfaces that name one are routed by a table of
-    /// its own.
+    /// Which kernel tables feed which VRFs (virtual routing and forwarding). Interfaces that name a VRF are routed by a
+    /// table of its own; it needs no entry here.
     pub vrf: Vec<VrfConfig>,
-    /// Static routes; they win over the same prefixes from anywhere else.
+    /// Static routes; they win over the same prefixes from anywhere but our own addresses and links.
     pub route: Vec<RouteConfig>,
     /// How neighbors are found (ARP, neighbor discovery).
     pub neighbors: NeighborsSection,
     /// What comes live from the kernel (BIRD, FRR or `ip route` feed it).
     pub kernel: Option<KernelSection>,
-    /// Single next hops.
+    /// What single labels of the table stand for.
     pub next_hop: Vec<NextHopConfig>,
     /// The rule for every next hop that has no entry of its own. Without it, packets routed to such a next hop are
     /// dropped as `next-hop-unknown`.
@@ -70,7 +70,7 @@ pub struct InterfaceConfig {
     pub promiscuous: Option<bool>,
 }
 
-/// A VRF.
+/// A VRF that the kernel feeds.
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct VrfConfig {
@@ -93,8 +93,8 @@ pub struct RouteConfig {
     /// The next hop's address; several are equal-cost paths. `"192.0.2.1"`, `"fe80::1%lan"`, `"192.0.2.1@3"` (weight 3).
     #[serde(default)]
     pub via: Option<OneOrMany>,
-    /// The interface to send by: with `via` where its address alone does not tell, without it for a prefix that is on
-    /// that link.
+    /// The interface to send by: with `via` where none of our prefixes holds its address, without `via` for a prefix that
+    /// is on that link.
     #[serde(default)]
     pub port: Option<String>,
     /// What happens to packets.
@@ -134,7 +134,8 @@ pub struct KernelSection {
     pub routes: bool,
     /// The number of the routing table that feeds the VRF without a name; 254 is `main`.
     pub table: u32,
-    /// Bytes in which messages wait that have not been read yet. When it overflows, everything is read again.
+    /// Bytes of kernel memory in which messages wait that have not been read yet. When it overflows, everything is read
+    /// again. Default: 64 MiB.
     pub receive_buffer: Option<usize>,
 }
 
@@ -148,13 +149,13 @@ impl Default for KernelSection {
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct NeighborsSection {
-    /// Seconds that a neighbor is believed before it is asked again.
+    /// Seconds that a neighbor is believed before it is asked again, on average.
     pub reachable_s: f64,
     /// Seconds between questions.
     pub retransmit_s: f64,
-    /// Questions before a neighbor is given up.
+    /// Questions before a neighbor is given up, and packets that wait for it with it; 1 to 20.
     pub attempts: u32,
-    /// The most neighbors to know.
+    /// The most neighbors to know, 16 to 1,048,576. Those that have been silent longest give way.
     pub limit: usize,
     /// Unknown neighbors that each worker may ask for per second; also how many at once.
     pub rate_per_s: u32,

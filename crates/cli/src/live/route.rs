@@ -15,7 +15,7 @@ pub(crate) enum RouteVerb {
         override_usage = "tidemill route add PREFIX via ADDR[,ADDR..] [dev IF] [--vrf NAME]\n       \
             tidemill route add PREFIX dev IF [--vrf NAME]\n       \
             tidemill route add PREFIX blackhole|unreachable|prohibited [--vrf NAME]",
-        after_help = "It lasts until the router stops or reads its configuration anew. Several gateways are equal-cost paths.\n\n\
+        after_help = "It lasts until the router stops, through reloads too. Several gateways are equal-cost paths.\n\n\
             Examples:\n  tidemill route add 10.9.0.0/16 via 10.1.0.2\n  \
             tidemill route add 2001:db8::/32 via fe80::1 dev left\n  tidemill route add 10.66.0.0/16 blackhole --vrf blue"
     )]

@@ -38,17 +38,18 @@ pub(crate) struct Config {
     /// The ports.
     #[serde(default)]
     pub(crate) port: Vec<PortSpec>,
-    /// Addresses and link parameters of ports.
+    /// Addresses and link parameters of ports and of their VLANs. A port that has no entry gets the defaults and no
+    /// address.
     #[serde(default)]
     pub(crate) interface: Vec<InterfaceConfig>,
     /// How the router looks up, filters and reports.
     #[serde(default)]
     pub(crate) router: RouterSection,
-    /// What there is to say of VRFs (virtual routing and forwarding): interfaces that name one are routed by a table of
-    /// its own.
+    /// Which kernel tables feed which VRFs (virtual routing and forwarding). Interfaces that name a VRF are routed by a
+    /// table of its own; it needs no entry here.
     #[serde(default)]
     pub(crate) vrf: Vec<VrfConfig>,
-    /// Static routes; they win over the same prefixes from anywhere else.
+    /// Static routes; they win over the same prefixes from anywhere but our own addresses and links.
     #[serde(default)]
     pub(crate) route: Vec<RouteConfig>,
     /// How neighbors are found (ARP, neighbor discovery).
@@ -57,13 +58,14 @@ pub(crate) struct Config {
     /// What comes live from the kernel (BIRD, FRR or `ip route` feed it).
     #[serde(default)]
     pub(crate) kernel: Option<KernelSection>,
-    /// The control socket, for `tidemill show`, `top`, `route` and so on.
+    /// The control socket, for `tidemill show`, `top`, `route` and so on. Without this section there is none.
     #[serde(default)]
     pub(crate) control: Option<ControlSection>,
-    /// Single next hops.
+    /// What single labels of the table stand for.
     #[serde(default)]
     pub(crate) next_hop: Vec<NextHopConfig>,
-    /// The rule for every other next hop.
+    /// The rule for every next hop of a table that has no entry of its own. Without it, packets routed to such a next hop
+    /// are dropped as `next-hop-unknown`.
     #[serde(default)]
     pub(crate) next_hops: Option<NextHopsSection>,
 }
@@ -88,7 +90,7 @@ impl std::fmt::Display for Role {
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct RunSection {
-    /// Threads, one per core.
+    /// Threads, one per core; each has a queue of every port.
     pub(crate) workers: usize,
     /// Whether each worker stays on a core of its own.
     pub(crate) pin: bool,
@@ -178,7 +180,8 @@ pub(crate) struct GenerateSection {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct ControlSection {
-    /// Where it is made. Default: `/run/tidemill/tidemill.sock`, where the commands look for it too.
+    /// Where it is made, relative to this file's folder. Default: `/run/tidemill/tidemill.sock`, where the commands look
+    /// for it too (`--socket` and TIDEMILL_SOCKET tell them of another).
     pub(crate) socket: Option<PathBuf>,
 }
 
