@@ -174,6 +174,7 @@ impl RouterControl {
         };
         // What follows from it waits for the first `poll`, which brings the time.
         control.fix_neighbors(0, &[], &fixed);
+        control.count_rules(true);
         control.publish_hops();
         Ok(control)
     }
@@ -212,7 +213,17 @@ impl RouterControl {
         let applied = plane
             .apply(vrf, source, changes, world)
             .map_err(|source| RouterError::Table { family: A::FAMILY, source })?;
-        applied.ok_or_else(|| ConfigError::new("vrf", format!("there is no VRF {vrf}")).into())
+        let Some(applied) = applied else {
+            return Err(ConfigError::new("vrf", format!("there is no VRF {vrf}")).into());
+        };
+        let overruled = match source {
+            Source::Neighbor => Vec::new(),
+            _ => plane.overruled(vrf, changes),
+        };
+        if !overruled.is_empty() {
+            self.change(vrf, Source::Neighbor, &overruled)?;
+        }
+        Ok(applied)
     }
 
     /// Adds a static route while the router runs. It outlives a reload.
@@ -313,7 +324,9 @@ impl RouterControl {
         let routes6 = static_routes::<u128>(&all, config.route.len(), interfaces, &self.vrfs, &self.names6)?;
         // All is checked: from here on only a table that outgrows its structure can fail.
         self.config = config.clone();
+        self.count_rules(false);
         (self.rules4, self.rules6) = (rules4, rules6);
+        self.count_rules(true);
         self.neighbors.set_timers(timers);
         self.set_settings(now_ns, settings)?;
         self.fix_neighbors(now_ns, &old_fixed, &new_fixed);
@@ -346,6 +359,10 @@ impl RouterControl {
             }
             if new.up && (moved || !was_up) {
                 self.neighbors.interface_up(now_ns, number, &mut self.actions);
+            }
+            if old.is_some_and(|old| old.resolves != new.resolves) {
+                self.v4.turn(number);
+                self.v6.turn(number);
             }
         }
         for vrf in 0..self.vrfs.len() {
@@ -382,7 +399,9 @@ impl RouterControl {
             busy = true;
             let (Event::Wanted(key) | Event::Heard { key, .. }) = event;
             let interface = self.settings.current().interfaces.get(key.interface);
-            let on_link = interface.is_some_and(|i| i.on_link(key.address) || self.is_gateway(&key));
+            let on_link = interface.is_some_and(|i| i.on_link(key.address))
+                || self.is_gateway(&key)
+                || self.is_gleaned(&key);
             self.neighbors.event(now_ns, &event, on_link, &mut self.actions);
         }
         self.neighbors.tick(now_ns, &mut self.actions);
@@ -399,22 +418,34 @@ impl RouterControl {
         self.v4.is_gateway(key) || self.v6.is_gateway(key)
     }
 
+    /// Whether a route of any VRF says that the address is on the interface's link.
+    fn is_gleaned(&self, key: &Key) -> bool {
+        (0..self.vrfs.len()).any(|vrf| match (integer(key.address), integer(key.address)) {
+            (Some(v4), _) => self.v4.is_gleaned(vrf, key.interface, v4),
+            (_, Some(v6)) => self.v6.is_gleaned(vrf, key.interface, v6),
+            _ => false,
+        })
+    }
+
+    /// Counts the gateways that the rules for labels of the table's file name.
+    fn count_rules(&mut self, more: bool) {
+        self.rules4.hops().for_each(|hop| self.v4.count_rule(hop, more));
+        self.rules6.hops().for_each(|hop| self.v6.count_rule(hop, more));
+    }
+
     /// Carries out what the neighbor table says, until it says no more.
     pub(crate) fn settle(&mut self, now_ns: u64) -> Result<(), RouterError> {
         let mut notices = Vec::new();
         let mut result = Ok(());
         // Each round's changes may turn a few more gateways; they end because routes do.
         loop {
-            let turned = [self.v4.turned(), self.v6.turned()].concat();
-            for (key, needed) in turned {
-                let resolves =
-                    self.settings.current().interfaces.get(key.interface).is_some_and(|i| i.resolves);
-                match needed {
-                    true if resolves => {
-                        self.neighbors.hold(now_ns, key, &mut self.actions);
-                    }
-                    true => {}
-                    false => self.neighbors.release(now_ns, key, &mut self.actions),
+            for key in [self.v4.turned(), self.v6.turned()].concat() {
+                let interface = self.settings.current().interfaces.get(key.interface);
+                // Routes of both families may lead to one gateway (RFC 8950).
+                if interface.is_some_and(|interface| interface.resolves) && self.is_gateway(&key) {
+                    self.neighbors.hold(now_ns, key, &mut self.actions);
+                } else {
+                    self.neighbors.release(now_ns, key, &mut self.actions);
                 }
             }
             if self.actions.is_empty() {
@@ -433,23 +464,31 @@ impl RouterControl {
         let mut hosts6: BTreeMap<usize, Vec<RouteChange<u128>>> = BTreeMap::new();
         let mut changed = false;
         for action in actions {
-            let (key, known) = match *action {
+            let key = match *action {
                 Action::Solicit { key, to } => {
                     notices.push(Notice::Solicit { key, to });
                     continue;
                 }
-                Action::Resolved { key, .. } => (key, true),
-                Action::Lost { key, .. } => (key, false),
+                Action::Resolved { key, .. } => {
+                    notices.push(Notice::Resolved(key));
+                    key
+                }
+                Action::Lost { key, .. } => {
+                    notices.push(Notice::Lost(key));
+                    key
+                }
             };
-            notices.push(if known { Notice::Resolved(key) } else { Notice::Lost(key) });
             changed |= !matches!(action, Action::Resolved { fresh: false, .. });
-            let interface = self.settings.current().interfaces.get(key.interface);
-            let vrf = usize::from(interface.map_or(0, |interface| interface.vrf));
-            if let Some(address) = integer::<u32>(key.address) {
-                hosts4.entry(vrf).or_default().extend(host_route(&self.v4, vrf, key, address, known));
-            }
-            if let Some(address) = integer::<u128>(key.address) {
-                hosts6.entry(vrf).or_default().extend(host_route(&self.v6, vrf, key, address, known));
+            // Of several actions the last one counts: it is what the table says now.
+            let known = self.neighbors.get(key).is_some_and(|neighbor| neighbor.mac.is_some());
+            // A route of another VRF may lead to the link.
+            for vrf in 0..self.vrfs.len() {
+                if let Some(address) = integer::<u32>(key.address) {
+                    hosts4.entry(vrf).or_default().extend(host_route(&self.v4, vrf, key, address, known));
+                }
+                if let Some(address) = integer::<u128>(key.address) {
+                    hosts6.entry(vrf).or_default().extend(host_route(&self.v6, vrf, key, address, known));
+                }
             }
         }
         let mut result = Ok(());

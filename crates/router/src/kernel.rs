@@ -35,7 +35,8 @@ impl RouterControl {
     /// Takes over what the kernel says.
     ///
     /// # Errors
-    /// A table that outgrows its structure; what else there was has been taken over.
+    /// A table that outgrows its structure, or a device whose parameters contradict the configuration; what else there
+    /// was has been taken over.
     pub fn kernel(&mut self, now_ns: u64, events: &[KernelEvent]) -> Result<(), RouterError> {
         let mut changes4: Vec<Vec<RouteChange<u32>>> = vec![Vec::new(); self.vrfs.len()];
         let mut changes6: Vec<Vec<RouteChange<u128>>> = vec![Vec::new(); self.vrfs.len()];
@@ -80,8 +81,11 @@ impl RouterControl {
         let mut result = Ok(());
         if devices {
             let before = &self.settings().interfaces;
-            let settings = settings::settings(&self.config, &self.ports, &self.devices, Some(before))?;
-            result = self.set_settings(now_ns, settings);
+            // What makes no sense of a device (an MTU below IPv6's, say) must not cost the routes that came with it.
+            result = match settings::settings(&self.config, &self.ports, &self.devices, Some(before)) {
+                Ok(settings) => self.set_settings(now_ns, settings),
+                Err(error) => Err(error.into()),
+            };
         }
         for (vrf, changes) in changes4.into_iter().enumerate().filter(|(_, changes)| !changes.is_empty()) {
             result = result.and(self.change(vrf, Source::Kernel, &changes).map(drop));

@@ -1,7 +1,7 @@
 //! FIB labels: one for each next hop that a route of the family uses, given out densely and counted.
 //!
-//! A label that no route uses any more is not given out again before every worker has passed a burst boundary: until
-//! then a packet on its way may still carry it.
+//! A label that no route uses any more keeps its meaning, and is not given out again, before every worker has passed a
+//! burst boundary: until then a packet on its way may still carry it.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -36,8 +36,20 @@ pub enum NextHop {
     Group(Vec<(NextHop, u32)>),
 }
 
+impl NextHop {
+    /// Whether destinations themselves are asked for on that interface.
+    pub(crate) fn gleans(&self, interface: u16) -> bool {
+        match self {
+            NextHop::OnLink(number) => *number == interface,
+            NextHop::Group(members) => members.iter().any(|(member, _)| member.gleans(interface)),
+            _ => false,
+        }
+    }
+}
+
 struct Entry {
     hop: NextHop,
+    /// Routes and groups that use it; with none left it rests.
     users: usize,
     /// Labels of a group's members, in the group's order.
     members: Vec<Label>,
@@ -98,23 +110,17 @@ impl Labels {
 
     /// One user fewer; the last one's label is free after [`rest`](Self::rest) and a grace period. True for the last.
     pub(crate) fn give_back(&mut self, label: Label) -> bool {
-        let Some(slot) = self.entries.get_mut(label.0 as usize) else { return false };
-        match slot {
-            Some(entry) if entry.users > 1 => {
-                entry.users -= 1;
-                false
-            }
-            _ => {
-                if let Some(entry) = slot.take() {
-                    self.index.remove(&entry.hop);
-                    entry.members.into_iter().for_each(|member| {
-                        self.give_back(member);
-                    });
-                    self.released.push(label);
-                }
-                true
+        let Some(Some(entry)) = self.entries.get_mut(label.0 as usize) else { return false };
+        let last = entry.users == 1;
+        entry.users = entry.users.saturating_sub(1);
+        if last {
+            self.index.remove(&entry.hop);
+            self.released.push(label);
+            for member in entry.members.clone() {
+                self.give_back(member);
             }
         }
+        last
     }
 
     /// Starts the grace period of what was given back; call it when no published table has those labels any more.
@@ -127,11 +133,14 @@ impl Labels {
     /// Ends the grace periods that are over.
     pub(crate) fn collect(&mut self, domain: &Domain) {
         while self.resting.front().is_some_and(|(epoch, _)| domain.passed(*epoch)) {
-            self.free.extend(self.resting.pop_front().into_iter().flat_map(|(_, labels)| labels));
+            for label in self.resting.pop_front().into_iter().flat_map(|(_, labels)| labels) {
+                self.entries[label.0 as usize] = None;
+                self.free.push(label);
+            }
         }
     }
 
-    /// The next hop of a label in use.
+    /// The next hop of a label in use, or at rest.
     pub(crate) fn hop(&self, label: Label) -> Option<&NextHop> {
         self.entries.get(label.0 as usize)?.as_ref().map(|entry| &entry.hop)
     }
@@ -141,7 +150,7 @@ impl Labels {
         self.index.get(hop).copied()
     }
 
-    /// Every label from 0 to the highest: its next hop, and the labels of a group's members.
+    /// Every label from 0 to the highest: its next hop, in use or at rest, and the labels of a group's members.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Label, Option<(&NextHop, &[Label])>)> {
         self.entries
             .iter()

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 use tidemill_ip::neighbor::Key;
-use tidemill_ip::neighbor::table::{State, Table as Neighbors};
+use tidemill_ip::neighbor::table::Table as Neighbors;
 use tidemill_ip::{Adjacency, Interfaces, Kind, NextHops};
 use tidemill_lookup::publish::{Publisher, View};
 use tidemill_lookup::qsbr::Domain;
@@ -28,7 +28,7 @@ pub enum Source {
     Kernel,
     /// The table's file, and its updates.
     Table,
-    /// A neighbor that has answered.
+    /// A neighbor that has answered. Instead of an on-link route to just that address it is the one that counts.
     Neighbor,
 }
 
@@ -76,6 +76,24 @@ struct Vrf<A: Family> {
     table: Table<A>,
 }
 
+impl<A: Family> Vrf<A> {
+    /// The route to exactly `prefix` that workers see.
+    fn best(&self, labels: &Labels, prefix: Prefix<A>) -> Option<(Source, Label)> {
+        let of = |source: Source| Some((source, self.routes[source as usize].get(prefix)?));
+        let first = Source::ALL.into_iter().find_map(of)?;
+        // An on-link route says only where to ask.
+        Some(of(Source::Neighbor).filter(|host| gleans(labels, first.1, host.1)).unwrap_or(first))
+    }
+}
+
+/// Whether a route with this label asks for its destinations on the interface of the neighbor that `host` leads to.
+fn gleans(labels: &Labels, label: Label, host: Label) -> bool {
+    match (labels.hop(label), labels.hop(host)) {
+        (Some(hop), Some(NextHop::Via(interface, _))) => hop.gleans(*interface),
+        _ => false,
+    }
+}
+
 /// One family's half of the control side.
 pub struct Plane<A: Family> {
     ethertype: EtherType,
@@ -87,8 +105,8 @@ pub struct Plane<A: Family> {
     buckets: HashMap<Label, Vec<u32>>,
     /// Gateways by how many routes lead to them.
     gateways: HashMap<Key, usize>,
-    /// Gateways that began (true) or ceased to be needed.
-    turned: Vec<(Key, bool)>,
+    /// Gateways that began or ceased to be needed.
+    turned: Vec<Key>,
 }
 
 impl<A: Family> Plane<A> {
@@ -143,12 +161,12 @@ impl<A: Family> Plane<A> {
         world: World<'_>,
     ) -> Result<Option<Applied>, BuildError> {
         let Plane { vrfs, labels, .. } = self;
-        let Some(Vrf { routes, .. }) = vrfs.get_mut(vrf) else { return Ok(None) };
+        let Some(owner) = vrfs.get_mut(vrf) else { return Ok(None) };
         let mut before = Vec::with_capacity(changes.len());
         let mut best = Vec::with_capacity(changes.len());
         let mut new = false;
         for (prefix, hop) in changes {
-            let rib = &mut routes[source as usize];
+            let rib = &mut owner.routes[source as usize];
             let old = match hop {
                 Some(hop) => {
                     let (label, used) = labels.take(hop);
@@ -158,8 +176,8 @@ impl<A: Family> Plane<A> {
                 None => rib.remove(*prefix),
             };
             before.push(old);
-            best.push(match routes.iter().find_map(|rib| rib.get(*prefix)) {
-                Some(label) => Change::Announce(*prefix, label),
+            best.push(match owner.best(labels, *prefix) {
+                Some((_, label)) => Change::Announce(*prefix, label),
                 None => Change::Withdraw(*prefix),
             });
         }
@@ -204,9 +222,12 @@ impl<A: Family> Plane<A> {
         if let Some(hop) = self.labels.hop(label).cloned() {
             self.count_gateways(source, &hop, false);
         }
-        if self.labels.give_back(label) {
-            self.buckets.remove(&label);
-        }
+        self.labels.give_back(label);
+    }
+
+    /// Counts the gateways that a rule names for labels of the table's file, as those of routes.
+    pub(crate) fn count_rule(&mut self, hop: &NextHop, more: bool) {
+        self.count_gateways(Source::Table, hop, more);
     }
 
     /// Gateways of routes are resolved beforehand and never given up; neighbors' own host routes are no reason to.
@@ -216,13 +237,12 @@ impl<A: Family> Plane<A> {
                 let key = Key { interface: *interface, address: *address };
                 let users = self.gateways.entry(key).or_default();
                 *users = if more { *users + 1 } else { users.saturating_sub(1) };
-                match (*users, more) {
-                    (1, true) => self.turned.push((key, true)),
-                    (0, _) => {
-                        self.gateways.remove(&key);
-                        self.turned.push((key, false));
-                    }
-                    _ => {}
+                let users = *users;
+                if users == 0 {
+                    self.gateways.remove(&key);
+                }
+                if users == usize::from(more) {
+                    self.turned.push(key);
                 }
             }
             NextHop::Group(members) => {
@@ -232,8 +252,14 @@ impl<A: Family> Plane<A> {
         }
     }
 
+    /// Has the gateways on an interface looked at again.
+    pub(crate) fn turn(&mut self, interface: u16) {
+        let on = self.gateways.keys().filter(|key| key.interface == interface);
+        self.turned.extend(on);
+    }
+
     /// Gateways that began or ceased to be needed since the last call, in order.
-    pub(crate) fn turned(&mut self) -> Vec<(Key, bool)> {
+    pub(crate) fn turned(&mut self) -> Vec<Key> {
         std::mem::take(&mut self.turned)
     }
 
@@ -251,7 +277,7 @@ impl<A: Family> Plane<A> {
         let mut all: Vec<Adjacency> = self.labels.iter().map(adjacency).collect();
         all[0] = Adjacency::of(Kind::NoRoute);
         let mut table = NextHops::new(all);
-        let mut buckets = std::mem::take(&mut self.buckets);
+        let before = std::mem::take(&mut self.buckets);
         for (label, entry) in self.labels.iter() {
             let Some((NextHop::Group(members), labels)) = entry else { continue };
             let member = |((hop, weight), label): (&(NextHop, u32), &Label)| Member {
@@ -260,11 +286,10 @@ impl<A: Family> Plane<A> {
                 alive: alive(hop, world),
             };
             let members: Vec<Member> = members.iter().zip(labels).map(member).collect();
-            let held = buckets.entry(label).or_default();
-            *held = groups::spread(&members, held);
-            table.set_group(label.0, held);
+            let buckets = groups::spread(&members, before.get(&label).map_or(&[], Vec::as_slice));
+            table.set_group(label.0, &buckets);
+            self.buckets.insert(label, buckets);
         }
-        self.buckets = buckets;
         if table != *self.hops.current() {
             self.hops.publish(table);
         }
@@ -324,8 +349,24 @@ impl<A: Family> Plane<A> {
                 best = Some((prefix.len(), label));
             }
         }
-        let hop = best.and_then(|(_, label)| self.labels.hop(label));
-        hop == Some(&NextHop::OnLink(interface))
+        best.and_then(|(_, label)| self.labels.hop(label)).is_some_and(|hop| hop.gleans(interface))
+    }
+
+    /// Host routes of neighbors that other routes, changed just now, no longer leave to them.
+    pub(crate) fn overruled(&self, vrf: usize, changes: &[RouteChange<A>]) -> Vec<RouteChange<A>> {
+        let Some(hosts) = self.vrfs.get(vrf).map(|vrf| &vrf.routes[Source::Neighbor as usize]) else {
+            return Vec::new();
+        };
+        let inside: Vec<_> = match changes.len() < hosts.len() {
+            true => changes.iter().flat_map(|(prefix, _)| hosts.inside(*prefix)).collect(),
+            false => hosts.iter().collect(),
+        };
+        let gleaned = |host: Prefix<A>, label| match self.labels.hop(label) {
+            Some(NextHop::Via(interface, _)) => self.is_gleaned(vrf, *interface, host.first()),
+            _ => false,
+        };
+        let gone = inside.into_iter().filter(|(host, label)| !gleaned(*host, *label));
+        gone.map(|(host, _)| (host, None)).collect()
     }
 
     /// The changes that make a source's routes of a VRF the ones in `wanted`.
@@ -371,9 +412,12 @@ impl<A: Family> Plane<A> {
 
     /// Whether the source's route to `prefix` is the one in use.
     pub(crate) fn is_best(&self, vrf: usize, source: Source, prefix: Prefix<A>) -> bool {
-        let Some(vrf) = self.vrfs.get(vrf) else { return false };
-        let first = Source::ALL.into_iter().find(|s| vrf.routes[*s as usize].get(prefix).is_some());
-        first == Some(source)
+        self.best(vrf, prefix) == Some(source)
+    }
+
+    /// Which source's route to `prefix` is the one in use.
+    pub(crate) fn best(&self, vrf: usize, prefix: Prefix<A>) -> Option<Source> {
+        self.vrfs.get(vrf)?.best(&self.labels, prefix).map(|(source, _)| source)
     }
 
     /// How many routes one source has in one VRF.
@@ -408,13 +452,13 @@ impl<A: Family> Plane<A> {
     }
 }
 
-/// Whether a member of a group can send: not by an interface that is down, nor to a neighbor that does not answer.
+/// Whether a member of a group can send: not by an interface that is down, nor to a neighbor that has not answered.
 fn alive(hop: &NextHop, world: World<'_>) -> bool {
     let up = |number: &u16| world.interfaces.get(*number).is_some_and(|interface| interface.up);
     match hop {
         NextHop::Via(number, address) => {
             let known = world.neighbors.get(Key { interface: *number, address: *address });
-            up(number) && known.is_none_or(|neighbor| neighbor.state != State::Failed)
+            up(number) && known.is_some_and(|neighbor| neighbor.mac.is_some())
         }
         NextHop::Mac(number, _) | NextHop::OnLink(number) => up(number),
         _ => true,

@@ -68,6 +68,11 @@ impl Rules {
         Ok(rules)
     }
 
+    /// What single labels lead to.
+    pub(crate) fn hops(&self) -> impl Iterator<Item = &NextHop> {
+        self.entries.values()
+    }
+
     /// What a label of the table's file leads to.
     pub(crate) fn named(&self, label: Label) -> Option<NextHop> {
         if let Some(hop) = self.entries.get(&label) {

@@ -183,7 +183,7 @@ fn routes_of<A: Routed>(
             let Some((prefix, hop)) = integer::<A>(address).and_then(|a| plane.lookup(vrf, a)) else {
                 return;
             };
-            let source = exact(prefix).next().map_or(Source::Table, |(source, _)| source);
+            let source = plane.best(vrf, prefix).unwrap_or(Source::Table);
             page.extend(std::iter::once(()), |()| view(source, prefix, hop));
         }
     }
@@ -193,7 +193,8 @@ fn next_hops_of<A: Routed>(control: &mut RouterControl) -> Vec<(u8, &'static str
     let (plane, world) = A::split(control);
     let mut list = Vec::new();
     for (label, entry) in plane.labels().iter() {
-        let Some((hop, _)) = entry else { continue };
+        let used = entry.filter(|(hop, _)| plane.labels().label(hop) == Some(label));
+        let Some((hop, _)) = used else { continue };
         for mut shown in shown(plane, world.interfaces, hop) {
             shown.label = label.0;
             list.push((A::FAMILY, hop.kind(), shown));

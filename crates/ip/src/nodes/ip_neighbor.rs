@@ -180,9 +180,11 @@ impl Node for IpNeighbor {
     }
 
     fn keep(&mut self, cx: &mut Context<'_>, packet: Packet) {
-        let key = wanted(self.hops.get(cx.reader), &packet).map(|(key, _)| key);
-        let waiting = key.and_then(|key| self.waiting.get_mut(&key));
-        let refused = match waiting {
+        let Some((key, _)) = wanted(self.hops.get(cx.reader), &packet) else {
+            // It has been resolved since the verdict.
+            return cx.release(LOOKUP, packet);
+        };
+        let refused = match self.waiting.get_mut(&key) {
             Some(waiting) => waiting.packets.try_push(packet).err().map(|error| error.element()),
             None => Some(packet),
         };
