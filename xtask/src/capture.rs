@@ -14,7 +14,7 @@ const MOST_BYTES: u64 = 600 * 1024;
 /// What must be in the capture, as tshark's display filters: each kind of packet that the example is to show.
 const KINDS: &[(&str, &str)] = &[
     ("ARP", "arp"),
-    ("neighbour discovery", "icmpv6.type == 135"),
+    ("neighbor discovery", "icmpv6.type == 135"),
     ("ping", "icmp.type == 8"),
     ("ping over IPv6", "icmpv6.type == 128"),
     ("IPv4 fragments", "ip.frag_offset > 0"),

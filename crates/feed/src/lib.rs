@@ -3,7 +3,7 @@
 //!
 //! [`load`] gives a [`LoadedTable`]; [`Updates`] iterates over the changes of an update file and [`Pacer`] gives them out
 //! when they are due; [`save()`] and [`diff`] are the way back; [`synth`] makes tables that look like the Internet's,
-//! and [`shape()`] measures what a table looks like. [`kernel`] follows the kernel's routes, links, addresses and neighbours
+//! and [`shape()`] measures what a table looks like. [`kernel`] follows the kernel's routes, links, addresses and neighbors
 //! by netlink. Everything here is control side: it allocates, and it is total on
 //! any input - a wrong file is a [`FeedError`] of one line with its place.
 

@@ -1,7 +1,7 @@
-//! ICMP for IPv6 (RFC 4443). Neighbour discovery has a file of its own: [`crate::ndisc`].
+//! ICMP for IPv6 (RFC 4443). Neighbor discovery has a file of its own: [`crate::ndisc`].
 //!
 //! Every message starts with the same eight bytes. [`Repr`] is those eight; what follows (echo data, the packet that
-//! an error is about, a neighbour discovery body) is payload.
+//! an error is about, a neighbor discovery body) is payload.
 
 use crate::bytes::{array, need, part, put, put_u8, put_u16, room, u8_at, u16_at, view};
 use crate::checksum::Pseudo;
@@ -35,9 +35,9 @@ pub mod kind {
     pub const ROUTER_SOLICIT: u8 = 133;
     /// Router advertisement.
     pub const ROUTER_ADVERT: u8 = 134;
-    /// Neighbour solicitation.
+    /// Neighbor solicitation.
     pub const NEIGHBOR_SOLICIT: u8 = 135;
-    /// Neighbour advertisement.
+    /// Neighbor advertisement.
     pub const NEIGHBOR_ADVERT: u8 = 136;
     /// Redirect.
     pub const REDIRECT: u8 = 137;

@@ -1,4 +1,4 @@
-//! IPv6 neighbour discovery (RFC 4861): solicitations, advertisements and redirects of routers and neighbours.
+//! IPv6 neighbor discovery (RFC 4861): solicitations, advertisements and redirects of routers and neighbors.
 //!
 //! A message is a whole ICMPv6 message, checksum included. A receiver must also see that the hop limit is 255, which
 //! proves that no router forwarded it (section 7.1).
@@ -40,7 +40,7 @@ fn fixed_len(message_kind: u8) -> Option<usize> {
     }
 }
 
-/// The check behind [`Packet::new_checked`]: a type of neighbour discovery, code 0, whole up to the options.
+/// The check behind [`Packet::new_checked`]: a type of neighbor discovery, code 0, whole up to the options.
 pub fn check(data: &[u8]) -> Result<(), Error> {
     icmpv6::check(data)?;
     let (kind, code) = (u8_at(data, field::TYPE), u8_at(data, field::CODE));
@@ -68,7 +68,7 @@ impl<T: AsRef<[u8]>> Packet<T> {
         u8_at(self.bytes(), field::TYPE)
     }
 
-    /// Target of a neighbour solicitation or advertisement, better first hop of a redirect.
+    /// Target of a neighbor solicitation or advertisement, better first hop of a redirect.
     #[inline]
     pub fn target(&self) -> Ipv6Addr {
         Ipv6Addr::from(array::<16>(self.bytes(), field::TARGET))
@@ -130,7 +130,7 @@ pub enum Message {
         flags: u8,
         /// How long the router may be a default router; 0 for not at all.
         lifetime_s: u16,
-        /// How long a neighbour counts as reachable; 0 for no opinion.
+        /// How long a neighbor counts as reachable; 0 for no opinion.
         reachable_ms: u32,
         /// Time between solicitations; 0 for no opinion.
         retrans_ms: u32,

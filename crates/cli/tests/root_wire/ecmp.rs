@@ -91,7 +91,7 @@ fn spread(dut: Dut, lab: &Lab, family: Family, target: IpAddr, via: &[IpAddr]) {
     std::thread::scope(|scope| {
         let _stop = SetOnDrop(&stop);
         scope.spawn(|| rain(&sockets, &stop));
-        wait_until("all neighbours are known", Duration::from_secs(5), || watch(&watchers).len() == FLOWS);
+        wait_until("all neighbors are known", Duration::from_secs(5), || watch(&watchers).len() == FLOWS);
         let before = settled(&watchers);
         let share = |of: &BTreeMap<u16, usize>, path| of.values().filter(|&&at| at == path).count();
         let shares: Vec<usize> = (0..PATHS.len()).map(|path| share(&before, path)).collect();
@@ -100,13 +100,13 @@ fn spread(dut: Dut, lab: &Lab, family: Family, target: IpAddr, via: &[IpAddr]) {
         assert_eq!(settled(&watchers), before, "flows moved though nothing happened");
 
         if (dut, family) == (Dut::Kernel, Family::V6) {
-            // A Linux router keeps sending to IPv6 neighbours that are gone.
+            // A Linux router keeps sending to IPv6 neighbors that are gone.
             return;
         }
-        // The second path's neighbour no longer answers.
+        // The second path's neighbor no longer answers.
         let length = family.pick(24, 64);
         lab.right().run(&format!("ip addr del {}/{length} dev {}", via[1], PATHS[1]));
-        wait_until("nothing goes to the dead neighbour", Duration::from_secs(20), || {
+        wait_until("nothing goes to the dead neighbor", Duration::from_secs(20), || {
             let seen = watch(&watchers);
             seen.len() == FLOWS && seen.values().all(|paths| !paths.contains(&1))
         });

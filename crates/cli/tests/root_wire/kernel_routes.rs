@@ -117,7 +117,7 @@ fn bird(dut: Dut, family: Family, kernel_section: &str) {
     bird.stop(&lab);
     wait_until("all routes are gone", limit, || {
         std::thread::sleep(Duration::from_millis(200));
-        // Hosts may have become neighbours in the meantime, or ceased to be.
+        // Hosts may have become neighbors in the meantime, or ceased to be.
         lab.router.prefixes(family) <= before + 5
     });
     live.goes_on(Duration::from_secs(5));

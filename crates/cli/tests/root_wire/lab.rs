@@ -111,7 +111,7 @@ pub(crate) struct Lab {
     hosts: BTreeMap<&'static str, Netns>,
 }
 
-/// Quick neighbours: a test does not wait half a minute.
+/// Quick neighbors: a test does not wait half a minute.
 pub(crate) const QUICK_NEIGHBORS: &str = "[neighbors]\nreachable_s = 1\n";
 
 /// The kernel's settings in the router's namespace when it routes: as we would.
@@ -125,7 +125,7 @@ const KERNEL_ROUTES: &[&str] = &[
     "net.ipv4.fib_multipath_use_neigh=1",
 ];
 
-/// The same for the neighbours of one interface: as quick as in `QUICK_NEIGHBORS`.
+/// The same for the neighbors of one interface: as quick as in `QUICK_NEIGHBORS`.
 const KERNEL_NEIGHBORS: &[&str] =
     &["base_reachable_time_ms=1000", "delay_first_probe_time=1", "retrans_time_ms=200"];
 

@@ -1,4 +1,4 @@
-//! Neighbours that go away and come back, and routes that flap, under a TCP connection that lives on.
+//! Neighbors that go away and come back, and routes that flap, under a TCP connection that lives on.
 
 use crate::dut::Dut;
 use crate::lab::{Family, Lab, Link, Plan, QUICK_NEIGHBORS};
@@ -78,7 +78,7 @@ fn flaps(dut: Dut, family: Family) {
     let lab = Plan::new([Link::new("left", 1), right, other]).route(wide, &[first]).build(dut);
     lab.right().add_address(narrow, "lo");
     let target = target.parse().unwrap();
-    wait_until("both neighbours are known", Duration::from_secs(5), || {
+    wait_until("both neighbors are known", Duration::from_secs(5), || {
         [first, second].iter().all(|to| lab.left().attempt(&format!("ping -c 1 -W 1 {to}")).0)
     });
     let live = Live::start(lab.left(), lab.right(), target);

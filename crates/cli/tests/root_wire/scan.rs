@@ -83,7 +83,7 @@ fn scan(dut: Dut, family: Family) {
     for address in &fresh {
         lab.right().add_address(&format!("{address}/{}", family.pick(8, 64)), "right");
     }
-    // The right host's answers are not for the neighbour cache of its own kernel to lose.
+    // The right host's answers are not for the neighbor cache of its own kernel to lose.
     lab.right().run(&format!("ping -c 1 -W 2 {}", lab.link("right").router(family)));
     lab.host("side").run(&format!("ping -c 1 -W 2 {}", lab.address("right", family)));
     // The kernel takes packets to hosts that do not answer 50,000 times a second.
@@ -121,12 +121,12 @@ fn scan(dut: Dut, family: Family) {
     most = most.max(lab.router.neighbors());
     let grown = lab.router.resident_bytes().saturating_sub(before);
     println!(
-        "real hosts were found within {} ms; at most {most} neighbours; memory grew by {} KB; drops {:?}",
+        "real hosts were found within {} ms; at most {most} neighbors; memory grew by {} KB; drops {:?}",
         slowest.as_millis(),
         grown >> 10,
         lab.router.drops()
     );
-    assert!(most <= NEIGHBORS, "{most} neighbours");
+    assert!(most <= NEIGHBORS, "{most} neighbors");
     assert!(grown <= GROWTH_BYTES, "memory grew by {grown} bytes");
     if let Some(books) = lab.finish() {
         let seen = books["in"].as_u64().unwrap();

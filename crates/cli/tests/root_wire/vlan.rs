@@ -50,7 +50,7 @@ impl Station {
         self.frame(to, EtherType::ARP, &text)
     }
 
-    /// A neighbour message (RFC 4861, sections 4.3 and 4.4): 135 asks, 136 answers, with our MAC as option 1 or 2.
+    /// A neighbor message (RFC 4861, sections 4.3 and 4.4): 135 asks, 136 answers, with our MAC as option 1 or 2.
     fn nd(&self, kind: u8, flags: u8, to: Mac, ip: [u8; 16], target: [u8; 16]) -> Vec<u8> {
         let IpAddr::V6(own) = self.own else { unreachable!("ND is IPv6's") };
         let option = [&[kind - 134, 1][..], &self.mac].concat();

@@ -345,7 +345,7 @@ fn neighbor(removed: bool, body: &[u8]) -> Result<Message, Malformed> {
     const NTF_PROXY: u8 = 0x08;
     let (header, rest) = split(body, 12)?;
     let (family, state, flags) = (header[0], short(&header[8..])?, header[10]);
-    // A bridge's forwarding table, addresses that we answer for, and multicast are no neighbours.
+    // A bridge's forwarding table, addresses that we answer for, and multicast are no neighbors.
     if (family != AF_INET && family != AF_INET6) || flags & NTF_PROXY != 0 || state & NUD_NOARP != 0 {
         return Ok(Message::Ignored);
     }
@@ -363,7 +363,7 @@ fn neighbor(removed: bool, body: &[u8]) -> Result<Message, Malformed> {
     let mac = if valid && !removed { mac } else { None };
     Ok(Message::Neighbor(Neighbor {
         index: int(&header[4..])?,
-        address: address.ok_or(Malformed("a neighbour message without an address"))?,
+        address: address.ok_or(Malformed("a neighbor message without an address"))?,
         mac,
         reachable: mac.is_some() && state & confirmed != 0,
     }))

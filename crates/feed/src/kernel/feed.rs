@@ -33,7 +33,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 const STEPS: [(Step, &str, u16, u8, usize); 6] = [
     (Step::Links, "links", RTM_GETLINK, AF_UNSPEC, 16),
     (Step::Addresses, "addresses", RTM_GETADDR, AF_UNSPEC, 8),
-    (Step::Neighbors, "neighbours", RTM_GETNEIGH, AF_UNSPEC, 12),
+    (Step::Neighbors, "neighbors", RTM_GETNEIGH, AF_UNSPEC, 12),
     (Step::Objects, "nexthop objects", RTM_GETNEXTHOP, AF_UNSPEC, 8),
     (Step::RoutesV4, "IPv4 routes", RTM_GETROUTE, AF_INET, 12),
     (Step::RoutesV6, "IPv6 routes", RTM_GETROUTE, AF_INET6, 12),
@@ -60,7 +60,7 @@ struct Sync {
     heard: Instant,
 }
 
-/// Routes, links, addresses and neighbours of one network namespace, live.
+/// Routes, links, addresses and neighbors of one network namespace, live.
 ///
 /// Call [`KernelFeed::poll`] when the descriptor ([`AsFd`]) is readable, and at least every 100 ms.
 pub struct KernelFeed {

@@ -24,7 +24,7 @@ struct Seen<T> {
     seen: u32,
 }
 
-/// A neighbour's address on its link, and whether it was confirmed lately.
+/// A neighbor's address on its link, and whether it was confirmed lately.
 type Hardware = (Option<[u8; 6]>, bool);
 
 /// What the kernel has, as far as its messages have told.

@@ -1,4 +1,4 @@
-//! Routes, links, addresses and neighbours live from the Linux kernel (rtnetlink, RFC 3549).
+//! Routes, links, addresses and neighbors live from the Linux kernel (rtnetlink, RFC 3549).
 //!
 //! [`KernelFeed`] listens on one non-blocking netlink socket of the network namespace that it was opened in. It mirrors
 //! what the kernel has ([`Mirror`]) and gives out changes as [`KernelEvent`]s: the best path of a prefix in a table,
@@ -94,7 +94,7 @@ pub enum KernelEvent {
         /// It is gone.
         removed: bool,
     },
-    /// What the kernel's neighbour table says of an address changed.
+    /// What the kernel's neighbor table says of an address changed.
     Neighbor {
         /// The interface index.
         index: u32,

@@ -157,7 +157,7 @@ pub(crate) fn prefix(text: &str, v4: bool) -> AnyPrefix {
     }
 }
 
-/// A neighbour's address on its link, and whether it was confirmed lately.
+/// A neighbor's address on its link, and whether it was confirmed lately.
 type Hardware = (Option<[u8; 6]>, bool);
 
 /// A feed and the sum of its events.
