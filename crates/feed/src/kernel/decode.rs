@@ -82,7 +82,7 @@ pub enum Message {
     Link(Link),
     /// An address.
     Address(Address),
-    /// A neighbour.
+    /// A neighbor.
     Neighbor(Neighbor),
     /// A nexthop object.
     NextHop {

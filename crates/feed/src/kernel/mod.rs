@@ -98,7 +98,7 @@ pub enum KernelEvent {
     Neighbor {
         /// The interface index.
         index: u32,
-        /// The neighbour.
+        /// The neighbor.
         address: IpAddr,
         /// Its hardware address, where the kernel holds one to be good (reachable, permanent, stale, delay, probe) and
         /// it has six bytes.
