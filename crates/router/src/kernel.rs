@@ -103,6 +103,27 @@ impl RouterControl {
         (v4, vrfs.map(|vrf| self.v6.count(vrf, Source::Kernel)).sum())
     }
 
+    /// What the kernel's own set-up does to us, a line each with what to do about it: addresses of its own where we own
+    /// them (both would answer).
+    pub fn kernel_conflicts(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        for (port, interface) in self.ports.iter().zip(self.settings().interfaces.iter()) {
+            let Some(device) = port.device.filter(|_| interface.owner == Owner::Us) else { continue };
+            let addresses = self.devices.get(&device.index).map_or(&[][..], |state| &state.addresses);
+            let list: Vec<String> =
+                addresses.iter().map(|(address, len)| format!("{address}/{len}")).collect();
+            if !list.is_empty() {
+                lines.push(format!(
+                    "{}: the kernel has addresses there ({}) and will answer too: remove them, or give the interface \
+                     owner = \"kernel\"",
+                    interface.name,
+                    list.join(", ")
+                ));
+            }
+        }
+        lines
+    }
+
     fn vrf_of_table(&self, table: u32) -> Option<usize> {
         let main = self.config.kernel.clone().unwrap_or_default().table;
         if table == main {

@@ -118,6 +118,7 @@ pub(crate) fn run(args: RunArgs) -> Result<bool> {
     // Wrong ports are found before the tables are built.
     let ports = setup::ports(&config, &base, &table)?;
     let infos = setup::port_infos(&config, false)?;
+    setup::warn_of_forwarding(&config);
     let updates = match &config.updates {
         Some(updates) => Some(UpdateFeed::open(&updates.path, updates.speed, &table.labels)?),
         None => None,

@@ -44,11 +44,12 @@ pub(crate) struct Kernel {
     events: Vec<KernelEvent>,
     pub(crate) stats: KernelStats,
     pub(crate) in_sync: bool,
+    warned: bool,
 }
 
 impl Kernel {
     pub(crate) fn new(feed: KernelFeed) -> Self {
-        Kernel { stats: feed.stats(), feed, events: Vec::new(), in_sync: false }
+        Kernel { stats: feed.stats(), feed, events: Vec::new(), in_sync: false, warned: false }
     }
 }
 
@@ -158,6 +159,13 @@ impl Service {
             self.complain("routes from the kernel", &error.into());
         }
         hears.events.clear();
+        if hears.in_sync && !hears.warned {
+            hears.warned = true;
+            lock(&self.control)
+                .kernel_conflicts()
+                .iter()
+                .for_each(|line| eprintln!("tidemill: warning: {line}"));
+        }
         progress.more || progress.messages > 0
     }
 

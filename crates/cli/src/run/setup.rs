@@ -115,6 +115,26 @@ pub(crate) fn port_infos(config: &Config, lenient: bool) -> Result<Vec<PortInfo>
     config.port.iter().map(info).collect()
 }
 
+/// Warns of interfaces on which the kernel forwards packets itself: each would leave twice.
+pub(crate) fn warn_of_forwarding(config: &Config) {
+    for spec in &config.port {
+        let PortSpec::AfPacket(spec) = spec else { continue };
+        let device = spec.interface.as_deref().unwrap_or(&spec.name);
+        for family in ["ipv4", "ipv6"] {
+            let switch = format!("net/{family}/conf/{device}/forwarding");
+            let on = std::fs::read_to_string(Path::new("/proc/sys").join(&switch));
+            if on.is_ok_and(|on| on.trim() == "1") {
+                eprintln!(
+                    "tidemill: warning: {}: the kernel forwards {family} from {device} too, so packets would leave \
+                     twice: sysctl -w {}=0",
+                    spec.name,
+                    switch.replace('/', ".")
+                );
+            }
+        }
+    }
+}
+
 /// Makes the control side; a mistake in the configuration is the caller's to mend.
 pub(crate) fn control(
     config: &Config,
