@@ -173,6 +173,9 @@ impl RouterControl {
             actions: Vec::new(),
         };
         // What follows from it waits for the first `poll`, which brings the time.
+        for (number, _) in control.settings.current().interfaces.iter().enumerate().filter(|(_, i)| !i.up) {
+            control.neighbors.interface_down(number as u16, &mut control.actions);
+        }
         control.fix_neighbors(0, &[], &fixed);
         control.count_rules(true);
         control.publish_hops();
@@ -352,12 +355,12 @@ impl RouterControl {
         self.settings.publish(settings);
         for (number, new) in self.settings.current().interfaces.iter().enumerate() {
             let (number, old) = (number as u16, before.get(number as u16));
-            let was_up = old.is_some_and(|old| old.up);
             let moved = old.is_some_and(|old| (old.port, old.vlan) != (new.port, new.vlan));
-            if was_up && (moved || !new.up) {
+            // The table knows whether that is news.
+            if moved || !new.up {
                 self.neighbors.interface_down(number, &mut self.actions);
             }
-            if new.up && (moved || !was_up) {
+            if new.up {
                 self.neighbors.interface_up(now_ns, number, &mut self.actions);
             }
             if old.is_some_and(|old| old.resolves != new.resolves) {

@@ -473,3 +473,6 @@ pub(crate) fn integer<A: Family>(address: IpAddr) -> Option<A> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests;

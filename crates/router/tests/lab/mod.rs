@@ -4,7 +4,7 @@
 
 use crate::common::{HOST, frame, udp};
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -79,6 +79,7 @@ pub struct Lab {
     wires: [Wire; 3],
     clock: Arc<AtomicU64>,
     go: Option<SyncSender<()>>,
+    free: Arc<AtomicBool>,
     done: Receiver<()>,
     handle: Handle,
     engine: Option<JoinHandle<Outcome>>,
@@ -112,16 +113,20 @@ impl Lab {
         let built = graph(&control).build().unwrap();
         let engine = Engine::new(built, 1, queues.collect(), &memory, &domain, options).unwrap();
         let handle = engine.handle();
+        let free = Arc::new(AtomicBool::new(false));
+        let running = free.clone();
         let (go, gone) = sync_channel(0);
         let (ready, done) = sync_channel(1);
         let engine = std::thread::spawn(move || {
             engine.run(move |_| {
-                let _ = ready.send(());
-                let _ = gone.recv();
+                if !running.load(Ordering::Acquire) {
+                    let _ = ready.send(());
+                    let _ = gone.recv();
+                }
             })
         });
         done.recv().unwrap();
-        Lab { control, wires, clock, go: Some(go), done, handle, engine: Some(engine) }
+        Lab { control, wires, clock, go: Some(go), free, done, handle, engine: Some(engine) }
     }
 
     pub fn now_ns(&self) -> u64 {
@@ -132,6 +137,20 @@ impl Lab {
     pub fn turn(&mut self) {
         self.go.as_ref().unwrap().send(()).unwrap();
         self.done.recv().unwrap();
+    }
+
+    /// Lets the worker run while `work` is at it.
+    pub fn meanwhile(&mut self, work: impl FnOnce(&mut Self)) {
+        self.free.store(true, Ordering::Release);
+        self.go.as_ref().unwrap().send(()).unwrap();
+        work(self);
+        self.free.store(false, Ordering::Release);
+        self.done.recv().unwrap();
+    }
+
+    /// Frames that have not been received yet.
+    pub fn waiting(&self, port: usize) -> usize {
+        self.wires[port].input.lock().unwrap().len()
     }
 
     /// Turns and polls until all is said.

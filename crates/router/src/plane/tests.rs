@@ -1,0 +1,280 @@
+//! A plane against a model: random changes of all sources in two VRFs, some of which the table refuses.
+
+use super::*;
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+use tidemill_ip::Interface;
+use tidemill_ip::neighbor::table::{Limits, Timers};
+use tidemill_lpm::fib::{FibWriter, Outgrown};
+use tidemill_wire::MacAddr;
+
+const VRFS: usize = 2;
+
+/// A table that refuses changes while it is told to.
+struct Flaky {
+    inner: Box<dyn FibWriter<u32>>,
+    full: Arc<AtomicBool>,
+}
+
+impl FibWriter<u32> for Flaky {
+    fn fib(&self) -> Arc<dyn Fib<u32>> {
+        self.inner.fib()
+    }
+
+    fn patch(&mut self, rib: &Rib<u32>, changed: &[Prefix<u32>]) -> Result<(), Outgrown> {
+        match self.full.load(Ordering::Relaxed) {
+            true => Err(Outgrown { what: "told to".into() }),
+            false => self.inner.patch(rib, changed),
+        }
+    }
+}
+
+fn flaky(domain: &Domain, full: &Arc<AtomicBool>) -> Table<u32> {
+    let full = full.clone();
+    let make = move |rib: &Rib<u32>, domain: &Domain| -> Result<Box<dyn FibWriter<u32>>, BuildError> {
+        if full.load(Ordering::Relaxed) {
+            let (structure, what, advice) = ("flaky".into(), "told to".into(), "wait".into());
+            return Err(BuildError::TooLarge { structure, what, advice });
+        }
+        let inner = Algorithm::Auto.writer(rib, domain)?;
+        Ok(Box::new(Flaky { inner, full: full.clone() }))
+    };
+    Table::with(domain, Rib::new(), make).unwrap()
+}
+
+fn via(interface: u16, host: u8) -> NextHop {
+    NextHop::Via(interface, IpAddr::from([10, 0, 0, host]))
+}
+
+fn any_hop(rng: &mut StdRng) -> NextHop {
+    let simple = |rng: &mut StdRng| match rng.random_range(0..4) {
+        0 => NextHop::OnLink(rng.random_range(0..2)),
+        1 => NextHop::Mac(rng.random_range(0..2), MacAddr([2, 0, 0, 0, 0, rng.random_range(1..3)])),
+        _ => via(rng.random_range(0..2), rng.random_range(1..4)),
+    };
+    match rng.random_range(0..12) {
+        0 => NextHop::Local,
+        1 => NextHop::Blackhole,
+        2 => NextHop::Unreachable,
+        3 => NextHop::Kernel,
+        4 => NextHop::Named(Label(rng.random_range(1..4))),
+        5..8 => crate::rules::group((1..4).map(|weight| (simple(rng), weight)).collect()).unwrap(),
+        _ => simple(rng),
+    }
+}
+
+/// One of few prefixes around 10.0.0.0.
+fn any_prefix(rng: &mut StdRng) -> Prefix<u32> {
+    let len = [0, 8, 28, 29, 30, 31, 32, 32][rng.random_range(0..8)];
+    Prefix::new(0x0a00_0000 + rng.random_range(0..16), len).unwrap()
+}
+
+#[derive(Default, Clone, PartialEq, Debug)]
+struct Model {
+    /// By VRF, prefix and source.
+    routes: BTreeMap<(usize, Prefix<u32>), [Option<NextHop>; 5]>,
+}
+
+impl Model {
+    fn apply(&mut self, vrf: usize, source: Source, changes: &[RouteChange<u32>]) {
+        for (prefix, hop) in changes {
+            self.routes.entry((vrf, *prefix)).or_default()[source as usize] = hop.clone();
+        }
+    }
+
+    fn best(sources: &[Option<NextHop>; 5]) -> Option<&NextHop> {
+        let first = sources.iter().flatten().next()?;
+        let on_link: Vec<_> = match first {
+            NextHop::Group(members) => members.iter().map(|(hop, _)| hop).collect(),
+            hop => vec![hop],
+        };
+        match &sources[Source::Neighbor as usize] {
+            Some(host @ NextHop::Via(interface, _)) if on_link.contains(&&NextHop::OnLink(*interface)) => {
+                Some(host)
+            }
+            _ => Some(first),
+        }
+    }
+
+    fn lookup(&self, vrf: usize, address: u32) -> Option<&NextHop> {
+        let inside = self.routes.iter().filter(|((at, prefix), _)| *at == vrf && prefix.contains(address));
+        let some = inside.filter_map(|((_, prefix), sources)| Some((prefix.len(), Self::best(sources)?)));
+        some.max_by_key(|(len, _)| *len).map(|(_, hop)| hop)
+    }
+
+    /// Each hop in use, members of groups included; and how often gateways are used.
+    fn used(&self) -> (BTreeSet<NextHop>, HashMap<Key, usize>) {
+        let (mut hops, mut gateways) = (BTreeSet::new(), HashMap::new());
+        for sources in self.routes.values() {
+            for (source, hop) in Source::ALL.into_iter().zip(sources) {
+                let Some(hop) = hop else { continue };
+                let mut each = vec![hop];
+                if let NextHop::Group(members) = hop {
+                    each.extend(members.iter().map(|(member, _)| member));
+                }
+                for hop in each {
+                    hops.insert(hop.clone());
+                    if let NextHop::Via(interface, address) = hop
+                        && source != Source::Neighbor
+                    {
+                        *gateways.entry(Key { interface: *interface, address: *address }).or_default() += 1;
+                    }
+                }
+            }
+        }
+        (hops, gateways)
+    }
+}
+
+fn kinds(hop: Option<&NextHop>) -> &'static [Kind] {
+    match hop {
+        None => &[Kind::NoRoute],
+        Some(NextHop::Local) => &[Kind::Local],
+        Some(NextHop::Kernel) => &[Kind::Kernel],
+        Some(NextHop::Broadcast) => &[Kind::Broadcast],
+        Some(NextHop::Blackhole) => &[Kind::Blackhole],
+        Some(NextHop::Unreachable) => &[Kind::Unreachable],
+        Some(NextHop::Prohibited) => &[Kind::Prohibited],
+        Some(NextHop::OnLink(_)) => &[Kind::Glean],
+        Some(NextHop::Via(..)) => &[Kind::Unresolved],
+        Some(NextHop::Mac(..)) => &[Kind::Forward],
+        Some(NextHop::Named(_)) => &[Kind::Unknown],
+        Some(NextHop::Group(_)) => &[Kind::Group],
+    }
+}
+
+/// Returns how many changes were refused.
+fn run(seed: u64, rounds: usize) -> usize {
+    let mut rng = StdRng::seed_from_u64(seed);
+    let domain = Domain::new();
+    let full = Arc::new(AtomicBool::new(false));
+    let none = (0..VRFS).map(|_| Vec::new()).collect();
+    let mut plane = Plane::<u32>::new(EtherType::IPV4, &Algorithm::Auto, none, &domain).unwrap();
+    plane.vrfs.iter_mut().for_each(|vrf| vrf.table = flaky(&domain, &full));
+    let interfaces = Interfaces::new((0..2).map(|n| Interface::of_port(n, "port")).collect(), 2);
+    let neighbors = Neighbors::new(Timers::default(), Limits::default());
+    let rules = Rules::default();
+    let world = World { interfaces: &interfaces, neighbors: &neighbors, rules: &rules };
+    let views = plane.views();
+    let mut reader = domain.register();
+    let (mut model, mut gateways) = (Model::default(), HashSet::new());
+    // What a packet on its way carries, and what it meant when it was looked up.
+    let mut carried: Vec<(Label, NextHop)> = Vec::new();
+    let mut refused = 0;
+    for round in 0..rounds {
+        let (vrf, source) = (rng.random_range(0..VRFS), Source::ALL[rng.random_range(0..5)]);
+        let last = round + 2 * VRFS * 5 > rounds;
+        let changes: Vec<RouteChange<u32>> = match last {
+            // In the end everything goes.
+            true => {
+                let (vrf, source) = (round % VRFS, Source::ALL[round % 5]);
+                let gone = plane.difference(vrf, source, &[]);
+                plane.apply(vrf, source, &gone, world).unwrap();
+                model.apply(vrf, source, &gone);
+                Vec::new()
+            }
+            false => (0..rng.random_range(1..6))
+                .map(|_| (any_prefix(&mut rng), rng.random_bool(0.6).then(|| any_hop(&mut rng))))
+                .collect(),
+        };
+        let refuse = rng.random_bool(0.2);
+        full.store(refuse, Ordering::Relaxed);
+        match plane.apply(vrf, source, &changes, world) {
+            Ok(_) => model.apply(vrf, source, &changes),
+            Err(_) => {
+                assert!(refuse);
+                refused += 1;
+            }
+        }
+        full.store(false, Ordering::Relaxed);
+
+        for vrf in 0..VRFS {
+            for address in (0x0a00_0000..0x0a00_0011).chain([0x0b00_0000]) {
+                let expected = model.lookup(vrf, address);
+                let label = views.fibs[vrf].get(&reader).lookup(address);
+                let found = plane.labels.hop(label);
+                assert_eq!(found, expected, "seed {seed} round {round}: VRF {vrf}, {address:x}");
+                let adjacency = views.hops.get(&reader).get(label.0);
+                assert!(kinds(expected).contains(&adjacency.kind), "seed {seed} round {round}: {expected:?}");
+                if let Some(hop) = expected {
+                    carried.push((label, hop.clone()));
+                }
+            }
+        }
+        for (prefix, sources) in
+            model.routes.iter().filter(|((at, _), _)| *at == 0).map(|(key, s)| (key.1, s))
+        {
+            let best = plane.best(0, prefix).map(|source| sources[source as usize].as_ref());
+            assert_eq!(best.flatten(), Model::best(sources), "seed {seed} round {round}");
+        }
+        for (label, hop) in &carried {
+            assert_eq!(
+                plane.labels.hop(*label),
+                Some(hop),
+                "seed {seed} round {round}: a packet still carries it"
+            );
+            assert!(kinds(Some(hop)).contains(&views.hops.get(&reader).get(label.0).kind));
+        }
+        let (used, held) = model.used();
+        assert_eq!(plane.gateways, held, "seed {seed} round {round}");
+        for key in plane.turned() {
+            if held.contains_key(&key) {
+                gateways.insert(key)
+            } else {
+                gateways.remove(&key)
+            };
+        }
+        assert_eq!(gateways, held.keys().copied().collect(), "seed {seed} round {round}: told of each turn");
+        for hop in &used {
+            assert!(plane.labels.label(hop).is_some());
+        }
+        if rng.random_bool(0.5) {
+            reader.quiescent();
+            carried.clear();
+            plane.collect();
+            if rng.random_bool(0.5) {
+                // Everything at rest has passed: what is left is in use, all of it and nothing else.
+                let left: BTreeSet<_> =
+                    plane.labels.iter().filter_map(|(_, entry)| entry.map(|(hop, _)| hop.clone())).collect();
+                assert_eq!(left, used, "seed {seed} round {round}");
+            }
+        }
+    }
+    reader.quiescent();
+    plane.collect();
+    assert_eq!(model.used().0.len() + model.used().1.len(), 0);
+    assert!(plane.labels.iter().all(|(_, entry)| entry.is_none()) && plane.gateways.is_empty());
+    plane.publish(world);
+    assert!(plane.buckets.is_empty());
+    assert!(plane.next_hops() < 80, "labels are used again: {}", plane.next_hops());
+    refused
+}
+
+#[test]
+fn every_answer_is_the_models_whatever_changes_or_is_refused() {
+    let refused: usize = (0..30).map(|seed| run(seed, 150)).sum();
+    assert!(refused > 100, "{refused}");
+}
+
+#[test]
+fn a_route_that_is_withdrawn_leaves_the_next_best_one() {
+    let domain = Domain::new();
+    let mut plane = Plane::<u32>::new(EtherType::IPV4, &Algorithm::Auto, vec![Vec::new()], &domain).unwrap();
+    let interfaces = Interfaces::default();
+    let neighbors = Neighbors::new(Timers::default(), Limits::default());
+    let rules = Rules::default();
+    let world = World { interfaces: &interfaces, neighbors: &neighbors, rules: &rules };
+    let prefix: Prefix<u32> = "10.0.0.1/32".parse().unwrap();
+    for source in Source::ALL {
+        plane.apply(0, source, &[(prefix, Some(NextHop::Named(Label(source as u32 + 1))))], world).unwrap();
+    }
+    for source in Source::ALL {
+        assert_eq!(plane.best(0, prefix), Some(source));
+        assert_eq!(plane.lookup(0, 0x0a00_0001).unwrap().1, &NextHop::Named(Label(source as u32 + 1)));
+        plane.apply(0, source, &[(prefix, None)], world).unwrap();
+    }
+    assert_eq!(plane.lookup(0, 0x0a00_0001), None);
+    assert_eq!(plane.apply(1, Source::Own, &[], world).unwrap(), None, "no such VRF");
+}

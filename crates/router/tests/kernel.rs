@@ -1,0 +1,243 @@
+//! What the kernel says of its links, addresses, neighbors and routes, taken into a running router.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+mod lab;
+
+use lab::*;
+use std::sync::Arc;
+use tidemill_feed::AnyPrefix;
+use tidemill_feed::kernel::{Hop, KernelEvent, KernelPath};
+use tidemill_router::settings::Device;
+use tidemill_router::{PortInfo, Routes};
+
+const TEXT: &str = "[kernel]\n[[vrf]]\nname='blue'\ntable=100\n\
+    [[interface]]\nport='lan'\naddresses=['10.1.0.1/24','fd01::1/64']\n\
+    [[interface]]\nport='wan'\nowner='kernel'\n\
+    [[interface]]\nport='dmz'\nvrf='blue'\nowner='kernel'\n";
+
+/// The ports are the kernel's devices 10, 11 and 12.
+fn lab(up: bool) -> Lab {
+    let mut index = 9;
+    let ports = ["lan", "wan", "dmz"].map(|name| {
+        index += 1;
+        let device = Device { index, mac: port_mac(index as u8 - 10), mtu: 1500, up };
+        PortInfo { device: Some(device), ..PortInfo::new(name) }
+    });
+    let mut lab = Lab::with(&format!("{TEXT}{}", fixed_host()), ports, Routes::default(), Routes::default());
+    lab.settle();
+    lab
+}
+
+fn tell(lab: &mut Lab, events: &[KernelEvent]) -> Result<(), String> {
+    let now_ns = lab.now_ns();
+    let result = lab.control.kernel(now_ns, events).map_err(|error| error.to_string());
+    lab.settle();
+    result
+}
+
+fn link(index: u32, mtu: u32, up: bool) -> KernelEvent {
+    let mac = Some(port_mac(index as u8 - 10).0);
+    KernelEvent::Link { index, name: "x".into(), mac, mtu, up, removed: false }
+}
+
+fn address(index: u32, text: &str, removed: bool) -> KernelEvent {
+    let (address, len) = text.split_once('/').unwrap();
+    KernelEvent::Address {
+        index,
+        address: address.parse().unwrap(),
+        prefix_len: len.parse().unwrap(),
+        removed,
+    }
+}
+
+fn route(table: u32, prefix: &str, path: Option<KernelPath>) -> KernelEvent {
+    let prefix = match prefix.contains(':') {
+        true => AnyPrefix::V6(prefix.parse().unwrap()),
+        false => AnyPrefix::V4(prefix.parse().unwrap()),
+    };
+    KernelEvent::Route { table, prefix, path: path.map(Arc::new) }
+}
+
+fn via(hops: &[(u32, Option<&str>, u32)]) -> Option<KernelPath> {
+    let hop = |(index, gateway, weight): &(u32, Option<&str>, u32)| Hop {
+        index: *index,
+        gateway: gateway.map(|text| text.parse().unwrap()),
+        weight: *weight,
+    };
+    Some(KernelPath::Via(hops.iter().map(hop).collect()))
+}
+
+#[test]
+fn its_addresses_are_its_own_and_we_ask_neighbors_in_its_name() {
+    let mut lab = lab(true);
+    tell(
+        &mut lab,
+        &[address(11, "10.2.0.1/24", false), address(11, "fe80::1/64", false), KernelEvent::InSync],
+    )
+    .unwrap();
+    assert_eq!(lab.route("", "10.2.0.1"), "own 10.2.0.1/32  kernel");
+    lab.play(LAN, datagram(0, "10.1.0.9", "10.2.0.1", (1, 2)));
+    assert_eq!((lab.drops(), lab.lines(LAN).len()), (String::new(), 0), "left to the kernel");
+    lab.play(LAN, datagram(0, "10.1.0.9", "10.2.0.5", (1, 2)));
+    let asked = lab.lines(WAN).concat();
+    assert!(asked.contains("10.2.0.1") && asked.contains("10.2.0.5"), "{asked}");
+    lab.play(WAN, answer(1, (mac(5), "10.2.0.5"), "10.2.0.1"));
+    assert_eq!(lab.sent(WAN).len(), 1);
+    // What it knows of a neighbor need not be asked for.
+    let known = |mac: Option<[u8; 6]>| KernelEvent::Neighbor {
+        index: 11,
+        address: "10.2.0.6".parse().unwrap(),
+        mac,
+        reachable: true,
+    };
+    tell(&mut lab, &[known(Some(mac(6).0))]).unwrap();
+    lab.play(LAN, datagram(0, "10.1.0.9", "10.2.0.6", (1, 2)));
+    let sent = lab.sent(WAN);
+    assert_eq!((sent.len(), sent[0][5]), (1, 6));
+    // It takes the address away, and with it goes all that followed.
+    tell(&mut lab, &[address(11, "10.2.0.1/24", true)]).unwrap();
+    for text in ["10.2.0.1", "10.2.0.5", "10.2.0.6", "10.2.0.255"] {
+        assert_eq!(lab.route("", text), "none", "{text}");
+    }
+    // Of an interface of ours its addresses are ignored.
+    tell(&mut lab, &[address(10, "10.44.0.1/24", false), address(99, "10.45.0.1/24", false)]).unwrap();
+    assert_eq!((lab.route("", "10.44.0.1"), lab.route("", "10.45.0.1")), ("none".into(), "none".into()));
+    lab.end();
+}
+
+#[test]
+fn its_routes_lead_where_it_says_or_nowhere() {
+    let mut lab = lab(true);
+    tell(
+        &mut lab,
+        &[
+            // Before the address that makes its gateway one of the link.
+            route(254, "20.0.0.0/8", via(&[(11, Some("10.2.0.9"), 1)])),
+            route(254, "20.1.0.0/16", via(&[(99, Some("10.2.0.9"), 1)])),
+            route(254, "20.2.0.0/16", via(&[(99, Some("10.2.0.9"), 1), (11, Some("10.2.0.8"), 1)])),
+            route(254, "20.3.0.0/16", via(&[(10, Some("10.1.0.8"), 1), (11, Some("10.2.0.8"), 3)])),
+            route(254, "20.4.0.0/16", Some(KernelPath::Blackhole)),
+            route(254, "20.5.0.0/16", Some(KernelPath::Prohibit)),
+            route(254, "20.6.0.0/16", Some(KernelPath::Unsupported)),
+            route(254, "20.7.0.0/16", Some(KernelPath::Local)),
+            route(254, "20.8.0.0/16", via(&[(11, None, 1)])),
+            route(254, "20.9.0.0/16", via(&[(11, Some("fd02::9"), 1)])),
+            route(100, "20.0.0.0/8", via(&[(12, Some("10.3.0.9"), 1)])),
+            route(200, "21.0.0.0/8", Some(KernelPath::Blackhole)),
+            route(254, "fe80::/64", via(&[(11, None, 1)])),
+            route(254, "fe80::5/128", via(&[(11, None, 1)])),
+            route(254, "ff00::/8", via(&[(11, None, 1)])),
+            route(254, "::/0", via(&[(11, Some("fe80::9"), 1)])),
+            address(11, "10.2.0.1/24", false),
+            KernelEvent::InSync,
+        ],
+    )
+    .unwrap();
+    for (address, route) in [
+        ("20.0.0.1", "kernel 20.0.0.0/8 wan unresolved"),
+        ("20.1.0.1", "kernel 20.1.0.0/16  unreachable"),
+        ("20.2.0.1", "kernel 20.2.0.0/16 wan unresolved"),
+        ("20.3.0.1", "kernel 20.3.0.0/16 lan unresolved, wan unresolved"),
+        ("20.4.0.1", "kernel 20.4.0.0/16  blackhole"),
+        ("20.5.0.1", "kernel 20.5.0.0/16  prohibited"),
+        ("20.6.0.1", "kernel 20.6.0.0/16  unreachable"),
+        ("20.7.0.1", "kernel 20.7.0.0/16  kernel"),
+        ("20.8.0.1", "kernel 20.8.0.0/16 wan on-link"),
+        ("20.9.0.1", "kernel 20.9.0.0/16 wan unresolved"),
+        ("21.0.0.1", "none"),
+        ("fe80::5", "kernel ::/0 wan unresolved"),
+        ("ff02::1", "kernel ::/0 wan unresolved"),
+    ] {
+        assert_eq!(lab.route("", address), route);
+    }
+    assert_eq!(lab.route("blue", "20.0.0.1"), "kernel 20.0.0.0/8 dmz unresolved");
+    let (list, _) = lab.control.routes(
+        Some(""),
+        tidemill_router::show::Wanted::Address("20.3.0.1".parse().unwrap()),
+        0,
+        1,
+    );
+    assert_eq!(list[0].hops.iter().map(|hop| hop.weight).collect::<Vec<_>>(), [1, 3]);
+    assert_eq!(lab.control.kernel_routes(), (11, 1));
+    let held = |lab: &Lab| {
+        let mut held: Vec<_> =
+            lab.control.neighbors().iter().filter(|n| n.held).map(|n| n.key.address).collect();
+        held.sort();
+        held.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(held(&lab), "10.1.0.8 10.2.0.8 10.2.0.9 10.3.0.9 fd02::9 fe80::9");
+
+    // In one batch: replaced, replaced and withdrawn, withdrawn and back; the last word counts. Then all is told again.
+    let events = [
+        route(254, "20.0.0.0/8", via(&[(11, Some("10.2.0.7"), 1)])),
+        route(254, "20.3.0.0/16", via(&[(11, Some("10.2.0.6"), 1)])),
+        route(254, "20.3.0.0/16", None),
+        route(254, "20.2.0.0/16", None),
+        route(254, "20.2.0.0/16", via(&[(11, Some("10.2.0.8"), 1)])),
+        route(254, "20.9.0.0/16", None),
+        route(254, "::/0", None),
+        route(100, "20.0.0.0/8", None),
+    ];
+    for _ in 0..2 {
+        tell(&mut lab, &events).unwrap();
+        assert_eq!(lab.route("", "20.3.0.1"), "kernel 20.0.0.0/8 wan unresolved");
+        assert_eq!((lab.route("blue", "20.0.0.1"), lab.route("", "::1:1")), ("none".into(), "none".into()));
+        assert_eq!(held(&lab), "10.2.0.7 10.2.0.8");
+    }
+    lab.end();
+}
+
+#[test]
+fn links_go_down_and_come_up() {
+    let mut lab = lab(false);
+    let gateway = route(254, "20.0.0.0/8", via(&[(11, Some("10.2.0.9"), 1)]));
+    let other = route(254, "21.0.0.0/8", via(&[(11, Some("10.2.0.9"), 1), (10, Some("10.1.0.8"), 1)]));
+    tell(&mut lab, &[gateway, other, address(11, "10.2.0.1/24", false)]).unwrap();
+    assert_eq!((lab.lines(WAN).len(), lab.lines(LAN).len()), (0, 0), "nothing goes by a link that is down");
+    assert_eq!(lab.route("", "20.0.0.1"), "kernel 20.0.0.0/8 wan down");
+    tell(&mut lab, &[link(10, 1500, true), link(11, 1500, true), link(12, 1500, true)]).unwrap();
+    assert!(lab.lines(WAN).concat().contains("10.2.0.9"), "now it is asked for");
+    lab.play(WAN, answer(1, (mac(9), "10.2.0.9"), "10.2.0.1"));
+    lab.play(LAN, answer(0, (mac(8), "10.1.0.8"), "10.1.0.1"));
+    let packets = || (0..40).map(|n| datagram(0, "10.1.0.9", "21.0.0.1", (n, 2)));
+    packets().for_each(|packet| lab.receive(LAN, packet));
+    lab.play(LAN, datagram(0, "10.1.0.9", "20.0.0.1", (1, 2)));
+    let by_wan = lab.sent(WAN).len();
+    assert!((10..32).contains(&by_wan), "{by_wan}");
+    lab.sent(LAN);
+    tell(&mut lab, &[link(11, 1500, false)]).unwrap();
+    packets().for_each(|packet| lab.receive(LAN, packet));
+    lab.play(LAN, datagram(0, "10.1.0.9", "20.0.0.1", (1, 2)));
+    assert_eq!((lab.sent(WAN).len(), lab.sent(LAN).len()), (0, 41), "forty by the other link, and one error");
+    assert_eq!(lab.drops(), "interface-down=1");
+    // A link that comes back does not bring its old neighbors with it.
+    tell(&mut lab, &[link(11, 1500, true)]).unwrap();
+    lab.wait(1.0); // nobody is asked more often
+    assert!(lab.lines(WAN).concat().contains("10.2.0.9"));
+    assert_eq!(lab.route("", "20.0.0.1"), "kernel 20.0.0.0/8 wan unresolved");
+    // Nor does one that was removed.
+    let gone =
+        KernelEvent::Link { index: 11, name: "x".into(), mac: None, mtu: 1500, up: true, removed: true };
+    tell(&mut lab, &[gone]).unwrap();
+    assert_eq!(lab.route("", "20.0.0.1"), "kernel 20.0.0.0/8 wan down");
+    lab.end();
+}
+
+#[test]
+fn a_device_that_contradicts_the_configuration_costs_no_routes() {
+    let mut lab = lab(true);
+    let events = [
+        link(10, 1200, true), // has an IPv6 address
+        route(254, "20.0.0.0/8", Some(KernelPath::Blackhole)),
+        address(11, "10.2.0.1/24", false),
+    ];
+    let error = tell(&mut lab, &events).unwrap_err();
+    assert!(error.contains("1200 is below IPv6's minimum"), "{error}");
+    assert_eq!(lab.route("", "20.0.0.1"), "kernel 20.0.0.0/8  blackhole");
+    tell(&mut lab, &[link(10, 1400, true)]).unwrap();
+    assert_eq!(lab.control.settings().interfaces.get(0).unwrap().mtu, 1400);
+    assert_eq!(lab.route("", "10.2.0.1"), "own 10.2.0.1/32  kernel", "what was said meanwhile is not lost");
+    lab.end();
+}
