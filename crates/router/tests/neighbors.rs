@@ -264,3 +264,93 @@ fn a_scan_costs_the_scanner_only() {
     assert!(lab.route("", "10.64.0.5").starts_with("neighbor"), "what works stays");
     lab.end();
 }
+
+#[test]
+fn neighbors_that_give_way_at_once_leave_no_route() {
+    // All answer between two polls, and there is room for a few.
+    let mut lab = Lab::new(&format!("{LINKS}[neighbors]\nlimit=16\n"));
+    for n in 100..140 {
+        lab.receive(LAN, datagram(0, "10.1.0.9", &format!("10.2.0.{n}"), (1, 2)));
+    }
+    lab.settle();
+    for n in 100..140 {
+        lab.receive(WAN, answer(1, (mac(n), &format!("10.2.0.{n}")), "10.2.0.1"));
+    }
+    lab.settle();
+    let known: Vec<_> = lab
+        .control
+        .neighbors()
+        .iter()
+        .filter(|n| n.mac.is_some())
+        .map(|n| n.key.address.to_string())
+        .collect();
+    assert_eq!(known.len(), 16);
+    for n in 100..140 {
+        let address = format!("10.2.0.{n}");
+        let route = lab.route("", &address);
+        assert_eq!(route.starts_with("neighbor"), known.contains(&address), "{route}");
+    }
+    lab.wait(5.0);
+    lab.end();
+}
+
+#[test]
+fn a_link_that_begins_to_resolve_asks_for_its_gateways() {
+    let text = |resolve: bool| {
+        let links = LINKS.replace("port='wan'\nresolve=true", &format!("port='wan'\nresolve={resolve}"));
+        format!("{links}{}[[route]]\nprefix='20.0.0.0/8'\nvia='10.2.0.9'\n", fixed_host())
+    };
+    let mut lab = Lab::new(&text(false));
+    lab.play(LAN, datagram(0, "10.1.0.9", "20.1.2.3", (1, 2)));
+    assert_eq!((lab.sent(WAN).len(), lab.drops()), (0, "neighbor-unresolved=1".into()));
+    let now_ns = lab.now_ns();
+    lab.control.reload(now_ns, &toml::from_str(&text(true)).unwrap()).unwrap();
+    lab.settle();
+    assert!(lab.lines(WAN).concat().contains("10.2.0.9"), "before any packet");
+    let held = |lab: &Lab| lab.control.neighbors().iter().filter(|neighbor| neighbor.held).count();
+    assert_eq!(held(&lab), 1);
+    let now_ns = lab.now_ns();
+    lab.control.reload(now_ns, &toml::from_str(&text(false)).unwrap()).unwrap();
+    assert_eq!(held(&lab), 0);
+    lab.end();
+}
+
+#[test]
+fn packets_go_somewhere_while_neighbors_come_and_go() {
+    let text = |known: bool| {
+        let fixed = "[[neighbors.fixed]]\ninterface='wan'\naddress='10.2.0.9'\nmac='02:bb:00:00:00:09'\n";
+        let route = "[[route]]\nprefix='20.0.0.0/8'\nvia='10.2.0.9'\n";
+        format!("{LINKS}{}{}{route}", fixed_host(), if known { fixed } else { "" })
+    };
+    let configs = [true, false].map(|known| toml::from_str(&text(known)).unwrap());
+    let mut lab = Lab::new(&text(true));
+    let frames = ["20.1.2.3", "10.2.0.9"].map(|dst| datagram(0, "10.1.0.9", dst, (1, 2)));
+    let now_ns = lab.now_ns();
+    let mut received = 0;
+    lab.meanwhile(|lab| {
+        for n in 0..300 {
+            while lab.waiting(LAN) < 512 {
+                frames.iter().for_each(|frame| lab.receive(LAN, frame.clone()));
+                received += frames.len();
+            }
+            lab.control.reload(now_ns, &configs[n % 2]).unwrap();
+            lab.control.poll(now_ns).unwrap();
+            lab.control.collect();
+        }
+        lab.control.reload(now_ns, &configs[0]).unwrap();
+    });
+    while lab.waiting(LAN) > 0 {
+        lab.turn();
+    }
+    lab.settle();
+    let drops = lab.drops();
+    let known = ["neighbor-unresolved", "neighbor-queue-full", "neighbor-rate-limited"];
+    assert!(drops.split_whitespace().all(|drop| known.iter().any(|name| drop.starts_with(name))), "{drops}");
+    let packets: Vec<_> = lab.sent(WAN).into_iter().filter(|frame| frame[12..14] == [8, 0]).collect();
+    assert!(packets.iter().all(|frame| frame[..12] == [2, 0xbb, 0, 0, 0, 9, 2, 0x49, 0, 0, 0, 1]));
+    assert!(received > 1000 && packets.len() > 100, "{received} {}", packets.len());
+    lab.receive(LAN, frames[0].clone());
+    lab.turn();
+    assert_eq!(to(&lab.sent(WAN)), [(9, None)], "and in the end straight");
+    lab.end();
+}

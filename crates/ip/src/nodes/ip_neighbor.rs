@@ -150,8 +150,12 @@ impl Node for IpNeighbor {
         self.limit.set(settings.neighbor_rate_per_s, settings.neighbor_rate_per_source_per_s);
         for (packet, verdict) in burst.iter_mut().zip(verdicts) {
             let Some((key, charged)) = wanted(self.hops.get(cx.reader), packet) else {
-                // The next hops have been replaced since the lookup: look again.
-                *verdict = Verdict::Next(LOOKUP);
+                // The next hops have been replaced since the lookup: look again. But not at what cannot be read, for
+                // that would be for ever.
+                *verdict = match self.hops.get(cx.reader).get(packet.label).kind {
+                    Kind::Glean | Kind::Unresolved => Verdict::Drop(DropReason::NeighborUnresolved),
+                    _ => Verdict::Next(LOOKUP),
+                };
                 continue;
             };
             let resolves = settings.interfaces.get(key.interface).is_some_and(|interface| interface.resolves);
