@@ -61,7 +61,11 @@ impl Machine {
     fn tests(&self, arguments: &[&str], least: usize) -> Result<usize> {
         let mut command = env::cargo();
         command.args(["test", "--quiet"]).args(arguments);
-        let text = proc::output(&mut command)?;
+        let mut text = String::new();
+        if !proc::lines(&mut command, |line| text.extend([line, "\n"]))? {
+            let failures = text.find("failures:").map_or(&*text, |at| &text[at..]);
+            bail!("{}\n{failures}", proc::shown(&command));
+        }
         if text.lines().any(|line| line.starts_with("skipped: ")) {
             bail!("tests were skipped: cargo test {}", arguments.join(" "));
         }
