@@ -4,7 +4,10 @@
 #![cfg(all(feature = "xdp", target_os = "linux"))]
 #![allow(clippy::unwrap_used)]
 
-use std::process::Command;
+#[path = "common/net.rs"]
+mod net;
+
+use net::{cable, inside};
 use std::time::{Duration, Instant};
 use tidemill_burst::{Burst, Memory, Pool};
 use tidemill_port::xdp::{Interface, Umem};
@@ -14,45 +17,10 @@ const PACKETS: u32 = 100_000;
 const RING: u32 = 256;
 const WINDOW: u32 = 128;
 
-fn is_root() -> bool {
-    std::fs::read_to_string("/proc/self/status").is_ok_and(|s| s.contains("Uid:\t0\t0"))
-}
-
-/// Runs the test again in a network namespace of its own, which goes when the process does.
-fn inside(test: &str) -> bool {
-    if std::env::var_os("TIDEMILL_INSIDE").is_some() {
-        return true;
-    }
-    if !is_root() {
-        assert!(std::env::var_os("CI").is_none(), "{test} must not be skipped in CI");
-        println!("skipped: {test} (needs root)");
-        return false;
-    }
-    let status = Command::new("unshare")
-        .args(["--net", "--"])
-        .arg(std::env::current_exe().unwrap())
-        .args(["--exact", test, "--nocapture", "--test-threads=1"])
-        .env("TIDEMILL_INSIDE", "1")
-        .status()
-        .unwrap();
-    assert!(status.success());
-    false
-}
-
-fn run(command: &str) {
-    let mut words = command.split_whitespace();
-    let status = Command::new(words.next().unwrap()).args(words).status().unwrap();
-    assert!(status.success(), "{command}");
-}
-
 /// `outside-l <-> left` and `right <-> outside-r`.
 fn cables() {
-    run("sysctl -qw net.ipv6.conf.default.disable_ipv6=1");
-    for (inner, outer) in [("left", "outside-l"), ("right", "outside-r")] {
-        run(&format!("ip link add name {inner} type veth peer name {outer}"));
-        run(&format!("ip link set {inner} up"));
-        run(&format!("ip link set {outer} up"));
-    }
+    cable("left", "outside-l");
+    cable("right", "outside-r");
 }
 
 fn frame(serial: u32) -> [u8; 64] {
