@@ -287,7 +287,10 @@ fn offloads(ring: Receive) {
     let counters = bridge.end();
     println!("a: {:?}\nb: {:?}", counters[0], counters[1]);
     for (side, counters) in counters.iter().enumerate() {
-        assert_eq!((counters.rx.dropped.total(), counters.tx.dropped.total()), (0, 0), "side {side}");
+        // What a host tells its groups when its link comes up, the other side's link may still be too far down to take.
+        let failed = counters.tx.dropped.get(DropReason::TxFailed);
+        assert_eq!((counters.rx.dropped.total(), counters.tx.dropped.total()), (0, failed), "side {side}");
+        assert!(failed < 10, "side {side}: {failed}");
         // 8 MiB in segments of 1448 bytes are 5793 packets; most of them came within others.
         assert!(counters.rx.made > 4000, "side {side}: {} segments made", counters.rx.made);
     }
@@ -542,8 +545,13 @@ fn root_devices_are_told_apart() {
     assert_eq!((left.mac.to_string().as_str(), left.mtu, left.up), ("02:00:00:00:00:17", 1400, true));
     assert!(left.running && left.index > 1 && left.name == "left");
     run("ip link set right down");
-    let (left, right) = (device("left").unwrap(), device("right").unwrap());
-    assert!((left.up, left.running, right.up, right.running) == (true, false, false, false));
+    // The other end hears of it a moment later.
+    let state = |name: &str| device(name).map(|device| (device.up, device.running)).unwrap();
+    let start = Instant::now();
+    while state("left") != (true, false) && start.elapsed() < PATIENCE {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!((state("left"), state("right")), ((true, false), (false, false)));
     let error = open("wan", "wlan7", 1, &Options::default()).err().unwrap().to_string();
     assert_eq!(error, "port `wan`: there is no network interface \"wlan7\" (there is: lo, right, left)");
     for name in ["", "a name that is far too long", "a\0b"] {
