@@ -354,3 +354,21 @@ fn packets_go_somewhere_while_neighbors_come_and_go() {
     assert_eq!(to(&lab.sent(WAN)), [(9, None)], "and in the end straight");
     lab.end();
 }
+
+#[test]
+fn packets_wait_four_seconds_at_most_if_the_control_side_says_nothing() {
+    let mut lab = lab("");
+    lab.settle();
+    lab.receive(LAN, datagram(0, "10.1.0.9", "10.2.0.5", (1, 2)));
+    lab.turn();
+    let begun_ns = lab.now_ns();
+    lab.set_time(begun_ns + 4 * SECOND_NS - 1);
+    lab.turn();
+    assert_eq!(lab.lines(LAN), [""; 0]);
+    lab.set_time(begun_ns + 4 * SECOND_NS);
+    lab.turn();
+    let told = lab.lines(LAN).concat();
+    assert!(told.contains("unreachable"), "{told} {}", lab.drops());
+    assert_eq!(lab.drops(), "neighbor-unresolved=1");
+    lab.end();
+}

@@ -133,6 +133,11 @@ impl Lab {
         self.clock.load(Ordering::Relaxed)
     }
 
+    /// Makes it another time, without anything happening.
+    pub fn set_time(&self, now_ns: u64) {
+        self.clock.store(now_ns, Ordering::Relaxed);
+    }
+
     /// One turn of the worker.
     pub fn turn(&mut self) {
         self.go.as_ref().unwrap().send(()).unwrap();
