@@ -328,12 +328,14 @@ fn packets_go_somewhere_while_neighbors_come_and_go() {
     let now_ns = lab.now_ns();
     let mut received = 0;
     lab.meanwhile(|lab| {
-        for n in 0..300 {
+        let mut n = 0;
+        while n < 300 || received < 5000 {
             while lab.waiting(LAN) < 512 {
                 frames.iter().for_each(|frame| lab.receive(LAN, frame.clone()));
                 received += frames.len();
             }
             lab.control.reload(now_ns, &configs[n % 2]).unwrap();
+            n += 1;
             lab.control.poll(now_ns).unwrap();
             lab.control.collect();
         }
@@ -348,7 +350,7 @@ fn packets_go_somewhere_while_neighbors_come_and_go() {
     assert!(drops.split_whitespace().all(|drop| known.iter().any(|name| drop.starts_with(name))), "{drops}");
     let packets: Vec<_> = lab.sent(WAN).into_iter().filter(|frame| frame[12..14] == [8, 0]).collect();
     assert!(packets.iter().all(|frame| frame[..12] == [2, 0xbb, 0, 0, 0, 9, 2, 0x49, 0, 0, 0, 1]));
-    assert!(received > 1000 && packets.len() > 100, "{received} {}", packets.len());
+    assert!(packets.len() > 100, "{received} {}", packets.len());
     lab.receive(LAN, frames[0].clone());
     lab.turn();
     assert_eq!(to(&lab.sent(WAN)), [(9, None)], "and in the end straight");
