@@ -368,16 +368,23 @@ impl RouterControl {
                 self.v6.turn(number);
             }
         }
+        self.change_own_routes()?;
+        self.publish_hops();
+        self.settle(now_ns)
+    }
+
+    /// Brings our own routes up to date with the interfaces, and with the addresses that the kernel has elsewhere.
+    pub(crate) fn change_own_routes(&mut self) -> Result<(), RouterError> {
         for vrf in 0..self.vrfs.len() {
-            let wanted = own_routes::<u32>(&self.settings.current().interfaces, vrf as u16);
+            let hosts = self.kernel_hosts(vrf as u16);
+            let wanted = own_routes::<u32>(&self.settings.current().interfaces, vrf as u16, &hosts);
             let changes = self.v4.difference(vrf, Source::Own, &wanted);
             self.change(vrf, Source::Own, &changes)?;
-            let wanted = own_routes::<u128>(&self.settings.current().interfaces, vrf as u16);
+            let wanted = own_routes::<u128>(&self.settings.current().interfaces, vrf as u16, &hosts);
             let changes = self.v6.difference(vrf, Source::Own, &wanted);
             self.change(vrf, Source::Own, &changes)?;
         }
-        self.publish_hops();
-        self.settle(now_ns)
+        Ok(())
     }
 
     fn fix_neighbors(&mut self, now_ns: u64, before: &[(Key, MacAddr)], after: &[(Key, MacAddr)]) {

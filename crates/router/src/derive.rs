@@ -104,7 +104,7 @@ pub(crate) fn plane<A: Routed>(
         .into_iter()
         .enumerate()
         .map(|(vrf, list)| {
-            let own = own_routes::<A>(&settings.interfaces, vrf as u16);
+            let own = own_routes::<A>(&settings.interfaces, vrf as u16, &[]);
             vec![(Source::Own, own), (Source::Static, list)]
         })
         .collect();
@@ -193,7 +193,9 @@ pub(crate) fn prefix_of(route: &RouteConfig, key: &dyn Fn(&str) -> String) -> Re
 }
 
 /// The routes that follow from our addresses in one VRF.
-pub(crate) fn own_routes<A: Family>(interfaces: &Interfaces, vrf: u16) -> RouteList<A> {
+///
+/// `kernel` are addresses that the kernel has on devices that are no ports of ours.
+pub(crate) fn own_routes<A: Family>(interfaces: &Interfaces, vrf: u16, kernel: &[IpAddr]) -> RouteList<A> {
     let host = |address: A| Prefix::new(address, A::BITS);
     let (mut local, mut links) = (Vec::new(), Vec::new());
     for (number, interface) in interfaces.iter().enumerate().filter(|(_, interface)| interface.vrf == vrf) {
@@ -213,6 +215,8 @@ pub(crate) fn own_routes<A: Family>(interfaces: &Interfaces, vrf: u16) -> RouteL
             }
         }
     }
+    let elsewhere = kernel.iter().filter_map(|address| host(integer::<A>(*address)?));
+    local.extend(elsewhere.map(|host| (host, NextHop::Kernel)));
     // Of two equal prefixes the first counts: our own address before another link's broadcast address.
     local.extend(links);
     let mut routes: RouteList<A> = Vec::new();

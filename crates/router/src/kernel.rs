@@ -5,6 +5,7 @@ use crate::labels::NextHop;
 use crate::plane::{RouteChange, Source};
 use crate::rules;
 use crate::settings::{self, ConfigError, Device};
+use std::net::IpAddr;
 use tidemill_feed::AnyPrefix;
 use tidemill_feed::kernel::{Hop, KernelEvent, KernelOptions, KernelPath};
 use tidemill_ip::Owner;
@@ -53,6 +54,10 @@ impl RouterControl {
                     }
                 }
                 KernelEvent::Link { index, mac, mtu, up, removed, .. } => {
+                    if *removed {
+                        let left = self.devices.remove(index);
+                        devices |= left.is_some_and(|state| !state.addresses.is_empty());
+                    }
                     let Some(device) = self.device(*index) else { continue };
                     let mac = mac.map_or(device.mac, MacAddr);
                     let link = Device { index: *index, mac, mtu: *mtu, up: *up && !removed };
@@ -83,7 +88,7 @@ impl RouterControl {
             let before = &self.settings().interfaces;
             // What makes no sense of a device (an MTU below IPv6's, say) must not cost the routes that came with it.
             result = match settings::settings(&self.config, &self.ports, &self.devices, Some(before)) {
-                Ok(settings) => self.set_settings(now_ns, settings),
+                Ok(settings) => self.set_settings(now_ns, settings).and(self.change_own_routes()),
                 Err(error) => Err(error.into()),
             };
         }
@@ -101,6 +106,12 @@ impl RouterControl {
         let vrfs = 0..self.vrfs.len();
         let v4 = vrfs.clone().map(|vrf| self.v4.count(vrf, Source::Kernel)).sum();
         (v4, vrfs.map(|vrf| self.v6.count(vrf, Source::Kernel)).sum())
+    }
+
+    /// The name of the port that is the kernel's device `index`.
+    pub fn port_of_device(&self, index: u32) -> Option<String> {
+        let is = |port: &&settings::PortInfo| port.device.is_some_and(|device| device.index == index);
+        self.ports.iter().find(is).map(|port| port.name.clone())
     }
 
     /// What the kernel's own set-up does to us, a line each with what to do about it: addresses of its own where we own
@@ -122,6 +133,23 @@ impl RouterControl {
             }
         }
         lines
+    }
+
+    /// The addresses that the kernel has on devices that are no ports of ours (loopback's global ones, a management
+    /// port's): where the kernel owns an interface, what is sent to them by it is the kernel's too.
+    pub(crate) fn kernel_hosts(&self, vrf: u16) -> Vec<IpAddr> {
+        let owned =
+            |interface: &tidemill_ip::Interface| interface.owner == Owner::Kernel && interface.vrf == vrf;
+        if !self.settings().interfaces.iter().any(owned) {
+            return Vec::new();
+        }
+        let elsewhere = self.devices.iter().filter(|(index, _)| self.device(**index).is_none());
+        let global = |address: &IpAddr| match address {
+            IpAddr::V4(v4) => !v4.is_loopback(),
+            IpAddr::V6(v6) => !v6.is_loopback() && !v6.is_unicast_link_local(),
+        };
+        let addresses = elsewhere.flat_map(|(_, state)| state.addresses.iter().map(|(address, _)| *address));
+        addresses.filter(global).collect()
     }
 
     fn vrf_of_table(&self, table: u32) -> Option<usize> {

@@ -81,6 +81,19 @@ pub fn settings(
         let what = format!("{} ports: a router needs 1 to {MAX_PORTS}", ports.len());
         return Err(ConfigError::new("port", what));
     }
+    for (n, port) in ports.iter().enumerate() {
+        let same = |other: &&PortInfo| {
+            let index = |port: &PortInfo| port.device.map(|device| device.index);
+            index(port).is_some() && index(other) == index(port)
+        };
+        // Index 0 is no device, but one that `check` made up.
+        if let Some(twin) =
+            ports[..n].iter().find(same).filter(|twin| twin.device.is_some_and(|d| d.index > 0))
+        {
+            let what = format!("{:?} has the same device as {:?}: give each its own", port.name, twin.name);
+            return Err(ConfigError::new(format!("port[{n}].interface"), what));
+        }
+    }
     let vrfs = vrf_names(config)?;
     let mut list: Vec<Interface> = ports.iter().enumerate().map(|(n, p)| plain(n, p, devices)).collect();
     // A sub-interface that is gone leaves its number behind, down: labels and neighbors may still name it.
@@ -185,6 +198,14 @@ fn fill(
             for (n, text) in entry.addresses.iter().enumerate() {
                 add_address(interface, text)
                     .map_err(|what| ConfigError::new(key(&format!("addresses[{n}]")), what))?;
+            }
+            if !interface.v6.is_empty()
+                && interface.mtu < 1280
+                && entry.mtu.is_none()
+                && port.device.is_some()
+            {
+                // The device's, which may change at any time: then there is no IPv6 there, as the kernel has it too.
+                interface.v6.clear();
             }
             if !interface.v6.is_empty() && interface.mtu < 1280 {
                 let what = format!("{} is below IPv6's minimum of 1280 (RFC 8200): raise it", interface.mtu);

@@ -63,10 +63,14 @@ fn parse(prefix: &str, how: &[String]) -> Result<RouteAdd> {
         match word {
             "via" => {
                 for address in value("an address, or several with commas between them")?.split(',') {
-                    let gateway: IpAddr = address.parse().map_err(|_| {
-                        usage(format!("via {address}: is no address: give 192.0.2.1 or fe80::1"))
+                    // As in the file: an interface and a weight may stand behind it.
+                    let bare = address.split(['%', '@']).next().unwrap_or_default();
+                    bare.parse::<IpAddr>().map_err(|_| {
+                        usage(format!(
+                            "via {address}: is no address: give 192.0.2.1, fe80::1%lan or 192.0.2.1@3"
+                        ))
                     })?;
-                    route.via.push(gateway.to_string());
+                    route.via.push(address.to_owned());
                 }
             }
             "dev" => route.dev = Some(value("an interface")?.to_owned()),

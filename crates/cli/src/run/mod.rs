@@ -127,6 +127,7 @@ pub(crate) fn run(args: RunArgs) -> Result<bool> {
     let LoadedTable { v4, v6, labels, .. } = table;
     let (v4, v6) = (routes::routes(v4, &labels), routes::routes(v6, &labels));
     let control = setup::control(&config, &infos, &name, v4, v6, &domain)?;
+    setup::check_mtu(&config, &control)?;
     let kernel = match control.kernel_options() {
         Some(options) => Some(Kernel::new(KernelFeed::open(&options)?)),
         None => None,
@@ -283,6 +284,7 @@ pub(crate) fn check(args: CheckArgs) -> Result<bool> {
     let (v4, v6) = (routes::routes(table.v4, &table.labels), routes::routes(table.v6, &table.labels));
     let infos = setup::port_infos(&config, true)?;
     let control = setup::control(&config, &infos, &name, v4, v6, &domain)?;
+    setup::check_mtu(&config, &control)?;
     let graph = tidemill_router::graph(&control).build()?;
     if args.dot {
         print!("{}", graph.dot());

@@ -152,6 +152,15 @@ impl Service {
             }
         };
         hears.stats = hears.feed.stats();
+        for event in &hears.events {
+            if let KernelEvent::Link { index, name, removed: true, .. } = event
+                && let Some(port) = lock(&self.control).port_of_device(*index)
+            {
+                eprintln!(
+                    "tidemill: warning: port {port}: {name} is gone; when it is back, restart the router to use it"
+                );
+            }
+        }
         hears.in_sync = !progress.syncing;
         if !hears.events.is_empty()
             && let Err(error) = lock(&self.control).kernel(now_ns, &hears.events)

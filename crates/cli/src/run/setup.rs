@@ -115,6 +115,31 @@ pub(crate) fn port_infos(config: &Config, lenient: bool) -> Result<Vec<PortInfo>
     config.port.iter().map(info).collect()
 }
 
+/// Refuses interfaces whose longest packets no frame would hold: they would vanish, and no sender would be told.
+pub(crate) fn check_mtu(config: &Config, control: &RouterControl) -> Result<()> {
+    /// Cold bytes, headroom, an Ethernet header with its tag.
+    const AROUND: usize = 256 + 18;
+    for interface in control.settings().interfaces.iter() {
+        let needed = usize::from(interface.mtu) + AROUND;
+        if needed > config.memory.frame_size {
+            let frame_size = needed.next_power_of_two();
+            let way = if frame_size <= 32768 {
+                format!("memory.frame_size = {frame_size}, or ")
+            } else {
+                String::new()
+            };
+            return Err(usage(format!(
+                "interface {}: packets of its MTU ({}) do not fit memory.frame_size = {}: set {way}mtu = {}",
+                interface.name,
+                interface.mtu,
+                config.memory.frame_size,
+                config.memory.frame_size - AROUND
+            )));
+        }
+    }
+    Ok(())
+}
+
 /// Warns of interfaces on which the kernel forwards packets itself: each would leave twice.
 pub(crate) fn warn_of_forwarding(config: &Config) {
     for spec in &config.port {
