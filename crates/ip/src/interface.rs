@@ -209,7 +209,8 @@ pub struct Settings {
     pub icmp_rate_per_prefix_per_s: u32,
     /// TTL of our own packets.
     pub ttl: u8,
-    /// Unknown neighbors that each worker may ask for per second; also how many at once.
+    /// Unknown neighbors that each worker may ask for per second; also how many at once. A fifth as many again are
+    /// kept for those who ask again after having been refused.
     pub neighbor_rate_per_s: u32,
     /// Unknown neighbors that each worker may ask for per second on behalf of one source (an IPv4 address, an IPv6
     /// /64); also how many at once.

@@ -6,6 +6,11 @@
 //!
 //! * So many unknown neighbors per second are asked for, in all and for each source (an IPv4 address, an IPv6 /64);
 //!   packets beyond that are dropped as `neighbor-rate-limited`. Whoever scans spends his own share.
+//! * A flood from random sources would use up what may be asked for in all. So a source that was refused a neighbor, by
+//!   its own limit or the overall one, and wants the same one again is served from a reserve: a fifth of the overall rate
+//!   on top of it, and at least 100 per second (or the rate, if that is less), with the same share for each source. Hosts
+//!   ask again (ping, a SYN's retransmission), scans rarely do. The refused are remembered as fingerprints in 1 MiB, which
+//!   is allocated at the first refusal.
 //! * So many neighbors are waited for; a new one displaces the one that has waited longest, which by then has had time
 //!   to answer. Its packets, and those beyond the first few of one neighbor, are dropped as `neighbor-queue-full`.
 //!
@@ -13,11 +18,13 @@
 //!
 //! Outputs: `lookup`, `error`, and one per port, by name.
 
+mod admission;
+
 use crate::adjacency::{Kind, NextHops};
-use crate::icmp::RateLimit;
 use crate::interface::Settings;
 use crate::neighbor::{Event, Key, Link, Mailbox, Notice, solicit};
 use crate::nodes::error;
+use admission::Admission;
 use arrayvec::ArrayVec;
 
 use std::collections::{HashMap, VecDeque};
@@ -49,7 +56,7 @@ pub struct IpNeighbor {
     hops: View<NextHops>,
     link: Arc<Link>,
     mailbox: Arc<Mailbox>,
-    limit: RateLimit,
+    admission: Admission,
     waiting: HashMap<Key, Waiting>,
     /// Who is waited for, longest first, with the time of the question; may name some that are not any more.
     order: VecDeque<(Key, u64)>,
@@ -73,7 +80,7 @@ impl IpNeighbor {
             hops,
             link,
             mailbox,
-            limit: RateLimit::new(0, 0), // set from the settings at each burst
+            admission: Admission::new(), // set from the settings at each burst
             waiting: HashMap::with_capacity(2 * WAITING),
             order: VecDeque::with_capacity(2 * WAITING),
         }
@@ -147,7 +154,7 @@ fn wanted(hops: &NextHops, packet: &Packet) -> Option<(Key, u64)> {
 impl Node for IpNeighbor {
     fn process(&mut self, cx: &mut Context<'_>, burst: &mut [Packet], verdicts: &mut [Verdict]) {
         let settings = self.settings.get(cx.reader);
-        self.limit.set(settings.neighbor_rate_per_s, settings.neighbor_rate_per_source_per_s);
+        self.admission.set(settings.neighbor_rate_per_s, settings.neighbor_rate_per_source_per_s);
         for (packet, verdict) in burst.iter_mut().zip(verdicts) {
             let Some((key, charged)) = wanted(self.hops.get(cx.reader), packet) else {
                 // The next hops have been replaced since the lookup: look again. But not at what cannot be read, for
@@ -163,7 +170,7 @@ impl Node for IpNeighbor {
                 _ if !resolves => error(packet, DropReason::NeighborUnresolved, 0, ERROR),
                 Some(waiting) if waiting.packets.is_full() => Verdict::Drop(DropReason::NeighborQueueFull),
                 Some(_) => Verdict::Keep,
-                None if !self.limit.allow(cx.now_ns, charged) => {
+                None if !self.admission.allow(cx.now_ns, &key, charged) => {
                     Verdict::Drop(DropReason::NeighborRateLimited)
                 }
                 None => {
