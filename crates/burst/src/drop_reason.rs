@@ -79,6 +79,8 @@ reasons! {
     ReassemblyTimeout = "reassembly-timeout": "a fragment to us whose packet never became whole",
     NoListener = "no-listener": "to a port of ours that nobody listens on",
     ProtocolUnknown = "protocol-unknown": "to us, in a protocol that nobody here speaks",
+    Ipv6RoutingHeader = "ipv6-routing-header": "to us, with an IPv6 routing header that would send it on (RFC 5095)",
+    Ipv6OptionUnknown = "ipv6-option-unknown": "to us, with an unknown IPv6 option that must not be skipped (RFC 8200 4.2)",
     LocalUnhandled = "local-unhandled": "addressed to us, and nobody here takes it",
 }
 

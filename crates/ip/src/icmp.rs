@@ -31,7 +31,7 @@ const fn cause(reason: DropReason, v4: (u8, u8), v6: (u8, u8)) -> Cause {
 }
 
 /// What senders are told about (RFC 1812 5.2.7.1, RFC 4443 3.1).
-const CAUSES: [Cause; 11] = {
+const CAUSES: [Cause; 13] = {
     use icmpv4::{code as c4, kind as k4};
     use icmpv6::{code as c6, kind as k6};
     let host4 = (k4::DEST_UNREACHABLE, c4::UNREACHABLE_HOST);
@@ -76,12 +76,22 @@ const CAUSES: [Cause; 11] = {
             (k4::DEST_UNREACHABLE, c4::UNREACHABLE_PROTOCOL),
             (k6::PARAMETER_PROBLEM, c6::PROBLEM_NEXT_HEADER),
         ),
+        cause(
+            DropReason::Ipv6RoutingHeader,
+            (k4::PARAMETER_PROBLEM, 0), // never about IPv4
+            (k6::PARAMETER_PROBLEM, c6::PROBLEM_FIELD),
+        ),
+        cause(
+            DropReason::Ipv6OptionUnknown,
+            (k4::PARAMETER_PROBLEM, 0), // never about IPv4
+            (k6::PARAMETER_PROBLEM, c6::PROBLEM_OPTION),
+        ),
     ]
 };
 
 impl Cause {
-    /// Marks `packet` for an error node. `mtu` means something with [`DropReason::TooBig`] only, and with
-    /// [`DropReason::ProtocolUnknown`], where it is the byte of the packet at fault.
+    /// Marks `packet` for an error node. `mtu` means something with [`DropReason::TooBig`] only, and where the error is a
+    /// parameter problem: there it is the byte of the packet at fault.
     pub fn mark(packet: &mut Packet, reason: DropReason, mtu: u16) {
         let at = CAUSES.iter().position(|known| known.reason == reason).unwrap_or(CAUSES.len());
         packet.label = (at as u32) << 16 | u32::from(mtu);

@@ -284,6 +284,83 @@ fn closed_ports_and_unknown_protocols_are_told() {
     assert_eq!((error_of(&run), run.drops()), ((4, 1, [0, 0, 0, 6], packet), "protocol-unknown=1".into()));
 }
 
+/// An echo request behind these extension headers, each with its number and its bytes from the third on.
+fn behind(headers: &[(Protocol, &[u8])], dst: &str) -> Vec<u8> {
+    let mut payload = Vec::new();
+    for (n, (_, body)) in headers.iter().enumerate() {
+        let next = headers.get(n + 1).map_or(Protocol::ICMPV6, |(next, _)| *next);
+        payload.extend([&[next.0, ((body.len() + 2) / 8 - 1) as u8], *body].concat());
+    }
+    payload.extend(echo6(8, &Pseudo::V6 { src: v6("fd09::9"), dst: v6(dst) }));
+    ip6("fd09::9", dst, headers[0].0, &payload)
+}
+
+#[test]
+fn extension_headers_that_must_not_be_skipped() {
+    const HOPS: Protocol = Protocol::HOP_BY_HOP;
+    const OPTIONS: Protocol = Protocol::DEST_OPTIONS;
+    const ROUTING: Protocol = Protocol::ROUTING;
+    let pad: &[u8] = &[1, 4, 0, 0, 0, 0];
+    let via = [&[0, 1, 0, 0, 0, 0][..], &[0xfd; 16]].concat();
+    let passed = via[..1].iter().chain(&[0]).chain(&via[2..]).copied().collect::<Vec<u8>>();
+    let here = "fd01::1";
+    type Told = Option<(u8, u8)>; // code, pointer
+    let cases: [(&str, Vec<u8>, &str, Told); 13] = [
+        ("RH0", behind(&[(ROUTING, &via)], here), "ipv6-routing-header=1", Some((0, 42))),
+        ("unknown", behind(&[(ROUTING, &[99, 1, 0, 0, 0, 0])], here), "ipv6-routing-header=1", Some((0, 42))),
+        ("second", behind(&[(HOPS, pad), (ROUTING, &via)], here), "ipv6-routing-header=1", Some((0, 50))),
+        ("none left", behind(&[(ROUTING, &passed)], here), "", None),
+        ("00", behind(&[(OPTIONS, &[0x1e, 4, 0, 0, 0, 0])], here), "", None),
+        ("01", behind(&[(OPTIONS, &[0x5e, 4, 0, 0, 0, 0])], here), "ipv6-option-unknown=1", None),
+        ("10", behind(&[(OPTIONS, &[0x9e, 4, 0, 0, 0, 0])], here), "ipv6-option-unknown=1", Some((2, 42))),
+        ("11", behind(&[(OPTIONS, &[0xde, 4, 0, 0, 0, 0])], here), "ipv6-option-unknown=1", Some((2, 42))),
+        ("hops", behind(&[(HOPS, &[0, 0, 5, 2, 0, 0])], here), "", None),
+        (
+            "behind others",
+            behind(&[(HOPS, &[0, 1, 1, 0, 0x1e, 0]), (OPTIONS, &[1, 1, 0, 0x9e, 1, 0])], here),
+            "ipv6-option-unknown=1",
+            Some((2, 53)),
+        ),
+        (
+            "to a group",
+            behind(&[(OPTIONS, &[0xde, 4, 0, 0, 0, 0])], "ff02::1"),
+            "ipv6-option-unknown=1",
+            None,
+        ),
+        ("too long", behind(&[(OPTIONS, &[0x9e, 5, 0, 0, 0, 0])], here), "local-unhandled=1", None),
+        (
+            "the first counts",
+            behind(&[(OPTIONS, &[0x5e, 4, 0, 0, 0, 0]), (ROUTING, &via)], here),
+            "ipv6-option-unknown=1",
+            None,
+        ),
+    ];
+    for (name, packet, drops, told) in cases {
+        let run = run_one(frame6(&packet));
+        assert_eq!(run.drops(), drops, "{name}");
+        match told {
+            Some((code, at)) => assert_eq!(error_of(&run), (4, code, [0, 0, 0, at], packet), "{name}"),
+            None if drops.is_empty() => check_reply6(read6(run.only()).payload(), 8, &pseudo6()),
+            None => assert_eq!(run.back.len() + run.looked_up.len(), 0, "{name}"),
+        }
+    }
+    // To a group, where even then the sender wants to know.
+    let run = run_one(frame6(&behind(&[(OPTIONS, &[0x9e, 4, 0, 0, 0, 0])], "ff02::1")));
+    assert_eq!((error_of(&run).0, run.drops()), (4, "ipv6-option-unknown=1".into()));
+
+    // In fragments: the pointer is into the first one, where the fragment header stands in front.
+    let mut whole = vec![Protocol::ICMPV6.0, 0, 0x9e, 4, 0, 0, 0, 0];
+    whole.extend(echo6(100, &pseudo6()));
+    let frames = fragments6("fd09::9", here, OPTIONS, &whole, 64);
+    let run = common::run(settings(), timed(frames.iter().map(|packet| frame6(packet)).collect()));
+    let (kind, code, pointer, quoted) = error_of(&run);
+    assert_eq!((kind, code, pointer, quoted), (4, 2, [0, 0, 0, 50], frames[0].clone()));
+    // As it is for a protocol that nobody speaks.
+    let frames = fragments6("fd09::9", here, Protocol::SCTP, &[0; 200], 64);
+    let run = common::run(settings(), timed(frames.iter().map(|packet| frame6(packet)).collect()));
+    assert_eq!((error_of(&run).0, error_of(&run).2), (4, [0, 0, 0, 40]));
+}
+
 #[test]
 fn a_datagram_in_fragments_to_a_closed_port_is_told_of_by_its_first() {
     let frames = fragments4(Protocol::UDP, &udp(&pseudo4(), 2000), 1024);

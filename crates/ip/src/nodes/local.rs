@@ -5,6 +5,8 @@
 //! * UDP finds nobody: `no-listener`, port unreachable. So does TCP, and is reset (RFC 9293 3.10.7.1), no more often than
 //!   ICMP errors are sent. Other protocols: `protocol-unknown` (RFC 1122 3.2.2.1, RFC 4443 3.4). What wants no answer (other
 //!   ICMP, wrong checksums): `local-unhandled`.
+//! * IPv6 routing headers with segments left: `ipv6-routing-header`, parameter problem (RFC 5095, RFC 8200 4.4). Options
+//!   that we do not know and that say so: `ipv6-option-unknown`, with or without a parameter problem (RFC 8200 4.2).
 //! * Fragments are kept until their packet is whole ([`reassembly`](crate::reassembly)), in no more than an eighth of the
 //!   worker's frames for each family; `reassembly-failed`, `reassembly-timeout`.
 //! * A short answer takes over the frame of the packet and is looked up like any other. A long one, which no frame would
@@ -15,6 +17,7 @@
 //! Outputs: `ip4`, `ip6` (the lookups), `error4`, `error6`, and one per port, by name.
 
 mod answer;
+mod extensions;
 mod send;
 
 use crate::icmp::RateLimit;
@@ -143,7 +146,7 @@ impl Node for Local {
                         .unwrap_or(Verdict::Drop(DropReason::LocalUnhandled))
                 }
                 Answer::Error(reason, at) => tell(packet, reason, at),
-                Answer::Nothing => Verdict::Drop(DropReason::LocalUnhandled),
+                Answer::Drop(reason) => Verdict::Drop(reason),
             };
         }
     }
@@ -201,9 +204,10 @@ impl Local {
                 let Some((first, _)) = self.back.iter_mut().find(|(_, fate)| *fate == Fate::Assembled) else {
                     return Verdict::Drop(reason);
                 };
+                let at = extensions::fault_in_first(ip(first)).unwrap_or(at);
                 return tell(first, reason, at);
             }
-            Answer::Nothing => return Verdict::Drop(DropReason::LocalUnhandled),
+            Answer::Drop(reason) => return Verdict::Drop(reason),
         };
         if !may_send(&mut self.resets, cx.now_ns, &reply) {
             return Verdict::Drop(DropReason::NoListener);

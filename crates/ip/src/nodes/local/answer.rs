@@ -1,5 +1,6 @@
 //! What we answer to a packet that is addressed to us.
 
+use super::extensions;
 use crate::martian::{is_host_v4, is_host_v6};
 use std::net::IpAddr;
 use tidemill_burst::DropReason;
@@ -15,7 +16,7 @@ pub(super) enum Answer {
     /// Tell the sender what is wrong; the second is the byte at fault (ICMPv6 parameter problem).
     Error(DropReason, u16),
     /// Nobody waits for an answer.
-    Nothing,
+    Drop(DropReason),
 }
 
 /// A message that stands in the buffer of the packet that it answers.
@@ -46,7 +47,7 @@ pub(super) fn is_link_local(address: IpAddr) -> bool {
 /// The answer to an IP packet that is no fragment. A reply overwrites the packet's payload.
 pub(super) fn answer(ip: &mut [u8]) -> Answer {
     let answer = if ipv4::version(ip) == 4 { answer4(ip) } else { answer6(ip) };
-    answer.unwrap_or(Answer::Nothing)
+    answer.unwrap_or(Answer::Drop(DropReason::LocalUnhandled))
 }
 
 /// Where the upper layer's message is, and what belongs to it.
@@ -83,6 +84,9 @@ fn answer6(ip: &mut [u8]) -> Option<Answer> {
     let walk = ipv6_ext::walk(ip).ok()?;
     if walk.is_fragment() || !is_host_v6(u128::from(src)) {
         return None;
+    }
+    if let Some(refused) = extensions::refuse(ip, &walk) {
+        return Some(refused);
     }
     let message = Message {
         pseudo: Pseudo::V6 { src, dst },
