@@ -81,6 +81,7 @@ reasons! {
     ProtocolUnknown = "protocol-unknown": "to us, in a protocol that nobody here speaks",
     Ipv6RoutingHeader = "ipv6-routing-header": "to us, with an IPv6 routing header that would send it on (RFC 5095)",
     Ipv6OptionUnknown = "ipv6-option-unknown": "to us, with an unknown IPv6 option that must not be skipped (RFC 8200 4.2)",
+    LocalBadChecksum = "local-bad-checksum": "addressed to us, with a wrong ICMP, UDP or TCP checksum",
     LocalUnhandled = "local-unhandled": "addressed to us, and nobody here takes it",
 }
 

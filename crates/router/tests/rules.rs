@@ -373,7 +373,7 @@ fn packets_to_us_need_no_ttl_and_echo_requests_are_answered() {
     }
     let wrong = [&echo[..9], &[0xff; 6]].concat();
     for (what, frame, expected) in [
-        ("wrong checksum", frame4("10.0.0.1", &wrong, &|_| {}), "local: local-unhandled"),
+        ("wrong checksum", frame4("10.0.0.1", &wrong, &|_| {}), "local: local-bad-checksum"),
         (
             "a first fragment of odd length",
             frame4("10.0.0.1", &echo, &|ip| ip.set_fragment(false, true, 0)),

@@ -103,14 +103,16 @@ impl Message {
     fn answer(self, ip: &mut [u8]) -> Option<Answer> {
         let bytes = ip.get_mut(self.at..self.end)?;
         let v4 = self.pseudo.src().is_ipv4();
+        if self.checksum_ok(bytes) == Some(false) {
+            return Some(Answer::Drop(DropReason::LocalBadChecksum));
+        }
         let len = match self.protocol {
             Protocol::ICMP if v4 => echo4(bytes)?,
             Protocol::ICMPV6 if !v4 => echo6(bytes, &self.pseudo)?,
             Protocol::TCP => reset(bytes, &self.pseudo)?,
             Protocol::UDP => {
-                let datagram = udp::Packet::new_checked(&*bytes).ok()?;
-                let sound = datagram.checksum_ok(&self.pseudo);
-                return sound.then_some(Answer::Error(DropReason::NoListener, 0));
+                udp::Packet::new_checked(&*bytes).ok()?;
+                return Some(Answer::Error(DropReason::NoListener, 0));
             }
             Protocol::ICMP | Protocol::ICMPV6 | Protocol::NO_NEXT => return None,
             // RFC 1122 3.2.2.1, RFC 4443 3.4.
@@ -119,11 +121,23 @@ impl Message {
         let Message { pseudo, protocol, dscp, at, .. } = self;
         Some(Answer::Reply(Reply { from: pseudo.dst(), to: pseudo.src(), protocol, dscp, at, len }))
     }
+
+    /// Whether the message's checksum is right; `None` if it has none, or is too short for one.
+    fn checksum_ok(&self, bytes: &[u8]) -> Option<bool> {
+        let (pseudo, v4) = (&self.pseudo, self.pseudo.src().is_ipv4());
+        Some(match self.protocol {
+            Protocol::ICMP if v4 => icmpv4::Packet::new_checked(bytes).ok()?.checksum_ok(),
+            Protocol::ICMPV6 if !v4 => icmpv6::Packet::new_checked(bytes).ok()?.checksum_ok(pseudo),
+            Protocol::TCP => tcp::Packet::new_checked(bytes).ok()?.checksum_ok(pseudo),
+            Protocol::UDP => udp::Packet::new_checked(bytes).ok()?.checksum_ok(pseudo),
+            _ => return None,
+        })
+    }
 }
 
-/// Makes an echo request its reply (RFC 1812 4.3.3.6).
+/// Makes an echo request, whose checksum is right, its reply (RFC 1812 4.3.3.6).
 fn echo4(message: &mut [u8]) -> Option<usize> {
-    let request = icmpv4::Packet::new_checked(&*message).ok().filter(|message| message.checksum_ok())?;
+    let request = icmpv4::Packet::new_checked(&*message).ok()?;
     let icmpv4::Repr::EchoRequest { ident, seq } = icmpv4::Repr::parse(&request).ok()? else { return None };
     icmpv4::Repr::EchoReply { ident, seq }.emit(message).ok()?;
     Some(message.len())
@@ -131,7 +145,7 @@ fn echo4(message: &mut [u8]) -> Option<usize> {
 
 /// As [`echo4`] (RFC 4443 4.2). The sum over both addresses does not change when they trade places.
 fn echo6(message: &mut [u8], pseudo: &Pseudo) -> Option<usize> {
-    let request = icmpv6::Packet::new_checked(&*message).ok().filter(|m| m.checksum_ok(pseudo))?;
+    let request = icmpv6::Packet::new_checked(&*message).ok()?;
     let icmpv6::Repr::EchoRequest { ident, seq } = icmpv6::Repr::parse(&request).ok()? else { return None };
     icmpv6::Repr::EchoReply { ident, seq }.emit(message, pseudo).ok()?;
     Some(message.len())
@@ -139,7 +153,7 @@ fn echo6(message: &mut [u8], pseudo: &Pseudo) -> Option<usize> {
 
 /// Makes a segment the reset that it causes where nobody listens (RFC 9293 3.10.7.1).
 fn reset(message: &mut [u8], pseudo: &Pseudo) -> Option<usize> {
-    let segment = tcp::Packet::new_checked(&*message).ok().filter(|segment| segment.checksum_ok(pseudo))?;
+    let segment = tcp::Packet::new_checked(&*message).ok()?;
     let flags = segment.flags();
     if flags.contains(Flags::RST) {
         return None;
