@@ -114,6 +114,14 @@ impl Interface {
         }
     }
 
+    /// Whether `address` is the network's or the broadcast address of one of the links here, which no station has. Links
+    /// of one or two addresses have none such (RFC 3021).
+    pub fn is_whole_link(&self, address: Ipv4Addr) -> bool {
+        let address = u32::from(address);
+        let mut links = self.v4.iter().map(|(_, prefix)| prefix).filter(|prefix| prefix.len() <= 30);
+        links.any(|prefix| address == prefix.first() || address == prefix.last())
+    }
+
     /// Which of our addresses asks for `target`: the one on the same subnet, or else the first.
     pub fn source_for(&self, target: IpAddr) -> Option<IpAddr> {
         match target {
@@ -248,6 +256,22 @@ mod tests {
         assert_eq!(all.source_v4(1), all.source_v4(0));
         assert_eq!(all.source_v4(2), None, "the other VRF's address must not show");
         assert!(all.source_v6(2).is_some());
+    }
+
+    #[test]
+    fn addresses_that_no_station_on_the_link_has() {
+        let mut lan = Interface::of_port(0, "lan");
+        let own = Ipv4Addr::new(192, 0, 2, 66);
+        for (link, whole) in [("192.0.2.64/26", true), ("192.0.2.64/30", true), ("192.0.2.64/31", false)] {
+            lan.v4 = vec![(own, link.parse().unwrap())];
+            assert_eq!(lan.is_whole_link(Ipv4Addr::new(192, 0, 2, 64)), whole, "{link}");
+            assert!(!lan.is_whole_link(own));
+        }
+        lan.v4 = vec![(own, "192.0.2.64/26".parse().unwrap())];
+        assert!(
+            lan.is_whole_link(Ipv4Addr::new(192, 0, 2, 127))
+                && !lan.is_whole_link(Ipv4Addr::new(192, 0, 2, 255))
+        );
     }
 
     #[test]

@@ -110,6 +110,12 @@ fn impossible_arp_is_invalid() {
         edited(14, &[255; 4]),
         edited(14, &[127, 0, 0, 1]),
         edited(14, &[10, 1, 0, 1]), // our own address
+        edited(8, &US.0),           // with somebody else's
+        edited(14, &[10, 1, 0, 0]), // the link's
+        edited(14, &[10, 1, 0, 255]),
+        arp(Operation::Request, (HOST, "10.1.0.255"), (NOBODY, "10.1.0.255")),
+        arp(Operation::Reply, (US, "10.1.0.9"), (US, "10.1.0.1")),
+        arp(Operation::Request, (US, "0.0.0.0"), (NOBODY, "10.1.0.1")),
         arp(Operation::Reply, (HOST, "0.0.0.0"), (US, "10.1.0.1")),
     ];
     for message in cases {
@@ -256,6 +262,8 @@ fn neighbor_discovery_against_the_rules_is_invalid() {
         let message = Message::NeighborAdvert { target: ip(target), router: false, solicited, replace: true };
         nd(src, dst, message, Some(NdOption::TargetLinkLayer(HOST)))
     };
+    let claim =
+        Message::NeighborAdvert { target: ip("fd01::9"), router: false, solicited: true, replace: true };
     let redirect = Message::Redirect { target: ip("fe80::5"), dst: ip("fd02::1") };
     let advertise =
         Message::RouterAdvert { hop_limit: 64, flags: 0, lifetime_s: 9, reachable_ms: 0, retrans_ms: 0 };
@@ -277,6 +285,15 @@ fn neighbor_discovery_against_the_rules_is_invalid() {
         ("DAD with a link-layer address", nd("::", "ff02::1:ff00:1", solicits, link_layer)),
         ("DAD to one station", nd("::", "fd01::1", solicits, None)),
         ("from a group", nd("ff02::9", "ff02::1:ff00:1", solicits, link_layer)),
+        ("from our own MAC address", solicitation("fd01::9", "fd01::1", Some(US))),
+        (
+            "our own MAC address for another",
+            nd("fd01::9", "fd01::1", claim, Some(NdOption::TargetLinkLayer(US))),
+        ),
+        (
+            "RS from our own MAC address",
+            nd("fe80::9", "ff02::2", Message::RouterSolicit, Some(NdOption::SourceLinkLayer(US))),
+        ),
         ("from our own address", solicitation("fd01::1", "fd01::1", Some(HOST))),
         ("solicited to a group", advert("fd01::9", "ff02::1", "fd01::9", true)),
         ("claims our address", advert("fd01::9", "ff02::1", "fd01::1", false)),

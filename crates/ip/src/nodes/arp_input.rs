@@ -1,7 +1,8 @@
 //! `arp-input`: answers ARP requests for our addresses, and learns from what neighbors say (RFC 826, RFC 5227).
 //!
 //! * Not about IPv4 on Ethernet, or from a sender that cannot be one station: `arp-invalid`. So is a message whose
-//!   sender has our own address: it is our own that came back, or somebody else's mistake; we do not give way.
+//!   sender has our own address or MAC address: it is our own that came back, or somebody else's mistake; we do not give
+//!   way. And one whose sender has the link's network or broadcast address, which would draw what is sent there.
 //! * On an interface that asks nobody, and operations other than request and reply: `arp-ignored`.
 //! * A request for an address of ours turns around in place, VLAN tags and all, and leaves by its port; where the kernel
 //!   owns the addresses, the kernel answers. Probes (sender 0.0.0.0) are answered too, and nothing is learnt from them.
@@ -62,7 +63,8 @@ impl ArpInput {
         let arp::Repr { operation, sender_mac, sender_ip, target_mac, target_ip } = message;
         let probe = sender_ip == Ipv4Addr::UNSPECIFIED && operation == Operation::Request;
         let possible = is_host_v4(u32::from(sender_ip)) || probe;
-        if !possible || !sender_mac.is_unicast() || interface.has(sender_ip.into()) {
+        let taken = interface.has(sender_ip.into()) || sender_mac == interface.mac;
+        if !possible || taken || !sender_mac.is_unicast() || interface.is_whole_link(sender_ip) {
             return Verdict::Drop(DropReason::ArpInvalid);
         }
         let ours = interface.has(target_ip.into());

@@ -3,8 +3,8 @@
 //! * Echo requests (RFC 1812 4.3.3.6, RFC 4443 4.2) with a right checksum, also long ones in fragments, are answered from
 //!   the address that they were sent to, with their own DSCP.
 //! * UDP finds nobody: `no-listener`, port unreachable. So does TCP, and is reset (RFC 9293 3.10.7.1), no more often than
-//!   ICMP errors are sent. Other protocols: `protocol-unknown` (RFC 1122 3.2.2.1, RFC 4443 3.4). Wrong
-//!   ICMP, UDP and TCP checksums: `local-bad-checksum`. What wants no answer (other ICMP): `local-unhandled`.
+//!   ICMP errors are sent. Other protocols: `protocol-unknown` (RFC 1122 3.2.2.1, RFC 4443 3.4). Wrong ICMP, UDP
+//!   and TCP checksums: `local-bad-checksum`. What wants no answer (other ICMP): `local-unhandled`.
 //! * IPv6 routing headers with segments left: `ipv6-routing-header`, parameter problem (RFC 5095, RFC 8200 4.4). Options
 //!   that we do not know and that say so: `ipv6-option-unknown`, with or without a parameter problem (RFC 8200 4.2).
 //! * Fragments are kept until their packet is whole ([`reassembly`](crate::reassembly)), in no more than an eighth of the

@@ -1,8 +1,8 @@
 //! `nd-input`: answers neighbor solicitations for our addresses, and learns from what neighbors say (RFC 4861, RFC 4862).
 //!
 //! * Everything is checked as RFC 4861 6.1 and 7.1 say: hop limit 255 (so no router forwarded it), checksum, code 0,
-//!   lengths, options, and what each message may not have: `nd-invalid`. So is what comes from our own addresses, and
-//!   another station's claim to one of them.
+//!   lengths, options, and what each message may not have: `nd-invalid`. So is what comes from our own addresses,
+//!   another station's claim to one of them, and what says that our own MAC address is somebody else's.
 //! * A solicitation for an address of ours turns around in place, VLAN tags and all, as an advertisement, and leaves by
 //!   its port; where the kernel owns the addresses, the kernel answers. To duplicate address detection (no source) the
 //!   answer goes to all nodes.
@@ -122,7 +122,8 @@ impl NdInput {
     fn hear(&self, interface: &Interface, packet: &mut Packet) -> Option<Verdict> {
         let heard = read(packet.data().get(usize::from(packet.l3)..)?)?;
         let Heard { src, dst, message, source_mac, target_mac } = heard;
-        if interface.has(src.into()) {
+        let ours = Some(interface.mac);
+        if interface.has(src.into()) || source_mac == ours || target_mac == ours {
             return None;
         }
         let tell = |address: Ipv6Addr, mac, how| {
