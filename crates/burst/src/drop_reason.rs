@@ -41,6 +41,7 @@ reasons! {
     QueueFull = "queue-full": "a node's queue inside the graph was full",
     // Link layer.
     EthernetTooShort = "ethernet-too-short": "shorter than an Ethernet header",
+    EthernetBadSource = "ethernet-bad-source": "the source MAC address is a group's",
     EtherTypeUnknown = "ethertype-unknown": "neither IPv4, IPv6 nor ARP",
     VlanUnknown = "vlan-unknown": "carries a VLAN tag that no interface has",
     ArpIgnored = "arp-ignored": "ARP on a port where nobody answers it",

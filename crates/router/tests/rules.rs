@@ -103,6 +103,16 @@ fn the_link_layer_is_checked() {
         ("a good frame", good(), "sent wan"),
         ("13 bytes", cut(good(), 13), "ethernet-input: ethernet-too-short"),
         ("nothing", Vec::new(), "ethernet-input: ethernet-too-short"),
+        ("from a group", with(&|f| f[6] |= 1), "ethernet-input: ethernet-bad-source"),
+        (
+            "a tagged one from a group",
+            {
+                let mut frame = tagged([0, 0]);
+                frame[6..12].fill(0xff);
+                frame
+            },
+            "ethernet-input: ethernet-bad-source",
+        ),
         ("another station's", with(&|f| f[5] ^= 1), "ethernet-input: not-for-us"),
         ("ARP", frame(MacAddr::BROADCAST, EtherType::ARP, &[0; 28]), "ethernet-input: arp-ignored"),
         ("LLDP", frame(LAN, EtherType(0x88cc), &[0; 28]), "ethernet-input: ethertype-unknown"),

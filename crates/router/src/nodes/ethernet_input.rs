@@ -1,6 +1,7 @@
 //! `ethernet-input`: takes frames off the link.
 //!
 //! * A frame shorter than its Ethernet header and VLAN tags: `ethernet-too-short`.
+//! * A source that is a group (IEEE 802.3 3.2.3): `ethernet-bad-source`.
 //! * A VLAN tag: the packet comes in by the port's sub-interface of that id, or is dropped as `vlan-unknown`. A tag with
 //!   id 0 only carries a priority (802.1Q 6.9) and is read over; of several tags the others must be such.
 //! * A destination that is neither our MAC address nor a group: `not-for-us`, unless the interface is promiscuous.
@@ -42,6 +43,9 @@ impl Node for EthernetInput {
             let Some(header) = packet.data().first_chunk::<{ ethernet::HEADER_LEN }>() else {
                 return short(packet, DropReason::EthernetTooShort);
             };
+            if header[6] & 1 != 0 {
+                return Verdict::Drop(DropReason::EthernetBadSource);
+            }
             let view = ethernet::Packet::new_unchecked(header);
             let (dst, ethertype) = (view.dst(), [header[12], header[13]]);
             if ethertype != IPV4 && ethertype != IPV6 {
