@@ -30,7 +30,7 @@ pub struct Faults {
 }
 
 impl Faults {
-    fn check(&self, port: &str) -> Result<(), PortError> {
+    pub(crate) fn check(&self, port: &str) -> Result<(), PortError> {
         let Faults { loss, corrupt, reorder, duplicate, delay, .. } = *self;
         let named = [
             ("loss", loss),

@@ -360,6 +360,28 @@ impl PortSpec {
         }
     }
 
+    /// Finds what is wrong with the port's parameters without opening it.
+    ///
+    /// # Errors
+    /// What [`open`](Self::open) would say of them.
+    pub fn check(&self, workers: usize) -> Result<(), PortError> {
+        let fault = match self {
+            PortSpec::Pcap(spec) => spec.fault,
+            PortSpec::Null(spec) => spec.fault,
+            PortSpec::Generator(spec) => spec.fault,
+            PortSpec::AfPacket(spec) => spec.fault,
+        };
+        if let Some(fault) = fault {
+            fault.rx.check(self.name())?;
+            fault.tx.check(self.name())?;
+        }
+        match self {
+            #[cfg(target_os = "linux")]
+            PortSpec::AfPacket(spec) => spec.options(workers).map(drop),
+            _ => Ok(()),
+        }
+    }
+
     /// Opens the port with one queue for each of `queues` workers. Together the queues receive what one would: a capture's
     /// flows are shared out by addresses, a generator's packets and rate are divided.
     pub fn open(&self, queues: usize, context: &OpenContext<'_>) -> Result<Vec<Box<dyn Port>>, PortError> {
@@ -520,11 +542,15 @@ impl AfPacketSpec {
         self.interface.as_deref().unwrap_or(&self.name)
     }
 
+    /// How many queues there are to be, and how.
     #[cfg(target_os = "linux")]
-    fn open(&self, workers: usize) -> Result<Vec<crate::PacketPort>, PortError> {
+    fn options(&self, workers: usize) -> Result<(usize, crate::packet::Options), PortError> {
         let queues = self.queues.unwrap_or(workers);
         if queues != workers && queues != 1 {
-            let what = format!("queues = {queues} with {workers} workers: give 1 or {workers}");
+            let what = match workers {
+                1 => format!("queues = {queues} with one worker: give 1, or leave it out"),
+                _ => format!("queues = {queues} with {workers} workers: give 1 or {workers}"),
+            };
             return Err(PortError::config(&self.name, what));
         }
         let options = crate::packet::Options {
@@ -534,6 +560,13 @@ impl AfPacketSpec {
             promiscuous: self.promiscuous,
             qdisc: self.qdisc,
         };
+        crate::packet::check(&self.name, queues, &options)?;
+        Ok((queues, options))
+    }
+
+    #[cfg(target_os = "linux")]
+    fn open(&self, workers: usize) -> Result<Vec<crate::PacketPort>, PortError> {
+        let (queues, options) = self.options(workers)?;
         crate::packet::open(&self.name, self.interface(), queues, &options)
     }
 

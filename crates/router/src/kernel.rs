@@ -200,6 +200,13 @@ fn stays_on_link(prefix: Prefix<u128>) -> bool {
 /// Checks what a configuration says of the kernel.
 pub(crate) fn check(config: &crate::config::RouterConfig) -> Result<(), ConfigError> {
     let Some(kernel) = &config.kernel else { return Ok(()) };
+    if let Some(bytes) = kernel.receive_buffer.filter(|bytes| !(1024..=1 << 30).contains(bytes)) {
+        let what = format!("{bytes}: give 1024 bytes to {}", 1 << 30);
+        return Err(ConfigError::new("kernel.receive_buffer", what));
+    }
+    if kernel.table == 0 {
+        return Err(ConfigError::new("kernel.table", "0 is no table: 254 is main"));
+    }
     if let Some(at) = config.vrf.iter().position(|vrf| vrf.table == Some(kernel.table)) {
         let what = format!("{} feeds the VRF without a name: give another table", kernel.table);
         return Err(ConfigError::new(format!("vrf[{at}].table"), what));

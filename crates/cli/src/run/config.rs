@@ -243,6 +243,13 @@ impl Config {
         if self.port.is_empty() {
             return Err("there is no [[port]]: add at least one".into());
         }
+        if let Some(socket) = self.control.as_ref().and_then(|control| control.socket.as_ref()) {
+            // sockaddr_un has room for so much.
+            let len = socket.as_os_str().len();
+            if !(1..108).contains(&len) {
+                return Err(format!("control.socket: {len} characters: give a path of 1 to 107"));
+            }
+        }
         if let Some(table) = &self.table
             && (table.path.paths().is_empty() || table.generate.is_some() && table.path.paths().len() != 1)
         {

@@ -269,6 +269,7 @@ pub(crate) fn check(args: CheckArgs) -> Result<bool> {
             crate::tables::check_input(&base.join(input))?;
         }
     }
+    config.port.iter().try_for_each(|spec| spec.check(config.run.workers)).map_err(usage)?;
     setup::check_files(&config, &path, base, None)?;
     config.updates.iter().try_for_each(|updates| crate::tables::check_input(&updates.path))?;
     let missing = config.table.iter().flat_map(|t| t.path.paths()).any(|path| !path.exists());
@@ -302,6 +303,12 @@ pub(crate) fn check(args: CheckArgs) -> Result<bool> {
         graph.node_names.len(),
         config.run.workers
     );
+    for info in infos.iter().filter(|info| info.device.is_some_and(|device| device.index == 0)) {
+        eprintln!(
+            "tidemill: port {}: its network interface is not here: checked as if it were there",
+            info.name
+        );
+    }
     Ok(true)
 }
 

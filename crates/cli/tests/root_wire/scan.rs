@@ -43,10 +43,29 @@ fn frame(lab: &Lab, family: Family) -> Vec<u8> {
     frame
 }
 
+/// Whom the flood seems to come from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum From {
+    /// The host that it does come from.
+    OneHost,
+    /// A different address (IPv6: a different /64) for each packet.
+    Anywhere,
+}
+
 /// Makes the frame one to address `i`. UDP's checksum is left wrong: nobody is there to look at it.
-fn aim(frame: &mut [u8], family: Family, i: usize) {
+fn aim(frame: &mut [u8], family: Family, from: From, i: usize) {
     // Every one of 2^24 once, in an order that jumps about.
     let host = (i as u32).wrapping_mul(0x9E37_79B1) & 0xff_ffff;
+    if from == From::Anywhere {
+        let source = (i as u32).wrapping_mul(0x85EB_CA6B);
+        match family {
+            Family::V4 => frame[26..30].copy_from_slice(&(0x2000_0000 | source & 0x1fff_ffff).to_be_bytes()),
+            Family::V6 => {
+                frame[22..26].copy_from_slice(&[0x26, 0x07, 0xf8, 0xb0]);
+                frame[26..30].copy_from_slice(&source.to_be_bytes());
+            }
+        }
+    }
     match family {
         Family::V4 => {
             let [_, host @ ..] = (host | 0x0100_0000).to_be_bytes();
@@ -62,19 +81,19 @@ fn aim(frame: &mut [u8], family: Family, i: usize) {
     }
 }
 
-fn flood(lab: &Lab, family: Family, sent: &AtomicUsize, stop: &AtomicBool) {
+fn flood(lab: &Lab, family: Family, from: From, sent: &AtomicUsize, stop: &AtomicBool) {
     let socket = Raw::open(lab.left(), "left");
     let mut frames = vec![frame(lab, family); BATCH];
     let mut next = 0;
     while !stop.load(Ordering::Relaxed) {
-        frames.iter_mut().enumerate().for_each(|(i, frame)| aim(frame, family, next + i));
+        frames.iter_mut().enumerate().for_each(|(i, frame)| aim(frame, family, from, next + i));
         let went = socket.send_many(&frames);
         next += went;
         sent.fetch_add(went, Ordering::Relaxed);
     }
 }
 
-fn scan(dut: Dut, family: Family) {
+fn scan(dut: Dut, family: Family, from: From) {
     let right = Link { v4: "20.0.0".into(), v4_len: 8, ..Link::new("right", 2) };
     let lab = Plan::new([Link::new("left", 1), right, Link::new("side", 3)]).build(dut);
     // Hosts that nobody has spoken to yet.
@@ -94,7 +113,7 @@ fn scan(dut: Dut, family: Family) {
     std::thread::scope(|scope| {
         // Also if an assertion below fails: else the scope would wait for ever.
         let _stop = SetOnDrop(&stop);
-        scope.spawn(|| flood(&lab, family, &sent, &stop));
+        scope.spawn(|| flood(&lab, family, from, &sent, &stop));
         let start = Instant::now();
         for address in &fresh {
             let due = addresses / (fresh.len() + 1);
@@ -137,11 +156,27 @@ fn scan(dut: Dut, family: Family) {
 #[test]
 fn root_address_scan_ipv4() {
     let Some(turn) = turn("root_address_scan_ipv4", Needs::Machine, Kernel::Can) else { return };
-    scan(turn.dut, Family::V4);
+    scan(turn.dut, Family::V4, From::OneHost);
 }
 
 #[test]
 fn root_address_scan_ipv6() {
     let Some(turn) = turn("root_address_scan_ipv6", Needs::Machine, Kernel::Can) else { return };
-    scan(turn.dut, Family::V6);
+    scan(turn.dut, Family::V6, From::OneHost);
+}
+
+#[test]
+fn root_address_scan_from_anywhere_ipv4() {
+    let Some(turn) = turn("root_address_scan_from_anywhere_ipv4", Needs::Machine, Kernel::Cannot) else {
+        return;
+    };
+    scan(turn.dut, Family::V4, From::Anywhere);
+}
+
+#[test]
+fn root_address_scan_from_anywhere_ipv6() {
+    let Some(turn) = turn("root_address_scan_from_anywhere_ipv6", Needs::Machine, Kernel::Cannot) else {
+        return;
+    };
+    scan(turn.dut, Family::V6, From::Anywhere);
 }

@@ -161,7 +161,7 @@ pub fn open(
     Ok(ports)
 }
 
-fn check(name: &str, queues: usize, options: &Options) -> Result<(), PortError> {
+pub(crate) fn check(name: &str, queues: usize, options: &Options) -> Result<(), PortError> {
     let what = if !(1..=256).contains(&queues) {
         format!("queues = {queues}: give 1 to 256")
     } else if !(256..=4 << 20).contains(&options.rx_ring_kib) {
