@@ -157,7 +157,8 @@ pub struct NeighborsSection {
     pub attempts: u32,
     /// The most neighbors to know, 16 to 1,048,576. Those that have been silent longest give way.
     pub limit: usize,
-    /// Unknown neighbors that each worker may ask for per second; also how many at once.
+    /// Unknown neighbors that each worker may ask for per second; also how many at once. A fifth more is kept for
+    /// destinations that are asked for again after a refusal: hosts do that, scans do not.
     pub rate_per_s: u32,
     /// Unknown neighbors that each worker may ask for per second on behalf of one source (an IPv4 address, an IPv6
     /// /64); also how many at once.

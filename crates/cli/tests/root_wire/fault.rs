@@ -42,7 +42,14 @@ fn faulty(dut: Dut, family: Family) {
     // Flipped bits meet the IPv4 header's checksum; in IPv6 they show where they make a header impossible.
     let wrong: &[&str] = family.pick(
         &["ipv4-bad-checksum"],
-        &["ipv6-bad-version", "ipv6-bad-length", "no-route", "not-for-us", "ethertype-unknown"],
+        &[
+            "ipv6-bad-version",
+            "ipv6-bad-length",
+            "no-route",
+            "not-for-us",
+            "ethertype-unknown",
+            "ethernet-bad-source",
+        ],
     );
     let wrong: u64 = wrong.iter().map(|reason| dropped(reason)).sum();
     assert!(wrong > 10, "{}", books["dropped"]);
