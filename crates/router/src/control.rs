@@ -3,7 +3,7 @@
 
 use crate::config::{RouteConfig, RouterConfig};
 use crate::derive::{
-    Either, check_names, fixed_neighbors, limits, named, own_routes, plane, prefix_of, static_routes, timers,
+    Either, check_names, fixed_neighbors, limits, own_routes, plane, prefix_of, static_routes, timers,
     vrf_number,
 };
 use crate::labels::NextHop;
@@ -145,7 +145,22 @@ impl RouterControl {
         v6: Routes<u128>,
         domain: &Domain,
     ) -> Result<Self, RouterError> {
-        let devices = Devices::new();
+        Self::with_devices(config, ports, Devices::new(), v4, v6, domain)
+    }
+
+    /// The same with what the kernel has said of its devices ([`kernel_devices`](crate::kernel_devices)): static routes
+    /// find the links of addresses that it owns.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn with_devices(
+        config: &RouterConfig,
+        ports: &[PortInfo],
+        devices: Devices,
+        v4: Routes<u32>,
+        v6: Routes<u128>,
+        domain: &Domain,
+    ) -> Result<Self, RouterError> {
         let vrfs = vrf_names(config)?;
         let settings = settings::settings(config, ports, &devices, None)?;
         crate::kernel::check(config)?;
@@ -192,16 +207,6 @@ impl RouterControl {
             Change::Announce(prefix, label) => (prefix, Some(NextHop::Named(label))),
         };
         let changes: Vec<RouteChange<A>> = changes.iter().map(change).collect();
-        self.change(0, Source::Table, &changes)
-    }
-
-    /// Makes `rib` the table's routes of one family in the VRF without a name.
-    ///
-    /// # Errors
-    /// As [`apply`](Self::apply).
-    pub fn replace_table<A: Routed>(&mut self, routes: &Rib<A>) -> Result<Applied, RouterError> {
-        let wanted = named(routes);
-        let changes = A::plane(self).difference(0, Source::Table, &wanted);
         self.change(0, Source::Table, &changes)
     }
 

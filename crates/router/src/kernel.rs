@@ -4,7 +4,7 @@ use crate::control::{RouterControl, RouterError};
 use crate::labels::NextHop;
 use crate::plane::{RouteChange, Source};
 use crate::rules;
-use crate::settings::{self, ConfigError, Device};
+use crate::settings::{self, ConfigError, Device, Devices};
 use std::net::IpAddr;
 use tidemill_feed::AnyPrefix;
 use tidemill_feed::kernel::{Hop, KernelEvent, KernelOptions, KernelPath};
@@ -53,24 +53,8 @@ impl RouterControl {
                         AnyPrefix::V6(prefix) => changes6[vrf].push((*prefix, hop)),
                     }
                 }
-                KernelEvent::Link { index, mac, mtu, up, removed, .. } => {
-                    if *removed {
-                        let left = self.devices.remove(index);
-                        devices |= left.is_some_and(|state| !state.addresses.is_empty());
-                    }
-                    let Some(device) = self.device(*index) else { continue };
-                    let mac = mac.map_or(device.mac, MacAddr);
-                    let link = Device { index: *index, mac, mtu: *mtu, up: *up && !removed };
-                    self.devices.entry(*index).or_default().link = Some(link);
-                    devices = true;
-                }
-                KernelEvent::Address { index, address, prefix_len, removed } => {
-                    let addresses = &mut self.devices.entry(*index).or_default().addresses;
-                    addresses.retain(|known| known != &(*address, *prefix_len));
-                    if !removed {
-                        addresses.push((*address, *prefix_len));
-                    }
-                    devices = true;
+                KernelEvent::Link { .. } | KernelEvent::Address { .. } => {
+                    devices |= note(&mut self.devices, &self.ports, event);
                 }
                 KernelEvent::Neighbor { index, address, mac, .. } => {
                     let Some(interface) = self.interface_of(*index) else { continue };
@@ -188,6 +172,44 @@ impl RouterControl {
             KernelPath::Prohibit => NextHop::Prohibited,
             KernelPath::Local => NextHop::Kernel,
         }
+    }
+}
+
+/// What the kernel says of its devices, before there is a router: see
+/// [`RouterControl::with_devices`].
+pub fn devices(ports: &[settings::PortInfo], events: &[KernelEvent]) -> Devices {
+    let mut devices = Devices::new();
+    for event in events {
+        note(&mut devices, ports, event);
+    }
+    devices
+}
+
+/// Notes what an event says of a device. Returns whether that is anything to us.
+fn note(devices: &mut Devices, ports: &[settings::PortInfo], event: &KernelEvent) -> bool {
+    match event {
+        KernelEvent::Link { index, mac, mtu, up, removed, .. } => {
+            let mut changed = false;
+            if *removed {
+                let left = devices.remove(index);
+                changed = left.is_some_and(|state| !state.addresses.is_empty());
+            }
+            let own = ports.iter().filter_map(|port| port.device).find(|device| device.index == *index);
+            let Some(device) = own else { return changed };
+            let mac = mac.map_or(device.mac, MacAddr);
+            let link = Device { index: *index, mac, mtu: *mtu, up: *up && !removed };
+            devices.entry(*index).or_default().link = Some(link);
+            true
+        }
+        KernelEvent::Address { index, address, prefix_len, removed } => {
+            let addresses = &mut devices.entry(*index).or_default().addresses;
+            addresses.retain(|known| known != &(*address, *prefix_len));
+            if !removed {
+                addresses.push((*address, *prefix_len));
+            }
+            true
+        }
+        _ => false,
     }
 }
 

@@ -22,6 +22,7 @@ mod wiring;
 
 pub use config::RouterConfig;
 pub use control::{LookupStats, Routed, RouterControl, RouterError, Routes, static_name};
+pub use kernel::devices as kernel_devices;
 pub use labels::NextHop;
 pub use plane::{Plane, Source};
 pub use rules::derived_mac;

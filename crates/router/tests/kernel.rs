@@ -259,3 +259,24 @@ fn a_device_too_small_for_ipv6_has_none_and_nothing_else_is_lost() {
     assert_eq!(seen(&lab), (1400, 1, 1));
     lab.end();
 }
+
+#[test]
+fn static_routes_find_the_links_of_the_kernels_addresses() {
+    let config =
+        "[[interface]]\nport='wan'\nowner='kernel'\n[[route]]\nprefix='30.0.0.0/8'\nvia='10.2.0.9'\n";
+    let config = toml::from_str(config).unwrap();
+    let device = Device { index: 11, mac: mac(1), mtu: 1500, up: true };
+    let ports = [PortInfo { name: "wan".into(), capture: false, device: Some(device) }];
+    let domain = tidemill_lookup::qsbr::Domain::new();
+    let make = |events: &[KernelEvent]| {
+        let devices = tidemill_router::kernel_devices(&ports, events);
+        let (v4, v6) = (Routes::default(), Routes::default());
+        tidemill_router::RouterControl::with_devices(&config, &ports, devices, v4, v6, &domain)
+    };
+    let error = make(&[]).err().unwrap().to_string();
+    assert!(error.contains("10.2.0.9 is on none of our links"), "{error}");
+    let mut control = make(&[link(11, 1500, true), address(11, "10.2.0.1/24", false)]).unwrap();
+    let wanted = "30.0.0.1".parse().unwrap();
+    let (routes, _) = control.routes(None, wanted, 0, 9);
+    assert_eq!((&*routes[0].prefix, &*routes[0].hops[0].interface), ("30.0.0.0/8", "wan"));
+}

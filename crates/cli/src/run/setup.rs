@@ -7,14 +7,17 @@ use crate::usage;
 use anyhow::{Context, Result};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tidemill_burst::Memory;
 use tidemill_feed::LoadedTable;
+use tidemill_feed::kernel::{KernelFeed, KernelOptions};
 use tidemill_graph::trace::TraceRequest;
 use tidemill_graph::{Clock, Engine, Limits, Options};
+use tidemill_ip::Owner;
 use tidemill_lookup::qsbr::Domain;
 use tidemill_port::spec::PaceSpec;
 use tidemill_port::{OpenContext, Port, PortError, PortSpec, Remap};
+use tidemill_router::settings::Devices;
 use tidemill_router::{Device, PortInfo, RouterControl, RouterError, Routes};
 use tidemill_wire::Summary;
 
@@ -160,6 +163,22 @@ pub(crate) fn warn_of_forwarding(config: &Config) {
     }
 }
 
+/// What the kernel says of its devices, if it owns an interface's addresses: static routes name neighbors there.
+fn kernel_devices(config: &Config, ports: &[PortInfo]) -> Result<Devices> {
+    /// Longer than any dump of addresses takes; without them, routes by them must name their interface.
+    const PATIENCE: Duration = Duration::from_secs(2);
+    let there = |port: &PortInfo| port.device.is_some_and(|device| device.index > 0);
+    if !config.interface.iter().any(|i| i.owner == Owner::Kernel) || !ports.iter().any(there) {
+        return Ok(Devices::new());
+    }
+    let options = KernelOptions { tables: Vec::new(), ..KernelOptions::default() };
+    let (mut feed, mut events, start) = (KernelFeed::open(&options)?, Vec::new(), Instant::now());
+    while feed.poll(&mut events)?.syncing && start.elapsed() < PATIENCE {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Ok(tidemill_router::kernel_devices(ports, &events))
+}
+
 /// Makes the control side; a mistake in the configuration is the caller's to mend.
 pub(crate) fn control(
     config: &Config,
@@ -169,7 +188,9 @@ pub(crate) fn control(
     v6: Routes<u128>,
     domain: &Domain,
 ) -> Result<RouterControl> {
-    RouterControl::new(&config.router(), ports, v4, v6, domain).map_err(|error| match error {
+    let devices = kernel_devices(config, ports)?;
+    RouterControl::with_devices(&config.router(), ports, devices, v4, v6, domain).map_err(|error| match error
+    {
         RouterError::Config(error) => usage(format!("{name}: {error}")),
         other => other.into(),
     })

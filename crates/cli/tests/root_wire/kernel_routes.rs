@@ -155,3 +155,19 @@ fn root_bird_overrun_ipv6() {
     let Some(turn) = turn("root_bird_overrun_ipv6", Needs::Machine, Kernel::Cannot) else { return };
     bird(turn.dut, Family::V6, SMALL_BUFFER);
 }
+
+/// Where the kernel owns the interfaces, its addresses on other devices are its own too: a routing daemon's loopback.
+#[test]
+fn root_loopback_address_of_the_kernel() {
+    let Some(turn) = turn("root_loopback_address_of_the_kernel", Needs::Little, Kernel::Can) else { return };
+    let lab = Plan::two_hosts().owner(Owner::Kernel).build(turn.dut);
+    for address in ["10.255.0.1", "fd00:255::1"] {
+        let len = if address.contains(':') { 128 } else { 32 };
+        lab.router.ns.run(&format!("ip address add {address}/{len} dev lo"));
+        std::thread::sleep(Duration::from_millis(300));
+        ping(lab.left(), address.parse().unwrap(), "", 0);
+    }
+    let drops = lab.router.drops();
+    assert!(!drops.contains_key("no-route"), "{drops:?}");
+    lab.finish();
+}
