@@ -12,7 +12,8 @@ fuzz_target!(|data: &[u8]| {
     let finished = offload.finish(&mut copy);
     assert!(finished.is_ok() || copy == frame);
     let changed = copy.iter().zip(frame).filter(|(a, b)| a != b).count();
-    assert!(changed <= 2 && copy.len() == frame.len());
+    // An Internet checksum, or SCTP's CRC32c.
+    assert!(changed <= 4 && copy.len() == frame.len());
     if !offload.is_super() {
         return;
     }
