@@ -212,7 +212,18 @@ impl Ip {
         } else {
             ipv4::check(packet).ok()?;
             let (upper, end) = (at + ipv4::header_len(packet), at + usize::from(ipv4::total_len(packet)));
-            let plain = !ipv4::is_fragment(packet);
+            // With a source route, too; options that make no sense may be one.
+            let routed = |option| {
+                use ipv4::option::{LOOSE_SOURCE_ROUTE, STRICT_SOURCE_ROUTE};
+                match option {
+                    Ok(ipv4::Ipv4Option::Route { kind, .. }) => {
+                        kind == LOOSE_SOURCE_ROUTE || kind == STRICT_SOURCE_ROUTE
+                    }
+                    other => other.is_err(),
+                }
+            };
+            let view = ipv4::Packet::new_unchecked(packet);
+            let plain = !ipv4::is_fragment(packet) && !view.options().any(routed);
             plain.then_some(Ip { v6, at, protocol: ipv4::protocol(packet), upper, end })
         }
     }
