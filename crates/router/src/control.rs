@@ -295,8 +295,9 @@ impl RouterControl {
         Ok(())
     }
 
-    /// Takes a new configuration: everything that is in [`RouterConfig`] but the algorithms and the VRFs. On an error
-    /// nothing has changed.
+    /// Takes a new configuration: everything that is in [`RouterConfig`] but the algorithms, the VRFs, the kernel's
+    /// section and the neighbors' limit. What is wrong with it is found before anything changes; only if a table outgrows
+    /// its structure ([`RouterError::Table`]) may a part have been taken.
     ///
     /// # Errors
     /// What is wrong with the new configuration, or what it would need a restart for.

@@ -138,8 +138,7 @@ struct Page {
 }
 
 impl Page {
-    fn extend<'a, T: 'a>(&mut self, all: impl Iterator<Item = T>, view: impl Fn(T) -> RouteView) {
-        let mut all = all;
+    fn extend<T>(&mut self, mut all: impl Iterator<Item = T>, view: impl Fn(T) -> RouteView) {
         while self.skip > 0 && all.next().is_some() {
             self.skip -= 1;
         }

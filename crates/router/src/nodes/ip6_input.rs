@@ -18,7 +18,7 @@ use tidemill_graph::{Context, Node, Verdict};
 use tidemill_ip::martian::Filter;
 use tidemill_ip::nodes::nd_input::is_neighbor_discovery;
 use tidemill_ip::nodes::{each, short};
-use tidemill_ip::{Martians, Settings};
+use tidemill_ip::{Martians, Owner, Settings};
 use tidemill_lookup::publish::View;
 use tidemill_wire::{Protocol, ipv6};
 
@@ -104,6 +104,6 @@ fn is_discovery(settings: &Settings, packet: &Packet) -> bool {
 fn is_ours(settings: &Settings, packet: &Packet) -> bool {
     let ip = packet.data().get(usize::from(packet.l3)..).unwrap_or_default();
     let dst = IpAddr::V6(Ipv6Addr::from(ipv6::dst_u128(ip)));
-    let ours = settings.interfaces.get(packet.port).filter(|i| i.owner == tidemill_ip::Owner::Us);
+    let ours = settings.interfaces.get(packet.port).filter(|i| i.owner == Owner::Us);
     ours.is_some_and(|interface| interface.has(dst))
 }
