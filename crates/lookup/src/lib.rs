@@ -5,12 +5,14 @@
 //!   nobody can still see what it replaced.
 //! * [`publish`]: a root that readers load without lock, retry or fence, replaced whole by one writer.
 //! * [`prefetch`]: the cache hint, safe on any address.
+//! * [`drive`]: how lookups hide memory latency: in lock step (group prefetching), as coroutines.
 //! * [`probe`]: the recorder that lookups and updates are generic over.
 //! * [`cache`]: a small cache model that a probe feeds.
 //! * [`gather`]: random loads by gather instructions, to measure what a machine can do at best.
 //! * [`image`]: index-only, versioned, checksummed table bytes.
 
 pub mod cache;
+pub mod drive;
 pub mod gather;
 pub mod image;
 pub mod mem;

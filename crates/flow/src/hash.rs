@@ -1,0 +1,126 @@
+//! From keys to the 64 bits that tables are addressed by.
+//!
+//! Every table takes the hash from its caller, who computes it ([`Keyed`]) or has it from the NIC ([`Spread`]). All 64
+//! bits must be good: tables take the place from the high half, tags from the low byte, shards from the bits between.
+
+use crate::key::Key;
+use siphasher::sip::SipHasher24;
+use std::hash::Hasher;
+
+/// Hashes keys of `W` words.
+pub trait KeyHash<const W: usize> {
+    /// The hash of one key.
+    fn hash(&self, key: &Key<W>) -> u64;
+
+    /// The hashes of many. `out` is at least as long as `keys`.
+    #[inline]
+    fn hash_batch(&self, keys: &[Key<W>], out: &mut [u64]) {
+        for (key, out) in keys.iter().zip(out) {
+            *out = self.hash(key);
+        }
+    }
+}
+
+/// A strongly universal hash with a secret, for tables whose keys an attacker chooses: whatever two keys he picks, they
+/// collide in all 64 bits with probability 2^-64 over the secret, and each pair of hash values is equally likely.
+///
+/// Pair-multiply-shift for vectors (Thorup, "High Speed Hashing for Integers and Strings", 2015, section 3), with words
+/// of 64 bits and arithmetic modulo 2^128: h(x) = (sum (a[2i] + x[2i+1]) (a[2i+1] + x[2i]) + b) >> 64. A bijection on
+/// 64 bits follows it; that keeps the probabilities and breaks up the arithmetic progressions that multiplication leaves.
+/// An attacker who can time our answers learns about the secret in the end: change it from time to time.
+#[derive(Clone, Copy)]
+pub struct Keyed<const W: usize> {
+    factors: [u128; W],
+    offset: u128,
+}
+
+/// The secret is not shown.
+impl<const W: usize> std::fmt::Debug for Keyed<W> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Keyed").finish_non_exhaustive()
+    }
+}
+
+impl<const W: usize> Keyed<W> {
+    /// A hash with this secret, which SipHash-2-4 stretches to the parameters.
+    pub fn new(secret: u128) -> Self {
+        let word = |i: usize| {
+            let half = |i: u64| {
+                let mut sip = SipHasher24::new_with_keys(secret as u64, (secret >> 64) as u64);
+                sip.write_u64(i);
+                u128::from(sip.finish())
+            };
+            half(2 * i as u64) << 64 | half(2 * i as u64 + 1)
+        };
+        Keyed { factors: std::array::from_fn(|i| word(i + 1)), offset: word(0) }
+    }
+}
+
+impl<const W: usize> KeyHash<W> for Keyed<W> {
+    #[inline(always)]
+    fn hash(&self, key: &Key<W>) -> u64 {
+        let mut sum = self.offset;
+        let (x, a) = (&key.0, &self.factors);
+        for i in (0..W & !1).step_by(2) {
+            let left = a[i].wrapping_add(u128::from(x[i + 1]));
+            let right = a[i + 1].wrapping_add(u128::from(x[i]));
+            sum = sum.wrapping_add(left.wrapping_mul(right));
+        }
+        if W % 2 == 1 {
+            sum = sum.wrapping_add(a[W - 1].wrapping_mul(u128::from(x[W - 1])));
+        }
+        mix((sum >> 64) as u64)
+    }
+}
+
+/// Spreads a 32-bit hash that the caller has already, such as a NIC's RSS hash, over 64 bits. Flows that share the 32
+/// bits share all 64: a 10^8-flow table sees such pairs (one flow in 43 has a twin), and tells them apart by their keys.
+#[inline(always)]
+pub fn spread(rss: u32) -> u64 {
+    mix(u64::from(rss).wrapping_mul(0x9e37_79b9_7f4a_7c15))
+}
+
+/// A bijection that lets every bit of the input change every bit of the result (David Stafford's variant 13 of
+/// MurmurHash3's finalizer).
+#[inline(always)]
+pub fn mix(mut h: u64) -> u64 {
+    h = (h ^ (h >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    h = (h ^ (h >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    h ^ (h >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn secrets_change_everything_and_every_word_counts() {
+        let (a, b) = (Keyed::<5>::new(1), Keyed::<5>::new(2));
+        let key = Key([1, 2, 3, 4, 5]);
+        assert_ne!(a.hash(&key), b.hash(&key));
+        assert_eq!(a.hash(&key), Keyed::<5>::new(1).hash(&key));
+        for i in 0..5 {
+            let mut other = key;
+            other.0[i] ^= 1 << 63;
+            let distance = (a.hash(&key) ^ a.hash(&other)).count_ones();
+            assert!((10..55).contains(&distance), "word {i}: {distance} bits differ");
+        }
+        let swapped = Key([2, 1, 4, 3, 5]);
+        assert_ne!(a.hash(&key), a.hash(&swapped));
+        assert!(!format!("{a:?}").contains(char::is_numeric));
+    }
+
+    #[test]
+    fn structured_keys_fill_places_evenly() {
+        // Counters, strides, single bits: 4096 keys into 4096 places leave about 1 in e empty.
+        let hash = Keyed::<2>::new(7);
+        for stride in [1_u64, 2, 1 << 16, 1 << 32, 1 << 52, 0x1_0001] {
+            let places: HashSet<u64> =
+                (0..4096).map(|i| hash.hash(&Key([i * stride, 9])) >> 52).collect();
+            assert!((2400..2800).contains(&places.len()), "stride {stride}: {} places", places.len());
+        }
+        let places: HashSet<u64> = (0..4096).map(|i| spread(i << 3) >> 52).collect();
+        assert!((2400..2800).contains(&places.len()), "rss: {} places", places.len());
+    }
+}
