@@ -9,6 +9,8 @@ const HOMES: &[(&str, &str)] = &[
     ("crates/lookup/src/prefetch.rs", "prefetch instructions"),
     ("crates/lookup/src/mem.rs", "huge-page memory"),
     ("crates/lookup/src/gather.rs", "SIMD gathers, as a measure"),
+    ("crates/lookup/src/drive/slots.rs", "futures pinned in an array"),
+    ("crates/lookup/tests/no_allocation.rs", "an allocator that counts"),
     ("crates/lpm/src/dxr/simd/", "SIMD gathers"),
     ("crates/lpm/src/dxr/simd.rs", "SIMD gathers"),
     ("crates/lpm/src/rangetrie/cells.rs", "words shared by readers and one writer"),

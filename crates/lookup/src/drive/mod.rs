@@ -1,10 +1,96 @@
 //! Latency hiding: a lookup with a chain of loads is written once, as an `async fn` that awaits [`prefetch`] before each
 //! load that may miss the cache. A driver runs many of them side by side, so that one's misses overlap the others' work.
+//!
+//! ```text
+//! plain        a1 a2 a3 b1 c1 c2 c3 d1        each load waits for its line, unless the CPU runs ahead by itself
+//! group        a1 b1 c1 | a2 .. c2 | a3 .. c3 | d1      lock step; b is done, its place stays empty until c is
+//! coroutine    a1 b1 c1 | a2 d1 c2 | a3 .. c3           b is done, d takes its place at once
+//! ```
+//!
+//! * [`group`] is group prefetching (Fu 2020, 2.5.2 and 4.5.3), without the programmer's work of cutting the lookup into
+//!   stages: best where all tasks are equally long.
+//! * [`coroutine`] refills (Fu 2.5.3, 4.5.4): best where some tasks end early.
+//! * [`Adaptive`] finds how many coroutines to run (Fu 4.5.4).
+//!
+//! The plain loop has no driver here: it is the structure's own lookup, which never suspends and which the CPU overlaps as
+//! far as its window reaches. A driver that polls an `async` lookup to its end one by one would be slower than that.
+//!
+//! Fu switches between stackful coroutines by a library written for C; Rust's `async fn` is a state machine without a stack of
+//! its own, so a switch is one indirect jump. That is also what asynchronous memory access chaining does by hand (AMAC,
+//! Fu 2.5.1).
+//!
+//! Nothing is allocated: a task's state lives in an array on the driver's stack, 64 times as large as the task's future. The
+//! waker does nothing: a driver asks its tasks in turn until all are done, so a future that waits for anything but
+//! [`prefetch`] makes it spin.
+
+mod adaptive;
+mod slots;
+#[cfg(test)]
+mod tests;
+
+pub use adaptive::Adaptive;
 
 use crate::prefetch::prefetch_read;
+use slots::Slots;
 use std::future::Future;
-use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, Waker};
+
+/// Most tasks side by side. A core has 10 to 50 misses under way at once, so more would not help.
+pub const MAX_WIDTH: usize = 64;
+
+/// Runs the tasks `0..tasks` in groups of `width`, in lock step: every task of a group goes from one suspension to the next
+/// before any goes further, and no group begins before the whole one before it is done. `start` makes the future of a task, in the
+/// order of their numbers; `done` hears of each task and its output once, group by group, those of a group in the order in
+/// which they finish.
+///
+/// `width` is clamped to `1..=`[`MAX_WIDTH`]. If `start`, `done` or a task panics, the tasks under way are dropped.
+#[inline]
+pub fn group<F: Future>(
+    tasks: usize,
+    width: usize,
+    mut start: impl FnMut(usize) -> F,
+    mut done: impl FnMut(usize, F::Output),
+) {
+    let width = width.clamp(1, MAX_WIDTH);
+    let mut context = Context::from_waker(Waker::noop());
+    let mut slots = pin!(Slots::new());
+    let mut first = 0;
+    while first < tasks {
+        let end = tasks.min(first.saturating_add(width));
+        slots.as_mut().fill(first..end, &mut start);
+        first = end;
+        while slots.as_mut().round(&mut context, |task, output| {
+            done(task, output);
+            None
+        }) {}
+    }
+}
+
+/// Runs the tasks `0..tasks`, `width` of them side by side, in turn from one suspension to the next; where one has finished, the
+/// next one starts at once. `start` makes the future of a task, in the order of their numbers; `done` hears of each task and
+/// its output once, in the order in which they finish.
+///
+/// `width` is clamped to `1..=`[`MAX_WIDTH`]. If `start`, `done` or a task panics, the tasks under way are dropped.
+#[inline]
+pub fn coroutine<F: Future>(
+    tasks: usize,
+    width: usize,
+    mut start: impl FnMut(usize) -> F,
+    mut done: impl FnMut(usize, F::Output),
+) {
+    let mut context = Context::from_waker(Waker::noop());
+    let mut slots = pin!(Slots::new());
+    let mut next = tasks.min(width.clamp(1, MAX_WIDTH));
+    slots.as_mut().fill(0..next, &mut start);
+    while slots.as_mut().round(&mut context, |task, output| {
+        done(task, output);
+        (next < tasks).then(|| {
+            next += 1;
+            (next - 1, start(next - 1))
+        })
+    }) {}
+}
 
 /// Asks the cache for the line at `address` and lets another lookup run meanwhile: the one suspension point there is.
 #[inline(always)]
