@@ -105,15 +105,10 @@ pub trait HashTable<const W: usize>: Sized {
 
     /// Visits the keys at the next `budget` positions (slots or buckets) from `cursor` on, and returns the cursor for the
     /// next call: 0 to begin with, 0 again when all have been visited. Every key that is in the table during a whole round and
-    /// that no insertion moved is visited once.
+    /// that no insertion or removal moved is visited once.
     fn scan(&self, cursor: usize, budget: usize, visit: impl FnMut(&Key<W>, u64)) -> usize;
 
     /// As [`scan`](Self::scan), and takes out the keys for which `expired` is true: the work of one call is bounded by
     /// the budget. No key is skipped in a round without insertions.
-    fn expire(
-        &mut self,
-        cursor: usize,
-        budget: usize,
-        expired: impl FnMut(&Key<W>, u64) -> bool,
-    ) -> usize;
+    fn expire(&mut self, cursor: usize, budget: usize, expired: impl FnMut(&Key<W>, u64) -> bool) -> usize;
 }

@@ -1,0 +1,3 @@
+//! What the tables with open addressing share: their slots.
+
+pub(crate) mod slots;
