@@ -2,17 +2,28 @@
 //!
 //! * [`key`]: keys as words: 8, 16, 36, 40 bytes.
 //! * [`hash`]: keyed hashing, the caller's own (a NIC's RSS hash) spread over 64 bits.
+//! * [`flowtable`]: the production table: [`flowtable::FlowTable`].
 //! * [`table`]: the trait that the yardsticks and the flow table share; [`suite`]: what holds them to it.
-//! * [`linear`]: yardsticks with open addressing.
+//! * [`chaining`], [`keystore`]: yardsticks with chains; with a key store, as in DPDK, and lock-free readers.
+//! * [`linear`], [`quadratic`], [`double`], [`hopscotch`]: yardsticks with open addressing, on [`open`].
 //! * [`filter`]: Bloom, counting Bloom, cuckoo.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
+pub mod double;
+pub mod chaining;
+mod cuckoo;
 pub mod filter;
+pub mod flowtable;
 pub mod hash;
+pub mod hopscotch;
 pub mod key;
+pub mod keystore;
 pub mod linear;
-mod open;
+pub mod open;
+pub mod quadratic;
 pub mod suite;
 pub mod table;
+#[allow(unsafe_code)]
+mod simd;
 mod words;

@@ -146,7 +146,7 @@ impl<const W: usize> Slots<W> {
         let start = self.words.as_ptr().wrapping_add(at * Self::STRIDE);
         let end = start.wrapping_add(W + 1);
         prefetch_read(start);
-        if !Self::STRIDE.is_power_of_two() {
+        if 8 % Self::STRIDE != 0 {
             prefetch_read(end);
         }
         end
