@@ -1,0 +1,3 @@
+//! Bucketised cuckoo hashing: two buckets per key.
+
+pub(crate) mod moves;
