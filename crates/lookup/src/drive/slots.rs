@@ -40,74 +40,76 @@ impl<F: Future> Slots<F> {
         Slots { slots: [const { MaybeUninit::uninit() }; MAX_WIDTH], live: 0, _stays: PhantomPinned }
     }
 
-    /// Starts these tasks, at most [`MAX_WIDTH`]. Those that were there are gone (there are none, as the drivers use it).
+    /// Which slots are taken, bit by bit.
     #[inline(always)]
-    pub(super) fn fill(mut self: Pin<&mut Self>, tasks: Range<usize>, start: &mut impl FnMut(usize) -> F) {
-        self.as_mut().clear();
-        // SAFETY: nothing is moved out of a pinned slot below: `clear` has left none that is taken.
-        let this = unsafe { self.get_unchecked_mut() };
-        for ((slot, task), bit) in this.slots.iter_mut().zip(tasks).zip(0..) {
-            slot.write(Slot { task, future: start(task) });
-            // Only now: if `start` panics, the slot is not there.
-            this.live |= 1 << bit;
-        }
+    pub(super) fn live(&self) -> u64 {
+        self.live
     }
 
-    /// Polls every future once. One that is done goes, and `done` hears of it: if it has another task for the place, that one is
-    /// polled in the same turn. False when no future is left.
+    /// Starts tasks in the free ones among `places`, as long as there are both, and returns which.
     #[inline(always)]
-    pub(super) fn round(
+    pub(super) fn fill(
         self: Pin<&mut Self>,
+        places: u64,
+        tasks: &mut Range<usize>,
+        start: &mut impl FnMut(usize) -> F,
+    ) -> u64 {
+        // SAFETY: no future is moved below: only slots are written to that hold none.
+        let this = unsafe { self.get_unchecked_mut() };
+        let before = this.live;
+        let mut free = places & !before;
+        while free != 0
+            && let Some(task) = tasks.next()
+        {
+            let at = free.trailing_zeros() as usize % MAX_WIDTH;
+            free &= free - 1;
+            this.slots[at].write(Slot { task, future: start(task) });
+            // Only now: if `start` panics, the slot is not there.
+            this.live |= 1 << at;
+        }
+        this.live & !before
+    }
+
+    /// Polls the futures of a mask once, each that is there. One that is done goes, and `done` hears of it.
+    #[inline(always)]
+    pub(super) fn poll(
+        self: Pin<&mut Self>,
+        mask: u64,
         context: &mut Context<'_>,
-        mut done: impl FnMut(usize, F::Output) -> Option<(usize, F)>,
-    ) -> bool {
+        done: &mut impl FnMut(usize, F::Output),
+    ) {
         // SAFETY: no future is moved below: each is polled and dropped where it is.
         let this = unsafe { self.get_unchecked_mut() };
-        let mut turn = this.live;
+        let mut turn = this.live & mask;
         while turn != 0 {
             let at = turn.trailing_zeros() as usize % MAX_WIDTH;
-            let bit = 1 << at;
             turn &= turn - 1;
-            loop {
-                // SAFETY: the slot's bit is set in `live`: it was in `turn`, whose bits come from `live` and of which each
-                // is taken once, and only the arm below clears it, which goes on only if it has set it again.
-                let slot = unsafe { this.slots[at].assume_init_mut() };
-                // SAFETY: `Slots` is pinned and the future is never moved, as `Slot` says.
-                let future = unsafe { Pin::new_unchecked(&mut slot.future) };
-                let Poll::Ready(output) = future.poll(context) else { break };
+            // SAFETY: the slot's bit is set in `live`: it was in `turn`, which came from `live` and of which each bit is
+            // taken once, and below only the bit that has been taken is cleared.
+            let slot = unsafe { this.slots[at].assume_init_mut() };
+            // SAFETY: `Slots` is pinned and the future is never moved, as `Slot` says.
+            let future = unsafe { Pin::new_unchecked(&mut slot.future) };
+            if let Poll::Ready(output) = future.poll(context) {
                 let task = slot.task;
                 // First of all: whatever panics from here on, the future is not dropped twice.
-                this.live &= !bit;
+                this.live &= !(1 << at);
                 // SAFETY: the slot was initialised until now, and with its bit cleared nobody takes it for so any more.
                 unsafe { this.slots[at].assume_init_drop() };
-                let Some((task, future)) = done(task, output) else { break };
-                this.slots[at].write(Slot { task, future });
-                this.live |= bit;
+                done(task, output);
             }
         }
-        this.live != 0
     }
 }
 
-impl<F> Slots<F> {
-    #[inline(always)]
-    fn clear(self: Pin<&mut Self>) {
-        // SAFETY: no future is moved below: each is dropped where it is.
-        let this = unsafe { self.get_unchecked_mut() };
-        while this.live != 0 {
-            let at = this.live.trailing_zeros() as usize % MAX_WIDTH;
-            this.live &= this.live - 1;
-            // SAFETY: its bit was set, so the slot is initialised; the bit is cleared, so it is dropped once, also if that
-            // panics.
-            unsafe { this.slots[at].assume_init_drop() };
-        }
-    }
-}
-
+/// Something is left only if something panicked; one more panic here would end the program, so nothing is ever left behind.
 impl<F> Drop for Slots<F> {
-    #[inline(always)]
     fn drop(&mut self) {
-        // SAFETY: what is being dropped is not moved any more, so pinning it holds.
-        unsafe { Pin::new_unchecked(self) }.clear();
+        while self.live != 0 {
+            let at = self.live.trailing_zeros() as usize % MAX_WIDTH;
+            self.live &= self.live - 1;
+            // SAFETY: its bit was set, so the slot is initialised; the bit is cleared, so it is dropped once, also if that
+            // panics. It is dropped where it is, as a pinned future has to be.
+            unsafe { self.slots[at].assume_init_drop() };
+        }
     }
 }

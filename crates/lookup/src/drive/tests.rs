@@ -11,8 +11,9 @@ enum Driver {
 
 impl Driver {
     fn all() -> impl Iterator<Item = Driver> {
-        let widths = [0, 1, 2, 3, 7, 8, 63, 64, 65, usize::MAX];
-        widths.into_iter().flat_map(|width| [Driver::Group(width), Driver::Coroutine(width)])
+        let widths: &[usize] =
+            if cfg!(miri) { &[1, 3, 65] } else { &[0, 1, 2, 3, 7, 8, 63, 64, 65, usize::MAX] };
+        widths.iter().flat_map(|&width| [Driver::Group(width), Driver::Coroutine(width)])
     }
 
     fn run<F: Future>(self, tasks: usize, start: impl FnMut(usize) -> F, done: impl FnMut(usize, F::Output)) {
@@ -125,7 +126,7 @@ fn tasks_run_in_the_order_of_the_picture() {
             .collect::<Vec<_>>()
     };
     assert_eq!(order(Driver::Group(3)), ["a1", "b1", "c1", "a2", "c2", "a3", "c3", "d1"]);
-    assert_eq!(order(Driver::Coroutine(3)), ["a1", "b1", "d1", "c1", "a2", "c2", "a3", "c3"]);
+    assert_eq!(order(Driver::Coroutine(3)), ["a1", "b1", "c1", "d1", "a2", "c2", "a3", "c3"]);
     assert_eq!(order(Driver::Coroutine(1)), ["a1", "a2", "a3", "b1", "c1", "c2", "c3", "d1"]);
 }
 
