@@ -7,15 +7,19 @@
 //! * [`chaining`], [`keystore`]: yardsticks with chains; with a key store, as in DPDK, and lock-free readers.
 //! * [`linear`], [`quadratic`], [`double`], [`hopscotch`]: yardsticks with open addressing, on [`open`].
 //! * [`filter`]: Bloom, counting Bloom, cuckoo.
+//! * [`heavy`]: the heaviest keys, counts of all keys.
+//! * [`cardinality`]: linear counting, HyperLogLog.
 
 #![deny(unsafe_code)]
 
+pub mod cardinality;
 pub mod double;
 pub mod chaining;
 mod cuckoo;
 pub mod filter;
 pub mod flowtable;
 pub mod hash;
+pub mod heavy;
 pub mod hopscotch;
 pub mod key;
 pub mod keystore;
