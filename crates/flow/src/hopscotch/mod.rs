@@ -268,3 +268,6 @@ impl<const W: usize> HashTable<W> for Hopscotch<W> {
         if end == self.slots.len() { 0 } else { end }
     }
 }
+
+#[cfg(test)]
+mod tests;

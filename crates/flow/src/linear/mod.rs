@@ -199,3 +199,6 @@ impl<const W: usize> HashTable<W> for Linear<W> {
         if at >= self.slots.len() { 0 } else { at + 1 }
     }
 }
+
+#[cfg(test)]
+mod tests;

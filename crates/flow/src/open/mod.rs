@@ -261,3 +261,6 @@ impl<const W: usize, S: Sequence> HashTable<W> for Open<W, S> {
         if end == self.slots.len() { 0 } else { end }
     }
 }
+
+#[cfg(test)]
+mod tests;
