@@ -4,7 +4,8 @@
 //! * [`hash`]: keyed hashing, the caller's own (a NIC's RSS hash) spread over 64 bits.
 //! * [`flowtable`]: the production table: [`flowtable::FlowTable`].
 //! * [`table`]: the trait that the yardsticks and the flow table share; [`suite`]: what holds them to it.
-//! * [`chaining`], [`keystore`]: yardsticks with chains; with a key store, as in DPDK, and lock-free readers.
+//! * [`chaining`], [`cuckoo`]: yardsticks with linked entries; with two buckets for every key.
+//! * [`keystore`]: the yardstick that the paper used, DPDK's: two buckets, keys elsewhere, lock-free readers.
 //! * [`linear`], [`quadratic`], [`double`], [`hopscotch`]: yardsticks with open addressing, on [`open`].
 //! * [`filter`]: Bloom, counting Bloom, cuckoo.
 //! * [`heavy`]: the heaviest keys, counts of all keys.
@@ -15,7 +16,7 @@
 pub mod cardinality;
 pub mod double;
 pub mod chaining;
-mod cuckoo;
+pub mod cuckoo;
 pub mod filter;
 pub mod flowtable;
 pub mod hash;
