@@ -20,7 +20,8 @@ pub(crate) struct Options {
     /// IPv6 routes [default: likewise]
     #[arg(long, value_name = "FILE")]
     table_v6: Option<PathBuf>,
-    /// Only records whose name contains this: peers-lpm-v4, peers-lpm-v6, bench-lpm-v4, bench-lpm-v6, bench-port
+    /// Only records whose name contains this: peers-lpm-v4, peers-lpm-v6, bench-lpm-v4, bench-lpm-v6, bench-port, peers-flow,
+    /// bench-flow, bench-hide
     #[arg(long)]
     only: Option<String>,
     /// Fewer and shorter runs
@@ -35,16 +36,23 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    /// Begins one; the machine's load is that of now.
-    pub(crate) fn start(name: &str, table: &Path, key_bits: u8) -> Result<Record> {
+    /// Begins one about a table of routes.
+    pub(crate) fn of_table(name: &str, table: &Path, key_bits: u8) -> Result<Record> {
         let table = table.file_name().unwrap_or_default().to_string_lossy();
+        Record::start(name, json!({"table": table, "key_bits": key_bits}))
+    }
+
+    /// Begins one, with details of what is measured; the machine's load is that of now.
+    pub(crate) fn start(name: &str, details: Value) -> Result<Record> {
         let load = read("/proc/loadavg").split(' ').next().and_then(|load| load.parse::<f64>().ok());
-        let header = json!({
+        let mut header = json!({
             "v": 1, "record": name, "commit": git(&["rev-parse", "HEAD"])?, "dirty": dirty()?, "cpu": cpu(),
             "cores": std::thread::available_parallelism().map_or(1, usize::from),
-            "kernel": read("/proc/sys/kernel/osrelease").trim(), "date": date()?, "load": load,
-            "table": table, "key_bits": key_bits, "threads": 1,
+            "kernel": read("/proc/sys/kernel/osrelease").trim(), "date": date()?, "load": load, "threads": 1,
         });
+        if let (Some(header), Value::Object(details)) = (header.as_object_mut(), details) {
+            header.extend(details);
+        }
         Ok(Record { name: name.to_owned(), lines: vec![header] })
     }
 
@@ -82,7 +90,7 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
         }
         let table = table(given.as_ref(), version)?;
         if wanted(&name("bench-lpm")) {
-            let record = Record::start(&name("bench-lpm"), &table, bits)?;
+            let record = Record::of_table(&name("bench-lpm"), &table, bits)?;
             let quick: &[&str] = if options.quick { &["--runs", "3", "--seconds", "0.05"] } else { &[] };
             bench(record, &["lpm", "--algorithm", "all"], &table, quick)?;
         }
@@ -92,9 +100,12 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     }
     if wanted("bench-port") {
         let table = table(options.table_v4.as_ref(), 4)?;
-        let record = Record::start("bench-port", &table, 32)?;
+        let record = Record::of_table("bench-port", &table, 32)?;
         let quick: &[&str] = if options.quick { &["--runs", "3", "--seconds", "0.2"] } else { &[] };
         bench(record, &["port", "null", "--size", "64"], &table, quick)?;
+    }
+    if wanted("peers-flow") {
+        good &= peers::flow::record(options.quick)?;
     }
     Ok(good)
 }
@@ -164,7 +175,7 @@ mod tests {
 
     #[test]
     fn a_header_says_where_and_when() {
-        let record = Record::start("x", Path::new("/a/table.zst"), 32).unwrap();
+        let record = Record::of_table("x", Path::new("/a/table.zst"), 32).unwrap();
         let header = &record.lines[0];
         assert_eq!(header["commit"].as_str().unwrap().len(), 40);
         assert_eq!((header["table"].as_str(), header["record"].as_str()), (Some("table.zst"), Some("x")));

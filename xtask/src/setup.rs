@@ -27,10 +27,12 @@ const fn package(name: &'static str, reason: &'static str) -> Package {
 
 const FOR_TESTS: &[Package] = &[
     package("gcc", "C parts of dependencies; the C runners of peers"),
-    package("g++", "libFuzzer, which the fuzz targets link"),
+    package("g++", "the C++ runners of peers; libFuzzer, which the fuzz targets link"),
     package("libc6-dev", "headers for the C parts"),
-    package("pkg-config", "finds DPDK for the C runners"),
-    package("libdpdk-dev", "the peers rte_fib, rte_lpm, rte_fib6, rte_lpm6"),
+    package("pkg-config", "finds DPDK and Abseil for the runners"),
+    package("libdpdk-dev", "the peers rte_fib, rte_lpm, rte_fib6, rte_lpm6, rte_hash"),
+    package("libboost1.81-dev", "the peer boost::unordered_flat_map"),
+    package("libabsl-dev", "the peer absl::flat_hash_map"),
     package("tshark", "an independent judge of the captures that we write"),
     package("tcpdump", "captures on the test namespaces' interfaces"),
     package("iproute2", "interfaces, addresses and routes of the root tests' namespaces"),

@@ -108,13 +108,13 @@ impl Pattern {
             previous = reference.lookup(key);
             previous
         });
-        checksum(labels)
+        checksum(labels.flat_map(u32::to_le_bytes))
     }
 }
 
-/// FNV-1a, 64 bits, over the labels as little-endian bytes.
-fn checksum(labels: impl Iterator<Item = u32>) -> String {
-    let hash = labels.flat_map(u32::to_le_bytes).fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+/// FNV-1a, 64 bits.
+pub(crate) fn checksum(bytes: impl Iterator<Item = u8>) -> String {
+    let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
     });
     format!("{hash:016x}")
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn the_checksum_is_the_documented_one() {
-        assert_eq!(checksum([1, 2, 3].into_iter()), "fd1f0f4381eb0395");
+        assert_eq!(checksum([1_u32, 2, 3].into_iter().flat_map(u32::to_le_bytes)), "fd1f0f4381eb0395");
     }
 
     #[test]

@@ -2,12 +2,13 @@
 
 use super::keys::{Pattern, SplitMix, Spread};
 use super::reference::Reference;
-use super::runner::{Pass, Runner};
+use super::report::{self, Case, Report};
+use super::runner::Runner;
 use super::table::{Route, Table};
-use super::{build_c, keys, pages, stats};
+use super::{build, cpu, keys, pages};
 use crate::env;
 use crate::record::Record;
-use anyhow::{Context, Result, bail};
+use anyhow::Result;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -97,6 +98,17 @@ const PEERS: &[Peer] = &[
 /// A peer that rejected more than one in so many routes is not compared: it does another, smaller job.
 const MOST_REJECTED_SHARE: u64 = 100;
 
+/// 2 MB pages that the largest runner needs, with room: 2 GB.
+const PAGES: u64 = 1024;
+
+/// Keys that runners hand over at once.
+const BATCH: u32 = 256;
+
+/// Compiles the C runner.
+fn runner_program() -> Result<PathBuf> {
+    build::c("lpm", &build::sources("lpm", "c")?)
+}
+
 /// The files that both sides read, and what must come out.
 struct Scenario {
     table: PathBuf,
@@ -115,7 +127,7 @@ impl Scenario {
             table: file("table"),
             keys: file("keys"),
             expected: BTreeMap::new(),
-            params: json!({"table": name, "prefixes": table.routes.len(), "keys": count, "spread": spread.name(), "seed": seed}),
+            params: json!({"table": name, "prefixes": table.routes.len(), "keys": count, "spread": spread.name(), "seed": seed, "batch": BATCH}),
         };
         table.write(&scenario.table)?;
         let keys = keys::generate(table, spread, count, seed);
@@ -125,20 +137,6 @@ impl Scenario {
             Pattern::ALL.iter().map(|pattern| (pattern.name(), pattern.expected(&reference, &keys)));
         scenario.expected = expected.collect();
         Ok(scenario)
-    }
-
-    /// Adds what every runner reads.
-    fn give(&self, command: &mut Command) {
-        command.arg("--table").arg(&self.table).arg("--keys").arg(&self.keys);
-    }
-
-    /// Fails if the pass is wrong. A runner that rejected routes answers another table.
-    fn verify(&self, runner: &Runner, pattern: Pattern, pass: &Pass) -> Result<()> {
-        let expected = &self.expected[pattern.name()];
-        if runner.rejected == 0 && pass.checksum != *expected {
-            bail!("{} {}: checksum {}, expected {expected}", runner.subject, pattern.name(), pass.checksum);
-        }
-        Ok(())
     }
 }
 
@@ -153,26 +151,24 @@ impl Drop for Scenario {
 fn start_peer(program: &Path, peer: &Peer, scenario: &Scenario, cpu: Option<usize>) -> Result<Runner> {
     let mut command = Command::new(program);
     command.args(["--structure", peer.name]);
-    scenario.give(&mut command);
-    Runner::start(&command, cpu)
+    start(command, scenario, cpu)
 }
 
 fn start_ours(algorithm: Option<&str>, scenario: &Scenario, cpu: Option<usize>) -> Result<Runner> {
     let mut command = Command::new(env::tidemill()?);
     command.args(["bench", "lpm", "--runner"]);
-    scenario.give(&mut command);
     if let Some(name) = algorithm {
         command.args(["--algorithm", name]);
     }
-    Runner::start(&command, cpu)
+    start(command, scenario, cpu)
 }
 
-/// The last CPU that we may run on: the first ones serve interrupts.
-fn cpu() -> Option<usize> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
-    let last = list.trim().rsplit([',', '-']).next()?.parse().ok();
-    last.filter(|_| env::has_program("taskset"))
+/// With the files that every runner reads.
+fn start(mut command: Command, scenario: &Scenario, cpu: Option<usize>) -> Result<Runner> {
+    command.arg("--table").arg(&scenario.table).arg("--keys").arg(&scenario.keys);
+    let mut runner = Runner::start(&command, cpu)?;
+    runner.adopt(scenario.params.clone(), &scenario.expected);
+    Ok(runner)
 }
 
 /// Whether this CPU has what DPDK's vector lookups want.
@@ -210,31 +206,31 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     let count = if options.quick || options.check { 1 << 20 } else { 1 << 22 };
     let name = options.table.file_name().unwrap_or_default().to_string_lossy();
     let scenario = Scenario::new(&name, &table, spread, count, options.seed)?;
-    let program = build_c(&env::root().join("bench/peers/lpm"))?;
+    let program = runner_program()?;
     let peers = peers_for(&table, options);
     if options.check {
         return check(&program, &peers, &scenario, !options.peers_only, options.algorithm.as_deref());
     }
     let record = options
         .record
-        .then(|| Record::start(&format!("peers-lpm-v{}", table.family), &options.table, table.bits()));
+        .then(|| Record::of_table(&format!("peers-lpm-v{}", table.family), &options.table, table.bits()));
     let record = record.transpose()?;
-    let _pages = pages::raise();
+    let _pages = pages::raise(PAGES);
     let cpu = cpu();
     let mut ours = if options.peers_only {
         None
     } else {
         Some(start_ours(options.algorithm.as_deref(), &scenario, cpu)?)
     };
-    let mut report = Report { scenario: &scenario, json: options.json, record };
+    let mut report = Report { bench: "lpm", json: options.json, record };
     if let Some(ours) = &ours {
-        report.built(ours);
+        report.built(ours, "build", "routes");
     }
     let rounds = if options.quick { 7 } else { 21 };
     for peer in peers {
         let mut theirs = start_peer(&program, peer, &scenario, cpu)?;
-        report.built(&theirs);
-        if theirs.rejected * MOST_REJECTED_SHARE > theirs.routes {
+        report.built(&theirs, "build", "routes");
+        if theirs.rejected * MOST_REJECTED_SHARE > theirs.held {
             eprintln!(
                 "skipped: {} (it rejected {} of {} routes)",
                 theirs.subject,
@@ -244,7 +240,8 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
             continue;
         }
         for pattern in Pattern::ALL {
-            report.compare(ours.as_mut(), &mut theirs, pattern, rounds)?;
+            let case = Case { name: pattern.name(), asked: pattern.name(), rounds, warm: true };
+            report.compare(ours.as_mut(), &mut theirs, &case)?;
         }
     }
     if let Some(record) = report.record {
@@ -268,21 +265,14 @@ fn check(
     for peer in peers {
         runners.push(start_peer(program, peer, scenario, None)?);
     }
-    for runner in &mut runners {
-        for pattern in Pattern::ALL {
-            let pass = runner.pass_once(pattern)?;
-            scenario.verify(runner, pattern, &pass)?;
-        }
-        println!("agrees: {} ({} routes, {} rejected)", runner.subject, runner.routes, runner.rejected);
-    }
-    Ok(true)
+    report::check(&mut runners, &Pattern::ALL.map(Pattern::name), "routes")
 }
 
 /// The test tier's check: all structures of a family on a small nested table.
 pub(crate) fn self_check(family: u8) -> Result<bool> {
     let table = small_table(family, 5_000, &mut SplitMix::new(u64::from(family)));
     let scenario = Scenario::new("small", &table, Spread::Prefix, 1 << 14, 1)?;
-    let program = build_c(&env::root().join("bench/peers/lpm"))?;
+    let program = runner_program()?;
     // Room for a few tbl8 groups only: the 1-byte form cannot hold this table.
     let fit = |peer: &&Peer| {
         peer.family == family && peer.greatest_label > 127 && (has_avx512() || !peer.name.ends_with("avx512"))
@@ -309,107 +299,4 @@ pub(crate) fn small_table(family: u8, size: usize, random: &mut SplitMix) -> Tab
     table.routes.sort_by_key(|route| (route.address, route.length));
     table.routes.dedup_by_key(|route| (route.address, route.length));
     table
-}
-
-/// Prints what is measured, and keeps it if asked to.
-struct Report<'a> {
-    scenario: &'a Scenario,
-    json: bool,
-    record: Option<Record>,
-}
-
-impl Report<'_> {
-    /// One measurement: for machines, and for people.
-    fn line(&mut self, object: Value, text: &str) {
-        if self.json {
-            println!("{object}");
-        } else if !text.is_empty() {
-            println!("{text}");
-        }
-        if let Some(record) = &mut self.record {
-            record.add(object);
-        }
-    }
-
-    /// What a runner said when its table stood.
-    fn built(&mut self, runner: &Runner) {
-        let (subject, routes, rejected) = (&runner.subject, runner.routes, runner.rejected);
-        let (seconds, megabytes) = (runner.build_seconds, runner.bytes as f64 / 1e6);
-        let text = format!(
-            "{subject}: {routes} routes, {rejected} rejected, built in {seconds:.3} s, {megabytes:.1} MB"
-        );
-        let params = self.params(runner);
-        let object = |metric: &str, value: Value| {
-            json!({"v": 1, "bench": "lpm", "subject": subject, "case": "build", "metric": metric,
-                "value": value, "routes": routes, "rejected": rejected, "params": params})
-        };
-        self.line(object("build_seconds", json!(seconds)), &text);
-        self.line(object("bytes", json!(runner.bytes)), "");
-    }
-
-    /// Alternating passes of one pattern, and their lines.
-    fn compare(
-        &mut self,
-        ours: Option<&mut Runner>,
-        theirs: &mut Runner,
-        pattern: Pattern,
-        rounds: usize,
-    ) -> Result<()> {
-        let Some(ours) = ours else {
-            let passes: Result<Vec<f64>> = (0..rounds).map(|_| self.pass(theirs, pattern)).collect();
-            self.rates(theirs, pattern, &passes?);
-            return Ok(());
-        };
-        let mut pairs = Vec::new();
-        for round in 0..rounds {
-            // Who goes first alternates, so that a drift of the machine favours nobody.
-            let pair = if round % 2 == 0 {
-                let a = self.pass(ours, pattern)?;
-                (a, self.pass(theirs, pattern)?)
-            } else {
-                let b = self.pass(theirs, pattern)?;
-                (self.pass(ours, pattern)?, b)
-            };
-            pairs.push(pair);
-        }
-        self.rates(ours, pattern, &pairs.iter().map(|pair| pair.0).collect::<Vec<f64>>());
-        self.rates(theirs, pattern, &pairs.iter().map(|pair| pair.1).collect::<Vec<f64>>());
-        let stats::Ratio { value, low, high, pairs } =
-            stats::ratio(&pairs).context("too few pairs for a ratio")?;
-        let (case, of, to) = (pattern.name(), &ours.subject, &theirs.subject);
-        let object = json!({"v": 1, "bench": "lpm", "case": case, "metric": "ratio", "of": of, "to": to,
-            "value": value, "low": low, "high": high, "pairs": pairs, "rejected": theirs.rejected});
-        let text = format!("  {case} {of} to {to}: {value:.2} ({low:.2} to {high:.2}, {pairs} pairs)");
-        self.line(object, &text);
-        Ok(())
-    }
-
-    fn pass(&self, runner: &mut Runner, pattern: Pattern) -> Result<f64> {
-        let pass = runner.pass(pattern)?;
-        self.scenario.verify(runner, pattern, &pass)?;
-        Ok(pass.mlps)
-    }
-
-    fn rates(&mut self, runner: &Runner, pattern: Pattern, rates: &[f64]) {
-        let (least, most) =
-            (rates.iter().copied().fold(f64::MAX, f64::min), rates.iter().copied().fold(0.0, f64::max));
-        let (median, case) = (stats::median(rates), pattern.name());
-        // Every pass had it. A runner that rejected routes has another, which proves nothing.
-        let checksum = (runner.rejected == 0).then(|| &self.scenario.expected[case]);
-        let object = json!({"v": 1, "bench": "lpm", "subject": runner.subject, "case": case, "metric": "mlps",
-            "value": median, "min": least, "max": most, "runs": rates.len(),
-            "checksum": checksum, "params": self.params(runner)});
-        let text = format!("  {case} {}: {median:.1} M lookups/s ({least:.1} to {most:.1})", runner.subject);
-        self.line(object, &text);
-    }
-
-    /// The scenario's parameters with the runner's own.
-    fn params(&self, runner: &Runner) -> Value {
-        let mut params = self.scenario.params.clone();
-        if let (Some(all), Some(own)) = (params.as_object_mut(), runner.params.as_object()) {
-            all.extend(own.clone());
-            all.insert("batch".to_owned(), json!(256));
-        }
-        params
-    }
 }

@@ -1,54 +1,58 @@
 //! `peers`: measurements against programs that others wrote. Runners are processes; bench/README.md has their protocol.
 
+mod build;
+pub(crate) mod flow;
 mod keys;
 pub(crate) mod lpm;
 mod pages;
 mod reference;
+mod report;
 mod runner;
 mod stats;
 mod table;
 
 use crate::{env, proc};
-use anyhow::{Context, Result};
-use std::path::{Path, PathBuf};
+use anyhow::Result;
+use std::path::Path;
 use std::process::Command as Process;
 
 #[derive(clap::Subcommand)]
 pub(crate) enum Command {
     /// Longest-prefix match: DPDK's rte_fib, rte_lpm, rte_fib6, rte_lpm6
     Lpm(lpm::Options),
+    /// Exact match: DPDK's rte_hash, hashbrown, boost::unordered_flat_map, absl::flat_hash_map
+    Flow(flow::Options),
 }
 
 /// Whether everything agreed.
 pub(crate) fn run(command: &Command) -> Result<bool> {
     match command {
         Command::Lpm(options) => lpm::run(options),
+        Command::Flow(options) => flow::run(options),
     }
 }
 
-/// What is missing to build the C runners, if anything is.
+/// What is missing to build the runners of others, if anything is.
 pub(crate) fn missing() -> Option<String> {
-    if !env::has_program("gcc") || !env::has_program("pkg-config") {
-        return Some("gcc or pkg-config is not installed".to_owned());
+    if ["gcc", "g++", "pkg-config"].iter().any(|program| !env::has_program(program)) {
+        return Some("gcc, g++ or pkg-config is not installed".to_owned());
     }
-    let found = proc::output(Process::new("pkg-config").args(["--modversion", "libdpdk"]));
-    found.is_err().then(|| "libdpdk-dev is not installed".to_owned())
+    let known = |library| proc::output(Process::new("pkg-config").args(["--exists", library])).is_ok();
+    if !known("libdpdk") {
+        return Some("libdpdk-dev is not installed".to_owned());
+    }
+    if !known("absl_flat_hash_map") {
+        return Some("libabsl-dev is not installed".to_owned());
+    }
+    // boost's headers come without a file for pkg-config.
+    let header = Path::new("/usr/include/boost/unordered/unordered_flat_map.hpp");
+    (!header.exists()).then(|| "libboost1.81-dev is not installed".to_owned())
 }
 
-/// Compiles the C files of a folder below bench/peers with DPDK; returns the program.
-fn build_c(folder: &Path) -> Result<PathBuf> {
-    let flags = |what: &str| -> Result<Vec<String>> {
-        let text = proc::output(Process::new("pkg-config").args([what, "libdpdk"]));
-        let text = text.context("DPDK is needed: cargo xtask setup")?;
-        Ok(text.split_whitespace().map(str::to_owned).collect())
-    };
-    let mut sources: Vec<PathBuf> = std::fs::read_dir(folder)?.flatten().map(|entry| entry.path()).collect();
-    sources.retain(|path| path.extension().is_some_and(|ending| ending == "c"));
-    sources.sort();
-    let program = env::scratch("peers")?.join("lpm-runner");
-    let mut compiler = Process::new("gcc");
-    compiler.args(["-O3", "-std=gnu11", "-Wall", "-Wextra"]).args(flags("--cflags")?).arg("-o").arg(&program);
-    compiler.args(sources).args(flags("--libs")?);
-    proc::output(&mut compiler)?;
-    Ok(program)
+/// The last CPU that we may run on: the first ones serve interrupts.
+fn cpu() -> Option<usize> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
+    let last = list.trim().rsplit([',', '-']).next()?.parse().ok();
+    last.filter(|_| env::has_program("taskset"))
 }

@@ -1,9 +1,10 @@
 //! A runner: a process with a table, asked for timed passes over its standard input and output.
 
-use super::keys::Pattern;
+use super::report::Case;
 use crate::proc;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
@@ -13,18 +14,14 @@ pub(crate) struct Runner {
     output: BufReader<ChildStdout>,
     /// What it said of itself.
     pub(crate) subject: String,
-    pub(crate) routes: u64,
+    /// Routes or entries in its table.
+    pub(crate) held: u64,
     pub(crate) rejected: u64,
     pub(crate) build_seconds: f64,
     pub(crate) bytes: u64,
     pub(crate) params: Value,
-}
-
-/// One timed pass.
-pub(crate) struct Pass {
-    /// Million lookups per second.
-    pub(crate) mlps: f64,
-    pub(crate) checksum: String,
+    /// The checksums of right passes, by case.
+    expected: BTreeMap<&'static str, String>,
 }
 
 impl Runner {
@@ -35,6 +32,9 @@ impl Runner {
         if let Some(cpu) = cpu {
             process.args(["-c", &cpu.to_string()]).arg(command.get_program());
         }
+        for (name, value) in command.get_envs() {
+            process.env(name, value.unwrap_or_default());
+        }
         process.args(command.get_args()).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = process.spawn().with_context(|| format!("cannot start {}", proc::shown(command)))?;
         let input = child.stdin.take().context("no input")?;
@@ -44,15 +44,16 @@ impl Runner {
             input,
             output,
             subject: String::new(),
-            routes: 0,
+            held: 0,
             rejected: 0,
             build_seconds: 0.0,
             bytes: 0,
             params: Value::Null,
+            expected: BTreeMap::new(),
         };
         let ready = runner.answer().with_context(|| format!("{} did not get ready", proc::shown(command)))?;
         runner.subject = ready["subject"].as_str().context("a runner without a subject")?.to_owned();
-        runner.routes = ready["routes"].as_u64().unwrap_or(0);
+        runner.held = ready["routes"].as_u64().or(ready["entries"].as_u64()).unwrap_or(0);
         runner.rejected = ready["rejected"].as_u64().unwrap_or(0);
         runner.build_seconds = ready["build_seconds"].as_f64().unwrap_or(0.0);
         runner.bytes = ready["bytes"].as_u64().unwrap_or(0);
@@ -60,24 +61,43 @@ impl Runner {
         Ok(runner)
     }
 
-    /// One pass, timed by the runner. One before it, not counted, brings the runner's table back into the caches that the
-    /// other runner has just used.
-    pub(crate) fn pass(&mut self, pattern: Pattern) -> Result<Pass> {
-        self.pass_once(pattern)?;
-        self.pass_once(pattern)
+    /// Takes on the parameters of the scenario, over which its own go, and what its passes must answer.
+    pub(crate) fn adopt(&mut self, mut params: Value, expected: &BTreeMap<&'static str, String>) {
+        if let (Some(all), Some(own)) = (params.as_object_mut(), self.params.as_object()) {
+            all.extend(own.clone());
+        }
+        self.params = params;
+        self.expected.clone_from(expected);
     }
 
-    /// One pass without the one before it.
-    pub(crate) fn pass_once(&mut self, pattern: Pattern) -> Result<Pass> {
-        writeln!(self.input, "run {}", pattern.name())?;
+    /// The checksum of a right pass. One that rejected part of the table has another, which proves nothing.
+    pub(crate) fn expected(&self, case: &str) -> Option<&String> {
+        self.expected.get(case).filter(|_| self.rejected == 0)
+    }
+
+    /// One pass, timed by the runner, in million lookups per second. If it is to be warm, one before it, not counted, brings the
+    /// runner's table back into the caches that the other runner has just used.
+    pub(crate) fn pass(&mut self, case: &Case<'_>) -> Result<f64> {
+        if case.warm {
+            self.pass_once(case.asked)?;
+        }
+        self.pass_once(case.asked)
+    }
+
+    /// One pass without the one before it. It fails if the answers are wrong.
+    pub(crate) fn pass_once(&mut self, case: &'static str) -> Result<f64> {
+        writeln!(self.input, "run {case}")?;
         self.input.flush()?;
-        let answer = self.answer().with_context(|| format!("{} in {}", self.subject, pattern.name()))?;
+        let answer = self.answer().with_context(|| format!("{} in {case}", self.subject))?;
         let (lookups, seconds) = (answer["lookups"].as_f64(), answer["seconds"].as_f64());
         let (Some(lookups), Some(seconds), Some(checksum)) = (lookups, seconds, answer["checksum"].as_str())
         else {
             bail!("{}: a pass without lookups, seconds or checksum: {answer}", self.subject);
         };
-        Ok(Pass { mlps: lookups / seconds / 1e6, checksum: checksum.to_owned() })
+        if let Some(expected) = self.expected(case).filter(|expected| *expected != checksum) {
+            bail!("{} {case}: checksum {checksum}, expected {expected}", self.subject);
+        }
+        Ok(lookups / seconds / 1e6)
     }
 
     /// The next line that is an object; other lines are chatter of libraries.
@@ -112,6 +132,7 @@ impl Drop for Runner {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     fn stand_in(script: &str) -> Result<Runner> {
         Runner::start(Command::new("sh").args(["-c", script]), None)
@@ -119,13 +140,25 @@ mod tests {
 
     #[test]
     fn passes_are_asked_for_and_read() {
-        let script = r#"echo chatter; echo '{"ready":true,"subject":"x","routes":3,"rejected":1}'
+        let script = r#"echo chatter; echo '{"ready":true,"subject":"x","routes":3,"params":{"b":2}}'
             while read word case; do [ $word = quit ] && exit 0
             echo "{\"case\":\"$case\",\"lookups\":4000000,\"seconds\":0.5,\"checksum\":\"$case\"}"; done"#;
         let mut runner = stand_in(script).unwrap();
-        assert_eq!((runner.subject.as_str(), runner.routes, runner.rejected), ("x", 3, 1));
-        let pass = runner.pass(Pattern::Seq).unwrap();
-        assert_eq!((pass.mlps, pass.checksum.as_str()), (8.0, "seq"));
+        assert_eq!((runner.subject.as_str(), runner.held, runner.rejected), ("x", 3, 0));
+        runner.adopt(json!({"a": 1}), &BTreeMap::from([("seq", "seq".to_owned()), ("rep", "x".to_owned())]));
+        assert_eq!(runner.params, json!({"a": 1, "b": 2}));
+        let case = Case { name: "x/seq", asked: "seq", rounds: 1, warm: true };
+        assert_eq!(runner.pass(&case).unwrap(), 8.0);
+        assert!(runner.pass_once("rep").is_err(), "a wrong checksum");
+        runner.rejected = 1;
+        assert!(runner.pass_once("rep").is_ok(), "of a table that is not whole any checksum will do");
+    }
+
+    #[test]
+    fn the_environment_is_handed_on() {
+        let mut command = Command::new("sh");
+        command.args(["-c", r#"echo "{\"subject\":\"$NAME\"}"; read a"#]).env("NAME", "y");
+        assert_eq!(Runner::start(&command, None).unwrap().subject, "y");
     }
 
     #[test]
@@ -134,6 +167,6 @@ mod tests {
         let mut runner =
             stand_in(r#"echo '{"subject":"x"}'; read a; echo '{"error":"no such pattern"}'; read a"#)
                 .unwrap();
-        assert!(format!("{:#}", runner.pass(Pattern::Rnd).err().unwrap()).contains("no such pattern"));
+        assert!(format!("{:#}", runner.pass_once("rnd").err().unwrap()).contains("no such pattern"));
     }
 }

@@ -1,22 +1,31 @@
-//! The tier `peers`: the runners build, and answer like the reference on a small table that has everything nested.
+//! The tier `peers`: the runners build, and answer like the reference on small tables: of routes with everything nested, of
+//! flows with keys of every width.
 
 use super::Totals;
 use crate::{env, peers};
 use anyhow::Result;
 
+/// A check and what it is called.
+type Check = (&'static str, fn() -> Result<bool>);
+
+const CHECKS: &[Check] = &[
+    ("peers::lpm_checksums_ipv4", || peers::lpm::self_check(4)),
+    ("peers::lpm_checksums_ipv6", || peers::lpm::self_check(6)),
+    ("peers::flow_checksums", peers::flow::self_check),
+];
+
 pub(crate) fn run() -> Result<Totals> {
     let mut totals = Totals::default();
-    for family in [4, 6] {
-        let name = format!("peers::lpm_checksums_ipv{family}");
+    for (name, check) in CHECKS {
         match peers::missing() {
             // In CI the build below says what is missing, by failing.
-            Some(what) if !env::in_ci() => totals.skip(&name, &what),
+            Some(what) if !env::in_ci() => totals.skip(name, &what),
             _ => {
-                let passed = peers::lpm::self_check(family);
+                let passed = check();
                 if let Err(error) = &passed {
                     println!("{error:#}");
                 }
-                totals.count(&name, passed.unwrap_or(false));
+                totals.count(name, passed.unwrap_or(false));
             }
         }
     }

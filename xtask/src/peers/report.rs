@@ -1,0 +1,114 @@
+//! What a comparison prints, for machines or for people, and keeps; the alternating passes that it is made of.
+
+use super::runner::Runner;
+use super::stats;
+use crate::record::Record;
+use anyhow::{Context, Result};
+use serde_json::{Value, json};
+
+/// Prints what is measured, and keeps it if asked to.
+pub(crate) struct Report {
+    /// `bench` in every line.
+    pub(crate) bench: &'static str,
+    pub(crate) json: bool,
+    pub(crate) record: Option<Record>,
+}
+
+/// What is asked of both sides, and how often.
+pub(crate) struct Case<'a> {
+    /// In the lines.
+    pub(crate) name: &'a str,
+    /// As runners know it.
+    pub(crate) asked: &'static str,
+    pub(crate) rounds: usize,
+    /// Whether each pass comes after one that is not counted and brings the table back into the caches.
+    pub(crate) warm: bool,
+}
+
+impl Report {
+    /// One measurement.
+    fn line(&mut self, object: Value, text: &str) {
+        if self.json {
+            println!("{object}");
+        } else if !text.is_empty() {
+            println!("{text}");
+        }
+        if let Some(record) = &mut self.record {
+            record.add(object);
+        }
+    }
+
+    /// What a runner said when its table stood. `things` are what it holds.
+    pub(crate) fn built(&mut self, runner: &Runner, case: &str, things: &str) {
+        let Runner { subject, held, rejected, build_seconds: seconds, bytes, params, .. } = runner;
+        let megabytes = *bytes as f64 / 1e6;
+        let text = format!(
+            "{subject}: {held} {things}, {rejected} rejected, built in {seconds:.3} s, {megabytes:.1} MB"
+        );
+        let object = |metric: &str, value: Value| {
+            json!({"v": 1, "bench": self.bench, "subject": subject, "case": case, "metric": metric,
+                "value": value, things: held, "rejected": rejected, "params": params})
+        };
+        let (seconds, bytes) = (object("build_seconds", json!(seconds)), object("bytes", json!(bytes)));
+        self.line(seconds, &text);
+        self.line(bytes, "");
+    }
+
+    /// Alternating passes of one case, and their lines.
+    pub(crate) fn compare(
+        &mut self,
+        ours: Option<&mut Runner>,
+        theirs: &mut Runner,
+        case: &Case<'_>,
+    ) -> Result<()> {
+        let Some(ours) = ours else {
+            let passes: Result<Vec<f64>> = (0..case.rounds).map(|_| theirs.pass(case)).collect();
+            self.rates(theirs, case, &passes?);
+            return Ok(());
+        };
+        let mut pairs = Vec::new();
+        for round in 0..case.rounds {
+            // Who goes first alternates, so that a drift of the machine favours nobody.
+            let pair = if round % 2 == 0 {
+                let a = ours.pass(case)?;
+                (a, theirs.pass(case)?)
+            } else {
+                let b = theirs.pass(case)?;
+                (ours.pass(case)?, b)
+            };
+            pairs.push(pair);
+        }
+        self.rates(ours, case, &pairs.iter().map(|pair| pair.0).collect::<Vec<f64>>());
+        self.rates(theirs, case, &pairs.iter().map(|pair| pair.1).collect::<Vec<f64>>());
+        let stats::Ratio { value, low, high, pairs } =
+            stats::ratio(&pairs).context("too few pairs for a ratio")?;
+        let (case, of, to) = (case.name, &ours.subject, &theirs.subject);
+        let object = json!({"v": 1, "bench": self.bench, "case": case, "metric": "ratio", "of": of, "to": to,
+            "value": value, "low": low, "high": high, "pairs": pairs, "rejected": theirs.rejected});
+        let text = format!("  {case} {of} to {to}: {value:.2} ({low:.2} to {high:.2}, {pairs} pairs)");
+        self.line(object, &text);
+        Ok(())
+    }
+
+    fn rates(&mut self, runner: &Runner, case: &Case<'_>, rates: &[f64]) {
+        let (least, most) =
+            (rates.iter().copied().fold(f64::MAX, f64::min), rates.iter().copied().fold(0.0, f64::max));
+        let (median, name, subject) = (stats::median(rates), case.name, &runner.subject);
+        let object = json!({"v": 1, "bench": self.bench, "subject": subject, "case": name, "metric": "mlps",
+            "value": median, "min": least, "max": most, "runs": rates.len(),
+            "checksum": runner.expected(case.asked), "params": runner.params});
+        let text = format!("  {name} {subject}: {median:.1} M/s ({least:.1} to {most:.1})");
+        self.line(object, &text);
+    }
+}
+
+/// One pass of each case by every runner, for the checksums only.
+pub(crate) fn check(runners: &mut [Runner], cases: &[&'static str], things: &str) -> Result<bool> {
+    for runner in runners {
+        for case in cases {
+            runner.pass_once(case)?;
+        }
+        println!("agrees: {} ({} {things}, {} rejected)", runner.subject, runner.held, runner.rejected);
+    }
+    Ok(true)
+}
