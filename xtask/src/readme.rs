@@ -15,7 +15,14 @@ pub(crate) struct Options {
 
 type Block = (&'static str, fn() -> Result<String>);
 
-const BLOCKS: &[Block] = &[("peers", peers), ("lpm", lpm), ("port", port)];
+const BLOCKS: &[Block] = &[
+    ("peers", peers),
+    ("lpm", lpm),
+    ("port", port),
+    ("flow-peers", flow_peers),
+    ("flow", flow),
+    ("hide", hide),
+];
 
 /// Whether the numbers are those of the records, now or already.
 pub(crate) fn run(options: &Options) -> Result<bool> {
@@ -94,9 +101,10 @@ impl Recorded {
         let commit: String = of("commit").chars().take(10).collect();
         let changes = if self.header["dirty"] == true { " with changes" } else { "" };
         let date: String = of("date").chars().take(10).collect();
+        // Flow tables are filled with keys made for the purpose.
+        let table = self.header["table"].as_str().map_or_else(String::new, |name| format!("Table {name}; "));
         format!(
-            "Table {}; {}, one thread of {} (load before: {}); {date}, commit {commit}{changes}.\n",
-            of("table"),
+            "{table}{}, one thread of {} (load before: {}); {date}, commit {commit}{changes}.\n",
             of("cpu"),
             self.header["cores"],
             self.header["load"]
@@ -170,22 +178,35 @@ fn peers() -> Result<String> {
     families("peers-lpm", peers_table)
 }
 
-/// Ours, the peer's, and how many routes that rejected.
-type Pair = (String, String, u64);
+/// Ours, the peer's, how many routes that rejected, and the table if the case names one.
+type Pair = (String, String, u64, String);
 
-/// Ratio with interval, and both rates: one row per pair, one column per case.
 fn peers_table(recorded: &Recorded) -> String {
-    const CASES: [&str; 3] = ["rnd", "seq", "rep"];
+    pairs(recorded, &["rnd", "seq", "rep"], "M lookups/s")
+}
+
+fn flow_peers() -> Result<String> {
+    let recorded = Recorded::read("peers-flow")?;
+    Ok(recorded.map_or_else(String::new, |recorded| {
+        let table = pairs(&recorded, &["hit", "miss", "hit-dependent", "insert", "find-or-insert"], "M/s");
+        format!("{}\n{table}", recorded.origin())
+    }))
+}
+
+/// Ratio with interval, and both rates: one row per pair and table, one column per case.
+fn pairs(recorded: &Recorded, cases: &[&str], unit: &str) -> String {
     let mut rates: BTreeMap<(String, String), f64> = BTreeMap::new();
     // In the order of the record: each pair has been measured together, so both rates are those before its ratio.
     let mut rows: Vec<(Pair, BTreeMap<String, String>)> = Vec::new();
     for line in &recorded.lines {
-        let case = text(line, "case");
+        let whole = text(line, "case");
         if line["metric"] == "mlps" {
-            rates.insert((text(line, "subject"), case), line["value"].as_f64().unwrap_or(0.0));
+            rates.insert((text(line, "subject"), whole), line["value"].as_f64().unwrap_or(0.0));
         } else if line["metric"] == "ratio" {
-            let pair = (text(line, "of"), text(line, "to"), line["rejected"].as_u64().unwrap_or(0));
-            let rate = |subject: &str| figure(rates.get(&(subject.to_owned(), case.clone())).copied());
+            let (table, case) = whole.rsplit_once('/').unwrap_or(("", &whole));
+            let rejected = line["rejected"].as_u64().unwrap_or(0);
+            let pair = (text(line, "of"), text(line, "to"), rejected, table.to_owned());
+            let rate = |subject: &str| figure(rates.get(&(subject.to_owned(), whole.clone())).copied());
             let number = |field: &str| line[field].as_f64().unwrap_or(0.0);
             let cell = format!(
                 "**{:.2}** ({:.2} to {:.2}): {} to {}",
@@ -195,6 +216,7 @@ fn peers_table(recorded: &Recorded) -> String {
                 rate(&pair.0),
                 rate(&pair.1)
             );
+            let case = case.to_owned();
             match rows.iter_mut().find(|(known, _)| *known == pair) {
                 Some((_, cells)) => cells.insert(case, cell),
                 None => {
@@ -204,13 +226,14 @@ fn peers_table(recorded: &Recorded) -> String {
             };
         }
     }
-    let mut out = "Each cell: ratio (95 % interval): ours to the peer's M lookups/s.\n\n".to_owned();
-    out += &head(&["ours to the peer's", CASES[0], CASES[1], CASES[2]]);
-    for ((of, to, rejected), cells) in rows {
+    let mut out = format!("Each cell: ratio (95 % interval): ours to the peer's {unit}.\n\n");
+    out += &head(&[&["ours to the peer's"], cases].concat());
+    for ((of, to, rejected, table), cells) in rows {
         let to = to.trim_start_matches("peer:");
         let note = if rejected > 0 { format!(" ({rejected} routes rejected)") } else { String::new() };
-        let cells = CASES.iter().map(|&case| cells.get(case).cloned().unwrap_or_else(|| "-".to_owned()));
-        out += &row(std::iter::once(format!("{of} to {to}{note}")).chain(cells));
+        let table = if table.is_empty() { table } else { format!(", {table}") };
+        let cells = cases.iter().map(|&case| cells.get(case).cloned().unwrap_or_else(|| "-".to_owned()));
+        out += &row(std::iter::once(format!("{of} to {to}{table}{note}")).chain(cells));
     }
     out
 }
@@ -277,6 +300,88 @@ fn port_table(recorded: &Recorded) -> String {
     out
 }
 
+fn flow() -> Result<String> {
+    let recorded = Recorded::read("bench-flow")?;
+    Ok(recorded.map_or_else(String::new, |recorded| flow_table(&recorded)))
+}
+
+/// Every table at the greatest load: one row per table, one column per case.
+fn flow_table(recorded: &Recorded) -> String {
+    let prefix = |case: &str| Some(case.strip_suffix("/memory")?.to_owned());
+    let loads = recorded.lines.iter().filter_map(|line| prefix(line["case"].as_str()?));
+    let Some(at) = loads.max_by_key(|case| case.rsplit('-').next().map(str::to_owned)) else {
+        return String::new();
+    };
+    let size = at.rsplit_once('/').map_or("", |(size, _)| size);
+    let mut out = format!("{}\n{at}, M/s.\n\n", recorded.origin());
+    out += &head(&[
+        "table",
+        "hit",
+        "hit, one by one",
+        "miss",
+        "insert",
+        "find-or-insert",
+        "remove",
+        "bytes per flow",
+        "full at",
+    ]);
+    for name in recorded.subjects() {
+        let value = |case: &str, metric: &str| figure(recorded.value(&name, &format!("{at}/{case}"), metric));
+        let full = recorded.value(&name, &format!("{size}/occupancy"), "occupancy");
+        out += &row([
+            name.clone(),
+            value("hit", "mlps"),
+            value("hit-plain", "mlps"),
+            value("miss", "mlps"),
+            value("insert", "mops"),
+            value("find-or-insert", "mops"),
+            value("remove", "mops"),
+            value("memory", "bytes_per_flow"),
+            full.map_or_else(|| "-".to_owned(), |full| format!("{full:.3}")),
+        ]);
+    }
+    out
+}
+
+fn hide() -> Result<String> {
+    let recorded = Recorded::read("bench-hide")?;
+    Ok(recorded.map_or_else(String::new, |recorded| hide_table(&recorded)))
+}
+
+/// One row per table and case, one column per driver.
+fn hide_table(recorded: &Recorded) -> String {
+    const DRIVERS: [&str; 4] = ["plain", "group", "coroutine", "adaptive"];
+    let mut out = format!(
+        "{}\nM lookups/s; in brackets the ratio to the plain loop.\n\n{}",
+        recorded.origin(),
+        head(&[&["table, case"], &DRIVERS[..]].concat())
+    );
+    let mut rows: Vec<(String, String)> = Vec::new();
+    for line in recorded.lines.iter().filter(|line| line["metric"] == "mlps") {
+        let (subject, case) = (text(line, "subject"), text(line, "case"));
+        let table = subject.split('/').next().unwrap_or_default().to_owned();
+        if !rows.contains(&(table.clone(), case.clone())) {
+            rows.push((table, case));
+        }
+    }
+    for (table, case) in rows {
+        let rate = |driver: &str| recorded.value(&format!("{table}/{driver}"), &case, "mlps");
+        let ratio = |driver: &str| {
+            let (of, to) = (format!("{table}/{driver}"), format!("{table}/plain"));
+            let wanted = |l: &&Value| {
+                l["metric"] == "ratio" && l["case"] == case.as_str() && l["of"] == of && l["to"] == to
+            };
+            recorded.lines.iter().find(wanted).and_then(|line| line["value"].as_f64())
+        };
+        let cells = DRIVERS.iter().map(|driver| match ratio(driver) {
+            Some(ratio) => format!("{} ({ratio:.2})", figure(rate(driver))),
+            None => figure(rate(driver)),
+        });
+        out += &row(std::iter::once(format!("{table} {case}")).chain(cells));
+    }
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -338,6 +443,46 @@ mod tests {
         ];
         let table = lpm_table(&Recorded::parse(&lines.join("\n")).unwrap());
         assert!(table.contains("| s | 200 (0.50) | - |"), "{table}");
+    }
+
+    #[test]
+    fn a_flow_tables_ratio_stands_with_its_size() {
+        let lines = [
+            HEADER,
+            r#"{"subject":"us","case":"2^20/16B/load-0.9/hit","metric":"mlps","value":90}"#,
+            r#"{"subject":"peer:a","case":"2^20/16B/load-0.9/hit","metric":"mlps","value":45}"#,
+            r#"{"case":"2^20/16B/load-0.9/hit","metric":"ratio","of":"us","to":"peer:a","value":2,"low":1.9,"high":2.1,"rejected":0}"#,
+        ];
+        let table = pairs(&Recorded::parse(&lines.join("\n")).unwrap(), &["hit", "miss"], "M/s");
+        let row = "| us to a, 2^20/16B/load-0.9 | **2.00** (1.90 to 2.10): 90.0 to 45.0 | - |\n";
+        assert!(table.contains(row), "{table}");
+    }
+
+    #[test]
+    fn tables_stand_at_the_greatest_load() {
+        let lines = [
+            HEADER,
+            r#"{"subject":"t","case":"2^20/16B/load-0.5/memory","metric":"bytes_per_flow","value":99}"#,
+            r#"{"subject":"t","case":"2^20/16B/load-0.5/hit","metric":"mlps","value":90}"#,
+            r#"{"subject":"t","case":"2^20/16B/load-0.9/memory","metric":"bytes_per_flow","value":37.5}"#,
+            r#"{"subject":"t","case":"2^20/16B/load-0.9/hit","metric":"mlps","value":80}"#,
+            r#"{"subject":"t","case":"2^20/16B/occupancy","metric":"occupancy","value":0.987}"#,
+        ];
+        let table = flow_table(&Recorded::parse(&lines.join("\n")).unwrap());
+        assert!(table.contains("| t | 80.0 | - | - | - | - | - | 37.5 | 0.987 |\n"), "{table}");
+        assert!(flow_table(&Recorded::parse(HEADER).unwrap()).is_empty());
+    }
+
+    #[test]
+    fn drivers_stand_beside_the_plain_loop() {
+        let lines = [
+            HEADER,
+            r#"{"subject":"c/plain","case":"2^20/16B/batch-32/hit","metric":"mlps","value":20}"#,
+            r#"{"subject":"c/group","case":"2^20/16B/batch-32/hit","metric":"mlps","value":30}"#,
+            r#"{"case":"2^20/16B/batch-32/hit","metric":"ratio","of":"c/group","to":"c/plain","value":1.5}"#,
+        ];
+        let table = hide_table(&Recorded::parse(&lines.join("\n")).unwrap());
+        assert!(table.contains("| c 2^20/16B/batch-32/hit | 20.0 | 30.0 (1.50) | - | - |\n"), "{table}");
     }
 
     #[test]

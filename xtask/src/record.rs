@@ -92,7 +92,7 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
         if wanted(&name("bench-lpm")) {
             let record = Record::of_table(&name("bench-lpm"), &table, bits)?;
             let quick: &[&str] = if options.quick { &["--runs", "3", "--seconds", "0.05"] } else { &[] };
-            bench(record, &["lpm", "--algorithm", "all"], &table, quick)?;
+            bench(record, &["lpm", "--algorithm", "all"], Some(&table), quick)?;
         }
         if wanted(&name("peers-lpm")) {
             good &= peers::lpm::record(&table, options.quick)?;
@@ -102,7 +102,15 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
         let table = table(options.table_v4.as_ref(), 4)?;
         let record = Record::of_table("bench-port", &table, 32)?;
         let quick: &[&str] = if options.quick { &["--runs", "3", "--seconds", "0.2"] } else { &[] };
-        bench(record, &["port", "null", "--size", "64"], &table, quick)?;
+        bench(record, &["port", "null", "--size", "64"], Some(&table), quick)?;
+    }
+    if wanted("bench-flow") {
+        let record = Record::start("bench-flow", json!({}))?;
+        bench(record, &["flow"], None, if options.quick { &["--quick"] } else { &[] })?;
+    }
+    if wanted("bench-hide") {
+        let record = Record::start("bench-hide", json!({}))?;
+        bench(record, &["hide"], None, if options.quick { &["--runs", "3"] } else { &[] })?;
     }
     if wanted("peers-flow") {
         good &= peers::flow::record(options.quick)?;
@@ -110,10 +118,13 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     Ok(good)
 }
 
-/// What `tidemill bench` prints of a table.
-fn bench(mut record: Record, what: &[&str], table: &Path, quick: &[&str]) -> Result<()> {
+/// What `tidemill bench` prints, of a table of routes if there is one.
+fn bench(mut record: Record, what: &[&str], table: Option<&Path>, quick: &[&str]) -> Result<()> {
     let mut command = Command::new(env::tidemill()?);
-    command.arg("bench").args(what).arg("--table").arg(table).args(quick).arg("--json");
+    command.arg("bench").args(what).args(quick).arg("--json");
+    if let Some(table) = table {
+        command.arg("--table").arg(table);
+    }
     let mut bad = None;
     let good = proc::lines(&mut command, |line| match serde_json::from_str(line) {
         Ok(line) => record.add(line),

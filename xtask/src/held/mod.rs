@@ -4,6 +4,7 @@
 
 mod part1;
 mod part2;
+mod part3;
 
 use crate::{env, proc};
 use anyhow::{Context as _, Result, bail};
@@ -32,6 +33,10 @@ enum Outcome {
     Measured(String),
 }
 
+fn verdict(ok: bool, text: impl Into<String>) -> Outcome {
+    if ok { Outcome::Pass(text.into()) } else { Outcome::Fail(text.into()) }
+}
+
 type Line = (&'static str, fn(&Machine) -> Result<Outcome>);
 
 /// What lines run with.
@@ -55,6 +60,12 @@ impl Machine {
     /// Runs `cargo xtask` with these arguments; the objects that it prints.
     fn xtask(&self, arguments: &[&str]) -> Result<Vec<Value>> {
         objects(&proc::output(Command::new(std::env::current_exe()?).args(arguments))?)
+    }
+
+    /// Runs `cargo xtask` with these arguments; the last line that it prints.
+    fn said(&self, arguments: &[&str]) -> Result<String> {
+        let text = proc::output(Command::new(std::env::current_exe()?).args(arguments))?;
+        Ok(text.lines().last().unwrap_or_default().to_owned())
     }
 
     /// Runs tests; how many passed. Fewer than `least` is an error: a filter may have gone stale.
@@ -105,6 +116,7 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     let lines = match options.part {
         1 => part1::LINES,
         2 => part2::LINES,
+        3 => part3::LINES,
         part => bail!("no lines are written down for part {part}"),
     };
     let machine = Machine { quick: options.quick };

@@ -1,6 +1,6 @@
 //! Part 1, the spine: forward a real capture by a real full table.
 
-use super::{Line, Machine, Outcome};
+use super::{Line, Machine, Outcome, verdict};
 use crate::{fuzz, record, test, tidy};
 use anyhow::{Context, Result};
 use serde_json::Value;
@@ -37,10 +37,6 @@ const MOST_VERIFY_SECONDS: f64 = 300.0;
 
 /// Random and adversarial tables, each with interleaved updates.
 const SMALL_TABLES: &str = "100000";
-
-fn verdict(ok: bool, text: impl Into<String>) -> Outcome {
-    if ok { Outcome::Pass(text.into()) } else { Outcome::Fail(text.into()) }
-}
 
 /// The path of a table of the real data.
 fn table(machine: &Machine, name: &str) -> Result<String> {

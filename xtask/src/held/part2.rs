@@ -2,7 +2,7 @@
 //!
 //! The wires are virtual, between network namespaces: everything here needs root.
 
-use super::{Line, Machine, Outcome};
+use super::{Line, Machine, Outcome, verdict};
 use crate::{fuzz, test, tidy};
 use anyhow::{Context, Result, bail};
 
@@ -40,10 +40,6 @@ pub(crate) const LINES: &[Line] = &[
 
 /// What reads bytes that the network or the kernel chose.
 const FUZZED: &[&str] = &["feed_kernel", "gso_segment", "ip_reassembly", "wire_parse"];
-
-fn verdict(ok: bool, text: impl Into<String>) -> Outcome {
-    if ok { Outcome::Pass(text.into()) } else { Outcome::Fail(text.into()) }
-}
 
 /// The router between hosts: tests of root_wire by parts of their names.
 fn wire(machine: &Machine, names: &[&str], least: usize) -> Result<Outcome> {

@@ -1,0 +1,265 @@
+//! Part 3, flow tables and latency hiding.
+
+use super::{Line, Machine, Outcome, verdict};
+use crate::{env, fuzz, tidy};
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+pub(crate) const LINES: &[Line] = &[
+    // What the part is held to, in its order.
+    ("lookups of 2^20 flows against rte_hash and the maps", |machine| lookups(machine, "2^20")),
+    ("lookups of 2^24 flows against rte_hash and the maps", |machine| lookups(machine, "2^24")),
+    ("find or insert against rte_hash", find_or_insert),
+    ("insertions to load 0.95 are bounded", bounded),
+    ("groups and coroutines against the plain loop", hiding),
+    ("keys that leave early", leaving),
+    ("a flood into a full table", flood),
+    ("Fu's Figure 4.7", figure),
+    // What must exist besides.
+    ("every table in the suite", |machine| tests(machine, "the suite", &["--test", "suite"], 8)),
+    ("the flow table's own tests", |machine| tests(machine, "the flow table", &["--lib", "flowtable"], 10)),
+    ("filters, cardinality, heavy hitters", summaries),
+    ("readers beside a writer", |machine| tests(machine, "readers", &["--test", "concurrent"], 1)),
+    ("the model checker", model),
+    ("drivers agree and allocate nothing", drivers),
+    ("bench flow", bench),
+    ("tidy", |_| {
+        let good = tidy::run()?;
+        Ok(verdict(good, if good { "nothing found" } else { "findings, see above" }))
+    }),
+    ("fuzzing", fuzzing),
+];
+
+/// Lookups: ours to DPDK's and to each of the maps.
+const LEAST_TO_DPDK: f64 = 2.0;
+const LEAST_TO_MAPS: f64 = 1.5;
+/// Find-or-insert of new keys: ours to DPDK's lookup and addition.
+const LEAST_NEW_TO_DPDK: f64 = 3.0;
+/// The better of group and coroutine to the plain loop.
+const LEAST_HIDING: [(&str, f64); 2] = [("2^20", 1.4), ("2^25", 1.8)];
+/// What a flood leaves of the lookup rate of flows that were there.
+const LEAST_KEPT: f64 = 0.8;
+/// Curves of Figure 4.7, and loads.
+const CURVES: (usize, usize) = (6, 9);
+/// The part's fuzz targets.
+const FUZZED: &[&str] = &["flow_ops", "flow_filters"];
+
+fn number(object: &Value, field: &str) -> f64 {
+    object[field].as_f64().unwrap_or(f64::NAN)
+}
+
+/// The ratios among the lines.
+fn ratios(objects: &[Value]) -> Vec<&Value> {
+    objects.iter().filter(|object| object["metric"] == "ratio").collect()
+}
+
+/// `to NAME 2.13 (2.00 to 2.27)`.
+fn shown(ratio: &Value) -> String {
+    let to = ratio["to"].as_str().unwrap_or("?");
+    let (value, low, high) = (number(ratio, "value"), number(ratio, "low"), number(ratio, "high"));
+    format!("to {to} {value:.2} ({low:.2} to {high:.2})")
+}
+
+fn peers(machine: &Machine, arguments: &[&str]) -> Result<Vec<Value>> {
+    let mut all = vec!["peers", "flow", "--json"];
+    all.extend(arguments);
+    all.extend(machine.quick.then_some("--quick"));
+    machine.xtask(&all)
+}
+
+/// Random hits in batches of 32, keys of 16 bytes, load 0.9.
+fn lookups(machine: &Machine, entries: &str) -> Result<Outcome> {
+    let objects = peers(machine, &["--entries", entries, "--case", "hit"])?;
+    let ratios = ratios(&objects);
+    let good = |ratio: &&Value| {
+        let least = if ratio["to"] == "peer:rte_hash" { LEAST_TO_DPDK } else { LEAST_TO_MAPS };
+        number(ratio, "value") >= least
+    };
+    let text: Vec<String> = ratios.iter().map(|ratio| shown(ratio)).collect();
+    let text = format!("{}; at least {LEAST_TO_DPDK}, to maps {LEAST_TO_MAPS}", text.join(", "));
+    Ok(verdict(ratios.len() == 4 && ratios.iter().all(good), text))
+}
+
+/// A table is filled with random keys, all new, in batches of 32.
+fn find_or_insert(machine: &Machine) -> Result<Outcome> {
+    let case = "find-or-insert";
+    let objects = peers(machine, &["--entries", "2^20,2^24", "--case", case, "--only", "rte_hash"])?;
+    let ratios: Vec<&Value> =
+        ratios(&objects).into_iter().filter(|ratio| ratio["to"] == "peer:rte_hash").collect();
+    let text: Vec<String> = ratios
+        .iter()
+        .map(|ratio| format!("{} {}", ratio["case"].as_str().unwrap_or("?"), shown(ratio)))
+        .collect();
+    let good = ratios.iter().all(|ratio| number(ratio, "value") >= LEAST_NEW_TO_DPDK);
+    Ok(verdict(good && ratios.len() == 2, format!("{}; at least {LEAST_NEW_TO_DPDK}", text.join(", "))))
+}
+
+/// Tests hold each insertion to the bound that the documentation states; a measurement shows where it lies.
+fn bounded(machine: &Machine) -> Result<Outcome> {
+    let passed = machine.tests(&["-p", "tidemill-flow", "--lib", "--", "flowtable", "bound"], 1)?;
+    let objects =
+        machine.tidemill(&["bench", "flow", "--table", "flowtable", "--case", "lines", "--json"])?;
+    let at = |metric: &str| {
+        let wanted = |line: &&Value| {
+            line["metric"] == metric
+                && line["case"].as_str().is_some_and(|case| case.ends_with("/load-0.95/insert"))
+        };
+        objects.iter().find(wanted).map(|line| number(line, "value")).with_context(|| format!("no {metric}"))
+    };
+    Ok(Outcome::Pass(format!(
+        "{passed} tests; at load 0.95 an insertion touches {:.2} lines, at most {}",
+        at("lines_mean")?,
+        at("lines_max")?
+    )))
+}
+
+fn hide(machine: &Machine, arguments: &[&str]) -> Result<Vec<Value>> {
+    let mut all = vec!["bench", "hide", "--json"];
+    all.extend(arguments);
+    if machine.quick {
+        all.extend(["--runs", "3"]);
+    }
+    machine.tidemill(&all)
+}
+
+/// `chaining/group`: the driver.
+fn driver(subject: &Value) -> &str {
+    subject.as_str().and_then(|name| name.rsplit('/').next()).unwrap_or_default()
+}
+
+/// The better of the two drivers at each size: the best of the batch sizes, as a user would choose it.
+fn hiding(machine: &Machine) -> Result<Outcome> {
+    let objects = hide(machine, &["--entries", "2^15,2^20,2^25", "--case", "hit"])?;
+    let to_plain: Vec<&Value> =
+        ratios(&objects).into_iter().filter(|ratio| driver(&ratio["to"]) == "plain").collect();
+    let best = |size: &str| {
+        let of_size = to_plain
+            .iter()
+            .filter(|ratio| ratio["case"].as_str().is_some_and(|case| case.split('/').next() == Some(size)));
+        of_size.copied().max_by(|a, b| number(a, "value").total_cmp(&number(b, "value")))
+    };
+    let (mut good, mut text) = (true, Vec::new());
+    for (size, least) in std::iter::once(("2^15", 0.0)).chain(LEAST_HIDING) {
+        let ratio = best(size).with_context(|| format!("no ratio at {size}"))?;
+        good &= number(ratio, "value") >= least;
+        text.push(format!("{} {} {}", ratio["case"], driver(&ratio["of"]), shown(ratio)));
+    }
+    let [(_, first), (_, second)] = LEAST_HIDING;
+    Ok(verdict(good, format!("{}; at least {first} and {second}; all answers agree", text.join(", "))))
+}
+
+/// Half of the keys are found at once: a coroutine that has ended makes room, a group waits for its last.
+fn leaving(machine: &Machine) -> Result<Outcome> {
+    let objects = hide(machine, &["--entries", "2^20,2^25", "--case", "early"])?;
+    let to_group: Vec<&Value> =
+        ratios(&objects).into_iter().filter(|ratio| driver(&ratio["to"]) == "group").collect();
+    if to_group.is_empty() {
+        bail!("no ratio of coroutine to group");
+    }
+    let mean = to_group.iter().map(|ratio| number(ratio, "value").ln()).sum::<f64>() / to_group.len() as f64;
+    let text: Vec<String> =
+        to_group.iter().map(|ratio| format!("{} {:.2}", ratio["case"], number(ratio, "value"))).collect();
+    let mean = mean.exp();
+    Ok(verdict(mean >= 1.0, format!("coroutine to group {mean:.2} over all; {}", text.join(", "))))
+}
+
+fn flood(machine: &Machine) -> Result<Outcome> {
+    let passed = machine.tests(&["-p", "tidemill-flow", "--lib", "--", "flood"], 1)?;
+    let objects =
+        machine.tidemill(&["bench", "flow", "--table", "flowtable", "--case", "flood", "--json"])?;
+    let value = |case: &str, metric: &str| {
+        let ending = format!("/{case}");
+        let wanted = |line: &&Value| {
+            line["metric"] == metric && line["case"].as_str().is_some_and(|case| case.ends_with(&ending))
+        };
+        let line = objects.iter().find(wanted).with_context(|| format!("no {metric} of {case}"))?;
+        Ok::<f64, anyhow::Error>(number(line, "value"))
+    };
+    let kept = value("flood-between", "kept")?;
+    let text = format!(
+        "{passed} tests; lookups of flows that were there keep {kept:.2}, at least {LEAST_KEPT}; a packet of the flood touches {:.2} lines, at most {}; of all packets' rate {:.2} is kept when half are the flood's",
+        value("flood-100", "lines_mean")?,
+        value("flood-100", "lines_max")?,
+        value("flood-50", "kept")?,
+    );
+    Ok(verdict(kept >= LEAST_KEPT, text))
+}
+
+fn figure(machine: &Machine) -> Result<Outcome> {
+    let picture = env::scratch("held")?.join("fu-4.7.svg");
+    let plot = picture.to_string_lossy();
+    let objects = machine.tidemill(&["bench", "flow", "--figure", "fu-4.7", "--json", "--plot", &plot])?;
+    let mut points: Vec<(&str, usize)> = Vec::new();
+    for series in
+        objects.iter().filter(|line| line["figure"] == "fu-4.7").filter_map(|line| line["series"].as_str())
+    {
+        match points.iter_mut().find(|(name, _)| *name == series) {
+            Some((_, count)) => *count += 1,
+            None => points.push((series, 1)),
+        }
+    }
+    let text: Vec<String> = points.iter().map(|(name, count)| format!("{name} {count}")).collect();
+    let drawn = std::fs::metadata(&picture).is_ok_and(|file| file.len() > 0);
+    // A table that is full before load 0.9 has fewer points, and the figure says so.
+    let good = drawn && points.len() == CURVES.0 && points.iter().all(|(_, count)| *count + 1 >= CURVES.1);
+    Ok(verdict(good, format!("points by curve: {}; {plot}", text.join(", "))))
+}
+
+fn tests(machine: &Machine, what: &str, arguments: &[&str], least: usize) -> Result<Outcome> {
+    let (target, filter) = match arguments {
+        ["--lib", filter] => (["--lib"].as_slice(), Some(*filter)),
+        target => (target, None),
+    };
+    let mut all = vec!["-p", "tidemill-flow"];
+    all.extend(target);
+    all.extend(["--", "--show-output"]);
+    all.extend(filter);
+    Ok(Outcome::Pass(format!("{} tests of {what}", machine.tests(&all, least)?)))
+}
+
+fn summaries(machine: &Machine) -> Result<Outcome> {
+    let mut passed = 0;
+    for file in ["filters", "counting"] {
+        passed += machine.tests(&["-p", "tidemill-flow", "--test", file, "--", "--show-output"], 3)?;
+    }
+    Ok(Outcome::Pass(format!("{passed} tests of filters and counters")))
+}
+
+/// Every interleaving of readers and the writer, up to a few preemptions.
+fn model(machine: &Machine) -> Result<Outcome> {
+    machine.said(&["test", "--tier", "model"]).map(Outcome::Pass)
+}
+
+fn drivers(machine: &Machine) -> Result<Outcome> {
+    let mut passed = machine.tests(&["-p", "tidemill-lookup", "--lib", "--", "drive"], 5)?;
+    passed += machine.tests(&["-p", "tidemill-lookup", "--test", "no_allocation"], 1)?;
+    Ok(Outcome::Pass(format!("{passed} tests of the drivers")))
+}
+
+/// Speed and occupancy of all tables.
+fn bench(machine: &Machine) -> Result<Outcome> {
+    let mut arguments = vec!["bench", "flow", "--case", "speed,occupancy", "--load", "0.9", "--json"];
+    arguments.extend(machine.quick.then_some("--quick"));
+    let objects = machine.tidemill(&arguments)?;
+    let wanted = ["/hit", "/insert", "/find-or-insert", "/occupancy"];
+    let chosen = objects.iter().filter(|line| {
+        let case = line["case"].as_str().unwrap_or_default();
+        !line["subject"].is_null() && wanted.iter().any(|ending| case.ends_with(ending))
+    });
+    let text: Vec<String> = chosen
+        .map(|line| {
+            let case = line["case"].as_str().and_then(|case| case.rsplit('/').next()).unwrap_or_default();
+            format!("{} {case} {:.4}", line["subject"].as_str().unwrap_or("?"), number(line, "value"))
+        })
+        .collect();
+    if text.is_empty() {
+        bail!("no measurement was printed");
+    }
+    Ok(Outcome::Measured(text.join("; ")))
+}
+
+fn fuzzing(machine: &Machine) -> Result<Outcome> {
+    let seconds = if machine.quick { 10 } else { 300 };
+    let totals = fuzz::some(FUZZED, seconds)?;
+    Ok(verdict(totals.failed == 0 && totals.passed == FUZZED.len(), format!("{totals}, {seconds} s each")))
+}
