@@ -61,7 +61,8 @@ enum Command {
     /// Measure
     #[command(subcommand)]
     #[command(
-        after_help = "Examples:\n  tidemill bench lpm --table rib.zst\n  tidemill bench port null --table rib.zst --json"
+        after_help = "Examples:\n  tidemill bench lpm --table rib.zst\n  tidemill bench flow --entries 2^20\n  \
+        tidemill bench port null --table rib.zst --json"
     )]
     Bench(bench::BenchCommand),
     /// Make tables and traffic

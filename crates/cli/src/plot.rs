@@ -1,5 +1,6 @@
-//! `--plot`: grouped bars with whiskers, as an SVG file without any dependency.
+//! `--plot`: grouped bars with whiskers, and curves, as SVG files without any dependency.
 
+use crate::json::significant;
 use std::fmt::Write;
 
 /// One bar.
@@ -110,6 +111,100 @@ impl Plot {
     }
 }
 
+/// One line through its points.
+pub(crate) struct Curve {
+    pub(crate) name: String,
+    pub(crate) points: Vec<(f64, f64)>,
+}
+
+/// Curves over one horizontal axis, both axes beginning at 0.
+pub(crate) struct Curves {
+    pub(crate) title: String,
+    /// The horizontal axis: quantity and unit.
+    pub(crate) x: String,
+    /// The vertical axis: quantity and unit.
+    pub(crate) y: String,
+    pub(crate) curves: Vec<Curve>,
+}
+
+const WIDTH: f64 = 520.0;
+
+impl Curves {
+    /// The chart as SVG text.
+    pub(crate) fn svg(&self) -> String {
+        let most = |of: fn(&(f64, f64)) -> f64| {
+            nice(self.curves.iter().flat_map(|curve| &curve.points).map(of).fold(0.0, f64::max))
+        };
+        let (right, top) = (most(|point| point.0), most(|point| point.1));
+        let bottom = TOP + HEIGHT;
+        let (x, y) = (|value: f64| LEFT + WIDTH * value / right, |value: f64| bottom - HEIGHT * value / top);
+        let (width, height) = (LEFT + WIDTH + 20.0, bottom + 50.0 + self.curves.len() as f64 * LEGEND);
+        let mut svg = format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width:.0}\" height=\"{height:.0}\" \
+             font-family=\"sans-serif\" font-size=\"12\">\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n\
+             <text x=\"{LEFT}\" y=\"20\" font-size=\"14\">{}</text>\n<text x=\"{LEFT}\" y=\"38\">{}</text>\n\
+             <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>\n",
+            escape(&self.title),
+            escape(&self.y),
+            LEFT + WIDTH / 2.0,
+            bottom + 34.0,
+            escape(&self.x)
+        );
+        let mut put = |line: std::fmt::Arguments| {
+            // Writing to a string does not fail.
+            let _ = svg.write_fmt(line);
+            svg.push('\n');
+        };
+        for tick in 0..=TICKS {
+            let part = f64::from(tick) / f64::from(TICKS);
+            let (across, up) = (x(right * part), y(top * part));
+            put(format_args!("<path d=\"M{LEFT} {up:.1}H{:.1}\" stroke=\"#ddd\"/>", LEFT + WIDTH));
+            put(format_args!(
+                "<text x=\"{:.0}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
+                LEFT - 6.0,
+                up + 4.0,
+                significant(top * part)
+            ));
+            put(format_args!(
+                "<text x=\"{across:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
+                bottom + 16.0,
+                significant(right * part)
+            ));
+        }
+        for (i, Curve { name, points }) in self.curves.iter().enumerate() {
+            let colour = COLOURS[i % COLOURS.len()];
+            let path: Vec<String> =
+                points.iter().map(|point| format!("{:.1},{:.1}", x(point.0), y(point.1))).collect();
+            put(format_args!(
+                "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"/>",
+                path.join(" ")
+            ));
+            for point in points {
+                put(format_args!(
+                    "<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"3\" fill=\"{colour}\"><title>{} at {}: {}</title></circle>",
+                    x(point.0),
+                    y(point.1),
+                    escape(name),
+                    point.0,
+                    significant(point.1)
+                ));
+            }
+            let at = bottom + 46.0 + i as f64 * LEGEND;
+            put(format_args!(
+                "<rect x=\"{LEFT}\" y=\"{at:.1}\" width=\"11\" height=\"11\" fill=\"{colour}\"/>"
+            ));
+            put(format_args!(
+                "<text x=\"{:.0}\" y=\"{:.1}\">{}</text>",
+                LEFT + 17.0,
+                at + 10.0,
+                escape(name)
+            ));
+        }
+        svg.push_str("</svg>\n");
+        svg
+    }
+}
+
 fn in_order<'a>(names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     let mut seen = Vec::new();
     names.for_each(|name| {
@@ -164,6 +259,18 @@ mod tests {
         let svg = Plot { title: "t&u".into(), axis: "M/s".into(), bars }.svg();
         assert_eq!(svg.matches("<title>").count(), 3);
         assert!(svg.contains("t&amp;u") && svg.contains("a&lt;b") && !svg.contains("a<b"));
+        assert_eq!(svg.matches('<').count(), svg.matches('>').count());
+    }
+
+    #[test]
+    fn every_point_is_drawn_and_axes_have_their_names() {
+        let curve = |name: &str, y| Curve { name: name.into(), points: vec![(0.1, y), (0.9, 2.0 * y)] };
+        let curves = vec![curve("a&b", 3.0), curve("c", 20.0)];
+        let svg = Curves { title: "t".into(), x: "load".into(), y: "M/s".into(), curves }.svg();
+        assert_eq!((svg.matches("<title>").count(), svg.matches("<polyline").count()), (4, 2));
+        assert!(svg.contains(">load<") && svg.contains(">M/s<") && svg.contains("a&amp;b"));
+        // The axes end at 1 and 50: the highest point is at 4/5 of the height.
+        assert!(svg.contains(&format!("cy=\"{:.1}\"", TOP + HEIGHT / 5.0)), "{svg}");
         assert_eq!(svg.matches('<').count(), svg.matches('>').count());
     }
 }

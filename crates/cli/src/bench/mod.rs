@@ -1,6 +1,8 @@
-//! `tidemill bench`: measure lookup structures and ports.
+//! `tidemill bench`: measure lookup structures, hash tables and ports.
 
 mod bound;
+mod flow;
+mod hide;
 mod lpm;
 mod pass;
 mod port;
@@ -17,6 +19,10 @@ use clap::Subcommand;
 pub(crate) enum BenchCommand {
     /// Lookup structures on a routing table: rates, build time, updates, bytes
     Lpm(Box<lpm::Lpm>),
+    /// Hash tables and the flow table: lookups, updates, occupancy, cache lines, floods
+    Flow(Box<flow::Flow>),
+    /// What hiding memory latency brings: hash table lookups by a plain loop, in groups, as coroutines
+    Hide(Box<hide::Hide>),
     /// The engine without a network: null ports, with and without a route lookup between them
     Port(port::PortBench),
 }
@@ -26,6 +32,8 @@ pub(crate) fn bench(command: BenchCommand) -> Result<bool> {
     match command {
         BenchCommand::Lpm(args) if args.is_runner() => runner::run(&args),
         BenchCommand::Lpm(args) => lpm::run(&args),
+        BenchCommand::Flow(args) => flow::run(&args),
+        BenchCommand::Hide(args) => hide::run(&args),
         BenchCommand::Port(args) => port::run(&args),
     }
 }

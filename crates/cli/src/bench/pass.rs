@@ -9,7 +9,7 @@ use tidemill_lpm::{Address, Fib, Label, Oracle};
 /// Lookups between two looks at the clock.
 pub(crate) const BLOCK: usize = 4096;
 
-/// FNV-1a, 64 bits, over labels as four little-endian bytes each.
+/// FNV-1a, 64 bits, over labels as four little-endian bytes each, or over other bytes.
 #[derive(Clone, Copy)]
 pub(crate) struct Checksum(u64);
 
@@ -19,10 +19,12 @@ impl Checksum {
     }
 
     pub(crate) fn add(&mut self, labels: &[Label]) {
-        for label in labels {
-            for byte in label.0.to_le_bytes() {
-                self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
-            }
+        self.bytes(labels.iter().flat_map(|label| label.0.to_le_bytes()));
+    }
+
+    pub(crate) fn bytes(&mut self, bytes: impl IntoIterator<Item = u8>) {
+        for byte in bytes {
+            self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
         }
     }
 

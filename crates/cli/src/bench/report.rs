@@ -58,6 +58,16 @@ impl Report {
         Ok(())
     }
 
+    /// All measurements so far.
+    pub(super) fn lines(&self) -> &[Measurement] {
+        &self.lines
+    }
+
+    /// All comparisons so far.
+    pub(super) fn ratios(&self) -> &[Ratio] {
+        &self.ratios
+    }
+
     /// Prints what came since the last call as tables, for people.
     pub(super) fn tables(&mut self, family: u8) {
         let (lines, ratios) = (&self.lines[self.shown.0..], &self.ratios[self.shown.1..]);
@@ -110,7 +120,7 @@ impl Report {
 }
 
 /// Four significant digits or whole numbers.
-fn figure(value: f64) -> String {
+pub(super) fn figure(value: f64) -> String {
     match value {
         v if v >= 1000.0 => format!("{v:.0}"),
         v if v >= 100.0 => format!("{v:.1}"),
@@ -119,7 +129,7 @@ fn figure(value: f64) -> String {
 }
 
 /// Prints lines as a table: rows and columns in the order of their first appearance.
-fn pivot(
+pub(super) fn pivot(
     lines: &[&Measurement],
     row: impl Fn(&Measurement) -> String,
     column: impl Fn(&Measurement) -> String,

@@ -1,0 +1,112 @@
+//! `--figure fu-4.7`: lookup speed against load, one lookup after the other, random keys that are there.
+
+use super::tables::Subject;
+use super::work::{Filled, How, Plan, Which, rate};
+use crate::bench::statistics::median;
+use crate::json::{self, significant};
+use crate::plot::{Curve, Curves};
+use anyhow::{Context, Result};
+use serde_json::{Value, json};
+use std::path::Path;
+use std::time::Duration;
+
+/// The loads of the figure.
+pub(super) const LOADS: [f64; 9] = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9];
+
+/// A point of one run.
+pub(super) struct Climb {
+    pub(super) load: f64,
+    pub(super) mlps: f64,
+}
+
+/// One table, filled further and further; it ends where the table is full.
+pub(super) fn climb<const W: usize, T: Subject<W>>(plan: &Plan<W>, loads: &[f64]) -> Result<Vec<Climb>> {
+    let mut filled = Filled { table: plan.empty::<T>()?, flows: 0, time: Duration::ZERO, full: false };
+    let mut points = Vec::new();
+    for &load in loads {
+        plan.fill(&mut filled, load)?;
+        if filled.full {
+            break;
+        }
+        let (time, _) = plan.lookups(&filled, Which::Hits, How::Plain)?;
+        points.push(Climb { load, mlps: rate(plan.lookups as u64, time) });
+    }
+    Ok(points)
+}
+
+/// A table's curve: at each load the rates of all runs.
+pub(super) struct Series {
+    pub(super) name: &'static str,
+    pub(super) points: Vec<(f64, Vec<f64>)>,
+}
+
+impl Series {
+    pub(super) fn new(name: &'static str) -> Self {
+        Series { name, points: Vec::new() }
+    }
+
+    /// Adds a run.
+    pub(super) fn add(&mut self, run: Vec<Climb>) {
+        for (i, Climb { load, mlps }) in run.into_iter().enumerate() {
+            match self.points.get_mut(i) {
+                Some((_, rates)) => rates.push(mlps),
+                None => self.points.push((load, vec![mlps])),
+            }
+        }
+    }
+
+    /// The mean of the medians, for whoever got through all loads.
+    fn overall(&self, loads: usize) -> Option<f64> {
+        let medians = self.points.iter().map(|(_, rates)| median(rates));
+        (self.points.len() == loads).then(|| medians.sum::<f64>() / loads as f64)
+    }
+}
+
+/// The figure as JSON lines.
+pub(super) fn json(series: &[Series]) -> Result<()> {
+    for Series { name, points } in series {
+        for (load, rates) in points {
+            let y = significant(median(rates));
+            // The paper draws the curves and gives no numbers.
+            json::print(&json!({"v": json::VERSION, "figure": "fu-4.7", "series": name, "x": load, "y": y,
+                "paper": Value::Null}))?;
+        }
+    }
+    Ok(())
+}
+
+/// The figure in words.
+pub(super) fn text(series: &[Series], size: &str) {
+    println!("fu-4.7: {size}, M lookups/s one after the other, hits in random order, by load; medians");
+    let mut rows = vec![std::iter::once(String::new()).chain(LOADS.iter().map(f64::to_string)).collect()];
+    rows.extend(series.iter().map(|series| {
+        let mut row = vec![series.name.to_owned()];
+        row.extend(series.points.iter().map(|(_, rates)| format!("{:.1}", median(rates))));
+        row.resize(LOADS.len() + 1, "full".to_owned());
+        row
+    }));
+    super::print_grid(&rows);
+    let mut order: Vec<(&str, f64)> =
+        series.iter().filter_map(|s| Some((s.name, s.overall(LOADS.len())?))).collect();
+    order.sort_by(|a, b| b.1.total_cmp(&a.1));
+    let order: Vec<String> = order.iter().map(|(name, mean)| format!("{name} {mean:.1}")).collect();
+    println!(
+        "\nthe paper's verdict (Fu 2020, 4.6.2): hopscotch and chaining lead; chaining when insertions count"
+    );
+    println!("this machine, mean over all loads: {}", order.join(", "));
+}
+
+/// The figure as a drawing.
+pub(super) fn plot(series: &[Series], size: &str, file: &Path) -> Result<()> {
+    let curves = series.iter().map(|Series { name, points }| Curve {
+        name: (*name).to_owned(),
+        points: points.iter().map(|(load, rates)| (*load, median(rates))).collect(),
+    });
+    let curves = Curves {
+        title: format!("Lookup speed against load (Fu 2020, Figure 4.7), {size}, hits one after the other"),
+        x: "load: keys / slots".to_owned(),
+        y: "M lookups/s".to_owned(),
+        curves: curves.collect(),
+    };
+    std::fs::write(file, curves.svg()).with_context(|| file.display().to_string())
+}

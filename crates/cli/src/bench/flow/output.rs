@@ -1,0 +1,265 @@
+//! What `bench flow` prints: measurements, and tables of them for people.
+
+use super::flood::{Flooded, SHARES};
+use super::lines::{Summary, Touched, Unit};
+use super::round::Round;
+use crate::bench::report::{Report, figure, pivot};
+use crate::json::{Measurement, Params};
+use anyhow::Result;
+use comfy_table::{CellAlignment, Table as Grid, presets};
+use serde_json::Value;
+
+/// Collects the measurements of one size.
+pub(super) struct Sheet {
+    pub(super) report: Report,
+    /// As in cases: slots and key length.
+    size: String,
+    params: Params,
+}
+
+/// Our production table: what the others are compared with.
+const OURS: &str = "flowtable";
+
+impl Sheet {
+    pub(super) fn new(report: Report, size: String, params: Params) -> Self {
+        Sheet { report, size, params }
+    }
+
+    fn line(
+        &mut self,
+        subject: &str,
+        case: &str,
+        metric: &'static str,
+        values: &[f64],
+        more: &[(&str, Value)],
+        checksum: Option<String>,
+    ) -> Result<()> {
+        let mut params = self.params.clone();
+        params.extend(more.iter().map(|(name, value)| ((*name).to_owned(), value.clone())));
+        let case = format!("{}/{case}", self.size);
+        let line = Measurement::of("flow", subject, &case, metric, values, params);
+        self.report.line(Measurement { checksum, ..line })
+    }
+
+    /// The runs of all tables at one load.
+    pub(super) fn speed(&mut self, load: f64, tables: &[(&str, &[Round])], lookups: usize) -> Result<()> {
+        for (name, rounds) in tables {
+            let Some(last) = rounds.last() else { continue };
+            let more: [(&str, Value); 4] = [
+                ("load", crate::json::significant(last.load).into()),
+                ("flows", last.flows.into()),
+                ("slots", last.slots.into()),
+                ("lookups", lookups.into()),
+            ];
+            for rate in &last.rates {
+                let values = runs(rounds, rate.case);
+                let case = format!("load-{load}/{}", rate.case);
+                self.line(name, &case, rate.metric, &values, &more, rate.checksum.clone())?;
+            }
+            let bytes: Vec<f64> = rounds.iter().map(|r| r.bytes as f64 / r.flows as f64).collect();
+            self.line(name, &format!("load-{load}/memory"), "bytes_per_flow", &bytes, &more, None)?;
+        }
+        let Some((_, ours)) = tables.iter().find(|(name, _)| *name == OURS) else { return Ok(()) };
+        for case in ["hit", "insert", "find-or-insert"] {
+            for (name, rounds) in tables.iter().filter(|(name, _)| *name != OURS) {
+                let (a, b) = (runs(ours, case), runs(rounds, case));
+                let case = format!("{}/load-{load}/{case}", self.size);
+                self.report.ratio("flow", &case, (OURS, &a), (name, &b))?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn bound(&mut self, of: &str, case: &str, bytes: usize, rates: &[f64]) -> Result<()> {
+        self.line("bound", case, "mlps", rates, &[("of", of.into()), ("bytes", bytes.into())], None)
+    }
+
+    pub(super) fn lines(&mut self, name: &str, touched: &[Touched]) -> Result<()> {
+        for Touched { load, case, unit, counts } in touched {
+            self.summary(name, &format!("load-{load}/{case}"), *unit, counts)?;
+        }
+        Ok(())
+    }
+
+    fn summary(&mut self, name: &str, case: &str, unit: Unit, counts: &Summary) -> Result<()> {
+        let more = [("operations", counts.operations.into())];
+        let [mean, p99, max] = match unit {
+            Unit::Lines => ["lines_mean", "lines_p99", "lines_max"],
+            Unit::Moves => ["moves_mean", "moves_p99", "moves_max"],
+        };
+        self.line(name, case, mean, &[counts.mean], &more, None)?;
+        self.line(name, case, p99, &[counts.p99], &more, None)?;
+        self.line(name, case, max, &[counts.max], &more, None)
+    }
+
+    pub(super) fn occupancy(&mut self, name: &str, entries: usize, values: &[f64]) -> Result<()> {
+        self.line(name, "occupancy", "occupancy", values, &[("entries", entries.into())], None)
+    }
+
+    pub(super) fn flood(&mut self, name: &str, runs: &[Flooded]) -> Result<()> {
+        let Some(last) = runs.last() else { return Ok(()) };
+        let more: [(&str, Value); 2] = [("flows", last.flows.into()), ("slots", last.slots.into())];
+        let each = |of: &dyn Fn(&Flooded) -> f64| runs.iter().map(of).collect::<Vec<f64>>();
+        self.line(name, "flood-0", "mpps", &each(&|run| run.quiet_mpps), &more, None)?;
+        self.line(name, "flood-0", "mlps", &each(&|run| run.quiet_mlps), &more, None)?;
+        for (i, &share) in SHARES.iter().enumerate() {
+            let (case, existing) = (format!("flood-{share}"), 1.0 - share as f64 / 100.0);
+            self.line(name, &case, "mpps", &each(&|run| run.mpps[i]), &more, None)?;
+            if existing > 0.0 {
+                let rates = each(&|run| run.mpps[i] * existing);
+                self.line(name, &case, "existing_mpps", &rates, &more, None)?;
+            }
+            self.line(name, &case, "kept", &each(&|run| run.mpps[i] / run.quiet_mpps), &more, None)?;
+        }
+        self.line(name, "flood-between", "mlps", &each(&|run| run.mlps), &more, None)?;
+        self.line(name, "flood-between", "kept", &each(&|run| run.mlps / run.quiet_mlps), &more, None)?;
+        self.line(name, "flood-100", "admitted", &each(&|run| run.admitted), &more, None)?;
+        match &last.lines {
+            Some(lines) => self.summary(name, "flood-100", Unit::Lines, lines),
+            None => Ok(()),
+        }
+    }
+
+    /// For people.
+    pub(super) fn print(&self, batch: usize, keyed: bool) {
+        let hash = if keyed { "hashing included" } else { "hash given" };
+        println!("{}, batches of {batch}, {hash}; median (least to greatest)", self.size);
+        let all = self.report.lines();
+        let range = |line: &Measurement| {
+            format!("{} ({}-{})", figure(line.value), figure(line.min), figure(line.max))
+        };
+        let ending = |line: &Measurement| line.case.rsplit('/').next().unwrap_or_default().to_owned();
+        // A table that was full before says so.
+        let row = |line: &Measurement| {
+            let asked = load(line).and_then(|load| load.strip_prefix("load-")?.parse::<f64>().ok());
+            let reached = line.params.get("load").and_then(Value::as_f64);
+            match (asked, reached) {
+                (Some(asked), Some(reached)) if asked - reached > 0.005 => {
+                    format!("{} (full at {reached:.2})", line.subject)
+                }
+                _ => line.subject.clone(),
+            }
+        };
+        let mut loads: Vec<&str> = Vec::new();
+        for load in all.iter().filter(|line| line.metric == "bytes_per_flow").filter_map(load) {
+            if !loads.contains(&load) {
+                loads.push(load);
+            }
+        }
+        for wanted in loads {
+            let of_load = || all.iter().filter(|line| load(line) == Some(wanted));
+            println!("\n{}: M lookups/s", wanted.replace('-', " "));
+            let lookups: Vec<&Measurement> = of_load().filter(|line| line.metric == "mlps").collect();
+            pivot(&lookups, row, ending, range);
+            println!("\n{}: M operations/s, and bytes per flow", wanted.replace('-', " "));
+            let others: Vec<&Measurement> =
+                of_load().filter(|line| ["mops", "bytes_per_flow"].contains(&line.metric)).collect();
+            pivot(
+                &others,
+                row,
+                ending,
+                |line| {
+                    if line.metric == "mops" { range(line) } else { figure(line.value) }
+                },
+            );
+        }
+        let bounds: Vec<&Measurement> = all.iter().filter(|line| line.subject == "bound").collect();
+        if !bounds.is_empty() {
+            println!("\nbound: M random 4-byte loads/s in a region as large as the table");
+            let of = |line: &Measurement| line.params["of"].as_str().unwrap_or_default().to_owned();
+            pivot(&bounds, of, ending, range);
+        }
+        self.print_lines();
+        let occupancies: Vec<&Measurement> = all.iter().filter(|line| line.metric == "occupancy").collect();
+        if !occupancies.is_empty() {
+            println!("\nkeys over slots when the first has no room");
+            pivot(
+                &occupancies,
+                |line| line.subject.clone(),
+                ending,
+                |line| format!("{:.4} ({:.4}-{:.4})", line.value, line.min, line.max),
+            );
+        }
+        let floods: Vec<&Measurement> = (all.iter())
+            .filter(|line| ending(line).starts_with("flood-") && !line.metric.starts_with("lines_"))
+            .collect();
+        if !floods.is_empty() {
+            println!(
+                "\na full table, by percent of the packets that belong to new flows: M packets/s (mpps), of flows that were there"
+            );
+            println!(
+                "(existing_mpps), against no flood (kept); lookups of flows that were there without and between new flows (mlps)"
+            );
+            let metric = |line: &Measurement| line.metric.to_owned();
+            let row = |line: &Measurement| format!("{} {}", line.subject, ending(line));
+            pivot(&floods, row, metric, |line| {
+                format!("{:.2} ({:.2}-{:.2})", line.value, line.min, line.max)
+            });
+        }
+        let ratios = self.report.ratios();
+        if !ratios.is_empty() {
+            println!("\nratios, with 95 % intervals");
+            for ratio in ratios {
+                let case = ratio.case.strip_prefix(&self.size).unwrap_or(&ratio.case).trim_start_matches('/');
+                println!(
+                    "  {case:<24} {} to {}: {:.2} ({:.2} to {:.2}, {} pairs)",
+                    ratio.of, ratio.to, ratio.value, ratio.low, ratio.high, ratio.pairs
+                );
+            }
+        }
+    }
+
+    fn print_lines(&self) {
+        let all = self.report.lines();
+        for (what, metrics) in [
+            ("cache lines touched", ["lines_mean", "lines_p99", "lines_max"]),
+            ("entries moved", ["moves_mean", "moves_p99", "moves_max"]),
+        ] {
+            let means: Vec<&Measurement> = all.iter().filter(|line| line.metric == metrics[0]).collect();
+            if means.is_empty() {
+                continue;
+            }
+            println!("\n{what}: mean, 99th percentile, greatest");
+            let cell = |mean: &Measurement| {
+                let of_metric = |metric| {
+                    let mut of_case = all.iter().filter(|l| l.subject == mean.subject && l.case == mean.case);
+                    of_case.find(|line| line.metric == metric).map_or(0.0, |line| line.value)
+                };
+                format!("{:.2} {} {}", mean.value, of_metric(metrics[1]), of_metric(metrics[2]))
+            };
+            let column = |line: &Measurement| {
+                let rest = line.case.strip_prefix(&self.size).unwrap_or(&line.case).trim_start_matches('/');
+                rest.strip_prefix("load-").map_or(rest.to_owned(), |rest| rest.replace('/', " "))
+            };
+            pivot(&means, |line| line.subject.clone(), column, cell);
+        }
+    }
+}
+
+/// The part of a case's name that says its load.
+fn load(line: &Measurement) -> Option<&str> {
+    line.case.split('/').find(|part| part.starts_with("load-"))
+}
+
+/// A case's rates, run by run.
+fn runs(rounds: &[Round], case: &str) -> Vec<f64> {
+    let of = |round: &Round| round.rates.iter().find(|rate| rate.case == case).map(|rate| rate.value);
+    rounds.iter().filter_map(of).collect()
+}
+
+/// Prints rows of cells, the first row being the header.
+pub(super) fn print_grid(rows: &[Vec<String>]) {
+    let mut grid = Grid::new();
+    grid.load_style(presets::NOTHING);
+    let mut rows = rows.iter();
+    if let Some(header) = rows.next() {
+        grid.set_header(header);
+    }
+    rows.for_each(|row| {
+        grid.add_row(row);
+    });
+    for column in grid.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    println!("{grid}");
+}
