@@ -27,7 +27,8 @@ pub enum HyperLogLogError {
 /// ```
 ///
 /// The estimate is Ertl's ("New cardinality estimation algorithms for HyperLogLog sketches", 2017, section 4, the improved raw estimator): it is
-/// right from 0 to 2^64 without tables and without switching formulas. Registers take 8 bits instead of 6: a third more memory, and an addition is a
+/// right from 0 to 2^64 without tables and without switching formulas. It is too large by 1.1 / 2^p on average, which only matters for the
+/// smallest p (7 % for 16 registers, whose standard error is 26 %). Registers take 8 bits instead of 6: a third more memory, and an addition is a
 /// comparison of two bytes in one cache line.
 #[derive(Debug)]
 pub struct HyperLogLog {
