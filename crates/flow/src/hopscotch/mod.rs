@@ -18,7 +18,10 @@
 //!   mostly, after looking at 31 maps at most. [`Full`] means: no free slot in this range, or no key that could
 //!   hop (also: 32 keys of one place and no room for another one). Keys that have hopped by then stay where they are, each
 //!   still to be found.
-//! - Any number of slots; with good hashes the first insertion fails at a load of 0.9 to 1, see the test.
+//! - Any number of slots. With good hashes the first insertion fails at a load of about 0.98 in 2^10 slots, 0.87 in 2^16, 0.81 in
+//!   2^20: no order of keys helps where the queue that linear probing would have there is longer than 31, and the chance
+//!   of that falls with e^(-31 t), t = a (e^t - 1), at each slot. At load 0.9, one insertion of 10,000 is refused;
+//!   others go on to succeed.
 //! - A lookup looks at the keys of its place only, about 1 + a/2 slots for a key that is there, `a` for another.
 //! - A removal clears a bit and a slot; nothing is left behind and nothing moves.
 
@@ -181,24 +184,14 @@ impl<const W: usize> HashTable<W> for Hopscotch<W> {
         None
     }
 
-    /// Group prefetching in three stages: places; the slots that their maps name; keys.
+    /// Group prefetching of the places alone: most keys are on their place's line or the next, and the CPU runs ahead to the
+    /// others. A second stage for the slots that the maps name gains up to 1.2 times for keys that are there at load 0.9,
+    /// and costs as much elsewhere.
     fn get_batch(&self, hashes: &[u64], keys: &[Key<W>], out: &mut [Option<u64>]) {
-        if self.len == 0 {
-            out.fill(None);
-            return;
-        }
         let groups = hashes.chunks(GROUP).zip(keys.chunks(GROUP)).zip(out.chunks_mut(GROUP));
         for ((hashes, keys), out) in groups {
             for &hash in hashes {
                 self.slots.prefetch(self.slots.place(hash));
-            }
-            for &hash in hashes {
-                let place = self.slots.place(hash);
-                let mut map = self.slots.note(place, &(), false) >> MAP_SHIFT;
-                while map != 0 {
-                    self.slots.prefetch(self.on(place, map.trailing_zeros() as usize));
-                    map &= map - 1;
-                }
             }
             for ((&hash, key), out) in hashes.iter().zip(keys).zip(out) {
                 *out = self.get(hash, key);

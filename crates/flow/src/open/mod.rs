@@ -20,6 +20,7 @@ use crate::key::Key;
 use crate::table::{Full, HashTable, SizeError};
 use slots::Slots;
 use std::marker::PhantomData;
+use std::ops::ControlFlow::{self, Break, Continue};
 use tidemill_lookup::drive::prefetch;
 use tidemill_lookup::probe::Probe;
 
@@ -56,13 +57,6 @@ struct Walk {
     tries: usize,
 }
 
-/// What a lookup learns from one slot.
-enum Look {
-    Found(u64),
-    Absent,
-    Further,
-}
-
 impl<const W: usize, S: Sequence> Open<W, S> {
     #[inline(always)]
     fn start(&self, hash: u64) -> Walk {
@@ -77,15 +71,16 @@ impl<const W: usize, S: Sequence> Open<W, S> {
         (tries + 1 < self.slots.len()).then_some(Walk { at, tries: tries + 1 })
     }
 
+    /// Looks at one slot; breaks with the value if the key is there, with none if it cannot be further on.
     #[inline(always)]
-    fn look<P: Probe>(&self, walk: Walk, hash: u64, key: &Key<W>, probe: &P) -> Look {
+    fn look<P: Probe>(&self, walk: Walk, hash: u64, key: &Key<W>, probe: &P) -> ControlFlow<Option<u64>> {
         let note = self.slots.note(walk.at, probe, walk.tries > 0);
         if (note ^ hash) & HASH | !note & TAKEN == 0
             && let Some(value) = self.slots.value_of(walk.at, key, probe)
         {
-            return Look::Found(value);
+            return Break(Some(value));
         }
-        if note & PASSED == 0 { Look::Absent } else { Look::Further }
+        if note & PASSED == 0 { Break(None) } else { Continue(()) }
     }
 
     /// Where a key is, and its value.
@@ -94,9 +89,8 @@ impl<const W: usize, S: Sequence> Open<W, S> {
         let mut walk = self.start(hash);
         loop {
             match self.look(walk, hash, key, probe) {
-                Look::Found(value) => return Some((walk.at, value)),
-                Look::Absent => return None,
-                Look::Further => walk = self.next(walk, hash)?,
+                Break(found) => return found.map(|value| (walk.at, value)),
+                Continue(()) => walk = self.next(walk, hash)?,
             }
         }
     }
@@ -162,9 +156,8 @@ impl<const W: usize, S: Sequence> HashTable<W> for Open<W, S> {
                 prefetch(self.slots.prefetch(walk.at)).await;
             }
             match self.look(walk, hash, key, &()) {
-                Look::Found(value) => return Some(value),
-                Look::Absent => return None,
-                Look::Further => walk = self.next(walk, hash)?,
+                Break(found) => return found,
+                Continue(()) => walk = self.next(walk, hash)?,
             }
         }
     }
@@ -185,9 +178,8 @@ impl<const W: usize, S: Sequence> HashTable<W> for Open<W, S> {
                 for j in 0..left {
                     let (i, walk) = walks[j];
                     out[i] = match self.look(walk, hashes[i], &keys[i], &()) {
-                        Look::Found(value) => Some(value),
-                        Look::Absent => None,
-                        Look::Further => {
+                        Break(found) => found,
+                        Continue(()) => {
                             if let Some(walk) = self.next(walk, hashes[i]) {
                                 self.slots.prefetch(walk.at);
                                 walks[kept] = (i, walk);

@@ -152,6 +152,13 @@ impl<const W: usize> Slots<W> {
         end
     }
 
+    /// Asks the cache for this many lines from an entry on.
+    #[inline(always)]
+    pub(crate) fn prefetch_lines(&self, at: usize, lines: usize) {
+        let start = self.words.as_ptr().wrapping_add(at * Self::STRIDE);
+        (0..lines).for_each(|line| prefetch_read(start.wrapping_add(8 * line)));
+    }
+
     /// The line of an entry's end, as a number.
     #[inline(always)]
     pub(crate) fn line(at: usize) -> usize {
