@@ -7,10 +7,13 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use tidemill_flow::chaining::Chaining;
+use tidemill_flow::cuckoo::Cuckoo;
 use tidemill_flow::double::Double;
 use tidemill_flow::hash::mix;
 use tidemill_flow::hopscotch::Hopscotch;
 use tidemill_flow::key::Key;
+use tidemill_flow::keystore::Keystore;
 use tidemill_flow::linear::Linear;
 use tidemill_flow::quadratic::Quadratic;
 use tidemill_flow::suite::{Case, Op, run_case};
@@ -59,4 +62,7 @@ fuzz_target!(|data: &[u8]| {
     check::<2, Quadratic<2>>(data);
     check::<2, Double<2>>(data);
     check::<5, Hopscotch<5>>(data);
+    check::<1, Chaining<1>>(data);
+    check::<2, Cuckoo<2>>(data);
+    check::<5, Keystore<5>>(data);
 });

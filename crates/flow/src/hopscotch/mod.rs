@@ -72,12 +72,6 @@ impl<const W: usize> Hopscotch<W> {
         if from >= by { from - by } else { from + self.slots.len() - by }
     }
 
-    /// Slots in which a key may lie, here.
-    #[inline(always)]
-    fn near(&self) -> usize {
-        self.slots.len().min(NEAR)
-    }
-
     /// Where a key is, and its value.
     #[inline(always)]
     fn seek<P: Probe>(&self, hash: u64, key: &Key<W>, probe: &P) -> Option<(usize, u64)> {
@@ -105,10 +99,11 @@ impl<const W: usize> Hopscotch<W> {
             .find(|&by| self.slots.note(self.on(place, by), probe, by > 0) & TAKEN == 0)
     }
 
-    /// Makes a free slot nearer to the front: moves into it a key that may lie there; returns the slots between the two.
+    /// Makes a free slot nearer to the front: moves into it a key that may lie there; returns the slots between the two. For
+    /// tables of more than [`NEAR`] slots: others need no hops.
     fn hop<P: Probe>(&mut self, free: usize, probe: &P) -> Option<usize> {
         // The keys furthest away first.
-        for back in (1..self.near()).rev() {
+        for back in (1..NEAR).rev() {
             let place = self.back(free, back);
             let note = self.slots.note(place, probe, true);
             let first = (note >> MAP_SHIFT).trailing_zeros() as usize;
@@ -215,7 +210,7 @@ impl<const W: usize> HashTable<W> for Hopscotch<W> {
         }
         let place = self.slots.place(hash);
         let mut by = self.free(place, probe).ok_or(Full)?;
-        while by >= self.near() {
+        while by >= NEAR {
             by -= self.hop(self.on(place, by), probe).ok_or(Full)?;
         }
         let at = self.on(place, by);
