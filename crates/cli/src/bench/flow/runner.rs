@@ -218,10 +218,9 @@ fn hashes<'a, const W: usize, S: Store<W>>(
     if !given.is_empty() {
         return &given[first..first + keys.len()];
     }
-    for (hash, key) in own.iter_mut().zip(keys) {
-        *hash = store.hash(key);
-    }
-    &own[..keys.len()]
+    let own = &mut own[..keys.len()];
+    store.hash_batch(keys, own);
+    own
 }
 
 /// Fills an empty table. The checksum is over the values of all keys, asked for afterwards.

@@ -9,7 +9,7 @@ use tidemill_flow::key::Key;
 use tidemill_flow::table::HashTable;
 
 /// Any secret will do here: these keys are nobody's attack.
-const SECRET: u128 = 0x5eed_0f_7a61_e;
+const SECRET: u128 = 0x5eed;
 
 /// A table from keys to values from 1 up. Value 0 is "not there".
 pub(super) trait Store<const W: usize>: Sized {
@@ -24,6 +24,9 @@ pub(super) trait Store<const W: usize>: Sized {
     /// What the other calls want to be given with the key.
     fn hash(&self, key: &Key<W>) -> u64;
 
+    /// The same of many keys.
+    fn hash_batch(&self, keys: &[Key<W>], out: &mut [u64]);
+
     /// Adds a new key; whether there was room.
     fn insert(&mut self, hash: u64, key: &Key<W>, value: u64) -> bool;
 
@@ -36,7 +39,7 @@ pub(super) trait Store<const W: usize>: Sized {
 }
 
 /// Keys that a call gets at most.
-pub(super) const MOST: usize = 256;
+pub(super) const MOST: usize = 64;
 
 /// The flow table by its primary calls: values are its state.
 pub(super) struct Flows<const W: usize>(FlowTable<W, u64, Keyed<W>>);
@@ -57,6 +60,11 @@ impl<const W: usize> Store<W> for Flows<W> {
     #[inline(always)]
     fn hash(&self, key: &Key<W>) -> u64 {
         self.0.hasher().hash(key)
+    }
+
+    #[inline(always)]
+    fn hash_batch(&self, keys: &[Key<W>], out: &mut [u64]) {
+        self.0.hasher().hash_batch(keys, out);
     }
 
     #[inline]
@@ -118,6 +126,11 @@ impl<const W: usize, T: HashTable<W>> Store<W> for Plain<T, W> {
     #[inline(always)]
     fn hash(&self, key: &Key<W>) -> u64 {
         self.hash.hash(key)
+    }
+
+    #[inline(always)]
+    fn hash_batch(&self, keys: &[Key<W>], out: &mut [u64]) {
+        self.hash.hash_batch(keys, out);
     }
 
     #[inline]
@@ -190,6 +203,9 @@ impl<const W: usize> Store<W> for Map<W> {
     fn hash(&self, _: &Key<W>) -> u64 {
         0
     }
+
+    #[inline(always)]
+    fn hash_batch(&self, _: &[Key<W>], _: &mut [u64]) {}
 
     #[inline]
     fn insert(&mut self, _: u64, key: &Key<W>, value: u64) -> bool {
