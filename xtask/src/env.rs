@@ -48,6 +48,13 @@ pub(crate) fn cargo() -> Command {
     command
 }
 
+/// The compiler's own platform, such as x86_64-unknown-linux-gnu.
+pub(crate) fn host() -> Result<String> {
+    let version = crate::proc::output(Command::new("rustc").arg("-vV"))?;
+    let host = version.lines().find_map(|line| line.strip_prefix("host: "));
+    Ok(host.context("rustc -vV names no host")?.to_owned())
+}
+
 /// `cargo metadata` of one workspace, read as JSON.
 pub(crate) fn metadata(manifest: &Path, with_dependencies: bool) -> Result<Value> {
     let mut command = cargo();

@@ -103,14 +103,12 @@ fn run_targets(targets: &[String], seconds: u32, asan: bool) -> Result<Totals> {
 
 /// Builds the targets; returns the folder of the binaries.
 fn build(targets: &[String], asan: bool) -> Result<PathBuf> {
-    let version = proc::output(Command::new("rustc").arg("-vV"))?;
-    let host =
-        version.lines().find_map(|line| line.strip_prefix("host: ")).context("rustc -vV names no host")?;
+    let host = env::host()?;
     let output = env::target_dir().join(if asan { "fuzz-asan" } else { "fuzz" });
     let flags = if asan { format!("{COVERAGE} -Zsanitizer=address") } else { COVERAGE.to_owned() };
     let mut cargo = env::cargo();
     // With --target the flags reach the targets and their libraries, but no build script: those must not be instrumented.
-    cargo.args(["build", "--quiet", "--release", "--target", host, "--manifest-path"]).arg(manifest());
+    cargo.args(["build", "--quiet", "--release", "--target", &host, "--manifest-path"]).arg(manifest());
     cargo.env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", flags).env("CARGO_TARGET_DIR", &output);
     for name in targets {
         cargo.args(["--bin", name]);

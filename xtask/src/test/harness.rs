@@ -1,16 +1,24 @@
 //! The tiers that are `cargo test`: which test binaries belong to which tier, and the reading of what they print.
 //!
 //! A tier is a set of test targets, told apart by name: `real_data*` (files named by TIDEMILL_DATA, release build),
-//! `root_*` (network namespaces), everything else. A test that finds that it cannot run prints `skipped: NAME (why)` and
-//! returns; it counts as skipped, not as passed.
+//! `root_*` (network namespaces), `loom*` (the model checker), everything else; `concurrent*` belongs there too, and is
+//! repeated under ThreadSanitizer. A test that finds that it cannot run prints `skipped: NAME (why)` and returns; it counts
+//! as skipped, not as passed.
 
 use super::Totals;
 use crate::{env, proc};
 use anyhow::{Context, Result};
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 /// Features without which a tier's tests are empty: they are off in the default build.
 const ROOT_FEATURES: &[&str] = &["--features", "tidemill-port/xdp"];
+
+/// Crates whose own tests, which have no file of a tier's name, are run under ThreadSanitizer too: published roots.
+const SANITIZED: &[&str] = &["tidemill-lookup"];
+
+/// Variables for cargo, for a build that is unlike the others.
+type Variables = Vec<(&'static str, OsString)>;
 
 /// An integration test file of the workspace.
 struct Target {
@@ -20,21 +28,54 @@ struct Target {
 }
 
 pub(crate) fn unit() -> Result<Totals> {
-    let mut arguments = vec!["--lib".to_owned(), "--bins".to_owned(), "--examples".to_owned()];
-    arguments.extend(named(&targets(|name| !is_real(name) && !is_root(name))?));
-    let mut totals = cargo_test(&arguments)?;
-    totals += cargo_test(&["--doc".to_owned()])?;
+    let mut arguments =
+        vec!["--workspace".to_owned(), "--lib".to_owned(), "--bins".to_owned(), "--examples".to_owned()];
+    arguments.extend(named(&targets(|name| !is_real(name) && !is_root(name) && !is_loom(name))?));
+    let mut totals = cargo_test(&arguments, &Vec::new())?;
+    totals += cargo_test(&["--workspace".to_owned(), "--doc".to_owned()], &Vec::new())?;
     Ok(totals)
 }
 
 pub(crate) fn real() -> Result<Totals> {
     let why = env::data().is_none().then_some("TIDEMILL_DATA is not set");
-    tier(&targets(is_real)?, why, &["--release"])
+    tier(&targets(is_real)?, why, &["--release"], &Vec::new())
 }
 
 pub(crate) fn root() -> Result<Totals> {
     let why = (!env::is_root() && !env::in_ci()).then_some("not root");
-    tier(&targets(is_root)?, why, ROOT_FEATURES)
+    tier(&targets(is_root)?, why, ROOT_FEATURES, &Vec::new())
+}
+
+/// Small cases under the model checker; then real threads under ThreadSanitizer, whose flags want a nightly compiler or, as
+/// here, RUSTC_BOOTSTRAP. Both have build outputs of their own: the flags would throw away everybody else's.
+pub(crate) fn model() -> Result<Totals> {
+    let output = |name: &str| ("CARGO_TARGET_DIR", env::target_dir().join(name).into_os_string());
+    let loom =
+        vec![("RUSTFLAGS", "--cfg loom".into()), ("CARGO_PROFILE_RELEASE_LTO", "off".into()), output("loom")];
+    let mut totals = tier(&targets(is_loom)?, None, &["--release"], &loom)?;
+    let host = env::host()?;
+    let why = (host != "x86_64-unknown-linux-gnu").then_some("no prebuilt ThreadSanitizer is known here");
+    let suppressions = env::root().join("xtask").join("src").join("test").join("tsan-suppressions.txt");
+    let tsan = vec![
+        // The standard library that we link is not built for the sanitizer: hence the second flag and the suppressions.
+        // The scalar form: the sanitizer does not see what intrinsics load.
+        ("RUSTFLAGS", "-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer --cfg scalar".into()),
+        ("RUSTC_BOOTSTRAP", "1".into()),
+        ("TSAN_OPTIONS", format!("suppressions={}", suppressions.display()).into()),
+        output("tsan"),
+    ];
+    // With --target the flags do not reach build scripts.
+    totals += tier(&targets(is_concurrent)?, why, &["--target", &host], &tsan)?;
+    for name in SANITIZED {
+        match why {
+            Some(why) => totals.skip(name, why),
+            None => {
+                let arguments = ["--package", name, "--lib", "--target", &host];
+                totals += cargo_test(&arguments.map(str::to_owned), &tsan)?;
+            }
+        }
+    }
+    Ok(totals)
 }
 
 fn is_real(name: &str) -> bool {
@@ -45,9 +86,17 @@ fn is_root(name: &str) -> bool {
     name.starts_with("root_")
 }
 
+fn is_loom(name: &str) -> bool {
+    name.starts_with("loom")
+}
+
+fn is_concurrent(name: &str) -> bool {
+    name.starts_with("concurrent")
+}
+
 /// Runs the targets, or skips every test in them by name for the reason given. Fewer tests than the sources have is a
 /// failure: a feature may be missing.
-fn tier(targets: &[Target], skip: Option<&str>, flags: &[&str]) -> Result<Totals> {
+fn tier(targets: &[Target], skip: Option<&str>, flags: &[&str], variables: &Variables) -> Result<Totals> {
     let mut totals = Totals::default();
     let mut expected = 0;
     for target in targets {
@@ -63,9 +112,10 @@ fn tier(targets: &[Target], skip: Option<&str>, flags: &[&str]) -> Result<Totals
     if skip.is_some() || targets.is_empty() {
         return Ok(totals);
     }
-    let mut arguments: Vec<String> = flags.iter().map(|&flag| flag.to_owned()).collect();
+    let flags = ["--workspace"].iter().chain(flags);
+    let mut arguments: Vec<String> = flags.map(|&flag| flag.to_owned()).collect();
     arguments.extend(named(targets));
-    totals = cargo_test(&arguments)?;
+    totals = cargo_test(&arguments, variables)?;
     let seen = totals.passed + totals.failed + totals.skipped;
     if seen < expected {
         totals.count(&format!("{seen} tests were seen of {expected} in the sources"), false);
@@ -125,9 +175,10 @@ fn test_names(source: &str) -> Vec<String> {
     names
 }
 
-fn cargo_test(arguments: &[String]) -> Result<Totals> {
+fn cargo_test(arguments: &[String], variables: &Variables) -> Result<Totals> {
     let mut command = env::cargo();
-    command.args(["test", "--workspace", "--no-fail-fast"]).args(arguments).args(["--", "--show-output"]);
+    command.args(["test", "--no-fail-fast"]).args(arguments).args(["--", "--show-output"]);
+    command.envs(variables.iter().map(|(name, value)| (name, value)));
     let mut reader = Reader::new(|line| println!("{line}"));
     let ok = proc::lines(&mut command, |line| reader.line(line))?;
     Ok(reader.end(ok))
@@ -181,7 +232,9 @@ impl Reader {
     fn end(mut self, ok: bool) -> Totals {
         if !ok && (self.totals.failed == 0 || self.binary.iter().any(|line| line.starts_with("running "))) {
             self.binary.iter().for_each(|line| (self.show)(line));
-            (self.show)("FAILED: a build, or a test binary that ended without a verdict");
+            (self.show)(
+                "FAILED: a build, or a test binary that ended without a verdict or with a sanitizer's report",
+            );
             self.totals.failed += 1;
         }
         self.totals

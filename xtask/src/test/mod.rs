@@ -28,6 +28,8 @@ enum Tier {
     Real,
     /// tests/root_*: namespaces, veth, AF_PACKET, AF_XDP
     Root,
+    /// Concurrency: small cases under the model checker, tests with threads under ThreadSanitizer
+    Model,
     /// The runners of peers build and answer like the reference
     Peers,
     /// Every fuzz target for a few seconds
@@ -37,10 +39,11 @@ enum Tier {
 }
 
 impl Tier {
-    const ALL: [(Tier, &str); 6] = [
+    const ALL: [(Tier, &str); 7] = [
         (Tier::Unit, "unit"),
         (Tier::Real, "real"),
         (Tier::Root, "root"),
+        (Tier::Model, "model"),
         (Tier::Peers, "peers"),
         (Tier::Fuzz, "fuzz"),
         (Tier::Examples, "examples"),
@@ -118,6 +121,7 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
             Tier::Unit => harness::unit(),
             Tier::Real => harness::real(),
             Tier::Root => harness::root(),
+            Tier::Model => harness::model(),
             Tier::Peers => peers::run(),
             Tier::Fuzz => fuzz::tier(options.fuzz_seconds),
             Tier::Examples => examples::run(),

@@ -105,7 +105,7 @@ impl<const W: usize> Store<W> {
     /// The slots with this tag, and perhaps one or two above one that has it. Of the empty ones (0), the first is right.
     #[inline(always)]
     fn candidates(tags: u64, tag: u64) -> impl Iterator<Item = usize> + use<W> {
-        let x = tags ^ tag * Self::ONES;
+        let x = tags ^ (tag * Self::ONES);
         // The highest bit of each tag that is 0 in x, and of some above.
         let mut found = x.wrapping_sub(Self::ONES) & !x & (Self::ONES << (Self::BITS - 1));
         std::iter::from_fn(move || {
