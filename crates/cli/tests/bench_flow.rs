@@ -159,7 +159,7 @@ fn it_speaks_to_people() {
         "cache lines touched",
         "when the first has no room",
         "flood-90",
-        "flowtable to chaining",
+        "flowtable against the others",
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }

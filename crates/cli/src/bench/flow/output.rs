@@ -128,7 +128,6 @@ impl Sheet {
         let range = |line: &Measurement| {
             format!("{} ({}-{})", figure(line.value), figure(line.min), figure(line.max))
         };
-        let ending = |line: &Measurement| line.case.rsplit('/').next().unwrap_or_default().to_owned();
         // A table that was full before says so.
         let row = |line: &Measurement| {
             let asked = load(line).and_then(|load| load.strip_prefix("load-")?.parse::<f64>().ok());
@@ -180,33 +179,55 @@ impl Sheet {
                 |line| format!("{:.4} ({:.4}-{:.4})", line.value, line.min, line.max),
             );
         }
-        let floods: Vec<&Measurement> = (all.iter())
-            .filter(|line| ending(line).starts_with("flood-") && !line.metric.starts_with("lines_"))
-            .collect();
-        if !floods.is_empty() {
-            println!(
-                "\na full table, by percent of the packets that belong to new flows: M packets/s (mpps), of flows that were there"
-            );
-            println!(
-                "(existing_mpps), against no flood (kept); lookups of flows that were there without and between new flows (mlps)"
-            );
-            let metric = |line: &Measurement| line.metric.to_owned();
-            let row = |line: &Measurement| format!("{} {}", line.subject, ending(line));
-            pivot(&floods, row, metric, |line| {
-                format!("{:.2} ({:.2}-{:.2})", line.value, line.min, line.max)
-            });
+        self.print_flood();
+        self.print_ratios();
+    }
+
+    fn print_flood(&self) {
+        let shown = |line: &&Measurement| flood(line) && line.metric != "lines_p99";
+        let floods: Vec<&Measurement> = self.report.lines().iter().filter(shown).collect();
+        if floods.is_empty() {
+            return;
         }
+        println!(
+            "\na full table, by percent of the packets that belong to new flows. M packets/s: all (mpps), of flows that were there"
+        );
+        println!(
+            "(existing_mpps), all against no flood (kept). M lookups/s of flows that were there (mlps), without and between new flows"
+        );
+        let row = |line: &Measurement| format!("{} {}", line.subject, ending(line));
+        let metric = |line: &Measurement| line.metric.to_owned();
+        pivot(&floods, row, metric, |line| {
+            let value = format!("{:.2}", line.value);
+            if line.runs == 1 { value } else { format!("{value} ({:.2}-{:.2})", line.min, line.max) }
+        });
+    }
+
+    fn print_ratios(&self) {
         let ratios = self.report.ratios();
-        if !ratios.is_empty() {
-            println!("\nratios, with 95 % intervals");
-            for ratio in ratios {
-                let case = ratio.case.strip_prefix(&self.size).unwrap_or(&ratio.case).trim_start_matches('/');
-                println!(
-                    "  {case:<24} {} to {}: {:.2} ({:.2} to {:.2}, {} pairs)",
-                    ratio.of, ratio.to, ratio.value, ratio.low, ratio.high, ratio.pairs
-                );
+        if ratios.is_empty() {
+            return;
+        }
+        println!("\n{OURS} against the others, with 95 % intervals");
+        let short = |case: &str| case.split('/').skip(2).collect::<Vec<_>>().join(" ").replace("load-", "");
+        let (mut cases, mut others): (Vec<&str>, Vec<&str>) = (Vec::new(), Vec::new());
+        for ratio in ratios {
+            for (all, one) in [(&mut cases, &ratio.case), (&mut others, &ratio.to)] {
+                if !all.contains(&one.as_str()) {
+                    all.push(one);
+                }
             }
         }
+        let mut rows =
+            vec![std::iter::once(String::new()).chain(cases.iter().map(|case| short(case))).collect()];
+        for other in others {
+            let cell = |case: &&str| {
+                let ratio = ratios.iter().find(|ratio| ratio.case == *case && ratio.to == other);
+                ratio.map_or_else(String::new, |r| format!("{:.2} ({:.2}-{:.2})", r.value, r.low, r.high))
+            };
+            rows.push(std::iter::once(other.to_owned()).chain(cases.iter().map(cell)).collect());
+        }
+        print_grid(&rows);
     }
 
     fn print_lines(&self) {
@@ -215,7 +236,8 @@ impl Sheet {
             ("cache lines touched", ["lines_mean", "lines_p99", "lines_max"]),
             ("entries moved", ["moves_mean", "moves_p99", "moves_max"]),
         ] {
-            let means: Vec<&Measurement> = all.iter().filter(|line| line.metric == metrics[0]).collect();
+            let means: Vec<&Measurement> =
+                all.iter().filter(|line| line.metric == metrics[0] && !flood(line)).collect();
             if means.is_empty() {
                 continue;
             }
@@ -234,6 +256,16 @@ impl Sheet {
             pivot(&means, |line| line.subject.clone(), column, cell);
         }
     }
+}
+
+/// The last part of a case's name.
+fn ending(line: &Measurement) -> String {
+    line.case.rsplit('/').next().unwrap_or_default().to_owned()
+}
+
+/// Whether it is of a flood.
+fn flood(line: &Measurement) -> bool {
+    ending(line).starts_with("flood-")
 }
 
 /// The part of a case's name that says its load.

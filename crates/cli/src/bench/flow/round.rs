@@ -46,6 +46,8 @@ pub(super) fn round<const W: usize, T: Subject<W>>(plan: &Plan<W>, load: f64, ru
         let value = rate(plan.lookups as u64, time);
         rates.push(Rate { case, metric: "mlps", value, checksum: Some(checksum.text()) });
     }
+    let place = |rate: &Rate| LOOKUPS.iter().position(|(case, ..)| *case == rate.case);
+    rates.sort_by_key(place);
     rates.push(update("insert", filled.time));
     rates.push(update("remove", plan.remove_all(&mut filled)?));
     drop(filled);

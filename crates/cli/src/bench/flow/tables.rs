@@ -68,6 +68,9 @@ pub(super) struct Measures<const W: usize> {
     pub(super) flood: Option<fn(&Plan<W>) -> Result<Flooded>>,
 }
 
+/// Keys per call, usually.
+const USUAL: usize = 32;
+
 /// Slots of the table from whose size that of larger ones is extrapolated.
 const SMALL: usize = 1 << 14;
 
@@ -130,7 +133,15 @@ impl<const W: usize> Subject<W> for FlowTable<W> {
         values: &[u64],
         out: &mut [Option<u64>],
     ) -> u64 {
-        let outcomes = &mut [Outcome::Full; MOST][..keys.len()];
+        // Room for the usual batch, or for the longest: clearing that one each time would be felt.
+        let (mut usual, mut longest);
+        let outcomes = if keys.len() <= USUAL {
+            usual = [Outcome::Full; USUAL];
+            &mut usual[..keys.len()]
+        } else {
+            longest = [Outcome::Full; MOST];
+            &mut longest[..keys.len()]
+        };
         self.find_or_insert_batch(0, hashes, keys, outcomes);
         let mut inserted = 0;
         for ((outcome, value), out) in outcomes.iter().zip(values).zip(out) {
