@@ -40,14 +40,15 @@ fuzz_target!(|data: &[u8]| {
         return;
     };
     let (Ok(mut log), Ok(mut linear)) =
-        (HyperLogLog::new(4 + u32::from(size % 15)), LinearCounter::new(items * 8))
+        (HyperLogLog::new(4 + u32::from(size % 9)), LinearCounter::new(items * 8))
     else {
         return;
     };
     let (mut seen, mut counts, mut inside) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
     let mut weights: BTreeMap<u8, u64> = BTreeMap::new();
-    for record in records.chunks_exact(3).take(400) {
-        let [what, key, weight] = record else { continue };
+    let records = records.as_chunks::<3>().0;
+    for (i, record) in records.iter().take(400).enumerate() {
+        let [what, key, weight] = record;
         let (h, weight) = (hash(kind, *key), u64::from(*weight) << (what >> 3));
         match what % 8 {
             0..=3 => {
@@ -81,9 +82,11 @@ fuzz_target!(|data: &[u8]| {
                 linear.add(h);
             }
         }
-        assert!(seen.keys().all(|&h| bloom.contains(h)), "the Bloom filter misses a key");
-        assert!(counts.iter().all(|(&h, &n)| n == 0 || counting.contains(h)), "the counting filter does");
-        assert!(inside.iter().all(|(&h, &n)| n == 0 || cuckoo.contains(h)), "the cuckoo filter does");
+        if i % 16 == 0 || i + 1 == records.len() {
+            assert!(seen.keys().all(|&h| bloom.contains(h)), "the Bloom filter misses a key");
+            assert!(counts.iter().all(|(&h, &n)| n == 0 || counting.contains(h)), "the counting filter does");
+            assert!(inside.iter().all(|(&h, &n)| n == 0 || cuckoo.contains(h)), "the cuckoo filter does");
+        }
     }
     let top = heavy.top(8);
     for (&key, &truth) in &weights {

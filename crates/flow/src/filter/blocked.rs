@@ -59,15 +59,16 @@ fn most_load(cells: u32, k: u32, wanted: f64) -> f64 {
 /// al., section 3); each sets one cell in k of the 8 words, so j of them leave a cell empty with probability (1 - k/cells)^j.
 fn rate(cells: u32, k: u32, load: f64) -> f64 {
     let empty_once = 1.0 - f64::from(k) / f64::from(cells);
-    let given = |keys: f64| (1.0 - empty_once.powf(keys)).powf(f64::from(k));
+    let given = |empty: f64| (1.0 - empty).powi(k as i32);
     if load > 600.0 {
         // e^-load is nearly 0 for the computer; every block is as good as full.
-        return given(load);
+        return given(empty_once.powf(load));
     }
-    let (mut weight, mut sum) = ((-load).exp(), 0.0);
+    let (mut weight, mut empty, mut sum) = ((-load).exp(), 1.0, 0.0);
     for keys in 1..(load + 12.0 * load.sqrt() + 20.0) as u32 {
         weight *= load / f64::from(keys);
-        sum += weight * given(f64::from(keys));
+        empty *= empty_once;
+        sum += weight * given(empty);
     }
     sum.min(1.0)
 }

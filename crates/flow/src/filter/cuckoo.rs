@@ -23,13 +23,13 @@ const MOVES: u8 = 8;
 /// word a   | f or 0 | f or 0 | f or 0 | f or 0 |      the other bucket of f: b = H(f) - a, and so a = H(f) - b (mod buckets)
 /// ```
 ///
-/// A query reads two words and is wrong for at most 8 of 65,535 fingerprints: a rate of 0.012 % when full, at 17 bits per key. We
+/// A query reads two words and is wrong for at most 8 of 65,535 fingerprints: a rate of 0.012 % when full, at 17.0 bits per key. We
 /// chose 16 bits because then a bucket is one word that is searched in four instructions; 12 bits would save a quarter and give 0.2 %.
 ///
 /// Departures from the paper: the other bucket comes from a difference instead of an exclusive or, so any number of buckets will do; and an
 /// insertion looks for the shortest way to a free slot before it moves anything (breadth first), so **no fingerprint is ever lost**:
-/// an insertion that fails leaves the filter as it was. It reads at most 512 words and writes at most 9; where the
-/// filter has free slots in the first two buckets (half of the time at load 0.8), it reads 2 and writes 1.
+/// an insertion that fails leaves the filter as it was. It looks at most at 512 words and writes at most 9; where one of the
+/// first two buckets has a free slot, it reads at most two and writes one.
 ///
 /// It counts: a key that is put in twice is to be taken out twice. There is room for 8 of one fingerprint in its two buckets, so the 9th
 /// time fails with [`Full`]; who does not count asks [`contains`](Self::contains) first, and then never removes.
@@ -120,7 +120,7 @@ impl CuckooFilter {
             }
             for slot in 0..SLOTS {
                 let to = self.other(bucket as usize, get(word, slot));
-                if len < NODES && depth < MOVES && !on_the_way(&nodes, next, to) {
+                if len < NODES && depth < MOVES {
                     prefetch_read(&self.words[to]);
                     nodes[len] =
                         Node { bucket: to as u32, parent: next as u16, slot: slot as u8, depth: depth + 1 };
@@ -132,8 +132,9 @@ impl CuckooFilter {
         None
     }
 
-    /// Moves one fingerprint along each step of the way to a node that has a free slot, from the far end. The buckets of a way
-    /// are all different, so each holds what it held when the way was found.
+    /// Moves one fingerprint along each step of the way to a node that has a free slot, from the far end. No bucket is twice on the
+    /// way: where it was met first, the same four buckets were put into the queue before, so a shorter way was found before. So
+    /// each bucket holds what it held when the way was found.
     fn shift(&mut self, nodes: &[Node; NODES], end: usize, free: usize) -> (usize, usize) {
         let (mut at, mut free) = (end, free);
         while at >= 2 {
@@ -231,20 +232,6 @@ impl CuckooFilter {
     /// Bytes that the filter occupies.
     pub fn bytes(&self) -> usize {
         size_of_val(&*self.words)
-    }
-}
-
-/// Whether a bucket is the one of a node, or one on the way to it.
-fn on_the_way(nodes: &[Node; NODES], node: usize, bucket: usize) -> bool {
-    let mut at = node;
-    loop {
-        if nodes[at].bucket as usize == bucket {
-            return true;
-        }
-        if at < 2 {
-            return false;
-        }
-        at = usize::from(nodes[at].parent);
     }
 }
 
