@@ -296,10 +296,10 @@ fn check_memory<const W: usize>(args: &Flow, tables: &[Measures<W>]) -> Result<(
 }
 
 /// Runs in turn: who goes first changes from run to run.
-fn in_turn<'a, const W: usize>(
-    tables: &'a [Measures<W>],
+fn in_turn<const W: usize>(
+    tables: &[Measures<W>],
     run: usize,
-) -> impl Iterator<Item = (usize, &'a Measures<W>)> {
+) -> impl Iterator<Item = (usize, &Measures<W>)> {
     (0..tables.len()).map(move |i| (i + run) % tables.len()).map(|i| (i, &tables[i]))
 }
 
