@@ -64,7 +64,7 @@ impl HyperLogLog {
 
     /// Many keys have passed.
     pub fn add_batch(&mut self, hashes: &[u64]) {
-        // No address depends on a load, so the processor runs ahead by itself: prefetching gains nothing.
+        // No address depends on a load, so the processor runs ahead by itself.
         for &hash in hashes {
             self.add(hash);
         }
