@@ -243,9 +243,8 @@ fn measure<const W: usize, T: HashTable<W>>(
 fn tables_for_people(report: &Report) {
     println!("M lookups/s, median (least to greatest)");
     let lines: Vec<&Measurement> = report.lines().iter().collect();
-    let range = |line: &Measurement| {
-        format!("{} ({} to {})", figure(line.value), figure(line.min), figure(line.max))
-    };
+    let range =
+        |line: &Measurement| format!("{} ({} to {})", figure(line.value), figure(line.min), figure(line.max));
     pivot(&lines, |line| line.case.clone(), |line| line.subject.clone(), range);
     println!("\nratios, with 95 % intervals");
     for ratio in report.ratios() {

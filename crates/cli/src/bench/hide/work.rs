@@ -45,7 +45,8 @@ impl<const W: usize, T: HashTable<W>> Filled<W, T> {
     /// The key of a number; two numbers have two keys, which differ in their first words already.
     pub(super) fn key(&self, number: u64) -> Key<W> {
         let first = mix(self.base ^ number);
-        let mut words = std::array::from_fn(|i| if i == 0 { first } else { mix(first.wrapping_add(i as u64)) });
+        let mut words =
+            std::array::from_fn(|i| if i == 0 { first } else { mix(first.wrapping_add(i as u64)) });
         words[W - 1] &= match self.shape.key_bytes % 8 {
             0 => u64::MAX,
             rest => u64::MAX >> (64 - 8 * rest),
@@ -78,8 +79,8 @@ impl Asked {
         seed: u64,
     ) -> Self {
         let mut random = Random::new(seed);
-        let mut hit = |random: &mut Random| random.below(filled.keys.max(1) as usize) as u64;
-        let mut miss = |random: &mut Random| ABSENT + (random.bits() >> 32);
+        let hit = |random: &mut Random| random.below(filled.keys.max(1) as usize) as u64;
+        let miss = |random: &mut Random| ABSENT + (random.bits() >> 32);
         let numbers: Vec<u64> = match case {
             Case::Hit => (0..lookups).map(|_| hit(&mut random)).collect(),
             Case::Miss => (0..lookups).map(|_| miss(&mut random)).collect(),

@@ -1,0 +1,96 @@
+//! `tidemill bench hide`, as a user sees it. No times are judged.
+#![allow(clippy::unwrap_used)] // a test may
+
+mod tool;
+
+use serde_json::{Value, json};
+use tool::Folder;
+
+const DRIVERS: [&str; 4] = ["plain", "group", "coroutine", "adaptive"];
+
+#[test]
+fn every_driver_measures_every_case_with_the_same_answers() {
+    let folder = Folder::new();
+    let line = "bench hide --table chaining,keystore-cuckoo --entries 2^10 --key-bytes 8,36 --batch 1,100 --width 7 \
+                --lookups-ki 6 --runs 3 --load 0.8 --json --plot p.svg";
+    let lines = folder.ok(line).json();
+    let (rates, ratios): (Vec<&Value>, Vec<&Value>) = lines.iter().partition(|line| line["metric"] == "mlps");
+    for table in ["chaining", "keystore-cuckoo"] {
+        for key in ["8B", "36B"] {
+            for (batch, case) in [1, 100].iter().flat_map(|b| ["hit", "miss", "early"].map(|case| (b, case)))
+            {
+                let name = format!("2^10/{key}/batch-{batch}/{case}");
+                let of = |driver: &str| -> &Value {
+                    let subject = format!("{table}/{driver}");
+                    let mut found =
+                        rates.iter().filter(|line| line["subject"] == subject && line["case"] == name);
+                    let line = found.next().unwrap_or_else(|| panic!("{subject} {name}"));
+                    assert!(found.next().is_none(), "{subject} {name} twice");
+                    line
+                };
+                for driver in DRIVERS {
+                    let line = of(driver);
+                    assert_eq!(
+                        (&line["v"], &line["bench"], &line["runs"]),
+                        (&json!(1), &json!("hide"), &json!(3))
+                    );
+                    assert_eq!(line["checksum"], of("plain")["checksum"], "{driver} {name}");
+                    assert_eq!(
+                        (&line["params"]["lookups"], &line["params"]["load"]),
+                        (&json!(6144), &json!(0.8))
+                    );
+                    let value = |name: &str| line[name].as_f64().unwrap();
+                    assert!(
+                        0.0 < value("min")
+                            && value("min") <= value("value")
+                            && value("value") <= value("max")
+                    );
+                }
+                assert_eq!(of("coroutine")["params"]["width"], json!(7.min(*batch)));
+                let pairs: Vec<(&Value, &Value)> = (ratios.iter())
+                    .filter(|line| line["case"] == name && line["of"].as_str().unwrap().starts_with(table))
+                    .map(|line| (&line["of"], &line["to"]))
+                    .collect();
+                let pair =
+                    |of: &str, to: &str| (json!(format!("{table}/{of}")), json!(format!("{table}/{to}")));
+                let wanted = [
+                    pair("group", "plain"),
+                    pair("coroutine", "plain"),
+                    pair("adaptive", "plain"),
+                    pair("coroutine", "group"),
+                ];
+                assert_eq!(pairs, wanted.iter().map(|(of, to)| (of, to)).collect::<Vec<_>>());
+            }
+        }
+    }
+    assert_eq!((rates.len(), ratios.len()), (2 * 2 * 6 * 4, 2 * 2 * 6 * 4));
+    assert_eq!(folder.read("p.svg").matches("<title>").count(), rates.len());
+}
+
+#[test]
+fn it_speaks_to_people() {
+    let folder = Folder::new();
+    let ran = folder.ok("bench hide --entries 300 --batch 32 --case hit --lookups-ki 1 --runs 2");
+    for words in
+        ["M lookups/s", "chaining/adaptive", "300/16B/batch-32/hit", "chaining/coroutine to chaining/plain: "]
+    {
+        assert!(ran.out.contains(words), "{words}: {}", ran.out);
+    }
+}
+
+#[test]
+fn mistakes_get_one_line() {
+    Folder::new().fail(&[
+        ("bench hide --table flow", 2, "--table flow: use one of chaining, keystore-cuckoo"),
+        ("bench hide --entries 2^70", 2, "--entries"),
+        ("bench hide --entries 2^32", 2, "at most"),
+        ("bench hide --load 1.5", 2, "--load 1.5"),
+        ("bench hide --key-bytes 17", 2, "--key-bytes 17: give 8, 16, 36 or 40"),
+        ("bench hide --batch 0", 2, "--batch 0"),
+        ("bench hide --batch 4097", 2, "--batch 4097"),
+        ("bench hide --width 65", 2, "--width 65: give 1 to 64"),
+        ("bench hide --runs 0", 2, "--runs"),
+        ("bench hide --lookups-ki 0", 2, "--lookups-ki"),
+        ("bench hide --case fast", 2, "hit, miss, early"),
+    ]);
+}
