@@ -60,6 +60,11 @@ fn shown(ratio: &Value) -> String {
     format!("to {to} {value:.2} ({low:.2} to {high:.2})")
 }
 
+/// The ratio's case.
+fn case(ratio: &Value) -> &str {
+    ratio["case"].as_str().unwrap_or("?")
+}
+
 fn peers(machine: &Machine, arguments: &[&str]) -> Result<Vec<Value>> {
     let mut all = vec!["peers", "flow", "--json"];
     all.extend(arguments);
@@ -82,14 +87,11 @@ fn lookups(machine: &Machine, entries: &str) -> Result<Outcome> {
 
 /// A table is filled with random keys, all new, in batches of 32.
 fn find_or_insert(machine: &Machine) -> Result<Outcome> {
-    let case = "find-or-insert";
-    let objects = peers(machine, &["--entries", "2^20,2^24", "--case", case, "--only", "rte_hash"])?;
+    let only = ["--entries", "2^20,2^24", "--case", "find-or-insert", "--only", "rte_hash"];
+    let objects = peers(machine, &only)?;
     let ratios: Vec<&Value> =
         ratios(&objects).into_iter().filter(|ratio| ratio["to"] == "peer:rte_hash").collect();
-    let text: Vec<String> = ratios
-        .iter()
-        .map(|ratio| format!("{} {}", ratio["case"].as_str().unwrap_or("?"), shown(ratio)))
-        .collect();
+    let text: Vec<String> = ratios.iter().map(|ratio| format!("{} {}", case(ratio), shown(ratio))).collect();
     let good = ratios.iter().all(|ratio| number(ratio, "value") >= LEAST_NEW_TO_DPDK);
     Ok(verdict(good && ratios.len() == 2, format!("{}; at least {LEAST_NEW_TO_DPDK}", text.join(", "))))
 }
@@ -133,16 +135,14 @@ fn hiding(machine: &Machine) -> Result<Outcome> {
     let to_plain: Vec<&Value> =
         ratios(&objects).into_iter().filter(|ratio| driver(&ratio["to"]) == "plain").collect();
     let best = |size: &str| {
-        let of_size = to_plain
-            .iter()
-            .filter(|ratio| ratio["case"].as_str().is_some_and(|case| case.split('/').next() == Some(size)));
+        let of_size = to_plain.iter().filter(|ratio| case(ratio).split('/').next() == Some(size));
         of_size.copied().max_by(|a, b| number(a, "value").total_cmp(&number(b, "value")))
     };
     let (mut good, mut text) = (true, Vec::new());
     for (size, least) in std::iter::once(("2^15", 0.0)).chain(LEAST_HIDING) {
         let ratio = best(size).with_context(|| format!("no ratio at {size}"))?;
         good &= number(ratio, "value") >= least;
-        text.push(format!("{} {} {}", ratio["case"], driver(&ratio["of"]), shown(ratio)));
+        text.push(format!("{} {} {}", case(ratio), driver(&ratio["of"]), shown(ratio)));
     }
     let [(_, first), (_, second)] = LEAST_HIDING;
     Ok(verdict(good, format!("{}; at least {first} and {second}; all answers agree", text.join(", "))))
@@ -158,7 +158,7 @@ fn leaving(machine: &Machine) -> Result<Outcome> {
     }
     let mean = to_group.iter().map(|ratio| number(ratio, "value").ln()).sum::<f64>() / to_group.len() as f64;
     let text: Vec<String> =
-        to_group.iter().map(|ratio| format!("{} {:.2}", ratio["case"], number(ratio, "value"))).collect();
+        to_group.iter().map(|ratio| format!("{} {:.2}", case(ratio), number(ratio, "value"))).collect();
     let mean = mean.exp();
     Ok(verdict(mean >= 1.0, format!("coroutine to group {mean:.2} over all; {}", text.join(", "))))
 }
