@@ -12,7 +12,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 /// Features without which a tier's tests are empty: they are off in the default build.
-const ROOT_FEATURES: &[&str] = &["--features", "tidemill-port/xdp"];
+const ROOT_FEATURES: &[&str] = &["--workspace", "--features", "tidemill-port/xdp"];
 
 /// Crates whose own tests, which have no file of a tier's name, are run under ThreadSanitizer too: published roots.
 const SANITIZED: &[&str] = &["tidemill-lookup"];
@@ -38,7 +38,7 @@ pub(crate) fn unit() -> Result<Totals> {
 
 pub(crate) fn real() -> Result<Totals> {
     let why = env::data().is_none().then_some("TIDEMILL_DATA is not set");
-    tier(&targets(is_real)?, why, &["--release"], &Vec::new())
+    tier(&targets(is_real)?, why, &["--workspace", "--release"], &Vec::new())
 }
 
 pub(crate) fn root() -> Result<Totals> {
@@ -52,7 +52,8 @@ pub(crate) fn model() -> Result<Totals> {
     let output = |name: &str| ("CARGO_TARGET_DIR", env::target_dir().join(name).into_os_string());
     let loom =
         vec![("RUSTFLAGS", "--cfg loom".into()), ("CARGO_PROFILE_RELEASE_LTO", "off".into()), output("loom")];
-    let mut totals = tier(&targets(is_loom)?, None, &["--release"], &loom)?;
+    let small = targets(is_loom)?;
+    let mut totals = tier(&small, None, &[&packages(&small)[..], &["--release"]].concat(), &loom)?;
     let host = env::host()?;
     let why = (host != "x86_64-unknown-linux-gnu").then_some("no prebuilt ThreadSanitizer is known here");
     let suppressions = env::root().join("xtask").join("src").join("test").join("tsan-suppressions.txt");
@@ -65,7 +66,8 @@ pub(crate) fn model() -> Result<Totals> {
         output("tsan"),
     ];
     // With --target the flags do not reach build scripts.
-    totals += tier(&targets(is_concurrent)?, why, &["--target", &host], &tsan)?;
+    let threads = targets(is_concurrent)?;
+    totals += tier(&threads, why, &[&packages(&threads)[..], &["--target", &host]].concat(), &tsan)?;
     for name in SANITIZED {
         match why {
             Some(why) => totals.skip(name, why),
@@ -112,8 +114,7 @@ fn tier(targets: &[Target], skip: Option<&str>, flags: &[&str], variables: &Vari
     if skip.is_some() || targets.is_empty() {
         return Ok(totals);
     }
-    let flags = ["--workspace"].iter().chain(flags);
-    let mut arguments: Vec<String> = flags.map(|&flag| flag.to_owned()).collect();
+    let mut arguments: Vec<String> = flags.iter().map(|&flag| flag.to_owned()).collect();
     arguments.extend(named(targets));
     totals = cargo_test(&arguments, variables)?;
     let seen = totals.passed + totals.failed + totals.skipped;
@@ -121,6 +122,11 @@ fn tier(targets: &[Target], skip: Option<&str>, flags: &[&str], variables: &Vari
         totals.count(&format!("{seen} tests were seen of {expected} in the sources"), false);
     }
     Ok(totals)
+}
+
+/// `--package NAME` for each target: less to build than the workspace.
+fn packages(targets: &[Target]) -> Vec<&str> {
+    targets.iter().flat_map(|target| ["--package", &target.package]).collect()
 }
 
 /// `--test NAME` for each target, once: several crates have one of the same name, and cargo runs them all for one mention.
