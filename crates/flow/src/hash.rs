@@ -4,6 +4,7 @@
 //! bits must be good: tables take the place from the high half, tags from the low byte, shards from the bits between.
 
 use crate::key::Key;
+use crate::simd::on_this_cpu;
 use siphasher::sip::SipHasher24;
 use std::hash::Hasher;
 
@@ -22,16 +23,17 @@ pub trait KeyHash<const W: usize> {
 }
 
 /// A strongly universal hash with a secret, for tables whose keys an attacker chooses: whatever two keys he picks, they
-/// collide in all 64 bits with probability 2^-64 over the secret, and each pair of hash values is equally likely.
+/// collide in all 64 bits with probability 2^-64 over the secret, and every pair of hash values is equally likely.
 ///
-/// Pair-multiply-shift for vectors (Thorup, "High Speed Hashing for Integers and Strings", 2015, section 3), with words
-/// of 64 bits and arithmetic modulo 2^128: h(x) = (sum (a[2i] + x[2i+1]) (a[2i+1] + x[2i]) + b) >> 64. A bijection on
-/// 64 bits follows it; that keeps the probabilities and breaks up the arithmetic progressions that multiplication leaves.
-/// An attacker who can time our answers learns about the secret in the end: change it from time to time.
+/// Two independent functions of 32 bits, each pair-multiply-shift for vectors (Thorup, "High Speed Hashing for Integers and
+/// Strings", 2015, section 3) over the words' halves modulo 2^64: h(x) = (sum (a[2i] + x[2i+1]) (a[2i+1] + x[2i]) + b) >> 32. A
+/// bijection on 64 bits follows; that keeps the probabilities and breaks up the arithmetic progressions that multiplication
+/// leaves. An attacker who can time our answers learns about the secret in the end: change it from time to time.
 #[derive(Clone, Copy)]
 pub struct Keyed<const W: usize> {
-    factors: [u128; W],
-    offset: u128,
+    /// For each word of the key: factors of its low and its high half, for both functions.
+    factors: [[[u64; 2]; 2]; W],
+    offsets: [u64; 2],
 }
 
 /// The secret is not shown.
@@ -44,32 +46,44 @@ impl<const W: usize> std::fmt::Debug for Keyed<W> {
 impl<const W: usize> Keyed<W> {
     /// A hash with this secret, which SipHash-2-4 stretches to the parameters.
     pub fn new(secret: u128) -> Self {
-        let word = |i: usize| {
-            let half = |i: u64| {
-                let mut sip = SipHasher24::new_with_keys(secret as u64, (secret >> 64) as u64);
-                sip.write_u64(i);
-                u128::from(sip.finish())
-            };
-            half(2 * i as u64) << 64 | half(2 * i as u64 + 1)
+        let mut drawn = 0_u64;
+        let mut draw = || {
+            let mut sip = SipHasher24::new_with_keys(secret as u64, (secret >> 64) as u64);
+            sip.write_u64(drawn);
+            drawn += 1;
+            sip.finish()
         };
-        Keyed { factors: std::array::from_fn(|i| word(i + 1)), offset: word(0) }
+        let mut pair = || [draw(), draw()];
+        let offsets = pair();
+        Keyed { factors: std::array::from_fn(|_| [pair(), pair()]), offsets }
     }
 }
 
 impl<const W: usize> KeyHash<W> for Keyed<W> {
     #[inline(always)]
     fn hash(&self, key: &Key<W>) -> u64 {
-        let mut sum = self.offset;
-        let (x, a) = (&key.0, &self.factors);
-        for i in (0..W & !1).step_by(2) {
-            let left = a[i].wrapping_add(u128::from(x[i + 1]));
-            let right = a[i + 1].wrapping_add(u128::from(x[i]));
-            sum = sum.wrapping_add(left.wrapping_mul(right));
+        let mut sums = self.offsets;
+        for (word, factors) in key.0.iter().zip(&self.factors) {
+            let (low, high) = (word & u64::from(u32::MAX), word >> 32);
+            for (sum, [a, b]) in sums.iter_mut().zip(factors) {
+                *sum = sum.wrapping_add(a.wrapping_add(high).wrapping_mul(b.wrapping_add(low)));
+            }
         }
-        if W % 2 == 1 {
-            sum = sum.wrapping_add(a[W - 1].wrapping_mul(u128::from(x[W - 1])));
-        }
-        mix((sum >> 64) as u64)
+        let h = (sums[0] >> 32 << 32) | (sums[1] >> 32);
+        let h = (h ^ (h >> 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        h ^ (h >> 32)
+    }
+
+    #[inline]
+    fn hash_batch(&self, keys: &[Key<W>], out: &mut [u64]) {
+        on_this_cpu(
+            #[inline(always)]
+            || {
+                for (key, out) in keys.iter().zip(out) {
+                    *out = self.hash(key);
+                }
+            },
+        );
     }
 }
 
@@ -116,8 +130,7 @@ mod tests {
         // Counters, strides, single bits: 4096 keys into 4096 places leave about 1 in e empty.
         let hash = Keyed::<2>::new(7);
         for stride in [1_u64, 2, 1 << 16, 1 << 32, 1 << 52, 0x1_0001] {
-            let places: HashSet<u64> =
-                (0..4096).map(|i| hash.hash(&Key([i * stride, 9])) >> 52).collect();
+            let places: HashSet<u64> = (0..4096).map(|i| hash.hash(&Key([i * stride, 9])) >> 52).collect();
             assert!((2400..2800).contains(&places.len()), "stride {stride}: {} places", places.len());
         }
         let places: HashSet<u64> = (0..4096).map(|i| spread(i << 3) >> 52).collect();

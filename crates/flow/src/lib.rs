@@ -14,9 +14,9 @@
 #![deny(unsafe_code)]
 
 pub mod cardinality;
-pub mod double;
 pub mod chaining;
 pub mod cuckoo;
+pub mod double;
 pub mod filter;
 pub mod flowtable;
 pub mod hash;
@@ -27,8 +27,8 @@ pub mod keystore;
 pub mod linear;
 pub mod open;
 pub mod quadratic;
-pub mod suite;
-pub mod table;
 #[allow(unsafe_code)]
 mod simd;
+pub mod suite;
+pub mod table;
 mod words;

@@ -25,3 +25,11 @@ pub(crate) fn words(len: usize) -> Result<Words, SizeError> {
     #[cfg(not(loom))]
     Words::new(len).map_err(|source| SizeError::Memory { bytes: len.saturating_mul(8), source })
 }
+
+/// Lets the writer go on, in a loop that waits for it.
+pub(crate) fn pause() {
+    #[cfg(loom)]
+    loom::thread::yield_now();
+    #[cfg(not(loom))]
+    std::hint::spin_loop();
+}

@@ -11,6 +11,8 @@ const HOMES: &[(&str, &str)] = &[
     ("crates/lookup/src/gather.rs", "SIMD gathers, as a measure"),
     ("crates/lookup/src/drive/slots.rs", "futures pinned in an array"),
     ("crates/lookup/tests/no_allocation.rs", "an allocator that counts"),
+    ("crates/flow/src/flowtable/group.rs", "SIMD loads of tags and keys"),
+    ("crates/flow/src/simd.rs", "SIMD comparisons"),
     ("crates/lpm/src/dxr/simd/", "SIMD gathers"),
     ("crates/lpm/src/dxr/simd.rs", "SIMD gathers"),
     ("crates/lpm/src/rangetrie/cells.rs", "words shared by readers and one writer"),

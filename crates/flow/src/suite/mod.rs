@@ -192,7 +192,7 @@ macro_rules! flow_suite {
             #[test]
             fn sizes_beyond_memory_are_errors() {
                 for capacity in [usize::MAX, usize::MAX / 2 + 1, 1 << 60] {
-                    assert!(Table::new(capacity).is_err(), "{capacity} slots");
+                    assert!(<Table as HashTable<$words>>::new(capacity).is_err(), "{capacity} slots");
                 }
             }
         }

@@ -1,0 +1,225 @@
+//! The common part of every batch: for up to 32 keys their buckets, their tags compared, their entries asked for and compared,
+//! each step for all of them so that the misses overlap.
+//!
+//! This module is one of the named homes of `unsafe`: the kernel for AVX-512 loads tags and keys as vectors. It runs for the
+//! table's owner only, who holds the table shared or alone: nobody writes meanwhile, so its plain loads race with nothing.
+
+use super::State;
+use super::store::{Place, Store};
+use super::tags::{ALL, LANES, Tags, bits};
+use crate::key::Key;
+
+/// Keys that are under way at once.
+pub(super) const GROUP: usize = 32;
+
+/// Keys whose tags have been asked for when those of the first are looked at, and keys whose entries have been when the first is
+/// compared: measured.
+const AHEAD: usize = 16;
+const LAG: usize = 12;
+
+/// What is known of the keys of a group.
+pub(super) struct Group {
+    homes: [u32; GROUP],
+    tags: [u16; GROUP],
+    /// The first slot with the key's tag, in its home or else in its other bucket, if there is one.
+    pub(super) slots: [u32; GROUP],
+    /// Bits of the keys for which there is one.
+    seen: u32,
+    /// Bits of those of which it is the slot.
+    pub(super) found: u32,
+}
+
+impl Group {
+    #[inline(always)]
+    pub(super) fn new() -> Self {
+        Group { homes: [0; GROUP], tags: [0; GROUP], slots: [0; GROUP], seen: 0, found: 0 }
+    }
+
+    #[inline(always)]
+    pub(super) fn place(&self, i: usize) -> Place {
+        Place { bucket: self.homes[i], tag: self.tags[i] }
+    }
+
+    /// Bits of the keys that are in the table all the same perhaps, behind others with their tag: one in thousands.
+    #[inline(always)]
+    pub(super) fn unsure(&self) -> u32 {
+        self.seen & !self.found
+    }
+}
+
+impl<const W: usize, S: State> Store<W, S> {
+    /// Looks for up to [`GROUP`] keys, as many as there are of both. With `INSERT` also asks for the free slot that a new key
+    /// would go to.
+    #[inline(always)]
+    pub(super) fn look<const INSERT: bool>(&self, group: &mut Group, hashes: &[u64], keys: &[Key<W>]) {
+        #[cfg(all(target_arch = "x86_64", not(any(miri, loom, scalar))))]
+        if let (Ok(hashes), Ok(keys)) = (hashes.try_into(), keys.try_into())
+            && crate::simd::has_avx512()
+        {
+            // SAFETY: this CPU has just said that it has AVX-512 and what else the kernel wants.
+            return unsafe { self.look_avx512::<INSERT>(group, hashes, keys) };
+        }
+        self.look_scalar::<INSERT>(group, hashes, keys);
+    }
+
+    /// The specification of [`look`](Self::look).
+    #[inline(always)]
+    pub(super) fn look_scalar<const INSERT: bool>(&self, group: &mut Group, hashes: &[u64], keys: &[Key<W>]) {
+        let n = hashes.len().min(keys.len()).min(GROUP);
+        for (i, &hash) in hashes[..n].iter().enumerate() {
+            let Place { bucket, tag } = self.place(hash);
+            (group.homes[i], group.tags[i]) = (bucket, tag);
+            self.prefetch_tags(bucket);
+        }
+        group.seen = 0;
+        for i in 0..n {
+            let matches = self.tags(group.homes[i], &()).matches(group.tags[i]);
+            if matches != 0 {
+                group.slots[i] = group.homes[i] * LANES as u32 + matches.trailing_zeros();
+                self.prefetch_entry(group.slots[i] as usize);
+            }
+            group.seen |= u32::from(matches != 0) << i;
+        }
+        let unseen = !group.seen & (u64::from(u32::MAX) >> (GROUP - n)) as u32;
+        self.look_away::<INSERT>(group, unseen, |tags: Tags, tag| tags.matches(tag));
+        group.found = 0;
+        for i in bits(group.seen) {
+            let equal = self.key_is(group.slots[i] as usize, &keys[i], &());
+            group.found |= u32::from(equal) << i;
+        }
+    }
+
+    /// Keys of which home shows nothing may be in their other bucket, or new.
+    #[inline(always)]
+    fn look_away<const INSERT: bool>(
+        &self,
+        group: &mut Group,
+        unseen: u32,
+        matches_of: impl Fn(Tags, u16) -> u32,
+    ) {
+        let (mut away, mut crowded) = (0, 0);
+        for i in bits(unseen) {
+            let tags = self.tags(group.homes[i], &());
+            if INSERT {
+                let free = matches_of(tags, 0);
+                if free == 0 {
+                    crowded |= 1 << i;
+                } else {
+                    self.prefetch_entry(group.homes[i] as usize * LANES + free.trailing_zeros() as usize);
+                }
+            }
+            away |= u32::from(tags.strays() != 0) << i;
+        }
+        for i in bits(away | crowded) {
+            let alternate = self.alternate(group.homes[i], group.tags[i]);
+            let tags = self.tags(alternate, &());
+            let matches = matches_of(tags, group.tags[i]);
+            let to_go = INSERT && matches == 0 && crowded >> i & 1 != 0;
+            let wanted = if to_go { matches_of(tags, 0) } else { matches };
+            if wanted != 0 {
+                group.slots[i] = alternate * LANES as u32 + wanted.trailing_zeros();
+                self.prefetch_entry(group.slots[i] as usize);
+            }
+            group.seen |= u32::from(matches != 0) << i;
+        }
+    }
+
+    #[cfg(all(target_arch = "x86_64", not(any(miri, loom, scalar))))]
+    #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx2,bmi1,bmi2,lzcnt,popcnt")]
+    fn look_avx512<const INSERT: bool>(
+        &self,
+        group: &mut Group,
+        hashes: &[u64; GROUP],
+        keys: &[Key<W>; GROUP],
+    ) {
+        use std::arch::x86_64::*;
+        let buckets = _mm512_set1_epi64(i64::from(self.buckets));
+        for at in (0..GROUP).step_by(8) {
+            // SAFETY: 8 hashes from `at` on are there, and room for 8 homes and 8 tags.
+            unsafe {
+                let hash = _mm512_loadu_si512(hashes.as_ptr().add(at).cast());
+                let place = _mm512_srli_epi64::<32>(_mm512_mul_epu32(_mm512_srli_epi64::<32>(hash), buckets));
+                _mm256_storeu_si256(group.homes.as_mut_ptr().add(at).cast(), _mm512_cvtepi64_epi32(place));
+                let tag = _mm_max_epu16(_mm512_cvtepi64_epi16(hash), _mm_set1_epi16(1));
+                _mm_storeu_si128(group.tags.as_mut_ptr().add(at).cast(), tag);
+            }
+        }
+        // What vectors have written is read back one by one from memory: extracting it from registers would cost more.
+        let home_of = |group: &Group, i: usize| {
+            // SAFETY: `i` is less than GROUP.
+            unsafe { group.homes.as_ptr().add(i).read_volatile() as usize }
+        };
+        let memory: *const __m512i = self.tags.as_ptr().cast();
+        let mut unseen = 0;
+        let mut look_home = |group: &mut Group, i: usize| {
+            // SAFETY: a home is less than the number of buckets, of 64 bytes each; a tag for each key.
+            let matches = unsafe {
+                let bucket = _mm512_load_si512(memory.add(home_of(group, i)));
+                let tag = group.tags.as_ptr().add(i).read_volatile();
+                _mm512_cmpeq_epi16_mask(bucket, _mm512_set1_epi16(tag as i16)) & ALL
+            };
+            if matches == 0 {
+                // Slot 0 is compared in vain.
+                group.slots[i] = 0;
+                unseen |= 1 << i;
+                self.prefetch_tags(self.alternate(group.homes[i], group.tags[i]));
+                return;
+            }
+            let slot = group.homes[i] * LANES as u32 + matches.trailing_zeros();
+            group.slots[i] = slot;
+            self.prefetch_entry(slot as usize);
+        };
+        let entries: *const i64 = self.entries.as_ptr().cast();
+        let mut differ = [0_u8; GROUP];
+        let mut compare = |group: &Group, i: usize| {
+            // SAFETY: a slot is less than the number of slots, an entry has more than W words; what lies beyond is masked out.
+            differ[i] = unsafe {
+                let entry = entries.add(group.slots[i] as usize * Self::STRIDE);
+                let key: *const i64 = keys[i].0.as_ptr().cast();
+                match W {
+                    2 => _mm_cmpneq_epi64_mask(_mm_loadu_si128(entry.cast()), _mm_loadu_si128(key.cast())),
+                    _ => {
+                        let words = (1_u16 << W) as u8 - 1;
+                        let entry = _mm512_maskz_loadu_epi64(words, entry);
+                        _mm512_cmpneq_epi64_mask(entry, _mm512_maskz_loadu_epi64(words, key))
+                    }
+                }
+            };
+        };
+        for i in 0..AHEAD {
+            self.prefetch_tags(home_of(group, i) as u32);
+        }
+        for i in 0..LAG {
+            self.prefetch_tags(home_of(group, i + AHEAD) as u32);
+            look_home(group, i);
+        }
+        for i in LAG..GROUP - AHEAD {
+            self.prefetch_tags(home_of(group, i + AHEAD) as u32);
+            look_home(group, i);
+            compare(group, i - LAG);
+        }
+        for i in GROUP - AHEAD..GROUP {
+            look_home(group, i);
+            compare(group, i - LAG);
+        }
+        group.seen = !unseen;
+        let matches_of = |tags: Tags, tag: u16| {
+            // SAFETY: a bucket's 64 bytes, aligned to as many.
+            let bucket = unsafe { _mm512_load_si512(tags.0.as_ptr().cast()) };
+            _mm512_cmpeq_epi16_mask(bucket, _mm512_set1_epi16(tag as i16)) & ALL
+        };
+        self.look_away::<INSERT>(group, unseen, matches_of);
+        for i in GROUP - LAG..GROUP {
+            compare(group, i);
+        }
+        for i in bits(unseen & (u32::MAX >> LAG)) {
+            compare(group, i);
+        }
+        // SAFETY: 32 bytes.
+        let equal = unsafe {
+            let differ = _mm256_loadu_si256(differ.as_ptr().cast());
+            _mm256_testn_epi8_mask(differ, differ)
+        };
+        group.found = equal & group.seen;
+    }
+}

@@ -1,0 +1,312 @@
+//! Putting flows in and taking them out.
+
+use super::group::{GROUP, Group};
+use super::store::{GENERATION, IN_ALTERNATE, Place, Store};
+use super::tags::{LANES, Tags, bits};
+use super::{FlowTable, Outcome, Slot, State};
+use crate::hash::KeyHash;
+use crate::key::Key;
+use crate::words::Ordering;
+use tidemill_lookup::probe::Probe;
+
+/// Buckets that an insertion looks at, before it gives up: its own two, and the other bucket of each entry in these.
+pub const SEARCH: usize = 2 + 2 * LANES;
+
+/// Keys of one tag that a bucket holds at most; more go to their alternate or nowhere. With a hash that the attacker does not know
+/// that does not happen: 31 keys, 65,535 tags.
+pub const MOST_EQUAL_TAGS: usize = 4;
+
+/// Batches that do without searches after one has failed: 1, then 3, 7 and so on as more fail in a row, up to this.
+pub const LONGEST_REST: u32 = 63;
+
+/// What an insertion may cost.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Effort {
+    /// A search for an entry to move.
+    Search,
+    /// A look at the key's own two buckets.
+    Look,
+    /// Nothing: one of this batch has failed.
+    None,
+}
+
+/// What goes into a slot.
+pub(super) struct New<'a, const W: usize, S> {
+    pub(super) key: &'a Key<W>,
+    pub(super) head: u64,
+    pub(super) state: S,
+}
+
+impl<const W: usize, S: State> Store<W, S> {
+    /// A free slot for a key of this tag.
+    #[inline(always)]
+    fn room(tags: Tags, tag: u16) -> Option<usize> {
+        let free = tags.free();
+        (free != 0 && Self::may_join(tags, tag)).then(|| free.trailing_zeros() as usize)
+    }
+
+    #[inline(always)]
+    fn may_join(tags: Tags, tag: u16) -> bool {
+        tags.matches(tag).count_ones() < MOST_EQUAL_TAGS as u32
+    }
+
+    /// Writes a new entry into a free slot of one of the two buckets of its key.
+    #[inline(always)]
+    fn put<P: Probe>(&self, place: Place, bucket: u32, lane: usize, new: &New<W, S>, probe: &P) -> usize {
+        let slot = bucket as usize * LANES + lane;
+        let stray = bucket != place.bucket;
+        let head = if stray { new.head | IN_ALTERNATE } else { new.head };
+        self.write_entry(slot, new.key, head, &new.state, probe);
+        if stray {
+            self.one_more_stray(place.bucket, probe);
+        }
+        self.set_tag(bucket, lane, place.tag, probe);
+        slot
+    }
+
+    /// Moves an entry to a free slot of its other bucket.
+    fn shift<P: Probe>(&self, from: (u32, usize), to: (u32, usize), probe: &P) {
+        let slot = |(bucket, lane): (u32, usize)| bucket as usize * LANES + lane;
+        let head = self.head(slot(from)).load(Ordering::Relaxed);
+        let tag = self.tags(from.0, probe).tag(from.1);
+        let stray = head & IN_ALTERNATE != 0;
+        let home = if stray { to.0 } else { from.0 };
+        self.copy_entry(slot(from), slot(to), head ^ IN_ALTERNATE, probe);
+        self.set_tag(to.0, to.1, tag, probe);
+        if !stray {
+            self.one_more_stray(home, probe);
+        }
+        // A reader that has begun at home before the copy begins again if it does not see the original any more.
+        self.raise_version(home, probe);
+        self.clear(from, probe);
+        if stray {
+            self.one_less_stray(home, probe);
+        }
+    }
+
+    /// Takes the tag of an entry away and says so. The strays of its home are the caller's.
+    fn clear<P: Probe>(&self, (bucket, lane): (u32, usize), probe: &P) {
+        self.set_tag(bucket, lane, 0, probe);
+        self.raise_version(bucket, probe);
+    }
+
+    /// Takes an entry out.
+    pub(super) fn take_out<P: Probe>(&self, slot: usize, probe: &P) {
+        let (bucket, lane) = ((slot / LANES) as u32, slot % LANES);
+        let tag = self.tags(bucket, probe).tag(lane);
+        let stray = self.head(slot).load(Ordering::Relaxed) & IN_ALTERNATE != 0;
+        self.clear((bucket, lane), probe);
+        if stray {
+            self.one_less_stray(self.alternate(bucket, tag), probe);
+        }
+    }
+
+    /// Puts a key that is not in the table into one of its buckets, after a move if need be, of which `moved` is told. `None`:
+    /// no room, and nothing has changed.
+    #[inline(always)]
+    pub(super) fn insert<P: Probe>(
+        &self,
+        place: Place,
+        new: &New<W, S>,
+        effort: Effort,
+        moved: impl FnMut(usize, usize),
+        probe: &P,
+    ) -> Option<usize> {
+        if let Some(lane) = Self::room(self.tags(place.bucket, probe), place.tag) {
+            return Some(self.put(place, place.bucket, lane, new, probe));
+        }
+        self.insert_away(place, new, effort, moved, probe)
+    }
+
+    #[cold]
+    fn insert_away<P: Probe>(
+        &self,
+        place: Place,
+        new: &New<W, S>,
+        effort: Effort,
+        mut moved: impl FnMut(usize, usize),
+        probe: &P,
+    ) -> Option<usize> {
+        let alternate = self.alternate(place.bucket, place.tag);
+        if let Some(lane) = Self::room(self.tags(alternate, probe), place.tag) {
+            return Some(self.put(place, alternate, lane, new, probe));
+        }
+        if effort != Effort::Search {
+            return None;
+        }
+        for bucket in [place.bucket, alternate] {
+            let tags = self.tags(bucket, probe);
+            if !Self::may_join(tags, place.tag) {
+                continue;
+            }
+            for lane in bits(tags.used()) {
+                self.prefetch_tags(self.alternate(bucket, tags.tag(lane)));
+            }
+            for lane in bits(tags.used()) {
+                let tag = tags.tag(lane);
+                let other = self.alternate(bucket, tag);
+                if other == bucket {
+                    continue;
+                }
+                if let Some(free) = Self::room(self.tags(other, probe), tag) {
+                    self.shift((bucket, lane), (other, free), probe);
+                    moved(bucket as usize * LANES + lane, other as usize * LANES + free);
+                    return Some(self.put(place, bucket, lane, new, probe));
+                }
+            }
+        }
+        None
+    }
+}
+
+impl<const W: usize, S: State, H: KeyHash<W> + Clone> FlowTable<W, S, H> {
+    /// For each key its flow, which is made if there is none: one pass instead of a lookup, a decision and an insertion (Fu 5.2.2).
+    /// `hashes` are the keys' under [`hasher`](Self::hasher); `now` is the time in whatever the caller counts (seconds, say): the
+    /// stamp that [`expire`](Self::expire) goes by. A key that comes twice is new once.
+    ///
+    /// The first search for room that fails is the last of this call, and ends its insertions (Fu 4.5.2). The calls after it do without
+    /// searches for a while ([`LONGEST_REST`]), and longer if the next fails too: then a new flow goes into one of its own two
+    /// buckets or nowhere. So in a flood that fills the table a packet costs a lookup. The slices have one length; what lies beyond the shortest is not
+    /// looked at. The slots in `out` are right at the end of the call, also where insertions moved flows.
+    pub fn find_or_insert_batch(&mut self, now: u32, hashes: &[u64], keys: &[Key<W>], out: &mut [Outcome]) {
+        let count = hashes.len().min(keys.len()).min(out.len());
+        let mut effort = if self.rest == 0 { Effort::Search } else { Effort::Look };
+        self.rest = self.rest.saturating_sub(1);
+        let mut group = Group::new();
+        for start in (0..count).step_by(GROUP) {
+            let end = count.min(start + GROUP);
+            self.shared.store.look::<true>(&mut group, &hashes[start..end], &keys[start..end]);
+            let moves = self.counters.moves;
+            for i in start..end {
+                let (given, rest) = out.split_at_mut(i);
+                let slot = group.slots[i - start] as usize;
+                // Found before the insertions of this group, and moved by none of them.
+                rest[0] = if group.found >> (i - start) & 1 != 0 && self.counters.moves == moves {
+                    self.stamp_now(slot, now, &())
+                } else {
+                    self.find_or_insert_one(now, group.place(i - start), &keys[i], &mut effort, given, &())
+                };
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn stamp_now<P: Probe>(&self, slot: usize, now: u32, probe: &P) -> Outcome {
+        let head = self.shared.store.head(slot);
+        probe.read(std::ptr::from_ref(head).addr(), 8, true);
+        let before = head.load(Ordering::Relaxed);
+        if before as u32 != now {
+            probe.write(std::ptr::from_ref(head).addr(), 8);
+            head.store(before >> 32 << 32 | u64::from(now), Ordering::Relaxed);
+        }
+        Outcome::Found(Slot::new(slot))
+    }
+
+    /// [`find_or_insert_batch`](Self::find_or_insert_batch) for one key.
+    #[inline]
+    pub fn find_or_insert(&mut self, now: u32, hash: u64, key: &Key<W>) -> Outcome {
+        self.find_or_insert_probed(now, hash, key, &())
+    }
+
+    /// As [`find_or_insert`](Self::find_or_insert), telling a probe every access.
+    pub fn find_or_insert_probed<P: Probe>(
+        &mut self,
+        now: u32,
+        hash: u64,
+        key: &Key<W>,
+        probe: &P,
+    ) -> Outcome {
+        let place = self.shared.store.place(hash);
+        self.find_or_insert_one(now, place, key, &mut Effort::Search, &mut [], probe)
+    }
+
+    #[inline(always)]
+    fn find_or_insert_one<P: Probe>(
+        &mut self,
+        now: u32,
+        place: Place,
+        key: &Key<W>,
+        effort: &mut Effort,
+        given: &mut [Outcome],
+        probe: &P,
+    ) -> Outcome {
+        let store = &self.shared.store;
+        let mut found = store.find(place, key, probe);
+        if found.is_none() && self.old != 0 {
+            found = self.bring_over(place, key, given, probe);
+        }
+        if let Some(slot) = found {
+            return self.stamp_now(slot, now, probe);
+        }
+        let store = &self.shared.store;
+        if *effort == Effort::None {
+            self.counters.skipped += 1;
+            return Outcome::Full;
+        }
+        let new = New { key, head: u64::from(now) | self.generation_flag(), state: S::new_zeroed() };
+        let mut moves = 0;
+        let moved = |from, to| {
+            moves += 1;
+            correct(given, from, to);
+        };
+        let slot = store.insert(place, &new, *effort, moved, probe);
+        self.counters.moves += moves;
+        match slot {
+            Some(slot) => {
+                self.len += 1;
+                self.counters.inserted += 1;
+                if moves != 0 {
+                    self.failures = 0;
+                }
+                Outcome::New(Slot::new(slot))
+            }
+            None if *effort == Effort::Look => {
+                self.counters.skipped += 1;
+                Outcome::Full
+            }
+            None => {
+                *effort = Effort::None;
+                self.counters.failed += 1;
+                self.rest = (2 << self.failures) - 1;
+                self.failures = (self.failures + 1).min(LONGEST_REST.ilog2());
+                Outcome::Full
+            }
+        }
+    }
+
+    /// Takes a flow out; returns its last state.
+    pub fn remove(&mut self, hash: u64, key: &Key<W>) -> Option<S> {
+        self.remove_probed(hash, key, &())
+    }
+
+    /// As [`remove`](Self::remove), telling a probe every access.
+    pub fn remove_probed<P: Probe>(&mut self, hash: u64, key: &Key<W>, probe: &P) -> Option<S> {
+        let slot = self.find_probed(hash, key, probe)?.index();
+        let state = self.shared.store.state(slot);
+        self.forget(slot, probe);
+        Some(state)
+    }
+
+    /// Takes out what is in a slot, and counts.
+    pub(super) fn forget<P: Probe>(&mut self, slot: usize, probe: &P) {
+        let store = &self.shared.store;
+        let generation = store.head(slot).load(Ordering::Relaxed) & GENERATION;
+        store.take_out(slot, probe);
+        self.len -= 1;
+        if generation != self.generation_flag() {
+            self.old -= 1;
+        }
+    }
+}
+
+/// Follows a move in the slots that a batch has given out.
+pub(super) fn correct(given: &mut [Outcome], from: usize, to: usize) {
+    let (from, to) = (Slot::new(from), Slot::new(to));
+    for outcome in given {
+        if let Outcome::Found(slot) | Outcome::New(slot) = outcome
+            && *slot == from
+        {
+            *slot = to;
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! Finding flows: one, many, as a coroutine.
+
+use super::group::{GROUP, Group};
+use super::store::{Place, Store};
+use super::tags::{LANES, Tags, WORDS, bits};
+use super::{FlowTable, Slot, State};
+use crate::hash::KeyHash;
+use crate::key::Key;
+use tidemill_lookup::drive::prefetch;
+use tidemill_lookup::probe::Probe;
+
+impl<const W: usize, S: State> Store<W, S> {
+    /// The slot of a key among those of a bucket with its tag.
+    #[inline(always)]
+    pub(super) fn among<P: Probe>(
+        &self,
+        bucket: u32,
+        tags: Tags,
+        tag: u16,
+        key: &Key<W>,
+        probe: &P,
+    ) -> Option<usize> {
+        bits(tags.matches(tag))
+            .map(|lane| bucket as usize * LANES + lane)
+            .find(|&slot| self.key_is(slot, key, probe))
+    }
+
+    /// The slot of a key.
+    #[inline(always)]
+    pub(super) fn find<P: Probe>(&self, place: Place, key: &Key<W>, probe: &P) -> Option<usize> {
+        let Place { bucket, tag } = place;
+        let tags = self.tags(bucket, probe);
+        let found = self.among(bucket, tags, tag, key, probe);
+        if found.is_some() || tags.strays() == 0 {
+            return found;
+        }
+        let alternate = self.alternate(bucket, tag);
+        self.among(alternate, self.tags(alternate, probe), tag, key, probe)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn find_again(&self, place: Place, key: &Key<W>) -> Option<Slot> {
+        self.find(place, key, &()).map(Slot::new)
+    }
+
+    /// As [`find`](Self::find), suspended before each line that may miss the cache.
+    pub(super) async fn find_suspended(&self, place: Place, key: &Key<W>) -> Option<usize> {
+        let Place { mut bucket, tag } = place;
+        let mut home = true;
+        loop {
+            prefetch(self.tags.as_ptr().wrapping_add(bucket as usize * WORDS)).await;
+            let tags = self.tags(bucket, &());
+            let mut matches = tags.matches(tag);
+            while matches != 0 {
+                let slot = bucket as usize * LANES + matches.trailing_zeros() as usize;
+                prefetch(self.entry(slot).as_ptr()).await;
+                if self.key_is(slot, key, &()) {
+                    return Some(slot);
+                }
+                matches &= matches - 1;
+            }
+            if !home || tags.strays() == 0 {
+                return None;
+            }
+            (home, bucket) = (false, self.alternate(bucket, tag));
+        }
+    }
+}
+
+impl<const W: usize, S: State, H: KeyHash<W> + Clone> FlowTable<W, S, H> {
+    /// The slot of a flow.
+    #[inline(always)]
+    pub fn find(&self, hash: u64, key: &Key<W>) -> Option<Slot> {
+        self.find_probed(hash, key, &())
+    }
+
+    /// As [`find`](Self::find), telling a probe every access.
+    #[inline(always)]
+    pub fn find_probed<P: Probe>(&self, hash: u64, key: &Key<W>, probe: &P) -> Option<Slot> {
+        let store = &self.shared.store;
+        let found = store.find(store.place(hash), key, probe);
+        if found.is_none() && self.old != 0 {
+            return self.find_old(key, probe).map(Slot::new);
+        }
+        found.map(Slot::new)
+    }
+
+    /// The slots of many flows, at once: the misses of up to 32 lookups overlap. The slices have one length; what lies beyond the
+    /// shortest is not looked at.
+    pub fn lookup_batch(&self, hashes: &[u64], keys: &[Key<W>], out: &mut [Option<Slot>]) {
+        let store = &self.shared.store;
+        let mut group = Group::new();
+        let groups = hashes.chunks(GROUP).zip(keys.chunks(GROUP)).zip(out.chunks_mut(GROUP));
+        for ((hashes, keys), out) in groups {
+            store.look::<false>(&mut group, hashes, keys);
+            let n = hashes.len().min(keys.len()).min(out.len());
+            for (i, out) in out[..n].iter_mut().enumerate() {
+                let slot = Slot::new(group.slots[i] as usize);
+                *out = (group.found >> i & 1 != 0).then_some(slot);
+            }
+            for i in bits(group.unsure()).take_while(|&i| i < n) {
+                out[i] = store.find_again(group.place(i), &keys[i]);
+            }
+            if self.old != 0 {
+                for (key, out) in keys.iter().zip(out).filter(|(_, out)| out.is_none()) {
+                    *out = self.find_old(key, &()).map(Slot::new);
+                }
+            }
+        }
+    }
+
+    /// The slot of a flow, as a coroutine: see [`tidemill_lookup::drive`].
+    #[inline]
+    pub async fn find_suspended(&self, hash: u64, key: &Key<W>) -> Option<Slot> {
+        let store = &self.shared.store;
+        let found = store.find_suspended(store.place(hash), key).await;
+        if found.is_none() && self.old != 0 {
+            return self.find_old(key, &()).map(Slot::new);
+        }
+        found.map(Slot::new)
+    }
+}

@@ -1,0 +1,167 @@
+//! Another hash for the same flows: when the secret may be known, or the NIC gets another RSS key.
+//!
+//! [`FlowTable::rekey`] changes the hash at once; flows stay where the old one put them and are brought over a few at a time
+//! ([`FlowTable::migrate`]), or when they are asked for by `find_or_insert`. Until the last has moved a lookup that finds nothing
+//! under the new hash looks under the old one. No flow is lost: one for which there is no room under the new hash stays where it is,
+//! and is tried again.
+
+use super::insert::{Effort, New, correct};
+use super::store::{GENERATION, Place};
+use super::tags::{LANES, bits};
+use super::{FlowTable, Outcome, State};
+use crate::hash::KeyHash;
+use crate::key::Key;
+use crate::words::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use tidemill_lookup::probe::Probe;
+
+/// A hash that the table has had, and the way to the next one: readers follow it without a lock.
+pub(super) struct Generation<H> {
+    pub(super) hasher: H,
+    /// The hash before this one: flows may lie under it until `settled`.
+    pub(super) before: Option<H>,
+    /// 1 when no flow lies under `before` any more.
+    pub(super) settled: AtomicU64,
+    pub(super) next: OnceLock<Arc<Generation<H>>>,
+    parity: bool,
+}
+
+impl<H> Generation<H> {
+    pub(super) fn first(hasher: H) -> Self {
+        Generation { hasher, before: None, settled: AtomicU64::new(1), next: OnceLock::new(), parity: false }
+    }
+}
+
+/// The flows of the re-keying before have not all been brought over; see [`FlowTable::migrate`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{left} flows still lie under the hash before this one: migrate them first")]
+pub struct Busy {
+    /// How many.
+    pub left: usize,
+}
+
+impl<const W: usize, S: State, H> FlowTable<W, S, H> {
+    #[inline(always)]
+    pub(super) fn generation_flag(&self) -> u64 {
+        if self.generation.parity { GENERATION } else { 0 }
+    }
+
+    /// Flows that still lie under the hash before this one.
+    pub fn left_to_migrate(&self) -> usize {
+        self.old
+    }
+}
+
+impl<const W: usize, S: State, H: KeyHash<W> + Clone> FlowTable<W, S, H> {
+    /// From now on callers hash with `hasher`. All flows stay; [`migrate`](Self::migrate) brings them over.
+    ///
+    /// # Errors
+    /// [`Busy`] while flows of the hash before the present one are left.
+    pub fn rekey(&mut self, hasher: H) -> Result<(), Busy> {
+        if self.old != 0 {
+            return Err(Busy { left: self.old });
+        }
+        let next = Arc::new(Generation {
+            hasher,
+            before: Some(self.generation.hasher.clone()),
+            settled: AtomicU64::new(0),
+            next: OnceLock::new(),
+            parity: !self.generation.parity,
+        });
+        self.old = self.len;
+        self.rekey_cursor = 0;
+        // Ours is the only writer, so it is empty.
+        self.generation.next.get_or_init(|| next.clone());
+        self.generation = next;
+        self.settle();
+        Ok(())
+    }
+
+    /// Brings over the flows of the next `buckets` buckets; returns how many are left. Call it between bursts until it says 0.
+    pub fn migrate(&mut self, buckets: usize) -> usize {
+        let all = self.shared.store.buckets;
+        for _ in 0..buckets.min(all as usize) {
+            if self.old == 0 {
+                break;
+            }
+            let bucket = self.rekey_cursor;
+            self.rekey_cursor = if bucket + 1 < all { bucket + 1 } else { 0 };
+            let store = &self.shared.store;
+            for lane in bits(store.tags(bucket, &()).used()) {
+                let slot = bucket as usize * LANES + lane;
+                let store = &self.shared.store;
+                // An insertion of this loop may have moved it away.
+                let there = store.tags(bucket, &()).tag(lane) != 0;
+                if there && store.head(slot).load(Ordering::Relaxed) & GENERATION != self.generation_flag() {
+                    let key = store.key(slot);
+                    let place = store.place(self.generation.hasher.hash(&key));
+                    self.carry(slot, place, &key, &mut [], &());
+                }
+            }
+        }
+        self.settle();
+        self.old
+    }
+
+    fn settle(&self) {
+        if self.old == 0 {
+            self.generation.settled.store(1, Ordering::Release);
+        }
+    }
+
+    /// The slot of a key under the hash before this one.
+    #[cold]
+    pub(super) fn find_old<P: Probe>(&self, key: &Key<W>, probe: &P) -> Option<usize> {
+        let store = &self.shared.store;
+        let before = self.generation.before.as_ref()?;
+        store.find(store.place(before.hash(key)), key, probe)
+    }
+
+    /// Finds a key under the old hash and brings it over to its place under the new one; its slot then.
+    #[cold]
+    pub(super) fn bring_over<P: Probe>(
+        &mut self,
+        place: Place,
+        key: &Key<W>,
+        given: &mut [Outcome],
+        probe: &P,
+    ) -> Option<usize> {
+        let slot = self.find_old(key, probe)?;
+        let now = self.carry(slot, place, key, given, probe);
+        self.settle();
+        Some(now)
+    }
+
+    /// Moves an entry from where the old hash put it to its place under the new one, if there is room; its slot then.
+    fn carry<P: Probe>(
+        &mut self,
+        slot: usize,
+        place: Place,
+        key: &Key<W>,
+        given: &mut [Outcome],
+        probe: &P,
+    ) -> usize {
+        let store = &self.shared.store;
+        let stamp = store.head(slot).load(Ordering::Relaxed) & u64::from(u32::MAX);
+        let new = New { key, head: stamp | self.generation_flag(), state: store.state(slot) };
+        // An insertion may move what it is to replace.
+        let mut from = slot;
+        let mut moves = 0;
+        let moved = |a, b| {
+            moves += 1;
+            correct(given, a, b);
+            if a == from {
+                from = b;
+            }
+        };
+        let to = store.insert(place, &new, Effort::Search, moved, probe);
+        self.counters.moves += moves;
+        let Some(to) = to else { return from };
+        // A reader that did not find it under the new hash and does not find it under the old one either begins again.
+        store.raise_version(place.bucket, probe);
+        store.take_out(from, probe);
+        correct(given, from, to);
+        self.old -= 1;
+        to
+    }
+}

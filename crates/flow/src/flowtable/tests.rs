@@ -1,0 +1,1 @@
+//! Tests of the flow table beyond the family's suite.
