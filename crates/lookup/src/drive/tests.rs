@@ -208,7 +208,8 @@ impl Drop for Holding<'_> {
 
 #[test]
 fn every_future_and_output_is_dropped_once_whatever_panics() {
-    for driver in Driver::all() {
+    // Miri takes seconds for a panic.
+    for driver in Driver::all().filter(|driver| !cfg!(miri) || driver.width() == 3) {
         for strike in [Strike::Nowhere, Strike::Start, Strike::Work, Strike::Drop, Strike::Done] {
             let (count, seen) = (Cell::new(0), Cell::new(0));
             let strike_at = |task: usize| if task == 20 { strike } else { Strike::Nowhere };

@@ -86,7 +86,7 @@ impl Asked {
             Case::Miss => (0..lookups).map(|_| miss(&mut random)).collect(),
             Case::Early => {
                 let candidate = |i: usize| {
-                    let number = if i % 2 == 0 { hit(&mut random) } else { miss(&mut random) };
+                    let number = if i.is_multiple_of(2) { hit(&mut random) } else { miss(&mut random) };
                     (filled.loads(number), number)
                 };
                 let mut by_loads: Vec<(u64, u64)> = (0..CANDIDATES * lookups).map(candidate).collect();
