@@ -47,13 +47,23 @@ impl Group {
     }
 }
 
+/// Bits of the keys that are not at home.
+#[derive(Clone, Copy, Default)]
+struct Away {
+    /// Home has strays.
+    strays: u32,
+    /// Home has no room for a new key.
+    crowded: u32,
+}
+
 impl<const W: usize, S: State> Store<W, S> {
     /// Looks for up to [`GROUP`] keys, as many as there are of both. With `INSERT` also asks for the free slot that a new key
     /// would go to.
     #[inline(always)]
     pub(super) fn look<const INSERT: bool>(&self, group: &mut Group, hashes: &[u64], keys: &[Key<W>]) {
         #[cfg(all(target_arch = "x86_64", not(any(miri, loom, scalar))))]
-        if let (Ok(hashes), Ok(keys)) = (hashes.try_into(), keys.try_into())
+        if W <= 8
+            && let (Ok(hashes), Ok(keys)) = (hashes.try_into(), keys.try_into())
             && crate::simd::has_avx512()
         {
             // SAFETY: this CPU has just said that it has AVX-512 and what else the kernel wants.
@@ -72,16 +82,18 @@ impl<const W: usize, S: State> Store<W, S> {
             self.prefetch_tags(bucket);
         }
         group.seen = 0;
+        let mut away = Away::default();
         for i in 0..n {
             let matches = self.tags(group.homes[i], &()).matches(group.tags[i]);
             if matches != 0 {
                 group.slots[i] = group.homes[i] * LANES as u32 + matches.trailing_zeros();
                 self.prefetch_entry(group.slots[i] as usize);
+                group.seen |= 1 << i;
+            } else {
+                self.ask_away::<INSERT>(group, i, &mut away, |tags: Tags, tag| tags.matches(tag));
             }
-            group.seen |= u32::from(matches != 0) << i;
         }
-        let unseen = !group.seen & (u64::from(u32::MAX) >> (GROUP - n)) as u32;
-        self.look_away::<INSERT>(group, unseen, |tags: Tags, tag| tags.matches(tag));
+        self.look_away(group, away, |tags: Tags, tag| tags.matches(tag));
         group.found = 0;
         for i in bits(group.seen) {
             let equal = self.key_is(group.slots[i] as usize, &keys[i], &());
@@ -89,32 +101,46 @@ impl<const W: usize, S: State> Store<W, S> {
         }
     }
 
-    /// Keys of which home shows nothing may be in their other bucket, or new.
+    /// A key of which home shows nothing may be in its other bucket, or new: asks for what tells, and for where it would go.
+    /// A lookup asks for the other bucket in any case: whether home has strays cannot be predicted, and [`look_away`] looks
+    /// only where it has.
+    ///
+    /// [`look_away`]: Self::look_away
     #[inline(always)]
-    fn look_away<const INSERT: bool>(
+    fn ask_away<const INSERT: bool>(
         &self,
         group: &mut Group,
-        unseen: u32,
+        i: usize,
+        away: &mut Away,
         matches_of: impl Fn(Tags, u16) -> u32,
     ) {
-        let (mut away, mut crowded) = (0, 0);
-        for i in bits(unseen) {
-            let tags = self.tags(group.homes[i], &());
-            if INSERT {
-                let free = matches_of(tags, 0);
-                if free == 0 {
-                    crowded |= 1 << i;
-                } else {
-                    self.prefetch_entry(group.homes[i] as usize * LANES + free.trailing_zeros() as usize);
+        // Slot 0 is compared in vain.
+        group.slots[i] = 0;
+        let tags = self.tags(group.homes[i], &());
+        let strays = tags.strays() != 0;
+        away.strays |= u32::from(strays) << i;
+        if INSERT {
+            let free = matches_of(tags, 0);
+            if free == 0 {
+                away.crowded |= 1 << i;
+            } else {
+                self.prefetch_entry(group.homes[i] as usize * LANES + free.trailing_zeros() as usize);
+                if !strays {
+                    return;
                 }
             }
-            away |= u32::from(tags.strays() != 0) << i;
         }
-        for i in bits(away | crowded) {
+        self.prefetch_tags(self.alternate(group.homes[i], group.tags[i]));
+    }
+
+    /// Looks into the other buckets, and asks for the entries there.
+    #[inline(always)]
+    fn look_away(&self, group: &mut Group, away: Away, matches_of: impl Fn(Tags, u16) -> u32) {
+        for i in bits(away.strays | away.crowded) {
             let alternate = self.alternate(group.homes[i], group.tags[i]);
             let tags = self.tags(alternate, &());
             let matches = matches_of(tags, group.tags[i]);
-            let to_go = INSERT && matches == 0 && crowded >> i & 1 != 0;
+            let to_go = matches == 0 && away.crowded >> i & 1 != 0;
             let wanted = if to_go { matches_of(tags, 0) } else { matches };
             if wanted != 0 {
                 group.slots[i] = alternate * LANES as u32 + wanted.trailing_zeros();
@@ -150,7 +176,13 @@ impl<const W: usize, S: State> Store<W, S> {
             unsafe { group.homes.as_ptr().add(i).read_volatile() as usize }
         };
         let memory: *const __m512i = self.tags.as_ptr().cast();
-        let mut unseen = 0;
+        let matches_of = |tags: Tags, tag: u16| {
+            // SAFETY: a bucket's 64 bytes, aligned to as many.
+            let bucket = unsafe { _mm512_load_si512(tags.0.as_ptr().cast()) };
+            _mm512_cmpeq_epi16_mask(bucket, _mm512_set1_epi16(tag as i16)) & ALL
+        };
+        group.seen = 0;
+        let mut away = Away::default();
         let mut look_home = |group: &mut Group, i: usize| {
             // SAFETY: a home is less than the number of buckets, of 64 bytes each; a tag for each key.
             let matches = unsafe {
@@ -159,12 +191,10 @@ impl<const W: usize, S: State> Store<W, S> {
                 _mm512_cmpeq_epi16_mask(bucket, _mm512_set1_epi16(tag as i16)) & ALL
             };
             if matches == 0 {
-                // Slot 0 is compared in vain.
-                group.slots[i] = 0;
-                unseen |= 1 << i;
-                self.prefetch_tags(self.alternate(group.homes[i], group.tags[i]));
+                self.ask_away::<INSERT>(group, i, &mut away, matches_of);
                 return;
             }
+            group.seen |= 1 << i;
             let slot = group.homes[i] * LANES as u32 + matches.trailing_zeros();
             group.slots[i] = slot;
             self.prefetch_entry(slot as usize);
@@ -179,7 +209,7 @@ impl<const W: usize, S: State> Store<W, S> {
                 match W {
                     2 => _mm_cmpneq_epi64_mask(_mm_loadu_si128(entry.cast()), _mm_loadu_si128(key.cast())),
                     _ => {
-                        let words = (1_u16 << W) as u8 - 1;
+                        let words = ((1_u16 << W.min(8)) - 1) as u8;
                         let entry = _mm512_maskz_loadu_epi64(words, entry);
                         _mm512_cmpneq_epi64_mask(entry, _mm512_maskz_loadu_epi64(words, key))
                     }
@@ -202,17 +232,11 @@ impl<const W: usize, S: State> Store<W, S> {
             look_home(group, i);
             compare(group, i - LAG);
         }
-        group.seen = !unseen;
-        let matches_of = |tags: Tags, tag: u16| {
-            // SAFETY: a bucket's 64 bytes, aligned to as many.
-            let bucket = unsafe { _mm512_load_si512(tags.0.as_ptr().cast()) };
-            _mm512_cmpeq_epi16_mask(bucket, _mm512_set1_epi16(tag as i16)) & ALL
-        };
-        self.look_away::<INSERT>(group, unseen, matches_of);
+        self.look_away(group, away, matches_of);
         for i in GROUP - LAG..GROUP {
             compare(group, i);
         }
-        for i in bits(unseen & (u32::MAX >> LAG)) {
+        for i in bits((away.strays | away.crowded) & (u32::MAX >> LAG)) {
             compare(group, i);
         }
         // SAFETY: 32 bytes.

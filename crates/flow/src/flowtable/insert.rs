@@ -221,7 +221,7 @@ impl<const W: usize, S: State, H: KeyHash<W> + Clone> FlowTable<W, S, H> {
     }
 
     #[inline(always)]
-    fn find_or_insert_one<P: Probe>(
+    pub(super) fn find_or_insert_one<P: Probe>(
         &mut self,
         now: u32,
         place: Place,
@@ -231,9 +231,22 @@ impl<const W: usize, S: State, H: KeyHash<W> + Clone> FlowTable<W, S, H> {
         probe: &P,
     ) -> Outcome {
         let store = &self.shared.store;
+        // Most new keys go home: one look at its tags tells that they are new and that there is room.
+        let tags = store.tags(place.bucket, probe);
+        let matches = tags.matches(place.tag);
+        if (matches == 0) & (tags.strays() == 0) & (self.old == 0) && *effort != Effort::None {
+            let free = tags.free();
+            if free != 0 {
+                let new = New { key, head: u64::from(now) | self.generation_flag(), state: S::new_zeroed() };
+                let slot = store.put(place, place.bucket, free.trailing_zeros() as usize, &new, probe);
+                self.len += 1;
+                self.counters.inserted += 1;
+                return Outcome::New(Slot::new(slot));
+            }
+        }
         let mut found = store.find(place, key, probe);
         if found.is_none() && self.old != 0 {
-            found = self.bring_over(place, key, given, probe);
+            found = self.bring_over(place, key, effort, given, probe);
         }
         if let Some(slot) = found {
             return self.stamp_now(slot, now, probe);
@@ -265,13 +278,18 @@ impl<const W: usize, S: State, H: KeyHash<W> + Clone> FlowTable<W, S, H> {
                 Outcome::Full
             }
             None => {
-                *effort = Effort::None;
                 self.counters.failed += 1;
-                self.rest = (2 << self.failures) - 1;
-                self.failures = (self.failures + 1).min(LONGEST_REST.ilog2());
+                self.rest_after_failure(effort);
                 Outcome::Full
             }
         }
+    }
+
+    /// A search has failed: the last for a while.
+    pub(super) fn rest_after_failure(&mut self, effort: &mut Effort) {
+        *effort = Effort::None;
+        self.rest = (2 << self.failures) - 1;
+        self.failures = (self.failures + 1).min(LONGEST_REST.ilog2());
     }
 
     /// Takes a flow out; returns its last state.
@@ -295,6 +313,7 @@ impl<const W: usize, S: State, H: KeyHash<W> + Clone> FlowTable<W, S, H> {
         self.len -= 1;
         if generation != self.generation_flag() {
             self.old -= 1;
+            self.settle();
         }
     }
 }

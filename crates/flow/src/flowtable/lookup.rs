@@ -103,7 +103,7 @@ impl<const W: usize, S: State, H: KeyHash<W> + Clone> FlowTable<W, S, H> {
                 out[i] = store.find_again(group.place(i), &keys[i]);
             }
             if self.old != 0 {
-                for (key, out) in keys.iter().zip(out).filter(|(_, out)| out.is_none()) {
+                for (key, out) in keys.iter().zip(&mut out[..n]).filter(|(_, out)| out.is_none()) {
                     *out = self.find_old(key, &()).map(Slot::new);
                 }
             }

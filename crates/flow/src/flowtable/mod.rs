@@ -157,7 +157,7 @@ impl<const W: usize, S: State, H> FlowTable<W, S, H> {
     /// No insertion touches more cache lines, its lookup included.
     pub const INSERT_LINES: usize = Self::LOOKUP_LINES + SEARCH + 3 * Self::ENTRY_LINES + 2;
 
-    /// Slots: the number asked for, rounded up to whole buckets of fifteen.
+    /// Slots: the number asked for, rounded up to whole buckets of thirty-one.
     pub fn slots(&self) -> usize {
         self.shared.store.slots()
     }

@@ -77,7 +77,9 @@ impl<const W: usize, S: State, H: KeyHash<W> + Clone> FlowTable<W, S, H> {
         Ok(())
     }
 
-    /// Brings over the flows of the next `buckets` buckets; returns how many are left. Call it between bursts until it says 0.
+    /// Brings over the flows of the next `buckets` buckets; returns how many are left. Call it between bursts until it says 0: after two or
+    /// three rounds of the table, four at a load of 0.99. Only where flows have no other bucket (a table of one or two) and
+    /// none is free must one of them go first.
     pub fn migrate(&mut self, buckets: usize) -> usize {
         let all = self.shared.store.buckets;
         for _ in 0..buckets.min(all as usize) {
@@ -95,7 +97,7 @@ impl<const W: usize, S: State, H: KeyHash<W> + Clone> FlowTable<W, S, H> {
                 if there && store.head(slot).load(Ordering::Relaxed) & GENERATION != self.generation_flag() {
                     let key = store.key(slot);
                     let place = store.place(self.generation.hasher.hash(&key));
-                    self.carry(slot, place, &key, &mut [], &());
+                    self.carry(slot, place, &key, Effort::Search, &mut [], &());
                 }
             }
         }
@@ -103,7 +105,7 @@ impl<const W: usize, S: State, H: KeyHash<W> + Clone> FlowTable<W, S, H> {
         self.old
     }
 
-    fn settle(&self) {
+    pub(super) fn settle(&self) {
         if self.old == 0 {
             self.generation.settled.store(1, Ordering::Release);
         }
@@ -117,17 +119,23 @@ impl<const W: usize, S: State, H: KeyHash<W> + Clone> FlowTable<W, S, H> {
         store.find(store.place(before.hash(key)), key, probe)
     }
 
-    /// Finds a key under the old hash and brings it over to its place under the new one; its slot then.
+    /// Finds a key under the old hash and brings it over to its place under the new one, at no more effort than an insertion may take
+    /// now; its slot then.
     #[cold]
     pub(super) fn bring_over<P: Probe>(
         &mut self,
         place: Place,
         key: &Key<W>,
+        effort: &mut Effort,
         given: &mut [Outcome],
         probe: &P,
     ) -> Option<usize> {
         let slot = self.find_old(key, probe)?;
-        let now = self.carry(slot, place, key, given, probe);
+        let left = self.old;
+        let now = self.carry(slot, place, key, *effort, given, probe);
+        if self.old == left && *effort == Effort::Search {
+            self.rest_after_failure(effort);
+        }
         self.settle();
         Some(now)
     }
@@ -138,6 +146,7 @@ impl<const W: usize, S: State, H: KeyHash<W> + Clone> FlowTable<W, S, H> {
         slot: usize,
         place: Place,
         key: &Key<W>,
+        effort: Effort,
         given: &mut [Outcome],
         probe: &P,
     ) -> usize {
@@ -154,7 +163,7 @@ impl<const W: usize, S: State, H: KeyHash<W> + Clone> FlowTable<W, S, H> {
                 from = b;
             }
         };
-        let to = store.insert(place, &new, Effort::Search, moved, probe);
+        let to = store.insert(place, &new, effort, moved, probe);
         self.counters.moves += moves;
         let Some(to) = to else { return from };
         // A reader that did not find it under the new hash and does not find it under the old one either begins again.

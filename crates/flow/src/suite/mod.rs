@@ -7,6 +7,7 @@
 //! fails is made smaller by leaving out operations for as long as it still fails, and printed.
 
 mod cases;
+pub mod flows;
 mod run;
 mod shrink;
 

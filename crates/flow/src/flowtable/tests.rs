@@ -1,1 +1,0 @@
-//! Tests of the flow table beyond the family's suite.

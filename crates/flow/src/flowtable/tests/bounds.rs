@@ -1,0 +1,118 @@
+//! The bounds that the documentation states, held for every operation.
+
+use super::{Lines, key};
+use crate::flowtable::{FlowTable, Outcome, State};
+use crate::hash::KeyHash;
+use crate::suite::flows::Masked;
+
+/// Fills a table until `refusals` insertions have failed: what each operation touches. Returns the load at the first failure.
+fn fill<const W: usize, S: State>(hash: Masked<W>, slots: usize, refusals: u64) -> f64 {
+    let mut table = FlowTable::<W, S, Masked<W>>::new(slots, hash).unwrap();
+    let (lookup, insert) =
+        (FlowTable::<W, S, Masked<W>>::LOOKUP_LINES, FlowTable::<W, S, Masked<W>>::INSERT_LINES);
+    let probe = Lines::default();
+    let mut first = None;
+    for i in 0.. {
+        let (key, hash) = (key(i), hash.hash(&key(i)));
+        assert_eq!(table.find_probed(hash, &key, &probe), None);
+        let (miss, writes) = probe.take();
+        assert!(miss <= lookup && writes == 0, "a miss touches {miss} lines, {writes} stores");
+
+        let moves = table.counters().moves;
+        let outcome = table.find_or_insert_probed(1, hash, &key, &probe);
+        let (lines, writes) = probe.take();
+        let moves = table.counters().moves - moves;
+        assert!(lines <= insert, "an insertion touches {lines} lines, at most {insert}");
+        assert!(moves <= 1, "{moves} moves");
+        if outcome == Outcome::Full {
+            assert_eq!((writes, moves), (0, 0), "a failed insertion stores");
+            first.get_or_insert(table.len() as f64 / table.slots() as f64);
+            if table.counters().failed == refusals {
+                break;
+            }
+        } else {
+            let slot = outcome.slot();
+            assert!(slot.is_some() && table.find_probed(hash, &key, &probe) == slot);
+            let (hit, writes) = probe.take();
+            assert!(hit <= lookup && writes == 0, "a hit touches {hit} lines");
+        }
+    }
+    first.unwrap()
+}
+
+#[test]
+fn every_operation_is_bounded_until_the_table_is_full_and_beyond() {
+    assert!(fill::<1, u64>(Masked::good(1), 3000, 100) > 0.9);
+    assert!(fill::<2, u64>(Masked::good(2), 10_000, 100) > 0.9);
+    assert!(fill::<2, ()>(Masked::good(3), 10_000, 100) > 0.9);
+    assert!(fill::<2, [u64; 8]>(Masked::good(4), 5000, 100) > 0.9);
+    assert!(fill::<5, [u64; 2]>(Masked::good(5), 20_000, 100) > 0.9);
+    assert_eq!(fill::<5, [u64; 2]>(Masked::good(6), 31, 100), 1.0);
+}
+
+#[test]
+fn every_operation_is_bounded_whatever_the_hashes() {
+    for (set, clear) in [
+        (0, u64::MAX),
+        (u64::MAX, 0),
+        (0, 0xffff),
+        (3, 0xfffc),
+        (0, u64::MAX << 32),
+        (0, 0xffff << 32),
+        (0, 0x1fff_ffff << 32),
+        (0, 0xff),
+        (0, 0x07ff_ffff_0000_ffff),
+    ] {
+        fill::<1, u64>(Masked { set, clear, ..Masked::good(1) }, 3000, 300);
+        fill::<5, [u64; 2]>(Masked { set, clear, ..Masked::good(2) }, 3000, 300);
+    }
+}
+
+/// Keys of one hash fill what they may of their two buckets, and leave the rest to others.
+#[test]
+fn keys_of_one_hash_are_bounded() {
+    let hash = Masked { clear: u64::MAX, ..Masked::good(1) };
+    let mut table = FlowTable::<2, u64, _>::new(3100, hash).unwrap();
+    let new = (0..100).filter(|&i| matches!(table.find_or_insert(0, 0, &key(i)), Outcome::New(_))).count();
+    let buckets = if table.shared.store.alternate(0, 1) == 0 { 1 } else { 2 };
+    assert_eq!(new, buckets * crate::flowtable::MOST_EQUAL_TAGS);
+}
+
+/// Good hashes: how full the table is when the first insertion fails.
+#[test]
+fn the_first_failure_is_bounded_from_below() {
+    for (slots, seeds) in [(1 << 10, 40), (1 << 12, 20), (1 << 15, 6), (1 << 17, 2), (1 << 20, 1)] {
+        for seed in 0..seeds {
+            let hash = Masked::<1>::good(seed);
+            let mut table = FlowTable::<1, (), _>::new(slots, hash).unwrap();
+            let refused =
+                (0..).find(|&i| table.find_or_insert(0, hash.hash(&key(i)), &key(i)) == Outcome::Full);
+            let load = table.len() as f64 / table.slots() as f64;
+            // The least seen: 0.9795.
+            assert!(refused.is_some() && load > 0.96, "{slots} slots, seed {seed}: {load:.4}");
+        }
+    }
+}
+
+/// While flows lie under two hashes a lookup is at most two, and an insertion two lookups, a search and what moves.
+#[test]
+fn a_table_that_hashes_anew_is_bounded_by_twice_as_much() {
+    type Table = FlowTable<2, u64, Masked<2>>;
+    let mut table = Table::new(6200, Masked::good(1)).unwrap();
+    for i in 0..6000 {
+        table.find_or_insert(0, table.hasher().hash(&key(i)), &key(i));
+    }
+    table.rekey(Masked::good(2)).unwrap();
+    let probe = Lines::default();
+    for i in 0..7000 {
+        let (key, hash) = (key(i), table.hasher().hash(&key(i)));
+        table.find_probed(hash, &key, &probe);
+        let lookup = probe.take().0;
+        let moves = table.counters().moves;
+        table.find_or_insert_probed(0, hash, &key, &probe);
+        let insertion = probe.take().0;
+        assert!(lookup <= 2 * Table::LOOKUP_LINES, "{lookup} lines");
+        assert!(insertion <= Table::LOOKUP_LINES + Table::INSERT_LINES + 2, "{insertion} lines");
+        assert!(table.counters().moves - moves <= 1);
+    }
+}

@@ -1,0 +1,99 @@
+//! The kernel for AVX-512 against its specification, on the same table.
+
+use super::key;
+use crate::flowtable::group::{GROUP, Group};
+use crate::flowtable::{FlowTable, Outcome, State};
+use crate::hash::{KeyHash, mix};
+use crate::key::Key;
+use crate::suite::flows::Masked;
+use std::array::from_fn;
+
+fn agree<const W: usize, S: State>(hash: Masked<W>, slots: usize, flows: u64) {
+    let mut table = FlowTable::<W, S, _>::new(slots, hash).unwrap();
+    for i in 0..flows {
+        table.find_or_insert(0, hash.hash(&key(i)), &key::<W>(i));
+    }
+    let store = &table.shared.store;
+    let (mut found, mut missed, mut unsure) = (0, 0, 0);
+    for round in 0..flows * 2 / 32 + 10 {
+        // There or not; neighbours, once more, from all over. Some have a hash that is there and another key.
+        let number = |i: u64| mix(round * 32 + i / 2) % (flows * 5 / 3 + 1);
+        let keys: [Key<W>; GROUP] = from_fn(|i| key(number(i as u64)));
+        let mut hashes: [u64; GROUP] = keys.map(|key| hash.hash(&key));
+        hashes[7] = hash.hash(&key(number(9)));
+        let (mut vectors, mut scalar) = (Group::new(), Group::new());
+        for insert in [false, true] {
+            if insert {
+                store.look::<true>(&mut vectors, &hashes, &keys);
+                store.look_scalar::<true>(&mut scalar, &hashes, &keys);
+            } else {
+                store.look::<false>(&mut vectors, &hashes, &keys);
+                store.look_scalar::<false>(&mut scalar, &hashes, &keys);
+            }
+            assert_eq!(
+                (vectors.found, vectors.unsure()),
+                (scalar.found, scalar.unsure()),
+                "{W} words, {insert}"
+            );
+            for i in 0..GROUP {
+                assert_eq!(vectors.place(i), store.place(hashes[i]));
+                assert_eq!(scalar.place(i), store.place(hashes[i]));
+                let (is, may) = (vectors.found >> i & 1 != 0, vectors.unsure() >> i & 1 != 0);
+                let there = store.find(store.place(hashes[i]), &keys[i], &());
+                if is || may {
+                    assert_eq!(vectors.slots[i], scalar.slots[i]);
+                }
+                if is {
+                    assert_eq!(there, Some(vectors.slots[i] as usize));
+                } else {
+                    assert!(there.is_none() || may, "{W} words: key {i} is not seen");
+                }
+                found += u32::from(is);
+                missed += u32::from(!is);
+                unsure += u32::from(may);
+            }
+        }
+    }
+    assert!(found > 20 && missed > 20, "{found} {missed} {unsure}");
+    let few = hash.clear != 0;
+    assert!(!few || unsure > 20, "{found} {missed} {unsure}");
+}
+
+#[test]
+fn the_vectors_see_what_the_scalar_form_sees() {
+    for (slots, flows) in [(1, 20), (1000, 300), (1000, 940), (1000, 1100), (31 * 331, 9700)] {
+        agree::<1, u64>(Masked::good(1), slots, flows);
+        agree::<2, u64>(Masked::good(2), slots, flows);
+        agree::<2, ()>(Masked::good(3), slots, flows);
+        agree::<3, [u64; 8]>(Masked::good(4), slots, flows);
+        agree::<5, [u64; 2]>(Masked::good(5), slots, flows);
+        agree::<8, u64>(Masked::good(6), slots, flows);
+        agree::<9, u64>(Masked::good(7), slots, flows);
+    }
+}
+
+#[test]
+fn the_vectors_see_what_the_scalar_form_sees_with_few_tags() {
+    for clear in [0xff00, 0xffc0, 0xfffe] {
+        agree::<1, u64>(Masked { clear, ..Masked::good(1) }, 1000, 300);
+        agree::<2, u64>(Masked { clear, ..Masked::good(2) }, 1000, 1000);
+        agree::<5, [u64; 2]>(Masked { clear, ..Masked::good(5) }, 1000, 900);
+    }
+}
+
+/// Tag 0 is "free": a hash that ends in zeros is found all the same, and an empty table has none.
+#[test]
+fn a_hash_that_ends_in_zeros() {
+    let hash = Masked { clear: 0xffff, ..Masked::good(1) };
+    let mut table = FlowTable::<2, u64, _>::new(31 * 16, hash).unwrap();
+    let keys: [Key<2>; 32] = from_fn(|i| key(i as u64));
+    let hashes = keys.map(|key| hash.hash(&key));
+    let mut slots = [None; 32];
+    table.lookup_batch(&hashes, &keys, &mut slots);
+    assert_eq!(slots, [None; 32]);
+    let mut out = [Outcome::Full; 32];
+    table.find_or_insert_batch(0, &hashes, &keys, &mut out);
+    table.lookup_batch(&hashes, &keys, &mut slots);
+    assert!(slots.iter().zip(out).all(|(slot, out)| *slot == out.slot()));
+    assert!(slots.iter().filter(|slot| slot.is_some()).count() > 16);
+}

@@ -1,0 +1,262 @@
+//! The table beside a model: batches, states, expiry, another hash.
+
+use super::key;
+use crate::flowtable::{FlowTable, Outcome};
+use crate::hash::{KeyHash, Keyed};
+use crate::suite::flows::{Beside, FlowOp, Masked, Totals, keys, random_life};
+use crate::table::SizeError;
+
+/// Many short lives; a state of `S` with keys of `W` words.
+fn lives<const W: usize, S: crate::flowtable::State + PartialEq + std::fmt::Debug>(
+    seeds: std::ops::Range<u64>,
+) {
+    let mut all = Totals::default();
+    for seed in seeds {
+        let totals = random_life::<W, S>(seed).unwrap_or_else(|failure| panic!("{failure}"));
+        all.found += totals.found;
+        all.new += totals.new;
+        all.full += totals.full;
+        all.gone += totals.gone;
+        all.rekeyed += totals.rekeyed;
+        all.migrated += totals.migrated;
+    }
+    let each = [all.found, all.new, all.full, all.gone, all.rekeyed, all.migrated];
+    assert!(each.iter().all(|&count| count > 20), "{all:?}");
+}
+
+const LIVES: u64 = if cfg!(miri) { 1 } else { 60 };
+
+#[test]
+fn random_lives_with_keys_of_one_word() {
+    lives::<1, u64>(0..LIVES);
+}
+
+#[test]
+fn random_lives_without_states() {
+    lives::<2, ()>(1000..1000 + LIVES);
+    lives::<3, ()>(1500..1500 + LIVES);
+}
+
+#[test]
+fn random_lives_with_states_of_many_words() {
+    lives::<2, [u64; 8]>(2000..2000 + LIVES);
+    lives::<5, [u32; 6]>(3000..3000 + LIVES);
+}
+
+/// The longest key of which a vector has room for all words, and one that is longer.
+#[test]
+fn random_lives_with_keys_of_a_line_and_more() {
+    lives::<8, u64>(4000..4000 + LIVES);
+    lives::<9, u64>(5000..5000 + LIVES);
+}
+
+/// Keys that differ in one word only, in all forms of lookup.
+#[test]
+fn every_word_of_a_key_counts() {
+    fn differ<const W: usize>() {
+        // One hash for all, so that only the comparison of keys tells them apart.
+        let hash = Masked { clear: u64::MAX, ..Masked::good(0) };
+        let mut pool = vec![key::<W>(0)];
+        for word in 0..W {
+            let mut other = pool[0];
+            other.0[word] ^= 1;
+            pool.push(other);
+        }
+        // At most so many of one tag, in its two buckets.
+        pool.truncate(8);
+        let count = pool.len();
+        let mut table = FlowTable::<W, u64, _>::new(1000, hash).unwrap();
+        let hashes = vec![0; 32];
+        let all: Vec<_> = pool.iter().cycle().take(32).copied().collect();
+        let mut out = vec![Outcome::Full; 32];
+        table.find_or_insert_batch(0, &hashes, &all[..], &mut out);
+        assert!(out[..count].iter().all(|outcome| matches!(outcome, Outcome::New(_))), "{out:?}");
+        let mut slots = vec![None; 32];
+        table.lookup_batch(&hashes, &all, &mut slots);
+        for i in 0..32 {
+            assert_eq!(slots[i], out[i % count].slot(), "{W} words, key {i}");
+            assert_eq!(table.find(0, &all[i]), slots[i]);
+        }
+    }
+    differ::<1>();
+    differ::<2>();
+    differ::<3>();
+    differ::<5>();
+    differ::<7>();
+    differ::<8>();
+    differ::<9>();
+}
+
+/// What lies beyond the shortest slice is not looked at.
+#[test]
+fn slices_of_different_lengths() {
+    let hash = Keyed::<2>::new(1);
+    let mut table = FlowTable::<2>::new(1000, hash).unwrap();
+    let keys: Vec<_> = (0..100).map(key).collect();
+    let hashes: Vec<u64> = keys.iter().map(|key| hash.hash(key)).collect();
+    let mut out = vec![Outcome::Full; 100];
+    table.find_or_insert_batch(0, &hashes, &keys, &mut out[..35]);
+    table.find_or_insert_batch(0, &hashes[..36], &keys, &mut out);
+    table.find_or_insert_batch(0, &hashes, &keys[..37], &mut out);
+    assert_eq!((table.len(), out.iter().filter(|out| out.slot().is_some()).count()), (37, 37));
+    table.find_or_insert_batch(0, &hashes, &keys, &mut out);
+    for unmigrated in [false, true] {
+        if unmigrated {
+            table.rekey(Keyed::new(2)).unwrap();
+        }
+        let hashes: Vec<u64> = keys.iter().map(|key| table.hasher().hash(key)).collect();
+        for (h, k, o) in
+            [(100, 100, 64), (33, 64, 64), (64, 33, 64), (64, 64, 33), (0, 100, 100), (5, 1, 9), (40, 50, 60)]
+        {
+            let mut found = vec![None; o];
+            table.lookup_batch(&hashes[..h], &keys[..k], &mut found);
+            let count = h.min(k).min(o);
+            assert!(found[..count].iter().all(Option::is_some), "{h} {k} {o}");
+            assert!(found[count..].iter().all(Option::is_none), "{h} {k} {o}");
+        }
+    }
+}
+
+fn all<const W: usize>(beside: &mut Beside<W, u64>, ops: &[FlowOp]) {
+    for &op in ops {
+        beside.apply(op).unwrap_or_else(|what| panic!("{op:?}: {what}"));
+    }
+}
+
+/// Another hash at several loads, up to beyond full, with packets, removals and expiry between the steps.
+#[test]
+fn a_table_that_hashes_anew_loses_nothing_at_any_load() {
+    for (share, seed) in [(10, 1), (50, 2), (90, 3), (97, 4), (130, 5)] {
+        let slots = 3100;
+        let flows = slots * share / 100;
+        let mut beside = Beside::<2, u64>::new(slots, keys(flows + 200, seed), Masked::good(seed)).unwrap();
+        all(&mut beside, &[FlowOp::Batch(0, flows, 1), FlowOp::SetState(3, 7), FlowOp::Check]);
+        let len = beside.table.len();
+        assert!(len == flows || share > 96, "{len} of {flows}");
+        let mut step = 0;
+        for round in 0..3 {
+            all(&mut beside, &[FlowOp::Rekey(100 + round), FlowOp::Rekey(7), FlowOp::Check]);
+            assert_eq!(beside.totals.rekeyed, round + 1);
+            // A flood at the same time as everything else, and room for what has no room.
+            let mut rounds = 0;
+            while beside.table.left_to_migrate() != 0 {
+                rounds += 1;
+                assert!(rounds < 3000, "{} are left at {share} %", beside.table.left_to_migrate());
+                step += 1;
+                all(
+                    &mut beside,
+                    &[
+                        FlowOp::Migrate(1 + rounds % 4),
+                        FlowOp::Batch(step * 40, 40, 1),
+                        FlowOp::Tick,
+                        FlowOp::SetState(step * 17, step as u64),
+                        FlowOp::Remove(step * 13),
+                        FlowOp::Lookup(step * 31, 33),
+                        FlowOp::Expire(1, 60),
+                    ],
+                );
+            }
+            all(&mut beside, &[FlowOp::Check]);
+        }
+    }
+}
+
+/// Migration alone, nothing else happening: it ends in three rounds of the table where tables are used, in five at the limit.
+#[test]
+fn migration_ends_without_help() {
+    for (share, rounds) in [(85, 3), (90, 3), (97, 5), (100, 8)] {
+        for seed in 0..3 {
+            let buckets = 200;
+            let flows = 31 * buckets * share / 100;
+            let mut beside =
+                Beside::<1, u64>::new(31 * buckets, keys(flows, seed), Masked::good(seed)).unwrap();
+            all(&mut beside, &[FlowOp::Batch(0, flows, 1), FlowOp::Rekey(77)]);
+            assert_eq!(beside.table.left_to_migrate(), beside.table.len());
+            for _ in 0..rounds * buckets {
+                all(&mut beside, &[FlowOp::Migrate(1)]);
+            }
+            assert_eq!(beside.table.left_to_migrate(), 0, "{share} %");
+            all(&mut beside, &[FlowOp::Check, FlowOp::Rekey(78), FlowOp::Migrate(usize::MAX), FlowOp::Check]);
+        }
+    }
+}
+
+/// One bucket, every slot taken: no flow can move until one goes. Nothing is lost meanwhile.
+#[test]
+fn a_full_bucket_waits_for_room_to_migrate() {
+    let mut beside = Beside::<1, u64>::new(31, keys(60, 1), Masked::good(1)).unwrap();
+    all(&mut beside, &[FlowOp::Batch(0, 40, 1), FlowOp::Rekey(5), FlowOp::Migrate(100), FlowOp::Check]);
+    assert_eq!((beside.table.len(), beside.table.left_to_migrate()), (31, 31));
+    all(&mut beside, &[FlowOp::Rekey(6), FlowOp::Batch(0, 60, 1), FlowOp::One(3), FlowOp::Check]);
+    assert_eq!(beside.table.left_to_migrate(), 31);
+    all(&mut beside, &[FlowOp::Remove(7), FlowOp::Migrate(100), FlowOp::Check]);
+    assert_eq!((beside.table.len(), beside.table.left_to_migrate()), (30, 0));
+    all(&mut beside, &[FlowOp::Rekey(6), FlowOp::Migrate(100), FlowOp::Check]);
+}
+
+#[test]
+fn hashing_anew_with_nothing_in_it_or_with_the_same_hash() {
+    let mut beside = Beside::<5, [u64; 2]>::new(500, keys(300, 1), Masked::good(9)).unwrap();
+    for op in [
+        FlowOp::Rekey(1),
+        FlowOp::Rekey(2),
+        FlowOp::Migrate(0),
+        FlowOp::Batch(0, 300, 1),
+        FlowOp::Rekey(2),
+        FlowOp::Batch(100, 64, 1),
+        FlowOp::Migrate(3),
+        FlowOp::Check,
+        FlowOp::Migrate(1000),
+        FlowOp::Check,
+        FlowOp::Rekey(3),
+    ] {
+        beside.apply(op).unwrap();
+    }
+    assert_eq!((beside.totals.rekeyed, beside.table.left_to_migrate()), (4, 300));
+    // All that are left leave by other ways.
+    for at in 0..150 {
+        beside.apply(FlowOp::Remove(at)).unwrap();
+    }
+    for op in [FlowOp::Tick, FlowOp::Expire(1000, 1), FlowOp::Check, FlowOp::Rekey(4), FlowOp::Check] {
+        beside.apply(op).unwrap();
+    }
+    assert_eq!(beside.totals.rekeyed, 5);
+}
+
+/// A batch finds flows that lie under the old hash, brings them over and gives their new slots, also for a key that comes twice.
+#[test]
+fn a_batch_brings_flows_over() {
+    let mut beside = Beside::<2, u64>::new(1000, keys(900, 3), Masked::good(9)).unwrap();
+    for op in [FlowOp::Batch(0, 900, 1), FlowOp::Rekey(1), FlowOp::Batch(0, 128, 0), FlowOp::Batch(0, 600, 1)]
+    {
+        beside.apply(op).unwrap();
+    }
+    let left = beside.table.left_to_migrate();
+    assert!((300..400).contains(&left), "{left} are left");
+    for op in [FlowOp::Batch(0, 900, 7), FlowOp::Check] {
+        beside.apply(op).unwrap();
+    }
+}
+
+#[test]
+fn sizes_from_nothing_to_more_than_there_are_numbers() {
+    for (asked, slots) in [(0, 31), (1, 31), (31, 31), (32, 62), (62, 62), (1000, 1023)] {
+        let mut table = FlowTable::<1>::new(asked, Keyed::new(0)).unwrap();
+        assert_eq!((table.slots(), table.len(), table.is_empty()), (slots, 0, true));
+        let per_slot = table.bytes() as f64 / slots as f64;
+        assert!((per_slot - FlowTable::<1>::BYTES_PER_SLOT).abs() < 1e-9, "{per_slot}");
+        let scanned = table.scan(0, 1000, |_, _, _| ());
+        assert_eq!((scanned, table.migrate(5), table.expire(5, |_, _, _| true)), (0, 0, 0));
+    }
+    for asked in [u32::MAX as usize, 1 << 40, usize::MAX] {
+        let error = FlowTable::<2>::new(asked, Keyed::new(0)).unwrap_err();
+        assert!(
+            matches!(error, SizeError::TooMany { asked: a, most } if a == asked && most < asked),
+            "{error}"
+        );
+    }
+    assert_eq!(
+        (FlowTable::<2>::ENTRY_BYTES, FlowTable::<2, ()>::ENTRY_BYTES, FlowTable::<5, [u64; 8]>::ENTRY_BYTES),
+        (32, 24, 112)
+    );
+}
