@@ -3,6 +3,7 @@
 //! * [`key`]: keys as words: 8, 16, 36, 40 bytes.
 //! * [`hash`]: keyed hashing, the caller's own (a NIC's RSS hash) spread over 64 bits.
 //! * [`flowtable`]: the production table: [`flowtable::FlowTable`].
+//! * [`sharded`]: one flow table for each worker, read from anywhere.
 //! * [`table`]: the trait that the yardsticks and the flow table share; [`suite`]: what holds them to it.
 //! * [`chaining`], [`cuckoo`]: yardsticks with linked entries; with two buckets for every key.
 //! * [`keystore`]: the yardstick that the paper used, DPDK's: two buckets, keys elsewhere, lock-free readers.
@@ -27,6 +28,7 @@ pub mod keystore;
 pub mod linear;
 pub mod open;
 pub mod quadratic;
+pub mod sharded;
 #[allow(unsafe_code)]
 mod simd;
 pub mod suite;

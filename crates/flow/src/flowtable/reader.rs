@@ -52,10 +52,10 @@ impl<const W: usize, S: State, H: KeyHash<W>> FlowReader<W, S, H> {
     /// The flow of a key. Hashes by itself: the hash may change at any time.
     pub fn get(&mut self, key: &Key<W>) -> Option<Flow<S>> {
         loop {
-            while let Some(next) = self.generation.next.get() {
-                self.generation = next.clone();
+            while let Some(next) = self.generation.next().cloned() {
+                self.generation = next;
             }
-            let Generation { hasher, before, settled, next, .. } = &*self.generation;
+            let Generation { hasher, before, settled, .. } = &*self.generation;
             let store = &self.shared.store;
             let place = store.place(hasher.hash(key));
             let before = before.as_ref().filter(|_| settled.load(Ordering::Acquire) == 0);
@@ -63,19 +63,25 @@ impl<const W: usize, S: State, H: KeyHash<W>> FlowReader<W, S, H> {
             match store.read(place, before, key) {
                 Ok(Some(flow)) => return Some(flow),
                 // Whoever brought the flow over to a newer hash set that first.
-                Ok(None) if next.get().is_none() => return None,
+                Ok(None) if self.generation.next().is_none() => return None,
                 Ok(None) => {}
                 Err(Changed) => pause(),
             }
         }
     }
 
+    /// Asks for the line that a lookup of this key begins with.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, key: &Key<W>) {
+        let store = &self.shared.store;
+        store.prefetch_tags(store.place(self.generation.hasher.hash(key)).bucket);
+    }
+
     /// The flows of many keys. The slices have one length.
     pub fn get_batch(&mut self, keys: &[Key<W>], out: &mut [Option<Flow<S>>]) {
         for (keys, out) in keys.chunks(32).zip(out.chunks_mut(32)) {
             for key in keys {
-                let store = &self.shared.store;
-                store.prefetch_tags(store.place(self.generation.hasher.hash(key)).bucket);
+                self.prefetch(key);
             }
             for (key, out) in keys.iter().zip(out) {
                 *out = self.get(key);
@@ -84,7 +90,62 @@ impl<const W: usize, S: State, H: KeyHash<W>> FlowReader<W, S, H> {
     }
 }
 
+impl<const W: usize, S: State, H> FlowReader<W, S, H> {
+    /// Visits the flows of the next `buckets` buckets from `cursor` on, while the writer writes; returns the cursor for the next call: 0
+    /// to begin with, 0 again when all have been visited. For lists and statistics from another thread.
+    ///
+    /// * Every flow visited was in the table, with this key, stamp and state (see [`Flow`]), at some moment of the call.
+    /// * A flow that is in the table during the whole round is visited exactly once, unless an insertion or a re-keying moves it
+    ///   meanwhile: then once, twice or not at all.
+    /// * The whole is no picture of one moment: what comes or goes during the round may be seen or not.
+    ///
+    /// It begins again at a flow only if something left that flow's bucket, or a state there changed, in the few loads that reading it takes.
+    pub fn scan(&self, cursor: usize, buckets: usize, mut visit: impl FnMut(&Key<W>, Flow<S>)) -> usize {
+        let store = &self.shared.store;
+        let all = self.buckets();
+        let end = all.min(cursor.saturating_add(buckets.max(1)));
+        for bucket in cursor..end {
+            for lane in bits(store.tags(bucket as u32, &()).used()) {
+                let read = loop {
+                    match store.read_slot(bucket as u32, lane) {
+                        Ok(read) => break read,
+                        Err(Changed) => pause(),
+                    }
+                };
+                if let Some((key, flow)) = read {
+                    visit(&key, flow);
+                }
+            }
+        }
+        if end >= all { 0 } else { end }
+    }
+
+    /// Buckets of the table: what [`scan`](Self::scan) counts in.
+    pub fn buckets(&self) -> usize {
+        self.shared.store.buckets as usize
+    }
+}
+
 impl<const W: usize, S: State> Store<W, S> {
+    /// One attempt at reading what lies in a slot.
+    fn read_slot(&self, bucket: u32, lane: usize) -> Result<Option<(Key<W>, Flow<S>)>, Changed> {
+        let version = self.version(bucket);
+        if version % 2 == 1 {
+            return Err(Changed);
+        }
+        // After the version: a tag seen before may be of an entry that has left since, and the version of after that.
+        if self.tags(bucket, &()).tag(lane) == 0 {
+            return Ok(None);
+        }
+        let slot = bucket as usize * LANES + lane;
+        let key = self.key(slot);
+        let stamp = self.head(slot).load(Ordering::Relaxed) as u32;
+        let flow = Flow { stamp, state: self.state(slot) };
+        fence(Ordering::Acquire);
+        let unchanged = self.versions[bucket as usize].load(Ordering::Relaxed) == version;
+        if unchanged { Ok(Some((key, flow))) } else { Err(Changed) }
+    }
+
     /// One attempt at reading a key from its place, and from that under the hash before.
     fn read(&self, place: Place, before: Option<Place>, key: &Key<W>) -> Result<Option<Flow<S>>, Changed> {
         let old = before.unwrap_or(place);
