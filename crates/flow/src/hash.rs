@@ -1,7 +1,7 @@
 //! From keys to the 64 bits that tables are addressed by.
 //!
 //! Every table takes the hash from its caller, who computes it ([`Keyed`]) or has it from the NIC ([`Spread`]). All 64
-//! bits must be good: tables take the place from the high half, tags from the low byte, shards from the bits between.
+//! bits must be good: tables take the place from the high half, tags from the low end, shards from the bits between.
 
 use crate::key::Key;
 use crate::simd::on_this_cpu;

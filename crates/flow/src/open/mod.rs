@@ -1,5 +1,5 @@
 //! Open addressing with any sequence of slots: what quadratic probing and double hashing have in common. Each names its
-//! [`Sequence`] in a folder of its own. Also the [`slots`] of all tables with open addressing.
+//! [`Sequence`] in a folder of its own. Also the `slots` of all tables with open addressing.
 //!
 //! A key lies in the first slot of its sequence that was free when it came. Each slot counts the keys that passed over it,
 //! and a lookup ends at a slot that nobody passed, taken or not. A removal takes back what the insertion counted, so it leaves
