@@ -1,6 +1,6 @@
 //! From keys to the 64 bits that tables are addressed by.
 //!
-//! Every table takes the hash from its caller, who computes it ([`Keyed`]) or has it from the NIC ([`Spread`]). All 64
+//! Every table takes the hash from its caller, who computes it ([`Keyed`]) or has it from the NIC ([`spread`]). All 64
 //! bits must be good: tables take the place from the high half, tags from the low end, shards from the bits between.
 
 use crate::key::Key;
@@ -26,7 +26,7 @@ pub trait KeyHash<const W: usize> {
 /// collide in all 64 bits with probability 2^-64 over the secret, and every pair of hash values is equally likely.
 ///
 /// Two independent functions of 32 bits, each pair-multiply-shift for vectors (Thorup, "High Speed Hashing for Integers and
-/// Strings", 2015, section 3) over the words' halves modulo 2^64: h(x) = (sum (a[2i] + x[2i+1]) (a[2i+1] + x[2i]) + b) >> 32. A
+/// Strings", 2015, section 3) over the words' halves modulo 2^64: `h(x) = (sum (a[2i] + x[2i+1]) (a[2i+1] + x[2i]) + b) >> 32`. A
 /// bijection on 64 bits follows; that keeps the probabilities and breaks up the arithmetic progressions that multiplication
 /// leaves. An attacker who can time our answers learns about the secret in the end: change it from time to time.
 #[derive(Clone, Copy)]

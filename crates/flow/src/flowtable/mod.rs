@@ -152,9 +152,9 @@ impl<const W: usize, S: State, H> FlowTable<W, S, H> {
         8 | 16 | 32 | 64 => 1,
         bytes => (bytes + 56).div_ceil(64),
     };
-    /// No lookup touches more cache lines.
+    /// No lookup touches more cache lines; twice as many while a re-keying is under way.
     pub const LOOKUP_LINES: usize = 2 + 2 * MOST_EQUAL_TAGS * Self::ENTRY_LINES;
-    /// No insertion touches more cache lines, its lookup included.
+    /// No insertion touches more cache lines, its lookup included; a lookup and two lines more while a re-keying is under way.
     pub const INSERT_LINES: usize = Self::LOOKUP_LINES + SEARCH + 3 * Self::ENTRY_LINES + 2;
 
     /// Slots: the number asked for, rounded up to whole buckets of thirty-one.
