@@ -64,7 +64,7 @@ fn work(table: &mut FlowTable<2, State, Rss>) -> Result<[State; 3], Busy> {
         }
         // Between bursts, a few buckets at a time.
         table.expire(2, |_, last, counts| {
-            let idle = now - last > IDLE;
+            let idle = now.wrapping_sub(last) > IDLE;
             add(&mut expired, if idle { counts } else { [0, 0] });
             idle
         });

@@ -9,12 +9,12 @@ use crate::key::Key;
 use crate::words::{Ordering, fence, pause};
 use std::sync::Arc;
 
-/// What a reader sees of a flow: of one moment.
+/// What a reader sees of a flow. A new flow has a state of zeros until its worker has set it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Flow<S> {
-    /// See [`FlowTable::stamp`].
+    /// See [`FlowTable::stamp`]. Read on its own: of another moment than the state perhaps.
     pub stamp: u32,
-    /// Its state. With several words that the writer changes one by one ([`FlowTable::set_word`]): each whole, of
+    /// Its state, of one moment. With several words that the writer changes one by one ([`FlowTable::set_word`]): each whole, of
     /// different moments perhaps.
     pub state: S,
 }
@@ -94,7 +94,7 @@ impl<const W: usize, S: State, H> FlowReader<W, S, H> {
     /// Visits the flows of the next `buckets` buckets from `cursor` on, while the writer writes; returns the cursor for the next call: 0
     /// to begin with, 0 again when all have been visited. For lists and statistics from another thread.
     ///
-    /// * Every flow visited was in the table, with this key, stamp and state (see [`Flow`]), at some moment of the call.
+    /// * Every flow visited was in the table, with this key and state (see [`Flow`]), at some moment of the call.
     /// * A flow that is in the table during the whole round is visited exactly once, unless an insertion or a re-keying moves it
     ///   meanwhile: then once, twice or not at all.
     /// * The whole is no picture of one moment: what comes or goes during the round may be seen or not.
