@@ -27,7 +27,7 @@
 //! two choices are the field's common stock (MemC3, F14, Swiss tables); buckets of a whole line make overflow rare, and the other
 //! bucket by reflection serves any number of buckets, not only powers of two.
 //!
-//! One thread writes ([`FlowTable`]); any number read without waiting ([`FlowReader`]); `store.rs` says why that is right. The
+//! One thread writes ([`FlowTable`]); any number read without locks ([`FlowReader`]); `store.rs` says why that is right. The
 //! capacity is fixed and its memory there from the start: growing would stop the world.
 
 mod expire;

@@ -4,7 +4,7 @@ use super::rekey::Generation;
 use super::store::{Place, Store};
 use super::tags::{LANES, bits};
 use super::{FlowTable, Shared, State};
-use crate::hash::KeyHash;
+use crate::hash::{KeyHash, Keyed};
 use crate::key::Key;
 use crate::words::{Ordering, fence, pause};
 use std::sync::Arc;
@@ -20,8 +20,8 @@ pub struct Flow<S> {
 }
 
 /// A way to read a [`FlowTable`] that another thread writes, without locks: a lookup begins again only if the writer has
-/// taken something out of, or moved something in, just those buckets meanwhile.
-pub struct FlowReader<const W: usize, S: State, H> {
+/// taken something out of, moved something in, or changed a state of several words in just those buckets meanwhile.
+pub struct FlowReader<const W: usize, S: State = u64, H = Keyed<W>> {
     shared: Arc<Shared<W, S>>,
     generation: Arc<Generation<H>>,
 }
