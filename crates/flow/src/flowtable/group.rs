@@ -12,11 +12,6 @@ use crate::key::Key;
 /// Keys that are under way at once.
 pub(super) const GROUP: usize = 32;
 
-/// Keys whose tags have been asked for when those of the first are looked at, and keys whose entries have been when the first is
-/// compared: measured.
-const AHEAD: usize = 16;
-const LAG: usize = 12;
-
 /// What is known of the keys of a group.
 pub(super) struct Group {
     homes: [u32; GROUP],
@@ -27,12 +22,20 @@ pub(super) struct Group {
     seen: u32,
     /// Bits of those of which it is the slot.
     pub(super) found: u32,
+    away: Away,
 }
 
 impl Group {
     #[inline(always)]
-    pub(super) fn new() -> Self {
-        Group { homes: [0; GROUP], tags: [0; GROUP], slots: [0; GROUP], seen: 0, found: 0 }
+    pub(super) const fn new() -> Self {
+        Group {
+            homes: [0; GROUP],
+            tags: [0; GROUP],
+            slots: [0; GROUP],
+            seen: 0,
+            found: 0,
+            away: Away { strays: 0, crowded: 0 },
+        }
     }
 
     #[inline(always)]
@@ -57,22 +60,42 @@ struct Away {
 }
 
 impl<const W: usize, S: State> Store<W, S> {
-    /// Looks for up to [`GROUP`] keys, as many as there are of both. With `INSERT` also asks for the free slot that a new key
-    /// would go to.
+    /// Looks for keys, as many as there are of both, [`GROUP`] by group, and tells `done` each group with the number of its
+    /// first key. Three groups are under way: the tags of one are asked for, the entries of the next, while the first is
+    /// compared.
     #[inline(always)]
-    pub(super) fn look<const INSERT: bool>(&self, group: &mut Group, hashes: &[u64], keys: &[Key<W>]) {
+    pub(super) fn look(&self, hashes: &[u64], keys: &[Key<W>], mut done: impl FnMut(&Group, usize)) {
+        let mut start = 0;
+        #[cfg(all(target_arch = "x86_64", not(any(miri, loom, scalar))))]
+        if W <= 8 && crate::simd::has_avx512() {
+            let (hashes, keys) = (hashes.as_chunks().0, keys.as_chunks().0);
+            // SAFETY: this CPU has just said that it has AVX-512 and what else the kernel wants.
+            unsafe { self.look_avx512(hashes, keys, &mut done) };
+            start = hashes.len().min(keys.len()) * GROUP;
+        }
+        let mut group = Group::new();
+        for (hashes, keys) in hashes[start..].chunks(GROUP).zip(keys[start..].chunks(GROUP)) {
+            self.look_scalar::<false>(&mut group, hashes, keys);
+            done(&group, start);
+            start += GROUP;
+        }
+    }
+
+    /// The same for one group of up to [`GROUP`] keys. With `INSERT` also asks for the free slot that a new key would go to.
+    #[inline(always)]
+    pub(super) fn look_once<const INSERT: bool>(&self, group: &mut Group, hashes: &[u64], keys: &[Key<W>]) {
         #[cfg(all(target_arch = "x86_64", not(any(miri, loom, scalar))))]
         if W <= 8
             && let (Ok(hashes), Ok(keys)) = (hashes.try_into(), keys.try_into())
             && crate::simd::has_avx512()
         {
-            // SAFETY: this CPU has just said that it has AVX-512 and what else the kernel wants.
-            return unsafe { self.look_avx512::<INSERT>(group, hashes, keys) };
+            // SAFETY: as above.
+            return unsafe { self.look_once_avx512::<INSERT>(group, hashes, keys) };
         }
         self.look_scalar::<INSERT>(group, hashes, keys);
     }
 
-    /// The specification of [`look`](Self::look).
+    /// The specification of [`look`](Self::look), for one group.
     #[inline(always)]
     pub(super) fn look_scalar<const INSERT: bool>(&self, group: &mut Group, hashes: &[u64], keys: &[Key<W>]) {
         let n = hashes.len().min(keys.len()).min(GROUP);
@@ -81,24 +104,34 @@ impl<const W: usize, S: State> Store<W, S> {
             (group.homes[i], group.tags[i]) = (bucket, tag);
             self.prefetch_tags(bucket);
         }
-        group.seen = 0;
-        let mut away = Away::default();
+        (group.seen, group.found, group.away) = (0, 0, Away::default());
         for i in 0..n {
             let matches = self.tags(group.homes[i], &()).matches(group.tags[i]);
-            if matches != 0 {
-                group.slots[i] = group.homes[i] * LANES as u32 + matches.trailing_zeros();
-                self.prefetch_entry(group.slots[i] as usize);
-                group.seen |= 1 << i;
-            } else {
-                self.ask_away::<INSERT>(group, i, &mut away, |tags: Tags, tag| tags.matches(tag));
-            }
+            self.ask::<INSERT>(group, i, matches, |tags: Tags, tag| tags.matches(tag));
         }
-        self.look_away(group, away, |tags: Tags, tag| tags.matches(tag));
-        group.found = 0;
+        self.look_away(group, |tags: Tags, tag| tags.matches(tag));
         for i in bits(group.seen) {
             let equal = self.key_is(group.slots[i] as usize, &keys[i], &());
             group.found |= u32::from(equal) << i;
         }
+    }
+
+    /// Asks for the entry that home shows, or for what else tells.
+    #[inline(always)]
+    fn ask<const INSERT: bool>(
+        &self,
+        group: &mut Group,
+        i: usize,
+        matches: u32,
+        matches_of: impl Fn(Tags, u16) -> u32,
+    ) {
+        if matches == 0 {
+            self.ask_away::<INSERT>(group, i, matches_of);
+            return;
+        }
+        group.seen |= 1 << i;
+        group.slots[i] = group.homes[i] * LANES as u32 + matches.trailing_zeros();
+        self.prefetch_entry(group.slots[i] as usize);
     }
 
     /// A key of which home shows nothing may be in its other bucket, or new: asks for what tells, and for where it would go.
@@ -111,18 +144,17 @@ impl<const W: usize, S: State> Store<W, S> {
         &self,
         group: &mut Group,
         i: usize,
-        away: &mut Away,
         matches_of: impl Fn(Tags, u16) -> u32,
     ) {
         // Slot 0 is compared in vain.
         group.slots[i] = 0;
         let tags = self.tags(group.homes[i], &());
         let strays = tags.strays() != 0;
-        away.strays |= u32::from(strays) << i;
+        group.away.strays |= u32::from(strays) << i;
         if INSERT {
             let free = matches_of(tags, 0);
             if free == 0 {
-                away.crowded |= 1 << i;
+                group.away.crowded |= 1 << i;
             } else {
                 self.prefetch_entry(group.homes[i] as usize * LANES + free.trailing_zeros() as usize);
                 if !strays {
@@ -135,7 +167,8 @@ impl<const W: usize, S: State> Store<W, S> {
 
     /// Looks into the other buckets, and asks for the entries there.
     #[inline(always)]
-    fn look_away(&self, group: &mut Group, away: Away, matches_of: impl Fn(Tags, u16) -> u32) {
+    fn look_away(&self, group: &mut Group, matches_of: impl Fn(Tags, u16) -> u32) {
+        let away = group.away;
         for i in bits(away.strays | away.crowded) {
             let alternate = self.alternate(group.homes[i], group.tags[i]);
             let tags = self.tags(alternate, &());
@@ -152,12 +185,51 @@ impl<const W: usize, S: State> Store<W, S> {
 
     #[cfg(all(target_arch = "x86_64", not(any(miri, loom, scalar))))]
     #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx2,bmi1,bmi2,lzcnt,popcnt")]
-    fn look_avx512<const INSERT: bool>(
+    fn look_avx512(
+        &self,
+        hashes: &[[u64; GROUP]],
+        keys: &[[Key<W>; GROUP]],
+        done: &mut impl FnMut(&Group, usize),
+    ) {
+        let mut groups = [const { Group::new() }; 3];
+        let n = hashes.len().min(keys.len());
+        for (group, hashes) in groups.iter_mut().zip(&hashes[..n]).take(2) {
+            self.begin_avx512(group, hashes);
+        }
+        if n > 0 {
+            self.middle_avx512::<false>(&mut groups[0]);
+        }
+        for k in 0..n {
+            if k + 2 < n {
+                self.begin_avx512(&mut groups[(k + 2) % 3], &hashes[k + 2]);
+            }
+            if k + 1 < n {
+                self.middle_avx512::<false>(&mut groups[(k + 1) % 3]);
+            }
+            let group = &mut groups[k % 3];
+            self.end_avx512(group, &keys[k]);
+            done(group, k * GROUP);
+        }
+    }
+
+    #[cfg(all(target_arch = "x86_64", not(any(miri, loom, scalar))))]
+    #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx2,bmi1,bmi2,lzcnt,popcnt")]
+    fn look_once_avx512<const INSERT: bool>(
         &self,
         group: &mut Group,
         hashes: &[u64; GROUP],
         keys: &[Key<W>; GROUP],
     ) {
+        self.begin_avx512(group, hashes);
+        self.middle_avx512::<INSERT>(group);
+        self.end_avx512(group, keys);
+    }
+
+    /// Homes and tags, and home's tags asked for.
+    #[cfg(all(target_arch = "x86_64", not(any(miri, loom, scalar))))]
+    #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx2,bmi1,bmi2,lzcnt,popcnt")]
+    #[inline]
+    fn begin_avx512(&self, group: &mut Group, hashes: &[u64; GROUP]) {
         use std::arch::x86_64::*;
         let buckets = _mm512_set1_epi64(i64::from(self.buckets));
         for at in (0..GROUP).step_by(8) {
@@ -170,38 +242,34 @@ impl<const W: usize, S: State> Store<W, S> {
                 _mm_storeu_si128(group.tags.as_mut_ptr().add(at).cast(), tag);
             }
         }
-        // What vectors have written is read back one by one from memory: extracting it from registers would cost more.
-        let home_of = |group: &Group, i: usize| {
-            // SAFETY: `i` is less than GROUP.
-            unsafe { group.homes.as_ptr().add(i).read_volatile() as usize }
-        };
-        let memory: *const __m512i = self.tags.as_ptr().cast();
-        let matches_of = |tags: Tags, tag: u16| {
-            // SAFETY: a bucket's 64 bytes, aligned to as many.
-            let bucket = unsafe { _mm512_load_si512(tags.0.as_ptr().cast()) };
-            _mm512_cmpeq_epi16_mask(bucket, _mm512_set1_epi16(tag as i16)) & ALL
-        };
-        group.seen = 0;
-        let mut away = Away::default();
-        let mut look_home = |group: &mut Group, i: usize| {
-            // SAFETY: a home is less than the number of buckets, of 64 bytes each; a tag for each key.
-            let matches = unsafe {
-                let bucket = _mm512_load_si512(memory.add(home_of(group, i)));
-                let tag = group.tags.as_ptr().add(i).read_volatile();
-                _mm512_cmpeq_epi16_mask(bucket, _mm512_set1_epi16(tag as i16)) & ALL
-            };
-            if matches == 0 {
-                self.ask_away::<INSERT>(group, i, &mut away, matches_of);
-                return;
-            }
-            group.seen |= 1 << i;
-            let slot = group.homes[i] * LANES as u32 + matches.trailing_zeros();
-            group.slots[i] = slot;
-            self.prefetch_entry(slot as usize);
-        };
+        for i in 0..GROUP {
+            self.prefetch_tags(read_back(&group.homes, i));
+        }
+    }
+
+    /// Tags compared, entries asked for.
+    #[cfg(all(target_arch = "x86_64", not(any(miri, loom, scalar))))]
+    #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx2,bmi1,bmi2,lzcnt,popcnt")]
+    #[inline]
+    fn middle_avx512<const INSERT: bool>(&self, group: &mut Group) {
+        (group.seen, group.away) = (0, Away::default());
+        for i in 0..GROUP {
+            let tags = self.tags(read_back(&group.homes, i), &());
+            let matches = matches_avx512(tags, read_back(&group.tags, i));
+            self.ask::<INSERT>(group, i, matches, |tags: Tags, tag| matches_avx512(tags, tag));
+        }
+    }
+
+    /// Other buckets looked at, entries compared.
+    #[cfg(all(target_arch = "x86_64", not(any(miri, loom, scalar))))]
+    #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx2,bmi1,bmi2,lzcnt,popcnt")]
+    #[inline]
+    fn end_avx512(&self, group: &mut Group, keys: &[Key<W>; GROUP]) {
+        use std::arch::x86_64::*;
+        self.look_away(group, |tags: Tags, tag| matches_avx512(tags, tag));
         let entries: *const i64 = self.entries.as_ptr().cast();
         let mut differ = [0_u8; GROUP];
-        let mut compare = |group: &Group, i: usize| {
+        for i in 0..GROUP {
             // SAFETY: a slot is less than the number of slots, an entry has more than W words; what lies beyond is masked out.
             differ[i] = unsafe {
                 let entry = entries.add(group.slots[i] as usize * Self::STRIDE);
@@ -215,29 +283,6 @@ impl<const W: usize, S: State> Store<W, S> {
                     }
                 }
             };
-        };
-        for i in 0..AHEAD {
-            self.prefetch_tags(home_of(group, i) as u32);
-        }
-        for i in 0..LAG {
-            self.prefetch_tags(home_of(group, i + AHEAD) as u32);
-            look_home(group, i);
-        }
-        for i in LAG..GROUP - AHEAD {
-            self.prefetch_tags(home_of(group, i + AHEAD) as u32);
-            look_home(group, i);
-            compare(group, i - LAG);
-        }
-        for i in GROUP - AHEAD..GROUP {
-            look_home(group, i);
-            compare(group, i - LAG);
-        }
-        self.look_away(group, away, matches_of);
-        for i in GROUP - LAG..GROUP {
-            compare(group, i);
-        }
-        for i in bits((away.strays | away.crowded) & (u32::MAX >> LAG)) {
-            compare(group, i);
         }
         // SAFETY: 32 bytes.
         let equal = unsafe {
@@ -246,4 +291,23 @@ impl<const W: usize, S: State> Store<W, S> {
         };
         group.found = equal & group.seen;
     }
+}
+
+/// What vectors have written, read back one by one from memory: extracting it from registers would cost more.
+#[cfg(all(target_arch = "x86_64", not(any(miri, loom, scalar))))]
+#[inline(always)]
+fn read_back<T: Copy>(numbers: &[T; GROUP], i: usize) -> T {
+    // SAFETY: a reference to an element.
+    unsafe { std::ptr::from_ref(&numbers[i]).read_volatile() }
+}
+
+/// [`Tags::matches`] for the owner.
+#[cfg(all(target_arch = "x86_64", not(any(miri, loom, scalar))))]
+#[target_feature(enable = "avx512f,avx512bw")]
+#[inline]
+fn matches_avx512(tags: Tags, tag: u16) -> u32 {
+    use std::arch::x86_64::*;
+    // SAFETY: a bucket's 64 bytes, aligned to as many.
+    let bucket = unsafe { _mm512_load_si512(tags.0.as_ptr().cast()) };
+    _mm512_cmpeq_epi16_mask(bucket, _mm512_set1_epi16(tag as i16)) & ALL
 }

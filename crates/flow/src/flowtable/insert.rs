@@ -175,7 +175,7 @@ impl<const W: usize, S: State, H: KeyHash<W> + Clone> FlowTable<W, S, H> {
         let mut group = Group::new();
         for start in (0..count).step_by(GROUP) {
             let end = count.min(start + GROUP);
-            self.shared.store.look::<true>(&mut group, &hashes[start..end], &keys[start..end]);
+            self.shared.store.look_once::<true>(&mut group, &hashes[start..end], &keys[start..end]);
             let moves = self.counters.moves;
             for i in start..end {
                 let (given, rest) = out.split_at_mut(i);

@@ -1,6 +1,6 @@
 //! Finding flows: one, many, as a coroutine.
 
-use super::group::{GROUP, Group};
+use super::group::GROUP;
 use super::store::{Place, Store};
 use super::tags::{LANES, Tags, WORDS, bits};
 use super::{FlowTable, Slot, State};
@@ -86,26 +86,26 @@ impl<const W: usize, S: State, H: KeyHash<W> + Clone> FlowTable<W, S, H> {
         found.map(Slot::new)
     }
 
-    /// The slots of many flows, at once: the misses of up to 32 lookups overlap. The slices have one length; what lies beyond the
+    /// The slots of many flows, at once: the misses of 32 lookups overlap, and in longer batches those of one
+    /// group with the work of the others. The slices have one length; what lies beyond the
     /// shortest is not looked at.
     pub fn lookup_batch(&self, hashes: &[u64], keys: &[Key<W>], out: &mut [Option<Slot>]) {
         let store = &self.shared.store;
-        let mut group = Group::new();
-        let groups = hashes.chunks(GROUP).zip(keys.chunks(GROUP)).zip(out.chunks_mut(GROUP));
-        for ((hashes, keys), out) in groups {
-            store.look::<false>(&mut group, hashes, keys);
-            let n = hashes.len().min(keys.len()).min(out.len());
-            for (i, out) in out[..n].iter_mut().enumerate() {
+        let n = hashes.len().min(keys.len()).min(out.len());
+        let (hashes, keys, out) = (&hashes[..n], &keys[..n], &mut out[..n]);
+        store.look(hashes, keys, |group, start| {
+            let out = &mut out[start..n.min(start + GROUP)];
+            for (i, out) in out.iter_mut().enumerate() {
                 let slot = Slot::new(group.slots[i] as usize);
                 *out = (group.found >> i & 1 != 0).then_some(slot);
             }
-            for i in bits(group.unsure()).take_while(|&i| i < n) {
-                out[i] = store.find_again(group.place(i), &keys[i]);
+            for i in bits(group.unsure()) {
+                out[i] = store.find_again(group.place(i), &keys[start + i]);
             }
-            if self.old != 0 {
-                for (key, out) in keys.iter().zip(&mut out[..n]).filter(|(_, out)| out.is_none()) {
-                    *out = self.find_old(key, &()).map(Slot::new);
-                }
+        });
+        if self.old != 0 {
+            for (key, out) in keys.iter().zip(out).filter(|(_, out)| out.is_none()) {
+                *out = self.find_old(key, &()).map(Slot::new);
             }
         }
     }

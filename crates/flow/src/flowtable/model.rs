@@ -37,8 +37,9 @@ impl<const W: usize> HashTable<W> for FlowTable<W, u64, Keyed<W>> {
     }
 
     fn get_batch(&self, hashes: &[u64], keys: &[Key<W>], out: &mut [Option<u64>]) {
-        let mut slots = [None; 32];
-        for ((hashes, keys), out) in hashes.chunks(32).zip(keys.chunks(32)).zip(out.chunks_mut(32)) {
+        const BURST: usize = 256;
+        let mut slots = [None; BURST];
+        for ((hashes, keys), out) in hashes.chunks(BURST).zip(keys.chunks(BURST)).zip(out.chunks_mut(BURST)) {
             self.lookup_batch(hashes, keys, &mut slots[..keys.len()]);
             for (out, slot) in out.iter_mut().zip(slots) {
                 *out = slot.map(|slot| self.word(slot, 0));

@@ -151,8 +151,8 @@ impl<const W: usize> HashTable<W> for Keystore<W> {
     }
 
     #[inline]
-    async fn find(&self, hash: u64, key: &Key<W>) -> Option<u64> {
-        self.store.0.find(hash, key).await
+    fn find(&self, hash: u64, key: &Key<W>) -> impl Future<Output = Option<u64>> {
+        self.store.0.find(hash, key)
     }
 
     fn get_batch(&self, hashes: &[u64], keys: &[Key<W>], out: &mut [Option<u64>]) {

@@ -205,12 +205,12 @@ impl<const W: usize> Shared<W> {
     #[inline]
     pub(super) async fn find(&self, hash: u64, key: &Key<W>) -> Option<u64> {
         let (signature, first, second) = self.buckets_of(hash);
-        for bucket in [self.bucket(first), self.bucket(second)] {
-            prefetch(bucket).await;
-            if let Some(slot) = self.first_candidate(bucket, signature) {
-                prefetch(slot).await;
-                break;
-            }
+        // Both at once, as DPDK does: most misses look at both.
+        self.prefetch(second);
+        prefetch(self.bucket(first)).await;
+        let slot = self.first_candidate(self.bucket(first), signature);
+        if let Some(slot) = slot.or_else(|| self.first_candidate(self.bucket(second), signature)) {
+            prefetch(slot).await;
         }
         self.get(hash, key, &())
     }
