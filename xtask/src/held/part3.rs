@@ -19,7 +19,9 @@ pub(crate) const LINES: &[Line] = &[
     ("every table in the suite", |machine| tests(machine, "the suite", &["--test", "suite"], 8)),
     ("the flow table's own tests", |machine| tests(machine, "the flow table", &["--lib", "flowtable"], 10)),
     ("filters, cardinality, heavy hitters", summaries),
-    ("readers beside a writer", |machine| tests(machine, "readers", &["--test", "concurrent", "--test", "concurrent_sharded"], 3)),
+    ("readers beside a writer", |machine| {
+        tests(machine, "readers", &["--test", "concurrent", "--test", "concurrent_sharded"], 3)
+    }),
     ("the model checker", model),
     ("drivers agree and allocate nothing", drivers),
     ("bench flow", bench),
