@@ -23,6 +23,8 @@ pub(super) struct Group {
     /// Bits of those of which it is the slot.
     pub(super) found: u32,
     away: Away,
+    /// Bits of the keys that are new and whose two buckets are full: known to insertions only.
+    pub(super) hopeless: u32,
 }
 
 impl Group {
@@ -35,6 +37,7 @@ impl Group {
             seen: 0,
             found: 0,
             away: Away { strays: 0, crowded: 0 },
+            hopeless: 0,
         }
     }
 
@@ -104,7 +107,7 @@ impl<const W: usize, S: State> Store<W, S> {
             (group.homes[i], group.tags[i]) = (bucket, tag);
             self.prefetch_tags(bucket);
         }
-        (group.seen, group.found, group.away) = (0, 0, Away::default());
+        (group.seen, group.found, group.hopeless, group.away) = (0, 0, 0, Away::default());
         for i in 0..n {
             let matches = self.tags(group.homes[i], &()).matches(group.tags[i]);
             self.ask::<INSERT>(group, i, matches, |tags: Tags, tag| tags.matches(tag));
@@ -180,6 +183,7 @@ impl<const W: usize, S: State> Store<W, S> {
                 self.prefetch_entry(group.slots[i] as usize);
             }
             group.seen |= u32::from(matches != 0) << i;
+            group.hopeless |= u32::from(to_go && wanted == 0) << i;
         }
     }
 
@@ -252,7 +256,7 @@ impl<const W: usize, S: State> Store<W, S> {
     #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx2,bmi1,bmi2,lzcnt,popcnt")]
     #[inline]
     fn middle_avx512<const INSERT: bool>(&self, group: &mut Group) {
-        (group.seen, group.away) = (0, Away::default());
+        (group.seen, group.hopeless, group.away) = (0, 0, Away::default());
         for i in 0..GROUP {
             let tags = self.tags(read_back(&group.homes, i), &());
             let matches = matches_avx512(tags, read_back(&group.tags, i));

@@ -180,9 +180,17 @@ impl<const W: usize, S: State, H: KeyHash<W> + Clone> FlowTable<W, S, H> {
             for i in start..end {
                 let (given, rest) = out.split_at_mut(i);
                 let slot = group.slots[i - start] as usize;
-                // Found before the insertions of this group, and moved by none of them.
-                rest[0] = if group.found >> (i - start) & 1 != 0 && self.counters.moves == moves {
+                // What was seen before the insertions of this group holds unless one of them moved something.
+                let still = self.counters.moves == moves;
+                rest[0] = if still && group.found >> (i - start) & 1 != 0 {
                     self.stamp_now(slot, now, &())
+                } else if still
+                    && effort != Effort::Search
+                    && self.old == 0
+                    && group.hopeless >> (i - start) & 1 != 0
+                {
+                    self.counters.skipped += 1;
+                    Outcome::Full
                 } else {
                     self.find_or_insert_one(now, group.place(i - start), &keys[i], &mut effort, given, &())
                 };

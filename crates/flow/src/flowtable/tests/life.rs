@@ -1,10 +1,13 @@
 //! The table beside a model: batches, states, expiry, another hash.
 
 use super::key;
+use crate::flowtable::store::IN_ALTERNATE;
+use crate::flowtable::tags::{LANES, bits};
 use crate::flowtable::{FlowTable, Outcome};
 use crate::hash::{KeyHash, Keyed};
 use crate::suite::flows::{Beside, FlowOp, Masked, Totals, keys, random_life};
 use crate::table::SizeError;
+use crate::words::Ordering;
 
 /// Many short lives; a state of `S` with keys of `W` words.
 fn lives<const W: usize, S: crate::flowtable::State + PartialEq + std::fmt::Debug>(
@@ -121,6 +124,48 @@ fn all<const W: usize>(beside: &mut Beside<W, u64>, ops: &[FlowOp]) {
     for &op in ops {
         beside.apply(op).unwrap_or_else(|what| panic!("{op:?}: {what}"));
     }
+}
+
+/// The count of strays of each bucket is that of the flows which belong there and lie in their other bucket; each flow lies in one of its two.
+fn counts_are_right<const W: usize>(table: &FlowTable<W, u64, Masked<W>>) {
+    let store = &table.shared.store;
+    let mut strays = vec![0; store.buckets as usize];
+    for bucket in 0..store.buckets {
+        let tags = store.tags(bucket, &());
+        for lane in bits(tags.used()) {
+            let slot = bucket as usize * LANES + lane;
+            let alternate = store.alternate(bucket, tags.tag(lane));
+            let away = store.head(slot).load(Ordering::Relaxed) & IN_ALTERNATE != 0;
+            strays[alternate as usize] += u16::from(away);
+            let place = store.place(table.hasher().hash(&store.key(slot)));
+            let home = if away { alternate } else { bucket };
+            assert!(table.left_to_migrate() > 0 || (place.bucket, place.tag) == (home, tags.tag(lane)));
+        }
+    }
+    let counted: Vec<u16> = (0..store.buckets).map(|bucket| store.tags(bucket, &()).strays()).collect();
+    assert_eq!(counted, strays);
+}
+
+#[test]
+fn strays_are_counted_up_and_down() {
+    let mut beside = Beside::<1, u64>::new(3100, keys(6000, 1), Masked::good(1)).unwrap();
+    for round in 0..6 {
+        all(&mut beside, &[FlowOp::Tick, FlowOp::Batch(500 * round, 3200, 1)]);
+        assert!(beside.table.counters().moves > 0);
+        counts_are_right(&beside.table);
+        all(&mut beside, &[FlowOp::Expire(60, 1)]);
+        for at in 0..200 {
+            all(&mut beside, &[FlowOp::Remove(500 * round + 3 * at)]);
+        }
+        counts_are_right(&beside.table);
+        all(&mut beside, &[FlowOp::Rekey(round as u64), FlowOp::Migrate(30)]);
+        counts_are_right(&beside.table);
+        all(&mut beside, &[FlowOp::Migrate(1000), FlowOp::Migrate(1000), FlowOp::Check]);
+        counts_are_right(&beside.table);
+    }
+    all(&mut beside, &[FlowOp::Tick, FlowOp::Expire(1000, 0)]);
+    counts_are_right(&beside.table);
+    assert!(beside.table.is_empty());
 }
 
 /// Another hash at several loads, up to beyond full, with packets, removals and expiry between the steps.
