@@ -176,17 +176,18 @@ impl<const W: usize, S: State, H: KeyHash<W> + Clone> FlowTable<W, S, H> {
         for start in (0..count).step_by(GROUP) {
             let end = count.min(start + GROUP);
             self.shared.store.look_once::<true>(&mut group, &hashes[start..end], &keys[start..end]);
-            let moves = self.counters.moves;
+            let (moves, settled) = (self.counters.moves, self.old == 0);
             for i in start..end {
                 let (given, rest) = out.split_at_mut(i);
                 let slot = group.slots[i - start] as usize;
-                // What was seen before the insertions of this group holds unless one of them moved something.
+                // What was seen before the insertions of this group holds unless one of them moved something. (Who comes over from
+                // another hash makes room, also the last.)
                 let still = self.counters.moves == moves;
                 rest[0] = if still && group.found >> (i - start) & 1 != 0 {
                     self.stamp_now(slot, now, &())
                 } else if still
                     && effort != Effort::Search
-                    && self.old == 0
+                    && settled
                     && group.hopeless >> (i - start) & 1 != 0
                 {
                     self.counters.skipped += 1;

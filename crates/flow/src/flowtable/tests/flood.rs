@@ -225,3 +225,21 @@ fn a_flood_while_the_table_hashes_anew() {
     }
     assert!(old > 0);
 }
+
+/// A search that succeeds ends the row of failures.
+#[test]
+fn after_a_flood_a_search_that_succeeds_shortens_the_rests() {
+    let mut flood = Flood::full();
+    assert_eq!(flood.table.failures, LONGEST_REST.ilog2());
+    for _ in 0..20 {
+        flood.table.expire(1, |_, _, _| true);
+    }
+    let (moves, mut batches) = (flood.table.counters().moves, 0);
+    while flood.table.counters().moves == moves {
+        let keys = flood.new_keys(BATCH);
+        flood.batch(0, &keys);
+        batches += 1;
+        assert!(batches <= LONGEST_REST + 2, "no search has succeeded");
+    }
+    assert!(flood.table.failures <= 1, "{} failures in a row", flood.table.failures);
+}
