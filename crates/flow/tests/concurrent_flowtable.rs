@@ -78,6 +78,8 @@ fn flowtable_readers_see_whole_flows_while_everything_changes() {
         let slot = table.find_or_insert(0, table.hasher().hash(&key(i)), &key(i)).slot().unwrap();
         table.set_state(slot, state(0, i));
     }
+    // Under ThreadSanitizer no reader is the last owner of an old hash: `Arc` tells the last one by a fence, which the sanitizer does not know.
+    let _first = cfg!(scalar).then(|| table.reader());
     let done = AtomicBool::new(false);
     let (mut removed, mut rekeyed, mut full) = (0, 0, 0);
     std::thread::scope(|scope| {
