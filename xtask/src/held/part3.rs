@@ -20,7 +20,17 @@ pub(crate) const LINES: &[Line] = &[
     ("the flow table's own tests", |machine| tests(machine, "the flow table", &["--lib", "flowtable"], 10)),
     ("filters, cardinality, heavy hitters", summaries),
     ("readers beside a writer", |machine| {
-        tests(machine, "readers", &["--test", "concurrent", "--test", "concurrent_sharded"], 3)
+        tests(
+            machine,
+            "readers",
+            &["--test", "concurrent", "--test", "concurrent_flowtable", "--test", "concurrent_sharded"],
+            4,
+        )
+    }),
+    ("a hundred million flows in the flow table", |machine| {
+        let passed = machine
+            .tests(&["--release", "-p", "tidemill-flow", "--test", "flowtable_held", "--", "--ignored"], 1)?;
+        Ok(Outcome::Pass(format!("{passed} test with 10^8 flows of 16-byte keys")))
     }),
     ("the model checker", model),
     ("drivers agree and allocate nothing", drivers),
