@@ -167,7 +167,8 @@ impl<const W: usize, S: State, H: KeyHash<W> + Clone> FlowTable<W, S, H> {
     /// The first search for room that fails is the last of this call, and ends its insertions (Fu 4.5.2). The calls after it do without
     /// searches for a while ([`LONGEST_REST`]), and longer if the next fails too: then a new flow goes into one of its own two
     /// buckets or nowhere. So in a flood that fills the table a packet costs a lookup. The slices have one length; what lies beyond the shortest is not
-    /// looked at. The slots in `out` are right at the end of the call, also where insertions moved flows.
+    /// looked at. The slots in `out` are right at the end of the call, also where insertions moved flows:
+    /// each move looks through those given out before, so give batches of bursts (256), not of millions.
     pub fn find_or_insert_batch(&mut self, now: u32, hashes: &[u64], keys: &[Key<W>], out: &mut [Outcome]) {
         let count = hashes.len().min(keys.len()).min(out.len());
         let mut effort = if self.rest == 0 { Effort::Search } else { Effort::Look };
@@ -211,7 +212,8 @@ impl<const W: usize, S: State, H: KeyHash<W> + Clone> FlowTable<W, S, H> {
         Outcome::Found(Slot::new(slot))
     }
 
-    /// [`find_or_insert_batch`](Self::find_or_insert_batch) for one key.
+    /// [`find_or_insert_batch`](Self::find_or_insert_batch) for one key, which always searches for room: for the control side, and where
+    /// flows come one by one. On a data path that may be flooded use the batch.
     #[inline]
     pub fn find_or_insert(&mut self, now: u32, hash: u64, key: &Key<W>) -> Outcome {
         self.find_or_insert_probed(now, hash, key, &())
