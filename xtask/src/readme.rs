@@ -478,12 +478,12 @@ mod tests {
     fn drivers_stand_beside_the_plain_loop() {
         let lines = [
             HEADER,
-            r#"{"subject":"c/plain","case":"2^20/16B/batch-32/hit","metric":"mlps","value":20}"#,
-            r#"{"subject":"c/group","case":"2^20/16B/batch-32/hit","metric":"mlps","value":30}"#,
-            r#"{"case":"2^20/16B/batch-32/hit","metric":"ratio","of":"c/group","to":"c/plain","value":1.5}"#,
+            r#"{"subject":"c/plain","case":"2^20/16B/batch-256/hit","metric":"mlps","value":20}"#,
+            r#"{"subject":"c/group","case":"2^20/16B/batch-256/hit","metric":"mlps","value":30}"#,
+            r#"{"case":"2^20/16B/batch-256/hit","metric":"ratio","of":"c/group","to":"c/plain","value":1.5}"#,
         ];
         let table = hide_table(&Recorded::parse(&lines.join("\n")).unwrap());
-        assert!(table.contains("| c 2^20/16B/batch-32/hit | 20.0 | 30.0 (1.50) | - | - |\n"), "{table}");
+        assert!(table.contains("| c 2^20/16B/batch-256/hit | 20.0 | 30.0 (1.50) | - | - |\n"), "{table}");
     }
 
     #[test]
