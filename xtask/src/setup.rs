@@ -25,13 +25,16 @@ const fn package(name: &'static str, reason: &'static str) -> Package {
     Package { name, reason }
 }
 
+/// Boost has flat maps from 1.81 on: Debian 12 names that release beside an older default, later systems have a later default.
+const BOOST: (&str, &str) = ("libboost1.81-dev", "libboost-dev");
+
 const FOR_TESTS: &[Package] = &[
     package("gcc", "C parts of dependencies; the C runners of peers"),
     package("g++", "the C++ runners of peers; libFuzzer, which the fuzz targets link"),
     package("libc6-dev", "headers for the C parts"),
     package("pkg-config", "finds DPDK and Abseil for the runners"),
     package("libdpdk-dev", "the peers rte_fib, rte_lpm, rte_fib6, rte_lpm6, rte_hash"),
-    package("libboost1.81-dev", "the peer boost::unordered_flat_map"),
+    package(BOOST.0, "the peer boost::unordered_flat_map"),
     package("libabsl-dev", "the peer absl::flat_hash_map"),
     package("tshark", "an independent judge of the captures that we write"),
     package("tcpdump", "captures on the test namespaces' interfaces"),
@@ -87,12 +90,19 @@ fn names(packages: &[&Package]) -> String {
 /// The wanted packages that dpkg does not list as installed.
 fn missing<'a>(wanted: &[&'a Package]) -> Result<Vec<&'a Package>> {
     let mut query = Command::new("dpkg-query");
-    query.args(["-W", "-f=${Package} ${db:Status-Status}\n"]).args(wanted.iter().map(|package| package.name));
+    query.args(["-W", "-f=${Package} ${db:Status-Status}\n", BOOST.1]);
+    query.args(wanted.iter().map(|package| package.name));
     // It exits 1 when it does not know one of the names, and lists the others all the same.
     let output = query.output()?;
     let listed = String::from_utf8_lossy(&output.stdout).into_owned();
     let installed = |name: &str| listed.lines().any(|line| line == format!("{name} installed"));
-    Ok(wanted.iter().copied().filter(|package| !installed(package.name)).collect())
+    let has = |name: &str| installed(name) || (name == BOOST.0 && !offered(name) && installed(BOOST.1));
+    Ok(wanted.iter().copied().filter(|package| !has(package.name)).collect())
+}
+
+/// Whether apt's index has the package.
+fn offered(name: &str) -> bool {
+    proc::output(Command::new("apt-cache").args(["show", "--no-all-versions", name])).is_ok()
 }
 
 fn install(missing: &[&Package]) -> Result<bool> {
@@ -106,7 +116,8 @@ fn install(missing: &[&Package]) -> Result<bool> {
         println!("setup: apt-get update failed; trying with the index that is there");
     }
     let mut arguments = vec!["install", "--no-install-recommends"];
-    arguments.extend(missing.iter().map(|package| package.name));
+    let named = |name| if name == BOOST.0 && !offered(name) { BOOST.1 } else { name };
+    arguments.extend(missing.iter().map(|package| named(package.name)));
     let ok = apt(&arguments)?;
     if !ok {
         println!("setup: apt-get could not install {}", names(missing));

@@ -46,7 +46,7 @@ pub(crate) fn missing() -> Option<String> {
     }
     // boost's headers come without a file for pkg-config.
     let header = Path::new("/usr/include/boost/unordered/unordered_flat_map.hpp");
-    (!header.exists()).then(|| "libboost1.81-dev is not installed".to_owned())
+    (!header.exists()).then(|| "libboost1.81-dev (or libboost-dev from 1.81 on) is not installed".to_owned())
 }
 
 /// The last CPU that we may run on: the first ones serve interrupts.
