@@ -9,7 +9,7 @@ impl<const W: usize, S: State, H> FlowTable<W, S, H> {
     /// Visits the flows of the next `buckets` buckets from `cursor` on with key, stamp and state; returns the cursor for the next call: 0 to begin
     /// with, 0 again when all have been visited. A flow that an insertion moves during a round may be visited twice or not at all.
     pub fn scan(&self, cursor: usize, buckets: usize, mut visit: impl FnMut(&Key<W>, u32, S)) -> usize {
-        let store = &self.shared.store;
+        let store = &self.store;
         let all = store.buckets as usize;
         let end = all.min(cursor.saturating_add(buckets.max(1)));
         for bucket in cursor..end {
@@ -41,13 +41,13 @@ impl<const W: usize, S: State, H: crate::hash::KeyHash<W> + Clone> FlowTable<W, 
         buckets: usize,
         mut expired: impl FnMut(&Key<W>, u32, S) -> bool,
     ) -> (usize, usize) {
-        let all = self.shared.store.buckets as usize;
+        let all = self.store.buckets as usize;
         let end = all.min(cursor.saturating_add(buckets.max(1)));
         let mut gone = 0;
         for bucket in cursor..end {
-            for lane in bits(self.shared.store.tags(bucket as u32, &()).used()) {
+            for lane in bits(self.store.tags(bucket as u32, &()).used()) {
                 let slot = bucket * LANES + lane;
-                let store = &self.shared.store;
+                let store = &self.store;
                 let stamp = store.head(slot).load(Ordering::Relaxed) as u32;
                 if expired(&store.key(slot), stamp, store.state(slot)) {
                     self.forget(slot, &());

@@ -176,7 +176,7 @@ impl<const W: usize, S: State, H: KeyHash<W> + Clone> FlowTable<W, S, H> {
         let mut group = Group::new();
         for start in (0..count).step_by(GROUP) {
             let end = count.min(start + GROUP);
-            self.shared.store.look_once::<true>(&mut group, &hashes[start..end], &keys[start..end]);
+            self.store.look_once::<true>(&mut group, &hashes[start..end], &keys[start..end]);
             let (moves, settled) = (self.counters.moves, self.old == 0);
             for i in start..end {
                 let (given, rest) = out.split_at_mut(i);
@@ -202,7 +202,7 @@ impl<const W: usize, S: State, H: KeyHash<W> + Clone> FlowTable<W, S, H> {
 
     #[inline(always)]
     fn stamp_now<P: Probe>(&self, slot: usize, now: u32, probe: &P) -> Outcome {
-        let head = self.shared.store.head(slot);
+        let head = self.store.head(slot);
         probe.read(std::ptr::from_ref(head).addr(), 8, true);
         let before = head.load(Ordering::Relaxed);
         if before as u32 != now {
@@ -227,7 +227,7 @@ impl<const W: usize, S: State, H: KeyHash<W> + Clone> FlowTable<W, S, H> {
         key: &Key<W>,
         probe: &P,
     ) -> Outcome {
-        let place = self.shared.store.place(hash);
+        let place = self.store.place(hash);
         self.find_or_insert_one(now, place, key, &mut Effort::Search, &mut [], probe)
     }
 
@@ -241,7 +241,7 @@ impl<const W: usize, S: State, H: KeyHash<W> + Clone> FlowTable<W, S, H> {
         given: &mut [Outcome],
         probe: &P,
     ) -> Outcome {
-        let store = &self.shared.store;
+        let store = &self.store;
         // Most new keys go home: one look at its tags tells that they are new and that there is room.
         let tags = store.tags(place.bucket, probe);
         let matches = tags.matches(place.tag);
@@ -262,7 +262,7 @@ impl<const W: usize, S: State, H: KeyHash<W> + Clone> FlowTable<W, S, H> {
         if let Some(slot) = found {
             return self.stamp_now(slot, now, probe);
         }
-        let store = &self.shared.store;
+        let store = &self.store;
         if *effort == Effort::None {
             self.counters.skipped += 1;
             return Outcome::Full;
@@ -311,14 +311,14 @@ impl<const W: usize, S: State, H: KeyHash<W> + Clone> FlowTable<W, S, H> {
     /// As [`remove`](Self::remove), telling a probe every access.
     pub fn remove_probed<P: Probe>(&mut self, hash: u64, key: &Key<W>, probe: &P) -> Option<S> {
         let slot = self.find_probed(hash, key, probe)?.index();
-        let state = self.shared.store.state(slot);
+        let state = self.store.state(slot);
         self.forget(slot, probe);
         Some(state)
     }
 
     /// Takes out what is in a slot, and counts.
     pub(super) fn forget<P: Probe>(&mut self, slot: usize, probe: &P) {
-        let store = &self.shared.store;
+        let store = &self.store;
         let generation = store.head(slot).load(Ordering::Relaxed) & GENERATION;
         store.take_out(slot, probe);
         self.len -= 1;

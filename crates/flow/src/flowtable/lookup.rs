@@ -78,7 +78,7 @@ impl<const W: usize, S: State, H: KeyHash<W> + Clone> FlowTable<W, S, H> {
     /// As [`find`](Self::find), telling a probe every access.
     #[inline(always)]
     pub fn find_probed<P: Probe>(&self, hash: u64, key: &Key<W>, probe: &P) -> Option<Slot> {
-        let store = &self.shared.store;
+        let store = &self.store;
         let found = store.find(store.place(hash), key, probe);
         if found.is_none() && self.old != 0 {
             return self.find_old(key, probe).map(Slot::new);
@@ -90,7 +90,7 @@ impl<const W: usize, S: State, H: KeyHash<W> + Clone> FlowTable<W, S, H> {
     /// group with the work of the others. The slices have one length; what lies beyond the
     /// shortest is not looked at.
     pub fn lookup_batch(&self, hashes: &[u64], keys: &[Key<W>], out: &mut [Option<Slot>]) {
-        let store = &self.shared.store;
+        let store = &self.store;
         let n = hashes.len().min(keys.len()).min(out.len());
         let (hashes, keys, out) = (&hashes[..n], &keys[..n], &mut out[..n]);
         store.look(hashes, keys, |group, start| {
@@ -113,7 +113,7 @@ impl<const W: usize, S: State, H: KeyHash<W> + Clone> FlowTable<W, S, H> {
     /// The slot of a flow, as a coroutine: see [`tidemill_lookup::drive`].
     #[inline]
     pub async fn find_suspended(&self, hash: u64, key: &Key<W>) -> Option<Slot> {
-        let store = &self.shared.store;
+        let store = &self.store;
         let found = store.find_suspended(store.place(hash), key).await;
         if found.is_none() && self.old != 0 {
             return self.find_old(key, &()).map(Slot::new);

@@ -86,7 +86,7 @@ pub enum Outcome {
     Found(Slot),
     /// It is there now, with a state of zeros.
     New(Slot),
-    /// It is new and there is no room for it, or an insertion of this batch has failed before.
+    /// It is new and there is no room for it, or none was searched for (see [`FlowTable::find_or_insert_batch`]).
     Full,
 }
 
@@ -108,20 +108,15 @@ pub struct Counters {
     pub inserted: u64,
     /// Insertions that found none after a search.
     pub failed: u64,
-    /// New keys that were turned away without a search, for one of their batch had failed before.
+    /// New keys that were turned away without a search, for one of their batch or of those just before had failed.
     pub skipped: u64,
     /// Entries moved to their other bucket.
     pub moves: u64,
 }
 
-/// What writer and readers share.
-struct Shared<const W: usize, S: State> {
-    store: Store<W, S>,
-}
-
 /// The table, for the one thread that writes. See the [module](self).
 pub struct FlowTable<const W: usize, S: State = u64, H = Keyed<W>> {
-    shared: Arc<Shared<W, S>>,
+    store: Arc<Store<W, S>>,
     generation: Arc<Generation<H>>,
     /// Entries that still lie where the hash before this one put them.
     old: usize,
@@ -159,7 +154,7 @@ impl<const W: usize, S: State, H> FlowTable<W, S, H> {
 
     /// Slots: the number asked for, rounded up to whole buckets of thirty-one.
     pub fn slots(&self) -> usize {
-        self.shared.store.slots()
+        self.store.slots()
     }
 
     /// Flows in the table.
@@ -174,7 +169,7 @@ impl<const W: usize, S: State, H> FlowTable<W, S, H> {
 
     /// Bytes that the table occupies.
     pub fn bytes(&self) -> usize {
-        self.shared.store.bytes()
+        self.store.bytes()
     }
 
     /// What it has done so far.
@@ -191,26 +186,26 @@ impl<const W: usize, S: State, H> FlowTable<W, S, H> {
     /// The key of a flow.
     #[inline(always)]
     pub fn key(&self, slot: Slot) -> Key<W> {
-        self.shared.store.key(slot.index())
+        self.store.key(slot.index())
     }
 
     /// When the flow was last found or inserted: the `now` of then.
     #[inline(always)]
     pub fn stamp(&self, slot: Slot) -> u32 {
-        self.shared.store.head(slot.index()).load(Ordering::Relaxed) as u32
+        self.store.head(slot.index()).load(Ordering::Relaxed) as u32
     }
 
     /// The flow's state.
     #[inline(always)]
     pub fn state(&self, slot: Slot) -> S {
-        self.shared.store.state(slot.index())
+        self.store.state(slot.index())
     }
 
     /// Changes the flow's state. Readers see all of it or nothing of it; they wait the few stores that it takes if the state is of several
     /// words. For counters use [`set_word`](Self::set_word).
     #[inline(always)]
     pub fn set_state(&mut self, slot: Slot, state: S) {
-        let store = &self.shared.store;
+        let store = &self.store;
         if Store::<W, S>::STATE > 1 {
             store.change_state(slot.index(), &state);
         } else {
@@ -224,7 +219,7 @@ impl<const W: usize, S: State, H> FlowTable<W, S, H> {
     /// If a state has no such word.
     #[inline(always)]
     pub fn word(&self, slot: Slot, i: usize) -> u64 {
-        self.shared.store.entry(slot.index())[W + 1..][i].load(Ordering::Relaxed)
+        self.store.entry(slot.index())[W + 1..][i].load(Ordering::Relaxed)
     }
 
     /// Changes word `i` of the flow's state: one store. Readers see each word whole, but may see words of different moments.
@@ -233,7 +228,7 @@ impl<const W: usize, S: State, H> FlowTable<W, S, H> {
     /// If a state has no such word.
     #[inline(always)]
     pub fn set_word(&mut self, slot: Slot, i: usize, value: u64) {
-        self.shared.store.entry(slot.index())[W + 1..][i].store(value, Ordering::Relaxed);
+        self.store.entry(slot.index())[W + 1..][i].store(value, Ordering::Relaxed);
     }
 }
 
@@ -245,7 +240,7 @@ impl<const W: usize, S: State, H: KeyHash<W> + Clone> FlowTable<W, S, H> {
     /// See [`SizeError`]: slots have 32-bit numbers.
     pub fn new(slots: usize, hasher: H) -> Result<Self, SizeError> {
         Ok(FlowTable {
-            shared: Arc::new(Shared { store: Store::new(slots)? }),
+            store: Arc::new(Store::new(slots)?),
             generation: Arc::new(Generation::first(hasher)),
             old: 0,
             rekey_cursor: 0,

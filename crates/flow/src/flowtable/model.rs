@@ -59,7 +59,7 @@ impl<const W: usize> HashTable<W> for FlowTable<W, u64, Keyed<W>> {
         let outcome = self.find_or_insert_probed(0, hash, key, probe);
         let slot = outcome.slot().ok_or(Full)?;
         let before = self.word(slot, 0);
-        probe.write(std::ptr::from_ref(&self.shared.store.entry(slot.index())[W + 1]).addr(), 8);
+        probe.write(std::ptr::from_ref(&self.store.entry(slot.index())[W + 1]).addr(), 8);
         self.set_word(slot, 0, value);
         match outcome {
             Found(_) => Ok(Some(before)),

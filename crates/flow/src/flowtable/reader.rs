@@ -3,7 +3,7 @@
 use super::rekey::Generation;
 use super::store::{Place, Store};
 use super::tags::{LANES, bits};
-use super::{FlowTable, Shared, State};
+use super::{FlowTable, State};
 use crate::hash::{KeyHash, Keyed};
 use crate::key::Key;
 use crate::words::{Ordering, fence, pause};
@@ -22,13 +22,13 @@ pub struct Flow<S> {
 /// A way to read a [`FlowTable`] that another thread writes, without locks: a lookup begins again only if the writer has
 /// taken something out of, moved something in, or changed a state of several words in just those buckets meanwhile.
 pub struct FlowReader<const W: usize, S: State = u64, H = Keyed<W>> {
-    shared: Arc<Shared<W, S>>,
+    store: Arc<Store<W, S>>,
     generation: Arc<Generation<H>>,
 }
 
 impl<const W: usize, S: State, H> Clone for FlowReader<W, S, H> {
     fn clone(&self) -> Self {
-        FlowReader { shared: self.shared.clone(), generation: self.generation.clone() }
+        FlowReader { store: self.store.clone(), generation: self.generation.clone() }
     }
 }
 
@@ -41,7 +41,7 @@ impl<const W: usize, S: State, H> std::fmt::Debug for FlowReader<W, S, H> {
 impl<const W: usize, S: State, H> FlowTable<W, S, H> {
     /// A reader for another thread.
     pub fn reader(&self) -> FlowReader<W, S, H> {
-        FlowReader { shared: self.shared.clone(), generation: self.generation.clone() }
+        FlowReader { store: self.store.clone(), generation: self.generation.clone() }
     }
 }
 
@@ -56,7 +56,7 @@ impl<const W: usize, S: State, H: KeyHash<W>> FlowReader<W, S, H> {
                 self.generation = next;
             }
             let Generation { hasher, before, settled, .. } = &*self.generation;
-            let store = &self.shared.store;
+            let store = &self.store;
             let place = store.place(hasher.hash(key));
             let before = before.as_ref().filter(|_| settled.load(Ordering::Acquire) == 0);
             let before = before.map(|hasher| store.place(hasher.hash(key)));
@@ -73,7 +73,7 @@ impl<const W: usize, S: State, H: KeyHash<W>> FlowReader<W, S, H> {
     /// Asks for the line that a lookup of this key begins with.
     #[inline(always)]
     pub(crate) fn prefetch(&self, key: &Key<W>) {
-        let store = &self.shared.store;
+        let store = &self.store;
         store.prefetch_tags(store.place(self.generation.hasher.hash(key)).bucket);
     }
 
@@ -101,7 +101,7 @@ impl<const W: usize, S: State, H> FlowReader<W, S, H> {
     ///
     /// It begins again at a flow only if something left that flow's bucket, or a state there changed, in the few loads that reading it takes.
     pub fn scan(&self, cursor: usize, buckets: usize, mut visit: impl FnMut(&Key<W>, Flow<S>)) -> usize {
-        let store = &self.shared.store;
+        let store = &self.store;
         let all = self.buckets();
         let end = all.min(cursor.saturating_add(buckets.max(1)));
         for bucket in cursor..end {
@@ -122,7 +122,7 @@ impl<const W: usize, S: State, H> FlowReader<W, S, H> {
 
     /// Buckets of the table: what [`scan`](Self::scan) counts in.
     pub fn buckets(&self) -> usize {
-        self.shared.store.buckets as usize
+        self.store.buckets as usize
     }
 }
 

@@ -108,17 +108,17 @@ impl<const W: usize, S: State, H: KeyHash<W> + Clone> FlowTable<W, S, H> {
     /// three rounds of the table, four at a load of 0.99. Only where flows have no other bucket (a table of one or two) and
     /// none is free must one of them go first.
     pub fn migrate(&mut self, buckets: usize) -> usize {
-        let all = self.shared.store.buckets;
+        let all = self.store.buckets;
         for _ in 0..buckets.min(all as usize) {
             if self.old == 0 {
                 break;
             }
             let bucket = self.rekey_cursor;
             self.rekey_cursor = if bucket + 1 < all { bucket + 1 } else { 0 };
-            let store = &self.shared.store;
+            let store = &self.store;
             for lane in bits(store.tags(bucket, &()).used()) {
                 let slot = bucket as usize * LANES + lane;
-                let store = &self.shared.store;
+                let store = &self.store;
                 // An insertion of this loop may have moved it away.
                 let there = store.tags(bucket, &()).tag(lane) != 0;
                 if there && store.head(slot).load(Ordering::Relaxed) & GENERATION != self.generation_flag() {
@@ -141,7 +141,7 @@ impl<const W: usize, S: State, H: KeyHash<W> + Clone> FlowTable<W, S, H> {
     /// The slot of a key under the hash before this one.
     #[cold]
     pub(super) fn find_old<P: Probe>(&self, key: &Key<W>, probe: &P) -> Option<usize> {
-        let store = &self.shared.store;
+        let store = &self.store;
         let before = self.generation.before.as_ref()?;
         store.find(store.place(before.hash(key)), key, probe)
     }
@@ -177,7 +177,7 @@ impl<const W: usize, S: State, H: KeyHash<W> + Clone> FlowTable<W, S, H> {
         given: &mut [Outcome],
         probe: &P,
     ) -> usize {
-        let store = &self.shared.store;
+        let store = &self.store;
         let stamp = store.head(slot).load(Ordering::Relaxed) & u64::from(u32::MAX);
         let new = New { key, head: stamp | self.generation_flag(), state: store.state(slot) };
         // An insertion may move what it is to replace.

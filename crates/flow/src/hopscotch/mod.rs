@@ -229,15 +229,8 @@ impl<const W: usize> HashTable<W> for Hopscotch<W> {
         Some(value)
     }
 
-    fn scan(&self, cursor: usize, budget: usize, mut visit: impl FnMut(&Key<W>, u64)) -> usize {
-        let end = cursor.saturating_add(budget).min(self.slots.len());
-        for at in cursor..end {
-            if self.slots.note(at, &(), false) & TAKEN != 0 {
-                let (key, value) = self.slots.key_value(at);
-                visit(&key, value);
-            }
-        }
-        if end == self.slots.len() { 0 } else { end }
+    fn scan(&self, cursor: usize, budget: usize, visit: impl FnMut(&Key<W>, u64)) -> usize {
+        self.slots.scan(cursor, budget, TAKEN, visit)
     }
 
     fn expire(

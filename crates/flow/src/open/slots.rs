@@ -114,6 +114,24 @@ impl<const W: usize> Slots<W> {
         (Key(std::array::from_fn(|i| entry[1 + i])), entry[1 + W])
     }
 
+    /// Visits the entries whose notes have one of these bits, from `cursor` on; see [`crate::table::HashTable::scan`].
+    pub(crate) fn scan(
+        &self,
+        cursor: usize,
+        budget: usize,
+        taken: u64,
+        mut visit: impl FnMut(&Key<W>, u64),
+    ) -> usize {
+        let end = cursor.saturating_add(budget).min(self.len);
+        for at in cursor..end {
+            if self.note(at, &(), false) & taken != 0 {
+                let (key, value) = self.key_value(at);
+                visit(&key, value);
+            }
+        }
+        if end == self.len { 0 } else { end }
+    }
+
     /// Changes the value of an entry.
     #[inline(always)]
     pub(crate) fn set_value<P: Probe>(&mut self, at: usize, value: u64, probe: &P) {

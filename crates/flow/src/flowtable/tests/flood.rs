@@ -157,7 +157,7 @@ fn a_flood_costs_a_lookup_for_each_packet() {
     let probe = Lines::default();
     let (mut all, mut most, packets) = (0, 0, 20_000);
     for key in flood.new_keys(packets) {
-        let place = flood.table.shared.store.place(flood.table.hasher().hash(&key));
+        let place = flood.table.store.place(flood.table.hasher().hash(&key));
         for mut effort in [Effort::Look, Effort::None] {
             let outcome = flood.table.find_or_insert_one(0, place, &key, &mut effort, &mut [], &probe);
             let (lines, writes) = probe.take();
@@ -213,7 +213,7 @@ fn a_flood_while_the_table_hashes_anew() {
     // What still lies under the old hash costs two lookups and a look for room.
     let mut old = 0;
     for key in flood.there.clone() {
-        let place = flood.table.shared.store.place(flood.table.hasher().hash(&key));
+        let place = flood.table.store.place(flood.table.hasher().hash(&key));
         let left = flood.table.left_to_migrate();
         let outcome = flood.table.find_or_insert_one(0, place, &key, &mut Effort::None, &mut [], &probe);
         let (lines, writes) = probe.take();

@@ -13,7 +13,7 @@ fn agree<const W: usize, S: State>(hash: Masked<W>, slots: usize, flows: u64) {
     for i in 0..flows {
         table.find_or_insert(0, hash.hash(&key(i)), &key::<W>(i));
     }
-    let store = &table.shared.store;
+    let store = &table.store;
     let (mut found, mut missed, mut unsure) = (0, 0, 0);
     for round in 0..flows * 2 / 32 + 10 {
         // There or not; neighbours, once more, from all over. Some have a hash that is there and another key.

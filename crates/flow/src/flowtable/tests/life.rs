@@ -128,7 +128,7 @@ fn all<const W: usize>(beside: &mut Beside<W, u64>, ops: &[FlowOp]) {
 
 /// The count of strays of each bucket is that of the flows which belong there and lie in their other bucket; each flow lies in one of its two.
 fn counts_are_right<const W: usize>(table: &FlowTable<W, u64, Masked<W>>) {
-    let store = &table.shared.store;
+    let store = &table.store;
     let mut strays = vec![0; store.buckets as usize];
     for bucket in 0..store.buckets {
         let tags = store.tags(bucket, &());
