@@ -24,6 +24,7 @@ pub(crate) fn run() -> Result<bool> {
     let metadata = env::metadata(&env::root().join("Cargo.toml"), false)?;
     arrows::check(&metadata, &mut findings);
     unsafe_code::check(&files, &mut findings);
+    unsafe_code::check_homes(&files, &mut findings);
     files::check(&files, &mut findings);
     readmes::check(&files, &mut findings);
     numbers(&files, &mut findings);
