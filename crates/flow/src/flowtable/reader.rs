@@ -24,11 +24,13 @@ pub struct Flow<S> {
 pub struct FlowReader<const W: usize, S: State = u64, H = Keyed<W>> {
     store: Arc<Store<W, S>>,
     generation: Arc<Generation<H>>,
+    /// Generations that it has gone through.
+    moves: u64,
 }
 
 impl<const W: usize, S: State, H> Clone for FlowReader<W, S, H> {
     fn clone(&self) -> Self {
-        FlowReader { store: self.store.clone(), generation: self.generation.clone() }
+        FlowReader { store: self.store.clone(), generation: self.generation.clone(), moves: self.moves }
     }
 }
 
@@ -41,7 +43,7 @@ impl<const W: usize, S: State, H> std::fmt::Debug for FlowReader<W, S, H> {
 impl<const W: usize, S: State, H> FlowTable<W, S, H> {
     /// A reader for another thread.
     pub fn reader(&self) -> FlowReader<W, S, H> {
-        FlowReader { store: self.store.clone(), generation: self.generation.clone() }
+        FlowReader { store: self.store.clone(), generation: self.generation.clone(), moves: 0 }
     }
 }
 
@@ -51,13 +53,26 @@ struct Changed;
 impl<const W: usize, S: State, H: KeyHash<W>> FlowReader<W, S, H> {
     /// The flow of a key. Hashes by itself: the hash may change at any time.
     pub fn get(&mut self, key: &Key<W>) -> Option<Flow<S>> {
+        self.get_hashed(self.hash(key), key)
+    }
+
+    #[inline(always)]
+    fn hash(&self, key: &Key<W>) -> u64 {
+        self.generation.hasher.hash(key)
+    }
+
+    /// The flow of a key with its hash of the generation that this reader is at.
+    #[inline(always)]
+    fn get_hashed(&mut self, mut hash: u64, key: &Key<W>) -> Option<Flow<S>> {
         loop {
             while let Some(next) = self.generation.next().cloned() {
                 self.generation = next;
+                self.moves += 1;
+                hash = self.hash(key);
             }
-            let Generation { hasher, before, settled, .. } = &*self.generation;
+            let Generation { before, settled, .. } = &*self.generation;
             let store = &self.store;
-            let place = store.place(hasher.hash(key));
+            let place = store.place(hash);
             let before = before.as_ref().filter(|_| settled.load(Ordering::Acquire) == 0);
             let before = before.map(|hasher| store.place(hasher.hash(key)));
             match store.read(place, before, key) {
@@ -74,17 +89,21 @@ impl<const W: usize, S: State, H: KeyHash<W>> FlowReader<W, S, H> {
     #[inline(always)]
     pub(crate) fn prefetch(&self, key: &Key<W>) {
         let store = &self.store;
-        store.prefetch_tags(store.place(self.generation.hasher.hash(key)).bucket);
+        store.prefetch_tags(store.place(self.hash(key)).bucket);
     }
 
     /// The flows of many keys. The slices have one length.
     pub fn get_batch(&mut self, keys: &[Key<W>], out: &mut [Option<Flow<S>>]) {
+        let mut hashes = [0; 32];
         for (keys, out) in keys.chunks(32).zip(out.chunks_mut(32)) {
-            for key in keys {
-                self.prefetch(key);
+            self.generation.hasher.hash_batch(keys, &mut hashes);
+            for &hash in &hashes[..keys.len()] {
+                self.store.prefetch_tags(self.store.place(hash).bucket);
             }
-            for (key, out) in keys.iter().zip(out) {
-                *out = self.get(key);
+            let moves = self.moves;
+            for ((key, out), &hash) in keys.iter().zip(out).zip(&hashes) {
+                let hash = if self.moves == moves { hash } else { self.hash(key) };
+                *out = self.get_hashed(hash, key);
             }
         }
     }
