@@ -73,6 +73,21 @@ pub trait FibWriter<A: Address>: Send {
     /// [`Outgrown`]: the structure has no room or no encoding for the change. It may then be partly patched; build a
     /// new one from `rib` and publish that.
     fn patch(&mut self, rib: &Rib<A>, changed: &[Prefix<A>]) -> Result<(), Outgrown>;
+
+    /// [`patch`](Self::patch), with every store to what lookups can touch told to `probe`. A structure that cannot be probed
+    /// tells nothing.
+    ///
+    /// # Errors
+    /// As [`patch`](Self::patch).
+    fn patch_probed(
+        &mut self,
+        rib: &Rib<A>,
+        changed: &[Prefix<A>],
+        probe: &dyn Probe,
+    ) -> Result<(), Outgrown> {
+        let _ = probe;
+        self.patch(rib, changed)
+    }
 }
 
 /// A structure cannot take a patch and must be rebuilt whole.

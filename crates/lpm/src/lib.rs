@@ -1,9 +1,11 @@
 //! Longest-prefix matching: prefixes, the RIB, one folder per FIB structure, and the oracle that they all answer to.
 
+pub mod auto;
 pub mod dxr;
 pub mod fib;
 pub mod keys;
 pub mod oracle;
+pub mod poptrie;
 pub mod prefix;
 pub mod rangetrie;
 pub mod rib;

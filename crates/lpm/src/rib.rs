@@ -22,6 +22,15 @@ impl<A: Address> Change<A> {
     }
 }
 
+/// Each prefix once, in order, with the place of its last change: of several changes applied together only that one counts.
+pub fn last_of_each<A: Address>(prefixes: impl Iterator<Item = Prefix<A>>) -> Vec<(Prefix<A>, usize)> {
+    let mut last: Vec<(Prefix<A>, usize)> = prefixes.zip(0..).collect();
+    // The last one to the front of its prefix's.
+    last.sort_unstable_by(|a, b| a.0.cmp(&b.0).then(b.1.cmp(&a.1)));
+    last.dedup_by_key(|(prefix, _)| *prefix);
+    last
+}
+
 /// Prefixes with their labels, in a trie.
 #[derive(Clone)]
 pub struct Rib<A: Address> {

@@ -4,15 +4,18 @@
 //! changes --apply--> Rib --patch or rebuild--> FibWriter --> Arc<dyn Fib> <--View-- workers
 //! ```
 //! A patch changes the structure in place, word by word; a rebuild makes a new one and swaps the root. Either way every
-//! lookup answers each key with its old or its new label.
+//! lookup answers each key with its old or its new label. With `auto` a rebuild may be by another structure: see
+//! [`crate::auto`].
 
+use crate::auto;
 use crate::dxr::{Dxr, DxrConfig, Layout};
 use crate::fib::{BuildError, Fib, FibWriter, Label};
 use crate::prefix::{Address, Prefix};
-use crate::rangetrie;
-use crate::rib::{Change, Rib};
+use crate::{poptrie, rangetrie};
+use crate::rib::{Change, Rib, last_of_each};
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 use tidemill_lookup::publish::{Publisher, View};
 use tidemill_lookup::qsbr::{Domain, Epoch};
 
@@ -21,15 +24,22 @@ const REBUILD_CHANGES: usize = 1024;
 /// ... and done if the table has at most this many prefixes per change. A patch costs microseconds per change, a rebuild
 /// a fraction of one per prefix.
 const REBUILD_RATIO: usize = 8;
+/// A table that has grown by this factor since `auto` chose gets another choice at its next rebuild.
+const CHOOSE_AGAIN: usize = 4;
 
 /// A FIB structure with its parameters, as named in configurations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Algorithm {
-    /// The structure that measures best for the family.
+    /// The structure that suits the table: see [`crate::auto`].
     Auto,
     /// [`crate::rangetrie`], with the width of its root.
     RangeTrie {
         /// 12, 16, 20 or 24.
+        root_bits: u8,
+    },
+    /// [`crate::poptrie`], with the width of its direct table.
+    Poptrie {
+        /// 12 to 24.
         root_bits: u8,
     },
     /// [`crate::dxr`], IPv4 only.
@@ -52,23 +62,31 @@ impl Algorithm {
     /// The algorithms of a family, those with parameters in their usual forms.
     pub fn all<A: Family>() -> Vec<Algorithm> {
         let tries = [12, 16, 20, 24].map(|root_bits| Algorithm::RangeTrie { root_bits });
-        [Algorithm::Auto].into_iter().chain(A::own_algorithms()).chain(tries).collect()
+        let poptries = [16, 18, 20].map(|root_bits| Algorithm::Poptrie { root_bits });
+        [Algorithm::Auto].into_iter().chain(A::own_algorithms()).chain(tries).chain(poptries).collect()
     }
 
     /// Reads a name as in configurations, for the family `A`.
     ///
     /// # Errors
-    /// Anything that is neither one of [`all`](Self::all), which the error lists, nor another layout of DXR.
+    /// Anything that is neither one of [`all`](Self::all), which the error lists, nor another layout of DXR or width of Poptrie.
     pub fn parse<A: Family>(name: &str) -> Result<Self, AlgorithmError> {
         let known = Self::all::<A>().into_iter().find(|algorithm| algorithm.to_string() == name);
-        known.or_else(|| A::parse_own(name)).ok_or_else(|| AlgorithmError {
+        let poptrie = || {
+            let root_bits = name.strip_prefix("poptrie-d")?.parse().ok()?;
+            let algorithm = Algorithm::Poptrie { root_bits };
+            let possible = poptrie::Poptrie::<A>::ROOT_BITS.contains(&root_bits);
+            (possible && algorithm.to_string() == name).then_some(algorithm)
+        };
+        known.or_else(poptrie).or_else(|| A::parse_own(name)).ok_or_else(|| AlgorithmError {
             name: name.into(),
             family: A::FAMILY,
             names: Self::all::<A>().iter().map(Self::to_string).collect(),
         })
     }
 
-    /// Builds the structure from `rib`, for readers of `domain`.
+    /// Builds the structure from `rib`, for readers of `domain`; for [`Auto`](Self::Auto) by fixed knowledge, without a
+    /// measurement.
     ///
     /// # Errors
     /// What the structure says: see [`BuildError`].
@@ -78,10 +96,11 @@ impl Algorithm {
         domain: &Domain,
     ) -> Result<Box<dyn FibWriter<A>>, BuildError> {
         match *self {
-            Algorithm::Auto => A::default_algorithm().writer(rib, domain),
+            Algorithm::Auto => Ok(auto::choose(rib, domain, Duration::ZERO)?.writer),
             Algorithm::RangeTrie { root_bits } => {
                 Ok(Box::new(rangetrie::Writer::new(rib, root_bits, domain)?))
             }
+            Algorithm::Poptrie { root_bits } => Ok(Box::new(poptrie::Writer::new(rib, root_bits, domain)?)),
             Algorithm::Dxr(layout) => A::dxr_writer(rib, layout, domain),
         }
     }
@@ -92,6 +111,7 @@ impl fmt::Display for Algorithm {
         match self {
             Algorithm::Auto => f.write_str("auto"),
             Algorithm::RangeTrie { root_bits } => write!(f, "rangetrie-d{root_bits}"),
+            Algorithm::Poptrie { root_bits } => write!(f, "poptrie-d{root_bits}"),
             Algorithm::Dxr(layout) => layout.fmt(f),
         }
     }
@@ -99,8 +119,8 @@ impl fmt::Display for Algorithm {
 
 /// What an address family adds to the structures that serve both.
 pub trait Family: Address {
-    /// What `auto` means.
-    fn default_algorithm() -> Algorithm;
+    /// What `auto` considers, the best first where we measured.
+    fn likely() -> Vec<Algorithm>;
     /// Structures for this family only, in their usual forms.
     fn own_algorithms() -> Vec<Algorithm>;
     /// Their other forms.
@@ -117,8 +137,8 @@ pub trait Family: Address {
 }
 
 impl Family for u32 {
-    fn default_algorithm() -> Algorithm {
-        Algorithm::Dxr(Layout::D16X4R)
+    fn likely() -> Vec<Algorithm> {
+        [Layout::D16X4R, Layout::D18R].map(Algorithm::Dxr).into()
     }
     fn own_algorithms() -> Vec<Algorithm> {
         [Layout::D16X4R, Layout::D18R].map(Algorithm::Dxr).into()
@@ -136,8 +156,8 @@ impl Family for u32 {
 }
 
 impl Family for u128 {
-    fn default_algorithm() -> Algorithm {
-        Algorithm::RangeTrie { root_bits: 16 }
+    fn likely() -> Vec<Algorithm> {
+        [16, 20].map(|root_bits| Algorithm::RangeTrie { root_bits }).into()
     }
     fn own_algorithms() -> Vec<Algorithm> {
         Vec::new()
@@ -176,19 +196,24 @@ pub struct Applied {
     pub epoch: Epoch,
 }
 
-type Make<A> = Box<dyn Fn(&Rib<A>, &Domain) -> Result<Box<dyn FibWriter<A>>, BuildError> + Send>;
+/// A structure's writer, and why it is this structure.
+type Made<A> = (Box<dyn FibWriter<A>>, String);
+
+type Make<A> = Box<dyn FnMut(&Rib<A>, &Domain) -> Result<Made<A>, BuildError> + Send>;
 
 /// A routing table: truth, structure and root.
 pub struct Table<A: Address> {
     rib: Rib<A>,
     make: Make<A>,
     writer: Box<dyn FibWriter<A>>,
+    why: String,
     publisher: Publisher<Arc<dyn Fib<A>>>,
     epoch: Epoch,
 }
 
 impl<A: Address> Table<A> {
-    /// Builds `algorithm`'s structure from `rib` and publishes it to the readers of `domain`.
+    /// Builds `algorithm`'s structure from `rib` and publishes it to the readers of `domain`. [`Algorithm::Auto`] goes by
+    /// fixed knowledge: the same table gets the same structure every time.
     ///
     /// # Errors
     /// What the structure says: see [`BuildError`].
@@ -196,8 +221,41 @@ impl<A: Address> Table<A> {
     where
         A: Family,
     {
+        Self::measured(domain, rib, algorithm, Duration::ZERO)
+    }
+
+    /// The same, but [`Algorithm::Auto`] may measure for about `budget` (see [`auto::choose`]), now and at the rebuild after
+    /// the table has grown fourfold. Until then it stays with what it has chosen, unless that cannot hold the table any more.
+    ///
+    /// # Errors
+    /// What the structure says: see [`BuildError`].
+    pub fn measured(
+        domain: &Domain,
+        rib: Rib<A>,
+        algorithm: &Algorithm,
+        budget: Duration,
+    ) -> Result<Self, BuildError>
+    where
+        A: Family,
+    {
         let algorithm = *algorithm;
-        Self::with(domain, rib, move |rib, domain| algorithm.writer(rib, domain))
+        // What `auto` has chosen, for how many prefixes, and why.
+        let mut kept: Option<(Algorithm, usize, String)> = None;
+        Self::make(domain, rib, move |rib: &Rib<A>, domain: &Domain| {
+            if algorithm != Algorithm::Auto {
+                return Ok((algorithm.writer(rib, domain)?, String::new()));
+            }
+            let grown = |size: usize| rib.len() >= auto::MEASURE_FROM.max(size.saturating_mul(CHOOSE_AGAIN));
+            if let Some((kept, size, why)) = &kept
+                && !grown(*size)
+                && let Ok(writer) = kept.writer(rib, domain)
+            {
+                return Ok((writer, why.clone()));
+            }
+            let auto::Chosen { algorithm, why, writer } = auto::choose(rib, domain, budget)?;
+            kept = Some((algorithm, rib.len(), why.clone()));
+            Ok((writer, why))
+        })
     }
 
     /// The same for any structure: `make` builds it, now and whenever it must be rebuilt.
@@ -209,9 +267,17 @@ impl<A: Address> Table<A> {
         rib: Rib<A>,
         make: impl Fn(&Rib<A>, &Domain) -> Result<Box<dyn FibWriter<A>>, BuildError> + Send + 'static,
     ) -> Result<Self, BuildError> {
-        let writer = make(&rib, domain)?;
+        Self::make(domain, rib, move |rib, domain| Ok((make(rib, domain)?, String::new())))
+    }
+
+    fn make(
+        domain: &Domain,
+        rib: Rib<A>,
+        mut make: impl FnMut(&Rib<A>, &Domain) -> Result<Made<A>, BuildError> + Send + 'static,
+    ) -> Result<Self, BuildError> {
+        let (writer, why) = make(&rib, domain)?;
         let publisher = Publisher::new(domain, writer.fib());
-        Ok(Table { rib, make: Box::new(make), writer, publisher, epoch: domain.current() })
+        Ok(Table { rib, make: Box::new(make), writer, why, publisher, epoch: domain.current() })
     }
 
     /// Applies changes in their order - of several to one prefix only the last matters - to the RIB and to what
@@ -221,14 +287,9 @@ impl<A: Address> Table<A> {
     /// The structure cannot hold the new table. Nothing has changed then: the RIB is as before, and so are the
     /// answers.
     pub fn apply(&mut self, changes: &[Change<A>]) -> Result<Applied, BuildError> {
-        let mut last: Vec<(Prefix<A>, usize)> = changes.iter().map(Change::prefix).zip(0..).collect();
-        last.sort_unstable();
         let mut changed = Vec::new();
         let mut before: Vec<Option<Label>> = Vec::new();
-        for (i, &(prefix, at)) in last.iter().enumerate() {
-            if last.get(i + 1).is_some_and(|&(next, _)| next == prefix) {
-                continue;
-            }
+        for (prefix, at) in last_of_each(changes.iter().map(Change::prefix)) {
             let old = self.rib.get(prefix);
             if self.rib.apply(&changes[at]) {
                 changed.push(prefix);
@@ -270,9 +331,9 @@ impl<A: Address> Table<A> {
     }
 
     fn rebuild(&mut self) -> Result<(), BuildError> {
-        let writer = (self.make)(&self.rib, self.publisher.domain())?;
+        let (writer, why) = (self.make)(&self.rib, self.publisher.domain())?;
         self.publisher.publish(writer.fib());
-        self.writer = writer;
+        (self.writer, self.why) = (writer, why);
         Ok(())
     }
 
@@ -300,6 +361,11 @@ impl<A: Address> Table<A> {
     /// The structure now published. For the control side; workers use a [`view`](Self::view).
     pub fn fib(&self) -> &Arc<dyn Fib<A>> {
         self.publisher.current()
+    }
+
+    /// Why `auto` has chosen this structure; empty if it has not.
+    pub fn why(&self) -> &str {
+        &self.why
     }
 
     /// The truth.

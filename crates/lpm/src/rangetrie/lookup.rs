@@ -25,7 +25,7 @@ impl Search {
     pub(super) fn all() -> Vec<Self> {
         #[allow(unused_mut)]
         let mut all = vec![Search::Portable];
-        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        #[cfg(all(target_arch = "x86_64", not(any(miri, scalar))))]
         {
             if super::simd::has_avx2() {
                 all.push(Search::Avx2);

@@ -104,3 +104,34 @@ fn a_label_is_free_when_every_worker_has_moved_on() {
     assert_eq!(view.get(&worker).lookup(0x0a00_0001), Label::NONE);
     assert_eq!(view.generation(), table.generation());
 }
+
+#[test]
+fn auto_keeps_what_holds_the_table_and_moves_on_from_what_does_not() {
+    let domain = Domain::new();
+    let mut table = Table::new(&domain, Rib::<u32>::new(), &Algorithm::Auto).unwrap();
+    let first = <u32 as Family>::likely()[0];
+    assert_eq!(table.fib().name(), first.to_string());
+    assert!(table.why().contains("0 prefixes are too few to measure"), "{}", table.why());
+    let all: Vec<Change<u32>> =
+        (0..60_000).map(|i| Change::Announce(Prefix::new(i << 12, 20).unwrap(), Label(1 + i % 7))).collect();
+    // Four times as large as when it was chosen, and worth a measurement, had there been a budget.
+    assert_eq!(table.apply(&all).unwrap().how, How::Rebuilt);
+    assert!(table.why().contains("not measured"), "{}", table.why());
+    let trie = Table::new(&domain, Rib::<u32>::new(), &trie()).unwrap();
+    assert_eq!(trie.why(), "", "nobody asked");
+
+    // The trie's labels have 31 bits: the root moves to a structure that takes the label, and readers with it.
+    let mut table = Table::new(&domain, Rib::<u128>::new(), &Algorithm::Auto).unwrap();
+    let wide = Change::Announce("2001:db8::/32".parse().unwrap(), Label(u32::MAX));
+    match table.apply(&[wide]) {
+        Ok(_) => assert_eq!(table.fib().lookup(0x2001_0db8 << 96), Label(u32::MAX)),
+        Err(error) => assert!(error.to_string().contains("31 bits"), "no IPv6 structure takes it: {error}"),
+    }
+}
+
+#[test]
+fn each_prefix_once_with_its_last_change() {
+    let prefixes = ["10.0.0.0/8", "9.0.0.0/8", "10.0.0.0/8", "10.0.0.0/9", "9.0.0.0/8"].map(prefix);
+    let last = last_of_each(prefixes.into_iter());
+    assert_eq!(last, [(prefixes[1], 4), (prefixes[0], 2), (prefixes[3], 3)]);
+}

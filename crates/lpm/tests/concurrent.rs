@@ -1,0 +1,35 @@
+//! Readers in several threads while a writer patches and rebuilds, for every structure of the registry; `cargo xtask test
+//! --tier model` also runs this under ThreadSanitizer, on the scalar forms (`--cfg scalar`: the sanitizer does not see what
+//! intrinsics load).
+
+use tidemill_lpm::suite::concurrent;
+use tidemill_lpm::table::{Algorithm, Family};
+
+/// Batches of changes for each structure.
+const ROUNDS: usize = 120;
+
+fn every_structure<A: Family>(seed: u64) {
+    for algorithm in Algorithm::all::<A>() {
+        println!("{algorithm}, IPv{}", A::FAMILY);
+        concurrent::<A>(seed, ROUNDS, move |rib, domain| algorithm.writer(rib, domain));
+    }
+}
+
+#[test]
+fn ipv4_readers_see_the_old_or_the_new_label() {
+    every_structure::<u32>(2);
+}
+
+#[test]
+fn ipv6_readers_see_the_old_or_the_new_label() {
+    every_structure::<u128>(3);
+}
+
+/// The widest and the narrowest root and extension of DXR, which `all` does not list.
+#[test]
+fn other_layouts_of_dxr_too() {
+    for name in ["dxr-d16r", "dxr-d20r", "dxr-d12x9r", "dxr-d16x1r"] {
+        let algorithm = Algorithm::parse::<u32>(name).unwrap();
+        concurrent::<u32>(4, ROUNDS, move |rib, domain| algorithm.writer(rib, domain));
+    }
+}
