@@ -10,6 +10,10 @@ fn trie<A: Family>(root_bits: u8, rib: &Rib<A>, domain: &Domain) -> Built<A> {
     Algorithm::RangeTrie { root_bits }.writer(rib, domain)
 }
 
+fn poptrie<A: Family>(root_bits: u8, rib: &Rib<A>, domain: &Domain) -> Built<A> {
+    Algorithm::Poptrie { root_bits }.writer(rib, domain)
+}
+
 fn dxr(d: u8, x: u8, rib: &Rib<u32>, domain: &Domain) -> Built<u32> {
     Algorithm::Dxr(Layout::new(d, x)?).writer(rib, domain)
 }
@@ -17,6 +21,10 @@ fn dxr(d: u8, x: u8, rib: &Rib<u32>, domain: &Domain) -> Built<u32> {
 lpm_suite!(rangetrie_d12_v6, u128, |rib, domain| trie(12, rib, domain));
 lpm_suite!(rangetrie_d16_v6, u128, |rib, domain| trie(16, rib, domain));
 lpm_suite!(rangetrie_d16_v4, u32, |rib, domain| trie(16, rib, domain));
+lpm_suite!(poptrie_d16_v4, u32, |rib, domain| poptrie(16, rib, domain));
+lpm_suite!(poptrie_d18_v4, u32, |rib, domain| poptrie(18, rib, domain));
+lpm_suite!(poptrie_d13_v6, u128, |rib, domain| poptrie(13, rib, domain));
+lpm_suite!(poptrie_d16_v6, u128, |rib, domain| poptrie(16, rib, domain));
 lpm_suite!(dxr_d16r, u32, |rib, domain| dxr(16, 0, rib, domain));
 lpm_suite!(dxr_d18r, u32, |rib, domain| dxr(18, 0, rib, domain));
 lpm_suite!(dxr_d16x4r, u32, |rib, domain| dxr(16, 4, rib, domain));
@@ -32,11 +40,15 @@ fn every_name_is_read_back() {
     check::<u32>();
     check::<u128>();
     assert_eq!(Algorithm::parse::<u32>("dxr-d12x9r"), Ok(Algorithm::Dxr(Layout::new(12, 9).unwrap())));
+    assert_eq!(Algorithm::parse::<u128>("poptrie-d13"), Ok(Algorithm::Poptrie { root_bits: 13 }));
+    for name in ["poptrie-d25", "poptrie-d018", "poptrie-d+18", "poptrie-d"] {
+        assert!(Algorithm::parse::<u32>(name).is_err(), "{name}");
+    }
     let error = Algorithm::parse::<u128>("dxr-d18r").unwrap_err();
     assert_eq!(
         error.to_string(),
         "\"dxr-d18r\" is not an IPv6 lookup structure: use one of auto, rangetrie-d12, rangetrie-d16, rangetrie-d20, \
-         rangetrie-d24"
+         rangetrie-d24, poptrie-d16, poptrie-d18, poptrie-d20"
     );
     assert!(Algorithm::parse::<u32>("dxr-d40r").unwrap_err().to_string().contains("dxr-d16x4r, dxr-d18r"));
 }
