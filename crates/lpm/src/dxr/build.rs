@@ -6,9 +6,9 @@ use crate::prefix::Prefix;
 
 /// Addresses from `start` to the next range's start have one label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Range {
-    pub(super) start: u32,
-    pub(super) label: u32,
+pub(crate) struct Range {
+    pub(crate) start: u32,
+    pub(crate) label: u32,
 }
 
 /// Deepest nesting of prefixes: lengths 0 to 32.
@@ -17,7 +17,7 @@ const DEPTH: usize = 33;
 /// Flattens prefixes into sorted ranges with different neighbours, in one pass (Zec 3.1 and 3.5). `prefixes` come by
 /// address and then length and lie inside `span`; `outer` is the label of what covers `span` from outside. The first
 /// range begins at `span`'s first address; `ranges` is cleared before.
-pub(super) fn flatten(
+pub(crate) fn flatten(
     span: Prefix<u32>,
     outer: Label,
     prefixes: impl Iterator<Item = (Prefix<u32>, Label)>,
@@ -78,16 +78,16 @@ fn begin(ranges: &mut Vec<Range>, start: u32, label: u32) {
 
 /// Chunks with one content: several if one range fills them, otherwise one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Stretch<'a> {
+pub(crate) struct Stretch<'a> {
     /// The first chunk's number.
-    pub(super) first: usize,
-    pub(super) count: usize,
+    pub(crate) first: usize,
+    pub(crate) count: usize,
     /// Their ranges, of which the first may begin before the chunk.
-    pub(super) ranges: &'a [Range],
+    pub(crate) ranges: &'a [Range],
 }
 
 /// A span's chunks, by stretches: most of the space, and all but a little of a small table, is long ones.
-pub(super) struct Chunks<'a> {
+pub(crate) struct Chunks<'a> {
     ranges: &'a [Range],
     rest: u32,
     next: u64,
@@ -95,10 +95,11 @@ pub(super) struct Chunks<'a> {
 }
 
 impl<'a> Chunks<'a> {
-    /// The chunks of `span`, which is a chunk or a multiple of it, and `ranges` its [`flatten`]ed content.
-    pub(super) fn new(layout: Layout, span: Prefix<u32>, ranges: &'a [Range]) -> Self {
+    /// The chunks of `2^rest` addresses in `span`, which is one or a power of two of them, and `ranges` its [`flatten`]ed
+    /// content.
+    pub(crate) fn new(rest: u32, span: Prefix<u32>, ranges: &'a [Range]) -> Self {
         let (next, end) = (u64::from(span.first()), u64::from(span.last()) + 1);
-        Chunks { ranges, rest: layout.rest(), next, end }
+        Chunks { ranges, rest, next, end }
     }
 
     /// Where the range behind the first one begins.
@@ -191,26 +192,41 @@ pub(super) struct Census {
 }
 
 impl Census {
-    /// Counts. Labels from `inline` on are taken to need a chunk of their own.
-    pub(super) fn new(layout: Layout, ranges: &[Range], label_bits: u8, inline: u64) -> Self {
+    /// Counts the chunks of `span` that have several ranges.
+    pub(super) fn new(layout: Layout, span: Prefix<u32>, ranges: &[Range], label_bits: u8) -> Self {
         let mut census =
             Census { label: ranges.iter().map(|r| r.label).max().unwrap_or(0), ..Self::default() };
-        let long_words = if label_bits == 32 { 2 } else { 1 };
-        let mut add = |ranges: &[Range]| {
-            let entries = ranges.len().max(2) as u64;
+        let chunks = Chunks::new(layout.rest(), span, ranges).map(|stretch| stretch.ranges);
+        for ranges in chunks.filter(|ranges| ranges.len() > 1) {
+            let entries = ranges.len() as u64;
             census.chunks += 1;
-            census.words +=
-                if is_long(layout.rest(), ranges) { entries * long_words } else { entries.div_ceil(2) };
+            census.words += match is_long(layout.rest(), ranges) {
+                true => entries * long_words(label_bits),
+                false => entries.div_ceil(2),
+            };
             census.largest = census.largest.max(entries);
-        };
-        let chunks = Chunks::new(layout, Prefix::DEFAULT, ranges).map(|stretch| stretch.ranges);
-        chunks.filter(|ranges| ranges.len() > 1).for_each(&mut add);
-        // A chunk of one range is shared by all places with that label.
-        let mut wide: Vec<&Range> = ranges.iter().filter(|range| u64::from(range.label) >= inline).collect();
-        wide.sort_unstable_by_key(|range| range.label);
-        wide.dedup_by_key(|range| range.label);
-        wide.into_iter().for_each(|range| add(std::slice::from_ref(range)));
+        }
         census
+    }
+
+    /// The same with a chunk for each label from `inline` on: a chunk of one range is shared by all places with its label.
+    pub(super) fn with_wide<'a>(
+        self,
+        ranges: impl Iterator<Item = &'a Range>,
+        label_bits: u8,
+        inline: u64,
+    ) -> Self {
+        let wide = ranges.map(|range| range.label).filter(|&label| u64::from(label) >= inline);
+        let mut wide: Vec<u32> = wide.collect();
+        wide.sort_unstable();
+        wide.dedup();
+        let count = wide.len() as u64;
+        Census {
+            chunks: self.chunks + count,
+            words: self.words + count * 2 * long_words(label_bits),
+            largest: self.largest.max(2),
+            ..self
+        }
     }
 
     /// Units that the chunks take at most.
@@ -219,38 +235,55 @@ impl Census {
     }
 }
 
-/// Space for updates: as much again, and some. Lookups do not touch it.
+/// Words of a long entry.
+fn long_words(label_bits: u8) -> u64 {
+    if label_bits == 32 { 2 } else { 1 }
+}
+
+impl std::iter::Sum for Census {
+    fn sum<I: Iterator<Item = Census>>(parts: I) -> Self {
+        parts.fold(Census::default(), |a, b| Census {
+            chunks: a.chunks + b.chunks,
+            words: a.words + b.words,
+            largest: a.largest.max(b.largest),
+            label: a.label.max(b.label),
+        })
+    }
+}
+
+/// Space for updates and further tables: as much again, and some. Lookups do not touch it.
 pub(super) fn with_headroom(units: u64, least: u64) -> u64 {
     units + units.max(least)
 }
 
-/// Chooses the split for a table: units as small as possible, room for growth if possible, labels in descriptors if
-/// possible, and then as many bits for counts as a chunk of this size can ever need.
+/// Chooses the split for a table: units as small as possible, room for growth (at least `room` units) if possible, labels in
+/// descriptors if possible, and then as many bits for counts as a chunk of this size can ever need. `with_wide` counts again,
+/// with chunks for the labels from its argument on.
 pub(super) fn choose_split(
     layout: Layout,
-    ranges: &[Range],
-    label_bits: u8,
+    room: u64,
+    census: Census,
+    with_wide: impl Fn(u64) -> Census,
 ) -> Result<(Split, Census), BuildError> {
-    let mut census = Census::new(layout, ranges, label_bits, u64::MAX);
-    let split = best_split(layout, &census).ok_or_else(|| too_large(layout, &census))?;
+    let split = best_split(layout, &census, room).ok_or_else(|| too_large(layout, &census))?;
     if u64::from(census.label) < split.values() {
         return Ok((split, census));
     }
     // Wide labels get chunks, which need space too, and more space can mean more bits for bases: that only widens what
     // a descriptor holds, so the second count is not too low.
-    census = Census::new(layout, ranges, label_bits, split.values());
-    let split = best_split(layout, &census).ok_or_else(|| too_large(layout, &census))?;
+    let census = with_wide(split.values());
+    let split = best_split(layout, &census, room).ok_or_else(|| too_large(layout, &census))?;
     Ok((split, census))
 }
 
-pub(super) fn best_split(layout: Layout, census: &Census) -> Option<Split> {
+pub(super) fn best_split(layout: Layout, census: &Census, room: u64) -> Option<Split> {
     let bits = |value: u64| 64 - value.leading_zeros();
     let least = bits(census.largest.saturating_sub(1)).max(1);
     for headroom in [true, false] {
         for unit_shift in 0..=8 {
             let mut units = census.units(unit_shift);
             if headroom {
-                units = with_headroom(units, 1 << 10);
+                units = with_headroom(units, room);
             }
             let most = 31_u32.checked_sub(bits(units)).filter(|&most| most >= least);
             let Some(most) = most.filter(|_| units << unit_shift <= MAX_RANGE_WORDS as u64) else { continue };

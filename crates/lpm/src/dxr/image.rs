@@ -3,9 +3,12 @@
 //! Sections: `params` (words: D, X, C, unit shift), `direct` (16-bit block numbers; empty in `DxR`), `descs` and `ranges`
 //! (words). The tables hold indices only, so they are stored as they are.
 
-use super::{Desc, Dxr, Kernel, Layout, MAX_RANGE_WORDS, Split, Tables};
+use super::store::{Shape, Store};
+use super::{Dxr, Kernel, Layout, MAX_RANGE_WORDS, Split};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use tidemill_lookup::image::{Image, ImageBuilder, ImageError};
+use tidemill_lookup::qsbr::Domain;
 
 /// What an image of a DXR calls itself.
 pub const KIND: &str = "dxr";
@@ -16,14 +19,17 @@ impl Dxr {
     pub fn to_image(&self) -> Vec<u8> {
         let Dxr { layout, split, .. } = self;
         let params = [layout.d.into(), layout.x.into(), split.count_bits, split.unit_shift];
-        let words = |table: &[AtomicU32], used: &AtomicUsize| -> Vec<u32> {
-            table.iter().take(used.load(Ordering::Relaxed)).map(|w| w.load(Ordering::Relaxed)).collect()
+        let words = |table: &[AtomicU32], used: usize| -> Vec<u32> {
+            table.iter().take(used).map(|word| word.load(Ordering::Relaxed)).collect()
         };
         ImageBuilder::new(KIND, VERSION, self.label_bits)
             .section_u32("params", params.into_iter())
-            .section_u16("direct", self.tables.direct.iter().map(|n| n.load(Ordering::Acquire)))
-            .section_u32("descs", words(&self.tables.descs, &self.used_descs).into_iter())
-            .section_u32("ranges", words(&self.tables.ranges, &self.used_ranges).into_iter())
+            .section_u16("direct", self.own.direct.iter().map(|n| n.load(Ordering::Acquire)))
+            .section_u32("descs", words(self.descs(), self.used_descs()).into_iter())
+            .section_u32(
+                "ranges",
+                words(&self.store.ranges, self.store.used_ranges.load(Ordering::Relaxed)).into_iter(),
+            )
             .finish()
     }
 
@@ -64,23 +70,23 @@ impl Dxr {
             let what = format!("{} words: at most {MAX_RANGE_WORDS} are possible", ranges.len());
             return Err(image.content("ranges", 0, what));
         }
+        let split = Split { count_bits, unit_shift };
+        let label_bits = image.label_bits();
         let (used_descs, used_ranges) = (descs.len(), ranges.len());
-        let tables = Tables::new(layout, used_descs, used_ranges, false)
+        let units = used_ranges.div_ceil(1 << unit_shift);
+        let shape = Shape { layout, split, label_bits, blocks: used_descs >> layout.x, units };
+        // No reader is waited for: nothing is ever changed.
+        let (mut store, own) = Store::new(shape, &Domain::new())
             .map_err(|error| image.content("ranges", 0, format!("no memory for the table: {error}")))?;
-        for (cell, value) in tables.direct.iter().zip(direct) {
+        for (cell, value) in own.direct.iter().zip(direct) {
             cell.store(value, Ordering::Relaxed);
         }
-        fill(&tables.descs, descs);
-        fill(&tables.ranges, ranges);
-        let dxr = Dxr {
-            layout,
-            split: Split { count_bits, unit_shift },
-            label_bits: image.label_bits(),
-            kernel: kernel.unwrap_or_else(Kernel::best).or_scalar(),
-            tables,
-            used_descs: AtomicUsize::new(used_descs),
-            used_ranges: AtomicUsize::new(used_ranges),
-        };
+        fill(if layout.x == 0 { &own.descs } else { &store.blocks }, descs);
+        fill(&store.ranges, ranges);
+        store.used_blocks = AtomicUsize::new(if layout.x == 0 { 0 } else { used_descs });
+        store.used_ranges = AtomicUsize::new(used_ranges);
+        let kernel = kernel.unwrap_or_else(Kernel::best).or_scalar();
+        let dxr = Dxr { layout, split, label_bits, kernel, own, store: Arc::new(store) };
         dxr.check().map_err(|fault| image.content(fault.table, fault.at_bytes, fault.what))?;
         Ok(dxr)
     }
@@ -90,8 +96,8 @@ impl Dxr {
     /// # Errors
     /// The first fault found. Never while no patch is under way, unless the program is wrong.
     pub fn check(&self) -> Result<(), Fault> {
-        let blocks = self.used_descs.load(Ordering::Relaxed) >> self.layout.x;
-        for (i, number) in self.tables.direct.iter().enumerate() {
+        let blocks = self.used_descs() >> self.layout.x;
+        for (i, number) in self.own.direct.iter().enumerate() {
             let number = usize::from(number.load(Ordering::Relaxed));
             if number >= blocks {
                 let what = format!("block {number} of {blocks}");
@@ -100,8 +106,8 @@ impl Dxr {
         }
         // Blocks that no slot names are waiting for their next use, and may say anything.
         let mut linked = vec![self.layout.x == 0; blocks];
-        self.tables.direct.iter().for_each(|n| linked[usize::from(n.load(Ordering::Relaxed))] = true);
-        for (i, desc) in self.tables.descs.iter().enumerate().take(blocks << self.layout.x) {
+        self.own.direct.iter().for_each(|n| linked[usize::from(n.load(Ordering::Relaxed))] = true);
+        for (i, desc) in self.descs().iter().enumerate().take(blocks << self.layout.x) {
             if linked[i >> self.layout.x] {
                 self.check_desc(desc.load(Ordering::Relaxed)).map_err(|what| Fault {
                     table: "descs",
@@ -114,18 +120,18 @@ impl Dxr {
     }
 
     fn check_desc(&self, desc: u32) -> Result<(), String> {
-        let Desc::Chunk(chunk) = self.split.decode(desc) else {
+        let Some(chunk) = self.split.chunk(desc) else {
             return Ok(());
         };
-        let used = self.used_ranges.load(Ordering::Relaxed);
+        let used = self.store.used_ranges.load(Ordering::Relaxed);
         let first = (chunk.base as usize) << self.split.unit_shift;
-        let end = first + self.chunk_words(chunk);
-        let Some(words) = self.tables.ranges.get(first..end).filter(|_| end <= used) else {
+        let end = first + self.store.chunk_words(chunk);
+        let Some(words) = self.store.ranges.get(first..end).filter(|_| end <= used) else {
             return Err(format!("chunk at words {first} to {end} of {used}"));
         };
         let word = |i: usize| words[i].load(Ordering::Relaxed);
         let start = |i: usize| match chunk.long {
-            true => word(i * self.long_words()) >> 16,
+            true => word(i * self.store.long_words()) >> 16,
             false => word(i / 2) >> (i % 2 * 16) & 0xff00,
         };
         let last = chunk.last as usize;

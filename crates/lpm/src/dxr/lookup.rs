@@ -31,14 +31,14 @@ impl Dxr {
         let (index, dependent) = match self.layout.x {
             0 => (chunk, false),
             x => {
-                let slot = &self.tables.direct[chunk >> x];
+                let slot = &self.own.direct[chunk >> x];
                 probe.read(address(slot), 2, false);
                 // Acquire: the block was filled before it was put here.
                 let block = usize::from(slot.load(Ordering::Acquire));
                 (block << x | chunk & ((1 << x) - 1), true)
             }
         };
-        let slot = &self.tables.descs[index];
+        let slot = &self.descs()[index];
         probe.read(address(slot), 4, dependent);
         slot.load(Ordering::Acquire)
     }
@@ -48,7 +48,7 @@ impl Dxr {
     fn search<P: Probe>(&self, desc: u32, key: u32, probe: &P) -> Label {
         let Split { unit_shift, .. } = self.split;
         let count = (desc & self.split.count_mask()) as usize + 1;
-        let chunk = &self.tables.ranges[((desc >> self.split.value_shift()) as usize) << unit_shift..];
+        let chunk = &self.store.ranges[((desc >> self.split.value_shift()) as usize) << unit_shift..];
         let low = key & (u32::MAX >> self.layout.k());
         let word = |index: usize| {
             let word: &AtomicU32 = &chunk[index];

@@ -44,23 +44,31 @@
 //! starts with 0 and ascends.
 
 mod build;
+mod edit;
 mod image;
+mod load;
 mod lookup;
 mod pool;
+mod shared;
 mod simd;
+mod store;
 mod update;
 
 #[cfg(test)]
 mod tests;
 
+pub(crate) use build::{Chunks, Range, Stretch, flatten};
 pub use image::{Fault, KIND};
+pub use shared::{Shared, SharedStats};
 pub use simd::Kernel;
 pub use update::DxrWriter;
 
 use crate::fib::{BuildError, Fib, Label};
 use crate::rib::Rib;
-use std::sync::atomic::{AtomicU16, AtomicU32, AtomicUsize, Ordering};
-use tidemill_lookup::mem::{Arena, Table};
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use store::{Own, Store};
 use tidemill_lookup::probe::Probe;
 use tidemill_lookup::qsbr::Domain;
 
@@ -147,12 +155,15 @@ pub struct DxrConfig {
     pub label_bits: Option<u8>,
     /// Which code answers batches; `None`: the widest that this CPU has.
     pub kernel: Option<Kernel>,
+    /// Threads that build it; the result is the same with any number. `None`: one for a small table, or else as many as
+    /// the calling thread may use CPUs, at most 8.
+    pub threads: Option<NonZeroUsize>,
 }
 
 impl DxrConfig {
     /// A layout, and the rest as it comes.
     pub fn new(layout: Layout) -> Self {
-        DxrConfig { layout, label_bits: None, kernel: None }
+        DxrConfig { layout, label_bits: None, kernel: None, threads: None }
     }
 }
 
@@ -169,13 +180,6 @@ struct Split {
     count_bits: u32,
     /// Bases count in units of `1 << unit_shift` words.
     unit_shift: u32,
-}
-
-/// A descriptor, decoded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Desc {
-    Label(u32),
-    Chunk(Chunk),
 }
 
 /// Where a chunk lies.
@@ -223,44 +227,19 @@ impl Split {
         (fits && chunk.last > 0).then(|| chunk.base << self.value_shift() | long | chunk.last)
     }
 
+    /// The chunk of a descriptor; `None` if it is a label.
     #[inline(always)]
-    fn decode(self, desc: u32) -> Desc {
-        let value = desc >> self.value_shift();
-        match desc & self.count_mask() {
-            0 => Desc::Label(value),
-            last => Desc::Chunk(Chunk { base: value, last, long: desc & self.long_bit() != 0 }),
-        }
+    fn chunk(self, desc: u32) -> Option<Chunk> {
+        let (base, long) = (desc >> self.value_shift(), desc & self.long_bit() != 0);
+        let last = desc & self.count_mask();
+        (last > 0).then_some(Chunk { base, last, long })
     }
-}
-
-/// The three arrays, which one arena holds.
-#[derive(Debug)]
-struct Tables {
-    /// Block numbers, 2^D of them; empty in `DxR`.
-    direct: Table<AtomicU16>,
-    /// Descriptors: blocks of 2^X, or 2^D of them in `DxR`.
-    descs: Table<AtomicU32>,
-    /// Chunks, and at least one word behind them: SIMD loads of a short entry take two bytes more.
-    ranges: Table<AtomicU32>,
 }
 
 /// Words behind the last chunk.
 const RANGES_PAD: usize = 1;
 /// SIMD kernels address `ranges` with signed 32-bit byte offsets.
 const MAX_RANGE_WORDS: usize = (i32::MAX as usize >> 2) - RANGES_PAD;
-
-impl Tables {
-    /// `descs` and `ranges` in elements; `scratch`: memory that need not be there yet.
-    fn new(layout: Layout, descs: usize, ranges: usize, scratch: bool) -> std::io::Result<Self> {
-        let direct = if layout.x > 0 { 1 << layout.d } else { 0 };
-        let ranges = ranges + RANGES_PAD;
-        let bytes = Arena::bytes_for::<AtomicU16>(direct)
-            + Arena::bytes_for::<AtomicU32>(descs)
-            + Arena::bytes_for::<AtomicU32>(ranges);
-        let mut arena = if scratch { Arena::untouched(bytes)? } else { Arena::new(bytes)? };
-        Ok(Tables { direct: arena.table(direct)?, descs: arena.table(descs)?, ranges: arena.table(ranges)? })
-    }
-}
 
 /// The structure that readers use; see the module's page. Made by [`DxrWriter::new`] or [`Dxr::from_image`].
 #[derive(Debug)]
@@ -269,10 +248,8 @@ pub struct Dxr {
     split: Split,
     label_bits: u8,
     kernel: Kernel,
-    tables: Tables,
-    /// Elements of `descs` and `ranges` in use, from their beginning; only the writer stores here.
-    used_descs: AtomicUsize,
-    used_ranges: AtomicUsize,
+    own: Own,
+    store: Arc<Store>,
 }
 
 impl Dxr {
@@ -299,30 +276,28 @@ impl Dxr {
         self.label_bits
     }
 
-    /// Words of one long entry.
+    /// The descriptors: extension blocks, or those of `DxR`.
     #[inline(always)]
-    fn long_words(&self) -> usize {
-        if self.label_bits == 32 { 2 } else { 1 }
+    fn descs(&self) -> &[AtomicU32] {
+        if self.layout.x == 0 { &self.own.descs } else { &self.store.blocks }
     }
 
-    /// Words of a chunk's entries, without what fills the last unit.
-    fn chunk_words(&self, chunk: Chunk) -> usize {
-        let count = chunk.last as usize + 1;
-        if chunk.long { count * self.long_words() } else { count.div_ceil(2) }
+    /// Descriptors in use, from the first one.
+    fn used_descs(&self) -> usize {
+        if self.layout.x == 0 { self.own.descs.len() } else { self.store.used_blocks.load(Ordering::Relaxed) }
     }
 
-    /// Units of a chunk.
-    fn chunk_units(&self, chunk: Chunk) -> u32 {
-        (self.chunk_words(chunk).div_ceil(1 << self.split.unit_shift)) as u32
+    /// Bytes that are this structure's alone. The rest of [`bytes`](Fib::bytes) may be shared: see [`Shared`].
+    pub fn own_bytes(&self) -> usize {
+        self.own.direct.len() * 2 + self.own.descs.len() * 4
     }
 
     /// What the structure consists of, for statistics.
     pub fn stats(&self) -> DxrStats {
-        let descs = self.used_descs.load(Ordering::Relaxed);
         DxrStats {
-            direct_bytes: self.tables.direct.len() * 2,
-            desc_bytes: descs * 4,
-            range_bytes: self.used_ranges.load(Ordering::Relaxed) * 4,
+            direct_bytes: self.own.direct.len() * 2,
+            desc_bytes: self.used_descs() * 4,
+            range_bytes: self.store.used_ranges.load(Ordering::Relaxed) * 4,
             count_bits: self.split.count_bits as u8,
             unit_words: 1 << self.split.unit_shift,
             resolved: self.resolved(),
@@ -331,19 +306,28 @@ impl Dxr {
 
     /// The share of the address space that no range search is needed for, 0 to 1.
     fn resolved(&self) -> f64 {
-        let load = |i: usize| self.tables.descs[i].load(Ordering::Relaxed);
-        let resolved = |desc| u64::from(matches!(self.split.decode(desc), Desc::Label(_)));
-        let chunks = self.layout.chunks();
+        let of = |desc: &AtomicU32| u64::from(self.split.chunk(desc.load(Ordering::Relaxed)).is_none());
         let count: u64 = match self.layout.x {
-            0 => (0..chunks).map(|i| resolved(load(i))).sum(),
+            0 => self.own.descs.iter().map(of).sum(),
             x => {
-                let blocks = self.tables.descs.len() >> x;
                 let per_block: Vec<u64> =
-                    (0..blocks).map(|b| (b << x..(b + 1) << x).map(|i| resolved(load(i))).sum()).collect();
-                self.tables.direct.iter().map(|b| per_block[usize::from(b.load(Ordering::Relaxed))]).sum()
+                    self.store.blocks.chunks(1 << x).map(|block| block.iter().map(of).sum()).collect();
+                self.own.direct.iter().map(|b| per_block[usize::from(b.load(Ordering::Relaxed))]).sum()
             }
         };
-        count as f64 / chunks as f64
+        count as f64 / self.layout.chunks() as f64
+    }
+}
+
+impl Drop for Dxr {
+    fn drop(&mut self) {
+        // Others look into the store: what only this structure referred to must be free for them. Their readers may
+        // have seen it, so it waits like all else.
+        if Arc::strong_count(&self.store) > 1 {
+            let mut books = self.store.books();
+            books.tables = books.tables.saturating_sub(1);
+            self.own.unlink(&self.store, &mut books, self.own.direct.len());
+        }
     }
 }
 
@@ -387,8 +371,7 @@ impl Fib<u32> for Dxr {
     }
 
     fn bytes(&self) -> usize {
-        let words = self.used_descs.load(Ordering::Relaxed) + self.used_ranges.load(Ordering::Relaxed);
-        self.tables.direct.len() * 2 + words * 4
+        self.own_bytes() + self.store.bytes()
     }
 
     fn lookup_probed(&self, key: u32, probe: &dyn Probe) -> Label {
@@ -398,6 +381,8 @@ impl Fib<u32> for Dxr {
     fn details(&self) -> Vec<(&'static str, f64)> {
         let stats = self.stats();
         vec![
+            ("own_bytes", self.own_bytes() as f64),
+            ("shared_by", self.store.books().tables as f64),
             ("direct_bytes", stats.direct_bytes as f64),
             ("descriptor_bytes", stats.desc_bytes as f64),
             ("range_bytes", stats.range_bytes as f64),

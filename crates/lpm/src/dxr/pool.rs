@@ -1,7 +1,8 @@
 //! Runs of words in a table, each content stored once and counted: range chunks and extension blocks.
 //!
-//! A run is named by its first unit. It is written before anybody can reach it and never changed; once nobody refers to
-//! it any more it is *retired*, and its space is used again after the readers' grace period.
+//! A run is named by its first unit. It is written before anybody can reach it; once nobody refers to it any more it is
+//! *retired*, and its space is used again after the readers' grace period. A chunk is never changed in between; a block
+//! that one slot alone refers to may be, word by word ([`Pool::rewrite`]).
 
 use hashbrown::HashTable;
 use std::collections::BTreeMap;
@@ -20,18 +21,26 @@ pub(super) struct Run {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Full;
 
+/// What is known by its content.
 #[derive(Debug)]
 struct Known {
     hash: u32,
     run: Run,
 }
 
+/// What is known by its place.
+#[derive(Debug, Clone, Copy, Default)]
+struct Entry {
+    refs: u32,
+    hash: u32,
+}
+
 /// The bookkeeping of one table of words.
 #[derive(Debug)]
 pub(super) struct Pool {
     known: HashTable<Known>,
-    /// References to the run that begins at a unit.
-    refs: Vec<u32>,
+    /// Of the run that begins at a unit.
+    entries: Vec<Entry>,
     /// Space that has been used before, by length in units.
     free: BTreeMap<u32, Vec<u32>>,
     /// Units up to the end of the last run that is, or was, used.
@@ -46,7 +55,7 @@ impl Pool {
     pub(super) fn new(capacity: u32, unit_shift: u32) -> Self {
         Pool {
             known: HashTable::new(),
-            refs: Vec::new(),
+            entries: Vec::new(),
             free: BTreeMap::new(),
             used: 0,
             capacity,
@@ -59,6 +68,11 @@ impl Pool {
         (self.used as usize) << self.unit_shift
     }
 
+    /// Units there are.
+    pub(super) fn capacity(&self) -> u32 {
+        self.capacity
+    }
+
     /// Another capacity, not below what is used.
     pub(super) fn set_capacity(&mut self, units: u32) {
         self.capacity = units.max(self.used);
@@ -66,55 +80,76 @@ impl Pool {
 
     /// The run with this content (whole units), with one reference more. `true` if it is new.
     pub(super) fn intern(&mut self, table: &[AtomicU32], words: &[u32]) -> Result<(u32, bool), Full> {
-        let units = (words.len() >> self.unit_shift) as u32;
-        let (hash, shift) = (hash(words.iter().copied()), self.unit_shift);
+        let hash = hash(words);
+        match self.find(table, words, hash) {
+            Some(unit) => Ok((unit, false)),
+            None => Ok((self.insert(table, words, hash)?, true)),
+        }
+    }
+
+    /// The run with this content, if it is there, with one reference more. `hash` is the content's [`hash`].
+    pub(super) fn find(&mut self, table: &[AtomicU32], words: &[u32], hash: u32) -> Option<u32> {
+        let (units, shift) = ((words.len() >> self.unit_shift) as u32, self.unit_shift);
         let same = |known: &Known| {
             let first = (known.run.unit as usize) << shift;
-            known.hash == hash
-                && known.run.units == units
-                && table[first..first + words.len()]
-                    .iter()
-                    .zip(words)
-                    .all(|(a, &b)| a.load(Ordering::Relaxed) == b)
+            let there = || table[first..first + words.len()].iter();
+            let equal = || there().zip(words).all(|(a, &b)| a.load(Ordering::Relaxed) == b);
+            known.hash == hash && known.run.units == units && equal()
         };
-        if let Some(known) = self.known.find(u64::from(hash) * SPREAD, same) {
-            let unit = known.run.unit;
-            self.refs[unit as usize] += 1;
-            return Ok((unit, false));
-        }
+        let unit = self.known.find(spread(hash), same)?.run.unit;
+        self.entries[unit as usize].refs += 1;
+        Some(unit)
+    }
+
+    /// A new run with this content, which is not there yet, with one reference.
+    pub(super) fn insert(&mut self, table: &[AtomicU32], words: &[u32], hash: u32) -> Result<u32, Full> {
+        let units = (words.len() >> self.unit_shift) as u32;
         let unit = self.allocate(units)?;
-        let first = (unit as usize) << shift;
+        let first = (unit as usize) << self.unit_shift;
         for (cell, &word) in table[first..first + words.len()].iter().zip(words) {
             cell.store(word, Ordering::Relaxed);
         }
-        if self.refs.len() < self.used as usize {
-            self.refs.resize(self.used as usize, 0);
+        if self.entries.len() < self.used as usize {
+            self.entries.resize(self.used as usize, Entry::default());
         }
-        self.refs[unit as usize] = 1;
-        let known = Known { hash, run: Run { unit, units } };
-        self.known.insert_unique(u64::from(hash) * SPREAD, known, |k| u64::from(k.hash) * SPREAD);
-        Ok((unit, true))
+        self.entries[unit as usize] = Entry { refs: 1, hash };
+        self.known.insert_unique(spread(hash), Known { hash, run: Run { unit, units } }, |k| spread(k.hash));
+        Ok(unit)
+    }
+
+    /// References to a run.
+    pub(super) fn refs(&self, unit: u32) -> u32 {
+        self.entries[unit as usize].refs
+    }
+
+    /// The run is known by another content from now on, which is not there yet; the caller stores it.
+    pub(super) fn rewrite(&mut self, run: Run, hash: u32) {
+        self.forget(run);
+        self.entries[run.unit as usize].hash = hash;
+        self.known.insert_unique(spread(hash), Known { hash, run }, |k| spread(k.hash));
     }
 
     /// `count` references more to a run that has one.
     pub(super) fn acquire(&mut self, unit: u32, count: usize) {
-        self.refs[unit as usize] += count as u32; // as many as there are slots, at most
+        self.entries[unit as usize].refs += count as u32; // as many as there are slots, at most
     }
 
     /// One reference less. The run, if that was the last one: it is forgotten, and its space waits.
-    pub(super) fn release(&mut self, table: &[AtomicU32], run: Run) -> Option<Run> {
-        let refs = &mut self.refs[run.unit as usize];
+    pub(super) fn release(&mut self, run: Run) -> Option<Run> {
+        let refs = &mut self.entries[run.unit as usize].refs;
         *refs -= 1;
         if *refs > 0 {
             return None;
         }
-        let first = (run.unit as usize) << self.unit_shift;
-        let words = table[first..first + ((run.units as usize) << self.unit_shift)].iter();
-        let hash = hash(words.map(|word| word.load(Ordering::Relaxed)));
-        if let Ok(known) = self.known.find_entry(u64::from(hash) * SPREAD, |k| k.run == run) {
+        self.forget(run);
+        Some(run)
+    }
+
+    fn forget(&mut self, run: Run) {
+        let hash = self.entries[run.unit as usize].hash;
+        if let Ok(known) = self.known.find_entry(spread(hash), |known| known.run == run) {
             known.remove();
         }
-        Some(run)
     }
 
     /// Takes a retired run's space back.
@@ -159,16 +194,18 @@ impl Pool {
     /// Runs that are referred to, and their references.
     #[cfg(test)]
     pub(super) fn live(&self) -> impl Iterator<Item = (Run, u32)> + '_ {
-        self.known.iter().map(|known| (known.run, self.refs[known.run.unit as usize]))
+        self.known.iter().map(|known| (known.run, self.refs(known.run.unit)))
     }
 }
 
 /// hashbrown takes its tag from the top bits of a hash and its bucket from the low ones: fill both.
-const SPREAD: u64 = 0x1_0000_0001;
+fn spread(hash: u32) -> u64 {
+    u64::from(hash) * 0x1_0000_0001
+}
 
 /// Multiply and fold; the contents are our own, so nobody can aim at collisions that matter (a full comparison follows).
-fn hash(words: impl Iterator<Item = u32>) -> u32 {
-    let hash = words.fold(0x9e37_79b9_7f4a_7c15_u64, |hash, word| {
+pub(super) fn hash(words: &[u32]) -> u32 {
+    let hash = words.iter().fold(0x9e37_79b9_7f4a_7c15_u64, |hash, &word| {
         let mixed = (hash ^ u64::from(word)).wrapping_mul(0xd6e8_feb8_6659_fd93);
         mixed ^ mixed >> 32
     });
@@ -188,8 +225,8 @@ mod tests {
         assert_eq!(pool.intern(&table, &[1, 2, 3, 4]), Ok((0, false)));
         assert_eq!(pool.intern(&table, &[9, 9, 9, 9]), Err(Full));
         let first = Run { unit: 0, units: 2 };
-        assert_eq!(pool.release(&table, first), None);
-        assert_eq!(pool.release(&table, first), Some(first));
+        assert_eq!(pool.release(first), None);
+        assert_eq!(pool.release(first), Some(first));
         assert_eq!(pool.intern(&table, &[1, 2, 3, 4]), Err(Full), "retired: not found, and not yet free");
         assert_eq!(pool.intern(&table, &[5, 5]), Ok((3, true)));
         pool.recycle(first);
@@ -198,12 +235,24 @@ mod tests {
         assert_eq!(pool.used_words(), 8);
         assert_eq!(pool.live().count(), 4);
         for (unit, _) in [(0, [6, 6]), (3, [5, 5]), (1, [7, 7])] {
-            let run = pool.release(&table, Run { unit, units: 1 }).unwrap();
+            let run = pool.release(Run { unit, units: 1 }).unwrap();
             pool.recycle(run);
         }
         assert_eq!(pool.intern(&table, &[8, 8, 8, 8]), Err(Full), "free, but in pieces");
         pool.defragment();
         assert_eq!(pool.used_words(), 6, "the end is given back");
         assert_eq!(pool.intern(&table, &[8, 8, 8, 8]), Ok((0, true)));
+    }
+
+    #[test]
+    fn a_rewritten_run_is_found_by_its_new_content_only() {
+        let table: Vec<AtomicU32> = (0..4).map(|_| AtomicU32::new(0)).collect();
+        let mut pool = Pool::new(2, 1);
+        assert_eq!(pool.intern(&table, &[1, 2]), Ok((0, true)));
+        pool.rewrite(Run { unit: 0, units: 1 }, hash(&[1, 3]));
+        table[1].store(3, Ordering::Relaxed);
+        assert_eq!(pool.intern(&table, &[1, 2]), Ok((1, true)));
+        assert_eq!(pool.intern(&table, &[1, 3]), Ok((0, false)));
+        assert_eq!((pool.refs(0), pool.refs(1)), (2, 1));
     }
 }

@@ -109,7 +109,7 @@ fn an_empty_table_has_no_route() {
 fn the_picture_of_the_page_is_what_is_built() {
     let writer = build(&list(&[("10.0.0.0/8", 1), ("10.1.2.0/24", 2)]), &DxrConfig::new(Layout::D16X4R));
     let dxr = writer.dxr();
-    let words: Vec<u32> = (0..2).map(|i| dxr.tables.ranges[i].load(Ordering::Relaxed)).collect();
+    let words: Vec<u32> = (0..2).map(|i| dxr.store.ranges[i].load(Ordering::Relaxed)).collect();
     assert_eq!(words, [0x0202_0001, 0x0301], "three short entries in two words");
     let stats = dxr.stats();
     assert_eq!((stats.direct_bytes, stats.desc_bytes, stats.range_bytes), (131_072, 3 * 64, 8));
@@ -194,7 +194,7 @@ fn chunks_larger_than_the_papers_field_get_another_split() {
 #[test]
 fn a_table_that_no_split_can_encode_is_refused() {
     let census = |chunks, words, largest| Census { chunks, words, largest, label: 1 };
-    let split = |census| super::build::best_split(Layout::new(16, 0).unwrap(), &census);
+    let split = |census| super::build::best_split(Layout::new(16, 0).unwrap(), &census, 1 << 10);
     assert_eq!(split(census(10, 100, 10)), Some(Split { count_bits: 16, unit_shift: 0 }));
     // Room for growth, then none; then larger units.
     assert_eq!(split(census(1 << 10, 1 << 18, 1 << 11)).unwrap().unit_shift, 0);
@@ -222,7 +222,9 @@ fn labels_wider_than_a_descriptor_become_chunks_of_one_range() {
     let mut ranges = Vec::new();
     let rib: Rib<u32> = wide.iter().copied().collect();
     flatten(Prefix::DEFAULT, Label::NONE, rib.iter(), &mut ranges);
-    let (split, census) = choose_split(Layout::D18R, &ranges, 32).unwrap();
+    let census = Census::new(Layout::D18R, Prefix::DEFAULT, &ranges, 32);
+    let with_wide = |inline| census.with_wide(ranges.iter(), 32, inline);
+    let (split, census) = choose_split(Layout::D18R, 1 << 10, census, with_wide).unwrap();
     assert!(split.encode_label(u32::MAX).is_none() && split.encode_label(7).is_some());
     assert_eq!((census.largest, census.chunks), (3, 1 + 2), "one of three ranges, one for each wide label");
     for layout in layouts() {

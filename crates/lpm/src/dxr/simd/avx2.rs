@@ -77,8 +77,8 @@ unsafe fn resolve<const EXTENSION: bool>(
     descs: &mut [u32; ROUND],
     places: &mut [u8; ROUND],
 ) -> usize {
-    let direct = dxr.tables.direct.as_ptr().cast::<u8>();
-    let table = dxr.tables.descs.as_ptr().cast::<u8>();
+    let direct = dxr.own.direct.as_ptr().cast::<u8>();
+    let table = dxr.descs().as_ptr().cast::<u8>();
     let (k, d, x) = (u32::from(dxr.layout.k()), u32::from(dxr.layout.d), u32::from(dxr.layout.x));
     let count = |bits: u32| _mm_cvtsi32_si128(bits as i32);
     let (to_chunk, to_slot, to_block) = (count(32 - k), count(32 - d), count(x));
@@ -129,7 +129,7 @@ unsafe fn search<const WIDE: bool>(
     places: &[u8],
     out: &mut [Label],
 ) {
-    let ranges = dxr.tables.ranges.as_ptr().cast::<u8>();
+    let ranges = dxr.store.ranges.as_ptr().cast::<u8>();
     let set = |value: u32| _mm256_set1_epi32(value as i32);
     let select = |mask, a, b| _mm256_blendv_epi8(b, a, mask);
     let (count_mask, long_bit) = (set(dxr.split.count_mask()), set(dxr.split.long_bit()));

@@ -77,8 +77,8 @@ pub(super) unsafe fn lookup_batch(dxr: &Dxr, keys: &[u32], out: &mut [Label]) {
 #[inline]
 #[target_feature(enable = "avx512f")]
 unsafe fn resolve<const EXTENSION: bool>(dxr: &Dxr, keys: &[u32], out: &mut [Label], rest: &mut Rest) {
-    let direct = dxr.tables.direct.as_ptr().cast::<u8>();
-    let descs = dxr.tables.descs.as_ptr().cast::<u8>();
+    let direct = dxr.own.direct.as_ptr().cast::<u8>();
+    let descs = dxr.descs().as_ptr().cast::<u8>();
     let (k, d, x) = (u32::from(dxr.layout.k()), u32::from(dxr.layout.d), u32::from(dxr.layout.x));
     let count = |bits: u32| _mm_cvtsi32_si128(bits as i32);
     let (to_chunk, to_slot, to_block) = (count(32 - k), count(32 - d), count(x));
@@ -137,7 +137,7 @@ unsafe fn resolve<const EXTENSION: bool>(dxr: &Dxr, keys: &[u32], out: &mut [Lab
 #[inline]
 #[target_feature(enable = "avx512f")]
 unsafe fn search<const WIDE: bool>(dxr: &Dxr, rest: &Rest, out: &mut [Label]) {
-    let ranges = dxr.tables.ranges.as_ptr().cast::<u8>();
+    let ranges = dxr.store.ranges.as_ptr().cast::<u8>();
     let set = |value: u32| _mm512_set1_epi32(value as i32);
     let count_mask = set(dxr.split.count_mask());
     let long_bit = set(dxr.split.long_bit());

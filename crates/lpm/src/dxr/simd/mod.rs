@@ -56,13 +56,13 @@ impl Kernel {
 
     /// Whether this CPU has what the kernel needs.
     pub fn is_supported(self) -> bool {
-        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        #[cfg(all(target_arch = "x86_64", not(any(miri, scalar))))]
         return match self {
             Kernel::Scalar => true,
             Kernel::Avx2 => is_x86_feature_detected!("avx2"),
             Kernel::Avx512 => is_x86_feature_detected!("avx512f"),
         };
-        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+        #[cfg(not(all(target_arch = "x86_64", not(any(miri, scalar)))))]
         return self == Kernel::Scalar;
     }
 
