@@ -6,6 +6,7 @@ pub mod fib;
 pub mod keys;
 pub mod oracle;
 pub mod poptrie;
+pub mod popdir;
 pub mod prefix;
 pub mod rangetrie;
 pub mod rib;

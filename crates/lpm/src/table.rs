@@ -10,6 +10,7 @@
 use crate::auto;
 use crate::dxr::{Dxr, DxrConfig, Layout};
 use crate::fib::{BuildError, Fib, FibWriter, Label};
+use crate::popdir;
 use crate::prefix::{Address, Prefix};
 use crate::{poptrie, rangetrie};
 use crate::rib::{Change, Rib, last_of_each};
@@ -44,6 +45,8 @@ pub enum Algorithm {
     },
     /// [`crate::dxr`], IPv4 only.
     Dxr(Layout),
+    /// [`crate::popdir`], IPv4 only.
+    Popdir(popdir::Layout),
 }
 
 /// A name that is no algorithm of the family.
@@ -102,6 +105,7 @@ impl Algorithm {
             }
             Algorithm::Poptrie { root_bits } => Ok(Box::new(poptrie::Writer::new(rib, root_bits, domain)?)),
             Algorithm::Dxr(layout) => A::dxr_writer(rib, layout, domain),
+            Algorithm::Popdir(layout) => A::popdir_writer(rib, layout, domain),
         }
     }
 }
@@ -113,6 +117,7 @@ impl fmt::Display for Algorithm {
             Algorithm::RangeTrie { root_bits } => write!(f, "rangetrie-d{root_bits}"),
             Algorithm::Poptrie { root_bits } => write!(f, "poptrie-d{root_bits}"),
             Algorithm::Dxr(layout) => layout.fmt(f),
+            Algorithm::Popdir(layout) => layout.fmt(f),
         }
     }
 }
@@ -134,6 +139,15 @@ pub trait Family: Address {
         layout: Layout,
         domain: &Domain,
     ) -> Result<Box<dyn FibWriter<Self>>, BuildError>;
+    /// A Popdir of this family.
+    ///
+    /// # Errors
+    /// See [`popdir::Writer::new`]; there is none for IPv6.
+    fn popdir_writer(
+        rib: &Rib<Self>,
+        layout: popdir::Layout,
+        domain: &Domain,
+    ) -> Result<Box<dyn FibWriter<Self>>, BuildError>;
 }
 
 impl Family for u32 {
@@ -141,10 +155,13 @@ impl Family for u32 {
         [Layout::D16X4R, Layout::D18R].map(Algorithm::Dxr).into()
     }
     fn own_algorithms() -> Vec<Algorithm> {
-        [Layout::D16X4R, Layout::D18R].map(Algorithm::Dxr).into()
+        let dxr = [Layout::D16X4R, Layout::D18R].map(Algorithm::Dxr);
+        let popdir = [popdir::Layout::D16X3, popdir::Layout::D19].map(Algorithm::Popdir);
+        dxr.into_iter().chain(popdir).collect()
     }
     fn parse_own(name: &str) -> Option<Algorithm> {
-        Layout::parse(name).map(Algorithm::Dxr)
+        let dxr = Layout::parse(name).map(Algorithm::Dxr);
+        dxr.or_else(|| popdir::Layout::parse(name).map(Algorithm::Popdir))
     }
     fn dxr_writer(
         rib: &Rib<Self>,
@@ -152,6 +169,13 @@ impl Family for u32 {
         domain: &Domain,
     ) -> Result<Box<dyn FibWriter<Self>>, BuildError> {
         Ok(Box::new(Dxr::writer(rib, &DxrConfig::new(layout), domain)?))
+    }
+    fn popdir_writer(
+        rib: &Rib<Self>,
+        layout: popdir::Layout,
+        domain: &Domain,
+    ) -> Result<Box<dyn FibWriter<Self>>, BuildError> {
+        Ok(Box::new(popdir::Writer::new(rib, layout, domain)?))
     }
 }
 
@@ -167,6 +191,14 @@ impl Family for u128 {
     }
     fn dxr_writer(_: &Rib<Self>, _: Layout, _: &Domain) -> Result<Box<dyn FibWriter<Self>>, BuildError> {
         let expected = "DXR is for IPv4".into();
+        Err(BuildError::Parameter { parameter: "address family", value: 6, expected })
+    }
+    fn popdir_writer(
+        _: &Rib<Self>,
+        _: popdir::Layout,
+        _: &Domain,
+    ) -> Result<Box<dyn FibWriter<Self>>, BuildError> {
+        let expected = "Popdir is for IPv4".into();
         Err(BuildError::Parameter { parameter: "address family", value: 6, expected })
     }
 }

@@ -2,7 +2,7 @@
 
 use tidemill_lookup::qsbr::Domain;
 use tidemill_lpm::dxr::Layout;
-use tidemill_lpm::{Algorithm, Family, FibWriter, Rib, lpm_suite};
+use tidemill_lpm::{Algorithm, Family, FibWriter, Rib, lpm_suite, popdir};
 
 type Built<A> = Result<Box<dyn FibWriter<A>>, tidemill_lpm::BuildError>;
 
@@ -18,6 +18,10 @@ fn dxr(d: u8, x: u8, rib: &Rib<u32>, domain: &Domain) -> Built<u32> {
     Algorithm::Dxr(Layout::new(d, x)?).writer(rib, domain)
 }
 
+fn popdir(d: u8, x: u8, rib: &Rib<u32>, domain: &Domain) -> Built<u32> {
+    Algorithm::Popdir(popdir::Layout::new(d, x)?).writer(rib, domain)
+}
+
 lpm_suite!(rangetrie_d12_v6, u128, |rib, domain| trie(12, rib, domain));
 lpm_suite!(rangetrie_d16_v6, u128, |rib, domain| trie(16, rib, domain));
 lpm_suite!(rangetrie_d16_v4, u32, |rib, domain| trie(16, rib, domain));
@@ -29,6 +33,9 @@ lpm_suite!(dxr_d16r, u32, |rib, domain| dxr(16, 0, rib, domain));
 lpm_suite!(dxr_d18r, u32, |rib, domain| dxr(18, 0, rib, domain));
 lpm_suite!(dxr_d16x4r, u32, |rib, domain| dxr(16, 4, rib, domain));
 lpm_suite!(dxr_d12x9r, u32, |rib, domain| dxr(12, 9, rib, domain));
+lpm_suite!(popdir_d16x3, u32, |rib, domain| popdir(16, 3, rib, domain));
+lpm_suite!(popdir_d12x7, u32, |rib, domain| popdir(12, 7, rib, domain));
+lpm_suite!(popdir_d19, u32, |rib, domain| popdir(19, 0, rib, domain));
 
 #[test]
 fn every_name_is_read_back() {

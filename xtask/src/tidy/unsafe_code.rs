@@ -15,6 +15,7 @@ const HOMES: &[(&str, &str)] = &[
     ("crates/flow/src/simd.rs", "SIMD comparisons"),
     ("crates/lpm/src/dxr/simd/", "SIMD gathers"),
     ("crates/lpm/src/poptrie/simd.rs", "SIMD gathers"),
+    ("crates/lpm/src/popdir/simd/", "SIMD gathers"),
     ("crates/lpm/src/rangetrie/simd.rs", "SIMD comparisons"),
     ("crates/burst/src/memory.rs", "frames in shared packet memory"),
     ("crates/burst/tests/conservation.rs", "states that a made-up device is closed"),
