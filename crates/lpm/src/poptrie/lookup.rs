@@ -101,12 +101,12 @@ impl<A: Address> Poptrie<A> {
     }
 
     #[inline(always)]
-    fn node_at(&self, number: u32) -> *const u8 {
+    pub(super) fn node_at(&self, number: u32) -> *const u8 {
         self.nodes.as_ptr().wrapping_add(number as usize * NODE_WORDS).cast()
     }
 
     #[inline(always)]
-    fn leaf_at(&self, leaf: u32) -> *const u8 {
+    pub(super) fn leaf_at(&self, leaf: u32) -> *const u8 {
         self.leaves.as_ptr().wrapping_add(self.width.place(leaf as usize).0).cast()
     }
 

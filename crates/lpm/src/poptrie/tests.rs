@@ -148,6 +148,20 @@ fn patches_keep_the_invariants_and_lose_no_space() {
 }
 
 #[test]
+fn a_patch_writes_the_node_its_leaves_and_its_siblings() {
+    let mut table =
+        rib::<u32>(&[("10.0.0.0/24", 1), ("10.0.1.0/24", 2), ("10.0.0.9/32", 3), ("10.0.1.9/32", 4)]);
+    let mut writer = Writer::new(&table, 18, &Domain::new()).unwrap();
+    let (prefix, probe) = ("10.0.0.8/32".parse().unwrap(), Recorder::new());
+    table.insert(prefix, Label(5));
+    writer.patch_probed(&table, &[prefix], &probe).unwrap();
+    // The node of 10.0.0.8/30 gets three leaves (5, 3, 1), and is the only child of its parent.
+    let counts = probe.counts();
+    assert_eq!((counts.writes, counts.written_bytes), (3 + 1 + 1, 3 * 4 + 24 + 8));
+    assert_eq!(writer.fib().lookup(0x0a00_0008), Label(5));
+}
+
+#[test]
 fn what_a_reader_may_see_is_not_used_again() {
     let domain = Domain::new();
     let table = rib::<u32>(&[("10.0.0.0/24", 1), ("10.0.1.0/24", 2)]);

@@ -18,6 +18,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use tidemill_lookup::mem::Arena;
+use tidemill_lookup::probe::Probe;
 use tidemill_lookup::qsbr::{Domain, Epoch};
 
 /// The one writer of a [`Poptrie`].
@@ -146,41 +147,65 @@ impl<A: Address> Writer<A> {
         &self.trie
     }
 
+    /// Takes back the arrays that no reader can see any more.
+    fn reclaim(&mut self) {
+        while self.waiting.front().is_some_and(|(epoch, _)| self.domain.passed(*epoch)) {
+            let Some((_, arrays)) = self.waiting.pop_front() else { break };
+            for array in arrays {
+                let (pool, used, first, count) = match array {
+                    Array::Nodes(first, count) => (&mut self.nodes, &self.trie.used[0], first, count),
+                    Array::Leaves(first, count) => (&mut self.leaves, &self.trie.used[1], first, count),
+                };
+                pool.give(first, count);
+                used.fetch_sub(count, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+/// A batch of changes under way.
+struct Patch<'a, A: Address, P> {
+    writer: &'a mut Writer<A>,
+    rib: &'a Rib<A>,
+    probe: &'a P,
+}
+
+impl<A: Address, P: Probe> Patch<'_, A, P> {
     /// Makes the trie right for what `prefix` covers.
-    fn patch_one(&mut self, rib: &Rib<A>, prefix: Prefix<A>) -> Result<(), Outgrown> {
-        let root_bits = self.trie.root_bits;
+    fn one(&mut self, prefix: Prefix<A>) -> Result<(), Outgrown> {
+        let root_bits = self.writer.trie.root_bits;
         if prefix.len() > root_bits {
             let slot = bits(prefix.first(), 0, root_bits);
-            let old = self.trie.root[slot].load(Ordering::Relaxed);
+            let old = self.writer.trie.root[slot].load(Ordering::Relaxed);
             let new = if old & NODE == 0 {
                 let region = Prefix::new(prefix.first(), root_bits).unwrap_or(prefix);
-                let list = self.inside(rib, region)?;
-                Some(node(self, Routes { list: &list, outer: outer(rib, region) }, root_bits)?)
+                let list = self.inside(region)?;
+                Some(node(self, Routes { list: &list, outer: self.outer(region) }, root_bits)?)
             } else {
-                self.patch_node(rib, old & !NODE, root_bits, prefix)?
+                self.patch_node(old & !NODE, root_bits, prefix)?
             };
             if let Some(new) = new {
                 let new = entry(self, new)?;
-                self.trie.root[slot].store(new, Ordering::Release);
+                self.publish(slot, new);
                 if old & NODE != 0 {
-                    self.unlinked.push(Array::Nodes(old & !NODE, 1));
+                    self.writer.unlinked.push(Array::Nodes(old & !NODE, 1));
                 }
             }
             return Ok(());
         }
         let first = bits(prefix.first(), 0, root_bits);
-        let (list, outer) = (self.inside(rib, prefix)?, outer(rib, prefix));
+        let (list, outer) = (self.inside(prefix)?, self.outer(prefix));
         let mut slots = vec![outer.0; 1 << (root_bits - prefix.len())];
         let covered = Window { depth: 0, width: root_bits, first };
         spread(self, Routes { list: &list, outer }, covered, &mut slots, entry)?;
         for (slot, new) in (first..).zip(slots) {
-            let old = self.trie.root[slot].load(Ordering::Relaxed);
+            let old = self.writer.trie.root[slot].load(Ordering::Relaxed);
             if new != old {
-                self.trie.root[slot].store(new, Ordering::Release);
+                self.publish(slot, new);
                 if old & NODE != 0 {
-                    let node = self.trie.node(old & !NODE);
+                    let node = self.writer.trie.node(old & !NODE);
                     self.unlink(node);
-                    self.unlinked.push(Array::Nodes(old & !NODE, 1));
+                    self.writer.unlinked.push(Array::Nodes(old & !NODE, 1));
                 }
             }
         }
@@ -188,29 +213,24 @@ impl<A: Address> Writer<A> {
     }
 
     /// Makes the node right, which lies behind the first `depth` bits: by itself (`None`), or by what is to stand in its place.
-    fn patch_node(
-        &mut self,
-        rib: &Rib<A>,
-        number: u32,
-        depth: u8,
-        prefix: Prefix<A>,
-    ) -> Result<Option<Slot>, Outgrown> {
-        let old = self.trie.node(number);
+    fn patch_node(&mut self, number: u32, depth: u8, prefix: Prefix<A>) -> Result<Option<Slot>, Outgrown> {
+        let old = self.writer.trie.node(number);
         let (first, end) = (bits(prefix.first(), depth, STRIDE), depth + STRIDE);
         let at = (old.vector & ((1 << first) - 1)).count_ones();
         if prefix.len() > end && old.vector >> first & 1 == 1 {
-            return match self.patch_node(rib, old.base1 + at, end, prefix)? {
+            return match self.patch_node(old.base1 + at, end, prefix)? {
                 None => Ok(None),
                 Some(Slot::Below(child)) => {
                     let count = old.children();
                     let mut children = [child; SLOTS];
                     for i in (0..count).filter(|&i| i != at as usize) {
-                        children[i] = self.trie.node(old.base1 + i as u32);
+                        children[i] = self.writer.trie.node(old.base1 + i as u32);
                     }
                     let base1 = self.put_nodes(&children[..count])?;
-                    let bases = &self.trie.nodes[number as usize * NODE_WORDS + 2];
+                    let bases = &self.writer.trie.nodes[number as usize * NODE_WORDS + 2];
                     bases.store(Node { base1, ..old }.bases(), Ordering::Release);
-                    self.unlinked.push(Array::Nodes(old.base1, count));
+                    self.probe.write(std::ptr::from_ref(bases).addr(), 8);
+                    self.writer.unlinked.push(Array::Nodes(old.base1, count));
                     Ok(None)
                 }
                 Some(leaf) => {
@@ -228,7 +248,7 @@ impl<A: Address> Writer<A> {
                 self.unlink(node);
             }
         }
-        let (list, outer) = (self.inside(rib, region)?, outer(rib, region));
+        let (list, outer) = (self.inside(region)?, self.outer(region));
         covered.fill(Slot::Leaf(outer));
         let window = Window { depth, width: STRIDE, first };
         spread(self, Routes { list: &list, outer }, window, covered, |_, slot| Ok(slot))?;
@@ -242,10 +262,10 @@ impl<A: Address> Writer<A> {
         let slots = std::array::from_fn(|v| {
             if node.vector >> v & 1 == 1 {
                 child += 1;
-                return Slot::Below(self.trie.node(child - 1));
+                return Slot::Below(self.writer.trie.node(child - 1));
             }
             if node.leafvec >> v & 1 == 1 {
-                label = self.trie.leaf(leaf as usize);
+                label = self.writer.trie.leaf(leaf as usize);
                 leaf += 1;
             }
             Slot::Leaf(label)
@@ -255,25 +275,25 @@ impl<A: Address> Writer<A> {
     }
 
     fn unlink_arrays(&mut self, node: Node) {
-        self.unlinked.push(Array::Leaves(node.base0, node.leaves()));
-        self.unlinked.push(Array::Nodes(node.base1, node.children()));
+        self.writer.unlinked.push(Array::Leaves(node.base0, node.leaves()));
+        self.writer.unlinked.push(Array::Nodes(node.base1, node.children()));
     }
 
     /// Notes all that is below a node as unlinked.
     fn unlink(&mut self, node: Node) {
         self.unlink_arrays(node);
         for i in 0..node.children() as u32 {
-            let child = self.trie.node(node.base1 + i);
+            let child = self.writer.trie.node(node.base1 + i);
             self.unlink(child);
         }
     }
 
     /// The routes inside a region, if the trie can hold their labels.
-    fn inside(&self, rib: &Rib<A>, region: Prefix<A>) -> Result<Vec<(Prefix<A>, Label)>, Outgrown> {
-        let (list, bits) = (rib.inside(region).collect::<Vec<_>>(), self.trie.width.bits());
-        let covering = rib.covering(region).into_iter();
+    fn inside(&self, region: Prefix<A>) -> Result<Vec<(Prefix<A>, Label)>, Outgrown> {
+        let (list, bits) = (self.rib.inside(region).collect::<Vec<_>>(), self.writer.trie.width.bits());
+        let covering = self.rib.covering(region).into_iter();
         // An entry of the root has no room for 32 bits.
-        let greatest = self.trie.width.mask().min(LABEL_MAX);
+        let greatest = self.writer.trie.width.mask().min(LABEL_MAX);
         match list.iter().copied().chain(covering).find(|(_, label)| label.0 > greatest) {
             None => Ok(list),
             Some((prefix, label)) => Err(Outgrown {
@@ -282,25 +302,17 @@ impl<A: Address> Writer<A> {
         }
     }
 
-    /// Takes back the arrays that no reader can see any more.
-    fn reclaim(&mut self) {
-        while self.waiting.front().is_some_and(|(epoch, _)| self.domain.passed(*epoch)) {
-            let Some((_, arrays)) = self.waiting.pop_front() else { break };
-            for array in arrays {
-                let (pool, used, first, count) = match array {
-                    Array::Nodes(first, count) => (&mut self.nodes, &self.trie.used[0], first, count),
-                    Array::Leaves(first, count) => (&mut self.leaves, &self.trie.used[1], first, count),
-                };
-                pool.give(first, count);
-                used.fetch_sub(count, Ordering::Relaxed);
-            }
-        }
+    /// The label of the longest prefix that covers the region.
+    fn outer(&self, region: Prefix<A>) -> Label {
+        self.rib.covering(region).map_or(Label::NONE, |(_, label)| label)
     }
-}
 
-/// The label of the longest prefix that covers the region.
-fn outer<A: Address>(rib: &Rib<A>, region: Prefix<A>) -> Label {
-    rib.covering(region).map_or(Label::NONE, |(_, label)| label)
+    /// Makes what was written visible.
+    fn publish(&self, slot: usize, entry: u32) {
+        let word = &self.writer.trie.root[slot];
+        word.store(entry, Ordering::Release);
+        self.probe.write(std::ptr::from_ref(word).addr(), 4);
+    }
 }
 
 impl<A: Address> Poptrie<A> {
@@ -321,19 +333,54 @@ impl<A: Address> Poptrie<A> {
     }
 }
 
-impl<A: Address> Space for Writer<A> {
+impl<A: Address, P: Probe> Space for Patch<'_, A, P> {
     fn put_nodes(&mut self, nodes: &[Node]) -> Result<u32, Outgrown> {
-        let first = self.nodes.take(nodes.len())?;
-        self.trie.write_nodes(first, nodes);
-        self.trie.used[0].fetch_add(nodes.len(), Ordering::Relaxed);
+        let Writer { trie, nodes: pool, .. } = &mut *self.writer;
+        let first = pool.take(nodes.len())?;
+        trie.write_nodes(first, nodes);
+        trie.used[0].fetch_add(nodes.len(), Ordering::Relaxed);
+        for number in first..first + nodes.len() as u32 {
+            self.probe.write(trie.node_at(number).addr(), 8 * NODE_WORDS);
+        }
         Ok(first)
     }
 
     fn put_leaves(&mut self, labels: &[Label]) -> Result<u32, Outgrown> {
-        let first = self.leaves.take(labels.len())?;
-        self.trie.write_leaves(first, labels);
-        self.trie.used[1].fetch_add(labels.len(), Ordering::Relaxed);
+        let Writer { trie, leaves: pool, .. } = &mut *self.writer;
+        let first = pool.take(labels.len())?;
+        trie.write_leaves(first, labels);
+        trie.used[1].fetch_add(labels.len(), Ordering::Relaxed);
+        for leaf in first..first + labels.len() as u32 {
+            self.probe.write(trie.leaf_at(leaf).addr(), 4);
+        }
         Ok(first)
+    }
+}
+
+impl<A: Address> Writer<A> {
+    /// [`FibWriter::patch`], telling `probe` every store to what lookups can touch.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn patch_probed<P: Probe>(
+        &mut self,
+        rib: &Rib<A>,
+        changed: &[Prefix<A>],
+        probe: &P,
+    ) -> Result<(), Outgrown> {
+        if self.outgrown {
+            return Err(Outgrown { what: "an earlier patch was refused".into() });
+        }
+        self.reclaim();
+        let mut patch = Patch { writer: self, rib, probe };
+        let done = changed.iter().try_for_each(|&prefix| patch.one(prefix));
+        self.outgrown = done.is_err();
+        done?;
+        if !self.unlinked.is_empty() {
+            self.waiting.push_back((self.domain.advance(), std::mem::take(&mut self.unlinked)));
+            self.reclaim();
+        }
+        Ok(())
     }
 }
 
@@ -343,19 +390,15 @@ impl<A: Address> FibWriter<A> for Writer<A> {
     }
 
     fn patch(&mut self, rib: &Rib<A>, changed: &[Prefix<A>]) -> Result<(), Outgrown> {
-        if self.outgrown {
-            return Err(Outgrown { what: "an earlier patch was refused".into() });
-        }
-        self.reclaim();
-        for &prefix in changed {
-            let done = self.patch_one(rib, prefix);
-            self.outgrown = done.is_err();
-            done?;
-        }
-        if !self.unlinked.is_empty() {
-            self.waiting.push_back((self.domain.advance(), std::mem::take(&mut self.unlinked)));
-            self.reclaim();
-        }
-        Ok(())
+        self.patch_probed(rib, changed, &())
+    }
+
+    fn patch_probed(
+        &mut self,
+        rib: &Rib<A>,
+        changed: &[Prefix<A>],
+        probe: &dyn Probe,
+    ) -> Result<(), Outgrown> {
+        Writer::patch_probed(self, rib, changed, &probe)
     }
 }
