@@ -27,6 +27,7 @@ mod plot;
 mod progress;
 mod run;
 mod tables;
+mod tune;
 mod usage;
 
 use clap::{CommandFactory, Parser, Subcommand};
@@ -37,7 +38,7 @@ pub(crate) use usage::{Usage, usage};
 #[derive(Parser)]
 #[command(name = "tidemill", version, max_term_width = 110)]
 #[command(after_help = "Examples:\n  tidemill run examples/router/router.toml\n  \
-    tidemill fib stats --table rib.zst\n  tidemill bench lpm --table rib.zst --json\n  tidemill show ports\n  tidemill top")]
+    tidemill fib stats --table rib.zst\n  tidemill bench lpm --table rib.zst --json\n  tidemill tune --table rib.zst\n  tidemill show ports\n  tidemill top")]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -65,6 +66,8 @@ enum Command {
         tidemill bench port null --table rib.zst --json"
     )]
     Bench(bench::BenchCommand),
+    /// Find out what this machine's memory can do, and which lookup structure suits a table here
+    Tune(Box<tune::Tune>),
     /// Make tables and traffic
     #[command(subcommand)]
     #[command(after_help = "Examples:\n  tidemill gen table -o table.zst\n  \
@@ -106,6 +109,7 @@ fn main() -> ExitCode {
         Command::Replay(args) => run::replay(args),
         Command::Fib(command) => fib::fib(command),
         Command::Bench(command) => bench::bench(command),
+        Command::Tune(args) => tune::tune(&args),
         Command::Gen(command) => generate::generate(command),
         Command::Show(args) => live::show(&args),
         Command::Trace(args) => live::trace(&args),

@@ -4,6 +4,7 @@ use crate::json::significant;
 use std::fmt::Write;
 
 /// One bar.
+#[derive(Clone)]
 pub(crate) struct Bar {
     /// Bars of a group stand together.
     pub(crate) group: String,
@@ -112,6 +113,7 @@ impl Plot {
 }
 
 /// One line through its points.
+#[derive(Clone)]
 pub(crate) struct Curve {
     pub(crate) name: String,
     pub(crate) points: Vec<(f64, f64)>,

@@ -45,7 +45,10 @@ fn lpm_measures_every_case_with_the_oracles_checksum() {
         for metric in ["build_ms", "bytes", "bytes_per_prefix"] {
             assert_eq!(of(family, metric).len(), 2, "{metric}");
         }
-        assert_eq!(of(family, "kups").len(), 4, "one by one and in batches");
+        assert_eq!(of(family, "kups").len(), 2 * 3, "one by one, in batches, coalesced");
+        assert_eq!(of(family, "reader_mlps").len(), 2 * 3, "alone, beside, updated");
+        let told = of(family, "stores");
+        assert!(family == 6 || told.iter().any(|line| line["value"].as_f64() > Some(0.0)), "{told:?}");
     }
     let ratios: Vec<&Value> = lines.iter().filter(|l| l["metric"] == "ratio").collect();
     assert_eq!(ratios.len(), 2 * 5);

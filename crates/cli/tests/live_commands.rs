@@ -151,6 +151,7 @@ fn registry() -> Registry {
         vrf: "main".into(),
         family: 4,
         algorithm: "dxr".into(),
+        why: "usual for IPv4".into(),
         prefixes: 3,
         bytes: 4096,
         next_hops: 2,
@@ -308,7 +309,10 @@ fn show_prints_tables_and_lines_of_json() {
     assert_eq!(reasons, ["no-route", "ttl-expired"], "the most frequent first");
     assert_eq!(fake.json("show drops")[0]["count"], 4);
     assert_eq!(fake.words("show workers", "1"), ["1", "3", "42.0", "100", "5000000", "10", "64"]);
-    assert_eq!(fake.words("show fib", "main"), ["main", "IPv4", "dxr", "3", "4096", "2", "5"]);
+    assert_eq!(
+        fake.words("show fib", "main"),
+        ["main", "IPv4", "dxr", "3", "4096", "2", "5", "usual", "for", "IPv4"]
+    );
     assert_eq!(fake.json("show fib")[0]["generation"], 5);
     assert_eq!(fake.words("show next-hops", "7"), ["7", "group", "-", "-", "-", "-", "3", "4"]);
     let interface = fake.words("show interfaces", "left.10");

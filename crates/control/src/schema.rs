@@ -298,6 +298,8 @@ answers! {
         pub family: u8,
         /// The structure's name.
         pub algorithm: String,
+        /// Why `auto` has chosen it; empty if the configuration names it.
+        pub why: String,
         /// Prefixes in it.
         pub prefixes: u64,
         /// Its memory.

@@ -84,7 +84,8 @@ fn choose_from<A: Family>(
     for (at, algorithm) in likely.iter().copied().chain(others).enumerate() {
         let from = if measured { now() } else { Duration::ZERO };
         let fits = from + longest.mul_f64(1.0 + MEASURE_SHARE) <= budget;
-        if !candidates.is_empty() && !(measured && at < likely.len() && fits) {
+        let another = measured && at < likely.len() && fits;
+        if !(candidates.is_empty() || another) {
             left_out = likely.len().saturating_sub(at);
             break;
         }

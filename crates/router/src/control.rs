@@ -68,6 +68,8 @@ pub struct LookupStats {
     pub family: u8,
     /// The lookup structure.
     pub algorithm: String,
+    /// Why `auto` has chosen it; empty if the configuration names it.
+    pub why: String,
     /// Prefixes, the router's own included.
     pub prefixes: usize,
     /// Bytes that lookups can touch.
@@ -572,6 +574,7 @@ fn stats<A: Family>(plane: &Plane<A>, vrf: usize, name: &str) -> Option<LookupSt
         vrf: name.into(),
         family: A::FAMILY,
         algorithm: table.fib().name(),
+        why: table.why().into(),
         prefixes: table.rib().len(),
         bytes: table.fib().bytes(),
         next_hops: plane.next_hops(),

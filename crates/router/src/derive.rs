@@ -8,6 +8,7 @@ use crate::rules::{self, Rules};
 use crate::settings::{self, ConfigError, vrf_index};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::time::Duration;
 use tidemill_ip::neighbor::Key;
 use tidemill_ip::neighbor::table::{Limits, Timers};
 use tidemill_ip::{Interfaces, Owner, Settings};
@@ -110,7 +111,8 @@ pub(crate) fn plane<A: Routed>(
         .collect();
     first[0].push((Source::Table, named(&routes.rib)));
     drop(routes.rib);
-    let plane = Plane::new(ethertype, &algorithm, first, domain)
+    let budget = Duration::from_millis(config.router.auto_ms.into());
+    let plane = Plane::new(ethertype, &algorithm, budget, first, domain)
         .map_err(|source| RouterError::Table { family: A::FAMILY, source })?;
     Ok((plane, rules, routes.names))
 }

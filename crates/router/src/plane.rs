@@ -6,12 +6,13 @@ use crate::rules::Rules;
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 use tidemill_ip::neighbor::Key;
 use tidemill_ip::neighbor::table::Table as Neighbors;
 use tidemill_ip::{Adjacency, Interfaces, Kind, NextHops};
 use tidemill_lookup::publish::{Publisher, View};
 use tidemill_lookup::qsbr::Domain;
-use tidemill_lpm::rib::Change;
+use tidemill_lpm::rib::{Change, last_of_each};
 use tidemill_lpm::table::{Algorithm, Applied, Family, Table};
 use tidemill_lpm::{BuildError, Fib, Label, Prefix, Rib};
 use tidemill_wire::EtherType;
@@ -114,6 +115,7 @@ impl<A: Family> Plane<A> {
     pub(crate) fn new(
         ethertype: EtherType,
         algorithm: &Algorithm,
+        auto_budget: Duration,
         first: Vec<Vec<(Source, RouteList<A>)>>,
         domain: &Domain,
     ) -> Result<Self, BuildError> {
@@ -146,13 +148,13 @@ impl<A: Family> Plane<A> {
                     best.insert(prefix, label);
                 });
             }
-            let table = Table::new(domain, best, algorithm)?;
+            let table = Table::measured(domain, best, algorithm, auto_budget)?;
             plane.vrfs.push(Vrf { routes, table });
         }
         Ok(plane)
     }
 
-    /// Changes routes of one source in one VRF, all or none.
+    /// Changes routes of one source in one VRF, all or none; of several changes to one prefix the last one counts.
     pub(crate) fn apply(
         &mut self,
         vrf: usize,
@@ -162,6 +164,8 @@ impl<A: Family> Plane<A> {
     ) -> Result<Option<Applied>, BuildError> {
         let Plane { vrfs, labels, .. } = self;
         let Some(owner) = vrfs.get_mut(vrf) else { return Ok(None) };
+        let coalesced = coalesce(changes);
+        let changes = coalesced.as_deref().unwrap_or(changes);
         let mut before = Vec::with_capacity(changes.len());
         let mut best = Vec::with_capacity(changes.len());
         let mut new = false;
@@ -463,6 +467,17 @@ fn alive(hop: &NextHop, world: World<'_>) -> bool {
         NextHop::Mac(number, _) | NextHop::OnLink(number) => up(number),
         _ => true,
     }
+}
+
+/// The last change of each prefix, in their order; `None` if all are.
+fn coalesce<A: Family>(changes: &[RouteChange<A>]) -> Option<Vec<RouteChange<A>>> {
+    let last = last_of_each(changes.iter().map(|(prefix, _)| *prefix));
+    if last.len() == changes.len() {
+        return None;
+    }
+    let mut places: Vec<usize> = last.into_iter().map(|(_, at)| at).collect();
+    places.sort_unstable();
+    Some(places.into_iter().map(|at| changes[at].clone()).collect())
 }
 
 /// An address as an integer of its family.

@@ -13,7 +13,7 @@ use tidemill_lpm::keys::Random;
 
 /// How a load is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Load {
+pub(crate) enum Load {
     Scalar,
     Gather(Gather),
     Dependent,
@@ -21,13 +21,13 @@ pub(super) enum Load {
 
 impl Load {
     /// What this CPU can do.
-    pub(super) fn all() -> Vec<Load> {
+    pub(crate) fn all() -> Vec<Load> {
         let gather = Gather::new().map(Load::Gather);
         [Some(Load::Scalar), gather, Some(Load::Dependent)].into_iter().flatten().collect()
     }
 
     /// The case's name.
-    pub(super) fn case(self) -> &'static str {
+    pub(crate) fn case(self) -> &'static str {
         match self {
             Load::Scalar => "independent",
             Load::Gather(_) => "independent-gather",
@@ -37,13 +37,13 @@ impl Load {
 }
 
 /// A region with random content, and random places in it.
-pub(super) struct Region {
+pub(crate) struct Region {
     words: Table<u32>,
     keys: Vec<u32>,
 }
 
 impl Region {
-    pub(super) fn new(bytes: usize, keys: usize, seed: u64) -> io::Result<Self> {
+    pub(crate) fn new(bytes: usize, keys: usize, seed: u64) -> io::Result<Self> {
         let mut words = Table::new((bytes / size_of::<u32>()).max(16))?;
         let mut random = Random::new(seed);
         words.iter_mut().for_each(|word| *word = random.bits() as u32);
@@ -51,12 +51,12 @@ impl Region {
     }
 
     /// The region's size.
-    pub(super) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.words.len() * size_of::<u32>()
     }
 
     /// One load for each key, its place being `key * words / 2^32`; results are stored, as in a pass of lookups.
-    pub(super) fn timed_pass(&self, load: Load) -> Duration {
+    pub(crate) fn timed_pass(&self, load: Load) -> Duration {
         let (words, len) = (&self.words[..], self.words.len() as u64);
         let place = |key: u32| ((u64::from(key) * len) >> 32) as usize;
         let mut out = vec![0_u32; BLOCK];
@@ -85,7 +85,7 @@ impl Region {
     }
 
     /// Loads in a pass.
-    pub(super) fn loads(&self) -> usize {
+    pub(crate) fn loads(&self) -> usize {
         self.keys.len()
     }
 }

@@ -30,6 +30,9 @@ use tidemill_lpm::{Algorithm, Family, Fib, Oracle, Rib};
     rep     each key 8 times, interleaved with 7 others\n  \
     adv     the table's own worst: inside the longest prefixes and the most crowded blocks\n  \
     prefix  inside random prefixes of the table\n\
+    Updates: one by one, a thousand at a time, and as many as come within --coalesce-ms while the ones before are applied;\n  \
+    stores into the structure for each, by the access probe; and the lookups of a reader alone, beside a thread that\n  \
+    updates another table, and on the table that is updated.\n\
     The bound is what the machine does in a region of the structure's size: one random 4-byte load per lookup.\n\n\
     Examples:\n  tidemill bench lpm --table rib.zst\n  \
     tidemill bench lpm --table rib.zst --algorithm all --case rnd,seq --json\n  \
@@ -63,6 +66,9 @@ pub(crate) struct Lpm {
     /// Leave updates out
     #[arg(long, conflicts_with = "updates")]
     no_updates: bool,
+    /// The case `update-coalesced`: updates that come within so many milliseconds are applied together
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    coalesce_ms: u64,
     /// One JSON object per line
     #[arg(long)]
     json: bool,
@@ -142,6 +148,9 @@ impl Lpm {
             return Err(usage(format!(
                 "--runs and --batch: give at least 1, and at most {BLOCK} keys per batch"
             )));
+        }
+        if self.coalesce_ms == 0 || self.coalesce_ms > 10_000 {
+            return Err(usage(format!("--coalesce-ms {}: give 1 to 10000", self.coalesce_ms)));
         }
         if self.lookups_ki == 0 || !self.lookups_ki.is_multiple_of(BLOCK / 1024) || self.lookups_ki > 1 << 20
         {
@@ -275,16 +284,13 @@ fn family<A: OfFamily>(
                 changes: &changes,
                 runs: args.runs,
                 slice: args.slice(),
+                window: Duration::from_millis(args.coalesce_ms),
             };
-            for batch in updates::BATCHES {
-                let (rates, sound) = plan.measure(batch)?;
-                let params = params(&[("batch", batch.into()), ("updates", source.into())]);
-                let case = if batch == 1 { "update" } else { "update-batch" };
-                updated &= sound;
-                if !rates.is_empty() {
-                    report.line(Measurement::of("lpm", &subject.name, case, "kups", &rates, params))?;
-                }
-            }
+            updated &= plan.report(&mut |case, metric, values, more| {
+                let mut params = params(&[("updates", source.into())]);
+                params.extend(more);
+                report.line(Measurement::of("lpm", &subject.name, case, metric, values, params))
+            })?;
         }
     }
     report.tables(A::FAMILY);

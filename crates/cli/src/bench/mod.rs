@@ -1,15 +1,15 @@
 //! `tidemill bench`: measure lookup structures, hash tables and ports.
 
-mod bound;
+pub(crate) mod bound;
 mod flow;
 mod hide;
 mod lpm;
-mod pass;
+pub(crate) mod pass;
 mod port;
-mod report;
+pub(crate) mod report;
 mod runner;
 pub(crate) mod statistics;
-mod updates;
+pub(crate) mod updates;
 
 use anyhow::Result;
 use clap::Subcommand;

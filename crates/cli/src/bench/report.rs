@@ -85,7 +85,9 @@ impl Report {
                 line.params.get("of").and_then(|of| of.as_str()).unwrap_or("").to_owned()
             };
             pivot(&bounds, of, |line| line.case.clone(), range);
-            println!("\nbuild and update (kups: thousands of updates per second)");
+            println!(
+                "\nbuild and update (kups: thousands of updates per second; stores: into the structure, per update; reader_mlps: M lookups/s)"
+            );
             let others: Vec<&Measurement> = lines.iter().filter(|line| line.metric != "mlps").collect();
             let column = |line: &Measurement| match line.case.as_str() {
                 "build" => line.metric.to_owned(),
@@ -120,7 +122,7 @@ impl Report {
 }
 
 /// Four significant digits or whole numbers.
-pub(super) fn figure(value: f64) -> String {
+pub(crate) fn figure(value: f64) -> String {
     match value {
         v if v >= 1000.0 => format!("{v:.0}"),
         v if v >= 100.0 => format!("{v:.1}"),

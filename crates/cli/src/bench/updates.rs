@@ -1,22 +1,40 @@
-//! Update rates: what `Table::apply` takes, RIB included, one change at a time and in batches.
+//! Update rates: what `Table::apply` takes, RIB included; what a patch stores; and what readers feel of it.
+//!
+//! | case | what |
+//! |---|---|
+//! | `update` | one change at a time |
+//! | `update-batch` | 1000 changes at a time |
+//! | `update-coalesced` | as many at a time as come within the window while the ones before are applied, at the highest rate that is kept up with |
+//! | `read` | lookups by one thread: `alone`; `beside` a thread that updates a table of its own; of the table that is `updated` |
 
+use crate::json::Params;
 use anyhow::Result;
 use std::collections::HashMap;
+use std::hint::black_box;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use tidemill_lookup::probe::Recorder;
 use tidemill_lookup::qsbr::Domain;
 use tidemill_lpm::keys::{Pattern, Random, keys};
 use tidemill_lpm::{Algorithm, Change, Family, Label, Oracle, Prefix, Rib, Table};
 
-/// Changes that are applied together: one by one, and as a router that coalesces a few milliseconds of updates would.
-pub(super) const BATCHES: [usize; 2] = [1, 1000];
+/// Changes that are applied together: one by one, and a thousand.
+const BATCHES: [usize; 2] = [1, 1000];
+/// At most so many at once, however fast they are.
+const BATCH_MAX: usize = 1 << 17;
 /// Keys that are looked up afterwards, to see whether the answers are still right.
 const CHECKED: usize = 65_536;
 /// Routes that flap when there is no update file.
 const FLAPS: usize = 50_000;
+/// Changes that are applied one by one with the probe.
+const PROBED: usize = 20_000;
+/// The reader's keys, and how many it asks for between two burst boundaries.
+const READ: usize = 1 << 18;
+const BURST: usize = 256;
 
 /// Withdrawals of random routes of the table, each followed by its announcement: half of the changes take a route
 /// away, half bring it back, and at the end the table is as before.
-pub(super) fn flaps<A: Family>(rib: &Rib<A>, seed: u64) -> Vec<Change<A>> {
+pub(crate) fn flaps<A: Family>(rib: &Rib<A>, seed: u64) -> Vec<Change<A>> {
     let routes: Vec<(Prefix<A>, Label)> = rib.iter().collect();
     if routes.is_empty() {
         return Vec::new();
@@ -34,34 +52,110 @@ pub(super) fn flaps<A: Family>(rib: &Rib<A>, seed: u64) -> Vec<Change<A>> {
 }
 
 /// What to measure.
-pub(super) struct Plan<'a, A: Family> {
-    pub(super) rib: &'a Rib<A>,
-    pub(super) algorithm: Algorithm,
-    pub(super) changes: &'a [Change<A>],
-    pub(super) runs: usize,
-    pub(super) slice: Duration,
+pub(crate) struct Plan<'a, A: Family> {
+    pub(crate) rib: &'a Rib<A>,
+    pub(crate) algorithm: Algorithm,
+    pub(crate) changes: &'a [Change<A>],
+    pub(crate) runs: usize,
+    pub(crate) slice: Duration,
+    pub(crate) window: Duration,
+}
+
+/// Rates, run by run, in thousands of changes per second.
+pub(crate) struct Rates {
+    pub(crate) kups: Vec<f64>,
+    /// Changes at a time, on average.
+    pub(crate) batch: f64,
+    /// The share of the changes that was left after coalescing and made a difference.
+    pub(crate) changed: f64,
+    /// The answers are right afterwards.
+    pub(crate) sound: bool,
+}
+
+/// Takes a case, a metric, its values and parameters.
+pub(super) type Line<'a> = dyn FnMut(&str, &'static str, &[f64], Params) -> Result<()> + 'a;
+
+/// Which table the other thread updates while one reads.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Beside {
+    Nobody,
+    ItsOwn,
+    Ours,
 }
 
 impl<A: Family> Plan<'_, A> {
-    /// Thousands of changes per second, run by run, until the runs or the changes are used up; and whether the answers
-    /// are right afterwards.
-    pub(super) fn measure(&self, batch: usize) -> Result<(Vec<f64>, bool)> {
+    /// All of it, line by line. False if an answer was wrong.
+    pub(super) fn report(&self, line: &mut Line<'_>) -> Result<bool> {
+        let mut sound = true;
+        let mut rates = |case: &str, rates: Rates, more: &[(&str, serde_json::Value)]| -> Result<()> {
+            sound &= rates.sound;
+            let mut params = Params::new();
+            params.insert("batch".into(), crate::json::significant(rates.batch).into());
+            params.insert("changed_share".into(), crate::json::significant(rates.changed).into());
+            params.extend(more.iter().map(|(name, value)| ((*name).to_owned(), value.clone())));
+            if rates.kups.is_empty() { Ok(()) } else { line(case, "kups", &rates.kups, params) }
+        };
+        rates("update", self.rate(BATCHES[0])?, &[])?;
+        rates("update-batch", self.rate(BATCHES[1])?, &[])?;
+        let window_ms = self.window.as_millis() as u64;
+        rates("update-coalesced", self.coalesced()?, &[("coalesce_ms", window_ms.into())])?;
+        if let Some(stores) = self.stores()? {
+            line("update", "stores", &[stores], Params::new())?;
+        }
+        if !self.changes.is_empty() {
+            let cases = [
+                ("read-alone", Beside::Nobody),
+                ("read-beside", Beside::ItsOwn),
+                ("read-updated", Beside::Ours),
+            ];
+            let mut read: [Vec<f64>; 3] = Default::default();
+            for _ in 0..self.runs {
+                for ((_, beside), rates) in cases.iter().zip(&mut read) {
+                    rates.push(self.read(*beside)?);
+                }
+            }
+            for ((case, _), rates) in cases.iter().zip(&read) {
+                line(case, "reader_mlps", rates, Params::new())?;
+            }
+        }
+        Ok(sound)
+    }
+
+    /// So many changes at a time, until the runs or the changes are used up.
+    pub(crate) fn rate(&self, batch: usize) -> Result<Rates> {
+        self.apply(batch, |batch, _| batch)
+    }
+
+    /// As many changes at a time as come while the ones before are applied and the window lasts.
+    pub(crate) fn coalesced(&self) -> Result<Rates> {
+        let window = self.window.as_secs_f64();
+        self.apply(BATCHES[1], |batch, took| {
+            let wanted = batch as f64 * window / took.as_secs_f64().max(1e-9);
+            (wanted as usize).clamp(batch.div_ceil(2), batch * 2).min(BATCH_MAX)
+        })
+    }
+
+    fn apply(&self, first: usize, next: impl Fn(usize, Duration) -> usize) -> Result<Rates> {
         let mut table = Table::new(&Domain::new(), self.rib.clone(), &self.algorithm)?;
-        let mut batches = self.changes.chunks(batch);
-        let (mut rates, mut done) = (Vec::new(), 0);
-        while rates.len() < self.runs {
+        let (mut kups, mut done, mut batches, mut changed, mut batch) = (Vec::new(), 0, 0, 0, first);
+        while kups.len() < self.runs {
             let (start, before) = (Instant::now(), done);
-            while start.elapsed() < self.slice {
-                let Some(part) = batches.next() else { break };
-                table.apply(part)?;
+            while start.elapsed() < self.slice && done < self.changes.len() {
+                let part = &self.changes[done..(done + batch).min(self.changes.len())];
+                let from = Instant::now();
+                changed += table.apply(part)?.changed;
+                batch = next(batch, from.elapsed());
                 done += part.len();
+                batches += 1;
             }
             if done == before {
                 break;
             }
-            rates.push((done - before) as f64 / start.elapsed().as_secs_f64() / 1e3);
+            kups.push((done - before) as f64 / start.elapsed().as_secs_f64() / 1e3);
         }
-        Ok((rates, self.still_right(&table, done)))
+        let sound = self.still_right(&table, done);
+        let share = |part: usize, of: usize| part as f64 / of.max(1) as f64;
+        Ok(Rates { kups, batch: share(done, batches), changed: share(changed, done), sound })
     }
 
     fn still_right(&self, table: &Table<A>, done: usize) -> bool {
@@ -85,5 +179,71 @@ impl<A: Family> Plan<'_, A> {
             );
         }
         wrong == 0
+    }
+
+    /// Stores to the structure per change, one change at a time; `None` if it does not tell the probe.
+    fn stores(&self) -> Result<Option<f64>> {
+        let domain = Domain::new();
+        let mut rib = self.rib.clone();
+        let mut writer = self.algorithm.writer(&rib, &domain)?;
+        let recorder = Recorder::new();
+        let some = &self.changes[..self.changes.len().min(PROBED)];
+        for change in some {
+            if rib.apply(change) && writer.patch_probed(&rib, &[change.prefix()], &recorder).is_err() {
+                writer = self.algorithm.writer(&rib, &domain)?;
+            }
+        }
+        let writes = recorder.counts().writes;
+        Ok((writes > 0).then(|| writes as f64 / some.len().max(1) as f64))
+    }
+
+    /// M lookups/s of one reader in bursts, with what happens beside it.
+    fn read(&self, beside: Beside) -> Result<f64> {
+        let domain = Domain::new();
+        let mut table = Table::new(&domain, self.rib.clone(), &self.algorithm)?;
+        let mut other = match beside {
+            Beside::ItsOwn => Some(Table::new(&Domain::new(), self.rib.clone(), &self.algorithm)?),
+            _ => None,
+        };
+        let asked = keys(self.rib, Pattern::PrefixBased, READ, 1);
+        let view = table.view();
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let (asked, done, slice) = (&asked, &done, self.slice);
+            let reader = scope.spawn(move || {
+                let _done = SetOnDrop(done);
+                let mut reader = domain.register();
+                let mut answers = vec![Label::NONE; BURST];
+                let (start, mut lookups) = (Instant::now(), 0);
+                while start.elapsed() < slice {
+                    for keys in asked.chunks(BURST) {
+                        view.get(&reader).lookup_batch(keys, &mut answers[..keys.len()]);
+                        black_box(&answers);
+                        reader.quiescent();
+                    }
+                    lookups += asked.len();
+                }
+                lookups as f64 / start.elapsed().as_secs_f64() / 1e6
+            });
+            if beside != Beside::Nobody {
+                let updated = other.as_mut().unwrap_or(&mut table);
+                for part in self.changes.chunks(BATCHES[1]).cycle() {
+                    if done.load(Ordering::Relaxed) {
+                        break;
+                    }
+                    updated.apply(part)?;
+                }
+            }
+            reader.join().map_err(|_| anyhow::anyhow!("the reader's thread failed"))
+        })
+    }
+}
+
+/// Even if the thread panics: else the other would go on for ever.
+struct SetOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }

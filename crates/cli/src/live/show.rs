@@ -127,14 +127,24 @@ pub(super) fn run(args: &Show) -> Result<bool> {
                     ">bytes",
                     ">next hops",
                     ">generation",
+                    "chosen by auto because",
                 ]);
                 for fib in fibs {
                     let family = format!("IPv{}", fib.family);
                     let numbers =
                         [fib.prefixes, fib.bytes, fib.next_hops, fib.generation].map(|n| n.to_string());
                     let [prefixes, bytes, next_hops, generation] = numbers;
-                    let algorithm = fib.algorithm.clone();
-                    grid.row([fib.vrf.clone(), family, algorithm, prefixes, bytes, next_hops, generation]);
+                    let (algorithm, why) = (fib.algorithm.clone(), fib.why.clone());
+                    grid.row([
+                        fib.vrf.clone(),
+                        family,
+                        algorithm,
+                        prefixes,
+                        bytes,
+                        next_hops,
+                        generation,
+                        why,
+                    ]);
                 }
                 grid.print("there are no lookup structures");
             },

@@ -252,6 +252,7 @@ fn fibs(service: &Service) -> schema::Fibs {
         vrf: stats.vrf,
         family: stats.family,
         algorithm: stats.algorithm,
+        why: stats.why,
         prefixes: stats.prefixes as u64,
         bytes: stats.bytes as u64,
         next_hops: stats.next_hops as u64,

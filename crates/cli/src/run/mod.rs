@@ -174,7 +174,7 @@ pub(crate) fn run(args: RunArgs) -> Result<bool> {
         graph,
         control: Mutex::new(control),
         path: args.config.clone(),
-        feeds: Mutex::new(Feeds { updates, kernel }),
+        feeds: Mutex::new(Feeds::new(updates, kernel)),
         rates: Mutex::default(),
         hangup,
         reloads: AtomicU64::new(0),

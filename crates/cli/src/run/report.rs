@@ -121,12 +121,13 @@ impl Report<'_> {
         for stats in self.lookups.iter().filter(|stats| stats.prefixes > 0) {
             writeln!(
                 out,
-                "IPv{}: {} prefixes in {}, {:.2} MB, generation {}",
+                "IPv{}: {} prefixes in {}, {:.2} MB, generation {}{}",
                 stats.family,
                 stats.prefixes,
                 stats.algorithm,
                 stats.bytes as f64 / 1e6,
-                stats.generation
+                stats.generation,
+                if stats.why.is_empty() { String::new() } else { format!(" (auto: {})", stats.why) }
             )?;
         }
         writeln!(out, "\n{}\n", self.node_table(ledger))?;
@@ -247,7 +248,7 @@ impl Report<'_> {
 }
 
 fn lookup_json(stats: &LookupStats) -> serde_json::Value {
-    json!({"family": stats.family, "algorithm": stats.algorithm, "prefixes": stats.prefixes, "bytes": stats.bytes,
+    json!({"family": stats.family, "algorithm": stats.algorithm, "why": stats.why, "prefixes": stats.prefixes, "bytes": stats.bytes,
         "generation": stats.generation})
 }
 

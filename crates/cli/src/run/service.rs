@@ -32,10 +32,33 @@ pub(crate) struct Service {
 }
 
 /// Where changes come from.
-#[derive(Default)]
 pub(crate) struct Feeds {
     pub(crate) updates: Option<UpdateFeed>,
     pub(crate) kernel: Option<Kernel>,
+    window: Window,
+}
+
+impl Feeds {
+    pub(crate) fn new(updates: Option<UpdateFeed>, kernel: Option<Kernel>) -> Self {
+        Feeds { updates, kernel, window: Window::default() }
+    }
+}
+
+/// Collects changes of routes for `router.coalesce_ms` after some have been applied.
+#[derive(Default)]
+struct Window {
+    ends_ns: u64,
+}
+
+impl Window {
+    fn is_over(&self, now_ns: u64) -> bool {
+        now_ns >= self.ends_ns
+    }
+
+    /// Some have been applied.
+    fn begin(&mut self, now_ns: u64, coalesce_ms: u32) {
+        self.ends_ns = now_ns.saturating_add(u64::from(coalesce_ms) * 1_000_000);
+    }
 }
 
 /// The kernel's feed.
@@ -89,8 +112,13 @@ impl Service {
     /// whether there was anything to do.
     pub(crate) fn turn(&self, now_ns: u64, recorder: Option<&Recorder>) -> bool {
         let mut feeds = lock(&self.feeds);
-        let updated = self.update(&mut feeds.updates, now_ns, recorder);
-        let heard = self.hear_kernel(&mut feeds.kernel, now_ns);
+        let Feeds { updates, kernel, window } = &mut *feeds;
+        let over = window.is_over(now_ns);
+        let updated = over && self.update(updates, now_ns, recorder);
+        let heard = self.hear_kernel(kernel, now_ns, over);
+        if updated || heard && over {
+            window.begin(now_ns, lock(&self.config).router.coalesce_ms);
+        }
         let mut control = lock(&self.control);
         let polled = control.poll(now_ns).unwrap_or_else(|error| {
             self.complain("neighbors", &error.into());
@@ -140,7 +168,8 @@ impl Service {
         })
     }
 
-    fn hear_kernel(&self, kernel: &mut Option<Kernel>, now_ns: u64) -> bool {
+    /// Reads what the kernel says, since it does not wait, and takes it over if `apply`. Returns whether there was anything.
+    fn hear_kernel(&self, kernel: &mut Option<Kernel>, now_ns: u64, apply: bool) -> bool {
         let Some(hears) = kernel else { return false };
         let progress = match hears.feed.poll(&mut hears.events) {
             Ok(progress) => progress,
@@ -152,6 +181,10 @@ impl Service {
             }
         };
         hears.stats = hears.feed.stats();
+        hears.in_sync = !progress.syncing;
+        if !apply {
+            return progress.more || progress.messages > 0;
+        }
         for event in &hears.events {
             if let KernelEvent::Link { index, name, removed: true, .. } = event
                 && let Some(port) = lock(&self.control).port_of_device(*index)
@@ -161,10 +194,8 @@ impl Service {
                 );
             }
         }
-        hears.in_sync = !progress.syncing;
-        if !hears.events.is_empty()
-            && let Err(error) = lock(&self.control).kernel(now_ns, &hears.events)
-        {
+        let taken = !hears.events.is_empty();
+        if taken && let Err(error) = lock(&self.control).kernel(now_ns, &hears.events) {
             self.complain("routes from the kernel", &error.into());
         }
         hears.events.clear();
@@ -175,7 +206,7 @@ impl Service {
                 .iter()
                 .for_each(|line| eprintln!("tidemill: warning: {line}"));
         }
-        progress.more || progress.messages > 0
+        taken || progress.more || progress.messages > 0
     }
 
     fn complain(&self, what: &str, error: &anyhow::Error) {

@@ -189,8 +189,12 @@ pub(crate) fn control(
     domain: &Domain,
 ) -> Result<RouterControl> {
     let devices = kernel_devices(config, ports)?;
-    RouterControl::with_devices(&config.router(), ports, devices, v4, v6, domain).map_err(|error| match error
-    {
+    let mut router = config.router();
+    if matches!(clock(config), Clock::Capture) {
+        // The same run gives the same report, names and sizes of structures included.
+        router.router.auto_ms = 0;
+    }
+    RouterControl::with_devices(&router, ports, devices, v4, v6, domain).map_err(|error| match error {
         RouterError::Config(error) => usage(format!("{name}: {error}")),
         other => other.into(),
     })

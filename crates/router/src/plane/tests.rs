@@ -151,7 +151,8 @@ fn run(seed: u64, rounds: usize) -> usize {
     let domain = Domain::new();
     let full = Arc::new(AtomicBool::new(false));
     let none = (0..VRFS).map(|_| Vec::new()).collect();
-    let mut plane = Plane::<u32>::new(EtherType::IPV4, &Algorithm::Auto, none, &domain).unwrap();
+    let mut plane =
+        Plane::<u32>::new(EtherType::IPV4, &Algorithm::Auto, Duration::ZERO, none, &domain).unwrap();
     plane.vrfs.iter_mut().for_each(|vrf| vrf.table = flaky(&domain, &full));
     let interfaces = Interfaces::new((0..2).map(|n| Interface::of_port(n, "port")).collect(), 2);
     let neighbors = Neighbors::new(Timers::default(), Limits::default());
@@ -261,7 +262,9 @@ fn every_answer_is_the_models_whatever_changes_or_is_refused() {
 #[test]
 fn a_route_that_is_withdrawn_leaves_the_next_best_one() {
     let domain = Domain::new();
-    let mut plane = Plane::<u32>::new(EtherType::IPV4, &Algorithm::Auto, vec![Vec::new()], &domain).unwrap();
+    let mut plane =
+        Plane::<u32>::new(EtherType::IPV4, &Algorithm::Auto, Duration::ZERO, vec![Vec::new()], &domain)
+            .unwrap();
     let interfaces = Interfaces::default();
     let neighbors = Neighbors::new(Timers::default(), Limits::default());
     let rules = Rules::default();
