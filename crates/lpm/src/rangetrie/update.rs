@@ -19,6 +19,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use tidemill_lookup::mem::Table;
+use tidemill_lookup::probe::Probe;
 use tidemill_lookup::qsbr::{Domain, Epoch};
 
 /// The one writer of a [`RangeTrie`].
@@ -35,6 +36,8 @@ pub struct Writer<A: Address> {
     waiting: VecDeque<(Epoch, Vec<Entry>)>,
     /// A patch was refused half-way: nodes noted as unlinked may still be linked, so no cell may be used again.
     outgrown: bool,
+    /// Words stored to, while a probe listens.
+    stored: Option<Vec<usize>>,
 }
 
 /// Space for the first build: a growing vector.
@@ -99,12 +102,19 @@ impl<A: Address> Writer<A> {
             unlinked: Vec::new(),
             waiting: VecDeque::new(),
             outgrown: false,
+            stored: None,
         })
     }
 
     /// The trie, with all that its own type offers.
     pub fn trie(&self) -> &Arc<RangeTrie<A>> {
         &self.trie
+    }
+
+    fn note(&mut self, word: usize) {
+        if let Some(stored) = &mut self.stored {
+            stored.push(word);
+        }
     }
 
     fn entry(&self, word: usize) -> Entry {
@@ -149,6 +159,7 @@ impl<A: Address> Writer<A> {
     fn publish(&mut self, word: usize, old: Entry, new: Entry) {
         if new != old {
             self.trie.cells[word].store(new.0, Ordering::Release);
+            self.note(word);
         }
     }
 
@@ -338,6 +349,7 @@ impl<A: Address> Space for Writer<A> {
 
     fn set(&mut self, word: usize, entry: u32) {
         self.trie.cells[word].store(entry, Ordering::Relaxed);
+        self.note(word);
     }
 }
 
@@ -362,5 +374,19 @@ impl<A: Address> FibWriter<A> for Writer<A> {
             self.reclaim();
         }
         Ok(())
+    }
+
+    fn patch_probed(
+        &mut self,
+        rib: &Rib<A>,
+        changed: &[Prefix<A>],
+        probe: &dyn Probe,
+    ) -> Result<(), Outgrown> {
+        self.stored = Some(Vec::new());
+        let done = self.patch(rib, changed);
+        for word in self.stored.take().unwrap_or_default() {
+            probe.write(std::ptr::from_ref(&self.trie.cells[word]).addr(), size_of::<AtomicU32>());
+        }
+        done
     }
 }
