@@ -113,6 +113,15 @@ impl FibWriter<u32> for DxrWriter {
     fn patch(&mut self, rib: &Rib<u32>, changed: &[Prefix<u32>]) -> Result<(), Outgrown> {
         self.patch_probed(rib, changed, &())
     }
+
+    fn patch_probed(
+        &mut self,
+        rib: &Rib<u32>,
+        changed: &[Prefix<u32>],
+        probe: &dyn Probe,
+    ) -> Result<(), Outgrown> {
+        self.patch_probed(rib, changed, &probe)
+    }
 }
 
 /// The prefixes' chunks: each prefix cut to at most `k` bits, without those inside others.

@@ -571,6 +571,15 @@ impl FibWriter<u32> for Writer {
     fn patch(&mut self, rib: &Rib<u32>, changed: &[Prefix<u32>]) -> Result<(), Outgrown> {
         self.patch_probed(rib, changed, &())
     }
+
+    fn patch_probed(
+        &mut self,
+        rib: &Rib<u32>,
+        changed: &[Prefix<u32>],
+        probe: &dyn Probe,
+    ) -> Result<(), Outgrown> {
+        self.patch_probed(rib, changed, &probe)
+    }
 }
 
 fn copy<C: Cell>(to: &[C], from: &[C]) {
