@@ -4,6 +4,7 @@ pub mod auto;
 pub mod dxr;
 pub mod fib;
 pub mod keys;
+pub mod lulea;
 pub mod oracle;
 pub mod poptrie;
 pub mod popdir;

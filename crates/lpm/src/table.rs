@@ -10,6 +10,7 @@
 use crate::auto;
 use crate::dxr::{Dxr, DxrConfig, Layout};
 use crate::fib::{BuildError, Fib, FibWriter, Label};
+use crate::lulea;
 use crate::popdir;
 use crate::prefix::{Address, Prefix};
 use crate::{poptrie, rangetrie};
@@ -43,6 +44,8 @@ pub enum Algorithm {
         /// 12 to 24.
         root_bits: u8,
     },
+    /// [`crate::lulea`], IPv6 only.
+    Lulea,
     /// [`crate::dxr`], IPv4 only.
     Dxr(Layout),
     /// [`crate::popdir`], IPv4 only.
@@ -104,6 +107,7 @@ impl Algorithm {
                 Ok(Box::new(rangetrie::Writer::new(rib, root_bits, domain)?))
             }
             Algorithm::Poptrie { root_bits } => Ok(Box::new(poptrie::Writer::new(rib, root_bits, domain)?)),
+            Algorithm::Lulea => A::lulea_writer(rib, domain),
             Algorithm::Dxr(layout) => A::dxr_writer(rib, layout, domain),
             Algorithm::Popdir(layout) => A::popdir_writer(rib, layout, domain),
         }
@@ -116,6 +120,7 @@ impl fmt::Display for Algorithm {
             Algorithm::Auto => f.write_str("auto"),
             Algorithm::RangeTrie { root_bits } => write!(f, "rangetrie-d{root_bits}"),
             Algorithm::Poptrie { root_bits } => write!(f, "poptrie-d{root_bits}"),
+            Algorithm::Lulea => f.write_str("lulea"),
             Algorithm::Dxr(layout) => layout.fmt(f),
             Algorithm::Popdir(layout) => layout.fmt(f),
         }
@@ -148,6 +153,11 @@ pub trait Family: Address {
         layout: popdir::Layout,
         domain: &Domain,
     ) -> Result<Box<dyn FibWriter<Self>>, BuildError>;
+    /// A Luleå trie of this family.
+    ///
+    /// # Errors
+    /// See [`lulea::Writer::new`]; there is none for IPv4.
+    fn lulea_writer(rib: &Rib<Self>, domain: &Domain) -> Result<Box<dyn FibWriter<Self>>, BuildError>;
 }
 
 impl Family for u32 {
@@ -177,6 +187,10 @@ impl Family for u32 {
     ) -> Result<Box<dyn FibWriter<Self>>, BuildError> {
         Ok(Box::new(popdir::Writer::new(rib, layout, domain)?))
     }
+    fn lulea_writer(_: &Rib<Self>, _: &Domain) -> Result<Box<dyn FibWriter<Self>>, BuildError> {
+        let expected = "lulea is for IPv6".into();
+        Err(BuildError::Parameter { parameter: "address family", value: 4, expected })
+    }
 }
 
 impl Family for u128 {
@@ -184,7 +198,7 @@ impl Family for u128 {
         [16, 20].map(|root_bits| Algorithm::RangeTrie { root_bits }).into()
     }
     fn own_algorithms() -> Vec<Algorithm> {
-        Vec::new()
+        vec![Algorithm::Lulea]
     }
     fn parse_own(_: &str) -> Option<Algorithm> {
         None
@@ -200,6 +214,9 @@ impl Family for u128 {
     ) -> Result<Box<dyn FibWriter<Self>>, BuildError> {
         let expected = "Popdir is for IPv4".into();
         Err(BuildError::Parameter { parameter: "address family", value: 6, expected })
+    }
+    fn lulea_writer(rib: &Rib<Self>, domain: &Domain) -> Result<Box<dyn FibWriter<Self>>, BuildError> {
+        Ok(Box::new(lulea::Writer::new(rib, domain)?))
     }
 }
 

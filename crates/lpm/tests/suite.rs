@@ -29,6 +29,7 @@ lpm_suite!(poptrie_d16_v4, u32, |rib, domain| poptrie(16, rib, domain));
 lpm_suite!(poptrie_d18_v4, u32, |rib, domain| poptrie(18, rib, domain));
 lpm_suite!(poptrie_d13_v6, u128, |rib, domain| poptrie(13, rib, domain));
 lpm_suite!(poptrie_d16_v6, u128, |rib, domain| poptrie(16, rib, domain));
+lpm_suite!(lulea, u128, |rib, domain| Algorithm::Lulea.writer(rib, domain));
 lpm_suite!(dxr_d16r, u32, |rib, domain| dxr(16, 0, rib, domain));
 lpm_suite!(dxr_d18r, u32, |rib, domain| dxr(18, 0, rib, domain));
 lpm_suite!(dxr_d16x4r, u32, |rib, domain| dxr(16, 4, rib, domain));
@@ -54,8 +55,8 @@ fn every_name_is_read_back() {
     let error = Algorithm::parse::<u128>("dxr-d18r").unwrap_err();
     assert_eq!(
         error.to_string(),
-        "\"dxr-d18r\" is not an IPv6 lookup structure: use one of auto, rangetrie-d12, rangetrie-d16, rangetrie-d20, \
-         rangetrie-d24, poptrie-d16, poptrie-d18, poptrie-d20"
+        "\"dxr-d18r\" is not an IPv6 lookup structure: use one of auto, lulea, rangetrie-d12, rangetrie-d16, \
+         rangetrie-d20, rangetrie-d24, poptrie-d16, poptrie-d18, poptrie-d20"
     );
     assert!(Algorithm::parse::<u32>("dxr-d40r").unwrap_err().to_string().contains("dxr-d16x4r, dxr-d18r"));
 }

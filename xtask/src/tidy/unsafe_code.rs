@@ -17,6 +17,7 @@ const HOMES: &[(&str, &str)] = &[
     ("crates/lpm/src/poptrie/simd.rs", "SIMD gathers"),
     ("crates/lpm/src/popdir/simd/", "SIMD gathers"),
     ("crates/lpm/src/rangetrie/simd.rs", "SIMD comparisons"),
+    ("crates/lpm/src/lulea/simd.rs", "SIMD gathers"),
     ("crates/burst/src/memory.rs", "frames in shared packet memory"),
     ("crates/burst/tests/conservation.rs", "states that a made-up device is closed"),
     ("crates/router/tests/no_allocation.rs", "an allocator that counts"),

@@ -1,0 +1,251 @@
+//! Lookups: one key at a time (the specification, generic over the probe), one without branches, and a burst in lock step.
+
+use super::{Entry, LARGE_HEAD, Lulea, SMALL_HEAD, UNIT, byte};
+use crate::fib::{Fib, Label};
+use std::sync::atomic::Ordering;
+use tidemill_lookup::probe::Probe;
+
+/// Keys that are in flight together.
+const BURST: usize = 128;
+/// The bits that root and block answer for.
+const ROOT_AND_BLOCK: u8 = 24;
+
+/// The code that answers; chosen when the structure is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kernel {
+    Portable,
+    /// The portable code, with the comparisons of a small node at once.
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+    #[cfg(target_arch = "x86_64")]
+    Avx512,
+}
+
+impl Kernel {
+    /// What this CPU can do, the best last.
+    pub(super) fn all() -> Vec<Self> {
+        #[allow(unused_mut)]
+        let mut all = vec![Kernel::Portable];
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        {
+            if super::simd::has_avx2() {
+                all.push(Kernel::Avx2);
+            }
+            if super::simd::has_avx512() {
+                all.push(Kernel::Avx512);
+            }
+        }
+        all
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Kernel::Portable => "scalar",
+            #[cfg(target_arch = "x86_64")]
+            Kernel::Avx2 => "avx2",
+            #[cfg(target_arch = "x86_64")]
+            Kernel::Avx512 => "avx512",
+        }
+    }
+
+    pub(super) fn best() -> Self {
+        Self::all().last().copied().unwrap_or(Kernel::Portable)
+    }
+}
+
+/// How many of the eight bytes of `ends` are below `x`.
+#[inline(always)]
+pub(super) fn below(ends: u64, x: u8) -> usize {
+    const ONES: u64 = u64::MAX / 255;
+    const HIGH: u64 = ONES << 7;
+    let xs = ONES * u64::from(x);
+    // The high bit of each byte: its low seven bits are not below those of x. No byte borrows from its neighbour.
+    let low_not_below = (ends | HIGH) - (xs & !HIGH);
+    let below = ((!ends & xs) | (!(ends ^ xs) & !low_not_below)) & HIGH;
+    ((below >> 7).wrapping_mul(ONES) >> 56) as usize
+}
+
+/// The set bits of `bitmap` at `bit` and below.
+#[inline(always)]
+fn up_to(bitmap: u32, bit: u8) -> usize {
+    (bitmap << (31 - u32::from(bit))).count_ones() as usize
+}
+
+impl Lulea {
+    /// Longest match of one key, telling `probe` every access.
+    pub fn lookup_probed<P: Probe + ?Sized>(&self, key: u128, probe: &P) -> Label {
+        let read = |word: usize, size: usize, dependent: bool| {
+            probe.read(self.words.as_ptr().wrapping_add(word).addr(), size, dependent);
+        };
+        let mut at = (key >> 112) as usize;
+        read(at, 4, false);
+        let mut entry = self.entry(at);
+        if !entry.is_leaf() {
+            at = entry.word() + usize::from(byte(key, 16));
+            read(at, 4, true);
+            entry = self.entry(at);
+        }
+        self.walk(key, entry, ROOT_AND_BLOCK, &read, &|| probe.step())
+    }
+
+    /// From the entry for the first `depth` bits of `key` to its answer.
+    #[inline(always)]
+    fn walk(
+        &self,
+        key: u128,
+        mut entry: Entry,
+        mut depth: u8,
+        read: &impl Fn(usize, usize, bool),
+        step: &impl Fn(),
+    ) -> Label {
+        while !entry.is_leaf() {
+            step();
+            let x = byte(key, depth);
+            let node = entry.word();
+            let word = if entry.is_large() { node + 2 * usize::from(x / 32) } else { node };
+            read(word, 8, true);
+            let (low, high) = self.pair(word);
+            let at = if entry.is_large() {
+                high as usize + up_to(low, x % 32)
+            } else {
+                node + SMALL_HEAD + below(u64::from(high) << 32 | u64::from(low), x)
+            };
+            read(at, 4, true);
+            entry = self.entry(at);
+            depth += 8;
+        }
+        Label(entry.0)
+    }
+
+    /// Two words that stand together.
+    #[inline(always)]
+    fn pair(&self, word: usize) -> (u32, u32) {
+        let pair = &self.words[word..word + 2];
+        (pair[0].load(Ordering::Relaxed), pair[1].load(Ordering::Relaxed))
+    }
+
+    /// One node further, without a branch: an answer stays what it is.
+    #[inline(always)]
+    fn visit(&self, entry: u32, x: u8, below: impl Fn(u64, u8) -> usize) -> u32 {
+        let pointer = ((entry as i32) >> 31) as u32;
+        let large = (((entry << 1) as i32) >> 31) as u32 & pointer;
+        // For an answer: the first words of the root, whatever they hold.
+        let node = (entry & Entry::PLACE & pointer) * 2;
+        let (low, high) = self.pair((node + (u32::from(x / 32 * 2) & large)) as usize);
+        let small = node + (SMALL_HEAD + below(u64::from(high) << 32 | u64::from(low), x)) as u32;
+        let in_large = high.wrapping_add(up_to(low, x % 32) as u32);
+        let at = small ^ ((small ^ in_large) & large);
+        let next = self.words[at as usize].load(Ordering::Acquire);
+        entry ^ ((entry ^ next) & pointer)
+    }
+
+    /// The entry of the block for the first 24 bits of a key, of which these are the first 64.
+    #[inline(always)]
+    fn start(&self, high: u64) -> u32 {
+        let entry = self.words[(high >> 48) as usize].load(Ordering::Acquire);
+        let pointer = ((entry as i32) >> 31) as u32;
+        let at = (entry & Entry::PLACE & pointer) as usize * 2 + usize::from((high >> 40) as u8);
+        let next = self.words[at].load(Ordering::Acquire);
+        entry ^ ((entry ^ next) & pointer)
+    }
+
+    /// One lookup of a fixed number of steps, so that a CPU that is asked one after the other works on several at a time: three
+    /// visits, enough for /48. What is longer is rare.
+    #[inline(always)]
+    pub(super) fn quick(&self, key: u128, below: impl Fn(u64, u8) -> usize) -> Label {
+        let high = (key >> 64) as u64;
+        let mut entry = self.start(high);
+        for shift in [32, 24, 16] {
+            entry = self.visit(entry, (high >> shift) as u8, &below);
+        }
+        self.rest(key, entry, 48)
+    }
+
+    /// The answer for a key that has come to `entry`.
+    #[inline(always)]
+    pub(super) fn rest(&self, key: u128, entry: u32, depth: u8) -> Label {
+        let entry = Entry(entry);
+        if entry.is_leaf() { Label(entry.0) } else { self.rest_slowly(key, entry, depth) }
+    }
+
+    #[cold]
+    fn rest_slowly(&self, key: u128, entry: Entry, depth: u8) -> Label {
+        self.walk(key, entry, depth, &|_, _, _| {}, &|| {})
+    }
+
+    /// Looks up bursts of [`BURST`] keys, each round taking every key that has no answer yet one node further. The loads of a
+    /// round do not depend on each other, so that their misses overlap.
+    #[inline(always)]
+    pub(super) fn lock_step(&self, keys: &[u128], out: &mut [Label], below: impl Fn(u64, u8) -> usize) {
+        for (keys, out) in keys.chunks(BURST).zip(out.chunks_mut(BURST)) {
+            let mut waiting = [0_u8; BURST];
+            let mut count = 0;
+            for (i, (&key, out)) in keys.iter().zip(&mut *out).enumerate() {
+                let entry = self.start((key >> 64) as u64);
+                *out = Label(entry);
+                waiting[count] = i as u8;
+                count += (entry >> 31) as usize;
+            }
+            let mut depth = ROOT_AND_BLOCK;
+            while count > 0 {
+                let round = std::mem::take(&mut count);
+                for at in 0..round {
+                    // What waits on is written at or before the place that has just been read.
+                    let i = usize::from(waiting[at]);
+                    let entry = self.visit(out[i].0, byte(keys[i], depth), &below);
+                    out[i] = Label(entry);
+                    waiting[count] = i as u8;
+                    count += (entry >> 31) as usize;
+                }
+                depth += 8;
+            }
+        }
+    }
+
+    pub(super) fn burst(&self, kernel: Kernel, keys: &[u128], out: &mut [Label]) {
+        assert_eq!(keys.len(), out.len(), "as many answers as keys");
+        match kernel {
+            Kernel::Portable => self.lock_step(keys, out, below),
+            #[cfg(target_arch = "x86_64")]
+            Kernel::Avx2 => super::simd::burst_avx2(self, keys, out),
+            #[cfg(target_arch = "x86_64")]
+            Kernel::Avx512 => super::simd::burst_avx512(self, keys, out),
+        }
+    }
+}
+
+const _: () = assert!(BURST <= 256 && LARGE_HEAD.is_multiple_of(UNIT));
+
+impl Fib<u128> for Lulea {
+    fn lookup(&self, key: u128) -> Label {
+        match self.kernel {
+            Kernel::Portable => self.quick(key, below),
+            #[cfg(target_arch = "x86_64")]
+            _ => super::simd::quick_avx2(self, key),
+        }
+    }
+
+    fn lookup_batch(&self, keys: &[u128], out: &mut [Label]) {
+        self.burst(self.kernel, keys, out);
+    }
+
+    fn lookup_batch_each(&self, keys: &[u128], each: &mut dyn FnMut(&'static str, &[Label])) {
+        for kernel in Kernel::all() {
+            let mut out = vec![Label(u32::MAX); keys.len()];
+            self.burst(kernel, keys, &mut out);
+            each(kernel.name(), &out);
+        }
+    }
+
+    fn name(&self) -> String {
+        "lulea".into()
+    }
+
+    fn bytes(&self) -> usize {
+        self.used.load(Ordering::Relaxed) * UNIT * size_of::<u32>()
+    }
+
+    fn lookup_probed(&self, key: u128, probe: &dyn Probe) -> Label {
+        Lulea::lookup_probed(self, key, probe)
+    }
+}

@@ -1,0 +1,158 @@
+//! Luleå for IPv6: a trie of bytes whose nodes keep only the places where the answer changes.
+//!
+//! Source: M. Degermark, A. Brodnik, S. Carlsson, S. Pink, "Small forwarding tables for fast routing lookups" (SIGCOMM 1997).
+//! Its idea: expand the prefixes of a region over 2^k slots, store one entry for each *run* of equal slots, and find a
+//! slot's run by counting the runs that begin up to it. A chunk of few runs lists where they are, one of many has a bitmap.
+//!
+//! # Memory
+//! One array of 32-bit words. An *entry* is one word: a label, or where the node is that looks at the next byte.
+//! ```text
+//! root    2^16 entries, indexed by the bits 0..16
+//! block   256 entries, indexed by the bits 16..24: below the root, where nearly every slot differs
+//! small   at most 9 runs:  | last slot of run 0 .. 7: 8 bytes | entry 0 .. entry n-1 |
+//!         answer: entry i, i = how many of the last slots are below x (free ones are ff, below nothing)
+//! large   at most 256 runs: 8 words of 64 bits, one for 32 slots each | entry 0 .. entry n-1 |
+//!         | base: 32 | bitmap: 32 |   bit j: slot j begins a run; base: word number of the run before
+//!         answer: the entry at base + how many bits are set at or below x
+//!
+//! 2001:db8::/32 -> 1, 2001:db8:40::/48 -> 2, seen from the small node for the byte 40..48 of 2001:db8:00xx::
+//!         last slots 3f 40 ff ff ff ff ff ff   entries 1 2 1
+//!
+//! entry   | pointer: 1 | large: 1 | place, in pairs of words: 30 |   or   | 0 | label: 31 |
+//! ```
+//! A slot inside which ranges begin has a run of its own, whose entry points to the node for the next byte. So every length
+//! up to /128 has its place, in the same kind of node.
+//!
+//! # Cost
+//! Root and block, of which a real table touches some 100 lines; then per node two loads, of one line where the node is
+//! small. Bursts take all keys one node further at a time, those that have their answer left out; with AVX-512, 16 keys at
+//! once. A single lookup makes three visits without a branch that depends on the key: what has its answer already goes
+//! round on the spot. Bytes, rates and updates: the crate's README.
+//!
+//! # Where we depart from the source
+//! * Popcount takes the place of the table of possible bitmaps; bases stand beside their bitmaps, so a word is one load.
+//! * The source gives 16, 8 and 8 bits to its levels and refuses a chunk below the last. Here a flat root and a
+//!   flat block are first, and then there is a level for every byte.
+//! * Updates: the source builds the whole table anew. [`Writer`] replaces single nodes.
+//!
+//! # Invariants
+//! 1. Every node has exactly one entry that points to it, and its byte lies before the address's end.
+//! 2. A published node's last slots, bitmaps and bases never change. Its entries change one at a time, by one atomic
+//!    store, as do those of the root and of blocks.
+//! 3. A node is written before the entry that points to it is stored (release), and its words are used again only after
+//!    the grace period of the batch that unlinked it.
+//! 4. A small node lies in one cache line if it fits, and a large one begins a line.
+//!
+//! From 2 and 3: readers take no lock, never retry, and see for each key the old or the new answer of every change.
+
+mod build;
+mod lookup;
+#[cfg(target_arch = "x86_64")]
+mod simd;
+#[cfg(test)]
+mod tests;
+mod update;
+
+pub use update::Writer;
+
+use crate::fib::Label;
+use crate::prefix::Prefix;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use tidemill_lookup::mem::Table;
+
+/// Entries of the root, which is indexed by the first 16 bits.
+const ROOT: usize = 1 << 16;
+/// Slots of a block and of a node.
+const SLOTS: usize = 256;
+/// Words are handed out in units of so many.
+const UNIT: usize = 4;
+/// Units of a cache line.
+const LINE_UNITS: usize = 4;
+/// Most runs of a small node.
+const SMALL_RUNS: usize = 9;
+/// Words of a small node before its entries.
+const SMALL_HEAD: usize = 2;
+/// Words of a large node before its entries.
+const LARGE_HEAD: usize = 16;
+
+/// The structure that readers use; see the module's page. Made and patched by a [`Writer`].
+pub struct Lulea {
+    words: Table<AtomicU32>,
+    /// Units in use, the root's among them.
+    used: AtomicUsize,
+    kernel: lookup::Kernel,
+}
+
+/// What one word says: a label (bit 31 clear), or where the next node is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Entry(u32);
+
+impl Entry {
+    const POINTER: u32 = 1 << 31;
+    const LARGE: u32 = 1 << 30;
+    /// Where the node begins, in pairs of words.
+    const PLACE: u32 = Self::LARGE - 1;
+    /// Most units of a table, 8 GB: word numbers stay below 2^31, as the gather instruction wants them.
+    const UNITS_MAX: usize = 1 << 29;
+    /// The widest label that fits.
+    const LABEL_MAX: u32 = Self::POINTER - 1;
+
+    fn leaf(label: Label) -> Self {
+        debug_assert!(label.0 <= Self::LABEL_MAX, "checked before building");
+        Entry(label.0)
+    }
+
+    /// To the block, small or large node that begins in this unit.
+    fn pointer(large: bool, unit: u32) -> Self {
+        let kind = if large { Self::LARGE } else { 0 };
+        Entry(Self::POINTER | kind | unit * (UNIT as u32 / 2))
+    }
+
+    #[inline(always)]
+    fn is_leaf(self) -> bool {
+        self.0 & Self::POINTER == 0
+    }
+
+    #[inline(always)]
+    fn is_large(self) -> bool {
+        self.0 & Self::LARGE != 0
+    }
+
+    /// The first word of the node behind a pointer.
+    #[inline(always)]
+    fn word(self) -> usize {
+        (self.0 & Self::PLACE) as usize * 2
+    }
+}
+
+/// The byte of `key` behind the first `depth` bits, a multiple of 8 below 128.
+#[inline(always)]
+fn byte(key: u128, depth: u8) -> u8 {
+    (key >> (120 - u32::from(depth))) as u8
+}
+
+/// The region of a slot of `region`.
+fn slot_region(region: Prefix<u128>, slot: usize) -> Prefix<u128> {
+    let len = region.len() + 8;
+    let addr = region.first() | (slot as u128) << (128 - u32::from(len));
+    Prefix::new(addr, len).unwrap_or(region) // never: a region ends 8 bits before the address at least
+}
+
+impl Lulea {
+    fn entry(&self, word: usize) -> Entry {
+        Entry(self.words[word].load(Ordering::Acquire))
+    }
+
+    /// Of the node behind a pointer that is no block's: its units, its first entry's word, its runs.
+    fn extent(&self, node: Entry) -> (usize, usize, usize) {
+        let word = node.word();
+        let load = |at: usize| self.words[at].load(Ordering::Relaxed);
+        let (head, runs) = if node.is_large() {
+            (LARGE_HEAD, (0..8).map(|i| load(word + 2 * i).count_ones()).sum::<u32>() as usize + 1)
+        } else {
+            let ends = [load(word), load(word + 1)].map(u32::to_le_bytes);
+            (SMALL_HEAD, ends.iter().flatten().filter(|&&end| end != u8::MAX).count() + 1)
+        };
+        ((head + runs).div_ceil(UNIT), word + head, runs)
+    }
+}

@@ -1,0 +1,173 @@
+//! Tests of what is particular to this structure; `tests/suite.rs` runs the family's suite over it.
+
+use super::lookup::{Kernel, below};
+use super::*;
+use crate::fib::{BuildError, Fib, FibWriter};
+use crate::keys::Random;
+use crate::oracle::Oracle;
+use crate::rib::Rib;
+use crate::suite::{edges, random_case};
+use tidemill_lookup::probe::Recorder;
+use tidemill_lookup::qsbr::Domain;
+
+fn rib(list: &[(&str, u32)]) -> Rib<u128> {
+    list.iter().map(|&(prefix, label)| (prefix.parse().unwrap(), Label(label))).collect()
+}
+
+fn words(fib: &Lulea, from: usize, count: usize) -> Vec<u32> {
+    fib.words[from..from + count].iter().map(|word| word.load(Ordering::Relaxed)).collect()
+}
+
+#[test]
+fn the_picture_of_the_page_is_what_is_built() {
+    let rib = rib(&[("2001:db8::/32", 1), ("2001:db8:40::/48", 2)]);
+    let writer = Writer::new(&rib, &Domain::new()).unwrap();
+    let fib = writer.lulea();
+    let block = fib.entry(0x2001);
+    assert!(!block.is_leaf() && !block.is_large());
+    // The byte 0xb8 of 2001:0d.., then 0x00 and 0x40 of 2001:db8:...
+    let mut entry = fib.entry(block.word() + 0x0d);
+    for (ends, slot) in [([0xffff_b8b7, u32::MAX], 1), ([0xffff_ff00, u32::MAX], 0)] {
+        assert_eq!(words(fib, entry.word(), 2), ends);
+        entry = fib.entry(entry.word() + SMALL_HEAD + slot);
+    }
+    assert_eq!(words(fib, entry.word(), 5), [0xffff_403f, u32::MAX, 1, 2, 1]);
+    let recorder = Recorder::new();
+    assert_eq!(fib.lookup_probed(0x2001_0db8_0040 << 80, &recorder), Label(2));
+    assert_eq!((recorder.counts().reads, recorder.counts().steps), (8, 3));
+}
+
+#[test]
+fn a_node_of_many_runs_counts_bits() {
+    let list: Vec<(Prefix<u128>, Label)> = (0..256)
+        .filter(|i| i % 3 != 1)
+        .map(|i: u128| (Prefix::new(0x2001_0d00 << 96 | i << 96, 32).unwrap(), Label(1 + i as u32)))
+        .collect();
+    let rib: Rib<u128> = list.iter().copied().collect();
+    let writer = Writer::new(&rib, &Domain::new()).unwrap();
+    let fib = writer.lulea();
+    let node = fib.entry(fib.entry(0x2001).word() + 0x0d);
+    assert!(node.is_large());
+    assert_eq!(node.word() % 16, 0, "it begins a line");
+    assert_eq!(fib.extent(node), ((LARGE_HEAD + 256) / UNIT, node.word() + LARGE_HEAD, 256));
+    for i in 0..256_u128 {
+        let label = if i % 3 == 1 { 0 } else { 1 + i as u32 };
+        let key = 0x2001_0d00 << 96 | i << 96 | 77;
+        assert_eq!(fib.lookup_probed(key, &()), Label(label), "{i}");
+        fib.lookup_batch_each(&[key; 3], &mut |kernel, labels| {
+            assert_eq!(labels, [Label(label); 3], "{kernel}")
+        });
+    }
+}
+
+#[test]
+fn ends_below_are_counted() {
+    let mut random = Random::new(1);
+    for _ in 0..2000 {
+        let mut ends = random.bits().to_le_bytes();
+        ends.sort_unstable();
+        let near = ends[random.below(8)];
+        for x in [near, near.wrapping_add(1), near.wrapping_sub(1), random.bits() as u8, 0, 128, 255] {
+            let expected = ends.iter().filter(|&&end| end < x).count();
+            assert_eq!(below(u64::from_le_bytes(ends), x), expected, "{ends:?} {x}");
+        }
+    }
+}
+
+/// Checks every kernel, the single lookup and the specification at the edges of all prefixes.
+fn check(fib: &Lulea, rib: &Rib<u128>, seed: u64) {
+    let list: Vec<(Prefix<u128>, Label)> = rib.iter().collect();
+    let oracle = Oracle::new(&list);
+    let mut keys: Vec<u128> = list.iter().flat_map(|&(prefix, _)| edges(prefix)).collect();
+    let mut random = Random::new(seed);
+    keys.extend((0..64).map(|_| random.address::<u128>()));
+    let expected: Vec<Label> = keys.iter().map(|&key| oracle.lookup(key)).collect();
+    for (&key, &label) in keys.iter().zip(&expected) {
+        assert_eq!(fib.lookup_probed(key, &()), label, "{key:x}");
+        assert_eq!(fib.quick(key, below), label, "{key:x}");
+        assert_eq!(fib.lookup(key), label, "{key:x}");
+    }
+    fib.lookup_batch_each(&keys, &mut |kernel, labels| assert_eq!(labels, expected, "{kernel}"));
+}
+
+#[test]
+fn every_kernel_answers_as_the_oracle_does() {
+    for seed in 0..60 {
+        let case = random_case::<u128>(seed);
+        let mut rib: Rib<u128> = case.table.iter().copied().collect();
+        let domain = Domain::new();
+        let mut writer = Writer::new(&rib, &domain).unwrap();
+        check(writer.lulea(), &rib, seed);
+        for batch in &case.batches {
+            batch.iter().for_each(|change| _ = rib.apply(change));
+            let changed: Vec<Prefix<u128>> = batch.iter().map(|change| change.prefix()).collect();
+            if writer.patch(&rib, &changed).is_err() {
+                writer = Writer::new(&rib, &domain).unwrap();
+            }
+            check(writer.lulea(), &rib, seed);
+        }
+    }
+    assert!(Kernel::all().contains(&Kernel::best()));
+}
+
+#[test]
+fn a_table_emptied_by_patches_holds_the_root_only() {
+    let domain = Domain::new();
+    let mut rib = Rib::new();
+    let mut writer = Writer::new(&rib, &domain).unwrap();
+    let bytes = writer.fib().bytes();
+    assert_eq!(bytes, ROOT * 4);
+    let mut random = Random::new(3);
+    let prefixes: Vec<Prefix<u128>> = (0..300)
+        .map(|i| {
+            let addr = 0x2001_0db8 << 96 | random.bits() as u128 & random.bits() as u128;
+            Prefix::new(addr << 32 | random.bits() as u128, 17 + (i % 112) as u8).unwrap()
+        })
+        .collect();
+    for round in 0..3 {
+        for (i, &prefix) in prefixes.iter().enumerate() {
+            rib.insert(prefix, Label(1 + i as u32 % 7));
+            writer.patch(&rib, &[prefix]).unwrap();
+        }
+        check(writer.lulea(), &rib, round);
+        // What patches made is what a build makes, but for its order.
+        assert_eq!(writer.fib().bytes(), Writer::new(&rib, &domain).unwrap().fib().bytes());
+        for &prefix in &prefixes {
+            rib.remove(prefix);
+            writer.patch(&rib, &[prefix]).unwrap();
+        }
+        assert_eq!(writer.fib().bytes(), bytes);
+    }
+}
+
+#[test]
+fn nodes_are_used_again_only_when_no_reader_can_see_them() {
+    let domain = Domain::new();
+    let mut reader = domain.register();
+    let mut rib = rib(&[("2001:db8::/32", 1), ("2001:db8:1::/48", 2)]);
+    let mut writer = Writer::new(&rib, &domain).unwrap();
+    let flap = |writer: &mut Writer, rib: &mut Rib<u128>| {
+        let prefix = "2001:db8:7::/48".parse().unwrap();
+        if rib.remove(prefix).is_none() {
+            rib.insert(prefix, Label(3));
+        }
+        writer.patch(rib, &[prefix]).unwrap();
+        writer.fib().bytes()
+    };
+    let first = flap(&mut writer, &mut rib);
+    assert!(flap(&mut writer, &mut rib) > first, "the reader may still look at the old node");
+    reader.quiescent();
+    flap(&mut writer, &mut rib);
+    reader.offline();
+    let before = writer.fib().bytes();
+    for _ in 0..100 {
+        assert!(flap(&mut writer, &mut rib) <= before);
+    }
+}
+
+#[test]
+fn a_label_of_32_bits_is_refused() {
+    let rib = rib(&[("2001:db8::/32", u32::MAX)]);
+    let Err(error) = Writer::new(&rib, &Domain::new()) else { panic!("32 bits do not fit") };
+    assert!(matches!(error, BuildError::LabelTooWide { label: u32::MAX, width_bits: 31, .. }), "{error}");
+}
