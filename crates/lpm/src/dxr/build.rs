@@ -76,6 +76,48 @@ fn begin(ranges: &mut Vec<Range>, start: u32, label: u32) {
     ranges.push(Range { start, label });
 }
 
+/// A copy of ranges with other content in some places.
+pub(super) struct Splice<'a> {
+    old: &'a [Range],
+    /// Of `old`, those in front of this one are in `to` or replaced.
+    at: usize,
+    last: u32,
+    to: &'a mut Vec<Range>,
+}
+
+impl<'a> Splice<'a> {
+    /// Begins a copy of `old`, which covers `span`, in `to`, which is cleared before.
+    pub(super) fn new(span: Prefix<u32>, old: &'a [Range], to: &'a mut Vec<Range>) -> Self {
+        to.clear();
+        Splice { old, at: 0, last: span.last(), to }
+    }
+
+    /// Replaces what the ranges say about `span`, which is behind those replaced before, by `inner`.
+    pub(super) fn replace(&mut self, span: Prefix<u32>, inner: &[Range]) {
+        self.copy(|range| range.start < span.first());
+        inner.iter().for_each(|range| begin(self.to, range.start, range.label));
+        self.at += self.old[self.at..].iter().take_while(|range| range.start <= span.last()).count();
+        if span.last() < self.last
+            && let Some(goes_on) = self.at.checked_sub(1).and_then(|at| self.old.get(at))
+        {
+            begin(self.to, span.last() + 1, goes_on.label);
+        }
+    }
+
+    /// Ends the copy.
+    pub(super) fn finish(mut self) {
+        self.copy(|_| true);
+    }
+
+    #[inline]
+    fn copy(&mut self, wanted: impl Fn(&Range) -> bool) {
+        while let Some(range) = self.old.get(self.at).filter(|range| wanted(range)) {
+            begin(self.to, range.start, range.label);
+            self.at += 1;
+        }
+    }
+}
+
 /// Chunks with one content: several if one range fills them, otherwise one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stretch<'a> {

@@ -143,6 +143,27 @@ impl<'a, P: Probe> Edit<'a, P> {
         Ok(())
     }
 
+    /// What a chunk says now.
+    pub(super) fn read(&mut self, chunk: usize, ranges: &mut Vec<Range>) -> Result<(), Stop> {
+        let layout = self.store.layout;
+        let desc = match layout.x {
+            0 => {
+                tell_reads(self.probe, &self.own.descs, chunk - self.base, 1);
+                self.own.descs[chunk - self.base].load(Ordering::Relaxed)
+            }
+            x => {
+                self.open(chunk >> x)?;
+                self.scratch.block[chunk & ((1 << x) - 1)]
+            }
+        };
+        if let Some(chunk) = self.store.split.chunk(desc) {
+            let first = (chunk.base as usize) << self.store.split.unit_shift;
+            tell_reads(self.probe, &self.store.ranges, first, self.store.chunk_words(chunk));
+        }
+        self.store.read(desc, (chunk as u32) << layout.rest(), ranges);
+        Ok(())
+    }
+
     /// The descriptor of `count` chunks, each of which gets a reference to its ranges.
     fn describe(&mut self, ranges: &[Range], count: usize) -> Result<u32, Stop> {
         let Store { layout, split, label_bits, .. } = *self.store;
@@ -210,7 +231,10 @@ impl<'a, P: Probe> Edit<'a, P> {
         if self.building {
             was.fill(0);
         } else {
-            let number = self.own.direct[slot - self.base].load(Ordering::Relaxed);
+            let cell = &self.own.direct[slot - self.base];
+            self.probe.read(std::ptr::from_ref(cell).addr(), 2, false);
+            let number = cell.load(Ordering::Relaxed);
+            tell_reads(self.probe, self.store.block(number), 0, was.len());
             for (was, desc) in was.iter_mut().zip(self.store.block(number)) {
                 *was = desc.load(Ordering::Relaxed);
             }
@@ -386,6 +410,13 @@ impl Own {
             books.release_desc(store, desc.load(Ordering::Relaxed));
         }
         books.retire();
+    }
+}
+
+#[inline(always)]
+fn tell_reads<P: Probe>(probe: &P, table: &[AtomicU32], first: usize, count: usize) {
+    for word in table.iter().skip(first).take(count) {
+        probe.read(std::ptr::from_ref(word).addr(), 4, true);
     }
 }
 

@@ -116,6 +116,7 @@ impl Load {
             _ => each(self.threads, &self.parts, |part| self.encode(part, store.split)),
         };
         let mut books = store.books();
+        books.reclaim();
         let mut scratch = Scratch::default();
         let mut edit = Edit::build(store, own, 0, &mut books, &mut scratch, &());
         let result = match &self.parts[..] {

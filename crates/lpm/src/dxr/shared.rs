@@ -3,7 +3,7 @@
 use super::load::Load;
 use super::store::Store;
 use super::{DxrConfig, DxrWriter};
-use crate::fib::BuildError;
+use crate::fib::{BuildError, FibWriter};
 use crate::rib::Rib;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -67,6 +67,25 @@ impl Shared {
         let dxr = load.alone(room, &self.0.domain)?;
         *current = Some(dxr.store.clone());
         Ok(DxrWriter::of(dxr))
+    }
+
+    /// [`writer`](Self::writer) in the form that [`Table::with`](crate::table::Table::with) takes: a VRF's table then shares
+    /// what it can with the others, now and after each rebuild.
+    ///
+    /// # Panics
+    /// The function, if it is called for another domain than [`new`](Self::new) was (a wiring bug).
+    pub fn make(
+        &self,
+    ) -> impl Fn(&Rib<u32>, &Domain) -> Result<Box<dyn FibWriter<u32>>, BuildError> + Send + Clone + 'static
+    {
+        let shared = self.clone();
+        move |rib, domain| {
+            assert!(
+                shared.0.domain.same(domain),
+                "the tables of VRFs that share belong to different domains"
+            );
+            Ok(Box::new(shared.writer(rib)?))
+        }
     }
 
     /// What is shared now.

@@ -10,6 +10,7 @@
 //! A structure on its own has a store on its own. Readers never lock: they read `blocks` and `ranges`, whose words are stored
 //! once before anybody can reach them, or, for a descriptor, at once.
 
+use super::build::Range;
 use super::pool::{Pool, Run};
 use super::{Chunk, Layout, MAX_RANGE_WORDS, RANGES_PAD, Split};
 use std::collections::VecDeque;
@@ -177,6 +178,30 @@ impl Store {
     pub(super) fn chunk_run(&self, chunk: Chunk) -> Run {
         let units = (self.chunk_words(chunk).div_ceil(1 << self.split.unit_shift)) as u32;
         Run { unit: chunk.base, units }
+    }
+
+    /// What a descriptor says of the chunk that begins at `first`.
+    pub(super) fn read(&self, desc: u32, first: u32, ranges: &mut Vec<Range>) {
+        ranges.clear();
+        let Some(chunk) = self.split.chunk(desc) else {
+            ranges.push(Range { start: first, label: desc >> self.split.value_shift() });
+            return;
+        };
+        let at = (chunk.base as usize) << self.split.unit_shift;
+        let words = &self.ranges[at..at + self.chunk_words(chunk)];
+        let word = |i: usize| words[i].load(Ordering::Relaxed);
+        let entries = 0..=chunk.last as usize;
+        let range = |(start, label)| Range { start: first | start, label };
+        match (chunk.long, self.label_bits) {
+            (false, _) => ranges.extend(entries.map(|i| {
+                let entry = word(i / 2) >> (i % 2 * 16);
+                range((entry & 0xff00, entry & 0xff))
+            })),
+            (true, 32) => ranges.extend(entries.map(|i| range((word(2 * i) >> 16, word(2 * i + 1))))),
+            (true, _) => ranges.extend(entries.map(|i| range((word(i) >> 16, word(i) & 0xffff)))),
+        }
+        // One range is written twice.
+        ranges.dedup_by_key(|range| range.start);
     }
 
     /// The descriptors of a block.

@@ -1,3 +1,7 @@
+mod layouts;
+mod outgrown;
+mod sharing;
+
 use super::build::{Census, choose_split, flatten};
 use super::*;
 use crate::fib::FibWriter;
@@ -492,14 +496,29 @@ fn a_forged_image_cannot_lead_a_lookup_outside() {
 }
 
 #[test]
-fn the_stores_of_a_patch_are_told_to_the_probe() {
+fn the_accesses_of_a_patch_are_told_to_the_probe() {
     let mut rib: Rib<u32> = list(&[("10.0.0.0/8", 1)]).into_iter().collect();
     let mut writer = build(&list(&[("10.0.0.0/8", 1)]), &DxrConfig::new(Layout::D18R));
     let host: Prefix<u32> = "10.1.2.3/32".parse().unwrap();
-    rib.insert(host, Label(2));
-    let recorder = Recorder::new();
-    writer.patch_probed(&rib, &[host], &recorder).unwrap();
-    assert_eq!(recorder.counts().writes, 3 + 1, "three long ranges, one slot");
-    writer.patch_probed(&rib, &[host], &recorder).unwrap();
-    assert_eq!(recorder.counts().writes, 4, "nothing changed, nothing stored");
+    let mut patch = |writer: &mut DxrWriter, prefix: Prefix<u32>, label| {
+        rib.insert(prefix, Label(label));
+        let recorder = Recorder::new();
+        writer.patch_probed(&rib, &[prefix], &recorder).unwrap();
+        (recorder.counts().reads, recorder.counts().writes)
+    };
+    assert_eq!(patch(&mut writer, host, 2), (1, 3 + 1), "one slot; three long ranges, the slot");
+    assert_eq!(patch(&mut writer, host, 2), (1 + 3, 0), "nothing changed, nothing stored");
+
+    let mut writer = build(&list(&[("10.0.0.0/8", 1)]), &DxrConfig::new(Layout::D16X4R));
+    let block = 1 + 16;
+    assert_eq!(
+        patch(&mut writer, host, 2),
+        (block, 3 + 16 + 1),
+        "the block was that of all 10.0.0.0/8: a new one"
+    );
+    assert_eq!(patch(&mut writer, host, 3), (block + 3, 3 + 1), "its own block: the descriptor in place");
+    let net = "10.1.65.0/24".parse().unwrap();
+    assert_eq!(patch(&mut writer, net, 4), (block, 2 + 1), "three short ranges, the descriptor");
+    let whole = "10.1.128.0/17".parse().unwrap();
+    assert_eq!(patch(&mut writer, whole, 5), (block, 8), "eight descriptors, no ranges");
 }

@@ -1,6 +1,6 @@
 //! The writer: patches a structure while readers look up.
 
-use super::build::{Range, flatten};
+use super::build::{Range, Splice, flatten};
 use super::edit::{Edit, Scratch};
 use super::load::Load;
 use super::{Dxr, DxrConfig};
@@ -18,7 +18,8 @@ pub struct DxrWriter {
     /// Why no patch is possible any more.
     outgrown: Option<Outgrown>,
     scratch: Scratch,
-    ranges: Vec<Range>,
+    /// A chunk's ranges before, those of a changed prefix, and the chunk's ranges then.
+    ranges: [Vec<Range>; 3],
 }
 
 impl DxrWriter {
@@ -32,7 +33,7 @@ impl DxrWriter {
 
     /// The writer of a structure that has no other.
     pub(super) fn of(fib: Arc<Dxr>) -> Self {
-        DxrWriter { fib, outgrown: None, scratch: Scratch::default(), ranges: Vec::new() }
+        DxrWriter { fib, outgrown: None, scratch: Scratch::default(), ranges: Default::default() }
     }
 
     /// The structure that readers use.
@@ -53,14 +54,28 @@ impl DxrWriter {
         if let Some(outgrown) = &self.outgrown {
             return Err(outgrown.clone());
         }
-        let DxrWriter { fib, scratch, ranges, .. } = self;
+        let DxrWriter { fib, scratch, ranges: [old, part, new], .. } = self;
         let mut books = fib.store.books();
         books.reclaim();
         let mut edit = Edit::patch(&fib.store, &fib.own, &mut books, scratch, probe);
-        let result = spans(fib.layout.k(), changed).into_iter().try_for_each(|span| {
-            let outer = rib.covering(span).map_or(Label::NONE, |(_, label)| label);
-            flatten(span, outer, rib.inside(span), ranges);
-            edit.fill(span, ranges)
+        let (k, rest) = (fib.layout.k(), fib.layout.rest());
+        let in_one_chunk =
+            |a: &Prefix<u32>, b: &Prefix<u32>| a.len() > k && a.first() >> rest == b.first() >> rest;
+        let result = outermost(changed).chunk_by(in_one_chunk).try_for_each(|inside| {
+            let Some(&first) = inside.first() else { return Ok(()) };
+            let Some(span) = Prefix::new(first.first(), k).filter(|_| first.len() > k) else {
+                // Whole chunks, of which nothing stays.
+                flatten_from(rib, first, new);
+                return edit.fill(first, new);
+            };
+            edit.read((span.first() >> rest) as usize, old)?;
+            let mut splice = Splice::new(span, old, new);
+            for &prefix in inside {
+                flatten_from(rib, prefix, part);
+                splice.replace(prefix, part);
+            }
+            splice.finish();
+            edit.fill(span, new)
         });
         let result = edit.finish(result).map_err(Outgrown::from);
         // Partly patched: another patch would not know which part.
@@ -124,11 +139,22 @@ impl FibWriter<u32> for DxrWriter {
     }
 }
 
-/// The prefixes' chunks: each prefix cut to at most `k` bits, without those inside others.
-fn spans(k: u8, changed: &[Prefix<u32>]) -> Vec<Prefix<u32>> {
-    let mut spans: Vec<_> = changed.iter().filter_map(|p| Prefix::new(p.first(), p.len().min(k))).collect();
+/// What the RIB says about `span`.
+fn flatten_from(rib: &Rib<u32>, span: Prefix<u32>, ranges: &mut Vec<Range>) {
+    let mut inside = rib.inside(span).peekable();
+    // Most prefixes are there themselves, which saves the search for what covers them.
+    let outer = match inside.peek() {
+        Some(&(prefix, label)) if prefix == span => label,
+        _ => rib.covering(span).map_or(Label::NONE, |(_, label)| label),
+    };
+    flatten(span, outer, inside, ranges);
+}
+
+/// The prefixes without those inside others, by address.
+fn outermost(changed: &[Prefix<u32>]) -> Vec<Prefix<u32>> {
+    let mut prefixes = changed.to_vec();
     // By address and then length: what covers comes before what is covered.
-    spans.sort_unstable();
-    spans.dedup_by(|next, kept| kept.covers(*next));
-    spans
+    prefixes.sort_unstable();
+    prefixes.dedup_by(|next, kept| kept.covers(*next));
+    prefixes
 }
