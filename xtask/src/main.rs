@@ -4,6 +4,7 @@
 mod capture;
 mod env;
 mod fuzz;
+mod header;
 mod held;
 mod licences;
 mod peers;
@@ -46,6 +47,8 @@ enum Command {
     Record(record::Options),
     /// Write the README's numbers anew from bench/results
     Readme(readme::Options),
+    /// Make the C header of crates/lpm-c anew (cbindgen)
+    Header,
     /// Record examples/router/capture.pcapng.zst anew (root)
     RecordCapture,
 }
@@ -61,6 +64,7 @@ fn main() -> ExitCode {
         Command::Peers(command) => peers::run(&command),
         Command::Record(options) => record::run(&options),
         Command::Readme(options) => readme::run(&options),
+        Command::Header => header::run(),
         Command::RecordCapture => capture::run(),
     };
     match result {

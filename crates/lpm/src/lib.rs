@@ -1,4 +1,31 @@
 //! Longest-prefix matching: prefixes, the RIB, one folder per FIB structure, and the oracle that they all answer to.
+//!
+//! A [`Rib`] holds prefixes with their labels; a [`Table`] makes a FIB of it, keeps it up to date, and publishes it to workers,
+//! whose lookups take no lock and never wait:
+//!
+//! ```
+//! use tidemill_lpm::{Algorithm, Change, Domain, Label, Rib, Table};
+//!
+//! let mut rib = Rib::<u32>::new();
+//! rib.insert("10.0.0.0/8".parse()?, Label(1));
+//! rib.insert("10.1.0.0/16".parse()?, Label(2));
+//! let domain = Domain::new();
+//! let mut table = Table::new(&domain, rib, &Algorithm::Auto)?;
+//!
+//! // A worker: any thread, with a view of the table and a reader of its own.
+//! let (view, mut reader) = (table.view(), domain.register());
+//! let (keys, mut labels) = ([0x0a01_0203, 0x0aff_0000, 0x0b00_0000], [Label::NONE; 3]);
+//! view.get(&reader).lookup_batch(&keys, &mut labels);
+//! assert_eq!(labels, [Label(2), Label(1), Label::NONE]);
+//! reader.quiescent(); // the burst is over: nothing of the table is held
+//!
+//! // The control side.
+//! table.apply(&[Change::Withdraw("10.1.0.0/16".parse()?)])?;
+//! assert_eq!(view.get(&reader).lookup(0x0a01_0203), Label(1));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! For IPv6 the same with `u128`. Programs in C use `tidemill-lpm-c`.
 
 pub mod auto;
 pub mod dxr;
@@ -19,3 +46,5 @@ pub use oracle::Oracle;
 pub use prefix::{Address, Prefix};
 pub use rib::{Change, Rib};
 pub use table::{Algorithm, Applied, Family, Table};
+pub use tidemill_lookup::publish::View;
+pub use tidemill_lookup::qsbr::{Domain, Reader};

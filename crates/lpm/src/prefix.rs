@@ -70,6 +70,15 @@ address!(u32, 32, 4, Ipv4Addr);
 address!(u128, 128, 6, Ipv6Addr);
 
 /// A prefix in canonical form: the bits behind `len` are zero, always.
+///
+/// ```
+/// use tidemill_lpm::Prefix;
+///
+/// let prefix: Prefix<u32> = "10.1.0.0/16".parse().unwrap();
+/// assert_eq!((prefix.first(), prefix.last(), prefix.len()), (0x0a01_0000, 0x0a01_ffff, 16));
+/// let error = "10.1.0.1/16".parse::<Prefix<u32>>().unwrap_err();
+/// assert_eq!(error.to_string(), "10.1.0.1/16 has host bits set: did you mean 10.1.0.0/16?");
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Prefix<A> {
     addr: A,

@@ -32,6 +32,16 @@ pub fn last_of_each<A: Address>(prefixes: impl Iterator<Item = Prefix<A>>) -> Ve
 }
 
 /// Prefixes with their labels, in a trie.
+///
+/// ```
+/// use tidemill_lpm::{Label, Prefix, Rib};
+///
+/// let list = [("2001:db8::/32", 1), ("2001:db8:1::/48", 2)];
+/// let rib: Rib<u128> = list.map(|(p, label)| (p.parse().unwrap(), Label(label))).into_iter().collect();
+/// let host: Prefix<u128> = "2001:db8:1::7/128".parse().unwrap();
+/// assert_eq!(rib.covering(host), Some(("2001:db8:1::/48".parse().unwrap(), Label(2))));
+/// assert_eq!(rib.lookup(host.first()).map(|(prefix, _)| prefix.len()), Some(48));
+/// ```
 #[derive(Clone)]
 pub struct Rib<A: Address> {
     map: PrefixMap<Prefix<A>, Label>,

@@ -9,6 +9,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("wire", &[]),
     ("lookup", &[]),
     ("lpm", &["lookup"]),
+    ("lpm-c", &["lookup", "lpm"]),
     ("flow", &["lookup"]),
     ("burst", &["wire", "lookup"]),
     ("port", &["archive", "wire", "lookup", "burst"]),

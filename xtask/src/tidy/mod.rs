@@ -6,7 +6,7 @@ mod readmes;
 mod source;
 mod unsafe_code;
 
-use crate::{env, readme};
+use crate::{env, header, readme};
 use anyhow::Result;
 use std::path::PathBuf;
 
@@ -28,6 +28,10 @@ pub(crate) fn run() -> Result<bool> {
     files::check(&files, &mut findings);
     readmes::check(&files, &mut findings);
     numbers(&files, &mut findings);
+    match header::stale() {
+        Ok(stale) => findings.extend(stale),
+        Err(error) => findings.push(format!("{error:#}")),
+    }
     for finding in &findings {
         println!("tidy: {finding}");
     }

@@ -71,6 +71,19 @@ const NODES_MAX: usize = (1 << 31) / NODE_WORDS;
 const LEAVES_MAX: usize = 1 << 31;
 
 /// A Poptrie, as readers see it. Made and patched by a [`Writer`].
+///
+/// ```
+/// use tidemill_lpm::{Domain, FibWriter, Label, Rib, poptrie::Writer};
+///
+/// let mut rib = Rib::<u32>::new();
+/// rib.insert("10.0.0.0/8".parse().unwrap(), Label(1));
+/// let mut writer = Writer::new(&rib, 18, &Domain::new()).unwrap();
+/// let fib = writer.fib();
+/// let prefix = "10.1.2.0/24".parse().unwrap();
+/// rib.insert(prefix, Label(2));
+/// writer.patch(&rib, &[prefix]).unwrap();
+/// assert_eq!((fib.lookup(0x0a01_0203), fib.lookup(0x0a01_0303)), (Label(2), Label(1)));
+/// ```
 pub struct Poptrie<A: Address> {
     root: Table<AtomicU32>,
     nodes: Table<AtomicU64>,

@@ -1,0 +1,209 @@
+//! The functions as C calls them: answers, errors, and what happens beside the right path.
+
+use std::ffi::CStr;
+use std::ptr::{null, null_mut};
+use std::sync::atomic::{AtomicBool, Ordering};
+use tidemill_lpm_c::api::*;
+
+fn last_error() -> String {
+    // SAFETY: valid until the next error of this thread.
+    unsafe { CStr::from_ptr(tm_lpm_last_error()) }.to_str().unwrap().to_owned()
+}
+
+/// Sees that a call fails with this code and a text in which this occurs.
+#[track_caller]
+fn fails(status: i32, code: i32, text: &str) {
+    assert_eq!(status, code, "{}", last_error());
+    assert!(last_error().contains(text), "{:?} has no {text:?}", last_error());
+}
+
+const ROUTES4: [Route4; 3] = [
+    Route4 { addr: 0x0a00_0000, len: 8, label: 1 },
+    Route4 { addr: 0x0a01_0000, len: 16, label: 2 },
+    Route4 { addr: 0x0a01_0203, len: 32, label: 70_000 },
+];
+
+fn table4(algorithm: &CStr, routes: &[Route4]) -> *mut Table4 {
+    let mut table = null_mut();
+    // SAFETY: a string, an array with its length, room for the handle.
+    let status = unsafe { tm_lpm4_create(algorithm.as_ptr(), routes.as_ptr(), routes.len(), &mut table) };
+    assert_eq!(status, TM_LPM_OK, "{}", last_error());
+    table
+}
+
+fn address6(text: &str) -> [u8; 16] {
+    text.parse::<std::net::Ipv6Addr>().unwrap().octets()
+}
+
+/// What a reader says of these keys.
+fn labels4(reader: *const Reader4, keys: &[u32]) -> Vec<u32> {
+    let mut labels = vec![u32::MAX; keys.len()];
+    // SAFETY: arrays of this length.
+    let status = unsafe { tm_lpm4_lookup(reader, keys.as_ptr(), labels.as_mut_ptr(), keys.len()) };
+    assert_eq!(status, TM_LPM_OK, "{}", last_error());
+    labels
+}
+
+#[test]
+fn ipv4_routes_are_found_added_and_withdrawn() {
+    for algorithm in [c"auto", c"dxr-d18r", c"poptrie-d18", c"rangetrie-d16"] {
+        let table = table4(algorithm, &ROUTES4);
+        let (mut reader, mut changed, mut prefixes, mut bytes) = (null_mut(), 0, 0, 0);
+        let mut name = [1; 8];
+        // SAFETY: handles that were just made, pointers to locals.
+        unsafe {
+            assert_eq!(tm_lpm4_reader_create(table, &mut reader), TM_LPM_OK);
+            let keys = [0x0a01_0203, 0x0a01_0204, 0x0aff_0000, 0x0b00_0000];
+            assert_eq!(labels4(reader, &keys), [70_000, 2, 1, 0]);
+            assert_eq!(tm_lpm4_add(table, 0x0b00_0000, 8, 9), TM_LPM_OK);
+            assert_eq!(tm_lpm4_withdraw(table, 0x0a01_0000, 16), TM_LPM_OK);
+            assert_eq!(tm_lpm4_withdraw(table, 0x0a02_0000, 16), TM_LPM_OK);
+            assert_eq!(labels4(reader, &keys), [70_000, 2, 1, 0], "not committed");
+            assert_eq!(tm_lpm4_commit(table, &mut changed), TM_LPM_OK);
+            assert_eq!((changed, labels4(reader, &keys)), (2, vec![70_000, 1, 1, 9]));
+            assert_eq!(tm_lpm4_commit(table, null_mut()), TM_LPM_OK);
+            assert_eq!(tm_lpm4_describe(table, &mut prefixes, &mut bytes, name.as_mut_ptr(), 8), TM_LPM_OK);
+            assert!(prefixes == 3 && bytes > 1000 && name[6] != 0 && name[7] == 0, "{name:?}");
+            assert_eq!(tm_lpm4_describe(table, null_mut(), null_mut(), null_mut(), 8), TM_LPM_OK);
+            // A reader goes on without its table.
+            tm_lpm4_free(table);
+            assert_eq!(labels4(reader, &keys), [70_000, 1, 1, 9]);
+            assert_eq!(tm_lpm4_lookup(reader, null(), null_mut(), 0), TM_LPM_OK);
+            tm_lpm4_reader_free(reader);
+        }
+    }
+}
+
+#[test]
+fn ipv6_routes_are_found_added_and_withdrawn() {
+    let route = |addr, len, label| Route6 { addr: address6(addr), len, label };
+    let routes = [route("2001:db8::", 32, 1), route("2001:db8::1", 128, 2)];
+    let (mut table, mut reader) = (null_mut(), null_mut());
+    // More keys than are turned into numbers at once.
+    let keys = [["2001:db8::1", "2001:db8::2", "2001:db9::"].map(address6); 200].concat();
+    let mut labels = vec![u32::MAX; keys.len()];
+    // SAFETY: pointers to locals and arrays of the length given, handles that were just made.
+    unsafe {
+        assert_eq!(tm_lpm6_create(null(), routes.as_ptr(), 2, &mut table), TM_LPM_OK);
+        assert_eq!(tm_lpm6_reader_create(table, &mut reader), TM_LPM_OK);
+        let mut lookup = || {
+            let status = tm_lpm6_lookup(reader, keys.as_ptr(), labels.as_mut_ptr(), keys.len());
+            assert_eq!(status, TM_LPM_OK, "{}", last_error());
+            labels.clone()
+        };
+        assert_eq!(lookup(), [2, 1, 0].repeat(200));
+        assert_eq!(tm_lpm6_add(table, &address6("2001:db9::"), 32, 5), TM_LPM_OK);
+        assert_eq!(tm_lpm6_withdraw(table, &address6("2001:db8::1"), 128), TM_LPM_OK);
+        assert_eq!(tm_lpm6_commit(table, null_mut()), TM_LPM_OK);
+        assert_eq!(lookup(), [1, 1, 5].repeat(200));
+        fails(tm_lpm6_add(table, null(), 32, 5), TM_LPM_NULL, "addr is NULL");
+        fails(tm_lpm6_add(table, &address6("::1"), 64, 5), TM_LPM_PREFIX, "did you mean ::/64?");
+        tm_lpm6_reader_free(reader);
+        tm_lpm6_free(table);
+    }
+}
+
+#[test]
+fn errors_are_codes_with_a_text() {
+    let table = table4(c"auto", &ROUTES4);
+    let (mut reader, mut other) = (null_mut(), null_mut());
+    let bad = [ROUTES4[0], Route4 { addr: 0x0a00_0001, len: 8, label: 1 }];
+    let mut keys = [0_u32; 8];
+    // SAFETY: what is not right is what the functions check.
+    unsafe {
+        let mut create =
+            |name: *const _, routes: *const Route4, count| tm_lpm4_create(name, routes, count, &mut other);
+        fails(create(c"fast".as_ptr(), null(), 0), TM_LPM_ALGORITHM, "is not an IPv4 lookup structure");
+        fails(create(c"\xff".as_ptr(), null(), 0), TM_LPM_POINTER, "algorithm is not UTF-8");
+        fails(create(null(), null(), 1), TM_LPM_NULL, "routes is NULL");
+        fails(create(null(), bad.as_ptr().byte_add(1), 1), TM_LPM_POINTER, "routes is not aligned");
+        fails(create(null(), bad.as_ptr(), usize::MAX), TM_LPM_POINTER, "more than memory holds");
+        fails(create(null(), bad.as_ptr(), 2), TM_LPM_PREFIX, "route 1: 10.0.0.1/8 has host bits set");
+        fails(tm_lpm4_create(null(), null(), 0, null_mut()), TM_LPM_NULL, "table is NULL");
+        fails(tm_lpm4_add(table, 0, 33, 1), TM_LPM_PREFIX, "0.0.0.0/33: the length is at most 32");
+        fails(tm_lpm4_add(null(), 0, 0, 1), TM_LPM_NULL, "table is NULL");
+        fails(tm_lpm4_withdraw(null(), 0, 0), TM_LPM_NULL, "table is NULL");
+        fails(tm_lpm4_commit(null(), null_mut()), TM_LPM_NULL, "table is NULL");
+        fails(tm_lpm4_describe(null(), null_mut(), null_mut(), null_mut(), 0), TM_LPM_NULL, "table");
+        fails(tm_lpm4_reader_create(null(), &mut reader), TM_LPM_NULL, "table is NULL");
+        fails(tm_lpm4_reader_create(table, null_mut()), TM_LPM_NULL, "reader is NULL");
+        assert_eq!(tm_lpm4_reader_create(table, &mut reader), TM_LPM_OK);
+        let (all, labels) = (keys.as_ptr(), keys.as_mut_ptr());
+        fails(tm_lpm4_lookup(null(), all, labels.add(4), 4), TM_LPM_NULL, "reader is NULL");
+        fails(tm_lpm4_lookup(reader, null(), labels, 4), TM_LPM_NULL, "keys is NULL");
+        fails(tm_lpm4_lookup(reader, all, null_mut(), 4), TM_LPM_NULL, "labels is NULL");
+        fails(tm_lpm4_lookup(reader, all, labels.add(3), 4), TM_LPM_POINTER, "keys and labels overlap");
+        assert_eq!(tm_lpm4_lookup(reader, all, labels.add(4), 4), TM_LPM_OK);
+        assert_eq!(tm_lpm4_offline(reader), TM_LPM_OK);
+        fails(tm_lpm4_lookup(reader, all, labels.add(4), 4), TM_LPM_OFFLINE, "the reader is offline");
+        assert_eq!(tm_lpm4_quiescent(reader), TM_LPM_OK);
+        fails(tm_lpm4_lookup(reader, all, labels.add(4), 4), TM_LPM_OFFLINE, "the reader is offline");
+        assert_eq!(tm_lpm4_online(reader), TM_LPM_OK);
+        assert_eq!(tm_lpm4_lookup(reader, all, labels.add(4), 4), TM_LPM_OK);
+        fails(tm_lpm4_quiescent(null_mut()), TM_LPM_NULL, "reader is NULL");
+        tm_lpm4_free(null_mut());
+        tm_lpm4_reader_free(null_mut());
+        tm_lpm4_reader_free(reader);
+        tm_lpm4_free(table);
+    }
+}
+
+/// A label of 32 bits fits no entry of a range trie: the table stays as it was, and can be changed again.
+#[test]
+fn changes_that_do_not_fit_change_nothing() {
+    let table = table4(c"rangetrie-d16", &ROUTES4);
+    let mut reader = null_mut();
+    // SAFETY: handles that were just made.
+    unsafe {
+        assert_eq!(tm_lpm4_reader_create(table, &mut reader), TM_LPM_OK);
+        assert_eq!(tm_lpm4_add(table, 0x0b00_0000, 8, 4), TM_LPM_OK);
+        assert_eq!(tm_lpm4_add(table, 0x0c00_0000, 8, u32::MAX), TM_LPM_OK);
+        fails(tm_lpm4_commit(table, null_mut()), TM_LPM_BUILD, "label 4294967295");
+        assert_eq!(labels4(reader, &[0x0a00_0000, 0x0b00_0000, 0x0c00_0000]), [1, 0, 0]);
+        assert_eq!(tm_lpm4_add(table, 0x0b00_0000, 8, 4), TM_LPM_OK);
+        assert_eq!(tm_lpm4_commit(table, null_mut()), TM_LPM_OK);
+        assert_eq!(labels4(reader, &[0x0a00_0000, 0x0b00_0000, 0x0c00_0000]), [1, 4, 0]);
+        tm_lpm4_reader_free(reader);
+        tm_lpm4_free(table);
+    }
+}
+
+/// A pointer that one thread hands to another.
+#[derive(Clone, Copy)]
+struct Handed<T>(T);
+// SAFETY: tables are for any thread; a reader is used by the one thread that it is handed to.
+unsafe impl<T> Send for Handed<T> {}
+
+#[test]
+fn readers_look_up_while_the_table_changes() {
+    let table = table4(c"auto", &ROUTES4);
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            let (table, stop) = (Handed(table.cast_const()), &stop);
+            scope.spawn(move || {
+                let (Handed(table), mut reader) = (table, null_mut());
+                // SAFETY: the table lives until all threads have ended; the reader is this thread's.
+                unsafe {
+                    assert_eq!(tm_lpm4_reader_create(table, &mut reader), TM_LPM_OK);
+                    while !stop.load(Ordering::Relaxed) {
+                        let labels = labels4(reader, &[0x0a01_0204, 0x0a01_0203, 0x0b00_0000]);
+                        assert!(matches!(labels[..], [2 | 3, 70_000, 0]), "{labels:?}");
+                        assert_eq!(tm_lpm4_quiescent(reader), TM_LPM_OK);
+                    }
+                    tm_lpm4_reader_free(reader);
+                }
+            });
+        }
+        for i in 0..500 {
+            // SAFETY: a handle that was just made.
+            unsafe {
+                assert_eq!(tm_lpm4_add(table, 0x0a01_0000, 16, 2 + i % 2), TM_LPM_OK);
+                assert_eq!(tm_lpm4_commit(table, null_mut()), TM_LPM_OK);
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    // SAFETY: nobody uses it any more.
+    unsafe { tm_lpm4_free(table) };
+}
