@@ -11,7 +11,7 @@ use tidemill_lookup::qsbr::Domain;
 use tidemill_lpm::dxr::Layout;
 use tidemill_lpm::rib::Change;
 use tidemill_lpm::suite::{Case, run_case};
-use tidemill_lpm::{Address, Algorithm, Family, Label, Prefix, Rib};
+use tidemill_lpm::{Address, Algorithm, Family, Label, Prefix, Rib, popdir};
 
 fn case<A: Address>(data: &[u8]) -> Option<Case<A>> {
     let (base, records) = data.split_at_checked(16)?;
@@ -49,5 +49,6 @@ fuzz_target!(|data: &[u8]| {
     let trie = Algorithm::RangeTrie { root_bits: 12 };
     check::<u128>(data, &[trie]);
     let dxr = [(16, 0), (8, 8)].map(|(d, x)| Layout::new(d, x).map(Algorithm::Dxr).unwrap_or(trie));
-    check::<u32>(data, &[trie, dxr[0], dxr[1]]);
+    let popdir = [popdir::Layout::D16X3, popdir::Layout::D19].map(Algorithm::Popdir);
+    check::<u32>(data, &[trie, dxr[0], dxr[1], popdir[0], popdir[1]]);
 });

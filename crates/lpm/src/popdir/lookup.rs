@@ -1,7 +1,8 @@
 //! Lookups in plain code: one key, and a batch in steps whose loads do not wait for one another. This is the
 //! specification that the SIMD kernels are tested against.
 
-use super::{Desc, K, Popdir, REST, address, place};
+use super::pool::Cell;
+use super::{ASIDE, Desc, K, Labels, Popdir, REST, address, place};
 use crate::fib::Label;
 use std::sync::atomic::Ordering;
 use tidemill_lookup::probe::Probe;
@@ -69,16 +70,37 @@ impl Popdir {
         Label(word(2 + 2 * first))
     }
 
-    /// The batch in plain code: the descriptors of a round, then what they say.
+    /// The batch in plain code.
     #[inline(always)]
     pub(super) fn lookup_batch_scalar(&self, keys: &[u32], out: &mut [Label]) {
+        match &self.tables.labels {
+            Labels::One(labels) => self.rounds(labels, keys, out),
+            Labels::Two(labels) => self.rounds(labels, keys, out),
+            Labels::Four(labels) => self.rounds(labels, keys, out),
+        }
+    }
+
+    /// The descriptors of a round, then what they say: no branch depends on a key whose chunk is no aside.
+    #[inline(always)]
+    fn rounds<C: Cell>(&self, labels: &[C], keys: &[u32], out: &mut [Label]) {
         let mut descs = [0; ROUND];
         for (keys, out) in keys.chunks(ROUND).zip(out.chunks_mut(ROUND)) {
             for (desc, &key) in descs.iter_mut().zip(keys) {
                 *desc = self.descriptor(key, &());
             }
+            let mut asides = false;
             for ((out, &desc), &key) in out.iter_mut().zip(&descs).zip(keys) {
-                *out = self.resolve(desc, key, &());
+                let (map, base) = ((desc >> 32) as u32, desc as u32);
+                // The load that is not needed finds the first label.
+                let several = map > ASIDE;
+                let label = labels[if several { base as usize + place(map, key) as usize } else { 0 }].get();
+                *out = Label(if several { label as u32 } else { base });
+                asides |= map == ASIDE;
+            }
+            if asides {
+                for ((out, &desc), &key) in out.iter_mut().zip(&descs).zip(keys) {
+                    *out = self.resolve(desc, key, &());
+                }
             }
         }
     }

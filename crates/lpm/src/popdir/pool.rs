@@ -2,7 +2,7 @@
 //!
 //! A run is named by its first unit. It is written before anybody can reach it and never changed; once nobody refers to
 //! it any more it is *retired*, and its space is used again after the readers' grace period. As [`crate::dxr`]'s, for elements of any
-//! width.
+//! width. One thing may be [changed](Pool::change) in place: a run whose elements are answers each on its own.
 
 use hashbrown::HashTable;
 use std::collections::BTreeMap;
@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 /// An element of a table.
 pub(super) trait Cell {
     fn get(&self) -> u64;
-    /// The low bits of `value`, as many as there are; the caller knows that these are all.
+    /// The low bits of `value`, as many as there are; the caller knows that these are all. Release: whoever finds a value
+    /// in a run that has been changed in place finds what it refers to.
     fn set(&self, value: u64);
 }
 
@@ -24,7 +25,7 @@ macro_rules! cells {
             }
             #[inline(always)]
             fn set(&self, value: u64) {
-                self.store(value as $int, Ordering::Relaxed);
+                self.store(value as $int, Ordering::Release);
             }
         }
     )* };
@@ -89,22 +90,14 @@ impl Pool {
         table: &[C],
         content: &[T],
     ) -> Result<(u32, bool), Full> {
-        let units = (content.len() >> self.unit_shift) as u32;
         let hash = hash(content.iter().map(|&element| element.into()));
-        let shift = self.unit_shift;
-        let same = |known: &Known| {
-            let first = (known.run.unit as usize) << shift;
-            known.hash == hash
-                && known.run.units == units
-                && table[first..first + content.len()].iter().zip(content).all(|(a, &b)| a.get() == b.into())
-        };
-        if let Some(known) = self.known.find(u64::from(hash) * SPREAD, same) {
-            let unit = known.run.unit;
+        if let Some(unit) = self.find(table, content, hash) {
             self.refs[unit as usize] += 1;
             return Ok((unit, false));
         }
+        let units = (content.len() >> self.unit_shift) as u32;
         let unit = self.allocate(units)?;
-        let first = (unit as usize) << shift;
+        let first = (unit as usize) << self.unit_shift;
         for (cell, &element) in table[first..first + content.len()].iter().zip(content) {
             cell.set(element.into());
         }
@@ -112,9 +105,55 @@ impl Pool {
             self.refs.resize(self.used as usize, 0);
         }
         self.refs[unit as usize] = 1;
-        let known = Known { hash, run: Run { unit, units } };
-        self.known.insert_unique(u64::from(hash) * SPREAD, known, |k| u64::from(k.hash) * SPREAD);
+        self.learn(Known { hash, run: Run { unit, units } });
         Ok((unit, true))
+    }
+
+    /// Changes a run in place, element by element, if it has one reference and no run has the new content.
+    pub(super) fn change<C: Cell, T: Copy + Into<u64>>(
+        &mut self,
+        table: &[C],
+        unit: u32,
+        content: &[T],
+    ) -> bool {
+        let hash = hash(content.iter().map(|&element| element.into()));
+        if self.refs[unit as usize] != 1 || self.find(table, content, hash).is_some() {
+            return false;
+        }
+        let run = Run { unit, units: (content.len() >> self.unit_shift) as u32 };
+        self.forget(table, run);
+        let first = (unit as usize) << self.unit_shift;
+        let cells = table[first..first + content.len()].iter().zip(content);
+        cells.filter(|(cell, element)| cell.get() != (**element).into()).for_each(|(cell, &element)| {
+            cell.set(element.into());
+        });
+        self.learn(Known { hash, run });
+        true
+    }
+
+    /// The run with this content, which has that hash.
+    fn find<C: Cell, T: Copy + Into<u64>>(&self, table: &[C], content: &[T], hash: u32) -> Option<u32> {
+        let same = |known: &Known| {
+            let first = (known.run.unit as usize) << self.unit_shift;
+            known.hash == hash
+                && (known.run.units as usize) << self.unit_shift == content.len()
+                && table[first..first + content.len()].iter().zip(content).all(|(a, &b)| a.get() == b.into())
+        };
+        self.known.find(u64::from(hash) * SPREAD, same).map(|known| known.run.unit)
+    }
+
+    fn learn(&mut self, known: Known) {
+        self.known.insert_unique(u64::from(known.hash) * SPREAD, known, |k| u64::from(k.hash) * SPREAD);
+    }
+
+    /// Forgets a run, which still has its content.
+    fn forget<C: Cell>(&mut self, table: &[C], run: Run) {
+        let first = (run.unit as usize) << self.unit_shift;
+        let cells = &table[first..first + ((run.units as usize) << self.unit_shift)];
+        let hash = hash(cells.iter().map(Cell::get));
+        if let Ok(known) = self.known.find_entry(u64::from(hash) * SPREAD, |k| k.run == run) {
+            known.remove();
+        }
     }
 
     /// `count` references more to a run that has one.
@@ -129,12 +168,7 @@ impl Pool {
         if *refs > 0 {
             return None;
         }
-        let first = (run.unit as usize) << self.unit_shift;
-        let cells = &table[first..first + ((run.units as usize) << self.unit_shift)];
-        let hash = hash(cells.iter().map(Cell::get));
-        if let Ok(known) = self.known.find_entry(u64::from(hash) * SPREAD, |k| k.run == run) {
-            known.remove();
-        }
+        self.forget(table, run);
         Some(run)
     }
 
@@ -228,6 +262,20 @@ mod tests {
         pool.defragment();
         assert_eq!(pool.used(), 5, "the end is given back");
         assert_eq!(pool.intern(&table, &[8_u32, 8, 8]), Ok((0, true)));
+    }
+
+    #[test]
+    fn a_run_of_one_owner_changes_in_place() {
+        let table: Vec<AtomicU64> = (0..4).map(|_| AtomicU64::new(0)).collect();
+        let mut pool = Pool::new(2, 1);
+        pool.intern(&table, &[1_u64, 2]).unwrap();
+        pool.intern(&table, &[3_u64, 4]).unwrap();
+        assert!(!pool.change(&table, 0, &[3_u64, 4]), "another run has that content");
+        assert!(pool.change(&table, 0, &[1_u64, 5]));
+        assert_eq!((table[0].get(), table[1].get()), (1, 5));
+        assert_eq!(pool.intern(&table, &[1_u64, 5]), Ok((0, false)), "found as what it is now");
+        assert_eq!(pool.intern(&table, &[1_u64, 2]), Err(Full), "and not as what it was");
+        assert!(!pool.change(&table, 0, &[1_u64, 6]), "it has two owners");
     }
 
     #[test]

@@ -291,4 +291,21 @@ fn a_patch_tells_its_stores() {
     let recorder = Recorder::new();
     writer.patch_probed(&rib, &[other], &recorder).unwrap();
     assert_eq!(recorder.counts().written_bytes, 2);
+    // A block that one slot has changes in place, by one store.
+    let one = "10.1.3.0/24".parse().unwrap();
+    let both = "10.2.3.0/24".parse().unwrap();
+    for (prefix, bytes) in [(one, 64 + 2), (both, 2)] {
+        rib.insert(prefix, Label(2));
+        let recorder = Recorder::new();
+        writer.patch_probed(&rib, &[prefix], &recorder).unwrap();
+        assert_eq!(recorder.counts().written_bytes, bytes);
+    }
+    rib.insert(one, Label(3));
+    let recorder = Recorder::new();
+    writer.patch_probed(&rib, &[one], &recorder).unwrap();
+    rib.insert(one, Label(4));
+    let recorder = Recorder::new();
+    writer.patch_probed(&rib, &[one], &recorder).unwrap();
+    assert_eq!((recorder.counts().writes, recorder.counts().written_bytes), (4 + 1, 4 + 8));
+    writer.check_references();
 }

@@ -36,9 +36,12 @@ pub struct Writer {
     blocks: Pool,
     /// No slot of the direct table is linked yet, and there are no readers.
     building: bool,
-    /// The slot of the direct table whose block is being changed, in `block`.
+    /// The slot of the direct table whose block is being changed, its content as published and as it shall be, and which
+    /// descriptors have been set: those own a reference to what they describe, the others do not.
     open: Option<usize>,
+    published: Vec<u64>,
     block: Vec<u64>,
+    set: Vec<bool>,
     /// Retired by the patch under way.
     retired: Retired,
     /// Retired by earlier patches, waiting for their grace period.
@@ -123,7 +126,9 @@ impl Writer {
             blocks: Pool::new(1 << layout.d, layout.x()),
             building: true,
             open: None,
+            published: vec![0; 1 << layout.x()],
             block: vec![0; 1 << layout.x()],
+            set: vec![false; 1 << layout.x()],
             retired: Retired::default(),
             waiting: VecDeque::new(),
             outgrown: None,
@@ -327,7 +332,9 @@ impl Writer {
             let from = chunks.start & ((1 << x) - 1);
             for i in from..from + count {
                 let old = std::mem::replace(&mut self.block[i], desc);
-                self.release(old);
+                if std::mem::replace(&mut self.set[i], true) {
+                    self.release(old);
+                }
             }
             chunks.start = stop;
             let behind = chunks.end >> x;
@@ -421,49 +428,62 @@ impl Writer {
         self.release(old);
     }
 
-    /// Opens the block behind a slot of the direct table for changes: `block` becomes a copy with references of its own.
+    /// Opens the block behind a slot of the direct table for changes.
     fn open<P: Probe>(&mut self, slot: usize, probe: &P) -> Result<(), Stop> {
         if self.open == Some(slot) {
             return Ok(());
         }
         self.close(probe)?;
         self.open = Some(slot);
-        if self.building {
-            self.block.fill(0);
-            return Ok(());
+        if !self.building {
+            let Tables { direct, descs, .. } = &self.fib.tables;
+            let first = usize::from(direct[slot].load(Ordering::Relaxed)) << self.fib.layout.x();
+            self.published.iter_mut().zip(&descs[first..]).for_each(|(copy, desc)| *copy = desc.get());
         }
-        let Tables { direct, descs, .. } = &self.fib.tables;
-        let first = usize::from(direct[slot].load(Ordering::Relaxed)) << self.fib.layout.x();
-        for (copy, desc) in self.block.iter_mut().zip(&descs[first..]) {
-            *copy = desc.load(Ordering::Relaxed);
-            match Desc::decode(*copy) {
-                Desc::Label(_) => {}
-                Desc::Run { base, .. } => self.labels.acquire(base, 1),
-                Desc::Aside { base } => self.asides.acquire(base, 1),
-            }
-        }
+        self.block.copy_from_slice(&self.published);
+        self.set.fill(false);
         Ok(())
     }
 
-    /// Publishes the open block.
+    /// Publishes the open block: in place if nobody else has it and none is like it.
     fn close<P: Probe>(&mut self, probe: &P) -> Result<(), Stop> {
-        let Some(slot) = self.open.take() else {
-            return Ok(());
-        };
+        let Some(slot) = self.open.take() else { return Ok(()) };
         let fib = self.fib.clone();
-        let block = std::mem::take(&mut self.block);
-        let found = self.intern(|writer| writer.blocks.intern(&fib.tables.descs, &block));
-        self.block = block;
-        let (number, new) = found.ok_or(Stop::Blocks)?;
-        if new {
-            tell_writes(probe, &fib.tables.descs, number << fib.layout.x(), self.block.len());
-        } else {
-            // The block that is there already has its references.
+        let Tables { direct, descs, .. } = &fib.tables;
+        let mut number = direct[slot].load(Ordering::Relaxed);
+        let mut new = false;
+        let changed = self.building || self.block != self.published;
+        if changed && !self.building && self.blocks.change(descs, number.into(), &self.block) {
             for i in 0..self.block.len() {
-                self.release(self.block[i]);
+                if !self.set[i] {
+                    continue;
+                }
+                let place = (usize::from(number) << fib.layout.x()) + i;
+                tell_writes(probe, descs, place as u32, usize::from(self.block[i] != self.published[i]));
+                self.release(self.published[i]);
+            }
+            return Ok(());
+        }
+        if changed {
+            let block = std::mem::take(&mut self.block);
+            let found = self.intern(|writer| writer.blocks.intern(descs, &block));
+            self.block = block;
+            let found = found.ok_or(Stop::Blocks)?;
+            (number, new) = (found.0 as u16, found.1);
+        }
+        for i in 0..self.block.len() {
+            // A new block has a reference to all that it describes; the one that is there has its own already.
+            match (new, self.set[i]) {
+                (true, false) => self.acquire(self.block[i]),
+                (false, true) => self.release(self.block[i]),
+                _ => {}
             }
         }
-        self.set_block(slot, number as u16, probe);
+        if changed {
+            let written = if new { self.block.len() } else { 0 };
+            tell_writes(probe, descs, u32::from(number) << fib.layout.x(), written);
+            self.set_block(slot, number, probe);
+        }
         Ok(())
     }
 
@@ -478,6 +498,15 @@ impl Writer {
         }
         if !self.building {
             self.release_block(old.into());
+        }
+    }
+
+    /// One reference more to what a descriptor refers to.
+    fn acquire(&mut self, desc: u64) {
+        match Desc::decode(desc) {
+            Desc::Label(_) => {}
+            Desc::Run { base, .. } => self.labels.acquire(base, 1),
+            Desc::Aside { base } => self.asides.acquire(base, 1),
         }
     }
 

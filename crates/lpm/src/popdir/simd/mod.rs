@@ -5,7 +5,8 @@
 //!         v0 v1 v2 ...         count bits, gather labels where a bit is set, store
 //!         asides, if there is one in the round: key by key, in plain code
 //! ```
-//! The loads of a round do not wait for one another: that is worth 30 % over going through the whole lookup vector by vector.
+//! The loads of a round do not wait for one another: that is worth 20 to 30 % over going through the whole lookup
+//! vector by vector.
 //!
 //! This module is one of the named homes of `unsafe`, with its children. The gathers are `asm!`: they race with the
 //! writer's stores, which Rust's own loads may not. Each lane reads one aligned 8-byte word of `descs`, or 4 bytes from an aligned
