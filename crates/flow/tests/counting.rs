@@ -136,6 +136,9 @@ fn linear_counters_merge_and_bear_any_size() {
     assert!(one.add(u64::MAX) && !one.add(0) && one.estimate().is_err());
     assert!(LinearCounter::new(usize::MAX).is_err());
     assert!(LinearCounter::bits_for(0, 0.0) > 0 && LinearCounter::bits_for(1000, f64::NAN) > 1000);
+    // More keys than a float can tell apart; more error than the whole.
+    assert!(LinearCounter::bits_for(usize::MAX, 0.01) > 1 << 53);
+    assert_eq!(LinearCounter::bits_for(1_000_000, f64::INFINITY), LinearCounter::bits_for(1_000_000, 1.0));
 }
 
 /// Packets of a skewed stream: key i with a weight of about 1/(i+1), shuffled by the hash.

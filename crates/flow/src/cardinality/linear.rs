@@ -43,10 +43,10 @@ impl LinearCounter {
         Ok(LinearCounter { words: words(bits.div_ceil(64))?, bits, zeros: bits })
     }
 
-    /// The bits that keep the standard error for up to `items` keys below `error` (a fraction: 0.01; at least 0.0001), and that saturate
+    /// The bits that keep the standard error for up to `items` keys below `error` (a fraction: 0.01; from 0.0001 to 1), and that saturate
     /// with them less than once in 100 times (Whang et al., section 5: the empty bits left are sqrt 5 of their standard deviations).
     pub fn bits_for(items: usize, error: f64) -> usize {
-        let (n, error) = (items.max(1) as f64, if error > 1e-4 { error } else { 1e-4 });
+        let (n, error) = (items.max(1) as f64, if error > 1e-4 { error.min(1.0) } else { 1e-4 });
         let enough = |m: f64| {
             let t = n / m;
             let spread = t.exp() - t - 1.0;
@@ -54,7 +54,8 @@ impl LinearCounter {
         };
         // More bits are always better, and n / error^2 of them are enough for any error up to 1.
         let (mut low, mut high) = (1.0, (n / (error * error)).max(32.0));
-        while high - low > 1.0 {
+        // Beyond 2^53 two numbers lie further apart than 1.
+        while high - low > (high * f64::EPSILON).max(1.0) {
             let middle = (low + high) / 2.0;
             if enough(middle) { high = middle } else { low = middle }
         }
