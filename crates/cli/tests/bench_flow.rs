@@ -177,6 +177,7 @@ fn mistakes_get_one_line() {
         ("bench flow --load 1.5", 2, "--load 1.5"),
         ("bench flow --load 0", 2, "--load 0"),
         ("bench flow --load nan", 2, "--load NaN"),
+        ("bench flow --entries 300 --load 0.001", 2, "--load 0.001: not one key in 300 slots"),
         ("bench flow --batch 0", 2, "--batch 0"),
         ("bench flow --batch 257", 2, "--batch 257"),
         ("bench flow --runs 0", 2, "--runs 0"),

@@ -85,12 +85,14 @@ fn mistakes_get_one_line() {
         ("bench hide --entries 2^70", 2, "--entries"),
         ("bench hide --entries 2^32", 2, "at most"),
         ("bench hide --load 1.5", 2, "--load 1.5"),
+        ("bench hide --entries 256 --load 0.001", 2, "--load 0.001: not one key in 256 slots"),
         ("bench hide --key-bytes 17", 2, "--key-bytes 17: give 8, 16, 36 or 40"),
         ("bench hide --batch 0", 2, "--batch 0"),
         ("bench hide --batch 4097", 2, "--batch 4097"),
         ("bench hide --width 65", 2, "--width 65: give 1 to 64"),
         ("bench hide --runs 0", 2, "--runs"),
         ("bench hide --lookups-ki 0", 2, "--lookups-ki"),
+        ("bench hide --lookups-ki 65537", 2, "65536 Ki"),
         ("bench hide --case fast", 2, "hit, miss, early"),
     ]);
 }

@@ -166,6 +166,9 @@ impl Flow {
         if let Some(load) = self.loads.iter().find(|load| !(**load > 0.0 && **load <= 1.0)) {
             return Err(usage(format!("--load {load}: give more than 0 and at most 1")));
         }
+        if let Some(load) = self.loads.iter().find(|load| Plan::<1>::flows(self.entries, **load) == 0) {
+            return Err(usage(format!("--load {load}: not one key in {} slots: give more", self.entries)));
+        }
         Ok(())
     }
 

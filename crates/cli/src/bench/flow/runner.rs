@@ -35,6 +35,9 @@ pub(super) struct RunnerArgs {
     queries: Option<usize>,
 }
 
+/// They are laid out in memory.
+const MOST_QUERIES: usize = 1 << 28;
+
 /// What `bench flow` knows anyway.
 pub(super) struct Common {
     pub(super) key_bytes: usize,
@@ -80,8 +83,8 @@ pub(super) fn run<const W: usize>(args: &RunnerArgs, common: Common) -> Result<b
     else {
         return Err(usage("--runner: needs --keys, --structure, --present, --slots, --queries"));
     };
-    if queries == 0 || queries % BLOCK != 0 {
-        return Err(usage(format!("--queries {queries}: give a multiple of {BLOCK}")));
+    if queries == 0 || queries % BLOCK != 0 || queries > MOST_QUERIES {
+        return Err(usage(format!("--queries {queries}: give a multiple of {BLOCK}, at most 2^28")));
     }
     if common.batch == 0 || common.batch > MOST {
         return Err(usage(format!("--batch {}: give 1 to {MOST}", common.batch)));

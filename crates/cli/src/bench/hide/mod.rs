@@ -115,6 +115,11 @@ struct Shape {
     key_bytes: usize,
 }
 
+/// Keys in a table of so many slots at this load.
+fn keys(entries: usize, load: f64) -> u64 {
+    (entries as f64 * load) as u64
+}
+
 impl Hide {
     /// What is to be measured, in order; options that cannot be are named.
     fn plan(&self) -> Result<Vec<(Shape, Measure)>> {
@@ -127,8 +132,12 @@ impl Hide {
         if self.width == 0 || self.width > MAX_WIDTH {
             return Err(usage(format!("--width {}: give 1 to {MAX_WIDTH}", self.width)));
         }
-        if self.runs == 0 || self.lookups_ki == 0 || self.lookups_ki > 1 << 20 {
-            return Err(usage("--runs and --lookups-ki: give at least 1, and at most 1048576 Ki lookups"));
+        // `early` chooses from four times as many, and keeps 16 bytes of each.
+        if self.runs == 0 || self.lookups_ki == 0 || self.lookups_ki > 1 << 16 {
+            return Err(usage("--runs and --lookups-ki: give at least 1, and at most 65536 Ki lookups"));
+        }
+        if let Some(entries) = self.entries.iter().find(|&&entries| keys(entries, self.load) == 0) {
+            return Err(usage(format!("--load {}: not one key in {entries} slots: give more", self.load)));
         }
         let mut plan = Vec::new();
         for &key_bytes in &self.key_bytes {

@@ -31,7 +31,7 @@ impl<const W: usize, T: HashTable<W>> Filled<W, T> {
         let table = T::new(shape.entries)
             .map_err(|error| usage(format!("--entries: {}: {error}: give fewer", T::NAME)))?;
         let hash = Keyed::new(u128::from(mix(seed)) << 64 | u128::from(mix(!seed)));
-        let keys = (shape.entries as f64 * load) as u64;
+        let keys = super::keys(shape.entries, load);
         let mut filled = Filled { table, hash, keys, shape, base: mix(seed) };
         for number in 0..keys {
             let key = filled.key(number);
