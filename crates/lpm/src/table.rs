@@ -162,7 +162,8 @@ pub trait Family: Address {
 
 impl Family for u32 {
     fn likely() -> Vec<Algorithm> {
-        [Layout::D16X4R, Layout::D18R].map(Algorithm::Dxr).into()
+        let popdir = [popdir::Layout::D16X3, popdir::Layout::D19].map(Algorithm::Popdir);
+        [Algorithm::Dxr(Layout::D16X4R)].into_iter().chain(popdir).collect()
     }
     fn own_algorithms() -> Vec<Algorithm> {
         let dxr = [Layout::D16X4R, Layout::D18R].map(Algorithm::Dxr);

@@ -201,8 +201,8 @@ pub struct RouterSection {
     pub algorithm: String,
     /// The lookup structure for IPv6: `"auto"`, or a name as in benchmarks.
     pub algorithm6: String,
-    /// Milliseconds that `"auto"` may measure for, for each table of 10,000 prefixes or more. 0 measures nothing: what usually
-    /// is the fastest, the same every time. Runs whose time comes from captures never measure. Answers are the same
+    /// Milliseconds that `"auto"` may measure for, per family, in tables of 10,000 prefixes or more. 0 measures nothing: what
+    /// usually is the fastest, the same every time. Runs whose time comes from captures never measure. Answers are the same
     /// either way.
     pub auto_ms: u32,
     /// Milliseconds for which changes of routes (from the kernel, from update files) are collected after some have been

@@ -6,7 +6,7 @@ use crate::rules::Rules;
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tidemill_ip::neighbor::Key;
 use tidemill_ip::neighbor::table::Table as Neighbors;
 use tidemill_ip::{Adjacency, Interfaces, Kind, NextHops};
@@ -111,7 +111,7 @@ pub struct Plane<A: Family> {
 }
 
 impl<A: Family> Plane<A> {
-    /// Builds the tables from each VRF's first routes by source.
+    /// Builds the tables from each VRF's first routes by source. `auto` may measure for `auto_budget`, all tables together.
     pub(crate) fn new(
         ethertype: EtherType,
         algorithm: &Algorithm,
@@ -129,6 +129,7 @@ impl<A: Family> Plane<A> {
             gateways: HashMap::new(),
             turned: Vec::new(),
         };
+        let mut budget = auto_budget;
         for sources in first {
             let mut routes: [Rib<A>; Source::ALL.len()] = Default::default();
             for (source, list) in sources {
@@ -148,7 +149,9 @@ impl<A: Family> Plane<A> {
                     best.insert(prefix, label);
                 });
             }
-            let table = Table::measured(domain, best, algorithm, auto_budget)?;
+            let start = Instant::now();
+            let table = Table::measured(domain, best, algorithm, budget)?;
+            budget = budget.saturating_sub(start.elapsed());
             plane.vrfs.push(Vrf { routes, table });
         }
         Ok(plane)

@@ -24,7 +24,7 @@ const BATCHES: [usize; 2] = [1, 1000];
 const BATCH_MAX: usize = 1 << 17;
 /// Keys that are looked up afterwards, to see whether the answers are still right.
 const CHECKED: usize = 65_536;
-/// Routes that flap when there is no update file.
+/// Routes that flap when there is no update file, if the table has twice as many.
 const FLAPS: usize = 50_000;
 /// Changes that are applied one by one with the probe.
 const PROBED: usize = 20_000;
@@ -32,23 +32,23 @@ const PROBED: usize = 20_000;
 const READ: usize = 1 << 18;
 const BURST: usize = 256;
 
-/// Withdrawals of random routes of the table, each followed by its announcement: half of the changes take a route
-/// away, half bring it back, and at the end the table is as before.
+/// Withdrawals of as many random routes of the table (half of them at most), then their announcements; again, until there are
+/// enough: half of the changes take a route away, half bring it back, so far apart that few meet in one batch and cancel
+/// out.
 pub(crate) fn flaps<A: Family>(rib: &Rib<A>, seed: u64) -> Vec<Change<A>> {
-    let routes: Vec<(Prefix<A>, Label)> = rib.iter().collect();
-    if routes.is_empty() {
-        return Vec::new();
-    }
+    let mut routes: Vec<(Prefix<A>, Label)> = rib.iter().collect();
+    let count = routes.len().div_ceil(2).min(FLAPS);
     let mut random = Random::new(seed);
-    let chosen: Vec<(Prefix<A>, Label)> = (0..FLAPS).map(|_| routes[random.below(routes.len())]).collect();
-    // A batch withdraws, the next one announces the same: within a batch they would cancel out.
-    let batch = BATCHES[1];
-    (chosen.chunks(batch))
-        .flat_map(|part| {
-            let withdraw = part.iter().map(|&(prefix, _)| Change::Withdraw(prefix));
-            withdraw.chain(part.iter().map(|&(prefix, label)| Change::Announce(prefix, label)))
-        })
-        .collect()
+    for at in 0..count {
+        let other = at + random.below(routes.len() - at);
+        routes.swap(at, other);
+    }
+    let once = || {
+        let withdraw = routes[..count].iter().map(|&(prefix, _)| Change::Withdraw(prefix));
+        withdraw.chain(routes[..count].iter().map(|&(prefix, label)| Change::Announce(prefix, label)))
+    };
+    let times = if count == 0 { 0 } else { (2 * FLAPS).div_ceil(2 * count) };
+    (0..times).flat_map(|_| once()).collect()
 }
 
 /// What to measure.

@@ -121,17 +121,25 @@ pub(super) fn try_all<A: Family>(
     Ok(tried)
 }
 
-/// All structures of the registry; and, if there is time, every other layout of DXR that shares the first 12 bits or more.
+/// All structures of the registry; and, if there is time, whatever other numbers their names can have: `dxr-d18r` stands for
+/// `dxr-d12r` to `dxr-d24r`, and each of these with an extension, `dxr-d12x1r` and so on, as far as the registry knows them.
 fn pool<A: Family>(quick: bool) -> Vec<Algorithm> {
     let mut pool = every::<A>();
-    if !quick {
-        let layouts = (12..=24).flat_map(|d| (0..=12).map(move |x| (d, x)));
-        for (d, x) in layouts {
-            let name = if x == 0 { format!("dxr-d{d}r") } else { format!("dxr-d{d}x{x}r") };
-            if let Ok(layout) = Algorithm::parse::<A>(&name)
-                && !pool.contains(&layout)
+    if quick {
+        return pool;
+    }
+    for known in every::<A>() {
+        let name = known.to_string();
+        let Some((stem, rest)) = name.find(|c: char| c.is_ascii_digit()).map(|at| name.split_at(at)) else {
+            continue;
+        };
+        let suffix = &rest[rest.rfind(|c: char| c.is_ascii_digit()).map_or(0, |last| last + 1)..];
+        for (d, x) in (12..=24).flat_map(|d| (0..=12).map(move |x| (d, x))) {
+            let extension = if x == 0 { String::new() } else { format!("x{x}") };
+            if let Ok(other) = Algorithm::parse::<A>(&format!("{stem}{d}{extension}{suffix}"))
+                && !pool.contains(&other)
             {
-                pool.push(layout);
+                pool.push(other);
             }
         }
     }
@@ -277,4 +285,25 @@ fn updates<A: Family>(
         progress.add(1);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pool_has_every_layout_once() {
+        for quick in [true, false] {
+            let names: Vec<String> = pool::<u32>(quick).iter().map(Algorithm::to_string).collect();
+            let mut once = names.clone();
+            once.sort_unstable();
+            once.dedup();
+            assert_eq!(once.len(), names.len());
+            let has = |name: &str| names.iter().any(|known| known == name);
+            assert!(has("dxr-d16x4r") && has("rangetrie-d16") && !has("auto"));
+            assert_eq!([has("dxr-d20r"), has("dxr-d12x9r")], [!quick; 2]);
+        }
+        let six = pool::<u128>(false);
+        assert!(six.iter().all(|algorithm| !algorithm.to_string().starts_with("dxr")));
+    }
 }

@@ -108,11 +108,24 @@ impl Memory {
         self.caches.iter().filter(|cache| cache.bytes >= bytes).min_by_key(|cache| cache.level)
     }
 
-    /// Millions of random loads per second, the best way, in the region next in size.
+    /// Millions of random loads per second, the best way, in a region of that size: between two that were measured, a
+    /// straight line on logarithmic paper.
     pub(super) fn bound(&self, bytes: usize) -> Option<f64> {
-        let point = self.points.iter().find(|point| point.bytes >= bytes).or(self.points.last())?;
-        let gather = point.gather.as_ref().map_or(0.0, |rates| median(rates));
-        Some(median(&point.independent).max(gather))
+        let best = |point: &Point| {
+            let gather = point.gather.as_ref().map_or(0.0, |rates| median(rates));
+            median(&point.independent).max(gather)
+        };
+        let above = self.points.iter().position(|point| point.bytes >= bytes);
+        match above {
+            None => self.points.last().map(best),
+            Some(0) => self.points.first().map(best),
+            Some(at) => {
+                let (low, high) = (&self.points[at - 1], &self.points[at]);
+                let ln = |bytes: usize| (bytes as f64).ln();
+                let part = (ln(bytes) - ln(low.bytes)) / (ln(high.bytes) - ln(low.bytes));
+                Some(best(low).powf(1.0 - part) * best(high).powf(part))
+            }
+        }
     }
 }
 
@@ -305,5 +318,13 @@ mod tests {
         assert_eq!(memory.beyond().map(|point| point.bytes), Some(32 << 20));
         assert_eq!(memory.holds(100 << 10).map(|cache| cache.level), Some(2));
         assert_eq!(memory.holds(17 << 20), None);
+        assert_eq!(memory.bound(1 << 10), Some(1.0));
+        let point = |bytes, rate| Point { independent: vec![rate], ..point(bytes) };
+        let memory = Memory { points: vec![point(1 << 20, 900.0), point(4 << 20, 100.0)], ..memory };
+        assert_eq!(
+            [1 << 19, 1 << 22, 1 << 30].map(|bytes| memory.bound(bytes)),
+            [900.0, 100.0, 100.0].map(Some)
+        );
+        assert!((memory.bound(2 << 20).unwrap() - 300.0).abs() < 1e-9);
     }
 }
