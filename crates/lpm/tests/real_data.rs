@@ -3,7 +3,9 @@
 mod common;
 
 use std::path::Path;
+use tidemill_lookup::probe::Recorder;
 use tidemill_lookup::qsbr::Domain;
+use tidemill_lpm::dxr::{Dxr, DxrConfig, Layout, Shared};
 use tidemill_lpm::keys::{Pattern, keys};
 use tidemill_lpm::rib::Change;
 use tidemill_lpm::table::{Algorithm, Family, How, Table};
@@ -137,4 +139,75 @@ fn real_ipv6_updates() {
         })
         .collect();
     verify_updates(&path, &changes, 100);
+}
+
+#[test]
+fn real_ipv4_vrfs_share() {
+    let Some(data) = common::data("real_ipv4_vrfs_share") else { return };
+    let list = common::table::<u32>(&data.join("rib/ris-as3333-20260511.v4.nh148.zst"));
+    let mut rib: Rib<u32> = list.iter().copied().collect();
+    for name in ["dxr-d16x4r", "dxr-d12x6r"] {
+        let Some(layout) = Layout::parse(name) else { panic!("{name}") };
+        let shared = Shared::new(&DxrConfig::new(layout), &Domain::new());
+        let first = shared.writer(&rib).unwrap_or_else(|e| panic!("{e}"));
+        let alone = shared.stats().bytes;
+        let mut others = Vec::new();
+        let vrfs = 20;
+        for vrf in 1..=vrfs {
+            // A hundred prefixes of the table lead elsewhere.
+            let own: Vec<_> = (0..100).map(|i| list[(vrf * 7919 + i * 10_007) % list.len()]).collect();
+            for &(prefix, _) in &own {
+                rib.insert(prefix, Label(149));
+            }
+            others.push(shared.writer(&rib).unwrap_or_else(|e| panic!("{e}")));
+            if vrf == vrfs {
+                let list: Vec<_> = rib.iter().collect();
+                verify(&**others[vrf - 1].dxr(), &list, &rib);
+            }
+            for (prefix, label) in own {
+                rib.insert(prefix, label);
+            }
+        }
+        verify(&**first.dxr(), &list, &rib);
+        let more = (shared.stats().bytes - alone) / vrfs;
+        let own = first.dxr().own_bytes();
+        println!(
+            "{name}: the first table {} bytes, of them {alone} shared; each further one {own} + {more} for 100 different labels",
+            own + alone
+        );
+        assert_eq!(shared.stats().tables, vrfs + 1);
+        assert!(more < 100 * 512, "{more}");
+    }
+}
+
+#[test]
+fn real_ipv4_accesses_per_update() {
+    let Some(data) = common::data("real_ipv4_accesses_per_update") else { return };
+    let list = common::table::<u32>(&data.join("rib/ris-as3333-20260511.v4.nh148.zst"));
+    let text = common::text(&data.join("rib/ris-as3333-20260511.v4.updates.zst"));
+    for layout in [Layout::D16X4R, Layout::D18R] {
+        let mut rib: Rib<u32> = list.iter().copied().collect();
+        let config = DxrConfig::new(layout);
+        let mut writer = Dxr::writer(&rib, &config, &Domain::new()).unwrap_or_else(|e| panic!("{e}"));
+        let (recorder, mut updates) = (Recorder::new(), 0_u32);
+        for (i, line) in text.lines().enumerate().take(100_000) {
+            let Some((kind, prefix)) = line.split_once('\t') else { panic!("line {}", i + 1) };
+            let prefix: Prefix<u32> = prefix.parse().unwrap_or_else(|e| panic!("line {}: {e}", i + 1));
+            let change = match kind {
+                "A" => Change::Announce(prefix, Label(1 + i as u32 % 148)),
+                _ => Change::Withdraw(prefix),
+            };
+            if rib.apply(&change) {
+                updates += 1;
+                writer.patch_probed(&rib, &[prefix], &recorder).unwrap_or_else(|e| panic!("{e}"));
+            }
+        }
+        let per_update = |count: u64| count as f64 / f64::from(updates);
+        let (reads, writes) = (per_update(recorder.counts().reads), per_update(recorder.counts().writes));
+        println!(
+            "{layout}: {updates} updates one by one: {reads:.1} loads and {writes:.1} stores of 4 bytes each"
+        );
+        // Word by word, an eighth or a sixteenth as many lines.
+        assert!(reads < 40.0 && writes < 20.0);
+    }
 }

@@ -16,15 +16,10 @@ use super::{Dxr, DxrConfig, Kernel, Layout, Split};
 use crate::fib::{BuildError, Label, Outgrown};
 use crate::prefix::Prefix;
 use crate::rib::Rib;
-use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tidemill_lookup::qsbr::Domain;
 
-/// A table of fewer prefixes is built sooner than threads are started.
-const MANY_PREFIXES: usize = 1 << 16;
-/// A control plane has other things to do.
-const MOST_THREADS: usize = 8;
 /// Parts per thread: prefixes are not spread evenly over the addresses.
 const PARTS_PER_THREAD: usize = 4;
 
@@ -48,9 +43,9 @@ impl Load {
     /// Flattens and counts.
     pub(super) fn new(rib: &Rib<u32>, config: &DxrConfig) -> Result<Self, BuildError> {
         let layout = config.layout;
-        let threads = config.threads.map_or_else(|| default_threads(rib.len()), NonZeroUsize::get);
+        let threads = config.threads.get();
         // Parts are not smaller than what a slot of the direct table covers.
-        let parts = if threads == 1 { 1 } else { threads * PARTS_PER_THREAD };
+        let parts = if threads == 1 { 1 } else { threads.min(64) * PARTS_PER_THREAD };
         let bits = parts.next_power_of_two().ilog2().min(layout.d.into()).min(8);
         let spans: Vec<_> =
             (0..1_u64 << bits).filter_map(|i| Prefix::new((i << (32 - bits)) as u32, bits as u8)).collect();
@@ -178,13 +173,6 @@ fn each<T: Sync, R: Send>(threads: usize, items: &[T], f: impl Fn(&T) -> R + Syn
     });
     done.sort_unstable_by_key(|(at, _)| *at);
     done.into_iter().map(|(_, result)| result).collect()
-}
-
-fn default_threads(prefixes: usize) -> usize {
-    match prefixes {
-        ..MANY_PREFIXES => 1,
-        _ => std::thread::available_parallelism().map_or(1, NonZeroUsize::get).min(MOST_THREADS),
-    }
 }
 
 /// The width of labels: as asked for, if all fit.

@@ -168,20 +168,20 @@ impl std::fmt::Display for Layout {
 pub struct DxrConfig {
     /// Bits per stage.
     pub layout: Layout,
-    /// Width of the labels in range chunks, 8, 16 or 32 bits: wider labels are refused. 8 and 16 are stored alike. `None`:
-    /// 16, or 32 if the table needs it.
+    /// Width of the labels in range chunks, 8, 16 or 32 bits: wider labels are refused. `None`: 16, or 32 if the table
+    /// needs it.
     pub label_bits: Option<u8>,
     /// Which code answers batches; `None`: the widest that this CPU has.
     pub kernel: Option<Kernel>,
-    /// Threads that build it; the result is the same with any number. `None`: one for a small table, or else as many as
-    /// the calling thread may use CPUs, at most 8.
-    pub threads: Option<NonZeroUsize>,
+    /// Threads that build it; the result is the same with any number. One, unless asked otherwise: a rebuild while packets
+    /// flow must not take the workers' CPUs.
+    pub threads: NonZeroUsize,
 }
 
 impl DxrConfig {
     /// A layout, and the rest as it comes.
     pub fn new(layout: Layout) -> Self {
-        DxrConfig { layout, label_bits: None, kernel: None, threads: None }
+        DxrConfig { layout, label_bits: None, kernel: None, threads: NonZeroUsize::MIN }
     }
 }
 
@@ -389,6 +389,7 @@ impl Fib<u32> for Dxr {
     }
 
     fn bytes(&self) -> usize {
+        // All of the store: what of it is others' alone would take a walk to find out.
         self.own_bytes() + self.store.bytes()
     }
 

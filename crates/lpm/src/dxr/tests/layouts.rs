@@ -67,7 +67,8 @@ fn any_number_of_threads_builds_the_same() {
         let rib: Rib<u32> = list.into_iter().collect();
         for layout in layouts() {
             let with = |threads| {
-                let config = DxrConfig { threads: NonZeroUsize::new(threads), ..DxrConfig::new(layout) };
+                let config =
+                    DxrConfig { threads: NonZeroUsize::new(threads).unwrap(), ..DxrConfig::new(layout) };
                 let writer = Dxr::writer(&rib, &config, &Domain::new()).unwrap();
                 writer.check_references();
                 writer.dxr().to_image()
@@ -88,7 +89,7 @@ fn threads_share_as_one_does() {
     let ribs: [Rib<u32>; 2] = [list[..150].iter().copied().collect(), list[50..].iter().copied().collect()];
     for layout in layouts() {
         let images = [1, 4].map(|threads| {
-            let config = DxrConfig { threads: NonZeroUsize::new(threads), ..DxrConfig::new(layout) };
+            let config = DxrConfig { threads: NonZeroUsize::new(threads).unwrap(), ..DxrConfig::new(layout) };
             let shared = Shared::new(&config, &Domain::new());
             let writers = ribs.each_ref().map(|rib| shared.writer(rib).unwrap());
             crate::dxr::update::check_references(&[&writers[0], &writers[1]]);
