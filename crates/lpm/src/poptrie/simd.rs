@@ -9,6 +9,7 @@ use crate::prefix::Address;
 use std::arch::asm;
 use std::arch::is_x86_feature_detected;
 use std::arch::x86_64::*;
+use tidemill_lookup::prefetch::prefetch_read;
 
 pub(super) fn has_popcnt() -> bool {
     is_x86_feature_detected!("popcnt") && is_x86_feature_detected!("bmi1") && is_x86_feature_detected!("bmi2")
@@ -161,9 +162,12 @@ fn avx512<A: Address>(trie: &Poptrie<A>, keys: &[A], out: &mut [Label]) {
                 }
                 left = 64;
             }
+            // So the misses of a burst overlap; those of one gather hardly do with the next one's.
+            nodes.number[..nodes.len].iter().for_each(|&number| prefetch_read(trie.node_at(number)));
             round(trie, &mut nodes, &mut leaves);
             (depth, left) = (depth + STRIDE, left - STRIDE);
         }
+        leaves.number[..leaves.len].iter().for_each(|&leaf| prefetch_read(trie.leaf_at(leaf)));
         finish(trie, &leaves, out);
     }
 }
