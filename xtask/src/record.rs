@@ -92,7 +92,7 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
         if wanted(&name("bench-lpm")) {
             let record = Record::of_table(&name("bench-lpm"), &table, bits)?;
             let quick: &[&str] = if options.quick { &["--runs", "3", "--seconds", "0.05"] } else { &[] };
-            bench(record, &["lpm", "--algorithm", "all"], Some(&table), quick)?;
+            bench(record, &["lpm", "--algorithm", "all", "--bursts", "1,4,16,64,256"], Some(&table), quick)?;
         }
         if wanted(&name("peers-lpm")) {
             good &= peers::lpm::record(&table, options.quick)?;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0
  *
- * DPDK's rte_fib (IPv4, DIR24_8), with next hops of 1, 2 or 4 bytes, by its AVX-512 or its scalar lookup.
+ * DPDK's rte_fib (IPv4, DIR24_8), with next hops of 1, 2 or 4 bytes, by any of its lookups: AVX-512, or
+ * one of three scalar ones.
  */
 #include "runner.h"
 
@@ -60,19 +61,20 @@ static long build(const struct routes *routes, enum rte_fib_dir24_8_nh_sz size, 
 	{                                                                                                       \
 		return build(routes, RTE_FIB_DIR24_8_##SIZE, RTE_FIB_LOOKUP_DIR24_8_##LOOKUP);                  \
 	}
-STRUCTURE(1b_avx512, 1B, VECTOR_AVX512)
-STRUCTURE(2b_avx512, 2B, VECTOR_AVX512)
-STRUCTURE(4b_avx512, 4B, VECTOR_AVX512)
-STRUCTURE(1b_scalar, 1B, SCALAR_MACRO)
-STRUCTURE(2b_scalar, 2B, SCALAR_MACRO)
-STRUCTURE(4b_scalar, 4B, SCALAR_MACRO)
+#define STRUCTURES(WIDTH, SIZE)                                                                                 \
+	STRUCTURE(WIDTH##_avx512, SIZE, VECTOR_AVX512)                                                          \
+	STRUCTURE(WIDTH##_scalar, SIZE, SCALAR_MACRO)                                                           \
+	STRUCTURE(WIDTH##_inline, SIZE, SCALAR_INLINE)                                                          \
+	STRUCTURE(WIDTH##_uni, SIZE, SCALAR_UNI)
+STRUCTURES(1b, 1B)
+STRUCTURES(2b, 2B)
+STRUCTURES(4b, 4B)
 
+#define LISTED(NAME, BUILD) {"rte_fib-" NAME, 4, build_##BUILD, fib_bulk, fib_dependent}
 const struct structure fib_structures[] = {
-	{"rte_fib-1b-avx512", 4, build_1b_avx512, fib_bulk, fib_dependent},
-	{"rte_fib-2b-avx512", 4, build_2b_avx512, fib_bulk, fib_dependent},
-	{"rte_fib-4b-avx512", 4, build_4b_avx512, fib_bulk, fib_dependent},
-	{"rte_fib-1b-scalar", 4, build_1b_scalar, fib_bulk, fib_dependent},
-	{"rte_fib-2b-scalar", 4, build_2b_scalar, fib_bulk, fib_dependent},
-	{"rte_fib-4b-scalar", 4, build_4b_scalar, fib_bulk, fib_dependent},
+	LISTED("1b-avx512", 1b_avx512), LISTED("1b-scalar", 1b_scalar), LISTED("1b-inline", 1b_inline),
+	LISTED("1b-uni", 1b_uni),	LISTED("2b-avx512", 2b_avx512), LISTED("2b-scalar", 2b_scalar),
+	LISTED("2b-inline", 2b_inline), LISTED("2b-uni", 2b_uni),	LISTED("4b-avx512", 4b_avx512),
+	LISTED("4b-scalar", 4b_scalar), LISTED("4b-inline", 4b_inline), LISTED("4b-uni", 4b_uni),
 	{NULL, 0, NULL, NULL, NULL},
 };

@@ -20,7 +20,7 @@ fn folder() -> Folder {
 #[test]
 fn lpm_measures_every_case_with_the_oracles_checksum() {
     let folder = folder();
-    let line = "bench lpm --table t.txt --algorithm auto,rangetrie-d12 --runs 3 --seconds 0.002 --lookups-ki 8 --json --plot p.svg";
+    let line = "bench lpm --table t.txt --algorithm auto,rangetrie-d12 --runs 3 --seconds 0.002 --lookups-ki 8 --bursts 1,256 --json --plot p.svg";
     let lines = folder.ok(line).json();
     let of = |family: u64, metric: &str| -> Vec<&Value> {
         lines.iter().filter(|l| l["metric"] == metric && l["params"]["family"] == family).collect()
@@ -45,6 +45,9 @@ fn lpm_measures_every_case_with_the_oracles_checksum() {
         for metric in ["build_ms", "bytes", "bytes_per_prefix"] {
             assert_eq!(of(family, metric).len(), 2, "{metric}");
         }
+        let times = |metric| of(family, metric).into_iter().map(|line| line["value"].as_f64().unwrap());
+        assert_eq!(times("p50_ns").count(), 2 * 4 * 2, "two structures, four cases, two sizes");
+        assert!(times("p50_ns").zip(times("p99_ns")).all(|(half, most)| half <= most));
         assert_eq!(of(family, "kups").len(), 2 * 3, "one by one, in batches, coalesced");
         assert_eq!(of(family, "reader_mlps").len(), 2 * 3, "alone, beside, updated");
         let told = of(family, "stores");
@@ -149,6 +152,7 @@ fn mistakes_get_one_line() {
     folder.write("odd", [0; 17]);
     folder.fail(&[
         ("bench lpm --table none", 2, "none: No such file"),
+        ("bench lpm --table v4.txt --bursts 1,0", 2, "--bursts: give 1 to 4096 keys"),
         ("bench lpm --table v4.txt --algorithm dxr-d9", 2, "use one of auto"),
         ("bench lpm --table v4.txt --seconds 0", 2, "--seconds 0"),
         ("bench lpm --table v4.txt --runs 0", 2, "--runs"),

@@ -33,6 +33,16 @@ pub(crate) fn cpp(name: &str, source: &Path, libraries: &[&str]) -> Result<PathB
     link(compiler, name, &[source.to_owned()], libraries)
 }
 
+/// Compiles a runner of the workspace bench/, for this very machine.
+pub(crate) fn rust(name: &str) -> Result<PathBuf> {
+    let target = env::scratch("peers")?.join("crates");
+    let mut cargo = env::cargo();
+    cargo.args(["build", "--release", "--quiet", "--locked", "--package", name, "--manifest-path"]);
+    cargo.arg(env::root().join("bench").join("Cargo.toml"));
+    proc::check(cargo.env("RUSTFLAGS", "-C target-cpu=native").env("CARGO_TARGET_DIR", &target))?;
+    Ok(target.join("release").join(name))
+}
+
 /// DPDK, as pkg-config knows it.
 pub(crate) const DPDK: &[&str] = &["libdpdk"];
 

@@ -1,4 +1,4 @@
-//! `peers lpm`: our structure and DPDK's on the same table and keys, passes alternating, checksums compared.
+//! `peers lpm`: our structures, DPDK's and those of crates on the same table and keys, passes alternating, checksums compared.
 
 use super::keys::{Pattern, SplitMix, Spread};
 use super::reference::Reference;
@@ -34,12 +34,12 @@ pub(crate) struct Options {
     /// Seed of the keys
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Our structure, as in `tidemill bench lpm` [default: auto]
-    #[arg(long)]
-    algorithm: Option<String>,
-    /// Only peers whose name contains this
-    #[arg(long)]
-    only: Option<String>,
+    /// Our structures, named as for `tidemill bench lpm --algorithm`
+    #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = "auto")]
+    ours: Vec<String>,
+    /// Only peers whose name contains one of these
+    #[arg(long, value_name = "PART", value_delimiter = ',')]
+    only: Vec<String>,
     /// Peers that take minutes to build too (rte_lpm)
     #[arg(long)]
     slow: bool,
@@ -47,7 +47,7 @@ pub(crate) struct Options {
     #[arg(long)]
     peers_only: bool,
     /// Keep what is measured in bench/results
-    #[arg(long, conflicts_with_all = ["check", "only", "peers_only"])]
+    #[arg(long, conflicts_with_all = ["check", "only", "ours", "peers_only"])]
     record: bool,
 }
 
@@ -60,40 +60,67 @@ pub(crate) fn record(table: &Path, quick: bool) -> Result<bool> {
         check: false,
         keys: None,
         seed: 1,
-        algorithm: None,
-        only: None,
+        ours: vec!["auto".to_owned()],
+        only: Vec::new(),
         slow: false,
         peers_only: false,
         record: true,
     })
 }
 
-/// A peer's structure: its name, the family, the greatest label that it can hold, whether it is slow to build.
-struct Peer {
-    name: &'static str,
-    family: u8,
-    greatest_label: u32,
-    slow: bool,
+/// Whose runner has a structure.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Maker {
+    Dpdk,
+    Crates,
 }
 
-const fn peer(name: &'static str, family: u8, greatest_label: u32, slow: bool) -> Peer {
-    Peer { name, family, greatest_label, slow }
+/// A peer's structure: its name, the families, the greatest label that it can hold.
+struct Peer {
+    maker: Maker,
+    name: &'static str,
+    families: &'static [u8],
+    greatest_label: u32,
+}
+
+const fn dpdk(name: &'static str, families: &'static [u8], greatest_label: u32) -> Peer {
+    Peer { maker: Maker::Dpdk, name, families, greatest_label }
+}
+
+const fn of_crate(name: &'static str) -> Peer {
+    Peer { maker: Maker::Crates, name, families: &[4, 6], greatest_label: u32::MAX }
 }
 
 const PEERS: &[Peer] = &[
-    peer("rte_fib-1b-avx512", 4, 127, false),
-    peer("rte_fib-1b-scalar", 4, 127, false),
-    peer("rte_fib-2b-avx512", 4, 32_767, false),
-    peer("rte_fib-2b-scalar", 4, 32_767, false),
-    peer("rte_fib-4b-avx512", 4, u32::MAX >> 1, false),
-    peer("rte_fib-4b-scalar", 4, u32::MAX >> 1, false),
-    peer("rte_lpm", 4, (1 << 24) - 1, true),
-    peer("rte_fib6-2b-avx512", 6, 32_767, false),
-    peer("rte_fib6-2b-scalar", 6, 32_767, false),
-    peer("rte_fib6-4b-avx512", 6, u32::MAX >> 1, false),
-    peer("rte_fib6-4b-scalar", 6, u32::MAX >> 1, false),
-    peer("rte_lpm6", 6, (1 << 21) - 1, false),
+    dpdk("rte_fib-1b-avx512", &[4], 127),
+    dpdk("rte_fib-1b-scalar", &[4], 127),
+    dpdk("rte_fib-1b-inline", &[4], 127),
+    dpdk("rte_fib-1b-uni", &[4], 127),
+    dpdk("rte_fib-2b-avx512", &[4], 32_767),
+    dpdk("rte_fib-2b-scalar", &[4], 32_767),
+    dpdk("rte_fib-2b-inline", &[4], 32_767),
+    dpdk("rte_fib-2b-uni", &[4], 32_767),
+    dpdk("rte_fib-4b-avx512", &[4], u32::MAX >> 1),
+    dpdk("rte_fib-4b-scalar", &[4], u32::MAX >> 1),
+    dpdk("rte_fib-4b-inline", &[4], u32::MAX >> 1),
+    dpdk("rte_fib-4b-uni", &[4], u32::MAX >> 1),
+    dpdk("rte_lpm", &[4], (1 << 24) - 1),
+    dpdk("rte_fib6-2b-avx512", &[6], 32_767),
+    dpdk("rte_fib6-2b-scalar", &[6], 32_767),
+    dpdk("rte_fib6-4b-avx512", &[6], u32::MAX >> 1),
+    dpdk("rte_fib6-4b-scalar", &[6], u32::MAX >> 1),
+    dpdk("rte_lpm6", &[6], (1 << 21) - 1),
+    of_crate("crate-prefix-trie"),
+    of_crate("crate-treebitmap"),
+    of_crate("crate-poptrie"),
+    of_crate("crate-iptrie"),
 ];
+
+/// The greatest label of next hops of 1 byte.
+const NARROWEST: u32 = 127;
+
+/// It takes minutes to build.
+const SLOW: &str = "rte_lpm";
 
 /// A peer that rejected more than one in so many routes is not compared: it does another, smaller job.
 const MOST_REJECTED_SHARE: u64 = 100;
@@ -104,9 +131,27 @@ const PAGES: u64 = 1024;
 /// Keys that runners hand over at once.
 const BATCH: u32 = 256;
 
-/// Compiles the C runner.
-fn runner_program() -> Result<PathBuf> {
-    build::c("lpm", &build::sources("lpm", "c")?)
+/// The runners of others, compiled when they are needed first.
+#[derive(Default)]
+struct Programs {
+    dpdk: Option<PathBuf>,
+    crates: Option<PathBuf>,
+}
+
+impl Programs {
+    fn of(&mut self, maker: Maker) -> Result<&Path> {
+        let known = match maker {
+            Maker::Dpdk => &mut self.dpdk,
+            Maker::Crates => &mut self.crates,
+        };
+        match known {
+            Some(program) => Ok(program),
+            None => Ok(known.insert(match maker {
+                Maker::Dpdk => build::c("lpm", &build::sources("lpm", "c")?)?,
+                Maker::Crates => build::rust("lpm-crates-runner")?,
+            })),
+        }
+    }
 }
 
 /// The files that both sides read, and what must come out.
@@ -148,19 +193,25 @@ impl Drop for Scenario {
     }
 }
 
-fn start_peer(program: &Path, peer: &Peer, scenario: &Scenario, cpu: Option<usize>) -> Result<Runner> {
-    let mut command = Command::new(program);
+fn start_peer(
+    programs: &mut Programs,
+    peer: &Peer,
+    scenario: &Scenario,
+    cpu: Option<usize>,
+) -> Result<Runner> {
+    let mut command = Command::new(programs.of(peer.maker)?);
     command.args(["--structure", peer.name]);
     start(command, scenario, cpu)
 }
 
-fn start_ours(algorithm: Option<&str>, scenario: &Scenario, cpu: Option<usize>) -> Result<Runner> {
-    let mut command = Command::new(env::tidemill()?);
-    command.args(["bench", "lpm", "--runner"]);
-    if let Some(name) = algorithm {
-        command.args(["--algorithm", name]);
-    }
-    start(command, scenario, cpu)
+/// One runner for each structure of ours.
+fn start_ours(names: &[String], scenario: &Scenario, cpu: Option<usize>) -> Result<Vec<Runner>> {
+    let start_one = |name: &String| {
+        let mut command = Command::new(env::tidemill()?);
+        command.args(["bench", "lpm", "--runner", "--algorithm", name]);
+        start(command, scenario, cpu)
+    };
+    names.iter().map(start_one).collect()
 }
 
 /// With the files that every runner reads.
@@ -180,13 +231,13 @@ fn has_avx512() -> bool {
 /// The peers that fit, each that does not named with the reason.
 fn peers_for(table: &Table, options: &Options) -> Vec<&'static Peer> {
     let mut fit = Vec::new();
-    for peer in PEERS.iter().filter(|peer| peer.family == table.family) {
-        if options.only.as_ref().is_some_and(|only| !peer.name.contains(only.as_str())) {
+    for peer in PEERS.iter().filter(|peer| peer.families.contains(&table.family)) {
+        if !options.only.is_empty() && !options.only.iter().any(|only| peer.name.contains(only.as_str())) {
             continue;
         }
         let why = if table.greatest_label() > peer.greatest_label {
             format!("its labels end at {}, the table's at {}", peer.greatest_label, table.greatest_label())
-        } else if peer.slow && !options.slow {
+        } else if peer.name == SLOW && !options.slow {
             "takes minutes to build, ask with --slow".to_owned()
         } else if peer.name.ends_with("avx512") && !has_avx512() {
             "this CPU has no AVX-512".to_owned()
@@ -206,10 +257,11 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     let count = if options.quick || options.check { 1 << 20 } else { 1 << 22 };
     let name = options.table.file_name().unwrap_or_default().to_string_lossy();
     let scenario = Scenario::new(&name, &table, spread, count, options.seed)?;
-    let program = runner_program()?;
+    let mut programs = Programs::default();
     let peers = peers_for(&table, options);
+    let ours: &[String] = if options.peers_only { &[] } else { &options.ours };
     if options.check {
-        return check(&program, &peers, &scenario, !options.peers_only, options.algorithm.as_deref());
+        return check(&mut programs, &peers, &scenario, ours);
     }
     let record = options
         .record
@@ -217,18 +269,14 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     let record = record.transpose()?;
     let _pages = pages::raise(PAGES);
     let cpu = cpu();
-    let mut ours = if options.peers_only {
-        None
-    } else {
-        Some(start_ours(options.algorithm.as_deref(), &scenario, cpu)?)
-    };
+    let mut ours = start_ours(ours, &scenario, cpu)?;
     let mut report = Report { bench: "lpm", json: options.json, record };
-    if let Some(ours) = &ours {
+    for ours in &ours {
         report.built(ours, "build", "routes");
     }
     let rounds = if options.quick { 7 } else { 21 };
     for peer in peers {
-        let mut theirs = start_peer(&program, peer, &scenario, cpu)?;
+        let mut theirs = start_peer(&mut programs, peer, &scenario, cpu)?;
         report.built(&theirs, "build", "routes");
         if theirs.rejected * MOST_REJECTED_SHARE > theirs.held {
             eprintln!(
@@ -241,7 +289,7 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
         }
         for pattern in Pattern::ALL {
             let case = Case { name: pattern.name(), asked: pattern.name(), rounds, warm: true };
-            report.compare(ours.as_mut(), &mut theirs, &case)?;
+            report.compare(&mut ours, &mut theirs, &case)?;
         }
     }
     if let Some(record) = report.record {
@@ -251,34 +299,34 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
 }
 
 /// Every runner's checksums against the reference.
-fn check(
-    program: &Path,
-    peers: &[&Peer],
-    scenario: &Scenario,
-    with_ours: bool,
-    algorithm: Option<&str>,
-) -> Result<bool> {
-    let mut runners = Vec::new();
-    if with_ours {
-        runners.push(start_ours(algorithm, scenario, None)?);
-    }
+fn check(programs: &mut Programs, peers: &[&Peer], scenario: &Scenario, ours: &[String]) -> Result<bool> {
+    let mut runners = start_ours(ours, scenario, None)?;
     for peer in peers {
-        runners.push(start_peer(program, peer, scenario, None)?);
+        runners.push(start_peer(programs, peer, scenario, None)?);
     }
     report::check(&mut runners, &Pattern::ALL.map(Pattern::name), "routes")
 }
 
 /// The test tier's check: all structures of a family on a small nested table.
 pub(crate) fn self_check(family: u8) -> Result<bool> {
-    let table = small_table(family, 5_000, &mut SplitMix::new(u64::from(family)));
-    let scenario = Scenario::new("small", &table, Spread::Prefix, 1 << 14, 1)?;
-    let program = runner_program()?;
-    // Room for a few tbl8 groups only: the 1-byte form cannot hold this table.
-    let fit = |peer: &&Peer| {
-        peer.family == family && peer.greatest_label > 127 && (has_avx512() || !peer.name.ends_with("avx512"))
+    let mut random = SplitMix::new(u64::from(family));
+    let there = |peer: &&Peer| has_avx512() || !peer.name.ends_with("avx512");
+    let peers = PEERS.iter().filter(|peer| peer.families.contains(&family)).filter(there);
+    let (narrow, wide): (Vec<&Peer>, Vec<&Peer>) = peers.partition(|peer| peer.greatest_label == NARROWEST);
+    let mut programs = Programs::default();
+    let ours = ["auto", "poptrie-d18"].map(str::to_owned);
+    let mut check = |table: &Table, peers: &[&Peer], ours: &[String]| {
+        let scenario = Scenario::new("small", table, Spread::Prefix, 1 << 14, 1)?;
+        check(&mut programs, peers, &scenario, ours)
     };
-    let peers: Vec<&Peer> = PEERS.iter().filter(fit).collect();
-    check(&program, &peers, &scenario, true, None)
+    let good = check(&small_table(family, 5_000, &mut random), &wide, &ours)?;
+    if narrow.is_empty() {
+        return Ok(good);
+    }
+    // 1-byte forms have room for few labels, and for routes behind /24 in 127 places.
+    let mut table = small_table(family, 60, &mut random);
+    table.routes.iter_mut().for_each(|route| route.label = 1 + route.label % NARROWEST);
+    Ok(check(&table, &narrow, &[])? && good)
 }
 
 /// A table of random prefixes, clustered so that many nest and touch, without a default route.

@@ -54,39 +54,38 @@ impl Report {
         self.line(bytes, "");
     }
 
-    /// Alternating passes of one case, and their lines.
+    /// Alternating passes of one case, and their lines: one of theirs and one of each of ours, round after round.
     pub(crate) fn compare(
         &mut self,
-        ours: Option<&mut Runner>,
+        ours: &mut [Runner],
         theirs: &mut Runner,
         case: &Case<'_>,
     ) -> Result<()> {
-        let Some(ours) = ours else {
-            let passes: Result<Vec<f64>> = (0..case.rounds).map(|_| theirs.pass(case)).collect();
-            self.rates(theirs, case, &passes?);
-            return Ok(());
-        };
-        let mut pairs = Vec::new();
+        let mut rates = vec![Vec::new(); ours.len() + 1];
         for round in 0..case.rounds {
             // Who goes first alternates, so that a drift of the machine favours nobody.
-            let pair = if round % 2 == 0 {
-                let a = ours.pass(case)?;
-                (a, theirs.pass(case)?)
-            } else {
-                let b = theirs.pass(case)?;
-                (ours.pass(case)?, b)
-            };
-            pairs.push(pair);
+            for turn in 0..rates.len() {
+                let at = (turn + round) % rates.len();
+                let runner = ours.get_mut(at).unwrap_or(&mut *theirs);
+                rates[at].push(runner.pass(case)?);
+            }
         }
-        self.rates(ours, case, &pairs.iter().map(|pair| pair.0).collect::<Vec<f64>>());
-        self.rates(theirs, case, &pairs.iter().map(|pair| pair.1).collect::<Vec<f64>>());
-        let stats::Ratio { value, low, high, pairs } =
-            stats::ratio(&pairs).context("too few pairs for a ratio")?;
-        let (case, of, to) = (case.name, &ours.subject, &theirs.subject);
-        let object = json!({"v": 1, "bench": self.bench, "case": case, "metric": "ratio", "of": of, "to": to,
-            "value": value, "low": low, "high": high, "pairs": pairs, "rejected": theirs.rejected});
-        let text = format!("  {case} {of} to {to}: {value:.2} ({low:.2} to {high:.2}, {pairs} pairs)");
-        self.line(object, &text);
+        for (at, rates) in rates.iter().enumerate() {
+            let runner = ours.get(at).unwrap_or(&*theirs);
+            self.rates(runner, case, rates);
+        }
+        let (case, to) = (case.name, &theirs.subject);
+        for (our, rates_of) in ours.iter().zip(&rates) {
+            let pairs: Vec<(f64, f64)> =
+                rates_of.iter().copied().zip(rates[ours.len()].iter().copied()).collect();
+            let stats::Ratio { value, low, high, pairs } =
+                stats::ratio(&pairs).context("too few pairs for a ratio")?;
+            let of = &our.subject;
+            let object = json!({"v": 1, "bench": self.bench, "case": case, "metric": "ratio", "of": of, "to": to,
+                "value": value, "low": low, "high": high, "pairs": pairs, "rejected": theirs.rejected});
+            let text = format!("  {case} {of} to {to}: {value:.2} ({low:.2} to {high:.2}, {pairs} pairs)");
+            self.line(object, &text);
+        }
         Ok(())
     }
 

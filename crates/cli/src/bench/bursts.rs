@@ -12,13 +12,13 @@ use tidemill_lpm::{Address, Fib, Label};
 pub(super) const PERCENTILES: [(usize, &str); 2] = [(50, "p50_ns"), (99, "p99_ns")];
 
 /// What the bursts of one size took: nanoseconds at each of [`PERCENTILES`], and the labels' checksum.
-pub(super) struct Bursts {
-    pub(super) at: [f64; PERCENTILES.len()],
-    pub(super) checksum: String,
+struct Bursts {
+    at: [f64; PERCENTILES.len()],
+    checksum: String,
 }
 
 /// Looks up every key once, in bursts of `size`.
-pub(super) fn timed_bursts<A: Address>(fib: &dyn Fib<A>, keys: &[A], size: usize) -> Bursts {
+fn timed_bursts<A: Address>(fib: &dyn Fib<A>, keys: &[A], size: usize) -> Bursts {
     let mut labels = vec![Label::NONE; size];
     let mut took = Vec::with_capacity(keys.len().div_ceil(size));
     let mut checksum = Checksum::new();
@@ -33,6 +33,34 @@ pub(super) fn timed_bursts<A: Address>(fib: &dyn Fib<A>, keys: &[A], size: usize
     took.sort_unstable();
     let ns = |percent| (percentile(&took, percent).saturating_sub(clock)).as_nanos() as f64;
     Bursts { at: PERCENTILES.map(|(percent, _)| ns(percent)), checksum: checksum.text() }
+}
+
+/// The times of several structures over some runs, in turn: for each structure, by percentile, by run; false if a checksum was not
+/// the one expected.
+pub(super) fn measure<A: Address>(
+    fibs: &[&dyn Fib<A>],
+    keys: &[A],
+    size: usize,
+    runs: usize,
+    expected: &str,
+) -> (Vec<[Vec<f64>; PERCENTILES.len()]>, bool) {
+    let mut times = vec![<[Vec<f64>; PERCENTILES.len()]>::default(); fibs.len()];
+    let mut right = true;
+    for run in 0..runs {
+        for i in 0..fibs.len() {
+            let turn = (i + run) % fibs.len();
+            let Bursts { at, checksum } = timed_bursts(fibs[turn], keys, size);
+            times[turn].iter_mut().zip(at).for_each(|(times, at)| times.push(at));
+            if checksum != expected && right {
+                let name = fibs[turn].name();
+                eprintln!(
+                    "tidemill: WRONG: {name} in bursts of {size}: checksum {checksum}, the oracle's is {expected}"
+                );
+                right = false;
+            }
+        }
+    }
+    (times, right)
 }
 
 /// What it takes to look at the clock twice.

@@ -6,7 +6,7 @@
 use super::bound::{Load, Region};
 use super::pass::{BLOCK, Order, Pass, expected, timed_pass};
 use super::report::Report;
-use super::{runner, updates};
+use super::{bursts, runner, updates};
 use crate::fib::OfFamily;
 use crate::json::{Measurement, Params};
 use crate::progress::Progress;
@@ -33,9 +33,11 @@ use tidemill_lpm::{Algorithm, Family, Fib, Oracle, Rib};
     Updates: one by one, a thousand at a time, and as many as come within --coalesce-ms while the ones before are applied;\n  \
     stores into the structure for each, by the access probe; and the lookups of a reader alone, beside a thread that\n  \
     updates another table, and on the table that is updated.\n\
+    Bursts (--bursts): nanoseconds for a call with so many keys, 50th and 99th percentile, each call timed on its own.\n\
     The bound is what the machine does in a region of the structure's size: one random 4-byte load per lookup.\n\n\
     Examples:\n  tidemill bench lpm --table rib.zst\n  \
     tidemill bench lpm --table rib.zst --algorithm all --case rnd,seq --json\n  \
+    tidemill bench lpm --table rib.zst --case rnd,adv --bursts 1,4,16,64,256\n  \
     tidemill bench lpm --table rib.zst --updates updates.zst --plot rates.svg")]
 pub(crate) struct Lpm {
     #[command(flatten)]
@@ -57,6 +59,9 @@ pub(crate) struct Lpm {
     /// Keys per call in the independent cases
     #[arg(long, value_name = "N", default_value_t = 256)]
     batch: usize,
+    /// Sizes of bursts whose times are measured one by one, in the independent cases
+    #[arg(long, value_name = "N", value_delimiter = ',')]
+    bursts: Vec<usize>,
     /// Seed of the keys
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -149,6 +154,9 @@ impl Lpm {
                 "--runs and --batch: give at least 1, and at most {BLOCK} keys per batch"
             )));
         }
+        if self.bursts.iter().any(|&size| size == 0 || size > BLOCK) {
+            return Err(usage(format!("--bursts: give 1 to {BLOCK} keys")));
+        }
         if self.coalesce_ms == 0 || self.coalesce_ms > 10_000 {
             return Err(usage(format!("--coalesce-ms {}: give 1 to 10000", self.coalesce_ms)));
         }
@@ -219,7 +227,7 @@ fn family<A: OfFamily>(
             Err(error) => return Err(error),
         }
     }
-    let right = measure(args, &cases, &mut subjects);
+    let mut right = measure(args, &cases, &mut subjects);
     let params = |more: &[(&str, serde_json::Value)]| {
         let mut params = Params::new();
         params.insert("family".into(), A::FAMILY.into());
@@ -265,6 +273,20 @@ fn family<A: OfFamily>(
                     (&of.name, &of.rates[at]),
                     (&to.name, &to.rates[at]),
                 )?;
+            }
+        }
+    }
+    for ready in cases.iter().filter(|ready| ready.order != Order::Dependent) {
+        for &size in &args.bursts {
+            let fibs: Vec<&dyn Fib<A>> = subjects.iter().map(|subject| subject.fib.as_ref()).collect();
+            let (times, sound) = bursts::measure(&fibs, &ready.keys, size, args.runs, &ready.expected);
+            right &= sound;
+            for (subject, times) in subjects.iter().zip(times) {
+                for ((_, metric), values) in bursts::PERCENTILES.iter().zip(&times) {
+                    let params = params(&[("burst", size.into()), ("seed", args.seed.into())]);
+                    let case = ready.case.name();
+                    report.line(Measurement::of("lpm", &subject.name, case, metric, values, params))?;
+                }
             }
         }
     }

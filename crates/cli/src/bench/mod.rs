@@ -1,6 +1,7 @@
 //! `tidemill bench`: measure lookup structures, hash tables and ports.
 
 pub(crate) mod bound;
+mod bursts;
 mod flow;
 mod hide;
 mod lpm;

@@ -88,12 +88,23 @@ impl Report {
             println!(
                 "\nbuild and update (kups: thousands of updates per second; stores: into the structure, per update; reader_mlps: M lookups/s)"
             );
-            let others: Vec<&Measurement> = lines.iter().filter(|line| line.metric != "mlps").collect();
+            let is_time = |line: &&Measurement| line.metric.ends_with("_ns");
+            let others: Vec<&Measurement> =
+                lines.iter().filter(|line| line.metric != "mlps" && !is_time(line)).collect();
             let column = |line: &Measurement| match line.case.as_str() {
                 "build" => line.metric.to_owned(),
                 case => format!("{case} {}", line.metric),
             };
             pivot(&others, |line| line.subject.clone(), column, |line| figure(line.value));
+            let times: Vec<&Measurement> = lines.iter().filter(is_time).collect();
+            if !times.is_empty() {
+                println!("\nnanoseconds for one call with a burst of so many keys");
+                let size = |line: &Measurement| line.params.get("burst").map(ToString::to_string);
+                let row = |line: &Measurement| {
+                    format!("{} {} {}", line.subject, line.case, line.metric.trim_end_matches("_ns"))
+                };
+                pivot(&times, row, |line| size(line).unwrap_or_default(), |line| figure(line.value));
+            }
             if !ratios.is_empty() {
                 println!("\nratios of M lookups/s, with 95 % intervals");
                 for Ratio { case, of, to, value, low, high, pairs, .. } in ratios {

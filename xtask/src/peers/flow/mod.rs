@@ -320,7 +320,7 @@ fn measure(
             };
             // A filling has just emptied its table: that is warm enough, and each costs seconds.
             let case = Case { name: &scenario.name(asked), asked, rounds, warm: !fills(asked) };
-            report.compare(ours.as_mut(), &mut theirs, &case)?;
+            report.compare(ours.as_mut_slice(), &mut theirs, &case)?;
         }
     }
     Ok(())
