@@ -1,6 +1,8 @@
 //! From a RIB to nodes: cut a region into ranges, spread them over slots, store the runs of the slots.
 
-use super::{Entry, LARGE_HEAD, LINE_UNITS, ROOT, SLOTS, SMALL_HEAD, SMALL_RUNS, UNIT, byte, slot_region};
+use super::{
+    Entry, LARGE_HEAD, LINE_UNITS, NOWHERE, ROOT, SLOTS, SMALL_HEAD, SMALL_RUNS, UNIT, byte, slot_region,
+};
 use crate::fib::{BuildError, Label, Outgrown};
 use crate::prefix::{Address, Prefix};
 use crate::rib::Rib;
@@ -59,14 +61,13 @@ pub(super) fn check(ranges: &[(u128, Label)]) -> Result<(), BuildError> {
     }
 }
 
-/// Spreads the ranges of `extent` over the slots of `region` that it covers, calling `put` with each run of slots; `below` makes
-/// the entry of a slot that is not of one label. The first range may begin before the extent.
+/// Spreads the ranges of `extent` over the slots of `region` that it covers, calling `put` with each run of slots; a slot that is
+/// not of one label gets a node. The first range may begin before the extent.
 pub(super) fn spread<S: Space + ?Sized>(
     space: &mut S,
     mut ranges: &[(u128, Label)],
     region: Prefix<u128>,
     extent: Prefix<u128>,
-    below: fn(&mut S, &[(u128, Label)], Prefix<u128>) -> Result<Entry, Outgrown>,
     mut put: impl FnMut(&mut S, std::ops::RangeInclusive<usize>, Entry),
 ) -> Result<(), Outgrown> {
     let slot_of = |addr| usize::from(byte(addr, region.len()));
@@ -86,7 +87,7 @@ pub(super) fn spread<S: Space + ?Sized>(
             }
             Some(_) => {
                 let count = ranges.partition_point(|&(start, _)| start <= part.last());
-                let entry = below(space, &ranges[..count], part)?;
+                let entry = node(space, &ranges[..count], part)?;
                 put(space, slot..=slot, entry);
                 slot
             }
@@ -107,7 +108,7 @@ pub(super) fn node<S: Space + ?Sized>(
     region: Prefix<u128>,
 ) -> Result<Entry, Outgrown> {
     let mut slots = [Entry(0); SLOTS];
-    spread(space, ranges, region, region, node, |_, run, entry| slots[run].fill(entry))?;
+    spread(space, ranges, region, region, |_, run, entry| slots[run].fill(entry))?;
     write(space, &slots)
 }
 
@@ -125,7 +126,7 @@ pub(super) fn block<S: Space + ?Sized>(
     let put = |space: &mut S, run: std::ops::RangeInclusive<usize>, entry: Entry| {
         run.for_each(|slot| space.set(word + slot, entry.0));
     };
-    spread(space, ranges, region, region, node, put)?;
+    spread(space, ranges, region, region, put)?;
     Ok(Entry::pointer(false, unit))
 }
 
@@ -208,7 +209,7 @@ pub(super) fn place(fresh: usize, units: usize) -> usize {
     if in_line > 0 && in_line + units > LINE_UNITS { fresh + LINE_UNITS - in_line } else { fresh }
 }
 
-/// Space for the first build: a growing vector, with the root in front.
+/// Space for the first build: a growing vector, with the root and its zeros in front.
 pub(super) struct Draft {
     pub(super) words: Vec<u32>,
     /// Units left out to keep invariant 4: first unit and number.
@@ -217,7 +218,7 @@ pub(super) struct Draft {
 
 impl Draft {
     pub(super) fn new() -> Self {
-        Draft { words: vec![0; ROOT], gaps: Vec::new() }
+        Draft { words: vec![0; ROOT + NOWHERE], gaps: Vec::new() }
     }
 }
 
@@ -226,7 +227,7 @@ impl Space for Draft {
         let fresh = self.words.len() / UNIT;
         let unit = place(fresh, units);
         if unit + units > Entry::UNITS_MAX {
-            return Err(Outgrown { what: format!("more than {} units of 16 bytes", Entry::UNITS_MAX) });
+            return Err(Outgrown { what: format!("more than {} units of 8 bytes", Entry::UNITS_MAX) });
         }
         if unit > fresh {
             self.gaps.push((fresh as u32, unit - fresh));

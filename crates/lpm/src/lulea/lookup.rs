@@ -2,7 +2,8 @@
 
 use super::{Entry, LARGE_HEAD, Lulea, SMALL_HEAD, UNIT, byte};
 use crate::fib::{Fib, Label};
-use std::sync::atomic::Ordering;
+use std::hint::select_unpredictable;
+use std::sync::atomic::{AtomicU32, Ordering};
 use tidemill_lookup::probe::Probe;
 
 /// Keys that are in flight together.
@@ -65,6 +66,20 @@ pub(super) fn below(ends: u64, x: u8) -> usize {
     ((below >> 7).wrapping_mul(ONES) >> 56) as usize
 }
 
+/// What a visit reads of a node: two words, and how many of their bytes are below the key's.
+pub(super) struct Look {
+    pub(super) low: u32,
+    pub(super) high: u32,
+    pub(super) below: u32,
+}
+
+/// Reads two words that stand together.
+#[inline(always)]
+pub(super) fn look(pair: &[AtomicU32; 2], x: u8) -> Look {
+    let [low, high] = [0, 1].map(|i: usize| pair[i].load(Ordering::Relaxed));
+    Look { low, high, below: below(u64::from(high) << 32 | u64::from(low), x) as u32 }
+}
+
 /// The set bits of `bitmap` at `bit` and below.
 #[inline(always)]
 fn up_to(bitmap: u32, bit: u8) -> usize {
@@ -104,7 +119,7 @@ impl Lulea {
             let node = entry.word();
             let word = if entry.is_large() { node + 2 * usize::from(x / 32) } else { node };
             read(word, 8, true);
-            let (low, high) = self.pair(word);
+            let [low, high] = [word, word + 1].map(|at| self.words[at].load(Ordering::Relaxed));
             let at = if entry.is_large() {
                 high as usize + up_to(low, x % 32)
             } else {
@@ -117,46 +132,40 @@ impl Lulea {
         Label(entry.0)
     }
 
-    /// Two words that stand together.
+    /// One node further, without a branch: an answer stays what it is. `look` reads two words that stand together, and says how
+    /// many of their bytes are below `x`.
     #[inline(always)]
-    fn pair(&self, word: usize) -> (u32, u32) {
-        let pair = &self.words[word..word + 2];
-        (pair[0].load(Ordering::Relaxed), pair[1].load(Ordering::Relaxed))
-    }
-
-    /// One node further, without a branch: an answer stays what it is.
-    #[inline(always)]
-    fn visit(&self, entry: u32, x: u8, below: impl Fn(u64, u8) -> usize) -> u32 {
-        let pointer = ((entry as i32) >> 31) as u32;
-        let large = (((entry << 1) as i32) >> 31) as u32 & pointer;
-        // For an answer: the first words of the root, whatever they hold.
-        let node = (entry & Entry::PLACE & pointer) * 2;
-        let (low, high) = self.pair((node + (u32::from(x / 32 * 2) & large)) as usize);
-        let small = node + (SMALL_HEAD + below(u64::from(high) << 32 | u64::from(low), x)) as u32;
-        let in_large = high.wrapping_add(up_to(low, x % 32) as u32);
-        let at = small ^ ((small ^ in_large) & large);
-        let next = self.words[at as usize].load(Ordering::Acquire);
-        entry ^ ((entry ^ next) & pointer)
+    fn visit(&self, entry: u32, x: u8, look: &impl Fn(&[AtomicU32; 2], u8) -> Look) -> u32 {
+        let (pointer, large) = (!Entry(entry).is_leaf(), entry >= Entry::POINTER | Entry::LARGE);
+        let pair = select_unpredictable(pointer, entry & Entry::PLACE, Entry::NOWHERE) as usize;
+        let aside = select_unpredictable(large, usize::from(x / 32), 0);
+        let pairs: &[[AtomicU32; 2]] = self.words.as_chunks().0;
+        let Look { low, high, below } = look(&pairs[pair + aside], x);
+        let small = pair * UNIT + SMALL_HEAD + below as usize;
+        let in_large = high as usize + up_to(low, x % 32);
+        let at = select_unpredictable(large, in_large, small);
+        let next = self.words[at].load(Ordering::Acquire);
+        select_unpredictable(pointer, next, entry)
     }
 
     /// The entry of the block for the first 24 bits of a key, of which these are the first 64.
     #[inline(always)]
     fn start(&self, high: u64) -> u32 {
         let entry = self.words[(high >> 48) as usize].load(Ordering::Acquire);
-        let pointer = ((entry as i32) >> 31) as u32;
-        let at = (entry & Entry::PLACE & pointer) as usize * 2 + usize::from((high >> 40) as u8);
-        let next = self.words[at].load(Ordering::Acquire);
-        entry ^ ((entry ^ next) & pointer)
+        let pointer = !Entry(entry).is_leaf();
+        let block = select_unpredictable(pointer, entry & Entry::PLACE, 0) as usize * UNIT;
+        let next = self.words[block + usize::from((high >> 40) as u8)].load(Ordering::Acquire);
+        select_unpredictable(pointer, next, entry)
     }
 
     /// One lookup of a fixed number of steps, so that a CPU that is asked one after the other works on several at a time: three
     /// visits, enough for /48. What is longer is rare.
     #[inline(always)]
-    pub(super) fn quick(&self, key: u128, below: impl Fn(u64, u8) -> usize) -> Label {
+    pub(super) fn quick(&self, key: u128, look: impl Fn(&[AtomicU32; 2], u8) -> Look) -> Label {
         let high = (key >> 64) as u64;
         let mut entry = self.start(high);
         for shift in [32, 24, 16] {
-            entry = self.visit(entry, (high >> shift) as u8, &below);
+            entry = self.visit(entry, (high >> shift) as u8, &look);
         }
         self.rest(key, entry, 48)
     }
@@ -176,7 +185,12 @@ impl Lulea {
     /// Looks up bursts of [`BURST`] keys, each round taking every key that has no answer yet one node further. The loads of a
     /// round do not depend on each other, so that their misses overlap.
     #[inline(always)]
-    pub(super) fn lock_step(&self, keys: &[u128], out: &mut [Label], below: impl Fn(u64, u8) -> usize) {
+    pub(super) fn lock_step(
+        &self,
+        keys: &[u128],
+        out: &mut [Label],
+        look: impl Fn(&[AtomicU32; 2], u8) -> Look,
+    ) {
         for (keys, out) in keys.chunks(BURST).zip(out.chunks_mut(BURST)) {
             let mut waiting = [0_u8; BURST];
             let mut count = 0;
@@ -192,7 +206,7 @@ impl Lulea {
                 for at in 0..round {
                     // What waits on is written at or before the place that has just been read.
                     let i = usize::from(waiting[at]);
-                    let entry = self.visit(out[i].0, byte(keys[i], depth), &below);
+                    let entry = self.visit(out[i].0, byte(keys[i], depth), &look);
                     out[i] = Label(entry);
                     waiting[count] = i as u8;
                     count += (entry >> 31) as usize;
@@ -205,7 +219,7 @@ impl Lulea {
     pub(super) fn burst(&self, kernel: Kernel, keys: &[u128], out: &mut [Label]) {
         assert_eq!(keys.len(), out.len(), "as many answers as keys");
         match kernel {
-            Kernel::Portable => self.lock_step(keys, out, below),
+            Kernel::Portable => self.lock_step(keys, out, look),
             #[cfg(target_arch = "x86_64")]
             Kernel::Avx2 => super::simd::burst_avx2(self, keys, out),
             #[cfg(target_arch = "x86_64")]
@@ -219,9 +233,11 @@ const _: () = assert!(BURST <= 256 && LARGE_HEAD.is_multiple_of(UNIT));
 impl Fib<u128> for Lulea {
     fn lookup(&self, key: u128) -> Label {
         match self.kernel {
-            Kernel::Portable => self.quick(key, below),
+            Kernel::Portable => self.quick(key, look),
             #[cfg(target_arch = "x86_64")]
-            _ => super::simd::quick_avx2(self, key),
+            Kernel::Avx2 => super::simd::quick_avx2(self, key),
+            #[cfg(target_arch = "x86_64")]
+            Kernel::Avx512 => super::simd::quick_avx512(self, key),
         }
     }
 

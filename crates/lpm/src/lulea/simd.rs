@@ -2,10 +2,13 @@
 //!
 //! This module is one of the named homes of `unsafe`.
 
+use super::lookup::Look;
 use super::{Entry, Lulea, SMALL_HEAD};
 use crate::fib::Label;
 use std::arch::is_x86_feature_detected;
 use std::arch::x86_64::*;
+use std::cell::RefCell;
+use std::ops::Range;
 use std::sync::atomic::AtomicU32;
 use tidemill_lookup::prefetch::prefetch_read;
 
@@ -20,35 +23,64 @@ pub(super) fn has_avx512() -> bool {
     has_avx2()
         && is_x86_feature_detected!("avx512f")
         && is_x86_feature_detected!("avx512bw")
+        && is_x86_feature_detected!("avx512vl")
         && is_x86_feature_detected!("avx512vnni")
         && is_x86_feature_detected!("avx512vpopcntdq")
 }
 
-/// How many of the eight bytes of `ends` are below `x`.
+/// Both words in one load, and in a vector.
 #[inline]
-#[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
-fn below(ends: u64, x: u8) -> usize {
-    let ends = _mm_cvtsi64_si128(ends as i64);
+fn both(pair: &[AtomicU32; 2]) -> (u64, __m128i) {
+    let from = pair.as_ptr();
+    // SAFETY: 8 readable bytes, no alignment wanted. Not a race: they are a node's head, see `gather_pairs`, or the zeros behind the
+    // root, which nobody stores to.
+    unsafe { (from.cast::<u64>().read_unaligned(), _mm_loadl_epi64(from.cast())) }
+}
+
+#[inline]
+#[target_feature(enable = "avx2,popcnt")]
+fn look_avx2(pair: &[AtomicU32; 2], x: u8) -> Look {
+    let (words, ends) = both(pair);
     // Saturating: 0 where x is not above the end.
     let not_below = _mm_cmpeq_epi8(_mm_subs_epu8(_mm_set1_epi8(x as i8), ends), _mm_setzero_si128());
-    8 - (_mm_movemask_epi8(not_below) as u8).count_ones() as usize
+    let below = (!_mm_movemask_epi8(not_below) as u8).count_ones();
+    Look { low: words as u32, high: (words >> 32) as u32, below }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,popcnt")]
+fn look_avx512(pair: &[AtomicU32; 2], x: u8) -> Look {
+    let (words, ends) = both(pair);
+    let below = (_mm_cmplt_epu8_mask(ends, _mm_set1_epi8(x as i8)) as u8).count_ones();
+    Look { low: words as u32, high: (words >> 32) as u32, below }
 }
 
 #[inline]
 pub(super) fn quick_avx2(fib: &Lulea, key: u128) -> Label {
     #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
     fn quick(fib: &Lulea, key: u128) -> Label {
-        fib.quick(key, |ends, x| below(ends, x))
+        fib.quick(key, |pair, x| look_avx2(pair, x))
     }
     debug_assert!(has_avx2());
     // SAFETY: called only where the kernel was chosen, for which `Kernel::all` found the features.
     unsafe { quick(fib, key) }
 }
 
+#[inline]
+pub(super) fn quick_avx512(fib: &Lulea, key: u128) -> Label {
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi1,bmi2,popcnt")]
+    fn quick(fib: &Lulea, key: u128) -> Label {
+        fib.quick(key, |pair, x| look_avx512(pair, x))
+    }
+    debug_assert!(has_avx512());
+    // SAFETY: as above.
+    unsafe { quick(fib, key) }
+}
+
 pub(super) fn burst_avx2(fib: &Lulea, keys: &[u128], out: &mut [Label]) {
     #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
     fn burst(fib: &Lulea, keys: &[u128], out: &mut [Label]) {
-        fib.lock_step(keys, out, |ends, x| below(ends, x));
+        fib.lock_step(keys, out, |pair, x| look_avx2(pair, x));
     }
     assert!(has_avx2());
     // SAFETY: the CPU has the features.
@@ -97,21 +129,21 @@ impl Level {
         store(&mut self.entries[group * LANES..], entries);
     }
 
-    /// All keys one node further. Two loops, so that the CPU has many loads of one kind under way.
+    /// All keys that go on one node further.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vnni,avx512vpopcntdq")]
-    fn visit(&mut self, words: &[AtomicU32], ahead: *const u128) {
-        let mut located = [0; BURST];
+    fn visit(&mut self, words: &[AtomicU32], mut before: impl FnMut(usize)) {
         for group in 0..self.groups() {
-            let from = group * LANES;
-            for line in 0..4 {
-                prefetch_read(ahead.wrapping_add(from + KEYS_PER_LINE * line));
-            }
-            let at = locate(words, load(&self.entries[from..]), load(&self.windows[from..]));
-            store(&mut located[from..], at);
-        }
-        for group in 0..self.groups() {
-            self.set(group, gather(words, load(&located[group * LANES..])));
+            before(group);
+            let (from, on) = (group * LANES, self.on[group]);
+            let entries = load(&self.entries[from..]);
+            let pointers = _mm512_mask_mov_epi32(
+                _mm512_set1_epi32((Entry::POINTER | Entry::NOWHERE) as i32),
+                on,
+                entries,
+            );
+            let at = locate(words, pointers, load(&self.windows[from..]));
+            self.set(group, _mm512_mask_mov_epi32(entries, on, gather(words, at)));
         }
     }
 
@@ -119,19 +151,20 @@ impl Level {
     /// starts before the CPU knows the address of every store before it.
     #[inline]
     #[target_feature(enable = "avx512f,popcnt")]
-    fn take(&mut self, from: &Level, shift: u32) {
+    fn take(&mut self, from: &Level) {
         self.len = 0;
-        let shift = _mm_cvtsi32_si128(shift as i32);
         for group in 0..from.groups() {
             let on = from.on[group];
             let entries = _mm512_maskz_compress_epi32(on, load(&from.entries[group * LANES..]));
-            let windows = _mm512_sll_epi32(load(&from.windows[group * LANES..]), shift);
+            let windows = _mm512_slli_epi32::<8>(load(&from.windows[group * LANES..]));
             store(&mut self.entries[self.len..], entries);
             store(&mut self.windows[self.len..], _mm512_maskz_compress_epi32(on, windows));
             self.len += on.count_ones() as usize;
         }
-        // What fills up the last group leads somewhere too.
-        store(&mut self.entries[self.len..], _mm512_set1_epi32(Entry::POINTER as i32));
+        self.on.fill(u16::MAX);
+        if !self.len.is_multiple_of(LANES) {
+            self.on[self.len / LANES] = (1 << (self.len % LANES)) - 1;
+        }
     }
 
     /// The other way: what those that went on have come to replaces what they went on from.
@@ -270,15 +303,36 @@ fn locate(words: &[AtomicU32], entry: __m512i, window: __m512i) -> __m512i {
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vnni,avx512vpopcntdq,bmi1,bmi2,popcnt")]
 fn avx512(fib: &Lulea, keys: &[u128], out: &mut [Label]) {
-    let mut levels = [Level::EMPTY; VISITS + 1];
-    for (keys, out) in keys.chunks(BURST).zip(out.chunks_mut(BURST)) {
-        one_burst(fib, keys, out, &mut levels);
+    LEVELS.with_borrow_mut(|levels| {
+        for (keys, out) in keys.chunks(BURST).zip(out.chunks_mut(BURST)) {
+            one_burst(fib, keys, out, levels);
+        }
+    });
+}
+
+/// Cache lines that a burst's keys take.
+const LINES: usize = BURST / KEYS_PER_LINE;
+/// Lines prefetched beside each group of the first visit, in all the first half of them.
+const LINES_AHEAD: usize = LINES / 2 / (BURST / LANES);
+
+/// Prefetches lines of the keys behind the burst: callers mostly hand over a long array piece by piece, and where there are no more
+/// keys, nothing is lost but the hint. 16 bytes a key are so much that waiting for them takes as long as the lookups.
+/// Half of the lines beside a visit and half where nothing else is loaded did best.
+#[inline(always)]
+fn ahead(keys: &[u128], lines: Range<usize>) {
+    for line in lines {
+        prefetch_read(keys.as_ptr().wrapping_add(BURST + line * KEYS_PER_LINE));
     }
+}
+
+thread_local! {
+    /// Cleared once: clearing them for every burst costs more than its last visits.
+    static LEVELS: RefCell<[Level; VISITS]> = const { RefCell::new([Level::EMPTY; VISITS]) };
 }
 
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vnni,avx512vpopcntdq,bmi1,bmi2,popcnt")]
-fn one_burst(fib: &Lulea, keys: &[u128], out: &mut [Label], levels: &mut [Level; VISITS + 1]) {
+fn one_burst(fib: &Lulea, keys: &[u128], out: &mut [Label], levels: &mut [Level; VISITS]) {
     let words = &*fib.words;
     let (groups, tail) = keys.as_chunks();
     levels[0].len = keys.len();
@@ -294,21 +348,22 @@ fn one_burst(fib: &Lulea, keys: &[u128], out: &mut [Label], levels: &mut [Level;
         levels[0].set(groups.len(), entries);
         store(&mut levels[0].windows[groups.len() * LANES..], windows);
     }
+    levels[0].visit(words, |group| ahead(keys, group * LINES_AHEAD..(group + 1) * LINES_AHEAD));
     let mut deepest = 0;
-    while deepest < VISITS {
+    while deepest + 1 < VISITS {
         let (above, level) = levels.split_at_mut(deepest + 1);
-        level[0].take(&above[deepest], if deepest == 0 { 0 } else { 8 });
+        level[0].take(&above[deepest]);
         if level[0].len == 0 {
             break;
         }
-        let ahead = keys.as_ptr().wrapping_add(if deepest == 0 { BURST } else { 0 });
-        level[0].visit(words, ahead);
+        level[0].visit(words, |_| {});
         deepest += 1;
     }
     for depth in (1..=deepest).rev() {
         let (above, level) = levels.split_at_mut(depth);
         level[0].give_back(&mut above[depth - 1]);
     }
+    ahead(keys, LINES / 2..LINES);
     let mut any = 0;
     for (out, &entry) in out.iter_mut().zip(&levels[0].entries) {
         *out = Label(entry);

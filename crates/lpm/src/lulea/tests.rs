@@ -1,6 +1,6 @@
 //! Tests of what is particular to this structure; `tests/suite.rs` runs the family's suite over it.
 
-use super::lookup::{Kernel, below};
+use super::lookup::{Kernel, below, look};
 use super::*;
 use crate::fib::{BuildError, Fib, FibWriter};
 use crate::keys::Random;
@@ -84,7 +84,7 @@ fn check(fib: &Lulea, rib: &Rib<u128>, seed: u64) {
     let expected: Vec<Label> = keys.iter().map(|&key| oracle.lookup(key)).collect();
     for (&key, &label) in keys.iter().zip(&expected) {
         assert_eq!(fib.lookup_probed(key, &()), label, "{key:x}");
-        assert_eq!(fib.quick(key, below), label, "{key:x}");
+        assert_eq!(fib.quick(key, look), label, "{key:x}");
         assert_eq!(fib.lookup(key), label, "{key:x}");
     }
     fib.lookup_batch_each(&keys, &mut |kernel, labels| assert_eq!(labels, expected, "{kernel}"));
@@ -116,7 +116,7 @@ fn a_table_emptied_by_patches_holds_the_root_only() {
     let mut rib = Rib::new();
     let mut writer = Writer::new(&rib, &domain).unwrap();
     let bytes = writer.fib().bytes();
-    assert_eq!(bytes, ROOT * 4);
+    assert_eq!(bytes, (ROOT + NOWHERE) * 4);
     let mut random = Random::new(3);
     let prefixes: Vec<Prefix<u128>> = (0..300)
         .map(|i| {
@@ -137,6 +137,22 @@ fn a_table_emptied_by_patches_holds_the_root_only() {
             writer.patch(&rib, &[prefix]).unwrap();
         }
         assert_eq!(writer.fib().bytes(), bytes);
+    }
+}
+
+#[test]
+fn a_patch_tells_its_stores() {
+    let domain = Domain::new();
+    let mut rib = rib(&[("2001:db8::/32", 1), ("2001:db8:1::/48", 2)]);
+    let mut writer = Writer::new(&rib, &domain).unwrap();
+    let prefix = "2001:db8:1::/48".parse().unwrap();
+    for (label, stores) in [(5, 1), (1, 1), (2, 10)] {
+        // A new label is one store. With the label around it both nodes below the /24 are of one label, and one store leaves them
+        // out. To have them again takes two words and two entries, two words and three entries, and the store that shows them.
+        rib.insert(prefix, Label(label));
+        let recorder = Recorder::new();
+        writer.patch_probed(&rib, &[prefix], &recorder).unwrap();
+        assert_eq!(recorder.counts().writes, stores, "{label}");
     }
 }
 
@@ -166,8 +182,15 @@ fn nodes_are_used_again_only_when_no_reader_can_see_them() {
 }
 
 #[test]
-fn a_label_of_32_bits_is_refused() {
-    let rib = rib(&[("2001:db8::/32", u32::MAX)]);
+fn a_label_of_31_bits_is_held_and_one_of_32_refused() {
+    let rib: Rib<u128> = (0..40)
+        .map(|i: u32| {
+            let addr = 0x2001_0db8 << 96 | u128::from(i) << (70 + i % 40);
+            (Prefix::new(addr, 20 + 2 * i as u8).unwrap(), Label(Entry::LABEL_MAX - i))
+        })
+        .collect();
+    check(Writer::new(&rib, &Domain::new()).unwrap().lulea(), &rib, 1);
+    let rib = self::rib(&[("2001:db8::/32", u32::MAX)]);
     let Err(error) = Writer::new(&rib, &Domain::new()) else { panic!("32 bits do not fit") };
     assert!(matches!(error, BuildError::LabelTooWide { label: u32::MAX, width_bits: 31, .. }), "{error}");
 }

@@ -14,6 +14,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use tidemill_lookup::mem::Table;
+use tidemill_lookup::probe::Probe;
 use tidemill_lookup::qsbr::{Domain, Epoch};
 
 /// Units of a block.
@@ -35,6 +36,8 @@ pub struct Writer {
     waiting: VecDeque<(Epoch, Vec<(u32, usize)>)>,
     /// A patch was refused half-way: what is noted as unlinked may still be linked, so nothing may be used again.
     outgrown: bool,
+    /// Words stored to, while a probe listens.
+    stored: Option<Vec<usize>>,
 }
 
 impl Writer {
@@ -74,12 +77,19 @@ impl Writer {
             unlinked: Vec::new(),
             waiting: VecDeque::new(),
             outgrown: false,
+            stored: None,
         })
     }
 
     /// The structure, with all that its own type offers.
     pub fn lulea(&self) -> &Arc<Lulea> {
         &self.fib
+    }
+
+    fn note(&mut self, word: usize) {
+        if let Some(stored) = &mut self.stored {
+            stored.push(word);
+        }
     }
 
     fn ranges(&self, rib: &Rib<u128>, region: Prefix<u128>) -> Result<Vec<(u128, Label)>, Outgrown> {
@@ -92,6 +102,7 @@ impl Writer {
     fn publish(&mut self, word: usize, old: Entry, new: Entry) {
         if new != old {
             self.fib.words[word].store(new.0, Ordering::Release);
+            self.note(word);
         }
     }
 
@@ -116,7 +127,7 @@ impl Writer {
         let block = entry.word();
         if prefix.len() <= 24 {
             let ranges = self.ranges(rib, prefix)?;
-            spread(self, &ranges, region, prefix, build::node, |writer, run, new| {
+            spread(self, &ranges, region, prefix, |writer, run, new| {
                 for slot in run {
                     let old = writer.fib.entry(block + slot);
                     writer.publish(block + slot, old, new);
@@ -154,7 +165,7 @@ impl Writer {
         } else {
             covered.end = usize::from(byte(prefix.last(), region.len())) + 1;
             let ranges = self.ranges(rib, prefix)?;
-            spread(self, &ranges, region, prefix, build::node, |_, run, entry| new[run].fill(entry))?;
+            spread(self, &ranges, region, prefix, |_, run, entry| new[run].fill(entry))?;
         }
         let runs = heads(&new);
         let found = if entry.is_leaf() || runs != heads(&old) {
@@ -261,6 +272,7 @@ impl Space for Writer {
 
     fn set(&mut self, word: usize, value: u32) {
         self.fib.words[word].store(value, Ordering::Relaxed);
+        self.note(word);
     }
 }
 
@@ -284,5 +296,19 @@ impl FibWriter<u128> for Writer {
             self.reclaim();
         }
         Ok(())
+    }
+
+    fn patch_probed(
+        &mut self,
+        rib: &Rib<u128>,
+        changed: &[Prefix<u128>],
+        probe: &dyn Probe,
+    ) -> Result<(), Outgrown> {
+        self.stored = Some(Vec::new());
+        let done = self.patch(rib, changed);
+        for word in self.stored.take().unwrap_or_default() {
+            probe.write(std::ptr::from_ref(&self.fib.words[word]).addr(), size_of::<AtomicU32>());
+        }
+        done
     }
 }
