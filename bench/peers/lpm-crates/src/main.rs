@@ -37,8 +37,9 @@ fn run() -> Result<()> {
         let [name, value] = pair else { return Err(format!("{pair:?} has no value")) };
         options.insert(name, value);
     }
-    let option =
-        |name| options.get(name).copied().ok_or("usage: --structure NAME --table FILE --keys FILE".to_owned());
+    let option = |name| {
+        options.get(name).copied().ok_or("usage: --structure NAME --table FILE --keys FILE".to_owned())
+    };
     let (name, table, keys) = (option("--structure")?, option("--table")?, option("--keys")?);
     let routes = read_table(table)?;
     let keys = std::fs::read(keys).map_err(|error| format!("{keys}: {error}"))?;
