@@ -60,13 +60,27 @@ fn lpm_measures_every_case_with_the_oracles_checksum() {
 }
 
 #[test]
+fn lpm_measures_how_rates_grow_with_threads() {
+    let folder = folder();
+    let line =
+        "bench lpm --table v4.txt --case rnd,seq --runs 2 --seconds 0.001 --lookups-ki 4 --no-updates --json";
+    let lines = folder.ok(&format!("{line} --threads 3")).json();
+    let growth: Vec<&Value> = lines.iter().filter(|l| l["metric"] == "scaling").collect();
+    assert!(growth.iter().all(|l| l["params"]["threads"] == 3 && l["value"].as_f64() > Some(0.0)));
+    let subjects: Vec<_> = growth.iter().filter(|l| l["subject"] != "bound").map(|l| &l["case"]).collect();
+    assert_eq!(subjects, ["rnd"], "what depends on itself is no matter of cores");
+    assert!(growth.iter().any(|l| l["subject"] == "bound" && l["case"] == "independent"));
+    assert_eq!(folder.run(&format!("{line} --threads 0")).code, 2);
+}
+
+#[test]
 fn lpm_speaks_to_people_and_takes_updates() {
     let folder = folder();
     folder.write("u.txt", "A\t10.2.0.0/16\nW\t10.2.0.0/16\nA\t10.3.0.0/16\n");
     let line = "bench lpm --table v4.txt --case rnd --runs 2 --seconds 0.001 --lookups-ki 4 --updates u.txt";
     let text = folder.ok(line).out;
     assert!(
-        text.contains("M lookups/s") && text.contains("dxr-d16x4r") && text.contains("update-batch kups"),
+        text.contains("M lookups/s") && text.contains("popdir-d16x3") && text.contains("update-batch kups"),
         "{text}"
     );
 }

@@ -154,6 +154,7 @@ fn registry() -> Registry {
         why: "usual for IPv4".into(),
         prefixes: 3,
         bytes: 4096,
+        shared_bytes: 1024,
         next_hops: 2,
         generation: 5,
     };
@@ -311,7 +312,7 @@ fn show_prints_tables_and_lines_of_json() {
     assert_eq!(fake.words("show workers", "1"), ["1", "3", "42.0", "100", "5000000", "10", "64"]);
     assert_eq!(
         fake.words("show fib", "main"),
-        ["main", "IPv4", "dxr", "3", "4096", "2", "5", "usual", "for", "IPv4"]
+        ["main", "IPv4", "dxr", "3", "4096", "1024", "2", "5", "usual", "for", "IPv4"]
     );
     assert_eq!(fake.json("show fib")[0]["generation"], 5);
     assert_eq!(fake.words("show next-hops", "7"), ["7", "group", "-", "-", "-", "-", "3", "4"]);

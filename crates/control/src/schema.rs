@@ -304,6 +304,8 @@ answers! {
         pub prefixes: u64,
         /// Its memory.
         pub bytes: u64,
+        /// Those of the bytes that are shared: the same for all VRFs of the family that share.
+        pub shared_bytes: u64,
         /// Distinct next hops.
         pub next_hops: u64,
         /// How often it has been published.

@@ -1,5 +1,7 @@
 //! The functions as C calls them: answers, errors, and what happens beside the right path.
 
+#![allow(clippy::unwrap_used)]
+
 use std::ffi::CStr;
 use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicBool, Ordering};

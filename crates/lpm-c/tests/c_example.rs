@@ -1,5 +1,7 @@
 //! The C example compiles with the header, links with the library, and says what it should. The header is C++ too.
 
+#![allow(clippy::unwrap_used)]
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 

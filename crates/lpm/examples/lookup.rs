@@ -17,8 +17,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut table = Table::new(&domain, rib, &Algorithm::Auto)?;
     println!("{} prefixes in {}, {} bytes", table.rib().len(), table.fib().name(), table.fib().bytes());
 
-    let keys = ["10.1.2.3", "10.2.2.3", "172.16.0.1"].map(|text| text.parse().map(u32::from));
-    let keys = keys.into_iter().collect::<Result<Vec<u32>, _>>()?;
+    let keys = ["10.1.2.3", "10.2.2.3", "172.16.0.1"].map(|text| text.parse::<std::net::Ipv4Addr>());
+    let keys = keys.into_iter().map(|key| key.map(u32::from)).collect::<Result<Vec<u32>, _>>()?;
     let view = table.view();
     let worker = std::thread::spawn({
         let (view, domain, keys) = (view.clone(), domain.clone(), keys.clone());

@@ -42,6 +42,12 @@ pub trait Fib<A: Address>: Send + Sync {
     /// Bytes that lookups can touch.
     fn bytes(&self) -> usize;
 
+    /// Those of [`bytes`](Self::bytes) that lie where other structures have theirs too, and are counted once for all of them
+    /// in a sum over structures; 0 for a structure on its own.
+    fn shared_bytes(&self) -> usize {
+        0
+    }
+
     /// The answer of [`lookup`](Self::lookup), with every memory access told to `probe`. A structure that cannot be probed
     /// tells nothing.
     fn lookup_probed(&self, key: A, probe: &dyn Probe) -> Label {

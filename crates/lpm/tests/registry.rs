@@ -1,5 +1,7 @@
 //! What every structure of the registry owes the access probe: a lookup tells its loads, a patch its stores.
 
+#![allow(clippy::unwrap_used)]
+
 use tidemill_lookup::probe::Recorder;
 use tidemill_lookup::qsbr::Domain;
 use tidemill_lpm::table::{Algorithm, Family};

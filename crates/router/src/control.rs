@@ -74,6 +74,8 @@ pub struct LookupStats {
     pub prefixes: usize,
     /// Bytes that lookups can touch.
     pub bytes: usize,
+    /// Those of them that are shared: the same for all VRFs of the family that share.
+    pub shared_bytes: usize,
     /// Next hops, "no route" and the router's own included; all VRFs share them.
     pub next_hops: usize,
     /// Published so far: 1 at first, one more for each change.
@@ -577,6 +579,7 @@ fn stats<A: Family>(plane: &Plane<A>, vrf: usize, name: &str) -> Option<LookupSt
         why: table.why().into(),
         prefixes: table.rib().len(),
         bytes: table.fib().bytes(),
+        shared_bytes: table.fib().shared_bytes(),
         next_hops: plane.next_hops(),
         generation: table.generation(),
     })

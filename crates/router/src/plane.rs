@@ -71,6 +71,9 @@ pub struct World<'a> {
     pub(crate) rules: &'a Rules,
 }
 
+/// From this many VRFs on, `auto` is a structure of which they share what is alike, rather than the fastest for each.
+const MANY_VRFS: usize = 8;
+
 struct Vrf<A: Family> {
     /// By source.
     routes: [Rib<A>; Source::ALL.len()],
@@ -129,6 +132,13 @@ impl<A: Family> Plane<A> {
             gateways: HashMap::new(),
             turned: Vec::new(),
         };
+        let vrfs = first.len();
+        let (sharing, why) = match algorithm {
+            Algorithm::Auto if vrfs < MANY_VRFS => (None, String::new()),
+            Algorithm::Auto => (A::sharing(*algorithm, domain), format!("{vrfs} VRFs share its memory")),
+            _ if vrfs == 1 => (None, String::new()),
+            named => (A::sharing(*named, domain), String::new()),
+        };
         let mut budget = auto_budget;
         for sources in first {
             let mut routes: [Rib<A>; Source::ALL.len()] = Default::default();
@@ -150,7 +160,10 @@ impl<A: Family> Plane<A> {
                 });
             }
             let start = Instant::now();
-            let table = Table::measured(domain, best, algorithm, budget)?;
+            let table = match &sharing {
+                Some(sharing) => Table::sharing(domain, best, sharing.clone(), why.clone())?,
+                None => Table::measured(domain, best, algorithm, budget)?,
+            };
             budget = budget.saturating_sub(start.elapsed());
             plane.vrfs.push(Vrf { routes, table });
         }

@@ -5,6 +5,7 @@
 mod part1;
 mod part2;
 mod part3;
+mod part4;
 
 use crate::{env, proc};
 use anyhow::{Context as _, Result, bail};
@@ -111,12 +112,29 @@ fn objects(text: &str) -> Result<Vec<Value>> {
     lines.map(|line| serde_json::from_str(line).with_context(|| format!("not JSON: {line}"))).collect()
 }
 
+fn number(object: &Value, field: &str) -> f64 {
+    object[field].as_f64().unwrap_or(f64::NAN)
+}
+
+/// The ratios among the lines.
+fn ratios(objects: &[Value]) -> Vec<&Value> {
+    objects.iter().filter(|object| object["metric"] == "ratio").collect()
+}
+
+/// `to NAME 2.13 (2.00 to 2.27)`.
+fn shown(ratio: &Value) -> String {
+    let to = ratio["to"].as_str().unwrap_or("?");
+    let (value, low, high) = (number(ratio, "value"), number(ratio, "low"), number(ratio, "high"));
+    format!("to {to} {value:.2} ({low:.2} to {high:.2})")
+}
+
 /// Whether no line failed.
 pub(crate) fn run(options: &Options) -> Result<bool> {
     let lines = match options.part {
         1 => part1::LINES,
         2 => part2::LINES,
         3 => part3::LINES,
+        4 => part4::LINES,
         part => bail!("no lines are written down for part {part}"),
     };
     let machine = Machine { quick: options.quick };

@@ -1,6 +1,6 @@
 //! Part 3, flow tables and latency hiding.
 
-use super::{Line, Machine, Outcome, verdict};
+use super::{Line, Machine, Outcome, number, ratios, shown, verdict};
 use crate::{env, fuzz, tidy};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
@@ -55,22 +55,6 @@ const LEAST_KEPT: f64 = 0.8;
 const CURVES: (usize, usize) = (6, 9);
 /// The part's fuzz targets.
 const FUZZED: &[&str] = &["flow_ops", "flow_filters"];
-
-fn number(object: &Value, field: &str) -> f64 {
-    object[field].as_f64().unwrap_or(f64::NAN)
-}
-
-/// The ratios among the lines.
-fn ratios(objects: &[Value]) -> Vec<&Value> {
-    objects.iter().filter(|object| object["metric"] == "ratio").collect()
-}
-
-/// `to NAME 2.13 (2.00 to 2.27)`.
-fn shown(ratio: &Value) -> String {
-    let to = ratio["to"].as_str().unwrap_or("?");
-    let (value, low, high) = (number(ratio, "value"), number(ratio, "low"), number(ratio, "high"));
-    format!("to {to} {value:.2} ({low:.2} to {high:.2})")
-}
 
 /// The ratio's case.
 fn case(ratio: &Value) -> &str {

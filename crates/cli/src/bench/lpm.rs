@@ -6,7 +6,7 @@
 use super::bound::{Load, Region};
 use super::pass::{BLOCK, Order, Pass, expected, timed_pass};
 use super::report::Report;
-use super::{bursts, runner, updates};
+use super::{bursts, runner, scaling, updates};
 use crate::fib::OfFamily;
 use crate::json::{Measurement, Params};
 use crate::progress::Progress;
@@ -74,6 +74,9 @@ pub(crate) struct Lpm {
     /// The case `update-coalesced`: updates that come within so many milliseconds are applied together
     #[arg(long, value_name = "N", default_value_t = 5)]
     coalesce_ms: u64,
+    /// So many threads on one structure, over one thread on it, in the independent cases; and the bound's growth
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    threads: usize,
     /// One JSON object per line
     #[arg(long)]
     json: bool,
@@ -156,6 +159,9 @@ impl Lpm {
         }
         if self.bursts.iter().any(|&size| size == 0 || size > BLOCK) {
             return Err(usage(format!("--bursts: give 1 to {BLOCK} keys")));
+        }
+        if self.threads == 0 || self.threads > 1024 {
+            return Err(usage(format!("--threads {}: give 1 to 1024", self.threads)));
         }
         if self.coalesce_ms == 0 || self.coalesce_ms > 10_000 {
             return Err(usage(format!("--coalesce-ms {}: give 1 to 10000", self.coalesce_ms)));
@@ -290,6 +296,12 @@ fn family<A: OfFamily>(
             }
         }
     }
+    if args.threads > 1 {
+        for Growth { name, case, of, values, .. } in grow(args, &cases, &subjects) {
+            let params = params(&[("threads", args.threads.into()), ("of", of.into())]);
+            report.line(Measurement::of("lpm", name, case, "scaling", &values, params))?;
+        }
+    }
     let mut updated = true;
     if !args.no_updates {
         let changes = match &args.updates {
@@ -410,6 +422,42 @@ fn measure<A: Family>(args: &Lpm, cases: &[Ready<A>], subjects: &mut [Subject<A>
         }
     }
     right
+}
+
+/// How a structure's rate, or that of the bound `of` its size, grows with threads.
+struct Growth<'a, A: Family> {
+    name: &'a str,
+    case: &'a str,
+    of: &'a str,
+    work: scaling::Work<'a, A>,
+    /// By run.
+    values: Vec<f64>,
+}
+
+/// Structures and bounds in turn.
+fn grow<'a, A: Family>(args: &Lpm, cases: &'a [Ready<A>], subjects: &'a [Subject<A>]) -> Vec<Growth<'a, A>> {
+    let loads: Vec<Load> = Load::all().into_iter().filter(|load| *load != Load::Dependent).collect();
+    let mut all = Vec::new();
+    for Subject { name, fib, region, .. } in subjects {
+        for ready in cases {
+            if let Order::Independent { batch } = ready.order {
+                let work = scaling::Work::Lookups { fib: fib.as_ref(), keys: &ready.keys, batch };
+                all.push(Growth { name, case: ready.case.name(), of: "", work, values: Vec::new() });
+            }
+        }
+        for &load in &loads {
+            let work = scaling::Work::Loads { region, load };
+            all.push(Growth { name: "bound", case: load.case(), of: name, work, values: Vec::new() });
+        }
+    }
+    let progress = Progress::new(format!("{} threads", args.threads), (args.runs * all.len()) as u64);
+    for _ in 0..args.runs {
+        for Growth { work, values, .. } in &mut all {
+            values.push(work.growth(args.threads, args.slice()));
+            progress.add(1);
+        }
+    }
+    all
 }
 
 /// Repeats a pass of `count` lookups until `slice` has been spent in it; M lookups/s.

@@ -9,6 +9,7 @@ pub(crate) mod pass;
 mod port;
 pub(crate) mod report;
 mod runner;
+mod scaling;
 pub(crate) mod statistics;
 pub(crate) mod updates;
 

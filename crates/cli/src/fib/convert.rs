@@ -2,7 +2,7 @@
 
 use crate::tables::{AlgorithmArgs, Families, TableArgs};
 use crate::usage;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -67,9 +67,16 @@ fn image(args: &Convert, table: &LoadedTable) -> Result<Vec<u8>> {
     }
 }
 
+/// `auto` is the first of the likely structures that has an image.
 fn of_family<A: Family>(algorithm: Algorithm, rib: &Rib<A>) -> Result<Vec<u8>> {
-    let fib = algorithm.writer(rib, &Domain::new())?.fib();
-    fib.image().with_context(|| format!("{}: has no table image", fib.name()))
+    let algorithms = if algorithm == Algorithm::Auto { A::likely() } else { vec![algorithm] };
+    for algorithm in &algorithms {
+        if let Some(image) = algorithm.writer(rib, &Domain::new())?.fib().image() {
+            return Ok(image);
+        }
+    }
+    let names: Vec<String> = algorithms.iter().map(Algorithm::to_string).collect();
+    bail!("{}: has no table image; dxr-* (IPv4) and rangetrie-* (both families) have", names.join(", "))
 }
 
 fn write(path: &Path, bytes: &[u8]) -> Result<()> {

@@ -125,15 +125,16 @@ pub(super) fn run(args: &Show) -> Result<bool> {
                     "algorithm",
                     ">prefixes",
                     ">bytes",
+                    ">shared",
                     ">next hops",
                     ">generation",
                     "chosen by auto because",
                 ]);
                 for fib in fibs {
                     let family = format!("IPv{}", fib.family);
-                    let numbers =
-                        [fib.prefixes, fib.bytes, fib.next_hops, fib.generation].map(|n| n.to_string());
-                    let [prefixes, bytes, next_hops, generation] = numbers;
+                    let numbers = [fib.prefixes, fib.bytes, fib.shared_bytes, fib.next_hops, fib.generation]
+                        .map(|n| n.to_string());
+                    let [prefixes, bytes, shared, next_hops, generation] = numbers;
                     let (algorithm, why) = (fib.algorithm.clone(), fib.why.clone());
                     grid.row([
                         fib.vrf.clone(),
@@ -141,6 +142,7 @@ pub(super) fn run(args: &Show) -> Result<bool> {
                         algorithm,
                         prefixes,
                         bytes,
+                        shared,
                         next_hops,
                         generation,
                         why,

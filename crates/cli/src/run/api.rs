@@ -255,6 +255,7 @@ fn fibs(service: &Service) -> schema::Fibs {
         why: stats.why,
         prefixes: stats.prefixes as u64,
         bytes: stats.bytes as u64,
+        shared_bytes: stats.shared_bytes as u64,
         next_hops: stats.next_hops as u64,
         generation: stats.generation,
     };

@@ -249,7 +249,7 @@ impl Report<'_> {
 
 fn lookup_json(stats: &LookupStats) -> serde_json::Value {
     json!({"family": stats.family, "algorithm": stats.algorithm, "why": stats.why, "prefixes": stats.prefixes, "bytes": stats.bytes,
-        "generation": stats.generation})
+        "shared_bytes": stats.shared_bytes, "generation": stats.generation})
 }
 
 fn new_table(header: &[&str]) -> Table {

@@ -393,6 +393,10 @@ impl Fib<u32> for Dxr {
         self.own_bytes() + self.store.bytes()
     }
 
+    fn shared_bytes(&self) -> usize {
+        if self.store.books().tables > 1 { self.store.bytes() } else { 0 }
+    }
+
     fn lookup_probed(&self, key: u32, probe: &dyn Probe) -> Label {
         self.lookup_probed(key, &probe)
     }

@@ -39,7 +39,7 @@ impl Kernel {
         all
     }
 
-    fn name(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         match self {
             Kernel::Portable => "scalar",
             #[cfg(target_arch = "x86_64")]

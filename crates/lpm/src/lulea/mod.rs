@@ -56,6 +56,11 @@ mod update;
 
 pub use update::Writer;
 
+/// Whether this CPU has the AVX-512 that the quick kernel wants.
+pub(crate) fn has_wide_kernel() -> bool {
+    lookup::Kernel::best().name() == "avx512"
+}
+
 use crate::fib::Label;
 use crate::prefix::Prefix;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};

@@ -281,3 +281,47 @@ fn a_route_that_is_withdrawn_leaves_the_next_best_one() {
     assert_eq!(plane.lookup(0, 0x0a00_0001), None);
     assert_eq!(plane.apply(1, Source::Own, &[], world).unwrap(), None, "no such VRF");
 }
+
+#[test]
+fn many_vrfs_share_what_is_alike() {
+    let domain = Domain::new();
+    let plane = |vrfs: u32, algorithm: &str| {
+        let routes = |vrf: u32| -> RouteList<u32> {
+            let prefix = |i: u32| Prefix::new(0x0a00_0000 + (i << 6), 26).unwrap();
+            (0..2000).map(|i| (prefix(i), NextHop::Named(Label(1 + i % 7 + u32::from(i == vrf))))).collect()
+        };
+        let first = (0..vrfs).map(|vrf| vec![(Source::Static, routes(vrf))]).collect();
+        let algorithm = Algorithm::parse::<u32>(algorithm).unwrap();
+        Plane::<u32>::new(EtherType::IPV4, &algorithm, Duration::ZERO, first, &domain).unwrap()
+    };
+    let shared = |plane: &Plane<u32>| -> Vec<usize> {
+        plane.vrfs.iter().map(|vrf| vrf.table.fib().shared_bytes()).collect()
+    };
+    let many = MANY_VRFS as u32;
+    for (vrfs, algorithm, shares) in [
+        (many, "auto", true),
+        (many - 1, "auto", false),
+        (2, "dxr-d16x4r", true),
+        (1, "dxr-d16x4r", false),
+        (2, "popdir-d16x3", false),
+    ] {
+        let mut plane = plane(vrfs, algorithm);
+        let bytes = shared(&plane);
+        assert_eq!(bytes.iter().all(|&bytes| bytes > 0), shares, "{vrfs} VRFs, {algorithm}: {bytes:?}");
+        let why = plane.vrfs[0].table.why().to_owned();
+        assert_eq!(why.contains("VRFs share"), shares && algorithm == "auto", "{why}");
+        for vrf in 0..vrfs {
+            let hop = |i: u32| plane.lookup(vrf as usize, 0x0a00_0000 + (i << 6)).unwrap().1.clone();
+            assert_eq!(hop(vrf), NextHop::Named(Label(2 + vrf % 7)));
+            assert_eq!(hop(1000 + vrf), NextHop::Named(Label(1 + (1000 + vrf) % 7)));
+        }
+        plane.collect();
+    }
+    // A further table takes what is different in it: a chunk of 64 ranges and a block of 16 descriptors.
+    let vrfs = many as usize;
+    let (some, twice) = (shared(&plane(many, "auto"))[0], shared(&plane(2 * many, "auto"))[0]);
+    assert!(
+        twice - some <= vrfs * (64 * 4 + 16 * 4),
+        "{some} bytes for {many} VRFs, {twice} for twice as many"
+    );
+}
