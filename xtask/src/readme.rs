@@ -100,11 +100,12 @@ impl Recorded {
         let of = |field: &str| text(&self.header, field);
         let commit: String = of("commit").chars().take(10).collect();
         let changes = if self.header["dirty"] == true { " with changes" } else { "" };
+        let quick = if self.header["quick"] == true { "; few and short runs (--quick)" } else { "" };
         let date: String = of("date").chars().take(10).collect();
         // Flow tables are filled with keys made for the purpose.
         let table = self.header["table"].as_str().map_or_else(String::new, |name| format!("Table {name}; "));
         format!(
-            "{table}{}, one thread of {} (load before: {}); {date}, commit {commit}{changes}.\n",
+            "{table}{}, one thread of {} (load before: {}); {date}, commit {commit}{changes}{quick}.\n",
             of("cpu"),
             self.header["cores"],
             self.header["load"]

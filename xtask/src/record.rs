@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The tables that are measured unless others are named, in the folder `rib` of the real data.
-pub(crate) const TABLES: [&str; 2] = ["ris-as3333-20260511.v4.nh148.zst", "ris-as3333-20260511.v6.nh148.zst"];
+pub(crate) const TABLES: [&str; 2] =
+    ["ris-as3333-20260511.v4.nh30000.zst", "ris-as3333-20260511.v6.nh148.zst"];
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
@@ -37,18 +38,18 @@ pub(crate) struct Record {
 
 impl Record {
     /// Begins one about a table of routes.
-    pub(crate) fn of_table(name: &str, table: &Path, key_bits: u8) -> Result<Record> {
+    pub(crate) fn of_table(name: &str, table: &Path, key_bits: u8, quick: bool) -> Result<Record> {
         let table = table.file_name().unwrap_or_default().to_string_lossy();
-        Record::start(name, json!({"table": table, "key_bits": key_bits}))
+        Record::start(name, json!({"table": table, "key_bits": key_bits}), quick)
     }
 
-    /// Begins one, with details of what is measured; the machine's load is that of now.
-    pub(crate) fn start(name: &str, details: Value) -> Result<Record> {
+    /// Begins one, with details of what is measured; the machine's load is that of now. `quick`: fewer and shorter runs.
+    pub(crate) fn start(name: &str, details: Value, quick: bool) -> Result<Record> {
         let load = read("/proc/loadavg").split(' ').next().and_then(|load| load.parse::<f64>().ok());
         let mut header = json!({
             "v": 1, "record": name, "commit": git(&["rev-parse", "HEAD"])?, "dirty": dirty()?, "cpu": cpu(),
             "cores": std::thread::available_parallelism().map_or(1, usize::from),
-            "kernel": read("/proc/sys/kernel/osrelease").trim(), "date": date()?, "load": load, "threads": 1,
+            "kernel": read("/proc/sys/kernel/osrelease").trim(), "date": date()?, "load": load, "threads": 1, "quick": quick,
         });
         if let (Some(header), Value::Object(details)) = (header.as_object_mut(), details) {
             header.extend(details);
@@ -90,9 +91,14 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
         }
         let table = table(given.as_ref(), version)?;
         if wanted(&name("bench-lpm")) {
-            let record = Record::of_table(&name("bench-lpm"), &table, bits)?;
+            let record = Record::of_table(&name("bench-lpm"), &table, bits, options.quick)?;
             let quick: &[&str] = if options.quick { &["--runs", "3", "--seconds", "0.05"] } else { &[] };
-            bench(record, &["lpm", "--algorithm", "all", "--bursts", "1,4,16,64,256"], Some(&table), quick)?;
+            bench(
+                record,
+                &["lpm", "--algorithm", "all", "--bursts", "1,4,16,64,256", "--threads", "2"],
+                Some(&table),
+                quick,
+            )?;
         }
         if wanted(&name("peers-lpm")) {
             good &= peers::lpm::record(&table, options.quick)?;
@@ -100,16 +106,16 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     }
     if wanted("bench-port") {
         let table = table(options.table_v4.as_ref(), 4)?;
-        let record = Record::of_table("bench-port", &table, 32)?;
+        let record = Record::of_table("bench-port", &table, 32, options.quick)?;
         let quick: &[&str] = if options.quick { &["--runs", "3", "--seconds", "0.2"] } else { &[] };
         bench(record, &["port", "null", "--size", "64"], Some(&table), quick)?;
     }
     if wanted("bench-flow") {
-        let record = Record::start("bench-flow", json!({}))?;
+        let record = Record::start("bench-flow", json!({}), options.quick)?;
         bench(record, &["flow"], None, if options.quick { &["--quick"] } else { &[] })?;
     }
     if wanted("bench-hide") {
-        let record = Record::start("bench-hide", json!({}))?;
+        let record = Record::start("bench-hide", json!({}), options.quick)?;
         bench(record, &["hide"], None, if options.quick { &["--runs", "3"] } else { &[] })?;
     }
     if wanted("peers-flow") {
@@ -186,7 +192,7 @@ mod tests {
 
     #[test]
     fn a_header_says_where_and_when() {
-        let record = Record::of_table("x", Path::new("/a/table.zst"), 32).unwrap();
+        let record = Record::of_table("x", Path::new("/a/table.zst"), 32, false).unwrap();
         let header = &record.lines[0];
         assert_eq!(header["commit"].as_str().unwrap().len(), 40);
         assert_eq!((header["table"].as_str(), header["record"].as_str()), (Some("table.zst"), Some("x")));

@@ -263,9 +263,9 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     if options.check {
         return check(&mut programs, &peers, &scenario, ours);
     }
-    let record = options
-        .record
-        .then(|| Record::of_table(&format!("peers-lpm-v{}", table.family), &options.table, table.bits()));
+    let record = options.record.then(|| {
+        Record::of_table(&format!("peers-lpm-v{}", table.family), &options.table, table.bits(), options.quick)
+    });
     let record = record.transpose()?;
     let _pages = pages::raise(PAGES);
     let cpu = cpu();

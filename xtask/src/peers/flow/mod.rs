@@ -268,7 +268,7 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
         return check(&mut programs, &peers, options);
     }
     let details = json!({"entries": options.entries, "key_bytes": options.key_bytes});
-    let record = options.record.then(|| Record::start("peers-flow", details)).transpose()?;
+    let record = options.record.then(|| Record::start("peers-flow", details, options.quick)).transpose()?;
     let mut report = Report { bench: "flow", json: options.json, record };
     let _pages = pages::raise(pages_for(options));
     let queries = if options.quick { 1 << 20 } else { 1 << 22 };
