@@ -9,7 +9,8 @@ const LANES: usize = 16;
 /// Vectors of a round. 8 beat 4 and 16 by 7 to 30 % (Xeon of family 6 model 207, November 2026, 2026 tables, RND and REP).
 const VECTORS: usize = 8;
 /// Keys are fetched so far ahead: bursts often lie one behind the other, and the CPU's own prefetching ends with each page.
-/// With 2^22 keys worth 7 to 10 % (RND, REP); keys that are in the first-level cache already do not mind. Past the second-level
+/// It pays where callers walk a long array of keys, as benchmarks do (2^22 keys: RND and REP went up by some 10 %, in separate runs); keys
+/// that are in the first-level cache already do not mind. Past the second-level
 /// cache (`prefetchnta`) RND loses a quarter.
 const AHEAD: usize = 1024;
 
