@@ -5,7 +5,6 @@ use crate::{env, fuzz, proc, tidy};
 use anyhow::{Context, Result};
 use serde_json::Value;
 use std::process::Command;
-use std::time::Instant;
 
 pub(crate) const LINES: &[Line] = &[
     // What the part is held to, in its order.
@@ -41,7 +40,6 @@ pub(crate) const LINES: &[Line] = &[
         tests(machine, "shared stores", &["-p", "tidemill-lpm", "--lib", "shared"], 1)
     }),
     ("tune", tune),
-    ("auto", auto),
     ("the crate on its own, in C", |machine| tests(machine, "the C interface", &["-p", "tidemill-lpm-c"], 3)),
     ("Poptrie is no strawman", poptrie),
     ("tidy", |_| {
@@ -69,7 +67,6 @@ const LEAST_UPDATES: f64 = 1e6;
 const MOST_BUILD_SECONDS: f64 = 0.1;
 /// Lookups on two cores, over one core, divided by the same of the bound.
 const LEAST_SCALING: f64 = 0.95;
-const MOST_AUTO_SECONDS: f64 = 1.0;
 
 /// Poptrie to rte_fib-2b-avx512 in the records of its authors' C code on such a machine (207 to 190 with leaf index, 159 with
 /// next hop; 39 to 8; 288 to 253), of which ours must reach 0.8.
@@ -207,22 +204,9 @@ fn miri(_: &Machine) -> Result<Outcome> {
 fn tune(machine: &Machine) -> Result<Outcome> {
     let file = table(machine, NH148)?;
     let objects = machine.tidemill(&["tune", "--table", &file, "--quick", "--json"])?;
-    let advice = objects.iter().find(|object| !object["algorithm"].is_null());
-    let advice = advice.context("no line with \"algorithm\"")?;
+    let advice = objects.iter().find(|object| !object["advice"].is_null());
+    let advice = advice.context("no line with \"advice\"")?;
     Ok(Outcome::Measured(format!("{} lines; {advice}", objects.len())))
-}
-
-/// `auto` beside the fixed structure, in a run of nothing else.
-fn auto(machine: &Machine) -> Result<Outcome> {
-    let file = table(machine, NH148)?;
-    let start = Instant::now();
-    let objects = machine.tidemill(&["fib", "verify", "--table", &file, "--sample", "1", "--json"])?;
-    let seconds = start.elapsed().as_secs_f64();
-    let last = objects.last().context("nothing was printed")?;
-    Ok(verdict(
-        seconds < 10.0 * MOST_AUTO_SECONDS,
-        format!("{seconds:.2} s with loading and checking; {last}"),
-    ))
 }
 
 fn poptrie(machine: &Machine) -> Result<Outcome> {
