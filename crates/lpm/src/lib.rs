@@ -30,9 +30,12 @@
 pub mod auto;
 pub mod dxr;
 pub mod fib;
+#[cfg(target_arch = "x86_64")]
+mod gather;
 pub mod keys;
 pub mod lulea;
 pub mod oracle;
+mod pool;
 pub mod popdir;
 pub mod poptrie;
 pub mod prefix;

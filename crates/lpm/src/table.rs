@@ -10,11 +10,9 @@
 use crate::auto;
 use crate::dxr::{self, Dxr, DxrConfig, Layout};
 use crate::fib::{BuildError, Fib, FibWriter, Label};
-use crate::lulea;
-use crate::popdir;
 use crate::prefix::{Address, Prefix};
 use crate::rib::{Change, Rib, last_of_each};
-use crate::{poptrie, rangetrie};
+use crate::{lulea, popdir, poptrie, rangetrie};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -153,7 +151,7 @@ pub type Sharing<A> =
 
 fn other_family<A: Address>(algorithm: Algorithm) -> BuildError {
     let expected = format!("{algorithm} is for the other family");
-    BuildError::Parameter { parameter: "address family", value: A::BITS.into(), expected }
+    BuildError::Parameter { parameter: "address family", value: A::FAMILY.into(), expected }
 }
 
 impl Family for u32 {
@@ -187,7 +185,12 @@ impl Family for u32 {
             Algorithm::Auto => Layout::D16X4R,
             _ => return None,
         };
-        Some(Arc::new(dxr::Shared::new(&DxrConfig::new(layout), domain).make()))
+        let make = dxr::Shared::new(&DxrConfig::new(layout), domain).make();
+        Some(Arc::new(move |rib, domain| match algorithm {
+            // As without sharing: another structure may hold the table.
+            Algorithm::Auto => make(rib, domain).or_else(|_| Algorithm::Auto.writer(rib, domain)),
+            _ => make(rib, domain),
+        }))
     }
 }
 

@@ -6,9 +6,9 @@
 
 use super::Chunk;
 use super::build::{Chunks, Encoder, Range, Stretch};
-use super::pool::{Full, Run, hash};
 use super::store::{Books, Own, Store};
 use crate::fib::Outgrown;
+use crate::pool::{Full, Run, hash};
 use crate::prefix::Prefix;
 use std::sync::atomic::{AtomicU32, Ordering};
 use tidemill_lookup::probe::Probe;

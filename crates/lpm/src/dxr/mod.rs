@@ -66,7 +66,6 @@ mod edit;
 mod image;
 mod load;
 mod lookup;
-mod pool;
 mod shared;
 mod simd;
 mod store;

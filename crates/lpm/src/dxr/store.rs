@@ -11,8 +11,8 @@
 //! once before anybody can reach them, or, for a descriptor, at once.
 
 use super::build::Range;
-use super::pool::{Pool, Run};
 use super::{Chunk, Layout, MAX_RANGE_WORDS, RANGES_PAD, Split};
+use crate::pool::{Pool, Run};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -213,8 +213,8 @@ impl Store {
 
     /// Tells readers of statistics how much is in use.
     pub(super) fn tell_used(&self, books: &Books) {
-        self.used_blocks.store(books.blocks.used_words(), Ordering::Relaxed);
-        self.used_ranges.store(books.chunks.used_words(), Ordering::Relaxed);
+        self.used_blocks.store(books.blocks.used(), Ordering::Relaxed);
+        self.used_ranges.store(books.chunks.used(), Ordering::Relaxed);
     }
 
     /// Bytes in use.

@@ -93,7 +93,7 @@ impl DxrWriter {
 /// Compares the references in a store with what is really linked by its structures, which are those of `writers`.
 #[cfg(test)]
 pub(super) fn check_references(writers: &[&DxrWriter]) {
-    use super::pool::Pool;
+    use crate::pool::Pool;
     use std::collections::BTreeMap;
     use std::sync::atomic::{AtomicU32, Ordering};
     let Some(first) = writers.first() else { return };

@@ -1,9 +1,9 @@
 //! Lookups in plain code: one key, and a batch in steps whose loads do not wait for one another. This is the
 //! specification that the SIMD kernels are tested against.
 
-use super::pool::Cell;
 use super::{ASIDE, Desc, K, Labels, Popdir, REST, address, place};
 use crate::fib::Label;
+use crate::pool::Cell;
 use std::sync::atomic::Ordering;
 use tidemill_lookup::probe::Probe;
 

@@ -43,7 +43,6 @@
 //! behind a direct table, the count beside the base in one word, and the flag that keeps long prefixes out of the way.
 
 mod lookup;
-mod pool;
 mod simd;
 mod update;
 
@@ -54,7 +53,7 @@ pub use crate::dxr::Kernel;
 pub use update::Writer;
 
 use crate::fib::{BuildError, Fib, Label};
-use pool::Cell;
+use crate::pool::Cell;
 use std::fmt;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use tidemill_lookup::mem::{Arena, Table};

@@ -3,12 +3,12 @@
 //! Building is patching an empty structure with everything, in scratch memory, and then moving the result to memory of
 //! the right size.
 
-use super::pool::{Cell, Full, Pool, Run};
 use super::{
     Desc, K, Kernel, Labels, Layout, MAX_LABELS, Popdir, REST, RUNS, Sizes, Tables, change_bit, place, simd,
 };
 use crate::dxr::{Chunks, Range, Stretch, flatten};
 use crate::fib::{BuildError, Fib, FibWriter, Label, Outgrown};
+use crate::pool::{Cell, Full, Pool, Run};
 use crate::prefix::Prefix;
 use crate::rib::Rib;
 use std::collections::VecDeque;
@@ -123,7 +123,7 @@ impl Writer {
             domain: domain.clone(),
             labels: Pool::new(sizes.labels as u32, 0),
             asides: Pool::new(sizes.asides as u32, 0),
-            blocks: Pool::new(1 << layout.d, layout.x()),
+            blocks: Pool::new(1 << layout.d, layout.x().into()),
             building: true,
             open: None,
             published: vec![0; 1 << layout.x()],
@@ -517,23 +517,19 @@ impl Writer {
             Desc::Label(_) => {}
             Desc::Run { map, base } => {
                 let run = Run { unit: base, units: place(map, u32::MAX) + 1 };
-                self.retired.labels.extend(match &tables.labels {
-                    Labels::One(table) => self.labels.release(table, run),
-                    Labels::Two(table) => self.labels.release(table, run),
-                    Labels::Four(table) => self.labels.release(table, run),
-                });
+                self.retired.labels.extend(self.labels.release(run));
             }
             Desc::Aside { base } => {
                 let units = 1 + 2 * tables.asides[base as usize].load(Ordering::Relaxed);
                 let run = Run { unit: base, units };
-                self.retired.asides.extend(self.asides.release(&tables.asides, run));
+                self.retired.asides.extend(self.asides.release(run));
             }
         }
     }
 
     fn release_block(&mut self, block: u32) {
         let fib = self.fib.clone();
-        if let Some(run) = self.blocks.release(&fib.tables.descs, Run { unit: block, units: 1 }) {
+        if let Some(run) = self.blocks.release(Run { unit: block, units: 1 }) {
             self.retired.blocks.push(run);
             let first = (block as usize) << fib.layout.x();
             for desc in &fib.tables.descs[first..first + (1 << fib.layout.x())] {

@@ -3,7 +3,6 @@
 use super::super::Dxr;
 use super::ROUND;
 use crate::fib::Label;
-use core::arch::asm;
 use core::arch::x86_64::*;
 
 const LANES: usize = 16;
@@ -13,34 +12,8 @@ const GROUPS: usize = 3;
 /// Room in the lists: a round, and what is stored and loaded behind its end.
 const ROOM: usize = ROUND + LANES * GROUPS;
 
-/// Defines a gather of 4-byte words: of lane `i`, if its bit in `mask` is set, the word at `base + index[i] * scale`;
-/// `other[i]` if not.
-macro_rules! gather {
-    ($name:ident, $scale:literal) => {
-        /// # Safety
-        /// The word of every lane in `mask` is inside one allocation that `base` points into.
-        #[inline]
-        #[target_feature(enable = "avx512f")]
-        unsafe fn $name(base: *const u8, index: __m512i, mask: __mmask16, other: __m512i) -> __m512i {
-            let mut words = other;
-            // SAFETY: loads only what the caller vouches for; writes only the two registers named. Not `pure`: another
-            // thread may store between two executions.
-            unsafe {
-                asm!(
-                    concat!("vpgatherdd {words}{{{mask}}}, [{base} + {index}*", $scale, "]"),
-                    words = inout(zmm_reg) words,
-                    mask = inout(kreg) mask => _,
-                    index = in(zmm_reg) index,
-                    base = in(reg) base,
-                    options(nostack, preserves_flags, readonly),
-                );
-            }
-            words
-        }
-    };
-}
-gather!(gather_words, "4");
-gather!(gather_bytes, "1");
+crate::gather::avx512!(gather_words, "4");
+crate::gather::avx512!(gather_bytes, "1");
 
 /// The unresolved keys of a round.
 struct Rest {

@@ -10,39 +10,12 @@ const LANES: usize = 16;
 const VECTORS: usize = 8;
 /// Keys are fetched so far ahead: bursts often lie one behind the other, and the CPU's own prefetching ends with each page.
 /// It pays where callers walk a long array of keys, as benchmarks do (2^22 keys: RND and REP went up by some 10 %, in separate runs); keys
-/// that are in the first-level cache already do not mind. Past the second-level
-/// cache (`prefetchnta`) RND loses a quarter.
+/// that are in the first-level cache already do not mind. Past the second-level cache (`prefetchnta`) RND loses a quarter.
 const AHEAD: usize = 1024;
 
-/// Defines a gather of 4-byte words: of lane `i`, if its bit in `mask` is set, the word at `base + index[i] * scale`;
-/// `other[i]` if not.
-macro_rules! gather {
-    ($name:ident, $scale:literal) => {
-        /// # Safety
-        /// The word of every lane in `mask` is inside one allocation that `base` points into.
-        #[inline]
-        #[target_feature(enable = "avx512f")]
-        unsafe fn $name(base: *const u8, index: __m512i, mask: __mmask16, other: __m512i) -> __m512i {
-            let mut words = other;
-            // SAFETY: loads only what the caller vouches for; writes only the two registers named. Not `pure`: another
-            // thread may store between two executions.
-            unsafe {
-                asm!(
-                    concat!("vpgatherdd {words}{{{mask}}}, [{base} + {index}*", $scale, "]"),
-                    words = inout(zmm_reg) words,
-                    mask = inout(kreg) mask => _,
-                    index = in(zmm_reg) index,
-                    base = in(reg) base,
-                    options(nostack, preserves_flags, readonly),
-                );
-            }
-            words
-        }
-    };
-}
-gather!(gather_bytes, "1");
-gather!(gather_halves, "2");
-gather!(gather_words, "4");
+crate::gather::avx512!(gather_bytes, "1");
+crate::gather::avx512!(gather_halves, "2");
+crate::gather::avx512!(gather_words, "4");
 
 /// The 8-byte words at `base + index[i] * 8` of the lanes in `mask`, 0 in the others.
 ///
