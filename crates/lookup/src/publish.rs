@@ -10,6 +10,7 @@ use std::collections::VecDeque;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 struct Root<T> {
     value: AtomicPtr<T>,
@@ -110,6 +111,22 @@ impl<T: Send + Sync> Publisher<T> {
             drop(unsafe { Box::from_raw(oldest.value.as_ptr()) });
         }
         self.retired.len()
+    }
+
+    /// The same, again and again until none waits or so much time has passed. Readers never wait for this; it waits for
+    /// them.
+    pub fn collect_within(&mut self, patience: Duration) -> usize {
+        if self.retired.is_empty() {
+            return 0;
+        }
+        let start = Instant::now();
+        loop {
+            let waiting = self.collect();
+            if waiting == 0 || start.elapsed() >= patience {
+                return waiting;
+            }
+            std::thread::yield_now();
+        }
     }
 
     /// The domain whose readers may look.

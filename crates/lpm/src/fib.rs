@@ -26,7 +26,12 @@ pub trait Fib<A: Address>: Send + Sync {
     ///
     /// # Panics
     /// If the lengths differ.
-    fn lookup_batch(&self, keys: &[A], out: &mut [Label]);
+    fn lookup_batch(&self, keys: &[A], out: &mut [Label]) {
+        assert_eq!(keys.len(), out.len(), "as many answers as keys");
+        for (&key, out) in keys.iter().zip(out) {
+            *out = self.lookup(key);
+        }
+    }
 
     /// Answers a burst by each of the structure's kernels that this CPU has, and calls `each` with the kernel's name and
     /// its answers: for checks. A structure with one way to answer has the one kernel `batch`.
@@ -66,10 +71,11 @@ pub trait Fib<A: Address>: Send + Sync {
     }
 }
 
-/// The control side's half of a structure: builds it and patches it. The structure's own page says what a reader may
-/// see while a patch is under way; in all of them every key is answered with its old or its new label.
+/// The control side's half of a structure: builds it and patches it, in place or as a [copy](crate::copies). The structure's
+/// own page says what a reader may see while a patch is under way; in all of them every key is answered with its old or its
+/// new label.
 pub trait FibWriter<A: Address>: Send {
-    /// The structure that readers use; the same one for the life of this writer.
+    /// The structure that readers are to use. After a [`patch`](Self::patch) it may be another one: publish that.
     fn fib(&self) -> Arc<dyn Fib<A>>;
 
     /// Brings the structure up to date with `rib` for the prefixes in `changed`, which have already been applied to
@@ -96,12 +102,36 @@ pub trait FibWriter<A: Address>: Send {
     }
 }
 
+/// A structure's writer, or why there is none.
+pub type Built<A> = Result<Box<dyn FibWriter<A>>, BuildError>;
+
+/// The widest label of a structure that needs a bit of 32 for itself.
+pub(crate) const LABEL_31: u32 = u32::MAX >> 1;
+
+/// Whether all labels fit into so many bits.
+pub(crate) fn check_labels<A: Address>(rib: &Rib<A>, width_bits: u8) -> Result<(), BuildError> {
+    let greatest = u32::MAX >> (32 - width_bits);
+    match rib.iter().find(|(_, label)| label.0 > greatest) {
+        None => Ok(()),
+        Some((prefix, label)) => {
+            Err(BuildError::LabelTooWide { prefix: prefix.to_string(), label: label.0, width_bits })
+        }
+    }
+}
+
 /// A structure cannot take a patch and must be rebuilt whole.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what}: the structure must be rebuilt")]
 pub struct Outgrown {
     /// What ran out, with its limit.
     pub what: String,
+}
+
+impl Outgrown {
+    /// A label is too wide for the structure's encoding.
+    pub(crate) fn label<A: Address>(prefix: Prefix<A>, label: Label, width_bits: u8) -> Self {
+        Outgrown { what: format!("label {} of {prefix} does not fit into {width_bits} bits", label.0) }
+    }
 }
 
 /// Why a structure cannot be built from a RIB.

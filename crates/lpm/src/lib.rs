@@ -27,7 +27,10 @@
 //!
 //! For IPv6 the same with `u128`. Programs in C use `tidemill-lpm-c`.
 
+pub mod algorithm;
 pub mod auto;
+pub mod binarytrie;
+pub mod copies;
 pub mod dxr;
 pub mod fib;
 #[cfg(target_arch = "x86_64")]
@@ -44,7 +47,7 @@ pub mod rib;
 pub mod suite;
 pub mod table;
 
-pub use fib::{BuildError, Fib, FibWriter, Label, Outgrown};
+pub use fib::{BuildError, Built, Fib, FibWriter, Label, Outgrown};
 pub use oracle::Oracle;
 pub use prefix::{Address, Prefix};
 pub use rib::{Change, Rib};

@@ -7,13 +7,12 @@
 //! lookup answers each key with its old or its new label. With `auto` a rebuild may be by another structure: see
 //! [`crate::auto`].
 
+pub use crate::algorithm::{Algorithm, AlgorithmError, Family, Named, Sharing};
+
 use crate::auto;
-use crate::dxr::{self, Dxr, DxrConfig, Layout};
 use crate::fib::{BuildError, Fib, FibWriter, Label};
 use crate::prefix::{Address, Prefix};
 use crate::rib::{Change, Rib, last_of_each};
-use crate::{lulea, popdir, poptrie, rangetrie};
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 use tidemill_lookup::publish::{Publisher, View};
@@ -24,204 +23,10 @@ const REBUILD_CHANGES: usize = 1024;
 /// ... and done if the table has at most this many prefixes per change. A patch costs microseconds per change, a rebuild
 /// a fraction of one per prefix.
 const REBUILD_RATIO: usize = 8;
+/// The control side waits for readers so long before it copies what they hold up.
+const FOR_READERS: Duration = Duration::from_millis(2);
 /// A table that has grown by this factor since `auto` chose gets another choice at its next rebuild.
 const CHOOSE_AGAIN: usize = 4;
-
-/// A FIB structure with its parameters, as named in configurations.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Algorithm {
-    /// The structure that suits the table: see [`crate::auto`].
-    Auto,
-    /// [`crate::rangetrie`], with the width of its root.
-    RangeTrie {
-        /// 12, 16, 20 or 24.
-        root_bits: u8,
-    },
-    /// [`crate::poptrie`], with the width of its direct table.
-    Poptrie {
-        /// 12 to 24.
-        root_bits: u8,
-    },
-    /// [`crate::lulea`], IPv6 only.
-    Lulea,
-    /// [`crate::dxr`], IPv4 only.
-    Dxr(Layout),
-    /// [`crate::popdir`], IPv4 only.
-    Popdir(popdir::Layout),
-}
-
-/// A name that is no algorithm of the family.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{name:?} is not an IPv{family} lookup structure: use one of {}", names.join(", "))]
-pub struct AlgorithmError {
-    /// What was asked for.
-    pub name: String,
-    /// 4 or 6.
-    pub family: u8,
-    /// What there is.
-    pub names: Vec<String>,
-}
-
-impl Algorithm {
-    /// The algorithms of a family, those with parameters in their usual forms.
-    pub fn all<A: Family>() -> Vec<Algorithm> {
-        let tries = [12, 16, 20, 24].map(|root_bits| Algorithm::RangeTrie { root_bits });
-        let poptries = [16, 18, 20].map(|root_bits| Algorithm::Poptrie { root_bits });
-        [Algorithm::Auto].into_iter().chain(A::own_algorithms()).chain(tries).chain(poptries).collect()
-    }
-
-    /// Reads a name as in configurations, for the family `A`.
-    ///
-    /// # Errors
-    /// Anything that is neither one of [`all`](Self::all), which the error lists, nor another layout of DXR or width of Poptrie.
-    pub fn parse<A: Family>(name: &str) -> Result<Self, AlgorithmError> {
-        let known = Self::all::<A>().into_iter().find(|algorithm| algorithm.to_string() == name);
-        let poptrie = || {
-            let root_bits = name.strip_prefix("poptrie-d")?.parse().ok()?;
-            let algorithm = Algorithm::Poptrie { root_bits };
-            let possible = poptrie::Poptrie::<A>::ROOT_BITS.contains(&root_bits);
-            (possible && algorithm.to_string() == name).then_some(algorithm)
-        };
-        known.or_else(poptrie).or_else(|| A::parse_own(name)).ok_or_else(|| AlgorithmError {
-            name: name.into(),
-            family: A::FAMILY,
-            names: Self::all::<A>().iter().map(Self::to_string).collect(),
-        })
-    }
-
-    /// Builds the structure from `rib`, for readers of `domain`; for [`Auto`](Self::Auto) by fixed knowledge, without a
-    /// measurement.
-    ///
-    /// # Errors
-    /// What the structure says: see [`BuildError`].
-    pub fn writer<A: Family>(
-        &self,
-        rib: &Rib<A>,
-        domain: &Domain,
-    ) -> Result<Box<dyn FibWriter<A>>, BuildError> {
-        match *self {
-            Algorithm::Auto => Ok(auto::choose(rib, domain, Duration::ZERO)?.writer),
-            Algorithm::RangeTrie { root_bits } => {
-                Ok(Box::new(rangetrie::Writer::new(rib, root_bits, domain)?))
-            }
-            Algorithm::Poptrie { root_bits } => Ok(Box::new(poptrie::Writer::new(rib, root_bits, domain)?)),
-            own => A::own_writer(own, rib, domain),
-        }
-    }
-}
-
-impl fmt::Display for Algorithm {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Algorithm::Auto => f.write_str("auto"),
-            Algorithm::RangeTrie { root_bits } => write!(f, "rangetrie-d{root_bits}"),
-            Algorithm::Poptrie { root_bits } => write!(f, "poptrie-d{root_bits}"),
-            Algorithm::Lulea => f.write_str("lulea"),
-            Algorithm::Dxr(layout) => layout.fmt(f),
-            Algorithm::Popdir(layout) => layout.fmt(f),
-        }
-    }
-}
-
-/// What an address family adds to the structures that serve both.
-pub trait Family: Address {
-    /// What `auto` considers, the best first where we measured.
-    fn likely() -> Vec<Algorithm>;
-    /// Structures for this family only, in their usual forms.
-    fn own_algorithms() -> Vec<Algorithm>;
-    /// Their other forms.
-    fn parse_own(name: &str) -> Option<Algorithm>;
-    /// Builds one of them.
-    ///
-    /// # Errors
-    /// What the structure says; and there is none of that kind for this family.
-    fn own_writer(
-        algorithm: Algorithm,
-        rib: &Rib<Self>,
-        domain: &Domain,
-    ) -> Result<Box<dyn FibWriter<Self>>, BuildError>;
-    /// Builds structures that share what they have in common, for the tables of VRFs. `None`: those of this kind have nothing
-    /// to share. [`Algorithm::Auto`] is the kind that suits many VRFs.
-    fn sharing(algorithm: Algorithm, domain: &Domain) -> Option<Sharing<Self>>;
-}
-
-/// Builds structures that share what they have in common; see [`Family::sharing`].
-pub type Sharing<A> =
-    Arc<dyn Fn(&Rib<A>, &Domain) -> Result<Box<dyn FibWriter<A>>, BuildError> + Send + Sync>;
-
-fn other_family<A: Address>(algorithm: Algorithm) -> BuildError {
-    let expected = format!("{algorithm} is for the other family");
-    BuildError::Parameter { parameter: "address family", value: A::FAMILY.into(), expected }
-}
-
-impl Family for u32 {
-    fn likely() -> Vec<Algorithm> {
-        let popdir = [popdir::Layout::D16X3, popdir::Layout::D19].map(Algorithm::Popdir);
-        popdir.into_iter().chain([Algorithm::Dxr(Layout::D16X4R)]).collect()
-    }
-    fn own_algorithms() -> Vec<Algorithm> {
-        let dxr = [Layout::D16X4R, Layout::D18R].map(Algorithm::Dxr);
-        let popdir = [popdir::Layout::D16X3, popdir::Layout::D19].map(Algorithm::Popdir);
-        dxr.into_iter().chain(popdir).collect()
-    }
-    fn parse_own(name: &str) -> Option<Algorithm> {
-        let dxr = Layout::parse(name).map(Algorithm::Dxr);
-        dxr.or_else(|| popdir::Layout::parse(name).map(Algorithm::Popdir))
-    }
-    fn own_writer(
-        algorithm: Algorithm,
-        rib: &Rib<Self>,
-        domain: &Domain,
-    ) -> Result<Box<dyn FibWriter<Self>>, BuildError> {
-        match algorithm {
-            Algorithm::Dxr(layout) => Ok(Box::new(Dxr::writer(rib, &DxrConfig::new(layout), domain)?)),
-            Algorithm::Popdir(layout) => Ok(Box::new(popdir::Writer::new(rib, layout, domain)?)),
-            _ => Err(other_family::<Self>(algorithm)),
-        }
-    }
-    fn sharing(algorithm: Algorithm, domain: &Domain) -> Option<Sharing<Self>> {
-        let layout = match algorithm {
-            Algorithm::Dxr(layout) => layout,
-            Algorithm::Auto => Layout::D16X4R,
-            _ => return None,
-        };
-        let make = dxr::Shared::new(&DxrConfig::new(layout), domain).make();
-        Some(Arc::new(move |rib, domain| match algorithm {
-            // As without sharing: another structure may hold the table.
-            Algorithm::Auto => make(rib, domain).or_else(|_| Algorithm::Auto.writer(rib, domain)),
-            _ => make(rib, domain),
-        }))
-    }
-}
-
-impl Family for u128 {
-    fn likely() -> Vec<Algorithm> {
-        let mut likely = vec![Algorithm::RangeTrie { root_bits: 16 }, Algorithm::RangeTrie { root_bits: 20 }];
-        // It is three times as quick with AVX-512, and slower without.
-        let at = if lulea::has_wide_kernel() { 0 } else { likely.len() };
-        likely.insert(at, Algorithm::Lulea);
-        likely
-    }
-    fn own_algorithms() -> Vec<Algorithm> {
-        vec![Algorithm::Lulea]
-    }
-    fn parse_own(_: &str) -> Option<Algorithm> {
-        None
-    }
-    fn own_writer(
-        algorithm: Algorithm,
-        rib: &Rib<Self>,
-        domain: &Domain,
-    ) -> Result<Box<dyn FibWriter<Self>>, BuildError> {
-        match algorithm {
-            Algorithm::Lulea => Ok(Box::new(lulea::Writer::new(rib, domain)?)),
-            _ => Err(other_family::<Self>(algorithm)),
-        }
-    }
-    fn sharing(_: Algorithm, _: &Domain) -> Option<Sharing<Self>> {
-        None
-    }
-}
 
 /// How [`Table::apply`] brought the structure up to date.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -388,8 +193,15 @@ impl<A: Address> Table<A> {
             return Ok(How::Unchanged);
         }
         let many = changed.len() >= REBUILD_CHANGES && changed.len() * REBUILD_RATIO >= self.rib.len();
+        // A structure that is patched as a copy takes the one that readers have left.
+        self.publisher.collect_within(FOR_READERS);
         if !many && self.writer.patch(&self.rib, changed).is_ok() {
-            self.publisher.touch();
+            let patched = self.writer.fib();
+            if Arc::ptr_eq(&patched, self.publisher.current()) {
+                self.publisher.touch();
+            } else {
+                self.publisher.publish(patched);
+            }
             return Ok(How::Patched);
         }
         self.rebuild().map(|()| How::Rebuilt).map_err(|error| (error, !many))

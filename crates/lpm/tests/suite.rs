@@ -38,6 +38,17 @@ lpm_suite!(popdir_d16x3, u32, |rib, domain| popdir(16, 3, rib, domain));
 lpm_suite!(popdir_d12x7, u32, |rib, domain| popdir(12, 7, rib, domain));
 lpm_suite!(popdir_d19, u32, |rib, domain| popdir(19, 0, rib, domain));
 
+/// A structure without parameters.
+macro_rules! named {
+    ($($name:ident, $address:ty, $text:literal;)*) => { $(
+        lpm_suite!($name, $address, |rib, domain| Algorithm::Named($text).writer(rib, domain));
+    )* };
+}
+named! {
+    binary_trie_v4, u32, "binary-trie";
+    binary_trie_v6, u128, "binary-trie";
+}
+
 #[test]
 fn every_name_is_read_back() {
     fn check<A: Family>() {
@@ -56,7 +67,7 @@ fn every_name_is_read_back() {
     assert_eq!(
         error.to_string(),
         "\"dxr-d18r\" is not an IPv6 lookup structure: use one of auto, lulea, rangetrie-d12, rangetrie-d16, \
-         rangetrie-d20, rangetrie-d24, poptrie-d16, poptrie-d18, poptrie-d20"
+         rangetrie-d20, rangetrie-d24, poptrie-d16, poptrie-d18, poptrie-d20, binary-trie"
     );
     assert!(Algorithm::parse::<u32>("dxr-d40r").unwrap_err().to_string().contains("dxr-d16x4r, dxr-d18r"));
 }

@@ -1,0 +1,216 @@
+//! The structures by name, as configurations and the command line know them.
+
+use crate::auto;
+use crate::dxr::{self, Dxr, DxrConfig, Layout};
+use crate::fib::{BuildError, Built};
+use crate::prefix::Address;
+use crate::rib::Rib;
+use crate::{binarytrie, lulea, popdir, poptrie, rangetrie};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+use tidemill_lookup::qsbr::Domain;
+
+/// A FIB structure with its parameters, as named in configurations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Algorithm {
+    /// The structure that suits the table: see [`crate::auto`].
+    Auto,
+    /// [`crate::rangetrie`], with the width of its root.
+    RangeTrie {
+        /// 12, 16, 20 or 24.
+        root_bits: u8,
+    },
+    /// [`crate::poptrie`], with the width of its direct table.
+    Poptrie {
+        /// 12 to 24.
+        root_bits: u8,
+    },
+    /// [`crate::lulea`], IPv6 only.
+    Lulea,
+    /// A structure without parameters, by its name in [`Family::named`].
+    Named(&'static str),
+    /// [`crate::dxr`], IPv4 only.
+    Dxr(Layout),
+    /// [`crate::popdir`], IPv4 only.
+    Popdir(popdir::Layout),
+}
+
+/// A name that is no algorithm of the family.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{name:?} is not an IPv{family} lookup structure: use one of {}", names.join(", "))]
+pub struct AlgorithmError {
+    /// What was asked for.
+    pub name: String,
+    /// 4 or 6.
+    pub family: u8,
+    /// What there is.
+    pub names: Vec<String>,
+}
+
+impl Algorithm {
+    /// The algorithms of a family, those with parameters in their usual forms.
+    pub fn all<A: Family>() -> Vec<Algorithm> {
+        let tries = [12, 16, 20, 24].map(|root_bits| Algorithm::RangeTrie { root_bits });
+        let poptries = [16, 18, 20].map(|root_bits| Algorithm::Poptrie { root_bits });
+        let named = A::named().iter().map(|named| Algorithm::Named(named.name));
+        let first = [Algorithm::Auto].into_iter().chain(A::own_algorithms());
+        first.chain(tries).chain(poptries).chain(named).collect()
+    }
+
+    /// Reads a name as in configurations, for the family `A`.
+    ///
+    /// # Errors
+    /// Anything that is neither one of [`all`](Self::all), which the error lists, nor another layout of DXR or width of Poptrie.
+    pub fn parse<A: Family>(name: &str) -> Result<Self, AlgorithmError> {
+        let known = Self::all::<A>().into_iter().find(|algorithm| algorithm.to_string() == name);
+        let poptrie = || {
+            let root_bits = name.strip_prefix("poptrie-d")?.parse().ok()?;
+            let algorithm = Algorithm::Poptrie { root_bits };
+            let possible = poptrie::Poptrie::<A>::ROOT_BITS.contains(&root_bits);
+            (possible && algorithm.to_string() == name).then_some(algorithm)
+        };
+        known.or_else(poptrie).or_else(|| A::parse_own(name)).ok_or_else(|| AlgorithmError {
+            name: name.into(),
+            family: A::FAMILY,
+            names: Self::all::<A>().iter().map(Self::to_string).collect(),
+        })
+    }
+
+    /// Builds the structure from `rib`, for readers of `domain`; for [`Auto`](Self::Auto) by fixed knowledge, without a
+    /// measurement.
+    ///
+    /// # Errors
+    /// What the structure says: see [`BuildError`].
+    pub fn writer<A: Family>(&self, rib: &Rib<A>, domain: &Domain) -> Built<A> {
+        match *self {
+            Algorithm::Auto => Ok(auto::choose(rib, domain, Duration::ZERO)?.writer),
+            Algorithm::RangeTrie { root_bits } => {
+                Ok(Box::new(rangetrie::Writer::new(rib, root_bits, domain)?))
+            }
+            Algorithm::Poptrie { root_bits } => Ok(Box::new(poptrie::Writer::new(rib, root_bits, domain)?)),
+            Algorithm::Named(name) => match A::named().iter().find(|named| named.name == name) {
+                Some(named) => (named.writer)(rib, domain),
+                None => Err(other_family::<A>(*self)),
+            },
+            own => A::own_writer(own, rib, domain),
+        }
+    }
+}
+
+impl fmt::Display for Algorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Algorithm::Auto => f.write_str("auto"),
+            Algorithm::RangeTrie { root_bits } => write!(f, "rangetrie-d{root_bits}"),
+            Algorithm::Poptrie { root_bits } => write!(f, "poptrie-d{root_bits}"),
+            Algorithm::Lulea => f.write_str("lulea"),
+            Algorithm::Named(name) => f.write_str(name),
+            Algorithm::Dxr(layout) => layout.fmt(f),
+            Algorithm::Popdir(layout) => layout.fmt(f),
+        }
+    }
+}
+
+/// A structure without parameters.
+pub struct Named<A: Address> {
+    /// As in configurations.
+    pub name: &'static str,
+    /// Builds it.
+    pub writer: fn(&Rib<A>, &Domain) -> Built<A>,
+}
+
+/// What an address family adds to the structures that serve both.
+pub trait Family: Address {
+    /// What `auto` considers, the best first where we measured.
+    fn likely() -> Vec<Algorithm>;
+    /// Structures for this family only that have parameters, in their usual forms.
+    fn own_algorithms() -> Vec<Algorithm>;
+    /// Their other forms.
+    fn parse_own(name: &str) -> Option<Algorithm>;
+    /// Structures without parameters.
+    fn named() -> &'static [Named<Self>];
+    /// Builds one of them.
+    ///
+    /// # Errors
+    /// What the structure says; and there is none of that kind for this family.
+    fn own_writer(algorithm: Algorithm, rib: &Rib<Self>, domain: &Domain) -> Built<Self>;
+    /// Builds structures that share what they have in common, for the tables of VRFs. `None`: those of this kind have nothing
+    /// to share. [`Algorithm::Auto`] is the kind that suits many VRFs.
+    fn sharing(algorithm: Algorithm, domain: &Domain) -> Option<Sharing<Self>>;
+}
+
+/// Builds structures that share what they have in common; see [`Family::sharing`].
+pub type Sharing<A> = Arc<dyn Fn(&Rib<A>, &Domain) -> Built<A> + Send + Sync>;
+
+fn other_family<A: Address>(algorithm: Algorithm) -> BuildError {
+    let expected = format!("{algorithm} is for the other family");
+    BuildError::Parameter { parameter: "address family", value: A::FAMILY.into(), expected }
+}
+
+impl Family for u32 {
+    fn likely() -> Vec<Algorithm> {
+        let popdir = [popdir::Layout::D16X3, popdir::Layout::D19].map(Algorithm::Popdir);
+        popdir.into_iter().chain([Algorithm::Dxr(Layout::D16X4R)]).collect()
+    }
+    fn own_algorithms() -> Vec<Algorithm> {
+        let dxr = [Layout::D16X4R, Layout::D18R].map(Algorithm::Dxr);
+        let popdir = [popdir::Layout::D16X3, popdir::Layout::D19].map(Algorithm::Popdir);
+        dxr.into_iter().chain(popdir).collect()
+    }
+    fn named() -> &'static [Named<Self>] {
+        &[Named { name: "binary-trie", writer: binarytrie::writer }]
+    }
+    fn parse_own(name: &str) -> Option<Algorithm> {
+        let dxr = Layout::parse(name).map(Algorithm::Dxr);
+        dxr.or_else(|| popdir::Layout::parse(name).map(Algorithm::Popdir))
+    }
+    fn own_writer(algorithm: Algorithm, rib: &Rib<Self>, domain: &Domain) -> Built<Self> {
+        match algorithm {
+            Algorithm::Dxr(layout) => Ok(Box::new(Dxr::writer(rib, &DxrConfig::new(layout), domain)?)),
+            Algorithm::Popdir(layout) => Ok(Box::new(popdir::Writer::new(rib, layout, domain)?)),
+            _ => Err(other_family::<Self>(algorithm)),
+        }
+    }
+    fn sharing(algorithm: Algorithm, domain: &Domain) -> Option<Sharing<Self>> {
+        let layout = match algorithm {
+            Algorithm::Dxr(layout) => layout,
+            Algorithm::Auto => Layout::D16X4R,
+            _ => return None,
+        };
+        let make = dxr::Shared::new(&DxrConfig::new(layout), domain).make();
+        Some(Arc::new(move |rib, domain| match algorithm {
+            // As without sharing: another structure may hold the table.
+            Algorithm::Auto => make(rib, domain).or_else(|_| Algorithm::Auto.writer(rib, domain)),
+            _ => make(rib, domain),
+        }))
+    }
+}
+
+impl Family for u128 {
+    fn likely() -> Vec<Algorithm> {
+        let mut likely = vec![Algorithm::RangeTrie { root_bits: 16 }, Algorithm::RangeTrie { root_bits: 20 }];
+        // It is three times as quick with AVX-512, and slower without.
+        let at = if lulea::has_wide_kernel() { 0 } else { likely.len() };
+        likely.insert(at, Algorithm::Lulea);
+        likely
+    }
+    fn own_algorithms() -> Vec<Algorithm> {
+        vec![Algorithm::Lulea]
+    }
+    fn named() -> &'static [Named<Self>] {
+        &[Named { name: "binary-trie", writer: binarytrie::writer }]
+    }
+    fn parse_own(_: &str) -> Option<Algorithm> {
+        None
+    }
+    fn own_writer(algorithm: Algorithm, rib: &Rib<Self>, domain: &Domain) -> Built<Self> {
+        match algorithm {
+            Algorithm::Lulea => Ok(Box::new(lulea::Writer::new(rib, domain)?)),
+            _ => Err(other_family::<Self>(algorithm)),
+        }
+    }
+    fn sharing(_: Algorithm, _: &Domain) -> Option<Sharing<Self>> {
+        None
+    }
+}

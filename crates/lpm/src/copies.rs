@@ -1,0 +1,138 @@
+//! Two copies of a structure: readers have one, the writer changes the other, and then they change places.
+//!
+//! ```text
+//! readers --> active                        active <-- readers
+//!             spare   <-- patch, behind       spare: left behind by one batch, free when the last reader has gone
+//! ```
+//! So a structure need not be one that can be read while it is changed: it is plain data with one owner ([`Whole`]), and every
+//! batch of changes becomes visible at once, for all keys. It costs the structure's memory once more, and every change is made
+//! twice. The structures that the data plane is made for ([`crate::popdir`], [`crate::dxr`], [`crate::rangetrie`], ...) are patched in place
+//! instead; those that are here to be compared with them use this.
+//!
+//! Source: the idea is that of Ramalhete and Correia's Left-Right (2015); here readers announce nothing, since whoever publishes
+//! the structure ([`crate::Table`]) knows when they have gone. Should some still look when the next patch comes, the
+//! structure is copied.
+
+use crate::fib::{Built, Fib, FibWriter, Outgrown};
+use crate::prefix::{Address, Prefix};
+use crate::rib::Rib;
+use std::sync::Arc;
+use tidemill_lookup::probe::Probe;
+
+/// A structure that only its owner changes.
+pub trait Whole<A: Address>: Fib<A> + Clone + 'static {
+    /// Makes the structure right for what `prefix` covers, as `rib` says now; whether the prefix is in the structure, and with
+    /// which label, is for the structure to find out. Other prefixes may be ahead of the structure in `rib`, which will be named in
+    /// calls to follow. Every load and store of what lookups can touch is told to `probe`.
+    ///
+    /// # Errors
+    /// There is no room or no encoding for the change: the structure is not used any more.
+    fn change<P: Probe + ?Sized>(
+        &mut self,
+        rib: &Rib<A>,
+        prefix: Prefix<A>,
+        probe: &P,
+    ) -> Result<(), Outgrown>;
+}
+
+/// The writer of a [`Whole`] structure.
+pub struct Writer<A: Address, S> {
+    active: Arc<S>,
+    /// The other copy, once there is one.
+    spare: Option<Arc<S>>,
+    /// Prefixes in which the spare may differ from the active copy.
+    behind: Vec<Prefix<A>>,
+}
+
+impl<A: Address, S: Whole<A>> Writer<A, S> {
+    /// A writer for what has been built.
+    pub fn new(structure: S) -> Self {
+        Writer { active: Arc::new(structure), spare: None, behind: Vec::new() }
+    }
+
+    /// The structure that readers use, with all that its own type offers.
+    pub fn active(&self) -> &S {
+        &self.active
+    }
+
+    fn patch_with<P: Probe + ?Sized>(
+        &mut self,
+        rib: &Rib<A>,
+        changed: &[Prefix<A>],
+        probe: &P,
+    ) -> Result<(), Outgrown> {
+        if changed.is_empty() {
+            return Ok(());
+        }
+        // `into_inner`: only if readers, and who publishes for them, have let it go.
+        let mut copy = self.spare.take().and_then(Arc::into_inner).unwrap_or_else(|| {
+            self.behind.clear();
+            S::clone(&self.active)
+        });
+        for &prefix in &self.behind {
+            copy.change(rib, prefix, &())?;
+        }
+        for &prefix in changed {
+            copy.change(rib, prefix, probe)?;
+        }
+        self.behind.clear();
+        self.behind.extend_from_slice(changed);
+        self.spare = Some(std::mem::replace(&mut self.active, Arc::new(copy)));
+        Ok(())
+    }
+}
+
+impl<A: Address, S: Whole<A>> FibWriter<A> for Writer<A, S> {
+    fn fib(&self) -> Arc<dyn Fib<A>> {
+        self.active.clone()
+    }
+
+    fn patch(&mut self, rib: &Rib<A>, changed: &[Prefix<A>]) -> Result<(), Outgrown> {
+        self.patch_with(rib, changed, &())
+    }
+
+    /// Tells the changes of one copy.
+    fn patch_probed(
+        &mut self,
+        rib: &Rib<A>,
+        changed: &[Prefix<A>],
+        probe: &dyn Probe,
+    ) -> Result<(), Outgrown> {
+        self.patch_with(rib, changed, probe)
+    }
+}
+
+/// The [`Writer`] of a structure, as the registry wants it.
+pub fn writer<A: Address, S: Whole<A>>(structure: S) -> Built<A> {
+    Ok(Box::new(Writer::new(structure)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::binarytrie::BinaryTrie;
+    use crate::fib::Label;
+
+    /// Two copies change places; who does not let go of one keeps it as it is, and a third one is made.
+    #[test]
+    fn a_copy_that_is_looked_at_does_not_change() {
+        let mut rib = Rib::<u32>::new();
+        let mut writer = Writer::new(BinaryTrie::build(&rib).unwrap());
+        let mut held = Vec::new();
+        for i in 0..20_u32 {
+            let prefix = Prefix::new(i << 24, 8).unwrap();
+            rib.insert(prefix, Label(i + 1));
+            writer.patch(&rib, &[prefix]).unwrap();
+            if i % 3 == 0 {
+                held.push((i, writer.fib()));
+            }
+            let fib = writer.fib();
+            assert!((0..20).all(|j| fib.lookup(j << 24) == if j <= i { Label(j + 1) } else { Label::NONE }));
+            let looked_at = Arc::strong_count(&writer.active);
+            assert_eq!(looked_at, if i % 3 == 0 { 3 } else { 2 });
+        }
+        for (i, fib) in held {
+            assert!((0..20).all(|j| fib.lookup(j << 24) == if j <= i { Label(j + 1) } else { Label::NONE }));
+        }
+    }
+}
