@@ -25,7 +25,7 @@ fn a_withdrawn_prefix_takes_its_nodes_along() {
     let mut rib = rib(&[("10.0.0.0/8", 1), ("10.1.0.0/16", 2)]);
     let mut trie = BinaryTrie::build(&rib).unwrap();
     let before = trie.nodes();
-    for text in ["10.1.2.3/32", "10.1.0.0/15", "0.0.0.0/0", "11.0.0.0/8"] {
+    for text in ["10.1.2.3/32", "10.0.0.0/15", "0.0.0.0/0", "11.0.0.0/8"] {
         let prefix = text.parse().unwrap();
         rib.insert(prefix, Label(7));
         trie.change(&rib, prefix, &()).unwrap();
