@@ -58,6 +58,12 @@ impl Algorithm {
         first.chain(tries).chain(poptries).chain(named).collect()
     }
 
+    /// Whether it is one of those without parameters that are here to be compared with: they are patched as
+    /// [copies](crate::copies), and neither `auto` nor `tidemill tune` considers them.
+    pub fn is_yardstick(&self) -> bool {
+        matches!(self, Algorithm::Named(_))
+    }
+
     /// Reads a name as in configurations, for the family `A`.
     ///
     /// # Errors

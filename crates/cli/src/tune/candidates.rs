@@ -121,14 +121,15 @@ pub(super) fn try_all<A: Family>(
     Ok(tried)
 }
 
-/// All structures of the registry; and, if there is time, whatever other numbers their names can have: `dxr-d18r` stands for
+/// All structures of the registry but yardsticks; and, if there is time, whatever other numbers their names can have: `dxr-d18r` stands for
 /// `dxr-d12r` to `dxr-d24r`, and each of these with an extension, `dxr-d12x1r` and so on, as far as the registry knows them.
 fn pool<A: Family>(quick: bool) -> Vec<Algorithm> {
     let mut pool = every::<A>();
+    pool.retain(|algorithm| !algorithm.is_yardstick());
     if quick {
         return pool;
     }
-    for known in every::<A>() {
+    for known in pool.clone() {
         let name = known.to_string();
         let Some((stem, rest)) = name.find(|c: char| c.is_ascii_digit()).map(|at| name.split_at(at)) else {
             continue;
