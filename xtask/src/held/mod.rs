@@ -6,6 +6,7 @@ mod part1;
 mod part2;
 mod part3;
 mod part4;
+mod part5;
 
 use crate::{env, proc};
 use anyhow::{Context as _, Result, bail};
@@ -135,6 +136,7 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
         2 => part2::LINES,
         3 => part3::LINES,
         4 => part4::LINES,
+        5 => part5::LINES,
         part => bail!("no lines are written down for part {part}"),
     };
     let machine = Machine { quick: options.quick };
