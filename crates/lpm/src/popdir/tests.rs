@@ -10,8 +10,9 @@ use tidemill_lookup::qsbr::Domain;
 
 type List = Vec<(Prefix<u32>, Label)>;
 
+/// Under Miri a build takes seconds, whatever the layout: there are 2^19 chunks.
 fn layouts() -> Vec<Layout> {
-    ["popdir-d19", "popdir-d16x3", "popdir-d12x7", "popdir-d8x11"]
+    ["popdir-d12x7", "popdir-d19", "popdir-d16x3", "popdir-d8x11"][..if cfg!(miri) { 1 } else { 4 }]
         .iter()
         .map(|name| Layout::parse(name).unwrap())
         .collect()
@@ -35,7 +36,9 @@ fn edges<'a>(prefixes: impl Iterator<Item = &'a Prefix<u32>>) -> Vec<u32> {
 
 /// Compares single lookups and the batch of every kernel with `expected`.
 fn check(popdir: &Popdir, keys: &[u32], expected: impl Fn(u32) -> Label, what: &str) {
-    popdir.check().unwrap();
+    if !cfg!(miri) {
+        popdir.check().unwrap();
+    }
     let name = format!("{} {what}", popdir.layout);
     for &key in keys {
         assert_eq!(popdir.lookup(key), expected(key), "{name}: {}", key.to_ip());
@@ -46,6 +49,12 @@ fn check(popdir: &Popdir, keys: &[u32], expected: impl Fn(u32) -> Label, what: &
             assert_eq!(label, expected(key), "{name} {kernel}: {}", key.to_ip());
         }
     });
+}
+
+fn check_references(writer: &Writer) {
+    if !cfg!(miri) {
+        writer.check_references();
+    }
 }
 
 /// A prefix near one of a few places, so that prefixes nest, touch and share chunks.
@@ -104,7 +113,7 @@ fn an_empty_table_has_no_route() {
     for layout in layouts() {
         let writer = build(&[], layout);
         check(writer.popdir(), &[0, 1, 0x0a00_0001, u32::MAX], |_| Label::NONE, "empty");
-        writer.check_references();
+        check_references(&writer);
     }
 }
 
@@ -135,6 +144,7 @@ fn the_picture_of_the_page_is_what_is_built() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "minutes; the others go the same ways")]
 fn labels_take_as_many_bytes_as_the_widest_needs() {
     for (widest, width) in [(255, 1), (256, 2), (65_535, 2), (65_536, 4), (u32::MAX, 4)] {
         let routes =
@@ -179,12 +189,13 @@ fn random_tables_answer_as_the_definition_does() {
         for layout in layouts() {
             let writer = build(&list, layout);
             check(writer.popdir(), &keys, |key| scan(&list, key), &format!("round {round}"));
-            writer.check_references();
+            check_references(&writer);
         }
     }
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "minutes; the others go the same ways")]
 fn nested_prefixes_of_every_length() {
     for (place, labels) in [(0x0a01_0203, 0), (u32::MAX, 1 << 20), (0, 300)] {
         let list: List = (0..=32)
@@ -198,6 +209,7 @@ fn nested_prefixes_of_every_length() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "minutes; the others go the same ways")]
 fn a_chunk_of_host_routes_and_one_of_slash_24s() {
     let mut hosts: List =
         (0..8_192).map(|i| (Prefix::new(0x0a01_0000 + i, 32).unwrap(), Label(1 + i % 2 * 70_000))).collect();
@@ -237,7 +249,7 @@ fn patches_keep_the_books() {
             }
             let list: List = rib.iter().collect();
             check(writer.popdir(), &edges(seen.iter()), |key| scan(&list, key), &format!("round {round}"));
-            writer.check_references();
+            check_references(&writer);
         }
         // What is left when everything is withdrawn is the empty table.
         let all: Vec<Prefix<u32>> = rib.iter().map(|(prefix, _)| prefix).collect();
@@ -246,11 +258,12 @@ fn patches_keep_the_books() {
         });
         writer.patch(&rib, &all).unwrap();
         check(writer.popdir(), &edges(seen.iter()), |_| Label::NONE, "withdrawn");
-        writer.check_references();
+        check_references(&writer);
     }
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "minutes; the others go the same ways")]
 fn space_is_used_again_after_the_grace_period() {
     let domain = Domain::new();
     let mut reader = domain.register();
@@ -307,5 +320,5 @@ fn a_patch_tells_its_stores() {
     let recorder = Recorder::new();
     writer.patch_probed(&rib, &[one], &recorder).unwrap();
     assert_eq!((recorder.counts().writes, recorder.counts().written_bytes), (4 + 1, 4 + 8));
-    writer.check_references();
+    check_references(&writer);
 }
