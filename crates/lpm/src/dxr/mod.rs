@@ -68,6 +68,7 @@ mod load;
 mod lookup;
 mod shared;
 mod simd;
+mod spread;
 mod store;
 mod update;
 
@@ -78,6 +79,7 @@ pub(crate) use build::{Chunks, Range, Stretch, flatten};
 pub use image::{Fault, KIND};
 pub use shared::{Shared, SharedStats};
 pub use simd::Kernel;
+pub use spread::{Entries, Spread};
 pub use update::DxrWriter;
 
 use crate::fib::{BuildError, Fib, Label};
@@ -402,7 +404,7 @@ impl Fib<u32> for Dxr {
 
     fn details(&self) -> Vec<(&'static str, f64)> {
         let stats = self.stats();
-        vec![
+        let mut details = vec![
             ("own_bytes", self.own_bytes() as f64),
             ("shared_by", self.store.books().tables as f64),
             ("direct_bytes", stats.direct_bytes as f64),
@@ -411,7 +413,9 @@ impl Fib<u32> for Dxr {
             ("count_bits", f64::from(stats.count_bits)),
             ("unit_words", stats.unit_words as f64),
             ("resolved_share", stats.resolved),
-        ]
+        ];
+        details.extend(self.spread().details());
+        details
     }
 
     fn image(&self) -> Option<Vec<u8>> {

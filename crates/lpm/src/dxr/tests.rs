@@ -1,6 +1,7 @@
 mod layouts;
 mod outgrown;
 mod sharing;
+mod spread;
 
 use super::build::{Census, choose_split, flatten};
 use super::*;
