@@ -5,7 +5,7 @@ use crate::dxr::{self, Dxr, DxrConfig, Layout};
 use crate::fib::{BuildError, Built};
 use crate::prefix::Address;
 use crate::rib::Rib;
-use crate::{binarytrie, lulea, popdir, poptrie, rangetrie};
+use crate::{binarytrie, lulea, patricia, popdir, poptrie, rangetrie};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -165,7 +165,10 @@ impl Family for u32 {
         dxr.into_iter().chain(popdir).collect()
     }
     fn named() -> &'static [Named<Self>] {
-        &[Named { name: "binary-trie", writer: binarytrie::writer }]
+        &[
+            Named { name: "binary-trie", writer: binarytrie::writer },
+            Named { name: "patricia", writer: patricia::writer },
+        ]
     }
     fn parse_own(name: &str) -> Option<Algorithm> {
         let dxr = Layout::parse(name).map(Algorithm::Dxr);
@@ -205,7 +208,10 @@ impl Family for u128 {
         vec![Algorithm::Lulea]
     }
     fn named() -> &'static [Named<Self>] {
-        &[Named { name: "binary-trie", writer: binarytrie::writer }]
+        &[
+            Named { name: "binary-trie", writer: binarytrie::writer },
+            Named { name: "patricia", writer: patricia::writer },
+        ]
     }
     fn parse_own(_: &str) -> Option<Algorithm> {
         None

@@ -38,6 +38,7 @@ mod gather;
 pub mod keys;
 pub mod lulea;
 pub mod oracle;
+pub mod patricia;
 mod pool;
 pub mod popdir;
 pub mod poptrie;
