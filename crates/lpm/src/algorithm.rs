@@ -5,7 +5,7 @@ use crate::dxr::{self, Dxr, DxrConfig, Layout};
 use crate::fib::{BuildError, Built};
 use crate::prefix::Address;
 use crate::rib::Rib;
-use crate::{binarytrie, lulea, patricia, popdir, poptrie, rangetrie};
+use crate::{binarytrie, lulea, patricia, popdir, poptrie, rangetrie, sail6};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -211,6 +211,7 @@ impl Family for u128 {
         &[
             Named { name: "binary-trie", writer: binarytrie::writer },
             Named { name: "patricia", writer: patricia::writer },
+            Named { name: "sail-l", writer: sail6::small::writer },
         ]
     }
     fn parse_own(_: &str) -> Option<Algorithm> {

@@ -45,6 +45,7 @@ pub mod poptrie;
 pub mod prefix;
 pub mod rangetrie;
 pub mod rib;
+pub mod sail6;
 pub mod suite;
 pub mod table;
 
