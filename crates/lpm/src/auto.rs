@@ -224,6 +224,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "tables of ten thousand prefixes")]
     fn small_tables_and_no_budget_never_look_at_the_clock() {
         let domain = Domain::new();
         let likely = names(&["rangetrie-d16", "dxr-d18r"]);
@@ -238,6 +239,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "tables of ten thousand prefixes")]
     fn the_faster_one_is_taken_and_the_budget_is_kept() {
         let domain = Domain::new();
         let likely = names(&["rangetrie-d16", "dxr-d18r", "dxr-d16x4r"]);
@@ -261,6 +263,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "tables of ten thousand prefixes")]
     fn what_cannot_hold_the_table_is_passed_over() {
         let domain = Domain::new();
         let mut table = rib(MEASURE_FROM as u32, 0);
