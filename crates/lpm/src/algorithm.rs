@@ -5,7 +5,7 @@ use crate::dxr::{self, Dxr, DxrConfig, Layout};
 use crate::fib::{BuildError, Built};
 use crate::prefix::Address;
 use crate::rib::Rib;
-use crate::{binarytrie, lulea, patricia, popdir, poptrie, rangetrie, sail6};
+use crate::{binarytrie, dir24, lctrie, lulea, patricia, popdir, poptrie, rangetrie, sail6, treebitmap};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -168,6 +168,9 @@ impl Family for u32 {
         &[
             Named { name: "binary-trie", writer: binarytrie::writer },
             Named { name: "patricia", writer: patricia::writer },
+            Named { name: "dir-24-8", writer: dir24::writer },
+            Named { name: "tree-bitmap", writer: treebitmap::writer },
+            Named { name: "lc-trie", writer: lctrie::writer },
         ]
     }
     fn parse_own(name: &str) -> Option<Algorithm> {
@@ -212,6 +215,8 @@ impl Family for u128 {
             Named { name: "binary-trie", writer: binarytrie::writer },
             Named { name: "patricia", writer: patricia::writer },
             Named { name: "sail-l", writer: sail6::small::writer },
+            Named { name: "tree-bitmap", writer: treebitmap::writer },
+            Named { name: "lc-trie", writer: lctrie::writer },
         ]
     }
     fn parse_own(_: &str) -> Option<Algorithm> {

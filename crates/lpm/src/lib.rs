@@ -31,11 +31,13 @@ pub mod algorithm;
 pub mod auto;
 pub mod binarytrie;
 pub mod copies;
+pub mod dir24;
 pub mod dxr;
 pub mod fib;
 #[cfg(target_arch = "x86_64")]
 mod gather;
 pub mod keys;
+pub mod lctrie;
 pub mod lulea;
 pub mod oracle;
 pub mod patricia;
@@ -43,11 +45,14 @@ mod pool;
 pub mod popdir;
 pub mod poptrie;
 pub mod prefix;
+mod ranges;
 pub mod rangetrie;
 pub mod rib;
+mod runs;
 pub mod sail6;
 pub mod suite;
 pub mod table;
+pub mod treebitmap;
 
 pub use fib::{BuildError, Built, Fib, FibWriter, Label, Outgrown};
 pub use oracle::Oracle;

@@ -50,6 +50,11 @@ named! {
     patricia_v4, u32, "patricia";
     patricia_v6, u128, "patricia";
     sail_l_v6, u128, "sail-l";
+    dir_24_8_v4, u32, "dir-24-8";
+    tree_bitmap_v4, u32, "tree-bitmap";
+    tree_bitmap_v6, u128, "tree-bitmap";
+    lc_trie_v4, u32, "lc-trie";
+    lc_trie_v6, u128, "lc-trie";
 }
 
 #[test]
@@ -70,7 +75,7 @@ fn every_name_is_read_back() {
     assert_eq!(
         error.to_string(),
         "\"dxr-d18r\" is not an IPv6 lookup structure: use one of auto, lulea, rangetrie-d12, rangetrie-d16, \
-         rangetrie-d20, rangetrie-d24, poptrie-d16, poptrie-d18, poptrie-d20, binary-trie, patricia, sail-l"
+         rangetrie-d20, rangetrie-d24, poptrie-d16, poptrie-d18, poptrie-d20, binary-trie, patricia, sail-l, tree-bitmap, lc-trie"
     );
     assert!(Algorithm::parse::<u32>("dxr-d40r").unwrap_err().to_string().contains("dxr-d16x4r, dxr-d18r"));
 }

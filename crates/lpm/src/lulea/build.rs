@@ -5,7 +5,6 @@ use super::{
 };
 use crate::fib::{BuildError, Label, Outgrown};
 use crate::prefix::{Address, Prefix};
-use crate::rib::Rib;
 
 /// Where new nodes are put.
 pub(super) trait Space {
@@ -17,37 +16,6 @@ pub(super) trait Space {
 
 /// The entries of a region's slots.
 pub(super) type Slots = [Entry; SLOTS];
-
-/// The ranges of `region`: first addresses, ascending from the region's own, with their labels.
-pub(super) fn ranges(rib: &Rib<u128>, region: Prefix<u128>) -> Vec<(u128, Label)> {
-    let outer = rib.covering(region).map_or(Label::NONE, |(_, label)| label);
-    let mut ranges = vec![(region.first(), outer)];
-    let cut = |ranges: &mut Vec<(u128, Label)>, start, label| {
-        if ranges.last().is_some_and(|&(last, _)| last == start) {
-            ranges.pop();
-        }
-        if ranges.last().is_none_or(|&(_, last)| last != label) {
-            ranges.push((start, label));
-        }
-    };
-    // The prefixes that are open at this point, outermost first: last address and label. The region itself is not among them.
-    let mut open: Vec<(u128, Label)> = Vec::new();
-    let close = |ranges: &mut Vec<_>, open: &mut Vec<(u128, Label)>, before: Option<u128>| {
-        while let Some(&(last, _)) = open.last().filter(|(last, _)| before.is_none_or(|at| *last < at)) {
-            open.pop();
-            if last != region.last() {
-                cut(ranges, last + 1, open.last().map_or(outer, |&(_, label)| label));
-            }
-        }
-    };
-    for (prefix, label) in rib.inside(region) {
-        close(&mut ranges, &mut open, Some(prefix.first()));
-        open.push((prefix.last(), label));
-        cut(&mut ranges, prefix.first(), label);
-    }
-    close(&mut ranges, &mut open, None);
-    ranges
-}
 
 /// Refuses labels that an entry cannot hold.
 pub(super) fn check(ranges: &[(u128, Label)]) -> Result<(), BuildError> {

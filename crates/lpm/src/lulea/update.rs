@@ -4,11 +4,12 @@
 //! RIB says of the prefix. If the node's runs are where they were, their entries are stored in place; otherwise a
 //! new node takes the old one's place in the entry above, over the same nodes below.
 
-use super::build::{self, Draft, Slots, Space, heads, place, ranges, spread, starts};
+use super::build::{self, Draft, Slots, Space, heads, place, spread, starts};
 use super::lookup::Kernel;
 use super::{Entry, LARGE_HEAD, Lulea, ROOT, SLOTS, UNIT, byte, slot_region};
 use crate::fib::{BuildError, Fib, FibWriter, Label, Outgrown};
 use crate::prefix::Prefix;
+use crate::ranges::ranges;
 use crate::rib::Rib;
 use std::collections::VecDeque;
 use std::sync::Arc;
