@@ -5,7 +5,9 @@ use crate::dxr::{self, Dxr, DxrConfig, Layout};
 use crate::fib::{BuildError, Built};
 use crate::prefix::Address;
 use crate::rib::Rib;
-use crate::{binarytrie, dir24, lctrie, lulea, patricia, popdir, poptrie, rangetrie, sail6, treebitmap};
+use crate::{
+    binarytrie, dir24, lctrie, lulea, patricia, popdir, poptrie, rangetrie, sail, sail6, treebitmap,
+};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -171,6 +173,11 @@ impl Family for u32 {
             Named { name: "dir-24-8", writer: dir24::writer },
             Named { name: "tree-bitmap", writer: treebitmap::writer },
             Named { name: "lc-trie", writer: lctrie::writer },
+            Named { name: "sail-b", writer: sail::writer_b },
+            Named { name: "sail-u", writer: sail::writer_u },
+            Named { name: "sail-l", writer: sail::writer_l },
+            Named { name: "sail-lv", writer: sail::writer_lv },
+            Named { name: "sail-m", writer: sail::writer_m },
         ]
     }
     fn parse_own(name: &str) -> Option<Algorithm> {

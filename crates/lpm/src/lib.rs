@@ -49,6 +49,7 @@ mod ranges;
 pub mod rangetrie;
 pub mod rib;
 mod runs;
+pub mod sail;
 pub mod sail6;
 pub mod suite;
 pub mod table;

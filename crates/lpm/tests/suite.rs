@@ -55,6 +55,11 @@ named! {
     tree_bitmap_v6, u128, "tree-bitmap";
     lc_trie_v4, u32, "lc-trie";
     lc_trie_v6, u128, "lc-trie";
+    sail_b_v4, u32, "sail-b";
+    sail_u_v4, u32, "sail-u";
+    sail_l_v4, u32, "sail-l";
+    sail_lv_v4, u32, "sail-lv";
+    sail_m_v4, u32, "sail-m";
 }
 
 #[test]
