@@ -38,6 +38,11 @@ const COLOURS: [&str; 8] =
 impl Plot {
     /// The chart as SVG text.
     pub(crate) fn svg(&self) -> String {
+        self.sized_svg().2
+    }
+
+    /// Its width, height and SVG text.
+    pub(crate) fn sized_svg(&self) -> (f64, f64, String) {
         let groups = in_order(self.bars.iter().map(|bar| bar.group.as_str()));
         let series = in_order(self.bars.iter().map(|bar| bar.series.as_str()));
         let group_width = series.len() as f64 * BAR + GAP;
@@ -108,7 +113,7 @@ impl Plot {
             ));
         }
         svg.push_str("</svg>\n");
-        svg
+        (width, height, svg)
     }
 }
 
@@ -117,9 +122,11 @@ impl Plot {
 pub(crate) struct Curve {
     pub(crate) name: String,
     pub(crate) points: Vec<(f64, f64)>,
+    /// Points beside the line, hollow: what somebody else has found.
+    pub(crate) marks: Vec<(f64, f64)>,
 }
 
-/// Curves over one horizontal axis, both axes beginning at 0.
+/// Curves over one horizontal axis. The vertical one begins at 0.
 pub(crate) struct Curves {
     pub(crate) title: String,
     /// The horizontal axis: quantity and unit.
@@ -127,19 +134,28 @@ pub(crate) struct Curves {
     /// The vertical axis: quantity and unit.
     pub(crate) y: String,
     pub(crate) curves: Vec<Curve>,
+    /// Where the horizontal axis is labelled, ascending; it goes from the first to the last. With fewer than two it begins at 0.
+    pub(crate) ticks: Vec<f64>,
 }
 
 const WIDTH: f64 = 520.0;
 
 impl Curves {
-    /// The chart as SVG text.
-    pub(crate) fn svg(&self) -> String {
+    /// The chart's width, height and SVG text.
+    pub(crate) fn sized_svg(&self) -> (f64, f64, String) {
         let most = |of: fn(&(f64, f64)) -> f64| {
-            nice(self.curves.iter().flat_map(|curve| &curve.points).map(of).fold(0.0, f64::max))
+            let points = self.curves.iter().flat_map(|curve| curve.points.iter().chain(&curve.marks));
+            nice(points.map(of).fold(0.0, f64::max))
         };
-        let (right, top) = (most(|point| point.0), most(|point| point.1));
+        let even = |from: f64, to: f64| -> Vec<f64> {
+            (0..=TICKS).map(|tick| from + (to - from) * f64::from(tick) / f64::from(TICKS)).collect()
+        };
+        let across = if self.ticks.len() > 1 { self.ticks.clone() } else { even(0.0, most(|point| point.0)) };
+        let (left, right) = (across[0], across[across.len() - 1]);
+        let top = most(|point| point.1);
         let bottom = TOP + HEIGHT;
-        let (x, y) = (|value: f64| LEFT + WIDTH * value / right, |value: f64| bottom - HEIGHT * value / top);
+        let x = |value: f64| LEFT + WIDTH * (value - left) / (right - left);
+        let y = |value: f64| bottom - HEIGHT * value / top;
         let (width, height) = (LEFT + WIDTH + 20.0, bottom + 50.0 + self.curves.len() as f64 * LEGEND);
         let mut svg = format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width:.0}\" height=\"{height:.0}\" \
@@ -157,23 +173,25 @@ impl Curves {
             let _ = svg.write_fmt(line);
             svg.push('\n');
         };
-        for tick in 0..=TICKS {
-            let part = f64::from(tick) / f64::from(TICKS);
-            let (across, up) = (x(right * part), y(top * part));
-            put(format_args!("<path d=\"M{LEFT} {up:.1}H{:.1}\" stroke=\"#ddd\"/>", LEFT + WIDTH));
+        for value in even(0.0, top) {
+            let at = y(value);
+            put(format_args!("<path d=\"M{LEFT} {at:.1}H{:.1}\" stroke=\"#ddd\"/>", LEFT + WIDTH));
             put(format_args!(
                 "<text x=\"{:.0}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
                 LEFT - 6.0,
-                up + 4.0,
-                significant(top * part)
-            ));
-            put(format_args!(
-                "<text x=\"{across:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
-                bottom + 16.0,
-                significant(right * part)
+                at + 4.0,
+                significant(value)
             ));
         }
-        for (i, Curve { name, points }) in self.curves.iter().enumerate() {
+        for value in across {
+            put(format_args!(
+                "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
+                x(value),
+                bottom + 16.0,
+                significant(value)
+            ));
+        }
+        for (i, Curve { name, points, marks }) in self.curves.iter().enumerate() {
             let colour = COLOURS[i % COLOURS.len()];
             let path: Vec<String> =
                 points.iter().map(|point| format!("{:.1},{:.1}", x(point.0), y(point.1))).collect();
@@ -191,6 +209,16 @@ impl Curves {
                     significant(point.1)
                 ));
             }
+            for mark in marks {
+                put(format_args!(
+                    "<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"5\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"><title>{} at {}, the paper: {}</title></circle>",
+                    x(mark.0),
+                    y(mark.1),
+                    escape(name),
+                    mark.0,
+                    significant(mark.1)
+                ));
+            }
             let at = bottom + 46.0 + i as f64 * LEGEND;
             put(format_args!(
                 "<rect x=\"{LEFT}\" y=\"{at:.1}\" width=\"11\" height=\"11\" fill=\"{colour}\"/>"
@@ -202,9 +230,31 @@ impl Curves {
                 escape(name)
             ));
         }
+        if self.curves.iter().any(|curve| !curve.marks.is_empty()) {
+            let at = bottom + 34.0;
+            put(format_args!("<text x=\"{LEFT}\" y=\"{at:.1}\">hollow: the paper</text>"));
+        }
         svg.push_str("</svg>\n");
-        svg
+        (width, height, svg)
     }
+}
+
+/// Charts with their widths and heights, one below the other.
+pub(crate) fn stack(charts: &[(f64, f64, String)]) -> String {
+    if let [(_, _, one)] = charts {
+        return one.clone();
+    }
+    let width = charts.iter().map(|chart| chart.0).fold(0.0, f64::max);
+    let height: f64 = charts.iter().map(|chart| chart.1).sum();
+    let mut svg =
+        format!("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width:.0}\" height=\"{height:.0}\">\n");
+    let mut top = 0.0;
+    for (_, height, chart) in charts {
+        svg.push_str(&chart.replacen("<svg ", &format!("<svg y=\"{top:.0}\" "), 1));
+        top += height;
+    }
+    svg.push_str("</svg>\n");
+    svg
 }
 
 fn in_order<'a>(names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
@@ -266,13 +316,31 @@ mod tests {
 
     #[test]
     fn every_point_is_drawn_and_axes_have_their_names() {
-        let curve = |name: &str, y| Curve { name: name.into(), points: vec![(0.1, y), (0.9, 2.0 * y)] };
+        let curve = |name: &str, y| Curve {
+            name: name.into(),
+            points: vec![(0.1, y), (0.9, 2.0 * y)],
+            marks: Vec::new(),
+        };
         let curves = vec![curve("a&b", 3.0), curve("c", 20.0)];
-        let svg = Curves { title: "t".into(), x: "load".into(), y: "M/s".into(), curves }.svg();
+        let mut all =
+            Curves { title: "t".into(), x: "load".into(), y: "M/s".into(), curves, ticks: Vec::new() };
+        let (width, height, svg) = all.sized_svg();
         assert_eq!((svg.matches("<title>").count(), svg.matches("<polyline").count()), (4, 2));
         assert!(svg.contains(">load<") && svg.contains(">M/s<") && svg.contains("a&amp;b"));
         // The axes end at 1 and 50: the highest point is at 4/5 of the height.
         assert!(svg.contains(&format!("cy=\"{:.1}\"", TOP + HEIGHT / 5.0)), "{svg}");
         assert_eq!(svg.matches('<').count(), svg.matches('>').count());
+        // What somebody else found stands beside it; the axis goes from the first tick to the last.
+        all.curves[0].marks.push((0.9, 10.0));
+        all.ticks = vec![0.1, 0.5, 0.9];
+        let marked = all.sized_svg().2;
+        assert!(marked.contains("the paper: 10") && marked.contains("hollow"), "{marked}");
+        assert!(
+            marked.contains(&format!("cx=\"{LEFT:.1}\""))
+                && marked.contains(&format!("cx=\"{:.1}\"", LEFT + WIDTH))
+        );
+        let both = stack(&[(width, height, svg.clone()), (width, height, marked)]);
+        assert!(both.contains(&format!("y=\"{height:.0}\"")) && both.matches("</svg>").count() == 3);
+        assert_eq!(stack(&[(width, height, svg.clone())]), svg);
     }
 }

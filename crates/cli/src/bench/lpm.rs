@@ -4,7 +4,7 @@
 //! structures and of the machine's bound alternate, so that a drift of the machine favours nobody and ratios hold.
 
 use super::bound::{Load, Region};
-use super::pass::{BLOCK, Order, Pass, expected, timed_pass};
+use super::pass::{BLOCK, Order, Pass, expected, sustained, timed_pass};
 use super::report::Report;
 use super::{bursts, runner, scaling, updates};
 use crate::fib::OfFamily;
@@ -38,10 +38,14 @@ use tidemill_lpm::{Algorithm, Family, Fib, Oracle, Rib};
     Examples:\n  tidemill bench lpm --table rib.zst\n  \
     tidemill bench lpm --table rib.zst --algorithm all --case rnd,seq --json\n  \
     tidemill bench lpm --table rib.zst --case rnd,adv --bursts 1,4,16,64,256\n  \
-    tidemill bench lpm --table rib.zst --updates updates.zst --plot rates.svg")]
+    tidemill bench lpm --table rib.zst --updates updates.zst --plot rates.svg\n  \
+    tidemill bench lpm --figure list\n  \
+    tidemill bench lpm --figure zec-3.13 --table rib.zst --plot zec-3.13.svg",
+    // The list of figures needs no table.
+    mut_arg("files", |arg| arg.required(false).required_unless_present("figure")))]
 pub(crate) struct Lpm {
     #[command(flatten)]
-    table: TableArgs,
+    pub(super) table: TableArgs,
     #[command(flatten)]
     structures: AlgorithmArgs,
     /// What is asked for
@@ -52,19 +56,19 @@ pub(crate) struct Lpm {
     seconds: f64,
     /// Runs; figures are medians over them
     #[arg(long, default_value_t = 7)]
-    runs: usize,
+    pub(super) runs: usize,
     /// Distinct lookups per pass, in thousands of 1024
     #[arg(long, value_name = "N", default_value_t = 2048)]
     lookups_ki: usize,
     /// Keys per call in the independent cases
     #[arg(long, value_name = "N", default_value_t = 256)]
-    batch: usize,
+    pub(super) batch: usize,
     /// Sizes of bursts whose times are measured one by one, in the independent cases
     #[arg(long, value_name = "N", value_delimiter = ',')]
     bursts: Vec<usize>,
     /// Seed of the keys
     #[arg(long, default_value_t = 1)]
-    seed: u64,
+    pub(super) seed: u64,
     /// Measure update rates with this update file instead of withdrawing and announcing routes of the table
     #[arg(long, value_name = "FILE")]
     updates: Option<PathBuf>,
@@ -76,24 +80,28 @@ pub(crate) struct Lpm {
     coalesce_ms: u64,
     /// So many threads on one structure, over one thread on it, in the independent cases; and the bound's growth
     #[arg(long, value_name = "N", default_value_t = 1)]
-    threads: usize,
+    pub(super) threads: usize,
     /// One JSON object per line
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
     /// Draw the rates
     #[arg(long, value_name = "FILE.svg")]
-    plot: Option<PathBuf>,
+    pub(super) plot: Option<PathBuf>,
     /// Keys from a file for `rnd`, `rep` and `seq` (format: bench/README.md)
     #[arg(long, value_name = "FILE")]
     keys: Option<PathBuf>,
     /// Answer timed passes on standard input (protocol: bench/README.md)
     #[arg(long, requires = "keys")]
     runner: bool,
+    /// A figure of a paper instead of the cases, from tables that stand in for the paper's; `list` prints their names. Several
+    /// tables are then several, not one
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["algorithm", "cases", "bursts", "keys", "runner"])]
+    pub(super) figure: Option<String>,
 }
 
 /// Which keys, in which order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Case {
+pub(super) enum Case {
     /// Uniform, independent
     Rnd,
     /// Uniform, dependent
@@ -107,7 +115,7 @@ enum Case {
 }
 
 impl Case {
-    fn name(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         match self {
             Case::Rnd => "rnd",
             Case::Seq => "seq",
@@ -122,6 +130,23 @@ impl Case {
             Case::Rnd | Case::Seq | Case::Rep => Pattern::Random,
             Case::Adv => Pattern::Adversarial,
             Case::Prefix => Pattern::PrefixBased,
+        }
+    }
+
+    /// Its keys and their order. The cases that ask for random keys take `random`.
+    pub(super) fn keys<A: Family>(
+        self,
+        rib: &Rib<A>,
+        random: &Arc<Vec<A>>,
+        batch: usize,
+        seed: u64,
+    ) -> (Order, Arc<Vec<A>>) {
+        let independent = Order::Independent { batch };
+        match self {
+            Case::Rnd => (independent, random.clone()),
+            Case::Seq => (Order::Dependent, random.clone()),
+            Case::Rep => (independent, Arc::new(repeated(random))),
+            _ => (independent, Arc::new(keys(rib, self.pattern(), random.len(), seed))),
         }
     }
 }
@@ -143,12 +168,17 @@ impl Lpm {
         self.keys.as_deref()
     }
 
+    /// Lookups per pass.
+    pub(super) fn lookups(&self) -> usize {
+        self.lookups_ki * 1024
+    }
+
     /// Time of one run.
-    fn slice(&self) -> Duration {
+    pub(super) fn slice(&self) -> Duration {
         Duration::from_secs_f64(self.seconds)
     }
 
-    fn check(&self) -> Result<()> {
+    pub(super) fn check(&self) -> Result<()> {
         if !(self.seconds > 0.0 && self.seconds <= 3600.0) {
             return Err(usage(format!("--seconds {}: give more than 0 and at most 3600", self.seconds)));
         }
@@ -333,30 +363,23 @@ fn family<A: OfFamily>(
 
 /// Keys and right checksums of every case.
 fn ready<A: Family>(args: &Lpm, rib: &Rib<A>, oracle: &Oracle<A>) -> Result<Vec<Ready<A>>> {
-    let count = args.lookups_ki * 1024;
+    let count = args.lookups();
     let random: Arc<Vec<A>> = Arc::new(match &args.keys {
         Some(file) => runner::read_keys(file)?,
         None => keys(rib, Pattern::Random, count, args.seed),
     });
-    let independent = Order::Independent { batch: args.batch };
     let mut cases: Vec<Case> = Vec::new();
     args.cases.iter().for_each(|&case| {
         if !cases.contains(&case) {
             cases.push(case)
         }
     });
-    let plan: Vec<(Case, Order, Arc<Vec<A>>)> = (cases.into_iter())
-        .map(|case| match case {
-            Case::Rnd => (case, independent, random.clone()),
-            Case::Seq => (case, Order::Dependent, random.clone()),
-            Case::Rep => (case, independent, Arc::new(repeated(&random))),
-            _ => (case, independent, Arc::new(keys(rib, case.pattern(), count, args.seed))),
-        })
-        .collect();
+    let plan: Vec<(Case, (Order, Arc<Vec<A>>))> =
+        cases.into_iter().map(|case| (case, case.keys(rib, &random, args.batch, args.seed))).collect();
     // The oracle takes a fraction of a second per case: the cases share the cores.
     std::thread::scope(|scope| {
         let threads: Vec<_> = (plan.into_iter())
-            .map(|(case, order, keys)| {
+            .map(|(case, (order, keys))| {
                 scope.spawn(move || Ready { case, order, expected: expected(oracle, &keys, order), keys })
             })
             .collect();
@@ -375,7 +398,7 @@ fn build<A: Family>(args: &Lpm, rib: &Rib<A>, algorithm: Algorithm, cases: usize
             break writer.fib();
         }
     };
-    let region = Region::new(fib.bytes(), args.lookups_ki * 1024, args.seed)?;
+    let region = Region::new(fib.bytes(), args.lookups(), args.seed)?;
     let loads = Load::all().into_iter().map(|load| (load, Vec::new())).collect();
     Ok(Subject { algorithm, name: fib.name(), fib, build_ms, rates: vec![Vec::new(); cases], region, loads })
 }
@@ -458,14 +481,4 @@ fn grow<'a, A: Family>(args: &Lpm, cases: &'a [Ready<A>], subjects: &'a [Subject
         }
     }
     all
-}
-
-/// Repeats a pass of `count` lookups until `slice` has been spent in it; M lookups/s.
-fn sustained(slice: Duration, count: usize, mut pass: impl FnMut() -> Duration) -> f64 {
-    let (mut time, mut lookups) = (Duration::ZERO, 0);
-    while time < slice {
-        time += pass().max(Duration::from_nanos(1));
-        lookups += count;
-    }
-    lookups as f64 / time.as_secs_f64() / 1e6
 }

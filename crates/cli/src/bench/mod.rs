@@ -2,6 +2,8 @@
 
 pub(crate) mod bound;
 mod bursts;
+mod drawing;
+mod figures;
 mod flow;
 mod hide;
 mod lpm;
@@ -33,6 +35,7 @@ pub(crate) enum BenchCommand {
 pub(crate) fn bench(command: BenchCommand) -> Result<bool> {
     match command {
         BenchCommand::Lpm(args) if args.is_runner() => runner::run(&args),
+        BenchCommand::Lpm(args) if args.figure.is_some() => figures::run(&args),
         BenchCommand::Lpm(args) => lpm::run(&args),
         BenchCommand::Flow(args) => flow::run(&args),
         BenchCommand::Hide(args) => hide::run(&args),

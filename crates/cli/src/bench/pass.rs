@@ -59,23 +59,46 @@ pub(crate) fn timed_pass<A: Address>(fib: &dyn Fib<A>, keys: &[A], order: Order)
     for block in keys.chunks(BLOCK) {
         let labels = &mut labels[..block.len()];
         let start = Instant::now();
-        match order {
-            Order::Independent { batch } => {
-                for (keys, out) in block.chunks(batch).zip(labels.chunks_mut(batch)) {
-                    fib.lookup_batch(keys, out);
-                }
-            }
-            Order::Dependent => {
-                for (&key, out) in block.iter().zip(labels.iter_mut()) {
-                    previous = fib.lookup(key ^ A::from_u128(previous.0.into()));
-                    *out = previous;
-                }
-            }
-        }
+        previous = look_up(fib, block, labels, order, previous);
         time += start.elapsed();
         checksum.add(labels);
     }
     Pass { time, checksum: checksum.text() }
+}
+
+/// Looks up keys that follow a lookup whose answer was `previous`; returns the last answer.
+#[inline]
+pub(crate) fn look_up<A: Address>(
+    fib: &dyn Fib<A>,
+    keys: &[A],
+    labels: &mut [Label],
+    order: Order,
+    mut previous: Label,
+) -> Label {
+    match order {
+        Order::Independent { batch } => {
+            for (keys, out) in keys.chunks(batch).zip(labels.chunks_mut(batch)) {
+                fib.lookup_batch(keys, out);
+            }
+        }
+        Order::Dependent => {
+            for (&key, out) in keys.iter().zip(labels) {
+                previous = fib.lookup(key ^ A::from_u128(previous.0.into()));
+                *out = previous;
+            }
+        }
+    }
+    previous
+}
+
+/// Repeats a pass of `count` lookups until `slice` has been spent in it; M lookups/s.
+pub(crate) fn sustained(slice: Duration, count: usize, mut pass: impl FnMut() -> Duration) -> f64 {
+    let (mut time, mut lookups) = (Duration::ZERO, 0);
+    while time < slice {
+        time += pass().max(Duration::from_nanos(1));
+        lookups += count;
+    }
+    lookups as f64 / time.as_secs_f64() / 1e6
 }
 
 /// The checksum that a pass must have, by the oracle.

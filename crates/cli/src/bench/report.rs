@@ -156,14 +156,26 @@ pub(super) fn pivot(
             }
         }
     }
-    let mut grid = Grid::new();
-    grid.load_style(presets::NOTHING);
-    grid.set_header(std::iter::once(String::new()).chain(columns.iter().cloned()));
+    let mut cells = vec![std::iter::once(String::new()).chain(columns.iter().cloned()).collect()];
     for name in &rows {
         let find = |wanted: &String| lines.iter().find(|line| row(line) == *name && column(line) == *wanted);
-        let cells = columns.iter().map(|wanted| find(wanted).map_or_else(String::new, |line| cell(line)));
-        grid.add_row(std::iter::once(name.clone()).chain(cells));
+        let of = columns.iter().map(|wanted| find(wanted).map_or_else(String::new, |line| cell(line)));
+        cells.push(std::iter::once(name.clone()).chain(of).collect());
     }
+    print_grid(&cells);
+}
+
+/// Prints rows of cells, the first row being the header.
+pub(super) fn print_grid(rows: &[Vec<String>]) {
+    let mut grid = Grid::new();
+    grid.load_style(presets::NOTHING);
+    let mut rows = rows.iter();
+    if let Some(header) = rows.next() {
+        grid.set_header(header);
+    }
+    rows.for_each(|row| {
+        grid.add_row(row);
+    });
     for column in grid.column_iter_mut().skip(1) {
         column.set_cell_alignment(CellAlignment::Right);
     }

@@ -202,6 +202,7 @@ impl Report {
             let curve = |what: String, rate: fn(&Scaling) -> f64| Curve {
                 name: format!("IPv{family}, {what}, {} first", placement.name()),
                 points: of().map(|one| (one.threads as f64, rate(one))).collect(),
+                marks: Vec::new(),
             };
             if of().next().is_some() {
                 self.curves.push(curve(name.into(), |one| median(&one.lookups)));
@@ -296,7 +297,10 @@ impl Report {
         if !self.curves.is_empty() {
             let curves = self.curves.clone();
             let (x, y) = ("threads".to_owned(), "M/s, all threads together".to_owned());
-            write("threads", Curves { title: self.table.clone(), x, y, curves }.svg())?;
+            write(
+                "threads",
+                Curves { title: self.table.clone(), x, y, curves, ticks: Vec::new() }.sized_svg().2,
+            )?;
         }
         Ok(())
     }

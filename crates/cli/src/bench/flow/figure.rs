@@ -2,12 +2,9 @@
 
 use super::tables::Subject;
 use super::work::{Filled, How, Plan, Which, rate};
+use crate::bench::drawing::{Drawing, Panel, Series as Curve};
 use crate::bench::statistics::median;
-use crate::json::{self, significant};
-use crate::plot::{Curve, Curves};
-use anyhow::{Context, Result};
-use serde_json::{Value, json};
-use std::path::Path;
+use anyhow::Result;
 use std::time::Duration;
 
 /// The loads of the figure.
@@ -62,53 +59,28 @@ impl Series {
     }
 }
 
-/// The figure as JSON lines.
-pub(super) fn json(series: &[Series]) -> Result<()> {
-    for Series { name, points } in series {
-        for (load, rates) in points {
-            let y = significant(median(rates));
-            // The paper draws the curves and gives no numbers.
-            json::print(&json!({"v": json::VERSION, "figure": "fu-4.7", "series": name, "x": load, "y": y,
-                "paper": Value::Null}))?;
-        }
-    }
-    Ok(())
-}
-
-/// The figure in words.
-pub(super) fn text(series: &[Series], size: &str) {
-    println!("fu-4.7: {size}, M lookups/s one after the other, hits in random order, by load; medians");
-    let mut rows = vec![std::iter::once(String::new()).chain(LOADS.iter().map(f64::to_string)).collect()];
-    rows.extend(series.iter().map(|series| {
-        let mut row = vec![series.name.to_owned()];
-        row.extend(series.points.iter().map(|(_, rates)| format!("{:.1}", median(rates))));
-        row.resize(LOADS.len() + 1, "full".to_owned());
-        row
-    }));
-    super::print_grid(&rows);
+/// The figure. The paper draws the curves and gives no numbers.
+pub(super) fn drawing(series: &[Series], size: &str) -> Drawing {
+    let curve = |Series { name, points }: &Series| {
+        Curve::new(*name, points.iter().map(|(load, rates)| (*load, median(rates), None)))
+    };
+    let panel = Panel::new("load: keys / slots", "M lookups/s", series.iter().map(curve).collect());
     // Compared where all can be: not every table gets to the last load.
     let common = series.iter().map(|series| series.points.len()).min().unwrap_or(0);
     let last = common.checked_sub(1).map_or(0.0, |last| LOADS[last]);
     let mut order: Vec<(&str, f64)> = series.iter().map(|s| (s.name, s.overall(common))).collect();
     order.sort_by(|a, b| b.1.total_cmp(&a.1));
     let order: Vec<String> = order.iter().map(|(name, mean)| format!("{name} {mean:.1}")).collect();
-    println!(
-        "\nthe paper's verdict (Fu 2020, 4.6.2): hopscotch and chaining lead; chaining when insertions count"
-    );
-    println!("this machine, mean over loads up to {last}: {}", order.join(", "));
-}
-
-/// The figure as a drawing.
-pub(super) fn plot(series: &[Series], size: &str, file: &Path) -> Result<()> {
-    let curves = series.iter().map(|Series { name, points }| Curve {
-        name: (*name).to_owned(),
-        points: points.iter().map(|(load, rates)| (*load, median(rates))).collect(),
-    });
-    let curves = Curves {
-        title: format!("Lookup speed against load (Fu 2020, Figure 4.7), {size}, hits one after the other"),
-        x: "load: keys / slots".to_owned(),
-        y: "M lookups/s".to_owned(),
-        curves: curves.collect(),
-    };
-    std::fs::write(file, curves.svg()).with_context(|| file.display().to_string())
+    Drawing {
+        figure: "fu-4.7",
+        title: format!(
+            "Lookup speed against load (Fu 2020, Figure 4.7), {size}, hits in random order, one after the other; medians"
+        ),
+        table: None,
+        panels: vec![Panel { missing: "full", ..panel }],
+        notes: vec![
+            "the paper's verdict (Fu 2020, 4.6.2): hopscotch and chaining lead; chaining when insertions count".into(),
+            format!("this machine, mean over loads up to {last}: {}", order.join(", ")),
+        ],
+    }
 }

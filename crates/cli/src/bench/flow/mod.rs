@@ -24,7 +24,7 @@ use crate::usage;
 use anyhow::Result;
 use clap::{Args, ValueEnum};
 use keys::Keys;
-use output::{Sheet, print_grid};
+use output::Sheet;
 use round::Round;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -405,15 +405,7 @@ fn draw<const W: usize>(args: &Flow, plan: &Plan<W>, tables: &[Measures<W>]) -> 
         }
     }
     drop(progress);
-    if args.json {
-        figure::json(&series)?;
-    } else {
-        figure::text(&series, &args.size());
-    }
-    match &args.plot {
-        Some(file) => figure::plot(&series, &args.size(), file),
-        None => Ok(()),
-    }
+    figure::drawing(&series, &args.size()).show(args.json, args.plot.as_deref())
 }
 
 #[cfg(test)]

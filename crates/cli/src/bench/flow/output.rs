@@ -3,10 +3,9 @@
 use super::flood::{Flooded, SHARES};
 use super::lines::{Summary, Touched, Unit};
 use super::round::Round;
-use crate::bench::report::{Report, figure, pivot};
+use crate::bench::report::{Report, figure, pivot, print_grid};
 use crate::json::{Measurement, Params};
 use anyhow::Result;
-use comfy_table::{CellAlignment, Table as Grid, presets};
 use serde_json::Value;
 
 /// Collects the measurements of one size.
@@ -277,21 +276,4 @@ fn load(line: &Measurement) -> Option<&str> {
 fn runs(rounds: &[Round], case: &str) -> Vec<f64> {
     let of = |round: &Round| round.rates.iter().find(|rate| rate.case == case).map(|rate| rate.value);
     rounds.iter().filter_map(of).collect()
-}
-
-/// Prints rows of cells, the first row being the header.
-pub(super) fn print_grid(rows: &[Vec<String>]) {
-    let mut grid = Grid::new();
-    grid.load_style(presets::NOTHING);
-    let mut rows = rows.iter();
-    if let Some(header) = rows.next() {
-        grid.set_header(header);
-    }
-    rows.for_each(|row| {
-        grid.add_row(row);
-    });
-    for column in grid.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    println!("{grid}");
 }

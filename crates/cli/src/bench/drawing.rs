@@ -1,0 +1,257 @@
+//! A figure of a paper, made anew: the points as JSON lines, as tables for people, and drawn; with the paper's own numbers beside
+//! ours where it states them. Numbers that one would have to read off a drawing are not stated.
+
+use super::report::print_grid;
+use crate::json::{self, significant};
+use crate::plot::{Bar, Curve, Curves, Plot, stack};
+use anyhow::{Context, Result};
+use serde::Serialize;
+use std::path::Path;
+
+/// A figure.
+pub(super) struct Drawing {
+    /// As in `--figure`: `zec-3.13`.
+    pub(super) figure: &'static str,
+    pub(super) title: String,
+    /// What was measured, and what it stands for; nothing where the figure needs no table.
+    pub(super) table: Option<String>,
+    pub(super) panels: Vec<Panel>,
+    /// What else there is to say, a sentence or two each.
+    pub(super) notes: Vec<String>,
+}
+
+/// One pair of axes.
+pub(super) struct Panel {
+    /// The horizontal axis: quantity and unit.
+    pub(super) x: String,
+    /// The vertical axis: quantity and unit.
+    pub(super) y: String,
+    pub(super) series: Vec<Series>,
+    /// What the table for people says where a series has no point.
+    pub(super) missing: &'static str,
+}
+
+/// The points of one subject.
+pub(super) struct Series {
+    pub(super) name: String,
+    pub(super) points: Vec<Point>,
+}
+
+/// One point.
+pub(super) struct Point {
+    pub(super) x: X,
+    pub(super) y: f64,
+    /// What the paper states there.
+    pub(super) paper: Option<f64>,
+}
+
+/// Where a point is.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(untagged)]
+pub(super) enum X {
+    Number(f64),
+    Name(String),
+}
+
+impl std::fmt::Display for X {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            X::Number(number) => number.fmt(f),
+            X::Name(name) => name.fmt(f),
+        }
+    }
+}
+
+/// A point as it is printed.
+#[derive(Serialize)]
+struct Line<'a> {
+    v: u8,
+    figure: &'a str,
+    series: &'a str,
+    x: &'a X,
+    y: f64,
+    paper: Option<f64>,
+    unit: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    table: Option<&'a str>,
+}
+
+impl Panel {
+    pub(super) fn new(x: impl Into<String>, y: impl Into<String>, series: Vec<Series>) -> Self {
+        Panel { x: x.into(), y: y.into(), series, missing: "" }
+    }
+
+    /// The places of all series: numbers by size, names as they come.
+    fn places(&self) -> Vec<&X> {
+        let mut places: Vec<&X> = Vec::new();
+        for point in self.series.iter().flat_map(|series| &series.points) {
+            if !places.contains(&&point.x) {
+                places.push(&point.x);
+            }
+        }
+        places.sort_by(|a, b| match (a, b) {
+            (X::Number(a), X::Number(b)) => a.total_cmp(b),
+            _ => std::cmp::Ordering::Equal,
+        });
+        places
+    }
+
+    fn print(&self) {
+        let places = self.places();
+        println!("\n{} by {}", self.y, self.x);
+        let mut rows =
+            vec![std::iter::once(String::new()).chain(places.iter().map(|x| x.to_string())).collect()];
+        for Series { name, points } in &self.series {
+            let at = |place: &&X| points.iter().find(|point| point.x == **place);
+            let ours = |place| at(place).map_or(self.missing.to_owned(), |point| shown(point.y));
+            let paper = |place| at(place).and_then(|point| point.paper).map_or(String::new(), shown);
+            rows.push(std::iter::once(name.clone()).chain(places.iter().map(ours)).collect());
+            if points.iter().any(|point| point.paper.is_some()) {
+                rows.push(
+                    std::iter::once("  the paper".to_owned()).chain(places.iter().map(paper)).collect(),
+                );
+            }
+        }
+        print_grid(&rows);
+    }
+
+    /// The drawing with its width and height.
+    fn svg(&self, title: &str) -> (f64, f64, String) {
+        let numbers =
+            self.places().iter().map(|x| if let X::Number(x) = x { Some(*x) } else { None }).collect();
+        match numbers {
+            Some(numbers) => self.curves(title, numbers).sized_svg(),
+            None => self.bars(title).sized_svg(),
+        }
+    }
+
+    fn curves(&self, title: &str, ticks: Vec<f64>) -> Curves {
+        let curve = |Series { name, points }: &Series| {
+            let at = |of: &dyn Fn(&Point) -> Option<f64>| -> Vec<(f64, f64)> {
+                let number = |point: &Point| match point.x {
+                    X::Number(x) => Some((x, of(point)?)),
+                    X::Name(_) => None,
+                };
+                points.iter().filter_map(number).collect()
+            };
+            Curve { name: name.clone(), points: at(&|point| Some(point.y)), marks: at(&|point| point.paper) }
+        };
+        Curves {
+            title: title.to_owned(),
+            x: self.x.clone(),
+            y: self.y.clone(),
+            curves: self.series.iter().map(curve).collect(),
+            ticks,
+        }
+    }
+
+    fn bars(&self, title: &str) -> Plot {
+        let bar = |series: String, x: &X, value| Bar {
+            group: x.to_string(),
+            series,
+            value,
+            min: value,
+            max: value,
+        };
+        let of = |Series { name, points }: &Series| {
+            let ours = points.iter().map(|point| bar(name.clone(), &point.x, point.y));
+            let paper = points.iter().filter_map(|p| Some(bar(format!("{name}, the paper"), &p.x, p.paper?)));
+            ours.chain(paper).collect::<Vec<_>>()
+        };
+        Plot {
+            title: title.to_owned(),
+            axis: self.y.clone(),
+            bars: self.series.iter().flat_map(of).collect(),
+        }
+    }
+}
+
+impl Series {
+    /// Points at numbers.
+    pub(super) fn new(
+        name: impl Into<String>,
+        points: impl IntoIterator<Item = (f64, f64, Option<f64>)>,
+    ) -> Self {
+        let point = |(x, y, paper)| Point { x: X::Number(x), y, paper };
+        Series { name: name.into(), points: points.into_iter().map(point).collect() }
+    }
+}
+
+impl Drawing {
+    /// Prints it, for programs or for people, and draws it on request.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub(super) fn show(&self, as_json: bool, plot: Option<&Path>) -> Result<()> {
+        if as_json {
+            self.json()?;
+        } else {
+            self.print();
+        }
+        let Some(file) = plot else { return Ok(()) };
+        let charts: Vec<_> = self
+            .panels
+            .iter()
+            .enumerate()
+            .map(|(i, panel)| panel.svg(if i == 0 { &self.title } else { "" }))
+            .collect();
+        std::fs::write(file, stack(&charts)).with_context(|| file.display().to_string())
+    }
+
+    fn json(&self) -> Result<()> {
+        for panel in &self.panels {
+            for Series { name, points } in &panel.series {
+                for Point { x, y, paper } in points {
+                    json::print(&Line {
+                        v: json::VERSION,
+                        figure: self.figure,
+                        series: name,
+                        x,
+                        y: significant(*y),
+                        paper: *paper,
+                        unit: &panel.y,
+                        table: self.table.as_deref(),
+                    })?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn print(&self) {
+        println!("{}: {}", self.figure, self.title);
+        self.table.iter().for_each(|table| println!("{table}"));
+        self.panels.iter().for_each(Panel::print);
+        for (i, note) in self.notes.iter().enumerate() {
+            println!("{}{note}", if i == 0 { "\n" } else { "" });
+        }
+    }
+}
+
+/// Whole numbers as they are, others to four digits or so.
+fn shown(value: f64) -> String {
+    match value.abs() {
+        v if v >= 1000.0 || value.fract() == 0.0 => format!("{value:.0}"),
+        v if v >= 100.0 => format!("{value:.1}"),
+        v if v >= 1.0 => format!("{value:.2}"),
+        _ => format!("{value:.4}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_in_order_and_figures_readable() {
+        let series = |points: &[f64]| Series::new("s", points.iter().map(|&x| (x, 1.0, None)));
+        let panel = Panel::new("x", "y", vec![series(&[2.0, 3.0]), series(&[1.0, 3.0])]);
+        let places: Vec<String> = panel.places().iter().map(|x| x.to_string()).collect();
+        assert_eq!(places, ["1", "2", "3"]);
+        for (value, text) in
+            [(0.0, "0"), (0.09375, "0.0938"), (71.413, "71.41"), (255.44, "255.4"), (1071452.0, "1071452")]
+        {
+            assert_eq!(shown(value), text);
+        }
+    }
+}

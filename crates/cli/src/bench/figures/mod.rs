@@ -1,0 +1,165 @@
+//! `bench lpm --figure`: figures and tables of papers, made anew on the user's tables.
+//!
+//! Each paper has its file or folder here, which lists its figures ([`Figure`]); [`ALL`] joins the lists. A figure is made
+//! with what [`measure`] offers and shown by [`crate::bench::drawing`]. What came out on our machines: `bench/figures.md`.
+
+mod cuvpp;
+mod fu;
+mod measure;
+mod zec;
+
+use super::drawing::Drawing;
+use super::lpm::Lpm;
+use crate::tables::Families;
+use crate::usage;
+use anyhow::Result;
+use std::fmt::Write;
+use tidemill_feed::LoadedTable;
+use tidemill_lpm::{Family, Rib};
+
+/// All papers' figures.
+const ALL: &[&[Figure]] = &[zec::FIGURES, fu::FIGURES, cuvpp::FIGURES];
+
+/// A figure or table of a paper.
+struct Figure {
+    /// As in `--figure`: the paper and the number, `zec-3.13`; a table's has a t behind it.
+    name: &'static str,
+    /// What it shows.
+    title: &'static str,
+    /// 4 or 6: the family of the tables.
+    family: u8,
+    tables: Tables,
+    /// What the paper measured, for which the user's table stands in.
+    instead_of: &'static str,
+    make: fn(&Setting<'_>) -> Result<Drawing>,
+}
+
+/// How many tables a figure is about.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Tables {
+    One,
+    /// It compares them.
+    Several,
+}
+
+/// A table of the user's.
+struct Subject {
+    /// The file's name without folders.
+    name: String,
+    table: LoadedTable,
+}
+
+/// What a figure is made with.
+struct Setting<'a> {
+    figure: &'static Figure,
+    tables: Vec<Subject>,
+    /// Runs, seconds, lookups, batch, seed, threads.
+    args: &'a Lpm,
+}
+
+impl Figure {
+    /// The drawing's frame.
+    fn drawing(&'static self, setting: &Setting<'_>) -> Drawing {
+        let tables: Vec<String> =
+            setting.tables.iter().map(|subject| subject.describe(self.family)).collect();
+        let table = format!("{}; instead of {}", tables.join(" and "), self.instead_of);
+        Drawing {
+            figure: self.name,
+            title: self.title.to_owned(),
+            table: Some(table),
+            panels: Vec::new(),
+            notes: Vec::new(),
+        }
+    }
+}
+
+impl Subject {
+    /// The name, and how many prefixes and labels.
+    fn describe(&self, family: u8) -> String {
+        let (prefixes, labels) = match family {
+            4 => (self.table.v4.len(), labels(&self.table.v4)),
+            _ => (self.table.v6.len(), labels(&self.table.v6)),
+        };
+        format!("{} ({prefixes} prefixes, {labels} labels)", self.name)
+    }
+}
+
+/// Distinct labels of a table.
+fn labels<A: Family>(rib: &Rib<A>) -> usize {
+    let mut labels: Vec<u32> = rib.iter().map(|(_, label)| label.0).collect();
+    labels.sort_unstable();
+    labels.dedup();
+    labels.len()
+}
+
+fn figures() -> impl Iterator<Item = &'static Figure> {
+    ALL.iter().copied().flatten()
+}
+
+pub(super) fn run(args: &Lpm) -> Result<bool> {
+    args.check()?;
+    let name = args.figure.as_deref().unwrap_or_default();
+    if name == "list" {
+        crate::usage::say(format_args!("{}", list()));
+        return Ok(true);
+    }
+    let Some(figure) = figures().find(|figure| figure.name == name) else {
+        let names: Vec<&str> = figures().map(|figure| figure.name).collect();
+        return Err(usage(format!(
+            "--figure {name}: use list, which says what they show, or one of {}",
+            names.join(", ")
+        )));
+    };
+    let files = &args.table.files;
+    if files.is_empty() || (figure.tables == Tables::One && files.len() > 1) {
+        let wanted =
+            if figure.tables == Tables::One { "one --table" } else { "--table, once or several times," };
+        return Err(usage(format!("--figure {name}: give {wanted} with IPv{} routes", figure.family)));
+    }
+    let mut tables = Vec::new();
+    for file in files {
+        let table = args.table.load.load(file)?;
+        let name = file.file_name().unwrap_or(file.as_os_str()).to_string_lossy().into_owned();
+        let families = Families::of(&table);
+        if !(if figure.family == 4 { families.v4 && !table.v4.is_empty() } else { families.v6 }) {
+            return Err(usage(format!(
+                "{}: no IPv{} routes: give a table that has some",
+                file.display(),
+                figure.family
+            )));
+        }
+        tables.push(Subject { name, table });
+    }
+    let drawing = (figure.make)(&Setting { figure, tables, args })?;
+    drawing.show(args.json, args.plot.as_deref())?;
+    Ok(true)
+}
+
+/// The figures with what they show.
+fn list() -> String {
+    let mut text = String::new();
+    for Figure { name, title, family, tables, .. } in figures() {
+        let tables = if *tables == Tables::One { "one table" } else { "several tables" };
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "{name:<10} {title} [IPv{family}, {tables}]");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_figure_has_a_name_of_its_own_a_title_and_a_family() {
+        let names: BTreeSet<&str> = figures().map(|figure| figure.name).collect();
+        assert_eq!(names.len(), figures().count());
+        for Figure { name, title, family, instead_of, .. } in figures() {
+            assert!(title.len() > 10 && !instead_of.is_empty() && [4, 6].contains(family), "{name}");
+            let (paper, number) = name.split_once('-').unwrap();
+            assert!(!paper.is_empty() && number.starts_with(|first: char| first.is_alphanumeric()), "{name}");
+            assert!(list().contains(&format!("{name:<10} {title}")));
+        }
+    }
+}
