@@ -6,7 +6,8 @@ use crate::fib::{BuildError, Built};
 use crate::prefix::Address;
 use crate::rib::Rib;
 use crate::{
-    binarytrie, dir24, lctrie, lulea, patricia, popdir, poptrie, rangetrie, sail, sail6, treebitmap,
+    binarytrie, bloomlpm, cuvpp, dir24, hashlengths, lctrie, lulea, patricia, popdir, poptrie, rangetrie,
+    sail, sail6, treebitmap,
 };
 use std::fmt;
 use std::sync::Arc;
@@ -178,6 +179,9 @@ impl Family for u32 {
             Named { name: "sail-l", writer: sail::writer_l },
             Named { name: "sail-lv", writer: sail::writer_lv },
             Named { name: "sail-m", writer: sail::writer_m },
+            Named { name: "hash-per-length", writer: hashlengths::writer },
+            Named { name: "cuvpp", writer: cuvpp::writer },
+            Named { name: "bloom-lpm", writer: bloomlpm::writer },
         ]
     }
     fn parse_own(name: &str) -> Option<Algorithm> {
@@ -224,6 +228,9 @@ impl Family for u128 {
             Named { name: "sail-l", writer: sail6::small::writer },
             Named { name: "tree-bitmap", writer: treebitmap::writer },
             Named { name: "lc-trie", writer: lctrie::writer },
+            Named { name: "hash-per-length", writer: hashlengths::writer },
+            Named { name: "cuvpp", writer: cuvpp::writer },
+            Named { name: "bloom-lpm", writer: bloomlpm::writer },
         ]
     }
     fn parse_own(_: &str) -> Option<Algorithm> {

@@ -30,12 +30,15 @@
 pub mod algorithm;
 pub mod auto;
 pub mod binarytrie;
+pub mod bloomlpm;
 pub mod copies;
+pub mod cuvpp;
 pub mod dir24;
 pub mod dxr;
 pub mod fib;
 #[cfg(target_arch = "x86_64")]
 mod gather;
+pub mod hashlengths;
 pub mod keys;
 pub mod lctrie;
 pub mod lulea;

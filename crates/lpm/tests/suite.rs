@@ -60,6 +60,12 @@ named! {
     sail_l_v4, u32, "sail-l";
     sail_lv_v4, u32, "sail-lv";
     sail_m_v4, u32, "sail-m";
+    hash_per_length_v4, u32, "hash-per-length";
+    hash_per_length_v6, u128, "hash-per-length";
+    cuvpp_v4, u32, "cuvpp";
+    cuvpp_v6, u128, "cuvpp";
+    bloom_lpm_v4, u32, "bloom-lpm";
+    bloom_lpm_v6, u128, "bloom-lpm";
 }
 
 #[test]
@@ -80,7 +86,7 @@ fn every_name_is_read_back() {
     assert_eq!(
         error.to_string(),
         "\"dxr-d18r\" is not an IPv6 lookup structure: use one of auto, lulea, rangetrie-d12, rangetrie-d16, \
-         rangetrie-d20, rangetrie-d24, poptrie-d16, poptrie-d18, poptrie-d20, binary-trie, patricia, sail-l, tree-bitmap, lc-trie"
+         rangetrie-d20, rangetrie-d24, poptrie-d16, poptrie-d18, poptrie-d20, binary-trie, patricia, sail-l, tree-bitmap, lc-trie, hash-per-length, cuvpp, bloom-lpm"
     );
     assert!(Algorithm::parse::<u32>("dxr-d40r").unwrap_err().to_string().contains("dxr-d16x4r, dxr-d18r"));
 }
