@@ -231,6 +231,7 @@ impl Family for u128 {
             Named { name: "hash-per-length", writer: hashlengths::writer },
             Named { name: "cuvpp", writer: cuvpp::writer },
             Named { name: "bloom-lpm", writer: bloomlpm::writer },
+            Named { name: "sail-hybrid", writer: sail6::hybrid::writer },
         ]
     }
     fn parse_own(_: &str) -> Option<Algorithm> {

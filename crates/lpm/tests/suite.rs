@@ -66,6 +66,7 @@ named! {
     cuvpp_v6, u128, "cuvpp";
     bloom_lpm_v4, u32, "bloom-lpm";
     bloom_lpm_v6, u128, "bloom-lpm";
+    sail_hybrid_v6, u128, "sail-hybrid";
 }
 
 #[test]
@@ -86,7 +87,7 @@ fn every_name_is_read_back() {
     assert_eq!(
         error.to_string(),
         "\"dxr-d18r\" is not an IPv6 lookup structure: use one of auto, lulea, rangetrie-d12, rangetrie-d16, \
-         rangetrie-d20, rangetrie-d24, poptrie-d16, poptrie-d18, poptrie-d20, binary-trie, patricia, sail-l, tree-bitmap, lc-trie, hash-per-length, cuvpp, bloom-lpm"
+         rangetrie-d20, rangetrie-d24, poptrie-d16, poptrie-d18, poptrie-d20, binary-trie, patricia, sail-l, tree-bitmap, lc-trie, hash-per-length, cuvpp, bloom-lpm, sail-hybrid"
     );
     assert!(Algorithm::parse::<u32>("dxr-d40r").unwrap_err().to_string().contains("dxr-d16x4r, dxr-d18r"));
 }

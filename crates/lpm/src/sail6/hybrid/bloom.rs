@@ -1,0 +1,140 @@
+//! A Bloom filter of one prefix length, with counters beside it, which only the writer reads, so that prefixes can go.
+
+use super::hash::Hash;
+use tidemill_lookup::probe::Probe;
+
+/// k: bits of a key.
+pub(super) const HASHES: u64 = 13;
+/// 1000 m/n: thousandths of a bit that the filter has per key. With k = 13 half of the bits are set.
+const MILLIBITS: usize = 18_755;
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Filter {
+    bits: Vec<u64>,
+    /// How many keys have each bit. One that has reached 255 stays there, with its bit.
+    counts: Vec<u8>,
+    keys: usize,
+    capacity: usize,
+}
+
+impl Filter {
+    /// A filter without keys, of the right size for so many.
+    pub(super) fn new(capacity: usize) -> Self {
+        let bits = (capacity * MILLIBITS).div_ceil(1000).next_multiple_of(64);
+        Filter { bits: vec![0; bits / 64], counts: vec![0; bits], keys: 0, capacity }
+    }
+
+    /// Keys in it.
+    pub(super) fn keys(&self) -> usize {
+        self.keys
+    }
+
+    /// Whether another key would make false positives more likely than they should be.
+    pub(super) fn is_full(&self) -> bool {
+        self.keys >= self.capacity
+    }
+
+    /// Whether it is four times as large as it need be.
+    pub(super) fn is_sparse(&self) -> bool {
+        self.keys * 4 < self.capacity || self.keys == 0
+    }
+
+    pub(super) fn bits(&self) -> &[u64] {
+        &self.bits
+    }
+
+    #[cfg(test)]
+    pub(super) fn bits_mut(&mut self) -> &mut [u64] {
+        &mut self.bits
+    }
+
+    /// Whether the key may be there; surely so if it is. The filter is not empty.
+    #[inline(always)]
+    pub(super) fn contains<P: Probe + ?Sized>(&self, hash: Hash, probe: &P) -> bool {
+        (0..HASHES).all(|i| {
+            let bit = hash.place(i, self.counts.len());
+            let word = &self.bits[bit / 64];
+            probe.read((&raw const *word).addr(), 8, false);
+            *word >> (bit % 64) & 1 != 0
+        })
+    }
+
+    /// Adds a key that is not there.
+    pub(super) fn add<P: Probe + ?Sized>(&mut self, hash: Hash, probe: &P) {
+        for i in 0..HASHES {
+            let bit = hash.place(i, self.counts.len());
+            if self.counts[bit] == 0 {
+                self.bits[bit / 64] |= 1 << (bit % 64);
+                probe.write((&raw const self.bits[bit / 64]).addr(), 8);
+            }
+            self.counts[bit] = self.counts[bit].saturating_add(1);
+        }
+        self.keys += 1;
+    }
+
+    /// Takes a key away that is there.
+    pub(super) fn remove<P: Probe + ?Sized>(&mut self, hash: Hash, probe: &P) {
+        for i in 0..HASHES {
+            let bit = hash.place(i, self.counts.len());
+            let count = &mut self.counts[bit];
+            *count -= u8::from(*count != u8::MAX);
+            if *count == 0 {
+                self.bits[bit / 64] &= !(1 << (bit % 64));
+                probe.write((&raw const self.bits[bit / 64]).addr(), 8);
+            }
+        }
+        self.keys -= 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::hash::Hasher;
+    use super::*;
+    use crate::keys::Random;
+
+    /// What is measured against (1 - e^(-kn/m))^k = 2^-13.
+    #[test]
+    fn false_positives_are_as_frequent_as_theory_says() {
+        const KEYS: usize = 20_000;
+        const QUERIES: usize = 2_000_000;
+        let mut random = Random::new(6);
+        let mut region = |len: u8| random.address::<u128>() >> (128 - len) << (128 - len);
+        for len in [48, 64, 128] {
+            let mut filter = Filter::new(KEYS);
+            let keys: Vec<u128> = (0..KEYS).map(|_| region(len)).collect();
+            keys.iter().for_each(|&key| filter.add(Hasher::FIXED.hash(key, len), &()));
+            assert!(keys.iter().all(|&key| filter.contains(Hasher::FIXED.hash(key, len), &())));
+            let set: u32 = filter.bits.iter().map(|word| word.count_ones()).sum();
+            let share = f64::from(set) / filter.counts.len() as f64;
+            assert!((0.49..0.51).contains(&share), "{share} of the bits");
+            let hits =
+                (0..QUERIES).filter(|_| filter.contains(Hasher::FIXED.hash(region(len), len), &())).count();
+            let rate = hits as f64 / QUERIES as f64 * 8192.0;
+            println!("/{len}: {hits} of {QUERIES}, {rate:.3} times 2^-13");
+            assert!((0.6..1.6).contains(&rate), "/{len}: {hits} false positives");
+        }
+    }
+
+    #[test]
+    fn keys_that_go_leave_no_bit() {
+        let mut filter = Filter::new(100);
+        let hash = |i: u64| Hasher::FIXED.hash(u128::from(i) << 64, 64);
+        (0..100).for_each(|i| filter.add(hash(i), &()));
+        assert!(filter.is_full() && !filter.is_sparse());
+        (0..50).for_each(|i| filter.remove(hash(i), &()));
+        assert!((50..100).all(|i| filter.contains(hash(i), &())));
+        (50..100).for_each(|i| filter.remove(hash(i), &()));
+        assert_eq!(filter, Filter::new(100));
+    }
+
+    /// A count that may have been higher is never counted down again.
+    #[test]
+    fn a_full_counter_keeps_its_bit() {
+        let mut filter = Filter::new(1);
+        let hash = Hasher::FIXED.hash(1 << 127, 25);
+        (0..300).for_each(|_| filter.add(hash, &()));
+        (0..299).for_each(|_| filter.remove(hash, &()));
+        assert!(filter.contains(hash, &()));
+    }
+}
