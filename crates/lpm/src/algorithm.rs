@@ -7,7 +7,7 @@ use crate::prefix::Address;
 use crate::rib::Rib;
 use crate::{
     binarytrie, bloomlpm, cuvpp, dir24, hashlengths, lctrie, lulea, patricia, popdir, poptrie, rangetrie,
-    sail, sail6, treebitmap,
+    sail, sail6, treebitmap, twowaytrie,
 };
 use std::fmt;
 use std::sync::Arc;
@@ -182,6 +182,7 @@ impl Family for u32 {
             Named { name: "hash-per-length", writer: hashlengths::writer },
             Named { name: "cuvpp", writer: cuvpp::writer },
             Named { name: "bloom-lpm", writer: bloomlpm::writer },
+            Named { name: "two-way-trie", writer: twowaytrie::writer },
         ]
     }
     fn parse_own(name: &str) -> Option<Algorithm> {
@@ -232,6 +233,7 @@ impl Family for u128 {
             Named { name: "cuvpp", writer: cuvpp::writer },
             Named { name: "bloom-lpm", writer: bloomlpm::writer },
             Named { name: "sail-hybrid", writer: sail6::hybrid::writer },
+            Named { name: "two-way-trie", writer: twowaytrie::writer },
         ]
     }
     fn parse_own(_: &str) -> Option<Algorithm> {

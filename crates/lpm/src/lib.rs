@@ -57,6 +57,7 @@ pub mod sail6;
 pub mod suite;
 pub mod table;
 pub mod treebitmap;
+pub mod twowaytrie;
 
 pub use fib::{BuildError, Built, Fib, FibWriter, Label, Outgrown};
 pub use oracle::Oracle;

@@ -67,6 +67,8 @@ named! {
     bloom_lpm_v4, u32, "bloom-lpm";
     bloom_lpm_v6, u128, "bloom-lpm";
     sail_hybrid_v6, u128, "sail-hybrid";
+    two_way_trie_v4, u32, "two-way-trie";
+    two_way_trie_v6, u128, "two-way-trie";
 }
 
 #[test]
@@ -87,7 +89,8 @@ fn every_name_is_read_back() {
     assert_eq!(
         error.to_string(),
         "\"dxr-d18r\" is not an IPv6 lookup structure: use one of auto, lulea, rangetrie-d12, rangetrie-d16, \
-         rangetrie-d20, rangetrie-d24, poptrie-d16, poptrie-d18, poptrie-d20, binary-trie, patricia, sail-l, tree-bitmap, lc-trie, hash-per-length, cuvpp, bloom-lpm, sail-hybrid"
+         rangetrie-d20, rangetrie-d24, poptrie-d16, poptrie-d18, poptrie-d20, binary-trie, patricia, sail-l, tree-bitmap, lc-trie, hash-per-length, cuvpp, bloom-lpm, sail-hybrid, \
+         two-way-trie"
     );
     assert!(Algorithm::parse::<u32>("dxr-d40r").unwrap_err().to_string().contains("dxr-d16x4r, dxr-d18r"));
 }
