@@ -41,6 +41,7 @@ mod gather;
 pub mod hashlengths;
 pub mod keys;
 pub mod lctrie;
+pub mod lengthsearch;
 pub mod lulea;
 pub mod oracle;
 pub mod patricia;
