@@ -6,8 +6,8 @@ use crate::fib::{BuildError, Built};
 use crate::prefix::Address;
 use crate::rib::Rib;
 use crate::{
-    binarytrie, bloomlpm, cuvpp, dir24, hashlengths, lctrie, lengthsearch, lulea, patricia, popdir, poptrie,
-    rangetrie, sail, sail6, treebitmap, twowaytrie,
+    binarytrie, bloomlpm, cuvpp, dir24, hashlengths, lctrie, lengthsearch, lulea, patricia, pbf, popdir,
+    poptrie, rangetrie, sail, sail6, treebitmap, twowaytrie,
 };
 use std::fmt;
 use std::sync::Arc;
@@ -184,6 +184,7 @@ impl Family for u32 {
             Named { name: "bloom-lpm", writer: bloomlpm::writer },
             Named { name: "two-way-trie", writer: twowaytrie::writer },
             Named { name: "length-search", writer: lengthsearch::writer },
+            Named { name: "pbf", writer: pbf::writer },
         ]
     }
     fn parse_own(name: &str) -> Option<Algorithm> {
@@ -236,6 +237,7 @@ impl Family for u128 {
             Named { name: "sail-hybrid", writer: sail6::hybrid::writer },
             Named { name: "two-way-trie", writer: twowaytrie::writer },
             Named { name: "length-search", writer: lengthsearch::writer },
+            Named { name: "pbf", writer: pbf::writer },
         ]
     }
     fn parse_own(_: &str) -> Option<Algorithm> {

@@ -45,6 +45,7 @@ pub mod lengthsearch;
 pub mod lulea;
 pub mod oracle;
 pub mod patricia;
+pub mod pbf;
 mod pool;
 pub mod popdir;
 pub mod poptrie;

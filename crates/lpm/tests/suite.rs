@@ -71,6 +71,8 @@ named! {
     two_way_trie_v6, u128, "two-way-trie";
     length_search_v4, u32, "length-search";
     length_search_v6, u128, "length-search";
+    pbf_v4, u32, "pbf";
+    pbf_v6, u128, "pbf";
 }
 
 #[test]
@@ -92,7 +94,7 @@ fn every_name_is_read_back() {
         error.to_string(),
         "\"dxr-d18r\" is not an IPv6 lookup structure: use one of auto, lulea, rangetrie-d12, rangetrie-d16, \
          rangetrie-d20, rangetrie-d24, poptrie-d16, poptrie-d18, poptrie-d20, binary-trie, patricia, sail-l, tree-bitmap, lc-trie, hash-per-length, cuvpp, bloom-lpm, sail-hybrid, \
-         two-way-trie, length-search"
+         two-way-trie, length-search, pbf"
     );
     assert!(Algorithm::parse::<u32>("dxr-d40r").unwrap_err().to_string().contains("dxr-d16x4r, dxr-d18r"));
 }
