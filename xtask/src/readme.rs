@@ -18,6 +18,7 @@ type Block = (&'static str, fn() -> Result<String>);
 const BLOCKS: &[Block] = &[
     ("peers", peers),
     ("lpm", lpm),
+    ("yardsticks", yardsticks),
     ("port", port),
     ("flow-peers", flow_peers),
     ("flow", flow),
@@ -241,6 +242,11 @@ fn pairs(recorded: &Recorded, cases: &[&str], unit: &str) -> String {
 
 fn lpm() -> Result<String> {
     families("bench-lpm", lpm_table)
+}
+
+/// Structures of the literature beside some of ours.
+fn yardsticks() -> Result<String> {
+    families("yardsticks", lpm_table)
 }
 
 fn lpm_table(recorded: &Recorded) -> String {

@@ -21,8 +21,8 @@ pub(crate) struct Options {
     /// IPv6 routes [default: likewise]
     #[arg(long, value_name = "FILE")]
     table_v6: Option<PathBuf>,
-    /// Only records whose name contains this: peers-lpm-v4, peers-lpm-v6, bench-lpm-v4, bench-lpm-v6, bench-port, peers-flow,
-    /// bench-flow, bench-hide
+    /// Only records whose name contains this: peers-lpm-v4, peers-lpm-v6, bench-lpm-v4, bench-lpm-v6, yardsticks-v4,
+    /// yardsticks-v6, bench-port, peers-flow, bench-flow, bench-hide
     #[arg(long)]
     only: Option<String>,
     /// Fewer and shorter runs
@@ -86,7 +86,7 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     let mut good = true;
     for (version, bits, given) in [(4, 32, &options.table_v4), (6, 128, &options.table_v6)] {
         let name = |what: &str| format!("{what}-v{version}");
-        if !["bench-lpm", "peers-lpm"].iter().any(|what| wanted(&name(what))) {
+        if !["bench-lpm", "yardsticks", "peers-lpm"].iter().any(|what| wanted(&name(what))) {
             continue;
         }
         let table = table(given.as_ref(), version)?;
@@ -95,10 +95,21 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
             let quick: &[&str] = if options.quick { &["--runs", "3", "--seconds", "0.05"] } else { &[] };
             bench(
                 record,
-                &["lpm", "--algorithm", "all", "--bursts", "1,4,16,64,256", "--threads", "2"],
+                &["lpm", "--algorithm", "usual", "--bursts", "1,4,16,64,256", "--threads", "2"],
                 Some(&table),
                 quick,
             )?;
+        }
+        if wanted(&name("yardsticks")) {
+            let record = Record::of_table(&name("yardsticks"), &table, bits, options.quick)?;
+            let ours = if version == 4 {
+                "popdir-d16x3,dxr-d16x4r,poptrie-d18,yardsticks"
+            } else {
+                "lulea,rangetrie-d16,poptrie-d18,yardsticks"
+            };
+            let quick: &[&str] =
+                if options.quick { &["--runs", "3", "--seconds", "0.05"] } else { &["--runs", "5"] };
+            bench(record, &["lpm", "--algorithm", ours], Some(&table), quick)?;
         }
         if wanted(&name("peers-lpm")) {
             good &= peers::lpm::record(&table, options.quick)?;

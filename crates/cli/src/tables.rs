@@ -125,7 +125,8 @@ fn parse_peer(text: &str) -> Result<Peer> {
 /// The structures that a command works on.
 #[derive(Args, Clone)]
 pub(crate) struct AlgorithmArgs {
-    /// Lookup structures, separated by commas; `all` is every one that fits the table
+    /// Lookup structures, separated by commas; `all` is every one, `yardsticks` those that are here to be compared with,
+    /// `usual` the others
     #[arg(
         long,
         visible_alias = "structure",
@@ -144,7 +145,7 @@ impl AlgorithmArgs {
             v4: if families.v4 { self.of_family::<u32>() } else { Vec::new() },
             v6: if families.v6 { self.of_family::<u128>() } else { Vec::new() },
         };
-        for name in self.algorithm.iter().filter(|name| *name != "all") {
+        for name in self.algorithm.iter().filter(|name| !WORDS.contains(&name.as_str())) {
             let (v4, v6) = (Algorithm::parse::<u32>(name).err(), Algorithm::parse::<u128>(name).err());
             let wrong = match (families.v4, families.v6) {
                 (true, false) => v4,
@@ -158,13 +159,34 @@ impl AlgorithmArgs {
         Ok(chosen)
     }
 
-    fn of_family<A: Family>(&self) -> Vec<Algorithm> {
-        if self.algorithm.iter().any(|name| name == "all") {
-            return every::<A>();
+    /// Those of one family.
+    pub(crate) fn of_family<A: Family>(&self) -> Vec<Algorithm> {
+        let mut chosen: Vec<Algorithm> = Vec::new();
+        for name in &self.algorithm {
+            let more = match name.as_str() {
+                "all" => every::<A>(),
+                "usual" => every::<A>().into_iter().filter(|a| !a.is_yardstick()).collect(),
+                "yardsticks" => every::<A>().into_iter().filter(Algorithm::is_yardstick).collect(),
+                name => Algorithm::parse::<A>(name).into_iter().collect(),
+            };
+            // A name that was given twice is meant twice.
+            chosen.extend(
+                more.into_iter()
+                    .filter(|a| !WORDS.contains(&name.as_str()) || !chosen.contains(a))
+                    .collect::<Vec<_>>(),
+            );
         }
-        self.algorithm.iter().filter_map(|name| Algorithm::parse::<A>(name).ok()).collect()
+        chosen
+    }
+
+    /// Whether a word has chosen, not the user: what does not fit is left out then.
+    pub(crate) fn any(&self) -> bool {
+        self.algorithm.iter().any(|name| WORDS.contains(&name.as_str()))
     }
 }
+
+/// Words for several structures.
+const WORDS: [&str; 3] = ["all", "usual", "yardsticks"];
 
 /// Every structure of a family once.
 pub(crate) fn every<A: Family>() -> Vec<Algorithm> {

@@ -74,7 +74,7 @@ fn family<A: Family>(args: &Stats, rib: &Rib<A>, chosen: &[Algorithm], next_hops
         print_shape(&name, &shape);
     }
     // An algorithm that cannot hold the table is a finding where all were asked for, and a failure where it was named.
-    let named = !args.structures.algorithm.iter().any(|name| name == "all");
+    let named = !args.structures.any();
     let mut lines = Vec::new();
     for algorithm in chosen {
         let line = match build(algorithm, rib) {

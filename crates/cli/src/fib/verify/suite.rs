@@ -4,7 +4,6 @@ use super::Verify;
 use super::check::Tally;
 use crate::json;
 use crate::progress::Progress;
-use crate::tables::every;
 use crate::usage;
 use anyhow::Result;
 use serde::Serialize;
@@ -54,8 +53,8 @@ pub(super) fn run(args: &Verify, tables: u64) -> Result<Tally> {
 /// The structures that `--algorithm` names.
 fn chosen<A: Family>(args: &Verify, usual: &[&str]) -> Result<Vec<Algorithm>> {
     let mut names: Vec<&str> = args.structures.algorithm.iter().map(String::as_str).collect();
-    if names.contains(&"all") {
-        return Ok(every::<A>());
+    if args.structures.any() {
+        return Ok(args.structures.of_family::<A>());
     }
     if names.contains(&"auto") {
         names = usual.to_vec();
