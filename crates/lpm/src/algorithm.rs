@@ -6,8 +6,8 @@ use crate::fib::{BuildError, Built};
 use crate::prefix::Address;
 use crate::rib::Rib;
 use crate::{
-    binarytrie, bloomlpm, cuvpp, dir24, hashlengths, lctrie, lengthsearch, lulea, patricia, pbf, popdir,
-    poptrie, rangetrie, sail, sail6, treebitmap, twowaytrie,
+    binarytrie, bloomlpm, cuvpp, dir24, hashlengths, lctrie, lengthsearch, lulea, lulea97, patricia, pbf,
+    popdir, poptrie, rangetrie, sail, sail6, treebitmap, twowaytrie,
 };
 use std::fmt;
 use std::sync::Arc;
@@ -185,6 +185,7 @@ impl Family for u32 {
             Named { name: "two-way-trie", writer: twowaytrie::writer },
             Named { name: "length-search", writer: lengthsearch::writer },
             Named { name: "pbf", writer: pbf::writer },
+            Named { name: "lulea-1997", writer: lulea97::writer },
         ]
     }
     fn parse_own(name: &str) -> Option<Algorithm> {

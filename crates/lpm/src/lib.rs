@@ -43,6 +43,7 @@ pub mod keys;
 pub mod lctrie;
 pub mod lengthsearch;
 pub mod lulea;
+pub mod lulea97;
 pub mod oracle;
 pub mod patricia;
 pub mod pbf;

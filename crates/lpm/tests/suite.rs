@@ -73,6 +73,7 @@ named! {
     length_search_v6, u128, "length-search";
     pbf_v4, u32, "pbf";
     pbf_v6, u128, "pbf";
+    lulea_1997_v4, u32, "lulea-1997";
 }
 
 #[test]

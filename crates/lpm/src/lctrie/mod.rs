@@ -25,6 +25,15 @@
 //! load found by the one before. The key is compared with the prefix only there, since skipped bits are not looked at on
 //! the way.
 //!
+//! The source has 4 bytes per node and under 256 KB of trie, beside the vectors, for the tables of its time, and claims half a million
+//! lookups a second on a Pentium of 133 MHz; Fu (2020, table 3.3) gives 9 loads at most for IPv4. Tables of 2026, keys
+//! spread over the prefixes:
+//!
+//! | | nodes | bases | covering | bytes per prefix | loads | bytes loaded |
+//! |---|---|---|---|---|---|---|
+//! | IPv4, 1,042,325 prefixes | 1,751,320 | 960,820 | 127,731 | 29.7 | 3.5 | 36 |
+//! | IPv6, 246,175 prefixes | 519,590 | 228,128 | 18,113 | 47.4 | 6.0 | 73 |
+//!
 //! A change of the label of what is there stores the label. A prefix of 16 bits or more that comes or goes has the whole part of
 //! the trie below its /16 made anew: quick for IPv4, slow where an IPv6 /16 holds many thousands of prefixes. A
 //! shorter one stores two words for each /16 that it covers.
