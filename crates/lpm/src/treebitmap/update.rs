@@ -1,6 +1,6 @@
 //! From a RIB to nodes, and one prefix more or less.
 
-use super::{Bitmap, Entry, Node, ROOT_BITS, TreeBitmap, below, bits, slot};
+use super::{Bitmap, Entry, Node, ROOT_BITS, TreeBitmap, below, bits, has_popcnt, slot};
 use crate::copies::Whole;
 use crate::fib::{Label, Outgrown};
 use crate::prefix::{Address, Prefix};
@@ -20,6 +20,7 @@ pub(super) fn build<A: Address, B: Bitmap>(rib: &Rib<A>) -> Result<TreeBitmap<B>
         root: vec![Entry { label: Label::NONE.0, node: 0 }; 1 << ROOT_BITS],
         nodes: Runs::new(),
         results: Runs::new(),
+        popcnt: has_popcnt(),
     };
     tree.nodes.take(1, Node::empty())?; // number 0 is no node
     let all: Vec<(Prefix<A>, Label)> = rib.iter().collect();
