@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use tidemill_lookup::probe::{Access, Recorder};
 use tidemill_lpm::copies::{Whole, Writer};
-use tidemill_lpm::sail::{EveryLevel, EverySixth, Levels, Pushed};
+use tidemill_lpm::sail::{EveryLevel, EverySixth, Levels, Overlay, Pushed, Virtually};
 use tidemill_lpm::{Change, Fib, FibWriter, Label, Prefix, Rib};
 
 /// What updates cost: of those that change the table, one by one.
@@ -16,6 +16,8 @@ struct Seen {
     updates: u32,
     /// Words of 64 bits that are stored.
     stores: u64,
+    /// The most of one update.
+    most: u64,
     /// The most on-chip ones of one update.
     on_chip: u64,
     /// Words that would be stored if labels had 8 bits, as the source's have.
@@ -42,7 +44,7 @@ fn play<S: Whole<u32>>(
         }
         let before = writer.fib();
         writer.patch_probed(&rib, &[change.prefix()], &recorder).unwrap();
-        let mut on = 0;
+        let (mut on, stores) = (0, seen.stores);
         for access in recorder.take() {
             if let Access::Write { address, size } = access {
                 assert!(size <= 8, "one access each");
@@ -52,6 +54,7 @@ fn play<S: Whole<u32>>(
         }
         seen.updates += 1;
         seen.on_chip = seen.on_chip.max(on);
+        seen.most = seen.most.max(seen.stores - stores);
         seen.narrow += narrow(&rib, &*before, writer.active(), change.prefix());
     }
     seen
@@ -125,17 +128,24 @@ fn real_accesses_per_update() {
             play(rib.clone(), Levels::<EveryLevel, 17, 16>::build(&rib).unwrap(), &changes, Levels::on_chip);
         let u =
             play(rib.clone(), Levels::<EverySixth, 17, 16>::build(&rib).unwrap(), &changes, Levels::on_chip);
-        for (name, seen) in [("sail-l", &l), ("sail-b", &b), ("sail-u", &u)] {
+        let lv = play(rib.clone(), Virtually::<17, 16>::build(&rib).unwrap(), &changes, Virtually::on_chip);
+        let m = Overlay::<17, 16>::build(std::slice::from_ref(&rib)).unwrap();
+        let m = play(rib.clone(), m, &changes, Overlay::on_chip);
+        let all = [("sail-l", &l), ("sail-b", &b), ("sail-u", &u), ("sail-lv", &lv), ("sail-m", &m)];
+        for (name, seen) in all {
             println!(
-                "{stream}, {name}: {} updates, each {:.3} stores; {:.3} with labels of 8 bits; at most {} on chip",
+                "{stream}, {name}: {} updates, each {:.3} stores; {:.3} with labels of 8 bits; at most {}, and {} on chip",
                 seen.updates,
                 seen.per_update(seen.stores),
                 seen.per_update(seen.narrow),
+                seen.most,
                 seen.on_chip
             );
         }
         assert!(wide.contains(&l.per_update(l.stores)), "{l:?}");
         assert!(narrow.contains(&l.per_update(l.narrow)), "{l:?}");
         assert_eq!((b.on_chip, u.on_chip), (1, 1));
+        // Without the domino.
+        assert!(lv.stores < l.stores && lv.most <= 178 && lv.on_chip <= 2, "{lv:?}");
     }
 }

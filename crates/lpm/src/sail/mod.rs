@@ -31,14 +31,19 @@
 //!           on chip    off chip     on chip      off chip
 //! sail-b    1..=25     0..=2        1 at most    1, and what chunks below inherit: 64 for each
 //! sail-u    1..=4      0..=2        1 at most    17 at most, and the same
-//! sail-l    1          0..=2        what the prefix covers, all levels down; in the mean over real changes 1.6
-//! sail-lv   1..=4      0..=4        2 at most    176 at most, in the mean over real changes 1.4
-//! sail-m    1..=2      1..=2        what the prefix covers, all levels down; in the mean 1.4 with one FIB
+//! sail-l    1          0..=2        what the prefix covers, all levels down
+//! sail-lv   1..=4      0..=4        2 at most    176 at most (17-bit cells; wide ones 322)
+//! sail-m    1..=2      1..=2        what the prefix covers, all levels down
 //! ```
 //! `sail-b` and `sail-u` look for the longest level with a bit, as Fu's Algorithm 3 does; the bits of all prefixes that one change touches
 //! share a word. `sail-l` and `sail-m` expand a prefix to its level and push it into all chunks below. A change of 0.0.0.0/0 looks
-//! at every cell there is. Fu counts 1.8 to 2.3 stores per change in the mean (Figure 3.11, three streams of 2013). The stream that we have is
-//! of 2026, 70 % of it /24, of which each is one cell: it takes 1.6, a tenth of them because 17 bits can lie across two words.
+//! at every cell there is. Stores per change of a real stream, in the mean (Fu's Figure 3.11 has 1.8 to 2.3
+//! for SAIL_L, with cells of 8 bits, of which a word holds twice as many; `tests/real_sail.rs` has more on it):
+//! ```text
+//! stream            sail-b   sail-u   sail-l   sail-lv   sail-m
+//! of 2026            1.00     1.27     1.47     1.37      1.28
+//! of 2013            1.03     2.12     3.43     2.84      3.03     sail-l with cells of 8 bits: 1.87
+//! ```
 //!
 //! # Virtual pushing
 //! What Fu leaves to the future: an L form without the domino. In `sail-lv` nothing is pushed from one level to the next. A cell of
