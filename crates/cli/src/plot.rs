@@ -54,7 +54,8 @@ impl Plot {
         let mut svg = format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width:.0}\" height=\"{height:.0}\" \
              font-family=\"sans-serif\" font-size=\"12\">\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n\
-             <text x=\"{LEFT}\" y=\"20\" font-size=\"14\">{}</text>\n<text x=\"{LEFT}\" y=\"38\">{}</text>\n",
+             <text x=\"{LEFT}\" y=\"20\" font-size=\"{:.1}\">{}</text>\n<text x=\"{LEFT}\" y=\"38\">{}</text>\n",
+            title_size(&self.title, width),
             escape(&self.title),
             escape(&self.axis)
         );
@@ -160,8 +161,9 @@ impl Curves {
         let mut svg = format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width:.0}\" height=\"{height:.0}\" \
              font-family=\"sans-serif\" font-size=\"12\">\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n\
-             <text x=\"{LEFT}\" y=\"20\" font-size=\"14\">{}</text>\n<text x=\"{LEFT}\" y=\"38\">{}</text>\n\
+             <text x=\"{LEFT}\" y=\"20\" font-size=\"{:.1}\">{}</text>\n<text x=\"{LEFT}\" y=\"38\">{}</text>\n\
              <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>\n",
+            title_size(&self.title, width),
             escape(&self.title),
             escape(&self.y),
             LEFT + WIDTH / 2.0,
@@ -279,6 +281,12 @@ fn nice(value: f64) -> f64 {
     let power = 10_f64.powf(value.log10().floor());
     let steps = [1.0, 2.0, 5.0, 10.0].map(|step| step * power);
     steps.into_iter().find(|&step| step >= value).unwrap_or(10.0 * power)
+}
+
+/// So small that the title has room, if it is not tiny then.
+fn title_size(title: &str, width: f64) -> f64 {
+    let fits = (width - LEFT) / (0.55 * title.chars().count().max(1) as f64);
+    fits.clamp(8.0, 14.0)
 }
 
 fn escape(text: &str) -> String {

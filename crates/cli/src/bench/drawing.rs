@@ -207,7 +207,8 @@ impl Drawing {
                         figure: self.figure,
                         series: name,
                         x,
-                        y: significant(*y),
+                        // Counts and bytes are exact.
+                        y: if y.fract() == 0.0 { *y } else { significant(*y) },
                         paper: *paper,
                         unit: &panel.y,
                         table: self.table.as_deref(),

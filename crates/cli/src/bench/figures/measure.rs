@@ -224,3 +224,61 @@ pub(super) fn misses<A: Family>(
     let stats = model.borrow().stats();
     Ok(stats.last().map_or(0.0, |last| last.misses as f64 / count as f64))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::figures::{Subject, figures};
+    use crate::bench::lpm::Lpm;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        lpm: Lpm,
+    }
+
+    /// Wrong for one key in 256.
+    struct Liar(Rib<u32>);
+
+    impl Fib<u32> for Liar {
+        fn lookup(&self, key: u32) -> Label {
+            let right = self.0.lookup(key).map_or(Label::NONE, |(_, label)| label);
+            if key & 0xff == 7 { Label(right.0 ^ 1) } else { right }
+        }
+        fn name(&self) -> String {
+            "liar".into()
+        }
+        fn bytes(&self) -> usize {
+            0
+        }
+    }
+
+    #[test]
+    fn a_wrong_answer_ends_the_figure() {
+        let line = "x --figure zec-3.13 --runs 1 --seconds 0.001 --lookups-ki 4";
+        let args = Line::parse_from(line.split(' ')).lpm;
+        let table = tidemill_feed::synth::table(&tidemill_feed::synth::SynthOptions {
+            v4: 500,
+            v6: 0,
+            ..Default::default()
+        });
+        let table = table.unwrap();
+        let rib = table.v4.clone();
+        let figure = figures().next().unwrap();
+        let setting = Setting { figure, tables: vec![Subject { name: "t".into(), table }], args: &args };
+        let honest = build(&setting, &rib, &["dxr-d16r".into()], 1).unwrap();
+        let liar = Built { name: "liar".into(), fib: Arc::new(Liar(rib.clone())), build_ms: Vec::new() };
+        for case in [Case::Rnd, Case::Rep, Case::Seq] {
+            assert!(rates(&setting, &rib, &honest, case).unwrap()[0] > 0.0);
+            assert_eq!(rates_by_threads(&setting, &rib, &honest, case, 2).unwrap()[0].len(), 2);
+            for result in [
+                rates(&setting, &rib, std::slice::from_ref(&liar), case).map(|_| ()),
+                rates_by_threads(&setting, &rib, std::slice::from_ref(&liar), case, 2).map(|_| ()),
+            ] {
+                let error = result.unwrap_err().to_string();
+                assert!(error.contains("WRONG: liar") && error.contains("the oracle's is"), "{error}");
+            }
+        }
+    }
+}

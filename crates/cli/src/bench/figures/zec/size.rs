@@ -137,17 +137,20 @@ pub(super) fn sharing(setting: &Setting<'_>, short: bool) -> Result<Drawing> {
     let (name, unshared_name) = (format!("{kind}_ranges"), format!("{kind}_ranges_unshared"));
     let shared = |built: &Built<u32>| bytes * built.detail(&name);
     let unshared = |built: &Built<u32>| bytes * built.detail(&unshared_name);
-    let saved = |built: &Built<u32>| 100.0 * (1.0 - shared(built) / unshared(built).max(1.0));
+    let saved = |built: &Built<u32>| 100.0 * (1.0 - shared(built) / unshared(built));
     // "Nearly 90 %" is what the text has.
     let stated = |k| (short && k == 22).then_some(90.0);
     let sizes = vec![
         over("each chunk by itself", KS, &built, unshared, nothing),
         over("equal chunks once", KS, &built, shared, nothing),
     ];
+    let mut saved = over(kind, KS, &built, saved, stated);
+    // Where there are no such ranges there is nothing to save.
+    saved.points.retain(|point| point.y.is_finite());
     Ok(Drawing {
         panels: vec![
             Panel::new(K, format!("bytes of {kind} ranges"), sizes),
-            Panel::new(K, "% saved", vec![over(kind, KS, &built, saved, stated)]),
+            Panel::new(K, "% saved", vec![saved]),
         ],
         notes: vec!["the paper: next to nothing at K = 16 and 17, much from 20 on; long ranges little, but there are few".into()],
         ..setting.figure.drawing(setting)
