@@ -30,9 +30,9 @@
 //!           a lookup's loads        a change's stores
 //!           on chip    off chip     on chip      off chip
 //! sail-b    1..=25     0..=2        1 at most    1, and what chunks below inherit: 64 for each
-//! sail-u    1..=4      0..=2        1 at most    17 at most, and the same
+//! sail-u    1..=4      0..=2        1 at most    16 at most, and the same
 //! sail-l    1          0..=2        what the prefix covers, all levels down
-//! sail-lv   1..=4      0..=4        2 at most    176 at most (17-bit cells; wide ones 322)
+//! sail-lv   1..=4      0..=4        2 at most    174 at most; with wide cells 322
 //! sail-m    1..=2      1..=2        what the prefix covers, all levels down
 //! ```
 //! `sail-b` and `sail-u` look for the longest level with a bit, as Fu's Algorithm 3 does; the bits of all prefixes that one change touches
@@ -49,7 +49,8 @@
 //! What Fu leaves to the future: an L form without the domino. In `sail-lv` nothing is pushed from one level to the next. A cell of
 //! level 24 holds a label only if a prefix of 17 to 24 bits covers it, a cell of level 32 only for one of 25 to 32; else
 //! it is a *hole*, and the lookup asks the level above. Where a cell of level 24 has to lead to a chunk, its own label stays beside that
-//! chunk. So a change writes cells of one level and of one chunk: 128 at most.
+//! chunk. So a change writes cells of one level and of one chunk (or what is beside the chunks that they lead to): 128 at most, and
+//! twice 256 of new chunks.
 //!
 //! What is left are the prefixes of 0 to 16 bits, of which there are few but which cover most. They are expanded to nothing:
 //! each has one bit, and one label. The bits are in words of 64 that belong to lengths 0 to 5, 6 to 11 and 12 to 17, numbered as a

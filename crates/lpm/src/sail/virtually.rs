@@ -47,8 +47,8 @@ pub struct Virtually<const FLAGGED: u32, const PLAIN: u32> {
     n24: Cells<FLAGGED>,
     /// For each address of a chunk the label of a prefix longer than 24, or the hole.
     n32: Cells<FLAGGED>,
-    /// For each chunk of `n32` what the cell that leads to it would be.
-    beside: Cells<FLAGGED>,
+    /// For each chunk of `n32` what the cell that leads to it would be. One store each, since their order is any.
+    beside: Cells<32>,
     numbers: [Numbers; 2],
     /// How long the prefix is that each label of `n24`, `n32` and `beside` comes from; 0 for a hole. For changes only.
     owners: [Vec<u8>; 3],
@@ -391,8 +391,8 @@ impl<const FLAGGED: u32, const PLAIN: u32> Fib<u32> for Virtually<FLAGGED, PLAIN
 
     fn bytes(&self) -> usize {
         let [n24, n32] = self.chunks();
-        let flagged = Cells::<FLAGGED>::bytes_of((n24 + n32) * CHUNK + n32);
-        self.on_chip_bytes() + self.labels.bytes() + flagged
+        let flagged = Cells::<FLAGGED>::bytes_of((n24 + n32) * CHUNK);
+        self.on_chip_bytes() + self.labels.bytes() + flagged + Cells::<32>::bytes_of(n32)
     }
 
     fn lookup_probed(&self, key: u32, probe: &dyn Probe) -> Label {
