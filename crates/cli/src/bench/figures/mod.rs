@@ -37,7 +37,11 @@ struct Figure {
 /// How many tables a figure is about.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Tables {
+    /// It does without.
+    None,
     One,
+    /// None: what the paper says of its own is enough.
+    OneOrNone,
     /// It compares them.
     Several,
 }
@@ -111,10 +115,17 @@ pub(super) fn run(args: &Lpm) -> Result<bool> {
         )));
     };
     let files = &args.table.files;
-    if files.is_empty() || (figure.tables == Tables::One && files.len() > 1) {
-        let wanted =
-            if figure.tables == Tables::One { "one --table" } else { "--table, once or several times," };
-        return Err(usage(format!("--figure {name}: give {wanted} with IPv{} routes", figure.family)));
+    let family = figure.family;
+    let (least, most, wanted) = match figure.tables {
+        Tables::None => (0, 0, "no --table".to_owned()),
+        Tables::One => (1, 1, format!("one --table with IPv{family} routes")),
+        Tables::OneOrNone => (0, 1, format!("one --table with IPv{family} routes, or none")),
+        Tables::Several => {
+            (1, usize::MAX, format!("--table, once or several times, with IPv{family} routes"))
+        }
+    };
+    if !(least..=most).contains(&files.len()) {
+        return Err(usage(format!("--figure {name}: give {wanted}")));
     }
     let mut tables = Vec::new();
     for file in files {
@@ -139,7 +150,12 @@ pub(super) fn run(args: &Lpm) -> Result<bool> {
 fn list() -> String {
     let mut text = String::new();
     for Figure { name, title, family, tables, .. } in figures() {
-        let tables = if *tables == Tables::One { "one table" } else { "several tables" };
+        let tables = match tables {
+            Tables::None => "no table",
+            Tables::One => "one table",
+            Tables::OneOrNone => "one table or none",
+            Tables::Several => "several tables",
+        };
         // Writing to a string does not fail.
         let _ = writeln!(text, "{name:<10} {title} [IPv{family}, {tables}]");
     }
@@ -155,8 +171,13 @@ mod tests {
     fn every_figure_has_a_name_of_its_own_a_title_and_a_family() {
         let names: BTreeSet<&str> = figures().map(|figure| figure.name).collect();
         assert_eq!(names.len(), figures().count());
-        for Figure { name, title, family, instead_of, .. } in figures() {
-            assert!(title.len() > 10 && !instead_of.is_empty() && [4, 6].contains(family), "{name}");
+        for Figure { name, title, family, tables, instead_of, .. } in figures() {
+            assert!(title.len() > 10 && [4, 6].contains(family), "{name}");
+            assert_eq!(
+                instead_of.is_empty(),
+                *tables == Tables::None,
+                "{name}: stands for something or needs nothing"
+            );
             let (paper, number) = name.split_once('-').unwrap();
             assert!(!paper.is_empty() && number.starts_with(|first: char| first.is_alphanumeric()), "{name}");
             assert!(list().contains(&format!("{name:<10} {title}")));
