@@ -6,8 +6,8 @@ use crate::fib::{BuildError, Built};
 use crate::prefix::Address;
 use crate::rib::Rib;
 use crate::{
-    binarytrie, bloomlpm, cuvpp, dir24, hashlengths, lctrie, lengthsearch, lulea, lulea97, patricia, pbf,
-    popdir, poptrie, rangetrie, sail, sail6, treebitmap, twowaytrie,
+    binarytrie, bloomlpm, cuvpp, cuvpplengths, dir24, hashlengths, lctrie, lengthsearch, lulea, lulea97,
+    patricia, pbf, popdir, poptrie, rangetrie, sail, sail6, treebitmap, twowaytrie,
 };
 use std::fmt;
 use std::sync::Arc;
@@ -186,6 +186,8 @@ impl Family for u32 {
             Named { name: "length-search", writer: lengthsearch::writer },
             Named { name: "pbf", writer: pbf::writer },
             Named { name: "lulea-1997", writer: lulea97::writer },
+            Named { name: "cuvpp-simd", writer: cuvpp::simd_writer },
+            Named { name: "cuvpp-lengths", writer: cuvpplengths::writer },
         ]
     }
     fn parse_own(name: &str) -> Option<Algorithm> {
@@ -239,6 +241,8 @@ impl Family for u128 {
             Named { name: "two-way-trie", writer: twowaytrie::writer },
             Named { name: "length-search", writer: lengthsearch::writer },
             Named { name: "pbf", writer: pbf::writer },
+            Named { name: "cuvpp-simd", writer: cuvpp::simd_writer },
+            Named { name: "cuvpp-lengths", writer: cuvpplengths::writer },
         ]
     }
     fn parse_own(_: &str) -> Option<Algorithm> {

@@ -33,6 +33,7 @@ pub mod binarytrie;
 pub mod bloomlpm;
 pub mod copies;
 pub mod cuvpp;
+pub mod cuvpplengths;
 pub mod dir24;
 pub mod dxr;
 pub mod fib;

@@ -74,6 +74,10 @@ named! {
     pbf_v4, u32, "pbf";
     pbf_v6, u128, "pbf";
     lulea_1997_v4, u32, "lulea-1997";
+    cuvpp_simd_v4, u32, "cuvpp-simd";
+    cuvpp_simd_v6, u128, "cuvpp-simd";
+    cuvpp_lengths_v4, u32, "cuvpp-lengths";
+    cuvpp_lengths_v6, u128, "cuvpp-lengths";
 }
 
 #[test]
@@ -95,7 +99,7 @@ fn every_name_is_read_back() {
         error.to_string(),
         "\"dxr-d18r\" is not an IPv6 lookup structure: use one of auto, lulea, rangetrie-d12, rangetrie-d16, \
          rangetrie-d20, rangetrie-d24, poptrie-d16, poptrie-d18, poptrie-d20, binary-trie, patricia, sail-l, tree-bitmap, lc-trie, hash-per-length, cuvpp, bloom-lpm, sail-hybrid, \
-         two-way-trie, length-search, pbf"
+         two-way-trie, length-search, pbf, cuvpp-simd, cuvpp-lengths"
     );
     assert!(Algorithm::parse::<u32>("dxr-d40r").unwrap_err().to_string().contains("dxr-d16x4r, dxr-d18r"));
 }

@@ -14,7 +14,7 @@ const HOMES: &[(&str, &str)] = &[
     ("crates/flow/src/flowtable/group.rs", "SIMD loads of tags and keys"),
     ("crates/flow/src/simd.rs", "SIMD comparisons"),
     ("crates/lpm/src/gather.rs", "SIMD gathers"),
-    ("crates/lpm/src/cuvpp/simd.rs", "SIMD gathers"),
+    ("crates/lpm/src/cuvpp/simd.rs", "SIMD loads and comparisons"),
     ("crates/lpm/src/dir24/simd.rs", "SIMD gathers"),
     ("crates/lpm/src/dxr/simd/", "SIMD gathers"),
     ("crates/lpm/src/poptrie/simd.rs", "SIMD gathers"),

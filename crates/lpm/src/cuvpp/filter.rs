@@ -16,6 +16,7 @@
 
 use crate::hashlengths::hash::below;
 use crate::keys::Random;
+use tidemill_lookup::prefetch::prefetch_read;
 use tidemill_lookup::probe::Probe;
 
 /// Cuckoo moves that are tried for one insertion.
@@ -167,6 +168,24 @@ impl<const SLOTS: usize> CuckooFilter<SLOTS> {
         has(item.bucket) || has(self.other(item)) || (!self.stash.is_empty() && self.in_stash(item, probe))
     }
 
+    /// The same without a jump between the buckets, for bursts: which of them has it cannot be foreseen.
+    #[inline(always)]
+    pub(crate) fn contains_at_once(&self, hash: u64) -> bool {
+        let item = self.item(hash);
+        let [one, other] = [item.bucket, self.other(item)].map(|bucket| self.buckets[bucket as usize]);
+        let same = |slot: u16| slot == item.fingerprint;
+        let found = one.into_iter().chain(other).fold(false, |found, slot| found | same(slot));
+        found || (!self.stash.is_empty() && self.in_stash(item, &()))
+    }
+
+    /// Asks the cache for the buckets of an item.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, hash: u64) {
+        let item = self.item(hash);
+        prefetch_read(&raw const self.buckets[item.bucket as usize]);
+        prefetch_read(&raw const self.buckets[self.other(item) as usize]);
+    }
+
     #[cold]
     fn in_stash<P: Probe + ?Sized>(&self, item: Item, probe: &P) -> bool {
         self.stash.iter().any(|stashed| {
@@ -247,6 +266,7 @@ impl<const SLOTS: usize> CuckooFilter<SLOTS> {
         let item = self.item(hash);
         // From the stash first: it is to be empty.
         if let Some(at) = self.stash.iter().position(|&stashed| self.same(stashed, item)) {
+            probe.write((&raw const self.stash[at]).addr(), size_of::<Item>());
             self.stash.swap_remove(at);
             return true;
         }

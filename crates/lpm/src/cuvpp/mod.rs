@@ -18,6 +18,10 @@
 //! lengths one lookup in 330 asks once for nothing. A change stores one entry of the table and one fingerprint of
 //! 2 bytes, and another one for every cuckoo move.
 //!
+//! [`CuVppSimd`] (`cuvpp-simd`) is the same structure with a kernel for bursts that asks for eight lengths of a key at once: all eight
+//! are hashed from three loads, and their sixteen buckets are compared at once. See `burst.rs`, and [`crate::cuvpplengths`] for the other way
+//! to ask for less.
+//!
 //! # Invariants
 //! 1. The filter has one fingerprint for every prefix in the table, in one of its two buckets or in the stash.
 //! 2. The stash is used only where the buckets are full or where more than 8 prefixes have the same fingerprint and buckets.
@@ -30,16 +34,21 @@
 //! 12 bits left to tell 2^16 fingerprints apart. Only lengths that exist are asked for, and the search ends at the first one that the table
 //! confirms (the paper's count of 34 questions a lookup says that there all are asked, against its text).
 
+mod burst;
 mod filter;
+#[cfg(target_arch = "x86_64")]
+mod simd;
 #[cfg(test)]
 mod tests;
 
+pub use burst::{CuVppSimd, Kernel, simd_writer};
 pub use filter::{CuckooFilter, Fingerprint, Full, Item, KICKS};
 
 use crate::copies;
-use crate::fib::Built;
+use crate::fib::{Built, Label};
+use crate::hashlengths::hash::hash;
 use crate::hashlengths::{PerLength, Screen};
-use crate::prefix::Address;
+use crate::prefix::{Address, Prefix};
 use crate::rib::Rib;
 use tidemill_lookup::probe::Probe;
 use tidemill_lookup::qsbr::Domain;
@@ -72,8 +81,21 @@ pub type CuVpp<A> = PerLength<A, CuckooFilter<4>>;
 /// # Errors
 /// None.
 pub fn writer<A: Address>(rib: &Rib<A>, _: &Domain) -> Built<A> {
-    let filter = CuckooFilter::for_items(rib.len(), LOADS[0], Fingerprint::default());
-    copies::writer(CuVpp::build(rib, filter))
+    copies::writer(sized(rib))
+}
+
+/// With a filter that has the table's size.
+fn sized<A: Address>(rib: &Rib<A>) -> CuVpp<A> {
+    CuVpp::build(rib, CuckooFilter::for_items(rib.len(), LOADS[0], Fingerprint::default()))
+}
+
+impl<A: Address> CuVpp<A> {
+    /// The label of the default route.
+    #[cfg(target_arch = "x86_64")]
+    fn lookup_default(&self) -> Label {
+        let default = Prefix::<A>::DEFAULT;
+        Label(self.table.get(hash(default), default.first(), 0, &()).unwrap_or(0))
+    }
 }
 
 impl<const SLOTS: usize> Screen for CuckooFilter<SLOTS> {

@@ -169,15 +169,11 @@ fn random_rib<A: Address>(prefixes: usize, lens: std::ops::RangeInclusive<u8>, s
         .collect()
 }
 
-fn built<A: Address>(rib: &Rib<A>) -> CuVpp<A> {
-    CuVpp::build(rib, CuckooFilter::for_items(rib.len(), LOADS[0], Fingerprint::default()))
-}
-
 /// The table is asked about once for a key that has a prefix, whatever the number of lengths; the whole address counts.
 #[test]
 fn the_filter_spares_the_table_the_other_lengths() {
     let rib = random_rib::<u128>(6_000, 65..=128, 12);
-    let (fib, trace, probe) = (built(&rib), Trace::default(), Recorder::new());
+    let (fib, trace, probe) = (sized(&rib), Trace::default(), Recorder::new());
     for (prefix, label) in rib.iter() {
         assert_eq!(fib.lookup_traced(prefix.first(), &trace), label);
         assert_eq!(fib.lookup_probed(prefix.first(), &probe), label);
@@ -195,7 +191,7 @@ fn the_filter_spares_the_table_the_other_lengths() {
 #[test]
 fn a_table_that_grows_and_goes() {
     let full = random_rib::<u32>(3_000, 8..=32, 13);
-    let (mut rib, empty) = (Rib::new(), built(&Rib::<u32>::new()));
+    let (mut rib, empty) = (Rib::new(), sized(&Rib::<u32>::new()));
     let mut fib = empty.clone();
     let mut queue: VecDeque<_> = full.iter().collect();
     while let Some((prefix, label)) = queue.pop_front() {
@@ -214,4 +210,51 @@ fn a_table_that_grows_and_goes() {
         fib.change(&rib, prefix, &()).unwrap();
     }
     assert!(fib.screen().is_empty() && fib.table().is_empty() && fib.lengths() == 0);
+}
+
+/// Every kernel, on tables of all lengths, with both CRCs, on keys with and without prefixes, and with a filter that is full.
+fn kernels_agree<A: Address>(seed: u64) {
+    let mut random = Random::new(seed);
+    for (slots, lens) in
+        [(8_000, 0..=A::BITS), (1, 1..=A::BITS), (6_000, 9..=24), (40_000, A::BITS - 7..=A::BITS)]
+    {
+        let rib = random_rib::<A>(3_000, lens, seed);
+        let mut keys: Vec<A> = (0..3_000).map(|_| random.address()).collect();
+        keys.extend(rib.iter().flat_map(|(prefix, _)| [prefix.first(), prefix.last()]));
+        for fingerprint in [Fingerprint::Crc32, Fingerprint::Crc32c] {
+            let mut filter = CuckooFilter::new(slots / 4, fingerprint);
+            if slots == 40_000 {
+                // Wrong ones, which lead to the table for nothing.
+                for &key in &keys[..2_000] {
+                    filter.insert_always(hash(Prefix::new(key, A::BITS).unwrap()), &());
+                }
+            }
+            let fib = CuVppSimd::new(CuVpp::build(&rib, filter));
+            let expected: Vec<Label> =
+                keys.iter().map(|&key| rib.lookup(key).map_or(Label::NONE, |(_, label)| label)).collect();
+            fib.lookup_batch_each(&keys, &mut |kernel, found| {
+                assert!(found == expected, "{kernel}, {slots} slots, {fingerprint:?}");
+            });
+            assert!(keys.iter().zip(&expected).all(|(&key, &label)| fib.lookup(key) == label));
+        }
+    }
+}
+
+#[test]
+fn kernels_answer_as_the_scalar_form_does() {
+    kernels_agree::<u32>(14);
+    kernels_agree::<u128>(15);
+}
+
+/// A stash is asked too: nine prefixes that the filter cannot tell apart are hard to find, so they are put there by hand.
+#[test]
+fn kernels_ask_the_stash() {
+    let rib = random_rib::<u128>(500, 20..=60, 16);
+    let mut fib = sized(&rib);
+    let (prefix, label) = rib.iter().last().unwrap();
+    fib.screen.remove(hash(prefix), &());
+    let item = fib.screen.item(hash(prefix));
+    fib.screen.stash.push(item);
+    let fib = CuVppSimd::new(fib);
+    fib.lookup_batch_each(&[prefix.first()], &mut |kernel, found| assert_eq!(found, [label], "{kernel}"));
 }

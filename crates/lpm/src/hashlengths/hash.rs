@@ -53,6 +53,27 @@ const fn table() -> [[u64; 256]; BYTES] {
 
 static TABLE: [[u64; 256]; BYTES] = table();
 
+/// Of a byte in two halves: what the first one, two, three and all four bits of each half add, the rest of the byte being zero.
+const fn halves() -> [[[[u64; 4]; 16]; 2]; BYTES] {
+    let mut halves = [[[[0; 4]; 16]; 2]; BYTES];
+    let mut i = 0;
+    while i < BYTES * 2 * 16 * 4 {
+        let (d, half, value, bits) = (i / 128, i / 64 % 2, i / 4 % 16, i % 4);
+        let kept = value & (0xf0 >> (bits + 1)) & 0xf;
+        halves[d][half][value][bits] = TABLE[d][if half == 0 { kept << 4 } else { kept }];
+        i += 1;
+    }
+    halves
+}
+
+/// For kernels that hash eight lengths of a key at once: 1 KB for each byte of an address.
+static HALVES: [[[[u64; 4]; 16]; 2]; BYTES] = halves();
+
+/// Bytes that hashing eight lengths at once can load from, beside [`table_bytes`].
+pub const fn halves_bytes<A: Address>() -> usize {
+    (width::<A>() + 1) * 128 * size_of::<u64>()
+}
+
 /// What the CRCs' first and last inversion of all bits add to a message of so many bytes.
 const fn ends(bytes: usize) -> u64 {
     let (mut crcs, mut i) = (u64::MAX, 0);
@@ -149,6 +170,35 @@ impl Sums {
     }
 }
 
+/// Eight lengths that end in one byte of the key: those that are 1 to 8 bits longer than `8 * whole`.
+#[derive(Debug, Clone, Copy)]
+#[repr(C, align(64))]
+pub struct Eight {
+    /// What each length adds.
+    pub tags: [u64; 8],
+    /// The bytes before.
+    pub whole: usize,
+}
+
+impl Eight {
+    /// For `whole` bytes before, at most 15.
+    pub fn new(whole: usize) -> Self {
+        let tags = std::array::from_fn(|i| TABLE[0][8 * whole + i + 1]);
+        Eight { tags, whole }
+    }
+}
+
+impl Sums {
+    /// For the hashes of eight lengths: what all have in common, and what the halves of the byte that they end in add (the second half
+    /// to lengths 4 to 7 only, and to those all of the first half, too). The sums must have the bytes before.
+    #[inline(always)]
+    pub fn eight<A: Address>(&self, whole: usize) -> (u64, &'static [u64; 4], &'static [u64; 4]) {
+        let byte = usize::from(self.key[whole]);
+        let [first, second] = &HALVES[width::<A>() - whole];
+        (self.sums[whole], &first[byte >> 4], &second[byte & 0xf])
+    }
+}
+
 /// The hash of a prefix: CRC-32 of the address's bytes and the length in the low half, CRC-32C in the high one.
 pub fn hash<A: Address>(prefix: Prefix<A>) -> u64 {
     let cut = Cut::new(prefix.len());
@@ -186,6 +236,21 @@ mod tests {
             for (message, hash) in messages {
                 let expected = u64::from(crc(&message, CRC32C)) << 32 | u64::from(crc(&message, CRC32));
                 assert_eq!(hash, expected);
+            }
+        }
+    }
+
+    #[test]
+    fn eight_lengths_from_two_halves() {
+        let key = 0x2001_0db8_5555_ffff_aaaa_0001_1234_5678_u128;
+        let sums = Sums::new(key, 16, &());
+        for whole in 0..16 {
+            let (sum, first, second) = sums.eight::<u128>(whole);
+            let tags = Eight::new(whole).tags;
+            for i in 0..8 {
+                let add = if i < 4 { first[i] } else { first[3] ^ second[i - 4] };
+                let len = (8 * whole + i + 1) as u8;
+                assert_eq!(sum ^ add ^ tags[i], hash(Prefix::new(key, len).unwrap()), "{len}");
             }
         }
     }
