@@ -71,7 +71,7 @@ pub(crate) struct Lpm {
     pub(super) seed: u64,
     /// Measure update rates with this update file instead of withdrawing and announcing routes of the table
     #[arg(long, value_name = "FILE")]
-    updates: Option<PathBuf>,
+    pub(super) updates: Option<PathBuf>,
     /// Leave updates out
     #[arg(long, conflicts_with = "updates")]
     no_updates: bool,

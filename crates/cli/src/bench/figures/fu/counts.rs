@@ -1,0 +1,411 @@
+//! What the probe and the prefixes say; nothing is timed.
+
+use super::{extremes, keys, paper, rib};
+use crate::bench::drawing::{Drawing, Panel, Point, Series, X};
+use crate::bench::figures::Setting;
+use crate::bench::updates::flaps;
+use crate::fib::read_changes;
+use crate::progress::Progress;
+use anyhow::{Result, ensure};
+use tidemill_lookup::probe::{Access, Recorder};
+use tidemill_lpm::copies::{Whole, Writer};
+use tidemill_lpm::keys::Pattern;
+use tidemill_lpm::sail::{EveryLevel, EverySixth, Form, Levels, Overlay, Pushed};
+use tidemill_lpm::{Change, FibWriter, Rib};
+
+/// Longer prefixes are the paper's long ones.
+const LONG: u8 = 24;
+/// The paper's windows.
+const WINDOW: usize = 500;
+/// Points of a curve.
+const POINTS: usize = 20;
+
+fn point(name: &str, y: f64, paper: Option<f64>) -> Point {
+    Point { x: X::Name(name.into()), y, paper }
+}
+
+fn named(name: &str, points: Vec<Point>) -> Series {
+    Series { name: name.into(), points }
+}
+
+/// Table 3.4.
+pub(super) fn long_prefixes(setting: &Setting<'_>) -> Result<Drawing> {
+    let (mut points, mut notes) = (Vec::new(), Vec::new());
+    for subject in &setting.tables {
+        let rib = &subject.table.v4;
+        let long = rib.iter().filter(|(prefix, _)| prefix.len() > LONG).count();
+        let (like, paper) = paper::long_prefixes_like(rib.len());
+        points.push(point(&subject.name, 100.0 * long as f64 / rib.len().max(1) as f64, Some(paper)));
+        notes.push(format!(
+            "{}: {long} of {} prefixes; beside it the paper's {like}",
+            subject.name,
+            rib.len()
+        ));
+    }
+    notes.push("the paper: mostly 1 to 2 %, between 0.25 % and 7.55 %".into());
+    Ok(Drawing {
+        panels: vec![Panel::new("table", "% of the prefixes", vec![named("longer than 24 bits", points)])],
+        notes,
+        ..setting.figure.drawing(setting)
+    })
+}
+
+/// The long prefixes that are inside no other one: their first and last addresses, in order.
+fn long_ranges(rib: &Rib<u32>) -> Vec<(u32, u32)> {
+    let mut ranges: Vec<(u32, u32)> = Vec::new();
+    for (prefix, _) in rib.iter().filter(|(prefix, _)| prefix.len() > LONG) {
+        if ranges.last().is_none_or(|range| range.1 < prefix.first()) {
+            ranges.push((prefix.first(), prefix.last()));
+        }
+    }
+    ranges
+}
+
+/// Figure 3.10.
+pub(super) fn long_matches(setting: &Setting<'_>) -> Result<Drawing> {
+    const TRACES: u64 = 25;
+    let ranges = long_ranges(rib(setting));
+    let matches = |key: &u32| {
+        let behind = ranges.partition_point(|range| range.0 <= *key);
+        behind > 0 && ranges[behind - 1].1 >= *key
+    };
+    let count = setting.args.lookups();
+    let progress = Progress::new(setting.figure.name, TRACES);
+    let shares: Vec<f64> = (0..TRACES)
+        .map(|trace| {
+            let keys = keys::random(count, setting.args.seed.wrapping_add(trace << 32));
+            progress.add(1);
+            100.0 * keys.iter().filter(|key| matches(key)).count() as f64 / count as f64
+        })
+        .collect();
+    let covered: u64 = ranges.iter().map(|range| u64::from(range.1 - range.0) + 1).sum();
+    let (least, most) = extremes(shares.iter().copied());
+    let all = "all traces";
+    let summary = [
+        ("least", least, Some(paper::LONG_MATCHES.0)),
+        ("most", most, Some(paper::LONG_MATCHES.1)),
+        ("of all addresses", 100.0 * covered as f64 / 2_f64.powi(32), None),
+    ];
+    let traces = (1..).zip(shares).map(|(trace, share)| (f64::from(trace), share, None));
+    Ok(Drawing {
+        panels: vec![
+            Panel::new("trace", "% of the keys", vec![Series::new("longer than 24 bits", traces)]),
+            Panel::new(
+                "",
+                "% of the keys",
+                summary.map(|(name, share, paper)| named(name, vec![point(all, share, paper)])).into(),
+            ),
+        ],
+        notes: vec![format!(
+            "{count} keys each, uniform over all addresses; {:.3} % of the prefixes are longer than 24 bits",
+            100.0 * rib(setting).iter().filter(|(prefix, _)| prefix.len() > LONG).count() as f64
+                / rib(setting).len() as f64
+        )],
+        ..setting.figure.drawing(setting)
+    })
+}
+
+/// A form of SAIL with the part that the paper has on chip.
+trait Sail: Whole<u32> {
+    fn on_chip(&self, address: usize) -> bool;
+}
+
+impl<F: Form, const FLAGGED: u32, const PLAIN: u32> Sail for Levels<F, FLAGGED, PLAIN> {
+    fn on_chip(&self, address: usize) -> bool {
+        self.on_chip(address)
+    }
+}
+
+impl<const FLAGGED: u32, const PLAIN: u32> Sail for Pushed<FLAGGED, PLAIN> {
+    fn on_chip(&self, address: usize) -> bool {
+        self.on_chip(address)
+    }
+}
+
+impl<const FLAGGED: u32, const PLAIN: u32> Sail for Overlay<FLAGGED, PLAIN> {
+    fn on_chip(&self, address: usize) -> bool {
+        self.on_chip(address)
+    }
+}
+
+/// What is to be told by the probe.
+struct Work<'a> {
+    rib: &'a Rib<u32>,
+    keys: &'a [u32],
+    /// Those that change nothing are no updates.
+    changes: &'a [Change<u32>],
+}
+
+/// What the probe has told.
+#[derive(Default)]
+struct Seen {
+    on_chip_bytes: f64,
+    /// Loads of one lookup at most, on chip and off chip.
+    lookup: [u64; 2],
+    /// Words of 64 bits stored, of each update.
+    stores: Vec<u64>,
+    /// Words looked at, of all updates.
+    loads: u64,
+    /// Words stored on chip, of one update at most.
+    on_chip_stores: u64,
+}
+
+impl Seen {
+    fn mean(&self) -> f64 {
+        mean(&self.stores)
+    }
+
+    /// The mean of the worst whole window.
+    fn worst(&self) -> f64 {
+        let whole = (self.stores.len() / WINDOW * WINDOW).max(WINDOW.min(self.stores.len()));
+        extremes(self.stores[..whole].chunks(WINDOW).map(mean)).1
+    }
+}
+
+fn mean(stores: &[u64]) -> f64 {
+    stores.iter().sum::<u64>() as f64 / stores.len().max(1) as f64
+}
+
+impl Work<'_> {
+    /// Cells of 16 bits if the table fits, else of 32.
+    fn of(&self, name: &str) -> Result<Seen> {
+        let rib = self.rib;
+        match name {
+            "sail-b" => match Levels::<EveryLevel, 17, 16>::build(rib) {
+                Ok(sail) => self.tell(sail),
+                Err(_) => self.tell(Levels::<EveryLevel, 32, 32>::build(rib)?),
+            },
+            "sail-u" => match Levels::<EverySixth, 17, 16>::build(rib) {
+                Ok(sail) => self.tell(sail),
+                Err(_) => self.tell(Levels::<EverySixth, 32, 32>::build(rib)?),
+            },
+            "sail-l" => match Pushed::<17, 16>::build(rib) {
+                Ok(sail) => self.tell(sail),
+                Err(_) => self.tell(Pushed::<32, 32>::build(rib)?),
+            },
+            _ => {
+                let ribs = std::slice::from_ref(rib);
+                match Overlay::<17, 16>::build(ribs) {
+                    Ok(sail) => self.tell(sail),
+                    Err(_) => self.tell(Overlay::<32, 32>::build(ribs)?),
+                }
+            }
+        }
+    }
+
+    fn tell<S: Sail>(&self, sail: S) -> Result<Seen> {
+        let mut seen = Seen::default();
+        let mut recorder = Recorder::with_log();
+        let details = sail.details();
+        let bytes = details.iter().find(|detail| detail.0 == "on_chip_bytes");
+        seen.on_chip_bytes = bytes.map_or(0.0, |detail| detail.1);
+        for &key in self.keys {
+            sail.lookup_probed(key, &recorder);
+            let mut loads = [0; 2];
+            for access in recorder.take() {
+                if let Access::Read { address, .. } = access {
+                    loads[usize::from(!sail.on_chip(address))] += 1;
+                }
+            }
+            seen.lookup = [0, 1].map(|side| seen.lookup[side].max(loads[side]));
+        }
+        let mut rib = self.rib.clone();
+        let mut writer = Writer::new(sail);
+        for change in self.changes {
+            if !rib.apply(change) {
+                continue;
+            }
+            writer.patch_probed(&rib, &[change.prefix()], &recorder)?;
+            let (mut all, mut on_chip) = (0, 0);
+            for access in recorder.take() {
+                match access {
+                    Access::Write { address, size } => {
+                        let words = size.div_ceil(8) as u64;
+                        all += words;
+                        on_chip += if writer.active().on_chip(address) { words } else { 0 };
+                    }
+                    Access::Read { .. } => seen.loads += 1,
+                }
+            }
+            seen.stores.push(all);
+            seen.on_chip_stores = seen.on_chip_stores.max(on_chip);
+        }
+        Ok(seen)
+    }
+}
+
+/// The user's update file, or flaps; and what to call them.
+fn changes(setting: &Setting<'_>) -> Result<(Vec<Change<u32>>, String)> {
+    let args = setting.args;
+    Ok(match &args.updates {
+        Some(file) => {
+            let name = file.file_name().unwrap_or(file.as_os_str()).to_string_lossy();
+            (read_changes(file, &setting.tables[0].table.labels, &args.table.load)?, name.into_owned())
+        }
+        None => {
+            let name = "withdrawals and announcements of random routes (no --updates)";
+            (flaps(rib(setting), args.seed), name.into())
+        }
+    })
+}
+
+/// Table 3.2.
+pub(super) fn bounds(setting: &Setting<'_>) -> Result<Drawing> {
+    const KEYS: usize = 1 << 16;
+    const UPDATES: usize = 20_000;
+    let rib = rib(setting);
+    let count = setting.args.lookups().min(KEYS);
+    let mut keys = keys::random(count, setting.args.seed);
+    for pattern in [Pattern::PrefixBased, Pattern::Adversarial] {
+        keys.extend(tidemill_lpm::keys::keys(rib, pattern, count, setting.args.seed));
+    }
+    let (changes, source) = changes(setting)?;
+    let work = Work { rib, keys: &keys, changes: &changes[..changes.len().min(UPDATES)] };
+    let progress = Progress::new(setting.figure.name, paper::BOUNDS.len() as u64);
+    let (mut bytes, mut on, mut off, mut update) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for (name, bound) in &paper::BOUNDS {
+        let seen = work.of(name)?;
+        progress.add(1);
+        let [on_chip, off_chip] = seen.lookup;
+        ensure!(
+            seen.on_chip_bytes <= bound.on_chip_bytes
+                && on_chip <= bound.lookup
+                && off_chip <= paper::OFF_CHIP
+                && bound.update.is_none_or(|most| seen.on_chip_stores <= most),
+            "WRONG: {name}: beyond the paper's bound: {} bytes on chip, {on_chip} and {off_chip} loads of a lookup, {} \
+             on-chip stores of an update",
+            seen.on_chip_bytes,
+            seen.on_chip_stores
+        );
+        bytes.push(point(name, seen.on_chip_bytes, Some(bound.on_chip_bytes)));
+        on.push(point(name, on_chip as f64, Some(bound.lookup as f64)));
+        off.push(point(name, off_chip as f64, Some(paper::OFF_CHIP as f64)));
+        update.push(point(name, seen.on_chip_stores as f64, bound.update.map(|most| most as f64)));
+    }
+    let panel = |unit: &str, points| Panel::new("structure", unit, vec![named("most", points)]);
+    Ok(Drawing {
+        panels: vec![
+            panel("bytes on chip", bytes),
+            panel("on-chip loads of a lookup", on),
+            panel("off-chip loads of a lookup", off),
+            panel("on-chip stores of an update", update),
+        ],
+        notes: vec![
+            format!(
+                "the most that the probe saw of {} lookups (random, for each prefix, adverse) and {} updates ({source}); what is beyond a bound \
+                 ends the figure with an error",
+                keys.len(),
+                work.changes.len()
+            ),
+            "sail-l has the bit of level 24 in the cell, as the paper's for CPUs: off chip; sail-m has it on chip, as far as there are chunks".into(),
+            "the paper: stores of an update of sail-l and sail-m are not bounded".into(),
+        ],
+        ..setting.figure.drawing(setting)
+    })
+}
+
+/// Figure 3.11.
+pub(super) fn accesses(setting: &Setting<'_>) -> Result<Drawing> {
+    let (changes, source) = changes(setting)?;
+    // As many as the paper's, of which some change nothing.
+    let changes = &changes[..changes.len().min(paper::WINDOWS * WINDOW)];
+    let work = Work { rib: rib(setting), keys: &[], changes };
+    let names = ["sail-l", "sail-b", "sail-u"];
+    let progress = Progress::new(setting.figure.name, names.len() as u64);
+    let (mut means, mut worst, mut on_chip, mut loads) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let mut curves = Vec::new();
+    let [a, b, c] = paper::ACCESSES;
+    for name in names {
+        progress.message(name);
+        let seen = work.of(name)?;
+        progress.add(1);
+        let paper = |value| (name == "sail-l").then_some(value);
+        means.push(point(name, seen.mean(), paper((a + b + c) / 3.0)));
+        worst.push(point(name, seen.worst(), paper(paper::WORST_ACCESSES)));
+        on_chip.push(point(name, seen.on_chip_stores as f64, (name != "sail-l").then_some(1.0)));
+        loads.push(point(name, seen.loads as f64 / seen.stores.len().max(1) as f64, None));
+        if name == "sail-l" {
+            let windows = seen.stores.len().div_ceil(WINDOW).div_ceil(POINTS).max(1);
+            let parts: Vec<&[u64]> = seen.stores.chunks(windows * WINDOW).collect();
+            let at = |i: usize| ((i * windows * WINDOW) as f64 + parts[i].len() as f64).round();
+            let curve = |name: &str, of: &dyn Fn(&[u64]) -> f64| {
+                Series::new(name, parts.iter().enumerate().map(|(i, part)| (at(i), of(part), None)))
+            };
+            curves.push(curve("mean", &mean));
+            curves.push(curve("worst 500", &|part| extremes(part.chunks(WINDOW).map(mean)).1));
+        }
+    }
+    Ok(Drawing {
+        panels: vec![
+            Panel::new("updates", "accesses per update of sail-l", curves),
+            Panel::new(
+                "structure",
+                "accesses per update",
+                vec![
+                    named("mean", means),
+                    named("worst 500", worst),
+                    named("most of one, on chip", on_chip),
+                    named("words looked at, mean", loads),
+                ],
+            ),
+        ],
+        notes: vec![
+            format!("updates: {source}, without those that change nothing; an access is a store of up to 64 bits, as in the paper"),
+            format!("the paper: {a}, {b} and {c} for rrc00, rrc01 and rrc03 (beside ours: their mean), and at most 7.88 of 500 updates"),
+            "its labels have 8 bits, eight to an access; ours have 17 with the flag. `crates/lpm/tests/real_sail.rs` counts both".into(),
+        ],
+        ..setting.figure.drawing(setting)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidemill_lpm::{Label, Prefix};
+
+    fn prefix(text: &str) -> Prefix<u32> {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn what_matches_long_prefixes_is_counted_once() {
+        let list = ["10.0.0.0/8", "10.0.0.0/25", "10.0.0.16/28", "10.0.0.128/25", "11.0.0.0/32"];
+        let rib: Rib<u32> = list.into_iter().map(|text| (prefix(text), Label(1))).collect();
+        let ranges = long_ranges(&rib);
+        assert_eq!(
+            ranges,
+            [(0x0a00_0000, 0x0a00_007f), (0x0a00_0080, 0x0a00_00ff), (0x0b00_0000, 0x0b00_0000)]
+        );
+    }
+
+    #[test]
+    fn the_worst_window_is_a_whole_one() {
+        let mut seen = Seen { stores: vec![1; 1200], ..Seen::default() };
+        seen.stores[600] = 501;
+        seen.stores[1100] = 9999;
+        assert_eq!(seen.worst(), 2.0);
+        assert_eq!(Seen { stores: vec![3, 5], ..Seen::default() }.worst(), 4.0);
+        assert_eq!(Seen::default().worst(), 0.0);
+    }
+
+    #[test]
+    fn updates_of_known_cost() {
+        let rib: Rib<u32> =
+            [(prefix("10.0.0.0/8"), Label(1)), (prefix("10.1.2.0/24"), Label(2))].into_iter().collect();
+        let changes = [
+            Change::Announce(prefix("10.1.2.0/24"), Label(2)),
+            Change::Announce(prefix("10.1.2.0/24"), Label(3)),
+            Change::Announce(prefix("10.1.2.0/24"), Label(4)),
+        ];
+        let work = Work { rib: &rib, keys: &[0x0a01_0203, 0x0b00_0000], changes: &changes };
+        for (name, loads) in [("sail-b", [25, 1]), ("sail-u", [4, 1]), ("sail-l", [1, 1]), ("sail-m", [2, 1])]
+        {
+            let seen = work.of(name).unwrap();
+            assert_eq!(
+                (seen.lookup, &seen.stores[..], seen.on_chip_stores),
+                (loads, &[1, 1][..], 0),
+                "{name}"
+            );
+        }
+    }
+}
