@@ -97,8 +97,9 @@ fn every_name_is_read_back() {
     let error = Algorithm::parse::<u128>("dxr-d18r").unwrap_err();
     assert_eq!(
         error.to_string(),
-        "\"dxr-d18r\" is not an IPv6 lookup structure: use one of auto, lulea, rangetrie-d12, rangetrie-d16, \
-         rangetrie-d20, rangetrie-d24, poptrie-d16, poptrie-d18, poptrie-d20, binary-trie, patricia, sail-l, tree-bitmap, lc-trie, hash-per-length, cuvpp, bloom-lpm, sail-hybrid, \
+        "\"dxr-d18r\" is not an IPv6 lookup structure: use one of auto, lulea, rangetrie-d12, \
+         rangetrie-d16, rangetrie-d20, rangetrie-d24, poptrie-d16, poptrie-d18, poptrie-d20, binary-trie, \
+         patricia, sail-l, tree-bitmap, lc-trie, hash-per-length, cuvpp, bloom-lpm, sail-hybrid, \
          two-way-trie, length-search, pbf, cuvpp-simd, cuvpp-lengths"
     );
     assert!(Algorithm::parse::<u32>("dxr-d40r").unwrap_err().to_string().contains("dxr-d16x4r, dxr-d18r"));
