@@ -168,6 +168,10 @@ impl<A: Address> LengthSearch<A> {
 }
 
 impl<A: Address> Whole<A> for LengthSearch<A> {
+    fn collapse(&self) {
+        self.table.collapse();
+    }
+
     fn change<P: Probe + ?Sized>(
         &mut self,
         rib: &Rib<A>,

@@ -7,6 +7,7 @@
 //! each, 24,212,583 for a million prefixes: 581 MB), so it has two ways to go on, one for each value of the next bit, and knows
 //! whether a prefix ends there; and 500,000 lookups ask the FIB 500,000 times, so the trie tells the length of the longest match
 //! and no label, and the FIB, a hash table, is asked for that one length. [`crate::binarytrie`] is the same trie with labels.
+//! (24 nodes for a prefix are a sign of prefixes made at random: the tables of 2026 have 2.2 for IPv4, 3.9 for IPv6.)
 //!
 //! # Memory
 //! ```text
@@ -39,6 +40,7 @@ use crate::hashlengths::HashTable;
 use crate::hashlengths::hash::{Cut, Sums, table_bytes};
 use crate::prefix::{Address, Prefix};
 use crate::rib::Rib;
+use tidemill_lookup::mem::collapse;
 use tidemill_lookup::probe::Probe;
 use tidemill_lookup::qsbr::Domain;
 
@@ -239,6 +241,11 @@ impl<A: Address> Fib<A> for TwoWayTrie<A> {
 }
 
 impl<A: Address> Whole<A> for TwoWayTrie<A> {
+    fn collapse(&self) {
+        collapse(&self.nodes);
+        self.table.collapse();
+    }
+
     fn change<P: Probe + ?Sized>(
         &mut self,
         rib: &Rib<A>,
