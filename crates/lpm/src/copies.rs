@@ -33,6 +33,9 @@ pub trait Whole<A: Address>: Fib<A> + Clone + 'static {
         prefix: Prefix<A>,
         probe: &P,
     ) -> Result<(), Outgrown>;
+
+    /// Calls [`tidemill_lookup::mem::collapse`] for the large arrays that lookups touch: a copy has been made.
+    fn collapse(&self);
 }
 
 /// The writer of a [`Whole`] structure.
@@ -47,6 +50,7 @@ pub struct Writer<A: Address, S> {
 impl<A: Address, S: Whole<A>> Writer<A, S> {
     /// A writer for what has been built.
     pub fn new(structure: S) -> Self {
+        structure.collapse();
         Writer { active: Arc::new(structure), spare: None, behind: Vec::new() }
     }
 
@@ -67,7 +71,9 @@ impl<A: Address, S: Whole<A>> Writer<A, S> {
         // `into_inner`: only if readers, and who publishes for them, have let it go.
         let mut copy = self.spare.take().and_then(Arc::into_inner).unwrap_or_else(|| {
             self.behind.clear();
-            S::clone(&self.active)
+            let copy = S::clone(&self.active);
+            copy.collapse();
+            copy
         });
         for &prefix in &self.behind {
             copy.change(rib, prefix, &())?;

@@ -39,6 +39,7 @@ use crate::fib::Built;
 use crate::hashlengths::{PerLength, Screen};
 use crate::prefix::Address;
 use crate::rib::Rib;
+use tidemill_lookup::mem::collapse;
 use tidemill_lookup::probe::Probe;
 use tidemill_lookup::qsbr::Domain;
 
@@ -85,6 +86,11 @@ pub fn writer<A: Address>(rib: &Rib<A>, _: &Domain) -> Built<A> {
 }
 
 impl BloomFilter {
+    /// See [`Whole::collapse`](crate::copies::Whole::collapse).
+    pub(crate) fn collapse(&self) {
+        collapse(&self.words);
+    }
+
     /// An empty filter of so many bits, up to the next word, of which every item sets `k` (1 to 16; others are taken for the nearest).
     pub fn new(bits: usize, k: u32) -> Self {
         let words = bits.div_ceil(64).clamp(1, u32::MAX as usize / 64);
@@ -178,6 +184,10 @@ impl Screen for BloomFilter {
 
     fn larger(&self, prefixes: usize) -> Option<Self> {
         (prefixes * BITS[1] > self.bits()).then(|| Self::new((prefixes + 4) * BITS[0], self.k))
+    }
+
+    fn collapse(&self) {
+        BloomFilter::collapse(self);
     }
 
     fn bytes(&self) -> usize {

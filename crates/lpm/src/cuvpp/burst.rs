@@ -146,6 +146,10 @@ impl<A: Address> Fib<A> for CuVppSimd<A> {
 }
 
 impl<A: Address> Whole<A> for CuVppSimd<A> {
+    fn collapse(&self) {
+        self.fib.collapse();
+    }
+
     fn change<P: Probe + ?Sized>(
         &mut self,
         rib: &Rib<A>,

@@ -16,6 +16,7 @@
 
 use crate::hashlengths::hash::below;
 use crate::keys::Random;
+use tidemill_lookup::mem::collapse;
 use tidemill_lookup::prefetch::prefetch_read;
 use tidemill_lookup::probe::Probe;
 
@@ -73,6 +74,11 @@ pub struct CuckooFilter<const SLOTS: usize = 4> {
 }
 
 impl<const SLOTS: usize> CuckooFilter<SLOTS> {
+    /// See [`Whole::collapse`](crate::copies::Whole::collapse).
+    pub(crate) fn collapse(&self) {
+        collapse(&self.buckets);
+    }
+
     /// An empty filter; `buckets` is any number from 1 to 2^32 - 1 (others are taken for the nearest).
     pub fn new(buckets: usize, fingerprint: Fingerprint) -> Self {
         CuckooFilter {

@@ -120,6 +120,10 @@ impl<const SLOTS: usize> Screen for CuckooFilter<SLOTS> {
         crowded.then(|| Self::for_items(prefixes + 4, LOADS[1] / 1.5, self.fingerprint()))
     }
 
+    fn collapse(&self) {
+        CuckooFilter::collapse(self);
+    }
+
     fn bytes(&self) -> usize {
         CuckooFilter::bytes(self)
     }

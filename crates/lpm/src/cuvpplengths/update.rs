@@ -126,6 +126,11 @@ fn word<A: Address>(rib: &Rib<A>, entry: Prefix<A>) -> u32 {
 }
 
 impl<A: Address> Whole<A> for CuVppLengths<A> {
+    fn collapse(&self) {
+        self.filter.collapse();
+        self.table.collapse();
+    }
+
     fn change<P: Probe + ?Sized>(
         &mut self,
         rib: &Rib<A>,

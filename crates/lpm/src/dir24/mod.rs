@@ -42,6 +42,7 @@ use crate::prefix::Prefix;
 use crate::ranges::ranges;
 use crate::rib::Rib;
 use std::ops::{Deref, DerefMut};
+use tidemill_lookup::mem::collapse;
 use tidemill_lookup::mem::{Element, Table};
 use tidemill_lookup::prefetch::prefetch_read;
 use tidemill_lookup::probe::Probe;
@@ -313,6 +314,10 @@ impl<C: Cell> Fib<u32> for Dir24<C> {
 }
 
 impl<C: Cell> Whole<u32> for Dir24<C> {
+    fn collapse(&self) {
+        collapse(&self.second);
+    }
+
     fn change<P: Probe + ?Sized>(
         &mut self,
         rib: &Rib<u32>,

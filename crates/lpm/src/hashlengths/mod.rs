@@ -70,6 +70,9 @@ pub trait Screen: Clone + Send + Sync + 'static {
     /// Bytes that lookups can touch.
     fn bytes(&self) -> usize;
 
+    /// See [`Whole::collapse`].
+    fn collapse(&self);
+
     /// Figures of its own, by name.
     fn details(&self) -> Vec<(&'static str, f64)>;
 }
@@ -91,6 +94,8 @@ impl Screen for All {
     fn larger(&self, _: usize) -> Option<Self> {
         None
     }
+    fn collapse(&self) {}
+
     fn bytes(&self) -> usize {
         0
     }
@@ -297,6 +302,11 @@ impl<A: Address, S: Screen> Fib<A> for PerLength<A, S> {
 }
 
 impl<A: Address, S: Screen> Whole<A> for PerLength<A, S> {
+    fn collapse(&self) {
+        self.screen.collapse();
+        self.table.collapse();
+    }
+
     fn change<P: Probe + ?Sized>(
         &mut self,
         rib: &Rib<A>,

@@ -12,6 +12,7 @@
 use super::hash::{below, hash};
 use crate::prefix::{Address, Prefix};
 use std::marker::PhantomData;
+use tidemill_lookup::mem::collapse;
 use tidemill_lookup::prefetch::prefetch_read;
 use tidemill_lookup::probe::Probe;
 
@@ -40,6 +41,11 @@ struct Place {
 }
 
 impl<A: Address> HashTable<A> {
+    /// See [`Whole::collapse`](crate::copies::Whole::collapse).
+    pub(crate) fn collapse(&self) {
+        collapse(&self.buckets);
+    }
+
     /// Words of a key.
     const KEY: usize = A::BITS as usize / 32;
     /// Entries of a bucket.

@@ -62,6 +62,7 @@ use crate::fib::{BuildError, Built, Fib, Label, Outgrown};
 use crate::prefix::{Address, Prefix};
 use crate::rib::Rib;
 use crate::runs::Runs;
+use tidemill_lookup::mem::collapse;
 use tidemill_lookup::prefetch::prefetch_read;
 use tidemill_lookup::probe::Probe;
 use tidemill_lookup::qsbr::Domain;
@@ -283,6 +284,12 @@ impl<A: Address> Fib<A> for LcTrie<A> {
 }
 
 impl<A: Address> Whole<A> for LcTrie<A> {
+    fn collapse(&self) {
+        collapse(&self.nodes);
+        collapse(&self.bases);
+        collapse(&self.covering);
+    }
+
     fn change<P: Probe + ?Sized>(
         &mut self,
         rib: &Rib<A>,

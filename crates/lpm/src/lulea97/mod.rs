@@ -54,6 +54,7 @@ use crate::prefix::Prefix;
 use crate::rib::Rib;
 use crate::runs::Runs;
 use build::Masks;
+use tidemill_lookup::mem::collapse;
 use tidemill_lookup::prefetch::prefetch_read;
 use tidemill_lookup::probe::Probe;
 use tidemill_lookup::qsbr::Domain;
@@ -242,6 +243,11 @@ impl Fib<u32> for Lulea97 {
 }
 
 impl Whole<u32> for Lulea97 {
+    fn collapse(&self) {
+        collapse(&self.pointers);
+        collapse(&self.chunks);
+    }
+
     fn change<P: Probe + ?Sized>(
         &mut self,
         rib: &Rib<u32>,

@@ -38,6 +38,7 @@ use crate::copies::{self, Whole};
 use crate::fib::{BuildError, Built, Fib, LABEL_31, Label, Outgrown, check_labels};
 use crate::prefix::{Address, Prefix};
 use crate::rib::Rib;
+use tidemill_lookup::mem::collapse;
 use tidemill_lookup::probe::Probe;
 use tidemill_lookup::qsbr::Domain;
 
@@ -230,6 +231,10 @@ impl<A: Address> Fib<A> for Patricia<A> {
 }
 
 impl<A: Address> Whole<A> for Patricia<A> {
+    fn collapse(&self) {
+        collapse(&self.nodes);
+    }
+
     fn change<P: Probe + ?Sized>(
         &mut self,
         rib: &Rib<A>,

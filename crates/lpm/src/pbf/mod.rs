@@ -48,6 +48,7 @@ use crate::hashlengths::hash::{Cut, Sums, hash, table_bytes};
 use crate::hashlengths::{HashTable, Screen, Tally, Trace};
 use crate::prefix::{Address, Prefix};
 use crate::rib::Rib;
+use tidemill_lookup::mem::collapse;
 use tidemill_lookup::prefetch::prefetch_read;
 use tidemill_lookup::probe::Probe;
 use tidemill_lookup::qsbr::Domain;
@@ -297,6 +298,12 @@ impl<A: Address> Fib<A> for Pbf<A> {
 }
 
 impl<A: Address> Whole<A> for Pbf<A> {
+    fn collapse(&self) {
+        collapse(&self.direct);
+        self.levels.iter().for_each(|level| level.filter.collapse());
+        self.table.collapse();
+    }
+
     fn change<P: Probe + ?Sized>(
         &mut self,
         rib: &Rib<A>,

@@ -1,6 +1,7 @@
 //! Arrays of cells of any width: 17 bits are a label or the number of a chunk, and which of both.
 
 use std::ops::Range;
+use tidemill_lookup::mem::collapse;
 use tidemill_lookup::prefetch::prefetch_read;
 use tidemill_lookup::probe::Probe;
 
@@ -37,6 +38,11 @@ impl<const BITS: u32> Clone for Cells<BITS> {
 }
 
 impl<const BITS: u32> Cells<BITS> {
+    /// See [`Whole::collapse`](crate::copies::Whole::collapse).
+    pub(super) fn collapse(&self) {
+        collapse(&self.bytes);
+    }
+
     /// Set in a cell that is not a label.
     pub(super) const FLAG: u32 = 1 << (BITS - 1);
 

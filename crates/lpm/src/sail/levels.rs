@@ -8,6 +8,7 @@ use crate::prefix::Prefix;
 use crate::rib::Rib;
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
+use tidemill_lookup::mem::collapse;
 use tidemill_lookup::probe::Probe;
 use tidemill_lookup::qsbr::Domain;
 
@@ -322,6 +323,13 @@ impl<F: Form, const FLAGGED: u32, const PLAIN: u32> Fib<u32> for Levels<F, FLAGG
 }
 
 impl<F: Form, const FLAGGED: u32, const PLAIN: u32> Whole<u32> for Levels<F, FLAGGED, PLAIN> {
+    fn collapse(&self) {
+        collapse(&self.bits);
+        self.short.collapse();
+        self.n24.collapse();
+        self.n32.collapse();
+    }
+
     fn change<P: Probe + ?Sized>(
         &mut self,
         rib: &Rib<u32>,

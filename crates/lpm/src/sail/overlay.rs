@@ -8,6 +8,7 @@ use crate::copies::{self, Whole};
 use crate::fib::{Built, Fib, Label, Outgrown};
 use crate::prefix::Prefix;
 use crate::rib::Rib;
+use tidemill_lookup::mem::collapse;
 use tidemill_lookup::prefetch::prefetch_read;
 use tidemill_lookup::probe::Probe;
 use tidemill_lookup::qsbr::Domain;
@@ -355,6 +356,13 @@ impl<const FLAGGED: u32, const PLAIN: u32> Fib<u32> for Overlay<FLAGGED, PLAIN> 
 
 /// With one FIB.
 impl<const FLAGGED: u32, const PLAIN: u32> Whole<u32> for Overlay<FLAGGED, PLAIN> {
+    fn collapse(&self) {
+        collapse(&self.arrays.b24);
+        self.arrays.n16.collapse();
+        self.arrays.n24.collapse();
+        self.arrays.n32.collapse();
+    }
+
     fn change<P: Probe + ?Sized>(
         &mut self,
         rib: &Rib<u32>,

@@ -247,6 +247,11 @@ impl<const FLAGGED: u32, const PLAIN: u32> Fib<u32> for Pushed<FLAGGED, PLAIN> {
 }
 
 impl<const FLAGGED: u32, const PLAIN: u32> Whole<u32> for Pushed<FLAGGED, PLAIN> {
+    fn collapse(&self) {
+        self.arrays.n24.collapse();
+        self.arrays.n32.collapse();
+    }
+
     fn change<P: Probe + ?Sized>(
         &mut self,
         rib: &Rib<u32>,

@@ -411,6 +411,13 @@ impl<const FLAGGED: u32, const PLAIN: u32> Fib<u32> for Virtually<FLAGGED, PLAIN
 }
 
 impl<const FLAGGED: u32, const PLAIN: u32> Whole<u32> for Virtually<FLAGGED, PLAIN> {
+    fn collapse(&self) {
+        self.labels.collapse();
+        self.n24.collapse();
+        self.n32.collapse();
+        self.beside.collapse();
+    }
+
     fn change<P: Probe + ?Sized>(
         &mut self,
         rib: &Rib<u32>,

@@ -6,6 +6,7 @@ use crate::fib::{Label, Outgrown};
 use crate::prefix::{Address, Prefix};
 use crate::rib::Rib;
 use crate::runs::Runs;
+use tidemill_lookup::mem::collapse;
 use tidemill_lookup::probe::Probe;
 
 /// The bit of `internal` for a prefix that ends in the node at `depth`.
@@ -218,6 +219,12 @@ fn remove<T: Copy, P: Probe + ?Sized>(
 }
 
 impl<A: Address, B: Bitmap> Whole<A> for TreeBitmap<B> {
+    fn collapse(&self) {
+        collapse(&self.root);
+        collapse(&self.nodes);
+        collapse(&self.results);
+    }
+
     fn change<P: Probe + ?Sized>(
         &mut self,
         rib: &Rib<A>,

@@ -1,6 +1,7 @@
 //! A Bloom filter of one prefix length, with counters beside it, which only the writer reads, so that prefixes can go.
 
 use super::hash::Hash;
+use tidemill_lookup::mem::collapse;
 use tidemill_lookup::probe::Probe;
 
 /// k: bits of a key.
@@ -18,6 +19,11 @@ pub(super) struct Filter {
 }
 
 impl Filter {
+    /// See [`Whole::collapse`](crate::copies::Whole::collapse).
+    pub(super) fn collapse(&self) {
+        collapse(&self.bits);
+    }
+
     /// A filter without keys, of the right size for so many.
     pub(super) fn new(capacity: usize) -> Self {
         let bits = (capacity * MILLIBITS).div_ceil(1000).next_multiple_of(64);

@@ -1,6 +1,7 @@
 //! The hash table of one prefix length: open addressing, ten buckets per entry, so that the first is nearly always the right one.
 
 use super::hash::{Hash, Hasher};
+use tidemill_lookup::mem::collapse;
 use tidemill_lookup::prefetch::prefetch_read;
 use tidemill_lookup::probe::Probe;
 
@@ -82,6 +83,11 @@ pub(super) struct Table<const W: usize> {
 }
 
 impl<const W: usize> Table<W> {
+    /// See [`Whole::collapse`](crate::copies::Whole::collapse).
+    pub(super) fn collapse(&self) {
+        collapse(&self.buckets);
+    }
+
     /// Bytes of a bucket.
     pub(super) const BUCKET: usize = size_of::<Bucket<W>>();
 

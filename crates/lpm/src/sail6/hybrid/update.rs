@@ -6,6 +6,7 @@ use crate::copies::Whole;
 use crate::fib::{BuildError, Label, Outgrown, check_labels};
 use crate::prefix::Prefix;
 use crate::rib::Rib;
+use tidemill_lookup::mem::collapse;
 use tidemill_lookup::probe::Probe;
 
 /// All pivot levels.
@@ -183,6 +184,12 @@ impl SailHybrid {
 }
 
 impl Whole<u128> for SailHybrid {
+    fn collapse(&self) {
+        collapse(&self.bitmaps);
+        self.short.iter().for_each(|length| (length.table.collapse(), length.filter.collapse()).0);
+        self.long.iter().for_each(|length| (length.table.collapse(), length.filter.collapse()).0);
+    }
+
     fn change<P: Probe + ?Sized>(
         &mut self,
         rib: &Rib<u128>,

@@ -47,6 +47,7 @@ use crate::fib::{BuildError, Built, Fib, LABEL_31, Label, Outgrown, check_labels
 use crate::prefix::Prefix;
 use crate::rib::Rib;
 use std::ops::Range;
+use tidemill_lookup::mem::collapse;
 use tidemill_lookup::prefetch::prefetch_read;
 use tidemill_lookup::probe::Probe;
 use tidemill_lookup::qsbr::Domain;
@@ -425,6 +426,13 @@ impl<C: Cell> Fib<u128> for SailL<C> {
 }
 
 impl<C: Cell> Whole<u128> for SailL<C> {
+    fn collapse(&self) {
+        for level in &self.levels {
+            collapse(&level.flags);
+            collapse(&level.cells);
+        }
+    }
+
     fn change<P: Probe + ?Sized>(
         &mut self,
         rib: &Rib<u128>,
