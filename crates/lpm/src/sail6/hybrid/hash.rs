@@ -24,6 +24,12 @@ impl Hasher {
         let start = fold(network ^ region as u64 ^ c, d);
         Hash { start, step: fold(start ^ d, a) | 1 }
     }
+
+    /// The same for a region of 64 bits or less, given by the first half of the address.
+    #[inline(always)]
+    pub(super) fn hash_network(self, region: u64, len: u8) -> Hash {
+        self.hash(u128::from(region) << 64, len)
+    }
 }
 
 /// A hash, as the start and the step of a walk round a circle of 2^64 (Kirsch and Mitzenmacher 2006: as good as that many
