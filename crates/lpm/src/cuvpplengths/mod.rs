@@ -17,8 +17,8 @@
 //!                                                                      key in a /32: two, and one
 //! ```
 //! # Cost
-//! A lookup asks the filter once for each node on its way, on the tables of 2026 3 to 4 on average and 8 at most, and then
-//! the table once, for the last one that was there. If the table does not have it (one lookup in some thousands), the filter was wrong, and the
+//! A lookup asks the filter once for each node on its way, on the tables of 2026 3.4 times (IPv4: 2.1) for keys inside
+//! the prefixes, 6.0 (5.4) for keys at random and 6 at most, and then the table once, for the last one that was there. If the table does not have it (one lookup in some thousands), the filter was wrong, and the
 //! lookup begins anew with the table in place of the filter. Bursts go in lock step, so that each step's loads overlap.
 //!
 //! A change stores an entry and a fingerprint for its prefix and for each marker that comes or goes, and the words of those entries

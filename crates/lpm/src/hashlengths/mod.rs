@@ -19,7 +19,7 @@
 //! # Cost
 //! A lookup makes 8 bytes of loads for each byte of the longest length that there is, all in 34 KB (IPv4: 10 KB) that stay in the
 //! cache; then for each length, down to that of the answer, 16 bytes, 8 bytes, and a bucket (more where a bucket is full: one in 20 at
-//! most). No bucket's address depends on another's contents, so their misses overlap; but on the table of 2026 there are 33 lengths of IPv6,
+//! most). No bucket's address depends on another's contents, so their misses overlap; but on the table of 2026 there are 31 lengths of IPv6,
 //! and a key that nothing matches asks for all of them. A change writes the words of one entry.
 //!
 //! # Invariants
