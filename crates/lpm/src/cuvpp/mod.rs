@@ -13,10 +13,10 @@
 //!   /48 -> fingerprint 90b3 in buckets 3, 60: bucket 60 has it --> table: label 2
 //! ```
 //! # Cost
-//! For each length down to the answer's one or two buckets of 8 bytes, whose addresses are known beforehand; then a bucket of the table
-//! of 64 bytes. At a load of 3/4 a length without a prefix goes to the table with a probability of 6 / 2^16: with 31
-//! lengths one lookup in 350 asks once for nothing, if no prefix ends it before. A change stores one entry of the table and one fingerprint of
-//! 2 bytes, and another one for every cuckoo move.
+//! For each length down to the answer's one or two buckets of 8 bytes, whose addresses are known beforehand; then a bucket of the
+//! table of 64 bytes. At a load of 3/4 a length without a prefix goes to the table with a probability of 6 / 2^16: with 31
+//! lengths one lookup in 350 asks once for nothing, if no prefix ends it before. A change stores one entry of the table and one
+//! fingerprint of 2 bytes, and another one for every cuckoo move.
 //!
 //! [`CuVppSimd`] (`cuvpp-simd`) is the same structure with a kernel for bursts that asks for eight lengths of a key at once: all eight
 //! are hashed from three loads, and their sixteen buckets are compared at once. See `burst.rs`, and [`crate::cuvpplengths`] for the other way

@@ -4,8 +4,8 @@
 //! 1997 ([`crate::lengthsearch`]), with the filter of [`crate::cuvpp`] in place of the hash tables that it asks.
 //!
 //! # Memory
-//! A prefix leaves a marker at every length from which the search for it goes on to longer ones. Prefixes and markers are entries of the table,
-//! each with the label of its longest match; and all of them are in the filter.
+//! A prefix leaves a marker at every length from which the search for it goes on to longer ones. Prefixes and markers are entries
+//! of the table, each with the label of its longest match; and all of them are in the filter.
 //! ```text
 //! tree     a node of 32 bytes for each length: the length, where to go on if there is nothing, and if there is something
 //! filter   (first bits, length): a fingerprint of 16 bits, as in `cuvpp`
@@ -17,18 +17,19 @@
 //!                                                                      key in a /32: two, and one
 //! ```
 //! # Cost
-//! A lookup asks the filter once for each node on its way, on the tables of 2026 3.4 times (IPv4: 2.1) for keys inside
-//! the prefixes, 6.0 (5.4) for keys at random and 6 at most, and then the table once, for the last one that was there. If the table does not have it (one lookup in some thousands), the filter was wrong, and the
-//! lookup begins anew with the table in place of the filter. Bursts go in lock step, so that each step's loads overlap.
+//! A lookup asks the filter once for each node on its way, on the tables of 2026 3.4 times (IPv4: 2.1) for keys inside the
+//! prefixes, 6.0 (5.4) for keys at random, 6 at most, and then the table once, for the last one that was there. If the table
+//! does not have it (one lookup in some thousands), the filter was wrong, and the lookup begins anew with the table in place of
+//! the filter. Bursts go in lock step, so that each step's loads overlap.
 //!
-//! A change stores an entry and a fingerprint for its prefix and for each marker that comes or goes, and the words of those entries
-//! of which it is, or was, the longest match; to find them it goes through all prefixes inside in the RIB. The default route is one store. A new length
-//! changes every prefix's way: all is built anew, once for each length, since lengths stay.
+//! A change stores an entry and a fingerprint for its prefix and for each marker that comes or goes, and the words of those
+//! entries of which it is, or was, the longest match; to find them it goes through all prefixes inside in the RIB. The default
+//! route is one store. A new length changes every prefix's way: all is built anew, once for each length, since lengths stay.
 //!
 //! # Why one answer of the table is enough
-//! An entry that is really there, prefix or marker, has markers wherever its own search goes on to longer lengths, so every "maybe" before it
-//! was right; and every "no" of the filter is right always, so those after it were too. A wrong "maybe" that leads nowhere is
-//! seen when the table is asked; one that leads to an entry cannot be.
+//! An entry that is really there, prefix or marker, has markers wherever its own search goes on to longer lengths, so every
+//! "maybe" before it was right; and every "no" of the filter is right always, so those after it were too. A wrong "maybe" that
+//! leads nowhere is seen when the table is asked; one that leads to an entry cannot be.
 //!
 //! # Invariants
 //! 1. The table has the prefixes (without the default route) and their markers, and the filter has the same.

@@ -5,9 +5,10 @@
 //! IPv4   | 7 keys | 7 labels | 7 lengths | over |                       length + 1; 0: the place is empty
 //! ```
 //! A prefix is in the bucket that its hash names (its home), or, where that is full, in the first behind it that has room. `over`
-//! counts the prefixes that have gone past a bucket: a search goes on only where there are some. A deletion gives the place to the
-//! nearest of those that have gone past it, and so on: there are no tombstones, and nothing decays. (At 255 the count sticks until the table is next made anew; that
-//! costs loads, never an answer.) It is made half full; at three quarters a larger table is made, a third full.
+//! counts the prefixes that have gone past a bucket: a search goes on only where there are some. A deletion gives the place to
+//! the nearest of those that have gone past it, and so on: there are no tombstones, and nothing decays. (At 255 the count sticks
+//! until the table is next made anew; that costs loads, never an answer.) It is made half full; at three quarters a larger table
+//! is made, a third full.
 
 use super::hash::{below, hash};
 use crate::prefix::{Address, Prefix};
