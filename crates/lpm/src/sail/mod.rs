@@ -41,8 +41,8 @@
 //! for SAIL_L, with cells of 8 bits, of which a word holds twice as many; `tests/real_sail.rs` has more on it):
 //! ```text
 //! stream            sail-b   sail-u   sail-l   sail-lv   sail-m
-//! of 2026            1.00     1.27     1.47     1.37      1.28
-//! of 2013            1.03     2.12     3.43     2.84      3.03     sail-l with cells of 8 bits: 1.87
+//! of 2026            1.08     1.35     1.55     1.45      1.35
+//! of 2013            1.10     2.23     3.60     2.98      3.18     sail-l with cells of 8 bits: 1.87
 //! ```
 //!
 //! # Virtual pushing

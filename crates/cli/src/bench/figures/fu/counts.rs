@@ -8,10 +8,10 @@ use crate::fib::read_changes;
 use crate::progress::Progress;
 use anyhow::{Result, ensure};
 use tidemill_lookup::probe::{Access, Recorder};
-use tidemill_lpm::copies::{Whole, Writer};
+use tidemill_lpm::copies::Whole;
 use tidemill_lpm::keys::Pattern;
 use tidemill_lpm::sail::{EveryLevel, EverySixth, Form, Levels, Overlay, Pushed};
-use tidemill_lpm::{Change, FibWriter, Rib};
+use tidemill_lpm::{Change, Rib};
 
 /// Longer prefixes are the paper's long ones.
 const LONG: u8 = 24;
@@ -193,7 +193,8 @@ impl Work<'_> {
         }
     }
 
-    fn tell<S: Sail>(&self, sail: S) -> Result<Seen> {
+    /// The structure itself is changed: its writer brings a second copy up to date untold, with what is changed again right after.
+    fn tell<S: Sail>(&self, mut sail: S) -> Result<Seen> {
         let mut seen = Seen::default();
         let mut recorder = Recorder::with_log();
         let details = sail.details();
@@ -210,19 +211,18 @@ impl Work<'_> {
             seen.lookup = [0, 1].map(|side| seen.lookup[side].max(loads[side]));
         }
         let mut rib = self.rib.clone();
-        let mut writer = Writer::new(sail);
         for change in self.changes {
             if !rib.apply(change) {
                 continue;
             }
-            writer.patch_probed(&rib, &[change.prefix()], &recorder)?;
+            sail.change(&rib, change.prefix(), &recorder)?;
             let (mut all, mut on_chip) = (0, 0);
             for access in recorder.take() {
                 match access {
                     Access::Write { address, size } => {
                         let words = size.div_ceil(8) as u64;
                         all += words;
-                        on_chip += if writer.active().on_chip(address) { words } else { 0 };
+                        on_chip += if sail.on_chip(address) { words } else { 0 };
                     }
                     Access::Read { .. } => seen.loads += 1,
                 }

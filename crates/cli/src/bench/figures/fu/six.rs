@@ -254,7 +254,7 @@ mod tests {
 
     #[test]
     fn generated_tables_have_the_first_ones_lengths() {
-        let like: Rib<u128> = ["2001:db8::/20", "2001:db8::/40", "2001:db8::/44", "2001:db8::1/128"]
+        let like: Rib<u128> = ["2001::/20", "2001:db8::/40", "2001:db8::/44", "2001:db8::1/128"]
             .into_iter()
             .map(|p| (p.parse().unwrap(), Label(1)))
             .collect();
