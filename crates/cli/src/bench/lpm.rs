@@ -114,6 +114,9 @@ pub(super) enum Case {
     Prefix,
 }
 
+/// Keys in their order.
+type Keys<A> = (Order, Arc<Vec<A>>);
+
 impl Case {
     pub(super) fn name(self) -> &'static str {
         match self {
@@ -140,7 +143,7 @@ impl Case {
         random: &Arc<Vec<A>>,
         batch: usize,
         seed: u64,
-    ) -> (Order, Arc<Vec<A>>) {
+    ) -> Keys<A> {
         let independent = Order::Independent { batch };
         match self {
             Case::Rnd => (independent, random.clone()),
@@ -374,7 +377,7 @@ fn ready<A: Family>(args: &Lpm, rib: &Rib<A>, oracle: &Oracle<A>) -> Result<Vec<
             cases.push(case)
         }
     });
-    let plan: Vec<(Case, (Order, Arc<Vec<A>>))> =
+    let plan: Vec<_> =
         cases.into_iter().map(|case| (case, case.keys(rib, &random, args.batch, args.seed))).collect();
     // The oracle takes a fraction of a second per case: the cases share the cores.
     std::thread::scope(|scope| {
