@@ -42,8 +42,11 @@ fn points(folder: &Folder, figure: &str, more: &str) -> Vec<Value> {
     lines
 }
 
+/// x, y, the paper's y.
+type Points = Vec<(f64, f64, Option<f64>)>;
+
 /// Its series: points in their order.
-fn series(lines: &[Value]) -> BTreeMap<&str, Vec<(f64, f64, Option<f64>)>> {
+fn series(lines: &[Value]) -> BTreeMap<&str, Points> {
     let mut series: BTreeMap<&str, Vec<_>> = BTreeMap::new();
     for line in lines {
         let point = (line["x"].as_f64().unwrap_or(-1.0), line["y"].as_f64().unwrap(), line["paper"].as_f64());

@@ -28,6 +28,9 @@ fn derived(rib: &Rib<u32>, number: usize) -> Rib<u32> {
     .collect()
 }
 
+/// x, y, the paper's y.
+type Points = Vec<(f64, f64, Option<f64>)>;
+
 /// A key and its FIB.
 type Key = (u32, usize);
 
@@ -180,13 +183,11 @@ pub(super) fn with_long_prefixes(setting: &Setting<'_>) -> Result<Drawing> {
         "keys for each prefix in the table's order; long prefixes: 25 to 32 bits, at random addresses".to_owned(),
         "the paper: SAIL_L is 1.47 to 2.83 times as quick as Poptrie; with real tables (Figure 3.8) 1.23 to 1.32 times".into(),
     ];
-    let percents: Vec<(f64, Option<[(f64, f64); 2]>)> = [(0.0, None)]
-        .into_iter()
-        .chain(paper::LONG.map(|(percent, stated)| (percent, Some(stated))))
-        .collect();
+    let percents =
+        [(0.0, None)].into_iter().chain(paper::LONG.map(|(percent, stated)| (percent, Some(stated))));
     // By structure: slowest and quickest.
-    let mut lines: Vec<[Vec<(f64, f64, Option<f64>)>; 2]> = vec![Default::default(); NAMES.len()];
-    let mut over: [Vec<(f64, f64, Option<f64>)>; 2] = Default::default();
+    let mut lines: Vec<[Points; 2]> = vec![Default::default(); NAMES.len()];
+    let mut over: [Points; 2] = Default::default();
     for (percent, stated) in percents {
         let mut by_structure = vec![Vec::new(); NAMES.len()];
         for subject in &setting.tables {
