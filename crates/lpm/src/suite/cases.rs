@@ -18,6 +18,19 @@ pub struct Case<A: Address> {
 }
 
 impl<A: Address> Case<A> {
+    /// The same with labels of 16 bits, which every structure takes.
+    pub(super) fn narrowed(&self) -> Self {
+        let mut case = self.clone();
+        let narrow = |label: &mut Label| label.0 &= 0xffff;
+        case.table.iter_mut().for_each(|(_, label)| narrow(label));
+        for change in case.batches.iter_mut().flatten() {
+            if let Change::Announce(_, label) = change {
+                narrow(label);
+            }
+        }
+        case
+    }
+
     /// Every prefix that the case names.
     pub fn prefixes(&self) -> impl Iterator<Item = Prefix<A>> + '_ {
         let changes = self.batches.iter().flatten().map(Change::prefix);

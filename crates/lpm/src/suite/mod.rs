@@ -113,12 +113,16 @@ impl<A: Address> fmt::Display for Failure<A> {
 
 impl<A: Address> std::error::Error for Failure<A> {}
 
-/// Runs one case; a failing one is made smaller first.
+/// Runs one case; a failing one is made smaller first. One with labels too wide for the structure is run again with narrower ones.
 ///
 /// # Errors
 /// The smallest case found that fails.
 pub fn run_case<A: Address>(case: &Case<A>, make: &impl Make<A>) -> Result<Stats, Box<Failure<A>>> {
     match try_case(case, make) {
+        Ok(mut stats) if stats.refused > 0 => {
+            stats += Stats { tables: 0, ..run_case(&case.narrowed(), make)? };
+            Ok(stats)
+        }
         Ok(stats) => Ok(stats),
         Err(fault) => Err(Box::new(shrink::shrink(case.clone(), fault, |case| try_case(case, make).err()))),
     }

@@ -108,3 +108,17 @@ fn a_panic_is_a_failure_too() {
     assert_eq!(failure.case.table.len(), 1);
     assert!(failure.to_string().starts_with("panicked: on purpose"), "{failure}");
 }
+
+#[test]
+fn a_case_with_labels_that_are_refused_is_run_with_narrower_ones() {
+    let wide = (Prefix::<u32>::DEFAULT, Label(1 << 30 | 7));
+    let case = Case { seed: 1, table: vec![wide], batches: vec![vec![Change::Withdraw(wide.0)]] };
+    let stats = run_case(&case, &|rib: &Rib<u32>, domain: &Domain| {
+        crate::fib::check_labels(rib, 30)?;
+        make(32, false)(rib, domain)
+    })
+    .unwrap();
+    let plain = run_case(&case.narrowed(), &make(32, false)).unwrap();
+    assert_eq!((stats.tables, stats.refused), (1, 1));
+    assert!(stats.lookups > plain.lookups, "{stats:?}: the last state, too, in both");
+}
