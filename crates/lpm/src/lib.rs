@@ -30,6 +30,7 @@
 pub mod algorithm;
 pub mod auto;
 pub mod binarytrie;
+mod bits;
 pub mod bloomlpm;
 pub mod copies;
 pub mod cuvpp;

@@ -34,12 +34,12 @@
 #[cfg(test)]
 mod tests;
 
+use crate::bits::CountedBits;
 use crate::copies;
 use crate::fib::Built;
 use crate::hashlengths::{PerLength, Screen};
 use crate::prefix::Address;
 use crate::rib::Rib;
-use tidemill_lookup::mem::collapse;
 use tidemill_lookup::probe::Probe;
 use tidemill_lookup::qsbr::Domain;
 
@@ -55,8 +55,7 @@ const BITS: [usize; 2] = [20, 13];
 /// A Bloom filter from which items can be taken out.
 #[derive(Debug, Clone)]
 pub struct BloomFilter {
-    words: Vec<u64>,
-    counts: Vec<u8>,
+    bits: CountedBits,
     k: u32,
     len: usize,
 }
@@ -88,18 +87,18 @@ pub fn writer<A: Address>(rib: &Rib<A>, _: &Domain) -> Built<A> {
 impl BloomFilter {
     /// See [`Whole::collapse`](crate::copies::Whole::collapse).
     pub(crate) fn collapse(&self) {
-        collapse(&self.words);
+        self.bits.collapse();
     }
 
     /// An empty filter of so many bits, up to the next word, of which every item sets `k` (1 to 16; others are taken for the nearest).
     pub fn new(bits: usize, k: u32) -> Self {
         let words = bits.div_ceil(64).clamp(1, u32::MAX as usize / 64);
-        BloomFilter { words: vec![0; words], counts: vec![0; 64 * words], k: k.clamp(1, 16), len: 0 }
+        BloomFilter { bits: CountedBits::new(words), k: k.clamp(1, 16), len: 0 }
     }
 
     /// Bits.
     pub fn bits(&self) -> usize {
-        self.counts.len()
+        self.bits.len()
     }
 
     /// Items.
@@ -114,7 +113,7 @@ impl BloomFilter {
 
     /// Bits that are set, as a part of all.
     pub fn fill(&self) -> f64 {
-        self.words.iter().map(|word| f64::from(word.count_ones())).sum::<f64>() / self.bits() as f64
+        self.bits.words().iter().map(|word| f64::from(word.count_ones())).sum::<f64>() / self.bits() as f64
     }
 
     /// Bit `i` of an item.
@@ -129,22 +128,14 @@ impl BloomFilter {
     /// Whether an item of this hash may be in the filter.
     #[inline(always)]
     pub fn contains<P: Probe + ?Sized>(&self, hash: u64, probe: &P) -> bool {
-        (0..self.k).all(|i| {
-            let bit = self.bit(hash, i);
-            let word = &self.words[bit / 64];
-            probe.read((&raw const *word).addr(), 8, true);
-            word >> (bit % 64) & 1 == 1
-        })
+        (0..self.k).all(|i| self.bits.get(self.bit(hash, i), true, probe) == 1)
     }
 
     /// Puts an item in.
     pub fn insert<P: Probe + ?Sized>(&mut self, hash: u64, probe: &P) {
         self.len += 1;
         for i in 0..self.k {
-            let bit = self.bit(hash, i);
-            self.counts[bit] = self.counts[bit].saturating_add(1);
-            self.words[bit / 64] |= 1 << (bit % 64);
-            probe.write((&raw const self.words[bit / 64]).addr(), 8);
+            self.bits.set(self.bit(hash, i), probe);
         }
     }
 
@@ -152,16 +143,7 @@ impl BloomFilter {
     pub fn remove<P: Probe + ?Sized>(&mut self, hash: u64, probe: &P) {
         self.len = self.len.saturating_sub(1);
         for i in 0..self.k {
-            let bit = self.bit(hash, i);
-            let count = &mut self.counts[bit];
-            if matches!(*count, 0 | u8::MAX) {
-                continue;
-            }
-            *count -= 1;
-            if *count == 0 {
-                self.words[bit / 64] &= !(1 << (bit % 64));
-                probe.write((&raw const self.words[bit / 64]).addr(), 8);
-            }
+            self.bits.clear(self.bit(hash, i), probe);
         }
     }
 }
@@ -191,7 +173,7 @@ impl Screen for BloomFilter {
     }
 
     fn bytes(&self) -> usize {
-        size_of_val(&self.words[..])
+        size_of_val(self.bits.words())
     }
 
     fn details(&self) -> Vec<(&'static str, f64)> {

@@ -43,7 +43,7 @@ fn what_is_taken_out_leaves_nothing_behind() {
     }
     assert!(there[500..].iter().all(|&prefix| filter.contains(hash(prefix), &())));
     there[500..].iter().chain(&there[500..]).for_each(|&prefix| filter.remove(hash(prefix), &()));
-    assert!(filter.is_empty() && filter.words.iter().all(|&word| word == 0));
+    assert!(filter.is_empty() && filter.bits.words().iter().all(|&word| word == 0));
 }
 
 /// A count that has come to its end keeps its bit: a "maybe" too many, never a "no".

@@ -41,9 +41,7 @@ use crate::fib::{BuildError, Built, Fib, Label, Outgrown, check_labels};
 use crate::prefix::Prefix;
 use crate::ranges::ranges;
 use crate::rib::Rib;
-use std::ops::{Deref, DerefMut};
 use tidemill_lookup::mem::collapse;
-use tidemill_lookup::mem::{Element, Table};
 use tidemill_lookup::prefetch::prefetch_read;
 use tidemill_lookup::probe::Probe;
 use tidemill_lookup::qsbr::Domain;
@@ -56,7 +54,7 @@ const BLOCK: usize = 256;
 const BURST: usize = 32;
 
 /// A cell's width.
-pub trait Cell: Element + Copy + Eq + 'static {
+pub trait Cell: Copy + Eq + Send + Sync + 'static {
     /// Bits of a label or a block's number.
     const VALUE_BITS: u8;
     /// As a number.
@@ -87,38 +85,10 @@ impl Cell for u32 {
     }
 }
 
-/// The first table.
-struct Cells<C: Cell>(Table<C>);
-
-impl<C: Cell> Clone for Cells<C> {
-    /// # Panics
-    /// There is no memory, as for any other clone.
-    fn clone(&self) -> Self {
-        let mut copy =
-            Table::new(self.0.len()).unwrap_or_else(|error| panic!("no memory for a copy: {error}"));
-        copy.copy_from_slice(&self.0);
-        Cells(copy)
-    }
-}
-
-impl<C: Cell> Deref for Cells<C> {
-    type Target = [C];
-    #[inline(always)]
-    fn deref(&self) -> &[C] {
-        &self.0
-    }
-}
-
-impl<C: Cell> DerefMut for Cells<C> {
-    fn deref_mut(&mut self) -> &mut [C] {
-        &mut self.0
-    }
-}
-
 /// A DIR-24-8 with cells of one width.
 #[derive(Clone)]
 pub struct Dir24<C: Cell> {
-    first: Cells<C>,
+    first: Vec<C>,
     second: Vec<C>,
     free: Vec<u32>,
 }
@@ -126,11 +96,10 @@ pub struct Dir24<C: Cell> {
 /// Builds a DIR-24-8 of `rib` with cells as narrow as they can be, and its writer.
 ///
 /// # Errors
-/// A label of more than 31 bits; no memory.
+/// A label of more than 31 bits.
 pub fn writer(rib: &Rib<u32>, _: &Domain) -> Built<u32> {
     match Dir24::<u16>::build(rib) {
         Ok(narrow) => copies::writer(narrow),
-        Err(BuildError::Memory(error)) => Err(error.into()),
         Err(_) => copies::writer(Dir24::<u32>::build(rib)?),
     }
 }
@@ -142,10 +111,10 @@ impl<C: Cell> Dir24<C> {
     /// Builds the structure of `rib`.
     ///
     /// # Errors
-    /// A label, or the number of blocks, is too large for a cell; no memory.
+    /// A label, or the number of blocks, is too large for a cell.
     pub fn build(rib: &Rib<u32>) -> Result<Self, BuildError> {
         check_labels(rib, C::VALUE_BITS)?;
-        let mut dir = Dir24 { first: Cells(Table::new(FIRST)?), second: Vec::new(), free: Vec::new() };
+        let mut dir = Dir24 { first: vec![C::new(0); FIRST], second: Vec::new(), free: Vec::new() };
         match dir.paint(&ranges(rib, Prefix::DEFAULT), Prefix::DEFAULT, &()) {
             Ok(()) => Ok(dir),
             Err(full) => Err(BuildError::TooLarge {
@@ -315,6 +284,7 @@ impl<C: Cell> Fib<u32> for Dir24<C> {
 
 impl<C: Cell> Whole<u32> for Dir24<C> {
     fn collapse(&self) {
+        collapse(&self.first);
         collapse(&self.second);
     }
 

@@ -1,7 +1,7 @@
 //! A Bloom filter of one prefix length, with counters beside it, which only the writer reads, so that prefixes can go.
 
 use super::hash::Hash;
-use tidemill_lookup::mem::collapse;
+use crate::bits::CountedBits;
 use tidemill_lookup::probe::Probe;
 
 /// k: bits of a key.
@@ -13,9 +13,7 @@ const MILLIBITS: usize = 18_755;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Filter {
-    bits: Vec<u64>,
-    /// How many keys have each bit. One that has reached 255 stays there, with its bit.
-    counts: Vec<u8>,
+    bits: CountedBits,
     keys: usize,
     capacity: usize,
 }
@@ -23,13 +21,13 @@ pub(super) struct Filter {
 impl Filter {
     /// See [`Whole::collapse`](crate::copies::Whole::collapse).
     pub(super) fn collapse(&self) {
-        collapse(&self.bits);
+        self.bits.collapse();
     }
 
     /// A filter without keys, of the right size for so many.
     pub(super) fn new(capacity: usize) -> Self {
-        let bits = (capacity * MILLIBITS).div_ceil(1000).next_multiple_of(64);
-        Filter { bits: vec![0; bits / 64], counts: vec![0; bits], keys: 0, capacity }
+        let bits = (capacity * MILLIBITS).div_ceil(1000);
+        Filter { bits: CountedBits::new(bits.div_ceil(64)), keys: 0, capacity }
     }
 
     /// Keys in it.
@@ -48,23 +46,18 @@ impl Filter {
     }
 
     pub(super) fn bits(&self) -> &[u64] {
-        &self.bits
+        self.bits.words()
     }
 
     #[cfg(test)]
     pub(super) fn bits_mut(&mut self) -> &mut [u64] {
-        &mut self.bits
+        self.bits.words_mut()
     }
 
     /// Whether the key may be there; surely so if it is. The filter is not empty.
     #[inline(always)]
     pub(super) fn contains<P: Probe + ?Sized>(&self, hash: Hash, probe: &P) -> bool {
-        let bit = |i: u64| {
-            let bit = hash.place(i, self.counts.len());
-            let word = &self.bits[bit / 64];
-            probe.read((&raw const *word).addr(), 8, false);
-            *word >> (bit % 64) & 1
-        };
+        let bit = |i: u64| self.bits.get(hash.place(i, self.bits.len()), false, probe);
         // Of the first four bits a branch says nothing that could be foreseen; of all four together it does.
         (0..TOGETHER).fold(1, |all, i| all & bit(i)) != 0 && (TOGETHER..HASHES).all(|i| bit(i) != 0)
     }
@@ -72,12 +65,7 @@ impl Filter {
     /// Adds a key that is not there.
     pub(super) fn add<P: Probe + ?Sized>(&mut self, hash: Hash, probe: &P) {
         for i in 0..HASHES {
-            let bit = hash.place(i, self.counts.len());
-            if self.counts[bit] == 0 {
-                self.bits[bit / 64] |= 1 << (bit % 64);
-                probe.write((&raw const self.bits[bit / 64]).addr(), 8);
-            }
-            self.counts[bit] = self.counts[bit].saturating_add(1);
+            self.bits.set(hash.place(i, self.bits.len()), probe);
         }
         self.keys += 1;
     }
@@ -85,13 +73,7 @@ impl Filter {
     /// Takes a key away that is there.
     pub(super) fn remove<P: Probe + ?Sized>(&mut self, hash: Hash, probe: &P) {
         for i in 0..HASHES {
-            let bit = hash.place(i, self.counts.len());
-            let count = &mut self.counts[bit];
-            *count -= u8::from(*count != u8::MAX);
-            if *count == 0 {
-                self.bits[bit / 64] &= !(1 << (bit % 64));
-                probe.write((&raw const self.bits[bit / 64]).addr(), 8);
-            }
+            self.bits.clear(hash.place(i, self.bits.len()), probe);
         }
         self.keys -= 1;
     }
@@ -115,8 +97,8 @@ mod tests {
             let keys: Vec<u128> = (0..KEYS).map(|_| region(len)).collect();
             keys.iter().for_each(|&key| filter.add(Hasher::FIXED.hash(key, len), &()));
             assert!(keys.iter().all(|&key| filter.contains(Hasher::FIXED.hash(key, len), &())));
-            let set: u32 = filter.bits.iter().map(|word| word.count_ones()).sum();
-            let share = f64::from(set) / filter.counts.len() as f64;
+            let set: u32 = filter.bits().iter().map(|word| word.count_ones()).sum();
+            let share = f64::from(set) / filter.bits.len() as f64;
             assert!((0.49..0.51).contains(&share), "{share} of the bits");
             let hits =
                 (0..QUERIES).filter(|_| filter.contains(Hasher::FIXED.hash(region(len), len), &())).count();
