@@ -85,6 +85,16 @@ pub(crate) fn tidemill() -> Result<PathBuf> {
     Ok(target_dir().join("release").join("tidemill"))
 }
 
+/// The release build of our command with a feature that is off by default: apart from the others, which it would undo.
+pub(crate) fn tidemill_with(feature: &str) -> Result<PathBuf> {
+    let target = target_dir().join(feature);
+    let mut build = cargo();
+    build.args(["build", "--release", "--quiet", "--bin", "tidemill", "--features"]);
+    build.arg(format!("tidemill-cli/{feature}")).env("CARGO_TARGET_DIR", &target);
+    crate::proc::check(&mut build)?;
+    Ok(target.join("release").join("tidemill"))
+}
+
 /// Files that git tracks or would track, relative to the root, sorted.
 pub(crate) fn files() -> Result<Vec<PathBuf>> {
     let mut git = Command::new("git");

@@ -6,41 +6,9 @@
 #ifndef TIDEMILL_RUNNER_H
 #define TIDEMILL_RUNNER_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <time.h>
+#include "../dpdk/input.h"
 
 #define BATCH 256  /* keys handed over at once */
-#define BLOCK 4096 /* lookups between two looks at the clock */
-#define FNV_OFFSET 0xcbf29ce484222325ULL
-#define FNV_PRIME 0x100000001b3ULL
-
-typedef struct {
-	uint8_t byte[16];
-} addr6;
-
-/* One line of the table; `v4` in host order, `v6` in network order. */
-struct route {
-	uint32_t v4;
-	addr6 v6;
-	uint8_t length;
-	uint32_t label;
-};
-
-struct routes {
-	struct route *list;
-	size_t count;
-	uint32_t greatest_label;
-	int family; /* 4 or 6 */
-};
-
-/* The keys of a pass: uint32_t or addr6. */
-struct keys {
-	const void *random;   /* in their order */
-	const void *repeated; /* laid out for `rep` */
-	size_t count;
-};
 
 struct pass {
 	double seconds;
@@ -57,20 +25,6 @@ struct structure {
 };
 
 extern const struct structure fib_structures[], lpm_structures[], fib6_structures[], lpm6_structures[];
-
-static inline double now_seconds(void)
-{
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
-static inline uint64_t checksum_add(uint64_t hash, uint32_t label)
-{
-	for (int i = 0; i < 4; i++)
-		hash = (hash ^ ((label >> (8 * i)) & 0xff)) * FNV_PRIME;
-	return hash;
-}
 
 /* The dependent pattern: a key XORed with the label before it. */
 static inline uint32_t xor_key4(uint32_t key, uint32_t label)

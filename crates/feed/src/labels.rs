@@ -5,13 +5,14 @@
 //! from 0), every label is the number plus one, because label 0 means "no route". Anything else - addresses,
 //! `nexthop@interface`, AS numbers beyond that bound, keywords - is numbered from 1 in the order of first appearance.
 
+use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::fmt;
 use std::net::IpAddr;
 use tidemill_lpm::Label;
 
 /// A next hop as a file names it.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum NextHopName {
     /// A plain number: a label, a port, an AS number.
     Number(u32),
@@ -72,7 +73,7 @@ impl fmt::Display for NextHopName {
 }
 
 /// How labels come from names.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Numbering {
     /// Label 7 is the number 7.
     Direct,
@@ -108,6 +109,24 @@ impl Labels {
             labels.put(Label(number), NextHopName::Number(number));
         }
         labels
+    }
+
+    /// The dictionary with these names, as [`iter`](Self::iter) gave them; `None` if a label or a name is there twice, a label is
+    /// 0, or one is larger than any that so many names can get.
+    pub fn restore(
+        numbering: Numbering,
+        names: impl ExactSizeIterator<Item = (Label, NextHopName)>,
+    ) -> Option<Self> {
+        let largest = Self::DIRECT_MAX as usize + 1 + names.len();
+        let mut labels = Labels { numbering, ..Self::default() };
+        for (label, name) in names {
+            let possible = (1..=largest).contains(&(label.0 as usize));
+            if !possible || labels.name(label).is_some() || labels.index.contains_key(&name) {
+                return None;
+            }
+            labels.put(label, name);
+        }
+        Some(labels)
     }
 
     /// How labels come from names.
@@ -244,6 +263,29 @@ mod tests {
         assert_eq!(shifted.numbering(), Numbering::Shifted);
         assert_eq!([label(&mut shifted, "5"), label(&mut shifted, "0")], [6, 1]);
         assert_eq!(shifted.name(Label(6)), Some(&NextHopName::Number(5)));
+    }
+
+    #[test]
+    fn a_restored_dictionary_goes_on_as_the_first() {
+        for texts in [&["148", "3"][..], &["5", "0"], &["veth6", "12"], &[]] {
+            let mut labels = dictionary(texts);
+            labels.label(&NextHopName::Word("static 10.0.0.0/8".into()));
+            let names = labels.iter().map(|(label, name)| (label, name.clone())).collect::<Vec<_>>();
+            let mut again = Labels::restore(labels.numbering(), names.clone().into_iter()).unwrap();
+            assert!(again.iter().eq(labels.iter()));
+            for text in ["9", "new", "10.0.0.1", "65536"] {
+                assert_eq!(label(&mut again, text), label(&mut labels, text), "{text} after {texts:?}");
+            }
+            for wrong in [
+                (Label(0), NextHopName::Number(77)),
+                (Label(1 << 20), NextHopName::Number(77)),
+                (Label(70), names[0].1.clone()),
+                (names[0].0, NextHopName::Number(77)),
+            ] {
+                let names = names.iter().cloned().chain([wrong]).collect::<Vec<_>>();
+                assert!(Labels::restore(labels.numbering(), names.into_iter()).is_none());
+            }
+        }
     }
 
     #[test]

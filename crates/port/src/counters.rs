@@ -53,6 +53,11 @@ pub struct PortCounters {
     pub rx: Direction,
     /// From the worker to outside.
     pub tx: Direction,
+    /// Times that the device went away (removed, or renamed) under this queue. Until it is found again nothing is
+    /// received, and what is to be sent is dropped as [`TxFailed`](tidemill_burst::DropReason::TxFailed).
+    pub lost: u64,
+    /// Times that it came back and was opened anew.
+    pub found: u64,
 }
 
 impl PortCounters {
@@ -70,5 +75,12 @@ impl PortCounters {
     pub fn add(&mut self, other: &PortCounters) {
         self.rx.add(&other.rx);
         self.tx.add(&other.tx);
+        self.lost += other.lost;
+        self.found += other.found;
+    }
+
+    /// Queues whose device is away.
+    pub fn away(&self) -> u64 {
+        self.lost.saturating_sub(self.found)
     }
 }

@@ -68,6 +68,9 @@ pub trait Port: Send {
     /// Ports that can wait (captures, generators, null) never drop for want of frames or room: they stop and go on
     /// at the next call. A network device cannot wait and counts [`NoFrames`](tidemill_burst::DropReason::NoFrames).
     ///
+    /// A device that goes away is no error: the port is idle, looks for it now and then, and opens it anew when it is
+    /// back ([`PortCounters::lost`], [`found`](PortCounters::found)).
+    ///
     /// # Errors
     /// Reported once; packets added before the fault are good. After an error the port is [`RxStatus::Ended`].
     fn rx(&mut self, now_ns: u64, pool: &mut Pool, burst: &mut Burst) -> Result<RxStatus, PortError>;

@@ -279,7 +279,7 @@ fn the_same_destination_is_remapped_alike() {
 fn open(config: &str, queues: usize) -> Result<Vec<Box<dyn Port>>, String> {
     let folder = tempfile::tempdir().unwrap();
     let spec: PortSpec = toml::from_str(config).map_err(|e| e.to_string())?;
-    let context = OpenContext { base: folder.path(), table: Some(&|| Box::new(PublicV6)) };
+    let context = OpenContext { base: folder.path(), table: Some(&|| Box::new(PublicV6)), memory: &[] };
     spec.open(queues, &context).map_err(|e| e.to_string())
 }
 
@@ -340,7 +340,7 @@ fn a_tap_sees_what_the_graph_sees() {
     let folder = tempfile::tempdir().unwrap();
     let spec: PortSpec =
         toml::from_str("kind = \"null\"\nname = \"n\"\npackets = 500\ntap = \"tap.pcapng\"").unwrap();
-    let mut ports = spec.open(2, &OpenContext { base: folder.path(), table: None }).unwrap();
+    let mut ports = spec.open(2, &OpenContext { base: folder.path(), table: None, memory: &[] }).unwrap();
     let mut pool = pool(512);
     let mut burst = Burst::new();
     for port in &mut ports {
@@ -375,7 +375,8 @@ fn tshark_finds_no_fault_in_what_is_generated_and_written() {
              destinations = \"{destinations}\"\ntap = \"{output}\""
         );
         let spec: PortSpec = toml::from_str(&config).unwrap();
-        let mut port = spec.open(1, &OpenContext { base: folder.path(), table: None }).unwrap().remove(0);
+        let mut port =
+            spec.open(1, &OpenContext { base: folder.path(), table: None, memory: &[] }).unwrap().remove(0);
         assert_eq!(receive(&mut port, 1_700_000_000_000_000_000, &mut pool).0.len(), 2000);
         port.finish(0, &mut pool).unwrap();
         let mut tshark = std::process::Command::new("tshark");

@@ -142,7 +142,7 @@ fn real_captures_survive_every_wrapper() {
         root.join("mix/pcpp-example.pcap.zst")
     );
     let spec: PortSpec = toml::from_str(&config).unwrap();
-    let context = OpenContext { base: folder.path(), table: None };
+    let context = OpenContext { base: folder.path(), table: None, memory: &[] };
     let mut pool = pool(2048);
     let mut port = spec.open(1, &context).unwrap().remove(0);
     let (mut burst, mut delivered, mut now_ns) = (Burst::new(), 0, 1);

@@ -597,7 +597,7 @@ fn root_a_configuration_opens_a_queue_for_each_worker() {
         return;
     }
     cable("left", "right");
-    let context = OpenContext { base: Path::new("."), table: None };
+    let context = OpenContext { base: Path::new("."), table: None, memory: &[] };
     let spec = |text: &str| toml::from_str::<PortSpec>(&format!("kind = \"af_packet\"\n{text}")).unwrap();
     let (mut left, mut pool) = (port("left"), pool(2048));
     let frames: Vec<_> = (0..256).map(|i| datagram(i % 64, u32::from(i))).collect();

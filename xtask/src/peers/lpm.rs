@@ -147,7 +147,9 @@ impl Programs {
         match known {
             Some(program) => Ok(program),
             None => Ok(known.insert(match maker {
-                Maker::Dpdk => build::c("lpm", &build::sources("lpm", "c")?)?,
+                Maker::Dpdk => {
+                    build::c("lpm", &[build::sources("lpm", "c")?, build::sources("dpdk", "c")?].concat())?
+                }
                 Maker::Crates => build::rust("lpm-crates-runner")?,
             })),
         }
@@ -270,7 +272,7 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     let _pages = pages::raise(PAGES);
     let cpu = cpu();
     let mut ours = start_ours(ours, &scenario, cpu)?;
-    let mut report = Report { bench: "lpm", json: options.json, record };
+    let mut report = Report { bench: "lpm", metric: "mlps", json: options.json, record };
     for ours in &ours {
         report.built(ours, "build", "routes");
     }

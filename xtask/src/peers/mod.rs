@@ -5,6 +5,7 @@ pub(crate) mod flow;
 mod keys;
 pub(crate) mod lpm;
 mod pages;
+pub(crate) mod port;
 mod reference;
 mod report;
 mod runner;
@@ -22,6 +23,8 @@ pub(crate) enum Command {
     Lpm(lpm::Options),
     /// Exact match: DPDK's rte_hash, hashbrown, boost::unordered_flat_map, absl::flat_hash_map
     Flow(flow::Options),
+    /// Forwarding: DPDK's testpmd, and a forwarder on rte_fib or rte_lpm
+    Port(port::Options),
 }
 
 /// Whether everything agreed.
@@ -29,6 +32,7 @@ pub(crate) fn run(command: &Command) -> Result<bool> {
     match command {
         Command::Lpm(options) => lpm::run(options),
         Command::Flow(options) => flow::run(options),
+        Command::Port(options) => port::run(options),
     }
 }
 

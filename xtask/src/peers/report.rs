@@ -10,6 +10,8 @@ use serde_json::{Value, json};
 pub(crate) struct Report {
     /// `bench` in every line.
     pub(crate) bench: &'static str,
+    /// What rates are called: millions of lookups or packets per second.
+    pub(crate) metric: &'static str,
     pub(crate) json: bool,
     pub(crate) record: Option<Record>,
 }
@@ -93,7 +95,7 @@ impl Report {
         let (least, most) =
             (rates.iter().copied().fold(f64::MAX, f64::min), rates.iter().copied().fold(0.0, f64::max));
         let (median, name, subject) = (stats::median(rates), case.name, &runner.subject);
-        let object = json!({"v": 1, "bench": self.bench, "subject": subject, "case": name, "metric": "mlps",
+        let object = json!({"v": 1, "bench": self.bench, "subject": subject, "case": name, "metric": self.metric,
             "value": median, "min": least, "max": most, "runs": rates.len(),
             "checksum": runner.expected(case.asked), "params": runner.params});
         let text = format!("  {name} {subject}: {median:.1} M/s ({least:.1} to {most:.1})");

@@ -180,7 +180,8 @@ fn make(args: &GenTraffic, pattern: Pattern, table: Option<&TableAddresses>) -> 
         tap: None,
     });
     let source = table.map(|table| || table.source());
-    let context = OpenContext { base: Path::new(""), table: source.as_ref().map(|source| source as _) };
+    let context =
+        OpenContext { base: Path::new(""), table: source.as_ref().map(|source| source as _), memory: &[] };
     let mut queues = spec.open(1, &context)?;
     let Some(port) = queues.pop() else { return Err(usage("--pattern: nothing to generate")) };
     let written = copy(port, args, "gen traffic")?;

@@ -106,15 +106,6 @@ fn summary(service: &Service) -> schema::Summary {
     }
 }
 
-fn kind(spec: &PortSpec) -> &'static str {
-    match spec {
-        PortSpec::Pcap(_) => "pcap",
-        PortSpec::Null(_) => "null",
-        PortSpec::Generator(_) => "generator",
-        PortSpec::AfPacket(_) => "af_packet",
-    }
-}
-
 fn ports(service: &Service) -> schema::Ports {
     let snapshot = service.handle.snapshot();
     let config = lock(&service.config);
@@ -128,14 +119,13 @@ fn ports(service: &Service) -> schema::Ports {
     };
     let one = |(number, (spec, counters)): (usize, (&PortSpec, &tidemill_port::PortCounters))| schema::Port {
         name: spec.name().into(),
-        kind: kind(spec).into(),
-        link: match spec {
-            PortSpec::AfPacket(_) => interfaces.get(number as u16).map(|interface| match interface.up {
+        kind: spec.kind().into(),
+        link: spec.interface().and_then(|_| interfaces.get(number as u16)).map(|interface| {
+            match interface.up {
                 true => schema::Link::Up,
                 false => schema::Link::Down,
-            }),
-            _ => None,
-        },
+            }
+        }),
         queues,
         rx: direction(&counters.rx),
         tx: direction(&counters.tx),

@@ -116,7 +116,8 @@ pub(crate) fn run(args: RunArgs) -> Result<bool> {
     let table = routes::load(&config)?;
     let domain = Domain::new();
     // Wrong ports are found before the tables are built.
-    let ports = setup::ports(&config, &base, &table)?;
+    let memory = setup::memory(&config)?;
+    let ports = setup::ports(&config, &base, &table, &memory)?;
     let infos = setup::port_infos(&config, false)?;
     setup::warn_of_forwarding(&config);
     let updates = match &config.updates {
@@ -140,7 +141,7 @@ pub(crate) fn run(args: RunArgs) -> Result<bool> {
     let traces = args.trace.iter().map(|t| setup::trace_request(t)).collect();
     let clock = setup::clock(&config);
     let capture_clock = clock.follows_packets();
-    let mut engine = setup::engine(&config, &control, ports, &domain, clock, args.duration, traces)?;
+    let mut engine = setup::engine(&config, &control, ports, &memory, &domain, clock, args.duration, traces)?;
     let graph = tidemill_router::graph(&control).build()?;
     let recorder = match (&args.record, state) {
         (Some(path), Some(state)) => {
@@ -340,7 +341,8 @@ pub(crate) fn replay(args: ReplayArgs) -> Result<bool> {
     let clock = if capture_clock { Clock::Capture } else { Clock::Manual(now.clone()) };
     let mut replayer = Replayer::new(reader, now);
     let queues = ports.iter().enumerate().map(|(i, name)| vec![replayer.port(i, name)]).collect();
-    let mut engine = setup::engine(&config, &control, queues, &domain, clock, None, Vec::new())?;
+    let mut engine =
+        setup::engine(&config, &control, queues, &setup::memory(&config)?, &domain, clock, None, Vec::new())?;
     engine.observe(0, replayer.observer());
     let control = Mutex::new(control);
     let mut apply = |change: &[u8]| -> Result<u64, String> {

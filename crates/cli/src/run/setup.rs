@@ -7,6 +7,7 @@ use crate::usage;
 use anyhow::{Context, Result};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tidemill_burst::Memory;
 use tidemill_feed::LoadedTable;
@@ -61,16 +62,7 @@ pub(crate) fn override_config(config: &mut Config, args: &RunArgs) -> Result<()>
         config.run.workers = workers;
     }
     if let Some(packets) = args.packets {
-        for spec in &mut config.port {
-            let limit = match spec {
-                PortSpec::Pcap(spec) => &mut spec.limit,
-                PortSpec::Null(spec) => &mut spec.packets,
-                PortSpec::Generator(spec) => &mut spec.packets,
-                // An interface gives what comes.
-                PortSpec::AfPacket(_) => continue,
-            };
-            *limit = Some(limit.map_or(packets, |n| n.min(packets)));
-        }
+        config.port.iter_mut().for_each(|spec| spec.limit(packets));
     }
     Ok(())
 }
@@ -94,23 +86,19 @@ fn ambiguous(option: &str, file: &Path, fits: usize) -> anyhow::Error {
 /// made up with number 0.
 pub(crate) fn port_infos(config: &Config, lenient: bool) -> Result<Vec<PortInfo>> {
     let info = |spec: &PortSpec| {
-        let device = match spec {
-            PortSpec::AfPacket(spec) => {
-                match tidemill_port::packet::device(spec.interface.as_deref().unwrap_or(&spec.name)) {
-                    Ok(device) => Some(Device {
-                        index: device.index,
-                        mac: device.mac,
-                        mtu: device.mtu as u32,
-                        up: device.running,
-                    }),
-                    Err(_) if lenient => {
-                        let mac = tidemill_wire::MacAddr([2, 0, 0, 0, 0, 1]);
-                        Some(Device { index: 0, mac, mtu: 1500, up: true })
-                    }
-                    Err(error) => return Err(usage(error)),
-                }
+        let device = match spec.interface().map(tidemill_port::packet::device) {
+            None => None,
+            Some(Ok(device)) => Some(Device {
+                index: device.index,
+                mac: device.mac,
+                mtu: device.mtu as u32,
+                up: device.running,
+            }),
+            Some(Err(_)) if lenient => {
+                let mac = tidemill_wire::MacAddr([2, 0, 0, 0, 0, 1]);
+                Some(Device { index: 0, mac, mtu: 1500, up: true })
             }
-            _ => None,
+            Some(Err(error)) => return Err(usage(error)),
         };
         let capture = matches!(spec, PortSpec::Pcap(pcap) if pcap.input.is_some());
         Ok(PortInfo { name: spec.name().into(), capture, device })
@@ -146,8 +134,7 @@ pub(crate) fn check_mtu(config: &Config, control: &RouterControl) -> Result<()> 
 /// Warns of interfaces on which the kernel forwards packets itself: each would leave twice.
 pub(crate) fn warn_of_forwarding(config: &Config) {
     for spec in &config.port {
-        let PortSpec::AfPacket(spec) = spec else { continue };
-        let device = spec.interface.as_deref().unwrap_or(&spec.name);
+        let Some(device) = spec.interface() else { continue };
         for family in ["ipv4", "ipv6"] {
             let switch = format!("net/{family}/conf/{device}/forwarding");
             let on = std::fs::read_to_string(Path::new("/proc/sys").join(&switch));
@@ -155,7 +142,7 @@ pub(crate) fn warn_of_forwarding(config: &Config) {
                 eprintln!(
                     "tidemill: warning: {}: the kernel forwards {family} from {device} too, so packets would leave \
                      twice: sysctl -w {}=0",
-                    spec.name,
+                    spec.name(),
                     switch.replace('/', ".")
                 );
             }
@@ -201,7 +188,12 @@ pub(crate) fn control(
 }
 
 /// Opens every port, with a queue for each worker.
-pub(crate) fn ports(config: &Config, base: &Path, table: &LoadedTable) -> Result<Vec<Vec<Box<dyn Port>>>> {
+pub(crate) fn ports(
+    config: &Config,
+    base: &Path,
+    table: &LoadedTable,
+    memory: &Arc<Memory>,
+) -> Result<Vec<Vec<Box<dyn Port>>>> {
     let addresses = TableAddresses::of(table);
     if config.remap.is_some() && addresses.is_empty() {
         return Err(usage("remap: there is no table to take destinations from: give one"));
@@ -214,7 +206,8 @@ pub(crate) fn ports(config: &Config, base: &Path, table: &LoadedTable) -> Result
         }
     }
     let source = || addresses.source();
-    let context = OpenContext { base, table: (!addresses.is_empty()).then_some(&source) };
+    let memory = vec![memory.clone(); config.run.workers];
+    let context = OpenContext { base, table: (!addresses.is_empty()).then_some(&source), memory: &memory };
     let open = |spec: &PortSpec| -> Result<Vec<Box<dyn Port>>> {
         let queues = spec.open(config.run.workers, &context).map_err(|error| match error {
             PortError::Config { .. } => usage(error),
@@ -243,17 +236,11 @@ pub(crate) fn check_files(
     read.extend(config.updates.iter().map(|updates| updates.path.clone()));
     let mut write: Vec<PathBuf> = record.map(Path::to_path_buf).into_iter().collect();
     for spec in &config.port {
-        let tap = match spec {
-            PortSpec::Pcap(spec) => {
-                read.extend(spec.input.iter().map(|path| base.join(path)));
-                write.extend(spec.output.iter().map(|path| base.join(path)));
-                &spec.tap
-            }
-            PortSpec::Null(spec) => &spec.tap,
-            PortSpec::Generator(spec) => &spec.tap,
-            PortSpec::AfPacket(spec) => &spec.tap,
-        };
-        write.extend(tap.iter().map(|path| base.join(path)));
+        if let PortSpec::Pcap(spec) = spec {
+            read.extend(spec.input.iter().map(|path| base.join(path)));
+            write.extend(spec.output.iter().map(|path| base.join(path)));
+        }
+        write.extend(spec.tap().map(|path| base.join(path)));
     }
     for (i, path) in write.iter().enumerate() {
         let identity = identity(path);
@@ -290,32 +277,33 @@ fn identity(path: &Path) -> (u64, u64, PathBuf) {
 
 /// The clock that the configuration asks for.
 pub(crate) fn clock(config: &Config) -> Clock {
-    let receives = |spec: &&PortSpec| match spec {
-        PortSpec::Pcap(spec) => spec.input.is_some(),
-        PortSpec::Null(spec) => spec.receive,
-        PortSpec::Generator(_) | PortSpec::AfPacket(_) => true,
-    };
     let flat = |spec: &PortSpec| matches!(spec, PortSpec::Pcap(pcap) if pcap.pace == PaceSpec::Flat);
     match config.run.clock {
         ClockChoice::Wall => Clock::wall(),
         ClockChoice::Capture => Clock::Capture,
-        ClockChoice::Auto if config.port.iter().filter(receives).all(flat) => Clock::Capture,
+        ClockChoice::Auto if config.port.iter().filter(|spec| spec.receives()).all(flat) => Clock::Capture,
         ClockChoice::Auto => Clock::wall(),
     }
 }
 
-/// Makes the engine around ports that are open.
+/// Packet memory for all workers.
+pub(crate) fn memory(config: &Config) -> Result<Arc<Memory>> {
+    Memory::new(config.run.workers * config.memory.frames, config.memory.frame_size).context("packet memory")
+}
+
+/// Makes the engine around ports that are open, all on `memory`.
+#[allow(clippy::too_many_arguments)]
 pub(crate) fn engine(
     config: &Config,
     control: &RouterControl,
     ports: Vec<Vec<Box<dyn Port>>>,
+    memory: &Arc<Memory>,
     domain: &Domain,
     clock: Clock,
     duration: Option<f64>,
     traces: Vec<TraceRequest>,
 ) -> Result<Engine> {
     let (workers, frames) = (config.run.workers, config.memory.frames);
-    let memory = Memory::new(workers * frames, config.memory.frame_size).context("packet memory")?;
     let duration = duration
         .map(Duration::try_from_secs_f64)
         .transpose()
@@ -329,7 +317,7 @@ pub(crate) fn engine(
         describe: |data| Summary(data).to_string(),
     };
     let graph = tidemill_router::graph(control).build()?;
-    Engine::new(graph, workers, ports, &memory, domain, options).map_err(|error| match error {
+    Engine::new(graph, workers, ports, memory, domain, options).map_err(|error| match error {
         tidemill_graph::EngineError::TraceAt(..) => usage(format!("--{error}")),
         other => other.into(),
     })

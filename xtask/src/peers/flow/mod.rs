@@ -269,7 +269,7 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     }
     let details = json!({"entries": options.entries, "key_bytes": options.key_bytes});
     let record = options.record.then(|| Record::start("peers-flow", details, options.quick)).transpose()?;
-    let mut report = Report { bench: "flow", json: options.json, record };
+    let mut report = Report { bench: "flow", metric: "mlps", json: options.json, record };
     let _pages = pages::raise(pages_for(options));
     let queries = if options.quick { 1 << 20 } else { 1 << 22 };
     for &slots in &options.entries {

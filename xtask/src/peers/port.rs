@@ -1,0 +1,187 @@
+//! `peers port`: forwarding on one core, between two devices that cost nothing: our router on DPDK's net_null, a forwarder written
+//! for speed on DPDK, and testpmd. What is measured, and what each side does, is in bench/README.md.
+
+use super::keys::{Pattern, Spread};
+use super::reference::Reference;
+use super::report::{self, Case, Report};
+use super::runner::Runner;
+use super::table::Table;
+use super::{build, cpu, keys, pages};
+use crate::env;
+use crate::record::Record;
+use anyhow::Result;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// IPv4 routes, `prefix TAB label`, compressed or not
+    #[arg(long)]
+    table: PathBuf,
+    /// One JSON object per line
+    #[arg(long)]
+    json: bool,
+    /// Fewer rounds, and without dpdk-fwd-lpm (whose table takes minutes to build)
+    #[arg(long)]
+    quick: bool,
+    /// Compare what is sent only, measure nothing
+    #[arg(long)]
+    check: bool,
+    /// Packets that the peers take at once, 256 at most: the fastest of these is compared
+    #[arg(long, value_name = "N", value_delimiter = ',', default_values_t = [32, 64, 256])]
+    burst: Vec<u32>,
+    /// Our lookup structure
+    #[arg(long, value_name = "NAME", default_value = "auto")]
+    algorithm: String,
+    /// Keep what is measured in bench/results
+    #[arg(long, conflicts_with = "check")]
+    record: bool,
+}
+
+/// Measures a table for the records.
+pub(crate) fn record(table: &Path, quick: bool) -> Result<bool> {
+    run(&Options {
+        table: table.to_owned(),
+        json: false,
+        quick,
+        check: false,
+        burst: vec![32, 64, 256],
+        algorithm: "auto".to_owned(),
+        record: true,
+    })
+}
+
+/// 2 MB pages that the largest runner needs, with room: 2 GB.
+const PAGES: u64 = 1024;
+/// Packets of a pass.
+const PACKETS: usize = 1 << 21;
+
+/// The files that both sides read, and what must be sent.
+struct Scenario {
+    table: PathBuf,
+    keys: PathBuf,
+    expected: BTreeMap<&'static str, String>,
+    params: Value,
+}
+
+impl Scenario {
+    /// Destinations lie inside the table's prefixes, so that every packet has a next hop, whose label the sent packet tells: in
+    /// order they are the answers to `rnd`.
+    fn new(name: &str, table: &Table, count: usize) -> Result<Scenario> {
+        let folder = env::scratch("peers")?;
+        let file = |ending: &str| folder.join(format!("{}-port.{ending}", std::process::id()));
+        let mut scenario = Scenario {
+            table: file("table"),
+            keys: file("keys"),
+            expected: BTreeMap::new(),
+            params: json!({"table": name, "prefixes": table.routes.len(), "packets": count, "size": 64}),
+        };
+        table.write(&scenario.table)?;
+        let keys = keys::generate(table, Spread::Prefix, count, 1);
+        keys::write(&scenario.keys, 4, &keys)?;
+        let sent = Pattern::Rnd.expected(&Reference::new(table), &keys);
+        scenario.expected.insert("check", sent);
+        Ok(scenario)
+    }
+
+    fn start(&self, mut command: Command, cpu: Option<usize>) -> Result<Runner> {
+        command.arg("--table").arg(&self.table).arg("--keys").arg(&self.keys);
+        let mut runner = Runner::start(&command, cpu)?;
+        runner.adopt(self.params.clone(), &self.expected);
+        Ok(runner)
+    }
+
+    fn ours(&self, algorithm: &str, cpu: Option<usize>) -> Result<Runner> {
+        let mut command = Command::new(env::tidemill_with("dpdk")?);
+        command.args(["bench", "port", "dpdk", "--runner", "--algorithm", algorithm]);
+        self.start(command, cpu)
+    }
+
+    fn theirs(&self, name: &str, burst: u32, cpu: Option<usize>) -> Result<Runner> {
+        let mut sources = build::sources("port", "c")?;
+        sources.extend(build::sources("dpdk", "c")?);
+        let mut command = Command::new(build::c("port", &sources)?);
+        command.args(["--structure", name, "--burst", &burst.to_string()]);
+        self.start(command, cpu)
+    }
+}
+
+impl Drop for Scenario {
+    fn drop(&mut self) {
+        for file in [&self.table, &self.keys] {
+            std::fs::remove_file(file).ok();
+        }
+    }
+}
+
+/// testpmd forwards by itself and takes two CPUs, one of them for its prompt: it is not pinned to one.
+fn testpmd(burst: u32) -> Result<Runner> {
+    let script = env::root().join("bench/peers/port/testpmd.sh");
+    let mut command = Command::new("bash");
+    command.arg(script).args(["--burst", &burst.to_string()]);
+    Runner::start(&command, None)
+}
+
+/// The fastest of a peer's bursts, by a few passes each.
+fn fastest(
+    bursts: &[u32],
+    case: &'static str,
+    mut start: impl FnMut(u32) -> Result<Runner>,
+) -> Result<Runner> {
+    let mut best: Option<(f64, Runner)> = None;
+    for &burst in bursts {
+        let mut runner = start(burst)?;
+        runner.pass_once(case)?;
+        let mut rate = 0.0_f64;
+        for _ in 0..3 {
+            rate = rate.max(runner.pass_once(case)?);
+        }
+        if best.as_ref().is_none_or(|(fastest, _)| rate > *fastest) {
+            best = Some((rate, runner));
+        }
+    }
+    Ok(best.ok_or_else(|| anyhow::anyhow!("--burst: give at least one"))?.1)
+}
+
+/// Whether everything agreed.
+pub(crate) fn run(options: &Options) -> Result<bool> {
+    let table = Table::read(&options.table)?;
+    anyhow::ensure!(table.family == 4, "{}: give a table of IPv4 routes", options.table.display());
+    let name = options.table.file_name().unwrap_or_default().to_string_lossy();
+    let scenario = Scenario::new(&name, &table, if options.check { 1 << 14 } else { PACKETS })?;
+    let record =
+        options.record.then(|| Record::of_table("peers-port", &options.table, table.bits(), options.quick));
+    let record = record.transpose()?;
+    let _pages = pages::raise(PAGES);
+    let cpu = cpu();
+    let mut ours = vec![scenario.ours(&options.algorithm, cpu)?];
+    if options.check {
+        ours.push(scenario.theirs("dpdk-fwd-fib", 32, cpu)?);
+        return report::check(&mut ours, &["check", "route"], "routes");
+    }
+    let mut report = Report { bench: "port", metric: "mpps", json: options.json, record };
+    let rounds = if options.quick { 7 } else { 21 };
+    let forwarders: &[&str] =
+        if options.quick { &["dpdk-fwd-fib"] } else { &["dpdk-fwd-fib", "dpdk-fwd-lpm"] };
+    ours[0].pass_once("check")?;
+    for name in forwarders {
+        let mut theirs = fastest(&options.burst, "route", |burst| scenario.theirs(name, burst, cpu))?;
+        theirs.pass_once("check")?;
+        for way in ["route", "fill", "io"] {
+            report.compare(&mut ours, &mut theirs, &Case { name: way, asked: way, rounds, warm: false })?;
+        }
+    }
+    if env::has_program("dpdk-testpmd") {
+        let mut theirs = fastest(&options.burst, "io", testpmd)?;
+        let case = Case { name: "io", asked: "io", rounds: rounds / 2 + 1, warm: false };
+        report.compare(&mut ours, &mut theirs, &case)?;
+    } else {
+        eprintln!("skipped: peer:testpmd-io (Debian's dpdk is not installed)");
+    }
+    if let Some(record) = report.record {
+        record.write()?;
+    }
+    Ok(true)
+}
