@@ -95,9 +95,27 @@ impl<A: Address> Table<A> {
     where
         A: Family,
     {
+        Self::resumed(domain, rib, algorithm, budget, None)
+    }
+
+    /// The same with what [`Algorithm::Auto`] chose for this table before, and why: it stays with that without measuring.
+    ///
+    /// # Errors
+    /// What the structure says: see [`BuildError`].
+    pub fn resumed(
+        domain: &Domain,
+        rib: Rib<A>,
+        algorithm: &Algorithm,
+        budget: Duration,
+        chosen: Option<(Algorithm, String)>,
+    ) -> Result<Self, BuildError>
+    where
+        A: Family,
+    {
         let algorithm = *algorithm;
         // What `auto` has chosen, for how many prefixes, and why.
-        let mut kept: Option<(Algorithm, usize, String)> = None;
+        let chosen = chosen.filter(|(chosen, _)| *chosen != Algorithm::Auto);
+        let mut kept = chosen.map(|(chosen, why)| (chosen, rib.len(), why));
         Self::make(domain, rib, move |rib: &Rib<A>, domain: &Domain| {
             if algorithm != Algorithm::Auto {
                 return Ok((algorithm.writer(rib, domain)?, String::new()));

@@ -3,7 +3,7 @@
 //! The doc comments here are the text of the JSON schema.
 
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use tidemill_ip::{Martians, Owner};
 
 /// The router's tables of the configuration file.
@@ -82,7 +82,7 @@ pub struct VrfConfig {
 }
 
 /// A static route.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RouteConfig {
     /// The prefix: `"192.0.2.0/24"`, `"2001:db8::/32"`.
@@ -107,7 +107,7 @@ pub struct RouteConfig {
 }
 
 /// One text or several.
-#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum OneOrMany {
     /// One.
@@ -253,7 +253,7 @@ pub struct NextHopConfig {
 }
 
 /// What happens to packets of a next hop.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum NextHopKind {
     /// Sent to the neighbor.

@@ -114,14 +114,17 @@ pub struct Plane<A: Family> {
 }
 
 impl<A: Family> Plane<A> {
-    /// Builds the tables from each VRF's first routes by source. `auto` may measure for `auto_budget`, all tables together.
+    /// Builds the tables from each VRF's first routes by source. `auto` may measure for `auto_budget`, all tables together,
+    /// except where `chosen` says what it chose before.
     pub(crate) fn new(
         ethertype: EtherType,
         algorithm: &Algorithm,
         auto_budget: Duration,
         first: Vec<Vec<(Source, RouteList<A>)>>,
+        chosen: Vec<Option<(Algorithm, String)>>,
         domain: &Domain,
     ) -> Result<Self, BuildError> {
+        let mut chosen = chosen.into_iter();
         let mut plane = Plane {
             ethertype,
             domain: domain.clone(),
@@ -162,7 +165,7 @@ impl<A: Family> Plane<A> {
             let start = Instant::now();
             let table = match &sharing {
                 Some(sharing) => Table::sharing(domain, best, sharing.clone(), why.clone())?,
-                None => Table::measured(domain, best, algorithm, budget)?,
+                None => Table::resumed(domain, best, algorithm, budget, chosen.next().flatten())?,
             };
             budget = budget.saturating_sub(start.elapsed());
             plane.vrfs.push(Vrf { routes, table });
@@ -422,6 +425,17 @@ impl<A: Family> Plane<A> {
         sources.flat_map(move |(source, rib)| {
             rib.iter().filter_map(move |(prefix, label)| Some((source, prefix, self.labels.hop(label)?)))
         })
+    }
+
+    /// The routes of one VRF from one source.
+    pub(crate) fn of_source(
+        &self,
+        vrf: usize,
+        source: Source,
+    ) -> impl Iterator<Item = (Prefix<A>, Label, &NextHop)> {
+        let rib = self.vrfs.get(vrf).map(|vrf| &vrf.routes[source as usize]);
+        let routes = rib.into_iter().flat_map(Rib::iter);
+        routes.filter_map(|(prefix, label)| Some((prefix, label, self.labels.hop(label)?)))
     }
 
     /// The best route to an address.
