@@ -1,24 +1,25 @@
 //! Frames in the hands of a device: a kernel's AF_XDP rings, a network card's descriptors.
 
-use crate::memory::{DeviceClosed, Memory, Packet};
+use crate::memory::{self, DeviceClosed, Loan, Memory, Packet, Pool};
 use std::sync::Arc;
 
 /// One device queue's account of the frames that it has been lent: at most one packet per frame of the region.
 ///
-/// Devices know packets by their address, the offset of the data from the start of the region (UMEM address). A frame
-/// that goes to the device stays somebody's: its [`Packet`] waits in here, where nobody can read or free it, and comes
-/// out again when the device gives the address back. So an address that was never lent, or comes back twice, finds
-/// nothing, and a device can make us lose count of nothing.
+/// Devices know packets by their address, the offset of the data from the start of the region (UMEM address), or by the
+/// number of their frame (DPDK). A frame that goes to the device stays somebody's: its owner is noted in here, where
+/// nobody can read or free it, and comes out again as a [`Packet`] when the device gives it back. So a frame that was
+/// never lent, or comes back twice, finds nothing, and a device can make us lose count of nothing.
 ///
 /// ```text
 /// pool.take() -> lend -> fill ring ... receive ring -> adopt(address, length) -> packet
 /// packet      -> lend -> transmit ring ... completion ring -> returned(address) -> pool.free
 /// ```
 ///
-/// 32 bytes per frame of the region.
+/// 16 bytes per frame of the region. Of a packet its frame alone comes back, not what the nodes had found out.
 pub struct Lent {
     memory: Arc<Memory>,
-    slots: Box<[Option<Packet>]>,
+    frame_shift: u32,
+    slots: Box<[Option<Loan>]>,
     count: usize,
 }
 
@@ -26,48 +27,94 @@ impl Lent {
     /// An empty table for one device queue on `memory`.
     pub fn new(memory: &Arc<Memory>) -> Self {
         let slots = std::iter::repeat_with(|| None).take(memory.frames()).collect();
-        Lent { memory: memory.clone(), slots, count: 0 }
+        Lent { memory: memory.clone(), frame_shift: memory.frame_size().trailing_zeros(), slots, count: 0 }
     }
 
     /// Takes a packet in and says its address for the device; gives it back if its frame is of another region.
     #[inline]
     pub fn lend(&mut self, packet: Packet) -> Result<u64, Packet> {
+        let start = packet.start();
+        self.lend_frame(packet).map(|frame| (u64::from(frame) << self.frame_shift) + u64::from(start))
+    }
+
+    /// As [`lend`](Self::lend), for devices that go by frames: says the frame's number.
+    #[inline]
+    pub fn lend_frame(&mut self, packet: Packet) -> Result<u32, Packet> {
         if !packet.is_in(&self.memory) {
             return Err(packet);
         }
-        let address = packet.offset();
-        match self.slots.get_mut(address as usize / self.memory.frame_size()) {
+        let loan = packet.into_loan();
+        let frame = loan.frame();
+        match self.slots.get_mut(frame as usize) {
             Some(slot @ None) => {
-                *slot = Some(packet);
+                *slot = Some(loan);
                 self.count += 1;
-                Ok(address)
+                Ok(frame)
             }
             // A frame has one owner, so its slot is free; were it not, the packet would still not get lost.
-            _ => Err(packet),
+            _ => Err(loan.packet()),
         }
+    }
+
+    /// Lends up to `count` fresh frames of the pool, with their data at [`DATA_START`](crate::DATA_START), and says their
+    /// numbers. Lends none of a pool that is of another region.
+    #[inline]
+    pub fn lend_fresh(&mut self, pool: &mut Pool, count: usize, mut each: impl FnMut(u32)) -> usize {
+        if !Arc::ptr_eq(pool.memory(), &self.memory) {
+            return 0;
+        }
+        let mut lent = 0;
+        while lent < count {
+            let Some(loan) = pool.loan() else { break };
+            let frame = loan.frame();
+            match self.slots.get_mut(frame as usize) {
+                Some(slot @ None) => *slot = Some(loan),
+                _ => {
+                    pool.repay(loan);
+                    break;
+                }
+            }
+            each(frame);
+            lent += 1;
+        }
+        self.count += lent;
+        lent
     }
 
     /// The packet that the device gives back: `len` bytes of data at `address`. `None`, and nothing changed, if the
     /// device does not have that frame, or if the data would reach out of it.
     #[inline]
     pub fn adopt(&mut self, address: u64, len: usize) -> Option<Packet> {
-        let (frame_size, address) = (self.memory.frame_size(), usize::try_from(address).ok()?);
-        let slot = self.slots.get_mut(address / frame_size)?;
-        if !slot.as_mut()?.place(address % frame_size, len) {
-            return None;
-        }
+        let frame = u32::try_from(address >> self.frame_shift).ok()?;
+        self.adopt_frame(frame, address as usize & (self.memory.frame_size() - 1), len)
+    }
+
+    /// As [`adopt`](Self::adopt), with `len` bytes of data at `start` of frame number `frame`.
+    #[inline]
+    pub fn adopt_frame(&mut self, frame: u32, start: usize, len: usize) -> Option<Packet> {
+        let packet = memory::adopt(self.slots.get_mut(frame as usize)?, start, len, 1 << self.frame_shift)?;
         self.count -= 1;
-        slot.take()
+        Some(packet)
     }
 
     /// The packet whose data the device was lent at `address`, as it was lent (a transmit completion). `None`, and
     /// nothing changed, if it was not.
     #[inline]
     pub fn returned(&mut self, address: u64) -> Option<Packet> {
-        let index = usize::try_from(address).ok()? / self.memory.frame_size();
-        let packet = self.slots.get_mut(index)?.take_if(|packet| packet.offset() == address)?;
+        let start = address & (self.memory.frame_size() as u64 - 1);
+        let frame = usize::try_from(address >> self.frame_shift).ok()?;
+        let loan = self.slots.get_mut(frame)?.take_if(|loan| u64::from(loan.start()) == start)?;
         self.count -= 1;
-        Some(packet)
+        Some(loan.packet())
+    }
+
+    /// Frees a frame that the device gives back. False, and nothing changed, if the device does not have it.
+    #[inline]
+    pub fn free_frame(&mut self, frame: u32, pool: &mut Pool) -> bool {
+        let Some(loan) = self.slots.get_mut(frame as usize).and_then(Option::take) else { return false };
+        self.count -= 1;
+        pool.repay(loan);
+        true
     }
 
     /// Frames that the device has now.
@@ -86,13 +133,7 @@ impl Lent {
     /// dropped instead keeps its frames (and with them the region) out for ever, which is always safe.
     pub fn reclaim(&mut self, _closed: DeviceClosed) -> impl Iterator<Item = Packet> + '_ {
         self.count = 0;
-        self.slots.iter_mut().filter_map(Option::take)
-    }
-}
-
-impl Drop for Lent {
-    fn drop(&mut self) {
-        self.slots.iter_mut().filter_map(Option::take).for_each(std::mem::forget);
+        self.slots.iter_mut().filter_map(Option::take).map(Loan::packet)
     }
 }
 

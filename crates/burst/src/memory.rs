@@ -240,6 +240,26 @@ impl Pool {
         }
     }
 
+    /// Takes a frame for a device, without making a packet of it first.
+    #[inline]
+    pub(crate) fn loan(&mut self) -> Option<Loan> {
+        if self.free.is_empty() {
+            self.refill();
+        }
+        let frame = self.free.pop()?;
+        Some(Loan { pool: NonNull::from(&*self.inner), frame, start: DATA_START as u16, len: 0 })
+    }
+
+    /// Takes back a frame that a device had.
+    #[inline]
+    pub(crate) fn repay(&mut self, loan: Loan) {
+        if std::ptr::eq(loan.pool.as_ptr(), Arc::as_ptr(&self.inner)) {
+            self.free.push(loan.frame);
+        } else {
+            self.free(loan.packet());
+        }
+    }
+
     /// Gives back the frames of all packets of a burst.
     #[inline]
     pub fn free_all(&mut self, burst: &mut Burst) {
@@ -454,18 +474,17 @@ impl Packet {
         (self.flags & TRACED != 0).then(|| self.cold().trace_id)
     }
 
-    /// Offset of the data from the start of the region, as devices count addresses; see [`Lent`](crate::Lent).
-    pub(crate) fn offset(&self) -> u64 {
-        (u64::from(self.index()) << self.pool().frame_shift) + u64::from(self.start)
+    /// Where in the frame the data begins, from [`COLD`] on.
+    #[inline]
+    pub fn start(&self) -> u16 {
+        self.start
     }
 
-    /// Where in the frame the data lies, as a device says. False, and nothing changed, if that breaks I3.
-    pub(crate) fn place(&mut self, start: usize, len: usize) -> bool {
-        let fits = start >= COLD && start.checked_add(len).is_some_and(|end| end <= self.pool().frame_size());
-        if fits {
-            (self.start, self.len) = (start as u16, len as u16);
-        }
-        fits
+    /// Lends the frame to a device: what is known of the packet is forgotten.
+    #[inline]
+    pub(crate) fn into_loan(self) -> Loan {
+        let packet = ManuallyDrop::new(self);
+        Loan { pool: packet.pool, frame: packet.index(), start: packet.start, len: packet.len }
     }
 
     /// Whether the packet's frame lies in `memory`.
@@ -492,6 +511,54 @@ impl Packet {
         // The last touch: from here on the pool may be gone.
         pool.arrived.fetch_add(1, Ordering::Release);
     }
+}
+
+/// A frame in the hands of a device, who owns it as a [`Packet`] does (I1). Dropped, it stays out for ever.
+pub(crate) struct Loan {
+    pool: NonNull<PoolInner>,
+    frame: u32,
+    /// Where in the frame the data lies; at least [`COLD`].
+    start: u16,
+    len: u16,
+}
+const _: () = assert!(size_of::<Option<Loan>>() == 16);
+
+// SAFETY: as for `Packet`.
+unsafe impl Send for Loan {}
+// SAFETY: as for `Packet`; a `&Loan` gives its numbers away, nothing else.
+unsafe impl Sync for Loan {}
+
+impl Loan {
+    /// The frame's number in its region.
+    pub(crate) fn frame(&self) -> u32 {
+        self.frame
+    }
+
+    /// Where in the frame the data lay when it was lent.
+    pub(crate) fn start(&self) -> u16 {
+        self.start
+    }
+
+    /// The packet again, as it was lent.
+    #[inline]
+    pub(crate) fn packet(self) -> Packet {
+        // SAFETY: I2.
+        let mut packet = unsafe { self.pool.as_ref() }.fresh(self.frame);
+        (packet.start, packet.len) = (self.start, self.len);
+        packet
+    }
+}
+
+/// Takes a loan out of its place, with the data where the device says. `None`, and nothing changed, if that breaks I3.
+#[inline]
+pub(crate) fn adopt(slot: &mut Option<Loan>, start: usize, len: usize, frame_size: usize) -> Option<Packet> {
+    let fits = start >= COLD && start.checked_add(len).is_some_and(|end| end <= frame_size);
+    if !fits {
+        return None;
+    }
+    let mut packet = slot.take()?.packet();
+    (packet.start, packet.len) = (start as u16, len as u16);
+    Some(packet)
 }
 
 /// Proof that a device that was lent frames no longer touches them; see [`Lent::reclaim`](crate::Lent::reclaim).

@@ -20,7 +20,9 @@ enum Step {
     Push { which: usize, bytes: usize },
     Cut { which: usize, bytes: usize },
     Lend { which: usize },
+    LendFresh { pool: usize, n: usize },
     Adopt { which: usize, start: usize, len: usize },
+    FreeFrame { which: usize, pool: usize },
     AdoptNonsense { address: u64, len: usize },
 }
 
@@ -32,7 +34,9 @@ fn step() -> impl Strategy<Value = Step> {
         3 => (pool.clone(), which.clone()).prop_map(|(pool, which)| Step::Free { pool, which }),
         1 => (pool.clone(), 0..40usize).prop_map(|(pool, n)| Step::FreeAll { pool, n }),
         1 => which.clone().prop_map(|which| Step::Drop { which }),
-        2 => (pool, which.clone()).prop_map(|(pool, which)| Step::Duplicate { pool, which }),
+        2 => (pool.clone(), which.clone()).prop_map(|(pool, which)| Step::Duplicate { pool, which }),
+        2 => (pool.clone(), 0..6usize).prop_map(|(pool, n)| Step::LendFresh { pool, n }),
+        2 => (pool, which.clone()).prop_map(|(pool, which)| Step::FreeFrame { which, pool }),
         1 => (which.clone(), 0..300usize).prop_map(|(which, bytes)| Step::Push { which, bytes }),
         1 => (which.clone(), 0..300usize).prop_map(|(which, bytes)| Step::Cut { which, bytes }),
         3 => which.clone().prop_map(|which| Step::Lend { which }),
@@ -159,6 +163,18 @@ impl World {
                     }
                 }
             }
+            Step::LendFresh { pool, n } => {
+                let free = self.pools[pool].stats().free;
+                let out = &mut self.out;
+                let put = |frame: u32| out.push(u64::from(frame) * 2048 + 256);
+                assert_eq!(self.lent.lend_fresh(&mut self.pools[pool], n, put), n.min(free));
+            }
+            Step::FreeFrame { which, pool } => {
+                let Some(address) = pick(&mut self.out, which) else { return };
+                let frame = (address / 2048) as u32;
+                assert!(self.lent.free_frame(frame, &mut self.pools[pool]));
+                assert!(!self.lent.free_frame(frame, &mut self.pools[pool]), "freed twice");
+            }
             Step::AdoptNonsense { address, len } => {
                 let known = self.out.iter().any(|a| a / 2048 == address / 2048);
                 if !known {
@@ -284,6 +300,7 @@ fn a_lent_table_refuses_foreign_frames() {
     let mut lent = Lent::new(&ours);
     let back = lent.lend(other.take().unwrap()).unwrap_err();
     other.free(back);
+    assert_eq!(lent.lend_fresh(&mut other, 4, |_| ()), 0);
     let address = lent.lend(pool.take().unwrap()).unwrap();
     assert_eq!((address, lent.count(), pool.stats().free), (256, 1, 3));
     for (bad, len) in [(address, 2000), (address + 2048, 60), (63, 60), (u64::MAX, 0), (4 * 2048, 0)] {
@@ -294,5 +311,6 @@ fn a_lent_table_refuses_foreign_frames() {
     assert!(lent.returned(address).is_none());
     let address = lent.lend(same).unwrap();
     pool.free(lent.adopt(address + 14, 60).unwrap());
+    assert!(!lent.free_frame(0, &mut pool) && !lent.free_frame(4, &mut pool));
     assert_eq!((lent.count(), pool.stats().free), (0, 4));
 }
