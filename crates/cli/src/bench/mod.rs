@@ -5,6 +5,7 @@ mod bursts;
 mod drawing;
 mod figures;
 mod flow;
+mod forward;
 mod hide;
 mod lpm;
 pub(crate) mod pass;
@@ -27,7 +28,7 @@ pub(crate) enum BenchCommand {
     Flow(Box<flow::Flow>),
     /// What hiding memory latency brings: hash table lookups by a plain loop, in groups, as coroutines
     Hide(Box<hide::Hide>),
-    /// The engine without a network: null ports, with and without a route lookup between them
+    /// The engine without a network: null ports, capture files or DPDK's net_null, with and without a router between them
     Port(port::PortBench),
 }
 

@@ -2,6 +2,7 @@
 //!
 //! `null`: packets from a null port straight back into one, and, with a table, through the whole router on the way.
 //! `pcap`: reading a capture (decoding it on the way, and from memory), and writing one.
+//! `dpdk`: between two of DPDK's net_null devices, as forwarders written on DPDK do ([`forward`](super::forward)).
 
 use super::report::Report;
 use crate::addresses::TableAddresses;
@@ -14,7 +15,7 @@ use clap::{Args, ValueEnum};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tidemill_burst::{Burst, Memory, Packet};
 use tidemill_feed::LoadedTable;
 use tidemill_graph::{Clock, Context, Engine, Graph, GraphBuilder, Limits, Node, Options, Outcome, Verdict};
@@ -28,7 +29,8 @@ use tidemill_router::{PortInfo, RouterConfig, RouterControl, Routes};
 /// Arguments of `bench port`.
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  tidemill bench port null --table rib.zst\n  tidemill bench port pcap --size 512 --json"
+    after_help = "Examples:\n  tidemill bench port null --table rib.zst\n  tidemill bench port pcap --size 512 --json\n  \
+    tidemill bench port dpdk --table rib.zst"
 )]
 pub(crate) struct PortBench {
     /// The ports to measure
@@ -60,6 +62,12 @@ pub(crate) struct PortBench {
     /// One JSON object per line
     #[arg(long)]
     json: bool,
+    /// `dpdk`: destinations from a file, for `--runner` (format: bench/README.md)
+    #[arg(long, value_name = "FILE")]
+    keys: Option<PathBuf>,
+    /// `dpdk`: answer timed passes on standard input (protocol: bench/README.md)
+    #[arg(long)]
+    runner: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -68,6 +76,8 @@ enum Kind {
     Null,
     /// Capture files
     Pcap,
+    /// DPDK's net_null devices (needs a build with `--features dpdk`)
+    Dpdk,
 }
 
 /// Packet memory for one worker.
@@ -172,23 +182,26 @@ pub(super) fn run(args: &PortBench) -> Result<bool> {
     match args.kind {
         Kind::Null => null(args),
         Kind::Pcap => pcap(args),
+        Kind::Dpdk => dpdk(args),
     }
 }
 
-fn null(args: &PortBench) -> Result<bool> {
-    let table = if args.tables.is_empty() {
-        None
-    } else {
-        let table = TableArgs { files: args.tables.clone(), load: args.load.clone() }.load()?;
-        if table.v4.is_empty() {
-            return Err(usage(
-                "--table: has no IPv4 routes, and this benchmark routes IPv4: give one that has",
-            ));
-        }
-        Some(table)
-    };
+/// The table of `--table`; `None` without one.
+fn table(args: &PortBench) -> Result<Option<LoadedTable>> {
+    if args.tables.is_empty() {
+        return Ok(None);
+    }
+    let table = TableArgs { files: args.tables.clone(), load: args.load.clone() }.load()?;
+    if table.v4.is_empty() {
+        return Err(usage("--table: has no IPv4 routes, and this benchmark routes IPv4: give one that has"));
+    }
+    Ok(Some(table))
+}
+
+/// Destinations inside the table's prefixes, or any public ones.
+fn destinations(args: &PortBench, table: Option<&LoadedTable>) -> Vec<IpAddr> {
     let mut rng = Rng::new(args.seed);
-    let mut source: Box<dyn AddressSource> = match &table {
+    let mut source: Box<dyn AddressSource> = match table {
         Some(table) => TableAddresses::of(table).source(),
         None => Box::new(PublicV4),
     };
@@ -207,6 +220,35 @@ fn null(args: &PortBench) -> Result<bool> {
             break;
         }
     }
+    addresses
+}
+
+fn dpdk(args: &PortBench) -> Result<bool> {
+    let Some(table) = table(args)? else { return Err(usage("bench port dpdk: give --table FILE")) };
+    let destinations = match &args.keys {
+        Some(_) => super::forward::destinations(args.keys.as_deref())?,
+        None if args.runner => return Err(usage("--runner: needs --keys FILE")),
+        None => {
+            let v4 = destinations(args, Some(&table)).into_iter().filter_map(|address| match address {
+                IpAddr::V4(v4) => Some(v4.to_bits()),
+                IpAddr::V6(_) => None,
+            });
+            v4.collect()
+        }
+    };
+    let (domain, start) = (Domain::new(), Instant::now());
+    let routes = table.v4.len();
+    let router = router(args, table, &domain)?;
+    let build_seconds = start.elapsed().as_secs_f64();
+    if args.runner {
+        return super::forward::serve(routes, build_seconds, &destinations, &router, &domain);
+    }
+    super::forward::run(args.runs, &destinations, &router, &domain, args.json)
+}
+
+fn null(args: &PortBench) -> Result<bool> {
+    let table = table(args)?;
+    let addresses = destinations(args, table.as_ref());
     let supply = Supply::Destinations { frame_len: args.size, addresses: addresses.into() };
     let nulls = |supply: &Supply| -> Vec<Box<dyn Port>> {
         vec![

@@ -1,0 +1,314 @@
+//! Forwarding between two devices that cost nothing, DPDK's net_null: our side of the comparison with forwarders written on DPDK.
+//! The protocol is in `bench/README.md`.
+//!
+//! ```text
+//! net_null -> Fill (writes a packet) -> router -> net_null          route
+//!                                            \--> Digest            check: what is sent is looked at
+//! net_null -> Fill ----------------------------> net_null           fill
+//! net_null ------------------------------------> net_null           io
+//! ```
+//! net_null gives frames and touches nothing, so packets have to be written: by us as by the others.
+
+use super::report::Report;
+use crate::json::{self, Measurement, Params};
+use crate::usage;
+use anyhow::{Context as _, Result, bail};
+use serde_json::{Value, json};
+use std::io::BufRead;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use tidemill_burst::{Burst, Memory, Pool};
+use tidemill_graph::{Clock, Engine, GraphBuilder, Limits, Options};
+use tidemill_lookup::qsbr::Domain;
+use tidemill_port::{
+    Fields, OpenContext, Payload, Port, PortCounters, PortError, PortSpec, RxStatus, Template,
+};
+use tidemill_router::RouterControl;
+
+/// Frames of the worker's pool.
+const FRAMES: usize = 4096;
+/// Frame length with the frame check sequence.
+const SIZE: usize = 64;
+
+/// What is done with packets between the two devices.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    Io,
+    Fill,
+    Route,
+    Check,
+}
+
+impl Way {
+    fn of(word: &str) -> Option<Way> {
+        match word {
+            "io" => Some(Way::Io),
+            "fill" => Some(Way::Fill),
+            "route" => Some(Way::Route),
+            "check" => Some(Way::Check),
+            _ => None,
+        }
+    }
+}
+
+/// Wraps the receiving device: writes a UDP packet into every frame, and ends after so many.
+struct Fill<P> {
+    inner: P,
+    /// `None`: frames stay as they are.
+    template: Option<Template>,
+    destinations: Arc<[u32]>,
+    at: usize,
+}
+
+impl<P: Port> Port for Fill<P> {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn rx(&mut self, now_ns: u64, pool: &mut Pool, burst: &mut Burst) -> Result<RxStatus, PortError> {
+        if self.at >= self.destinations.len() {
+            return Ok(RxStatus::Ended);
+        }
+        let before = burst.len();
+        let status = self.inner.rx(now_ns, pool, burst)?;
+        if let Some(template) = &self.template {
+            const SRC: IpAddr = IpAddr::V4(Ipv4Addr::new(198, 18, 0, 1));
+            let rest = self.destinations[self.at..].iter().chain(&*self.destinations);
+            for (packet, &dst) in burst[before..].iter_mut().zip(rest) {
+                let dst = IpAddr::V4(Ipv4Addr::from_bits(dst));
+                template.write(packet, &Fields { src: SRC, dst, src_port: 1024, dst_port: 9, ident: 0 });
+            }
+        }
+        self.at += burst.len() - before;
+        Ok(status)
+    }
+
+    fn tx(&mut self, now_ns: u64, pool: &mut Pool, burst: &mut Burst) -> Result<(), PortError> {
+        self.inner.tx(now_ns, pool, burst)
+    }
+
+    fn finish(&mut self, now_ns: u64, pool: &mut Pool) -> Result<(), PortError> {
+        self.inner.finish(now_ns, pool)
+    }
+
+    fn counters(&self) -> PortCounters {
+        self.inner.counters()
+    }
+}
+
+/// Wraps the sending device: nothing is received from it.
+struct SendOnly<P>(P);
+
+impl<P: Port> Port for SendOnly<P> {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn rx(&mut self, _: u64, _: &mut Pool, _: &mut Burst) -> Result<RxStatus, PortError> {
+        Ok(RxStatus::Ended)
+    }
+
+    fn tx(&mut self, now_ns: u64, pool: &mut Pool, burst: &mut Burst) -> Result<(), PortError> {
+        self.0.tx(now_ns, pool, burst)
+    }
+
+    fn finish(&mut self, now_ns: u64, pool: &mut Pool) -> Result<(), PortError> {
+        self.0.finish(now_ns, pool)
+    }
+
+    fn counters(&self) -> PortCounters {
+        self.0.counters()
+    }
+}
+
+/// FNV-1a, as in `bench/README.md`.
+fn digest(hash: u64, label: u32) -> u64 {
+    label
+        .to_le_bytes()
+        .iter()
+        .fold(hash, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
+}
+
+const DIGEST_OF_NOTHING: u64 = 0xcbf2_9ce4_8422_2325;
+
+/// Stands for the sending device: looks at what would be sent. The label that a packet was routed by is in its
+/// destination's MAC address.
+struct Digest {
+    seen: Arc<Mutex<(usize, u64)>>,
+    counters: PortCounters,
+    /// Packets beyond these are not looked at.
+    most: usize,
+}
+
+impl Port for Digest {
+    fn name(&self) -> &str {
+        "out"
+    }
+
+    fn rx(&mut self, _: u64, _: &mut Pool, _: &mut Burst) -> Result<RxStatus, PortError> {
+        Ok(RxStatus::Ended)
+    }
+
+    fn tx(&mut self, _: u64, pool: &mut Pool, burst: &mut Burst) -> Result<(), PortError> {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        for packet in burst.iter() {
+            self.counters.tx.count(packet.len());
+            if let (true, [2, 0x54, a, b, c, d, ..]) = (seen.0 < self.most, packet.data()) {
+                let right = packet.data().get(14..34).is_some_and(|ip| {
+                    ip[8] == 63
+                        && tidemill_wire::checksum::fold(tidemill_wire::checksum::sum(ip).into()) == 0xFFFF
+                });
+                let label = if right { u32::from_be_bytes([*a, *b, *c, *d]) } else { u32::MAX };
+                *seen = (seen.0 + 1, digest(seen.1, label));
+            }
+        }
+        pool.free_all(burst);
+        Ok(())
+    }
+
+    fn finish(&mut self, _: u64, _: &mut Pool) -> Result<(), PortError> {
+        Ok(())
+    }
+
+    fn counters(&self) -> PortCounters {
+        self.counters
+    }
+}
+
+/// One of the two devices.
+fn device(name: &str, number: usize, memory: &Arc<Memory>) -> Result<Box<dyn Port>> {
+    let text = format!("kind = 'dpdk'\nname = '{name}'\ndevice = 'net_null{number},size=60'");
+    let spec: PortSpec = toml::from_str(&text)?;
+    let memory = [memory.clone()];
+    let context = OpenContext { base: Path::new(""), table: None, memory: &memory };
+    spec.open(1, &context)?.pop().context("the device has no queue")
+}
+
+/// What a pass came to.
+pub(super) struct Passed {
+    pub(super) received: u64,
+    pub(super) sent: u64,
+    pub(super) seconds: f64,
+    pub(super) checksum: u64,
+}
+
+/// Forwards as many packets as there are destinations.
+pub(super) fn pass(
+    way: Way,
+    destinations: &Arc<[u32]>,
+    router: &RouterControl,
+    domain: &Domain,
+) -> Result<Passed> {
+    let memory = Memory::new(FRAMES, 2048).context("packet memory")?;
+    let template = (way != Way::Io).then(|| Template::new(false, SIZE, Payload::Udp));
+    let input =
+        Fill { inner: device("in", 0, &memory)?, template, destinations: destinations.clone(), at: 0 };
+    let seen = Arc::new(Mutex::new((0, DIGEST_OF_NOTHING)));
+    let output: Box<dyn Port> = match way {
+        Way::Check => {
+            let counters = PortCounters::default();
+            Box::new(Digest { seen: seen.clone(), counters, most: destinations.len() })
+        }
+        _ => Box::new(SendOnly(device("out", 1, &memory)?)),
+    };
+    let graph = match way {
+        Way::Route | Way::Check => tidemill_router::graph(router).build()?,
+        Way::Io | Way::Fill => {
+            let mut graph = GraphBuilder::new(["in", "out"]);
+            graph.input("in", "port:out");
+            graph.build()?
+        }
+    };
+    let options = Options {
+        clock: Clock::wall(),
+        frames_per_worker: FRAMES,
+        pin: true,
+        limits: Limits { packets: None, duration: None },
+        traces: Vec::new(),
+        describe: |_| String::new(),
+    };
+    let ports: Vec<Vec<Box<dyn Port>>> = vec![vec![Box::new(input)], vec![output]];
+    let engine = Engine::new(graph, 1, ports, &memory, domain, options)?;
+    let outcome = engine.run(|_| {});
+    if let Some(error) = outcome.errors.into_iter().next() {
+        return Err(error.into());
+    }
+    let ledger = outcome.snapshot.ledger();
+    if !ledger.balances() {
+        bail!("the books do not balance: in {}, out {}", ledger.received, ledger.out);
+    }
+    let checksum = seen.lock().unwrap_or_else(PoisonError::into_inner).1;
+    let seconds = outcome.snapshot.elapsed_ns as f64 / 1e9;
+    Ok(Passed { received: ledger.received, sent: ledger.out, seconds, checksum })
+}
+
+/// Answers timed passes on standard input.
+pub(super) fn serve(
+    routes: usize,
+    build_seconds: f64,
+    destinations: &Arc<[u32]>,
+    router: &RouterControl,
+    domain: &Domain,
+) -> Result<bool> {
+    let name = &format!("router-{}", router.lookup_stats()[0].algorithm);
+    json::print(
+        &json!({"v": json::VERSION, "ready": true, "subject": name, "routes": routes, "rejected": 0,
+        "build_seconds": build_seconds, "bytes": router.lookup_stats()[0].bytes, "params": {"burst": tidemill_burst::BURST}}),
+    )?;
+    for line in std::io::stdin().lock().lines() {
+        let line = line.context("standard input")?;
+        let line = line.trim();
+        if line == "quit" {
+            return Ok(true);
+        }
+        let Some(way) = line.strip_prefix("run ").and_then(Way::of) else {
+            let error: Value =
+                format!("unknown command {line:?}: use run io|fill|route|check or quit").into();
+            json::print(&json!({"v": json::VERSION, "error": error}))?;
+            continue;
+        };
+        let passed = pass(way, destinations, router, domain)?;
+        json::print(&json!({"v": json::VERSION, "bench": "port", "subject": name, "case": line[4..],
+            "lookups": passed.received, "sent": passed.sent, "seconds": passed.seconds,
+            "checksum": format!("{:016x}", passed.checksum)}))?;
+    }
+    Ok(true)
+}
+
+/// All ways, in turn, `runs` times.
+pub(super) fn run(
+    runs: usize,
+    destinations: &Arc<[u32]>,
+    router: &RouterControl,
+    domain: &Domain,
+    json: bool,
+) -> Result<bool> {
+    let stats = &router.lookup_stats()[0];
+    let mut params = Params::new();
+    params.insert("algorithm".into(), stats.algorithm.clone().into());
+    params.insert("prefixes".into(), stats.prefixes.into());
+    params.insert("size".into(), SIZE.into());
+    let ways = [("io", Way::Io), ("fill", Way::Fill), ("route", Way::Route)];
+    let mut mpps = ways.map(|_| Vec::new());
+    for _ in 0..runs {
+        for ((_, way), mpps) in ways.iter().zip(&mut mpps) {
+            let passed = pass(*way, destinations, router, domain)?;
+            mpps.push(passed.sent as f64 / passed.seconds / 1e6);
+        }
+    }
+    let mut report = Report::new(json);
+    for ((case, _), mpps) in ways.iter().zip(&mpps) {
+        report.line(Measurement::of("port", "dpdk", case, "mpps", mpps, params.clone()))?;
+        if !json {
+            println!("{case}: {:.2} Mpps on one core", super::statistics::median(mpps));
+        }
+    }
+    Ok(true)
+}
+
+/// Reads the destinations of a runner's key file.
+pub(super) fn destinations(file: Option<&Path>) -> Result<Arc<[u32]>> {
+    let file = file.ok_or_else(|| usage("--runner: needs --keys FILE"))?;
+    Ok(super::runner::read_keys::<u32>(file)?.into())
+}
