@@ -98,7 +98,7 @@ impl<P: Port> Port for Fill<P> {
 }
 
 /// Wraps the sending device: nothing is received from it.
-struct SendOnly<P>(P);
+pub(super) struct SendOnly<P>(pub(super) P);
 
 impl<P: Port> Port for SendOnly<P> {
     fn name(&self) -> &str {
@@ -130,15 +130,16 @@ fn digest(hash: u64, label: u32) -> u64 {
         .fold(hash, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
 }
 
-const DIGEST_OF_NOTHING: u64 = 0xcbf2_9ce4_8422_2325;
+pub(super) const DIGEST_OF_NOTHING: u64 = 0xcbf2_9ce4_8422_2325;
 
 /// Stands for the sending device: looks at what would be sent. The label that a packet was routed by is in its
 /// destination's MAC address.
-struct Digest {
-    seen: Arc<Mutex<(usize, u64)>>,
-    counters: PortCounters,
+pub(super) struct Digest {
+    /// How many packets, and the digest of their labels.
+    pub(super) seen: Arc<Mutex<(usize, u64)>>,
+    pub(super) counters: PortCounters,
     /// Packets beyond these are not looked at.
-    most: usize,
+    pub(super) most: usize,
 }
 
 impl Port for Digest {

@@ -2,6 +2,7 @@
 
 pub(crate) mod bound;
 mod bursts;
+mod churn;
 mod drawing;
 mod figures;
 mod flow;
@@ -30,6 +31,8 @@ pub(crate) enum BenchCommand {
     Hide(Box<hide::Hide>),
     /// The engine without a network: null ports, capture files or DPDK's net_null, with and without a router between them
     Port(port::PortBench),
+    /// What a busy control side (route changes, show, trace, reload) costs the packets
+    Churn(churn::ChurnBench),
 }
 
 /// Runs a benchmark; false if an answer was wrong.
@@ -41,5 +44,6 @@ pub(crate) fn bench(command: BenchCommand) -> Result<bool> {
         BenchCommand::Flow(args) => flow::run(&args),
         BenchCommand::Hide(args) => hide::run(&args),
         BenchCommand::Port(args) => port::run(&args),
+        BenchCommand::Churn(args) => churn::run(&args),
     }
 }

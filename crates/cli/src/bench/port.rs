@@ -198,29 +198,42 @@ fn table(args: &PortBench) -> Result<Option<LoadedTable>> {
     Ok(Some(table))
 }
 
-/// Destinations inside the table's prefixes, or any public ones.
-fn destinations(args: &PortBench, table: Option<&LoadedTable>) -> Vec<IpAddr> {
-    let mut rng = Rng::new(args.seed);
-    let mut source: Box<dyn AddressSource> = match table {
-        Some(table) => TableAddresses::of(table).source(),
-        None => Box::new(PublicV4),
-    };
-    // Destinations that a router refuses whatever the table says are not what is measured.
-    let refused = |address: &IpAddr| match address {
-        IpAddr::V4(a) => matches!(a.octets(), [0 | 127 | 224..=255, ..] | [169, 254, ..]),
-        IpAddr::V6(_) => true,
-    };
-    let mut addresses = Vec::new();
-    for _ in 0..args.packets.saturating_mul(20) {
-        let address = source.next(&mut rng);
-        if !refused(&address) {
-            addresses.push(address);
-        }
-        if addresses.len() == args.packets {
-            break;
-        }
+/// What packets between null ports are sent to.
+pub(super) struct NullArgs {
+    /// So many destinations.
+    pub(super) packets: usize,
+    pub(super) seed: u64,
+}
+
+impl NullArgs {
+    fn of(args: &PortBench) -> NullArgs {
+        NullArgs { packets: args.packets, seed: args.seed }
     }
-    addresses
+
+    /// Destinations inside the table's prefixes, or any public ones.
+    pub(super) fn destinations(&self, table: Option<&LoadedTable>) -> Vec<IpAddr> {
+        let mut rng = Rng::new(self.seed);
+        let mut source: Box<dyn AddressSource> = match table {
+            Some(table) => TableAddresses::of(table).source(),
+            None => Box::new(PublicV4),
+        };
+        // Destinations that a router refuses whatever the table says are not what is measured.
+        let refused = |address: &IpAddr| match address {
+            IpAddr::V4(a) => matches!(a.octets(), [0 | 127 | 224..=255, ..] | [169, 254, ..]),
+            IpAddr::V6(_) => true,
+        };
+        let mut addresses = Vec::new();
+        for _ in 0..self.packets.saturating_mul(20) {
+            let address = source.next(&mut rng);
+            if !refused(&address) {
+                addresses.push(address);
+            }
+            if addresses.len() == self.packets {
+                break;
+            }
+        }
+        addresses
+    }
 }
 
 fn dpdk(args: &PortBench) -> Result<bool> {
@@ -229,16 +242,19 @@ fn dpdk(args: &PortBench) -> Result<bool> {
         Some(_) => super::forward::destinations(args.keys.as_deref())?,
         None if args.runner => return Err(usage("--runner: needs --keys FILE")),
         None => {
-            let v4 = destinations(args, Some(&table)).into_iter().filter_map(|address| match address {
-                IpAddr::V4(v4) => Some(v4.to_bits()),
-                IpAddr::V6(_) => None,
-            });
+            let v4 =
+                NullArgs::of(args).destinations(Some(&table)).into_iter().filter_map(
+                    |address| match address {
+                        IpAddr::V4(v4) => Some(v4.to_bits()),
+                        IpAddr::V6(_) => None,
+                    },
+                );
             v4.collect()
         }
     };
     let (domain, start) = (Domain::new(), Instant::now());
     let routes = table.v4.len();
-    let router = router(args, table, &domain)?;
+    let router = router(&args.algorithm, table, &domain)?.0;
     let build_seconds = start.elapsed().as_secs_f64();
     if args.runner {
         return super::forward::serve(routes, build_seconds, &destinations, &router, &domain);
@@ -248,7 +264,7 @@ fn dpdk(args: &PortBench) -> Result<bool> {
 
 fn null(args: &PortBench) -> Result<bool> {
     let table = table(args)?;
-    let addresses = destinations(args, table.as_ref());
+    let addresses = NullArgs::of(args).destinations(table.as_ref());
     let supply = Supply::Destinations { frame_len: args.size, addresses: addresses.into() };
     let nulls = |supply: &Supply| -> Vec<Box<dyn Port>> {
         vec![
@@ -257,7 +273,8 @@ fn null(args: &PortBench) -> Result<bool> {
         ]
     };
     let domain = Domain::new();
-    let router = table.map(|table| router(args, table, &domain)).transpose()?;
+    let router =
+        table.map(|table| Ok::<_, anyhow::Error>(router(&args.algorithm, table, &domain)?.0)).transpose()?;
     let mut ways = vec![Way::new("null", || Ok((straight()?, nulls(&supply))))];
     let mut prefixes = 0;
     if let Some(router) = &router {
@@ -273,8 +290,12 @@ fn null(args: &PortBench) -> Result<bool> {
     report(args, "null", &ways, &params)
 }
 
-/// A router between the ports `in` and `out`, all of whose next hops are behind `out`.
-fn router(args: &PortBench, table: LoadedTable, domain: &Domain) -> Result<RouterControl> {
+/// A router between the ports `in` and `out`, all of whose next hops are behind `out`; and its configuration.
+pub(super) fn router(
+    algorithm: &str,
+    table: LoadedTable,
+    domain: &Domain,
+) -> Result<(RouterControl, RouterConfig)> {
     const CONFIG: &str = "
         next_hops.ports = ['out']
         [[interface]]
@@ -287,13 +308,15 @@ fn router(args: &PortBench, table: LoadedTable, domain: &Domain) -> Result<Route
         mtu = 9000
     ";
     let mut config: RouterConfig = toml::from_str(CONFIG)?;
-    config.router.algorithm.clone_from(&args.algorithm);
+    config.router.algorithm = algorithm.into();
     let ports = [PortInfo::new("in"), PortInfo::new("out")];
     let v4 = Routes { rib: table.v4, names: Vec::new() };
-    RouterControl::new(&config, &ports, v4, Routes::default(), domain).map_err(|error| match error {
+    let control = RouterControl::new(&config, &ports, v4, Routes::default(), domain);
+    let control = control.map_err(|error| match error {
         tidemill_router::RouterError::Config(error) => usage(error),
         other => other.into(),
-    })
+    })?;
+    Ok((control, config))
 }
 
 fn pcap(args: &PortBench) -> Result<bool> {

@@ -1,0 +1,399 @@
+//! `bench churn`: what a busy control side costs the packets.
+//!
+//! A router forwards between null ports while the control side, on another core, does one of two things:
+//!
+//! | load | what |
+//! |---|---|
+//! | `quiet` | its housekeeping, every millisecond, as `tidemill run` does |
+//! | `churn` | besides, route changes at the rate asked for; every 10 ms all that `show` reads; every 100 ms a trace; every second a reload |
+//!
+//! First at capacity, in pairs: how much slower is the router with churn? Then at a share of it, with packets that come whether
+//! or not anybody has time for them (a device's ring that overflows is `rx-ring-full`): does churn drop what quiet does not?
+//! Half of the changes give a route another next hop and back, half withdraw and announce a route that no packet takes, so
+//! that no packet loses its route. Before and after, every packet's next hop is looked at: they must be the same.
+
+use super::forward::{DIGEST_OF_NOTHING, Digest, SendOnly};
+use super::port::{NullArgs, router};
+use super::report::Report;
+use super::statistics;
+use crate::json::{Measurement, Params};
+use crate::progress::Progress;
+use crate::tables::TableArgs;
+use crate::usage;
+use anyhow::{Context as _, Result, bail};
+use clap::Args;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+use tidemill_burst::{BURST, Burst, DropReason, Memory, Pool};
+use tidemill_graph::trace::TraceRequest;
+use tidemill_graph::{Clock, Engine, Handle, Limits, Options};
+use tidemill_lookup::qsbr::Domain;
+use tidemill_lpm::{Change, Label, Prefix, Rib};
+use tidemill_port::{NullPort, Port, PortCounters, PortError, RxStatus, Supply};
+use tidemill_router::{RouterConfig, RouterControl};
+
+/// Arguments of `bench churn`.
+#[derive(Args)]
+#[command(after_help = "Example:\n  tidemill bench churn --table rib.zst --pairs 20 --json")]
+pub(crate) struct ChurnBench {
+    #[command(flatten)]
+    table: TableArgs,
+    /// The router's lookup structure
+    #[arg(long, value_name = "NAME", default_value = "auto")]
+    algorithm: String,
+    /// Route changes per second
+    #[arg(long, value_name = "N", default_value_t = 10_000.0)]
+    rate: f64,
+    /// Pairs of a quiet run and one with churn, at capacity
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    pairs: usize,
+    /// Seconds per run
+    #[arg(long, default_value_t = 1.0)]
+    seconds: f64,
+    /// The share of the capacity that is offered afterwards
+    #[arg(long, value_name = "SHARE", default_value_t = 0.8)]
+    share: f64,
+    /// Packets that the device's receive ring holds, at that share
+    #[arg(long, value_name = "N", default_value_t = 4096)]
+    ring: u64,
+    /// Destinations
+    #[arg(long, value_name = "N", default_value_t = 1 << 18)]
+    packets: usize,
+    /// Seed of the destinations and of the changes
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// One JSON object per line
+    #[arg(long)]
+    json: bool,
+}
+
+/// Frames of the worker's pool.
+const FRAMES: usize = 8192;
+/// How often the control side turns.
+const TURN: Duration = Duration::from_millis(1);
+
+/// A device that packets come to at their own pace, into a ring of so many; what does not fit is lost.
+struct Paced<P> {
+    inner: P,
+    per_ns: f64,
+    ring: u64,
+    started_ns: Option<u64>,
+    /// Packets that have come so far: taken, or lost.
+    past: u64,
+    lost: u64,
+}
+
+impl<P: Port> Port for Paced<P> {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn rx(&mut self, now_ns: u64, pool: &mut Pool, burst: &mut Burst) -> Result<RxStatus, PortError> {
+        let started = *self.started_ns.get_or_insert(now_ns);
+        let come = ((now_ns - started) as f64 * self.per_ns) as u64;
+        let over = (come - self.past.min(come)).saturating_sub(self.ring);
+        self.lost += over;
+        self.past += over;
+        if come.saturating_sub(self.past) < BURST as u64 {
+            return Ok(RxStatus::Idle { next_due_ns: None });
+        }
+        let before = burst.len();
+        let status = self.inner.rx(now_ns, pool, burst);
+        self.past += (burst.len() - before) as u64;
+        status
+    }
+
+    fn tx(&mut self, now_ns: u64, pool: &mut Pool, burst: &mut Burst) -> Result<(), PortError> {
+        self.inner.tx(now_ns, pool, burst)
+    }
+
+    fn finish(&mut self, now_ns: u64, pool: &mut Pool) -> Result<(), PortError> {
+        self.inner.finish(now_ns, pool)
+    }
+
+    fn counters(&self) -> PortCounters {
+        let mut counters = self.inner.counters();
+        counters.rx.packets += self.lost;
+        counters.rx.dropped.count_many(DropReason::RxRingFull, self.lost);
+        counters
+    }
+}
+
+/// The control side, and what it is to do.
+struct Side {
+    control: RouterControl,
+    config: RouterConfig,
+    domain: Domain,
+    changes: Vec<Change<u32>>,
+    next: usize,
+}
+
+impl Side {
+    /// Housekeeping and, with a rate, load, until told to stop; how many changes were applied.
+    fn work(&mut self, handle: &Handle, rate: Option<f64>, done: &AtomicBool) -> Result<u64> {
+        let (started, mut applied, mut turns) = (Instant::now(), 0, 0_u64);
+        while !done.load(Ordering::Acquire) {
+            if let Some(rate) = rate {
+                let due = (started.elapsed().as_secs_f64() * rate) as u64;
+                let count = (due.saturating_sub(applied) as usize).min(self.changes.len() - self.next);
+                self.control.apply(&self.changes[self.next..self.next + count])?;
+                applied += count as u64;
+                self.next = (self.next + count) % self.changes.len();
+                if turns.is_multiple_of(10) {
+                    std::hint::black_box((
+                        handle.snapshot(),
+                        handle.per_worker(),
+                        self.control.lookup_stats(),
+                    ));
+                }
+                if turns.is_multiple_of(100) {
+                    // A worker that is behind with the last one says so; then this one is left out.
+                    let asked = handle.trace(&TraceRequest { at: "ip4-lookup".into(), packets: 8 });
+                    std::hint::black_box((asked.is_ok(), handle.traces(0)));
+                }
+                if turns.is_multiple_of(1000) {
+                    self.control.reload(now_ns(), &self.config)?;
+                }
+            }
+            self.control.poll(now_ns())?;
+            self.control.collect();
+            turns += 1;
+            std::thread::sleep(TURN);
+        }
+        Ok(applied)
+    }
+}
+
+fn now_ns() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64)
+}
+
+/// What a run came to.
+struct Ran {
+    mpps: f64,
+    dropped: BTreeMap<&'static str, u64>,
+    changes_per_s: f64,
+}
+
+/// One run, at capacity or at a pace (packets per second).
+fn run_once(
+    args: &ChurnBench,
+    side: &mut Side,
+    supply: &Supply,
+    rate: Option<f64>,
+    pace: Option<f64>,
+) -> Result<Ran> {
+    let source = NullPort::new("in", supply.clone(), 0, None);
+    let source: Box<dyn Port> = match pace {
+        None => Box::new(source),
+        Some(pps) => {
+            let per_ns = pps / 1e9;
+            Box::new(Paced { inner: source, per_ns, ring: args.ring, started_ns: None, past: 0, lost: 0 })
+        }
+    };
+    let sink = Box::new(SendOnly(NullPort::new("out", Supply::Nothing, 0, None)));
+    let duration = Some(Duration::from_secs_f64(args.seconds));
+    let engine = engine(side, source, sink, duration)?;
+    let (handle, done) = (engine.handle(), AtomicBool::new(false));
+    let (outcome, applied) = std::thread::scope(|scope| {
+        let (handle, done_flag) = (&handle, &done);
+        let control = scope.spawn(move || side.work(handle, rate, done_flag));
+        let outcome = engine.run(|_| {});
+        done.store(true, Ordering::Release);
+        (outcome, control.join())
+    });
+    let applied = match applied {
+        Ok(applied) => applied?,
+        Err(panic) => std::panic::resume_unwind(panic),
+    };
+    if let Some(error) = outcome.errors.into_iter().next() {
+        return Err(error.into());
+    }
+    let ledger = outcome.snapshot.ledger();
+    if !ledger.balances() {
+        bail!("the books do not balance: in {}, out {}", ledger.received, ledger.out);
+    }
+    let seconds = outcome.snapshot.elapsed_ns as f64 / 1e9;
+    let dropped = ledger.dropped.iter().map(|(reason, count)| (*reason, *count)).collect();
+    Ok(Ran { mpps: ledger.out as f64 / seconds / 1e6, dropped, changes_per_s: applied as f64 / seconds })
+}
+
+fn engine(
+    side: &Side,
+    source: Box<dyn Port>,
+    sink: Box<dyn Port>,
+    duration: Option<Duration>,
+) -> Result<Engine> {
+    let memory = Memory::new(FRAMES, 2048).context("packet memory")?;
+    let options = Options {
+        clock: Clock::wall(),
+        frames_per_worker: FRAMES,
+        pin: true,
+        limits: Limits { packets: None, duration },
+        traces: Vec::new(),
+        describe: |_| String::new(),
+    };
+    let graph = tidemill_router::graph(&side.control).build()?;
+    Ok(Engine::new(graph, 1, vec![vec![source], vec![sink]], &memory, &side.domain, options)?)
+}
+
+/// The labels by which each destination's packet is sent, as a digest.
+fn digest(side: &Side, supply: &Supply, packets: usize) -> Result<u64> {
+    let source = Box::new(NullPort::new("in", supply.clone(), 0, Some(packets as u64)));
+    let seen = Arc::new(Mutex::new((0, DIGEST_OF_NOTHING)));
+    let sink = Box::new(Digest { seen: seen.clone(), counters: PortCounters::default(), most: packets });
+    engine(side, source, sink, None)?.run(|_| {});
+    let seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
+    if seen.0 == 0 {
+        bail!("nothing was forwarded");
+    }
+    Ok(seen.1)
+}
+
+/// Changes that come back to where they began. Even ones give a route another label, odd ones withdraw a route that holds none
+/// of the destinations (sorted); each is undone `DISTANCE` changes later.
+fn changes(rib: &Rib<u32>, destinations: &[u32], seed: u64) -> Vec<Change<u32>> {
+    const ROUTES: usize = 50_000;
+    let mut routes: Vec<(Prefix<u32>, Label)> = rib.iter().collect();
+    let mut random = tidemill_lpm::keys::Random::new(seed);
+    for at in 0..routes.len().min(4 * ROUTES) {
+        let other = at + random.below(routes.len() - at);
+        routes.swap(at, other);
+    }
+    let labels: Vec<Label> = routes.iter().map(|(_, label)| *label).collect();
+    let empty = |prefix: &Prefix<u32>| {
+        let from = destinations.partition_point(|&address| address < prefix.first());
+        destinations.get(from).is_none_or(|&address| address > prefix.last())
+    };
+    let (mut away, mut back) = (Vec::new(), Vec::new());
+    for (at, &(prefix, label)) in routes.iter().enumerate().take(ROUTES) {
+        let change = match at % 2 == 0 || !empty(&prefix) {
+            true => Change::Announce(prefix, labels[(at + 1) % labels.len()]),
+            false => Change::Withdraw(prefix),
+        };
+        away.push(change);
+        back.push(Change::Announce(prefix, label));
+    }
+    away.into_iter().chain(back).collect()
+}
+
+/// Whether churn dropped nothing that quiet did not.
+pub(super) fn run(args: &ChurnBench) -> Result<bool> {
+    let in_range = args.seconds > 0.0 && args.seconds <= 3600.0 && args.rate > 0.0 && args.rate <= 1e7;
+    if !in_range || args.pairs < 2 || !(args.share > 0.0 && args.share <= 1.0) || args.ring < BURST as u64 {
+        return Err(usage(
+            "give --seconds and --rate above 0 (3600 and 10 million at most), at least 2 --pairs, a --share from 0 to 1 and a --ring of 256 or more",
+        ));
+    }
+    let table = args.table.load()?;
+    let null = NullArgs { packets: args.packets, seed: args.seed };
+    let addresses = null.destinations(Some(&table));
+    let mut sorted: Vec<u32> = addresses
+        .iter()
+        .filter_map(|address| match address {
+            IpAddr::V4(v4) => Some(v4.to_bits()),
+            IpAddr::V6(_) => None,
+        })
+        .collect();
+    sorted.sort_unstable();
+    let changes = changes(&table.v4, &sorted, args.seed);
+    if changes.is_empty() || addresses.is_empty() {
+        return Err(usage("--table: has no IPv4 routes: give one that has"));
+    }
+    let domain = Domain::new();
+    let (control, config) = router(&args.algorithm, table, &domain)?;
+    let mut side = Side { control, config, domain, changes, next: 0 };
+    let supply = Supply::Destinations { frame_len: 64, addresses: addresses.into() };
+    let before = digest(&side, &supply, args.packets)?;
+
+    let mut params = Params::new();
+    let stats = &side.control.lookup_stats()[0];
+    params.insert("algorithm".into(), stats.algorithm.clone().into());
+    params.insert("prefixes".into(), stats.prefixes.into());
+    params.insert("updates_per_s".into(), args.rate.into());
+    let progress = Progress::new("bench churn", (2 * args.pairs + 2) as u64);
+    let (mut quiet, mut churn, mut changes_per_s) = (Vec::new(), Vec::new(), Vec::new());
+    for pair in 0..args.pairs {
+        // Who goes first alternates, so that a drift of the machine favours nobody.
+        for turn in 0..2 {
+            let busy = (pair + turn) % 2 == 1;
+            let ran = run_once(args, &mut side, &supply, busy.then_some(args.rate), None)?;
+            if busy {
+                churn.push(ran.mpps);
+                changes_per_s.push(ran.changes_per_s);
+            } else {
+                quiet.push(ran.mpps);
+            }
+            progress.add(1);
+        }
+    }
+    let pace = statistics::median(&quiet) * 1e6 * args.share;
+    let baseline = run_once(args, &mut side, &supply, None, Some(pace))?;
+    let loaded = run_once(args, &mut side, &supply, Some(args.rate), Some(pace))?;
+    progress.add(2);
+    // What is away comes back, and every packet goes where it went.
+    let rest = &side.changes[side.next..];
+    for block in rest.chunks(1000) {
+        side.control.apply(block)?;
+    }
+    let after = digest(&side, &supply, args.packets)?;
+    if before != after {
+        bail!("packets go elsewhere after the changes were undone: {before:016x}, {after:016x}");
+    }
+
+    let mut report = Report::new(args.json);
+    for (case, values) in [("quiet", &quiet), ("churn", &churn)] {
+        report.line(Measurement::of("churn", "router", case, "mpps", values, params.clone()))?;
+    }
+    report.line(Measurement::of(
+        "churn",
+        "router",
+        "churn",
+        "updates_per_s",
+        &changes_per_s,
+        params.clone(),
+    ))?;
+    report.ratio("churn", "capacity", ("churn", &churn), ("quiet", &quiet))?;
+    let slower: Vec<f64> =
+        quiet.iter().zip(&churn).map(|(quiet, churn)| 100.0 * (1.0 - churn / quiet)).collect();
+    report.line(Measurement::of("churn", "router", "capacity", "slower_percent", &slower, params.clone()))?;
+    let mut good = true;
+    for (case, ran) in [("share-quiet", &baseline), ("share-churn", &loaded)] {
+        report.line(Measurement::of("churn", "router", case, "mpps", &[ran.mpps], params.clone()))?;
+        for (reason, count) in &ran.dropped {
+            let mut params = params.clone();
+            params.insert("reason".into(), (*reason).into());
+            report.line(Measurement::of("churn", "router", case, "dropped", &[*count as f64], params))?;
+            good &= case == "share-quiet" || baseline.dropped.contains_key(reason);
+        }
+    }
+    if !args.json {
+        let interval = statistics::ratio(&churn, &quiet);
+        println!(
+            "at capacity: {:.2} Mpps quiet, {:.2} with {:.0} changes/s: {:.1} % slower by the median of {} pairs",
+            statistics::median(&quiet),
+            statistics::median(&churn),
+            statistics::median(&changes_per_s),
+            statistics::median(&slower),
+            args.pairs
+        );
+        if let Some(interval) = interval {
+            println!("  ratio {:.3} ({:.3} to {:.3})", interval.value, interval.low, interval.high);
+        }
+        for (name, ran) in [("quiet", &baseline), ("churn", &loaded)] {
+            println!(
+                "at {:.1} Mpps offered, {name}: {:.1} Mpps, dropped {:?}",
+                pace / 1e6,
+                ran.mpps,
+                ran.dropped
+            );
+        }
+    }
+    if !good {
+        eprintln!("tidemill: churn drops packets for reasons that a quiet run does not have");
+    }
+    Ok(good)
+}
