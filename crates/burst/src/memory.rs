@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use tidemill_lookup::mem::{Pages, Region};
 
-/// Bytes at the start of each frame for what is seldom read: timestamp, length on the wire, trace id.
+/// Bytes at the start of each frame for what is seldom read: timestamp, length on the wire, trace id, size of merged segments.
 pub const COLD: usize = 64;
 /// Where received data begins: cold bytes and 192 bytes of headroom (AF_XDP wants 256 in front of the data).
 pub const DATA_START: usize = 256;
@@ -31,6 +31,9 @@ struct Cold {
     timestamp_ns: u64,
     trace_id: u64,
     wire_len: u32,
+    merged_size: u16,
+    /// 0 or not: any bytes must be a valid `Cold`.
+    merged_fixed_ident: u16,
 }
 const _: () = assert!(size_of::<Cold>() == COLD);
 
@@ -187,6 +190,17 @@ const TIMED: u8 = 2;
 const CUT: u8 = 4;
 /// The packet is one of our own.
 const OWN: u8 = 8;
+/// The packet was merged of segments, and their size is valid.
+const MERGED: u8 = 16;
+
+/// How a packet that was merged of segments of one TCP flow falls into them again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Merged {
+    /// Bytes of payload in each segment but the last, which may have fewer.
+    pub size: u16,
+    /// IPv4: all segments have the same identification, that of the packet; else it counts up from there.
+    pub fixed_ident: bool,
+}
 
 // SAFETY: a packet owns its frame alone (I1), and the pool's return ring may be used from any thread.
 unsafe impl Send for Packet {}
@@ -462,6 +476,37 @@ impl Packet {
         self.flags & OWN != 0
     }
 
+    /// Says that the packet was merged of segments.
+    pub fn set_merged(&mut self, merged: Merged) {
+        self.flags |= MERGED;
+        let cold = self.cold_mut();
+        (cold.merged_size, cold.merged_fixed_ident) = (merged.size, merged.fixed_ident.into());
+    }
+
+    /// What segments the packet was merged of; `None` if of none.
+    #[inline]
+    pub fn merged(&self) -> Option<Merged> {
+        (self.flags & MERGED != 0).then(|| {
+            let cold = self.cold();
+            Merged { size: cold.merged_size, fixed_ident: cold.merged_fixed_ident != 0 }
+        })
+    }
+
+    /// Says that the packet is one segment (again).
+    pub fn clear_merged(&mut self) {
+        self.flags &= !MERGED;
+    }
+
+    /// Takes over what is known of `other`, of which this packet is a part: hash, label, port, where the network header
+    /// begins, time, whose it is. Not its trace: that stays with the other.
+    pub fn copy_notes(&mut self, other: &Packet) {
+        (self.hash, self.label, self.port, self.l3) = (other.hash, other.label, other.port, other.l3);
+        self.flags |= other.flags & OWN;
+        if other.flags & TIMED != 0 {
+            self.set_timestamp_ns(other.timestamp_ns());
+        }
+    }
+
     /// Marks the packet for tracing under `id`.
     pub fn set_trace(&mut self, id: u64) {
         self.flags |= TRACED;
@@ -648,11 +693,16 @@ mod tests {
         packet.set_wire_len(1500);
         packet.set_trace(3);
         packet.set_own();
+        let merged = Merged { size: 1448, fixed_ident: true };
+        packet.set_merged(merged);
         assert_eq!((packet.timestamp_ns(), packet.wire_len(), packet.trace()), (42, 1500, Some(3)));
-        assert!(packet.is_own());
+        assert_eq!((packet.is_own(), packet.merged()), (true, Some(merged)));
+        packet.clear_merged();
+        assert_eq!(packet.merged(), None);
+        packet.set_merged(merged);
         pool.free(packet);
         let packet = pool.take().unwrap();
-        assert!(!packet.is_own());
+        assert_eq!((packet.is_own(), packet.merged()), (false, None));
         assert_eq!((packet.len(), packet.timestamp_ns(), packet.wire_len(), packet.trace()), (0, 0, 0, None));
         pool.free(packet);
     }

@@ -1,9 +1,10 @@
 //! What every IP service shares: interfaces with their addresses, adjacencies, neighbors (ARP and neighbor
-//! discovery), ICMP errors, fragments to us, local delivery, and the addresses that cannot be.
+//! discovery), ICMP errors, fragments to us, local delivery, coalescing of TCP segments, and the addresses that cannot be.
 
 #![forbid(unsafe_code)]
 
 pub mod adjacency;
+pub mod coalesce;
 pub mod icmp;
 pub mod interface;
 pub mod martian;

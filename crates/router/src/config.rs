@@ -209,6 +209,10 @@ pub struct RouterSection {
     /// applied; of several changes to one prefix only the last then costs anything. 0 applies what has come at every
     /// round of the control thread: each millisecond, or as soon as the changes before are done.
     pub coalesce_ms: u32,
+    /// Whether TCP segments of one flow that come together are looked up and forwarded as one long packet, and leave as the
+    /// segments that they were. Pays where each packet costs much more than its bytes, which plain routing does not; wants a
+    /// `memory.frame_size` of 16384 or 32768.
+    pub coalesce_tcp: bool,
     /// Which impossible addresses are dropped.
     pub martians: Martians,
     /// ICMP errors that each worker may send per second; also how many it may send at once. 0 sends none.
@@ -226,6 +230,7 @@ impl Default for RouterSection {
             algorithm6: "auto".into(),
             auto_ms: tidemill_lpm::auto::BUDGET.as_millis() as u32,
             coalesce_ms: 0,
+            coalesce_tcp: false,
             martians: Martians::Standard,
             icmp_rate_per_s: 1000,
             icmp_rate_per_prefix_per_s: 100,

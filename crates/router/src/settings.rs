@@ -70,6 +70,9 @@ impl ConfigError {
 const MAX_PORTS: usize = 250;
 const MAX_INTERFACES: usize = 8192;
 
+/// With `coalesce_tcp` each has a node of its own, and a graph has room for so many.
+const MAX_PORTS_COALESCED: usize = 100;
+
 /// Checks `config` against the ports that there are. Interfaces that `before` had keep their numbers.
 pub fn settings(
     config: &RouterConfig,
@@ -80,6 +83,10 @@ pub fn settings(
     if ports.is_empty() || ports.len() > MAX_PORTS {
         let what = format!("{} ports: a router needs 1 to {MAX_PORTS}", ports.len());
         return Err(ConfigError::new("port", what));
+    }
+    if config.router.coalesce_tcp && ports.len() > MAX_PORTS_COALESCED {
+        let what = format!("{} ports: possible with {MAX_PORTS_COALESCED} at most, leave it out", ports.len());
+        return Err(ConfigError::new("router.coalesce_tcp", what));
     }
     for (n, port) in ports.iter().enumerate() {
         let same = |other: &&PortInfo| {

@@ -16,6 +16,8 @@ use tidemill_ip::nodes::icmp6_error::{self, Icmp6Error};
 use tidemill_ip::nodes::ip_neighbor::{self, IpNeighbor};
 use tidemill_ip::nodes::local::{self, Local};
 use tidemill_ip::nodes::nd_input::NdInput;
+use tidemill_ip::nodes::tcp_coalesce::{self, TcpCoalesce};
+use tidemill_ip::nodes::tcp_segment::{self, TcpSegment};
 
 /// The router's nodes between the ports that `control` was made with, all of which receive and send. Build it as it
 /// is, or add to it first.
@@ -25,7 +27,17 @@ pub fn graph(control: &RouterControl) -> GraphBuilder {
     let with_ports = |first: &[&'static str]| -> Vec<String> {
         first.iter().chain(&ports).map(|name| (*name).to_string()).collect()
     };
+    let coalesce = control.config.router.coalesce_tcp;
     let mut graph = GraphBuilder::new(ports.iter().copied());
+    // Where packets go that may be long ones, and what goes there is to be segments.
+    let cut = |to: &str| if coalesce { format!("tcp-segment:{to}") } else { to.to_string() };
+    let cutter = |graph: &mut GraphBuilder, to: &str| {
+        if coalesce {
+            let name = cut(to);
+            graph.node(&name, tcp_segment::OUTPUTS, |_| Box::new(TcpSegment::default()));
+            graph.edge(&name, "out", to);
+        }
+    };
 
     // In the order in which a packet meets them: a worker then runs each node once per burst.
     let view = settings();
@@ -39,6 +51,12 @@ pub fn graph(control: &RouterControl) -> GraphBuilder {
     graph.node("ip6-input", ip6_input::OUTPUTS, move |_| Box::new(Ip6Input::new(view.clone())));
     let (view, link) = (settings(), control.link.clone());
     graph.node("nd-input", with_ports(&[]), move |_| Box::new(NdInput::new(view.clone(), link.clone())));
+    for (name, lookup) in [("tcp4-coalesce", "ip4-lookup"), ("tcp6-coalesce", "ip6-lookup")] {
+        if coalesce {
+            graph.node(name, tcp_coalesce::OUTPUTS, |_| Box::new(TcpCoalesce::default()));
+            graph.edge(name, "lookup", lookup);
+        }
+    }
     let (view, Views { fibs, hops }) = (settings(), control.v4.views());
     graph.node("ip4-lookup", lookup::OUTPUTS, move |_| {
         Box::new(Lookup::new(view.clone(), fibs.clone(), hops.clone()))
@@ -53,6 +71,7 @@ pub fn graph(control: &RouterControl) -> GraphBuilder {
     let hops = control.v6.views().hops;
     let outputs = with_ports(&ip6_forward::OUTPUTS);
     graph.node("ip6-forward", outputs, move |_| Box::new(Ip6Forward::new(hops.clone())));
+    cutter(&mut graph, "ip4-fragment");
     let hops = control.v4.views().hops;
     let outputs = with_ports(&ip4_fragment::OUTPUTS);
     graph.node("ip4-fragment", outputs, move |_| Box::new(Ip4Fragment::new(hops.clone())));
@@ -65,6 +84,9 @@ pub fn graph(control: &RouterControl) -> GraphBuilder {
             Box::new(IpNeighbor::new(view.clone(), hops.clone(), link.clone(), mailbox))
         });
     }
+    for to in ["icmp4-error", "icmp6-error", "local"] {
+        cutter(&mut graph, to);
+    }
     let (view, board) = (settings(), control.icmp.clone());
     graph.node("icmp4-error", icmp4_error::OUTPUTS, move |_| {
         Box::new(Icmp4Error::new(view.clone(), board.register()))
@@ -75,37 +97,35 @@ pub fn graph(control: &RouterControl) -> GraphBuilder {
     });
     let view = settings();
     graph.node("local", with_ports(&local::OUTPUTS), move |_| Box::new(Local::new(view.clone())));
+    for port in &ports {
+        cutter(&mut graph, &format!("port:{port}"));
+    }
 
     graph.edge("ethernet-input", "ip4", "ip4-input").edge("ethernet-input", "ip6", "ip6-input");
     graph.edge("ethernet-input", "arp", "arp-input");
     graph.edge("ip6-input", "nd", "nd-input").edge("ip6-input", "local", "local");
-    for (input, lookup, forward, neighbor, error) in [
-        ("ip4-input", "ip4-lookup", "ip4-forward", "ip4-neighbor", "icmp4-error"),
-        ("ip6-input", "ip6-lookup", "ip6-forward", "ip6-neighbor", "icmp6-error"),
+    for (input, merge, lookup, forward, neighbor, error) in [
+        ("ip4-input", "tcp4-coalesce", "ip4-lookup", "ip4-forward", "ip4-neighbor", "icmp4-error"),
+        ("ip6-input", "tcp6-coalesce", "ip6-lookup", "ip6-forward", "ip6-neighbor", "icmp6-error"),
     ] {
-        graph.edge(input, "lookup", lookup);
-        graph.edge(lookup, "forward", forward).edge(lookup, "local", "local").edge(lookup, "error", error);
-        graph.edge(lookup, "neighbor", neighbor);
-        graph.edge(forward, "error", error).edge(forward, "lookup", lookup);
-        graph.edge(neighbor, "lookup", lookup).edge(neighbor, "error", error);
+        graph.edge(input, "lookup", if coalesce { merge } else { lookup });
+        graph.edge(lookup, "forward", forward).edge(lookup, "local", &cut("local"));
+        graph.edge(lookup, "error", &cut(error)).edge(lookup, "neighbor", neighbor);
+        graph.edge(forward, "error", &cut(error)).edge(forward, "lookup", lookup);
+        graph.edge(neighbor, "lookup", lookup).edge(neighbor, "error", &cut(error));
         graph.edge(error, "lookup", lookup);
     }
-    graph.edge("ip4-forward", "fragment", "ip4-fragment").edge("ip4-fragment", "lookup", "ip4-lookup");
+    graph.edge("ip4-forward", "fragment", &cut("ip4-fragment")).edge("ip4-fragment", "lookup", "ip4-lookup");
     graph.edge("local", "ip4", "ip4-lookup").edge("local", "ip6", "ip6-lookup");
     graph.edge("local", "error4", "icmp4-error").edge("local", "error6", "icmp6-error");
     for port in &ports {
         graph.input(port, "ethernet-input");
-        for node in [
-            "arp-input",
-            "nd-input",
-            "ip4-forward",
-            "ip6-forward",
-            "ip4-fragment",
-            "ip4-neighbor",
-            "ip6-neighbor",
-            "local",
-        ] {
-            graph.edge(node, port, &format!("port:{port}"));
+        let out = format!("port:{port}");
+        for node in ["ip4-forward", "ip6-forward"] {
+            graph.edge(node, port, &cut(&out));
+        }
+        for node in ["arp-input", "nd-input", "ip4-fragment", "ip4-neighbor", "ip6-neighbor", "local"] {
+            graph.edge(node, port, &out);
         }
     }
     graph

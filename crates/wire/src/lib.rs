@@ -26,6 +26,7 @@ pub mod ipv6_ext;
 pub mod ndisc;
 mod options;
 pub mod rss;
+pub mod segment;
 pub mod summary;
 pub mod tcp;
 pub mod types;

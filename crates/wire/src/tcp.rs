@@ -64,7 +64,7 @@ impl Flags {
     }
 
     /// The nine bits.
-    pub fn bits(self) -> u16 {
+    pub const fn bits(self) -> u16 {
         self.0
     }
 

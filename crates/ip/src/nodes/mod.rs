@@ -6,6 +6,8 @@ pub mod icmp6_error;
 pub mod ip_neighbor;
 pub mod local;
 pub mod nd_input;
+pub mod tcp_coalesce;
+pub mod tcp_segment;
 
 use crate::icmp::Cause;
 use tidemill_burst::{DropReason, Packet};

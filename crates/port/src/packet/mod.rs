@@ -35,12 +35,13 @@ mod sys;
 
 use crate::spec::Receive;
 use crate::{Port, PortCounters, PortError, RxStatus};
-use gso::{Offload, Segments};
+use gso::Offload;
 use ring::{Blocks, Outcome, Received, RxRing, Slots, TxRing};
 use std::io;
 use std::os::fd::OwnedFd;
 use sys::{Kick, Membership};
 use tidemill_burst::{Burst, DropReason, Packet, Pool};
+use tidemill_wire::segment::Segments;
 use tidemill_wire::{MacAddr, ethernet, vlan};
 
 /// What the kernel says of a network device.

@@ -7,6 +7,8 @@
 //!   VLAN tags are the next
 //!   interface's. Packets of our own keep their TTL.
 //!
+//! Of a packet that was merged of TCP segments ([`coalesce`]) the segments count.
+//!
 //! Redirects (RFC 1812 5.2.7.2) are not sent. Outputs: `fragment`, `error`, `lookup` (its next
 //! hop has been replaced meanwhile), and one per port, by name.
 
@@ -14,7 +16,7 @@ use crate::nodes::{replaced, write_header};
 use tidemill_burst::{DropReason, Packet};
 use tidemill_graph::{Context, Node, Verdict};
 use tidemill_ip::nodes::{each, error, untag};
-use tidemill_ip::{Kind, NextHops};
+use tidemill_ip::{Kind, NextHops, coalesce};
 use tidemill_lookup::publish::View;
 use tidemill_wire::{ethernet, ipv4};
 
@@ -50,7 +52,9 @@ impl Node for Ip4Forward {
                 return replaced(hop, LOOKUP);
             }
             untag(packet);
-            let (len, own) = (packet.len(), packet.is_own());
+            let longest = ethernet::HEADER_LEN + usize::from(hop.mtu);
+            let fits = packet.len() <= longest || coalesce::fits(packet, hop.mtu);
+            let own = packet.is_own();
             let Some(frame) = packet.data_mut().first_chunk_mut::<HEADERS>() else {
                 return Verdict::Drop(DropReason::Ipv4TooShort);
             };
@@ -58,7 +62,6 @@ impl Node for Ip4Forward {
             if !own && ipv4::ttl(ip) <= 1 {
                 return error(packet, DropReason::TtlExpired, 0, ERROR);
             }
-            let fits = len - ethernet::HEADER_LEN <= usize::from(hop.mtu);
             if !fits && ipv4::dont_fragment(ip) {
                 return error(packet, DropReason::TooBig, hop.mtu, ERROR);
             }

@@ -6,13 +6,15 @@
 //!   interface's.
 //!   Packets of our own keep their hop limit.
 //!
+//! Of a packet that was merged of TCP segments ([`coalesce`]) the segments count.
+//!
 //! Outputs: `error`, `lookup` (its next hop has been replaced meanwhile), and one per port, by name.
 
 use crate::nodes::{replaced, write_header};
 use tidemill_burst::{DropReason, Packet};
 use tidemill_graph::{Context, Node, Verdict};
 use tidemill_ip::nodes::{each, error, untag};
-use tidemill_ip::{Kind, NextHops};
+use tidemill_ip::{Kind, NextHops, coalesce};
 use tidemill_lookup::publish::View;
 use tidemill_wire::{ethernet, ipv6};
 
@@ -47,7 +49,9 @@ impl Node for Ip6Forward {
                 return replaced(hop, LOOKUP);
             }
             untag(packet);
-            let (len, own) = (packet.len(), packet.is_own());
+            let longest = ethernet::HEADER_LEN + usize::from(hop.mtu);
+            let fits = packet.len() <= longest || coalesce::fits(packet, hop.mtu);
+            let own = packet.is_own();
             let Some(frame) = packet.data_mut().first_chunk_mut::<HEADERS>() else {
                 return Verdict::Drop(DropReason::Ipv6TooShort);
             };
@@ -55,7 +59,7 @@ impl Node for Ip6Forward {
             if !own && ipv6::hop_limit(ip) <= 1 {
                 return error(packet, DropReason::TtlExpired, 0, ERROR);
             }
-            if len - ethernet::HEADER_LEN > usize::from(hop.mtu) {
+            if !fits {
                 // A sender may ignore less than IPv6's minimum (RFC 8201 4).
                 let mtu = hop.mtu.max(ipv6::MIN_MTU as u16);
                 return error(packet, DropReason::TooBig, mtu, ERROR);

@@ -8,18 +8,16 @@
 //! 0       1          2         4          6            8             10
 //! | flags | gso type | hdr len | gso size | csum start | csum offset |      16-bit words in the host's byte order
 //!
-//! | Ethernet | IP | TCP |  payload of 64 KB                         |     super-packet, gso size 1448
-//! | Ethernet | IP | TCP | 1448 B |  | ... | 1448 B |  | ... | rest |     segments
 //! ```
-//! Every segment gets the headers of the super-packet, with its own lengths, identification (counting up), sequence
-//! number and checksums; FIN and PSH stay on the last segment and CWR on the first (as Linux's `tcp_gso_segment`).
+//! How a super-packet falls into segments is in [`tidemill_wire::segment`].
 //!
 //! Super-packets inside a tunnel (IP in IP, GRE without checksum and sequence numbers, VXLAN, Geneve) fall into tunnelled
 //! segments. SCTP super-packets never get here: the kernel has no words for them and counts them as lost.
 //!
 //! Pure: bytes in, bytes out. The header comes from outside like the packet does, so every field is checked.
 
-use tidemill_wire::checksum::{self, Pseudo};
+use tidemill_wire::checksum;
+use tidemill_wire::segment::{Segments, Tunnel};
 use tidemill_wire::vlan::L2;
 use tidemill_wire::{EtherType, Protocol, ethernet, ipv4, ipv6, ipv6_ext, tcp, udp};
 
@@ -146,6 +144,7 @@ impl Offload {
             // Over IPv4 a UDP sender may leave the checksum out; what it left out stays out.
             bare: !tcp && !ip.v6 && self.flags & NEEDS_CSUM == 0 && upper.get(6..8) == Some(&[0, 0]),
             v6: ip.v6,
+            fixed_ident: false,
             l3: ip.at,
             l4: ip.upper,
             data: ip.upper + header_len,
@@ -240,131 +239,6 @@ fn carries_sctp(frame: &[u8], at: usize) -> bool {
 /// A checksum as it is written: 0xffff is the other way to write zero, and in UDP the only one.
 fn written(check: u16) -> u16 {
     if check == 0 { 0xffff } else { check }
-}
-
-/// A super-packet's segments, each of which can be written by itself.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Segments {
-    tcp: bool,
-    v6: bool,
-    /// UDP without a checksum.
-    bare: bool,
-    /// Offsets in the frame: network header, transport header, payload, end of the payload.
-    l3: usize,
-    l4: usize,
-    data: usize,
-    end: usize,
-    /// Bytes of payload in each segment but the last.
-    size: usize,
-    tunnel: Option<Tunnel>,
-}
-
-/// What a tunnel's outer headers need: network header, and the UDP header and whether it has a checksum.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Tunnel {
-    v6: bool,
-    l3: usize,
-    udp: Option<(usize, bool)>,
-}
-
-impl Segments {
-    /// Number of segments: at least one.
-    pub fn count(&self) -> usize {
-        (self.end - self.data).div_ceil(self.size).max(1)
-    }
-
-    /// Bytes in front of the payload, in the super-packet and in every segment.
-    pub fn header_len(&self) -> usize {
-        self.data
-    }
-
-    /// The bytes of payload that a segment carries, as places in the frame.
-    fn payload(&self, index: usize) -> (usize, usize) {
-        let from = index.saturating_mul(self.size).saturating_add(self.data).min(self.end);
-        (from, from.saturating_add(self.size).min(self.end))
-    }
-
-    /// Length of segment `index` as a frame.
-    pub fn len(&self, index: usize) -> usize {
-        let (from, to) = self.payload(index);
-        self.data + (to - from)
-    }
-
-    /// Writes segment `index` of `frame`, which is the one that was planned for, into the first
-    /// [`len`](Self::len) bytes of `out`. False, and nothing useful written, if `out` is too short or `frame` another.
-    #[must_use]
-    pub fn write(&self, frame: &[u8], index: usize, out: &mut [u8]) -> bool {
-        let (from, to) = self.payload(index);
-        let len = self.len(index);
-        let parts = (frame.get(..self.data), frame.get(from..to), out.get_mut(..len));
-        let (Some(headers), Some(payload), Some(out)) = parts else { return false };
-        let (front, back) = out.split_at_mut(self.data);
-        front.copy_from_slice(headers);
-        back.copy_from_slice(payload);
-        let Some(pseudo) = finish_ip(out, self.l3, self.v6, index) else { return false };
-        let Some(upper) = out.get_mut(self.l4..) else { return false };
-        if self.tcp {
-            self.finish_tcp(upper, index, &pseudo);
-        } else {
-            finish_udp(upper, &pseudo, !self.bare);
-        }
-        let Some(tunnel) = self.tunnel else { return true };
-        let Some(pseudo) = finish_ip(out, tunnel.l3, tunnel.v6, index) else { return false };
-        if let Some((at, summed)) = tunnel.udp
-            && let Some(upper) = out.get_mut(at..)
-        {
-            finish_udp(upper, &pseudo, summed);
-        }
-        true
-    }
-
-    fn finish_tcp(&self, upper: &mut [u8], index: usize, pseudo: &Pseudo) {
-        let mut drop = 0;
-        if index > 0 {
-            drop |= tcp::Flags::CWR.bits();
-        }
-        if index + 1 < self.count() {
-            drop |= (tcp::Flags::FIN | tcp::Flags::PSH).bits();
-        }
-        if let Some(flags) = upper.get_mut(13) {
-            *flags &= !(drop as u8);
-        }
-        let mut tcp = tcp::Packet::new_unchecked(upper);
-        tcp.set_seq(tcp.seq().wrapping_add((index * self.size) as u32));
-        tcp.fill_checksum(pseudo);
-    }
-}
-
-/// Gives the IP header at `l3` of a segment its length, identification and checksum.
-fn finish_ip(frame: &mut [u8], l3: usize, v6: bool, index: usize) -> Option<Pseudo> {
-    let packet = frame.get_mut(l3..)?;
-    let len = packet.len();
-    Some(if v6 {
-        let mut ip = ipv6::Packet::new_unchecked(packet);
-        ip.set_payload_len(len.saturating_sub(ipv6::HEADER_LEN) as u16);
-        Pseudo::V6 { src: ip.src(), dst: ip.dst() }
-    } else {
-        let mut ip = ipv4::Packet::new_unchecked(packet);
-        ip.set_total_len(len as u16);
-        ip.set_ident(ip.ident().wrapping_add(index as u16));
-        ip.fill_checksum();
-        Pseudo::V4 { src: ip.src(), dst: ip.dst() }
-    })
-}
-
-/// Gives a UDP header its length and checksum.
-fn finish_udp(upper: &mut [u8], pseudo: &Pseudo, summed: bool) {
-    let len = upper.len();
-    if let Some([l0, l1, c0, c1]) = upper.get_mut(4..8) {
-        [*l0, *l1] = (len as u16).to_be_bytes();
-        [*c0, *c1] = [0, 0];
-    }
-    if summed {
-        let check = written(pseudo.checksum(Protocol::UDP, upper));
-        if let Some([c0, c1]) = upper.get_mut(6..8) {
-            [*c0, *c1] = check.to_be_bytes();
-        }
-    }
 }
 
 #[cfg(test)]
