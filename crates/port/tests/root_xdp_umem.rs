@@ -8,13 +8,14 @@
 mod net;
 
 use net::{cable, inside};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tidemill_burst::{Burst, Memory, Pool};
-use tidemill_port::xdp::{Interface, Umem};
-use tidemill_port::{Port, RxStatus};
+use tidemill_port::xdp::{Options, XdpPort, open};
+use tidemill_port::{Ownership, Port, RxStatus};
 
 const PACKETS: u32 = 100_000;
-const RING: u32 = 256;
+const RING: usize = 256;
 const WINDOW: u32 = 128;
 
 /// `outside-l <-> left` and `right <-> outside-r`.
@@ -33,21 +34,25 @@ fn frame(serial: u32) -> [u8; 64] {
     frame
 }
 
+/// An interface that is all ours.
+fn port(interface: &str, memory: &Arc<Memory>, share: bool) -> XdpPort {
+    let options = Options { rx_ring: RING, tx_ring: RING, share, ..Options::default() };
+    let mut open = open(interface, interface, 1, &options, std::slice::from_ref(memory)).unwrap();
+    open.rule.set(&Ownership::default()).unwrap();
+    open.queues.remove(0)
+}
+
 fn forward(shared: bool) {
     cables();
     // The engine: one region, one pool, two ports.
     let memory = Memory::new(2048, 2048).unwrap();
     let mut pool = memory.pool(2048).unwrap();
-    let (left, right) = (Interface::attach("left", 1).unwrap(), Interface::attach("right", 1).unwrap());
-    let mut a = left.open(0, RING, &memory, Umem::Own).unwrap();
-    let umem = if shared { Umem::SharedWith(&a) } else { Umem::Own };
-    let mut b = right.open(0, RING, &memory, umem).unwrap();
+    let (mut a, mut b) = (port("left", &memory, shared), port("right", &memory, shared));
+    assert_eq!((a.shares(), b.shares()), (false, shared));
     // The outside: another region.
     let elsewhere = Memory::new(2048, 2048).unwrap();
     let mut outside_pool = elsewhere.pool(2048).unwrap();
-    let outside =
-        |name: &str| Interface::attach(name, 1).unwrap().open(0, RING, &elsewhere, Umem::Own).unwrap();
-    let (mut source, mut sink) = (outside("outside-l"), outside("outside-r"));
+    let (mut source, mut sink) = (port("outside-l", &elsewhere, true), port("outside-r", &elsewhere, true));
 
     let (mut burst, mut outside_burst) = (Burst::new(), Burst::new());
     let (mut sent, mut seen, mut passed) = (0u32, 0u32, 0u32);

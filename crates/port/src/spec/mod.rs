@@ -26,7 +26,7 @@ mod null;
 mod pcap;
 
 pub use af_packet::{AfPacketSpec, Receive};
-pub use af_xdp::{AfXdpSpec, Mode};
+pub use af_xdp::{AfXdpSpec, Leave, Mode};
 pub use destinations::Destinations;
 pub use dpdk::DpdkSpec;
 pub use generator::{GeneratorSpec, Mix, SizesName, SizesSpec};
@@ -36,6 +36,7 @@ pub use pcap::{PaceSpec, PcapSpec};
 use crate::capture::Writer;
 use crate::generator::AddressSource;
 use crate::rng::mix;
+use crate::rule::{Ownership, Rule};
 use crate::{Fault, Faults, Port, PortError, Spreading, Tap, spread};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -173,27 +174,52 @@ impl PortSpec {
 
     /// Opens the port with one queue for each of `queues` workers. Together the queues receive what one would: a capture's
     /// flows are shared out by addresses, a generator's packets and rate are divided. A device that has a single queue is
-    /// read by the first worker, which spreads flows over all.
+    /// read by the first worker, which spreads flows over all. Nothing that arrives is left to the kernel, unless the
+    /// port's own parameters say so.
     pub fn open(&self, queues: usize, context: &OpenContext<'_>) -> Result<Vec<Box<dyn Port>>, PortError> {
-        fn boxed<P: Port + 'static>(ports: Vec<P>) -> Vec<Box<dyn Port>> {
-            ports.into_iter().map(|port| Box::new(port) as Box<dyn Port>).collect()
+        let open = self.open_beside_kernel(queues, context)?;
+        if let Some(rule) = &open.rule {
+            rule.set(&Ownership::default())?;
         }
-        let (ports, device) = match self {
-            PortSpec::Pcap(spec) => (boxed(spec.open(queues, context)?), false),
-            PortSpec::Null(spec) => (boxed(spec.open(queues, context)?), false),
-            PortSpec::Generator(spec) => (boxed(spec.open(queues, context)?), false),
-            PortSpec::AfPacket(spec) => (boxed(spec.open(queues)?), true),
+        Ok(open.queues)
+    }
+
+    /// As [`open`](Self::open), for somebody who goes on to tell the port's rule what is the kernel's. A port with such a
+    /// rule receives nothing before.
+    pub fn open_beside_kernel(&self, queues: usize, context: &OpenContext<'_>) -> Result<Opened, PortError> {
+        let quiet = |queues| Opened { queues, ..Opened::default() };
+        let (open, device) = match self {
+            PortSpec::Pcap(spec) => (quiet(boxed(spec.open(queues, context)?)), false),
+            PortSpec::Null(spec) => (quiet(boxed(spec.open(queues, context)?)), false),
+            PortSpec::Generator(spec) => (quiet(boxed(spec.open(queues, context)?)), false),
+            PortSpec::AfPacket(spec) => (quiet(boxed(spec.open(queues)?)), true),
             PortSpec::AfXdp(spec) => (spec.open(queues, context)?, true),
-            PortSpec::Dpdk(spec) => (spec.open(queues, context)?, true),
+            PortSpec::Dpdk(spec) => (quiet(spec.open(queues, context)?), true),
         };
         let (fault, tap) = any!(self, spec => (spec.fault, spec.tap.as_deref()));
-        let ports = wrap(ports, fault, tap, context)?;
-        Ok(match <[_; 1]>::try_from(ports) {
+        let ports = wrap(open.queues, fault, tap, context)?;
+        let queues = match <[_; 1]>::try_from(ports) {
             Ok([port]) if device => spread(port, queues, Spreading::default()),
             Ok(port) => port.into(),
             Err(ports) => ports,
-        })
+        };
+        Ok(Opened { queues, ..open })
     }
+}
+
+/// A port that is open.
+#[derive(Default)]
+pub struct Opened {
+    /// A queue for each worker.
+    pub queues: Vec<Box<dyn Port>>,
+    /// A line or more for the operator: how it was opened, what to set otherwise.
+    pub notes: Vec<String>,
+    /// What decides between us and the kernel, if the port takes packets away from that.
+    pub rule: Option<Arc<dyn Rule>>,
+}
+
+fn boxed<P: Port + 'static>(ports: Vec<P>) -> Vec<Box<dyn Port>> {
+    ports.into_iter().map(|port| Box::new(port) as Box<dyn Port>).collect()
 }
 
 /// Faults hit what comes from outside before the tap sees it, and what goes outside after the tap has seen it: the tap

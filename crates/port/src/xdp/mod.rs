@@ -1,321 +1,291 @@
-//! AF_XDP ports: packets go from one network card to another through one region of memory, with no copy between.
-//!
-//! This module is one of the named homes of `unsafe`: it registers packet memory with the kernel and says when the
-//! kernel is done with it.
+//! Ports on network interfaces through AF_XDP: packets go from a driver into our memory, and from one interface to
+//! another through one region of it with no copy between; what is the kernel's stays the kernel's.
 //!
 //! ```text
-//!              Memory: one region, registered by every port
-//!   port A                                            port B
-//!   fill ring  <- lend - Pool::take                   fill ring ...
-//!   receive ring -> adopt -> Packet ----- moves ----> lend -> transmit ring
-//!                            Pool::free <- returned - completion ring
+//!  interface -> XDP program: whose? --the kernel's--> kernel's stack --ARP, ND--> ear (a packet socket)
+//!                              |ours                                               |
+//!              Memory: one region, registered once                                 v
+//!   queue of a                                            queue of another        worker
+//!   fill ring  <- lend - Pool::take                       fill ring ...
+//!   receive ring -> adopt -> Packet ------- moves ------> lend -> transmit ring
+//!                            Pool::free <- returned ----- completion ring
 //! ```
-//! Every frame in a ring waits as a packet in its port's [`Lent`] table; the kernel gives back an address, and an
-//! address that was not lent is an error, never a packet.
+//! **Parts.** `program.rs`: the program and the rule in its maps; `socket.rs`: a socket on one queue, and how it comes to its
+//! UMEM; `ring.rs`: its four rings; `port.rs`: one queue as a [`Port`](crate::Port); `partial.rs`: checksums that local senders
+//! left undone; `sys.rs`: system calls. `unsafe` is in `socket.rs`, `ring.rs`, `sys.rs`, `port.rs`.
 //!
-//! Whether ports register the region each for itself or share one UMEM ([`Umem`]) makes no difference to the
-//! addresses, which count from the region's start either way. Copy mode, which every driver has.
+//! **Modes.** The program runs in the driver (`native`), or behind it (`generic`: any device, slower); in the driver, packets
+//! may be written into our memory by the device itself (`zero-copy`), or be copied there. `auto` takes the best there is and
+//! says which it was.
+//!
+//! **Whose is it?** ([`crate::rule`], `bpf/xsk.bpf.c`.) Left to the kernel is what is sent to its addresses; where it owns
+//! the interface also what is not IP, and what goes to groups, to everybody or to link-local addresses; and what `leave`
+//! names, of what is sent to any address of this host or to a group, by protocol or by source or destination port. Transit
+//! is always ours, whatever its ports. So are malformed frames: the router counts them. Limits: of a fragmented packet
+//! only the first piece has ports; behind IPv6 extension headers `leave` does not look; it works without a VLAN tag, and
+//! in VLANs as far as no neighbors need be found. What was left is counted ([`crate::rule::Left`]).
+//!
+//! **The ear.** Where the kernel owns the interface, or where something is left to it, both of us have to find neighbors.
+//! Then the answers go to the kernel, and a packet socket hears ARP and neighbor discovery along with it. It counts as
+//! received, as everything from a port. The socket also makes the device let all multicast through.
+//!
+//! **Frames** belong to one side at a time: one in a ring waits as a packet in its queue's [`Lent`](tidemill_burst::Lent) table;
+//! the kernel gives back an address, and an address that was not lent is an error, never a packet. The receive side of a
+//! queue holds `rx_ring` frames at most, however they are spread over its rings, and takes none of the last eighth of the
+//! pool, so that there is something to send with; [`open`] refuses rings that would take more than three quarters of a
+//! worker's frames. A ring that ran dry is filled again when frames are back.
+//!
+//! **The books.** What the kernel had no frame or no room for counts as received and as dropped: `no-frames` if the pool
+//! had none for the fill ring, `rx-ring-full` if the worker was too slow, `frame-too-small` if it was too long (its bytes
+//! are unknown). What was handed to the kernel counts as sent when it gives the frame back; what the device refused
+//! (no carrier, a full queue of a virtual peer) is `tx-failed`. The kernel's counters are read every 10 ms.
+//!
+//! **Coming and going.** A device that is removed, renamed, or moved away makes the port `lost`: its frames come back, what
+//! waited to be sent is `tx-failed`, and every 100 ms a queue looks for the interface's name. When it is there the program
+//! is attached again, its maps as they were, and the port is `found`. A queue or an interface that a process that has just
+//! ended still holds is waited for (2 s). The program goes with this process, however that ends.
+//!
+//! **Virtual links** (veth): a local sender leaves checksums to its card; they are completed here (`partial.rs`). With the
+//! program in the driver the kernel switches segmentation off on the other end by itself; in generic mode it does not,
+//! and merged or unsegmented packets do not fit in frames: `ethtool -K DEV gro off`, `ethtool -K PEER tso off gso off`.
+//!
+//! **Busy polling** (`busy_poll_us`) needs, to be of use, interrupts that are put off:
+//! `echo 2 > /sys/class/net/DEV/napi_defer_hard_irqs; echo 200000 > /sys/class/net/DEV/gro_flush_timeout`.
 
+mod partial;
+mod port;
+mod program;
 mod ring;
+mod socket;
 mod sys;
 
-use crate::{Port, PortCounters, PortError, RxStatus};
-use ring::Ring;
+pub use partial::complete as complete_checksum;
+pub use port::XdpPort;
+
+use crate::rule::Rule;
+use crate::spec::{Leave, Mode};
+use crate::{Device, PortError};
+use program::Program;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
-use sys::{Desc, Redirect};
-use tidemill_burst::{Burst, DeviceClosed, DropReason, Lent, Memory, Packet, Pool};
+use std::time::Duration;
+use tidemill_burst::{DATA_START, Memory};
 
-/// How a port comes to its UMEM.
-#[derive(Clone, Copy)]
-pub enum Umem<'a> {
-    /// It registers the region itself. Works for any number of ports and interfaces.
-    Own,
-    /// It uses the registration of another port on the same region (`XDP_SHARED_UMEM`; across interfaces from Linux
-    /// 5.10 on).
-    SharedWith(&'a XdpPort),
+/// How an interface is opened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Options {
+    /// Where in the kernel packets are taken.
+    pub mode: Mode,
+    /// Frames that the receive side of each queue holds; a power of two, 64 to 32768.
+    pub rx_ring: usize,
+    /// Packets that wait in each queue to be sent; a power of two, 64 to 32768.
+    pub tx_ring: usize,
+    /// Microseconds of busy polling in each call; 0 is none.
+    pub busy_poll_us: u32,
+    /// What is left to the kernel of what is ours.
+    pub leave: Vec<Leave>,
+    /// Receive frames to any address.
+    pub promiscuous: bool,
+    /// Use one registration of packet memory for all sockets on it, where the kernel allows.
+    pub share: bool,
 }
 
-/// One queue of a network interface.
-pub struct XdpPort {
-    name: String,
-    /// `None` once closed. Before the rings and the table: the kernel lets go first.
-    open: Option<Open>,
-    lent: Lent,
-    /// Packets in the transmit ring or beyond it.
-    sending: u64,
-    counters: PortCounters,
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            mode: Mode::Auto,
+            rx_ring: 2048,
+            tx_ring: 2048,
+            busy_poll_us: 0,
+            leave: Vec::new(),
+            promiscuous: false,
+            share: true,
+        }
+    }
 }
 
-struct Open {
-    _redirect: Arc<Redirect>,
-    socket: OwnedFd,
-    fill: Ring<u64>,
-    completion: Ring<u64>,
-    rx: Ring<Desc>,
-    tx: Ring<Desc>,
+/// An interface that is open.
+pub struct Open {
+    /// Its queues.
+    pub queues: Vec<XdpPort>,
+    /// What is left to the kernel. It is told nothing yet: everything is.
+    pub rule: Arc<dyn Rule>,
+    /// How it was opened, and what the operator should know.
+    pub notes: Vec<String>,
 }
 
-/// A program on an interface, from which its ports are opened.
-pub struct Interface {
-    name: String,
-    index: u32,
-    redirect: Arc<Redirect>,
-}
+/// How long a queue or an interface that is taken may stay so: what has just ended holds it a moment longer.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// The longest Ethernet header in front of an IP packet: with a VLAN tag.
+const ETHERNET: usize = 18;
 
-/// How long closing waits for packets that are being sent.
-const LINGER: Duration = Duration::from_secs(1);
-
-fn device(port: &str, action: &'static str) -> impl FnOnce(io::Error) -> PortError {
+fn failed(port: &str, action: &'static str) -> impl FnOnce(io::Error) -> PortError {
     let port = port.to_owned();
     move |source| PortError::Device { port, action, source }
 }
 
-impl Interface {
-    /// Attaches the redirecting program to a network interface with this many queues. Needs root.
-    pub fn attach(name: &str, queues: u32) -> Result<Self, PortError> {
-        let index = sys::interface_index(name).map_err(device(name, "no such interface"))?;
-        let redirect = Redirect::attach(index, queues)
-            .map_err(device(name, "cannot attach an XDP program (root? another program there?)"))?;
-        Ok(Interface { name: name.to_owned(), index, redirect: Arc::new(redirect) })
-    }
+/// Finds what is wrong with the options without opening anything.
+///
+/// # Errors
+/// A ring that is no power of two or out of range, or more queues than there can be.
+pub fn check(name: &str, queues: usize, options: &Options) -> Result<(), PortError> {
+    let ring = |size: usize| size.is_power_of_two() && (64..=32768).contains(&size);
+    let what = if !(1..=program::MAX_QUEUES).contains(&queues) {
+        format!("queues = {queues}: give 1 to {}", program::MAX_QUEUES)
+    } else if !ring(options.rx_ring) {
+        format!("rx_ring = {}: give a power of two from 64 to 32768", options.rx_ring)
+    } else if !ring(options.tx_ring) {
+        format!("tx_ring = {}: give a power of two from 64 to 32768", options.tx_ring)
+    } else if options.busy_poll_us > 1_000_000 {
+        format!("busy_poll_us = {}: give 0 to 1000000", options.busy_poll_us)
+    } else {
+        return Ok(());
+    };
+    Err(PortError::config(name, what))
+}
 
-    /// Opens a queue with rings of `ring_size` entries (a power of two) on `memory`, whose frames are 2048 or 4096 bytes.
-    pub fn open(
-        &self,
-        queue: u32,
-        ring_size: u32,
-        memory: &Arc<Memory>,
-        umem: Umem<'_>,
-    ) -> Result<XdpPort, PortError> {
-        if !ring_size.is_power_of_two() || !matches!(memory.frame_size(), 2048 | 4096) {
+/// Opens `queues` queues of a network interface; queue w takes its frames from `memory[w]`, whose frames are 2048 or
+/// 4096 bytes. Until its rule is told something, everything still goes to the kernel.
+///
+/// # Errors
+/// There is no such device; it has other queues than are asked for; its MTU or the memory's frames do not fit; the process
+/// lacks rights; the driver lacks the mode; another program or socket is there.
+pub fn open(
+    name: &str,
+    interface: &str,
+    queues: usize,
+    options: &Options,
+    memory: &[Arc<Memory>],
+) -> Result<Open, PortError> {
+    check(name, queues, options)?;
+    let Some(memory) = memory.get(..queues) else {
+        return Err(PortError::config(name, format!("no packet memory for {queues} queues")));
+    };
+    let device = device(name, interface)?;
+    for memory in memory {
+        check_memory(name, &device, memory)?;
+    }
+    check_rings(name, options, memory)?;
+    check_queues(name, interface, queues)?;
+    let program = Arc::new(Program::load(name, interface, queues, options.mode, &options.leave)?);
+    let options = Arc::new(options.clone());
+    let mut ports = Vec::with_capacity(queues);
+    for (queue, memory) in memory.iter().enumerate() {
+        let mut port = XdpPort::new(name, interface, queue as u32, &options, &program, memory);
+        port.open(&device, PATIENCE)?;
+        ports.push(port);
+    }
+    let notes = notes(name, interface, &options, &ports);
+    Ok(Open { queues: ports, rule: program, notes })
+}
+
+/// The device of this name, in words of the port's.
+fn device(name: &str, interface: &str) -> Result<Device, PortError> {
+    crate::device(interface).map_err(|error| match error {
+        PortError::Config { what, .. } => PortError::config(name, what),
+        other => other,
+    })
+}
+
+/// The longest frame that `memory` has room for: the kernel leaves 256 bytes in front of what it writes, as we do.
+fn longest(memory: &Memory) -> usize {
+    memory.frame_size() - DATA_START
+}
+
+fn check_memory(name: &str, device: &Device, memory: &Memory) -> Result<(), PortError> {
+    let frame_size = memory.frame_size();
+    if !matches!(frame_size, 2048 | 4096) {
+        let what = format!(
+            "memory.frame_size = {frame_size}: AF_XDP takes frames of 2048 or 4096 bytes: set one of them"
+        );
+        return Err(PortError::config(name, what));
+    }
+    let mtu = longest(memory) - ETHERNET;
+    if device.mtu <= mtu {
+        return Ok(());
+    }
+    let larger = 4096 - DATA_START - ETHERNET;
+    let way =
+        if device.mtu <= larger { "set memory.frame_size = 4096, or ".to_owned() } else { String::new() };
+    let what = format!(
+        "the MTU of {0} is {1}, and packets of it do not fit memory.frame_size = {frame_size}: {way}ip link set dev {0} mtu {mtu}",
+        device.name, device.mtu
+    );
+    Err(PortError::config(name, what))
+}
+
+/// Refuses rings that would leave a worker too few frames to work with.
+fn check_rings(name: &str, options: &Options, memory: &[Arc<Memory>]) -> Result<(), PortError> {
+    for (worker, region) in memory.iter().enumerate() {
+        // Workers on the same region have equal shares of it.
+        let sharing = memory.iter().filter(|other| Arc::ptr_eq(other, region)).count();
+        let frames = region.frames() / sharing.max(1);
+        let held = socket::frames_in_rings(region, worker as u32) + options.rx_ring;
+        if held > frames / 4 * 3 {
             let what = format!(
-                "rings of {ring_size} entries (a power of two), frames of {} bytes (2048 or 4096)",
-                memory.frame_size()
+                "with rx_ring = {}, the receive rings of this worker's af_xdp ports would hold {held} of its {frames} frames, and \
+                 too few would be left to work with: set memory.frames = {} or more, or smaller rings",
+                options.rx_ring,
+                (held * 2).next_power_of_two()
             );
-            return Err(PortError::config(&self.name, what));
+            return Err(PortError::config(name, what));
         }
-        let failed = |action| device(&self.name, action);
-        let socket = sys::socket().map_err(failed("cannot open an AF_XDP socket"))?;
-        let shared = match umem {
-            Umem::Own => {
-                // SAFETY: the port's `Lent` holds the region alive, and on drop keeps every lent frame from being
-                // used again unless the socket was closed before (see `close`).
-                unsafe {
-                    sys::register_umem(&socket, memory.as_ptr(), memory.len_bytes(), memory.frame_size())
-                }
-                .map_err(failed("cannot register packet memory"))?;
-                None
-            }
-            Umem::SharedWith(other) => {
-                if !Arc::ptr_eq(memory, other.lent.memory()) {
-                    return Err(PortError::config(&self.name, "ports that share a UMEM share their memory"));
-                }
-                let other = other.open.as_ref();
-                let closed = || PortError::config(&self.name, "the port whose UMEM is shared is closed");
-                Some(&other.ok_or_else(closed)?.socket)
-            }
-        };
-        let open = self
-            .rings(queue, ring_size, socket, shared)
-            .map_err(failed("cannot set up the rings and bind (queue taken?)"))?;
-        Ok(XdpPort {
-            name: self.name.clone(),
-            open: Some(open),
-            lent: Lent::new(memory),
-            sending: 0,
-            counters: PortCounters::default(),
-        })
     }
-
-    fn rings(&self, queue: u32, size: u32, socket: OwnedFd, shared: Option<&OwnedFd>) -> io::Result<Open> {
-        for ring in
-            [sys::XDP_UMEM_FILL_RING, sys::XDP_UMEM_COMPLETION_RING, sys::XDP_RX_RING, sys::XDP_TX_RING]
-        {
-            sys::set_ring_size(&socket, ring, size)?;
-        }
-        let at = sys::mmap_offsets(&socket)?;
-        let fill = Ring::map(&socket, 0x1_0000_0000, &at.fill, size, true)?;
-        let completion = Ring::map(&socket, 0x1_8000_0000, &at.completion, size, false)?;
-        let rx = Ring::map(&socket, 0, &at.rx, size, false)?;
-        let tx = Ring::map(&socket, 0x8000_0000, &at.tx, size, true)?;
-        // Flags beside "shared" are refused: the first socket has decided them.
-        let flags = if shared.is_some() { 0 } else { sys::XDP_COPY };
-        let started = Instant::now();
-        loop {
-            match sys::bind(&socket, self.index, queue, flags, shared) {
-                // A queue is free a moment after its last socket was closed.
-                Err(e) if e.raw_os_error() == Some(libc::EBUSY) && started.elapsed() < LINGER => {
-                    std::thread::sleep(Duration::from_millis(10));
-                }
-                bound => break bound?,
-            }
-        }
-        self.redirect.insert(queue, &socket)?;
-        Ok(Open { _redirect: self.redirect.clone(), socket, fill, completion, rx, tx })
-    }
+    Ok(())
 }
 
-impl XdpPort {
-    /// Frames that the kernel has now.
-    pub fn lent(&self) -> usize {
-        self.lent.count()
-    }
-
-    fn refill(&mut self, pool: &mut Pool) -> Result<(), PortError> {
-        let Some(open) = &mut self.open else { return Ok(()) };
-        let room = open.fill.ready();
-        for _ in 0..room {
-            let Some(packet) = pool.take() else { break };
-            match self.lent.lend(packet) {
-                Ok(address) => open.fill.put(address),
-                Err(packet) => {
-                    pool.free(packet);
-                    return Err(PortError::config(&self.name, "the worker's pool is of another memory"));
-                }
-            }
-        }
-        open.fill.publish();
-        Ok(())
-    }
-
-    /// Frees what has been sent.
-    fn complete(&mut self, pool: &mut Pool) -> Result<(), PortError> {
-        let Some(open) = &mut self.open else { return Ok(()) };
-        for _ in 0..open.completion.ready() {
-            let address = open.completion.take();
-            let Some(packet) = self.lent.returned(address) else {
-                return Err(unknown(&self.name, address));
-            };
-            self.sending -= 1;
-            self.counters.tx.count(packet.len());
-            pool.free(packet);
-        }
-        open.completion.publish();
-        Ok(())
-    }
-
-    /// Closes the socket and takes every frame back.
-    fn close(&mut self, pool: &mut Pool) {
-        if self.open.take().is_none() || self.sending > 0 {
-            // What is still being sent may still be read: those frames stay out (and are counted as held).
-            return;
-        }
-        // SAFETY: the socket and the rings are closed, so the kernel has left the queue and receives into no frame;
-        // and every packet that was given to it to send has been completed.
-        let closed = unsafe { DeviceClosed::assume() };
-        self.lent.reclaim(closed).for_each(|packet| pool.free(packet));
-    }
+/// What arrives on a queue that nobody reads would pass the router by.
+fn check_queues(name: &str, interface: &str, queues: usize) -> Result<(), PortError> {
+    let Some(there) = sys::queues(interface).map(|there| there as usize).filter(|there| *there != queues)
+    else {
+        return Ok(());
+    };
+    let what = if queues < there {
+        format!(
+            "{interface} has {there} queues and {queues} would be read: ethtool -L {interface} combined {queues} (or rx {queues} \
+             tx {queues}), or run.workers = {there}"
+        )
+    } else {
+        format!(
+            "{interface} has {there} queues, not {queues}: set queues = 1 (the first worker then spreads flows over all), or \
+             ethtool -L {interface} combined {queues} (or rx {queues} tx {queues}), if it can"
+        )
+    };
+    Err(PortError::config(name, what))
 }
 
-fn unknown(port: &str, address: u64) -> PortError {
-    let source = io::Error::new(io::ErrorKind::InvalidData, format!("address {address:#x} was not lent"));
-    PortError::Device { port: port.to_owned(), action: "the kernel's ring", source }
+/// Whether a device is a link to this host itself, whose senders leave checksums undone.
+fn is_virtual(interface: &str) -> bool {
+    matches!(sys::driver(interface).as_deref(), Some("veth" | "tun"))
 }
 
-impl XdpPort {
-    fn receive(&mut self, now_ns: u64, pool: &mut Pool, burst: &mut Burst) -> Result<RxStatus, PortError> {
-        self.refill(pool)?;
-        let Some(open) = &mut self.open else { return Ok(RxStatus::Ended) };
-        let count = open.rx.ready().min(burst.room() as u32);
-        for _ in 0..count {
-            let Desc { address, len, .. } = open.rx.take();
-            let Some(mut packet) = self.lent.adopt(address, len as usize) else {
-                return Err(unknown(&self.name, address));
-            };
-            packet.set_timestamp_ns(now_ns);
-            self.counters.rx.count(packet.len());
-            if let Err(packet) = burst.push(packet) {
-                self.counters.rx.dropped.count(DropReason::QueueFull);
-                pool.free(packet);
-            }
+fn notes(name: &str, interface: &str, options: &Options, ports: &[XdpPort]) -> Vec<String> {
+    let mut line = format!("port {name}: af_xdp");
+    if let Some(port) = ports.first() {
+        line += if port.is_native() { ", native" } else { ", generic" };
+        line += if ports.iter().all(XdpPort::is_zero_copy) { ", zero-copy" } else { ", copy" };
+    }
+    line += &format!(", {} queue{}, need-wakeup", ports.len(), if ports.len() == 1 { "" } else { "s" });
+    if ports.iter().any(XdpPort::shares) {
+        line += ", packet memory registered together";
+    }
+    if options.busy_poll_us > 0 {
+        line += &format!(", busy polling for {} us", options.busy_poll_us);
+    }
+    let mut notes = vec![line];
+    if ports.iter().any(|port| !port.is_native()) {
+        if sys::merges(interface) {
+            notes.push(format!(
+                "port {name}: {interface} merges packets that it receives, and in generic mode these do not fit in frames and are \
+                 dropped: ethtool -K {interface} gro off"
+            ));
         }
-        open.rx.publish();
-        Ok(if count > 0 { RxStatus::Received } else { RxStatus::Idle { next_due_ns: None } })
-    }
-
-    fn send(&mut self, pool: &mut Pool, burst: &mut Burst) -> Result<(), PortError> {
-        self.complete(pool)?;
-        let Some(open) = &mut self.open else {
-            self.counters.tx.dropped.count_many(DropReason::TxFailed, burst.len() as u64);
-            pool.free_all(burst);
-            return Ok(());
-        };
-        let room = open.tx.ready() as usize;
-        for packet in burst.drain_front(room) {
-            let len = packet.len() as u32;
-            // A packet of another region is copied: the one place where packets of two regions meet.
-            let lent = self.lent.lend(packet).or_else(|foreign: Packet| {
-                let copy = foreign.duplicate(pool);
-                pool.free(foreign);
-                copy.map_or(Err(None), |copy| self.lent.lend(copy).map_err(Some))
-            });
-            match lent {
-                Ok(address) => {
-                    open.tx.put(Desc { address, len, options: 0 });
-                    self.sending += 1;
-                }
-                Err(packet) => {
-                    self.counters.tx.dropped.count(DropReason::TxFailed);
-                    packet.into_iter().for_each(|packet| pool.free(packet));
-                }
-            }
+        if is_virtual(interface) {
+            notes.push(format!(
+                "port {name}: in generic mode, senders on the other end of {interface} must not leave packets uncut: ethtool -K PEER \
+                 tso off gso off"
+            ));
         }
-        open.tx.publish();
-        if self.sending > 0 {
-            sys::kick(&open.socket).map_err(device(&self.name, "cannot send"))?;
-        }
-        self.complete(pool)
     }
-
-    /// A ring that has failed once is not used again: the socket is closed, the frames stay out.
-    fn or_shut<T>(&mut self, result: Result<T, PortError>) -> Result<T, PortError> {
-        if result.is_err() {
-            self.open = None;
-        }
-        result
-    }
-}
-
-impl Port for XdpPort {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn rx(&mut self, now_ns: u64, pool: &mut Pool, burst: &mut Burst) -> Result<RxStatus, PortError> {
-        let received = self.receive(now_ns, pool, burst);
-        self.or_shut(received)
-    }
-
-    fn tx(&mut self, _now_ns: u64, pool: &mut Pool, burst: &mut Burst) -> Result<(), PortError> {
-        let sent = self.send(pool, burst);
-        self.or_shut(sent)
-    }
-
-    fn finish(&mut self, _now_ns: u64, pool: &mut Pool) -> Result<(), PortError> {
-        let (started, mut result) = (Instant::now(), Ok(()));
-        while self.sending > 0 && started.elapsed() < LINGER && result.is_ok() {
-            if let Some(open) = &self.open {
-                result = sys::kick(&open.socket).map(|_| ()).map_err(device(&self.name, "cannot send"));
-            }
-            result = result.and_then(|()| self.complete(pool));
-        }
-        self.close(pool);
-        result
-    }
-
-    fn counters(&self) -> PortCounters {
-        let mut counters = self.counters;
-        counters.tx.held = self.sending;
-        // What the kernel dropped for want of frames or room in the ring was received too.
-        let statistics = self.open.as_ref().and_then(|open| sys::statistics(&open.socket).ok());
-        if let Some(statistics) = statistics {
-            let dropped = statistics.rx_dropped + statistics.rx_ring_full;
-            counters.rx.packets += dropped;
-            counters.rx.dropped.count_many(DropReason::NoFrames, dropped);
-        }
-        counters
-    }
+    notes
 }

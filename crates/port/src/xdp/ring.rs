@@ -5,7 +5,9 @@
 //! ```text
 //! mapping: | producer | consumer | flags | ... | desc 0 | desc 1 | ... (a power of two) |
 //! ```
-//! Producer and consumer count up for ever and wrap at 2^32; their difference is what lies between.
+//! Producer and consumer count up for ever and wrap at 2^32; their difference is what lies between. Each side writes its
+//! own counter once per burst ([`Ring::publish`]) and reads the other's only when it seems that there is nothing to do:
+//! these are the cache lines that travel between the two.
 
 use super::sys::RingOffset;
 use std::io;
@@ -19,6 +21,7 @@ pub(super) struct Ring<T> {
     mapped: usize,
     producer: NonNull<AtomicU32>,
     consumer: NonNull<AtomicU32>,
+    flags: NonNull<AtomicU32>,
     entries: NonNull<T>,
     size: u32,
     /// Our counter: the producer of the fill and transmit rings, the consumer of the others.
@@ -57,14 +60,15 @@ impl<T: Copy> Ring<T> {
             _ => return Err(io::Error::last_os_error()),
         };
         // SAFETY: the kernel's offsets lie in the mapping and are aligned for what is there.
-        let (producer, consumer, entries) = unsafe {
+        let (producer, consumer, flags, entries) = unsafe {
             (
                 mapping.add(at.producer as usize).cast(),
                 mapping.add(at.consumer as usize).cast(),
+                mapping.add(at.flags as usize).cast(),
                 mapping.add(at.desc as usize).cast(),
             )
         };
-        Ok(Ring { mapping, mapped, producer, consumer, entries, size, ours: 0, theirs: 0, produces })
+        Ok(Ring { mapping, mapped, producer, consumer, flags, entries, size, ours: 0, theirs: 0, produces })
     }
 
     fn counters(&self) -> (&AtomicU32, &AtomicU32) {
@@ -85,6 +89,21 @@ impl<T: Copy> Ring<T> {
             self.theirs = self.counters().1.load(Ordering::Acquire);
         }
         count(self)
+    }
+
+    /// Entries of ours (of a ring that we produce) that the kernel has not taken yet, as of now.
+    #[inline]
+    pub(super) fn untaken(&mut self) -> u32 {
+        self.theirs = self.counters().1.load(Ordering::Acquire);
+        self.ours.wrapping_sub(self.theirs).min(self.size)
+    }
+
+    /// Whether the kernel wants to be called to go on with this ring (`XDP_USE_NEED_WAKEUP`).
+    #[inline]
+    pub(super) fn needs_wakeup(&self) -> bool {
+        const XDP_RING_NEED_WAKEUP: u32 = 1;
+        // SAFETY: inside the mapping, which lives as long as `self`.
+        unsafe { self.flags.as_ref() }.load(Ordering::Relaxed) & XDP_RING_NEED_WAKEUP != 0
     }
 
     /// Puts an entry; the caller has seen that there is room.
