@@ -36,6 +36,7 @@ reasons! {
     SpreadFull = "spread-full": "the worker that this flow belongs to fell behind",
     CaptureTruncated = "capture-truncated": "the capture holds only the first bytes of this packet (snap length)",
     RxRingFull = "rx-ring-full": "the device's receive ring was full: the worker is too slow; raise rx_ring_kib",
+    RxError = "rx-error": "the device found the frame damaged, too long or too short",
     OffloadInvalid = "offload-invalid": "the kernel's note on segmentation or checksum does not fit the packet",
     // Graph.
     QueueFull = "queue-full": "a node's queue inside the graph was full",

@@ -9,6 +9,8 @@
 pub mod capture;
 mod channel;
 mod counters;
+#[cfg(all(feature = "dpdk", target_os = "linux"))]
+pub mod dpdk;
 mod error;
 mod fault;
 pub mod generator;

@@ -1,6 +1,6 @@
 //! Devices of DPDK's.
 
-use super::{FaultSpec, OpenContext, queues_of};
+use super::{FaultSpec, OpenContext, PortSpec, queues_of};
 use crate::{Port, PortError};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -12,12 +12,26 @@ use std::path::PathBuf;
 pub struct DpdkSpec {
     /// The port's name.
     pub name: String,
-    /// The device as DPDK's `--vdev` or `--allow` has it: `0000:3b:00.0`, `net_null0`, `net_pcap0,iface=eth0`.
+    /// The device as DPDK's `--vdev` or `--allow` has it: `0000:3b:00.0`, `net_null0`, `net_pcap0,iface=eth0`. Paths in it
+    /// are relative to where the program was started.
     pub device: String,
     /// Queues: one for each worker if nothing is said. With 1 and several workers, the first worker reads the device and
     /// spreads flows over all.
     #[serde(default)]
     pub queues: Option<usize>,
+    /// Receive frames to any address, not only the device's own, broadcasts and multicasts.
+    #[serde(default)]
+    pub promiscuous: bool,
+    /// The longest packets, without the Ethernet header; the device's own if nothing is said.
+    #[serde(default)]
+    pub mtu: Option<u16>,
+    /// Descriptors in each queue's receive ring, and so frames that wait there; what the driver recommends if nothing is
+    /// said.
+    #[serde(default)]
+    pub rx_descriptors: Option<u16>,
+    /// Descriptors in each queue's transmit ring.
+    #[serde(default)]
+    pub tx_descriptors: Option<u16>,
     /// Faults to inject.
     #[serde(default)]
     pub fault: Option<FaultSpec>,
@@ -26,11 +40,67 @@ pub struct DpdkSpec {
     pub tap: Option<PathBuf>,
 }
 
+/// How DPDK is started, once for the process, when there is a port of kind `dpdk`.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct DpdkSection {
+    /// Arguments for its environment abstraction layer (EAL), as `dpdk-testpmd` has them before the `--`. They replace ours
+    /// where they are about the same thing; ours are `--no-telemetry --no-shconf --iova-mode=va --lcores=...`, `--in-memory`
+    /// or, where no huge pages are reserved, `--no-huge -m 256`, and `--no-pci` where no port is on a PCI device.
+    pub arguments: Vec<String>,
+}
+
+impl DpdkSection {
+    /// Has DPDK started like this when the first of `ports` that is its is opened.
+    pub fn prepare(&self, ports: &[PortSpec]) {
+        #[cfg(feature = "dpdk")]
+        {
+            let on_pci =
+                |spec: &PortSpec| matches!(spec, PortSpec::Dpdk(spec) if crate::dpdk::is_pci(&spec.device));
+            crate::dpdk::prepare(&self.arguments, ports.iter().any(on_pci));
+        }
+        #[cfg(not(feature = "dpdk"))]
+        let _ = ports;
+    }
+}
+
 impl DpdkSpec {
     pub(super) fn check(&self, workers: usize) -> Result<(), PortError> {
+        let wrong = |what: &str| Err(PortError::config(&self.name, what));
+        if self.device.split(',').next().is_none_or(|name| name.trim().is_empty()) {
+            return wrong("device is empty: give one such as \"net_null0\" or \"0000:3b:00.0\"");
+        }
+        if self.mtu.is_some_and(|mtu| mtu < 68) {
+            return wrong("mtu is below IPv4's minimum of 68 (RFC 791)");
+        }
+        if self.rx_descriptors == Some(0) || self.tx_descriptors == Some(0) {
+            return wrong("rx_descriptors, tx_descriptors: give at least 1, or leave them out");
+        }
         queues_of(&self.name, self.queues, workers).map(drop)
     }
 
+    #[cfg(feature = "dpdk")]
+    pub(super) fn open(
+        &self,
+        workers: usize,
+        context: &OpenContext<'_>,
+    ) -> Result<Vec<Box<dyn Port>>, PortError> {
+        self.check(workers)?;
+        let queues = queues_of(&self.name, self.queues, workers)?;
+        let options = crate::dpdk::Options {
+            promiscuous: self.promiscuous,
+            mtu: self.mtu,
+            rx_descriptors: self.rx_descriptors,
+            tx_descriptors: self.tx_descriptors,
+        };
+        let Some(memory) = context.memory.get(..queues) else {
+            return Err(PortError::config(&self.name, "a device needs each worker's packet memory"));
+        };
+        let ports = crate::dpdk::open(&self.name, &self.device, &options, memory)?;
+        Ok(super::boxed(ports))
+    }
+
+    #[cfg(not(feature = "dpdk"))]
     pub(super) fn open(
         &self,
         workers: usize,

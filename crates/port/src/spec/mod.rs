@@ -28,7 +28,7 @@ mod pcap;
 pub use af_packet::{AfPacketSpec, Receive};
 pub use af_xdp::{AfXdpSpec, Leave, Mode};
 pub use destinations::Destinations;
-pub use dpdk::DpdkSpec;
+pub use dpdk::{DpdkSection, DpdkSpec};
 pub use generator::{GeneratorSpec, Mix, SizesName, SizesSpec};
 pub use null::NullSpec;
 pub use pcap::{PaceSpec, PcapSpec};

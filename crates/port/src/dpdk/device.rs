@@ -1,0 +1,252 @@
+//! A device: opened by the control side, started when every queue has its frames, closed when the last queue has left.
+//!
+//! Drivers take frames for their rings when a queue is set up, and frames come from the workers' pools, which the workers
+//! alone may touch. So each queue arrives with its frames at its worker's first call, and whoever comes last starts the
+//! device. In the same way whoever leaves last closes it, and sends all queues' frames home.
+//!
+//! This module is one of the named homes of `unsafe`: it starts and closes devices, and so says that no worker is at work
+//! on their queues.
+
+use super::queue::{Headers, Queue};
+use super::sys::{self, Info, Wish};
+use super::{Options, eal};
+use crate::PortError;
+use std::io;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tidemill_burst::{Memory, Pool};
+use tidemill_lookup::mem::Pages;
+
+/// Drivers that receive into memory which they lay out themselves: packets are copied out of it.
+const COPYING: &[&str] = &["net_af_xdp"];
+/// Descriptors of a ring where the driver has no opinion.
+const RING: u16 = 512;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Stage {
+    /// Queues are still arriving.
+    Waiting,
+    Running,
+    /// Could not be started, or was closed.
+    Over,
+}
+
+pub(super) struct Device {
+    name: String,
+    port: u16,
+    wish: Wish,
+    stage: AtomicU8,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    /// The stocks of the queues that have arrived, by number.
+    arrived: Vec<(u16, Stock)>,
+    /// Queues that have left, until the device is closed.
+    left: Vec<Queue>,
+    left_count: usize,
+    closed: bool,
+}
+
+/// A queue's stock, on its way to DPDK.
+struct Stock(*mut sys::Stock);
+
+// SAFETY: only an address here; `Queue` says who may follow it.
+unsafe impl Send for Stock {}
+
+impl Device {
+    /// Finds or makes the device and decides how its queues are to be. Returns it with its queues.
+    pub(super) fn open(
+        name: &str,
+        device: &str,
+        options: &Options,
+        memory: &[Arc<Memory>],
+    ) -> Result<(Arc<Device>, Vec<Queue>), PortError> {
+        let queues = memory.len();
+        let failed = |action: &'static str| {
+            move |said: sys::Said| PortError::Device { port: name.to_owned(), action, source: said.into() }
+        };
+        eal::start(name, eal::is_pci(device))?;
+        let short = device.split(',').next().unwrap_or_default();
+        let control = sys::control();
+        let port = control.probe(short, device).map_err(|said| {
+            let what = format!("DPDK has no device {device:?}: {said}");
+            PortError::config(name, what)
+        })?;
+        let mut device = Device {
+            name: name.to_owned(),
+            port,
+            wish: Wish {
+                queues: queues as u16,
+                mtu: options.mtu.unwrap_or(0),
+                rx_ring: 0,
+                tx_ring: 0,
+                promiscuous: options.promiscuous.into(),
+                copies: 0,
+            },
+            stage: AtomicU8::new(Stage::Waiting as u8),
+            inner: Mutex::default(),
+        };
+        let info = control.info(port);
+        // From here on `device` closes it when it is dropped, for which it needs the control itself.
+        drop(control);
+        let info = info.map_err(failed("cannot tell what the device is"))?;
+        device.check(&info, options, memory)?;
+        let or = |wanted: Option<u16>, theirs: u16| wanted.unwrap_or(if theirs > 0 { theirs } else { RING });
+        device.wish.rx_ring = or(options.rx_descriptors, info.rx_ring);
+        device.wish.tx_ring = or(options.tx_descriptors, info.tx_ring);
+        device.wish.copies = COPYING.contains(&info.driver().as_str()).into();
+        sys::control().configure(port, &mut device.wish).map_err(failed("cannot configure the device"))?;
+        let mut list: Vec<Queue> = Vec::new();
+        for (queue, memory) in memory.iter().enumerate() {
+            let headers = Headers::of(memory).map_err(|source| PortError::Device {
+                port: name.to_owned(),
+                action: "cannot map memory for packet headers",
+                source,
+            })?;
+            if !list.iter().any(|other| Arc::ptr_eq(other.memory(), memory)) {
+                device.map(memory).map_err(|said| {
+                    let what = format!(
+                        "the device cannot read and write packet memory: {said}: bind it to vfio-pci with an IOMMU, \
+                         and reserve huge pages (vm.nr_hugepages)"
+                    );
+                    PortError::config(name, what)
+                })?;
+            }
+            list.push(Queue::new(port, queue as u16, headers).map_err(failed("cannot make a mempool"))?);
+        }
+        Ok((Arc::new(device), list))
+    }
+
+    fn check(&self, info: &Info, options: &Options, memory: &[Arc<Memory>]) -> Result<(), PortError> {
+        let wrong = |what: String| Err(PortError::config(&self.name, what));
+        let (queues, driver) = (self.wish.queues, info.driver());
+        let most = info.max_rx_queues.min(info.max_tx_queues);
+        if queues > most {
+            return wrong(format!(
+                "the device ({driver}) has {most} queues at most, not {queues}: set queues = 1, and the first worker \
+                 spreads flows over all"
+            ));
+        }
+        if queues > 1 && info.rss == 0 {
+            return wrong(format!(
+                "the device ({driver}) cannot spread flows over {queues} queues: set queues = 1, and the first worker \
+                 does so"
+            ));
+        }
+        let mtu = options.mtu.unwrap_or(info.mtu);
+        for memory in memory {
+            let room = memory.frame_size() - 2 * tidemill_burst::COLD;
+            let needed = (usize::from(mtu) + 26).max(info.min_frame as usize);
+            if needed > room {
+                return wrong(format!(
+                    "frames of {} bytes do not hold what the device ({driver}) receives (MTU {mtu}, {needed} bytes): \
+                     raise memory.frame_size, or set mtu",
+                    memory.frame_size()
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn map(&self, memory: &Arc<Memory>) -> Result<(), sys::Said> {
+        let page = if memory.pages() == Pages::Huge { 2 << 20 } else { 4096 };
+        let bytes = memory.len_bytes().next_multiple_of(page);
+        // SAFETY: mappings are whole pages, and `Headers` keeps the memory while the device has any of it (Q3); after
+        // that nothing of it is given to a device any more.
+        unsafe { sys::control().map(self.port, memory.as_ptr().cast_mut(), bytes, page) }
+    }
+
+    /// DPDK's number of the device.
+    pub(super) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Descriptors in each receive ring.
+    pub(super) fn rx_ring(&self) -> usize {
+        self.wish.rx_ring.into()
+    }
+
+    #[inline]
+    pub(super) fn stage(&self) -> Stage {
+        match self.stage.load(Ordering::Acquire) {
+            0 => Stage::Waiting,
+            1 => Stage::Running,
+            _ => Stage::Over,
+        }
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Queue number `number` has its frames. The last to arrive starts the device.
+    pub(super) fn arrive(&self, number: u16, queue: &Queue) -> Result<(), PortError> {
+        let mut inner = self.inner();
+        inner.arrived.push((number, Stock(queue.stock())));
+        if inner.arrived.len() < usize::from(self.wish.queues) || inner.left_count > 0 {
+            return Ok(());
+        }
+        inner.arrived.sort_by_key(|(number, _)| *number);
+        let stocks: Vec<*mut sys::Stock> = inner.arrived.iter().map(|(_, stock)| stock.0).collect();
+        // SAFETY: all queues have arrived, and touch their stocks no more before the stage says `Running`; they stay until
+        // the device is closed, which needs them all to have left.
+        let started = unsafe { sys::control().start(self.port, &self.wish, &stocks) };
+        let stage = if started.is_ok() { Stage::Running } else { Stage::Over };
+        self.stage.store(stage as u8, Ordering::Release);
+        started.map_err(|said| {
+            let what = match said.errno {
+                libc::ENOMEM | libc::ENOBUFS => {
+                    format!("{said}: fewer rx_descriptors, or more memory.frames")
+                }
+                _ => said.to_string(),
+            };
+            PortError::Device {
+                port: self.name.clone(),
+                action: "cannot start the device",
+                source: io::Error::other(what),
+            }
+        })
+    }
+
+    /// A queue is no longer used. The last to leave closes the device and sends all queues' frames home. Without a pool
+    /// they stay out.
+    pub(super) fn leave(&self, queue: Queue, pool: Option<&mut Pool>) -> Result<(), PortError> {
+        let mut inner = self.inner();
+        inner.left_count += 1;
+        inner.left.push(queue);
+        if inner.left_count < usize::from(self.wish.queues) {
+            return Ok(());
+        }
+        self.stage.store(Stage::Over as u8, Ordering::Release);
+        let closed = self.close(&mut inner);
+        if let Some(pool) = pool {
+            inner.left.iter_mut().for_each(|queue| queue.home(pool));
+        }
+        inner.left.clear();
+        closed
+    }
+
+    fn close(&self, inner: &mut Inner) -> Result<(), PortError> {
+        if std::mem::replace(&mut inner.closed, true) {
+            return Ok(());
+        }
+        // SAFETY: every queue has left, or none was ever made: nobody is at work on a stock.
+        let closed = unsafe { sys::control().close(self.port) };
+        closed.map_err(|said| PortError::Device {
+            port: self.name.clone(),
+            action: "cannot close the device",
+            source: said.into(),
+        })
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        let mut inner = self.inner.lock().map(|mut inner| std::mem::take(&mut *inner)).unwrap_or_default();
+        // Ports hold the device, so all queues have left, or opening failed before there were any.
+        let _ = self.close(&mut inner);
+    }
+}

@@ -1,0 +1,160 @@
+//! DPDK's environment abstraction layer: started once for the process, when the first port needs it.
+//!
+//! It is started so that it disturbs nobody: no files that other DPDK processes see (`--no-shconf`), no telemetry socket,
+//! no device taken that no port names (`--no-pci`, or an allow list that holds nothing), no thread pinned, nothing
+//! printed below an error. With huge pages reserved it uses them (`--in-memory`), else ordinary ones (`--no-huge`, which that
+//! does not go with). Arguments of
+//! the configuration come last, and replace ours where they are about the same thing.
+
+use super::sys;
+use crate::PortError;
+use std::io;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Megabytes for DPDK's own use where no huge pages are reserved: queues, rings, a driver's copies.
+const MEGABYTES: u64 = 256;
+
+#[derive(Default)]
+struct State {
+    arguments: Vec<String>,
+    pci: bool,
+    /// With what it was started.
+    started: Option<bool>,
+}
+
+fn state() -> MutexGuard<'static, State> {
+    static STATE: Mutex<State> = Mutex::new(State { arguments: Vec::new(), pci: false, started: None });
+    STATE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Says with what DPDK is to be started, before the first port is opened: further arguments, and whether a port is on a
+/// PCI device.
+pub(crate) fn prepare(arguments: &[String], pci: bool) {
+    let mut state = state();
+    state.arguments = arguments.to_vec();
+    state.pci |= pci;
+}
+
+/// Whether this is the address of a PCI device: `0000:3b:00.0`, `3b:00.0`.
+pub(crate) fn is_pci(device: &str) -> bool {
+    let address = device.split(',').next().unwrap_or_default();
+    let Some((rest, function)) = address.rsplit_once('.') else { return false };
+    let hex = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_hexdigit());
+    let parts: Vec<&str> = rest.split(':').collect();
+    matches!(parts.len(), 2 | 3) && hex(function) && parts.iter().all(|part| hex(part))
+}
+
+/// Starts DPDK if it is not running.
+pub(super) fn start(port: &str, pci: bool) -> Result<(), PortError> {
+    let mut state = state();
+    match state.started {
+        Some(with_pci) if pci && !with_pci => {
+            return Err(PortError::config(
+                port,
+                "DPDK runs without PCI devices already: the first dpdk port of the process decides: open this one first",
+            ));
+        }
+        Some(_) => return Ok(()),
+        None => {}
+    }
+    let pci = pci || state.pci;
+    let arguments = arguments(&state.arguments, pci, has_huge_pages(), &allowed_cpus());
+    sys::control().eal(&arguments).map_err(|said| {
+        let shown = arguments[1..].join(" ");
+        let source = io::Error::other(format!("{said} [arguments: {shown}]"));
+        PortError::Device { port: port.to_owned(), action: "cannot start DPDK", source }
+    })?;
+    state.started = Some(pci);
+    Ok(())
+}
+
+fn arguments(wanted: &[String], pci: bool, huge: bool, cpus: &str) -> Vec<String> {
+    let says = |names: &[&str]| {
+        let is = |argument: &String| {
+            names.iter().any(|name| {
+                let rest = argument.strip_prefix(name);
+                // `-l3`, `--lcores=3`, or the name alone.
+                rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('=') || !name.starts_with("--"))
+            })
+        };
+        wanted.iter().any(is)
+    };
+    let mut arguments = vec!["tidemill".to_owned(), "--no-telemetry".into(), "--no-shconf".into()];
+    if !says(&["--iova-mode"]) {
+        arguments.push("--iova-mode=va".into());
+    }
+    if !says(&["-l", "-c", "--lcores"]) {
+        // One thread of DPDK's, this one, which may go on running on any CPU.
+        arguments.push(format!("--lcores=0@({cpus})"));
+    }
+    if !says(&["-m", "--no-huge", "--socket-mem", "--huge-dir", "--in-memory", "--legacy-mem"]) {
+        let ordinary = || vec!["--no-huge".into(), "-m".into(), MEGABYTES.to_string()];
+        arguments.extend(if huge { vec!["--in-memory".to_owned()] } else { ordinary() });
+    }
+    if !says(&["--no-pci", "-a", "--allow", "-b", "--block"]) {
+        // With PCI, an allow list keeps DPDK from taking every card it could drive; ports name theirs.
+        arguments.extend(if pci {
+            vec!["-a".into(), "ffff:ff:1f.7".into()]
+        } else {
+            vec!["--no-pci".into()]
+        });
+    }
+    arguments.extend_from_slice(wanted);
+    arguments
+}
+
+/// The CPUs that this thread may run on, as the kernel writes them: `0-3,8`.
+fn allowed_cpus() -> String {
+    let status = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
+    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+    list.map_or_else(|| "0".into(), |list| list.trim().to_owned())
+}
+
+/// Whether enough huge pages are reserved and free.
+fn has_huge_pages() -> bool {
+    let Ok(sizes) = std::fs::read_dir("/sys/kernel/mm/hugepages") else { return false };
+    let free = |folder: std::fs::DirEntry| -> Option<u64> {
+        let name = folder.file_name().into_string().ok()?;
+        let kib: u64 = name.strip_prefix("hugepages-")?.strip_suffix("kB")?.parse().ok()?;
+        let count = std::fs::read_to_string(folder.path().join("free_hugepages")).ok()?;
+        Some(count.trim().parse::<u64>().ok()? * kib)
+    };
+    sizes.flatten().filter_map(free).sum::<u64>() >= MEGABYTES << 10
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pci_addresses_are_told_from_names() {
+        for yes in ["0000:3b:00.0", "3b:00.1", "10000:01:00.0,queues=2"] {
+            assert!(is_pci(yes), "{yes}");
+        }
+        for no in ["net_null0", "net_pcap0,rx_pcap=a:b.c", "net_ring", "", "a.b", "net:x.0"] {
+            assert!(!is_pci(no), "{no}");
+        }
+    }
+
+    #[test]
+    fn own_arguments_win() {
+        let plain = arguments(&[], false, false, "0-1");
+        assert_eq!(
+            plain,
+            [
+                "tidemill",
+                "--no-telemetry",
+                "--no-shconf",
+                "--iova-mode=va",
+                "--lcores=0@(0-1)",
+                "--no-huge",
+                "-m",
+                "256",
+                "--no-pci"
+            ]
+        );
+        let own = ["-l1", "-m", "64", "--iova-mode=pa", "-a", "3b:00.0"].map(str::to_owned);
+        assert_eq!(arguments(&own, true, false, "0")[3..], own);
+        assert_eq!(arguments(&[], true, true, "0")[5..], ["--in-memory", "-a", "ffff:ff:1f.7"]);
+    }
+}

@@ -1,0 +1,277 @@
+//! DPDK ports: any device that DPDK drives, on our packet memory.
+//!
+//! ```text
+//! Memory (frames)      f0        f1        f2        f3   ...
+//! Headers (mbufs)      m0        m1        m2        m3   ...   one per frame, buf_addr = the frame
+//!
+//! worker's Pool --lend--> stock (the queue's mempool) --driver takes--> [ring] --received--> adopt -> Packet -> graph
+//!      ^                    ^                                                                            |
+//!      +------settle--------+---------driver frees what it has sent--- [ring] <--- lend <--- Packet <----+
+//! ```
+//!
+//! A frame of our region is the buffer of one mbuf, so packets go from DPDK to any other port and back without a copy. Each
+//! queue has a mempool of our own making (`shim.c`): its store is a plain stack, the *stock*, to which a worker lends frames
+//! and in which drivers leave those that they have sent. No locks and no caches: one thread is at work on a queue. What
+//! another thread frees goes to a list of strays, under a lock that nobody meets in normal operation.
+//!
+//! # Costs
+//! Two calls into C per chunk of 64 packets. Per packet: the mbuf's first cache line, a table entry of 16 bytes, the packet's
+//! 32 bytes; no byte of the frame itself. Memory: 128 bytes of mbuf per frame, 32 per frame and queue.
+//!
+//! # Books
+//! A packet counts as sent when the driver takes it. What the device itself loses is folded in, on the first queue: missed
+//! for want of descriptors (`rx-ring-full`), bad (`rx-error`), without memory (`no-frames`), taken and not sent
+//! (`tx-failed`). Drivers disagree whether a packet that they did not take is a transmit error; so as many errors as
+//! there were such packets are left out.
+//!
+//! # What may happen
+//! * A link that goes down (`net_memif`: the peer leaves) counts as lost, one that comes up again as found; meanwhile packets
+//!   to send are dropped as `tx-failed`. It is looked at every 100 ms. A device that is pulled out does not come back.
+//! * Chained mbufs do not occur, as scattering is not asked for; were one to come, it would be copied into one frame.
+//! * `net_af_xdp` lays out its receive memory itself, and `net_ring` hands over another queue's mbufs: both are copied.
+//! * Frames that a driver never gives back (packets left in a ring that another device is attached to) stay out.
+
+mod device;
+mod eal;
+mod queue;
+mod sys;
+
+pub(crate) use eal::{is_pci, prepare};
+
+use crate::{Port, PortCounters, PortError, RxStatus};
+use device::{Device, Stage};
+use queue::{Moved, Queue};
+use std::sync::Arc;
+use sys::Link;
+use tidemill_burst::{Burst, DropReason, Memory, Pool};
+use tidemill_wire::MacAddr;
+
+/// How often a queue looks at the link and the device's own counters.
+const LOOK_NS: u64 = 100_000_000;
+/// Frames that a queue has beyond its ring's when it starts.
+const SPARE: usize = tidemill_burst::BURST;
+
+/// How a device is to be set up.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Options {
+    /// Receive frames to any address.
+    pub promiscuous: bool,
+    /// The longest packets, without the Ethernet header; the device's own if nothing is said.
+    pub mtu: Option<u16>,
+    /// Descriptors in each receive ring; what the driver recommends if nothing is said.
+    pub rx_descriptors: Option<u16>,
+    /// The same of each transmit ring.
+    pub tx_descriptors: Option<u16>,
+}
+
+/// What a device is called on the wire.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Station {
+    /// Its MAC address.
+    pub mac: MacAddr,
+    /// Its MTU.
+    pub mtu: u16,
+    /// Whether its link is up.
+    pub up: bool,
+}
+
+/// Opens a device with one queue for each region of `memory`, which are the workers'.
+///
+/// `device` is what DPDK's `--vdev` or `--allow` would have (`net_null0`, `net_pcap0,rx_pcap=in.pcap`, `0000:3b:00.0`), or
+/// the name of a device that DPDK has already. DPDK is started when the first device is opened.
+///
+/// # Errors
+/// DPDK cannot be started, has no such device, or the device cannot have as many queues; with DPDK's own words.
+pub fn open(
+    name: &str,
+    device: &str,
+    options: &Options,
+    memory: &[Arc<Memory>],
+) -> Result<Vec<DpdkPort>, PortError> {
+    let (device, queues) = Device::open(name, device, options, memory)?;
+    let port = |(number, queue)| DpdkPort {
+        name: name.to_owned(),
+        device: device.clone(),
+        number: number as u16,
+        queue: Some(queue),
+        sending: Box::default(),
+        arrived: false,
+        failed: false,
+        link: Link::Up,
+        was_up: false,
+        look_ns: 0,
+        counters: PortCounters::default(),
+        refused: 0,
+        lost_by_device: [0; 4],
+    };
+    Ok(queues.into_iter().enumerate().map(port).collect())
+}
+
+/// What an open device is called on the wire; `None` if it is not open.
+pub fn station(device: &str) -> Option<Station> {
+    let name = device.split(',').next().unwrap_or_default();
+    let control = sys::control();
+    let info = control.find(name).and_then(|port| control.info(port).ok())?;
+    Some(Station { mac: MacAddr(info.mac), mtu: info.mtu, up: info.up != 0 })
+}
+
+/// One queue pair of a device.
+pub struct DpdkPort {
+    name: String,
+    device: Arc<Device>,
+    number: u16,
+    /// `None` once it has left.
+    queue: Option<Queue>,
+    sending: Box<Burst>,
+    arrived: bool,
+    /// The error has been reported.
+    failed: bool,
+    link: Link,
+    was_up: bool,
+    look_ns: u64,
+    counters: PortCounters,
+    /// Packets that the driver did not take at the first try.
+    refused: u64,
+    /// What the device itself has dropped: missed, bad, without memory, not sent.
+    lost_by_device: [u64; 4],
+}
+
+impl DpdkPort {
+    /// Frames that DPDK has now.
+    pub fn lent(&self) -> usize {
+        self.queue.as_ref().map_or(0, Queue::lent)
+    }
+
+    /// Whether the device runs; if not, brings it nearer to that.
+    fn runs(&mut self, now_ns: u64, pool: &mut Pool) -> Result<bool, PortError> {
+        let Some(queue) = &mut self.queue else { return Ok(false) };
+        match self.device.stage() {
+            Stage::Running => {}
+            Stage::Waiting if !self.arrived => {
+                self.arrived = true;
+                queue.refill(pool, self.device.rx_ring() + SPARE);
+                self.device.arrive(self.number, queue)?;
+                if self.device.stage() != Stage::Running {
+                    return Ok(false);
+                }
+            }
+            _ => return Ok(false),
+        }
+        if now_ns >= self.look_ns {
+            self.look_ns = now_ns.saturating_add(LOOK_NS);
+            self.look();
+        }
+        Ok(self.link != Link::Gone)
+    }
+
+    #[cold]
+    fn look(&mut self) {
+        let link = sys::link(self.device.port());
+        if link != self.link || !self.was_up {
+            match link {
+                Link::Up => {
+                    self.counters.found += u64::from(self.was_up);
+                    self.was_up = true;
+                }
+                _ if self.was_up && self.link == Link::Up => self.counters.lost += 1,
+                _ => {}
+            }
+            self.link = link;
+        }
+        if self.number == 0 {
+            self.lost_by_device = sys::stats(self.device.port());
+        }
+    }
+
+    fn fail<T>(&mut self, result: Result<T, PortError>) -> Result<T, PortError> {
+        self.failed |= result.is_err();
+        result
+    }
+}
+
+impl Port for DpdkPort {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn rx(&mut self, now_ns: u64, pool: &mut Pool, burst: &mut Burst) -> Result<RxStatus, PortError> {
+        let runs = self.runs(now_ns, pool);
+        let idle = Ok(RxStatus::Idle { next_due_ns: None });
+        if !self.fail(runs)? {
+            let over = self.failed || self.queue.is_none() || self.device.stage() == Stage::Over;
+            return if over { Ok(RxStatus::Ended) } else { idle };
+        }
+        let Some(queue) = &mut self.queue else { return Ok(RxStatus::Ended) };
+        let Moved { packets, bytes, dropped, .. } = queue.receive(pool, burst);
+        self.counters.rx.packets += packets;
+        self.counters.rx.bytes += bytes;
+        if let Some((reason, count)) = dropped {
+            self.counters.rx.dropped.count_many(reason, count);
+        }
+        if packets > 0 { Ok(RxStatus::Received) } else { idle }
+    }
+
+    fn tx(&mut self, now_ns: u64, pool: &mut Pool, burst: &mut Burst) -> Result<(), PortError> {
+        let runs = self.runs(now_ns, pool);
+        let runs = self.fail(runs)?;
+        if burst.is_empty() {
+            return Ok(());
+        }
+        if !runs && self.queue.is_some() && self.device.stage() == Stage::Waiting {
+            // The other queues' workers will come.
+            return Ok(());
+        }
+        let queue = self.queue.as_mut().filter(|_| runs && self.link == Link::Up);
+        let Some(queue) = queue else {
+            self.counters.tx.dropped.count_many(DropReason::TxFailed, burst.len() as u64);
+            pool.free_all(burst);
+            return Ok(());
+        };
+        let Moved { packets, bytes, dropped, refused } = queue.send(pool, burst, &mut self.sending);
+        self.counters.tx.packets += packets;
+        self.counters.tx.bytes += bytes;
+        self.refused += refused;
+        if let Some((reason, count)) = dropped {
+            self.counters.tx.dropped.count_many(reason, count);
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self, _now_ns: u64, pool: &mut Pool) -> Result<(), PortError> {
+        let Some(mut queue) = self.queue.take() else { return Ok(()) };
+        if self.device.stage() == Stage::Running {
+            self.look();
+            if self.link != Link::Gone {
+                queue.drain(pool, self.device.rx_ring());
+            }
+        }
+        self.device.leave(queue, Some(pool))
+    }
+
+    fn counters(&self) -> PortCounters {
+        let mut counters = self.counters;
+        let [missed, bad, without_memory, unsent] = self.lost_by_device;
+        let rx = &mut counters.rx;
+        for (reason, count) in [
+            (DropReason::RxRingFull, missed),
+            (DropReason::RxError, bad),
+            (DropReason::NoFrames, without_memory),
+        ] {
+            rx.packets += count;
+            rx.dropped.count_many(reason, count);
+        }
+        let unsent = unsent.saturating_sub(self.refused).min(counters.tx.packets);
+        counters.tx.packets -= unsent;
+        counters.tx.dropped.count_many(DropReason::TxFailed, unsent);
+        counters
+    }
+}
+
+impl Drop for DpdkPort {
+    fn drop(&mut self) {
+        if let Some(queue) = self.queue.take() {
+            // Frames that DPDK has then stay out: there is no pool to take them.
+            let _ = self.device.leave(queue, None);
+        }
+    }
+}
