@@ -1,6 +1,7 @@
 //! Developer tasks: `cargo xtask COMMAND`. One file or folder per command.
 #![forbid(unsafe_code)]
 
+mod bpf;
 mod capture;
 mod env;
 mod fuzz;
@@ -49,6 +50,8 @@ enum Command {
     Readme(readme::Options),
     /// Make the C header of crates/lpm-c anew (cbindgen)
     Header,
+    /// Make the XDP program of AF_XDP ports anew, or check that it is (clang)
+    Bpf(bpf::Options),
     /// Record examples/router/capture.pcapng.zst anew (root)
     RecordCapture,
 }
@@ -65,6 +68,7 @@ fn main() -> ExitCode {
         Command::Record(options) => record::run(&options),
         Command::Readme(options) => readme::run(&options),
         Command::Header => header::run(),
+        Command::Bpf(options) => bpf::run(&options),
         Command::RecordCapture => capture::run(),
     };
     match result {

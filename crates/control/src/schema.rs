@@ -146,6 +146,10 @@ answers! {
         pub made: u64,
         /// Packets inside the port now.
         pub held: u64,
+        /// Packets left to the kernel by the port's rule; none where a port has no such rule.
+        pub left: Option<u64>,
+        /// Packets that came by queues of the device that nobody reads, and went to the kernel; none as above.
+        pub unread: Option<u64>,
     }
 
     /// One direction of a port.

@@ -14,6 +14,7 @@ mod groups;
 mod kernel;
 mod labels;
 pub mod nodes;
+mod ownership;
 mod plane;
 mod rules;
 pub mod settings;

@@ -6,7 +6,7 @@ mod readmes;
 mod source;
 mod unsafe_code;
 
-use crate::{env, header, readme};
+use crate::{bpf, env, header, readme};
 use anyhow::Result;
 use std::path::PathBuf;
 
@@ -28,9 +28,11 @@ pub(crate) fn run() -> Result<bool> {
     files::check(&files, &mut findings);
     readmes::check(&files, &mut findings);
     numbers(&files, &mut findings);
-    match header::stale() {
-        Ok(stale) => findings.extend(stale),
-        Err(error) => findings.push(format!("{error:#}")),
+    for stale in [header::stale(), bpf::stale()] {
+        match stale {
+            Ok(stale) => findings.extend(stale),
+            Err(error) => findings.push(format!("{error:#}")),
+        }
     }
     for finding in &findings {
         println!("tidy: {finding}");

@@ -29,7 +29,7 @@ const HOMES: &[(&str, &str)] = &[
     ("crates/burst/tests/conservation.rs", "states that a made-up device is closed"),
     ("crates/router/tests/no_allocation.rs", "an allocator that counts"),
     ("crates/cli/tests/root_wire/raw.rs", "packet sockets by hand"),
-    ("crates/port/src/xdp/", "AF_XDP rings and system calls"),
+    ("crates/port/src/xdp/", "AF_XDP rings, sockets and system calls"),
     ("crates/port/src/dpdk/sys.rs", "calls of DPDK"),
     ("crates/port/src/dpdk/queue.rs", "mbufs, and frames shared with DPDK"),
     ("crates/port/src/dpdk/device.rs", "devices that are started and closed"),

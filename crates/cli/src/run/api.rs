@@ -131,6 +131,8 @@ fn ports(service: &Service) -> schema::Ports {
         tx: direction(&counters.tx),
         made: counters.rx.made + counters.tx.made,
         held: counters.rx.held + counters.tx.held,
+        left: service.rules.left(number).map(|left| left.by_rule),
+        unread: service.rules.left(number).map(|left| left.unread),
     };
     schema::Ports { ports: config.port.iter().zip(&snapshot.ports).enumerate().map(one).collect() }
 }

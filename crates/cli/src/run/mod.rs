@@ -4,6 +4,7 @@ mod api;
 mod config;
 mod report;
 mod routes;
+mod rules;
 mod service;
 mod setup;
 
@@ -117,7 +118,7 @@ pub(crate) fn run(args: RunArgs) -> Result<bool> {
     let domain = Domain::new();
     // Wrong ports are found before the tables are built.
     let memory = setup::memory(&config)?;
-    let ports = setup::ports(&config, &base, &table, &memory)?;
+    let (ports, rules) = setup::ports(&config, &base, &table, &memory)?;
     let infos = setup::port_infos(&config, false)?;
     setup::warn_of_forwarding(&config);
     let updates = match &config.updates {
@@ -129,6 +130,7 @@ pub(crate) fn run(args: RunArgs) -> Result<bool> {
     let (v4, v6) = (routes::routes(v4, &labels), routes::routes(v6, &labels));
     let control = setup::control(&config, &infos, &name, v4, v6, &domain)?;
     setup::check_mtu(&config, &control)?;
+    rules.tell(&control)?;
     let kernel = match control.kernel_options() {
         Some(options) => Some(Kernel::new(KernelFeed::open(&options)?)),
         None => None,
@@ -183,6 +185,7 @@ pub(crate) fn run(args: RunArgs) -> Result<bool> {
         failed: AtomicBool::new(false),
         started_ns: service::now_ns(),
         config: Mutex::new(written),
+        rules,
     });
     // A run that must be repeatable changes things at burst boundaries only; any other does so at any time.
     let repeatable = recorder.is_some() || capture_clock;

@@ -2,6 +2,7 @@
 
 use super::config::Config;
 use super::routes::UpdateFeed;
+use super::rules::Rules;
 use crate::usage::{one_line, usage};
 use anyhow::Result;
 use std::path::PathBuf;
@@ -21,6 +22,7 @@ pub(crate) struct Service {
     /// The configuration in force, and where it came from.
     pub(crate) config: Mutex<Config>,
     pub(crate) path: PathBuf,
+    pub(crate) rules: Rules,
     pub(crate) feeds: Mutex<Feeds>,
     pub(crate) rates: Mutex<Rates>,
     /// Set by SIGHUP.
@@ -198,6 +200,9 @@ impl Service {
         if taken && let Err(error) = lock(&self.control).kernel(now_ns, &hears.events) {
             self.complain("routes from the kernel", &error.into());
         }
+        if taken {
+            self.tell_rules();
+        }
         hears.events.clear();
         if hears.in_sync && !hears.warned {
             hears.warned = true;
@@ -207,6 +212,13 @@ impl Service {
                 .for_each(|line| eprintln!("tidemill: warning: {line}"));
         }
         taken || progress.more || progress.messages > 0
+    }
+
+    /// Who owns what may have changed: those who take packets away from the kernel have to know.
+    pub(crate) fn tell_rules(&self) {
+        if let Err(error) = self.rules.tell(&lock(&self.control)) {
+            self.complain("what is left to the kernel", &error.into());
+        }
     }
 
     fn complain(&self, what: &str, error: &anyhow::Error) {
@@ -239,6 +251,7 @@ impl Service {
         }
         let reloaded = lock(&self.control).reload(now_ns(), &new.router());
         reloaded.map_err(|error| usage(format!("{name}: {error}")))?;
+        self.tell_rules();
         *current = new;
         let count = self.reloads.fetch_add(1, Ordering::Relaxed) + 1;
         Ok(format!("{name}: reloaded (number {count})"))

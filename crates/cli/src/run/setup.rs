@@ -2,6 +2,7 @@
 
 use super::RunArgs;
 use super::config::{ClockChoice, Config, RemapSection};
+use super::rules::Rules;
 use crate::addresses::TableAddresses;
 use crate::usage;
 use anyhow::{Context, Result};
@@ -187,13 +188,14 @@ pub(crate) fn control(
     })
 }
 
-/// Opens every port, with a queue for each worker.
+/// Opens every port, with a queue for each worker, and says how. What takes packets away from the kernel takes none before its
+/// rule is told what is the kernel's.
 pub(crate) fn ports(
     config: &Config,
     base: &Path,
     table: &LoadedTable,
     memory: &Arc<Memory>,
-) -> Result<Vec<Vec<Box<dyn Port>>>> {
+) -> Result<(Vec<Vec<Box<dyn Port>>>, Rules)> {
     let addresses = TableAddresses::of(table);
     if config.remap.is_some() && addresses.is_empty() {
         return Err(usage("remap: there is no table to take destinations from: give one"));
@@ -208,11 +210,15 @@ pub(crate) fn ports(
     let source = || addresses.source();
     let memory = vec![memory.clone(); config.run.workers];
     let context = OpenContext { base, table: (!addresses.is_empty()).then_some(&source), memory: &memory };
-    let open = |spec: &PortSpec| -> Result<Vec<Box<dyn Port>>> {
-        let queues = spec.open(config.run.workers, &context).map_err(|error| match error {
+    let mut rules = Rules::default();
+    let open = |(number, spec): (usize, &PortSpec)| -> Result<Vec<Box<dyn Port>>> {
+        let open = spec.open_beside_kernel(config.run.workers, &context).map_err(|error| match error {
             PortError::Config { .. } => usage(error),
             other => other.into(),
         })?;
+        open.notes.iter().for_each(|note| eprintln!("tidemill: {note}"));
+        rules.0.extend(open.rule.map(|rule| (number as u16, rule)));
+        let queues = open.queues;
         Ok(match config.remap {
             Some(RemapSection { seed }) => queues
                 .into_iter()
@@ -221,7 +227,8 @@ pub(crate) fn ports(
             None => queues,
         })
     };
-    config.port.iter().map(open).collect()
+    let ports = config.port.iter().enumerate().map(open).collect::<Result<_>>()?;
+    Ok((ports, rules))
 }
 
 /// Refuses a run that would write over a file that it reads, or write one file twice.
