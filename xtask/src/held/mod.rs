@@ -7,6 +7,7 @@ mod part2;
 mod part3;
 mod part4;
 mod part5;
+mod part6;
 
 use crate::{env, proc};
 use anyhow::{Context as _, Result, bail};
@@ -137,6 +138,7 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
         3 => part3::LINES,
         4 => part4::LINES,
         5 => part5::LINES,
+        6 => part6::LINES,
         part => bail!("no lines are written down for part {part}"),
     };
     let machine = Machine { quick: options.quick };

@@ -1,0 +1,104 @@
+//! Part 6, wire speed: AF_XDP, DPDK, many cores.
+
+use super::{Line, Machine, Outcome, number, ratios, shown, verdict};
+use crate::tidy;
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+pub(crate) const LINES: &[Line] = &[
+    // What the part is held to, in its order.
+    ("forwarding on net_null beside DPDK's", forwarders),
+    ("two workers over one, on null ports", workers),
+    ("10,000 route changes a second, show, trace, reload", churn),
+    ("the same on a wire", |machine| file(machine, "tidemill-cli", "root_churn", &[], 1)),
+    ("interfaces that vanish, return, change MTU; out of frames", |machine| {
+        file(machine, "tidemill-cli", "root_devices", &[], 4)
+    }),
+    ("kill -9 and restart from the image", |machine| file(machine, "tidemill-cli", "root_restart", &[], 2)),
+    // What must exist besides.
+    ("AF_XDP ports", |machine| file(machine, "tidemill-port", "root_xdp", &["--features", "xdp"], 10)),
+    ("a router on AF_XDP", |machine| file(machine, "tidemill-cli", "root_xdp", &[], 4)),
+    ("DPDK ports", |machine| file(machine, "tidemill-port", "root_dpdk", &["--features", "dpdk"], 8)),
+    ("a router on DPDK", |machine| file(machine, "tidemill-cli", "root_dpdk", &["--features", "dpdk"], 1)),
+    ("placement: pipelines, sleepers, order", |machine| {
+        let passed = machine.tests(&["-p", "tidemill-graph"], 20)?;
+        Ok(Outcome::Pass(format!("{passed} tests: tidemill-graph")))
+    }),
+    ("TCP segments coalesced and cut again", |machine| {
+        let passed = machine.tests(&["-p", "tidemill-ip", "coalesce"], 5)?;
+        Ok(Outcome::Pass(format!("{passed} tests: tidemill-ip coalesce")))
+    }),
+    ("tidy", |_| {
+        let good = tidy::run()?;
+        Ok(verdict(good, if good { "nothing found" } else { "findings, see above" }))
+    }),
+];
+
+const TABLE: &str = "ris-as3333-20260511.v4.nh30000.zst";
+
+fn table(machine: &Machine) -> Result<String> {
+    Ok(machine.data()?.join("rib").join(TABLE).to_string_lossy().into_owned())
+}
+
+/// All tests of one file.
+fn file(machine: &Machine, package: &str, name: &str, features: &[&str], least: usize) -> Result<Outcome> {
+    let target = ["-p", package, "--test", name];
+    let passed = machine.tests(&[&target[..], features, &["--", "--show-output"]].concat(), least)?;
+    Ok(Outcome::Pass(format!("{passed} tests: {package} {name}")))
+}
+
+/// At least the forwarders' rate with the full table; without lookups, 0.8 of testpmd's.
+fn forwarders(machine: &Machine) -> Result<Outcome> {
+    let table = table(machine)?;
+    let mut arguments = vec!["peers", "port", "--table", &table, "--json"];
+    arguments.extend(machine.quick.then_some("--quick"));
+    let objects = machine.xtask(&arguments)?;
+    let (mut good, mut text, mut seen) = (true, Vec::new(), 0);
+    for ratio in ratios(&objects) {
+        let (case, to) = (ratio["case"].as_str().unwrap_or(""), ratio["to"].as_str().unwrap_or(""));
+        let least = match (case, to) {
+            ("route", to) if to.starts_with("peer:dpdk-fwd") => 1.0,
+            ("io", "peer:testpmd-io") => 0.8,
+            _ => continue,
+        };
+        seen += 1;
+        good &= number(ratio, "value") >= least;
+        text.push(format!("{case} {} (at least {least})", shown(ratio)));
+    }
+    let wanted = if machine.quick { 2 } else { 3 };
+    Ok(verdict(good && seen >= wanted, text.join("; ")))
+}
+
+fn workers(machine: &Machine) -> Result<Outcome> {
+    let table = table(machine)?;
+    let mut arguments = vec!["bench", "port", "null", "--workers", "2", "--table", &table, "--json"];
+    if machine.quick {
+        arguments.extend(["--seconds", "0.3"]);
+    }
+    let objects = machine.tidemill(&arguments)?;
+    let ratios = ratios(&objects);
+    let text: Vec<String> = ratios
+        .iter()
+        .map(|ratio| format!("{} {}", ratio["case"].as_str().unwrap_or("?"), shown(ratio)))
+        .collect();
+    let good = !ratios.is_empty() && ratios.iter().all(|ratio| number(ratio, "value") >= 1.8);
+    Ok(verdict(good, text.join("; ")))
+}
+
+/// No reason to drop that a quiet run has not (else the command fails), and at most 3 % slower by the median of the pairs.
+fn churn(machine: &Machine) -> Result<Outcome> {
+    let table = table(machine)?;
+    let mut arguments = vec!["bench", "churn", "--table", &table, "--json"];
+    if machine.quick {
+        arguments.extend(["--seconds", "0.3"]);
+    }
+    let objects = machine.tidemill(&arguments)?;
+    let slower = |line: &&Value| line["metric"] == "slower_percent";
+    let slower = objects.iter().find(slower).context("no line with slower_percent")?;
+    let interval = ratios(&objects).first().map(|ratio| shown(ratio)).unwrap_or_default();
+    let percent = number(slower, "value");
+    Ok(verdict(
+        percent <= 3.0,
+        format!("{percent:.1} % slower, {interval}; no drop beyond those of a quiet run"),
+    ))
+}
