@@ -40,6 +40,7 @@ reasons! {
     OffloadInvalid = "offload-invalid": "the kernel's note on segmentation or checksum does not fit the packet",
     // Graph.
     QueueFull = "queue-full": "a node's queue inside the graph was full",
+    StageFull = "stage-full": "the next worker of the chain (run.stages) fell behind",
     // Link layer.
     EthernetTooShort = "ethernet-too-short": "shorter than an Ethernet header",
     EthernetBadSource = "ethernet-bad-source": "the source MAC address is a group's",

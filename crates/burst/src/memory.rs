@@ -162,6 +162,15 @@ pub struct PoolStats {
     pub unnamed: u64,
 }
 
+impl PoolStats {
+    /// Adds another pool's.
+    pub fn add(&mut self, other: &PoolStats) {
+        self.frames += other.frames;
+        self.free += other.free;
+        self.unnamed += other.unnamed;
+    }
+}
+
 /// A packet: the only owner of one frame, and what the nodes know of it. 32 bytes; it moves from burst to burst.
 pub struct Packet {
     pool: NonNull<PoolInner>,

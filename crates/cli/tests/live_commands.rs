@@ -107,7 +107,10 @@ fn registry() -> Registry {
     let worker = wire::Worker {
         index: 1,
         cpu: Some(3),
+        node: Some(1),
+        stage: 2,
         busy_percent: 42.0,
+        asleep_percent: 7.5,
         packets: 100,
         rx_pps: 5e6,
         pool_free: 10,
@@ -309,7 +312,10 @@ fn show_prints_tables_and_lines_of_json() {
         drops.lines().skip(1).map(|line| line.split_whitespace().next().unwrap()).collect();
     assert_eq!(reasons, ["no-route", "ttl-expired"], "the most frequent first");
     assert_eq!(fake.json("show drops")[0]["count"], 4);
-    assert_eq!(fake.words("show workers", "1"), ["1", "3", "42.0", "100", "5000000", "10", "64"]);
+    assert_eq!(
+        fake.words("show workers", "1"),
+        ["1", "3", "1", "2", "42.0", "7.5", "100", "5000000", "10", "64"]
+    );
     assert_eq!(
         fake.words("show fib", "main"),
         ["main", "IPv4", "dxr", "3", "4096", "1024", "2", "5", "usual", "for", "IPv4"]

@@ -208,11 +208,17 @@ answers! {
         pub index: u32,
         /// The CPU that it is bound to, if it is.
         pub cpu: Option<u32>,
+        /// The memory node of that CPU, if the system has nodes.
+        pub node: Option<u32>,
+        /// Its place in its chain of workers: 0 receives and sends.
+        pub stage: u32,
         /// How much of the last second it was busy with packets, in percent.
         pub busy_percent: f64,
-        /// Packets received.
+        /// How much of the last second it slept, in percent.
+        pub asleep_percent: f64,
+        /// Packets received, or taken over from the worker before it.
         pub packets: u64,
-        /// Packets received per second, over the last second.
+        /// The same per second, over the last second.
         pub rx_pps: f64,
         /// Frames that its pool has left.
         pub pool_free: u64,

@@ -35,12 +35,18 @@ pub struct Snapshot {
     pub edge_drops: Vec<DropCounts>,
     /// Packets inside: in queues, or kept by nodes.
     pub held: u64,
+    /// Packets handed over to other workers.
+    pub passed: u64,
+    /// Packets taken over from other workers. What was passed and is not taken yet is in rings between workers.
+    pub taken: u64,
     /// The pools' frames.
     pub pool: PoolStats,
     /// Nanoseconds since the worker started; the longest, when summed.
     pub elapsed_ns: u64,
     /// Nanoseconds of it spent in turns that moved packets; the rest is polling and sleep. The sum, when summed.
     pub busy_ns: u64,
+    /// Nanoseconds of it spent asleep. The sum, when summed.
+    pub slept_ns: u64,
     /// Bursts received.
     pub bursts: u64,
     /// Workers that have ended.
@@ -57,14 +63,28 @@ impl Clone for Snapshot {
     /// Into lists of equal length this allocates nothing: a worker shows its counters so, in the midst of its work. The
     /// derived one would make new lists.
     fn clone_from(&mut self, other: &Self) {
-        let Snapshot { nodes, ports, port_ns, edge_drops, held, pool, elapsed_ns, busy_ns, bursts, ended } =
-            other;
+        let Snapshot {
+            nodes,
+            ports,
+            port_ns,
+            edge_drops,
+            held,
+            passed,
+            taken,
+            pool,
+            elapsed_ns,
+            busy_ns,
+            slept_ns,
+            bursts,
+            ended,
+        } = other;
         self.nodes.clone_from(nodes);
         self.ports.clone_from(ports);
         self.port_ns.clone_from(port_ns);
         self.edge_drops.clone_from(edge_drops);
         (self.held, self.pool) = (*held, *pool);
-        (self.elapsed_ns, self.busy_ns) = (*elapsed_ns, *busy_ns);
+        (self.passed, self.taken) = (*passed, *taken);
+        (self.elapsed_ns, self.busy_ns, self.slept_ns) = (*elapsed_ns, *busy_ns, *slept_ns);
         (self.bursts, self.ended) = (*bursts, *ended);
     }
 }
@@ -96,11 +116,12 @@ impl Snapshot {
             *mine = (mine.0 + theirs.0, mine.1 + theirs.1);
         }
         self.held += other.held;
-        self.pool.frames += other.pool.frames;
-        self.pool.free += other.pool.free;
-        self.pool.unnamed += other.pool.unnamed;
+        self.passed += other.passed;
+        self.taken += other.taken;
+        self.pool.add(&other.pool);
         self.elapsed_ns = self.elapsed_ns.max(other.elapsed_ns);
         self.busy_ns += other.busy_ns;
+        self.slept_ns += other.slept_ns;
         self.bursts += other.bursts;
         self.ended += other.ended;
     }
@@ -123,7 +144,9 @@ impl Snapshot {
             drops.add(&port.tx.dropped);
         }
         self.edge_drops.iter().for_each(|edge| drops.add(edge));
-        ledger.held += self.held;
+        ledger.held += self.held + self.passed.saturating_sub(self.taken);
+        // Seen by the worker that took it over before the one that received it has shown its counters, or by the one alone.
+        ledger.received += self.taken.saturating_sub(self.passed);
         ledger.dropped = drops.iter().map(|(reason, n)| (reason.name(), n)).collect();
         ledger.seconds = self.elapsed_ns as f64 / 1e9;
         ledger.mpps =

@@ -1,4 +1,10 @@
 //! The engine: workers on their threads, one per core, from start to clean shutdown.
+//!
+//! ```text
+//! run to completion                      a pipeline of two stages, two chains
+//! port queue 0 -> worker 0 -> port       port queue 0 -> worker 0 -> worker 1 -> worker 0 -> port
+//! port queue 1 -> worker 1 -> port       port queue 1 -> worker 2 -> worker 3 -> worker 2 -> port
+//! ```
 
 use crate::capture::Capture;
 use crate::clock::Clock;
@@ -7,13 +13,16 @@ use crate::graph::Graph;
 use crate::trace::{Store, TraceEntry, TraceRequest};
 use crate::watch::{Mailbox, Order, Place, Refused, Watch};
 pub use crate::worker::Fate;
-use crate::worker::{Turn, Worker};
+use crate::worker::chain::{Cuts, Links};
+use crate::worker::sleep::Doze;
+pub use crate::worker::sleep::Idle;
+use crate::worker::{self, Turn, Worker};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use tidemill_burst::{Memory, Packet};
+use tidemill_burst::{BURST, Memory, Packet, PoolStats};
 use tidemill_lookup::qsbr::Domain;
-use tidemill_port::{Port, PortError};
+use tidemill_port::{Port, PortError, Waker};
 
 /// Sees every burst that a worker receives and what becomes of each packet: the recorder, the replayer, tests.
 pub trait Observer: Send {
@@ -37,7 +46,7 @@ pub struct Limits {
 /// What an engine could not be made for.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
-    /// A port needs one queue per worker, or a single one (for the first worker).
+    /// A port needs one queue per worker that receives, or a single one (for the first worker).
     #[error(
         "port {port}: {queues} queues for {workers} workers: give it one queue per worker, or one in all"
     )]
@@ -46,9 +55,26 @@ pub enum EngineError {
         port: String,
         /// Queues it has.
         queues: usize,
-        /// Workers there are.
+        /// Workers that receive.
         workers: usize,
     },
+    /// The graph is to be cut at a node that does not exist.
+    #[error("stages: there is no node {0:?}; there are {1}")]
+    StageAt(String, String),
+    /// A stage without nodes, or a node at which two stages begin.
+    #[error("stages: {0}")]
+    Stages(&'static str),
+    /// The workers cannot be put into chains.
+    #[error("{workers} workers for {stages} stages: give a multiple of {stages}")]
+    Chains {
+        /// Workers there are.
+        workers: usize,
+        /// Stages, the first included.
+        stages: usize,
+    },
+    /// The process has no descriptor left to wake a worker by.
+    #[error("cannot make what wakes a worker: {0}")]
+    Waker(std::io::Error),
     /// Packet memory ran out.
     #[error("packet memory: {0}")]
     Memory(#[from] std::io::Error),
@@ -87,6 +113,90 @@ pub struct Options {
     pub describe: fn(&[u8]) -> String,
 }
 
+/// Where workers run, and what each of them does.
+pub struct Placement {
+    /// Each worker's packet memory: there are as many workers as entries.
+    pub memory: Vec<Arc<Memory>>,
+    /// Each worker's CPU, in place of what [`Options::pin`] says; empty, or as long as `memory`.
+    pub cpus: Vec<usize>,
+    /// Where the graph is cut: packets that reach one of the nodes of entry s are handed over to stage s + 1 of the chain.
+    /// Empty: every worker does everything (run to completion).
+    pub stages: Vec<Vec<String>>,
+    /// Packets that the ring between two workers holds.
+    pub ring: usize,
+    /// What workers do that find nothing.
+    pub idle: Idle,
+}
+
+impl Default for Placement {
+    fn default() -> Self {
+        let (memory, cpus, stages) = (Vec::new(), Vec::new(), Vec::new());
+        Placement { memory, cpus, stages, ring: 4 * BURST, idle: Idle::default() }
+    }
+}
+
+impl Placement {
+    /// Workers that share one region and do everything.
+    pub fn simple(workers: usize, memory: &Arc<Memory>) -> Self {
+        Placement { memory: vec![memory.clone(); workers], ..Placement::default() }
+    }
+
+    /// Workers in a row, the one that has the ports included.
+    pub fn depth(&self) -> usize {
+        self.stages.len() + 1
+    }
+
+    /// The worker that has queue `queue` of each port.
+    pub fn receiver(&self, queue: usize) -> usize {
+        queue * self.depth()
+    }
+
+    fn cuts(&self, graph: &Graph) -> Result<Cuts, EngineError> {
+        let (workers, stages) = (self.memory.len(), self.depth());
+        match workers.is_multiple_of(stages) {
+            true => cuts(graph, &self.stages),
+            false => Err(EngineError::Chains { workers, stages }),
+        }
+    }
+}
+
+/// Checks where a graph is to be cut; see [`Placement::stages`].
+///
+/// # Errors
+/// What is wrong with the stages.
+pub fn check_stages(graph: &Graph, stages: &[Vec<String>]) -> Result<(), EngineError> {
+    cuts(graph, stages).map(drop)
+}
+
+/// Which stage begins at which node.
+fn cuts(graph: &Graph, stages: &[Vec<String>]) -> Result<Cuts, EngineError> {
+    let mut cuts = vec![0; graph.node_names.len()];
+    for (stage, nodes) in stages.iter().enumerate() {
+        if nodes.is_empty() {
+            return Err(EngineError::Stages("one has no node: name those at which it begins"));
+        }
+        for name in nodes {
+            let known = || EngineError::StageAt(name.clone(), graph.node_names.join(", "));
+            let node = graph.node(name).ok_or_else(known)?;
+            if std::mem::replace(&mut cuts[node], stage + 1) != 0 {
+                return Err(EngineError::Stages("a node is named twice: only one can begin there"));
+            }
+        }
+    }
+    Ok(Cuts(cuts))
+}
+
+/// Where one worker runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Seat {
+    /// The CPU that it is bound to.
+    pub cpu: Option<usize>,
+    /// Its chain.
+    pub chain: usize,
+    /// Its place in the chain; the first has the ports.
+    pub stage: usize,
+}
+
 /// A handle for the control side: live counters, traces and captures, and the stop switch.
 #[derive(Clone)]
 pub struct Handle {
@@ -94,6 +204,8 @@ pub struct Handle {
     shared: Vec<Arc<Mutex<Snapshot>>>,
     graph: Arc<Graph>,
     mailboxes: Arc<[Mailbox]>,
+    wakers: Arc<[Waker]>,
+    seats: Arc<[Seat]>,
     store: Arc<Mutex<Store>>,
 }
 
@@ -101,6 +213,12 @@ impl Handle {
     /// Asks the workers to stop receiving, finish what they have, and end.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Release);
+        self.wakers.iter().for_each(Waker::wake);
+    }
+
+    /// Where each worker runs.
+    pub fn seats(&self) -> &[Seat] {
+        &self.seats
     }
 
     /// The switch itself, for signal handlers.
@@ -171,6 +289,7 @@ impl Handle {
                 Err(Refused::Closed) => {}
                 Err(Refused::Full) => return Err(EngineError::Behind(worker)),
             }
+            self.wakers[worker].wake();
         }
         if taken { Ok(()) } else { Err(EngineError::Ended) }
     }
@@ -195,12 +314,14 @@ pub struct Engine {
     workers: Vec<Worker>,
     handle: Handle,
     limits: Limits,
-    pin: bool,
 }
 
 impl Engine {
-    /// Makes `workers` workers. `ports[p]` holds port p's queues: one per worker, or a single one, which the first
-    /// worker gets. Each worker's pool is carved from `memory`.
+    /// Makes `workers` workers that do everything. `ports[p]` holds port p's queues: one per worker, or a single one,
+    /// which the first worker gets. Each worker's pool is carved from `memory`.
+    ///
+    /// # Errors
+    /// The ports do not fit the workers, the memory is too small, or a trace is asked for at a place that is not there.
     pub fn new(
         graph: Graph,
         workers: usize,
@@ -209,16 +330,46 @@ impl Engine {
         domain: &Domain,
         options: Options,
     ) -> Result<Self, EngineError> {
+        Self::placed(graph, ports, Placement::simple(workers, memory), domain, options)
+    }
+
+    /// The same, placed as `placement` says. `ports[p]` has a queue for each chain of workers: worker `c * depth` is the
+    /// first of chain c, and has its queues.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new), or stages that do not fit the graph or the workers.
+    pub fn placed(
+        graph: Graph,
+        ports: Vec<Vec<Box<dyn Port>>>,
+        placement: Placement,
+        domain: &Domain,
+        options: Options,
+    ) -> Result<Self, EngineError> {
         let graph = Arc::new(graph);
+        let cuts = placement.cuts(&graph)?;
+        let (workers, depth) = (placement.memory.len(), placement.depth());
+        let chains = workers / depth;
         let mut seats: Vec<Vec<Option<Box<dyn Port>>>> = (0..workers).map(|_| Vec::new()).collect();
         for (p, queues) in ports.into_iter().enumerate() {
-            if queues.len() != workers && queues.len() != 1 {
+            if queues.len() != chains && queues.len() != 1 {
                 let port = graph.port_names.get(p).cloned().unwrap_or_default();
-                return Err(EngineError::Queues { port, queues: queues.len(), workers });
+                return Err(EngineError::Queues { port, queues: queues.len(), workers: chains });
             }
             let mut queues = queues.into_iter();
-            seats.iter_mut().for_each(|seats| seats.push(queues.next()));
+            for (worker, seats) in seats.iter_mut().enumerate() {
+                seats.push(if worker % depth == 0 { queues.next() } else { None });
+            }
         }
+        let wakers =
+            (0..workers).map(|_| Waker::new().map_err(EngineError::Waker)).collect::<Result<Vec<_>, _>>()?;
+        let mut links: Vec<Links> =
+            wakers.chunks(depth).flat_map(|chain| Links::chain(chain, placement.ring)).collect();
+        let cpus = match (placement.cpus.is_empty(), options.pin) {
+            (true, true) => allowed_cpus(),
+            _ => placement.cpus.clone(),
+        };
+        let place =
+            |worker| Seat { cpu: cpus.get(worker).copied(), chain: worker / depth, stage: worker % depth };
         let asked = options.traces.iter().fold(0usize, |sum, t| sum.saturating_add(t.packets as usize));
         let limit = TRACES.saturating_add(asked.saturating_mul(workers).saturating_mul(TRACE_STEPS));
         let mut handle = Handle {
@@ -226,10 +377,12 @@ impl Engine {
             shared: Vec::new(),
             graph: graph.clone(),
             mailboxes: (0..workers).map(|_| Mailbox::default()).collect(),
+            wakers: wakers.into(),
+            seats: (0..workers).map(place).collect(),
             store: Arc::new(Mutex::new(Store::new(limit))),
         };
         let mut made = Vec::new();
-        for (index, ports) in seats.into_iter().enumerate() {
+        for (index, (ports, memory)) in seats.into_iter().zip(&placement.memory).enumerate() {
             let snapshot = Arc::new(Mutex::new(handle.empty_snapshot()));
             handle.shared.push(snapshot.clone());
             let pool = memory.pool(options.frames_per_worker)?;
@@ -242,9 +395,16 @@ impl Engine {
                 watch.take(Order::Trace { at, packets: request.packets });
             }
             let clock = options.clock.clone();
-            made.push(Worker::new(graph.clone(), ports, pool, reader, clock, snapshot, watch));
+            let place = worker::Place {
+                stage: index % depth,
+                cuts: cuts.clone(),
+                links: std::mem::take(&mut links[index]),
+                waker: handle.wakers[index].clone(),
+                idle: placement.idle,
+            };
+            made.push(Worker::new(graph.clone(), ports, pool, reader, clock, snapshot, watch, place));
         }
-        Ok(Engine { workers: made, handle, limits: options.limits, pin: options.pin })
+        Ok(Engine { workers: made, handle, limits: options.limits })
     }
 
     /// Sets the observer of one worker.
@@ -260,31 +420,33 @@ impl Engine {
     /// Runs until the ports end, a limit is reached, or [`Handle::stop`]. `boundary` is called by the first worker
     /// at each of its burst boundaries with its time: control events that must be repeatable happen there.
     pub fn run(self, mut boundary: impl FnMut(u64) + Send) -> Outcome {
-        let (handle, limits, pin) = (self.handle, self.limits, self.pin);
+        let (handle, limits) = (self.handle, self.limits);
         let mut outcome =
             Outcome { snapshot: handle.empty_snapshot(), errors: Vec::new(), traces: Vec::new() };
-        let cpus = if pin { allowed_cpus() } else { Vec::new() };
         let mut boundary: Option<&mut (dyn FnMut(u64) + Send)> = Some(&mut boundary);
         std::thread::scope(|scope| {
             let mut threads = Vec::new();
             for (index, mut worker) in self.workers.into_iter().enumerate() {
-                let (stop, cpu, mut boundary) = (&handle.stop, cpus.get(index).copied(), boundary.take());
+                let (handle, cpu, mut boundary) = (&handle, handle.seats[index].cpu, boundary.take());
                 let work = move || {
                     // If this worker panics, the others end and the panic is passed on.
-                    let _stop = StopOnPanic(stop);
+                    let _stop = StopOnPanic(handle);
                     cpu.into_iter().for_each(pin_to);
-                    run_worker(&mut worker, stop, limits, &mut boundary);
+                    run_worker(&mut worker, &handle.stop, limits, &mut boundary);
                     let snapshot = worker.finish();
-                    (snapshot, worker.errors)
+                    (snapshot, worker)
                 };
                 let builder = std::thread::Builder::new().name(format!("worker-{index}"));
                 threads.push(builder.spawn_scoped(scope, work));
             }
+            // All pools are there until all workers have ended: who sends what another made returns its frame then.
+            let mut ended = Vec::new();
             for thread in threads {
                 match thread.map(|t| t.join()) {
-                    Ok(Ok((snapshot, errors))) => {
+                    Ok(Ok((snapshot, mut worker))) => {
                         outcome.snapshot.add(&snapshot);
-                        outcome.errors.extend(errors);
+                        outcome.errors.append(&mut worker.errors);
+                        ended.push(worker);
                     }
                     Ok(Err(panic)) => std::panic::resume_unwind(panic),
                     Err(error) => outcome.errors.push(PortError::Device {
@@ -294,6 +456,10 @@ impl Engine {
                     }),
                 }
             }
+            outcome.snapshot.pool = PoolStats::default();
+            for worker in &ended {
+                outcome.snapshot.pool.add(&worker.pool_stats());
+            }
         });
         outcome.traces = handle.traces(0);
         outcome.traces.sort_by_key(|entry| entry.worker);
@@ -301,19 +467,15 @@ impl Engine {
     }
 }
 
-struct StopOnPanic<'a>(&'a AtomicBool);
+struct StopOnPanic<'a>(&'a Handle);
 
 impl Drop for StopOnPanic<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.store(true, Ordering::Release);
+            self.0.stop();
         }
     }
 }
-
-/// Idle turns before a worker begins to sleep, and the longest nap.
-const SPINS: u32 = 64;
-const NAP: Duration = Duration::from_micros(200);
 
 fn run_worker(
     worker: &mut Worker,
@@ -322,23 +484,27 @@ fn run_worker(
     boundary: &mut Option<&mut (dyn FnMut(u64) + Send)>,
 ) {
     worker.start();
+    // Who follows another worker ends after it, and with nothing left.
+    let follows = worker.follows();
     // A duration beyond the clock's range is none.
-    let end = limits.duration.and_then(|d| Instant::now().checked_add(d));
-    let mut idle = 0;
-    while !stop.load(Ordering::Relaxed)
-        && end.is_none_or(|end| Instant::now() < end)
-        && limits.packets.is_none_or(|n| worker.received() < n)
+    let end = limits.duration.filter(|_| !follows).and_then(|d| Instant::now().checked_add(d));
+    let mut doze = Doze::Awake;
+    while follows
+        || !stop.load(Ordering::Relaxed)
+            && end.is_none_or(|end| Instant::now() < end)
+            && limits.packets.is_none_or(|n| worker.received() < n)
     {
         match worker.turn() {
-            Turn::Busy => idle = 0,
-            Turn::Idle(_) if idle < SPINS => idle += 1,
-            Turn::Idle(_) => worker.sleep(NAP),
-            Turn::Ended => return,
+            Turn::Busy => worker.awake(&mut doze),
+            Turn::Idle(due_ns) => worker.idle(&mut doze, due_ns, end),
+            Turn::Ended => break,
         }
         if let Some(boundary) = boundary {
             boundary(worker.now_ns());
         }
     }
+    worker.awake(&mut doze);
+    worker.wind_down();
 }
 
 /// Traces begin where packets come in: at a node, or where a port receives.
@@ -353,7 +519,8 @@ fn places(graph: &Graph) -> String {
     graph.node_names.iter().cloned().chain(ports).collect::<Vec<_>>().join(", ")
 }
 
-fn allowed_cpus() -> Vec<usize> {
+/// The CPUs that this process may use.
+pub fn allowed_cpus() -> Vec<usize> {
     let set = rustix::thread::sched_getaffinity(None);
     set.map(|set| (0..rustix::thread::CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect())
         .unwrap_or_default()

@@ -30,6 +30,10 @@ mod worker;
 pub use capture::{Capture, Captured};
 pub use clock::Clock;
 pub use counters::{Ledger, Snapshot};
-pub use engine::{Engine, EngineError, Fate, Handle, Limits, Observer, Options, Outcome};
+pub use engine::{
+    Engine, EngineError, Fate, Handle, Idle, Limits, Observer, Options, Outcome, Placement, Seat,
+    allowed_cpus, check_stages,
+};
 pub use graph::{Graph, GraphBuilder, GraphError};
 pub use node::{Context, Node, Verdict};
+pub use tidemill_port::Waker;

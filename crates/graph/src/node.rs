@@ -2,6 +2,7 @@
 
 use tidemill_burst::{DropReason, Packet, Pool};
 use tidemill_lookup::qsbr::Reader;
+use tidemill_port::Waker;
 
 /// What becomes of a packet. Outcomes are verdicts, not errors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,6 +31,9 @@ pub trait Node: Send {
 
     /// Called once between bursts, for timers: release what is due.
     fn tick(&mut self, _cx: &mut Context<'_>) {}
+
+    /// Learns, once, how to wake its worker when something from outside waits for [`tick`](Self::tick).
+    fn wake_with(&mut self, _waker: &Waker) {}
 
     /// Gives up the packets kept, at the end of a run; they are counted as held.
     fn surrender(&mut self, _pool: &mut Pool) {}

@@ -19,7 +19,7 @@ pub struct TraceRequest {
 pub struct TraceEntry {
     /// The entry's number in this run, counted from 0 over all workers.
     pub seq: u64,
-    /// Which packet: unique per worker.
+    /// Which packet. It keeps this number when another worker takes it over.
     pub id: u64,
     /// The worker.
     pub worker: usize,
@@ -74,14 +74,23 @@ pub(crate) struct Tracer {
     describe: fn(&[u8]) -> String,
     pub(crate) at_node: Vec<u32>,
     pub(crate) at_port: Vec<u32>,
-    next_id: u64,
+    last_id: u64,
+    /// Distance of this worker's numbers: no other has the same ones.
+    step: u64,
     pub(crate) entries: Vec<TraceEntry>,
 }
 
 impl Tracer {
-    pub(crate) fn new(nodes: usize, ports: usize, describe: fn(&[u8]) -> String) -> Self {
+    /// For worker `worker` of `workers`: its packets get the numbers `worker + 1`, `worker + 1 + workers` and so on.
+    pub(crate) fn new(
+        nodes: usize,
+        ports: usize,
+        (worker, workers): (u64, u64),
+        describe: fn(&[u8]) -> String,
+    ) -> Self {
         let (at_node, at_port) = (vec![0; nodes], vec![0; ports]);
-        Tracer { describe, at_node, at_port, next_id: 0, entries: Vec::new() }
+        let last_id = (worker + 1).wrapping_sub(workers);
+        Tracer { describe, at_node, at_port, last_id, step: workers, entries: Vec::new() }
     }
 
     /// Whether packets are still to be marked.
@@ -90,25 +99,25 @@ impl Tracer {
     }
 
     /// Marks the first packets of a burst, as many as `left` still asks for.
-    fn mark(left: &mut u32, next_id: &mut u64, burst: &mut [Packet]) {
+    fn mark(left: &mut u32, (last_id, step): (&mut u64, u64), burst: &mut [Packet]) {
         for packet in burst.iter_mut() {
             if *left == 0 {
                 return;
             }
             if packet.trace().is_none() {
-                *next_id += 1;
+                *last_id = last_id.wrapping_add(step);
                 *left -= 1;
-                packet.set_trace(*next_id);
+                packet.set_trace(*last_id);
             }
         }
     }
 
     pub(crate) fn mark_at_node(&mut self, node: usize, burst: &mut [Packet]) {
-        Self::mark(&mut self.at_node[node], &mut self.next_id, burst);
+        Self::mark(&mut self.at_node[node], (&mut self.last_id, self.step), burst);
     }
 
     pub(crate) fn mark_at_port(&mut self, port: usize, burst: &mut [Packet]) {
-        Self::mark(&mut self.at_port[port], &mut self.next_id, burst);
+        Self::mark(&mut self.at_port[port], (&mut self.last_id, self.step), burst);
     }
 
     pub(crate) fn note(

@@ -124,7 +124,8 @@ impl Watch {
         store: Arc<Mutex<Store>>,
         describe: fn(&[u8]) -> String,
     ) -> Self {
-        let tracer = Tracer::new(graph.node_names.len(), graph.port_names.len(), describe);
+        let numbers = (worker as u64, mailboxes.len() as u64);
+        let tracer = Tracer::new(graph.node_names.len(), graph.port_names.len(), numbers, describe);
         let captures = Vec::new();
         Watch { active: false, tracing: false, worker, graph, mailboxes, store, tracer, captures }
     }
@@ -160,6 +161,12 @@ impl Watch {
             Order::Capture(channel) => self.captures.push(channel),
         }
         self.active = true;
+    }
+
+    /// Packets that another worker traces have come over.
+    #[cold]
+    pub(crate) fn expect_traced(&mut self) {
+        (self.active, self.tracing) = (true, true);
     }
 
     /// Port `p` has received these.

@@ -3,14 +3,19 @@
 use crate::clock::Clock;
 use crate::counters::Snapshot;
 use crate::engine::Observer;
-use crate::graph::{Graph, Target};
+use crate::graph::Graph;
 use crate::node::{Context, Node, Verdict};
 use crate::watch::Watch;
+use chain::{Cuts, Edge, Links, Passed};
+use sleep::Idle;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
-use tidemill_burst::{BURST, Burst, DropReason, Packet, Pool};
+use tidemill_burst::{BURST, Burst, DropReason, Packet, Pool, PoolStats};
 use tidemill_lookup::qsbr::Reader;
-use tidemill_port::{Port, PortError, RxStatus};
+use tidemill_port::{Port, PortError, RxStatus, Waker};
+
+pub(crate) mod chain;
+pub(crate) mod sleep;
 
 /// Packets that a node's queue can hold: a full burst, and what nodes make of one (fragments).
 pub(crate) const QUEUE: usize = 16 * BURST;
@@ -37,8 +42,27 @@ pub(crate) enum Turn {
     Ended,
 }
 
+/// A worker's place among the others.
+pub(crate) struct Place {
+    /// Its place in its chain.
+    pub(crate) stage: usize,
+    pub(crate) cuts: Cuts,
+    pub(crate) links: Links,
+    pub(crate) waker: Waker,
+    pub(crate) idle: Idle,
+}
+
 pub(crate) struct Worker {
     graph: Arc<Graph>,
+    /// Where each node's outputs lead from here.
+    edges: Vec<Vec<Edge>>,
+    stage: usize,
+    cuts: Cuts,
+    links: Links,
+    /// Room for a burst that came back to be sent.
+    returned: Vec<Passed>,
+    waker: Waker,
+    idle: Idle,
     nodes: Vec<Box<dyn Node>>,
     queues: Vec<Vec<Packet>>,
     /// Bit n: queue n is not empty.
@@ -67,6 +91,7 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
+    #[allow(clippy::too_many_arguments)]
     pub(crate) fn new(
         graph: Arc<Graph>,
         ports: Vec<Option<Box<dyn Port>>>,
@@ -75,8 +100,11 @@ impl Worker {
         clock: Clock,
         shared: Arc<Mutex<Snapshot>>,
         watch: Watch,
+        place: Place,
     ) -> Self {
-        let nodes = graph.factories.iter().map(|make| make(watch.worker)).collect::<Vec<_>>();
+        let Place { stage, cuts, links, waker, idle } = place;
+        let mut nodes = graph.factories.iter().map(|make| make(watch.worker)).collect::<Vec<_>>();
+        nodes.iter_mut().for_each(|node| node.wake_with(&waker));
         let seat = |port: Box<dyn Port>| Seat { port, tx: Box::default(), offered: 0, ended: false };
         let now = Instant::now();
         Worker {
@@ -89,6 +117,13 @@ impl Worker {
             kept: 0,
             seats: ports.into_iter().map(|p| p.map(seat)).collect(),
             nodes,
+            edges: cuts.edges(stage, &graph),
+            stage,
+            cuts,
+            returned: Vec::with_capacity(if links.follows() { 0 } else { BURST }),
+            links,
+            waker,
+            idle,
             graph,
             rx: Box::default(),
             pool,
@@ -116,13 +151,25 @@ impl Worker {
     /// One round over all ports: the packet's flow, whole.
     pub(crate) fn turn(&mut self) -> Turn {
         let (mut busy, mut open, mut due) = (false, false, None::<u64>);
-        let begun = self.mark;
+        let (begun, mut held_back) = (self.mark, false);
         if self.watch.has_mail() {
             self.watch.open_mail();
         }
         self.now_ns = self.clock.now_ns(self.now_ns).max(self.now_ns);
+        // What is to be sent is always taken, so that those behind us get on.
+        busy |= self.take_returns();
+        if self.links.follows() {
+            held_back = self.links.blocked();
+            (busy, open) = if held_back { (false, true) } else { self.take_over() };
+            self.drain();
+        }
         for p in 0..self.seats.len() {
             if self.seats[p].as_ref().is_none_or(|seat| seat.ended) || self.graph.inputs[p].is_none() {
+                continue;
+            }
+            if self.links.blocked() {
+                // What the next worker has no room for yet would only get more.
+                (held_back, open) = (true, true);
                 continue;
             }
             match self.receive(p) {
@@ -134,12 +181,14 @@ impl Worker {
                 RxStatus::Ended => {}
             }
             self.drain();
+            self.flush_links();
         }
         for n in 0..self.nodes.len() {
             self.tick(n);
         }
         let worked = busy || self.pending != 0;
         self.drain();
+        self.flush_links();
         if let Some(observer) = &mut self.observer {
             observer.end_turn(self.now_ns);
         }
@@ -153,7 +202,14 @@ impl Worker {
             self.watch.boundary(self.kept);
         }
         self.show(false);
-        match (busy, open) {
+        if held_back {
+            self.give_up_on_the_gone();
+        }
+        if held_back && !busy {
+            // Whoever is to make room may be waiting for this very core.
+            std::thread::yield_now();
+        }
+        match (busy || held_back, open) {
             (true, _) => Turn::Busy,
             (false, true) => {
                 if let (true, Some(due)) = (self.clock.follows_packets(), due) {
@@ -172,18 +228,19 @@ impl Worker {
         self.now_ns
     }
 
+    /// Where the frames of this worker's pool are.
+    pub(crate) fn pool_stats(&self) -> PoolStats {
+        self.pool.stats()
+    }
+
+    /// Whether packets come from another worker.
+    pub(crate) fn follows(&self) -> bool {
+        self.links.follows()
+    }
+
     /// Packets that this worker's ports have received so far.
     pub(crate) fn received(&self) -> u64 {
         self.seats.iter().flatten().map(|seat| seat.port.counters().rx.packets).sum()
-    }
-
-    /// Leaves the readers that the control side waits for, while this worker sleeps.
-    pub(crate) fn sleep(&mut self, time: std::time::Duration) {
-        self.show(true);
-        self.reader.offline();
-        std::thread::sleep(time);
-        self.reader.online();
-        self.mark = Instant::now();
     }
 
     fn receive(&mut self, p: usize) -> RxStatus {
@@ -208,15 +265,21 @@ impl Worker {
             if let Some(observer) = &mut self.observer {
                 observer.received(self.now_ns, p, &self.rx);
             }
-            match self.graph.inputs[p] {
-                Some(Target::Node(n)) => {
+            match self.graph.inputs[p].map(|target| self.cuts.edge(self.stage, target)) {
+                Some(Edge::Node(n)) => {
                     self.rx.append_to(&mut self.queues[n]);
                     self.pending |= 1 << n;
                 }
-                Some(Target::Port(to)) => {
+                Some(Edge::Port(to)) => {
                     let mut packets = std::mem::take(&mut self.scratch);
                     self.rx.append_to(&mut packets);
                     self.send_all(to, &mut packets);
+                    self.scratch = packets;
+                }
+                Some(Edge::Pass(n)) => {
+                    let mut packets = std::mem::take(&mut self.scratch);
+                    self.rx.append_to(&mut packets);
+                    packets.drain(..).for_each(|packet| self.pass(n, packet));
                     self.scratch = packets;
                 }
                 None => {}
@@ -303,15 +366,16 @@ impl Worker {
         let uniform = self.verdicts[1..count].iter().all(|verdict| *verdict == first);
         // Most bursts go one way as a whole: then packets move in one copy.
         let together = match first {
-            Verdict::Next(output) if uniform => Some(self.graph.outputs[n][output as usize].1),
+            Verdict::Next(output) if uniform => Some(self.edges[n][output as usize]),
             _ => None,
         };
         match together {
-            Some(Target::Node(to)) if self.queues[to].len() + count <= QUEUE => {
+            Some(Edge::Node(to)) if self.queues[to].len() + count <= QUEUE => {
                 self.queues[to].append(&mut packets);
                 self.pending |= 1 << to;
             }
-            Some(Target::Port(to)) => self.send_all(to, &mut packets),
+            Some(Edge::Port(to)) => self.send_all(to, &mut packets),
+            Some(Edge::Pass(to)) => packets.drain(..).for_each(|packet| self.pass(to, packet)),
             _ => {
                 for (i, packet) in packets.drain(..).enumerate() {
                     self.carry_out(n, self.verdicts[i], packet);
@@ -324,13 +388,14 @@ impl Worker {
     #[inline]
     fn carry_out(&mut self, n: usize, verdict: Verdict, packet: Packet) {
         match verdict {
-            Verdict::Next(output) => match self.graph.outputs[n][output as usize].1 {
-                Target::Node(to) if self.queues[to].len() < QUEUE => {
+            Verdict::Next(output) => match self.edges[n][output as usize] {
+                Edge::Node(to) if self.queues[to].len() < QUEUE => {
                     self.queues[to].push(packet);
                     self.pending |= 1 << to;
                 }
-                Target::Node(_) => self.drop_at(n, DropReason::QueueFull, packet),
-                Target::Port(to) => self.send(to, packet),
+                Edge::Node(_) => self.drop_at(n, DropReason::QueueFull, packet),
+                Edge::Port(to) => self.send(to, packet),
+                Edge::Pass(to) => self.pass(to, packet),
             },
             Verdict::Drop(reason) => self.drop_at(n, reason, packet),
             Verdict::Consume => {
@@ -373,6 +438,9 @@ impl Worker {
         if self.observer.is_some() || self.watch.tracing {
             packets.iter().for_each(|packet| self.note_sent(p, packet));
         }
+        if self.links.sends_back() {
+            return packets.drain(..).for_each(|packet| self.pass_back(p, packet));
+        }
         while !packets.is_empty() {
             let Some(seat) = self.seats[p].as_mut() else {
                 return packets.drain(..).for_each(|packet| self.refuse(p, DropReason::TxFailed, packet));
@@ -394,6 +462,15 @@ impl Worker {
         if self.observer.is_some() || self.watch.tracing {
             self.note_sent(p, &packet);
         }
+        if self.links.sends_back() {
+            return self.pass_back(p, packet);
+        }
+        self.put(p, packet);
+    }
+
+    /// Puts one packet into what waits to be sent.
+    #[inline]
+    fn put(&mut self, p: usize, packet: Packet) {
         if self.seats[p].as_ref().is_some_and(|seat| seat.tx.room() == 0) {
             self.transmit(p);
         }
@@ -469,7 +546,7 @@ impl Worker {
         self.counters.elapsed_ns = elapsed_ns;
         self.counters.pool = self.pool.stats();
         let waiting = self.seats.iter().flatten().map(|seat| seat.tx.len() as u64).sum::<u64>();
-        self.counters.held = self.kept + waiting;
+        self.counters.held = self.kept + waiting + self.links.collected();
         for (seat, counters) in self.seats.iter().zip(&mut self.counters.ports) {
             if let Some(seat) = seat {
                 *counters = seat.port.counters();

@@ -1,6 +1,7 @@
 //! What every lookup structure stands on, and nothing that knows packets.
 //!
 //! * [`mem`]: zeroed, prefaulted memory on huge pages where the machine has them.
+//! * [`numa`]: memory nodes, and which worker reads which copy of what is published.
 //! * [`qsbr`]: quiescent-state-based reclamation: workers report at burst boundaries, the control side learns when
 //!   nobody can still see what it replaced.
 //! * [`publish`]: a root that readers load without lock, retry or fence, replaced whole by one writer.
@@ -16,6 +17,7 @@ pub mod drive;
 pub mod gather;
 pub mod image;
 pub mod mem;
+pub mod numa;
 pub mod prefetch;
 pub mod probe;
 pub mod publish;

@@ -3,6 +3,7 @@
 //! ```text
 //! changes --apply--> Rib --patch or rebuild--> FibWriter --> Arc<dyn Fib> <--View-- workers
 //! ```
+//! With several memory nodes there is a structure, and a root, on each ([`Table::copy`]): every change is made in all of them.
 //! A patch changes the structure in place, word by word; a rebuild makes a new one and swaps the root. Either way every
 //! lookup answers each key with its old or its new label. With `auto` a rebuild may be by another structure: see
 //! [`crate::auto`].
@@ -15,6 +16,7 @@ use crate::prefix::{Address, Prefix};
 use crate::rib::{Change, Rib, last_of_each};
 use std::sync::Arc;
 use std::time::Duration;
+use tidemill_lookup::numa::Copies;
 use tidemill_lookup::publish::{Publisher, View};
 use tidemill_lookup::qsbr::{Domain, Epoch};
 
@@ -56,15 +58,40 @@ pub struct Applied {
 /// A structure's writer, and why it is this structure.
 type Made<A> = (Box<dyn FibWriter<A>>, String);
 
-type Make<A> = Box<dyn FnMut(&Rib<A>, &Domain) -> Result<Made<A>, BuildError> + Send>;
+/// Builds the structure of one copy.
+type Make<A> = Box<dyn FnMut(&Rib<A>, &Domain, usize) -> Result<Made<A>, BuildError> + Send>;
 
-/// A routing table: truth, structure and root.
+/// What the workers of one memory node read.
+struct Copy<A: Address> {
+    writer: Box<dyn FibWriter<A>>,
+    publisher: Publisher<Arc<dyn Fib<A>>>,
+}
+
+impl<A: Address> Copy<A> {
+    /// Brings the structure up to date; false if it has to be built anew.
+    fn patch(&mut self, rib: &Rib<A>, changed: &[Prefix<A>]) -> bool {
+        if self.writer.patch(rib, changed).is_err() {
+            return false;
+        }
+        let patched = self.writer.fib();
+        if Arc::ptr_eq(&patched, self.publisher.current()) {
+            self.publisher.touch();
+        } else {
+            self.publisher.publish(patched);
+        }
+        true
+    }
+}
+
+/// A routing table: truth, and a structure and a root for each memory node.
 pub struct Table<A: Address> {
     rib: Rib<A>,
     make: Make<A>,
-    writer: Box<dyn FibWriter<A>>,
+    /// The first is there always.
+    copies: Vec<Copy<A>>,
+    nodes: Copies,
+    domain: Domain,
     why: String,
-    publisher: Publisher<Arc<dyn Fib<A>>>,
     epoch: Epoch,
 }
 
@@ -95,10 +122,11 @@ impl<A: Address> Table<A> {
     where
         A: Family,
     {
-        Self::resumed(domain, rib, algorithm, budget, None)
+        Self::resumed(domain, rib, algorithm, budget, None, &Copies::one())
     }
 
     /// The same with what [`Algorithm::Auto`] chose for this table before, and why: it stays with that without measuring.
+    /// There is a copy on each of `nodes`.
     ///
     /// # Errors
     /// What the structure says: see [`BuildError`].
@@ -108,6 +136,7 @@ impl<A: Address> Table<A> {
         algorithm: &Algorithm,
         budget: Duration,
         chosen: Option<(Algorithm, String)>,
+        nodes: &Copies,
     ) -> Result<Self, BuildError>
     where
         A: Family,
@@ -116,7 +145,7 @@ impl<A: Address> Table<A> {
         // What `auto` has chosen, for how many prefixes, and why.
         let chosen = chosen.filter(|(chosen, _)| *chosen != Algorithm::Auto);
         let mut kept = chosen.map(|(chosen, why)| (chosen, rib.len(), why));
-        Self::make(domain, rib, move |rib: &Rib<A>, domain: &Domain| {
+        Self::make(domain, rib, nodes, move |rib: &Rib<A>, domain: &Domain, _| {
             if algorithm != Algorithm::Auto {
                 return Ok((algorithm.writer(rib, domain)?, String::new()));
             }
@@ -142,30 +171,70 @@ impl<A: Address> Table<A> {
         rib: Rib<A>,
         make: impl Fn(&Rib<A>, &Domain) -> Result<Box<dyn FibWriter<A>>, BuildError> + Send + 'static,
     ) -> Result<Self, BuildError> {
-        Self::make(domain, rib, move |rib, domain| Ok((make(rib, domain)?, String::new())))
+        Self::with_copies(domain, rib, &Copies::one(), move |rib, domain, _| make(rib, domain))
     }
 
-    /// The same for a structure that shares with others: `why` it is this one.
+    /// The same with a copy on each of `nodes`: `make` is told which one it builds.
+    ///
+    /// # Errors
+    /// What `make` says.
+    pub fn with_copies(
+        domain: &Domain,
+        rib: Rib<A>,
+        nodes: &Copies,
+        make: impl Fn(&Rib<A>, &Domain, usize) -> Result<Box<dyn FibWriter<A>>, BuildError> + Send + 'static,
+    ) -> Result<Self, BuildError> {
+        Self::make(domain, rib, nodes, move |rib, domain, copy| Ok((make(rib, domain, copy)?, String::new())))
+    }
+
+    /// The same for a structure that shares with others, a `sharing` for each of `nodes`: `why` it is this one.
     ///
     /// # Errors
     /// What `sharing` says.
+    ///
+    /// # Panics
+    /// There are fewer sharings than copies.
     pub fn sharing(
         domain: &Domain,
         rib: Rib<A>,
-        sharing: Sharing<A>,
+        sharing: Vec<Sharing<A>>,
         why: String,
+        nodes: &Copies,
     ) -> Result<Self, BuildError> {
-        Self::make(domain, rib, move |rib, domain| Ok((sharing(rib, domain)?, why.clone())))
+        assert!(sharing.len() >= nodes.count(), "a sharing for each copy");
+        Self::make(domain, rib, nodes, move |rib, domain, copy| {
+            Ok((sharing[copy](rib, domain)?, why.clone()))
+        })
     }
 
     fn make(
         domain: &Domain,
         rib: Rib<A>,
-        mut make: impl FnMut(&Rib<A>, &Domain) -> Result<Made<A>, BuildError> + Send + 'static,
+        nodes: &Copies,
+        make: impl FnMut(&Rib<A>, &Domain, usize) -> Result<Made<A>, BuildError> + Send + 'static,
     ) -> Result<Self, BuildError> {
-        let (writer, why) = make(&rib, domain)?;
-        let publisher = Publisher::new(domain, writer.fib());
-        Ok(Table { rib, make: Box::new(make), writer, why, publisher, epoch: domain.current() })
+        let mut table = Table {
+            rib,
+            make: Box::new(make),
+            copies: Vec::new(),
+            nodes: nodes.clone(),
+            domain: domain.clone(),
+            why: String::new(),
+            epoch: domain.current(),
+        };
+        let made = table.build()?;
+        for (copy, (writer, why)) in made.into_iter().enumerate() {
+            let publisher = nodes.on(copy, || Publisher::new(domain, writer.fib()));
+            table.copies.push(Copy { writer, publisher });
+            table.why = why;
+        }
+        Ok(table)
+    }
+
+    /// A new structure for each copy.
+    fn build(&mut self) -> Result<Vec<Made<A>>, BuildError> {
+        let Table { rib, make, nodes, domain, .. } = self;
+        (0..nodes.count()).map(|copy| nodes.on(copy, || make(rib, domain, copy))).collect()
     }
 
     /// Applies changes in their order - of several to one prefix only the last matters - to the RIB and to what
@@ -200,7 +269,7 @@ impl<A: Address> Table<A> {
             }
         };
         if how != How::Unchanged {
-            self.epoch = self.publisher.domain().advance();
+            self.epoch = self.domain.advance();
         }
         Ok(Applied { changed: changed.len(), how, generation: self.generation(), epoch: self.epoch })
     }
@@ -211,24 +280,25 @@ impl<A: Address> Table<A> {
             return Ok(How::Unchanged);
         }
         let many = changed.len() >= REBUILD_CHANGES && changed.len() * REBUILD_RATIO >= self.rib.len();
-        // A structure that is patched as a copy takes the one that readers have left.
-        self.publisher.collect_within(FOR_READERS);
-        if !many && self.writer.patch(&self.rib, changed).is_ok() {
-            let patched = self.writer.fib();
-            if Arc::ptr_eq(&patched, self.publisher.current()) {
-                self.publisher.touch();
-            } else {
-                self.publisher.publish(patched);
-            }
+        let Table { rib, copies, nodes, .. } = self;
+        let patch = |(at, copy): (usize, &mut Copy<A>)| {
+            // A structure that is patched as a spare takes the one that readers have left.
+            copy.publisher.collect_within(FOR_READERS);
+            nodes.on(at, || copy.patch(rib, changed))
+        };
+        if !many && copies.iter_mut().enumerate().all(patch) {
             return Ok(How::Patched);
         }
         self.rebuild().map(|()| How::Rebuilt).map_err(|error| (error, !many))
     }
 
+    /// Builds all copies anew, or none.
     fn rebuild(&mut self) -> Result<(), BuildError> {
-        let (writer, why) = (self.make)(&self.rib, self.publisher.domain())?;
-        self.publisher.publish(writer.fib());
-        (self.writer, self.why) = (writer, why);
+        let made = self.build()?;
+        for (copy, (writer, why)) in self.copies.iter_mut().zip(made) {
+            copy.publisher.publish(writer.fib());
+            (copy.writer, self.why) = (writer, why);
+        }
         Ok(())
     }
 
@@ -244,18 +314,23 @@ impl<A: Address> Table<A> {
             self.rib = old;
             return Err(error);
         }
-        self.epoch = self.publisher.domain().advance();
+        self.epoch = self.domain.advance();
         Ok(Applied { changed, how: How::Rebuilt, generation: self.generation(), epoch: self.epoch })
     }
 
-    /// What a worker looks into: one per worker, cheap to clone.
+    /// What a worker looks into: one per worker, cheap to clone. This is the first copy.
     pub fn view(&self) -> View<Arc<dyn Fib<A>>> {
-        self.publisher.view()
+        self.copy(0)
+    }
+
+    /// What a worker whose copy this is looks into; of a copy that there is not, the first.
+    pub fn copy(&self, copy: usize) -> View<Arc<dyn Fib<A>>> {
+        self.copies.get(copy).unwrap_or(&self.copies[0]).publisher.view()
     }
 
     /// The structure now published. For the control side; workers use a [`view`](Self::view).
     pub fn fib(&self) -> &Arc<dyn Fib<A>> {
-        self.publisher.current()
+        self.copies[0].publisher.current()
     }
 
     /// Why `auto` has chosen this structure; empty if it has not.
@@ -270,7 +345,7 @@ impl<A: Address> Table<A> {
 
     /// Counts every patch and every rebuild; 1 at first.
     pub fn generation(&self) -> u64 {
-        self.publisher.generation()
+        self.copies[0].publisher.generation()
     }
 
     /// The epoch of the last change; see [`Applied::epoch`].
@@ -280,7 +355,7 @@ impl<A: Address> Table<A> {
 
     /// Drops replaced structures that no worker can see any more; returns how many still wait.
     pub fn collect(&mut self) -> usize {
-        self.publisher.collect()
+        self.copies.iter_mut().map(|copy| copy.publisher.collect()).sum()
     }
 }
 

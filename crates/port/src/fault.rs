@@ -4,7 +4,7 @@
 //! a lost packet as [`InjectedLoss`](DropReason::InjectedLoss), a duplicate as made, one that waits as held.
 
 use crate::rng::Rng;
-use crate::{Direction, Port, PortCounters, PortError, RxStatus};
+use crate::{Direction, Port, PortCounters, PortError, RxStatus, Wake, Waker};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::cmp::Reverse;
@@ -310,5 +310,9 @@ impl<P: Port> Port for Fault<P> {
         counters.rx.held += self.rx.held() as u64;
         counters.tx.held += (self.tx.held() + self.sending.len()) as u64;
         counters
+    }
+
+    fn wake(&mut self, waker: &Waker) -> Wake<'_> {
+        self.inner.wake(waker)
     }
 }

@@ -26,6 +26,7 @@ pub mod spec;
 mod spread;
 mod tap;
 mod template;
+mod wake;
 #[cfg(all(feature = "xdp", target_os = "linux"))]
 pub mod xdp;
 
@@ -44,6 +45,7 @@ pub use spec::{OpenContext, Opened, PortSpec};
 pub use spread::{Spreading, flow_hash, spread};
 pub use tap::Tap;
 pub use template::{Fields, Payload, Template};
+pub use wake::{DESCRIPTORS, Wake, Waker};
 
 use tidemill_burst::{Burst, Pool};
 
@@ -96,6 +98,13 @@ pub trait Port: Send {
 
     /// What this queue pair has counted.
     fn counters(&self) -> PortCounters;
+
+    /// How the worker, which is about to sleep, will learn that there is something to receive, or something of other
+    /// workers' to send. `waker` is the worker's own: a queue that others fill keeps a clone. What the port has said to be
+    /// due ([`RxStatus::Idle`]) wakes the worker anyway.
+    fn wake(&mut self, _waker: &Waker) -> Wake<'_> {
+        Wake::Poll
+    }
 }
 
 impl<P: Port + ?Sized> Port for Box<P> {
@@ -117,5 +126,9 @@ impl<P: Port + ?Sized> Port for Box<P> {
 
     fn counters(&self) -> PortCounters {
         (**self).counters()
+    }
+
+    fn wake(&mut self, waker: &Waker) -> Wake<'_> {
+        (**self).wake(waker)
     }
 }

@@ -3,7 +3,7 @@
 
 use crate::headers::rewrite_destination;
 use crate::rng::mix;
-use crate::{Port, PortCounters, PortError, RxStatus};
+use crate::{Port, PortCounters, PortError, RxStatus, Wake, Waker};
 use std::net::IpAddr;
 use tidemill_burst::{Burst, Pool};
 
@@ -65,5 +65,9 @@ impl<P: Port> Port for Remap<P> {
 
     fn counters(&self) -> PortCounters {
         self.inner.counters()
+    }
+
+    fn wake(&mut self, waker: &Waker) -> Wake<'_> {
+        self.inner.wake(waker)
     }
 }

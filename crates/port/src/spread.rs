@@ -14,7 +14,7 @@
 //! addresses alone. What is not IP belongs to queue 0.
 //!
 //! Nobody waits. A full ring drops received packets as [`SpreadFull`](DropReason::SpreadFull) and leaves packets to send
-//! in the burst. While worker 0 naps, so does the device.
+//! in the burst. A worker that sleeps is woken when another has put something into its ring.
 //!
 //! # The books
 //! The equations of [`PortCounters`] hold for each queue and for their sum:
@@ -34,10 +34,10 @@
 //! afterwards whether the other end is still there, and if not, takes it back. With a fence between the two steps of
 //! both, at least one of them sees what the other did, so that nothing is left behind.
 
-use crate::{Direction, Port, PortCounters, PortError, RxStatus};
+use crate::{Direction, Port, PortCounters, PortError, RxStatus, Wake, Waker};
 use crossbeam_queue::ArrayQueue;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use tidemill_burst::{BURST, Burst, DropCounts, DropReason, Packet, Pool};
 use tidemill_wire::flow::{Addresses, flow_key};
@@ -71,11 +71,12 @@ pub fn spread(port: Box<dyn Port>, queues: usize, options: Spreading) -> Vec<Box
         return vec![port];
     }
     let ring = || ArrayQueue::new(options.ring.max(1));
-    let lane = |_| Lane { rx: ring(), tx: ring(), closed: AtomicBool::new(false) };
+    let lane = |_| Lane { rx: ring(), tx: ring(), closed: AtomicBool::new(false), waker: OnceLock::new() };
     let shared = Arc::new(Shared {
         lanes: (1..queues).map(lane).collect(),
         ended: AtomicBool::new(false),
         refuses: AtomicBool::new(false),
+        leader: OnceLock::new(),
     });
     let follower = |lane| -> Box<dyn Port> {
         let name = port.name().to_owned();
@@ -150,6 +151,8 @@ struct Shared {
     ended: AtomicBool,
     /// Nothing will be taken from a transmit ring any more, or sent.
     refuses: AtomicBool,
+    /// Wakes worker 0.
+    leader: OnceLock<Waker>,
 }
 
 /// What queue 0 and one other queue share.
@@ -160,6 +163,8 @@ struct Lane {
     tx: ArrayQueue<Packet>,
     /// The other queue has finished: it takes nothing more, and sends nothing more.
     closed: AtomicBool,
+    /// Wakes the other queue's worker.
+    waker: OnceLock<Waker>,
 }
 
 impl Shared {
@@ -255,6 +260,10 @@ impl Leader {
                     self.rx_dropped.count(DropReason::PortClosed);
                     pool.free(packet);
                 }
+            }
+            // A worker that sleeps has nothing in its ring, so it is enough to look there.
+            for lane in lanes.iter().filter(|lane| !lane.rx.is_empty()) {
+                lane.waker.get().into_iter().for_each(Waker::wake);
             }
         }
     }
@@ -423,6 +432,11 @@ impl Port for Leader {
         counters.tx.made += more - held;
         counters
     }
+
+    fn wake(&mut self, waker: &Waker) -> Wake<'_> {
+        self.shared.leader.get_or_init(|| waker.clone());
+        self.device.wake(waker)
+    }
 }
 
 impl Drop for Leader {
@@ -495,6 +509,7 @@ impl Port for Follower {
         }
         counters.packets = counters.packets.wrapping_add(put.packets);
         counters.bytes = counters.bytes.wrapping_add(put.bytes);
+        self.shared.leader.get().into_iter().for_each(Waker::wake);
         Ok(())
     }
 
@@ -512,6 +527,11 @@ impl Port for Follower {
 
     fn counters(&self) -> PortCounters {
         self.counters
+    }
+
+    fn wake(&mut self, waker: &Waker) -> Wake<'_> {
+        self.shared.lanes[self.lane].waker.get_or_init(|| waker.clone());
+        Wake::Told
     }
 }
 

@@ -1,7 +1,7 @@
 //! The capture tap: wraps any port and writes what passes, in both directions, to a capture file.
 
 use crate::capture::{Sense, Writer};
-use crate::{Port, PortCounters, PortError, RxStatus};
+use crate::{Port, PortCounters, PortError, RxStatus, Wake, Waker};
 use tidemill_burst::{Burst, DropReason, Packet, Pool};
 
 /// A port whose packets are copied to a file: received ones as the worker gets them, sent ones as the worker hands them
@@ -95,5 +95,9 @@ impl<P: Port> Port for Tap<P> {
         counters.tx.held += self.sending.len() as u64;
         counters.tx.dropped.count_many(DropReason::TxFull, self.refused);
         counters
+    }
+
+    fn wake(&mut self, waker: &Waker) -> Wake<'_> {
+        self.inner.wake(waker)
     }
 }

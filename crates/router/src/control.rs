@@ -16,6 +16,7 @@ use tidemill_ip::icmp::IcmpBoard;
 use tidemill_ip::neighbor::table::{Action, Table as Neighbors};
 use tidemill_ip::neighbor::{Event, Key, Link, Notice};
 use tidemill_ip::{IcmpStats, Settings};
+use tidemill_lookup::numa::Copies;
 use tidemill_lookup::publish::Publisher;
 use tidemill_lookup::qsbr::Domain;
 use tidemill_lpm::rib::Change;
@@ -149,11 +150,12 @@ impl RouterControl {
         v6: Routes<u128>,
         domain: &Domain,
     ) -> Result<Self, RouterError> {
-        Self::with_devices(config, ports, Devices::new(), v4, v6, domain)
+        Self::with_devices(config, ports, Devices::new(), v4, v6, domain, &Copies::one())
     }
 
     /// The same with what the kernel has said of its devices ([`kernel_devices`](crate::kernel_devices)): static routes
-    /// find the links of addresses that it owns.
+    /// find the links of addresses that it owns. Workers on each memory node get tables of their own there, as `copies`
+    /// says.
     ///
     /// # Errors
     /// As [`new`](Self::new).
@@ -164,6 +166,7 @@ impl RouterControl {
         v4: Routes<u32>,
         v6: Routes<u128>,
         domain: &Domain,
+        copies: &Copies,
     ) -> Result<Self, RouterError> {
         let vrfs = vrf_names(config)?;
         let settings = settings::settings(config, ports, &devices, None)?;
@@ -171,8 +174,8 @@ impl RouterControl {
         let neighbors = Neighbors::new(timers(config)?, limits(config)?);
         check_names(config, &v4.names, &v6.names)?;
         let fixed = fixed_neighbors(config, &settings.interfaces)?;
-        let (v4, rules4, names4) = plane(config, &settings, &vrfs, EtherType::IPV4, v4, domain)?;
-        let (v6, rules6, names6) = plane(config, &settings, &vrfs, EtherType::IPV6, v6, domain)?;
+        let (v4, rules4, names4) = plane(config, &settings, &vrfs, EtherType::IPV4, v4, domain, copies)?;
+        let (v6, rules6, names6) = plane(config, &settings, &vrfs, EtherType::IPV6, v6, domain, copies)?;
         let mut control = RouterControl {
             config: config.clone(),
             ports: ports.to_vec(),

@@ -12,6 +12,7 @@ use std::time::Duration;
 use tidemill_ip::neighbor::Key;
 use tidemill_ip::neighbor::table::{Limits, Timers};
 use tidemill_ip::{Interfaces, Owner, Settings};
+use tidemill_lookup::numa::Copies;
 use tidemill_lookup::qsbr::Domain;
 use tidemill_lpm::table::{Algorithm, Family};
 use tidemill_lpm::{Label, Prefix, Rib};
@@ -92,6 +93,7 @@ pub(crate) fn plane<A: Routed>(
     ethertype: EtherType,
     routes: Routes<A>,
     domain: &Domain,
+    copies: &Copies,
 ) -> Result<Made<A>, RouterError> {
     let (key, name) = match A::FAMILY {
         4 => ("router.algorithm", &config.router.algorithm),
@@ -112,7 +114,7 @@ pub(crate) fn plane<A: Routed>(
     first[0].push((Source::Table, named(&routes.rib)));
     drop(routes.rib);
     let budget = Duration::from_millis(config.router.auto_ms.into());
-    let plane = Plane::new(ethertype, &algorithm, budget, first, domain)
+    let plane = Plane::new(ethertype, &algorithm, budget, first, Vec::new(), domain, copies)
         .map_err(|source| RouterError::Table { family: A::FAMILY, source })?;
     Ok((plane, rules, routes.names))
 }

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use tidemill_ip::neighbor::Key;
 use tidemill_ip::neighbor::table::Table as Neighbors;
 use tidemill_ip::{Adjacency, Interfaces, Kind, NextHops};
+use tidemill_lookup::numa::Copies;
 use tidemill_lookup::publish::{Publisher, View};
 use tidemill_lookup::qsbr::Domain;
 use tidemill_lpm::rib::{Change, last_of_each};
@@ -56,7 +57,8 @@ pub(crate) type RouteChange<A> = (Prefix<A>, Option<NextHop>);
 /// Routes of one source.
 pub(crate) type RouteList<A> = Vec<(Prefix<A>, NextHop)>;
 
-/// What workers look into: a table for each VRF, and the next hops of all.
+/// What the workers of one memory node look into: a table for each VRF, and the next hops of all.
+#[derive(Clone)]
 pub(crate) struct Views<A: Family> {
     pub(crate) fibs: Vec<View<Arc<dyn Fib<A>>>>,
     pub(crate) hops: View<NextHops>,
@@ -104,7 +106,9 @@ pub struct Plane<A: Family> {
     domain: Domain,
     vrfs: Vec<Vrf<A>>,
     labels: Labels,
-    hops: Publisher<NextHops>,
+    /// On each memory node.
+    hops: Vec<Publisher<NextHops>>,
+    copies: Copies,
     /// What the buckets of groups hold.
     buckets: HashMap<Label, Vec<u32>>,
     /// Gateways by how many routes lead to them.
@@ -123,6 +127,7 @@ impl<A: Family> Plane<A> {
         first: Vec<Vec<(Source, RouteList<A>)>>,
         chosen: Vec<Option<(Algorithm, String)>>,
         domain: &Domain,
+        copies: &Copies,
     ) -> Result<Self, BuildError> {
         let mut chosen = chosen.into_iter();
         let mut plane = Plane {
@@ -130,17 +135,26 @@ impl<A: Family> Plane<A> {
             domain: domain.clone(),
             vrfs: Vec::new(),
             labels: Labels::default(),
-            hops: Publisher::new(domain, NextHops::new(vec![Adjacency::of(Kind::NoRoute)])),
+            hops: (0..copies.count())
+                .map(|copy| {
+                    let none = || NextHops::new(vec![Adjacency::of(Kind::NoRoute)]);
+                    copies.on(copy, || Publisher::new(domain, none()))
+                })
+                .collect(),
+            copies: copies.clone(),
             buckets: HashMap::new(),
             gateways: HashMap::new(),
             turned: Vec::new(),
         };
         let vrfs = first.len();
-        let (sharing, why) = match algorithm {
+        // What is shared is shared on one memory node.
+        let share =
+            || (0..copies.count()).map(|copy| copies.on(copy, || A::sharing(*algorithm, domain))).collect();
+        let (sharing, why): (Option<Vec<_>>, _) = match algorithm {
             Algorithm::Auto if vrfs < MANY_VRFS => (None, String::new()),
-            Algorithm::Auto => (A::sharing(*algorithm, domain), format!("{vrfs} VRFs share its memory")),
+            Algorithm::Auto => (share(), format!("{vrfs} VRFs share its memory")),
             _ if vrfs == 1 => (None, String::new()),
-            named => (A::sharing(*named, domain), String::new()),
+            _ => (share(), String::new()),
         };
         let mut budget = auto_budget;
         for sources in first {
@@ -164,8 +178,8 @@ impl<A: Family> Plane<A> {
             }
             let start = Instant::now();
             let table = match &sharing {
-                Some(sharing) => Table::sharing(domain, best, sharing.clone(), why.clone())?,
-                None => Table::resumed(domain, best, algorithm, budget, chosen.next().flatten())?,
+                Some(sharing) => Table::sharing(domain, best, sharing.clone(), why.clone(), copies)?,
+                None => Table::resumed(domain, best, algorithm, budget, chosen.next().flatten(), copies)?,
             };
             budget = budget.saturating_sub(start.elapsed());
             plane.vrfs.push(Vrf { routes, table });
@@ -313,8 +327,10 @@ impl<A: Family> Plane<A> {
             table.set_group(label.0, &buckets);
             self.buckets.insert(label, buckets);
         }
-        if table != *self.hops.current() {
-            self.hops.publish(table);
+        if table != *self.hops[0].current() {
+            for (copy, hops) in self.hops.iter_mut().enumerate() {
+                self.copies.on(copy, || hops.publish(table.clone()));
+            }
         }
     }
 
@@ -465,7 +481,7 @@ impl<A: Family> Plane<A> {
 
     /// The adjacency that workers see for a next hop in use.
     pub(crate) fn published(&self, hop: &NextHop) -> Option<Adjacency> {
-        self.labels.label(hop).map(|label| *self.hops.current().get(label.0))
+        self.labels.label(hop).map(|label| *self.hops[0].current().get(label.0))
     }
 
     pub(crate) fn table(&self, vrf: usize) -> Option<&Table<A>> {
@@ -473,16 +489,26 @@ impl<A: Family> Plane<A> {
     }
 
     pub(crate) fn next_hops(&self) -> usize {
-        self.hops.current().len()
+        self.hops[0].current().len()
     }
 
-    pub(crate) fn views(&self) -> Views<A> {
-        Views { fibs: self.vrfs.iter().map(|vrf| vrf.table.view()).collect(), hops: self.hops.view() }
+    /// What each worker looks into: the copy of its memory node.
+    pub(crate) fn views(&self) -> impl Fn(usize) -> Views<A> + Send + Sync + 'static {
+        let copies = self.copies.clone();
+        let views: Vec<_> = (0..copies.count()).map(|copy| self.copy(copy)).collect();
+        move |worker| views[copies.of_worker(worker)].clone()
+    }
+
+    /// One copy.
+    fn copy(&self, copy: usize) -> Views<A> {
+        let fibs = self.vrfs.iter().map(|vrf| vrf.table.copy(copy)).collect();
+        Views { fibs, hops: self.hops[copy].view() }
     }
 
     pub(crate) fn collect(&mut self) -> usize {
         self.labels.collect(&self.domain);
-        self.vrfs.iter_mut().map(|vrf| vrf.table.collect()).sum::<usize>() + self.hops.collect()
+        let tables = self.vrfs.iter_mut().map(|vrf| vrf.table.collect()).sum::<usize>();
+        tables + self.hops.iter_mut().map(Publisher::collect).sum::<usize>()
     }
 }
 

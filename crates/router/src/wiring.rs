@@ -10,6 +10,7 @@ use crate::nodes::ip6_input::{self, Ip6Input};
 use crate::nodes::lookup::{self, Lookup};
 use crate::plane::Views;
 use tidemill_graph::GraphBuilder;
+use tidemill_ip::NextHops;
 use tidemill_ip::nodes::arp_input::ArpInput;
 use tidemill_ip::nodes::icmp4_error::{self, Icmp4Error};
 use tidemill_ip::nodes::icmp6_error::{self, Icmp6Error};
@@ -18,6 +19,7 @@ use tidemill_ip::nodes::local::{self, Local};
 use tidemill_ip::nodes::nd_input::NdInput;
 use tidemill_ip::nodes::tcp_coalesce::{self, TcpCoalesce};
 use tidemill_ip::nodes::tcp_segment::{self, TcpSegment};
+use tidemill_lookup::publish::View;
 
 /// The router's nodes between the ports that `control` was made with, all of which receive and send. Build it as it
 /// is, or add to it first.
@@ -57,31 +59,35 @@ pub fn graph(control: &RouterControl) -> GraphBuilder {
             graph.edge(name, "lookup", lookup);
         }
     }
-    let (view, Views { fibs, hops }) = (settings(), control.v4.views());
-    graph.node("ip4-lookup", lookup::OUTPUTS, move |_| {
-        Box::new(Lookup::new(view.clone(), fibs.clone(), hops.clone()))
+    let (view, views) = (settings(), control.v4.views());
+    graph.node("ip4-lookup", lookup::OUTPUTS, move |worker| {
+        let Views { fibs, hops } = views(worker);
+        Box::new(Lookup::new(view.clone(), fibs, hops))
     });
-    let (view, Views { fibs, hops }) = (settings(), control.v6.views());
-    graph.node("ip6-lookup", lookup::OUTPUTS, move |_| {
-        Box::new(Lookup::new(view.clone(), fibs.clone(), hops.clone()))
+    let (view, views) = (settings(), control.v6.views());
+    graph.node("ip6-lookup", lookup::OUTPUTS, move |worker| {
+        let Views { fibs, hops } = views(worker);
+        Box::new(Lookup::new(view.clone(), fibs, hops))
     });
-    let hops = control.v4.views().hops;
+    let views = control.v4.views();
     let outputs = with_ports(&ip4_forward::OUTPUTS);
-    graph.node("ip4-forward", outputs, move |_| Box::new(Ip4Forward::new(hops.clone())));
-    let hops = control.v6.views().hops;
+    graph.node("ip4-forward", outputs, move |worker| Box::new(Ip4Forward::new(views(worker).hops)));
+    let views = control.v6.views();
     let outputs = with_ports(&ip6_forward::OUTPUTS);
-    graph.node("ip6-forward", outputs, move |_| Box::new(Ip6Forward::new(hops.clone())));
+    graph.node("ip6-forward", outputs, move |worker| Box::new(Ip6Forward::new(views(worker).hops)));
     cutter(&mut graph, "ip4-fragment");
-    let hops = control.v4.views().hops;
+    let views = control.v4.views();
     let outputs = with_ports(&ip4_fragment::OUTPUTS);
-    graph.node("ip4-fragment", outputs, move |_| Box::new(Ip4Fragment::new(hops.clone())));
-    for (name, v6, hops) in
-        [("ip4-neighbor", false, control.v4.views().hops), ("ip6-neighbor", true, control.v6.views().hops)]
-    {
+    graph.node("ip4-fragment", outputs, move |worker| Box::new(Ip4Fragment::new(views(worker).hops)));
+    let (views4, views6) = (control.v4.views(), control.v6.views());
+    type Hops = Box<dyn Fn(usize) -> View<NextHops> + Send + Sync>;
+    let hops4: Hops = Box::new(move |worker| views4(worker).hops);
+    let hops6: Hops = Box::new(move |worker| views6(worker).hops);
+    for (name, v6, hops) in [("ip4-neighbor", false, hops4), ("ip6-neighbor", true, hops6)] {
         let (view, link) = (settings(), control.link.clone());
         graph.node(name, with_ports(&ip_neighbor::OUTPUTS), move |worker| {
             let mailbox = link.register(worker, v6);
-            Box::new(IpNeighbor::new(view.clone(), hops.clone(), link.clone(), mailbox))
+            Box::new(IpNeighbor::new(view.clone(), hops(worker), link.clone(), mailbox))
         });
     }
     for to in ["icmp4-error", "icmp6-error", "local"] {

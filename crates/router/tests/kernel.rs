@@ -271,7 +271,15 @@ fn static_routes_find_the_links_of_the_kernels_addresses() {
     let make = |events: &[KernelEvent]| {
         let devices = tidemill_router::kernel_devices(&ports, events);
         let (v4, v6) = (Routes::default(), Routes::default());
-        tidemill_router::RouterControl::with_devices(&config, &ports, devices, v4, v6, &domain)
+        tidemill_router::RouterControl::with_devices(
+            &config,
+            &ports,
+            devices,
+            v4,
+            v6,
+            &domain,
+            &tidemill_lookup::numa::Copies::one(),
+        )
     };
     let error = make(&[]).err().unwrap().to_string();
     assert!(error.contains("10.2.0.9 is on none of our links"), "{error}");

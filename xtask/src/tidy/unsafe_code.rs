@@ -8,6 +8,7 @@ const HOMES: &[(&str, &str)] = &[
     ("crates/lookup/src/publish.rs", "roots: pointers shared between threads"),
     ("crates/lookup/src/prefetch.rs", "prefetch instructions"),
     ("crates/lookup/src/mem.rs", "huge-page memory"),
+    ("crates/lookup/src/numa.rs", "memory policies"),
     ("crates/lookup/src/gather.rs", "SIMD gathers, as a measure"),
     ("crates/lookup/src/drive/slots.rs", "futures pinned in an array"),
     ("crates/lookup/tests/no_allocation.rs", "an allocator that counts"),

@@ -6,7 +6,7 @@
 
 use super::report::Report;
 use crate::addresses::TableAddresses;
-use crate::json::{Measurement, Params};
+use crate::json::{Measurement, Params, Ratio};
 use crate::progress::Progress;
 use crate::tables::{LoadArgs, TableArgs};
 use crate::usage;
@@ -59,6 +59,9 @@ pub(crate) struct PortBench {
     /// Seed of the destinations
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Also measure so many workers together, against one (`null`)
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    workers: usize,
     /// One JSON object per line
     #[arg(long)]
     json: bool,
@@ -83,12 +86,13 @@ enum Kind {
 /// Packet memory for one worker.
 const FRAMES: usize = 4096;
 
-/// A graph, and its ports in the graph's order.
-type Opened = (Graph, Vec<Box<dyn Port>>);
+/// A graph, and its ports' queues in the graph's order.
+type Opened = (Graph, Vec<Vec<Box<dyn Port>>>);
 
 /// A way through the engine that is measured.
 struct Way<'a> {
     case: &'static str,
+    workers: usize,
     open: Box<dyn Fn() -> Result<Opened> + 'a>,
     mpps: Vec<f64>,
     /// Nanoseconds per packet of each node and port: by run.
@@ -96,15 +100,15 @@ struct Way<'a> {
 }
 
 impl<'a> Way<'a> {
-    fn new(case: &'static str, open: impl Fn() -> Result<Opened> + 'a) -> Self {
-        Way { case, open: Box::new(open), mpps: Vec::new(), parts: Vec::new() }
+    fn new(case: &'static str, workers: usize, open: impl Fn() -> Result<Opened> + 'a) -> Self {
+        Way { case, workers, open: Box::new(open), mpps: Vec::new(), parts: Vec::new() }
     }
 
     /// One run.
     fn run(&mut self, args: &PortBench, domain: &Domain) -> Result<()> {
-        let (graph, ports) = (self.open)()?;
+        let (graph, queues) = (self.open)()?;
         let names = (graph.port_names.clone(), graph.node_names.clone());
-        let memory = Memory::new(FRAMES, frame_size(args.size)).context("packet memory")?;
+        let memory = Memory::new(FRAMES * self.workers, frame_size(args.size)).context("packet memory")?;
         let options = Options {
             clock: Clock::wall(),
             frames_per_worker: FRAMES,
@@ -113,8 +117,7 @@ impl<'a> Way<'a> {
             traces: Vec::new(),
             describe: |_| String::new(),
         };
-        let queues = ports.into_iter().map(|port| vec![port]).collect();
-        let outcome = Engine::new(graph, 1, queues, &memory, domain, options)?.run(|_| {});
+        let outcome = Engine::new(graph, self.workers, queues, &memory, domain, options)?.run(|_| {});
         self.take(&names.0, &names.1, outcome)
     }
 
@@ -178,6 +181,9 @@ pub(super) fn run(args: &PortBench) -> Result<bool> {
     }
     if !(args.seconds > 0.0 && args.seconds <= 3600.0) || args.runs == 0 || args.packets == 0 {
         return Err(usage("--seconds, --runs and --packets: give more than 0, and at most 3600 seconds"));
+    }
+    if !(1..=256).contains(&args.workers) || args.kind != Kind::Null && args.workers != 1 {
+        return Err(usage(format!("--workers {}: give 1 to 256, with `bench port null`", args.workers)));
     }
     match args.kind {
         Kind::Null => null(args),
@@ -265,21 +271,34 @@ fn dpdk(args: &PortBench) -> Result<bool> {
 fn null(args: &PortBench) -> Result<bool> {
     let table = table(args)?;
     let addresses = NullArgs::of(args).destinations(table.as_ref());
+    let count = addresses.len();
     let supply = Supply::Destinations { frame_len: args.size, addresses: addresses.into() };
-    let nulls = |supply: &Supply| -> Vec<Box<dyn Port>> {
+    // Every worker goes over all destinations, beginning elsewhere.
+    let nulls = &|workers: usize| -> Vec<Vec<Box<dyn Port>>> {
+        let port = |name, supply: &Supply, start| {
+            Box::new(NullPort::new(name, supply.clone(), start, None)) as Box<dyn Port>
+        };
         vec![
-            Box::new(NullPort::new("in", supply.clone(), 0, None)),
-            Box::new(NullPort::new("out", Supply::Nothing, 0, None)),
+            (0..workers).map(|worker| port("in", &supply, count / workers * worker)).collect(),
+            (0..workers).map(|_| port("out", &Supply::Nothing, 0)).collect(),
         ]
     };
     let domain = Domain::new();
     let router =
         table.map(|table| Ok::<_, anyhow::Error>(router(&args.algorithm, table, &domain)?.0)).transpose()?;
-    let mut ways = vec![Way::new("null", || Ok((straight()?, nulls(&supply))))];
+    let mut ways = Vec::new();
+    // One worker and several take turns.
+    let counts = if args.workers == 1 { vec![1] } else { vec![1, args.workers] };
+    for &workers in &counts {
+        ways.push(Way::new("null", workers, move || Ok((straight()?, nulls(workers)))));
+    }
     let mut prefixes = 0;
     if let Some(router) = &router {
         prefixes = router.lookup_stats()[0].prefixes;
-        ways.push(Way::new("route", || Ok((tidemill_router::graph(router).build()?, nulls(&supply)))));
+        for &workers in &counts {
+            let open = move || Ok((tidemill_router::graph(router).build()?, nulls(workers)));
+            ways.push(Way::new("route", workers, open));
+        }
     }
     measure(args, &mut ways, &domain)?;
     let mut params = params(args);
@@ -327,12 +346,12 @@ fn pcap(args: &PortBench) -> Result<bool> {
     let (input, output) = (folder.0.join("in.pcap"), folder.0.join("out.pcap"));
     capture(args, &input)?;
     let domain = Domain::new();
-    let sink = || Box::new(NullPort::new("out", Supply::Nothing, 0, None)) as Box<dyn Port>;
+    let sink = || vec![Box::new(NullPort::new("out", Supply::Nothing, 0, None)) as Box<dyn Port>];
     let read = |preload: bool| -> Result<Opened> {
         let playback = Playback { repeat: 0, preload, ..Playback::once(&input) };
         let mut queues = PcapPort::open("in", Some(&playback), None, 1)?;
         let port = queues.pop().context("the capture port has no queue")?;
-        Ok((straight()?, vec![Box::new(port), sink()]))
+        Ok((straight()?, vec![vec![Box::new(port)], sink()]))
     };
     let write = || -> Result<Opened> {
         let addresses: Arc<[IpAddr]> = [IpAddr::from([198, 51, 100, 1])].into();
@@ -341,12 +360,12 @@ fn pcap(args: &PortBench) -> Result<bool> {
         let source = NullPort::new("in", supply, 0, Some(16 * args.packets as u64));
         let mut queues = PcapPort::open("out", None, Some(&output), 1)?;
         let port = queues.pop().context("the capture port has no queue")?;
-        Ok((straight()?, vec![Box::new(source), Box::new(port)]))
+        Ok((straight()?, vec![vec![Box::new(source)], vec![Box::new(port)]]))
     };
     let mut ways = [
-        Way::new("pcap-read", || read(false)),
-        Way::new("pcap-read-preloaded", || read(true)),
-        Way::new("pcap-write", write),
+        Way::new("pcap-read", 1, || read(false)),
+        Way::new("pcap-read-preloaded", 1, || read(true)),
+        Way::new("pcap-write", 1, write),
     ];
     measure(args, &mut ways, &domain)?;
     report(args, "pcap", &ways, &params(args))
@@ -412,9 +431,16 @@ fn params(args: &PortBench) -> Params {
 fn report(args: &PortBench, subject: &str, ways: &[Way], params: &Params) -> Result<bool> {
     let mut report = Report::new(args.json);
     for way in ways {
+        let mut params = params.clone();
+        params.insert("workers".into(), way.workers.into());
         report.line(Measurement::of("port", subject, way.case, "mpps", &way.mpps, params.clone()))?;
         if !args.json {
-            println!("{}: {:.2} Mpps on one core", way.case, super::statistics::median(&way.mpps));
+            println!(
+                "{}: {:.2} Mpps on {}",
+                way.case,
+                super::statistics::median(&way.mpps),
+                cores(way.workers)
+            );
         }
         for (part, values) in &way.parts {
             let mut params = params.clone();
@@ -425,5 +451,21 @@ fn report(args: &PortBench, subject: &str, ways: &[Way], params: &Params) -> Res
             report.line(Measurement::of("port", subject, way.case, "ns_per_packet", values, params))?;
         }
     }
+    for one in ways.iter().filter(|way| way.workers == 1) {
+        for more in ways.iter().filter(|way| way.case == one.case && way.workers > 1) {
+            let (of, to) = (cores(more.workers), cores(1));
+            report.ratio("port", one.case, (&of, &more.mpps), (&to, &one.mpps))?;
+        }
+    }
+    if !args.json && !report.ratios().is_empty() {
+        println!("ratios of Mpps, with 95 % intervals");
+        for Ratio { case, of, to, value, low, high, pairs, .. } in report.ratios() {
+            println!("  {case:<7} {of} to {to}: {value:.2} ({low:.2} to {high:.2}, {pairs} pairs)");
+        }
+    }
     Ok(true)
+}
+
+fn cores(workers: usize) -> String {
+    if workers == 1 { "one core".to_owned() } else { format!("{workers} cores") }
 }

@@ -208,16 +208,29 @@ pub(super) fn run(args: &Show) -> Result<bool> {
             path::WORKERS,
             |all: Workers| all.workers,
             |workers| {
-                let mut grid =
-                    Grid::new(&[">worker", ">cpu", ">busy %", ">packets", ">in/s", ">frames free", ">of"]);
+                let mut grid = Grid::new(&[
+                    ">worker",
+                    ">cpu",
+                    ">node",
+                    ">stage",
+                    ">busy %",
+                    ">asleep %",
+                    ">packets",
+                    ">in/s",
+                    ">frames free",
+                    ">of",
+                ]);
                 for w in workers {
-                    let cpu = w.cpu.map_or_else(|| "-".to_owned(), |cpu| cpu.to_string());
+                    let dash = |number: Option<u32>| number.map_or_else(|| "-".to_owned(), |n| n.to_string());
                     let (index, busy) = (w.index.to_string(), format!("{:.1}", w.busy_percent));
                     let (packets, rate) = (w.packets.to_string(), format!("{:.0}", w.rx_pps));
                     grid.row([
                         index,
-                        cpu,
+                        dash(w.cpu),
+                        dash(w.node),
+                        w.stage.to_string(),
                         busy,
+                        format!("{:.1}", w.asleep_percent),
                         packets,
                         rate,
                         w.pool_free.to_string(),

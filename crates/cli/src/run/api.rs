@@ -4,7 +4,7 @@ use super::config::ControlSection;
 use super::service::{Service, lock, now_ns};
 use crate::usage::one_line;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tidemill_burst::DropCounts;
@@ -14,6 +14,7 @@ use tidemill_graph::Snapshot;
 use tidemill_graph::capture::Capture;
 use tidemill_graph::trace::TraceRequest;
 use tidemill_ip::Owner;
+use tidemill_lookup::numa::Topology;
 use tidemill_port::PortSpec;
 use tidemill_port::capture::{pcapng_header, pcapng_packet};
 use tidemill_router::config::{NextHopKind, OneOrMany, RouteConfig};
@@ -158,16 +159,23 @@ fn nodes(service: &Service) -> schema::Nodes {
 
 fn workers(service: &Service) -> schema::Workers {
     let rates = lock(&service.rates);
-    let received = |snapshot: &Snapshot| snapshot.ports.iter().map(|port| port.rx.packets).sum::<u64>();
+    let topology = Topology::read(Path::new("/sys"));
+    let received =
+        |snapshot: &Snapshot| snapshot.taken + snapshot.ports.iter().map(|port| port.rx.packets).sum::<u64>();
     let one = |(index, now): (usize, &Snapshot)| {
         let before = rates.before.get(index);
         let since = |value: fn(&Snapshot) -> u64| value(now).saturating_sub(before.map_or(0, value)) as f64;
         let elapsed_ns = since(|snapshot| snapshot.elapsed_ns).max(1.0);
         let packets = received(now).saturating_sub(before.map_or(0, received)) as f64;
+        let seat = service.handle.seats().get(index);
+        let cpu = seat.and_then(|seat| seat.cpu);
         schema::Worker {
             index: index as u32,
-            cpu: None,
+            cpu: cpu.map(|cpu| cpu as u32),
+            node: cpu.and_then(|cpu| topology.node_of(cpu)),
+            stage: seat.map_or(0, |seat| seat.stage as u32),
             busy_percent: (100.0 * since(|snapshot| snapshot.busy_ns) / elapsed_ns).min(100.0),
+            asleep_percent: (100.0 * since(|snapshot| snapshot.slept_ns) / elapsed_ns).min(100.0),
             packets: received(now),
             rx_pps: packets / (elapsed_ns / 1e9),
             pool_free: now.pool.free as u64,

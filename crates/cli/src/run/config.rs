@@ -5,6 +5,9 @@ use anyhow::Result;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tidemill_graph::Idle;
+use tidemill_lookup::numa::cpu_list;
 use tidemill_port::PortSpec;
 use tidemill_router::RouterConfig;
 use tidemill_router::config::{
@@ -94,14 +97,125 @@ pub(crate) struct RunSection {
     pub(crate) workers: usize,
     /// Whether each worker stays on a core of its own.
     pub(crate) pin: bool,
+    /// The CPU of each worker, as `[2, 3]` or `"2-5,8"`. Default: the first that this process may use.
+    pub(crate) cpus: Option<Cpus>,
+    /// Where there are several memory nodes: whether each worker's packets, and a copy of the tables, lie on its own.
+    pub(crate) numa: bool,
+    /// Where the graph is cut. A packet that reaches a node of entry s is handed over to the next worker: with one entry
+    /// and 4 workers, 0 and 2 receive and send, and 1 and 3 do everything from these nodes on. Default: every worker does
+    /// everything.
+    pub(crate) stages: Vec<Vec<String>>,
+    /// How many microseconds a worker that finds nothing looks again and again before it sleeps, or "never".
+    pub(crate) idle_us: IdleTime,
+    /// How many microseconds it then sleeps at most while there are ports that cannot wake it. Network interfaces can.
+    pub(crate) nap_us: u64,
     /// Where time comes from.
     pub(crate) clock: ClockChoice,
 }
 
 impl Default for RunSection {
     fn default() -> Self {
-        RunSection { workers: 1, pin: true, clock: ClockChoice::Auto }
+        let Idle { poll, nap, .. } = Idle::default();
+        RunSection {
+            workers: 1,
+            pin: true,
+            cpus: None,
+            numa: true,
+            stages: Vec::new(),
+            idle_us: poll
+                .map_or(IdleTime::Never(Never::Never), |poll| IdleTime::Micros(poll.as_micros() as u64)),
+            nap_us: nap.as_micros() as u64,
+            clock: ClockChoice::Auto,
+        }
     }
+}
+
+impl RunSection {
+    /// The CPUs that are named.
+    pub(crate) fn cpus(&self) -> Result<Option<Vec<usize>>, String> {
+        match &self.cpus {
+            None => Ok(None),
+            Some(Cpus::List(list)) => Ok(Some(list.clone())),
+            Some(Cpus::Text(text)) => {
+                cpu_list(text).map(Some).map_err(|what| format!("run.cpus = {text:?}: {what}"))
+            }
+        }
+    }
+
+    /// Workers in a row.
+    pub(crate) fn depth(&self) -> usize {
+        self.stages.len() + 1
+    }
+
+    /// Workers that receive, each with a queue of every port.
+    pub(crate) fn chains(&self) -> usize {
+        (self.workers / self.depth()).max(1)
+    }
+
+    /// What workers do that find nothing.
+    pub(crate) fn idle(&self) -> Idle {
+        let poll = match self.idle_us {
+            IdleTime::Micros(us) => Some(Duration::from_micros(us)),
+            IdleTime::Never(Never::Never) => None,
+        };
+        Idle { poll, nap: Duration::from_micros(self.nap_us), ..Idle::default() }
+    }
+
+    fn validate(&self) -> Result<(), String> {
+        let RunSection { workers, stages, nap_us, .. } = self;
+        if !(1..=256).contains(workers) {
+            return Err(format!("run.workers = {workers}: give 1 to 256"));
+        }
+        if !workers.is_multiple_of(self.depth()) {
+            let depth = self.depth();
+            return Err(format!(
+                "run.workers = {workers}: with {} run.stages a packet goes through {depth} workers: give a multiple of {depth}",
+                stages.len()
+            ));
+        }
+        if !(1..=1_000_000).contains(nap_us) {
+            return Err(format!("run.nap_us = {nap_us}: give 1 to 1000000"));
+        }
+        let Some(cpus) = self.cpus()? else { return Ok(()) };
+        if !self.pin {
+            return Err("run.cpus: needs run.pin = true".into());
+        }
+        if cpus.len() != *workers {
+            return Err(format!("run.cpus: {} CPUs for {workers} workers: name one for each", cpus.len()));
+        }
+        match cpus.iter().enumerate().find(|(at, cpu)| cpus[..*at].contains(cpu)) {
+            Some((_, cpu)) => Err(format!("run.cpus: CPU {cpu} is named twice")),
+            None => Ok(()),
+        }
+    }
+}
+
+/// CPUs, as a list or as the kernel writes them.
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub(crate) enum Cpus {
+    /// Their numbers.
+    List(Vec<usize>),
+    /// As in `2-5,8`.
+    Text(String),
+}
+
+/// How long to poll in vain.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub(crate) enum IdleTime {
+    /// So many microseconds; 0 sleeps at once.
+    Micros(u64),
+    /// Never to sleep.
+    Never(Never),
+}
+
+/// The word.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Never {
+    /// Poll for ever.
+    Never,
 }
 
 /// Where time comes from.
@@ -230,9 +344,7 @@ impl Config {
         if self.version != 1 {
             return Err(format!("version = {}: this program reads version 1", self.version));
         }
-        if !(1..=256).contains(&self.run.workers) {
-            return Err(format!("run.workers = {}: give 1 to 256", self.run.workers));
-        }
+        self.run.validate()?;
         if !(1024..=1 << 24).contains(&self.memory.frames) {
             return Err(format!("memory.frames = {}: give 1024 to 16777216", self.memory.frames));
         }

@@ -11,7 +11,7 @@ mod setup;
 use crate::usage;
 use anyhow::{Context, Result};
 use clap::Args;
-use config::Config;
+use config::{Config, RunSection};
 use report::{Live, Report};
 use routes::{State, UpdateFeed};
 use service::{Feeds, Kernel, Service};
@@ -24,6 +24,7 @@ use tidemill_feed::kernel::KernelFeed;
 use tidemill_graph::record::{Event, RecordReader, Recorder, VERSION};
 use tidemill_graph::replay::Replayer;
 use tidemill_graph::{Clock, Outcome};
+use tidemill_lookup::numa::{Copies, Topology};
 use tidemill_lookup::qsbr::Domain;
 
 /// Options of `tidemill run`.
@@ -117,8 +118,8 @@ pub(crate) fn run(args: RunArgs) -> Result<bool> {
     let table = routes::load(&config)?;
     let domain = Domain::new();
     // Wrong ports are found before the tables are built.
-    let memory = setup::memory(&config)?;
-    let (ports, rules) = setup::ports(&config, &base, &table, &memory)?;
+    let places = setup::places(&config, &Topology::read(Path::new("/sys")), &name)?;
+    let (ports, rules) = setup::ports(&config, &base, &table, &places)?;
     let infos = setup::port_infos(&config, false)?;
     setup::warn_of_forwarding(&config);
     let updates = match &config.updates {
@@ -128,7 +129,7 @@ pub(crate) fn run(args: RunArgs) -> Result<bool> {
     let state = args.record.is_some().then(|| State::of(&table));
     let LoadedTable { v4, v6, labels, .. } = table;
     let (v4, v6) = (routes::routes(v4, &labels), routes::routes(v6, &labels));
-    let control = setup::control(&config, &infos, &name, v4, v6, &domain)?;
+    let control = setup::control(&config, &infos, &name, v4, v6, &domain, &places.copies)?;
     setup::check_mtu(&config, &control)?;
     rules.tell(&control)?;
     let kernel = match control.kernel_options() {
@@ -143,7 +144,10 @@ pub(crate) fn run(args: RunArgs) -> Result<bool> {
     let traces = args.trace.iter().map(|t| setup::trace_request(t)).collect();
     let clock = setup::clock(&config);
     let capture_clock = clock.follows_packets();
-    let mut engine = setup::engine(&config, &control, ports, &memory, &domain, clock, args.duration, traces)?;
+    // A run that must be repeatable changes things at burst boundaries only; any other does so at any time.
+    let repeatable = args.record.is_some() || capture_clock;
+    let mut engine =
+        setup::engine(&config, &control, ports, &places, &domain, clock, repeatable, args.duration, traces)?;
     let graph = tidemill_router::graph(&control).build()?;
     let recorder = match (&args.record, state) {
         (Some(path), Some(state)) => {
@@ -187,8 +191,6 @@ pub(crate) fn run(args: RunArgs) -> Result<bool> {
         config: Mutex::new(written),
         rules,
     });
-    // A run that must be repeatable changes things at burst boundaries only; any other does so at any time.
-    let repeatable = recorder.is_some() || capture_clock;
     let server = match &socket {
         Some(socket) => Some(tidemill_control::Server::start(api::registry(&service), socket)?),
         None => None,
@@ -273,7 +275,8 @@ pub(crate) fn check(args: CheckArgs) -> Result<bool> {
             crate::tables::check_input(&base.join(input))?;
         }
     }
-    config.port.iter().try_for_each(|spec| spec.check(config.run.workers)).map_err(usage)?;
+    config.port.iter().try_for_each(|spec| spec.check(config.run.chains())).map_err(usage)?;
+    setup::cpus(&config, &name)?;
     setup::check_files(&config, &path, base, None)?;
     config.updates.iter().try_for_each(|updates| crate::tables::check_input(&updates.path))?;
     let missing = config.table.iter().flat_map(|t| t.path.paths()).any(|path| !path.exists());
@@ -288,9 +291,11 @@ pub(crate) fn check(args: CheckArgs) -> Result<bool> {
     let domain = Domain::new();
     let (v4, v6) = (routes::routes(table.v4, &table.labels), routes::routes(table.v6, &table.labels));
     let infos = setup::port_infos(&config, true)?;
-    let control = setup::control(&config, &infos, &name, v4, v6, &domain)?;
+    let control = setup::control(&config, &infos, &name, v4, v6, &domain, &Copies::one())?;
     setup::check_mtu(&config, &control)?;
     let graph = tidemill_router::graph(&control).build()?;
+    tidemill_graph::check_stages(&graph, &config.run.stages)
+        .map_err(|error| usage(format!("{name}: run.{error}")))?;
     if args.dot {
         print!("{}", graph.dot());
         return Ok(true);
@@ -330,12 +335,13 @@ pub(crate) fn replay(args: ReplayArgs) -> Result<bool> {
             .into());
     }
     let mut config = Config::parse(&config, &format!("{} (configuration)", args.record.display()))?;
-    config.run.workers = 1;
+    config.run = RunSection { clock: config.run.clock, ..RunSection::default() };
+    let places = setup::places(&config, &Topology::default(), "the record")?;
     let state: State = postcard::from_bytes(&state).map_err(|e| reader.corrupt(format!("routes: {e}")))?;
     let (v4, v6) = state.routes();
     let domain = Domain::new();
     let infos = setup::port_infos(&config, true)?;
-    let control = setup::control(&config, &infos, "the record", v4, v6, &domain)?;
+    let control = setup::control(&config, &infos, "the record", v4, v6, &domain, &places.copies)?;
     let graph = tidemill_router::graph(&control).build()?;
     if graph.port_names != ports || graph.node_names != nodes {
         return Err(reader.corrupt("was made with another graph: use the tidemill that recorded it").into());
@@ -345,7 +351,7 @@ pub(crate) fn replay(args: ReplayArgs) -> Result<bool> {
     let mut replayer = Replayer::new(reader, now);
     let queues = ports.iter().enumerate().map(|(i, name)| vec![replayer.port(i, name)]).collect();
     let mut engine =
-        setup::engine(&config, &control, queues, &setup::memory(&config)?, &domain, clock, None, Vec::new())?;
+        setup::engine(&config, &control, queues, &places, &domain, clock, true, None, Vec::new())?;
     engine.observe(0, replayer.observer());
     let control = Mutex::new(control);
     let mut apply = |change: &[u8]| -> Result<u64, String> {

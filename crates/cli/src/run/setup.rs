@@ -14,8 +14,9 @@ use tidemill_burst::Memory;
 use tidemill_feed::LoadedTable;
 use tidemill_feed::kernel::{KernelFeed, KernelOptions};
 use tidemill_graph::trace::TraceRequest;
-use tidemill_graph::{Clock, Engine, Limits, Options};
+use tidemill_graph::{Clock, Engine, Limits, Options, Placement};
 use tidemill_ip::Owner;
+use tidemill_lookup::numa::{Copies, Topology};
 use tidemill_lookup::qsbr::Domain;
 use tidemill_port::spec::PaceSpec;
 use tidemill_port::{OpenContext, Port, PortError, PortSpec, Remap};
@@ -175,6 +176,7 @@ pub(crate) fn control(
     v4: Routes<u32>,
     v6: Routes<u128>,
     domain: &Domain,
+    copies: &Copies,
 ) -> Result<RouterControl> {
     let devices = kernel_devices(config, ports)?;
     let mut router = config.router();
@@ -182,19 +184,21 @@ pub(crate) fn control(
         // The same run gives the same report, names and sizes of structures included.
         router.router.auto_ms = 0;
     }
-    RouterControl::with_devices(&router, ports, devices, v4, v6, domain).map_err(|error| match error {
-        RouterError::Config(error) => usage(format!("{name}: {error}")),
-        other => other.into(),
-    })
+    RouterControl::with_devices(&router, ports, devices, v4, v6, domain, copies).map_err(
+        |error| match error {
+            RouterError::Config(error) => usage(format!("{name}: {error}")),
+            other => other.into(),
+        },
+    )
 }
 
-/// Opens every port, with a queue for each worker, and says how. What takes packets away from the kernel takes none before its
-/// rule is told what is the kernel's.
+/// Opens every port, with a queue for each worker that receives, and says how. What takes packets away from the kernel takes
+/// none before its rule is told what is the kernel's.
 pub(crate) fn ports(
     config: &Config,
     base: &Path,
     table: &LoadedTable,
-    memory: &Arc<Memory>,
+    places: &Places,
 ) -> Result<(Vec<Vec<Box<dyn Port>>>, Rules)> {
     let addresses = TableAddresses::of(table);
     if config.remap.is_some() && addresses.is_empty() {
@@ -208,11 +212,11 @@ pub(crate) fn ports(
         }
     }
     let source = || addresses.source();
-    let memory = vec![memory.clone(); config.run.workers];
+    let memory: Vec<_> = places.memory.iter().step_by(config.run.depth()).cloned().collect();
     let context = OpenContext { base, table: (!addresses.is_empty()).then_some(&source), memory: &memory };
     let mut rules = Rules::default();
     let open = |(number, spec): (usize, &PortSpec)| -> Result<Vec<Box<dyn Port>>> {
-        let open = spec.open_beside_kernel(config.run.workers, &context).map_err(|error| match error {
+        let open = spec.open_beside_kernel(config.run.chains(), &context).map_err(|error| match error {
             PortError::Config { .. } => usage(error),
             other => other.into(),
         })?;
@@ -293,24 +297,67 @@ pub(crate) fn clock(config: &Config) -> Clock {
     }
 }
 
-/// Packet memory for all workers.
-pub(crate) fn memory(config: &Config) -> Result<Arc<Memory>> {
-    Memory::new(config.run.workers * config.memory.frames, config.memory.frame_size).context("packet memory")
+/// Where the workers run.
+pub(crate) struct Places {
+    /// Each worker's CPU; empty if they are not bound.
+    pub(crate) cpus: Vec<usize>,
+    /// Which worker reads which copy of the tables.
+    pub(crate) copies: Copies,
+    /// Each worker's packet memory; one region for each copy.
+    pub(crate) memory: Vec<Arc<Memory>>,
 }
 
-/// Makes the engine around ports that are open, all on `memory`.
+/// Finds CPUs and memory for the workers of a machine whose nodes are `topology`.
+pub(crate) fn places(config: &Config, topology: &Topology, name: &str) -> Result<Places> {
+    let run = &config.run;
+    let cpus = cpus(config, name)?;
+    let of_worker: Vec<Option<usize>> = (0..run.workers).map(|worker| cpus.get(worker).copied()).collect();
+    let copies = if run.numa { Copies::of(topology, &of_worker) } else { Copies::one() };
+    let on = |copy| (0..run.workers).filter(|worker| copies.of_worker(*worker) == copy).count();
+    let region = |copy| {
+        let frames = on(copy).max(1) * config.memory.frames;
+        copies.on(copy, || Memory::new(frames, config.memory.frame_size)).context("packet memory")
+    };
+    let regions: Vec<Arc<Memory>> = (0..copies.count()).map(region).collect::<Result<_>>()?;
+    let memory = (0..run.workers).map(|worker| regions[copies.of_worker(worker)].clone()).collect();
+    Ok(Places { cpus, copies, memory })
+}
+
+/// The CPUs that workers are to be bound to.
+pub(crate) fn cpus(config: &Config, name: &str) -> Result<Vec<usize>> {
+    let run = &config.run;
+    let ours = tidemill_graph::allowed_cpus();
+    let Some(named) = run.cpus().map_err(|what| usage(format!("{name}: {what}")))? else {
+        return Ok(if run.pin { ours.into_iter().take(run.workers).collect() } else { Vec::new() });
+    };
+    // Where the system does not say what is ours, binding will.
+    match named.iter().find(|cpu| !ours.is_empty() && !ours.contains(cpu)) {
+        Some(cpu) => Err(usage(format!(
+            "{name}: run.cpus: CPU {cpu} is not ours to use (taskset, a container's share?): there are {ours:?}"
+        ))),
+        None => Ok(named),
+    }
+}
+
+/// Makes the engine around ports that are open on the workers' memory. In a run that is `repeatable` the first worker, at
+/// whose boundaries everything happens, only naps.
 #[allow(clippy::too_many_arguments)]
 pub(crate) fn engine(
     config: &Config,
     control: &RouterControl,
     ports: Vec<Vec<Box<dyn Port>>>,
-    memory: &Arc<Memory>,
+    places: &Places,
     domain: &Domain,
     clock: Clock,
+    repeatable: bool,
     duration: Option<f64>,
     traces: Vec<TraceRequest>,
 ) -> Result<Engine> {
-    let (workers, frames) = (config.run.workers, config.memory.frames);
+    let frames = config.memory.frames;
+    let mut idle = config.run.idle();
+    if repeatable {
+        idle.sleep = idle.sleep.min(idle.nap);
+    }
     let duration = duration
         .map(Duration::try_from_secs_f64)
         .transpose()
@@ -324,8 +371,18 @@ pub(crate) fn engine(
         describe: |data| Summary(data).to_string(),
     };
     let graph = tidemill_router::graph(control).build()?;
-    Engine::new(graph, workers, ports, memory, domain, options).map_err(|error| match error {
+    let placement = Placement {
+        memory: places.memory.clone(),
+        cpus: places.cpus.clone(),
+        stages: config.run.stages.clone(),
+        idle,
+        ..Placement::default()
+    };
+    Engine::placed(graph, ports, placement, domain, options).map_err(|error| match error {
         tidemill_graph::EngineError::TraceAt(..) => usage(format!("--{error}")),
+        tidemill_graph::EngineError::StageAt(..) | tidemill_graph::EngineError::Stages(_) => {
+            usage(format!("run.{error}"))
+        }
         other => other.into(),
     })
 }

@@ -15,7 +15,8 @@ pub mod table;
 use crossbeam_queue::ArrayQueue;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use tidemill_graph::Waker;
 use tidemill_wire::MacAddr;
 
 /// A neighbor: an address on an interface.
@@ -94,6 +95,7 @@ pub struct Mailbox {
     worker: usize,
     v6: bool,
     notices: ArrayQueue<Notice>,
+    waker: OnceLock<Waker>,
 }
 
 impl Default for Link {
@@ -105,7 +107,8 @@ impl Default for Link {
 impl Link {
     /// A mailbox for the IPv4 or the IPv6 node of a worker.
     pub fn register(&self, worker: usize, v6: bool) -> Arc<Mailbox> {
-        let mailbox = Arc::new(Mailbox { worker, v6, notices: ArrayQueue::new(NOTICES) });
+        let mailbox =
+            Arc::new(Mailbox { worker, v6, notices: ArrayQueue::new(NOTICES), waker: OnceLock::new() });
         self.mailboxes.lock().unwrap_or_else(PoisonError::into_inner).push(mailbox.clone());
         mailbox
     }
@@ -135,11 +138,11 @@ impl Link {
             Notice::Solicit { key, .. } => {
                 let asks =
                     |mailbox: &&Arc<Mailbox>| mailbox.worker == 0 && mailbox.v6 == key.address.is_ipv6();
-                boxes.iter().filter(asks).filter(|mailbox| mailbox.notices.push(notice).is_err()).count()
+                boxes.iter().filter(asks).filter(|mailbox| !mailbox.put(notice)).count()
             }
             // An IPv4 packet may wait for an IPv6 gateway (RFC 8950).
             Notice::Resolved(_) | Notice::Lost(_) => {
-                boxes.iter().filter(|mailbox| mailbox.notices.push(notice).is_err()).count()
+                boxes.iter().filter(|mailbox| !mailbox.put(notice)).count()
             }
         };
         self.lost.fetch_add(lost as u64, Ordering::Relaxed);
@@ -147,6 +150,18 @@ impl Link {
 }
 
 impl Mailbox {
+    /// Puts a notice in and wakes the worker; whether there was room.
+    fn put(&self, notice: Notice) -> bool {
+        let put = self.notices.push(notice).is_ok();
+        self.waker.get().into_iter().for_each(Waker::wake);
+        put
+    }
+
+    /// Whom to wake when there is a notice.
+    pub fn wake_with(&self, waker: &Waker) {
+        self.waker.get_or_init(|| waker.clone());
+    }
+
     /// The next notice, for the node.
     #[inline]
     pub fn take(&self) -> Option<Notice> {

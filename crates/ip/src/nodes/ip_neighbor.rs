@@ -31,7 +31,7 @@ use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
 use tidemill_burst::{DropReason, Packet, Pool};
-use tidemill_graph::{Context, Node, Verdict};
+use tidemill_graph::{Context, Node, Verdict, Waker};
 use tidemill_lookup::publish::View;
 use tidemill_wire::{ipv4, ipv6};
 
@@ -219,6 +219,10 @@ impl Node for IpNeighbor {
                 self.give_up(cx, &key);
             }
         }
+    }
+
+    fn wake_with(&mut self, waker: &Waker) {
+        self.mailbox.wake_with(waker);
     }
 
     fn surrender(&mut self, pool: &mut Pool) {

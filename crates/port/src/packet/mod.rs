@@ -34,11 +34,11 @@ mod ring;
 mod sys;
 
 use crate::spec::Receive;
-use crate::{Port, PortCounters, PortError, RxStatus};
+use crate::{Port, PortCounters, PortError, RxStatus, Wake, Waker};
 use gso::Offload;
 use ring::{Blocks, Outcome, Received, RxRing, Slots, TxRing};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use sys::{Kick, Membership};
 use tidemill_burst::{Burst, DropReason, Packet, Pool};
 use tidemill_wire::segment::Segments;
@@ -523,5 +523,9 @@ impl Port for PacketPort {
         let mut counters = self.counters;
         counters.tx.held = self.tx.pending() as u64;
         counters
+    }
+
+    fn wake(&mut self, _waker: &Waker) -> Wake<'_> {
+        Wake::Readable(self.rx_socket.as_fd())
     }
 }

@@ -158,7 +158,7 @@ fn run(seed: u64, rounds: usize) -> usize {
     let neighbors = Neighbors::new(Timers::default(), Limits::default());
     let rules = Rules::default();
     let world = World { interfaces: &interfaces, neighbors: &neighbors, rules: &rules };
-    let views = plane.views();
+    let views = plane.copy(0);
     let mut reader = domain.register();
     let (mut model, mut gateways) = (Model::default(), HashSet::new());
     // What a packet on its way carries, and what it meant when it was looked up.

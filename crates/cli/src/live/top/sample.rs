@@ -84,7 +84,10 @@ pub(super) struct DropRate {
 pub(super) struct WorkerRate {
     pub(super) index: u32,
     pub(super) cpu: Option<u32>,
+    pub(super) node: Option<u32>,
+    pub(super) stage: u32,
     pub(super) busy_percent: f64,
+    pub(super) asleep_percent: f64,
     pub(super) in_pps: f64,
     pub(super) pool_free: u64,
     pub(super) pool_frames: u64,
@@ -161,7 +164,10 @@ fn worker(worker: &Worker) -> WorkerRate {
     WorkerRate {
         index: worker.index,
         cpu: worker.cpu,
+        node: worker.node,
+        stage: worker.stage,
         busy_percent: worker.busy_percent,
+        asleep_percent: worker.asleep_percent,
         in_pps: worker.rx_pps,
         pool_free: worker.pool_free,
         pool_frames: worker.pool_frames,
