@@ -12,6 +12,7 @@ use net::{Host, cable, inside, run};
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::Path;
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -179,7 +180,7 @@ fn root_xdp_frames_run_out_and_come_back() {
     assert_eq!(seen, frames[..512], "what was in the ring when the frames went");
     std::thread::sleep(Duration::from_millis(20));
     send(&mut left, &mut other, &frames[..300]);
-    let _ = receive(&mut right, &mut pool, 0);
+    let third = receive(&mut right, &mut pool, 0);
     std::thread::sleep(Duration::from_millis(20));
     ready(&mut right, &mut pool);
     assert!(right.counters().rx.dropped.get(DropReason::NoFrames) > 0, "{:?}", right.counters().rx);
@@ -194,7 +195,7 @@ fn root_xdp_frames_run_out_and_come_back() {
     left.finish(now_ns(), &mut other).unwrap();
     right.finish(now_ns(), &mut pool).unwrap();
     assert_eq!(left.counters().delivered(), 0);
-    assert_eq!(right.counters().delivered(), 512 + 512 + 400);
+    assert_eq!(right.counters().delivered(), 512 + 512 + third.len() as u64 + 400);
     assert_home(&pool);
     assert_home(&other);
 }
@@ -238,4 +239,473 @@ impl Worker {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().unwrap()
     }
+}
+
+/// `near` (10.0.0.1, fd00::1) is in this namespace, with a port of ours on it; `far` (10.0.0.2, fd00::2) is a host.
+struct Link {
+    far: Host,
+}
+
+impl Link {
+    fn new() -> Self {
+        run("sysctl -qw net.ipv6.conf.default.accept_dad=0");
+        run("ip link add name near type veth peer name far");
+        run("ip link set lo up");
+        run("ip link set near up");
+        run("ip addr add 10.0.0.1/24 dev near");
+        run("ip addr add fd00::1/64 dev near nodad");
+        Link { far: Host::new("far", &["10.0.0.2/24", "fd00::2/64"]) }
+    }
+
+    /// `far` sends a datagram and does not wait.
+    fn datagram(&self, from: u16, to: &str) {
+        let to: SocketAddr = to.parse().unwrap();
+        let local: IpAddr = if to.is_ipv6() { "::".parse().unwrap() } else { "0.0.0.0".parse().unwrap() };
+        self.far
+            .spawn(move || drop(UdpSocket::bind((local, from)).unwrap().send_to(b"datagram", to)))
+            .join()
+            .unwrap();
+    }
+
+    /// `far` talks to a server of this namespace's kernel, for some kilobytes each way.
+    fn talks(&self, to: &str) {
+        let address: SocketAddr = to.parse().unwrap();
+        let listener = TcpListener::bind(address).unwrap();
+        let server = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut bytes = vec![0; 50_000];
+            stream.read_exact(&mut bytes).unwrap();
+            stream.write_all(&bytes).unwrap();
+        });
+        let client = self.far.spawn(move || {
+            let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(5)).unwrap();
+            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            let sent: Vec<u8> = (0..50_000u32).map(|i| i as u8).collect();
+            stream.write_all(&sent).unwrap();
+            let mut came = vec![0; sent.len()];
+            stream.read_exact(&mut came).unwrap();
+            assert!(came == sent);
+        });
+        client.join().unwrap();
+        server.join().unwrap();
+    }
+
+    /// Whether `far` can open a connection, within a second.
+    fn connects(&self, to: &str) -> bool {
+        let address: SocketAddr = to.parse().unwrap();
+        let _listener = TcpListener::bind(address).unwrap();
+        self.far
+            .spawn(move || TcpStream::connect_timeout(&address, Duration::from_secs(1)).is_ok())
+            .join()
+            .unwrap()
+    }
+
+    /// Whether `far` gets an answer to an echo request.
+    fn pings(&self, to: &str) -> bool {
+        let to = to.to_owned();
+        let ping =
+            move || Command::new("ping").args(["-c", "1", "-W", "1", &to]).output().unwrap().status.success();
+        self.far.spawn(ping).join().unwrap()
+    }
+}
+
+/// Frames that hold these bytes.
+fn holding<'a>(frames: &'a [Vec<u8>], text: &'a [u8]) -> impl Iterator<Item = &'a Vec<u8>> {
+    frames.iter().filter(move |frame| frame.windows(text.len()).any(|window| window == text))
+}
+
+#[test]
+fn root_xdp_leaves_the_kernel_what_is_its_own() {
+    if !inside("root_xdp_leaves_the_kernel_what_is_its_own") {
+        return;
+    }
+    let link = Link::new();
+    let memory = memory();
+    let (port, rule) = ruled("near", &memory, &small(Mode::Native));
+    let worker = Worker::start(port, &memory, |_| None);
+    // Untold, everything is the kernel's.
+    assert!(link.pings("10.0.0.1"));
+    let kernel_hosts = ["10.0.0.1", "10.0.0.255", "fd00::1"].map(|a| a.parse().unwrap());
+    let own_hosts = ["10.0.0.7", "fd00::7"].map(|a| a.parse().unwrap());
+    let ownership = Ownership {
+        kernel: true,
+        vlans: [5].into(),
+        kernel_hosts: kernel_hosts.into(),
+        own_hosts: own_hosts.into(),
+    };
+    rule.set(&ownership).unwrap();
+    let before = rule.left();
+    // ARP and neighbor discovery from the beginning, ping, TCP.
+    link.far.run("ip neigh flush all");
+    assert!(link.pings("10.0.0.1") && link.pings("fd00::1"));
+    for to in ["10.0.0.1:22", "10.0.0.1:179", "[fd00::1]:22", "[fd00::1]:179"] {
+        link.talks(to);
+    }
+    assert!(rule.left().by_rule > before.by_rule + 100);
+    assert_eq!(rule.left().unread, 0);
+    // Transit is ours, whatever its ports; so is what is sent to us.
+    link.far.run("ip route add default via 10.0.0.1");
+    link.far.run("ip -6 route add default via fd00::1");
+    link.datagram(22, "192.0.2.1:22");
+    link.datagram(179, "[2001:db8::1]:179");
+    link.far.run("ip route add 10.0.0.7 via 10.0.0.1");
+    link.far.run("ip -6 route add fd00::7 via fd00::1");
+    link.datagram(22, "10.0.0.7:22");
+    link.datagram(22, "[fd00::7]:22");
+    // Groups are the kernel's.
+    link.datagram(520, "224.0.0.9:520");
+    std::thread::sleep(Duration::from_millis(300));
+    // It changes while packets flow.
+    rule.set(&Ownership { kernel_hosts: Default::default(), ..ownership.clone() }).unwrap();
+    link.datagram(4000, "10.0.0.1:4000");
+    std::thread::sleep(Duration::from_millis(300));
+    rule.set(&ownership).unwrap();
+    assert!(link.pings("10.0.0.1"));
+    let (seen, counters) = worker.stop();
+    assert_eq!(
+        holding(&seen, b"datagram").count(),
+        5,
+        "four to others, one to an address that the kernel had lost"
+    );
+    for frame in holding(&seen, b"datagram") {
+        verify_checksums(frame).unwrap();
+    }
+    // ARP and discovery were heard, beside the kernel; nothing else of what was its own.
+    let heard =
+        |frame: &Vec<u8>| frame[12..14] == [0x08, 0x06] || frame[12..14] == [0x86, 0xDD] && frame[20] == 58;
+    assert!(seen.iter().any(|frame| frame[12..14] == [0x08, 0x06]), "no ARP was heard");
+    assert!(seen.iter().any(|frame| frame[12..14] == [0x86, 0xDD] && (133..138).contains(&frame[54])));
+    let others: Vec<_> = seen.iter().filter(|frame| !heard(frame)).collect();
+    assert_eq!(others.len(), 5, "{others:x?}");
+    assert_eq!(counters.rx.packets, seen.len() as u64);
+    // Stopped, everything is the kernel's again.
+    assert!(link.pings("10.0.0.1"));
+    link.talks("10.0.0.1:4000");
+}
+
+#[test]
+fn root_xdp_leaves_what_the_operator_names() {
+    if !inside("root_xdp_leaves_what_the_operator_names") {
+        return;
+    }
+    let link = Link::new();
+    let memory = memory();
+    let leave = ["tcp/22", "udp/3784", "proto/89"].map(|text| text.parse().unwrap()).to_vec();
+    let (port, rule) = ruled("near", &memory, &Options { leave, ..small(Mode::Generic) });
+    // We answer ARP and discovery for both: here by hand, far knows.
+    let worker = Worker::start(port, &memory, |_| None);
+    let own_hosts = ["10.0.0.1", "fd00::1"].map(|a| a.parse().unwrap());
+    link.talks("10.0.0.1:80");
+    rule.set(&Ownership { own_hosts: own_hosts.into(), ..Ownership::default() }).unwrap();
+    let near = near_mac();
+    link.far.run(&format!("ip neigh replace 10.0.0.1 lladdr {near} dev far nud permanent"));
+    link.far.run(&format!("ip neigh replace fd00::1 lladdr {near} dev far nud permanent"));
+    // The kernel finds its neighbor by itself: answers are left to it.
+    run("ip neigh flush all");
+    link.talks("10.0.0.1:22");
+    link.talks("[fd00::1]:22");
+    assert!(!link.connects("10.0.0.1:23") && !link.connects("[fd00::1]:179"), "these are ours");
+    assert!(!link.pings("10.0.0.1"));
+    // Either end's port counts: the kernel's own connections out work.
+    let server = link.far.spawn(|| {
+        let listener = TcpListener::bind("10.0.0.2:22").unwrap();
+        listener.accept().unwrap().0.write_all(b"there").unwrap();
+    });
+    std::thread::sleep(Duration::from_millis(200));
+    let mut text = String::new();
+    TcpStream::connect_timeout(&"10.0.0.2:22".parse().unwrap(), PATIENCE)
+        .unwrap()
+        .read_to_string(&mut text)
+        .unwrap();
+    server.join().unwrap();
+    assert_eq!(text, "there");
+    // Not to this host: ours.
+    link.far.run("ip route add default via 10.0.0.1");
+    link.datagram(3784, "192.0.2.1:3784");
+    let before = rule.left().by_rule;
+    link.datagram(1000, "10.0.0.1:3784");
+    link.datagram(3784, "10.0.0.1:1000");
+    std::thread::sleep(Duration::from_millis(100));
+    assert!(rule.left().by_rule >= before + 2);
+    let (seen, _) = worker.stop();
+    assert_eq!(holding(&seen, b"datagram").count(), 1);
+    assert!(seen.iter().all(|frame| frame.len() < 38 || frame[23] != 6 || frame[36..38] != [0, 22]));
+}
+
+fn near_mac() -> String {
+    tidemill_port::device("near").unwrap().mac.to_string()
+}
+
+/// A frame with VLAN tags and an IPv4 packet to `to` inside.
+fn tagged(tags: &[u16], to: [u8; 4]) -> Vec<u8> {
+    let mut frame = vec![0xFF; 12];
+    frame[6..12].copy_from_slice(&[2, 0, 0, 0, 0, 2]);
+    tags.iter().for_each(|id| frame.extend([0x81, 0x00, (id >> 8) as u8, *id as u8]));
+    frame.extend([0x08, 0x00]);
+    let mut builder = Vec::new();
+    etherparse::PacketBuilder::ipv4([10, 0, 0, 2], to, 9).udp(7, 7).write(&mut builder, b"datagram").unwrap();
+    frame.extend(builder);
+    frame
+}
+
+#[test]
+fn root_xdp_tags_and_malformed_frames() {
+    if !inside("root_xdp_tags_and_malformed_frames") {
+        return;
+    }
+    cable("near", "outside");
+    for kernel in [false, true] {
+        let memory = memory();
+        let mut pool = memory.pool(FRAMES).unwrap();
+        let (mut near, rule) = ruled("near", &memory, &small(Mode::Native));
+        let mut outside = port("outside", &memory, Mode::Native);
+        let host = [10, 0, 0, 1];
+        let kernel_hosts = [IpAddr::from(host)].into();
+        rule.set(&Ownership { kernel, vlans: [5, 6].into(), kernel_hosts, ..Ownership::default() }).unwrap();
+        ready(&mut near, &mut pool);
+        let other = [192, 0, 2, 1];
+        // Ours in any case: other hosts in VLANs of ours, without a tag, and with a mere priority; what is malformed.
+        let cut = |len: usize| tagged(&[], other)[..len].to_vec();
+        let mut ours =
+            vec![tagged(&[5], other), tagged(&[], other), tagged(&[0], other), tagged(&[6], other)];
+        ours.extend([cut(20), cut(30), tagged(&[5], host)[..30].to_vec()]);
+        let mut headless = tagged(&[], host);
+        headless[14] = 0x44;
+        ours.push(headless);
+        // The kernel's in any case: its address, in any VLAN.
+        let kernels = [tagged(&[], host), tagged(&[5], host), tagged(&[0], host)];
+        // Depends on whose link it is: no IP, groups, unknown VLANs, two tags.
+        let depends = [
+            numbered(0, 60),
+            tagged(&[], [224, 0, 0, 5]),
+            tagged(&[], [255; 4]),
+            tagged(&[7], other),
+            tagged(&[5, 6], other),
+        ];
+        let before = rule.left().by_rule;
+        for frames in [&ours[..], &kernels[..], &depends[..]] {
+            send(&mut outside, &mut pool, frames);
+        }
+        let expected: Vec<_> = if kernel { ours.clone() } else { [&ours[..], &depends[..]].concat() };
+        assert_eq!(receive(&mut near, &mut pool, expected.len()), expected, "kernel: {kernel}");
+        let left = kernels.len() + if kernel { depends.len() } else { 0 };
+        assert_eq!(rule.left().by_rule - before, left as u64);
+        finish(&mut [&mut near, &mut outside], &mut pool);
+    }
+}
+
+#[test]
+fn root_xdp_checksums_of_local_senders() {
+    if !inside("root_xdp_checksums_of_local_senders") {
+        return;
+    }
+    for mode in [Mode::Native, Mode::Generic] {
+        let link = Link::new();
+        let memory = memory();
+        let (port, rule) = ruled("near", &memory, &small(mode));
+        let worker = Worker::start(port, &memory, |_| None);
+        let kernel_hosts = ["10.0.0.1", "fd00::1"].map(|a| a.parse().unwrap()).into();
+        rule.set(&Ownership { kernel: true, kernel_hosts, ..Ownership::default() }).unwrap();
+        link.far.run("ip route add default via 10.0.0.1");
+        link.far.run("ip -6 route add default via fd00::1");
+        for port in 1000..1050 {
+            link.datagram(port, "192.0.2.1:9");
+            link.datagram(port, "[2001:db8::1]:9");
+        }
+        link.connects_nowhere();
+        let (seen, _) = worker.stop();
+        let transit = |frame: &&Vec<u8>| frame.len() > 60 && frame[20] != 58 || frame[12..14] == [0x08, 0x00];
+        let mut counts = [0; 2];
+        for frame in seen.iter().filter(transit) {
+            verify_checksums(frame).unwrap_or_else(|error| panic!("{mode:?}: {error}: {frame:x?}"));
+            let protocol = if frame[12..14] == [0x08, 0x00] { frame[23] } else { frame[20] };
+            match protocol {
+                6 => counts[0] += 1,
+                17 => counts[1] += 1,
+                _ => {}
+            }
+        }
+        assert!(counts[0] >= 2 && counts[1] == 100, "{mode:?}: TCP, UDP: {counts:?}");
+        run("ip link del near");
+    }
+}
+
+impl Link {
+    /// `far` begins connections by IPv4 and IPv6 that nobody answers.
+    fn connects_nowhere(&self) {
+        let tries = ["192.0.2.1:80", "[2001:db8::1]:80"].map(|to| {
+            let to: SocketAddr = to.parse().unwrap();
+            self.far.spawn(move || drop(TcpStream::connect_timeout(&to, Duration::from_millis(200))))
+        });
+        tries.into_iter().for_each(|thread| thread.join().unwrap());
+    }
+}
+
+#[test]
+fn root_xdp_several_queues() {
+    if !inside("root_xdp_several_queues") {
+        return;
+    }
+    run("sysctl -qw net.ipv6.conf.default.disable_ipv6=1");
+    run("ip link add name qa numrxqueues 2 numtxqueues 2 type veth peer name qb numrxqueues 2 numtxqueues 2");
+    run("ip link set qa up");
+    run("ip link set qb up");
+    let memory = memory();
+    let regions = vec![memory.clone(); 2];
+    let refused = |queues: usize| {
+        let regions = vec![memory.clone(); queues];
+        open("qa", "qa", queues, &small(Mode::Native), &regions).err().unwrap().to_string()
+    };
+    let (fewer, more) = (refused(1), refused(4));
+    assert!(fewer.contains("qa has 2 queues and 1 would be read: ethtool -L qa"), "{fewer}");
+    assert!(more.contains("qa has 2 queues, not 4: set queues = 1"), "{more}");
+    // By their configuration: two workers, a queue each.
+    let spec = |text: &str| toml::from_str::<PortSpec>(&format!("kind = \"af_xdp\"\n{text}")).unwrap();
+    let context = OpenContext { base: Path::new("."), table: None, memory: &regions };
+    let mut pools = [memory.pool(FRAMES / 2).unwrap(), memory.pool(FRAMES / 2).unwrap()];
+    let mut near = spec("name = \"qa\"\nrx_ring = 256\nmode = \"native\"").open(2, &context).unwrap();
+    let mut far = spec("name = \"far\"\ninterface = \"qb\"\nrx_ring = 256").open(2, &context).unwrap();
+    for queue in 0..2 {
+        ready(&mut *far[queue], &mut pools[queue]);
+    }
+    // A queue of one end is the same queue of the other.
+    for queue in 0..2 {
+        let frames: Vec<_> = (0..200).map(|i| numbered(i + 1000 * queue as u32, 60)).collect();
+        send(&mut *near[queue], &mut pools[queue], &frames);
+        assert_eq!(receive(&mut *far[queue], &mut pools[queue], 200), frames);
+    }
+    for (queue, pool) in pools.iter_mut().enumerate() {
+        near[queue].finish(now_ns(), pool).unwrap();
+        far[queue].finish(now_ns(), pool).unwrap();
+        assert_eq!((near[queue].counters().tx.packets, far[queue].counters().rx.packets), (200, 200));
+        assert_home(pool);
+    }
+}
+
+#[test]
+fn root_xdp_interfaces_go_and_come() {
+    if !inside("root_xdp_interfaces_go_and_come") {
+        return;
+    }
+    cable("left", "right");
+    let memory = memory();
+    let mut pool = memory.pool(FRAMES).unwrap();
+    let (mut left, mut right) = (port("left", &memory, Mode::Auto), port("right", &memory, Mode::Auto));
+    let passes = |left: &mut XdpPort, right: &mut XdpPort, pool: &mut Pool| {
+        let frames: Vec<_> = (0..300).map(|i| numbered(i, 200)).collect();
+        ready(right, pool);
+        send(left, pool, &frames);
+        assert_eq!(receive(right, pool, 300), frames);
+    };
+    passes(&mut left, &mut right, &mut pool);
+    for round in 1..=3 {
+        // Packets are in the receive ring when the device goes.
+        ready(&mut right, &mut pool);
+        send(&mut left, &mut pool, &[numbered(1, 60), numbered(2, 60)]);
+        run("ip link del left");
+        let started = Instant::now();
+        while left.counters().away() + right.counters().away() < 2 {
+            for port in [&mut left, &mut right] {
+                let mut burst = Burst::new();
+                burst.push(pool.packet(&numbered(3, 60)).unwrap()).unwrap();
+                port.tx(now_ns(), &mut pool, &mut burst).unwrap();
+                ready(port, &mut pool);
+            }
+            assert!(started.elapsed() < PATIENCE);
+        }
+        assert_eq!((left.counters().lost, left.lent(), right.lent()), (round, 0, 0), "frames are back");
+        assert_home(&pool);
+        std::thread::sleep(Duration::from_millis(100));
+        ready(&mut left, &mut pool);
+        assert_eq!(left.counters().found, round - 1);
+        // What is to be sent meanwhile is dropped by name.
+        let before = left.counters().tx;
+        send(&mut left, &mut pool, &[numbered(4, 60)]);
+        assert_eq!(
+            left.counters().tx.dropped.get(DropReason::TxFailed),
+            before.dropped.get(DropReason::TxFailed) + 1
+        );
+        cable("left", "right");
+        let started = Instant::now();
+        while left.counters().away() + right.counters().away() > 0 {
+            ready(&mut left, &mut pool);
+            ready(&mut right, &mut pool);
+            assert!(started.elapsed() < PATIENCE, "not found again");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        passes(&mut left, &mut right, &mut pool);
+    }
+    // Down and up.
+    run("ip link set left down");
+    let frames = [numbered(1, 60), numbered(2, 60), numbered(3, 60)];
+    let mut burst = Burst::new();
+    for frame in &frames {
+        burst.push(pool.packet(frame).unwrap()).unwrap();
+        left.tx(now_ns(), &mut pool, &mut burst).unwrap();
+        assert!(burst.is_empty());
+    }
+    let tx = left.counters().tx;
+    assert!(tx.held <= 3 && left.counters().away() == 0, "{tx:?}");
+    run("ip link set left up");
+    std::thread::sleep(Duration::from_millis(50));
+    send(&mut left, &mut pool, &[]);
+    // What waited is sent now.
+    assert_eq!(receive(&mut right, &mut pool, tx.held as usize).len() as u64, tx.held);
+    passes(&mut left, &mut right, &mut pool);
+    // No carrier: the other end is down.
+    run("ip link set right down");
+    let before = left.counters().tx.dropped.get(DropReason::TxFailed);
+    send(&mut left, &mut pool, &frames);
+    assert_eq!(left.counters().tx.dropped.get(DropReason::TxFailed), before + 3);
+    run("ip link set right up");
+    passes(&mut left, &mut right, &mut pool);
+    for counters in [left.counters(), right.counters()] {
+        assert_eq!((counters.lost, counters.found, counters.tx.held), (3, 3, 0));
+    }
+    finish(&mut [&mut left, &mut right], &mut pool);
+}
+
+#[test]
+fn root_xdp_what_is_in_the_way_is_said() {
+    if !inside("root_xdp_what_is_in_the_way_is_said") {
+        return;
+    }
+    cable("left", "right");
+    let memory = memory();
+    let refused = |interface: &str, options: &Options, memory: &Arc<Memory>| {
+        open("p", interface, 1, options, std::slice::from_ref(memory)).err().unwrap().to_string()
+    };
+    let options = small(Mode::Native);
+    let error = refused("nowhere", &options, &memory);
+    assert!(error.contains("there is no network interface \"nowhere\""), "{error}");
+    let error = refused("left", &options, &Memory::new(64, 8192).unwrap());
+    assert!(error.contains("memory.frame_size = 8192: AF_XDP takes frames of 2048 or 4096"), "{error}");
+    let error = refused("left", &Options { rx_ring: 8192, ..options.clone() }, &memory);
+    assert!(error.contains("set memory.frames = 16384 or more"), "{error}");
+    let error = refused("left", &Options { mode: Mode::ZeroCopy, ..options.clone() }, &memory);
+    assert!(error.contains("no zero-copy"), "{error}");
+    run("ip link set left mtu 3000");
+    run("ip link set right mtu 3000");
+    let error = refused("left", &options, &memory);
+    assert!(error.contains("set memory.frame_size = 4096, or ip link set dev left mtu 1774"), "{error}");
+    run("ip link set left mtu 1500");
+    run("ip link set right mtu 1500");
+    // Somebody else's program and queue are waited for, and then named: two seconds.
+    let (first, _rule) = ruled("left", &memory, &options);
+    let error = refused("left", &options, &memory);
+    assert!(error.contains("another XDP program is on left: remove it"), "{error}");
+    // One that goes away in time is no obstacle.
+    let going = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(500));
+        drop(first);
+    });
+    drop(_rule);
+    let (mut second, rule) = ruled("left", &memory, &options);
+    going.join().unwrap();
+    rule.set(&Ownership::default()).unwrap();
+    let (mut right, mut pool) = (port("right", &memory, Mode::Native), memory.pool(FRAMES).unwrap());
+    ready(&mut second, &mut pool);
+    send(&mut right, &mut pool, &[numbered(1, 60)]);
+    assert_eq!(receive(&mut second, &mut pool, 1), [numbered(1, 60)]);
+    finish(&mut [&mut second, &mut right], &mut pool);
 }
