@@ -227,6 +227,17 @@ pub fn udp(pseudo: Pseudo, data: &[u8]) -> Vec<u8> {
     bytes
 }
 
+/// A TCP segment below this pseudo header; `flags` is the header's byte of them.
+pub fn tcp(pseudo: Pseudo, port: u16, seq: u32, flags: u8, data: &[u8]) -> Vec<u8> {
+    let mut bytes = [port.to_be_bytes(), 443u16.to_be_bytes()].concat();
+    bytes.extend(seq.to_be_bytes());
+    bytes.extend([0, 0, 0, 1, 0x50, flags, 2, 0, 0, 0, 0, 0]);
+    bytes.extend_from_slice(data);
+    let check = pseudo.checksum(Protocol::TCP, &bytes);
+    bytes[16..18].copy_from_slice(&check.to_be_bytes());
+    bytes
+}
+
 /// A whole frame with an IPv4 UDP packet to us, `edit`ed.
 pub fn udp4(
     src: &str,
