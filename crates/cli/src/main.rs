@@ -88,6 +88,9 @@ enum Command {
         after_help = "Examples:\n  tidemill route add 10.9.0.0/16 via 10.1.0.2\n  tidemill route delete 10.9.0.0/16"
     )]
     Route(live::Route),
+    /// Have a running router save what it has learnt, for its next start
+    #[command(after_help = "Example:\n  tidemill state save")]
+    State(live::State),
     /// Have a running router read its configuration anew
     Reload(live::Reload),
     /// Have a running router stop in good order
@@ -115,6 +118,7 @@ fn main() -> ExitCode {
         Command::Trace(args) => live::trace(&args),
         Command::Capture(args) => live::capture(&args),
         Command::Route(args) => live::route(&args),
+        Command::State(args) => live::state(&args),
         Command::Reload(args) => live::reload(&args),
         Command::Stop(args) => live::stop(&args),
         Command::Top(args) => live::top(&args),

@@ -37,6 +37,8 @@ pub mod path {
     pub const TRACE: &str = "/v1/trace";
     /// GET with [`CaptureQuery`](super::CaptureQuery): a stream of pcapng.
     pub const CAPTURE: &str = "/v1/capture";
+    /// GET: [`StateFile`](super::StateFile). POST: saves it; [`Done`](super::Done).
+    pub const STATE: &str = "/v1/state";
     /// POST: [`Done`](super::Done).
     pub const RELOAD: &str = "/v1/reload";
     /// POST: [`Done`](super::Done).
@@ -150,6 +152,10 @@ answers! {
         pub left: Option<u64>,
         /// Packets that came by queues of the device that nobody reads, and went to the kernel; none as above.
         pub unread: Option<u64>,
+        /// Times that the device went away, by queue.
+        pub lost: u64,
+        /// Times that it came back and was opened anew, by queue.
+        pub found: u64,
     }
 
     /// One direction of a port.
@@ -400,6 +406,32 @@ answers! {
         pub routes6: u64,
     }
 
+    /// What outlives the process.
+    pub struct StateFile {
+        /// Whether there is a state file at all.
+        pub enabled: bool,
+        /// Where.
+        pub path: String,
+        /// Seconds between two images while routes change; 0: only on request and at the end.
+        pub every_s: f64,
+        /// Images written.
+        pub saves: u64,
+        /// Attempts that failed.
+        pub failures: u64,
+        /// Why the last one did, if it did.
+        pub error: Option<String>,
+        /// Seconds since the last image.
+        pub age_s: Option<f64>,
+        /// Whether routes have changed since.
+        pub stale: bool,
+        /// Its bytes.
+        pub bytes: u64,
+        /// IPv4 routes of the table in it.
+        pub routes4: u64,
+        /// IPv6 routes of the table in it.
+        pub routes6: u64,
+    }
+
     /// What has been traced since the last trace was asked for.
     pub struct Traces {
         /// In the order of time, per worker.
@@ -507,6 +539,8 @@ pub enum Link {
     Up,
     /// It is not.
     Down,
+    /// There is no such device: it is looked for.
+    Away,
 }
 
 /// Routes that forward nothing.

@@ -452,30 +452,129 @@ fn root_links_go_down_and_come_back() {
     let mut left = port("left");
     run("ip link set left up");
     assert_eq!(total(&mut left, &mut pool), 100);
-    run("ip link del left");
-    let (mut burst, mut errors) = (Burst::new(), Vec::new());
-    for _ in 0..100 {
-        burst.push(pool.packet(&numbered(0, 60)).unwrap()).unwrap();
-        errors.extend(left.tx(now_ns(), &mut pool, &mut burst).err().map(|e| e.to_string()));
-        errors.extend(left.rx(now_ns(), &mut pool, &mut burst).err().map(|e| e.to_string()));
-    }
-    let text = "port `left`: the device is gone: network interface \"left\" was removed";
-    assert_eq!(errors, [text]);
-    assert!(burst.is_empty());
-    assert_eq!(left.rx(now_ns(), &mut pool, &mut burst).unwrap(), RxStatus::Ended);
-    let tx = left.counters().tx;
-    assert_eq!((tx.dropped.get(DropReason::TxFailed), tx.packets, tx.held), (100, 100, 0));
-    // The receiving side finds out by itself.
-    let started = Instant::now();
-    let error = loop {
-        match queues[0].rx(now_ns(), &mut pool, &mut burst) {
-            Err(error) => break error.to_string(),
-            Ok(_) => assert!(started.elapsed() < PATIENCE),
+    assert_eq!(left.counters().lost, 0, "a link that is down is not gone");
+    assert_home(&pool);
+}
+
+/// Calls both directions until something is so.
+fn until(
+    what: &str,
+    ports: &mut [PacketPort],
+    pool: &mut Pool,
+    mut is_so: impl FnMut(&[PacketPort]) -> bool,
+) {
+    let (mut burst, started) = (Burst::new(), Instant::now());
+    while !is_so(ports) {
+        for port in &mut *ports {
+            let status = port.rx(now_ns(), pool, &mut burst).unwrap();
+            assert_ne!(status, RxStatus::Ended, "a device that is away is no end");
+            pool.free_all(&mut burst);
         }
+        assert!(started.elapsed() < PATIENCE, "{what}");
         std::thread::sleep(Duration::from_millis(1));
-    };
-    assert_eq!(error, "port `right`: the device is gone: network interface \"right\" was removed");
-    left.finish(now_ns(), &mut pool).unwrap();
+    }
+}
+
+#[test]
+fn root_devices_go_away_and_come_back() {
+    if !inside("root_devices_go_away_and_come_back") {
+        return;
+    }
+    for (queues, receive) in [(1, Receive::Slots), (1, Receive::Blocks), (2, Receive::Slots)] {
+        cable("left", "right");
+        let mut pool = pool(4096);
+        let options = Options { receive, ..Options::default() };
+        let mut left = open("left", "left", 1, &options).unwrap();
+        let mut right = open("right", "right", queues, &options).unwrap();
+        let frames: Vec<_> = (0..100).map(|i| datagram(i, 0)).collect();
+        let all = |right: &mut [PacketPort], pool: &mut Pool| {
+            right.iter_mut().map(|queue| receive_all(queue, pool)).sum::<usize>()
+        };
+        let mut came = 0;
+        for round in 1..=3 {
+            send(&mut left[0], &mut pool, &frames);
+            came += 100;
+            let started = Instant::now();
+            let mut got = 0;
+            while got < 100 {
+                got += all(&mut right, &mut pool);
+                assert!(started.elapsed() < PATIENCE, "{got}");
+            }
+            // What the ring holds when the device goes is read all the same.
+            send(&mut left[0], &mut pool, &frames[..10]);
+            came += 10;
+            std::thread::sleep(Duration::from_millis(100));
+            run("ip link del left");
+            until("gone", &mut right, &mut pool, |ports| {
+                ports.iter().all(|port| port.counters().lost == round)
+            });
+            until("gone", &mut left, &mut pool, |ports| ports[0].counters().lost == round);
+            let received: u64 = right.iter().map(|port| port.counters().rx.packets).sum();
+            assert_eq!(received, came, "{queues} {receive:?}");
+            // Nothing to send by, and that is counted.
+            let before = left[0].counters().tx.dropped.get(DropReason::TxFailed);
+            send(&mut left[0], &mut pool, &frames[..7]);
+            assert_eq!(left[0].counters().tx.dropped.get(DropReason::TxFailed), before + 7);
+            assert_eq!((left[0].counters().away(), left[0].counters().tx.held), (1, 0));
+            cable("left", "right");
+            until("back", &mut right, &mut pool, |ports| {
+                ports.iter().all(|port| port.counters().found == round)
+            });
+            until("back", &mut left, &mut pool, |ports| ports[0].counters().found == round);
+        }
+        for port in left.iter_mut().chain(&mut right) {
+            let counters = port.counters();
+            assert_eq!((counters.away(), counters.delivered()), (0, counters.rx.packets));
+            port.finish(now_ns(), &mut pool).unwrap();
+            assert_eq!(port.rx(now_ns(), &mut pool, &mut Burst::new()).unwrap(), RxStatus::Ended);
+        }
+        assert_home(&pool);
+        run("ip link del left");
+    }
+}
+
+/// Receives what there is.
+fn receive_all(port: &mut PacketPort, pool: &mut Pool) -> usize {
+    let mut burst = Burst::new();
+    port.rx(now_ns(), pool, &mut burst).unwrap();
+    let count = burst.len();
+    pool.free_all(&mut burst);
+    count
+}
+
+#[test]
+fn root_a_device_of_another_name_is_another() {
+    if !inside("root_a_device_of_another_name_is_another") {
+        return;
+    }
+    cable("left", "right");
+    let mut pool = pool(4096);
+    let mut ports = vec![port("left"), port("right")];
+    run("ip link set right down");
+    run("ip link set right name other");
+    run("ip link set other up");
+    until("gone", &mut ports, &mut pool, |ports| ports[1].counters().lost == 1);
+    // It has a new life as somebody else's; frames to it are none of ours.
+    send(&mut ports[0], &mut pool, &[numbered(1, 100), numbered(2, 100)]);
+    assert_eq!((receive_all(&mut ports[1], &mut pool), ports[1].counters().rx.packets), (0, 0));
+    run("ip link set other down");
+    run("ip link set other name right");
+    run("ip link set right up");
+    until("back", &mut ports, &mut pool, |ports| ports[1].counters().found == 1);
+    assert_eq!(ports[0].counters().lost, 0);
+    send(&mut ports[0], &mut pool, &[numbered(3, 100)]);
+    assert_eq!(receive(&mut ports[1], &mut pool, 1), [numbered(3, 100)]);
+    // A longer MTU than the rings were made for.
+    run("ip link set left mtu 4000");
+    run("ip link set right mtu 4000");
+    until("a while", &mut ports, &mut pool, {
+        let started = Instant::now();
+        move |_| started.elapsed() > Duration::from_millis(300)
+    });
+    let mut large = Memory::new(64, 8192).unwrap().pool(64).unwrap();
+    send(&mut ports[0], &mut large, &[numbered(4, 3900)]);
+    assert_eq!(receive(&mut ports[1], &mut large, 1), [numbered(4, 3900)]);
+    assert_eq!(ports[0].counters().lost, 0, "a longer MTU is no other device");
     assert_home(&pool);
 }
 

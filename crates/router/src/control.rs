@@ -8,8 +8,10 @@ use crate::derive::{
 };
 use crate::labels::NextHop;
 use crate::plane::{Plane, RouteChange, Source, World, integer};
+use crate::resume::Unconfirmed;
 use crate::rules::{self, Rules};
 use crate::settings::{self, ConfigError, Devices, PortInfo, vrf_names};
+use crate::state::{KernelRoutes, Resumed};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tidemill_ip::icmp::IcmpBoard;
@@ -91,6 +93,12 @@ pub trait Routed: Family {
     /// The half, and all that adjacencies are made from.
     #[doc(hidden)]
     fn split(control: &mut RouterControl) -> (&mut Plane<Self>, World<'_>);
+    /// What the table's file calls its labels.
+    #[doc(hidden)]
+    fn names(control: &mut RouterControl) -> &mut Vec<(Label, String)>;
+    /// This family's routes of a VRF in a state image.
+    #[doc(hidden)]
+    fn saved(routes: &KernelRoutes) -> &[(Prefix<Self>, Label)];
 }
 
 /// The control side of a router. Workers hold views of what it publishes; dropping it while they run is safe.
@@ -110,8 +118,13 @@ pub struct RouterControl {
     names4: Vec<(Label, String)>,
     names6: Vec<(Label, String)>,
     /// Routes added while running; they outlive a reload.
-    added: Vec<RouteConfig>,
-    actions: Vec<Action>,
+    pub(crate) added: Vec<RouteConfig>,
+    pub(crate) unconfirmed: Unconfirmed,
+    pub(crate) revision: u64,
+    pub(crate) notes: Vec<String>,
+    /// The longest packet that there is memory for.
+    pub(crate) longest: u32,
+    pub(crate) actions: Vec<Action>,
 }
 
 impl Routed for u32 {
@@ -123,6 +136,14 @@ impl Routed for u32 {
         let RouterControl { v4, settings, neighbors, rules4, .. } = control;
         (v4, World { interfaces: &settings.current().interfaces, neighbors, rules: rules4 })
     }
+
+    fn names(control: &mut RouterControl) -> &mut Vec<(Label, String)> {
+        &mut control.names4
+    }
+
+    fn saved(routes: &KernelRoutes) -> &[(Prefix<u32>, Label)] {
+        &routes.v4
+    }
 }
 
 impl Routed for u128 {
@@ -133,6 +154,14 @@ impl Routed for u128 {
     fn split(control: &mut RouterControl) -> (&mut Plane<u128>, World<'_>) {
         let RouterControl { v6, settings, neighbors, rules6, .. } = control;
         (v6, World { interfaces: &settings.current().interfaces, neighbors, rules: rules6 })
+    }
+
+    fn names(control: &mut RouterControl) -> &mut Vec<(Label, String)> {
+        &mut control.names6
+    }
+
+    fn saved(routes: &KernelRoutes) -> &[(Prefix<u128>, Label)] {
+        &routes.v6
     }
 }
 
@@ -168,14 +197,38 @@ impl RouterControl {
         domain: &Domain,
         copies: &Copies,
     ) -> Result<Self, RouterError> {
+        Self::resume(config, ports, devices, v4, v6, &Resumed::default(), domain, copies)
+    }
+
+    /// The same with what an earlier life has learnt, from a [state image](crate::state). Routes by interfaces or in VRFs that
+    /// are no more are left out, and [`take_notes`](Self::take_notes) says so.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    #[allow(clippy::too_many_arguments)]
+    pub fn resume(
+        config: &RouterConfig,
+        ports: &[PortInfo],
+        devices: Devices,
+        v4: Routes<u32>,
+        v6: Routes<u128>,
+        resumed: &Resumed,
+        domain: &Domain,
+        copies: &Copies,
+    ) -> Result<Self, RouterError> {
         let vrfs = vrf_names(config)?;
         let settings = settings::settings(config, ports, &devices, None)?;
         crate::kernel::check(config)?;
         let neighbors = Neighbors::new(timers(config)?, limits(config)?);
         check_names(config, &v4.names, &v6.names)?;
         let fixed = fixed_neighbors(config, &settings.interfaces)?;
-        let (v4, rules4, names4) = plane(config, &settings, &vrfs, EtherType::IPV4, v4, domain, copies)?;
-        let (v6, rules6, names6) = plane(config, &settings, &vrfs, EtherType::IPV6, v6, domain, copies)?;
+        let (before4, gone4) = resumed.before::<u32>(config, &vrfs, &settings.interfaces);
+        let (before6, gone6) = resumed.before::<u128>(config, &vrfs, &settings.interfaces);
+        let unconfirmed = Unconfirmed::of(&before4, &before6);
+        let (v4, rules4, names4) =
+            plane(config, &settings, &vrfs, EtherType::IPV4, v4, before4, domain, copies)?;
+        let (v6, rules6, names6) =
+            plane(config, &settings, &vrfs, EtherType::IPV6, v6, before6, domain, copies)?;
         let mut control = RouterControl {
             config: config.clone(),
             ports: ports.to_vec(),
@@ -192,8 +245,19 @@ impl RouterControl {
             names4,
             names6,
             added: Vec::new(),
+            unconfirmed,
+            revision: 0,
+            notes: Vec::new(),
+            longest: u32::MAX,
             actions: Vec::new(),
         };
+        if gone4 + gone6 > 0 {
+            control.notes.push(format!(
+                "{} of the kernel's routes in the state image are left out: the configuration has no such interface, VRF or \
+                 [kernel] any more",
+                gone4 + gone6
+            ));
+        }
         // What follows from it waits for the first `poll`, which brings the time.
         for (number, _) in control.settings.current().interfaces.iter().enumerate().filter(|(_, i)| !i.up) {
             control.neighbors.interface_down(number as u16, &mut control.actions);
@@ -231,6 +295,9 @@ impl RouterControl {
         let Some(applied) = applied else {
             return Err(ConfigError::new("vrf", format!("there is no VRF {vrf}")).into());
         };
+        let kept = matches!(source, Source::Static | Source::Kernel | Source::Table);
+        self.revision += u64::from(kept && !changes.is_empty());
+        let (plane, _) = A::split(self);
         let overruled = match source {
             Source::Neighbor => Vec::new(),
             _ => plane.overruled(vrf, changes),

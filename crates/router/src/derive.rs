@@ -4,6 +4,7 @@ use crate::config::{RouteConfig, RouterConfig};
 use crate::control::{Routed, RouterError, Routes, static_name};
 use crate::labels::NextHop;
 use crate::plane::{Plane, RouteList, Source, integer};
+use crate::resume::Before;
 use crate::rules::{self, Rules};
 use crate::settings::{self, ConfigError, vrf_index};
 use std::collections::BTreeMap;
@@ -92,6 +93,7 @@ pub(crate) fn plane<A: Routed>(
     vrfs: &[String],
     ethertype: EtherType,
     routes: Routes<A>,
+    before: Before<A>,
     domain: &Domain,
     copies: &Copies,
 ) -> Result<Made<A>, RouterError> {
@@ -105,16 +107,17 @@ pub(crate) fn plane<A: Routed>(
         static_routes::<A>(&config.route, config.route.len(), &settings.interfaces, vrfs, &routes.names)?;
     let mut first: Vec<Vec<(Source, RouteList<A>)>> = statics
         .into_iter()
+        .zip(before.kernel)
         .enumerate()
-        .map(|(vrf, list)| {
+        .map(|(vrf, (list, kernel))| {
             let own = own_routes::<A>(&settings.interfaces, vrf as u16, &[]);
-            vec![(Source::Own, own), (Source::Static, list)]
+            vec![(Source::Own, own), (Source::Static, list), (Source::Kernel, kernel)]
         })
         .collect();
     first[0].push((Source::Table, named(&routes.rib)));
     drop(routes.rib);
     let budget = Duration::from_millis(config.router.auto_ms.into());
-    let plane = Plane::new(ethertype, &algorithm, budget, first, Vec::new(), domain, copies)
+    let plane = Plane::new(ethertype, &algorithm, budget, first, before.chosen, domain, copies)
         .map_err(|source| RouterError::Table { family: A::FAMILY, source })?;
     Ok((plane, rules, routes.names))
 }

@@ -42,20 +42,26 @@ impl RouterControl {
         let mut changes4: Vec<Vec<RouteChange<u32>>> = vec![Vec::new(); self.vrfs.len()];
         let mut changes6: Vec<Vec<RouteChange<u128>>> = vec![Vec::new(); self.vrfs.len()];
         let mut devices = false;
+        let mut replaced = Vec::new();
         for event in events {
             match event {
                 KernelEvent::Route { table, prefix, path } => {
                     let Some(vrf) = self.vrf_of_table(*table) else { continue };
                     let hop = path.as_ref().map(|path| self.kernel_hop(path));
                     match prefix {
-                        AnyPrefix::V4(prefix) => changes4[vrf].push((*prefix, hop)),
+                        AnyPrefix::V4(prefix) => {
+                            self.unconfirmed.v4.remove(&(vrf, *prefix));
+                            changes4[vrf].push((*prefix, hop));
+                        }
                         AnyPrefix::V6(prefix) if stays_on_link(*prefix) => {}
-                        AnyPrefix::V6(prefix) => changes6[vrf].push((*prefix, hop)),
+                        AnyPrefix::V6(prefix) => {
+                            self.unconfirmed.v6.remove(&(vrf, *prefix));
+                            changes6[vrf].push((*prefix, hop));
+                        }
                     }
                 }
-                KernelEvent::Link { .. } | KernelEvent::Address { .. } => {
-                    devices |= note(&mut self.devices, &self.ports, event);
-                }
+                KernelEvent::Link { .. } => devices |= self.link(event, &mut replaced),
+                KernelEvent::Address { .. } => devices |= note(&mut self.devices, &self.ports, event),
                 KernelEvent::Neighbor { index, address, mac, .. } => {
                     let Some(interface) = self.interface_of(*index) else { continue };
                     let owner = self.settings().interfaces.get(interface).map(|interface| interface.owner);
@@ -64,10 +70,26 @@ impl RouterControl {
                         self.neighbor_of_kernel(now_ns, key, mac.map(MacAddr));
                     }
                 }
-                KernelEvent::InSync => {}
+                // Routes of an earlier life that the first dump has not named are no more.
+                KernelEvent::InSync => {
+                    let gone = std::mem::take(&mut self.unconfirmed);
+                    let stale = gone.v4.len() + gone.v6.len();
+                    if stale > 0 {
+                        self.notes
+                            .push(format!("{stale} of the kernel's routes in the state image are no more"));
+                    }
+                    gone.v4.into_iter().for_each(|(vrf, prefix)| changes4[vrf].push((prefix, None)));
+                    gone.v6.into_iter().for_each(|(vrf, prefix)| changes6[vrf].push((prefix, None)));
+                }
             }
         }
         let mut result = Ok(());
+        // Whoever was on another device's link is not known to be on this one's.
+        let all = self.settings().interfaces.iter().map(|interface| replaced.contains(&interface.port));
+        let forgotten: Vec<u16> = (0..).zip(all).filter(|(_, is)| *is).map(|(number, _)| number).collect();
+        for number in &forgotten {
+            self.neighbors.interface_down(*number, &mut self.actions);
+        }
         if devices {
             let before = &self.settings().interfaces;
             // What makes no sense of a device (an MTU below IPv6's, say) must not cost the routes that came with it.
@@ -76,6 +98,11 @@ impl RouterControl {
                 Err(error) => Err(error.into()),
             };
         }
+        for number in forgotten {
+            if self.settings().interfaces.get(number).is_some_and(|interface| interface.up) {
+                self.neighbors.interface_up(now_ns, number, &mut self.actions);
+            }
+        }
         for (vrf, changes) in changes4.into_iter().enumerate().filter(|(_, changes)| !changes.is_empty()) {
             result = result.and(self.change(vrf, Source::Kernel, &changes).map(drop));
         }
@@ -83,6 +110,52 @@ impl RouterControl {
             result = result.and(self.change(vrf, Source::Kernel, &changes).map(drop));
         }
         result.and(self.settle(now_ns))
+    }
+
+    /// Notes what the kernel says of a link. A device that has a port's name is the port's, whatever its number; `replaced`
+    /// gets ports that have another device now. Returns whether there is anything new for us.
+    fn link(&mut self, event: &KernelEvent, replaced: &mut Vec<u16>) -> bool {
+        let KernelEvent::Link { index, name, mac, mtu, up, removed } = event else { return false };
+        let named = |port: &settings::PortInfo| {
+            port.device.is_some() && !port.interface.is_empty() && port.interface == *name
+        };
+        if let Some(at) = self.ports.iter().position(named).filter(|_| !removed)
+            && let Some(device) = &mut self.ports[at].device
+            && device.index != *index
+        {
+            let before = std::mem::replace(&mut device.index, *index);
+            device.mac = mac.map_or(device.mac, MacAddr);
+            // The one before may have another name by now; it is nobody's link then, but may have addresses.
+            self.devices.entry(before).or_default().link = None;
+            replaced.push(at as u16);
+        }
+        let port = self.ports.iter().find(|port| port.device.is_some_and(|device| device.index == *index));
+        let (port, device) = match port.and_then(|port| Some((port, port.device?))) {
+            Some((port, device)) if !removed => (port.name.clone(), device),
+            _ => return note(&mut self.devices, &self.ports, event),
+        };
+        let before = self.devices.get(index).and_then(|state| state.link).map_or(device.mtu, |link| link.mtu);
+        let mut kept = *mtu;
+        if *mtu != before {
+            self.notes.push(if *mtu > self.longest {
+                kept = before.min(self.longest);
+                format!(
+                    "warning: port {port}: interface {name} has an MTU of {mtu} now, and frames hold packets of {} bytes at \
+                     most: ours stays {kept}; set it back, or raise memory.frame_size",
+                    self.longest
+                )
+            } else {
+                format!("port {port}: interface {name} has an MTU of {mtu} now (before: {before})")
+            });
+        }
+        let (name, mac) = (name.clone(), *mac);
+        let event = KernelEvent::Link { index: *index, name, mac, mtu: kept, up: *up, removed: false };
+        note(&mut self.devices, &self.ports, &event)
+    }
+
+    /// The longest packet that there is memory for: a device's MTU is not followed beyond it.
+    pub fn limit_mtu(&mut self, longest: u32) {
+        self.longest = longest;
     }
 
     /// How many routes the kernel has given us, IPv4 and IPv6, all VRFs.
@@ -188,16 +261,20 @@ pub fn devices(ports: &[settings::PortInfo], events: &[KernelEvent]) -> Devices 
 /// Notes what an event says of a device. Returns whether that is anything to us.
 fn note(devices: &mut Devices, ports: &[settings::PortInfo], event: &KernelEvent) -> bool {
     match event {
-        KernelEvent::Link { index, mac, mtu, up, removed, .. } => {
+        KernelEvent::Link { index, name, mac, mtu, up, removed } => {
             let mut changed = false;
             if *removed {
                 let left = devices.remove(index);
                 changed = left.is_some_and(|state| !state.addresses.is_empty());
             }
-            let own = ports.iter().filter_map(|port| port.device).find(|device| device.index == *index);
-            let Some(device) = own else { return changed };
+            let own = ports.iter().find(|port| port.device.is_some_and(|device| device.index == *index));
+            let Some((port, device)) = own.and_then(|port| Some((port, port.device?))) else {
+                return changed;
+            };
             let mac = mac.map_or(device.mac, MacAddr);
-            let link = Device { index: *index, mac, mtu: *mtu, up: *up && !removed };
+            // One that has got another name is not the port's any more.
+            let is = !removed && (port.interface.is_empty() || port.interface == *name);
+            let link = Device { index: *index, mac, mtu: *mtu, up: *up && is };
             devices.entry(*index).or_default().link = Some(link);
             true
         }

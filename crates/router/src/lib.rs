@@ -16,9 +16,11 @@ mod labels;
 pub mod nodes;
 mod ownership;
 mod plane;
+mod resume;
 mod rules;
 pub mod settings;
 pub mod show;
+pub mod state;
 mod wiring;
 
 pub use config::RouterConfig;
@@ -29,4 +31,5 @@ pub use plane::{Plane, Source};
 pub use rules::derived_mac;
 pub use settings::{ConfigError, Device, PortInfo};
 pub use show::{RouteView, ShownHop};
+pub use state::State;
 pub use wiring::graph;

@@ -16,6 +16,8 @@ pub struct PortInfo {
     pub capture: bool,
     /// The kernel's device behind it, if it is one.
     pub device: Option<Device>,
+    /// The kernel's name of the device, by which it is known again when it has been away; empty: its number says all.
+    pub interface: String,
 }
 
 /// A network device of the kernel.
@@ -34,7 +36,7 @@ pub struct Device {
 impl PortInfo {
     /// A port of this name that is neither a capture nor a device.
     pub fn new(name: impl Into<String>) -> Self {
-        PortInfo { name: name.into(), capture: false, device: None }
+        PortInfo { name: name.into(), capture: false, device: None, interface: String::new() }
     }
 }
 
@@ -85,7 +87,8 @@ pub fn settings(
         return Err(ConfigError::new("port", what));
     }
     if config.router.coalesce_tcp && ports.len() > MAX_PORTS_COALESCED {
-        let what = format!("{} ports: possible with {MAX_PORTS_COALESCED} at most, leave it out", ports.len());
+        let what =
+            format!("{} ports: possible with {MAX_PORTS_COALESCED} at most, leave it out", ports.len());
         return Err(ConfigError::new("router.coalesce_tcp", what));
     }
     for (n, port) in ports.iter().enumerate() {
@@ -403,8 +406,8 @@ mod tests {
         let device = Device { index: 7, mac: MacAddr([2, 0, 0, 0, 0, 9]), mtu: 9000, up: true };
         let ports = [
             PortInfo::new("lan"),
-            PortInfo { name: "wan".into(), capture: true, device: None },
-            PortInfo { name: "eth".into(), capture: false, device: Some(device) },
+            PortInfo { capture: true, ..PortInfo::new("wan") },
+            PortInfo { device: Some(device), ..PortInfo::new("eth") },
         ];
         super::settings(&config, &ports, &Devices::new(), None).map_err(|e| e.to_string())
     }
@@ -435,7 +438,7 @@ mod tests {
     fn the_kernels_addresses_are_taken_over() {
         let config: RouterConfig = toml::from_str("[[interface]]\nport='eth'\nowner='kernel'").unwrap();
         let device = Device { index: 7, mac: MacAddr([2, 0, 0, 0, 0, 9]), mtu: 1500, up: true };
-        let ports = [PortInfo { name: "eth".into(), capture: false, device: Some(device) }];
+        let ports = [PortInfo { device: Some(device), ..PortInfo::new("eth") }];
         let addresses = vec![("192.0.2.7".parse().unwrap(), 24), ("fe80::7".parse().unwrap(), 64)];
         let state = DeviceState { link: Some(Device { up: false, ..device }), addresses };
         let settings = super::settings(&config, &ports, &Devices::from([(7, state)]), None).unwrap();

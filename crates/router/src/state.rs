@@ -160,9 +160,8 @@ impl SavedHop {
     fn is_sound(&self) -> bool {
         match self {
             SavedHop::Group(members) => {
-                let single = |(hop, weight): &(SavedHop, u32)| {
-                    *weight > 0 && !matches!(hop, SavedHop::Group(_))
-                };
+                let single =
+                    |(hop, weight): &(SavedHop, u32)| *weight > 0 && !matches!(hop, SavedHop::Group(_));
                 !members.is_empty() && members.iter().all(single)
             }
             _ => true,
@@ -260,7 +259,11 @@ impl Columns {
                 }
                 let label = labels.next().map(Label).filter(|label| known(*label));
                 let Some(label) = label else {
-                    return Err(image.content(self.label, at * 4, format!("{prefix} has an unknown next hop")));
+                    return Err(image.content(
+                        self.label,
+                        at * 4,
+                        format!("{prefix} has an unknown next hop"),
+                    ));
                 };
                 list.push((prefix, label));
             }

@@ -266,7 +266,7 @@ fn static_routes_find_the_links_of_the_kernels_addresses() {
         "[[interface]]\nport='wan'\nowner='kernel'\n[[route]]\nprefix='30.0.0.0/8'\nvia='10.2.0.9'\n";
     let config = toml::from_str(config).unwrap();
     let device = Device { index: 11, mac: mac(1), mtu: 1500, up: true };
-    let ports = [PortInfo { name: "wan".into(), capture: false, device: Some(device) }];
+    let ports = [PortInfo { device: Some(device), ..PortInfo::new("wan") }];
     let domain = tidemill_lookup::qsbr::Domain::new();
     let make = |events: &[KernelEvent]| {
         let devices = tidemill_router::kernel_devices(&ports, events);
@@ -287,4 +287,72 @@ fn static_routes_find_the_links_of_the_kernels_addresses() {
     let wanted = "30.0.0.1".parse().unwrap();
     let (routes, _) = control.routes(None, wanted, 0, 9);
     assert_eq!((&*routes[0].prefix, &*routes[0].hops[0].interface), ("30.0.0.0/8", "wan"));
+}
+
+#[test]
+fn a_device_is_known_again_by_its_name() {
+    let mut index = 9;
+    let ports = ["lan", "wan", "dmz"].map(|name| {
+        index += 1;
+        let device = Device { index, mac: port_mac(index as u8 - 10), mtu: 1500, up: true };
+        PortInfo { device: Some(device), interface: format!("eth-{name}"), ..PortInfo::new(name) }
+    });
+    let mut lab = Lab::with(&format!("{TEXT}{}", fixed_host()), ports, Routes::default(), Routes::default());
+    lab.settle();
+    let link = |index: u32, name: &str, mac: u8, mtu: u32, removed: bool| KernelEvent::Link {
+        index,
+        name: name.into(),
+        mac: Some([2, 0, 0, 0, 9, mac]),
+        mtu,
+        up: true,
+        removed,
+    };
+    tell(&mut lab, &[link(11, "eth-wan", 1, 1500, false), address(11, "10.2.0.1/24", false)]).unwrap();
+    lab.play(LAN, datagram(0, "10.1.0.9", "10.2.0.5", (1, 2)));
+    lab.play(WAN, answer(1, (mac(5), "10.2.0.5"), "10.2.0.1"));
+    assert_eq!(lab.sent(WAN).len(), 2, "asked, then sent");
+    let wan = |lab: &Lab| lab.control.settings().interfaces.get(1).unwrap().clone();
+
+    // The new one is there before the old one is said to be gone.
+    tell(
+        &mut lab,
+        &[
+            link(77, "eth-wan", 7, 1400, false),
+            link(11, "eth-wan", 1, 1500, true),
+            address(11, "10.2.0.1/24", true),
+            address(77, "10.2.0.1/24", false),
+            route(254, "10.80.0.0/16", via(&[(77, Some("10.2.0.6"), 1)])),
+        ],
+    )
+    .unwrap();
+    let now = wan(&lab);
+    assert_eq!((now.up, now.mtu, now.mac.0[5]), (true, 1400, 7));
+    assert_eq!(lab.control.port_of_device(77).as_deref(), Some("wan"));
+    assert_eq!(lab.control.port_of_device(11), None);
+    assert!(lab.route("", "10.80.0.1").starts_with("kernel 10.80.0.0/16"), "{}", lab.route("", "10.80.0.1"));
+    // Who was there is asked anew, from the new address.
+    lab.sent(WAN);
+    lab.play(LAN, datagram(0, "10.1.0.9", "10.2.0.5", (1, 2)));
+    let sent = lab.sent(WAN);
+    assert!(
+        sent.iter().any(|frame| frame[6..12] == [2, 0, 0, 0, 9, 7] && frame[12..14] == [8, 6]),
+        "{sent:x?}"
+    );
+
+    // One that is renamed is somebody else's.
+    tell(&mut lab, &[link(77, "eth-other", 7, 1400, false)]).unwrap();
+    assert!(!wan(&lab).up);
+    tell(&mut lab, &[link(77, "eth-wan", 7, 1400, false)]).unwrap();
+    assert!(wan(&lab).up);
+
+    // An MTU is followed as far as frames go.
+    lab.control.take_notes();
+    lab.control.limit_mtu(1774);
+    for (mtu, ours) in [(1700, 1700), (9000, 1700), (1500, 1500)] {
+        tell(&mut lab, &[link(77, "eth-wan", 7, mtu, false)]).unwrap();
+        assert_eq!(wan(&lab).mtu, ours);
+        let notes = lab.control.take_notes();
+        assert_eq!(notes.len(), 1, "{notes:?}");
+        assert_eq!(notes[0].contains("ours stays 1700"), mtu == 9000, "{notes:?}");
+    }
 }

@@ -17,7 +17,7 @@ use clap::Args;
 pub(crate) use completions::Completions;
 pub(crate) use route::RouteVerb;
 use serde::Serialize;
-pub(crate) use service::{Reload, Stop};
+pub(crate) use service::{Reload, StateVerb, Stop};
 pub(crate) use show::Show;
 use std::path::PathBuf;
 use tidemill_control::schema::Done;
@@ -43,6 +43,15 @@ pub(crate) struct Route {
     verb: RouteVerb,
 }
 
+/// `tidemill state`.
+#[derive(Args)]
+pub(crate) struct State {
+    #[command(flatten)]
+    live: Live,
+    #[command(subcommand)]
+    verb: StateVerb,
+}
+
 /// `tidemill show`.
 pub(crate) fn show(args: &Show) -> Result<bool> {
     show::run(args)
@@ -56,6 +65,11 @@ pub(crate) fn trace(args: &Trace) -> Result<bool> {
 /// `tidemill route`.
 pub(crate) fn route(args: &Route) -> Result<bool> {
     route::run(&args.live, &args.verb)
+}
+
+/// `tidemill state`.
+pub(crate) fn state(args: &State) -> Result<bool> {
+    service::state(&args.live, &args.verb)
 }
 
 /// `tidemill capture`.

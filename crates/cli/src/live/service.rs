@@ -1,8 +1,8 @@
-//! `tidemill reload`, `tidemill stop`: the running router as a whole.
+//! `tidemill reload`, `tidemill stop`, `tidemill state`: the running router as a whole.
 
 use super::{Live, failed};
 use anyhow::Result;
-use clap::Args;
+use clap::{Args, Subcommand};
 use tidemill_control::schema::{Done, path};
 
 /// Arguments of `tidemill reload`.
@@ -22,6 +22,18 @@ pub(crate) struct Reload {
 pub(crate) struct Stop {
     #[command(flatten)]
     live: Live,
+}
+
+/// The verbs of `tidemill state`.
+#[derive(Subcommand)]
+pub(crate) enum StateVerb {
+    /// Save what the router has learnt, now
+    #[command(after_help = "Example:\n  tidemill state save")]
+    Save,
+}
+
+pub(super) fn state(live: &Live, StateVerb::Save: &StateVerb) -> Result<bool> {
+    post(live, path::STATE)
 }
 
 pub(super) fn reload(args: &Reload) -> Result<bool> {

@@ -12,7 +12,7 @@ use std::net::IpAddr;
 use tidemill_control::Client;
 use tidemill_control::schema::{
     Drops, Fibs, Interfaces, Kernel, Link, Neighbors, NextHops, Node, Nodes, Ports, Route, RoutePath, Routes,
-    RoutesQuery, Summary, Workers, path,
+    RoutesQuery, StateFile, Summary, Workers, path,
 };
 use tidemill_lpm::Prefix;
 
@@ -69,6 +69,9 @@ enum What {
     /// Whether we have what the kernel has (netlink)
     #[command(after_help = "Example:\n  tidemill show kernel")]
     Kernel,
+    /// The state file: what would outlive the process
+    #[command(after_help = "Example:\n  tidemill show state")]
+    State,
 }
 
 /// Which routes.
@@ -265,6 +268,14 @@ pub(super) fn run(args: &Show) -> Result<bool> {
                 print_kernel(&kernel);
             }
         }
+        What::State => {
+            let state: StateFile = get(live, path::STATE)?;
+            if live.json {
+                print_line(&state)?;
+            } else {
+                print_state(&state);
+            }
+        }
     }
     Ok(true)
 }
@@ -332,20 +343,31 @@ fn print_ports(ports: &[tidemill_control::schema::Port]) {
         ">out",
         ">out bytes",
         ">out drops",
+        ">lost",
     ]);
     for port in ports {
         let link = match port.link {
             Some(Link::Up) => "up",
             Some(Link::Down) => "down",
+            Some(Link::Away) => "away",
             None => "-",
         };
         let (rx, tx) = (&port.rx, &port.tx);
         let numbers = [rx.packets, rx.bytes, total(&rx.dropped), tx.packets, tx.bytes, total(&tx.dropped)];
         let [a, b, c, d, e, f] = numbers.map(|n| n.to_string());
         let (name, kind) = (port.name.clone(), port.kind.clone());
-        grid.row([name, kind, link.to_owned(), port.queues.to_string(), a, b, c, d, e, f]);
+        let lost = if port.link.is_some() { port.lost.to_string() } else { "-".into() };
+        grid.row([name, kind, link.to_owned(), port.queues.to_string(), a, b, c, d, e, f, lost]);
     }
     grid.print("there are no ports");
+    for port in ports {
+        if let Some(left) = port.left {
+            println!("{}: {left} packets left to the kernel", port.name);
+        }
+        if let Some(unread @ 1..) = port.unread {
+            println!("{}: {unread} packets came by queues that nobody reads, and went to the kernel", port.name);
+        }
+    }
 }
 
 fn print_graph(nodes: &[Node]) {
@@ -397,6 +419,27 @@ fn print_kernel(kernel: &Kernel) {
         let Kernel { messages, overruns, resyncs, .. } = kernel;
         println!("messages      {messages}, {overruns} overruns, {resyncs} times read anew");
     }
+}
+
+fn print_state(state: &StateFile) {
+    if !state.enabled {
+        return println!("state   not saved: a section [state] with a path does that");
+    }
+    let every = match state.every_s {
+        0.0 => "on request and at the end".to_owned(),
+        seconds => format!("every {seconds} s while routes change"),
+    };
+    println!("state   {} ({every})", state.path);
+    match state.age_s {
+        None => println!("image   none yet"),
+        Some(age) => {
+            let stale = if state.stale { ", routes have changed since" } else { "" };
+            println!("image   {} ago, {} bytes{stale}", span(age), state.bytes);
+            println!("routes  {} IPv4, {} IPv6 of the table", state.routes4, state.routes6);
+        }
+    }
+    println!("saved   {} times, {} failures", state.saves, state.failures);
+    state.error.iter().for_each(|error| println!("error   {error}"));
 }
 
 /// All pages of the routes that are asked for; false if there are none where one was asked for.

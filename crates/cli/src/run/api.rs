@@ -55,6 +55,7 @@ pub(crate) fn registry(service: &Arc<Service>) -> Registry {
     });
     get!(path::NEXT_HOPS, "Next hops in use", |s: &Service, _: &Request| Ok(next_hops(s)));
     get!(path::KERNEL, "What comes from the kernel", |s: &Service, _: &Request| Ok(kernel(s)));
+    get!(path::STATE, "The state file: what outlives the process", |s: &Service, _: &Request| Ok(state(s)));
     get!(path::TRACE, "What has been traced", |s: &Service, _: &Request| Ok(traces(s)));
 
     let to = service.clone();
@@ -65,6 +66,8 @@ pub(crate) fn registry(service: &Arc<Service>) -> Registry {
     registry.post(path::TRACE, "Trace the next packets at a node or a port", move |r: &Request| {
         trace(&to, r.json()?)
     });
+    let to = service.clone();
+    registry.post(path::STATE, "Save what was learnt", move |_: &Request| save_state(&to));
     let to = service.clone();
     registry.post(path::RELOAD, "Read the configuration again", move |_: &Request| {
         to.reload().map(Done::from).map_err(|error| ApiError::conflict(one_line(&error)))
@@ -134,6 +137,8 @@ fn ports(service: &Service) -> schema::Ports {
         held: counters.rx.held + counters.tx.held,
         left: service.rules.left(number).map(|left| left.by_rule),
         unread: service.rules.left(number).map(|left| left.unread),
+        lost: counters.lost,
+        found: counters.found,
     };
     schema::Ports { ports: config.port.iter().zip(&snapshot.ports).enumerate().map(one).collect() }
 }
@@ -338,6 +343,45 @@ fn kernel(service: &Service) -> schema::Kernel {
     }
 }
 
+fn state(service: &Service) -> schema::StateFile {
+    let Some(file) = &service.state else { return schema::StateFile::default() };
+    let written = file.written();
+    schema::StateFile {
+        enabled: true,
+        path: file.path().display().to_string(),
+        every_s: file.every().map_or(0.0, |every| every.as_secs_f64()),
+        saves: written.saves,
+        failures: written.failures,
+        age_s: written.at.map(|at| at.elapsed().as_secs_f64()),
+        stale: file.is_stale(service),
+        error: written.error,
+        bytes: written.bytes,
+        routes4: written.routes4,
+        routes6: written.routes6,
+    }
+}
+
+fn save_state(service: &Service) -> Result<Done, ApiError> {
+    let Some(file) = &service.state else {
+        return Err(ApiError::conflict("there is no state file: give the configuration a section [state]"));
+    };
+    let written = file.save(service).map_err(|error| ApiError::conflict(one_line(&error)))?;
+    Ok(Done::from(format!(
+        "saved {} IPv4 and {} IPv6 routes of the table, and what else was learnt: {} ({} bytes)",
+        written.routes4,
+        written.routes6,
+        file.path().display(),
+        written.bytes
+    )))
+}
+
+/// A route was changed through the API: that is to outlive the process soon.
+fn changed(service: &Service) {
+    if let Some(file) = &service.state {
+        file.urgent.store(true, std::sync::atomic::Ordering::Relaxed);
+    }
+}
+
 fn refused(error: RouterError) -> ApiError {
     ApiError::bad_request(error.to_string())
 }
@@ -358,12 +402,14 @@ fn add_route(service: &Service, add: schema::RouteAdd) -> Result<Done, ApiError>
         mac: None,
     };
     lock(&service.control).add_route(now_ns(), &route).map_err(refused)?;
+    changed(service);
     Ok(Done::from(format!("added a static route to {}", route.prefix)))
 }
 
 fn delete_route(service: &Service, delete: &schema::RouteDelete) -> Result<Done, ApiError> {
     let mut control = lock(&service.control);
     control.delete_route(now_ns(), &delete.prefix, delete.vrf.as_deref()).map_err(refused)?;
+    changed(service);
     Ok(Done::from(format!("deleted the static route to {}", delete.prefix)))
 }
 

@@ -64,6 +64,9 @@ pub(crate) struct Config {
     /// The control socket, for `tidemill show`, `top`, `route` and so on. Without this section there is none.
     #[serde(default)]
     pub(crate) control: Option<ControlSection>,
+    /// The state file: what was learnt outlives the process. Without this section it does not.
+    #[serde(default)]
+    pub(crate) state: Option<StateSection>,
     /// What single labels of the table stand for.
     #[serde(default)]
     pub(crate) next_hop: Vec<NextHopConfig>,
@@ -299,6 +302,23 @@ pub(crate) struct ControlSection {
     pub(crate) socket: Option<PathBuf>,
 }
 
+/// The state file: a router that was killed forwards at once by it. It holds the table with its updates, routes added
+/// through the API, and the kernel's until the kernel has been asked.
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct StateSection {
+    /// The file, relative to this file's folder.
+    pub(crate) path: PathBuf,
+    /// Seconds between two images while routes change, 0.1 to 86400; changes through the API are saved within a second. 0:
+    /// only when the router stops, and on `tidemill state save`.
+    #[serde(default = "state_every")]
+    pub(crate) every: f64,
+}
+
+fn state_every() -> f64 {
+    30.0
+}
+
 /// Changes of routes while packets flow.
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -367,6 +387,12 @@ impl Config {
         {
             return Err("table.path: give one file (several only without table.generate)".into());
         }
+        if let Some(every) = self.state.as_ref().map(|state| state.every)
+            && every != 0.0
+            && !(0.1..=86_400.0).contains(&every)
+        {
+            return Err(format!("state.every = {every}: give 0, or 0.1 to 86400 seconds"));
+        }
         if let Some(updates) = &self.updates
             && !(updates.speed >= 0.0 && updates.speed.is_finite())
         {
@@ -384,6 +410,7 @@ impl Config {
         }
         self.updates.iter_mut().for_each(|updates| join(&mut updates.path));
         self.control.iter_mut().filter_map(|control| control.socket.as_mut()).for_each(join);
+        self.state.iter_mut().for_each(|state| join(&mut state.path));
     }
 
     /// The router's part.

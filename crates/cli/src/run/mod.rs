@@ -2,11 +2,13 @@
 
 mod api;
 mod config;
+mod devices;
 mod report;
 mod routes;
 mod rules;
 mod service;
 mod setup;
+mod state;
 
 use crate::usage;
 use anyhow::{Context, Result};
@@ -15,6 +17,7 @@ use config::{Config, RunSection};
 use report::{Live, Report};
 use routes::{State, UpdateFeed};
 use service::{Feeds, Kernel, Service};
+use state::{Start, StateFile};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -26,6 +29,7 @@ use tidemill_graph::replay::Replayer;
 use tidemill_graph::{Clock, Outcome};
 use tidemill_lookup::numa::{Copies, Topology};
 use tidemill_lookup::qsbr::Domain;
+use tidemill_router::state::Resumed;
 
 /// Options of `tidemill run`.
 #[derive(Args)]
@@ -115,23 +119,32 @@ pub(crate) fn run(args: RunArgs) -> Result<bool> {
     }
     let base = args.config.parent().unwrap_or(Path::new("")).to_path_buf();
     setup::check_files(&config, &args.config, &base, args.record.as_deref())?;
-    let table = routes::load(&config)?;
+    if args.record.is_some() && config.state.is_some() {
+        return Err(usage("--record: a record begins with the table's files: leave [state] out"));
+    }
+    let Start { table, resumed, added, origin, from_image, newer } = state::start(&config, &text)?;
     let domain = Domain::new();
     // Wrong ports are found before the tables are built.
     let places = setup::places(&config, &Topology::read(Path::new("/sys")), &name)?;
     let (ports, rules) = setup::ports(&config, &base, &table, &places)?;
     let infos = setup::port_infos(&config, false)?;
-    setup::warn_of_forwarding(&config);
+    setup::warn_of_forwarding(&config.port);
     let updates = match &config.updates {
+        // Behind what the image has of them: that takes a while, and the packets do not wait for it.
+        Some(updates) if from_image => crate::tables::check_input(&updates.path).map(|()| None)?,
         Some(updates) => Some(UpdateFeed::open(&updates.path, updates.speed, &table.labels)?),
         None => None,
     };
-    let state = args.record.is_some().then(|| State::of(&table));
+    let recorded_state = args.record.is_some().then(|| State::of(&table));
     let LoadedTable { v4, v6, labels, .. } = table;
     let (v4, v6) = (routes::routes(v4, &labels), routes::routes(v6, &labels));
-    let control = setup::control(&config, &infos, &name, v4, v6, &domain, &places.copies)?;
+    let mut control = setup::control(&config, &infos, &name, v4, v6, &resumed, &domain, &places.copies)?;
     setup::check_mtu(&config, &control)?;
     rules.tell(&control)?;
+    control.limit_mtu(setup::longest_packet(&config));
+    for left_out in control.resume_added(setup::start_ns(&config), &added)? {
+        eprintln!("tidemill: warning: state image: {left_out}: left out");
+    }
     let kernel = match control.kernel_options() {
         Some(options) => Some(Kernel::new(KernelFeed::open(&options)?)),
         None => None,
@@ -149,7 +162,7 @@ pub(crate) fn run(args: RunArgs) -> Result<bool> {
     let mut engine =
         setup::engine(&config, &control, ports, &places, &domain, clock, repeatable, args.duration, traces)?;
     let graph = tidemill_router::graph(&control).build()?;
-    let recorder = match (&args.record, state) {
+    let recorder = match (&args.record, recorded_state) {
         (Some(path), Some(state)) => {
             let header = Event::Header {
                 version: VERSION,
@@ -181,7 +194,7 @@ pub(crate) fn run(args: RunArgs) -> Result<bool> {
         graph,
         control: Mutex::new(control),
         path: args.config.clone(),
-        feeds: Mutex::new(Feeds::new(updates, kernel)),
+        feeds: Mutex::new(Feeds::new(updates, kernel, labels, origin)),
         rates: Mutex::default(),
         hangup,
         reloads: AtomicU64::new(0),
@@ -190,6 +203,8 @@ pub(crate) fn run(args: RunArgs) -> Result<bool> {
         started_ns: service::now_ns(),
         config: Mutex::new(written),
         rules,
+        state: config.state.as_ref().map(StateFile::new),
+        devices: Mutex::default(),
     });
     let server = match &socket {
         Some(socket) => Some(tidemill_control::Server::start(api::registry(&service), socket)?),
@@ -208,7 +223,13 @@ pub(crate) fn run(args: RunArgs) -> Result<bool> {
             }
             live.end();
         });
-        // Even if a worker panics: else the scope would wait for the thread above for ever.
+        if from_image {
+            scope.spawn(|| service.catch_up(&config, newer, &done));
+        }
+        if let Some(file) = &service.state {
+            scope.spawn(|| file.watch(&service, &done));
+        }
+        // Even if a worker panics: else the scope would wait for the threads above for ever.
         let _done = SetOnDrop(&done);
         engine.run(|now_ns| {
             if repeatable {
@@ -217,6 +238,11 @@ pub(crate) fn run(args: RunArgs) -> Result<bool> {
         })
     });
     drop(server);
+    if let Some(file) = service.state.as_ref().filter(|file| file.is_stale(&service))
+        && let Err(error) = file.save(&service)
+    {
+        service.complain("the state is not saved", &error);
+    }
     let recorded = recorder.map(|recorder| recorder.finish()).transpose();
     let ok = print(&outcome, &service, args.json)?;
     if let Some(turns) = recorded? {
@@ -291,7 +317,8 @@ pub(crate) fn check(args: CheckArgs) -> Result<bool> {
     let domain = Domain::new();
     let (v4, v6) = (routes::routes(table.v4, &table.labels), routes::routes(table.v6, &table.labels));
     let infos = setup::port_infos(&config, true)?;
-    let control = setup::control(&config, &infos, &name, v4, v6, &domain, &Copies::one())?;
+    let control =
+        setup::control(&config, &infos, &name, v4, v6, &Resumed::default(), &domain, &Copies::one())?;
     setup::check_mtu(&config, &control)?;
     let graph = tidemill_router::graph(&control).build()?;
     tidemill_graph::check_stages(&graph, &config.run.stages)
@@ -341,7 +368,8 @@ pub(crate) fn replay(args: ReplayArgs) -> Result<bool> {
     let (v4, v6) = state.routes();
     let domain = Domain::new();
     let infos = setup::port_infos(&config, true)?;
-    let control = setup::control(&config, &infos, "the record", v4, v6, &domain, &places.copies)?;
+    let control =
+        setup::control(&config, &infos, "the record", v4, v6, &Resumed::default(), &domain, &places.copies)?;
     let graph = tidemill_router::graph(&control).build()?;
     if graph.port_names != ports || graph.node_names != nodes {
         return Err(reader.corrupt("was made with another graph: use the tidemill that recorded it").into());

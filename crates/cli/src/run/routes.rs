@@ -6,6 +6,7 @@ use crate::usage;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use tidemill_feed::synth::{self, SynthOptions};
 use tidemill_feed::{
     FamilyChange, Labels, LoadOptions, LoadedTable, NextHopName, Pace, Pacer, SaveFormat, Update,
@@ -79,9 +80,30 @@ const BATCH: usize = 4096;
 impl UpdateFeed {
     pub(crate) fn open(path: &Path, speed: f64, labels: &Labels) -> Result<Self> {
         crate::tables::check_input(path)?;
-        let updates = Updates::open(path, labels.clone(), UpdateOptions::default())?;
+        Self::open_behind(path, speed, labels, 0, &AtomicBool::new(false))
+    }
+
+    /// The same behind the first `taken` updates, which the routes have in them already. Ends early when `done` is set.
+    pub(crate) fn open_behind(
+        path: &Path,
+        speed: f64,
+        labels: &Labels,
+        taken: u64,
+        done: &AtomicBool,
+    ) -> Result<Self> {
+        let mut updates = Updates::open(path, labels.clone(), UpdateOptions::default())?;
+        for _ in 0..taken {
+            if done.load(Ordering::Relaxed) || updates.next().transpose()?.is_none() {
+                break;
+            }
+        }
         let pace = if speed == 0.0 { Pace::FlatOut } else { Pace::Timed(speed) };
         Ok(UpdateFeed { pacer: Pacer::new(updates, pace), batch: Vec::new(), done: false })
+    }
+
+    /// The dictionary with all names that the updates have brought so far.
+    pub(crate) fn labels(&self) -> &Labels {
+        self.pacer.source().labels()
     }
 
     /// The changes due at `now_ns`, at most a batch, and what ended the file early, if anything.

@@ -1,14 +1,17 @@
 //! A run's control side: what happens beside the packets, on a thread of its own or at burst boundaries.
 
 use super::config::Config;
+use super::devices::Devices;
 use super::routes::UpdateFeed;
 use super::rules::Rules;
+use super::state::{Origin, StateFile};
 use crate::usage::{one_line, usage};
 use anyhow::Result;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use tidemill_feed::Labels;
 use tidemill_feed::kernel::{KernelEvent, KernelFeed, KernelStats};
 use tidemill_graph::record::Recorder;
 use tidemill_graph::{Clock, Graph, Handle, Snapshot};
@@ -31,18 +34,45 @@ pub(crate) struct Service {
     pub(crate) applied: AtomicU64,
     pub(crate) failed: AtomicBool,
     pub(crate) started_ns: u64,
+    pub(crate) state: Option<StateFile>,
+    pub(crate) devices: Mutex<Devices>,
 }
 
 /// Where changes come from.
 pub(crate) struct Feeds {
     pub(crate) updates: Option<UpdateFeed>,
     pub(crate) kernel: Option<Kernel>,
+    /// What the table's routes have been made from so far.
+    pub(crate) origin: Origin,
+    /// The table's names, those of updates included if there are none any more.
+    names: Labels,
     window: Window,
 }
 
 impl Feeds {
-    pub(crate) fn new(updates: Option<UpdateFeed>, kernel: Option<Kernel>) -> Self {
-        Feeds { updates, kernel, window: Window::default() }
+    pub(crate) fn new(
+        updates: Option<UpdateFeed>,
+        kernel: Option<Kernel>,
+        names: Labels,
+        origin: Origin,
+    ) -> Self {
+        Feeds { updates, kernel, origin, names, window: Window::default() }
+    }
+
+    /// What the table's labels are called.
+    pub(crate) fn labels(&self) -> &Labels {
+        self.updates.as_ref().map_or(&self.names, UpdateFeed::labels)
+    }
+
+    /// The table is another by now.
+    pub(crate) fn take_table(&mut self, names: Labels, origin: Origin) {
+        (self.names, self.origin) = (names, origin);
+    }
+
+    /// No more updates come.
+    fn end_updates(&mut self) {
+        self.names = self.labels().clone();
+        self.updates = None;
     }
 }
 
@@ -114,12 +144,11 @@ impl Service {
     /// whether there was anything to do.
     pub(crate) fn turn(&self, now_ns: u64, recorder: Option<&Recorder>) -> bool {
         let mut feeds = lock(&self.feeds);
-        let Feeds { updates, kernel, window } = &mut *feeds;
-        let over = window.is_over(now_ns);
-        let updated = over && self.update(updates, now_ns, recorder);
-        let heard = self.hear_kernel(kernel, now_ns, over);
+        let over = feeds.window.is_over(now_ns);
+        let updated = over && self.update(&mut feeds, now_ns, recorder);
+        let heard = self.hear_kernel(&mut feeds.kernel, now_ns, over);
         if updated || heard && over {
-            window.begin(now_ns, lock(&self.config).router.coalesce_ms);
+            feeds.window.begin(now_ns, lock(&self.config).router.coalesce_ms);
         }
         let mut control = lock(&self.control);
         let polled = control.poll(now_ns).unwrap_or_else(|error| {
@@ -127,12 +156,14 @@ impl Service {
             true
         });
         control.collect();
+        control.take_notes().iter().for_each(|note| eprintln!("tidemill: {note}"));
         updated || heard || polled
     }
 
     /// What happens by the wall clock alone.
     pub(crate) fn housekeeping(&self) {
         lock(&self.rates).tick(&self.handle);
+        lock(&self.devices).look(&self.handle, &lock(&self.config).port);
         if self.hangup.swap(false, Ordering::Relaxed) {
             match self.reload() {
                 Ok(done) => eprintln!("tidemill: {done}"),
@@ -144,13 +175,15 @@ impl Service {
     }
 
     /// Applies the route changes that are due. Returns whether there were any.
-    fn update(&self, feed: &mut Option<UpdateFeed>, now_ns: u64, recorder: Option<&Recorder>) -> bool {
-        let Some(updates) = feed else { return false };
+    fn update(&self, feeds: &mut Feeds, now_ns: u64, recorder: Option<&Recorder>) -> bool {
+        let Feeds { updates, origin, .. } = feeds;
+        let Some(updates) = updates else { return false };
         let (changes, error) = updates.due(now_ns);
         let count = changes.len();
         let result = (|| -> Result<bool> {
             if count > 0 {
                 let generation = changes.apply(&mut lock(&self.control))?;
+                origin.taken += count as u64;
                 self.applied.fetch_add(count as u64, Ordering::Relaxed);
                 if let Some(recorder) = recorder {
                     recorder.control(generation, postcard::to_stdvec(&changes)?);
@@ -160,11 +193,11 @@ impl Service {
             error.map_or(Ok(count > 0), Err)
         })();
         if updates.done {
-            *feed = None;
+            feeds.end_updates();
         }
         result.unwrap_or_else(|error| {
             // Routes stay as they are and packets flow on; the run fails in the end.
-            *feed = None;
+            feeds.end_updates();
             self.complain("updates stopped", &error);
             false
         })
@@ -186,15 +219,6 @@ impl Service {
         hears.in_sync = !progress.syncing;
         if !apply {
             return progress.more || progress.messages > 0;
-        }
-        for event in &hears.events {
-            if let KernelEvent::Link { index, name, removed: true, .. } = event
-                && let Some(port) = lock(&self.control).port_of_device(*index)
-            {
-                eprintln!(
-                    "tidemill: warning: port {port}: {name} is gone; when it is back, restart the router to use it"
-                );
-            }
         }
         let taken = !hears.events.is_empty();
         if taken && let Err(error) = lock(&self.control).kernel(now_ns, &hears.events) {
@@ -221,14 +245,14 @@ impl Service {
         }
     }
 
-    fn complain(&self, what: &str, error: &anyhow::Error) {
+    pub(crate) fn complain(&self, what: &str, error: &anyhow::Error) {
         eprintln!("tidemill: {what}: {}", one_line(error));
         self.failed.store(true, Ordering::Relaxed);
     }
 
     /// Reads the configuration again and takes what has changed; all of it or nothing.
     pub(crate) fn reload(&self) -> Result<String> {
-        let (new, _) = Config::read(&self.path)?;
+        let (new, text) = Config::read(&self.path)?;
         let name = self.path.display().to_string();
         let mut current = lock(&self.config);
         let fixed = |what: &str| {
@@ -245,6 +269,7 @@ impl Service {
             ("updates", new.updates == current.updates),
             ("remap", new.remap == current.remap),
             ("control", new.control == current.control),
+            ("state", new.state == current.state),
         ];
         if let Some((what, _)) = same.iter().find(|(_, same)| !same) {
             return Err(fixed(what));
@@ -253,6 +278,9 @@ impl Service {
         reloaded.map_err(|error| usage(format!("{name}: {error}")))?;
         self.tell_rules();
         *current = new;
+        // Feeds are locked before the configuration, elsewhere.
+        drop(current);
+        lock(&self.feeds).origin.set_config(&text);
         let count = self.reloads.fetch_add(1, Ordering::Relaxed) + 1;
         Ok(format!("{name}: reloaded (number {count})"))
     }

@@ -21,6 +21,7 @@ use tidemill_lookup::qsbr::Domain;
 use tidemill_port::spec::PaceSpec;
 use tidemill_port::{OpenContext, Port, PortError, PortSpec, Remap};
 use tidemill_router::settings::Devices;
+use tidemill_router::state::Resumed;
 use tidemill_router::{Device, PortInfo, RouterControl, RouterError, Routes};
 use tidemill_wire::Summary;
 
@@ -103,15 +104,22 @@ pub(crate) fn port_infos(config: &Config, lenient: bool) -> Result<Vec<PortInfo>
             Some(Err(error)) => return Err(usage(error)),
         };
         let capture = matches!(spec, PortSpec::Pcap(pcap) if pcap.input.is_some());
-        Ok(PortInfo { name: spec.name().into(), capture, device })
+        let interface = spec.interface().unwrap_or_default().into();
+        Ok(PortInfo { name: spec.name().into(), capture, device, interface })
     };
     config.port.iter().map(info).collect()
 }
 
+/// Cold bytes, headroom, an Ethernet header with its tag.
+const AROUND: usize = 256 + 18;
+
+/// The longest packet that a frame holds.
+pub(crate) fn longest_packet(config: &Config) -> u32 {
+    config.memory.frame_size.saturating_sub(AROUND) as u32
+}
+
 /// Refuses interfaces whose longest packets no frame would hold: they would vanish, and no sender would be told.
 pub(crate) fn check_mtu(config: &Config, control: &RouterControl) -> Result<()> {
-    /// Cold bytes, headroom, an Ethernet header with its tag.
-    const AROUND: usize = 256 + 18;
     for interface in control.settings().interfaces.iter() {
         let needed = usize::from(interface.mtu) + AROUND;
         if needed > config.memory.frame_size {
@@ -134,8 +142,8 @@ pub(crate) fn check_mtu(config: &Config, control: &RouterControl) -> Result<()> 
 }
 
 /// Warns of interfaces on which the kernel forwards packets itself: each would leave twice.
-pub(crate) fn warn_of_forwarding(config: &Config) {
-    for spec in &config.port {
+pub(crate) fn warn_of_forwarding(ports: &[PortSpec]) {
+    for spec in ports {
         let Some(device) = spec.interface() else { continue };
         for family in ["ipv4", "ipv6"] {
             let switch = format!("net/{family}/conf/{device}/forwarding");
@@ -169,12 +177,14 @@ fn kernel_devices(config: &Config, ports: &[PortInfo]) -> Result<Devices> {
 }
 
 /// Makes the control side; a mistake in the configuration is the caller's to mend.
+#[allow(clippy::too_many_arguments)]
 pub(crate) fn control(
     config: &Config,
     ports: &[PortInfo],
     name: &str,
     v4: Routes<u32>,
     v6: Routes<u128>,
+    resumed: &Resumed,
     domain: &Domain,
     copies: &Copies,
 ) -> Result<RouterControl> {
@@ -184,16 +194,24 @@ pub(crate) fn control(
         // The same run gives the same report, names and sizes of structures included.
         router.router.auto_ms = 0;
     }
-    RouterControl::with_devices(&router, ports, devices, v4, v6, domain, copies).map_err(
-        |error| match error {
+    RouterControl::resume(&router, ports, devices, v4, v6, resumed, domain, copies).map_err(|error| {
+        match error {
             RouterError::Config(error) => usage(format!("{name}: {error}")),
             other => other.into(),
-        },
-    )
+        }
+    })
 }
 
-/// Opens every port, with a queue for each worker that receives, and says how. What takes packets away from the kernel takes
-/// none before its rule is told what is the kernel's.
+/// The time at which a run begins, by its own clock.
+pub(crate) fn start_ns(config: &Config) -> u64 {
+    match clock(config) {
+        Clock::Capture => 0,
+        _ => super::service::now_ns(),
+    }
+}
+
+/// Opens every port, with a queue for each worker that receives, and says how. What takes packets away from the kernel takes none before its
+/// rule is told what is the kernel's.
 pub(crate) fn ports(
     config: &Config,
     base: &Path,
@@ -246,6 +264,10 @@ pub(crate) fn check_files(
     read.extend(config.table.iter().flat_map(|table| table.path.paths()).cloned());
     read.extend(config.updates.iter().map(|updates| updates.path.clone()));
     let mut write: Vec<PathBuf> = record.map(Path::to_path_buf).into_iter().collect();
+    if let Some(state) = &config.state {
+        super::state::check(state)?;
+        write.push(state.path.clone());
+    }
     for spec in &config.port {
         if let PortSpec::Pcap(spec) = spec {
             read.extend(spec.input.iter().map(|path| base.join(path)));

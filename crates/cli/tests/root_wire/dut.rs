@@ -6,6 +6,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 use tidemill_control::Client;
@@ -27,6 +28,15 @@ pub(crate) struct Router {
 /// The name of the configuration in the process's folder.
 const CONFIG: &str = "router.toml";
 
+/// Starts Tidemill in a folder.
+fn spawn(ns: &Netns, folder: &Path) -> Child {
+    let file = |name: &str| File::create(folder.join(name)).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidemill"));
+    command.args(["run", CONFIG, "--json"]).current_dir(folder);
+    command.stdin(Stdio::null()).stdout(file("out")).stderr(file("log"));
+    ns.enter(|| command.spawn()).unwrap()
+}
+
 struct Process {
     child: Child,
     folder: tempfile::TempDir,
@@ -39,29 +49,66 @@ impl Router {
         Router { ns, process: None }
     }
 
-    /// Starts Tidemill and waits until it answers.
-    pub(crate) fn tidemill(ns: Netns, config: &str) -> Self {
-        let folder = tempfile::tempdir().unwrap();
+    /// Starts Tidemill in a folder and waits until it answers.
+    pub(crate) fn tidemill(ns: Netns, folder: tempfile::TempDir, config: &str) -> Self {
         std::fs::write(folder.path().join(CONFIG), config).unwrap();
-        let file = |name: &str| File::create(folder.path().join(name)).unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tidemill"));
-        command.args(["run", CONFIG, "--json"]).current_dir(folder.path());
-        command.stdin(Stdio::null()).stdout(file("out")).stderr(file("log"));
-        let child = ns.enter(|| command.spawn()).unwrap();
+        let child = spawn(&ns, folder.path());
         let control = Client::new(&folder.path().join("router.sock")).unwrap();
         let mut router = Router { ns, process: Some(Process { child, folder, control }) };
-        let Some(process) = &mut router.process else { unreachable!() };
-        wait_until("Tidemill answers", Duration::from_secs(20), || {
-            if let Some(status) = process.child.try_wait().unwrap() {
-                panic!("Tidemill ended: {status}: {}\n{config}", process.read("log"));
-            }
-            process.control.get::<schema::Summary>(path::SUMMARY, &()).is_ok()
-        });
+        router.answers();
         router
     }
 
+    /// Waits until Tidemill answers.
+    pub(crate) fn answers(&mut self) {
+        let Some(process) = &mut self.process else { return };
+        wait_until("Tidemill answers", Duration::from_secs(60), || {
+            if let Some(status) = process.child.try_wait().unwrap() {
+                panic!("Tidemill ended: {status}: {}\n{}", process.read("log"), process.read(CONFIG));
+            }
+            process.control.get::<schema::Summary>(path::SUMMARY, &()).is_ok()
+        });
+    }
+
+    /// Kills it, without a warning.
+    pub(crate) fn kill(&mut self) {
+        let process = self.process.as_mut().unwrap();
+        process.child.kill().unwrap();
+        process.child.wait().unwrap();
+    }
+
+    /// Starts it again after [`kill`](Self::kill), with another configuration if there is one; does not wait for it.
+    pub(crate) fn start_again(&mut self, config: Option<&str>) {
+        let process = self.process.as_mut().unwrap();
+        config.iter().for_each(|text| std::fs::write(process.folder.path().join(CONFIG), text).unwrap());
+        process.child = spawn(&self.ns, process.folder.path());
+    }
+
+    /// A file in its folder.
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.process.as_ref().unwrap().folder.path().join(name)
+    }
+
+    /// Whether it runs.
+    pub(crate) fn lives(&mut self) -> bool {
+        self.process.as_mut().is_some_and(|process| process.child.try_wait().unwrap().is_none())
+    }
+
+    /// Asks it to do something.
+    pub(crate) fn post(&self, path: &str) -> schema::Done {
+        let process = self.process.as_ref().unwrap();
+        process.control.post(path, &serde_json::json!({})).unwrap()
+    }
+
+    /// The routes to exactly this prefix.
+    pub(crate) fn routes_to(&self, prefix: &str) -> Vec<schema::Route> {
+        let process = self.process.as_ref().unwrap();
+        let query = schema::RoutesQuery { prefix: Some(prefix.into()), ..schema::RoutesQuery::default() };
+        process.control.get::<schema::Routes>(path::ROUTES, &query).unwrap().routes
+    }
+
     /// Asks for one of the control socket's pages.
-    fn get<T: serde::de::DeserializeOwned>(&self, path: &str) -> Option<T> {
+    pub(crate) fn get<T: serde::de::DeserializeOwned>(&self, path: &str) -> Option<T> {
         let process = self.process.as_ref()?;
         Some(process.control.get(path, &()).unwrap_or_else(|error| panic!("GET {path}: {error}")))
     }

@@ -102,6 +102,8 @@ pub(crate) struct Plan {
     pub(crate) routes: Vec<(String, Vec<String>)>,
     /// Further tables of Tidemill's configuration.
     pub(crate) config: String,
+    /// Where Tidemill runs, if there are files for it.
+    pub(crate) folder: Option<tempfile::TempDir>,
 }
 
 /// A lab.
@@ -154,7 +156,13 @@ const KERNEL_IS_SILENT: &[&str] =
 
 impl Plan {
     pub(crate) fn new(links: impl Into<Vec<Link>>) -> Self {
-        Plan { links: links.into(), owner: Owner::Us, routes: Vec::new(), config: String::new() }
+        Plan {
+            links: links.into(),
+            owner: Owner::Us,
+            routes: Vec::new(),
+            config: String::new(),
+            folder: None,
+        }
     }
 
     /// Two hosts, `left` and `right`.
@@ -177,8 +185,14 @@ impl Plan {
         self
     }
 
+    /// Runs Tidemill in a folder that has files for it.
+    pub(crate) fn folder(mut self, folder: tempfile::TempDir) -> Self {
+        self.folder = Some(folder);
+        self
+    }
+
     /// Builds it and starts the router.
-    pub(crate) fn build(self, dut: Dut) -> Lab {
+    pub(crate) fn build(mut self, dut: Dut) -> Lab {
         let router = Netns::new("router");
         router.sysctl(EVERYWHERE);
         match (dut, self.owner) {
@@ -218,7 +232,8 @@ impl Plan {
                 if self.owner == Owner::Kernel {
                     self.give_kernel_addresses(&router);
                 }
-                Router::tidemill(router, &self.text())
+                let folder = self.folder.take().unwrap_or_else(|| tempfile::tempdir().unwrap());
+                Router::tidemill(router, folder, &self.text())
             }
         };
         Lab { router, links: self.links, hosts }
@@ -237,11 +252,11 @@ impl Plan {
         let mut text =
             format!("version = 1\nrole = \"router\"\n[control]\nsocket = \"router.sock\"\n{}\n", self.config);
         for link in &self.links {
-            let Link { name, port, interface, mtu, .. } = link;
+            let Link { name, port, interface, .. } = link;
             text += &format!(
                 "[[port]]\nname = \"{name}\"\nkind = \"af_packet\"\ninterface = \"tm-{name}\"\n{port}\n"
             );
-            text += &format!("[[interface]]\nport = \"{name}\"\nmtu = {mtu}\n{interface}\n");
+            text += &format!("[[interface]]\nport = \"{name}\"\n{interface}\n");
             match self.owner {
                 Owner::Us if link.addresses => {
                     text += &format!("addresses = {:?}\n", link.with_length(|family| link.router(family)));
@@ -258,7 +273,8 @@ impl Plan {
 }
 
 impl Link {
-    fn give_host_addresses(&self, host: &Netns) {
+    /// Gives the host's end its addresses, and the routes by way of the router.
+    pub(crate) fn give_host_addresses(&self, host: &Netns) {
         for address in self.with_length(|family| self.host(family)) {
             host.add_address(&address, self.name);
         }

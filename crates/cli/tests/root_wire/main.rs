@@ -11,6 +11,8 @@
 #![allow(clippy::unwrap_used)] // a test may
 
 mod basic;
+mod churn;
+mod devices;
 mod dut;
 mod ecmp;
 mod fault;
@@ -21,6 +23,7 @@ mod net;
 mod path_mtu;
 mod raw;
 mod reload;
+mod restart;
 mod scan;
 mod tcp;
 mod traffic;

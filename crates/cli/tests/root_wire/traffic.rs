@@ -182,6 +182,8 @@ pub(crate) struct Arrived {
     pub(crate) late: u64,
     /// Flows of which anything arrived.
     pub(crate) flows: usize,
+    /// The longest time in which nothing arrived, between the first packet and the last.
+    pub(crate) gap: Duration,
 }
 
 impl Numbered {
@@ -245,9 +247,12 @@ fn gather(socket: &UdpSocket, stop: &AtomicBool) -> Arrived {
     let mut arrived = Arrived::default();
     let mut highest: HashMap<SocketAddr, u64> = HashMap::new();
     let mut packet = [0; 2048];
+    let mut last: Option<Instant> = None;
     loop {
         match socket.recv_from(&mut packet) {
             Ok((_, from)) => {
+                arrived.gap = arrived.gap.max(last.map_or(Duration::ZERO, |last| last.elapsed()));
+                last = Some(Instant::now());
                 let number = packet.first_chunk().map_or(0, |number| u64::from_le_bytes(*number));
                 let highest = highest.entry(from).or_insert(number);
                 arrived.received += 1;

@@ -26,20 +26,29 @@
 //! discovery asks on solicited-node groups (RFC 4291, section 2.7.1), and only the kernel's own addresses would join
 //! theirs. With `promiscuous`, all. Frames that this host sends are not received.
 //!
-//! **A device that is down** or has no carrier loses what is to be sent (`tx-failed`) and works again when it is up. One
-//! that is removed is an error, once; afterwards nothing is received and everything to send is `tx-failed`.
+//! **A device that is down** or has no carrier loses what is to be sent (`tx-failed`) and works again when it is up.
+//!
+//! **A device that goes away** (removed, renamed, moved to another namespace) is looked for by its name, ten times a second, and
+//! opened anew with new rings (`line.rs`). Meanwhile nothing is received, what is to be sent is `tx-failed`, and the books
+//! balance: what the rings held is read, or counted.
+//!
+//! **A changed MTU** is followed: the transmit ring is made anew when frames have become longer than its slots. Received frames
+//! may always be longer than the receive ring's slots.
 
 pub mod gso;
+mod line;
 mod ring;
 mod sys;
 
 use crate::spec::Receive;
 use crate::{Port, PortCounters, PortError, RxStatus, Wake, Waker};
 use gso::Offload;
-use ring::{Blocks, Outcome, Received, RxRing, Slots, TxRing};
+use line::{Line, Waiting};
+use ring::{Outcome, Received};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use sys::{Kick, Membership};
+use std::sync::Arc;
+use sys::Kick;
 use tidemill_burst::{Burst, DropReason, Packet, Pool};
 use tidemill_wire::segment::Segments;
 use tidemill_wire::{MacAddr, ethernet, vlan};
@@ -119,10 +128,8 @@ impl Default for Options {
 
 /// How often a queue asks the kernel for what it lost, and whether the device is still there.
 const LOOK_NS: u64 = 10_000_000;
-/// How often a frame that is too long makes a queue ask for the device's MTU again.
-const MTU_NS: u64 = 100_000_000;
-/// Bytes of send buffer for each slot of the transmit ring: what the kernel counts for a frame of 1500 bytes.
-const SEND_BUFFER: usize = 4096;
+/// How often it asks which device has the name, what its MTU is, and looks for one that is away.
+const SEEK_NS: u64 = 100_000_000;
 
 fn failed(port: &str, action: &'static str) -> impl FnOnce(io::Error) -> PortError {
     let port = port.to_owned();
@@ -144,22 +151,9 @@ pub fn open(
         PortError::Config { what, .. } => PortError::config(name, what),
         other => other,
     })?;
-    let mut ports = Vec::with_capacity(queues);
-    let mut fanout = None;
-    for _ in 0..queues {
-        let port = PacketPort::prepare(name, &device, options)?;
-        if queues > 1 {
-            let joined = sys::join_fanout(&port.rx_socket, fanout);
-            let id = joined.map_err(failed(name, "cannot spread packets over queues (is the device up?)"))?;
-            fanout = Some(id);
-        }
-        ports.push(port);
-    }
-    // Only now that all are members does each queue get its own packets, and nothing but those.
-    for port in &ports {
-        sys::open_gate(&port.rx_socket).map_err(failed(name, "cannot begin to receive"))?;
-    }
-    Ok(ports)
+    let waiting = Arc::new(Waiting::new(queues));
+    let lines = line::open_all(name, &device, queues, options)?.into_iter().enumerate();
+    lines.map(|(queue, line)| PacketPort::new(name, &device, options, queue, line, waiting.clone())).collect()
 }
 
 pub(crate) fn check(name: &str, queues: usize, options: &Options) -> Result<(), PortError> {
@@ -180,84 +174,51 @@ pub(crate) fn check(name: &str, queues: usize, options: &Options) -> Result<(), 
 pub struct PacketPort {
     name: String,
     interface: String,
-    // The rings before the sockets: what is unmapped first is freed with the socket.
-    rx: RxRing,
-    tx: TxRing,
-    rx_socket: OwnedFd,
-    tx_socket: OwnedFd,
+    options: Options,
+    /// Which queue of the port this is, and where its line is left when another one finds the device back.
+    queue: usize,
+    waiting: Arc<Waiting>,
+    /// `None` while the device is away, and at the end.
+    line: Option<Line>,
+    /// The device is no longer ours: when the receive ring has been read, the line is given up.
+    leaving: bool,
     query: OwnedFd,
     /// The super-packet at the front of the receive ring, and its next segment.
     segments: Option<(Segments, usize)>,
     mtu: usize,
-    /// When the MTU was last asked for, and the kernel's counters.
+    /// When a frame that was too long last made us ask for the MTU.
     mtu_ns: Option<u64>,
     look_ns: Option<u64>,
-    /// The device was removed, or the port is finished.
-    gone: bool,
+    seek_ns: Option<u64>,
+    finished: bool,
     freezes: u64,
     counters: PortCounters,
 }
 
 impl PacketPort {
-    /// Opens both sockets with their rings; nothing is received before the gate is opened.
-    fn prepare(name: &str, device: &Device, options: &Options) -> Result<Self, PortError> {
-        let socket = || {
-            sys::socket().map_err(failed(
-                name,
-                "cannot open a packet socket (run as root, or `setcap cap_net_raw,cap_net_admin+ep` the program)",
-            ))
-        };
-        let setup = |action| failed(name, action);
-        let (rx_socket, tx_socket) = (socket()?, socket()?);
-        let version = match options.receive {
-            Receive::Slots => sys::TPACKET_V2,
-            Receive::Blocks => sys::TPACKET_V3,
-        };
-        for (socket, version) in [(&rx_socket, version), (&tx_socket, sys::TPACKET_V3)] {
-            sys::set_layout(socket, version)
-                .map_err(setup("the kernel lacks TPACKET_V3 or PACKET_VNET_HDR"))?;
-        }
-        let longest = (device.mtu + ethernet::HEADER_LEN + vlan::HEADER_LEN).min(usize::from(u16::MAX));
-        let bytes = options.rx_ring_kib << 10;
-        let rx = match options.receive {
-            Receive::Slots => {
-                let queue = bytes.min(1 << 29) as i32;
-                sys::copy_longer(&rx_socket, queue).map_err(setup("cannot set the receive buffer"))?;
-                Slots::new(&rx_socket, bytes, longest).map(RxRing::Slots)
-            }
-            Receive::Blocks => Blocks::new(&rx_socket, bytes).map(RxRing::Blocks),
-        }
-        .map_err(setup("cannot set up the receive ring (memory? lower rx_ring_kib)"))?;
-        let tx = TxRing::new(&tx_socket, options.tx_ring_packets as u32, longest)
-            .map_err(setup("cannot set up the transmit ring (memory? lower tx_ring_packets)"))?;
-        sys::ignore_outgoing(&rx_socket).map_err(setup("the kernel lacks PACKET_IGNORE_OUTGOING"))?;
-        if !options.qdisc {
-            sys::bypass_qdisc(&tx_socket).map_err(setup("cannot pass the queueing discipline by"))?;
-        }
-        let send_buffer = (options.tx_ring_packets * SEND_BUFFER.max(2 * longest)).min(1 << 29);
-        sys::set_send_buffer(&tx_socket, send_buffer as i32).map_err(setup("cannot set the send buffer"))?;
-        sys::close_gate(&rx_socket).map_err(setup("cannot attach a filter"))?;
-        sys::bind(&rx_socket, device.index, true).map_err(setup("cannot bind to the interface"))?;
-        sys::bind(&tx_socket, device.index, false).map_err(setup("cannot bind to the interface"))?;
-        sys::join(&rx_socket, device.index, Membership::AllMulticast)
-            .map_err(setup("cannot receive all multicast"))?;
-        if options.promiscuous {
-            sys::join(&rx_socket, device.index, Membership::Promiscuous)
-                .map_err(setup("cannot receive everything (promiscuous)"))?;
-        }
+    fn new(
+        name: &str,
+        device: &Device,
+        options: &Options,
+        queue: usize,
+        line: Line,
+        waiting: Arc<Waiting>,
+    ) -> Result<Self, PortError> {
         Ok(PacketPort {
             name: name.to_owned(),
             interface: device.name.clone(),
-            rx,
-            tx,
-            rx_socket,
-            tx_socket,
-            query: sys::query().map_err(setup("cannot open a socket"))?,
+            options: *options,
+            queue,
+            waiting,
+            line: Some(line),
+            leaving: false,
+            query: sys::query().map_err(failed(name, "cannot open a socket"))?,
             segments: None,
             mtu: device.mtu,
             mtu_ns: None,
             look_ns: None,
-            gone: false,
+            seek_ns: None,
+            finished: false,
             freezes: 0,
             counters: PortCounters::default(),
         })
@@ -268,32 +229,100 @@ impl PacketPort {
         self.freezes
     }
 
-    /// The device was removed: once it is an error.
-    fn lost(&mut self) -> Result<(), PortError> {
-        if std::mem::replace(&mut self.gone, true) {
-            return Ok(());
-        }
-        self.cancel();
-        let source = io::Error::new(
-            io::ErrorKind::NotFound,
-            format!("network interface {:?} was removed", self.interface),
-        );
-        Err(PortError::Device { port: self.name.clone(), action: "the device is gone", source })
-    }
-
     /// Reads what the kernel counted, which sets its counters back.
     fn look(&mut self) {
-        let Ok(statistics) = sys::statistics(&self.rx_socket) else { return };
+        let Some(line) = &self.line else { return };
+        let Ok(statistics) = sys::statistics(&line.rx_socket) else { return };
         let dropped = u64::from(statistics.dropped);
         self.freezes += u64::from(statistics.freezes);
         self.counters.rx.packets += dropped;
         self.counters.rx.dropped.count_many(DropReason::RxRingFull, dropped);
     }
 
+    /// Looks after the device. `idle`: the receive ring is empty.
+    #[cold]
+    fn look_after(&mut self, now_ns: u64, idle: bool) {
+        self.look();
+        let due = self.seek_ns.is_none_or(|at| now_ns >= at.saturating_add(SEEK_NS));
+        if due {
+            self.seek_ns = Some(now_ns);
+        }
+        let Some(line) = &self.line else {
+            if due {
+                self.find();
+            }
+            return;
+        };
+        if due && !self.leaving {
+            match sys::index(&self.query, &self.interface) {
+                Ok(index) if index == line.index => self.follow_mtu(),
+                _ => {
+                    // Another device has the name, or none. What this one still receives is not ours; should that not be
+                    // possible to say, it is received until the ring is found empty.
+                    let _ = sys::close_gate(&line.rx_socket);
+                    self.leaving = true;
+                }
+            }
+        }
+        let gone =
+            idle && self.line.as_ref().is_some_and(|line| self.leaving || !sys::is_bound(&line.rx_socket));
+        if gone {
+            self.lose();
+        }
+    }
+
+    /// Gives the line up: the device is away.
+    fn lose(&mut self) {
+        self.give_up();
+        self.counters.lost += 1;
+        // It may be back already.
+        self.find();
+    }
+
+    /// Ends the line: what the rings hold is counted.
+    fn give_up(&mut self) {
+        self.cancel();
+        self.abandon();
+        self.look();
+        (self.line, self.segments, self.leaving) = (None, None, false);
+    }
+
+    /// Opens the device if it is there. Where that is not possible, it is tried again.
+    fn find(&mut self) {
+        let Ok(device) = device(&self.interface) else { return };
+        if let Ok(line) = self.waiting.take(self.queue, &self.name, &device, &self.options) {
+            (self.line, self.mtu) = (Some(line), device.mtu);
+            self.counters.found += 1;
+        }
+    }
+
+    /// Asks for the MTU. Longer frames than the transmit ring's slots need another one.
+    fn follow_mtu(&mut self) {
+        let Ok(mtu) = sys::mtu(&self.query, &self.interface) else { return };
+        self.mtu = mtu;
+        let longest = line::longest(mtu);
+        let Some(index) =
+            self.line.as_ref().filter(|line| longest > line.tx.longest()).map(|line| line.index)
+        else {
+            return;
+        };
+        // Without memory for it, longer frames are dropped and counted, as before.
+        if let Ok((ring, socket)) = line::sender(&self.name, index, longest, &self.options) {
+            self.cancel();
+            self.abandon();
+            if let Some(line) = &mut self.line {
+                // The ring first: it is unmapped while its socket is there.
+                line.tx = ring;
+                line.tx_socket = socket;
+            }
+        }
+    }
+
     fn receive(&mut self, pool: &mut Pool, burst: &mut Burst) -> bool {
         let mut progress = false;
+        let Some(line) = &mut self.line else { return false };
         while burst.room() > 0 {
-            let Some(received) = self.rx.current(&self.rx_socket) else { break };
+            let Some(received) = line.rx.current(&line.rx_socket) else { break };
             progress = true;
             let mut intake = Intake { rx: &mut self.counters.rx, pool, burst, received: &received };
             match self.segments.take() {
@@ -301,62 +330,92 @@ impl PacketPort {
                 None => self.segments = intake.take(),
             }
             if self.segments.is_none() {
-                self.rx.advance();
+                line.rx.advance();
             }
         }
         progress
     }
 
-    /// Whether the device can send a frame of this length.
+    /// Puts a frame into the transmit ring, if the device can send it. There is room.
     #[inline]
-    fn fits(&mut self, now_ns: u64, frame: &[u8]) -> bool {
-        if frame.len() < ethernet::HEADER_LEN || frame.len() > self.tx.longest() {
-            return false;
-        }
-        let tagged = matches!(frame[12..14], [0x81, 0x00] | [0x88, 0xA8]);
-        let overhead = ethernet::HEADER_LEN + if tagged { vlan::HEADER_LEN } else { 0 };
-        if frame.len() <= self.mtu + overhead {
+    fn put(&mut self, now_ns: u64, frame: &[u8]) -> bool {
+        let Some(line) = &mut self.line else { return false };
+        if fits(frame, self.mtu, line.tx.longest()) {
+            line.tx.put(frame);
             return true;
         }
-        if self.mtu_ns.is_none_or(|at| now_ns >= at.saturating_add(MTU_NS)) {
-            self.mtu_ns = Some(now_ns);
-            self.mtu = sys::mtu(&self.query, &self.interface).unwrap_or(self.mtu);
+        self.put_longer(now_ns, frame)
+    }
+
+    /// The same for one that was too long when the MTU was last asked for.
+    #[cold]
+    fn put_longer(&mut self, now_ns: u64, frame: &[u8]) -> bool {
+        if self.mtu_ns.is_some_and(|at| now_ns < at.saturating_add(SEEK_NS)) {
+            return false;
         }
-        frame.len() <= self.mtu + overhead
+        self.mtu_ns = Some(now_ns);
+        self.follow_mtu();
+        let Some(line) = self.line.as_mut().filter(|line| fits(frame, self.mtu, line.tx.longest())) else {
+            return false;
+        };
+        line.tx.put(frame);
+        true
     }
 
     fn complete(&mut self) {
-        let tx = &mut self.counters.tx;
-        self.tx.complete(|len, outcome| note(tx, len, outcome));
+        let (tx, line) = (&mut self.counters.tx, &mut self.line);
+        line.iter_mut().for_each(|line| line.tx.complete(|len, outcome| note(tx, len, outcome)));
     }
 
     #[cold]
     fn cancel(&mut self) {
-        let tx = &mut self.counters.tx;
-        self.tx.cancel(|len, outcome| note(tx, len, outcome));
+        let (tx, line) = (&mut self.counters.tx, &mut self.line);
+        line.iter_mut().for_each(|line| line.tx.cancel(|len, outcome| note(tx, len, outcome)));
     }
 
-    fn kick(&mut self) -> Result<(), PortError> {
-        let before = self.tx.pending();
-        let kick = sys::kick(&self.tx_socket);
+    #[cold]
+    fn abandon(&mut self) {
+        let (tx, line) = (&mut self.counters.tx, &mut self.line);
+        line.iter_mut().for_each(|line| line.tx.abandon(|len, outcome| note(tx, len, outcome)));
+    }
+
+    /// Frames in the transmit ring.
+    fn pending(&self) -> usize {
+        self.line.as_ref().map_or(0, |line| line.tx.pending())
+    }
+
+    fn kick(&mut self) {
+        let before = self.pending();
+        let Some(line) = &self.line else { return };
+        let kick = sys::kick(&line.tx_socket);
         self.complete();
-        let stuck = self.tx.pending() == before;
+        let stuck = self.pending() == before;
         match kick {
-            Kick::Gone => return self.lost(),
-            Kick::Down => self.cancel(),
+            // The receiving side sees that too, and does what is to be done.
+            Kick::Gone | Kick::Down => self.cancel(),
             // A driver that is busy, or, said in the same way, a cable that is not plugged in.
             Kick::Later if stuck && !self.is_running() => self.cancel(),
             // Not a frame's fault, and nobody knows whose: what waits is given up, and the next burst tries again.
             Kick::Refused if stuck => self.cancel(),
             Kick::Sent | Kick::Later | Kick::Refused => {}
         }
-        Ok(())
     }
 
     #[cold]
     fn is_running(&self) -> bool {
         sys::flags(&self.query, &self.interface).is_ok_and(|(_, running)| running)
     }
+}
+
+/// Whether a frame of this length is one for a device with this MTU, and for slots of this length.
+#[inline]
+fn fits(frame: &[u8], mtu: usize, longest: usize) -> bool {
+    if frame.len() < ethernet::HEADER_LEN || frame.len() > longest {
+        return false;
+    }
+    let tagged = matches!(frame[12..14], [0x81, 0x00] | [0x88, 0xA8]);
+    let overhead = ethernet::HEADER_LEN + if tagged { vlan::HEADER_LEN } else { 0 };
+    frame.len() <= mtu + overhead
 }
 
 fn note(tx: &mut crate::Direction, len: usize, outcome: Outcome) {
@@ -464,14 +523,11 @@ impl Port for PacketPort {
 
     fn rx(&mut self, now_ns: u64, pool: &mut Pool, burst: &mut Burst) -> Result<RxStatus, PortError> {
         let progress = self.receive(pool, burst);
-        if self.look_ns.is_none_or(|at| now_ns >= at.saturating_add(LOOK_NS)) {
+        if !self.finished && self.look_ns.is_none_or(|at| now_ns >= at.saturating_add(LOOK_NS)) {
             self.look_ns = Some(now_ns);
-            self.look();
-            if !progress && !self.gone && !sys::is_bound(&self.rx_socket) {
-                self.lost()?;
-            }
+            self.look_after(now_ns, !progress);
         }
-        Ok(match (progress, self.gone) {
+        Ok(match (progress, self.finished) {
             (true, _) => RxStatus::Received,
             (false, true) => RxStatus::Ended,
             (false, false) => RxStatus::Idle { next_due_ns: None },
@@ -479,53 +535,53 @@ impl Port for PacketPort {
     }
 
     fn tx(&mut self, now_ns: u64, pool: &mut Pool, burst: &mut Burst) -> Result<(), PortError> {
-        if burst.is_empty() && self.tx.pending() == 0 {
+        if burst.is_empty() && self.pending() == 0 {
             return Ok(());
         }
         self.complete();
-        if self.gone {
+        let Some(line) = &mut self.line else {
             self.counters.tx.dropped.count_many(DropReason::TxFailed, burst.len() as u64);
             pool.free_all(burst);
             return Ok(());
-        }
-        let room = self.tx.room();
-        for packet in burst.drain_front(room) {
-            if self.fits(now_ns, packet.data()) {
-                self.tx.put(packet.data());
-            } else {
+        };
+        for packet in burst.drain_front(line.tx.room()) {
+            if !self.put(now_ns, packet.data()) {
                 self.counters.tx.dropped.count(DropReason::TxFailed);
             }
             pool.free(packet);
         }
-        if self.tx.unsent() { self.kick() } else { Ok(()) }
+        if self.line.as_ref().is_some_and(|line| line.tx.unsent()) {
+            self.kick();
+        }
+        Ok(())
     }
 
     fn finish(&mut self, _now_ns: u64, _pool: &mut Pool) -> Result<(), PortError> {
         // Packets were copied into the ring, so a device that is slow to finish holds none of the pool's frames.
         for _ in 0..1000 {
-            if self.gone || self.tx.pending() == 0 {
+            if self.pending() == 0 {
                 break;
             }
-            self.kick()?;
-            if self.tx.pending() > 0 {
+            self.kick();
+            if self.pending() > 0 {
                 std::thread::sleep(std::time::Duration::from_millis(1));
             }
         }
-        self.cancel();
-        let tx = &mut self.counters.tx;
-        self.tx.abandon(|len, outcome| note(tx, len, outcome));
-        self.look();
-        self.gone = true;
+        self.give_up();
+        self.finished = true;
         Ok(())
     }
 
     fn counters(&self) -> PortCounters {
         let mut counters = self.counters;
-        counters.tx.held = self.tx.pending() as u64;
+        counters.tx.held = self.pending() as u64;
         counters
     }
 
     fn wake(&mut self, _waker: &Waker) -> Wake<'_> {
-        Wake::Readable(self.rx_socket.as_fd())
+        match &self.line {
+            Some(line) => Wake::Readable(line.rx_socket.as_fd()),
+            None => Wake::Poll,
+        }
     }
 }

@@ -176,6 +176,7 @@ impl View {
             let (link, down) = match port.link {
                 Some(Link::Up) => ("up", false),
                 Some(Link::Down) => ("down", true),
+                Some(Link::Away) => ("away", true),
                 None => ("-", false),
             };
             let rates = [port.in_pps, port.in_bps, port.out_pps, port.out_bps, port.dropped_pps];
