@@ -18,7 +18,12 @@ mod dpdk {
         let flags = pkg_config(&["--cflags", "libdpdk >= 22.11"]);
         let mut build = cc::Build::new();
         // DPDK's headers are not ours to warn about.
-        build.file("src/dpdk/shim.c").opt_level(3).warnings(true).extra_warnings(false);
+        build
+            .file("src/dpdk/shim.c")
+            .opt_level(3)
+            .force_frame_pointer(false)
+            .warnings(true)
+            .extra_warnings(false);
         for flag in &flags {
             match flag.strip_prefix("-I") {
                 Some(folder) => build.flag("-isystem").flag(folder),

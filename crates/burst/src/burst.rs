@@ -38,6 +38,11 @@ impl Burst {
         }
     }
 
+    /// The packets, for adding some within the capacity.
+    pub(crate) fn vec(&mut self) -> &mut Vec<Packet> {
+        &mut self.0
+    }
+
     /// Takes all packets, in order.
     #[inline]
     pub fn drain(&mut self) -> std::vec::Drain<'_, Packet> {

@@ -1,5 +1,6 @@
 //! Frames in the hands of a device: a kernel's AF_XDP rings, a network card's descriptors.
 
+use crate::burst::Burst;
 use crate::memory::{self, DeviceClosed, Loan, Memory, Packet, Pool};
 use std::sync::Arc;
 
@@ -40,10 +41,7 @@ impl Lent {
     /// As [`lend`](Self::lend), for devices that go by frames: says the frame's number.
     #[inline]
     pub fn lend_frame(&mut self, packet: Packet) -> Result<u32, Packet> {
-        if !packet.is_in(&self.memory) {
-            return Err(packet);
-        }
-        let loan = packet.into_loan();
+        let loan = packet.into_loan(&self.memory)?;
         let frame = loan.frame();
         match self.slots.get_mut(frame as usize) {
             Some(slot @ None) => {
@@ -92,9 +90,20 @@ impl Lent {
     /// As [`adopt`](Self::adopt), with `len` bytes of data at `start` of frame number `frame`.
     #[inline]
     pub fn adopt_frame(&mut self, frame: u32, start: usize, len: usize) -> Option<Packet> {
-        let packet = memory::adopt(self.slots.get_mut(frame as usize)?, start, len, 1 << self.frame_shift)?;
+        let slot = self.slots.get_mut(frame as usize)?;
+        let packet = memory::adopt(slot, start, len, self.memory.frame_size())?;
         self.count -= 1;
         Some(packet)
+    }
+
+    /// As [`adopt_frame`](Self::adopt_frame), straight to the end of a burst, with the hash that the device has computed.
+    /// False, and nothing changed, also if the burst is full.
+    #[inline]
+    pub fn adopt_into(&mut self, burst: &mut Burst, frame: u32, start: usize, len: usize, hash: u32) -> bool {
+        let Some(slot) = self.slots.get_mut(frame as usize) else { return false };
+        let adopted = memory::adopt_into(slot, (start, len), &self.memory, hash, burst.vec());
+        self.count -= usize::from(adopted);
+        adopted
     }
 
     /// The packet whose data the device was lent at `address`, as it was lent (a transmit completion). `None`, and

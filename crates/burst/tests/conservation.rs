@@ -150,7 +150,17 @@ impl World {
                 let Some(address) = pick(&mut self.out, which) else { return };
                 let moved = address / 2048 * 2048 + start as u64;
                 let good = (64..2048).contains(&start) && start + len <= 2048;
-                match self.lent.adopt(moved, len) {
+                // By its address, or by its frame's number into a burst.
+                let adopted = if which % 2 == 0 {
+                    self.lent.adopt(moved, len)
+                } else {
+                    let mut burst = Burst::new();
+                    let frame = (moved / 2048) as u32;
+                    let adopted = self.lent.adopt_into(&mut burst, frame, start, len, 7);
+                    assert_eq!(adopted, !burst.is_empty());
+                    burst.drain().next().inspect(|packet| assert_eq!(packet.hash, 7))
+                };
+                match adopted {
                     Some(packet) => {
                         assert!(good);
                         assert_eq!(packet.len(), len);

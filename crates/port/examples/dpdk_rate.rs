@@ -1,5 +1,5 @@
 //! How fast packets go from one DPDK device to another through the `Port` trait, both ways, on one core, without a look at
-//! them: `cargo run --release -p tidemill-port --features dpdk --example dpdk_rate -- [SECONDS [DEVICE DEVICE]]`. The devices
+//! them: `cargo run --release -p tidemill-port --features dpdk --example dpdk_rate -- [SECONDS [BURST [DEVICE DEVICE]]]`. The devices
 //! are two of `net_null` if none are named. Counts the thread's CPU time, so that a busy machine does not show. The same of
 //! DPDK's own:
 //!
@@ -22,15 +22,17 @@ fn cpu_ns(since: Instant) -> f64 {
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let seconds: f64 = arguments.first().map_or(Ok(3.0), |text| text.parse())?;
+    let burst = arguments.get(1).map(|text| text.parse()).transpose()?;
+    let options = Options { burst, ..Options::default() };
     let device = |at: usize, default: &str| arguments.get(at).map_or(default, String::as_str).to_owned();
     let memory = Memory::new(8192, 2048)?;
     let mut pool = memory.pool(8192)?;
-    let mut one = |device: String| -> Result<_, Box<dyn std::error::Error>> {
-        let mut queues = open(&device, &device, &Options::default(), std::slice::from_ref(&memory))?;
+    let one = |device: String| -> Result<_, Box<dyn std::error::Error>> {
+        let mut queues = open(&device, &device, &options, std::slice::from_ref(&memory))?;
         Ok(queues.remove(0))
     };
-    let mut a = one(device(1, "net_null0"))?;
-    let mut b = one(device(2, "net_null1"))?;
+    let mut a = one(device(2, "net_null0"))?;
+    let mut b = one(device(3, "net_null1"))?;
     let mut burst = Box::new(Burst::new());
     let (started, mut now_ns) = (Instant::now(), 0);
     let (mut marked, mut before, mut rates) = (cpu_ns(started), 0, Vec::new());

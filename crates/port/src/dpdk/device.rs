@@ -198,6 +198,9 @@ impl Device {
         self.stage.store(stage as u8, Ordering::Release);
         started.map_err(|said| {
             let what = match said.errno {
+                _ if said.words.contains("not fit in mbuf") => {
+                    format!("{said}: raise memory.frame_size, or have the device use smaller frames")
+                }
                 libc::ENOMEM | libc::ENOBUFS => {
                     format!("{said}: fewer rx_descriptors, or more memory.frames")
                 }

@@ -18,8 +18,8 @@ const MEGABYTES: u64 = 256;
 struct State {
     arguments: Vec<String>,
     pci: bool,
-    /// With what it was started.
-    started: Option<bool>,
+    /// Whether it was started with PCI devices, or why it could not be: it tries once.
+    started: Option<Result<bool, String>>,
 }
 
 fn state() -> MutexGuard<'static, State> {
@@ -47,25 +47,29 @@ pub(crate) fn is_pci(device: &str) -> bool {
 /// Starts DPDK if it is not running.
 pub(super) fn start(port: &str, pci: bool) -> Result<(), PortError> {
     let mut state = state();
-    match state.started {
-        Some(with_pci) if pci && !with_pci => {
+    let failed = |what: &String| PortError::Device {
+        port: port.to_owned(),
+        action: "cannot start DPDK",
+        source: io::Error::other(what.clone()),
+    };
+    match &state.started {
+        Some(Err(what)) => return Err(failed(what)),
+        Some(Ok(false)) if pci => {
             return Err(PortError::config(
                 port,
                 "DPDK runs without PCI devices already: the first dpdk port of the process decides: open this one first",
             ));
         }
-        Some(_) => return Ok(()),
+        Some(Ok(_)) => return Ok(()),
         None => {}
     }
     let pci = pci || state.pci;
     let arguments = arguments(&state.arguments, pci, has_huge_pages(), &allowed_cpus());
-    sys::control().eal(&arguments).map_err(|said| {
-        let shown = arguments[1..].join(" ");
-        let source = io::Error::other(format!("{said} [arguments: {shown}]"));
-        PortError::Device { port: port.to_owned(), action: "cannot start DPDK", source }
-    })?;
-    state.started = Some(pci);
-    Ok(())
+    let started = sys::control().eal(&arguments);
+    let started = started.map_err(|said| format!("{said} [arguments: {}]", arguments[1..].join(" ")));
+    let result = started.as_ref().map(drop).map_err(failed);
+    state.started = Some(started.map(|()| pci));
+    result
 }
 
 fn arguments(wanted: &[String], pci: bool, huge: bool, cpus: &str) -> Vec<String> {

@@ -43,13 +43,13 @@ use device::{Device, Stage};
 use queue::{Moved, Queue};
 use std::sync::Arc;
 use sys::Link;
-use tidemill_burst::{Burst, DropReason, Memory, Pool};
+use tidemill_burst::{BURST, Burst, DropReason, Memory, Pool};
 use tidemill_wire::MacAddr;
 
 /// How often a queue looks at the link and the device's own counters.
 const LOOK_NS: u64 = 100_000_000;
 /// Frames that a queue has beyond its ring's when it starts.
-const SPARE: usize = tidemill_burst::BURST;
+const SPARE: usize = BURST;
 
 /// How a device is to be set up.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -62,6 +62,8 @@ pub struct Options {
     pub rx_descriptors: Option<u16>,
     /// The same of each transmit ring.
     pub tx_descriptors: Option<u16>,
+    /// The most packets that are received in one call: 1 to 256, 256 if nothing is said.
+    pub burst: Option<u16>,
 }
 
 /// What a device is called on the wire.
@@ -95,6 +97,7 @@ pub fn open(
         number: number as u16,
         queue: Some(queue),
         sending: Box::default(),
+        burst: usize::from(options.burst.unwrap_or(BURST as u16)),
         arrived: false,
         failed: false,
         link: Link::Up,
@@ -123,6 +126,8 @@ pub struct DpdkPort {
     /// `None` once it has left.
     queue: Option<Queue>,
     sending: Box<Burst>,
+    /// The most that is received in one call.
+    burst: usize,
     arrived: bool,
     /// The error has been reported.
     failed: bool,
@@ -202,7 +207,7 @@ impl Port for DpdkPort {
             return if over { Ok(RxStatus::Ended) } else { idle };
         }
         let Some(queue) = &mut self.queue else { return Ok(RxStatus::Ended) };
-        let Moved { packets, bytes, dropped, .. } = queue.receive(pool, burst);
+        let Moved { packets, bytes, dropped, .. } = queue.receive(pool, burst, self.burst);
         self.counters.rx.packets += packets;
         self.counters.rx.bytes += bytes;
         if let Some((reason, count)) = dropped {

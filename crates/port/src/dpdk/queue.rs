@@ -18,8 +18,12 @@ use tidemill_lookup::mem::Region;
 
 /// Packets that go to and fro in one call of the driver: their mbufs stay in the first cache.
 const CHUNK: usize = 64;
-/// Frames that the stock holds ready for the driver, who takes a burst's worth in a call.
+/// The stock is filled up to `READY` frames when it holds fewer than `LOW`: a driver takes a chunk's worth in a call, and
+/// some, after a drought, a ring's. Beyond `HIGH` it is cut down to `READY`: in between, the frames of what has been sent
+/// are received into again, without a way through the pool.
+const LOW: usize = 2 * CHUNK;
 const READY: usize = BURST;
+const HIGH: usize = 2 * BURST + CHUNK;
 
 /// The mbufs of a region of packet memory, one per frame, shared by all queues on it.
 pub(super) struct Headers {
@@ -169,6 +173,13 @@ impl Queue {
         self.lent.count()
     }
 
+    /// Frames in the stock.
+    #[inline]
+    fn ready(&self) -> usize {
+        // SAFETY: Q3, Q4.
+        unsafe { (*self.stock).count as usize }
+    }
+
     /// The number of the frame whose mbuf this is. Only for mbufs of `self.mbufs`.
     #[inline]
     fn frame(&self, mbuf: *mut Mbuf) -> u32 {
@@ -211,40 +222,37 @@ impl Queue {
         }
     }
 
-    /// Receives into the burst, as much as it has room for.
-    pub(super) fn receive(&mut self, pool: &mut Pool, burst: &mut Burst) -> Moved {
+    /// Receives into the burst: as much as it has room for, `most` at most.
+    pub(super) fn receive(&mut self, pool: &mut Pool, burst: &mut Burst, most: usize) -> Moved {
         let mut moved = Moved::default();
+        let mut left = burst.room().min(most);
         loop {
-            let want = burst.room().min(CHUNK);
+            let want = left.min(CHUNK);
             if want == 0 {
                 return moved;
             }
-            self.refill(pool, READY);
+            left -= want;
+            if self.ready() < LOW {
+                self.refill(pool, READY);
+            }
             // SAFETY: the device runs (the caller's stage says so), Q4; `packets` has room for CHUNK.
             let got = unsafe { sys::tm_rx(self.stock, self.packets.as_mut_ptr(), want as u16) } as usize;
             for at in 0..got.min(CHUNK) {
                 let mbuf = self.packets[at];
                 // SAFETY: the driver has given the mbuf to us.
                 let head = unsafe { &*mbuf };
-                let packet = if head.pool == self.pool && head.nb_segs == 1 {
-                    let (start, len) = (usize::from(head.data_off) + COLD, usize::from(head.data_len));
-                    let frame = self.frame(mbuf);
-                    self.lent.adopt_frame(frame, start, len).map(|mut packet| {
-                        packet.hash = if head.ol_flags & sys::RSS_HASH != 0 { head.rss } else { 0 };
-                        packet
-                    })
-                } else {
-                    self.copy(mbuf, pool, &mut moved)
-                };
-                let Some(packet) = packet else {
-                    moved.packets += 1;
-                    continue;
-                };
                 moved.packets += 1;
-                moved.bytes += packet.len() as u64;
-                if let Err(packet) = burst.push(packet) {
-                    moved.drop_one(DropReason::QueueFull);
-                    pool.free(packet);
+                if head.pool != self.pool || head.nb_segs != 1 {
+                    self.copy(mbuf, pool, burst, &mut moved);
+                    continue;
+                }
+                let (start, len) = (usize::from(head.data_off) + COLD, usize::from(head.data_len));
+                let hash = if head.ol_flags & sys::RSS_HASH != 0 { head.rss } else { 0 };
+                let frame = self.frame(mbuf);
+                if self.lent.adopt_into(burst, frame, start, len, hash) {
+                    moved.bytes += len as u64;
+                } else {
+                    moved.drop_one(DropReason::RxError);
                 }
             }
             if got < want {
@@ -255,7 +263,7 @@ impl Queue {
 
     /// A packet that lies in memory of somebody else's: the driver's own, or another queue's (`net_ring`).
     #[cold]
-    fn copy(&mut self, mbuf: *mut Mbuf, pool: &mut Pool, moved: &mut Moved) -> Option<Packet> {
+    fn copy(&mut self, mbuf: *mut Mbuf, pool: &mut Pool, burst: &mut Burst, moved: &mut Moved) {
         let mut packet = pool.take();
         let (to, room) = match &mut packet {
             Some(packet) => {
@@ -266,19 +274,17 @@ impl Queue {
         };
         // SAFETY: the mbuf has just been received; `to` is the packet's data.
         let len = unsafe { sys::tm_copy(self.stock, mbuf, to, room as u32) } as usize;
-        match packet {
-            Some(mut packet) if len <= room => {
-                packet.set_len(len);
-                Some(packet)
-            }
-            Some(packet) => {
+        let Some(mut packet) = packet else { return moved.drop_one(DropReason::NoFrames) };
+        if len > room {
+            moved.drop_one(DropReason::FrameTooSmall);
+            return pool.free(packet);
+        }
+        packet.set_len(len);
+        match burst.push(packet) {
+            Ok(()) => moved.bytes += len as u64,
+            Err(packet) => {
+                moved.drop_one(DropReason::QueueFull);
                 pool.free(packet);
-                moved.drop_one(DropReason::FrameTooSmall);
-                None
-            }
-            None => {
-                moved.drop_one(DropReason::NoFrames);
-                None
             }
         }
     }
@@ -343,10 +349,14 @@ impl Queue {
                 }
                 break;
             }
-            self.settle(pool, READY);
+            if self.ready() > HIGH {
+                self.settle(pool, READY);
+            }
         }
         rest.for_each(|packet| burst.push(packet).unwrap_or_else(|packet| pool.free(packet)));
-        self.settle(pool, READY);
+        if self.ready() > HIGH {
+            self.settle(pool, READY);
+        }
         moved
     }
 
@@ -371,7 +381,7 @@ impl Queue {
         let mut burst = Burst::new();
         let mut drained = 0;
         while drained < most {
-            let got = self.receive(pool, &mut burst).packets as usize;
+            let got = self.receive(pool, &mut burst, BURST).packets as usize;
             pool.free_all(&mut burst);
             drained += got;
             if got == 0 {

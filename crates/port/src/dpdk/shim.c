@@ -130,22 +130,29 @@ gather_strays(struct tm_stock *stock)
 	rte_spinlock_unlock(&stock->lock);
 }
 
+static __rte_noinline int
+enqueue_many(struct tm_stock *stock, void *const *objects, unsigned int n)
+{
+	if (unlikely(!ours(stock)))
+		return stray(stock, objects, n);
+	if (unlikely(stock->count + n > stock->room))
+		return -ENOBUFS;
+	memcpy(&stock->stack[stock->count], objects, n * sizeof(*objects));
+	stock->count += n;
+	return 0;
+}
+
 static int
 stock_enqueue(struct rte_mempool *pool, void *const *objects, unsigned int n)
 {
 	struct tm_stock *stock = pool->pool_config;
 
-	if (unlikely(!ours(stock)))
-		return stray(stock, objects, n);
-	if (unlikely(stock->count + n > stock->room))
-		return -ENOBUFS;
 	/* Many drivers free one by one. */
-	if (n == 1)
-		stock->stack[stock->count] = objects[0];
-	else
-		memcpy(&stock->stack[stock->count], objects, n * sizeof(*objects));
-	stock->count += n;
-	return 0;
+	if (likely(n == 1) && likely(current == stock) && likely(stock->count < stock->room)) {
+		stock->stack[stock->count++] = objects[0];
+		return 0;
+	}
+	return enqueue_many(stock, objects, n);
 }
 
 static int
@@ -284,29 +291,33 @@ tm_eal(int argc, char **argv, char *words, size_t room)
 {
 	cpu_set_t cpus;
 	struct ear ear;
-	int result, saved, nowhere;
+	int result, nowhere;
+	/* Wrong arguments make it print its manual on the standard output, and complain beside the log. */
+	int streams[2] = { STDOUT_FILENO, STDERR_FILENO }, saved[2];
 	int pinned = pthread_getaffinity_np(pthread_self(), sizeof(cpus), &cpus);
 
 	rte_log_set_global_level(RTE_LOG_ERR);
-	/* Wrong arguments make it print its manual on the standard output. */
 	fflush(stdout);
-	saved = dup(STDOUT_FILENO);
 	nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
-	if (saved >= 0 && nowhere >= 0)
-		dup2(nowhere, STDOUT_FILENO);
+	for (int i = 0; i < 2; i++) {
+		saved[i] = fcntl(streams[i], F_DUPFD_CLOEXEC, 3);
+		if (saved[i] >= 0 && nowhere >= 0)
+			dup2(nowhere, streams[i]);
+	}
 	listen_to(&ear);
 	result = rte_eal_init(argc, argv);
 	if (result < 0)
 		result = rte_errno > 0 ? -rte_errno : -EINVAL;
-	if (result >= 0) {
+	else
 		result = rte_mempool_register_ops(&stock_ops);
+	fflush(stdout);
+	for (int i = 0; i < 2; i++) {
+		if (saved[i] >= 0) {
+			dup2(saved[i], streams[i]);
+			close(saved[i]);
+		}
 	}
 	result = heard(&ear, result, words, room);
-	fflush(stdout);
-	if (saved >= 0)
-		dup2(saved, STDOUT_FILENO);
-	if (saved >= 0)
-		close(saved);
 	if (nowhere >= 0)
 		close(nowhere);
 	if (pinned == 0)

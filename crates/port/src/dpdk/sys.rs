@@ -190,7 +190,7 @@ fn saying(call: impl FnOnce(*mut c_char, usize) -> c_int) -> Result<(), Said> {
 }
 
 /// DPDK's control functions and its log are one for the process: whoever holds this calls them.
-pub(super) struct Control(MutexGuard<'static, ()>);
+pub(super) struct Control(#[allow(dead_code)] MutexGuard<'static, ()>);
 
 /// Waits for the right to call DPDK's control functions.
 pub(super) fn control() -> Control {

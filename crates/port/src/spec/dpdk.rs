@@ -32,6 +32,9 @@ pub struct DpdkSpec {
     /// Descriptors in each queue's transmit ring.
     #[serde(default)]
     pub tx_descriptors: Option<u16>,
+    /// The most packets that are received in one call: 1 to 256, 256 if nothing is said.
+    #[serde(default)]
+    pub burst: Option<u16>,
     /// Faults to inject.
     #[serde(default)]
     pub fault: Option<FaultSpec>,
@@ -76,6 +79,9 @@ impl DpdkSpec {
         if self.rx_descriptors == Some(0) || self.tx_descriptors == Some(0) {
             return wrong("rx_descriptors, tx_descriptors: give at least 1, or leave them out");
         }
+        if self.burst.is_some_and(|burst| !(1..=256).contains(&burst)) {
+            return wrong("burst: give 1 to 256, or leave it out");
+        }
         queues_of(&self.name, self.queues, workers).map(drop)
     }
 
@@ -92,6 +98,7 @@ impl DpdkSpec {
             mtu: self.mtu,
             rx_descriptors: self.rx_descriptors,
             tx_descriptors: self.tx_descriptors,
+            burst: self.burst,
         };
         let Some(memory) = context.memory.get(..queues) else {
             return Err(PortError::config(&self.name, "a device needs each worker's packet memory"));
