@@ -6,9 +6,10 @@ use super::program::{Attached, Program};
 use super::socket::{Place, Socket};
 use super::sys::{self, Desc, Kick, Statistics};
 use super::{ETHERNET, Options, device, failed, is_virtual, partial};
-use crate::{Device, Port, PortCounters, PortError, RxStatus};
+use crate::{Device, Port, PortCounters, PortError, RxStatus, Wake, Waker};
+use rustix::event::epoll;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tidemill_burst::{Burst, DeviceClosed, DropReason, Lent, Memory, Packet, Pool};
@@ -59,8 +60,8 @@ pub struct XdpPort {
 struct Open {
     socket: Socket,
     attached: Attached,
-    /// Queue 0 only.
-    ear: Option<OwnedFd>,
+    /// Queue 0 only: the ear, and what is readable when it or the socket is.
+    ear: Option<(OwnedFd, OwnedFd)>,
     /// Senders leave checksums undone.
     partial: bool,
     /// The kernel's counters when they were last read.
@@ -130,7 +131,10 @@ impl XdpPort {
         };
         let socket = place.open()?;
         let ear = match self.queue {
-            0 => Some(sys::ear(device.index, self.options.promiscuous)),
+            0 => Some(sys::ear(device.index, self.options.promiscuous).and_then(|ear| {
+                let both = either(&socket.fd, &ear)?;
+                Ok((ear, both))
+            })),
             _ => None,
         };
         let ear = ear
@@ -246,7 +250,7 @@ impl XdpPort {
 
     /// Takes what was left to the kernel and is for us too.
     fn listen(&mut self, now_ns: u64, pool: &mut Pool, burst: &mut Burst) -> bool {
-        let Some(ear) = self.open.as_ref().and_then(|open| open.ear.as_ref()) else { return false };
+        let Some((ear, _)) = self.open.as_ref().and_then(|open| open.ear.as_ref()) else { return false };
         if !self.listen.is_due(now_ns, HEAR_NS) {
             return false;
         }
@@ -451,6 +455,15 @@ impl XdpPort {
     }
 }
 
+/// What is readable when one of two descriptors is.
+fn either(a: &OwnedFd, b: &OwnedFd) -> io::Result<OwnedFd> {
+    let both = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+    for fd in [a, b] {
+        epoll::add(&both, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
+    }
+    Ok(both)
+}
+
 fn unknown(port: &str, address: u64) -> PortError {
     let source = io::Error::new(io::ErrorKind::InvalidData, format!("address {address:#x} was not lent"));
     PortError::Device { port: port.to_owned(), action: "the kernel's ring", source }
@@ -496,5 +509,13 @@ impl Port for XdpPort {
         let mut counters = self.counters;
         counters.tx.held = self.sending as u64;
         counters
+    }
+
+    fn wake(&mut self, _waker: &Waker) -> Wake<'_> {
+        let Some(open) = &self.open else { return Wake::Poll };
+        Wake::Readable(match &open.ear {
+            Some((_, both)) => both.as_fd(),
+            None => open.socket.fd.as_fd(),
+        })
     }
 }
