@@ -4,13 +4,15 @@
 //!
 //! Bursts of 256 segments, of as many flows as it takes to have 1, 4 or 16 of each in a burst, in turns; a million random /24s.
 //! With a capture, what it holds instead, over and over. Prints nanoseconds per segment: of merging, cutting, of what the
-//! router does besides (checks, lookup, forwarding), and of all that; ports, which are no part of it, are left out.
+//! router does besides (checks, lookup, forwarding), and of all that; ports, which are no part of it, are left out. Times are
+//! those for which the worker had a core (Linux): nodes' shares of all time, of which it had so much.
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use std::error::Error;
 use std::path::Path;
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 use tidemill_burst::{Burst, Memory, Pool};
 use tidemill_graph::{Clock, Engine, Limits, Options, Snapshot};
 use tidemill_lookup::qsbr::Domain;
@@ -46,6 +48,14 @@ struct Source {
     frames: Vec<Vec<u8>>,
     at: usize,
     counters: PortCounters,
+    /// When the first frame was received, and the time that the thread had had a core by then; at the end, how long both are.
+    core: Arc<Mutex<(Option<Instant>, u64, f64)>>,
+}
+
+/// Nanoseconds for which this thread has had a core.
+fn core_ns() -> u64 {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    text.split(' ').next().and_then(|ns| ns.parse().ok()).unwrap_or(0)
 }
 
 impl Port for Source {
@@ -56,6 +66,12 @@ impl Port for Source {
     fn rx(&mut self, _: u64, pool: &mut Pool, burst: &mut Burst) -> Result<RxStatus, PortError> {
         if self.frames.is_empty() {
             return Ok(RxStatus::Idle { next_due_ns: None });
+        }
+        if self.at == 0
+            && let Ok(mut core) = self.core.lock()
+            && core.0.is_none()
+        {
+            *core = (Some(Instant::now()), core_ns(), 1.0);
         }
         for _ in 0..burst.room() {
             let Some(packet) = pool.packet(&self.frames[self.at]) else { break };
@@ -77,6 +93,11 @@ impl Port for Source {
     }
 
     fn finish(&mut self, _: u64, _: &mut Pool) -> Result<(), PortError> {
+        if let Ok(mut core) = self.core.lock()
+            && let Some(begun) = core.0
+        {
+            core.2 = core_ns().saturating_sub(core.1) as f64 / begun.elapsed().as_nanos() as f64;
+        }
         Ok(())
     }
 
@@ -142,8 +163,8 @@ fn capture(path: &Path) -> Result<Vec<Vec<u8>>, Box<dyn Error>> {
     Ok(frames)
 }
 
-/// Nodes' names, and what they have counted.
-type Outcome = (Vec<String>, Snapshot);
+/// Nodes' names, what they have counted, and the part of the time that the worker had a core.
+type Outcome = (Vec<String>, Snapshot, f64);
 
 fn run(on: bool, frames: Vec<Vec<u8>>, rib: Rib<u32>, seconds: f64) -> Result<Outcome, Box<dyn Error>> {
     let mut config: RouterConfig = toml::from_str(CONFIG)?;
@@ -160,8 +181,10 @@ fn run(on: bool, frames: Vec<Vec<u8>>, rib: Rib<u32>, seconds: f64) -> Result<Ou
         traces: Vec::new(),
         describe: |_| String::new(),
     };
+    let core = Arc::new(Mutex::new((None, 0, 1.0)));
     let port = |name, frames| -> Vec<Box<dyn Port>> {
-        vec![Box::new(Source { name, frames, at: 0, counters: PortCounters::default() })]
+        let counters = PortCounters::default();
+        vec![Box::new(Source { name, frames, at: 0, counters, core: core.clone() })]
     };
     let queues = vec![port("source", frames), port("sink", Vec::new())];
     let built = graph(&control).build()?;
@@ -170,14 +193,15 @@ fn run(on: bool, frames: Vec<Vec<u8>>, rib: Rib<u32>, seconds: f64) -> Result<Ou
     if !outcome.snapshot.ledger().balances() {
         return Err("the books do not balance".into());
     }
-    Ok((names, outcome.snapshot))
+    let had = core.lock().map_or(1.0, |core| core.2);
+    Ok((names, outcome.snapshot, had))
 }
 
-fn print(what: &str, (names, snapshot): &Outcome) {
+fn print(what: &str, (names, snapshot, had): &Outcome) {
     let ledger = snapshot.ledger();
     let time = |wanted: &dyn Fn(&str) -> bool| {
         let nodes = names.iter().zip(&snapshot.nodes).filter(|(name, _)| wanted(name));
-        nodes.map(|(_, node)| node.busy_ns).sum::<u64>() as f64 / ledger.received.max(1) as f64
+        nodes.map(|(_, node)| node.busy_ns).sum::<u64>() as f64 * had / ledger.received.max(1) as f64
     };
     let merging = |name: &str| name.ends_with("-coalesce");
     let cutting = |name: &str| name.starts_with("tcp-segment:");

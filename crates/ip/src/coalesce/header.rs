@@ -132,7 +132,7 @@ fn is_extension(next: Protocol) -> bool {
 #[inline]
 fn slot(addresses: u64, ports: u32) -> usize {
     let mixed = addresses.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(ports);
-    (mixed.wrapping_mul(0xa076_1d64_78bd_642f) >> 56) as usize
+    (mixed.wrapping_mul(0xa076_1d64_78bd_642f) >> 48) as usize
 }
 
 impl Header {

@@ -195,7 +195,7 @@ fn a_run_of_segments_is_one_packet() {
         let tagged: Vec<_> = run.iter().map(|seg| Seg { tags: vec![5, 6], ..seg.clone() }).collect();
         assert_eq!(long(&tagged, 16384), 1);
         assert_eq!(long(&run[..10], 2048), 0, "no frame holds two");
-        assert_eq!(long(&run, 4096), 3, "three by three, then two of them and a short one");
+        assert_eq!(long(&run, 4096), 4, "three by three, then one and the short one");
     }
 }
 
@@ -434,7 +434,7 @@ fn is_fragment(frame: &[u8]) -> bool {
 #[test]
 fn every_flow_comes_out_as_it_went_in() {
     let (mut coalescer, mut pool, mut merged) = (Coalescer::default(), pool(16384), 0);
-    for seed in 0..200 {
+    for seed in 0..60 {
         let mut rng = StdRng::seed_from_u64(seed);
         let mut senders: Vec<_> = (0..rng.random_range(1..12)).map(|_| sender(&mut rng)).collect();
         let mut frames: Vec<Vec<u8>> = vec![];
@@ -462,7 +462,7 @@ fn every_flow_comes_out_as_it_went_in() {
         }
     }
     // The seeds are fixed, and so is this.
-    assert!(merged > 40_000, "{merged} of {} segments were merged", 200 * 700);
+    assert!(merged > 12_000, "{merged} of {} segments were merged", 60 * 700);
 }
 
 #[test]
