@@ -11,7 +11,7 @@ use crate::clock::Clock;
 use crate::counters::Snapshot;
 use crate::graph::Graph;
 use crate::trace::{Store, TraceEntry, TraceRequest};
-use crate::watch::{Mailbox, Order, Place, Refused, Watch};
+use crate::watch::{Mailbox, Order, Place, Refused, Scope, Watch};
 pub use crate::worker::Fate;
 use crate::worker::chain::{Cuts, Links};
 use crate::worker::sleep::Doze;
@@ -389,7 +389,11 @@ impl Engine {
             let mut reader = domain.register();
             reader.offline(); // until its thread runs
             let (mailboxes, store) = (handle.mailboxes.clone(), handle.store.clone());
-            let mut watch = Watch::new(index, graph.clone(), mailboxes, store, options.describe);
+            let scope = Scope {
+                nodes: cuts.reach(index % depth, &graph),
+                ports: ports.iter().map(Option::is_some).collect(),
+            };
+            let mut watch = Watch::new(index, scope, graph.clone(), mailboxes, store, options.describe);
             for request in &options.traces {
                 let at = trace_place(&graph, &request.at)?;
                 watch.take(Order::Trace { at, packets: request.packets });

@@ -101,6 +101,12 @@ impl Mailbox {
     }
 }
 
+/// The nodes and the receiving ports that a worker has; a worker of a chain has not all.
+pub(crate) struct Scope {
+    pub(crate) nodes: Vec<bool>,
+    pub(crate) ports: Vec<bool>,
+}
+
 /// A worker's side of it.
 pub(crate) struct Watch {
     /// Whether anything is watched: the only thing to look at while nothing is.
@@ -109,6 +115,8 @@ pub(crate) struct Watch {
     pub(crate) tracing: bool,
     /// The worker's number.
     pub(crate) worker: usize,
+    /// Where packets can be marked here.
+    scope: Scope,
     graph: Arc<Graph>,
     mailboxes: Arc<[Mailbox]>,
     store: Arc<Mutex<Store>>,
@@ -119,6 +127,7 @@ pub(crate) struct Watch {
 impl Watch {
     pub(crate) fn new(
         worker: usize,
+        scope: Scope,
         graph: Arc<Graph>,
         mailboxes: Arc<[Mailbox]>,
         store: Arc<Mutex<Store>>,
@@ -127,7 +136,7 @@ impl Watch {
         let numbers = (worker as u64, mailboxes.len() as u64);
         let tracer = Tracer::new(graph.node_names.len(), graph.port_names.len(), numbers, describe);
         let captures = Vec::new();
-        Watch { active: false, tracing: false, worker, graph, mailboxes, store, tracer, captures }
+        Watch { active: false, tracing: false, worker, scope, graph, mailboxes, store, tracer, captures }
     }
 
     /// Whether an order waits.
@@ -151,6 +160,13 @@ impl Watch {
     pub(crate) fn take(&mut self, order: Order) {
         match order {
             Order::Trace { at, packets } => {
+                let here = match at {
+                    Place::Node(n) => self.scope.nodes[n],
+                    Place::Port { port, .. } => self.scope.ports[port],
+                };
+                if !here {
+                    return;
+                }
                 let left = match at {
                     Place::Node(n) => &mut self.tracer.at_node[n],
                     Place::Port { port, .. } => &mut self.tracer.at_port[port],
@@ -275,7 +291,8 @@ mod tests {
         let graph = GraphBuilder::new(["a:rx", "a"]).build().unwrap();
         let mailboxes: Arc<[Mailbox]> = [Mailbox::default()].into();
         let store = Arc::new(Mutex::new(Store::new(4)));
-        (Watch::new(0, Arc::new(graph), mailboxes.clone(), store, |_| String::new()), mailboxes)
+        let scope = Scope { nodes: vec![], ports: vec![true; 2] };
+        (Watch::new(0, scope, Arc::new(graph), mailboxes.clone(), store, |_| String::new()), mailboxes)
     }
 
     #[test]

@@ -59,6 +59,26 @@ impl Cuts {
     }
 }
 
+impl Cuts {
+    /// The nodes that packets can reach on a worker of `stage`.
+    pub(crate) fn reach(&self, stage: usize, graph: &Graph) -> Vec<bool> {
+        let begins = |n: &usize| self.0[*n] == stage && stage > 0;
+        let mut todo: Vec<Target> = (0..self.0.len()).filter(begins).map(Target::Node).collect();
+        if stage == 0 {
+            todo.extend(graph.inputs.iter().flatten());
+        }
+        let mut seen = vec![false; self.0.len()];
+        while let Some(target) = todo.pop() {
+            if let Edge::Node(n) = self.edge(stage, target)
+                && !std::mem::replace(&mut seen[n], true)
+            {
+                todo.extend(graph.outputs[n].iter().map(|(_, target)| *target));
+            }
+        }
+        seen
+    }
+}
+
 /// A packet on its way to another worker, with the number of the node or the port that it goes to.
 pub(super) struct Passed {
     packet: Packet,

@@ -135,3 +135,73 @@ fn each_prefix_once_with_its_last_change() {
     let last = last_of_each(prefixes.into_iter());
     assert_eq!(last, [(prefixes[1], 4), (prefixes[0], 2), (prefixes[3], 3)]);
 }
+
+#[test]
+fn all_copies_change_together_or_not_at_all() {
+    use tidemill_lookup::numa::{Copies, Node, Topology};
+    let node = |id, cpu| Node { id, cpus: vec![cpu] };
+    // Made up: where their memory lies does not matter here.
+    let three = Topology { nodes: vec![node(0, 0), node(1, 1), node(2, 2)] };
+    let copies = Copies::of(&three, &[Some(0), Some(1), Some(2)]);
+    let named = ["dxr-d16x4r", "poptrie-d18", "auto"].map(|name| Algorithm::parse::<u32>(name).unwrap());
+    for algorithm in named.into_iter().chain([trie()]) {
+        let name = algorithm.to_string();
+        let domain = Domain::new();
+        let (budget, mut expected) = (Duration::ZERO, Rib::new());
+        let mut table = Table::resumed(&domain, Rib::new(), &algorithm, budget, None, &copies).unwrap();
+        let mut reader = domain.register();
+        let mut random = 7_u64;
+        for round in 0..60 {
+            let mut changes = Vec::new();
+            // Few, which are patched, and now and then many, which rebuild.
+            for _ in 0..if round % 20 == 19 { 3000 } else { 20 } {
+                random =
+                    random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                let (address, len) = ((random >> 32) as u32 & 0x0fff_ffff, 8 + (random >> 8) as u8 % 25);
+                let prefix = Prefix::new(address & (u32::MAX << (32 - len)), len).unwrap();
+                changes.push(match random >> 20 & 3 {
+                    0 => Change::Withdraw(prefix),
+                    n => Change::Announce(prefix, Label(n as u32)),
+                });
+            }
+            changes.iter().for_each(|change| {
+                expected.apply(change);
+            });
+            table.apply(&changes).unwrap();
+            for change in changes.iter().take(50) {
+                let address = change.prefix().first();
+                let want = expected.lookup(address).map_or(Label::NONE, |(_, label)| label);
+                for copy in 0..3 {
+                    let found = table.copy(copy).get(&reader).lookup(address);
+                    assert_eq!(found, want, "{name}, round {round}: copy {copy}");
+                }
+            }
+            reader.quiescent();
+            table.collect();
+        }
+        let roots: Vec<_> =
+            (0..3).map(|copy| Arc::as_ptr(table.copy(copy).get(&reader)).cast::<u8>()).collect();
+        assert!(roots[0] != roots[1] && roots[1] != roots[2] && roots[0] != roots[2], "{name}");
+    }
+    // One of three that cannot be built: none has changed.
+    let full = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let refuses = full.clone();
+    let domain = Domain::new();
+    let mut table = Table::with_copies(&domain, Rib::new(), &copies, move |rib, domain, copy| {
+        if copy == 2 && refuses.load(std::sync::atomic::Ordering::Relaxed) {
+            let (structure, what, advice) = ("one".into(), "told to".into(), "wait".into());
+            return Err(BuildError::TooLarge { structure, what, advice });
+        }
+        trie().writer(rib, domain)
+    })
+    .unwrap();
+    let many: Vec<Change<u32>> =
+        (0..2000).map(|i| Change::Announce(Prefix::new(i << 12, 20).unwrap(), Label(5))).collect();
+    full.store(true, std::sync::atomic::Ordering::Relaxed);
+    assert!(table.apply(&many).is_err() && table.rib().is_empty());
+    let reader = domain.register();
+    assert!((0..3).all(|copy| table.copy(copy).get(&reader).lookup(5 << 12) == Label::NONE));
+    full.store(false, std::sync::atomic::Ordering::Relaxed);
+    table.apply(&many).unwrap();
+    assert!((0..3).all(|copy| table.copy(copy).get(&reader).lookup(5 << 12) == Label(5)));
+}
