@@ -96,12 +96,19 @@ impl Lent {
         Some(packet)
     }
 
-    /// As [`adopt_frame`](Self::adopt_frame), straight to the end of a burst, with the hash that the device has computed.
-    /// False, and nothing changed, also if the burst is full.
+    /// As [`adopt_frame`](Self::adopt_frame), straight to the end of a burst, with what the device has found out: a hash
+    /// of the flow (or 0), and whether the IPv4 header's checksum is right (false if it does not know). False, and nothing
+    /// changed, also if the burst is full.
     #[inline]
-    pub fn adopt_into(&mut self, burst: &mut Burst, frame: u32, start: usize, len: usize, hash: u32) -> bool {
+    pub fn adopt_into(
+        &mut self,
+        burst: &mut Burst,
+        frame: u32,
+        (start, len): (usize, usize),
+        (hash, checked): (u32, bool),
+    ) -> bool {
         let Some(slot) = self.slots.get_mut(frame as usize) else { return false };
-        let adopted = memory::adopt_into(slot, (start, len), &self.memory, hash, burst.vec());
+        let adopted = memory::adopt_into(slot, (start, len), &self.memory, (hash, checked), burst.vec());
         self.count -= usize::from(adopted);
         adopted
     }

@@ -202,6 +202,9 @@ const OWN: u8 = 8;
 /// The packet was merged of segments, and their size is valid.
 const MERGED: u8 = 16;
 
+/// The device has found the IPv4 header's checksum right.
+const CHECKED: u8 = 32;
+
 /// How a packet that was merged of segments of one TCP flow falls into them again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Merged {
@@ -516,6 +519,17 @@ impl Packet {
         }
     }
 
+    /// Whether the device that received the packet has found its IPv4 header's checksum right (the outermost header's).
+    #[inline]
+    pub fn is_checked(&self) -> bool {
+        self.flags & CHECKED != 0
+    }
+
+    /// Says that the device's word on the checksum is no longer worth anything: the bytes were changed.
+    pub fn clear_checked(&mut self) {
+        self.flags &= !CHECKED;
+    }
+
     /// Marks the packet for tracing under `id`.
     pub fn set_trace(&mut self, id: u64) {
         self.flags |= TRACED;
@@ -623,7 +637,7 @@ pub(crate) fn adopt_into(
     slot: &mut Option<Loan>,
     (start, len): (usize, usize),
     memory: &Memory,
-    hash: u32,
+    (hash, checked): (u32, bool),
     packets: &mut Vec<Packet>,
 ) -> bool {
     let fits = start >= COLD && start.checked_add(len).is_some_and(|end| end <= memory.frame_size);
@@ -632,12 +646,12 @@ pub(crate) fn adopt_into(
     }
     let Some(Loan { pool, frame, .. }) = slot.take() else { return false };
     let (start, len) = (start as u16, len as u16);
-    let count = packets.len();
+    let (count, flags) = (packets.len(), if checked { CHECKED } else { 0 });
     // SAFETY: a lent frame is one of the region's, as a packet's is; and the vector has room for one more.
     unsafe {
         let frame = memory.base.add((frame as usize) << memory.frame_size.trailing_zeros());
         let end = packets.as_mut_ptr().add(count);
-        end.write(Packet { pool, frame, start, len, hash, label: 0, port: 0, l3: 0, flags: 0 });
+        end.write(Packet { pool, frame, start, len, hash, label: 0, port: 0, l3: 0, flags });
         packets.set_len(count + 1);
     }
     true

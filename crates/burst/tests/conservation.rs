@@ -156,9 +156,9 @@ impl World {
                 } else {
                     let mut burst = Burst::new();
                     let frame = (moved / 2048) as u32;
-                    let adopted = self.lent.adopt_into(&mut burst, frame, start, len, 7);
+                    let adopted = self.lent.adopt_into(&mut burst, frame, (start, len), (7, true));
                     assert_eq!(adopted, !burst.is_empty());
-                    burst.drain().next().inspect(|packet| assert_eq!(packet.hash, 7))
+                    burst.drain().next().inspect(|packet| assert!(packet.hash == 7 && packet.is_checked()))
                 };
                 match adopted {
                     Some(packet) => {

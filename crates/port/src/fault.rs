@@ -141,6 +141,7 @@ impl Line {
             let bit = self.rng.below(8 * packet.len() as u64);
             if let Some(byte) = packet.data_mut().get_mut(bit as usize / 8) {
                 *byte ^= 1 << (bit % 8);
+                packet.clear_checked();
             }
         }
         if self.rng.chance(self.faults.delay) {

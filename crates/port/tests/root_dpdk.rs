@@ -349,6 +349,11 @@ fn over_a_cable(device: &str) {
             }
         }
     }
+    // What it cannot send is refused by name: a driver would lose it without a word.
+    burst.push(pool.packet(&[0; 13]).unwrap()).unwrap();
+    burst.push(pool.packet(&numbered(0, 1523)).unwrap()).unwrap();
+    port.tx(0, &mut pool, &mut burst).unwrap();
+    assert_eq!(port.counters().tx.dropped.get(DropReason::TxFailed), 2);
     assert_eq!(port.counters().tx.packets, 2000);
     assert!(port.counters().rx.packets >= 2000);
     outside.finish(0, &mut pool).unwrap();
@@ -368,6 +373,52 @@ fn root_af_xdp_device_on_a_cable() {
     if inside("root_af_xdp_device_on_a_cable") {
         over_a_cable("net_af_xdp0,iface=left");
     }
+}
+
+/// An IPv4 packet in a frame, with a right header checksum or a wrong one.
+fn ipv4(right: bool) -> Vec<u8> {
+    let mut frame = vec![0; 60];
+    frame[..14].copy_from_slice(&[0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 2, 0, 0, 0, 0, 2, 8, 0]);
+    frame[14..34].copy_from_slice(&[0x45, 0, 0, 46, 0, 0, 0, 0, 64, 253, 0, 0, 192, 0, 2, 1, 192, 0, 2, 2]);
+    let sum: u32 = frame[14..34].chunks(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]]))).sum();
+    let sum = !((sum & 0xFFFF) + (sum >> 16)) as u16 ^ u16::from(!right);
+    frame[24..26].copy_from_slice(&sum.to_be_bytes());
+    frame
+}
+
+#[test]
+fn root_a_device_that_checks_checksums_is_believed() {
+    if !inside("root_a_device_that_checks_checksums_is_believed") {
+        return;
+    }
+    net::run("sysctl -qw net.ipv6.conf.default.disable_ipv6=1");
+    let memory = memory(4096);
+    let mut pool = memory.pool(4096).unwrap();
+    let mut port = one("net_tap0,iface=tapped", &memory);
+    let mut burst = Burst::new();
+    run_up(&mut port, &mut pool, &mut burst);
+    let options = tidemill_port::packet::Options::default();
+    let mut outside = tidemill_port::packet::open("tapped", "tapped", 1, &options).unwrap().remove(0);
+    for frame in [ipv4(true), ipv4(false), ipv4(true)] {
+        burst.push(pool.packet(&frame).unwrap()).unwrap();
+    }
+    outside.tx(0, &mut pool, &mut burst).unwrap();
+    let (started, mut seen) = (Instant::now(), Vec::new());
+    while seen.len() < 3 {
+        assert!(started.elapsed() < PATIENCE, "{:?} {:?}", outside.counters(), port.counters());
+        outside.tx(0, &mut pool, &mut Burst::new()).unwrap();
+        port.rx(0, &mut pool, &mut burst).unwrap();
+        for packet in burst.drain() {
+            if packet.data()[12..14] == [8, 0] {
+                seen.push((packet.data().to_vec(), packet.is_checked()));
+            }
+            pool.free(packet);
+        }
+    }
+    assert_eq!(seen, [(ipv4(true), true), (ipv4(false), false), (ipv4(true), true)]);
+    outside.finish(0, &mut pool).unwrap();
+    port.finish(0, &mut pool).unwrap();
+    assert_all_home(&pool);
 }
 
 fn spec(text: &str) -> PortSpec {

@@ -12,7 +12,7 @@ use super::sys::{self, Info, Wish};
 use super::{Options, eal};
 use crate::PortError;
 use std::io;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tidemill_burst::{Memory, Pool};
 use tidemill_lookup::mem::Pages;
@@ -37,6 +37,8 @@ pub(super) struct Device {
     port: u16,
     wish: Wish,
     stage: AtomicU8,
+    /// Packets that the driver did not take at a try, on all queues.
+    pub(super) refused: AtomicU64,
     inner: Mutex<Inner>,
 }
 
@@ -87,6 +89,7 @@ impl Device {
                 copies: 0,
             },
             stage: AtomicU8::new(Stage::Waiting as u8),
+            refused: AtomicU64::new(0),
             inner: Mutex::default(),
         };
         let info = control.info(port);
@@ -99,6 +102,8 @@ impl Device {
         device.wish.tx_ring = or(options.tx_descriptors, info.tx_ring);
         device.wish.copies = COPYING.contains(&info.driver().as_str()).into();
         sys::control().configure(port, &mut device.wish).map_err(failed("cannot configure the device"))?;
+        // With two VLAN tags.
+        let longest = usize::from(options.mtu.unwrap_or(info.mtu)) + 14 + 8;
         let mut list: Vec<Queue> = Vec::new();
         for (queue, memory) in memory.iter().enumerate() {
             let headers = Headers::of(memory).map_err(|source| PortError::Device {
@@ -115,7 +120,7 @@ impl Device {
                     PortError::config(name, what)
                 })?;
             }
-            list.push(Queue::new(port, queue as u16, headers).map_err(failed("cannot make a mempool"))?);
+            list.push(Queue::new(port, queue as u16, headers, longest).map_err(failed("cannot make a mempool"))?);
         }
         Ok((Arc::new(device), list))
     }

@@ -38,10 +38,12 @@ mod sys;
 
 pub(crate) use eal::{is_pci, prepare};
 
+use crate::spec::Station;
 use crate::{Port, PortCounters, PortError, RxStatus};
 use device::{Device, Stage};
 use queue::{Moved, Queue};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use sys::Link;
 use tidemill_burst::{BURST, Burst, DropReason, Memory, Pool};
 use tidemill_wire::MacAddr;
@@ -64,17 +66,6 @@ pub struct Options {
     pub tx_descriptors: Option<u16>,
     /// The most packets that are received in one call: 1 to 256, 256 if nothing is said.
     pub burst: Option<u16>,
-}
-
-/// What a device is called on the wire.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Station {
-    /// Its MAC address.
-    pub mac: MacAddr,
-    /// Its MTU.
-    pub mtu: u16,
-    /// Whether its link is up.
-    pub up: bool,
 }
 
 /// Opens a device with one queue for each region of `memory`, which are the workers'.
@@ -104,7 +95,6 @@ pub fn open(
         was_up: false,
         look_ns: 0,
         counters: PortCounters::default(),
-        refused: 0,
         lost_by_device: [0; 4],
     };
     Ok(queues.into_iter().enumerate().map(port).collect())
@@ -115,7 +105,9 @@ pub fn station(device: &str) -> Option<Station> {
     let name = device.split(',').next().unwrap_or_default();
     let control = sys::control();
     let info = control.find(name).and_then(|port| control.info(port).ok())?;
-    Some(Station { mac: MacAddr(info.mac), mtu: info.mtu, up: info.up != 0 })
+    let driver = info.driver();
+    let answers = driver != "net_null" && (driver != "net_pcap" || device.contains("iface="));
+    Some(Station { mac: MacAddr(info.mac), mtu: info.mtu, answers })
 }
 
 /// One queue pair of a device.
@@ -135,8 +127,6 @@ pub struct DpdkPort {
     was_up: bool,
     look_ns: u64,
     counters: PortCounters,
-    /// Packets that the driver did not take at the first try.
-    refused: u64,
     /// What the device itself has dropped: missed, bad, without memory, not sent.
     lost_by_device: [u64; 4],
 }
@@ -235,7 +225,9 @@ impl Port for DpdkPort {
         let Moved { packets, bytes, dropped, refused } = queue.send(pool, burst, &mut self.sending);
         self.counters.tx.packets += packets;
         self.counters.tx.bytes += bytes;
-        self.refused += refused;
+        if refused > 0 {
+            self.device.refused.fetch_add(refused, Ordering::Relaxed);
+        }
         if let Some((reason, count)) = dropped {
             self.counters.tx.dropped.count_many(reason, count);
         }
@@ -265,7 +257,7 @@ impl Port for DpdkPort {
             rx.packets += count;
             rx.dropped.count_many(reason, count);
         }
-        let unsent = unsent.saturating_sub(self.refused).min(counters.tx.packets);
+        let unsent = unsent.saturating_sub(self.device.refused.load(Ordering::Relaxed)).min(counters.tx.packets);
         counters.tx.packets -= unsent;
         counters.tx.dropped.count_many(DropReason::TxFailed, unsent);
         counters

@@ -18,6 +18,9 @@ use tidemill_lookup::mem::Region;
 
 /// Packets that go to and fro in one call of the driver: their mbufs stay in the first cache.
 const CHUNK: usize = 64;
+/// An Ethernet header.
+const SHORTEST: usize = 14;
+
 /// The stock is filled up to `READY` frames when it holds fewer than `LOW`: a driver takes a chunk's worth in a call, and
 /// some, after a drought, a ring's. Beyond `HIGH` it is cut down to `READY`: in between, the frames of what has been sent
 /// are received into again, without a way through the pool.
@@ -112,6 +115,8 @@ pub(super) struct Queue {
     headers: ManuallyDrop<Arc<Headers>>,
     stacks: ManuallyDrop<[Box<[*mut Mbuf]>; 2]>,
     packets: Box<[*mut Mbuf; CHUNK]>,
+    /// The longest frame that the device sends.
+    longest: usize,
 }
 
 // SAFETY: the pointers are to what the queue owns together with the driver (Q1 to Q3); one thread at a time uses them (Q4).
@@ -119,7 +124,12 @@ unsafe impl Send for Queue {}
 
 impl Queue {
     /// A queue that holds nothing yet, with its mempool.
-    pub(super) fn new(port: u16, queue: u16, headers: Arc<Headers>) -> Result<Queue, Said> {
+    pub(super) fn new(
+        port: u16,
+        queue: u16,
+        headers: Arc<Headers>,
+        longest: usize,
+    ) -> Result<Queue, Said> {
         static SERIAL: AtomicU32 = AtomicU32::new(0);
         let memory = headers.memory.clone();
         let frames = memory.frames();
@@ -155,6 +165,7 @@ impl Queue {
             headers: ManuallyDrop::new(headers),
             stacks: ManuallyDrop::new(stacks),
             packets: Box::new([std::ptr::null_mut(); CHUNK]),
+            longest,
         })
     }
 
@@ -248,8 +259,9 @@ impl Queue {
                 }
                 let (start, len) = (usize::from(head.data_off) + COLD, usize::from(head.data_len));
                 let hash = if head.ol_flags & sys::RSS_HASH != 0 { head.rss } else { 0 };
+                let checked = head.ol_flags & sys::IP_CHECKSUM == sys::IP_CHECKSUM_GOOD;
                 let frame = self.frame(mbuf);
-                if self.lent.adopt_into(burst, frame, start, len, hash) {
+                if self.lent.adopt_into(burst, frame, (start, len), (hash, checked)) {
                     moved.bytes += len as u64;
                 } else {
                     moved.drop_one(DropReason::RxError);
@@ -300,6 +312,12 @@ impl Queue {
                 && let Some(packet) = rest.next()
             {
                 let (start, len) = (packet.start(), packet.len());
+                // Cards hang on frames without a header, and drivers lose long ones without a word.
+                if len < SHORTEST || len > self.longest {
+                    moved.drop_one(DropReason::TxFailed);
+                    pool.free(packet);
+                    continue;
+                }
                 let frame = match self.lent.lend_frame(packet) {
                     Ok(frame) => Some((frame, start)),
                     Err(foreign) => self.adopt_foreign(foreign, pool),

@@ -585,14 +585,18 @@ uint16_t
 tm_rx(struct tm_stock *stock, struct rte_mbuf **packets, uint16_t n)
 {
 	enter(stock);
-	return rte_eth_rx_burst(stock->port, stock->queue, packets, n);
+	n = rte_eth_rx_burst(stock->port, stock->queue, packets, n);
+	current = NULL;
+	return n;
 }
 
 uint16_t
 tm_tx(struct tm_stock *stock, struct rte_mbuf **packets, uint16_t n)
 {
 	enter(stock);
-	return rte_eth_tx_burst(stock->port, stock->queue, packets, n);
+	n = rte_eth_tx_burst(stock->port, stock->queue, packets, n);
+	current = NULL;
+	return n;
 }
 
 /* Takes up what other threads have freed, once the device is closed. */
@@ -617,5 +621,6 @@ tm_copy(struct tm_stock *stock, struct rte_mbuf *packet, uint8_t *to, uint32_t r
 			memcpy(to, at, len);
 	}
 	rte_pktmbuf_free(packet);
+	current = NULL;
 	return len;
 }

@@ -5,6 +5,7 @@ use crate::{Port, PortError};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::path::PathBuf;
+use tidemill_wire::MacAddr;
 
 /// Receives from and sends to a device that DPDK drives: a network card, or a virtual one.
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
@@ -43,6 +44,17 @@ pub struct DpdkSpec {
     pub tap: Option<PathBuf>,
 }
 
+/// What an open device that is none of the kernel's is called on the wire.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Station {
+    /// Its MAC address.
+    pub mac: MacAddr,
+    /// Its MTU.
+    pub mtu: u16,
+    /// Whether there may be neighbors behind it: not if it is a capture or makes packets up.
+    pub answers: bool,
+}
+
 /// How DPDK is started, once for the process, when there is a port of kind `dpdk`.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -68,6 +80,14 @@ impl DpdkSection {
 }
 
 impl DpdkSpec {
+    /// What the device is called on the wire, while it is open.
+    pub(super) fn station(&self) -> Option<Station> {
+        #[cfg(feature = "dpdk")]
+        return crate::dpdk::station(&self.device);
+        #[cfg(not(feature = "dpdk"))]
+        None
+    }
+
     pub(super) fn check(&self, workers: usize) -> Result<(), PortError> {
         let wrong = |what: &str| Err(PortError::config(&self.name, what));
         if self.device.split(',').next().is_none_or(|name| name.trim().is_empty()) {
@@ -82,7 +102,11 @@ impl DpdkSpec {
         if self.burst.is_some_and(|burst| !(1..=256).contains(&burst)) {
             return wrong("burst: give 1 to 256, or leave it out");
         }
-        queues_of(&self.name, self.queues, workers).map(drop)
+        queues_of(&self.name, self.queues, workers)?;
+        if cfg!(feature = "dpdk") {
+            return Ok(());
+        }
+        wrong("kind = \"dpdk\" is not in this build: cargo build --release --features dpdk (Debian: libdpdk-dev)")
     }
 
     #[cfg(feature = "dpdk")]
@@ -108,15 +132,7 @@ impl DpdkSpec {
     }
 
     #[cfg(not(feature = "dpdk"))]
-    pub(super) fn open(
-        &self,
-        workers: usize,
-        _context: &OpenContext<'_>,
-    ) -> Result<Vec<Box<dyn Port>>, PortError> {
-        self.check(workers)?;
-        Err(PortError::config(
-            &self.name,
-            "kind = \"dpdk\" is not in this build: cargo build --release --features dpdk (Debian: libdpdk-dev)",
-        ))
+    pub(super) fn open(&self, workers: usize, _: &OpenContext<'_>) -> Result<Vec<Box<dyn Port>>, PortError> {
+        self.check(workers).map(|()| Vec::new())
     }
 }

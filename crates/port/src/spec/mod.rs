@@ -28,7 +28,7 @@ mod pcap;
 pub use af_packet::{AfPacketSpec, Receive};
 pub use af_xdp::{AfXdpSpec, Leave, Mode};
 pub use destinations::Destinations;
-pub use dpdk::{DpdkSection, DpdkSpec};
+pub use dpdk::{DpdkSection, DpdkSpec, Station};
 pub use generator::{GeneratorSpec, Mix, SizesName, SizesSpec};
 pub use null::NullSpec;
 pub use pcap::{PaceSpec, PcapSpec};
@@ -125,6 +125,14 @@ impl PortSpec {
         match self {
             PortSpec::AfPacket(spec) => Some(spec.interface()),
             PortSpec::AfXdp(spec) => Some(spec.interface()),
+            _ => None,
+        }
+    }
+
+    /// What the port's device is called on the wire, if it is open and none of the kernel's.
+    pub fn station(&self) -> Option<Station> {
+        match self {
+            PortSpec::Dpdk(spec) => spec.station(),
             _ => None,
         }
     }
