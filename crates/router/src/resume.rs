@@ -118,16 +118,13 @@ impl RouterControl {
         }
     }
 
-    /// Brings back routes that were added through the API in an earlier life, all at once. Returns a line for each that does
-    /// not go with the configuration any more: it is left out.
+    /// Brings back routes that were added through the API in an earlier life, all at once. What follows from them waits for the
+    /// first [`poll`](Self::poll): before there are workers, nobody could be asked for neighbors. Returns a line for each
+    /// that does not go with the configuration any more: it is left out.
     ///
     /// # Errors
     /// A table that outgrows its structure.
-    pub fn resume_added(
-        &mut self,
-        now_ns: u64,
-        routes: &[RouteConfig],
-    ) -> Result<Vec<ConfigError>, RouterError> {
+    pub fn resume_added(&mut self, routes: &[RouteConfig]) -> Result<Vec<ConfigError>, RouterError> {
         let mut left_out = Vec::new();
         let mut changes4: Vec<Vec<RouteChange<u32>>> = vec![Vec::new(); self.vrfs.len()];
         let mut changes6: Vec<Vec<RouteChange<u128>>> = vec![Vec::new(); self.vrfs.len()];
@@ -155,7 +152,6 @@ impl RouterControl {
         for (vrf, changes) in changes6.into_iter().enumerate().filter(|(_, changes)| !changes.is_empty()) {
             self.change(vrf, Source::Static, &changes)?;
         }
-        self.settle(now_ns)?;
         Ok(left_out)
     }
 

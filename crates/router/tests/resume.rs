@@ -113,7 +113,8 @@ fn all_that_was_learnt_comes_back() {
     let state = image(&first);
     assert_eq!((&state.origin[..], state.v4.len(), state.added.len()), (&b"here"[..], 2, 3));
     let mut second = resume(TEXT, &state);
-    assert!(second.resume_added(1, &state.added).unwrap().is_empty());
+    assert!(second.resume_added(&state.added).unwrap().is_empty());
+    second.poll(2).unwrap();
     assert_eq!(all(&mut second), all(&mut first));
     assert!(second.take_notes().is_empty());
     // It goes on as the first would have.
@@ -150,7 +151,7 @@ fn what_the_configuration_has_no_more_is_left_out_and_said() {
     let mut control = resume(&text, &state);
     let [note] = &control.take_notes()[..] else { panic!("one note") };
     assert!(note.starts_with("1 of the kernel's routes"), "{note}");
-    let left_out = control.resume_added(1, &state.added).unwrap();
+    let left_out = control.resume_added(&state.added).unwrap();
     let left_out: Vec<String> = left_out.iter().map(ToString::to_string).collect();
     assert!(
         matches!(&left_out[..], [one] if one.contains("10.61.0.0/16") && one.contains("no VRF")),

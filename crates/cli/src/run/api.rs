@@ -126,6 +126,7 @@ fn ports(service: &Service) -> schema::Ports {
         kind: spec.kind().into(),
         link: spec.interface().and_then(|_| interfaces.get(number as u16)).map(|interface| {
             match interface.up {
+                _ if counters.away() > 0 => schema::Link::Away,
                 true => schema::Link::Up,
                 false => schema::Link::Down,
             }

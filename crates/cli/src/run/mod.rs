@@ -140,9 +140,10 @@ pub(crate) fn run(args: RunArgs) -> Result<bool> {
     let (v4, v6) = (routes::routes(v4, &labels), routes::routes(v6, &labels));
     let mut control = setup::control(&config, &infos, &name, v4, v6, &resumed, &domain, &places.copies)?;
     setup::check_mtu(&config, &control)?;
+    setup::warn_of_small_frames(&config);
     rules.tell(&control)?;
     control.limit_mtu(setup::longest_packet(&config));
-    for left_out in control.resume_added(setup::start_ns(&config), &added)? {
+    for left_out in control.resume_added(&added)? {
         eprintln!("tidemill: warning: state image: {left_out}: left out");
     }
     let kernel = match control.kernel_options() {
@@ -320,6 +321,7 @@ pub(crate) fn check(args: CheckArgs) -> Result<bool> {
     let control =
         setup::control(&config, &infos, &name, v4, v6, &Resumed::default(), &domain, &Copies::one())?;
     setup::check_mtu(&config, &control)?;
+    setup::warn_of_small_frames(&config);
     let graph = tidemill_router::graph(&control).build()?;
     tidemill_graph::check_stages(&graph, &config.run.stages)
         .map_err(|error| usage(format!("{name}: run.{error}")))?;

@@ -156,7 +156,10 @@ impl Service {
             true
         });
         control.collect();
-        control.take_notes().iter().for_each(|note| eprintln!("tidemill: {note}"));
+        let notes = control.take_notes();
+        drop((control, feeds));
+        // Whoever does not read our standard error holds up nobody who needs these.
+        notes.iter().for_each(|note| eprintln!("tidemill: {note}"));
         updated || heard || polled
     }
 
@@ -268,6 +271,7 @@ impl Service {
             ("table", new.table == current.table),
             ("updates", new.updates == current.updates),
             ("remap", new.remap == current.remap),
+            ("dpdk", new.dpdk == current.dpdk),
             ("control", new.control == current.control),
             ("state", new.state == current.state),
         ];

@@ -141,6 +141,18 @@ pub(crate) fn check_mtu(config: &Config, control: &RouterControl) -> Result<()> 
     Ok(())
 }
 
+/// Warns of frames that have no room for a second segment: nothing would be coalesced.
+pub(crate) fn warn_of_small_frames(config: &Config) {
+    const WANTED: usize = 8192;
+    let size = config.memory.frame_size;
+    if config.router.coalesce_tcp && size < WANTED {
+        eprintln!(
+            "tidemill: warning: router.coalesce_tcp: frames of memory.frame_size = {size} have room for hardly more than one \
+             segment: set memory.frame_size = 16384, or leave coalesce_tcp out"
+        );
+    }
+}
+
 /// Warns of interfaces on which the kernel forwards packets itself: each would leave twice.
 pub(crate) fn warn_of_forwarding(ports: &[PortSpec]) {
     for spec in ports {
@@ -202,14 +214,6 @@ pub(crate) fn control(
     })
 }
 
-/// The time at which a run begins, by its own clock.
-pub(crate) fn start_ns(config: &Config) -> u64 {
-    match clock(config) {
-        Clock::Capture => 0,
-        _ => super::service::now_ns(),
-    }
-}
-
 /// Opens every port, with a queue for each worker that receives, and says how. What takes packets away from the kernel takes none before its
 /// rule is told what is the kernel's.
 pub(crate) fn ports(
@@ -232,6 +236,7 @@ pub(crate) fn ports(
     let source = || addresses.source();
     let memory: Vec<_> = places.memory.iter().step_by(config.run.depth()).cloned().collect();
     let context = OpenContext { base, table: (!addresses.is_empty()).then_some(&source), memory: &memory };
+    config.dpdk.prepare(&config.port);
     let mut rules = Rules::default();
     let open = |(number, spec): (usize, &PortSpec)| -> Result<Vec<Box<dyn Port>>> {
         let open = spec.open_beside_kernel(config.run.chains(), &context).map_err(|error| match error {

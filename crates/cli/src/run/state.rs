@@ -337,7 +337,10 @@ impl Service {
             && let Err(error) = self.take_newer(config, newer)
         {
             let error = one_line(&error);
-            eprintln!("tidemill: warning: {error}: the table stays as it was saved");
+            eprintln!(
+                "tidemill: warning: {error}: the table stays as it was saved, and no updates are applied to it"
+            );
+            return;
         }
         let Some(updates) = &config.updates else { return };
         let (labels, taken) = {

@@ -89,11 +89,6 @@ impl Router {
         self.process.as_ref().unwrap().folder.path().join(name)
     }
 
-    /// Whether it runs.
-    pub(crate) fn lives(&mut self) -> bool {
-        self.process.as_mut().is_some_and(|process| process.child.try_wait().unwrap().is_none())
-    }
-
     /// Asks it to do something.
     pub(crate) fn post(&self, path: &str) -> schema::Done {
         let process = self.process.as_ref().unwrap();
