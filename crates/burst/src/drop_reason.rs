@@ -37,7 +37,7 @@ reasons! {
     CaptureTruncated = "capture-truncated": "the capture holds only the first bytes of this packet (snap length)",
     RxRingFull = "rx-ring-full": "the device's receive ring was full: the worker is too slow; raise rx_ring_kib",
     RxError = "rx-error": "the device found the frame damaged, too long or too short",
-    OffloadInvalid = "offload-invalid": "the kernel's note on segmentation or checksum does not fit the packet",
+    OffloadInvalid = "offload-invalid": "the note on segmentation or checksum that came with the packet does not fit it",
     // Graph.
     QueueFull = "queue-full": "a node's queue inside the graph was full",
     StageFull = "stage-full": "the next worker of the chain (run.stages) fell behind",

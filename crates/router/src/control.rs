@@ -369,9 +369,9 @@ impl RouterControl {
         Ok(())
     }
 
-    /// Takes a new configuration: everything that is in [`RouterConfig`] but the algorithms, the VRFs, the kernel's
-    /// section and the neighbors' limit. What is wrong with it is found before anything changes; only if a table outgrows
-    /// its structure ([`RouterError::Table`]) may a part have been taken.
+    /// Takes a new configuration: everything that is in [`RouterConfig`] but the algorithms, coalescing, the VRFs, the
+    /// kernel's section and the neighbors' limit. What is wrong with it is found before anything changes; only if a table
+    /// outgrows its structure ([`RouterError::Table`]) may a part have been taken.
     ///
     /// # Errors
     /// What is wrong with the new configuration, or what it would need a restart for.
@@ -382,6 +382,9 @@ impl RouterControl {
         let (old, new) = (&self.config.router, &config.router);
         if old.algorithm != new.algorithm || old.algorithm6 != new.algorithm6 {
             return Err(restart("router.algorithm").into());
+        }
+        if old.coalesce_tcp != new.coalesce_tcp {
+            return Err(restart("router.coalesce_tcp").into());
         }
         if vrf_names(config)? != self.vrfs || self.config.vrf != config.vrf {
             return Err(restart("vrf").into());

@@ -159,6 +159,18 @@ fn tags_come_and_go() {
     assert!(run.sent[1].iter().all(|frame| frame[12..16] == [0x81, 0, 0, 7] && frame.len() == 558));
 }
 
+#[test]
+fn switching_it_takes_a_restart() {
+    let config = config(1500);
+    let mut router = Router::new(&config, routes(&[]), routes(&[]));
+    let on = toml::from_str(&format!("router.coalesce_tcp = true\n{config}")).unwrap();
+    let error = router.control.reload(0, &on).unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "router.coalesce_tcp: cannot change while the router runs: put it back, or restart the router"
+    );
+}
+
 /// The frames of a capture, as far as a router's frames have room for them.
 fn capture(path: &Path) -> Vec<Input> {
     let mut port = PcapPort::open("capture", Some(&Playback::once(path)), None, 1).unwrap().remove(0);
