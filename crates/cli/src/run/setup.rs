@@ -168,7 +168,7 @@ pub(crate) fn warn_of_small_frames(config: &Config) {
 /// Warns of interfaces on which the kernel forwards packets itself: each would leave twice.
 pub(crate) fn warn_of_forwarding(ports: &[PortSpec]) {
     for spec in ports {
-        let Some(device) = spec.interface() else { continue };
+        let Some(device) = spec.interface().filter(|_| spec.is_copied_to_kernel()) else { continue };
         for family in ["ipv4", "ipv6"] {
             let switch = format!("net/{family}/conf/{device}/forwarding");
             let on = std::fs::read_to_string(Path::new("/proc/sys").join(&switch));

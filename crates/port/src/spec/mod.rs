@@ -137,6 +137,11 @@ impl PortSpec {
         }
     }
 
+    /// Whether the kernel's stack gets a copy of all that the port receives, and would act on it as well.
+    pub fn is_copied_to_kernel(&self) -> bool {
+        matches!(self, PortSpec::AfPacket(_))
+    }
+
     /// The capture file to copy everything that passes into.
     pub fn tap(&self) -> Option<&Path> {
         any!(self, spec => spec.tap.as_deref())

@@ -23,7 +23,7 @@
 //! names, of what is sent to any address of this host or to a group, by protocol or by source or destination port. Transit
 //! is always ours, whatever its ports. So are malformed frames: the router counts them. Limits: of a fragmented packet
 //! only the first piece has ports; behind IPv6 extension headers `leave` does not look; it works without a VLAN tag, and
-//! in VLANs as far as no neighbors need be found. What was left is counted ([`crate::rule::Left`]).
+//! in VLANs as far as no neighbors need be found; ICMP errors about what is left are ours, unless `proto/1` is left. What was left is counted ([`crate::rule::Left`]).
 //!
 //! **The ear.** Where the kernel owns the interface, or where something is left to it, both of us have to find neighbors.
 //! Then the answers go to the kernel, and a packet socket hears ARP and neighbor discovery along with it. It counts as
@@ -158,14 +158,15 @@ pub fn open(
     memory: &[Arc<Memory>],
 ) -> Result<Open, PortError> {
     check(name, queues, options)?;
-    let Some(memory) = memory.get(..queues) else {
+    let all = memory;
+    let Some(memory) = all.get(..queues) else {
         return Err(PortError::config(name, format!("no packet memory for {queues} queues")));
     };
     let device = device(name, interface)?;
     for memory in memory {
         check_memory(name, &device, memory)?;
     }
-    check_rings(name, options, memory)?;
+    check_rings(name, options, queues, all)?;
     check_queues(name, interface, queues)?;
     let program = Arc::new(Program::load(name, interface, queues, options.mode, &options.leave)?);
     let options = Arc::new(options.clone());
@@ -215,8 +216,13 @@ fn check_memory(name: &str, device: &Device, memory: &Memory) -> Result<(), Port
 }
 
 /// Refuses rings that would leave a worker too few frames to work with.
-fn check_rings(name: &str, options: &Options, memory: &[Arc<Memory>]) -> Result<(), PortError> {
-    for (worker, region) in memory.iter().enumerate() {
+fn check_rings(
+    name: &str,
+    options: &Options,
+    queues: usize,
+    memory: &[Arc<Memory>],
+) -> Result<(), PortError> {
+    for (worker, region) in memory.iter().enumerate().take(queues) {
         // Workers on the same region have equal shares of it.
         let sharing = memory.iter().filter(|other| Arc::ptr_eq(other, region)).count();
         let frames = region.frames() / sharing.max(1);

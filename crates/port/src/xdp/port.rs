@@ -201,9 +201,8 @@ impl XdpPort {
         }
         for _ in 0..count {
             let address = open.socket.completion.take();
-            let Some(packet) = self.lent.returned(address) else {
-                return Err(unknown(&self.name, address));
-            };
+            let packet = if self.sending > 0 { self.lent.returned(address) } else { None };
+            let Some(packet) = packet else { return Err(unknown(&self.name, address)) };
             self.sending -= 1;
             if self.refused > 0 {
                 self.refused -= 1;
@@ -225,9 +224,8 @@ impl XdpPort {
         let rx = &mut self.counters.rx;
         for _ in 0..count {
             let Desc { address, len, .. } = socket.rx.take();
-            let Some(mut packet) = self.lent.adopt(address, len as usize) else {
-                return Err(unknown(&self.name, address));
-            };
+            let packet = if self.filling > 0 { self.lent.adopt(address, len as usize) } else { None };
+            let Some(mut packet) = packet else { return Err(unknown(&self.name, address)) };
             self.filling -= 1;
             rx.count(packet.len());
             if open.partial {

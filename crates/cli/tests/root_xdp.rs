@@ -1,0 +1,327 @@
+//! A router on AF_XDP ports, in the middle of a wire: it forwards, and the kernel keeps what is its own. Needs root.
+//!
+//! ```text
+//! left: 10.1.0.2, fd00:1::2 ---- .1 [tm-left  router  tm-right] .1 ---- 10.2.0.2, fd00:2::2 :right
+//! ```
+
+#![cfg(all(feature = "xdp", target_os = "linux"))]
+#![allow(clippy::unwrap_used)] // a test may
+
+#[allow(dead_code)] // some of it is for the other suite
+#[path = "root_wire/net.rs"]
+mod net;
+
+use net::{Netns, cable, wait_until};
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs::File;
+use std::io::{Read, Write};
+use std::net::{IpAddr, Shutdown, SocketAddr};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tidemill_control::Client;
+use tidemill_control::schema::{self, path};
+
+/// One at a time: they are about what is in time, too.
+static MACHINE: Mutex<()> = Mutex::new(());
+
+/// The right to run a test; none if it has to be skipped, which it never is in CI.
+fn turn(test: &str) -> Option<MutexGuard<'static, ()>> {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    if !status.contains("Uid:\t0\t0") {
+        assert!(std::env::var_os("CI").is_none(), "{test} must not be skipped in CI: needs root");
+        println!("skipped: {test} (needs root)");
+        return None;
+    }
+    Some(MACHINE.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// Two hosts and the router's namespace between them.
+struct Lab {
+    left: Netns,
+    right: Netns,
+    router: Netns,
+    folder: tempfile::TempDir,
+}
+
+const QUIET: &[&str] = &[
+    "net.ipv6.conf.default.accept_dad=0",
+    "net.ipv6.conf.default.accept_ra=0",
+    "net.ipv4.conf.default.rp_filter=0",
+    "net.ipv4.conf.all.rp_filter=0",
+];
+
+impl Lab {
+    fn new(config: &str) -> Self {
+        let [left, right, router] = ["left", "right", "router"].map(Netns::new);
+        [&left, &right, &router].iter().for_each(|host| host.sysctl(QUIET));
+        let folder = tempfile::tempdir().unwrap();
+        let lab = Lab { left, right, router, folder };
+        lab.connect("left");
+        lab.connect("right");
+        let head = "version = 1\nrole = \"router\"\n[control]\nsocket = \"router.sock\"\n[neighbors]\nreachable_s = 1\n";
+        std::fs::write(lab.folder.path().join("router.toml"), format!("{head}{config}")).unwrap();
+        lab
+    }
+
+    fn host(&self, name: &str) -> &Netns {
+        if name == "left" { &self.left } else { &self.right }
+    }
+
+    /// The cable to a host, its addresses, and its routes by way of the router.
+    fn connect(&self, name: &str) {
+        let (host, net) = (self.host(name), if name == "left" { 1 } else { 2 });
+        cable(&self.router, &format!("tm-{name}"), host, name, 1500);
+        for (address, via) in [
+            (format!("10.{net}.0.2/24"), format!("10.{net}.0.1")),
+            (format!("fd00:{net}::2/64"), format!("fd00:{net}::1")),
+        ] {
+            host.add_address(&address, name);
+            host.run(&format!("ip route add default via {via} dev {name}"));
+        }
+    }
+
+    /// The router's addresses, as the kernel's own.
+    fn give_kernel_addresses(&self) {
+        for (net, name) in [(1, "tm-left"), (2, "tm-right")] {
+            self.router.add_address(&format!("10.{net}.0.1/24"), name);
+            self.router.add_address(&format!("fd00:{net}::1/64"), name);
+        }
+    }
+
+    fn start(&self) -> Router<'_> {
+        let file = |name: &str| File::create(self.folder.path().join(name)).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tidemill"));
+        command.args(["run", "router.toml", "--json"]).current_dir(self.folder.path());
+        command.stdin(Stdio::null()).stdout(file("out")).stderr(file("log"));
+        let child = self.router.enter(|| command.spawn()).unwrap();
+        let control = Client::new(&self.folder.path().join("router.sock")).unwrap();
+        let mut router = Router { lab: self, child, control };
+        wait_until("Tidemill answers", Duration::from_secs(20), || {
+            if let Some(status) = router.child.try_wait().unwrap() {
+                panic!("Tidemill ended: {status}: {}", self.log());
+            }
+            router.control.get::<schema::Summary>(path::SUMMARY, &()).is_ok()
+        });
+        router
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+    }
+
+    /// Whether a host gets an answer to an echo request.
+    fn answers(&self, from: &str, to: &str) -> bool {
+        self.host(from).attempt(&format!("ping -c 1 -W 1 {to}")).0
+    }
+
+    fn ping(&self, from: &str, to: &str) {
+        wait_until(&format!("{from} reaches {to}"), Duration::from_secs(10), || self.answers(from, to));
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            println!("--- log\n{}", self.log());
+            [&self.left, &self.right, &self.router].iter().for_each(|host| println!("{}", host.describe()));
+        }
+    }
+}
+
+struct Router<'a> {
+    lab: &'a Lab,
+    child: Child,
+    control: Client,
+}
+
+impl Router<'_> {
+    fn ports(&self) -> Vec<schema::Port> {
+        self.control.get::<schema::Ports>(path::PORTS, &()).unwrap().ports
+    }
+
+    fn left_to_kernel(&self) -> u64 {
+        self.ports().iter().filter_map(|port| port.left).sum()
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Stops it as an operator would: its books balance.
+    fn stop(mut self) -> serde_json::Value {
+        self.signal(Signal::TERM);
+        wait_until("Tidemill ends", Duration::from_secs(10), || self.child.try_wait().unwrap().is_some());
+        let status = self.child.wait().unwrap();
+        assert!(status.success(), "{status}: {}", self.lab.log());
+        let out = std::fs::read_to_string(self.lab.folder.path().join("out")).unwrap();
+        let books: serde_json::Value = serde_json::from_str(out.lines().last().unwrap()).unwrap();
+        let count = |name: &str| books[name].as_u64().unwrap();
+        let dropped: u64 = books["dropped"].as_object().unwrap().values().filter_map(|n| n.as_u64()).sum();
+        assert_eq!(
+            count("in") + count("made"),
+            count("out") + dropped + count("consumed") + count("held"),
+            "{books}"
+        );
+        println!("books: {books}");
+        books
+    }
+}
+
+impl Drop for Router<'_> {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// TCP: that many bytes there and back again, all of them right.
+fn talk(client: &Netns, server: &Netns, address: &str, bytes: usize) {
+    let address: SocketAddr = address.parse().unwrap();
+    let listener = server.listen(address);
+    let sent: Vec<u8> = (0..bytes).map(|i| (i * 31 >> 3) as u8).collect();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+            let mut came = Vec::new();
+            stream.read_to_end(&mut came).unwrap();
+            stream.write_all(&came).unwrap();
+        });
+        let mut stream = client.connect(address);
+        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        stream.write_all(&sent).unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
+        let mut came = Vec::new();
+        stream.read_to_end(&mut came).unwrap();
+        assert!(came == sent, "{} of {bytes} bytes came, or others", came.len());
+    });
+}
+
+fn config(owner: &str, port: &str) -> String {
+    let mut text = String::new();
+    for (net, name) in [(1, "left"), (2, "right")] {
+        text +=
+            &format!("[[port]]\nname = \"{name}\"\nkind = \"af_xdp\"\ninterface = \"tm-{name}\"\n{port}\n");
+        text += &format!("[[interface]]\nport = \"{name}\"\n");
+        text += &match owner {
+            "kernel" => "owner = \"kernel\"\n".to_owned(),
+            _ => format!("addresses = [\"10.{net}.0.1/24\", \"fd00:{net}::1/64\"]\n"),
+        };
+    }
+    text
+}
+
+#[test]
+fn root_xdp_router_beside_the_kernel() {
+    let Some(_turn) = turn("root_xdp_router_beside_the_kernel") else { return };
+    for mode in ["native", "generic"] {
+        let lab = Lab::new(&config("kernel", &format!("mode = \"{mode}\"")));
+        lab.give_kernel_addresses();
+        if mode == "generic" {
+            // As the page says: nobody cuts what senders leave whole.
+            for host in ["left", "right"] {
+                lab.host(host).run(&format!("ethtool -K {host} tso off gso off"));
+            }
+        }
+        let router = lab.start();
+        assert!(lab.log().contains(&format!("port left: af_xdp, {mode}, copy, 1 queue")), "{}", lab.log());
+        // Through us, with the senders' checksums undone.
+        for to in ["10.2.0.2", "fd00:2::2"] {
+            lab.ping("left", to);
+            talk(&lab.left, &lab.right, &SocketAddr::new(to.parse().unwrap(), 179).to_string(), 3_000_000);
+        }
+        // To the kernel: by either interface's address, from a fresh neighbor on.
+        lab.left.run("ip neigh flush all");
+        lab.router.run("ip neigh flush all");
+        for to in ["10.1.0.1", "fd00:1::1", "10.2.0.1", "fd00:2::1"] {
+            lab.ping("left", to);
+            let address: IpAddr = to.parse().unwrap();
+            for port in [22, 179] {
+                talk(&lab.left, &lab.router, &SocketAddr::new(address, port).to_string(), 300_000);
+            }
+        }
+        // From the kernel out.
+        talk(&lab.router, &lab.right, "10.2.0.2:179", 300_000);
+        // An address that it gets later, also on its loopback, and loses again.
+        for (address, interface) in [("10.1.0.9", "tm-left"), ("10.255.0.1", "lo")] {
+            lab.router.run(&format!("ip addr add {address}/32 dev {interface}"));
+            lab.ping("left", address);
+            lab.router.run(&format!("ip addr del {address}/32 dev {interface}"));
+        }
+        assert!(router.left_to_kernel() > 1000, "{:?}", router.ports());
+        assert!(router.ports().iter().all(|port| port.unread == Some(0)));
+        let books = router.stop();
+        assert!(books["dropped"].get("rx-ring-full").is_none(), "{books}");
+    }
+}
+
+#[test]
+fn root_xdp_router_with_addresses_of_its_own() {
+    let Some(_turn) = turn("root_xdp_router_with_addresses_of_its_own") else { return };
+    let lab = Lab::new(&config("us", "leave = [\"tcp/22\", \"proto/89\"]"));
+    // The kernel has one of them too, for what is left to it.
+    lab.router.add_address("10.1.0.1/24", "tm-left");
+    let router = lab.start();
+    for to in ["10.1.0.1", "fd00:1::1", "10.2.0.1", "10.2.0.2", "fd00:2::2"] {
+        lab.ping("left", to);
+    }
+    lab.router.run("ip neigh flush all");
+    talk(&lab.left, &lab.router, "10.1.0.1:22", 300_000);
+    // Transit is not left, whatever its ports.
+    talk(&lab.left, &lab.right, "10.2.0.2:22", 3_000_000);
+    talk(&lab.left, &lab.right, "[fd00:2::2]:22", 3_000_000);
+    let _listener = lab.router.listen("10.1.0.1:23".parse().unwrap());
+    let refused = lab.left.enter(|| {
+        std::net::TcpStream::connect_timeout(&"10.1.0.1:23".parse().unwrap(), Duration::from_secs(3)).is_err()
+    });
+    assert!(refused, "what is not left is ours");
+    assert!(router.left_to_kernel() > 0);
+    router.stop();
+}
+
+#[test]
+fn root_xdp_router_is_killed_and_comes_back() {
+    let Some(_turn) = turn("root_xdp_router_is_killed_and_comes_back") else { return };
+    let lab = Lab::new(&config("kernel", ""));
+    lab.give_kernel_addresses();
+    for round in 0..3 {
+        let mut router = lab.start();
+        lab.ping("left", "10.2.0.2");
+        lab.ping("left", "fd00:2::2");
+        router.signal(Signal::KILL);
+        router.child.wait().unwrap();
+        let killed = Instant::now();
+        // The program went with the process: the kernel has everything again.
+        lab.ping("left", "10.1.0.1");
+        assert!(!lab.answers("left", "10.2.0.2"), "nobody forwards");
+        println!("round {round}: {:?}", killed.elapsed());
+    }
+    let router = lab.start();
+    lab.ping("left", "10.2.0.2");
+    router.stop();
+    assert!(!lab.router.run("ip link show tm-left").contains("xdp"), "the program is still there");
+}
+
+#[test]
+fn root_xdp_router_outlives_an_interface() {
+    let Some(_turn) = turn("root_xdp_router_outlives_an_interface") else { return };
+    let lab = Lab::new(&config("us", ""));
+    let router = lab.start();
+    lab.ping("left", "10.2.0.2");
+    for _ in 0..2 {
+        lab.router.run("ip link del tm-right");
+        wait_until("it is missed", Duration::from_secs(5), || {
+            router.ports()[1].lost > router.ports()[1].found
+        });
+        assert!(!lab.answers("left", "10.2.0.2"));
+        lab.ping("left", "10.1.0.1");
+        lab.connect("right");
+        wait_until("it is found", Duration::from_secs(5), || {
+            router.ports()[1].lost == router.ports()[1].found
+        });
+        lab.ping("left", "10.2.0.2");
+        lab.ping("right", "fd00:1::2");
+    }
+    router.stop();
+}
