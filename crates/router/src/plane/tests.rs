@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use tidemill_ip::Interface;
 use tidemill_ip::neighbor::table::{Limits, Timers};
+use tidemill_lookup::numa::{Node, Topology};
 use tidemill_lpm::fib::{FibWriter, Outgrown};
 use tidemill_wire::MacAddr;
 
@@ -31,9 +32,15 @@ impl FibWriter<u32> for Flaky {
     }
 }
 
-fn flaky(domain: &Domain, full: &Arc<AtomicBool>) -> Table<u32> {
+/// Two memory nodes that are made up: memory comes from wherever it does, but each has its own copies.
+fn two_nodes() -> Copies {
+    let node = |id, cpu| Node { id, cpus: vec![cpu] };
+    Copies::of(&Topology { nodes: vec![node(0, 0), node(1, 1)] }, &[Some(1), Some(0)])
+}
+
+fn flaky(domain: &Domain, full: &Arc<AtomicBool>, copies: &Copies) -> Table<u32> {
     let full = full.clone();
-    let make = move |rib: &Rib<u32>, domain: &Domain| -> Result<Box<dyn FibWriter<u32>>, BuildError> {
+    let make = move |rib: &Rib<u32>, domain: &Domain, _| -> Result<Box<dyn FibWriter<u32>>, BuildError> {
         if full.load(Ordering::Relaxed) {
             let (structure, what, advice) = ("flaky".into(), "told to".into(), "wait".into());
             return Err(BuildError::TooLarge { structure, what, advice });
@@ -41,7 +48,7 @@ fn flaky(domain: &Domain, full: &Arc<AtomicBool>) -> Table<u32> {
         let inner = Algorithm::Auto.writer(rib, domain)?;
         Ok(Box::new(Flaky { inner, full: full.clone() }))
     };
-    Table::with(domain, Rib::new(), make).unwrap()
+    Table::with_copies(domain, Rib::new(), copies, make).unwrap()
 }
 
 fn via(interface: u16, host: u8) -> NextHop {
@@ -151,14 +158,22 @@ fn run(seed: u64, rounds: usize) -> usize {
     let domain = Domain::new();
     let full = Arc::new(AtomicBool::new(false));
     let none = (0..VRFS).map(|_| Vec::new()).collect();
+    let copies = if seed % 2 == 0 { Copies::one() } else { two_nodes() };
+    let (auto, zero) = (Algorithm::Auto, Duration::ZERO);
     let mut plane =
-        Plane::<u32>::new(EtherType::IPV4, &Algorithm::Auto, Duration::ZERO, none, &domain).unwrap();
-    plane.vrfs.iter_mut().for_each(|vrf| vrf.table = flaky(&domain, &full));
+        Plane::<u32>::new(EtherType::IPV4, &auto, zero, none, Vec::new(), &domain, &copies).unwrap();
+    plane.vrfs.iter_mut().for_each(|vrf| vrf.table = flaky(&domain, &full, &copies));
     let interfaces = Interfaces::new((0..2).map(|n| Interface::of_port(n, "port")).collect(), 2);
     let neighbors = Neighbors::new(Timers::default(), Limits::default());
     let rules = Rules::default();
     let world = World { interfaces: &interfaces, neighbors: &neighbors, rules: &rules };
-    let views = plane.copy(0);
+    let of_worker = plane.views();
+    let views = [of_worker(0), of_worker(1)];
+    let same = std::ptr::eq(
+        Arc::as_ptr(views[0].fibs[0].get(&domain.register())).cast::<u8>(),
+        Arc::as_ptr(views[1].fibs[0].get(&domain.register())).cast::<u8>(),
+    );
+    assert_eq!(same, copies.count() == 1, "workers on two nodes look into two tables");
     let mut reader = domain.register();
     let (mut model, mut gateways) = (Model::default(), HashSet::new());
     // What a packet on its way carries, and what it meant when it was looked up.
@@ -194,13 +209,16 @@ fn run(seed: u64, rounds: usize) -> usize {
         for vrf in 0..VRFS {
             for address in (0x0a00_0000..0x0a00_0011).chain([0x0b00_0000]) {
                 let expected = model.lookup(vrf, address);
-                let label = views.fibs[vrf].get(&reader).lookup(address);
-                let found = plane.labels.hop(label);
-                assert_eq!(found, expected, "seed {seed} round {round}: VRF {vrf}, {address:x}");
-                let adjacency = views.hops.get(&reader).get(label.0);
-                assert!(kinds(expected).contains(&adjacency.kind), "seed {seed} round {round}: {expected:?}");
-                if let Some(hop) = expected {
-                    carried.push((label, hop.clone()));
+                for views in &views {
+                    let label = views.fibs[vrf].get(&reader).lookup(address);
+                    let found = plane.labels.hop(label);
+                    assert_eq!(found, expected, "seed {seed} round {round}: VRF {vrf}, {address:x}");
+                    let adjacency = views.hops.get(&reader).get(label.0);
+                    let kinds = kinds(expected);
+                    assert!(kinds.contains(&adjacency.kind), "seed {seed} round {round}: {expected:?}");
+                    if let Some(hop) = expected {
+                        carried.push((label, hop.clone()));
+                    }
                 }
             }
         }
@@ -216,7 +234,9 @@ fn run(seed: u64, rounds: usize) -> usize {
                 Some(hop),
                 "seed {seed} round {round}: a packet still carries it"
             );
-            assert!(kinds(Some(hop)).contains(&views.hops.get(&reader).get(label.0).kind));
+            for views in &views {
+                assert!(kinds(Some(hop)).contains(&views.hops.get(&reader).get(label.0).kind));
+            }
         }
         let (used, held) = model.used();
         assert_eq!(plane.gateways, held, "seed {seed} round {round}");
@@ -262,9 +282,9 @@ fn every_answer_is_the_models_whatever_changes_or_is_refused() {
 #[test]
 fn a_route_that_is_withdrawn_leaves_the_next_best_one() {
     let domain = Domain::new();
+    let (auto, zero, none) = (Algorithm::Auto, Duration::ZERO, vec![Vec::new()]);
     let mut plane =
-        Plane::<u32>::new(EtherType::IPV4, &Algorithm::Auto, Duration::ZERO, vec![Vec::new()], &domain)
-            .unwrap();
+        Plane::<u32>::new(EtherType::IPV4, &auto, zero, none, Vec::new(), &domain, &Copies::one()).unwrap();
     let interfaces = Interfaces::default();
     let neighbors = Neighbors::new(Timers::default(), Limits::default());
     let rules = Rules::default();
@@ -292,7 +312,8 @@ fn many_vrfs_share_what_is_alike() {
         };
         let first = (0..vrfs).map(|vrf| vec![(Source::Static, routes(vrf))]).collect();
         let algorithm = Algorithm::parse::<u32>(algorithm).unwrap();
-        Plane::<u32>::new(EtherType::IPV4, &algorithm, Duration::ZERO, first, &domain).unwrap()
+        let (zero, copies) = (Duration::ZERO, two_nodes());
+        Plane::<u32>::new(EtherType::IPV4, &algorithm, zero, first, Vec::new(), &domain, &copies).unwrap()
     };
     let shared = |plane: &Plane<u32>| -> Vec<usize> {
         plane.vrfs.iter().map(|vrf| vrf.table.fib().shared_bytes()).collect()

@@ -6,6 +6,7 @@ use etherparse::{
     UdpHeader,
 };
 use proptest::prelude::*;
+use tidemill_wire::checksum::Pseudo;
 
 /// A super-packet and what it is made of.
 #[derive(Debug, Clone)]
