@@ -153,18 +153,6 @@ pub(crate) fn warn_of_small_frames(config: &Config) {
     }
 }
 
-/// Warns of frames that have no room for a second segment: nothing would be coalesced.
-pub(crate) fn warn_of_small_frames(config: &Config) {
-    const WANTED: usize = 8192;
-    let size = config.memory.frame_size;
-    if config.router.coalesce_tcp && size < WANTED {
-        eprintln!(
-            "tidemill: warning: router.coalesce_tcp: frames of memory.frame_size = {size} have room for hardly more than one \
-             segment: set memory.frame_size = 16384, or leave coalesce_tcp out"
-        );
-    }
-}
-
 /// Warns of interfaces on which the kernel forwards packets itself: each would leave twice.
 pub(crate) fn warn_of_forwarding(ports: &[PortSpec]) {
     for spec in ports {
