@@ -154,6 +154,12 @@ fn ports_are_measured_with_and_without_a_router() {
         .map(|l| l["params"]["part"].as_str().unwrap())
         .collect();
     assert!(parts.contains(&"ip4-lookup") && parts.contains(&"port:out"), "{parts:?}");
+    let lines =
+        folder.ok("bench port null --workers 2 --seconds 0.03 --runs 2 --packets 1000 --json").json();
+    let ratio: Vec<&Value> = lines.iter().filter(|l| l["metric"] == "ratio").collect();
+    assert_eq!((ratio.len(), &ratio[0]["of"], &ratio[0]["to"]), (1, &json!("2 cores"), &json!("one core")));
+    let rates = lines.iter().filter(|l| l["metric"] == "mpps").map(|l| &l["params"]["workers"]);
+    assert_eq!(rates.collect::<Vec<_>>(), [&json!(1), &json!(2)]);
     let lines = folder.ok("bench port pcap --seconds 0.02 --runs 1 --packets 1000 --size 128 --json").json();
     let cases: Vec<&str> =
         lines.iter().filter(|l| l["metric"] == "mpps").map(|l| l["case"].as_str().unwrap()).collect();
@@ -177,6 +183,8 @@ fn mistakes_get_one_line() {
         ("bench lpm --table v4.txt --runner --keys odd", 2, "odd: 17 bytes are not a multiple of 4096 keys"),
         ("bench lpm --table t.txt --runner --keys t.txt", 2, "one family"),
         ("bench port null --size 63", 2, "--size 63"),
+        ("bench port null --workers 0", 2, "--workers 0"),
+        ("bench port pcap --workers 2", 2, "--workers 2"),
         ("bench port null --table v6.txt", 2, "no IPv4 routes"),
         ("bench port null --table v4.txt --algorithm x", 2, "router.algorithm"),
         ("bench port ring", 2, "null, pcap"),

@@ -298,3 +298,36 @@ fn an_interrupted_run_ends_in_good_order() {
     let report = books(&Ran { code: output.status.code().unwrap_or(-1), out, err });
     assert!(report["in"].as_u64().unwrap() > 1000 && report["held"] == 0, "{report}");
 }
+
+#[test]
+fn workers_are_placed_as_the_configuration_says() {
+    let folder = folder();
+    let alone = books(&folder.ok("run router.toml --json"));
+    for run in [
+        "workers = 2\nstages = [[\"ip4-lookup\", \"ip6-lookup\"]]",
+        "workers = 6\nstages = [[\"ip4-input\"], [\"ip4-forward\"]]\npin = false",
+        "idle_us = \"never\"\nnuma = false",
+        "idle_us = 0\nnap_us = 1",
+    ] {
+        folder.write("placed.toml", format!("{CONFIG}\n[run]\n{run}\n"));
+        let placed = books(&folder.ok("run placed.toml --json"));
+        for figure in ["in", "out", "dropped", "consumed"] {
+            assert_eq!(placed[figure], alone[figure], "{run}");
+        }
+    }
+    for (run, what) in [
+        ("workers = 3\nstages = [[\"ip4-lookup\"]]", "run.workers = 3: with 1 run.stages a packet goes through 2"),
+        ("workers = 2\nstages = [[\"ip4-lockup\"]]", "run.stages: there is no node \"ip4-lockup\""),
+        ("workers = 2\nstages = [[]]", "run.stages: one has no node"),
+        ("cpus = \"5-2\"", "run.cpus = \"5-2\": \"5-2\": give the lower CPU first"),
+        ("cpus = [0, 1]", "run.cpus: 2 CPUs for 1 workers"),
+        ("workers = 2\ncpus = [0, 0]", "run.cpus: CPU 0 is named twice"),
+        ("cpus = [0]\npin = false", "run.cpus: needs run.pin = true"),
+        ("cpus = [4095]", "run.cpus: CPU 4095 is not ours to use"),
+        ("idle_us = \"often\"", "idle_us"),
+        ("nap_us = 0", "run.nap_us = 0: give 1 to 1000000"),
+    ] {
+        folder.write("wrong.toml", format!("{CONFIG}\n[run]\n{run}\n"));
+        folder.fail(&[("check wrong.toml", 2, what), ("run wrong.toml --json", 2, what)]);
+    }
+}

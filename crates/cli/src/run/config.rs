@@ -195,7 +195,7 @@ impl RunSection {
 
 /// CPUs, as a list or as the kernel writes them.
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "run.cpus: give a list of CPUs, as [2, 3] or \"2-5,8\"")]
 pub(crate) enum Cpus {
     /// Their numbers.
     List(Vec<usize>),
@@ -205,7 +205,7 @@ pub(crate) enum Cpus {
 
 /// How long to poll in vain.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize, JsonSchema)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "run.idle_us: give microseconds, or \"never\"")]
 pub(crate) enum IdleTime {
     /// So many microseconds; 0 sleeps at once.
     Micros(u64),
