@@ -1,9 +1,9 @@
 //! Coalescing: TCP segments of one flow that follow each other in a burst become one long packet, and later segments again.
 //!
 //! Whoever does something expensive to every packet (a lookup in a policy, a rule set, a key-value cache) does it once for
-//! the long packet. Fu 2020, 5.2.2, hopes so for Gatekeeper and measures nothing; what it gains and costs here is in
-//! `crates/router`'s README. The idea is Linux's GRO, the rules below are ours, and stricter: what is cut again must be, byte for byte,
-//! what came.
+//! the long packet. Fu 2020, 5.2.2, hopes so for Gatekeeper and measures nothing; what it gains and costs here is in the
+//! README of `crates/router`. The idea is Linux's GRO, the rules below are ours, and stricter: what is cut again must be,
+//! byte for byte, what came.
 //!
 //! ```text
 //! burst  | A1 | B1 | A2 | A3 | B2' | A4 |     A1..A4 and B1 continue each other, B2' repeats B1
