@@ -154,8 +154,7 @@ fn ports_are_measured_with_and_without_a_router() {
         .map(|l| l["params"]["part"].as_str().unwrap())
         .collect();
     assert!(parts.contains(&"ip4-lookup") && parts.contains(&"port:out"), "{parts:?}");
-    let lines =
-        folder.ok("bench port null --workers 2 --seconds 0.03 --runs 2 --packets 1000 --json").json();
+    let lines = folder.ok("bench port null --workers 2 --seconds 0.03 --runs 2 --packets 1000 --json").json();
     let ratio: Vec<&Value> = lines.iter().filter(|l| l["metric"] == "ratio").collect();
     assert_eq!((ratio.len(), &ratio[0]["of"], &ratio[0]["to"]), (1, &json!("2 cores"), &json!("one core")));
     let rates = lines.iter().filter(|l| l["metric"] == "mpps").map(|l| &l["params"]["workers"]);

@@ -316,7 +316,10 @@ fn workers_are_placed_as_the_configuration_says() {
         }
     }
     for (run, what) in [
-        ("workers = 3\nstages = [[\"ip4-lookup\"]]", "run.workers = 3: with 1 run.stages a packet goes through 2"),
+        (
+            "workers = 3\nstages = [[\"ip4-lookup\"]]",
+            "run.workers = 3: with 1 run.stages a packet goes through 2",
+        ),
         ("workers = 2\nstages = [[\"ip4-lockup\"]]", "run.stages: there is no node \"ip4-lockup\""),
         ("workers = 2\nstages = [[]]", "run.stages: one has no node"),
         ("cpus = \"5-2\"", "run.cpus = \"5-2\": \"5-2\": give the lower CPU first"),

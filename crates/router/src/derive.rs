@@ -87,6 +87,7 @@ pub(crate) fn named<A: Family>(rib: &Rib<A>) -> RouteList<A> {
 /// A family's half, what its labels mean, and what the file calls them.
 pub(crate) type Made<A> = (Plane<A>, Rules, Vec<(Label, String)>);
 
+#[allow(clippy::too_many_arguments)]
 pub(crate) fn plane<A: Routed>(
     config: &RouterConfig,
     settings: &Settings,
