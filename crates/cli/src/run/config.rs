@@ -9,6 +9,7 @@ use std::time::Duration;
 use tidemill_graph::Idle;
 use tidemill_lookup::numa::cpu_list;
 use tidemill_port::PortSpec;
+use tidemill_port::spec::DpdkSection;
 use tidemill_router::RouterConfig;
 use tidemill_router::config::{
     InterfaceConfig, KernelSection, NeighborsSection, NextHopConfig, NextHopsSection, RouteConfig,
@@ -61,6 +62,9 @@ pub(crate) struct Config {
     /// What comes live from the kernel (BIRD, FRR or `ip route` feed it).
     #[serde(default)]
     pub(crate) kernel: Option<KernelSection>,
+    /// How DPDK is started, if a port is of kind `dpdk`.
+    #[serde(default)]
+    pub(crate) dpdk: DpdkSection,
     /// The control socket, for `tidemill show`, `top`, `route` and so on. Without this section there is none.
     #[serde(default)]
     pub(crate) control: Option<ControlSection>,
@@ -413,10 +417,38 @@ impl Config {
         self.state.iter_mut().for_each(|state| join(&mut state.path));
     }
 
+    /// The interfaces, with what open devices that are none of the kernel's say of themselves.
+    fn interfaces(&self) -> Vec<InterfaceConfig> {
+        let mut list = self.interface.clone();
+        for port in &self.port {
+            let Some(station) = port.station() else { continue };
+            if !list.iter().any(|entry| entry.port == port.name() && entry.vlan.is_none()) {
+                list.push(InterfaceConfig {
+                    port: port.name().to_owned(),
+                    name: None,
+                    vlan: None,
+                    vrf: None,
+                    owner: tidemill_ip::Owner::Us,
+                    resolve: None,
+                    addresses: Vec::new(),
+                    mac: None,
+                    mtu: None,
+                    promiscuous: None,
+                });
+            }
+            for entry in list.iter_mut().filter(|entry| entry.port == port.name()) {
+                entry.mac.get_or_insert_with(|| station.mac.to_string());
+                entry.mtu.get_or_insert(station.mtu);
+                entry.resolve.get_or_insert(station.answers);
+            }
+        }
+        list
+    }
+
     /// The router's part.
     pub(crate) fn router(&self) -> RouterConfig {
         RouterConfig {
-            interface: self.interface.clone(),
+            interface: self.interfaces(),
             router: self.router.clone(),
             next_hop: self.next_hop.clone(),
             next_hops: self.next_hops.clone(),

@@ -1,0 +1,99 @@
+//! A router on DPDK's devices, from a configuration file: captures in and out by `net_pcap`.
+
+#![cfg(feature = "dpdk")]
+#![allow(clippy::unwrap_used)] // a test may
+
+mod tool;
+
+use pcap_file::pcap::PcapReader;
+use tool::Folder;
+
+const CONFIG: &str = r#"
+version = 1
+role = "router"
+[run]
+workers = WORKERS
+[dpdk]
+arguments = ["-m", "128", "--no-huge"]
+[table]
+path = "table.txt"
+[[port]]
+name = "lan"
+kind = "dpdk"
+device = "net_pcap0,rx_pcap=in.pcap,tx_pcap=lan.pcap"
+queues = 1
+[[port]]
+name = "wan"
+kind = "dpdk"
+device = "net_pcap1,rx_pcap=empty.pcap,tx_pcap=wan.pcap"
+queues = 1
+[[interface]]
+port = "lan"
+promiscuous = true
+addresses = ["198.18.0.1/24"]
+[next_hops]
+ports = ["wan"]
+"#;
+
+fn frames(folder: &Folder, name: &str) -> Vec<Vec<u8>> {
+    let bytes = std::fs::read(folder.path(name)).unwrap();
+    let mut reader = PcapReader::new(&bytes[..]).unwrap();
+    let mut frames = Vec::new();
+    while let Some(packet) = reader.next_packet() {
+        frames.push(packet.unwrap().data().to_vec());
+    }
+    frames
+}
+
+/// Routes a capture with as many workers.
+fn routed(workers: usize) -> Vec<Vec<u8>> {
+    let folder = Folder::new();
+    folder
+        .write("router.toml", CONFIG.replace("WORKERS", &workers.to_string()))
+        .write("table.txt", "20.0.0.0/8\t1\n20.1.0.0/16\t2\n30.0.0.0/8\t3\n2a00::/12\t2\n");
+    folder.ok("gen traffic --table table.txt --pattern prefix --packets 2000 --seed 3 -o in.pcap");
+    let whole = std::fs::read(folder.path("in.pcap")).unwrap();
+    folder.write("empty.pcap", &whole[..24]);
+    let report = folder.ok("run router.toml --duration 2 --json").json().pop().unwrap();
+    let dropped: u64 = report["dropped"].as_object().unwrap().values().map(|n| n.as_u64().unwrap()).sum();
+    assert_eq!((&report["in"], &report["out"], dropped), (&2000.into(), &2000.into(), 0), "{report}");
+    assert!(frames(&folder, "lan.pcap").is_empty());
+    let (before, after) = (frames(&folder, "in.pcap"), frames(&folder, "wan.pcap"));
+    assert_eq!((before.len(), after.len()), (2000, 2000));
+    if workers == 1 {
+        for (before, after) in before.iter().zip(&after) {
+            let v4 = before[12..14] == [8, 0];
+            let ttl = if v4 { 22 } else { 21 };
+            assert_eq!((after.len(), after[ttl]), (before.len(), before[ttl] - 1));
+            // The sender is the device: its MAC address is none of those that we make up.
+            assert_ne!(after[6..10], [2, 0x49, 0, 0]);
+            assert_eq!(after[30..], before[30..]);
+        }
+    }
+    after
+}
+
+#[test]
+fn root_a_capture_is_routed_between_dpdk_devices() {
+    let alone = routed(1);
+    let mut shared = routed(2);
+    // Two workers keep each flow's order; together they send the same.
+    let mut sorted: Vec<_> = alone.iter().map(|frame| frame[12..].to_vec()).collect();
+    let mut other: Vec<_> = shared.drain(..).map(|frame| frame[12..].to_vec()).collect();
+    sorted.sort();
+    other.sort();
+    assert!(sorted == other, "two workers send something else than one");
+}
+
+#[test]
+fn root_a_build_without_such_a_device_says_so() {
+    let folder = Folder::new();
+    folder.write(
+        "router.toml",
+        "version = 1\nrole = 'router'\n[[port]]\nname = 'a'\nkind = 'dpdk'\ndevice = 'net_nothing0'\n",
+    );
+    let ran = folder.run("run router.toml --duration 1");
+    assert_ne!(ran.code, 0);
+    assert!(ran.err.contains("port `a`: DPDK has no device \"net_nothing0\""), "{}", ran.err);
+    assert_eq!(ran.err.trim().lines().count(), 1, "{}", ran.err);
+}
