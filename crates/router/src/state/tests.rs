@@ -136,18 +136,3 @@ fn nonsense_is_named() {
     let bare = ImageBuilder::new(KIND, VERSION, 32).finish();
     has(State::decode(&bare).unwrap_err().to_string(), "sections are not those of this version");
 }
-
-/// The fuzzer begins with images of this version; TIDEMILL_WRITE_SEEDS=1 writes them.
-#[test]
-fn the_fuzzers_seeds_are_of_this_version() {
-    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/router_state");
-    for (name, state) in [("sample", sample()), ("empty", State::default())] {
-        let bytes = state.encode().unwrap();
-        if std::env::var_os("TIDEMILL_WRITE_SEEDS").is_some() {
-            std::fs::create_dir_all(&folder).unwrap();
-            std::fs::write(folder.join(name), &bytes).unwrap();
-        }
-        let seed = std::fs::read(folder.join(name));
-        assert!(seed.is_ok_and(|seed| seed == bytes), "{name}: write it anew");
-    }
-}
