@@ -30,7 +30,7 @@ const SHOWN: &[&str] = &[
     "trace add ip4-input 20",
     "trace show",
     "trace add port:left 5",
-    "top --json",
+    "top --json --once",
     "state save",
     "capture port:left -w /dev/null --packets 200 --duration 1",
     "route add 10.88.0.0/16 via 10.2.0.2",
