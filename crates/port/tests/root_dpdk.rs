@@ -380,7 +380,8 @@ fn ipv4(right: bool) -> Vec<u8> {
     let mut frame = vec![0; 60];
     frame[..14].copy_from_slice(&[0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 2, 0, 0, 0, 0, 2, 8, 0]);
     frame[14..34].copy_from_slice(&[0x45, 0, 0, 46, 0, 0, 0, 0, 64, 253, 0, 0, 192, 0, 2, 1, 192, 0, 2, 2]);
-    let sum: u32 = frame[14..34].chunks(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]]))).sum();
+    let sum: u32 =
+        frame[14..34].chunks(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]]))).sum();
     let sum = !((sum & 0xFFFF) + (sum >> 16)) as u16 ^ u16::from(!right);
     frame[24..26].copy_from_slice(&sum.to_be_bytes());
     frame

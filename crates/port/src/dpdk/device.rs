@@ -120,7 +120,9 @@ impl Device {
                     PortError::config(name, what)
                 })?;
             }
-            list.push(Queue::new(port, queue as u16, headers, longest).map_err(failed("cannot make a mempool"))?);
+            list.push(
+                Queue::new(port, queue as u16, headers, longest).map_err(failed("cannot make a mempool"))?,
+            );
         }
         Ok((Arc::new(device), list))
     }

@@ -257,7 +257,8 @@ impl Port for DpdkPort {
             rx.packets += count;
             rx.dropped.count_many(reason, count);
         }
-        let unsent = unsent.saturating_sub(self.device.refused.load(Ordering::Relaxed)).min(counters.tx.packets);
+        let unsent =
+            unsent.saturating_sub(self.device.refused.load(Ordering::Relaxed)).min(counters.tx.packets);
         counters.tx.packets -= unsent;
         counters.tx.dropped.count_many(DropReason::TxFailed, unsent);
         counters

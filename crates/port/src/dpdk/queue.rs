@@ -124,12 +124,7 @@ unsafe impl Send for Queue {}
 
 impl Queue {
     /// A queue that holds nothing yet, with its mempool.
-    pub(super) fn new(
-        port: u16,
-        queue: u16,
-        headers: Arc<Headers>,
-        longest: usize,
-    ) -> Result<Queue, Said> {
+    pub(super) fn new(port: u16, queue: u16, headers: Arc<Headers>, longest: usize) -> Result<Queue, Said> {
         static SERIAL: AtomicU32 = AtomicU32::new(0);
         let memory = headers.memory.clone();
         let frames = memory.frames();
