@@ -179,7 +179,7 @@ impl Drop for Router<'_> {
 fn talk(client: &Netns, server: &Netns, address: &str, bytes: usize) {
     let address: SocketAddr = address.parse().unwrap();
     let listener = server.listen(address);
-    let sent: Vec<u8> = (0..bytes).map(|i| (i * 31 >> 3) as u8).collect();
+    let sent: Vec<u8> = (0..bytes).map(|i| ((i * 31) >> 3) as u8).collect();
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let (mut stream, _) = listener.accept().unwrap();

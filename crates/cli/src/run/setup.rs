@@ -214,6 +214,9 @@ pub(crate) fn control(
     })
 }
 
+/// The queues of each port, in the order of the configuration.
+pub(crate) type Queues = Vec<Vec<Box<dyn Port>>>;
+
 /// Opens every port, with a queue for each worker that receives, and says how. What takes packets away from the kernel takes none before its
 /// rule is told what is the kernel's.
 pub(crate) fn ports(
@@ -221,7 +224,7 @@ pub(crate) fn ports(
     base: &Path,
     table: &LoadedTable,
     places: &Places,
-) -> Result<(Vec<Vec<Box<dyn Port>>>, Rules)> {
+) -> Result<(Queues, Rules)> {
     let addresses = TableAddresses::of(table);
     if config.remap.is_some() && addresses.is_empty() {
         return Err(usage("remap: there is no table to take destinations from: give one"));
@@ -372,7 +375,7 @@ pub(crate) fn cpus(config: &Config, name: &str) -> Result<Vec<usize>> {
 pub(crate) fn engine(
     config: &Config,
     control: &RouterControl,
-    ports: Vec<Vec<Box<dyn Port>>>,
+    ports: Queues,
     places: &Places,
     domain: &Domain,
     clock: Clock,

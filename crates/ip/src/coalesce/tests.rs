@@ -86,8 +86,7 @@ impl Seg {
             frame.extend([0x81, 0]);
             frame.extend(tag.to_be_bytes());
         }
-        let pseudo;
-        if self.v6 {
+        let pseudo = if self.v6 {
             frame.extend([0x86, 0xdd]);
             let word = 6 << 28 | u32::from(self.class) << 20 | self.label;
             frame.extend(word.to_be_bytes());
@@ -96,7 +95,7 @@ impl Seg {
             let host = |n: u8| [0x20, 1, 4, 0x70, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, self.hosts, n];
             frame.extend(host(1));
             frame.extend(host(2));
-            pseudo = Pseudo::V6 { src: host(1).into(), dst: host(2).into() };
+            Pseudo::V6 { src: host(1).into(), dst: host(2).into() }
         } else {
             frame.extend([8, 0]);
             let l3 = frame.len();
@@ -111,8 +110,8 @@ impl Seg {
             frame.extend(host(2));
             frame.extend(&self.ip_options);
             ipv4::fill_checksum(&mut frame[l3..]);
-            pseudo = Pseudo::V4 { src: host(1).into(), dst: host(2).into() };
-        }
+            Pseudo::V4 { src: host(1).into(), dst: host(2).into() }
+        };
         let check = pseudo.checksum(Protocol::TCP, &tcp).wrapping_add(self.wrong);
         tcp[16..18].copy_from_slice(&check.to_be_bytes());
         frame.extend(tcp);
@@ -274,7 +273,8 @@ fn what_must_not_be_merged_is_not() {
 
 #[test]
 fn a_first_segment_that_must_stay_alone_does() {
-    let cases: [(&str, fn(&mut Seg)); 7] = [
+    type Case = (&'static str, fn(&mut Seg));
+    let cases: [Case; 7] = [
         ("PSH", |s| s.flags |= PSH),
         ("FIN", |s| s.flags |= FIN),
         ("SYN", |s| s.flags |= 0x02),

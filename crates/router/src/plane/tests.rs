@@ -158,7 +158,7 @@ fn run(seed: u64, rounds: usize) -> usize {
     let domain = Domain::new();
     let full = Arc::new(AtomicBool::new(false));
     let none = (0..VRFS).map(|_| Vec::new()).collect();
-    let copies = if seed % 2 == 0 { Copies::one() } else { two_nodes() };
+    let copies = if seed.is_multiple_of(2) { Copies::one() } else { two_nodes() };
     let (auto, zero) = (Algorithm::Auto, Duration::ZERO);
     let mut plane =
         Plane::<u32>::new(EtherType::IPV4, &auto, zero, none, Vec::new(), &domain, &copies).unwrap();
