@@ -34,7 +34,10 @@ const FOR_TESTS: &[Package] = &[
     package("libc6-dev", "headers for the C parts"),
     package("pkg-config", "finds DPDK and Abseil for the runners"),
     package("dpdk-dev", "dpdk-testpmd, the peer of DPDK ports"),
-    package("libdpdk-dev", "DPDK ports (feature dpdk); the peers rte_fib, rte_lpm, rte_fib6, rte_lpm6, rte_hash"),
+    package(
+        "libdpdk-dev",
+        "DPDK ports (feature dpdk); the peers rte_fib, rte_lpm, rte_fib6, rte_lpm6, rte_hash",
+    ),
     package(BOOST.0, "the peer boost::unordered_flat_map"),
     package("libabsl-dev", "the peer absl::flat_hash_map"),
     package("clang", "the XDP program of AF_XDP ports, to compare what is kept with what its source says"),

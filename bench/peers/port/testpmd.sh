@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 #
 # DPDK's testpmd as a runner (protocol: bench/README.md): forwards between two net_null devices on one core as it is, without
-# looking at packets. `run io` forwards for about a second. Needs Debian's dpdk. testpmd keeps one CPU for its prompt, so it takes two.
+# looking at packets. `run io` forwards for about a second. Needs Debian's dpdk-dev. testpmd keeps one CPU for its prompt, so it takes two.
 set -u
 burst=32
 while [ $# -gt 1 ]; do

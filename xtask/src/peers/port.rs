@@ -178,7 +178,7 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
         let case = Case { name: "io", asked: "io", rounds: rounds / 2 + 1, warm: false };
         report.compare(&mut ours, &mut theirs, &case)?;
     } else {
-        eprintln!("skipped: peer:testpmd-io (Debian's dpdk is not installed)");
+        eprintln!("skipped: peer:testpmd-io (Debian's dpdk-dev is not installed)");
     }
     if let Some(record) = report.record {
         record.write()?;

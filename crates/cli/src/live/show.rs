@@ -365,7 +365,10 @@ fn print_ports(ports: &[tidemill_control::schema::Port]) {
             println!("{}: {left} packets left to the kernel", port.name);
         }
         if let Some(unread @ 1..) = port.unread {
-            println!("{}: {unread} packets came by queues that nobody reads, and went to the kernel", port.name);
+            println!(
+                "{}: {unread} packets came by queues that nobody reads, and went to the kernel",
+                port.name
+            );
         }
     }
 }

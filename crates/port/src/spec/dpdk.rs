@@ -106,7 +106,9 @@ impl DpdkSpec {
         if cfg!(feature = "dpdk") {
             return Ok(());
         }
-        wrong("kind = \"dpdk\" is not in this build: cargo build --release --features dpdk (Debian: libdpdk-dev)")
+        wrong(
+            "kind = \"dpdk\" is not in this build: cargo build --release --features dpdk (Debian: libdpdk-dev)",
+        )
     }
 
     #[cfg(feature = "dpdk")]
