@@ -10,13 +10,11 @@ pub(crate) const LINES: &[Line] = &[
     ("forwarding on net_null beside DPDK's", forwarders),
     ("two workers over one, on null ports", workers),
     ("10,000 route changes a second, show, trace, reload", churn),
-    ("the same on a wire", |machine| file(machine, "tidemill-cli", "root_churn", &[], 1)),
-    ("interfaces that vanish, return, change MTU; out of frames", |machine| {
-        file(machine, "tidemill-cli", "root_devices", &[], 4)
-    }),
-    ("kill -9 and restart from the image", |machine| file(machine, "tidemill-cli", "root_restart", &[], 2)),
+    ("the same on a wire", |machine| wire(machine, "churn::", 2)),
+    ("interfaces that vanish, return, change MTU; out of frames", |machine| wire(machine, "devices::", 6)),
+    ("kill -9 and restart from the image", |machine| wire(machine, "restart::", 4)),
     // What must exist besides.
-    ("AF_XDP ports", |machine| file(machine, "tidemill-port", "root_xdp", &["--features", "xdp"], 10)),
+    ("AF_XDP ports", |machine| file(machine, "tidemill-port", "root_xdp", &["--features", "xdp"], 9)),
     ("a router on AF_XDP", |machine| file(machine, "tidemill-cli", "root_xdp", &[], 4)),
     ("DPDK ports", |machine| file(machine, "tidemill-port", "root_dpdk", &["--features", "dpdk"], 8)),
     ("a router on DPDK", |machine| file(machine, "tidemill-cli", "root_dpdk", &["--features", "dpdk"], 1)),
@@ -45,6 +43,13 @@ fn file(machine: &Machine, package: &str, name: &str, features: &[&str], least: 
     let target = ["-p", package, "--test", name];
     let passed = machine.tests(&[&target[..], features, &["--", "--show-output"]].concat(), least)?;
     Ok(Outcome::Pass(format!("{passed} tests: {package} {name}")))
+}
+
+/// The router between hosts: tests of root_wire by parts of their names.
+fn wire(machine: &Machine, name: &str, least: usize) -> Result<Outcome> {
+    let target = ["-p", "tidemill-cli", "--test", "root_wire", "--", "--show-output", name];
+    let passed = machine.tests(&target, least)?;
+    Ok(Outcome::Pass(format!("{passed} tests: root_wire {name}")))
 }
 
 /// At least the forwarders' rate with the full table; without lookups, 0.8 of testpmd's.
