@@ -19,10 +19,9 @@
 //! **The kernel's routes** are held so that a router forwards before it has read a million of them from netlink. They count
 //! until the first dump is complete; then those that it did not name are withdrawn.
 //!
-//! **The lookup structures** are not in it, on purpose: they are built from the routes. A writer's books must be made for a
-//! loaded structure too, loading has to check every word, and together that takes as long as building, while an image of each
-//! structure would have to be kept true to its code. What `auto` has chosen is held, for measuring again would take longer
-//! than all the rest.
+//! **The lookup structures** are not in it, on purpose: they are built from the routes, a million of them in some 55 ms. What
+//! makes a loaded one take changes, the writer's books, would have to be built all the same, and an image of each structure
+//! kept true to its code. What `auto` has chosen is held, for measuring again would take longer than all the rest.
 
 use crate::config::RouteConfig;
 use crate::labels::NextHop;
