@@ -294,7 +294,7 @@ fn show_prints_tables_and_lines_of_json() {
     let fake = Fake::start();
     assert_eq!(
         fake.words("show ports", "left"),
-        ["left", "af_packet", "up", "2", "100", "10000", "4", "90", "9000", "0"]
+        ["left", "af_packet", "up", "2", "100", "10000", "4", "90", "9000", "0", "0"]
     );
     assert_eq!(fake.words("show ports", "file")[1..4], ["pcap", "-", "0"]);
     let ports = fake.json("show ports");

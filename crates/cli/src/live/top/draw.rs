@@ -224,17 +224,15 @@ impl View {
             vec![
                 (worker.index.to_string(), plain),
                 (or_dash(worker.cpu.map(|cpu| cpu.to_string()).as_deref()), plain),
-                (or_dash(worker.node.map(|node| node.to_string()).as_deref()), plain),
-                (worker.stage.to_string(), plain),
                 (load, self.bad(worker.busy_percent > BUSY_PERCENT)),
                 (format!("{:.1} %", worker.asleep_percent), plain),
                 (si(worker.in_pps), plain),
                 (format!("{} of {}", worker.pool_free, worker.pool_frames), self.bad(few)),
             ]
         };
-        let header = ["workers", "cpu", "node", "stage", "busy", ">asleep", ">in pps", ">frames free"]
-            .map(str::to_owned);
-        let widths = [8, 4, 5, 6, BAR as u16 + 10, 8, 10, 22].map(Constraint::Length);
+        // Node and stage are in `show workers`: here all has to fit into 80 columns.
+        let header = ["workers", "cpu", "busy", ">asleep", ">in pps", ">frames free"].map(str::to_owned);
+        let widths = [8, 4, BAR as u16 + 10, 7, 9, 15].map(Constraint::Length);
         Section::new(header, widths, self.rates.workers.iter().map(row))
     }
 
