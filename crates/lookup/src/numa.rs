@@ -194,11 +194,11 @@ fn policy() -> io::Result<(libc::c_int, NodeSet)> {
 
 #[cfg(target_os = "linux")]
 fn set_policy(mode: libc::c_int, set: &NodeSet) -> io::Result<()> {
-    // The default policy has no set.
+    // The default policy has no set. The kernel takes one bit less than it is told.
     let (set, bits) = if set.iter().all(|word| *word == 0) {
         (std::ptr::null(), 0)
     } else {
-        (set.as_ptr(), BITS as libc::c_ulong)
+        (set.as_ptr(), BITS as libc::c_ulong + 1)
     };
     // SAFETY: the kernel reads `bits` bits of `set`, which has so many.
     let result = unsafe { libc::syscall(libc::SYS_set_mempolicy, mode, set, bits) };

@@ -3,7 +3,9 @@
 //!
 //! A run is named by its first unit. It is written before anybody can reach it; once nobody refers to it any more it is
 //! *retired*, and its space is used again after the readers' grace period. In between it is not changed, but for a run that one
-//! slot alone refers to and whose elements are answers each on its own ([`Pool::change`], [`Pool::rewrite`]).
+//! slot alone refers to and whose elements are answers each on its own ([`Pool::change`], [`Pool::rewrite`]). A slot that has
+//! left a run for another is not gone from it before its readers are: until their grace period is over the run is not one slot's
+//! alone ([`Pool::leave`], [`Pool::is_alone`]).
 
 use hashbrown::HashTable;
 use std::collections::BTreeMap;
@@ -58,6 +60,8 @@ struct Known {
 struct Entry {
     refs: u32,
     hash: u32,
+    /// References given up whose readers may still be there.
+    left: u32,
 }
 
 /// The bookkeeping of one table.
@@ -66,6 +70,8 @@ pub(crate) struct Pool {
     known: HashTable<Known>,
     /// Of the run that begins at a unit.
     entries: Vec<Entry>,
+    /// Runs that were left since the last [`take_left`](Self::take_left), once for each time.
+    left: Vec<u32>,
     /// Space that has been used before, by length in units.
     free: BTreeMap<u32, Vec<u32>>,
     /// Units up to the end of the last run that is, or was, used.
@@ -81,6 +87,7 @@ impl Pool {
         Pool {
             known: HashTable::new(),
             entries: Vec::new(),
+            left: Vec::new(),
             free: BTreeMap::new(),
             used: 0,
             capacity,
@@ -156,12 +163,12 @@ impl Pool {
         if self.entries.len() < self.used as usize {
             self.entries.resize(self.used as usize, Entry::default());
         }
-        self.entries[unit as usize] = Entry { refs: 1, hash };
+        self.entries[unit as usize] = Entry { refs: 1, hash, left: 0 };
         self.known.insert_unique(spread(hash), Known { hash, run: Run { unit, units } }, |k| spread(k.hash));
         Ok(unit)
     }
 
-    /// Changes a run in place, element by element, if it has one reference and no run has the new content.
+    /// Changes a run in place, element by element, if it [is one slot's alone](Self::is_alone) and no run has the new content.
     pub(crate) fn change<C: Cell, T: Copy + Into<u64>>(
         &mut self,
         table: &[C],
@@ -169,7 +176,7 @@ impl Pool {
         content: &[T],
     ) -> bool {
         let hash = hash(content);
-        if self.refs(unit) != 1 || self.place(table, content, hash).is_some() {
+        if !self.is_alone(unit) || self.place(table, content, hash).is_some() {
             return false;
         }
         self.rewrite(Run { unit, units: (content.len() >> self.unit_shift) as u32 }, hash);
@@ -181,7 +188,14 @@ impl Pool {
         true
     }
 
+    /// Whether one slot refers to the run, and no reader can be there by way of another that did before.
+    pub(crate) fn is_alone(&self, unit: u32) -> bool {
+        let Entry { refs, left, .. } = self.entries[unit as usize];
+        refs == 1 && left == 0
+    }
+
     /// References to a run.
+    #[cfg(test)]
     pub(crate) fn refs(&self, unit: u32) -> u32 {
         self.entries[unit as usize].refs
     }
@@ -207,6 +221,27 @@ impl Pool {
         }
         self.forget(run);
         Some(run)
+    }
+
+    /// [`release`](Self::release) of a run that may be changed in place: if it stays, its former readers are remembered.
+    pub(crate) fn leave(&mut self, run: Run) -> Option<Run> {
+        let gone = self.release(run);
+        if gone.is_none() {
+            self.entries[run.unit as usize].left += 1;
+            self.left.push(run.unit);
+        }
+        gone
+    }
+
+    /// The runs left since the last call: for [`settle`](Self::settle) after the readers' grace period, before the runs retired
+    /// with them are recycled.
+    pub(crate) fn take_left(&mut self) -> Vec<u32> {
+        std::mem::take(&mut self.left)
+    }
+
+    /// The readers of those who left these runs have gone.
+    pub(crate) fn settle(&mut self, left: Vec<u32>) {
+        left.into_iter().for_each(|unit| self.entries[unit as usize].left -= 1);
     }
 
     fn forget(&mut self, run: Run) {
@@ -336,6 +371,21 @@ mod tests {
         assert_eq!(pool.intern(&table, &[1_u64, 5]), Ok((0, false)), "found as what it is now");
         assert_eq!(pool.intern(&table, &[1_u64, 2]), Err(Full), "and not as what it was");
         assert!(!pool.change(&table, 0, &[1_u64, 6]), "it has two owners");
+    }
+
+    #[test]
+    fn a_run_that_was_shared_is_not_changed_while_somebody_may_look() {
+        let table: Vec<AtomicU64> = (0..4).map(|_| AtomicU64::new(0)).collect();
+        let mut pool = Pool::new(2, 1);
+        pool.intern(&table, &[1_u64, 2]).unwrap();
+        pool.intern(&table, &[1_u64, 2]).unwrap();
+        assert_eq!(pool.leave(Run { unit: 0, units: 1 }), None, "another slot has it");
+        assert!(!pool.change(&table, 0, &[1_u64, 5]), "readers who came by way of the first slot");
+        assert_eq!(table[1].get(), 2);
+        let left = pool.take_left();
+        assert!(!pool.change(&table, 0, &[1_u64, 5]), "their grace period has only begun");
+        pool.settle(left);
+        assert!(pool.change(&table, 0, &[1_u64, 5]));
     }
 
     #[test]

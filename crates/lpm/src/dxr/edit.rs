@@ -274,7 +274,7 @@ impl<'a, P: Probe> Edit<'a, P> {
         }
         if !self.building {
             let number = self.own.direct[slot - self.base].load(Ordering::Relaxed);
-            if self.books.blocks.refs(number.into()) == 1 {
+            if self.books.blocks.is_alone(number.into()) {
                 self.open = None;
                 self.rewrite_block(number, hash);
                 return Ok(());

@@ -242,6 +242,8 @@ pub(super) fn copy_own(to: &Own, from: &Own) {
 pub(super) struct Retired {
     chunks: Vec<Run>,
     blocks: Vec<Run>,
+    /// Blocks that a slot has left, and that others still have.
+    left: Vec<u32>,
 }
 
 /// Who refers to what in a [`Store`], and what is free.
@@ -279,7 +281,7 @@ impl Books {
     /// One reference less to an extension block.
     pub(super) fn release_block(&mut self, store: &Store, number: u16) {
         let run = Run { unit: number.into(), units: 1 };
-        if let Some(run) = self.blocks.release(run) {
+        if let Some(run) = self.blocks.leave(run) {
             self.retired.blocks.push(run);
             for desc in store.block(number) {
                 self.release_desc(store, desc.load(Ordering::Relaxed));
@@ -289,8 +291,8 @@ impl Books {
 
     /// Starts the grace period of what has been unlinked so far.
     pub(super) fn retire(&mut self) {
-        let retired = std::mem::take(&mut self.retired);
-        if !retired.chunks.is_empty() || !retired.blocks.is_empty() {
+        let retired = Retired { left: self.blocks.take_left(), ..std::mem::take(&mut self.retired) };
+        if !retired.chunks.is_empty() || !retired.blocks.is_empty() || !retired.left.is_empty() {
             self.waiting.push_back((self.domain.advance(), retired));
         }
     }
@@ -300,6 +302,7 @@ impl Books {
         let domain = &self.domain;
         while let Some((_, retired)) = self.waiting.pop_front_if(|(epoch, _)| domain.passed(*epoch)) {
             retired.chunks.into_iter().for_each(|run| self.chunks.recycle(run));
+            self.blocks.settle(retired.left);
             retired.blocks.into_iter().for_each(|run| self.blocks.recycle(run));
         }
     }

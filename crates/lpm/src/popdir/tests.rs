@@ -322,3 +322,37 @@ fn a_patch_tells_its_stores() {
     assert_eq!((recorder.counts().writes, recorder.counts().written_bytes), (4 + 1, 4 + 8));
     check_references(&writer);
 }
+
+/// Two slots share a block; one leaves it. A reader who read the first slot before that may look into the block still, so that the
+/// second slot, whose alone it is now, may not have it changed in place.
+#[test]
+fn a_block_that_was_shared_stays_as_it_is_while_a_reader_may_be_there() {
+    let domain = Domain::new();
+    let mut rib: Rib<u32> = list(&[("10.0.0.0/24", 1), ("11.0.0.0/24", 1)]).into_iter().collect();
+    let mut writer = Writer::new(&rib, Layout::D16X3, &domain).unwrap();
+    let mut reader = domain.register();
+    let number = |writer: &Writer, slot: usize| writer.popdir().tables.direct[slot].load(Ordering::Relaxed);
+    let shared = number(&writer, 0x0a00);
+    assert_eq!(shared, number(&writer, 0x0b00));
+    let block = |writer: &Writer| -> Vec<u64> {
+        let descs = &writer.popdir().tables.descs[usize::from(shared) << 3..][..8];
+        descs.iter().map(|desc| desc.load(Ordering::Relaxed)).collect()
+    };
+    let before = block(&writer);
+    let mut change = |writer: &mut Writer, prefix: &str, label| {
+        let prefix = prefix.parse().unwrap();
+        rib.insert(prefix, Label(label));
+        writer.patch(&rib, &[prefix]).unwrap();
+        check_references(writer);
+    };
+    change(&mut writer, "10.0.0.0/24", 2);
+    change(&mut writer, "11.0.0.0/24", 3);
+    assert_eq!(block(&writer), before, "what the reader is about to read");
+    assert_eq!(writer.popdir().lookup(0x0b00_0001), Label(3));
+    // What nobody can be in by another way is changed in place, as soon as the reader has passed.
+    reader.quiescent();
+    let now = number(&writer, 0x0b00);
+    change(&mut writer, "11.0.0.0/24", 4);
+    assert_eq!(number(&writer, 0x0b00), now);
+    assert_eq!(writer.popdir().lookup(0x0b00_0001), Label(4));
+}

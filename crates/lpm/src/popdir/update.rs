@@ -23,6 +23,8 @@ struct Retired {
     labels: Vec<Run>,
     asides: Vec<Run>,
     blocks: Vec<Run>,
+    /// Blocks that a slot has left, and that others still have.
+    left: Vec<u32>,
 }
 
 /// The control side of a [`Popdir`].
@@ -529,7 +531,7 @@ impl Writer {
 
     fn release_block(&mut self, block: u32) {
         let fib = self.fib.clone();
-        if let Some(run) = self.blocks.release(Run { unit: block, units: 1 }) {
+        if let Some(run) = self.blocks.leave(Run { unit: block, units: 1 }) {
             self.retired.blocks.push(run);
             let first = (block as usize) << fib.layout.x();
             for desc in &fib.tables.descs[first..first + (1 << fib.layout.x())] {
@@ -540,8 +542,9 @@ impl Writer {
 
     /// Starts the grace period of what has been unlinked so far.
     fn retire(&mut self) {
-        let retired = std::mem::take(&mut self.retired);
-        if !retired.labels.is_empty() || !retired.asides.is_empty() || !retired.blocks.is_empty() {
+        let retired = Retired { left: self.blocks.take_left(), ..std::mem::take(&mut self.retired) };
+        let Retired { labels, asides, blocks, left } = &retired;
+        if !labels.is_empty() || !asides.is_empty() || !blocks.is_empty() || !left.is_empty() {
             self.waiting.push_back((self.domain.advance(), retired));
         }
     }
@@ -552,6 +555,7 @@ impl Writer {
         while let Some((_, retired)) = self.waiting.pop_front_if(|(epoch, _)| domain.passed(*epoch)) {
             retired.labels.into_iter().for_each(|run| self.labels.recycle(run));
             retired.asides.into_iter().for_each(|run| self.asides.recycle(run));
+            self.blocks.settle(retired.left);
             retired.blocks.into_iter().for_each(|run| self.blocks.recycle(run));
         }
     }
