@@ -33,7 +33,7 @@
 //! whole address is hashed, not its first 64 bits. Bucket and fingerprint are of two CRCs: one of 32 bits names a bucket of 750,000 and has
 //! 12 bits left to tell 2^16 fingerprints apart. Only lengths that exist are asked for, and the search ends at the first one that the table
 //! confirms. The paper's 16,987,150 questions for 500,000 lookups, 33.97 each, are what keys at random ask of 34 lengths, most of which
-//! have no prefix: we count 16,976,000 to 16,993,000 (and 5,720,000 to 5,750,000 for keys inside the prefixes). Its 148,800 false positives
+//! have no prefix: we count 16,976,000 to 16,993,000 (and 5.2 million for keys inside the prefixes). Its 148,800 false positives
 //! are not sound: with its 6 MB we count 93 (500,000 prefixes) and 432 (2 M) for such keys.
 
 mod burst;

@@ -25,7 +25,8 @@
 //! sail-lv  bit 10/8; C16[10.1] = chunk 0: holes but for [2] = 2 and [3] = chunk 0 of N32: holes but for [7] = 3; beside it, 2
 //! ```
 //! # Cost
-//! In loads and stores of up to 64 bits; a row of cells is stored a word at a time. All of it is asserted with the access probe.
+//! In loads and stores of up to 64 bits; a row of cells is stored a word at a time. Loads, stores on chip and the
+//! bounds of `sail-lv` are asserted with the access probe.
 //! ```text
 //!           a lookup's loads        a change's stores
 //!           on chip    off chip     on chip      off chip
