@@ -15,8 +15,8 @@ use tidemill_graph::capture::Capture;
 use tidemill_graph::trace::TraceRequest;
 use tidemill_ip::Owner;
 use tidemill_lookup::numa::Topology;
-use tidemill_port::PortSpec;
 use tidemill_port::capture::{pcapng_header, pcapng_packet};
+use tidemill_port::{PortCounters, PortSpec};
 use tidemill_router::config::{NextHopKind, OneOrMany, RouteConfig};
 use tidemill_router::show::Wanted;
 use tidemill_router::{RouteView, RouterError, ShownHop};
@@ -166,8 +166,10 @@ fn nodes(service: &Service) -> schema::Nodes {
 fn workers(service: &Service) -> schema::Workers {
     let rates = lock(&service.rates);
     let topology = Topology::read(Path::new("/sys"));
-    let received =
-        |snapshot: &Snapshot| snapshot.taken + snapshot.ports.iter().map(|port| port.rx.packets).sum::<u64>();
+    // What ports have handed over: segments that they cut of a super-packet are packets here.
+    let received = |snapshot: &Snapshot| {
+        snapshot.taken + snapshot.ports.iter().map(PortCounters::delivered).sum::<u64>()
+    };
     let one = |(index, now): (usize, &Snapshot)| {
         let before = rates.before.get(index);
         let since = |value: fn(&Snapshot) -> u64| value(now).saturating_sub(before.map_or(0, value)) as f64;
