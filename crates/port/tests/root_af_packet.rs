@@ -5,9 +5,12 @@
 #![allow(clippy::unwrap_used)]
 
 mod common;
+#[path = "common/frames.rs"]
+mod frames;
 #[path = "common/net.rs"]
 mod net;
 
+use frames::{PATIENCE, assert_home, now_ns, numbered, receive_each, send};
 use net::{Host, cable, inside, run};
 use std::collections::{HashMap, HashSet};
 use std::io::{Read, Write};
@@ -15,18 +18,12 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 use tidemill_burst::{Burst, DropReason, Memory, Pool};
 use tidemill_port::packet::{Options, open};
 use tidemill_port::spec::{OpenContext, PortSpec, Receive};
 use tidemill_port::{PacketPort, Port, PortCounters, RxStatus, device};
 use tidemill_wire::verify_checksums;
-
-const PATIENCE: Duration = Duration::from_secs(20);
-
-fn now_ns() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64
-}
 
 fn pool(frames: usize) -> Pool {
     Memory::new(frames, 2048).unwrap().pool(frames).unwrap()
@@ -40,55 +37,16 @@ fn port_by(interface: &str, receive: Receive) -> PacketPort {
     open(interface, interface, 1, &Options { receive, ..Options::default() }).unwrap().remove(0)
 }
 
+/// Receives so many; the kernel tells when each came.
+fn receive(port: &mut PacketPort, pool: &mut Pool, wanted: usize) -> Vec<Vec<u8>> {
+    receive_each(port, pool, wanted, |packet| {
+        let age_ns = now_ns().saturating_sub(packet.timestamp_ns());
+        assert!(age_ns < 60_000_000_000, "timestamp {}", packet.timestamp_ns());
+    })
+}
+
 /// Both receive rings.
 const RINGS: [Receive; 2] = [Receive::Slots, Receive::Blocks];
-
-/// Sends frames, in order, all of them.
-fn send(port: &mut PacketPort, pool: &mut Pool, frames: &[Vec<u8>]) {
-    let (mut burst, mut frames, started) = (Burst::new(), frames.iter().peekable(), Instant::now());
-    while frames.peek().is_some() || !burst.is_empty() || port.counters().tx.held > 0 {
-        while burst.room() > 0
-            && let Some(frame) = frames.next()
-        {
-            burst.push(pool.packet(frame).unwrap()).unwrap();
-        }
-        port.tx(now_ns(), pool, &mut burst).unwrap();
-        assert!(started.elapsed() < PATIENCE, "{:?}", port.counters().tx);
-    }
-}
-
-/// Receives until `wanted` packets have come and then nothing more for a few milliseconds.
-fn receive(port: &mut PacketPort, pool: &mut Pool, wanted: usize) -> Vec<Vec<u8>> {
-    let (mut seen, mut burst, mut last) = (Vec::new(), Burst::new(), Instant::now());
-    let quiet = Duration::from_millis(50);
-    while seen.len() < wanted || last.elapsed() < quiet {
-        if port.rx(now_ns(), pool, &mut burst).unwrap() == RxStatus::Received {
-            last = Instant::now();
-        }
-        for packet in burst.drain() {
-            let age_ns = now_ns().saturating_sub(packet.timestamp_ns());
-            assert!(age_ns < 60_000_000_000, "timestamp {}", packet.timestamp_ns());
-            seen.push(packet.data().to_vec());
-            pool.free(packet);
-        }
-        assert!(last.elapsed() < PATIENCE, "{} of {wanted}: {:?}", seen.len(), port.counters().rx);
-    }
-    seen
-}
-
-/// A frame of a protocol of nobody's (local experimental EtherType) that says which one it is.
-fn numbered(serial: u32, len: usize) -> Vec<u8> {
-    let mut frame: Vec<u8> = (0..len).map(|i| (serial as usize + i) as u8).collect();
-    frame[..6].fill(0xFF);
-    frame[6..12].copy_from_slice(&[2, 0, 0, 0, 0, 2]);
-    frame[12..14].copy_from_slice(&[0x88, 0xB5]);
-    frame
-}
-
-fn assert_home(pool: &Pool) {
-    let stats = pool.stats();
-    assert_eq!((stats.free, stats.unnamed), (stats.frames, 0));
-}
 
 #[test]
 fn root_frames_pass_both_ways_byte_for_byte() {

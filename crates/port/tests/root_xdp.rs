@@ -5,9 +5,12 @@
 #![allow(clippy::unwrap_used)]
 
 mod common;
+#[path = "common/frames.rs"]
+mod frames;
 #[path = "common/net.rs"]
 mod net;
 
+use frames::{PATIENCE, assert_home, now_ns, numbered, receive, send};
 use net::{Host, cable, inside, run};
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -15,19 +18,14 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 use tidemill_burst::{Burst, DropReason, Memory, Pool};
 use tidemill_port::spec::{Mode, OpenContext, PortSpec};
 use tidemill_port::xdp::{Options, XdpPort, open};
 use tidemill_port::{Ownership, Port, PortCounters, Rule, RxStatus};
 use tidemill_wire::verify_checksums;
 
-const PATIENCE: Duration = Duration::from_secs(20);
 const FRAMES: usize = 8192;
-
-fn now_ns() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64
-}
 
 fn memory() -> Arc<Memory> {
     Memory::new(FRAMES, 2048).unwrap()
@@ -57,51 +55,6 @@ fn ready(port: &mut dyn Port, pool: &mut Pool) {
     let mut burst = Burst::new();
     port.rx(now_ns(), pool, &mut burst).unwrap();
     pool.free_all(&mut burst);
-}
-
-/// Sends frames, in order, all of them.
-fn send(port: &mut dyn Port, pool: &mut Pool, frames: &[Vec<u8>]) {
-    let (mut burst, mut frames, started) = (Burst::new(), frames.iter().peekable(), Instant::now());
-    while frames.peek().is_some() || !burst.is_empty() || port.counters().tx.held > 0 {
-        while burst.room() > 0
-            && let Some(frame) = frames.next()
-        {
-            burst.push(pool.packet(frame).unwrap()).unwrap();
-        }
-        port.tx(now_ns(), pool, &mut burst).unwrap();
-        assert!(started.elapsed() < PATIENCE, "{:?}", port.counters().tx);
-    }
-}
-
-/// Receives until `wanted` packets have come and then nothing more for a few milliseconds.
-fn receive(port: &mut dyn Port, pool: &mut Pool, wanted: usize) -> Vec<Vec<u8>> {
-    let (mut seen, mut burst, mut last) = (Vec::new(), Burst::new(), Instant::now());
-    let quiet = Duration::from_millis(50);
-    while seen.len() < wanted || last.elapsed() < quiet {
-        if port.rx(now_ns(), pool, &mut burst).unwrap() == RxStatus::Received {
-            last = Instant::now();
-        }
-        for packet in burst.drain() {
-            seen.push(packet.data().to_vec());
-            pool.free(packet);
-        }
-        assert!(last.elapsed() < PATIENCE, "{} of {wanted}: {:?}", seen.len(), port.counters().rx);
-    }
-    seen
-}
-
-/// A frame of a protocol of nobody's (local experimental EtherType) that says which one it is.
-fn numbered(serial: u32, len: usize) -> Vec<u8> {
-    let mut frame: Vec<u8> = (0..len).map(|i| (serial as usize + i) as u8).collect();
-    frame[..6].fill(0xFF);
-    frame[6..12].copy_from_slice(&[2, 0, 0, 0, 0, 2]);
-    frame[12..14].copy_from_slice(&[0x88, 0xB5]);
-    frame
-}
-
-fn assert_home(pool: &Pool) {
-    let stats = pool.stats();
-    assert_eq!((stats.free, stats.unnamed), (stats.frames, 0));
 }
 
 fn finish(ports: &mut [&mut XdpPort], pool: &mut Pool) {

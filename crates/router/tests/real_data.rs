@@ -11,9 +11,8 @@ use rand::{RngExt, SeedableRng};
 use std::io::Read as _;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use tidemill_burst::{Burst, Memory};
 use tidemill_lpm::{Address, Label, Oracle, Prefix};
-use tidemill_port::{PcapPort, Playback, Port, RxStatus, rewrite_destination};
+use tidemill_port::rewrite_destination;
 use tidemill_router::Routes;
 use tidemill_wire::{ipv4, ipv6, verify_checksums};
 
@@ -33,23 +32,6 @@ fn table<A: Address>(path: &Path) -> Vec<(Prefix<A>, Label)> {
         (prefix.parse().ok().unwrap(), Label(label.parse().unwrap()))
     };
     text.lines().map(line).collect()
-}
-
-fn capture(path: &Path) -> Vec<Input> {
-    let mut port = PcapPort::open("capture", Some(&Playback::once(path)), None, 1).unwrap().remove(0);
-    let mut pool = Memory::new(512, 16384).unwrap().pool(512).unwrap();
-    let (mut burst, mut inputs) = (Burst::new(), Vec::new());
-    loop {
-        let status = port.rx(0, &mut pool, &mut burst).unwrap();
-        for packet in burst.drain() {
-            let (bytes, time_ns) = (packet.data().to_vec(), packet.timestamp_ns());
-            inputs.push(Input { bytes, time_ns, wire_len: packet.wire_len() });
-            pool.free(packet);
-        }
-        if status == RxStatus::Ended {
-            return inputs;
-        }
-    }
 }
 
 /// A random address in a random prefix.

@@ -12,7 +12,8 @@
 //! Half of the changes give a route another next hop and back, half withdraw and announce a route that no packet takes, so
 //! that no packet loses its route. Before and after, every packet's next hop is looked at: they must be the same.
 
-use super::forward::{DIGEST_OF_NOTHING, Digest, SendOnly};
+use super::forward::{Digest, SendOnly};
+use super::pass::Checksum;
 use super::port::{NullArgs, router};
 use super::report::Report;
 use super::statistics;
@@ -26,7 +27,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 use tidemill_burst::{BURST, Burst, DropReason, Memory, Pool};
 use tidemill_graph::trace::TraceRequest;
 use tidemill_graph::{Clock, Engine, Handle, Limits, Options};
@@ -155,20 +156,16 @@ impl Side {
                     std::hint::black_box((asked.is_ok(), handle.traces(0)));
                 }
                 if turns.is_multiple_of(1000) {
-                    self.control.reload(now_ns(), &self.config)?;
+                    self.control.reload(Clock::wall().now_ns(0), &self.config)?;
                 }
             }
-            self.control.poll(now_ns())?;
+            self.control.poll(Clock::wall().now_ns(0))?;
             self.control.collect();
             turns += 1;
             std::thread::sleep(TURN);
         }
         Ok(applied)
     }
-}
-
-fn now_ns() -> u64 {
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64)
 }
 
 /// What a run came to.
@@ -241,16 +238,16 @@ fn engine(
 }
 
 /// The labels by which each destination's packet is sent, as a digest.
-fn digest(side: &Side, supply: &Supply, packets: usize) -> Result<u64> {
+fn digest(side: &Side, supply: &Supply, packets: usize) -> Result<String> {
     let source = Box::new(NullPort::new("in", supply.clone(), 0, Some(packets as u64)));
-    let seen = Arc::new(Mutex::new((0, DIGEST_OF_NOTHING)));
+    let seen = Arc::new(Mutex::new((0, Checksum::new())));
     let sink = Box::new(Digest { seen: seen.clone(), counters: PortCounters::default(), most: packets });
     engine(side, source, sink, None)?.run(|_| {});
     let seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
     if seen.0 == 0 {
         bail!("nothing was forwarded");
     }
-    Ok(seen.1)
+    Ok(seen.1.text())
 }
 
 /// Changes that come back to where they began. Even ones give a route another label, odd ones withdraw a route that holds none
@@ -341,7 +338,7 @@ pub(super) fn run(args: &ChurnBench) -> Result<bool> {
     }
     let after = digest(&side, &supply, args.packets)?;
     if before != after {
-        bail!("packets go elsewhere after the changes were undone: {before:016x}, {after:016x}");
+        bail!("packets go elsewhere after the changes were undone: {before}, {after}");
     }
 
     let mut report = Report::new(args.json);

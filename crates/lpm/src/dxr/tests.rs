@@ -523,3 +523,35 @@ fn the_accesses_of_a_patch_are_told_to_the_probe() {
     let whole = "10.1.128.0/17".parse().unwrap();
     assert_eq!(patch(&mut writer, whole, 5), (block, 8), "eight descriptors, no ranges");
 }
+
+/// Two slots share a block; one leaves it. A reader who read the first slot before that may look into the block still, so that the
+/// second slot, whose alone it is now, may not have it changed in place.
+#[test]
+fn a_block_that_was_shared_stays_as_it_is_while_a_reader_may_be_there() {
+    let domain = Domain::new();
+    let mut rib: Rib<u32> = list(&[("10.0.0.0/24", 1), ("11.0.0.0/24", 1)]).into_iter().collect();
+    let mut writer = DxrWriter::new(&rib, &DxrConfig::new(Layout::D16X4R), &domain).unwrap();
+    let mut reader = domain.register();
+    let number = |writer: &DxrWriter, slot: usize| writer.dxr().own.direct[slot].load(Ordering::Relaxed);
+    let shared = number(&writer, 0x0a00);
+    assert_eq!(shared, number(&writer, 0x0b00));
+    let block = |writer: &DxrWriter| -> Vec<u32> {
+        writer.dxr().store.block(shared).iter().map(|desc| desc.load(Ordering::Relaxed)).collect()
+    };
+    let before = block(&writer);
+    let mut change = |writer: &mut DxrWriter, prefix: &str, label| {
+        let prefix = prefix.parse().unwrap();
+        rib.insert(prefix, Label(label));
+        writer.patch(&rib, &[prefix]).unwrap();
+    };
+    change(&mut writer, "10.0.0.0/24", 2);
+    change(&mut writer, "11.0.0.0/24", 3);
+    assert_eq!(block(&writer), before, "what the reader is about to read");
+    assert_eq!(writer.dxr().lookup(0x0b00_0001), Label(3));
+    // What nobody can be in by another way is changed in place.
+    reader.quiescent();
+    let now = number(&writer, 0x0b00);
+    change(&mut writer, "11.0.0.0/24", 4);
+    assert_eq!(number(&writer, 0x0b00), now);
+    assert_eq!(writer.dxr().lookup(0x0b00_0001), Label(4));
+}

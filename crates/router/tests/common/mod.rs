@@ -4,12 +4,13 @@
 
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, Ipv6Addr};
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use tidemill_burst::{Burst, Memory, Packet, Pool};
 use tidemill_graph::{Clock, Engine, Fate, Limits, Observer, Options, Snapshot};
 use tidemill_lookup::qsbr::Domain;
 use tidemill_lpm::{Label, Prefix, Rib};
-use tidemill_port::{Port, PortCounters, PortError, RxStatus};
+use tidemill_port::{PcapPort, Playback, Port, PortCounters, PortError, RxStatus};
 use tidemill_router::{PortInfo, RouterConfig, RouterControl, Routes, graph};
 use tidemill_wire::checksum::Pseudo;
 use tidemill_wire::{EtherType, MacAddr, Protocol, ethernet, icmpv4, icmpv6, ipv4, ipv6};
@@ -20,6 +21,24 @@ pub struct Input {
     pub bytes: Vec<u8>,
     pub time_ns: u64,
     pub wire_len: u32,
+}
+
+/// The frames of a capture.
+pub fn capture(path: &Path) -> Vec<Input> {
+    let mut port = PcapPort::open("capture", Some(&Playback::once(path)), None, 1).unwrap().remove(0);
+    let mut pool = Memory::new(512, 32768).unwrap().pool(512).unwrap();
+    let (mut burst, mut inputs) = (Burst::new(), Vec::new());
+    loop {
+        let status = port.rx(0, &mut pool, &mut burst).unwrap();
+        for packet in burst.drain() {
+            let (bytes, time_ns) = (packet.data().to_vec(), packet.timestamp_ns());
+            inputs.push(Input { bytes, time_ns, wire_len: packet.wire_len() });
+            pool.free(packet);
+        }
+        if status == RxStatus::Ended {
+            return inputs;
+        }
+    }
 }
 
 /// A port that receives a list of frames and keeps those that it sends.
