@@ -1,0 +1,107 @@
+//! Rules below us: something that drops what is filtered before it becomes a packet here, such as a program in the driver.
+//!
+//! User space learns and decides alone; an offload only repeats its rules. It may know fewer rules than there are (a map that is
+//! full, a rule that came a moment ago): what it lets through is dropped here. It must never know more for long: rules are
+//! handed over with the time at which they end, and it drops nothing after that.
+//!
+//! ```text
+//! workers --- RuleEvent, a bounded queue each ---> MitigatorControl::poll ---> Offload::apply
+//!        \--- "lost, scan anew" -----------------> scans the tables --------> Offload::replace
+//! ```
+//!
+//! All of it is called from the control side, never from a worker, and may take its time (milliseconds).
+
+use crate::tuple::Tuple;
+
+/// What has become of a rule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RuleEvent {
+    /// To be dropped from now on. Of a tuple that is there already: with another end.
+    Filtered {
+        /// What is filtered, as the tuple mode has it.
+        key: Tuple,
+        /// When the rule ends, nanoseconds of the clock that [`Offload`] is called with.
+        expires_ns: u64,
+    },
+    /// To be dropped no longer: expired, lifted, allow-listed. Perhaps of a tuple that never was there.
+    Removed {
+        /// What was filtered.
+        key: Tuple,
+    },
+}
+
+/// What an offload must know beside rules.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OffloadSettings {
+    /// How many parts a tuple has, 4 to 1; never changes while running.
+    pub tuple: u8,
+    /// The ports that answers come from, ascending. Packets from others are not looked up.
+    pub protocols: Vec<u16>,
+    /// Whether to count only, and to drop nothing.
+    pub dry_run: bool,
+    /// The most rules of one family that there can be, over all workers.
+    pub entries: usize,
+}
+
+/// What a rule has kept away.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Hits {
+    /// Packets, fragments of dropped datagrams included.
+    pub packets: u64,
+    /// Their bytes, from the Ethernet header on.
+    pub bytes: u64,
+}
+
+impl std::ops::AddAssign for Hits {
+    fn add_assign(&mut self, more: Hits) {
+        self.packets = self.packets.saturating_add(more.packets);
+        self.bytes = self.bytes.saturating_add(more.bytes);
+    }
+}
+
+/// What an offload has done so far, in all.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct OffloadCounters {
+    /// Dropped there: these packets never came in here, so they are in no other counter.
+    pub dropped: Hits,
+    /// Let through in dry run that would have been dropped. These come in here and are counted here as well.
+    pub would_drop: Hits,
+    /// Rules it has now.
+    pub rules: u64,
+    /// Rules that it had no room for and that user space carries alone, in all.
+    pub refused: u64,
+}
+
+/// Something that drops by our rules, below us.
+pub trait Offload: Send {
+    /// Its name in the configuration, such as `"xdp"`.
+    fn name(&self) -> &'static str;
+
+    /// Called once before any rule, and after every reload.
+    ///
+    /// # Errors
+    /// One line for the log: what, where, what to do. The settings before stay in force; user space does all of the work meanwhile.
+    fn configure(&mut self, settings: &OffloadSettings) -> Result<(), String>;
+
+    /// Rules that came and went since the last call, in order for each tuple.
+    fn apply(&mut self, now_ns: u64, events: &[RuleEvent]);
+
+    /// All rules that there are, with their ends: whatever else it has must go. `rules` has no order; a tuple may come twice (from two
+    /// workers), then the later end counts. Hits of rules that stay are kept.
+    fn replace(&mut self, now_ns: u64, rules: &mut dyn Iterator<Item = (Tuple, u64)>);
+
+    /// Whatever it does beside rules, called often (every few milliseconds): true if it had something to do.
+    fn poll(&mut self, now_ns: u64) -> bool;
+
+    /// What one rule has kept away since it came; zero if it is not there.
+    fn hits(&mut self, key: &Tuple) -> Hits;
+
+    /// The hits of all rules that have any.
+    fn collect(&mut self, each: &mut dyn FnMut(Tuple, Hits));
+
+    /// What it has done so far.
+    fn counters(&self) -> OffloadCounters;
+
+    /// Lines for the log since the last call.
+    fn take_notes(&mut self) -> Vec<String>;
+}
