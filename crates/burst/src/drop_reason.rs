@@ -86,6 +86,8 @@ reasons! {
     Ipv6OptionUnknown = "ipv6-option-unknown": "to us, with an unknown IPv6 option that must not be skipped (RFC 8200 4.2)",
     LocalBadChecksum = "local-bad-checksum": "addressed to us, with a wrong ICMP, UDP or TCP checksum",
     LocalUnhandled = "local-unhandled": "addressed to us, and nobody here takes it",
+    // Services.
+    Amplification = "amplification": "a reflected answer: its destination has said that nobody there wants it",
 }
 
 /// How many packets were dropped for each reason.

@@ -44,7 +44,7 @@ pub struct OffloadSettings {
 }
 
 /// What a rule has kept away.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Hits {
     /// Packets, fragments of dropped datagrams included.
     pub packets: u64,

@@ -1,0 +1,548 @@
+//! The control side: owns the settings and publishes them, reads the workers' tables beside them, hands rules to the offload.
+
+use crate::allow::{IpPrefix, tuple_of};
+use crate::config::{MitigatorSection, OffloadKind};
+use crate::counters::{Board, Counter, Counters};
+use crate::error::AmpError;
+use crate::flows::{Known, State, Status};
+use crate::mail::{Events, Post};
+use crate::mitigator::{Mitigator, Ties};
+use crate::offload::{Hits, Offload, RuleEvent};
+use crate::settings::Settings;
+use crate::show::{Because, Explained, Rule, RulesPage, TopBy, TopKey, TopLine, Wanted};
+use crate::tuple::{Tuple, TupleKey, WORDS4, WORDS6, key4, key6, ports};
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use tidemill_flow::flowtable::{Flow, FlowReader};
+use tidemill_flow::key::Key;
+use tidemill_lookup::publish::{Publisher, View};
+use tidemill_lookup::qsbr::Domain;
+use tidemill_wire::FlowKey;
+use tidemill_wire::flow::Addresses;
+
+/// The workers' halves, until their nodes are made.
+pub(crate) struct Seats(Mutex<Vec<Option<Box<Mitigator>>>>);
+
+impl Seats {
+    pub(crate) fn take(&self, worker: usize) -> Option<Box<Mitigator>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get_mut(worker)?.take()
+    }
+}
+
+/// One worker's tables and numbers, read from here.
+struct Shown {
+    v4: FlowReader<WORDS4, State>,
+    v6: FlowReader<WORDS6, State>,
+    board: Board,
+    events: Option<Arc<Events>>,
+}
+
+/// The control side of a mitigator. Workers hold views of what it publishes, and never wait for it.
+pub struct MitigatorControl {
+    section: MitigatorSection,
+    ports: Vec<String>,
+    outside: usize,
+    settings: Publisher<Settings>,
+    seats: Arc<Seats>,
+    workers: Vec<Shown>,
+    offload: Option<Box<dyn Offload>>,
+    notes: Vec<String>,
+    batch: Vec<RuleEvent>,
+}
+
+/// Events handed to the offload at once.
+const BATCH: usize = 4096;
+/// Rules on a page where the caller does not say.
+const PAGE: usize = 1000;
+
+impl MitigatorControl {
+    /// Checks a configuration against the names of the ports, and makes the tables of so many workers of `domain`.
+    ///
+    /// # Errors
+    /// Which key is wrong, and what to do; tables that are too large.
+    pub fn new(
+        section: &MitigatorSection,
+        ports: &[String],
+        workers: usize,
+        domain: &Domain,
+    ) -> Result<Self, AmpError> {
+        // Nobody can foresee it: an attacker picks the keys.
+        let random = |n: u64| u128::from(RandomState::new().hash_one(n));
+        Self::with_secret(section, ports, workers, domain, random(0) << 64 | random(1))
+    }
+
+    /// The same with a secret of the caller's, for runs that are to be repeated.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn with_secret(
+        section: &MitigatorSection,
+        ports: &[String],
+        workers: usize,
+        domain: &Domain,
+        secret: u128,
+    ) -> Result<Self, AmpError> {
+        let outside = sides(section, ports)?;
+        let settings = Settings::new(section)?;
+        let post = Post::new(workers);
+        let mut control = MitigatorControl {
+            section: section.clone(),
+            ports: ports.to_vec(),
+            outside,
+            settings: Publisher::new(domain, settings),
+            seats: Arc::new(Seats(Mutex::default())),
+            workers: Vec::new(),
+            offload: None,
+            notes: Vec::new(),
+            batch: Vec::new(),
+        };
+        let offloads = section.offload != OffloadKind::None;
+        let mut seats = Vec::new();
+        for worker in 0..workers {
+            let (board, events) = (Board::default(), offloads.then(Events::new));
+            let ties = Ties { worker, post: post.clone(), events: events.clone(), board: board.clone() };
+            let mitigator = Mitigator::tied(section.entries, secret, ties)?;
+            let (v4, v6) = mitigator.readers();
+            control.workers.push(Shown { v4, v6, board, events });
+            seats.push(Some(Box::new(mitigator)));
+        }
+        control.seats = Arc::new(Seats(Mutex::new(seats)));
+        Ok(control)
+    }
+
+    /// Hands over what drops below us: before packets flow, with `offload` in the configuration.
+    ///
+    /// # Errors
+    /// The configuration names none, or it does not take our settings.
+    pub fn set_offload(&mut self, mut offload: Box<dyn Offload>) -> Result<(), AmpError> {
+        if self.section.offload == OffloadKind::None {
+            return Err(AmpError::Offload(format!(
+                "the configuration names none, and here is {:?}: write offload = {:?}",
+                offload.name(),
+                offload.name()
+            )));
+        }
+        let entries = self.section.entries.saturating_mul(self.workers.len());
+        offload.configure(&self.settings.current().for_offload(entries)).map_err(AmpError::Offload)?;
+        self.offload = Some(offload);
+        Ok(())
+    }
+
+    /// Takes another configuration: all of it or, with what is wrong, nothing. Ports, `tuple`, `entries` and `offload` stay as they are.
+    ///
+    /// # Errors
+    /// What is wrong with it, or which keys would need a restart.
+    pub fn reload(&mut self, section: &MitigatorSection) -> Result<(), AmpError> {
+        let mut settings = Settings::new(section)?;
+        let outside = sides(section, &self.ports)?;
+        let old = &self.section;
+        let changed = [
+            ("outside", outside != self.outside),
+            ("tuple", section.tuple != old.tuple),
+            ("entries", section.entries != old.entries),
+            ("offload", section.offload != old.offload),
+        ];
+        let keys: Vec<&str> = changed.iter().filter(|(_, changed)| *changed).map(|(key, _)| *key).collect();
+        if !keys.is_empty() {
+            return Err(AmpError::Restart(keys.join(", mitigator.")));
+        }
+        settings.generation = self.settings.current().generation + 1;
+        if let Some(offload) = &mut self.offload {
+            let entries = section.entries.saturating_mul(self.workers.len());
+            offload.configure(&settings.for_offload(entries)).map_err(AmpError::Offload)?;
+        }
+        self.settings.publish(settings);
+        self.section = section.clone();
+        Ok(())
+    }
+
+    /// Whatever there is to do beside packets: rules for the offload. Call it every few milliseconds; true if there was something.
+    pub fn poll(&mut self, now_ns: u64) -> bool {
+        self.settings.collect();
+        let Some(offload) = &mut self.offload else { return false };
+        let mut busy = false;
+        let lost =
+            self.workers.iter().filter_map(|worker| worker.events.as_ref()).any(|events| events.take_lost());
+        if lost {
+            // What waits is older than the tables, and what comes from here on is told in order.
+            for events in self.workers.iter().filter_map(|worker| worker.events.as_ref()) {
+                events.take_lost();
+                while events.pop().is_some() {}
+            }
+            let rules = rules_of(&self.workers, now_ns);
+            self.notes.push(format!(
+                "mitigator.offload: more rules changed than could be told at once: all {} told anew",
+                rules.len()
+            ));
+            offload.replace(now_ns, &mut rules.into_iter());
+            busy = true;
+        }
+        for events in self.workers.iter().filter_map(|worker| worker.events.as_ref()) {
+            self.batch.extend(std::iter::from_fn(|| events.pop()).take(BATCH));
+            if !self.batch.is_empty() {
+                offload.apply(now_ns, &self.batch);
+                self.batch.clear();
+                busy = true;
+            }
+        }
+        busy | offload.poll(now_ns)
+    }
+
+    /// Lines for the log since the last call.
+    pub fn take_notes(&mut self) -> Vec<String> {
+        let mut notes = std::mem::take(&mut self.notes);
+        if let Some(offload) = &mut self.offload {
+            notes.extend(offload.take_notes());
+        }
+        notes
+    }
+
+    /// Live numbers, of all workers together.
+    pub fn counters(&self) -> Counters {
+        let mut sum = Counters::default();
+        self.workers.iter().for_each(|worker| worker.board.add_to(&mut sum));
+        if let Some(offload) = &self.offload {
+            let counters = offload.counters();
+            sum.set(Counter::OffloadDropped, counters.dropped.packets);
+            sum.set(Counter::OffloadDroppedBytes, counters.dropped.bytes);
+            sum.set(Counter::OffloadWouldDrop, counters.would_drop.packets);
+            sum.set(Counter::OffloadRules, counters.rules);
+            sum.set(Counter::OffloadRefused, counters.refused);
+        }
+        sum
+    }
+
+    /// One worker's numbers, the offload's left out.
+    pub fn counters_of(&self, worker: usize) -> Option<Counters> {
+        let mut counters = Counters::default();
+        self.workers.get(worker)?.board.add_to(&mut counters);
+        Some(counters)
+    }
+
+    /// The settings in force.
+    pub fn settings(&self) -> &Settings {
+        self.settings.current()
+    }
+
+    /// The configuration in force.
+    pub fn section(&self) -> &MitigatorSection {
+        &self.section
+    }
+
+    /// The names of the ports, in their order.
+    pub fn ports(&self) -> &[String] {
+        &self.ports
+    }
+
+    /// The name of the port where amplifiers are.
+    pub fn outside(&self) -> &str {
+        &self.ports[self.outside]
+    }
+
+    /// The name of the port where victims are.
+    pub fn inside(&self) -> &str {
+        &self.ports[1 - self.outside]
+    }
+
+    pub(crate) fn view(&self) -> View<Settings> {
+        self.settings.view()
+    }
+
+    pub(crate) fn seats(&self) -> Arc<Seats> {
+        self.seats.clone()
+    }
+
+    /// A page of what is known. Nothing is missing or twice but what comes, goes or is moved by an insertion meanwhile.
+    pub fn rules(&mut self, wanted: &Wanted, now_ns: u64) -> RulesPage {
+        let limit = if wanted.limit == 0 { PAGE } else { wanted.limit };
+        let mut place = Place::from(wanted.cursor.unwrap_or_default());
+        let now_s = seconds(now_ns);
+        let (suspect_s, expiry_s) = (self.settings().suspect_s, self.settings().expiry_s);
+        let (mut rules, mut next) = (Vec::new(), None);
+        while let Some(shown) = self.workers.get(place.worker) {
+            let mut seen = 0;
+            let mut visit = |tuple: Tuple, known: Known| {
+                let shows = known.holds(now_s, suspect_s)
+                    && wanted.status.is_none_or(|status| status == known.status)
+                    && wanted.address.is_none_or(|prefix| about(&tuple, &prefix));
+                if !shows {
+                    return;
+                }
+                seen += 1;
+                if seen <= place.skip {
+                    return;
+                }
+                if rules.len() < limit {
+                    rules.push(rule(place.worker, tuple, known, now_s, suspect_s, expiry_s));
+                } else if next.is_none() {
+                    next = Some(Place { skip: seen - 1, ..place });
+                }
+            };
+            let cursor = if place.v6 {
+                shown.v6.scan(place.bucket, 1, |key, flow| visit(key.tuple(), known(flow)))
+            } else {
+                shown.v4.scan(place.bucket, 1, |key, flow| visit(key.tuple(), known(flow)))
+            };
+            if next.is_some() {
+                break;
+            }
+            place = place.after(cursor);
+        }
+        if let Some(offload) = &mut self.offload {
+            for rule in rules.iter_mut().filter(|rule| rule.status == Status::Filtered) {
+                rule.hits += offload.hits(&rule.tuple);
+            }
+        }
+        RulesPage { rules, next: next.map(Place::into) }
+    }
+
+    /// What was kept away by the rules that hold now, the most first: at most `n` lines.
+    pub fn top(&mut self, by: TopBy, n: usize, now_ns: u64) -> Vec<TopLine> {
+        let now_s = seconds(now_ns);
+        let mut lines: HashMap<TopKey, (Hits, u64)> = HashMap::new();
+        let mut add = |tuple: &Tuple, hits: Hits, rules: u64| {
+            let (sum, count) = lines.entry(top_key(by, tuple)).or_default();
+            *sum += hits;
+            *count += rules;
+        };
+        each_rule(&self.workers, now_s, &mut |tuple, known| add(&tuple, known.hits, 1));
+        if let Some(offload) = &mut self.offload {
+            offload.collect(&mut |tuple, hits| add(&tuple, hits, 0));
+        }
+        let line = |(key, (hits, rules)): (TopKey, (Hits, u64))| TopLine { key, hits, rules };
+        let mut lines: Vec<TopLine> = lines.into_iter().map(line).collect();
+        let order =
+            |line: &TopLine| (std::cmp::Reverse((line.hits.bytes, line.hits.packets, line.rules)), line.key);
+        if n < lines.len() && n > 0 {
+            lines.select_nth_unstable_by_key(n - 1, order);
+        }
+        lines.truncate(n);
+        lines.sort_by_key(order);
+        lines
+    }
+
+    /// What would happen to a packet of this flow, outside to inside, and why.
+    pub fn explain(&mut self, flow: &FlowKey, now_ns: u64) -> Explained {
+        let settings = self.settings.current();
+        let passes =
+            |because| Explained { rule: None, drops: false, would_drop: false, because, workers: Vec::new() };
+        let Some(tuple) = tuple_of(flow) else { return passes(Because::NotUdp) };
+        if !settings.is_protocol(tuple.source_port) {
+            return passes(Because::NotAProtocol { port: tuple.source_port });
+        }
+        if let Some(&entry) = settings.allow.find(&tuple) {
+            return passes(Because::Allowed { entry, text: entry.to_string() });
+        }
+        let (now_s, suspect_s, expiry_s) = (seconds(now_ns), settings.suspect_s, settings.expiry_s);
+        let dry_run = settings.dry_run;
+        let ports = ports(tuple.source_port, tuple.destination_port);
+        let (mask4, mask6) = (settings.mask4, settings.mask6);
+        let (mut workers, mut most) = (Vec::new(), None::<Known>);
+        for (worker, shown) in self.workers.iter_mut().enumerate() {
+            let flow = match tuple.addresses {
+                Addresses::V4 { src, dst } => shown.v4.get(&key4(src, dst, ports, &mask4)),
+                Addresses::V6 { src, dst } => shown.v6.get(&key6(src, dst, ports, &mask6)),
+            };
+            let Some(known) = flow.map(known).filter(|known| known.holds(now_s, suspect_s)) else { continue };
+            workers.push(worker);
+            let more = most.is_none_or(|most| known.status > most.status);
+            most = Some(match most {
+                Some(most) if !more => most,
+                _ => known,
+            });
+        }
+        let rule = tuple.masked(settings.mode);
+        let because = match most {
+            None => Because::Unknown,
+            Some(Known { status: Status::Suspected, until_s, .. }) => {
+                Because::Suspected { age_s: now_s.saturating_sub(until_s) }
+            }
+            Some(Known { status: Status::Solicited, until_s, .. }) => {
+                Because::Solicited { left_s: until_s.saturating_sub(now_s) }
+            }
+            Some(Known { status: Status::Filtered, until_s, mut hits }) => {
+                if let Some(offload) = &mut self.offload {
+                    hits += offload.hits(&rule);
+                }
+                let left_s = until_s.saturating_sub(now_s);
+                Because::Filtered { since_s: expiry_s.saturating_sub(left_s), left_s, hits }
+            }
+        };
+        let would_drop = matches!(because, Because::Filtered { .. });
+        Explained { rule: Some(rule), drops: would_drop && !dry_run, would_drop, because, workers }
+    }
+}
+
+/// The number of the outside port.
+fn sides(section: &MitigatorSection, ports: &[String]) -> Result<usize, AmpError> {
+    if ports.len() != 2 {
+        let what = format!("a mitigator has two ports, and there are {}: give two [[port]]s", ports.len());
+        return Err(AmpError::config("outside", what));
+    }
+    let find = |key: &str, name: &Option<String>| match name {
+        None => Ok(None),
+        Some(name) => ports.iter().position(|port| port == name).map(Some).ok_or_else(|| {
+            AmpError::config(
+                key,
+                format!("there is no port {name:?}; there are {:?} and {:?}", ports[0], ports[1]),
+            )
+        }),
+    };
+    match (find("outside", &section.outside)?, find("inside", &section.inside)?) {
+        (Some(outside), Some(inside)) if outside == inside => Err(AmpError::config(
+            "inside",
+            format!("{:?} is outside already: give the other port", ports[inside]),
+        )),
+        (Some(outside), _) => Ok(outside),
+        (None, Some(inside)) => Ok(1 - inside),
+        (None, None) => Ok(0),
+    }
+}
+
+fn seconds(now_ns: u64) -> u32 {
+    (now_ns / 1_000_000_000) as u32
+}
+
+fn known(flow: Flow<State>) -> Known {
+    Known::new(flow.stamp, flow.state)
+}
+
+fn about(tuple: &Tuple, prefix: &IpPrefix) -> bool {
+    prefix.contains(tuple.source()) || prefix.contains(tuple.destination())
+}
+
+fn rule(worker: usize, tuple: Tuple, known: Known, now_s: u32, suspect_s: u32, expiry_s: u32) -> Rule {
+    let (until_s, since) = match known.status {
+        Status::Suspected => (known.until_s.saturating_add(suspect_s), false),
+        Status::Solicited => (known.until_s, false),
+        Status::Filtered => (known.until_s, true),
+    };
+    let left_s = until_s.saturating_sub(now_s);
+    let since_s = if since { expiry_s.saturating_sub(left_s) } else { 0 };
+    Rule { worker, tuple, status: known.status, left_s, since_s, hits: known.hits }
+}
+
+fn top_key(by: TopBy, tuple: &Tuple) -> TopKey {
+    let given = |address: IpAddr| (!address.is_unspecified()).then_some(address);
+    match by {
+        TopBy::Rule => TopKey::Rule(*tuple),
+        TopBy::Amplifier => TopKey::Address(given(tuple.source())),
+        TopBy::Victim => TopKey::Address(given(tuple.destination())),
+        TopBy::Protocol => TopKey::Port(Some(tuple.source_port).filter(|&port| port != 0)),
+    }
+}
+
+/// Visits all rules that hold.
+fn each_rule(workers: &[Shown], now_s: u32, visit: &mut dyn FnMut(Tuple, Known)) {
+    fn table<const W: usize>(reader: &FlowReader<W, State>, now_s: u32, visit: &mut dyn FnMut(Tuple, Known))
+    where
+        Key<W>: TupleKey,
+    {
+        reader.scan(0, usize::MAX, |key, flow| {
+            let known = known(flow);
+            if known.status == Status::Filtered && known.holds(now_s, 0) {
+                visit(key.tuple(), known);
+            }
+        });
+    }
+    for worker in workers {
+        table(&worker.v4, now_s, visit);
+        table(&worker.v6, now_s, visit);
+    }
+}
+
+/// All rules with their ends, nanoseconds.
+fn rules_of(workers: &[Shown], now_ns: u64) -> Vec<(Tuple, u64)> {
+    let mut rules = Vec::new();
+    each_rule(workers, seconds(now_ns), &mut |tuple, known| {
+        rules.push((tuple, u64::from(known.until_s) * 1_000_000_000));
+    });
+    rules
+}
+
+/// Where a page ends: worker, family, bucket, and flows of that bucket that were shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Place {
+    worker: usize,
+    v6: bool,
+    bucket: usize,
+    skip: usize,
+}
+
+impl Place {
+    /// The next bucket, given what a scan says.
+    fn after(self, cursor: usize) -> Self {
+        let Place { worker, v6, .. } = self;
+        match (cursor, v6) {
+            (0, false) => Place { worker, v6: true, bucket: 0, skip: 0 },
+            (0, true) => Place { worker: worker + 1, v6: false, bucket: 0, skip: 0 },
+            (bucket, v6) => Place { worker, v6, bucket, skip: 0 },
+        }
+    }
+}
+
+/// 5 bits of flows, 42 of buckets, 1 of family, the rest of workers.
+impl From<u64> for Place {
+    fn from(cursor: u64) -> Self {
+        Place {
+            skip: (cursor & 31) as usize,
+            bucket: (cursor >> 5) as usize & ((1 << 42) - 1),
+            v6: cursor >> 47 & 1 != 0,
+            worker: (cursor >> 48) as usize,
+        }
+    }
+}
+
+impl From<Place> for u64 {
+    fn from(place: Place) -> u64 {
+        (place.worker as u64) << 48
+            | u64::from(place.v6) << 47
+            | (place.bucket as u64) << 5
+            | place.skip as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cursors_go_round() {
+        for cursor in [0, 31, 1 << 5, (1 << 47) - 1, 1 << 47, 0x1234_5678_9abc_def0] {
+            assert_eq!(u64::from(Place::from(cursor)), cursor);
+        }
+    }
+
+    #[test]
+    fn the_two_sides_are_two_ports() {
+        let ports: Vec<String> = vec!["a".into(), "b".into()];
+        let side = |toml: &str, ports: &[String]| {
+            sides(&toml::from_str(toml).unwrap(), ports).map_err(|e| e.to_string())
+        };
+        assert_eq!(side("", &ports), Ok(0));
+        assert_eq!(side("outside = 'b'", &ports), Ok(1));
+        assert_eq!(side("inside = 'a'", &ports), Ok(1));
+        assert_eq!(side("outside = 'b'\ninside = 'a'", &ports), Ok(1));
+        for (toml, ports, error) in [
+            (
+                "outside = 'c'",
+                &ports[..],
+                "mitigator.outside: there is no port \"c\"; there are \"a\" and \"b\"",
+            ),
+            (
+                "outside = 'a'\ninside = 'a'",
+                &ports,
+                "mitigator.inside: \"a\" is outside already: give the other port",
+            ),
+            (
+                "",
+                &ports[..1],
+                "mitigator.outside: a mitigator has two ports, and there are 1: give two [[port]]s",
+            ),
+        ] {
+            assert_eq!(side(toml, ports), Err(error.into()));
+        }
+    }
+}

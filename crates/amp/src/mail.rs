@@ -1,0 +1,83 @@
+//! What workers tell each other and the control side, by bounded queues: nobody waits, what does not fit is counted.
+
+use crate::offload::RuleEvent;
+use crate::tuple::Tuple;
+use crossbeam_queue::ArrayQueue;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Messages of one kind that wait for one worker.
+const LETTERS: usize = 4096;
+/// Changes of rules of one worker that wait for the control side.
+const EVENTS: usize = 16_384;
+
+/// A worker's mailbox. Questions are read first, so that no ICMP message overtakes the question that speaks against it.
+#[derive(Debug)]
+pub(crate) struct Mailbox {
+    /// Somebody has asked for these answers.
+    pub(crate) queries: ArrayQueue<Tuple>,
+    /// A victim has said that nobody listens there.
+    pub(crate) confirmations: ArrayQueue<Tuple>,
+}
+
+/// The mailboxes of all workers.
+#[derive(Debug)]
+pub(crate) struct Post {
+    boxes: Box<[Mailbox]>,
+}
+
+impl Post {
+    pub(crate) fn new(workers: usize) -> Arc<Self> {
+        // One alone has nobody to write to.
+        let room = if workers > 1 { LETTERS } else { 1 };
+        let mailbox = || Mailbox { queries: ArrayQueue::new(room), confirmations: ArrayQueue::new(room) };
+        Arc::new(Post { boxes: (0..workers).map(|_| mailbox()).collect() })
+    }
+
+    /// A worker's own.
+    pub(crate) fn of(&self, worker: usize) -> Option<&Mailbox> {
+        self.boxes.get(worker)
+    }
+
+    /// Puts a letter into every mailbox but one's own; returns how many had no room.
+    pub(crate) fn send(
+        &self,
+        from: usize,
+        tuple: Tuple,
+        kind: impl Fn(&Mailbox) -> &ArrayQueue<Tuple>,
+    ) -> u64 {
+        let others = self.boxes.iter().enumerate().filter(|(worker, _)| *worker != from);
+        others.map(|(_, mailbox)| u64::from(kind(mailbox).push(tuple).is_err())).sum()
+    }
+}
+
+/// One worker's changes of rules, for the control side.
+#[derive(Debug)]
+pub(crate) struct Events {
+    queue: ArrayQueue<RuleEvent>,
+    lost: AtomicBool,
+}
+
+impl Events {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Events { queue: ArrayQueue::new(EVENTS), lost: AtomicBool::new(false) })
+    }
+
+    /// False if there was no room: then the control side looks at the tables themselves.
+    pub(crate) fn push(&self, event: RuleEvent) -> bool {
+        let fits = self.queue.push(event).is_ok();
+        if !fits {
+            self.lost.store(true, Ordering::Release);
+        }
+        fits
+    }
+
+    pub(crate) fn pop(&self) -> Option<RuleEvent> {
+        self.queue.pop()
+    }
+
+    /// Whether something was lost since the last time. What is in the queue then is older than the tables.
+    pub(crate) fn take_lost(&self) -> bool {
+        self.lost.swap(false, Ordering::Acquire)
+    }
+}

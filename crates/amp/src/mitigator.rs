@@ -1,0 +1,404 @@
+//! The decision: one worker's tables, and what they say about a burst. No packets, graphs, clocks or threads: bytes, times and settings are
+//! handed in.
+//!
+//! Source: Tokusashi 2019, chapter 5 (mitiKV). A flow is what the tuple mode makes of a UDP packet from a protocol's port, outside to inside.
+//!
+//! ```text
+//!                   an answer comes that nobody asked for
+//!          (nothing) ------------------------------------> suspected ---- suspect_s without a packet ----> (nothing)
+//!            |    ^                                         |     |
+//!  a question|    | query_s without                a question     | the victim's ICMP port unreachable comes from inside,
+//!  goes out  |    | a question                      goes out|     | and everything about it is right
+//!            v    |                                         |     v
+//!          solicited <--------------------------------------+   filtered: dropped until expiry_s have passed, then (nothing)
+//!            ^                                                    |
+//!            +------------- a question goes out (tuple = 4, 3) ---+
+//! ```
+//!
+//! The paper has suspected and filtered. **Solicited is ours**: a reflection is an answer that nobody asked for. Who asked is never suspected, and
+//! no ICMP message, forged or late, can have the answers filtered.
+//!
+//! * **A question lifts a rule** where the tuple is that of the conversation (4), or all that the two have to do with each other in
+//!   that protocol (3): whoever asks wants the answer, and without this an attacker could keep a host from its own resolver by reflecting off just
+//!   that. It speaks for its own address only. With 2 a question makes its pair solicited, but ends no rule: the rule may be about another
+//!   protocol. With 1 questions do not count: one host's question would switch the protection off for all others.
+//! * **An ICMP message counts** if it comes from inside, is whole, adds up, is about a UDP packet (not a later fragment) from a protocol's port, goes from that
+//!   packet's destination to its source, is not on the allow-list, is within its sender's rate, and its flow is suspected. It is passed on in any case.
+//! * **Within one burst** answers and questions are judged first, in order, then ICMP messages, then later fragments.
+//! * **A full table**: a new flow may take the place of one whose time is over, or of a suspected one; a filtered or solicited one stays (paper, 5.3.3). At most
+//!   [32](crate) such replacements a burst: a flood of new flows does not make the known ones slow.
+//! * **Later fragments** have no ports: those of a datagram whose first fragment was dropped are dropped for 3 seconds.
+//! * **Several workers** have a table each. Questions, and ICMP messages that count or are about nothing known, go to the others too.
+
+use crate::counters::{Board, Counter, Counters};
+use crate::flows::{Confirmed, Flows, Meta};
+use crate::fragments::Fragments;
+use crate::mail::{Events, Mailbox, Post};
+use crate::offload::RuleEvent;
+use crate::parse::{FragmentKey, Parsed, parse, plain};
+use crate::rates::Rates;
+use crate::settings::Settings;
+use crate::tuple::{Tuple, TupleKey, WORDS4, WORDS6, key4, key6, ports};
+use crate::unreachable::{about, victim};
+use std::sync::Arc;
+use tidemill_burst::BURST;
+use tidemill_flow::flowtable::FlowReader;
+use tidemill_flow::hash::mix;
+use tidemill_flow::key::Key;
+use tidemill_flow::table::SizeError;
+use tidemill_wire::flow::Addresses;
+
+/// The side of the bridge that a frame came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Side {
+    /// Where amplifiers are.
+    Outside,
+    /// Where victims are.
+    Inside,
+}
+
+/// The time, and what holds at it.
+pub(crate) struct Now<'a> {
+    pub(crate) ns: u64,
+    pub(crate) s: u32,
+    pub(crate) settings: &'a Settings,
+}
+
+impl<'a> Now<'a> {
+    fn new(ns: u64, settings: &'a Settings) -> Self {
+        Now { ns, s: (ns / 1_000_000_000) as u32, settings }
+    }
+}
+
+/// What both families share.
+pub(crate) struct Common {
+    pub(crate) counters: Counters,
+    pub(crate) fragments: Fragments,
+    pub(crate) rates: Rates,
+    worker: usize,
+    post: Arc<Post>,
+    alone: bool,
+    events: Option<Arc<Events>>,
+}
+
+impl Common {
+    /// A packet is kept away, or would be.
+    #[inline(always)]
+    pub(crate) fn dropped(&mut self, now: &Now<'_>, bytes: u64) {
+        let (packets, sum) = if now.settings.dry_run {
+            (Counter::WouldDrop, Counter::WouldDropBytes)
+        } else {
+            (Counter::Dropped, Counter::DroppedBytes)
+        };
+        self.counters.one(packets);
+        self.counters.add(sum, bytes);
+    }
+
+    /// A rule has ended.
+    pub(crate) fn ended<const W: usize>(&mut self, why: Counter, key: &Key<W>)
+    where
+        Key<W>: TupleKey,
+    {
+        self.counters.one(why);
+        self.counters.set(Counter::Rules, self.counters.get(Counter::Rules).saturating_sub(1));
+        self.tell_rule(RuleEvent::Removed { key: key.tuple() });
+    }
+
+    pub(crate) fn tell_rule(&mut self, event: RuleEvent) {
+        if let Some(events) = &self.events
+            && !events.push(event)
+        {
+            self.counters.one(Counter::EventsLost);
+        }
+    }
+
+    pub(crate) fn tell_query<const W: usize>(&mut self, key: &Key<W>)
+    where
+        Key<W>: TupleKey,
+    {
+        if !self.alone {
+            let lost = self.post.send(self.worker, key.tuple(), |mailbox| &mailbox.queries);
+            self.counters.add(Counter::MailLost, lost);
+        }
+    }
+
+    fn tell_confirmation(&mut self, tuple: Tuple) {
+        if !self.alone {
+            let lost = self.post.send(self.worker, tuple, |mailbox| &mailbox.confirmations);
+            self.counters.add(Counter::MailLost, lost);
+        }
+    }
+}
+
+/// What ties workers and the control side together.
+pub(crate) struct Ties {
+    pub(crate) worker: usize,
+    pub(crate) post: Arc<Post>,
+    pub(crate) events: Option<Arc<Events>>,
+    pub(crate) board: Board,
+}
+
+/// One worker's half of the mitigator. See the [module](self).
+pub struct Mitigator {
+    v4: Flows<WORDS4>,
+    v6: Flows<WORDS6>,
+    common: Common,
+    board: Board,
+    icmp: Vec<(u8, u16)>,
+    later: Vec<(u8, FragmentKey)>,
+    generation: u64,
+}
+
+/// Letters that a worker reads between two bursts, of each kind.
+const LETTERS_READ: usize = 512;
+
+impl Mitigator {
+    /// A worker's tables: room for `entries` flows of each family, hashed with this secret.
+    ///
+    /// # Errors
+    /// Tables that are too large.
+    pub fn new(entries: usize, secret: u128) -> Result<Self, SizeError> {
+        let ties = Ties { worker: 0, post: Post::new(1), events: None, board: Board::default() };
+        Self::tied(entries, secret, ties)
+    }
+
+    pub(crate) fn tied(entries: usize, secret: u128, ties: Ties) -> Result<Self, SizeError> {
+        let Ties { worker, post, events, board } = ties;
+        // Of one secret, as many as there are tables, for each worker.
+        let mut drawn = worker as u64 * 4;
+        let mut draw = || {
+            drawn += 1;
+            let (low, high) = (secret as u64 ^ mix(drawn), (secret >> 64) as u64 ^ mix(!drawn));
+            u128::from(mix(low)) << 64 | u128::from(mix(high))
+        };
+        let common = Common {
+            counters: Counters::default(),
+            fragments: Fragments::new(draw()),
+            rates: Rates::new(draw()),
+            worker,
+            alone: post.of(1).is_none(),
+            post,
+            events,
+        };
+        Ok(Mitigator {
+            v4: Flows::new(entries, draw())?,
+            v6: Flows::new(entries, draw())?,
+            common,
+            board,
+            icmp: Vec::with_capacity(BURST),
+            later: Vec::with_capacity(BURST),
+            generation: 0,
+        })
+    }
+
+    /// Bytes of memory for each flow that there is room for, of IPv4 and of IPv6, tables alone.
+    pub fn bytes_per_entry() -> (f64, f64) {
+        let slots = 20.0 / 19.0;
+        (Flows::<WORDS4>::BYTES_PER_SLOT * slots, Flows::<WORDS6>::BYTES_PER_SLOT * slots)
+    }
+
+    /// What it has counted.
+    pub fn counters(&self) -> &Counters {
+        &self.common.counters
+    }
+
+    pub(crate) fn readers(&self) -> (FlowReader<WORDS4, [u64; 2]>, FlowReader<WORDS6, [u64; 2]>) {
+        (self.v4.reader(), self.v6.reader())
+    }
+
+    /// Decides on a burst of up to [`BURST`] frames: `look` tells a frame's side and bytes, `dropped` is told the numbers of those that are to be
+    /// dropped; all others pass as they are. In a dry run it is told none. What is beyond [`BURST`] passes unseen.
+    #[inline]
+    pub fn decide<T>(
+        &mut self,
+        settings: &Settings,
+        now_ns: u64,
+        burst: &[T],
+        look: impl Fn(&T) -> (Side, &[u8]),
+        mut dropped: impl FnMut(usize),
+    ) {
+        let now = Now::new(now_ns, settings);
+        let burst = &burst[..burst.len().min(BURST)];
+        let (mut answers, mut queries) = (0, 0);
+        for (at, item) in burst.iter().enumerate() {
+            let (side, frame) = look(item);
+            let at = at as u8;
+            let Some(p) = plain(frame) else {
+                self.odd(&now, at, side, frame);
+                continue;
+            };
+            match side {
+                Side::Outside if settings.is_protocol(p.source_port) => {
+                    answers += 1;
+                    let key = key4(p.src, p.dst, ports(p.source_port, p.destination_port), &settings.mask4);
+                    self.v4.push(key, Meta { at, query: false, first: false });
+                }
+                Side::Inside if settings.is_protocol(p.destination_port) => {
+                    queries += 1;
+                    if settings.heeds_questions() {
+                        let key =
+                            key4(p.dst, p.src, ports(p.destination_port, p.source_port), &settings.mask4);
+                        self.v4.push(key, Meta { at, query: true, first: false });
+                    }
+                }
+                _ => {}
+            }
+        }
+        self.common.counters.add(Counter::Answers, answers);
+        self.common.counters.add(Counter::Queries, queries);
+        let frame = |at: u8| look(&burst[usize::from(at)]).1;
+        self.v4.run(&mut self.common, &now, &frame, &mut dropped);
+        self.v6.run(&mut self.common, &now, &frame, &mut dropped);
+        if !self.icmp.is_empty() {
+            for n in 0..self.icmp.len() {
+                let (at, offset) = self.icmp[n];
+                self.message(&now, frame(at).get(usize::from(offset)..).unwrap_or_default());
+            }
+            self.icmp.clear();
+        }
+        if !self.later.is_empty() {
+            for n in 0..self.later.len() {
+                let (at, key) = self.later[n];
+                if self.common.fragments.goes(&key, now.s) {
+                    self.common.dropped(&now, frame(at).len() as u64);
+                    if !settings.dry_run {
+                        self.common.counters.one(Counter::DroppedFragments);
+                        dropped(at.into());
+                    }
+                }
+            }
+            self.later.clear();
+        }
+    }
+
+    /// Notes a frame that is not plain.
+    #[inline(never)]
+    fn odd(&mut self, now: &Now<'_>, at: u8, side: Side, frame: &[u8]) {
+        let counters = &mut self.common.counters;
+        match (parse(frame), side) {
+            (Parsed::Other, _) => {}
+            (Parsed::Malformed, _) => counters.one(Counter::Malformed),
+            (Parsed::Udp { tuple, fragment }, Side::Outside) => {
+                if now.settings.is_protocol(tuple.source_port) {
+                    counters.one(Counter::Answers);
+                    self.note(now, tuple, Meta { at, query: false, first: fragment.is_some() });
+                }
+            }
+            (Parsed::Udp { tuple, .. }, Side::Inside) => {
+                if now.settings.is_protocol(tuple.destination_port) {
+                    counters.one(Counter::Queries);
+                    if now.settings.heeds_questions() {
+                        self.note(now, reversed(tuple), Meta { at, query: true, first: false });
+                    }
+                }
+            }
+            (Parsed::Later(key), Side::Outside) => self.later.push((at, key)),
+            (Parsed::Later(_), Side::Inside) => {}
+            (Parsed::Unreachable { .. }, Side::Outside) => counters.one(Counter::IcmpOutside),
+            (Parsed::Unreachable { at: offset }, Side::Inside) => self.icmp.push((at, offset as u16)),
+        }
+    }
+
+    fn note(&mut self, now: &Now<'_>, tuple: Tuple, meta: Meta) {
+        let ports = ports(tuple.source_port, tuple.destination_port);
+        match tuple.addresses {
+            Addresses::V4 { src, dst } => self.v4.push(key4(src, dst, ports, &now.settings.mask4), meta),
+            Addresses::V6 { src, dst } => self.v6.push(key6(src, dst, ports, &now.settings.mask6), meta),
+        }
+    }
+
+    /// A port unreachable from inside; `packet` begins with its IP header.
+    fn message(&mut self, now: &Now<'_>, packet: &[u8]) {
+        self.common.counters.one(Counter::IcmpSeen);
+        let refused = match about(packet) {
+            Err(reason) => Some(reason),
+            Ok(tuple) if !now.settings.is_protocol(tuple.source_port) => Some(Counter::IcmpOtherProtocol),
+            Ok(tuple) if now.settings.allow.find(&tuple).is_some() => Some(Counter::IcmpAllowed),
+            Ok(tuple) => {
+                let confirmed = self.confirm(now, tuple);
+                if matches!(confirmed, Confirmed::Filtered | Confirmed::Refused(Counter::IcmpUnknown)) {
+                    self.common.tell_confirmation(tuple);
+                }
+                match confirmed {
+                    Confirmed::Filtered => None,
+                    Confirmed::Refused(reason) => Some(reason),
+                }
+            }
+        };
+        if let Some(reason) = refused {
+            self.common.counters.one(reason);
+        }
+    }
+
+    fn confirm(&mut self, now: &Now<'_>, tuple: Tuple) -> Confirmed {
+        let (common, ports) = (&mut self.common, ports(tuple.source_port, tuple.destination_port));
+        let victim = victim(tuple.addresses);
+        match tuple.addresses {
+            Addresses::V4 { src, dst } => {
+                self.v4.confirm(common, now, &key4(src, dst, ports, &now.settings.mask4), victim)
+            }
+            Addresses::V6 { src, dst } => {
+                self.v6.confirm(common, now, &key6(src, dst, ports, &now.settings.mask6), victim)
+            }
+        }
+    }
+
+    /// Between bursts: reads the mailbox, takes out what is over, shows the counters.
+    pub fn tick(&mut self, settings: &Settings, now_ns: u64) {
+        let now = Now::new(now_ns, settings);
+        if self.generation != settings.generation {
+            self.generation = settings.generation;
+            self.v4.recheck();
+            self.v6.recheck();
+        }
+        if !self.common.alone {
+            let post = self.common.post.clone();
+            if let Some(mailbox) = post.of(self.common.worker) {
+                self.read(&now, mailbox);
+            }
+        }
+        self.v4.sweep(&mut self.common, &now);
+        self.v6.sweep(&mut self.common, &now);
+        self.show();
+    }
+
+    fn read(&mut self, now: &Now<'_>, mailbox: &Mailbox) {
+        for tuple in std::iter::from_fn(|| mailbox.queries.pop()).take(LETTERS_READ) {
+            if !now.settings.heeds_questions() {
+                continue;
+            }
+            let (common, ports) = (&mut self.common, ports(tuple.source_port, tuple.destination_port));
+            match tuple.addresses {
+                Addresses::V4 { src, dst } => {
+                    self.v4.query_from_mail(common, now, &key4(src, dst, ports, &now.settings.mask4));
+                }
+                Addresses::V6 { src, dst } => {
+                    self.v6.query_from_mail(common, now, &key6(src, dst, ports, &now.settings.mask6));
+                }
+            }
+        }
+        for tuple in std::iter::from_fn(|| mailbox.confirmations.pop()).take(LETTERS_READ) {
+            if self.confirm(now, tuple) == Confirmed::Filtered {
+                self.common.counters.one(Counter::MailConfirmed);
+            }
+        }
+    }
+
+    /// Shows the counters to the control side.
+    pub(crate) fn show(&mut self) {
+        let counters = &mut self.common.counters;
+        counters.set(Counter::Flows4, self.v4.len() as u64);
+        counters.set(Counter::Flows6, self.v6.len() as u64);
+        self.board.show(counters);
+    }
+}
+
+/// The flow of the answers to a packet.
+fn reversed(tuple: Tuple) -> Tuple {
+    let addresses = match tuple.addresses {
+        Addresses::V4 { src, dst } => Addresses::V4 { src: dst, dst: src },
+        Addresses::V6 { src, dst } => Addresses::V6 { src: dst, dst: src },
+    };
+    let Tuple { source_port, destination_port, .. } = tuple;
+    Tuple { addresses, source_port: destination_port, destination_port: source_port }
+}
