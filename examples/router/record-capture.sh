@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Records capture.pcapng.zst's packets: what a router between two networks receives while real programs talk across it.
-# Run by `cargo xtask record-capture`, which also checks and compresses the result. Root; Debian packages: see
+# Run by `cargo xtask record-capture router`, which also checks and compresses the result. Root; Debian packages: see
 # `cargo xtask setup --recording`.
 #
 #   client ---- router ---- far ----(MTU 1400)---- server
@@ -10,7 +10,7 @@
 # The capture is taken in `router` on both interfaces, arriving packets only: each packet once, as a router's ports get it.
 # `far` is there to send what only routers send: time exceeded, fragmentation needed, packet too big.
 set -euo pipefail
-output=$1
+output=$1/capture.pcapng
 
 tag=tm$$
 work=$(mktemp -d)

@@ -1,4 +1,4 @@
-//! `record-capture`: records the example's capture anew, from real programs between namespaces of our own, and looks at
+//! `record-capture`: records an example's captures anew, from real programs between namespaces of our own, and looks at
 //! what came out.
 
 use crate::test::Totals;
@@ -11,8 +11,17 @@ use std::process::Command;
 /// Compressed; the repository is no place for more.
 const MOST_BYTES: u64 = 600 * 1024;
 
-/// What must be in the capture, as tshark's display filters: each kind of packet that the example is to show.
-const KINDS: &[(&str, &str)] = &[
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Which example's
+    #[arg(value_parser = ["router", "mitigator"])]
+    example: String,
+}
+
+/// A capture by the name of its file, and what must be in it, as tshark's display filters.
+type Recorded = (&'static str, &'static [(&'static str, &'static str)]);
+
+const ROUTER: &[Recorded] = &[("capture.pcapng", &[
     ("ARP", "arp"),
     ("neighbor discovery", "icmpv6.type == 135"),
     ("ping", "icmp.type == 8"),
@@ -30,27 +39,54 @@ const KINDS: &[(&str, &str)] = &[
     ("fragmentation needed", "icmp.type == 3 && icmp.code == 4"),
     ("packet too big", "icmpv6.type == 2"),
     ("low time to live", "ip.ttl == 1"),
+])];
+
+const MITIGATOR: &[Recorded] = &[
+    (
+        "outside.pcapng",
+        &[
+            ("answers to nobody's question", "dns.flags.response == 1 && udp.dstport >= 40000 && udp.dstport < 40025 && ip"),
+            ("the same over IPv6", "dns.flags.response == 1 && udp.dstport >= 40000 && udp.dstport < 40025 && ipv6"),
+            ("later fragments", "ip.frag_offset > 0"),
+            ("HTTP", "http"),
+            ("ping", "icmp.type == 0"),
+        ],
+    ),
+    (
+        "inside.pcapng",
+        &[
+            ("port unreachable", "icmp.type == 3 && icmp.code == 3"),
+            ("port unreachable over IPv6", "icmpv6.type == 1 && icmpv6.code == 4"),
+            ("questions", "dns.flags.response == 0 && udp && !icmp && !icmpv6"),
+        ],
+    ),
 ];
 
-/// Whether the new capture is in place.
-pub(crate) fn run() -> Result<bool> {
+/// Whether the new captures are in place.
+pub(crate) fn run(options: &Options) -> Result<bool> {
     ensure!(env::is_root(), "recording needs root: network namespaces");
-    let folder = env::root().join("examples/router");
-    let raw = env::scratch("capture")?.join("capture.pcapng");
-    proc::check(Command::new(folder.join("record-capture.sh")).arg(&raw))?;
+    let folder = env::root().join("examples").join(&options.example);
+    let recorded = if options.example == "router" { ROUTER } else { MITIGATOR };
+    let scratch = env::scratch("capture")?;
+    proc::check(Command::new(folder.join("record-capture.sh")).arg(&scratch))?;
     let mut kinds = Totals::default();
-    for (name, filter) in KINDS {
-        let packets = count(&raw, filter)?;
-        kinds.count(&format!("capture: {name}, {packets} packets"), packets > 0);
+    for (file, wanted) in recorded {
+        for (name, filter) in *wanted {
+            let packets = count(&scratch.join(file), filter)?;
+            kinds.count(&format!("{file}: {name}, {packets} packets"), packets > 0);
+        }
     }
     ensure!(kinds.failed == 0, "the capture lacks something");
-    let packed = folder.join("capture.pcapng.zst");
-    let mut output = tidemill_archive::create(&packed).with_context(|| packed.display().to_string())?;
-    output.write_all(&std::fs::read(&raw)?)?;
-    output.finish()?;
-    let bytes = std::fs::metadata(&packed)?.len();
-    println!("{}: {} packets, {bytes} bytes", packed.display(), count(&raw, "frame")?);
-    ensure!(bytes <= MOST_BYTES, "at most {MOST_BYTES} bytes");
+    for (file, _) in recorded {
+        let raw = scratch.join(file);
+        let packed = folder.join(format!("{file}.zst"));
+        let mut output = tidemill_archive::create(&packed).with_context(|| packed.display().to_string())?;
+        output.write_all(&std::fs::read(&raw)?)?;
+        output.finish()?;
+        let bytes = std::fs::metadata(&packed)?.len();
+        println!("{}: {} packets, {bytes} bytes", packed.display(), count(&raw, "frame")?);
+        ensure!(bytes <= MOST_BYTES, "at most {MOST_BYTES} bytes");
+    }
     Ok(true)
 }
 

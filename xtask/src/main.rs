@@ -52,8 +52,8 @@ enum Command {
     Header,
     /// Make the XDP program of AF_XDP ports anew, or check that it is (clang)
     Bpf(bpf::Options),
-    /// Record examples/router/capture.pcapng.zst anew (root)
-    RecordCapture,
+    /// Record an example's captures anew (root)
+    RecordCapture(capture::Options),
 }
 
 fn main() -> ExitCode {
@@ -69,7 +69,7 @@ fn main() -> ExitCode {
         Command::Readme(options) => readme::run(&options),
         Command::Header => header::run(),
         Command::Bpf(options) => bpf::run(&options),
-        Command::RecordCapture => capture::run(),
+        Command::RecordCapture(options) => capture::run(&options),
     };
     match result {
         Ok(true) => ExitCode::SUCCESS,

@@ -88,6 +88,12 @@ enum Command {
         after_help = "Examples:\n  tidemill route add 10.9.0.0/16 via 10.1.0.2\n  tidemill route delete 10.9.0.0/16"
     )]
     Route(live::Route),
+    /// Look into a running mitigator: what it has learnt, what it keeps away and why
+    #[command(
+        after_help = "Examples:\n  tidemill amp rules --status filtered\n  tidemill amp top --by victim\n  \
+        tidemill amp explain '192.0.2.1:53>198.51.100.7:4000'"
+    )]
+    Amp(live::Amp),
     /// Have a running router save what it has learnt, for its next start
     #[command(after_help = "Example:\n  tidemill state save")]
     State(live::State),
@@ -118,6 +124,7 @@ fn main() -> ExitCode {
         Command::Trace(args) => live::trace(&args),
         Command::Capture(args) => live::capture(&args),
         Command::Route(args) => live::route(&args),
+        Command::Amp(args) => live::amp(&args),
         Command::State(args) => live::state(&args),
         Command::Reload(args) => live::reload(&args),
         Command::Stop(args) => live::stop(&args),

@@ -68,6 +68,8 @@ macro_rules! requests {
     )* };
 }
 
+pub mod amp;
+
 answers! {
     /// The verbs of a service: the answer to `GET /v1`.
     pub struct Verbs {

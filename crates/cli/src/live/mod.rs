@@ -1,5 +1,6 @@
-//! The verbs that ask a running router, over its control socket.
+//! The verbs that ask what runs, over its control socket.
 
+mod amp;
 mod capture;
 mod completions;
 mod grid;
@@ -11,6 +12,7 @@ mod trace;
 
 use crate::json;
 use crate::usage;
+pub(crate) use amp::AmpVerb;
 use anyhow::Result;
 pub(crate) use capture::Capture;
 use clap::Args;
@@ -43,6 +45,15 @@ pub(crate) struct Route {
     verb: RouteVerb,
 }
 
+/// `tidemill amp`.
+#[derive(Args)]
+pub(crate) struct Amp {
+    #[command(flatten)]
+    live: Live,
+    #[command(subcommand)]
+    verb: AmpVerb,
+}
+
 /// `tidemill state`.
 #[derive(Args)]
 pub(crate) struct State {
@@ -65,6 +76,11 @@ pub(crate) fn trace(args: &Trace) -> Result<bool> {
 /// `tidemill route`.
 pub(crate) fn route(args: &Route) -> Result<bool> {
     route::run(&args.live, &args.verb)
+}
+
+/// `tidemill amp`.
+pub(crate) fn amp(args: &Amp) -> Result<bool> {
+    amp::run(&args.live, &args.verb)
 }
 
 /// `tidemill state`.
@@ -100,7 +116,7 @@ pub(crate) fn completions(args: &Completions, command: &mut clap::Command) -> Re
 /// Whom to ask, and how to answer.
 #[derive(Args, Clone)]
 pub(crate) struct Live {
-    /// The router's control socket
+    /// The control socket of what runs
     #[arg(long, value_name = "PATH", global = true, env = SOCKET_VARIABLE, hide_env_values = true,
         default_value = DEFAULT_SOCKET)]
     socket: PathBuf,

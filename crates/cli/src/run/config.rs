@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use tidemill_amp::MitigatorSection;
 use tidemill_graph::Idle;
 use tidemill_lookup::numa::cpu_list;
 use tidemill_port::PortSpec;
@@ -71,6 +72,9 @@ pub(crate) struct Config {
     /// The state file: what was learnt outlives the process. Without this section it does not.
     #[serde(default)]
     pub(crate) state: Option<StateSection>,
+    /// The role `mitigator`: where the attacks come from, and what to do about them.
+    #[serde(default)]
+    pub(crate) mitigator: Option<MitigatorSection>,
     /// What single labels of the table stand for.
     #[serde(default)]
     pub(crate) next_hop: Vec<NextHopConfig>,
@@ -86,12 +90,15 @@ pub(crate) struct Config {
 pub(crate) enum Role {
     /// An IP router.
     Router,
+    /// A bridge between two ports that keeps amplification attacks away from what is behind it.
+    Mitigator,
 }
 
 impl std::fmt::Display for Role {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Role::Router => f.write_str("router"),
+            Role::Mitigator => f.write_str("mitigator"),
         }
     }
 }
@@ -369,6 +376,9 @@ impl Config {
             return Err(format!("version = {}: this program reads version 1", self.version));
         }
         self.run.validate()?;
+        if let Some(section) = self.foreign_section() {
+            return Err(format!("[{section}]: a {} has no such section: leave it out", self.role));
+        }
         if !(1024..=1 << 24).contains(&self.memory.frames) {
             return Err(format!("memory.frames = {}: give 1024 to 16777216", self.memory.frames));
         }
@@ -403,6 +413,30 @@ impl Config {
             return Err(format!("updates.speed = {}: give 0 or a positive factor", updates.speed));
         }
         Ok(())
+    }
+
+    /// A section that is there and that the role makes nothing of.
+    fn foreign_section(&self) -> Option<&'static str> {
+        let routers = [
+            ("table", self.table.is_some()),
+            ("updates", self.updates.is_some()),
+            ("remap", self.remap.is_some()),
+            ("[interface]", !self.interface.is_empty()),
+            ("router", self.router != RouterSection::default()),
+            ("[vrf]", !self.vrf.is_empty()),
+            ("[route]", !self.route.is_empty()),
+            ("neighbors", self.neighbors != NeighborsSection::default()),
+            ("kernel", self.kernel.is_some()),
+            ("state", self.state.is_some()),
+            ("[next_hop]", !self.next_hop.is_empty()),
+            ("next_hops", self.next_hops.is_some()),
+        ];
+        let mitigators = [("mitigator", self.mitigator.is_some())];
+        let foreign: &[(&'static str, bool)] = match self.role {
+            Role::Router => &mitigators,
+            Role::Mitigator => &routers,
+        };
+        foreign.iter().find(|(_, there)| *there).map(|(section, _)| *section)
     }
 
     fn resolve(&mut self, folder: &Path) {

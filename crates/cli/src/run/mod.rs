@@ -3,33 +3,30 @@
 mod api;
 mod config;
 mod devices;
+mod mitigator;
 mod report;
-mod routes;
+mod role;
+mod router;
 mod rules;
 mod service;
 mod setup;
-mod state;
 
 use crate::usage;
 use anyhow::{Context, Result};
 use clap::Args;
 use config::{Config, RunSection};
 use report::{Live, Report};
-use routes::{State, UpdateFeed};
-use service::{Feeds, Kernel, Service};
-use state::{Start, StateFile};
+use role::{Open, Opening, Trouble};
+use service::Service;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tidemill_feed::LoadedTable;
-use tidemill_feed::kernel::KernelFeed;
 use tidemill_graph::record::{Event, RecordReader, Recorder, VERSION};
 use tidemill_graph::replay::Replayer;
 use tidemill_graph::{Clock, Outcome};
-use tidemill_lookup::numa::{Copies, Topology};
+use tidemill_lookup::numa::Topology;
 use tidemill_lookup::qsbr::Domain;
-use tidemill_router::state::Resumed;
 
 /// Options of `tidemill run`.
 #[derive(Args)]
@@ -119,65 +116,46 @@ pub(crate) fn run(args: RunArgs) -> Result<bool> {
     }
     let base = args.config.parent().unwrap_or(Path::new("")).to_path_buf();
     setup::check_files(&config, &args.config, &base, args.record.as_deref())?;
-    if args.record.is_some() && config.state.is_some() {
-        return Err(usage("--record: a record begins with the table's files: leave [state] out"));
-    }
-    let Start { table, resumed, added, origin, from_image, newer } = state::start(&config, &text)?;
     let domain = Domain::new();
     // Wrong ports are found before the tables are built.
     let places = setup::places(&config, &Topology::read(Path::new("/sys")), &name)?;
-    let (ports, rules) = setup::ports(&config, &base, &table, &places)?;
-    let infos = setup::port_infos(&config, false)?;
     setup::warn_of_forwarding(&config.port);
-    let updates = match &config.updates {
-        // Behind what the image has of them: that takes a while, and the packets do not wait for it.
-        Some(updates) if from_image => crate::tables::check_input(&updates.path).map(|()| None)?,
-        Some(updates) => Some(UpdateFeed::open(&updates.path, updates.speed, &table.labels)?),
-        None => None,
+    let trouble = Arc::new(Trouble::default());
+    let opening = Opening {
+        config: &config,
+        text: &text,
+        name: &name,
+        base: &base,
+        places: &places,
+        domain: &domain,
+        record: args.record.is_some(),
+        trouble: trouble.clone(),
     };
-    let recorded_state = args.record.is_some().then(|| State::of(&table));
-    let LoadedTable { v4, v6, labels, .. } = table;
-    let (v4, v6) = (routes::routes(v4, &labels), routes::routes(v6, &labels));
-    let mut control = setup::control(&config, &infos, &name, v4, v6, &resumed, &domain, &places.copies)?;
-    setup::check_mtu(&config, &control)?;
-    setup::warn_of_small_frames(&config);
-    rules.tell(&control)?;
-    control.limit_mtu(setup::longest_packet(&config));
-    for left_out in control.resume_added(&added)? {
-        eprintln!("tidemill: warning: state image: {left_out}: left out");
-    }
-    let kernel = match control.kernel_options() {
-        Some(options) => Some(Kernel::new(KernelFeed::open(&options)?)),
-        None => None,
-    };
-    if kernel.is_some() && args.record.is_some() {
-        return Err(usage(
-            "--record: a record cannot hold what the kernel says: use ports that are no interfaces",
-        ));
-    }
+    let Open { role, ports, state } = role::open(&opening)?;
     let traces = args.trace.iter().map(|t| setup::trace_request(t)).collect();
     let clock = setup::clock(&config);
     let capture_clock = clock.follows_packets();
     // A run that must be repeatable changes things at burst boundaries only; any other does so at any time.
     let repeatable = args.record.is_some() || capture_clock;
+    let graph = role.graph().build()?;
     let mut engine =
-        setup::engine(&config, &control, ports, &places, &domain, clock, repeatable, args.duration, traces)?;
-    let graph = tidemill_router::graph(&control).build()?;
-    let recorder = match (&args.record, recorded_state) {
-        (Some(path), Some(state)) => {
+        setup::engine(&config, graph, ports, &places, &domain, clock, repeatable, args.duration, traces)?;
+    let graph = role.graph().build()?;
+    let recorder = match &args.record {
+        Some(path) => {
             let header = Event::Header {
                 version: VERSION,
                 config: text,
                 capture_clock,
                 ports: graph.port_names.clone(),
                 nodes: graph.node_names.clone(),
-                state: postcard::to_stdvec(&state).context("the routes cannot be recorded")?,
+                state,
             };
             let recorder = Recorder::create(path, &header)?;
             engine.observe(0, recorder.observer());
             Some(recorder)
         }
-        _ => None,
+        None => None,
     };
 
     let handle = engine.handle();
@@ -193,18 +171,14 @@ pub(crate) fn run(args: RunArgs) -> Result<bool> {
     let service = Arc::new(Service {
         handle,
         graph,
-        control: Mutex::new(control),
+        role,
         path: args.config.clone(),
-        feeds: Mutex::new(Feeds::new(updates, kernel, labels, origin)),
         rates: Mutex::default(),
         hangup,
         reloads: AtomicU64::new(0),
-        applied: AtomicU64::new(0),
-        failed: AtomicBool::new(false),
+        trouble,
         started_ns: service::now_ns(),
         config: Mutex::new(written),
-        rules,
-        state: config.state.as_ref().map(StateFile::new),
         devices: Mutex::default(),
     });
     let server = match &socket {
@@ -216,40 +190,31 @@ pub(crate) fn run(args: RunArgs) -> Result<bool> {
         scope.spawn(|| {
             let mut live = Live::new();
             while !done.load(Ordering::Acquire) {
-                live.tick(&service.handle, service.applied.load(Ordering::Relaxed));
+                live.tick(&service.handle, || service.role.progress());
                 service.housekeeping();
-                if repeatable || !service.turn(service::now_ns(), None) {
+                if repeatable || !service.role.turn(service::now_ns(), None) {
                     std::thread::sleep(Duration::from_millis(1));
                 }
             }
             live.end();
         });
-        if from_image {
-            scope.spawn(|| service.catch_up(&config, newer, &done));
-        }
-        if let Some(file) = &service.state {
-            scope.spawn(|| file.watch(&service, &done));
-        }
+        service.role.beside(scope, &done);
         // Even if a worker panics: else the scope would wait for the threads above for ever.
         let _done = SetOnDrop(&done);
         engine.run(|now_ns| {
             if repeatable {
-                service.turn(now_ns, recorder.as_ref());
+                service.role.turn(now_ns, recorder.as_ref());
             }
         })
     });
     drop(server);
-    if let Some(file) = service.state.as_ref().filter(|file| file.is_stale(&service))
-        && let Err(error) = file.save(&service)
-    {
-        service.complain("the state is not saved", &error);
-    }
+    service.role.end();
     let recorded = recorder.map(|recorder| recorder.finish()).transpose();
     let ok = print(&outcome, &service, args.json)?;
     if let Some(turns) = recorded? {
         eprintln!("tidemill: recorded {turns} turns");
     }
-    Ok(ok && !service.failed.load(Ordering::Relaxed))
+    Ok(ok && !service.trouble.is_any())
 }
 
 struct SetOnDrop<'a>(&'a AtomicBool);
@@ -262,14 +227,11 @@ impl Drop for SetOnDrop<'_> {
 
 fn print(outcome: &Outcome, service: &Service, json: bool) -> Result<bool> {
     let ledger = outcome.snapshot.ledger();
-    let control = service::lock(&service.control);
     let report = Report {
         snapshot: &outcome.snapshot,
         nodes: &service.graph.node_names,
         ports: &service.graph.port_names,
-        lookups: control.lookup_stats(),
-        icmp: control.icmp_stats(),
-        updates: service.applied.load(Ordering::Relaxed),
+        told: service.role.told(),
         traces: &outcome.traces,
     };
     if json {
@@ -305,47 +267,29 @@ pub(crate) fn check(args: CheckArgs) -> Result<bool> {
     config.port.iter().try_for_each(|spec| spec.check(config.run.chains())).map_err(usage)?;
     setup::cpus(&config, &name)?;
     setup::check_files(&config, &path, base, None)?;
-    config.updates.iter().try_for_each(|updates| crate::tables::check_input(&updates.path))?;
-    let missing = config.table.iter().flat_map(|t| t.path.paths()).any(|path| !path.exists());
-    let to_make = config.table.as_ref().and_then(|t| t.generate.as_ref()).filter(|_| missing);
-    let table = match to_make {
-        Some(make) => {
-            LoadedTable { labels: tidemill_feed::Labels::numbers(make.next_hops), ..LoadedTable::default() }
-        }
-        None => routes::load(&config)?,
-    };
-    let (count4, count6) = (table.v4.len(), table.v6.len());
-    let domain = Domain::new();
-    let (v4, v6) = (routes::routes(table.v4, &table.labels), routes::routes(table.v6, &table.labels));
-    let infos = setup::port_infos(&config, true)?;
-    let control =
-        setup::control(&config, &infos, &name, v4, v6, &Resumed::default(), &domain, &Copies::one())?;
-    setup::check_mtu(&config, &control)?;
-    setup::warn_of_small_frames(&config);
-    let graph = tidemill_router::graph(&control).build()?;
+    let (graph, said) = role::check(&config, &name)?;
+    let graph = graph.build()?;
     tidemill_graph::check_stages(&graph, &config.run.stages)
         .map_err(|error| usage(format!("{name}: run.{error}")))?;
     if args.dot {
         print!("{}", graph.dot());
         return Ok(true);
     }
-    let routes = match to_make {
-        Some(make) => format!("a table of {} + {} prefixes will be made", make.ipv4, make.ipv6),
-        None => format!("{count4} IPv4 and {count6} IPv6 prefixes"),
-    };
     println!(
-        "{name}: good: a {} of {} ports ({}), {} nodes, {} workers, {routes}",
+        "{name}: good: a {} of {} ports ({}), {} nodes, {} workers, {said}",
         config.role,
         graph.port_names.len(),
         graph.port_names.join(", "),
         graph.node_names.len(),
         config.run.workers
     );
-    for info in infos.iter().filter(|info| info.device.is_some_and(|device| device.index == 0)) {
-        eprintln!(
-            "tidemill: port {}: its network interface is not here: checked as if it were there",
-            info.name
-        );
+    for spec in &config.port {
+        if spec.interface().is_some_and(|interface| tidemill_port::device(interface).is_err()) {
+            eprintln!(
+                "tidemill: port {}: its network interface is not here: checked as if it were there",
+                spec.name()
+            );
+        }
     }
     Ok(true)
 }
@@ -366,13 +310,19 @@ pub(crate) fn replay(args: ReplayArgs) -> Result<bool> {
     let mut config = Config::parse(&config, &format!("{} (configuration)", args.record.display()))?;
     config.run = RunSection { clock: config.run.clock, ..RunSection::default() };
     let places = setup::places(&config, &Topology::default(), "the record")?;
-    let state: State = postcard::from_bytes(&state).map_err(|e| reader.corrupt(format!("routes: {e}")))?;
-    let (v4, v6) = state.routes();
     let domain = Domain::new();
-    let infos = setup::port_infos(&config, true)?;
-    let control =
-        setup::control(&config, &infos, "the record", v4, v6, &Resumed::default(), &domain, &places.copies)?;
-    let graph = tidemill_router::graph(&control).build()?;
+    let opening = Opening {
+        config: &config,
+        text: "",
+        name: "the record",
+        base: Path::new(""),
+        places: &places,
+        domain: &domain,
+        record: true,
+        trouble: Arc::default(),
+    };
+    let role = role::reopen(&opening, &state).map_err(|error| reader.corrupt(format!("{error:#}")))?;
+    let graph = role.graph().build()?;
     if graph.port_names != ports || graph.node_names != nodes {
         return Err(reader.corrupt("was made with another graph: use the tidemill that recorded it").into());
     }
@@ -380,22 +330,14 @@ pub(crate) fn replay(args: ReplayArgs) -> Result<bool> {
     let clock = if capture_clock { Clock::Capture } else { Clock::Manual(now.clone()) };
     let mut replayer = Replayer::new(reader, now);
     let queues = ports.iter().enumerate().map(|(i, name)| vec![replayer.port(i, name)]).collect();
-    let mut engine =
-        setup::engine(&config, &control, queues, &places, &domain, clock, true, None, Vec::new())?;
+    let mut engine = setup::engine(&config, graph, queues, &places, &domain, clock, true, None, Vec::new())?;
     engine.observe(0, replayer.observer());
-    let control = Mutex::new(control);
-    let mut apply = |change: &[u8]| -> Result<u64, String> {
-        let changes: routes::Changes =
-            postcard::from_bytes(change).map_err(|e| format!("route changes: {e}"))?;
-        changes.apply(&mut service::lock(&control)).map_err(|e| format!("{e:#}"))
-    };
+    let mut apply = |change: &[u8]| role.repeat(change);
     replayer.advance(&mut apply);
     let outcome = engine.run(|now_ns| {
         replayer.advance(&mut apply);
-        let mut control = service::lock(&control);
         // As at the boundaries of the run that was recorded. What cannot be, could not be then.
-        let _ = control.poll(now_ns);
-        control.collect();
+        role.turn(now_ns, None);
     });
     let (verdicts, error) = replayer.finish();
     let seconds = outcome.snapshot.elapsed_ns as f64 / 1e9;

@@ -1,5 +1,6 @@
 //! What a run shows: a live line while it goes on, tables or JSON at the end.
 
+use super::role::Told;
 use comfy_table::{CellAlignment, Table, presets::NOTHING};
 use serde_json::json;
 use std::io::{IsTerminal, Write};
@@ -7,8 +8,6 @@ use std::time::{Duration, Instant};
 use tidemill_burst::DropReason;
 use tidemill_graph::trace::TraceEntry;
 use tidemill_graph::{Handle, Ledger, Snapshot};
-use tidemill_ip::IcmpStats;
-use tidemill_router::LookupStats;
 
 /// Says on standard error how a run is going: a line that renews itself on a terminal, elsewhere one every 10 s.
 pub(crate) struct Live {
@@ -27,7 +26,7 @@ impl Live {
         Live { every, terminal, last: now, before: (0, now), shown: false }
     }
 
-    pub(crate) fn tick(&mut self, handle: &Handle, updates: u64) {
+    pub(crate) fn tick(&mut self, handle: &Handle, progress: impl Fn() -> String) {
         if self.last.elapsed() < self.every {
             return;
         }
@@ -38,11 +37,12 @@ impl Live {
             (ledger.received - packets.min(ledger.received)) as f64 / then.elapsed().as_secs_f64() / 1e6;
         self.before = (ledger.received, self.last);
         let line = format!(
-            "{:.1} s: in {} ({rate:.2} Mpps), out {}, dropped {}, updates {updates}",
+            "{:.1} s: in {} ({rate:.2} Mpps), out {}, dropped {}, {}",
             ledger.seconds,
             ledger.received,
             ledger.out,
-            ledger.dropped_total()
+            ledger.dropped_total(),
+            progress()
         );
         self.shown = true;
         let mut err = std::io::stderr().lock();
@@ -63,9 +63,7 @@ pub(crate) struct Report<'a> {
     pub(crate) snapshot: &'a Snapshot,
     pub(crate) nodes: &'a [String],
     pub(crate) ports: &'a [String],
-    pub(crate) lookups: Vec<LookupStats>,
-    pub(crate) icmp: IcmpStats,
-    pub(crate) updates: u64,
+    pub(crate) told: Told,
     pub(crate) traces: &'a [TraceEntry],
 }
 
@@ -81,13 +79,11 @@ impl Report<'_> {
         }
         let mut line = serde_json::to_value(ledger)?;
         line["v"] = json!(1);
-        line["updates"] = json!(self.updates);
-        let IcmpStats { sent, suppressed, rate_limited, failed } = self.icmp;
-        line["icmp"] =
-            json!({"sent": sent, "suppressed": suppressed, "rate_limited": rate_limited, "failed": failed});
+        for (key, value) in &self.told.json {
+            line[key] = value.clone();
+        }
         line["nodes"] = self.nodes_json();
         line["ports"] = self.ports_json();
-        line["tables"] = self.lookups.iter().map(lookup_json).collect();
         writeln!(out, "{line}")?;
         Ok(())
     }
@@ -118,18 +114,7 @@ impl Report<'_> {
             let at = format!("{}#{}", trace.worker, trace.id);
             writeln!(out, "trace {at:<6} {:<16} -> {:<24} {}{note}", trace.at, trace.verdict, trace.packet)?;
         }
-        for stats in self.lookups.iter().filter(|stats| stats.prefixes > 0) {
-            writeln!(
-                out,
-                "IPv{}: {} prefixes in {}, {:.2} MB, generation {}{}",
-                stats.family,
-                stats.prefixes,
-                stats.algorithm,
-                stats.bytes as f64 / 1e6,
-                stats.generation,
-                if stats.why.is_empty() { String::new() } else { format!(" (auto: {})", stats.why) }
-            )?;
-        }
+        self.told.first.iter().try_for_each(|line| writeln!(out, "{line}"))?;
         writeln!(out, "\n{}\n", self.node_table(ledger))?;
         writeln!(out, "{}\n", self.port_table())?;
         let drops = self.drop_table(ledger);
@@ -147,17 +132,7 @@ impl Report<'_> {
             ledger.held
         )?;
         writeln!(out, "{:.3} s, {:.3} Mpps", ledger.seconds, ledger.mpps)?;
-        let icmp = &self.icmp;
-        if icmp.sent + icmp.suppressed + icmp.rate_limited + icmp.failed > 0 {
-            writeln!(
-                out,
-                "ICMP errors: {} sent, {} not allowed, {} over the rate limit, {} failed",
-                icmp.sent, icmp.suppressed, icmp.rate_limited, icmp.failed
-            )?;
-        }
-        if self.updates > 0 {
-            writeln!(out, "{} route updates while running", self.updates)?;
-        }
+        self.told.last.iter().try_for_each(|line| writeln!(out, "{line}"))?;
         Ok(())
     }
 
@@ -245,11 +220,6 @@ impl Report<'_> {
         right_align(&mut table, 1..2);
         table
     }
-}
-
-fn lookup_json(stats: &LookupStats) -> serde_json::Value {
-    json!({"family": stats.family, "algorithm": stats.algorithm, "why": stats.why, "prefixes": stats.prefixes, "bytes": stats.bytes,
-        "shared_bytes": stats.shared_bytes, "generation": stats.generation})
 }
 
 fn new_table(header: &[&str]) -> Table {

@@ -1,8 +1,7 @@
 //! What is left to the kernel, told to the ports that take packets away from it.
 
 use std::sync::Arc;
-use tidemill_port::{Left, PortError, Rule};
-use tidemill_router::RouterControl;
+use tidemill_port::{Left, Ownership, PortError, Rule};
 
 /// The rules of the ports that have one, by the port's number.
 #[derive(Default)]
@@ -10,8 +9,8 @@ pub(crate) struct Rules(pub(crate) Vec<(u16, Arc<dyn Rule>)>);
 
 impl Rules {
     /// Tells each who owns what now.
-    pub(crate) fn tell(&self, control: &RouterControl) -> Result<(), PortError> {
-        self.0.iter().try_for_each(|(port, rule)| rule.set(&control.ownership(*port)))
+    pub(crate) fn tell(&self, ownership: impl Fn(u16) -> Ownership) -> Result<(), PortError> {
+        self.0.iter().try_for_each(|(port, rule)| rule.set(&ownership(*port)))
     }
 
     /// What a port has left to the kernel, if it has a rule.

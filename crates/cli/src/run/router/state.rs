@@ -11,9 +11,9 @@
 //! configuration's. An image is written beside the file, synchronised, and moved over it: whenever the process or the machine
 //! dies, the one or the other is there and whole. Which bytes it has and why is in `crates/router/src/state.rs`.
 
-use super::config::{Config, StateSection};
-use super::routes;
-use super::service::{Service, lock, now_ns};
+use super::{Router, routes};
+use crate::run::config::{Config, StateSection};
+use crate::run::service::{lock, now_ns};
 use crate::usage;
 use crate::usage::one_line;
 use anyhow::{Context, Result};
@@ -248,7 +248,7 @@ impl StateFile {
     }
 
     /// Writes images when they are due, until `done`.
-    pub(crate) fn watch(&self, service: &Service, done: &AtomicBool) {
+    pub(crate) fn watch(&self, router: &Router, done: &AtomicBool) {
         let mut last = Instant::now();
         let mut said = None;
         while !done.load(Ordering::Acquire) {
@@ -256,11 +256,11 @@ impl StateFile {
             let Some(every) = self.every else { continue };
             let first = self.written().saves == 0;
             let wait = if first || self.urgent.load(Ordering::Relaxed) { SOON.min(every) } else { every };
-            if last.elapsed() < wait || !self.is_stale(service) {
+            if last.elapsed() < wait || !self.is_stale(router) {
                 continue;
             }
             last = Instant::now();
-            let error = self.save(service).err().map(|error| one_line(&error));
+            let error = self.save(router).err().map(|error| one_line(&error));
             if error != said {
                 error
                     .iter()
@@ -271,8 +271,8 @@ impl StateFile {
     }
 
     /// Whether the file is not what the router knows.
-    pub(crate) fn is_stale(&self, service: &Service) -> bool {
-        let revision = lock(&service.control).revision();
+    pub(crate) fn is_stale(&self, router: &Router) -> bool {
+        let revision = lock(&router.control).revision();
         lock(&self.written).revision != Some(revision)
     }
 
@@ -280,14 +280,14 @@ impl StateFile {
     ///
     /// # Errors
     /// What went wrong; the last image is still there.
-    pub(crate) fn save(&self, service: &Service) -> Result<Written> {
+    pub(crate) fn save(&self, router: &Router) -> Result<Written> {
         let mut written = lock(&self.written);
         self.urgent.store(false, Ordering::Relaxed);
         let saved = (|| {
             let (state, revision) = {
                 // In this order, as everywhere; updates are counted and applied with both held.
-                let feeds = lock(&service.feeds);
-                let control = lock(&service.control);
+                let feeds = lock(&router.feeds);
+                let control = lock(&router.control);
                 let origin = Origin { saved_ns: now_ns(), ..feeds.origin.clone() };
                 (control.state(feeds.labels().clone(), serde_json::to_vec(&origin)?), control.revision())
             };
@@ -330,7 +330,7 @@ fn replace(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     File::open(folder)?.sync_all()
 }
 
-impl Service {
+impl Router {
     /// After a start from the image: reads files that have changed, and finds the place in the updates.
     pub(crate) fn catch_up(&self, config: &Config, newer: Option<Origin>, done: &AtomicBool) {
         if let Some(newer) = newer
@@ -349,7 +349,7 @@ impl Service {
         };
         match routes::UpdateFeed::open_behind(&updates.path, updates.speed, &labels, taken, done) {
             Ok(feed) => lock(&self.feeds).updates = Some(feed),
-            Err(error) => self.complain("updates stopped", &error),
+            Err(error) => self.trouble.complain("updates stopped", &error),
         }
     }
 

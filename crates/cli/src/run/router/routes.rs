@@ -1,6 +1,6 @@
 //! Routes of a run: loaded or generated, changed by updates, kept in records.
 
-use super::config::{Config, TableSection};
+use crate::run::config::{Config, TableSection};
 use crate::tables::report_left_out;
 use crate::usage;
 use anyhow::{Context, Result};

@@ -1,0 +1,142 @@
+//! The role `mitigator`: a bridge that keeps amplification attacks away from what is behind it.
+
+mod api;
+
+use super::config::Config;
+use super::role::{Open, Opening, Role, Told};
+use super::rules::Rules;
+use super::service::{lock, unchanged};
+use crate::addresses::TableAddresses;
+use crate::usage;
+use anyhow::Result;
+use serde_json::Value;
+use std::sync::{Arc, Mutex};
+use tidemill_amp::{AmpError, Counter, MitigatorControl};
+use tidemill_control::Registry;
+use tidemill_feed::LoadedTable;
+use tidemill_graph::GraphBuilder;
+use tidemill_graph::record::Recorder;
+use tidemill_lookup::qsbr::Domain;
+use tidemill_port::{Left, Ownership};
+
+/// A mitigator that runs.
+pub(super) struct Mitigator {
+    control: Mutex<MitigatorControl>,
+    rules: Rules,
+    /// The network interfaces of the ports that are on one.
+    interfaces: Vec<Option<String>>,
+}
+
+/// Makes a mitigator: its ports, which see every frame, and its control side.
+pub(super) fn open(opening: &Opening<'_>) -> Result<Open> {
+    let Opening { config, base, places, .. } = *opening;
+    // A wrong section is found before ports are opened.
+    let control = control(opening)?;
+    let mut seeing = config.clone();
+    seeing.port.iter_mut().for_each(tidemill_port::PortSpec::see_everything);
+    let nowhere = TableAddresses::of(&LoadedTable::default());
+    let (ports, rules) = super::setup::ports(&seeing, base, &nowhere, places)?;
+    // All that arrives is on its way through: nothing of it is the kernel's.
+    rules.tell(|_| Ownership::default())?;
+    Ok(Open { role: mitigator(config, control, rules), ports, state: Vec::new() })
+}
+
+/// Makes the mitigator of a record.
+pub(super) fn reopen(opening: &Opening<'_>) -> Result<Arc<dyn Role>> {
+    Ok(mitigator(opening.config, control(opening)?, Rules::default()))
+}
+
+/// Checks a mitigator's configuration.
+pub(super) fn check(config: &Config, name: &str) -> Result<(GraphBuilder, String)> {
+    let section = config.mitigator.clone().unwrap_or_default();
+    let control = MitigatorControl::new(&section, &ports(config), config.run.workers, &Domain::new());
+    let control = control.map_err(|error| mistake(name, &error))?;
+    let dry = if section.dry_run { ", counting only" } else { "" };
+    let said = format!(
+        "from {} to {}, {} protocols, rules of {} parts for {} s{dry}",
+        control.outside(),
+        control.inside(),
+        section.protocols.len(),
+        section.tuple,
+        section.expiry_s
+    );
+    Ok((tidemill_amp::graph(&control), said))
+}
+
+fn control(opening: &Opening<'_>) -> Result<MitigatorControl> {
+    let Opening { config, name, domain, .. } = *opening;
+    let section = config.mitigator.clone().unwrap_or_default();
+    let (ports, workers) = (ports(config), config.run.workers);
+    let made = if opening.record {
+        // What is replayed finds the same room in the same tables.
+        MitigatorControl::with_secret(&section, &ports, workers, domain, 0)
+    } else {
+        MitigatorControl::new(&section, &ports, workers, domain)
+    };
+    made.map_err(|error| mistake(name, &error))
+}
+
+fn mitigator(config: &Config, control: MitigatorControl, rules: Rules) -> Arc<dyn Role> {
+    let interfaces = config.port.iter().map(|port| port.interface().map(str::to_owned)).collect();
+    Arc::new(Mitigator { control: Mutex::new(control), rules, interfaces })
+}
+
+fn ports(config: &Config) -> Vec<String> {
+    config.port.iter().map(|port| port.name().to_owned()).collect()
+}
+
+fn mistake(name: &str, error: &AmpError) -> anyhow::Error {
+    usage(format!("{name}: {error}"))
+}
+
+impl Role for Mitigator {
+    fn graph(&self) -> GraphBuilder {
+        tidemill_amp::graph(&lock(&self.control))
+    }
+
+    fn turn(&self, now_ns: u64, _recorder: Option<&Recorder>) -> bool {
+        let (did, notes) = {
+            let mut control = lock(&self.control);
+            (control.poll(now_ns), control.take_notes())
+        };
+        notes.iter().for_each(|note| eprintln!("tidemill: {note}"));
+        did
+    }
+
+    fn reload(&self, name: &str, _old: &Config, new: &Config, _text: &str) -> Result<()> {
+        unchanged(name, &[])?;
+        let section = new.mitigator.clone().unwrap_or_default();
+        lock(&self.control).reload(&section).map_err(|error| mistake(name, &error))
+    }
+
+    fn verbs(self: Arc<Self>, registry: &mut Registry) {
+        api::register(&self, registry);
+    }
+
+    fn link(&self, port: usize) -> Option<bool> {
+        let interface = self.interfaces.get(port)?.as_deref()?;
+        Some(tidemill_port::device(interface).is_ok_and(|device| device.running))
+    }
+
+    fn left(&self, port: usize) -> Option<Left> {
+        self.rules.left(port)
+    }
+
+    fn progress(&self) -> String {
+        let counters = lock(&self.control).counters();
+        format!("rules {}", counters.get(Counter::Rules))
+    }
+
+    fn told(&self) -> Told {
+        let counters = lock(&self.control).counters();
+        let mut told = Told::default();
+        let there: Vec<String> =
+            counters.nonzero().map(|(counter, count)| format!("{} {count}", counter.name())).collect();
+        if !there.is_empty() {
+            told.last.push(format!("mitigator: {}", there.join(", ")));
+        }
+        let all = counters.iter().map(|(name, count)| (name.to_owned(), Value::from(count))).collect();
+        told.json.insert("amp".into(), Value::Object(all));
+        told
+    }
+}

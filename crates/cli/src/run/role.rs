@@ -1,0 +1,131 @@
+//! What a role adds to a run: its nodes, its control side, its verbs. Everything else in this folder is the same for all.
+
+use super::config::{Config, Role as Name};
+use super::setup::{Places, Queues};
+use super::{mitigator, router};
+use anyhow::Result;
+use serde_json::{Map, Value};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::Scope;
+use tidemill_control::Registry;
+use tidemill_graph::GraphBuilder;
+use tidemill_graph::record::Recorder;
+use tidemill_lookup::qsbr::Domain;
+use tidemill_port::Left;
+
+/// A role that runs, as its run sees it.
+pub(crate) trait Role: Send + Sync {
+    /// Its nodes, between the ports.
+    fn graph(&self) -> GraphBuilder;
+
+    /// One round of the control side at `now_ns`. Returns whether there was anything to do.
+    fn turn(&self, now_ns: u64, recorder: Option<&Recorder>) -> bool;
+
+    /// Applies a change that a recorder was given, and returns the generation that was recorded with it.
+    fn repeat(&self, _change: &[u8]) -> Result<u64, String> {
+        Err("this role records no changes".into())
+    }
+
+    /// Takes over what has changed between two configurations; all of it or nothing. `name` is for messages.
+    fn reload(&self, name: &str, old: &Config, new: &Config, text: &str) -> Result<()>;
+
+    /// Adds its verbs to those of every run.
+    fn verbs(self: Arc<Self>, registry: &mut Registry);
+
+    /// Starts what goes on beside the packets, each on a thread of its own, until `done`.
+    fn beside<'scope>(&'scope self, _scope: &'scope Scope<'scope, '_>, _done: &'scope AtomicBool) {}
+
+    /// All workers have stopped.
+    fn end(&self) {}
+
+    /// Whether a port's link is up, as far as the role follows that.
+    fn link(&self, _port: usize) -> Option<bool> {
+        None
+    }
+
+    /// What a port has left to the kernel, if it takes packets away from that.
+    fn left(&self, port: usize) -> Option<Left>;
+
+    /// What to say of itself in the line of a run that goes on, as `updates 17`.
+    fn progress(&self) -> String;
+
+    /// What to say in the end.
+    fn told(&self) -> Told;
+}
+
+/// What a role says when a run has ended.
+#[derive(Default)]
+pub(crate) struct Told {
+    /// Lines above the counters.
+    pub(crate) first: Vec<String>,
+    /// Lines below them.
+    pub(crate) last: Vec<String>,
+    /// Its part of the JSON object.
+    pub(crate) json: Map<String, Value>,
+}
+
+/// What a role is made from.
+pub(crate) struct Opening<'a> {
+    pub(crate) config: &'a Config,
+    /// The configuration as it was written.
+    pub(crate) text: &'a str,
+    /// Its name, for messages.
+    pub(crate) name: &'a str,
+    /// The folder that relative paths start from.
+    pub(crate) base: &'a Path,
+    pub(crate) places: &'a Places,
+    pub(crate) domain: &'a Domain,
+    /// Whether the run is recorded.
+    pub(crate) record: bool,
+    pub(crate) trouble: Arc<Trouble>,
+}
+
+/// A role with its ports.
+pub(crate) struct Open {
+    pub(crate) role: Arc<dyn Role>,
+    pub(crate) ports: Queues,
+    /// What a record of the run begins with: all that is not in the configuration.
+    pub(crate) state: Vec<u8>,
+}
+
+/// Makes the role that a configuration names, and opens its ports.
+pub(crate) fn open(opening: &Opening<'_>) -> Result<Open> {
+    match opening.config.role {
+        Name::Router => router::open(opening),
+        Name::Mitigator => mitigator::open(opening),
+    }
+}
+
+/// Makes the role of a record that begins with `state`; its ports are the record's.
+pub(crate) fn reopen(opening: &Opening<'_>, state: &[u8]) -> Result<Arc<dyn Role>> {
+    match opening.config.role {
+        Name::Router => router::reopen(opening, state),
+        Name::Mitigator => mitigator::reopen(opening),
+    }
+}
+
+/// Checks what a role makes of a configuration without opening anything. Returns its nodes, and what to say of it.
+pub(crate) fn check(config: &Config, name: &str) -> Result<(GraphBuilder, String)> {
+    match config.role {
+        Name::Router => router::check(config, name),
+        Name::Mitigator => mitigator::check(config, name),
+    }
+}
+
+/// What went wrong beside the packets: it is said, packets flow on, and the run fails in the end.
+#[derive(Default)]
+pub(crate) struct Trouble(AtomicBool);
+
+impl Trouble {
+    pub(crate) fn complain(&self, what: &str, error: &anyhow::Error) {
+        eprintln!("tidemill: {what}: {}", crate::usage::one_line(error));
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether there was any.
+    pub(crate) fn is_any(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,258 @@
+//! The role `router`: routes, neighbors, and what feeds them.
+
+mod api;
+mod feeds;
+mod routes;
+mod setup;
+mod state;
+
+use super::config::Config;
+use super::role::{Open, Opening, Role, Told, Trouble};
+use super::rules::Rules;
+use super::service::{lock, now_ns, unchanged};
+use crate::addresses::TableAddresses;
+use crate::usage;
+use anyhow::{Context, Result};
+use feeds::{Feeds, Kernel};
+use routes::{State, UpdateFeed};
+use serde_json::json;
+pub(super) use state::check as check_state;
+use state::{Origin, Start, StateFile};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::Scope;
+use tidemill_control::Registry;
+use tidemill_feed::kernel::KernelFeed;
+use tidemill_feed::{Labels, LoadedTable};
+use tidemill_graph::GraphBuilder;
+use tidemill_graph::record::Recorder;
+use tidemill_ip::IcmpStats;
+use tidemill_lookup::numa::Copies;
+use tidemill_lookup::qsbr::Domain;
+use tidemill_port::Left;
+use tidemill_router::state::Resumed;
+use tidemill_router::{LookupStats, RouterControl};
+
+/// A router that runs. Who needs both locks takes `feeds` first.
+pub(super) struct Router {
+    control: Mutex<RouterControl>,
+    feeds: Mutex<Feeds>,
+    rules: Rules,
+    state: Option<StateFile>,
+    /// What a start from the state file has left to do.
+    behind: Option<Behind>,
+    /// Route updates so far.
+    applied: AtomicU64,
+    coalesce_ms: AtomicU32,
+    trouble: Arc<Trouble>,
+}
+
+/// The files of a router that forwards by its state file already.
+struct Behind {
+    config: Config,
+    newer: Option<Origin>,
+}
+
+/// Makes a router: its tables, ports and control side.
+pub(super) fn open(opening: &Opening<'_>) -> Result<Open> {
+    let Opening { config, name, places, domain, .. } = *opening;
+    if opening.record && config.state.is_some() {
+        return Err(usage("--record: a record begins with the table's files: leave [state] out"));
+    }
+    let Start { table, resumed, added, origin, from_image, newer } = state::start(config, opening.text)?;
+    let (ports, rules) = super::setup::ports(config, opening.base, &TableAddresses::of(&table), places)?;
+    let infos = setup::port_infos(config, false)?;
+    let updates = match &config.updates {
+        // Behind what the image has of them: that takes a while, and the packets do not wait for it.
+        Some(updates) if from_image => crate::tables::check_input(&updates.path).map(|()| None)?,
+        Some(updates) => Some(UpdateFeed::open(&updates.path, updates.speed, &table.labels)?),
+        None => None,
+    };
+    let recorded = match opening.record {
+        true => postcard::to_stdvec(&State::of(&table)).context("the routes cannot be recorded")?,
+        false => Vec::new(),
+    };
+    let LoadedTable { v4, v6, labels, .. } = table;
+    let (v4, v6) = (routes::routes(v4, &labels), routes::routes(v6, &labels));
+    let mut control = setup::control(config, &infos, name, v4, v6, &resumed, domain, &places.copies)?;
+    setup::check_mtu(config, &control)?;
+    setup::warn_of_small_frames(config);
+    rules.tell(|port| control.ownership(port))?;
+    control.limit_mtu(setup::longest_packet(config));
+    for left_out in control.resume_added(&added)? {
+        eprintln!("tidemill: warning: state image: {left_out}: left out");
+    }
+    let kernel = match control.kernel_options() {
+        Some(options) => Some(Kernel::new(KernelFeed::open(&options)?)),
+        None => None,
+    };
+    if kernel.is_some() && opening.record {
+        return Err(usage(
+            "--record: a record cannot hold what the kernel says: use ports that are no interfaces",
+        ));
+    }
+    let behind = from_image.then(|| Behind { config: config.clone(), newer });
+    let feeds = Feeds::new(updates, kernel, labels, origin);
+    let role = Arc::new(Router { behind, ..Router::new(config, control, feeds, rules, opening) });
+    Ok(Open { role, ports, state: recorded })
+}
+
+/// Makes the router of a record.
+pub(super) fn reopen(opening: &Opening<'_>, state: &[u8]) -> Result<Arc<dyn Role>> {
+    let Opening { config, name, places, domain, .. } = *opening;
+    let state: State = postcard::from_bytes(state).map_err(|error| anyhow::anyhow!("routes: {error}"))?;
+    let (v4, v6) = state.routes();
+    let infos = setup::port_infos(config, true)?;
+    let control = setup::control(config, &infos, name, v4, v6, &Resumed::default(), domain, &places.copies)?;
+    let feeds = Feeds::new(None, None, Labels::default(), Origin::default());
+    Ok(Arc::new(Router::new(config, control, feeds, Rules::default(), opening)))
+}
+
+/// Checks a router's configuration.
+pub(super) fn check(config: &Config, name: &str) -> Result<(GraphBuilder, String)> {
+    config.updates.iter().try_for_each(|updates| crate::tables::check_input(&updates.path))?;
+    let missing = config.table.iter().flat_map(|t| t.path.paths()).any(|path| !path.exists());
+    let to_make = config.table.as_ref().and_then(|t| t.generate.as_ref()).filter(|_| missing);
+    let table = match to_make {
+        Some(make) => LoadedTable { labels: Labels::numbers(make.next_hops), ..LoadedTable::default() },
+        None => routes::load(config)?,
+    };
+    let (count4, count6) = (table.v4.len(), table.v6.len());
+    let domain = Domain::new();
+    let (v4, v6) = (routes::routes(table.v4, &table.labels), routes::routes(table.v6, &table.labels));
+    let infos = setup::port_infos(config, true)?;
+    let control = setup::control(config, &infos, name, v4, v6, &Resumed::default(), &domain, &Copies::one())?;
+    setup::check_mtu(config, &control)?;
+    setup::warn_of_small_frames(config);
+    let routes = match to_make {
+        Some(make) => format!("a table of {} + {} prefixes will be made", make.ipv4, make.ipv6),
+        None => format!("{count4} IPv4 and {count6} IPv6 prefixes"),
+    };
+    Ok((tidemill_router::graph(&control), routes))
+}
+
+impl Router {
+    fn new(
+        config: &Config,
+        control: RouterControl,
+        feeds: Feeds,
+        rules: Rules,
+        opening: &Opening<'_>,
+    ) -> Self {
+        Router {
+            control: Mutex::new(control),
+            feeds: Mutex::new(feeds),
+            rules,
+            state: config.state.as_ref().map(StateFile::new),
+            behind: None,
+            applied: AtomicU64::new(0),
+            coalesce_ms: AtomicU32::new(config.router.coalesce_ms),
+            trouble: opening.trouble.clone(),
+        }
+    }
+}
+
+impl Role for Router {
+    fn graph(&self) -> GraphBuilder {
+        tidemill_router::graph(&lock(&self.control))
+    }
+
+    fn turn(&self, now_ns: u64, recorder: Option<&Recorder>) -> bool {
+        self.round(now_ns, recorder)
+    }
+
+    fn repeat(&self, change: &[u8]) -> Result<u64, String> {
+        let changes: routes::Changes =
+            postcard::from_bytes(change).map_err(|error| format!("route changes: {error}"))?;
+        changes.apply(&mut lock(&self.control)).map_err(|error| format!("{error:#}"))
+    }
+
+    fn reload(&self, name: &str, old: &Config, new: &Config, text: &str) -> Result<()> {
+        let same = [
+            ("table", new.table == old.table),
+            ("updates", new.updates == old.updates),
+            ("state", new.state == old.state),
+        ];
+        unchanged(name, &same)?;
+        let reloaded = lock(&self.control).reload(now_ns(), &new.router());
+        reloaded.map_err(|error| usage(format!("{name}: {error}")))?;
+        self.tell_rules();
+        self.coalesce_ms.store(new.router.coalesce_ms, Ordering::Relaxed);
+        lock(&self.feeds).origin.set_config(text);
+        Ok(())
+    }
+
+    fn verbs(self: Arc<Self>, registry: &mut Registry) {
+        api::register(&self, registry);
+    }
+
+    fn beside<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>, done: &'scope AtomicBool) {
+        if let Some(Behind { config, newer }) = &self.behind {
+            scope.spawn(|| self.catch_up(config, newer.clone(), done));
+        }
+        if let Some(file) = &self.state {
+            scope.spawn(|| file.watch(self, done));
+        }
+    }
+
+    fn end(&self) {
+        if let Some(file) = self.state.as_ref().filter(|file| file.is_stale(self))
+            && let Err(error) = file.save(self)
+        {
+            self.trouble.complain("the state is not saved", &error);
+        }
+    }
+
+    fn link(&self, port: usize) -> Option<bool> {
+        lock(&self.control).settings().interfaces.get(port as u16).map(|interface| interface.up)
+    }
+
+    fn left(&self, port: usize) -> Option<Left> {
+        self.rules.left(port)
+    }
+
+    fn progress(&self) -> String {
+        format!("updates {}", self.applied.load(Ordering::Relaxed))
+    }
+
+    fn told(&self) -> Told {
+        let (tables, icmp) = {
+            let control = lock(&self.control);
+            (control.lookup_stats(), control.icmp_stats())
+        };
+        let updates = self.applied.load(Ordering::Relaxed);
+        let mut told = Told::default();
+        for stats in tables.iter().filter(|stats| stats.prefixes > 0) {
+            told.first.push(format!(
+                "IPv{}: {} prefixes in {}, {:.2} MB, generation {}{}",
+                stats.family,
+                stats.prefixes,
+                stats.algorithm,
+                stats.bytes as f64 / 1e6,
+                stats.generation,
+                if stats.why.is_empty() { String::new() } else { format!(" (auto: {})", stats.why) }
+            ));
+        }
+        let IcmpStats { sent, suppressed, rate_limited, failed } = icmp;
+        if sent + suppressed + rate_limited + failed > 0 {
+            told.last.push(format!(
+                "ICMP errors: {sent} sent, {suppressed} not allowed, {rate_limited} over the rate limit, {failed} failed"
+            ));
+        }
+        if updates > 0 {
+            told.last.push(format!("{updates} route updates while running"));
+        }
+        told.json.insert("updates".into(), json!(updates));
+        told.json.insert(
+            "icmp".into(),
+            json!({"sent": sent, "suppressed": suppressed, "rate_limited": rate_limited, "failed": failed}),
+        );
+        told.json.insert("tables".into(), tables.iter().map(lookup_json).collect());
+        told
+    }
+}
+
+fn lookup_json(stats: &LookupStats) -> serde_json::Value {
+    json!({"family": stats.family, "algorithm": stats.algorithm, "why": stats.why, "prefixes": stats.prefixes, "bytes": stats.bytes,
+        "shared_bytes": stats.shared_bytes, "generation": stats.generation})
+}

@@ -1,0 +1,143 @@
+//! How long it takes until all of an attack is filtered (paper, 5.4.2.3 and 5.4.4; Figures 5.10, 5.12, 5.13).
+//!
+//! The paper's attacker sends at 10 Gbit/s; ours as fast as the capture's times say. That changes what gets through until then, not
+//! how long it takes: one victim sends 1,000 ICMP errors a second, and each makes one rule.
+
+use crate::lab::{Attack, Icmp, Lab, Plan, Responses, VICTIM4, VICTIM6, amplifier};
+use crate::turn;
+use serde_json::json;
+use std::time::{Duration, Instant};
+
+/// Time between two packets of an attack: 50,000 a second.
+const GAP: Duration = Duration::from_micros(20);
+
+/// An attack by so many amplifiers, one packet of each.
+fn amplifiers(attack: &mut Attack, v6: bool, count: u32) {
+    let mut responses = Responses::to(if v6 { VICTIM6 } else { VICTIM4 }, 124);
+    for number in 0..count {
+        attack.frame(responses.from(amplifier(v6, number), 53, 4000), GAP);
+    }
+}
+
+/// Packets of the attack that were let through.
+fn passed(lab: &Lab) -> u64 {
+    let counters = lab.counters();
+    counters["answers"] - counters["dropped"]
+}
+
+struct Completed {
+    seconds: f64,
+    /// Packets that the victim got.
+    passed: u64,
+}
+
+/// Waits until all are filtered, and for a while after that makes sure that nothing gets through any more.
+fn complete(lab: &Lab, rules: u64, limit: Duration) -> Completed {
+    let before = passed(lab);
+    let start = Instant::now();
+    while lab.counter("rules-made") < rules {
+        assert!(start.elapsed() < limit, "{} of {rules} rules", lab.counter("rules-made"));
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    let seconds = lab.started.elapsed().as_secs_f64();
+    // What was under way when the last rule was made has arrived.
+    std::thread::sleep(Duration::from_millis(100));
+    let through = passed(lab);
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(passed(lab), through, "a filtered attack gets through");
+    assert!(through >= rules && before <= through);
+    Completed { seconds, passed: through }
+}
+
+fn attack(v6: bool, count: u32, icmp: Icmp) -> Completed {
+    // All victims' errors come from one address here.
+    let mitigator = if icmp == Icmp::ManyHosts { "icmp_rate = 0" } else { "" };
+    let plan = Plan { icmp, mitigator: mitigator.into(), ..Plan::default() };
+    let lab = Lab::start(&plan, |file| amplifiers(file, v6, count));
+    let completed = complete(&lab, count.into(), Duration::from_secs(u64::from(count) / 500 + 30));
+    let sent = lab.icmp_sent();
+    assert!(sent >= u64::from(count), "{sent} ICMP errors have made {count} rules");
+    let said = lab.end(Duration::from_secs(20), true);
+    let dropped = said["dropped"].as_object().unwrap();
+    assert_eq!(dropped.keys().collect::<Vec<_>>(), ["amplification"], "{said}");
+    completed
+}
+
+#[test]
+fn one_victim_completes_at_the_rate_of_its_icmp() {
+    let Some(_turn) = turn("one_victim_completes_at_the_rate_of_its_icmp") else { return };
+    let Completed { seconds, .. } = attack(false, 512, Icmp::OneHost);
+    // 50 at once, 1,000 a second.
+    assert!(seconds > 0.4, "{seconds} s: quicker than the kernel sends errors");
+}
+
+#[test]
+fn many_victims_complete_at_once() {
+    let Some(_turn) = turn("many_victims_complete_at_once") else { return };
+    for v6 in [false, true] {
+        let Completed { passed, .. } = attack(v6, 2048, Icmp::ManyHosts);
+        // The attack goes round in 41 ms: hardly any amplifier's second packet is quicker than the first one's error.
+        assert!(passed < 3 * 2048, "IPv6 {v6}: {passed} packets have reached the victim");
+    }
+}
+
+/// Figure 5.10: an attack of 1,000 flows, of 1,000 ports; what arrives and what is answered, over time.
+#[test]
+#[ignore = "a figure, half a minute: cargo xtask held 7"]
+fn figure_5_10() {
+    let Some(_turn) = turn("figure_5_10") else { return };
+    for icmp in [Icmp::OneHost, Icmp::ManyHosts] {
+        let mitigator = if icmp == Icmp::ManyHosts { "icmp_rate = 0" } else { "" };
+        let plan = Plan { icmp, mitigator: mitigator.into(), ..Plan::default() };
+        let lab = Lab::start(&plan, |file| {
+            let mut responses = Responses::to(VICTIM4, 1036);
+            for port in 0..1000 {
+                file.frame(responses.from(amplifier(false, 0), 53, 10_000 + port), GAP);
+            }
+        });
+        let (mut arrived, mut answered) = (0, 0);
+        let step = Duration::from_millis(100);
+        for at in 1..=30u32 {
+            let left = (lab.started + step * at).saturating_duration_since(Instant::now());
+            std::thread::sleep(left);
+            let (packets, errors) = (lab.victim.received("eth0"), lab.icmp_sent());
+            for (what, y) in [("ddos-packets", packets - arrived), ("icmp-errors", errors - answered)] {
+                let series = format!("{what}, {icmp:?}");
+                let x = f64::from(at) / 10.0;
+                println!(
+                    "{}",
+                    json!({"v": 1, "figure": "tok-5.10", "series": series, "x": x, "y": y, "paper": null})
+                );
+            }
+            (arrived, answered) = (packets, errors);
+        }
+        assert_eq!(lab.counter("rules-made"), 1000);
+        lab.end(Duration::from_secs(20), true);
+    }
+}
+
+/// Figures 5.12 and 5.13: the time until an attack of 512 to 32,768 amplifiers is filtered.
+#[test]
+#[ignore = "figures, two minutes: cargo xtask held 7"]
+fn figures_5_12_and_5_13() {
+    let Some(_turn) = turn("figures_5_12_and_5_13") else { return };
+    for icmp in [Icmp::OneHost, Icmp::ManyHosts] {
+        for count in [512, 1024, 2048, 4096, 8192, 16_384, 32_768] {
+            let Completed { seconds, passed } = attack(false, count, icmp);
+            for (figure, y) in [("tok-5.13", seconds), ("tok-5.12", passed as f64)] {
+                let series =
+                    format!("{} {icmp:?}", if figure == "tok-5.13" { "seconds," } else { "packets passed," });
+                println!(
+                    "{}",
+                    json!({"v": 1, "figure": figure, "series": series, "x": count, "y": y, "paper": null})
+                );
+            }
+            if icmp == Icmp::OneHost {
+                let expected = f64::from(count - 50) / 1000.0;
+                assert!(seconds > 0.9 * expected && seconds < 1.2 * expected + 1.0, "{count}: {seconds} s");
+            } else {
+                assert!(seconds < 3.0, "{count}: {seconds} s");
+            }
+        }
+    }
+}
