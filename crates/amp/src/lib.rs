@@ -24,6 +24,7 @@ pub mod settings;
 mod show;
 mod tuple;
 mod unreachable;
+pub mod yardstick;
 
 pub use allow::{AllowEntry, IpPrefix};
 pub use config::MitigatorSection;
