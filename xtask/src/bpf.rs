@@ -1,5 +1,5 @@
-//! `bpf`: makes the XDP program's object, bpf/xsk.bpf.o, from its C source. The object is kept with the sources, so that nobody needs
-//! clang to build; `tidy` makes it again where clang is installed and compares.
+//! `bpf`: makes the XDP programs' objects, bpf/*.bpf.o, from their C sources. The objects are kept with the sources, so that nobody
+//! needs clang to build; `tidy` makes them again where clang is installed and compares.
 //!
 //! Another clang makes other instructions of the same source, so only one of the same major version is asked to make the
 //! same bytes; any other has to compile it.
@@ -9,14 +9,22 @@ use anyhow::{Context, Result};
 use std::path::Path;
 use std::process::Command;
 
-const SOURCE: &str = "bpf/xsk.bpf.c";
-const OBJECT: &str = "bpf/xsk.bpf.o";
-/// The major version of the clang that the object was made with: Debian 12's.
+/// Names of the programs: bpf/NAME.bpf.c is made into bpf/NAME.bpf.o.
+const PROGRAMS: &[&str] = &["xsk", "amp", "flood"];
+/// The major version of the clang that the objects were made with: Debian 12's.
 const MADE_WITH: &str = "14";
+
+fn source(name: &str) -> String {
+    format!("bpf/{name}.bpf.c")
+}
+
+fn object(name: &str) -> String {
+    format!("bpf/{name}.bpf.o")
+}
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Only say whether the object is what the source says; fail if it is not
+    /// Only say whether the objects are what the sources say; fail if one is not
     #[arg(long)]
     check: bool,
 }
@@ -28,39 +36,51 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
         return Ok(stale.is_none());
     }
     let version = version()?;
-    make(&env::root().join(OBJECT))?;
-    println!("bpf: {OBJECT}, by clang {version}");
+    for name in PROGRAMS {
+        make(name, &env::root().join(object(name)))?;
+        println!("bpf: {}, by clang {version}", object(name));
+    }
     if version != MADE_WITH {
         println!("bpf: checks compare what clang {MADE_WITH} makes: set MADE_WITH in xtask/src/bpf.rs");
     }
     Ok(true)
 }
 
-/// What is wrong with the object, if anything is. Without clang nobody knows.
+/// What is wrong with the objects, if anything is. Without clang nobody knows.
 pub(crate) fn stale() -> Result<Option<String>> {
     if !env::has_program("clang") || !env::has_program("llvm-strip") {
-        println!("bpf: {OBJECT} is not compared with its source (needs clang, llvm, libbpf-dev)");
+        println!("bpf: objects are not compared with their sources (needs clang, llvm, libbpf-dev)");
         return Ok(None);
     }
-    let made = env::root().join("target").join("xsk.bpf.o");
-    std::fs::create_dir_all(env::root().join("target")).context("target")?;
-    make(&made)?;
-    let same = std::fs::read(&made).ok() == std::fs::read(env::root().join(OBJECT)).ok();
     let version = version()?;
-    if same || version == MADE_WITH {
-        return Ok((!same).then(|| format!("{OBJECT}: not what {SOURCE} says: cargo xtask bpf")));
+    let target = env::root().join("target");
+    std::fs::create_dir_all(&target).context("target")?;
+    let mut stale = Vec::new();
+    for name in PROGRAMS {
+        let made = target.join(format!("{name}.bpf.o"));
+        make(name, &made)?;
+        let same = std::fs::read(&made).ok() == std::fs::read(env::root().join(object(name))).ok();
+        if same {
+            continue;
+        }
+        if version == MADE_WITH {
+            stale.push(format!("{}: not what {} says: cargo xtask bpf", object(name), source(name)));
+        } else {
+            println!(
+                "bpf: {} compiles with clang {version}; {} is clang {MADE_WITH}'s and is not compared",
+                source(name),
+                object(name)
+            );
+        }
     }
-    println!(
-        "bpf: {SOURCE} compiles with clang {version}; {OBJECT} is clang {MADE_WITH}'s and is not compared"
-    );
-    Ok(None)
+    Ok((!stale.is_empty()).then(|| stale.join("; ")))
 }
 
-fn make(object: &Path) -> Result<()> {
+fn make(name: &str, object: &Path) -> Result<()> {
     let mut clang = Command::new("clang");
     clang.current_dir(env::root()).args(["-O2", "-g", "-Wall", "-Werror", "-target", "bpf", "-mcpu=v3"]);
     // The same bytes wherever the repository lies.
-    clang.args(["-fdebug-compilation-dir=.", "-c", SOURCE, "-o"]).arg(object);
+    clang.args(["-fdebug-compilation-dir=.", "-c", &source(name), "-o"]).arg(object);
     // <asm/types.h> of this machine, which the target "bpf" does not know of.
     clang.arg(format!("-I/usr/include/{}-linux-gnu", std::env::consts::ARCH));
     proc::check(&mut clang)?;

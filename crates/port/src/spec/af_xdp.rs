@@ -46,6 +46,10 @@ pub struct AfXdpSpec {
     /// A capture file to copy everything that passes into.
     #[serde(default)]
     pub tap: Option<PathBuf>,
+    /// A program that stands in front of the port's: no configuration has it, a role may put it there.
+    #[cfg(all(feature = "xdp", target_os = "linux"))]
+    #[serde(skip)]
+    pub(super) front: Option<std::sync::Arc<tidemill_bpf::Front>>,
 }
 
 /// Where in the kernel packets are taken.
@@ -117,6 +121,7 @@ impl AfXdpSpec {
             leave: self.leave.clone(),
             promiscuous: self.promiscuous,
             share: true,
+            front: self.front.clone(),
         };
         crate::xdp::check(&self.name, queues, &options)?;
         Ok((queues, options))

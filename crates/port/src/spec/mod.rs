@@ -137,6 +137,15 @@ impl PortSpec {
         }
     }
 
+    /// Has a program stand on the interface in front of the port's own, from when the port is opened; false for a port
+    /// that has none there: then whoever has the program attaches it.
+    #[cfg(all(feature = "xdp", target_os = "linux"))]
+    pub fn set_front(&mut self, front: std::sync::Arc<tidemill_bpf::Front>) -> bool {
+        let PortSpec::AfXdp(spec) = self else { return false };
+        spec.front = Some(front);
+        true
+    }
+
     /// Whether the kernel's stack gets a copy of all that the port receives, and would act on it as well.
     pub fn is_copied_to_kernel(&self) -> bool {
         matches!(self, PortSpec::AfPacket(_))

@@ -45,6 +45,9 @@
 //! is attached again, its maps as they were, and the port is `found`. A queue or an interface that a process that has just
 //! ended still holds is waited for (2 s). The program goes with this process, however that ends.
 //!
+//! **Behind another program** ([`Options::front`]): an interface takes one XDP program. One that decides first, such as the
+//! mitigator's filter, is attached in this port's place, and goes on to the port's program with what it lets through.
+//!
 //! **Virtual links** (veth): a local sender leaves checksums to its card; they are completed here (`partial.rs`). With the
 //! program in the driver the kernel switches segmentation off on the other end by itself; in generic mode it does not,
 //! and merged or unsegmented packets do not fit in frames: `ethtool -K DEV gro off`, `ethtool -K PEER tso off gso off`.
@@ -69,6 +72,7 @@ use program::Program;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
+use tidemill_bpf::Front;
 use tidemill_burst::{DATA_START, Memory};
 
 /// How an interface is opened.
@@ -88,6 +92,8 @@ pub struct Options {
     pub promiscuous: bool,
     /// Use one registration of packet memory for all sockets on it, where the kernel allows.
     pub share: bool,
+    /// A program that stands on the interface in front of this port's, and decides first.
+    pub front: Option<Arc<Front>>,
 }
 
 impl Default for Options {
@@ -100,6 +106,7 @@ impl Default for Options {
             leave: Vec::new(),
             promiscuous: false,
             share: true,
+            front: None,
         }
     }
 }
@@ -168,7 +175,7 @@ pub fn open(
     }
     check_rings(name, options, queues, all)?;
     check_queues(name, interface, queues)?;
-    let program = Arc::new(Program::load(name, interface, queues, options.mode, &options.leave)?);
+    let program = Arc::new(Program::load(name, interface, queues, options)?);
     let options = Arc::new(options.clone());
     let mut ports = Vec::with_capacity(queues);
     for (queue, memory) in memory.iter().enumerate() {

@@ -2,7 +2,7 @@
 //!
 //! This module is one of the named homes of `unsafe`: it says when the kernel is done with packet memory.
 
-use super::program::{Attached, Program};
+use super::program::Program;
 use super::socket::{Place, Socket};
 use super::sys::{self, Desc, Kick, Statistics};
 use super::{ETHERNET, Options, device, failed, is_virtual, partial};
@@ -12,6 +12,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tidemill_bpf::Attached;
 use tidemill_burst::{Burst, DeviceClosed, DropReason, Lent, Memory, Packet, Pool};
 use tidemill_wire::ethernet;
 

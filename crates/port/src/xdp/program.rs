@@ -2,26 +2,29 @@
 //!
 //! All queues of a port share it. It is loaded once; when the interface went away and is back, it is attached to the new
 //! one, with its maps as they are. It goes with its link, that is with this process, however that ends: then the kernel
-//! gets everything again.
+//! gets everything again. Where another program stands in front (`Options::front`), that one is attached, and goes on to
+//! this one with what it does not decide.
 
-use super::failed;
+use super::{Options, failed};
 use crate::PortError;
 use crate::rule::{Left, Ownership, Rule};
 use crate::spec::{Leave, Mode};
-use aya::maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray, XskMap};
-use aya::programs::Xdp;
-use aya::programs::xdp::{XdpLinkId, XdpMode};
-use aya::{Ebpf, EbpfError};
 use std::collections::BTreeMap;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tidemill_bpf::{Attached, Attachment, BpfError, Front, Kernel, Object, Source, to_io};
 
 /// The compiled program, at an address that its reader can work with.
-static OBJECT: &[u8] = aya::include_bytes_aligned!("../../../../bpf/xsk.bpf.o");
-const PROGRAM: &str = "tidemill_xsk";
+static SOURCE: Source = Source {
+    object: tidemill_bpf::include_bytes_aligned!("../../../../bpf/xsk.bpf.o"),
+    program: "tidemill_xsk",
+    minimum: Kernel(5, 9),
+    layout: 1,
+    shared: &[],
+};
 
 // As in bpf/xsk.bpf.c.
 const LEFT: u32 = 0;
@@ -46,25 +49,28 @@ pub(super) struct Program {
     interface: String,
     mode: Mode,
     leave: Vec<Leave>,
+    /// A program that is on the interface instead, and goes on to this one.
+    front: Option<Arc<Front>>,
     state: Mutex<State>,
 }
 
 struct State {
-    ebpf: Ebpf,
+    /// Before the object: the program leaves the interface first.
+    attachment: Option<Attachment>,
+    object: Object,
     /// Those that are not done.
     queues: usize,
-    attached: Option<(Attached, XdpLinkId)>,
     hosts: BTreeMap<[u32; 4], u32>,
     told: Option<Ownership>,
 }
 
-/// Where the program is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Attached {
-    /// The device's number.
-    pub(super) index: u32,
-    /// In the driver, not behind it.
-    pub(super) native: bool,
+/// A program's error, in words of the port's.
+fn at(port: &str) -> impl FnOnce(BpfError) -> PortError {
+    let port = port.to_owned();
+    move |error| match error {
+        BpfError::System { action, source } => PortError::Device { port, action, source },
+        BpfError::Refused(what) => PortError::Config { port, what },
+    }
 }
 
 impl Program {
@@ -73,30 +79,21 @@ impl Program {
         port: &str,
         interface: &str,
         queues: usize,
-        mode: Mode,
-        leave: &[Leave],
+        options: &Options,
     ) -> Result<Self, PortError> {
+        let leave = &options.leave;
         let ports = leave.iter().filter(|leave| matches!(leave, Leave::Port(..))).count();
         if ports > MAX_PORTS {
             return Err(PortError::config(port, format!("leave: {ports} ports: {MAX_PORTS} at most")));
         }
-        let mut ebpf = Ebpf::load(OBJECT).map_err(|error| match error {
-            EbpfError::MapError(MapError::CreateError { io_error, .. }) => failed(
-                port,
-                "cannot make the XDP program's maps (run as root, or give the program cap_net_admin, cap_net_raw, cap_bpf)",
-            )(io_error),
-            other => failed(port, "cannot read the XDP program")(io::Error::other(other)),
-        })?;
-        load(&mut ebpf).map_err(failed(
-            port,
-            "the kernel refuses the XDP program (run as root, or give the program cap_net_admin, cap_bpf)",
-        ))?;
-        let state = State { ebpf, queues, attached: None, hosts: BTreeMap::new(), told: None };
+        let object = Object::load(&SOURCE, &[], None).map_err(at(port))?;
+        let state = State { attachment: None, object, queues, hosts: BTreeMap::new(), told: None };
         Ok(Program {
             port: port.into(),
             interface: interface.into(),
-            mode,
-            leave: leave.to_vec(),
+            mode: options.mode,
+            leave: leave.clone(),
+            front: options.front.clone(),
             state: Mutex::new(state),
         })
     }
@@ -108,66 +105,58 @@ impl Program {
     /// Puts the program on the device `index`, unless it is there. Another one that is there is waited for.
     pub(super) fn attach(&self, index: u32, patience: Duration) -> Result<Attached, PortError> {
         let mut state = self.state();
-        if let Some((attached, _)) = &state.attached
-            && attached.index == index
+        if let Some(front) = &self.front {
+            return self.attach_behind(front, &state.object, index, patience);
+        }
+        if let Some(attachment) = &state.attachment
+            && attachment.attached().index == index
         {
-            return Ok(*attached);
+            return Ok(attachment.attached());
         }
-        if let Some((_, link)) = state.attached.take() {
-            // A link to a device that is gone holds nothing any more.
-            let _ = program(&mut state.ebpf).and_then(|xdp| xdp.detach(link).map_err(to_io));
-        }
-        let modes: &[bool] = match self.mode {
-            Mode::Auto => &[true, false],
-            Mode::Native | Mode::ZeroCopy => &[true],
-            Mode::Generic => &[false],
+        // A link to a device that is gone holds nothing any more.
+        state.attachment = None;
+        let mode = match self.mode {
+            Mode::Auto => tidemill_bpf::Mode::Auto,
+            Mode::Native | Mode::ZeroCopy => tidemill_bpf::Mode::Native,
+            Mode::Generic => tidemill_bpf::Mode::Generic,
         };
-        let mut last = io::Error::from(io::ErrorKind::Unsupported);
-        for &native in modes {
-            let started = Instant::now();
-            loop {
-                let mode = if native { XdpMode::Driver } else { XdpMode::Skb };
-                let attached = program(&mut state.ebpf)
-                    .and_then(|xdp| xdp.attach_to_if_index(index, mode).map_err(to_io));
-                match attached {
-                    Ok(link) => {
-                        let attached = Attached { index, native };
-                        state.attached = Some((attached, link));
-                        return Ok(attached);
-                    }
-                    // The link of a process that has just ended goes a moment later.
-                    Err(error) if is_taken(&error) && started.elapsed() < patience => {
-                        std::thread::sleep(Duration::from_millis(10));
-                    }
-                    Err(error) if is_taken(&error) => {
-                        let what = format!(
-                            "another XDP program is on {0}: remove it, if it is not needed (ip link set dev {0} xdp off; a \
-                             program held by a link goes with the process that made it: bpftool link)",
-                            self.interface
-                        );
-                        return Err(PortError::config(&self.port, what));
-                    }
-                    Err(error) => {
-                        last = error;
-                        break;
-                    }
-                }
-            }
-        }
-        let action = match self.mode {
-            Mode::Native | Mode::ZeroCopy => {
-                "the driver takes no XDP program here (its MTU may be too large for one; mode = \"generic\" works with any)"
-            }
-            Mode::Auto | Mode::Generic => "cannot attach the XDP program",
+        let attachment = Attachment::attach(&state.object, &self.interface, index, mode, patience, None)
+            .map_err(at(&self.port))?;
+        let attached = attachment.attached();
+        state.attachment = Some(attachment);
+        Ok(attached)
+    }
+
+    /// The program in front goes onto the device, and this one behind it.
+    fn attach_behind(
+        &self,
+        front: &Front,
+        object: &Object,
+        index: u32,
+        patience: Duration,
+    ) -> Result<Attached, PortError> {
+        let program = object.program_fd().map_err(at(&self.port))?;
+        front.set_next(Some(&program)).map_err(at(&self.port))?;
+        let attached = front.attach(&self.interface, index, patience).map_err(at(&self.port))?;
+        let fits = match self.mode {
+            Mode::Auto => true,
+            Mode::Native | Mode::ZeroCopy => attached.native,
+            Mode::Generic => !attached.native,
         };
-        Err(failed(&self.port, action)(last))
+        if fits {
+            return Ok(attached);
+        }
+        let there = if attached.native { "native" } else { "generic" };
+        Err(PortError::config(
+            &self.port,
+            format!("the XDP program in front runs in {there} mode: set mode = \"auto\""),
+        ))
     }
 
     /// Sends a queue's packets to a socket.
     pub(super) fn insert(&self, queue: u32, socket: &OwnedFd) -> Result<(), PortError> {
         let mut state = self.state();
-        let inserted = map(&mut state.ebpf, "sockets")
-            .and_then(|map| XskMap::try_from(map).map_err(to_io))
+        let inserted = (state.object.sockets("sockets"))
             .and_then(|mut map| map.set(queue, socket.as_raw_fd(), 0).map_err(to_io));
         inserted.map_err(failed(&self.port, "cannot give the queue's packets to the socket"))
     }
@@ -179,9 +168,10 @@ impl Program {
         if state.queues > 0 {
             return;
         }
-        if let Some((_, link)) = state.attached.take() {
-            // It may have gone with its device.
-            let _ = program(&mut state.ebpf).and_then(|xdp| xdp.detach(link).map_err(to_io));
+        state.attachment = None;
+        if let Some(front) = &self.front {
+            // Without it, what is left goes to the kernel, as it does when this program's sockets are gone.
+            let _ = front.set_next(None);
         }
     }
 
@@ -194,33 +184,31 @@ impl Program {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
         let before = state.told.replace(ownership.clone());
-        let ebpf = &mut state.ebpf;
+        let object = &mut state.object;
         if before.is_none() {
-            set_leave(ebpf, &self.leave)?;
+            set_leave(object, &self.leave)?;
         }
         // What is new can be found before anybody looks for it, and what is old until nobody does.
-        let mut map: HashMap<&mut MapData, [u32; 4], u32> =
-            HashMap::try_from(self::map(ebpf, "hosts")?).map_err(to_io)?;
+        let mut map = object.table::<[u32; 4], u32>("hosts")?;
         for (host, value) in &hosts {
             if state.hosts.get(host) != Some(value) {
-                map.insert(host, value, 0).map_err(to_io)?;
+                map.insert(host, value)?;
             }
         }
-        array::<[u64; FILTER_WORDS]>(ebpf, "filter")?.set(0, filter(hosts.keys()), 0).map_err(to_io)?;
-        let mut map: HashMap<&mut MapData, [u32; 4], u32> =
-            HashMap::try_from(self::map(ebpf, "hosts")?).map_err(to_io)?;
+        object.array::<[u64; FILTER_WORDS]>("filter")?.set(0, filter(hosts.keys()), 0).map_err(to_io)?;
+        let mut map = object.table::<[u32; 4], u32>("hosts")?;
         for host in state.hosts.keys().filter(|host| !hosts.contains_key(*host)) {
-            map.remove(host).map_err(to_io)?;
+            map.remove(host)?;
         }
         state.hosts = hosts;
-        let mut vlans = array::<u32>(ebpf, "vlans")?;
+        let mut vlans = object.array::<u32>("vlans")?;
         let known = before.unwrap_or_default().vlans;
         for id in known.symmetric_difference(&ownership.vlans) {
             vlans.set(u32::from(*id), u32::from(ownership.vlans.contains(id)), 0).map_err(to_io)?;
         }
         let kernel = if ownership.kernel { KERNEL } else { 0 };
         let leaves = if self.leave.is_empty() { 0 } else { LEAVES };
-        array::<u32>(ebpf, "settings")?.set(0, TOLD | kernel | leaves, 0).map_err(to_io)
+        object.array::<u32>("settings")?.set(0, TOLD | kernel | leaves, 0).map_err(to_io)
     }
 }
 
@@ -238,48 +226,26 @@ impl Rule for Program {
     }
 
     fn left(&self) -> Left {
-        let mut state = self.state();
-        let mut sum = |which: u32| -> io::Result<u64> {
-            let counts = PerCpuArray::<_, u64>::try_from(map(&mut state.ebpf, "counts")?).map_err(to_io)?;
-            Ok(counts.get(&which, 0).map_err(to_io)?.iter().sum())
-        };
-        Left { by_rule: sum(LEFT).unwrap_or(0), unread: sum(UNBOUND).unwrap_or(0) }
+        let state = self.state();
+        let sum = |which: u32| state.object.sum("counts", which).unwrap_or(0);
+        Left { by_rule: sum(LEFT), unread: sum(UNBOUND) }
     }
 }
 
-fn load(ebpf: &mut Ebpf) -> io::Result<()> {
-    program(ebpf)?.load().map_err(to_io)
-}
-
-fn program(ebpf: &mut Ebpf) -> io::Result<&mut Xdp> {
-    let program =
-        ebpf.program_mut(PROGRAM).ok_or_else(|| io::Error::other("no such program in the object"))?;
-    program.try_into().map_err(to_io)
-}
-
-fn map<'a>(ebpf: &'a mut Ebpf, name: &str) -> io::Result<&'a mut Map> {
-    ebpf.map_mut(name).ok_or_else(|| io::Error::other(format!("no map {name:?} in the object")))
-}
-
-fn array<'a, V: aya::Pod>(ebpf: &'a mut Ebpf, name: &str) -> io::Result<Array<&'a mut MapData, V>> {
-    Array::try_from(map(ebpf, name)?).map_err(to_io)
-}
-
 /// Writes down what is left to the kernel of what is ours; it does not change while the port is open.
-fn set_leave(ebpf: &mut Ebpf, leave: &[Leave]) -> io::Result<()> {
+fn set_leave(object: &mut Object, leave: &[Leave]) -> io::Result<()> {
     let mut protocols = BTreeMap::<u8, u32>::new();
-    let mut map: HashMap<&mut MapData, u32, u32> =
-        HashMap::try_from(self::map(ebpf, "ports")?).map_err(to_io)?;
+    let mut map = object.table::<u32, u32>("ports")?;
     for leave in leave {
         match *leave {
             Leave::Protocol(protocol) => *protocols.entry(protocol).or_default() |= LEAVE_ALL,
             Leave::Port(protocol, port) => {
                 *protocols.entry(protocol).or_default() |= LEAVE_PORTS;
-                map.insert(u32::from(protocol) << 16 | u32::from(port), 1, 0).map_err(to_io)?;
+                map.insert(&(u32::from(protocol) << 16 | u32::from(port)), &1)?;
             }
         }
     }
-    let mut map = array::<u32>(ebpf, "protocols")?;
+    let mut map = object.array::<u32>("protocols")?;
     protocols
         .into_iter()
         .try_for_each(|(protocol, rules)| map.set(u32::from(protocol), rules, 0).map_err(to_io))
@@ -306,21 +272,4 @@ fn filter<'a>(hosts: impl Iterator<Item = &'a [u32; 4]>) -> [u64; FILTER_WORDS] 
         bits[(hash >> 6) as usize % FILTER_WORDS] |= 1 << (hash & 63);
     }
     bits
-}
-
-/// Whether another program is there.
-fn is_taken(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::EBUSY | libc::EEXIST))
-}
-
-/// The system's own error, where there is one at the bottom.
-fn to_io<E: std::error::Error + Send + Sync + 'static>(error: E) -> io::Error {
-    let mut at: Option<&(dyn std::error::Error + 'static)> = Some(&error);
-    while let Some(cause) = at {
-        if let Some(code) = cause.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error) {
-            return io::Error::from_raw_os_error(code);
-        }
-        at = cause.source();
-    }
-    io::Error::other(error)
 }

@@ -12,7 +12,7 @@ fn is_root() -> bool {
     std::fs::read_to_string("/proc/self/status").is_ok_and(|s| s.contains("Uid:\t0\t0"))
 }
 
-/// Runs the test again in a network namespace of its own, which goes when the process does.
+/// Runs the test again in a network namespace of its own, and with mounts of its own, which go when the process does.
 pub fn inside(test: &str) -> bool {
     if std::env::var_os("TIDEMILL_INSIDE").is_some() {
         return true;
@@ -23,7 +23,7 @@ pub fn inside(test: &str) -> bool {
         return false;
     }
     let status = Command::new("unshare")
-        .args(["--net", "--"])
+        .args(["--net", "--mount", "--"])
         .arg(std::env::current_exe().unwrap())
         .args(["--exact", test, "--nocapture", "--test-threads=1"])
         .env("TIDEMILL_INSIDE", "1")

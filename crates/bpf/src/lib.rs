@@ -1,0 +1,46 @@
+//! BPF programs on network interfaces (XDP), as every part of Tidemill that has one needs them: an [`Object`] is loaded
+//! from bytes, its maps are read and written, an [`Attachment`] puts it on an interface, and [`Pins`] keep program and
+//! maps when the process ends, so that the next one takes over without a gap.
+//!
+//! ```text
+//!  bytes of clang's object --load--> Object: program, maps --Attachment--> interface
+//!                                      ^   |                   ^
+//!                                      |   '--- pinned --------'---> /sys/fs/bpf/tidemill/NAME/
+//!                                      '--------- found there by the next process
+//!
+//!  interface -> Front's program --decided--> drop
+//!                     '--all else: next[0]--> another program (an AF_XDP port's), or the kernel
+//! ```
+//! **Who holds it.** A link holds the program on the interface, and a link lives as long as somebody has it: a process
+//! that is killed takes its programs along. A pinned link stays, and so do pinned maps: the program goes on by what was
+//! last written into them. The next process that asks for the same name takes over: it works on the same maps, and
+//! replaces the program on the link in one step (`BPF_LINK_UPDATE`), so that every packet meets one of the two. A process
+//! that ends in order takes its pins away, unless another one has taken over meanwhile ([`Attachment::is_ours`]).
+//! [`Pins::remove`] takes away what is left.
+//!
+//! **Layout.** Pinned maps lie in a folder that names the version of their layout; a program of another layout, or with
+//! maps of other sizes, is refused in words, and nothing is changed.
+//!
+//! **Kernels.** Links need Linux 5.9, entries written many at a time 5.6 (older kernels get them one by one); each program
+//! names what it needs itself ([`Source::minimum`]), and an error says so where the running kernel is older.
+
+#![cfg(target_os = "linux")]
+
+mod attach;
+mod error;
+mod front;
+mod kernel;
+mod object;
+mod pin;
+mod sys;
+mod table;
+
+pub use attach::{Attached, Attachment, Mode};
+pub use aya::programs::ProgramFd;
+pub use aya::{Pod, include_bytes_aligned, maps};
+pub use error::BpfError;
+pub use front::Front;
+pub use kernel::{Kernel, coarse_now_ns};
+pub use object::{Object, Source, Verdict, to_io};
+pub use pin::{LeftBehind, Pins, Shared};
+pub use table::{Cursor, Table};

@@ -1,0 +1,220 @@
+//! A program and its maps, loaded from the bytes of an object file.
+
+use crate::{BpfError, Kernel, Pins, Shared, Table, kernel};
+use aya::maps::{Array, Map, MapData, MapError, PerCpuArray, ProgramArray, XskMap};
+use aya::programs::{ProgramError, ProgramFd, TestRun, TestRunAttrs, TestRunOptions, Xdp};
+use aya::{Ebpf, EbpfError, EbpfLoader, Pod};
+use std::io;
+
+/// An object that is part of this program, and what is to be known of it.
+#[derive(Debug, Clone, Copy)]
+pub struct Source {
+    /// Its bytes, at an address that [`crate::include_bytes_aligned`] has chosen.
+    pub object: &'static [u8],
+    /// The XDP program in it.
+    pub program: &'static str,
+    /// The oldest kernel that has what the program uses.
+    pub minimum: Kernel,
+    /// The layout of the maps below; a new number for every change that an older program would misread.
+    pub layout: u32,
+    /// Maps that go from one process to the next.
+    pub shared: &'static [Shared],
+}
+
+/// What a program says of one frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Verdict {
+    /// As XDP numbers it: 1 drops, 2 passes, 3 sends back, 4 redirects.
+    pub action: u32,
+    /// Nanoseconds for one run, on average.
+    pub ns: u64,
+}
+
+impl Verdict {
+    /// `XDP_DROP`.
+    pub const DROP: u32 = 1;
+    /// `XDP_PASS`.
+    pub const PASS: u32 = 2;
+}
+
+/// A program and its maps, in the kernel.
+#[derive(Debug)]
+pub struct Object {
+    ebpf: Ebpf,
+    program: &'static str,
+}
+
+impl Object {
+    /// Loads an object, with other numbers of entries for maps than it says itself. With pins, maps that are pinned are
+    /// taken as they are, and the others are pinned.
+    ///
+    /// # Errors
+    /// Rights or memory are missing; the kernel is too old for the program; what is pinned does not fit it.
+    pub fn load(source: &Source, entries: &[(&str, u32)], pins: Option<&Pins>) -> Result<Self, BpfError> {
+        let mut loader = EbpfLoader::new();
+        for (name, entries) in entries {
+            loader.map_max_entries(name, *entries);
+        }
+        if let Some(pins) = pins {
+            pins.check(source.shared, entries)?;
+            for map in source.shared {
+                loader.map_pin_path(map.name, pins.maps().join(map.name));
+            }
+        }
+        let ebpf = loader.load(source.object).map_err(|error| {
+            let maps = matches!(error, EbpfError::MapError(MapError::CreateError { .. }));
+            let action =
+                if maps { "cannot make the XDP program's maps" } else { "cannot read the XDP program" };
+            refused(source, action, to_io(error))
+        })?;
+        let mut object = Object { ebpf, program: source.program };
+        let action = "the kernel refuses the XDP program";
+        let xdp = object.xdp().map_err(|error| refused(source, action, error))?;
+        xdp.load().map_err(|error| match error {
+            ProgramError::LoadError { io_error, verifier_log } => {
+                refused(source, action, with_reason(io_error, &verifier_log.to_string()))
+            }
+            other => refused(source, action, to_io(other)),
+        })?;
+        Ok(object)
+    }
+
+    fn xdp(&mut self) -> io::Result<&mut Xdp> {
+        let program = self.ebpf.program_mut(self.program);
+        program.ok_or_else(|| io::Error::other("no such program in the object"))?.try_into().map_err(to_io)
+    }
+
+    fn loaded(&self) -> io::Result<&Xdp> {
+        let program = self.ebpf.program(self.program);
+        program.ok_or_else(|| io::Error::other("no such program in the object"))?.try_into().map_err(to_io)
+    }
+
+    /// The program's descriptor.
+    ///
+    /// # Errors
+    /// There are no descriptors left.
+    pub fn program_fd(&self) -> Result<ProgramFd, BpfError> {
+        let fd = self.loaded().and_then(|xdp| xdp.fd().map_err(to_io)?.try_clone());
+        fd.map_err(BpfError::system("cannot use the XDP program"))
+    }
+
+    /// The program's number in the kernel.
+    pub(crate) fn program_id(&self) -> Result<u32, BpfError> {
+        let info = self.loaded().and_then(|xdp| xdp.info().map_err(to_io));
+        info.map(|info| info.id()).map_err(BpfError::system("cannot use the XDP program"))
+    }
+
+    fn map(&mut self, name: &str) -> io::Result<&mut Map> {
+        self.ebpf.map_mut(name).ok_or_else(|| io::Error::other(format!("no map {name:?} in the object")))
+    }
+
+    fn map_ref(&self, name: &str) -> io::Result<&Map> {
+        self.ebpf.map(name).ok_or_else(|| io::Error::other(format!("no map {name:?} in the object")))
+    }
+
+    /// A map of values by index.
+    ///
+    /// # Errors
+    /// There is no such map, or it is of another type or size.
+    pub fn array<V: Pod>(&mut self, name: &str) -> io::Result<Array<&mut MapData, V>> {
+        Array::try_from(self.map(name)?).map_err(to_io)
+    }
+
+    /// A map of values by key.
+    ///
+    /// # Errors
+    /// There is no such map, or it is of another type or size.
+    pub fn table<K: Pod, V: Pod>(&mut self, name: &str) -> io::Result<Table<&mut MapData, K, V>> {
+        Table::new(self.map(name)?)
+    }
+
+    /// A map of AF_XDP sockets by queue.
+    ///
+    /// # Errors
+    /// There is no such map, or it is of another type.
+    pub fn sockets(&mut self, name: &str) -> io::Result<XskMap<&mut MapData>> {
+        XskMap::try_from(self.map(name)?).map_err(to_io)
+    }
+
+    /// A map of programs to go on with.
+    ///
+    /// # Errors
+    /// There is no such map, or it is of another type.
+    pub fn programs(&mut self, name: &str) -> io::Result<ProgramArray<&mut MapData>> {
+        ProgramArray::try_from(self.map(name)?).map_err(to_io)
+    }
+
+    /// A number that every processor counts for itself, summed.
+    ///
+    /// # Errors
+    /// There is no such map, it is of another type, or `index` is beyond it.
+    pub fn sum(&self, name: &str, index: u32) -> io::Result<u64> {
+        let counts = PerCpuArray::<_, u64>::try_from(self.map_ref(name)?).map_err(to_io)?;
+        Ok(counts.get(&index, 0).map_err(to_io)?.iter().fold(0, |sum, count| sum.wrapping_add(*count)))
+    }
+
+    /// Runs the program on a frame, without an interface, `repeat` times.
+    ///
+    /// # Errors
+    /// The kernel refuses: a frame shorter than 14 bytes, or longer than a page has room for.
+    pub fn run(&self, frame: &[u8], repeat: u32) -> io::Result<Verdict> {
+        let options = TestRunOptions { data_in: Some(frame), repeat, ..TestRunOptions::new() };
+        let result = self.loaded()?.test_run(options).map_err(to_io)?;
+        Ok(Verdict { action: result.return_value, ns: result.duration.as_nanos() as u64 })
+    }
+
+    /// Runs the program on copies of a frame, as if the device `interface` had received them, and has the kernel do what it says:
+    /// `XDP_TX` sends them out of that device. For loads; Linux 5.18.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn flood(&self, frame: &[u8], interface: u32, count: u32) -> io::Result<()> {
+        // struct xdp_md: data, data_end, data_meta, ingress_ifindex, rx_queue_index, egress_ifindex.
+        let mut context = [0; 24];
+        context[4..8].copy_from_slice(&(frame.len() as u32).to_ne_bytes());
+        context[12..16].copy_from_slice(&interface.to_ne_bytes());
+        let options = TestRunOptions {
+            data_in: Some(frame),
+            ctx_in: Some(&context),
+            repeat: count,
+            attrs: TestRunAttrs::new().xdp_live_frames(64),
+            ..TestRunOptions::new()
+        };
+        self.loaded()?.test_run(options).map_err(to_io).map(drop)
+    }
+}
+
+/// What to say when the kernel refuses: what is missing, where that can be known.
+fn refused(source: &Source, action: &'static str, error: io::Error) -> BpfError {
+    if error.raw_os_error() == Some(libc::EPERM) {
+        return BpfError::Refused(kernel::lacking(action));
+    }
+    if let Some(old) = source.minimum.missing("the XDP program") {
+        return BpfError::Refused(format!("{action}: {old}"));
+    }
+    BpfError::System { action, source: error }
+}
+
+/// What the kernel's verifier said last, beside the error that it led to.
+fn with_reason(error: io::Error, log: &str) -> io::Error {
+    let is_sum = |line: &&str| line.starts_with("processed ") || line.trim().is_empty();
+    let reason = log.lines().rev().find(|line| !is_sum(line));
+    match reason {
+        Some(reason) if error.raw_os_error() != Some(libc::EPERM) => {
+            io::Error::new(error.kind(), format!("{error}: {}", reason.trim()))
+        }
+        _ => error,
+    }
+}
+
+/// The system's own error, where there is one at the bottom.
+pub fn to_io<E: std::error::Error + Send + Sync + 'static>(error: E) -> io::Error {
+    let mut at: Option<&(dyn std::error::Error + 'static)> = Some(&error);
+    while let Some(cause) = at {
+        if let Some(code) = cause.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error) {
+            return io::Error::from_raw_os_error(code);
+        }
+        at = cause.source();
+    }
+    io::Error::other(error)
+}

@@ -1,0 +1,224 @@
+//! What outlives the process: programs and maps under names, in a BPF file system.
+//!
+//! ```text
+//! /sys/fs/bpf/tidemill/NAME/native            the link, named by where its program runs (native, generic)
+//! /sys/fs/bpf/tidemill/NAME/layout-1/MAP      its maps
+//! ```
+
+use crate::sys;
+use crate::{BpfError, Mode};
+use aya::maps::MapInfo;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// As `statfs` tells it.
+const BPF_FS: i64 = 0xcafe_4a11;
+/// Folders of maps: this, and the layout's number.
+const LAYOUT: &str = "layout-";
+
+/// A map that is pinned, and what it has to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shared {
+    /// Its name in the object.
+    pub name: &'static str,
+    /// Bytes in a key.
+    pub key: usize,
+    /// Bytes in a value.
+    pub value: usize,
+}
+
+/// Where a program and its maps are pinned.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pins {
+    folder: PathBuf,
+    layout: u32,
+}
+
+/// What is pinned under a name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeftBehind {
+    /// The name.
+    pub name: String,
+    /// The number of the interface that its program is on, and whether it is in the driver. `None` if there is only a
+    /// rest: the interface is gone, or the program was taken off.
+    pub attached: Option<(u32, bool)>,
+}
+
+impl Pins {
+    /// Where names are, unless something else is said.
+    pub const ROOT: &str = "/sys/fs/bpf/tidemill";
+
+    /// Pins under a name below `root`, for maps of this layout. Makes the folders that are missing.
+    ///
+    /// # Errors
+    /// The name has characters that the file system does not take; there is no BPF file system; rights are missing.
+    pub fn new(root: &Path, name: &str, layout: u32) -> Result<Self, BpfError> {
+        check_name(name)?;
+        let folder = root.join(name);
+        let pins = Pins { folder, layout };
+        let mount = root.ancestors().find(|path| path.is_dir()).unwrap_or(root);
+        let kind = sys::file_system(mount).map_err(BpfError::system("cannot look at the BPF file system"))?;
+        if kind != BPF_FS {
+            let text = format!(
+                "nothing can be pinned below {}: that is no BPF file system: mount -t bpf bpf /sys/fs/bpf",
+                mount.display()
+            );
+            return Err(BpfError::Refused(text));
+        }
+        std::fs::create_dir_all(pins.maps()).map_err(BpfError::system("cannot make a folder for pins"))?;
+        Ok(pins)
+    }
+
+    /// Names that have something under them.
+    ///
+    /// # Errors
+    /// The folder cannot be read; none at all is no error.
+    pub fn left(root: &Path) -> io::Result<Vec<LeftBehind>> {
+        let mut left = Vec::new();
+        let entries = match std::fs::read_dir(root) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(left),
+            other => other?,
+        };
+        for entry in entries.flatten() {
+            let folder = entry.path();
+            let attached = [Mode::Native, Mode::Generic].iter().find_map(|mode| {
+                let link = sys::pinned(&folder.join(mode.name())).ok()?;
+                let info = sys::link_info(std::os::fd::AsFd::as_fd(&link)).ok()?;
+                (info.interface > 0).then_some((info.interface, *mode == Mode::Native))
+            });
+            left.push(LeftBehind { name: entry.file_name().to_string_lossy().into_owned(), attached });
+        }
+        left.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(left)
+    }
+
+    /// Removes all that is pinned under a name: the program leaves the interface, unless a process still holds it. Says
+    /// whether there was anything.
+    ///
+    /// # Errors
+    /// The name is none; a file cannot be removed.
+    pub fn remove(root: &Path, name: &str) -> Result<bool, BpfError> {
+        check_name(name)?;
+        remove_folder(&root.join(name)).map_err(BpfError::system("cannot remove pins"))
+    }
+
+    /// Removes the maps and folders, unless there is a link: then they are another process's now.
+    pub(crate) fn clear(&self) -> io::Result<()> {
+        if [Mode::Native, Mode::Generic].iter().any(|mode| self.link(*mode).exists()) {
+            return Ok(());
+        }
+        remove_folder(&self.folder).map(drop)
+    }
+
+    /// Where the link is, by where its program runs.
+    pub(crate) fn link(&self, mode: Mode) -> PathBuf {
+        self.folder.join(mode.name())
+    }
+
+    /// The folder of the maps.
+    pub(crate) fn maps(&self) -> PathBuf {
+        self.folder.join(format!("{LAYOUT}{}", self.layout))
+    }
+
+    /// Refuses what is pinned by a program that could not share maps with this one. `entries` are the sizes that maps
+    /// will have.
+    pub(crate) fn check(&self, maps: &[Shared], entries: &[(&str, u32)]) -> Result<(), BpfError> {
+        let way =
+            format!("let its process end in order, or remove what is left: rm -r {}", self.folder.display());
+        let folders = std::fs::read_dir(&self.folder).map_err(BpfError::system("cannot read pins"))?;
+        for entry in folders.flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let Some(layout) = name.strip_prefix(LAYOUT) else { continue };
+            if layout != self.layout.to_string() && has_entries(&entry.path()) {
+                let text = format!(
+                    "the maps that are pinned in {} are of layout {layout}, and this program's of layout {}: {way}",
+                    self.folder.display(),
+                    self.layout
+                );
+                return Err(BpfError::Refused(text));
+            }
+        }
+        for map in maps {
+            let Ok(info) = MapInfo::from_pin(self.maps().join(map.name)) else { continue };
+            let wanted = entries.iter().find(|(name, _)| *name == map.name).map(|(_, entries)| *entries);
+            let there = (info.key_size() as usize, info.value_size() as usize, info.max_entries());
+            let ours = (map.key, map.value, wanted.unwrap_or(there.2));
+            if there != ours {
+                let text = format!(
+                    "the map {} that is pinned in {} has keys of {} bytes, values of {} and {} entries, and this program's {}, {} and {}: \
+                     {way}",
+                    map.name,
+                    self.maps().display(),
+                    there.0,
+                    there.1,
+                    there.2,
+                    ours.0,
+                    ours.1,
+                    ours.2
+                );
+                return Err(BpfError::Refused(text));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The file system takes no dots.
+fn check_name(name: &str) -> Result<(), BpfError> {
+    let fits = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    if !name.is_empty() && name.len() <= 64 && name.chars().all(fits) {
+        return Ok(());
+    }
+    Err(BpfError::Refused(format!(
+        "pins cannot have the name {name:?}: give 1 to 64 letters, digits, - and _"
+    )))
+}
+
+fn has_entries(folder: &Path) -> bool {
+    std::fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some())
+}
+
+/// Removes a folder of pins, two deep, and nothing else.
+fn remove_folder(folder: &Path) -> io::Result<bool> {
+    let entries = match std::fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        other => other?,
+    };
+    let mut found = false;
+    for entry in entries {
+        let path = entry?.path();
+        if path.is_dir() {
+            for inner in std::fs::read_dir(&path)? {
+                std::fs::remove_file(inner?.path())?;
+                found = true;
+            }
+            std::fs::remove_dir(&path)?;
+        } else {
+            std::fs::remove_file(&path)?;
+            found = true;
+        }
+    }
+    std::fs::remove_dir(folder)?;
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_no_pin_can_have_are_refused() {
+        for name in ["", "eth0.100", "a/b", "..", &"x".repeat(65)] {
+            let error = check_name(name).map_err(|error| error.to_string()).unwrap_err();
+            assert!(error.contains("letters, digits"), "{error}");
+        }
+        assert!(check_name("edge-1_eth0").is_ok());
+    }
+
+    #[test]
+    fn other_file_systems_are_refused() {
+        let error =
+            Pins::new(Path::new("/proc/self"), "x", 1).map_err(|error| error.to_string()).unwrap_err();
+        assert!(error.contains("mount -t bpf bpf /sys/fs/bpf"), "{error}");
+    }
+}
