@@ -303,6 +303,52 @@ impl<const W: usize, S: State, H: KeyHash<W> + Clone> FlowTable<W, S, H> {
         self.failures = (self.failures + 1).min(LONGEST_REST.ilog2());
     }
 
+    /// As [`find_or_insert`](Self::find_or_insert), for tables that are full of flows of different worth: where the two buckets of a new
+    /// key have no room, the first of their flows for which `may_go` is true of key, stamp and state is taken out, and the new one has its
+    /// slot. Nothing moves. `may_go` is asked at most `2 * 31` times, from a place on that the hash chooses, and not again
+    /// once it has said yes; where it never does, nothing changes.
+    pub fn find_or_replace(
+        &mut self,
+        now: u32,
+        hash: u64,
+        key: &Key<W>,
+        mut may_go: impl FnMut(&Key<W>, u32, S) -> bool,
+    ) -> Outcome {
+        let place = self.store.place(hash);
+        let outcome = self.find_or_insert_one(now, place, key, &mut Effort::Look, &mut [], &());
+        if outcome != Outcome::Full {
+            return outcome;
+        }
+        let store = &self.store;
+        // Of one tag a bucket takes no more than so many: then one of these must go.
+        let candidates = |bucket: u32| {
+            let tags = store.tags(bucket, &());
+            let all = Store::<W, S>::may_join(tags, place.tag);
+            let mask = if all { tags.used() } else { tags.matches(place.tag) };
+            // Those from some lane on, then those before it.
+            let before = (1 << ((hash >> 16) as u32 & 0xffff) % LANES as u32) - 1;
+            bits(mask & !before).chain(bits(mask & before)).map(move |lane| (bucket, lane))
+        };
+        let alternate = store.alternate(place.bucket, place.tag);
+        let other = (alternate != place.bucket).then_some(alternate);
+        let gives_way =
+            [Some(place.bucket), other].into_iter().flatten().flat_map(candidates).find(|&(bucket, lane)| {
+                let slot = bucket as usize * LANES + lane;
+                let stamp = store.head(slot).load(Ordering::Relaxed) as u32;
+                may_go(&store.key(slot), stamp, store.state(slot))
+            });
+        let Some((bucket, lane)) = gives_way else { return Outcome::Full };
+        self.forget(bucket as usize * LANES + lane, &());
+        let new = New { key, head: u64::from(now) | self.generation_flag(), state: S::new_zeroed() };
+        let slot = self.store.put(place, bucket, lane, &new, &());
+        self.len += 1;
+        // It was counted as turned away.
+        self.counters.skipped -= 1;
+        self.counters.inserted += 1;
+        self.counters.replaced += 1;
+        Outcome::New(Slot::new(slot))
+    }
+
     /// Takes a flow out; returns its last state.
     pub fn remove(&mut self, hash: u64, key: &Key<W>) -> Option<S> {
         self.remove_probed(hash, key, &())

@@ -21,6 +21,7 @@
 //! | lookup | 2 of tags, 8 entries: [`FlowTable::LOOKUP_LINES`] |
 //! | insertion | a lookup, [`SEARCH`] of tags, one move (2 entries, 2 versions), the entry: [`FlowTable::INSERT_LINES`] |
 //! | a packet of a flood into a full table | a lookup; a search is tried in one batch of [`LONGEST_REST`] + 1 |
+//! | replacement in a full table | a look at the key's 2 buckets, the 62 entries there |
 //!
 //! This is what Fu's thesis (2020, section 4.5.6 and chapter 5) asks of a flow table and finds in none: high lookup speed, high
 //! insertion speed and high occupancy at once, without the second copy of the keys that DPDK's hash table keeps. Tags in front and
@@ -112,6 +113,8 @@ pub struct Counters {
     pub skipped: u64,
     /// Entries moved to their other bucket.
     pub moves: u64,
+    /// Flows that gave way to others ([`FlowTable::find_or_replace`]).
+    pub replaced: u64,
 }
 
 /// The table, for the one thread that writes. See the [module](self).

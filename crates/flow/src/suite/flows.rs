@@ -42,6 +42,8 @@ pub enum FlowOp {
     Batch(usize, usize, usize),
     /// Find or insert one.
     One(usize),
+    /// The same, at the cost of a flow that was not seen for so long if there is no room.
+    Replace(usize, u32),
     /// Change the state of a key, if it is there, to one made of this number.
     SetState(usize, u64),
     /// Change one word of it.
@@ -77,6 +79,8 @@ pub struct Totals {
     pub rekeyed: u64,
     /// Flows that came over to another hash.
     pub migrated: u64,
+    /// Flows that gave way to others.
+    pub replaced: u64,
 }
 
 /// A table, a reader of it, and what they should contain.
@@ -139,6 +143,7 @@ impl<const W: usize, S: State + PartialEq + Debug> Beside<W, S> {
                 let outcome = self.table.find_or_insert(self.now, self.hash_of(&key), &key);
                 self.ended(&key, outcome, self.model.contains_key(&key))?;
             }
+            FlowOp::Replace(at, age) => self.replace(at, age)?,
             FlowOp::SetState(at, number) => {
                 let (now, state) = (self.now, state_of(number));
                 if let Some((slot, modelled)) = self.there(at)? {
@@ -267,6 +272,34 @@ impl<const W: usize, S: State + PartialEq + Debug> Beside<W, S> {
             }
         }
         Ok(())
+    }
+
+    fn replace(&mut self, at: usize, age: u32) -> Checked {
+        let (key, now, model) = (self.key(at), self.now, &self.model);
+        let there = model.contains_key(&key);
+        let (mut asked, mut gone, mut wrong) = (HashMap::new(), None, Ok(()));
+        let hash = self.table.hasher().hash(&key);
+        let outcome = self.table.find_or_replace(now, hash, &key, |other, stamp, state| {
+            let seen = (Some((stamp, state)), asked.insert(*other, ()).is_none(), gone);
+            let right =
+                same(|| format!("{other:x?} asked for"), seen, (model.get(other).copied(), true, None));
+            wrong = std::mem::replace(&mut wrong, Ok(())).and(right);
+            let goes = now - stamp >= age;
+            gone = goes.then_some(*other).or(gone);
+            goes
+        });
+        wrong?;
+        let asked = asked.len();
+        same(|| format!("{asked} asked"), asked <= 62 && (asked == 0 || !there), true)?;
+        if let Some(gone) = gone {
+            self.model.remove(&gone);
+            self.totals.gone += 1;
+            self.totals.replaced += 1;
+            same(|| "who gives way makes room".into(), matches!(outcome, Outcome::New(_)), true)?;
+        }
+        same(|| "somebody gives way".into(), age == 0 && outcome == Outcome::Full, false)?;
+        same(|| "counters.replaced".into(), self.table.counters().replaced, self.totals.replaced)?;
+        self.ended(&key, outcome, there)
     }
 
     fn lookup(&mut self, first: usize, len: usize) -> Checked {
@@ -407,7 +440,8 @@ pub fn random_life<const W: usize, S: State + PartialEq + Debug>(seed: u64) -> R
                 12 => FlowOp::Expire(1 + random.below(4), random.below(6) as u32 + 1),
                 13..=14 if step > 20 => FlowOp::Migrate(random.below(8)),
                 15 if phase % 2 == 1 => FlowOp::Rekey(random.bits() % 3),
-                16..=17 => FlowOp::SetState(at, random.bits()),
+                16 => FlowOp::SetState(at, random.bits()),
+                17 => FlowOp::Replace(at, random.below(3) as u32),
                 _ => FlowOp::Remove(at),
             };
             if matches!(op, FlowOp::Rekey(_)) && random.below(3) == 0 {

@@ -22,8 +22,9 @@ fn lives<const W: usize, S: crate::flowtable::State + PartialEq + std::fmt::Debu
         all.gone += totals.gone;
         all.rekeyed += totals.rekeyed;
         all.migrated += totals.migrated;
+        all.replaced += totals.replaced;
     }
-    let each = [all.found, all.new, all.full, all.gone, all.rekeyed, all.migrated];
+    let each = [all.found, all.new, all.full, all.gone, all.rekeyed, all.migrated, all.replaced];
     assert!(each.iter().all(|&count| count > 20), "{all:?}");
 }
 
@@ -223,6 +224,32 @@ fn migration_ends_without_help() {
             assert_eq!(beside.table.left_to_migrate(), 0, "{share} %");
             all(&mut beside, &[FlowOp::Check, FlowOp::Rekey(78), FlowOp::Migrate(usize::MAX), FlowOp::Check]);
         }
+    }
+}
+
+/// A full table takes every new flow that somebody gives way to, and none that nobody does; strays are counted.
+#[test]
+fn who_may_go_gives_way() {
+    for (slots, seed) in [(31, 1), (62, 2), (3100, 3)] {
+        let mut beside = Beside::<1, u64>::new(slots, keys(3 * slots, seed), Masked::good(seed)).unwrap();
+        all(&mut beside, &[FlowOp::Batch(0, slots + slots / 2, 1), FlowOp::Tick]);
+        let full = beside.table.len();
+        for at in 0..slots {
+            all(&mut beside, &[FlowOp::Replace(2 * slots + at, 2)]);
+        }
+        let (len, replaced) = (beside.table.len(), beside.totals.replaced);
+        assert!(replaced == 0 && len < full + slots / 10, "nobody is that old: {len} after {full}");
+        for at in 0..slots / 2 {
+            all(&mut beside, &[FlowOp::Replace(2 * slots + at, 1)]);
+        }
+        assert!(beside.totals.replaced as usize > slots / 3);
+        counts_are_right(&beside.table);
+        all(&mut beside, &[FlowOp::Check, FlowOp::Rekey(7)]);
+        for at in 0..slots / 2 {
+            all(&mut beside, &[FlowOp::Replace(slots + at, 0), FlowOp::Migrate(1)]);
+        }
+        counts_are_right(&beside.table);
+        all(&mut beside, &[FlowOp::Check]);
     }
 }
 
