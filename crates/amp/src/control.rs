@@ -246,6 +246,11 @@ impl MitigatorControl {
         &self.ports[1 - self.outside]
     }
 
+    /// One worker's half, for whoever drives it without a graph: a simulation, a benchmark. None if it was handed over already.
+    pub fn mitigator(&self, worker: usize) -> Option<Box<Mitigator>> {
+        self.seats.take(worker)
+    }
+
     pub(crate) fn view(&self) -> View<Settings> {
         self.settings.view()
     }

@@ -1,0 +1,270 @@
+//! The control side while workers work: reloads, and what an offload is told.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{Flow, SECOND, frame, section};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use tidemill_amp::offload::{Hits, Offload, OffloadCounters, OffloadSettings, RuleEvent};
+use tidemill_amp::{
+    AmpError, Because, Counter, Mitigator, MitigatorControl, Side, TopBy, Tuple, Wanted, graph,
+};
+use tidemill_lookup::qsbr::Domain;
+use tidemill_wire::flow_key;
+
+/// A control side, and its one worker's half without a graph.
+struct Bench {
+    control: MitigatorControl,
+    mitigator: Box<Mitigator>,
+    now_ns: u64,
+}
+
+impl Bench {
+    fn new(toml: &str) -> Self {
+        let ports = ["outside".to_string(), "inside".to_string()];
+        let control = MitigatorControl::new(&section(toml), &ports, 1, &Domain::new()).unwrap();
+        let mitigator = control.mitigator(0).unwrap();
+        assert!(control.mitigator(0).is_none() && control.mitigator(1).is_none());
+        Bench { control, mitigator, now_ns: 5000 * SECOND }
+    }
+
+    fn drops(&mut self, side: Side, packet: &[u8]) -> bool {
+        let burst = [(side, frame(packet, 0))];
+        let (settings, mut dropped) = (self.control.settings().clone(), false);
+        self.mitigator.decide(
+            &settings,
+            self.now_ns,
+            &burst,
+            |(side, bytes)| (*side, &bytes[..]),
+            |_| dropped = true,
+        );
+        self.mitigator.tick(&settings, self.now_ns);
+        dropped
+    }
+
+    fn answer(&mut self, flow: &Flow) -> bool {
+        self.drops(Side::Outside, &flow.answer())
+    }
+
+    fn complain(&mut self, flow: &Flow) {
+        assert!(!self.drops(Side::Inside, &flow.complaint()));
+    }
+
+    fn query(&mut self, flow: &Flow) {
+        assert!(!self.drops(Side::Inside, &flow.query()));
+    }
+
+    /// In steps that are short enough for the whole table to be swept.
+    fn wait(&mut self, seconds: u64) {
+        let settings = self.control.settings().clone();
+        for _ in 0..seconds * 50 {
+            self.now_ns += SECOND / 50;
+            self.mitigator.tick(&settings, self.now_ns);
+        }
+    }
+}
+
+/// An offload that remembers what it was told.
+#[derive(Default)]
+struct Told {
+    rules: HashMap<Tuple, u64>,
+    settings: Vec<OffloadSettings>,
+    replaced: usize,
+    wrong: Vec<String>,
+}
+
+struct Fake(Arc<Mutex<Told>>);
+
+impl Offload for Fake {
+    fn name(&self) -> &'static str {
+        "fake"
+    }
+    fn configure(&mut self, settings: &OffloadSettings) -> Result<(), String> {
+        if settings.protocols.len() > 3 {
+            return Err("this one takes 3 protocols: leave some out".into());
+        }
+        self.0.lock().unwrap().settings.push(settings.clone());
+        Ok(())
+    }
+    fn apply(&mut self, _: u64, events: &[RuleEvent]) {
+        let mut told = self.0.lock().unwrap();
+        for event in events {
+            match *event {
+                RuleEvent::Filtered { key, expires_ns } => _ = told.rules.insert(key, expires_ns),
+                RuleEvent::Removed { key } if told.rules.remove(&key).is_none() => {
+                    told.wrong.push(format!("{key} was not there"));
+                }
+                RuleEvent::Removed { .. } => {}
+            }
+        }
+    }
+    fn replace(&mut self, _: u64, rules: &mut dyn Iterator<Item = (Tuple, u64)>) {
+        let mut told = self.0.lock().unwrap();
+        told.rules = rules.collect();
+        told.replaced += 1;
+    }
+    fn poll(&mut self, _: u64) -> bool {
+        false
+    }
+    fn hits(&mut self, _: &Tuple) -> Hits {
+        Hits { packets: 1000, bytes: 100_000 }
+    }
+    fn collect(&mut self, each: &mut dyn FnMut(Tuple, Hits)) {
+        self.0
+            .lock()
+            .unwrap()
+            .rules
+            .keys()
+            .for_each(|key| each(*key, Hits { packets: 1000, bytes: 100_000 }));
+    }
+    fn counters(&self) -> OffloadCounters {
+        let dropped = Hits { packets: 5, bytes: 500 };
+        OffloadCounters {
+            dropped,
+            rules: self.0.lock().unwrap().rules.len() as u64,
+            ..OffloadCounters::default()
+        }
+    }
+    fn take_notes(&mut self) -> Vec<String> {
+        vec!["fake: a note".into()]
+    }
+}
+
+fn flows(n: u32) -> Vec<Flow> {
+    let flow = |n| Flow { amplifier: std::net::Ipv4Addr::from(0x0900_0000 + n).into(), ..Flow::v4() };
+    (0..n).map(flow).collect()
+}
+
+#[test]
+fn an_offload_knows_the_rules_that_there_are() {
+    let toml = "offload = 'xdp'\nprotocols = ['dns']\nexpiry_s = 50\nicmp_rate = 0";
+    let mut bench = Bench::new(toml);
+    let told = Arc::new(Mutex::new(Told::default()));
+    bench.control.set_offload(Box::new(Fake(told.clone()))).unwrap();
+    let first = OffloadSettings { tuple: 4, protocols: vec![53], dry_run: false, entries: 262_144 };
+    assert_eq!(told.lock().unwrap().settings, [first]);
+    let flows = flows(300);
+    for flow in &flows[..200] {
+        assert!(!bench.answer(flow));
+        bench.complain(flow);
+    }
+    assert!(bench.control.poll(bench.now_ns));
+    assert_eq!(told.lock().unwrap().rules.len(), 200);
+    assert!(told.lock().unwrap().rules.values().all(|&ends| ends == (bench.now_ns / SECOND + 50) * SECOND));
+    // What it has kept away is in all that an operator sees.
+    let page = bench.control.rules(&Wanted::default(), bench.now_ns);
+    assert!(page.rules.len() == 200 && page.rules.iter().all(|rule| rule.hits.packets == 1000));
+    let top = bench.control.top(TopBy::Protocol, 5, bench.now_ns);
+    assert_eq!((top[0].hits.packets, top[0].rules), (200_000, 200));
+    assert_eq!(bench.control.counters().get(Counter::OffloadDropped), 5);
+    assert_eq!(bench.control.counters().get(Counter::OffloadRules), 200);
+    assert!(bench.control.take_notes().contains(&"fake: a note".to_string()));
+    // A question ends a rule; time ends the others.
+    bench.query(&flows[7]);
+    bench.control.poll(bench.now_ns);
+    assert_eq!(told.lock().unwrap().rules.len(), 199);
+    bench.wait(60);
+    bench.control.poll(bench.now_ns);
+    let counts = || {
+        let told = told.lock().unwrap();
+        (told.rules.len(), told.wrong.len(), told.replaced)
+    };
+    assert_eq!(counts(), (0, 0, 0));
+    assert!(!bench.control.poll(bench.now_ns), "nothing to do");
+    let ended =
+        [Counter::RulesLifted, Counter::RulesExpired].map(|counter| bench.control.counters().get(counter));
+    assert_eq!(ended, [1, 199]);
+    // More than its queue holds: it is told anew.
+    for n in 0..17_000 {
+        let flow = Flow {
+            victim_port: n as u16,
+            port: 53,
+            amplifier: [11, 0, (n >> 8) as u8, n as u8].into(),
+            ..Flow::v4()
+        };
+        bench.answer(&flow);
+        bench.complain(&flow);
+    }
+    assert!(bench.control.counters().get(Counter::EventsLost) > 0);
+    assert!(bench.control.poll(bench.now_ns));
+    assert_eq!(counts(), (17_000, 0, 1));
+    assert!(bench.control.take_notes().iter().any(|note| note.contains("all 17000 told anew")));
+    // It may refuse; then nothing changes.
+    let error = bench.control.reload(&section("offload = 'xdp'\nexpiry_s = 60")).unwrap_err();
+    assert_eq!(error.to_string(), "mitigator.offload: this one takes 3 protocols: leave some out");
+    assert_eq!(bench.control.settings().expiry_s, 50);
+}
+
+#[test]
+fn an_offload_that_nobody_named() {
+    let mut bench = Bench::new("");
+    let error = bench.control.set_offload(Box::new(Fake(Arc::default()))).unwrap_err();
+    assert!(matches!(error, AmpError::Offload(_)), "{error}");
+    assert!(!bench.control.poll(0) && bench.control.take_notes().is_empty());
+}
+
+#[test]
+fn a_reload_takes_all_or_nothing() {
+    let mut bench = Bench::new("icmp_rate = 0");
+    let (flow, other) = (Flow::v4(), Flow { amplifier: "9.9.9.9".parse().unwrap(), ..Flow::v4() });
+    for flow in [&flow, &other] {
+        assert!(!bench.answer(flow));
+        bench.complain(flow);
+        assert!(bench.answer(flow));
+    }
+    for (toml, error) in [
+        (
+            "tuple = 3\nexpiry_s = 1",
+            "mitigator.tuple: cannot change while the mitigator runs: put it back, or restart",
+        ),
+        (
+            "entries = 7\ntuple = 1\noutside = 'inside'",
+            "mitigator.outside, mitigator.tuple, mitigator.entries: cannot change while the mitigator runs: put it back, or restart",
+        ),
+        (
+            "dry_run = true\nallow = ['10.0.0.1/8']",
+            "mitigator.allow, entry 1: 10.0.0.1/8 has host bits set: did you mean 10.0.0.0/8?",
+        ),
+        (
+            "offload = 'xdp'",
+            "mitigator.offload: cannot change while the mitigator runs: put it back, or restart",
+        ),
+    ] {
+        assert_eq!(bench.control.reload(&section(toml)).unwrap_err().to_string(), error);
+        assert!(bench.answer(&flow) && bench.answer(&other));
+    }
+    bench.control.reload(&section("icmp_rate = 0\nallow = ['8.8.8.0/24']")).unwrap();
+    assert!(!bench.answer(&flow) && bench.answer(&other), "from the next burst on");
+    let key = flow_key(&frame(&flow.answer(), 0), 14).unwrap();
+    assert!(matches!(bench.control.explain(&key, bench.now_ns).because, Because::Allowed { .. }));
+    bench.wait(5);
+    let counters = bench.control.counters();
+    assert_eq!((counters.get(Counter::RulesAllowed), counters.get(Counter::Rules)), (1, 1));
+    // Off the list again: the rule is gone, and would have to be learnt anew.
+    bench.control.reload(&section("icmp_rate = 0")).unwrap();
+    assert!(!bench.answer(&flow) && bench.answer(&other));
+    bench.control.reload(&section("icmp_rate = 0\ndry_run = true\nprotocols = ['ntp']")).unwrap();
+    assert!(!bench.answer(&other), "not looked at");
+    bench.control.reload(&section("icmp_rate = 0\ndry_run = true")).unwrap();
+    assert!(!bench.answer(&other));
+    assert_eq!(bench.control.counters().get(Counter::WouldDrop), 1);
+    bench.control.reload(&section("")).unwrap();
+    assert!(bench.answer(&other));
+}
+
+#[test]
+fn a_graph_is_built_of_ports_in_any_order() {
+    let domain = Domain::new();
+    let ports = ["lan".to_string(), "wan".to_string()];
+    let control = MitigatorControl::new(&section("outside = 'wan'"), &ports, 2, &domain).unwrap();
+    assert_eq!((control.outside(), control.inside()), ("wan", "lan"));
+    let dot = graph(&control).build().unwrap().dot();
+    assert!(dot.contains("\"mitigate\" -> \"port:lan\" [label=\"inside\"]"), "{dot}");
+    for (ports, workers) in [(&ports[..1], 1), (&[][..], 1)] {
+        assert!(MitigatorControl::new(&section(""), ports, workers, &domain).is_err());
+    }
+    let huge = MitigatorControl::new(&section("entries = 300000000"), &ports, 1, &domain).err().unwrap();
+    assert_eq!(huge.to_string(), "mitigator.entries: 300000000: give 1 to 268435456");
+}
