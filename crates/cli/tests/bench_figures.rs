@@ -199,10 +199,15 @@ fn rates_come_by_k_and_by_threads() {
     let threads = points(&folder, "zec-3.16", "--threads 2");
     let threads = series(&threads);
     assert!(threads.len() >= 4 && threads.contains_key("dxr-d21r"), "{:?}", threads.keys());
-    for (name, points) in &threads {
+    let best = threads["the best"][0].1;
+    for (name, points) in threads.iter().filter(|(name, _)| **name != "the best") {
+        assert!(points.iter().all(|point| point.1 <= best));
         assert_eq!(points.iter().map(|point| point.0).collect::<Vec<_>>(), [1.0, 2.0], "{name}");
         assert!(points.iter().all(|point| point.1 > 0.0 && point.2.is_none()), "{name}");
     }
+    let random = points(&folder, "zec-3.15", "--threads 2");
+    let stated: Vec<_> = series(&random).into_iter().filter(|(_, points)| points[0].2.is_some()).collect();
+    assert!(matches!(&stated[..], [("the best", points)] if points[0].2 == Some(2449.0)), "{stated:?}");
     let forms = points(&folder, "zec-4.7", "");
     let forms = series(&forms);
     assert_eq!(forms.keys().copied().collect::<Vec<_>>(), ["D12XxR", "D14XxR", "D16XxR", "DxR"]);

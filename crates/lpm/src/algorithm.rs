@@ -177,6 +177,7 @@ impl Family for u32 {
             Named { name: "sail-b", writer: sail::writer_b },
             Named { name: "sail-u", writer: sail::writer_u },
             Named { name: "sail-l", writer: sail::writer_l },
+            Named { name: "sail-l8", writer: sail::writer_l8 },
             Named { name: "sail-lv", writer: sail::writer_lv },
             Named { name: "sail-m", writer: sail::writer_m },
             Named { name: "hash-per-length", writer: hashlengths::writer },

@@ -58,6 +58,7 @@ named! {
     sail_b_v4, u32, "sail-b";
     sail_u_v4, u32, "sail-u";
     sail_l_v4, u32, "sail-l";
+    sail_l8_v4, u32, "sail-l8";
     sail_lv_v4, u32, "sail-lv";
     sail_m_v4, u32, "sail-m";
     hash_per_length_v4, u32, "hash-per-length";

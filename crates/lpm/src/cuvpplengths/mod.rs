@@ -101,11 +101,29 @@ impl<A: Address> CuVppLengths<A> {
     /// # Errors
     /// A label of more than 31 bits.
     pub fn build(rib: &Rib<A>) -> Result<Self, BuildError> {
-        Self::build_with(rib, &[], &())
+        Self::build_with(rib, Self::sized(rib), &[], &())
+    }
+
+    /// Builds it of `rib` with a filter, which is empty.
+    ///
+    /// # Errors
+    /// A label of more than 31 bits.
+    pub fn with_filter(rib: &Rib<A>, filter: CuckooFilter<4>) -> Result<Self, BuildError> {
+        Self::build_with(rib, filter, &[], &())
+    }
+
+    /// A filter that has the table's size.
+    fn sized(rib: &Rib<A>) -> CuckooFilter<4> {
+        CuckooFilter::for_items(rib.len(), LOAD, Fingerprint::default())
     }
 
     /// Also with lengths that have no prefixes now.
-    fn build_with<P: Probe + ?Sized>(rib: &Rib<A>, known: &[Node], probe: &P) -> Result<Self, BuildError> {
+    fn build_with<P: Probe + ?Sized>(
+        rib: &Rib<A>,
+        filter: CuckooFilter<4>,
+        known: &[Node],
+        probe: &P,
+    ) -> Result<Self, BuildError> {
         check_labels(rib, 31)?;
         let mut counts = [0; 129];
         known.iter().for_each(|node| counts[usize::from(node.cut.len)] = 1);
@@ -115,7 +133,7 @@ impl<A: Address> CuVppLengths<A> {
         let mut fib = CuVppLengths {
             tree,
             key_bytes,
-            filter: CuckooFilter::for_items(rib.len(), LOAD, Fingerprint::default()),
+            filter,
             table: HashTable::with_room(rib.len()),
             default: Label::NONE,
             users: HashTable::with_room(rib.len()),

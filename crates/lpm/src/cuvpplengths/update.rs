@@ -148,7 +148,7 @@ impl<A: Address> Whole<A> for CuVppLengths<A> {
         }
         if now.is_some() && self.tree.markers(prefix.len()).is_none() {
             // The lengths that were known stay, so that this does not happen for every one that comes again.
-            *self = Self::build_with(rib, &self.tree.nodes, probe)
+            *self = Self::build_with(rib, Self::sized(rib), &self.tree.nodes, probe)
                 .map_err(|error| Outgrown { what: error.to_string() })?;
             return Ok(());
         }

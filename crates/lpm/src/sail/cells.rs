@@ -1,12 +1,12 @@
-//! Arrays of cells of any width: 17 bits are a label or the number of a chunk, and which of both.
+//! Arrays of cells of many widths: 17 bits are a label or the number of a chunk, and which of both.
 
 use std::ops::Range;
 use tidemill_lookup::mem::collapse;
 use tidemill_lookup::prefetch::prefetch_read;
 use tidemill_lookup::probe::Probe;
 
-/// Cells of `BITS` bits (at most 32, at least 16) one behind the other, all zero at first. A cell of at most 25 bits is one
-/// load of 4 bytes wherever it begins; those of 16 and 32 bits are aligned.
+/// Cells of `BITS` bits (8, or 16 to 32) one behind the other, all zero at first. A cell of at most 25 bits is one load of 4 bytes
+/// wherever it begins; those of 8, 16 and 32 bits are aligned.
 pub(super) struct Cells<const BITS: u32> {
     /// Whole words of 64 bits, little endian, and one more so that a load of the last cell stays inside.
     bytes: Vec<u8>,
@@ -83,6 +83,9 @@ impl<const BITS: u32> Cells<BITS> {
     pub(super) fn peek(&self, cell: usize) -> u32 {
         let at = cell * BITS as usize;
         let byte = at / 8;
+        if BITS == 8 {
+            return self.bytes.get(byte).copied().unwrap_or(0).into();
+        }
         if BITS == 16 {
             return match self.bytes.get(byte..byte + 2) {
                 Some(&[a, b]) => u32::from(u16::from_le_bytes([a, b])),
@@ -103,7 +106,12 @@ impl<const BITS: u32> Cells<BITS> {
     /// The cell, told to `probe`.
     #[inline(always)]
     pub(super) fn get<P: Probe + ?Sized>(&self, cell: usize, dependent: bool, probe: &P) -> u32 {
-        probe.read(self.at(cell).addr(), if BITS == 16 { 2 } else { 4 }, dependent);
+        let size = match BITS {
+            8 => 1,
+            16 => 2,
+            _ => 4,
+        };
+        probe.read(self.at(cell).addr(), size, dependent);
         self.peek(cell)
     }
 

@@ -7,12 +7,14 @@
 //! # Memory
 //! A cell is a label of 16 bits, and in arrays where it can be the number of a chunk instead, one bit more that says which: 17 bits, one
 //! behind the other, each still one load of 4 bytes. A chunk is 256 cells, one for each value of the next 8 bits. A table with a label
-//! or a number of chunks that does not fit is built with cells of 32 bits, 31 of them for the label.
+//! or a number of chunks that does not fit is built with cells of 32 bits, 31 of them for the label. `sail-l8` is `sail-l` with labels of 8
+//! bits, as the source has them, up to 254: what leads on at level 24 is the cell 255, and the number of the chunk is in an array C24.
 //! ```text
 //!                    on chip                                          off chip
 //! sail-b   [Levels]     a bit per prefix of 0..=24 bits, 4 MB            a label per bit; N24 may lead to a chunk of N32
 //! sail-u   [Levels]     a bit per value of 6, 12, 18 and 24 bits, 2.03 MB the same
 //! sail-l   [Pushed]     BCN16: 2^16 cells, 139 KB                       BCN24: chunks of level 24; N32: chunks of level 32
+//! sail-l8  [Pushed]     the same                                        BN24: a label or the mark; C24: chunks of level 32; N32
 //! sail-lv  [Virtually]  C16: 2^16 cells, and a bit per prefix of        a label per bit; N24 and N32 as above, and what N24
 //!                       0..=16 bits: 173 KB                             would be beside each chunk of N32
 //! sail-m   [Overlay]    C16: 2^16 cells; B24: a bit per cell of level   N16, N24, N32 with a label for each FIB; C24 in the
@@ -25,25 +27,26 @@
 //! sail-lv  bit 10/8; C16[10.1] = chunk 0: holes but for [2] = 2 and [3] = chunk 0 of N32: holes but for [7] = 3; beside it, 2
 //! ```
 //! # Cost
-//! In loads and stores of up to 64 bits; a row of cells is stored a word at a time. Loads, stores on chip and the
-//! bounds of `sail-lv` are asserted with the access probe.
+//! In loads and stores of up to 64 bits; a row of cells is stored a word at a time. Loads, stores on chip and the bounds of
+//! `sail-b`, `sail-u` and `sail-lv` are asserted with the access probe.
 //! ```text
 //!           a lookup's loads        a change's stores
 //!           on chip    off chip     on chip      off chip
-//! sail-b    1..=25     0..=2        1 at most    1, and what chunks below inherit: 64 for each
+//! sail-b    1..=25     0..=2        1 at most    2 at most, and what chunks below inherit: 64 for each
 //! sail-u    1..=4      0..=2        1 at most    16 at most, and the same
 //! sail-l    1          0..=2        what the prefix covers, all levels down
+//! sail-l8   1          0..=3        the same
 //! sail-lv   1..=4      0..=4        2 at most    174 at most; with wide cells 322
 //! sail-m    1..=2      1..=2        what the prefix covers, all levels down
 //! ```
 //! `sail-b` and `sail-u` look for the longest level with a bit, as Fu's Algorithm 3 does; the bits of all prefixes that one change touches
 //! share a word. `sail-l` and `sail-m` expand a prefix to its level and push it into all chunks below. A change of 0.0.0.0/0 looks
 //! at every cell there is. Stores per change of a real stream, in the mean (Fu's Figure 3.11 has 1.8 to 2.3
-//! for SAIL_L, with cells of 8 bits, of which a word holds twice as many; `tests/real_sail.rs` has more on it):
+//! for SAIL_L, with labels of 8 bits; `tests/real_sail.rs` has more on it):
 //! ```text
-//! stream            sail-b   sail-u   sail-l   sail-lv   sail-m
-//! of 2026            1.08     1.35     1.55     1.45      1.35
-//! of 2013            1.10     2.23     3.60     2.98      3.18     sail-l with cells of 8 bits: 1.87
+//! stream            sail-b   sail-u   sail-l   sail-l8   sail-lv   sail-m
+//! of 2026            1.08     1.35     1.55     1.08      1.45      1.35
+//! of 2013            1.10     2.23     3.60     1.91      2.98      3.18
 //! ```
 //!
 //! # Virtual pushing
@@ -71,8 +74,8 @@
 //! Where we depart from the source:
 //! * Chunks are numbered from 0, and label 0 is a label: it takes a flag to tell them apart, not a sign or a zero.
 //! * BCN16 and its flags of 2^16 bits (Fu p. 67) are one array of 17 bits. `sail-l` has the same at level 24: Fu joins B24 and N24 in software
-//!   and leaves C24 alone, and keeps B24 on chip in hardware; joined, one load says all, and the on-chip part is BCN16. `sail-m` has the
-//!   two-dimensional split of Fu's Figure 3.5, with one FIB too.
+//!   and leaves C24 alone (as `sail-l8` does), and keeps B24 on chip in hardware; joined, one load says all, and the on-chip part is BCN16.
+//!   `sail-m` has the two-dimensional split of Fu's Figure 3.5, with one FIB too.
 //! * Algorithm 3 stops before level 0; here it does not.
 //! * `sail-b` and `sail-u` read their on-chip part from the longest level on, one word at a time, although on a CPU all of one key's bits
 //!   could be loaded at once: so they are what they are in hardware.
@@ -88,7 +91,7 @@ mod virtually;
 
 pub use levels::{EveryLevel, EverySixth, Form, Levels, writer_b, writer_u};
 pub use overlay::{Overlay, writer_m};
-pub use pushed::{Pushed, writer_l};
+pub use pushed::{Pushed, writer_l, writer_l8};
 pub use virtually::{Virtually, writer_lv};
 
 use crate::fib::{BuildError, Built, Label, Outgrown, check_labels};

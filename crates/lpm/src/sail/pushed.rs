@@ -4,7 +4,7 @@ use super::cells::{Cells, Numbers, Pen};
 use super::push::{self, Owners, Store};
 use super::{CHUNK, fits, narrow_or_wide, too_many_chunks};
 use crate::copies::{self, Whole};
-use crate::fib::{Built, Fib, Label, Outgrown};
+use crate::fib::{Built, Fib, Label, Outgrown, check_labels};
 use crate::prefix::Prefix;
 use crate::rib::Rib;
 use tidemill_lookup::probe::Probe;
@@ -13,20 +13,25 @@ use tidemill_lookup::qsbr::Domain;
 /// Keys in flight together.
 const BURST: usize = 128;
 
-/// SAIL_L. `PLAIN` and `FLAGGED` as in [`Levels`](super::Levels).
+/// SAIL_L with cells of `ROOT` bits at level 16, of `MIDDLE` at level 24 and of `PLAIN` at level 32. A label takes `PLAIN` bits. `MIDDLE`
+/// is `ROOT` where a cell of level 24 holds a label or a chunk's number: 17, 17 and 16, or three times 32. It is `PLAIN` where the
+/// numbers have an array of their own, as the source has it with labels of 8 bits: 17, 8 and 8; the greatest label, 255, is not
+/// possible then.
 #[derive(Clone)]
-pub struct Pushed<const FLAGGED: u32, const PLAIN: u32> {
-    arrays: Arrays<FLAGGED, PLAIN>,
+pub struct Pushed<const ROOT: u32, const MIDDLE: u32, const PLAIN: u32> {
+    arrays: Arrays<ROOT, MIDDLE, PLAIN>,
     owners: Owners,
 }
 
 /// What lookups read.
 #[derive(Clone)]
-struct Arrays<const FLAGGED: u32, const PLAIN: u32> {
+struct Arrays<const ROOT: u32, const MIDDLE: u32, const PLAIN: u32> {
     /// For each /16 a label, or the flag and a chunk of `n24`. The on-chip part.
-    root: Cells<FLAGGED>,
-    /// The same for each /24 of a chunk, with a chunk of `n32`.
-    n24: Cells<FLAGGED>,
+    root: Cells<ROOT>,
+    /// The same for each /24 of a chunk, with a chunk of `n32`; or a label, or [`LEADS_ON`](Self::LEADS_ON).
+    n24: Cells<MIDDLE>,
+    /// Where `n24` leads on: the flag and the chunk of `n32`. As long as it has to be; empty if `n24` has the chunks itself.
+    c24: Cells<ROOT>,
     n32: Cells<PLAIN>,
     /// Chunks of `n24` and of `n32`.
     numbers: [Numbers; 2],
@@ -40,13 +45,47 @@ pub fn writer_l(rib: &Rib<u32>, _: &Domain) -> Built<u32> {
     narrow_or_wide(
         "sail-l",
         rib,
-        || Pushed::<17, 16>::build(rib).map(copies::writer),
-        || Pushed::<32, 32>::build(rib).map(copies::writer),
+        || Pushed::<17, 17, 16>::build(rib).map(copies::writer),
+        || Pushed::<32, 32, 32>::build(rib).map(copies::writer),
     )
 }
 
-impl<const FLAGGED: u32, const PLAIN: u32> Pushed<FLAGGED, PLAIN> {
-    const FLAG: u32 = Cells::<FLAGGED>::FLAG;
+/// Builds a `sail-l8` of `rib`, and its writer: with labels of 8 bits if those of the table are at most 254, else a `sail-l`.
+///
+/// # Errors
+/// A label of more than 31 bits.
+pub fn writer_l8(rib: &Rib<u32>, domain: &Domain) -> Built<u32> {
+    if check_labels(rib, 8).is_ok()
+        && let Ok(sail) = Pushed::<17, 8, 8>::build(rib)
+    {
+        return copies::writer(sail);
+    }
+    writer_l(rib, domain)
+}
+
+impl<const ROOT: u32, const MIDDLE: u32, const PLAIN: u32> Arrays<ROOT, MIDDLE, PLAIN> {
+    const FLAG: u32 = Cells::<ROOT>::FLAG;
+    /// Whether the chunks of level 32 have an array of their own.
+    const APART: bool = {
+        assert!(MIDDLE == ROOT || (MIDDLE == PLAIN && MIDDLE < ROOT), "a label, with a number or without");
+        MIDDLE < ROOT
+    };
+    /// In a cell of `n24` that has no chunk's number: there is one in `c24`.
+    const LEADS_ON: u32 = u32::MAX >> (32 - MIDDLE);
+
+    /// A label, or the flag and a chunk of `n32`: where a cell of level 24 leads to.
+    #[inline(always)]
+    fn at_24<P: Probe + ?Sized>(&self, cell: usize, probe: &P) -> u32 {
+        let found = self.n24.get(cell, true, probe);
+        if Self::APART && found == Self::LEADS_ON {
+            return self.c24.get(cell, true, probe);
+        }
+        found
+    }
+}
+
+impl<const ROOT: u32, const MIDDLE: u32, const PLAIN: u32> Pushed<ROOT, MIDDLE, PLAIN> {
+    const FLAG: u32 = Cells::<ROOT>::FLAG;
 
     /// Builds the structure of `rib`.
     ///
@@ -57,6 +96,7 @@ impl<const FLAGGED: u32, const PLAIN: u32> Pushed<FLAGGED, PLAIN> {
             arrays: Arrays {
                 root: Cells::new(1 << 16),
                 n24: Cells::new(0),
+                c24: Cells::new(0),
                 n32: Cells::new(0),
                 numbers: Default::default(),
             },
@@ -85,14 +125,14 @@ impl<const FLAGGED: u32, const PLAIN: u32> Pushed<FLAGGED, PLAIN> {
 
     #[inline(always)]
     fn find<P: Probe + ?Sized>(&self, key: u32, probe: &P) -> Label {
-        let Arrays { root, n24, n32, .. } = &self.arrays;
+        let Arrays { root, n32, .. } = &self.arrays;
         probe.step();
         let found = root.get(key as usize >> 16, false, probe);
         if found & Self::FLAG == 0 {
             return Label(found);
         }
         probe.step();
-        let found = n24.get(Self::below(found, key >> 8), true, probe);
+        let found = self.arrays.at_24(Self::below(found, key >> 8), probe);
         if found & Self::FLAG == 0 {
             return Label(found);
         }
@@ -123,7 +163,7 @@ impl<const FLAGGED: u32, const PLAIN: u32> Pushed<FLAGGED, PLAIN> {
                 waiting += on;
             }
             for i in 0..std::mem::take(&mut waiting) {
-                let (found, place) = (n24.peek(cells[i]), places[i]);
+                let (found, place) = (self.arrays.at_24(cells[i], &()), places[i]);
                 out[place] = Label(found);
                 let on = usize::from(found & Self::FLAG != 0);
                 let cell = Self::below(found, keys[place]) * on;
@@ -138,19 +178,18 @@ impl<const FLAGGED: u32, const PLAIN: u32> Pushed<FLAGGED, PLAIN> {
     }
 }
 
-impl<const FLAGGED: u32, const PLAIN: u32> Store for Arrays<FLAGGED, PLAIN> {
+impl<const ROOT: u32, const MIDDLE: u32, const PLAIN: u32> Store for Arrays<ROOT, MIDDLE, PLAIN> {
     fn fibs(&self) -> usize {
         1
     }
 
     fn child(&self, level: usize, cell: usize) -> Option<usize> {
-        let flag = Cells::<FLAGGED>::FLAG;
         let found = match level {
             0 => self.root.peek(cell),
-            1 => self.n24.peek(cell),
+            1 => self.at_24(cell, &()),
             _ => 0,
         };
-        (found & flag != 0).then_some((found & !flag) as usize)
+        (found & Self::FLAG != 0).then_some((found & !Self::FLAG) as usize)
     }
 
     fn label(&self, level: usize, cell: usize, _: usize) -> u32 {
@@ -184,7 +223,7 @@ impl<const FLAGGED: u32, const PLAIN: u32> Store for Arrays<FLAGGED, PLAIN> {
     }
 
     fn take<P: Probe + ?Sized>(&mut self, level: usize, _: &P) -> Result<usize, Outgrown> {
-        let limit = Cells::<FLAGGED>::FLAG as usize;
+        let limit = Self::FLAG as usize;
         let chunk = self.numbers[level - 1].take(limit).ok_or_else(|| too_many_chunks(limit))?;
         match level {
             1 => self.n24.grow((chunk + 1) * CHUNK),
@@ -200,19 +239,27 @@ impl<const FLAGGED: u32, const PLAIN: u32> Store for Arrays<FLAGGED, PLAIN> {
     fn point<P: Probe + ?Sized>(&mut self, level: usize, cell: usize, chunk: Option<usize>, probe: &P) {
         // Without a chunk the cell gets its label next, by the same store.
         let Some(chunk) = chunk else { return };
-        let value = chunk as u32 | Cells::<FLAGGED>::FLAG;
+        let value = chunk as u32 | Self::FLAG;
         match level {
             0 => self.root.set(cell, value, probe),
+            _ if Self::APART => {
+                self.c24.grow((cell / CHUNK + 1) * CHUNK);
+                self.c24.set(cell, value, probe);
+                self.n24.set(cell, Self::LEADS_ON, probe);
+            }
             _ => self.n24.set(cell, value, probe),
         }
     }
 
     fn fits(&self, prefix: Prefix<u32>, label: Label) -> Result<(), Outgrown> {
+        if Self::APART && label.0 == Self::LEADS_ON {
+            return Err(Outgrown { what: format!("label {} of {prefix} marks cells that lead on", label.0) });
+        }
         fits::<PLAIN>(prefix, label)
     }
 }
 
-impl<const FLAGGED: u32, const PLAIN: u32> Fib<u32> for Pushed<FLAGGED, PLAIN> {
+impl<const ROOT: u32, const MIDDLE: u32, const PLAIN: u32> Fib<u32> for Pushed<ROOT, MIDDLE, PLAIN> {
     fn lookup(&self, key: u32) -> Label {
         self.find(key, &())
     }
@@ -223,12 +270,13 @@ impl<const FLAGGED: u32, const PLAIN: u32> Fib<u32> for Pushed<FLAGGED, PLAIN> {
     }
 
     fn name(&self) -> String {
-        "sail-l".into()
+        if PLAIN == 8 { "sail-l8".into() } else { "sail-l".into() }
     }
 
     fn bytes(&self) -> usize {
         let [n24, n32] = self.chunks();
-        self.on_chip_bytes() + Cells::<FLAGGED>::bytes_of(n24 * CHUNK) + Cells::<PLAIN>::bytes_of(n32 * CHUNK)
+        let chunks = Cells::<MIDDLE>::bytes_of(n24 * CHUNK) + Cells::<PLAIN>::bytes_of(n32 * CHUNK);
+        self.on_chip_bytes() + chunks + self.arrays.c24.bytes()
     }
 
     fn lookup_probed(&self, key: u32, probe: &dyn Probe) -> Label {
@@ -246,9 +294,10 @@ impl<const FLAGGED: u32, const PLAIN: u32> Fib<u32> for Pushed<FLAGGED, PLAIN> {
     }
 }
 
-impl<const FLAGGED: u32, const PLAIN: u32> Whole<u32> for Pushed<FLAGGED, PLAIN> {
+impl<const ROOT: u32, const MIDDLE: u32, const PLAIN: u32> Whole<u32> for Pushed<ROOT, MIDDLE, PLAIN> {
     fn collapse(&self) {
         self.arrays.n24.collapse();
+        self.arrays.c24.collapse();
         self.arrays.n32.collapse();
     }
 

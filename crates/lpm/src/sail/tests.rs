@@ -16,7 +16,8 @@ use tidemill_lookup::qsbr::Domain;
 
 type B = Levels<EveryLevel, 17, 16>;
 type U = Levels<EverySixth, 17, 16>;
-type L = Pushed<17, 16>;
+type L = Pushed<17, 17, 16>;
+type L8 = Pushed<17, 8, 8>;
 type Lv = Virtually<17, 16>;
 type M = Overlay<17, 16>;
 
@@ -47,6 +48,7 @@ macro_rules! chip {
 chip!(B, B::build, |sail| sail.chunks());
 chip!(U, U::build, |sail| sail.chunks());
 chip!(L, L::build, |sail| sail.chunks().iter().sum());
+chip!(L8, L8::build, |sail| sail.chunks().iter().sum());
 chip!(Lv, Lv::build, |sail| sail.chunks().iter().sum());
 chip!(M, |rib| M::build(std::slice::from_ref(rib)), |sail| sail.chunks().iter().sum());
 
@@ -120,6 +122,7 @@ fn the_picture_on_the_page() {
     assert_eq!(loads::<B>(&rib), [[17, 1], [2, 1], [1, 2], [1, 2], [25, 0]]);
     assert_eq!(loads::<U>(&rib), [[3, 1], [1, 1], [1, 2], [1, 2], [4, 0]]);
     assert_eq!(loads::<L>(&rib), [[1, 0], [1, 1], [1, 2], [1, 2], [1, 0]]);
+    assert_eq!(loads::<L8>(&rib), [[1, 0], [1, 1], [1, 3], [1, 3], [1, 0]]);
     assert_eq!(loads::<Lv>(&rib), [[3, 1], [1, 1], [1, 2], [1, 3], [4, 0]]);
     assert_eq!(loads::<M>(&rib), [[1, 1], [2, 1], [2, 2], [2, 2], [1, 1]]);
     let (l, lv) = (L::build(&rib).unwrap(), Lv::build(&rib).unwrap());
@@ -214,10 +217,52 @@ fn table_3_2_holds_for_sail_u() {
     assert_eq!((most.reads, most.writes[0]), ([4, 2], 1), "{most:?}");
 }
 
+/// Off chip a change stores its own cells and what the chunks below inherit: 64 words each, made anew or not.
+#[test]
+fn off_chip_stores_of_sail_b_and_sail_u_are_bounded() {
+    /// The most of one change that has no chunk below it, and of any other one.
+    fn most<S: Chip>(own: usize) -> [usize; 2] {
+        let mut most = [0; 2];
+        let named = edge_cases::<u32>().into_iter().map(|(_, case)| case);
+        for case in named.chain((1..=60).map(random_case)).chain([dense(), scattered(), wide_labels()]) {
+            let mut rib: Rib<u32> = case.table.iter().copied().collect();
+            let Ok(mut sail) = S::make(&rib) else { continue };
+            for a_change in case.batches.iter().flatten() {
+                rib.apply(a_change);
+                let prefix = a_change.prefix();
+                let Ok(accesses) = change(&mut sail, &rib, prefix) else { break };
+                let at = Prefix::new(prefix.first(), prefix.len().min(PIVOT)).unwrap();
+                let mut slots: Vec<u32> = (rib.inside(at).filter(|(inner, _)| inner.len() > PIVOT))
+                    .map(|(inner, _)| inner.first() >> 8)
+                    .collect();
+                slots.dedup();
+                let stores = accesses.writes[1];
+                assert!(stores <= own + 64 * slots.len(), "{a_change:?}: {stores}, {} chunks", slots.len());
+                let most = &mut most[usize::from(!slots.is_empty())];
+                *most = (*most).max(stores);
+            }
+        }
+        most
+    }
+    // A cell of 17 bits may lie in two words; 64 cells of 16 bits at level 6.
+    let (b, u) = (most::<B>(2), most::<U>(16));
+    assert!(b[0] == 2 && b[1] > 64, "{b:?}");
+    assert!(u[0] == 16 && u[1] > 64, "{u:?}");
+}
+
+/// Neighbors whose labels have all bits set.
+fn wide_labels() -> Case<u32> {
+    let slots = (0..64_u32).map(|i| Prefix::new(0x0a00_0000 | i << 8, 24).unwrap());
+    let batch = slots.map(|slot| Change::Announce(slot, Label(0xffff))).collect();
+    Case { seed: 1, table: Vec::new(), batches: vec![batch] }
+}
+
 #[test]
 fn table_3_2_holds_for_sail_l_and_sail_m() {
     let (l, m) = (greatest::<L>(), greatest::<M>());
     assert_eq!((l.reads, m.reads), ([1, 2], [2, 2]));
+    // The numbers of chunks are loads of their own.
+    assert_eq!(greatest::<L8>().reads, [1, 3]);
     // The domino: as many stores as the table is large.
     assert!(l.writes[0] > 10_000 && l.writes[1] > 10_000, "{l:?}");
     assert!(m.writes[0] <= 7 && m.writes[1] > 10_000, "{m:?}");
@@ -300,6 +345,7 @@ fn withdrawals_leave_nothing_behind() {
     check::<B>();
     check::<U>();
     check::<L>();
+    check::<L8>();
     check::<Lv>();
     check::<M>();
 }
@@ -330,6 +376,26 @@ fn a_wide_label_or_many_chunks_take_wide_cells() {
     assert_eq!(width(writer_l, &many), 31.);
 }
 
+/// 255 is the mark of a cell that leads on.
+#[test]
+fn labels_up_to_254_take_8_bits() {
+    let width = |label: u32| {
+        let rib = rib(&[("10.1.2.0/24", label), ("10.1.2.3/32", 0)]);
+        let mut writer = writer_l8(&rib, &Domain::new()).unwrap();
+        let fib = writer.fib();
+        assert_eq!([key("10.1.2.0"), key("10.1.2.3")].map(|key| fib.lookup(key)), [Label(label), Label(0)]);
+        let mut more = rib.clone();
+        let host = "10.9.9.9/32".parse().unwrap();
+        more.insert(host, Label(255));
+        let details = fib.details();
+        let bits = details.iter().find(|(name, _)| *name == "label_bits").unwrap().1;
+        (fib.name(), bits, writer.patch(&more, &[host]).is_ok())
+    };
+    assert_eq!(width(254), ("sail-l8".into(), 8., false));
+    assert_eq!(width(255), ("sail-l".into(), 16., true));
+    assert_eq!(width(0x1_0000), ("sail-l".into(), 31., true));
+}
+
 #[test]
 fn a_change_that_does_not_fit_is_refused() {
     fn check<S: Chip>() {
@@ -349,6 +415,7 @@ fn a_change_that_does_not_fit_is_refused() {
     check::<B>();
     check::<U>();
     check::<L>();
+    check::<L8>();
     check::<Lv>();
     check::<M>();
 }

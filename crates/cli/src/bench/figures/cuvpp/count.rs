@@ -110,11 +110,17 @@ impl Filters {
     }
 }
 
-/// The drawing's frame, with what the table is instead of the user's.
+/// The drawing's frame, with what the table is instead of the user's. A title that says how many lookups there are says how many
+/// there really are.
 pub(super) fn frame(setting: &Setting<'_>, shape: &Shape, what: &str) -> Drawing {
     let table = format!("{}, {} lengths with the default route: {what}", shape.name, shape.lengths());
     let instead = setting.figure.instead_of;
-    Drawing { table: Some(format!("{table}; instead of {instead}")), ..setting.figure.drawing(setting) }
+    let drawing = setting.figure.drawing(setting);
+    let title = match lookups(setting) {
+        subject::LOOKUPS => drawing.title,
+        fewer => drawing.title.replace("500,000 lookups", &format!("{fewer} lookups")),
+    };
+    Drawing { title, table: Some(format!("{table}; instead of {instead}")), ..drawing }
 }
 
 fn named(name: &str, y: f64, paper: Option<f64>) -> Point {
@@ -145,7 +151,7 @@ pub(super) fn questions(setting: &Setting<'_>, prefixes: usize) -> Result<Drawin
     for traffic in TRAFFIC {
         let keys = traffic.keys(&rib, lookups(setting), setting.args.seed);
         // The paper's numbers are of so many.
-        let stated = |number: f64| (keys.len() == 500_000).then_some(number);
+        let stated = |number: f64| (keys.len() == subject::LOOKUPS).then_some(number);
         let [base, bloom, cuckoo, published @ ..] = filters.profiles(&rib, &keys);
         // The trie knows the length: a question for each key that something matches, and a default route matches them all.
         let trie = Profile { fib: keys.len() as u64, ..Profile::default() };
@@ -214,7 +220,7 @@ pub(super) fn profile(setting: &Setting<'_>, sizes: &[usize]) -> Result<Drawing>
             progress.add(1);
         }
     }
-    let stated = lookups(setting) == 500_000 && sizes == SIZES;
+    let stated = lookups(setting) == subject::LOOKUPS && sizes == SIZES;
     let mut panels = Vec::new();
     for (profiles, traffic) in profiles.iter().zip(TRAFFIC) {
         let series = |from: usize, of: fn(&Profile) -> u64, paper: &dyn Fn(usize) -> Option<[f64; 4]>| {
@@ -300,7 +306,7 @@ pub(super) fn misses(setting: &Setting<'_>, prefixes: usize) -> Result<Drawing> 
             let asked = (first.hits + first.misses) as f64;
             let missed = last.misses as f64;
             let paper = PAPER.get(i).copied();
-            let of_lookup = |at: usize| Some(paper?[at] / 500_000.0);
+            let of_lookup = |at: usize| Some(paper?[at] / subject::LOOKUPS as f64);
             points[0].push(named(&built.name, asked / counted as f64, of_lookup(0)));
             points[1].push(named(&built.name, missed / counted as f64, of_lookup(1)));
             let paper = paper.map(|[asked, missed]| 100.0 * missed / asked);
@@ -338,7 +344,7 @@ pub(super) fn memory(setting: &Setting<'_>, prefixes: usize) -> Result<Drawing> 
         all.push(named(name, built.fib.bytes() as f64 / MB, PAPER.get(i).and_then(|&mb| stated(mb))));
         let (filter, trie) = (built.detail("filter_bytes"), built.detail("trie_bytes"));
         if filter > 0.0 {
-            // The paper's two have 6 MB; those that are ours choose theirs.
+            // Those that are ours have the paper's too, which has none of them.
             parts.push(named(name, filter / MB, PAPER.get(i).and_then(|_| stated(6.0))));
         }
         if trie > 0.0 {

@@ -179,6 +179,7 @@ mod tests {
                 assert!(FOUR.iter().all(|name| names.contains(*name)), "{names:?}");
             }
         }
+        assert!(questions.title.contains(", of 4096 lookups on 500,000 prefixes"), "{}", questions.title);
         // Bloom, Base, trie, cuckoo; as published.
         let point = |panel: usize, at: usize| questions.panels[panel].series[0].points[at].y;
         assert_eq!((point(0, 0), point(0, 2), point(1, 2)), (0.0, 0.0, 4096.0));
@@ -188,7 +189,9 @@ mod tests {
         assert!(sound(1) && sound(3));
         let bytes = &memory.panels[0].series[0].points;
         let of = |name: &str| bytes.iter().find(|p| p.x == X::Name(name.to_owned())).unwrap().y;
-        assert!((of("bloom-lpm") - 6.0).abs() < 0.1 && (of("cuvpp") - 6.0).abs() < 0.1);
+        for name in ["bloom-lpm", "cuvpp", "cuvpp-simd", "cuvpp-lengths"] {
+            assert!((of(name) - 6.0).abs() < 0.1, "{name}");
+        }
         assert!((of("two-way-trie, 24 bytes a node") / of("two-way-trie") - 3.0).abs() < 0.01);
     }
 
@@ -214,5 +217,8 @@ mod tests {
         let load = |at: usize| if let X::Number(load) = moves[at].x { load } else { f64::NAN };
         assert!((load(0) - 0.05).abs() < 0.001 && load(moves.len() - 1) > 0.8);
         assert!(moves[moves.len() - 1].y > moves[moves.len() / 2].y);
+        // "0 until the load factor of 0.8".
+        assert!((0..moves.len()).all(|at| moves[at].paper == (load(at) < 0.801).then_some(0.0)));
+        assert!(time.iter().all(|point| point.paper.is_none()));
     }
 }

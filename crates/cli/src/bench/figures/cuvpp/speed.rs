@@ -140,7 +140,7 @@ pub(super) fn by_size(
         panels: panels.0,
         notes: vec![
             "hash-per-length is the paper's Base VPP, bloom-lpm VPP with a Bloom filter, two-way-trie VPP with a trie; both filters have 6 MB, \
-             whatever the table"
+             whatever the table, and so has that of cuvpp-simd and, if its markers fit, of cuvpp-lengths"
                 .into(),
             "the paper's numbers: the authors' raw data, of which it draws the figure; a Xeon E5-2640 v4".into(),
         ],
@@ -198,6 +198,8 @@ pub(super) fn by_lengths(setting: &Setting<'_>) -> Result<Drawing> {
 /// Figure 12.
 pub(super) fn insertions(setting: &Setting<'_>, slots: usize) -> Result<Drawing> {
     const STEPS: usize = 20;
+    // The text: no moves up to this load.
+    const FREE: f64 = 0.8;
     let step = (slots / STEPS).max(1);
     // By run: load, ns and moves of an insertion on the way there.
     let mut runs: Vec<Vec<[f64; 3]>> = Vec::new();
@@ -222,13 +224,16 @@ pub(super) fn insertions(setting: &Setting<'_>, slots: usize) -> Result<Drawing>
     let steps = runs.iter().map(Vec::len).min().unwrap_or(0);
     let over_runs =
         |at: usize, of: usize| median(&runs.iter().map(|points| points[at][of]).collect::<Vec<_>>());
-    let series = |of: usize, name: &str| {
-        Series::new(name, (0..steps).map(|at| (over_runs(at, 0), over_runs(at, of), None)))
+    let series = |of: usize, paper: fn(f64) -> Option<f64>| {
+        let points = (0..steps).map(|at| (over_runs(at, 0), over_runs(at, of)));
+        Series::new("cuckoo filter", points.map(|(load, y)| (load, y, paper(load))))
     };
+    // A step may end a slot behind the load that it is for.
+    let moves = |load| (load < FREE + 0.001).then_some(0.0);
     Ok(Drawing {
         panels: vec![
-            Panel::new("load", "ns for an insertion", vec![series(1, "cuckoo filter")]),
-            Panel::new("load", "cuckoo moves for an insertion", vec![series(2, "cuckoo filter")]),
+            Panel::new("load", "ns for an insertion", vec![series(1, |_| None)]),
+            Panel::new("load", "cuckoo moves for an insertion", vec![series(2, moves)]),
         ],
         notes: vec![format!(
             "{slots} slots in buckets of 4, {step} insertions a point, the last up to the first that finds no place in {} moves; the paper: no \

@@ -5,9 +5,10 @@ use crate::bench::figures::measure::{Built, build};
 use anyhow::Result;
 use std::sync::Arc;
 use tidemill_lpm::bloomlpm::{BloomFilter, BloomLpm, K, PAPER_BITS};
-use tidemill_lpm::cuvpp::{CuVpp, CuckooFilter, Fingerprint, PAPER_SLOTS};
+use tidemill_lpm::cuvpp::{CuVpp, CuVppSimd, CuckooFilter, Fingerprint, PAPER_SLOTS};
+use tidemill_lpm::cuvpplengths::CuVppLengths;
 use tidemill_lpm::keys::{Pattern, Random, keys};
-use tidemill_lpm::{Algorithm, Fib, Rib};
+use tidemill_lpm::{Fib, Rib};
 
 /// Base VPP, VPP with a Bloom filter, VPP with a trie, CuVPP: how many of [`all`] are the paper's.
 pub(super) const PAPERS: usize = 4;
@@ -42,9 +43,12 @@ impl Traffic {
     }
 }
 
+/// The paper's lookups.
+pub(super) const LOOKUPS: usize = 500_000;
+
 /// Lookups, as many as the paper has; fewer if the user wants fewer.
 pub(super) fn lookups(setting: &Setting<'_>) -> usize {
-    setting.args.lookups().min(500_000)
+    setting.args.lookups().min(LOOKUPS)
 }
 
 /// The paper's Bloom filter, empty: 6 MB. It does not say how many bits a prefix sets, but that there are more than two.
@@ -61,17 +65,17 @@ fn built(name: &str, fib: impl Fib<u128> + 'static) -> Built<u128> {
     Built { name: name.to_owned(), fib: Arc::new(fib), build_ms: Vec::new() }
 }
 
-/// The paper's four in its order, then those of ours that find the length in fewer steps.
+/// The paper's four in its order, then those of ours that find the length in fewer steps. All cuckoo filters are the paper's; that of
+/// `cuvpp-lengths` grows where it has to hold more markers than fit.
 ///
 /// # Errors
 /// A structure that cannot hold the table.
 pub(super) fn all(setting: &Setting<'_>, rib: &Rib<u128>) -> Result<Vec<Built<u128>>> {
-    let names = ["hash-per-length", "two-way-trie"].map(String::from);
-    let further = Algorithm::all::<u128>().into_iter().map(|algorithm| algorithm.to_string());
-    let further = further.filter(|name| name.starts_with("cuvpp-") || name == "length-search");
-    let names: Vec<String> = names.into_iter().chain(further).collect();
+    let names = ["hash-per-length", "two-way-trie", "length-search"].map(String::from);
     let mut all = build(setting, rib, &names, 1)?;
     all.insert(1, built("bloom-lpm", BloomLpm::build(rib, bloom_filter())));
     all.insert(3, built("cuvpp", CuVpp::build(rib, cuckoo_filter())));
+    all.push(built("cuvpp-simd", CuVppSimd::new(CuVpp::build(rib, cuckoo_filter()))));
+    all.push(built("cuvpp-lengths", CuVppLengths::with_filter(rib, cuckoo_filter())?));
     Ok(all)
 }

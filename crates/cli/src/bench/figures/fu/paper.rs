@@ -41,6 +41,9 @@ pub(super) const LONG: [(f64, [(f64, f64); 2]); 3] = [
     (10.0, [(271.0, 296.0), (124.0, 186.0)]),
 ];
 
+/// How many times Poptrie's rate that of `SAIL_L` is with them, at least and at most (3.5.3).
+pub(super) const LONG_OVER: (f64, f64) = (1.47, 2.83);
+
 /// Table 3.4: prefixes, and those longer than 24 bits.
 pub(super) const LONG_PREFIXES: [(&str, u32, u32); 24] = [
     ("rrc00-2002", 114_069, 2741),

@@ -184,6 +184,9 @@ pub(super) const RND: [(u8, u8, f64); 5] =
     [(0, 21, 211.18), (12, 19, 205.7), (12, 22, 177.6), (14, 22, 220.3), (16, 22, 255.4)];
 pub(super) const REP: [(u8, u8, f64); 2] = [(0, 21, 409.5), (16, 22, 397.0)];
 
+/// M lookups/s of all threads of a Ryzen 7 1700 together, at most (3.15), with LINX 2017.
+pub(super) const RND_TOGETHER: f64 = 2449.0;
+
 /// Misses of that CPU's L3 cache per lookup, of DxR by K (3.18 and, the text says, 3.19).
 pub(super) const MISSES: [(u8, f64); 7] =
     [(16, 0.0939), (17, 0.0939), (18, 0.0939), (19, 0.0939), (20, 0.0939), (21, 0.0988), (22, 0.546)];

@@ -64,10 +64,12 @@ pub(super) fn by_k(setting: &Setting<'_>, case: Case, best: f64) -> Result<Drawi
 pub(super) fn by_threads(setting: &Setting<'_>, case: Case) -> Result<Drawing> {
     const PLAIN: [u8; 4] = [16, 18, 20, 21];
     const OTHER: &str = "dir-24-8";
+    // The text, of all structures and numbers of threads.
+    let stated = (case == Case::Rnd).then_some(paper::RND_TOGETHER);
     let mut names: Vec<String> = PLAIN.iter().map(|&k| structure(None, k)).collect();
     let mut notes = vec![
         "the paper: a Ryzen 7 1700, 1 to 16 threads on 8 cores; D16R to D20R grow nearly with the cores, D21R and DIR-24-8 are held up by \
-         memory; at most 2449 M lookups/s (RND)"
+         memory"
             .to_owned(),
     ];
     match Algorithm::parse::<u32>(OTHER) {
@@ -82,8 +84,13 @@ pub(super) fn by_threads(setting: &Setting<'_>, case: Case) -> Result<Drawing> {
         let points = rates.iter().enumerate().map(|(i, &rate)| ((i + 1) as f64, rate, None));
         Series::new(built.name.as_str(), points)
     });
+    let mut series: Vec<Series> = series.collect();
+    let points = rates.iter().flat_map(|rates| rates.iter().zip(1_u32..));
+    if let Some((&rate, threads)) = points.max_by(|a, b| a.0.total_cmp(b.0)) {
+        series.push(Series::new("the best", [(threads.into(), rate, stated)]));
+    }
     Ok(Drawing {
-        panels: vec![Panel::new("threads", MLPS, series.collect())],
+        panels: vec![Panel::new("threads", MLPS, series)],
         notes,
         ..setting.figure.drawing(setting)
     })
