@@ -3,7 +3,7 @@
 
 mod tool;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tool::Folder;
 
 const TABLE: &str =
@@ -35,6 +35,9 @@ fn stats_describe_table_and_structures() {
         let name = line["structure"].as_str().unwrap();
         let resolved = line["details"]["resolved_share"].as_f64();
         assert!(!name.starts_with("dxr") || resolved.is_some_and(|share| share > 0.9), "{line}");
+        // Counts keep all their digits.
+        let table = &line["details"]["descriptor_bytes"];
+        assert!(name != "dxr-d18r" || table == &json!(1_048_576), "{line}");
     }
     let text = folder.ok("fib stats --table t.txt").out;
     assert!(text.contains("  prefixes      4\n") && text.contains("    /24          1  25.0 %\n"), "{text}");
@@ -61,6 +64,17 @@ fn lookups_name_prefix_next_hop_and_structure() {
     assert_eq!((&line["label"], &line["oracle"], &line["agree"]), (&json!(2), &json!(2), &json!(true)));
     let accesses = line["accesses"].as_array().unwrap();
     assert!(!accesses.is_empty() && accesses[0]["dependent"] == false, "{line}");
+    // No addresses: lines are numbered as they come, and two runs say the same.
+    let number = |access: &Value, name: &str| access[name].as_u64().unwrap();
+    assert!(accesses.iter().all(|access| number(access, "byte") < 64 && number(access, "line") >= 1));
+    assert_eq!(number(&accesses[0], "line"), 1);
+    let last = accesses.iter().map(|access| number(access, "line")).max().unwrap();
+    assert!((last..=2 * last).contains(&number(line, "cache_lines")) && number(line, "pages") <= last + 1);
+    let text = folder.ok("fib lookup --table t.txt --explain --algorithm sail-l8 10.1.9.9").out;
+    let loads: Vec<&str> = text.lines().skip(1).collect();
+    assert!(loads[0].starts_with("  load 1: 4 bytes, independent, line 1 from byte "), "{text}");
+    assert!(loads[1].starts_with("  load 2: 1 byte, dependent, line 2 from byte "), "{text}");
+    assert_eq!(loads[2], "  2 loads, 1 of them dependent, in 2 cache lines and 2 pages of 4 KiB");
     // A table of one family answers for the other, too.
     folder.write("v4.txt", "10.0.0.0/8\t1\n");
     assert_eq!(folder.ok("fib lookup --table v4.txt ::1 --json").json()[0]["label"], 0);
@@ -83,6 +97,11 @@ fn verification_finds_nothing_wrong() {
         let seen = lines.iter().filter(|line| line["stage"] == stage && line["wrong"] == 0).count();
         assert!(seen >= 1, "{stage}: {}", ran.out);
     }
+    // Half of the table is not passed over without a word.
+    let ran = folder.ok("fib verify --table t.txt --sample 10 --algorithm dxr-d18r");
+    let said = "t.txt: left out its 2 IPv6 prefixes: no structure that --algorithm names is for IPv6\n";
+    assert!(ran.err.ends_with(said), "{}", ran.err);
+    assert!(!folder.ok("fib verify --table t.txt --sample 10").err.contains("left out"));
     let text = folder.ok("fib verify --table t.txt --sample 10").out;
     assert!(text.lines().last().unwrap().contains(" checked, 0 wrong, "), "{text}");
 }
@@ -98,6 +117,11 @@ fn the_suite_runs_for_both_families() {
     assert!(structures.contains(&(4, "dxr-d16x4r")) && structures.contains(&(6, "rangetrie-d12")));
     assert!(lines[..3].iter().all(|line| line["tables"].as_u64().unwrap() >= 4 && line["failures"] == 0));
     assert_eq!(lines.last().unwrap()["wrong"], 0);
+    let usual = folder.ok("fib verify --suite 1 --json").json();
+    for name in ["popdir-d16x3", "popdir-d19", "dxr-d16x4r", "lulea"] {
+        assert!(usual.iter().any(|line| line["structure"] == name), "{name}");
+    }
+    folder.fail(&[("fib verify --suite 0", 2, "--suite 0: checks nothing: give at least 1")]);
 }
 
 #[test]

@@ -16,6 +16,8 @@ use tidemill_lpm::{Algorithm, Family, Fib, Label, Oracle, Rib};
 
 /// Bytes in a cache line.
 const LINE: usize = 64;
+/// Bytes in a page.
+const PAGE: usize = 4096;
 
 /// Arguments of `fib lookup`.
 #[derive(Args)]
@@ -31,7 +33,8 @@ pub(crate) struct Lookup {
     /// Addresses; `-` reads them from standard input, one per line
     #[arg(value_name = "ADDRESS", required = true)]
     addresses: Vec<String>,
-    /// Show every memory access of the lookup
+    /// Show every memory access of the lookup: its size, whether its address depends on one before, and which cache line it is in,
+    /// by the order in which the lookup comes to them
     #[arg(long)]
     explain: bool,
     /// One JSON object per line
@@ -56,17 +59,31 @@ struct Answer {
     agree: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     accesses: Option<Vec<AccessLine>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cache_lines: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pages: Option<usize>,
 }
 
-/// One load of a lookup.
+/// One load of a lookup. Where a structure's arrays lie is the allocator's business; that loads share a line is not.
 #[derive(Serialize)]
 struct AccessLine {
-    #[serde(skip)]
-    address: usize,
-    /// From the lowest address that the lookup read.
-    offset: usize,
+    /// Cache lines in the order in which the lookup comes to them, from 1 on.
+    line: usize,
+    /// The first byte in that line.
+    byte: usize,
+    /// A load may go on into the next line.
     size: usize,
+    /// Its address comes from what a load before it found.
     dependent: bool,
+}
+
+/// What the scalar lookup loads, and where.
+struct Accesses {
+    loads: Vec<AccessLine>,
+    /// Cache lines, and pages of 4 KiB, that they are in.
+    lines: usize,
+    pages: usize,
 }
 
 /// A family's structures and what they are compared with.
@@ -89,6 +106,7 @@ impl<'a, A: Family> Subjects<'a, A> {
             let label = fib.lookup(key);
             let mut in_batch = [Label::NONE];
             fib.lookup_batch(&[key], &mut in_batch);
+            let accesses = explain.then(|| accesses(fib.as_ref(), key));
             Answer {
                 v: json::VERSION,
                 address: key.to_ip().to_string(),
@@ -98,7 +116,9 @@ impl<'a, A: Family> Subjects<'a, A> {
                 prefix: prefix.clone(),
                 oracle: oracle.0,
                 agree: label == oracle && in_batch == [oracle],
-                accesses: explain.then(|| accesses(fib.as_ref(), key)),
+                cache_lines: accesses.as_ref().map(|accesses| accesses.lines),
+                pages: accesses.as_ref().map(|accesses| accesses.pages),
+                accesses: accesses.map(|accesses| accesses.loads),
             }
         };
         self.fibs.iter().map(answer).collect()
@@ -106,19 +126,26 @@ impl<'a, A: Family> Subjects<'a, A> {
 }
 
 /// What the scalar lookup loads, in order.
-fn accesses<A: Family>(fib: &dyn Fib<A>, key: A) -> Vec<AccessLine> {
+fn accesses<A: Family>(fib: &dyn Fib<A>, key: A) -> Accesses {
     let mut recorder = Recorder::with_log();
     fib.lookup_probed(key, &recorder);
-    let log = recorder.take();
-    let mut lines: Vec<AccessLine> = (log.iter())
-        .map(|access| match *access {
-            Access::Read { address, size, dependent } => AccessLine { address, offset: 0, size, dependent },
-            Access::Write { address, size } => AccessLine { address, offset: 0, size, dependent: false },
-        })
-        .collect();
-    let base = lines.iter().map(|line| line.address).min().unwrap_or(0);
-    lines.iter_mut().for_each(|line| line.offset = line.address - base);
-    lines
+    // Lines and pages as they come; a load may lie in two of them.
+    let (mut lines, mut pages): (Vec<usize>, Vec<usize>) = (Vec::new(), Vec::new());
+    let mut loads = Vec::new();
+    for access in recorder.take() {
+        let Access::Read { address, size, dependent } = access else { continue };
+        let last = address + size.max(1) - 1;
+        for (seen, unit) in [(&mut lines, LINE), (&mut pages, PAGE)] {
+            for number in address / unit..=last / unit {
+                if !seen.contains(&number) {
+                    seen.push(number);
+                }
+            }
+        }
+        let line = 1 + lines.iter().position(|&line| line == address / LINE).unwrap_or(0);
+        loads.push(AccessLine { line, byte: address % LINE, size, dependent });
+    }
+    Accesses { loads, lines: lines.len(), pages: pages.len() }
 }
 
 pub(super) fn run(args: &Lookup) -> Result<bool> {
@@ -180,15 +207,17 @@ fn print(answer: &Answer) {
     }
     let Some(accesses) = &answer.accesses else { return };
     for (i, access) in accesses.iter().enumerate() {
-        let AccessLine { offset, size, dependent, .. } = access;
+        let AccessLine { line, byte, size, dependent } = access;
         let kind = if *dependent { "dependent" } else { "independent" };
-        println!("  load {}: {size} bytes at +{offset}, {kind}", i + 1);
+        let bytes = if *size == 1 { "byte" } else { "bytes" };
+        println!("  load {}: {size} {bytes}, {kind}, line {line} from byte {byte} on", i + 1);
     }
     let dependent = accesses.iter().filter(|access| access.dependent).count();
-    let mut lines: Vec<usize> = (accesses.iter())
-        .flat_map(|access| [access.address / LINE, (access.address + access.size.max(1) - 1) / LINE])
-        .collect();
-    lines.sort_unstable();
-    lines.dedup();
-    println!("  {} loads, {dependent} of them dependent, in {} cache lines", accesses.len(), lines.len());
+    let count = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
+    println!(
+        "  {}, {dependent} of them dependent, in {} and {} of 4 KiB",
+        count(accesses.len(), "load"),
+        count(answer.cache_lines.unwrap_or(0), "cache line"),
+        count(answer.pages.unwrap_or(0), "page")
+    );
 }

@@ -6,8 +6,10 @@ mod lookup;
 mod stats;
 mod verify;
 
+use crate::tables::{Chosen, TableArgs};
 use anyhow::Result;
 use clap::Subcommand;
+use tidemill_feed::LoadedTable;
 pub(crate) use verify::{OfFamily, read_changes};
 
 /// The verbs of `tidemill fib`.
@@ -33,5 +35,18 @@ pub(crate) fn fib(command: FibCommand) -> Result<bool> {
         FibCommand::Verify(args) => verify::run(&args),
         FibCommand::Convert(args) => convert::run(&args),
         FibCommand::Diff(args) => diff::run(&args),
+    }
+}
+
+/// Says which routes of a table nothing is asked about, since every structure that was named is for the other family.
+pub(crate) fn say_what_is_left_out(files: &TableArgs, table: &LoadedTable, chosen: &Chosen) {
+    let families = [(4, chosen.v4.is_empty(), table.v4.len()), (6, chosen.v6.is_empty(), table.v6.len())];
+    for (family, none, prefixes) in families {
+        if none && prefixes > 0 {
+            crate::usage::complain(format_args!(
+                "tidemill: {}: left out its {prefixes} IPv{family} prefixes: no structure that --algorithm names is for IPv{family}",
+                files.name()
+            ));
+        }
     }
 }

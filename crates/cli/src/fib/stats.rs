@@ -54,6 +54,7 @@ pub(super) fn run(args: &Stats) -> Result<bool> {
     let start = Instant::now();
     let table = args.table.load()?;
     let chosen = args.structures.choose(&table)?;
+    super::say_what_is_left_out(&args.table, &table, &chosen);
     eprintln!("tidemill: {}: loaded in {:.2} s", args.table.name(), start.elapsed().as_secs_f64());
     let mut built = true;
     if !chosen.v4.is_empty() || !table.v4.is_empty() {
@@ -114,13 +115,17 @@ fn build<A: Family>(algorithm: &Algorithm, rib: &Rib<A>) -> Result<StructureLine
         bytes: Some(fib.bytes()),
         bytes_per_prefix: Some(significant(fib.bytes() as f64 / rib.len().max(1) as f64)),
         build_ms: Some(significant(build_ms)),
-        details: fib
-            .details()
-            .into_iter()
-            .map(|(name, value)| (name.into(), significant(value).into()))
-            .collect(),
+        details: fib.details().into_iter().map(|(name, value)| (name.into(), exact(value))).collect(),
         error: None,
     })
+}
+
+/// Counts and bytes as they are, shares to six digits.
+fn exact(value: f64) -> serde_json::Value {
+    if value.fract() == 0.0 && value.abs() < 2_f64.powi(53) {
+        return (value as i64).into();
+    }
+    significant(value).into()
 }
 
 fn print_shape(name: &str, shape: &Shape) {

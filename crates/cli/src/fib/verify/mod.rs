@@ -50,8 +50,8 @@ pub(crate) struct Verify {
     #[arg(long, value_name = "N", default_value_t = 1000, requires = "updates")]
     batch: usize,
     /// N random and adversarial small tables with interleaved updates for each structure that --algorithm names, the same N
-    /// for every structure of a family; `auto` here is dxr-d16x4r, dxr-d18r, dxr-d16r and rangetrie-d16 for IPv4 and
-    /// rangetrie-d16 for IPv6
+    /// for every structure of a family; `auto` here is popdir-d16x3, popdir-d19, dxr-d16x4r, dxr-d18r, dxr-d16r and rangetrie-d16
+    /// for IPv4, lulea and rangetrie-d16 for IPv6
     #[arg(long, value_name = "N", conflicts_with_all = ["files", "all", "updates"])]
     suite: Option<u64>,
     /// Seed of everything random
@@ -96,6 +96,7 @@ fn tables(args: &Verify) -> Result<Tally> {
     let files = TableArgs { files: args.files.clone(), load: args.load.clone() };
     let table = files.load()?;
     let chosen = args.structures.choose(&table)?;
+    super::say_what_is_left_out(&files, &table, &chosen);
     if args.all && chosen.v4.is_empty() {
         return Err(usage(
             "--all: goes through IPv4 addresses, and no IPv4 structure was chosen for this table",

@@ -14,9 +14,10 @@ use tidemill_lookup::qsbr::Domain;
 use tidemill_lpm::suite::{Stats, random_case, run_case};
 use tidemill_lpm::{Algorithm, Family, Rib};
 
-/// Structures that are tested if none are named; each pattern of code is among them once or more.
-const USUAL_V4: [&str; 4] = ["dxr-d16x4r", "dxr-d18r", "dxr-d16r", "rangetrie-d16"];
-const USUAL_V6: [&str; 1] = ["rangetrie-d16"];
+/// Structures that are tested if none are named: those that `auto` chooses from, each pattern of code once or more.
+const USUAL_V4: [&str; 6] =
+    ["popdir-d16x3", "popdir-d19", "dxr-d16x4r", "dxr-d18r", "dxr-d16r", "rangetrie-d16"];
+const USUAL_V6: [&str; 2] = ["lulea", "rangetrie-d16"];
 /// A structure with so many failures gets no more tables: each is made small, which takes seconds.
 const MOST_FAILURES: usize = 8;
 
@@ -44,6 +45,9 @@ struct SuiteLine {
 
 pub(super) fn run(args: &Verify, tables: u64) -> Result<Tally> {
     let tables = usize::try_from(tables).map_err(|_| usage(format!("--suite {tables}: too many")))?;
+    if tables == 0 {
+        return Err(usage("--suite 0: checks nothing: give at least 1"));
+    }
     let mut tally = Tally::default();
     family::<u32>(args, &USUAL_V4, tables, &mut tally)?;
     family::<u128>(args, &USUAL_V6, tables, &mut tally)?;
@@ -144,4 +148,24 @@ fn structure<A: Family>(algorithm: Algorithm, tables: usize, seed: u64) -> Resul
         seconds: json::significant(start.elapsed().as_secs_f64()),
         first_failure,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a router may be given without being asked is tested without being asked.
+    #[test]
+    fn what_auto_chooses_from_is_tested() {
+        fn check<A: Family>(usual: &[&str]) {
+            for algorithm in A::likely() {
+                let name = algorithm.to_string();
+                // One width of a range trie is the code of all.
+                let tested = usual.iter().any(|usual| name == *usual);
+                assert!(tested || name.starts_with("rangetrie-"), "{name}");
+            }
+        }
+        check::<u32>(&USUAL_V4);
+        check::<u128>(&USUAL_V6);
+    }
 }
