@@ -82,7 +82,8 @@ fn flows<const W: usize, S: State + PartialEq + std::fmt::Debug>(data: &[u8]) {
             10 => FlowOp::Tick,
             11 => FlowOp::Expire(a % 5, 1 + b as u32 % 8),
             12 => FlowOp::Rekey(a as u64 % 4),
-            13..=14 => FlowOp::Migrate(a % 5),
+            13 => FlowOp::Migrate(a % 5),
+            14 => FlowOp::Replace(a, b as u32 % 4),
             _ => FlowOp::Check,
         };
         if let Err(what) = beside.apply(op) {

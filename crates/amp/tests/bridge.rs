@@ -183,7 +183,7 @@ fn what_an_operator_sees() {
         .map(|n: u32| Flow {
             amplifier: std::net::Ipv4Addr::from(0x0808_0000 + n % 30).into(),
             victim: std::net::Ipv4Addr::from(0x0a00_0000 + n % 7).into(),
-            port: if n % 3 == 0 { 53 } else { 123 },
+            port: if n.is_multiple_of(3) { 53 } else { 123 },
             victim_port: 10_000 + n as u16,
         })
         .collect();

@@ -91,7 +91,7 @@ pub fn ip(src: IpAddr, dst: IpAddr, protocol: u8, payload: &[u8], how: &Ip) -> V
         bytes.extend([0x40 | (header / 4) as u8, 0]);
         bytes.extend(((header + payload.len()) as u16).to_be_bytes());
         bytes.extend((how.ident as u16).to_be_bytes());
-        bytes.extend((offset / 8 | u16::from(more) << 13).to_be_bytes());
+        bytes.extend(((offset / 8) | (u16::from(more) << 13)).to_be_bytes());
         bytes.extend([64, protocol, 0, 0]);
         bytes.extend(octets(src));
         bytes.extend(octets(dst));

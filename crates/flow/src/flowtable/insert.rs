@@ -326,7 +326,7 @@ impl<const W: usize, S: State, H: KeyHash<W> + Clone> FlowTable<W, S, H> {
             let all = Store::<W, S>::may_join(tags, place.tag);
             let mask = if all { tags.used() } else { tags.matches(place.tag) };
             // Those from some lane on, then those before it.
-            let before = (1 << ((hash >> 16) as u32 & 0xffff) % LANES as u32) - 1;
+            let before = (1 << (((hash >> 16) as u32 & 0xffff) % LANES as u32)) - 1;
             bits(mask & !before).chain(bits(mask & before)).map(move |lane| (bucket, lane))
         };
         let alternate = store.alternate(place.bucket, place.tag);
