@@ -45,9 +45,21 @@ int tidemill_flood(struct xdp_md *context)
 	return XDP_TX;
 }
 
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} dropped SEC(".maps");
+
 SEC("xdp")
 int tidemill_drop(struct xdp_md *context)
 {
+	__u32 zero = 0;
+	__u64 *count = bpf_map_lookup_elem(&dropped, &zero);
+
+	if (count)
+		(*count)++;
 	return XDP_DROP;
 }
 

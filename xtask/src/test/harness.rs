@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 /// Features without which a tier's tests are empty: they are off in the default build.
 const ROOT_FEATURES: &[&str] =
-    &["--workspace", "--features", "tidemill-port/xdp,tidemill-port/dpdk,tidemill-cli/dpdk"];
+    &["--workspace", "--features", "tidemill-amp/xdp,tidemill-port/xdp,tidemill-port/dpdk,tidemill-cli/dpdk"];
 
 /// Crates whose own tests, which have no file of a tier's name, are run under ThreadSanitizer too: published roots.
 const SANITIZED: &[&str] = &["tidemill-lookup"];

@@ -11,6 +11,9 @@
 //!
 //! All of it is called from the control side, never from a worker, and may take its time (milliseconds).
 
+#[cfg(all(feature = "xdp", target_os = "linux"))]
+pub mod xdp;
+
 use crate::tuple::Tuple;
 
 /// What has become of a rule.
@@ -46,7 +49,7 @@ pub struct OffloadSettings {
 /// What a rule has kept away.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Hits {
-    /// Packets, fragments of dropped datagrams included.
+    /// Packets; later fragments, which have no ports, are in the sums of all rules only.
     pub packets: u64,
     /// Their bytes, from the Ethernet header on.
     pub bytes: u64,

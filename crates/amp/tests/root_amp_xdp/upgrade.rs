@@ -1,0 +1,186 @@
+//! One process after another: killed and followed, replaced while traffic flows, or gone in order.
+
+use crate::frames::now_ns;
+use crate::net::{cable, inside, run};
+use crate::packets::{plain, tuple};
+use crate::{End, KINDS, MINUTE_NS, filtered, settings, through};
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tidemill_amp::Tuple;
+use tidemill_amp::offload::xdp::{XdpOffload, XdpOptions};
+use tidemill_amp::offload::{Offload, OffloadSettings, RuleEvent};
+use tidemill_bpf::Pins;
+
+fn options() -> XdpOptions {
+    XdpOptions { pin: Some("right".to_owned()), entries: 1000, ..XdpOptions::new("right") }
+}
+
+fn rule(n: u16) -> Tuple {
+    tuple("198.51.100.7", 53, "192.0.2.1", n)
+}
+
+/// The other side of the tests: a process with rules 0 to 9 in the driver, until it is killed or told to end.
+#[test]
+fn root_amp_xdp_holder() {
+    if std::env::var_os("TIDEMILL_HOLD").is_none() {
+        return;
+    }
+    let mut xdp = XdpOffload::open(&options()).unwrap();
+    xdp.configure(&settings()).unwrap();
+    let events: Vec<RuleEvent> = (0..10).map(|n| filtered(rule(n), 100 + MINUTE_NS)).collect();
+    xdp.apply(100, &events);
+    println!("holding");
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line).unwrap();
+}
+
+struct Holder(Child);
+
+impl Holder {
+    fn start() -> Self {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "upgrade::root_amp_xdp_holder", "--nocapture"])
+            .env("TIDEMILL_HOLD", "1")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        assert!(lines.any(|line| line.unwrap().ends_with("holding")), "the holder ended");
+        std::thread::spawn(move || lines.for_each(drop));
+        Holder(child)
+    }
+
+    fn kill(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+
+    fn end(&mut self) {
+        drop(self.0.stdin.take());
+        assert!(self.0.wait().unwrap().success());
+    }
+}
+
+#[test]
+fn root_amp_xdp_goes_on_when_its_process_is_killed() {
+    if !inside("upgrade::root_amp_xdp_goes_on_when_its_process_is_killed") {
+        return;
+    }
+    run("mount -t bpf bpf /sys/fs/bpf");
+    cable("left", "right");
+    let (mut left, mut right) = (End::new("left", KINDS[0], None), End::new("right", KINDS[0], None));
+    let frames: Vec<_> = (0..20).map(|n| plain(&rule(n))).collect();
+    let mut come = |left: &mut End, wanted: usize| through(left, &mut right, &frames, wanted).len();
+    assert_eq!(come(&mut left, 20), 20);
+    let mut holder = Holder::start();
+    assert_eq!(come(&mut left, 10), 10);
+    holder.kill();
+    assert_eq!(come(&mut left, 10), 10, "nobody is there, and it drops on");
+    // Whoever comes next knows what was there, lifts a rule of it, adds one of its own, and counts from zero.
+    let mut xdp = XdpOffload::open(&options()).unwrap();
+    xdp.configure(&settings()).unwrap();
+    let now = 77_000_000_000;
+    assert_eq!((xdp.counters().rules, xdp.counters().dropped.packets), (10, 0));
+    let mut adopted = xdp.adopted(now);
+    adopted.sort_unstable();
+    assert_eq!(
+        adopted.iter().map(|(tuple, _)| *tuple).collect::<Vec<_>>(),
+        (0..10).map(rule).collect::<Vec<_>>()
+    );
+    assert!(
+        adopted.iter().all(|(_, end)| (now + MINUTE_NS / 2..=now + MINUTE_NS).contains(end)),
+        "{adopted:?}"
+    );
+    assert_eq!(xdp.adopted(now), []);
+    xdp.apply(now, &[RuleEvent::Removed { key: rule(3) }, filtered(rule(15), now + MINUTE_NS)]);
+    assert_eq!(come(&mut left, 10), 10);
+    assert_eq!((xdp.counters().rules, xdp.counters().dropped.packets), (10, 10));
+    // In order: all of it is gone.
+    drop(xdp);
+    assert_eq!(come(&mut left, 20), 20);
+    assert_eq!(Pins::left(Path::new(Pins::ROOT)).unwrap(), []);
+    // Another tuple mode: rules of the one before say nothing.
+    Holder::start().kill();
+    let mut xdp = XdpOffload::open(&options()).unwrap();
+    xdp.configure(&OffloadSettings { tuple: 3, ..settings() }).unwrap();
+    assert_eq!((xdp.counters().rules, come(&mut left, 20)), (0, 20));
+    drop(xdp);
+    // Nobody asks for what was there: it ends a minute after the first minute.
+    Holder::start().kill();
+    let mut xdp = XdpOffload::open(&options()).unwrap();
+    xdp.configure(&settings()).unwrap();
+    let end = |xdp: &mut XdpOffload| xdp.hits(&rule(0));
+    xdp.poll(now);
+    xdp.poll(now + 61_000_000_000);
+    assert_eq!(xdp.adopted(now), [], "too late");
+    assert_eq!((come(&mut left, 10), end(&mut xdp).packets), (10, 1));
+    drop(xdp);
+    // Or they are removed by hand.
+    Holder::start().kill();
+    assert!(Pins::remove(Path::new(Pins::ROOT), "right").unwrap());
+    // The kernel takes the program off a moment later.
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(come(&mut left, 20), 20);
+}
+
+#[test]
+fn root_amp_xdp_is_replaced_under_traffic_without_a_gap() {
+    if !inside("upgrade::root_amp_xdp_is_replaced_under_traffic_without_a_gap") {
+        return;
+    }
+    run("mount -t bpf bpf /sys/fs/bpf");
+    cable("left", "right");
+    let mut holder = Holder::start();
+    let mut left = End::new("left", KINDS[0], None);
+    let mut right = End::new("right", KINDS[0], None);
+    let stop = Arc::new(AtomicBool::new(false));
+    let stopped = stop.clone();
+    // Nothing but what is filtered: a single frame that comes through is one too many.
+    let sender = std::thread::spawn(move || {
+        let (frames, mut sent): (Vec<_>, u64) = ((0..200).map(|n| plain(&rule(n % 10))).collect(), 0);
+        while !stopped.load(Ordering::Relaxed) {
+            left.send(&frames);
+            sent += frames.len() as u64;
+        }
+        sent
+    });
+    let mut processes = Vec::new();
+    for round in 0..10_u64 {
+        // Two more take over from whoever is there, who then ends, in order or not.
+        let mut next = XdpOffload::open(&options()).unwrap();
+        next.configure(&settings()).unwrap();
+        assert_eq!(next.counters().rules, 10);
+        if round == 0 {
+            holder.end();
+        }
+        if round == 5 {
+            drop(processes.pop());
+            let mut killed = Holder::start();
+            killed.kill();
+            next = XdpOffload::open(&options()).unwrap();
+            next.configure(&settings()).unwrap();
+        }
+        let before: Option<XdpOffload> = processes.pop();
+        if let Some(mut before) = before {
+            before.poll(now_ns());
+            let notes = before.take_notes();
+            assert!(notes.iter().any(|note| note.contains("another process has taken over")), "{notes:?}");
+        }
+        processes.push(next);
+        std::thread::sleep(Duration::from_millis(30));
+    }
+    stop.store(true, Ordering::Relaxed);
+    let sent = sender.join().unwrap();
+    assert_eq!(right.receive(0), Vec::<Vec<u8>>::new(), "{sent} were sent");
+    assert_eq!(right.port.counters().rx.packets, 0);
+    assert!(sent > 10_000, "{sent}");
+    let last = processes.pop().unwrap();
+    let dropped = last.front().with(|object| object.sum("counts", 0).unwrap());
+    assert_eq!(dropped, sent, "every one of them met a program with the rules");
+    println!("{sent} frames, ten programs, none came through");
+}
