@@ -26,6 +26,7 @@ mod live;
 mod plot;
 mod progress;
 mod run;
+mod sim;
 mod tables;
 mod tune;
 mod usage;
@@ -66,6 +67,12 @@ enum Command {
         tidemill bench port null --table rib.zst --json"
     )]
     Bench(bench::BenchCommand),
+    /// Study a role's tables and decisions without packets on a wire
+    #[command(subcommand)]
+    #[command(
+        after_help = "Examples:\n  tidemill sim amp --figure list\n  tidemill sim amp --figure tok-5.4 --plot tok-5.4.svg"
+    )]
+    Sim(sim::SimCommand),
     /// Find out what this machine's memory can do, and which lookup structure suits a table here
     Tune(Box<tune::Tune>),
     /// Make tables and traffic
@@ -118,6 +125,7 @@ fn main() -> ExitCode {
         Command::Replay(args) => run::replay(args),
         Command::Fib(command) => fib::fib(command),
         Command::Bench(command) => bench::bench(command),
+        Command::Sim(command) => sim::sim(command),
         Command::Tune(args) => tune::tune(&args),
         Command::Gen(command) => generate::generate(command),
         Command::Show(args) => live::show(&args),

@@ -9,46 +9,46 @@ use serde::Serialize;
 use std::path::Path;
 
 /// A figure.
-pub(super) struct Drawing {
+pub(crate) struct Drawing {
     /// As in `--figure`: `zec-3.13`.
-    pub(super) figure: &'static str,
-    pub(super) title: String,
+    pub(crate) figure: &'static str,
+    pub(crate) title: String,
     /// What was measured, and what it stands for; nothing where the figure needs no table.
-    pub(super) table: Option<String>,
-    pub(super) panels: Vec<Panel>,
+    pub(crate) table: Option<String>,
+    pub(crate) panels: Vec<Panel>,
     /// What else there is to say, a sentence or two each.
-    pub(super) notes: Vec<String>,
+    pub(crate) notes: Vec<String>,
 }
 
 /// One pair of axes.
-pub(super) struct Panel {
+pub(crate) struct Panel {
     /// The horizontal axis: quantity and unit.
-    pub(super) x: String,
+    pub(crate) x: String,
     /// The vertical axis: quantity and unit.
-    pub(super) y: String,
-    pub(super) series: Vec<Series>,
+    pub(crate) y: String,
+    pub(crate) series: Vec<Series>,
     /// What the table for people says where a series has no point.
-    pub(super) missing: &'static str,
+    pub(crate) missing: &'static str,
 }
 
 /// The points of one subject.
-pub(super) struct Series {
-    pub(super) name: String,
-    pub(super) points: Vec<Point>,
+pub(crate) struct Series {
+    pub(crate) name: String,
+    pub(crate) points: Vec<Point>,
 }
 
 /// One point.
-pub(super) struct Point {
-    pub(super) x: X,
-    pub(super) y: f64,
+pub(crate) struct Point {
+    pub(crate) x: X,
+    pub(crate) y: f64,
     /// What the paper states there.
-    pub(super) paper: Option<f64>,
+    pub(crate) paper: Option<f64>,
 }
 
 /// Where a point is.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged)]
-pub(super) enum X {
+pub(crate) enum X {
     Number(f64),
     Name(String),
 }
@@ -77,7 +77,7 @@ struct Line<'a> {
 }
 
 impl Panel {
-    pub(super) fn new(x: impl Into<String>, y: impl Into<String>, series: Vec<Series>) -> Self {
+    pub(crate) fn new(x: impl Into<String>, y: impl Into<String>, series: Vec<Series>) -> Self {
         Panel { x: x.into(), y: y.into(), series, missing: "" }
     }
 
@@ -168,7 +168,7 @@ impl Panel {
 
 impl Series {
     /// Points at numbers.
-    pub(super) fn new(
+    pub(crate) fn new(
         name: impl Into<String>,
         points: impl IntoIterator<Item = (f64, f64, Option<f64>)>,
     ) -> Self {
@@ -182,7 +182,7 @@ impl Drawing {
     ///
     /// # Errors
     /// The file cannot be written.
-    pub(super) fn show(&self, as_json: bool, plot: Option<&Path>) -> Result<()> {
+    pub(crate) fn show(&self, as_json: bool, plot: Option<&Path>) -> Result<()> {
         if as_json {
             self.json()?;
         } else {

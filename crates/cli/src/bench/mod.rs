@@ -1,9 +1,10 @@
 //! `tidemill bench`: measure lookup structures, hash tables and ports.
 
+mod amp;
 pub(crate) mod bound;
 mod bursts;
 mod churn;
-mod drawing;
+pub(crate) mod drawing;
 mod figures;
 mod flow;
 mod forward;
@@ -31,6 +32,8 @@ pub(crate) enum BenchCommand {
     Hide(Box<hide::Hide>),
     /// The engine without a network: null ports, capture files or DPDK's net_null, with and without a router between them
     Port(port::PortBench),
+    /// The mitigator: the shortest DNS responses through its graph on one core, what it adds to a burst's time
+    Amp(amp::AmpBench),
     /// What a busy control side (route changes, show, trace, reload) costs the packets
     Churn(churn::ChurnBench),
 }
@@ -44,6 +47,7 @@ pub(crate) fn bench(command: BenchCommand) -> Result<bool> {
         BenchCommand::Flow(args) => flow::run(&args),
         BenchCommand::Hide(args) => hide::run(&args),
         BenchCommand::Port(args) => port::run(&args),
+        BenchCommand::Amp(args) => amp::run(&args),
         BenchCommand::Churn(args) => churn::run(&args),
     }
 }
