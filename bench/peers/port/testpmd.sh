@@ -18,8 +18,9 @@ free=$(cat /sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages 2>/dev/null 
 cpus=$(taskset -cp $$ | sed 's/.*: //')
 last=${cpus##*[,-]}
 first=${cpus%%[,-]*}
+# What it prints goes through a pipe: without stdbuf it would keep its answers until much later.
 # shellcheck disable=SC2086 -- words on purpose
-coproc pmd { exec dpdk-testpmd -l "$first,$last" --main-lcore "$first" --no-pci --no-telemetry $pages --log-level=error \
+coproc pmd { exec stdbuf -oL dpdk-testpmd -l "$first,$last" --main-lcore "$first" --no-pci --no-telemetry $pages --log-level=error \
 	--vdev=net_null0,size=60 --vdev=net_null1,size=60 -- -i --nb-cores=1 --forward-mode=io --burst="$burst" 2>&1; }
 trap 'kill $pmd_PID 2>/dev/null' EXIT
 
