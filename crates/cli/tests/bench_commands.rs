@@ -177,6 +177,12 @@ fn mistakes_get_one_line() {
         ("bench lpm --table v4.txt --runs 0", 2, "--runs"),
         ("bench lpm --table v4.txt --batch 5000", 2, "--batch"),
         ("bench lpm --table v4.txt --lookups-ki 3", 2, "--lookups-ki 3"),
+        (
+            "bench lpm --table v4.txt --plot no/x.svg",
+            2,
+            "--plot no/x.svg: No such file or directory (os error 2): give",
+        ),
+        ("bench lpm --figure zec-3.13 --table v4.txt --plot .", 2, "--plot .: Is a directory"),
         ("bench lpm --table v4.txt --case fast", 2, "rnd, seq, rep, adv, prefix"),
         ("bench lpm --table v4.txt --runner", 2, "--keys"),
         ("bench lpm --table v4.txt --runner --keys odd", 2, "odd: 17 bytes are not a multiple of 4096 keys"),

@@ -81,7 +81,7 @@ fn the_list_says_what_each_figure_shows() {
         ("bench lpm --figure zec-3.1t --table none.txt", 2, "none.txt"),
         ("bench lpm --figure zec-3.13 --table t.txt --algorithm auto", 2, "--algorithm"),
         ("bench lpm --figure zec-3.13 --table t.txt --runs 0", 2, "--runs"),
-        ("bench lpm --figure zec-3.11 --table t.txt --plot none/f.svg", 1, "none/f.svg: No such"),
+        ("bench lpm --figure zec-3.11 --table t.txt --plot none/f.svg", 2, "none/f.svg: No such"),
         ("bench lpm", 2, "--table"),
     ]);
 }

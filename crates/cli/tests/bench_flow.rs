@@ -180,13 +180,14 @@ fn mistakes_get_one_line() {
         ("bench flow --entries 300 --load 0.001", 2, "--load 0.001: not one key in 300 slots"),
         ("bench flow --batch 0", 2, "--batch 0"),
         ("bench flow --batch 257", 2, "--batch 257"),
+        ("bench flow --plot no/x.svg", 2, "--plot no/x.svg: No such file"),
         ("bench flow --runs 0", 2, "--runs 0"),
         ("bench flow --hash toeplitz", 2, "keyed, given"),
         ("bench flow --figure fu-9.9", 2, "fu-4.7"),
         ("bench flow --case fast", 2, "speed, lines, occupancy, flood, bound"),
         (
             "bench flow --figure fu-4.7 --quick --entries 1k --table chaining --plot none/f.svg",
-            1,
+            2,
             "none/f.svg: No such",
         ),
     ]);

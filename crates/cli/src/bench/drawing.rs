@@ -4,6 +4,7 @@
 use super::report::print_grid;
 use crate::json::{self, significant};
 use crate::plot::{Bar, Curve, Curves, Plot, stack};
+use crate::usage;
 use anyhow::{Context, Result};
 use serde::Serialize;
 use std::path::Path;
@@ -225,6 +226,24 @@ impl Drawing {
         self.panels.iter().for_each(Panel::print);
         for (i, note) in self.notes.iter().enumerate() {
             println!("{}{note}", if i == 0 { "\n" } else { "" });
+        }
+    }
+}
+
+/// Whether a plot can be written there: what is wrong with a name is to be found before minutes of measuring.
+///
+/// # Errors
+/// Bad usage: the file cannot be written.
+pub(crate) fn check_plot(file: Option<&Path>) -> Result<()> {
+    let Some(file) = file else { return Ok(()) };
+    let new = !file.exists();
+    match std::fs::OpenOptions::new().append(true).create(true).open(file) {
+        // Nothing is left behind if it comes to no plot.
+        Ok(_) if new => std::fs::remove_file(file).with_context(|| file.display().to_string()),
+        Ok(_) => Ok(()),
+        Err(error) => {
+            let file = file.display();
+            Err(usage(format!("--plot {file}: {error}: give a file that can be written")))
         }
     }
 }

@@ -4,6 +4,7 @@
 //! structures and of the machine's bound alternate, so that a drift of the machine favours nobody and ratios hold.
 
 use super::bound::{Load, Region};
+use super::drawing::check_plot;
 use super::pass::{BLOCK, Order, Pass, expected, sustained, timed_pass};
 use super::report::Report;
 use super::{bursts, runner, scaling, updates};
@@ -206,6 +207,7 @@ impl Lpm {
                 self.lookups_ki
             )));
         }
+        check_plot(self.plot.as_deref())?;
         [&self.updates, &self.keys].into_iter().flatten().try_for_each(|file| check_input(file))
     }
 }
@@ -214,6 +216,7 @@ pub(super) fn run(args: &Lpm) -> Result<bool> {
     args.check()?;
     let table = args.table.load()?;
     let chosen = args.structures.choose(&table)?;
+    crate::fib::say_what_is_left_out(&args.table, &table, &chosen);
     let mut report = Report::new(args.json);
     let mut right = family(args, &table, &table.v4, &chosen.v4, &mut report)?;
     right &= family(args, &table, &table.v6, &chosen.v6, &mut report)?;

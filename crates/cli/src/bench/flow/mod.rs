@@ -17,6 +17,7 @@ mod tables;
 mod work;
 
 use super::bound::{Load, Region};
+use super::drawing::check_plot;
 use super::report::Report;
 use crate::json::Params;
 use crate::progress::Progress;
@@ -163,6 +164,7 @@ impl Flow {
         if self.runs() == 0 {
             return Err(usage("--runs 0: give at least 1"));
         }
+        check_plot(self.plot.as_deref())?;
         if let Some(load) = self.loads.iter().find(|load| !(**load > 0.0 && **load <= 1.0)) {
             return Err(usage(format!("--load {load}: give more than 0 and at most 1")));
         }
@@ -279,21 +281,30 @@ fn measure<const W: usize>(args: &Flow) -> Result<bool> {
 
 /// One table at a time has to fit, with what is asked of it.
 fn check_memory<const W: usize>(args: &Flow, tables: &[Measures<W>]) -> Result<()> {
+    let queries = LOOKUPS * 8 * (W + 4);
+    tables.iter().try_for_each(|table| {
+        let bytes = (table.bytes)(args.entries)?;
+        check_free(args.entries, table.name, bytes.saturating_add(queries))
+    })
+}
+
+/// Whether so many bytes are free for a table of so many slots, and what is asked of it.
+///
+/// # Errors
+/// Bad usage: they are not.
+pub(super) fn check_free(entries: usize, name: &str, bytes: usize) -> Result<()> {
     let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let free = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
     let Some(kib) = free.and_then(|rest| rest.split_whitespace().next()?.parse::<usize>().ok()) else {
         return Ok(());
     };
-    let queries = LOOKUPS * 8 * (W + 4);
-    for table in tables {
-        let mib = ((table.bytes)(args.entries)? + queries) >> 20;
-        if mib > kib >> 10 {
-            let (entries, name) = (size_name(args.entries), table.name);
-            return Err(usage(format!(
-                "--entries {entries}: {name} needs {mib} MiB, {} MiB are free: give fewer",
-                kib >> 10
-            )));
-        }
+    let mib = bytes >> 20;
+    if mib > kib >> 10 {
+        let entries = size_name(entries);
+        return Err(usage(format!(
+            "--entries {entries}: {name} needs {mib} MiB, {} MiB are free: give fewer",
+            kib >> 10
+        )));
     }
     Ok(())
 }

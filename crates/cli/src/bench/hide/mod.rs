@@ -7,7 +7,8 @@
 mod drivers;
 mod work;
 
-use super::flow::{parse_entries, size_name};
+use super::drawing::check_plot;
+use super::flow::{check_free, parse_entries, size_name};
 use super::pass::BLOCK;
 use super::report::{Report, figure, pivot};
 use crate::json::{Measurement, Params};
@@ -100,12 +101,21 @@ impl Case {
 /// One table of one size with keys of one length: measures all cases; false if an answer was wrong.
 type Measure = fn(&Hide, Shape, &Progress, &mut Report) -> Result<bool>;
 
+/// A kind of table.
+#[derive(Clone, Copy)]
+struct Kind {
+    name: &'static str,
+    measure: Measure,
+    /// Its size with so many slots.
+    bytes: fn(usize) -> Result<usize>,
+}
+
 /// The tables for keys of `W` words.
-fn tables<const W: usize>() -> [(&'static str, Measure); 2] {
-    fn named<const W: usize, T: HashTable<W>>() -> (&'static str, Measure) {
-        (T::NAME, measure::<W, T>)
+fn tables<const W: usize>() -> [Kind; 2] {
+    fn kind<const W: usize, T: HashTable<W>>() -> Kind {
+        Kind { name: T::NAME, measure: measure::<W, T>, bytes: work::bytes::<W, T> }
     }
-    [named::<W, Chaining<W>>(), named::<W, Keystore<W>>()]
+    [kind::<W, Chaining<W>>(), kind::<W, Keystore<W>>()]
 }
 
 /// What a table is made for.
@@ -148,11 +158,16 @@ impl Hide {
                 _ => return Err(usage(format!("--key-bytes {key_bytes}: give 8, 16, 36 or 40"))),
             };
             for name in &self.tables {
-                let Some(&(_, measure)) = tables.iter().find(|(known, _)| known == name) else {
-                    let names: Vec<&str> = tables.iter().map(|&(name, _)| name).collect();
+                let Some(kind) = tables.iter().find(|kind| kind.name == name) else {
+                    let names: Vec<&str> = tables.iter().map(|kind| kind.name).collect();
                     return Err(usage(format!("--table {name}: use one of {}", names.join(", "))));
                 };
-                plan.extend(self.entries.iter().map(|&entries| (Shape { entries, key_bytes }, measure)));
+                for &entries in &self.entries {
+                    // One table at a time has to fit.
+                    let bytes = (kind.bytes)(entries)?.saturating_add(Asked::bytes(self.lookups()));
+                    check_free(entries, kind.name, bytes)?;
+                    plan.push((Shape { entries, key_bytes }, kind.measure));
+                }
             }
         }
         Ok(plan)
@@ -165,6 +180,7 @@ impl Hide {
 
 pub(super) fn run(args: &Hide) -> Result<bool> {
     let plan = args.plan()?;
+    check_plot(args.plot.as_deref())?;
     let passes = args.cases.len() * args.batch.len() * args.runs * Driver::ALL.len();
     let progress = Progress::new("bench hide", (plan.len() * passes) as u64);
     let mut report = Report::new(args.json);

@@ -26,6 +26,17 @@ pub(super) struct Filled<const W: usize, T> {
     base: u64,
 }
 
+/// What a table of so many slots takes, by a small one.
+///
+/// # Errors
+/// There is no memory for the small one either.
+pub(super) fn bytes<const W: usize, T: HashTable<W>>(slots: usize) -> Result<usize> {
+    const SMALL: usize = 1 << 14;
+    let small =
+        T::new(SMALL.min(slots)).map_err(|error| usage(format!("--entries: {}: {error}", T::NAME)))?;
+    Ok((small.bytes() as f64 / small.capacity() as f64 * slots as f64) as usize)
+}
+
 impl<const W: usize, T: HashTable<W>> Filled<W, T> {
     pub(super) fn new(shape: Shape, load: f64, seed: u64) -> Result<Self> {
         let table = T::new(shape.entries)
@@ -72,6 +83,11 @@ pub(super) struct Asked {
 }
 
 impl Asked {
+    /// What choosing so many takes at most.
+    pub(super) fn bytes(lookups: usize) -> usize {
+        lookups.saturating_mul((CANDIDATES + 1) * 16)
+    }
+
     pub(super) fn new<const W: usize, T: HashTable<W>>(
         filled: &Filled<W, T>,
         case: Case,
