@@ -164,8 +164,11 @@ static __always_inline int judge(struct rule *rule, const struct packet *fragmen
 			bpf_map_delete_elem(&pieces, fragment);
 		return 0;
 	}
-	__sync_fetch_and_add(&rule->packets, 1);
-	__sync_fetch_and_add(&rule->bytes, bytes);
+	// In a dry run user space sees the packet too, and counts it in its own rule.
+	if (!(config->flags & DRY_RUN)) {
+		__sync_fetch_and_add(&rule->packets, 1);
+		__sync_fetch_and_add(&rule->bytes, bytes);
+	}
 	count(config, bytes);
 	until = now + PIECES_NS;
 	if (fragment)

@@ -111,20 +111,24 @@ fn index(interface: &str) -> Fallible<u32> {
     Ok(tidemill_port::device(interface)?.index)
 }
 
-/// Offers answers until it is told to stop.
-fn flood(flows: u32, stop: &AtomicBool) -> Fallible<u64> {
+/// Answers in one call: setting up a run takes the kernel tens of milliseconds.
+const RUN: u32 = 1 << 19;
+
+/// Offers answers until it is told to stop: millions a second.
+fn flood(flows: u32, stop: &AtomicBool) -> Fallible<f64> {
     let mut object = Object::load(&FLOOD, &[], None)?;
     let mut frame = frame(0);
     frame[24..26].fill(0);
     // As words lie in memory.
     let header = frame[14..34].chunks(2).map(|pair| u32::from(u16::from_ne_bytes([pair[0], pair[1]]))).sum();
     object.array::<[u32; 4]>("load")?.set(0, [flows - 1, SOURCE, header, 0], 0).map_err(to_io)?;
-    let (left, mut offered) = (index("left")?, 0);
+    let (left, mut offered) = (index("left")?, 0_u64);
+    let started = Instant::now();
     while !stop.load(Ordering::Relaxed) {
-        object.flood(&frame, left, 64 * 256)?;
-        offered += 64 * 256;
+        object.flood(&frame, left, RUN)?;
+        offered += u64::from(RUN);
     }
-    Ok(offered)
+    Ok(offered as f64 / started.elapsed().as_secs_f64() / 1e6)
 }
 
 /// Something that drops, once it is set up.
@@ -152,6 +156,15 @@ fn bare() -> Fallible<Way> {
     Ok(Way { name: "bare", count: Box::new(count), end: ending(attachment) })
 }
 
+/// Memory of this process's largest hash table in the kernel, as that says.
+fn map_bytes() -> u64 {
+    let text = |entry: std::fs::DirEntry| std::fs::read_to_string(entry.path()).unwrap_or_default();
+    let files = std::fs::read_dir("/proc/self/fdinfo").into_iter().flatten().flatten().map(text);
+    let hashes = files.filter(|text| text.lines().any(|line| line == "map_type:\t1"));
+    let bytes = |text: String| text.lines().find_map(|line| line.strip_prefix("memlock:\t")?.parse().ok());
+    hashes.filter_map(bytes).max().unwrap_or_default()
+}
+
 fn xdp(flows: u32) -> Fallible<Way> {
     let options = XdpOptions { mode: Mode::Native, entries: flows as usize, ..XdpOptions::new("right") };
     let mut xdp = XdpOffload::open(&options)?;
@@ -163,7 +176,11 @@ fn xdp(flows: u32) -> Fallible<Way> {
         .map(|n| RuleEvent::Filtered { key: tuple(SOURCE + n), expires_ns: 3_600_000_000_000 })
         .collect();
     xdp.apply(0, &rules);
-    eprintln!("xdp: {} rules written in {:.0?}", xdp.counters().rules, started.elapsed());
+    let (written, elapsed) = (xdp.counters().rules, started.elapsed());
+    eprintln!(
+        "xdp: {written} rules written in {elapsed:.0?}, {:.1} bytes each",
+        map_bytes() as f64 / f64::from(flows)
+    );
     let xdp = Arc::new(xdp);
     let counted = xdp.clone();
     let count = move || Ok(counted.counters().dropped.packets);
@@ -260,14 +277,18 @@ fn turn(way: &mut Way, flows: u32, seconds: f64) -> Fallible<(f64, f64)> {
     let stop = Arc::new(AtomicBool::new(false));
     let stopped = stop.clone();
     let source = std::thread::spawn(move || flood(flows, &stopped));
+    // From when the first is seen to go, and a moment later.
+    let begun = Instant::now();
+    while (way.count)()? == 0 && begun.elapsed() < Duration::from_secs(5) {
+        std::thread::sleep(Duration::from_millis(10));
+    }
     std::thread::sleep(Duration::from_secs_f64(seconds / 4.0));
     let (before, started) = ((way.count)()?, Instant::now());
     std::thread::sleep(Duration::from_secs_f64(seconds));
     let (after, elapsed) = ((way.count)()?, started.elapsed().as_secs_f64());
-    let began = started.elapsed().as_secs_f64() + seconds / 4.0;
     stop.store(true, Ordering::Relaxed);
     let offered = source.join().map_err(|_| "the source ended early")??;
-    Ok(((after - before) as f64 / elapsed / 1e6, offered as f64 / began / 1e6))
+    Ok(((after - before) as f64 / elapsed / 1e6, offered))
 }
 
 fn median(rates: &mut [f64]) -> f64 {
@@ -293,7 +314,7 @@ fn main() -> Fallible<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let number = |at: usize| arguments.get(at).map(|text| text.parse::<f64>()).transpose();
     let sizes = number(0)?.map_or(vec![1024, 262_144], |flows| vec![(flows as u32).next_power_of_two()]);
-    let (seconds, rounds) = (number(1)?.unwrap_or(0.5), number(2)?.unwrap_or(5.0) as usize);
+    let (seconds, rounds) = (number(1)?.unwrap_or(1.0), number(2)?.unwrap_or(5.0) as usize);
     run("sysctl -qw net.ipv6.conf.default.disable_ipv6=1")?;
     run("ip link add left type veth peer name right")?;
     run("ip link set right address 02:00:00:00:00:01")?;

@@ -15,7 +15,8 @@
 //!
 //! **The books.** What is dropped here never came in: it is in no port's counter and no part of
 //! `in + made = out + dropped + consumed + held`; [`OffloadCounters::dropped`] is its account. Interface statistics of the
-//! kernel count it as received. In a dry run packets go on and are counted by user space as well.
+//! kernel count it as received. In a dry run packets go on, and user space counts them as it does without the program; rules here
+//! count nothing then.
 //!
 //! **Ends.** A rule has its end with it, in the kernel's coarse clock (`CLOCK_MONOTONIC_COARSE`: it steps every few
 //! milliseconds, and stands still while the machine sleeps), so the program needs nobody to end it. What has ended is
