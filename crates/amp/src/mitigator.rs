@@ -26,7 +26,7 @@
 //!   packet's destination to its source, is not on the allow-list, is within its sender's rate, and its flow is suspected. It is passed on in any case.
 //! * **Within one burst** answers and questions are judged first, in order, then ICMP messages, then later fragments.
 //! * **A full table**: a new flow may take the place of one whose time is over, or of a suspected one; a filtered or solicited one stays (paper, 5.3.3). At most
-//!   [32](crate) such replacements a burst: a flood of new flows does not make the known ones slow.
+//!   32 such replacements a burst: a flood of new flows does not make the known ones slow.
 //! * **Later fragments** have no ports: those of a datagram whose first fragment was dropped are dropped for 3 seconds.
 //! * **Several workers** have a table each. Questions, and ICMP messages that count or are about nothing known, go to the others too.
 

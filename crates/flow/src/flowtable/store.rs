@@ -146,13 +146,14 @@ impl<const W: usize, S: State> Store<W, S> {
         prefetch_read(self.tags.as_ptr().wrapping_add(bucket as usize * WORDS));
     }
 
-    /// The line with the beginning of an entry, and that with the end of its key if it can be another.
+    /// The line with the beginning of an entry, and that with its end if it can be another; of one longer than a line that with the end of
+    /// its key.
     #[inline(always)]
     pub(super) fn prefetch_entry(&self, slot: usize) {
         let entry = self.entries.as_ptr().wrapping_add(slot * Self::STRIDE);
         prefetch_read(entry);
         if 64 % (Self::STRIDE * 8) != 0 {
-            prefetch_read(entry.wrapping_add(W));
+            prefetch_read(entry.wrapping_add(if Self::STRIDE <= 8 { Self::STRIDE - 1 } else { W }));
         }
     }
 
