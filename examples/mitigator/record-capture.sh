@@ -136,6 +136,8 @@ for round_number in range(6):
                 six.sendto(ip + udp, (f"2001:2::{host}", 0))
             time.sleep(0.0005)
 PYTHON
+# Whoever plays both files starts both with their first packets: here these belong together.
+in_ns customer ping -c 1 198.18.0.2 >/dev/null
 start_in_ns attacker python3 "$work/attack.py"
 attack=$!
 

@@ -8,6 +8,7 @@ mod part3;
 mod part4;
 mod part5;
 mod part6;
+mod part7;
 
 use crate::{env, proc};
 use anyhow::{Context as _, Result, bail};
@@ -139,6 +140,7 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
         4 => part4::LINES,
         5 => part5::LINES,
         6 => part6::LINES,
+        7 => part7::LINES,
         part => bail!("no lines are written down for part {part}"),
     };
     let machine = Machine { quick: options.quick };

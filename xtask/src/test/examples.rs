@@ -20,6 +20,7 @@ pub(crate) fn run() -> Result<Totals> {
         let ran = proc::output(&mut example).map(|said| print!("{said}"));
         told(&mut totals, &format!("examples::{name}"), ran);
     }
+    told(&mut totals, "examples::mitigator", mitigator());
     told(&mut totals, "examples::wire_variants", wire_variants());
     if !env::is_root() && !env::in_ci() {
         totals.skip("examples::wire_demo", "not root");
@@ -142,6 +143,32 @@ fn judge(capture: &Path) -> Result<usize> {
         bail!("{}: tshark finds {count} bad packets:\n{}", capture.display(), first.join("\n"));
     }
     Ok(tshark("frame", &["-T", "fields", "-e", "frame.number"])?.lines().count())
+}
+
+/// The mitigator on files: of an attack little comes through, and everything else does.
+fn mitigator() -> Result<()> {
+    let mut command = Command::new(env::tidemill()?);
+    command.args(["run", "examples/mitigator/mitigator.toml", "--json"]).current_dir(env::root());
+    let printed = proc::output(&mut command)?;
+    let line = printed.lines().last().context("`run` printed nothing")?;
+    println!("{line}");
+    let said: Value = serde_json::from_str(line).with_context(|| format!("not JSON: {line}"))?;
+    conserved(&said)?;
+    let dropped = said["dropped"].as_object().context("the counters have no \"dropped\"")?;
+    if dropped.keys().collect::<Vec<_>>() != ["amplification"] {
+        bail!("something else than the attack was dropped: {dropped:?}");
+    }
+    let counter = |name: &str| said["amp"][name].as_u64().with_context(|| format!("no counter {name:?}"));
+    // Eight servers asked from 25 ports over IPv4 and from 7 over IPv6, six times each; the clients' questions beside them.
+    let (rules, asked) = (counter("rules-made")?, counter("answers-solicited")?);
+    if rules != 8 * (25 + 7) || asked == 0 {
+        bail!("{rules} rules, {asked} answers that were asked for");
+    }
+    let attack = rules * 6;
+    if counter("dropped")? * 10 < attack * 7 {
+        bail!("{} packets of {attack} and their fragments were kept away", counter("dropped")?);
+    }
+    Ok(())
 }
 
 /// Each variant that the wire's configuration shows in comments makes a good configuration.

@@ -11,13 +11,15 @@ use crate::usage;
 use anyhow::Result;
 use serde_json::Value;
 use std::sync::{Arc, Mutex};
+use tidemill_amp::config::OffloadKind;
+use tidemill_amp::offload::Offload;
 use tidemill_amp::{AmpError, Counter, MitigatorControl};
 use tidemill_control::Registry;
 use tidemill_feed::LoadedTable;
 use tidemill_graph::GraphBuilder;
 use tidemill_graph::record::Recorder;
 use tidemill_lookup::qsbr::Domain;
-use tidemill_port::{Left, Ownership};
+use tidemill_port::{Left, Ownership, PortSpec};
 
 /// A mitigator that runs.
 pub(super) struct Mitigator {
@@ -31,14 +33,51 @@ pub(super) struct Mitigator {
 pub(super) fn open(opening: &Opening<'_>) -> Result<Open> {
     let Opening { config, base, places, .. } = *opening;
     // A wrong section is found before ports are opened.
-    let control = control(opening)?;
+    let mut control = control(opening)?;
     let mut seeing = config.clone();
-    seeing.port.iter_mut().for_each(tidemill_port::PortSpec::see_everything);
+    seeing.port.iter_mut().for_each(PortSpec::see_everything);
+    let outside = seeing.port.iter_mut().find(|port| port.name() == control.outside());
+    let offload = match (control.section().offload, outside) {
+        (OffloadKind::Xdp, Some(outside)) => Some(offload(opening, outside)?),
+        _ => None,
+    };
     let nowhere = TableAddresses::of(&LoadedTable::default());
     let (ports, rules) = super::setup::ports(&seeing, base, &nowhere, places)?;
+    if let Some(offload) = offload {
+        control.set_offload(offload).map_err(|error| mistake(opening.name, &error))?;
+    }
     // All that arrives is on its way through: nothing of it is the kernel's.
     rules.tell(|_| Ownership::default())?;
     Ok(Open { role: mitigator(config, control, rules), ports, state: Vec::new() })
+}
+
+/// The program on the outside port's interface. A port that has a program of its own gets this one in front of it.
+#[cfg(all(feature = "xdp", target_os = "linux"))]
+fn offload(opening: &Opening<'_>, outside: &mut PortSpec) -> Result<Box<dyn Offload>> {
+    use tidemill_amp::offload::xdp::{XdpOffload, XdpOptions};
+    if opening.record {
+        return Err(usage("--record: what an offload drops is in no record: set mitigator.offload = \"none\""));
+    }
+    let Some(interface) = outside.interface() else {
+        let (name, port) = (opening.name, outside.name());
+        return Err(usage(format!(
+            "{name}: mitigator.offload = \"xdp\": port {port} is on no network interface: leave it out"
+        )));
+    };
+    let section = opening.config.mitigator.clone().unwrap_or_default();
+    let mut options = XdpOptions::new(interface);
+    options.entries = section.entries.saturating_mul(opening.config.run.workers);
+    let offload = XdpOffload::open(&options).map_err(anyhow::Error::msg)?;
+    outside.set_front(offload.front().clone());
+    Ok(Box::new(offload))
+}
+
+#[cfg(not(all(feature = "xdp", target_os = "linux")))]
+fn offload(opening: &Opening<'_>, _outside: &mut PortSpec) -> Result<Box<dyn Offload>> {
+    let name = opening.name;
+    Err(usage(format!(
+        "{name}: mitigator.offload = \"xdp\": this tidemill was built without the feature xdp: build it with, or leave it out"
+    )))
 }
 
 /// Makes the mitigator of a record.

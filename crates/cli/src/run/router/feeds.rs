@@ -161,7 +161,7 @@ impl Router {
         if hears.in_sync && !hears.warned {
             hears.warned = true;
             lock(&self.control)
-                .kernel_conflicts()
+                .kernel_conflicts(|port| self.rules.left(port).is_some())
                 .iter()
                 .for_each(|line| eprintln!("tidemill: warning: {line}"));
         }
