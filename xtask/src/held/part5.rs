@@ -2,7 +2,7 @@
 
 use super::{Line, Machine, Outcome, verdict};
 use crate::tidy;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 pub(crate) const LINES: &[Line] = &[
@@ -92,6 +92,8 @@ fn figures(machine: &Machine) -> Result<Outcome> {
     let (mut good, mut text) = (true, Vec::new());
     let (v4, v6) = (table(machine, V4)?, table(machine, V6)?);
     let stream = table(machine, UPDATES)?;
+    let plot = std::env::temp_dir().join(format!("tidemill-held-{}.svg", std::process::id()));
+    let plot = plot.to_string_lossy().into_owned();
     for name in FIGURES {
         let mut arguments = vec!["bench", "lpm", "--figure", name, "--json"];
         match name {
@@ -104,19 +106,30 @@ fn figures(machine: &Machine) -> Result<Outcome> {
         if machine.quick {
             arguments.extend(["--seconds", "0.02", "--runs", "3"]);
         }
-        let points = match machine.tidemill(&arguments) {
-            Ok(objects) => objects.iter().filter(|object| object["figure"] == name).count(),
-            Err(error) => {
-                text.push(format!("{name}: {error:#}"));
-                0
-            }
-        };
+        arguments.extend(["--plot", &plot]);
+        let drawn = machine.tidemill(&arguments).and_then(|objects| {
+            drawing(&plot)?;
+            Ok(objects.iter().filter(|object| object["figure"] == name).count())
+        });
+        let points = drawn.unwrap_or_else(|error| {
+            text.push(format!("{name}: {error:#}"));
+            0
+        });
         good &= points > 0;
         if points > 0 {
             text.push(format!("{name} {points}"));
         }
     }
     Ok(verdict(good, text.join(", ")))
+}
+
+/// The file is a whole drawing, without a place that is no number; it is taken away.
+fn drawing(file: &str) -> Result<()> {
+    let text = std::fs::read_to_string(file).with_context(|| file.to_owned())?;
+    std::fs::remove_file(file).with_context(|| file.to_owned())?;
+    let whole = text.starts_with("<svg ") && text.trim_end().ends_with("</svg>");
+    ensure!(whole && !text.contains("NaN") && !text.contains("\"inf"), "no drawing, or not a whole one");
+    Ok(())
 }
 
 fn tests(machine: &Machine, what: &str, arguments: &[&str], least: usize) -> Result<Outcome> {

@@ -11,6 +11,8 @@ use anyhow::{Context, Result, bail, ensure};
 use keys::{CASES, Numbers, fills};
 use serde_json::json;
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -165,8 +167,22 @@ impl Programs {
     }
 }
 
+/// A file that has no name, and the path by which runners get at it for as long as it is open: whatever ends this process, nothing
+/// is left behind.
+fn nameless() -> Result<(File, PathBuf)> {
+    // Several runs at once must not share files.
+    let named = env::scratch("peers")?.join(format!("{}-flow.keys", std::process::id()));
+    let at = || named.display().to_string();
+    let file = File::create(&named).with_context(at)?;
+    std::fs::remove_file(&named).with_context(at)?;
+    let path = format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
+    Ok((file, path.into()))
+}
+
 /// One size of table, and the keys that both sides read.
 struct Scenario {
+    /// Open, since nothing else keeps the file.
+    _held: File,
     file: PathBuf,
     slots: usize,
     key_bytes: usize,
@@ -177,12 +193,11 @@ struct Scenario {
 
 impl Scenario {
     fn new(slots: usize, key_bytes: usize, load: f64, queries: usize, options: &Options) -> Result<Scenario> {
-        // Several runs at once must not share files.
-        let file = env::scratch("peers")?.join(format!("{}-flow.keys", std::process::id()));
+        let (held, file) = nameless()?;
         let present = (slots as f64 * load) as usize;
         let numbers = Numbers { keys: present + present.min(ABSENT), present, queries, seed: options.seed };
         keys::write(&file, numbers.keys, key_bytes, options.seed)?;
-        Ok(Scenario { file, slots, key_bytes, load, numbers, hash_given: options.hash_given })
+        Ok(Scenario { _held: held, file, slots, key_bytes, load, numbers, hash_given: options.hash_given })
     }
 
     /// As in the lines: `2^20/16B/load-0.9/hit`.
@@ -247,12 +262,6 @@ fn tidemill(programs: &mut Programs, structure: &str) -> Result<Command> {
     let mut command = Command::new(programs.path(Program::Tidemill)?);
     command.args(["bench", "flow", "--runner", "--structure", structure]);
     Ok(command)
-}
-
-impl Drop for Scenario {
-    fn drop(&mut self) {
-        std::fs::remove_file(&self.file).ok();
-    }
 }
 
 /// Whether everything agreed.
@@ -375,5 +384,18 @@ mod tests {
             assert!(entries(bad).is_err(), "{bad}");
         }
         assert!(key_bytes("12").is_err() && load("0.99").is_err() && load("nan").is_err());
+    }
+
+    /// What one process writes another one reads, by a path that is no folder's.
+    #[test]
+    fn the_keys_leave_no_file_behind() {
+        let (held, file) = nameless().unwrap();
+        keys::write(&file, 100, 16, 1).unwrap();
+        let read = Command::new("cat").arg(&file).output().unwrap();
+        assert_eq!(read.stdout.len(), 1600);
+        let named = env::scratch("peers").unwrap().join(format!("{}-flow.keys", std::process::id()));
+        assert!(!named.exists());
+        drop(held);
+        assert!(!file.exists());
     }
 }
