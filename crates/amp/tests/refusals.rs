@@ -428,3 +428,71 @@ fn tags_and_rubbish_pass() {
     assert_eq!(lone.burst(&[(Side::Outside, too_deep), (Side::Inside, Vec::new())]), [false, false]);
     assert!(lone.count(Counter::Malformed) > 20);
 }
+
+/// Every single bit of a message, and every length of its frame: the sum over it leaves no doubt.
+#[test]
+fn no_bit_of_a_message_may_be_another() {
+    for flow in [Flow::v4(), Flow::v6()] {
+        let (packet, start) = (flow.complaint(), header(&flow));
+        let mut lone = Lone::new("");
+        assert!(!lone.answer(&flow));
+        for bit in 8 * start..8 * packet.len() {
+            let mut packet = packet.clone();
+            packet[bit / 8] ^= 1 << (bit % 8);
+            assert!(!lone.drops(Side::Inside, &packet) && !lone.answer(&flow), "bit {bit}");
+        }
+        let whole = frame(&packet, 1);
+        for len in 0..18 + packet.len() {
+            assert_eq!(lone.burst(&[(Side::Inside, whole[..len].to_vec())]), [false]);
+            assert!(!lone.answer(&flow), "{len} bytes");
+        }
+        assert_eq!(lone.count(Counter::RulesMade), 0);
+        assert_eq!(lone.burst(&[(Side::Inside, whole)]), [false]);
+        assert!(lone.answer(&flow), "as it is, it counts");
+    }
+}
+
+/// Anything at all, made of what is nearly right: nothing panics, nothing that goes out is dropped, nothing is dropped without a rule.
+#[test]
+fn nearly_right_frames() {
+    use rand::{RngExt, SeedableRng};
+    let mut rng = rand::rngs::StdRng::seed_from_u64(5);
+    let mut lone = Lone::new("entries = 100\nicmp_rate = 0");
+    let mut pool = Vec::new();
+    for flow in [Flow::v4(), Flow::v6()] {
+        for tags in [0, 1, 2, 4] {
+            pool.extend([flow.answer(), flow.query(), flow.complaint()].map(|packet| frame(&packet, tags)));
+            let how = Ip { ident: 3, fragment: Some((0, true)), extra: 1 };
+            let part = ip(flow.amplifier, flow.victim, 17, &udp(53, flow.victim_port, &[0; 24]), &how);
+            pool.push(frame(&part, tags));
+            let how = Ip { fragment: Some((24, false)), ..how };
+            pool.push(frame(&ip(flow.amplifier, flow.victim, 17, &[0; 24], &how), tags));
+        }
+    }
+    for _ in 0..20_000 {
+        let burst: Vec<(Side, Vec<u8>)> = (0..rng.random_range(1..6))
+            .map(|_| {
+                let mut frame = pool[rng.random_range(0..pool.len())].clone();
+                for _ in 0..rng.random_range(0..3) {
+                    let at = rng.random_range(0..frame.len());
+                    frame[at] =
+                        if rng.random() { rng.random() } else { frame[at] ^ 1 << rng.random_range(0..8) };
+                }
+                if rng.random_bool(0.1) {
+                    frame.truncate(rng.random_range(0..frame.len()));
+                }
+                (if rng.random() { Side::Outside } else { Side::Inside }, frame)
+            })
+            .collect();
+        let (rules, before) = (lone.count(Counter::Rules), lone.count(Counter::DroppedFragments));
+        let dropped = lone.burst(&burst);
+        assert!(burst.iter().zip(&dropped).all(|((side, _), &drops)| !drops || *side == Side::Outside));
+        let whole = dropped.iter().filter(|&&drops| drops).count() as u64 + before
+            - lone.count(Counter::DroppedFragments);
+        assert!(whole == 0 || rules > 0);
+        if rng.random_bool(0.01) {
+            lone.now_ns += 3600 * SECOND;
+        }
+    }
+    assert!(lone.count(Counter::RulesMade) > 50 && lone.count(Counter::IcmpChecksum) > 500);
+}
