@@ -45,10 +45,8 @@ struct Course {
 impl Attack {
     fn tuple(&self, packet: u64) -> Tuple4 {
         let amplifier = (packet % u64::from(self.amplifiers)) as u32;
-        // Each of many victims has its amplifier: one alone may not say so much to the mitigator.
-        let victim = if self.limits.messages_per_s.is_none() { amplifier } else { 0 };
-        let (source, destination) = (0x0a00_0000 + amplifier, 0xac10_0001 + victim);
-        Tuple4 { source, destination, source_port: 53, destination_port: 40_000 }
+        let source = 0x0a00_0000 + amplifier;
+        Tuple4 { source, destination: 0xac10_0001, source_port: 53, destination_port: 40_000 }
     }
 
     /// Plays it, until it is over or cannot be, but for so long at least. Packets that pass are counted by stretches of time.
@@ -93,12 +91,13 @@ impl Attack {
 /// Who keeps the rules.
 const TABLES: [&str; 3] = ["table of 262144 entries, crc32", "CAM of 1024 entries", "the mitigator"];
 
-fn table(name: &str) -> Result<Box<dyn RuleTable>> {
+fn table(name: &str, limits: Limits) -> Result<Box<dyn RuleTable>> {
     let place = Place { function: Function::Crc32, order: Order::Little, bits: Bits::Low };
     Ok(match name {
         name if name == TABLES[0] => Box::new(Direct::new(place, 18, EXPIRY_S)),
         name if name == TABLES[1] => Box::new(Cam::new(Cam::PAPER, EXPIRY_S.into())),
-        _ => Box::new(Real::new()?),
+        // One address stands for many victims, as in the paper: the mitigator does not limit what it says.
+        _ => Box::new(Real::new(limits.messages_per_s.is_some())?),
     })
 }
 
@@ -131,7 +130,7 @@ pub(super) fn times(args: &Amp, figure: &'static Figure) -> Result<Drawing> {
         for name in TABLES {
             let (mut times, mut packets) = (Vec::new(), Vec::new());
             for amplifiers in AMPLIFIERS {
-                let course = attack(args, amplifiers, limits).run(table(name)?.as_mut(), 0, u64::MAX);
+                let course = attack(args, amplifiers, limits).run(table(name, limits)?.as_mut(), 0, u64::MAX);
                 if let Some(done_ns) = course.done_ns {
                     times.push((f64::from(amplifiers), done_ns as f64 / 1e9, None));
                     packets.push((f64::from(amplifiers), course.passed as f64, None));
@@ -168,7 +167,7 @@ pub(super) fn course(args: &Amp, figure: &'static Figure) -> Result<Drawing> {
             let mut curves = Vec::new();
             for &amplifiers in shown {
                 let attack = attack(args, amplifiers, limits);
-                let course = attack.run(table(name)?.as_mut(), POINTS * stretch_ns, stretch_ns);
+                let course = attack.run(table(name, limits)?.as_mut(), POINTS * stretch_ns, stretch_ns);
                 let rate = |stretch: u64| {
                     let passed = course.by_time.get(stretch as usize).copied().unwrap_or(0);
                     (
@@ -196,7 +195,7 @@ mod tests {
 
     fn done_s(name: &str, amplifiers: u32, limits: Limits) -> Option<f64> {
         let attack = Attack { amplifiers, pps: 50_000, round_trip_ns: 1_000_000, limits };
-        let course = attack.run(table(name).unwrap().as_mut(), 0, u64::MAX);
+        let course = attack.run(table(name, limits).unwrap().as_mut(), 0, u64::MAX);
         assert!(course.passed >= u64::from(amplifiers.min(1024)), "each has to be learnt");
         course.done_ns.map(|ns| ns as f64 / 1e9)
     }

@@ -23,12 +23,15 @@ pub(super) struct Real {
 }
 
 impl Real {
-    /// With empty tables.
+    /// With empty tables; with the limit of messages from one address that it comes with, or none.
     ///
     /// # Errors
     /// The tables cannot be made.
-    pub(super) fn new() -> Result<Self> {
-        let section = MitigatorSection::default();
+    pub(super) fn new(limited: bool) -> Result<Self> {
+        let mut section = MitigatorSection::default();
+        if !limited {
+            section.icmp_rate = 0;
+        }
         let mitigator = Mitigator::new(section.entries, SECRET)?;
         Ok(Real { mitigator, settings: Settings::new(&section)?, slots: section.entries })
     }
@@ -89,7 +92,7 @@ mod tests {
 
     #[test]
     fn it_lives_as_the_tables_do() {
-        let mut real = Real::new().unwrap();
+        let mut real = Real::new(true).unwrap();
         let tuple = |i: u32| Tuple4 {
             source: 0x0a00_0000 + i,
             destination: 0xc000_0201,
