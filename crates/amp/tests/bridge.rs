@@ -137,45 +137,6 @@ fn quoted_of(quoted: &[u8], header: usize) -> Vec<u8> {
     quoted
 }
 
-/// The flow's packets come to one worker, its victim's messages and questions to another.
-#[test]
-fn workers_tell_each_other() {
-    for flow in [Flow::v4(), Flow::v6()] {
-        let asked = Flow { victim_port: 50_000, ..flow };
-        let time = |n: u64| 1_000_000 * SECOND + n * 1_000_000;
-        let answers = |flow: &Flow, n: u64| at(frame(&flow.answer(), 0), time(n));
-        // Long enough for the other worker to have read its mail, however they are scheduled.
-        let rounds = 20_000;
-        let first: Vec<Vec<Input>> =
-            (0..rounds).map(|n| vec![answers(&flow, n), answers(&asked, n)]).collect();
-        let mut second: Vec<Vec<Input>> = vec![Vec::new(); rounds as usize];
-        for n in (0..rounds).step_by(100) {
-            second[n as usize] = vec![at(frame(&asked.query(), 0), time(n))];
-            second[n as usize + 50] =
-                vec![at(frame(&flow.complaint(), 0), time(n)), at(frame(&asked.complaint(), 0), time(n))];
-        }
-        let workers = vec![[first, Vec::new()], [Vec::new(), second]];
-        let mut run = run(&section("icmp_rate = 0"), workers);
-        let counters = run.control.counters();
-        assert_eq!((counters.get(Counter::RulesMade), counters.get(Counter::MailConfirmed)), (1, 1));
-        assert!(run.dropped() > 0 && run.dropped() < rounds);
-        assert_eq!(run.control.counters_of(0).unwrap().get(Counter::Dropped), run.dropped());
-        let passed = run.sent[1].iter().filter(|sent| **sent == frame(&asked.answer(), 0)).count();
-        assert_eq!(passed as u64, rounds, "who was asked is not cut off");
-        // The control side finds both, with who knows them.
-        let mut explain = |flow: &Flow| {
-            let bytes = frame(&flow.answer(), 0);
-            run.control.explain(&flow_key(&bytes, 14).unwrap(), time(rounds))
-        };
-        let explained = explain(&flow);
-        assert!(explained.drops && matches!(explained.because, Because::Filtered { .. }), "{explained:?}");
-        assert_eq!(explained.workers, [0]);
-        let explained = explain(&asked);
-        assert!(!explained.drops && matches!(explained.because, Because::Solicited { .. }), "{explained:?}");
-        assert_eq!(explained.workers, [0, 1]);
-    }
-}
-
 /// Many flows, half of them complained of: lists, pages, sums.
 #[test]
 fn what_an_operator_sees() {

@@ -1,0 +1,164 @@
+//! Several workers: what one sees, the others know. Driven by hand, so that it is the same every time; then in an engine, for the books.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::ports::{Input, run};
+use common::{Flow, SECOND, frame, section};
+use tidemill_amp::{Because, Counter, Mitigator, MitigatorControl, Side};
+use tidemill_lookup::qsbr::Domain;
+use tidemill_wire::flow_key;
+
+const NOW: u64 = 1_000_000 * SECOND;
+
+struct Team {
+    control: MitigatorControl,
+    workers: Vec<Box<Mitigator>>,
+}
+
+impl Team {
+    fn new(toml: &str, count: usize) -> Self {
+        let ports = ["outside".to_string(), "inside".to_string()];
+        let control = MitigatorControl::new(&section(toml), &ports, count, &Domain::new()).unwrap();
+        let workers = (0..count).map(|worker| control.mitigator(worker).unwrap()).collect();
+        Team { control, workers }
+    }
+
+    fn drops(&mut self, worker: usize, side: Side, packet: &[u8]) -> bool {
+        let (settings, burst) = (self.control.settings().clone(), [(side, frame(packet, 0))]);
+        let mut drops = false;
+        self.workers[worker].decide(
+            &settings,
+            NOW,
+            &burst,
+            |(side, bytes)| (*side, &bytes[..]),
+            |_| drops = true,
+        );
+        drops
+    }
+
+    fn answer(&mut self, worker: usize, flow: &Flow) -> bool {
+        self.drops(worker, Side::Outside, &flow.answer())
+    }
+
+    fn complain(&mut self, worker: usize, flow: &Flow) {
+        assert!(!self.drops(worker, Side::Inside, &flow.complaint()));
+    }
+
+    fn query(&mut self, worker: usize, flow: &Flow) {
+        assert!(!self.drops(worker, Side::Inside, &flow.query()));
+    }
+
+    fn tick(&mut self, worker: usize) {
+        let settings = self.control.settings().clone();
+        self.workers[worker].tick(&settings, NOW);
+    }
+
+    fn count(&self, worker: usize, counter: Counter) -> u64 {
+        self.workers[worker].counters().get(counter)
+    }
+}
+
+#[test]
+fn a_message_reaches_the_worker_that_has_the_flow() {
+    for flow in [Flow::v4(), Flow::v6()] {
+        let mut team = Team::new("icmp_rate = 0", 3);
+        assert!(!team.answer(0, &flow) && !team.answer(2, &flow));
+        team.complain(1, &flow);
+        assert_eq!((team.count(1, Counter::IcmpUnknown), team.count(1, Counter::RulesMade)), (1, 0));
+        assert!(!team.answer(0, &flow), "before it has read its mail");
+        (0..3).for_each(|worker| team.tick(worker));
+        assert!(team.answer(0, &flow) && team.answer(2, &flow) && !team.answer(1, &flow));
+        for (worker, made) in [(0, 1), (1, 0), (2, 1)] {
+            let counted =
+                (team.count(worker, Counter::RulesMade), team.count(worker, Counter::MailConfirmed));
+            assert_eq!(counted, (made, made), "worker {worker}");
+        }
+        // Of the one that knows the flow itself, the others learn as well.
+        let other = Flow { victim_port: 9, ..flow };
+        assert!(!team.answer(0, &other) && !team.answer(1, &other));
+        team.complain(0, &other);
+        team.tick(1);
+        assert!(team.answer(0, &other) && team.answer(1, &other));
+        // The control side finds both, and who knows them.
+        team.tick(0);
+        let key = flow_key(&frame(&flow.answer(), 0), 14).unwrap();
+        let explained = team.control.explain(&key, NOW);
+        assert!(explained.drops && matches!(explained.because, Because::Filtered { .. }), "{explained:?}");
+        assert_eq!(explained.workers, [0, 1, 2], "worker 1 suspects it");
+        team.tick(1);
+        team.tick(2);
+        assert_eq!(team.control.counters().get(Counter::RulesMade), 4);
+    }
+}
+
+#[test]
+fn a_question_reaches_the_worker_that_gets_the_answer() {
+    for flow in [Flow::v4(), Flow::v6()] {
+        let mut team = Team::new("icmp_rate = 0", 2);
+        team.query(1, &flow);
+        team.tick(0);
+        assert!(!team.answer(0, &flow));
+        assert_eq!(team.count(0, Counter::AnswersSolicited), 1);
+        for worker in [0, 1] {
+            team.complain(worker, &flow);
+            team.tick(0);
+            team.tick(1);
+        }
+        assert!(!team.answer(0, &flow));
+        // The message and the question wait together: the question is read first.
+        let other = Flow { victim_port: 9, ..flow };
+        assert!(!team.answer(0, &other));
+        team.complain(1, &other);
+        team.query(1, &other);
+        team.tick(0);
+        assert!(!team.answer(0, &other));
+        assert_eq!((team.count(0, Counter::RulesMade), team.count(1, Counter::RulesMade)), (0, 0));
+        // A question at one worker lifts the rule of another.
+        let third = Flow { victim_port: 10, ..flow };
+        assert!(!team.answer(0, &third));
+        team.complain(0, &third);
+        assert!(team.answer(0, &third));
+        team.query(1, &third);
+        team.tick(0);
+        assert!(!team.answer(0, &third));
+        assert_eq!(team.count(0, Counter::RulesLifted), 1);
+    }
+}
+
+#[test]
+fn a_full_mailbox_is_counted() {
+    let mut team = Team::new("", 2);
+    for n in 0..5000 {
+        team.query(1, &Flow { victim_port: n, ..Flow::v4() });
+    }
+    assert_eq!(team.count(1, Counter::MailLost), 5000 - 4096);
+    // Asked again within half the time: nobody is told twice.
+    team.query(1, &Flow { victim_port: 4999, ..Flow::v4() });
+    assert_eq!(team.count(1, Counter::MailLost), 5000 - 4096);
+    (0..10).for_each(|_| team.tick(0));
+    team.tick(1);
+    assert_eq!((team.count(0, Counter::Flows4), team.count(1, Counter::Flows4)), (4096, 5000));
+}
+
+/// Two workers on threads of their own: the books balance (see `run`), and who was asked is not cut off at the worker that saw the question.
+#[test]
+fn in_an_engine() {
+    let flow = Flow::v4();
+    let at = |packet: Vec<u8>, n: u64| Input { bytes: frame(&packet, 0), time_ns: NOW + n * 1_000_000 };
+    let round = |n: u64| vec![at(flow.answer(), n), at(flow.answer(), n)];
+    let outside: Vec<Vec<Input>> = (0..2000).map(round).collect();
+    let inside: Vec<Vec<Input>> =
+        (0..2000).map(|n| vec![at(flow.query(), n), at(flow.complaint(), n)]).collect();
+    let mut late = vec![Vec::new(); 10];
+    late.extend(inside.clone());
+    let run = run(&section("icmp_rate = 0"), vec![[outside.clone(), inside], [outside, late]]);
+    let counters = run.control.counters();
+    assert_eq!((counters.get(Counter::Answers), counters.get(Counter::Queries)), (8000, 4000));
+    assert_eq!(
+        (counters.get(Counter::RulesMade), run.dropped()),
+        (0, 0),
+        "each worker sees questions before messages"
+    );
+}
