@@ -305,6 +305,22 @@ fn a_question_lifts_a_rule_where_it_is_about_its_answers() {
     }
 }
 
+/// A forged answer from outside, to a closed port of a host that asks that server a minute later: what each mode makes of it.
+#[test]
+fn a_server_that_somebody_pretended_to_be() {
+    for (mode, lost) in [(4, false), (3, false), (2, true), (1, true)] {
+        let mut lone = Lone::new(&format!("tuple = {mode}"));
+        let (forged, real) = (Flow::v4(), Flow { victim_port: 50_000, ..Flow::v4() });
+        assert!(!lone.answer(&forged));
+        lone.complain(&forged);
+        lone.wait(60);
+        for asked in [forged, real] {
+            lone.query(&asked);
+            assert_eq!(lone.answer(&asked), lost, "tuple = {mode}");
+        }
+    }
+}
+
 #[test]
 fn modes_and_their_price() {
     let flow = Flow::v4();

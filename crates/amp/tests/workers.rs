@@ -14,14 +14,14 @@ const NOW: u64 = 1_000_000 * SECOND;
 
 struct Team {
     control: MitigatorControl,
-    workers: Vec<Box<Mitigator>>,
+    workers: Vec<Mitigator>,
 }
 
 impl Team {
     fn new(toml: &str, count: usize) -> Self {
         let ports = ["outside".to_string(), "inside".to_string()];
         let control = MitigatorControl::new(&section(toml), &ports, count, &Domain::new()).unwrap();
-        let workers = (0..count).map(|worker| control.mitigator(worker).unwrap()).collect();
+        let workers = (0..count).map(|worker| *control.mitigator(worker).unwrap()).collect();
         Team { control, workers }
     }
 
