@@ -10,7 +10,7 @@ mod tables;
 mod tuples;
 mod victim;
 
-use crate::bench::drawing::{Drawing, Point, Series, X};
+use crate::bench::drawing::{Drawing, Point, Series, X, check_plot};
 use crate::usage;
 pub(crate) use answer::port_unreachable;
 use anyhow::Result;
@@ -119,6 +119,7 @@ pub(super) fn run(args: &Amp) -> Result<bool> {
     if !(0.0..=10_000.0).contains(&args.rtt_ms) {
         return Err(usage(format!("--rtt-ms {}: give 0 to 10000", args.rtt_ms)));
     }
+    check_plot(args.plot.as_deref())?;
     (figure.make)(args, figure)?.show(args.json, args.plot.as_deref())?;
     Ok(true)
 }
