@@ -172,11 +172,15 @@ impl RouterControl {
     }
 
     /// What the kernel's own set-up does to us, a line each with what to do about it: addresses of its own where we own
-    /// them (both would answer).
-    pub fn kernel_conflicts(&self) -> Vec<String> {
+    /// them (both would answer). Not at ports whose packets the kernel does not see, of which `hidden` tells: what is left to it there
+    /// needs those addresses.
+    pub fn kernel_conflicts(&self, hidden: impl Fn(usize) -> bool) -> Vec<String> {
         let mut lines = Vec::new();
-        for (port, interface) in self.ports.iter().zip(self.settings().interfaces.iter()) {
-            let Some(device) = port.device.filter(|_| interface.owner == Owner::Us) else { continue };
+        for (number, (port, interface)) in
+            self.ports.iter().zip(self.settings().interfaces.iter()).enumerate()
+        {
+            let answers = interface.owner == Owner::Us && !hidden(number);
+            let Some(device) = port.device.filter(|_| answers) else { continue };
             let addresses = self.devices.get(&device.index).map_or(&[][..], |state| &state.addresses);
             let list: Vec<String> =
                 addresses.iter().map(|(address, len)| format!("{address}/{len}")).collect();

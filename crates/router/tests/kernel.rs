@@ -261,6 +261,21 @@ fn a_device_too_small_for_ipv6_has_none_and_nothing_else_is_lost() {
 }
 
 #[test]
+fn only_where_the_kernel_hears_too_do_its_addresses_disturb_ours() {
+    let mut lab = lab(true);
+    assert!(lab.control.kernel_conflicts(|_| false).is_empty());
+    tell(&mut lab, &[address(10, "10.1.0.1/24", false), address(11, "10.2.0.1/24", false)]).unwrap();
+    let lines = lab.control.kernel_conflicts(|_| false);
+    assert!(
+        lines.len() == 1 && lines[0].starts_with("lan: ") && lines[0].contains("10.1.0.1/24"),
+        "{lines:?}"
+    );
+    assert_eq!(lab.control.kernel_conflicts(|port| port == 1), lines, "the kernel owns that one");
+    assert!(lab.control.kernel_conflicts(|port| port == 0).is_empty());
+    lab.end();
+}
+
+#[test]
 fn static_routes_find_the_links_of_the_kernels_addresses() {
     let config =
         "[[interface]]\nport='wan'\nowner='kernel'\n[[route]]\nprefix='30.0.0.0/8'\nvia='10.2.0.9'\n";
