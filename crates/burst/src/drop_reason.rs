@@ -35,7 +35,7 @@ reasons! {
     PortClosed = "port-closed": "still held by a port when it was closed",
     SpreadFull = "spread-full": "the worker that this flow belongs to fell behind",
     CaptureTruncated = "capture-truncated": "the capture holds only the first bytes of this packet (snap length)",
-    RxRingFull = "rx-ring-full": "the device's receive ring was full: the worker is too slow; raise rx_ring_kib",
+    RxRingFull = "rx-ring-full": "the device's receive ring was full: the worker is too slow; raise rx_ring_kib (AF_PACKET), rx_ring (AF_XDP), rx_descriptors (DPDK)",
     RxError = "rx-error": "the device found the frame damaged, too long or too short",
     OffloadInvalid = "offload-invalid": "the note on segmentation or checksum that came with the packet does not fit it",
     // Graph.

@@ -40,6 +40,9 @@
 //! are unknown). What was handed to the kernel counts as sent when it gives the frame back; what the device refused
 //! (no carrier, a full queue of a virtual peer) is `tx-failed`. The kernel's counters are read every 10 ms.
 //!
+//! **Time.** Packets carry no timestamp: the kernel writes none into these rings. Captures (`tidemill capture`, `tap`) give them the time
+//! of the burst that they came with.
+//!
 //! **Coming and going.** A device that is removed, renamed, or moved away makes the port `lost`: its frames come back, what
 //! waited to be sent is `tx-failed`, and every 100 ms a queue looks for the interface's name. When it is there the program
 //! is attached again, its maps as they were, and the port is `found`. A queue or an interface that a process that has just
