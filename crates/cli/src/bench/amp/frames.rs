@@ -12,10 +12,12 @@ use tidemill_wire::{Protocol, ipv4, ipv6, udp};
 
 /// An Ethernet header.
 const ETHERNET: usize = 14;
-/// The shortest frame, without frame check sequence.
-const SHORTEST: usize = 60;
 /// A DNS header: the shortest response that there is.
 const DNS: usize = 12;
+/// The shortest frame, without frame check sequence: an IPv4 response is padded to it.
+const LEN_V4: usize = 60;
+/// A response over IPv6.
+const LEN_V6: usize = ETHERNET + ipv6::HEADER_LEN + udp::HEADER_LEN + DNS;
 /// The amplifiers' network; flows count up from here.
 const SOURCE_V4: u32 = 0x0b00_0000;
 /// The victim.
@@ -37,7 +39,7 @@ impl Template {
     /// The shortest UDP frames from `port`, of either family.
     pub(super) fn new(v6: bool, port: u16) -> Self {
         let headers = ETHERNET + if v6 { ipv6::HEADER_LEN } else { ipv4::HEADER_LEN } + udp::HEADER_LEN;
-        let mut frame = vec![0; (headers + DNS).max(SHORTEST)];
+        let mut frame = vec![0; (headers + DNS).max(LEN_V4)];
         frame[..12].copy_from_slice(&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2]);
         // Transaction, flags (response, recursion), counts of nothing: the transaction takes up the difference.
         frame[headers..headers + 4].copy_from_slice(&[0xff, 0xff, 0x81, 0x80]);
@@ -65,23 +67,30 @@ impl Template {
         self.frame.len()
     }
 
-    /// Writes the frame of a flow; `to` is as long as one.
-    #[inline]
+    /// Writes the frame of a flow; `to` is as long as one, else nothing happens.
+    #[inline(always)]
     pub(super) fn write(&self, flow: u64, to: &mut [u8]) {
         let low = (flow & 0xff_ffff) as u32;
         let port = 1024 + (flow >> 24) as u16;
-        to.copy_from_slice(&self.frame);
-        let mut put = |at: usize, bytes: &[u8]| to[at..at + bytes.len()].copy_from_slice(bytes);
+        // Of a length that the compiler knows: a few moves.
         if self.v6 {
-            put(34, &low.to_be_bytes());
-            put(56, &port.to_be_bytes());
-            put(62, &takes_up(low, port));
+            let (Some(to), Some(from)) = (to.first_chunk_mut::<LEN_V6>(), self.frame.first_chunk()) else {
+                return;
+            };
+            *to = *from;
+            to[34..38].copy_from_slice(&low.to_be_bytes());
+            to[56..58].copy_from_slice(&port.to_be_bytes());
+            to[62..64].copy_from_slice(&takes_up(low, port));
         } else {
+            let (Some(to), Some(from)) = (to.first_chunk_mut::<LEN_V4>(), self.frame.first_chunk()) else {
+                return;
+            };
+            *to = *from;
             let source = SOURCE_V4 + low;
-            put(18, &takes_up(source, 0));
-            put(26, &source.to_be_bytes());
-            put(36, &port.to_be_bytes());
-            put(42, &takes_up(source, port));
+            to[18..20].copy_from_slice(&takes_up(source, 0));
+            to[26..30].copy_from_slice(&source.to_be_bytes());
+            to[36..38].copy_from_slice(&port.to_be_bytes());
+            to[42..44].copy_from_slice(&takes_up(source, port));
         }
     }
 

@@ -106,7 +106,10 @@ struct Outside {
     responses: Template,
     others: Template,
     shared: Arc<Shared>,
+    /// Packets so far; which flow is next, and of the others in a mixture.
     at: u64,
+    flow: u64,
+    second: u64,
     start: Option<Instant>,
     epoch: Instant,
     counters: PortCounters,
@@ -136,6 +139,8 @@ pub(super) fn pair(plan: &Plan) -> (Box<dyn Port>, Box<dyn Port>, Measured) {
         others: Template::new(plan.v6, 443),
         shared: shared.clone(),
         at: 0,
+        flow: 0,
+        second: 0,
         start: None,
         epoch,
         counters: PortCounters::default(),
@@ -160,30 +165,34 @@ impl Plan {
 
 impl Outside {
     /// Gives up to `want` packets.
-    fn give(&mut self, want: usize, pool: &mut Pool, burst: &mut Burst) -> u64 {
+    fn give(&mut self, want: usize, pool: &mut Pool, burst: &mut Burst) {
         let (mix, flows) = (self.plan.mix, self.plan.flows);
-        let mut given = 0;
+        // A division for each packet would be seen.
+        let next = |flow: &mut u64, most: u64| {
+            let this = *flow;
+            *flow = if this + 1 == most { 0 } else { this + 1 };
+            this
+        };
         for _ in 0..want {
             let Some(mut packet) = pool.take() else { break };
-            let at = self.at;
             let (template, flow) = match mix {
-                Mix::New => (&self.responses, at % super::frames::FLOWS),
-                Mix::Known | Mix::Filtered => (&self.responses, at % flows),
-                Mix::Passing => (&self.others, at % flows),
-                Mix::Mixed => match at % 4 {
-                    0 | 1 => (&self.responses, (at / 4 * 2 + at % 4) % flows),
+                Mix::New => (&self.responses, next(&mut self.flow, super::frames::FLOWS)),
+                Mix::Known | Mix::Filtered => (&self.responses, next(&mut self.flow, flows)),
+                Mix::Passing => (&self.others, next(&mut self.flow, flows)),
+                Mix::Mixed => match self.at % 4 {
+                    0 | 1 => (&self.responses, next(&mut self.flow, flows)),
                     // Flows behind those that are filtered.
-                    2 => (&self.responses, flows + at / 4 % flows),
-                    _ => (&self.others, at / 4 % flows),
+                    2 => (&self.responses, flows + next(&mut self.second, flows)),
+                    _ => (&self.others, self.second),
                 },
             };
             packet.set_len(template.len());
             template.write(flow, packet.data_mut());
             self.at += 1;
             self.counters.rx.count(template.len());
-            given += u64::from(burst.push(packet).is_ok());
+            // There is room: so many were asked for.
+            let _ = burst.push(packet);
         }
-        given
     }
 
     /// One lot of the flows to be learnt.
