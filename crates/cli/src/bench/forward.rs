@@ -16,16 +16,14 @@ use crate::usage;
 use anyhow::{Context as _, Result, bail};
 use serde_json::{Value, json};
 use std::io::BufRead;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::Ipv4Addr;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use tidemill_burst::{Burst, Memory, Pool};
 use tidemill_graph::{Clock, Engine, GraphBuilder, Limits, Options};
 use tidemill_lookup::qsbr::Domain;
 use tidemill_lpm::Label;
-use tidemill_port::{
-    Fields, OpenContext, Payload, Port, PortCounters, PortError, PortSpec, RxStatus, Template,
-};
+use tidemill_port::{Fields, OpenContext, Port, PortCounters, PortError, PortSpec, RxStatus, Stamp};
 use tidemill_router::RouterControl;
 
 /// Frames of the worker's pool.
@@ -58,7 +56,7 @@ impl Way {
 struct Fill<P> {
     inner: P,
     /// `None`: frames stay as they are.
-    template: Option<Template>,
+    stamp: Option<Stamp>,
     destinations: Arc<[u32]>,
     at: usize,
 }
@@ -74,12 +72,15 @@ impl<P: Port> Port for Fill<P> {
         }
         let before = burst.len();
         let status = self.inner.rx(now_ns, pool, burst)?;
-        if let Some(template) = &self.template {
-            const SRC: IpAddr = IpAddr::V4(Ipv4Addr::new(198, 18, 0, 1));
-            let rest = self.destinations[self.at..].iter().chain(&*self.destinations);
-            for (packet, &dst) in burst[before..].iter_mut().zip(rest) {
-                let dst = IpAddr::V4(Ipv4Addr::from_bits(dst));
-                template.write(packet, &Fields { src: SRC, dst, src_port: 1024, dst_port: 9, ident: 0 });
+        if let Some(stamp) = &self.stamp {
+            let new = &mut burst[before..];
+            let rest = &self.destinations[self.at..];
+            for (packet, &dst) in new.iter_mut().zip(rest) {
+                stamp.write(packet, dst);
+            }
+            // More than were asked for go to the first ones again.
+            for (packet, &dst) in new.iter_mut().skip(rest.len()).zip(&*self.destinations) {
+                stamp.write(packet, dst);
             }
         }
         self.at += burst.len() - before;
@@ -195,9 +196,10 @@ pub(super) fn pass(
     domain: &Domain,
 ) -> Result<Passed> {
     let memory = Memory::new(FRAMES, 2048).context("packet memory")?;
-    let template = (way != Way::Io).then(|| Template::new(false, SIZE, Payload::Udp));
-    let input =
-        Fill { inner: device("in", 0, &memory)?, template, destinations: destinations.clone(), at: 0 };
+    let (src, dst) = (Ipv4Addr::new(198, 18, 0, 1).into(), Ipv4Addr::UNSPECIFIED.into());
+    let fields = Fields { src, dst, src_port: 1024, dst_port: 9, ident: 0 };
+    let stamp = if way == Way::Io { None } else { Stamp::new(SIZE, &fields) };
+    let input = Fill { inner: device("in", 0, &memory)?, stamp, destinations: destinations.clone(), at: 0 };
     let seen = Arc::new(Mutex::new((0, Checksum::new())));
     let output: Box<dyn Port> = match way {
         Way::Check => {

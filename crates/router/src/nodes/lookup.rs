@@ -118,6 +118,10 @@ impl<A: Keyed> Node for Lookup<A> {
             _ => self.lookup_vrfs(cx, &burst[..count]),
         }
         let hops = self.hops.get(cx.reader);
+        // Adjacencies of many next hops lie in no near cache: all are asked for before the first is looked at.
+        for label in &self.labels[..count] {
+            prefetch_read(std::ptr::from_ref(hops.get(label.0)));
+        }
         for ((packet, verdict), label) in burst.iter_mut().zip(verdicts).zip(&self.labels[..count]) {
             packet.label = label.0;
             let hop = hops.get(label.0);
