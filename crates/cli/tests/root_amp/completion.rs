@@ -72,6 +72,41 @@ fn one_victim_completes_at_the_rate_of_its_icmp() {
 }
 
 #[test]
+fn an_operator_sees_and_changes_it() {
+    let Some(_turn) = turn("an_operator_sees_and_changes_it") else { return };
+    let mitigator = "icmp_rate = 0\ndry_run = false".into();
+    let plan = Plan { icmp: Icmp::ManyHosts, mitigator, ..Plan::default() };
+    let lab = Lab::start(&plan, |file| amplifiers(file, false, 100));
+    complete(&lab, 100, Duration::from_secs(30));
+    let rules = lab.ask(&["amp", "rules", "--status", "filtered", "--json"]);
+    assert_eq!(rules.lines().count(), 100, "{rules}");
+    let some = lab.ask(&["amp", "rules", "--address", "198.18.0.7"]);
+    assert!(some.contains("198.18.0.7:53") && some.lines().count() == 2, "{some}");
+    let top = lab.ask(&["amp", "top", "--by", "victim"]);
+    assert!(top.contains(VICTIM4) && top.lines().count() == 2, "{top}");
+    let tuple = format!("198.18.0.7:53>{VICTIM4}:4000");
+    let drops = lab.ask(&["amp", "explain", &tuple]);
+    assert!(drops.starts_with("drop: filtered"), "{drops}");
+    let unknown = lab.ask(&["amp", "explain", &format!("192.0.2.1:53>{VICTIM4}:4000")]);
+    assert!(unknown.starts_with("pass: nothing is known"), "{unknown}");
+    // Counting only: everything comes through again, and what would have been dropped is counted.
+    lab.change("dry_run = false", "dry_run = true");
+    lab.ask(&["reload"]);
+    let (before, dropped) = (lab.counter("would-drop"), lab.counter("dropped"));
+    crate::net::wait_until("packets are let through", Duration::from_secs(10), || {
+        lab.counter("would-drop") > before + 1000
+    });
+    let still = lab.counter("dropped");
+    assert!(still - dropped < 1000, "{dropped} packets dropped, then {still}");
+    // What cannot change, does not, and nothing else with it.
+    lab.change("dry_run = true", "dry_run = false\ntuple = 2");
+    let refused = lab.attempt(&["reload"]);
+    assert!(refused.contains("tuple") && !refused.contains("reloaded"), "{refused}");
+    assert!(lab.counter("would-drop") > before);
+    lab.end(Duration::from_secs(20), true);
+}
+
+#[test]
 fn many_victims_complete_at_once() {
     let Some(_turn) = turn("many_victims_complete_at_once") else { return };
     for v6 in [false, true] {

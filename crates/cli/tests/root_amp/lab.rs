@@ -169,7 +169,7 @@ impl Lab {
     }
 
     /// Runs `tidemill` with these arguments against it.
-    pub(crate) fn ask(&self, arguments: &[&str]) -> String {
+    fn run(&self, arguments: &[&str]) -> (bool, String) {
         let socket = self.folder.path().join("box.sock");
         let output = Command::new(env!("CARGO_BIN_EXE_tidemill"))
             .args(arguments)
@@ -178,8 +178,21 @@ impl Lab {
             .output()
             .unwrap();
         let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{arguments:?}: {text}");
-        text.into_owned()
+        (output.status.success(), text.into_owned())
+    }
+
+    /// The same, which has to succeed.
+    pub(crate) fn ask(&self, arguments: &[&str]) -> String {
+        let (ok, text) = self.run(arguments);
+        assert!(ok, "{arguments:?}: {text}");
+        text
+    }
+
+    /// The same, which has to fail.
+    pub(crate) fn attempt(&self, arguments: &[&str]) -> String {
+        let (ok, text) = self.run(arguments);
+        assert!(!ok, "{arguments:?}: {text}");
+        text
     }
 
     /// Port-unreachable errors that the victim has sent.
@@ -213,9 +226,11 @@ impl Lab {
         serde_json::from_str(line).unwrap()
     }
 
-    /// A file in its folder.
-    pub(crate) fn file(&self, name: &str) -> std::path::PathBuf {
-        self.folder.path().join(name)
+    /// The configuration, changed.
+    pub(crate) fn change(&self, from: &str, to: &str) {
+        let text = self.read("box.toml");
+        assert!(text.contains(from), "{from}: {text}");
+        std::fs::write(self.folder.path().join("box.toml"), text.replace(from, to)).unwrap();
     }
 }
 
@@ -279,7 +294,7 @@ impl Responses {
 /// The amplifier of this number.
 pub(crate) fn amplifier(v6: bool, number: u32) -> IpAddr {
     if v6 {
-        IpAddr::from((0x2001_0db8_u128 << 96) + u128::from(number))
+        IpAddr::from(((0x2001_0db8_u128 << 96) + u128::from(number)).to_be_bytes())
     } else {
         // 198.18.0.0/15, for tests of devices.
         IpAddr::from((0xc612_0000u32 + number).to_be_bytes())
