@@ -21,32 +21,41 @@ pub(crate) struct Options {
 /// A capture by the name of its file, and what must be in it, as tshark's display filters.
 type Recorded = (&'static str, &'static [(&'static str, &'static str)]);
 
-const ROUTER: &[Recorded] = &[("capture.pcapng", &[
-    ("ARP", "arp"),
-    ("neighbor discovery", "icmpv6.type == 135"),
-    ("ping", "icmp.type == 8"),
-    ("ping over IPv6", "icmpv6.type == 128"),
-    ("IPv4 fragments", "ip.frag_offset > 0"),
-    ("IPv6 fragments", "ipv6.fraghdr"),
-    ("time exceeded", "icmp.type == 11"),
-    ("hop limit exceeded", "icmpv6.type == 3"),
-    ("port unreachable", "icmp.type == 3"),
-    ("DNS over UDP", "dns && udp && ip"),
-    ("DNS over TCP", "dns && tcp"),
-    ("DNS over IPv6", "dns && ipv6"),
-    ("HTTP", "http && ip"),
-    ("HTTP over IPv6", "http && ipv6"),
-    ("fragmentation needed", "icmp.type == 3 && icmp.code == 4"),
-    ("packet too big", "icmpv6.type == 2"),
-    ("low time to live", "ip.ttl == 1"),
-])];
+const ROUTER: &[Recorded] = &[(
+    "capture.pcapng",
+    &[
+        ("ARP", "arp"),
+        ("neighbor discovery", "icmpv6.type == 135"),
+        ("ping", "icmp.type == 8"),
+        ("ping over IPv6", "icmpv6.type == 128"),
+        ("IPv4 fragments", "ip.frag_offset > 0"),
+        ("IPv6 fragments", "ipv6.fraghdr"),
+        ("time exceeded", "icmp.type == 11"),
+        ("hop limit exceeded", "icmpv6.type == 3"),
+        ("port unreachable", "icmp.type == 3"),
+        ("DNS over UDP", "dns && udp && ip"),
+        ("DNS over TCP", "dns && tcp"),
+        ("DNS over IPv6", "dns && ipv6"),
+        ("HTTP", "http && ip"),
+        ("HTTP over IPv6", "http && ipv6"),
+        ("fragmentation needed", "icmp.type == 3 && icmp.code == 4"),
+        ("packet too big", "icmpv6.type == 2"),
+        ("low time to live", "ip.ttl == 1"),
+    ],
+)];
 
 const MITIGATOR: &[Recorded] = &[
     (
         "outside.pcapng",
         &[
-            ("answers to nobody's question", "dns.flags.response == 1 && udp.dstport >= 40000 && udp.dstport < 40025 && ip"),
-            ("the same over IPv6", "dns.flags.response == 1 && udp.dstport >= 40000 && udp.dstport < 40025 && ipv6"),
+            (
+                "answers to nobody's question",
+                "dns.flags.response == 1 && udp.dstport >= 40000 && udp.dstport < 40025 && ip",
+            ),
+            (
+                "the same over IPv6",
+                "dns.flags.response == 1 && udp.dstport >= 40000 && udp.dstport < 40025 && ipv6",
+            ),
             ("later fragments", "ip.frag_offset > 0"),
             ("HTTP", "http"),
             ("ping", "icmp.type == 0"),

@@ -176,6 +176,16 @@ impl PortSpec {
         *limit = Some(limit.map_or(packets, |n| n.min(packets)));
     }
 
+    /// Receives every frame that there is, whomever it is for, as a bridge has to.
+    pub fn see_everything(&mut self) {
+        match self {
+            PortSpec::AfPacket(spec) => spec.promiscuous = true,
+            PortSpec::AfXdp(spec) => spec.promiscuous = true,
+            PortSpec::Dpdk(spec) => spec.promiscuous = true,
+            PortSpec::Pcap(_) | PortSpec::Null(_) | PortSpec::Generator(_) => {}
+        }
+    }
+
     /// Finds what is wrong with the port's parameters without opening it.
     ///
     /// # Errors
