@@ -56,7 +56,9 @@ pub(super) fn open(opening: &Opening<'_>) -> Result<Open> {
 fn offload(opening: &Opening<'_>, outside: &mut PortSpec) -> Result<Box<dyn Offload>> {
     use tidemill_amp::offload::xdp::{XdpOffload, XdpOptions};
     if opening.record {
-        return Err(usage("--record: what an offload drops is in no record: set mitigator.offload = \"none\""));
+        return Err(usage(
+            "--record: what an offload drops is in no record: set mitigator.offload = \"none\"",
+        ));
     }
     let Some(interface) = outside.interface() else {
         let (name, port) = (opening.name, outside.name());
