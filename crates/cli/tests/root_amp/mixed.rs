@@ -109,5 +109,5 @@ fn figure_5_11() {
         "{}",
         json!({"v": 1, "figure": "tok-5.11", "series": "legitimate packets lost", "x": mixed.ordinary, "y": 0, "paper": null})
     );
-    assert!(share >= 0.988 && share <= 0.99, "{share}");
+    assert!((0.988..=0.99).contains(&share), "{share}");
 }
