@@ -36,6 +36,9 @@ pub struct MitigatorSection {
     pub entries: usize,
     /// What drops the filtered before it comes in here.
     pub offload: OffloadKind,
+    /// Keep the program and its rules under this name in the BPF file system (`/sys/fs/bpf/tidemill/NAME`) when this process dies: it goes on
+    /// dropping by them, and the next process takes both over without a gap. `tidemill amp pins` shows and removes what is left.
+    pub offload_pin: Option<String>,
 }
 
 impl Default for MitigatorSection {
@@ -53,6 +56,7 @@ impl Default for MitigatorSection {
             dry_run: false,
             entries: 262_144,
             offload: OffloadKind::None,
+            offload_pin: None,
         }
     }
 }

@@ -130,6 +130,34 @@ impl MitigatorControl {
         Ok(())
     }
 
+    /// Takes on the rules that the offload has from a process before us, as if they were made here: with the ends that they
+    /// have, and lifted as others are. Call it behind [`set_offload`](Self::set_offload), before packets flow. Says how many.
+    pub fn adopt(&mut self, now_ns: u64) -> usize {
+        let Some(offload) = &mut self.offload else { return 0 };
+        let seats = self.seats.clone();
+        let mut seats = seats.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // One table will do: what the others have of such a flow goes to it as mail.
+        let Some(Some(first)) = seats.first_mut() else { return 0 };
+        let settings = self.settings.current();
+        let (mut taken, mut left) = (0, Vec::new());
+        for (tuple, expires_ns) in offload.adopted(now_ns) {
+            if first.adopt(settings, now_ns, tuple, expires_ns) {
+                taken += 1;
+            } else {
+                left.push(RuleEvent::Removed { key: tuple });
+            }
+        }
+        first.show();
+        offload.apply(now_ns, &left);
+        if taken + left.len() > 0 {
+            self.notes.push(format!(
+                "mitigator.offload: {taken} rules of a process before are in force, {} are not any more",
+                left.len()
+            ));
+        }
+        taken
+    }
+
     /// Takes another configuration: all of it or, with what is wrong, nothing. Ports, `tuple`, `entries` and `offload` stay as they are.
     ///
     /// # Errors
@@ -143,6 +171,7 @@ impl MitigatorControl {
             ("tuple", section.tuple != old.tuple),
             ("entries", section.entries != old.entries),
             ("offload", section.offload != old.offload),
+            ("offload_pin", section.offload_pin != old.offload_pin),
         ];
         let keys: Vec<&str> = changed.iter().filter(|(_, changed)| *changed).map(|(key, _)| *key).collect();
         if !keys.is_empty() {

@@ -42,6 +42,7 @@ counters! {
     Queries = "queries": "UDP packets to a protocol's port, inside to outside",
     QueriesUntracked = "queries-untracked": "queries whose flow found no room in the table",
     RulesMade = "rules-made": "flows that became filtered",
+    RulesAdopted = "rules-adopted": "rules that the offload had from a process before",
     RulesExpired = "rules-expired": "rules whose time was over",
     RulesLifted = "rules-lifted": "rules that ended because somebody inside asked",
     RulesAllowed = "rules-allowed": "rules that ended because a new configuration allows the flow",

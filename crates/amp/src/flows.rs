@@ -383,6 +383,18 @@ where
         }
     }
 
+    /// A rule of a process before: it goes on until its end. False if there is no room.
+    pub(crate) fn adopt(&mut self, common: &mut Common, now: &Now<'_>, key: &Key<W>, until_s: u32) -> bool {
+        let hash = self.table.hasher().hash(key);
+        let Some(slot) = self.put(common, now, hash, key).slot() else { return false };
+        if status(self.table.word(slot, 0)) != FILTERED {
+            common.counters.one(Counter::RulesAdopted);
+            common.counters.one(Counter::Rules);
+        }
+        self.table.set_state(slot, [FILTERED << 32 | u64::from(until_s), 0]);
+        true
+    }
+
     /// The victim of this flow says that nobody listens.
     pub(crate) fn confirm(
         &mut self,

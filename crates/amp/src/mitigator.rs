@@ -343,6 +343,23 @@ impl Mitigator {
         }
     }
 
+    /// Takes on a rule of a process before; false if there is no room, or the allow-list forbids it.
+    pub(crate) fn adopt(&mut self, settings: &Settings, now_ns: u64, tuple: Tuple, expires_ns: u64) -> bool {
+        if settings.allow.forbids(&tuple, settings.mode) {
+            return false;
+        }
+        let (now, until_s) = (Now::new(now_ns, settings), (expires_ns / 1_000_000_000) as u32);
+        let (common, ports) = (&mut self.common, ports(tuple.source_port, tuple.destination_port));
+        match tuple.addresses {
+            Addresses::V4 { src, dst } => {
+                self.v4.adopt(common, &now, &key4(src, dst, ports, &settings.mask4), until_s)
+            }
+            Addresses::V6 { src, dst } => {
+                self.v6.adopt(common, &now, &key6(src, dst, ports, &settings.mask6), until_s)
+            }
+        }
+    }
+
     /// Between bursts: reads the mailbox, takes out what is over, shows the counters.
     pub fn tick(&mut self, settings: &Settings, now_ns: u64) {
         let now = Now::new(now_ns, settings);

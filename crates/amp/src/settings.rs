@@ -78,6 +78,10 @@ impl Settings {
         protocols.sort_unstable();
         protocols.dedup();
         let allow = Allow::new(&section.allow)?;
+        if section.offload == OffloadKind::None && section.offload_pin.is_some() {
+            let what = "there is no offload to keep: write offload = \"xdp\", or leave it out";
+            return Err(AmpError::config("offload_pin", what));
+        }
         if section.offload != OffloadKind::None && mode < Mode::Three && !allow.is_empty() {
             return Err(AmpError::config(
                 "offload",

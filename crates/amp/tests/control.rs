@@ -88,6 +88,9 @@ impl Offload for Fake {
         self.0.lock().unwrap().settings.push(settings.clone());
         Ok(())
     }
+    fn adopted(&mut self, _: u64) -> Vec<(Tuple, u64)> {
+        self.0.lock().unwrap().rules.iter().map(|(tuple, ends)| (*tuple, *ends)).collect()
+    }
     fn apply(&mut self, _: u64, events: &[RuleEvent]) {
         let mut told = self.0.lock().unwrap();
         for event in events {
@@ -135,6 +138,42 @@ impl Offload for Fake {
 fn flows(n: u32) -> Vec<Flow> {
     let flow = |n| Flow { amplifier: std::net::Ipv4Addr::from(0x0900_0000 + n).into(), ..Flow::v4() };
     (0..n).map(flow).collect()
+}
+
+#[test]
+fn rules_of_a_process_before_go_on() {
+    let toml =
+        "offload = 'xdp'\nprotocols = ['dns']\noffload_pin = 'box'\nicmp_rate = 0\nallow = ['9.0.0.3']";
+    let ports = ["outside".to_string(), "inside".to_string()];
+    let mut control = MitigatorControl::new(&section(toml), &ports, 1, &Domain::new()).unwrap();
+    let (flows, now_ns) = (flows(10), 5000 * SECOND);
+    let told = Arc::new(Mutex::new(Told::default()));
+    let tuple = |flow: &Flow| {
+        let key = flow_key(&frame(&flow.answer(), 0), 14).unwrap();
+        let (source_port, destination_port) = key.ports.unwrap();
+        Tuple { addresses: key.addresses, source_port, destination_port }
+    };
+    told.lock().unwrap().rules.extend(flows.iter().map(|flow| (tuple(flow), now_ns + 20 * SECOND)));
+    control.set_offload(Box::new(Fake(told.clone()))).unwrap();
+    // The list forbids one of them by now.
+    assert_eq!(control.adopt(now_ns), 9);
+    assert_eq!(told.lock().unwrap().rules.len(), 9);
+    assert!(control.take_notes().iter().any(|note| note.contains("9 rules") && note.contains("1 are not")));
+    let mitigator = control.mitigator(0).unwrap();
+    let mut bench = Bench { control, mitigator, now_ns };
+    assert_eq!(bench.control.rules(&Wanted::default(), now_ns).rules.len(), 9);
+    assert!(bench.answer(&flows[0]) && !bench.answer(&flows[3]));
+    // A question lifts one as any other; the rest end when they would have.
+    bench.query(&flows[1]);
+    assert!(!bench.answer(&flows[1]));
+    bench.wait(25);
+    assert!(!bench.answer(&flows[0]));
+    bench.control.poll(bench.now_ns);
+    assert_eq!(told.lock().unwrap().rules.len(), 0);
+    assert_eq!(told.lock().unwrap().wrong, [""; 0]);
+    assert_eq!(bench.control.counters().get(Counter::RulesAdopted), 9);
+    // They are not asked for twice.
+    assert_eq!(bench.control.adopt(now_ns), 0);
 }
 
 #[test]

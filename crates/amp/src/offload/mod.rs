@@ -86,6 +86,12 @@ pub trait Offload: Send {
     /// One line for the log: what, where, what to do. The settings before stay in force; user space does all of the work meanwhile.
     fn configure(&mut self, settings: &OffloadSettings) -> Result<(), String>;
 
+    /// Rules that a process before has left, with their ends in the clock of `now_ns`. Asked once, behind
+    /// [`configure`](Self::configure) and before packets flow: whoever asks takes them on, and says when they end.
+    fn adopted(&mut self, _now_ns: u64) -> Vec<(Tuple, u64)> {
+        Vec::new()
+    }
+
     /// Rules that came and went since the last call, in order for each tuple.
     fn apply(&mut self, now_ns: u64, events: &[RuleEvent]);
 

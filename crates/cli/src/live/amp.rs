@@ -50,6 +50,17 @@ pub(crate) enum AmpVerb {
         /// The packet's addresses and ports
         tuple: String,
     },
+    /// Programs and rules that mitigators with `offload_pin` have left in the kernel: shows them, or removes one
+    #[cfg(all(feature = "xdp", target_os = "linux"))]
+    #[command(
+        after_help = "It asks the kernel, not a running mitigator. Whose process runs has its pins there, too.\n\nExamples:\n  \
+            tidemill amp pins\n  tidemill amp pins --remove transit"
+    )]
+    Pins {
+        /// Remove the program and the rules of this name
+        #[arg(long, value_name = "NAME")]
+        remove: Option<String>,
+    },
     /// All that the mitigator counts
     #[command(after_help = "Example:\n  tidemill amp counters --json")]
     Counters,
@@ -105,6 +116,8 @@ pub(super) fn run(live: &Live, verb: &AmpVerb) -> Result<bool> {
         AmpVerb::Rules { status, address, limit } => rules(live, *status, *address, *limit),
         AmpVerb::Top { by, limit } => top(live, *by, *limit),
         AmpVerb::Explain { tuple } => explain(live, tuple),
+        #[cfg(all(feature = "xdp", target_os = "linux"))]
+        AmpVerb::Pins { remove } => pins(live, remove.as_deref()),
         AmpVerb::Counters => counters(live),
     }
 }
@@ -213,6 +226,51 @@ fn parse(tuple: &str) -> Result<ExplainQuery> {
         destination: destination.ip().to_string(),
         destination_port: destination.port(),
     })
+}
+
+#[cfg(all(feature = "xdp", target_os = "linux"))]
+fn pins(live: &Live, remove: Option<&str>) -> Result<bool> {
+    use anyhow::Context;
+    use std::path::Path;
+    use tidemill_amp::offload::xdp::Pins;
+    let root = Path::new(Pins::ROOT);
+    if let Some(name) = remove {
+        if !Pins::remove(root, name).map_err(anyhow::Error::from)? {
+            return Err(usage(format!(
+                "--remove {name}: there is nothing of that name in {}",
+                root.display()
+            )));
+        }
+        eprintln!("tidemill: removed {name}");
+        return Ok(true);
+    }
+    let left = Pins::left(root).with_context(|| format!("{}: cannot read it", root.display()))?;
+    let interface = |index: u32| {
+        let there = std::fs::read_dir("/sys/class/net").into_iter().flatten().flatten();
+        let name = there.map(|entry| entry.path()).find(|path| {
+            std::fs::read_to_string(path.join("ifindex")).is_ok_and(|text| text.trim() == index.to_string())
+        });
+        let name = name.and_then(|path| path.file_name().map(|name| name.to_string_lossy().into_owned()));
+        name.unwrap_or_else(|| format!("number {index}"))
+    };
+    if live.json {
+        for pin in &left {
+            let on = pin.attached.map(|(index, _)| interface(index));
+            let native = pin.attached.map(|(_, native)| native);
+            print_line(&serde_json::json!({"name": pin.name, "interface": on, "native": native}))?;
+        }
+        return Ok(true);
+    }
+    let mut grid = Grid::new(&["name", "interface", "mode"]);
+    for pin in left {
+        let (on, mode) = match pin.attached {
+            Some((index, native)) => (interface(index), if native { "native" } else { "generic" }),
+            None => ("-".into(), "off"),
+        };
+        grid.row([pin.name, on, mode.into()]);
+    }
+    grid.print("nothing is left in the kernel");
+    Ok(true)
 }
 
 fn counters(live: &Live) -> Result<bool> {

@@ -25,12 +25,14 @@
 //! **A full map** refuses new rules: user space goes on dropping by those, which are counted, and no live rule leaves.
 //!
 //! **Upgrade** (`pin`): program and maps stay when the process dies, and the next one takes over without a gap. Rules that
-//! it finds ([`XdpOffload::adopted`]) are for user space to know; if it does not ask for them in its first minute, they end
+//! it finds ([`Offload::adopted`]) are for user space to know; if it does not ask for them in its first minute, they end
 //! a minute later, because user space could not lift a rule that it does not know. Counters start at 0 with each process. The one
 //! that was replaced notices within a tenth of a second of its own polls, and writes no rules from then on.
 
 mod keys;
 mod rules;
+
+pub use tidemill_bpf::{LeftBehind, Pins};
 
 use super::{Hits, Offload, OffloadCounters, OffloadSettings, RuleEvent};
 use crate::tuple::Tuple;
@@ -41,7 +43,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use tidemill_bpf::{BpfError, Front, Kernel, Mode, Object, Pins, Shared, Source, coarse_now_ns, to_io};
+use tidemill_bpf::{BpfError, Front, Kernel, Mode, Object, Shared, Source, coarse_now_ns, to_io};
 
 /// The words of `struct config` of bpf/amp.bpf.c: parts and flags, then a bit for each port.
 const CONFIG_WORDS: usize = 1 + 1024;
@@ -310,6 +312,10 @@ fn config(settings: &OffloadSettings) -> [u64; CONFIG_WORDS] {
 impl Offload for XdpOffload {
     fn name(&self) -> &'static str {
         "xdp"
+    }
+
+    fn adopted(&mut self, now_ns: u64) -> Vec<(Tuple, u64)> {
+        XdpOffload::adopted(self, now_ns)
     }
 
     fn configure(&mut self, settings: &OffloadSettings) -> Result<(), String> {

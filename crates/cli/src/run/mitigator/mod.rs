@@ -5,7 +5,7 @@ mod api;
 use super::config::Config;
 use super::role::{Open, Opening, Role, Told};
 use super::rules::Rules;
-use super::service::{lock, unchanged};
+use super::service::{lock, now_ns, unchanged};
 use crate::addresses::TableAddresses;
 use crate::usage;
 use anyhow::Result;
@@ -45,6 +45,7 @@ pub(super) fn open(opening: &Opening<'_>) -> Result<Open> {
     let (ports, rules) = super::setup::ports(&seeing, base, &nowhere, places)?;
     if let Some(offload) = offload {
         control.set_offload(offload).map_err(|error| mistake(opening.name, &error))?;
+        control.adopt(now_ns());
     }
     // All that arrives is on its way through: nothing of it is the kernel's.
     rules.tell(|_| Ownership::default())?;
@@ -68,6 +69,7 @@ fn offload(opening: &Opening<'_>, outside: &mut PortSpec) -> Result<Box<dyn Offl
     };
     let section = opening.config.mitigator.clone().unwrap_or_default();
     let mut options = XdpOptions::new(interface);
+    options.pin = section.offload_pin;
     options.entries = section.entries.saturating_mul(opening.config.run.workers);
     let offload = XdpOffload::open(&options).map_err(anyhow::Error::msg)?;
     outside.set_front(offload.front().clone());
