@@ -20,6 +20,8 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
+#include "reader.h"
+
 // As in crates/wire: vlan::MAX_TAGS, ipv6_ext::MAX_HEADERS.
 #define MAX_TAGS 4
 #define MAX_HEADERS 16
@@ -105,19 +107,6 @@ struct {
 	__uint(key_size, sizeof(__u32));
 	__uint(value_size, sizeof(__u32));
 } next SEC(".maps");
-
-// A frame as far as it has been read.
-struct reader {
-	void *at;
-	void *end;
-};
-
-#define TAKE(reader, type)                                                       \
-	({                                                                       \
-		type *_taken = (reader)->at;                                     \
-		(reader)->at = _taken + 1;                                       \
-		(void *)(_taken + 1) > (reader)->end ? (type *)0 : _taken;       \
-	})
 
 struct udp {
 	__be16 source, destination, length, checksum;

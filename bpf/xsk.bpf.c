@@ -20,6 +20,8 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
+#include "reader.h"
+
 // Indices of `counts`.
 enum { LEFT, UNBOUND, COUNTS };
 
@@ -103,19 +105,6 @@ struct {
 	__type(key, __u32);
 	__type(value, __u64);
 } counts SEC(".maps");
-
-// A frame as far as it has been read.
-struct reader {
-	void *at;
-	void *end;
-};
-
-#define TAKE(reader, type)                                                       \
-	({                                                                       \
-		type *_taken = (reader)->at;                                     \
-		(reader)->at = _taken + 1;                                       \
-		(void *)(_taken + 1) > (reader)->end ? (type *)0 : _taken;       \
-	})
 
 static __always_inline void count(__u32 which)
 {

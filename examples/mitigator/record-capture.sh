@@ -11,42 +11,11 @@
 set -euo pipefail
 folder=$1
 
-tag=tm$$
-work=$(mktemp -d)
-pids=()
 namespaces=(attacker resolvers customer)
-in_ns() {
-    local name=$1
-    shift
-    ip netns exec "$tag-$name" "$@" </dev/null
-}
-start_in_ns() {
-    local name=$1
-    shift
-    (exec ip netns exec "$tag-$name" "$@" </dev/null) &
-    pids+=($!)
-}
-wait_for() {
-    local tries=100
-    until "$@"; do
-        tries=$((tries - 1))
-        if [ $tries -eq 0 ]; then
-            echo "waited in vain for: $*" >&2
-            exit 1
-        fi
-        sleep 0.1
-    done
-}
-clean_up() {
-    for pid in "${pids[@]}"; do kill "$pid" 2>/dev/null || true; done
-    for name in "${namespaces[@]}"; do ip netns delete "$tag-$name" 2>/dev/null || true; done
-    rm -rf "$work"
-}
-trap clean_up EXIT
+# shellcheck source=examples/recording.sh
+source "$(dirname "$0")/../recording.sh"
 
 for name in "${namespaces[@]}"; do
-    ip netns add "$tag-$name"
-    in_ns "$name" ip link set lo up
     # The customer stands for many hosts: its errors are not limited. The attacker's lies must not be noticed.
     in_ns "$name" sysctl -q -w net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1 net.ipv4.conf.all.rp_filter=0 \
         net.ipv4.conf.default.rp_filter=0 net.ipv4.icmp_ratelimit=0 net.ipv4.icmp_msgs_per_sec=100000 net.ipv6.icmp.ratelimit=0

@@ -12,44 +12,11 @@
 set -euo pipefail
 output=$1/capture.pcapng
 
-tag=tm$$
-work=$(mktemp -d)
-pids=()
 namespaces=(client router far server)
-in_ns() {
-    local name=$1
-    shift
-    ip netns exec "$tag-$name" "$@" </dev/null
-}
-# Starts a program in the background; `exec`, so that the process that we know is the program itself.
-start_in_ns() {
-    local name=$1
-    shift
-    (exec ip netns exec "$tag-$name" "$@" </dev/null) &
-    pids+=($!)
-}
-# Waits for a condition, ten seconds at most.
-wait_for() {
-    local tries=100
-    until "$@"; do
-        tries=$((tries - 1))
-        if [ $tries -eq 0 ]; then
-            echo "waited in vain for: $*" >&2
-            exit 1
-        fi
-        sleep 0.1
-    done
-}
-clean_up() {
-    for pid in "${pids[@]}"; do kill "$pid" 2>/dev/null || true; done
-    for name in "${namespaces[@]}"; do ip netns delete "$tag-$name" 2>/dev/null || true; done
-    rm -rf "$work"
-}
-trap clean_up EXIT
+# shellcheck source=examples/recording.sh
+source "$(dirname "$0")/../recording.sh"
 
 for name in "${namespaces[@]}"; do
-    ip netns add "$tag-$name"
-    in_ns "$name" ip link set lo up
     in_ns "$name" sysctl -q -w net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1 \
         net.ipv4.icmp_ratelimit=0 net.ipv4.icmp_msgs_per_sec=100000 net.ipv6.icmp.ratelimit=0
 done

@@ -4,7 +4,6 @@ use crate::config::{AllowItem, ProtocolItem, protocol_name};
 use crate::error::AmpError;
 use crate::settings::port_of;
 use crate::tuple::{Mode, Tuple};
-use serde::Serialize;
 use std::fmt;
 use std::net::IpAddr;
 use tidemill_lpm::{Address, Prefix};
@@ -55,14 +54,8 @@ impl fmt::Display for IpPrefix {
     }
 }
 
-impl Serialize for IpPrefix {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
 /// One entry of the list: all that it says must hold.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AllowEntry {
     /// Where the amplifier is.
     pub source: Option<IpPrefix>,

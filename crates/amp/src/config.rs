@@ -1,10 +1,10 @@
 //! The section `[mitigator]` as written; its comments are the schema's text. What follows from it: [`crate::settings`].
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 /// A bridge of two ports that keeps reflected UDP floods away from those who did not ask. Everything has a default.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct MitigatorSection {
     /// The port that answers of amplifiers come in by. Default: the first `[[port]]`.
@@ -79,7 +79,7 @@ pub fn protocol_name(port: u16) -> Option<&'static str> {
 }
 
 /// A protocol.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum ProtocolItem {
     /// By its name.
@@ -89,7 +89,7 @@ pub enum ProtocolItem {
 }
 
 /// Something that is never filtered.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum AllowItem {
     /// A prefix that amplifiers are in.
@@ -99,7 +99,7 @@ pub enum AllowItem {
 }
 
 /// Conditions, all of which must hold; at least one.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct AllowTable {
     /// The prefix that the amplifier is in.
@@ -111,7 +111,7 @@ pub struct AllowTable {
 }
 
 /// What drops below us.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum OffloadKind {
     /// Nothing.

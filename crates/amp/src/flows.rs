@@ -14,7 +14,6 @@ use crate::mitigator::{Common, Now};
 use crate::offload::{Hits, RuleEvent};
 use crate::parse::{Parsed, parse};
 use crate::tuple::{Mode, TupleKey};
-use serde::Serialize;
 use tidemill_burst::BURST;
 use tidemill_flow::flowtable::{FlowReader, FlowTable, Outcome, Slot};
 use tidemill_flow::hash::{KeyHash, Keyed};
@@ -25,8 +24,7 @@ use tidemill_flow::table::SizeError;
 pub(crate) type State = [u64; 2];
 
 /// What is known of a flow.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Status {
     /// Answers came that nobody was seen to ask for.
     Suspected,

@@ -4,7 +4,6 @@ use crate::allow::{AllowEntry, IpPrefix};
 use crate::flows::Status;
 use crate::offload::Hits;
 use crate::tuple::Tuple;
-use serde::Serialize;
 use std::net::IpAddr;
 
 /// Which rules to list.
@@ -21,12 +20,11 @@ pub struct Wanted {
 }
 
 /// One flow that is known.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rule {
     /// The worker whose table it is in.
     pub worker: usize,
     /// The flow.
-    #[serde(flatten)]
     pub tuple: Tuple,
     /// What is known of it.
     pub status: Status,
@@ -35,12 +33,11 @@ pub struct Rule {
     /// Seconds since it became filtered, by the `expiry_s` of now; 0 of others.
     pub since_s: u32,
     /// What it has kept away, the offload's part included.
-    #[serde(flatten)]
     pub hits: Hits,
 }
 
 /// Some rules, in no order.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RulesPage {
     /// The rules.
     pub rules: Vec<Rule>,
@@ -49,8 +46,7 @@ pub struct RulesPage {
 }
 
 /// What [`TopLine`]s are about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TopBy {
     /// Each rule by itself.
     Rule,
@@ -76,8 +72,7 @@ impl TopBy {
 }
 
 /// What a line of [`MitigatorControl::top`](crate::MitigatorControl::top) is about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TopKey {
     /// A rule.
     Rule(Tuple),
@@ -102,20 +97,18 @@ impl std::fmt::Display for TopKey {
 }
 
 /// What was kept away of one kind, by the rules that there are now.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TopLine {
     /// What it is about.
     pub key: TopKey,
     /// Kept away.
-    #[serde(flatten)]
     pub hits: Hits,
     /// Rules.
     pub rules: u64,
 }
 
 /// Why a packet passes, or does not.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case", tag = "because")]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Because {
     /// It is not UDP with ports.
     NotUdp,
@@ -155,7 +148,7 @@ pub enum Because {
 }
 
 /// What would happen to a packet of a flow, outside to inside, and why.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Explained {
     /// The flow as rules see it; none if rules do not see it.
     pub rule: Option<Tuple>,
@@ -164,7 +157,6 @@ pub struct Explained {
     /// Whether it would be if this were no dry run.
     pub would_drop: bool,
     /// Why.
-    #[serde(flatten)]
     pub because: Because,
     /// Workers that know of the flow: the one that the packet comes to decides.
     pub workers: Vec<usize>,

@@ -1,6 +1,5 @@
 //! What a rule is about: addresses and ports, as far as the tuple mode looks at them.
 
-use serde::{Serialize, Serializer};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use tidemill_flow::key::Key;
@@ -163,28 +162,6 @@ impl fmt::Display for Tuple {
         side(f, self.source(), self.source_port)?;
         f.write_str(" > ")?;
         side(f, self.destination(), self.destination_port)
-    }
-}
-
-/// What the mode leaves out is `null`.
-#[derive(Serialize)]
-struct Shown {
-    source: IpAddr,
-    destination: Option<IpAddr>,
-    source_port: Option<u16>,
-    destination_port: Option<u16>,
-}
-
-impl Serialize for Tuple {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let port = |port: u16| (port != 0).then_some(port);
-        Shown {
-            source: self.source(),
-            destination: Some(self.destination()).filter(|address| !address.is_unspecified()),
-            source_port: port(self.source_port),
-            destination_port: port(self.destination_port),
-        }
-        .serialize(serializer)
     }
 }
 

@@ -11,7 +11,7 @@ use tidemill_port::rng::mix;
 
 /// The prefixes of a table, to draw addresses from: every prefix is as likely as every other, and so is every address
 /// in it (Fu 3.5.2, "prefix-based").
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub(crate) struct TableAddresses {
     v4: Arc<[Prefix<u32>]>,
     v6: Arc<[Prefix<u128>]>,

@@ -370,11 +370,6 @@ impl Worker {
             _ => None,
         };
         match together {
-            // An empty queue takes them without a copy: all lists have the same room.
-            Some(Edge::Node(to)) if self.queues[to].is_empty() => {
-                std::mem::swap(&mut self.queues[to], &mut packets);
-                self.pending |= 1 << to;
-            }
             Some(Edge::Node(to)) if self.queues[to].len() + count <= QUEUE => {
                 self.queues[to].append(&mut packets);
                 self.pending |= 1 << to;

@@ -47,7 +47,7 @@ pub struct OffloadSettings {
 }
 
 /// What a rule has kept away.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Hits {
     /// Packets; later fragments, which have no ports, are in the sums of all rules only.
     pub packets: u64,

@@ -27,7 +27,7 @@ pub(crate) const VICTIM6: &str = "fd00:9::2";
 /// How many ICMP errors the victim's kernel sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Icmp {
-    /// As Linux is delivered: 1,000 a second in all (paper, 5.4.4: one victim).
+    /// What Linux sends as delivered: 1,000 a second in all (paper, 5.4.4: one victim).
     OneHost,
     /// As many as there is cause for: the victim stands for many (paper, 5.4.2.2).
     ManyHosts,
@@ -90,9 +90,12 @@ impl Lab {
             victim.run(&format!("ip route add default via {gateway}"));
         }
         match plan.icmp {
-            Icmp::OneHost => {
-                victim.sysctl(&["net.ipv4.icmp_msgs_per_sec=1000", "net.ipv4.icmp_msgs_burst=50"])
-            }
+            // Not the other limit, one error a second to each address: an attack of one amplifier would meet nothing else.
+            Icmp::OneHost => victim.sysctl(&[
+                "net.ipv4.icmp_ratelimit=0",
+                "net.ipv4.icmp_msgs_per_sec=1000",
+                "net.ipv4.icmp_msgs_burst=50",
+            ]),
             Icmp::ManyHosts => victim.sysctl(&[
                 "net.ipv4.icmp_ratelimit=0",
                 "net.ipv4.icmp_msgs_per_sec=14880000",

@@ -15,7 +15,6 @@ use tidemill_amp::config::OffloadKind;
 use tidemill_amp::offload::Offload;
 use tidemill_amp::{AmpError, Counter, MitigatorControl};
 use tidemill_control::Registry;
-use tidemill_feed::LoadedTable;
 use tidemill_graph::GraphBuilder;
 use tidemill_graph::record::Recorder;
 use tidemill_lookup::qsbr::Domain;
@@ -41,8 +40,7 @@ pub(super) fn open(opening: &Opening<'_>) -> Result<Open> {
         (OffloadKind::Xdp, Some(outside)) => Some(offload(opening, outside)?),
         _ => None,
     };
-    let nowhere = TableAddresses::of(&LoadedTable::default());
-    let (ports, rules) = super::setup::ports(&seeing, base, &nowhere, places)?;
+    let (ports, rules) = super::setup::ports(&seeing, base, &TableAddresses::default(), places)?;
     if let Some(offload) = offload {
         control.set_offload(offload).map_err(|error| mistake(opening.name, &error))?;
         control.adopt(now_ns());
@@ -50,6 +48,16 @@ pub(super) fn open(opening: &Opening<'_>) -> Result<Open> {
     // All that arrives is on its way through: nothing of it is the kernel's.
     rules.tell(|_| Ownership::default())?;
     Ok(Open { role: mitigator(config, control, rules), ports, state: Vec::new() })
+}
+
+/// Where an offload goes.
+fn offload_interface<'a>(name: &str, outside: &'a PortSpec) -> Result<&'a str> {
+    outside.interface().ok_or_else(|| {
+        let port = outside.name();
+        usage(format!(
+            "{name}: mitigator.offload: port {port} is on no network interface: leave the offload out"
+        ))
+    })
 }
 
 /// The program on the outside port's interface. A port that has a program of its own gets this one in front of it.
@@ -61,12 +69,7 @@ fn offload(opening: &Opening<'_>, outside: &mut PortSpec) -> Result<Box<dyn Offl
             "--record: what an offload drops is in no record: set mitigator.offload = \"none\"",
         ));
     }
-    let Some(interface) = outside.interface() else {
-        let (name, port) = (opening.name, outside.name());
-        return Err(usage(format!(
-            "{name}: mitigator.offload = \"xdp\": port {port} is on no network interface: leave it out"
-        )));
-    };
+    let interface = offload_interface(opening.name, outside)?;
     let section = opening.config.mitigator.clone().unwrap_or_default();
     let mut options = XdpOptions::new(interface);
     options.pin = section.offload_pin;
@@ -94,6 +97,10 @@ pub(super) fn check(config: &Config, name: &str) -> Result<(GraphBuilder, String
     let section = config.mitigator.clone().unwrap_or_default();
     let control = MitigatorControl::new(&section, &ports(config), config.run.workers, &Domain::new());
     let control = control.map_err(|error| mistake(name, &error))?;
+    let outside = config.port.iter().find(|port| port.name() == control.outside());
+    if let (OffloadKind::Xdp, Some(outside)) = (section.offload, outside) {
+        offload_interface(name, outside)?;
+    }
     let dry = if section.dry_run { ", counting only" } else { "" };
     let said = format!(
         "from {} to {}, {} protocols, rules of {} parts for {} s{dry}",
