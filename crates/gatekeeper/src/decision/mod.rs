@@ -1,0 +1,1 @@
+//! Decisions as they come over the wire.
