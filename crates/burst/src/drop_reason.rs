@@ -88,6 +88,12 @@ reasons! {
     LocalUnhandled = "local-unhandled": "addressed to us, and nobody here takes it",
     // Services.
     Amplification = "amplification": "a reflected answer: its destination has said that nobody there wants it",
+    // Gatekeeper.
+    PolicyDrop = "policy-drop": "the policy for its destination says drop",
+    FlowDeclined = "flow-declined": "its destination has declined this source",
+    FlowOverRate = "flow-over-rate": "more than its destination has granted this source",
+    DecisionRefused = "decision-refused": "decisions from where none are taken: set gatekeeper.decisions, and check the policies' Grantors",
+    DecisionMalformed = "decision-malformed": "decisions that contradict themselves, or whose checksum is wrong or absent",
 }
 
 /// How many packets were dropped for each reason.

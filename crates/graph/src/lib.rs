@@ -23,6 +23,7 @@ pub mod graph;
 pub mod node;
 pub mod record;
 pub mod replay;
+pub mod tally;
 pub mod trace;
 mod watch;
 mod worker;
