@@ -8,5 +8,6 @@ pub mod decision;
 pub mod flow;
 pub mod nodes;
 pub mod tag;
+pub mod tunnel;
 
 pub use tag::Tag;
