@@ -10,4 +10,6 @@ pub mod nodes;
 pub mod tag;
 pub mod tunnel;
 
+pub use decision::{Decision, Pair, Verdict};
+pub use flow::{Act, FlowState};
 pub use tag::Tag;
