@@ -69,6 +69,7 @@ macro_rules! requests {
 }
 
 pub mod amp;
+pub mod gate;
 
 answers! {
     /// The verbs of a service: the answer to `GET /v1`.

@@ -4,12 +4,32 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+pub mod config;
+mod control;
+mod counters;
 pub mod decision;
+mod error;
+mod family;
 pub mod flow;
+pub mod gate;
+mod mail;
 pub mod nodes;
+pub mod policy;
+mod seat;
+pub mod settings;
+mod show;
 pub mod tag;
+mod top;
 pub mod tunnel;
 
+pub use config::GatekeeperSection;
+pub use control::GatekeeperControl;
+pub use counters::{Counter, Counters};
 pub use decision::{Decision, Pair, Verdict};
-pub use flow::{Act, FlowState};
+pub use error::GateError;
+pub use family::{Gated, Paired};
+pub use flow::{Act, FlowState, Shown};
+pub use settings::Settings;
+pub use show::{FlowLine, FlowsPage, PolicyLine, TopLine, Wanted};
 pub use tag::Tag;
+pub use top::By;

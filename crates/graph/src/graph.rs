@@ -110,6 +110,21 @@ impl GraphBuilder {
         self
     }
 
+    /// Where an output leads so far.
+    pub fn leads(&self, node: &str, output: &str) -> Option<&str> {
+        let edge = self.edges.iter().rev().find(|(from, by, _)| from == node && by == output);
+        edge.map(|(_, _, to)| to.as_str())
+    }
+
+    /// Puts the node `between` into an edge that is there: the output of `node` leads to it, and its `output_of_it` to where that led before.
+    pub fn insert(&mut self, node: &str, output: &str, between: &str, output_of_it: &str) -> &mut Self {
+        let before = self.leads(node, output).map(str::to_owned);
+        if let Some(to) = before {
+            self.edge(between, output_of_it, &to);
+        }
+        self.edge(node, output, between)
+    }
+
     /// Checks the description.
     pub fn build(mut self) -> Result<Graph, GraphError> {
         if self.nodes.len() > MAX_NODES {
@@ -247,6 +262,14 @@ mod tests {
         let mut g = GraphBuilder::new(["lan", "wan"]);
         g.node("a", ["on"], |_| Box::new(Pass)).node("b", ["out"], |_| Box::new(Pass));
         g
+    }
+
+    #[test]
+    fn a_node_is_put_into_an_edge() {
+        let mut g = two();
+        g.input("lan", "a").edge("a", "on", "port:wan").insert("a", "on", "b", "out");
+        assert_eq!((g.leads("a", "on"), g.leads("b", "out"), g.leads("b", "no")), (Some("b"), Some("port:wan"), None));
+        assert!(g.build().is_ok());
     }
 
     #[test]

@@ -1,0 +1,144 @@
+//! The section `[gatekeeper]` as written; its comments are the schema's text. What follows from it: [`crate::settings`].
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// A gate between the networks in front of it and those behind it. What comes in from the front passes as the policies say; what comes
+/// in from the back is routed.
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct GatekeeperSection {
+    /// The interfaces towards the Internet. Default: the first port.
+    pub front: Vec<String>,
+    /// What becomes of packets from the front, by their destinations; the longest prefix counts.
+    pub policy: Vec<PolicyConfig>,
+    /// What becomes of destinations that no policy has. Our own addresses are always reached.
+    pub default: DefaultAction,
+    /// The addresses that requests and granted packets are sent from, at most one of each family. Default: the first address of an
+    /// interface that is not in front.
+    pub source: Vec<String>,
+    /// Flows that each worker has room for, of IPv4 and as many of IPv6: 45 and 70 bytes each.
+    pub flows: usize,
+    /// Seconds after which a flow that has asked and sends no more is forgotten; also after a grant or a refusal has expired. 1 to 86,400.
+    pub idle_s: u32,
+    /// The bandwidth of the way to the Grantors: `"10 Gbps"`, `"500 Mbps"`, or bits per second.
+    pub bandwidth: Bandwidth,
+    /// How much of it requests may use, in percent; 1 to 100.
+    pub request_percent: u8,
+    /// Requests that each worker keeps waiting at most; 1 to 65,536. Each occupies a frame.
+    pub request_queue: usize,
+    /// Which decisions of Grantors to obey.
+    pub decisions: DecisionFormat,
+    /// In which order a burst is looked up.
+    pub order: Order,
+    /// How lookups of flows hide the memory's latency.
+    pub driver: Driver,
+}
+
+impl Default for GatekeeperSection {
+    fn default() -> Self {
+        GatekeeperSection {
+            front: Vec::new(),
+            policy: Vec::new(),
+            default: DefaultAction::Route,
+            source: Vec::new(),
+            flows: 1 << 20,
+            idle_s: 60,
+            bandwidth: Bandwidth::Text("10 Gbps".into()),
+            request_percent: 5,
+            request_queue: 1024,
+            decisions: DecisionFormat::None,
+            order: Order::OnePass,
+            driver: Driver::Group,
+        }
+    }
+}
+
+/// What becomes of packets to a prefix.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PolicyConfig {
+    /// The destinations: `"192.0.2.0/24"`, `"2001:db8::/32"`.
+    pub prefix: String,
+    /// What is done.
+    pub action: Action,
+    /// With action `grantor`: the Grantors' addresses, of the prefix's family. Flows are spread over them.
+    #[serde(default)]
+    pub grantors: Vec<String>,
+}
+
+/// What is done with packets from the front.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Action {
+    /// A Grantor decides: who has no grant asks.
+    Grantor,
+    /// Routed as by any router: what needs no protection.
+    Route,
+    /// Dropped: `policy-drop`.
+    Drop,
+}
+
+impl Action {
+    /// The stable name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Action::Grantor => "grantor",
+            Action::Route => "route",
+            Action::Drop => "drop",
+        }
+    }
+}
+
+/// What is done where there is no policy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum DefaultAction {
+    /// Routed.
+    Route,
+    /// Dropped: `policy-drop`.
+    Drop,
+}
+
+/// A bandwidth.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum Bandwidth {
+    /// Bits per second.
+    Bits(u64),
+    /// A number and `Gbps`, `Mbps`, `kbps` or `bps`.
+    Text(String),
+}
+
+/// A format of decisions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum DecisionFormat {
+    /// None that comes over the wire: only the operator's (`tidemill gate grant`, `tidemill gate decline`).
+    None,
+    /// That of the public Gatekeeper, version 1, from the policies' Grantors and the back only. It carries no authentication: whoever can send
+    /// by the back with a Grantor's address decides.
+    Interoperable,
+}
+
+/// An order of lookups.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Order {
+    /// The policy, then the flow, which is found or made in the same step.
+    OnePass,
+    /// The flow; the policy of those that have none; then their flows are made (Fu 2020, algorithm 5). The baseline.
+    FlowFirst,
+}
+
+/// A way to look up the flows of a burst.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Driver {
+    /// One after the other. The baseline.
+    Plain,
+    /// All in step (Fu 2020, 4.5.3).
+    Group,
+    /// As many at once as pays, each going on when its memory has come (Fu 2020, 4.5.4).
+    Coroutine,
+}

@@ -1,0 +1,425 @@
+//! The control side: owns the policies and the settings and publishes them, reads the workers' flows beside them, hands them decisions.
+
+use crate::config::{Action, GatekeeperSection};
+use crate::counters::{Board, Counter, Counters};
+use crate::decision::Decision;
+use crate::error::GateError;
+use crate::family::Paired;
+use crate::flow::{FlowState, Shown};
+use crate::gate::Gate;
+use crate::mail::{Letter, Post};
+use crate::policy::{Choice, Choices, Policies, Policy, parse};
+use crate::seat::Seat;
+use crate::settings::{self, Settings};
+use crate::show::{FlowLine, FlowsPage, PolicyLine, TopLine, Tops, Wanted};
+use crate::top::{By, Exchange};
+use std::hash::{BuildHasher, RandomState};
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use tidemill_flow::flowtable::FlowReader;
+use tidemill_flow::hash::mix;
+use tidemill_flow::table::SizeError;
+use tidemill_ip::Interfaces;
+use tidemill_lookup::publish::{Publisher, View};
+use tidemill_lookup::qsbr::Domain;
+use tidemill_lpm::{Fib, Prefix};
+use tidemill_wire::flow::Addresses;
+
+/// The workers' halves, until their nodes are made.
+pub(crate) struct Seats<A: Paired<W>, const W: usize>(Mutex<Vec<Option<Box<Seat<A, W>>>>>);
+
+impl<A: Paired<W>, const W: usize> Seats<A, W> {
+    pub(crate) fn take(&self, worker: usize) -> Option<Box<Seat<A, W>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get_mut(worker)?.take()
+    }
+}
+
+/// One worker's flows and numbers, read from here.
+struct Shown4or6<const W: usize> {
+    reader: FlowReader<W, FlowState>,
+    board: Board,
+    exchange: Arc<Exchange<W>>,
+}
+
+/// One family's half.
+pub(crate) struct Half<A: Paired<W>, const W: usize> {
+    pub(crate) policies: Policies<A>,
+    pub(crate) seats: Arc<Seats<A, W>>,
+    pub(crate) post: Post<A>,
+    workers: Vec<Shown4or6<W>>,
+    tops: Tops,
+}
+
+/// The control side of a Gatekeeper. Workers hold views of what it publishes, and never wait for it.
+pub struct GatekeeperControl {
+    section: GatekeeperSection,
+    pub(crate) settings: Publisher<Settings>,
+    pub(crate) v4: Half<u32, 1>,
+    pub(crate) v6: Half<u128, 4>,
+    /// Of the nodes that take decisions.
+    pub(crate) decisions: Vec<Board>,
+    /// What was sent from here.
+    counters: Counters,
+    spread: u64,
+}
+
+impl GatekeeperControl {
+    /// Checks a configuration against the interfaces, and makes the tables of so many workers of `domain`.
+    ///
+    /// # Errors
+    /// Which key is wrong, and what to do; tables that are too large.
+    pub fn new(
+        section: &GatekeeperSection,
+        interfaces: &Interfaces,
+        workers: usize,
+        domain: &Domain,
+    ) -> Result<Self, GateError> {
+        // Nobody can foresee it: an attacker picks the keys.
+        let random = |n: u64| u128::from(RandomState::new().hash_one(n));
+        Self::with_secret(section, interfaces, workers, domain, random(0) << 64 | random(1))
+    }
+
+    /// The same with a secret of the caller's, for runs that are to be repeated.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn with_secret(
+        section: &GatekeeperSection,
+        interfaces: &Interfaces,
+        workers: usize,
+        domain: &Domain,
+        secret: u128,
+    ) -> Result<Self, GateError> {
+        let settings = settings::settings(section, interfaces)?;
+        settings::bits_per_s(&section.bandwidth)?;
+        let policies = parse(&section.policy, |i, field| format!("policy[{i}].{field}"))?;
+        sources_exist(&settings, !policies.v4.is_empty(), !policies.v6.is_empty())?;
+        let default = settings::default_action(section);
+        let spread = mix(secret as u64);
+        // Of one secret, as many as there are tables.
+        let mut drawn = 0;
+        let mut draw = || {
+            drawn += 1;
+            let (low, high) = (secret as u64 ^ mix(drawn), (secret >> 64) as u64 ^ mix(!drawn));
+            u128::from(mix(low)) << 64 | u128::from(mix(high))
+        };
+        let (policies4, policies6) = (
+            Policies::new(domain, default, &policies.v4, settings.source4)?,
+            Policies::new(domain, default, &policies.v6, settings.source6)?,
+        );
+        Ok(GatekeeperControl {
+            section: section.clone(),
+            settings: Publisher::new(domain, settings),
+            v4: Half::new(policies4, section.flows, workers, spread, Counter::Flows4, &mut draw)?,
+            v6: Half::new(policies6, section.flows, workers, spread, Counter::Flows6, &mut draw)?,
+            decisions: (0..workers).map(|_| Board::default()).collect(),
+            counters: Counters::default(),
+            spread,
+        })
+    }
+
+    /// What is done where there is no policy.
+    pub fn default_action(&self) -> Action {
+        settings::default_action(&self.section)
+    }
+
+    /// The configuration that holds.
+    pub fn section(&self) -> &GatekeeperSection {
+        &self.section
+    }
+
+    /// What the nodes go by.
+    pub fn settings(&self) -> &Settings {
+        self.settings.current()
+    }
+
+    /// Bits per second that requests may use.
+    pub fn request_bits_per_s(&self) -> u64 {
+        let bits = settings::bits_per_s(&self.section.bandwidth).unwrap_or_default();
+        (u128::from(bits) * u128::from(self.section.request_percent) / 100) as u64
+    }
+
+    /// Takes over a new configuration, or nothing of it. Policies that were added while running go.
+    ///
+    /// # Errors
+    /// Which key is wrong, or cannot change.
+    pub fn reload(&mut self, section: &GatekeeperSection, interfaces: &Interfaces) -> Result<(), GateError> {
+        let old = &self.section;
+        for (key, same) in [
+            ("flows", section.flows == old.flows),
+            ("request_queue", section.request_queue == old.request_queue),
+            ("bandwidth", section.bandwidth == old.bandwidth),
+            ("request_percent", section.request_percent == old.request_percent),
+        ] {
+            if !same {
+                return Err(GateError::Restart(key.into()));
+            }
+        }
+        let settings = settings::settings(section, interfaces)?;
+        let policies = parse(&section.policy, |i, field| format!("policy[{i}].{field}"))?;
+        sources_exist(&settings, !policies.v4.is_empty(), !policies.v6.is_empty())?;
+        let default = settings::default_action(section);
+        self.v4.policies.replace(default, &policies.v4)?;
+        self.v6.policies.replace(default, &policies.v6)?;
+        self.section = section.clone();
+        self.publish(settings);
+        Ok(())
+    }
+
+    /// The interfaces have changed: those in front have other numbers perhaps, and we have other addresses.
+    ///
+    /// # Errors
+    /// The configuration does not fit them any more; nothing has changed then.
+    pub fn interfaces(&mut self, interfaces: &Interfaces) -> Result<(), GateError> {
+        let settings = settings::settings(&self.section, interfaces)?;
+        self.publish(settings);
+        Ok(())
+    }
+
+    fn publish(&mut self, settings: Settings) {
+        self.v4.policies.set_source(settings.source4);
+        self.v6.policies.set_source(settings.source6);
+        if settings != *self.settings.current() {
+            self.settings.publish(settings);
+        }
+    }
+
+    /// One round: collects what workers have to say, frees what none of them sees any more. Returns whether there was anything.
+    pub fn poll(&mut self) -> bool {
+        self.settings.collect();
+        self.v4.policies.collect();
+        self.v6.policies.collect();
+        let four = self.v4.collect_tops();
+        self.v6.collect_tops() || four
+    }
+
+    /// All numbers, of all workers together.
+    pub fn counters(&self) -> Counters {
+        let mut sum = self.counters.clone();
+        self.v4.workers.iter().for_each(|worker| worker.board.add_to(&mut sum));
+        self.v6.workers.iter().for_each(|worker| worker.board.add_to(&mut sum));
+        self.decisions.iter().for_each(|board| board.add_to(&mut sum));
+        sum
+    }
+
+    /// An operator decides about a flow. Returns false if a worker's mailbox had no room: then it is to be said again.
+    pub fn decide(&mut self, decision: &Decision) -> bool {
+        let verdict = decision.verdict;
+        let lost = match decision.flow {
+            Addresses::V4 { src: source, dst: destination } => {
+                let lost = self.v4.post.send(&Letter { source, destination, verdict, make: true });
+                self.v4.post.wake();
+                lost
+            }
+            Addresses::V6 { src: source, dst: destination } => {
+                let lost = self.v6.post.send(&Letter { source, destination, verdict, make: true });
+                self.v6.post.wake();
+                lost
+            }
+        };
+        self.counters.one(Counter::Decisions);
+        self.counters.add(Counter::MailLost, lost);
+        lost == 0
+    }
+
+    /// Adds or replaces a policy while packets flow; it lasts until the next reload.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn set_policy(&mut self, policy: &crate::config::PolicyConfig) -> Result<(), GateError> {
+        let parsed = parse(std::slice::from_ref(policy), |_, field| field.to_owned())?;
+        sources_exist(self.settings.current(), !parsed.v4.is_empty(), !parsed.v6.is_empty())?;
+        self.v4.policies.set(&parsed.v4)?;
+        self.v6.policies.set(&parsed.v6)
+    }
+
+    /// Takes a policy away; false if there is none of exactly this prefix.
+    ///
+    /// # Errors
+    /// It is no prefix.
+    pub fn remove_policy(&mut self, prefix: &str) -> Result<bool, GateError> {
+        let wrong =
+            |error: &dyn std::fmt::Display| GateError::config("prefix", format!("{prefix:?}: {error}"));
+        if prefix.contains(':') {
+            let prefix: Prefix<u128> = prefix.parse().map_err(|error| wrong(&error))?;
+            return self.v6.policies.remove(prefix);
+        }
+        let prefix: Prefix<u32> = prefix.parse().map_err(|error| wrong(&error))?;
+        self.v4.policies.remove(prefix)
+    }
+
+    /// All policies, IPv4 first.
+    pub fn policies(&self) -> Vec<PolicyLine> {
+        let mut lines: Vec<_> = self.v4.policies.list().iter().map(policy_line).collect();
+        lines.extend(self.v6.policies.list().iter().map(policy_line));
+        lines
+    }
+
+    /// The policy that a destination falls under; none where the default counts.
+    pub fn policy_of(&self, destination: IpAddr) -> Option<PolicyLine> {
+        match destination {
+            IpAddr::V4(to) => self.v4.policies.lookup(to.into()).as_ref().map(policy_line),
+            IpAddr::V6(to) => self.v6.policies.lookup(to.into()).as_ref().map(policy_line),
+        }
+    }
+
+    /// The Grantor that decides about a flow, if one does.
+    pub fn grantor_of(&self, flow: &Addresses) -> Option<IpAddr> {
+        match *flow {
+            Addresses::V4 { src, dst } => self.v4.grantor(self.spread, src, dst),
+            Addresses::V6 { src, dst } => self.v6.grantor(self.spread, src, dst),
+        }
+    }
+
+    /// What the workers know of a flow: of each worker that knows it.
+    pub fn flow(&mut self, flow: &Addresses, now_ns: u64) -> Vec<FlowLine> {
+        match *flow {
+            Addresses::V4 { src, dst } => self.v4.flow(src, dst, now_ns),
+            Addresses::V6 { src, dst } => self.v6.flow(src, dst, now_ns),
+        }
+    }
+
+    /// A page of flows.
+    pub fn flows(&self, wanted: &Wanted, now_ns: u64) -> FlowsPage {
+        let mut page = FlowsPage { flows: Vec::new(), next: None };
+        let workers = self.v4.workers.len();
+        let (mut table, mut bucket) =
+            wanted.cursor.map_or((0, 0), |cursor| ((cursor >> 48) as usize, cursor as u32 as usize));
+        // Tables in order: IPv4 of all workers, then IPv6.
+        while table < 2 * workers {
+            let next = match table.checked_sub(workers) {
+                None => self.v4.page(table, bucket, wanted, now_ns, &mut page.flows),
+                Some(worker) => self.v6.page(worker, bucket, wanted, now_ns, &mut page.flows),
+            };
+            (table, bucket) = match next {
+                0 => (table + 1, 0),
+                next => (table, next),
+            };
+            if page.flows.len() >= wanted.limit() {
+                break;
+            }
+        }
+        page.next = (table < 2 * workers).then_some((table as u64) << 48 | bucket as u64);
+        page
+    }
+
+    /// Where the most was dropped in the last window: at most `n` lines, the most first.
+    pub fn top(&self, by: By, n: usize) -> Vec<TopLine> {
+        let mut lines = self.v4.tops.lines(by);
+        lines.extend(self.v6.tops.lines(by));
+        lines.sort_by(|a, b| b.at_most.cmp(&a.at_most));
+        lines.truncate(n);
+        lines
+    }
+}
+
+/// Requests need an address to come from.
+fn sources_exist(settings: &Settings, v4: bool, v6: bool) -> Result<(), GateError> {
+    for (wanted, there, family) in [(v4, settings.source4 != 0, "IPv4"), (v6, settings.source6 != 0, "IPv6")]
+    {
+        if wanted && !there {
+            let what = format!(
+                "there are {family} policies, and no {family} address to send from: give an interface at the back one, or name one here"
+            );
+            return Err(GateError::config("source", what));
+        }
+    }
+    Ok(())
+}
+
+fn policy_line<A: crate::family::Gated>(policy: &Policy<A>) -> PolicyLine {
+    PolicyLine {
+        prefix: policy.prefix.to_string(),
+        action: policy.action,
+        grantors: policy.grantors.iter().map(|grantor| grantor.address()).collect(),
+    }
+}
+
+impl<A: Paired<W>, const W: usize> Half<A, W> {
+    fn new(
+        policies: Policies<A>,
+        flows: usize,
+        workers: usize,
+        spread: u64,
+        counter: Counter,
+        draw: &mut dyn FnMut() -> u128,
+    ) -> Result<Self, SizeError> {
+        let post = Post::new(workers);
+        let (mut shown, mut seats) = (Vec::new(), Vec::new());
+        for worker in 0..workers {
+            let mut gate = Gate::new(flows, draw(), spread)?;
+            let board = Board::default();
+            let exchange = gate.heavy().exchange();
+            shown.push(Shown4or6 { reader: gate.reader(), board: board.clone(), exchange });
+            seats.push(post.of(worker).map(|mail| {
+                let (counters, mail) = (Counters::default(), mail.clone());
+                Box::new(Seat { gate, counters, mail, board, flows: counter, shown_ns: 0 })
+            }));
+        }
+        let seats = Arc::new(Seats(Mutex::new(seats)));
+        Ok(Half { policies, seats, post, workers: shown, tops: Tops::default() })
+    }
+
+    pub(crate) fn views(&self) -> (View<Arc<dyn Fib<A>>>, View<Choices<A>>) {
+        self.policies.views()
+    }
+
+    fn grantor(&self, spread: u64, source: A, destination: A) -> Option<IpAddr> {
+        let label = self.policies.label(destination);
+        let choices = self.policies.choices();
+        let Choice::Grantors(buckets) = choices.get(label) else { return None };
+        let number = Gate::grantor(spread, choices, buckets, source, destination);
+        choices.grantors.get(usize::from(number)).map(|grantor| grantor.address())
+    }
+
+    fn flow(&mut self, source: A, destination: A, now_ns: u64) -> Vec<FlowLine> {
+        let key = A::key(source, destination);
+        let known = self.workers.iter_mut().enumerate().filter_map(|(worker, shown)| {
+            let state = shown.reader.get(&key)?.state;
+            Some(line::<A, W>(worker, source, destination, state.show(now_ns)))
+        });
+        known.collect()
+    }
+
+    /// Adds flows of a worker's table from a bucket on; returns the bucket to go on with, 0 if there is none.
+    fn page(
+        &self,
+        worker: usize,
+        bucket: usize,
+        wanted: &Wanted,
+        now_ns: u64,
+        flows: &mut Vec<FlowLine>,
+    ) -> usize {
+        let Some(shown) = self.workers.get(worker) else { return 0 };
+        let mut bucket = bucket;
+        loop {
+            bucket = shown.reader.scan(bucket, 64, |key, flow| {
+                let (source, destination) = A::of_key(key);
+                let line = line::<A, W>(worker, source, destination, flow.state.show(now_ns));
+                if wanted.takes(&line) {
+                    flows.push(line);
+                }
+            });
+            if bucket == 0 || flows.len() >= wanted.limit() {
+                return bucket;
+            }
+        }
+    }
+
+    fn collect_tops(&mut self) -> bool {
+        let mut any = false;
+        for (worker, shown) in self.workers.iter().enumerate() {
+            let Some((mut summary, length_ns)) = shown.exchange.full.pop() else { continue };
+            self.tops.take::<A, W>(worker, &summary, length_ns);
+            summary.clear();
+            // There is room: only we fill it.
+            let _ = shown.exchange.empty.push(summary);
+            any = true;
+        }
+        any
+    }
+}
+
+fn line<A: Paired<W>, const W: usize>(worker: usize, source: A, destination: A, state: Shown) -> FlowLine {
+    FlowLine { worker, source: source.address(), destination: destination.address(), state }
+}

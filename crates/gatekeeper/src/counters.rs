@@ -1,0 +1,28 @@
+//! What has been counted: one registry of stable names; a board for each worker, read while it counts.
+
+tidemill_graph::counters! {
+    Front = "front": "packets from the front that reached the gate",
+    Requests = "requests": "packets of flows without a decision, on to the solicitor",
+    RequestsUntracked = "requests-untracked": "requests among them whose flow found no room in the table",
+    Granted = "granted": "packets of granted flows, within their rate",
+    GrantedBytes = "granted-bytes": "their bytes, from the IP header on",
+    GrantedDirect = "granted-direct": "packets among them that went past the Grantor",
+    Renewals = "renewals": "packets among them that asked for the grant's renewal",
+    Declined = "declined": "packets of declined flows; dropped",
+    DeclinedBytes = "declined-bytes": "their bytes",
+    OverRate = "over-rate": "packets of granted flows beyond their rate; dropped",
+    OverRateBytes = "over-rate-bytes": "their bytes",
+    PolicyDropped = "policy-dropped": "packets to where the policy says drop",
+    Bypassed = "bypassed": "packets to where the policy says route, or that no policy is about",
+    FlowsMade = "flows-made": "flows that were new",
+    FlowsReclaimed = "flows-reclaimed": "flows that were forgotten: silent, or expired",
+    Flows4 = "flows4": "IPv4 flows in the tables now",
+    Flows6 = "flows6": "IPv6 flows in the tables now",
+    Decisions = "decisions": "decisions that came, on all flows",
+    DecisionsApplied = "decisions-applied": "decisions that a flow in the tables was given",
+    DecisionsUnknown = "decisions-unknown": "decisions about a flow that this worker does not know",
+    DecisionsUnsupported = "decisions-unsupported": "decisions that name a program, which there are none of",
+    DecisionsMalformed = "decisions-malformed": "packets with decisions that contradict themselves; those before the fault count",
+    DecisionsRefused = "decisions-refused": "packets with decisions from where none are taken: not a Grantor's, or not by the back",
+    MailLost = "mail-lost": "decisions that another worker's mailbox had no room for",
+}

@@ -1,0 +1,32 @@
+//! What can be wrong with a Gatekeeper's configuration, or with making one.
+
+use tidemill_flow::table::SizeError;
+use tidemill_lpm::BuildError;
+
+/// Why a Gatekeeper cannot be made, or cannot take a change. One line: what, where, what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum GateError {
+    /// A value that makes no sense.
+    #[error("gatekeeper.{key}: {what}")]
+    Config {
+        /// The key.
+        key: String,
+        /// What is wrong, and what to do.
+        what: String,
+    },
+    /// Keys that cannot change while packets flow.
+    #[error("gatekeeper.{0}: cannot change while the gatekeeper runs: put it back, or restart")]
+    Restart(String),
+    /// A flow table that is too large.
+    #[error("gatekeeper.flows: {0}")]
+    Flows(#[from] SizeError),
+    /// A policy table that its structure cannot hold.
+    #[error("gatekeeper.policy: {0}")]
+    Policies(#[from] BuildError),
+}
+
+impl GateError {
+    pub(crate) fn config(key: impl Into<String>, what: impl Into<String>) -> Self {
+        GateError::Config { key: key.into(), what: what.into() }
+    }
+}

@@ -1,0 +1,411 @@
+//! The gate: one worker's flows of one family, and what they say about a burst. No graphs, clocks or threads: packets, times and
+//! settings are handed in.
+//!
+//! Source: Fu 2020, 4.4 (algorithms 5 to 7); the order is that of 5.2.2.
+//!
+//! ```text
+//!  burst --> destinations --policy LPM--> Route ----------------------------------------------------------> on
+//!                                         Drop -----------------------------------------------------------> policy-drop
+//!                                         Grantors --> flows, found or made --> Request  (DSCP 3 to 63) --> solicitor
+//!                                                                               Granted  (DSCP 1, or 2) --> encapsulate
+//!                                                                               Granted, direct ----------> on
+//!                                                                               Declined -----------------> flow-declined
+//!                                                                               over its rate ------------> flow-over-rate
+//! ```
+//!
+//! * **One pass** ([`Order::OnePass`]): the policies of all destinations, then the flows in one step that finds or makes them. The paper's order
+//!   ([`Order::FlowFirst`]) looks flows up first, policies for those that have none, and makes these in a third step: a flow then keeps
+//!   the policy that it was made by.
+//! * **A full table** is bounded work ([`tidemill_flow::flowtable`]): one search that fails is the last of its burst and of some bursts after
+//!   it. A packet whose flow found no room still asks, as one of a new flow.
+//! * **Reclaim** goes a few buckets per burst and per tick: [`Gate::reclaim`].
+//! * A fragment is a packet like any other: flows have no ports.
+
+use crate::config::{Driver, Order};
+use crate::counters::{Counter, Counters};
+use crate::decision::Verdict;
+use crate::family::Paired;
+use crate::flow::{Act, FlowState};
+use crate::policy::{Choice, Choices};
+use crate::tag::Tag;
+use crate::top::Heavy;
+use tidemill_burst::BURST;
+use tidemill_flow::flowtable::{FlowReader, FlowTable, Outcome, Slot};
+use tidemill_flow::hash::{KeyHash, Keyed, mix};
+use tidemill_flow::key::Key;
+use tidemill_flow::table::SizeError;
+use tidemill_lookup::drive::coroutine;
+use tidemill_lpm::{Fib, Label};
+
+/// What becomes of a packet from the front.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    /// Routed, as it is.
+    Route,
+    /// To a Grantor, by way of the solicitor.
+    Request(Tag),
+    /// To a Grantor.
+    Granted(Tag),
+    /// Dropped: the policy says so.
+    PolicyDrop,
+    /// Dropped: its flow is declined.
+    Declined,
+    /// Dropped: its flow is granted less.
+    OverRate,
+}
+
+/// A packet from the front, as far as the gate sees it.
+#[derive(Debug, Clone, Copy)]
+pub struct Seen<A> {
+    /// Its source.
+    pub source: A,
+    /// Its destination.
+    pub destination: A,
+    /// Bytes of the IP packet.
+    pub bytes: u32,
+}
+
+/// The time, and what holds at it.
+pub struct Now<'a, A> {
+    /// Nanoseconds.
+    pub ns: u64,
+    /// The policies' table.
+    pub policies: &'a dyn Fib<A>,
+    /// What its numbers mean.
+    pub choices: &'a Choices<A>,
+    /// In which order to look up.
+    pub order: Order,
+    /// How to look up flows.
+    pub driver: Driver,
+}
+
+/// Coroutines side by side.
+const COROUTINES: usize = 24;
+
+/// A tick, or a burst, looks at so many buckets of 31 for flows to reclaim.
+pub const RECLAIM_BUCKETS: usize = 32;
+
+/// One worker's flows of one family.
+pub struct Gate<A: Paired<W>, const W: usize> {
+    table: FlowTable<W, FlowState>,
+    heavy: Heavy<W>,
+    /// Spreads flows over Grantors: the same in all workers.
+    spread: u64,
+    labels: Box<[Label; BURST]>,
+    destinations: Box<[A; BURST]>,
+    keys: Box<[Key<W>; BURST]>,
+    hashes: Box<[u64; BURST]>,
+    outcomes: Box<[Outcome; BURST]>,
+    found: Box<[Option<Slot>; BURST]>,
+    /// Which packet of the burst a key is of.
+    places: Box<[u16; BURST]>,
+}
+
+impl<A: Paired<W>, const W: usize> Gate<A, W> {
+    /// Room for so many flows, hashed with a secret; `spread` is a secret that all workers share.
+    ///
+    /// # Errors
+    /// A table that is too large.
+    pub fn new(flows: usize, secret: u128, spread: u64) -> Result<Self, SizeError> {
+        // A table is full at a load of 0.95.
+        let slots = flows.saturating_mul(20) / 19;
+        Ok(Gate {
+            table: FlowTable::new(slots.max(1), Keyed::new(secret))?,
+            heavy: Heavy::new(secret as u64 ^ spread)?,
+            spread,
+            labels: Box::new([Label::NONE; BURST]),
+            destinations: Box::new([A::MIN; BURST]),
+            keys: Box::new([Key([0; W]); BURST]),
+            hashes: Box::new([0; BURST]),
+            outcomes: Box::new([Outcome::Full; BURST]),
+            found: Box::new([None; BURST]),
+            places: Box::new([0; BURST]),
+        })
+    }
+
+    /// Bytes of memory for each flow that there is room for.
+    pub const BYTES_PER_FLOW: f64 = FlowTable::<W, FlowState>::BYTES_PER_SLOT * 20.0 / 19.0;
+
+    /// The flows, to be read beside this worker.
+    pub fn reader(&self) -> FlowReader<W, FlowState> {
+        self.table.reader()
+    }
+
+    /// Flows in the table.
+    pub fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.table.is_empty()
+    }
+
+    /// Where the most is dropped.
+    pub(crate) fn heavy(&mut self) -> &mut Heavy<W> {
+        &mut self.heavy
+    }
+
+    /// Decides about a burst of packets from the front; at most [`BURST`].
+    pub fn decide(
+        &mut self,
+        now: &Now<'_, A>,
+        counters: &mut Counters,
+        seen: &[Seen<A>],
+        fates: &mut [Fate],
+    ) {
+        let count = seen.len().min(BURST).min(fates.len());
+        let (seen, fates) = (&seen[..count], &mut fates[..count]);
+        counters.add(Counter::Front, count as u64);
+        match now.order {
+            Order::OnePass => self.one_pass(now, counters, seen, fates),
+            Order::FlowFirst => self.flow_first(now, counters, seen, fates),
+        }
+    }
+
+    /// The policy of each destination, then flows and acts.
+    fn one_pass(&mut self, now: &Now<'_, A>, counters: &mut Counters, seen: &[Seen<A>], fates: &mut [Fate]) {
+        for (destination, packet) in self.destinations.iter_mut().zip(seen) {
+            *destination = packet.destination;
+        }
+        self.policies(now, seen.len());
+        let mut flows = 0;
+        for (at, packet) in seen.iter().enumerate() {
+            let label = self.labels[at];
+            if self.bypasses(now, counters, label, &mut fates[at]) {
+                continue;
+            }
+            self.keys[flows] = A::key(packet.source, packet.destination);
+            (self.labels[flows], self.places[flows]) = (label, at as u16);
+            flows += 1;
+        }
+        self.table.hasher().hash_batch(&self.keys[..flows], &mut self.hashes[..flows]);
+        if now.driver == Driver::Coroutine {
+            self.warm(flows);
+        }
+        self.made(now, counters, flows, seen, fates);
+    }
+
+    /// Flows and acts of those that have any; the policies of the others, their flows and acts (Fu 2020, algorithms 5, 8 and 9).
+    fn flow_first(
+        &mut self,
+        now: &Now<'_, A>,
+        counters: &mut Counters,
+        seen: &[Seen<A>],
+        fates: &mut [Fate],
+    ) {
+        let count = seen.len();
+        for (key, packet) in self.keys.iter_mut().zip(seen) {
+            *key = A::key(packet.source, packet.destination);
+        }
+        self.table.hasher().hash_batch(&self.keys[..count], &mut self.hashes[..count]);
+        self.find(now, count);
+        let mut missing = 0;
+        for (at, packet) in seen.iter().enumerate() {
+            if let Some(slot) = self.found[at] {
+                let number = u32::from(self.table.state(slot).note());
+                fates[at] = self.act(now, counters, Some(slot), packet, number);
+                continue;
+            }
+            self.destinations[missing] = packet.destination;
+            (self.keys[missing], self.hashes[missing]) = (self.keys[at], self.hashes[at]);
+            self.places[missing] = at as u16;
+            missing += 1;
+        }
+        self.policies(now, missing);
+        let mut flows = 0;
+        for i in 0..missing {
+            let (label, at) = (self.labels[i], usize::from(self.places[i]));
+            if self.bypasses(now, counters, label, &mut fates[at]) {
+                continue;
+            }
+            (self.keys[flows], self.hashes[flows]) = (self.keys[i], self.hashes[i]);
+            (self.labels[flows], self.places[flows]) = (label, at as u16);
+            flows += 1;
+        }
+        self.made(now, counters, flows, seen, fates);
+    }
+
+    /// The policies' numbers of the first so many destinations.
+    fn policies(&mut self, now: &Now<'_, A>, count: usize) {
+        let (destinations, labels) = (&self.destinations[..count], &mut self.labels[..count]);
+        if now.driver == Driver::Plain {
+            for (label, destination) in labels.iter_mut().zip(destinations) {
+                *label = now.policies.lookup(*destination);
+            }
+        } else {
+            now.policies.lookup_batch(destinations, labels);
+        }
+    }
+
+    /// Whether a packet has nothing to do with flows; then its fate is known.
+    #[inline(always)]
+    fn bypasses(&self, now: &Now<'_, A>, counters: &mut Counters, label: Label, fate: &mut Fate) -> bool {
+        match now.choices.get(label.0) {
+            Choice::Grantors(_) => return false,
+            Choice::Route => {
+                counters.one(Counter::Bypassed);
+                *fate = Fate::Route;
+            }
+            Choice::Drop => {
+                counters.one(Counter::PolicyDropped);
+                *fate = Fate::PolicyDrop;
+            }
+        }
+        true
+    }
+
+    /// Finds the flows of the first so many keys.
+    fn find(&mut self, now: &Now<'_, A>, count: usize) {
+        let (hashes, keys) = (&self.hashes[..count], &self.keys[..count]);
+        let found = &mut self.found[..count];
+        match now.driver {
+            Driver::Plain => {
+                for ((found, hash), key) in found.iter_mut().zip(hashes).zip(keys) {
+                    *found = self.table.find(*hash, key);
+                }
+            }
+            Driver::Group => self.table.lookup_batch(hashes, keys, found),
+            Driver::Coroutine => {
+                let table = &self.table;
+                let start = |i: usize| table.find_suspended(hashes[i], &keys[i]);
+                coroutine(count, COROUTINES, start, |i, slot| found[i] = slot);
+            }
+        }
+    }
+
+    /// Has the lines of the first so many keys fetched, by coroutines.
+    fn warm(&mut self, count: usize) {
+        let (table, hashes, keys) = (&self.table, &self.hashes[..count], &self.keys[..count]);
+        coroutine(count, COROUTINES, |i| table.find_suspended(hashes[i], &keys[i]), |_, _| {});
+    }
+
+    /// Finds or makes the flows of the first so many keys, and acts by them.
+    fn made(
+        &mut self,
+        now: &Now<'_, A>,
+        counters: &mut Counters,
+        flows: usize,
+        seen: &[Seen<A>],
+        fates: &mut [Fate],
+    ) {
+        let seconds = (now.ns / 1_000_000_000) as u32;
+        // One at a time, or all at once.
+        let step = if now.driver == Driver::Group { BURST } else { 1 };
+        for start in (0..flows).step_by(step) {
+            let end = flows.min(start + step);
+            let (hashes, keys) = (&self.hashes[start..end], &self.keys[start..end]);
+            self.table.find_or_insert_batch(seconds, hashes, keys, &mut self.outcomes[start..end]);
+            for i in start..end {
+                let at = usize::from(self.places[i]);
+                if let Outcome::New(_) = self.outcomes[i] {
+                    counters.one(Counter::FlowsMade);
+                }
+                let (slot, number) = (self.outcomes[i].slot(), self.labels[i].0);
+                fates[at] = self.act(now, counters, slot, &seen[at], number);
+            }
+        }
+    }
+
+    /// Algorithm 7: what the state of its flow says about a packet. `number` is its policy's.
+    #[inline(always)]
+    fn act(
+        &mut self,
+        now: &Now<'_, A>,
+        counters: &mut Counters,
+        slot: Option<Slot>,
+        packet: &Seen<A>,
+        number: u32,
+    ) -> Fate {
+        let mut state = slot.map_or(FlowState::default(), |slot| self.table.state(slot));
+        let act = state.packet(now.ns, packet.bytes);
+        match slot {
+            Some(slot) => {
+                state.set_note(number as u16);
+                self.table.set_state(slot, state);
+            }
+            None => counters.one(Counter::RequestsUntracked),
+        }
+        let bytes = u64::from(packet.bytes);
+        match act {
+            Act::Request { dscp } => {
+                counters.one(Counter::Requests);
+                Fate::Request(self.tag(now, packet, number, dscp))
+            }
+            Act::Granted { dscp, direct } => {
+                counters.one(Counter::Granted);
+                counters.add(Counter::GrantedBytes, bytes);
+                // Who is to renew has to hear of it.
+                if direct && dscp == 1 {
+                    counters.one(Counter::GrantedDirect);
+                    return Fate::Route;
+                }
+                counters.add(Counter::Renewals, u64::from(dscp == 2));
+                Fate::Granted(self.tag(now, packet, number, dscp))
+            }
+            Act::Declined => {
+                counters.one(Counter::Declined);
+                counters.add(Counter::DeclinedBytes, bytes);
+                self.heavy.dropped(|| dropped_keys(packet));
+                Fate::Declined
+            }
+            Act::OverRate => {
+                counters.one(Counter::OverRate);
+                counters.add(Counter::OverRateBytes, bytes);
+                self.heavy.dropped(|| dropped_keys(packet));
+                Fate::OverRate
+            }
+        }
+    }
+
+    /// The flow's Grantor.
+    #[inline(always)]
+    fn tag(&self, now: &Now<'_, A>, packet: &Seen<A>, number: u32, dscp: u8) -> Tag {
+        let grantor = match now.choices.get(number) {
+            Choice::Grantors(buckets) => now.choices.grantor(buckets, self.spread_of(packet)),
+            // The policy that made the flow is no more: encapsulate finds no such Grantor and says so.
+            Choice::Route | Choice::Drop => u16::MAX,
+        };
+        Tag { grantor, dscp }
+    }
+
+    #[inline(always)]
+    fn spread_of(&self, packet: &Seen<A>) -> u64 {
+        mix(packet.source.fold() ^ self.spread ^ packet.destination.fold().rotate_left(32))
+    }
+
+    /// The number of the Grantor that decides about a flow, as [`Gate::decide`] has it.
+    pub fn grantor(spread: u64, choices: &Choices<A>, buckets: u32, source: A, destination: A) -> u16 {
+        choices.grantor(buckets, mix(source.fold() ^ spread ^ destination.fold().rotate_left(32)))
+    }
+
+    /// A decision about a flow; false if there is none such here.
+    pub fn apply(&mut self, now_ns: u64, source: A, destination: A, verdict: &Verdict) -> bool {
+        let key = A::key(source, destination);
+        let Some(slot) = self.table.find(self.table.hasher().hash(&key), &key) else { return false };
+        let mut state = self.table.state(slot);
+        state.decide(now_ns, verdict);
+        self.table.set_state(slot, state);
+        true
+    }
+
+    /// The same, and makes the flow if there is none and there is room: for what an operator says.
+    pub fn impose(&mut self, now_ns: u64, source: A, destination: A, verdict: &Verdict) -> bool {
+        let key = A::key(source, destination);
+        let hash = self.table.hasher().hash(&key);
+        self.table.find_or_insert((now_ns / 1_000_000_000) as u32, hash, &key);
+        self.apply(now_ns, source, destination, verdict)
+    }
+
+    /// Forgets those flows of the next `buckets` buckets that have been silent, or expired, for `idle_ns`; returns how many.
+    pub fn reclaim(&mut self, now_ns: u64, idle_ns: u64, buckets: usize) -> usize {
+        self.table.expire(buckets, |_, _, state| state.reclaimable(now_ns, idle_ns))
+    }
+}
+
+/// A packet's flow, its source alone, its destination alone.
+#[cold]
+fn dropped_keys<A: Paired<W>, const W: usize>(packet: &Seen<A>) -> [Key<W>; 3] {
+    let key = |source, destination| A::key(source, destination);
+    [key(packet.source, packet.destination), key(packet.source, A::MIN), key(A::MIN, packet.destination)]
+}

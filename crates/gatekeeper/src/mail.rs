@@ -1,0 +1,66 @@
+//! Decisions on their way to the workers, by bounded queues: nobody waits, what does not fit is counted.
+//!
+//! Nobody but the NIC knows which worker has a flow, so every worker gets every decision, and keeps those about flows that it knows.
+
+use crate::decision::Verdict;
+use crossbeam_queue::ArrayQueue;
+use std::sync::{Arc, OnceLock};
+use tidemill_graph::Waker;
+
+/// Decisions that wait for one worker at most.
+pub(crate) const LETTERS: usize = 8192;
+
+/// A decision about a flow.
+#[derive(Debug, Clone)]
+pub(crate) struct Letter<A> {
+    pub(crate) source: A,
+    pub(crate) destination: A,
+    pub(crate) verdict: Verdict,
+    /// Whether a flow is made for it where there is none.
+    pub(crate) make: bool,
+}
+
+/// One worker's, for one family.
+#[derive(Debug)]
+pub(crate) struct Mailbox<A> {
+    pub(crate) letters: ArrayQueue<Letter<A>>,
+    waker: OnceLock<Waker>,
+}
+
+impl<A> Mailbox<A> {
+    /// Who is to be woken.
+    pub(crate) fn wake_with(&self, waker: &Waker) {
+        let _ = self.waker.set(waker.clone());
+    }
+}
+
+/// All workers' mailboxes for one family.
+#[derive(Debug, Clone)]
+pub(crate) struct Post<A>(Arc<[Arc<Mailbox<A>>]>);
+
+impl<A: Copy> Post<A> {
+    pub(crate) fn new(workers: usize) -> Self {
+        let mailbox = |_| Arc::new(Mailbox { letters: ArrayQueue::new(LETTERS), waker: OnceLock::new() });
+        Post((0..workers).map(mailbox).collect())
+    }
+
+    /// A worker's own.
+    pub(crate) fn of(&self, worker: usize) -> Option<&Arc<Mailbox<A>>> {
+        self.0.get(worker)
+    }
+
+    /// Whether there is one worker only.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.0.len() == 1
+    }
+
+    /// Puts a decision into every mailbox; returns how many had no room.
+    pub(crate) fn send(&self, letter: &Letter<A>) -> u64 {
+        self.0.iter().map(|mailbox| u64::from(mailbox.letters.push(letter.clone()).is_err())).sum()
+    }
+
+    /// Wakes those that sleep, after something was sent.
+    pub(crate) fn wake(&self) {
+        self.0.iter().filter_map(|mailbox| mailbox.waker.get()).for_each(Waker::wake);
+    }
+}

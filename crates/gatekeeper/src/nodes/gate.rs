@@ -1,0 +1,151 @@
+//! `gate4`, `gate6`: what becomes of packets from the front. What comes in by other interfaces goes on as it is.
+//!
+//! * The policy of its destination says route, or there is none: on, like any router's.
+//! * It says drop: `policy-drop`, unless the destination is one of our own addresses.
+//! * A Grantor decides: what the flow's state says ([`crate::gate`]). Requests go to the solicitor, granted packets to be encapsulated, both
+//!   with a [`Tag`](crate::Tag) in their label; what is granted directly goes on. `flow-declined`, `flow-over-rate`.
+//!
+//! Outputs: `lookup`, `solicitor`, `encapsulate`.
+
+use crate::family::{Gated, Paired};
+use crate::gate::{Fate, Now, RECLAIM_BUCKETS, Seen};
+use crate::policy::Choices;
+use crate::seat::Seat;
+use crate::settings::Settings;
+use std::sync::Arc;
+use tidemill_burst::{BURST, DropReason, Packet, Pool};
+use tidemill_graph::{Context, Node, Verdict};
+use tidemill_ip::nodes::AHEAD;
+use tidemill_lookup::prefetch::prefetch_read;
+use tidemill_lookup::publish::View;
+use tidemill_lpm::Fib;
+
+/// The outputs' names, in order.
+pub const OUTPUTS: [&str; 3] = ["lookup", "solicitor", "encapsulate"];
+
+const LOOKUP: u8 = 0;
+const SOLICITOR: u8 = 1;
+const ENCAPSULATE: u8 = 2;
+
+/// The node.
+pub struct GateNode<A: Paired<W>, const W: usize> {
+    settings: View<Settings>,
+    interfaces: View<tidemill_ip::Settings>,
+    policies: View<Arc<dyn Fib<A>>>,
+    choices: View<Choices<A>>,
+    /// None if this graph's tables are with another engine already: then it is a router only.
+    seat: Option<Box<Seat<A, W>>>,
+    seen: Box<[Seen<A>; BURST]>,
+    fates: Box<[Fate; BURST]>,
+    places: Box<[u16; BURST]>,
+}
+
+impl<A: Paired<W>, const W: usize> GateNode<A, W> {
+    pub(crate) fn new(
+        settings: View<Settings>,
+        interfaces: View<tidemill_ip::Settings>,
+        policies: View<Arc<dyn Fib<A>>>,
+        choices: View<Choices<A>>,
+        seat: Option<Box<Seat<A, W>>>,
+    ) -> Self {
+        let seen = Seen { source: A::MIN, destination: A::MIN, bytes: 0 };
+        GateNode {
+            settings,
+            interfaces,
+            policies,
+            choices,
+            seat,
+            seen: Box::new([seen; BURST]),
+            fates: Box::new([Fate::Route; BURST]),
+            places: Box::new([0; BURST]),
+        }
+    }
+}
+
+impl<A: Paired<W>, const W: usize> Node for GateNode<A, W> {
+    fn process(&mut self, cx: &mut Context<'_>, burst: &mut [Packet], verdicts: &mut [Verdict]) {
+        let Some(seat) = &mut self.seat else { return };
+        let settings = self.settings.get(cx.reader);
+        let mut count = 0;
+        for at in 0..burst.len().min(BURST) {
+            if let Some(next) = burst.get(at + AHEAD) {
+                prefetch_read(next.data_ptr());
+            }
+            let packet = &burst[at];
+            if !settings.is_front(packet.port) || packet.is_own() {
+                continue;
+            }
+            let ip = packet.data().get(usize::from(packet.l3)..).unwrap_or_default();
+            let (source, destination) = A::pair(ip);
+            self.seen[count] = Seen { source, destination, bytes: ip.len() as u32 };
+            self.places[count] = at as u16;
+            count += 1;
+        }
+        let now = Now {
+            ns: cx.now_ns,
+            policies: &**self.policies.get(cx.reader),
+            choices: self.choices.get(cx.reader),
+            order: settings.order,
+            driver: settings.driver,
+        };
+        let (seen, fates) = (&self.seen[..count], &mut self.fates[..count]);
+        seat.gate.decide(&now, &mut seat.counters, seen, fates);
+        for ((fate, seen), at) in fates.iter().zip(seen).zip(&self.places[..count]) {
+            let at = usize::from(*at);
+            verdicts[at] = match *fate {
+                Fate::Route => Verdict::Next(LOOKUP),
+                Fate::Request(tag) => {
+                    burst[at].label = tag.label();
+                    Verdict::Next(SOLICITOR)
+                }
+                Fate::Granted(tag) => {
+                    burst[at].label = tag.label();
+                    Verdict::Next(ENCAPSULATE)
+                }
+                Fate::Declined => Verdict::Drop(DropReason::FlowDeclined),
+                Fate::OverRate => Verdict::Drop(DropReason::FlowOverRate),
+                Fate::PolicyDrop => ours(self.interfaces.get(cx.reader), seen.destination),
+            };
+        }
+        seat.reclaim(cx.now_ns, settings.idle_ns, RECLAIM_BUCKETS);
+    }
+
+    fn tick(&mut self, cx: &mut Context<'_>) {
+        if let Some(seat) = &mut self.seat {
+            let settings = self.settings.get(cx.reader);
+            seat.tick(cx.now_ns, settings.idle_ns);
+        }
+    }
+
+    fn wake_with(&mut self, waker: &tidemill_graph::Waker) {
+        if let Some(seat) = &self.seat {
+            seat.mail.wake_with(waker);
+        }
+    }
+
+    fn surrender(&mut self, _pool: &mut Pool) {
+        // The last burst's numbers, too.
+        if let Some(seat) = &mut self.seat {
+            seat.show();
+        }
+    }
+
+    fn explain(&self, packet: &Packet) -> Option<String> {
+        let ip = packet.data().get(usize::from(packet.l3)..)?;
+        if ip.len() < W * 8 {
+            return None;
+        }
+        let (source, destination) = A::pair(ip);
+        Some(format!("flow {} {}", source.address(), destination.address()))
+    }
+}
+
+/// The verdict on a packet that the policies drop.
+#[cold]
+fn ours<A: Gated>(settings: &tidemill_ip::Settings, destination: A) -> Verdict {
+    let address = destination.address();
+    if settings.interfaces.iter().any(|interface| interface.has(address)) {
+        return Verdict::Next(LOOKUP);
+    }
+    Verdict::Drop(DropReason::PolicyDrop)
+}

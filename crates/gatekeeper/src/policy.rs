@@ -1,0 +1,325 @@
+//! The policy table: what becomes of packets from the front, by destination.
+//!
+//! ```text
+//! destination --LPM--> number --> Route | Drop | Grantors: buckets --> a Grantor's number --> its address
+//! ```
+//!
+//! A number stands for an action with its Grantors. It is never given to another one while the process lives, so that a flow may keep
+//! the number that it was made by; a number that is not in use any more still leads to the Grantors that it led to.
+//!
+//! Flows are spread over Grantors by rendezvous over [`BUCKETS`]: a Grantor more or less moves only the flows that it gets or had.
+
+use crate::config::{Action, PolicyConfig};
+use crate::error::GateError;
+use crate::family::Gated;
+use crate::tunnel::{Endpoint, Endpoints};
+use std::sync::Arc;
+use tidemill_flow::hash::mix;
+use tidemill_lookup::publish::{Publisher, View};
+use tidemill_lookup::qsbr::Domain;
+use tidemill_lpm::rib::Change;
+use tidemill_lpm::table::{Algorithm, Table};
+use tidemill_lpm::{Fib, Label, Prefix, Rib};
+
+/// Parts into which the flows of a policy are spread.
+pub const BUCKETS: usize = 64;
+
+/// Numbers that there are; number 0 is "no policy".
+pub const MOST_CHOICES: usize = 1 << 13;
+
+/// What is done with packets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Choice {
+    /// Routed.
+    Route,
+    /// Dropped.
+    Drop,
+    /// To one of the Grantors, whose buckets begin here.
+    Grantors(u32),
+}
+
+/// The published half: choices by their number.
+#[derive(Debug, Clone)]
+pub struct Choices<A> {
+    choices: Vec<Choice>,
+    /// Grantors' numbers, [`BUCKETS`] for each choice that has any.
+    buckets: Vec<u16>,
+    /// Grantors' addresses by their number.
+    pub grantors: Vec<A>,
+}
+
+impl<A: Copy> Choices<A> {
+    /// What a number of the table means.
+    #[inline(always)]
+    pub fn get(&self, number: u32) -> Choice {
+        self.choices.get(number as usize).copied().unwrap_or(Choice::Drop)
+    }
+
+    /// The Grantor of a flow with this hash: its number.
+    #[inline(always)]
+    pub fn grantor(&self, buckets: u32, spread: u64) -> u16 {
+        let at = buckets as usize + (spread >> (64 - BUCKETS.ilog2())) as usize;
+        self.buckets.get(at).copied().unwrap_or_default()
+    }
+}
+
+/// A policy as it holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Policy<A: Gated> {
+    /// The destinations.
+    pub prefix: Prefix<A>,
+    /// What is done.
+    pub action: Action,
+    /// The Grantors, with action [`Action::Grantor`].
+    pub grantors: Vec<A>,
+}
+
+/// One family's policies: the control side's half.
+pub struct Policies<A: Gated> {
+    table: Table<A>,
+    choices: Publisher<Choices<A>>,
+    endpoints: Publisher<Endpoints<A>>,
+    /// Our end of the tunnels.
+    source: A,
+    /// What the numbers stand for.
+    known: Vec<(Action, Vec<A>)>,
+}
+
+impl<A: Gated> Policies<A> {
+    /// The policies of a configuration, each with its place there, for messages; `default` is where there are none.
+    ///
+    /// # Errors
+    /// What is wrong with one of them.
+    pub(crate) fn new(
+        domain: &Domain,
+        default: Action,
+        policies: &[Policy<A>],
+        source: A,
+    ) -> Result<Self, GateError> {
+        let first = Choices { choices: vec![choice_of(default)], buckets: Vec::new(), grantors: Vec::new() };
+        let mut known = vec![(default, Vec::new())];
+        let mut choices = first;
+        let mut rib = Rib::new();
+        for policy in policies {
+            rib.insert(policy.prefix, number(&mut known, &mut choices, policy)?);
+        }
+        let table = Table::new(domain, rib, &Algorithm::Auto)?;
+        let endpoints = Publisher::new(domain, ends(source, &choices));
+        Ok(Policies { table, choices: Publisher::new(domain, choices), endpoints, source, known })
+    }
+
+    /// Where Grantors are, and our end.
+    pub(crate) fn endpoints(&self) -> View<Endpoints<A>> {
+        self.endpoints.view()
+    }
+
+    /// Sends from another address.
+    pub(crate) fn set_source(&mut self, source: A) {
+        if self.source != source {
+            self.source = source;
+            self.endpoints.publish(ends(source, self.choices.current()));
+        }
+    }
+
+    /// What workers look into: the table, and what its numbers mean.
+    pub(crate) fn views(&self) -> (View<Arc<dyn Fib<A>>>, View<Choices<A>>) {
+        (self.table.view(), self.choices.view())
+    }
+
+    /// Sets policies while packets flow.
+    pub(crate) fn set(&mut self, policies: &[Policy<A>]) -> Result<(), GateError> {
+        let (mut known, mut choices) = (self.known.clone(), self.choices.current().clone());
+        let mut changes = Vec::with_capacity(policies.len());
+        for policy in policies {
+            changes.push(Change::Announce(policy.prefix, number(&mut known, &mut choices, policy)?));
+        }
+        // First where Grantors are, then what numbers mean, then the numbers.
+        if known.len() != self.known.len() {
+            self.endpoints.publish(ends(self.source, &choices));
+            self.choices.publish(choices);
+            self.known = known;
+        }
+        self.table.apply(&changes)?;
+        Ok(())
+    }
+
+    /// Takes a policy away; false if there is none of exactly this prefix.
+    pub(crate) fn remove(&mut self, prefix: Prefix<A>) -> Result<bool, GateError> {
+        Ok(self.table.apply(&[Change::Withdraw(prefix)])?.changed > 0)
+    }
+
+    /// Puts these in the place of all that there are.
+    pub(crate) fn replace(&mut self, default: Action, policies: &[Policy<A>]) -> Result<(), GateError> {
+        let gone: Vec<Change<A>> = {
+            let stays = |prefix| policies.iter().any(|policy| policy.prefix == prefix);
+            let rib = self.table.rib();
+            rib.iter().map(|(prefix, _)| prefix).filter(|p| !stays(*p)).map(Change::Withdraw).collect()
+        };
+        self.set(policies)?;
+        self.table.apply(&gone)?;
+        if self.known[0].0 != default {
+            self.known[0].0 = default;
+            let mut choices = self.choices.current().clone();
+            choices.choices[0] = choice_of(default);
+            self.choices.publish(choices);
+        }
+        Ok(())
+    }
+
+    /// All policies, in order of their prefixes.
+    pub(crate) fn list(&self) -> Vec<Policy<A>> {
+        let of = |(prefix, label): (Prefix<A>, Label)| {
+            let (action, grantors) = self.known.get(label.0 as usize)?.clone();
+            Some(Policy { prefix, action, grantors })
+        };
+        self.table.rib().iter().filter_map(of).collect()
+    }
+
+    /// The policy that a destination falls under; none where the default counts.
+    pub(crate) fn lookup(&self, destination: A) -> Option<Policy<A>> {
+        let (prefix, label) = self.table.rib().lookup(destination)?;
+        let (action, grantors) = self.known.get(label.0 as usize)?.clone();
+        Some(Policy { prefix, action, grantors })
+    }
+
+    /// The number that a destination has.
+    pub(crate) fn label(&self, destination: A) -> u32 {
+        self.table.rib().lookup(destination).map_or(0, |(_, label)| label.0)
+    }
+
+    /// What the numbers mean now.
+    pub(crate) fn choices(&self) -> &Choices<A> {
+        self.choices.current()
+    }
+
+    /// Frees what no worker sees any more.
+    pub(crate) fn collect(&mut self) {
+        self.table.collect();
+        self.choices.collect();
+        self.endpoints.collect();
+    }
+}
+
+/// The tunnels to all Grantors.
+fn ends<A: Gated>(source: A, choices: &Choices<A>) -> Endpoints<A> {
+    choices.grantors.iter().map(|grantor| Endpoint::new(source, *grantor)).collect()
+}
+
+fn choice_of(action: Action) -> Choice {
+    match action {
+        Action::Drop => Choice::Drop,
+        Action::Route | Action::Grantor => Choice::Route,
+    }
+}
+
+/// The number of a policy's action and Grantors, which is made if there is none.
+fn number<A: Gated>(
+    known: &mut Vec<(Action, Vec<A>)>,
+    choices: &mut Choices<A>,
+    policy: &Policy<A>,
+) -> Result<Label, GateError> {
+    let same =
+        |(action, grantors): &(Action, Vec<A>)| *action == policy.action && *grantors == policy.grantors;
+    if let Some(at) = known.iter().skip(1).position(same) {
+        return Ok(Label(at as u32 + 1));
+    }
+    if known.len() >= MOST_CHOICES {
+        let what = format!(
+            "more than {MOST_CHOICES} different actions since the start: restart, or give prefixes the same Grantors"
+        );
+        return Err(GateError::config("policy", what));
+    }
+    let choice = match policy.action {
+        Action::Grantor => {
+            let first = choices.buckets.len() as u32;
+            let mut numbers = Vec::with_capacity(policy.grantors.len());
+            for &grantor in &policy.grantors {
+                let at = choices.grantors.iter().position(|known| *known == grantor).unwrap_or_else(|| {
+                    choices.grantors.push(grantor);
+                    choices.grantors.len() - 1
+                });
+                let at = u16::try_from(at).map_err(|_| {
+                    GateError::config("policy", "more than 65,536 Grantors since the start: restart")
+                })?;
+                numbers.push((at, grantor.fold()));
+            }
+            for bucket in 0..BUCKETS as u64 {
+                let best = numbers.iter().max_by_key(|(_, address)| mix(mix(*address) ^ bucket));
+                choices.buckets.push(best.map_or(0, |(at, _)| *at));
+            }
+            Choice::Grantors(first)
+        }
+        action => choice_of(action),
+    };
+    choices.choices.push(choice);
+    known.push((policy.action, policy.grantors.clone()));
+    Ok(Label(known.len() as u32 - 1))
+}
+
+/// Policies as they are written, by family.
+pub(crate) struct Parsed {
+    pub(crate) v4: Vec<Policy<u32>>,
+    pub(crate) v6: Vec<Policy<u128>>,
+}
+
+/// Checks policies; `key` names one in messages.
+pub(crate) fn parse(
+    policies: &[PolicyConfig],
+    key: impl Fn(usize, &str) -> String,
+) -> Result<Parsed, GateError> {
+    let mut parsed = Parsed { v4: Vec::new(), v6: Vec::new() };
+    for (i, policy) in policies.iter().enumerate() {
+        let wrong = |field: &str, what: String| GateError::config(key(i, field), what);
+        match (policy.action, policy.grantors.is_empty()) {
+            (Action::Grantor, true) => {
+                return Err(wrong("grantors", "with action \"grantor\" give at least one Grantor".into()));
+            }
+            (Action::Route | Action::Drop, false) => {
+                return Err(wrong("grantors", "only with action \"grantor\"".into()));
+            }
+            _ => {}
+        }
+        let text = policy.prefix.as_str();
+        if text.contains(':') {
+            let prefix = text.parse().map_err(|error| wrong("prefix", format!("{text:?}: {error}")))?;
+            let grantors = addresses::<std::net::Ipv6Addr>(&policy.grantors, "IPv6")
+                .map_err(|what| wrong("grantors", what))?;
+            let grantors = grantors.into_iter().map(u128::from).collect();
+            push(&mut parsed.v6, Policy { prefix, action: policy.action, grantors })
+                .map_err(|what| wrong("prefix", what))?;
+        } else {
+            let prefix = text.parse().map_err(|error| wrong("prefix", format!("{text:?}: {error}")))?;
+            let grantors = addresses::<std::net::Ipv4Addr>(&policy.grantors, "IPv4")
+                .map_err(|what| wrong("grantors", what))?;
+            let grantors = grantors.into_iter().map(u32::from).collect();
+            push(&mut parsed.v4, Policy { prefix, action: policy.action, grantors })
+                .map_err(|what| wrong("prefix", what))?;
+        }
+    }
+    Ok(parsed)
+}
+
+fn addresses<T: std::str::FromStr + PartialEq>(texts: &[String], family: &str) -> Result<Vec<T>, String> {
+    let mut all = Vec::with_capacity(texts.len());
+    for text in texts {
+        let address: T = text.parse().map_err(|_| {
+            format!("{text:?} is no {family} address: a Grantor has the family of those that it protects")
+        })?;
+        if all.contains(&address) {
+            return Err(format!("{text} is there twice: leave one out"));
+        }
+        all.push(address);
+    }
+    Ok(all)
+}
+
+fn push<A: Gated>(policies: &mut Vec<Policy<A>>, policy: Policy<A>) -> Result<(), String>
+where
+    Prefix<A>: std::fmt::Display,
+{
+    if policies.iter().any(|known| known.prefix == policy.prefix) {
+        return Err(format!("{} is there twice: leave one out", policy.prefix));
+    }
+    policies.push(policy);
+    Ok(())
+}

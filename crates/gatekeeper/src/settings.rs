@@ -1,0 +1,147 @@
+//! What follows from `[gatekeeper]`, checked: every error names its key and says what to do.
+
+use crate::config::Action;
+use crate::config::{Bandwidth, DecisionFormat, DefaultAction, Driver, GatekeeperSection, Order};
+use crate::error::GateError;
+use std::net::IpAddr;
+use tidemill_ip::Interfaces;
+
+/// What the nodes go by; published.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Settings {
+    /// Whether an interface, by its number, is in front.
+    pub front: Vec<bool>,
+    /// The sources of what is encapsulated.
+    pub source4: u32,
+    /// The same of IPv6.
+    pub source6: u128,
+    /// After how long a silent flow is forgotten.
+    pub idle_ns: u64,
+    /// Which decisions to obey.
+    pub decisions: DecisionFormat,
+    /// In which order to look up.
+    pub order: Order,
+    /// How to look up flows.
+    pub driver: Driver,
+}
+
+impl Settings {
+    /// Whether packets that came in by this interface came from the front.
+    #[inline(always)]
+    pub fn is_front(&self, interface: u16) -> bool {
+        self.front.get(usize::from(interface)).copied().unwrap_or(false)
+    }
+}
+
+pub(crate) fn settings(section: &GatekeeperSection, interfaces: &Interfaces) -> Result<Settings, GateError> {
+    if !(1..=86_400).contains(&section.idle_s) {
+        return Err(GateError::config("idle_s", format!("{}: give 1 to 86400", section.idle_s)));
+    }
+    if !(1..=100).contains(&section.request_percent) {
+        let what = format!("{}: give 1 to 100", section.request_percent);
+        return Err(GateError::config("request_percent", what));
+    }
+    if !(1..=65_536).contains(&section.request_queue) {
+        let what = format!("{}: give 1 to 65536", section.request_queue);
+        return Err(GateError::config("request_queue", what));
+    }
+    if section.flows == 0 {
+        return Err(GateError::config("flows", "0: give at least 1"));
+    }
+    let mut front = vec![false; interfaces.iter().count()];
+    let names = || interfaces.iter().map(|i| format!("{:?}", i.name)).collect::<Vec<_>>().join(", ");
+    for (i, name) in section.front.iter().enumerate() {
+        match interfaces.iter().position(|interface| interface.name == *name) {
+            Some(at) => front[at] = true,
+            None => {
+                let what = format!("there is no interface {name:?}; there are {}", names());
+                return Err(GateError::config(format!("front[{i}]"), what));
+            }
+        }
+    }
+    if section.front.is_empty() {
+        // The first port with all that is on it.
+        for (at, interface) in interfaces.iter().enumerate() {
+            front[at] = interface.port == 0;
+        }
+    }
+    if front.iter().all(|front| *front) {
+        let what =
+            format!("every interface is in front: leave those out that lead to the Grantors, of {}", names());
+        return Err(GateError::config("front", what));
+    }
+    let (source4, source6) = sources(section, interfaces, &front)?;
+    Ok(Settings {
+        front,
+        source4,
+        source6,
+        idle_ns: u64::from(section.idle_s) * 1_000_000_000,
+        decisions: section.decisions,
+        order: section.order,
+        driver: section.driver,
+    })
+}
+
+/// The addresses that we send to Grantors from; 0 where there is none.
+fn sources(
+    section: &GatekeeperSection,
+    interfaces: &Interfaces,
+    front: &[bool],
+) -> Result<(u32, u128), GateError> {
+    let (mut source4, mut source6) = (None, None);
+    for (i, text) in section.source.iter().enumerate() {
+        let wrong = |what: String| GateError::config(format!("source[{i}]"), what);
+        let address: IpAddr = text.parse().map_err(|_| wrong(format!("{text:?} is no address")))?;
+        let twice = match address {
+            IpAddr::V4(address) => source4.replace(u32::from(address)).is_some(),
+            IpAddr::V6(address) => source6.replace(u128::from(address)).is_some(),
+        };
+        if twice {
+            return Err(wrong(format!("{text}: there is one of its family already")));
+        }
+    }
+    let back = || interfaces.iter().zip(front).filter(|(_, front)| !**front).map(|(interface, _)| interface);
+    let source4 =
+        source4.or_else(|| back().find_map(|i| i.v4.first().map(|(address, _)| u32::from(*address))));
+    let source6 =
+        source6.or_else(|| back().find_map(|i| i.v6.first().map(|(address, _)| u128::from(*address))));
+    Ok((source4.unwrap_or(0), source6.unwrap_or(0)))
+}
+
+/// The action where there is no policy.
+pub(crate) fn default_action(section: &GatekeeperSection) -> Action {
+    match section.default {
+        DefaultAction::Route => Action::Route,
+        DefaultAction::Drop => Action::Drop,
+    }
+}
+
+/// Bits per second.
+pub(crate) fn bits_per_s(bandwidth: &Bandwidth) -> Result<u64, GateError> {
+    let wrong = |text: &str| {
+        GateError::config("bandwidth", format!("{text:?}: give bits per second, or such as \"10 Gbps\""))
+    };
+    let bits = match bandwidth {
+        Bandwidth::Bits(bits) => *bits,
+        Bandwidth::Text(text) => {
+            let lower = text.trim().to_ascii_lowercase();
+            let units = [("gbps", 1e9), ("mbps", 1e6), ("kbps", 1e3), ("bps", 1.0)];
+            let (number, unit) = units
+                .iter()
+                .find_map(|(name, unit)| Some((lower.strip_suffix(name)?.trim_end(), *unit)))
+                .ok_or_else(|| wrong(text))?;
+            let number: f64 = number.parse().map_err(|_| wrong(text))?;
+            if !number.is_finite() || number < 0.0 {
+                return Err(wrong(text));
+            }
+            (number * unit) as u64
+        }
+    };
+    if !(1000..=10_u64.pow(13)).contains(&bits) {
+        return Err(GateError::config(
+            "bandwidth",
+            format!("{bits} bits per second: give 1 kbps to 10,000 Gbps"),
+        ));
+    }
+    Ok(bits)
+}

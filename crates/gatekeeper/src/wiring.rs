@@ -1,0 +1,86 @@
+//! The gate's nodes, put into a router's graph; its picture is in the crate's README.
+
+use crate::control::GatekeeperControl;
+use crate::counters::Counters;
+use crate::nodes::decision::{self, DecisionNode};
+use crate::nodes::encapsulate::{self, Encapsulate};
+use crate::nodes::gate::{self, GateNode};
+use crate::nodes::solicitor::{self, Solicitor};
+use std::sync::Arc;
+use tidemill_graph::GraphBuilder;
+use tidemill_ip::NextHops;
+use tidemill_lookup::publish::View;
+use tidemill_lpm::Fib;
+
+/// What a worker looks Grantors' addresses up in, by its number.
+pub type Ways<A> = Box<dyn Fn(usize) -> (View<Arc<dyn Fib<A>>>, View<NextHops>) + Send + Sync>;
+
+/// What the gate takes of the router that it is put into.
+pub struct Host {
+    /// Interfaces and addresses.
+    pub interfaces: View<tidemill_ip::Settings>,
+    /// Routes of IPv4.
+    pub ways4: Ways<u32>,
+    /// Routes of IPv6.
+    pub ways6: Ways<u128>,
+}
+
+/// Puts the gate into a router's graph. For one engine: the workers' flows are handed over when their nodes are made.
+pub fn splice(graph: &mut GraphBuilder, control: &GatekeeperControl, host: Host) {
+    let Host { interfaces, ways4, ways6 } = host;
+    let queue = control.section().request_queue;
+
+    let (settings, seats, own) = (control.settings.view(), control.v4.seats.clone(), interfaces.clone());
+    let (policies, choices) = control.v4.policies.views();
+    graph.node("gate4", gate::OUTPUTS, move |worker| {
+        let views = (settings.clone(), own.clone(), policies.clone(), choices.clone());
+        Box::new(GateNode::new(views.0, views.1, views.2, views.3, seats.take(worker)))
+    });
+    let (settings, seats, own) = (control.settings.view(), control.v6.seats.clone(), interfaces);
+    let (policies, choices) = control.v6.policies.views();
+    graph.node("gate6", gate::OUTPUTS, move |worker| {
+        let views = (settings.clone(), own.clone(), policies.clone(), choices.clone());
+        Box::new(GateNode::new(views.0, views.1, views.2, views.3, seats.take(worker)))
+    });
+    let (budget, board) = (control.budget.clone(), control.solicitors.clone());
+    graph.node("solicitor", solicitor::OUTPUTS, move |_| {
+        Box::new(Solicitor::new(queue, budget.clone(), board.register()))
+    });
+    let endpoints = control.v4.policies.endpoints();
+    graph.node("encapsulate4", encapsulate::OUTPUTS, move |worker| {
+        let (fib, hops) = ways4(worker);
+        Box::new(Encapsulate::<u32>::new(worker, endpoints.clone(), fib, hops))
+    });
+    let endpoints = control.v6.policies.endpoints();
+    graph.node("encapsulate6", encapsulate::OUTPUTS, move |worker| {
+        let (fib, hops) = ways6(worker);
+        Box::new(Encapsulate::<u128>::new(worker, endpoints.clone(), fib, hops))
+    });
+    let (settings, boards) = (control.settings.view(), control.decisions.clone());
+    let (choices4, choices6) = (control.v4.policies.views().1, control.v6.policies.views().1);
+    let (post4, post6) = (control.v4.post.clone(), control.v6.post.clone());
+    graph.node("decision", decision::OUTPUTS, move |worker| {
+        Box::new(DecisionNode {
+            settings: settings.clone(),
+            choices4: choices4.clone(),
+            choices6: choices6.clone(),
+            post4: post4.clone(),
+            post6: post6.clone(),
+            counters: Counters::default(),
+            board: boards.get(worker).cloned().unwrap_or_default(),
+        })
+    });
+
+    for (input, gate, encapsulate, forward, neighbor) in [
+        ("ip4-input", "gate4", "encapsulate4", "ip4-forward", "ip4-neighbor"),
+        ("ip6-input", "gate6", "encapsulate6", "ip6-forward", "ip6-neighbor"),
+    ] {
+        graph.insert(input, "lookup", gate, "lookup");
+        graph.edge(gate, "solicitor", "solicitor").edge(gate, "encapsulate", encapsulate);
+        graph.edge(encapsulate, "forward", forward).edge(encapsulate, "neighbor", neighbor);
+        let error = graph.leads(forward, "error").unwrap_or_default().to_owned();
+        graph.edge(encapsulate, "error", &error);
+    }
+    graph.edge("solicitor", "encapsulate4", "encapsulate4").edge("solicitor", "encapsulate6", "encapsulate6");
+    graph.insert("ip4-lookup", "local", "decision", "local").edge("ip6-lookup", "local", "decision");
+}
