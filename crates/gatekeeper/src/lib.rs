@@ -21,6 +21,7 @@ mod show;
 pub mod tag;
 mod top;
 pub mod tunnel;
+pub mod yardstick;
 
 pub use config::GatekeeperSection;
 pub use control::GatekeeperControl;
