@@ -86,6 +86,12 @@ reasons! {
     Ipv6OptionUnknown = "ipv6-option-unknown": "to us, with an unknown IPv6 option that must not be skipped (RFC 8200 4.2)",
     LocalBadChecksum = "local-bad-checksum": "addressed to us, with a wrong ICMP, UDP or TCP checksum",
     LocalUnhandled = "local-unhandled": "addressed to us, and nobody here takes it",
+    // Queues in front of a port, and the solicitor.
+    OperationalQueueFull = "operational-queue-full": "too many operational packets (DSCP 0, ARP, ND) waited for the link",
+    RequestEvicted = "request-evicted": "a capability request that waited gave way to one of higher priority",
+    RequestQueueFull = "request-queue-full": "a capability request, while the queue was full of ones at least as urgent",
+    GrantedQueueFull = "granted-queue-full": "too many granted packets waited for the link; raise queue.granted_packets",
+    RedDrop = "red-drop": "a granted packet, dropped early (RED): too many for its destination wait on average",
     // Services.
     Amplification = "amplification": "a reflected answer: its destination has said that nobody there wants it",
     // Gatekeeper.

@@ -29,7 +29,8 @@ pub trait Node: Send {
         cx.pool.free(packet);
     }
 
-    /// Called once between bursts, for timers: release what is due.
+    /// Called once between bursts, for timers: release what is due. A worker that has nothing else to do calls it as exactly
+    /// as [`Idle`](crate::Idle) has it, and at the times that nodes [ask for](Context::wake_at).
     fn tick(&mut self, _cx: &mut Context<'_>) {}
 
     /// Learns, once, how to wake its worker when something from outside waits for [`tick`](Self::tick).
@@ -57,6 +58,7 @@ pub struct Context<'a> {
     pub(crate) made: &'a mut u64,
     pub(crate) unheld: &'a mut u64,
     pub(crate) overflow: &'a mut u64,
+    pub(crate) due_ns: &'a mut Option<u64>,
 }
 
 impl Context<'_> {
@@ -82,6 +84,13 @@ impl Context<'_> {
     pub fn consume(&mut self, packet: Packet) {
         *self.unheld += 1;
         self.send(Verdict::Consume, packet);
+    }
+
+    /// In [`Node::tick`]: asks for the next one at `at_ns` at the latest, also if no packet comes before. It holds until then:
+    /// who still has something to wait for asks again. Where time follows the packets' own, it stops at `at_ns` on its way to
+    /// a later burst, and goes on to there when no packets are left.
+    pub fn wake_at(&mut self, at_ns: u64) {
+        *self.due_ns = Some(self.due_ns.map_or(at_ns, |due| due.min(at_ns)));
     }
 
     fn send(&mut self, verdict: Verdict, packet: Packet) {

@@ -79,6 +79,8 @@ pub(crate) struct Worker {
     counters: Snapshot,
     /// Packets that nodes keep.
     kept: u64,
+    /// When a node wants to be called, as of the last ticks.
+    due_ns: Option<u64>,
     shared: Arc<Mutex<Snapshot>>,
     started: Instant,
     mark: Instant,
@@ -115,6 +117,7 @@ impl Worker {
             emitted: Vec::with_capacity(QUEUE),
             counters: Snapshot::new(nodes.len(), ports.len()),
             kept: 0,
+            due_ns: None,
             seats: ports.into_iter().map(|p| p.map(seat)).collect(),
             nodes,
             edges: cuts.edges(stage, &graph),
@@ -183,11 +186,10 @@ impl Worker {
             self.drain();
             self.flush_links();
         }
-        for n in 0..self.nodes.len() {
-            self.tick(n);
-        }
+        busy |= self.tick_all();
         let worked = busy || self.pending != 0;
         self.drain();
+        let timer = self.due_ns;
         self.flush_links();
         if let Some(observer) = &mut self.observer {
             observer.end_turn(self.now_ns);
@@ -209,18 +211,16 @@ impl Worker {
             // Whoever is to make room may be waiting for this very core.
             std::thread::yield_now();
         }
-        match (busy || held_back, open) {
-            (true, _) => Turn::Busy,
-            (false, true) => {
-                if let (true, Some(due)) = (self.clock.follows_packets(), due) {
-                    // Capture time does not pass by itself: nothing can happen before the next due time.
-                    self.now_ns = self.now_ns.max(due);
-                    return Turn::Busy;
-                }
-                Turn::Idle(due)
-            }
-            (false, false) => Turn::Ended,
+        if busy || held_back {
+            return Turn::Busy;
         }
+        let due = due.into_iter().chain(timer).min();
+        if let (true, Some(due)) = (self.clock.follows_packets(), due) {
+            // Capture time does not pass by itself: nothing can happen before the next due time.
+            self.now_ns = self.now_ns.max(due);
+            return Turn::Busy;
+        }
+        if open { Turn::Idle(due) } else { Turn::Ended }
     }
 
     /// The time of the last burst.
@@ -256,7 +256,8 @@ impl Worker {
         if !self.rx.is_empty() {
             self.counters.bursts += 1;
             if self.clock.follows_packets() {
-                self.now_ns = self.rx.iter().map(Packet::timestamp_ns).fold(self.now_ns, u64::max);
+                let now_ns = self.rx.iter().map(Packet::timestamp_ns).fold(self.now_ns, u64::max);
+                self.pass_time(now_ns);
             }
             self.rx.iter_mut().for_each(|packet| packet.port = p as u16);
             if self.watch.active {
@@ -322,10 +323,33 @@ impl Worker {
         self.counters.nodes[n].busy_ns += self.lap() + std::mem::take(&mut self.aside_ns);
     }
 
-    fn tick(&mut self, n: usize) {
+    /// Makes it `now_ns`, with what nodes have to do on the way there.
+    fn pass_time(&mut self, now_ns: u64) {
+        while let Some(due) = self.due_ns.filter(|due| *due < now_ns) {
+            // Time moves on, whatever they ask for.
+            self.now_ns = due.max(self.now_ns + 1);
+            self.tick_all();
+            self.drain();
+        }
+        self.now_ns = now_ns.max(self.now_ns);
+    }
+
+    /// Lets every node do what is due. Returns whether packets came of it.
+    fn tick_all(&mut self) -> bool {
+        self.due_ns = None;
+        let mut moved = false;
+        for n in 0..self.nodes.len() {
+            moved |= self.tick(n);
+        }
+        moved
+    }
+
+    fn tick(&mut self, n: usize) -> bool {
         let books = self.with_context(n, |node, cx, _, _| node.tick(cx));
         self.book(n, books);
+        let moved = !self.emitted.is_empty();
         self.deliver_emitted(n);
+        moved
     }
 
     /// Lends a node what it may use; returns (made, released, lost for want of room).
@@ -344,6 +368,7 @@ impl Worker {
             made: &mut made,
             unheld: &mut unheld,
             overflow: &mut overflow,
+            due_ns: &mut self.due_ns,
         };
         work(&mut self.nodes[n], &mut cx, &mut self.scratch, &mut self.verdicts);
         (made, unheld, overflow)

@@ -11,6 +11,7 @@ pub mod interface;
 pub mod martian;
 pub mod neighbor;
 pub mod nodes;
+pub mod queue;
 pub mod reassembly;
 
 pub use adjacency::{Adjacency, Kind, NextHops};

@@ -1,0 +1,116 @@
+//! `solicitor`: requests wait here for the part of the link that is theirs, the most urgent first.
+//!
+//! ```text
+//! gate --label: Tag (DSCP = level)--> [ 64 levels, bounded ] --a rate that all workers share--> encapsulate
+//!                                            |
+//!            request-queue-full, request-evicted: the lowest level gives way, its last comer first
+//! ```
+//!
+//! * Bytes are counted as they will be on an Ethernet, encapsulated: 20 or 40 more than the packet has, behind a header of
+//!   14 (a VLAN tag towards the Grantor is not counted), with preamble, checksum and gap.
+//! * Each worker has its own queue and draws on the one [`Budget`]: what one leaves the others may use. So priority holds
+//!   within a worker; between workers it holds as far as RSS spreads flows evenly, and under a flood it does.
+//! * Nothing is sent while a burst is processed: what may go goes once per turn ([`Node::tick`]), and is encapsulated only
+//!   then. A worker without packets wakes when the next request may go.
+//! * In a flood, arrivals that would be refused are dropped at once: neither kept nor looked at
+//!   (`examples/solicitor_flood.rs` measures it). Kept packets are the pool's: `memory.frames` must hold `capacity` more
+//!   than the ports need, for each worker.
+//!
+//! Output: `encapsulate`.
+
+use crate::tag::Tag;
+use std::sync::Arc;
+use tidemill_burst::{BURST, DropReason, Packet, Pool};
+use tidemill_graph::{Context, Node, Verdict};
+use tidemill_ip::queue::{Board, Budget, Levels, Purse, Requests, Shown, wire_bytes};
+use tidemill_wire::{ethernet, ipv4};
+
+/// The output's name.
+pub const OUTPUTS: [&str; 1] = ["encapsulate"];
+
+/// What workers show of their requests: counters for each level.
+pub type SolicitorBoard = Board<Levels>;
+
+/// The share of the link that requests have (Fu 2020, 4.3.2).
+pub const SHARE: f64 = 0.05;
+
+/// What may go at once, in time at the requests' rate: workers come round more often than that.
+const BURST_NS: u64 = 1_000_000;
+
+/// The budget of all workers' solicitors: `share` (0 to 1) of a link of `link_bits_per_s`.
+pub fn budget(link_bits_per_s: u64, share: f64) -> Arc<Budget> {
+    Arc::new(Budget::with_burst_ns((link_bits_per_s as f64 * share) as u64, BURST_NS))
+}
+
+/// The node.
+pub struct Solicitor {
+    requests: Requests<Packet>,
+    purse: Purse,
+    shown: Shown<Levels>,
+}
+
+impl Solicitor {
+    /// The node of one worker, with room for `capacity` requests.
+    pub fn new(capacity: usize, budget: Arc<Budget>, board: &SolicitorBoard) -> Self {
+        Solicitor { requests: Requests::new(capacity), purse: Purse::new(budget), shown: board.register() }
+    }
+}
+
+/// What a packet will take on the wire when it is encapsulated.
+fn encapsulated(packet: &Packet) -> u64 {
+    let l3 = usize::from(packet.l3);
+    let outer = match packet.data().get(l3..).filter(|ip| !ip.is_empty()).map(ipv4::version) {
+        Some(4) => 20,
+        _ => 40,
+    };
+    wire_bytes(ethernet::HEADER_LEN + outer + packet.len().saturating_sub(l3))
+}
+
+impl Node for Solicitor {
+    fn process(&mut self, _: &mut Context<'_>, burst: &mut [Packet], verdicts: &mut [Verdict]) {
+        for (packet, verdict) in burst.iter().zip(verdicts) {
+            *verdict = match self.requests.admits(Tag::of(packet.label).dscp) {
+                true => Verdict::Keep,
+                false => Verdict::Drop(DropReason::RequestQueueFull),
+            };
+        }
+    }
+
+    fn keep(&mut self, cx: &mut Context<'_>, packet: Packet) {
+        let (level, bytes) = (Tag::of(packet.label).dscp, encapsulated(&packet));
+        if let Some((reason, packet)) = self.requests.push(cx.now_ns, level, bytes, packet) {
+            cx.discard(reason, packet);
+        }
+    }
+
+    fn tick(&mut self, cx: &mut Context<'_>) {
+        if !self.requests.is_empty() {
+            self.purse.draw(cx.now_ns, self.requests.waiting_bytes());
+            for _ in 0..BURST {
+                if !self.purse.has_any() {
+                    break;
+                }
+                let Some((_, bytes, packet)) = self.requests.pop(cx.now_ns) else { break };
+                self.purse.spend(bytes);
+                cx.release(0, packet);
+            }
+            let more = !self.requests.is_empty();
+            self.purse.settle(cx.now_ns, more);
+            if more {
+                cx.wake_at(self.purse.due_ns(cx.now_ns));
+            }
+        }
+        if self.shown.is_due(cx.now_ns) {
+            self.shown.show(cx.now_ns, self.requests.levels());
+        }
+    }
+
+    fn surrender(&mut self, pool: &mut Pool) {
+        self.shown.end(self.requests.levels());
+        self.requests.surrender().for_each(|packet| pool.free(packet));
+    }
+
+    fn explain(&self, packet: &Packet) -> Option<String> {
+        Some(format!("level {}, {} wait", Tag::of(packet.label).dscp, self.requests.len()))
+    }
+}

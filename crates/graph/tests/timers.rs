@@ -1,0 +1,147 @@
+//! Nodes that keep packets are called when they have asked to be: in a run on captures at exactly those times, also between
+//! two bursts and after the last one; on the wall clock without anything else that wakes the worker.
+
+#![allow(clippy::unwrap_used)] // a test may
+
+mod support;
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use support::*;
+use tidemill_burst::{Burst, Memory, Packet, Pool};
+use tidemill_graph::*;
+use tidemill_lookup::qsbr::Domain;
+use tidemill_port::{Port, PortCounters, PortError, RxStatus, Wake};
+
+const STEP_NS: u64 = 1_000_000;
+
+/// Lets one packet go every millisecond, and notes when.
+#[derive(Default)]
+struct Slow {
+    kept: Vec<Packet>,
+    next_ns: u64,
+    gone: Arc<Mutex<Vec<u64>>>,
+}
+
+impl Node for Slow {
+    fn process(&mut self, _: &mut Context<'_>, _: &mut [Packet], verdicts: &mut [Verdict]) {
+        verdicts.fill(Verdict::Keep);
+    }
+    fn keep(&mut self, _: &mut Context<'_>, packet: Packet) {
+        self.kept.push(packet);
+    }
+    fn tick(&mut self, cx: &mut Context<'_>) {
+        if !self.kept.is_empty() && cx.now_ns >= self.next_ns {
+            self.next_ns = cx.now_ns + STEP_NS;
+            self.gone.lock().unwrap().push(cx.now_ns);
+            cx.release(0, self.kept.remove(0));
+        }
+        if !self.kept.is_empty() {
+            cx.wake_at(self.next_ns);
+        }
+    }
+    fn surrender(&mut self, pool: &mut Pool) {
+        self.kept.drain(..).for_each(|packet| pool.free(packet));
+    }
+}
+
+/// Bursts of so many packets at a time, then the end, or nothing more.
+struct Bursts {
+    left: Vec<(u64, usize)>,
+    ends: bool,
+    sent: Sent,
+    counters: PortCounters,
+}
+
+impl Port for Bursts {
+    fn name(&self) -> &str {
+        "a"
+    }
+    fn rx(&mut self, _: u64, pool: &mut Pool, burst: &mut Burst) -> Result<RxStatus, PortError> {
+        if self.left.is_empty() {
+            return Ok(if self.ends { RxStatus::Ended } else { RxStatus::Idle { next_due_ns: None } });
+        }
+        let (time_ns, count) = self.left.remove(0);
+        for _ in 0..count {
+            let mut packet = pool.packet(&[0; 64]).unwrap();
+            packet.set_timestamp_ns(time_ns);
+            self.counters.rx.count(64);
+            burst.push(packet).unwrap();
+        }
+        Ok(RxStatus::Received)
+    }
+    fn tx(&mut self, _: u64, pool: &mut Pool, burst: &mut Burst) -> Result<(), PortError> {
+        for packet in burst.drain() {
+            self.counters.tx.count(64);
+            self.sent.lock().unwrap().push(number(&packet));
+            pool.free(packet);
+        }
+        Ok(())
+    }
+    fn finish(&mut self, _: u64, _: &mut Pool) -> Result<(), PortError> {
+        Ok(())
+    }
+    fn counters(&self) -> PortCounters {
+        self.counters
+    }
+    fn wake(&mut self, _: &Waker) -> Wake<'_> {
+        Wake::Told
+    }
+}
+
+fn slow(gone: Arc<Mutex<Vec<u64>>>) -> Graph {
+    let mut g = GraphBuilder::new(["a"]);
+    g.node("slow", ["out"], move |_| Box::new(Slow { gone: gone.clone(), ..Slow::default() }));
+    g.input("a", "slow").edge("slow", "out", "port:a");
+    g.build().unwrap()
+}
+
+#[test]
+fn capture_time_stops_where_nodes_asked() {
+    let (gone, memory) = (Arc::default(), Memory::new(64, 2048).unwrap());
+    let left = vec![(10 * STEP_NS, 5), (12 * STEP_NS + 7, 1), (30 * STEP_NS, 3)];
+    let port = Bursts { left, ends: true, sent: Sent::default(), counters: PortCounters::default() };
+    let engine = Engine::new(
+        slow(Arc::clone(&gone)),
+        1,
+        vec![vec![Box::new(port) as Box<dyn Port>]],
+        &memory,
+        &Domain::new(),
+        options(64, vec![]),
+    );
+    let outcome = engine.unwrap().run(|_| ());
+    // Five from 10 ms on, the sixth behind them, three from 30 ms on although nothing comes any more.
+    let expected: Vec<u64> = [10, 11, 12, 13, 14, 15, 30, 31, 32].iter().map(|ms| ms * STEP_NS).collect();
+    assert_eq!(*gone.lock().unwrap(), expected);
+    let ledger = outcome.snapshot.ledger();
+    assert!(ledger.balances() && ledger.held == 0 && ledger.out == 9, "{ledger:?}");
+    assert_eq!((outcome.snapshot.pool.unnamed, outcome.snapshot.pool.free), (0, 64));
+}
+
+#[test]
+fn a_sleeping_worker_wakes_when_a_node_asked() {
+    let (gone, memory) = (Arc::default(), Memory::new(64, 2048).unwrap());
+    let sent = Sent::default();
+    let left = vec![(1, 20)];
+    let port = Bursts { left, ends: false, sent: sent.clone(), counters: PortCounters::default() };
+    let long = Duration::from_secs(3600);
+    let idle = Idle { poll: Some(Duration::ZERO), nap: long, sleep: long };
+    let placement = Placement { idle, ..Placement::simple(1, &memory) };
+    let mut options = options(64, vec![]);
+    options.clock = Clock::wall();
+    let ports = vec![vec![Box::new(port) as Box<dyn Port>]];
+    let engine = Engine::placed(slow(gone), ports, placement, &Domain::new(), options).unwrap();
+    let handle = engine.handle();
+    let outcome = std::thread::scope(|scope| {
+        let run = scope.spawn(|| engine.run(|_| ()));
+        let start = std::time::Instant::now();
+        while sent.lock().unwrap().len() < 20 {
+            assert!(start.elapsed() < Duration::from_secs(120), "nobody woke the worker");
+            std::thread::sleep(Duration::from_micros(100));
+        }
+        handle.stop();
+        run.join().unwrap()
+    });
+    let ledger = outcome.snapshot.ledger();
+    assert!(ledger.balances() && ledger.held == 0, "{ledger:?}");
+}
