@@ -139,7 +139,7 @@ impl<A: Outer> Step<'_, '_, A> {
         if packet.merged().is_some() {
             return Verdict::Drop(DropReason::OffloadInvalid);
         }
-        if packet.len() - usize::from(packet.l3) + A::HEADER_LEN > usize::from(hop.mtu) {
+        if packet.len() + A::HEADER_LEN > usize::from(hop.mtu) + usize::from(packet.l3) {
             return self.too_long(packet, dscp, label, hop.mtu, output);
         }
         match encapsulate(packet, self.endpoint, dscp) {

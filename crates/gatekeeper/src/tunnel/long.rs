@@ -71,7 +71,7 @@ pub(super) fn v6(
     how: &mut How<'_>,
 ) -> Outcome {
     let mtu = how.mtu.saturating_sub(ipv6::HEADER_LEN as u16).max(ipv6::MIN_MTU as u16);
-    if packet.len() - usize::from(packet.l3) > usize::from(mtu) {
+    if packet.len() > usize::from(mtu) + usize::from(packet.l3) {
         return Outcome::TooBig(mtu);
     }
     match cut6(cx, packet, endpoint, dscp, how) {
