@@ -101,6 +101,12 @@ enum Command {
         tidemill amp explain '192.0.2.1:53>198.51.100.7:4000'"
     )]
     Amp(live::Amp),
+    /// Look into a running Gatekeeper: flows, policies, requests, where the most is dropped; decide about flows
+    #[command(
+        after_help = "Examples:\n  tidemill gate flows --state granted\n  tidemill gate flow 192.0.2.1 198.51.100.7\n  \
+        tidemill gate top --by destination"
+    )]
+    Gate(live::Gate),
     /// Have a running router save what it has learnt, for its next start
     #[command(after_help = "Example:\n  tidemill state save")]
     State(live::State),
@@ -133,6 +139,7 @@ fn main() -> ExitCode {
         Command::Capture(args) => live::capture(&args),
         Command::Route(args) => live::route(&args),
         Command::Amp(args) => live::amp(&args),
+        Command::Gate(args) => live::gate(&args),
         Command::State(args) => live::state(&args),
         Command::Reload(args) => live::reload(&args),
         Command::Stop(args) => live::stop(&args),

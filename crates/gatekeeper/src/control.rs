@@ -8,7 +8,8 @@ use crate::family::Paired;
 use crate::flow::{FlowState, Shown};
 use crate::gate::Gate;
 use crate::mail::{Letter, Post};
-use crate::policy::{Choice, Choices, Policies, Policy, parse};
+use crate::nodes::solicitor::{self, SolicitorBoard};
+use crate::policy::{Choice, Policies, Policy, parse};
 use crate::seat::Seat;
 use crate::settings::{self, Settings};
 use crate::show::{FlowLine, FlowsPage, PolicyLine, TopLine, Tops, Wanted};
@@ -20,9 +21,10 @@ use tidemill_flow::flowtable::FlowReader;
 use tidemill_flow::hash::mix;
 use tidemill_flow::table::SizeError;
 use tidemill_ip::Interfaces;
-use tidemill_lookup::publish::{Publisher, View};
+use tidemill_ip::queue::Budget;
+use tidemill_lookup::publish::Publisher;
 use tidemill_lookup::qsbr::Domain;
-use tidemill_lpm::{Fib, Prefix};
+use tidemill_lpm::Prefix;
 use tidemill_wire::flow::Addresses;
 
 /// The workers' halves, until their nodes are made.
@@ -58,6 +60,10 @@ pub struct GatekeeperControl {
     pub(crate) v6: Half<u128, 4>,
     /// Of the nodes that take decisions.
     pub(crate) decisions: Vec<Board>,
+    /// What requests may use, all workers together.
+    pub(crate) budget: Arc<Budget>,
+    /// What the solicitors have counted.
+    pub(crate) solicitors: Arc<SolicitorBoard>,
     /// What was sent from here.
     counters: Counters,
     spread: u64,
@@ -91,7 +97,7 @@ impl GatekeeperControl {
         secret: u128,
     ) -> Result<Self, GateError> {
         let settings = settings::settings(section, interfaces)?;
-        settings::bits_per_s(&section.bandwidth)?;
+        let bandwidth = settings::bits_per_s(&section.bandwidth)?;
         let policies = parse(&section.policy, |i, field| format!("policy[{i}].{field}"))?;
         sources_exist(&settings, !policies.v4.is_empty(), !policies.v6.is_empty())?;
         let default = settings::default_action(section);
@@ -113,6 +119,8 @@ impl GatekeeperControl {
             v4: Half::new(policies4, section.flows, workers, spread, Counter::Flows4, &mut draw)?,
             v6: Half::new(policies6, section.flows, workers, spread, Counter::Flows6, &mut draw)?,
             decisions: (0..workers).map(|_| Board::default()).collect(),
+            budget: solicitor::budget(bandwidth, f64::from(section.request_percent) / 100.0),
+            solicitors: Arc::default(),
             counters: Counters::default(),
             spread,
         })
@@ -135,8 +143,12 @@ impl GatekeeperControl {
 
     /// Bits per second that requests may use.
     pub fn request_bits_per_s(&self) -> u64 {
-        let bits = settings::bits_per_s(&self.section.bandwidth).unwrap_or_default();
-        (u128::from(bits) * u128::from(self.section.request_percent) / 100) as u64
+        self.budget.bits_per_s()
+    }
+
+    /// What the solicitors have counted, by level.
+    pub fn solicitors(&self) -> &SolicitorBoard {
+        &self.solicitors
     }
 
     /// Takes over a new configuration, or nothing of it. Policies that were added while running go.
@@ -358,10 +370,6 @@ impl<A: Paired<W>, const W: usize> Half<A, W> {
         }
         let seats = Arc::new(Seats(Mutex::new(seats)));
         Ok(Half { policies, seats, post, workers: shown, tops: Tops::default() })
-    }
-
-    pub(crate) fn views(&self) -> (View<Arc<dyn Fib<A>>>, View<Choices<A>>) {
-        self.policies.views()
     }
 
     fn grantor(&self, spread: u64, source: A, destination: A) -> Option<IpAddr> {

@@ -82,8 +82,10 @@ pub struct Now<'a, A> {
 /// Coroutines side by side.
 const COROUTINES: usize = 24;
 
-/// A tick, or a burst, looks at so many buckets of 31 for flows to reclaim.
-pub const RECLAIM_BUCKETS: usize = 32;
+/// A burst looks at so many buckets of 31 for flows to reclaim: at 14.88 Mpps a table of 2^25 flows is gone through in 2.3 s.
+pub const RECLAIM_BUCKETS: usize = 8;
+/// So many are looked at every 10 ms, packets or not: the same table takes 11 s.
+pub const RECLAIM_IDLE: usize = 1024;
 
 /// One worker's flows of one family.
 pub struct Gate<A: Paired<W>, const W: usize> {
@@ -409,3 +411,6 @@ fn dropped_keys<A: Paired<W>, const W: usize>(packet: &Seen<A>) -> [Key<W>; 3] {
     let key = |source, destination| A::key(source, destination);
     [key(packet.source, packet.destination), key(packet.source, A::MIN), key(A::MIN, packet.destination)]
 }
+
+#[cfg(test)]
+mod tests;

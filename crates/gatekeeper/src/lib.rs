@@ -21,6 +21,7 @@ mod show;
 pub mod tag;
 mod top;
 pub mod tunnel;
+mod wiring;
 pub mod yardstick;
 
 pub use config::GatekeeperSection;
@@ -34,3 +35,4 @@ pub use settings::Settings;
 pub use show::{FlowLine, FlowsPage, PolicyLine, TopLine, Wanted};
 pub use tag::Tag;
 pub use top::By;
+pub use wiring::{Host, Ways, splice};

@@ -2,7 +2,7 @@
 
 use crate::counters::{Board, Counter, Counters};
 use crate::family::Paired;
-use crate::gate::{Gate, RECLAIM_BUCKETS};
+use crate::gate::{Gate, RECLAIM_IDLE};
 use crate::mail::Mailbox;
 use std::sync::Arc;
 
@@ -45,7 +45,7 @@ impl<A: Paired<W>, const W: usize> Seat<A, W> {
         if now_ns.saturating_sub(self.shown_ns) >= SHOW_NS {
             self.shown_ns = now_ns;
             // Also where no packets come.
-            self.reclaim(now_ns, idle_ns, RECLAIM_BUCKETS);
+            self.reclaim(now_ns, idle_ns, RECLAIM_IDLE);
             self.gate.heavy().tick(now_ns);
             self.show();
         }

@@ -44,7 +44,7 @@ pub fn splice(graph: &mut GraphBuilder, control: &GatekeeperControl, host: Host)
     });
     let (budget, board) = (control.budget.clone(), control.solicitors.clone());
     graph.node("solicitor", solicitor::OUTPUTS, move |_| {
-        Box::new(Solicitor::new(queue, budget.clone(), board.register()))
+        Box::new(Solicitor::new(queue, budget.clone(), &board))
     });
     let endpoints = control.v4.policies.endpoints();
     graph.node("encapsulate4", encapsulate::OUTPUTS, move |worker| {

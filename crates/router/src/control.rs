@@ -17,13 +17,13 @@ use std::sync::Arc;
 use tidemill_ip::icmp::IcmpBoard;
 use tidemill_ip::neighbor::table::{Action, Table as Neighbors};
 use tidemill_ip::neighbor::{Event, Key, Link, Notice};
-use tidemill_ip::{IcmpStats, Settings};
+use tidemill_ip::{IcmpStats, NextHops, Settings};
 use tidemill_lookup::numa::Copies;
-use tidemill_lookup::publish::Publisher;
+use tidemill_lookup::publish::{Publisher, View};
 use tidemill_lookup::qsbr::Domain;
 use tidemill_lpm::rib::Change;
 use tidemill_lpm::table::{Applied, Family};
-use tidemill_lpm::{BuildError, Label, Prefix, Rib};
+use tidemill_lpm::{BuildError, Fib, Label, Prefix, Rib};
 use tidemill_wire::{EtherType, MacAddr};
 
 /// One family's routes as a feed brings them, for the VRF without a name.
@@ -100,6 +100,9 @@ pub trait Routed: Family {
     #[doc(hidden)]
     fn saved(routes: &KernelRoutes) -> &[(Prefix<Self>, Label)];
 }
+
+/// A FIB, and what its labels mean.
+pub type Way<A> = (View<Arc<dyn Fib<A>>>, View<NextHops>);
 
 /// The control side of a router. Workers hold views of what it publishes; dropping it while they run is safe.
 pub struct RouterControl {
@@ -266,6 +269,28 @@ impl RouterControl {
         control.count_rules(true);
         control.publish_hops();
         Ok(control)
+    }
+
+    /// Interfaces and addresses, as workers see them.
+    pub fn settings_view(&self) -> View<Settings> {
+        self.settings.view()
+    }
+
+    /// Counts every change of them.
+    pub fn settings_generation(&self) -> u64 {
+        self.settings.generation()
+    }
+
+    /// What a worker, by its number, looks up in the IPv4 routes of the VRF without a name.
+    pub fn ways4(&self) -> impl Fn(usize) -> Way<u32> + Send + Sync + 'static {
+        let views = self.v4.views();
+        move |worker| views(worker).first()
+    }
+
+    /// The same of IPv6.
+    pub fn ways6(&self) -> impl Fn(usize) -> Way<u128> + Send + Sync + 'static {
+        let views = self.v6.views();
+        move |worker| views(worker).first()
     }
 
     /// Applies a feed's changes to one family's routes in the VRF without a name, while workers run.

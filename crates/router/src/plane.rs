@@ -64,6 +64,13 @@ pub(crate) struct Views<A: Family> {
     pub(crate) hops: View<NextHops>,
 }
 
+impl<A: Family> Views<A> {
+    /// The table of the VRF without a name, which is there always.
+    pub(crate) fn first(self) -> (View<Arc<dyn Fib<A>>>, View<NextHops>) {
+        (self.fibs[0].clone(), self.hops)
+    }
+}
+
 /// What adjacencies are made from, apart from the routes.
 #[derive(Clone, Copy)]
 #[doc(hidden)]

@@ -3,6 +3,7 @@
 mod amp;
 mod capture;
 mod completions;
+mod gate;
 mod grid;
 mod route;
 mod service;
@@ -17,6 +18,7 @@ use anyhow::Result;
 pub(crate) use capture::Capture;
 use clap::Args;
 pub(crate) use completions::Completions;
+pub(crate) use gate::GateVerb;
 pub(crate) use route::RouteVerb;
 use serde::Serialize;
 pub(crate) use service::{Reload, StateVerb, Stop};
@@ -54,6 +56,15 @@ pub(crate) struct Amp {
     verb: AmpVerb,
 }
 
+/// `tidemill gate`.
+#[derive(Args)]
+pub(crate) struct Gate {
+    #[command(flatten)]
+    live: Live,
+    #[command(subcommand)]
+    verb: GateVerb,
+}
+
 /// `tidemill state`.
 #[derive(Args)]
 pub(crate) struct State {
@@ -81,6 +92,11 @@ pub(crate) fn route(args: &Route) -> Result<bool> {
 /// `tidemill amp`.
 pub(crate) fn amp(args: &Amp) -> Result<bool> {
     amp::run(&args.live, &args.verb)
+}
+
+/// `tidemill gate`.
+pub(crate) fn gate(args: &Gate) -> Result<bool> {
+    gate::run(&args.live, &args.verb)
 }
 
 /// `tidemill state`.

@@ -7,6 +7,7 @@ use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tidemill_amp::MitigatorSection;
+use tidemill_gatekeeper::GatekeeperSection;
 use tidemill_graph::Idle;
 use tidemill_lookup::numa::cpu_list;
 use tidemill_port::PortSpec;
@@ -75,6 +76,9 @@ pub(crate) struct Config {
     /// The role `mitigator`: where the attacks come from, and what to do about them.
     #[serde(default)]
     pub(crate) mitigator: Option<MitigatorSection>,
+    /// The role `gatekeeper`: what is in front, which Grantors decide about whom. All that a router has goes beside it.
+    #[serde(default)]
+    pub(crate) gatekeeper: Option<GatekeeperSection>,
     /// What single labels of the table stand for.
     #[serde(default)]
     pub(crate) next_hop: Vec<NextHopConfig>,
@@ -92,6 +96,8 @@ pub(crate) enum Role {
     Router,
     /// A bridge between two ports that keeps amplification attacks away from what is behind it.
     Mitigator,
+    /// An IP router with a gate: who wants to send to what is behind it asks a Grantor first.
+    Gatekeeper,
 }
 
 impl std::fmt::Display for Role {
@@ -99,6 +105,7 @@ impl std::fmt::Display for Role {
         match self {
             Role::Router => f.write_str("router"),
             Role::Mitigator => f.write_str("mitigator"),
+            Role::Gatekeeper => f.write_str("gatekeeper"),
         }
     }
 }
@@ -432,11 +439,13 @@ impl Config {
             ("next_hops", self.next_hops.is_some()),
         ];
         let mitigators = [("mitigator", self.mitigator.is_some())];
-        let foreign: &[(&'static str, bool)] = match self.role {
-            Role::Router => &mitigators,
-            Role::Mitigator => &routers,
+        let gatekeepers = [("gatekeeper", self.gatekeeper.is_some())];
+        let foreign: [&[(&'static str, bool)]; 2] = match self.role {
+            Role::Router => [&mitigators, &gatekeepers],
+            Role::Mitigator => [&routers, &gatekeepers],
+            Role::Gatekeeper => [&mitigators, &[]],
         };
-        foreign.iter().find(|(_, there)| *there).map(|(section, _)| *section)
+        foreign.into_iter().flatten().find(|(_, there)| *there).map(|(section, _)| *section)
     }
 
     fn resolve(&mut self, folder: &Path) {

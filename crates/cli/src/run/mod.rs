@@ -3,6 +3,7 @@
 mod api;
 mod config;
 mod devices;
+mod gatekeeper;
 mod mitigator;
 mod report;
 mod role;

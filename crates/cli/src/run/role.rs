@@ -2,7 +2,7 @@
 
 use super::config::{Config, Role as Name};
 use super::setup::{Places, Queues};
-use super::{mitigator, router};
+use super::{gatekeeper, mitigator, router};
 use anyhow::Result;
 use serde_json::{Map, Value};
 use std::path::Path;
@@ -95,6 +95,7 @@ pub(crate) fn open(opening: &Opening<'_>) -> Result<Open> {
     match opening.config.role {
         Name::Router => router::open(opening),
         Name::Mitigator => mitigator::open(opening),
+        Name::Gatekeeper => gatekeeper::open(opening),
     }
 }
 
@@ -103,6 +104,7 @@ pub(crate) fn reopen(opening: &Opening<'_>, state: &[u8]) -> Result<Arc<dyn Role
     match opening.config.role {
         Name::Router => router::reopen(opening, state),
         Name::Mitigator => mitigator::reopen(opening),
+        Name::Gatekeeper => gatekeeper::reopen(opening, state),
     }
 }
 
@@ -111,6 +113,7 @@ pub(crate) fn check(config: &Config, name: &str) -> Result<(GraphBuilder, String
     match config.role {
         Name::Router => router::check(config, name),
         Name::Mitigator => mitigator::check(config, name),
+        Name::Gatekeeper => gatekeeper::check(config, name),
     }
 }
 

@@ -90,6 +90,28 @@ answers! {
         pub refused: u64,
         /// Requests that gave way to others of a higher level.
         pub evicted: u64,
+        /// By code point, those that requests have come with, the lowest first.
+        pub levels: Vec<SolicitorLevel>,
+    }
+
+    /// Requests of one code point.
+    pub struct SolicitorLevel {
+        /// 3 to 63; the higher goes first.
+        pub dscp: u8,
+        /// Requests that wait.
+        pub waiting: u64,
+        /// Requests that were sent.
+        pub sent: u64,
+        /// Requests that found the queue full of others of their level and above.
+        pub refused: u64,
+        /// Requests that gave way to others of a higher level.
+        pub evicted: u64,
+        /// Microseconds that half of those sent had waited at most, to a factor of two.
+        pub wait_p50_us: Option<f64>,
+        /// The same of 99 in 100.
+        pub wait_p99_us: Option<f64>,
+        /// The longest wait of one that was sent.
+        pub wait_max_us: Option<f64>,
     }
 
     /// Where the most is dropped of declined flows and beyond granted rates.

@@ -16,17 +16,17 @@
 //!   (`examples/solicitor_flood.rs` measures it). Kept packets are the pool's: `memory.frames` must hold `capacity` more
 //!   than the ports need, for each worker.
 //!
-//! Output: `encapsulate`.
+//! Outputs: `encapsulate4`, `encapsulate6`, by the packet's family: both wait in one queue.
 
 use crate::tag::Tag;
 use std::sync::Arc;
 use tidemill_burst::{BURST, DropReason, Packet, Pool};
 use tidemill_graph::{Context, Node, Verdict};
 use tidemill_ip::queue::{Board, Budget, Levels, Purse, Requests, Shown, wire_bytes};
-use tidemill_wire::{ethernet, ipv4};
+use tidemill_wire::{ethernet, ipv4, ipv6};
 
-/// The output's name.
-pub const OUTPUTS: [&str; 1] = ["encapsulate"];
+/// The outputs' names, in order.
+pub const OUTPUTS: [&str; 2] = ["encapsulate4", "encapsulate6"];
 
 /// What workers show of their requests: counters for each level.
 pub type SolicitorBoard = Board<Levels>;
@@ -56,14 +56,16 @@ impl Solicitor {
     }
 }
 
+/// The number of a packet's output.
+fn output(packet: &Packet) -> u8 {
+    let ip = packet.data().get(usize::from(packet.l3)..).filter(|ip| !ip.is_empty());
+    u8::from(ip.map(ipv4::version) != Some(4))
+}
+
 /// What a packet will take on the wire when it is encapsulated.
 fn encapsulated(packet: &Packet) -> u64 {
-    let l3 = usize::from(packet.l3);
-    let outer = match packet.data().get(l3..).filter(|ip| !ip.is_empty()).map(ipv4::version) {
-        Some(4) => 20,
-        _ => 40,
-    };
-    wire_bytes(ethernet::HEADER_LEN + outer + packet.len().saturating_sub(l3))
+    let outer = [ipv4::HEADER_LEN, ipv6::HEADER_LEN][usize::from(output(packet))];
+    wire_bytes(ethernet::HEADER_LEN + outer + packet.len().saturating_sub(packet.l3.into()))
 }
 
 impl Node for Solicitor {
@@ -92,7 +94,7 @@ impl Node for Solicitor {
                 }
                 let Some((_, bytes, packet)) = self.requests.pop(cx.now_ns) else { break };
                 self.purse.spend(bytes);
-                cx.release(0, packet);
+                cx.release(output(&packet), packet);
             }
             let more = !self.requests.is_empty();
             self.purse.settle(cx.now_ns, more);

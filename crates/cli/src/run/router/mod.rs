@@ -10,6 +10,7 @@ use super::config::Config;
 use super::role::{Open, Opening, Role, Told, Trouble};
 use super::rules::Rules;
 use super::service::{lock, now_ns, unchanged};
+use super::setup::Queues;
 use crate::addresses::TableAddresses;
 use crate::usage;
 use anyhow::{Context, Result};
@@ -24,6 +25,7 @@ use std::thread::Scope;
 use tidemill_control::Registry;
 use tidemill_feed::kernel::KernelFeed;
 use tidemill_feed::{Labels, LoadedTable};
+use tidemill_gatekeeper::Host;
 use tidemill_graph::GraphBuilder;
 use tidemill_graph::record::Recorder;
 use tidemill_ip::IcmpStats;
@@ -53,8 +55,14 @@ struct Behind {
     newer: Option<Origin>,
 }
 
-/// Makes a router: its tables, ports and control side.
+/// Makes a router that is all of the role.
 pub(super) fn open(opening: &Opening<'_>) -> Result<Open> {
+    let (role, ports, state) = make(opening)?;
+    Ok(Open { role, ports, state })
+}
+
+/// Makes a router: its tables, ports and control side. Returns also its ports, and what a record of it begins with.
+pub(super) fn make(opening: &Opening<'_>) -> Result<(Arc<Router>, Queues, Vec<u8>)> {
     let Opening { config, name, places, domain, .. } = *opening;
     if opening.record && config.state.is_some() {
         return Err(usage("--record: a record begins with the table's files: leave [state] out"));
@@ -93,12 +101,17 @@ pub(super) fn open(opening: &Opening<'_>) -> Result<Open> {
     }
     let behind = from_image.then(|| Behind { config: config.clone(), newer });
     let feeds = Feeds::new(updates, kernel, labels, origin);
-    let role = Arc::new(Router { behind, ..Router::new(config, control, feeds, rules, opening) });
-    Ok(Open { role, ports, state: recorded })
+    let router = Arc::new(Router { behind, ..Router::new(config, control, feeds, rules, opening) });
+    Ok((router, ports, recorded))
 }
 
 /// Makes the router of a record.
 pub(super) fn reopen(opening: &Opening<'_>, state: &[u8]) -> Result<Arc<dyn Role>> {
+    Ok(remake(opening, state)?)
+}
+
+/// The same.
+pub(super) fn remake(opening: &Opening<'_>, state: &[u8]) -> Result<Arc<Router>> {
     let Opening { config, name, places, domain, .. } = *opening;
     let state: State = postcard::from_bytes(state).map_err(|error| anyhow::anyhow!("routes: {error}"))?;
     let (v4, v6) = state.routes();
@@ -110,6 +123,12 @@ pub(super) fn reopen(opening: &Opening<'_>, state: &[u8]) -> Result<Arc<dyn Role
 
 /// Checks a router's configuration.
 pub(super) fn check(config: &Config, name: &str) -> Result<(GraphBuilder, String)> {
+    let (control, _, routes) = check_control(config, name)?;
+    Ok((tidemill_router::graph(&control), routes))
+}
+
+/// The same: the control side, its domain, and what to say of it.
+pub(super) fn check_control(config: &Config, name: &str) -> Result<(RouterControl, Domain, String)> {
     config.updates.iter().try_for_each(|updates| crate::tables::check_input(&updates.path))?;
     let missing = config.table.iter().flat_map(|t| t.path.paths()).any(|path| !path.exists());
     let to_make = config.table.as_ref().and_then(|t| t.generate.as_ref()).filter(|_| missing);
@@ -128,10 +147,24 @@ pub(super) fn check(config: &Config, name: &str) -> Result<(GraphBuilder, String
         Some(make) => format!("a table of {} + {} prefixes will be made", make.ipv4, make.ipv6),
         None => format!("{count4} IPv4 and {count6} IPv6 prefixes"),
     };
-    Ok((tidemill_router::graph(&control), routes))
+    Ok((control, domain, routes))
+}
+
+/// What a gate takes of a router.
+pub(super) fn host(control: &RouterControl) -> Host {
+    Host {
+        interfaces: control.settings_view(),
+        ways4: Box::new(control.ways4()),
+        ways6: Box::new(control.ways6()),
+    }
 }
 
 impl Router {
+    /// Looks at, or changes, its control side.
+    pub(super) fn with_control<T>(&self, work: impl FnOnce(&mut RouterControl) -> T) -> T {
+        work(&mut lock(&self.control))
+    }
+
     fn new(
         config: &Config,
         control: RouterControl,

@@ -1,0 +1,234 @@
+//! The verbs that only a Gatekeeper has.
+
+use super::Gatekeeper;
+use crate::run::service::{lock, now_ns};
+use std::net::IpAddr;
+use std::sync::Arc;
+use tidemill_control::schema::Done;
+use tidemill_control::schema::gate::{self, path};
+use tidemill_control::{ApiError, Registry, Request};
+use tidemill_gatekeeper::config::{Action, PolicyConfig};
+use tidemill_gatekeeper::{By, Decision, FlowLine, PolicyLine, Shown, Verdict, Wanted};
+use tidemill_ip::queue::ClassStats;
+use tidemill_wire::flow::Addresses;
+
+/// Flows in one answer, and lines of the most.
+const PAGE: u32 = 10_000;
+/// Milliseconds between two renewals where an operator does not say.
+const STEP_MS: u32 = 5000;
+
+/// Adds them.
+pub(super) fn register(gatekeeper: &Arc<Gatekeeper>, registry: &mut Registry) {
+    let to = gatekeeper.clone();
+    registry.get(path::FLOWS, "What is known of flows", move |r: &Request| flows(&to, &r.query()?));
+    let to = gatekeeper.clone();
+    registry.get(path::FLOW, "What is known of one flow, and its policy", move |r: &Request| {
+        flow(&to, &r.query()?)
+    });
+    let to = gatekeeper.clone();
+    registry.post(path::FLOW, "Decide about a flow", move |r: &Request| decide(&to, &r.json()?));
+    let to = gatekeeper.clone();
+    registry.get(path::FIB, "The policies", move |_: &Request| {
+        Ok(gate::Fib { policies: lock(&to.gate).policies().iter().map(policy).collect() })
+    });
+    let to = gatekeeper.clone();
+    registry.post(path::FIB, "Add or replace a policy until the next reload", move |r: &Request| {
+        set_policy(&to, r.json()?)
+    });
+    let to = gatekeeper.clone();
+    registry.delete(path::FIB, "Take a policy away until the next reload", move |r: &Request| {
+        remove_policy(&to, &r.query()?)
+    });
+    let to = gatekeeper.clone();
+    registry.get(path::SOLICITOR, "Requests on their way", move |_: &Request| Ok(solicitor(&to)));
+    let to = gatekeeper.clone();
+    registry.get(path::TOP, "Where the most is dropped", move |r: &Request| top(&to, &r.query()?));
+    let to = gatekeeper.clone();
+    registry.get(path::COUNTERS, "All that the gate counts", move |_: &Request| {
+        let counters = lock(&to.gate).counters();
+        let counters = counters.iter().map(|(name, count)| (name.to_owned(), count)).collect();
+        Ok(gate::Counters { counters })
+    });
+}
+
+fn address(text: &str) -> Result<IpAddr, ApiError> {
+    text.parse().map_err(|_| ApiError::bad_request(format!("{text:?} is no address")))
+}
+
+fn pair(source: &str, destination: &str) -> Result<Addresses, ApiError> {
+    match (address(source)?, address(destination)?) {
+        (IpAddr::V4(src), IpAddr::V4(dst)) => Ok(Addresses::V4 { src: src.to_bits(), dst: dst.to_bits() }),
+        (IpAddr::V6(src), IpAddr::V6(dst)) => Ok(Addresses::V6 { src: src.to_bits(), dst: dst.to_bits() }),
+        _ => Err(ApiError::bad_request("one address is IPv4, the other IPv6")),
+    }
+}
+
+fn seconds(ns: u64) -> f64 {
+    // Milliseconds are enough.
+    (ns / 1_000_000) as f64 / 1e3
+}
+
+fn line(line: &FlowLine) -> gate::Flow {
+    let mut flow = gate::Flow {
+        state: line.state_name().into(),
+        source: line.source.to_string(),
+        destination: line.destination.to_string(),
+        worker: line.worker as u32,
+        ..gate::Flow::default()
+    };
+    match line.state {
+        Shown::Request { level, allowance, idle_ns } => {
+            (flow.level, flow.allowance, flow.idle_s) = (Some(level), Some(allowance), idle_ns.map(seconds));
+        }
+        Shown::Granted { rate_kib_s, bucket, left_ns, renewal_ns, direct, .. } => {
+            (flow.rate_kib_s, flow.bucket, flow.direct) = (Some(rate_kib_s), Some(bucket), Some(direct));
+            (flow.expires_s, flow.renewal_s) = (Some(seconds(left_ns)), renewal_ns.map(seconds));
+        }
+        Shown::Declined { left_ns } => flow.expires_s = Some(seconds(left_ns)),
+    }
+    flow
+}
+
+fn policy(line: &PolicyLine) -> gate::Policy {
+    gate::Policy {
+        prefix: line.prefix.clone(),
+        action: line.action.name().into(),
+        grantors: line.grantors.iter().map(IpAddr::to_string).collect(),
+    }
+}
+
+fn flows(gatekeeper: &Gatekeeper, query: &gate::FlowsQuery) -> Result<gate::Flows, ApiError> {
+    if let Some(state) = query.state.as_deref()
+        && !["request", "granted", "declined"].contains(&state)
+    {
+        return Err(ApiError::bad_request(format!("state {state:?}: give request, granted or declined")));
+    }
+    let cursor = query
+        .after
+        .as_deref()
+        .map(|text| text.parse().map_err(|_| ApiError::bad_request("after: give what the last page said")));
+    let wanted = Wanted {
+        state: query.state.clone(),
+        address: query.address.as_deref().map(address).transpose()?,
+        cursor: cursor.transpose()?,
+        limit: query.limit.unwrap_or(PAGE).clamp(1, PAGE) as usize,
+    };
+    let page = lock(&gatekeeper.gate).flows(&wanted, now_ns());
+    let next = page.next.map(|next| next.to_string());
+    Ok(gate::Flows { flows: page.flows.iter().map(line).collect(), next })
+}
+
+fn flow(gatekeeper: &Gatekeeper, query: &gate::FlowQuery) -> Result<gate::FlowAnswer, ApiError> {
+    let pair = pair(&query.source, &query.destination)?;
+    let mut control = lock(&gatekeeper.gate);
+    let policy = control.policy_of(address(&query.destination)?);
+    let default = control.default_action();
+    Ok(gate::FlowAnswer {
+        action: policy.as_ref().map_or(default, |policy| policy.action).name().into(),
+        prefix: policy.map(|policy| policy.prefix),
+        grantor: control.grantor_of(&pair).map(|grantor| grantor.to_string()),
+        flows: control.flow(&pair, now_ns()).iter().map(line).collect(),
+    })
+}
+
+/// What is in no record cannot be changed while one is made.
+fn changeable(gatekeeper: &Gatekeeper) -> Result<(), ApiError> {
+    if gatekeeper.recorded {
+        let what = "this run is recorded, and a record cannot hold changes of the gate: run it without --record";
+        return Err(ApiError::conflict(what));
+    }
+    Ok(())
+}
+
+fn decide(gatekeeper: &Gatekeeper, decide: &gate::Decide) -> Result<Done, ApiError> {
+    changeable(gatekeeper)?;
+    let flow = pair(&decide.source, &decide.destination)?;
+    let verdict = match decide.rate_kib_s {
+        None => Verdict::Declined { expire_s: decide.expire_s },
+        Some(rate_kib_s) => Verdict::Granted {
+            rate_kib_s,
+            expire_s: decide.expire_s,
+            renew_ms: decide.renew_ms.unwrap_or_else(|| decide.expire_s.saturating_mul(750)),
+            step_ms: decide.step_ms.unwrap_or(STEP_MS),
+            direct: decide.direct,
+        },
+    };
+    if !lock(&gatekeeper.gate).decide(&Decision { flow, verdict }) {
+        return Err(ApiError::conflict("the workers have too many decisions waiting: say it again"));
+    }
+    Ok(Done::default())
+}
+
+fn set_policy(gatekeeper: &Gatekeeper, policy: gate::Policy) -> Result<Done, ApiError> {
+    changeable(gatekeeper)?;
+    let action = match policy.action.as_str() {
+        "grantor" => Action::Grantor,
+        "route" => Action::Route,
+        "drop" => Action::Drop,
+        other => {
+            return Err(ApiError::bad_request(format!("action {other:?}: give grantor, route or drop")));
+        }
+    };
+    let policy = PolicyConfig { prefix: policy.prefix, action, grantors: policy.grantors };
+    lock(&gatekeeper.gate).set_policy(&policy).map_err(|error| ApiError::bad_request(error.to_string()))?;
+    Ok(Done::default())
+}
+
+fn remove_policy(gatekeeper: &Gatekeeper, query: &gate::PolicyQuery) -> Result<Done, ApiError> {
+    changeable(gatekeeper)?;
+    let gone = lock(&gatekeeper.gate).remove_policy(&query.prefix);
+    if !gone.map_err(|error| ApiError::bad_request(error.to_string()))? {
+        return Err(ApiError::not_found(format!("there is no policy for {}", query.prefix)));
+    }
+    Ok(Done::default())
+}
+
+fn top(gatekeeper: &Gatekeeper, query: &gate::TopQuery) -> Result<gate::Top, ApiError> {
+    let by = By::ALL.into_iter().find(|by| by.name() == query.by).ok_or_else(|| {
+        ApiError::bad_request(format!("by {:?}: give flow, source or destination", query.by))
+    })?;
+    let lines = lock(&gatekeeper.gate).top(by, query.limit.unwrap_or(PAGE).min(PAGE) as usize);
+    let line = |line: &tidemill_gatekeeper::TopLine| gate::TopLine {
+        source: line.source.map(|address| address.to_string()),
+        destination: line.destination.map(|address| address.to_string()),
+        at_least: line.at_least,
+        at_most: line.at_most,
+        window_s: seconds(line.window_ns),
+        worker: line.worker as u32,
+    };
+    Ok(gate::Top { lines: lines.iter().map(line).collect() })
+}
+
+fn solicitor(gatekeeper: &Gatekeeper) -> gate::Solicitor {
+    let (levels, bits_per_s, capacity) = {
+        let control = lock(&gatekeeper.gate);
+        let capacity = control.section().request_queue as u64;
+        (control.solicitors().sum(), control.request_bits_per_s(), capacity)
+    };
+    let total = levels.total();
+    let seen = levels.0.iter().enumerate().filter(|(_, level)| level.arrived > 0);
+    let level = |(dscp, level): (usize, &ClassStats)| gate::SolicitorLevel {
+        dscp: dscp as u8,
+        waiting: level.waiting,
+        sent: level.sent,
+        refused: level.refused,
+        evicted: level.evicted,
+        wait_p50_us: level.wait_ns(0.5).map(micros),
+        wait_p99_us: level.wait_ns(0.99).map(micros),
+        wait_max_us: (level.sent > 0).then(|| micros(level.longest_ns)),
+    };
+    gate::Solicitor {
+        bits_per_s,
+        capacity,
+        waiting: total.waiting,
+        sent: total.sent,
+        sent_bytes: total.sent_bytes,
+        refused: total.refused,
+        evicted: total.evicted,
+        levels: seen.map(level).collect(),
+    }
+}
+
+fn micros(ns: u64) -> f64 {
+    ns as f64 / 1e3
+}

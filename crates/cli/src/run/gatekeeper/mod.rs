@@ -1,0 +1,197 @@
+//! The role `gatekeeper`: a router with a gate. All that a router is and answers, this is and answers too.
+
+mod api;
+
+use super::config::Config;
+use super::role::{Open, Opening, Role, Told};
+use super::router::{self, Router};
+use super::service::{lock, unchanged};
+use crate::usage;
+use anyhow::Result;
+use serde_json::Value;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::Scope;
+use tidemill_control::Registry;
+use tidemill_gatekeeper::{Counter, GateError, GatekeeperControl};
+use tidemill_graph::GraphBuilder;
+use tidemill_graph::record::Recorder;
+use tidemill_port::Left;
+
+/// A Gatekeeper that runs. Who needs the router's control side and the gate's takes the router's first.
+pub(super) struct Gatekeeper {
+    router: Arc<Router>,
+    gate: Mutex<GatekeeperControl>,
+    /// The generation of the router's interfaces that the gate knows.
+    interfaces: AtomicU64,
+    /// Whether this run is recorded: what an operator changes of the gate is in no record.
+    recorded: bool,
+}
+
+/// Makes a Gatekeeper: its router with its ports, and the gate.
+pub(super) fn open(opening: &Opening<'_>) -> Result<Open> {
+    check_section(opening.config, opening.name)?;
+    let (router, ports, state) = router::make(opening)?;
+    let role = Arc::new(gatekeeper(opening, router, opening.record)?);
+    Ok(Open { role, ports, state })
+}
+
+/// Makes the Gatekeeper of a record.
+pub(super) fn reopen(opening: &Opening<'_>, state: &[u8]) -> Result<Arc<dyn Role>> {
+    let router = router::remake(opening, state)?;
+    Ok(Arc::new(gatekeeper(opening, router, true)?))
+}
+
+/// Checks a Gatekeeper's configuration.
+pub(super) fn check(config: &Config, name: &str) -> Result<(GraphBuilder, String)> {
+    check_section(config, name)?;
+    let (control, domain, routes) = router::check_control(config, name)?;
+    let section = config.gatekeeper.clone().unwrap_or_default();
+    let interfaces = &control.settings().interfaces;
+    let gate = GatekeeperControl::new(&section, interfaces, 1, &domain).map_err(|error| mistake(name, &error))?;
+    let mut graph = tidemill_router::graph(&control);
+    tidemill_gatekeeper::splice(&mut graph, &gate, router::host(&control));
+    let front: Vec<&str> = interfaces
+        .iter()
+        .zip(&gate.settings().front)
+        .filter(|(_, front)| **front)
+        .map(|(interface, _)| interface.name.as_str())
+        .collect();
+    let said = format!("{routes}; in front: {}; {} policies", front.join(", "), section.policy.len());
+    Ok((graph, said))
+}
+
+/// What the section needs of the rest of the configuration.
+fn check_section(config: &Config, name: &str) -> Result<()> {
+    if config.port.len() < 2 {
+        return Err(usage(format!("{name}: a gatekeeper has a front and a back: give at least two [[port]]s")));
+    }
+    let queue = config.gatekeeper.as_ref().map_or(0, |section| section.request_queue);
+    if queue * 2 > config.memory.frames {
+        return Err(usage(format!(
+            "{name}: gatekeeper.request_queue: {queue} requests would hold more than half of memory.frames, {}: raise that, or \
+             lower this",
+            config.memory.frames
+        )));
+    }
+    Ok(())
+}
+
+fn gatekeeper(opening: &Opening<'_>, router: Arc<Router>, record: bool) -> Result<Gatekeeper> {
+    let Opening { config, name, domain, .. } = *opening;
+    let section = config.gatekeeper.clone().unwrap_or_default();
+    let workers = config.run.workers;
+    let made = router.with_control(|control| {
+        let interfaces = &control.settings().interfaces;
+        let gate = if record {
+            // What is replayed finds the same room in the same tables.
+            GatekeeperControl::with_secret(&section, interfaces, workers, domain, 0)
+        } else {
+            GatekeeperControl::new(&section, interfaces, workers, domain)
+        };
+        gate.map(|gate| (gate, control.settings_generation()))
+    });
+    let (gate, generation) = made.map_err(|error| mistake(name, &error))?;
+    Ok(Gatekeeper { router, gate: Mutex::new(gate), interfaces: AtomicU64::new(generation), recorded: record })
+}
+
+fn mistake(name: &str, error: &GateError) -> anyhow::Error {
+    usage(format!("{name}: {error}"))
+}
+
+impl Gatekeeper {
+    /// Has the gate know interfaces that have changed.
+    fn follow_interfaces(&self) {
+        self.router.with_control(|control| {
+            let generation = control.settings_generation();
+            if self.interfaces.swap(generation, Ordering::Relaxed) != generation
+                && let Err(error) = lock(&self.gate).interfaces(&control.settings().interfaces)
+            {
+                eprintln!("tidemill: {error}: the gate goes by the interfaces of before");
+            }
+        });
+    }
+}
+
+impl Role for Gatekeeper {
+    fn graph(&self) -> GraphBuilder {
+        self.router.with_control(|control| {
+            let mut graph = tidemill_router::graph(control);
+            tidemill_gatekeeper::splice(&mut graph, &lock(&self.gate), router::host(control));
+            graph
+        })
+    }
+
+    fn turn(&self, now_ns: u64, recorder: Option<&Recorder>) -> bool {
+        let did = self.router.turn(now_ns, recorder);
+        self.follow_interfaces();
+        lock(&self.gate).poll() || did
+    }
+
+    fn repeat(&self, change: &[u8]) -> Result<u64, String> {
+        self.router.repeat(change)
+    }
+
+    fn reload(&self, name: &str, old: &Config, new: &Config, text: &str) -> Result<()> {
+        unchanged(name, &[])?;
+        let section = new.gatekeeper.clone().unwrap_or_default();
+        check_section(new, name)?;
+        // The gate first: it refuses a section that does not fit the interfaces of now before the router has changed anything.
+        let before = lock(&self.gate).section().clone();
+        let gate = |section| {
+            self.router.with_control(|control| {
+                lock(&self.gate).reload(section, &control.settings().interfaces)
+            })
+        };
+        gate(&section).map_err(|error| mistake(name, &error))?;
+        if let Err(error) = self.router.reload(name, old, new, text) {
+            // Nothing has changed, all in all.
+            if let Err(error) = gate(&before) {
+                eprintln!("tidemill: {error}: the gate keeps the new policies");
+            }
+            return Err(error);
+        }
+        self.follow_interfaces();
+        Ok(())
+    }
+
+    fn verbs(self: Arc<Self>, registry: &mut Registry) {
+        self.router.clone().verbs(registry);
+        api::register(&self, registry);
+    }
+
+    fn beside<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>, done: &'scope AtomicBool) {
+        self.router.beside(scope, done);
+    }
+
+    fn end(&self) {
+        self.router.end();
+    }
+
+    fn link(&self, port: usize) -> Option<bool> {
+        self.router.link(port)
+    }
+
+    fn left(&self, port: usize) -> Option<Left> {
+        self.router.left(port)
+    }
+
+    fn progress(&self) -> String {
+        let counters = lock(&self.gate).counters();
+        let flows = counters.get(Counter::Flows4) + counters.get(Counter::Flows6);
+        format!("{} flows {flows} requests {}", self.router.progress(), counters.get(Counter::Requests))
+    }
+
+    fn told(&self) -> Told {
+        let mut told = self.router.told();
+        let counters = lock(&self.gate).counters();
+        let there: Vec<String> =
+            counters.nonzero().map(|(counter, count)| format!("{} {count}", counter.name())).collect();
+        if !there.is_empty() {
+            told.last.push(format!("gate: {}", there.join(", ")));
+        }
+        let all = counters.iter().map(|(name, count)| (name.to_owned(), Value::from(count))).collect();
+        told.json.insert("gate".into(), Value::Object(all));
+        told
+    }
+}
