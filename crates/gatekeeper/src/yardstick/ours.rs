@@ -56,7 +56,7 @@ fn level(state: State) -> Level {
 }
 
 /// What the stages of a burst hand on, an element for each packet that got so far; allocated once.
-#[derive(Debug)]
+#[derive(Default)]
 struct Stages {
     /// Places in the burst.
     at: Vec<u32>,
@@ -69,15 +69,15 @@ struct Stages {
 }
 
 impl Stages {
-    fn new(room: usize) -> Self {
+    fn new() -> Self {
         Stages {
-            at: Vec::with_capacity(room),
-            keys: Vec::with_capacity(room),
-            hashes: vec![0; room],
-            destinations: Vec::with_capacity(room),
-            labels: vec![Label::NONE; room],
-            found: vec![None; room],
-            outcomes: vec![Outcome::Full; room],
+            at: Vec::with_capacity(MOST),
+            keys: Vec::with_capacity(MOST),
+            hashes: vec![0; MOST],
+            destinations: Vec::with_capacity(MOST),
+            labels: vec![Label::NONE; MOST],
+            found: vec![None; MOST],
+            outcomes: vec![Outcome::Full; MOST],
         }
     }
 
@@ -290,7 +290,7 @@ impl Gate for OurGate {
             outer: policy.grantors.iter().map(|&grantor| Outer::new(grantor)).collect(),
             solicitor: Solicitor::new(),
             adaptive: Adaptive::new(COROUTINES, MOST),
-            stages: Stages::new(MOST),
+            stages: Stages::new(),
             idle_ns,
         })
     }
@@ -328,7 +328,7 @@ impl Gate for OurGate {
         if options.way == Way::OneByOne {
             self.one_by_one(options, now_ns, packets, ids, fates);
         } else {
-            let mut stages = std::mem::replace(&mut self.stages, Stages::new(0));
+            let mut stages = std::mem::take(&mut self.stages);
             self.read(&mut stages, packets, ids, fates);
             if options.way == Way::OnePass {
                 self.by_policy(&mut stages, packets, ids, fates);
@@ -342,6 +342,7 @@ impl Gate for OurGate {
         }
         for (&id, fate) in ids.iter().zip(fates) {
             if let Fate::Request { dscp, .. } = *fate {
+                // Also where a record carries it: who sends it encapsulates it.
                 packets.at(id).dscp = dscp;
                 self.solicitor.request(options.hand_over, packets, id, dscp);
             }

@@ -98,6 +98,7 @@ struct Work {
 }
 
 /// What the stages of a burst hand on; allocated once.
+#[derive(Default)]
 struct Stages {
     /// What coroutines have found, by packet.
     looked: Vec<Option<(Flow, Option<u64>)>>,
@@ -114,16 +115,16 @@ struct Stages {
 }
 
 impl Stages {
-    fn new(room: usize) -> Self {
+    fn new() -> Self {
         Stages {
-            looked: vec![None; room],
-            at: Vec::with_capacity(room),
-            flows: Vec::with_capacity(room),
-            hashes: Vec::with_capacity(room),
-            keys: Vec::with_capacity(room),
-            found: vec![None; room],
-            destinations: Vec::with_capacity(room),
-            labels: vec![Label::NONE; room],
+            looked: vec![None; MOST],
+            at: Vec::with_capacity(MOST),
+            flows: Vec::with_capacity(MOST),
+            hashes: Vec::with_capacity(MOST),
+            keys: Vec::with_capacity(MOST),
+            found: vec![None; MOST],
+            destinations: Vec::with_capacity(MOST),
+            labels: vec![Label::NONE; MOST],
         }
     }
 
@@ -234,7 +235,7 @@ impl PaperGate {
 
     /// What follows the look-ups of a burst: the policy for those not found, then packet after packet in order.
     fn finish(&mut self, work: &mut Work, packets: &mut Packets, ids: &[u32], fates: &mut [Fate]) {
-        let mut stages = std::mem::replace(&mut self.stages, Stages::new(0));
+        let mut stages = std::mem::take(&mut self.stages);
         let count = stages.at.len();
         let missed = stages.flows.iter().zip(&stages.found).filter(|(_, found)| found.is_none());
         stages.destinations.extend(missed.map(|(flow, _)| flow.destination));
@@ -383,7 +384,7 @@ impl Gate for PaperGate {
             outer: policy.grantors.iter().map(|&grantor| Outer::new(grantor)).collect(),
             solicitor: Solicitor::new(),
             adaptive: Adaptive::new(COROUTINES, MOST),
-            stages: Stages::new(MOST),
+            stages: Stages::new(),
             fresh: Vec::with_capacity(MOST),
             scanned: 0,
             idle_ns,
@@ -425,7 +426,7 @@ impl Gate for PaperGate {
         if options.driver == Driver::Plain {
             self.plain(&mut work, packets, ids, fates);
         } else {
-            let mut stages = std::mem::replace(&mut self.stages, Stages::new(0));
+            let mut stages = std::mem::take(&mut self.stages);
             stages.clear();
             match options.driver {
                 Driver::Coroutine => self.in_coroutines(&mut stages, packets, ids),
