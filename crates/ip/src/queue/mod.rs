@@ -8,11 +8,13 @@
 //! | [`Budget`], [`Purse`] | a rate in bytes that all workers share, and one worker's hold on it |
 //! | [`Red`] | random early detection |
 //! | [`ClassStats`], [`Board`] | what an operator sees of them |
+//! | [`flood`] | a request flood in virtual time |
 //!
 //! None of them knows packets, clocks or threads: items are what the caller wants to queue, time and randomness are handed
 //! in. The nodes that use them are [`path_queue`](crate::nodes::path_queue) and the Gatekeeper's solicitor.
 
 mod budget;
+pub mod flood;
 mod granted;
 mod priority;
 mod red;
