@@ -9,9 +9,15 @@ use etherparse::{NetSlice, SlicedPacket, TransportSlice};
 use proptest::prelude::*;
 use std::collections::{HashMap, HashSet};
 use tidemill_burst::{Memory, Merged, Packet};
+use tidemill_gatekeeper::nodes::encapsulate::Encapsulate;
 use tidemill_gatekeeper::tunnel::{Endpoint, Endpoints, Outer, encapsulate};
+use tidemill_graph::Node;
+use tidemill_ip::NextHops;
+use tidemill_lookup::publish::Publisher;
+use tidemill_lookup::qsbr::Domain;
 use tidemill_lpm::rib::Change;
-use tidemill_lpm::{Label, Prefix};
+use tidemill_lpm::table::{Algorithm, Table};
+use tidemill_lpm::{Label, Prefix, Rib};
 use tidemill_wire::ipv6_ext::FragmentPacket;
 use tidemill_wire::{OptionBytes, Protocol, icmpv4, icmpv6, ipip, ipv4, ipv6, verify_checksums};
 use tunnel::frames::{self, GRANTOR4, GRANTOR6, SOURCE4, SOURCE6};
@@ -424,6 +430,41 @@ fn ways_are_those_of_the_burst() {
         assert_eq!(sent[..link.len()], link[..], "Grantor {n}");
     }
     assert!(run.forward[10..].iter().all(|sent| sent[..14] == plain[..]));
+}
+
+/// A packet in an outer one, and what the node says about it in a trace.
+#[test]
+fn a_trace_says_where_a_packet_goes() {
+    let domain = Domain::new();
+    let table = Table::new(&domain, Rib::<u32>::new(), &Algorithm::Auto).unwrap();
+    let endpoint = Endpoint::new(1_u32, 0x0a14_1e28);
+    let endpoints = Publisher::new(&domain, vec![endpoint]);
+    let hops = Publisher::new(&domain, NextHops::new(Vec::new()));
+    let node = Encapsulate::<u32>::new(0, endpoints.view(), table.view(), hops.view());
+    let mut pool = Memory::new(1, 2048).unwrap().pool(1).unwrap();
+    let mut packet =
+        pool.packet(&Input::new::<u32>(&inner4((true, false, 0), 64, 30), 0, 0, 41).bytes).unwrap();
+    (packet.l3, packet.label) = (14, 7);
+    assert_eq!(node.explain(&packet), None, "as it came");
+    encapsulate(&mut packet, &endpoint, 41).unwrap();
+    assert_eq!(
+        node.explain(&packet).as_deref(),
+        Some("in an outer packet to 10.20.30.40, dscp 41, fib label 7")
+    );
+    pool.free(packet);
+}
+
+/// A flow whose hash has no bit set where the label is taken from has one all the same (RFC 6437: 0 is none).
+#[test]
+fn no_flow_is_without_a_label() {
+    let mut ip = inner6(64, 30);
+    let zero = (0..u32::MAX).find(|n| {
+        ip[20..24].copy_from_slice(&n.to_be_bytes());
+        u128::flow_hash(&ip) & 0xf_ffff == 0
+    });
+    assert!(zero.is_some());
+    let sent = encapsulated(14, &ip, &Endpoint::new(1_u128, 2), 41);
+    assert_eq!(ipv6::Packet::new_checked(&sent[..]).unwrap().flow_label(), 1);
 }
 
 /// The bytes of `inner` behind `l3` bytes, put into an outer packet by the code under test.

@@ -16,7 +16,8 @@
 //!   the gate stands in front of `tcp4-coalesce`. In one outer header it would be one packet, longer than any link takes, that nobody
 //!   can cut into segments any more.
 //!
-//! The outer packet is our own: its TTL is not lowered again, and nobody is told when it gets lost further on.
+//! The outer packet is our own: its TTL is not lowered again, and nobody is told when it gets lost further on. It belongs to the
+//! interface that it leaves by, so that whoever looks it up again (a neighbor has answered) does so in the Grantors' VRF.
 //!
 //! Costs: the lines of the frame that hold both headers, an entry of the endpoints and of the next hops. Work per packet is bounded;
 //! cutting is off the fast path. No allocation.
@@ -140,11 +141,11 @@ impl<A: Outer> Step<'_, '_, A> {
             return Verdict::Drop(DropReason::OffloadInvalid);
         }
         if packet.len() + A::HEADER_LEN > usize::from(hop.mtu) + usize::from(packet.l3) {
-            return self.too_long(packet, dscp, label, hop.mtu, output);
+            return self.too_long(packet, dscp, label, hop, output);
         }
         match encapsulate(packet, self.endpoint, dscp) {
             Ok(()) => {
-                packet.label = label;
+                (packet.label, packet.port) = (label, hop.interface);
                 Verdict::Next(output)
             }
             Err(reason) => refused(packet, reason),
@@ -152,13 +153,20 @@ impl<A: Outer> Step<'_, '_, A> {
     }
 
     #[cold]
-    fn too_long(&mut self, packet: &mut Packet, dscp: u8, label: u32, mtu: u16, output: u8) -> Verdict {
+    fn too_long(
+        &mut self,
+        packet: &mut Packet,
+        dscp: u8,
+        label: u32,
+        hop: &Adjacency,
+        output: u8,
+    ) -> Verdict {
         let ip = packet.data().get(usize::from(packet.l3)..).unwrap_or_default();
         if A::hops(ip) <= 1 {
             return refused(packet, DropReason::TtlExpired);
         }
         packet.label = label;
-        let mut how = How { mtu, output, ident: self.ident };
+        let mut how = How { hop, output, ident: self.ident };
         match A::too_long(self.cx, packet, self.endpoint, dscp, &mut how) {
             Outcome::Cut => Verdict::Consume,
             Outcome::TooBig(mtu) => error(packet, DropReason::TooBig, mtu, ERROR),

@@ -14,7 +14,7 @@
 use super::{Endpoint, FRONT6, LINK, encapsulate, finish6, mark};
 use tidemill_burst::Packet;
 use tidemill_graph::Context;
-use tidemill_ip::fragment;
+use tidemill_ip::{Adjacency, fragment};
 use tidemill_wire::ipv6_ext::{FRAGMENT_LEN, FragmentRepr};
 use tidemill_wire::{Protocol, ipv4, ipv6};
 
@@ -32,8 +32,8 @@ pub enum Outcome {
 /// What cutting goes by.
 #[derive(Debug)]
 pub struct How<'a> {
-    /// The link's MTU in bytes.
-    pub mtu: u16,
+    /// Where the parts go.
+    pub hop: &'a Adjacency,
     /// The output that parts go to.
     pub output: u8,
     /// The identification of the next outer packet that is cut.
@@ -49,11 +49,14 @@ pub(super) fn v4(
     dscp: u8,
     how: &mut How<'_>,
 ) -> Outcome {
-    let mtu = how.mtu.saturating_sub(ipv4::HEADER_LEN as u16);
+    let mtu = how.hop.mtu.saturating_sub(ipv4::HEADER_LEN as u16);
     if packet.data().get(usize::from(packet.l3)..).is_some_and(ipv4::dont_fragment) {
         return Outcome::TooBig(mtu);
     }
-    let put = |made: &mut Packet| encapsulate(made, endpoint, dscp).is_ok();
+    let put = |made: &mut Packet| {
+        made.port = how.hop.interface;
+        encapsulate(made, endpoint, dscp).is_ok()
+    };
     // The room for the link header; that for the outer one is the frame's headroom.
     match fragment::cut(cx, packet, &[0; LINK], mtu.into(), how.output, put) {
         Some(()) => Outcome::Cut,
@@ -70,7 +73,7 @@ pub(super) fn v6(
     dscp: u8,
     how: &mut How<'_>,
 ) -> Outcome {
-    let mtu = how.mtu.saturating_sub(ipv6::HEADER_LEN as u16).max(ipv6::MIN_MTU as u16);
+    let mtu = how.hop.mtu.saturating_sub(ipv6::HEADER_LEN as u16).max(ipv6::MIN_MTU as u16);
     if packet.len() > usize::from(mtu) + usize::from(packet.l3) {
         return Outcome::TooBig(mtu);
     }
@@ -89,7 +92,7 @@ fn cut6(
     how: &mut How<'_>,
 ) -> Option<()> {
     const FRONT: usize = FRONT6 + FRAGMENT_LEN;
-    let room = (LINK + usize::from(how.mtu)).checked_sub(FRONT)?;
+    let room = (LINK + usize::from(how.hop.mtu)).checked_sub(FRONT)?;
     let step = Some(room & !7).filter(|&step| step > 0)?;
     let l3 = usize::from(packet.l3);
     ipv6::decrement_hop_limit(packet.data_mut().get_mut(l3..)?);
@@ -117,6 +120,7 @@ fn cut6(
         let _ = fragment.emit(rest);
         rest[FRAGMENT_LEN..].copy_from_slice(piece);
         made.copy_notes(packet);
+        made.port = how.hop.interface;
         mark(&mut made);
         cx.emit(how.output, made);
     }

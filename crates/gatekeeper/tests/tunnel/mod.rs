@@ -333,7 +333,9 @@ impl Node for Sender {
         let hops = self.0.get(cx.reader);
         for packet in burst {
             assert!(packet.is_own() && packet.l3 == 14, "{packet:?}");
-            let header = hops.get(packet.label).header();
+            let hop = hops.get(packet.label);
+            assert_eq!(packet.port, hop.interface, "looked up again, it is in the Grantors' VRF");
+            let header = hop.header();
             assert!(packet.grow_front(header.len() - 14));
             packet.data_mut()[..header.len()].copy_from_slice(header);
         }
