@@ -8,6 +8,7 @@ pub(crate) mod drawing;
 mod figures;
 mod flow;
 mod forward;
+mod gate;
 mod hide;
 mod lpm;
 pub(crate) mod pass;
@@ -34,6 +35,8 @@ pub(crate) enum BenchCommand {
     Port(port::PortBench),
     /// The mitigator: the shortest DNS responses through its graph on one core, what it adds to a burst's time
     Amp(amp::AmpBench),
+    /// The Gatekeeper server: what the paper's optimisations bring in the worst case, on its configuration and on ours
+    Gate(Box<gate::GateBench>),
     /// What a busy control side (route changes, show, trace, reload) costs the packets
     Churn(churn::ChurnBench),
 }
@@ -48,6 +51,7 @@ pub(crate) fn bench(command: BenchCommand) -> Result<bool> {
         BenchCommand::Hide(args) => hide::run(&args),
         BenchCommand::Port(args) => port::run(&args),
         BenchCommand::Amp(args) => amp::run(&args),
+        BenchCommand::Gate(args) => gate::run(&args),
         BenchCommand::Churn(args) => churn::run(&args),
     }
 }

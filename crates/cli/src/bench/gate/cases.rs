@@ -1,0 +1,389 @@
+//! The cases of `bench gate`: the whole Gatekeeper, as `tidemill run` makes it, between two ports in memory, on one core.
+//!
+//! The shortest frames there are (60 bytes without frame check sequence), to one protected destination. `worst`: each of a source that was
+//! never seen, so every packet makes a flow, while the table fills and when it is full. `granted`: each of one of so many
+//! flows that were granted before. The bound is the same ports with a bridge that looks at nothing.
+
+use super::GateBench;
+use crate::bench::flow::{check_free, size_name};
+use crate::bench::report::Report;
+use crate::bench::statistics;
+use crate::json::{Measurement, Params, Ratio};
+use crate::progress::Progress;
+use crate::usage;
+use anyhow::{Context as _, Result, bail};
+use clap::ValueEnum;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use tidemill_burst::{Burst, Memory, Packet, Pool};
+use tidemill_gatekeeper::config::{Action, PolicyConfig};
+use tidemill_gatekeeper::{
+    Decision, FlowState, GatekeeperControl, GatekeeperSection, Host, Pair, Verdict, splice,
+};
+use tidemill_graph::{Clock, Context, Engine, GraphBuilder, Limits, Node, Options, Verdict as Fate};
+use tidemill_lookup::qsbr::Domain;
+use tidemill_lpm::keys::Random;
+use tidemill_port::{Port, PortCounters, PortError, RxStatus};
+use tidemill_router::{PortInfo, RouterConfig, RouterControl, Routes};
+use tidemill_wire::{Protocol, ipv4, udp};
+
+/// What comes in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Case {
+    /// Every packet of a flow that never was
+    Worst,
+    /// Packets of granted flows
+    Granted,
+}
+
+impl Case {
+    fn name(self) -> &'static str {
+        match self {
+            Case::Worst => "worst",
+            Case::Granted => "granted",
+        }
+    }
+}
+
+/// Packet memory.
+const FRAMES: usize = 8192;
+const FRAME_SIZE: usize = 2048;
+const PORTS: [&str; 2] = ["front", "back"];
+const FRAME: usize = 60;
+const DESTINATION: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
+const ROUTER: &str = "
+[[interface]]
+port = 'front'
+promiscuous = true
+addresses = ['198.18.0.1/24']
+[[interface]]
+port = 'back'
+addresses = ['198.19.0.1/24']
+[[route]]
+prefix = '198.19.0.2/32'
+port = 'back'
+mac = '02:00:00:00:00:02'
+[[route]]
+prefix = '192.0.2.0/24'
+port = 'back'
+mac = '02:00:00:00:00:02'
+";
+
+/// What is between the ports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Subject {
+    Gatekeeper,
+    Bound,
+}
+
+const SUBJECTS: [(Subject, &str); 2] = [(Subject::Gatekeeper, "gatekeeper"), (Subject::Bound, "bound")];
+
+/// What is measured.
+#[derive(Debug, Clone, Copy)]
+struct Plan {
+    case: Case,
+    /// Room for flows, or flows that come.
+    flows: usize,
+    duration: Duration,
+    seed: u64,
+}
+
+/// The source of flow number `n`: any 32 bits, each number another.
+fn source(n: u32) -> u32 {
+    // Odd factors and shifts are undone by others: a bijection (MurmurHash3's end).
+    let n = (n ^ n >> 16).wrapping_mul(0x85eb_ca6b);
+    let n = (n ^ n >> 13).wrapping_mul(0xc2b2_ae35);
+    // Out of the networks that no source has: 1.0.0.0 to 126.255.255.255 for the high byte.
+    let n = n ^ n >> 16;
+    let high = 1 + (n >> 24) % 126;
+    // Loopback, private and test networks lie inside; the router is told to let them pass.
+    high << 24 | n & 0x00ff_ffff
+}
+
+/// The front: makes packets while the clock runs.
+struct Front {
+    plan: Plan,
+    frame: [u8; FRAME],
+    next: u32,
+    random: Random,
+    start: Option<Instant>,
+    given: u64,
+    measured: Arc<Measured>,
+    counters: PortCounters,
+}
+
+/// What was measured.
+#[derive(Debug, Default)]
+struct Measured {
+    packets: AtomicU64,
+    elapsed_ns: AtomicU64,
+}
+
+/// The shortest UDP frame, with a source of zero and an identification that takes up the difference.
+fn frame() -> Result<[u8; FRAME]> {
+    let mut frame = [0; FRAME];
+    frame[..14].copy_from_slice(&[2, 0x49, 0, 0, 0, 0, 2, 0, 0, 0, 0, 1, 8, 0]);
+    let payload = FRAME - 14 - ipv4::HEADER_LEN;
+    let header = ipv4::Repr {
+        ident: 0xffff,
+        ..ipv4::Repr::new(Ipv4Addr::UNSPECIFIED, DESTINATION, Protocol::UDP, payload)
+    };
+    header.emit(&mut frame[14..]).context("the frame")?;
+    let datagram = &mut frame[14 + ipv4::HEADER_LEN..];
+    datagram[..4].copy_from_slice(&[0x30, 0x39, 0x00, 0x50]);
+    datagram[4..6].copy_from_slice(&(payload as u16).to_be_bytes());
+    debug_assert!(payload >= udp::HEADER_LEN);
+    Ok(frame)
+}
+
+impl Front {
+    #[inline(always)]
+    fn write(&self, source: u32, packet: &mut Packet) {
+        packet.set_len(FRAME);
+        let Some(bytes) = packet.data_mut().first_chunk_mut::<FRAME>() else { return };
+        *bytes = self.frame;
+        bytes[26..30].copy_from_slice(&source.to_be_bytes());
+        // Identification and source add up to what they were.
+        let sum = (source >> 16) + (source & 0xffff);
+        let sum = (sum & 0xffff) + (sum >> 16);
+        bytes[18..20].copy_from_slice(&(!(sum as u16)).to_be_bytes());
+    }
+}
+
+impl Port for Front {
+    fn name(&self) -> &str {
+        PORTS[0]
+    }
+
+    fn rx(&mut self, _now_ns: u64, pool: &mut Pool, burst: &mut Burst) -> Result<RxStatus, PortError> {
+        let elapsed = self.start.get_or_insert_with(Instant::now).elapsed();
+        if elapsed >= self.plan.duration {
+            self.measured.packets.store(self.given, Ordering::Relaxed);
+            self.measured.elapsed_ns.store(elapsed.as_nanos() as u64, Ordering::Relaxed);
+            return Ok(RxStatus::Ended);
+        }
+        while burst.room() > 0 {
+            let Some(mut packet) = pool.take() else { break };
+            let number = match self.plan.case {
+                Case::Worst => {
+                    self.next = self.next.wrapping_add(1);
+                    self.next
+                }
+                Case::Granted => {
+                    let scaled = (self.random.bits() >> 32) * self.plan.flows as u64;
+                    (scaled >> 32) as u32
+                }
+            };
+            self.write(source(number), &mut packet);
+            self.counters.rx.count(FRAME);
+            self.given += u64::from(burst.push(packet).is_ok());
+        }
+        Ok(RxStatus::Received)
+    }
+
+    fn tx(&mut self, _now_ns: u64, pool: &mut Pool, burst: &mut Burst) -> Result<(), PortError> {
+        self.counters.tx.packets += burst.len() as u64;
+        pool.free_all(burst);
+        Ok(())
+    }
+
+    fn finish(&mut self, _now_ns: u64, _pool: &mut Pool) -> Result<(), PortError> {
+        Ok(())
+    }
+
+    fn counters(&self) -> PortCounters {
+        self.counters
+    }
+}
+
+/// The back: takes what comes.
+#[derive(Default)]
+struct Back(PortCounters);
+
+impl Port for Back {
+    fn name(&self) -> &str {
+        PORTS[1]
+    }
+
+    fn rx(&mut self, _: u64, _: &mut Pool, _: &mut Burst) -> Result<RxStatus, PortError> {
+        Ok(RxStatus::Ended)
+    }
+
+    fn tx(&mut self, _now_ns: u64, pool: &mut Pool, burst: &mut Burst) -> Result<(), PortError> {
+        self.0.tx.packets += burst.len() as u64;
+        self.0.tx.bytes += burst.iter().map(|packet| packet.len() as u64).sum::<u64>();
+        pool.free_all(burst);
+        Ok(())
+    }
+
+    fn finish(&mut self, _: u64, _: &mut Pool) -> Result<(), PortError> {
+        Ok(())
+    }
+
+    fn counters(&self) -> PortCounters {
+        self.0
+    }
+}
+
+/// The bridge.
+struct Pass;
+
+impl Node for Pass {
+    fn process(&mut self, _: &mut Context<'_>, _: &mut [Packet], _: &mut [Fate]) {}
+}
+
+fn bridge() -> GraphBuilder {
+    let mut graph = GraphBuilder::new(PORTS);
+    graph.node("on", ["on"], |_| Box::new(Pass)).input(PORTS[0], "on").input(PORTS[1], "on");
+    graph.edge("on", "on", "port:back");
+    graph
+}
+
+/// A Gatekeeper with one policy and one Grantor; of `granted`, with the flows.
+fn gatekeeper(plan: &Plan, domain: &Domain) -> Result<(RouterControl, GatekeeperControl)> {
+    let mut config: RouterConfig = toml::from_str(ROUTER).context("the router's configuration")?;
+    config.router.martians = tidemill_ip::Martians::Off;
+    let port = |name: &&str| PortInfo { name: (*name).into(), capture: false, device: None, interface: String::new() };
+    let ports: Vec<PortInfo> = PORTS.iter().map(port).collect();
+    let router = RouterControl::new(&config, &ports, Routes::default(), Routes::default(), domain)?;
+    let section = GatekeeperSection {
+        front: vec![PORTS[0].into()],
+        policy: vec![PolicyConfig {
+            prefix: "192.0.2.0/24".into(),
+            action: Action::Grantor,
+            grantors: vec!["198.19.0.2".into()],
+        }],
+        flows: plan.flows,
+        ..GatekeeperSection::default()
+    };
+    let mut gate = GatekeeperControl::new(&section, &router.settings().interfaces, 1, domain)?;
+    if plan.case == Case::Granted {
+        let verdict = Verdict::Granted {
+            rate_kib_s: u32::MAX,
+            expire_s: 1_000_000,
+            renew_ms: u32::MAX,
+            step_ms: 1_000_000,
+            direct: false,
+        };
+        let decision = |n: u32| {
+            let flow = Pair::V4 { src: source(n), dst: DESTINATION.to_bits() };
+            Decision { flow, verdict }
+        };
+        let made = gate.decide_before_start(0, Clock::wall().now_ns(0), (0..plan.flows as u32).map(decision));
+        // Sources that two numbers share are one flow.
+        if made < plan.flows * 99 / 100 {
+            bail!("of {} flows {made} found room", plan.flows);
+        }
+    }
+    Ok((router, gate))
+}
+
+fn run_once(subject: Subject, plan: &Plan) -> Result<f64> {
+    let domain = Domain::new();
+    let (graph, _alive) = match subject {
+        Subject::Bound => (bridge().build()?, None),
+        Subject::Gatekeeper => {
+            let (router, gate) = gatekeeper(plan, &domain)?;
+            let mut graph = tidemill_router::graph(&router);
+            let host = Host {
+                interfaces: router.settings_view(),
+                ways4: Box::new(router.ways4()),
+                ways6: Box::new(router.ways6()),
+            };
+            splice(&mut graph, &gate, host);
+            (graph.build()?, Some((router, gate)))
+        }
+    };
+    let measured = Arc::new(Measured::default());
+    let front = Front {
+        plan: *plan,
+        frame: frame()?,
+        next: 0,
+        random: Random::new(plan.seed),
+        start: None,
+        given: 0,
+        measured: measured.clone(),
+        counters: PortCounters::default(),
+    };
+    let memory = Memory::new(FRAMES, FRAME_SIZE).context("packet memory")?;
+    let options = Options {
+        clock: Clock::wall(),
+        frames_per_worker: FRAMES,
+        pin: true,
+        limits: Limits::default(),
+        traces: Vec::new(),
+        describe: |_| String::new(),
+    };
+    let queues: Vec<Vec<Box<dyn Port>>> = vec![vec![Box::new(front)], vec![Box::<Back>::default()]];
+    let outcome = Engine::new(graph, 1, queues, &memory, &domain, options)?.run(|_| {});
+    if let Some(error) = outcome.errors.into_iter().next() {
+        return Err(error.into());
+    }
+    let ledger = outcome.snapshot.ledger();
+    let (packets, elapsed_ns) =
+        (measured.packets.load(Ordering::Relaxed), measured.elapsed_ns.load(Ordering::Relaxed));
+    if !ledger.balances() || packets == 0 || elapsed_ns == 0 {
+        bail!("the books do not balance: in {}, out {}", ledger.received, ledger.out);
+    }
+    let queued = ["request-queue-full", "request-evicted"];
+    let others: u64 = ledger.dropped.iter().filter(|(reason, _)| !queued.contains(&**reason)).map(|(_, n)| n).sum();
+    let lost = if subject == Subject::Gatekeeper && plan.case == Case::Worst { others } else { ledger.dropped_total() };
+    // Of granted flows, those whose number shares its source with another are there; nothing else is dropped.
+    if lost > 0 {
+        bail!("WRONG: {lost} of {packets} packets were dropped that should not be");
+    }
+    Ok(packets as f64 * 1e3 / elapsed_ns as f64)
+}
+
+pub(super) fn run(args: &GateBench) -> Result<()> {
+    let mut plans = Vec::new();
+    for case in &args.cases {
+        let sizes = match case {
+            Case::Worst => args.entries(&[1 << 20, 1 << 25]),
+            Case::Granted => args.flows.clone(),
+        };
+        for flows in sizes {
+            if !(1024..=1 << 28).contains(&flows) {
+                return Err(usage(format!("{flows} flows: give 1024 to 2^28")));
+            }
+            check_free(flows, "the Gatekeeper's table", flows * (size_of::<FlowState>() + 24))?;
+            let duration = Duration::from_secs_f64(args.seconds);
+            plans.push(Plan { case: *case, flows, duration, seed: args.seed });
+        }
+    }
+    let progress = Progress::new("bench gate", (plans.len() * args.runs * SUBJECTS.len()) as u64);
+    let mut report = Report::new(args.json);
+    for plan in &plans {
+        let case = format!("{}/{}", plan.case.name(), size_name(plan.flows));
+        progress.message(&case);
+        let mut rates: [Vec<f64>; SUBJECTS.len()] = Default::default();
+        for run in 0..args.runs {
+            for i in 0..SUBJECTS.len() {
+                let turn = (i + run) % SUBJECTS.len();
+                rates[turn].push(run_once(SUBJECTS[turn].0, plan).context(case.clone())?);
+                progress.add(1);
+            }
+        }
+        for ((_, subject), mpps) in SUBJECTS.iter().zip(&rates) {
+            let mut params = Params::new();
+            params.insert("flows".into(), plan.flows.into());
+            params.insert("frame".into(), FRAME.into());
+            params.insert("seconds".into(), args.seconds.into());
+            params.insert("seed".into(), args.seed.into());
+            if !args.json {
+                println!("{case}, {subject}: {:.2} Mpps", statistics::median(mpps));
+            }
+            report.line(Measurement::of("gate", subject, &case, "mpps", mpps, params))?;
+        }
+        let before = report.ratios().len();
+        report.ratio("gate", &case, (SUBJECTS[0].1, &rates[0]), (SUBJECTS[1].1, &rates[1]))?;
+        if !args.json {
+            for Ratio { of, to, value, low, high, pairs, .. } in &report.ratios()[before..] {
+                println!("  {of} to {to}: {value:.2} ({low:.2} to {high:.2}, {pairs} pairs)");
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,81 @@
+//! `bench gate`: the Gatekeeper server on one core.
+
+mod figure;
+
+use super::drawing::check_plot;
+use super::flow::parse_entries;
+use crate::usage;
+use anyhow::Result;
+use clap::{Args, ValueEnum};
+use std::path::PathBuf;
+use tidemill_gatekeeper::yardstick::MOST;
+
+/// Arguments of `bench gate`.
+#[derive(Args)]
+#[command(after_help = "Figures:\n  \
+    fu-4.6   the paper's optimisations in the worst case (Fu 2020, 4.6.2), one after the other, on the paper's configuration and on ours:\n           \
+    every packet is of a new flow from a random source, the flow table is full, and flows expire. Ratios of packets a second\n\n\
+    Examples:\n  tidemill bench gate --figure fu-4.6\n  \
+    tidemill bench gate --figure fu-4.6 --entries 2^20,2^25 --json --plot fu-4.6.svg\n  \
+    tidemill bench gate --figure fu-4.6 --entries 2^20 --idle-s 1")]
+pub(crate) struct GateBench {
+    /// A figure of the paper
+    #[arg(long, value_enum, value_name = "NAME")]
+    figure: Figure,
+    /// Slots of the flow tables: numbers, 2^N, or with k or M behind them
+    #[arg(long, value_name = "N", value_delimiter = ',', default_values = ["2^15", "2^20"], value_parser = parse_entries)]
+    entries: Vec<usize>,
+    /// Packets of a burst [default: 32 as in the paper, 256 for ours]
+    #[arg(long, value_name = "N")]
+    burst: Option<usize>,
+    /// Seconds without a packet after which a flow expires, at 14.88 M packets a second
+    #[arg(long, value_name = "SECONDS", default_value_t = 10.0)]
+    idle_s: f64,
+    /// Seconds that a variant is measured for in each run
+    #[arg(long, default_value_t = 0.5)]
+    seconds: f64,
+    /// Runs, in each of which all variants take turns; ratios are means over them
+    #[arg(long, default_value_t = 7)]
+    runs: usize,
+    /// Seed of the sources
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// One JSON object per line
+    #[arg(long)]
+    json: bool,
+    /// Draw it
+    #[arg(long, value_name = "FILE.svg")]
+    plot: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Figure {
+    /// The paper's optimisations, as ratios
+    #[value(name = "fu-4.6")]
+    Fu4_6,
+}
+
+impl GateBench {
+    fn check(&self) -> Result<()> {
+        if !(self.seconds > 0.0 && self.seconds <= 3600.0) || self.runs < 2 {
+            return Err(usage(
+                "--seconds, --runs: give more than 0 and at most 3600 seconds, 2 runs or more",
+            ));
+        }
+        if !(self.idle_s >= 0.001 && self.idle_s <= 1e6) {
+            return Err(usage(format!("--idle-s {}: give 0.001 to 1000000", self.idle_s)));
+        }
+        if let Some(burst) = self.burst.filter(|burst| !(1..=MOST).contains(burst)) {
+            return Err(usage(format!("--burst {burst}: give 1 to {MOST}")));
+        }
+        check_plot(self.plot.as_deref())
+    }
+}
+
+pub(super) fn run(args: &GateBench) -> Result<bool> {
+    args.check()?;
+    match args.figure {
+        Figure::Fu4_6 => figure::draw(args)?,
+    }
+    Ok(true)
+}
