@@ -87,7 +87,9 @@ fn run(
     graph.node("gate", ["request"], move |_| Box::new(Gate { mixed, number: 1 }));
     graph.node("solicitor", solicitor::OUTPUTS, move |_| node());
     graph.input("wire", "gate").edge("gate", "request", "solicitor");
-    graph.edge("solicitor", "encapsulate", "port:wire");
+    for output in solicitor::OUTPUTS {
+        graph.edge("solicitor", output, "port:wire");
+    }
     let memory = Memory::new(8192, 2048)?;
     let options = Options {
         clock: Clock::wall(),

@@ -103,7 +103,9 @@ fn run(capacity: usize, budget: Arc<Budget>, workers: Vec<Vec<(u64, Vec<Request>
         Box::new(Solicitor::new(capacity, budget.clone(), &shown))
     });
     graph.input("wire", "gate").edge("gate", "request", "solicitor");
-    graph.edge("solicitor", "encapsulate", "port:wire");
+    for output in solicitor::OUTPUTS {
+        graph.edge("solicitor", output, "port:wire");
+    }
     let port = |input: Vec<_>| {
         let wire = Wire { input: input.into(), left: left.clone(), counters: PortCounters::default() };
         Box::new(wire) as Box<dyn Port>

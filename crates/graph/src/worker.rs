@@ -330,6 +330,9 @@ impl Worker {
             self.now_ns = due.max(self.now_ns + 1);
             self.tick_all();
             self.drain();
+            self.flush_links();
+            // What leaves does so now, not with what comes of the burst.
+            self.flush();
         }
         self.now_ns = now_ns.max(self.now_ns);
     }

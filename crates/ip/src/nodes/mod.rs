@@ -6,6 +6,7 @@ pub mod icmp6_error;
 pub mod ip_neighbor;
 pub mod local;
 pub mod nd_input;
+pub mod path_queue;
 pub mod tcp_coalesce;
 pub mod tcp_segment;
 

@@ -87,6 +87,11 @@ impl ClassStats {
             && self.waits.iter().sum::<u64>() == self.sent
     }
 
+    /// What those that left had waited on average, in ns; `None` if nothing left.
+    pub fn mean_wait_ns(&self) -> Option<u64> {
+        self.waited_ns.checked_div(self.sent)
+    }
+
     /// A wait in ns that `part` (0 to 1) of those that left did not exceed, from the classes: at most twice too long.
     /// `None` if nothing left.
     pub fn wait_ns(&self, part: f64) -> Option<u64> {
@@ -192,7 +197,7 @@ mod tests {
         assert_eq!(stats.waits[..4], [1, 1, 2, 1]);
         assert_eq!((stats.waits[10], stats.waits[39]), (1, 2));
         assert_eq!((stats.wait_ns(0.5), stats.wait_ns(0.7)), (Some(3), Some(1023)));
-        assert_eq!(ClassStats::default().wait_ns(0.5), None);
+        assert_eq!((ClassStats::default().wait_ns(0.5), ClassStats::default().mean_wait_ns()), (None, None));
         assert_eq!(stats.longest_ns, u64::MAX >> 8);
     }
 
