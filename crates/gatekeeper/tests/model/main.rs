@@ -5,6 +5,10 @@
 //! What it takes from the manual of `flow::state`: times are rounded up to ticks of 2^24 ns; a decision holds (2^28 - 1) ticks at most, a step
 //! 65,535; the bucket is a second, in units of 1/1024 ns of its rate, and a packet's part of it is rounded up to whole units.
 
+mod figure;
+mod rate;
+
+use figure::{FULL, Model};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, TestRng, TestRunner};
@@ -13,174 +17,9 @@ use tidemill_flow::flowtable::{FlowTable, Outcome};
 use tidemill_flow::hash::{KeyHash, Keyed};
 use tidemill_flow::key::Key;
 use tidemill_gatekeeper::Verdict;
-use tidemill_gatekeeper::flow::{Act, FlowState, Shown};
+use tidemill_gatekeeper::flow::{Act, FlowState};
 
-const TICK: i128 = 16_777_216;
 const DAY: i128 = 86_400_000_000_000;
-/// Units of a full bucket.
-const FULL: i128 = 1_024_000_000_000;
-
-/// The first whole tick at this time or after it.
-fn up(ns: i128) -> i128 {
-    (ns + TICK - 1) / TICK * TICK
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Last {
-    at_ns: i128,
-    level: u32,
-    /// Packets that this level is still good for.
-    good_for: u32,
-}
-
-/// A flow, in the model.
-#[derive(Debug, Clone, Copy)]
-enum Model {
-    Request {
-        last: Option<Last>,
-    },
-    Granted {
-        rate_kib_s: i128,
-        /// What the bucket held, in units, and when that was.
-        held: i128,
-        held_at_ns: i128,
-        expires_at_ns: i128,
-        renews_at_ns: Option<i128>,
-        step_ns: i128,
-        direct: bool,
-    },
-    Declined {
-        expires_at_ns: i128,
-    },
-}
-
-/// How many times two picoseconds can be doubled until there would be more than these.
-fn log2_of_ps(ns: i128) -> u32 {
-    let mut level = 0;
-    while 1_i128 << (level + 1) <= ns * 1000 {
-        level += 1;
-    }
-    level.min(63)
-}
-
-impl Model {
-    const NEW: Model = Model::Request { last: None };
-
-    /// As it is at this time: what has expired is new, and the bucket has what has run into it.
-    fn at(self, now_ns: i128) -> Model {
-        match self {
-            Model::Granted { expires_at_ns, .. } | Model::Declined { expires_at_ns }
-                if now_ns >= expires_at_ns =>
-            {
-                Model::NEW
-            }
-            Model::Granted { rate_kib_s, held, held_at_ns, expires_at_ns, renews_at_ns, step_ns, direct } => {
-                let held = FULL.min(held + (now_ns - held_at_ns) * 1024);
-                let held_at_ns = now_ns;
-                Model::Granted { rate_kib_s, held, held_at_ns, expires_at_ns, renews_at_ns, step_ns, direct }
-            }
-            other => other,
-        }
-    }
-
-    /// Units that a packet takes.
-    fn cost(rate_kib_s: i128, bytes: u32) -> i128 {
-        (i128::from(bytes) * 1_000_000_000 + rate_kib_s - 1) / rate_kib_s
-    }
-
-    fn packet(&mut self, now_ns: i128, bytes: u32) -> Act {
-        *self = self.at(now_ns);
-        match self {
-            Model::Request { last: last @ None } => {
-                *last = Some(Last { at_ns: now_ns, level: 38, good_for: 7 });
-                Act::Request { dscp: 41 }
-            }
-            Model::Request { last: Some(last) } => {
-                let own = log2_of_ps(now_ns - last.at_ns);
-                last.at_ns = now_ns;
-                if own < last.level && last.good_for > 0 {
-                    last.good_for -= 1;
-                } else {
-                    last.level = own;
-                    last.good_for = 7;
-                }
-                Act::Request { dscp: if last.level > 60 { 63 } else { last.level as u8 + 3 } }
-            }
-            Model::Granted { rate_kib_s, held, expires_at_ns, renews_at_ns, step_ns, direct, .. } => {
-                if *rate_kib_s == 0 || Model::cost(*rate_kib_s, bytes) > *held {
-                    return Act::OverRate;
-                }
-                *held -= Model::cost(*rate_kib_s, bytes);
-                match *renews_at_ns {
-                    Some(due) if now_ns >= due => {
-                        let next = up(now_ns) + *step_ns;
-                        *renews_at_ns = (next < *expires_at_ns).then_some(next);
-                        Act::Granted { dscp: 2, direct: false }
-                    }
-                    _ => Act::Granted { dscp: 1, direct: *direct },
-                }
-            }
-            Model::Declined { .. } => Act::Declined,
-        }
-    }
-
-    fn decide(&mut self, now_ns: i128, verdict: &Verdict) {
-        let expiry = |expire_s: u32| {
-            let holds_ns = i128::from(expire_s) * 1_000_000_000;
-            up(now_ns + holds_ns.min(((1 << 28) - 1) * TICK))
-        };
-        *self = match (self.at(now_ns), *verdict) {
-            (_, Verdict::Declined { expire_s }) => Model::Declined { expires_at_ns: expiry(expire_s) },
-            (before, Verdict::Granted { rate_kib_s, expire_s, renew_ms, step_ms, direct }) => {
-                let expires_at_ns = expiry(expire_s);
-                let renews_at_ns = up(now_ns + i128::from(renew_ms) * 1_000_000);
-                Model::Granted {
-                    rate_kib_s: rate_kib_s.into(),
-                    held: if let Model::Granted { held, .. } = before { held } else { FULL },
-                    held_at_ns: now_ns,
-                    expires_at_ns,
-                    renews_at_ns: (renews_at_ns < expires_at_ns).then_some(renews_at_ns),
-                    step_ns: up(i128::from(step_ms) * 1_000_000).min(65_535 * TICK),
-                    direct,
-                }
-            }
-            (_, Verdict::Bpf { .. }) => *self,
-        };
-    }
-
-    /// From when on the flow may be reclaimed, as it is now.
-    fn reclaimable_from(&self, idle_ns: i128) -> i128 {
-        match *self {
-            Model::Request { last: None } => 0,
-            Model::Request { last: Some(last) } => last.at_ns + idle_ns,
-            Model::Granted { expires_at_ns, .. } | Model::Declined { expires_at_ns } => {
-                expires_at_ns + idle_ns
-            }
-        }
-    }
-
-    fn show(&self, now_ns: i128) -> Shown {
-        match self.at(now_ns) {
-            Model::Request { last: None } => Shown::Request { level: 38, allowance: 8, idle_ns: None },
-            Model::Request { last: Some(Last { at_ns, level, good_for }) } => Shown::Request {
-                level: level as u8,
-                allowance: good_for as u8,
-                idle_ns: Some((now_ns - at_ns) as u64),
-            },
-            Model::Granted { rate_kib_s, held, expires_at_ns, renews_at_ns, step_ns, direct, .. } => {
-                Shown::Granted {
-                    rate_kib_s: rate_kib_s as u32,
-                    bucket: (held * rate_kib_s / 1_000_000_000) as u64,
-                    left_ns: (expires_at_ns - now_ns) as u64,
-                    renewal_ns: renews_at_ns.map(|at_ns| (at_ns - now_ns).max(0) as u64),
-                    step_ns: step_ns as u64,
-                    direct,
-                }
-            }
-            Model::Declined { expires_at_ns } => Shown::Declined { left_ns: (expires_at_ns - now_ns) as u64 },
-        }
-    }
-}
 
 /// A moment in the life of a flow at which something changes.
 #[derive(Debug, Clone, Copy)]
@@ -466,51 +305,4 @@ fn long_runs_of_ipv4_flows_agree() {
 #[test]
 fn long_runs_of_ipv6_flows_agree() {
     long::<4>(4..8);
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
-
-    /// What the model does not say: that the bucket is one. Between any two moments no more passes than the bucket and what the rate brings; and who
-    /// is refused a packet has had all of that, but for less than that packet and the rounding (a unit of 1/1024 ns for each packet).
-    #[test]
-    fn a_rate_is_kept_and_given(
-        rate_kib_s in prop_oneof![1..200_u32, 1..10_000_000_u32],
-        // Of packets, thousandths of the bucket; of pauses after a refusal, microseconds.
-        sizes in prop::collection::vec(5..200_u64, 1..8),
-        pauses in prop::collection::vec(1..2000_u64, 1..8),
-    ) {
-        let rate = i128::from(rate_kib_s) * 1024;
-        let grant = |expire_s| Verdict::Granted { rate_kib_s, expire_s, renew_ms: 700, step_ms: 100, direct: false };
-        let start_ns = 77_777_777_777_777;
-        let mut state = FlowState::default();
-        state.decide(start_ns, &grant(100));
-        let brought = |from_ns: u64, to_ns: u64| rate * i128::from(to_ns - from_ns);
-        // Passed: when, and bytes with those before it.
-        let (mut passed, mut total) = (vec![(start_ns, 0)], 0);
-        let (mut now_ns, mut refused) = (start_ns, 0_usize);
-        while passed.len() < 400 && refused < 10_000 {
-            let bytes = u64::from(rate_kib_s) * 1024 * sizes[passed.len() % sizes.len()] / 1000;
-            if matches!(state.packet(now_ns, bytes as u32), Act::Granted { .. }) {
-                total += i128::from(bytes);
-                passed.push((now_ns, total));
-            } else {
-                let lost = passed.len() as i128 * rate / 1_024_000_000_000 + 1;
-                let had = total + i128::from(bytes) + lost;
-                prop_assert!((had - rate) * 1_000_000_000 >= brought(start_ns, now_ns));
-                now_ns += pauses[refused % pauses.len()] * 1000;
-                refused += 1;
-                // Renewals change nothing.
-                if refused % 50 == 0 {
-                    state.decide(now_ns, &grant(100 + refused as u32));
-                }
-            }
-        }
-        prop_assert!(refused > 0);
-        for (i, &(from_ns, before)) in passed.iter().enumerate() {
-            for &(to_ns, after) in &passed[i..] {
-                prop_assert!((after - before - rate) * 1_000_000_000 <= brought(from_ns, to_ns));
-            }
-        }
-    }
 }
