@@ -11,7 +11,7 @@
 //! ```
 //!
 //! From [`SOURCE_PORT`] to [`DESTINATION_PORT`], with a checksum, which is the business of who takes the packet. Source: the wire facts of the
-//! public system (shared/spec/gatekeeper.md); a word of a cookie is 4 bytes.
+//! public system (v1.2); a word of a cookie is 4 bytes.
 //!
 //! Bytes that must be zero and are not are a fault, as is an unknown type: whoever sent them means something that we do not know. A decision
 //! has no length of its own, so nothing behind a fault can be read: [`Decisions`] gives what came before it, then the fault, then nothing.

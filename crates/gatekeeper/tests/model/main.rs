@@ -5,6 +5,8 @@
 //! What it takes from the manual of `flow::state`: times are rounded up to ticks of 2^24 ns; a decision holds (2^28 - 1) ticks at most, a step
 //! 65,535; the bucket is a second, in units of 1/1024 ns of its rate, and a packet's part of it is rounded up to whole units.
 
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
 mod figure;
 mod rate;
 
