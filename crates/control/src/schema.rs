@@ -29,6 +29,8 @@ pub mod path {
     /// GET with [`RoutesQuery`](super::RoutesQuery): [`Routes`](super::Routes). POST of a
     /// [`RouteAdd`](super::RouteAdd), DELETE with [`RouteDelete`](super::RouteDelete): [`Done`](super::Done).
     pub const ROUTES: &str = "/v1/routes";
+    /// GET: [`Queues`](super::Queues).
+    pub const QUEUES: &str = "/v1/queues";
     /// GET: [`NextHops`](super::NextHops).
     pub const NEXT_HOPS: &str = "/v1/next-hops";
     /// GET: [`Kernel`](super::Kernel).
@@ -279,6 +281,70 @@ answers! {
         pub addresses: Vec<String>,
         /// Whether it works.
         pub up: bool,
+    }
+
+    /// The queues in front of ports.
+    pub struct Queues {
+        /// In the order of the configuration.
+        pub queues: Vec<Queue>,
+    }
+
+    /// The queue in front of one port, all workers together.
+    pub struct Queue {
+        /// The port's name.
+        pub port: String,
+        /// The link's rate.
+        pub bits_per_s: u64,
+        /// `operational`, `requests`, `granted`.
+        pub classes: Vec<QueueClass>,
+    }
+
+    /// One class of packets: `arrived = sent + dropped + waiting`. Bytes are those on the wire.
+    pub struct QueueClass {
+        /// Its name.
+        pub class: String,
+        /// Packets that came.
+        pub arrived: u64,
+        /// Packets that left.
+        pub sent: u64,
+        /// Bytes of them.
+        pub sent_bytes: u64,
+        /// Packets that wait.
+        pub waiting: u64,
+        /// Bytes of them.
+        pub waiting_bytes: u64,
+        /// Packets dropped, by reason.
+        pub dropped: BTreeMap<String, u64>,
+        /// Microseconds that those that left had waited on average.
+        pub wait_mean_us: Option<f64>,
+        /// Microseconds that half of them had waited at most, to a factor of two.
+        pub wait_p50_us: Option<f64>,
+        /// The same of 99 in 100.
+        pub wait_p99_us: Option<f64>,
+        /// The longest wait.
+        pub wait_max_us: Option<f64>,
+        /// Packets that left by their wait: the first did not wait, the n-th waited from 2^(n-2) ns to below 2^(n-1).
+        pub waits: Vec<u64>,
+        /// Requests by priority, those that have been seen; empty for the other classes.
+        pub levels: Vec<QueueLevel>,
+    }
+
+    /// Requests of one priority.
+    pub struct QueueLevel {
+        /// The outer DSCP, 3 to 63; the higher goes first.
+        pub dscp: u8,
+        /// Requests that came.
+        pub arrived: u64,
+        /// Requests that left.
+        pub sent: u64,
+        /// Requests that wait.
+        pub waiting: u64,
+        /// Requests dropped, by reason.
+        pub dropped: BTreeMap<String, u64>,
+        /// Microseconds that those that left had waited on average.
+        pub wait_mean_us: Option<f64>,
+        /// The longest wait.
+        pub wait_max_us: Option<f64>,
     }
 
     /// All neighbors.

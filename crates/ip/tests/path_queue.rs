@@ -47,9 +47,12 @@ impl Sample {
     }
 }
 
+/// Frames that left, with their times.
+type Sent = Vec<(u64, Vec<u8>)>;
+
 struct Wire {
     input: VecDeque<(u64, Vec<Vec<u8>>)>,
-    output: Arc<Mutex<Vec<(u64, Vec<u8>)>>>,
+    output: Arc<Mutex<Sent>>,
     counters: PortCounters,
 }
 
@@ -88,7 +91,7 @@ impl Port for Wire {
 }
 
 struct Run {
-    sent: Vec<(u64, Vec<u8>)>,
+    sent: Sent,
     stats: PathStats,
     ledger: Ledger,
 }
@@ -163,11 +166,14 @@ fn options(bits_per_s: u64) -> PathQueueOptions {
 /// Frames of a class that come in at `bits_per_s`, as (time, sample), each class numbered for itself.
 fn arrivals(rng: &mut StdRng, class: usize, bits_per_s: f64, end_ns: u64) -> Vec<Sample> {
     let (mut samples, mut now, mut number) = (Vec::new(), START as f64, 0);
-    while bits_per_s > 0.0 {
+    if bits_per_s == 0.0 {
+        return samples;
+    }
+    loop {
         let len = rng.random_range(60..1515);
         now += wire_bytes(len) as f64 * 8e9 / bits_per_s;
         if now >= end_ns as f64 {
-            break;
+            return samples;
         }
         let dscp = match class {
             0 => 0,
@@ -177,7 +183,6 @@ fn arrivals(rng: &mut StdRng, class: usize, bits_per_s: f64, end_ns: u64) -> Vec
         samples.push(Sample { time_ns: now as u64, dscp, flow: rng.random_range(0..40), number, len });
         number += 1;
     }
-    samples
 }
 
 /// Bursts of what comes within half a millisecond.

@@ -20,6 +20,8 @@ pub struct RouterConfig {
     pub vrf: Vec<VrfConfig>,
     /// Static routes; they win over the same prefixes from anywhere but our own addresses and links.
     pub route: Vec<RouteConfig>,
+    /// Queues in front of ports, for links on the path between Gatekeepers and Grantors.
+    pub queue: Vec<QueueConfig>,
     /// How neighbors are found (ARP, neighbor discovery).
     pub neighbors: NeighborsSection,
     /// What comes live from the kernel (BIRD, FRR or `ip route` feed it).
@@ -143,6 +145,111 @@ impl Default for KernelSection {
     fn default() -> Self {
         KernelSection { routes: true, table: 254, receive_buffer: None }
     }
+}
+
+/// The queue in front of a port: what leaves there is told apart by DSCP (0 and what is not IP: operational; 1, 2: granted; 3
+/// to 63: requests), and each class has its share of the link.
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct QueueConfig {
+    /// The port's name.
+    pub port: String,
+    /// The link's rate: `"10 Gbps"`, `"100 Mbps"`, or bits per second; from 64 kbps.
+    pub rate: RateText,
+    /// The part of the link that is kept for operational packets, 0 to 0.5.
+    #[serde(default = "five_percent")]
+    pub operational_share: f64,
+    /// The part of the link that requests have at most, 0 to 0.5.
+    #[serde(default = "five_percent")]
+    pub request_share: f64,
+    /// Operational packets that may wait on each worker.
+    #[serde(default = "operational_packets")]
+    pub operational_packets: usize,
+    /// Requests that may wait on each worker; the lowest priority gives way.
+    #[serde(default = "request_packets")]
+    pub request_packets: usize,
+    /// Granted packets that may wait on each worker.
+    #[serde(default = "granted_packets")]
+    pub granted_packets: usize,
+    /// Queues for granted packets, chosen by a hash of the destination.
+    #[serde(default = "granted_queues")]
+    pub granted_queues: usize,
+    /// Average length in packets from which on such a queue drops some packets early (RED).
+    #[serde(default = "red_min")]
+    pub red_min: f64,
+    /// Average length from which on it drops all.
+    #[serde(default = "red_max")]
+    pub red_max: f64,
+    /// The probability of an early drop just below `red_max`.
+    #[serde(default = "red_probability")]
+    pub red_probability: f64,
+    /// The weight of one packet in the average, to 1.
+    #[serde(default = "red_weight")]
+    pub red_weight: f64,
+    /// Seconds after which the hash changes; 0 never.
+    #[serde(default = "reseed_s")]
+    pub reseed_s: f64,
+    /// What all that is random begins with. Default: 0 where time comes from captures, else another one in each run; to replay a
+    /// recorded run exactly, give one.
+    #[serde(default)]
+    pub seed: Option<u64>,
+}
+
+impl QueueConfig {
+    /// Packets that may wait on each worker.
+    pub fn packets(&self) -> usize {
+        self.operational_packets.saturating_add(self.request_packets).saturating_add(self.granted_packets)
+    }
+}
+
+/// A rate.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(untagged, expecting = "rate: give bits per second, or such as \"10 Gbps\"")]
+pub enum RateText {
+    /// Bits per second.
+    Bits(u64),
+    /// A number and `Gbps`, `Mbps`, `kbps` or `bps`.
+    Text(String),
+}
+
+fn five_percent() -> f64 {
+    0.05
+}
+
+fn operational_packets() -> usize {
+    256
+}
+
+fn request_packets() -> usize {
+    512
+}
+
+fn granted_packets() -> usize {
+    2048
+}
+
+fn granted_queues() -> usize {
+    32
+}
+
+fn red_min() -> f64 {
+    16.0
+}
+
+fn red_max() -> f64 {
+    48.0
+}
+
+fn red_probability() -> f64 {
+    0.1
+}
+
+fn red_weight() -> f64 {
+    0.002
+}
+
+fn reseed_s() -> f64 {
+    10.0
 }
 
 /// How neighbors are found.

@@ -8,6 +8,7 @@ use crate::derive::{
 };
 use crate::labels::NextHop;
 use crate::plane::{Plane, RouteChange, Source, World, integer};
+use crate::queues::{PortQueue, ShownQueue, queues};
 use crate::resume::Unconfirmed;
 use crate::rules::{self, Rules};
 use crate::settings::{self, ConfigError, Devices, PortInfo, vrf_names};
@@ -113,6 +114,7 @@ pub struct RouterControl {
     pub(crate) settings: Publisher<Settings>,
     pub(crate) icmp: Arc<IcmpBoard>,
     pub(crate) link: Arc<Link>,
+    pub(crate) queues: Vec<PortQueue>,
     pub(crate) neighbors: Neighbors,
     pub(crate) v4: Plane<u32>,
     pub(crate) v6: Plane<u128>,
@@ -222,6 +224,7 @@ impl RouterControl {
         let vrfs = vrf_names(config)?;
         let settings = settings::settings(config, ports, &devices, None)?;
         crate::kernel::check(config)?;
+        let queues = queues(config, ports)?;
         let neighbors = Neighbors::new(timers(config)?, limits(config)?);
         check_names(config, &v4.names, &v6.names)?;
         let fixed = fixed_neighbors(config, &settings.interfaces)?;
@@ -240,6 +243,7 @@ impl RouterControl {
             settings: Publisher::new(domain, settings),
             icmp: Arc::default(),
             link: Arc::default(),
+            queues,
             neighbors,
             v4,
             v6,
@@ -419,6 +423,9 @@ impl RouterControl {
         }
         if self.config.kernel != config.kernel {
             return Err(restart("kernel").into());
+        }
+        if self.config.queue != config.queue {
+            return Err(restart("queue").into());
         }
         let before = &self.settings.current().interfaces;
         let settings = settings::settings(config, &self.ports, &self.devices, Some(before))?;
@@ -642,6 +649,11 @@ impl RouterControl {
     /// ICMP errors so far, all workers together.
     pub fn icmp_stats(&self) -> IcmpStats {
         self.icmp.sum()
+    }
+
+    /// The queues in front of ports with their counters, as of some milliseconds ago.
+    pub fn queues(&self) -> Vec<ShownQueue> {
+        self.queues.iter().map(|queue| queue.shown(&self.ports)).collect()
     }
 
     /// The settings in force.

@@ -16,6 +16,7 @@ mod labels;
 pub mod nodes;
 mod ownership;
 mod plane;
+mod queues;
 mod resume;
 mod rules;
 pub mod settings;
@@ -28,6 +29,7 @@ pub use control::{LookupStats, Routed, RouterControl, RouterError, Routes, Way, 
 pub use kernel::devices as kernel_devices;
 pub use labels::NextHop;
 pub use plane::{Plane, Source};
+pub use queues::ShownQueue;
 pub use rules::derived_mac;
 pub use settings::{ConfigError, Device, PortInfo};
 pub use show::{RouteView, ShownHop};

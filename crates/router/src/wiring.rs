@@ -17,6 +17,7 @@ use tidemill_ip::nodes::icmp6_error::{self, Icmp6Error};
 use tidemill_ip::nodes::ip_neighbor::{self, IpNeighbor};
 use tidemill_ip::nodes::local::{self, Local};
 use tidemill_ip::nodes::nd_input::NdInput;
+use tidemill_ip::nodes::path_queue;
 use tidemill_ip::nodes::tcp_coalesce::{self, TcpCoalesce};
 use tidemill_ip::nodes::tcp_segment::{self, TcpSegment};
 use tidemill_lookup::publish::View;
@@ -103,8 +104,22 @@ pub fn graph(control: &RouterControl) -> GraphBuilder {
     });
     let view = settings();
     graph.node("local", with_ports(&local::OUTPUTS), move |_| Box::new(Local::new(view.clone())));
-    for port in &ports {
-        cutter(&mut graph, &format!("port:{port}"));
+    // Where what leaves by a port goes: to the queue in front of it, if it has one.
+    let queued = |at: usize| control.queues.iter().find(|queue| queue.port == at);
+    let outs: Vec<String> = ports
+        .iter()
+        .enumerate()
+        .map(|(at, port)| if queued(at).is_some() { format!("queue:{port}") } else { format!("port:{port}") })
+        .collect();
+    for out in &outs {
+        cutter(&mut graph, out);
+    }
+    for (at, (port, out)) in ports.iter().zip(&outs).enumerate() {
+        if let Some(queue) = queued(at) {
+            let make = queue.factory();
+            graph.node(out, path_queue::OUTPUTS, move |worker| Box::new(make(worker)));
+            graph.edge(out, "out", &format!("port:{port}"));
+        }
     }
 
     graph.edge("ethernet-input", "ip4", "ip4-input").edge("ethernet-input", "ip6", "ip6-input");
@@ -124,14 +139,13 @@ pub fn graph(control: &RouterControl) -> GraphBuilder {
     graph.edge("ip4-forward", "fragment", &cut("ip4-fragment")).edge("ip4-fragment", "lookup", "ip4-lookup");
     graph.edge("local", "ip4", "ip4-lookup").edge("local", "ip6", "ip6-lookup");
     graph.edge("local", "error4", "icmp4-error").edge("local", "error6", "icmp6-error");
-    for port in &ports {
+    for (port, out) in ports.iter().zip(&outs) {
         graph.input(port, "ethernet-input");
-        let out = format!("port:{port}");
         for node in ["ip4-forward", "ip6-forward"] {
-            graph.edge(node, port, &cut(&out));
+            graph.edge(node, port, &cut(out));
         }
         for node in ["arp-input", "nd-input", "ip4-fragment", "ip4-neighbor", "ip6-neighbor", "local"] {
-            graph.edge(node, port, &out);
+            graph.edge(node, port, out);
         }
     }
     graph

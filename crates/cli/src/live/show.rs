@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use tidemill_control::Client;
 use tidemill_control::schema::{
-    Drops, Fibs, Interfaces, Kernel, Link, Neighbors, NextHops, Node, Nodes, Ports, Route, RoutePath, Routes,
-    RoutesQuery, StateFile, Summary, Workers, path,
+    Drops, Fibs, Interfaces, Kernel, Link, Neighbors, NextHops, Node, Nodes, Ports, Queue, Queues, Route,
+    RoutePath, Routes, RoutesQuery, StateFile, Summary, Workers, path,
 };
 use tidemill_lpm::Prefix;
 
@@ -60,6 +60,11 @@ enum What {
     /// Interfaces: ports and their VLANs, with addresses
     #[command(after_help = "Example:\n  tidemill show interfaces")]
     Interfaces,
+    /// Queues in front of ports: what waits, what left and how long it waited, by class
+    #[command(
+        after_help = "Examples:\n  tidemill show queues\n  tidemill show queues --json | jq '.classes[1].levels'"
+    )]
+    Queues,
     /// Workers: load, rates, frames
     #[command(after_help = "Example:\n  tidemill show workers")]
     Workers,
@@ -260,6 +265,7 @@ pub(super) fn run(args: &Show) -> Result<bool> {
                 grid.print("there are no next hops");
             },
         )?,
+        What::Queues => list(live, path::QUEUES, |queues: Queues| queues.queues, print_queues)?,
         What::Kernel => {
             let kernel: Kernel = get(live, path::KERNEL)?;
             if live.json {
@@ -371,6 +377,32 @@ fn print_ports(ports: &[tidemill_control::schema::Port]) {
             );
         }
     }
+}
+
+fn print_queues(queues: &[Queue]) {
+    let mut grid = Grid::new(&[
+        "port",
+        "class",
+        ">came",
+        ">left",
+        ">bytes",
+        ">wait",
+        ">dropped",
+        ">waited, half",
+        ">99 %",
+        ">longest",
+    ]);
+    let wait = |us: Option<f64>| us.map_or("-".into(), |us| format!("{us:.0} us"));
+    for queue in queues {
+        for class in &queue.classes {
+            let numbers = [class.arrived, class.sent, class.sent_bytes, class.waiting, total(&class.dropped)];
+            let [came, left, bytes, waiting, dropped] = numbers.map(|n| n.to_string());
+            let [half, most, longest] = [class.wait_p50_us, class.wait_p99_us, class.wait_max_us].map(wait);
+            let (port, class) = (queue.port.clone(), class.class.clone());
+            grid.row([port, class, came, left, bytes, waiting, dropped, half, most, longest]);
+        }
+    }
+    grid.print("there are no queues: a section [[queue]] puts one in front of a port");
 }
 
 fn print_graph(nodes: &[Node]) {

@@ -14,8 +14,8 @@ use tidemill_port::PortSpec;
 use tidemill_port::spec::DpdkSection;
 use tidemill_router::RouterConfig;
 use tidemill_router::config::{
-    InterfaceConfig, KernelSection, NeighborsSection, NextHopConfig, NextHopsSection, RouteConfig,
-    RouterSection, VrfConfig,
+    InterfaceConfig, KernelSection, NeighborsSection, NextHopConfig, NextHopsSection, QueueConfig,
+    RouteConfig, RouterSection, VrfConfig,
 };
 
 /// A configuration of `tidemill run`.
@@ -55,6 +55,9 @@ pub(crate) struct Config {
     /// table of its own; it needs no entry here.
     #[serde(default)]
     pub(crate) vrf: Vec<VrfConfig>,
+    /// Queues in front of ports, for links on the path between Gatekeepers and Grantors: each class of packets has its share.
+    #[serde(default)]
+    pub(crate) queue: Vec<QueueConfig>,
     /// Static routes; they win over the same prefixes from anywhere but our own addresses and links.
     #[serde(default)]
     pub(crate) route: Vec<RouteConfig>,
@@ -393,6 +396,17 @@ impl Config {
         if !size.is_power_of_two() || !(2048..=32768).contains(&size) {
             return Err(format!("memory.frame_size = {size}: give a power of two from 2048 to 32768"));
         }
+        // What ports and rings need besides.
+        const OTHERS: usize = 1024;
+        let queued = self.queue.iter().fold(OTHERS, |sum, queue| sum.saturating_add(queue.packets()));
+        if !self.queue.is_empty() && queued > self.memory.frames {
+            return Err(format!(
+                "memory.frames = {}: {} packets may wait in [[queue]]s on each worker: give at least {queued}, or lower \
+                 granted_packets",
+                self.memory.frames,
+                queued - OTHERS
+            ));
+        }
         if self.port.is_empty() {
             return Err("there is no [[port]]: add at least one".into());
         }
@@ -432,6 +446,7 @@ impl Config {
             ("router", self.router != RouterSection::default()),
             ("[vrf]", !self.vrf.is_empty()),
             ("[route]", !self.route.is_empty()),
+            ("[queue]", !self.queue.is_empty()),
             ("neighbors", self.neighbors != NeighborsSection::default()),
             ("kernel", self.kernel.is_some()),
             ("state", self.state.is_some()),
@@ -497,6 +512,7 @@ impl Config {
             next_hops: self.next_hops.clone(),
             vrf: self.vrf.clone(),
             route: self.route.clone(),
+            queue: self.queue.clone(),
             neighbors: self.neighbors.clone(),
             kernel: self.kernel.clone(),
         }

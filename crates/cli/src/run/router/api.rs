@@ -3,13 +3,16 @@
 use super::Router;
 use crate::run::service::{lock, now_ns};
 use crate::usage::one_line;
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use tidemill_burst::DropReason;
 use tidemill_control::schema::{self, Done, path};
 use tidemill_control::{ApiError, Registry, Request};
 use tidemill_ip::Owner;
+use tidemill_ip::queue::ClassStats;
 use tidemill_router::config::{NextHopKind, OneOrMany, RouteConfig};
 use tidemill_router::show::Wanted;
-use tidemill_router::{RouteView, RouterError, ShownHop};
+use tidemill_router::{RouteView, RouterError, ShownHop, ShownQueue};
 
 /// Routes in one answer.
 const PAGE: u32 = 10_000;
@@ -30,6 +33,7 @@ pub(super) fn register(router: &Arc<Router>, registry: &mut Registry) {
         "Routes: all, to a prefix, or the one of an address",
         |r: &Router, asked: &Request| { routes(r, &asked.query()?) }
     );
+    get!(path::QUEUES, "Queues in front of ports", |r: &Router, _: &Request| Ok(queues(r)));
     get!(path::NEXT_HOPS, "Next hops in use", |r: &Router, _: &Request| Ok(next_hops(r)));
     get!(path::KERNEL, "What comes from the kernel", |r: &Router, _: &Request| Ok(kernel(r)));
     get!(path::STATE, "The state file: what outlives the process", |r: &Router, _: &Request| Ok(state(r)));
@@ -77,6 +81,71 @@ fn neighbors(router: &Router) -> schema::Neighbors {
         kind: neighbor.origin.name().into(),
     };
     schema::Neighbors { neighbors: all.into_iter().map(one).collect() }
+}
+
+fn queues(router: &Router) -> schema::Queues {
+    let queues = lock(&router.control).queues();
+    let one = |queue: ShownQueue| {
+        let stats = queue.stats;
+        let seen = stats.requests.0.iter().enumerate().filter(|(_, level)| level.arrived > 0);
+        let level = |(dscp, level): (usize, &ClassStats)| schema::QueueLevel {
+            dscp: dscp as u8,
+            arrived: level.arrived,
+            sent: level.sent,
+            waiting: level.waiting,
+            dropped: dropped(level, DropReason::RequestQueueFull),
+            wait_mean_us: level.mean_wait_ns().map(micros),
+            wait_max_us: (level.sent > 0).then(|| micros(level.longest_ns)),
+        };
+        let levels = seen.map(level).collect();
+        schema::Queue {
+            port: queue.port,
+            bits_per_s: queue.options.bits_per_s,
+            classes: vec![
+                class("operational", &stats.operational, DropReason::OperationalQueueFull, Vec::new()),
+                class("requests", &stats.requests.total(), DropReason::RequestQueueFull, levels),
+                class("granted", &stats.granted, DropReason::GrantedQueueFull, Vec::new()),
+            ],
+        }
+    };
+    schema::Queues { queues: queues.into_iter().map(one).collect() }
+}
+
+fn class(
+    name: &str,
+    stats: &ClassStats,
+    full: DropReason,
+    levels: Vec<schema::QueueLevel>,
+) -> schema::QueueClass {
+    schema::QueueClass {
+        class: name.into(),
+        arrived: stats.arrived,
+        sent: stats.sent,
+        sent_bytes: stats.sent_bytes,
+        waiting: stats.waiting,
+        waiting_bytes: stats.waiting_bytes,
+        dropped: dropped(stats, full),
+        wait_mean_us: stats.mean_wait_ns().map(micros),
+        wait_p50_us: stats.wait_ns(0.5).map(micros),
+        wait_p99_us: stats.wait_ns(0.99).map(micros),
+        wait_max_us: (stats.sent > 0).then(|| micros(stats.longest_ns)),
+        waits: stats.waits.to_vec(),
+        levels,
+    }
+}
+
+/// The drops that occurred; `full` is what this class calls a full queue.
+fn dropped(stats: &ClassStats, full: DropReason) -> BTreeMap<String, u64> {
+    let all = [
+        (full, stats.refused),
+        (DropReason::RequestEvicted, stats.evicted),
+        (DropReason::RedDrop, stats.early),
+    ];
+    all.into_iter().filter(|(_, n)| *n > 0).map(|(reason, n)| (reason.name().into(), n)).collect()
+}
+
+fn micros(ns: u64) -> f64 {
+    ns as f64 / 1e3
 }
 
 fn fibs(router: &Router) -> schema::Fibs {

@@ -116,6 +116,7 @@ pub(crate) fn control(
     if matches!(clock(config), Clock::Capture) {
         // The same run gives the same report, names and sizes of structures included.
         router.router.auto_ms = 0;
+        router.queue.iter_mut().for_each(|queue| queue.seed = queue.seed.or(Some(0)));
     }
     RouterControl::resume(&router, ports, devices, v4, v6, resumed, domain, copies).map_err(|error| {
         match error {
