@@ -34,6 +34,12 @@ impl<A: Paired<W>, const W: usize> Seats<A, W> {
     pub(crate) fn take(&self, worker: usize) -> Option<Box<Seat<A, W>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get_mut(worker)?.take()
     }
+
+    fn put(&self, worker: usize, seat: Option<Box<Seat<A, W>>>) {
+        if let Some(place) = self.0.lock().unwrap_or_else(PoisonError::into_inner).get_mut(worker) {
+            *place = seat;
+        }
+    }
 }
 
 /// One worker's flows and numbers, read from here.
@@ -232,6 +238,31 @@ impl GatekeeperControl {
         self.counters.one(Counter::Decisions);
         self.counters.add(Counter::MailLost, lost);
         lost == 0
+    }
+
+    /// Gives flows decisions before packets flow: to one worker's table, as many as there is room for. Returns how many.
+    pub fn decide_before_start(
+        &mut self,
+        worker: usize,
+        now_ns: u64,
+        decisions: impl IntoIterator<Item = Decision>,
+    ) -> usize {
+        let (mut v4, mut v6) = (self.v4.seats.take(worker), self.v6.seats.take(worker));
+        let mut given = 0;
+        for Decision { flow, verdict } in decisions {
+            let known = match flow {
+                Addresses::V4 { src, dst } => {
+                    v4.as_mut().is_some_and(|seat| seat.gate.impose(now_ns, src, dst, &verdict))
+                }
+                Addresses::V6 { src, dst } => {
+                    v6.as_mut().is_some_and(|seat| seat.gate.impose(now_ns, src, dst, &verdict))
+                }
+            };
+            given += usize::from(known);
+        }
+        self.v4.seats.put(worker, v4);
+        self.v6.seats.put(worker, v6);
+        given
     }
 
     /// Adds or replaces a policy while packets flow; it lasts until the next reload.

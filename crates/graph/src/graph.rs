@@ -268,7 +268,10 @@ mod tests {
     fn a_node_is_put_into_an_edge() {
         let mut g = two();
         g.input("lan", "a").edge("a", "on", "port:wan").insert("a", "on", "b", "out");
-        assert_eq!((g.leads("a", "on"), g.leads("b", "out"), g.leads("b", "no")), (Some("b"), Some("port:wan"), None));
+        assert_eq!(
+            (g.leads("a", "on"), g.leads("b", "out"), g.leads("b", "no")),
+            (Some("b"), Some("port:wan"), None)
+        );
         assert!(g.build().is_ok());
     }
 

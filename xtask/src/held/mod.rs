@@ -9,6 +9,7 @@ mod part4;
 mod part5;
 mod part6;
 mod part7;
+mod part8;
 
 use crate::{env, proc};
 use anyhow::{Context as _, Result, bail};
@@ -141,6 +142,7 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
         5 => part5::LINES,
         6 => part6::LINES,
         7 => part7::LINES,
+        8 => part8::LINES,
         part => bail!("no lines are written down for part {part}"),
     };
     let machine = Machine { quick: options.quick };

@@ -21,6 +21,7 @@ pub(crate) fn run() -> Result<Totals> {
         told(&mut totals, &format!("examples::{name}"), ran);
     }
     told(&mut totals, "examples::mitigator", mitigator());
+    told(&mut totals, "examples::gatekeeper", gatekeeper());
     told(&mut totals, "examples::wire_variants", wire_variants());
     if !env::is_root() && !env::in_ci() {
         totals.skip("examples::wire_demo", "not root");
@@ -145,15 +146,21 @@ fn judge(capture: &Path) -> Result<usize> {
     Ok(tshark("frame", &["-T", "fields", "-e", "frame.number"])?.lines().count())
 }
 
-/// The mitigator on files: of an attack little comes through, and everything else does.
-fn mitigator() -> Result<()> {
+/// What a run of an example says in the end; its packets are all accounted for.
+fn ended(config: &str) -> Result<Value> {
     let mut command = Command::new(env::tidemill()?);
-    command.args(["run", "examples/mitigator/mitigator.toml", "--json"]).current_dir(env::root());
+    command.args(["run", config, "--json"]).current_dir(env::root());
     let printed = proc::output(&mut command)?;
     let line = printed.lines().last().context("`run` printed nothing")?;
     println!("{line}");
     let said: Value = serde_json::from_str(line).with_context(|| format!("not JSON: {line}"))?;
     conserved(&said)?;
+    Ok(said)
+}
+
+/// The mitigator on files: of an attack little comes through, and everything else does.
+fn mitigator() -> Result<()> {
+    let said = ended("examples/mitigator/mitigator.toml")?;
     let dropped = said["dropped"].as_object().context("the counters have no \"dropped\"")?;
     if dropped.keys().collect::<Vec<_>>() != ["amplification"] {
         bail!("something else than the attack was dropped: {dropped:?}");
@@ -169,6 +176,20 @@ fn mitigator() -> Result<()> {
         bail!("{} packets of {attack} and their fragments were kept away", counter("dropped")?);
     }
     Ok(())
+}
+
+/// The Gatekeeper on files: every packet asks, and what goes to the Grantors is well-formed.
+fn gatekeeper() -> Result<()> {
+    let folder = env::root().join("examples").join("gatekeeper");
+    let said = ended("examples/gatekeeper/gatekeeper.toml")?;
+    let counter = |name: &str| said["gate"][name].as_u64().with_context(|| format!("no counter {name:?}"));
+    if counter("front")? == 0 || counter("requests")? != counter("front")? {
+        bail!("{} requests of {} packets", counter("requests")?, counter("front")?);
+    }
+    match env::has_program("tshark") || env::in_ci() {
+        true => judge_all(&outputs(&folder)?),
+        false => Ok(()),
+    }
 }
 
 /// Each variant that the wire's configuration shows in comments makes a good configuration.

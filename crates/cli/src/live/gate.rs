@@ -7,8 +7,8 @@ use clap::{Args, Subcommand, ValueEnum};
 use std::net::IpAddr;
 use tidemill_control::schema::Done;
 use tidemill_control::schema::gate::{
-    Counters, Decide, Fib, Flow, FlowAnswer, FlowQuery, Flows, FlowsQuery, Policy, PolicyQuery, Solicitor, Top,
-    TopQuery, path,
+    Counters, Decide, Fib, Flow, FlowAnswer, FlowQuery, Flows, FlowsQuery, Policy, PolicyQuery, Solicitor,
+    Top, TopQuery, path,
 };
 
 /// Flows asked for at once.
@@ -68,7 +68,9 @@ pub(crate) enum GateVerb {
     #[command(after_help = "Example:\n  tidemill gate solicitor --json")]
     Solicitor,
     /// Where the most is dropped of declined flows and beyond granted rates
-    #[command(after_help = "Examples:\n  tidemill gate top\n  tidemill gate top --by destination --limit 5 --json")]
+    #[command(
+        after_help = "Examples:\n  tidemill gate top\n  tidemill gate top --by destination --limit 5 --json"
+    )]
     Top {
         /// What is told apart
         #[arg(long, default_value = "source")]
@@ -262,7 +264,8 @@ fn known(flow: &Flow) -> String {
     match flow.state.as_str() {
         "granted" => {
             let rate = flow.rate_kib_s.unwrap_or_default();
-            let renewal = flow.renewal_s.map_or("never renewed".into(), |s| format!("renewed in {}", time(Some(s))));
+            let renewal =
+                flow.renewal_s.map_or("never renewed".into(), |s| format!("renewed in {}", time(Some(s))));
             let direct = if flow.direct == Some(true) { ", direct" } else { "" };
             format!("{rate} KiB/s, ends in {}, {renewal}{direct}", time(flow.expires_s))
         }
@@ -311,7 +314,8 @@ fn fib(live: &Live, args: &FibArgs) -> Result<bool> {
         return live.done(&answer);
     }
     if let Some(prefix) = &args.delete {
-        let answer: Done = client.delete(path::FIB, &PolicyQuery { prefix: prefix.clone() }).map_err(failed)?;
+        let answer: Done =
+            client.delete(path::FIB, &PolicyQuery { prefix: prefix.clone() }).map_err(failed)?;
         return live.done(&answer);
     }
     let fib: Fib = client.get(path::FIB, &()).map_err(failed)?;
@@ -337,8 +341,16 @@ fn solicitor(live: &Live) -> Result<bool> {
         "{} requests wait, room for {} in each worker; {} bits per second at most",
         solicitor.waiting, solicitor.capacity, solicitor.bits_per_s
     );
-    let mut grid =
-        Grid::new(&["dscp", ">waiting", ">sent", ">refused", ">evicted", ">waited, half", ">99 %", ">longest"]);
+    let mut grid = Grid::new(&[
+        "dscp",
+        ">waiting",
+        ">sent",
+        ">refused",
+        ">evicted",
+        ">waited, half",
+        ">99 %",
+        ">longest",
+    ]);
     let wait = |us: Option<f64>| us.map_or("-".into(), |us| format!("{us:.0} us"));
     for level in solicitor.levels.iter().rev() {
         grid.row([

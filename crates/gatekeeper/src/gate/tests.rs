@@ -250,3 +250,35 @@ fn decided_flows_stay_until_their_time_is_over() {
     assert_eq!(gate.len(), 2);
     assert_eq!(gate.reclaim(103 * SECOND, SECOND, all), 2);
 }
+
+/// A million new flows a second, each silent from then on: after the time that they are kept, a million go as well.
+#[test]
+#[ignore = "60 million packets, 1.5 GB: cargo xtask held 8 runs it"]
+fn twenty_million_flows_that_expire_at_a_million_a_second_are_reclaimed() {
+    let (mut gate, mut judge) = judge(1 << 25);
+    let (idle_ns, mut ns, mut next) = (20 * SECOND, SECOND, 1_u32);
+    let mut most = 0;
+    // As a worker does it: a few buckets with each burst, some more every 10 ms.
+    let mut tick = ns;
+    for burst in 0..60_000_000 / 256_u64 {
+        let seen: Vec<Seen<u32>> = (next..next + 256).map(to).collect();
+        next += 256;
+        let first = Fate::Request(Tag { grantor: 0, dscp: 41 });
+        assert!(judge(&mut gate, ns, &seen).iter().all(|fate| *fate == first));
+        gate.reclaim(ns, idle_ns, RECLAIM_BUCKETS);
+        if ns >= tick {
+            gate.reclaim(ns, idle_ns, RECLAIM_IDLE);
+            tick += SECOND / 100;
+        }
+        ns += 256_000;
+        most = most.max(gate.len());
+        if burst % 100_000 == 0 {
+            println!("{:.0} s: {} flows", ns as f64 / 1e9, gate.len());
+        }
+    }
+    println!("at most {most} flows, {} bytes of table each", Gate::<u32, 1>::BYTES_PER_FLOW);
+    // Nobody was turned away: there was room all the time.
+    let counters = gate.table.counters();
+    assert_eq!((counters.failed, counters.skipped), (0, 0), "{counters:?}");
+    assert!((20_000_000..31_000_000).contains(&most), "{most}");
+}

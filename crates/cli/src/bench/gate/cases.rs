@@ -245,7 +245,12 @@ fn bridge() -> GraphBuilder {
 fn gatekeeper(plan: &Plan, domain: &Domain) -> Result<(RouterControl, GatekeeperControl)> {
     let mut config: RouterConfig = toml::from_str(ROUTER).context("the router's configuration")?;
     config.router.martians = tidemill_ip::Martians::Off;
-    let port = |name: &&str| PortInfo { name: (*name).into(), capture: false, device: None, interface: String::new() };
+    let port = |name: &&str| PortInfo {
+        name: (*name).into(),
+        capture: false,
+        device: None,
+        interface: String::new(),
+    };
     let ports: Vec<PortInfo> = PORTS.iter().map(port).collect();
     let router = RouterControl::new(&config, &ports, Routes::default(), Routes::default(), domain)?;
     let section = GatekeeperSection {
@@ -328,8 +333,13 @@ fn run_once(subject: Subject, plan: &Plan) -> Result<f64> {
         bail!("the books do not balance: in {}, out {}", ledger.received, ledger.out);
     }
     let queued = ["request-queue-full", "request-evicted"];
-    let others: u64 = ledger.dropped.iter().filter(|(reason, _)| !queued.contains(&**reason)).map(|(_, n)| n).sum();
-    let lost = if subject == Subject::Gatekeeper && plan.case == Case::Worst { others } else { ledger.dropped_total() };
+    let others: u64 =
+        ledger.dropped.iter().filter(|(reason, _)| !queued.contains(&**reason)).map(|(_, n)| n).sum();
+    let lost = if subject == Subject::Gatekeeper && plan.case == Case::Worst {
+        others
+    } else {
+        ledger.dropped_total()
+    };
     // Of granted flows, those whose number shares its source with another are there; nothing else is dropped.
     if lost > 0 {
         bail!("WRONG: {lost} of {packets} packets were dropped that should not be");

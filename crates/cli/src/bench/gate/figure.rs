@@ -350,16 +350,17 @@ fn put(series: &mut Vec<Series>, name: &str, size: &str, y: f64, paper: Option<f
 const SLOT_BYTES: usize = 8 + 64 + 4 + 128 + 4;
 
 pub(super) fn draw(args: &GateBench) -> Result<()> {
-    for &entries in &args.entries {
+    let all = args.entries(&[1 << 15, 1 << 20]);
+    for &entries in &all {
         check_free(entries, "the paper's flow table", entries.saturating_mul(SLOT_BYTES))?;
     }
     let variants = PAPER.len() + OURS.len();
-    let progress = Progress::new("bench gate, fu-4.6", (args.entries.len() * args.runs * variants) as u64);
+    let progress = Progress::new("bench gate, fu-4.6", (all.len() * args.runs * variants) as u64);
     let mut report = Report::new(args.json);
     let bursts = [32, MOST].map(|usual| args.burst.unwrap_or(usual));
     let mut theirs = Sheet::new(args, "paper", bursts[0], &PAPER_STEPS);
     let mut ours = Sheet::new(args, "ours", bursts[1], &OUR_STEPS);
-    for &entries in &args.entries {
+    for &entries in &all {
         progress.message(format!("the paper's, {}", size_name(entries)));
         let rates = measured::<PaperGate>(args, entries, bursts[0], &PAPER, &progress)?;
         theirs.add(&mut report, entries, &PAPER.map(|variant| variant.name), &rates)?;

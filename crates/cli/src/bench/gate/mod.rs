@@ -1,30 +1,41 @@
 //! `bench gate`: the Gatekeeper server on one core.
 
+mod cases;
 mod figure;
 
 use super::drawing::check_plot;
 use super::flow::parse_entries;
 use crate::usage;
 use anyhow::Result;
+use cases::Case;
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 use tidemill_gatekeeper::yardstick::MOST;
 
 /// Arguments of `bench gate`.
 #[derive(Args)]
-#[command(after_help = "Figures:\n  \
+#[command(
+    after_help = "Without --figure: the whole Gatekeeper between two ports in memory, worst/2^20, worst/2^25 (room for so many flows) and granted/10M.\n\n\
+    Figures:\n  \
     fu-4.6   the paper's optimisations in the worst case (Fu 2020, 4.6.2), one after the other, on the paper's configuration and on ours:\n           \
     every packet is of a new flow from a random source, the flow table is full, and flows expire. Ratios of packets a second\n\n\
-    Examples:\n  tidemill bench gate --figure fu-4.6\n  \
+    Examples:\n  tidemill bench gate\n  tidemill bench gate --case worst --entries 2^20 --json\n  tidemill bench gate --figure fu-4.6\n  \
     tidemill bench gate --figure fu-4.6 --entries 2^20,2^25 --json --plot fu-4.6.svg\n  \
-    tidemill bench gate --figure fu-4.6 --entries 2^20 --idle-s 1")]
+    tidemill bench gate --figure fu-4.6 --entries 2^20 --idle-s 1"
+)]
 pub(crate) struct GateBench {
-    /// A figure of the paper
-    #[arg(long, value_enum, value_name = "NAME")]
-    figure: Figure,
-    /// Slots of the flow tables: numbers, 2^N, or with k or M behind them
-    #[arg(long, value_name = "N", value_delimiter = ',', default_values = ["2^15", "2^20"], value_parser = parse_entries)]
+    /// A figure of the paper, instead of the cases
+    #[arg(long, value_enum, value_name = "NAME", conflicts_with_all = ["cases", "flows"])]
+    figure: Option<Figure>,
+    /// Cases
+    #[arg(long = "case", value_enum, value_name = "NAME", value_delimiter = ',', default_values = ["worst", "granted"])]
+    cases: Vec<Case>,
+    /// Slots of the flow tables, or room in them: numbers, 2^N, or with k or M behind them [default: 2^15,2^20 for the figure, 2^20,2^25 for worst]
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = parse_entries)]
     entries: Vec<usize>,
+    /// Flows that were granted
+    #[arg(long, value_name = "N", value_delimiter = ',', default_values = ["10M"], value_parser = parse_entries)]
+    flows: Vec<usize>,
     /// Packets of a burst [default: 32 as in the paper, 256 for ours]
     #[arg(long, value_name = "N")]
     burst: Option<usize>,
@@ -56,6 +67,11 @@ enum Figure {
 }
 
 impl GateBench {
+    /// The sizes of tables that were asked for, or these.
+    fn entries(&self, default: &[usize]) -> Vec<usize> {
+        if self.entries.is_empty() { default.to_vec() } else { self.entries.clone() }
+    }
+
     fn check(&self) -> Result<()> {
         if !(self.seconds > 0.0 && self.seconds <= 3600.0) || self.runs < 2 {
             return Err(usage(
@@ -75,7 +91,9 @@ impl GateBench {
 pub(super) fn run(args: &GateBench) -> Result<bool> {
     args.check()?;
     match args.figure {
-        Figure::Fu4_6 => figure::draw(args)?,
+        Some(Figure::Fu4_6) => figure::draw(args)?,
+        None if args.plot.is_some() => return Err(usage("--plot: only figures are drawn: give --figure")),
+        None => cases::run(args)?,
     }
     Ok(true)
 }

@@ -134,7 +134,8 @@ fn flow(gatekeeper: &Gatekeeper, query: &gate::FlowQuery) -> Result<gate::FlowAn
 /// What is in no record cannot be changed while one is made.
 fn changeable(gatekeeper: &Gatekeeper) -> Result<(), ApiError> {
     if gatekeeper.recorded {
-        let what = "this run is recorded, and a record cannot hold changes of the gate: run it without --record";
+        let what =
+            "this run is recorded, and a record cannot hold changes of the gate: run it without --record";
         return Err(ApiError::conflict(what));
     }
     Ok(())

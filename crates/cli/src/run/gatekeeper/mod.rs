@@ -48,7 +48,8 @@ pub(super) fn check(config: &Config, name: &str) -> Result<(GraphBuilder, String
     let (control, domain, routes) = router::check_control(config, name)?;
     let section = config.gatekeeper.clone().unwrap_or_default();
     let interfaces = &control.settings().interfaces;
-    let gate = GatekeeperControl::new(&section, interfaces, 1, &domain).map_err(|error| mistake(name, &error))?;
+    let gate =
+        GatekeeperControl::new(&section, interfaces, 1, &domain).map_err(|error| mistake(name, &error))?;
     let mut graph = tidemill_router::graph(&control);
     tidemill_gatekeeper::splice(&mut graph, &gate, router::host(&control));
     let front: Vec<&str> = interfaces
@@ -64,7 +65,9 @@ pub(super) fn check(config: &Config, name: &str) -> Result<(GraphBuilder, String
 /// What the section needs of the rest of the configuration.
 fn check_section(config: &Config, name: &str) -> Result<()> {
     if config.port.len() < 2 {
-        return Err(usage(format!("{name}: a gatekeeper has a front and a back: give at least two [[port]]s")));
+        return Err(usage(format!(
+            "{name}: a gatekeeper has a front and a back: give at least two [[port]]s"
+        )));
     }
     let queue = config.gatekeeper.as_ref().map_or(0, |section| section.request_queue);
     if queue * 2 > config.memory.frames {
@@ -92,7 +95,12 @@ fn gatekeeper(opening: &Opening<'_>, router: Arc<Router>, record: bool) -> Resul
         gate.map(|gate| (gate, control.settings_generation()))
     });
     let (gate, generation) = made.map_err(|error| mistake(name, &error))?;
-    Ok(Gatekeeper { router, gate: Mutex::new(gate), interfaces: AtomicU64::new(generation), recorded: record })
+    Ok(Gatekeeper {
+        router,
+        gate: Mutex::new(gate),
+        interfaces: AtomicU64::new(generation),
+        recorded: record,
+    })
 }
 
 fn mistake(name: &str, error: &GateError) -> anyhow::Error {
@@ -139,9 +147,8 @@ impl Role for Gatekeeper {
         // The gate first: it refuses a section that does not fit the interfaces of now before the router has changed anything.
         let before = lock(&self.gate).section().clone();
         let gate = |section| {
-            self.router.with_control(|control| {
-                lock(&self.gate).reload(section, &control.settings().interfaces)
-            })
+            self.router
+                .with_control(|control| lock(&self.gate).reload(section, &control.settings().interfaces))
         };
         gate(&section).map_err(|error| mistake(name, &error))?;
         if let Err(error) = self.router.reload(name, old, new, text) {

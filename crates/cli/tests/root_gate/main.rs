@@ -1,0 +1,178 @@
+//! A Gatekeeper between the kernels of a client and of a server: requests, grants, refusals, renewal, path MTU, decisions from the wrong
+//! side. Needs root.
+
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used)] // a test may
+
+mod lab;
+#[path = "../root_wire/net.rs"]
+#[allow(dead_code)] // shared with another test
+mod net;
+#[path = "../root_wire/raw.rs"]
+#[allow(dead_code)] // shared with another test
+mod raw;
+
+use lab::{Answer, Lab, SERVER};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+static MACHINE: Mutex<()> = Mutex::new(());
+
+/// Waits for the machine. None if the test has to be skipped, which it never is in CI.
+fn turn(test: &str) -> Option<MutexGuard<'static, ()>> {
+    let skip = |why: &str| {
+        assert!(std::env::var_os("CI").is_none(), "{test} must not be skipped in CI: {why}");
+        println!("skipped: {test} ({why})");
+        None
+    };
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    if !status.contains("Uid:\t0\t0") {
+        return skip("needs root");
+    }
+    let installed = |program: &&&str| {
+        ["/usr/sbin", "/sbin", "/usr/bin", "/bin"].iter().any(|f| Path::new(f).join(program).exists())
+    };
+    if let Some(program) =
+        ["ip", "sysctl", "unshare", "ethtool", "ping"].iter().find(|program| !installed(program))
+    {
+        return skip(&format!("{program} is not installed"));
+    }
+    Some(MACHINE.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// The code points of what has come to the Grantor since the last time.
+fn code_points(lab: &Lab) -> Vec<u8> {
+    std::mem::take(&mut *lab.grantor.came.lock().unwrap()).iter().map(|came| came.dscp).collect()
+}
+
+#[test]
+fn who_asks_is_granted_declined_and_asks_again() {
+    let Some(_turn) = turn("who_asks_is_granted_declined_and_asks_again") else { return };
+    let lab = Lab::start("");
+    for v6 in [0, 1] {
+        // Nobody has decided: every packet is a request, the first of the first level.
+        assert!((0..20).any(|_| lab.pings(v6)), "no ping comes back");
+        let asked = code_points(&lab);
+        assert!(asked.first() == Some(&41) && asked.iter().all(|dscp| *dscp >= 3), "{asked:?}");
+        let flow = lab.flow(v6);
+        assert_eq!((flow.action.as_str(), flow.flows[0].state.as_str()), ("grantor", "request"));
+
+        // Granted, and soon to be renewed.
+        *lab.grantor.answer.lock().unwrap() =
+            Answer::Granted { rate_kib_s: 100, expire_s: 60, renew_ms: 1000, step_ms: 60_000 };
+        let granted = lab.counters()["decisions-applied"] + 1;
+        assert!(lab.pings(v6));
+        lab.reaches("decisions-applied", granted);
+        code_points(&lab);
+        assert!(lab.pings(v6));
+        assert_eq!(code_points(&lab), [1]);
+        let flow = lab.flow(v6).flows.remove(0);
+        assert_eq!((flow.state.as_str(), flow.rate_kib_s, flow.direct), ("granted", Some(100), Some(false)));
+        std::thread::sleep(Duration::from_millis(1100));
+        assert!(lab.pings(v6));
+        assert_eq!(code_points(&lab), [2], "it is time to renew");
+        lab.reaches("decisions-applied", granted + 1);
+        assert!(lab.pings(v6));
+        assert_eq!(code_points(&lab), [1], "renewed");
+
+        // An operator declines it for two seconds; then it asks again.
+        let [client, server] = [lab::CLIENT[v6], SERVER[v6]];
+        *lab.grantor.answer.lock().unwrap() = Answer::Nothing;
+        lab.ask(&["gate", "decline", client, server, "--for", "2"]);
+        lab.reaches("decisions-applied", granted + 2);
+        let declined = lab.counters()["declined"];
+        assert!(!lab.pings(v6));
+        lab.reaches("declined", declined + 1);
+        assert!(code_points(&lab).is_empty());
+        std::thread::sleep(Duration::from_millis(2100));
+        assert!(lab.pings(v6));
+        assert_eq!(code_points(&lab), [41], "as new");
+
+        // A Grantor declines it, too.
+        *lab.grantor.answer.lock().unwrap() = Answer::Declined { expire_s: 60 };
+        assert!(lab.pings(v6), "the request itself is passed on");
+        lab.reaches("decisions-applied", granted + 3);
+        assert!(!lab.pings(v6));
+        // Directly, past the Grantor.
+        lab.ask(&["gate", "grant", client, server, "--rate", "100", "--direct"]);
+        lab.reaches("decisions-applied", granted + 4);
+        code_points(&lab);
+        assert!(lab.pings(v6));
+        assert!(code_points(&lab).is_empty(), "not in an outer packet");
+    }
+    assert!(lab.ask(&["gate", "flows", "--state", "granted"]).contains("100 KiB/s"));
+    assert!(lab.ask(&["gate", "solicitor"]).contains("41"));
+    let said = lab.end();
+    assert!(said["dropped"]["flow-declined"].as_u64().unwrap() >= 4, "{said}");
+}
+
+#[test]
+fn a_rate_holds_and_a_long_packet_is_answered() {
+    let Some(_turn) = turn("a_rate_holds_and_a_long_packet_is_answered") else { return };
+    let lab = Lab::start("");
+    assert!((0..20).any(|_| lab.pings(0) && lab.pings(1)));
+    // The outer header takes 20 bytes of the 1500, or 40.
+    let (ok, said) = lab.client.attempt(&format!("ping -M do -s 1472 -c 2 -W 1 {}", SERVER[0]));
+    assert!(!ok && said.contains("mtu = 1480") || said.contains("mtu=1480"), "{said}");
+    let (_, said) = lab.client.attempt(&format!("ping -s 1452 -c 2 -W 1 {}", SERVER[1]));
+    assert!(said.contains("mtu=1460") || said.contains("mtu = 1460"), "{said}");
+    // Where it may, a long packet is cut, and comes.
+    assert!(lab.client.attempt(&format!("ping -M dont -s 1472 -c 1 -W 1 {}", SERVER[0])).0);
+    // 4 KiB a second: of 100 pings of a kilobyte the first seconds' worth comes through.
+    lab.ask(&["gate", "grant", lab::CLIENT[0], SERVER[0], "--rate", "4"]);
+    lab.reaches("decisions-applied", 1);
+    let (_, said) = lab.client.attempt(&format!("ping -f -s 996 -c 100 -W 1 {}", SERVER[0]));
+    lab.reaches("over-rate", 50);
+    let counters = lab.counters();
+    assert_eq!(counters["granted"] + counters["over-rate"], 100, "{said}");
+    assert!((4..50).contains(&counters["granted"]), "{}", counters["granted"]);
+    let said = lab.end();
+    assert_eq!(said["dropped"]["flow-over-rate"], counters["over-rate"], "{said}");
+}
+
+#[test]
+fn decisions_are_taken_from_grantors_only() {
+    let Some(_turn) = turn("decisions_are_taken_from_grantors_only") else { return };
+    let lab = Lab::start("");
+    for v6 in [0, 1] {
+        assert!((0..20).any(|_| lab.pings(v6)));
+        let inner = lab
+            .grantor
+            .came
+            .lock()
+            .unwrap()
+            .iter()
+            .rev()
+            .find(|came| came.inner[0] >> 4 == [4, 6][v6])
+            .unwrap()
+            .inner
+            .clone();
+        let decline = Answer::Declined { expire_s: 60 }.bytes(&inner);
+        let to = |text: &str| SocketAddr::new(text.parse().unwrap(), 45232);
+        let any = |text: &str| SocketAddr::new(text.parse().unwrap(), 0);
+        let refused = lab.counters()["decisions-refused"];
+        // From the front, as the client itself; and from the back, but from another address than a Grantor's.
+        lab.client.udp(any(lab::CLIENT[v6])).send_to(&decline, to(["10.7.0.1", "fd00:7::1"][v6])).unwrap();
+        lab.reaches("decisions-refused", refused + 1);
+        lab.behind
+            .udp(any(["10.9.0.1", "fd00:9::1"][v6]))
+            .send_to(&decline, to(["10.8.0.1", "fd00:8::1"][v6]))
+            .unwrap();
+        lab.reaches("decisions-refused", refused + 2);
+        // From a Grantor, and cut short: what is whole counts, the rest is said to be wrong.
+        let grantor = lab.behind.udp(any(["10.8.0.2", "fd00:8::2"][v6]));
+        grantor.send_to(&decline[..decline.len() - 1], to(["10.8.0.1", "fd00:8::1"][v6])).unwrap();
+        lab.reaches("decisions-malformed", v6 as u64 + 1);
+        assert!(lab.pings(v6), "nothing of that counted");
+        grantor.send_to(&decline, to(["10.8.0.1", "fd00:8::1"][v6])).unwrap();
+        lab.reaches("decisions-applied", v6 as u64 + 1);
+        assert!(!lab.pings(v6));
+    }
+    let said = lab.end();
+    assert_eq!(
+        (said["dropped"]["decision-refused"].as_u64(), said["dropped"]["decision-malformed"].as_u64()),
+        (Some(4), Some(2))
+    );
+}

@@ -1,0 +1,72 @@
+//! Part 8, the Gatekeeper server: its rates, its states, what it sends, and the paper's optimisations.
+
+use super::{Line, Machine, Outcome, number, ratios, verdict};
+use crate::tidy;
+use anyhow::Result;
+use serde_json::Value;
+
+pub(crate) const LINES: &[Line] = &[
+    // What the part is held to, in its order.
+    ("worst case and granted flows on a core", rates),
+    ("fu-4.6: the paper's optimisations, one by one", |machine| {
+        let entries = if machine.quick { "2^15" } else { "2^15,2^20" };
+        let objects =
+            machine.tidemill(&["bench", "gate", "--figure", "fu-4.6", "--entries", entries, "--json"])?;
+        let ratios: Vec<String> = ratios(&objects).into_iter().map(ratio).collect();
+        Ok(Outcome::Measured(ratios.join("; ")))
+    }),
+    ("20 M flows that expire at a million a second", |machine| {
+        let passed = machine.tests(
+            &["-p", "tidemill-gatekeeper", "--release", "--lib", "--", "--ignored", "twenty_million"],
+            1,
+        )?;
+        Ok(Outcome::Pass(format!("{passed} tests: tidemill-gatekeeper twenty_million")))
+    }),
+    ("the model of figure 4.3, the oracle, golden packets", |machine| {
+        let passed = machine.tests(&["-p", "tidemill-gatekeeper"], 40)?;
+        Ok(Outcome::Pass(format!("{passed} tests: tidemill-gatekeeper")))
+    }),
+    ("requests wait by priority under a flood", |machine| {
+        let passed = machine.tests(&["-p", "tidemill-gatekeeper", "--", "--show-output", "flood"], 1)?;
+        Ok(Outcome::Pass(format!("{passed} tests: tidemill-gatekeeper flood")))
+    }),
+    // What must exist besides.
+    ("between the kernels of a client and a server", |machine| {
+        let passed =
+            machine.tests(&["-p", "tidemill-cli", "--test", "root_gate", "--", "--show-output"], 3)?;
+        Ok(Outcome::Pass(format!("{passed} tests: root_gate")))
+    }),
+    ("malformed decisions", |machine| {
+        let seconds = if machine.quick { "20" } else { "300" };
+        Ok(Outcome::Pass(machine.said(&["fuzz", "--target", "gatekeeper_decision", "--seconds", seconds])?))
+    }),
+    ("tidy", |_| {
+        let good = tidy::run()?;
+        Ok(verdict(good, if good { "nothing found" } else { "findings, see above" }))
+    }),
+];
+
+fn ratio(object: &Value) -> String {
+    let text = |name: &str| object[name].as_str().unwrap_or_default();
+    format!("{} {} to {}: {:.2}", text("case"), text("of"), text("to"), number(object, "value"))
+}
+
+/// At least 14.88 Mpps where every packet is a new flow, 10 where ten million are granted.
+fn rates(machine: &Machine) -> Result<Outcome> {
+    let runs = if machine.quick { "2" } else { "5" };
+    let objects = machine.tidemill(&["bench", "gate", "--runs", runs, "--json"])?;
+    let ours: Vec<&Value> = objects
+        .iter()
+        .filter(|object| object["metric"] == "mpps" && object["subject"] == "gatekeeper")
+        .collect();
+    let bound = |case: &str| if case.starts_with("worst") { 14.88 } else { 10.0 };
+    let good = ours.len() == 3
+        && ours
+            .iter()
+            .all(|object| number(object, "value") >= bound(object["case"].as_str().unwrap_or_default()));
+    let rate = |object: &&Value| {
+        format!("{} {:.1} Mpps", object["case"].as_str().unwrap_or("?"), number(object, "value"))
+    };
+    let text: Vec<String> = ours.iter().map(rate).collect();
+    Ok(verdict(good, text.join("; ")))
+}
