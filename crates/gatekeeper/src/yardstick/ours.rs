@@ -2,7 +2,7 @@
 
 use super::packets::{Outer, Packets};
 use super::solicitor::Solicitor;
-use super::{Books, Entry, Error, Fate, Gate, HandOver, Left, Level, MOST, PASS, Policy, grantor};
+use super::{Books, Entry, Error, FULL, Fate, Gate, HandOver, Left, Level, MOST, PASS, Policy, grantor};
 use std::sync::Arc;
 use tidemill_flow::flowtable::{FlowTable, Outcome, Slot};
 use tidemill_flow::hash::{KeyHash, Keyed};
@@ -305,12 +305,15 @@ impl Gate for OurGate {
 
     fn fill(&mut self, now_ns: u64, destination: u32, random: &mut Random) {
         let number = grantor(self.policy.lookup(destination)).unwrap_or(0);
-        loop {
+        let mut in_a_row = 0;
+        while in_a_row < FULL {
             let last_ns = now_ns.saturating_sub(random.below(self.idle_ns as usize) as u64);
             let key = key(random.bits() as u32, destination);
             let outcome = self.table.find_or_insert(seconds(last_ns), self.hash.hash(&key), &key);
-            let Some(slot) = outcome.slot() else { return };
-            self.table.set_state(slot, state(last_ns, Level::FIRST, number));
+            in_a_row = if outcome == Outcome::Full { in_a_row + 1 } else { 0 };
+            if let Some(slot) = outcome.slot() {
+                self.table.set_state(slot, state(last_ns, Level::FIRST, number));
+            }
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::packets::{Outer, Packet, Packets, rss};
 use super::solicitor::Solicitor;
-use super::{Books, Entry, Error, Fate, Gate, HandOver, Left, Level, MOST, PASS, Policy, grantor};
+use super::{Books, Entry, Error, FULL, Fate, Gate, HandOver, Left, Level, MOST, PASS, Policy, grantor};
 use tidemill_flow::hash::spread;
 use tidemill_flow::key::Key;
 use tidemill_flow::keystore::Keystore;
@@ -402,12 +402,14 @@ impl Gate for PaperGate {
     fn fill(&mut self, now_ns: u64, destination: u32, random: &mut Random) {
         let label = self.policy.lookup(destination);
         let options = PaperOptions { early_stop: true, driver: Driver::Plain, hand_over: HandOver::Batch };
-        let mut work = Work { options, now_ns, stopped: false };
-        while !work.stopped {
-            work.now_ns = now_ns.saturating_sub(random.below(self.idle_ns as usize) as u64);
+        let mut in_a_row = 0;
+        while in_a_row < FULL {
+            let last_ns = now_ns.saturating_sub(random.below(self.idle_ns as usize) as u64);
+            let mut work = Work { options, now_ns: last_ns, stopped: false };
             let source = random.bits() as u32;
             self.admit(&mut work, &Flow::new(source, destination, rss(source, destination)), label);
             self.fresh.clear();
+            in_a_row = if work.stopped { in_a_row + 1 } else { 0 };
         }
     }
 
