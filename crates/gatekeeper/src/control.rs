@@ -350,7 +350,7 @@ impl GatekeeperControl {
     pub fn top(&self, by: By, n: usize) -> Vec<TopLine> {
         let mut lines = self.v4.tops.lines(by);
         lines.extend(self.v6.tops.lines(by));
-        lines.sort_by(|a, b| b.at_most.cmp(&a.at_most));
+        lines.sort_by_key(|line| std::cmp::Reverse(line.at_most));
         lines.truncate(n);
         lines
     }

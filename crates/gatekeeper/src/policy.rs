@@ -74,6 +74,9 @@ pub struct Policy<A: Gated> {
     pub grantors: Vec<A>,
 }
 
+/// The table, and what its numbers mean.
+pub(crate) type Views<A> = (View<Arc<dyn Fib<A>>>, View<Choices<A>>);
+
 /// One family's policies: the control side's half.
 pub struct Policies<A: Gated> {
     table: Table<A>,
@@ -122,7 +125,7 @@ impl<A: Gated> Policies<A> {
     }
 
     /// What workers look into: the table, and what its numbers mean.
-    pub(crate) fn views(&self) -> (View<Arc<dyn Fib<A>>>, View<Choices<A>>) {
+    pub(crate) fn views(&self) -> Views<A> {
         (self.table.view(), self.choices.view())
     }
 

@@ -141,8 +141,11 @@ pub fn bytes(hex: &str) -> Vec<u8> {
     digits.chunks(2).map(byte).collect()
 }
 
-/// All goldens of IPv4, then all of IPv6, and the table of each: code point, IP packet before, after.
-pub fn all() -> (Vec<(u8, Vec<u8>, Vec<u8>)>, Vec<(u8, Vec<u8>, Vec<u8>)>) {
+/// Code point, IP packet before, after.
+pub type Whole = (u8, Vec<u8>, Vec<u8>);
+
+/// All goldens of IPv4, then all of IPv6, and the table of each.
+pub fn all() -> (Vec<Whole>, Vec<Whole>) {
     let whole = |golden: &Golden| (golden.dscp, bytes(golden.before), bytes(golden.after));
     let mut v4: Vec<_> = V4.iter().map(whole).collect();
     for (dscp, ecn, check, tos, outer_check, inner_check) in FIELDS4 {
