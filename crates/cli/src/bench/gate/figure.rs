@@ -1,7 +1,7 @@
 //! `--figure fu-4.6`: the paper's optimisations one by one, in the worst case, on its configuration and on ours.
 //!
-//! One core, the shortest frames, to one destination from random sources: every packet is of a new flow. A table is filled until a flow has
-//! no room, with last packets at random times up to the idle time ago. From then on time goes on as packets come at 10 Gbit/s, however long
+//! One core, the shortest frames, to one destination from random sources: every packet is of a new flow. A table is filled until hardly any
+//! flow has room, with last packets at random times up to the idle time ago. From then on time goes on as packets come at 10 Gbit/s, however long
 //! they take, so every variant meets the same expiry. The variants of a table take turns on it, each after a while in which the
 //! table gets into the state that the variant keeps it in.
 //!
