@@ -182,8 +182,11 @@ fn every_order_and_driver_does_what_the_paper_says() {
     all_ways_agree::<u128, 4>(&prefixes, &[1, 2, 3], address);
 }
 
+/// Judges a burst of a gate at a time.
+type Judge = Box<dyn FnMut(&mut Gate<u32, 1>, u64, &[Seen<u32>]) -> Vec<Fate>>;
+
 /// A gate whose policy sends everything to one Grantor, and something to judge bursts with.
-fn judge(flows: usize) -> (Gate<u32, 1>, impl FnMut(&mut Gate<u32, 1>, u64, &[Seen<u32>]) -> Vec<Fate>) {
+fn judge(flows: usize) -> (Gate<u32, 1>, Judge) {
     let domain = Domain::new();
     let all = policy("0.0.0.0/0".parse().unwrap(), Action::Grantor, &[1]);
     let control = Policies::new(&domain, Action::Route, &[all], 0).unwrap();
@@ -198,7 +201,7 @@ fn judge(flows: usize) -> (Gate<u32, 1>, impl FnMut(&mut Gate<u32, 1>, u64, &[Se
         let _keeps = &control;
         fates
     };
-    (Gate::new(flows, 3, 4).unwrap(), judge)
+    (Gate::new(flows, 3, 4).unwrap(), Box::new(judge))
 }
 
 fn to(source: u32) -> Seen<u32> {
