@@ -407,10 +407,11 @@ fn flows_are_spread_over_equal_ways() {
 fn ways_are_those_of_the_burst() {
     let (plain, tagged) = (plain_link::<u32>(), tagged_link::<u32>());
     let endpoints: Endpoints<u32> = (0..200).map(|n| Endpoint::new(0xc000_0201, 0x0a00_0000 + n)).collect();
-    // Odd Grantors by the tagged link.
-    let odd =
-        |n: u32| (Prefix::new(0x0a00_0000 + n, 32).unwrap(), [label::PLAIN, label::TAGGED][n as usize % 2]);
-    let setup = Setup { endpoints, routes: (0..200).map(odd).collect(), ..v4() };
+    // Every third Grantor by the tagged link: neighbors in a place by different ones.
+    let way = |n: u32| {
+        (Prefix::new(0x0a00_0000 + n, 32).unwrap(), if n % 3 == 1 { label::TAGGED } else { label::PLAIN })
+    };
+    let setup = Setup { endpoints, routes: (0..200).map(way).collect(), ..v4() };
     let ip = inner4((true, false, 0), 64, 30);
     let numbers = [3, 66, 67, 3, 130, 131, 67, 66, 199, 2];
     let burst: Vec<Input> = numbers.iter().map(|n| Input::new::<u32>(&ip, 0, *n, 41)).collect();
@@ -426,7 +427,7 @@ fn ways_are_those_of_the_burst() {
         assert_eq!(sent[sent.len() - 70..][16..20], (0x0a00_0000 + u32::from(*n)).to_be_bytes());
     }
     for (sent, n) in run.forward.iter().zip(numbers) {
-        let link = if n % 2 == 1 { &tagged } else { &plain };
+        let link = if n % 3 == 1 { &tagged } else { &plain };
         assert_eq!(sent[..link.len()], link[..], "Grantor {n}");
     }
     assert!(run.forward[10..].iter().all(|sent| sent[..14] == plain[..]));
