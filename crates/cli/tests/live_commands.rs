@@ -150,6 +150,18 @@ fn registry() -> Registry {
         neighbor("10.1.0.3", None, "incomplete"),
     ];
     answer(&mut registry, path::NEIGHBORS, wire::Neighbors { neighbors });
+    let class = |name: &str, sent: u64| wire::QueueClass {
+        class: name.into(),
+        arrived: sent + 7,
+        sent,
+        waiting: 3,
+        dropped: BTreeMap::from([("red-drop".to_owned(), 4)]),
+        wait_p50_us: (sent > 0).then_some(63.0),
+        ..wire::QueueClass::default()
+    };
+    let classes = vec![class("operational", 0), class("requests", 9), class("granted", 1000)];
+    let queue = wire::Queue { port: "left".into(), bits_per_s: 1_000_000, classes };
+    answer(&mut registry, path::QUEUES, wire::Queues { queues: vec![queue] });
     let fib = wire::Fib {
         vrf: "main".into(),
         family: 4,
@@ -328,6 +340,15 @@ fn show_prints_tables_and_lines_of_json() {
     let neighbors = fake.ok("show neighbors").out;
     assert!(neighbors.contains("10.1.0.3  -") && neighbors.contains("1:15"), "{neighbors}");
     assert_eq!(fake.json("show neighbors")[1]["mac"], Value::Null);
+    let queues = fake.ok("show queues").out;
+    let lines: Vec<Vec<&str>> = queues.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(
+        lines[3],
+        ["left", "granted", "1007", "1000", "0", "3", "4", "63", "us", "-", "-"],
+        "{queues}"
+    );
+    assert_eq!(lines[1][7..], ["-", "-", "-"], "{queues}");
+    assert_eq!(fake.json("show queues")[0]["classes"][1]["sent"], 9);
     let kernel = fake.ok("show kernel").out;
     assert!(kernel.contains("in sync") && kernel.contains("100000 IPv4, 0 IPv6"), "{kernel}");
     assert_eq!(fake.json("show kernel")[0]["overruns"], 1);
@@ -515,6 +536,7 @@ fn without_a_router_every_verb_says_so_in_a_line() {
         "show neighbors",
         "show interfaces",
         "show workers",
+        "show queues",
         "show next-hops",
         "show kernel",
         "trace show",
