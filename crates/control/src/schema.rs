@@ -527,6 +527,12 @@ answers! {
         pub note: Option<String>,
     }
 
+    /// All that a service counts, by name.
+    pub struct Counters {
+        /// Names and counts.
+        pub counters: BTreeMap<String, u64>,
+    }
+
     /// It is done.
     pub struct Done {
         /// What was done, in lines for a reader.

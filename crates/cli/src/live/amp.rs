@@ -1,6 +1,6 @@
 //! `tidemill amp`: what a running mitigator has learnt, and what it keeps away.
 
-use super::grid::{Grid, or_dash, span};
+use super::grid::{Grid, span};
 use super::{Live, failed, print_line};
 use crate::usage;
 use anyhow::Result;
@@ -118,7 +118,7 @@ pub(super) fn run(live: &Live, verb: &AmpVerb) -> Result<bool> {
         AmpVerb::Explain { tuple } => explain(live, tuple),
         #[cfg(all(feature = "xdp", target_os = "linux"))]
         AmpVerb::Pins { remove } => pins(live, remove.as_deref()),
-        AmpVerb::Counters => counters(live),
+        AmpVerb::Counters => live.counters(path::COUNTERS),
     }
 }
 
@@ -270,21 +270,6 @@ fn pins(live: &Live, remove: Option<&str>) -> Result<bool> {
         grid.row([pin.name, on, mode.into()]);
     }
     grid.print("nothing is left in the kernel");
-    Ok(true)
-}
-
-fn counters(live: &Live) -> Result<bool> {
-    let all: tidemill_control::schema::amp::Counters =
-        live.client()?.get(path::COUNTERS, &()).map_err(failed)?;
-    if live.json {
-        print_line(&all)?;
-        return Ok(true);
-    }
-    let mut grid = Grid::new(&["counter", ">"]);
-    for (name, count) in &all.counters {
-        grid.row([or_dash(Some(name)), count.to_string()]);
-    }
-    grid.print("nothing is counted");
     Ok(true)
 }
 

@@ -7,8 +7,8 @@ use clap::{Args, Subcommand, ValueEnum};
 use std::net::IpAddr;
 use tidemill_control::schema::Done;
 use tidemill_control::schema::gate::{
-    Counters, Decide, Fib, Flow, FlowAnswer, FlowQuery, Flows, FlowsQuery, Policy, PolicyQuery, Solicitor,
-    Top, TopQuery, path,
+    Decide, Fib, Flow, FlowAnswer, FlowQuery, Flows, FlowsQuery, Policy, PolicyQuery, Solicitor, Top,
+    TopQuery, path,
 };
 
 /// Flows asked for at once.
@@ -216,7 +216,7 @@ pub(super) fn run(live: &Live, verb: &GateVerb) -> Result<bool> {
         GateVerb::Fib(args) => fib(live, args),
         GateVerb::Solicitor => solicitor(live),
         GateVerb::Top { by, limit } => top(live, *by, *limit),
-        GateVerb::Counters => counters(live),
+        GateVerb::Counters => live.counters(path::COUNTERS),
     }
 }
 
@@ -388,19 +388,5 @@ fn top(live: &Live, by: By, limit: u32) -> Result<bool> {
         ]);
     }
     grid.print("nothing was dropped in the last window");
-    Ok(true)
-}
-
-fn counters(live: &Live) -> Result<bool> {
-    let all: Counters = live.client()?.get(path::COUNTERS, &()).map_err(failed)?;
-    if live.json {
-        print_line(&all)?;
-        return Ok(true);
-    }
-    let mut grid = Grid::new(&["counter", ">"]);
-    for (name, count) in &all.counters {
-        grid.row([or_dash(Some(name)), count.to_string()]);
-    }
-    grid.print("nothing is counted");
     Ok(true)
 }

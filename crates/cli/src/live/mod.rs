@@ -19,12 +19,13 @@ pub(crate) use capture::Capture;
 use clap::Args;
 pub(crate) use completions::Completions;
 pub(crate) use gate::GateVerb;
+use grid::Grid;
 pub(crate) use route::RouteVerb;
 use serde::Serialize;
 pub(crate) use service::{Reload, StateVerb, Stop};
 pub(crate) use show::Show;
 use std::path::PathBuf;
-use tidemill_control::schema::Done;
+use tidemill_control::schema::{Counters, Done};
 use tidemill_control::{Client, ClientError, DEFAULT_SOCKET, SOCKET_VARIABLE};
 pub(crate) use top::Top;
 pub(crate) use trace::TraceVerb;
@@ -144,6 +145,21 @@ pub(crate) struct Live {
 impl Live {
     fn client(&self) -> Result<Client> {
         Client::new(&self.socket).map_err(failed)
+    }
+
+    /// Prints all that a service counts.
+    fn counters(&self, path: &str) -> Result<bool> {
+        let all: Counters = self.client()?.get(path, &()).map_err(failed)?;
+        if self.json {
+            print_line(&all)?;
+            return Ok(true);
+        }
+        let mut grid = Grid::new(&["counter", ">"]);
+        for (name, count) in &all.counters {
+            grid.row([name.clone(), count.to_string()]);
+        }
+        grid.print("nothing is counted");
+        Ok(true)
     }
 
     /// Says what the router has done: to standard error, or as JSON.

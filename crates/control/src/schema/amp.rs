@@ -1,7 +1,7 @@
 //! What a mitigator says and is asked.
 
+pub use super::Counters;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 
 /// The paths of the verbs.
 pub mod path {
@@ -86,12 +86,6 @@ answers! {
         pub destination_port: Option<u16>,
         /// Workers that know of the tuple.
         pub workers: Vec<u32>,
-    }
-
-    /// All that the mitigator counts, by name.
-    pub struct Counters {
-        /// Names and counts.
-        pub counters: BTreeMap<String, u64>,
     }
 }
 

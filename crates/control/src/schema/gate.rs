@@ -1,7 +1,7 @@
 //! What a Gatekeeper says and is asked.
 
+pub use super::Counters;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 
 /// The paths of the verbs.
 pub mod path {
@@ -134,12 +134,6 @@ answers! {
         pub window_s: f64,
         /// The worker that dropped it.
         pub worker: u32,
-    }
-
-    /// All that the gate counts, by name.
-    pub struct Counters {
-        /// Names and counts.
-        pub counters: BTreeMap<String, u64>,
     }
 }
 
