@@ -189,8 +189,7 @@ pub struct QueueConfig {
     /// Seconds after which the hash changes; 0 never.
     #[serde(default = "reseed_s")]
     pub reseed_s: f64,
-    /// What all that is random begins with. Default: 0 where time comes from captures, else another one in each run; to replay a
-    /// recorded run exactly, give one.
+    /// What all that is random begins with. Default: 0 where time comes from captures, else another one in each run.
     #[serde(default)]
     pub seed: Option<u64>,
 }

@@ -34,7 +34,9 @@
 //! Departures from the figure: the share of operational packets is taken from what granted packets could have (5 + 5 + 95 is
 //! more than a link has); packets waiting longer than others are not aged; priorities hold within a worker.
 //!
-//! Randomness comes from a seed that is handed in; the same packets at the same times then have the same fates.
+//! Randomness comes from a seed that is handed in; the same packets at the same times then have the same fates, so a run on a
+//! capture gives the same output every time. A record of such a run is not replayed exactly: turns in which nothing but time
+//! passed are not in it.
 //!
 //! Output: `out`.
 
