@@ -68,6 +68,29 @@ fn a_capture_is_routed_and_the_same_run_gives_the_same_output() {
     assert!(folder.path("other.pcap").exists());
 }
 
+/// Packets without DSCP are operational: a slow link holds them back, and all leave after the capture's end.
+#[test]
+fn a_queue_holds_packets_back_the_same_way_every_time() {
+    let folder = folder();
+    let queue = |packets: usize| {
+        format!("{CONFIG}[[queue]]\nport = \"wan\"\nrate = \"1 Mbps\"\noperational_packets = {packets}\n")
+    };
+    folder.write("long.toml", queue(4000)).write("short.toml", queue(100));
+    for (file, full) in [("long.toml", false), ("short.toml", true)] {
+        let first = books(&folder.ok(&format!("run {file} --json")));
+        let dropped = first["dropped"]["operational-queue-full"].as_u64().unwrap_or(0);
+        let out = first["out"].as_u64().unwrap();
+        assert_eq!((out + dropped, &first["held"]), (2000, &0.into()), "{first}");
+        assert!(if full { dropped > 1000 && out >= 100 } else { dropped == 0 }, "{first}");
+        let bytes = std::fs::read(folder.path("wan.pcap")).unwrap();
+        books(&folder.ok(&format!("run {file} --json")));
+        assert_eq!(std::fs::read(folder.path("wan.pcap")).unwrap(), bytes, "{file}");
+    }
+    let trace = folder.ok("run long.toml --json --trace queue:wan").json();
+    let notes: Vec<_> = trace.iter().filter_map(|line| line["note"].as_str()).collect();
+    assert!(notes.iter().any(|note| note.starts_with("operational, ")), "{notes:?}");
+}
+
 #[test]
 fn traces_follow_packets_through_the_nodes() {
     let folder = folder();
@@ -204,6 +227,9 @@ fn corrupt_configurations_are_refused_with_the_line_or_the_key() {
     with("twice.toml", "[next_hops]", &format!("{twice}{twice}[next_hops]"));
     with("to.toml", "[next_hops]", &format!("{}[next_hops]", twice.replace("lan", "len")));
     with("updates.toml", "[next_hops]", "[updates]\npath = \"none.txt\"\n[next_hops]");
+    let queue = "[[queue]]\nport = \"wan\"\nrate = \"1 Gbps\"\n";
+    with("rate.toml", "[next_hops]", &format!("{}[next_hops]", queue.replace("1 Gbps", "fast")));
+    with("frames.toml", "[next_hops]", &format!("{queue}granted_packets = 100000\n[next_hops]"));
     with("over.toml", "output = \"wan.pcap\"", "output = \"in.pcap\"");
     with("name.toml", "[next_hops]", "[[next_hop]]\nname = \"nobody\"\nport = \"lan\"\n[next_hops]");
     folder
@@ -223,6 +249,11 @@ fn corrupt_configurations_are_refused_with_the_line_or_the_key() {
         ("twice.toml", "route[1].prefix: route[0] is to 10.0.0.0/8 already"),
         ("to.toml", "route[0].port: there is no interface \"len\""),
         ("updates.toml", "none.txt: No such file"),
+        ("rate.toml", "queue[0].rate: \"fast\": give bits per second, or such as \"10 Gbps\""),
+        (
+            "frames.toml",
+            "memory.frames = 8192: 100768 packets may wait in [[queue]]s on each worker: give at least 101792",
+        ),
         ("over.toml", "in.pcap: would be written over"),
         ("name.toml", "next_hop[0].name"),
         ("syntax.toml", "syntax.toml:2: "),
