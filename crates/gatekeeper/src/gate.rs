@@ -319,12 +319,16 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
         packet: &Seen<A>,
         number: u32,
     ) -> Fate {
-        let mut state = slot.map_or(FlowState::default(), |slot| self.table.state(slot));
+        let before = slot.map_or(FlowState::default(), |slot| self.table.state(slot));
+        let mut state = before;
         let act = state.packet(now.ns, packet.bytes);
         match slot {
             Some(slot) => {
                 state.set_note(number as u16);
-                self.table.set_state(slot, state);
+                // What is dropped changes nothing: no store, and no reader is disturbed.
+                if state != before {
+                    self.table.set_state(slot, state);
+                }
             }
             None => counters.one(Counter::RequestsUntracked),
         }
@@ -337,8 +341,7 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
             Act::Granted { dscp, direct } => {
                 counters.one(Counter::Granted);
                 counters.add(Counter::GrantedBytes, bytes);
-                // Who is to renew has to hear of it.
-                if direct && dscp == 1 {
+                if direct {
                     counters.one(Counter::GrantedDirect);
                     return Fate::Route;
                 }
