@@ -17,6 +17,9 @@ pub struct GatekeeperSection {
     /// The addresses that requests and granted packets are sent from, at most one of each family. Default: the first address of an
     /// interface that is not in front.
     pub source: Vec<String>,
+    /// What flows are spread over a policy's Grantors by. Gatekeepers with the same number choose alike, also after a restart. Whoever knows it can aim
+    /// at one of the Grantors: give a number of your own.
+    pub spread: u64,
     /// Flows that each worker has room for, of IPv4 and as many of IPv6: 45 and 70 bytes each.
     pub flows: usize,
     /// Seconds after which a flow that has asked and sends no more is forgotten; also after a grant or a refusal has expired. 1 to 86,400.
@@ -42,6 +45,7 @@ impl Default for GatekeeperSection {
             policy: Vec::new(),
             default: DefaultAction::Route,
             source: Vec::new(),
+            spread: 0,
             flows: 1 << 20,
             idle_s: 60,
             bandwidth: Bandwidth::Text("10 Gbps".into()),

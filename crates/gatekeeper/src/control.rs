@@ -43,7 +43,7 @@ impl<A: Paired<W>, const W: usize> Seats<A, W> {
 }
 
 /// One worker's flows and numbers, read from here.
-struct Shown4or6<const W: usize> {
+struct WorkerView<const W: usize> {
     reader: FlowReader<W, FlowState>,
     board: Board,
     exchange: Arc<Exchange<W>>,
@@ -54,7 +54,7 @@ pub(crate) struct Half<A: Paired<W>, const W: usize> {
     pub(crate) policies: Policies<A>,
     pub(crate) seats: Arc<Seats<A, W>>,
     pub(crate) post: Post<A>,
-    workers: Vec<Shown4or6<W>>,
+    workers: Vec<WorkerView<W>>,
     tops: Tops,
 }
 
@@ -107,7 +107,7 @@ impl GatekeeperControl {
         let policies = parse(&section.policy, |i, field| format!("policy[{i}].{field}"))?;
         sources_exist(&settings, !policies.v4.is_empty(), !policies.v6.is_empty())?;
         let default = settings::default_action(section);
-        let spread = mix(secret as u64);
+        let spread = mix(section.spread);
         // Of one secret, as many as there are tables.
         let mut drawn = 0;
         let mut draw = || {
@@ -165,6 +165,7 @@ impl GatekeeperControl {
         let old = &self.section;
         for (key, same) in [
             ("flows", section.flows == old.flows),
+            ("spread", section.spread == old.spread),
             ("request_queue", section.request_queue == old.request_queue),
             ("bandwidth", section.bandwidth == old.bandwidth),
             ("request_percent", section.request_percent == old.request_percent),
@@ -393,7 +394,7 @@ impl<A: Paired<W>, const W: usize> Half<A, W> {
             let mut gate = Gate::new(flows, draw(), spread)?;
             let board = Board::default();
             let exchange = gate.heavy().exchange();
-            shown.push(Shown4or6 { reader: gate.reader(), board: board.clone(), exchange });
+            shown.push(WorkerView { reader: gate.reader(), board: board.clone(), exchange });
             seats.push(post.of(worker).map(|mail| {
                 let (counters, mail) = (Counters::default(), mail.clone());
                 Box::new(Seat { gate, counters, mail, board, flows: counter, shown_ns: 0 })

@@ -188,7 +188,8 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
         self.made(now, counters, flows, seen, fates);
     }
 
-    /// Flows and acts of those that have any; the policies of the others, their flows and acts (Fu 2020, algorithms 5, 8 and 9).
+    /// Flows and acts of those that have any, by the policies that these were made by; the policies of the others, their flows and
+    /// acts (Fu 2020, algorithms 5, 8 and 9).
     fn flow_first(
         &mut self,
         now: &Now<'_, A>,
@@ -204,8 +205,9 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
         self.find(now, count);
         let mut missing = 0;
         for (at, packet) in seen.iter().enumerate() {
-            if let Some(slot) = self.found[at] {
-                let number = u32::from(self.table.state(slot).note());
+            let known = self.found[at].map(|slot| (slot, u32::from(self.table.state(slot).note())));
+            // One that was decided about before its first packet came has no policy noted yet.
+            if let Some((slot, number)) = known.filter(|(_, number)| *number != 0) {
                 fates[at] = self.act(now, counters, Some(slot), packet, number);
                 continue;
             }

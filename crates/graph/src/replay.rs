@@ -23,13 +23,40 @@ pub struct Verdicts {
     pub complete: bool,
 }
 
+/// The recorded turn that is next. Turns in which nothing came, went or ended are in no record, and the worker makes its own: a turn
+/// without bursts, in which only time brought something about, is waited for.
 #[derive(Default)]
 struct Stage {
+    /// Whether there is one.
+    staged: bool,
+    now_ns: u64,
+    /// Whether it had bursts.
+    receives: bool,
     bursts: VecDeque<(u16, VecDeque<RecordedPacket>)>,
     expected: Vec<RecordedFate>,
     seen: Vec<RecordedFate>,
+    /// Turns that have gone by without it, and the time in the last of them.
+    waited: u32,
+    last_ns: u64,
     ended: bool,
     verdicts: Verdicts,
+}
+
+/// Turns in which time stands still, after which a turn that has not come will not come.
+const PATIENCE: u32 = 1000;
+
+impl Stage {
+    /// Whether the staged turn has been, at the end of a turn at `now_ns`.
+    fn has_been(&mut self, now_ns: u64) -> bool {
+        let been = match (self.receives, self.seen.is_empty()) {
+            (true, _) => self.bursts.is_empty(),
+            (false, false) => true,
+            (false, true) => now_ns >= self.now_ns,
+        };
+        self.waited = if now_ns == self.last_ns { self.waited + 1 } else { 0 };
+        self.last_ns = now_ns;
+        been || self.waited >= PATIENCE
+    }
 }
 
 type Shared = Arc<Mutex<Stage>>;
@@ -67,17 +94,19 @@ impl Replayer {
         Box::new(Comparer(self.stage.clone()))
     }
 
-    /// Stages the next turn; call it once before the run and then at every boundary. Control events before that turn
+    /// Stages the next turn if the last one has been; call it once before the run and then at every boundary. Control events before that turn
     /// are handed to `apply`, which returns the generation that they led to.
     pub fn advance(&mut self, mut apply: impl FnMut(&[u8]) -> Result<u64, String>) {
         let mut stage = lock(&self.stage);
-        if stage.ended {
+        if stage.ended || stage.staged {
             return;
         }
         loop {
             let what = match self.reader.next_event() {
                 Ok(Some(Event::Turn { now_ns, bursts, fates })) => {
                     self.clock.fetch_max(now_ns, Ordering::AcqRel);
+                    (stage.staged, stage.now_ns, stage.receives) = (true, now_ns, !bursts.is_empty());
+                    stage.waited = 0;
                     stage.bursts = bursts.into_iter().map(|(port, packets)| (port, packets.into())).collect();
                     stage.expected = fates;
                     return;
@@ -181,8 +210,12 @@ impl Observer for Comparer {
         lock(&self.0).seen.push(RecordedFate::new(fate, packet));
     }
 
-    fn end_turn(&mut self, _now_ns: u64) {
+    fn end_turn(&mut self, now_ns: u64) {
         let mut stage = lock(&self.0);
+        if stage.staged && !stage.has_been(now_ns) {
+            return;
+        }
+        stage.staged = false;
         if stage.seen.is_empty() && stage.expected.is_empty() {
             return;
         }

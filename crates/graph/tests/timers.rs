@@ -9,6 +9,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use support::*;
 use tidemill_burst::{Burst, Memory, Packet, Pool};
+use tidemill_graph::record::{Event, RecordReader, Recorder, VERSION};
+use tidemill_graph::replay::Replayer;
 use tidemill_graph::*;
 use tidemill_lookup::qsbr::Domain;
 use tidemill_port::{Port, PortCounters, PortError, RxStatus, Wake};
@@ -21,6 +23,8 @@ struct Slow {
     kept: Vec<Packet>,
     next_ns: u64,
     gone: Arc<Mutex<Vec<u64>>>,
+    /// Lets none go.
+    holds: bool,
 }
 
 impl Node for Slow {
@@ -31,6 +35,9 @@ impl Node for Slow {
         self.kept.push(packet);
     }
     fn tick(&mut self, cx: &mut Context<'_>) {
+        if self.holds {
+            return;
+        }
         if !self.kept.is_empty() && cx.now_ns >= self.next_ns {
             self.next_ns = cx.now_ns + STEP_NS;
             self.gone.lock().unwrap().push(cx.now_ns);
@@ -63,7 +70,7 @@ impl Port for Bursts {
         }
         let (time_ns, count) = self.left.remove(0);
         for _ in 0..count {
-            let mut packet = pool.packet(&[0; 64]).unwrap();
+            let mut packet = pool.packet(&[self.counters.rx.packets as u8; 64]).unwrap();
             packet.set_timestamp_ns(time_ns);
             self.counters.rx.count(64);
             burst.push(packet).unwrap();
@@ -96,19 +103,66 @@ fn slow(gone: Arc<Mutex<Vec<u64>>>) -> Graph {
     g.build().unwrap()
 }
 
+/// One port, on which these bursts come.
+fn port(left: &[(u64, usize)]) -> Vec<Vec<Box<dyn Port>>> {
+    let left = left.to_vec();
+    let port = Bursts { left, ends: true, sent: Sent::default(), counters: PortCounters::default() };
+    vec![vec![Box::new(port)]]
+}
+
+#[test]
+fn a_replay_repeats_what_only_time_brings_about() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run.tmrec");
+    let header = Event::Header {
+        version: VERSION,
+        config: String::new(),
+        capture_clock: true,
+        ports: vec!["a".into()],
+        nodes: vec!["slow".into()],
+        state: Vec::new(),
+    };
+    let recorder = Recorder::create(&path, &header).unwrap();
+    let memory = Memory::new(64, 2048).unwrap();
+    let ports = port(&[(10 * STEP_NS, 5), (12 * STEP_NS + 7, 1), (30 * STEP_NS, 3)]);
+    let engine = Engine::new(slow(Arc::default()), 1, ports, &memory, &Domain::new(), options(64, vec![]));
+    let mut engine = engine.unwrap();
+    engine.observe(0, recorder.observer());
+    engine.run(|_| ());
+    recorder.finish().unwrap();
+
+    let replay = |graph: Graph| {
+        let mut reader = RecordReader::open(&path).unwrap();
+        assert!(matches!(reader.next_event(), Ok(Some(Event::Header { .. }))));
+        let mut replayer = Replayer::new(reader, Arc::default());
+        let ports = vec![vec![replayer.port(0, "a")]];
+        let memory = Memory::new(64, 2048).unwrap();
+        let engine = Engine::new(graph, 1, ports, &memory, &Domain::new(), options(64, vec![]));
+        let mut engine = engine.unwrap();
+        engine.observe(0, replayer.observer());
+        replayer.advance(|_| Ok(0));
+        engine.run(|_| replayer.advance(|_| Ok(0)));
+        replayer.finish().0
+    };
+    let gone = Arc::default();
+    let verdicts = replay(slow(Arc::clone(&gone)));
+    assert!(verdicts.complete, "{verdicts:?}");
+    assert_eq!((verdicts.checked, verdicts.wrong), (9, 0), "{:?}", verdicts.examples);
+    assert_eq!(gone.lock().unwrap().len(), 9);
+    // A node that lets nothing go: its packets are missed, and the replay ends.
+    let mut keeps = GraphBuilder::new(["a"]);
+    keeps.node("slow", ["out"], |_| Box::new(Slow { holds: true, ..Slow::default() }));
+    keeps.input("a", "slow").edge("slow", "out", "port:a");
+    let verdicts = replay(keeps.build().unwrap());
+    assert_eq!((verdicts.checked, verdicts.wrong, verdicts.complete), (9, 9, true));
+}
+
 #[test]
 fn capture_time_stops_where_nodes_asked() {
     let (gone, memory) = (Arc::default(), Memory::new(64, 2048).unwrap());
-    let left = vec![(10 * STEP_NS, 5), (12 * STEP_NS + 7, 1), (30 * STEP_NS, 3)];
-    let port = Bursts { left, ends: true, sent: Sent::default(), counters: PortCounters::default() };
-    let engine = Engine::new(
-        slow(Arc::clone(&gone)),
-        1,
-        vec![vec![Box::new(port) as Box<dyn Port>]],
-        &memory,
-        &Domain::new(),
-        options(64, vec![]),
-    );
+    let ports = port(&[(10 * STEP_NS, 5), (12 * STEP_NS + 7, 1), (30 * STEP_NS, 3)]);
+    let graph = slow(Arc::clone(&gone));
+    let engine = Engine::new(graph, 1, ports, &memory, &Domain::new(), options(64, vec![]));
     let outcome = engine.unwrap().run(|_| ());
     // Five from 10 ms on, the sixth behind them, three from 30 ms on although nothing comes any more.
     let expected: Vec<u64> = [10, 11, 12, 13, 14, 15, 30, 31, 32].iter().map(|ms| ms * STEP_NS).collect();

@@ -187,6 +187,10 @@ type Judge = Box<dyn FnMut(&mut Gate<u32, 1>, u64, &[Seen<u32>]) -> Vec<Fate>>;
 
 /// A gate whose policy sends everything to one Grantor, and something to judge bursts with.
 fn judge(flows: usize) -> (Gate<u32, 1>, Judge) {
+    judge_by(flows, Order::OnePass, Driver::Group)
+}
+
+fn judge_by(flows: usize, order: Order, driver: Driver) -> (Gate<u32, 1>, Judge) {
     let domain = Domain::new();
     let all = policy("0.0.0.0/0".parse().unwrap(), Action::Grantor, &[1]);
     let control = Policies::new(&domain, Action::Route, &[all], 0).unwrap();
@@ -194,7 +198,6 @@ fn judge(flows: usize) -> (Gate<u32, 1>, Judge) {
     let (fib, choices) = control.views();
     let mut counters = Counters::default();
     let judge = move |gate: &mut Gate<u32, 1>, ns: u64, seen: &[Seen<u32>]| {
-        let (order, driver) = (Order::OnePass, Driver::Group);
         let now = Now { ns, policies: &**fib.get(&reader), choices: choices.get(&reader), order, driver };
         let mut fates = vec![Fate::Route; seen.len()];
         gate.decide(&now, &mut counters, seen, &mut fates);
@@ -206,6 +209,22 @@ fn judge(flows: usize) -> (Gate<u32, 1>, Judge) {
 
 fn to(source: u32) -> Seen<u32> {
     Seen { source, destination: 7, bytes: 46 }
+}
+
+#[test]
+fn who_was_granted_before_asking_passes() {
+    for (order, driver) in WAYS {
+        let (mut gate, mut judge) = judge_by(100, order, driver);
+        let granted =
+            Verdict::Granted { rate_kib_s: 9, expire_s: 9, renew_ms: 9000, step_ms: 1000, direct: false };
+        assert!(gate.impose(SECOND, 5, 7, &granted));
+        // Twice: the second packet finds a flow that knows its policy.
+        for _ in 0..2 {
+            let fates = judge(&mut gate, SECOND, &[to(5), to(6)]);
+            let tag = |dscp| Tag { grantor: 0, dscp };
+            assert_eq!(fates, [Fate::Granted(tag(1)), Fate::Request(tag(41))], "{order:?} {driver:?}");
+        }
+    }
 }
 
 #[test]

@@ -35,8 +35,8 @@
 //! more than a link has); packets waiting longer than others are not aged; priorities hold within a worker.
 //!
 //! Randomness comes from a seed that is handed in; the same packets at the same times then have the same fates, so a run on a
-//! capture gives the same output every time. A record of such a run is not replayed exactly: turns in which nothing but time
-//! passed are not in it.
+//! capture gives the same output every time, and its record is replayed exactly. Not so that of a run by the wall clock: in which turns
+//! in which nothing but time passed the queue was looked at is in no record.
 //!
 //! Output: `out`.
 
