@@ -2,6 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use tidemill_ip::queue::Bandwidth;
 
 /// A gate between the networks in front of it and those behind it. What comes in from the front passes as the policies say; what comes
 /// in from the back is routed.
@@ -102,16 +103,6 @@ pub enum DefaultAction {
     Route,
     /// Dropped: `policy-drop`.
     Drop,
-}
-
-/// A bandwidth.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(untagged)]
-pub enum Bandwidth {
-    /// Bits per second.
-    Bits(u64),
-    /// A number and `Gbps`, `Mbps`, `kbps` or `bps`.
-    Text(String),
 }
 
 /// A format of decisions.

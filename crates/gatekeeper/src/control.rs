@@ -103,7 +103,7 @@ impl GatekeeperControl {
         secret: u128,
     ) -> Result<Self, GateError> {
         let settings = settings::settings(section, interfaces)?;
-        let bandwidth = settings::bits_per_s(&section.bandwidth)?;
+        let bandwidth = settings::bits_per_s(section)?;
         let policies = parse(&section.policy, |i, field| format!("policy[{i}].{field}"))?;
         sources_exist(&settings, !policies.v4.is_empty(), !policies.v6.is_empty())?;
         let default = settings::default_action(section);

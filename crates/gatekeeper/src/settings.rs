@@ -1,7 +1,7 @@
 //! What follows from `[gatekeeper]`, checked: every error names its key and says what to do.
 
 use crate::config::Action;
-use crate::config::{Bandwidth, DecisionFormat, DefaultAction, Driver, GatekeeperSection, Order};
+use crate::config::{DecisionFormat, DefaultAction, Driver, GatekeeperSection, Order};
 use crate::error::GateError;
 use std::net::IpAddr;
 use tidemill_ip::Interfaces;
@@ -116,32 +116,7 @@ pub(crate) fn default_action(section: &GatekeeperSection) -> Action {
     }
 }
 
-/// Bits per second.
-pub(crate) fn bits_per_s(bandwidth: &Bandwidth) -> Result<u64, GateError> {
-    let wrong = |text: &str| {
-        GateError::config("bandwidth", format!("{text:?}: give bits per second, or such as \"10 Gbps\""))
-    };
-    let bits = match bandwidth {
-        Bandwidth::Bits(bits) => *bits,
-        Bandwidth::Text(text) => {
-            let lower = text.trim().to_ascii_lowercase();
-            let units = [("gbps", 1e9), ("mbps", 1e6), ("kbps", 1e3), ("bps", 1.0)];
-            let (number, unit) = units
-                .iter()
-                .find_map(|(name, unit)| Some((lower.strip_suffix(name)?.trim_end(), *unit)))
-                .ok_or_else(|| wrong(text))?;
-            let number: f64 = number.parse().map_err(|_| wrong(text))?;
-            if !number.is_finite() || number < 0.0 {
-                return Err(wrong(text));
-            }
-            (number * unit) as u64
-        }
-    };
-    if !(1000..=10_u64.pow(13)).contains(&bits) {
-        return Err(GateError::config(
-            "bandwidth",
-            format!("{bits} bits per second: give 1 kbps to 10,000 Gbps"),
-        ));
-    }
-    Ok(bits)
+/// Bits per second of the way to the Grantors.
+pub(crate) fn bits_per_s(section: &GatekeeperSection) -> Result<u64, GateError> {
+    section.bandwidth.bits_per_s().map_err(|what| GateError::config("bandwidth", what))
 }

@@ -4,6 +4,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use tidemill_ip::queue::Bandwidth;
 use tidemill_ip::{Martians, Owner};
 
 /// The router's tables of the configuration file.
@@ -155,7 +156,7 @@ pub struct QueueConfig {
     /// The port's name.
     pub port: String,
     /// The link's rate: `"10 Gbps"`, `"100 Mbps"`, or bits per second; from 64 kbps.
-    pub rate: RateText,
+    pub rate: Bandwidth,
     /// The part of the link that is kept for operational packets, 0 to 0.5.
     #[serde(default = "five_percent")]
     pub operational_share: f64,
@@ -199,16 +200,6 @@ impl QueueConfig {
     pub fn packets(&self) -> usize {
         self.operational_packets.saturating_add(self.request_packets).saturating_add(self.granted_packets)
     }
-}
-
-/// A rate.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(untagged, expecting = "rate: give bits per second, or such as \"10 Gbps\"")]
-pub enum RateText {
-    /// Bits per second.
-    Bits(u64),
-    /// A number and `Gbps`, `Mbps`, `kbps` or `bps`.
-    Text(String),
 }
 
 fn five_percent() -> f64 {

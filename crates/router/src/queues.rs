@@ -1,6 +1,6 @@
 //! `[[queue]]`, checked: which ports have a queue of the Gatekeeper system's path in front of them, and what it is like.
 
-use crate::config::{QueueConfig, RateText, RouterConfig};
+use crate::config::{QueueConfig, RouterConfig};
 use crate::settings::{ConfigError, PortInfo, port_index};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -86,7 +86,7 @@ fn options(entry: &QueueConfig, key: &impl Fn(&str) -> String) -> Result<PathQue
         }
         Err(ConfigError::new(key(field), format!("{value}: give 1 to 1048576")))
     };
-    let bits_per_s = rate(&entry.rate).map_err(|what| ConfigError::new(key("rate"), what))?;
+    let bits_per_s = entry.rate.bits_per_s().map_err(|what| ConfigError::new(key("rate"), what))?;
     let operational_share = within("operational_share", entry.operational_share, 0.0, 0.5)?;
     let request_share = within("request_share", entry.request_share, 0.0, 0.5)?;
     let min = within("red_min", entry.red_min, 0.0, 1e6)?;
@@ -118,30 +118,6 @@ fn options(entry: &QueueConfig, key: &impl Fn(&str) -> String) -> Result<PathQue
         requests: count("request_packets", entry.request_packets)?,
         granted,
     })
-}
-
-/// Bits per second.
-fn rate(rate: &RateText) -> Result<u64, String> {
-    let bits = match rate {
-        RateText::Bits(bits) => *bits,
-        RateText::Text(text) => {
-            let wrong = || format!("{text:?}: give bits per second, or such as \"10 Gbps\"");
-            let lower = text.trim().to_ascii_lowercase();
-            let units = [("gbps", 1e9), ("mbps", 1e6), ("kbps", 1e3), ("bps", 1.0)];
-            let (number, unit) = units
-                .iter()
-                .find_map(|(name, unit)| Some((lower.strip_suffix(name)?.trim_end(), *unit)))
-                .ok_or_else(wrong)?;
-            let number: f64 = number.parse().map_err(|_| wrong())?;
-            // Negative ones become 0, and NaN too.
-            (number * unit) as u64
-        }
-    };
-    if (64_000..=10_u64.pow(13)).contains(&bits) {
-        Ok(bits)
-    } else {
-        Err(format!("{bits} bits per second: give 64 kbps to 10,000 Gbps"))
-    }
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@
 //! None of them knows packets, clocks or threads: items are what the caller wants to queue, time and randomness are handed
 //! in. The nodes that use them are [`path_queue`](crate::nodes::path_queue) and the Gatekeeper's solicitor.
 
+mod bandwidth;
 mod budget;
 pub mod flood;
 mod granted;
@@ -21,6 +22,7 @@ mod red;
 mod requests;
 mod stats;
 
+pub use bandwidth::Bandwidth;
 pub use budget::{Budget, Purse};
 pub use granted::{Granted, GrantedOptions};
 pub use priority::{LEVELS, PriorityQueue, Pushed};
