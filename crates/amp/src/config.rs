@@ -80,7 +80,7 @@ pub fn protocol_name(port: u16) -> Option<&'static str> {
 
 /// A protocol.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "mitigator.protocols: give a name, such as \"dns\", or a UDP port")]
 pub enum ProtocolItem {
     /// By its name.
     Name(String),
@@ -90,7 +90,7 @@ pub enum ProtocolItem {
 
 /// Something that is never filtered.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "mitigator.allow: give a prefix, or a table of source, destination and port")]
 pub enum AllowItem {
     /// A prefix that amplifiers are in.
     Source(String),

@@ -66,6 +66,13 @@ impl Settings {
         within("suspect_s", section.suspect_s.into(), 1, 3600)?;
         within("query_s", section.query_s.into(), 0, 3600)?;
         within("entries", section.entries as u64, 1, MOST_ENTRIES as u64)?;
+        if let Some(pin) = &section.offload_pin {
+            let fits = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+            if !(1..=64).contains(&pin.len()) || !pin.chars().all(fits) {
+                let what = format!("{pin:?}: give 1 to 64 letters, digits, - and _");
+                return Err(AmpError::config("offload_pin", what));
+            }
+        }
         let mode = Mode::new(section.tuple)
             .ok_or_else(|| AmpError::config("tuple", format!("{}: give 4, 3, 2 or 1", section.tuple)))?;
         let mut ports = Box::new([0; 1024]);

@@ -87,8 +87,18 @@ fn a_wrong_section_is_one_line_that_says_what_to_do() {
         ("request_percent = 5", "idle_s = 0", "gatekeeper.idle_s: 0: give 1 to 86400"),
         (
             "request_percent = 5",
-            "source = [\"10.77.2.1\", \"10.77.2.2\"]",
-            "gatekeeper.source[1]: 10.77.2.2: there is one of its family already",
+            "source = [\"10.77.2.1\", \"10.77.2.1\"]",
+            "gatekeeper.source[1]: 10.77.2.1: there is one of its family already",
+        ),
+        (
+            "request_percent = 5",
+            "source = [\"10.77.1.1\"]",
+            "gatekeeper.source[0]: 10.77.1.1: no interface at the back has it",
+        ),
+        (
+            "\"10.77.2.10\"]",
+            "\"224.0.0.1\"]",
+            "gatekeeper.policy[0].grantors: 224.0.0.1 is no address that a Grantor can have",
         ),
         ("request_percent = 5", "flow = 1", "unknown field `flow`"),
         (

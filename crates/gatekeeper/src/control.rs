@@ -115,9 +115,10 @@ impl GatekeeperControl {
             let (low, high) = (secret as u64 ^ mix(drawn), (secret >> 64) as u64 ^ mix(!drawn));
             u128::from(mix(low)) << 64 | u128::from(mix(high))
         };
+        let (own4, own6) = settings::own(interfaces);
         let (policies4, policies6) = (
-            Policies::new(domain, default, &policies.v4, settings.source4)?,
-            Policies::new(domain, default, &policies.v6, settings.source6)?,
+            Policies::new(domain, default, &policies.v4, settings.source4, own4)?,
+            Policies::new(domain, default, &policies.v6, settings.source6, own6)?,
         );
         Ok(GatekeeperControl {
             section: section.clone(),
@@ -178,11 +179,12 @@ impl GatekeeperControl {
         let policies = parse(&section.policy, |i, field| format!("policy[{i}].{field}"))?;
         sources_exist(&settings, !policies.v4.is_empty(), !policies.v6.is_empty())?;
         let default = settings::default_action(section);
-        self.v4.policies.replace(default, &policies.v4)?;
-        self.v6.policies.replace(default, &policies.v6)?;
+        // Both families, or none.
+        let (plan4, plan6) = (self.v4.policies.plan(&policies.v4)?, self.v6.policies.plan(&policies.v6)?);
+        self.v4.policies.replace(plan4, default, &policies.v4)?;
+        self.v6.policies.replace(plan6, default, &policies.v6)?;
         self.section = section.clone();
-        self.publish(settings);
-        Ok(())
+        self.publish(settings, interfaces)
     }
 
     /// The interfaces have changed: those in front have other numbers perhaps, and we have other addresses.
@@ -191,16 +193,19 @@ impl GatekeeperControl {
     /// The configuration does not fit them any more; nothing has changed then.
     pub fn interfaces(&mut self, interfaces: &Interfaces) -> Result<(), GateError> {
         let settings = settings::settings(&self.section, interfaces)?;
-        self.publish(settings);
-        Ok(())
+        self.publish(settings, interfaces)
     }
 
-    fn publish(&mut self, settings: Settings) {
+    fn publish(&mut self, settings: Settings, interfaces: &Interfaces) -> Result<(), GateError> {
+        let (own4, own6) = settings::own(interfaces);
+        self.v4.policies.set_own(own4)?;
+        self.v6.policies.set_own(own6)?;
         self.v4.policies.set_source(settings.source4);
         self.v6.policies.set_source(settings.source6);
         if settings != *self.settings.current() {
             self.settings.publish(settings);
         }
+        Ok(())
     }
 
     /// One round: collects what workers have to say, frees what none of them sees any more. Returns whether there was anything.

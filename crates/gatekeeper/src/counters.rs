@@ -23,6 +23,6 @@ tidemill_graph::counters! {
     DecisionsUnknown = "decisions-unknown": "decisions about a flow that this worker does not know",
     DecisionsUnsupported = "decisions-unsupported": "decisions that name a program, which there are none of",
     DecisionsMalformed = "decisions-malformed": "packets with decisions that contradict themselves; those before the fault count",
-    DecisionsRefused = "decisions-refused": "packets with decisions from where none are taken: not a Grantor's, or not by the back",
+    DecisionsRefused = "decisions-refused": "decisions, or packets with such, from where none are taken: not the flow's Grantor, or not by the back",
     MailLost = "mail-lost": "decisions that another worker's mailbox had no room for",
 }

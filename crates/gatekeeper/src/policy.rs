@@ -13,6 +13,7 @@ use crate::config::{Action, PolicyConfig};
 use crate::error::GateError;
 use crate::family::Gated;
 use crate::tunnel::{Endpoint, Endpoints};
+use std::net::IpAddr;
 use std::sync::Arc;
 use tidemill_flow::hash::mix;
 use tidemill_lookup::publish::{Publisher, View};
@@ -55,6 +56,16 @@ impl<A: Copy> Choices<A> {
         self.choices.get(number as usize).copied().unwrap_or(Choice::Drop)
     }
 
+    /// Whether a Grantor is among those of a policy with this number.
+    pub fn decides(&self, number: u32, grantor: A) -> bool
+    where
+        A: PartialEq,
+    {
+        let Choice::Grantors(first) = self.get(number) else { return false };
+        let buckets = self.buckets.iter().skip(first as usize).take(BUCKETS);
+        buckets.into_iter().any(|at| self.grantors.get(usize::from(*at)) == Some(&grantor))
+    }
+
     /// The Grantor of a flow with this hash: its number.
     #[inline(always)]
     pub fn grantor(&self, buckets: u32, spread: u64) -> u16 {
@@ -86,10 +97,23 @@ pub struct Policies<A: Gated> {
     source: A,
     /// What the numbers stand for.
     known: Vec<(Action, Vec<A>)>,
+    /// The policies; the table has our own addresses besides.
+    policies: Rib<A>,
+    own: Vec<A>,
+}
+
+/// The number of "routed": that of our own addresses, whatever the policies say.
+const ROUTED: Label = Label(1);
+
+/// Policies with their numbers, and what these will mean.
+pub(crate) struct Plan<A> {
+    known: Vec<(Action, Vec<A>)>,
+    choices: Choices<A>,
+    labels: Vec<Label>,
 }
 
 impl<A: Gated> Policies<A> {
-    /// The policies of a configuration, each with its place there, for messages; `default` is where there are none.
+    /// The policies of a configuration; `default` is where there are none. Our `own` addresses are always reached.
     ///
     /// # Errors
     /// What is wrong with one of them.
@@ -98,17 +122,24 @@ impl<A: Gated> Policies<A> {
         default: Action,
         policies: &[Policy<A>],
         source: A,
+        own: Vec<A>,
     ) -> Result<Self, GateError> {
-        let first = Choices { choices: vec![choice_of(default)], buckets: Vec::new(), grantors: Vec::new() };
-        let mut known = vec![(default, Vec::new())];
-        let mut choices = first;
-        let mut rib = Rib::new();
-        for policy in policies {
-            rib.insert(policy.prefix, number(&mut known, &mut choices, policy)?);
-        }
-        let table = Table::new(domain, rib, &Algorithm::Auto)?;
-        let endpoints = Publisher::new(domain, ends(source, &choices));
-        Ok(Policies { table, choices: Publisher::new(domain, choices), endpoints, source, known })
+        let known = vec![(default, Vec::new()), (Action::Route, Vec::new())];
+        let choices = vec![choice_of(default), Choice::Route];
+        let choices = Choices { choices, buckets: Vec::new(), grantors: Vec::new() };
+        let mut all = Policies {
+            table: Table::new(domain, Rib::new(), &Algorithm::Auto)?,
+            endpoints: Publisher::new(domain, Vec::new()),
+            choices: Publisher::new(domain, choices),
+            source,
+            known,
+            policies: Rib::new(),
+            own: Vec::new(),
+        };
+        let plan = all.plan(policies)?;
+        all.commit(plan, policies, &[])?;
+        all.set_own(own)?;
+        Ok(all)
     }
 
     /// Where Grantors are, and our end.
@@ -124,49 +155,91 @@ impl<A: Gated> Policies<A> {
         }
     }
 
+    /// We have these addresses now.
+    pub(crate) fn set_own(&mut self, own: Vec<A>) -> Result<(), GateError> {
+        let changed: Vec<Prefix<A>> =
+            self.own.iter().chain(&own).filter_map(|address| host(*address)).collect();
+        self.own = own;
+        self.bring_up_to_date(&changed)
+    }
+
     /// What workers look into: the table, and what its numbers mean.
     pub(crate) fn views(&self) -> Views<A> {
         (self.table.view(), self.choices.view())
     }
 
-    /// Sets policies while packets flow.
-    pub(crate) fn set(&mut self, policies: &[Policy<A>]) -> Result<(), GateError> {
-        let (mut known, mut choices) = (self.known.clone(), self.choices.current().clone());
-        let mut changes = Vec::with_capacity(policies.len());
-        for policy in policies {
-            changes.push(Change::Announce(policy.prefix, number(&mut known, &mut choices, policy)?));
-        }
-        // First where Grantors are, then what numbers mean, then the numbers.
-        if known.len() != self.known.len() {
-            self.endpoints.publish(ends(self.source, &choices));
-            self.choices.publish(choices);
-            self.known = known;
-        }
+    /// Has the table say of these prefixes what holds.
+    fn bring_up_to_date(&mut self, prefixes: &[Prefix<A>]) -> Result<(), GateError> {
+        let change = |prefix: &Prefix<A>| {
+            let ours = host(prefix.first()) == Some(*prefix) && self.own.contains(&prefix.first());
+            match self.policies.get(*prefix) {
+                _ if ours => Change::Announce(*prefix, ROUTED),
+                Some(number) => Change::Announce(*prefix, number),
+                None => Change::Withdraw(*prefix),
+            }
+        };
+        let changes: Vec<Change<A>> = prefixes.iter().map(change).collect();
         self.table.apply(&changes)?;
         Ok(())
     }
 
-    /// Takes a policy away; false if there is none of exactly this prefix.
-    pub(crate) fn remove(&mut self, prefix: Prefix<A>) -> Result<bool, GateError> {
-        Ok(self.table.apply(&[Change::Withdraw(prefix)])?.changed > 0)
+    /// Gives policies their numbers; nothing has changed yet.
+    ///
+    /// # Errors
+    /// There are no more numbers.
+    pub(crate) fn plan(&self, policies: &[Policy<A>]) -> Result<Plan<A>, GateError> {
+        let (mut known, mut choices) = (self.known.clone(), self.choices.current().clone());
+        let labels: Result<_, _> =
+            policies.iter().map(|policy| number(&mut known, &mut choices, policy)).collect();
+        Ok(Plan { labels: labels?, known, choices })
     }
 
-    /// Puts these in the place of all that there are.
-    pub(crate) fn replace(&mut self, default: Action, policies: &[Policy<A>]) -> Result<(), GateError> {
-        let gone: Vec<Change<A>> = {
-            let stays = |prefix| policies.iter().any(|policy| policy.prefix == prefix);
-            let rib = self.table.rib();
-            rib.iter().map(|(prefix, _)| prefix).filter(|p| !stays(*p)).map(Change::Withdraw).collect()
-        };
-        self.set(policies)?;
-        self.table.apply(&gone)?;
-        if self.known[0].0 != default {
-            self.known[0].0 = default;
-            let mut choices = self.choices.current().clone();
-            choices.choices[0] = choice_of(default);
-            self.choices.publish(choices);
+    /// Has planned policies hold, and those of `gone` no longer.
+    fn commit(&mut self, plan: Plan<A>, policies: &[Policy<A>], gone: &[Prefix<A>]) -> Result<(), GateError> {
+        // First where Grantors are, then what numbers mean, then the numbers.
+        if plan.known.len() != self.known.len() || plan.known[0] != self.known[0] {
+            self.endpoints.publish(ends(self.source, &plan.choices));
+            self.choices.publish(plan.choices);
+            self.known = plan.known;
         }
-        Ok(())
+        let mut changed = gone.to_vec();
+        for prefix in gone {
+            self.policies.remove(*prefix);
+        }
+        for (policy, label) in policies.iter().zip(plan.labels) {
+            self.policies.insert(policy.prefix, label);
+            changed.push(policy.prefix);
+        }
+        self.bring_up_to_date(&changed)
+    }
+
+    /// Sets policies while packets flow.
+    pub(crate) fn set(&mut self, policies: &[Policy<A>]) -> Result<(), GateError> {
+        let plan = self.plan(policies)?;
+        self.commit(plan, policies, &[])
+    }
+
+    /// Takes a policy away; false if there is none of exactly this prefix.
+    pub(crate) fn remove(&mut self, prefix: Prefix<A>) -> Result<bool, GateError> {
+        let there = self.policies.remove(prefix).is_some();
+        self.bring_up_to_date(&[prefix])?;
+        Ok(there)
+    }
+
+    /// Puts these, which were planned, in the place of all that there are.
+    pub(crate) fn replace(
+        &mut self,
+        mut plan: Plan<A>,
+        default: Action,
+        policies: &[Policy<A>],
+    ) -> Result<(), GateError> {
+        let mut stay: Vec<Prefix<A>> = policies.iter().map(|policy| policy.prefix).collect();
+        stay.sort_unstable();
+        let all = self.policies.iter().map(|(prefix, _)| prefix);
+        let gone: Vec<Prefix<A>> = all.filter(|prefix| stay.binary_search(prefix).is_err()).collect();
+        plan.known[0].0 = default;
+        plan.choices.choices[0] = choice_of(default);
+        self.commit(plan, policies, &gone)
     }
 
     /// All policies, in order of their prefixes.
@@ -175,7 +248,7 @@ impl<A: Gated> Policies<A> {
             let (action, grantors) = self.known.get(label.0 as usize)?.clone();
             Some(Policy { prefix, action, grantors })
         };
-        self.table.rib().iter().filter_map(of).collect()
+        self.policies.iter().filter_map(of).collect()
     }
 
     /// The policy that a destination falls under; none where the default counts.
@@ -203,6 +276,11 @@ impl<A: Gated> Policies<A> {
     }
 }
 
+/// The prefix of one address.
+fn host<A: Gated>(address: A) -> Option<Prefix<A>> {
+    Prefix::new(address, A::BITS)
+}
+
 /// The tunnels to all Grantors.
 fn ends<A: Gated>(source: A, choices: &Choices<A>) -> Endpoints<A> {
     choices.grantors.iter().map(|grantor| Endpoint::new(source, *grantor)).collect()
@@ -223,6 +301,7 @@ fn number<A: Gated>(
 ) -> Result<Label, GateError> {
     let same =
         |(action, grantors): &(Action, Vec<A>)| *action == policy.action && *grantors == policy.grantors;
+    // Number 0 is where there is no policy.
     if let Some(at) = known.iter().skip(1).position(same) {
         return Ok(Label(at as u32 + 1));
     }
@@ -310,6 +389,24 @@ fn addresses<T: std::str::FromStr + PartialEq>(texts: &[String], family: &str) -
         })?;
         if all.contains(&address) {
             return Err(format!("{text} is there twice: leave one out"));
+        }
+        let is_host = match text.parse::<IpAddr>() {
+            Ok(IpAddr::V4(a)) => {
+                !(a.is_unspecified()
+                    || a.is_loopback()
+                    || a.is_multicast()
+                    || a.is_broadcast()
+                    || a.is_link_local())
+            }
+            Ok(IpAddr::V6(a)) => {
+                !(a.is_unspecified() || a.is_loopback() || a.is_multicast() || a.is_unicast_link_local())
+            }
+            Err(_) => false,
+        };
+        if !is_host {
+            return Err(format!(
+                "{text} is no address that a Grantor can have: give one that packets are routed to"
+            ));
         }
         all.push(address);
     }

@@ -4,7 +4,7 @@ use crate::config::Action;
 use crate::config::{DecisionFormat, DefaultAction, Driver, GatekeeperSection, Order};
 use crate::error::GateError;
 use std::net::IpAddr;
-use tidemill_ip::Interfaces;
+use tidemill_ip::{Interfaces, Owner};
 
 /// What the nodes go by; published.
 #[derive(Debug, Clone, PartialEq)]
@@ -71,6 +71,16 @@ pub(crate) fn settings(section: &GatekeeperSection, interfaces: &Interfaces) -> 
         return Err(GateError::config("front", what));
     }
     let (source4, source6) = sources(section, interfaces, &front)?;
+    let back = || interfaces.iter().zip(&front).filter(|(_, front)| !**front).map(|(interface, _)| interface);
+    if section.decisions != DecisionFormat::None
+        && let Some(kernels) = back().find(|interface| interface.owner == Owner::Kernel)
+    {
+        let what = format!(
+            "interface {:?} is the kernel's, which would get the decisions: give it owner = \"us\", or set \"none\"",
+            kernels.name
+        );
+        return Err(GateError::config("decisions", what));
+    }
     Ok(Settings {
         front,
         source4,
@@ -89,9 +99,15 @@ fn sources(
     front: &[bool],
 ) -> Result<(u32, u128), GateError> {
     let (mut source4, mut source6) = (None, None);
+    let back = || interfaces.iter().zip(front).filter(|(_, front)| !**front).map(|(interface, _)| interface);
     for (i, text) in section.source.iter().enumerate() {
         let wrong = |what: String| GateError::config(format!("source[{i}]"), what);
         let address: IpAddr = text.parse().map_err(|_| wrong(format!("{text:?} is no address")))?;
+        if !back().any(|interface| interface.has(address)) {
+            return Err(wrong(format!(
+                "{text}: no interface at the back has it: give one of their addresses"
+            )));
+        }
         let twice = match address {
             IpAddr::V4(address) => source4.replace(u32::from(address)).is_some(),
             IpAddr::V6(address) => source6.replace(u128::from(address)).is_some(),
@@ -119,4 +135,11 @@ pub(crate) fn default_action(section: &GatekeeperSection) -> Action {
 /// Bits per second of the way to the Grantors.
 pub(crate) fn bits_per_s(section: &GatekeeperSection) -> Result<u64, GateError> {
     section.bandwidth.bits_per_s().map_err(|what| GateError::config("bandwidth", what))
+}
+
+/// Our addresses, of both families: packets to these are never judged.
+pub(crate) fn own(interfaces: &Interfaces) -> (Vec<u32>, Vec<u128>) {
+    let v4 = interfaces.iter().flat_map(|interface| &interface.v4).map(|(address, _)| u32::from(*address));
+    let v6 = interfaces.iter().flat_map(|interface| &interface.v6).map(|(address, _)| u128::from(*address));
+    (v4.collect(), v6.collect())
 }

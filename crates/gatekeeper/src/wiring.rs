@@ -17,8 +17,6 @@ pub type Ways<A> = Box<dyn Fn(usize) -> (View<Arc<dyn Fib<A>>>, View<NextHops>) 
 
 /// What the gate takes of the router that it is put into.
 pub struct Host {
-    /// Interfaces and addresses.
-    pub interfaces: View<tidemill_ip::Settings>,
     /// Routes of IPv4.
     pub ways4: Ways<u32>,
     /// Routes of IPv6.
@@ -27,20 +25,20 @@ pub struct Host {
 
 /// Puts the gate into a router's graph. For one engine: the workers' flows are handed over when their nodes are made.
 pub fn splice(graph: &mut GraphBuilder, control: &GatekeeperControl, host: Host) {
-    let Host { interfaces, ways4, ways6 } = host;
+    let Host { ways4, ways6 } = host;
     let queue = control.section().request_queue;
 
-    let (settings, seats, own) = (control.settings.view(), control.v4.seats.clone(), interfaces.clone());
+    let (settings, seats) = (control.settings.view(), control.v4.seats.clone());
     let (policies, choices) = control.v4.policies.views();
     graph.node("gate4", gate::OUTPUTS, move |worker| {
-        let views = (settings.clone(), own.clone(), policies.clone(), choices.clone());
-        Box::new(GateNode::new(views.0, views.1, views.2, views.3, seats.take(worker)))
+        let (settings, policies, choices) = (settings.clone(), policies.clone(), choices.clone());
+        Box::new(GateNode::new(settings, policies, choices, seats.take(worker)))
     });
-    let (settings, seats, own) = (control.settings.view(), control.v6.seats.clone(), interfaces);
+    let (settings, seats) = (control.settings.view(), control.v6.seats.clone());
     let (policies, choices) = control.v6.policies.views();
     graph.node("gate6", gate::OUTPUTS, move |worker| {
-        let views = (settings.clone(), own.clone(), policies.clone(), choices.clone());
-        Box::new(GateNode::new(views.0, views.1, views.2, views.3, seats.take(worker)))
+        let (settings, policies, choices) = (settings.clone(), policies.clone(), choices.clone());
+        Box::new(GateNode::new(settings, policies, choices, seats.take(worker)))
     });
     let (budget, board) = (control.budget.clone(), control.solicitors.clone());
     graph.node("solicitor", solicitor::OUTPUTS, move |_| {
@@ -57,13 +55,13 @@ pub fn splice(graph: &mut GraphBuilder, control: &GatekeeperControl, host: Host)
         Box::new(Encapsulate::<u128>::new(worker, endpoints.clone(), fib, hops))
     });
     let (settings, boards) = (control.settings.view(), control.decisions.clone());
-    let (choices4, choices6) = (control.v4.policies.views().1, control.v6.policies.views().1);
+    let (policies4, policies6) = (control.v4.policies.views(), control.v6.policies.views());
     let (post4, post6) = (control.v4.post.clone(), control.v6.post.clone());
     graph.node("decision", decision::OUTPUTS, move |worker| {
         Box::new(DecisionNode {
             settings: settings.clone(),
-            choices4: choices4.clone(),
-            choices6: choices6.clone(),
+            policies4: policies4.clone(),
+            policies6: policies6.clone(),
             post4: post4.clone(),
             post6: post6.clone(),
             counters: Counters::default(),

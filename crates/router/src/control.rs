@@ -275,12 +275,7 @@ impl RouterControl {
         Ok(control)
     }
 
-    /// Interfaces and addresses, as workers see them.
-    pub fn settings_view(&self) -> View<Settings> {
-        self.settings.view()
-    }
-
-    /// Counts every change of them.
+    /// Counts every change of interfaces and addresses.
     pub fn settings_generation(&self) -> u64 {
         self.settings.generation()
     }

@@ -88,7 +88,7 @@ fn options(entry: &QueueConfig, key: &impl Fn(&str) -> String) -> Result<PathQue
     };
     let bits_per_s = entry.rate.bits_per_s().map_err(|what| ConfigError::new(key("rate"), what))?;
     let operational_share = within("operational_share", entry.operational_share, 0.0, 0.5)?;
-    let request_share = within("request_share", entry.request_share, 0.0, 0.5)?;
+    let request_share = within("request_share", entry.request_share, 0.001, 0.5)?;
     let min = within("red_min", entry.red_min, 0.0, 1e6)?;
     let max = within("red_max", entry.red_max, 0.0, 1e6)?;
     if min >= max {
@@ -159,7 +159,7 @@ mod tests {
                 "[[queue]]\nport='wan'\nrate=10",
                 "queue[0].rate: 10 bits per second: give 64 kbps to 10,000 Gbps",
             ),
-            (&format!("{one}request_share=0.7"), "queue[0].request_share: 0.7: give 0 to 0.5"),
+            (&format!("{one}request_share=0.7"), "queue[0].request_share: 0.7: give 0.001 to 0.5"),
             (&format!("{one}granted_packets=0"), "queue[0].granted_packets: 0: give 1 to 1048576"),
             (&format!("{one}red_min=48"), "queue[0].red_max: 48: give more than red_min (48)"),
             (&format!("{one}red_weight=nan"), "queue[0].red_weight: NaN: give 0.000001 to 1"),

@@ -27,7 +27,7 @@ pub(crate) enum AmpVerb {
         #[arg(long, value_name = "ADDR")]
         address: Option<IpAddr>,
         /// At most so many
-        #[arg(long, value_name = "N", default_value_t = u32::MAX, hide_default_value = true)]
+        #[arg(long, value_name = "N", default_value_t = u32::MAX, hide_default_value = true, value_parser = clap::value_parser!(u32).range(1..))]
         limit: u32,
     },
     /// Where the most is kept away: by rule, amplifier, victim or protocol
@@ -37,7 +37,7 @@ pub(crate) enum AmpVerb {
         #[arg(long, default_value = "amplifier")]
         by: By,
         /// At most so many lines
-        #[arg(long, value_name = "N", default_value_t = 20)]
+        #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
         limit: u32,
     },
     /// What would happen to a UDP packet from outside, and why
@@ -196,10 +196,15 @@ fn explain(live: &Live, tuple: &str) -> Result<bool> {
         print_line(&explained)?;
         return Ok(true);
     }
-    println!("{}: {}", explained.verdict, explained.why);
+    let dry = if explained.would_drop && explained.verdict == "pass" {
+        " (a dry run: otherwise dropped)"
+    } else {
+        ""
+    };
+    println!("{}: {}{dry}", explained.verdict, explained.why);
     if let Some(source) = &explained.source {
         let from = end(Some(source), explained.source_port);
-        println!("rule: {from} > {}", end(explained.destination.as_deref(), explained.destination_port));
+        println!("tuple: {from} > {}", end(explained.destination.as_deref(), explained.destination_port));
     }
     Ok(true)
 }

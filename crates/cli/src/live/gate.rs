@@ -30,7 +30,7 @@ pub(crate) enum GateVerb {
         #[arg(long, value_name = "ADDR")]
         address: Option<IpAddr>,
         /// At most so many
-        #[arg(long, value_name = "N", default_value_t = u32::MAX, hide_default_value = true)]
+        #[arg(long, value_name = "N", default_value_t = u32::MAX, hide_default_value = true, value_parser = clap::value_parser!(u32).range(1..))]
         limit: u32,
     },
     /// One flow: its policy, its Grantor, what each worker knows of it
@@ -76,7 +76,7 @@ pub(crate) enum GateVerb {
         #[arg(long, default_value = "source")]
         by: By,
         /// At most so many lines
-        #[arg(long, value_name = "N", default_value_t = 20)]
+        #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
         limit: u32,
     },
     /// All that the gate counts

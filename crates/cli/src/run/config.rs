@@ -410,6 +410,25 @@ impl Config {
         if self.port.is_empty() {
             return Err("there is no [[port]]: add at least one".into());
         }
+        for (i, port) in self.port.iter().enumerate() {
+            let before = &self.port[..i];
+            if before.iter().any(|other| other.name() == port.name()) {
+                return Err(format!(
+                    "port[{i}].name: {:?} is there twice: give each port a name of its own",
+                    port.name()
+                ));
+            }
+            let shared = before
+                .iter()
+                .find(|other| port.interface().is_some() && other.interface() == port.interface());
+            if let Some(other) = shared {
+                let interface = port.interface().unwrap_or_default();
+                return Err(format!(
+                    "port[{i}].interface: {interface:?} is port {:?}'s already: give another",
+                    other.name()
+                ));
+            }
+        }
         if let Some(socket) = self.control.as_ref().and_then(|control| control.socket.as_ref()) {
             // sockaddr_un has room for so much.
             let len = socket.as_os_str().len();

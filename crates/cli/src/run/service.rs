@@ -107,3 +107,8 @@ pub(crate) fn unchanged(name: &str, same: &[(&str, bool)]) -> Result<()> {
         ))),
     }
 }
+
+/// The room for flows that a check of a configuration makes tables with: little, unless there can be no such table at all.
+pub(super) fn checked_room(flows: usize) -> usize {
+    if flows <= 1 << 28 { flows.min(1 << 12) } else { flows }
+}

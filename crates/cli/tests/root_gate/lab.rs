@@ -119,6 +119,8 @@ pub(crate) struct Lab {
     pub(crate) client: Netns,
     pub(crate) behind: Netns,
     pub(crate) grantor: Arc<Grantor>,
+    /// The Grantor's ends of what decisions go through, IPv4 and IPv6.
+    pub(crate) deciders: [UdpSocket; 2],
     _server: Netns,
     _middle: Netns,
     thread: Option<JoinHandle<()>>,
@@ -176,6 +178,7 @@ impl Lab {
             came: Mutex::default(),
             done: AtomicBool::new(false),
         });
+        let deciders = [0, 1].map(|v6: usize| sockets[v6].try_clone().unwrap());
         let works = grantor.clone();
         let thread = std::thread::spawn(move || works.work(&from, &to, &sockets));
 
@@ -200,7 +203,8 @@ impl Lab {
         let child = middle.enter(|| command.spawn()).unwrap();
         let control = Client::new(&folder.path().join("gate.sock")).unwrap();
         let (_server, _middle, thread) = (server, middle, Some(thread));
-        let mut lab = Lab { client, behind, grantor, _server, _middle, thread, child, folder, control };
+        let mut lab =
+            Lab { client, behind, grantor, deciders, _server, _middle, thread, child, folder, control };
         wait_until("the gatekeeper answers", Duration::from_secs(60), || {
             if let Some(status) = lab.child.try_wait().unwrap() {
                 panic!("the gatekeeper ended: {status}: {}", lab.read("log"));

@@ -168,11 +168,11 @@ fn decisions_are_taken_from_grantors_only() {
             .unwrap();
         lab.reaches("decisions-refused", refused + 2);
         // From a Grantor, and cut short: what is whole counts, the rest is said to be wrong.
-        let grantor = lab.behind.udp(any(["10.8.0.2", "fd00:8::2"][v6]));
-        grantor.send_to(&decline[..decline.len() - 1], to(["10.8.0.1", "fd00:8::1"][v6])).unwrap();
+        let grantor = &lab.deciders[v6];
+        grantor.send(&decline[..decline.len() - 1]).unwrap();
         lab.reaches("decisions-malformed", v6 as u64 + 1);
         assert!(lab.pings(v6), "nothing of that counted");
-        grantor.send_to(&decline, to(["10.8.0.1", "fd00:8::1"][v6])).unwrap();
+        grantor.send(&decline).unwrap();
         lab.reaches("decisions-applied", v6 as u64 + 1);
         assert!(!lab.pings(v6));
     }

@@ -97,7 +97,7 @@ fn all_ways_agree<A: Paired<W> + std::hash::Hash, const W: usize>(
             prefixes.iter().map(|(text, action)| (text.parse().unwrap(), *action)).collect();
         let policies: Vec<_> =
             list.iter().map(|(prefix, action)| policy(*prefix, *action, grantors)).collect();
-        let control = Policies::new(&domain, Action::Route, &policies, A::MIN).unwrap();
+        let control = Policies::new(&domain, Action::Route, &policies, A::MIN, Vec::new()).unwrap();
         let (fib, choices) = control.views();
         let mut oracle = Oracle { policies: list, flows: HashMap::new() };
         let mut gate = Gate::<A, W>::new(4096, 7, 9).unwrap();
@@ -193,7 +193,7 @@ fn judge(flows: usize) -> (Gate<u32, 1>, Judge) {
 fn judge_by(flows: usize, order: Order, driver: Driver) -> (Gate<u32, 1>, Judge) {
     let domain = Domain::new();
     let all = policy("0.0.0.0/0".parse().unwrap(), Action::Grantor, &[1]);
-    let control = Policies::new(&domain, Action::Route, &[all], 0).unwrap();
+    let control = Policies::new(&domain, Action::Route, &[all], 0, Vec::new()).unwrap();
     let reader = domain.register();
     let (fib, choices) = control.views();
     let mut counters = Counters::default();

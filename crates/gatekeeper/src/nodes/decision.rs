@@ -1,17 +1,18 @@
 //! `decision`: what Grantors have decided, among the packets to ourselves. UDP to port 45232 is taken; the rest goes on to `local`.
 //!
-//! With `decisions = "interoperable"`, and from a policy's Grantor, by an interface that is not in front, with a right checksum: the
-//! decisions in it are given to all workers' flows, and the packet is consumed. Anything else to that port is dropped as `decision-refused` or
+//! With `decisions = "interoperable"`, and from a Grantor's port 41120, by an interface that is not in front, with a right checksum: the
+//! decisions in it are given to all workers' flows, and the packet is consumed. A decision counts from those Grantors only that the
+//! policy of the flow's destination names now; others are counted as refused. Anything else to that port is dropped as `decision-refused` or
 //! `decision-malformed`: nobody else listens there, and an ICMP error would tell a stranger what is here.
 //!
 //! Outputs: `local`.
 
 use crate::config::DecisionFormat;
 use crate::counters::{Board, Counter, Counters};
-use crate::decision::wire::DESTINATION_PORT;
+use crate::decision::wire::{DESTINATION_PORT, SOURCE_PORT};
 use crate::decision::{Decision, Decisions, Verdict as Said};
 use crate::mail::{Letter, Post};
-use crate::policy::Choices;
+use crate::policy::Views;
 use crate::settings::Settings;
 use std::net::IpAddr;
 use tidemill_burst::{DropReason, Packet, Pool};
@@ -27,8 +28,8 @@ pub const OUTPUTS: [&str; 1] = ["local"];
 /// The node.
 pub struct DecisionNode {
     pub(crate) settings: View<Settings>,
-    pub(crate) choices4: View<Choices<u32>>,
-    pub(crate) choices6: View<Choices<u128>>,
+    pub(crate) policies4: Views<u32>,
+    pub(crate) policies6: Views<u128>,
     pub(crate) post4: Post<u32>,
     pub(crate) post6: Post<u128>,
     pub(crate) counters: Counters,
@@ -38,6 +39,7 @@ pub struct DecisionNode {
 /// A UDP datagram to the port of decisions.
 struct Datagram<'a> {
     source: IpAddr,
+    source_port: u16,
     /// Whether its checksum is there and right.
     sound: bool,
     payload: &'a [u8],
@@ -66,15 +68,30 @@ fn datagram(ip: &[u8]) -> Option<Datagram<'_>> {
     };
     let sound = udp.checksum() != 0 && udp.checksum_ok(&pseudo);
     let payload = datagram.get(udp::HEADER_LEN..usize::from(udp.len()))?;
-    Some(Datagram { source, sound, payload })
+    Some(Datagram { source, source_port: udp.src_port(), sound, payload })
 }
 
 impl DecisionNode {
-    /// Whether decisions are taken from this address.
+    /// Whether this Grantor is one of those that the policy of the flow's destination names.
+    fn decides(&self, cx: &Context<'_>, grantor: IpAddr, flow: &Addresses) -> bool {
+        match (*flow, grantor) {
+            (Addresses::V4 { dst, .. }, IpAddr::V4(grantor)) => {
+                let (fib, choices) = (self.policies4.0.get(cx.reader), self.policies4.1.get(cx.reader));
+                choices.decides(fib.lookup(dst).0, grantor.into())
+            }
+            (Addresses::V6 { dst, .. }, IpAddr::V6(grantor)) => {
+                let (fib, choices) = (self.policies6.0.get(cx.reader), self.policies6.1.get(cx.reader));
+                choices.decides(fib.lookup(dst).0, grantor.into())
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether any policy names, or has named, a Grantor of this address.
     fn is_grantor(&self, cx: &Context<'_>, source: IpAddr) -> bool {
         match source {
-            IpAddr::V4(source) => self.choices4.get(cx.reader).grantors.contains(&source.into()),
-            IpAddr::V6(source) => self.choices6.get(cx.reader).grantors.contains(&source.into()),
+            IpAddr::V4(source) => self.policies4.1.get(cx.reader).grantors.contains(&source.into()),
+            IpAddr::V6(source) => self.policies6.1.get(cx.reader).grantors.contains(&source.into()),
         }
     }
 
@@ -83,7 +100,8 @@ impl DecisionNode {
         let Some(datagram) = datagram(ip) else { return Verdict::Next(0) };
         let settings = self.settings.get(cx.reader);
         let open = settings.decisions == DecisionFormat::Interoperable;
-        if !open || settings.is_front(packet.port) || !self.is_grantor(cx, datagram.source) {
+        let grantors = self.is_grantor(cx, datagram.source) && datagram.source_port == SOURCE_PORT;
+        if !open || settings.is_front(packet.port) || !grantors {
             self.counters.one(Counter::DecisionsRefused);
             return Verdict::Drop(DropReason::DecisionRefused);
         }
@@ -94,7 +112,8 @@ impl DecisionNode {
         let mut whole = true;
         for decision in Decisions::new(datagram.payload) {
             match decision {
-                Ok(decision) => self.tell(&decision),
+                Ok(decision) if self.decides(cx, datagram.source, &decision.flow) => self.tell(&decision),
+                Ok(_) => self.counters.one(Counter::DecisionsRefused),
                 Err(_) => whole = false,
             }
         }

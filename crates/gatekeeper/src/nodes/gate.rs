@@ -1,13 +1,13 @@
 //! `gate4`, `gate6`: what becomes of packets from the front. What comes in by other interfaces goes on as it is.
 //!
-//! * The policy of its destination says route, or there is none: on, like any router's.
-//! * It says drop: `policy-drop`, unless the destination is one of our own addresses.
+//! * The policy of its destination says route, or it is to one of our own addresses: on, like any router's.
+//! * It says drop: `policy-drop`.
 //! * A Grantor decides: what the flow's state says ([`crate::gate`]). Requests go to the solicitor, granted packets to be encapsulated, both
 //!   with a [`Tag`](crate::Tag) in their label; what is granted directly goes on. `flow-declined`, `flow-over-rate`.
 //!
 //! Outputs: `lookup`, `solicitor`, `encapsulate`.
 
-use crate::family::{Gated, Paired};
+use crate::family::Paired;
 use crate::gate::{Fate, Now, RECLAIM_BUCKETS, Seen};
 use crate::policy::Choices;
 use crate::seat::Seat;
@@ -30,7 +30,6 @@ const ENCAPSULATE: u8 = 2;
 /// The node.
 pub struct GateNode<A: Paired<W>, const W: usize> {
     settings: View<Settings>,
-    interfaces: View<tidemill_ip::Settings>,
     policies: View<Arc<dyn Fib<A>>>,
     choices: View<Choices<A>>,
     /// None if this graph's tables are with another engine already: then it is a router only.
@@ -43,7 +42,6 @@ pub struct GateNode<A: Paired<W>, const W: usize> {
 impl<A: Paired<W>, const W: usize> GateNode<A, W> {
     pub(crate) fn new(
         settings: View<Settings>,
-        interfaces: View<tidemill_ip::Settings>,
         policies: View<Arc<dyn Fib<A>>>,
         choices: View<Choices<A>>,
         seat: Option<Box<Seat<A, W>>>,
@@ -51,7 +49,6 @@ impl<A: Paired<W>, const W: usize> GateNode<A, W> {
         let seen = Seen { source: A::MIN, destination: A::MIN, bytes: 0 };
         GateNode {
             settings,
-            interfaces,
             policies,
             choices,
             seat,
@@ -90,7 +87,7 @@ impl<A: Paired<W>, const W: usize> Node for GateNode<A, W> {
         };
         let (seen, fates) = (&self.seen[..count], &mut self.fates[..count]);
         seat.gate.decide(&now, &mut seat.counters, seen, fates);
-        for ((fate, seen), at) in fates.iter().zip(seen).zip(&self.places[..count]) {
+        for (fate, at) in fates.iter().zip(&self.places[..count]) {
             let at = usize::from(*at);
             verdicts[at] = match *fate {
                 Fate::Route => Verdict::Next(LOOKUP),
@@ -104,7 +101,7 @@ impl<A: Paired<W>, const W: usize> Node for GateNode<A, W> {
                 }
                 Fate::Declined => Verdict::Drop(DropReason::FlowDeclined),
                 Fate::OverRate => Verdict::Drop(DropReason::FlowOverRate),
-                Fate::PolicyDrop => ours(self.interfaces.get(cx.reader), seen.destination),
+                Fate::PolicyDrop => Verdict::Drop(DropReason::PolicyDrop),
             };
         }
         seat.reclaim(cx.now_ns, settings.idle_ns, RECLAIM_BUCKETS);
@@ -138,14 +135,4 @@ impl<A: Paired<W>, const W: usize> Node for GateNode<A, W> {
         let (source, destination) = A::pair(ip);
         Some(format!("flow {} {}", source.address(), destination.address()))
     }
-}
-
-/// The verdict on a packet that the policies drop.
-#[cold]
-fn ours<A: Gated>(settings: &tidemill_ip::Settings, destination: A) -> Verdict {
-    let address = destination.address();
-    if settings.interfaces.iter().any(|interface| interface.has(address)) {
-        return Verdict::Next(LOOKUP);
-    }
-    Verdict::Drop(DropReason::PolicyDrop)
 }

@@ -287,11 +287,7 @@ fn run_once(subject: Subject, plan: &Plan) -> Result<f64> {
         Subject::Gatekeeper => {
             let (router, gate) = gatekeeper(plan, &domain)?;
             let mut graph = tidemill_router::graph(&router);
-            let host = Host {
-                interfaces: router.settings_view(),
-                ways4: Box::new(router.ways4()),
-                ways6: Box::new(router.ways6()),
-            };
+            let host = Host { ways4: Box::new(router.ways4()), ways6: Box::new(router.ways6()) };
             splice(&mut graph, &gate, host);
             (graph.build()?, Some((router, gate)))
         }

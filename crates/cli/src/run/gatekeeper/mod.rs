@@ -5,7 +5,7 @@ mod api;
 use super::config::Config;
 use super::role::{Open, Opening, Role, Told};
 use super::router::{self, Router};
-use super::service::{lock, unchanged};
+use super::service::{checked_room, lock, unchanged};
 use crate::usage;
 use anyhow::Result;
 use serde_json::Value;
@@ -46,7 +46,9 @@ pub(super) fn reopen(opening: &Opening<'_>, state: &[u8]) -> Result<Arc<dyn Role
 pub(super) fn check(config: &Config, name: &str) -> Result<(GraphBuilder, String)> {
     check_section(config, name)?;
     let (control, domain, routes) = router::check_control(config, name)?;
-    let section = config.gatekeeper.clone().unwrap_or_default();
+    let mut section = config.gatekeeper.clone().unwrap_or_default();
+    // Nothing will flow: small tables do.
+    section.flows = checked_room(section.flows);
     let interfaces = &control.settings().interfaces;
     let gate =
         GatekeeperControl::new(&section, interfaces, 1, &domain).map_err(|error| mistake(name, &error))?;

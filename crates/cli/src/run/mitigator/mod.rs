@@ -5,7 +5,7 @@ mod api;
 use super::config::Config;
 use super::role::{Open, Opening, Role, Told};
 use super::rules::Rules;
-use super::service::{lock, now_ns, unchanged};
+use super::service::{checked_room, lock, now_ns, unchanged};
 use crate::addresses::TableAddresses;
 use crate::usage;
 use anyhow::Result;
@@ -94,7 +94,9 @@ pub(super) fn reopen(opening: &Opening<'_>) -> Result<Arc<dyn Role>> {
 
 /// Checks a mitigator's configuration.
 pub(super) fn check(config: &Config, name: &str) -> Result<(GraphBuilder, String)> {
-    let section = config.mitigator.clone().unwrap_or_default();
+    let mut section = config.mitigator.clone().unwrap_or_default();
+    // Nothing will flow: small tables do.
+    section.entries = checked_room(section.entries);
     let control = MitigatorControl::new(&section, &ports(config), config.run.workers, &Domain::new());
     let control = control.map_err(|error| mistake(name, &error))?;
     let outside = config.port.iter().find(|port| port.name() == control.outside());

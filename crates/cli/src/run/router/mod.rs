@@ -152,11 +152,7 @@ pub(super) fn check_control(config: &Config, name: &str) -> Result<(RouterContro
 
 /// What a gate takes of a router.
 pub(super) fn host(control: &RouterControl) -> Host {
-    Host {
-        interfaces: control.settings_view(),
-        ways4: Box::new(control.ways4()),
-        ways6: Box::new(control.ways6()),
-    }
+    Host { ways4: Box::new(control.ways4()), ways6: Box::new(control.ways6()) }
 }
 
 impl Router {
