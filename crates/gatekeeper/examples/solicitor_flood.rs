@@ -43,10 +43,6 @@ impl Port for Source {
         Ok(())
     }
 
-    fn finish(&mut self, _: u64, _: &mut Pool) -> Result<(), PortError> {
-        Ok(())
-    }
-
     fn counters(&self) -> PortCounters {
         self.counters
     }

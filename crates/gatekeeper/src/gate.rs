@@ -369,19 +369,17 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
     #[inline(always)]
     fn tag(&self, now: &Now<'_, A>, packet: &Seen<A>, number: u32, dscp: u8) -> Tag {
         let grantor = match now.choices.get(number) {
-            Choice::Grantors(buckets) => now.choices.grantor(buckets, self.spread_of(packet)),
+            Choice::Grantors(buckets) => {
+                Self::grantor(self.spread, now.choices, buckets, packet.source, packet.destination)
+            }
             // The policy that made the flow is no more: encapsulate finds no such Grantor and says so.
             Choice::Route | Choice::Drop => u16::MAX,
         };
         Tag { grantor, dscp }
     }
 
+    /// The number of the Grantor that decides about a flow whose policy has these buckets.
     #[inline(always)]
-    fn spread_of(&self, packet: &Seen<A>) -> u64 {
-        mix(packet.source.fold() ^ self.spread ^ packet.destination.fold().rotate_left(32))
-    }
-
-    /// The number of the Grantor that decides about a flow, as [`Gate::decide`] has it.
     pub fn grantor(spread: u64, choices: &Choices<A>, buckets: u32, source: A, destination: A) -> u16 {
         choices.grantor(buckets, mix(source.fold() ^ spread ^ destination.fold().rotate_left(32)))
     }

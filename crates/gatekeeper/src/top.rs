@@ -10,6 +10,7 @@ use tidemill_flow::hash::mix;
 use tidemill_flow::heavy::HeavyHitters;
 use tidemill_flow::key::Key;
 use tidemill_flow::table::SizeError;
+use tidemill_port::rng::Rng;
 
 /// Dropped packets for each that is counted.
 pub(crate) const EVERY: u64 = 16;
@@ -82,13 +83,13 @@ pub(crate) struct Heavy<const W: usize> {
     since_ns: u64,
     /// Packets until the next that is counted.
     gap: u64,
-    random: u64,
+    random: Rng,
 }
 
 impl<const W: usize> Heavy<W> {
     pub(crate) fn new(secret: u64) -> Result<Self, SizeError> {
         let summary = Box::new(Summary::new()?);
-        Ok(Heavy { summary, exchange: Exchange::new()?, since_ns: 0, gap: EVERY, random: secret | 1 })
+        Ok(Heavy { summary, exchange: Exchange::new()?, since_ns: 0, gap: EVERY, random: Rng::new(secret) })
     }
 
     pub(crate) fn exchange(&self) -> Arc<Exchange<W>> {
@@ -106,11 +107,8 @@ impl<const W: usize> Heavy<W> {
 
     #[cold]
     fn count(&mut self, keys: [Key<W>; 3]) {
-        // Xorshift: a regular gap would meet regular attacks always in the same place. 1 to 31: 16 on average.
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        self.gap = 1 + (self.random >> 32) % (2 * EVERY - 1);
+        // A regular gap would meet regular attacks always in the same place. 1 to 31: 16 on average.
+        self.gap = 1 + self.random.below(2 * EVERY - 1);
         for (summary, key) in self.summary.0.iter_mut().zip(keys) {
             summary.add(key.0.iter().fold(0, |hash, word| mix(hash ^ word)), &key, EVERY);
         }

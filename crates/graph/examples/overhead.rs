@@ -33,9 +33,6 @@ impl Port for Nowhere {
         }
         Ok(())
     }
-    fn finish(&mut self, _: u64, _: &mut Pool) -> Result<(), PortError> {
-        Ok(())
-    }
     fn counters(&self) -> PortCounters {
         self.1
     }

@@ -192,10 +192,6 @@ impl Port for ReplayPort {
         Ok(())
     }
 
-    fn finish(&mut self, _now_ns: u64, _pool: &mut Pool) -> Result<(), PortError> {
-        Ok(())
-    }
-
     fn counters(&self) -> PortCounters {
         self.counters
     }

@@ -65,9 +65,6 @@ impl Port for Device {
         }
         Ok(())
     }
-    fn finish(&mut self, _: u64, _: &mut Pool) -> Result<(), PortError> {
-        Ok(())
-    }
     fn counters(&self) -> PortCounters {
         self.counters
     }

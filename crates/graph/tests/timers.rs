@@ -85,9 +85,6 @@ impl Port for Bursts {
         }
         Ok(())
     }
-    fn finish(&mut self, _: u64, _: &mut Pool) -> Result<(), PortError> {
-        Ok(())
-    }
     fn counters(&self) -> PortCounters {
         self.counters
     }

@@ -81,10 +81,6 @@ impl Port for Wire {
         Ok(())
     }
 
-    fn finish(&mut self, _: u64, _: &mut Pool) -> Result<(), PortError> {
-        Ok(())
-    }
-
     fn counters(&self) -> PortCounters {
         self.counters
     }

@@ -74,9 +74,6 @@ impl Port for Loop {
         }
         Ok(())
     }
-    fn finish(&mut self, _: u64, _: &mut Pool) -> Result<(), PortError> {
-        Ok(())
-    }
     fn counters(&self) -> PortCounters {
         self.counters
     }

@@ -162,10 +162,6 @@ impl Port for Digest {
         Ok(())
     }
 
-    fn finish(&mut self, _: u64, _: &mut Pool) -> Result<(), PortError> {
-        Ok(())
-    }
-
     fn counters(&self) -> PortCounters {
         self.counters
     }

@@ -9,6 +9,8 @@
 mod completion;
 mod lab;
 mod mixed;
+#[path = "../root_wire/needs.rs"]
+mod needs;
 #[path = "../root_wire/net.rs"]
 #[allow(dead_code)] // shared with another test
 mod net;
@@ -17,30 +19,9 @@ mod net;
 mod raw;
 mod spoofed;
 
-use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
-static MACHINE: Mutex<()> = Mutex::new(());
+use std::sync::MutexGuard;
 
 /// Waits for the machine. None if the test has to be skipped, which it never is in CI.
 pub(crate) fn turn(test: &str) -> Option<MutexGuard<'static, ()>> {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    if !status.contains("Uid:\t0\t0") {
-        return skip(test, "needs root");
-    }
-    let programs = ["ip", "sysctl", "unshare", "nstat", "ethtool"];
-    if let Some(program) = programs.iter().find(|program| !installed(program)) {
-        return skip(test, &format!("{program} is not installed"));
-    }
-    Some(MACHINE.lock().unwrap_or_else(PoisonError::into_inner))
-}
-
-fn skip<T>(test: &str, why: &str) -> Option<T> {
-    assert!(std::env::var_os("CI").is_none(), "{test} must not be skipped in CI: {why}");
-    println!("skipped: {test} ({why})");
-    None
-}
-
-fn installed(program: &str) -> bool {
-    ["/usr/sbin", "/sbin", "/usr/bin", "/bin"].iter().any(|folder| Path::new(folder).join(program).exists())
+    needs::alone(test, &["ip", "sysctl", "unshare", "nstat", "ethtool"])
 }

@@ -5,6 +5,8 @@
 #![allow(clippy::unwrap_used)] // a test may
 
 mod lab;
+#[path = "../root_wire/needs.rs"]
+mod needs;
 #[path = "../root_wire/net.rs"]
 #[allow(dead_code)] // shared with another test
 mod net;
@@ -16,32 +18,12 @@ use lab::{Answer, Lab, SERVER};
 use net::wait_until;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::MutexGuard;
 use std::time::Duration;
-
-static MACHINE: Mutex<()> = Mutex::new(());
 
 /// Waits for the machine. None if the test has to be skipped, which it never is in CI.
 fn turn(test: &str) -> Option<MutexGuard<'static, ()>> {
-    let skip = |why: &str| {
-        assert!(std::env::var_os("CI").is_none(), "{test} must not be skipped in CI: {why}");
-        println!("skipped: {test} ({why})");
-        None
-    };
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    if !status.contains("Uid:\t0\t0") {
-        return skip("needs root");
-    }
-    let installed = |program: &&&str| {
-        ["/usr/sbin", "/sbin", "/usr/bin", "/bin"].iter().any(|f| Path::new(f).join(program).exists())
-    };
-    if let Some(program) =
-        ["ip", "sysctl", "unshare", "ethtool", "ping"].iter().find(|program| !installed(program))
-    {
-        return skip(&format!("{program} is not installed"));
-    }
-    Some(MACHINE.lock().unwrap_or_else(PoisonError::into_inner))
+    needs::alone(test, &["ip", "sysctl", "unshare", "ethtool", "ping"])
 }
 
 /// The code points of what has come to the Grantor since the last time.

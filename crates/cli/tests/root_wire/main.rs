@@ -18,6 +18,8 @@ mod ecmp;
 mod fault;
 mod kernel_routes;
 mod lab;
+#[allow(dead_code)] // shared with other tests
+mod needs;
 mod neighbor;
 mod net;
 mod path_mtu;
@@ -32,7 +34,6 @@ mod vrf;
 mod workers;
 
 use dut::Dut;
-use std::path::Path;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// What a test asks of the machine.
@@ -71,12 +72,8 @@ const PROGRAMS: &[&str] = &["ip", "sysctl", "unshare", "ping", "traceroute", "tr
 
 /// Waits for the machine. None if the test has to be skipped, which it never is in CI.
 pub(crate) fn turn(test: &str, needs: Needs, kernel: Kernel) -> Option<Turn> {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    if !status.contains("Uid:\t0\t0") {
-        return skip(test, "needs root");
-    }
-    if let Some(program) = PROGRAMS.iter().find(|program| !installed(program)) {
-        return skip(test, &format!("{program} is not installed"));
+    if !needs::met(test, PROGRAMS) {
+        return None;
     }
     let dut = match std::env::var("TIDEMILL_WIRE_DUT").as_deref() {
         Ok("kernel") => Dut::Kernel,
@@ -93,14 +90,4 @@ pub(crate) fn turn(test: &str, needs: Needs, kernel: Kernel) -> Option<Turn> {
         Needs::Machine => Guard::Alone(MACHINE.write().unwrap_or_else(PoisonError::into_inner)),
     };
     Some(Turn { dut, _guard: guard })
-}
-
-fn skip(test: &str, why: &str) -> Option<Turn> {
-    assert!(std::env::var_os("CI").is_none(), "{test} must not be skipped in CI: {why}");
-    println!("skipped: {test} ({why})");
-    None
-}
-
-fn installed(program: &str) -> bool {
-    ["/usr/sbin", "/sbin", "/usr/bin", "/bin"].iter().any(|folder| Path::new(folder).join(program).exists())
 }

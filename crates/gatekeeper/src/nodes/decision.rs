@@ -87,21 +87,12 @@ impl DecisionNode {
         }
     }
 
-    /// Whether any policy names, or has named, a Grantor of this address.
-    fn is_grantor(&self, cx: &Context<'_>, source: IpAddr) -> bool {
-        match source {
-            IpAddr::V4(source) => self.policies4.1.get(cx.reader).grantors.contains(&source.into()),
-            IpAddr::V6(source) => self.policies6.1.get(cx.reader).grantors.contains(&source.into()),
-        }
-    }
-
     fn take(&mut self, cx: &Context<'_>, packet: &Packet) -> Verdict {
         let ip = packet.data().get(usize::from(packet.l3)..).unwrap_or_default();
         let Some(datagram) = datagram(ip) else { return Verdict::Next(0) };
         let settings = self.settings.get(cx.reader);
         let open = settings.decisions == DecisionFormat::Interoperable;
-        let grantors = self.is_grantor(cx, datagram.source) && datagram.source_port == SOURCE_PORT;
-        if !open || settings.is_front(packet.port) || !grantors {
+        if !open || settings.is_front(packet.port) || datagram.source_port != SOURCE_PORT {
             self.counters.one(Counter::DecisionsRefused);
             return Verdict::Drop(DropReason::DecisionRefused);
         }
@@ -109,17 +100,24 @@ impl DecisionNode {
             self.counters.one(Counter::DecisionsMalformed);
             return Verdict::Drop(DropReason::DecisionMalformed);
         }
-        let mut whole = true;
+        let (mut taken, mut refused, mut whole) = (0, 0, true);
         for decision in Decisions::new(datagram.payload) {
             match decision {
-                Ok(decision) if self.decides(cx, datagram.source, &decision.flow) => self.tell(&decision),
-                Ok(_) => self.counters.one(Counter::DecisionsRefused),
+                Ok(decision) if self.decides(cx, datagram.source, &decision.flow) => {
+                    self.tell(&decision);
+                    taken += 1;
+                }
+                Ok(_) => refused += 1,
                 Err(_) => whole = false,
             }
         }
+        self.counters.add(Counter::DecisionsRefused, refused);
         if !whole {
             self.counters.one(Counter::DecisionsMalformed);
             return Verdict::Drop(DropReason::DecisionMalformed);
+        }
+        if taken == 0 && refused > 0 {
+            return Verdict::Drop(DropReason::DecisionRefused);
         }
         Verdict::Consume
     }

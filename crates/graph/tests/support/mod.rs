@@ -46,9 +46,6 @@ impl Port for Script {
         }
         Ok(())
     }
-    fn finish(&mut self, _: u64, _: &mut Pool) -> Result<(), PortError> {
-        Ok(())
-    }
     fn counters(&self) -> PortCounters {
         self.counters
     }

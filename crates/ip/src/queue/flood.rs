@@ -3,8 +3,9 @@
 //! The decisions are those of production ([`Requests`], [`Purse`]); arrivals and turns are made up. Workers run in step, each
 //! with its own sources; one turn takes [`TURN_NS`], whatever comes.
 
-use super::{Budget, Levels, Purse, Random, Requests};
+use super::{Budget, Levels, Purse, Requests};
 use std::sync::Arc;
+use tidemill_port::rng::Rng;
 
 /// How often a worker comes round.
 pub const TURN_NS: u64 = 10_000;
@@ -38,7 +39,7 @@ pub struct Flood {
 /// Runs it. Returns each worker's counters: waits by level are in them.
 pub fn simulate(flood: &Flood, seed: u64) -> Vec<Levels> {
     let budget = Arc::new(Budget::with_burst_ns(flood.bits_per_s, flood.burst_ns));
-    let mut random = Random(seed);
+    let mut random = Rng::new(seed);
     let mut workers: Vec<_> = flood
         .workers
         .iter()
@@ -60,7 +61,7 @@ pub fn simulate(flood: &Flood, seed: u64) -> Vec<Levels> {
             }
             // In any order (Fisher and Yates).
             for last in (1..arrivals.len()).rev() {
-                arrivals.swap(last, (random.unit() * (last + 1) as f64) as usize);
+                arrivals.swap(last, random.below(last as u64 + 1) as usize);
             }
             arrivals.retain(|(level, _)| requests.admits(*level));
             for (level, bytes) in &arrivals {

@@ -17,8 +17,8 @@
 
 use super::red::{Red, RedParameters};
 use super::stats::ClassStats;
-use super::{Random, mix};
 use tidemill_burst::DropReason;
+use tidemill_port::rng::{Rng, mix};
 
 /// What the queues are like.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -74,7 +74,7 @@ pub struct Granted<T> {
     current: usize,
     seed: u64,
     reseed_at_ns: u64,
-    random: Random,
+    random: Rng,
     /// What a queue may send in its turn: as much as the longest packet.
     quantum: u64,
     stats: ClassStats,
@@ -87,7 +87,7 @@ impl<T> Granted<T> {
         let next = |at: usize| if at + 1 < capacity { at as u32 + 1 } else { NONE };
         let slot = |at| Slot { item: None, since_ns: 0, bytes: 0, next: next(at) };
         let options = GrantedOptions { queues: options.queues.clamp(1, 1 << 24), ..options };
-        let mut random = Random(seed);
+        let mut random = Rng::new(seed);
         Granted {
             slots: (0..capacity).map(slot).collect(),
             free: if capacity > 0 { 0 } else { NONE },

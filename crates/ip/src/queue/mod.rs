@@ -38,33 +38,6 @@ pub const fn wire_bytes(len: usize) -> u64 {
     (if len < MINIMUM { MINIMUM } else { len }) as u64 + 24
 }
 
-/// Numbers that look random and are the same for the same start (SplitMix64; Steele, Lea, Flood 2014).
-#[derive(Debug, Clone)]
-pub(crate) struct Random(pub(crate) u64);
-
-impl Random {
-    /// 64 bits.
-    #[inline]
-    pub(crate) fn bits(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        mix(self.0)
-    }
-
-    /// From [0, 1).
-    #[inline]
-    pub(crate) fn unit(&mut self) -> f64 {
-        (self.bits() >> 11) as f64 / (1u64 << 53) as f64
-    }
-}
-
-/// Spreads every bit over all.
-#[inline]
-pub(crate) fn mix(mut z: u64) -> u64 {
-    z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ z >> 31
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

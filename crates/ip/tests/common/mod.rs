@@ -57,10 +57,6 @@ impl Port for MemPort {
         Ok(())
     }
 
-    fn finish(&mut self, _: u64, _: &mut Pool) -> Result<(), PortError> {
-        Ok(())
-    }
-
     fn counters(&self) -> PortCounters {
         self.counters
     }

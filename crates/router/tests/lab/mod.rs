@@ -61,10 +61,6 @@ impl Port for LabPort {
         Ok(())
     }
 
-    fn finish(&mut self, _: u64, _: &mut Pool) -> Result<(), PortError> {
-        Ok(())
-    }
-
     fn counters(&self) -> PortCounters {
         self.counters
     }

@@ -20,9 +20,9 @@ use std::time::{Duration, Instant};
 use tidemill_burst::{Burst, Memory, Packet, Pool};
 use tidemill_gatekeeper::config::{Action, PolicyConfig};
 use tidemill_gatekeeper::{
-    Decision, FlowState, GatekeeperControl, GatekeeperSection, Host, Pair, Verdict, splice,
+    Counter, Counters, Decision, FlowState, GatekeeperControl, GatekeeperSection, Host, Pair, Verdict, splice,
 };
-use tidemill_graph::{Clock, Context, Engine, GraphBuilder, Limits, Node, Options, Verdict as Fate};
+use tidemill_graph::{Clock, Context, Engine, GraphBuilder, Ledger, Limits, Node, Options, Verdict as Fate};
 use tidemill_lookup::qsbr::Domain;
 use tidemill_lpm::keys::Random;
 use tidemill_port::{Port, PortCounters, PortError, RxStatus};
@@ -185,10 +185,6 @@ impl Port for Front {
         Ok(())
     }
 
-    fn finish(&mut self, _now_ns: u64, _pool: &mut Pool) -> Result<(), PortError> {
-        Ok(())
-    }
-
     fn counters(&self) -> PortCounters {
         self.counters
     }
@@ -211,10 +207,6 @@ impl Port for Back {
         self.0.tx.packets += burst.len() as u64;
         self.0.tx.bytes += burst.iter().map(|packet| packet.len() as u64).sum::<u64>();
         pool.free_all(burst);
-        Ok(())
-    }
-
-    fn finish(&mut self, _: u64, _: &mut Pool) -> Result<(), PortError> {
         Ok(())
     }
 
@@ -282,7 +274,7 @@ fn gatekeeper(plan: &Plan, domain: &Domain) -> Result<(RouterControl, Gatekeeper
 
 fn run_once(subject: Subject, plan: &Plan) -> Result<f64> {
     let domain = Domain::new();
-    let (graph, _alive) = match subject {
+    let (graph, controls) = match subject {
         Subject::Bound => (bridge().build()?, None),
         Subject::Gatekeeper => {
             let (router, gate) = gatekeeper(plan, &domain)?;
@@ -323,18 +315,31 @@ fn run_once(subject: Subject, plan: &Plan) -> Result<f64> {
     if !ledger.balances() || packets == 0 || elapsed_ns == 0 {
         bail!("the books do not balance: in {}, out {}", ledger.received, ledger.out);
     }
-    let queued = ["request-queue-full", "request-evicted"];
-    let others: u64 =
-        ledger.dropped.iter().filter(|(reason, _)| !queued.contains(&**reason)).map(|(_, n)| n).sum();
-    let lost = if subject == Subject::Gatekeeper && plan.case == Case::Worst {
-        others
-    } else {
-        ledger.dropped_total()
-    };
-    if lost > 0 {
-        bail!("WRONG: {lost} of {packets} packets were dropped that should not be");
+    if let Some((_, gate)) = &controls {
+        check(plan.case, packets, &gate.counters(), &ledger)?;
     }
     Ok(packets as f64 * 1e3 / elapsed_ns as f64)
+}
+
+/// Every packet has to be what the case is about, and nothing else may be dropped than requests that there is no room for.
+fn check(case: Case, packets: u64, counters: &Counters, ledger: &Ledger) -> Result<()> {
+    let count = |counter| counters.get(counter);
+    let (good, queued): (_, &[&str]) = match case {
+        Case::Worst => (
+            count(Counter::Requests) == packets
+                && count(Counter::FlowsMade) + count(Counter::RequestsUntracked) == packets,
+            &["request-queue-full", "request-evicted"],
+        ),
+        Case::Granted => (count(Counter::Granted) == packets, &[]),
+    };
+    let lost =
+        ledger.dropped.iter().filter(|(reason, _)| !queued.contains(*reason)).map(|(_, n)| n).sum::<u64>();
+    if !good || lost > 0 {
+        bail!(
+            "WRONG: of {packets} packets {lost} were dropped that should not be; the gate counted {counters:?}"
+        );
+    }
+    Ok(())
 }
 
 pub(super) fn run(args: &GateBench) -> Result<()> {
