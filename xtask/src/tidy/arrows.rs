@@ -11,6 +11,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("lpm", &["lookup"]),
     ("lpm-c", &["lookup", "lpm"]),
     ("flow", &["lookup"]),
+    ("decision", &["wire"]),
     ("bpf", &[]),
     ("burst", &["wire", "lookup"]),
     ("port", &["archive", "wire", "lookup", "bpf", "burst"]),

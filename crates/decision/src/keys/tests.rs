@@ -1,0 +1,61 @@
+use super::*;
+
+fn line(id: &str, digit: char) -> String {
+    format!("{id} {}\n", digit.to_string().repeat(64))
+}
+
+#[test]
+fn text_is_read() {
+    let text = format!("# ours\n\n{}  {} # old\n", line("2", 'a'), line("65535", 'B').trim());
+    let ring = Keyring::parse(&text).unwrap();
+    assert_eq!(ring.ids().collect::<Vec<_>>(), [2, 65535]);
+    assert_eq!(ring.signer(), 2);
+    assert_eq!(ring, Keyring::parse(&text.replace('a', "A")).unwrap());
+    assert_ne!(ring, Keyring::parse(&line("2", 'a')).unwrap());
+    let other = Keyring::parse(&(line("65535", 'b') + &line("2", 'c'))).unwrap();
+    assert_eq!((ring.same(&other, 0), ring.same(&other, 1), ring.same(&other, 2)), (None, Some(0), None));
+}
+
+#[test]
+fn mistakes_name_their_line_and_no_secret() {
+    let long = (1..=9).map(|id| line(&id.to_string(), '1')).collect::<String>();
+    for (text, wanted) in [
+        ("".into(), "there is no key"),
+        ("# 1 2\n".into(), "there is no key"),
+        ("1".into(), "line 1: no key"),
+        (line("0", 'a'), "line 1: no number of a key"),
+        (line("65536", 'a'), "line 1: no number of a key"),
+        (format!("\n1 {}", "a".repeat(63)), "line 2: no secret"),
+        (format!("1 {}g", "a".repeat(63)), "line 1: no secret"),
+        (format!("1 {}é", "a".repeat(62)), "line 1: no secret"),
+        (line("1", 'a') + &line("1", 'b'), "line 2: there is a key 1 already"),
+        (long, "line 9: more than 8 keys"),
+    ] {
+        let error = Keyring::parse(&text).unwrap_err().to_string();
+        assert!(error.starts_with(wanted), "{text:?}: {error}");
+        assert!(!error.contains("aaaa"), "{error}");
+    }
+    let shown = format!("{:?}", Keyring::parse(&line("12", 'a')).unwrap());
+    assert_eq!(shown, "[12]");
+}
+
+#[cfg(unix)]
+#[test]
+fn a_file_that_others_may_read_is_refused() {
+    use std::os::unix::fs::PermissionsExt;
+    let path = std::env::temp_dir().join(format!("tidemill-keys-{}", std::process::id()));
+    std::fs::write(&path, line("3", 'd')).unwrap();
+    let with = |mode| {
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+        Keyring::read(&path)
+    };
+    for mode in [0o640, 0o604, 0o610, 0o601, 0o666] {
+        assert_eq!(with(mode).unwrap_err(), KeyError::Open { mode });
+    }
+    for mode in [0o600, 0o400] {
+        assert_eq!(with(mode).unwrap().ids().collect::<Vec<_>>(), [3]);
+    }
+    std::fs::remove_file(&path).unwrap();
+    assert!(matches!(Keyring::read(&path), Err(KeyError::File(_))));
+    assert!(matches!(Keyring::read(&std::env::temp_dir()), Err(KeyError::File(_))));
+}
