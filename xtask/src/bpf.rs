@@ -1,4 +1,4 @@
-//! `bpf`: makes the XDP programs' objects, bpf/*.bpf.o, from their C sources. The objects are kept with the sources, so that nobody
+//! `bpf`: makes the objects of programs (XDP: bpf/*.bpf.o; flow programs: bpf/flow/*.bpf.o) from their C sources. They are kept with these, so that nobody
 //! needs clang to build; `tidy` makes them again where clang is installed and compares.
 //!
 //! Another clang makes other instructions of the same source, so only one of the same major version is asked to make the
@@ -10,7 +10,16 @@ use std::path::Path;
 use std::process::Command;
 
 /// Names of the programs: bpf/NAME.bpf.c is made into bpf/NAME.bpf.o.
-const PROGRAMS: &[&str] = &["xsk", "amp", "flood"];
+const PROGRAMS: &[&str] = &[
+    "xsk",
+    "amp",
+    "flood",
+    "flow/granted",
+    "flow/declined",
+    "flow/grantedv2",
+    "flow/web",
+    "flow/tcp-services",
+];
 /// The major version of the clang that the objects were made with: Debian 12's.
 const MADE_WITH: &str = "14";
 
@@ -54,7 +63,7 @@ pub(crate) fn stale() -> Result<Option<String>> {
     }
     let version = version()?;
     let target = env::root().join("target");
-    std::fs::create_dir_all(&target).context("target")?;
+    std::fs::create_dir_all(target.join("flow")).context("target/flow")?;
     let mut stale = Vec::new();
     for name in PROGRAMS {
         let made = target.join(format!("{name}.bpf.o"));

@@ -11,6 +11,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("lpm", &["lookup"]),
     ("lpm-c", &["lookup", "lpm"]),
     ("flow", &["lookup"]),
+    ("flowprog", &["wire"]),
     ("decision", &["wire"]),
     ("bpf", &[]),
     ("burst", &["wire", "lookup"]),
