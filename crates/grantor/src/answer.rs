@@ -1,0 +1,144 @@
+//! What a policy answers, and what is answered where it fails.
+
+use std::fmt;
+
+/// Up to 64 bytes that a flow program begins with, in whole words of 4.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Cookie {
+    bytes: [u8; Cookie::MAX],
+    len: u8,
+}
+
+impl Cookie {
+    /// The longest.
+    pub const MAX: usize = 64;
+
+    /// `None` if it is longer than 64 bytes, or not of whole words.
+    pub fn new(from: &[u8]) -> Option<Cookie> {
+        if from.len() > Self::MAX || !from.len().is_multiple_of(4) {
+            return None;
+        }
+        let mut bytes = [0; Self::MAX];
+        bytes[..from.len()].copy_from_slice(from);
+        Some(Cookie { bytes, len: from.len() as u8 })
+    }
+
+    /// The bytes.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..self.len.into()]
+    }
+}
+
+impl fmt::Debug for Cookie {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.as_bytes().iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+/// What the Gatekeeper is to be told about the flow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Decision {
+    /// Nothing: the flow goes on asking.
+    None,
+    /// Nothing passes for so many seconds.
+    Declined {
+        /// Seconds.
+        expire_s: u32,
+    },
+    /// So much passes.
+    Granted {
+        /// KiB (1024 bytes) of IP packets per second.
+        rate_kib_s: u32,
+        /// For so many seconds.
+        expire_s: u32,
+        /// The first packet after so many milliseconds asks for renewal,
+        renew_ms: u32,
+        /// and so does the first after each so many more.
+        step_ms: u32,
+    },
+    /// A flow program decides at the Gatekeeper.
+    Program {
+        /// For so many seconds.
+        expire_s: u32,
+        /// Its number there.
+        program: u8,
+        /// What it begins with.
+        cookie: Cookie,
+    },
+}
+
+/// Why a question was not answered by the policy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Failure {
+    /// The script raised an error.
+    Error,
+    /// It took more steps, or more time, than it may.
+    Timeout,
+    /// It wanted more memory than it may have.
+    Memory,
+    /// What it returned is no answer.
+    WrongAnswer,
+    /// The engine itself failed.
+    Panic,
+    /// The state had to be thrown away, and the next one is not there yet.
+    Resting,
+    /// The answer did not come in time.
+    Late,
+    /// More questions waited already than may.
+    QueueFull,
+}
+
+impl Failure {
+    /// All, in the order of the counters.
+    pub const ALL: [Failure; 8] = [
+        Failure::Error,
+        Failure::Timeout,
+        Failure::Memory,
+        Failure::WrongAnswer,
+        Failure::Panic,
+        Failure::Resting,
+        Failure::Late,
+        Failure::QueueFull,
+    ];
+
+    /// The stable name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Failure::Error => "error",
+            Failure::Timeout => "timeout",
+            Failure::Memory => "memory",
+            Failure::WrongAnswer => "wrong-answer",
+            Failure::Panic => "panic",
+            Failure::Resting => "resting",
+            Failure::Late => "late",
+            Failure::QueueFull => "queue-full",
+        }
+    }
+}
+
+/// The answer to one question.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Answer {
+    /// What the Gatekeeper is told.
+    pub decision: Decision,
+    /// Whether the packet itself goes on to its destination.
+    pub forward: bool,
+    /// `None` if the policy said so; else this is the fail-safe, and why.
+    pub failure: Option<Failure>,
+}
+
+/// What is answered where a policy fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FailSafe {
+    /// What the Gatekeeper is told.
+    pub decision: Decision,
+    /// Whether the packet goes on.
+    pub forward: bool,
+}
+
+impl FailSafe {
+    /// The answer to a question that failed so.
+    pub fn answer(&self, failure: Failure) -> Answer {
+        Answer { decision: self.decision, forward: self.forward, failure: Some(failure) }
+    }
+}

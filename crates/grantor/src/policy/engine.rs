@@ -1,0 +1,151 @@
+//! Asks a policy: merges what is alike, calls the script once per batch, puts the fail-safe where it fails, and makes a new state when the
+//! old one is spent.
+
+use crate::answer::{Answer, Failure};
+use crate::error::PolicyError;
+use crate::policy::state::State;
+use crate::policy::{Policy, Surroundings};
+use crate::question::{Question, Signature, Signed};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+/// A state that was spent is made anew at once, but not more often than this.
+pub const REST_NS: u64 = 1_000_000_000;
+
+/// One worker's policy.
+pub struct Engine {
+    policy: Arc<Policy>,
+    around: Surroundings,
+    seed: u64,
+    state: Option<State>,
+    /// By what questions are told apart; kept while there is no state.
+    signature: Signature,
+    rebuilt_ns: Option<u64>,
+    groups: HashMap<Signed, usize>,
+    merged: Vec<Question>,
+    /// Which merged question stands for each question of the batch.
+    stands: Vec<usize>,
+    results: Vec<Answer>,
+}
+
+impl Engine {
+    /// Makes a state, and loads the policy's script into it.
+    ///
+    /// # Errors
+    /// The script does not load: one line that begins with its name and line.
+    pub fn new(policy: &Arc<Policy>, around: &Surroundings, worker: u64) -> Result<Engine, PolicyError> {
+        let seed = around.seed.wrapping_add(worker.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let state = State::new(policy, &around.clock, seed)?;
+        let signature = state.signature();
+        Ok(Engine {
+            policy: policy.clone(),
+            around: around.clone(),
+            seed,
+            state: Some(state),
+            signature,
+            rebuilt_ns: None,
+            groups: HashMap::with_capacity(policy.batch),
+            merged: Vec::with_capacity(policy.batch),
+            stands: Vec::with_capacity(policy.batch),
+            results: Vec::with_capacity(policy.batch),
+        })
+    }
+
+    /// The policy.
+    pub fn policy(&self) -> &Arc<Policy> {
+        &self.policy
+    }
+
+    /// What it lives in.
+    pub fn around(&self) -> &Surroundings {
+        &self.around
+    }
+
+    /// Appends to `answers` one answer for each question, in their order, whatever the script does. `now_ns` is what the script is told; how
+    /// long it takes is measured by the clock.
+    pub fn decide(&mut self, now_ns: u64, questions: &[Question], answers: &mut Vec<Answer>) {
+        for batch in questions.chunks(self.policy.batch) {
+            let before = answers.len();
+            // Only a defect of ours, or of what was handed in, ends here: what scripts do wrong comes as an error.
+            let decided = catch_unwind(AssertUnwindSafe(|| self.batch(now_ns, batch, answers)));
+            if decided.is_err() {
+                self.state = None;
+                answers.truncate(before);
+                answers.extend(batch.iter().map(|_| self.policy.fail_safe.answer(Failure::Panic)));
+                let what = format!("{}: the engine failed; it is made anew", self.policy.name);
+                self.around.failed(now_ns, Failure::Panic, batch.len(), &what, self.policy.log_every_ns);
+            }
+        }
+    }
+
+    fn batch(&mut self, now_ns: u64, questions: &[Question], answers: &mut Vec<Answer>) {
+        let policy = &*self.policy;
+        if self.state.is_none() {
+            self.state = rebuild(policy, &self.around, self.seed, now_ns, &mut self.rebuilt_ns);
+        }
+        let Some(state) = &mut self.state else {
+            let what = format!("{}: waits for a new state", policy.name);
+            self.around.failed(now_ns, Failure::Resting, questions.len(), &what, policy.log_every_ns);
+            self.around.counts.batch(questions.len(), 0, 0);
+            answers.extend(questions.iter().map(|_| policy.fail_safe.answer(Failure::Resting)));
+            return;
+        };
+        self.signature = state.signature();
+        self.groups.clear();
+        self.merged.clear();
+        self.stands.clear();
+        for question in questions {
+            match self.groups.entry(self.signature.of(question)) {
+                Entry::Occupied(there) => {
+                    self.merged[*there.get()].add(question);
+                    self.stands.push(*there.get());
+                }
+                Entry::Vacant(free) => {
+                    free.insert(self.merged.len());
+                    self.stands.push(self.merged.len());
+                    self.merged.push(*question);
+                }
+            }
+        }
+        self.results.clear();
+        self.results.resize(self.merged.len(), policy.fail_safe.answer(Failure::Error));
+        let (results, stands, around) = (&mut self.results, &self.stands, &self.around);
+        let went = state.ask(now_ns, &self.merged, policy, |at, result| {
+            results[at] = result.unwrap_or_else(|fault| {
+                let questions = stands.iter().filter(|stands| **stands == at).count();
+                around.failed(now_ns, fault.failure, questions, &fault.message, policy.log_every_ns);
+                policy.fail_safe.answer(fault.failure)
+            });
+        });
+        if went.spent {
+            self.state = None;
+        }
+        let merged = questions.len() - self.merged.len();
+        self.around.counts.batch(questions.len(), merged, went.calls);
+        answers.extend(self.stands.iter().map(|at| self.results[*at]));
+    }
+}
+
+/// A new state, if it is time for one.
+fn rebuild(
+    policy: &Policy,
+    around: &Surroundings,
+    seed: u64,
+    now_ns: u64,
+    last_ns: &mut Option<u64>,
+) -> Option<State> {
+    if last_ns.is_some_and(|last| now_ns < last.saturating_add(REST_NS)) {
+        return None;
+    }
+    *last_ns = Some(now_ns);
+    around.counts.rebuilt();
+    match State::new(policy, &around.clock, seed) {
+        Ok(state) => Some(state),
+        Err(error) => {
+            around.failed(now_ns, Failure::Resting, 0, &error.to_string(), policy.log_every_ns);
+            None
+        }
+    }
+}

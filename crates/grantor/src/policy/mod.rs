@@ -1,0 +1,178 @@
+//! Policies in Lua (Luau): what they may do, and what they are held to.
+//!
+//! ```text
+//! questions --merge by signature--> batch --prefixes looked up--> buffer --one call--> decide(q) for each --> buffer --> answers
+//!                                                                             (interrupt: steps, deadline; allocator: memory)
+//! ```
+//! - **Engine**: one Lua state. [`Engine::decide`] gives every question exactly one answer, whatever the script does.
+//! - **Closed off**: the standard libraries are cut down to a list (`prelude.lua`); no files, no clock, no loading of code, no randomness but what
+//!   was handed in; globals and libraries cannot be changed.
+//! - **Held to limits**: memory by the allocator; steps by Luau's interrupt, `steps` for one question on average and for one alone when the batch has
+//!   failed, so at most `2 * batch * steps` per batch; `time_ms` per batch by the clock, looked at in every step. What works in C between two
+//!   steps is bounded by the lengths that the prelude allows and by the memory: some ten milliseconds at worst.
+//! - **Errors isolated**: a question whose call fails gets the fail-safe, those before and behind it their answers. After a memory error unused
+//!   memory is collected; if that does not help, the state is made anew with the next batch (at most once a second, see
+//!   [`REST_NS`](engine::REST_NS)), and what the script remembered is gone.
+//! - **Logged** once per interval for all workers together, with the script's line.
+//! - **Reload**: a [`Policy`] is read and an [`Engine`] made beside the old one; [`Handle::replace`](crate::Handle::replace) swaps it in between two
+//!   batches. What does not load changes nothing.
+//!
+//! What scripts are given is in `POLICIES.md`.
+
+#[cfg(feature = "lua")]
+pub mod cookie;
+#[cfg(not(feature = "lua"))]
+mod engine_absent;
+#[cfg(feature = "lua")]
+pub mod engine;
+pub mod expiring;
+#[cfg(feature = "lua")]
+mod natives;
+mod shipped;
+#[cfg(feature = "lua")]
+mod state;
+pub mod tables;
+#[cfg(feature = "lua")]
+mod wire;
+
+#[cfg(feature = "lua")]
+pub use engine::Engine;
+#[cfg(not(feature = "lua"))]
+pub use engine_absent::Engine;
+pub use shipped::SHIPPED;
+
+use crate::answer::{FailSafe, Failure};
+use crate::config::{Parameter, PolicySection};
+use crate::counters::Counts;
+use crate::error::PolicyError;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use tables::Library;
+
+/// Nanoseconds that only grow. Handed in, so that runs on captures are repeatable.
+pub type Clock = Arc<dyn Fn() -> u64 + Send + Sync>;
+
+/// Takes one line.
+pub type Log = Arc<dyn Fn(&str) + Send + Sync>;
+
+/// What engines live in: shared by all of a Grantor.
+#[derive(Clone)]
+pub struct Surroundings {
+    /// The time.
+    pub clock: Clock,
+    /// Where failures are told, once per interval.
+    pub log: Log,
+    /// What the scripts' randomness and the maps' hashes begin with.
+    pub seed: u64,
+    /// What has happened.
+    pub counts: Arc<Counts>,
+    quiet: Arc<Mutex<Quiet>>,
+}
+
+/// Since when nothing has been logged, and how much.
+#[derive(Default)]
+struct Quiet {
+    last_ns: Option<u64>,
+    failures: u64,
+}
+
+impl Surroundings {
+    /// With new counters.
+    pub fn new(clock: Clock, log: Log, seed: u64) -> Surroundings {
+        Surroundings { clock, log, seed, counts: Arc::default(), quiet: Arc::default() }
+    }
+
+    /// Counts a failure, and logs it if it is time to.
+    pub(crate) fn failed(&self, now_ns: u64, failure: Failure, questions: usize, what: &str, every_ns: u64) {
+        self.counts.failed(failure, questions as u64);
+        let mut quiet = self.quiet.lock().unwrap_or_else(PoisonError::into_inner);
+        if quiet.last_ns.is_some_and(|last| now_ns < last.saturating_add(every_ns)) {
+            quiet.failures += questions as u64;
+            return;
+        }
+        quiet.last_ns = Some(now_ns);
+        let others = std::mem::take(&mut quiet.failures);
+        drop(quiet);
+        let others = if others == 0 { String::new() } else { format!("; {others} other failures since") };
+        (self.log)(&format!("policy: {what} ({}){others}", failure.name()));
+    }
+}
+
+/// A script with its parameters, tables and limits: what engines are made from.
+pub struct Policy {
+    /// What messages call it: the file's name, or `deny-list.lua`.
+    pub(crate) name: String,
+    #[cfg_attr(not(feature = "lua"), allow(dead_code))]
+    pub(crate) text: String,
+    #[cfg_attr(not(feature = "lua"), allow(dead_code))]
+    pub(crate) parameters: BTreeMap<String, Parameter>,
+    pub(crate) library: Arc<Library>,
+    /// Bytes.
+    #[cfg_attr(not(feature = "lua"), allow(dead_code))]
+    pub(crate) memory: usize,
+    #[cfg_attr(not(feature = "lua"), allow(dead_code))]
+    pub(crate) steps: u64,
+    #[cfg_attr(not(feature = "lua"), allow(dead_code))]
+    pub(crate) time_ns: u64,
+    pub(crate) batch: usize,
+    pub(crate) wait_ns: u64,
+    pub(crate) queue: usize,
+    pub(crate) fail_safe: FailSafe,
+    pub(crate) log_every_ns: u64,
+}
+
+impl Policy {
+    /// Reads the script that the section names. Its own file and the tables are looked for in `folder`, the configuration's.
+    ///
+    /// # Errors
+    /// Values that make no sense; a script that cannot be read. Whether it loads, [`Engine::new`] says.
+    pub fn open(section: &PolicySection, folder: &Path) -> Result<Arc<Policy>, PolicyError> {
+        section.check()?;
+        let (name, text) = match (&section.name, &section.file) {
+            (Some(name), None) => match SHIPPED.iter().find(|(known, _)| known == name) {
+                Some((name, text)) => (format!("{name}.lua"), (*text).to_owned()),
+                None => {
+                    let known: Vec<&str> = SHIPPED.iter().map(|(name, _)| *name).collect();
+                    let what = format!("there is no policy {name:?}: give one of {}", known.join(", "));
+                    return Err(PolicyError::config("policy.name", what));
+                }
+            },
+            (None, Some(file)) => {
+                let path = folder.join(file);
+                let read = |error| PolicyError::Read { path: path.clone(), error };
+                (file.clone(), std::fs::read_to_string(&path).map_err(read)?)
+            }
+            _ => return Err(PolicyError::config("policy", "give either a name or a file")),
+        };
+        Ok(Arc::new(Policy {
+            name,
+            text,
+            parameters: section.parameters.clone(),
+            library: Arc::new(Library::new(folder)),
+            memory: section.memory_mib as usize * (1 << 20),
+            steps: section.steps.into(),
+            time_ns: u64::from(section.time_ms) * 1_000_000,
+            batch: section.batch,
+            wait_ns: u64::from(section.wait_ms) * 1_000_000,
+            queue: section.queue,
+            fail_safe: section.fail_safe()?,
+            log_every_ns: u64::from(section.log_every_s) * 1_000_000_000,
+        }))
+    }
+
+    /// What messages call it.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The tables of prefixes that its script has asked for.
+    pub fn library(&self) -> &Library {
+        &self.library
+    }
+
+    /// What is answered where it fails.
+    pub fn fail_safe(&self) -> FailSafe {
+        self.fail_safe
+    }
+}

@@ -1,0 +1,350 @@
+//! One Lua state with a policy in it: made, closed off, asked, held to its limits.
+//!
+//! Limits are counted by Luau's interrupt, which comes at every call, at every turn of a loop and at every step of pattern matching, in
+//! coroutines and under `pcall` as well: a script cannot go on without passing one, and once the limit is reached every further one
+//! raises an error too, so that `pcall` in a loop gains nothing. What works in C without interrupts is bounded by the prelude.
+
+use crate::answer::{Answer, Failure};
+use crate::error::PolicyError;
+use crate::policy::expiring::ENTRIES_MAX;
+use crate::policy::tables::PrefixTable;
+use crate::policy::wire::{self, ABSENT, ANSWER, FIELDS_MAX, HEADER, QUESTION};
+use crate::policy::{Clock, Policy, natives};
+use crate::question::{Question, Signature};
+use mlua::chunk::Compiler;
+use mlua::{Buffer, Error, Function, Lua, LuaOptions, StdLib, Table, Value, VmState};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use tidemill_lpm::Label;
+use tidemill_wire::flow::Addresses;
+
+const PRELUDE: &str = include_str!("prelude.lua");
+
+/// Steps that loading a script may take.
+const LOAD_STEPS: u64 = 2_000_000;
+
+/// What the interrupt counts, and what natives go by.
+pub(crate) struct Meter {
+    /// Steps left.
+    left: AtomicU64,
+    /// When to stop, by the clock.
+    deadline_ns: AtomicU64,
+    tripped: AtomicBool,
+    clock: Clock,
+    /// The time that natives go by: that of the batch.
+    pub(crate) now_ns: AtomicU64,
+    /// Entries that the state's expiring maps may still take.
+    pub(crate) entries: AtomicU64,
+}
+
+impl Meter {
+    fn arm(&self, steps: u64, deadline_ns: u64) {
+        self.left.store(steps, Relaxed);
+        self.deadline_ns.store(deadline_ns, Relaxed);
+        self.tripped.store(false, Relaxed);
+    }
+
+    /// One interrupt.
+    #[inline]
+    fn step(&self) -> Result<VmState, Error> {
+        let left = self.left.load(Relaxed);
+        if left > 0 && (self.clock)() < self.deadline_ns.load(Relaxed) {
+            self.left.store(left - 1, Relaxed);
+            return Ok(VmState::Continue);
+        }
+        self.left.store(0, Relaxed);
+        self.tripped.store(true, Relaxed);
+        Err(Error::runtime("the policy takes too long"))
+    }
+}
+
+/// What a script has said about itself while it was loading.
+pub(crate) struct Declared {
+    pub(crate) signature: Option<Signature>,
+    pub(crate) fields: Vec<(Arc<PrefixTable>, bool)>,
+}
+
+/// What went wrong, in one line for the log.
+#[derive(Debug)]
+pub(crate) struct Fault {
+    pub(crate) failure: Failure,
+    pub(crate) message: String,
+}
+
+/// The state.
+pub(crate) struct State {
+    lua: Lua,
+    run: Function,
+    questions: Buffer,
+    answers: Buffer,
+    meter: Arc<Meter>,
+    signature: Signature,
+    /// Tables whose values each question is given; `true` for the destination's.
+    fields: Vec<(Arc<PrefixTable>, bool)>,
+    memory: usize,
+    scratch: Scratch,
+}
+
+/// Room to work in, reused.
+#[derive(Default)]
+struct Scratch {
+    bytes: Vec<u8>,
+    fields: Vec<[f64; FIELDS_MAX]>,
+    keys4: Vec<u32>,
+    keys6: Vec<u128>,
+    at4: Vec<usize>,
+    at6: Vec<usize>,
+    labels: Vec<Label>,
+    values: Vec<Option<u32>>,
+}
+
+/// How a batch went.
+pub(crate) struct Went {
+    /// Calls into Lua.
+    pub(crate) calls: u64,
+    /// The state must not be asked again.
+    pub(crate) spent: bool,
+}
+
+impl State {
+    /// Makes a state and loads the script into it.
+    pub(crate) fn new(policy: &Policy, clock: &Clock, seed: u64) -> Result<State, PolicyError> {
+        let meter = Arc::new(Meter {
+            left: AtomicU64::new(LOAD_STEPS),
+            deadline_ns: AtomicU64::new(u64::MAX),
+            tripped: AtomicBool::new(false),
+            clock: clock.clone(),
+            now_ns: AtomicU64::new(0),
+            entries: AtomicU64::new(ENTRIES_MAX as u64),
+        });
+        let declared = Arc::new(Mutex::new(Declared { signature: None, fields: Vec::new() }));
+        let made = Self::load(policy, seed, &meter, &declared);
+        let mut state = made.map_err(|error| match error {
+            LoadError::Lua(error) if meter.tripped.load(Relaxed) => {
+                let what = message(&error, &policy.name);
+                PolicyError::Script(format!("{what}: more than {LOAD_STEPS} steps while loading"))
+            }
+            LoadError::Lua(error) => PolicyError::Script(message(&error, &policy.name)),
+            LoadError::Wrong(what) => PolicyError::Script(format!("{}: {what}", policy.name)),
+        })?;
+        let mut declared = declared.lock().unwrap_or_else(PoisonError::into_inner);
+        state.signature = declared.signature.unwrap_or(Signature::ALL);
+        state.fields = std::mem::take(&mut declared.fields);
+        Ok(state)
+    }
+
+    fn load(
+        policy: &Policy,
+        seed: u64,
+        meter: &Arc<Meter>,
+        declared: &Arc<Mutex<Declared>>,
+    ) -> Result<State, LoadError> {
+        let libraries = StdLib::TABLE
+            | StdLib::STRING
+            | StdLib::BIT
+            | StdLib::MATH
+            | StdLib::BUFFER
+            | StdLib::COROUTINE
+            | StdLib::UTF8;
+        let lua = Lua::new_with(libraries, LuaOptions::default())?;
+        lua.set_compiler(Compiler::new().set_optimization_level(2).set_debug_level(1));
+        let memory = policy.memory;
+        lua.set_memory_limit(memory)?;
+        let interrupts = meter.clone();
+        lua.set_interrupt(move |_| interrupts.step());
+        let questions = lua.create_buffer_with_capacity(policy.batch * QUESTION)?;
+        let answers = lua.create_buffer_with_capacity(HEADER + policy.batch * ANSWER)?;
+        let native = natives::table(&lua, &policy.library, meter, declared, seed)?;
+        let parameters = natives::parameters(&lua, &policy.parameters)?;
+        let sizes = (QUESTION, ANSWER, HEADER, seed as i32);
+        let prelude = lua.load(PRELUDE).set_name("=prelude");
+        let (run, loaded): (Function, Function) =
+            prelude.call((native, parameters, &questions, &answers, sizes.0, sizes.1, sizes.2, sizes.3))?;
+        lua.sandbox(true)?;
+        lua.load(policy.text.as_str()).set_name(format!("={}", policy.name)).exec()?;
+        let environment: Table = lua.globals();
+        let Value::Function(decide) = environment.raw_get("decide")? else {
+            return Err(LoadError::Wrong("defines no function decide(q)".into()));
+        };
+        if let Some(wrong) = loaded.call::<Option<String>>(decide)? {
+            return Err(LoadError::Wrong(wrong));
+        }
+        let (meter, signature) = (meter.clone(), Signature::ALL);
+        let fields = Vec::new();
+        Ok(State {
+            lua,
+            run,
+            questions,
+            answers,
+            meter,
+            signature,
+            fields,
+            memory,
+            scratch: Scratch::default(),
+        })
+    }
+
+    /// By what questions are told apart.
+    pub(crate) fn signature(&self) -> Signature {
+        self.signature
+    }
+
+    /// Asks all questions (as many as the batch has room for) and gives each its answer or fault, in any order, once.
+    ///
+    /// It takes at most `2 * questions * steps` steps, and stops at the deadline: all that were asked too late are timeouts then.
+    pub(crate) fn ask(
+        &mut self,
+        now_ns: u64,
+        questions: &[Question],
+        limits: &Policy,
+        mut each: impl FnMut(usize, Result<Answer, Fault>),
+    ) -> Went {
+        self.write(questions);
+        self.meter.now_ns.store(now_ns, Relaxed);
+        let deadline_ns = (self.meter.clock)().saturating_add(limits.time_ns);
+        let now_s = now_ns as f64 / 1e9;
+        let count = questions.len();
+        let (mut first, mut singly) = (0, false);
+        let mut went = Went { calls: 0, spent: false };
+        while first < count {
+            let last = if singly { first } else { count - 1 };
+            self.meter.arm(limits.steps * (last + 1 - first) as u64, deadline_ns);
+            went.calls += 1;
+            let called = self.run.call::<()>((first, last, now_s));
+            let tripped = self.meter.tripped.load(Relaxed);
+            let failed = match called {
+                Ok(()) if !tripped => None,
+                Ok(()) => Some(Error::runtime("the policy takes too long")),
+                Err(error) => Some(error),
+            };
+            let failed = failed.map(|error| {
+                let at = u32::from_le_bytes(self.answers.read_bytes(0)) as usize;
+                (at.clamp(first, last), self.fault(&error, limits))
+            });
+            let answered = failed.as_ref().map_or(last + 1, |(at, _)| *at);
+            for at in first..answered {
+                let bytes = self.answers.read_bytes(HEADER + at * ANSWER);
+                let wrong = |what| {
+                    let message = format!("{}: {what}", limits.name);
+                    Fault { failure: Failure::WrongAnswer, message }
+                };
+                each(at, wire::answer(&bytes).map_err(wrong));
+            }
+            first = last + 1;
+            let Some((at, fault)) = failed else { continue };
+            let failure = fault.failure;
+            each(at, Err(fault));
+            first = at + 1;
+            singly |= failure == Failure::Timeout;
+            let over = failure == Failure::Timeout && (self.meter.clock)() >= deadline_ns;
+            went.spent = failure == Failure::Memory && !self.collected();
+            if over || went.spent {
+                let message = || format!("{}: no time left for the questions behind it", limits.name);
+                (first..count).for_each(|at| each(at, Err(Fault { failure, message: message() })));
+                break;
+            }
+        }
+        went.spent |= !self.roomy() && !self.collected();
+        went
+    }
+
+    /// Whether there is memory for more.
+    fn roomy(&self) -> bool {
+        self.lua.used_memory() <= self.memory / 8 * 7
+    }
+
+    /// Takes back what is not used any more; whether that made room.
+    fn collected(&self) -> bool {
+        self.lua.gc_collect().is_ok() && self.lua.used_memory() <= self.memory / 4 * 3
+    }
+
+    fn fault(&self, error: &Error, limits: &Policy) -> Fault {
+        let message = message(error, &limits.name);
+        let failure = match root(error) {
+            _ if self.meter.tripped.load(Relaxed) => Failure::Timeout,
+            Error::MemoryError(_) => Failure::Memory,
+            _ if message.ends_with("not enough memory") => Failure::Memory,
+            _ => Failure::Error,
+        };
+        Fault { failure, message }
+    }
+
+    fn write(&mut self, questions: &[Question]) {
+        let Scratch { bytes, fields, keys4, keys6, at4, at6, labels, values } = &mut self.scratch;
+        fields.clear();
+        fields.resize(questions.len(), [ABSENT; FIELDS_MAX]);
+        for (field, (table, destination)) in self.fields.iter().enumerate() {
+            (keys4.clear(), keys6.clear(), at4.clear(), at6.clear());
+            for (at, question) in questions.iter().enumerate() {
+                match question.flow {
+                    Addresses::V4 { src, dst } => {
+                        keys4.push(if *destination { dst } else { src });
+                        at4.push(at);
+                    }
+                    Addresses::V6 { src, dst } => {
+                        keys6.push(if *destination { dst } else { src });
+                        at6.push(at);
+                    }
+                }
+            }
+            let mut put = |at: &[usize], values: &[Option<u32>]| {
+                for (at, value) in at.iter().zip(values) {
+                    fields[*at][field] = value.map_or(ABSENT, f64::from);
+                }
+            };
+            table.get_batch4(keys4, labels, values);
+            put(at4, values);
+            table.get_batch6(keys6, labels, values);
+            put(at6, values);
+        }
+        bytes.clear();
+        for (question, fields) in questions.iter().zip(fields) {
+            wire::put(question, fields, bytes);
+        }
+        self.questions.write_bytes(0, bytes);
+    }
+}
+
+enum LoadError {
+    Lua(Error),
+    Wrong(String),
+}
+
+impl From<Error> for LoadError {
+    fn from(error: Error) -> Self {
+        LoadError::Lua(error)
+    }
+}
+
+/// What was wrong in the first place.
+fn root(error: &Error) -> &Error {
+    match error {
+        Error::CallbackError { cause, .. } | Error::WithContext { cause, .. } => root(cause),
+        error => error,
+    }
+}
+
+/// The longest message, in characters: scripts can make them as long as they like.
+const MESSAGE_MAX: usize = 200;
+
+/// The error in one line that begins with the script's name, with the line number where there is one.
+fn message(error: &Error, script: &str) -> String {
+    let text = match root(error) {
+        Error::RuntimeError(text) | Error::MemoryError(text) => text.clone(),
+        Error::SyntaxError { message, .. } => message.clone(),
+        other => other.to_string(),
+    };
+    let line = text.lines().next().unwrap_or_default();
+    let place = match error {
+        Error::CallbackError { traceback, .. } => traceback.lines().find_map(|line| {
+            let behind = line.trim_start().strip_prefix(script)?.strip_prefix(':')?;
+            let number: String = behind.chars().take_while(char::is_ascii_digit).collect();
+            (!number.is_empty()).then(|| format!("{script}:{number}: "))
+        }),
+        _ => None,
+    };
+    let named = line.starts_with(script);
+    let place = if named { String::new() } else { place.unwrap_or_else(|| format!("{script}: ")) };
+    let clean = line.chars().take(MESSAGE_MAX).map(|c| if c.is_control() { ' ' } else { c });
+    place.chars().chain(clean).collect()
+}

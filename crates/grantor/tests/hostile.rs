@@ -1,0 +1,233 @@
+//! Scripts that loop, leak, throw or lie: each is contained within its stated bound, the others' answers are not touched, and the engine goes
+//! on. Bounds are counted in steps (the engine looks at the clock in every step, and the clock counts), never in time.
+
+mod common;
+
+use common::{Place, decide, question};
+use std::sync::atomic::Ordering::Relaxed;
+use tidemill_grantor::{Decision, Failure, Question};
+
+/// Every script does its harm for the source 192.0.2.13 only.
+fn harmful(body: &str) -> String {
+    format!(
+        "local ok = granted {{ rate = 7 }}\nlocal bad = ip.address('192.0.2.13')\n\
+         local function harm(q)\n{body}\nend\n\
+         function decide(q)\n if q.source == bad then\n  local r = harm(q)\n  return r\n end\n return ok\nend\n"
+    )
+}
+
+const STEPS: u64 = 2000;
+const BATCH: u64 = 8;
+
+/// Asks eight questions, the fourth of which does harm, three times over.
+fn contained(name: &str, body: &str, failure: Failure) {
+    let place = Place::default();
+    let more = format!("steps = {STEPS}\nbatch = {BATCH}\nmemory_mib = 8\nlog_every_s = 5");
+    let mut engine = place.script(&harmful(body), &more).unwrap_or_else(|error| panic!("{name}: {error}"));
+    let questions: Vec<Question> = (10..18).map(question).collect();
+    for round in 0..3u64 {
+        place.clock.looks.store(0, Relaxed);
+        // Two seconds apart, so that a spent state is made anew.
+        let answers = decide(&mut engine, round * 2_000_000_000, &questions);
+        assert_eq!(answers.len(), 8, "{name}");
+        for (at, answer) in answers.iter().enumerate() {
+            if at == 3 {
+                assert_eq!(answer.failure, Some(failure), "{name}, round {round}: {:?}", place.lines());
+                assert_eq!(answer.decision, Decision::Declined { expire_s: 10 }, "{name}");
+                assert!(!answer.forward);
+            } else if answer.failure.is_some() {
+                // Those behind a spent state.
+                assert_eq!((failure, answer.failure), (Failure::Memory, Some(Failure::Memory)), "{name}, {at}");
+                assert!(at > 3, "{name}");
+            } else {
+                assert!(matches!(answer.decision, Decision::Granted { rate_kib_s: 7, .. }), "{name}");
+            }
+        }
+        let looks = place.clock.looks.load(Relaxed);
+        // Loading a state anew takes steps as well: below 10,000.
+        assert!(looks <= 2 * BATCH * STEPS + 10_000, "{name}: {looks} steps");
+    }
+    let lines = place.lines();
+    assert_eq!(lines.len(), 1, "{name}: once in five seconds: {lines:?}");
+    assert!(lines[0].starts_with("policy: test.lua:"), "{name}: {lines:?}");
+    assert!(lines[0].chars().count() < 300, "{name}: {lines:?}");
+    assert!(lines[0].ends_with(&format!("({})", failure.name())), "{name}: {lines:?}");
+    let shown = place.around.counts.shown();
+    assert!(shown.failed(failure) >= 3, "{name}");
+    assert_eq!(shown.asked, 24, "{name}");
+}
+
+#[test]
+fn loops_end() {
+    for (name, body) in [
+        ("a loop", "while true do end"),
+        ("a loop with pcall", "while true do pcall(function() while true do end end) end"),
+        ("pcall of pcall", "local function f() return pcall(f) end while true do f() end"),
+        ("xpcall with a handler that loops", "while true do xpcall(error, function() while true do end end) end"),
+        ("one pcall, then an answer", "pcall(function() while true do end end) return ok"),
+        ("a coroutine that never ends", "coroutine.wrap(function() while true do end end)()"),
+        ("coroutines that are resumed for ever", "while true do coroutine.resume(coroutine.create(function() while true do end end)) end"),
+        ("a coroutine that yields for ever", "local c = coroutine.wrap(function() while true do coroutine.yield() end end) while true do c() end"),
+        ("a pattern that matches for ever", "return string.find(string.rep('a', 60000), string.rep('a*', 60) .. 'b')"),
+        ("gsub with a function", "local s = string.rep('a', 60000) while true do string.gsub(s, '.', function(c) return c end) end"),
+        ("patterns under pcall", "while true do pcall(string.find, string.rep('a', 60000), string.rep('a*', 60) .. 'b') end"),
+        ("a metatable's function that loops", "return setmetatable({}, { __index = function() while true do end end }).x"),
+        ("__index calls itself", "local t = {} setmetatable(t, { __index = function(t, k) return pcall(function() return t[k] end) end }) while true do local x = t.x end"),
+        ("__tostring of an error loops", "error(setmetatable({}, { __tostring = function() while true do end end }))"),
+        ("__iter that never ends", "for _ in setmetatable({}, { __iter = function() return function() return 1 end end }) do end"),
+        ("a comparison that loops", "table.sort({ 3, 2, 1 }, function() while true do end end)"),
+        ("recursion without end", "local function f() return 1 + f() end return f()"),
+        ("the length of a table", "return #setmetatable({}, { __len = function() while true do end end })"),
+    ] {
+        contained(name, body, Failure::Timeout);
+    }
+}
+
+#[test]
+fn memory_is_bounded() {
+    for (name, body) in [
+        ("strings that double", "local s = 'x' while true do s = s .. s end"),
+        ("a table that grows and is kept", "kept = kept or {} for i = 1, 100 do table.insert(kept, table.create(20000, i)) end return ok"),
+        ("one large table", "return table.create(2 ^ 24, 1)"),
+        ("one large buffer", "return buffer.create(2 ^ 30)"),
+        ("strings that are kept", "kept = kept or {} for i = 1, 100 do kept[i] = string.rep('x', 1000000) .. i end return ok"),
+        ("memory errors under pcall, kept", "kept = kept or {} while true do local fine = pcall(function() table.insert(kept, table.create(60000, 1)) end) if not fine then error('not enough memory', 0) end end"),
+    ] {
+        contained(name, body, Failure::Memory);
+    }
+}
+
+#[test]
+fn errors_of_every_kind_are_errors() {
+    for (name, body) in [
+        ("a text", "error('no')"),
+        ("no text", "error()"),
+        ("nil", "error(nil)"),
+        ("a table", "error({ code = 1 })"),
+        ("a number", "error(42)"),
+        ("a function", "error(function() end)"),
+        ("a table whose __tostring fails", "error(setmetatable({}, { __tostring = function() error('again') end }))"),
+        ("a table whose __tostring is no text", "error(setmetatable({}, { __tostring = function() return {} end }))"),
+        ("a very long text", "error(string.rep('long ', 100000))"),
+        ("control characters", "error('a\\0b\\27[31m\\nc')"),
+        ("a nil that is called", "nothing()"),
+        ("arithmetic on a table", "return {} + 1"),
+        ("recursion through pcall", "local function f() local _, r = pcall(f) error(r) end return f()"),
+        ("yield", "coroutine.yield()"),
+        ("__index in a circle", "local a, b = {}, {} setmetatable(a, { __index = b }) setmetatable(b, { __index = a }) return a.x.y"),
+        ("a write to a library", "string.rep = nil"),
+        ("a write to a global table", "_G.print = 1"),
+        ("a write to the strings' metatable", "getmetatable('').__index = {}"),
+        ("a table from a file, later", "return lpm('a.txt')"),
+        ("a map, later", "return expiring { entries = 8, idle = 1 }"),
+        ("rep without end", "return string.rep('', 2 ^ 40)"),
+        ("rep of NaN", "return string.rep('x', 0 / 0)"),
+        ("a very long pattern", "return string.find('a', string.rep('a', 300))"),
+        ("a search in a very long text", "return string.find(string.rep('a', 100000), 'b', 1, true)"),
+        ("files", "return io.open('/etc/passwd')"),
+        ("the system", "return os.execute('true')"),
+        ("code from a text", "return loadstring('return 1')()"),
+        ("code from a file", "return require('./other')"),
+        ("the environment", "return getfenv(0)"),
+        ("moving two billion places", "return table.move({}, 1, 2147483647, 1, {})"),
+        ("the collector", "return collectgarbage('count')"),
+    ] {
+        contained(name, body, Failure::Error);
+    }
+}
+
+#[test]
+fn answers_that_are_none_are_told_apart() {
+    for (name, body) in [
+        ("nothing", "return"),
+        ("true", "return true"),
+        ("a text", "return 'granted'"),
+        ("an empty table", "return {}"),
+        ("a table of another kind", "return { kind = 'colour', forward = true }"),
+        ("a kind that is a table", "return { kind = {}, forward = true }"),
+        ("a kind that is NaN", "return { kind = 0 / 0, forward = true }"),
+        ("a table that pretends", "return setmetatable({}, { __index = ok })"),
+        ("a constructor", "return granted"),
+        ("a text for a rate", "local r = granted { rate = 1 } r.a = '1' return r"),
+        ("no rate", "local r = granted { rate = 1 } r.a = nil return r"),
+        ("no step", "local r = granted { rate = 1 } r.d = nil return r"),
+        ("a rate that is NaN", "return granted { rate = 0 / 0 }"),
+        ("a rate below 0", "return granted { rate = -1 }"),
+        ("a rate of 0", "return granted { rate = 0 }"),
+        ("a huge rate", "return granted { rate = 1e300 }"),
+        ("an infinite rate", "return granted { rate = math.huge }"),
+        ("a rate of 2^32", "return granted { rate = 2 ^ 32 }"),
+        ("a time below 0", "return granted { rate = 1, expire = 10, renew = -1 }"),
+        ("a refusal for no time", "return declined { expire = 0 }"),
+        ("a refusal for ever", "return declined { expire = math.huge }"),
+        ("forward is a number", "local r = declined {} r.forward = 1 return r"),
+        ("a program number that there is not", "return program { index = 256 }"),
+        ("a cookie that is too long", "return program { index = 1, cookie = string.rep('x', 68) }"),
+        ("a cookie of no whole words", "return program { index = 1, cookie = 'xyz' }"),
+        ("a cookie that is a table", "local r = program { index = 1 } r.cookie = {} return r"),
+    ] {
+        contained(name, body, Failure::WrongAnswer);
+    }
+}
+
+#[test]
+fn the_deadline_ends_what_steps_do_not() {
+    let place = Place::default();
+    let more = "steps = 10000000\nbatch = 8\ntime_ms = 1";
+    let mut engine = place.script(&harmful("while true do end"), more).unwrap();
+    // A microsecond for each step: after a thousand, time is up, also for those behind.
+    place.clock.tick_ns.store(1000, Relaxed);
+    place.clock.looks.store(0, Relaxed);
+    let questions: Vec<Question> = (10..18).map(question).collect();
+    let answers = decide(&mut engine, 0, &questions);
+    let looks = place.clock.looks.load(Relaxed);
+    assert!((1000..1100).contains(&looks), "{looks} steps of 1 us in 1 ms");
+    for (at, answer) in answers.iter().enumerate() {
+        assert_eq!(answer.failure, (at >= 3).then_some(Failure::Timeout), "{at}");
+    }
+    let fine: Vec<Question> = (20..28).map(question).collect();
+    assert!(decide(&mut engine, 0, &fine).iter().all(|answer| answer.failure.is_none()), "it goes on");
+}
+
+#[test]
+fn deep_recursion_meets_the_stack_before_many_steps() {
+    let place = Place::default();
+    let body = "local function f() return 1 + f() end return f()";
+    let mut engine = place.script(&harmful(body), "steps = 10000000\nbatch = 8").unwrap();
+    let answers = decide(&mut engine, 0, &[question(12), question(13), question(14)]);
+    assert_eq!(answers[1].failure, Some(Failure::Error));
+    assert!(place.lines()[0].contains("stack overflow"), "{:?}", place.lines());
+    assert!(answers[0].failure.is_none() && answers[2].failure.is_none());
+}
+
+#[test]
+fn what_was_asked_before_stays_harmless() {
+    let place = Place::default();
+    let script = "local old = {}\nfunction decide(q)\n table.insert(old, q)\n if #old > 4 then table.remove(old, 1) end\n \
+                  for _, o in old do o.source = 'gone' o.bytes = -1 end\n return granted { rate = 1 }\nend";
+    let mut engine = place.script(script, "").unwrap();
+    for round in 0..50 {
+        let questions: Vec<Question> = (0..20).map(question).collect();
+        let answers = decide(&mut engine, round, &questions);
+        assert!(answers.iter().all(|answer| answer.failure.is_none()), "{:?}", place.lines());
+    }
+}
+
+#[test]
+fn a_script_that_hangs_while_it_loads_is_refused() {
+    let place = Place::default();
+    let error = |text: &str| place.script(text, "memory_mib = 8").map(drop).unwrap_err().to_string();
+    assert!(error("while true do end").contains("steps while loading"));
+    assert!(error("while true do pcall(function() while true do end end) end").contains("steps while loading"));
+    assert!(error("x = table.create(2 ^ 24)").contains("not enough memory"));
+    assert!(error("for i = 1, 100 do expiring { entries = 100000, idle = 1 } end").contains("there is room for"));
+    assert!(error("expiring { entries = 0 / 0, idle = 1 }").contains("at least one entry"));
+    assert!(error("expiring { entries = 1, idle = math.huge }").contains("idle time"));
+    assert!(error("signature('colour')").contains("test.lua:1: signature: no field of that name"));
+    assert!(error("field('a', {}, 'source')").contains("test.lua:1: field: that is no table of lpm()"));
+    assert!(error("\n\nlpm('none.txt')").starts_with("test.lua:3: "), "{}", error("\n\nlpm('none.txt')"));
+    assert!(error("lpm('../../etc/passwd')").contains("in the configuration's folder"));
+    assert!(error("").contains("test.lua: defines no function decide(q)"));
+    assert!(error("decide = 1").contains("defines no function decide(q)"));
+    assert!(error("function decide(q").starts_with("test.lua:1: "), "{}", error("function decide(q"));
+}
