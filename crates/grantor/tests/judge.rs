@@ -1,1 +1,248 @@
+//! The worker's way to its policy: every question gets exactly one answer, whatever becomes of the companion. Time is handed in; where a thread is
+//! waited for, it is waited for as long as it takes.
+
 mod common;
+
+use common::{Place, question};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, Condvar, Mutex};
+use tidemill_grantor::{Answer, Decision, Engine, Failure, Handle, Judge, Question, Surroundings};
+
+/// Lets the companion look at its clock, or makes it wait there.
+#[derive(Default)]
+struct Gate(Mutex<bool>, Condvar);
+
+impl Gate {
+    fn shut(&self, shut: bool) {
+        *self.0.lock().unwrap() = shut;
+        self.1.notify_all();
+    }
+
+    fn pass(&self) -> u64 {
+        drop(self.1.wait_while(self.0.lock().unwrap(), |shut| *shut).unwrap());
+        0
+    }
+}
+
+struct Bench {
+    place: Place,
+    around: Surroundings,
+    gate: Arc<Gate>,
+}
+
+impl Bench {
+    fn new() -> Bench {
+        let (place, gate) = (Place::default(), Arc::<Gate>::default());
+        let passes = gate.clone();
+        let around = Surroundings::new(Arc::new(move || passes.pass()), place.around.log.clone(), 1);
+        Bench { place, around, gate }
+    }
+
+    /// Grants this rate to everybody.
+    fn engine(&self, rate: u32) -> Engine {
+        self.place.file("test.lua", &format!("function decide(q) return granted {{ rate = {rate} }} end"));
+        let section = "file = \"test.lua\"\nqueue = 32\nbatch = 4\nwait_ms = 100";
+        Engine::new(&self.place.policy(section).unwrap(), &self.around, 0).unwrap()
+    }
+}
+
+fn rate(answer: &Answer) -> u32 {
+    match answer.decision {
+        Decision::Granted { rate_kib_s, .. } if answer.failure.is_none() => rate_kib_s,
+        _ => panic!("{answer:?}"),
+    }
+}
+
+/// Takes answers until nothing is waiting, at one and the same moment.
+fn settle(judge: &mut Judge, now_ns: u64, got: &mut Vec<(u32, Answer)>) {
+    while judge.waiting() > 0 {
+        judge.answers(now_ns, |ticket, answer| got.push((ticket, answer)));
+        std::thread::yield_now();
+    }
+}
+
+fn threaded(engine: Engine) -> (Judge, Handle) {
+    Judge::thread(engine, 0, Arc::new(|| ())).unwrap()
+}
+
+#[test]
+fn every_question_is_answered_once_while_policies_change() {
+    let bench = Bench::new();
+    let (mut judge, mut handle) = threaded(bench.engine(1));
+    let (mut got, mut asked, mut refused) = (Vec::new(), 0u32, 0);
+    for version in 2..=40 {
+        // The next policy is made while questions flow, and comes in at any moment among them.
+        let fresh = bench.engine(version);
+        for burst in 0..30 {
+            if burst == 15 {
+                handle.replace(bench.engine(version - 1)).unwrap();
+            }
+            for source in 0..7 {
+                match judge.ask(0, asked, &question(source)) {
+                    None => {}
+                    Some(answer) => {
+                        assert_eq!(answer.failure, Some(Failure::QueueFull));
+                        refused += 1;
+                        got.push((asked, answer));
+                    }
+                }
+                asked += 1;
+            }
+            judge.answers(0, |ticket, answer| got.push((ticket, answer)));
+        }
+        handle.replace(fresh).unwrap();
+        // A script that does not load is an error before it gets here, and the one that answers goes on.
+        bench.place.file("test.lua", "\nfunction decide(q");
+        let broken = bench.place.policy("file = \"test.lua\"").unwrap();
+        let error = Engine::new(&broken, &bench.around, 0).map(drop).unwrap_err().to_string();
+        assert!(error.starts_with("test.lua:2: "), "{error}");
+    }
+    settle(&mut judge, 0, &mut got);
+    let mut answers = BTreeMap::new();
+    for (ticket, answer) in &got {
+        assert!(answers.insert(*ticket, *answer).is_none(), "{ticket} was answered twice");
+    }
+    assert_eq!(answers.len(), asked as usize);
+    let mut last = 1;
+    for (ticket, answer) in answers {
+        if answer.failure.is_some() {
+            continue;
+        }
+        let version = rate(&answer);
+        // In order of asking, policies only go forward, but for the step back that each round makes.
+        assert!(version + 1 >= last && version <= 40, "{ticket}: {version} after {last}");
+        last = last.max(version);
+    }
+    assert_eq!(bench.around.counts.shown().failed(Failure::QueueFull), refused);
+    // What is asked after the swap is answered by the new policy.
+    while bench.around.counts.shown().swapped == 0 {
+        judge.answers(0, |_, _| ());
+    }
+    let swapped = bench.around.counts.shown().swapped;
+    handle.replace(bench.engine(99)).unwrap();
+    while bench.around.counts.shown().swapped == swapped {
+        std::thread::yield_now();
+    }
+    got.clear();
+    assert!(judge.ask(0, 7, &question(1)).is_none());
+    settle(&mut judge, 0, &mut got);
+    assert_eq!((got[0].0, rate(&got[0].1)), (7, 99));
+}
+
+#[test]
+fn a_companion_that_hangs_costs_its_questions_the_wait_and_no_more() {
+    let bench = Bench::new();
+    let (mut judge, _handle) = threaded(bench.engine(1));
+    bench.gate.shut(true);
+    let wait = 100_000_000;
+    for ticket in 0..32 {
+        assert_eq!(judge.ask(u64::from(ticket), ticket, &question(1)), None);
+    }
+    // The queue is full: the fail-safe at once.
+    let full = judge.ask(40, 32, &question(1)).unwrap();
+    assert_eq!((full.failure, full.decision), (Some(Failure::QueueFull), Decision::Declined { expire_s: 10 }));
+    assert_eq!(judge.due_ns(), Some(wait));
+    let mut got = Vec::new();
+    judge.answers(wait - 1, |ticket, answer| got.push((ticket, answer)));
+    assert_eq!((got.len(), judge.waiting()), (0, 32));
+    judge.answers(wait + 9, |ticket, answer| got.push((ticket, answer)));
+    let late: Vec<u32> = got.iter().map(|(ticket, _)| *ticket).collect();
+    assert_eq!(late, (0..10).collect::<Vec<_>>(), "those whose time has come, in order");
+    judge.answers(2 * wait, |ticket, answer| got.push((ticket, answer)));
+    assert_eq!(got.len(), 32);
+    assert!(got.iter().all(|(_, answer)| answer.failure == Some(Failure::Late)));
+    // They have their answers, but their places are taken until the companion gives them back.
+    assert_eq!(judge.waiting(), 0);
+    assert_eq!(judge.ask(2 * wait, 33, &question(1)).unwrap().failure, Some(Failure::QueueFull));
+    bench.gate.shut(false);
+    got.clear();
+    while bench.around.counts.shown().after_deadline < 32 {
+        judge.answers(2 * wait, |ticket, answer| got.push((ticket, answer)));
+        std::thread::yield_now();
+    }
+    assert!(got.is_empty(), "what comes too late is counted and dropped: {got:?}");
+    assert_eq!(judge.ask(3 * wait, 34, &question(1)), None);
+    settle(&mut judge, 3 * wait, &mut got);
+    assert_eq!((got[0].0, rate(&got[0].1)), (34, 1));
+}
+
+#[test]
+fn a_companion_that_dies_is_replaced() {
+    let bench = Bench::new();
+    let deadly = Arc::new(AtomicBool::new(false));
+    let kills = deadly.clone();
+    // What is called when answers are there ends the thread.
+    let notify = move || assert!(!kills.load(SeqCst), "the companion dies here");
+    let (mut judge, mut handle) = Judge::thread(bench.engine(1), 0, Arc::new(notify)).unwrap();
+    let mut got = Vec::new();
+    assert_eq!(judge.ask(0, 0, &question(1)), None);
+    settle(&mut judge, 0, &mut got);
+    assert!(handle.alive());
+    deadly.store(true, SeqCst);
+    // More than a batch: the first is answered, the others are lost with the thread.
+    bench.gate.shut(true);
+    for ticket in 1..=20 {
+        assert_eq!(judge.ask(0, ticket, &question(1)), None);
+    }
+    bench.gate.shut(false);
+    settle(&mut judge, 0, &mut got);
+    while handle.alive() {
+        std::thread::yield_now();
+    }
+    let tickets: Vec<u32> = got.iter().map(|(ticket, _)| *ticket).collect();
+    assert_eq!(tickets, (0..=20).collect::<Vec<_>>(), "each once, in order");
+    let lost = got.iter().filter(|(_, answer)| answer.failure == Some(Failure::Panic)).count();
+    assert!((16..=19).contains(&lost), "at most a batch of four was answered: {lost} lost");
+    // Nobody is there: the fail-safe at once.
+    assert_eq!(judge.ask(0, 21, &question(1)).unwrap().failure, Some(Failure::QueueFull));
+    deadly.store(false, SeqCst);
+    handle.replace(bench.engine(2)).unwrap();
+    assert!(handle.alive());
+    got.clear();
+    judge.answers(0, |ticket, answer| got.push((ticket, answer)));
+    assert!(got.is_empty());
+    assert_eq!(judge.ask(0, 22, &question(1)), None);
+    settle(&mut judge, 0, &mut got);
+    assert_eq!((got[0].0, rate(&got[0].1)), (22, 2));
+}
+
+#[test]
+fn in_line_the_same_questions_get_the_same_answers_in_order() {
+    let bench = Bench::new();
+    let (mut judge, mut handle) = Judge::inline(bench.engine(1));
+    let mut got = Vec::new();
+    for ticket in 0..40 {
+        if let Some(answer) = judge.ask(0, ticket, &question(ticket as u8)) {
+            assert!(ticket >= 32, "{ticket}");
+            assert_eq!(answer.failure, Some(Failure::QueueFull));
+        }
+    }
+    handle.replace(bench.engine(5)).unwrap();
+    judge.answers(u64::MAX, |ticket, answer| got.push((ticket, rate(&answer))));
+    assert_eq!(got, (0..32).map(|ticket| (ticket, 5)).collect::<Vec<_>>(), "between two batches");
+    assert_eq!((judge.waiting(), judge.due_ns()), (0, None));
+    assert!(handle.alive());
+    let about = Question { packets: 3, ..question(1) };
+    assert_eq!(judge.ask(0, 50, &about), None);
+    got.clear();
+    judge.answers(0, |ticket, answer| got.push((ticket, rate(&answer))));
+    assert_eq!(got, [(50, 5)]);
+}
+
+#[test]
+fn a_companion_ends_with_its_judge_or_its_handle() {
+    let bench = Bench::new();
+    let (judge, handle) = threaded(bench.engine(1));
+    drop(judge);
+    while handle.alive() {
+        std::thread::yield_now();
+    }
+    let (mut judge, handle) = threaded(bench.engine(1));
+    drop(handle);
+    // Its end of the rings goes with it: whoever asks is told so at once.
+    while judge.ask(0, 0, &question(1)).is_none() {
+        judge.answers(0, |_, _| ());
+        std::thread::yield_now();
+    }
+}

@@ -66,7 +66,7 @@ pub(crate) fn answer(bytes: &[u8; ANSWER]) -> Result<Answer, String> {
         if value >= f64::from(least) && value <= f64::from(most) {
             Ok(value as u32)
         } else {
-            Err(format!("decide: {what} = {value}: give {least} to {most}"))
+            Err(format!("decide: {what} = {value:?}: give {least} to {most}"))
         }
     };
     let decision = match bytes[0] {

@@ -10,24 +10,24 @@ use tidemill_wire::flow::Addresses;
 
 /// A clock that goes on by `tick_ns` whenever it is looked at. An engine looks at it in every step, and once or twice per batch besides.
 #[derive(Default)]
-pub struct TestClock {
-    pub now_ns: AtomicU64,
-    pub tick_ns: AtomicU64,
-    pub looks: AtomicU64,
+pub(crate) struct TestClock {
+    pub(crate) now_ns: AtomicU64,
+    pub(crate) tick_ns: AtomicU64,
+    pub(crate) looks: AtomicU64,
 }
 
 impl TestClock {
-    pub fn look(&self) -> u64 {
+    pub(crate) fn look(&self) -> u64 {
         self.looks.fetch_add(1, Relaxed);
         self.now_ns.fetch_add(self.tick_ns.load(Relaxed), Relaxed)
     }
 }
 
-pub struct Place {
-    pub folder: TempDir,
-    pub clock: Arc<TestClock>,
-    pub lines: Arc<Mutex<Vec<String>>>,
-    pub around: Surroundings,
+pub(crate) struct Place {
+    pub(crate) folder: TempDir,
+    pub(crate) clock: Arc<TestClock>,
+    pub(crate) lines: Arc<Mutex<Vec<String>>>,
+    pub(crate) around: Surroundings,
 }
 
 impl Default for Place {
@@ -44,47 +44,47 @@ impl Default for Place {
 }
 
 impl Place {
-    pub fn file(&self, name: &str, text: &str) {
+    pub(crate) fn file(&self, name: &str, text: &str) {
         std::fs::write(self.folder.path().join(name), text).unwrap();
     }
 
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         self.folder.path()
     }
 
     /// The section that `more` gives the rest of.
-    pub fn section(&self, more: &str) -> PolicySection {
+    pub(crate) fn section(&self, more: &str) -> PolicySection {
         toml::from_str(more).unwrap()
     }
 
-    pub fn policy(&self, more: &str) -> Result<Arc<Policy>, PolicyError> {
+    pub(crate) fn policy(&self, more: &str) -> Result<Arc<Policy>, PolicyError> {
         Policy::open(&self.section(more), self.path())
     }
 
     /// An engine with this script as `test.lua`.
-    pub fn script(&self, text: &str, more: &str) -> Result<Engine, PolicyError> {
+    pub(crate) fn script(&self, text: &str, more: &str) -> Result<Engine, PolicyError> {
         self.file("test.lua", text);
         self.engine(&format!("file = \"test.lua\"\n{more}"))
     }
 
     /// An engine of this section.
-    pub fn engine(&self, section: &str) -> Result<Engine, PolicyError> {
+    pub(crate) fn engine(&self, section: &str) -> Result<Engine, PolicyError> {
         Engine::new(&self.policy(section)?, &self.around, 0)
     }
 
-    pub fn lines(&self) -> Vec<String> {
+    pub(crate) fn lines(&self) -> Vec<String> {
         self.lines.lock().unwrap().clone()
     }
 }
 
-pub fn decide(engine: &mut Engine, now_ns: u64, questions: &[Question]) -> Vec<Answer> {
+pub(crate) fn decide(engine: &mut Engine, now_ns: u64, questions: &[Question]) -> Vec<Answer> {
     let mut answers = Vec::new();
     engine.decide(now_ns, questions, &mut answers);
     answers
 }
 
 /// From 192.0.2.`source` to 198.51.100.1, a TCP SYN to port 80.
-pub fn question(source: u8) -> Question {
+pub(crate) fn question(source: u8) -> Question {
     Question {
         protocol: 6,
         tcp_flags: 2,
