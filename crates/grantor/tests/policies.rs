@@ -1,1 +1,283 @@
+//! The policies that come with Tidemill, run through the engine.
+
 mod common;
+
+use common::{Place, decide, question};
+use tidemill_grantor::policy::SHIPPED;
+use tidemill_grantor::{Answer, Decision, Engine, Fragment, Question};
+use tidemill_wire::flow::Addresses;
+
+const S: u64 = 1_000_000_000;
+const MS: u64 = 1_000_000;
+const SYN: u8 = 0x02;
+const ACK: u8 = 0x10;
+
+fn ask(place: &Place, engine: &mut Engine, now_ns: u64, question: &Question) -> Answer {
+    let answer = decide(engine, now_ns, &[*question])[0];
+    assert_eq!(answer.failure, None, "{:?}", place.lines());
+    answer
+}
+
+fn granted(answer: &Answer) -> Option<u32> {
+    match answer.decision {
+        Decision::Granted { rate_kib_s, .. } => Some(rate_kib_s),
+        _ => None,
+    }
+}
+
+fn declined(answer: &Answer) -> Option<u32> {
+    match answer.decision {
+        Decision::Declined { expire_s } => Some(expire_s),
+        _ => None,
+    }
+}
+
+fn from(source: [u8; 4]) -> Question {
+    let (src, dst) = (u32::from_be_bytes(source), 0xc633_6401);
+    Question { flow: Addresses::V4 { src, dst }, ..question(0) }
+}
+
+fn from6(source: u128) -> Question {
+    Question { flow: Addresses::V6 { src: source, dst: 1 }, ..question(0) }
+}
+
+#[test]
+fn each_begins_with_its_manual_and_names_its_parameters_there() {
+    for (name, text) in SHIPPED {
+        assert!(text.starts_with(&format!("-- {name}: ")), "{name}");
+        let page: String = text.lines().take_while(|line| line.starts_with("--")).collect();
+        let code: Vec<&str> = text.lines().skip_while(|line| line.starts_with("--")).collect();
+        for part in code.iter().flat_map(|line| line.split("parameter(\"").skip(1)) {
+            let parameter = part.split('"').next().unwrap();
+            assert!(page.contains(parameter), "{name} does not tell of {parameter}");
+        }
+        assert!(page.contains("What it does not do") || page.contains("does not show") || page.contains("All else"));
+    }
+}
+
+#[test]
+fn allow_list() {
+    let place = Place::default();
+    place.file("allow.txt", "192.0.2.0/24\n2001:db8::/32\n");
+    let more = "name = \"allow-list\"\nparameters = { file = \"allow.txt\", rate = 500, expire = 40, decline = 9 }";
+    let mut engine = place.engine(more).unwrap();
+    let mut answer = |question: &Question| ask(&place, &mut engine, 0, question);
+    let expected = Decision::Granted { rate_kib_s: 500, expire_s: 40, renew_ms: 30_000, step_ms: 1000 };
+    let inside = answer(&from([192, 0, 2, 200]));
+    assert_eq!((inside.decision, inside.forward), (expected, true));
+    assert_eq!(answer(&from6(0x2001_0db8 << 96 | 5)).decision, expected);
+    let outside = answer(&from([192, 0, 3, 1]));
+    assert_eq!((outside.decision, outside.forward), (Decision::Declined { expire_s: 9 }, false));
+    assert_eq!(declined(&answer(&from6(5))), Some(9));
+    // With rates in the file; 0 takes a part out.
+    place.file("rates.txt", "192.0.2.0/24 70\n192.0.2.128/25 0\n");
+    let more = "name = \"allow-list\"\nparameters = { file = \"rates.txt\", rates = true }";
+    let mut engine = place.engine(more).unwrap();
+    assert_eq!(granted(&ask(&place, &mut engine, 0, &from([192, 0, 2, 1]))), Some(70));
+    assert_eq!(declined(&ask(&place, &mut engine, 0, &from([192, 0, 2, 129]))), Some(60));
+    let error = place.engine("name = \"allow-list\"").map(drop).unwrap_err().to_string();
+    assert!(error.starts_with("allow-list.lua:") && error.contains("\"file\" is missing"), "{error}");
+}
+
+#[test]
+fn deny_list() {
+    let place = Place::default();
+    place.file("deny.txt", "192.0.2.0/24\n198.18.0.0/15\n2001:db8:bad::/48\n");
+    let more = "name = \"deny-list\"\nparameters = { file = \"deny.txt\", rate = 250 }";
+    let mut engine = place.engine(more).unwrap();
+    let questions = [
+        from([192, 0, 2, 1]),
+        from([192, 0, 3, 1]),
+        from([198, 19, 255, 255]),
+        from6(0x2001_0db8_0bad << 80 | 1),
+        from6(0x2001_0db8_0bae << 80 | 1),
+    ];
+    let answers = decide(&mut engine, 0, &questions);
+    let rates: Vec<_> = answers.iter().map(granted).collect();
+    assert_eq!(rates, [None, Some(250), None, None, Some(250)]);
+    assert_eq!(declined(&answers[0]), Some(600));
+    assert!(!answers[0].forward && answers[1].forward);
+}
+
+#[test]
+fn source_authentication() {
+    let place = Place::default();
+    let more = "name = \"source-authentication\"\n\
+                parameters = { rate = 900, trial = 3, seconds = 5, wait = 20, trials = 10, decline = 30 }";
+    let mut engine = place.engine(more).unwrap();
+    let packet = |source: u8, flags: u8, dscp: u8| Question { tcp_flags: flags, dscp, ..question(source) };
+    let mut at = |now_ns, question: &Question| ask(&place, &mut engine, now_ns, question);
+    // As a client does it: SYN, then a segment of the open connection, which is renewal's.
+    let trial = at(0, &packet(1, SYN, 41));
+    let expected = Decision::Granted { rate_kib_s: 3, expire_s: 5, renew_ms: 20, step_ms: 20 };
+    assert_eq!((trial.decision, trial.forward), (expected, true));
+    assert_eq!(granted(&at(10 * MS, &packet(1, ACK, 2))), Some(3), "too early");
+    assert_eq!(granted(&at(25 * MS, &packet(1, ACK | 0x08, 2))), Some(900));
+    assert_eq!(granted(&at(200 * S, &packet(1, ACK, 2))), Some(900), "renewed");
+    assert_eq!(granted(&at(201 * S, &packet(1, SYN, 41))), Some(900), "another connection");
+    // Who begins with an ACK, or sends SYNs only, or SYN and ACK at once, gets no further.
+    assert_eq!(declined(&at(0, &packet(2, ACK, 41))), Some(30));
+    assert_eq!(granted(&at(0, &packet(3, SYN, 41))), Some(3));
+    for n in 1..50 {
+        let answer = at(n * 100 * MS, &packet(3, SYN, 2));
+        assert_eq!(granted(&answer), Some(3), "{n}");
+    }
+    assert_eq!(declined(&at(0, &packet(4, SYN | ACK, 41))), Some(30));
+    let later = Question { fragment: Fragment::Later, ..packet(5, 0, 41) };
+    assert_eq!(declined(&at(0, &later)), Some(30));
+    // What is not TCP.
+    assert_eq!(declined(&at(0, &Question { protocol: 17, ..packet(6, 0, 41) })), Some(30));
+    // A flood of made-up sources gets ten trials a second; the others stay undecided.
+    let mut trials = 0;
+    for n in 0..1000u64 {
+        let made_up = Question { tcp_flags: SYN, ..from([10, 0, (n >> 8) as u8, n as u8]) };
+        let answer = at(300 * S + n * MS, &made_up);
+        match granted(&answer) {
+            Some(rate) => trials += u32::from(rate == 3),
+            None => assert_eq!((answer.decision, answer.forward), (Decision::None, false)),
+        }
+    }
+    assert!((10..=20).contains(&trials), "{trials} trials in a second");
+}
+
+#[test]
+fn aimd() {
+    let place = Place::default();
+    let more = "name = \"aimd\"\nparameters = { capacity = 1000, start = 100, step = 50, factor = 0.5, expire = 20 }";
+    let mut engine = place.engine(more).unwrap();
+    let renewal = |source: u8| Question { dscp: 2, ..question(source) };
+    // Alone it rises by a step with each round of 15 seconds.
+    for round in 0..10u64 {
+        let answer = ask(&place, &mut engine, round * 15 * S, &renewal(1));
+        assert_eq!(granted(&answer), Some(100 + 50 * round as u32));
+        let Decision::Granted { expire_s: 20, renew_ms: 15_000, .. } = answer.decision else {
+            panic!("{answer:?}");
+        };
+        // Asked again before the answer is there: nothing new.
+        assert_eq!(granted(&ask(&place, &mut engine, round * 15 * S + S, &renewal(1))), granted(&answer));
+    }
+    // Nine more flows come: together they are held around the capacity, and come to about equal rates.
+    let mut rates = [0u32; 10];
+    let (mut sums, mut ratio) = (Vec::new(), 0.0);
+    for round in 10..200u64 {
+        let questions: Vec<Question> = (1..=10).map(renewal).collect();
+        let answers = decide(&mut engine, round * 15 * S, &questions);
+        for (rate, answer) in rates.iter_mut().zip(&answers) {
+            *rate = granted(answer).unwrap();
+        }
+        if round >= 100 {
+            sums.push(rates.iter().sum::<u32>());
+            ratio = f64::from(*rates.iter().max().unwrap()) / f64::from(*rates.iter().min().unwrap());
+        }
+    }
+    let mean = sums.iter().sum::<u32>() / sums.len() as u32;
+    assert!((500..=1500).contains(&mean), "{mean} of 1000: {sums:?}");
+    assert!(*sums.iter().max().unwrap() <= 2100, "{sums:?}");
+    assert!(ratio < 2.0, "{rates:?}");
+    // Another destination has its own.
+    let other = Question { flow: Addresses::V4 { src: 1, dst: 2 }, ..renewal(0) };
+    assert_eq!(granted(&ask(&place, &mut engine, 3000 * S, &other)), Some(100));
+    // A flow that has been away for long begins anew.
+    assert_eq!(granted(&ask(&place, &mut engine, 9000 * S, &renewal(1))), Some(100));
+}
+
+#[test]
+fn as_reputation() {
+    let place = Place::default();
+    place.file("origins.txt", "10.0.0.0/8 64500\n172.16.0.0/12 64501\n192.0.2.0/24 4200000000\n");
+    place.file("reported.txt", "172.16.9.0/24\n");
+    let more = "name = \"as-reputation\"\nparameters = { file = \"origins.txt\", reported = \"reported.txt\", rate = 1000, \
+                half_life = 100, decline = 5 }";
+    let mut engine = place.engine(more).unwrap();
+    let mut at = |now_ns, source, dscp| ask(&place, &mut engine, now_ns, &Question { dscp, ..from(source) });
+    // At first all are seen as the prior says: 8 of 10, less the one that has asked and not come back yet.
+    assert_eq!(granted(&at(0, [192, 0, 2, 1], 41)), Some(1000 * 8 / 11));
+    // It renews: 9 of 11.
+    assert_eq!(granted(&at(S / 1000, [192, 0, 2, 1], 2)), Some(818));
+    // A flood of made-up sources from one system: it sinks, and is declined below a fifth.
+    let mut rates = Vec::new();
+    for n in 0..100u8 {
+        rates.push(granted(&at(u64::from(n) * MS, [10, 0, 0, n], 41)));
+    }
+    assert!(rates.windows(2).all(|pair| pair[0] >= pair[1]), "{rates:?}");
+    assert_eq!(rates.iter().position(Option::is_none), Some(30), "8 of 41 is below a fifth: {rates:?}");
+    assert_eq!(declined(&at(S, [10, 255, 0, 1], 41)), Some(5), "whoever else is there too");
+    // The others keep theirs, also those without a system.
+    assert!(granted(&at(S, [192, 0, 2, 2], 41)).unwrap() > 700);
+    assert!(granted(&at(S, [8, 8, 8, 8], 41)).unwrap() > 700);
+    // Reported sources are declined at once, and pull their system down.
+    let before = granted(&at(2 * S, [172, 16, 1, 1], 41)).unwrap();
+    for n in 0..20 {
+        assert_eq!(declined(&at(2 * S, [172, 16, 9, n], 41)), Some(5));
+    }
+    let after = granted(&at(2 * S, [172, 16, 1, 2], 41));
+    assert!(after.unwrap_or(0) < before / 2, "{before} then {after:?}");
+    // Time heals: after ten half-lives the flood is forgotten but for a thousandth.
+    assert!(granted(&at(1100 * S, [10, 1, 1, 1], 41)).unwrap() > 700);
+}
+
+#[test]
+fn web() {
+    let place = Place::default();
+    place.file("servers.txt", "198.51.100.0/24\n");
+    let more = "name = \"web\"\nparameters = { servers = \"servers.txt\", rate = 2000, secondary = 90, expire = 100, direct = true }";
+    let mut engine = place.engine(more).unwrap();
+    let mut answer = |question: &Question| ask(&place, &mut engine, 0, question);
+    let http = answer(&question(1));
+    let Decision::Program { expire_s: 100, program: 3, cookie } = http.decision else { panic!("{http:?}") };
+    let word = |at: usize| u32::from_le_bytes(cookie.as_bytes()[at..at + 4].try_into().unwrap());
+    assert_eq!([word(0), word(4), word(8), word(12), word(16)], [2000, 90, 75_000, 1000, 1]);
+    assert!(http.forward);
+    for question in [
+        Question { destination_port: 443, ..question(1) },
+        Question { protocol: 1, destination_port: 0, ..question(1) },
+        Question { fragment: Fragment::Later, destination_port: 0, ..question(1) },
+    ] {
+        assert_eq!(declined(&answer(&question)), None, "{question:?}");
+    }
+    for question in [
+        Question { destination_port: 22, ..question(1) },
+        Question { protocol: 17, destination_port: 443, ..question(1) },
+        Question { flow: Addresses::V4 { src: 1, dst: 2 }, ..question(1) },
+    ] {
+        let refused = answer(&question);
+        assert_eq!((declined(&refused), refused.forward), (Some(60), false), "{question:?}");
+    }
+}
+
+#[test]
+fn tcp_services() {
+    let place = Place::default();
+    let more = "name = \"tcp-services\"\nparameters = { ports = [22, \"8000-8080\"], rate = 400, index = 9 }";
+    let mut engine = place.engine(more).unwrap();
+    let mut to = |port| ask(&place, &mut engine, 0, &Question { destination_port: port, ..question(1) });
+    let ssh = to(22);
+    let Decision::Program { expire_s: 300, program: 9, cookie } = ssh.decision else { panic!("{ssh:?}") };
+    assert_eq!(cookie.as_bytes().len(), 64);
+    assert_eq!(cookie.as_bytes()[40..48], [22, 0, 22, 0, 0x40, 0x1f, 0x90, 0x1f]);
+    for (port, allowed) in [(8000, true), (8080, true), (7999, false), (8081, false), (21, false), (23, false)] {
+        assert_eq!(declined(&to(port)).is_none(), allowed, "{port}");
+    }
+    let later = Question { fragment: Fragment::Later, destination_port: 0, ..question(1) };
+    assert_eq!(declined(&ask(&place, &mut engine, 0, &later)), None);
+    let udp = Question { protocol: 17, destination_port: 22, ..question(1) };
+    assert_eq!(declined(&ask(&place, &mut engine, 0, &udp)), Some(60));
+    let error = |ports: &str| {
+        let more = format!("name = \"tcp-services\"\nparameters = {{ ports = {ports} }}");
+        place.engine(&more).map(drop).unwrap_err().to_string()
+    };
+    assert!(error("[]").contains("1 to 6 ports"), "{}", error("[]"));
+    assert!(error("[\"9-8\"]").contains("tcp-services.lua:"));
+    assert!(error("[1, 2, 3, 4, 5, 6, 7]").contains("1 to 6 ports"));
+}
+
+#[test]
+fn a_file_of_ones_own_overrides_a_shipped_one() {
+    let place = Place::default();
+    let (_, text) = SHIPPED.iter().find(|(name, _)| *name == "deny-list").unwrap();
+    place.file("deny.txt", "192.0.2.0/24\n");
+    place.file("mine.lua", &text.replace("if q.listed then", "if not q.listed then"));
+    let mut engine = place.engine("file = \"mine.lua\"\nparameters = { file = \"deny.txt\" }").unwrap();
+    assert_eq!(granted(&ask(&place, &mut engine, 0, &from([192, 0, 2, 1]))), Some(1024));
+    assert_eq!(declined(&ask(&place, &mut engine, 0, &from([192, 0, 3, 1]))), Some(600));
+}
