@@ -18,6 +18,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use tidemill_lookup::mem::{Pages, Region};
+use tidemill_lookup::prefetch::prefetch_read;
 
 /// Bytes at the start of each frame for what is seldom read: timestamp, length on the wire, trace id, size of merged segments.
 pub const COLD: usize = 64;
@@ -228,6 +229,22 @@ impl Pool {
         }
         let index = self.free.pop()?;
         Some(self.inner.fresh(index))
+    }
+
+    /// Takes up to `want` frames: empty packets at the end of a burst, as many as there are frames and places. Returns them; their first
+    /// lines are on their way. Cheaper than [`take`](Self::take): made where they stay, packets are not moved while they are
+    /// still being written, which would wait for every store before.
+    #[inline]
+    pub fn take_into<'b>(&mut self, want: usize, burst: &'b mut Burst) -> &'b mut [Packet] {
+        let (before, want) = (burst.len(), want.min(burst.room()));
+        if self.free.len() < want {
+            self.refill();
+        }
+        let (inner, packets) = (&*self.inner, burst.vec());
+        let kept = self.free.len().saturating_sub(want);
+        packets.extend(self.free.drain(kept..).rev().map(|index| inner.fresh(index)));
+        packets[before..].iter().for_each(|packet| prefetch_read(packet.data_ptr()));
+        &mut packets[before..]
     }
 
     /// A new packet that holds `data`, or `None` if there is no frame or not enough room in one.

@@ -17,6 +17,40 @@ pub enum Verdict {
     Keep,
 }
 
+impl Verdict {
+    /// The verdict in 16 bits, so that many are compared at once.
+    #[inline(always)]
+    fn code(self) -> u16 {
+        // Two matches of one value each become a load and a choice; one match of both became a jump.
+        let kind = match self {
+            Verdict::Next(_) => 0_u16,
+            Verdict::Drop(_) => 1,
+            Verdict::Consume => 2,
+            Verdict::Keep => 3,
+        };
+        let which = match self {
+            Verdict::Next(output) => output,
+            Verdict::Drop(reason) => reason as u8,
+            Verdict::Consume | Verdict::Keep => 0,
+        };
+        kind << 8 | u16::from(which)
+    }
+
+    /// How many of the first verdicts are the same.
+    #[inline]
+    pub(crate) fn run(verdicts: &[Verdict]) -> usize {
+        verdicts.iter().take_while(|verdict| **verdict == verdicts[0]).count()
+    }
+
+    /// The same, where it is likely to be all of them: compared without a branch for each.
+    #[inline]
+    pub(crate) fn alike(verdicts: &[Verdict]) -> usize {
+        let first = verdicts.first().map_or(0, |verdict| verdict.code());
+        let odd = verdicts.iter().fold(0, |odd, verdict| odd | (verdict.code() ^ first));
+        if odd == 0 { verdicts.len() } else { Verdict::run(verdicts) }
+    }
+}
+
 /// A step of packet processing. One instance per worker, so `&mut self` needs no locks.
 pub trait Node: Send {
     /// Gives a verdict on every packet; `verdicts` is as long as `burst` and starts as `Next(0)` throughout. Packets

@@ -387,14 +387,13 @@ impl Worker {
         }
     }
 
-    /// Carries out the verdicts on the packets in `scratch`.
+    /// Carries out the verdicts on the packets in `scratch`: those that lie together and go the same way at once.
     fn dispatch(&mut self, n: usize, count: usize) {
         let mut packets = std::mem::take(&mut self.scratch);
-        let first = self.verdicts[0];
-        let uniform = self.verdicts[1..count].iter().all(|verdict| *verdict == first);
-        // Most bursts go one way as a whole: then packets move in one copy.
-        let together = match first {
-            Verdict::Next(output) if uniform => Some(self.edges[n][output as usize]),
+        let mut alike = Verdict::alike(&self.verdicts[..count]);
+        // A burst that goes one way as a whole moves in one copy.
+        let together = match self.verdicts[0] {
+            Verdict::Next(output) if alike == count => Some(self.edges[n][output as usize]),
             _ => None,
         };
         match together {
@@ -405,12 +404,40 @@ impl Worker {
             Some(Edge::Port(to)) => self.send_all(to, &mut packets),
             Some(Edge::Pass(to)) => packets.drain(..).for_each(|packet| self.pass(to, packet)),
             _ => {
-                for (i, packet) in packets.drain(..).enumerate() {
-                    self.carry_out(n, self.verdicts[i], packet);
+                let (mut at, mut rest) = (0, packets.drain(..));
+                while at < count {
+                    self.carry_out_alike(n, self.verdicts[at], rest.by_ref().take(alike));
+                    at += alike;
+                    alike = Verdict::run(&self.verdicts[at..count]);
                 }
             }
         }
         self.scratch = packets;
+    }
+
+    /// Carries out one verdict on packets in a row.
+    #[inline]
+    fn carry_out_alike(
+        &mut self,
+        n: usize,
+        verdict: Verdict,
+        packets: impl ExactSizeIterator<Item = Packet>,
+    ) {
+        let count = packets.len();
+        match verdict {
+            Verdict::Drop(reason) if self.observer.is_none() => {
+                self.counters.nodes[n].dropped.count_many(reason, count as u64);
+                packets.for_each(|packet| self.pool.free(packet));
+            }
+            Verdict::Next(output) => match self.edges[n][output as usize] {
+                Edge::Node(to) if self.queues[to].len() + count <= QUEUE => {
+                    self.queues[to].extend(packets);
+                    self.pending |= 1 << to;
+                }
+                _ => packets.for_each(|packet| self.carry_out(n, verdict, packet)),
+            },
+            _ => packets.for_each(|packet| self.carry_out(n, verdict, packet)),
+        }
     }
 
     #[inline]

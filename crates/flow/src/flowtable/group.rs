@@ -2,7 +2,7 @@
 //! each step for all of them so that the misses overlap.
 //!
 //! This module is one of the named homes of `unsafe`: the kernel for AVX-512 loads tags and keys as vectors. It runs for the
-//! table's owner only, who holds the table shared or alone: nobody writes meanwhile, so its plain loads race with nothing.
+//! table's owner only, on the one thread that writes, so its plain loads race with nothing.
 
 use super::State;
 use super::store::{Place, Store};
@@ -13,6 +13,7 @@ use crate::key::Key;
 pub(super) const GROUP: usize = 32;
 
 /// What is known of the keys of a group.
+#[cfg_attr(test, derive(Clone))]
 pub(super) struct Group {
     homes: [u32; GROUP],
     tags: [u16; GROUP],
@@ -65,37 +66,29 @@ struct Away {
 impl<const W: usize, S: State> Store<W, S> {
     /// Looks for keys, as many as there are of both, [`GROUP`] by group, and tells `done` each group with the number of its
     /// first key. Three groups are under way: the tags of one are asked for, the entries of the next, while the first is
-    /// compared.
+    /// compared. With `INSERT` also asks for the free slots that new keys would go to. So what a group says of tags was so before
+    /// `done` had the group before.
     #[inline(always)]
-    pub(super) fn look(&self, hashes: &[u64], keys: &[Key<W>], mut done: impl FnMut(&Group, usize)) {
+    pub(super) fn look<const INSERT: bool>(
+        &self,
+        hashes: &[u64],
+        keys: &[Key<W>],
+        mut done: impl FnMut(&Group, usize),
+    ) {
         let mut start = 0;
         #[cfg(all(target_arch = "x86_64", not(any(miri, loom, scalar))))]
         if W <= 8 && crate::simd::has_avx512() {
             let (hashes, keys) = (hashes.as_chunks().0, keys.as_chunks().0);
             // SAFETY: this CPU has just said that it has AVX-512 and what else the kernel wants.
-            unsafe { self.look_avx512(hashes, keys, &mut done) };
+            unsafe { self.look_avx512::<INSERT>(hashes, keys, &mut done) };
             start = hashes.len().min(keys.len()) * GROUP;
         }
         let mut group = Group::new();
         for (hashes, keys) in hashes[start..].chunks(GROUP).zip(keys[start..].chunks(GROUP)) {
-            self.look_scalar::<false>(&mut group, hashes, keys);
+            self.look_scalar::<INSERT>(&mut group, hashes, keys);
             done(&group, start);
             start += GROUP;
         }
-    }
-
-    /// The same for one group of up to [`GROUP`] keys. With `INSERT` also asks for the free slot that a new key would go to.
-    #[inline(always)]
-    pub(super) fn look_once<const INSERT: bool>(&self, group: &mut Group, hashes: &[u64], keys: &[Key<W>]) {
-        #[cfg(all(target_arch = "x86_64", not(any(miri, loom, scalar))))]
-        if W <= 8
-            && let (Ok(hashes), Ok(keys)) = (hashes.try_into(), keys.try_into())
-            && crate::simd::has_avx512()
-        {
-            // SAFETY: as above.
-            return unsafe { self.look_once_avx512::<INSERT>(group, hashes, keys) };
-        }
-        self.look_scalar::<INSERT>(group, hashes, keys);
     }
 
     /// The specification of [`look`](Self::look), for one group.
@@ -189,7 +182,7 @@ impl<const W: usize, S: State> Store<W, S> {
 
     #[cfg(all(target_arch = "x86_64", not(any(miri, loom, scalar))))]
     #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx2,bmi1,bmi2,lzcnt,popcnt")]
-    fn look_avx512(
+    fn look_avx512<const INSERT: bool>(
         &self,
         hashes: &[[u64; GROUP]],
         keys: &[[Key<W>; GROUP]],
@@ -201,32 +194,19 @@ impl<const W: usize, S: State> Store<W, S> {
             self.begin_avx512(group, hashes);
         }
         if n > 0 {
-            self.middle_avx512::<false>(&mut groups[0]);
+            self.middle_avx512::<INSERT>(&mut groups[0]);
         }
         for k in 0..n {
             if k + 2 < n {
                 self.begin_avx512(&mut groups[(k + 2) % 3], &hashes[k + 2]);
             }
             if k + 1 < n {
-                self.middle_avx512::<false>(&mut groups[(k + 1) % 3]);
+                self.middle_avx512::<INSERT>(&mut groups[(k + 1) % 3]);
             }
             let group = &mut groups[k % 3];
             self.end_avx512(group, &keys[k]);
             done(group, k * GROUP);
         }
-    }
-
-    #[cfg(all(target_arch = "x86_64", not(any(miri, loom, scalar))))]
-    #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx2,bmi1,bmi2,lzcnt,popcnt")]
-    fn look_once_avx512<const INSERT: bool>(
-        &self,
-        group: &mut Group,
-        hashes: &[u64; GROUP],
-        keys: &[Key<W>; GROUP],
-    ) {
-        self.begin_avx512(group, hashes);
-        self.middle_avx512::<INSERT>(group);
-        self.end_avx512(group, keys);
     }
 
     /// Homes and tags, and home's tags asked for.

@@ -173,30 +173,42 @@ impl<const W: usize, S: State, H: KeyHash<W> + Clone> FlowTable<W, S, H> {
         let count = hashes.len().min(keys.len()).min(out.len());
         let mut effort = if self.rest == 0 { Effort::Search } else { Effort::Look };
         self.rest = self.rest.saturating_sub(1);
-        let mut group = Group::new();
-        for start in (0..count).step_by(GROUP) {
-            let end = count.min(start + GROUP);
-            self.store.look_once::<true>(&mut group, &hashes[start..end], &keys[start..end]);
-            let (moves, settled) = (self.counters.moves, self.old == 0);
-            for i in start..end {
-                let (given, rest) = out.split_at_mut(i);
-                let slot = group.slots[i - start] as usize;
-                // What was seen before the insertions of this group holds unless one of them moved something. (Who comes over from
-                // another hash makes room, also the last.)
-                let still = self.counters.moves == moves;
-                rest[0] = if still && group.found >> (i - start) & 1 != 0 {
-                    self.stamp_now(slot, now, &())
-                } else if still
-                    && effort != Effort::Search
-                    && settled
-                    && group.hopeless >> (i - start) & 1 != 0
-                {
-                    self.counters.skipped += 1;
-                    Outcome::Full
-                } else {
-                    self.find_or_insert_one(now, group.place(i - start), &keys[i], &mut effort, given, &())
-                };
-            }
+        // Entries that were moved before the group before was done: what the next group says of slots is as old as that.
+        let mut moves = self.counters.moves;
+        let store = self.store.clone();
+        store.look::<true>(&hashes[..count], &keys[..count], |group, start| {
+            let before = self.counters.moves;
+            self.settle_group(now, group, start, &keys[start..count], moves, &mut effort, out);
+            moves = before;
+        });
+    }
+
+    /// Finds or makes the flows of a group's keys, of which the first is number `start`. What was seen of them holds unless an entry
+    /// has moved since there were `moves`. (Who comes over from another hash makes room, also the last.)
+    #[inline(always)]
+    #[allow(clippy::too_many_arguments)]
+    fn settle_group(
+        &mut self,
+        now: u32,
+        group: &Group,
+        start: usize,
+        keys: &[Key<W>],
+        moves: u64,
+        effort: &mut Effort,
+        out: &mut [Outcome],
+    ) {
+        let settled = self.old == 0;
+        for (i, key) in keys.iter().enumerate().take(GROUP) {
+            let (given, rest) = out.split_at_mut(start + i);
+            let still = self.counters.moves == moves;
+            rest[0] = if still && group.found >> i & 1 != 0 {
+                self.stamp_now(group.slots[i] as usize, now, &())
+            } else if still && *effort != Effort::Search && settled && group.hopeless >> i & 1 != 0 {
+                self.counters.skipped += 1;
+                Outcome::Full
+            } else {
+                self.find_or_insert_one(now, group.place(i), key, effort, given, &())
+            };
         }
     }
 

@@ -93,7 +93,7 @@ impl<const W: usize, S: State, H: KeyHash<W> + Clone> FlowTable<W, S, H> {
         let store = &self.store;
         let n = hashes.len().min(keys.len()).min(out.len());
         let (hashes, keys, out) = (&hashes[..n], &keys[..n], &mut out[..n]);
-        store.look(hashes, keys, |group, start| {
+        store.look::<false>(hashes, keys, |group, start| {
             let out = &mut out[start..n.min(start + GROUP)];
             for (i, out) in out.iter_mut().enumerate() {
                 let slot = Slot::new(group.slots[i] as usize);

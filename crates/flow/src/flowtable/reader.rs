@@ -149,18 +149,14 @@ impl<const W: usize, S: State> Store<W, S> {
     /// One attempt at reading what lies in a slot.
     fn read_slot(&self, bucket: u32, lane: usize) -> Result<Option<(Key<W>, Flow<S>)>, Changed> {
         let version = self.version(bucket);
-        if version % 2 == 1 {
-            return Err(Changed);
-        }
         // After the version: a tag seen before may be of an entry that has left since, and the version of after that.
         if self.tags(bucket, &()).tag(lane) == 0 {
             return Ok(None);
         }
         let slot = bucket as usize * LANES + lane;
         let key = self.key(slot);
-        let stamp = self.head(slot).load(Ordering::Relaxed) as u32;
-        let flow = Flow { stamp, state: self.state(slot) };
-        fence(Ordering::Acquire);
+        let (stamp, state) = self.read_state(slot).ok_or(Changed)?;
+        let flow = Flow { stamp, state };
         let unchanged = self.versions[bucket as usize].load(Ordering::Relaxed) == version;
         if unchanged { Ok(Some((key, flow))) } else { Err(Changed) }
     }
@@ -170,9 +166,6 @@ impl<const W: usize, S: State> Store<W, S> {
         let old = before.unwrap_or(place);
         let buckets = [place, old].map(|Place { bucket, tag }| [bucket, self.alternate(bucket, tag)]);
         let versions = buckets.map(|pair| pair.map(|bucket| self.version(bucket)));
-        if versions.as_flattened().iter().any(|version| version % 2 == 1) {
-            return Err(Changed);
-        }
         let same =
             |bucket: u32, version: u64| self.versions[bucket as usize].load(Ordering::Relaxed) == version;
         let hashes = 1 + usize::from(before.is_some());
@@ -184,9 +177,8 @@ impl<const W: usize, S: State> Store<W, S> {
                 for lane in bits(tags.matches(tag)) {
                     let slot = bucket as usize * LANES + lane;
                     if self.key_is(slot, key, &()) {
-                        let stamp = self.head(slot).load(Ordering::Relaxed) as u32;
-                        let flow = Flow { stamp, state: self.state(slot) };
-                        fence(Ordering::Acquire);
+                        let (stamp, state) = self.read_state(slot).ok_or(Changed)?;
+                        let flow = Flow { stamp, state };
                         return if same(bucket, version) { Ok(Some(flow)) } else { Err(Changed) };
                     }
                 }

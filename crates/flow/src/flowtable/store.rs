@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! tags      64 bytes a bucket (see tags.rs)
-//! versions   8 bytes a bucket: changes when an entry leaves the bucket or its strays change, odd while a state changes
-//! entries   slot = bucket * 31 + lane:   | key: W words | head: stamp, flags | state: words of S |
+//! versions   8 bytes a bucket: changes when an entry leaves the bucket or its strays change
+//! entries   slot = bucket * 31 + lane:   | key: W words | head: stamp, flags, changes | state: words of S |
 //! ```
 //!
 //! # How one writer and its readers agree
@@ -19,6 +19,11 @@
 //! * *What it did not find was not there.* An entry moves by being copied first and taken out afterwards, which raises
 //!   the versions of both buckets. A reader that looked into one bucket before the copy and into the other after the
 //!   departure has seen the versions of before, or, if it took them after, the copy.
+//!
+//! * *Its state was of one moment.* The head counts the changes of the state in its upper bits: odd while words are written. A
+//!   reader looks at it before and after. It lies with the state, where the bucket's version would be another line: a packet that
+//!   changes its flow's state touches what finding the flow has touched. (30 bits: a reader would have to sleep through 2^29
+//!   changes of one flow, to the number, between two loads.)
 //!
 //! On x86 all of these are plain loads and stores.
 
@@ -39,6 +44,8 @@ pub(super) const MOST_SLOTS: usize = u32::MAX as usize - 1;
 pub(super) const IN_ALTERNATE: u64 = 1 << 32;
 /// The parity of the hash's generation that the entry lies under.
 pub(super) const GENERATION: u64 = 1 << 33;
+/// Changes of the state, twice over: odd meanwhile.
+const CHANGE: u64 = 1 << 34;
 
 /// The memory of a table.
 pub(super) struct Store<const W: usize, S> {
@@ -138,7 +145,7 @@ impl<const W: usize, S: State> Store<W, S> {
     pub(super) fn raise_version<P: Probe>(&self, bucket: u32, probe: &P) {
         let version = &self.versions[bucket as usize];
         probe.write(std::ptr::from_ref(version).addr(), 8);
-        version.store(version.load(Ordering::Relaxed) + 2, Ordering::Release);
+        version.store(version.load(Ordering::Relaxed) + 1, Ordering::Release);
     }
 
     #[inline(always)]
@@ -204,15 +211,26 @@ impl<const W: usize, S: State> Store<W, S> {
         }
     }
 
-    /// Changes a state so that readers see all of it or nothing: its bucket's version is odd meanwhile.
+    /// Changes a state so that readers see all of it or nothing.
     #[inline(always)]
     pub(super) fn change_state(&self, slot: usize, state: &S) {
-        let version = &self.versions[slot / LANES];
-        let before = version.load(Ordering::Relaxed);
-        version.store(before + 1, Ordering::Relaxed);
+        let head = self.head(slot);
+        let before = head.load(Ordering::Relaxed);
+        head.store(before.wrapping_add(CHANGE), Ordering::Relaxed);
         fence(Ordering::Release);
         self.set_state(slot, state);
-        version.store(before + 2, Ordering::Release);
+        head.store(before.wrapping_add(2 * CHANGE), Ordering::Release);
+    }
+
+    /// One attempt at reading stamp and state beside the writer. Loads that follow come after it.
+    #[inline(always)]
+    pub(super) fn read_state(&self, slot: usize) -> Option<(u32, S)> {
+        let head = self.head(slot);
+        let before = head.load(Ordering::Acquire);
+        let state = self.state(slot);
+        fence(Ordering::Acquire);
+        let after = head.load(Ordering::Relaxed);
+        (before & CHANGE == 0 && (before ^ after) < CHANGE).then_some((after as u32, state))
     }
 
     /// Writes an entry into a free slot. Nobody sees it before its tag.

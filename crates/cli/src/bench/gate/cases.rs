@@ -17,7 +17,7 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use tidemill_burst::{Burst, Memory, Packet, Pool};
+use tidemill_burst::{BURST, Burst, Memory, Packet, Pool};
 use tidemill_gatekeeper::config::{Action, PolicyConfig};
 use tidemill_gatekeeper::{
     Counter, Counters, Decision, FlowState, GatekeeperControl, GatekeeperSection, Host, Pair, Verdict, splice,
@@ -160,8 +160,7 @@ impl Port for Front {
             self.measured.elapsed_ns.store(elapsed.as_nanos() as u64, Ordering::Relaxed);
             return Ok(RxStatus::Ended);
         }
-        while burst.room() > 0 {
-            let Some(mut packet) = pool.take() else { break };
+        for packet in pool.take_into(BURST, burst) {
             let number = match self.plan.case {
                 Case::Worst => {
                     self.next = self.next.wrapping_add(1);
@@ -172,9 +171,9 @@ impl Port for Front {
                     (scaled >> 32) as u32
                 }
             };
-            self.write(source(number), &mut packet);
+            self.write(source(number), packet);
             self.counters.rx.count(FRAME);
-            self.given += u64::from(burst.push(packet).is_ok());
+            self.given += 1;
         }
         Ok(RxStatus::Received)
     }

@@ -24,10 +24,10 @@ fn agree<const W: usize, S: State>(hash: Masked<W>, slots: usize, flows: u64) {
         let (mut vectors, mut scalar) = (Group::new(), Group::new());
         for insert in [false, true] {
             if insert {
-                store.look_once::<true>(&mut vectors, &hashes, &keys);
+                store.look::<true>(&hashes, &keys, |group, _| vectors = group.clone());
                 store.look_scalar::<true>(&mut scalar, &hashes, &keys);
             } else {
-                store.look_once::<false>(&mut vectors, &hashes, &keys);
+                store.look::<false>(&hashes, &keys, |group, _| vectors = group.clone());
                 store.look_scalar::<false>(&mut scalar, &hashes, &keys);
             }
             assert_eq!(
