@@ -8,8 +8,8 @@
 //! The set is that of `clang -target bpf -mcpu=v3` (RFC 9669's base32, base64, divmul32, divmul64) without calls and atomics. Fields that an instruction
 //! has no use for must be zero: whoever set them means something that we do not know.
 //!
-//! **Decoded**, a program has as many entries as slots, so that a place in it is what `llvm-objdump -d` prints. Jumps lead forward to where an instruction
-//! begins; the last entry ends the program or jumps. This is what bounds a run: an instruction runs once at most.
+//! **Decoded**, a program has as many entries as slots, so that a place in it is what `llvm-objdump -d` prints. Jumps lead to where an instruction begins,
+//! and never in a circle ([`order`]; a compiler's layout may well lead back). This is what bounds a run: an instruction runs once at most.
 
 use std::fmt::{self, Display, Formatter};
 
@@ -190,9 +190,77 @@ pub(crate) fn decode(code: &[u8]) -> Result<Vec<Insn>, Refusal> {
         }
     }
     match insns.last() {
-        Some(Insn::Exit) => Ok(insns),
+        Some(Insn::Exit | Insn::Jump { .. }) => Ok(insns),
         _ => Err(Refusal::new(slots - 1, "the function runs past its end")),
     }
+}
+
+impl Insn {
+    /// Where it leads: to the next instruction, to another, or nowhere.
+    fn ways(&self, at: usize) -> (Option<usize>, Option<usize>) {
+        match *self {
+            Insn::Exit => (None, None),
+            Insn::Jump { to } => (None, Some(to)),
+            Insn::Branch { to, .. } => (Some(at + 1), Some(to)),
+            Insn::Const { .. } => (Some(at + 2), None),
+            _ => (Some(at + 1), None),
+        }
+    }
+}
+
+/// The instructions that something leads to, each behind all that lead to it; refused if they lead in a circle.
+pub(crate) fn order(insns: &[Insn]) -> Result<Vec<usize>, Refusal> {
+    #[derive(Clone, Copy, PartialEq)]
+    enum Seen {
+        Not,
+        /// What it leads to is being looked at.
+        Within,
+        Done,
+    }
+    let mut seen = vec![Seen::Not; insns.len()];
+    let mut order = Vec::with_capacity(insns.len());
+    // An instruction, and which of its ways comes next.
+    let mut path = vec![(0, 0)];
+    seen[0] = Seen::Within;
+    while let Some((at, way)) = path.last_mut() {
+        let (next, other) = insns[*at].ways(*at);
+        *way += 1;
+        let to = match *way {
+            1 => next,
+            2 => other,
+            _ => {
+                seen[*at] = Seen::Done;
+                order.push(*at);
+                path.pop();
+                continue;
+            }
+        };
+        let Some(to) = to else { continue };
+        match seen[to] {
+            Seen::Not => {
+                seen[to] = Seen::Within;
+                path.push((to, 0));
+            }
+            Seen::Within => return Err(circle(&path, to)),
+            Seen::Done => {}
+        }
+    }
+    order.reverse();
+    Ok(order)
+}
+
+/// The path's end leads to `to`, which is on it: the step of that circle that leads back.
+fn circle(path: &[(usize, u8)], to: usize) -> Refusal {
+    let mut from = to;
+    let steps = path.iter().skip_while(|(at, _)| *at != to).skip(1).map(|(at, _)| *at).chain([to]);
+    for next in steps {
+        if next <= from {
+            let why = format_args!("leads back to {next}, in a circle: a program has no loops (unroll them)");
+            return Refusal::new(from, why);
+        }
+        from = next;
+    }
+    Refusal::new(to, "leads in a circle")
 }
 
 fn one(slot: &Slot, at: usize, slots: usize, next: Option<Slot>) -> Result<Insn, String> {
@@ -292,10 +360,7 @@ fn jump(slot: &Slot, at: usize, slots: usize, wide: bool) -> Result<Insn, String
         _ => {}
     }
     let to = at as i64 + 1 + i64::from(slot.off);
-    if slot.off < 0 {
-        return Err(format!("jumps back to {to}: a program has no loops (unroll them)"));
-    }
-    let to = to as usize;
+    let to = usize::try_from(to).map_err(|_| format!("jumps to {to}, before the first instruction"))?;
     if to >= slots {
         return Err(format!("jumps to {to}, behind the last instruction"));
     }

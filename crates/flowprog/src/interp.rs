@@ -109,12 +109,14 @@ pub(crate) fn run(insns: &[Insn], context: &Context<'_>, cookie: &mut Cookie) ->
     machine.registers[2] = COOKIE_AT;
     machine.registers[10] = STACK_AT + STACK as u64;
     let mut at = 0;
-    loop {
+    // No instruction runs twice; so a run ends, whatever the verifier says.
+    for _ in insns {
         at = match machine.step(insns, at).ok_or(Trap(at))? {
             Step::To(next) => next,
             Step::Exit => return Ok(machine.registers[0]),
         };
     }
+    Err(Trap(at))
 }
 
 enum Step {
@@ -151,10 +153,10 @@ impl Machine<'_> {
                 self.registers[reg(dst)] = value;
                 return Some(Step::To(at + 2));
             }
-            Insn::Jump { to } => return forward(at, to),
+            Insn::Jump { to } => return Some(Step::To(to)),
             Insn::Branch { wide, cond, dst, src, to } => {
                 if holds(cond, wide, self.registers[reg(dst)], self.operand(src)) {
-                    return forward(at, to);
+                    return Some(Step::To(to));
                 }
             }
             Insn::Exit => return Some(Step::Exit),
@@ -197,12 +199,6 @@ impl Machine<'_> {
         }
         Some(())
     }
-}
-
-/// Forward only: a run ends, whatever the verifier says.
-#[inline(always)]
-fn forward(at: usize, to: usize) -> Option<Step> {
-    (to > at).then_some(Step::To(to))
 }
 
 const _: () = assert!(COOKIE_LEN == size_of::<Cookie>());

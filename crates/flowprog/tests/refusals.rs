@@ -41,7 +41,7 @@ fn proven(n: i32) -> Vec<Slot> {
 fn the_shape_of_programs() {
     refused(0, "there are no instructions", &[]);
     refused(1, "the function runs past its end", &[mov(0, I(0)), mov(1, I(0))]);
-    refused(0, "the function runs past its end", &[jump(0)].map(|_| mov(0, I(0))));
+    refused(0, "the function runs past its end", &[mov(0, I(0))]);
     let code = with_end(&vec![mov(3, I(0)); 1023]);
     refused(1024, "1025 instructions: a function has 1024 at most", &code);
     accepted(&with_end(&vec![mov(3, I(0)); 1022]));
@@ -53,12 +53,14 @@ fn the_shape_of_programs() {
 
 #[test]
 fn jumps() {
-    refused(1, "jumps back to 0: a program has no loops (unroll them)", &with_end(&[mov(3, I(0)), jump(-2)]));
-    refused(
-        0,
-        "jumps back to 0: a program has no loops (unroll them)",
-        &with_end(&[branch(JEQ, 1, I(0), -1)]),
-    );
+    let circle = |to: usize| format!("leads back to {to}, in a circle: a program has no loops (unroll them)");
+    refused(1, &circle(0), &with_end(&[mov(3, I(0)), jump(-2)]));
+    refused(0, &circle(0), &with_end(&[jump(-1)]));
+    refused(1, &circle(0), &with_end(&[mov(3, I(0)), branch(JEQ, 3, I(0), -2)]));
+    refused(3, &circle(1), &[jump(1), mov(0, I(0)), mov(3, I(0)), jump(-3)]);
+    refused(0, "jumps to -1, before the first instruction", &with_end(&[jump(-2)]));
+    // Back, and in no circle: the layout is the compiler's.
+    accepted(&[jump(2), mov(0, I(0)), exit(), mov(3, I(0)), jump(-4)]);
     refused(0, "jumps to 3, behind the last instruction", &with_end(&[jump(2)]));
     refused(0, "jumps to 32768, behind the last instruction", &with_end(&[jump(i16::MAX)]));
     let [a, b] = constant(3, 7);

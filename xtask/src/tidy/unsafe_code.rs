@@ -14,6 +14,7 @@ const HOMES: &[(&str, &str)] = &[
     ("crates/lookup/tests/no_allocation.rs", "an allocator that counts"),
     ("crates/flow/src/flowtable/group.rs", "SIMD loads of tags and keys"),
     ("crates/flow/src/simd.rs", "SIMD comparisons"),
+    ("crates/flowprog/examples/rate.rs", "another library's machine code, to compare with"),
     ("crates/flowprog/src/jit/code.rs", "machine code that is made and called"),
     ("crates/lpm/src/gather.rs", "SIMD gathers"),
     ("crates/lpm/src/cuvpp/simd.rs", "SIMD loads and comparisons"),

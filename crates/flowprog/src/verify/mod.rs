@@ -1,10 +1,10 @@
 //! The verifier: what must be known of a function before it runs.
 //!
-//! One pass from the first instruction to the last. Jumps lead forward, so every way to an instruction has been seen when it is reached; where ways meet,
-//! what is known is what all of them know ([`value`]). Linear in the instructions, whatever they are: 1,024 take about a millisecond.
+//! One pass over the instructions, in an order in which each comes behind all that lead to it ([`order`]): so all ways to it have been seen. Where
+//! ways meet, what is known is what all of them know ([`value`]). Linear in the instructions, whatever they are: 1,024 take about a millisecond.
 //!
 //! **The rules**, in full:
-//! * *Length*: 1,024 instructions at most, forward jumps only: each runs once at most. No calls, no helpers, no atomics, no maps, no data.
+//! * *Length*: 1,024 instructions at most, and jumps never lead in a circle: each runs once at most. No calls, no helpers, no atomics, no maps, no data.
 //! * *Registers*: written before they are read; on every way the same kind of thing. r10 is the frame pointer and is not written. r1 is the context, r2 the
 //!   cookie; the others are unset at first. r0 is a number at the end.
 //! * *Context*: read only, at constant places, inside its 56 bytes; its three pointers as a whole. No other load touches them.
@@ -22,7 +22,7 @@
 mod value;
 
 use crate::context::{CONTEXT_LEN, COOKIE_LEN, END_AT, L3_AT, L4_AT, POINTERS_END};
-use crate::insn::{AluOp, Cond, Insn, REGISTERS, Refusal, Reg, Size, Src};
+use crate::insn::{AluOp, Cond, Insn, REGISTERS, Refusal, Reg, Size, Src, order};
 use std::fmt::Display;
 use value::{Range, Value, otherwise};
 
@@ -153,7 +153,8 @@ pub(crate) fn verify(insns: &[Insn]) -> Result<Proof, Refusal> {
     states.resize_with(insns.len(), || None);
     states[0] = Some(Box::new(State::entry()));
     let mut proof = Proof { live: vec![false; insns.len()], stack: 0 };
-    for (at, insn) in insns.iter().enumerate() {
+    for at in order(insns)? {
+        let insn = &insns[at];
         // What is behind has been seen; only what lies ahead is kept.
         let Some(mut state) = states[at].take() else { continue };
         proof.live[at] = true;
@@ -161,7 +162,7 @@ pub(crate) fn verify(insns: &[Insn]) -> Result<Proof, Refusal> {
         let mut reach = |to: usize, state: Box<State>| match states.get_mut(to) {
             Some(Some(known)) => known.join(&state),
             Some(empty) => *empty = Some(state),
-            // The decoder has seen that the last instruction is an exit.
+            // The decoder has seen that nothing leads outside.
             None => {}
         };
         match *insn {

@@ -56,10 +56,22 @@ fn piece(rng: &mut StdRng, code: &mut Vec<Slot>) {
     let dst = of(rng, &NUMBERS);
     let size = of(rng, &SIZES);
     match rng.random_range(0..14) {
-        0..5 => {
+        0..4 => {
             let (op, wide) = (of(rng, &OPS), rng.random());
             let by = operand(rng, op, wide);
             code.push(if wide { alu(op, dst, by) } else { alu32(op, dst, by) });
+        }
+        4 => {
+            // What a compiler has put in front of the branch that leads to it.
+            let mut block = Vec::new();
+            for _ in 0..rng.random_range(1..4) {
+                let (op, by) = (of(rng, &OPS), R(of(rng, &NUMBERS)));
+                block.push(alu(op, of(rng, &NUMBERS), by));
+            }
+            let len = block.len() as i16;
+            code.push(jump(len + 1));
+            code.append(&mut block);
+            code.extend([jump(1), branch(of(rng, &CONDS), dst, R(of(rng, &NUMBERS)), -len - 2)]);
         }
         5 => code.push(if rng.random() { alu(NEG, dst, I(0)) } else { alu32(NEG, dst, I(0)) }),
         6 => code.push(order(rng.random(), of(rng, &[16, 32, 64]), dst)),
