@@ -179,7 +179,7 @@ fn xdp(flows: u32) -> Fallible<Way> {
     let rules: Vec<RuleEvent> = (0..flows)
         .map(|n| RuleEvent::Filtered { key: tuple(SOURCE + n), expires_ns: 3_600_000_000_000 })
         .collect();
-    xdp.apply(0, &rules);
+    xdp.apply(0, &rules, &|_| true);
     let (written, elapsed) = (xdp.counters().rules, started.elapsed());
     eprintln!(
         "xdp: {written} rules written in {elapsed:.0?}, {:.1} bytes each",

@@ -126,6 +126,14 @@ impl MitigatorControl {
         }
         let entries = self.section.entries.saturating_mul(self.workers.len());
         offload.configure(&self.settings.current().for_offload(entries)).map_err(AmpError::Offload)?;
+        let seats = self.seats.clone();
+        let mut seats = seats.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for (worker, seat) in seats.iter_mut().enumerate() {
+            if let (Some(mitigator), Some(lifter)) = (seat, offload.lifter()) {
+                let others = self.workers.iter().enumerate().filter(|(other, _)| *other != worker);
+                mitigator.set_lifter(lifter, others.map(|(_, shown)| (shown.v4.clone(), shown.v6.clone())));
+            }
+        }
         self.offload = Some(offload);
         Ok(())
     }
@@ -148,7 +156,7 @@ impl MitigatorControl {
             }
         }
         first.show();
-        offload.apply(now_ns, &left);
+        offload.apply(now_ns, &left, &|_| true);
         if taken + left.len() > 0 {
             self.notes.push(format!(
                 "mitigator.offload: {taken} rules of a process before are in force, {} are not any more",
@@ -190,29 +198,31 @@ impl MitigatorControl {
     /// Whatever there is to do beside packets: rules for the offload. Call it every few milliseconds; true if there was something.
     pub fn poll(&mut self, now_ns: u64) -> bool {
         self.settings.collect();
-        let Some(offload) = &mut self.offload else { return false };
+        let MitigatorControl { offload: Some(offload), workers, settings, notes, batch, .. } = self else {
+            return false;
+        };
+        let stands = |tuple: &Tuple| stands(workers, settings.current(), seconds(now_ns), tuple);
+        let events = || workers.iter().filter_map(|worker| worker.events.as_ref());
         let mut busy = false;
-        let lost =
-            self.workers.iter().filter_map(|worker| worker.events.as_ref()).any(|events| events.take_lost());
-        if lost {
+        if events().any(|events| events.take_lost()) {
             // What waits is older than the tables, and what comes from here on is told in order.
-            for events in self.workers.iter().filter_map(|worker| worker.events.as_ref()) {
+            for events in events() {
                 events.take_lost();
                 while events.pop().is_some() {}
             }
-            let rules = rules_of(&self.workers, now_ns);
-            self.notes.push(format!(
+            let rules = rules_of(workers, now_ns);
+            notes.push(format!(
                 "mitigator.offload: more rules changed than could be told at once: all {} told anew",
                 rules.len()
             ));
-            offload.replace(now_ns, &mut rules.into_iter());
+            offload.replace(now_ns, &mut rules.into_iter(), &stands);
             busy = true;
         }
-        for events in self.workers.iter().filter_map(|worker| worker.events.as_ref()) {
-            self.batch.extend(std::iter::from_fn(|| events.pop()).take(BATCH));
-            if !self.batch.is_empty() {
-                offload.apply(now_ns, &self.batch);
-                self.batch.clear();
+        for events in events() {
+            batch.extend(std::iter::from_fn(|| events.pop()).take(BATCH));
+            if !batch.is_empty() {
+                offload.apply(now_ns, batch, &stands);
+                batch.clear();
                 busy = true;
             }
         }
@@ -485,6 +495,24 @@ fn each_rule(workers: &[Shown], now_s: u32, visit: &mut dyn FnMut(Tuple, Known))
         table(&worker.v4, now_s, visit);
         table(&worker.v6, now_s, visit);
     }
+}
+
+/// Whether a rule holds: some worker has it, and none has seen a question that lifts it. Who has it may not have read of that yet.
+fn stands(workers: &[Shown], settings: &Settings, now_s: u32, tuple: &Tuple) -> bool {
+    let ports = ports(tuple.source_port, tuple.destination_port);
+    let mut filtered = false;
+    for shown in workers {
+        let flow = match tuple.addresses {
+            Addresses::V4 { src, dst } => shown.v4.clone().get(&key4(src, dst, ports, &settings.mask4)),
+            Addresses::V6 { src, dst } => shown.v6.clone().get(&key6(src, dst, ports, &settings.mask6)),
+        };
+        match flow.map(known).filter(|known| known.holds(now_s, 0)).map(|known| known.status) {
+            Some(Status::Solicited) if settings.questions_lift() => return false,
+            Some(Status::Filtered) => filtered = true,
+            _ => {}
+        }
+    }
+    filtered
 }
 
 /// All rules with their ends, nanoseconds.

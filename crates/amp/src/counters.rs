@@ -43,4 +43,5 @@ tidemill_graph::counters! {
     OffloadWouldDrop = "offload-would-drop": "packets that the offload let through in a dry run; they came in here and are counted as would-drop as well",
     OffloadRules = "offload-rules": "rules that the offload has now",
     OffloadRefused = "offload-refused": "rules that the offload had no room for",
+    OffloadLate = "offload-late": "rules lifted that the offload hears of a millisecond later: more at once than a worker takes out by itself",
 }

@@ -126,6 +126,8 @@ pub(crate) struct Flows<const W: usize> {
     outcomes: Box<[Outcome; BURST]>,
     metas: Box<[Meta; BURST]>,
     crowded: Vec<u8>,
+    /// The other workers' tables, if an offload may have rules of theirs.
+    others: Vec<FlowReader<W, State>>,
     swept_ns: u64,
     /// Buckets whose rules have not been held against a new allow-list yet.
     recheck: usize,
@@ -154,6 +156,7 @@ where
             outcomes: Box::new([Outcome::Full; BURST]),
             metas: Box::new([Meta::default(); BURST]),
             crowded: Vec::with_capacity(BURST),
+            others: Vec::new(),
             swept_ns: 0,
             recheck: 0,
         })
@@ -161,6 +164,11 @@ where
 
     pub(crate) fn reader(&self) -> FlowReader<W, State> {
         self.table.reader()
+    }
+
+    /// Has it look into other workers' tables for the rules that its questions lift.
+    pub(crate) fn heed(&mut self, others: Vec<FlowReader<W, State>>) {
+        self.others = others;
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -305,7 +313,8 @@ where
     fn solicit(&mut self, common: &mut Common, now: &Now<'_>, key: &Key<W>, slot: Slot, ours: bool) {
         let word = self.table.word(slot, 0);
         let until_s = now.s.saturating_add(now.settings.query_s);
-        if status(word) == FILTERED {
+        let filtered = status(word) == FILTERED;
+        if filtered {
             let lives = until(word) > now.s;
             if lives && !now.settings.questions_lift() {
                 return;
@@ -319,9 +328,22 @@ where
         }
         // The others are told of what is new, and again before they forget.
         let half = now.settings.query_s / 2;
-        if ours && !(known && until(word).saturating_sub(now.s) > half) {
+        let tells = ours && !(known && until(word).saturating_sub(now.s) > half);
+        // Behind the change of the table, and before the question leaves: see `src/offload/mod.rs`.
+        if filtered || tells && now.settings.questions_lift() && self.others_filter(key, now.s) {
+            common.lift(key);
+        }
+        if tells {
             common.tell_query(key);
         }
+    }
+
+    /// Whether another worker has a rule of this flow, that it has not heard the question about. It may be asleep, where an offload
+    /// keeps its packets away.
+    fn others_filter(&mut self, key: &Key<W>, now_s: u32) -> bool {
+        self.others
+            .iter_mut()
+            .any(|table| table.get(key).is_some_and(|flow| holds(flow.state[0], FILTERED, now_s)))
     }
 
     /// Packets of flows that found no room: at the cost of others, as far as that goes.

@@ -28,13 +28,17 @@
 //! * **A full table**: a new flow may take the place of one whose time is over, or of a suspected one; a filtered or solicited one stays (paper, 5.3.3). At most
 //!   32 such replacements a burst: a flood of new flows does not make the known ones slow.
 //! * **Later fragments** have no ports: those of a datagram whose first fragment was dropped are dropped for 3 seconds.
-//! * **Several workers** have a table each. Questions, and ICMP messages that count or are about nothing known, go to the others too.
+//! * **Several workers** have a table each. Questions, and ICMP messages that count or are about nothing known, go to the others too. Questions are
+//!   read before each burst: they are written before they leave, so no answer overtakes them.
+//! * **With an offload** a worker takes the rule that a question lifts out there, too, before the question leaves: 64 a burst at most, about a microsecond each;
+//!   of the others the offload hears from the control side, a millisecond later (`offload-late`). A rule takes a message within `icmp_rate` to make, so
+//!   who wants to have us make these calls has to have rules made first, each for one of them.
 
 use crate::counters::{Board, Counter, Counters};
 use crate::flows::{Confirmed, Flows, Meta};
 use crate::fragments::Fragments;
 use crate::mail::{Events, Mailbox, Post};
-use crate::offload::RuleEvent;
+use crate::offload::{Lift, RuleEvent};
 use crate::parse::{FragmentKey, Parsed, parse, plain};
 use crate::rates::Rates;
 use crate::settings::Settings;
@@ -79,7 +83,13 @@ pub(crate) struct Common {
     post: Arc<Post>,
     alone: bool,
     events: Option<Arc<Events>>,
+    lifter: Option<Box<dyn Lift>>,
+    /// Rules that it may take out by itself yet, in this burst.
+    lifts: u32,
 }
+
+/// Rules that one burst, or what the mail brings between two, may take out of the offload.
+const LIFTS: u32 = 64;
 
 impl Common {
     /// A packet is kept away, or would be.
@@ -112,6 +122,18 @@ impl Common {
         }
     }
 
+    /// Takes a rule out of the offload at once, as far as that goes: the control side hears of it in any case, from whoever had the rule.
+    pub(crate) fn lift<const W: usize>(&mut self, key: &Key<W>)
+    where
+        Key<W>: TupleKey,
+    {
+        let Some(lifter) = &mut self.lifter else { return };
+        if self.lifts == 0 || !lifter.lift(&key.tuple()) {
+            self.counters.one(Counter::OffloadLate);
+        }
+        self.lifts = self.lifts.saturating_sub(1);
+    }
+
     pub(crate) fn tell_query<const W: usize>(&mut self, key: &Key<W>)
     where
         Key<W>: TupleKey,
@@ -137,6 +159,9 @@ pub(crate) struct Ties {
     pub(crate) events: Option<Arc<Events>>,
     pub(crate) board: Board,
 }
+
+/// A worker's tables, read by others.
+pub(crate) type Readers = (FlowReader<WORDS4, [u64; 2]>, FlowReader<WORDS6, [u64; 2]>);
 
 /// One worker's half of the mitigator. See the [module](self).
 pub struct Mitigator {
@@ -179,6 +204,8 @@ impl Mitigator {
             alone: post.of(1).is_none(),
             post,
             events,
+            lifter: None,
+            lifts: 0,
         };
         Ok(Mitigator {
             v4: Flows::new(entries, draw())?,
@@ -202,7 +229,15 @@ impl Mitigator {
         &self.common.counters
     }
 
-    pub(crate) fn readers(&self) -> (FlowReader<WORDS4, [u64; 2]>, FlowReader<WORDS6, [u64; 2]>) {
+    /// Has it take the rules that questions lift out of the offload by itself, its own and those of other workers, whose tables it looks into.
+    pub(crate) fn set_lifter(&mut self, lifter: Box<dyn Lift>, others: impl Iterator<Item = Readers>) {
+        let (v4, v6) = others.unzip();
+        self.v4.heed(v4);
+        self.v6.heed(v6);
+        self.common.lifter = Some(lifter);
+    }
+
+    pub(crate) fn readers(&self) -> Readers {
         (self.v4.reader(), self.v6.reader())
     }
 
@@ -219,6 +254,8 @@ impl Mitigator {
     ) {
         let now = Now::new(now_ns, settings);
         let burst = &burst[..burst.len().min(BURST)];
+        self.common.lifts = LIFTS;
+        self.hear(&now);
         let (mut answers, mut queries) = (0, 0);
         for (at, item) in burst.iter().enumerate() {
             let (side, frame) = look(item);
@@ -348,7 +385,8 @@ impl Mitigator {
         if settings.allow.forbids(&tuple, settings.mode) {
             return false;
         }
-        let (now, until_s) = (Now::new(now_ns, settings), (expires_ns / 1_000_000_000) as u32);
+        // Ours ends last: whoever asks then finds no rule below that we have forgotten.
+        let (now, until_s) = (Now::new(now_ns, settings), expires_ns.div_ceil(1_000_000_000) as u32);
         let (common, ports) = (&mut self.common, ports(tuple.source_port, tuple.destination_port));
         match tuple.addresses {
             Addresses::V4 { src, dst } => {
@@ -368,19 +406,32 @@ impl Mitigator {
             self.v4.recheck();
             self.v6.recheck();
         }
+        self.common.lifts = LIFTS;
+        self.hear(&now);
         if !self.common.alone {
-            let post = self.common.post.clone();
-            if let Some(mailbox) = post.of(self.common.worker) {
-                self.read(&now, mailbox);
-            }
+            self.believe(&now);
         }
         self.v4.sweep(&mut self.common, &now);
         self.v6.sweep(&mut self.common, &now);
         self.show();
     }
 
-    fn read(&mut self, now: &Now<'_>, mailbox: &Mailbox) {
-        for tuple in std::iter::from_fn(|| mailbox.queries.pop()).take(LETTERS_READ) {
+    /// Reads questions that other workers have seen.
+    #[inline]
+    fn hear(&mut self, now: &Now<'_>) {
+        if !self.common.alone && self.mailbox().is_some_and(|mailbox| !mailbox.queries.is_empty()) {
+            self.read_queries(now);
+        }
+    }
+
+    fn mailbox(&self) -> Option<&Mailbox> {
+        self.common.post.of(self.common.worker)
+    }
+
+    #[cold]
+    fn read_queries(&mut self, now: &Now<'_>) {
+        for _ in 0..LETTERS_READ {
+            let Some(tuple) = self.mailbox().and_then(|mailbox| mailbox.queries.pop()) else { break };
             if !now.settings.heeds_questions() {
                 continue;
             }
@@ -394,7 +445,12 @@ impl Mitigator {
                 }
             }
         }
-        for tuple in std::iter::from_fn(|| mailbox.confirmations.pop()).take(LETTERS_READ) {
+    }
+
+    /// Reads messages that other workers have seen.
+    fn believe(&mut self, now: &Now<'_>) {
+        for _ in 0..LETTERS_READ {
+            let Some(tuple) = self.mailbox().and_then(|mailbox| mailbox.confirmations.pop()) else { break };
             if self.confirm(now, tuple) == Confirmed::Filtered {
                 self.common.counters.one(Counter::MailConfirmed);
             }

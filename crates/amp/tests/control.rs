@@ -7,7 +7,7 @@ mod common;
 use common::{Flow, SECOND, frame, section};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
-use tidemill_amp::offload::{Hits, Offload, OffloadCounters, OffloadSettings, RuleEvent};
+use tidemill_amp::offload::{Hits, Lift, Offload, OffloadCounters, OffloadSettings, RuleEvent, Stands};
 use tidemill_amp::{
     AmpError, Because, Counter, Mitigator, MitigatorControl, Side, TopBy, Tuple, Wanted, graph,
 };
@@ -73,6 +73,20 @@ struct Told {
     settings: Vec<OffloadSettings>,
     replaced: usize,
     wrong: Vec<String>,
+    /// Whether workers get a hand, and what they have taken out with it.
+    hands: bool,
+    lifted: Vec<Tuple>,
+}
+
+struct Hand(Arc<Mutex<Told>>);
+
+impl Lift for Hand {
+    fn lift(&mut self, key: &Tuple) -> bool {
+        let mut told = self.0.lock().unwrap();
+        told.rules.remove(key);
+        told.lifted.push(*key);
+        true
+    }
 }
 
 struct Fake(Arc<Mutex<Told>>);
@@ -91,19 +105,26 @@ impl Offload for Fake {
     fn adopted(&mut self, _: u64) -> Vec<(Tuple, u64)> {
         self.0.lock().unwrap().rules.iter().map(|(tuple, ends)| (*tuple, *ends)).collect()
     }
-    fn apply(&mut self, _: u64, events: &[RuleEvent]) {
+    fn lifter(&mut self) -> Option<Box<dyn Lift>> {
+        let hands = self.0.lock().unwrap().hands;
+        hands.then(|| Box::new(Hand(self.0.clone())) as _)
+    }
+    fn apply(&mut self, _: u64, events: &[RuleEvent], stands: Stands<'_>) {
         let mut told = self.0.lock().unwrap();
         for event in events {
             match *event {
-                RuleEvent::Filtered { key, expires_ns } => _ = told.rules.insert(key, expires_ns),
-                RuleEvent::Removed { key } if told.rules.remove(&key).is_none() => {
+                RuleEvent::Filtered { key, expires_ns } if stands(&key) => {
+                    told.rules.insert(key, expires_ns);
+                }
+                RuleEvent::Filtered { .. } => {}
+                RuleEvent::Removed { key } if told.rules.remove(&key).is_none() && !told.hands => {
                     told.wrong.push(format!("{key} was not there"));
                 }
                 RuleEvent::Removed { .. } => {}
             }
         }
     }
-    fn replace(&mut self, _: u64, rules: &mut dyn Iterator<Item = (Tuple, u64)>) {
+    fn replace(&mut self, _: u64, rules: &mut dyn Iterator<Item = (Tuple, u64)>, _: Stands<'_>) {
         let mut told = self.0.lock().unwrap();
         told.rules = rules.collect();
         told.replaced += 1;
@@ -306,4 +327,85 @@ fn a_graph_is_built_of_ports_in_any_order() {
     }
     let huge = MitigatorControl::new(&section("entries = 300000000"), &ports, 1, &domain).err().unwrap();
     assert_eq!(huge.to_string(), "mitigator.entries: 300000000: give 1 to 268435456");
+}
+
+/// A control side with an offload whose rules workers can take out by themselves, and the workers' halves.
+fn hands(toml: &str, workers: usize) -> (MitigatorControl, Vec<Mitigator>, Arc<Mutex<Told>>) {
+    let ports = ["outside".to_string(), "inside".to_string()];
+    let text = format!("offload = 'xdp'\nprotocols = ['dns']\nicmp_rate = 0\n{toml}");
+    let mut control = MitigatorControl::new(&section(&text), &ports, workers, &Domain::new()).unwrap();
+    let told = Arc::new(Mutex::new(Told { hands: true, ..Told::default() }));
+    control.set_offload(Box::new(Fake(told.clone()))).unwrap();
+    let mitigators = (0..workers).map(|worker| *control.mitigator(worker).unwrap()).collect();
+    (control, mitigators, told)
+}
+
+#[test]
+fn a_question_lifts_a_rule_below_before_it_leaves() {
+    let now_ns = 5000 * SECOND;
+    // A question at the worker that has the rule, at another, and of one that the offload has not heard of yet.
+    for (tuple, asks, installed, lifts) in [
+        (4, 0, true, true),
+        (4, 1, true, true),
+        (3, 1, false, true),
+        (2, 0, true, false),
+        (2, 1, true, false),
+    ] {
+        let (mut control, mut workers, told) = hands(&format!("tuple = {tuple}"), 2);
+        let settings = control.settings().clone();
+        for flow in [Flow::v4(), Flow::v6()] {
+            let case = format!("tuple {tuple}, worker {asks} asks, installed: {installed}, {flow:?}");
+            let mut say = |worker: usize, side: Side, packet: &[u8]| {
+                let (burst, mut dropped) = ([(side, frame(packet, 0))], false);
+                workers[worker].decide(&settings, now_ns, &burst, |(s, b)| (*s, &b[..]), |_| dropped = true);
+                dropped
+            };
+            assert!(!say(0, Side::Outside, &flow.answer()));
+            assert!(!say(0, Side::Inside, &flow.complaint()));
+            assert!(say(0, Side::Outside, &flow.answer()));
+            if installed {
+                control.poll(now_ns);
+            }
+            assert_eq!(told.lock().unwrap().rules.len(), usize::from(installed), "{case}");
+            assert!(!say(asks, Side::Inside, &flow.query()));
+            // The worker that has the rule is asleep, and nobody has polled.
+            assert_eq!(told.lock().unwrap().lifted.is_empty(), !lifts, "{case}");
+            assert_eq!(told.lock().unwrap().rules.is_empty(), lifts, "{case}");
+            control.poll(now_ns);
+            assert_eq!(told.lock().unwrap().rules.is_empty(), lifts, "it does not come back: {case}");
+            assert_eq!(say(0, Side::Outside, &flow.answer()), !lifts, "the question is read first: {case}");
+            control.poll(now_ns);
+            let mut told = told.lock().unwrap();
+            told.rules.clear();
+            told.lifted.clear();
+        }
+    }
+}
+
+#[test]
+fn a_burst_lifts_so_many_rules_by_itself() {
+    let (mut control, mut workers, told) = hands("tuple = 3", 1);
+    let (settings, now_ns, flows) = (control.settings().clone(), 5000 * SECOND, flows(200));
+    let mut say = |side: Side, packets: Vec<Vec<u8>>| {
+        for packets in packets.chunks(100) {
+            let burst: Vec<_> = packets.iter().map(|packet| (side, frame(packet, 0))).collect();
+            workers[0].decide(&settings, now_ns, &burst, |(s, b)| (*s, &b[..]), |_| {});
+        }
+        workers[0].tick(&settings, now_ns);
+    };
+    say(Side::Outside, flows.iter().map(Flow::answer).collect());
+    say(Side::Inside, flows.iter().map(Flow::complaint).collect());
+    control.poll(now_ns);
+    assert_eq!(told.lock().unwrap().rules.len(), 200);
+    // Two bursts: 64 of each at once, the others by the control side.
+    say(Side::Inside, flows.iter().map(Flow::query).collect());
+    let counts = || {
+        let told = told.lock().unwrap();
+        (told.lifted.len(), told.rules.len())
+    };
+    assert_eq!(counts(), (128, 72));
+    let counters = control.counters();
+    assert_eq!((counters.get(Counter::RulesLifted), counters.get(Counter::OffloadLate)), (200, 72));
+    control.poll(now_ns);
+    assert_eq!(counts(), (128, 0));
 }

@@ -47,7 +47,7 @@ pub struct Attached {
 }
 
 /// A program on an interface. It leaves when this is dropped, and when the process dies; if it is pinned, only when
-/// this is dropped, and not if another process has taken over.
+/// this is dropped.
 #[derive(Debug)]
 pub struct Attachment {
     link: OwnedFd,
@@ -134,24 +134,16 @@ impl Attachment {
         self.attached
     }
 
-    /// Whether the device is still there, and its program still this one: another process may have taken over.
+    /// Whether the device is still there, and its program still this one.
     pub fn is_ours(&self) -> bool {
         sys::link_info(self.link.as_fd())
             .is_ok_and(|info| info.program == self.program && info.interface != 0)
-    }
-
-    /// Whether another process has put its program in the place of ours.
-    pub fn is_taken_over(&self) -> bool {
-        sys::link_info(self.link.as_fd())
-            .is_ok_and(|info| info.program != self.program && info.interface != 0)
     }
 }
 
 impl Drop for Attachment {
     fn drop(&mut self) {
-        if let Some(path) = self.pin.take()
-            && !self.is_taken_over()
-        {
+        if let Some(path) = self.pin.take() {
             // What cannot be removed now can be later, by `Pins::remove`.
             let _ = std::fs::remove_file(path);
         }

@@ -84,12 +84,7 @@ impl Front {
         self.state().attachment.as_ref().map(Attachment::attached)
     }
 
-    /// Whether another process has put its program in the place of ours.
-    pub fn is_taken_over(&self) -> bool {
-        self.state().attachment.as_ref().is_some_and(Attachment::is_taken_over)
-    }
-
-    /// Takes the program off the interface and its pins away, unless another process has taken over.
+    /// Takes the program off the interface and its pins away.
     pub fn detach(&self) {
         self.state().attachment = None;
         if let Some(pins) = &self.pins {

@@ -15,8 +15,10 @@
 //! that is killed takes its programs along. A pinned link stays, and so do pinned maps: the program goes on by what was
 //! last written into them. The next process that asks for the same name takes over: it works on the same maps, and
 //! replaces the program on the link in one step (`BPF_LINK_UPDATE`), so that every packet meets one of the two. A process
-//! that ends in order takes its pins away, unless another one has taken over meanwhile ([`Attachment::is_ours`]).
-//! [`Pins::remove`] takes away what is left.
+//! that ends in order takes its pins away. [`Pins::remove`] takes away what is left.
+//!
+//! **One process at a time.** Whoever works with a name holds a lock (`flock`) on its folder: a second process is refused, in words that name the
+//! first, and disturbs nothing. The kernel lets go of the lock when its process dies, however that is.
 //!
 //! **Layout.** Pinned maps lie in a folder that names the version of their layout; a program of another layout, or with
 //! maps of other sizes, is refused in words, and nothing is changed.
@@ -43,4 +45,4 @@ pub use front::Front;
 pub use kernel::{Kernel, coarse_now_ns};
 pub use object::{Object, Source, Verdict, to_io};
 pub use pin::{LeftBehind, Pins, Shared};
-pub use table::{Cursor, Table};
+pub use table::{Cursor, Remover, Table};

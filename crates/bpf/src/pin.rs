@@ -4,11 +4,14 @@
 //! /sys/fs/bpf/tidemill/NAME/native            the link, named by where its program runs (native, generic)
 //! /sys/fs/bpf/tidemill/NAME/layout-1/MAP      its maps
 //! ```
+//! The folder NAME is locked (`flock`) by the process that works with it.
 
-use crate::sys;
-use crate::{BpfError, Mode};
+use crate::{BpfError, Mode, kernel, sys};
 use aya::maps::MapInfo;
+use std::fs::{File, Metadata, TryLockError};
 use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// As `statfs` tells it.
@@ -27,11 +30,12 @@ pub struct Shared {
     pub value: usize,
 }
 
-/// Where a program and its maps are pinned.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Where a program and its maps are pinned. Ours alone, until this is dropped.
+#[derive(Debug)]
 pub struct Pins {
     folder: PathBuf,
     layout: u32,
+    _lock: File,
 }
 
 /// What is pinned under a name.
@@ -42,6 +46,8 @@ pub struct LeftBehind {
     /// The number of the interface that its program is on, and whether it is in the driver. `None` if there is only a
     /// rest: the interface is gone, or the program was taken off.
     pub attached: Option<(u32, bool)>,
+    /// The process that works with it; `None` if none does, or if it cannot be seen from here.
+    pub process: Option<u32>,
 }
 
 impl Pins {
@@ -51,11 +57,11 @@ impl Pins {
     /// Pins under a name below `root`, for maps of this layout. Makes the folders that are missing.
     ///
     /// # Errors
-    /// The name has characters that the file system does not take; there is no BPF file system; rights are missing.
+    /// The name has characters that the file system does not take; there is no BPF file system; rights are missing; another
+    /// process works with them.
     pub fn new(root: &Path, name: &str, layout: u32) -> Result<Self, BpfError> {
         check_name(name)?;
         let folder = root.join(name);
-        let pins = Pins { folder, layout };
         let mount = root.ancestors().find(|path| path.is_dir()).unwrap_or(root);
         let kind = sys::file_system(mount).map_err(BpfError::system("cannot look at the BPF file system"))?;
         if kind != BPF_FS {
@@ -65,6 +71,7 @@ impl Pins {
             );
             return Err(BpfError::Refused(text));
         }
+        let pins = Pins { _lock: lock(&folder)?, folder, layout };
         std::fs::create_dir_all(pins.maps()).map_err(BpfError::system("cannot make a folder for pins"))?;
         Ok(pins)
     }
@@ -72,37 +79,51 @@ impl Pins {
     /// Names that have something under them.
     ///
     /// # Errors
-    /// The folder cannot be read; none at all is no error.
-    pub fn left(root: &Path) -> io::Result<Vec<LeftBehind>> {
+    /// The folder cannot be read, or what is pinned there; no folder at all is no error.
+    pub fn left(root: &Path) -> Result<Vec<LeftBehind>, BpfError> {
         let mut left = Vec::new();
         let entries = match std::fs::read_dir(root) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(left),
-            other => other?,
+            other => other.map_err(BpfError::system("cannot read pins"))?,
         };
         for entry in entries.flatten() {
             let folder = entry.path();
-            let attached = [Mode::Native, Mode::Generic].iter().find_map(|mode| {
-                let link = sys::pinned(&folder.join(mode.name())).ok()?;
-                let info = sys::link_info(std::os::fd::AsFd::as_fd(&link)).ok()?;
-                (info.interface > 0).then_some((info.interface, *mode == Mode::Native))
-            });
-            left.push(LeftBehind { name: entry.file_name().to_string_lossy().into_owned(), attached });
+            let mut attached = None;
+            for mode in [Mode::Native, Mode::Generic] {
+                let interface = match interface(&folder.join(mode.name())) {
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                    Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                        return Err(BpfError::Refused(kernel::lacking("cannot read what is pinned")));
+                    }
+                    other => other.map_err(BpfError::system("cannot read what is pinned"))?,
+                };
+                if interface > 0 {
+                    attached = Some((interface, mode == Mode::Native));
+                }
+            }
+            let process = entry.metadata().ok().and_then(|metadata| holder(&metadata));
+            let name = entry.file_name().to_string_lossy().into_owned();
+            left.push(LeftBehind { name, attached, process });
         }
         left.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(left)
     }
 
-    /// Removes all that is pinned under a name: the program leaves the interface, unless a process still holds it. Says
-    /// whether there was anything.
+    /// Removes all that is pinned under a name: the program leaves the interface. Says whether there was anything.
     ///
     /// # Errors
-    /// The name is none; a file cannot be removed.
+    /// The name is none; a process works with it; a file cannot be removed.
     pub fn remove(root: &Path, name: &str) -> Result<bool, BpfError> {
         check_name(name)?;
-        remove_folder(&root.join(name)).map_err(BpfError::system("cannot remove pins"))
+        let folder = root.join(name);
+        if !folder.exists() {
+            return Ok(false);
+        }
+        let _lock = lock(&folder)?;
+        remove_folder(&folder).map_err(BpfError::system("cannot remove pins"))
     }
 
-    /// Removes the maps and folders, unless there is a link: then they are another process's now.
+    /// Removes the maps and folders, unless there is a link: one that does not fit, and that was refused.
     pub(crate) fn clear(&self) -> io::Result<()> {
         if [Mode::Native, Mode::Generic].iter().any(|mode| self.link(*mode).exists()) {
             return Ok(());
@@ -161,6 +182,56 @@ impl Pins {
         }
         Ok(())
     }
+}
+
+/// Locks a folder, and makes it if it is missing. Nobody is waited for.
+fn lock(folder: &Path) -> Result<File, BpfError> {
+    loop {
+        std::fs::create_dir_all(folder).map_err(BpfError::system("cannot make a folder for pins"))?;
+        let file = match File::open(folder) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            other => other.map_err(BpfError::system("cannot read pins"))?,
+        };
+        let metadata = file.metadata().map_err(BpfError::system("cannot read pins"))?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                let who =
+                    holder(&metadata).map_or("another process".to_owned(), |pid| format!("process {pid}"));
+                let text = format!(
+                    "{who} works with what is pinned in {}: end it first, or take another name (if it is killed, its program and rules go \
+                     on, and the next process takes them over)",
+                    folder.display()
+                );
+                return Err(BpfError::Refused(text));
+            }
+            Err(TryLockError::Error(error)) => {
+                return Err(BpfError::system("cannot lock the folder of pins")(error));
+            }
+        }
+        // Whoever had it a moment ago may have removed the folder.
+        if std::fs::metadata(folder).is_ok_and(|there| there.ino() == metadata.ino()) {
+            return Ok(file);
+        }
+    }
+}
+
+/// The process that has locked a file, if the kernel tells us.
+fn holder(file: &Metadata) -> Option<u32> {
+    let locks = std::fs::read_to_string("/proc/locks").ok()?;
+    let (major, minor) = (libc::major(file.dev()), libc::minor(file.dev()));
+    let file = format!("{major:02x}:{minor:02x}:{}", file.ino());
+    // 1: FLOCK  ADVISORY  WRITE 4711 00:27:2400560 0 EOF
+    locks.lines().find_map(|line| match line.split_whitespace().collect::<Vec<_>>()[..] {
+        [_, "FLOCK", _, _, pid, locked, ..] if locked == file => pid.parse().ok().filter(|pid| *pid > 0),
+        _ => None,
+    })
+}
+
+/// The number of the interface that a pinned link's program is on; 0 if that is gone.
+fn interface(link: &Path) -> io::Result<u32> {
+    let link = sys::pinned(link)?;
+    Ok(sys::link_info(link.as_fd())?.interface)
 }
 
 /// The file system takes no dots.

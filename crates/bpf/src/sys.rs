@@ -9,6 +9,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+const MAP_DELETE_ELEM: i64 = 3;
 const OBJ_PIN: i64 = 6;
 const OBJ_GET: i64 = 7;
 const OBJ_GET_INFO_BY_FD: i64 = 15;
@@ -55,6 +56,16 @@ struct Info {
     info: u64,
 }
 
+/// Attributes of MAP_*_ELEM.
+#[repr(C)]
+struct Element {
+    map: u32,
+    pad: u32,
+    key: u64,
+    value: u64,
+    flags: u64,
+}
+
 /// Attributes of MAP_*_BATCH.
 #[repr(C)]
 struct Batch {
@@ -82,7 +93,8 @@ pub(crate) struct LinkInfo {
     pad2: u32,
 }
 
-const _: () = assert!(size_of::<Batch>() == 56 && size_of::<Info>() == 16 && size_of::<LinkInfo>() == 24);
+const _: () = assert!(size_of::<Batch>() == 56 && size_of::<Element>() == 32);
+const _: () = assert!(size_of::<Info>() == 16 && size_of::<LinkInfo>() == 24);
 
 /// Makes the call; `T` is the layout of `command`'s attributes, with pointers that hold as long as it takes.
 fn bpf<T>(command: i64, attributes: &mut T) -> io::Result<i64> {
@@ -135,6 +147,17 @@ pub(crate) fn pin(object: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
 pub(crate) fn pinned(path: &Path) -> io::Result<OwnedFd> {
     let path = c_path(path)?;
     bpf(OBJ_GET, &mut Object { path: path.as_ptr() as u64, fd: 0, flags: 0 }).map(owned)
+}
+
+/// Removes an entry of a map whose keys are of this size, and says whether there was one.
+pub(crate) fn remove<K: Pod>(map: BorrowedFd<'_>, key: &K) -> io::Result<bool> {
+    let map = map.as_raw_fd() as u32;
+    let mut attributes = Element { map, pad: 0, key: std::ptr::from_ref(key) as u64, value: 0, flags: 0 };
+    match bpf(MAP_DELETE_ELEM, &mut attributes) {
+        Ok(_) => Ok(true),
+        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 fn batch<K: Pod, V: Pod>(map: BorrowedFd<'_>, keys: *const K, values: *const V, count: usize) -> Batch {

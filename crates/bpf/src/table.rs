@@ -17,6 +17,29 @@ pub struct Table<T, K, V> {
 /// A second handle on the same map, for the calls that take many entries.
 struct OwnedMap(std::os::fd::OwnedFd);
 
+/// A hand of its own on a map, that takes entries out and does nothing else: for another thread than the one that has the
+/// [`Object`](crate::Object), without a lock. One system call for each entry.
+#[derive(Debug)]
+pub struct Remover<K> {
+    map: std::os::fd::OwnedFd,
+    key: std::marker::PhantomData<fn(K)>,
+}
+
+impl<K: Pod> Remover<K> {
+    /// Of a map whose keys are `K`: the caller has looked.
+    pub(crate) fn new(map: std::os::fd::OwnedFd) -> Self {
+        Remover { map, key: std::marker::PhantomData }
+    }
+
+    /// Removes an entry, and says whether there was one.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub fn remove(&self, key: &K) -> io::Result<bool> {
+        sys::remove(self.map.as_fd(), key)
+    }
+}
+
 /// How far a map has been read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Cursor(Option<u32>);
@@ -50,6 +73,26 @@ impl<T: BorrowMut<MapData>, K: Pod, V: Pod> Table<T, K, V> {
     /// The map is full (`E2BIG`), or there is no memory.
     pub fn insert(&mut self, key: &K, value: &V) -> io::Result<()> {
         self.map.insert(key, value, 0).map_err(to_io)
+    }
+
+    /// Gives an entry that is there another value, in one step; says whether it was there. One that is not stays out.
+    ///
+    /// # Errors
+    /// The system refuses; there is no memory.
+    pub fn replace(&mut self, key: &K, value: &V) -> io::Result<bool> {
+        match self.map.insert(key, value, EXIST).map_err(to_io) {
+            Ok(()) => Ok(true),
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// A hand on this map for another thread.
+    ///
+    /// # Errors
+    /// There are no descriptors left.
+    pub fn remover(&self) -> io::Result<Remover<K>> {
+        Ok(Remover::new(self.data.0.try_clone()?))
     }
 
     /// Removes an entry, and says whether there was one.
@@ -130,6 +173,8 @@ impl<T: BorrowMut<MapData>, K: Pod, V: Pod> Table<T, K, V> {
     }
 }
 
+/// `BPF_EXIST`.
+const EXIST: u64 = 2;
 /// Entries that are read at a time.
 const PAGE: usize = 4096;
 

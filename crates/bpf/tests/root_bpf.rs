@@ -109,7 +109,7 @@ fn root_bpf_one_program_at_a_time() {
     for (mode, native) in [(Mode::Auto, true), (Mode::Native, true), (Mode::Generic, false)] {
         let attachment = attach(&first, mode).unwrap();
         assert_eq!((attachment.attached().native, attachment.attached().index), (native, index("left")));
-        assert!(attachment.is_ours() && !attachment.is_taken_over());
+        assert!(attachment.is_ours());
         let error = attach(&second, mode).unwrap_err();
         assert!(error.starts_with("another XDP program is on left: remove it"), "{error}");
         drop(attachment);
@@ -125,7 +125,7 @@ fn root_bpf_one_program_at_a_time() {
     leaving.join().unwrap();
     // A device that goes takes its program along.
     run("ip link del left");
-    assert!(!waited.is_ours() && !waited.is_taken_over());
+    assert!(!waited.is_ours());
     cable("left", "right");
     assert!(attach(&second, Mode::Native).unwrap().is_ours());
     let error =
@@ -244,17 +244,28 @@ fn root_bpf_a_killed_process_is_followed() {
 }
 
 #[test]
-fn root_bpf_a_running_process_is_replaced() {
-    if !inside("root_bpf_a_running_process_is_replaced") {
+fn root_bpf_a_running_process_is_not_replaced() {
+    if !inside("root_bpf_a_running_process_is_not_replaced") {
         return;
     }
     cable("left", "right");
     let root = bpf_fs();
-    let old = front(&root, Mode::Auto).unwrap();
-    let new = front(&root, Mode::Auto).unwrap();
-    assert!(old.is_taken_over() && !new.is_taken_over());
-    drop(old);
-    assert_eq!(left(&root), [("test".to_owned(), Some((index("left"), true)))], "it is the new one's");
+    let there = [("test".to_owned(), Some((index("left"), true)))];
+    let holder = Holder::start(1);
+    let said = format!(
+        "process {} works with what is pinned in {}/test: end it first",
+        holder.0.id(),
+        root.display()
+    );
+    for layout in [1, 2] {
+        let error = Pins::new(&root, "test", layout).map(drop).unwrap_err().to_string();
+        assert!(error.starts_with(&said), "{error}");
+    }
+    assert!(Pins::remove(&root, "test").unwrap_err().to_string().starts_with(&said));
+    assert_eq!(left(&root), there);
+    assert!(Pins::new(&root, "other", 1).is_ok(), "another name is free");
+    assert!(Pins::remove(&root, "other").is_ok());
+    holder.kill();
     // What does not fit is refused, and changes nothing.
     let error = front(&root, Mode::Generic).map(drop).unwrap_err();
     assert!(error.contains("is in native mode, not generic: remove it: rm "), "{error}");
@@ -264,6 +275,7 @@ fn root_bpf_a_running_process_is_replaced() {
         error.contains("are of layout 1, and this program's of layout 2: let its process end"),
         "{error}"
     );
+    drop(pins);
     let pins = Pins::new(&root, "test", 1).unwrap();
     let error = Object::load(&AMP, &[("rules4", 7)], Some(&pins)).map(drop).unwrap_err().to_string();
     assert!(error.contains("values of 24 and 1000 entries, and this program's 12, 24 and 7"), "{error}");
@@ -272,8 +284,11 @@ fn root_bpf_a_running_process_is_replaced() {
     let elsewhere = Attachment::attach(&object, "third", index("third"), Mode::Auto, PATIENCE, Some(&pins));
     let error = elsewhere.map(drop).unwrap_err().to_string();
     assert!(error.contains("is on another interface than third, with the number"), "{error}");
-    assert!(!new.is_taken_over());
-    drop(new);
+    drop(pins);
+    assert_eq!(left(&root), there);
+    let next = front(&root, Mode::Auto).unwrap();
+    assert_eq!(rule(&next), Some([4, 5, 6]));
+    drop(next);
     assert_eq!(left(&root), []);
 }
 

@@ -7,9 +7,16 @@
 //! ```text
 //! workers --- RuleEvent, a bounded queue each ---> MitigatorControl::poll ---> Offload::apply
 //!        \--- "lost, scan anew" -----------------> scans the tables --------> Offload::replace
+//!        \--- a question lifts a rule: at once ---------------------------> Lift::lift
 //! ```
 //!
-//! All of it is called from the control side, never from a worker, and may take its time (milliseconds).
+//! [`Offload`] is called from the control side, never from a worker, and may take its time (milliseconds). A rule that a question
+//! lifts cannot wait for that: the answer may be here in microseconds. So each worker has a [`Lift`] of its own, that takes rules out and does
+//! nothing else.
+//!
+//! **No rule comes back.** The control side may be about to install what a worker lifts just now. So whoever installs puts the rule where `lift` finds it
+//! first, without effect; then asks whether it `stands`, in the workers' tables; then brings it into force if it is still there, in one step. A worker
+//! changes its table first and lifts then. If the lift comes before the first step, the second sees it; if it comes later, the third does.
 
 #[cfg(all(feature = "xdp", target_os = "linux"))]
 pub mod xdp;
@@ -75,6 +82,16 @@ pub struct OffloadCounters {
     pub refused: u64,
 }
 
+/// Whether a rule holds in the workers' tables, now.
+pub type Stands<'a> = &'a dyn Fn(&Tuple) -> bool;
+
+/// A worker's own hand on the rules below us.
+pub trait Lift: Send {
+    /// Takes a rule out at once, whether it is there or not, and says whether it is out. May be called while the control side is in
+    /// any call of [`Offload`]'s; takes about a microsecond (one system call), and waits for nobody.
+    fn lift(&mut self, key: &Tuple) -> bool;
+}
+
 /// Something that drops by our rules, below us.
 pub trait Offload: Send {
     /// Its name in the configuration, such as `"xdp"`.
@@ -92,12 +109,18 @@ pub trait Offload: Send {
         Vec::new()
     }
 
-    /// Rules that came and went since the last call, in order for each tuple.
-    fn apply(&mut self, now_ns: u64, events: &[RuleEvent]);
+    /// A worker's own hand; none if rules end by the control side's word alone. Asked for behind [`configure`](Self::configure).
+    fn lifter(&mut self) -> Option<Box<dyn Lift>> {
+        None
+    }
+
+    /// Rules that came and went since the last call, in order for each tuple. A rule that does not `stand` any more when it is put in is left out: see the
+    /// [module](self).
+    fn apply(&mut self, now_ns: u64, events: &[RuleEvent], stands: Stands<'_>);
 
     /// All rules that there are, with their ends: whatever else it has must go. `rules` has no order; a tuple may come twice (from two
-    /// workers), then the later end counts. Hits of rules that stay are kept.
-    fn replace(&mut self, now_ns: u64, rules: &mut dyn Iterator<Item = (Tuple, u64)>);
+    /// workers), then the later end counts. Hits of rules that stay are kept. What does not `stand` any more is left out.
+    fn replace(&mut self, now_ns: u64, rules: &mut dyn Iterator<Item = (Tuple, u64)>, stands: Stands<'_>);
 
     /// Whatever it does beside rules, called often (every few milliseconds): true if it had something to do.
     fn poll(&mut self, now_ns: u64) -> bool;

@@ -84,7 +84,7 @@ fn flow(n: u16) -> Tuple {
 }
 
 /// A question for an answer.
-fn question(answer: &Tuple) -> Vec<u8> {
+pub(crate) fn question(answer: &Tuple) -> Vec<u8> {
     use tidemill_wire::flow::Addresses;
     let addresses = match answer.addresses {
         Addresses::V4 { src, dst } => Addresses::V4 { src: dst, dst: src },

@@ -7,6 +7,7 @@
 mod both;
 #[path = "../../../port/tests/common/frames.rs"]
 mod frames;
+mod lift;
 #[path = "../../../port/tests/common/net.rs"]
 mod net;
 mod oracle;
@@ -138,7 +139,7 @@ fn root_amp_xdp_drops_what_is_filtered_and_passes_the_rest() {
         let bad: Vec<_> = wrapped(&v4).into_iter().chain(wrapped(&v6)).collect();
         assert_eq!(through(&mut left, &mut right, &bad, bad.len()), bad);
         // Filtered: it goes, and the rest comes byte for byte and in order.
-        xdp.apply(now, &[filtered(v4, now + MINUTE_NS), filtered(v6, now + MINUTE_NS)]);
+        xdp.apply(now, &[filtered(v4, now + MINUTE_NS), filtered(v6, now + MINUTE_NS)], &|_| true);
         let good = others(&v4);
         let mixed: Vec<_> = (0..50).flat_map(|_| bad.iter().chain(&good).cloned()).collect();
         let passed: Vec<_> = (0..50).flat_map(|_| good.iter().cloned()).collect();
@@ -161,7 +162,7 @@ fn root_amp_xdp_drops_what_is_filtered_and_passes_the_rest() {
         assert_eq!(xdp.hits(&v4).packets, 250);
         xdp.configure(&settings()).unwrap();
         // Another end: what the rule has kept away stays with it. Then it ends, by itself.
-        xdp.apply(now, &[filtered(v4, now + 400_000_000)]);
+        xdp.apply(now, &[filtered(v4, now + 400_000_000)], &|_| true);
         assert_eq!(xdp.hits(&v4).packets, 250);
         assert!(through(&mut left, &mut right, &bad[..2], 0).is_empty());
         std::thread::sleep(Duration::from_millis(450));
@@ -171,11 +172,11 @@ fn root_amp_xdp_drops_what_is_filtered_and_passes_the_rest() {
         assert_eq!((xdp.counters().rules, xdp.hits(&v4)), (1, Hits::default()), "swept");
         // Lifted, allow-listed: by user space's word.
         assert!(through(&mut left, &mut right, &bad[7..9], 0).is_empty());
-        xdp.apply(now, &[RuleEvent::Removed { key: v6 }, RuleEvent::Removed { key: v4 }]);
+        xdp.apply(now, &[RuleEvent::Removed { key: v6 }, RuleEvent::Removed { key: v4 }], &|_| true);
         assert_eq!(through(&mut left, &mut right, &bad[7..9], 2), &bad[7..9]);
         assert_eq!(xdp.counters().rules, 0);
         // What is not a protocol any more is not looked at.
-        xdp.apply(now, &[filtered(v4, now + MINUTE_NS)]);
+        xdp.apply(now, &[filtered(v4, now + MINUTE_NS)], &|_| true);
         xdp.configure(&OffloadSettings { protocols: vec![123], ..settings() }).unwrap();
         assert_eq!(through(&mut left, &mut right, &bad[..2], 2), &bad[..2]);
         println!("{kind} {mode:?}: {:?}", xdp.take_notes());
@@ -198,8 +199,8 @@ fn root_amp_xdp_a_full_map_refuses_and_keeps() {
     let now = 7_000_000_000;
     let make =
         |from: u16, to: u16, ns: u64| (from..to).map(|n| filtered(rule(n), now + ns)).collect::<Vec<_>>();
-    xdp.apply(now, &make(0, 60, MINUTE_NS));
-    xdp.apply(now, &make(60, 150, MINUTE_NS));
+    xdp.apply(now, &make(0, 60, MINUTE_NS), &|_| true);
+    xdp.apply(now, &make(60, 150, MINUTE_NS), &|_| true);
     let drops = |xdp: &XdpOffload, n: u16| {
         xdp.front().with(|object| object.run(&plain(&rule(n)), 1).unwrap().action == 1)
     };
@@ -208,22 +209,22 @@ fn root_amp_xdp_a_full_map_refuses_and_keeps() {
     assert!((0..60).all(|n| drops(&xdp, n)), "no live rule leaves");
     // Ended ones make room, even before they are swept.
     let short: Vec<_> = (0..40).map(|n| filtered(rule(n), now + 1)).collect();
-    xdp.apply(now, &short);
+    xdp.apply(now, &short, &|_| true);
     std::thread::sleep(Duration::from_millis(20));
     assert_eq!(dropped(&xdp), 60);
-    xdp.apply(now, &make(200, 240, MINUTE_NS));
+    xdp.apply(now, &make(200, 240, MINUTE_NS), &|_| true);
     assert_eq!((xdp.counters().rules, xdp.counters().refused, dropped(&xdp)), (100, 50, 100));
     // In one call: those that go make room for those that come; the last word about a tuple counts.
     let mut events: Vec<_> = (200..240).map(|n| RuleEvent::Removed { key: rule(n) }).collect();
     events.extend(make(250, 290, MINUTE_NS));
     events.push(RuleEvent::Removed { key: rule(250) });
-    xdp.apply(now, &events);
+    xdp.apply(now, &events, &|_| true);
     assert_eq!((xdp.counters().rules, dropped(&xdp)), (99, 99));
     // All anew: some stay, with their hits; some go; some come; of two ends the later one counts.
     let before = xdp.hits(&rule(50)).packets;
     assert!(before > 0);
     let ends = [(50, 1), (50, MINUTE_NS), (51, MINUTE_NS), (299, MINUTE_NS)];
-    xdp.replace(now, &mut ends.into_iter().map(|(n, ns)| (rule(n), now + ns)));
+    xdp.replace(now, &mut ends.into_iter().map(|(n, ns)| (rule(n), now + ns)), &|_| true);
     std::thread::sleep(Duration::from_millis(20));
     assert_eq!(xdp.hits(&rule(50)).packets, before);
     assert_eq!((xdp.counters().rules, dropped(&xdp)), (3, 3));
@@ -243,7 +244,7 @@ fn root_amp_xdp_interfaces_that_go_are_found_again() {
         let mut right = End::new("right", kind, Some(&xdp));
         xdp.configure(&settings()).unwrap();
         let mut now = 9_000_000_000;
-        xdp.apply(now, &[filtered(rule, now + MINUTE_NS)]);
+        xdp.apply(now, &[filtered(rule, now + MINUTE_NS)], &|_| true);
         for _ in 0..2 {
             let mut left = End::new("left", KINDS[0], None);
             let good = numbered(3, 60);

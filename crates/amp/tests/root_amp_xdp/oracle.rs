@@ -45,7 +45,7 @@ impl Both {
         self.user_drops(Side::Inside, &unreachable(tuple));
         let key = tuple.masked(self.settings.mode);
         let expires_ns = self.now_ns + 1_000_000_000_000;
-        self.xdp.apply(self.now_ns, &[RuleEvent::Filtered { key, expires_ns }]);
+        self.xdp.apply(self.now_ns, &[RuleEvent::Filtered { key, expires_ns }], &|_| true);
     }
 
     fn user_drops(&mut self, side: Side, frame: &[u8]) -> bool {

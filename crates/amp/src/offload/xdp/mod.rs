@@ -19,25 +19,28 @@
 //! count nothing then.
 //!
 //! **Ends.** A rule has its end with it, in the kernel's coarse clock (`CLOCK_MONOTONIC_COARSE`: it steps every few
-//! milliseconds, and stands still while the machine sleeps), so the program needs nobody to end it. What has ended is
+//! milliseconds, and stands still while the machine sleeps), so the program needs nobody to end it. It ends 10 ms before its rule does in
+//! user space, so that whoever asks then finds no rule that our tables have forgotten. What has ended is
 //! removed by user space's word, or by a sweep of a few thousand rules each second.
+//!
+//! **Lifted** rules are taken out by the worker that sees the question, before that leaves ([`Lift`]): each has descriptors of both maps, and needs no lock.
 //!
 //! **A full map** refuses new rules: user space goes on dropping by those, which are counted, and no live rule leaves.
 //!
 //! **Upgrade** (`pin`): program and maps stay when the process dies, and the next one takes over without a gap. Rules that
 //! it finds ([`Offload::adopted`]) are for user space to know; if it does not ask for them in its first minute, they end
-//! a minute later, because user space could not lift a rule that it does not know. Counters start at 0 with each process. The one
-//! that was replaced notices within a tenth of a second of its own polls, and writes no rules from then on.
+//! a minute later, because user space could not lift a rule that it does not know. Counters start at 0 with each process. While a
+//! process lives, a second one with the same name is refused.
 
 mod keys;
 mod rules;
 
 pub use tidemill_bpf::{LeftBehind, Pins};
 
-use super::{Hits, Offload, OffloadCounters, OffloadSettings, RuleEvent};
+use super::{Hits, Lift, Offload, OffloadCounters, OffloadSettings, RuleEvent, Stands};
 use crate::tuple::Tuple;
 use keys::{Key, Key4, Key6, key, tuple4, tuple6};
-use rules::{Rule, Rules};
+use rules::{Lifter, Rule, Rules};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
@@ -71,6 +74,8 @@ const LOOK_NS: u64 = 100_000_000;
 const SWEEP_NS: u64 = 1_000_000_000;
 /// How long rules that were found wait for somebody to ask for them, and how long they have then.
 const ADOPT_NS: u64 = 60_000_000_000;
+/// How much earlier than in user space a rule ends: more than a step of the coarse clock.
+const AHEAD_NS: u64 = 10_000_000;
 /// How long an interface that another program is on is waited for at the start.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -102,7 +107,7 @@ impl XdpOptions {
     }
 }
 
-/// The rules, in an XDP program. Ends with the program's leaving the interface, unless another process has taken over.
+/// The rules, in an XDP program. Ends with the program's leaving the interface.
 pub struct XdpOffload {
     options: XdpOptions,
     front: Arc<Front>,
@@ -118,7 +123,6 @@ pub struct XdpOffload {
     swept_ns: Option<u64>,
     /// Said already.
     is_lost: bool,
-    is_taken_over: bool,
     has_failed: bool,
     notes: Vec<String>,
 }
@@ -128,7 +132,7 @@ impl XdpOffload {
     /// [`configure`](Offload::configure) is called.
     ///
     /// # Errors
-    /// One line: rights are missing, the kernel is too old, what is pinned does not fit, there is no BPF file system.
+    /// One line: rights are missing, the kernel is too old, what is pinned does not fit or is another process's, there is no BPF file system.
     pub fn open(options: &XdpOptions) -> Result<Self, String> {
         Self::load(options).map_err(|error| at(&options.interface, &error))
     }
@@ -138,7 +142,7 @@ impl XdpOffload {
         let pins = pins.transpose()?;
         let entries = options.entries.clamp(1, 1 << 30) as u32;
         let mut object = Object::load(&SOURCE, &[("rules4", entries), ("rules6", entries)], pins.as_ref())?;
-        let (mut rules4, mut rules6) = (Rules::new("rules4"), Rules::new("rules6"));
+        let (rules4, rules6) = (Rules::new("rules4"), Rules::new("rules6"));
         let mut before = [0; 4];
         let read = rules4.recount(&mut object).and_then(|()| rules6.recount(&mut object)).and_then(|()| {
             for (which, before) in before.iter_mut().enumerate() {
@@ -160,7 +164,6 @@ impl XdpOffload {
             looked_ns: None,
             swept_ns: None,
             is_lost: false,
-            is_taken_over: false,
             has_failed: false,
             notes: Vec::new(),
         })
@@ -218,13 +221,6 @@ impl XdpOffload {
 
     /// Looks whether the program is where it should be.
     fn look(&mut self) {
-        if self.front.is_taken_over() {
-            if !std::mem::replace(&mut self.is_taken_over, true) {
-                let interface = &self.options.interface;
-                self.notes.push(format!("offload xdp: {interface}: another process has taken over"));
-            }
-            return;
-        }
         match self.attach(Duration::ZERO) {
             Ok(()) => self.is_lost = false,
             Err(error) => {
@@ -261,20 +257,22 @@ impl XdpOffload {
                     soon6.insert(key, Some(end));
                 }
             })?;
-            rules4.change(object, &soon4, now)?;
-            rules6.change(object, &soon6, now)
+            rules4.change(object, &soon4, now, &|_| true)?;
+            rules6.change(object, &soon6, now, &|_| true)
         });
         self.heed(limited, "cannot end the rules that were there");
     }
 
     /// Gives tuples their ends, in the clock of `now_ns`, and takes away those without one.
-    fn change(&mut self, now_ns: u64, changes: impl Iterator<Item = (Tuple, Option<u64>)>) {
-        if self.is_taken_over {
-            // The maps are another process's now.
-            return;
-        }
+    fn change(
+        &mut self,
+        now_ns: u64,
+        changes: impl Iterator<Item = (Tuple, Option<u64>)>,
+        stands: Stands<'_>,
+    ) {
         let now = coarse_now_ns();
-        let end = |expires_ns: u64| now.saturating_add(expires_ns.saturating_sub(now_ns));
+        let end =
+            |expires_ns: u64| now.saturating_add(expires_ns.saturating_sub(now_ns).saturating_sub(AHEAD_NS));
         let (mut of4, mut of6) = (BTreeMap::new(), BTreeMap::new());
         for (tuple, expires_ns) in changes {
             match key(&tuple) {
@@ -283,9 +281,10 @@ impl XdpOffload {
             }
         }
         let (rules4, rules6) = (&mut self.rules4, &mut self.rules6);
-        let changed = self
-            .front
-            .with(|object| Ok(rules4.change(object, &of4, now)? + rules6.change(object, &of6, now)?));
+        let changed = self.front.with(|object| {
+            let refused4 = rules4.change(object, &of4, now, &|key| stands(&tuple4(key)))?;
+            Ok(refused4 + rules6.change(object, &of6, now, &|key| stands(&tuple6(key)))?)
+        });
         self.refused += self.heed(changed, "cannot change rules").unwrap_or(0);
     }
 
@@ -297,6 +296,21 @@ impl XdpOffload {
 
 fn at(interface: &str, error: &BpfError) -> String {
     format!("offload xdp: {interface}: {error}")
+}
+
+/// A worker's hand on both families' rules.
+struct Hand {
+    rules4: Lifter<Key4>,
+    rules6: Lifter<Key6>,
+}
+
+impl Lift for Hand {
+    fn lift(&mut self, tuple: &Tuple) -> bool {
+        match key(tuple) {
+            Key::V4(key) => self.rules4.lift(&key),
+            Key::V6(key) => self.rules6.lift(&key),
+        }
+    }
 }
 
 /// `struct config`.
@@ -354,20 +368,24 @@ impl Offload for XdpOffload {
         Ok(())
     }
 
-    fn apply(&mut self, now_ns: u64, events: &[RuleEvent]) {
-        self.change(
-            now_ns,
-            events.iter().map(|event| match *event {
-                RuleEvent::Filtered { key, expires_ns } => (key, Some(expires_ns)),
-                RuleEvent::Removed { key } => (key, None),
-            }),
-        );
+    fn lifter(&mut self) -> Option<Box<dyn Lift>> {
+        let (rules4, rules6) = (&self.rules4, &self.rules6);
+        let made = self
+            .front
+            .with(|object| Ok(Hand { rules4: rules4.lifter(object)?, rules6: rules6.lifter(object)? }));
+        let hand = self.heed(made, "workers cannot lift rules by themselves")?;
+        Some(Box::new(hand))
     }
 
-    fn replace(&mut self, now_ns: u64, rules: &mut dyn Iterator<Item = (Tuple, u64)>) {
-        if self.is_taken_over {
-            return;
-        }
+    fn apply(&mut self, now_ns: u64, events: &[RuleEvent], stands: Stands<'_>) {
+        let changes = events.iter().map(|event| match *event {
+            RuleEvent::Filtered { key, expires_ns } => (key, Some(expires_ns)),
+            RuleEvent::Removed { key } => (key, None),
+        });
+        self.change(now_ns, changes, stands);
+    }
+
+    fn replace(&mut self, now_ns: u64, rules: &mut dyn Iterator<Item = (Tuple, u64)>, stands: Stands<'_>) {
         let mut wanted = BTreeMap::new();
         for (tuple, expires_ns) in rules {
             let end = wanted.entry(tuple).or_insert(expires_ns);
@@ -380,7 +398,7 @@ impl Offload for XdpOffload {
             rules6.retain(object, |key, _| wanted.contains_key(&tuple6(key)))
         });
         self.heed(retained, "cannot remove rules");
-        self.change(now_ns, wanted.into_iter().map(|(tuple, end)| (tuple, Some(end))));
+        self.change(now_ns, wanted.into_iter().map(|(tuple, end)| (tuple, Some(end))), stands);
     }
 
     fn poll(&mut self, now_ns: u64) -> bool {
@@ -395,7 +413,7 @@ impl Offload for XdpOffload {
         if look && self.settings.is_some() {
             self.look();
         }
-        if sweep && !self.is_taken_over {
+        if sweep {
             self.limit_found(now_ns);
             let (rules4, rules6, now) = (&mut self.rules4, &mut self.rules6, coarse_now_ns());
             let swept = self.front.with(|object| {
