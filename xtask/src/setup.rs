@@ -30,7 +30,7 @@ const BOOST: (&str, &str) = ("libboost1.81-dev", "libboost-dev");
 
 const FOR_TESTS: &[Package] = &[
     package("gcc", "C parts of dependencies; the C runners of peers"),
-    package("g++", "the C++ runners of peers; libFuzzer, which the fuzz targets link"),
+    package("g++", "Lua (feature lua); the C++ runners of peers; libFuzzer, which the fuzz targets link"),
     package("libc6-dev", "headers for the C parts"),
     package("pkg-config", "finds DPDK and Abseil for the runners"),
     package("dpdk-dev", "dpdk-testpmd, the peer of DPDK ports"),

@@ -153,7 +153,8 @@ mod tests {
 
     #[test]
     fn numbers_out_of_range_are_named() {
-        let wrong = |text: &str| toml::from_str::<PolicySection>(text).unwrap().check().unwrap_err().to_string();
+        let wrong =
+            |text: &str| toml::from_str::<PolicySection>(text).unwrap().check().unwrap_err().to_string();
         assert_eq!(wrong("batch = 0"), "grantor.policy.batch: 0: give 1 to 256");
         assert_eq!(wrong("memory_mib = 1"), "grantor.policy.memory_mib: 1: give 4 to 4096");
         assert_eq!(wrong("steps = 1"), "grantor.policy.steps: 1: give 100 to 10000000");

@@ -60,14 +60,12 @@ impl Counts {
         }
     }
 
-    #[cfg_attr(not(feature = "lua"), allow(dead_code))]
     pub(crate) fn batch(&self, asked: usize, merged: usize, calls: u64) {
         self.asked.fetch_add(asked as u64, Relaxed);
         self.merged.fetch_add(merged as u64, Relaxed);
         self.calls.fetch_add(calls, Relaxed);
     }
 
-    #[cfg_attr(not(feature = "lua"), allow(dead_code))]
     pub(crate) fn rebuilt(&self) {
         self.rebuilt.fetch_add(1, Relaxed);
     }

@@ -2,6 +2,8 @@
 
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
+// Without Lua nobody asks, but the types are there.
+#![cfg_attr(not(feature = "lua"), allow(dead_code))]
 
 pub mod answer;
 pub mod config;

@@ -57,7 +57,6 @@ impl Question {
     }
 
     /// Another question of the same signature is answered with this one.
-    #[cfg_attr(not(feature = "lua"), allow(dead_code))]
     pub(crate) fn add(&mut self, other: &Question) {
         self.packets = self.packets.saturating_add(other.packets);
         self.bytes = self.bytes.saturating_add(other.bytes);
@@ -71,7 +70,6 @@ pub struct Signature(u8);
 
 /// The part of a question that its signature keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[cfg_attr(not(feature = "lua"), allow(dead_code))]
 pub(crate) struct Signed {
     source: u128,
     destination: u128,
@@ -79,7 +77,6 @@ pub(crate) struct Signed {
     rest: u128,
 }
 
-#[cfg_attr(not(feature = "lua"), allow(dead_code))]
 impl Signature {
     /// The names of the fields, as scripts have them.
     pub const FIELDS: [&'static str; 8] = [
@@ -121,7 +118,7 @@ impl Signature {
         ];
         let mut packed: u128 = family;
         for (at, value, bits) in rest {
-            packed = packed << bits | value * has(at);
+            packed = (packed << bits) | (value * has(at));
         }
         Signed { source: source * has(0), destination: destination * has(1), rest: packed }
     }

@@ -1,5 +1,7 @@
 //! What an engine does with questions: merges what is alike, tells scripts what they are to know, gets through failures, and tells of them once.
 
+#![cfg(feature = "lua")]
+
 mod common;
 
 use common::{Place, TestClock, decide, question};
@@ -58,12 +60,19 @@ fn every_kind_of_answer_arrives_as_it_was_made() {
     let questions: Vec<Question> = (1..=6).map(question).collect();
     let answers = decide(&mut engine, 0, &questions);
     let decisions: Vec<_> = answers.iter().map(|answer| (answer.decision, answer.forward)).collect();
-    let granted = |rate_kib_s, expire_s, renew_ms, step_ms| Decision::Granted { rate_kib_s, expire_s, renew_ms, step_ms };
+    let granted = |rate_kib_s, expire_s, renew_ms, step_ms| Decision::Granted {
+        rate_kib_s,
+        expire_s,
+        renew_ms,
+        step_ms,
+    };
     assert_eq!(decisions[0], (granted(100, 20, 5000, 250), true));
     assert_eq!(decisions[1], (granted(u32::MAX - 1, 60, 45_000, 1000), false), "fractions are cut off");
     assert_eq!(decisions[2], (Decision::Declined { expire_s: 7 }, false));
     assert_eq!(decisions[3], (Decision::Declined { expire_s: 60 }, true));
-    let Decision::Program { expire_s: 9, program: 3, cookie } = decisions[4].0 else { panic!("{decisions:?}") };
+    let Decision::Program { expire_s: 9, program: 3, cookie } = decisions[4].0 else {
+        panic!("{decisions:?}")
+    };
     assert_eq!(cookie.as_bytes(), b"abcdefgh");
     assert_eq!(decisions[5], (Decision::None, false));
 }
@@ -72,7 +81,8 @@ fn every_kind_of_answer_arrives_as_it_was_made() {
 fn questions_of_one_signature_are_one_call() {
     let place = Place::default();
     // The rate tells how many packets and bytes the call stood for.
-    let script = "signature('source')\nfunction decide(q) return granted { rate = q.packets, expire = q.bytes } end";
+    let script =
+        "signature('source')\nfunction decide(q) return granted { rate = q.packets, expire = q.bytes } end";
     let mut engine = place.script(script, "batch = 8").unwrap();
     let mut questions: Vec<Question> = [1, 2, 1, 1, 3, 2, 1, 4].map(question).to_vec();
     questions[3].destination_port = 443;
@@ -89,11 +99,15 @@ fn questions_of_one_signature_are_one_call() {
     let shown = place.around.counts.shown();
     assert_eq!((shown.asked, shown.merged, shown.calls), (8, 4, 1));
     // Without a signature ports count too; batches are not merged with each other.
-    let mut engine = place.script("function decide(q) return granted { rate = q.packets } end", "batch = 4").unwrap();
+    let mut engine =
+        place.script("function decide(q) return granted { rate = q.packets } end", "batch = 4").unwrap();
     let before = place.around.counts.shown();
     decide(&mut engine, 0, &questions);
     let shown = place.around.counts.shown();
-    assert_eq!((shown.asked - before.asked, shown.merged - before.merged, shown.calls - before.calls), (8, 1, 2));
+    assert_eq!(
+        (shown.asked - before.asked, shown.merged - before.merged, shown.calls - before.calls),
+        (8, 1, 2)
+    );
 }
 
 #[test]
@@ -130,7 +144,10 @@ fn memory_that_is_only_unused_is_collected() {
         }
     }
     let answer = decide(&mut engine, 501, &[question(1)])[0];
-    assert!(matches!(answer.decision, Decision::Granted { rate_kib_s: 400.., .. }), "not forgotten: {answer:?}");
+    assert!(
+        matches!(answer.decision, Decision::Granted { rate_kib_s: 400.., .. }),
+        "not forgotten: {answer:?}"
+    );
     assert_eq!(place.around.counts.shown().rebuilt, 0);
 }
 
@@ -162,7 +179,9 @@ fn a_panic_is_contained_and_the_engine_made_anew() {
     };
     let around = Surroundings::new(Arc::new(look), place.around.log.clone(), 1);
     place.file("test.lua", "n = 0\nfunction decide(q) n += 1 return granted { rate = n } end");
-    let policy = place.policy("file = \"test.lua\"\nfail_safe = { action = \"grant\", rate = 5, seconds = 60 }").unwrap();
+    let policy = place
+        .policy("file = \"test.lua\"\nfail_safe = { action = \"grant\", rate = 5, seconds = 60 }")
+        .unwrap();
     let mut engine = Engine::new(&policy, &around, 0).unwrap();
     let questions = [question(1), question(2)];
     assert!(decide(&mut engine, 0, &questions).iter().all(|answer| answer.failure.is_none()));
@@ -201,16 +220,20 @@ fn parameters_are_checked_by_who_asks_for_them() {
     let place = Place::default();
     let script = "local rate = parameter('rate', 5, 1, 100)\nlocal list = parameter('list', {})\nlocal on = parameter('on', false)\n\
         function decide(q) return granted { rate = rate + #list + (on and 1000 or 0) } end";
-    let rate = |more: &str| match decide(&mut place.script(script, more).unwrap(), 0, &[question(1)])[0].decision {
-        Decision::Granted { rate_kib_s, .. } => rate_kib_s,
-        other => panic!("{other:?}"),
-    };
+    let rate =
+        |more: &str| match decide(&mut place.script(script, more).unwrap(), 0, &[question(1)])[0].decision {
+            Decision::Granted { rate_kib_s, .. } => rate_kib_s,
+            other => panic!("{other:?}"),
+        };
     assert_eq!(rate(""), 5);
     assert_eq!(rate("parameters = { rate = 50, list = [1, \"two\"], on = true }"), 1052);
     let error = |more: &str| place.script(script, more).map(drop).unwrap_err().to_string();
     assert_eq!(error("parameters = { rate = 101 }"), "test.lua:1: parameter \"rate\" = 101: give 1 to 100");
     assert_eq!(error("parameters = { rate = nan }"), "test.lua:1: parameter \"rate\" = nan: give 1 to 100");
-    assert_eq!(error("parameters = { rate = \"5\" }"), "test.lua:1: parameter \"rate\" is a string: give a number");
+    assert_eq!(
+        error("parameters = { rate = \"5\" }"),
+        "test.lua:1: parameter \"rate\" is a string: give a number"
+    );
     let unknown = "test.lua: does not know parameter \"colour\"; it knows list, on, rate";
     assert_eq!(error("parameters = { colour = 1 }"), unknown);
     let error = place.script("parameter('file')", "").map(drop).unwrap_err().to_string();
@@ -218,6 +241,8 @@ fn parameters_are_checked_by_who_asks_for_them() {
     let error = |section: &str| place.engine(section).map(drop).unwrap_err().to_string();
     assert!(error("").contains("give either a name or a file"));
     assert!(error("name = \"a\"\nfile = \"b\"").contains("give either a name or a file"));
-    assert!(error("name = \"colour\"").contains("give one of allow-list, deny-list, source-authentication, aimd"));
+    assert!(
+        error("name = \"colour\"").contains("give one of allow-list, deny-list, source-authentication, aimd")
+    );
     assert!(error("file = \"none.lua\"").contains("none.lua: "));
 }

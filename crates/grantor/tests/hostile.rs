@@ -1,6 +1,8 @@
 //! Scripts that loop, leak, throw or lie: each is contained within its stated bound, the others' answers are not touched, and the engine goes
 //! on. Bounds are counted in steps (the engine looks at the clock in every step, and the clock counts), never in time.
 
+#![cfg(feature = "lua")]
+
 mod common;
 
 use common::{Place, decide, question};
@@ -37,7 +39,11 @@ fn contained(name: &str, body: &str, failure: Failure) {
                 assert!(!answer.forward);
             } else if answer.failure.is_some() {
                 // Those behind a spent state.
-                assert_eq!((failure, answer.failure), (Failure::Memory, Some(Failure::Memory)), "{name}, {at}");
+                assert_eq!(
+                    (failure, answer.failure),
+                    (Failure::Memory, Some(Failure::Memory)),
+                    "{name}, {at}"
+                );
                 assert!(at > 3, "{name}");
             } else {
                 assert!(matches!(answer.decision, Decision::Granted { rate_kib_s: 7, .. }), "{name}");
@@ -63,18 +69,48 @@ fn loops_end() {
         ("a loop", "while true do end"),
         ("a loop with pcall", "while true do pcall(function() while true do end end) end"),
         ("pcall of pcall", "local function f() return pcall(f) end while true do f() end"),
-        ("xpcall with a handler that loops", "while true do xpcall(error, function() while true do end end) end"),
+        (
+            "xpcall with a handler that loops",
+            "while true do xpcall(error, function() while true do end end) end",
+        ),
         ("one pcall, then an answer", "pcall(function() while true do end end) return ok"),
         ("a coroutine that never ends", "coroutine.wrap(function() while true do end end)()"),
-        ("coroutines that are resumed for ever", "while true do coroutine.resume(coroutine.create(function() while true do end end)) end"),
-        ("a coroutine that yields for ever", "local c = coroutine.wrap(function() while true do coroutine.yield() end end) while true do c() end"),
-        ("a pattern that matches for ever", "return string.find(string.rep('a', 60000), string.rep('a*', 60) .. 'b')"),
-        ("gsub with a function", "local s = string.rep('a', 60000) while true do string.gsub(s, '.', function(c) return c end) end"),
-        ("patterns under pcall", "while true do pcall(string.find, string.rep('a', 60000), string.rep('a*', 60) .. 'b') end"),
-        ("a metatable's function that loops", "return setmetatable({}, { __index = function() while true do end end }).x"),
-        ("__index calls itself", "local t = {} setmetatable(t, { __index = function(t, k) return pcall(function() return t[k] end) end }) while true do local x = t.x end"),
-        ("__tostring of an error loops", "error(setmetatable({}, { __tostring = function() while true do end end }))"),
-        ("__iter that never ends", "for _ in setmetatable({}, { __iter = function() return function() return 1 end end }) do end"),
+        (
+            "coroutines that are resumed for ever",
+            "while true do coroutine.resume(coroutine.create(function() while true do end end)) end",
+        ),
+        (
+            "a coroutine that yields for ever",
+            "local c = coroutine.wrap(function() while true do coroutine.yield() end end) while true do c() end",
+        ),
+        (
+            "a pattern that matches for ever",
+            "return string.find(string.rep('a', 60000), string.rep('a*', 60) .. 'b')",
+        ),
+        (
+            "gsub with a function",
+            "local s = string.rep('a', 60000) while true do string.gsub(s, '.', function(c) return c end) end",
+        ),
+        (
+            "patterns under pcall",
+            "while true do pcall(string.find, string.rep('a', 60000), string.rep('a*', 60) .. 'b') end",
+        ),
+        (
+            "a metatable's function that loops",
+            "return setmetatable({}, { __index = function() while true do end end }).x",
+        ),
+        (
+            "__index calls itself",
+            "local t = {} setmetatable(t, { __index = function(t, k) return pcall(function() return t[k] end) end }) while true do local x = t.x end",
+        ),
+        (
+            "__tostring of an error loops",
+            "error(setmetatable({}, { __tostring = function() while true do end end }))",
+        ),
+        (
+            "__iter that never ends",
+            "for _ in setmetatable({}, { __iter = function() return function() return 1 end end }) do end",
+        ),
         ("a comparison that loops", "table.sort({ 3, 2, 1 }, function() while true do end end)"),
         ("recursion without end", "local function f() return 1 + f() end return f()"),
         ("the length of a table", "return #setmetatable({}, { __len = function() while true do end end })"),
@@ -87,11 +123,20 @@ fn loops_end() {
 fn memory_is_bounded() {
     for (name, body) in [
         ("strings that double", "local s = 'x' while true do s = s .. s end"),
-        ("a table that grows and is kept", "kept = kept or {} for i = 1, 100 do table.insert(kept, table.create(20000, i)) end return ok"),
+        (
+            "a table that grows and is kept",
+            "kept = kept or {} for i = 1, 100 do table.insert(kept, table.create(20000, i)) end return ok",
+        ),
         ("one large table", "return table.create(2 ^ 24, 1)"),
         ("one large buffer", "return buffer.create(2 ^ 30)"),
-        ("strings that are kept", "kept = kept or {} for i = 1, 100 do kept[i] = string.rep('x', 1000000) .. i end return ok"),
-        ("memory errors under pcall, kept", "kept = kept or {} while true do local fine = pcall(function() table.insert(kept, table.create(60000, 1)) end) if not fine then error('not enough memory', 0) end end"),
+        (
+            "strings that are kept",
+            "kept = kept or {} for i = 1, 100 do kept[i] = string.rep('x', 1000000) .. i end return ok",
+        ),
+        (
+            "memory errors under pcall, kept",
+            "kept = kept or {} while true do local fine = pcall(function() table.insert(kept, table.create(60000, 1)) end) if not fine then error('not enough memory', 0) end end",
+        ),
     ] {
         contained(name, body, Failure::Memory);
     }
@@ -106,15 +151,24 @@ fn errors_of_every_kind_are_errors() {
         ("a table", "error({ code = 1 })"),
         ("a number", "error(42)"),
         ("a function", "error(function() end)"),
-        ("a table whose __tostring fails", "error(setmetatable({}, { __tostring = function() error('again') end }))"),
-        ("a table whose __tostring is no text", "error(setmetatable({}, { __tostring = function() return {} end }))"),
+        (
+            "a table whose __tostring fails",
+            "error(setmetatable({}, { __tostring = function() error('again') end }))",
+        ),
+        (
+            "a table whose __tostring is no text",
+            "error(setmetatable({}, { __tostring = function() return {} end }))",
+        ),
         ("a very long text", "error(string.rep('long ', 100000))"),
         ("control characters", "error('a\\0b\\27[31m\\nc')"),
         ("a nil that is called", "nothing()"),
         ("arithmetic on a table", "return {} + 1"),
         ("recursion through pcall", "local function f() local _, r = pcall(f) error(r) end return f()"),
         ("yield", "coroutine.yield()"),
-        ("__index in a circle", "local a, b = {}, {} setmetatable(a, { __index = b }) setmetatable(b, { __index = a }) return a.x.y"),
+        (
+            "__index in a circle",
+            "local a, b = {}, {} setmetatable(a, { __index = b }) setmetatable(b, { __index = a }) return a.x.y",
+        ),
         ("a write to a library", "string.rep = nil"),
         ("a write to a global table", "_G.print = 1"),
         ("a write to the strings' metatable", "getmetatable('').__index = {}"),
@@ -218,9 +272,13 @@ fn a_script_that_hangs_while_it_loads_is_refused() {
     let place = Place::default();
     let error = |text: &str| place.script(text, "memory_mib = 8").map(drop).unwrap_err().to_string();
     assert!(error("while true do end").contains("steps while loading"));
-    assert!(error("while true do pcall(function() while true do end end) end").contains("steps while loading"));
+    assert!(
+        error("while true do pcall(function() while true do end end) end").contains("steps while loading")
+    );
     assert!(error("x = table.create(2 ^ 24)").contains("not enough memory"));
-    assert!(error("for i = 1, 100 do expiring { entries = 100000, idle = 1 } end").contains("there is room for"));
+    assert!(
+        error("for i = 1, 100 do expiring { entries = 100000, idle = 1 } end").contains("there is room for")
+    );
     assert!(error("expiring { entries = 0 / 0, idle = 1 }").contains("at least one entry"));
     assert!(error("expiring { entries = 1, idle = math.huge }").contains("idle time"));
     assert!(error("signature('colour')").contains("test.lua:1: signature: no field of that name"));

@@ -1,6 +1,9 @@
 //! The worker's way to its policy: every question gets exactly one answer, whatever becomes of the companion. Time is handed in; where a thread is
 //! waited for, it is waited for as long as it takes.
 
+#![cfg(feature = "lua")]
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use common::{Place, question};
@@ -141,7 +144,10 @@ fn a_companion_that_hangs_costs_its_questions_the_wait_and_no_more() {
     }
     // The queue is full: the fail-safe at once.
     let full = judge.ask(40, 32, &question(1)).unwrap();
-    assert_eq!((full.failure, full.decision), (Some(Failure::QueueFull), Decision::Declined { expire_s: 10 }));
+    assert_eq!(
+        (full.failure, full.decision),
+        (Some(Failure::QueueFull), Decision::Declined { expire_s: 10 })
+    );
     assert_eq!(judge.due_ns(), Some(wait));
     let mut got = Vec::new();
     judge.answers(wait - 1, |ticket, answer| got.push((ticket, answer)));

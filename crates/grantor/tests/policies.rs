@@ -1,5 +1,8 @@
 //! The policies that come with Tidemill, run through the engine.
 
+#![cfg(feature = "lua")]
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use common::{Place, decide, question};
@@ -51,7 +54,11 @@ fn each_begins_with_its_manual_and_names_its_parameters_there() {
             let parameter = part.split('"').next().unwrap();
             assert!(page.contains(parameter), "{name} does not tell of {parameter}");
         }
-        assert!(page.contains("What it does not do") || page.contains("does not show") || page.contains("All else"));
+        assert!(
+            page.contains("What it does not do")
+                || page.contains("does not show")
+                || page.contains("All else")
+        );
     }
 }
 
@@ -59,7 +66,8 @@ fn each_begins_with_its_manual_and_names_its_parameters_there() {
 fn allow_list() {
     let place = Place::default();
     place.file("allow.txt", "192.0.2.0/24\n2001:db8::/32\n");
-    let more = "name = \"allow-list\"\nparameters = { file = \"allow.txt\", rate = 500, expire = 40, decline = 9 }";
+    let more =
+        "name = \"allow-list\"\nparameters = { file = \"allow.txt\", rate = 500, expire = 40, decline = 9 }";
     let mut engine = place.engine(more).unwrap();
     let mut answer = |question: &Question| ask(&place, &mut engine, 0, question);
     let expected = Decision::Granted { rate_kib_s: 500, expire_s: 40, renew_ms: 30_000, step_ms: 1000 };
@@ -255,7 +263,9 @@ fn tcp_services() {
     let Decision::Program { expire_s: 300, program: 9, cookie } = ssh.decision else { panic!("{ssh:?}") };
     assert_eq!(cookie.as_bytes().len(), 64);
     assert_eq!(cookie.as_bytes()[40..48], [22, 0, 22, 0, 0x40, 0x1f, 0x90, 0x1f]);
-    for (port, allowed) in [(8000, true), (8080, true), (7999, false), (8081, false), (21, false), (23, false)] {
+    for (port, allowed) in
+        [(8000, true), (8080, true), (7999, false), (8081, false), (21, false), (23, false)]
+    {
         assert_eq!(declined(&to(port)).is_none(), allowed, "{port}");
     }
     let later = Question { fragment: Fragment::Later, destination_port: 0, ..question(1) };

@@ -1,5 +1,8 @@
 //! Tables of prefixes in scripts: half a million of them, both ways to ask, shared by all states.
 
+#![cfg(feature = "lua")]
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use common::{Place, decide};
@@ -85,7 +88,8 @@ fn half_a_million_prefixes_answer_as_the_oracle_does() {
 #[test]
 fn the_files_are_read_again_by_the_next_policy() {
     let place = Place::default();
-    let script = "local t = lpm('list.txt')\nfunction decide(q) return granted { rate = t:get(q.source) or 1000 } end";
+    let script =
+        "local t = lpm('list.txt')\nfunction decide(q) return granted { rate = t:get(q.source) or 1000 } end";
     let rate = |engine: &mut Engine| match decide(engine, 0, &[common::question(1)])[0].decision {
         Decision::Granted { rate_kib_s, .. } => rate_kib_s,
         other => panic!("{other:?}"),

@@ -15,6 +15,9 @@ use std::path::{Path, PathBuf};
 const ROOT_FEATURES: &[&str] =
     &["--workspace", "--features", "tidemill-amp/xdp,tidemill-port/xdp,tidemill-port/dpdk,tidemill-cli/dpdk"];
 
+/// The same of the tier without needs: a C++ compiler is all that these want.
+const UNIT_FEATURES: &[&str] = &["--features", "tidemill-grantor/lua"];
+
 /// Crates whose own tests, which have no file of a tier's name, are run under ThreadSanitizer too: published roots.
 const SANITIZED: &[&str] = &["tidemill-lookup"];
 
@@ -32,6 +35,7 @@ pub(crate) fn unit() -> Result<Totals> {
     let mut arguments =
         vec!["--workspace".to_owned(), "--lib".to_owned(), "--bins".to_owned(), "--examples".to_owned()];
     arguments.extend(named(&targets(|name| !is_real(name) && !is_root(name) && !is_loom(name))?));
+    arguments.extend(UNIT_FEATURES.iter().map(|&flag| flag.to_owned()));
     let mut totals = cargo_test(&arguments, &Vec::new())?;
     totals += cargo_test(&["--workspace".to_owned(), "--doc".to_owned()], &Vec::new())?;
     Ok(totals)

@@ -36,7 +36,9 @@ pub fn build(name: &str, of: &BTreeMap<String, Parameter>) -> Result<(u8, Cookie
         }
     }
     let number = |key: &str, default: Option<u32>, most: u32| match (of.get(key), default) {
-        (Some(Parameter::Number(value)), _) if *value >= 0.0 && *value <= f64::from(most) => Ok(*value as u32),
+        (Some(Parameter::Number(value)), _) if *value >= 0.0 && *value <= f64::from(most) => {
+            Ok(*value as u32)
+        }
         (None, Some(default)) => Ok(default),
         _ => Err(format!("program_of: {key}: give a number of 0 to {most}")),
     };
@@ -69,7 +71,8 @@ pub fn build(name: &str, of: &BTreeMap<String, Parameter>) -> Result<(u8, Cookie
 }
 
 fn ranges(ports: Option<&Parameter>) -> Result<Vec<(u16, u16)>, String> {
-    let wrong = || "program_of: ports: give a list of 1 to 6 ports or ranges such as \"8000-8080\"".to_owned();
+    let wrong =
+        || "program_of: ports: give a list of 1 to 6 ports or ranges such as \"8000-8080\"".to_owned();
     let Some(Parameter::List(list)) = ports else { return Err(wrong()) };
     if list.is_empty() || list.len() > RANGES {
         return Err(wrong());
@@ -110,7 +113,8 @@ mod tests {
         assert_eq!((index, cookie.as_bytes()), (3, &words[..]));
         let ports = Parameter::List(vec![number(22), Parameter::Text("8000-8080".into())]);
         let (index, cookie) =
-            build("tcp-services", &of(&[("rate", number(100)), ("ports", ports), ("index", number(9))])).unwrap();
+            build("tcp-services", &of(&[("rate", number(100)), ("ports", ports), ("index", number(9))]))
+                .unwrap();
         assert_eq!(index, 9);
         assert_eq!(cookie.as_bytes().len(), 64);
         assert_eq!(cookie.as_bytes()[4], 5, "a twentieth");
@@ -140,7 +144,10 @@ mod tests {
             vec![Parameter::Text("9-8".into())],
             vec![number(1.0); 7],
         ] {
-            assert!(error("tcp-services", &[rate.clone(), list(&ports)]).contains("1 to 6 ports"), "{ports:?}");
+            assert!(
+                error("tcp-services", &[rate.clone(), list(&ports)]).contains("1 to 6 ports"),
+                "{ports:?}"
+            );
         }
     }
 }

@@ -33,3 +33,18 @@ impl Engine {
         match *self {}
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::PolicySection;
+
+    #[test]
+    fn who_wants_an_engine_is_told_what_to_do() {
+        let section = PolicySection { name: Some("web".into()), ..PolicySection::default() };
+        let policy = Policy::open(&section, std::path::Path::new(".")).unwrap();
+        let around = Surroundings::new(Arc::new(|| 0), Arc::new(|_: &str| ()), 0);
+        let error = Engine::new(&policy, &around, 0).map(drop).unwrap_err().to_string();
+        assert!(error.contains("build it with the feature `lua`"), "{error}");
+    }
+}

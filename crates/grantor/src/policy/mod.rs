@@ -21,10 +21,10 @@
 
 #[cfg(feature = "lua")]
 pub mod cookie;
-#[cfg(not(feature = "lua"))]
-mod engine_absent;
 #[cfg(feature = "lua")]
 pub mod engine;
+#[cfg(not(feature = "lua"))]
+mod engine_absent;
 pub mod expiring;
 #[cfg(feature = "lua")]
 mod natives;
@@ -103,17 +103,12 @@ impl Surroundings {
 pub struct Policy {
     /// What messages call it: the file's name, or `deny-list.lua`.
     pub(crate) name: String,
-    #[cfg_attr(not(feature = "lua"), allow(dead_code))]
     pub(crate) text: String,
-    #[cfg_attr(not(feature = "lua"), allow(dead_code))]
     pub(crate) parameters: BTreeMap<String, Parameter>,
     pub(crate) library: Arc<Library>,
     /// Bytes.
-    #[cfg_attr(not(feature = "lua"), allow(dead_code))]
     pub(crate) memory: usize,
-    #[cfg_attr(not(feature = "lua"), allow(dead_code))]
     pub(crate) steps: u64,
-    #[cfg_attr(not(feature = "lua"), allow(dead_code))]
     pub(crate) time_ns: u64,
     pub(crate) batch: usize,
     pub(crate) wait_ns: u64,

@@ -274,7 +274,10 @@ impl State {
         fields.clear();
         fields.resize(questions.len(), [ABSENT; FIELDS_MAX]);
         for (field, (table, destination)) in self.fields.iter().enumerate() {
-            (keys4.clear(), keys6.clear(), at4.clear(), at6.clear());
+            keys4.clear();
+            keys6.clear();
+            at4.clear();
+            at6.clear();
             for (at, question) in questions.iter().enumerate() {
                 match question.flow {
                     Addresses::V4 { src, dst } => {

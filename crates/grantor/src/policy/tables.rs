@@ -22,7 +22,8 @@ pub struct PrefixTable {
 
 impl PrefixTable {
     fn load(path: &Path, name: &str, column: LabelBy) -> Result<PrefixTable, PolicyError> {
-        let options = LoadOptions { label_by: column, synthetic: Synthetic::Single, ..LoadOptions::default() };
+        let options =
+            LoadOptions { label_by: column, synthetic: Synthetic::Single, ..LoadOptions::default() };
         let loaded = tidemill_feed::load(path, &options)?;
         let mut values = vec![0; 1];
         for (label, value) in loaded.labels.iter() {
@@ -107,7 +108,9 @@ impl Library {
             "value" => ("value", LabelBy::NextHop),
             "neighbour_as" => ("neighbour_as", LabelBy::NeighbourAs),
             "origin_as" => ("origin_as", LabelBy::OriginAs),
-            other => return wrong(format!("lpm: no column {other:?}: give value, neighbour_as or origin_as")),
+            other => {
+                return wrong(format!("lpm: no column {other:?}: give value, neighbour_as or origin_as"));
+            }
         };
         let inside = |part: Component| matches!(part, Component::Normal(_) | Component::CurDir);
         if file.is_empty() || !Path::new(file).components().all(inside) {
