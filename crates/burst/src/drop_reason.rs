@@ -99,6 +99,10 @@ reasons! {
     FlowDeclined = "flow-declined": "its destination has declined this source",
     FlowOverRate = "flow-over-rate": "more than its destination has granted this source",
     DecisionRefused = "decision-refused": "decisions from where none are taken: set gatekeeper.decisions, and check the policies' Grantors",
+    DecisionForged = "decision-forged": "decisions whose tag is wrong: forged, changed on the way, or with another secret under the same key's number",
+    DecisionStale = "decision-stale": "decisions that were sent too long ago, or by a clock that differs from ours by more than gatekeeper.clock_s",
+    DecisionReplayed = "decision-replayed": "decisions that have come before, or of a Grantor that has started again since",
+    DecisionUnchecked = "decision-unchecked": "decisions dropped unread: too many at once, or of too many senders that we do not know",
     DecisionMalformed = "decision-malformed": "decisions that contradict themselves, or whose checksum is wrong or absent",
 }
 

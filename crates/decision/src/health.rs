@@ -7,9 +7,9 @@
 //!            `rise` rounds in a row with one
 //! ```
 //!
-//! Each Grantor is probed once a round; an answer counts for its own round only, and until the next round begins. A Grantor is up before anything is known
-//! of it: a Gatekeeper that has just started asks at once. With an interval of 100 ms and `fall` = 3 a Grantor that dies is out of the choice
-//! 300 to 400 ms later.
+//! Each Grantor is probed once a round, and an answer counts for the round that it was asked in: the interval must be longer than the way there
+//! and back. A Grantor is up before anything is known of it: a Gatekeeper that has just started asks at once. With an
+//! interval of 200 ms and `fall` = 3 a Grantor that dies is out of the choice 600 to 800 ms later.
 
 /// How rounds are judged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,9 +51,9 @@ impl Health {
         self.against
     }
 
-    /// An answer to the probe of this round has come; false if that round is not the one under way, or has been answered already.
+    /// An answer to the probe of this round has come, or of a later one that is not begun here yet; false if that round is over, or has been answered already.
     pub fn answer(&mut self, round: u64) -> bool {
-        let counts = round != 0 && round == self.round && !self.answered;
+        let counts = self.round != 0 && round >= self.round && !self.answered;
         self.answered |= counts;
         counts
     }
@@ -110,6 +110,7 @@ mod tests {
         assert!(health.answer(1) && !health.answer(1) && !health.answer(2));
         health.begin(RULE, 2);
         assert!(!health.answer(1), "too late");
+        assert!(health.answer(3), "who answers the next is there");
         assert!(health.is_up());
     }
 

@@ -2,6 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
 use tidemill_ip::queue::Bandwidth;
 
 /// A gate between the networks in front of it and those behind it. What comes in from the front passes as the policies say; what comes
@@ -31,8 +32,18 @@ pub struct GatekeeperSection {
     pub request_percent: u8,
     /// Requests that each worker keeps waiting at most; 1 to 65,536. Each occupies a frame.
     pub request_queue: usize,
-    /// Which decisions of Grantors to obey.
-    pub decisions: DecisionFormat,
+    /// Which decisions of Grantors to obey. Default: `"authenticated"` where there are keys, else `"none"`.
+    pub decisions: Option<DecisionFormat>,
+    /// The file of the keys that decisions are authenticated with: a line for each, its number (1 to 65,535) and 64 hexadecimal digits; the first signs,
+    /// all verify. Nobody but its owner may read it. A reload reads it again.
+    pub key_file: Option<PathBuf>,
+    /// The keys themselves, one such line each, instead of a file. A record keeps the text of the configuration: give a file where secrets matter.
+    pub keys: Vec<KeyText>,
+    /// Seconds by which a Grantor's clock may differ from ours: what was sent earlier or later counts as stale. 1 to 300. So long, after we have started
+    /// again, may what was sent before be sent to us once more by somebody who kept it.
+    pub clock_s: u16,
+    /// How it is found out whether Grantors are there. Only where decisions are authenticated.
+    pub probes: ProbesConfig,
     /// In which order a burst is looked up.
     pub order: Order,
     /// How lookups of flows hide the memory's latency.
@@ -52,10 +63,43 @@ impl Default for GatekeeperSection {
             bandwidth: Bandwidth::Text("10 Gbps".into()),
             request_percent: 5,
             request_queue: 1024,
-            decisions: DecisionFormat::None,
+            decisions: None,
+            key_file: None,
+            keys: Vec::new(),
+            clock_s: 10,
+            probes: ProbesConfig::default(),
             order: Order::OnePass,
             driver: Driver::Group,
         }
+    }
+}
+
+/// A key as it is written. It is not shown.
+#[derive(Clone, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub struct KeyText(pub(crate) String);
+
+impl std::fmt::Debug for KeyText {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("KeyText(..)")
+    }
+}
+
+/// Probes of Grantors, in rounds: one that does not answer is left out of the choice, and only its flows move.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ProbesConfig {
+    /// Milliseconds from one round to the next, 10 to 60,000; 0: no Grantor is probed, and all are held for there.
+    pub interval_ms: u32,
+    /// Rounds in a row without an answer after which a Grantor is left out; 1 to 1,000.
+    pub fall: u16,
+    /// Rounds in a row with an answer after which it is back; 1 to 1,000.
+    pub rise: u16,
+}
+
+impl Default for ProbesConfig {
+    fn default() -> Self {
+        ProbesConfig { interval_ms: 200, fall: 3, rise: 5 }
     }
 }
 
@@ -111,6 +155,8 @@ pub enum DefaultAction {
 pub enum DecisionFormat {
     /// None that comes over the wire: only the operator's (`tidemill gate grant`, `tidemill gate decline`).
     None,
+    /// Ours, version 2, from the policies' Grantors and the back only: authenticated, and nothing counts twice. It needs keys.
+    Authenticated,
     /// That of the public Gatekeeper, version 1, from the policies' Grantors and the back only. It carries no authentication: whoever can send
     /// by the back with a Grantor's address decides.
     Interoperable,

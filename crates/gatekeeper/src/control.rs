@@ -3,6 +3,7 @@
 use crate::config::{Action, GatekeeperSection};
 use crate::counters::{Board, Counter, Counters};
 use crate::decision::Decision;
+use crate::decision::keys::Keyring;
 use crate::error::GateError;
 use crate::family::Paired;
 use crate::flow::{FlowState, Shown};
@@ -14,8 +15,10 @@ use crate::seat::Seat;
 use crate::settings::{self, Settings};
 use crate::show::{FlowLine, FlowsPage, PolicyLine, TopLine, Tops, Wanted};
 use crate::top::{By, Exchange};
+use crate::trust::{self, Doctor, Notice, Trust};
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use tidemill_flow::flowtable::FlowReader;
 use tidemill_flow::hash::mix;
@@ -66,6 +69,12 @@ pub struct GatekeeperControl {
     pub(crate) v6: Half<u128, 4>,
     /// Of the nodes that take decisions.
     pub(crate) decisions: Vec<Board>,
+    /// Whom they trust.
+    pub(crate) trust: Publisher<Trust>,
+    /// The round of probes that is under way.
+    pub(crate) round: Arc<AtomicU64>,
+    doctor: Doctor,
+    notices: Vec<Notice>,
     /// What requests may use, all workers together.
     pub(crate) budget: Arc<Budget>,
     /// What the solicitors have counted.
@@ -103,6 +112,7 @@ impl GatekeeperControl {
         secret: u128,
     ) -> Result<Self, GateError> {
         let settings = settings::settings(section, interfaces)?;
+        let keys = trust::keys(section)?;
         let bandwidth = settings::bits_per_s(section)?;
         let policies = parse(&section.policy, |i, field| format!("policy[{i}].{field}"))?;
         sources_exist(&settings, !policies.v4.is_empty(), !policies.v6.is_empty())?;
@@ -120,9 +130,13 @@ impl GatekeeperControl {
             Policies::new(domain, default, &policies.v4, settings.source4, own4)?,
             Policies::new(domain, default, &policies.v6, settings.source6, own6)?,
         );
-        Ok(GatekeeperControl {
+        let mut control = GatekeeperControl {
             section: section.clone(),
             settings: Publisher::new(domain, settings),
+            trust: Publisher::new(domain, Trust::default()),
+            round: Arc::default(),
+            doctor: Doctor::default(),
+            notices: Vec::new(),
             v4: Half::new(policies4, section.flows, workers, spread, Counter::Flows4, &mut draw)?,
             v6: Half::new(policies6, section.flows, workers, spread, Counter::Flows6, &mut draw)?,
             decisions: (0..workers).map(|_| Board::default()).collect(),
@@ -130,7 +144,30 @@ impl GatekeeperControl {
             solicitors: Arc::default(),
             counters: Counters::default(),
             spread,
-        })
+        };
+        control.trust_as_configured(keys);
+        Ok(control)
+    }
+
+    /// Trusts these keys, and the Grantors of the policies.
+    fn trust_as_configured(&mut self, keys: Option<Keyring>) {
+        let v4 = self.v4.policies.grantors().into_iter().map(|grantor| IpAddr::V4(grantor.into()));
+        let v6 = self.v6.policies.grantors().into_iter().map(|grantor| IpAddr::V6(grantor.into()));
+        let grantors: Vec<IpAddr> = v4.chain(v6).collect();
+        let tolerance_ns = u64::from(self.section.clock_s) * 1_000_000_000;
+        if let Some(trust) = self.trust.current().changed(keys, tolerance_ns, &grantors) {
+            self.trust.publish(trust);
+        }
+    }
+
+    /// What an operator should know, since the last time.
+    pub fn notices(&mut self) -> Vec<Notice> {
+        std::mem::take(&mut self.notices)
+    }
+
+    /// Whether a Grantor is left out, because it does not answer.
+    pub fn is_down(&self, grantor: IpAddr) -> bool {
+        self.doctor.is_down(grantor)
     }
 
     /// What is done where there is no policy.
@@ -176,6 +213,7 @@ impl GatekeeperControl {
             }
         }
         let settings = settings::settings(section, interfaces)?;
+        let keys = trust::keys(section)?;
         let policies = parse(&section.policy, |i, field| format!("policy[{i}].{field}"))?;
         sources_exist(&settings, !policies.v4.is_empty(), !policies.v6.is_empty())?;
         let default = settings::default_action(section);
@@ -184,6 +222,7 @@ impl GatekeeperControl {
         self.v4.policies.replace(plan4, default, &policies.v4)?;
         self.v6.policies.replace(plan6, default, &policies.v6)?;
         self.section = section.clone();
+        self.trust_as_configured(keys);
         self.publish(settings, interfaces)
     }
 
@@ -210,7 +249,14 @@ impl GatekeeperControl {
 
     /// One round: collects what workers have to say, frees what none of them sees any more. Returns whether there was anything.
     pub fn poll(&mut self) -> bool {
+        let round = self.round.load(Ordering::Relaxed);
+        if self.doctor.look(self.trust.current(), &self.section.probes, round, &mut self.notices) {
+            let doctor = &self.doctor;
+            self.v4.policies.set_down(|grantor| doctor.is_down(IpAddr::V4(grantor.into())));
+            self.v6.policies.set_down(|grantor| doctor.is_down(IpAddr::V6(grantor.into())));
+        }
         self.settings.collect();
+        self.trust.collect();
         self.v4.policies.collect();
         self.v6.policies.collect();
         let four = self.v4.collect_tops();
@@ -231,12 +277,12 @@ impl GatekeeperControl {
         let verdict = decision.verdict;
         let lost = match decision.flow {
             Addresses::V4 { src: source, dst: destination } => {
-                let lost = self.v4.post.send(&Letter { source, destination, verdict, make: true });
+                let lost = self.v4.post.send(&Letter { source, destination, verdict, make: true, by: None });
                 self.v4.post.wake();
                 lost
             }
             Addresses::V6 { src: source, dst: destination } => {
-                let lost = self.v6.post.send(&Letter { source, destination, verdict, make: true });
+                let lost = self.v6.post.send(&Letter { source, destination, verdict, make: true, by: None });
                 self.v6.post.wake();
                 lost
             }
@@ -279,7 +325,9 @@ impl GatekeeperControl {
         let parsed = parse(std::slice::from_ref(policy), |_, field| field.to_owned())?;
         sources_exist(self.settings.current(), !parsed.v4.is_empty(), !parsed.v6.is_empty())?;
         self.v4.policies.set(&parsed.v4)?;
-        self.v6.policies.set(&parsed.v6)
+        self.v6.policies.set(&parsed.v6)?;
+        self.trust_as_configured(self.trust.current().keys.clone());
+        Ok(())
     }
 
     /// Takes a policy away; false if there is none of exactly this prefix.
@@ -291,10 +339,14 @@ impl GatekeeperControl {
             |error: &dyn std::fmt::Display| GateError::config("prefix", format!("{prefix:?}: {error}"));
         if prefix.contains(':') {
             let prefix: Prefix<u128> = prefix.parse().map_err(|error| wrong(&error))?;
-            return self.v6.policies.remove(prefix);
+            let there = self.v6.policies.remove(prefix)?;
+            self.trust_as_configured(self.trust.current().keys.clone());
+            return Ok(there);
         }
         let prefix: Prefix<u32> = prefix.parse().map_err(|error| wrong(&error))?;
-        self.v4.policies.remove(prefix)
+        let there = self.v4.policies.remove(prefix)?;
+        self.trust_as_configured(self.trust.current().keys.clone());
+        Ok(there)
     }
 
     /// All policies, IPv4 first.

@@ -328,7 +328,7 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
             Some(slot) => {
                 state.set_note(number as u16);
                 // What is dropped changes nothing: no store, and no reader is disturbed.
-                if state != before {
+                if state.differs(&before) {
                     self.table.set_state(slot, state);
                 }
             }

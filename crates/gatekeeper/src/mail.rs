@@ -18,12 +18,35 @@ pub(crate) struct Letter<A> {
     pub(crate) verdict: Verdict,
     /// Whether a flow is made for it where there is none.
     pub(crate) make: bool,
+    /// Whose it is, and by which version of its policy; `None`: an operator's, or in a format that has no versions. It cannot be revoked.
+    #[cfg_attr(not(test), expect(dead_code, reason = "the gate keeps its rank once it knows revocation"))]
+    pub(crate) by: Option<By>,
 }
+
+/// A Grantor and the version of its policy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct By {
+    /// The Grantor's number among those of its family.
+    pub(crate) grantor: u16,
+    pub(crate) version: u32,
+}
+
+/// What a Grantor has decided under lower versions than this counts no more, for destinations from `to.0` to `to.1`; without `to`, for all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Revocation<A> {
+    pub(crate) below: By,
+    pub(crate) to: Option<(A, A)>,
+}
+
+/// Revocations that wait for one worker at most.
+pub(crate) const REVOCATIONS: usize = 256;
 
 /// One worker's, for one family.
 #[derive(Debug)]
 pub(crate) struct Mailbox<A> {
     pub(crate) letters: ArrayQueue<Letter<A>>,
+    /// To be heard before the letters.
+    pub(crate) revocations: ArrayQueue<Revocation<A>>,
     waker: OnceLock<Waker>,
 }
 
@@ -40,7 +63,13 @@ pub(crate) struct Post<A>(Arc<[Arc<Mailbox<A>>]>);
 
 impl<A: Copy> Post<A> {
     pub(crate) fn new(workers: usize) -> Self {
-        let mailbox = |_| Arc::new(Mailbox { letters: ArrayQueue::new(LETTERS), waker: OnceLock::new() });
+        let mailbox = |_| {
+            Arc::new(Mailbox {
+                letters: ArrayQueue::new(LETTERS),
+                revocations: ArrayQueue::new(REVOCATIONS),
+                waker: OnceLock::new(),
+            })
+        };
         Post((0..workers).map(mailbox).collect())
     }
 
@@ -57,6 +86,11 @@ impl<A: Copy> Post<A> {
     /// Puts a decision into every mailbox; returns how many had no room.
     pub(crate) fn send(&self, letter: &Letter<A>) -> u64 {
         self.0.iter().map(|mailbox| u64::from(mailbox.letters.push(letter.clone()).is_err())).sum()
+    }
+
+    /// Puts a revocation into every mailbox; returns how many had no room.
+    pub(crate) fn revoke(&self, revocation: &Revocation<A>) -> u64 {
+        self.0.iter().map(|mailbox| u64::from(mailbox.revocations.push(*revocation).is_err())).sum()
     }
 
     /// Wakes those that sleep, after something was sent.

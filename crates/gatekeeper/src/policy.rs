@@ -7,7 +7,9 @@
 //! A number stands for an action with its Grantors. It is never given to another one while the process lives, so that a flow may keep
 //! the number that it was made by; a number that is not in use any more still leads to the Grantors that it led to.
 //!
-//! Flows are spread over Grantors by rendezvous over [`BUCKETS`]: a Grantor more or less moves only the flows that it gets or had.
+//! Flows are spread over Grantors by rendezvous over [`BUCKETS`]: a Grantor more or less moves only the flows that it gets or had. One that is
+//! [down](Policies::set_down) is left out; a policy all of whose Grantors are down uses them all, as if none were: requests go on being sent, what was
+//! granted holds until it expires, and the first Grantor that answers decides again.
 
 use crate::config::{Action, PolicyConfig};
 use crate::error::GateError;
@@ -45,8 +47,12 @@ pub struct Choices<A> {
     choices: Vec<Choice>,
     /// Grantors' numbers, [`BUCKETS`] for each choice that has any.
     buckets: Vec<u16>,
+    /// Grantors' numbers, all that each choice names.
+    named: Vec<Box<[u16]>>,
     /// Grantors' addresses by their number.
     pub grantors: Vec<A>,
+    /// Whether they are left out now, by their number.
+    down: Vec<bool>,
 }
 
 impl<A: Copy> Choices<A> {
@@ -56,14 +62,13 @@ impl<A: Copy> Choices<A> {
         self.choices.get(number as usize).copied().unwrap_or(Choice::Drop)
     }
 
-    /// Whether a Grantor is among those of a policy with this number.
-    pub fn decides(&self, number: u32, grantor: A) -> bool
+    /// The number of a Grantor that is among those of a policy with this number, whether it is down or not.
+    pub fn decides(&self, number: u32, grantor: A) -> Option<u16>
     where
         A: PartialEq,
     {
-        let Choice::Grantors(first) = self.get(number) else { return false };
-        let buckets = self.buckets.iter().skip(first as usize).take(BUCKETS);
-        buckets.into_iter().any(|at| self.grantors.get(usize::from(*at)) == Some(&grantor))
+        let named = self.named.get(number as usize)?;
+        named.iter().copied().find(|at| self.grantors.get(usize::from(*at)) == Some(&grantor))
     }
 
     /// The Grantor of a flow with this hash: its number.
@@ -71,6 +76,26 @@ impl<A: Copy> Choices<A> {
     pub fn grantor(&self, buckets: u32, spread: u64) -> u16 {
         let at = buckets as usize + (spread >> (64 - BUCKETS.ilog2())) as usize;
         self.buckets.get(at).copied().unwrap_or_default()
+    }
+}
+
+impl<A: Gated> Choices<A> {
+    /// Spreads the flows of the policies with this number over those of its Grantors that are up.
+    fn spread(&mut self, number: usize) {
+        let (Some(Choice::Grantors(first)), Some(named)) = (self.choices.get(number), self.named.get(number))
+        else {
+            return;
+        };
+        let is_up = |at: &&u16| !self.down.get(usize::from(**at)).copied().unwrap_or(false);
+        let any = named.iter().any(|at| is_up(&at));
+        let first = *first as usize;
+        let Some(buckets) = self.buckets.get_mut(first..first + BUCKETS) else { return };
+        let address = |at: u16| self.grantors.get(usize::from(at)).map_or(0, |grantor| grantor.fold());
+        for (bucket, best) in (0..).zip(buckets) {
+            let there = named.iter().filter(|at| !any || is_up(at));
+            let most = there.max_by_key(|at| mix(mix(address(**at)) ^ bucket));
+            *best = most.copied().unwrap_or(0);
+        }
     }
 }
 
@@ -126,7 +151,8 @@ impl<A: Gated> Policies<A> {
     ) -> Result<Self, GateError> {
         let known = vec![(default, Vec::new()), (Action::Route, Vec::new())];
         let choices = vec![choice_of(default), Choice::Route];
-        let choices = Choices { choices, buckets: Vec::new(), grantors: Vec::new() };
+        let named = choices.iter().map(|_| Box::default()).collect();
+        let choices = Choices { choices, buckets: Vec::new(), named, grantors: Vec::new(), down: Vec::new() };
         let mut all = Policies {
             table: Table::new(domain, Rib::new(), &Algorithm::Auto)?,
             endpoints: Publisher::new(domain, Vec::new()),
@@ -242,6 +268,29 @@ impl<A: Gated> Policies<A> {
         self.commit(plan, policies, &gone)
     }
 
+    /// Leaves out the Grantors that are down, and no others. Only their flows move; those that were up keep theirs.
+    pub(crate) fn set_down(&mut self, is_down: impl Fn(A) -> bool) {
+        let mut choices = self.choices.current().clone();
+        let down: Vec<bool> = choices.grantors.iter().map(|grantor| is_down(*grantor)).collect();
+        if choices.down != down {
+            choices.down = down;
+            (0..choices.choices.len()).for_each(|number| choices.spread(number));
+            self.choices.publish(choices);
+        }
+    }
+
+    /// The Grantors that policies name now, each once.
+    pub(crate) fn grantors(&self) -> Vec<A> {
+        let mut numbers: Vec<u32> = self.policies.iter().map(|(_, label)| label.0).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        let named = numbers.iter().filter_map(|number| self.known.get(*number as usize));
+        let mut grantors: Vec<A> = named.flat_map(|(_, grantors)| grantors.iter().copied()).collect();
+        grantors.sort_unstable();
+        grantors.dedup();
+        grantors
+    }
+
     /// All policies, in order of their prefixes.
     pub(crate) fn list(&self) -> Vec<Policy<A>> {
         let of = |(prefix, label): (Prefix<A>, Label)| {
@@ -311,6 +360,7 @@ fn number<A: Gated>(
         );
         return Err(GateError::config("policy", what));
     }
+    let mut named: Box<[u16]> = Box::default();
     let choice = match policy.action {
         Action::Grantor => {
             let first = choices.buckets.len() as u32;
@@ -323,17 +373,18 @@ fn number<A: Gated>(
                 let at = u16::try_from(at).map_err(|_| {
                     GateError::config("policy", "more than 65,536 Grantors since the start: restart")
                 })?;
-                numbers.push((at, grantor.fold()));
+                numbers.push(at);
             }
-            for bucket in 0..BUCKETS as u64 {
-                let best = numbers.iter().max_by_key(|(_, address)| mix(mix(*address) ^ bucket));
-                choices.buckets.push(best.map_or(0, |(at, _)| *at));
-            }
+            named = numbers.into_boxed_slice();
+            choices.down.resize(choices.grantors.len(), false);
+            choices.buckets.resize(choices.buckets.len() + BUCKETS, 0);
             Choice::Grantors(first)
         }
         action => choice_of(action),
     };
     choices.choices.push(choice);
+    choices.named.push(named);
+    choices.spread(choices.choices.len() - 1);
     known.push((policy.action, policy.grantors.clone()));
     Ok(Label(known.len() as u32 - 1))
 }

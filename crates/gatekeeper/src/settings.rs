@@ -15,10 +15,14 @@ pub struct Settings {
     pub source4: u32,
     /// The same of IPv6.
     pub source6: u128,
+    /// The numbers of the interfaces that have these addresses.
+    pub behind: [u16; 2],
     /// After how long a silent flow is forgotten.
     pub idle_ns: u64,
     /// Which decisions to obey.
     pub decisions: DecisionFormat,
+    /// From one round of probes to the next; 0: none.
+    pub probe_ns: u64,
     /// In which order to look up.
     pub order: Order,
     /// How to look up flows.
@@ -72,7 +76,12 @@ pub(crate) fn settings(section: &GatekeeperSection, interfaces: &Interfaces) -> 
     }
     let (source4, source6) = sources(section, interfaces, &front)?;
     let back = || interfaces.iter().zip(&front).filter(|(_, front)| !**front).map(|(interface, _)| interface);
-    if section.decisions != DecisionFormat::None
+    let decisions = decisions(section)?;
+    let behind = [IpAddr::V4(source4.into()), IpAddr::V6(source6.into())].map(|source| {
+        let has = |(interface, front): (&tidemill_ip::Interface, &bool)| !*front && interface.has(source);
+        interfaces.iter().zip(&front).position(has).unwrap_or(0) as u16
+    });
+    if decisions != DecisionFormat::None
         && let Some(kernels) = back().find(|interface| interface.owner == Owner::Kernel)
     {
         let what = format!(
@@ -85,11 +94,42 @@ pub(crate) fn settings(section: &GatekeeperSection, interfaces: &Interfaces) -> 
         front,
         source4,
         source6,
+        behind,
         idle_ns: u64::from(section.idle_s) * 1_000_000_000,
-        decisions: section.decisions,
+        decisions,
+        probe_ns: match decisions {
+            DecisionFormat::Authenticated => u64::from(section.probes.interval_ms) * 1_000_000,
+            DecisionFormat::Interoperable | DecisionFormat::None => 0,
+        },
         order: section.order,
         driver: section.driver,
     })
+}
+
+/// Which decisions count.
+fn decisions(section: &GatekeeperSection) -> Result<DecisionFormat, GateError> {
+    let keys = section.key_file.is_some() || !section.keys.is_empty();
+    if !(1..=300).contains(&section.clock_s) {
+        return Err(GateError::config("clock_s", format!("{}: give 1 to 300", section.clock_s)));
+    }
+    let probes = &section.probes;
+    if probes.interval_ms != 0 && !(10..=60_000).contains(&probes.interval_ms) {
+        let what = format!("{}: give 10 to 60000, or 0 for none", probes.interval_ms);
+        return Err(GateError::config("probes.interval_ms", what));
+    }
+    for (key, rounds) in [("probes.fall", probes.fall), ("probes.rise", probes.rise)] {
+        if !(1..=1000).contains(&rounds) {
+            return Err(GateError::config(key, format!("{rounds}: give 1 to 1000")));
+        }
+    }
+    match section.decisions {
+        Some(DecisionFormat::Authenticated) if !keys => {
+            Err(GateError::config("decisions", "\"authenticated\" needs keys: give key_file"))
+        }
+        Some(format) => Ok(format),
+        None if keys => Ok(DecisionFormat::Authenticated),
+        None => Ok(DecisionFormat::None),
+    }
 }
 
 /// The addresses that we send to Grantors from; 0 where there is none.

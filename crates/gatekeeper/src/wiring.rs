@@ -1,8 +1,7 @@
 //! The gate's nodes, put into a router's graph; its picture is in the crate's README.
 
 use crate::control::GatekeeperControl;
-use crate::counters::Counters;
-use crate::nodes::decision::{self, DecisionNode};
+use crate::nodes::decision;
 use crate::nodes::encapsulate::{self, Encapsulate};
 use crate::nodes::gate::{self, GateNode};
 use crate::nodes::solicitor::{self, Solicitor};
@@ -54,20 +53,8 @@ pub fn splice(graph: &mut GraphBuilder, control: &GatekeeperControl, host: Host)
         let (fib, hops) = ways6(worker);
         Box::new(Encapsulate::<u128>::new(worker, endpoints.clone(), fib, hops))
     });
-    let (settings, boards) = (control.settings.view(), control.decisions.clone());
-    let (policies4, policies6) = (control.v4.policies.views(), control.v6.policies.views());
-    let (post4, post6) = (control.v4.post.clone(), control.v6.post.clone());
-    graph.node("decision", decision::OUTPUTS, move |worker| {
-        Box::new(DecisionNode {
-            settings: settings.clone(),
-            policies4: policies4.clone(),
-            policies6: policies6.clone(),
-            post4: post4.clone(),
-            post6: post6.clone(),
-            counters: Counters::default(),
-            board: boards.get(worker).cloned().unwrap_or_default(),
-        })
-    });
+    let decisions = decision::factory(control);
+    graph.node("decision", decision::OUTPUTS, move |worker| Box::new(decisions(worker)));
 
     for (input, gate, encapsulate, forward, neighbor) in [
         ("ip4-input", "gate4", "encapsulate4", "ip4-forward", "ip4-neighbor"),
@@ -81,4 +68,5 @@ pub fn splice(graph: &mut GraphBuilder, control: &GatekeeperControl, host: Host)
     }
     graph.edge("solicitor", "encapsulate4", "encapsulate4").edge("solicitor", "encapsulate6", "encapsulate6");
     graph.insert("ip4-lookup", "local", "decision", "local").edge("ip6-lookup", "local", "decision");
+    graph.edge("decision", "lookup4", "ip4-lookup").edge("decision", "lookup6", "ip6-lookup");
 }

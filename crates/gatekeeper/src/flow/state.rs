@@ -179,9 +179,15 @@ impl FlowState {
         self.0[1] = self.0[1] & !NOTE | u64::from(note) << NOTE_AT;
     }
 
+    /// Whether it is another state than that. Word by word: `==` compares vectors, which waits for the words to be stored.
+    #[inline(always)]
+    pub fn differs(&self, other: &Self) -> bool {
+        (self.0[0] ^ other.0[0]) | (self.0[1] ^ other.0[1]) | (self.0[2] ^ other.0[2]) != 0
+    }
+
     /// A packet of the flow has come at `now_ns`, of `bytes` bytes from its IP header on. What has expired is a request again (transitions
     /// e and f).
-    #[inline]
+    #[inline(always)]
     pub fn packet(&mut self, now_ns: u64, bytes: u32) -> Act {
         if self.over(now_ns) {
             *self = self.forgotten();

@@ -18,8 +18,8 @@ use std::collections::BTreeMap;
 use tidemill_flow::flowtable::{FlowTable, Outcome};
 use tidemill_flow::hash::{KeyHash, Keyed};
 use tidemill_flow::key::Key;
-use tidemill_gatekeeper::Verdict;
 use tidemill_gatekeeper::flow::{Act, FlowState};
+use tidemill_gatekeeper::{Cookie, Verdict};
 
 const DAY: i128 = 86_400_000_000_000;
 
@@ -73,7 +73,7 @@ fn verdict() -> impl Strategy<Value = Verdict> {
         5 => (rate, expire_s(), ms(), ms(), any::<bool>()).prop_map(|(rate_kib_s, expire_s, renew_ms, step_ms, direct)| {
             Verdict::Granted { rate_kib_s, expire_s, renew_ms, step_ms, direct }
         }),
-        1 => Just(Verdict::Bpf { expire_s: 9, program: 1 }),
+        1 => Just(Verdict::Bpf { expire_s: 9, program: 1, cookie: Cookie::new(&[7; 8]).unwrap() }),
     ]
 }
 

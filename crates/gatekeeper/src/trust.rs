@@ -1,0 +1,322 @@
+//! What authenticated decisions are held against: the keys, and what is known of each Grantor. Published; what changes while packets flow is atomic.
+//!
+//! ```text
+//!  control                                              nodes `decision`
+//!  keys, Grantors of the policies --Trust, published--> header -> Grantor -> budget -> tag -> time -> window
+//!  health of each Grantor <--------- Pulse: the last round that it answered, how far its clock is off ---+
+//!         |                          Rounds: the one under way, begun by worker 0, which sends the probes
+//!         +--> policies: who is left out
+//! ```
+
+use crate::config::{GatekeeperSection, ProbesConfig};
+use crate::decision::health::{Change, Health, Rule};
+use crate::decision::keys::Keyring;
+use crate::decision::replay::Window;
+use crate::error::GateError;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+
+/// What a Grantor lets us know between its decisions.
+#[derive(Debug, Default)]
+pub(crate) struct Pulse {
+    /// The latest round whose probe it has answered.
+    pub(crate) answered: AtomicU64,
+    /// How far its clock is behind ours, in nanoseconds, if it was last found to be too far; 0: it is not.
+    pub(crate) behind_ns: AtomicI64,
+}
+
+/// A Grantor, as nodes see it.
+#[derive(Debug, Clone)]
+pub(crate) struct Peer {
+    pub(crate) address: IpAddr,
+    /// By the key's place in the ring.
+    pub(crate) windows: Vec<Arc<Window>>,
+    pub(crate) pulse: Arc<Pulse>,
+}
+
+/// See the [module](self).
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Trust {
+    /// None: no decision can be authenticated.
+    pub(crate) keys: Option<Keyring>,
+    pub(crate) tolerance_ns: u64,
+    /// In order of their addresses.
+    pub(crate) peers: Vec<Peer>,
+}
+
+impl Trust {
+    /// The Grantor with this address.
+    pub(crate) fn peer(&self, address: IpAddr) -> Option<&Peer> {
+        self.peers.binary_search_by_key(&address, |peer| peer.address).ok().and_then(|at| self.peers.get(at))
+    }
+
+    /// With other keys and Grantors; what has been seen of those that stay, under keys that stay, stays seen. `addresses` are in order.
+    fn next(&self, keys: Option<Keyring>, tolerance_ns: u64, addresses: &[IpAddr]) -> Trust {
+        let places: Vec<Option<usize>> = match (&keys, &self.keys) {
+            (Some(keys), Some(before)) => (0..keys.ids().count()).map(|at| keys.same(before, at)).collect(),
+            (Some(keys), None) => keys.ids().map(|_| None).collect(),
+            (None, _) => Vec::new(),
+        };
+        let peer = |address: &IpAddr| {
+            let before = self.peer(*address);
+            let window = |place: &Option<usize>| {
+                before.and_then(|peer| peer.windows.get((*place)?).cloned()).unwrap_or_default()
+            };
+            Peer {
+                address: *address,
+                windows: places.iter().map(window).collect(),
+                pulse: before.map(|peer| peer.pulse.clone()).unwrap_or_default(),
+            }
+        };
+        Trust { peers: addresses.iter().map(peer).collect(), keys, tolerance_ns }
+    }
+
+    /// What holds for these keys and Grantors, if that is anything else.
+    pub(crate) fn changed(
+        &self,
+        keys: Option<Keyring>,
+        tolerance_ns: u64,
+        addresses: &[IpAddr],
+    ) -> Option<Trust> {
+        // Without keys nobody is trusted, and nothing is kept for anybody.
+        let addresses = if keys.is_some() { addresses } else { &[] };
+        let same = self.keys == keys
+            && self.tolerance_ns == tolerance_ns
+            && self.peers.iter().map(|peer| &peer.address).eq(addresses);
+        (!same).then(|| self.next(keys, tolerance_ns, addresses))
+    }
+}
+
+/// The keys of a configuration.
+///
+/// # Errors
+/// What is wrong with them; no secret is in it.
+pub(crate) fn keys(section: &GatekeeperSection) -> Result<Option<Keyring>, GateError> {
+    match (&section.key_file, section.keys.is_empty()) {
+        (None, true) => Ok(None),
+        (Some(_), false) => {
+            Err(GateError::config("keys", "there is a key_file as well: give one of the two"))
+        }
+        (Some(path), true) => Keyring::read(path)
+            .map(Some)
+            .map_err(|error| GateError::config("key_file", format!("{}: {error}", path.display()))),
+        (None, false) => {
+            let lines: Vec<&str> = section.keys.iter().map(|key| key.0.as_str()).collect();
+            if lines.iter().any(|line| line.lines().count() > 1) {
+                return Err(GateError::config(
+                    "keys",
+                    "a key with more than one line: give each its own string",
+                ));
+            }
+            let text = lines.join("\n");
+            Keyring::parse(&text).map(Some).map_err(|error| GateError::config("keys", error.to_string()))
+        }
+    }
+}
+
+/// What an operator should know of Grantors, as one line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Notice {
+    /// It does not answer any more; its flows go to the others of their policies.
+    Down(IpAddr),
+    /// It answers again, and has its flows back.
+    Up(IpAddr),
+    /// None answers: requests go to all as if they did.
+    AllDown,
+    /// Its clock differs from ours by more than is allowed.
+    Clock {
+        /// Whose.
+        grantor: IpAddr,
+        /// How far it is behind, in nanoseconds; negative: ahead.
+        behind_ns: i64,
+    },
+}
+
+impl fmt::Display for Notice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Notice::Down(grantor) => {
+                write!(f, "grantor {grantor} does not answer: its flows go to the others of their policies")
+            }
+            Notice::Up(grantor) => write!(f, "grantor {grantor} answers again: it has its flows back"),
+            Notice::AllDown => {
+                f.write_str("no grantor answers: requests go to all of them as if they did, what was granted holds until it expires")
+            }
+            Notice::Clock { grantor, behind_ns } => {
+                let (side, ns) = if *behind_ns < 0 { ("ahead of", behind_ns.unsigned_abs()) } else { ("behind", *behind_ns as u64) };
+                let s = ns as f64 / 1e9;
+                write!(
+                    f,
+                    "the clock of grantor {grantor} is {s:.1} s {side} ours, or its decisions were held up: they do not count; set both clocks right, or raise \
+                     gatekeeper.clock_s"
+                )
+            }
+        }
+    }
+}
+
+/// The control side's view of which Grantors are there.
+#[derive(Debug, Default)]
+pub(crate) struct Doctor {
+    health: BTreeMap<IpAddr, Health>,
+    /// Whose clocks have been complained about.
+    wrong_clocks: BTreeMap<IpAddr, ()>,
+    all_down: bool,
+    /// The round that was judged last.
+    round: u64,
+}
+
+impl Doctor {
+    /// Whether a Grantor is left out.
+    pub(crate) fn is_down(&self, address: IpAddr) -> bool {
+        self.health.get(&address).is_some_and(|health| !health.is_up())
+    }
+
+    /// Looks at what nodes have heard; returns whether anybody went down or came up. `round` is the one under way.
+    pub(crate) fn look(
+        &mut self,
+        trust: &Trust,
+        probes: &ProbesConfig,
+        round: u64,
+        notices: &mut Vec<Notice>,
+    ) -> bool {
+        let before = self.health.len();
+        self.health.retain(|address, _| trust.peer(*address).is_some());
+        self.wrong_clocks.retain(|address, ()| trust.peer(*address).is_some());
+        let mut any = before != self.health.len();
+        for peer in &trust.peers {
+            let behind_ns = peer.pulse.behind_ns.load(Ordering::Relaxed);
+            if behind_ns == 0 {
+                self.wrong_clocks.remove(&peer.address);
+            } else if self.wrong_clocks.insert(peer.address, ()).is_none() {
+                notices.push(Notice::Clock { grantor: peer.address, behind_ns });
+            }
+        }
+        if probes.interval_ms == 0 {
+            // Nobody is asked, so nobody is held for gone.
+            any |= self.health.values().any(|health| !health.is_up());
+            self.health.clear();
+        } else if round != self.round {
+            self.round = round;
+            let rule = Rule { fall: probes.fall, rise: probes.rise };
+            for peer in &trust.peers {
+                let health = self.health.entry(peer.address).or_default();
+                health.answer(peer.pulse.answered.load(Ordering::Relaxed));
+                match health.begin(rule, round) {
+                    Some(Change::Down) => notices.push(Notice::Down(peer.address)),
+                    Some(Change::Up) => notices.push(Notice::Up(peer.address)),
+                    None => continue,
+                }
+                any = true;
+            }
+        }
+        let all_down = !trust.peers.is_empty() && trust.peers.iter().all(|peer| self.is_down(peer.address));
+        if all_down && !self.all_down {
+            notices.push(Notice::AllDown);
+        }
+        self.all_down = all_down;
+        any
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decision::replay::Stamp;
+
+    const STAMP: Stamp = Stamp { epoch_s: 5, sequence: 6 };
+
+    fn ring(ids: &[u16]) -> Option<Keyring> {
+        let line = |id: &u16| format!("{id} {}\n", format!("{id:02x}").repeat(32));
+        Keyring::parse(&ids.iter().map(line).collect::<String>()).ok()
+    }
+
+    fn addresses(last: &[u8]) -> Vec<IpAddr> {
+        last.iter().map(|last| IpAddr::from([10, 0, 0, *last])).collect()
+    }
+
+    /// What was taken stays taken, through changes of keys and of other Grantors.
+    #[test]
+    fn windows_outlive_changes() {
+        let [one, two] = addresses(&[1, 2])[..] else { unreachable!() };
+        let trust = Trust::default().changed(ring(&[1, 2]), 9, &[one]).unwrap();
+        assert!(trust.changed(ring(&[1, 2]), 9, &[one]).is_none());
+        assert!(trust.peer(one).unwrap().windows[1].take(STAMP));
+        let trust = trust.changed(ring(&[2, 3]), 9, &[one, two]).unwrap();
+        let window = |trust: &Trust, address, key: usize| trust.peer(address).unwrap().windows[key].clone();
+        assert!(!window(&trust, one, 0).take(STAMP), "key 2 is the first now");
+        assert!(window(&trust, one, 1).take(STAMP) && window(&trust, two, 0).take(STAMP));
+        // The same number with another secret is another key.
+        let other = Keyring::parse(&format!("2 {}", "f".repeat(64))).ok();
+        let trust = trust.changed(other, 9, &[one, two]).unwrap();
+        assert!(window(&trust, one, 0).take(STAMP));
+        assert!(trust.changed(None, 9, &[one, two]).unwrap().peers.is_empty());
+    }
+
+    #[test]
+    fn grantors_fall_and_rise_and_clocks_are_told_once() {
+        let addresses = addresses(&[1, 2]);
+        let trust = Trust::default().changed(ring(&[1]), 9, &addresses).unwrap();
+        let (mut doctor, mut notices) = (Doctor::default(), Vec::new());
+        let probes = ProbesConfig { interval_ms: 10, fall: 2, rise: 1 };
+        let answers = |round, peers: &[usize]| {
+            peers.iter().for_each(|at| trust.peers[*at].pulse.answered.store(round, Ordering::Relaxed));
+        };
+        // Round 1 begins; nothing is judged yet.
+        assert!(!doctor.look(&trust, &probes, 1, &mut notices));
+        answers(1, &[0]);
+        assert!(!doctor.look(&trust, &probes, 1, &mut notices), "the same round");
+        assert!(!doctor.look(&trust, &probes, 2, &mut notices));
+        answers(2, &[0]);
+        assert!(doctor.look(&trust, &probes, 3, &mut notices));
+        assert_eq!(notices, [Notice::Down(addresses[1])]);
+        assert!(doctor.is_down(addresses[1]) && !doctor.is_down(addresses[0]));
+        notices.clear();
+        // Now neither.
+        doctor.look(&trust, &probes, 4, &mut notices);
+        assert!(doctor.look(&trust, &probes, 5, &mut notices));
+        assert_eq!(notices, [Notice::Down(addresses[0]), Notice::AllDown]);
+        notices.clear();
+        answers(5, &[0, 1]);
+        assert!(doctor.look(&trust, &probes, 6, &mut notices));
+        assert_eq!(notices, [Notice::Up(addresses[0]), Notice::Up(addresses[1])]);
+        notices.clear();
+        trust.peers[0].pulse.behind_ns.store(-1_500_000_000, Ordering::Relaxed);
+        doctor.look(&trust, &probes, 6, &mut notices);
+        doctor.look(&trust, &probes, 6, &mut notices);
+        assert_eq!(notices.len(), 1);
+        assert!(notices[0].to_string().contains("10.0.0.1 is 1.5 s ahead of ours"), "{}", notices[0]);
+        notices.clear();
+        // Not probed any more.
+        answers(6, &[0, 1]);
+        doctor.look(&trust, &probes, 7, &mut notices);
+        doctor.look(&trust, &probes, 8, &mut notices);
+        assert!(doctor.look(&trust, &probes, 9, &mut notices));
+        assert!(doctor.look(&trust, &ProbesConfig { interval_ms: 0, ..probes }, 9, &mut notices));
+        assert!(!doctor.is_down(addresses[0]));
+    }
+
+    #[test]
+    fn keys_come_from_one_place() {
+        let section = |text: &str| toml::from_str::<GatekeeperSection>(text).unwrap();
+        let one = format!("keys = [\"1 {}\"]\n", "ab".repeat(32));
+        assert_eq!(keys(&section("")).unwrap(), None);
+        assert_eq!(keys(&section(&one)).unwrap().unwrap().ids().collect::<Vec<_>>(), [1]);
+        for (text, wanted) in [
+            (one.clone() + "key_file = \"k\"", "gatekeeper.keys: there is a key_file as well"),
+            ("key_file = \"/nowhere/k\"".into(), "gatekeeper.key_file: /nowhere/k: "),
+            ("keys = [\"1 abab\"]".into(), "gatekeeper.keys: line 1: no secret"),
+            (
+                format!("keys = [\"1 {}\\n2 {}\"]", "ab".repeat(32), "cd".repeat(32)),
+                "gatekeeper.keys: a key with more",
+            ),
+        ] {
+            let error = keys(&section(&text)).unwrap_err().to_string();
+            assert!(error.starts_with(wanted) && !error.contains("abab"), "{error}");
+        }
+        assert!(!format!("{:?}", section(&one)).contains("abab"));
+    }
+}
