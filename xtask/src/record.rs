@@ -22,7 +22,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "FILE")]
     table_v6: Option<PathBuf>,
     /// Only records whose name contains this: peers-lpm-v4, peers-lpm-v6, bench-lpm-v4, bench-lpm-v6, yardsticks-v4,
-    /// yardsticks-v6, bench-port, peers-port, peers-flow, bench-flow, bench-hide, bench-gate
+    /// yardsticks-v6, bench-port, peers-port, peers-flow, bench-flow, bench-hide, bench-amp, bench-gate
     #[arg(long)]
     only: Option<String>,
     /// Fewer and shorter runs
@@ -128,6 +128,11 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     if wanted("bench-hide") {
         let record = Record::start("bench-hide", json!({}), options.quick)?;
         bench(record, &["hide"], None, if options.quick { &["--runs", "3"] } else { &[] })?;
+    }
+    if wanted("bench-amp") {
+        let record = Record::start("bench-amp", json!({}), options.quick)?;
+        let quick: &[&str] = if options.quick { &["--runs", "2", "--seconds", "0.05"] } else { &[] };
+        bench(record, &["amp"], None, quick)?;
     }
     if wanted("bench-gate") {
         let record = Record::start("bench-gate", json!({}), options.quick)?;
