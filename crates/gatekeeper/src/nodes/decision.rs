@@ -17,10 +17,11 @@
 //! ```
 //!
 //! **A flood of forged datagrams** costs little and stops nobody. Before any tag is computed the sender's address must be a Grantor's and the key's number
-//! one of ours. Then a datagram with the epoch that the Grantor is known to have, which who cannot see its datagrams has to guess among 2^32, is
-//! checked if its burst has had fewer than [`KNOWN_BYTES`] of such; of those with another epoch [`STRANGERS`] are checked in a burst. So a burst of 256
-//! costs 4 tags (0.14 to 0.92 us each) against who is off the path, and what 64 KiB take, 40 us, against who is on it (AMD EPYC, 2 cores of a virtual machine,
-//! November 2026). A Grantor that has started again while such a flood lasts is known once one of its datagrams is among the four: by chance.
+//! one of ours. Then a datagram with the epoch that the Grantor is known to have is checked if its burst has had fewer than [`KNOWN_BYTES`] of such; who
+//! cannot see its datagrams has to guess that, among 86,400 for every day on which it may have started. Of those with another epoch [`STRANGERS`] are checked in
+//! a burst. So a burst of 256 costs 4 tags (0.14 to 0.92 us each) against who is off the path, and what 64 KiB take, 40 us, against who is on it (AMD EPYC,
+//! 2 cores of a virtual machine, November 2026). A Grantor that has started again while such a flood lasts is known once one of its datagrams is among
+//! the four: by chance.
 //!
 //! Outputs: `local`; `lookup4`, `lookup6` for [probes](probe) that we send.
 
