@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tidemill_grantor::{Answer, Engine, Policy, PolicySection, Question, Surroundings};
+use tidemill_grantor::{Answer, Engine, Judge, Policy, PolicySection, Question, Surroundings};
 use tidemill_wire::flow::Addresses;
 
 /// The best of several rounds: others use this machine too.
@@ -136,7 +136,33 @@ fn main() -> Result<(), Failed> {
         line(&format!("script: {name}"), &format!("file = \"{name}.lua\""))?;
     }
     println!("{:<24}{:>12.0}", "call and table for each", 1e6 / by_hand()?);
+    let hang = "function decide(q) while true do pcall(function() while true do end end) end end";
+    std::fs::write(folder.path().join("hang.lua"), hang)?;
+    for (name, section) in [
+        ("web", "name = \"web\""),
+        ("a script that hangs", "file = \"hang.lua\"\nsteps = 10000000\ntime_ms = 10000"),
+    ] {
+        let ns = worker(engine(section)?)?;
+        println!("the packet worker's part, {name}: {ns:.0} ns per question");
+    }
     Ok(())
+}
+
+/// Nanoseconds per question that asking and taking answers costs the packet worker, in bursts of 32; most are refused because the queue is full.
+fn worker(engine: Engine) -> Result<f64, Failed> {
+    let (mut judge, _handle) = Judge::thread(engine, 0, Arc::new(|| ()))?;
+    let questions = questions(32, 32, 0);
+    let began = Instant::now();
+    Ok(measure(|_| {
+        let now_ns = began.elapsed().as_nanos() as u64;
+        for (ticket, question) in questions.iter().enumerate() {
+            black_box(judge.ask(now_ns, ticket as u32, question));
+        }
+        judge.answers(now_ns, |_, answer| {
+            black_box(answer);
+        });
+        questions.len()
+    }))
 }
 
 /// A table with the same fields made by Rust for each question, and a call for each.

@@ -56,6 +56,7 @@ fn contained(name: &str, body: &str, failure: Failure) {
     let lines = place.lines();
     assert_eq!(lines.len(), 1, "{name}: once in five seconds: {lines:?}");
     assert!(lines[0].starts_with("policy: test.lua:"), "{name}: {lines:?}");
+    assert!(!lines[0].contains("prelude"), "the place is the script's: {name}: {lines:?}");
     assert!(lines[0].chars().count() < 300, "{name}: {lines:?}");
     assert!(lines[0].ends_with(&format!("({})", failure.name())), "{name}: {lines:?}");
     let shown = place.around.counts.shown();
@@ -113,6 +114,11 @@ fn loops_end() {
         ),
         ("a comparison that loops", "table.sort({ 3, 2, 1 }, function() while true do end end)"),
         ("recursion without end", "local function f() return 1 + f() end return f()"),
+        (
+            "sorting long texts",
+            "local s, t = {}, {} for i = 1, 8 do s[i] = string.rep('a', 100000) .. i end \
+             for i = 1, 5000 do t[i] = s[1 + i * 7 % 8] end table.sort(t)",
+        ),
         ("the length of a table", "return #setmetatable({}, { __len = function() while true do end end })"),
     ] {
         contained(name, body, Failure::Timeout);
@@ -175,6 +181,8 @@ fn errors_of_every_kind_are_errors() {
         ("a table from a file, later", "return lpm('a.txt')"),
         ("a map, later", "return expiring { entries = 8, idle = 1 }"),
         ("rep without end", "return string.rep('', 2 ^ 40)"),
+        ("sorting a very long list", "return table.sort(table.create(70000, 1))"),
+        ("rep as a method", "return ('x'):rep(2 ^ 30)"),
         ("rep of NaN", "return string.rep('x', 0 / 0)"),
         ("a very long pattern", "return string.find('a', string.rep('a', 300))"),
         ("a search in a very long text", "return string.find(string.rep('a', 100000), 'b', 1, true)"),
@@ -285,6 +293,8 @@ fn a_script_that_hangs_while_it_loads_is_refused() {
     assert!(error("field('a', {}, 'source')").contains("test.lua:1: field: that is no table of lpm()"));
     assert!(error("\n\nlpm('none.txt')").starts_with("test.lua:3: "), "{}", error("\n\nlpm('none.txt')"));
     assert!(error("lpm('../../etc/passwd')").contains("in the configuration's folder"));
+    // Bytecode, that nobody checks, is not taken for a script.
+    assert!(error("\u{6}\u{3}\u{0}").contains("attempt to load a binary chunk"));
     assert!(error("").contains("test.lua: defines no function decide(q)"));
     assert!(error("decide = 1").contains("defines no function decide(q)"));
     assert!(error("function decide(q").starts_with("test.lua:1: "), "{}", error("function decide(q"));

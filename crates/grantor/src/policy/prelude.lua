@@ -83,6 +83,15 @@ bound(string, "rep", function(s, n)
 		error("rep: more than 1048576 bytes", 3)
 	end
 end)
+-- Comparing is a step each: texts may be long, and lists of them too.
+local sort = table.sort
+local function less(a, b)
+	return a < b
+end
+table.sort = function(list, before)
+	return sort(list, if before == nil then less else before)
+end
+
 for _, name in { "sort", "insert", "remove", "concat", "find", "clone" } do
 	bound(table, name, function(list)
 		if type(list) == "table" and rawlen(list) > LIST then

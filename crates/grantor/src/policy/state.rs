@@ -11,7 +11,7 @@ use crate::policy::tables::PrefixTable;
 use crate::policy::wire::{self, ABSENT, ANSWER, FIELDS_MAX, HEADER, QUESTION};
 use crate::policy::{Clock, Policy, natives};
 use crate::question::{Question, Signature};
-use mlua::chunk::Compiler;
+use mlua::chunk::{ChunkMode, Compiler};
 use mlua::{Buffer, Error, Function, Lua, LuaOptions, StdLib, Table, Value, VmState};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -82,6 +82,8 @@ pub(crate) struct State {
     /// Tables whose values each question is given; `true` for the destination's.
     fields: Vec<(Arc<PrefixTable>, bool)>,
     memory: usize,
+    /// Bytes in use after the last collection.
+    kept: usize,
     scratch: Scratch,
 }
 
@@ -157,11 +159,15 @@ impl State {
         let native = natives::table(&lua, &policy.library, meter, declared, seed)?;
         let parameters = natives::parameters(&lua, &policy.parameters)?;
         let sizes = (QUESTION, ANSWER, HEADER, seed as i32);
-        let prelude = lua.load(PRELUDE).set_name("=prelude");
+        // Not inlined: its errors count calls to find the script's line.
+        let plain = Compiler::new().set_optimization_level(1).set_debug_level(1);
+        let prelude = lua.load(PRELUDE).set_name("=prelude").set_compiler(plain);
         let (run, loaded): (Function, Function) =
             prelude.call((native, parameters, &questions, &answers, sizes.0, sizes.1, sizes.2, sizes.3))?;
         lua.sandbox(true)?;
-        lua.load(policy.text.as_str()).set_name(format!("={}", policy.name)).exec()?;
+        // As text whatever it begins with: bytecode is not checked by anybody.
+        let script = lua.load(policy.text.as_str()).set_mode(ChunkMode::Text);
+        script.set_name(format!("={}", policy.name)).exec()?;
         let environment: Table = lua.globals();
         let Value::Function(decide) = environment.raw_get("decide")? else {
             return Err(LoadError::Wrong("defines no function decide(q)".into()));
@@ -180,6 +186,7 @@ impl State {
             signature,
             fields,
             memory,
+            kept: 0,
             scratch: Scratch::default(),
         })
     }
@@ -236,26 +243,29 @@ impl State {
             each(at, Err(fault));
             first = at + 1;
             singly |= failure == Failure::Timeout;
-            let over = failure == Failure::Timeout && (self.meter.clock)() >= deadline_ns;
             went.spent = failure == Failure::Memory && !self.collected();
+            // Collecting takes time as well.
+            let over = (self.meter.clock)() >= deadline_ns;
             if over || went.spent {
-                let message = || format!("{}: no time left for the questions behind it", limits.name);
+                let failure = if went.spent { Failure::Memory } else { Failure::Timeout };
+                let what = if went.spent { "memory" } else { "time" };
+                let message = || format!("{}: no {what} left for the questions behind it", limits.name);
                 (first..count).for_each(|at| each(at, Err(Fault { failure, message: message() })));
                 break;
             }
         }
-        went.spent |= !self.roomy() && !self.collected();
+        // Luau does not collect when memory runs out: what is unused must not get that far.
+        if self.lua.used_memory() > self.kept + self.memory / 4 {
+            went.spent |= !self.collected();
+        }
         went
     }
 
-    /// Whether there is memory for more.
-    fn roomy(&self) -> bool {
-        self.lua.used_memory() <= self.memory / 8 * 7
-    }
-
-    /// Takes back what is not used any more; whether that made room.
-    fn collected(&self) -> bool {
-        self.lua.gc_collect().is_ok() && self.lua.used_memory() <= self.memory / 4 * 3
+    /// Takes back what is not used any more; whether there is room now.
+    fn collected(&mut self) -> bool {
+        let collected = self.lua.gc_collect().is_ok();
+        self.kept = self.lua.used_memory();
+        collected && self.kept <= self.memory / 4 * 3
     }
 
     fn fault(&self, error: &Error, limits: &Policy) -> Fault {
