@@ -50,6 +50,28 @@ pub struct MitigatorControl {
     offload: Option<Box<dyn Offload>>,
     notes: Vec<String>,
     batch: Vec<RuleEvent>,
+    lifetimes: Lifetimes,
+}
+
+/// The values that `expiry_s` has had, by the numbers that rules keep. 0 is none of them: there is room for 15.
+struct Lifetimes(Vec<u32>);
+
+impl Lifetimes {
+    fn number(&mut self, expiry_s: u32) -> u8 {
+        let known = self.0.iter().position(|known| *known == expiry_s);
+        let at = known.unwrap_or_else(|| {
+            self.0.push(expiry_s);
+            self.0.len() - 1
+        });
+        self.0.truncate(15);
+        if at < 15 { at as u8 + 1 } else { 0 }
+    }
+
+    /// Seconds since a rule was made, if that can be known.
+    fn since(&self, known: &Known, now_s: u32) -> Option<u32> {
+        let expiry_s = self.0.get(usize::from(known.lifetime).checked_sub(1)?)?;
+        Some(expiry_s.saturating_sub(known.until_s.saturating_sub(now_s)))
+    }
 }
 
 /// Events handed to the offload at once.
@@ -85,7 +107,9 @@ impl MitigatorControl {
         secret: u128,
     ) -> Result<Self, AmpError> {
         let outside = sides(section, ports)?;
-        let settings = Settings::new(section)?;
+        let mut lifetimes = Lifetimes(Vec::new());
+        let mut settings = Settings::new(section)?;
+        settings.lifetime = lifetimes.number(section.expiry_s);
         let post = Post::new(workers);
         let mut control = MitigatorControl {
             section: section.clone(),
@@ -97,6 +121,7 @@ impl MitigatorControl {
             offload: None,
             notes: Vec::new(),
             batch: Vec::new(),
+            lifetimes,
         };
         let offloads = section.offload != OffloadKind::None;
         let mut seats = Vec::new();
@@ -190,6 +215,7 @@ impl MitigatorControl {
             let entries = section.entries.saturating_mul(self.workers.len());
             offload.configure(&settings.for_offload(entries)).map_err(AmpError::Offload)?;
         }
+        settings.lifetime = self.lifetimes.number(section.expiry_s);
         self.settings.publish(settings);
         self.section = section.clone();
         Ok(())
@@ -303,7 +329,8 @@ impl MitigatorControl {
         let limit = if wanted.limit == 0 { PAGE } else { wanted.limit };
         let mut place = Place::from(wanted.cursor.unwrap_or_default());
         let now_s = seconds(now_ns);
-        let (suspect_s, expiry_s) = (self.settings().suspect_s, self.settings().expiry_s);
+        let suspect_s = self.settings().suspect_s;
+        let lifetimes = &self.lifetimes;
         let (mut rules, mut next) = (Vec::new(), None);
         while let Some(shown) = self.workers.get(place.worker) {
             let mut seen = 0;
@@ -319,7 +346,7 @@ impl MitigatorControl {
                     return;
                 }
                 if rules.len() < limit {
-                    rules.push(rule(place.worker, tuple, known, now_s, suspect_s, expiry_s));
+                    rules.push(rule(place.worker, tuple, known, now_s, suspect_s, lifetimes));
                 } else if next.is_none() {
                     next = Some(Place { skip: seen - 1, ..place });
                 }
@@ -379,7 +406,7 @@ impl MitigatorControl {
         if let Some(&entry) = settings.allow.find(&tuple) {
             return passes(Because::Allowed { entry, text: entry.to_string() });
         }
-        let (now_s, suspect_s, expiry_s) = (seconds(now_ns), settings.suspect_s, settings.expiry_s);
+        let (now_s, suspect_s) = (seconds(now_ns), settings.suspect_s);
         let dry_run = settings.dry_run;
         let ports = ports(tuple.source_port, tuple.destination_port);
         let (mask4, mask6) = (settings.mask4, settings.mask6);
@@ -406,12 +433,12 @@ impl MitigatorControl {
             Some(Known { status: Status::Solicited, until_s, .. }) => {
                 Because::Solicited { left_s: until_s.saturating_sub(now_s) }
             }
-            Some(Known { status: Status::Filtered, until_s, mut hits }) => {
+            Some(known @ Known { status: Status::Filtered, until_s, mut hits, .. }) => {
                 if let Some(offload) = &mut self.offload {
                     hits += offload.hits(&rule);
                 }
                 let left_s = until_s.saturating_sub(now_s);
-                Because::Filtered { since_s: expiry_s.saturating_sub(left_s), left_s, hits }
+                Because::Filtered { since_s: self.lifetimes.since(&known, now_s), left_s, hits }
             }
         };
         let would_drop = matches!(because, Because::Filtered { .. });
@@ -457,14 +484,20 @@ fn about(tuple: &Tuple, prefix: &IpPrefix) -> bool {
     prefix.contains(tuple.source()) || prefix.contains(tuple.destination())
 }
 
-fn rule(worker: usize, tuple: Tuple, known: Known, now_s: u32, suspect_s: u32, expiry_s: u32) -> Rule {
-    let (until_s, since) = match known.status {
-        Status::Suspected => (known.until_s.saturating_add(suspect_s), false),
-        Status::Solicited => (known.until_s, false),
-        Status::Filtered => (known.until_s, true),
+fn rule(
+    worker: usize,
+    tuple: Tuple,
+    known: Known,
+    now_s: u32,
+    suspect_s: u32,
+    lifetimes: &Lifetimes,
+) -> Rule {
+    let (until_s, since_s) = match known.status {
+        Status::Suspected => (known.until_s.saturating_add(suspect_s), None),
+        Status::Solicited => (known.until_s, None),
+        Status::Filtered => (known.until_s, lifetimes.since(&known, now_s)),
     };
     let left_s = until_s.saturating_sub(now_s);
-    let since_s = if since { expiry_s.saturating_sub(left_s) } else { 0 };
     Rule { worker, tuple, status: known.status, left_s, since_s, hits: known.hits }
 }
 

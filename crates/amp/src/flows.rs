@@ -2,12 +2,13 @@
 //!
 //! ```text
 //! entry    | key: 2 or 5 words | stamp: second of the last packet | word 0: until, status, packets (high) | word 1: packets (low), bytes |
-//! word 0   | 63 ... 34: packets >> 16 | 33, 32: status | 31 ... 0: until, seconds |
+//! word 0   | 63 ... 38: packets >> 16 | 37 ... 34: lifetime | 33, 32: status | 31 ... 0: until, seconds |
 //! word 1   | 63 ... 48: packets & 0xffff | 47 ... 0: bytes |
 //! ```
 //!
 //! A suspected flow has no `until`: its stamp says how old the suspicion is. Packets and bytes are those that a filtered flow has lost; 2^48
-//! bytes are more than a day at 25 Gb/s.
+//! bytes are more than a day at 25 Gb/s. The lifetime is the number of the `expiry_s` that a rule was made with, so that its beginning is known whatever
+//! holds now; 0: nobody knows.
 
 use crate::counters::Counter;
 use crate::mitigator::{Common, Now};
@@ -59,6 +60,15 @@ fn until(word: u64) -> u32 {
     word as u32
 }
 
+/// A rule until then, made with the `expiry_s` of this number.
+fn filtered(until_s: u32, lifetime: u8) -> State {
+    [u64::from(lifetime & 15) << LIFETIME | FILTERED << 32 | u64::from(until_s), 0]
+}
+
+/// Where the number of its `expiry_s` is in a rule's first word, and its packets.
+const LIFETIME: u32 = 34;
+const PACKETS: u32 = 38;
+
 #[inline(always)]
 fn holds(word: u64, what: u64, now_s: u32) -> bool {
     status(word) == what && until(word) > now_s
@@ -70,6 +80,8 @@ pub(crate) struct Known {
     pub(crate) status: Status,
     /// When it ends, seconds; of a suspected flow the second of its last packet.
     pub(crate) until_s: u32,
+    /// The number of the `expiry_s` that a rule was made with.
+    pub(crate) lifetime: u8,
     pub(crate) hits: Hits,
 }
 
@@ -80,8 +92,9 @@ impl Known {
             SOLICITED => (Status::Solicited, until(state[0])),
             _ => (Status::Filtered, until(state[0])),
         };
-        let packets = state[0] >> 34 << 16 | state[1] >> 48;
-        Known { status, until_s, hits: Hits { packets, bytes: state[1] & ((1 << 48) - 1) } }
+        let packets = state[0] >> PACKETS << 16 | state[1] >> 48;
+        let lifetime = (state[0] >> LIFETIME & 15) as u8;
+        Known { status, until_s, lifetime, hits: Hits { packets, bytes: state[1] & ((1 << 48) - 1) } }
     }
 
     /// Whether it still counts at this time.
@@ -272,7 +285,7 @@ where
         let bytes = frame.len() as u64;
         let (low, carry) = self.table.word(slot, 1).overflowing_add(1 << 48 | bytes);
         if carry {
-            self.table.set_state(slot, [word + (1 << 34), low]);
+            self.table.set_state(slot, [word.wrapping_add(1 << PACKETS), low]);
         } else {
             self.table.set_word(slot, 1, low);
         }
@@ -411,7 +424,7 @@ where
             common.counters.one(Counter::RulesAdopted);
             common.counters.one(Counter::Rules);
         }
-        self.table.set_state(slot, [FILTERED << 32 | u64::from(until_s), 0]);
+        self.table.set_state(slot, filtered(until_s, 0));
         true
     }
 
@@ -439,7 +452,7 @@ where
             return Confirmed::Refused(Counter::IcmpRate);
         }
         let until_s = now.s.saturating_add(now.settings.expiry_s);
-        self.table.set_state(slot, [FILTERED << 32 | u64::from(until_s), 0]);
+        self.table.set_state(slot, filtered(until_s, now.settings.lifetime));
         common.counters.one(Counter::RulesMade);
         common.counters.one(Counter::Rules);
         common.tell_rule(RuleEvent::Filtered {

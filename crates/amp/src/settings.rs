@@ -34,6 +34,8 @@ pub struct Settings {
     pub dry_run: bool,
     /// How often the settings have changed: rules are held against a new allow-list once.
     pub(crate) generation: u64,
+    /// The number of `expiry_s` that rules keep, 1 to 15; 0: nobody will know how old they are.
+    pub(crate) lifetime: u8,
 }
 
 /// The UDP port of a protocol.
@@ -108,6 +110,7 @@ impl Settings {
             icmp_rate: section.icmp_rate,
             dry_run: section.dry_run,
             generation: 0,
+            lifetime: 0,
         })
     }
 

@@ -30,8 +30,8 @@ pub struct Rule {
     pub status: Status,
     /// Seconds from now until that ends by itself; of a suspected flow if no packet comes meanwhile.
     pub left_s: u32,
-    /// Seconds since it became filtered, by the `expiry_s` of now; 0 of others.
-    pub since_s: u32,
+    /// Seconds since it became filtered; none of others, nor of a rule that a process before has made.
+    pub since_s: Option<u32>,
     /// What it has kept away, the offload's part included.
     pub hits: Hits,
 }
@@ -138,8 +138,8 @@ pub enum Because {
     },
     /// The victim has said that nobody listens.
     Filtered {
-        /// Seconds since then, by the `expiry_s` of now.
-        since_s: u32,
+        /// Seconds since then; none of a rule that a process before has made.
+        since_s: Option<u32>,
         /// Seconds until it ends.
         left_s: u32,
         /// What it has kept away.
@@ -182,11 +182,14 @@ impl std::fmt::Display for Because {
             Because::Solicited { left_s } => {
                 write!(f, "solicited: somebody inside asked; remembered for {left_s} s more")
             }
-            Because::Filtered { since_s, left_s, hits } => write!(
-                f,
-                "filtered: the victim said that nobody listens, {since_s} s ago; for {left_s} s more; kept away {} packets, {} bytes",
-                hits.packets, hits.bytes
-            ),
+            Because::Filtered { since_s, left_s, hits } => {
+                f.write_str("filtered: the victim said that nobody listens, ")?;
+                match since_s {
+                    Some(since_s) => write!(f, "{since_s} s ago")?,
+                    None => f.write_str("to a process before this one")?,
+                }
+                write!(f, "; for {left_s} s more; kept away {} packets, {} bytes", hits.packets, hits.bytes)
+            }
         }
     }
 }

@@ -182,7 +182,8 @@ fn rules_of_a_process_before_go_on() {
     assert!(control.take_notes().iter().any(|note| note.contains("9 rules") && note.contains("1 are not")));
     let mitigator = control.mitigator(0).unwrap();
     let mut bench = Bench { control, mitigator, now_ns };
-    assert_eq!(bench.control.rules(&Wanted::default(), now_ns).rules.len(), 9);
+    let rules = bench.control.rules(&Wanted::default(), now_ns).rules;
+    assert_eq!((rules.len(), rules[0].since_s), (9, None), "nobody knows how old they are");
     assert!(bench.answer(&flows[0]) && !bench.answer(&flows[3]));
     // A question lifts one as any other; the rest end when they would have.
     bench.query(&flows[1]);
@@ -312,6 +313,41 @@ fn a_reload_takes_all_or_nothing() {
     assert_eq!(bench.control.counters().get(Counter::WouldDrop), 1);
     bench.control.reload(&section("")).unwrap();
     assert!(bench.answer(&other));
+}
+
+#[test]
+fn how_old_a_rule_is_does_not_change_with_a_reload() {
+    let mut bench = Bench::new("icmp_rate = 0\nexpiry_s = 100");
+    let flow = |n: u8| Flow { amplifier: [9, 9, 9, n].into(), ..Flow::v4() };
+    let made = |bench: &mut Bench, n: u8| {
+        assert!(!bench.answer(&flow(n)));
+        bench.complain(&flow(n));
+        bench.now_ns += 10 * SECOND;
+    };
+    let ages = |bench: &mut Bench| {
+        let rules = bench.control.rules(&Wanted::default(), bench.now_ns).rules;
+        let mut ages: Vec<_> =
+            rules.iter().map(|rule| (rule.tuple.to_string(), rule.since_s, rule.left_s)).collect();
+        ages.sort();
+        ages.into_iter().map(|(_, since_s, left_s)| (since_s, left_s)).collect::<Vec<_>>()
+    };
+    made(&mut bench, 1);
+    assert_eq!(ages(&mut bench), [(Some(10), 90)]);
+    // Longer, shorter, and as at first: each keeps its own.
+    for (n, expiry_s) in [(2, 7000), (3, 50), (4, 100)] {
+        bench.control.reload(&section(&format!("icmp_rate = 0\nexpiry_s = {expiry_s}"))).unwrap();
+        made(&mut bench, n);
+    }
+    assert_eq!(ages(&mut bench), [(Some(40), 60), (Some(30), 6970), (Some(20), 30), (Some(10), 90)]);
+    let key = flow_key(&frame(&flow(2).answer(), 0), 14).unwrap();
+    let because = bench.control.explain(&key, bench.now_ns).because;
+    assert!(matches!(because, Because::Filtered { since_s: Some(30), left_s: 6970, .. }), "{because}");
+    // More values than are told apart: what cannot be known is not said; what was known stays.
+    for expiry_s in 200..220 {
+        bench.control.reload(&section(&format!("icmp_rate = 0\nexpiry_s = {expiry_s}"))).unwrap();
+    }
+    made(&mut bench, 5);
+    assert_eq!(ages(&mut bench)[3..], [(Some(20), 80), (None, 209)]);
 }
 
 #[test]

@@ -44,6 +44,19 @@ impl Progress {
             bar.set_position(done);
             return;
         }
+        self.line(done);
+    }
+
+    /// A step is taking its time.
+    pub(crate) fn beat(&self) {
+        match &self.bar {
+            Some(bar) => bar.tick(),
+            None => self.line(self.done.load(Ordering::Relaxed)),
+        }
+    }
+
+    /// A line, if it is time for one.
+    fn line(&self, done: u64) {
         // Whoever finds the lock taken leaves the line to the other.
         if let Ok(mut last) = self.last_line.try_lock()
             && last.elapsed() >= LINE_EVERY

@@ -44,6 +44,11 @@ fn wrong_words_get_a_line() {
         ("sim amp --figure tok-5.13 --rtt-ms=-1", 2, "--rtt-ms"),
         ("sim amp --figure tok-5.7 --capture absent.pcap", 1, "absent.pcap"),
         ("sim amp --figure tok-5.7 --capture not-a-capture", 1, "not-a-capture"),
+        (
+            "sim amp --figure tok-5.4 --capture absent.pcap",
+            2,
+            "--capture: tok-5.4 is made of no captures: leave it out, or make one of tok-5.3.3, tok-5.7, tok-5.8",
+        ),
         ("sim amp --figure tok-5.4 --plot absent/f.svg", 2, "give a file that can be written"),
         ("sim amp", 2, "--figure"),
     ]);

@@ -34,12 +34,23 @@ pub struct Registry {
     pub(crate) service: String,
     pub(crate) version: String,
     pub(crate) verbs: Vec<Verb>,
+    pub(crate) elsewhere: Vec<(String, String)>,
 }
 
 impl Registry {
     /// An empty one, of a service by name and version.
     pub fn new(service: impl Into<String>, version: impl Into<String>) -> Self {
-        Registry { service: service.into(), version: version.into(), verbs: Vec::new() }
+        Registry {
+            service: service.into(),
+            version: version.into(),
+            verbs: Vec::new(),
+            elsewhere: Vec::new(),
+        }
+    }
+
+    /// Says which service has the verbs below a path, for who asks this one in vain: `whose` completes "it is a verb of".
+    pub fn elsewhere(&mut self, path: impl Into<String>, whose: impl Into<String>) {
+        self.elsewhere.push((path.into(), whose.into()));
     }
 
     /// Registers a verb that looks.

@@ -61,7 +61,8 @@ pub(crate) fn router(
     streams: &Arc<Streams>,
     times: Times,
 ) -> Result<Router, ServerError> {
-    let Registry { service, version, verbs } = registry;
+    let Registry { service, version, verbs, elsewhere } = registry;
+    let here = service.clone();
     let entry = |verb: &Verb| VerbsEntry {
         method: verb.method.to_string(),
         path: verb.path.clone(),
@@ -90,8 +91,15 @@ pub(crate) fn router(
         app = app.route(&path, on(filter, handler));
     }
     let app = app
-        .fallback(async |method: Method, uri: Uri| {
-            let what = format!("{method} {}: no such verb: GET /v1 lists them", uri.path());
+        .fallback(async move |method: Method, uri: Uri| {
+            let path = uri.path();
+            let whose = elsewhere.iter().find(|(below, _)| {
+                path.strip_prefix(below.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+            });
+            let why = whose.map_or(String::new(), |(_, whose)| {
+                format!(": this is {here}, and that is a verb of {whose}")
+            });
+            let what = format!("{method} {path}: no such verb{why}: GET /v1 lists them");
             refuse(&ApiError::not_found(what))
         })
         .method_not_allowed_fallback(async |method: Method, uri: Uri| {

@@ -66,6 +66,7 @@ fn registry() -> (Registry, Receiver<bool>) {
     let (tell, ended) = channel();
     let calls = AtomicU64::new(0);
     let mut registry = Registry::new("testmill", "9.9");
+    registry.elsewhere("/v1/other", "another mill");
     registry.get("/v1/echo", "Says it again", |request: &Request| request.query::<Value>());
     registry.get("/v1/count", "Counts calls", move |_: &Request| Ok(calls.fetch_add(1, Ordering::Relaxed)));
     registry.get("/v1/slow", "Takes its time", |_: &Request| {
@@ -144,6 +145,11 @@ fn errors_are_one_line_with_their_status() {
     assert!(status == 400 && line.contains("invalid type"), "{line}");
     let (status, line) = why(client.get::<Value>("/v1/nothing", &()).unwrap_err());
     assert!(status == 404 && line.starts_with("GET /v1/nothing: no such verb"), "{line}");
+    let (status, line) = why(client.get::<Value>("/v1/other/verb", &()).unwrap_err());
+    let wanted = "GET /v1/other/verb: no such verb: this is testmill, and that is a verb of another mill: GET /v1 lists them";
+    assert_eq!((status, line.as_str()), (404, wanted));
+    let (_, line) = why(client.get::<Value>("/v1/others", &()).unwrap_err());
+    assert_eq!(line, "GET /v1/others: no such verb: GET /v1 lists them");
     let (status, line) = why(client.get::<Value>(path::ROUTES, &()).unwrap_err());
     assert!(status == 405 && line.starts_with("GET /v1/routes: no such verb here"), "{line}");
     let (status, line) = why(client.get::<Value>("/v1/panic", &()).unwrap_err());

@@ -53,7 +53,7 @@ pub(crate) enum AmpVerb {
     /// Programs and rules that mitigators with `offload_pin` have left in the kernel: shows them, or removes one
     #[cfg(all(feature = "xdp", target_os = "linux"))]
     #[command(
-        after_help = "It asks the kernel, not a running mitigator. Whose process runs has its pins there, too.\n\nExamples:\n  \
+        after_help = "It asks the kernel, not a running mitigator. One that runs has its pins there, too: they cannot be removed before it has ended.\n\nExamples:\n  \
             tidemill amp pins\n  tidemill amp pins --remove transit"
     )]
     Pins {
@@ -249,7 +249,7 @@ fn pins(live: &Live, remove: Option<&str>) -> Result<bool> {
         eprintln!("tidemill: removed {name}");
         return Ok(true);
     }
-    let left = Pins::left(root).with_context(|| format!("{}: cannot read it", root.display()))?;
+    let left = Pins::left(root).with_context(|| root.display().to_string())?;
     let interface = |index: u32| {
         let there = std::fs::read_dir("/sys/class/net").into_iter().flatten().flatten();
         let name = there.map(|entry| entry.path()).find(|path| {
@@ -262,17 +262,19 @@ fn pins(live: &Live, remove: Option<&str>) -> Result<bool> {
         for pin in &left {
             let on = pin.attached.map(|(index, _)| interface(index));
             let native = pin.attached.map(|(_, native)| native);
-            print_line(&serde_json::json!({"name": pin.name, "interface": on, "native": native}))?;
+            let line = serde_json::json!({"name": pin.name, "interface": on, "native": native, "process": pin.process});
+            print_line(&line)?;
         }
         return Ok(true);
     }
-    let mut grid = Grid::new(&["name", "interface", "mode"]);
+    let mut grid = Grid::new(&["name", "interface", "mode", ">process"]);
     for pin in left {
         let (on, mode) = match pin.attached {
             Some((index, native)) => (interface(index), if native { "native" } else { "generic" }),
             None => ("-".into(), "off"),
         };
-        grid.row([pin.name, on, mode.into()]);
+        let process = pin.process.map_or_else(|| "-".into(), |process| process.to_string());
+        grid.row([pin.name, on, mode.into(), process]);
     }
     grid.print("nothing is left in the kernel");
     Ok(true)

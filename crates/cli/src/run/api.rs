@@ -62,6 +62,21 @@ pub(crate) fn registry(service: &Arc<Service>) -> Registry {
         capture(&to, &r.query()?)
     });
     service.role.clone().verbs(&mut registry);
+    // Who asks the wrong one is told whom to ask.
+    registry.elsewhere("/v1/amp", "the role mitigator");
+    registry.elsewhere("/v1/gate", "the role gatekeeper");
+    for path in [
+        path::INTERFACES,
+        path::NEIGHBORS,
+        path::FIB,
+        path::ROUTES,
+        path::QUEUES,
+        path::NEXT_HOPS,
+        path::KERNEL,
+        path::STATE,
+    ] {
+        registry.elsewhere(path, "the roles router and gatekeeper");
+    }
     registry
 }
 

@@ -36,8 +36,8 @@ answers! {
         pub source_port: Option<u16>,
         /// The victim's port.
         pub destination_port: Option<u16>,
-        /// Seconds since it became filtered.
-        pub since_s: u32,
+        /// Seconds since it became filtered; none of others, nor of a rule that a process before has made.
+        pub since_s: Option<u32>,
         /// Seconds until it ends.
         pub expires_s: u32,
         /// Packets kept away by it.

@@ -22,6 +22,9 @@ const EXPIRY_S: u16 = 7830;
 /// Without a new rule for so long it goes on for ever.
 const HOPELESS_NS: u64 = 3_000_000_000;
 
+/// Packets between two looks whether it is time to say how far it is.
+const BEAT: u64 = 1 << 16;
+
 /// An attack.
 #[derive(Debug, Clone, Copy)]
 struct Attack {
@@ -50,13 +53,16 @@ impl Attack {
     }
 
     /// Plays it, until it is over or cannot be, but for so long at least. Packets that pass are counted by stretches of time.
-    fn run(&self, table: &mut dyn RuleTable, least_ns: u64, stretch_ns: u64) -> Course {
+    fn run(&self, table: &mut dyn RuleTable, least_ns: u64, stretch_ns: u64, progress: &Progress) -> Course {
         let (mut course, mut victim) = (Course::default(), Victim::new(self.limits));
         // On their way back to the mitigator, with the time at which they are there.
         let mut messages: VecDeque<(u64, Tuple4)> = VecDeque::new();
         let (mut dropped_in_a_row, mut last_passed_ns, mut last_rule_ns) = (0, 0, 0);
         for packet in 0_u64.. {
             let now_ns = (u128::from(packet) * 1_000_000_000 / u128::from(self.pps)) as u64;
+            if packet % BEAT == 0 {
+                progress.beat();
+            }
             while let Some((at_ns, tuple)) = messages.pop_front_if(|(at_ns, _)| *at_ns <= now_ns) {
                 if table.confirm(&tuple, (at_ns / 1_000_000_000) as u32) {
                     last_rule_ns = at_ns;
@@ -130,7 +136,12 @@ pub(super) fn times(args: &Amp, figure: &'static Figure) -> Result<Drawing> {
         for name in TABLES {
             let (mut times, mut packets) = (Vec::new(), Vec::new());
             for amplifiers in AMPLIFIERS {
-                let course = attack(args, amplifiers, limits).run(table(name, limits)?.as_mut(), 0, u64::MAX);
+                let course = attack(args, amplifiers, limits).run(
+                    table(name, limits)?.as_mut(),
+                    0,
+                    u64::MAX,
+                    &progress,
+                );
                 if let Some(done_ns) = course.done_ns {
                     times.push((f64::from(amplifiers), done_ns as f64 / 1e9, None));
                     packets.push((f64::from(amplifiers), course.passed as f64, None));
@@ -167,7 +178,8 @@ pub(super) fn course(args: &Amp, figure: &'static Figure) -> Result<Drawing> {
             let mut curves = Vec::new();
             for &amplifiers in shown {
                 let attack = attack(args, amplifiers, limits);
-                let course = attack.run(table(name, limits)?.as_mut(), POINTS * stretch_ns, stretch_ns);
+                let course =
+                    attack.run(table(name, limits)?.as_mut(), POINTS * stretch_ns, stretch_ns, &progress);
                 let rate = |stretch: u64| {
                     let passed = course.by_time.get(stretch as usize).copied().unwrap_or(0);
                     (
@@ -195,7 +207,8 @@ mod tests {
 
     fn done_s(name: &str, amplifiers: u32, limits: Limits) -> Option<f64> {
         let attack = Attack { amplifiers, pps: 50_000, round_trip_ns: 1_000_000, limits };
-        let course = attack.run(table(name, limits).unwrap().as_mut(), 0, u64::MAX);
+        let course =
+            attack.run(table(name, limits).unwrap().as_mut(), 0, u64::MAX, &Progress::new("test", 1));
         assert!(course.passed >= u64::from(amplifiers.min(1024)), "each has to be learnt");
         course.done_ns.map(|ns| ns as f64 / 1e9)
     }

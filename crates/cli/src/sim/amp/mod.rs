@@ -52,6 +52,8 @@ pub(crate) struct Amp {
 struct Figure {
     name: &'static str,
     title: &'static str,
+    /// Whether it is made of captures.
+    captures: bool,
     make: fn(&Amp, &'static Figure) -> Result<Drawing>,
 }
 
@@ -59,31 +61,37 @@ const FIGURES: &[Figure] = &[
     Figure {
         name: "tok-5.3.3",
         title: "Rules about fewer parts of a flow: entries, learning, false positives (Tokusashi 2019, section 5.3.3)",
+        captures: true,
         make: tuples::figure,
     },
     Figure {
         name: "tok-5.4",
         title: "Direct-mapped tables against the number of combinations (Tokusashi 2019, Figure 5.4)",
+        captures: false,
         make: tables::figure,
     },
     Figure {
         name: "tok-5.7",
         title: "Pairs of addresses with ICMP port-unreachable messages (Tokusashi 2019, Figure 5.7)",
+        captures: true,
         make: icmp::pairs,
     },
     Figure {
         name: "tok-5.8",
         title: "Lengths of ICMP port-unreachable messages (Tokusashi 2019, Figure 5.8)",
+        captures: true,
         make: icmp::lengths,
     },
     Figure {
         name: "tok-5.12",
         title: "What passes while rules are learnt (Tokusashi 2019, Figure 5.12)",
+        captures: false,
         make: completion::course,
     },
     Figure {
         name: "tok-5.13",
         title: "Time until an attack is over, by amplifiers (Tokusashi 2019, Figure 5.13)",
+        captures: false,
         make: completion::times,
     },
 ];
@@ -113,6 +121,15 @@ pub(super) fn run(args: &Amp) -> Result<bool> {
             names.join(", ")
         )));
     };
+    if !args.captures.is_empty() && !figure.captures {
+        let of: Vec<&str> =
+            FIGURES.iter().filter(|figure| figure.captures).map(|figure| figure.name).collect();
+        return Err(usage(format!(
+            "--capture: {} is made of no captures: leave it out, or make one of {}",
+            args.figure,
+            of.join(", ")
+        )));
+    }
     if !(1..=100_000_000).contains(&args.pps) {
         return Err(usage(format!("--pps {}: give 1 to 100000000", args.pps)));
     }
