@@ -111,6 +111,17 @@ fn a_wrong_section_is_one_line_that_says_what_to_do() {
         folder.write("gate.toml", text.replace(from, to));
         folder.fail(&[("check gate.toml", 2, line)]);
     }
+    // Requests and queues wait in the same memory: each fits, and both do not.
+    let requests = text.replace("request_percent = 5", "request_queue = 4000");
+    let queue = "\n[[queue]]\nport = \"back\"\nrate = \"1 Gbps\"\ngranted_packets = 4000\n";
+    for fits in
+        [requests.clone(), format!("{text}{queue}").replace("request_percent = 5", "request_queue = 100")]
+    {
+        folder.write("gate.toml", fits);
+        folder.ok("check gate.toml");
+    }
+    folder.write("gate.toml", format!("{requests}{queue}"));
+    folder.fail(&[("check gate.toml", 2, "and gatekeeper.request_queue = 4000 requests: give at least ")]);
     folder.write("gate.toml", text.replace("role = \"gatekeeper\"", "role = \"router\""));
     folder.fail(&[("check gate.toml", 2, "[gatekeeper]: a router has no such section: leave it out")]);
 }

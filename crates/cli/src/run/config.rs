@@ -359,6 +359,9 @@ pub(crate) struct RemapSection {
     pub(crate) seed: u64,
 }
 
+/// Frames that ports and rings need, besides those of packets that wait.
+pub(crate) const OTHERS: usize = 1024;
+
 impl Config {
     /// Reads a configuration file; relative paths in it are relative to its folder (ports resolve theirs on opening).
     pub(crate) fn read(path: &Path) -> Result<(Config, String)> {
@@ -381,6 +384,11 @@ impl Config {
         Ok(config)
     }
 
+    /// Packets that may wait in `[[queue]]`s, on each worker.
+    pub(crate) fn queued(&self) -> usize {
+        self.queue.iter().fold(0, |sum, queue| sum.saturating_add(queue.packets()))
+    }
+
     pub(crate) fn validate(&self) -> Result<(), String> {
         if self.version != 1 {
             return Err(format!("version = {}: this program reads version 1", self.version));
@@ -396,15 +404,13 @@ impl Config {
         if !size.is_power_of_two() || !(2048..=32768).contains(&size) {
             return Err(format!("memory.frame_size = {size}: give a power of two from 2048 to 32768"));
         }
-        // What ports and rings need besides.
-        const OTHERS: usize = 1024;
-        let queued = self.queue.iter().fold(OTHERS, |sum, queue| sum.saturating_add(queue.packets()));
-        if !self.queue.is_empty() && queued > self.memory.frames {
+        let queued = self.queued();
+        if queued > 0 && queued.saturating_add(OTHERS) > self.memory.frames {
             return Err(format!(
-                "memory.frames = {}: {} packets may wait in [[queue]]s on each worker: give at least {queued}, or lower \
+                "memory.frames = {}: {queued} packets may wait in [[queue]]s on each worker: give at least {}, or lower \
                  granted_packets",
                 self.memory.frames,
-                queued - OTHERS
+                queued.saturating_add(OTHERS)
             ));
         }
         if self.port.is_empty() {

@@ -87,6 +87,23 @@ fn who_asks_is_granted_declined_and_asks_again() {
         assert!(lab.pings(v6));
         assert!(code_points(&lab).is_empty(), "not in an outer packet");
     }
+    // What would lead to nothing is said, and does nothing.
+    let decided = lab.counters()["decisions-applied"];
+    for (verb, destination, why) in [
+        ("grant", "10.55.0.1", "the default says route for 10.55.0.1: flows to there are not decided about"),
+        ("decline", "10.56.0.1", "the policy for 10.56.0.0/24 says drop for 10.56.0.1"),
+    ] {
+        lab.ask(&["gate", "fib", "--add", "10.56.0.0/24", "--action", "drop"]);
+        let rate: &[&str] = if verb == "grant" { &["--rate", "100"] } else { &[] };
+        let (ok, said) = lab.run(&[&["gate", verb, lab::CLIENT[0], destination], rate].concat());
+        assert!(!ok && said.contains(why), "{said}");
+    }
+    assert_eq!(lab.counters()["decisions-applied"], decided);
+    let (ok, said) = lab.run(&["amp", "rules"]);
+    assert!(
+        !ok && said.contains("this is tidemill gatekeeper, and that is a verb of the role mitigator"),
+        "{said}"
+    );
     assert!(lab.ask(&["gate", "flows", "--state", "granted"]).contains("100 KiB/s"));
     assert!(lab.ask(&["gate", "solicitor"]).contains("41"));
     let said = lab.end();

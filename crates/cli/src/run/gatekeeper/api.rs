@@ -4,6 +4,7 @@ use super::Gatekeeper;
 use crate::run::service::{lock, now_ns};
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use tidemill_control::schema::Done;
 use tidemill_control::schema::gate::{self, path};
 use tidemill_control::{ApiError, Registry, Request};
@@ -141,6 +142,26 @@ fn changeable(gatekeeper: &Gatekeeper) -> Result<(), ApiError> {
     Ok(())
 }
 
+/// How long the workers may take to read a decision.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Whether a worker knows a flow as an operator has just decided about it.
+fn is_decided(gatekeeper: &Gatekeeper, flow: &Addresses, verdict: &Verdict) -> bool {
+    let (Verdict::Granted { expire_s, .. } | Verdict::Declined { expire_s }) = *verdict else { return true };
+    if expire_s == 0 {
+        // It is over as it is read.
+        return true;
+    }
+    let lines = lock(&gatekeeper.gate).flow(flow, now_ns());
+    lines.iter().any(|line| match (&line.state, verdict) {
+        (Shown::Granted { rate_kib_s, .. }, Verdict::Granted { rate_kib_s: wanted, .. }) => {
+            rate_kib_s == wanted
+        }
+        (Shown::Declined { .. }, Verdict::Declined { .. }) => true,
+        _ => false,
+    })
+}
+
 fn decide(gatekeeper: &Gatekeeper, decide: &gate::Decide) -> Result<Done, ApiError> {
     changeable(gatekeeper)?;
     let flow = pair(&decide.source, &decide.destination)?;
@@ -154,8 +175,33 @@ fn decide(gatekeeper: &Gatekeeper, decide: &gate::Decide) -> Result<Done, ApiErr
             direct: decide.direct,
         },
     };
-    if !lock(&gatekeeper.gate).decide(&Decision { flow, verdict }) {
-        return Err(ApiError::conflict("the workers have too many decisions waiting: say it again"));
+    let destination = address(&decide.destination)?;
+    {
+        let mut gate = lock(&gatekeeper.gate);
+        // What no Grantor decides about, nobody asks a flow about.
+        let policy = gate.policy_of(destination);
+        let action = policy.as_ref().map_or(gate.default_action(), |policy| policy.action);
+        if action != Action::Grantor {
+            let whose =
+                policy.map_or("the default".into(), |policy| format!("the policy for {}", policy.prefix));
+            let what = format!(
+                "{whose} says {} for {destination}: flows to there are not decided about (tidemill gate fib --add gives it Grantors)",
+                action.name()
+            );
+            return Err(ApiError::conflict(what));
+        }
+        if !gate.decide(&Decision { flow, verdict }) {
+            return Err(ApiError::conflict("the workers have too many decisions waiting: say it again"));
+        }
+    }
+    // They read it between two bursts, and wake for it.
+    let started = Instant::now();
+    while !is_decided(gatekeeper, &flow, &verdict) {
+        if started.elapsed() > PATIENCE {
+            let what = "no worker has taken the decision: their tables are full (gatekeeper.flows), or they are stuck";
+            return Err(ApiError::conflict(what));
+        }
+        std::thread::sleep(Duration::from_millis(5));
     }
     Ok(Done::default())
 }

@@ -2,7 +2,7 @@
 
 mod api;
 
-use super::config::Config;
+use super::config::{Config, OTHERS};
 use super::role::{Open, Opening, Role, Told};
 use super::router::{self, Router};
 use super::service::{checked_room, lock, unchanged};
@@ -71,11 +71,21 @@ fn check_section(config: &Config, name: &str) -> Result<()> {
             "{name}: a gatekeeper has a front and a back: give at least two [[port]]s"
         )));
     }
-    let queue = config.gatekeeper.as_ref().map_or(0, |section| section.request_queue);
+    let queue = config.gatekeeper.clone().unwrap_or_default().request_queue;
     if queue * 2 > config.memory.frames {
         return Err(usage(format!(
             "{name}: gatekeeper.request_queue: {queue} requests would hold more than half of memory.frames, {}: raise that, or \
              lower this",
+            config.memory.frames
+        )));
+    }
+    // Each is checked by itself; they wait in the same memory.
+    let queued = config.queued();
+    let needed = queued.saturating_add(queue).saturating_add(OTHERS);
+    if needed > config.memory.frames {
+        return Err(usage(format!(
+            "{name}: memory.frames = {}: {queued} packets may wait in [[queue]]s on each worker, and gatekeeper.request_queue = {queue} \
+             requests: give at least {needed}, or lower these",
             config.memory.frames
         )));
     }
