@@ -184,6 +184,23 @@ fn the_cookie() {
     };
     accepted(&compared(64));
     refused(5, "reads 1 bytes at 0 to 64 of the cookie, which has 64", &compared(65));
+    // One place by one way, another by another: anywhere between.
+    let joined = |far: i32| {
+        let code = [
+            load(W, 4, 2, 0),
+            mov(3, I(0)),
+            branch(JEQ, 4, I(0), 1),
+            mov(3, I(far)),
+            alu(ADD, 3, R(2)),
+            load(D, 5, 3, 0),
+        ];
+        with_end(&code)
+    };
+    accepted(&joined(56));
+    refused(5, "reads 8 bytes at 0 to 57 of the cookie, which has 64", &joined(57));
+    let pointers =
+        [load(W, 4, 2, 0), mov(3, R(2)), branch(JEQ, 4, I(0), 1), alu(ADD, 3, I(60)), load(D, 5, 3, 0)];
+    refused(4, "reads 8 bytes at 0 to 60 of the cookie, which has 64", &with_end(&pointers));
     // A signed comparison lets what is negative through.
     let signed = [
         load(D, 3, 2, 0),
@@ -241,6 +258,21 @@ fn the_stack() {
         "reads 8 bytes at r10-8, which are not written on every way here",
         &with_end(&[store(D, 10, -8, R(2)), store(B, 10, -8, I(0)), load(D, 3, 10, -8)]),
     );
+    // Written on one way only: all of it, a part, and on the other way another part.
+    let once = |first: Slot, other: Slot| {
+        let code = [load(W, 3, 2, 0), branch(JEQ, 3, I(0), 2), first, jump(1), other, load(D, 3, 10, -8)];
+        with_end(&code)
+    };
+    let (nothing, whole) = (mov(4, I(0)), store(D, 10, -8, I(0)));
+    for (first, other) in [
+        (whole, nothing),
+        (nothing, whole),
+        (whole, store(W, 10, -8, I(0))),
+        (store(W, 10, -8, I(0)), store(W, 10, -4, I(0))),
+    ] {
+        refused(5, "reads 8 bytes at r10-8, which are not written on every way here", &once(first, other));
+    }
+    accepted(&once(whole, store(D, 10, -8, R(3))));
     // On one way a pointer, on the other a number: neither.
     let code = [
         load(W, 3, 2, 0),
@@ -301,6 +333,21 @@ fn the_packet() {
         &[branch(JEQ, 7, I(0), 3), branch(JLE, 5, R(4), 2), mov(0, I(0)), exit(), load(B, 6, 3, 0)],
     ];
     refused(9, &short(1, 0, 0), &with_end(&joined.concat()));
+}
+
+#[test]
+fn where_ways_meet_the_packet_is_as_long_as_on_the_shorter() {
+    for (one, other) in [(14, 20), (20, 14), (14, 14)] {
+        let reads = |at: i16| {
+            let pointers =
+                [load(D, 3, 1, 16), load(D, 4, 1, 32), load(D, 7, 2, 0), mov(5, R(3)), mov(6, R(3))];
+            let ends = [alu(ADD, 5, I(one)), alu(ADD, 6, I(other)), mov(0, I(0))];
+            let ways = [branch(JEQ, 7, I(0), 2), branch(JGT, 5, R(4), 3), jump(1), branch(JGT, 6, R(4), 1)];
+            [&pointers[..], &ends, &ways, &[load(B, 8, 3, at), exit()]].concat()
+        };
+        accepted(&reads(13));
+        refused(12, "reads 1 bytes at 14 of the packet, where 14 are proven to be in it", &reads(14));
+    }
 }
 
 #[test]
