@@ -32,6 +32,7 @@ const HOMES: &[(&str, &str)] = &[
     ("crates/burst/src/memory.rs", "frames in shared packet memory"),
     ("crates/burst/tests/conservation.rs", "states that a made-up device is closed"),
     ("crates/router/tests/no_allocation.rs", "an allocator that counts"),
+    ("crates/gatekeeper/tests/no_allocation.rs", "an allocator that counts"),
     ("crates/cli/tests/root_wire/raw.rs", "packet sockets by hand"),
     ("crates/port/src/xdp/", "AF_XDP rings, sockets and system calls"),
     ("crates/port/src/dpdk/sys.rs", "calls of DPDK"),
