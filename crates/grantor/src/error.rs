@@ -18,6 +18,9 @@ pub enum PolicyError {
         /// What is wrong, and what to do.
         what: String,
     },
+    /// Keys that cannot change while packets flow.
+    #[error("grantor.{0}: cannot change while the grantor runs: put it back, or restart")]
+    Restart(String),
     /// A script that cannot be read.
     #[error("{}: {error}", path.display())]
     Read {

@@ -1,4 +1,4 @@
-//! The grantor role, first half: who may send how much, decided by policies in Lua.
+//! The grantor role: a router that takes packets out of Gatekeepers' tunnels, and decides by policies in Lua who may send how much.
 
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
@@ -7,16 +7,27 @@
 
 pub mod answer;
 pub mod config;
+pub mod control;
 mod counters;
 mod error;
 pub mod judge;
+pub mod nodes;
 pub mod policy;
 pub mod question;
+pub mod section;
+mod tally;
+mod tunnel;
+mod voice;
+mod wiring;
 
 pub use answer::{Answer, Cookie, Decision, FailSafe, Failure};
+pub use control::{GrantorControl, Prepared, Record, Run};
 pub use config::{FailSafeConfig, Parameter, PolicySection};
 pub use counters::{Counts, Shown};
 pub use error::PolicyError;
 pub use judge::{Handle, Judge};
 pub use policy::{Engine, Policy, Surroundings};
 pub use question::{Fragment, Question};
+pub use section::{DecisionFormat, GrantorSection};
+pub use tally::{Counter, Counters};
+pub use wiring::splice;

@@ -1,0 +1,7 @@
+//! The Grantor's nodes; their picture is in the crate's README.
+
+pub mod ask;
+pub mod decapsulate;
+pub mod probe;
+#[cfg(all(test, feature = "lua"))]
+mod tests;

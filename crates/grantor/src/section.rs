@@ -1,0 +1,215 @@
+//! The section `[grantor]` as written; its comments are the schema's text. And what the nodes make of it: [`Settings`].
+
+use crate::config::PolicySection;
+use crate::error::PolicyError;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use tidemill_decision::authenticated::Range;
+use tidemill_decision::keys::Keyring;
+
+/// Prefixes of Gatekeepers that are compared for each outer packet at most.
+const MOST_PREFIXES: usize = 64;
+
+/// Takes packets out of the outer ones that Gatekeepers put them into, lets granted ones on, and has a policy decide about the rest.
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct GrantorSection {
+    /// The prefixes of the Gatekeepers' addresses, both families: `"10.0.0.0/24"`, `"2001:db8::1/128"`. Outer packets from elsewhere are dropped. Only
+    /// Gatekeepers may be able to send with these addresses: an outer packet says itself that it was granted.
+    pub gatekeepers: Vec<String>,
+    /// In which format decisions are sent.
+    pub decisions: DecisionFormat,
+    /// The file of the keys that decisions are authenticated with: a line for each, its number (1 to 65,535) and 64 hexadecimal digits; the first signs,
+    /// all verify. Nobody but its owner may read it. Relative to the configuration file; a reload reads it again.
+    pub key_file: Option<PathBuf>,
+    /// The keys themselves, one such line each, instead of a file.
+    pub keys: Vec<KeyText>,
+    /// Seconds by which a Gatekeeper's clock may differ from ours, for its probes. 1 to 300.
+    pub clock_s: u16,
+    /// Who may send how much.
+    pub policy: PolicySection,
+}
+
+impl Default for GrantorSection {
+    fn default() -> Self {
+        GrantorSection {
+            gatekeepers: Vec::new(),
+            decisions: DecisionFormat::Authenticated,
+            key_file: None,
+            keys: Vec::new(),
+            clock_s: 10,
+            policy: PolicySection::default(),
+        }
+    }
+}
+
+/// A format of decisions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum DecisionFormat {
+    /// Ours, version 2: authenticated, with probes and revocations. It needs keys, the Gatekeepers' own.
+    Authenticated,
+    /// That of the public Gatekeeper, version 1: whoever can send with our address decides as we do. It has no probes and no revocations.
+    Interoperable,
+}
+
+impl DecisionFormat {
+    /// The stable name.
+    pub fn name(self) -> &'static str {
+        match self {
+            DecisionFormat::Authenticated => "authenticated",
+            DecisionFormat::Interoperable => "interoperable",
+        }
+    }
+}
+
+/// A key as it is written. It is not shown.
+#[derive(Clone, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub struct KeyText(String);
+
+impl std::fmt::Debug for KeyText {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("KeyText(..)")
+    }
+}
+
+/// What the nodes go by; published.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Settings {
+    /// First and last addresses.
+    pub(crate) v4: Vec<(u32, u32)>,
+    pub(crate) v6: Vec<(u128, u128)>,
+    /// None: decisions go in the interoperable format.
+    pub(crate) keys: Option<Keyring>,
+    pub(crate) tolerance_ns: u64,
+}
+
+impl Settings {
+    /// What a section means.
+    ///
+    /// # Errors
+    /// Which key is wrong, and what to do; no secret is in it.
+    pub fn new(section: &GrantorSection) -> Result<Settings, PolicyError> {
+        if !(1..=300).contains(&section.clock_s) {
+            return Err(PolicyError::config("clock_s", format!("{}: give 1 to 300", section.clock_s)));
+        }
+        if section.gatekeepers.is_empty() {
+            let what = "there is none: give the prefixes of the Gatekeepers' addresses, as [\"10.0.0.0/24\"]";
+            return Err(PolicyError::config("gatekeepers", what));
+        }
+        if section.gatekeepers.len() > MOST_PREFIXES {
+            let what = format!("{} prefixes: give {MOST_PREFIXES} at most", section.gatekeepers.len());
+            return Err(PolicyError::config("gatekeepers", what));
+        }
+        let (mut v4, mut v6) = (Vec::new(), Vec::new());
+        for (i, text) in section.gatekeepers.iter().enumerate() {
+            let range = range(text).map_err(|what| PolicyError::config(format!("gatekeepers[{i}]"), what))?;
+            v4.extend(range.v4());
+            v6.extend(range.v6());
+        }
+        let keys = keys(section)?;
+        match (section.decisions, &keys) {
+            (DecisionFormat::Authenticated, None) => {
+                let what = "\"authenticated\" needs keys: give key_file, with the keys that the Gatekeepers have";
+                Err(PolicyError::config("decisions", what))
+            }
+            (DecisionFormat::Interoperable, Some(_)) => {
+                let what = "\"interoperable\" has no keys: leave out key_file and keys, or say \"authenticated\"";
+                Err(PolicyError::config("decisions", what))
+            }
+            _ => Ok(Settings { v4, v6, keys, tolerance_ns: u64::from(section.clock_s) * 1_000_000_000 }),
+        }
+    }
+
+    /// Whether this is a Gatekeeper's address.
+    #[inline]
+    pub(crate) fn is_gatekeeper(&self, address: IpAddr) -> bool {
+        match address {
+            IpAddr::V4(address) => {
+                let address = u32::from(address);
+                self.v4.iter().any(|(first, last)| (*first..=*last).contains(&address))
+            }
+            IpAddr::V6(address) => {
+                let address = u128::from(address);
+                self.v6.iter().any(|(first, last)| (*first..=*last).contains(&address))
+            }
+        }
+    }
+}
+
+/// A prefix as it is written.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn range(text: &str) -> Result<Range, String> {
+    let wrong = || format!("{text:?} is no prefix: give one as \"10.0.0.0/24\" or \"2001:db8::/32\"");
+    let (address, bits) = text.split_once('/').ok_or_else(wrong)?;
+    let (address, bits): (IpAddr, u8) =
+        (address.parse().map_err(|_| wrong())?, bits.parse().map_err(|_| wrong())?);
+    Range::new(address, bits)
+        .ok_or_else(|| format!("{text:?} has bits behind its length, or is too long: give a prefix"))
+}
+
+fn keys(section: &GrantorSection) -> Result<Option<Keyring>, PolicyError> {
+    match (&section.key_file, section.keys.is_empty()) {
+        (None, true) => Ok(None),
+        (Some(_), false) => {
+            Err(PolicyError::config("keys", "there is a key_file as well: give one of the two"))
+        }
+        (Some(path), true) => Keyring::read(path)
+            .map(Some)
+            .map_err(|error| PolicyError::config("key_file", format!("{}: {error}", path.display()))),
+        (None, false) => {
+            let lines: Vec<&str> = section.keys.iter().map(|key| key.0.as_str()).collect();
+            if lines.iter().any(|line| line.lines().count() > 1) {
+                return Err(PolicyError::config(
+                    "keys",
+                    "a key with more than one line: give each its own string",
+                ));
+            }
+            let parsed = Keyring::parse(&lines.join("\n"));
+            parsed.map(Some).map_err(|error| PolicyError::config("keys", error.to_string()))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(text: &str) -> String {
+        Settings::new(&toml::from_str(text).unwrap()).map(drop).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn mistakes_have_their_place() {
+        let key = format!("keys = [\"1 {}\"]\n", "ab".repeat(32));
+        let from = "gatekeepers = [\"10.0.0.0/24\"]\n";
+        for (text, wanted) in [
+            (String::new(), "grantor.gatekeepers: there is none"),
+            ("gatekeepers = [\"10.0.0.0/24\", \"10.0.0.1/24\"]".into(), "grantor.gatekeepers[1]: \"10.0.0.1/24\" has bits"),
+            ("gatekeepers = [\"10.0.0.1\"]".into(), "grantor.gatekeepers[0]: \"10.0.0.1\" is no prefix"),
+            (from.into(), "grantor.decisions: \"authenticated\" needs keys"),
+            (format!("{from}{key}clock_s = 0"), "grantor.clock_s: 0: give 1 to 300"),
+            (format!("{from}{key}decisions = \"interoperable\""), "grantor.decisions: \"interoperable\" has no keys"),
+            (format!("{from}{key}key_file = \"k\""), "grantor.keys: there is a key_file as well"),
+            (format!("{from}key_file = \"/nowhere/k\""), "grantor.key_file: /nowhere/k: "),
+            (format!("{from}keys = [\"1 abab\"]"), "grantor.keys: line 1: no secret"),
+        ] {
+            let said = said(&text);
+            assert!(said.starts_with(wanted) && !said.contains("abab"), "{said}");
+        }
+    }
+
+    #[test]
+    fn gatekeepers_are_known_by_their_prefixes() {
+        let text = "decisions = \"interoperable\"\ngatekeepers = [\"10.0.0.0/24\", \"2001:db8::1/128\"]";
+        let settings = Settings::new(&toml::from_str(text).unwrap()).unwrap();
+        let is = |text: &str| settings.is_gatekeeper(text.parse().unwrap());
+        assert!(is("10.0.0.0") && is("10.0.0.255") && is("2001:db8::1"));
+        assert!(!is("10.0.1.0") && !is("9.255.255.255") && !is("2001:db8::2") && !is("::"));
+    }
+}

@@ -1,0 +1,27 @@
+//! What the nodes count: one registry of stable names; a board for each node, read while it counts.
+
+tidemill_graph::counters! {
+    Granted = "granted": "packets that came in outer ones as granted, and go on",
+    GrantedBytes = "granted-bytes": "their bytes, without the outer header",
+    Requests = "requests": "packets that ask for permission (outer DSCP 3 to 63)",
+    Renewals = "renewals": "granted packets that ask for renewal (outer DSCP 2)",
+    Refused = "refused": "outer packets from addresses that are no Gatekeeper's; dropped",
+    Malformed = "malformed": "outer packets with something broken in them; dropped",
+    Nested = "nested": "outer packets in outer packets, forged with a Gatekeeper's address; dropped",
+    Congested = "congested": "packets that met congestion in the tunnel and cannot say so; dropped",
+    Waiting = "waiting": "packets that wait for the policy's answer now",
+    QueueFull = "queue-full": "packets that found too many waiting; dropped",
+    Forwarded = "forwarded": "requests and renewals that the policy let on",
+    PolicyDropped = "policy-dropped": "requests and renewals that the policy, or its fail-safe, did not let on",
+    FailSafe = "fail-safe": "requests and renewals that the fail-safe answered, not the policy",
+    Undecided = "undecided": "answers that say nothing to the Gatekeeper",
+    Decisions = "decisions": "decisions sent to Gatekeepers",
+    DecisionsMerged = "decisions-merged": "decisions that a later one on the same flow replaced in the same datagram",
+    DecisionsOutdated = "decisions-outdated": "decisions not sent, for the policy had changed meanwhile",
+    DecisionsUnsent = "decisions-unsent": "messages not sent: no memory, or the second of the start",
+    Datagrams = "datagrams": "datagrams sent to Gatekeepers",
+    Revocations = "revocations": "revocations sent to Gatekeepers; each is said three times",
+    Probes = "probes": "probes that were answered",
+    ProbesRefused = "probes-refused": "probes with a wrong form, key, tag or time",
+    ProbesUnchecked = "probes-unchecked": "probes dropped unread: too many at once",
+}

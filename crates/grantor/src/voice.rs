@@ -1,0 +1,269 @@
+//! What is said to Gatekeepers: datagrams of decisions, answers to probes, revocations. One [`Voice`] for all workers, one [`Outbox`] for each node that
+//! speaks.
+//!
+//! ```text
+//!  answers --put--> [ Gatekeeper 1: up to 51 messages ] --flush, once per turn--> datagrams of 1,452 bytes at most, from the address that it sent to
+//!                   [ Gatekeeper 2: ...               ]
+//! ```
+//! - A Gatekeeper gets what was decided in one turn in one datagram; more only if it does not fit. Of several decisions on one flow the last one goes.
+//! - **The policy's version** rises with every reload and revocation, and begins with the second of the start: so it also rises over restarts, unless more than
+//!   one change came for every second that the Grantor ran.
+//! - In the second of the start nothing is sent (`tidemill_decision::replay::Stamps`): who asks then asks again.
+
+use crate::section::Settings;
+use crate::tally::{Counter, Counters};
+use crossbeam_queue::ArrayQueue;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
+use tidemill_burst::Packet;
+use tidemill_decision::authenticated::{Header, Message, Writer};
+use tidemill_decision::interoperable;
+use tidemill_decision::keys::{Direction, Ends};
+use tidemill_decision::replay::Stamps;
+use tidemill_decision::{GATEKEEPER_PORT, GRANTOR_PORT};
+use tidemill_graph::Context;
+use tidemill_wire::checksum::Pseudo;
+use tidemill_wire::{Protocol, ethernet, ipv4, ipv6, udp};
+
+/// Messages for one Gatekeeper that wait at most: as many grants of IPv4 as go into a datagram.
+const MOST: usize = 51;
+/// Gatekeepers that a node has messages for at a time.
+const BOXES: usize = 32;
+/// The longest payload, for paths of 1,500 bytes and either family.
+const PAYLOAD: usize = 1452;
+/// Internetwork control.
+const DSCP: u8 = 6 << 3;
+
+/// A Gatekeeper, and how it knows us.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Peer {
+    pub(crate) gatekeeper: IpAddr,
+    /// Our address that it sends to.
+    pub(crate) ours: IpAddr,
+    /// The interface that it was heard by: what we answer is routed in its VRF.
+    pub(crate) interface: u16,
+}
+
+/// What all workers share of what we say.
+#[derive(Debug, Default)]
+pub(crate) struct Voice {
+    start: OnceLock<(Stamps, u32)>,
+    raised: AtomicU32,
+}
+
+impl Voice {
+    /// Our numbers; the first who asks says when we started.
+    pub(crate) fn begin(&self, now_ns: u64) -> (&Stamps, u32) {
+        let (stamps, version) =
+            self.start.get_or_init(|| (Stamps::new(now_ns), (now_ns / 1_000_000_000) as u32));
+        (stamps, version.wrapping_add(self.raised.load(Ordering::Acquire)))
+    }
+
+    /// The version of the policy.
+    pub(crate) fn version(&self, now_ns: u64) -> u32 {
+        self.begin(now_ns).1
+    }
+
+    /// Begins the next version; returns it.
+    pub(crate) fn raise(&self, now_ns: u64) -> u32 {
+        self.raised.fetch_add(1, Ordering::AcqRel);
+        self.version(now_ns)
+    }
+}
+
+struct Letterbox {
+    peer: Peer,
+    used_ns: u64,
+    messages: Vec<Message>,
+}
+
+/// What waits to be sent, by Gatekeeper. Nothing is allocated while packets flow.
+pub(crate) struct Outbox {
+    voice: Arc<Voice>,
+    boxes: Vec<Letterbox>,
+    spare: Vec<Vec<Message>>,
+    /// Where Gatekeepers that were not known here are named.
+    met: Arc<ArrayQueue<Peer>>,
+    /// The node's outputs to the lookups of IPv4 and IPv6.
+    outputs: [u8; 2],
+}
+
+impl Outbox {
+    pub(crate) fn new(voice: Arc<Voice>, met: Arc<ArrayQueue<Peer>>, outputs: [u8; 2]) -> Self {
+        let spare = (0..BOXES).map(|_| Vec::with_capacity(MOST)).collect();
+        Outbox { voice, boxes: Vec::with_capacity(BOXES), spare, met, outputs }
+    }
+
+    pub(crate) fn version(&self, now_ns: u64) -> u32 {
+        self.voice.version(now_ns)
+    }
+
+    /// Puts a message into a Gatekeeper's box; one that is full is sent first.
+    pub(crate) fn put(
+        &mut self,
+        cx: &mut Context<'_>,
+        settings: &Settings,
+        counters: &mut Counters,
+        peer: Peer,
+        message: Message,
+    ) {
+        let at = match self.boxes.iter().position(|letters| letters.peer == peer) {
+            Some(at) => at,
+            None => self.open(cx, settings, counters, peer),
+        };
+        let Some(letters) = self.boxes.get_mut(at) else { return };
+        letters.used_ns = cx.now_ns;
+        if let Message::Decision(decision) = &message {
+            let same = |other: &&mut Message| matches!(other, Message::Decision(other) if other.flow == decision.flow);
+            if let Some(before) = letters.messages.iter_mut().find(same) {
+                *before = message;
+                counters.one(Counter::DecisionsMerged);
+                return;
+            }
+        }
+        if letters.messages.len() >= MOST {
+            send(cx, settings, &self.voice, counters, letters, self.outputs);
+        }
+        letters.messages.push(message);
+    }
+
+    /// A box for a Gatekeeper that has none, in the place of the one that was silent longest if there are no more.
+    #[cold]
+    fn open(&mut self, cx: &mut Context<'_>, settings: &Settings, counters: &mut Counters, peer: Peer) -> usize {
+        // Who hears of it has room for more than there are, or hears of it the next time.
+        let _ = self.met.push(peer);
+        if let Some(messages) = self.spare.pop() {
+            self.boxes.push(Letterbox { peer, used_ns: cx.now_ns, messages });
+            return self.boxes.len() - 1;
+        }
+        let oldest = self.boxes.iter().enumerate().min_by_key(|(_, letters)| letters.used_ns);
+        let at = oldest.map_or(0, |(at, _)| at);
+        if let Some(letters) = self.boxes.get_mut(at) {
+            send(cx, settings, &self.voice, counters, letters, self.outputs);
+            letters.peer = peer;
+        }
+        at
+    }
+
+    /// Sends all that waits.
+    pub(crate) fn flush(&mut self, cx: &mut Context<'_>, settings: &Settings, counters: &mut Counters) {
+        for letters in &mut self.boxes {
+            send(cx, settings, &self.voice, counters, letters, self.outputs);
+        }
+    }
+}
+
+/// Sends what is in a box, and empties it.
+fn send(
+    cx: &mut Context<'_>,
+    settings: &Settings,
+    voice: &Voice,
+    counters: &mut Counters,
+    letters: &mut Letterbox,
+    outputs: [u8; 2],
+) {
+    let mut left = letters.messages.as_slice();
+    let mut buffer = [0; PAYLOAD];
+    while !left.is_empty() {
+        let Some((taken, payload)) = write(settings, voice, cx.now_ns, &letters.peer, left, &mut buffer) else {
+            counters.add(Counter::DecisionsUnsent, left.len() as u64);
+            break;
+        };
+        let (said, rest) = left.split_at(taken);
+        left = rest;
+        match frame(cx, &letters.peer, payload) {
+            Some(packet) => {
+                counters.one(Counter::Datagrams);
+                for message in said {
+                    counters.one(match message {
+                        Message::Decision(_) => Counter::Decisions,
+                        Message::Revoke { .. } => Counter::Revocations,
+                        Message::Probe { .. } | Message::Answer { .. } => Counter::Probes,
+                    });
+                }
+                cx.emit(outputs[usize::from(letters.peer.ours.is_ipv6())], packet);
+            }
+            None => counters.add(Counter::DecisionsUnsent, said.len() as u64),
+        }
+    }
+    letters.messages.clear();
+}
+
+/// A payload with as many of the messages as fit, and how many these are; none if nothing can be said now.
+fn write<'a>(
+    settings: &Settings,
+    voice: &Voice,
+    now_ns: u64,
+    peer: &Peer,
+    messages: &[Message],
+    buffer: &'a mut [u8; PAYLOAD],
+) -> Option<(usize, &'a [u8])> {
+    let (stamps, policy_version) = voice.begin(now_ns);
+    let Some(keys) = &settings.keys else {
+        let mut taken = 0;
+        let mut writer = interoperable::Writer::new(buffer).ok()?;
+        for message in messages {
+            // The format has nothing else.
+            if let Message::Decision(decision) = message
+                && writer.push(decision).is_err()
+            {
+                break;
+            }
+            taken += 1;
+        }
+        let len = writer.len();
+        return (taken > 0).then_some((taken, buffer.get(..len)?));
+    };
+    let stamp = stamps.next(now_ns)?;
+    let mut writer = Writer::new(buffer).ok()?;
+    let taken = messages.iter().take_while(|message| writer.push(message).is_ok()).count();
+    let ends =
+        Ends { source: (peer.ours, GRANTOR_PORT), destination: (peer.gatekeeper, GATEKEEPER_PORT) };
+    let direction = Direction::ToGatekeeper;
+    let header = Header { direction, key: 0, stamp, policy_version, time_ns: now_ns };
+    (taken > 0).then(|| (taken, writer.seal(keys, &header, &ends)))
+}
+
+/// A frame with a datagram to a Gatekeeper, to be looked up; none where there is no memory.
+fn frame(cx: &mut Context<'_>, peer: &Peer, payload: &[u8]) -> Option<Packet> {
+    let len = udp::HEADER_LEN + payload.len();
+    let mut made = cx.pool.take()?;
+    let wrote = match (peer.ours, peer.gatekeeper) {
+        (IpAddr::V4(src), IpAddr::V4(dst)) => {
+            made.set_len(ethernet::HEADER_LEN + ipv4::HEADER_LEN + len);
+            let (link, rest) = made.data_mut().split_at_mut(ethernet::HEADER_LEN);
+            link.fill(0); // written by `ip4-forward`
+            let (ip, datagram) = rest.split_at_mut(ipv4::HEADER_LEN);
+            let mut repr = ipv4::Repr::new(src, dst, Protocol::UDP, len);
+            repr.dscp = DSCP;
+            repr.emit(ip).is_ok() && emit(datagram, payload, &Pseudo::V4 { src, dst })
+        }
+        (IpAddr::V6(src), IpAddr::V6(dst)) => {
+            made.set_len(ethernet::HEADER_LEN + ipv6::HEADER_LEN + len);
+            let (link, rest) = made.data_mut().split_at_mut(ethernet::HEADER_LEN);
+            link.fill(0); // written by `ip6-forward`
+            let (ip, datagram) = rest.split_at_mut(ipv6::HEADER_LEN);
+            let mut repr = ipv6::Repr::new(src, dst, Protocol::UDP, len);
+            repr.dscp = DSCP;
+            repr.emit(ip).is_ok() && emit(datagram, payload, &Pseudo::V6 { src, dst })
+        }
+        _ => false,
+    };
+    if !wrote {
+        cx.pool.free(made);
+        return None;
+    }
+    made.l3 = ethernet::HEADER_LEN as u8;
+    made.port = peer.interface;
+    made.set_own();
+    made.set_timestamp_ns(cx.now_ns);
+    Some(made)
+}
+
+fn emit(datagram: &mut [u8], payload: &[u8], pseudo: &Pseudo) -> bool {
+    let Some(room) = datagram.get_mut(udp::HEADER_LEN..) else { return false };
+    room.copy_from_slice(payload);
+    let repr = udp::Repr { src_port: GRANTOR_PORT, dst_port: GATEKEEPER_PORT, payload_len: payload.len() };
+    repr.emit(datagram, pseudo).is_ok()
+}
