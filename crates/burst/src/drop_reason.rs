@@ -104,6 +104,15 @@ reasons! {
     DecisionReplayed = "decision-replayed": "decisions that have come before, or of a Grantor that has started again since",
     DecisionUnchecked = "decision-unchecked": "decisions dropped unread: too many at once, or of too many senders that we do not know",
     DecisionMalformed = "decision-malformed": "decisions that contradict themselves, or whose checksum is wrong or absent",
+    // Grantor.
+    TunnelRefused = "tunnel-refused": "an outer packet from an address that is no Gatekeeper's: check grantor.gatekeepers",
+    TunnelMalformed = "tunnel-malformed": "an outer packet whose inner one is cut off, broken, or of the other address family",
+    TunnelNested = "tunnel-nested": "an outer packet inside another, with a Gatekeeper's address as its source: forged",
+    TunnelCongestion = "tunnel-congestion": "met congestion in the tunnel, and its inner packet cannot say so (RFC 6040)",
+    AskQueueFull = "ask-queue-full": "too many packets wait for the policy's answers; raise grantor.policy.queue",
+    PolicyRefused = "policy-refused": "the policy does not let this packet on",
+    PolicyFailed = "policy-failed": "the policy gave no answer, and its fail-safe does not let packets on",
+    ProbeRefused = "probe-refused": "a probe that is no Gatekeeper's: its form, key, tag or time is wrong; or too many at once",
 }
 
 /// How many packets were dropped for each reason.

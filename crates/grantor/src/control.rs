@@ -240,7 +240,8 @@ impl GrantorControl {
         let nodes = nodes.iter().map(|(name, count)| (name.to_owned(), count));
         let policy = policy.into_iter().map(|(name, count)| (name.to_owned(), count));
         let failures = Failure::ALL.iter();
-        let failures = failures.map(|failure| (format!("policy-{}", failure.name()), counts.failed(*failure)));
+        let failures =
+            failures.map(|failure| (format!("policy-{}", failure.name()), counts.failed(*failure)));
         nodes.chain(policy).chain(failures).collect()
     }
 
@@ -274,7 +275,8 @@ impl GrantorControl {
         self.settings.collect();
         let mut any = self.collect();
         for at in 0..self.revoking.len() {
-            let Some(revoking) = self.revoking.get_mut(at).filter(|revoking| now_ns >= revoking.next_ns) else {
+            let Some(revoking) = self.revoking.get_mut(at).filter(|revoking| now_ns >= revoking.next_ns)
+            else {
                 continue;
             };
             revoking.left -= 1;
@@ -293,11 +295,13 @@ impl GrantorControl {
         for peer in &self.peers {
             let v6 = peer.ours.is_ipv6();
             let every = if v6 { IpAddr::from([0; 16]) } else { IpAddr::from([0; 4]) };
-            let Some(range) = to.or(Range::new(every, 0)).filter(|range| range.address().is_ipv6() == v6) else {
+            let Some(range) = to.or(Range::new(every, 0)).filter(|range| range.address().is_ipv6() == v6)
+            else {
                 continue;
             };
             // The queue has room for all of them, said three times over; what it has none for is said the next time.
-            told += usize::from(self.orders.queue.push((*peer, Message::Revoke { to: range, below })).is_ok());
+            told +=
+                usize::from(self.orders.queue.push((*peer, Message::Revoke { to: range, below })).is_ok());
         }
         self.orders.waker.get().into_iter().for_each(Waker::wake);
         told

@@ -21,8 +21,8 @@ mod voice;
 mod wiring;
 
 pub use answer::{Answer, Cookie, Decision, FailSafe, Failure};
-pub use control::{GrantorControl, Prepared, Record, Run};
 pub use config::{FailSafeConfig, Parameter, PolicySection};
+pub use control::{GrantorControl, Prepared, Record, Run};
 pub use counters::{Counts, Shown};
 pub use error::PolicyError;
 pub use judge::{Handle, Judge};

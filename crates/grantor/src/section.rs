@@ -113,11 +113,13 @@ impl Settings {
         let keys = keys(section)?;
         match (section.decisions, &keys) {
             (DecisionFormat::Authenticated, None) => {
-                let what = "\"authenticated\" needs keys: give key_file, with the keys that the Gatekeepers have";
+                let what =
+                    "\"authenticated\" needs keys: give key_file, with the keys that the Gatekeepers have";
                 Err(PolicyError::config("decisions", what))
             }
             (DecisionFormat::Interoperable, Some(_)) => {
-                let what = "\"interoperable\" has no keys: leave out key_file and keys, or say \"authenticated\"";
+                let what =
+                    "\"interoperable\" has no keys: leave out key_file and keys, or say \"authenticated\"";
                 Err(PolicyError::config("decisions", what))
             }
             _ => Ok(Settings { v4, v6, keys, tolerance_ns: u64::from(section.clock_s) * 1_000_000_000 }),
@@ -190,11 +192,17 @@ mod tests {
         let from = "gatekeepers = [\"10.0.0.0/24\"]\n";
         for (text, wanted) in [
             (String::new(), "grantor.gatekeepers: there is none"),
-            ("gatekeepers = [\"10.0.0.0/24\", \"10.0.0.1/24\"]".into(), "grantor.gatekeepers[1]: \"10.0.0.1/24\" has bits"),
+            (
+                "gatekeepers = [\"10.0.0.0/24\", \"10.0.0.1/24\"]".into(),
+                "grantor.gatekeepers[1]: \"10.0.0.1/24\" has bits",
+            ),
             ("gatekeepers = [\"10.0.0.1\"]".into(), "grantor.gatekeepers[0]: \"10.0.0.1\" is no prefix"),
             (from.into(), "grantor.decisions: \"authenticated\" needs keys"),
             (format!("{from}{key}clock_s = 0"), "grantor.clock_s: 0: give 1 to 300"),
-            (format!("{from}{key}decisions = \"interoperable\""), "grantor.decisions: \"interoperable\" has no keys"),
+            (
+                format!("{from}{key}decisions = \"interoperable\""),
+                "grantor.decisions: \"interoperable\" has no keys",
+            ),
             (format!("{from}{key}key_file = \"k\""), "grantor.keys: there is a key_file as well"),
             (format!("{from}key_file = \"/nowhere/k\""), "grantor.key_file: /nowhere/k: "),
             (format!("{from}keys = [\"1 abab\"]"), "grantor.keys: line 1: no secret"),

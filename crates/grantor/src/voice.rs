@@ -130,7 +130,13 @@ impl Outbox {
 
     /// A box for a Gatekeeper that has none, in the place of the one that was silent longest if there are no more.
     #[cold]
-    fn open(&mut self, cx: &mut Context<'_>, settings: &Settings, counters: &mut Counters, peer: Peer) -> usize {
+    fn open(
+        &mut self,
+        cx: &mut Context<'_>,
+        settings: &Settings,
+        counters: &mut Counters,
+        peer: Peer,
+    ) -> usize {
         // Who hears of it has room for more than there are, or hears of it the next time.
         let _ = self.met.push(peer);
         if let Some(messages) = self.spare.pop() {
@@ -166,7 +172,8 @@ fn send(
     let mut left = letters.messages.as_slice();
     let mut buffer = [0; PAYLOAD];
     while !left.is_empty() {
-        let Some((taken, payload)) = write(settings, voice, cx.now_ns, &letters.peer, left, &mut buffer) else {
+        let Some((taken, payload)) = write(settings, voice, cx.now_ns, &letters.peer, left, &mut buffer)
+        else {
             counters.add(Counter::DecisionsUnsent, left.len() as u64);
             break;
         };
@@ -218,8 +225,7 @@ fn write<'a>(
     let stamp = stamps.next(now_ns)?;
     let mut writer = Writer::new(buffer).ok()?;
     let taken = messages.iter().take_while(|message| writer.push(message).is_ok()).count();
-    let ends =
-        Ends { source: (peer.ours, GRANTOR_PORT), destination: (peer.gatekeeper, GATEKEEPER_PORT) };
+    let ends = Ends { source: (peer.ours, GRANTOR_PORT), destination: (peer.gatekeeper, GATEKEEPER_PORT) };
     let direction = Direction::ToGatekeeper;
     let header = Header { direction, key: 0, stamp, policy_version, time_ns: now_ns };
     (taken > 0).then(|| (taken, writer.seal(keys, &header, &ends)))

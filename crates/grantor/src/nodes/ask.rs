@@ -252,7 +252,11 @@ impl Node for Ask {
     }
 
     fn surrender(&mut self, pool: &mut Pool) {
-        self.slots.iter_mut().filter_map(Option::take).filter_map(|slot| slot.packet).for_each(|packet| pool.free(packet));
+        self.slots
+            .iter_mut()
+            .filter_map(Option::take)
+            .filter_map(|slot| slot.packet)
+            .for_each(|packet| pool.free(packet));
         self.board.show(&self.counters);
     }
 }

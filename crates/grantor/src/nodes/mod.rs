@@ -3,5 +3,3 @@
 pub mod ask;
 pub mod decapsulate;
 pub mod probe;
-#[cfg(all(test, feature = "lua"))]
-mod tests;
