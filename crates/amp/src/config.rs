@@ -37,7 +37,8 @@ pub struct MitigatorSection {
     /// What drops the filtered before it comes in here.
     pub offload: OffloadKind,
     /// Keep the program and its rules under this name in the BPF file system (`/sys/fs/bpf/tidemill/NAME`) when this process dies: it goes on
-    /// dropping by them, and the next process takes both over without a gap. `tidemill amp pins` shows and removes what is left.
+    /// dropping by them, and the next process takes both over without a gap. While a process works with them, a second one is refused. `tidemill amp pins`
+    /// shows and removes what is left.
     pub offload_pin: Option<String>,
 }
 
