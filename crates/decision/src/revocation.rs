@@ -45,6 +45,9 @@ pub const HELD: usize = 8;
 /// Revocations for a prefix that are looked at, at a time.
 pub const MOST_PREFIXES: usize = 16;
 
+/// Grantors that there is room for; more cost an allocation each time that their number has doubled.
+const ROOM: usize = 64;
+
 /// Too many new versions in a short time: nothing is revoked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("more than {LIVING} versions in a short time: revoke again in a minute")]
@@ -70,7 +73,8 @@ pub struct Revocations<A> {
 #[derive(Debug, Clone, Default)]
 struct Known {
     /// Version and rank, both rising; a version between two has the rank of the lower.
-    versions: Vec<(u32, u8)>,
+    held: [(u32, u8); HELD],
+    count: usize,
     /// Below this nothing counts.
     below: u32,
 }
@@ -78,8 +82,27 @@ struct Known {
 impl Known {
     /// The rank of a version, or of the versions that it falls among.
     fn rank(&self, version: u32) -> Option<u8> {
-        let at = self.versions.partition_point(|(known, _)| *known <= version);
-        at.checked_sub(1).map(|at| self.versions[at].1)
+        let at = self.versions().partition_point(|(known, _)| *known <= version);
+        at.checked_sub(1).map(|at| self.held[at].1)
+    }
+
+    fn versions(&self) -> &[(u32, u8)] {
+        &self.held[..self.count]
+    }
+
+    /// Forgets the oldest.
+    fn shift(&mut self) {
+        self.held.rotate_left(1);
+        self.count = self.count.saturating_sub(1);
+    }
+
+    /// Adds one that is higher; the oldest gives way.
+    fn push(&mut self, version: u32, rank: u8) {
+        if self.count == HELD {
+            self.shift();
+        }
+        self.held[self.count] = (version, rank);
+        self.count += 1;
     }
 }
 
@@ -109,10 +132,15 @@ impl<A: Copy + Ord> Revocations<A> {
             begun_ns: [0; LIVING as usize],
             begun: 0,
             settle_ns,
-            first: Vec::new(),
-            known: Vec::new(),
+            first: Vec::with_capacity(ROOM),
+            known: Vec::with_capacity(ROOM),
             prefixes: Vec::with_capacity(MOST_PREFIXES),
         }
+    }
+
+    /// Within so long from now on, whoever forgets silent flows has been through them all.
+    pub fn settle_within(&mut self, ns: u64) {
+        self.settle_ns = ns;
     }
 
     /// Begun so many ranks ago: 0 to 254.
@@ -146,7 +174,7 @@ impl<A: Copy + Ord> Revocations<A> {
         if version < self.known[known].below || self.prefixes.iter().any(prefix) {
             return None;
         }
-        let newest = self.known[known].versions.last().map(|(version, _)| *version);
+        let newest = self.known[known].versions().last().map(|(version, _)| *version);
         if newest.is_none_or(|newest| version > newest) {
             // Without a rank of its own it shares that of the version before.
             let _ = self.hold(now_ns, known, version);
@@ -163,7 +191,7 @@ impl<A: Copy + Ord> Revocations<A> {
         self.settle(now_ns);
         let known = self.known(grantor);
         // The first version that still counts, and its rank.
-        let versions = &self.known[known].versions;
+        let versions = self.known[known].versions();
         let rank = match versions.iter().find(|(version, _)| *version >= below) {
             Some((_, rank)) => *rank,
             None => self.hold(now_ns, known, below)?,
@@ -213,15 +241,11 @@ impl<A: Copy + Ord> Revocations<A> {
 
     /// Gives a version that is higher than all of its Grantor's a rank of its own.
     fn hold(&mut self, now_ns: u64, known: usize, version: u32) -> Result<u8, Late> {
-        let used = self.known[known].versions.last().map(|(_, rank)| *rank);
+        let used = self.known[known].versions().last().map(|(_, rank)| *rank);
         if used == Some(self.newest) {
             self.begin(now_ns)?;
         }
-        let versions = &mut self.known[known].versions;
-        if versions.len() == HELD {
-            versions.remove(0);
-        }
-        versions.push((version, self.newest));
+        self.known[known].push(version, self.newest);
         Ok(self.newest)
     }
 
@@ -247,9 +271,9 @@ impl<A: Copy + Ord> Revocations<A> {
             }
         }
         for place in 0..self.known.len() {
-            let mut versions = std::mem::take(&mut self.known[place].versions);
-            versions.retain(|(_, rank)| self.age(*rank) < LIVING);
-            self.known[place].versions = versions;
+            while self.known[place].versions().first().is_some_and(|(_, rank)| self.age(*rank) >= LIVING) {
+                self.known[place].shift();
+            }
         }
         Ok(())
     }
