@@ -3,3 +3,6 @@
 pub mod ask;
 pub mod decapsulate;
 pub mod probe;
+#[cfg(all(test, feature = "lua"))]
+#[allow(clippy::unwrap_used)] // a test may
+mod tests;

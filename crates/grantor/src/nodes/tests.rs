@@ -1,0 +1,478 @@
+//! Outer packets through the three nodes in an engine: what goes on, what is asked, what is dropped and under which name, what Gatekeepers are told. The
+//! policy is asked in line, so every run is the same.
+
+use crate::control::{GrantorControl, Run};
+use crate::section::GrantorSection;
+use crate::tally::Counter;
+use crate::wiring::splice;
+use std::collections::VecDeque;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::{Arc, Mutex};
+use tidemill_burst::{BURST, Burst, DropReason, Memory, Packet, Pool};
+use tidemill_decision::authenticated::{Header, Message, Writer};
+use tidemill_decision::keys::{Direction, Ends, Keyring};
+use tidemill_decision::replay::Stamp;
+use tidemill_decision::{Decision, GATEKEEPER_PORT, GRANTOR_PORT, Verdict as Said};
+use tidemill_graph::{Clock, Context, Engine, GraphBuilder, Limits, Node, Options, Snapshot, Verdict};
+use tidemill_lookup::qsbr::Domain;
+use tidemill_port::{Port, PortCounters, PortError, RxStatus};
+use tidemill_wire::checksum::Pseudo;
+use tidemill_wire::flow::Addresses;
+use tidemill_wire::{Protocol, ipv4, ipv6, udp};
+
+const SECOND: u64 = 1_000_000_000;
+const START: u64 = 1_700_000_000 * SECOND;
+/// Gatekeepers, and us.
+const GATE: [&str; 2] = ["10.0.0.1", "fd00::1"];
+const OTHER: &str = "10.0.0.2";
+const OURS: [&str; 2] = ["10.0.0.9", "fd00::9"];
+const CLIENT: [&str; 2] = ["192.0.2.7", "2001:db8:1::7"];
+const SERVER: [&str; 2] = ["198.51.100.1", "2001:db8:2::1"];
+
+fn key() -> String {
+    format!("1 {}", "5a".repeat(32))
+}
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+/// An IP packet with this payload, code point and congestion bits.
+fn packet(source: &str, destination: &str, protocol: Protocol, tos: u8, payload: &[u8]) -> Vec<u8> {
+    let mut head;
+    match (ip(source), ip(destination)) {
+        (IpAddr::V4(src), IpAddr::V4(dst)) => {
+            head = vec![0; 20];
+            let mut repr = ipv4::Repr::new(src, dst, protocol, payload.len());
+            (repr.dscp, repr.ecn) = (tos >> 2, tos & 3);
+            repr.emit(&mut head).unwrap();
+        }
+        (IpAddr::V6(src), IpAddr::V6(dst)) => {
+            head = vec![0; 40];
+            let mut repr = ipv6::Repr::new(src, dst, protocol, payload.len());
+            (repr.dscp, repr.ecn) = (tos >> 2, tos & 3);
+            repr.emit(&mut head).unwrap();
+        }
+        _ => unreachable!(),
+    }
+    [head, payload.to_vec()].concat()
+}
+
+/// A TCP SYN from the client's port to the server's port 80, with congestion bits.
+fn inner(v6: usize, port: u16, ecn: u8) -> Vec<u8> {
+    let mut tcp = [0; 20];
+    tcp[..2].copy_from_slice(&port.to_be_bytes());
+    tcp[2..4].copy_from_slice(&80_u16.to_be_bytes());
+    (tcp[12], tcp[13]) = (5 << 4, 2);
+    packet(CLIENT[v6], SERVER[v6], Protocol::TCP, ecn, &tcp)
+}
+
+fn outer(gatekeeper: &str, dscp: u8, ecn: u8, inner: &[u8]) -> Vec<u8> {
+    let v6 = usize::from(gatekeeper.contains(':'));
+    packet(gatekeeper, OURS[v6], [Protocol::IPV4, Protocol::IPV6][v6], dscp << 2 | ecn, inner)
+}
+
+fn probe(keys: &str, source: &str, port: u16, time_ns: u64) -> Vec<u8> {
+    let v6 = usize::from(source.contains(':'));
+    let keys = Keyring::parse(keys).unwrap();
+    let ends = Ends { source: (ip(source), port), destination: (ip(OURS[v6]), GRANTOR_PORT) };
+    let stamp = Stamp { epoch_s: 1, sequence: 1 };
+    let header = Header { direction: Direction::ToGrantor, key: 0, stamp, policy_version: 0, time_ns };
+    let mut buffer = [0; 100];
+    let mut writer = Writer::new(&mut buffer).unwrap();
+    writer.push(&Message::Probe { nonce: 77 }).unwrap();
+    let payload = writer.seal(&keys, &header, &ends);
+    let pseudo = match (ends.source.0, ends.destination.0) {
+        (IpAddr::V4(src), IpAddr::V4(dst)) => Pseudo::V4 { src, dst },
+        (IpAddr::V6(src), IpAddr::V6(dst)) => Pseudo::V6 { src, dst },
+        _ => unreachable!(),
+    };
+    let mut datagram = [&[0; 8], payload].concat();
+    let repr = udp::Repr { src_port: port, dst_port: GRANTOR_PORT, payload_len: payload.len() };
+    repr.emit(&mut datagram, &pseudo).unwrap();
+    packet(source, OURS[v6], Protocol::UDP, 0, &datagram)
+}
+
+/// Where a frame came out, and its IP packet.
+type Out = (&'static str, Vec<u8>);
+
+struct Wire {
+    name: &'static str,
+    input: VecDeque<(u64, Vec<Vec<u8>>)>,
+    sent: Arc<Mutex<Vec<Out>>>,
+    counters: PortCounters,
+}
+
+impl Port for Wire {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn rx(&mut self, _: u64, pool: &mut Pool, burst: &mut Burst) -> Result<RxStatus, PortError> {
+        let Some((time_ns, packets)) = self.input.pop_front() else { return Ok(RxStatus::Ended) };
+        for ip in packets {
+            let frame = [&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0, 0][..], &ip].concat();
+            let mut packet = pool.packet(&frame).unwrap();
+            packet.set_timestamp_ns(time_ns);
+            self.counters.rx.count(frame.len());
+            assert!(burst.push(packet).is_ok());
+        }
+        Ok(RxStatus::Received)
+    }
+
+    fn tx(&mut self, _: u64, pool: &mut Pool, burst: &mut Burst) -> Result<(), PortError> {
+        for packet in burst.drain() {
+            assert_eq!(packet.l3, 14);
+            self.sent.lock().unwrap().push((self.name, packet.data()[14..].to_vec()));
+            self.counters.tx.count(packet.data().len());
+            pool.free(packet);
+        }
+        Ok(())
+    }
+
+    fn counters(&self) -> PortCounters {
+        self.counters
+    }
+}
+
+/// Stands for what a router does before and behind.
+struct Stage;
+
+impl Node for Stage {
+    fn process(&mut self, _: &mut Context<'_>, burst: &mut [Packet], _: &mut [Verdict]) {
+        burst.iter_mut().for_each(|packet| packet.l3 = 14);
+    }
+}
+
+struct Bench {
+    domain: Domain,
+    control: GrantorControl,
+    folder: tempfile::TempDir,
+}
+
+impl Bench {
+    fn new(script: &str, more: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("p.lua"), script).unwrap();
+        let domain = Domain::new();
+        let log = Arc::new(|_: &str| ());
+        let section = section(more);
+        let control = GrantorControl::new(&section, folder.path(), 1, &domain, Run::Repeatable, log).unwrap();
+        Bench { domain, control, folder }
+    }
+
+    /// Has the nodes see bursts at their times, then some that start the clock; what came out where.
+    fn run(&mut self, input: Vec<(u64, Vec<Vec<u8>>)>) -> (Snapshot, Vec<Out>) {
+        const NAMES: [&str; 6] = ["wire", "local", "ip4", "ip6", "lookup4", "lookup6"];
+        let sent = Arc::new(Mutex::new(Vec::new()));
+        let mut graph = GraphBuilder::new(NAMES);
+        // The router's nodes, as far as the Grantor knows their names.
+        for (node, port) in [("ip4-input", "ip4"), ("ip6-input", "ip6")] {
+            graph.node(node, ["on"], |_| Box::new(Stage)).edge(node, "on", &format!("port:{port}"));
+        }
+        for (node, port) in [("ip4-lookup", "lookup4"), ("ip6-lookup", "lookup6")] {
+            // What comes in is for us, what we say is not: the first output is where the latter go.
+            graph.node(node, ["on", "local"], |_| Box::new(Stage)).edge(node, "on", &format!("port:{port}"));
+            graph.edge(node, "local", "local");
+        }
+        graph.node("local", ["on"], |_| Box::new(Stage)).edge("local", "on", "port:local");
+        graph.node("before", ["on"], |_| Box::new(Stage)).edge("before", "on", "decapsulate");
+        graph.input("wire", "before");
+        splice(&mut graph, &self.control);
+        // The second of the start has gone by before the first packet.
+        let first = vec![(START - 2 * SECOND, vec![packet(GATE[0], OURS[0], Protocol::ICMP, 0, &[0; 8])])];
+        let mut input = Some([first, input].concat());
+        let ports = NAMES.map(|name| {
+            let input = if name == "wire" { input.take().unwrap_or_default() } else { Vec::new() };
+            let wire =
+                Wire { name, input: input.into(), sent: sent.clone(), counters: PortCounters::default() };
+            vec![Box::new(wire) as Box<dyn Port>]
+        });
+        let memory = Memory::new(8 * BURST, 2048).unwrap();
+        let options = Options {
+            clock: Clock::Capture,
+            frames_per_worker: 8 * BURST,
+            pin: false,
+            limits: Limits::default(),
+            traces: Vec::new(),
+            describe: |_| String::new(),
+        };
+        let engine = Engine::new(graph.build().unwrap(), 1, ports.into(), &memory, &self.domain, options);
+        let outcome = engine.unwrap().run(|_| ());
+        assert!(outcome.errors.is_empty());
+        let ledger = outcome.snapshot.ledger();
+        assert!(ledger.balances() && ledger.held == 0, "{ledger:?}");
+        let mut sent = sent.lock().unwrap().clone();
+        assert_eq!(sent.remove(0).0, "local", "what began it");
+        (outcome.snapshot, sent)
+    }
+}
+
+fn section(more: &str) -> GrantorSection {
+    let gates = "gatekeepers = [\"10.0.0.0/30\", \"fd00::1/128\"]";
+    let keys = if more.contains("interoperable") { String::new() } else { format!("keys = [\"{}\"]", key()) };
+    let policy = if more.contains("[policy]") { "" } else { "[policy]\n" };
+    toml::from_str(&format!("{gates}\n{keys}\n{more}\n{policy}file = \"p.lua\"\n")).unwrap()
+}
+
+/// What a datagram of ours says, with whom it goes to.
+fn heard(ip: &[u8], now_ns: u64) -> (IpAddr, Vec<Message>) {
+    let v6 = ip[0] >> 4 == 6;
+    let (source, destination, at): (IpAddr, IpAddr, usize) = if v6 {
+        let packet = ipv6::Packet::new_checked(ip).unwrap();
+        (packet.src().into(), packet.dst().into(), 40)
+    } else {
+        let packet = ipv4::Packet::new_checked(ip).unwrap();
+        assert!(packet.checksum_ok());
+        (packet.src().into(), packet.dst().into(), 20)
+    };
+    let datagram = udp::Packet::new_checked(&ip[at..]).unwrap();
+    assert_eq!((datagram.src_port(), datagram.dst_port()), (GRANTOR_PORT, GATEKEEPER_PORT));
+    let ends = Ends { source: (source, GRANTOR_PORT), destination: (destination, GATEKEEPER_PORT) };
+    let header = Header::read(datagram.payload(), Direction::ToGatekeeper).unwrap();
+    assert_eq!(u64::from(header.policy_version), START / SECOND - 2);
+    let keys = Keyring::parse(&key()).unwrap();
+    let opened = keys.open(&header, datagram.payload(), &ends, (now_ns, SECOND)).unwrap();
+    (destination, opened.map(Result::unwrap).collect())
+}
+
+fn flow(v6: usize) -> Addresses {
+    match (ip(CLIENT[v6]), ip(SERVER[v6])) {
+        (IpAddr::V4(src), IpAddr::V4(dst)) => Addresses::V4 { src: src.into(), dst: dst.into() },
+        (IpAddr::V6(src), IpAddr::V6(dst)) => Addresses::V6 { src: src.into(), dst: dst.into() },
+        _ => unreachable!(),
+    }
+}
+
+const GRANT: &str =
+    "function decide(q) return granted { rate = 100, expire = 60, renew = 1000, step = 500 } end";
+
+#[test]
+fn what_was_granted_goes_on_without_its_outer_header() {
+    for v6 in [0, 1] {
+        let mut bench = Bench::new(GRANT, "");
+        let sent = inner(v6, 4000, 0);
+        let bursts = vec![(START, vec![outer(GATE[v6], 1, 0, &sent), outer(GATE[v6], 0, 0, &sent)])];
+        let (_, out) = bench.run(bursts);
+        let to = ["ip4", "ip6"][v6];
+        assert_eq!(out, [(to, sent.clone()), (to, sent)]);
+        let counters = bench.control.counters();
+        assert_eq!((counters.get(Counter::Granted), counters.get(Counter::Requests)), (2, 0));
+    }
+}
+
+/// RFC 6040, figure 4: by what comes inside and outside, what goes on; 4 stands for a drop.
+#[test]
+fn congestion_is_carried_over() {
+    const TABLE: [[u8; 4]; 4] = [[0, 0, 0, 4], [1, 1, 1, 3], [2, 1, 2, 3], [3, 3, 3, 3]];
+    for v6 in [0, 1] {
+        for dscp in [1, 41] {
+            for (inside, row) in TABLE.iter().enumerate() {
+                for (outside, &becomes) in row.iter().enumerate() {
+                    let mut bench = Bench::new(GRANT, "");
+                    let sent = outer(GATE[v6], dscp, outside as u8, &inner(v6, 1, inside as u8));
+                    let (snapshot, mut out) = bench.run(vec![(START, vec![sent])]);
+                    out.retain(|(to, _)| to.starts_with("ip"));
+                    let dropped = snapshot.ledger().dropped_for(DropReason::TunnelCongestion);
+                    if becomes == 4 {
+                        assert_eq!((out.len(), dropped), (0, 1));
+                        continue;
+                    }
+                    // The checksum too.
+                    assert_eq!(out, [(["ip4", "ip6"][v6], inner(v6, 1, becomes))], "{inside} {outside}");
+                    assert_eq!(dropped, 0);
+                }
+            }
+        }
+    }
+}
+
+/// What was wrong with the inner header stays wrong, so that whoever checks it sees it.
+#[test]
+fn a_wrong_checksum_inside_stays_wrong() {
+    let mut sent = inner(0, 1, 2);
+    sent[10] ^= 0x40;
+    let (_, out) = Bench::new(GRANT, "").run(vec![(START, vec![outer(GATE[0], 1, 3, &sent)])]);
+    assert_eq!(out[0].1[1] & 3, 3);
+    assert!(!ipv4::checksum_ok(&out[0].1));
+}
+
+#[test]
+fn what_does_not_belong_here_is_dropped_by_name() {
+    for v6 in [0, 1] {
+        let good = inner(v6, 1, 0);
+        let stranger = ["10.0.0.4", "fd00::2"][v6];
+        let mut cut = good.clone();
+        cut.truncate(good.len() - 1);
+        let (own, foreign) = ([Protocol::IPV4, Protocol::IPV6][v6], [Protocol::IPV6, Protocol::IPV4][v6]);
+        for (what, sent, reason) in [
+            ("a stranger's", outer(stranger, 1, 0, &good), DropReason::TunnelRefused),
+            ("a stranger's request", outer(stranger, 41, 0, &good), DropReason::TunnelRefused),
+            ("cut off", outer(GATE[v6], 1, 0, &cut), DropReason::TunnelMalformed),
+            ("empty", outer(GATE[v6], 41, 0, &[]), DropReason::TunnelMalformed),
+            ("noise", outer(GATE[v6], 1, 0, &[0xff; 60]), DropReason::TunnelMalformed),
+            (
+                "of the other family",
+                packet(GATE[v6], OURS[v6], foreign, 4, &inner(1 - v6, 1, 0)),
+                DropReason::TunnelMalformed,
+            ),
+            (
+                "as if of the other",
+                packet(GATE[v6], OURS[v6], own, 4, &inner(1 - v6, 1, 0)),
+                DropReason::TunnelMalformed,
+            ),
+            ("nested", outer(GATE[v6], 1, 0, &outer(GATE[v6], 1, 0, &good)), DropReason::TunnelNested),
+            (
+                "a nested request",
+                outer(GATE[v6], 41, 0, &outer(GATE[v6], 1, 0, &good)),
+                DropReason::TunnelNested,
+            ),
+        ] {
+            let (snapshot, out) = Bench::new(GRANT, "").run(vec![(START, vec![sent])]);
+            assert_eq!((out.len(), snapshot.ledger().dropped_for(reason)), (0, 1), "{what} {v6}");
+        }
+        // Somebody's own tunnel is no business of ours.
+        let tunnel = packet(CLIENT[v6], SERVER[v6], own, 0, &good);
+        let (_, out) = Bench::new(GRANT, "").run(vec![(START, vec![outer(GATE[v6], 1, 0, &tunnel)])]);
+        assert_eq!(out, [(["ip4", "ip6"][v6], tunnel)]);
+        // And what is no outer packet is for `local`.
+        let ping = packet(CLIENT[v6], OURS[v6], Protocol::ICMP, 0, &[0; 8]);
+        let (_, out) = Bench::new(GRANT, "").run(vec![(START, vec![ping.clone()])]);
+        assert_eq!(out, [("local", ping)]);
+    }
+}
+
+/// Two Gatekeepers, each with several requests in one burst: one datagram for each.
+#[test]
+fn decisions_go_in_one_datagram_for_each_gatekeeper() {
+    let mut bench = Bench::new(GRANT, "");
+    let asks: Vec<Vec<u8>> = (0..6_u8)
+        .map(|i| {
+            let source = Ipv4Addr::new(192, 0, 2, i).to_string();
+            let sent = packet(&source, SERVER[0], Protocol::UDP, 0, &[0; 8]);
+            outer([GATE[0], OTHER][usize::from(i % 2)], 41, 0, &sent)
+        })
+        .collect();
+    let renewal = outer(GATE[1], 2, 0, &inner(1, 1, 0));
+    let (_, out) = bench.run(vec![(START, [asks, vec![renewal.clone(), renewal]].concat())]);
+    let on = |to: &str| out.iter().filter(|(port, _)| *port == to).count();
+    assert_eq!((on("ip4"), on("ip6"), on("lookup4"), on("lookup6"), out.len()), (6, 2, 2, 1, 11));
+    let said: Vec<_> =
+        out.iter().filter(|(to, _)| to.starts_with("lookup")).map(|(_, ip)| heard(ip, START)).collect();
+    let verdict =
+        Said::Granted { rate_kib_s: 100, expire_s: 60, renew_ms: 1000, step_ms: 500, direct: false };
+    for (at, gatekeeper) in [GATE[0], OTHER].iter().enumerate() {
+        let messages: Vec<Message> = (0..3)
+            .map(|i| {
+                let src = 0xc000_0200 + 2 * i + at as u32;
+                let flow = Addresses::V4 { src, dst: 0xc633_6401 };
+                Message::Decision(Decision { flow, verdict })
+            })
+            .collect();
+        assert!(said.contains(&(ip(gatekeeper), messages)), "{said:?}");
+    }
+    let twice_is_once = vec![Message::Decision(Decision { flow: flow(1), verdict })];
+    assert!(said.contains(&(ip(GATE[1]), twice_is_once)), "{said:?}");
+    let counters = bench.control.counters();
+    assert_eq!((counters.get(Counter::Datagrams), counters.get(Counter::Decisions)), (3, 7));
+    assert_eq!(counters.get(Counter::DecisionsMerged), 1);
+}
+
+/// More decisions than go into a datagram go in several.
+#[test]
+fn a_burst_of_requests_is_answered_in_few_datagrams() {
+    let mut bench = Bench::new(GRANT, "");
+    let asks = (0..120_u8).map(|i| {
+        let source = Ipv6Addr::new(0x2001, 0xdb8, 9, 0, 0, 0, 0, i.into()).to_string();
+        outer(GATE[1], 41, 0, &packet(&source, SERVER[1], Protocol::UDP, 0, &[0; 8]))
+    });
+    let (_, out) = bench.run(vec![(START, asks.collect())]);
+    let said: Vec<usize> =
+        out.iter().filter(|(to, _)| *to == "lookup6").map(|(_, ip)| heard(ip, START).1.len()).collect();
+    assert_eq!((said.iter().sum::<usize>(), said.iter().max()), (120, Some(&27)), "{said:?}");
+    assert!(out.iter().all(|(_, ip)| ip.len() <= 1500) && said.len() <= 6);
+}
+
+#[test]
+fn who_is_refused_or_fails_does_not_get_through() {
+    for (script, reason, told) in [
+        ("function decide(q) return declined { expire = 9 } end", DropReason::PolicyRefused, Some(9)),
+        ("function decide(q) error('no') end", DropReason::PolicyFailed, Some(7)),
+    ] {
+        let more = "[policy]\nfail_safe = { action = \"decline\", seconds = 7 }";
+        let mut bench = Bench::new(script, more);
+        let (snapshot, out) = bench.run(vec![(START, vec![outer(GATE[0], 41, 0, &inner(0, 1, 0))])]);
+        assert_eq!(snapshot.ledger().dropped_for(reason), 1);
+        let said: Vec<_> = out.iter().map(|(_, ip)| heard(ip, START).1).collect();
+        let declined = |expire_s| Decision { flow: flow(0), verdict: Said::Declined { expire_s } };
+        let wanted: Vec<_> = told.into_iter().map(|s| vec![Message::Decision(declined(s))]).collect();
+        assert_eq!(said, wanted);
+    }
+}
+
+#[test]
+fn packets_beyond_the_queue_are_dropped_by_name() {
+    let mut bench = Bench::new(GRANT, "[policy]\nqueue = 2");
+    let (snapshot, out) =
+        bench.run(vec![(START, (0..5).map(|i| outer(GATE[0], 41, 0, &inner(0, i, 0))).collect())]);
+    assert_eq!(snapshot.ledger().dropped_for(DropReason::AskQueueFull), 3);
+    assert_eq!(out.iter().filter(|(to, _)| *to == "ip4").count(), 2);
+}
+
+#[test]
+fn probes_are_answered_and_nothing_else_there_is() {
+    for v6 in [0, 1] {
+        let good = probe(&key(), GATE[v6], GATEKEEPER_PORT, START);
+        let (_, out) = Bench::new(GRANT, "").run(vec![(START, vec![good.clone()])]);
+        assert_eq!(out.len(), 1);
+        assert_eq!(heard(&out[0].1, START), (ip(GATE[v6]), vec![Message::Answer { nonce: 77 }]));
+        let mut forged = good.clone();
+        *forged.last_mut().unwrap() ^= 1;
+        for (what, sent) in [
+            ("forged", forged),
+            ("another key", probe(&key().replace("1 ", "2 "), GATE[v6], GATEKEEPER_PORT, START)),
+            ("another port", probe(&key(), GATE[v6], 999, START)),
+            ("old", probe(&key(), GATE[v6], GATEKEEPER_PORT, START - 11 * SECOND)),
+        ] {
+            let (snapshot, out) = Bench::new(GRANT, "").run(vec![(START, vec![sent])]);
+            assert_eq!(
+                (out.len(), snapshot.ledger().dropped_for(DropReason::ProbeRefused)),
+                (0, 1),
+                "{what}"
+            );
+        }
+        // Whoever is no Gatekeeper finds nobody there.
+        let (_, out) =
+            Bench::new(GRANT, "").run(vec![(START, vec![probe(&key(), CLIENT[v6], GATEKEEPER_PORT, START)])]);
+        assert_eq!(out[0].0, "local");
+    }
+}
+
+#[test]
+fn the_interoperable_format_has_no_keys() {
+    let mut bench = Bench::new(GRANT, "decisions = \"interoperable\"");
+    let (_, out) = bench.run(vec![(START, vec![outer(GATE[0], 41, 0, &inner(0, 1, 0))])]);
+    let (_, said) = out.iter().find(|(to, _)| *to == "lookup4").unwrap();
+    let decisions = tidemill_decision::interoperable::Decisions::new(&said[28..]);
+    assert_eq!(decisions.map(|decision| decision.unwrap().flow).collect::<Vec<_>>(), [flow(0)]);
+    assert!(bench.control.revoke(None, START).unwrap_err().to_string().contains("no revocations"));
+}
+
+/// A reload takes over all or nothing, and raises the version; so does a revocation.
+#[test]
+fn a_broken_script_changes_nothing_and_a_good_one_begins_a_version() {
+    let mut bench = Bench::new(GRANT, "");
+    let version = bench.control.version(START);
+    let write = |bench: &Bench, text: &str| std::fs::write(bench.folder.path().join("p.lua"), text).unwrap();
+    write(&bench, "\nfunction decide(q");
+    let error = bench.control.prepare(&section("")).map(drop).unwrap_err().to_string();
+    assert!(error.contains("p.lua:2"), "{error}");
+    let error = bench.control.prepare(&section("[policy]\nqueue = 7")).map(drop).unwrap_err().to_string();
+    assert_eq!(error, "grantor.policy.queue: cannot change while the grantor runs: put it back, or restart");
+    assert_eq!(bench.control.version(START), version);
+    write(&bench, "function decide(q) return declined { expire = 9 } end");
+    let prepared = bench.control.prepare(&section("")).unwrap();
+    assert!(bench.control.commit(prepared, START).unwrap());
+    assert_eq!(bench.control.version(START), version + 1);
+    assert_eq!(bench.control.revoke(None, START).unwrap(), (version + 2, 0));
+}
