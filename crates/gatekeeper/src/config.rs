@@ -44,6 +44,12 @@ pub struct GatekeeperSection {
     pub clock_s: u16,
     /// How it is found out whether Grantors are there. Only where decisions are authenticated.
     pub probes: ProbesConfig,
+    /// Milliseconds for which what was granted passes after it has been revoked, while the Grantor is asked again; 0 to 10,000.
+    pub revocation_grace_ms: u16,
+    /// Flows with a program that each worker has room for, of IPv4 and as many of IPv6: 68 bytes each.
+    pub program_flows: u32,
+    /// Flow programs besides those that come with it (0 granted, 1 declined, 2 grantedv2, 3 web, 4 tcp-services).
+    pub program: Vec<ProgramConfig>,
     /// In which order a burst is looked up.
     pub order: Order,
     /// How lookups of flows hide the memory's latency.
@@ -68,6 +74,9 @@ impl Default for GatekeeperSection {
             keys: Vec::new(),
             clock_s: 10,
             probes: ProbesConfig::default(),
+            revocation_grace_ms: 100,
+            program_flows: 1 << 16,
+            program: Vec::new(),
             order: Order::OnePass,
             driver: Driver::Group,
         }
@@ -101,6 +110,16 @@ impl Default for ProbesConfig {
     fn default() -> Self {
         ProbesConfig { interval_ms: 200, fall: 3, rise: 5 }
     }
+}
+
+/// A flow program.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ProgramConfig {
+    /// By which decisions call it: 5 to 255.
+    pub number: u8,
+    /// An ELF object with the sections `init` and `pkt`.
+    pub file: PathBuf,
 }
 
 /// What becomes of packets to a prefix.

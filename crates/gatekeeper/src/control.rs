@@ -7,10 +7,11 @@ use crate::decision::keys::Keyring;
 use crate::error::GateError;
 use crate::family::Paired;
 use crate::flow::{FlowState, Shown};
-use crate::gate::Gate;
+use crate::gate::{Applied, Gate, Size};
 use crate::mail::{Letter, Post};
 use crate::nodes::solicitor::{self, SolicitorBoard};
 use crate::policy::{Choice, Policies, Policy, parse};
+use crate::programs::Catalog;
 use crate::seat::Seat;
 use crate::settings::{self, Settings};
 use crate::show::{FlowLine, FlowsPage, PolicyLine, TopLine, Tops, Wanted};
@@ -120,11 +121,17 @@ impl GatekeeperControl {
         let spread = mix(section.spread);
         // Of one secret, as many as there are tables.
         let mut drawn = 0;
-        let mut draw = || {
+        let mut size = || {
             drawn += 1;
             let (low, high) = (secret as u64 ^ mix(drawn), (secret >> 64) as u64 ^ mix(!drawn));
-            u128::from(mix(low)) << 64 | u128::from(mix(high))
+            Size {
+                flows: section.flows,
+                program_flows: section.program_flows,
+                secret: u128::from(mix(low)) << 64 | u128::from(mix(high)),
+                spread,
+            }
         };
+        let catalog = Catalog::new(&section.program)?;
         let (own4, own6) = settings::own(interfaces);
         let (policies4, policies6) = (
             Policies::new(domain, default, &policies.v4, settings.source4, own4)?,
@@ -137,8 +144,20 @@ impl GatekeeperControl {
             round: Arc::default(),
             doctor: Doctor::default(),
             notices: Vec::new(),
-            v4: Half::new(policies4, section.flows, workers, spread, Counter::Flows4, &mut draw)?,
-            v6: Half::new(policies6, section.flows, workers, spread, Counter::Flows6, &mut draw)?,
+            v4: Half::new(
+                policies4,
+                workers,
+                &catalog,
+                [Counter::Flows4, Counter::ProgramFlows4],
+                &mut size,
+            )?,
+            v6: Half::new(
+                policies6,
+                workers,
+                &catalog,
+                [Counter::Flows6, Counter::ProgramFlows6],
+                &mut size,
+            )?,
             decisions: (0..workers).map(|_| Board::default()).collect(),
             budget: solicitor::budget(bandwidth, f64::from(section.request_percent) / 100.0),
             solicitors: Arc::default(),
@@ -203,6 +222,8 @@ impl GatekeeperControl {
         let old = &self.section;
         for (key, same) in [
             ("flows", section.flows == old.flows),
+            ("program_flows", section.program_flows == old.program_flows),
+            ("program", section.program == old.program),
             ("spread", section.spread == old.spread),
             ("request_queue", section.request_queue == old.request_queue),
             ("bandwidth", section.bandwidth == old.bandwidth),
@@ -304,13 +325,13 @@ impl GatekeeperControl {
         for Decision { flow, verdict } in decisions {
             let known = match flow {
                 Addresses::V4 { src, dst } => {
-                    v4.as_mut().is_some_and(|seat| seat.gate.impose(now_ns, src, dst, &verdict))
+                    v4.as_mut().map(|seat| seat.gate.impose(now_ns, (src, dst), &verdict, None))
                 }
                 Addresses::V6 { src, dst } => {
-                    v6.as_mut().is_some_and(|seat| seat.gate.impose(now_ns, src, dst, &verdict))
+                    v6.as_mut().map(|seat| seat.gate.impose(now_ns, (src, dst), &verdict, None))
                 }
             };
-            given += usize::from(known);
+            given += usize::from(known == Some(Applied::Done));
         }
         self.v4.seats.put(worker, v4);
         self.v6.seats.put(worker, v6);
@@ -439,22 +460,21 @@ fn policy_line<A: crate::family::Gated>(policy: &Policy<A>) -> PolicyLine {
 impl<A: Paired<W>, const W: usize> Half<A, W> {
     fn new(
         policies: Policies<A>,
-        flows: usize,
         workers: usize,
-        spread: u64,
-        counter: Counter,
-        draw: &mut dyn FnMut() -> u128,
+        catalog: &Catalog,
+        [flows, programs]: [Counter; 2],
+        size: &mut dyn FnMut() -> Size,
     ) -> Result<Self, SizeError> {
         let post = Post::new(workers);
         let (mut shown, mut seats) = (Vec::new(), Vec::new());
         for worker in 0..workers {
-            let mut gate = Gate::new(flows, draw(), spread)?;
+            let mut gate = Gate::new(&size(), catalog.clone())?;
             let board = Board::default();
             let exchange = gate.heavy().exchange();
             shown.push(WorkerView { reader: gate.reader(), board: board.clone(), exchange });
             seats.push(post.of(worker).map(|mail| {
                 let (counters, mail) = (Counters::default(), mail.clone());
-                Box::new(Seat { gate, counters, mail, board, flows: counter, shown_ns: 0 })
+                Box::new(Seat { gate, counters, mail, board, flows, programs, shown_ns: 0 })
             }));
         }
         let seats = Arc::new(Seats(Mutex::new(seats)));

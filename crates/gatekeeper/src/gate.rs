@@ -18,6 +18,8 @@
 //!   the policy that it was made by.
 //! * **A full table** is bounded work ([`tidemill_flow::flowtable`]): one search that fails is the last of its burst and of some bursts after
 //!   it. A packet whose flow found no room still asks, as one of a new flow.
+//! * **Programs** ([`crate::programs`]) decide about the packets of flows that have one; what they say is done like what a state says.
+//! * **Revocation** ([`tidemill_decision::revocation`]): a flow whose decision counts no more is found to be so by its next packet. It is not visited.
 //! * **Reclaim** goes a few buckets per burst and per tick: [`Gate::reclaim`].
 //! * A fragment is a packet like any other: flows have no ports.
 
@@ -25,11 +27,14 @@ use crate::config::{Driver, Order};
 use crate::counters::{Counter, Counters};
 use crate::decision::Verdict;
 use crate::family::Paired;
-use crate::flow::{Act, FlowState};
+use crate::flow::{Act, FlowState, Installed};
+use crate::mail::{By, Revocation};
 use crate::policy::{Choice, Choices};
+use crate::programs::{Catalog, Programs, Refused};
 use crate::tag::Tag;
 use crate::top::Heavy;
 use tidemill_burst::BURST;
+use tidemill_decision::revocation::{Late, Revocations};
 use tidemill_flow::flowtable::{FlowReader, FlowTable, Outcome, Slot};
 use tidemill_flow::hash::{KeyHash, Keyed, mix};
 use tidemill_flow::key::Key;
@@ -77,6 +82,54 @@ pub struct Now<'a, A> {
     pub order: Order,
     /// How to look up flows.
     pub driver: Driver,
+    /// How long what was granted passes after it has been revoked, until the Grantor has answered.
+    pub grace_ns: u64,
+    /// Packets by their places in the burst, from their IP headers on: for programs.
+    pub ip: &'a dyn Fn(usize) -> &'a [u8],
+}
+
+/// What became of a decision.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Applied {
+    /// Its flow has it.
+    Done,
+    /// There is no such flow here.
+    Unknown,
+    /// It counts no more: its version of the policy is revoked.
+    Revoked,
+    /// It brings a program that there is none of.
+    Unsupported,
+    /// It brings a program that does not take its cookie: its flow is declined instead.
+    NotTaken,
+    /// It brings a program, and there is no room for its cookie.
+    Full,
+}
+
+impl Applied {
+    /// What it counts as.
+    pub(crate) fn counter(self) -> Counter {
+        match self {
+            Applied::Done => Counter::DecisionsApplied,
+            Applied::Unknown => Counter::DecisionsUnknown,
+            Applied::Revoked => Counter::DecisionsRevoked,
+            Applied::Unsupported => Counter::DecisionsUnsupported,
+            Applied::NotTaken => Counter::CookiesNotTaken,
+            Applied::Full => Counter::ProgramsFull,
+        }
+    }
+}
+
+/// How large the tables of one worker and family are, and what is secret about them.
+#[derive(Debug, Clone)]
+pub struct Size {
+    /// Room for flows.
+    pub flows: usize,
+    /// Room for flows with a program.
+    pub program_flows: u32,
+    /// What flows are hashed with.
+    pub secret: u128,
+    /// What spreads flows over Grantors; all workers share it.
+    pub spread: u64,
 }
 
 /// Coroutines side by side.
@@ -91,6 +144,8 @@ pub const RECLAIM_IDLE: usize = 1024;
 pub struct Gate<A: Paired<W>, const W: usize> {
     table: FlowTable<W, FlowState>,
     heavy: Heavy<W>,
+    programs: Programs,
+    revoked: Revocations<A>,
     /// Spreads flows over Grantors: the same in all workers.
     spread: u64,
     labels: Box<[Label; BURST]>,
@@ -104,16 +159,19 @@ pub struct Gate<A: Paired<W>, const W: usize> {
 }
 
 impl<A: Paired<W>, const W: usize> Gate<A, W> {
-    /// Room for so many flows, hashed with a secret; `spread` is a secret that all workers share.
+    /// Empty tables.
     ///
     /// # Errors
     /// A table that is too large.
-    pub fn new(flows: usize, secret: u128, spread: u64) -> Result<Self, SizeError> {
+    pub fn new(size: &Size, catalog: Catalog) -> Result<Self, SizeError> {
+        let Size { flows, program_flows, secret, spread } = *size;
         // A table is full at a load of 0.95.
         let slots = flows.saturating_mul(20) / 19;
         Ok(Gate {
             table: FlowTable::new(slots.max(1), Keyed::new(secret))?,
             heavy: Heavy::new(secret as u64 ^ spread)?,
+            programs: Programs::new(catalog, program_flows),
+            revoked: Revocations::new(u64::MAX),
             spread,
             labels: Box::new([Label::NONE; BURST]),
             destinations: Box::new([A::MIN; BURST]),
@@ -136,6 +194,11 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
     /// Flows in the table.
     pub fn len(&self) -> usize {
         self.table.len()
+    }
+
+    /// Flows with a program.
+    pub fn programs(&self) -> usize {
+        self.programs.len()
     }
 
     /// Whether there are none.
@@ -208,7 +271,8 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
             let known = self.found[at].map(|slot| (slot, u32::from(self.table.state(slot).note())));
             // One that was decided about before its first packet came has no policy noted yet.
             if let Some((slot, number)) = known.filter(|(_, number)| *number != 0) {
-                fates[at] = self.act(now, counters, Some(slot), packet, number);
+                self.table.touch(slot, (now.ns / 1_000_000_000) as u32);
+                fates[at] = self.act(now, counters, Some(slot), (at, packet), number);
                 continue;
             }
             self.destinations[missing] = packet.destination;
@@ -306,24 +370,28 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
                     counters.one(Counter::FlowsMade);
                 }
                 let (slot, number) = (self.outcomes[i].slot(), self.labels[i].0);
-                fates[at] = self.act(now, counters, slot, &seen[at], number);
+                fates[at] = self.act(now, counters, slot, (at, &seen[at]), number);
             }
         }
     }
 
-    /// Algorithm 7: what the state of its flow says about a packet. `number` is its policy's.
+    /// Algorithm 7: what the state of its flow says about a packet, of which the place in its burst is given. `number` is its policy's.
     #[inline(always)]
     fn act(
         &mut self,
         now: &Now<'_, A>,
         counters: &mut Counters,
         slot: Option<Slot>,
-        packet: &Seen<A>,
+        (at, packet): (usize, &Seen<A>),
         number: u32,
     ) -> Fate {
         let before = slot.map_or(FlowState::default(), |slot| self.table.state(slot));
         let mut state = before;
-        let act = state.packet(now.ns, packet.bytes);
+        let ask = state.rank() != 0 && self.revoke(now, counters, &mut state, packet, number);
+        let act = match state.installed() {
+            Some(program) => self.run(now, counters, &mut state, program, (at, packet), ask),
+            None => state.packet(now.ns, packet.bytes),
+        };
         match slot {
             Some(slot) => {
                 state.set_note(number as u16);
@@ -365,17 +433,65 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
         }
     }
 
+    /// What the flow's program says.
+    #[inline(never)]
+    fn run(
+        &mut self,
+        now: &Now<'_, A>,
+        counters: &mut Counters,
+        state: &mut FlowState,
+        program: Installed,
+        (at, packet): (usize, &Seen<A>),
+        ask: bool,
+    ) -> Act {
+        if state.over(now.ns) {
+            self.programs.release(program);
+            *state = state.forgotten();
+            return state.packet(now.ns, packet.bytes);
+        }
+        counters.one(Counter::Programs);
+        match self.programs.run(program, now.ns, state, (now.ip)(at)) {
+            Some(Act::Granted { .. }) if ask => Act::Granted { dscp: 2, direct: false },
+            Some(act) => act,
+            None => {
+                counters.one(Counter::ProgramFaults);
+                Act::Declined
+            }
+        }
+    }
+
+    /// Revokes the flow's decision if it counts no more. Returns whether this packet is to ask for the next, which its state does not know.
+    #[inline(always)]
+    fn revoke(
+        &mut self,
+        now: &Now<'_, A>,
+        counters: &mut Counters,
+        state: &mut FlowState,
+        packet: &Seen<A>,
+        number: u32,
+    ) -> bool {
+        let grantor = self.decides(now.choices, number, packet.source, packet.destination);
+        if self.revoked.stands(grantor, packet.destination, state.rank()) {
+            return false;
+        }
+        counters.one(Counter::FlowsRevoked);
+        state.revoke(now.ns, now.grace_ns)
+    }
+
     /// The flow's Grantor.
     #[inline(always)]
     fn tag(&self, now: &Now<'_, A>, packet: &Seen<A>, number: u32, dscp: u8) -> Tag {
-        let grantor = match now.choices.get(number) {
-            Choice::Grantors(buckets) => {
-                Self::grantor(self.spread, now.choices, buckets, packet.source, packet.destination)
-            }
+        Tag { grantor: self.decides(now.choices, number, packet.source, packet.destination), dscp }
+    }
+
+    /// The number of the Grantor of a flow with a policy of this number.
+    #[inline(always)]
+    fn decides(&self, choices: &Choices<A>, number: u32, source: A, destination: A) -> u16 {
+        match choices.get(number) {
+            Choice::Grantors(buckets) => Self::grantor(self.spread, choices, buckets, source, destination),
             // The policy that made the flow is no more: encapsulate finds no such Grantor and says so.
             Choice::Route | Choice::Drop => u16::MAX,
-        };
-        Tag { grantor, dscp }
+        }
     }
 
     /// The number of the Grantor that decides about a flow whose policy has these buckets.
@@ -384,27 +500,98 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
         choices.grantor(buckets, mix(source.fold() ^ spread ^ destination.fold().rotate_left(32)))
     }
 
-    /// A decision about a flow; false if there is none such here.
-    pub fn apply(&mut self, now_ns: u64, source: A, destination: A, verdict: &Verdict) -> bool {
+    /// A decision about a flow has come: of a Grantor, by a version of its policy, or one that cannot be revoked.
+    pub fn apply(
+        &mut self,
+        now_ns: u64,
+        (source, destination): (A, A),
+        verdict: &Verdict,
+        by: Option<By>,
+    ) -> Applied {
         let key = A::key(source, destination);
-        let Some(slot) = self.table.find(self.table.hasher().hash(&key), &key) else { return false };
+        let Some(slot) = self.table.find(self.table.hasher().hash(&key), &key) else {
+            return Applied::Unknown;
+        };
+        let rank = match by {
+            Some(By { grantor, version }) => {
+                let Some(rank) = self.revoked.rank(now_ns, grantor, destination, version) else {
+                    return Applied::Revoked;
+                };
+                rank
+            }
+            None => 0,
+        };
         let mut state = self.table.state(slot);
-        state.decide(now_ns, verdict);
+        let before = state.installed();
+        let mut applied = Applied::Done;
+        match *verdict {
+            Verdict::Bpf { expire_s, program, ref cookie } => {
+                match self.programs.install(now_ns, expire_s, program, cookie) {
+                    Ok(program) => state.install(now_ns, expire_s, program),
+                    Err(Refused::Unsupported) => return Applied::Unsupported,
+                    Err(Refused::Full) => return Applied::Full,
+                    Err(Refused::NotTaken) => {
+                        state.decide(now_ns, &Verdict::Declined { expire_s });
+                        applied = Applied::NotTaken;
+                    }
+                }
+            }
+            _ => state.decide(now_ns, verdict),
+        }
+        if let Some(before) = before {
+            self.programs.release(before);
+        }
+        state.set_rank(rank);
         self.table.set_state(slot, state);
-        true
+        applied
     }
 
     /// The same, and makes the flow if there is none and there is room: for what an operator says.
-    pub fn impose(&mut self, now_ns: u64, source: A, destination: A, verdict: &Verdict) -> bool {
-        let key = A::key(source, destination);
+    pub fn impose(&mut self, now_ns: u64, flow: (A, A), verdict: &Verdict, by: Option<By>) -> Applied {
+        let key = A::key(flow.0, flow.1);
         let hash = self.table.hasher().hash(&key);
         self.table.find_or_insert((now_ns / 1_000_000_000) as u32, hash, &key);
-        self.apply(now_ns, source, destination, verdict)
+        self.apply(now_ns, flow, verdict, by)
     }
 
-    /// Forgets those flows of the next `buckets` buckets that have been silent, or expired, for `idle_ns`; returns how many.
-    pub fn reclaim(&mut self, now_ns: u64, idle_ns: u64, buckets: usize) -> usize {
-        self.table.expire(buckets, |_, _, state| state.reclaimable(now_ns, idle_ns))
+    /// A Grantor has taken back what it decided.
+    ///
+    /// # Errors
+    /// It is to be said again later.
+    pub fn withdraw(&mut self, now_ns: u64, revocation: &Revocation<A>) -> Result<(), Late> {
+        let Revocation { below: By { grantor, version }, to } = *revocation;
+        self.revoked.revoke(now_ns, grantor, to, version)
+    }
+
+    /// Forgets those flows of the next `buckets` buckets that have been silent, or expired, for `idle_ns`; returns how many. One whose decision was revoked
+    /// is forgotten when it has been silent, too, so that none keeps a rank for ever.
+    pub fn reclaim(&mut self, now_ns: u64, idle_ns: u64, choices: &Choices<A>, buckets: usize) -> usize {
+        let Gate { table, programs, revoked, spread, .. } = self;
+        let (now_s, idle_s) = ((now_ns / 1_000_000_000) as u32, (idle_ns / 1_000_000_000) as u32);
+        table.expire(buckets, |key, stamp, state| {
+            let stands = || {
+                let (source, destination) = A::of_key(key);
+                let Choice::Grantors(buckets) = choices.get(state.note().into()) else { return true };
+                let grantor = Self::grantor(*spread, choices, buckets, source, destination);
+                revoked.stands(grantor, destination, state.rank())
+            };
+            let silent = || now_s.saturating_sub(stamp) > idle_s;
+            let gone = state.reclaimable(now_ns, idle_ns) || state.rank() != 0 && silent() && !stands();
+            if gone && let Some(program) = state.installed() {
+                programs.release(program);
+            }
+            gone
+        })
+    }
+
+    /// How long one round of [`RECLAIM_IDLE`] buckets every 10 ms takes.
+    pub(crate) fn round_ns(&self) -> u64 {
+        (self.table.slots() as u64 / (31 * RECLAIM_IDLE as u64) + 1) * 10_000_000
+    }
+
+    /// Whoever reclaims has been through the whole table within so long, and once more when flows have been silent for long enough.
+    pub(crate) fn settles_within(&mut self, ns: u64) {
+        self.revoked.settle_within(ns);
     }
 }
 

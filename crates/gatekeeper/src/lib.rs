@@ -14,6 +14,7 @@ pub mod gate;
 mod mail;
 pub mod nodes;
 pub mod policy;
+pub mod programs;
 mod seat;
 pub mod settings;
 mod show;

@@ -19,23 +19,25 @@ pub(crate) struct Letter<A> {
     /// Whether a flow is made for it where there is none.
     pub(crate) make: bool,
     /// Whose it is, and by which version of its policy; `None`: an operator's, or in a format that has no versions. It cannot be revoked.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the gate keeps its rank once it knows revocation"))]
     pub(crate) by: Option<By>,
 }
 
 /// A Grantor and the version of its policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct By {
+pub struct By {
     /// The Grantor's number among those of its family.
-    pub(crate) grantor: u16,
-    pub(crate) version: u32,
+    pub grantor: u16,
+    /// The version.
+    pub version: u32,
 }
 
 /// What a Grantor has decided under lower versions than this counts no more, for destinations from `to.0` to `to.1`; without `to`, for all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Revocation<A> {
-    pub(crate) below: By,
-    pub(crate) to: Option<(A, A)>,
+pub struct Revocation<A> {
+    /// The Grantor, and the first version that still counts.
+    pub below: By,
+    /// The first and the last destination.
+    pub to: Option<(A, A)>,
 }
 
 /// Revocations that wait for one worker at most.

@@ -3,7 +3,8 @@
 use crate::counters::{Board, Counter, Counters};
 use crate::family::Paired;
 use crate::gate::{Gate, RECLAIM_IDLE};
-use crate::mail::Mailbox;
+use crate::mail::{Letter, Mailbox};
+use crate::policy::Choices;
 use std::sync::Arc;
 
 /// Decisions that are read between two bursts.
@@ -19,33 +20,45 @@ pub(crate) struct Seat<A: Paired<W>, const W: usize> {
     pub(crate) board: Board,
     /// How many flows there are now: [`Counter::Flows4`] or [`Counter::Flows6`].
     pub(crate) flows: Counter,
+    /// How many of them have a program: [`Counter::ProgramFlows4`] or [`Counter::ProgramFlows6`].
+    pub(crate) programs: Counter,
     pub(crate) shown_ns: u64,
 }
 
 impl<A: Paired<W>, const W: usize> Seat<A, W> {
     /// Looks for flows to forget.
     #[inline]
-    pub(crate) fn reclaim(&mut self, now_ns: u64, idle_ns: u64, buckets: usize) {
-        let gone = self.gate.reclaim(now_ns, idle_ns, buckets);
+    pub(crate) fn reclaim(&mut self, now_ns: u64, idle_ns: u64, choices: &Choices<A>, buckets: usize) {
+        let gone = self.gate.reclaim(now_ns, idle_ns, choices, buckets);
         self.counters.add(Counter::FlowsReclaimed, gone as u64);
     }
 
     /// Between two bursts.
-    pub(crate) fn tick(&mut self, now_ns: u64, idle_ns: u64) {
+    pub(crate) fn tick(&mut self, now_ns: u64, idle_ns: u64, choices: &Choices<A>) {
+        // Before what was decided by the new version.
+        while let Some(revocation) = self.mail.revocations.pop() {
+            if self.gate.withdraw(now_ns, &revocation).is_err() {
+                self.counters.one(Counter::RevocationsLate);
+            }
+        }
         for _ in 0..READ {
-            let Some(letter) = self.mail.letters.pop() else { break };
-            let (source, destination) = (letter.source, letter.destination);
-            let known = if letter.make {
-                self.gate.impose(now_ns, source, destination, &letter.verdict)
-            } else {
-                self.gate.apply(now_ns, source, destination, &letter.verdict)
+            let Some(Letter { source, destination, verdict, make, by }) = self.mail.letters.pop() else {
+                break;
             };
-            self.counters.one(if known { Counter::DecisionsApplied } else { Counter::DecisionsUnknown });
+            let flow = (source, destination);
+            let applied = if make {
+                self.gate.impose(now_ns, flow, &verdict, by)
+            } else {
+                self.gate.apply(now_ns, flow, &verdict, by)
+            };
+            self.counters.one(applied.counter());
         }
         if now_ns.saturating_sub(self.shown_ns) >= SHOW_NS {
             self.shown_ns = now_ns;
+            // Twice round, and those that were just not silent for long enough the first time.
+            self.gate.settles_within(2 * self.gate.round_ns() + idle_ns);
             // Also where no packets come.
-            self.reclaim(now_ns, idle_ns, RECLAIM_IDLE);
+            self.reclaim(now_ns, idle_ns, choices, RECLAIM_IDLE);
             self.gate.heavy().tick(now_ns);
             self.show();
         }
@@ -54,6 +67,7 @@ impl<A: Paired<W>, const W: usize> Seat<A, W> {
     /// Shows the numbers of now.
     pub(crate) fn show(&mut self) {
         self.counters.set(self.flows, self.gate.len() as u64);
+        self.counters.set(self.programs, self.gate.programs() as u64);
         self.board.show(&self.counters);
     }
 }

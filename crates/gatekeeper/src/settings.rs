@@ -23,6 +23,8 @@ pub struct Settings {
     pub decisions: DecisionFormat,
     /// From one round of probes to the next; 0: none.
     pub probe_ns: u64,
+    /// How long what was granted passes after it has been revoked, until the Grantor has answered.
+    pub grace_ns: u64,
     /// In which order to look up.
     pub order: Order,
     /// How to look up flows.
@@ -48,6 +50,16 @@ pub(crate) fn settings(section: &GatekeeperSection, interfaces: &Interfaces) -> 
     if !(1..=65_536).contains(&section.request_queue) {
         let what = format!("{}: give 1 to 65536", section.request_queue);
         return Err(GateError::config("request_queue", what));
+    }
+    if section.revocation_grace_ms > 10_000 {
+        let what = format!("{}: give 0 to 10000", section.revocation_grace_ms);
+        return Err(GateError::config("revocation_grace_ms", what));
+    }
+    if section.program_flows > 1 << 28 {
+        return Err(GateError::config(
+            "program_flows",
+            format!("{}: give at most 2^28", section.program_flows),
+        ));
     }
     if section.flows == 0 {
         return Err(GateError::config("flows", "0: give at least 1"));
@@ -101,6 +113,7 @@ pub(crate) fn settings(section: &GatekeeperSection, interfaces: &Interfaces) -> 
             DecisionFormat::Authenticated => u64::from(section.probes.interval_ms) * 1_000_000,
             DecisionFormat::Interoperable | DecisionFormat::None => 0,
         },
+        grace_ns: u64::from(section.revocation_grace_ms) * 1_000_000,
         order: section.order,
         driver: section.driver,
     })

@@ -26,6 +26,7 @@ impl FlowLine {
             Shown::Request { .. } => "request",
             Shown::Granted { .. } => "granted",
             Shown::Declined { .. } => "declined",
+            Shown::Program { .. } => "program",
         }
     }
 }

@@ -155,6 +155,8 @@ pub(crate) enum State {
     Granted,
     /// It may not.
     Declined,
+    /// A program decides.
+    Program,
 }
 
 impl State {
@@ -163,6 +165,7 @@ impl State {
             State::Request => "request",
             State::Granted => "granted",
             State::Declined => "declined",
+            State::Program => "program",
         }
     }
 }
@@ -270,6 +273,9 @@ fn known(flow: &Flow) -> String {
             format!("{rate} KiB/s, ends in {}, {renewal}{direct}", time(flow.expires_s))
         }
         "declined" => format!("ends in {}", time(flow.expires_s)),
+        "program" => {
+            format!("program {}, ends in {}", flow.program.unwrap_or_default(), time(flow.expires_s))
+        }
         _ => {
             let level = flow.level.unwrap_or_default();
             let allowance = flow.allowance.unwrap_or_default();

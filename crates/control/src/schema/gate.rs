@@ -30,7 +30,7 @@ answers! {
 
     /// What is known of a flow. What its state does not have is none.
     pub struct Flow {
-        /// `request`, `granted` or `declined`.
+        /// `request`, `granted`, `declined` or `program`.
         pub state: String,
         /// Its source.
         pub source: String,
@@ -44,6 +44,8 @@ answers! {
         pub allowance: Option<u8>,
         /// Of a request: seconds since its last packet.
         pub idle_s: Option<f64>,
+        /// The number of the program that decides.
+        pub program: Option<u8>,
         /// Granted: KiB/s.
         pub rate_kib_s: Option<u32>,
         /// Granted: bytes that it may send at once now.

@@ -214,13 +214,7 @@ impl<const W: usize, S: State, H: KeyHash<W> + Clone> FlowTable<W, S, H> {
 
     #[inline(always)]
     fn stamp_now<P: Probe>(&self, slot: usize, now: u32, probe: &P) -> Outcome {
-        let head = self.store.head(slot);
-        probe.read(std::ptr::from_ref(head).addr(), 8, true);
-        let before = head.load(Ordering::Relaxed);
-        if before as u32 != now {
-            probe.write(std::ptr::from_ref(head).addr(), 8);
-            head.store(before >> 32 << 32 | u64::from(now), Ordering::Relaxed);
-        }
+        self.store.stamp(slot, now, probe);
         Outcome::Found(Slot::new(slot))
     }
 

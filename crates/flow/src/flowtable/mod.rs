@@ -198,6 +198,12 @@ impl<const W: usize, S: State, H> FlowTable<W, S, H> {
         self.store.head(slot.index()).load(Ordering::Relaxed) as u32
     }
 
+    /// Says that the flow was found now, where that was not by [`find_or_insert_batch`](Self::find_or_insert_batch).
+    #[inline(always)]
+    pub fn touch(&mut self, slot: Slot, now: u32) {
+        self.store.stamp(slot.index(), now, &());
+    }
+
     /// The flow's state.
     #[inline(always)]
     pub fn state(&self, slot: Slot) -> S {

@@ -193,6 +193,18 @@ impl<const W: usize, S: State> Store<W, S> {
         &self.entry(slot)[W]
     }
 
+    /// Puts the stamp into the head, unless it is there.
+    #[inline(always)]
+    pub(super) fn stamp<P: Probe>(&self, slot: usize, now: u32, probe: &P) {
+        let head = self.head(slot);
+        probe.read(std::ptr::from_ref(head).addr(), 8, true);
+        let before = head.load(Ordering::Relaxed);
+        if before as u32 != now {
+            probe.write(std::ptr::from_ref(head).addr(), 8);
+            head.store(before >> 32 << 32 | u64::from(now), Ordering::Relaxed);
+        }
+    }
+
     #[inline(always)]
     pub(super) fn state(&self, slot: usize) -> S {
         let mut state = S::new_zeroed();

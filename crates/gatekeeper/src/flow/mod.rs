@@ -1,7 +1,7 @@
 //! What is known of a flow, and what its packets and decisions do to it.
 //!
 //! A flow is a pair of addresses, source and destination. It is in one of the states of Fu 2020, figure 4.3 (section 4.4.1); the letters
-//! are those of the figure. BPF, with (c), (g) and (h), comes later: a tag is kept free for it.
+//! are those of the figure. BPF is here called Program: (c) leads there, (g) is its renewal, (h) its end.
 //!
 //! ```text
 //!                      (a) a Grantor grants            (d) renewed: granted again
@@ -23,4 +23,4 @@
 pub mod priority;
 pub mod state;
 
-pub use state::{Act, FlowState, Shown};
+pub use state::{Act, FlowState, Installed, Shown};

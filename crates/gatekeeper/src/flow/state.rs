@@ -1,15 +1,16 @@
 //! What is known of one flow, in three words.
 //!
 //! ```text
-//!          Granted                                         Declined           Request
-//! word 0   63, 62: tag                                     63, 62: tag        63, 62: tag (0)
+//!          Granted                                         Declined           Request                        Program
+//! word 0   63, 62: tag                                     63, 62: tag        63, 62: tag (0)                63, 62: tag
 //!          61: direct                                                         9: seen
 //!          59 ... 32: the renewal, ticks before expiry                        8 ... 6: allowance
-//!          31 ... 0: expiry, tick                          31 ... 0: expiry   5 ... 0: level
-//! word 1   63 ... 32: rate, KiB/s
-//!          31 ... 16: note                                 31 ... 16: note    31 ... 16: note
-//!          15 ... 0: step, ticks
-//! word 2   when the bucket is full again, 1/1024 ns                           when the last packet came, ns
+//!          31 ... 0: expiry, tick                          31 ... 0: expiry   5 ... 0: level                 31 ... 0: expiry
+//! word 1   63 ... 40: rate, KiB/s
+//!          39 ... 32: rank                                 39 ... 32: rank                                   39 ... 32: rank
+//!          31 ... 16: note                                 31 ... 16: note    31 ... 16: note                31 ... 16: note
+//!          15 ... 0: step, ticks                                                                             7 ... 0: which
+//! word 2   when the bucket is full again, 1/1024 ns                           when the last packet came, ns  where its cookie is
 //! ```
 //!
 //! Zeros are a flow of which no packet has been seen, which is how [`FlowTable`](tidemill_flow::flowtable::FlowTable) makes new ones.
@@ -28,7 +29,14 @@
 //! a second's worth never passes, nor does any at rate 0.
 //!
 //! **A renewed grant keeps the bucket as full as it was**, in parts of the whole: half a second's worth of the old rate becomes half a
-//! second's worth of the new one. For the same rate that changes nothing, and no renewal fills a bucket.
+//! second's worth of the new one. For the same rate that changes nothing, and no renewal fills a bucket. A rate is 2^24 - 1 KiB/s (137 Gbit/s) at most; a higher
+//! one is that.
+//!
+//! **The rank** is that of the version of its policy by which a Grantor has decided ([`tidemill_decision::revocation`]). [`FlowState::revoke`] is what becomes of a
+//! flow whose decision counts no more.
+//!
+//! **A program** decides about each packet itself; its cookie lies elsewhere ([`crate::programs`]), so who has a state with one in hand has its
+//! cookie to give back when the state goes: [`FlowState::installed`].
 //!
 //! **Costs.** A packet of a granted flow costs one 64-bit division; others, none. Which words it changes: 2 (granted), 0 and 2 (granted
 //! and renewed; a request), none (declined; over the rate), all if the flow has just expired.
@@ -50,13 +58,17 @@ pub const LONGEST_STEP_NS: u64 = LONGEST_STEP << TICK;
 const REQUEST: u64 = 0;
 const GRANTED: u64 = 1;
 const DECLINED: u64 = 2;
+const PROGRAM: u64 = 3;
 
 const TAG_AT: u32 = 62;
 const DIRECT: u64 = 1 << 61;
 const RENEWAL_AT: u32 = 32;
 const RENEWAL: u64 = LONGEST << RENEWAL_AT;
 const SEEN: u64 = 1 << 9;
-const RATE_AT: u32 = 32;
+const RATE_AT: u32 = 40;
+const RATE: u64 = (1 << 24) - 1;
+const RANK_AT: u32 = 32;
+const RANK: u64 = 0xff << RANK_AT;
 const NOTE_AT: u32 = 16;
 const NOTE: u64 = 0xffff << NOTE_AT;
 
@@ -123,6 +135,22 @@ pub enum Shown {
         /// Nanoseconds until it expires.
         left_ns: u64,
     },
+    /// A program decides.
+    Program {
+        /// Which.
+        number: u8,
+        /// Nanoseconds until it expires.
+        left_ns: u64,
+    },
+}
+
+/// A flow's program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Installed {
+    /// Which.
+    pub number: u8,
+    /// Where its cookie is.
+    pub cookie: u32,
 }
 
 /// The tick that this time lies in.
@@ -135,6 +163,12 @@ fn tick(ns: u64) -> u32 {
 #[inline(always)]
 fn tick_from(ns: u64) -> u32 {
     tick(ns.wrapping_add((1 << TICK) - 1))
+}
+
+/// The tick that a decision expires at.
+fn expiry(now_ns: u64, expire_s: u32) -> u64 {
+    let holds_ns = (u64::from(expire_s) * 1_000_000_000).min(LONGEST_NS);
+    tick_from(now_ns.wrapping_add(holds_ns)).into()
 }
 
 impl FlowState {
@@ -157,13 +191,13 @@ impl FlowState {
 
     /// Whether a decision held, and holds no longer.
     #[inline(always)]
-    fn over(&self, now_ns: u64) -> bool {
+    pub fn over(&self, now_ns: u64) -> bool {
         self.tag() != REQUEST && self.left(now_ns) == 0
     }
 
     /// A flow of which no packet has been seen, with the same note.
     #[inline(always)]
-    fn forgotten(&self) -> Self {
+    pub fn forgotten(&self) -> Self {
         FlowState([0, self.0[1] & NOTE, 0])
     }
 
@@ -177,6 +211,60 @@ impl FlowState {
     #[inline(always)]
     pub fn set_note(&mut self, note: u16) {
         self.0[1] = self.0[1] & !NOTE | u64::from(note) << NOTE_AT;
+    }
+
+    /// The rank of its decision; 0 if it cannot be revoked.
+    #[inline(always)]
+    pub fn rank(&self) -> u8 {
+        (self.0[1] >> RANK_AT) as u8
+    }
+
+    /// Says which rank its decision has. A request has none.
+    pub fn set_rank(&mut self, rank: u8) {
+        if self.tag() != REQUEST {
+            self.0[1] = self.0[1] & !RANK | u64::from(rank) << RANK_AT;
+        }
+    }
+
+    /// Its program, whether its time is over or not.
+    #[inline(always)]
+    pub fn installed(&self) -> Option<Installed> {
+        (self.tag() == PROGRAM).then(|| Installed { number: self.0[1] as u8, cookie: self.0[2] as u32 })
+    }
+
+    /// When what was decided expires, in nanoseconds; now, if it has.
+    pub fn expires_ns(&self, now_ns: u64) -> u64 {
+        let left = u64::from(self.left(now_ns)) << TICK;
+        now_ns + left.saturating_sub(now_ns & ((1 << TICK) - 1))
+    }
+
+    /// A decision has brought a program (transition c).
+    pub fn install(&mut self, now_ns: u64, expire_s: u32, program: Installed) {
+        let Installed { number, cookie } = program;
+        self.0 = [
+            PROGRAM << TAG_AT | expiry(now_ns, expire_s),
+            self.0[1] & NOTE | u64::from(number),
+            cookie.into(),
+        ];
+    }
+
+    /// The decision counts no more. A refusal is over at once. What was granted, also by a program, passes for `grace_ns` at most, and this packet asks for the
+    /// next decision. Whether that is for the caller to say, as a program does not know it.
+    #[cold]
+    pub fn revoke(&mut self, now_ns: u64, grace_ns: u64) -> bool {
+        self.0[1] &= !RANK;
+        if self.tag() == DECLINED {
+            *self = self.forgotten();
+            return false;
+        }
+        let until = tick_from(now_ns.wrapping_add(grace_ns));
+        if until.wrapping_sub(tick(now_ns)) < self.left(now_ns) {
+            self.0[0] = self.0[0] & !(RENEWAL | u64::from(u32::MAX)) | u64::from(until);
+        }
+        if self.tag() == GRANTED {
+            self.set_renewal(now_ns, tick(now_ns));
+        }
+        self.tag() == PROGRAM
     }
 
     /// Whether it is another state than that. Word by word: `==` compares vectors, which waits for the words to be stored.
@@ -195,7 +283,7 @@ impl FlowState {
         match self.tag() {
             REQUEST => self.request(now_ns),
             GRANTED => self.granted(now_ns, bytes),
-            // There are no others; if there were, they would not pass.
+            // Nor does one with a program that nobody asks.
             _ => Act::Declined,
         }
     }
@@ -259,11 +347,11 @@ impl FlowState {
         self.0[0] = self.0[0] & !RENEWAL | before << RENEWAL_AT;
     }
 
-    /// A decision about the flow has come: transitions a, b, and d, which is a again. [`Verdict::Bpf`] changes nothing.
+    /// A decision about the flow has come: transitions a, b, and d, which is a again. What [`Verdict::Bpf`] brings, [`install`](Self::install)
+    /// takes.
     pub fn decide(&mut self, now_ns: u64, verdict: &Verdict) {
         let (Verdict::Declined { expire_s } | Verdict::Granted { expire_s, .. }) = *verdict else { return };
-        let holds_ns = (u64::from(expire_s) * 1_000_000_000).min(LONGEST_NS);
-        let expiry = u64::from(tick_from(now_ns.wrapping_add(holds_ns)));
+        let expiry = expiry(now_ns, expire_s);
         let note = self.0[1] & NOTE;
         match *verdict {
             Verdict::Granted { rate_kib_s, renew_ms, step_ms, direct, .. } => {
@@ -273,7 +361,7 @@ impl FlowState {
                 let direct = if direct { DIRECT } else { 0 };
                 self.0 = [
                     GRANTED << TAG_AT | direct | expiry,
-                    u64::from(rate_kib_s) << RATE_AT | note | step,
+                    u64::from(rate_kib_s).min(RATE) << RATE_AT | note | step,
                     (now_ns << UNIT).wrapping_add(missing),
                 ];
                 let renew_ns = u64::from(renew_ms) * 1_000_000;
@@ -319,6 +407,7 @@ impl FlowState {
                     direct: self.0[0] & DIRECT != 0,
                 }
             }
+            PROGRAM => Shown::Program { number: self.0[1] as u8, left_ns: until(left) },
             _ => Shown::Declined { left_ns: until(left) },
         }
     }

@@ -10,7 +10,14 @@ use std::collections::HashMap;
 use tidemill_lookup::qsbr::Domain;
 use tidemill_lpm::Prefix;
 
+mod lives;
+
 const SECOND: u64 = 1_000_000_000;
+
+fn size(flows: usize) -> Size {
+    Size { flows, program_flows: 64, secret: 7, spread: 9 }
+}
+
 const WAYS: [(Order, Driver); 6] = [
     (Order::OnePass, Driver::Plain),
     (Order::OnePass, Driver::Group),
@@ -34,6 +41,18 @@ enum Plain {
     Drop(&'static str),
 }
 
+impl From<Act> for Plain {
+    fn from(act: Act) -> Plain {
+        match act {
+            Act::Request { dscp } => Plain::To(dscp),
+            Act::Granted { direct: true, .. } => Plain::Route,
+            Act::Granted { dscp, .. } => Plain::To(dscp),
+            Act::Declined => Plain::Drop("declined"),
+            Act::OverRate => Plain::Drop("rate"),
+        }
+    }
+}
+
 fn plain(fate: Fate) -> Plain {
     match fate {
         Fate::Route => Plain::Route,
@@ -53,13 +72,7 @@ impl<A: Gated + std::hash::Hash> Oracle<A> {
             Some(Action::Grantor) => {}
         }
         let flow = self.flows.entry((seen.source, seen.destination)).or_default();
-        match flow.packet(now_ns, seen.bytes) {
-            Act::Request { dscp } => Plain::To(dscp),
-            Act::Granted { direct: true, .. } => Plain::Route,
-            Act::Granted { dscp, .. } => Plain::To(dscp),
-            Act::Declined => Plain::Drop("declined"),
-            Act::OverRate => Plain::Drop("rate"),
-        }
+        Plain::from(flow.packet(now_ns, seen.bytes))
     }
 }
 
@@ -100,7 +113,7 @@ fn all_ways_agree<A: Paired<W> + std::hash::Hash, const W: usize>(
         let control = Policies::new(&domain, Action::Route, &policies, A::MIN, Vec::new()).unwrap();
         let (fib, choices) = control.views();
         let mut oracle = Oracle { policies: list, flows: HashMap::new() };
-        let mut gate = Gate::<A, W>::new(4096, 7, 9).unwrap();
+        let mut gate = Gate::<A, W>::new(&size(4096), Catalog::new(&[]).unwrap()).unwrap();
         let mut counters = Counters::default();
         let (mut ns, mut packets, mut to) = (1_000 * SECOND, 0, HashMap::new());
         for _ in 0..600 {
@@ -112,7 +125,15 @@ fn all_ways_agree<A: Paired<W> + std::hash::Hash, const W: usize>(
                     bytes: random.random_range(20..400),
                 })
                 .collect();
-            let now = Now { ns, policies: &**fib.get(&reader), choices: choices.get(&reader), order, driver };
+            let now = Now {
+                ns,
+                policies: &**fib.get(&reader),
+                choices: choices.get(&reader),
+                order,
+                driver,
+                grace_ns: SECOND / 10,
+                ip: &|_| &[],
+            };
             let mut fates = vec![Fate::PolicyDrop; seen.len()];
             gate.decide(&now, &mut counters, &seen, &mut fates);
             for (seen, fate) in seen.iter().zip(&fates) {
@@ -130,7 +151,7 @@ fn all_ways_agree<A: Paired<W> + std::hash::Hash, const W: usize>(
                 let (source, destination) =
                     (address(random.random_range(0..12)), address(random.random_range(0..40) << 24));
                 let verdict = verdict(&mut random);
-                let known = gate.apply(ns, source, destination, &verdict);
+                let known = gate.apply(ns, (source, destination), &verdict, None) == Applied::Done;
                 let there = oracle.flows.get_mut(&(source, destination));
                 assert_eq!(known, there.is_some());
                 there.into_iter().for_each(|flow| flow.decide(ns, &verdict));
@@ -198,13 +219,25 @@ fn judge_by(flows: usize, order: Order, driver: Driver) -> (Gate<u32, 1>, Judge)
     let (fib, choices) = control.views();
     let mut counters = Counters::default();
     let judge = move |gate: &mut Gate<u32, 1>, ns: u64, seen: &[Seen<u32>]| {
-        let now = Now { ns, policies: &**fib.get(&reader), choices: choices.get(&reader), order, driver };
+        let now = Now {
+            ns,
+            policies: &**fib.get(&reader),
+            choices: choices.get(&reader),
+            order,
+            driver,
+            grace_ns: SECOND / 10,
+            ip: &|_| &[],
+        };
         let mut fates = vec![Fate::Route; seen.len()];
         gate.decide(&now, &mut counters, seen, &mut fates);
         let _keeps = &control;
         fates
     };
-    (Gate::new(flows, 3, 4).unwrap(), Box::new(judge))
+    (Gate::new(&size(flows), Catalog::new(&[]).unwrap()).unwrap(), Box::new(judge))
+}
+
+fn reclaim(gate: &mut Gate<u32, 1>, ns: u64, idle_ns: u64, buckets: usize) -> usize {
+    gate.reclaim(ns, idle_ns, &Choices::default(), buckets)
 }
 
 fn to(source: u32) -> Seen<u32> {
@@ -217,7 +250,7 @@ fn who_was_granted_before_asking_passes() {
         let (mut gate, mut judge) = judge_by(100, order, driver);
         let granted =
             Verdict::Granted { rate_kib_s: 9, expire_s: 9, renew_ms: 9000, step_ms: 1000, direct: false };
-        assert!(gate.impose(SECOND, 5, 7, &granted));
+        assert_eq!(gate.impose(SECOND, (5, 7), &granted, None), Applied::Done);
         // Twice: the second packet finds a flow that knows its policy.
         for _ in 0..2 {
             let fates = judge(&mut gate, SECOND, &[to(5), to(6)]);
@@ -242,12 +275,12 @@ fn a_full_table_asks_on_and_forgets_the_silent() {
     assert!((10_000..=11_000).contains(&full), "{full}");
     // Nobody has been silent for long enough; then all have.
     let buckets = 11_000 / 31;
-    assert_eq!(gate.reclaim(ns, SECOND, buckets), 0);
+    assert_eq!(reclaim(&mut gate, ns, SECOND, buckets), 0);
     ns += 2 * SECOND;
     let mut calls = 0;
     while !gate.is_empty() {
         // Bounded work: no more than the buckets that it was given.
-        let gone = gate.reclaim(ns, SECOND, RECLAIM_BUCKETS);
+        let gone = reclaim(&mut gate, ns, SECOND, RECLAIM_BUCKETS);
         assert!(gone <= RECLAIM_BUCKETS * 31);
         calls += 1;
         assert!(calls <= 2 * full / (RECLAIM_BUCKETS * 31) + 50);
@@ -261,16 +294,16 @@ fn decided_flows_stay_until_their_time_is_over() {
     judge(&mut gate, SECOND, &sources.map(to));
     let granted =
         Verdict::Granted { rate_kib_s: 1, expire_s: 100, renew_ms: 90_000, step_ms: 1000, direct: false };
-    assert!(gate.apply(SECOND, 1, 7, &granted));
-    assert!(gate.apply(SECOND, 2, 7, &Verdict::Declined { expire_s: 10 }));
-    assert!(!gate.apply(SECOND, 9, 7, &granted), "nobody asked");
-    assert!(gate.impose(SECOND, 9, 7, &granted), "but an operator may");
+    assert_eq!(gate.apply(SECOND, (1, 7), &granted, None), Applied::Done);
+    assert_eq!(gate.apply(SECOND, (2, 7), &Verdict::Declined { expire_s: 10 }, None), Applied::Done);
+    assert_eq!(gate.apply(SECOND, (9, 7), &granted, None), Applied::Unknown, "nobody asked");
+    assert_eq!(gate.impose(SECOND, (9, 7), &granted, None), Applied::Done, "but an operator may");
     let all = 1 << 20;
-    assert_eq!(gate.reclaim(5 * SECOND, SECOND, all), 1, "who only asked is forgotten");
-    assert_eq!(gate.reclaim(11 * SECOND, SECOND, all), 0, "just over, and still here for idle_ns");
-    assert_eq!(gate.reclaim(13 * SECOND, SECOND, all), 1, "whose refusal is over");
+    assert_eq!(reclaim(&mut gate, 5 * SECOND, SECOND, all), 1, "who only asked is forgotten");
+    assert_eq!(reclaim(&mut gate, 11 * SECOND, SECOND, all), 0, "just over, and still here for idle_ns");
+    assert_eq!(reclaim(&mut gate, 13 * SECOND, SECOND, all), 1, "whose refusal is over");
     assert_eq!(gate.len(), 2);
-    assert_eq!(gate.reclaim(103 * SECOND, SECOND, all), 2);
+    assert_eq!(reclaim(&mut gate, 103 * SECOND, SECOND, all), 2);
 }
 
 /// A million new flows a second, each silent from then on: after the time that they are kept, a million go as well.
@@ -287,9 +320,9 @@ fn twenty_million_flows_that_expire_at_a_million_a_second_are_reclaimed() {
         next += 256;
         let first = Fate::Request(Tag { grantor: 0, dscp: 41 });
         assert!(judge(&mut gate, ns, &seen).iter().all(|fate| *fate == first));
-        gate.reclaim(ns, idle_ns, RECLAIM_BUCKETS);
+        reclaim(&mut gate, ns, idle_ns, RECLAIM_BUCKETS);
         if ns >= tick {
-            gate.reclaim(ns, idle_ns, RECLAIM_IDLE);
+            reclaim(&mut gate, ns, idle_ns, RECLAIM_IDLE);
             tick += SECOND / 100;
         }
         ns += 256_000;

@@ -35,7 +35,7 @@ use crate::counters::{Board, Counter, Counters};
 use crate::decision::authenticated::{Header, Message, Refusal};
 use crate::decision::interoperable::Decisions;
 use crate::decision::keys::{Direction, Ends};
-use crate::decision::{Decision, GATEKEEPER_PORT, GRANTOR_PORT, Verdict as Said};
+use crate::decision::{Decision, GATEKEEPER_PORT, GRANTOR_PORT};
 use crate::mail::{By, Letter, Post, Revocation};
 use crate::policy::Views;
 use crate::settings::Settings;
@@ -226,10 +226,6 @@ impl Desk {
     fn tell(&mut self, decision: &Decision, by: Option<By>) {
         self.counters.one(Counter::Decisions);
         self.told = true;
-        if matches!(decision.verdict, Said::Bpf { .. }) {
-            self.counters.one(Counter::DecisionsUnsupported);
-            return;
-        }
         let verdict = decision.verdict;
         let lost = match decision.flow {
             Addresses::V4 { src: source, dst: destination } => {

@@ -78,12 +78,20 @@ impl<A: Paired<W>, const W: usize> Node for GateNode<A, W> {
             self.places[count] = at as u16;
             count += 1;
         }
+        let choices = self.choices.get(cx.reader);
+        let (packets, places) = (&*burst, &self.places[..count]);
+        let ip = |at: usize| {
+            let packet = places.get(at).and_then(|place| packets.get(usize::from(*place)));
+            packet.and_then(|packet| packet.data().get(usize::from(packet.l3)..)).unwrap_or_default()
+        };
         let now = Now {
             ns: cx.now_ns,
             policies: &**self.policies.get(cx.reader),
-            choices: self.choices.get(cx.reader),
+            choices,
             order: settings.order,
             driver: settings.driver,
+            grace_ns: settings.grace_ns,
+            ip: &ip,
         };
         let (seen, fates) = (&self.seen[..count], &mut self.fates[..count]);
         seat.gate.decide(&now, &mut seat.counters, seen, fates);
@@ -104,13 +112,13 @@ impl<A: Paired<W>, const W: usize> Node for GateNode<A, W> {
                 Fate::PolicyDrop => Verdict::Drop(DropReason::PolicyDrop),
             };
         }
-        seat.reclaim(cx.now_ns, settings.idle_ns, RECLAIM_BUCKETS);
+        seat.reclaim(cx.now_ns, settings.idle_ns, choices, RECLAIM_BUCKETS);
     }
 
     fn tick(&mut self, cx: &mut Context<'_>) {
         if let Some(seat) = &mut self.seat {
             let settings = self.settings.get(cx.reader);
-            seat.tick(cx.now_ns, settings.idle_ns);
+            seat.tick(cx.now_ns, settings.idle_ns, self.choices.get(cx.reader));
         }
     }
 

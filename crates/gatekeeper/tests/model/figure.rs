@@ -122,7 +122,7 @@ impl Model {
                 let expires_at_ns = expiry(expire_s);
                 let renews_at_ns = up(now_ns + i128::from(renew_ms) * 1_000_000);
                 Model::Granted {
-                    rate_kib_s: rate_kib_s.into(),
+                    rate_kib_s: i128::from(rate_kib_s.min((1 << 24) - 1)),
                     held: if let Model::Granted { held, .. } = before { held } else { FULL },
                     held_at_ns: now_ns,
                     expires_at_ns,

@@ -86,6 +86,9 @@ fn line(line: &FlowLine) -> gate::Flow {
             (flow.expires_s, flow.renewal_s) = (Some(seconds(left_ns)), renewal_ns.map(seconds));
         }
         Shown::Declined { left_ns } => flow.expires_s = Some(seconds(left_ns)),
+        Shown::Program { number, left_ns } => {
+            (flow.program, flow.expires_s) = (Some(number), Some(seconds(left_ns)));
+        }
     }
     flow
 }
@@ -100,9 +103,11 @@ fn policy(line: &PolicyLine) -> gate::Policy {
 
 fn flows(gatekeeper: &Gatekeeper, query: &gate::FlowsQuery) -> Result<gate::Flows, ApiError> {
     if let Some(state) = query.state.as_deref()
-        && !["request", "granted", "declined"].contains(&state)
+        && !["request", "granted", "declined", "program"].contains(&state)
     {
-        return Err(ApiError::bad_request(format!("state {state:?}: give request, granted or declined")));
+        return Err(ApiError::bad_request(format!(
+            "state {state:?}: give request, granted, declined or program"
+        )));
     }
     let cursor = query
         .after

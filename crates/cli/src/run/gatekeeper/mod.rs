@@ -145,7 +145,10 @@ impl Role for Gatekeeper {
     fn turn(&self, now_ns: u64, recorder: Option<&Recorder>) -> bool {
         let did = self.router.turn(now_ns, recorder);
         self.follow_interfaces();
-        lock(&self.gate).poll() || did
+        let mut gate = lock(&self.gate);
+        let heard = gate.poll();
+        gate.notices().iter().for_each(|notice| eprintln!("tidemill: {notice}"));
+        heard || did
     }
 
     fn repeat(&self, change: &[u8]) -> Result<u64, String> {

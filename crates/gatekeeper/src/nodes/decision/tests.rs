@@ -121,7 +121,7 @@ fn declined(destination: &str) -> Message {
         IpAddr::V4(dst) => Addresses::V4 { src: 7, dst: dst.into() },
         IpAddr::V6(dst) => Addresses::V6 { src: 7, dst: dst.into() },
     };
-    Message::Decision(Decision { flow, verdict: Said::Declined { expire_s: 9 } })
+    Message::Decision(Decision { flow, verdict: crate::decision::Verdict::Declined { expire_s: 9 } })
 }
 
 /// When, and what.

@@ -1,0 +1,138 @@
+//! Flow programs: those that there are, and the cookies of one worker's flows.
+//!
+//! ```text
+//! Catalog, shared     0 granted  1 declined  2 grantedv2  3 web  4 tcp-services   5 ... 255: of the configuration
+//! Programs, a worker  cookies | c0 | c1 | ...     64 bytes each, made at start; a flow's state has the place of its own
+//! ```
+//!
+//! A place is taken by [`Programs::install`] and given back by [`Programs::release`], which whoever ends a state with a program calls. Programs are verified when they are
+//! loaded ([`tidemill_flowprog`]): none can loop, read or write what is not its own, or see another flow.
+
+use crate::config::ProgramConfig;
+use crate::decision::Cookie as Brought;
+use crate::error::GateError;
+use crate::flow::{Act, FlowState, Installed};
+use std::sync::Arc;
+use tidemill_flowprog::shipped::SHIPPED;
+use tidemill_flowprog::{Context, Cookie, MAX_OBJECT, Program, Ruling};
+
+/// The programs by their numbers.
+#[derive(Debug, Clone)]
+pub struct Catalog(Arc<[Option<Program>]>);
+
+impl Catalog {
+    /// The shipped programs, and those of the configuration.
+    ///
+    /// # Errors
+    /// A number that is taken or too large, a file that cannot be read, a program that is not known to be safe.
+    pub(crate) fn new(configured: &[ProgramConfig]) -> Result<Self, GateError> {
+        let mut programs: Vec<Option<Program>> = (0..=u8::MAX).map(|_| None).collect();
+        for (place, shipped) in programs.iter_mut().zip(&SHIPPED) {
+            *place = Some(shipped.load().map_err(|error| GateError::config("program", error.to_string()))?);
+        }
+        for (i, ProgramConfig { number, file }) in configured.iter().enumerate() {
+            let wrong = |field: &str, what: String| GateError::config(format!("program[{i}].{field}"), what);
+            let place = &mut programs[usize::from(*number)];
+            if let Some(there) = place {
+                return Err(wrong("number", format!("{number} is {} already", there.name())));
+            }
+            let name = file.display();
+            let bytes =
+                std::fs::metadata(file).map_err(|error| wrong("file", format!("{name}: {error}")))?.len();
+            if bytes > MAX_OBJECT as u64 {
+                return Err(wrong("file", format!("{name}: {bytes} bytes are more than {MAX_OBJECT}")));
+            }
+            let object = std::fs::read(file).map_err(|error| wrong("file", format!("{name}: {error}")))?;
+            let program = Program::load(&object, &name.to_string());
+            *place = Some(program.map_err(|error| wrong("file", error.to_string()))?);
+        }
+        Ok(Catalog(programs.into()))
+    }
+
+    /// A program's name.
+    pub fn name(&self, number: u8) -> Option<&str> {
+        self.0.get(usize::from(number))?.as_ref().map(Program::name)
+    }
+}
+
+/// Why a flow does not get a program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// There is none of this number.
+    Unsupported,
+    /// It does not take the cookie: the flow is to be declined.
+    NotTaken,
+    /// All places for cookies are taken.
+    Full,
+}
+
+/// One worker's programs.
+pub(crate) struct Programs {
+    catalog: Catalog,
+    cookies: Box<[Cookie]>,
+    free: Vec<u32>,
+}
+
+impl Programs {
+    /// With room for so many flows.
+    pub(crate) fn new(catalog: Catalog, flows: u32) -> Self {
+        Programs {
+            catalog,
+            cookies: vec![Cookie::default(); flows as usize].into(),
+            free: (0..flows).rev().collect(),
+        }
+    }
+
+    /// Flows with a program.
+    pub(crate) fn len(&self) -> usize {
+        self.cookies.len() - self.free.len()
+    }
+
+    /// Lets a program take a decision's cookie.
+    pub(crate) fn install(
+        &mut self,
+        now_ns: u64,
+        expire_s: u32,
+        number: u8,
+        brought: &Brought,
+    ) -> Result<Installed, Refused> {
+        let program = self.catalog.0[usize::from(number)].as_ref().ok_or(Refused::Unsupported)?;
+        let mut cookie = Cookie(*brought.padded());
+        let expires_ns = now_ns.saturating_add(u64::from(expire_s) * 1_000_000_000);
+        if !program.init(&Context::decision(now_ns, expires_ns, brought.bytes().len()), &mut cookie) {
+            return Err(Refused::NotTaken);
+        }
+        let place = self.free.pop().ok_or(Refused::Full)?;
+        self.cookies[place as usize] = cookie;
+        Ok(Installed { number, cookie: place })
+    }
+
+    /// The state has no program any more.
+    pub(crate) fn release(&mut self, program: Installed) {
+        debug_assert!(self.free.len() < self.cookies.len());
+        self.free.push(program.cookie);
+    }
+
+    /// What a flow's program says of a packet of it; `None` if that means nothing.
+    #[inline(always)]
+    pub(crate) fn run(
+        &mut self,
+        program: Installed,
+        now_ns: u64,
+        state: &FlowState,
+        ip: &[u8],
+    ) -> Option<Act> {
+        let Installed { number, cookie } = program;
+        let cookie = self.cookies.get_mut(cookie as usize)?;
+        let program = self.catalog.0.get(usize::from(number))?.as_ref()?;
+        let context = Context::packet(now_ns, state.expires_ns(now_ns), ip);
+        Some(match program.packet(&context, cookie) {
+            Ruling::Declined => Act::Declined,
+            Ruling::OverRate => Act::OverRate,
+            Ruling::Granted { direct } => Act::Granted { dscp: 1, direct },
+            Ruling::Renew => Act::Granted { dscp: 2, direct: false },
+            Ruling::Request { dscp } => Act::Request { dscp },
+            Ruling::Fault => return None,
+        })
+    }
+}
