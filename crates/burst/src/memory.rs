@@ -734,6 +734,30 @@ mod tests {
     }
 
     #[test]
+    fn packets_are_taken_into_a_burst_as_far_as_there_is_room() {
+        let memory = Memory::new(300, 2048).unwrap();
+        let (mut pool, mut other) = (memory.pool(290).unwrap(), memory.pool(10).unwrap());
+        let mut burst = Burst::new();
+        assert_eq!(pool.take_into(3, &mut burst).len(), 3);
+        for (i, packet) in pool.take_into(2, &mut burst).iter_mut().enumerate() {
+            packet.set_len(1);
+            packet.data_mut()[0] = i as u8;
+        }
+        let lens: Vec<usize> = burst.iter().map(Packet::len).collect();
+        assert_eq!((lens, burst[3].data(), burst[4].data()), (vec![0, 0, 0, 1, 1], &[0][..], &[1][..]));
+        assert_eq!(pool.take_into(1000, &mut burst).len(), 251, "no more than fit");
+        let mut second = Burst::new();
+        assert_eq!(pool.take_into(100, &mut second).len(), 34, "no more than there are");
+        assert_eq!(pool.take_into(1, &mut second).len(), 0);
+        // Those that were freed elsewhere come back.
+        other.free_all(&mut second);
+        assert_eq!(pool.take_into(100, &mut second).len(), 34);
+        pool.free_all(&mut burst);
+        pool.free_all(&mut second);
+        assert_eq!(pool.stats(), PoolStats { frames: 290, free: 290, unnamed: 0 });
+    }
+
+    #[test]
     fn a_packet_outlives_its_pool() {
         let packet = Memory::new(2, 2048).unwrap().pool(2).unwrap().packet(b"still here").unwrap();
         assert_eq!(packet.data(), b"still here");

@@ -137,3 +137,28 @@ impl Context<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Verdict::{self, Consume, Drop, Keep, Next};
+    use tidemill_burst::DropReason::{NoRoute, PolicyDrop};
+
+    #[test]
+    fn rows_of_one_verdict_are_as_long_as_they_are() {
+        let all = [Next(0), Next(1), Drop(NoRoute), Drop(PolicyDrop), Consume, Keep];
+        for a in all {
+            for b in all {
+                for (before, after) in [(1, 0), (1, 1), (3, 2), (200, 56), (255, 1)] {
+                    let row: Vec<Verdict> = [vec![a; before], vec![b; after]].concat();
+                    let expected = if a == b { before + after } else { before };
+                    assert_eq!(
+                        (Verdict::alike(&row), Verdict::run(&row)),
+                        (expected, expected),
+                        "{a:?} {b:?}"
+                    );
+                }
+            }
+        }
+        assert_eq!(Verdict::alike(&[]), 0);
+    }
+}

@@ -31,6 +31,8 @@ pub struct NullPort {
     v6: Template,
     at: usize,
     left: u64,
+    /// Bytes of the longest frame.
+    longest: usize,
     counters: PortCounters,
 }
 
@@ -50,15 +52,34 @@ impl NullPort {
             Supply::Frames(frames) => frames.len(),
             Supply::Destinations { addresses, .. } => addresses.len(),
         };
+        let (v4, v6) =
+            (Template::new(false, frame_len, Payload::Udp), Template::new(true, frame_len, Payload::Udp));
+        let longest = match &supply {
+            Supply::Frames(frames) => frames.iter().map(Vec::len).max().unwrap_or_default(),
+            _ => v4.len().max(v6.len()),
+        };
         NullPort {
             name: name.to_owned(),
             supply: if entries == 0 { Supply::Nothing } else { supply },
-            v4: Template::new(false, frame_len, Payload::Udp),
-            v6: Template::new(true, frame_len, Payload::Udp),
+            v4,
+            v6,
+            longest,
             at: start.checked_rem(entries).unwrap_or(0),
             left: limit.unwrap_or(u64::MAX),
             counters: PortCounters::default(),
         }
+    }
+
+    /// Keeps the frames that have room.
+    #[cold]
+    fn leave_out_longer(&mut self, room: usize) {
+        self.supply = match &self.supply {
+            Supply::Frames(frames) => {
+                Supply::Frames(frames.iter().filter(|frame| frame.len() <= room).cloned().collect())
+            }
+            _ => Supply::Frames(Arc::default()),
+        };
+        (self.longest, self.at) = (0, 0);
     }
 }
 
@@ -74,37 +95,33 @@ impl Port for NullPort {
     }
 
     fn rx(&mut self, _now_ns: u64, pool: &mut Pool, burst: &mut Burst) -> Result<RxStatus, PortError> {
+        if self.longest > pool.room() {
+            self.leave_out_longer(pool.room());
+        }
         let want = (burst.room() as u64).min(self.left);
-        let (mut got, mut bytes, room) = (0, 0, pool.room());
+        let (mut got, mut bytes) = (0, 0);
         match &self.supply {
             _ if self.left == 0 => return Ok(RxStatus::Ended),
             Supply::Nothing => return Ok(RxStatus::Ended),
+            Supply::Frames(frames) if frames.is_empty() => {}
             Supply::Frames(frames) => {
-                for _ in 0..want {
+                for packet in pool.take_into(want as usize, burst) {
                     let frame = &frames[self.at];
                     self.at = after(self.at, frames.len());
-                    if frame.len() > room {
-                        continue;
-                    }
-                    let Some(mut packet) = pool.take() else { break };
                     packet.set_len(frame.len());
                     packet.data_mut().copy_from_slice(frame);
                     bytes += frame.len();
-                    got += u64::from(burst.push(packet).is_ok());
+                    got += 1;
                 }
             }
             Supply::Destinations { addresses, .. } => {
-                for _ in 0..want {
+                for packet in pool.take_into(want as usize, burst) {
                     let dst = addresses[self.at];
                     let (template, src) = if dst.is_ipv4() { (&self.v4, SRC_V4) } else { (&self.v6, SRC_V6) };
                     self.at = after(self.at, addresses.len());
-                    if template.len() > room {
-                        continue;
-                    }
-                    let Some(mut packet) = pool.take() else { break };
-                    template.write(&mut packet, &Fields { src, dst, src_port: 1024, dst_port: 9, ident: 0 });
+                    template.write(packet, &Fields { src, dst, src_port: 1024, dst_port: 9, ident: 0 });
                     bytes += template.len();
-                    got += u64::from(burst.push(packet).is_ok());
+                    got += 1;
                 }
             }
         }

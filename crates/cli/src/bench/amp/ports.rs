@@ -173,8 +173,7 @@ impl Outside {
             *flow = if this + 1 == most { 0 } else { this + 1 };
             this
         };
-        for _ in 0..want {
-            let Some(mut packet) = pool.take() else { break };
+        for packet in pool.take_into(want, burst) {
             let (template, flow) = match mix {
                 Mix::New => (&self.responses, next(&mut self.flow, super::frames::FLOWS)),
                 Mix::Known | Mix::Filtered => (&self.responses, next(&mut self.flow, flows)),
@@ -190,8 +189,6 @@ impl Outside {
             template.write(flow, packet.data_mut());
             self.at += 1;
             self.counters.rx.count(template.len());
-            // There is room: so many were asked for.
-            let _ = burst.push(packet);
         }
     }
 
