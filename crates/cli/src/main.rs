@@ -107,6 +107,11 @@ enum Command {
         tidemill gate top --by destination"
     )]
     Gate(live::Gate),
+    /// Look into a running Grantor: its policy, what it was asked; take back what was decided, reload
+    #[command(
+        after_help = "Examples:\n  tidemill grantor questions\n  tidemill grantor policy --json\n  tidemill grantor revoke 198.51.100.0/24"
+    )]
+    Grantor(live::Grantor),
     /// Have a running router save what it has learnt, for its next start
     #[command(after_help = "Example:\n  tidemill state save")]
     State(live::State),
@@ -140,6 +145,7 @@ fn main() -> ExitCode {
         Command::Route(args) => live::route(&args),
         Command::Amp(args) => live::amp(&args),
         Command::Gate(args) => live::gate(&args),
+        Command::Grantor(args) => live::grantor(&args),
         Command::State(args) => live::state(&args),
         Command::Reload(args) => live::reload(&args),
         Command::Stop(args) => live::stop(&args),

@@ -72,6 +72,7 @@ macro_rules! requests {
 
 pub mod amp;
 pub mod gate;
+pub mod grantor;
 
 answers! {
     /// The verbs of a service: the answer to `GET /v1`.

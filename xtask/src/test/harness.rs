@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 /// Features without which a tier's tests are empty: they are off in the default build.
 const ROOT_FEATURES: &[&str] =
-    &["--workspace", "--features", "tidemill-amp/xdp,tidemill-port/xdp,tidemill-port/dpdk,tidemill-cli/dpdk"];
+    &["--workspace", "--features", "tidemill-amp/xdp,tidemill-port/xdp,tidemill-port/dpdk,tidemill-cli/dpdk,tidemill-cli/lua"];
 
 /// The same of the tier without needs: a C++ compiler is all that these want.
 const UNIT_FEATURES: &[&str] = &["--features", "tidemill-grantor/lua"];

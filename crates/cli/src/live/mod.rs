@@ -4,6 +4,7 @@ mod amp;
 mod capture;
 mod completions;
 mod gate;
+mod grantor;
 mod grid;
 mod route;
 mod service;
@@ -19,6 +20,7 @@ pub(crate) use capture::Capture;
 use clap::Args;
 pub(crate) use completions::Completions;
 pub(crate) use gate::GateVerb;
+pub(crate) use grantor::GrantorVerb;
 use grid::Grid;
 pub(crate) use route::RouteVerb;
 use serde::Serialize;
@@ -66,6 +68,15 @@ pub(crate) struct Gate {
     verb: GateVerb,
 }
 
+/// `tidemill grantor`.
+#[derive(Args)]
+pub(crate) struct Grantor {
+    #[command(flatten)]
+    live: Live,
+    #[command(subcommand)]
+    verb: GrantorVerb,
+}
+
 /// `tidemill state`.
 #[derive(Args)]
 pub(crate) struct State {
@@ -98,6 +109,11 @@ pub(crate) fn amp(args: &Amp) -> Result<bool> {
 /// `tidemill gate`.
 pub(crate) fn gate(args: &Gate) -> Result<bool> {
     gate::run(&args.live, &args.verb)
+}
+
+/// `tidemill grantor`.
+pub(crate) fn grantor(args: &Grantor) -> Result<bool> {
+    grantor::run(&args.live, &args.verb)
 }
 
 /// `tidemill state`.

@@ -44,7 +44,7 @@ pub(super) fn stop(args: &Stop) -> Result<bool> {
     post(&args.live, path::STOP)
 }
 
-fn post(live: &Live, path: &str) -> Result<bool> {
+pub(super) fn post(live: &Live, path: &str) -> Result<bool> {
     let done: Done = live.client()?.post(path, &serde_json::json!({})).map_err(failed)?;
     live.done(&done)
 }

@@ -65,6 +65,7 @@ pub(crate) fn registry(service: &Arc<Service>) -> Registry {
     // Who asks the wrong one is told whom to ask.
     registry.elsewhere("/v1/amp", "the role mitigator");
     registry.elsewhere("/v1/gate", "the role gatekeeper");
+    registry.elsewhere("/v1/grantor", "the role grantor");
     for path in [
         path::INTERFACES,
         path::NEIGHBORS,
@@ -75,7 +76,7 @@ pub(crate) fn registry(service: &Arc<Service>) -> Registry {
         path::KERNEL,
         path::STATE,
     ] {
-        registry.elsewhere(path, "the roles router and gatekeeper");
+        registry.elsewhere(path, "the roles router, gatekeeper and grantor");
     }
     registry
 }

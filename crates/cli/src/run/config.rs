@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tidemill_amp::MitigatorSection;
 use tidemill_gatekeeper::GatekeeperSection;
+use tidemill_grantor::GrantorSection;
 use tidemill_graph::Idle;
 use tidemill_lookup::numa::cpu_list;
 use tidemill_port::PortSpec;
@@ -82,6 +83,9 @@ pub(crate) struct Config {
     /// The role `gatekeeper`: what is in front, which Grantors decide about whom. All that a router has goes beside it.
     #[serde(default)]
     pub(crate) gatekeeper: Option<GatekeeperSection>,
+    /// The role `grantor`: which Gatekeepers ask, which policy decides. All that a router has goes beside it. It needs the feature `lua`.
+    #[serde(default)]
+    pub(crate) grantor: Option<GrantorSection>,
     /// What single labels of the table stand for.
     #[serde(default)]
     pub(crate) next_hop: Vec<NextHopConfig>,
@@ -101,6 +105,8 @@ pub(crate) enum Role {
     Mitigator,
     /// An IP router with a gate: who wants to send to what is behind it asks a Grantor first.
     Gatekeeper,
+    /// An IP router that Gatekeepers ask: it decides, by a policy in Lua, who may send how much to what is behind it.
+    Grantor,
 }
 
 impl std::fmt::Display for Role {
@@ -109,6 +115,7 @@ impl std::fmt::Display for Role {
             Role::Router => f.write_str("router"),
             Role::Mitigator => f.write_str("mitigator"),
             Role::Gatekeeper => f.write_str("gatekeeper"),
+            Role::Grantor => f.write_str("grantor"),
         }
     }
 }
@@ -480,10 +487,12 @@ impl Config {
         ];
         let mitigators = [("mitigator", self.mitigator.is_some())];
         let gatekeepers = [("gatekeeper", self.gatekeeper.is_some())];
-        let foreign: [&[(&'static str, bool)]; 2] = match self.role {
-            Role::Router => [&mitigators, &gatekeepers],
-            Role::Mitigator => [&routers, &gatekeepers],
-            Role::Gatekeeper => [&mitigators, &[]],
+        let grantors = [("grantor", self.grantor.is_some())];
+        let foreign: [&[(&'static str, bool)]; 3] = match self.role {
+            Role::Router => [&mitigators, &gatekeepers, &grantors],
+            Role::Mitigator => [&routers, &gatekeepers, &grantors],
+            Role::Gatekeeper => [&mitigators, &grantors, &[]],
+            Role::Grantor => [&mitigators, &gatekeepers, &[]],
         };
         foreign.into_iter().flatten().find(|(_, there)| *there).map(|(section, _)| *section)
     }
@@ -498,6 +507,7 @@ impl Config {
         self.updates.iter_mut().for_each(|updates| join(&mut updates.path));
         self.control.iter_mut().filter_map(|control| control.socket.as_mut()).for_each(join);
         self.state.iter_mut().for_each(|state| join(&mut state.path));
+        self.grantor.iter_mut().filter_map(|grantor| grantor.key_file.as_mut()).for_each(join);
     }
 
     /// The interfaces, with what open devices that are none of the kernel's say of themselves.

@@ -4,6 +4,7 @@ mod api;
 mod config;
 mod devices;
 mod gatekeeper;
+mod grantor;
 mod mitigator;
 mod report;
 mod role;

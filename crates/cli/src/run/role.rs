@@ -2,7 +2,8 @@
 
 use super::config::{Config, Role as Name};
 use super::setup::{Places, Queues};
-use super::{gatekeeper, mitigator, router};
+use super::{gatekeeper, grantor, mitigator, router};
+use crate::usage;
 use anyhow::Result;
 use serde_json::{Map, Value};
 use std::path::Path;
@@ -96,6 +97,7 @@ pub(crate) fn open(opening: &Opening<'_>) -> Result<Open> {
         Name::Router => router::open(opening),
         Name::Mitigator => mitigator::open(opening),
         Name::Gatekeeper => gatekeeper::open(opening),
+        Name::Grantor => grantor::open(opening),
     }
 }
 
@@ -105,6 +107,7 @@ pub(crate) fn reopen(opening: &Opening<'_>, state: &[u8]) -> Result<Arc<dyn Role
         Name::Router => router::reopen(opening, state),
         Name::Mitigator => mitigator::reopen(opening),
         Name::Gatekeeper => gatekeeper::reopen(opening, state),
+        Name::Grantor => Err(usage("a grantor is in no record")),
     }
 }
 
@@ -114,6 +117,7 @@ pub(crate) fn check(config: &Config, name: &str) -> Result<(GraphBuilder, String
         Name::Router => router::check(config, name),
         Name::Mitigator => mitigator::check(config, name),
         Name::Gatekeeper => gatekeeper::check(config, name),
+        Name::Grantor => grantor::check(config, name),
     }
 }
 

@@ -1,0 +1,177 @@
+//! The role `grantor`: a router that takes packets out of Gatekeepers' tunnels and decides who may send. All that a router is and answers, this is and
+//! answers too.
+
+mod api;
+
+use super::config::{Config, OTHERS};
+use super::role::{Open, Opening, Role, Told};
+use super::router::{self, Router};
+use super::service::{lock, now_ns, unchanged};
+use super::setup;
+use crate::usage;
+use anyhow::Result;
+use serde_json::Value;
+use std::hash::{BuildHasher, RandomState};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
+use std::thread::Scope;
+use tidemill_control::Registry;
+use tidemill_grantor::{Counter, GrantorControl, GrantorSection, PolicyError, Run};
+use tidemill_graph::GraphBuilder;
+use tidemill_graph::record::Recorder;
+use tidemill_lookup::qsbr::Domain;
+use tidemill_port::Left;
+
+/// A Grantor that runs. Who needs the router's control side and the Grantor's takes the router's first.
+pub(super) struct Grantor {
+    router: Arc<Router>,
+    control: Mutex<GrantorControl>,
+}
+
+/// Makes a Grantor: its router with its ports, its policy, the policy's threads.
+pub(super) fn open(opening: &Opening<'_>) -> Result<Open> {
+    let Opening { config, name, base, domain, record, .. } = *opening;
+    if record {
+        return Err(usage(
+            "--record: a grantor's policy and its tables are in no record: run it on captures, which gives the same output every time",
+        ));
+    }
+    // The policy first: what is wrong with it is found before any port is opened.
+    let run = if setup::clock(config).follows_packets() {
+        Run::Repeatable
+    } else {
+        Run::Live { clock: Arc::new(now_ns), seed: RandomState::new().hash_one("policy") }
+    };
+    let control = make(config, name, base, config.run.workers, domain, run)?;
+    let (router, ports, state) = router::make(opening)?;
+    let role = Arc::new(Grantor { router, control: Mutex::new(control) });
+    Ok(Open { role, ports, state })
+}
+
+/// Checks a Grantor's configuration, its script and its tables.
+pub(super) fn check(config: &Config, name: &str) -> Result<(GraphBuilder, String)> {
+    let (router, domain, routes) = router::check_control(config, name)?;
+    let folder = Path::new(name).parent().map(PathBuf::from).unwrap_or_default();
+    let control = make(config, name, &folder, 1, &domain, Run::Repeatable)?;
+    let mut graph = tidemill_router::graph(&router);
+    tidemill_grantor::splice(&mut graph, &control);
+    let tables = control.policy().library().list().len();
+    let said = format!("{routes}; policy {}, {tables} tables", control.policy().name());
+    Ok((graph, said))
+}
+
+fn section(config: &Config) -> GrantorSection {
+    config.grantor.clone().unwrap_or_default()
+}
+
+fn make(
+    config: &Config,
+    name: &str,
+    folder: &Path,
+    workers: usize,
+    domain: &Domain,
+    run: Run,
+) -> Result<GrantorControl> {
+    let section = section(config);
+    check_memory(config, &section, name)?;
+    let log = Arc::new(|line: &str| eprintln!("tidemill: {line}"));
+    GrantorControl::new(&section, folder, workers, domain, run, log).map_err(|error| mistake(name, &error))
+}
+
+/// Packets that wait for the policy lie in the same memory as those that wait elsewhere.
+fn check_memory(config: &Config, section: &GrantorSection, name: &str) -> Result<()> {
+    let (queued, asking) = (config.queued(), section.policy.queue);
+    let needed = queued.saturating_add(asking).saturating_add(OTHERS);
+    if needed > config.memory.frames {
+        return Err(usage(format!(
+            "{name}: memory.frames = {}: {queued} packets may wait in [[queue]]s on each worker, and grantor.policy.queue = {asking} \
+             for the policy: give at least {needed}, or lower these",
+            config.memory.frames
+        )));
+    }
+    Ok(())
+}
+
+fn mistake(name: &str, error: &PolicyError) -> anyhow::Error {
+    match error {
+        // These begin with the file that they are about.
+        PolicyError::Script(_) | PolicyError::Read { .. } | PolicyError::Table(_) => usage(error.to_string()),
+        PolicyError::NoLua => {
+            usage(format!("{name}: role = \"grantor\": {error} (cargo build --release --features lua)"))
+        }
+        _ => usage(format!("{name}: {error}")),
+    }
+}
+
+impl Role for Grantor {
+    fn graph(&self) -> GraphBuilder {
+        self.router.with_control(|router| {
+            let mut graph = tidemill_router::graph(router);
+            tidemill_grantor::splice(&mut graph, &lock(&self.control));
+            graph
+        })
+    }
+
+    fn turn(&self, now_ns: u64, recorder: Option<&Recorder>) -> bool {
+        let did = self.router.turn(now_ns, recorder);
+        lock(&self.control).poll(now_ns) || did
+    }
+
+    fn reload(&self, name: &str, old: &Config, new: &Config, text: &str) -> Result<()> {
+        unchanged(name, &[])?;
+        let section = section(new);
+        check_memory(new, &section, name)?;
+        // All that can be wrong is found before anything changes.
+        let prepared = lock(&self.control).prepare(&section).map_err(|error| mistake(name, &error))?;
+        self.router.reload(name, old, new, text)?;
+        match lock(&self.control).commit(prepared, now_ns()) {
+            Ok(true) => {}
+            Ok(false) => eprintln!(
+                "tidemill: a worker is still at work by the old policy; the next question is the new one's"
+            ),
+            Err(error) => eprintln!("tidemill: {error}: this worker has no policy; reload again"),
+        }
+        Ok(())
+    }
+
+    fn verbs(self: Arc<Self>, registry: &mut Registry) {
+        self.router.clone().verbs(registry);
+        api::register(&self, registry);
+    }
+
+    fn beside<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>, done: &'scope AtomicBool) {
+        self.router.beside(scope, done);
+    }
+
+    fn end(&self) {
+        self.router.end();
+    }
+
+    fn link(&self, port: usize) -> Option<bool> {
+        self.router.link(port)
+    }
+
+    fn left(&self, port: usize) -> Option<Left> {
+        self.router.left(port)
+    }
+
+    fn progress(&self) -> String {
+        let counters = lock(&self.control).counters();
+        let (granted, decisions) = (counters.get(Counter::Granted), counters.get(Counter::Decisions));
+        format!("{} granted {granted} decisions {decisions}", self.router.progress())
+    }
+
+    fn told(&self) -> Told {
+        let mut told = self.router.told();
+        let numbers = lock(&self.control).numbers();
+        let there = numbers.iter().filter(|(_, count)| *count > 0);
+        let there: Vec<String> = there.map(|(name, count)| format!("{name} {count}")).collect();
+        if !there.is_empty() {
+            told.last.push(format!("grantor: {}", there.join(", ")));
+        }
+        let all = numbers.into_iter().map(|(name, count)| (name, Value::from(count))).collect();
+        told.json.insert("grantor".into(), Value::Object(all));
+        told
+    }
+}

@@ -1,0 +1,237 @@
+//! A client and a server with a Gatekeeper and a Grantor between them, both ours; kernels at the ends only.
+//!
+//! ```text
+//!  [client: 10.7.0.2, .3] ---- [wan: 10.7.0.1  gatekeeper  lan: 10.8.0.1] ---- [up: 10.8.0.2  grantor  down: 10.9.0.1] ---- [server: 10.9.0.2]
+//!   fd00:7::2, ::3              fd00:7::1                  fd00:8::1            fd00:8::2              fd00:9::1           fd00:9::2
+//! ```
+
+use crate::net::{Netns, cable, wait_until};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use tidemill_control::Client;
+use tidemill_control::schema::{Counters, gate, grantor};
+
+pub(crate) const CLIENT: [&str; 2] = ["10.7.0.2", "fd00:7::2"];
+pub(crate) const DENIED: [&str; 2] = ["10.7.0.3", "fd00:7::3"];
+pub(crate) const SERVER: [&str; 2] = ["10.9.0.2", "fd00:9::2"];
+
+/// A tidemill at work.
+pub(crate) struct Tidemill {
+    name: &'static str,
+    child: Child,
+    folder: PathBuf,
+    control: Client,
+    counters: &'static str,
+}
+
+impl Tidemill {
+    fn start(
+        folder: PathBuf,
+        name: &'static str,
+        config: &str,
+        inside: &Netns,
+        counters: &'static str,
+    ) -> Self {
+        std::fs::write(folder.join(format!("{name}.toml")), config).unwrap();
+        let file = |kind: &str| File::create(folder.join(format!("{name}.{kind}"))).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tidemill"));
+        command.args(["run", &format!("{name}.toml"), "--json"]).current_dir(&folder);
+        command.stdin(Stdio::null()).stdout(file("out")).stderr(file("log"));
+        let child = inside.enter(|| command.spawn()).unwrap();
+        let control = Client::new(&folder.join(format!("{name}.sock"))).unwrap();
+        let mut own = Tidemill { name, child, folder, control, counters };
+        wait_until(&format!("the {name} answers"), Duration::from_secs(60), || {
+            if let Some(status) = own.child.try_wait().unwrap() {
+                panic!("the {name} ended: {status}: {}", own.read("log"));
+            }
+            own.control.get::<Counters>(counters, &()).is_ok()
+        });
+        own
+    }
+
+    pub(crate) fn read(&self, kind: &str) -> String {
+        std::fs::read_to_string(self.folder.join(format!("{}.{kind}", self.name))).unwrap_or_default()
+    }
+
+    /// All that it counts.
+    pub(crate) fn counters(&self) -> BTreeMap<String, u64> {
+        self.control.get::<Counters>(self.counters, &()).unwrap().counters
+    }
+
+    /// One of these, when it is at least so much: numbers are shown every 10 ms.
+    pub(crate) fn reaches(&self, name: &str, least: u64) {
+        let what = format!("{}'s {name} is {least}", self.name);
+        wait_until(&what, Duration::from_secs(10), || self.counters()[name] >= least);
+    }
+
+    /// Runs `tidemill` against it: whether it succeeded, and what it printed.
+    pub(crate) fn run(&self, arguments: &[&str]) -> (bool, String) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tidemill"));
+        command.args(arguments).arg("--socket").arg(self.folder.join(format!("{}.sock", self.name)));
+        let output = command.output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+        (output.status.success(), text.into_owned())
+    }
+
+    /// The same, which has to succeed.
+    pub(crate) fn ask(&self, arguments: &[&str]) -> String {
+        let (ok, text) = self.run(arguments);
+        assert!(ok, "{arguments:?}: {text}");
+        text
+    }
+
+    pub(crate) fn hangup(&self) {
+        kill_process(Pid::from_child(&self.child), Signal::HUP).unwrap();
+    }
+
+    /// Ends it; returns what it says then. It fails if the books do not balance.
+    pub(crate) fn end(&mut self) -> Value {
+        kill_process(Pid::from_child(&self.child), Signal::TERM).unwrap();
+        let start = Instant::now();
+        let status = loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                break status;
+            }
+            assert!(start.elapsed() < Duration::from_secs(30), "it does not end: {}", self.read("log"));
+            std::thread::sleep(Duration::from_millis(10));
+        };
+        assert!(status.success(), "{status}: {}", self.read("log"));
+        serde_json::from_str(self.read("out").lines().last().unwrap()).unwrap()
+    }
+}
+
+impl Drop for Tidemill {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Both at work, with all that is around them. They end before their namespaces go.
+pub(crate) struct Lab {
+    pub(crate) gate: Tidemill,
+    pub(crate) grantor: Tidemill,
+    pub(crate) client: Netns,
+    pub(crate) server: Netns,
+    pub(crate) middle: Netns,
+    pub(crate) behind: Netns,
+    folder: tempfile::TempDir,
+}
+
+/// A script that grants everybody but the denied so much.
+pub(crate) fn script(rate: u32) -> String {
+    format!(
+        "signature(\"source\", \"destination\")\nfield(\"denied\", lpm(\"deny.txt\"), \"source\")\n\
+         function decide(q)\n  if q.denied then return declined {{ expire = 600 }} end\n  \
+         return granted {{ rate = {rate}, expire = 600 }}\nend\n"
+    )
+}
+
+impl Lab {
+    pub(crate) fn start() -> Self {
+        let [client, middle, behind, server] = ["client", "middle", "behind", "server"].map(Netns::new);
+        for ns in [&client, &middle, &behind, &server] {
+            ns.sysctl(&["net.ipv6.conf.default.accept_dad=0", "net.ipv6.conf.default.dad_transmits=0"]);
+        }
+        cable(&middle, "tm-wan", &client, "eth0", 1500);
+        cable(&middle, "tm-lan", &behind, "tm-up", 1500);
+        cable(&behind, "tm-down", &server, "eth0", 1500);
+        for ns in [&client, &server] {
+            // Whole packets with whole checksums, as from a real wire.
+            ns.run("ethtool -K eth0 tx off sg off tso off gso off gro off");
+        }
+        for (ns, address) in [
+            (&client, "10.7.0.2/24"),
+            (&client, "10.7.0.3/24"),
+            (&client, "fd00:7::2/64"),
+            (&client, "fd00:7::3/64"),
+            (&server, "10.9.0.2/24"),
+            (&server, "fd00:9::2/64"),
+        ] {
+            ns.add_address(address, "eth0");
+        }
+        for (ns, net) in [(&client, 7), (&server, 9)] {
+            // Who binds to no address has the first, not the denied one.
+            ns.run(&format!("ip route add default via 10.{net}.0.1 src 10.{net}.0.2"));
+            ns.run(&format!("ip -6 route add default via fd00:{net}::1 src fd00:{net}::2"));
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+        write("deny.txt", "10.7.0.3/32\nfd00:7::3/128\n");
+        write("policy.lua", &script(50_000));
+        let keys = format!("keys = [\"7 {}\"]", "c5".repeat(32));
+        let port = |name: &str, net: u8, last: u8| {
+            format!(
+                "[[port]]\nname = \"{name}\"\nkind = \"af_packet\"\ninterface = \"tm-{name}\"\n\
+                 [[interface]]\nport = \"{name}\"\naddresses = [\"10.{net}.0.{last}/24\", \"fd00:{net}::{last}/64\"]\n"
+            )
+        };
+        let route = |net: u8, via: &str| {
+            let [v4, v6] = via.split_once(' ').map(|(v4, v6)| [v4, v6]).unwrap();
+            format!(
+                "[[route]]\nprefix = \"10.{net}.0.0/24\"\nvia = \"{v4}\"\n[[route]]\nprefix = \"fd00:{net}::/64\"\nvia = \"{v6}\"\n"
+            )
+        };
+        let head = |role: &str| {
+            format!(
+                "version = 1\nrole = \"{role}\"\n[run]\npin = false\n[control]\nsocket = \"{role}.sock\"\n"
+            )
+        };
+        let policy = |prefix: &str, grantor: &str| {
+            format!(
+                "[[gatekeeper.policy]]\nprefix = \"{prefix}\"\naction = \"grantor\"\ngrantors = [\"{grantor}\"]\n"
+            )
+        };
+        let grantor = [
+            head("grantor"),
+            port("up", 8, 2),
+            port("down", 9, 1),
+            route(7, "10.8.0.1 fd00:8::1"),
+            format!("[grantor]\ngatekeepers = [\"10.8.0.1/32\", \"fd00:8::1/128\"]\n{keys}\n"),
+            "[grantor.policy]\nfile = \"policy.lua\"\n".into(),
+        ]
+        .concat();
+        let gate = [
+            head("gatekeeper"),
+            port("wan", 7, 1),
+            port("lan", 8, 1),
+            route(9, "10.8.0.2 fd00:8::2"),
+            format!("[gatekeeper]\nfront = [\"wan\"]\n{keys}\n"),
+            policy("10.9.0.0/24", "10.8.0.2"),
+            policy("fd00:9::/64", "fd00:8::2"),
+        ]
+        .concat();
+        let at = || folder.path().to_path_buf();
+        let grantor = Tidemill::start(at(), "grantor", &grantor, &behind, grantor::path::COUNTERS);
+        let gate = Tidemill::start(at(), "gatekeeper", &gate, &middle, gate::path::COUNTERS);
+        // Both speak: the second of the start is over, and neighbors are known.
+        wait_until("probes are answered", Duration::from_secs(30), || {
+            gate.counters()["probes-answered"] >= 4
+        });
+        Lab { gate, grantor, client, server, middle, behind, folder }
+    }
+
+    /// Writes the policy.
+    pub(crate) fn policy(&self, text: &str) {
+        std::fs::write(self.folder.path().join("policy.lua"), text).unwrap();
+    }
+
+    /// What the Gatekeeper knows of a client's flow: its state and rate.
+    pub(crate) fn flow(&self, source: &str, v6: usize) -> Option<(String, Option<u32>)> {
+        let query = gate::FlowQuery { source: source.into(), destination: SERVER[v6].into() };
+        let answer: gate::FlowAnswer = self.gate.control.get(gate::path::FLOW, &query).unwrap();
+        answer.flows.first().map(|flow| (flow.state.clone(), flow.rate_kib_s))
+    }
+
+    /// Waits until a client's flow has this state, and this rate if it matters.
+    pub(crate) fn becomes(&self, source: &str, v6: usize, state: &str, rate: Option<u32>) -> Duration {
+        wait_until(&format!("{source} is {state} {rate:?}"), Duration::from_secs(20), || {
+            self.flow(source, v6).is_some_and(|(is, at)| is == state && (rate.is_none() || at == rate))
+        })
+    }
+}
