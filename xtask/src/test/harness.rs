@@ -12,11 +12,14 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 /// Features without which a tier's tests are empty: they are off in the default build.
-const ROOT_FEATURES: &[&str] =
-    &["--workspace", "--features", "tidemill-amp/xdp,tidemill-port/xdp,tidemill-port/dpdk,tidemill-cli/dpdk,tidemill-cli/lua"];
+const ROOT_FEATURES: &[&str] = &[
+    "--workspace",
+    "--features",
+    "tidemill-amp/xdp,tidemill-port/xdp,tidemill-port/dpdk,tidemill-cli/dpdk,tidemill-cli/lua",
+];
 
 /// The same of the tier without needs: a C++ compiler is all that these want.
-const UNIT_FEATURES: &[&str] = &["--features", "tidemill-grantor/lua"];
+const UNIT_FEATURES: &[&str] = &["--features", "tidemill-grantor/lua,tidemill-cli/lua"];
 
 /// Crates whose own tests, which have no file of a tier's name, are run under ThreadSanitizer too: published roots.
 const SANITIZED: &[&str] = &["tidemill-lookup"];
