@@ -10,6 +10,7 @@ mod part5;
 mod part6;
 mod part7;
 mod part8;
+mod part9;
 
 use crate::{env, proc};
 use anyhow::{Context as _, Result, bail};
@@ -143,6 +144,7 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
         6 => part6::LINES,
         7 => part7::LINES,
         8 => part8::LINES,
+        9 => part9::LINES,
         part => bail!("no lines are written down for part {part}"),
     };
     let machine = Machine { quick: options.quick };
