@@ -9,7 +9,7 @@
 //! - Questions of one signature are merged where they are answered: in the engine, which sees what other turns have asked too.
 //! - A decision by a policy that has been replaced, or revoked, since the question was put is not sent: the flow asks again. Its packet is treated as it was
 //!   decided.
-//! - Answers are carried out between two bursts, [`SETTLED`] at most in one turn.
+//! - Answers are carried out between two bursts, [`SETTLED`] at most in one turn; decisions are sent when all are.
 //! - Worker 0 also sends what the control side wants said: revocations.
 //!
 //! Outputs: `ip4`, `ip6` (the inputs: inner packets are checked like any other), `lookup4`, `lookup6`.
@@ -234,11 +234,12 @@ impl Node for Ask {
                 self.outbox.put(cx, settings, &mut self.counters, peer, message);
             }
         }
-        self.outbox.flush(cx, settings, &mut self.counters);
         if !self.ready.is_empty() {
+            // What was answered together is said together: in the turn that carries out the last of it.
             cx.wake_at(cx.now_ns);
-        } else if let Some(due_ns) = self.judge.as_ref().and_then(Judge::due_ns) {
-            cx.wake_at(due_ns);
+        } else {
+            self.outbox.flush(cx, settings, &mut self.counters);
+            self.judge.as_ref().and_then(Judge::due_ns).into_iter().for_each(|due_ns| cx.wake_at(due_ns));
         }
         self.counters.set(Counter::Waiting, (self.slots.len() - self.free.len()) as u64);
         self.board.show(&self.counters);

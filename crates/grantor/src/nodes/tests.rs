@@ -5,6 +5,8 @@ use crate::control::{GrantorControl, Run};
 use crate::section::GrantorSection;
 use crate::tally::Counter;
 use crate::wiring::splice;
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::{Arc, Mutex};
@@ -475,4 +477,58 @@ fn a_broken_script_changes_nothing_and_a_good_one_begins_a_version() {
     assert!(bench.control.commit(prepared, START).unwrap());
     assert_eq!(bench.control.version(START), version + 1);
     assert_eq!(bench.control.revoke(None, START).unwrap(), (version + 2, 0));
+}
+
+/// A policy that hangs costs its packets `wait_ms`, then they get the fail-safe; the worker waits for nobody.
+#[test]
+fn a_policy_that_hangs_gets_the_fail_safe() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("p.lua"), "function decide(q) while true do end end").unwrap();
+    let domain = Domain::new();
+    let more = "[policy]\nwait_ms = 1\nsteps = 10000000\ntime_ms = 10000\nfail_safe = { action = \"grant\", rate = 5, seconds = 60 }";
+    let run = Run::Live { clock: Arc::new(|| START - 2 * SECOND), seed: 1 };
+    let control =
+        GrantorControl::new(&section(more), folder.path(), 1, &domain, run, Arc::new(|_: &str| ())).unwrap();
+    let mut bench = Bench { domain, control, folder };
+    let (_, out) = bench.run(vec![(START, vec![outer(GATE[0], 41, 0, &inner(0, 1, 0))])]);
+    assert_eq!(out[0], ("ip4", inner(0, 1, 0)));
+    let verdict =
+        Said::Granted { rate_kib_s: 5, expire_s: 60, renew_ms: 45_000, step_ms: 1000, direct: false };
+    let decision = Message::Decision(Decision { flow: flow(0), verdict });
+    assert_eq!(heard(&out[1].1, START), (ip(GATE[0]), vec![decision]));
+    assert_eq!(bench.control.counters().get(Counter::FailSafe), 1);
+}
+
+/// Whatever bits are wrong: the books balance (`run` sees to it), nobody panics, and nothing of a stranger's goes on.
+#[test]
+fn any_bits_may_be_wrong() {
+    let mut random = StdRng::seed_from_u64(9);
+    for v6 in [0, 1] {
+        let mut bench = Bench::new(GRANT, "");
+        let spoilt = (0..4000).map(|_| {
+            let mut sent = match random.random_range(0..3) {
+                0 => outer(GATE[v6], random.random_range(0..64), random.random_range(0..4), &inner(v6, 1, 0)),
+                1 => outer(GATE[v6], 41, 0, &outer(GATE[v6], 1, 0, &inner(v6, 1, 0))),
+                _ => probe(&key(), GATE[v6], GATEKEEPER_PORT, START),
+            };
+            for _ in 0..random.random_range(0..4) {
+                let at = random.random_range(0..sent.len());
+                sent[at] = random.random();
+            }
+            let len =
+                if random.random_range(0..4) == 0 { random.random_range(1..=sent.len()) } else { sent.len() };
+            sent.truncate(len);
+            // What a router's input lets through.
+            if sent.len() >= 20 {
+                sent[0] = [0x45, 0x60][v6];
+            }
+            sent
+        });
+        let bursts: Vec<_> = spoilt.collect::<Vec<_>>().chunks(100).map(<[_]>::to_vec).collect();
+        let times = (0..).map(|at| START + at * 1_000_000);
+        bench.run(times.zip(bursts).collect());
+        let counters = bench.control.counters();
+        assert!(counters.get(Counter::Granted) > 10 && counters.get(Counter::Decisions) > 10, "{counters:?}");
+        assert!(counters.get(Counter::Malformed) > 10 && counters.get(Counter::Nested) > 10, "{counters:?}");
+    }
 }
