@@ -22,6 +22,7 @@ pub(crate) fn run() -> Result<Totals> {
     }
     told(&mut totals, "examples::mitigator", mitigator());
     told(&mut totals, "examples::gatekeeper", gatekeeper());
+    told(&mut totals, "examples::grantor", grantor());
     told(&mut totals, "examples::wire_variants", wire_variants());
     if !env::is_root() && !env::in_ci() {
         totals.skip("examples::wire_demo", "not root");
@@ -148,7 +149,12 @@ fn judge(capture: &Path) -> Result<usize> {
 
 /// What a run of an example says in the end; its packets are all accounted for.
 fn ended(config: &str) -> Result<Value> {
-    let mut command = Command::new(env::tidemill()?);
+    ended_by(&env::tidemill()?, config)
+}
+
+/// The same of another build of it.
+fn ended_by(tidemill: &Path, config: &str) -> Result<Value> {
+    let mut command = Command::new(tidemill);
     command.args(["run", config, "--json"]).current_dir(env::root());
     let printed = proc::output(&mut command)?;
     let line = printed.lines().last().context("`run` printed nothing")?;
@@ -185,6 +191,24 @@ fn gatekeeper() -> Result<()> {
     let counter = |name: &str| said["gate"][name].as_u64().with_context(|| format!("no counter {name:?}"));
     if counter("front")? == 0 || counter("requests")? != counter("front")? {
         bail!("{} requests of {} packets", counter("requests")?, counter("front")?);
+    }
+    match env::has_program("tshark") || env::in_ci() {
+        true => judge_all(&outputs(&folder)?),
+        false => Ok(()),
+    }
+}
+
+/// The Grantor on files: who is on the list is kept away, the others go on, and the Gatekeeper is told.
+fn grantor() -> Result<()> {
+    let folder = env::root().join("examples").join("grantor");
+    let said = ended_by(&env::tidemill_with("lua")?, "examples/grantor/grantor.toml")?;
+    let counter = |name: &str| said["grantor"][name].as_u64().with_context(|| format!("no counter {name:?}"));
+    let (asked, on, refused) = (counter("requests")?, counter("forwarded")?, counter("policy-dropped")?);
+    if on == 0 || refused == 0 || on + refused != asked || counter("decisions")? == 0 {
+        bail!(
+            "{asked} requests, of which {on} went on and {refused} did not; {} decisions",
+            counter("decisions")?
+        );
     }
     match env::has_program("tshark") || env::in_ci() {
         true => judge_all(&outputs(&folder)?),
