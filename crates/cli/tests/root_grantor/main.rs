@@ -58,7 +58,8 @@ fn a_client_is_granted_and_its_transfer_arrives_while_another_stays_out() {
         println!("granted after {:?}", lab.becomes(CLIENT[v6], v6, "granted", Some(50_000)));
         let limit = Some(Duration::from_secs(60));
         let (mut there, _) = listener.accept().unwrap();
-        (there.set_read_timeout(limit).unwrap(), stream.set_write_timeout(limit).unwrap());
+        there.set_read_timeout(limit).unwrap();
+        stream.set_write_timeout(limit).unwrap();
         let mut came = Vec::new();
         std::thread::scope(|scope| {
             scope.spawn(|| {
