@@ -133,7 +133,8 @@ pub(crate) fn script(rate: u32) -> String {
 }
 
 impl Lab {
-    pub(crate) fn start() -> Self {
+    /// Starts it all; the Grantor has so many workers.
+    pub(crate) fn start(workers: usize) -> Self {
         let [client, middle, behind, server] = ["client", "middle", "behind", "server"].map(Netns::new);
         for ns in [&client, &middle, &behind, &server] {
             ns.sysctl(&["net.ipv6.conf.default.accept_dad=0", "net.ipv6.conf.default.dad_transmits=0"]);
@@ -177,9 +178,9 @@ impl Lab {
                 "[[route]]\nprefix = \"10.{net}.0.0/24\"\nvia = \"{v4}\"\n[[route]]\nprefix = \"fd00:{net}::/64\"\nvia = \"{v6}\"\n"
             )
         };
-        let head = |role: &str| {
+        let head = |role: &str, workers: usize| {
             format!(
-                "version = 1\nrole = \"{role}\"\n[run]\npin = false\n[control]\nsocket = \"{role}.sock\"\n"
+                "version = 1\nrole = \"{role}\"\n[run]\npin = false\nworkers = {workers}\n[control]\nsocket = \"{role}.sock\"\n"
             )
         };
         let policy = |prefix: &str, grantor: &str| {
@@ -188,7 +189,7 @@ impl Lab {
             )
         };
         let grantor = [
-            head("grantor"),
+            head("grantor", workers),
             port("up", 8, 2),
             port("down", 9, 1),
             route(7, "10.8.0.1 fd00:8::1"),
@@ -197,7 +198,7 @@ impl Lab {
         ]
         .concat();
         let gate = [
-            head("gatekeeper"),
+            head("gatekeeper", 1),
             port("wan", 7, 1),
             port("lan", 8, 1),
             route(9, "10.8.0.2 fd00:8::2"),

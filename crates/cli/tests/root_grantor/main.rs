@@ -50,7 +50,7 @@ fn a_client_is_granted_and_its_transfer_arrives_while_another_stays_out() {
     let Some(_turn) = turn("a_client_is_granted_and_its_transfer_arrives_while_another_stays_out") else {
         return;
     };
-    let mut lab = Lab::start();
+    let mut lab = Lab::start(1);
     for v6 in [0, 1] {
         let sent = bytes(3_000_000);
         let listener = lab.server.listen(at(SERVER[v6], 8000));
@@ -106,7 +106,7 @@ fn a_client_is_granted_and_its_transfer_arrives_while_another_stays_out() {
 #[test]
 fn policies_change_under_traffic_and_nothing_is_lost() {
     let Some(_turn) = turn("policies_change_under_traffic_and_nothing_is_lost") else { return };
-    let mut lab = Lab::start();
+    let mut lab = Lab::start(2);
     for (v6, mut rate) in [(0, 50_000), (1, 51_000)] {
         let (from, to) = (lab.client.udp(at(CLIENT[v6], 0)), lab.server.udp(at(SERVER[v6], 9000)));
         to.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
@@ -174,7 +174,7 @@ fn policies_change_under_traffic_and_nothing_is_lost() {
 #[test]
 fn a_forged_decision_changes_nothing() {
     let Some(_turn) = turn("a_forged_decision_changes_nothing") else { return };
-    let mut lab = Lab::start();
+    let mut lab = Lab::start(1);
     let raw = Raw::open(&lab.behind, "tm-up");
     let mac = |ns: &net::Netns, interface: &str| {
         let text = ns.run(&format!("ip -o link show {interface}"));
