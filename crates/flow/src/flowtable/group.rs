@@ -6,7 +6,7 @@
 
 use super::State;
 use super::store::{Place, Store};
-use super::tags::{ALL, LANES, Tags, bits};
+use super::tags::{LANES, Tags, bits};
 use crate::key::Key;
 
 /// Keys that are under way at once.
@@ -293,5 +293,5 @@ fn matches_avx512(tags: Tags, tag: u16) -> u32 {
     use std::arch::x86_64::*;
     // SAFETY: a bucket's 64 bytes, aligned to as many.
     let bucket = unsafe { _mm512_load_si512(tags.0.as_ptr().cast()) };
-    _mm512_cmpeq_epi16_mask(bucket, _mm512_set1_epi16(tag as i16)) & ALL
+    _mm512_cmpeq_epi16_mask(bucket, _mm512_set1_epi16(tag as i16)) & super::tags::ALL
 }

@@ -30,6 +30,15 @@ pub(super) enum Effort {
     None,
 }
 
+/// When buckets were looked at.
+#[derive(Clone, Copy)]
+struct Moment {
+    /// So many entries had been moved.
+    moves: u64,
+    /// No flow lay under the hash before.
+    settled: bool,
+}
+
 /// What goes into a slot.
 pub(super) struct New<'a, const W: usize, S> {
     pub(super) key: &'a Key<W>,
@@ -173,18 +182,18 @@ impl<const W: usize, S: State, H: KeyHash<W> + Clone> FlowTable<W, S, H> {
         let count = hashes.len().min(keys.len()).min(out.len());
         let mut effort = if self.rest == 0 { Effort::Search } else { Effort::Look };
         self.rest = self.rest.saturating_sub(1);
-        // Entries that were moved before the group before was done: what the next group says of slots is as old as that.
-        let mut moves = self.counters.moves;
+        // What a group says of slots is as old as the beginning of the group before it.
+        let mut then = Moment { moves: self.counters.moves, settled: self.old == 0 };
         let store = self.store.clone();
         store.look::<true>(&hashes[..count], &keys[..count], |group, start| {
-            let before = self.counters.moves;
-            self.settle_group(now, group, start, &keys[start..count], moves, &mut effort, out);
-            moves = before;
+            let before = Moment { moves: self.counters.moves, settled: self.old == 0 };
+            self.settle_group(now, group, start, &keys[start..count], then, &mut effort, out);
+            then = before;
         });
     }
 
-    /// Finds or makes the flows of a group's keys, of which the first is number `start`. What was seen of them holds unless an entry
-    /// has moved since there were `moves`. (Who comes over from another hash makes room, also the last.)
+    /// Finds or makes the flows of a group's keys, of which the first is number `start`. What was seen of them `then` holds unless an entry
+    /// has moved since. (Who comes over from another hash makes room, also the last.)
     #[inline(always)]
     #[allow(clippy::too_many_arguments)]
     fn settle_group(
@@ -193,17 +202,16 @@ impl<const W: usize, S: State, H: KeyHash<W> + Clone> FlowTable<W, S, H> {
         group: &Group,
         start: usize,
         keys: &[Key<W>],
-        moves: u64,
+        then: Moment,
         effort: &mut Effort,
         out: &mut [Outcome],
     ) {
-        let settled = self.old == 0;
         for (i, key) in keys.iter().enumerate().take(GROUP) {
             let (given, rest) = out.split_at_mut(start + i);
-            let still = self.counters.moves == moves;
+            let still = self.counters.moves == then.moves;
             rest[0] = if still && group.found >> i & 1 != 0 {
                 self.stamp_now(group.slots[i] as usize, now, &())
-            } else if still && *effort != Effort::Search && settled && group.hopeless >> i & 1 != 0 {
+            } else if still && *effort != Effort::Search && then.settled && group.hopeless >> i & 1 != 0 {
                 self.counters.skipped += 1;
                 Outcome::Full
             } else {
