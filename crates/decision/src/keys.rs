@@ -19,6 +19,8 @@
 
 use crate::authenticated::{HEADER_LEN, Header, Opened, Refusal, TAG_LEN};
 use hmac::{Hmac, KeyInit, Mac};
+use schemars::JsonSchema;
+use serde::Deserialize;
 use sha2::Sha256;
 use std::io::Read;
 use std::net::IpAddr;
@@ -30,6 +32,17 @@ pub const SECRET_LEN: usize = 32;
 pub const MOST_KEYS: usize = 8;
 /// The longest file of keys, in bytes.
 const MOST_TEXT: u64 = 64 << 10;
+
+/// A key as it is written in a configuration. It is not shown.
+#[derive(Clone, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub struct KeyText(pub String);
+
+impl std::fmt::Debug for KeyText {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("KeyText(..)")
+    }
+}
 
 /// Which way a datagram goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -185,6 +198,28 @@ impl Keyring {
     /// One key; for tests and tools.
     pub fn single(id: u16, secret: &[u8; SECRET_LEN]) -> Self {
         Keyring(vec![Key::new(id, secret)])
+    }
+
+    /// The keys of a configuration: of a file, or the lines themselves; none if there is neither.
+    ///
+    /// # Errors
+    /// Which of the two is wrong, by the name `key_file` or `keys`, and why; no secret is in it.
+    pub fn configured(file: Option<&Path>, keys: &[KeyText]) -> Result<Option<Self>, (&'static str, String)> {
+        match (file, keys) {
+            (None, []) => Ok(None),
+            (Some(_), [_, ..]) => Err(("keys", "there is a key_file as well: give one of the two".into())),
+            (Some(path), []) => {
+                let read = Keyring::read(path);
+                read.map(Some).map_err(|error| ("key_file", format!("{}: {error}", path.display())))
+            }
+            (None, keys) => {
+                if keys.iter().any(|key| key.0.lines().count() > 1) {
+                    return Err(("keys", "a key with more than one line: give each its own string".into()));
+                }
+                let lines: Vec<&str> = keys.iter().map(|key| key.0.as_str()).collect();
+                Keyring::parse(&lines.join("\n")).map(Some).map_err(|error| ("keys", error.to_string()))
+            }
+        }
     }
 
     /// Keys as text; see the [module](self).

@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
+use tidemill_decision::keys::KeyText;
 use tidemill_ip::queue::Bandwidth;
 
 /// A gate between the networks in front of it and those behind it. What comes in from the front passes as the policies say; what comes
@@ -80,17 +81,6 @@ impl Default for GatekeeperSection {
             order: Order::OnePass,
             driver: Driver::Group,
         }
-    }
-}
-
-/// A key as it is written. It is not shown.
-#[derive(Clone, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(transparent)]
-pub struct KeyText(pub(crate) String);
-
-impl std::fmt::Debug for KeyText {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("KeyText(..)")
     }
 }
 

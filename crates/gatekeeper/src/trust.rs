@@ -95,26 +95,8 @@ impl Trust {
 /// # Errors
 /// What is wrong with them; no secret is in it.
 pub(crate) fn keys(section: &GatekeeperSection) -> Result<Option<Keyring>, GateError> {
-    match (&section.key_file, section.keys.is_empty()) {
-        (None, true) => Ok(None),
-        (Some(_), false) => {
-            Err(GateError::config("keys", "there is a key_file as well: give one of the two"))
-        }
-        (Some(path), true) => Keyring::read(path)
-            .map(Some)
-            .map_err(|error| GateError::config("key_file", format!("{}: {error}", path.display()))),
-        (None, false) => {
-            let lines: Vec<&str> = section.keys.iter().map(|key| key.0.as_str()).collect();
-            if lines.iter().any(|line| line.lines().count() > 1) {
-                return Err(GateError::config(
-                    "keys",
-                    "a key with more than one line: give each its own string",
-                ));
-            }
-            let text = lines.join("\n");
-            Keyring::parse(&text).map(Some).map_err(|error| GateError::config("keys", error.to_string()))
-        }
-    }
+    Keyring::configured(section.key_file.as_deref(), &section.keys)
+        .map_err(|(key, what)| GateError::config(key, what))
 }
 
 /// What an operator should know of Grantors, as one line.

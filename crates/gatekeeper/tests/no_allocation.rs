@@ -3,8 +3,10 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
+#[path = "../../lookup/tests/common/allocations.rs"]
+mod allocations;
+
+use allocations::allocations;
 use std::sync::{Arc, Mutex};
 use tidemill_burst::{Burst, DropReason, Memory, Packet, Pool};
 use tidemill_gatekeeper::{
@@ -19,33 +21,6 @@ use tidemill_lpm::{Label, Prefix, Rib};
 use tidemill_port::{Port, PortCounters, PortError, RxStatus};
 use tidemill_wire::flow::Addresses;
 use tidemill_wire::{EtherType, MacAddr, Protocol, ipv4, ipv6};
-
-thread_local! {
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-struct Counting;
-
-// SAFETY: passes everything on to the system's allocator.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.with(|n| n.set(n.get() + 1));
-        // SAFETY: as the caller promises.
-        unsafe { System.alloc(layout) }
-    }
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: as the caller promises.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        ALLOCATIONS.with(|n| n.set(n.get() + 1));
-        // SAFETY: as the caller promises.
-        unsafe { System.realloc(pointer, layout, size) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 const SECOND: u64 = 1_000_000_000;
 const START: u64 = 1000 * SECOND;
@@ -65,7 +40,7 @@ impl Port for Loop {
         "loop"
     }
     fn rx(&mut self, _: u64, pool: &mut Pool, burst: &mut Burst) -> Result<RxStatus, PortError> {
-        self.marks.lock().unwrap().push(ALLOCATIONS.with(Cell::get)); // within its capacity
+        self.marks.lock().unwrap().push(allocations()); // within its capacity
         if self.turn == TURNS || self.frames.is_empty() {
             return Ok(RxStatus::Ended);
         }

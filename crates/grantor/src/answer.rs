@@ -1,39 +1,6 @@
 //! What a policy answers, and what is answered where it fails.
 
-use std::fmt;
-
-/// Up to 64 bytes that a flow program begins with, in whole words of 4.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Cookie {
-    bytes: [u8; Cookie::MAX],
-    len: u8,
-}
-
-impl Cookie {
-    /// The longest.
-    pub const MAX: usize = 64;
-
-    /// `None` if it is longer than 64 bytes, or not of whole words.
-    pub fn new(from: &[u8]) -> Option<Cookie> {
-        if from.len() > Self::MAX || !from.len().is_multiple_of(4) {
-            return None;
-        }
-        let mut bytes = [0; Self::MAX];
-        bytes[..from.len()].copy_from_slice(from);
-        Some(Cookie { bytes, len: from.len() as u8 })
-    }
-
-    /// The bytes.
-    pub fn as_bytes(&self) -> &[u8] {
-        &self.bytes[..self.len.into()]
-    }
-}
-
-impl fmt::Debug for Cookie {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.as_bytes().iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-    }
-}
+use tidemill_decision::Cookie;
 
 /// What the Gatekeeper is to be told about the flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -20,7 +20,7 @@ mod tunnel;
 mod voice;
 mod wiring;
 
-pub use answer::{Answer, Cookie, Decision, FailSafe, Failure};
+pub use answer::{Answer, Decision, FailSafe, Failure};
 pub use config::{FailSafeConfig, Parameter, PolicySection};
 pub use control::{GrantorControl, Prepared, Record, Run};
 pub use counters::{Counts, Shown};

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use tidemill_decision::authenticated::Range;
-use tidemill_decision::keys::Keyring;
+use tidemill_decision::keys::{KeyText, Keyring};
 
 /// Prefixes of Gatekeepers that are compared for each outer packet at most.
 const MOST_PREFIXES: usize = 64;
@@ -65,17 +65,6 @@ impl DecisionFormat {
     }
 }
 
-/// A key as it is written. It is not shown.
-#[derive(Clone, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(transparent)]
-pub struct KeyText(String);
-
-impl std::fmt::Debug for KeyText {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("KeyText(..)")
-    }
-}
-
 /// What the nodes go by; published.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
@@ -110,7 +99,8 @@ impl Settings {
             v4.extend(range.v4());
             v6.extend(range.v6());
         }
-        let keys = keys(section)?;
+        let keys = Keyring::configured(section.key_file.as_deref(), &section.keys)
+            .map_err(|(key, what)| PolicyError::config(key, what))?;
         match (section.decisions, &keys) {
             (DecisionFormat::Authenticated, None) => {
                 let what =
@@ -153,29 +143,6 @@ pub fn range(text: &str) -> Result<Range, String> {
         (address.parse().map_err(|_| wrong())?, bits.parse().map_err(|_| wrong())?);
     Range::new(address, bits)
         .ok_or_else(|| format!("{text:?} has bits behind its length, or is too long: give a prefix"))
-}
-
-fn keys(section: &GrantorSection) -> Result<Option<Keyring>, PolicyError> {
-    match (&section.key_file, section.keys.is_empty()) {
-        (None, true) => Ok(None),
-        (Some(_), false) => {
-            Err(PolicyError::config("keys", "there is a key_file as well: give one of the two"))
-        }
-        (Some(path), true) => Keyring::read(path)
-            .map(Some)
-            .map_err(|error| PolicyError::config("key_file", format!("{}: {error}", path.display()))),
-        (None, false) => {
-            let lines: Vec<&str> = section.keys.iter().map(|key| key.0.as_str()).collect();
-            if lines.iter().any(|line| line.lines().count() > 1) {
-                return Err(PolicyError::config(
-                    "keys",
-                    "a key with more than one line: give each its own string",
-                ));
-            }
-            let parsed = Keyring::parse(&lines.join("\n"));
-            parsed.map(Some).map_err(|error| PolicyError::config("keys", error.to_string()))
-        }
-    }
 }
 
 #[cfg(test)]

@@ -16,15 +16,13 @@ use crossbeam_queue::ArrayQueue;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
-use tidemill_burst::Packet;
 use tidemill_decision::authenticated::{Header, Message, Writer};
 use tidemill_decision::interoperable;
 use tidemill_decision::keys::{Direction, Ends};
 use tidemill_decision::replay::Stamps;
 use tidemill_decision::{GATEKEEPER_PORT, GRANTOR_PORT};
 use tidemill_graph::Context;
-use tidemill_wire::checksum::Pseudo;
-use tidemill_wire::{Protocol, ethernet, ipv4, ipv6, udp};
+use tidemill_ip::datagram::datagram;
 
 /// Messages for one Gatekeeper that wait at most: as many grants of IPv4 as go into a datagram.
 const MOST: usize = 51;
@@ -32,8 +30,6 @@ const MOST: usize = 51;
 const BOXES: usize = 32;
 /// The longest payload, for paths of 1,500 bytes and either family.
 const PAYLOAD: usize = 1452;
-/// Internetwork control.
-const DSCP: u8 = 6 << 3;
 
 /// A Gatekeeper, and how it knows us.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -43,6 +39,13 @@ pub(crate) struct Peer {
     pub(crate) ours: IpAddr,
     /// The interface that it was heard by: what we answer is routed in its VRF.
     pub(crate) interface: u16,
+}
+
+impl Peer {
+    /// Of what we say to it.
+    fn ends(&self) -> Ends {
+        Ends { source: (self.ours, GRANTOR_PORT), destination: (self.gatekeeper, GATEKEEPER_PORT) }
+    }
 }
 
 /// What all workers share of what we say.
@@ -170,7 +173,7 @@ fn send(
     outputs: [u8; 2],
 ) {
     let mut left = letters.messages.as_slice();
-    let mut buffer = [0; PAYLOAD];
+    let (mut buffer, ends) = ([0; PAYLOAD], letters.peer.ends());
     while !left.is_empty() {
         let Some((taken, payload)) = write(settings, voice, cx.now_ns, &letters.peer, left, &mut buffer)
         else {
@@ -179,7 +182,7 @@ fn send(
         };
         let (said, rest) = left.split_at(taken);
         left = rest;
-        match frame(cx, &letters.peer, payload) {
+        match datagram(cx, ends.source, ends.destination, letters.peer.interface, payload) {
             Some(packet) => {
                 counters.one(Counter::Datagrams);
                 for message in said {
@@ -225,51 +228,7 @@ fn write<'a>(
     let stamp = stamps.next(now_ns)?;
     let mut writer = Writer::new(buffer).ok()?;
     let taken = messages.iter().take_while(|message| writer.push(message).is_ok()).count();
-    let ends = Ends { source: (peer.ours, GRANTOR_PORT), destination: (peer.gatekeeper, GATEKEEPER_PORT) };
     let direction = Direction::ToGatekeeper;
     let header = Header { direction, key: 0, stamp, policy_version, time_ns: now_ns };
-    (taken > 0).then(|| (taken, writer.seal(keys, &header, &ends)))
-}
-
-/// A frame with a datagram to a Gatekeeper, to be looked up; none where there is no memory.
-fn frame(cx: &mut Context<'_>, peer: &Peer, payload: &[u8]) -> Option<Packet> {
-    let len = udp::HEADER_LEN + payload.len();
-    let mut made = cx.pool.take()?;
-    let wrote = match (peer.ours, peer.gatekeeper) {
-        (IpAddr::V4(src), IpAddr::V4(dst)) => {
-            made.set_len(ethernet::HEADER_LEN + ipv4::HEADER_LEN + len);
-            let (link, rest) = made.data_mut().split_at_mut(ethernet::HEADER_LEN);
-            link.fill(0); // written by `ip4-forward`
-            let (ip, datagram) = rest.split_at_mut(ipv4::HEADER_LEN);
-            let mut repr = ipv4::Repr::new(src, dst, Protocol::UDP, len);
-            repr.dscp = DSCP;
-            repr.emit(ip).is_ok() && emit(datagram, payload, &Pseudo::V4 { src, dst })
-        }
-        (IpAddr::V6(src), IpAddr::V6(dst)) => {
-            made.set_len(ethernet::HEADER_LEN + ipv6::HEADER_LEN + len);
-            let (link, rest) = made.data_mut().split_at_mut(ethernet::HEADER_LEN);
-            link.fill(0); // written by `ip6-forward`
-            let (ip, datagram) = rest.split_at_mut(ipv6::HEADER_LEN);
-            let mut repr = ipv6::Repr::new(src, dst, Protocol::UDP, len);
-            repr.dscp = DSCP;
-            repr.emit(ip).is_ok() && emit(datagram, payload, &Pseudo::V6 { src, dst })
-        }
-        _ => false,
-    };
-    if !wrote {
-        cx.pool.free(made);
-        return None;
-    }
-    made.l3 = ethernet::HEADER_LEN as u8;
-    made.port = peer.interface;
-    made.set_own();
-    made.set_timestamp_ns(cx.now_ns);
-    Some(made)
-}
-
-fn emit(datagram: &mut [u8], payload: &[u8], pseudo: &Pseudo) -> bool {
-    let Some(room) = datagram.get_mut(udp::HEADER_LEN..) else { return false };
-    room.copy_from_slice(payload);
-    let repr = udp::Repr { src_port: GRANTOR_PORT, dst_port: GATEKEEPER_PORT, payload_len: payload.len() };
-    repr.emit(datagram, pseudo).is_ok()
+    (taken > 0).then(|| (taken, writer.seal(keys, &header, &peer.ends())))
 }

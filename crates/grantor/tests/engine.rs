@@ -73,7 +73,7 @@ fn every_kind_of_answer_arrives_as_it_was_made() {
     let Decision::Program { expire_s: 9, program: 3, cookie } = decisions[4].0 else {
         panic!("{decisions:?}")
     };
-    assert_eq!(cookie.as_bytes(), b"abcdefgh");
+    assert_eq!(cookie.bytes(), b"abcdefgh");
     assert_eq!(decisions[5], (Decision::None, false));
 }
 

@@ -233,7 +233,7 @@ fn web() {
     let mut answer = |question: &Question| ask(&place, &mut engine, 0, question);
     let http = answer(&question(1));
     let Decision::Program { expire_s: 100, program: 3, cookie } = http.decision else { panic!("{http:?}") };
-    let word = |at: usize| u32::from_le_bytes(cookie.as_bytes()[at..at + 4].try_into().unwrap());
+    let word = |at: usize| u32::from_le_bytes(cookie.bytes()[at..at + 4].try_into().unwrap());
     assert_eq!([word(0), word(4), word(8), word(12), word(16)], [2000, 90, 75_000, 1000, 1]);
     assert!(http.forward);
     for question in [
@@ -261,8 +261,8 @@ fn tcp_services() {
     let mut to = |port| ask(&place, &mut engine, 0, &Question { destination_port: port, ..question(1) });
     let ssh = to(22);
     let Decision::Program { expire_s: 300, program: 9, cookie } = ssh.decision else { panic!("{ssh:?}") };
-    assert_eq!(cookie.as_bytes().len(), 64);
-    assert_eq!(cookie.as_bytes()[40..48], [22, 0, 22, 0, 0x40, 0x1f, 0x90, 0x1f]);
+    assert_eq!(cookie.bytes().len(), 64);
+    assert_eq!(cookie.bytes()[40..48], [22, 0, 22, 0, 0x40, 0x1f, 0x90, 0x1f]);
     for (port, allowed) in
         [(8000, true), (8080, true), (7999, false), (8081, false), (21, false), (23, false)]
     {

@@ -1,10 +1,11 @@
 //! What every IP service shares: interfaces with their addresses, adjacencies, neighbors (ARP and neighbor
-//! discovery), ICMP errors, fragments to us and cutting, local delivery, coalescing of TCP segments, and the addresses that cannot be.
+//! discovery), ICMP errors, fragments to us and cutting, local delivery, datagrams of our own, coalescing of TCP segments, and the addresses that cannot be.
 
 #![forbid(unsafe_code)]
 
 pub mod adjacency;
 pub mod coalesce;
+pub mod datagram;
 pub mod fragment;
 pub mod icmp;
 pub mod interface;

@@ -2,44 +2,19 @@
 
 #![allow(clippy::unwrap_used)]
 
+#[path = "../../lookup/tests/common/allocations.rs"]
+mod allocations;
+
+use allocations::allocations;
 mod common;
 
 use common::*;
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::sync::{Arc, Mutex};
 use tidemill_burst::{Burst, Memory, Pool};
 use tidemill_graph::{Clock, Engine, Limits, Options};
 use tidemill_port::{Port, PortCounters, PortError, RxStatus};
 use tidemill_wire::checksum::Pseudo;
 use tidemill_wire::{EtherType, Protocol, icmpv4, ipv4};
-
-thread_local! {
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-struct Counting;
-
-// SAFETY: passes everything on to the system's allocator.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.with(|n| n.set(n.get() + 1));
-        // SAFETY: as the caller promises.
-        unsafe { System.alloc(layout) }
-    }
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: as the caller promises.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        ALLOCATIONS.with(|n| n.set(n.get() + 1));
-        // SAFETY: as the caller promises.
-        unsafe { System.realloc(pointer, layout, size) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 /// Receives the same frames again and again, sends into nothing, and notes the allocations of its thread at each call.
 struct Loop {
@@ -55,7 +30,7 @@ impl Port for Loop {
     }
     fn rx(&mut self, _: u64, pool: &mut Pool, burst: &mut Burst) -> Result<RxStatus, PortError> {
         let mut marks = self.marks.lock().unwrap();
-        marks.push(ALLOCATIONS.with(Cell::get)); // within its capacity
+        marks.push(allocations()); // within its capacity
         if self.turns == 0 {
             return Ok(RxStatus::Ended);
         }

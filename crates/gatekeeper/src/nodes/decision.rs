@@ -45,10 +45,9 @@ use std::net::IpAddr;
 use std::sync::atomic::Ordering;
 use tidemill_burst::{DropReason, Packet, Pool};
 use tidemill_graph::{Context, Node, Verdict};
+use tidemill_ip::datagram::Datagram;
 use tidemill_lookup::publish::View;
-use tidemill_wire::checksum::Pseudo;
 use tidemill_wire::flow::Addresses;
-use tidemill_wire::{Protocol, ipv4, ipv6, ipv6_ext, udp};
 
 /// The outputs' names, in order.
 pub const OUTPUTS: [&str; 3] = ["local", "lookup4", "lookup6"];
@@ -112,48 +111,6 @@ pub(crate) fn factory(control: &GatekeeperControl) -> impl Fn(usize) -> Decision
         },
         prober: (worker == 0).then(|| Prober::new(round.clone())),
         board: boards.get(worker).cloned().unwrap_or_default(),
-    }
-}
-
-/// A UDP datagram to the port of decisions.
-struct Datagram<'a> {
-    pseudo: Pseudo,
-    udp: udp::Packet<&'a [u8]>,
-    payload: &'a [u8],
-}
-
-/// What of a packet concerns us; fragments do not.
-fn datagram(ip: &[u8]) -> Option<Datagram<'_>> {
-    let (pseudo, at, protocol) = if ipv4::version(ip) == 6 {
-        ipv6::check(ip).ok()?;
-        let walk = ipv6_ext::walk(ip).ok().filter(|walk| !walk.is_fragment())?;
-        let packet = ipv6::Packet::new_unchecked(ip);
-        (Pseudo::V6 { src: packet.src(), dst: packet.dst() }, walk.upper_offset, walk.upper)
-    } else {
-        ipv4::check(ip).ok().filter(|()| !ipv4::is_fragment(ip))?;
-        let packet = ipv4::Packet::new_unchecked(ip);
-        (Pseudo::V4 { src: packet.src(), dst: packet.dst() }, ipv4::header_len(ip), ipv4::protocol(ip))
-    };
-    if protocol != Protocol::UDP {
-        return None;
-    }
-    let datagram = ip.get(at..)?;
-    let udp = udp::Packet::new_checked(datagram).ok().filter(|udp| udp.dst_port() == GATEKEEPER_PORT)?;
-    let payload = datagram.get(udp::HEADER_LEN..usize::from(udp.len()))?;
-    Some(Datagram { pseudo, udp, payload })
-}
-
-impl Datagram<'_> {
-    /// Whether its checksum is there and right.
-    fn is_sound(&self) -> bool {
-        self.udp.checksum() != 0 && self.udp.checksum_ok(&self.pseudo)
-    }
-
-    fn ends(&self) -> Ends {
-        Ends {
-            source: (self.pseudo.src(), self.udp.src_port()),
-            destination: (self.pseudo.dst(), self.udp.dst_port()),
-        }
     }
 }
 
@@ -244,9 +201,10 @@ impl Desk {
 impl DecisionNode {
     fn take(&mut self, cx: &Context<'_>, packet: &Packet) -> Verdict {
         let ip = packet.data().get(usize::from(packet.l3)..).unwrap_or_default();
-        let Some(datagram) = datagram(ip) else { return Verdict::Next(LOCAL) };
+        let datagram = Datagram::read(ip).filter(|datagram| datagram.destination().1 == GATEKEEPER_PORT);
+        let Some(datagram) = datagram else { return Verdict::Next(LOCAL) };
         let settings = self.settings.get(cx.reader);
-        let elsewhere = settings.is_front(packet.port) || datagram.udp.src_port() != GRANTOR_PORT;
+        let elsewhere = settings.is_front(packet.port) || datagram.source().1 != GRANTOR_PORT;
         match settings.decisions {
             DecisionFormat::Authenticated if !elsewhere => self.authenticated(cx, &datagram),
             DecisionFormat::Interoperable if !elsewhere => self.interoperable(cx, &datagram),
@@ -257,7 +215,7 @@ impl DecisionNode {
     fn authenticated(&mut self, cx: &Context<'_>, datagram: &Datagram<'_>) -> Verdict {
         let DecisionNode { trust, names, desk, .. } = self;
         let trust = trust.get(cx.reader);
-        let ends = datagram.ends();
+        let ends = Ends { source: datagram.source(), destination: datagram.destination() };
         let header = match Header::read(datagram.payload, Direction::ToGatekeeper) {
             Ok(header) => header,
             Err(Refusal::Version(_)) => {
@@ -349,7 +307,7 @@ impl DecisionNode {
         let (mut taken, mut refused, mut whole) = (0, 0, true);
         for decision in Decisions::new(datagram.payload) {
             match decision {
-                Ok(decision) if names.decides(cx, datagram.pseudo.src(), &decision.flow).is_some() => {
+                Ok(decision) if names.decides(cx, datagram.source().0, &decision.flow).is_some() => {
                     desk.tell(&decision, None);
                     taken += 1;
                 }

@@ -27,7 +27,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
 use tidemill_burst::{DropReason, Packet, Pool};
 use tidemill_decision::authenticated::Message;
-use tidemill_decision::{Cookie, Decision, Verdict as Said};
+use tidemill_decision::{Decision, Verdict as Said};
 use tidemill_graph::{Context, Node, Verdict, Waker};
 use tidemill_lookup::publish::View;
 
@@ -103,9 +103,7 @@ fn said(question: &Question, decision: &answer::Decision) -> Option<Decision> {
         answer::Decision::Granted { rate_kib_s, expire_s, renew_ms, step_ms } => {
             Said::Granted { rate_kib_s, expire_s, renew_ms, step_ms, direct: false }
         }
-        answer::Decision::Program { expire_s, program, cookie } => {
-            Said::Bpf { expire_s, program, cookie: Cookie::new(cookie.as_bytes())? }
-        }
+        answer::Decision::Program { expire_s, program, cookie } => Said::Bpf { expire_s, program, cookie },
     };
     Some(Decision { flow: question.flow, verdict })
 }

@@ -15,7 +15,7 @@
 //! Outputs: `local`, `ip4`, `ip6` (the inputs), `ask`, `probe`.
 
 use crate::control::GrantorControl;
-use crate::nodes::probe::datagram;
+use crate::nodes::probe::to_us;
 use crate::section::Settings;
 use crate::tally::{Board, Counter, Counters};
 use crate::tunnel;
@@ -60,7 +60,7 @@ fn take(settings: &Settings, counters: &mut Counters, packet: &mut Packet) -> Ve
     };
     let Some(tunnel) = tunnel::look(ip) else {
         let is_probe = settings.keys.is_some()
-            && datagram(ip).is_some_and(|datagram| settings.is_gatekeeper(datagram.ends.source.0));
+            && to_us(ip).is_some_and(|datagram| settings.is_gatekeeper(datagram.source().0));
         return Verdict::Next(if is_probe { PROBE } else { LOCAL });
     };
     if !settings.is_gatekeeper(tunnel.gatekeeper) {

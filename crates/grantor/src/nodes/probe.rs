@@ -15,8 +15,8 @@ use tidemill_decision::authenticated::{Header, Message};
 use tidemill_decision::keys::{Direction, Ends};
 use tidemill_decision::{GATEKEEPER_PORT, GRANTOR_PORT};
 use tidemill_graph::{Context, Node, Verdict};
+use tidemill_ip::datagram::Datagram;
 use tidemill_lookup::publish::View;
-use tidemill_wire::{Protocol, ipv4, ipv6, ipv6_ext, udp};
 
 /// The outputs' names, in order.
 pub const OUTPUTS: [&str; 2] = ["lookup4", "lookup6"];
@@ -24,32 +24,9 @@ pub const OUTPUTS: [&str; 2] = ["lookup4", "lookup6"];
 /// Datagrams of a burst whose tags are checked.
 const CHECKED: usize = 32;
 
-/// A UDP datagram to the port of Grantors.
-pub(crate) struct Datagram<'a> {
-    pub(crate) ends: Ends,
-    payload: &'a [u8],
-}
-
-/// What of a packet concerns us; fragments do not.
-pub(crate) fn datagram(ip: &[u8]) -> Option<Datagram<'_>> {
-    let (source, destination, at, protocol) = if ipv4::version(ip.get(..1)?) == 6 {
-        ipv6::check(ip).ok()?;
-        let walk = ipv6_ext::walk(ip).ok().filter(|walk| !walk.is_fragment())?;
-        let packet = ipv6::Packet::new_unchecked(ip);
-        (packet.src().into(), packet.dst().into(), walk.upper_offset, walk.upper)
-    } else {
-        ipv4::check(ip).ok().filter(|()| !ipv4::is_fragment(ip))?;
-        let packet = ipv4::Packet::new_unchecked(ip);
-        (packet.src().into(), packet.dst().into(), ipv4::header_len(ip), ipv4::protocol(ip))
-    };
-    if protocol != Protocol::UDP {
-        return None;
-    }
-    let datagram = ip.get(at..)?;
-    let udp = udp::Packet::new_checked(datagram).ok().filter(|udp| udp.dst_port() == GRANTOR_PORT)?;
-    let payload = datagram.get(udp::HEADER_LEN..usize::from(udp.len()))?;
-    let ends = Ends { source: (source, udp.src_port()), destination: (destination, udp.dst_port()) };
-    Some(Datagram { ends, payload })
+/// What of a packet concerns us.
+pub(crate) fn to_us(ip: &[u8]) -> Option<Datagram<'_>> {
+    Datagram::read(ip).filter(|datagram| datagram.destination().1 == GRANTOR_PORT)
 }
 
 /// The node.
@@ -82,7 +59,7 @@ impl Probe {
             Verdict::Drop(DropReason::ProbeRefused)
         };
         let Some(keys) = &settings.keys else { return refuse(counters, Counter::ProbesRefused) };
-        let datagram = datagram(ip).filter(|datagram| datagram.ends.source.1 == GATEKEEPER_PORT);
+        let datagram = to_us(ip).filter(|datagram| datagram.source().1 == GATEKEEPER_PORT);
         let Some(datagram) = datagram else { return refuse(counters, Counter::ProbesRefused) };
         let header = Header::read(datagram.payload, Direction::ToGrantor);
         let Some(header) = header.ok().filter(|header| keys.place(header).is_some()) else {
@@ -90,15 +67,12 @@ impl Probe {
         };
         let Some(less) = left.checked_sub(1) else { return refuse(counters, Counter::ProbesUnchecked) };
         *left = less;
+        let ends = Ends { source: datagram.source(), destination: datagram.destination() };
         let time = (cx.now_ns, settings.tolerance_ns);
-        let Ok(opened) = keys.open(&header, datagram.payload, &datagram.ends, time) else {
+        let Ok(opened) = keys.open(&header, datagram.payload, &ends, time) else {
             return refuse(counters, Counter::ProbesRefused);
         };
-        let peer = Peer {
-            gatekeeper: datagram.ends.source.0,
-            ours: datagram.ends.destination.0,
-            interface: packet.port,
-        };
+        let peer = Peer { gatekeeper: ends.source.0, ours: ends.destination.0, interface: packet.port };
         let mut answered = false;
         for message in opened {
             if let Ok(Message::Probe { nonce }) = message {

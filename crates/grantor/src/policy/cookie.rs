@@ -6,9 +6,9 @@
 //! ```
 //! Little-endian.
 
-use crate::answer::Cookie;
 use crate::config::Parameter;
 use std::collections::BTreeMap;
+use tidemill_decision::Cookie;
 
 /// The programs that are known here, with the numbers that the public Gatekeeper gives them.
 const PROGRAMS: [(&str, u8); 3] = [("grantedv2", 2), ("web", 3), ("tcp-services", 4)];
@@ -52,7 +52,7 @@ pub fn build(name: &str, of: &BTreeMap<String, Parameter>) -> Result<(u8, Cookie
         Some(Parameter::Switch(direct)) => *direct,
         Some(_) => return Err("program_of: direct: give true or false".into()),
     };
-    let mut bytes = Vec::with_capacity(Cookie::MAX);
+    let mut bytes = Vec::with_capacity(Cookie::MOST);
     for word in [rate, secondary, renew, step, direct.into()] {
         bytes.extend_from_slice(&word.to_le_bytes());
     }
@@ -62,7 +62,7 @@ pub fn build(name: &str, of: &BTreeMap<String, Parameter>) -> Result<(u8, Cookie
             bytes.extend_from_slice(&first.to_le_bytes());
             bytes.extend_from_slice(&last.to_le_bytes());
         }
-        bytes.resize(Cookie::MAX, 0);
+        bytes.resize(Cookie::MOST, 0);
     }
     match Cookie::new(&bytes) {
         Some(cookie) => Ok((index, cookie)),
@@ -110,16 +110,16 @@ mod tests {
         )
         .unwrap();
         let words = [0, 4, 0, 0, 50, 0, 0, 0, 0xc8, 0xaf, 0, 0, 0xe8, 3, 0, 0, 1, 0, 0, 0];
-        assert_eq!((index, cookie.as_bytes()), (3, &words[..]));
+        assert_eq!((index, cookie.bytes()), (3, &words[..]));
         let ports = Parameter::List(vec![number(22), Parameter::Text("8000-8080".into())]);
         let (index, cookie) =
             build("tcp-services", &of(&[("rate", number(100)), ("ports", ports), ("index", number(9))]))
                 .unwrap();
         assert_eq!(index, 9);
-        assert_eq!(cookie.as_bytes().len(), 64);
-        assert_eq!(cookie.as_bytes()[4], 5, "a twentieth");
-        assert_eq!(cookie.as_bytes()[20..40], [0; 20]);
-        assert_eq!(cookie.as_bytes()[40..52], [22, 0, 22, 0, 0x40, 0x1f, 0x90, 0x1f, 0, 0, 0, 0]);
+        assert_eq!(cookie.bytes().len(), 64);
+        assert_eq!(cookie.bytes()[4], 5, "a twentieth");
+        assert_eq!(cookie.bytes()[20..40], [0; 20]);
+        assert_eq!(cookie.bytes()[40..52], [22, 0, 22, 0, 0x40, 0x1f, 0x90, 0x1f, 0, 0, 0, 0]);
     }
 
     #[test]

@@ -96,7 +96,7 @@ pub(crate) fn table(
     let cookie = |lua: &Lua, (name, of): (String, Table)| {
         Ok(match cookie::build(&name, &read(&of)?) {
             Ok((index, cookie)) => {
-                (Value::Integer(index.into()), Value::String(lua.create_string(cookie.as_bytes())?))
+                (Value::Integer(index.into()), Value::String(lua.create_string(cookie.bytes())?))
             }
             Err(what) => (Value::Nil, Value::String(lua.create_string(what)?)),
         })

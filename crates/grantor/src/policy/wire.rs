@@ -9,8 +9,9 @@
 //! ```
 //! The script's numbers arrive as they are (NaN, negative, huge): [`answer`] decides what is one.
 
-use crate::answer::{Answer, Cookie, Decision};
+use crate::answer::{Answer, Decision};
 use crate::question::Question;
+use tidemill_decision::Cookie;
 use tidemill_wire::flow::Addresses;
 
 pub(crate) const QUESTION: usize = 88;

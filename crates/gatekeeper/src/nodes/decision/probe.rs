@@ -16,8 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tidemill_burst::Packet;
 use tidemill_graph::Context;
-use tidemill_wire::checksum::Pseudo;
-use tidemill_wire::{Protocol, ethernet, ipv4, ipv6, udp};
+use tidemill_ip::datagram::datagram;
 
 /// Probes that go at a time.
 const AT_ONCE: usize = 64;
@@ -25,8 +24,6 @@ const AT_ONCE: usize = 64;
 const PAUSE_NS: u64 = 1_000_000;
 /// Rounds for which a worker is woken though nobody answers.
 const UNHEARD: u32 = 16;
-/// Internetwork control.
-const DSCP: u8 = 6 << 3;
 /// Bytes of a probe: its header, itself, its tag.
 const PROBE_LEN: usize = HEADER_LEN + 12 + TAG_LEN;
 
@@ -128,44 +125,6 @@ fn probe(
     let mut writer = Writer::new(&mut payload).ok()?;
     writer.push(&Message::Probe { nonce }).ok()?;
     let payload = writer.seal(keys, header, ends);
-    let len = udp::HEADER_LEN + payload.len();
-    let mut made = cx.pool.take()?;
-    let wrote = match (ends.source.0, ends.destination.0) {
-        (IpAddr::V4(src), IpAddr::V4(dst)) => {
-            made.set_len(ethernet::HEADER_LEN + ipv4::HEADER_LEN + len);
-            made.port = settings.behind[0];
-            let (link, rest) = made.data_mut().split_at_mut(ethernet::HEADER_LEN);
-            link.fill(0); // written by `ip4-forward`
-            let (ip, datagram) = rest.split_at_mut(ipv4::HEADER_LEN);
-            let mut repr = ipv4::Repr::new(src, dst, Protocol::UDP, len);
-            repr.dscp = DSCP;
-            repr.emit(ip).is_ok() && emit(datagram, payload, &Pseudo::V4 { src, dst })
-        }
-        (IpAddr::V6(src), IpAddr::V6(dst)) => {
-            made.set_len(ethernet::HEADER_LEN + ipv6::HEADER_LEN + len);
-            made.port = settings.behind[1];
-            let (link, rest) = made.data_mut().split_at_mut(ethernet::HEADER_LEN);
-            link.fill(0); // written by `ip6-forward`
-            let (ip, datagram) = rest.split_at_mut(ipv6::HEADER_LEN);
-            let mut repr = ipv6::Repr::new(src, dst, Protocol::UDP, len);
-            repr.dscp = DSCP;
-            repr.emit(ip).is_ok() && emit(datagram, payload, &Pseudo::V6 { src, dst })
-        }
-        _ => false,
-    };
-    if !wrote {
-        cx.pool.free(made);
-        return None;
-    }
-    made.l3 = ethernet::HEADER_LEN as u8;
-    made.set_own();
-    made.set_timestamp_ns(cx.now_ns);
-    Some(made)
-}
-
-fn emit(datagram: &mut [u8], payload: &[u8], pseudo: &Pseudo) -> bool {
-    let Some(room) = datagram.get_mut(udp::HEADER_LEN..) else { return false };
-    room.copy_from_slice(payload);
-    let repr = udp::Repr { src_port: GATEKEEPER_PORT, dst_port: GRANTOR_PORT, payload_len: payload.len() };
-    repr.emit(datagram, pseudo).is_ok()
+    let interface = settings.behind[usize::from(ends.source.0.is_ipv6())];
+    datagram(cx, ends.source, ends.destination, interface, payload)
 }

@@ -1,10 +1,10 @@
 //! Datagrams through the node in an engine: what counts, what is refused and under which name, what reaches the workers' mailboxes.
 
 use super::*;
-use crate::config::{Action, GatekeeperSection, KeyText, PolicyConfig, ProbesConfig};
+use crate::config::{Action, GatekeeperSection, PolicyConfig, ProbesConfig};
 use crate::decision::authenticated::{Range, TAG_LEN, Writer};
 use crate::decision::interoperable;
-use crate::decision::keys::Keyring;
+use crate::decision::keys::{KeyText, Keyring};
 use crate::decision::replay::Stamp;
 use crate::trust::Notice;
 use std::collections::VecDeque;
@@ -14,6 +14,8 @@ use tidemill_graph::{Clock, Engine, GraphBuilder, Limits, Options, Snapshot};
 use tidemill_ip::{Interface, Interfaces};
 use tidemill_lookup::qsbr::Domain;
 use tidemill_port::{Port, PortCounters, PortError, RxStatus};
+use tidemill_wire::checksum::Pseudo;
+use tidemill_wire::{Protocol, ipv4, ipv6, udp};
 
 const START: u64 = 1_700_000_000_500_000_000;
 const MS: u64 = 1_000_000;
