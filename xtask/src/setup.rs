@@ -53,6 +53,7 @@ const FOR_TESTS: &[Package] = &[
     package("iputils-tracepath", "path MTU discovery in the root tests"),
     package("traceroute", "small time-to-live values on purpose"),
     package("bird2", "a routing daemon that fills the kernel's tables for the feed's root tests"),
+    package("memcached", "what the key-value cache stands in front of"),
 ];
 
 const FOR_RECORDING: &[Package] = &[
