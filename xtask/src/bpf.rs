@@ -14,6 +14,7 @@ const PROGRAMS: &[&str] = &[
     "xsk",
     "amp",
     "flood",
+    "attack",
     "flow/granted",
     "flow/declined",
     "flow/grantedv2",
