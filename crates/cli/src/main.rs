@@ -26,6 +26,8 @@ mod live;
 mod plot;
 mod progress;
 mod run;
+#[cfg(all(target_os = "linux", feature = "xdp"))]
+mod scenario;
 mod sim;
 mod tables;
 mod tune;
@@ -73,6 +75,9 @@ enum Command {
         after_help = "Examples:\n  tidemill sim amp --figure list\n  tidemill sim amp --figure tok-5.4 --plot tok-5.4.svg"
     )]
     Sim(sim::SimCommand),
+    /// Attack a Gatekeeper and a Grantor on this machine, and see what becomes of their client (needs root, and the feature `lua`)
+    #[cfg(all(target_os = "linux", feature = "xdp"))]
+    Scenario(scenario::ScenarioArgs),
     /// Find out what this machine's memory can do, and which lookup structure suits a table here
     Tune(Box<tune::Tune>),
     /// Make tables and traffic
@@ -137,6 +142,8 @@ fn main() -> ExitCode {
         Command::Fib(command) => fib::fib(command),
         Command::Bench(command) => bench::bench(command),
         Command::Sim(command) => sim::sim(command),
+        #[cfg(all(target_os = "linux", feature = "xdp"))]
+        Command::Scenario(args) => scenario::run(&args),
         Command::Tune(args) => tune::tune(&args),
         Command::Gen(command) => generate::generate(command),
         Command::Show(args) => live::show(&args),

@@ -1,11 +1,20 @@
-//! Part 9, the Grantor, its policies, flow programs and decisions. The attack of `tidemill scenario` comes with that command.
+//! Part 9, the Grantor, its policies, flow programs and decisions, and the attack of `tidemill scenario`.
 
-use super::{Line, Machine, Outcome, verdict};
+use super::{Line, Machine, Outcome, number, verdict};
 use crate::{env, proc, tidy};
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
+use serde_json::Value;
+use std::process::Command;
 
 pub(crate) const LINES: &[Line] = &[
     // What the part is held to, in its order.
+    ("attacks of a million a second: goodput, refusals, requests, revocation", |_| scenario()),
+    ("the scenario's short form, and what it leaves behind", |machine| {
+        let lua =
+            ["-p", "tidemill-cli", "--features", "lua", "--test", "root_scenario", "--", "--show-output"];
+        let passed = machine.tests(&lua, 3)?;
+        Ok(Outcome::Pass(format!("{passed} tests: root_scenario")))
+    }),
     ("client, Gatekeeper, Grantor, server between kernels", |machine| {
         let lua =
             ["-p", "tidemill-cli", "--features", "lua", "--test", "root_grantor", "--", "--show-output"];
@@ -40,6 +49,53 @@ pub(crate) const LINES: &[Line] = &[
         Ok(verdict(good, if good { "nothing found" } else { "findings, see above" }))
     }),
 ];
+
+/// The example at its full rates. Every bound is the scenario's own; here is seen that none is missing.
+fn scenario() -> Result<Outcome> {
+    if !env::is_root() {
+        bail!("a scenario needs root");
+    }
+    let mut command = Command::new(env::tidemill_with("lua")?);
+    command.current_dir(env::root()).args(["scenario", "examples/ddos/ddos.toml", "--json"]);
+    // It fails where a bound is missed, and says which.
+    let output = command.output().context("tidemill scenario")?;
+    let objects = super::objects(&String::from_utf8_lossy(&output.stdout))?;
+    let Some(summary) = objects.iter().find(|object| object["kind"] == "summary") else {
+        bail!("tidemill scenario: {}", String::from_utf8_lossy(&output.stderr).trim());
+    };
+    let checks = summary["checks"].as_array().cloned().unwrap_or_default();
+    let shown = |check: &&Value| {
+        let text = |name: &str| check[name].as_str().unwrap_or_default().to_owned();
+        let (value, of) = (number(check, "value"), number(check, "of"));
+        format!("{}: {} {value}, at {} {of}", text("phase"), text("what"), text("bound"))
+    };
+    let missed: Vec<String> =
+        checks.iter().filter(|check| check["pass"] != true).map(|check| shown(&check)).collect();
+    if !missed.is_empty() {
+        return Ok(Outcome::Fail(missed.join("; ")));
+    }
+    let of = |what: &str| {
+        let values = checks.iter().filter(|check| check["what"] == what).map(|check| number(check, "value"));
+        let values: Vec<f64> = values.collect();
+        let range = |least: f64, most: f64, value: &f64| (least.min(*value), most.max(*value));
+        let (least, most) =
+            values.iter().fold((f64::MAX, f64::MIN), |(least, most), value| range(least, most, value));
+        (values.len(), least, most)
+    };
+    let names =
+        ["goodput", "declined", "request_s", "granted_ms", "revoked_ms", "change_lost", "attack_mpps"];
+    if let Some(name) = names.iter().find(|name| of(name).0 == 0) {
+        bail!("the scenario expects nothing of {name}");
+    }
+    Ok(Outcome::Pass(format!(
+        "goodput at least {:.3} of what is granted under at least {:.2} Mpps; {} phases; granted within {:.2} s; a change within {:.1} ms; none lost",
+        of("goodput").1,
+        of("attack_mpps").1,
+        of("goodput").0,
+        of("request_s").2,
+        of("granted_ms").2.max(of("revoked_ms").2)
+    )))
+}
 
 fn fuzz(machine: &Machine, target: &str) -> Result<Outcome> {
     let seconds = if machine.quick { "20" } else { "300" };

@@ -84,7 +84,7 @@ pub(crate) struct RunArgs {
     tidemill check --schema > schema.json"
 )]
 pub(crate) struct CheckArgs {
-    /// The configuration (TOML)
+    /// The configuration, or a scenario (TOML)
     #[arg(required_unless_present = "schema")]
     config: Option<PathBuf>,
     /// Print the graph in Graphviz's language
@@ -256,6 +256,10 @@ pub(crate) fn check(args: CheckArgs) -> Result<bool> {
         return Ok(true);
     }
     let Some(path) = args.config else { return Err(usage("give a configuration")) };
+    #[cfg(all(target_os = "linux", feature = "xdp"))]
+    if std::fs::read_to_string(&path).is_ok_and(|text| crate::scenario::is_scenario(&text)) {
+        return crate::scenario::check(&path);
+    }
     let (config, _) = Config::read(&path)?;
     let name = path.display().to_string();
     let base = path.parent().unwrap_or(Path::new(""));

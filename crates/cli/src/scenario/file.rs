@@ -1,0 +1,390 @@
+//! The scenario file: TOML, unknown keys are errors, every error is one line with its place.
+
+use crate::usage;
+use anyhow::Result;
+use serde::Deserialize;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use tidemill_gatekeeper::GatekeeperSection;
+use tidemill_grantor::GrantorSection;
+
+/// A scenario.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Scenario {
+    /// Version of this format: 1.
+    version: u32,
+    /// Addresses and ports.
+    #[serde(default)]
+    pub(super) network: Network,
+    /// Which CPU does what.
+    #[serde(default)]
+    pub(super) cpus: Cpus,
+    /// Files that go beside the Grantor's configuration: policies, and the tables that they name.
+    #[serde(default)]
+    pub(super) files: Vec<PathBuf>,
+    /// The Gatekeeper, as in its configuration; `front`, `policy` and keys are the scenario's. Read here for its mistakes only.
+    #[serde(default, rename = "gatekeeper")]
+    _gatekeeper: GatekeeperSection,
+    /// The Grantor, likewise; `gatekeepers` and keys are the scenario's.
+    #[serde(default, rename = "grantor")]
+    _grantor: GrantorSection,
+    /// What is sent by those who mean well.
+    #[serde(default)]
+    pub(super) client: ClientSection,
+    /// What happens, one after the other.
+    pub(super) phase: Vec<Phase>,
+    /// What has to come out.
+    #[serde(default)]
+    pub(super) expect: Expect,
+}
+
+/// Networks, IPv4 and IPv6, and the kind of ports that are between them.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Network {
+    /// Those who mean well: host 2 sends datagrams, 3 a TCP stream, 4 is declined, 5 is declined by a later policy; newcomers from host 256 on, who
+    /// only a later policy grants from host 32768 on.
+    pub(super) client: [Net; 2],
+    /// Between them and what they reach the Internet by.
+    pub(super) access: [Net; 2],
+    /// In front of the Gatekeeper: 1 is the Gatekeeper, 2 the Internet.
+    pub(super) front: [Net; 2],
+    /// Between Gatekeeper (1) and Grantor (2).
+    pub(super) back: [Net; 2],
+    /// Behind the Grantor (1): 2 is the server.
+    pub(super) server: [Net; 2],
+    /// The Gatekeeper's and the Grantor's ports: `af_xdp` or `af_packet`. Attacks need `af_xdp`.
+    pub(super) port: String,
+    /// Packets that wait at a port for its worker.
+    pub(super) rx_ring: usize,
+}
+
+impl Default for Network {
+    fn default() -> Self {
+        let net =
+            |v4: [u8; 4], len, v6: u16| [Net(v4.into(), len), Net([0xfd00, v6, 0, 0, 0, 0, 0, 0].into(), 64)];
+        Network {
+            client: net([10, 6, 0, 0], 16, 6),
+            access: net([10, 5, 0, 0], 24, 5),
+            front: net([10, 7, 0, 0], 24, 7),
+            back: net([10, 8, 0, 0], 24, 8),
+            server: net([10, 9, 0, 0], 24, 9),
+            port: "af_xdp".into(),
+            rx_ring: 4096,
+        }
+    }
+}
+
+/// A prefix.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(try_from = "String")]
+pub(super) struct Net(pub(super) IpAddr, pub(super) u8);
+
+impl TryFrom<String> for Net {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let bad = || format!("{text:?}: give a prefix, as 10.6.0.0/16 or fd00:6::/64");
+        let (address, len) = text.split_once('/').ok_or_else(bad)?;
+        let (address, len): (IpAddr, u8) =
+            (address.parse().map_err(|_| bad())?, len.parse().map_err(|_| bad())?);
+        let bits = if address.is_ipv4() { 32 } else { 128 };
+        if len > bits || Net(address, len).number() & Net(address, len).varying() != 0 {
+            return Err(bad());
+        }
+        Ok(Net(address, len))
+    }
+}
+
+impl Net {
+    fn number(self) -> u128 {
+        match self.0 {
+            IpAddr::V4(address) => u128::from(u32::from(address)),
+            IpAddr::V6(address) => u128::from(address),
+        }
+    }
+
+    /// The bits in which its addresses differ.
+    pub(super) fn varying(self) -> u128 {
+        let bits: u32 = if self.0.is_ipv4() { 32 } else { 128 };
+        let host = bits.saturating_sub(self.1.into());
+        if host == 128 { u128::MAX } else { (1 << host) - 1 }
+    }
+
+    /// An address in it.
+    pub(super) fn host(self, number: u32) -> IpAddr {
+        let address = self.number() | u128::from(number) & self.varying();
+        match self.0 {
+            IpAddr::V4(_) => IpAddr::V4((address as u32).into()),
+            IpAddr::V6(_) => IpAddr::V6(address.into()),
+        }
+    }
+}
+
+impl std::fmt::Display for Net {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.0, self.1)
+    }
+}
+
+/// Which CPU does what. On a machine with more of them, more can be told apart.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Cpus {
+    /// The Gatekeeper's worker.
+    pub(super) gatekeeper: usize,
+    /// The Grantor's worker.
+    pub(super) grantor: usize,
+    /// The kernel's threads that make attacks. They have the lowest priority.
+    pub(super) attack: usize,
+    /// Client, server, and the rest of the scenario.
+    pub(super) others: usize,
+}
+
+impl Default for Cpus {
+    fn default() -> Self {
+        Cpus { gatekeeper: 1, grantor: 0, attack: 0, others: 0 }
+    }
+}
+
+/// What those send who mean well.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct ClientSection {
+    /// Bytes of a datagram's payload, 16 to 1400.
+    pub(super) bytes: usize,
+    /// The part of its granted rate that the client sends, in datagrams, over each family.
+    pub(super) share: f64,
+    /// KiB/s of a TCP transfer over each family; 0: none.
+    pub(super) tcp_kib_s: u32,
+    /// Datagrams a second of somebody who is declined, over each family.
+    pub(super) declined_pps: u32,
+}
+
+impl Default for ClientSection {
+    fn default() -> Self {
+        ClientSection { bytes: 1000, share: 0.98, tcp_kib_s: 512, declined_pps: 100 }
+    }
+}
+
+/// A part of the scenario.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Phase {
+    pub(super) name: String,
+    pub(super) seconds: f64,
+    /// What is done meanwhile by those who do not mean well.
+    #[serde(default)]
+    pub(super) attack: Vec<Attack>,
+    /// Clients that come for the first time, over each family.
+    #[serde(default)]
+    pub(super) newcomers: u32,
+    /// Another policy, from the middle of the phase on.
+    #[serde(default)]
+    pub(super) change: Option<Change>,
+}
+
+/// Another policy.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Change {
+    /// The script, one of `files`.
+    pub(super) policy: String,
+    /// Whether what was decided before is taken back.
+    #[serde(default)]
+    pub(super) revoke: bool,
+}
+
+/// An attack.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Attack {
+    pub(super) shape: Shape,
+    /// Packets a second.
+    pub(super) pps: u64,
+    /// Where the sources are; their family is the attack's.
+    #[serde(default)]
+    pub(super) sources: Option<Net>,
+    /// How many there are, a power of two. Default: every packet has another.
+    #[serde(default)]
+    pub(super) count: Option<u64>,
+}
+
+/// What an attack is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Shape {
+    /// Datagrams to the server.
+    Udp,
+    /// Openings of connections to the server's port 80.
+    Syn,
+    /// Decisions that decline the client, to the Gatekeeper, with the Grantor's address and a wrong tag, from the front.
+    Forgery,
+    /// The same from behind the Gatekeeper.
+    ForgeryBehind,
+}
+
+/// What has to come out; every phase is held to it.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Expect {
+    /// The part of the granted rate that arrives at least.
+    pub(super) goodput: Option<f64>,
+    /// The part of the TCP transfer's rate that arrives at least.
+    pub(super) tcp: Option<f64>,
+    /// Datagrams of the declined source that arrive at most.
+    pub(super) declined: Option<u64>,
+    /// Seconds until a newcomer's first packet has arrived, at most.
+    pub(super) request_s: Option<f64>,
+    /// Milliseconds until another policy holds, and until what it takes back is gone, at most.
+    pub(super) change_ms: Option<f64>,
+    /// The client's packets that a change of the policy loses at most.
+    pub(super) change_lost: Option<u64>,
+    /// Packets a second that phases with attacks have at least, in millions.
+    pub(super) attack_mpps: Option<f64>,
+    /// The same as a multiple of the client's.
+    pub(super) attack_ratio: Option<f64>,
+}
+
+/// A scenario, read.
+#[derive(Debug)]
+pub(crate) struct Read {
+    pub(super) scenario: Scenario,
+    /// `[gatekeeper]` and `[grantor]` as written.
+    pub(super) gatekeeper: toml::Table,
+    pub(super) grantor: toml::Table,
+    /// The file's folder.
+    pub(super) base: PathBuf,
+}
+
+/// Whether a text is that of a scenario rather than of a configuration.
+pub(crate) fn is_scenario(text: &str) -> bool {
+    toml::from_str::<toml::Table>(text)
+        .is_ok_and(|table| table.contains_key("phase") && !table.contains_key("role"))
+}
+
+/// Reads a scenario and checks it.
+pub(crate) fn read(path: &Path) -> Result<Read> {
+    let name = path.display();
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| usage(format!("{name}: {error}: give a scenario's file")))?;
+    let wrong = |error: toml::de::Error| {
+        let line =
+            error.span().map_or(1, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);
+        usage(format!("{name}:{line}: {}", error.message().replace('\n', " ")))
+    };
+    let scenario: Scenario = toml::from_str(&text).map_err(wrong)?;
+    let mut table: toml::Table = toml::from_str(&text).map_err(wrong)?;
+    let mut section = |key: &str| match table.remove(key) {
+        Some(toml::Value::Table(table)) => table,
+        _ => toml::Table::new(),
+    };
+    let (gatekeeper, grantor) = (section("gatekeeper"), section("grantor"));
+    let base = path.parent().unwrap_or(Path::new("")).to_path_buf();
+    let read = Read { scenario, gatekeeper, grantor, base };
+    read.validate().map_err(|what| usage(format!("{name}: {what}")))?;
+    Ok(read)
+}
+
+impl Read {
+    fn validate(&self) -> Result<(), String> {
+        let own = &self.scenario;
+        if own.version != 1 {
+            return Err(format!("version = {}: this program reads version 1", own.version));
+        }
+        for (section, table, taken) in [
+            ("gatekeeper", &self.gatekeeper, &["front", "policy", "keys", "key_file"][..]),
+            ("grantor", &self.grantor, &["gatekeepers", "keys", "key_file"]),
+        ] {
+            if let Some(key) = taken.iter().find(|key| table.contains_key(**key)) {
+                return Err(format!("{section}.{key}: the scenario sets it: leave it out"));
+            }
+        }
+        let network = &own.network;
+        for (key, nets, most) in [
+            ("client", &network.client, [16, 64]),
+            ("access", &network.access, [30, 126]),
+            ("front", &network.front, [30, 126]),
+            ("back", &network.back, [30, 126]),
+            ("server", &network.server, [30, 126]),
+        ] {
+            let fits = |at: usize| nets[at].0.is_ipv6() == (at == 1) && nets[at].1 <= most[at];
+            if !(fits(0) && fits(1)) {
+                let [v4, v6] = most;
+                return Err(format!(
+                    "network.{key}: give an IPv4 prefix of /{v4} or shorter, and an IPv6 one of /{v6} or shorter"
+                ));
+            }
+        }
+        if !["af_xdp", "af_packet"].contains(&network.port.as_str()) {
+            return Err(format!("network.port = {:?}: give \"af_xdp\" or \"af_packet\"", network.port));
+        }
+        let client = &own.client;
+        if !(16..=1400).contains(&client.bytes) {
+            return Err(format!("client.bytes = {}: give 16 to 1400", client.bytes));
+        }
+        if !(client.share > 0.0 && client.share <= 2.0) {
+            return Err(format!("client.share = {}: give more than 0, at most 2", client.share));
+        }
+        if !(1..=10_000).contains(&client.declined_pps) {
+            return Err(format!("client.declined_pps = {}: give 1 to 10000", client.declined_pps));
+        }
+        for file in &self.scenario.files {
+            if file.file_name().is_none() || !self.base.join(file).is_file() {
+                return Err(format!("files: {}: there is no such file", self.base.join(file).display()));
+            }
+        }
+        if own.phase.is_empty() {
+            return Err("phase: there is none: give [[phase]]".into());
+        }
+        own.phase
+            .iter()
+            .try_for_each(|phase| self.phase(phase).map_err(|what| format!("phase {:?}: {what}", phase.name)))
+    }
+
+    fn phase(&self, phase: &Phase) -> Result<(), String> {
+        if !(0.5..=3600.0).contains(&phase.seconds) {
+            return Err(format!("seconds = {}: give 0.5 to 3600", phase.seconds));
+        }
+        if phase.newcomers > 1000 {
+            return Err(format!("newcomers = {}: give at most 1000", phase.newcomers));
+        }
+        if let Some(Change { policy, .. }) = &phase.change {
+            let is_it = |file: &&PathBuf| file.file_name().is_some_and(|name| name == policy.as_str());
+            self.scenario.files.iter().find(is_it).ok_or_else(|| {
+                format!("change.policy = {policy:?}: it is none of `files`: name it there, too")
+            })?;
+        }
+        if !phase.attack.is_empty() && self.scenario.network.port != "af_xdp" {
+            return Err("attack: needs network.port = \"af_xdp\"".into());
+        }
+        for attack in &phase.attack {
+            if !(1..=100_000_000).contains(&attack.pps) {
+                return Err(format!("attack.pps = {}: give 1 to 100000000", attack.pps));
+            }
+            if attack.count.is_some_and(|count| !count.is_power_of_two()) {
+                return Err("attack.count: give a power of two".into());
+            }
+            if attack.sources.is_some() == attack.is_forgery() {
+                return Err(
+                    "attack.sources: needed for udp and syn, and no others: the prefix of the sources".into(),
+                );
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Attack {
+    pub(super) fn is_forgery(&self) -> bool {
+        matches!(self.shape, Shape::Forgery | Shape::ForgeryBehind)
+    }
+}
+
+impl Scenario {
+    /// Newcomers of the whole scenario, of one family.
+    pub(super) fn newcomers(&self) -> u32 {
+        self.phase.iter().map(|phase| phase.newcomers).sum()
+    }
+}

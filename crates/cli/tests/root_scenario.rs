@@ -1,0 +1,213 @@
+//! `tidemill scenario`: the short form of examples/ddos, at a low rate and with wide bounds of time; the real ones are `cargo xtask held 9`'s. Needs root, and a
+//! program built with the feature `lua`.
+
+#![cfg(all(target_os = "linux", feature = "lua", feature = "xdp"))]
+#![allow(clippy::unwrap_used)] // a test may
+
+#[path = "root_wire/needs.rs"]
+mod needs;
+mod tool;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::MutexGuard;
+use std::time::{Duration, Instant};
+use tool::Folder;
+
+/// Waits for the machine. None if the test has to be skipped, which it never is in CI.
+fn turn(test: &str) -> Option<MutexGuard<'static, ()>> {
+    needs::alone(test, &["ip", "sysctl", "unshare", "ethtool", "setpriv", "nsenter"])
+}
+
+const HEAD: &str = "version = 1\nfiles = [\"policy.lua\", \"after.lua\", \"sources.txt\", \"sources-after.txt\"]\n\
+    [network]\nrx_ring = 8192\n\
+    [gatekeeper]\nbandwidth = \"100 Mbps\"\nrequest_percent = 2\nrevocation_grace_ms = 3000\n\
+    [grantor.policy]\nfile = \"policy.lua\"\nwait_ms = 2000\nparameters = { rate = 256 }\n\
+    [client]\ntcp_kib_s = 32\n";
+
+/// The example's policies, and a scenario.
+fn folder(phases: &str) -> Folder {
+    let (folder, example) =
+        (Folder::new(), Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/ddos"));
+    for file in ["policy.lua", "after.lua", "sources.txt", "sources-after.txt"] {
+        folder.write(file, std::fs::read(example.join(file)).unwrap());
+    }
+    folder.write("short.toml", format!("{HEAD}{phases}"));
+    folder
+}
+
+fn one_cpu() -> bool {
+    std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() < 2)
+}
+
+#[test]
+fn the_client_is_served_under_attacks_and_nothing_gets_through() {
+    let test = "the_client_is_served_under_attacks_and_nothing_gets_through";
+    let Some(_turn) = turn(test) else { return };
+    if one_cpu() {
+        println!("skipped: {test} (needs two processors)");
+        return;
+    }
+    let folder = folder(
+        "[[phase]]\nname = \"quiet\"\nseconds = 1.5\nnewcomers = 3\n\
+         [[phase]]\nname = \"requests\"\nseconds = 4\nnewcomers = 5\n\
+         attack = [{ shape = \"udp\", pps = 50000, sources = \"13.0.0.0/8\", count = 4096 }]\n\
+         [[phase]]\nname = \"random\"\nseconds = 2\n\
+         attack = [{ shape = \"udp\", pps = 30000, sources = \"64.0.0.0/3\" }, { shape = \"syn\", pps = 20000, sources = \"2001:db8:1::/64\" }]\n\
+         [[phase]]\nname = \"cookies\"\nseconds = 2\n\
+         attack = [{ shape = \"syn\", pps = 20000, sources = \"14.0.0.0/8\", count = 16 }, { shape = \"udp\", pps = 20000, sources = \"14.0.0.0/8\", count = 16 }]\n\
+         [[phase]]\nname = \"forgery\"\nseconds = 2\n\
+         attack = [{ shape = \"forgery\", pps = 20000 }, { shape = \"forgery-behind\", pps = 5000 }]\n\
+         [[phase]]\nname = \"change\"\nseconds = 2\nchange = { policy = \"after.lua\", revoke = true }\n\
+         [expect]\ngoodput = 0.95\ndeclined = 0\nrequest_s = 10\nchange_ms = 5000\nchange_lost = 0\n",
+    );
+    let ran = folder.run("scenario short.toml --json --plot short.svg");
+    let lines = ran.lines();
+    let all = || format!("{}{}", ran.out, ran.err);
+    assert_eq!(ran.code, 0, "{}", all());
+    let phase = |name: &str| {
+        let is_it = |line: &&Value| line["kind"] == "phase" && line["phase"] == name;
+        lines.iter().find(is_it).unwrap_or_else(|| panic!("{name}: {}", all()))
+    };
+    let number = |value: &Value| value.as_f64().unwrap_or_default();
+    for name in ["quiet", "requests", "random", "cookies", "forgery", "change"] {
+        let phase = phase(name);
+        assert!(number(&phase["declined"][0]) > 100.0, "{name}: somebody declined sends: {}", all());
+        assert_eq!(phase["declined"][1], 0, "{name}: {}", all());
+        assert_eq!(phase["granted_kib_s"], serde_json::json!([256, 256]));
+    }
+    // The attacks were there, and ended where they should.
+    let dropped = |name: &str, reason: &str| number(&phase(name)["gatekeeper_drops_s"][reason]);
+    let flood = dropped("requests", "request-queue-full") + dropped("requests", "request-evicted");
+    assert!(flood > 1000.0, "{}", all());
+    let random = dropped("random", "request-queue-full") + dropped("random", "request-evicted");
+    assert!(random > 1000.0, "{}", all());
+    assert!(dropped("cookies", "flow-declined") + dropped("cookies", "flow-over-rate") > 1000.0, "{}", all());
+    let counted = |name: &str| number(&phase("forgery")["gatekeeper_s"][name]);
+    assert!(counted("decisions-refused") > 1000.0, "{}", all());
+    let behind = counted("decisions-forged") + counted("decisions-unchecked");
+    assert!(behind > 100.0 && counted("decisions-forged") > 0.0, "{}", all());
+    // Who asks is heard, also under a flood.
+    for name in ["quiet", "requests"] {
+        assert!(number(&phase(name)["newcomers"]["asked"]) >= 6.0, "{}", all());
+        assert_eq!(phase(name)["newcomers"]["waiting"], 0, "{}", all());
+    }
+    assert!(phase("change")["change"]["granted_ms"][1].is_number(), "{}", all());
+    let last = lines.last().unwrap();
+    assert_eq!((&last["kind"], &last["pass"]), (&"summary".into(), &true.into()), "{}", all());
+    assert!(last["checks"].as_array().unwrap().len() >= 20, "{}", all());
+    assert!(folder.read("short.svg").contains("goodput"));
+    assert!(lines.iter().filter(|line| line["kind"] == "second").count() >= 10, "{}", all());
+}
+
+/// Ends what is left of a scenario if the test does not.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Waits until something is so.
+fn wait(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "not so after a minute: {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// The processes that a process has started.
+fn children(of: u32) -> Vec<u32> {
+    let text = std::fs::read_to_string(format!("/proc/{of}/task/{of}/children")).unwrap_or_default();
+    text.split_whitespace().map(|word| word.parse().unwrap()).collect()
+}
+
+/// Nothing is left behind, however it ends.
+#[test]
+fn an_end_before_its_time_leaves_nothing() {
+    let test = "an_end_before_its_time_leaves_nothing";
+    let Some(_turn) = turn(test) else { return };
+    if one_cpu() {
+        println!("skipped: {test} (needs two processors)");
+        return;
+    }
+    let folder = folder("[[phase]]\nname = \"long\"\nseconds = 600\n");
+    let place = |process: u32| PathBuf::from(format!("/tmp/tidemill-scenario-{process}"));
+    let start = || {
+        let child = Command::new(env!("CARGO_BIN_EXE_tidemill"))
+            .args(["scenario", "short.toml", "--json"])
+            .current_dir(folder.path(""))
+            .env("TMPDIR", "/tmp")
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut own = Running(child);
+        let process = own.0.id();
+        wait("both run", || {
+            assert!(own.0.try_wait().unwrap().is_none(), "it has ended");
+            let is_up = |name: &str| place(process).join(format!("{name}.sock")).exists();
+            is_up("gatekeeper") && is_up("grantor")
+        });
+        let children = children(process);
+        assert!(children.len() >= 2, "{children:?}");
+        (own, process, children)
+    };
+    let gone = |process: &u32| !Path::new(&format!("/proc/{process}")).exists();
+
+    // Told to end, it undoes all.
+    let (mut own, process, children) = start();
+    kill_process(Pid::from_child(&own.0), Signal::TERM).unwrap();
+    wait("it ends", || own.0.try_wait().unwrap().is_some());
+    assert!(!own.0.wait().unwrap().success());
+    assert!(children.iter().all(gone) && !place(process).exists());
+
+    // Killed, it takes both along; its folder goes with the next.
+    let (mut own, process, children) = start();
+    own.0.kill().unwrap();
+    own.0.wait().unwrap();
+    wait("its processes end", || children.iter().all(gone));
+    assert!(place(process).exists());
+    let (mut next, _, _) = start();
+    assert!(!place(process).exists());
+    kill_process(Pid::from_child(&next.0), Signal::INT).unwrap();
+    wait("it ends", || next.0.try_wait().unwrap().is_some());
+}
+
+/// Mistakes are told with their place; none of these needs root.
+#[test]
+fn mistakes_in_a_scenario_are_told_with_their_place() {
+    let folder = folder("[[phase]]\nname = \"a\"\nseconds = 1\n");
+    let good = folder.read("short.toml");
+    folder.write("no-phase.toml", HEAD).write("typo.toml", good.replace("seconds", "second"));
+    folder.write("version.toml", good.replace("version = 1", "version = 2"));
+    folder.write("keys.toml", good.replace("[gatekeeper]\n", "[gatekeeper]\nfront = [\"x\"]\n"));
+    folder.write("gate.toml", good.replace("bandwidth =", "bandwith ="));
+    folder.write("file.toml", good.replace("\"after.lua\"", "\"behind.lua\""));
+    folder.write("net.toml", good.replace("rx_ring = 8192", "client = [\"10.6.0.0/8\", \"fd00::/64\"]"));
+    let attack = |text: &str| format!("{good}attack = [{{ {text} }}]\n");
+    folder.write("count.toml", attack("shape = \"udp\", pps = 1, sources = \"11.0.0.0/8\", count = 3"));
+    folder.write("sources.toml", attack("shape = \"udp\", pps = 1"));
+    folder.write("policy.toml", format!("{good}change = {{ policy = \"other.lua\" }}\n"));
+    folder.fail(&[
+        ("scenario none.toml", 2, "none.toml"),
+        ("scenario no-phase.toml", 2, "missing field `phase`"),
+        ("scenario typo.toml", 2, "typo.toml:14: unknown field `second`"),
+        ("scenario version.toml", 2, "reads version 1"),
+        ("scenario keys.toml", 2, "gatekeeper.front: the scenario sets it"),
+        ("scenario gate.toml", 2, "unknown field `bandwith`"),
+        ("scenario file.toml", 2, "behind.lua: there is no such file"),
+        ("scenario net.toml", 2, "give a prefix"),
+        ("scenario count.toml", 2, "phase \"a\": attack.count: give a power of two"),
+        ("scenario sources.toml", 2, "attack.sources"),
+        ("scenario policy.toml", 2, "\"other.lua\": it is none of `files`"),
+        ("scenario short.toml --phase b", 2, "has no such phase"),
+        ("check count.toml", 2, "give a power of two"),
+    ]);
+    assert!(folder.ok("check short.toml").out.contains("a scenario of 1 phases, 1 seconds"));
+}
