@@ -13,6 +13,7 @@ use std::process::Command;
 const PROGRAMS: &[&str] = &[
     "xsk",
     "amp",
+    "kv",
     "flood",
     "attack",
     "flow/granted",

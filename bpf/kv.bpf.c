@@ -1,0 +1,406 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0 OR GPL-2.0
+//
+// A cache in front of an unchanged memcached: GETs over UDP are answered from maps, and every mutation that anybody sends makes
+// void what it may change, before memcached has it.
+//
+//            .------------------------- kv_values <--(value, seq, epoch, end)--- the daemon <--mg-- memcached
+//            v                                                                      ^
+//  UDP get -> all keys here, and still true? --yes--> answered (XDP_TX)             | kv_events: keys missed twice
+//            '--no--> memcached ----------------------------------------------------'
+//  UDP, else -> requests -> slot: seq + 1, pending + 1 -> memcached -> reply (TC): pending - 1
+//  TCP       -> in order? -> requests, as they come, however they are cut -> the same; replies (TC) -> counted -> pending - 1
+//
+// **One number per slot.** A key's hash names its slot, and the slot's word counts mutations (`seq`, upper 40 bits) and those among
+// them that may yet be executed (`pending`). A value is stored with the `seq` and the `epoch` that were read before memcached was
+// asked for it, with nothing pending, and is served only while both are what they were. Two keys on one slot cost a hit, and no truth.
+//
+// **TCP.** SYN-ACKs (TC) open connections and say both sequence numbers. A segment before which one is missing is dropped, and TCP sends
+// it again; bytes that were seen are not looked at twice; so the parser has each byte once. Checksums are looked at first: what the
+// kernel drops must not be believed. What cannot be followed is `blind`: nothing is served until it ends.
+//
+// **What is not here**: values larger than 1,024 bytes, gets with more than 16 keys or replies beyond one datagram, IPv4 options and IPv6
+// extension headers (they pass; fragments and extension headers make everything void, as they may carry mutations).
+//
+// Costs, the argument why nothing stale is served, and what it rests on: crates/kv/KERNEL.md. Made into kv.bpf.o by `cargo xtask bpf`.
+// Linux 6.6 (TCX links; the programs themselves: 5.18, for bpf_xdp_load_bytes; bpf_loop is 5.17's).
+
+#include "kv_get.h"
+
+// ---- UDP.
+
+static __always_inline int udp_in(struct xdp_md *context, struct parse *p, struct where *where)
+{
+	struct work *w = p->w;
+	struct udp udp;
+	__u32 length, index;
+	struct slot *slot;
+	struct udp_key key = {};
+	struct udp_pending pending = {}, *there;
+
+	if (bpf_xdp_load_bytes(context, where->l4, &udp, sizeof(udp)))
+		return XDP_PASS;
+	length = bpf_ntohs(udp.length);
+	if (length < sizeof(udp) || where->l4 + length > where->end)
+		return XDP_PASS; // the kernel drops it
+	// By its own length; what is behind is nobody's.
+	where->end = where->l4 + length;
+	if (length < sizeof(udp) + 8 + 1)
+		return XDP_PASS;
+	p->offset = where->l4 + sizeof(udp);
+	p->left = length - sizeof(udp);
+	if (!take(p, 1))
+		return XDP_PASS;
+	if (!p->left && *(__u32 *)&w->bytes[8] == bpf_htonl(W4('g', 'e', 't', ' '))) {
+		// Sequence 0, total 1, reserved 0.
+		if (*(__u16 *)&w->bytes[2] || *(__u16 *)&w->bytes[4] != bpf_htons(1) || *(__u16 *)&w->bytes[6]) {
+			count(C_GET_OTHER);
+			return XDP_PASS;
+		}
+		w->sum = pseudo(where, length) + udp.source + udp.destination + udp.length + udp.check;
+		bpf_loop((w->end + 7) / 8, sum_words, p, 0);
+		if ((udp.check || where->family == 6) && udp.check != folded(pseudo(where, length)) &&
+		    folded(w->sum) != 0xffff) {
+			count(C_BAD_CHECKSUM);
+			return XDP_PASS;
+		}
+		w->done = 0;
+		if (where->family == 6 || where->l4 == where->l3 + 20) {
+			int verdict = get(context, p, where, &udp);
+
+			// Of another form: it may be anything.
+			if (w->done || verdict != XDP_PASS)
+				return verdict;
+			p->offset = where->l4 + sizeof(udp);
+			p->left = length - sizeof(udp);
+			if (!take(p, 1))
+				return XDP_PASS;
+		}
+	}
+	key.port = where->sport;
+	key.id = *(__u16 *)w->bytes;
+	__builtin_memcpy(key.client, where->src, 16);
+	__builtin_memset(&w->s, 0, sizeof(w->s));
+	w->at = 8;
+	w->lost = w->mutations = w->quiet = 0;
+	w->opcode = 0x100;
+	w->first_slot = NONE;
+	p->conn = 0;
+	bpf_loop(CHUNK, request_byte, p, 0);
+	if (!w->lost && p->left)
+		bpf_loop(32, request_chunk, p, 0);
+	if (w->lost)
+		void_all(p->state);
+	if (!w->mutations)
+		return XDP_PASS;
+	count(C_UDP_MUTATION);
+	if (w->quiet)
+		count(C_UDP_NOREPLY);
+	if (w->s.phase != P_START && !w->lost) {
+		// The value of a store is not all here: memcached takes the next datagram for it, whenever that comes. Never again, then.
+		index = w->partial;
+		slot = bpf_map_lookup_elem(&kv_slots, &index);
+		if (slot)
+			add64(&slot->word, SEQ_ONE + 1);
+	}
+	index = w->first_slot;
+	if (index == NONE)
+		return XDP_PASS;
+	slot = bpf_map_lookup_elem(&kv_slots, &index);
+	if (!slot)
+		return XDP_PASS;
+	pending.at_ns = bpf_ktime_get_ns();
+	pending.slot = index;
+	pending.opcode = w->mutations == 1 && !w->lost ? w->opcode : 0xffff;
+	// First what is pending, then the entry that takes it back.
+	add64(&slot->word, SEQ_ONE + 1);
+	if (bpf_map_update_elem(&kv_udp, &key, &pending, BPF_NOEXIST)) {
+		there = bpf_map_lookup_elem(&kv_udp, &key);
+		if (there)
+			there->opcode = 0xffff;
+		slot->not_before_ns = bpf_ktime_get_ns() + p->state->settle_ns;
+		add64(&slot->word, SEQ_ONE - 1);
+	}
+	return XDP_PASS;
+}
+
+// ---- TCP.
+
+static __always_inline void blind(struct state *state, struct conn *conn)
+{
+	if (conn->blind)
+		return;
+	conn->blind = 1;
+	add64(&state->blind, 1);
+	add64(&state->epoch, 1);
+	count(C_TCP_BLIND);
+}
+
+// Data of a connection that we do not know: if there is one, it is blind.
+static __always_inline void unknown(struct xdp_md *context, struct parse *p, const struct where *where, const struct tuple *tuple)
+{
+	struct bpf_sock_tuple ends = {};
+	struct bpf_sock *sock;
+	__u32 size = sizeof(ends.ipv4), state;
+
+	if (where->family == 4) {
+		ends.ipv4.saddr = where->src[3];
+		ends.ipv4.daddr = where->dst[3];
+		ends.ipv4.sport = where->sport;
+		ends.ipv4.dport = where->dport;
+		sock = bpf_skc_lookup_tcp(context, &ends, size, BPF_F_CURRENT_NETNS, 0);
+	} else {
+		__builtin_memcpy(ends.ipv6.saddr, where->src, 16);
+		__builtin_memcpy(ends.ipv6.daddr, where->dst, 16);
+		ends.ipv6.sport = where->sport;
+		ends.ipv6.dport = where->dport;
+		sock = bpf_skc_lookup_tcp(context, &ends, sizeof(ends.ipv6), BPF_F_CURRENT_NETNS, 0);
+	}
+	if (!sock)
+		return;
+	state = sock->state;
+	bpf_sk_release(sock);
+	if (state == BPF_TCP_LISTEN) {
+		// Nobody's, or the end of a handshake by cookie that has taken too long.
+		void_all(p->state);
+		return;
+	}
+	if (state != BPF_TCP_ESTABLISHED && state != BPF_TCP_CLOSE_WAIT && state != BPF_TCP_SYN_RECV && state != BPF_TCP_NEW_SYN_RECV)
+		return;
+	p->w->fresh.blind = 1;
+	p->w->fresh.opened_ns = bpf_ktime_get_ns();
+	add64(&p->state->blind, 1);
+	add64(&p->state->epoch, 1);
+	if (bpf_map_update_elem(&kv_conns, tuple, &p->w->fresh, BPF_NOEXIST)) {
+		void_all(p->state);
+		add64(&p->state->blind, -1ull);
+	} else {
+		count(C_TCP_BLIND);
+	}
+}
+
+static __always_inline int tcp_in(struct xdp_md *context, struct parse *p, struct where *where)
+{
+	struct work *w = p->w;
+	struct tuple tuple = {};
+	struct tcphdr tcp;
+	struct conn *conn;
+	__u32 header, length, sequence;
+	__u64 now;
+	__s32 ahead;
+
+	if (bpf_xdp_load_bytes(context, where->l4, &tcp, sizeof(tcp)))
+		return XDP_PASS;
+	header = tcp.doff * 4;
+	if (header < sizeof(tcp) || where->l4 + header >= where->end || tcp.syn || tcp.rst)
+		return XDP_PASS; // no data that memcached gets
+	length = where->end - where->l4 - header;
+	sequence = bpf_ntohl(tcp.seq);
+	__builtin_memcpy(tuple.client, where->src, 16);
+	__builtin_memcpy(tuple.server, where->dst, 16);
+	tuple.port = where->sport;
+	conn = bpf_map_lookup_elem(&kv_conns, &tuple);
+	if (!conn) {
+		unknown(context, p, where, &tuple);
+		return XDP_PASS;
+	}
+	if (conn->blind)
+		return XDP_PASS;
+	if (__sync_lock_test_and_set(&conn->busy_in, 1)) {
+		count(C_TCP_BUSY);
+		return XDP_DROP;
+	}
+	ahead = sequence - conn->in.next;
+	if (ahead > 0) {
+		now = bpf_ktime_get_coarse_ns();
+		if (!conn->hole_since_ns)
+			conn->hole_since_ns = now;
+		if (now - conn->hole_since_ns > 3000000000ull) {
+			// It has come another way.
+			blind(p->state, conn);
+			goto pass;
+		}
+		count(C_TCP_HOLE);
+		goto drop;
+	}
+	if (ahead + (__s32)length <= 0) {
+		count(C_TCP_OLD);
+		goto pass;
+	}
+	if (!is_right(p, where, tcp.check)) {
+		count(C_BAD_CHECKSUM);
+		goto drop;
+	}
+	conn->hole_since_ns = 0;
+	p->conn = conn;
+	p->offset = where->l4 + header - ahead;
+	p->left = length + ahead;
+	w->s = conn->in;
+	w->lost = 0;
+	bpf_loop(64, request_chunk, p, 0);
+	if (w->lost || p->left)
+		blind(p->state, conn);
+	w->s.next = sequence + length;
+	conn->in = w->s;
+pass:
+	__sync_lock_test_and_set(&conn->busy_in, 0);
+	return XDP_PASS;
+drop:
+	__sync_lock_test_and_set(&conn->busy_in, 0);
+	return XDP_DROP;
+}
+
+SEC("xdp")
+int tidemill_kv(struct xdp_md *context)
+{
+	struct where where;
+	struct parse p = { .context = context };
+	__u32 zero = 0;
+
+	p.state = bpf_map_lookup_elem(&kv_state, &zero);
+	p.w = bpf_map_lookup_elem(&kv_work, &zero);
+	if (!p.state || !p.w || !p.state->port || !locate(context, 1, &where))
+		return XDP_PASS;
+	if (where.fragment) {
+		void_all(p.state);
+		return XDP_PASS;
+	}
+	if (where.dport != p.state->port)
+		return XDP_PASS;
+	if (where.proto == IPPROTO_UDP)
+		return udp_in(context, &p, &where);
+	return tcp_in(context, &p, &where);
+}
+
+// ---- Replies.
+
+enum { GO_ON = -1, SHOT = 2 };
+
+// Whether an ASCII reply is one that only a mutation has.
+static __always_inline int of_mutation(const __u8 *reply)
+{
+	__u32 word = bpf_ntohl(*(__u32 *)reply);
+
+	return (reply[0] >= '0' && reply[0] <= '9') || word == W4('S', 'T', 'O', 'R') || word == W4('N', 'O', 'T', '_') ||
+	       word == W4('E', 'X', 'I', 'S') || word == W4('D', 'E', 'L', 'E') || word == W4('T', 'O', 'U', 'C');
+}
+
+static __always_inline int udp_out(struct __sk_buff *context, const struct where *where)
+{
+	struct udp_key key = { .port = where->dport };
+	struct udp_pending *pending;
+	struct slot *slot;
+	__u8 reply[16];
+	__u32 index;
+
+	if (bpf_skb_load_bytes(context, where->l4 + 8, reply, 13))
+		return GO_ON;
+	__builtin_memcpy(key.client, where->dst, 16);
+	key.id = *(__u16 *)reply;
+	pending = bpf_map_lookup_elem(&kv_udp, &key);
+	if (!pending)
+		return GO_ON;
+	if (!(pending->opcode < 0x100 ? reply[8] == 0x81 && reply[9] == pending->opcode :
+					pending->opcode == 0x100 && of_mutation(reply + 8)))
+		return GO_ON;
+	index = pending->slot;
+	// Whoever removes the entry takes its mutation back: this, or the daemon.
+	if (bpf_map_delete_elem(&kv_udp, &key))
+		return GO_ON;
+	slot = bpf_map_lookup_elem(&kv_slots, &index);
+	if (slot)
+		add64(&slot->word, -1ull);
+	count(C_UDP_RELEASED);
+	return GO_ON;
+}
+
+static __always_inline int opened(struct parse *p, const struct tuple *tuple, const struct tcphdr *tcp)
+{
+	struct conn *conn = bpf_map_lookup_elem(&kv_conns, tuple), *fresh = &p->w->fresh;
+	__u32 in = bpf_ntohl(tcp->ack_seq), out = bpf_ntohl(tcp->seq) + 1;
+
+	if (conn && conn->in.next == in && conn->out.next == out && !conn->blind)
+		return GO_ON; // sent again
+	// The one before with these ends: what it sent may not be executed yet. The daemon sees to it; TCP tries again.
+	if (conn && (conn->blind || conn->deaf || conn->head != conn->tail || conn->overflow_in != conn->overflow_out)) {
+		count(C_TCP_BUSY);
+		return SHOT;
+	}
+	// The rest of it is never written, and stays 0.
+	fresh->in.next = in;
+	fresh->out.next = out;
+	fresh->opened_ns = bpf_ktime_get_ns();
+	if (!bpf_map_update_elem(&kv_conns, tuple, fresh, BPF_ANY))
+		count(C_TCP_OPENED);
+	return GO_ON;
+}
+
+static __always_inline int tcp_out(struct __sk_buff *context, struct parse *p, const struct where *where)
+{
+	struct work *w = p->w;
+	struct tuple tuple = {};
+	struct tcphdr tcp;
+	struct conn *conn;
+	__u32 header, length, sequence;
+	__s32 ahead;
+
+	if (bpf_skb_load_bytes(context, where->l4, &tcp, sizeof(tcp)))
+		return GO_ON;
+	__builtin_memcpy(tuple.client, where->dst, 16);
+	__builtin_memcpy(tuple.server, where->src, 16);
+	tuple.port = where->dport;
+	if (tcp.syn)
+		return tcp.ack && context->sk ? opened(p, &tuple, &tcp) : GO_ON;
+	header = tcp.doff * 4;
+	if (header < sizeof(tcp) || where->l4 + header >= context->len)
+		return GO_ON;
+	length = context->len - where->l4 - header;
+	conn = bpf_map_lookup_elem(&kv_conns, &tuple);
+	if (!conn || conn->blind || conn->deaf)
+		return GO_ON;
+	if (__sync_lock_test_and_set(&conn->busy_out, 1)) {
+		count(C_TCP_BUSY);
+		return SHOT;
+	}
+	sequence = bpf_ntohl(tcp.seq);
+	ahead = sequence - conn->out.next;
+	w->lost = 0;
+	if (ahead + (__s32)length <= 0)
+		goto out;
+	if (ahead > 0) {
+		w->lost = 1;
+	} else {
+		p->conn = conn;
+		p->offset = where->l4 + header - ahead;
+		p->left = length + ahead;
+		w->s = conn->out;
+		bpf_loop(64, reply_chunk, p, 0);
+		w->s.next = sequence + length;
+		conn->out = w->s;
+		release_all(p);
+		w->lost |= p->left != 0;
+	}
+	if (w->lost) {
+		add64(&p->state->hold, 1);
+		conn->deaf = 1;
+		count(C_TCP_DEAF);
+	}
+out:
+	__sync_lock_test_and_set(&conn->busy_out, 0);
+	return GO_ON;
+}
+
+SEC("classifier")
+int tidemill_kv_out(struct __sk_buff *context)
+{
+	struct where where;
+	struct parse p = { .context = context };
+	__u32 zero = 0, one = 1;
+
+	p.state = bpf_map_lookup_elem(&kv_state, &zero);
+	p.w = bpf_map_lookup_elem(&kv_work, &one);
+	if (!p.state || !p.w || !p.state->port || !locate(context, 0, &where) || where.fragment || where.sport != p.state->port)
+		return GO_ON;
+	return where.proto == IPPROTO_UDP ? udp_out(context, &where) : tcp_out(context, &p, &where);
+}
+
+char LICENSE[] SEC("license") = "Dual MIT/GPL";

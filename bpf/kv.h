@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0 OR GPL-2.0
+//
+// What kv.bpf.c and the daemon share (crates/kv/src/kernel/layout.rs has the same in Rust), and the maps.
+
+#pragma once
+
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <linux/tcp.h>
+#include <linux/udp.h>
+
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "reader.h"
+
+// A slot's word: mutations seen above, those among them that may yet be executed below. 2^24 of these are more than all
+// rings and `kv_udp` hold together.
+#define SEQ_ONE (1ull << 24)
+#define PENDING (SEQ_ONE - 1)
+// Slots by another name: all of them, and none.
+#define ALL 0xffffffffu
+#define NONE 0xfffffffeu
+
+#define MAX_KEY 250
+// "VALUE ", key, flags, length, a value of 1,024 bytes, line ends.
+#define MAX_BLOB 1304
+#define WAYS 4
+// Mutations of one connection that are told apart until they are answered.
+#define RING 128
+#define CHUNK 2048
+// Keys of one get that is answered here, and the payload of one datagram of memcached's.
+#define MAX_GETS 16
+#define MAX_REPLY 1400
+
+enum {
+	C_GET_HIT, // datagrams answered here
+	C_KEYS_HIT,
+	C_GET_MISS, // passed: a key is not here
+	C_GET_PARKED, // passed: nothing is answered now (no lease, a blind connection, a delayed flush)
+	C_GET_DENIED, // passed: the source is on no list
+	C_GET_LIMITED, // passed: the source asks too much
+	C_GET_OTHER, // passed: not of a form that is answered here
+	C_RACED, // passed: the entry was written meanwhile, or the frame has no room
+	C_BAD_CHECKSUM, // passed, or for TCP dropped: the kernel would drop it too
+	C_UDP_MUTATION,
+	C_UDP_NOREPLY,
+	C_UDP_RELEASED,
+	C_TCP_MUTATION,
+	C_TCP_RELEASED,
+	C_TCP_OVERFLOW, // more unanswered mutations than a ring holds
+	C_FLUSH,
+	C_TCP_OPENED,
+	C_TCP_HOLE, // dropped: a segment before it is missing; TCP sends it again
+	C_TCP_BUSY, // dropped: another processor is reading this connection
+	C_TCP_OLD,
+	C_TCP_BLIND, // connections whose requests cannot be followed (any more)
+	C_TCP_DEAF, // connections whose replies cannot be followed any more
+	C_VOID, // everything was made void: a fragment, an unknown command, a full map
+	C_EVENT, // keys told to the daemon
+	C_EVENT_LOST,
+	COUNTS,
+};
+
+// What the daemon and the programs tell each other. Mapped into the daemon.
+struct state {
+	__u64 epoch;
+	__u64 lease_ns; // until then the daemon answers for what is served
+	__u64 not_before_ns; // nothing is admitted until then
+	__u64 flush_until_ns; // nothing is served or admitted until then: a delayed flush
+	__u64 blind; // connections
+	__u64 hold; // mutations of everything, not yet known to be executed
+	__u64 seed;
+	__u64 settle_ns;
+	__u64 rate; // answered datagrams a second for one source; 0: no limit
+	__u32 slot_mask, set_mask;
+	__be16 port;
+	__u16 serving; // 0: only watch
+	__u32 events_per_ms;
+};
+
+struct slot {
+	__u64 word;
+	__u64 not_before_ns; // nothing is admitted until then
+};
+
+// A value. Written by the daemon only, who makes `version` odd first and even again last.
+struct entry {
+	__u64 version;
+	__u64 hash;
+	__u64 word; // the slot's, without what is pending
+	__u64 epoch;
+	__u64 expires_ns;
+	__u64 hits;
+	__u16 key_length, length, value_length;
+	__u16 sum; // of the blob, as the Internet checksum sums it
+	__u32 flags;
+	__u32 zero;
+	__u8 blob[MAX_BLOB]; // VALUE key flags length CR LF value CR LF
+};
+
+struct tuple {
+	__be32 client[4], server[4];
+	__be16 port, zero;
+};
+
+// How far a stream of requests or of replies is read.
+struct stream {
+	__u64 word; // last 8 bytes of the token
+	__u64 hash; // of the token
+	__u64 number; // its digits
+	__u64 key_hash;
+	__u64 value; // number of the token that says a length
+	__u64 seen; // flags of a meta command, a bit for each letter
+	__u32 next; // sequence number
+	__u32 skip;
+	__u16 length; // of the token
+	__u8 phase, then, token, command, protocol, flags;
+	__u16 key_length;
+	__u8 first, zero; // byte of the token
+};
+
+struct pending {
+	__u32 slot;
+	__u32 upto; // it is executed once so many commands have been answered
+};
+
+struct conn {
+	struct stream in, out;
+	__u32 busy_in, busy_out;
+	__u32 blind, deaf;
+	__u32 asked; // commands that get an answer
+	__u32 answered;
+	__u32 head, tail; // of the ring
+	__u32 quiet_upto, meta_quiet_upto;
+	__u32 overflow_in, overflow_out, overflow_upto, mutations;
+	__u64 hole_since_ns;
+	__u64 opened_ns;
+	struct pending ring[RING];
+};
+
+struct udp_key {
+	__be32 client[4];
+	__be16 port, id;
+};
+
+struct udp_pending {
+	__u64 at_ns;
+	__u32 slot;
+	__u16 opcode; // of a binary request, or 0x100: ASCII; 0xffff: which reply is its own cannot be known
+	__u16 zero;
+};
+
+struct event {
+	__u64 length;
+	__u8 key[256];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct state);
+} kv_state SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 65536);
+	__type(key, __u32);
+	__type(value, struct slot);
+} kv_slots SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 4096);
+	__type(key, __u32);
+	__type(value, struct entry);
+} kv_values SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 16384);
+	__type(key, struct tuple);
+	__type(value, struct conn);
+} kv_conns SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 65536);
+	__type(key, struct udp_key);
+	__type(value, struct udp_pending);
+} kv_udp SEC(".maps");
+
+// Addresses of this machine: only what is sent to them is answered.
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1024);
+	__type(key, __be32[4]);
+	__type(value, __u32);
+} kv_local SEC(".maps");
+
+struct allowed {
+	__u32 bits;
+	__be32 address[4];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1024);
+	__type(key, struct allowed);
+	__type(value, __u32);
+} kv_allow SEC(".maps");
+
+struct bucket {
+	__u64 at_ns;
+	__u64 spent; // in this second
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 65536);
+	__type(key, __be32[4]);
+	__type(value, struct bucket);
+} kv_sources SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, COUNTS);
+	__type(key, __u32);
+	__type(value, __u64);
+} kv_counts SEC(".maps");
+
+// Keys that were missed once.
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 65536);
+	__type(key, __u32);
+	__type(value, __u32);
+} kv_seen SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 20);
+} kv_events SEC(".maps");
+
+// What a program works on, too large for its stack: one for XDP and one for TC.
+struct work {
+	struct stream s;
+	struct conn fresh;
+	struct event event;
+	__u64 sum, window_ms, events;
+	__u64 hash, differ, epoch, now_ns, version;
+	__u32 length, way, number, same;
+	__u32 at, end, keys, done, start, total;
+	__u32 mutations, first_slot, quiet, partial, lost, opcode;
+	__u32 found[MAX_GETS];
+	__u64 versions[MAX_GETS];
+	__u8 bytes[CHUNK + 512];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 2);
+	__type(key, __u32);
+	__type(value, struct work);
+} kv_work SEC(".maps");
+
+static __always_inline void count(__u32 which)
+{
+	__u64 *counter = bpf_map_lookup_elem(&kv_counts, &which);
+
+	if (counter)
+		*counter += 1;
+}
+
+static __always_inline __u64 load64(const void *at)
+{
+	__u64 word;
+
+	asm volatile("%0 = *(u64 *)(%1 + 0)" : "=r"(word) : "r"(at));
+	return word;
+}
+
+// Atomic, and in order with what is before and behind it, on every architecture: hence the form that gives the old value.
+static __always_inline void add64(__u64 *at, __u64 more)
+{
+	__u64 old = __sync_fetch_and_add(at, more);
+
+	asm volatile("" ::"r"(old));
+}
+
+static __always_inline void add32(__u32 *at, __u32 more)
+{
+	__u32 old = __sync_fetch_and_add(at, more);
+
+	asm volatile("" ::"r"(old));
+}
+
+// Everything is void, and nothing is admitted before memcached has settled. First the time, then the epoch: whoever sees
+// the new epoch sees the time.
+static __always_inline void void_all(struct state *state)
+{
+	state->not_before_ns = bpf_ktime_get_ns() + state->settle_ns;
+	add64(&state->epoch, 1);
+	count(C_VOID);
+}
+
+static __always_inline __u64 mixed(__u64 h)
+{
+	h ^= h >> 33;
+	h *= 0xff51afd7ed558ccdull;
+	h ^= h >> 33;
+	h *= 0xc4ceb9fe1a85ec53ull;
+	return h ^ h >> 33;
+}
+
+static __always_inline __u64 stirred(__u64 h, __u8 byte)
+{
+	return (h ^ byte) * 0x100000001b3ull;
+}

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0 OR GPL-2.0
+//
+// Where a packet's parts are, its sums, and its bytes piece by piece.
+
+#pragma once
+
+#include "kv_replies.h"
+
+// Where a packet's parts are.
+struct where {
+	__u32 l3, l4, end; // end: of the packet, by the IP header
+	__u32 proto, family, fragment;
+	__be32 src[4], dst[4];
+	__be16 sport, dport;
+};
+
+static __always_inline long load(void *context, int xdp, __u32 at, void *to, __u32 length)
+{
+	return xdp ? bpf_xdp_load_bytes(context, at, to, length) : bpf_skb_load_bytes(context, at, to, length);
+}
+
+#define V4_MAPPED bpf_htonl(0xffff)
+
+// Finds ports; 0: there are none.
+static __always_inline int locate(void *context, int xdp, struct where *where)
+{
+	struct ethhdr ethernet;
+	__u32 at = sizeof(ethernet);
+	__be16 type;
+	struct {
+		__be16 tci, type;
+	} tag;
+	struct {
+		__be16 source, destination;
+	} ports;
+
+	if (load(context, xdp, 0, &ethernet, sizeof(ethernet)))
+		return 0;
+	type = ethernet.h_proto;
+#pragma unroll
+	for (int i = 0; i < 2; i++) {
+		if (type != bpf_htons(ETH_P_8021Q) && type != bpf_htons(ETH_P_8021AD))
+			break;
+		if (load(context, xdp, at, &tag, sizeof(tag)))
+			return 0;
+		type = tag.type;
+		at += sizeof(tag);
+	}
+	where->l3 = at;
+	where->fragment = 0;
+	if (type == bpf_htons(ETH_P_IP)) {
+		struct iphdr ip;
+		__u32 header, total;
+
+		if (load(context, xdp, at, &ip, sizeof(ip)))
+			return 0;
+		header = ip.ihl * 4;
+		total = bpf_ntohs(ip.tot_len);
+		if (ip.version != 4 || header < 20 || total < header)
+			return 0;
+		where->family = 4;
+		where->proto = ip.protocol;
+		where->src[0] = where->src[1] = where->dst[0] = where->dst[1] = 0;
+		where->src[2] = where->dst[2] = V4_MAPPED;
+		where->src[3] = ip.saddr;
+		where->dst[3] = ip.daddr;
+		where->fragment = (ip.frag_off & bpf_htons(0x3fff)) != 0;
+		where->l4 = at + header;
+		where->end = at + total;
+	} else if (type == bpf_htons(ETH_P_IPV6)) {
+		struct ipv6hdr ip;
+
+		if (load(context, xdp, at, &ip, sizeof(ip)) || ip.version != 6)
+			return 0;
+		where->family = 6;
+		where->proto = ip.nexthdr;
+		__builtin_memcpy(where->src, &ip.saddr, 16);
+		__builtin_memcpy(where->dst, &ip.daddr, 16);
+		where->l4 = at + sizeof(ip);
+		where->end = where->l4 + bpf_ntohs(ip.payload_len);
+		// Behind these there may be anything. To a group there is no TCP, and no memcached listens there.
+		if ((where->proto == IPPROTO_HOPOPTS || where->proto == IPPROTO_ROUTING || where->proto == IPPROTO_FRAGMENT ||
+		     where->proto == IPPROTO_DSTOPTS || where->proto == IPPROTO_AH) &&
+		    ip.daddr.in6_u.u6_addr8[0] != 0xff)
+			where->fragment = 1;
+	} else {
+		return 0;
+	}
+	if (where->fragment)
+		return where->family == 6 || where->proto == IPPROTO_UDP || where->proto == IPPROTO_TCP;
+	if (where->proto != IPPROTO_UDP && where->proto != IPPROTO_TCP)
+		return 0;
+	if (load(context, xdp, where->l4, &ports, sizeof(ports)))
+		return 0;
+	where->sport = ports.source;
+	where->dport = ports.destination;
+	return 1;
+}
+
+// ---- Sums.
+
+static __always_inline __u32 folded(__u64 sum)
+{
+	sum = (sum & 0xffffffff) + (sum >> 32);
+	sum = (sum & 0xffffffff) + (sum >> 32);
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	return sum;
+}
+
+static __always_inline __u64 pseudo(const struct where *where, __u32 length)
+{
+	__u64 sum = bpf_htons(where->proto);
+
+	// Of a mapped IPv4 address its ffff counts as nothing.
+#pragma unroll
+	for (int i = 0; i < 4; i++)
+		sum += (__u64)where->src[i] + where->dst[i];
+	return sum + bpf_htons(length);
+}
+
+static long sum_words(__u32 i, struct parse *p)
+{
+	struct work *w = p->w;
+	__u64 word = load64(&w->bytes[(i * 8) & (CHUNK - 1)]);
+
+	w->sum += (word & 0xffffffff) + (word >> 32);
+	return 0;
+}
+
+// The next bytes of the packet, into `bytes`, with zeros behind them.
+static __always_inline int take(struct parse *p, int xdp)
+{
+	struct work *w = p->w;
+	__u32 n = p->left;
+
+	if (n > CHUNK)
+		n = CHUNK;
+	if (!n)
+		return 0;
+	asm volatile("" : "+r"(n));
+	if (n == 0 || n > CHUNK || load(p->context, xdp, p->offset, w->bytes, n))
+		return 0;
+	*(__u64 *)&w->bytes[n] = 0;
+	w->at = 0;
+	w->end = n;
+	p->offset += n;
+	p->left -= n;
+	return 1;
+}
+
+static long sum_chunk(__u32 i, struct parse *p)
+{
+	if (!take(p, 1))
+		return 1;
+	bpf_loop((p->w->end + 7) / 8, sum_words, p, 0);
+	return 0;
+}
+
+static long request_chunk(__u32 i, struct parse *p)
+{
+	if (!take(p, 1))
+		return 1;
+	bpf_loop(p->w->end, request_byte, p, 0);
+	return p->w->lost != 0;
+}
+
+static long reply_chunk(__u32 i, struct parse *p)
+{
+	if (!take(p, 0))
+		return 1;
+	bpf_loop(p->w->end, reply_byte, p, 0);
+	return p->w->lost != 0;
+}
+
+// Whether the kernel will take the packet's checksum for right. A packet that never was on a wire has only its pseudo header's.
+static __always_inline int is_right(struct parse *p, const struct where *where, __sum16 check)
+{
+	__u64 sum = pseudo(where, where->end - where->l4);
+
+	if (check == folded(sum))
+		return 1;
+	p->offset = where->l4;
+	p->left = where->end - where->l4;
+	p->w->sum = sum;
+	bpf_loop(64, sum_chunk, p, 0);
+	return !p->left && folded(p->w->sum) == 0xffff;
+}

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0 OR GPL-2.0
+//
+// Reading replies, byte by byte: how many commands have been answered, and so certainly been executed?
+//
+// A command that is not quiet gets one unit: the lines up to END or the last VA's value, or one line; of STAT, ITEM, PREFIX and
+// VALUE the next line goes on. A unit that may be a quiet command's (an error; of meta, a code) is not counted while one may be
+// unanswered, and so `answered` may be behind the truth, and never ahead of it.
+
+#pragma once
+
+#include "kv_requests.h"
+
+enum { U_PLAIN, U_ERROR, U_META };
+
+static __always_inline void deaf(struct parse *p)
+{
+	p->w->s.phase = P_LOST;
+	p->w->lost = 1;
+}
+
+static __always_inline void unit(struct parse *p, int kind)
+{
+	struct conn *conn = p->conn;
+	__u32 next = conn->answered + 1;
+	int quiet = (__s32)(conn->quiet_upto - next) >= 0 && conn->quiet_upto;
+	int meta = (__s32)(conn->meta_quiet_upto - next) >= 0 && conn->meta_quiet_upto;
+
+	if ((kind == U_ERROR && (quiet || meta)) || (kind == U_META && meta))
+		return;
+	if ((__s32)(conn->asked - next) < 0)
+		deaf(p); // an answer to nothing
+	else
+		conn->answered = next;
+}
+
+static __always_inline void reply_line(struct parse *p)
+{
+	struct stream *s = &p->w->s;
+	int kind = U_PLAIN;
+	__u64 skip = 0;
+
+	s->phase = P_START;
+	// What has been gathered is the first token's, and `value` is the length if it has one.
+	if (s->first == 2) {
+		if (s->word == W2('V', 'A'))
+			skip = s->value + 2;
+		if (s->word == W2('V', 'A') || s->word == W2('H', 'D') || s->word == W2('E', 'N') ||
+		    s->word == W2('N', 'F') || s->word == W2('N', 'S') || s->word == W2('E', 'X'))
+			kind = U_META;
+	} else if (s->first == 4 && (s->word == W4('S', 'T', 'A', 'T') || s->word == W4('I', 'T', 'E', 'M'))) {
+		return;
+	} else if (s->first == 5 && s->word == W5('V', 'A', 'L', 'U', 'E')) {
+		s->skip = s->value + 2;
+		s->then = P_START;
+		s->phase = P_SKIP;
+		return;
+	} else if (s->first == 5 && s->word == W5('E', 'R', 'R', 'O', 'R')) {
+		kind = U_ERROR;
+	} else if (s->first == 6 && s->word == W6('P', 'R', 'E', 'F', 'I', 'X')) {
+		return;
+	} else if (s->first == 12 && (s->word & 0xffffffffffff) == W6('_', 'E', 'R', 'R', 'O', 'R')) {
+		kind = U_ERROR;
+	}
+	unit(p, kind);
+	if (skip) {
+		s->skip = skip;
+		s->then = P_START;
+		if (s->phase != P_LOST)
+			s->phase = P_SKIP;
+	}
+}
+
+static __always_inline void reply_head(struct parse *p, __u8 c)
+{
+	struct stream *s = &p->w->s;
+	__u32 at = s->token++;
+
+	if (at == 0 && c != 0x81)
+		deaf(p);
+	else if (at == 1)
+		s->command = c;
+	else if (at == 2 || at == 3)
+		s->key_length = s->key_length << 8 | c;
+	else if (at >= 8 && at < 12)
+		s->number = s->number << 8 | c;
+	if (at < 23)
+		return;
+	s->phase = P_START;
+	s->skip = s->number;
+	s->then = P_START;
+	if (s->skip)
+		s->phase = P_SKIP;
+	if (!op_in(OP_QUIET, s->command) && !(s->command == 0x10 && s->key_length))
+		unit(p, U_PLAIN);
+}
+
+static long reply_byte(__u32 i, struct parse *p)
+{
+	struct work *w = p->w;
+	struct stream *s = &w->s;
+	__u32 at = w->at, left;
+	__u8 c;
+
+	if (at >= w->end || s->phase == P_LOST)
+		return 1;
+	if (s->phase == P_SKIP) {
+		left = w->end - at;
+		if (left > s->skip)
+			left = s->skip;
+		s->skip -= left;
+		w->at = at + left;
+		if (!s->skip)
+			s->phase = s->then;
+		return 0;
+	}
+	c = w->bytes[at & (CHUNK - 1)];
+	w->at = at + 1;
+	if (s->phase == P_START) {
+		s->token = s->first = 0;
+		s->word = s->number = s->value = s->length = s->key_length = 0;
+		s->phase = p->conn->in.protocol == BINARY ? P_HEAD : P_LINE;
+	}
+	if (s->phase == P_HEAD) {
+		reply_head(p, c);
+		return 0;
+	}
+	if (c == '\n') {
+		reply_line(p);
+	} else if (c == ' ' || c == '\r') {
+		// The length is the second token of VA, the fourth of VALUE.
+		if ((s->token == 1 && s->first == 2) || (s->token == 3 && s->first == 5))
+			s->value = s->number;
+		if (s->token < 100)
+			s->token++;
+		s->number = 0;
+	} else {
+		if (!s->token) {
+			s->word = s->word << 8 | c;
+			if (s->first < 100)
+				s->first++;
+		}
+		if (c >= '0' && c <= '9')
+			s->number = s->number * 10 + c - '0';
+	}
+	return 0;
+}
+
+// What the answers release.
+static long release(__u32 i, struct parse *p)
+{
+	struct conn *conn = p->conn;
+	struct pending *pending;
+	struct slot *slot;
+	__u32 index;
+
+	if (conn->tail == conn->head)
+		return 1;
+	pending = &conn->ring[conn->tail & (RING - 1)];
+	if ((__s32)(conn->answered - pending->upto) < 0)
+		return 1;
+	index = pending->slot;
+	slot = bpf_map_lookup_elem(&kv_slots, &index);
+	if (slot)
+		add64(&slot->word, -1ull);
+	add32(&conn->tail, 1);
+	count(C_TCP_RELEASED);
+	return 0;
+}
+
+static __always_inline void release_all(struct parse *p)
+{
+	struct conn *conn = p->conn;
+	__u32 in;
+
+	bpf_loop(RING, release, p, 0);
+	// First their number, and then what they wait for: that is not older.
+	in = __sync_fetch_and_add(&conn->overflow_in, 0);
+	if (in != conn->overflow_out && (__s32)(conn->answered - conn->overflow_upto) >= 0) {
+		add64(&p->state->hold, -(__u64)(in - conn->overflow_out));
+		conn->overflow_out = in;
+	}
+}

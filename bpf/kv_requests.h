@@ -1,0 +1,607 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0 OR GPL-2.0
+//
+// Reading requests, byte by byte, however they are cut: which slot does each command move?
+//
+//   first byte 0x80: binary, else ASCII                          unknown, malformed: lost (TCP: the connection is blind)
+//   line -> tokens -> command: key's hash --act--> slot moved, before memcached has the last byte of the line
+//     '-> value of a store: skipped by its length, CR LF
+//
+// Only what decides where the next command begins is strict: of a store, all of the line. Of others a mistake is memcached's to
+// answer, in one line, and their key is moved for nothing.
+
+#pragma once
+
+#include "kv.h"
+
+enum { P_START, P_LINE, P_EOL, P_REST, P_SKIP, P_CR, P_LF, P_HEAD, P_EXTRAS, P_KEY, P_LOST };
+enum { ASCII = 1, BINARY = 2 };
+// Flags of a line, and of a token of it.
+enum { F_QUIET = 1, F_BASE64 = 2, F_INVALID = 4, F_WRITES = 8, F_DELAY = 16, F_OTHER = 32, F_MINUS = 64 };
+enum {
+	K_NONE,
+	K_READ, // answered in one unit; the rest of the line is of no interest
+	K_QUIT,
+	K_STORE,
+	K_CAS,
+	K_ARITH,
+	K_DELETE,
+	K_GAT,
+	K_FLUSH,
+	K_MG,
+	K_MS,
+	K_MD,
+};
+
+struct parse {
+	struct work *w;
+	struct state *state;
+	struct conn *conn; // none: a datagram
+	void *context;
+	struct entry *entry; // that is compared
+	__u32 offset, left;
+};
+
+#define W1(a) ((__u64)(a))
+#define W2(a, b) (W1(a) << 8 | (b))
+#define W3(a, b, c) (W2(a, b) << 8 | (c))
+#define W4(a, b, c, d) (W3(a, b, c) << 8 | (d))
+#define W5(a, b, c, d, e) (W4(a, b, c, d) << 8 | (e))
+#define W6(a, b, c, d, e, f) (W5(a, b, c, d, e) << 8 | (f))
+#define W7(a, b, c, d, e, f, g) (W6(a, b, c, d, e, f) << 8 | (g))
+#define W8(a, b, c, d, e, f, g, h) (W7(a, b, c, d, e, f, g) << 8 | (h))
+
+#define NOREPLY W7('n', 'o', 'r', 'e', 'p', 'l', 'y')
+
+static __always_inline __u8 command_of(__u64 word, __u32 length)
+{
+	switch (length) {
+	case 2:
+		if (word == W2('m', 'g'))
+			return K_MG;
+		if (word == W2('m', 's'))
+			return K_MS;
+		if (word == W2('m', 'd') || word == W2('m', 'a'))
+			return K_MD;
+		if (word == W2('m', 'n') || word == W2('m', 'e'))
+			return K_READ;
+		break;
+	case 3:
+		if (word == W3('g', 'e', 't'))
+			return K_READ;
+		if (word == W3('s', 'e', 't') || word == W3('a', 'd', 'd'))
+			return K_STORE;
+		if (word == W3('c', 'a', 's'))
+			return K_CAS;
+		if (word == W3('g', 'a', 't'))
+			return K_GAT;
+		break;
+	case 4:
+		if (word == W4('g', 'e', 't', 's') || word == W4('b', 'g', 'e', 't'))
+			return K_READ;
+		if (word == W4('g', 'a', 't', 's'))
+			return K_GAT;
+		if (word == W4('i', 'n', 'c', 'r') || word == W4('d', 'e', 'c', 'r'))
+			return K_ARITH;
+		if (word == W4('q', 'u', 'i', 't'))
+			return K_QUIT;
+		break;
+	case 5:
+		if (word == W5('t', 'o', 'u', 'c', 'h'))
+			return K_ARITH;
+		if (word == W5('s', 't', 'a', 't', 's'))
+			return K_READ;
+		break;
+	case 6:
+		if (word == W6('a', 'p', 'p', 'e', 'n', 'd'))
+			return K_STORE;
+		if (word == W6('d', 'e', 'l', 'e', 't', 'e'))
+			return K_DELETE;
+		break;
+	case 7:
+		if (word == W7('r', 'e', 'p', 'l', 'a', 'c', 'e') || word == W7('p', 'r', 'e', 'p', 'e', 'n', 'd'))
+			return K_STORE;
+		if (word == W7('v', 'e', 'r', 's', 'i', 'o', 'n'))
+			return K_READ;
+		break;
+	case 9: // their last eight letters
+		if (word == W8('l', 'u', 's', 'h', '_', 'a', 'l', 'l'))
+			return K_FLUSH;
+		if (word == W8('e', 'r', 'b', 'o', 's', 'i', 't', 'y'))
+			return K_READ;
+		break;
+	}
+	return K_NONE;
+}
+
+// ---- What a command does to slots.
+
+static __noinline void later(struct state *state, struct slot *slot)
+{
+	slot->not_before_ns = bpf_ktime_get_ns() + state->settle_ns;
+	add64(&slot->word, SEQ_ONE);
+}
+
+// A mutation of everything: nothing is admitted until its answer.
+static __noinline void mutate_all(struct parse *p, int quiet)
+{
+	struct conn *conn = p->conn;
+
+	count(C_FLUSH);
+	if (!conn) {
+		void_all(p->state);
+		return;
+	}
+	conn->overflow_upto = conn->asked + 1;
+	add32(&conn->overflow_in, 1);
+	add64(&p->state->hold, 1);
+	add64(&p->state->epoch, 1);
+}
+
+// A mutation of one key. Its answer is the next that the connection gets: callers ask afterwards.
+static __noinline void mutate(struct parse *p, __u64 hash, int quiet)
+{
+	struct conn *conn = p->conn;
+	__u32 index = mixed(hash) & p->state->slot_mask, head;
+	struct slot *slot = bpf_map_lookup_elem(&kv_slots, &index);
+	struct pending *pending;
+
+	if (!slot) {
+		mutate_all(p, quiet);
+		return;
+	}
+	if (!conn) {
+		// The first one that is answered is the caller's: its answer says when it is executed.
+		if (!quiet && !p->w->mutations)
+			p->w->first_slot = index;
+		else
+			later(p->state, slot);
+		p->w->mutations++;
+		p->w->quiet |= quiet;
+		p->w->partial = index;
+		return;
+	}
+	count(C_TCP_MUTATION);
+	head = conn->head;
+	if (head - conn->tail >= RING || conn->deaf) {
+		count(C_TCP_OVERFLOW);
+		conn->overflow_upto = conn->asked + 1;
+		add32(&conn->overflow_in, 1);
+		add64(&p->state->hold, 1);
+		add64(&slot->word, SEQ_ONE);
+		return;
+	}
+	pending = &conn->ring[head & (RING - 1)];
+	pending->slot = index;
+	pending->upto = conn->asked + 1;
+	add64(&slot->word, SEQ_ONE + 1);
+	add32(&conn->head, 1);
+}
+
+// An answer will come, or, of a quiet command, one only if something is wrong (meta: only of some kinds).
+static __always_inline void asked(struct parse *p, int quiet, int meta)
+{
+	struct conn *conn = p->conn;
+
+	if (!conn)
+		return;
+	if (!quiet)
+		add32(&conn->asked, 1);
+	else if (meta)
+		conn->meta_quiet_upto = conn->asked + 1;
+	else
+		conn->quiet_upto = conn->asked + 1;
+}
+
+static __always_inline void lost(struct parse *p)
+{
+	p->w->s.phase = P_LOST;
+	p->w->lost = 1;
+}
+
+static __noinline void delayed_flush(struct parse *p, __u64 seconds)
+{
+	__u64 until;
+
+	// Beyond 30 days it is a date, which is not known here.
+	if (seconds > 2592000)
+		seconds = 2592000;
+	until = bpf_ktime_get_ns() + (seconds + 2) * 1000000000ull;
+	for (int i = 0; i < 8; i++) {
+		__u64 old = p->state->flush_until_ns;
+
+		if (old >= until || __sync_val_compare_and_swap(&p->state->flush_until_ns, old, until) == old)
+			return;
+	}
+	// Eight others at once: nothing is served any more until somebody looks.
+	add64(&p->state->blind, 1);
+}
+
+// ---- ASCII and meta.
+
+static __always_inline void fresh_token(struct parse *p)
+{
+	struct stream *s = &p->w->s;
+
+	s->word = s->number = s->length = 0;
+	s->hash = p->state->seed;
+	s->flags &= ~(F_OTHER | F_MINUS);
+}
+
+#define HAS(set, c) ((c) >= 64 && (c) < 128 && ((set) >> ((c)-64) & 1))
+#define BIT(c) (1ull << ((c)-64))
+// Flags of mg that change nothing; flags of ms that are known.
+#define MG_READS                                                                                                       \
+	(BIT('v') | BIT('f') | BIT('t') | BIT('c') | BIT('s') | BIT('k') | BIT('O') | BIT('q') | BIT('h') | BIT('l') | \
+	 BIT('b'))
+#define MS_KNOWN                                                                                                        \
+	(BIT('b') | BIT('c') | BIT('C') | BIT('E') | BIT('F') | BIT('I') | BIT('k') | BIT('O') | BIT('q') | BIT('T') | \
+	 BIT('M'))
+
+static __noinline void meta_flag(struct parse *p)
+{
+	struct stream *s = &p->w->s;
+	__u8 c = s->first;
+
+	if (c < 64 || c > 127) {
+		s->flags |= F_WRITES;
+		if (s->command == K_MS)
+			lost(p);
+		return;
+	}
+	if (c == 'q')
+		s->flags |= F_QUIET;
+	if (c == 'b')
+		s->flags |= F_BASE64;
+	if (c == 'I')
+		s->flags |= F_INVALID;
+	if (s->command == K_MG && !HAS(MG_READS, c))
+		s->flags |= F_WRITES;
+	if (s->command == K_MS && (!HAS(MS_KNOWN, c) || s->seen & BIT(c)))
+		lost(p);
+	s->seen |= BIT(c);
+}
+
+static __noinline void end_token(struct parse *p)
+{
+	struct stream *s = &p->w->s;
+	__u32 which = s->token;
+	int digits = !(s->flags & (F_OTHER | F_MINUS)), quiet = s->length == 7 && s->word == NOREPLY;
+
+	if (which < 250)
+		s->token = which + 1;
+	if (which == 0) {
+		s->command = command_of(s->word, s->length);
+		if (s->command == K_NONE)
+			lost(p);
+		else if (s->command <= K_QUIT)
+			s->phase = P_REST;
+		fresh_token(p);
+		return;
+	}
+	if (which == 1 && s->command != K_GAT && s->command != K_FLUSH) {
+		s->key_hash = s->hash;
+		if (s->length > MAX_KEY && (s->command == K_STORE || s->command == K_CAS || s->command == K_MS))
+			lost(p);
+		fresh_token(p);
+		return;
+	}
+	switch (s->command) {
+	case K_STORE:
+	case K_CAS:
+		if (which == 2 && !(digits && s->length <= 10 && s->number <= 0xffffffff))
+			lost(p);
+		else if (which == 3 && (s->flags & F_OTHER || s->length > 11 || s->number > 0x7fffffff))
+			lost(p);
+		else if (which == 4 && !(digits && s->length <= 9))
+			lost(p);
+		else if (which == 4)
+			s->value = s->number;
+		else if (which == 5 && s->command == K_CAS && !(digits && s->length <= 19))
+			lost(p);
+		else if (which == 5 && s->command == K_STORE && quiet)
+			s->flags |= F_QUIET;
+		else if (which == 6 && s->command == K_CAS && quiet)
+			s->flags |= F_QUIET;
+		else if (which > (s->command == K_CAS ? 6 : 5))
+			lost(p);
+		break;
+	case K_ARITH:
+	case K_DELETE:
+		// Only the last token counts.
+		s->flags = quiet ? s->flags | F_QUIET : s->flags & ~F_QUIET;
+		break;
+	case K_FLUSH:
+		s->flags = quiet ? s->flags | F_QUIET : s->flags & ~F_QUIET;
+		if (which == 1 && digits) {
+			s->value = s->length > 10 ? 2592000 : s->number;
+			if (s->number)
+				s->flags |= F_DELAY;
+		}
+		break;
+	case K_GAT:
+		if (which > 1)
+			mutate(p, s->hash, 0);
+		break;
+	case K_MS:
+		if (which == 2) {
+			if (!(digits && s->length <= 9))
+				lost(p);
+			s->value = s->number;
+			break;
+		}
+		// fall through
+	case K_MG:
+	case K_MD:
+		meta_flag(p);
+		if (which > 16)
+			lost(p); // more than it reads
+		break;
+	}
+	fresh_token(p);
+}
+
+static __always_inline void start_line(struct parse *p)
+{
+	struct stream *s = &p->w->s;
+
+	s->token = s->flags = s->command = 0;
+	s->seen = s->value = 0;
+	s->phase = P_LINE;
+	fresh_token(p);
+}
+
+static __noinline void end_line(struct parse *p)
+{
+	struct stream *s = &p->w->s;
+	int quiet, meta, value = 0;
+
+	if (s->phase != P_REST && s->length)
+		end_token(p);
+	if (s->phase == P_LOST)
+		return;
+	s->phase = P_START;
+	quiet = s->flags & F_QUIET;
+	meta = s->command >= K_MG;
+	switch (s->command) {
+	case K_QUIT:
+		return;
+	case K_STORE:
+	case K_CAS:
+		if (s->token < (s->command == K_CAS ? 6 : 5)) {
+			lost(p);
+			return;
+		}
+		value = 1;
+		mutate(p, s->key_hash, quiet);
+		break;
+	case K_ARITH:
+	case K_DELETE:
+		if (s->token > 1)
+			mutate(p, s->key_hash, quiet);
+		break;
+	case K_FLUSH:
+		if (s->flags & F_DELAY)
+			delayed_flush(p, s->value);
+		mutate_all(p, quiet);
+		break;
+	case K_MG:
+		if (!(s->flags & F_WRITES) || s->token < 2)
+			break;
+		// fall through
+	case K_MS:
+	case K_MD:
+		if (s->command == K_MS) {
+			if (s->token < 3) {
+				lost(p);
+				return;
+			}
+			value = 1;
+		}
+		if (s->flags & F_BASE64)
+			mutate_all(p, quiet);
+		else
+			mutate(p, s->key_hash, quiet);
+		if (s->flags & F_INVALID) {
+			// From now on a question of ours could take what an item's client is to win: no more of them.
+			__u32 index = mixed(s->key_hash) & p->state->slot_mask;
+			struct slot *slot = bpf_map_lookup_elem(&kv_slots, &index);
+
+			if (slot)
+				add64(&slot->word, SEQ_ONE + 1);
+		}
+		break;
+	}
+	asked(p, quiet, meta);
+	if (value) {
+		s->skip = s->value;
+		s->phase = s->value ? P_SKIP : P_CR;
+		s->then = P_CR;
+	}
+}
+
+// ---- Binary.
+
+#define OP(n) (1ull << (n))
+#define OP_READS                                                                                                     \
+	(OP(0x00) | OP(0x09) | OP(0x0c) | OP(0x0d) | OP(0x0a) | OP(0x0b) | OP(0x10) | OP(0x07) | OP(0x17) | OP(0x1b) | \
+	 OP(0x20) | OP(0x21) | OP(0x22))
+#define OP_QUIET                                                                                                     \
+	(OP(0x09) | OP(0x0d) | OP(0x11) | OP(0x12) | OP(0x13) | OP(0x14) | OP(0x15) | OP(0x16) | OP(0x17) | OP(0x18) | \
+	 OP(0x19) | OP(0x1a) | OP(0x1e) | OP(0x24))
+#define OP_WRITES                                                                                                     \
+	(OP(0x01) | OP(0x02) | OP(0x03) | OP(0x04) | OP(0x05) | OP(0x06) | OP(0x0e) | OP(0x0f) | OP(0x11) | OP(0x12) | \
+	 OP(0x13) | OP(0x14) | OP(0x15) | OP(0x16) | OP(0x19) | OP(0x1a) | OP(0x1c) | OP(0x1d) | OP(0x1e) | OP(0x23) | \
+	 OP(0x24))
+
+static __always_inline int op_in(__u64 set, __u8 opcode)
+{
+	return opcode < 64 && set >> (opcode & 63) & 1;
+}
+
+// All that decides is known: the header, extras and the key.
+static __noinline void binary(struct parse *p)
+{
+	struct stream *s = &p->w->s;
+	__u8 opcode = s->command;
+	int quiet = op_in(OP_QUIET, opcode);
+
+	p->w->opcode = opcode;
+	if (opcode == 0x08 || opcode == 0x18) {
+		if (s->first >= 4 && s->number)
+			delayed_flush(p, s->number);
+		mutate_all(p, quiet);
+	} else if (op_in(OP_WRITES, opcode)) {
+		mutate(p, s->hash, quiet);
+	} else if (!op_in(OP_READS, opcode)) {
+		mutate_all(p, quiet);
+	}
+	asked(p, quiet, 0);
+	s->skip = s->value;
+	s->then = P_START;
+	s->phase = s->skip ? P_SKIP : P_START;
+}
+
+static __always_inline void start_key(struct parse *p)
+{
+	struct stream *s = &p->w->s;
+
+	s->hash = p->state->seed;
+	s->phase = P_KEY;
+	s->length = s->key_length;
+	if (!s->length)
+		binary(p);
+}
+
+static __noinline void head_byte(struct parse *p, __u8 c)
+{
+	struct stream *s = &p->w->s;
+	__u32 at = s->token++;
+
+	if (at == 1)
+		s->command = c;
+	else if (at == 2)
+		s->key_length = c << 8;
+	else if (at == 3)
+		s->key_length |= c;
+	else if (at == 4)
+		s->first = c;
+	else if (at >= 8 && at < 12)
+		s->number = s->number << 8 | c;
+	if (at < 23)
+		return;
+	if (s->key_length > MAX_KEY || s->number < s->key_length + s->first) {
+		lost(p);
+		return;
+	}
+	s->value = s->number - s->key_length - s->first;
+	s->number = 0;
+	s->skip = s->first;
+	s->phase = P_EXTRAS;
+	if (!s->skip)
+		start_key(p);
+}
+
+// ---- One byte, or as much of a value as is there.
+
+static long request_byte(__u32 i, struct parse *p)
+{
+	struct work *w = p->w;
+	struct stream *s = &w->s;
+	__u32 at = w->at, left;
+	__u8 c;
+
+	if (at >= w->end || s->phase == P_LOST)
+		return 1;
+	if (s->phase == P_SKIP) {
+		left = w->end - at;
+		if (left > s->skip)
+			left = s->skip;
+		s->skip -= left;
+		w->at = at + left;
+		if (!s->skip)
+			s->phase = s->then;
+		return 0;
+	}
+	c = w->bytes[at & (CHUNK - 1)];
+	w->at = at + 1;
+	if (s->phase == P_START) {
+		if (!s->protocol)
+			s->protocol = c == 0x80 ? BINARY : ASCII;
+		if (s->protocol == BINARY) {
+			if (c != 0x80) {
+				lost(p);
+				return 1;
+			}
+			s->token = 1;
+			s->number = 0;
+			s->phase = P_HEAD;
+			return 0;
+		}
+		start_line(p);
+	}
+	switch (s->phase) {
+	case P_LINE:
+		if (c == '\n') {
+			end_line(p);
+		} else if (c == '\r') {
+			s->phase = P_EOL;
+		} else if (c == ' ') {
+			if (s->length)
+				end_token(p);
+		} else if (!c) {
+			lost(p);
+		} else {
+			if (!s->length)
+				s->first = c;
+			if (c >= '0' && c <= '9')
+				s->number = s->number * 10 + c - '0';
+			else if (c == '-' && !s->length)
+				s->flags |= F_MINUS;
+			else
+				s->flags |= F_OTHER;
+			if (s->length < 60000)
+				s->length++;
+			s->word = s->word << 8 | c;
+			s->hash = stirred(s->hash, c);
+		}
+		break;
+	case P_EOL:
+		if (c == '\n')
+			end_line(p);
+		else
+			lost(p);
+		break;
+	case P_REST:
+		if (c == '\n')
+			end_line(p);
+		else if (!c)
+			lost(p);
+		break;
+	case P_CR:
+		if (c == '\r')
+			s->phase = P_LF;
+		else
+			lost(p);
+		break;
+	case P_LF:
+		if (c == '\n')
+			s->phase = P_START;
+		else
+			lost(p);
+		break;
+	case P_HEAD:
+		head_byte(p, c);
+		break;
+	case P_EXTRAS:
+		s->number = s->number << 8 | c;
+		if (!--s->skip)
+			start_key(p);
+		break;
+	case P_KEY:
+		s->hash = stirred(s->hash, c);
+		if (!--s->length)
+			binary(p);
+		break;
+	}
+	return 0;
+}
