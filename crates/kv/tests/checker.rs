@@ -4,6 +4,7 @@
 
 #[path = "contract/checker.rs"]
 mod checker;
+#[allow(dead_code)] // its events come from elsewhere
 #[path = "contract/history.rs"]
 mod history;
 #[allow(dead_code, unreachable_pub)] // a generator like any other

@@ -114,8 +114,7 @@ impl Event {
     pub(crate) fn writes(&self) -> bool {
         let failed = matches!(
             (&self.action, &self.outcome),
-            (Action::Cas { .. } | Action::Count(_) | Action::Touch(_) | Action::ReadTouch(_), Outcome::Miss)
-                | (_, Outcome::NotStored | Outcome::Exists)
+            (_, Outcome::Miss | Outcome::NotStored | Outcome::Exists)
         );
         self.action != Action::Read && !failed
     }

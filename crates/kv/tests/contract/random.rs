@@ -1,0 +1,277 @@
+//! The randomised client: actors fight for a few keys in rounds; after each round everything is waited for, what memcached has is
+//! read, and each key's history goes to the checker.
+//!
+//! ```text
+//! round: actor 0  |--set--|   |-get-|      |---incr---|          quiet: memcached's     then: mg of each key (TCP)
+//!        actor 1      |---get---|  |--delete (noreply)- - - - -| socket is empty, all         get of each key (UDP)
+//!        actor 2   |--append--|      |-get-|                     its threads have spoken -->  check(history of key)
+//! ```
+//! So a datagram without a reply has been executed by the end of its round, or never is, and rounds are checked by themselves.
+//! The seed decides who does what in which order; when it happens is the machine's.
+
+use super::actor::{Actor, Keys, Pace, Seen};
+use super::checker::{Item, MOST, Verdict, check, minimal};
+use super::client::{Tcp, Udp};
+use super::history::{Action, Event, Outcome, SECOND_NS, trimmed};
+use super::lab::{Lab, PORT, THREADS};
+use super::wire::{self, Ask, Said, Speech};
+use crate::rng::Rng;
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+/// Clients on the other side of the cable, and such beside memcached, on its loopback interface.
+const ACTORS: usize = 5;
+const BESIDE: usize = 1;
+
+/// What a run did.
+#[derive(Debug, Default)]
+pub(crate) struct Ran {
+    pub(crate) commands: u64,
+    pub(crate) rounds: u64,
+    /// UDP requests, and such without a reply.
+    pub(crate) asked: u64,
+    pub(crate) lost: u64,
+}
+
+/// A wrong history, for people.
+pub(crate) struct Fault {
+    pub(crate) text: String,
+    /// Events in the shortest form.
+    pub(crate) events: usize,
+}
+
+pub(crate) fn keys() -> Keys {
+    let mut names: Vec<Vec<u8>> = (0..5).map(|number| format!("hot:{number}").into_bytes()).collect();
+    names.push([&b"long:"[..], &[b'k'; 245]].concat());
+    let numbers = names.len();
+    names.extend([b"n".to_vec(), b"number:2".to_vec()]);
+    Keys { names, numbers }
+}
+
+/// A lab with actors in it.
+struct Run<'a> {
+    lab: &'a Lab,
+    keys: Keys,
+    actors: Vec<Actor>,
+    epoch: Instant,
+    /// One connection to each of memcached's threads.
+    probes: Vec<Tcp>,
+    judge: Tcp,
+    judge_udp: Udp,
+}
+
+/// Does at least so many commands; the first wrong history ends it.
+pub(crate) fn run(lab: &Lab, seed: u64, commands: u64) -> Result<Ran, Fault> {
+    let mut run = Run::new(lab, seed);
+    let mut rng = Rng::new(seed);
+    let mut ran = Ran::default();
+    let (start, mut shown) = (Instant::now(), Instant::now());
+    while ran.commands < commands {
+        let slow = rng.below(60) == 0;
+        let pace = if slow {
+            Pace { commands: 25, pause: Duration::from_millis(300) }
+        } else {
+            Pace { commands: 60, pause: [Duration::ZERO, Duration::from_micros(200)][rng.below(2) as usize] }
+        };
+        let events = run
+            .round(pace)
+            .map_err(|text| Fault { text: format!("seed {seed}, round {}: {text}", ran.rounds), events: 0 });
+        let (first, events, end_ns) = events?;
+        ran.commands += (run.actors.len() * pace.commands) as u64;
+        run.judge(&first, &events, end_ns).map_err(|fault| {
+            let text = format!("seed {seed}, round {}: {}", ran.rounds, fault.text);
+            Fault { text, ..fault }
+        })?;
+        ran.rounds += 1;
+        (ran.asked, ran.lost) =
+            run.actors.iter().fold((0, 0), |sum, actor| (sum.0 + actor.asked, sum.1 + actor.lost));
+        if shown.elapsed() > Duration::from_secs(5) {
+            shown = Instant::now();
+            let rate = ran.commands as f64 / start.elapsed().as_secs_f64();
+            // Past the test harness, which keeps what is printed.
+            let line = format!("  {} of {commands} commands, {rate:.0}/s, seed {seed}\n", ran.commands);
+            drop(std::io::stderr().write_all(line.as_bytes()));
+        }
+    }
+    Ok(ran)
+}
+
+/// What was there first, and what happened, by key; and when all had arrived.
+type Round = (Vec<Option<Item>>, Vec<Vec<Event>>, u64);
+
+impl<'a> Run<'a> {
+    fn new(lab: &'a Lab, seed: u64) -> Self {
+        let epoch = Instant::now();
+        let far = |number| {
+            let server = &lab.cached;
+            let udp = vec![lab.udp(server), lab.udp(server), lab.udp6(server)];
+            let binary = if number % 2 == 0 { lab.tcp(server) } else { lab.tcp6(server) };
+            Actor::new(number, seed, epoch, udp, lab.tcp(server), binary)
+        };
+        let mut actors: Vec<Actor> = (0..ACTORS).map(far).collect();
+        for number in ACTORS..ACTORS + BESIDE {
+            let net = &lab.cached.net;
+            let local = SocketAddr::from(([127, 0, 0, 1], PORT));
+            let udp = vec![Udp::new(net.udp(([127, 0, 0, 1], 0).into()), local)];
+            let tcp = || Tcp::new(net.connect(local));
+            actors.push(Actor::new(number, seed, epoch, udp, tcp(), tcp()));
+        }
+        // memcached gives connections to its threads one after the other.
+        let probes = (0..THREADS).map(|_| lab.tcp(&lab.cached)).collect();
+        let judge = lab.tcp(&lab.cached);
+        let judge_udp = lab.udp(&lab.cached);
+        Run { lab, keys: keys(), actors, epoch, probes, judge, judge_udp }
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.epoch.elapsed().as_nanos() as u64
+    }
+
+    fn round(&mut self, pace: Pace) -> Result<Round, String> {
+        let first: Vec<Option<Item>> = (0..self.keys.names.len()).map(|key| self.read(key).1).collect();
+        let keys = &self.keys;
+        let seen: Vec<Result<Seen, String>> = std::thread::scope(|scope| {
+            let threads: Vec<_> =
+                self.actors.iter_mut().map(|actor| scope.spawn(move || actor.round(keys, pace))).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        let mut events = vec![Vec::new(); self.keys.names.len()];
+        for seen in seen {
+            for (key, event) in seen? {
+                events[key].push(event);
+            }
+        }
+        self.quiet();
+        let end_ns = self.now_ns();
+        for key in 0..self.keys.names.len() {
+            let (event, _) = self.read(key);
+            events[key].push(event);
+            for _ in 0..2 {
+                events[key].extend(self.read_udp(key)?);
+            }
+        }
+        Ok((first, events, end_ns))
+    }
+
+    /// Waits until memcached has executed every datagram: none waits at its socket, and then each of its threads, which do one
+    /// thing after the other, has answered. What one of them had begun before may be put off once.
+    fn quiet(&mut self) {
+        let start = Instant::now();
+        let port = format!(":{PORT:04X} ");
+        loop {
+            let read = |file: &str| std::fs::read_to_string(format!("/proc/thread-self/net/{file}")).unwrap();
+            let text = self.lab.cached.net.enter(|| read("udp") + &read("udp6"));
+            let waiting = text.lines().filter(|line| {
+                line.split_whitespace().nth(1).is_some_and(|own| format!("{own} ").ends_with(&port))
+            });
+            let waits = |line: &str| {
+                let queues = line.split_whitespace().nth(4).and_then(|queues| queues.split(':').nth(1));
+                queues.is_none_or(|queue| u64::from_str_radix(queue, 16) != Ok(0))
+            };
+            if !waiting.into_iter().any(waits) {
+                break;
+            }
+            assert!(
+                start.elapsed() < Duration::from_secs(10),
+                "memcached does not read its datagrams:\n{text}"
+            );
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        for _ in 0..3 {
+            for probe in &mut self.probes {
+                let rest = probe.until_noop(false);
+                assert!(rest.is_empty(), "{:?}", String::from_utf8_lossy(&rest));
+            }
+        }
+    }
+
+    /// What memcached itself has: the event of reading it, and what follows for later.
+    fn read(&mut self, key: usize) -> (Event, Option<Item>) {
+        let from_ns = self.now_ns();
+        // TCP is watched, never answered for.
+        self.judge.send(&[b"mg ", &self.keys.names[key][..], b" t v f c\r\n"].concat());
+        let (said, seconds) = self.judge.hear_with_seconds();
+        let to_ns = self.now_ns();
+        let item = match &said {
+            Said::Value { data, flags, .. } => {
+                // Of the last second any part may be over; the clock may be late.
+                let dies_ns = seconds.map(|left| {
+                    (from_ns + u64::saturating_sub(left, 2) * SECOND_NS, to_ns + (left + 1) * SECOND_NS)
+                });
+                Some(Item { data: trimmed(data.clone()).into(), flags: *flags, dies_ns })
+            }
+            _ => None,
+        };
+        let outcome = Outcome::of(said).unwrap_or(Outcome::Unknown);
+        let event = Event {
+            from_ns,
+            to_ns,
+            action: Action::Read,
+            outcome,
+            optional: false,
+            client: 99,
+            how: "tcp meta",
+        };
+        (event, item)
+    }
+
+    fn read_udp(&mut self, key: usize) -> Result<Option<Event>, String> {
+        let from_ns = self.now_ns();
+        let bytes = wire::request(Speech::Ascii, &Ask::Get, &self.keys.names[key], false, 0);
+        let request = self.judge_udp.send(&bytes);
+        let Some(bytes) = self.judge_udp.receive(request) else { return Ok(None) };
+        let to_ns = self.now_ns();
+        let heard = wire::reply(Speech::Ascii, &Ask::Get, &bytes);
+        let outcome = heard.and_then(|heard| Outcome::of(heard.said));
+        let outcome = outcome.ok_or_else(|| format!("not a reply: {:?}", String::from_utf8_lossy(&bytes)))?;
+        let event = Event {
+            from_ns,
+            to_ns,
+            action: Action::Read,
+            outcome,
+            optional: false,
+            client: 99,
+            how: "udp ascii",
+        };
+        Ok(Some(event))
+    }
+
+    fn judge(&self, first: &[Option<Item>], events: &[Vec<Event>], end_ns: u64) -> Result<(), Fault> {
+        for (key, events) in events.iter().enumerate() {
+            let name = String::from_utf8_lossy(&self.keys.names[key]).into_owned();
+            // A round is made so that this does not happen.
+            let all = events.len();
+            if all > MOST {
+                return Err(Fault {
+                    text: format!("{name}: {all} events in a round, room for {MOST}"),
+                    events: 0,
+                });
+            }
+            match check(&first[key], events, end_ns) {
+                Verdict::Right => {}
+                Verdict::TooHard => {
+                    return Err(Fault {
+                        text: format!("{name}: the search was given up after {all} events"),
+                        events: 0,
+                    });
+                }
+                Verdict::Wrong => {
+                    let mut short = minimal(&first[key], events, end_ns);
+                    short.sort_by_key(|event| event.from_ns);
+                    let mut text = format!(
+                        "{name}: no order explains these {} of {all} events; before them: {:?}",
+                        short.len(),
+                        first[key].as_ref().map(|item| String::from_utf8_lossy(&item.data).into_owned())
+                    );
+                    for event in &short {
+                        let _ = write!(text, "\n  {event}");
+                    }
+                    return Err(Fault { text, events: short.len() });
+                }
+            }
+        }
+        Ok(())
+    }
+}

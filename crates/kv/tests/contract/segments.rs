@@ -1,0 +1,162 @@
+//! TCP by hand, for what a kernel would not send: segments out of order, again, overlapping, or none of the connection's.
+//!
+//! The client's address is one that its kernel does not have: nobody else answers.
+
+use super::lab::{Lab, PORT};
+use crate::raw::Raw;
+use std::time::{Duration, Instant};
+
+const SERVER: [u8; 4] = [10, 1, 0, 2];
+const CLIENT: [u8; 4] = [10, 1, 0, 77];
+
+pub(crate) const FIN: u8 = 0x01;
+pub(crate) const SYN: u8 = 0x02;
+pub(crate) const RST: u8 = 0x04;
+pub(crate) const PSH: u8 = 0x08;
+pub(crate) const ACK: u8 = 0x10;
+
+/// A connection to the memcached that has the cache.
+pub(crate) struct Segments {
+    raw: Raw,
+    /// Ethernet addresses: to, from.
+    macs: [[u8; 6]; 2],
+    port: u16,
+    /// The first sequence number; what is counted from it begins at 1, after SYN.
+    first: u32,
+    /// What the server has acknowledged, counted so.
+    pub(crate) acked: u32,
+    /// The server's next sequence number.
+    theirs: u32,
+    /// What it has said.
+    pub(crate) said: Vec<u8>,
+}
+
+fn mac(text: &str) -> [u8; 6] {
+    let mut mac = [0; 6];
+    let words = text.split_whitespace().skip_while(|word| *word != "link/ether");
+    let word = words.into_iter().nth(1).unwrap();
+    for (byte, part) in mac.iter_mut().zip(word.split(':')) {
+        *byte = u8::from_str_radix(part, 16).unwrap();
+    }
+    mac
+}
+
+fn sum(parts: &[&[u8]]) -> u16 {
+    let bytes = parts.concat();
+    let words = bytes.chunks(2).map(|two| u32::from(two[0]) << 8 | u32::from(*two.get(1).unwrap_or(&0)));
+    let mut sum: u32 = words.sum();
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    !(sum as u16)
+}
+
+impl Segments {
+    /// Connects from this port, with this first sequence number.
+    pub(crate) fn connect(lab: &Lab, port: u16, first: u32) -> Self {
+        let own = mac(&lab.client.run("ip -o link show dev cached"));
+        let theirs = mac(&lab.cached.net.run("ip -o link show dev eth0"));
+        let text: Vec<String> = own.iter().map(|byte| format!("{byte:02x}")).collect();
+        lab.cached
+            .net
+            .run(&format!("ip neigh replace 10.1.0.77 lladdr {} dev eth0 nud permanent", text.join(":")));
+        let raw = Raw::open(&lab.client, "cached");
+        let mut own =
+            Segments { raw, macs: [theirs, own], port, first, acked: 0, theirs: 0, said: Vec::new() };
+        let start = Instant::now();
+        while own.acked == 0 {
+            own.segment(0, SYN, b"");
+            own.hear(Duration::from_millis(100));
+            assert!(start.elapsed() < Duration::from_secs(10), "no connection");
+        }
+        own.segment(1, ACK, b"");
+        own
+    }
+
+    /// Sends a segment whose first byte is the `at`-th of ours.
+    pub(crate) fn segment(&self, at: u32, flags: u8, data: &[u8]) {
+        let mut tcp = self.port.to_be_bytes().to_vec();
+        tcp.extend(PORT.to_be_bytes());
+        tcp.extend(self.first.wrapping_add(at).to_be_bytes());
+        tcp.extend(if flags & ACK == 0 { 0 } else { self.theirs }.to_be_bytes());
+        tcp.extend([0x50, flags, 0xff, 0xff, 0, 0, 0, 0]);
+        let length = ((tcp.len() + data.len()) as u16).to_be_bytes();
+        let check = sum(&[&CLIENT, &SERVER, &[0, 6], &length, &tcp, data]);
+        tcp[16..18].copy_from_slice(&check.to_be_bytes());
+        let total = (20 + tcp.len() + data.len()) as u16;
+        let mut ip = vec![0x45, 0];
+        ip.extend(total.to_be_bytes());
+        ip.extend([0, 1, 0x40, 0, 64, 6, 0, 0]);
+        ip.extend([CLIENT, SERVER].concat());
+        let check = sum(&[&ip]);
+        ip[10..12].copy_from_slice(&check.to_be_bytes());
+        self.raw.send(&[&self.macs[0][..], &self.macs[1], &[8, 0], &ip, &tcp, data].concat());
+    }
+
+    /// Takes what the server sends, for so long, or until it has acknowledged something new.
+    pub(crate) fn hear(&mut self, wait: Duration) {
+        let (end, before) = (Instant::now() + wait, (self.acked, self.said.len()));
+        while (self.acked, self.said.len()) == before {
+            let Some(frame) = self.raw.receive(end.saturating_duration_since(Instant::now())) else { return };
+            self.take(&frame.bytes);
+        }
+    }
+
+    fn take(&mut self, frame: &[u8]) -> Option<()> {
+        let ip = frame.get(14..).filter(|_| frame[12..14] == [8, 0])?;
+        let header = usize::from(ip.first()? & 15) * 4;
+        let total = usize::from(u16::from_be_bytes([ip[2], ip[3]]));
+        let tcp = ip.get(header..total).filter(|_| ip[9] == 6 && ip[16..20] == CLIENT)?;
+        if tcp[2..4] != self.port.to_be_bytes() {
+            return None;
+        }
+        let word = |at: usize| u32::from_be_bytes([tcp[at], tcp[at + 1], tcp[at + 2], tcp[at + 3]]);
+        let (theirs, acked, flags) = (word(4), word(8).wrapping_sub(self.first), tcp[13]);
+        let data = tcp.get(usize::from(tcp[12] >> 4) * 4..)?;
+        if flags & RST != 0 {
+            return None;
+        }
+        if flags & SYN != 0 {
+            self.theirs = theirs.wrapping_add(1);
+        }
+        if flags & ACK != 0 && acked < 1 << 30 {
+            self.acked = self.acked.max(acked);
+        }
+        if !data.is_empty() {
+            if theirs == self.theirs {
+                self.theirs = self.theirs.wrapping_add(data.len() as u32);
+                self.said.extend(data);
+            }
+            self.segment(self.acked, ACK, b"");
+        }
+        Some(())
+    }
+
+    /// Sends parts of a stream that begins at `at`, in the order given; then, like any sender, again what is not acknowledged.
+    pub(crate) fn deliver(&mut self, at: u32, stream: &[u8], parts: &[std::ops::Range<usize>]) {
+        for part in parts {
+            self.segment(at + part.start as u32, ACK | PSH, &stream[part.clone()]);
+        }
+        let (start, end) = (Instant::now(), at + stream.len() as u32);
+        while self.acked < end {
+            self.hear(Duration::from_millis(50));
+            if self.acked < end && self.acked >= at {
+                self.segment(self.acked, ACK | PSH, &stream[(self.acked - at) as usize..]);
+            }
+            assert!(start.elapsed() < Duration::from_secs(10), "{} of {end} acknowledged", self.acked);
+        }
+    }
+
+    /// Waits until what the server has said ends like this.
+    pub(crate) fn until(&mut self, end: &[u8]) {
+        let start = Instant::now();
+        while !self.said.ends_with(end) {
+            assert!(
+                start.elapsed() < Duration::from_secs(10),
+                "said: {:?}",
+                String::from_utf8_lossy(&self.said)
+            );
+            self.hear(Duration::from_millis(50));
+        }
+    }
+}
