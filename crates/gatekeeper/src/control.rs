@@ -7,7 +7,7 @@ use crate::decision::keys::Keyring;
 use crate::error::GateError;
 use crate::family::Paired;
 use crate::flow::{FlowState, Shown};
-use crate::gate::{Applied, Gate, Size};
+use crate::gate::{Applied, Gate, Rules, Size};
 use crate::mail::{Letter, Post};
 use crate::nodes::solicitor::{self, SolicitorBoard};
 use crate::policy::{Choice, Policies, Policy, parse};
@@ -59,6 +59,8 @@ pub(crate) struct Half<A: Paired<W>, const W: usize> {
     pub(crate) seats: Arc<Seats<A, W>>,
     pub(crate) post: Post<A>,
     workers: Vec<WorkerView<W>>,
+    /// Up to which change of the policies each worker has no flow with a retired number.
+    passed: Vec<Arc<AtomicU64>>,
     tops: Tops,
 }
 
@@ -70,6 +72,8 @@ pub struct GatekeeperControl {
     pub(crate) v6: Half<u128, 4>,
     /// Of the nodes that take decisions.
     pub(crate) decisions: Vec<Board>,
+    /// Of the nodes that hear of the ways to Grantors.
+    pub(crate) paths: Vec<Board>,
     /// Whom they trust.
     pub(crate) trust: Publisher<Trust>,
     /// The round of probes that is under way.
@@ -159,6 +163,7 @@ impl GatekeeperControl {
                 &mut size,
             )?,
             decisions: (0..workers).map(|_| Board::default()).collect(),
+            paths: (0..workers).map(|_| Board::default()).collect(),
             budget: solicitor::budget(bandwidth, f64::from(section.request_percent) / 100.0),
             solicitors: Arc::default(),
             counters: Counters::default(),
@@ -244,6 +249,7 @@ impl GatekeeperControl {
         self.v6.policies.replace(plan6, default, &policies.v6)?;
         self.section = section.clone();
         self.trust_as_configured(keys);
+        self.wake();
         self.publish(settings, interfaces)
     }
 
@@ -268,6 +274,12 @@ impl GatekeeperControl {
         Ok(())
     }
 
+    /// Has workers that sleep see to it that their flows get other policies.
+    fn wake(&self) {
+        self.v4.post.wake();
+        self.v6.post.wake();
+    }
+
     /// One round: collects what workers have to say, frees what none of them sees any more. Returns whether there was anything.
     pub fn poll(&mut self) -> bool {
         let round = self.round.load(Ordering::Relaxed);
@@ -278,8 +290,8 @@ impl GatekeeperControl {
         }
         self.settings.collect();
         self.trust.collect();
-        self.v4.policies.collect();
-        self.v6.policies.collect();
+        self.v4.free();
+        self.v6.free();
         let four = self.v4.collect_tops();
         self.v6.collect_tops() || four
     }
@@ -289,7 +301,7 @@ impl GatekeeperControl {
         let mut sum = self.counters.clone();
         self.v4.workers.iter().for_each(|worker| worker.board.add_to(&mut sum));
         self.v6.workers.iter().for_each(|worker| worker.board.add_to(&mut sum));
-        self.decisions.iter().for_each(|board| board.add_to(&mut sum));
+        self.decisions.iter().chain(&self.paths).for_each(|board| board.add_to(&mut sum));
         sum
     }
 
@@ -298,12 +310,26 @@ impl GatekeeperControl {
         let verdict = decision.verdict;
         let lost = match decision.flow {
             Addresses::V4 { src: source, dst: destination } => {
-                let lost = self.v4.post.send(&Letter { source, destination, verdict, make: true, by: None });
+                let lost = self.v4.post.send(&Letter {
+                    source,
+                    destination,
+                    verdict,
+                    make: true,
+                    grantor: None,
+                    by: None,
+                });
                 self.v4.post.wake();
                 lost
             }
             Addresses::V6 { src: source, dst: destination } => {
-                let lost = self.v6.post.send(&Letter { source, destination, verdict, make: true, by: None });
+                let lost = self.v6.post.send(&Letter {
+                    source,
+                    destination,
+                    verdict,
+                    make: true,
+                    grantor: None,
+                    by: None,
+                });
                 self.v6.post.wake();
                 lost
             }
@@ -321,14 +347,19 @@ impl GatekeeperControl {
         decisions: impl IntoIterator<Item = Decision>,
     ) -> usize {
         let (mut v4, mut v6) = (self.v4.seats.take(worker), self.v6.seats.take(worker));
+        let reader = self.settings.domain().register();
+        let (views4, views6) = (self.v4.policies.views(), self.v6.policies.views());
+        let (choices4, choices6) = (|| views4.1.get(&reader), || views6.1.get(&reader));
+        let rules4 = Rules { policies: &**views4.0.get(&reader), choices: &choices4 };
+        let rules6 = Rules { policies: &**views6.0.get(&reader), choices: &choices6 };
         let mut given = 0;
         for Decision { flow, verdict } in decisions {
             let known = match flow {
                 Addresses::V4 { src, dst } => {
-                    v4.as_mut().map(|seat| seat.gate.impose(now_ns, (src, dst), &verdict, None))
+                    v4.as_mut().map(|seat| seat.gate.impose(now_ns, &rules4, (src, dst), &verdict, None))
                 }
                 Addresses::V6 { src, dst } => {
-                    v6.as_mut().map(|seat| seat.gate.impose(now_ns, (src, dst), &verdict, None))
+                    v6.as_mut().map(|seat| seat.gate.impose(now_ns, &rules6, (src, dst), &verdict, None))
                 }
             };
             given += usize::from(known == Some(Applied::Done));
@@ -347,6 +378,7 @@ impl GatekeeperControl {
         sources_exist(self.settings.current(), !parsed.v4.is_empty(), !parsed.v6.is_empty())?;
         self.v4.policies.set(&parsed.v4)?;
         self.v6.policies.set(&parsed.v6)?;
+        self.wake();
         self.trust_as_configured(self.trust.current().keys.clone());
         Ok(())
     }
@@ -361,11 +393,13 @@ impl GatekeeperControl {
         if prefix.contains(':') {
             let prefix: Prefix<u128> = prefix.parse().map_err(|error| wrong(&error))?;
             let there = self.v6.policies.remove(prefix)?;
+            self.wake();
             self.trust_as_configured(self.trust.current().keys.clone());
             return Ok(there);
         }
         let prefix: Prefix<u32> = prefix.parse().map_err(|error| wrong(&error))?;
         let there = self.v4.policies.remove(prefix)?;
+        self.wake();
         self.trust_as_configured(self.trust.current().keys.clone());
         Ok(there)
     }
@@ -466,19 +500,28 @@ impl<A: Paired<W>, const W: usize> Half<A, W> {
         size: &mut dyn FnMut() -> Size,
     ) -> Result<Self, SizeError> {
         let post = Post::new(workers);
-        let (mut shown, mut seats) = (Vec::new(), Vec::new());
+        let (mut shown, mut seats, mut passed) = (Vec::new(), Vec::new(), Vec::new());
         for worker in 0..workers {
             let mut gate = Gate::new(&size(), catalog.clone())?;
             let board = Board::default();
             let exchange = gate.heavy().exchange();
+            let round = Arc::<AtomicU64>::default();
+            passed.push(round.clone());
             shown.push(WorkerView { reader: gate.reader(), board: board.clone(), exchange });
             seats.push(post.of(worker).map(|mail| {
                 let (counters, mail) = (Counters::default(), mail.clone());
-                Box::new(Seat { gate, counters, mail, board, flows, programs, shown_ns: 0 })
+                Box::new(Seat { gate, counters, mail, board, flows, programs, shown_ns: 0, passed: round })
             }));
         }
         let seats = Arc::new(Seats(Mutex::new(seats)));
-        Ok(Half { policies, seats, post, workers: shown, tops: Tops::default() })
+        Ok(Half { policies, seats, post, workers: shown, passed, tops: Tops::default() })
+    }
+
+    /// Frees what no worker sees any more, and numbers that no flow has.
+    fn free(&mut self) {
+        let passed = self.passed.iter().map(|passed| passed.load(Ordering::Acquire)).min();
+        self.policies.free(passed.unwrap_or(u64::MAX));
+        self.policies.collect();
     }
 
     fn grantor(&self, spread: u64, source: A, destination: A) -> Option<IpAddr> {

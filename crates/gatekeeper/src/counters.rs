@@ -17,6 +17,7 @@ tidemill_graph::counters! {
     PolicyDropped = "policy-dropped": "packets to where the policy says drop",
     Bypassed = "bypassed": "packets to where the policy says route, or that no policy is about",
     FlowsMade = "flows-made": "flows that were new",
+    FlowsOutgrown = "flows-outgrown": "flows whose decision fell with a change of policies: its Grantor is none that their destination asks now",
     FlowsReclaimed = "flows-reclaimed": "flows that were forgotten: silent, or expired",
     Flows4 = "flows4": "IPv4 flows in the tables now",
     Flows6 = "flows6": "IPv6 flows in the tables now",
@@ -42,5 +43,9 @@ tidemill_graph::counters! {
     Revocations = "revocations": "revocations that came from Grantors",
     Probes = "probes": "probes sent to Grantors",
     ProbesAnswered = "probes-answered": "answers to probes",
+    PathMtuLowered = "path-mtu-lowered": "ICMP errors by which the way to a Grantor takes less than we knew",
+    PathMtuKnown = "path-mtu-known": "such errors that say what we knew",
+    PathMtuRefused = "path-mtu-refused": "such errors that are not believed: by the front, about a packet that we did not send, below what we go down to",
+    PathMtuUnchecked = "path-mtu-unchecked": "ICMP errors that were not looked at: too many at once",
     MailLost = "mail-lost": "decisions that another worker's mailbox had no room for",
 }

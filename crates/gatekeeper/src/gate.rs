@@ -20,6 +20,10 @@
 //!   it. A packet whose flow found no room still asks, as one of a new flow.
 //! * **Programs** ([`crate::programs`]) decide about the packets of flows that have one; what they say is done like what a state says.
 //! * **Revocation** ([`tidemill_decision::revocation`]): a flow whose decision counts no more is found to be so by its next packet. It is not visited.
+//! * **Policies that change.** A flow notes the number of the policy that it was made by, or was decided about by, and its decision holds under no policy that does not
+//!   name the Grantor that decided: its next packet finds that out, and is a request as of a new flow, without grace, for nobody that this destination asks now
+//!   has granted anything. A policy with a Grantor more, or one less, so costs the flows of that Grantor only. Numbers that mean nothing any more ([`crate::policy`])
+//!   are given up by the flow's next packet, in either order, or by the sweep that reclaims; [`Gate::passed`] says when none is left.
 //! * **Reclaim** goes a few buckets per burst and per tick: [`Gate::reclaim`].
 //! * A fragment is a packet like any other: flows have no ports.
 
@@ -29,13 +33,14 @@ use crate::decision::Verdict;
 use crate::family::Paired;
 use crate::flow::{Act, FlowState, Installed};
 use crate::mail::{By, Revocation};
-use crate::policy::{Choice, Choices};
+use crate::policy::{Choice, Choices, MOST_CHOICES};
 use crate::programs::{Catalog, Programs, Refused};
 use crate::tag::Tag;
 use crate::top::Heavy;
+use std::sync::atomic::{Ordering, fence};
 use tidemill_burst::BURST;
 use tidemill_decision::revocation::{Late, Revocations};
-use tidemill_flow::flowtable::{FlowReader, FlowTable, Outcome, Slot};
+use tidemill_flow::flowtable::{FlowReader, FlowTable, Outcome, Slot, Swept};
 use tidemill_flow::hash::{KeyHash, Keyed, mix};
 use tidemill_flow::key::Key;
 use tidemill_flow::table::SizeError;
@@ -70,14 +75,35 @@ pub struct Seen<A> {
     pub bytes: u32,
 }
 
+/// The policies that hold.
+#[derive(Clone, Copy)]
+pub struct Rules<'a, A> {
+    /// Their table.
+    pub policies: &'a dyn Fib<A>,
+    /// What its numbers mean: asked after they have been looked up, so that it is no older than they are.
+    pub choices: &'a dyn Fn() -> &'a Choices<A>,
+}
+
+impl<'a, A: tidemill_lpm::Address> Rules<'a, A> {
+    /// The number of a destination's policy, and what numbers mean.
+    pub(crate) fn of(&self, destination: A) -> (u32, &'a Choices<A>) {
+        let number = self.policies.lookup(destination).0;
+        (number, self.choices())
+    }
+
+    /// What numbers mean that have been looked up before.
+    pub(crate) fn choices(&self) -> &'a Choices<A> {
+        fence(Ordering::Acquire);
+        (self.choices)()
+    }
+}
+
 /// The time, and what holds at it.
 pub struct Now<'a, A> {
     /// Nanoseconds.
     pub ns: u64,
-    /// The policies' table.
-    pub policies: &'a dyn Fib<A>,
-    /// What its numbers mean.
-    pub choices: &'a Choices<A>,
+    /// The policies.
+    pub rules: Rules<'a, A>,
     /// In which order to look up.
     pub order: Order,
     /// How to look up flows.
@@ -86,6 +112,12 @@ pub struct Now<'a, A> {
     pub grace_ns: u64,
     /// Packets by their places in the burst, from their IP headers on: for programs.
     pub ip: &'a dyn Fn(usize) -> &'a [u8],
+}
+
+/// A burst's time and policies, and what their numbers mean.
+struct At<'n, 'a, A> {
+    now: &'n Now<'a, A>,
+    choices: &'a Choices<A>,
 }
 
 /// What became of a decision.
@@ -148,6 +180,8 @@ pub struct Gate<A: Paired<W>, const W: usize> {
     revoked: Revocations<A>,
     /// Spreads flows over Grantors: the same in all workers.
     spread: u64,
+    /// How many flows note each policy's number; that of 0 is any.
+    uses: Box<[u32; MOST_CHOICES]>,
     labels: Box<[Label; BURST]>,
     destinations: Box<[A; BURST]>,
     keys: Box<[Key<W>; BURST]>,
@@ -173,6 +207,7 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
             programs: Programs::new(catalog, program_flows),
             revoked: Revocations::new(u64::MAX),
             spread,
+            uses: Box::new([0; MOST_CHOICES]),
             labels: Box::new([Label::NONE; BURST]),
             destinations: Box::new([A::MIN; BURST]),
             keys: Box::new([Key([0; W]); BURST]),
@@ -234,10 +269,11 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
             *destination = packet.destination;
         }
         self.policies(now, seen.len());
+        let choices = now.rules.choices();
         let mut flows = 0;
         for (at, packet) in seen.iter().enumerate() {
             let label = self.labels[at];
-            if self.bypasses(now, counters, label, &mut fates[at]) {
+            if Self::bypasses(choices, counters, label, &mut fates[at]) {
                 continue;
             }
             self.keys[flows] = A::key(packet.source, packet.destination);
@@ -248,7 +284,7 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
         if now.driver == Driver::Coroutine {
             self.warm(flows);
         }
-        self.made(now, counters, flows, seen, fates);
+        self.made(&At { now, choices }, counters, flows, seen, fates);
     }
 
     /// Flows and acts of those that have any, by the policies that these were made by; the policies of the others, their flows and
@@ -266,13 +302,15 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
         }
         self.table.hasher().hash_batch(&self.keys[..count], &mut self.hashes[..count]);
         self.find(now, count);
+        let at_first = At { now, choices: now.rules.choices() };
         let mut missing = 0;
         for (at, packet) in seen.iter().enumerate() {
             let known = self.found[at].map(|slot| (slot, u32::from(self.table.state(slot).note())));
-            // One that was decided about before its first packet came has no policy noted yet.
-            if let Some((slot, number)) = known.filter(|(_, number)| *number != 0) {
+            // One whose policy is no more, or that was decided about where there was none, is looked up as if it were new.
+            let holds = |number| number != 0 && !at_first.choices.is_retired(number);
+            if let Some((slot, number)) = known.filter(|(_, number)| holds(*number)) {
                 self.table.touch(slot, (now.ns / 1_000_000_000) as u32);
-                fates[at] = self.act(now, counters, Some(slot), (at, packet), number);
+                fates[at] = self.act(&at_first, counters, Some(slot), (at, packet), number);
                 continue;
             }
             self.destinations[missing] = packet.destination;
@@ -281,17 +319,18 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
             missing += 1;
         }
         self.policies(now, missing);
+        let choices = now.rules.choices();
         let mut flows = 0;
         for i in 0..missing {
             let (label, at) = (self.labels[i], usize::from(self.places[i]));
-            if self.bypasses(now, counters, label, &mut fates[at]) {
+            if Self::bypasses(choices, counters, label, &mut fates[at]) {
                 continue;
             }
             (self.keys[flows], self.hashes[flows]) = (self.keys[i], self.hashes[i]);
             (self.labels[flows], self.places[flows]) = (label, at as u16);
             flows += 1;
         }
-        self.made(now, counters, flows, seen, fates);
+        self.made(&At { now, choices }, counters, flows, seen, fates);
     }
 
     /// The policies' numbers of the first so many destinations.
@@ -299,17 +338,17 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
         let (destinations, labels) = (&self.destinations[..count], &mut self.labels[..count]);
         if now.driver == Driver::Plain {
             for (label, destination) in labels.iter_mut().zip(destinations) {
-                *label = now.policies.lookup(*destination);
+                *label = now.rules.policies.lookup(*destination);
             }
         } else {
-            now.policies.lookup_batch(destinations, labels);
+            now.rules.policies.lookup_batch(destinations, labels);
         }
     }
 
     /// Whether a packet has nothing to do with flows; then its fate is known.
     #[inline(always)]
-    fn bypasses(&self, now: &Now<'_, A>, counters: &mut Counters, label: Label, fate: &mut Fate) -> bool {
-        match now.choices.get(label.0) {
+    fn bypasses(choices: &Choices<A>, counters: &mut Counters, label: Label, fate: &mut Fate) -> bool {
+        match choices.get(label.0) {
             Choice::Grantors(_) => return false,
             Choice::Route => {
                 counters.one(Counter::Bypassed);
@@ -351,12 +390,13 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
     /// Finds or makes the flows of the first so many keys, and acts by them.
     fn made(
         &mut self,
-        now: &Now<'_, A>,
+        here: &At<'_, '_, A>,
         counters: &mut Counters,
         flows: usize,
         seen: &[Seen<A>],
         fates: &mut [Fate],
     ) {
+        let now = here.now;
         let seconds = (now.ns / 1_000_000_000) as u32;
         // One at a time, or all at once.
         let step = if now.driver == Driver::Group { BURST } else { 1 };
@@ -370,7 +410,7 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
                     counters.one(Counter::FlowsMade);
                 }
                 let (slot, number) = (self.outcomes[i].slot(), self.labels[i].0);
-                fates[at] = self.act(now, counters, slot, (at, &seen[at]), number);
+                fates[at] = self.act(here, counters, slot, (at, &seen[at]), number);
             }
         }
     }
@@ -379,22 +419,30 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
     #[inline(always)]
     fn act(
         &mut self,
-        now: &Now<'_, A>,
+        here: &At<'_, '_, A>,
         counters: &mut Counters,
         slot: Option<Slot>,
         (at, packet): (usize, &Seen<A>),
         number: u32,
     ) -> Fate {
+        let now = here.now;
         let before = slot.map_or(FlowState::default(), |slot| self.table.state(slot));
         let mut state = before;
-        let ask = state.rank() != 0 && self.revoke(now, counters, &mut state, packet, number);
+        let noted = u32::from(before.note());
+        if noted != number && before.is_decided() {
+            self.outgrow(here.choices, counters, &mut state, (packet.source, packet.destination), number);
+        }
+        let ask = state.rank() != 0 && self.revoke(here, counters, &mut state, packet, number);
         let act = match state.installed() {
             Some(program) => self.run(now, counters, &mut state, program, (at, packet), ask),
             None => state.packet(now.ns, packet.bytes),
         };
         match slot {
             Some(slot) => {
-                state.set_note(number as u16);
+                if noted != number {
+                    state.set_note(number as u16);
+                    self.uses_change(noted, number);
+                }
                 // What is dropped changes nothing: no store, and no reader is disturbed.
                 if state.differs(&before) {
                     self.table.set_state(slot, state);
@@ -406,7 +454,7 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
         match act {
             Act::Request { dscp } => {
                 counters.one(Counter::Requests);
-                Fate::Request(self.tag(now, packet, number, dscp))
+                Fate::Request(self.tag(here, packet, number, dscp))
             }
             Act::Granted { dscp, direct } => {
                 counters.one(Counter::Granted);
@@ -416,7 +464,7 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
                     return Fate::Route;
                 }
                 counters.add(Counter::Renewals, u64::from(dscp == 2));
-                Fate::Granted(self.tag(now, packet, number, dscp))
+                Fate::Granted(self.tag(here, packet, number, dscp))
             }
             Act::Declined => {
                 counters.one(Counter::Declined);
@@ -431,6 +479,40 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
                 Fate::OverRate
             }
         }
+    }
+
+    /// The flow's policy is another one: what was decided holds if the Grantor that decided is one of its Grantors, too.
+    #[cold]
+    fn outgrow(
+        &mut self,
+        choices: &Choices<A>,
+        counters: &mut Counters,
+        state: &mut FlowState,
+        (source, destination): (A, A),
+        number: u32,
+    ) {
+        let decided_by = self.decides(choices, state.note().into(), source, destination);
+        if choices.names(number, decided_by) {
+            return;
+        }
+        counters.one(Counter::FlowsOutgrown);
+        if let Some(program) = state.installed() {
+            self.programs.release(program);
+        }
+        *state = state.forgotten();
+    }
+
+    /// A flow notes another number.
+    #[inline(always)]
+    fn uses_change(&mut self, from: u32, to: u32) {
+        let (from, to) = (from as usize % MOST_CHOICES, to as usize % MOST_CHOICES);
+        self.uses[from] = self.uses[from].wrapping_sub(1);
+        self.uses[to] = self.uses[to].wrapping_add(1);
+    }
+
+    /// Up to which change of the policies the retired numbers are noted by no flow here.
+    pub(crate) fn passed(&self, choices: &Choices<A>) -> u64 {
+        choices.passed(|number| self.uses[number as usize % MOST_CHOICES] != 0)
     }
 
     /// What the flow's program says.
@@ -464,13 +546,13 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
     #[inline(always)]
     fn revoke(
         &mut self,
-        now: &Now<'_, A>,
+        At { now, choices }: &At<'_, '_, A>,
         counters: &mut Counters,
         state: &mut FlowState,
         packet: &Seen<A>,
         number: u32,
     ) -> bool {
-        let grantor = self.decides(now.choices, number, packet.source, packet.destination);
+        let grantor = self.decides(choices, number, packet.source, packet.destination);
         if self.revoked.stands(grantor, packet.destination, state.rank()) {
             return false;
         }
@@ -480,8 +562,8 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
 
     /// The flow's Grantor.
     #[inline(always)]
-    fn tag(&self, now: &Now<'_, A>, packet: &Seen<A>, number: u32, dscp: u8) -> Tag {
-        Tag { grantor: self.decides(now.choices, number, packet.source, packet.destination), dscp }
+    fn tag(&self, here: &At<'_, '_, A>, packet: &Seen<A>, number: u32, dscp: u8) -> Tag {
+        Tag { grantor: self.decides(here.choices, number, packet.source, packet.destination), dscp }
     }
 
     /// The number of the Grantor of a flow with a policy of this number.
@@ -489,7 +571,7 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
     fn decides(&self, choices: &Choices<A>, number: u32, source: A, destination: A) -> u16 {
         match choices.get(number) {
             Choice::Grantors(buckets) => Self::grantor(self.spread, choices, buckets, source, destination),
-            // The policy that made the flow is no more: encapsulate finds no such Grantor and says so.
+            // There is none: encapsulate finds no such Grantor and says so.
             Choice::Route | Choice::Drop => u16::MAX,
         }
     }
@@ -500,10 +582,12 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
         choices.grantor(buckets, mix(source.fold() ^ spread ^ destination.fold().rotate_left(32)))
     }
 
-    /// A decision about a flow has come: of a Grantor, by a version of its policy, or one that cannot be revoked.
+    /// A decision about a flow has come: of a Grantor, by a version of its policy, or one that cannot be revoked. The flow notes the policy that its destination has
+    /// now. Whether the Grantor is one of that policy's is for the caller to see: [`names`](Choices::names).
     pub fn apply(
         &mut self,
         now_ns: u64,
+        rules: &Rules<'_, A>,
         (source, destination): (A, A),
         verdict: &Verdict,
         by: Option<By>,
@@ -542,16 +626,26 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
             self.programs.release(before);
         }
         state.set_rank(rank);
+        let (number, _) = rules.of(destination);
+        self.uses_change(state.note().into(), number);
+        state.set_note(number as u16);
         self.table.set_state(slot, state);
         applied
     }
 
     /// The same, and makes the flow if there is none and there is room: for what an operator says.
-    pub fn impose(&mut self, now_ns: u64, flow: (A, A), verdict: &Verdict, by: Option<By>) -> Applied {
+    pub fn impose(
+        &mut self,
+        now_ns: u64,
+        rules: &Rules<'_, A>,
+        flow: (A, A),
+        verdict: &Verdict,
+        by: Option<By>,
+    ) -> Applied {
         let key = A::key(flow.0, flow.1);
         let hash = self.table.hasher().hash(&key);
         self.table.find_or_insert((now_ns / 1_000_000_000) as u32, hash, &key);
-        self.apply(now_ns, flow, verdict, by)
+        self.apply(now_ns, rules, flow, verdict, by)
     }
 
     /// A Grantor has taken back what it decided.
@@ -564,23 +658,61 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
     }
 
     /// Forgets those flows of the next `buckets` buckets that have been silent, or expired, for `idle_ns`; returns how many. One whose decision was revoked
-    /// is forgotten when it has been silent, too, so that none keeps a rank for ever.
-    pub fn reclaim(&mut self, now_ns: u64, idle_ns: u64, choices: &Choices<A>, buckets: usize) -> usize {
-        let Gate { table, programs, revoked, spread, .. } = self;
+    /// is forgotten when it has been silent, too, so that none keeps a rank for ever. Those whose policy is no more get the one that their destination has
+    /// now, as by a packet; where that asks no Grantor, they are forgotten.
+    pub fn reclaim(
+        &mut self,
+        now_ns: u64,
+        idle_ns: u64,
+        rules: &Rules<'_, A>,
+        counters: &mut Counters,
+        buckets: usize,
+    ) -> usize {
+        let Gate { table, programs, revoked, spread, uses, .. } = self;
         let (now_s, idle_s) = ((now_ns / 1_000_000_000) as u32, (idle_ns / 1_000_000_000) as u32);
-        table.expire(buckets, |key, stamp, state| {
+        let choices = rules.choices();
+        let by = |choices: &Choices<A>, key: &Key<W>, note: u16| {
+            let (source, destination) = A::of_key(key);
+            let Choice::Grantors(buckets) = choices.get(note.into()) else { return None };
+            Some(Self::grantor(*spread, choices, buckets, source, destination))
+        };
+        table.sweep(buckets, |key, stamp, state| {
+            let note = state.note();
             let stands = || {
-                let (source, destination) = A::of_key(key);
-                let Choice::Grantors(buckets) = choices.get(state.note().into()) else { return true };
-                let grantor = Self::grantor(*spread, choices, buckets, source, destination);
-                revoked.stands(grantor, destination, state.rank())
+                let grantor = by(choices, key, note);
+                grantor.is_none_or(|grantor| revoked.stands(grantor, A::of_key(key).1, state.rank()))
             };
             let silent = || now_s.saturating_sub(stamp) > idle_s;
-            let gone = state.reclaimable(now_ns, idle_ns) || state.rank() != 0 && silent() && !stands();
-            if gone && let Some(program) = state.installed() {
+            let mut next = Swept::Stays;
+            if state.reclaimable(now_ns, idle_ns) || state.rank() != 0 && silent() && !stands() {
+                next = Swept::Goes;
+            } else if choices.is_retired(note.into()) {
+                let (number, choices) = rules.of(A::of_key(key).1);
+                let stays = matches!(choices.get(number), Choice::Grantors(_));
+                let holds = || by(choices, key, note).is_some_and(|grantor| choices.names(number, grantor));
+                next = match stays {
+                    true if !state.is_decided() || holds() => Swept::Becomes(state),
+                    // What has been decided about it counts no more, and a flow that does not ask has nothing to keep.
+                    _ => Swept::Goes,
+                };
+                if let Swept::Becomes(state) = &mut next {
+                    state.set_note(number as u16);
+                    uses[number as usize % MOST_CHOICES] =
+                        uses[number as usize % MOST_CHOICES].wrapping_add(1);
+                } else if state.is_decided() {
+                    counters.one(Counter::FlowsOutgrown);
+                }
+            }
+            if next != Swept::Stays {
+                let place = &mut uses[usize::from(note) % MOST_CHOICES];
+                *place = place.wrapping_sub(1);
+            }
+            if next == Swept::Goes
+                && let Some(program) = state.installed()
+            {
                 programs.release(program);
             }
-            gone
+            next
         })
     }
 

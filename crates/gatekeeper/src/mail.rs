@@ -18,6 +18,8 @@ pub(crate) struct Letter<A> {
     pub(crate) verdict: Verdict,
     /// Whether a flow is made for it where there is none.
     pub(crate) make: bool,
+    /// The number of the Grantor that decided; `None`: an operator. It counts as long as the policy of the destination names it.
+    pub(crate) grantor: Option<u16>,
     /// Whose it is, and by which version of its policy; `None`: an operator's, or in a format that has no versions. It cannot be revoked.
     pub(crate) by: Option<By>,
 }

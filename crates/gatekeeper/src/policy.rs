@@ -4,8 +4,27 @@
 //! destination --LPM--> number --> Route | Drop | Grantors: buckets --> a Grantor's number --> its address
 //! ```
 //!
-//! A number stands for an action with its Grantors. It is never given to another one while the process lives, so that a flow may keep
-//! the number that it was made by; a number that is not in use any more still leads to the Grantors that it led to.
+//! **A number** stands for an action with its Grantors. A flow notes the number that it was decided by ([`FlowState::note`](crate::FlowState::note)), so a number
+//! must not come to mean anything else while a flow has it:
+//!
+//! ```text
+//! used --no prefix leads there any more--> retired --no worker has a flow that notes it--> free --> used, with another meaning
+//!   ^                                         |
+//!   +------- the same action again -----------+
+//! ```
+//!
+//! * A retired number still leads to the Grantors that it led to. Each worker counts its flows by their numbers; packets of these flows, and the sweep
+//!   that reclaims, give them the number that their destination has now ([`crate::gate`]). A count is exact even where an insertion moves a flow past
+//!   the sweep, which "the sweep has been through" is not.
+//! * A worker says up to which retirement it has no flow left. It says so between two bursts and by what it sees published then: labels are
+//!   published before the retirement, so none of its later bursts can find such a number.
+//! * A meaning is published before the labels that lead to it, and workers ask for meanings after they have looked labels up, so they never
+//!   meet a number with the meaning that it had before.
+//! * There are [`MOST_CHOICES`]. Where all are used or retired, a change is refused and says so; nothing has changed then, and some seconds later
+//!   there is room. The other way, to decide all flows of the oldest anew, would let whoever changes policies often undo grants everywhere.
+//!
+//! **A Grantor's number** is never given to another one: packets in queues and decisions in mailboxes carry it, and a request may wait for as long
+//! as a flood lasts. There are 65,536 for the life of a process.
 //!
 //! Flows are spread over Grantors by rendezvous over [`BUCKETS`]: a Grantor more or less moves only the flows that it gets or had. One that is
 //! [down](Policies::set_down) is left out; a policy all of whose Grantors are down uses them all, as if none were: requests go on being sent, what was
@@ -42,11 +61,19 @@ pub enum Choice {
 }
 
 /// The published half: choices by their number.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Choices<A> {
     choices: Vec<Choice>,
+    /// Numbers that no prefix leads to any more, and by which change that was: in order of these.
+    retired: Vec<(u32, u64)>,
+    /// Whether a number is among them.
+    is_retired: Vec<bool>,
+    /// Changes that have retired numbers.
+    epoch: u64,
     /// Grantors' numbers, [`BUCKETS`] for each choice that has any.
     buckets: Vec<u16>,
+    /// Where buckets begin that no choice has.
+    spare: Vec<u32>,
     /// Grantors' numbers, all that each choice names.
     named: Vec<Box<[u16]>>,
     /// Grantors' addresses by their number.
@@ -55,11 +82,50 @@ pub struct Choices<A> {
     down: Vec<bool>,
 }
 
+impl<A> Default for Choices<A> {
+    fn default() -> Self {
+        Choices {
+            choices: Vec::new(),
+            retired: Vec::new(),
+            is_retired: Vec::new(),
+            epoch: 0,
+            buckets: Vec::new(),
+            spare: Vec::new(),
+            named: Vec::new(),
+            grantors: Vec::new(),
+            down: Vec::new(),
+        }
+    }
+}
+
 impl<A: Copy> Choices<A> {
     /// What a number of the table means.
     #[inline(always)]
     pub fn get(&self, number: u32) -> Choice {
         self.choices.get(number as usize).copied().unwrap_or(Choice::Drop)
+    }
+
+    /// Whether no prefix leads to this number any more.
+    #[inline(always)]
+    pub fn is_retired(&self, number: u32) -> bool {
+        !self.retired.is_empty() && self.is_retired.get(number as usize).copied().unwrap_or(false)
+    }
+
+    /// Whether any number is retired.
+    #[inline(always)]
+    pub fn any_retired(&self) -> bool {
+        !self.retired.is_empty()
+    }
+
+    /// Up to which change retired numbers are not in use, by somebody who knows which are.
+    pub fn passed(&self, in_use: impl Fn(u32) -> bool) -> u64 {
+        let first = self.retired.iter().find(|(number, _)| in_use(*number));
+        first.map_or(self.epoch, |(_, epoch)| epoch - 1)
+    }
+
+    /// Whether the Grantor with number `grantor` is among those of a policy with this number.
+    pub fn names(&self, number: u32, grantor: u16) -> bool {
+        self.named.get(number as usize).is_some_and(|named| named.contains(&grantor))
     }
 
     /// The number of a Grantor that is among those of a policy with this number, whether it is down or not.
@@ -120,8 +186,8 @@ pub struct Policies<A: Gated> {
     endpoints: Publisher<Endpoints<A>>,
     /// Our end of the tunnels.
     source: A,
-    /// What the numbers stand for.
-    known: Vec<(Action, Vec<A>)>,
+    /// What the numbers stand for; none: free.
+    known: Vec<Known<A>>,
     /// The policies; the table has our own addresses besides.
     policies: Rib<A>,
     own: Vec<A>,
@@ -130,11 +196,15 @@ pub struct Policies<A: Gated> {
 /// The number of "routed": that of our own addresses, whatever the policies say.
 const ROUTED: Label = Label(1);
 
+type Known<A> = Option<(Action, Vec<A>)>;
+
 /// Policies with their numbers, and what these will mean.
 pub(crate) struct Plan<A> {
-    known: Vec<(Action, Vec<A>)>,
+    known: Vec<Known<A>>,
     choices: Choices<A>,
     labels: Vec<Label>,
+    /// Whether numbers have got a meaning that they did not have.
+    any_new: bool,
 }
 
 impl<A: Gated> Policies<A> {
@@ -149,10 +219,10 @@ impl<A: Gated> Policies<A> {
         source: A,
         own: Vec<A>,
     ) -> Result<Self, GateError> {
-        let known = vec![(default, Vec::new()), (Action::Route, Vec::new())];
+        let known = vec![Some((default, Vec::new())), Some((Action::Route, Vec::new()))];
         let choices = vec![choice_of(default), Choice::Route];
         let named = choices.iter().map(|_| Box::default()).collect();
-        let choices = Choices { choices, buckets: Vec::new(), named, grantors: Vec::new(), down: Vec::new() };
+        let choices = Choices { choices, named, ..Choices::default() };
         let mut all = Policies {
             table: Table::new(domain, Rib::new(), &Algorithm::Auto)?,
             endpoints: Publisher::new(domain, Vec::new()),
@@ -177,8 +247,18 @@ impl<A: Gated> Policies<A> {
     pub(crate) fn set_source(&mut self, source: A) {
         if self.source != source {
             self.source = source;
-            self.endpoints.publish(ends(source, self.choices.current()));
+            self.endpoints.publish(self.ends(self.choices.current()));
         }
+    }
+
+    /// The tunnels to all Grantors. What is known of their ways stays known: a Grantor keeps its number.
+    fn ends(&self, choices: &Choices<A>) -> Endpoints<A> {
+        let known = self.endpoints.current();
+        let end = |(at, grantor): (usize, &A)| match known.get(at) {
+            Some(end) => end.from(self.source),
+            None => Endpoint::new(self.source, *grantor),
+        };
+        choices.grantors.iter().enumerate().map(end).collect()
     }
 
     /// We have these addresses now.
@@ -215,16 +295,17 @@ impl<A: Gated> Policies<A> {
     /// There are no more numbers.
     pub(crate) fn plan(&self, policies: &[Policy<A>]) -> Result<Plan<A>, GateError> {
         let (mut known, mut choices) = (self.known.clone(), self.choices.current().clone());
+        let mut any_new = false;
         let labels: Result<_, _> =
-            policies.iter().map(|policy| number(&mut known, &mut choices, policy)).collect();
-        Ok(Plan { labels: labels?, known, choices })
+            policies.iter().map(|policy| number(&mut known, &mut choices, &mut any_new, policy)).collect();
+        Ok(Plan { labels: labels?, known, choices, any_new })
     }
 
     /// Has planned policies hold, and those of `gone` no longer.
     fn commit(&mut self, plan: Plan<A>, policies: &[Policy<A>], gone: &[Prefix<A>]) -> Result<(), GateError> {
         // First where Grantors are, then what numbers mean, then the numbers.
-        if plan.known.len() != self.known.len() || plan.known[0] != self.known[0] {
-            self.endpoints.publish(ends(self.source, &plan.choices));
+        if plan.any_new || plan.known[0] != self.known[0] {
+            self.endpoints.publish(self.ends(&plan.choices));
             self.choices.publish(plan.choices);
             self.known = plan.known;
         }
@@ -236,7 +317,54 @@ impl<A: Gated> Policies<A> {
             self.policies.insert(policy.prefix, label);
             changed.push(policy.prefix);
         }
-        self.bring_up_to_date(&changed)
+        self.bring_up_to_date(&changed)?;
+        self.retire();
+        Ok(())
+    }
+
+    /// Has those numbers retired that no prefix leads to, and no others. The table is up to date.
+    fn retire(&mut self) {
+        let mut is_used = vec![false; self.known.len()];
+        // "No policy" and "routed" always are.
+        is_used.iter_mut().take(2).for_each(|used| *used = true);
+        for (_, label) in self.policies.iter() {
+            if let Some(used) = is_used.get_mut(label.0 as usize) {
+                *used = true;
+            }
+        }
+        let now = self.choices.current();
+        let is_idle = |number: usize| !is_used[number] && self.known[number].is_some();
+        let was = |number: usize| now.is_retired(number as u32);
+        if (0..self.known.len()).all(|number| is_idle(number) == was(number)) {
+            return;
+        }
+        let mut choices = now.clone();
+        choices.epoch += 1;
+        choices.retired.retain(|(number, _)| is_idle(*number as usize));
+        let new = (0..self.known.len()).filter(|number| is_idle(*number) && !was(*number));
+        choices.retired.extend(new.map(|number| (number as u32, choices.epoch)));
+        choices.is_retired = (0..self.known.len()).map(is_idle).collect();
+        self.choices.publish(choices);
+    }
+
+    /// Frees the numbers that were retired by changes up to this one: no flow has them.
+    pub(crate) fn free(&mut self, passed: u64) {
+        let now = self.choices.current();
+        let count = now.retired.partition_point(|(_, epoch)| *epoch <= passed);
+        if count == 0 {
+            return;
+        }
+        let mut choices = now.clone();
+        for (number, _) in choices.retired.drain(..count) {
+            let number = number as usize;
+            self.known[number] = None;
+            choices.is_retired[number] = false;
+            choices.named[number] = Box::default();
+            if let Choice::Grantors(first) = std::mem::replace(&mut choices.choices[number], Choice::Drop) {
+                choices.spare.push(first);
+            }
+        }
+        self.choices.publish(choices);
     }
 
     /// Sets policies while packets flow.
@@ -249,6 +377,7 @@ impl<A: Gated> Policies<A> {
     pub(crate) fn remove(&mut self, prefix: Prefix<A>) -> Result<bool, GateError> {
         let there = self.policies.remove(prefix).is_some();
         self.bring_up_to_date(&[prefix])?;
+        self.retire();
         Ok(there)
     }
 
@@ -263,7 +392,7 @@ impl<A: Gated> Policies<A> {
         stay.sort_unstable();
         let all = self.policies.iter().map(|(prefix, _)| prefix);
         let gone: Vec<Prefix<A>> = all.filter(|prefix| stay.binary_search(prefix).is_err()).collect();
-        plan.known[0].0 = default;
+        plan.known[0] = Some((default, Vec::new()));
         plan.choices.choices[0] = choice_of(default);
         self.commit(plan, policies, &gone)
     }
@@ -284,7 +413,7 @@ impl<A: Gated> Policies<A> {
         let mut numbers: Vec<u32> = self.policies.iter().map(|(_, label)| label.0).collect();
         numbers.sort_unstable();
         numbers.dedup();
-        let named = numbers.iter().filter_map(|number| self.known.get(*number as usize));
+        let named = numbers.iter().filter_map(|number| self.known.get(*number as usize)?.as_ref());
         let mut grantors: Vec<A> = named.flat_map(|(_, grantors)| grantors.iter().copied()).collect();
         grantors.sort_unstable();
         grantors.dedup();
@@ -294,7 +423,7 @@ impl<A: Gated> Policies<A> {
     /// All policies, in order of their prefixes.
     pub(crate) fn list(&self) -> Vec<Policy<A>> {
         let of = |(prefix, label): (Prefix<A>, Label)| {
-            let (action, grantors) = self.known.get(label.0 as usize)?.clone();
+            let (action, grantors) = self.known.get(label.0 as usize)?.clone()?;
             Some(Policy { prefix, action, grantors })
         };
         self.policies.iter().filter_map(of).collect()
@@ -303,13 +432,19 @@ impl<A: Gated> Policies<A> {
     /// The policy that a destination falls under; none where the default counts.
     pub(crate) fn lookup(&self, destination: A) -> Option<Policy<A>> {
         let (prefix, label) = self.table.rib().lookup(destination)?;
-        let (action, grantors) = self.known.get(label.0 as usize)?.clone();
+        let (action, grantors) = self.known.get(label.0 as usize)?.clone()?;
         Some(Policy { prefix, action, grantors })
     }
 
     /// The number that a destination has.
     pub(crate) fn label(&self, destination: A) -> u32 {
         self.table.rib().lookup(destination).map_or(0, |(_, label)| label.0)
+    }
+
+    /// The number of the policy of exactly this prefix.
+    #[cfg(test)]
+    pub(crate) fn number(&self, prefix: Prefix<A>) -> Option<u32> {
+        self.policies.get(prefix).map(|label| label.0)
     }
 
     /// What the numbers mean now.
@@ -330,11 +465,6 @@ fn host<A: Gated>(address: A) -> Option<Prefix<A>> {
     Prefix::new(address, A::BITS)
 }
 
-/// The tunnels to all Grantors.
-fn ends<A: Gated>(source: A, choices: &Choices<A>) -> Endpoints<A> {
-    choices.grantors.iter().map(|grantor| Endpoint::new(source, *grantor)).collect()
-}
-
 fn choice_of(action: Action) -> Choice {
     match action {
         Action::Drop => Choice::Drop,
@@ -342,28 +472,37 @@ fn choice_of(action: Action) -> Choice {
     }
 }
 
-/// The number of a policy's action and Grantors, which is made if there is none.
+/// The number of a policy's action and Grantors; if there is none, a free one gets that meaning.
 fn number<A: Gated>(
-    known: &mut Vec<(Action, Vec<A>)>,
+    known: &mut Vec<Known<A>>,
     choices: &mut Choices<A>,
+    any_new: &mut bool,
     policy: &Policy<A>,
 ) -> Result<Label, GateError> {
-    let same =
-        |(action, grantors): &(Action, Vec<A>)| *action == policy.action && *grantors == policy.grantors;
+    let same = |known: &Known<A>| {
+        known
+            .as_ref()
+            .is_some_and(|(action, grantors)| *action == policy.action && *grantors == policy.grantors)
+    };
     // Number 0 is where there is no policy.
     if let Some(at) = known.iter().skip(1).position(same) {
         return Ok(Label(at as u32 + 1));
     }
-    if known.len() >= MOST_CHOICES {
-        let what = format!(
-            "more than {MOST_CHOICES} different actions since the start: restart, or give prefixes the same Grantors"
-        );
+    let number = known.iter().position(Option::is_none).unwrap_or(known.len());
+    if number >= MOST_CHOICES {
+        let retired = choices.retired.len();
+        let what = match retired {
+            0 => format!("more than {MOST_CHOICES} different actions: give prefixes the same Grantors"),
+            _ => format!(
+                "no room for another action: of {MOST_CHOICES} there are, {retired} are not in use any more but flows still have them: try again in some seconds, or give \
+                 prefixes the same Grantors"
+            ),
+        };
         return Err(GateError::config("policy", what));
     }
     let mut named: Box<[u16]> = Box::default();
     let choice = match policy.action {
         Action::Grantor => {
-            let first = choices.buckets.len() as u32;
             let mut numbers = Vec::with_capacity(policy.grantors.len());
             for &grantor in &policy.grantors {
                 let at = choices.grantors.iter().position(|known| *known == grantor).unwrap_or_else(|| {
@@ -377,16 +516,24 @@ fn number<A: Gated>(
             }
             named = numbers.into_boxed_slice();
             choices.down.resize(choices.grantors.len(), false);
-            choices.buckets.resize(choices.buckets.len() + BUCKETS, 0);
+            let first = choices.spare.pop().unwrap_or_else(|| {
+                choices.buckets.resize(choices.buckets.len() + BUCKETS, 0);
+                (choices.buckets.len() - BUCKETS) as u32
+            });
             Choice::Grantors(first)
         }
         action => choice_of(action),
     };
-    choices.choices.push(choice);
-    choices.named.push(named);
-    choices.spread(choices.choices.len() - 1);
-    known.push((policy.action, policy.grantors.clone()));
-    Ok(Label(known.len() as u32 - 1))
+    if number == known.len() {
+        known.push(None);
+        choices.choices.push(Choice::Drop);
+        choices.named.push(Box::default());
+    }
+    (choices.choices[number], choices.named[number]) = (choice, named);
+    choices.spread(number);
+    known[number] = Some((policy.action, policy.grantors.clone()));
+    *any_new = true;
+    Ok(Label(number as u32))
 }
 
 /// Policies as they are written, by family.

@@ -2,10 +2,10 @@
 
 use crate::counters::{Board, Counter, Counters};
 use crate::family::Paired;
-use crate::gate::{Gate, RECLAIM_IDLE};
+use crate::gate::{Gate, RECLAIM_IDLE, Rules};
 use crate::mail::{Letter, Mailbox};
-use crate::policy::Choices;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Decisions that are read between two bursts.
 const READ: usize = 256;
@@ -23,18 +23,20 @@ pub(crate) struct Seat<A: Paired<W>, const W: usize> {
     /// How many of them have a program: [`Counter::ProgramFlows4`] or [`Counter::ProgramFlows6`].
     pub(crate) programs: Counter,
     pub(crate) shown_ns: u64,
+    /// Up to which change of the policies no flow here has a retired number.
+    pub(crate) passed: Arc<AtomicU64>,
 }
 
 impl<A: Paired<W>, const W: usize> Seat<A, W> {
     /// Looks for flows to forget.
     #[inline]
-    pub(crate) fn reclaim(&mut self, now_ns: u64, idle_ns: u64, choices: &Choices<A>, buckets: usize) {
-        let gone = self.gate.reclaim(now_ns, idle_ns, choices, buckets);
+    pub(crate) fn reclaim(&mut self, now_ns: u64, idle_ns: u64, rules: &Rules<'_, A>, buckets: usize) {
+        let gone = self.gate.reclaim(now_ns, idle_ns, rules, &mut self.counters, buckets);
         self.counters.add(Counter::FlowsReclaimed, gone as u64);
     }
 
-    /// Between two bursts.
-    pub(crate) fn tick(&mut self, now_ns: u64, idle_ns: u64, choices: &Choices<A>) {
+    /// Between two bursts. Returns when to come again though nothing happens, if so.
+    pub(crate) fn tick(&mut self, now_ns: u64, idle_ns: u64, rules: &Rules<'_, A>) -> Option<u64> {
         // Before what was decided by the new version.
         while let Some(revocation) = self.mail.revocations.pop() {
             if self.gate.withdraw(now_ns, &revocation).is_err() {
@@ -42,14 +44,23 @@ impl<A: Paired<W>, const W: usize> Seat<A, W> {
             }
         }
         for _ in 0..READ {
-            let Some(Letter { source, destination, verdict, make, by }) = self.mail.letters.pop() else {
+            let Some(Letter { source, destination, verdict, make, grantor, by }) = self.mail.letters.pop()
+            else {
                 break;
             };
+            // Policies may have changed since it was put there.
+            if let Some(grantor) = grantor
+                && let (number, choices) = rules.of(destination)
+                && !choices.names(number, grantor)
+            {
+                self.counters.one(Counter::DecisionsRefused);
+                continue;
+            }
             let flow = (source, destination);
             let applied = if make {
-                self.gate.impose(now_ns, flow, &verdict, by)
+                self.gate.impose(now_ns, rules, flow, &verdict, by)
             } else {
-                self.gate.apply(now_ns, flow, &verdict, by)
+                self.gate.apply(now_ns, rules, flow, &verdict, by)
             };
             self.counters.one(applied.counter());
         }
@@ -58,10 +69,16 @@ impl<A: Paired<W>, const W: usize> Seat<A, W> {
             // Twice round, and those that were just not silent for long enough the first time.
             self.gate.settles_within(2 * self.gate.round_ns() + idle_ns);
             // Also where no packets come.
-            self.reclaim(now_ns, idle_ns, choices, RECLAIM_IDLE);
+            self.reclaim(now_ns, idle_ns, rules, RECLAIM_IDLE);
             self.gate.heavy().tick(now_ns);
             self.show();
         }
+        let choices = rules.choices();
+        let passed = self.gate.passed(choices);
+        if self.passed.load(Ordering::Relaxed) != passed {
+            self.passed.store(passed, Ordering::Release);
+        }
+        choices.any_retired().then_some(now_ns + SHOW_NS)
     }
 
     /// Shows the numbers of now.

@@ -4,6 +4,7 @@ use crate::control::GatekeeperControl;
 use crate::nodes::decision;
 use crate::nodes::encapsulate::{self, Encapsulate};
 use crate::nodes::gate::{self, GateNode};
+use crate::nodes::path_mtu::{self, PathMtu};
 use crate::nodes::solicitor::{self, Solicitor};
 use std::sync::Arc;
 use tidemill_graph::GraphBuilder;
@@ -55,6 +56,12 @@ pub fn splice(graph: &mut GraphBuilder, control: &GatekeeperControl, host: Host)
     });
     let decisions = decision::factory(control);
     graph.node("decision", decision::OUTPUTS, move |worker| Box::new(decisions(worker)));
+    let (endpoints4, endpoints6) = (control.v4.policies.endpoints(), control.v6.policies.endpoints());
+    let (settings, boards) = (control.settings.view(), control.paths.clone());
+    graph.node("path-mtu", path_mtu::OUTPUTS, move |worker| {
+        let board = boards.get(worker).cloned().unwrap_or_default();
+        Box::new(PathMtu::new(settings.clone(), endpoints4.clone(), endpoints6.clone(), board))
+    });
 
     for (input, gate, encapsulate, forward, neighbor) in [
         ("ip4-input", "gate4", "encapsulate4", "ip4-forward", "ip4-neighbor"),
@@ -68,5 +75,6 @@ pub fn splice(graph: &mut GraphBuilder, control: &GatekeeperControl, host: Host)
     }
     graph.edge("solicitor", "encapsulate4", "encapsulate4").edge("solicitor", "encapsulate6", "encapsulate6");
     graph.insert("ip4-lookup", "local", "decision", "local").edge("ip6-lookup", "local", "decision");
+    graph.insert("decision", "local", "path-mtu", "local");
     graph.edge("decision", "lookup4", "ip4-lookup").edge("decision", "lookup6", "ip6-lookup");
 }

@@ -439,7 +439,7 @@ fn a_trace_says_where_a_packet_goes() {
     let domain = Domain::new();
     let table = Table::new(&domain, Rib::<u32>::new(), &Algorithm::Auto).unwrap();
     let endpoint = Endpoint::new(1_u32, 0x0a14_1e28);
-    let endpoints = Publisher::new(&domain, vec![endpoint]);
+    let endpoints = Publisher::new(&domain, vec![endpoint.clone()]);
     let hops = Publisher::new(&domain, NextHops::new(Vec::new()));
     let node = Encapsulate::<u32>::new(0, endpoints.view(), table.view(), hops.view());
     let mut pool = Memory::new(1, 2048).unwrap().pool(1).unwrap();

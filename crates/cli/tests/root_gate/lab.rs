@@ -121,7 +121,7 @@ pub(crate) struct Lab {
     pub(crate) grantor: Arc<Grantor>,
     /// The Grantor's ends of what decisions go through, IPv4 and IPv6.
     pub(crate) deciders: [UdpSocket; 2],
-    _server: Netns,
+    pub(crate) server: Netns,
     _middle: Netns,
     thread: Option<JoinHandle<()>>,
     child: Child,
@@ -202,9 +202,9 @@ impl Lab {
         command.stdin(Stdio::null()).stdout(file("out")).stderr(file("log"));
         let child = middle.enter(|| command.spawn()).unwrap();
         let control = Client::new(&folder.path().join("gate.sock")).unwrap();
-        let (_server, _middle, thread) = (server, middle, Some(thread));
+        let (_middle, thread) = (middle, Some(thread));
         let mut lab =
-            Lab { client, behind, grantor, deciders, _server, _middle, thread, child, folder, control };
+            Lab { client, behind, server, grantor, deciders, _middle, thread, child, folder, control };
         wait_until("the gatekeeper answers", Duration::from_secs(60), || {
             if let Some(status) = lab.child.try_wait().unwrap() {
                 panic!("the gatekeeper ended: {status}: {}", lab.read("log"));

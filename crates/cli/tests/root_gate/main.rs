@@ -15,7 +15,8 @@ mod net;
 mod raw;
 
 use lab::{Answer, Lab, SERVER};
-use net::wait_until;
+use net::{cable, wait_until};
+use raw::Raw;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::MutexGuard;
@@ -180,4 +181,61 @@ fn decisions_are_taken_from_grantors_only() {
         (said["dropped"]["decision-refused"].as_u64(), said["dropped"]["decision-malformed"].as_u64()),
         (Some(4), Some(2))
     );
+}
+
+/// The Grantor is behind a router whose other link takes 1400 bytes; that router, its ICMP errors and the client's path MTU discovery are the
+/// kernel's.
+#[test]
+fn a_narrow_link_beyond_the_next_hop_is_told_to_the_sender() {
+    let Some(_turn) = turn("a_narrow_link_beyond_the_next_hop_is_told_to_the_sender") else { return };
+    let lab = Lab::start(
+        "[[route]]\nprefix = \"10.99.0.2/32\"\nvia = \"10.8.0.2\"\n\
+        [[route]]\nprefix = \"fd00:99::2/128\"\nvia = \"fd00:8::2\"\n\
+        [[gatekeeper.policy]]\nprefix = \"10.91.0.0/24\"\naction = \"grantor\"\ngrantors = [\"10.99.0.2\"]\n\
+        [[gatekeeper.policy]]\nprefix = \"fd00:91::/64\"\naction = \"grantor\"\ngrantors = [\"fd00:99::2\"]\n",
+    );
+    cable(&lab.behind, "eth2", &lab.server, "eth1", 1400);
+    for (ns, interface, last) in [(&lab.behind, "eth2", 1), (&lab.server, "eth1", 2)] {
+        ns.add_address(&format!("10.10.0.{last}/24"), interface);
+        ns.add_address(&format!("fd00:10::{last}/64"), interface);
+    }
+    lab.behind.run("ip route add 10.99.0.2/32 via 10.10.0.2");
+    lab.behind.run("ip -6 route add fd00:99::2/128 via fd00:10::2");
+    let far = Raw::open(&lab.server, "eth1");
+    // What comes to the Grantor in an outer packet of this length, if anything does.
+    let comes = |v6: usize, length: usize| {
+        (0..200).filter_map(|_| far.receive(Duration::from_millis(10))).any(|frame| {
+            let to: &[u8] = [&[10, 99, 0, 2][..], &[0xfd, 0, 0, 0x99]][v6];
+            frame.bytes.len() == 14 + length
+                && frame.bytes[14..].get([16, 24][v6]..).is_some_and(|a| a.starts_with(to))
+        })
+    };
+    for (v6, [long, fits], told, destination) in
+        [(0, [1452, 1352], 1380, "10.91.0.7"), (1, [1412, 1312], 1360, "fd00:91::7")]
+    {
+        // Nobody answers behind the tunnel; addresses are found out meanwhile.
+        let found = (0..20).any(|_| {
+            lab.client.attempt(&format!("ping -c 1 -W 1 {destination}"));
+            comes(v6, [104, 144][v6])
+        });
+        assert!(found, "no short packet comes through");
+        // It fits the next link with its outer header, and not the one after that. The router tells us.
+        lab.client.attempt(&format!("ping -M do -s {long} -c 1 -W 1 {destination}"));
+        lab.reaches("path-mtu-lowered", v6 as u64 + 1);
+        // We tell the sender, about its next packet.
+        let (_, said) = lab.client.attempt(&format!("ping -M do -s {long} -c 2 -W 1 {destination}"));
+        assert!(said.contains(&format!("mtu = {told}")) || said.contains(&format!("mtu={told}")), "{said}");
+        // As long as it was told: that comes through.
+        while far.receive(Duration::from_millis(10)).is_some() {}
+        lab.client.attempt(&format!("ping -M do -s {fits} -c 1 -W 1 {destination}"));
+        assert!(comes(v6, 1400), "a packet of {told} bytes");
+    }
+    // Where it may be, a long packet is cut, each part to the way's measure.
+    lab.client.run("ip route flush cache");
+    while far.receive(Duration::from_millis(10)).is_some() {}
+    lab.client.attempt("ping -M dont -s 1452 -c 1 -W 1 10.91.0.7");
+    assert!(comes(0, 1400), "20 of outer header, 20 of inner, 1360 of the packet: a multiple of 8");
+    let counters = lab.counters();
+    assert_eq!((counters["path-mtu-lowered"], counters["path-mtu-refused"]), (2, 0), "{counters:?}");
+    lab.end();
 }

@@ -1,9 +1,20 @@
 //! Walking the table: a few buckets at a time.
 
 use super::tags::{LANES, bits};
-use super::{FlowTable, State};
+use super::{FlowTable, Slot, State};
 use crate::key::Key;
 use crate::words::Ordering;
+
+/// What becomes of a flow that a [sweep](FlowTable::sweep) visits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Swept<S> {
+    /// It stays as it is.
+    Stays,
+    /// It stays with this state.
+    Becomes(S),
+    /// It is taken out.
+    Goes,
+}
 
 impl<const W: usize, S: State, H> FlowTable<W, S, H> {
     /// Visits the flows of the next `buckets` buckets from `cursor` on with key, stamp and state; returns the cursor for the next call: 0 to begin
@@ -27,19 +38,27 @@ impl<const W: usize, S: State, H: crate::hash::KeyHash<W> + Clone> FlowTable<W, 
     /// Takes out those flows of the next `buckets` buckets for which `expired` is true of key, stamp and state; returns how many. Call it a few
     /// buckets at a time, between bursts: it goes round and round on its own. A few per burst keep up with any flood if they
     /// are at least the insertions of a burst.
-    pub fn expire(&mut self, buckets: usize, expired: impl FnMut(&Key<W>, u32, S) -> bool) -> usize {
+    pub fn expire(&mut self, buckets: usize, mut expired: impl FnMut(&Key<W>, u32, S) -> bool) -> usize {
+        self.sweep(buckets, |key, stamp, state| match expired(key, stamp, state) {
+            true => Swept::Goes,
+            false => Swept::Stays,
+        })
+    }
+
+    /// The same, and flows may get other states; returns how many were taken out. It shares its place with [`expire`](Self::expire).
+    pub fn sweep(&mut self, buckets: usize, visit: impl FnMut(&Key<W>, u32, S) -> Swept<S>) -> usize {
         let cursor = self.expire_cursor as usize;
-        let (next, gone) = self.expire_from(cursor, buckets, expired);
+        let (next, gone) = self.sweep_from(cursor, buckets, visit);
         self.expire_cursor = next as u32;
         gone
     }
 
-    /// The same from a cursor of the caller's, as in [`scan`](Self::scan): the next cursor, and how many.
-    pub(super) fn expire_from(
+    /// The same from a cursor of the caller's, as in [`scan`](Self::scan): the next cursor, and how many were taken out.
+    pub(super) fn sweep_from(
         &mut self,
         cursor: usize,
         buckets: usize,
-        mut expired: impl FnMut(&Key<W>, u32, S) -> bool,
+        mut visit: impl FnMut(&Key<W>, u32, S) -> Swept<S>,
     ) -> (usize, usize) {
         let all = self.store.buckets as usize;
         let end = all.min(cursor.saturating_add(buckets.max(1)));
@@ -49,9 +68,13 @@ impl<const W: usize, S: State, H: crate::hash::KeyHash<W> + Clone> FlowTable<W, 
                 let slot = bucket * LANES + lane;
                 let store = &self.store;
                 let stamp = store.head(slot).load(Ordering::Relaxed) as u32;
-                if expired(&store.key(slot), stamp, store.state(slot)) {
-                    self.forget(slot, &());
-                    gone += 1;
+                match visit(&store.key(slot), stamp, store.state(slot)) {
+                    Swept::Stays => {}
+                    Swept::Becomes(state) => self.set_state(Slot::new(slot), state),
+                    Swept::Goes => {
+                        self.forget(slot, &());
+                        gone += 1;
+                    }
                 }
             }
         }

@@ -44,6 +44,7 @@ mod tags;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
+pub use expire::Swept;
 pub use insert::{LONGEST_REST, MOST_EQUAL_TAGS, SEARCH};
 pub use reader::{Flow, FlowReader};
 pub use rekey::Busy;

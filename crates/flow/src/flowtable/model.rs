@@ -1,6 +1,6 @@
 //! The flow table as one of the family: a state of one word is its value.
 
-use super::FlowTable;
+use super::{FlowTable, Swept};
 use crate::hash::Keyed;
 use crate::key::Key;
 use crate::table::{Full, HashTable, SizeError};
@@ -81,6 +81,7 @@ impl<const W: usize> HashTable<W> for FlowTable<W, u64, Keyed<W>> {
         budget: usize,
         mut expired: impl FnMut(&Key<W>, u64) -> bool,
     ) -> usize {
-        self.expire_from(cursor, budget, |key, _, value| expired(key, value)).0
+        let visit = |key: &_, _, value| if expired(key, value) { Swept::Goes } else { Swept::Stays };
+        self.sweep_from(cursor, budget, visit).0
     }
 }

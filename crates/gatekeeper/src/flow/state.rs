@@ -213,6 +213,12 @@ impl FlowState {
         self.0[1] = self.0[1] & !NOTE | u64::from(note) << NOTE_AT;
     }
 
+    /// Whether something was decided, be its time over or not.
+    #[inline(always)]
+    pub fn is_decided(&self) -> bool {
+        self.tag() != REQUEST
+    }
+
     /// The rank of its decision; 0 if it cannot be revoked.
     #[inline(always)]
     pub fn rank(&self) -> u8 {

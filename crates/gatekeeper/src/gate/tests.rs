@@ -11,6 +11,7 @@ use tidemill_lookup::qsbr::Domain;
 use tidemill_lpm::Prefix;
 
 mod lives;
+mod policies;
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -125,15 +126,9 @@ fn all_ways_agree<A: Paired<W> + std::hash::Hash, const W: usize>(
                     bytes: random.random_range(20..400),
                 })
                 .collect();
-            let now = Now {
-                ns,
-                policies: &**fib.get(&reader),
-                choices: choices.get(&reader),
-                order,
-                driver,
-                grace_ns: SECOND / 10,
-                ip: &|_| &[],
-            };
+            let choices = || choices.get(&reader);
+            let rules = Rules { policies: &**fib.get(&reader), choices: &choices };
+            let now = Now { ns, rules, order, driver, grace_ns: SECOND / 10, ip: &|_| &[] };
             let mut fates = vec![Fate::PolicyDrop; seen.len()];
             gate.decide(&now, &mut counters, &seen, &mut fates);
             for (seen, fate) in seen.iter().zip(&fates) {
@@ -151,7 +146,8 @@ fn all_ways_agree<A: Paired<W> + std::hash::Hash, const W: usize>(
                 let (source, destination) =
                     (address(random.random_range(0..12)), address(random.random_range(0..40) << 24));
                 let verdict = verdict(&mut random);
-                let known = gate.apply(ns, (source, destination), &verdict, None) == Applied::Done;
+                let known =
+                    gate.apply(ns, &now.rules, (source, destination), &verdict, None) == Applied::Done;
                 let there = oracle.flows.get_mut(&(source, destination));
                 assert_eq!(known, there.is_some());
                 there.into_iter().for_each(|flow| flow.decide(ns, &verdict));
@@ -219,10 +215,10 @@ fn judge_by(flows: usize, order: Order, driver: Driver) -> (Gate<u32, 1>, Judge)
     let (fib, choices) = control.views();
     let mut counters = Counters::default();
     let judge = move |gate: &mut Gate<u32, 1>, ns: u64, seen: &[Seen<u32>]| {
+        let choices = || choices.get(&reader);
         let now = Now {
             ns,
-            policies: &**fib.get(&reader),
-            choices: choices.get(&reader),
+            rules: Rules { policies: &**fib.get(&reader), choices: &choices },
             order,
             driver,
             grace_ns: SECOND / 10,
@@ -236,8 +232,46 @@ fn judge_by(flows: usize, order: Order, driver: Driver) -> (Gate<u32, 1>, Judge)
     (Gate::new(&size(flows), Catalog::new(&[]).unwrap()).unwrap(), Box::new(judge))
 }
 
+/// The policy of [`judge`], without a table: everything to one Grantor.
+struct Law(Choices<u32>);
+
+impl Fib<u32> for Law {
+    fn lookup(&self, _: u32) -> Label {
+        Label(2)
+    }
+
+    fn name(&self) -> String {
+        "law".into()
+    }
+
+    fn bytes(&self) -> usize {
+        0
+    }
+}
+
+thread_local! {
+    static LAW: Law = {
+        let all = policy("0.0.0.0/0".parse().unwrap(), Action::Grantor, &[1]);
+        let control = Policies::new(&Domain::new(), Action::Route, &[all], 0, Vec::new()).unwrap();
+        assert_eq!(control.label(7), 2);
+        Law(control.choices().clone())
+    };
+}
+
+fn with_law<R>(then: impl FnOnce(&Rules<'_, u32>) -> R) -> R {
+    LAW.with(|law| then(&Rules { policies: law, choices: &|| &law.0 }))
+}
+
 fn reclaim(gate: &mut Gate<u32, 1>, ns: u64, idle_ns: u64, buckets: usize) -> usize {
-    gate.reclaim(ns, idle_ns, &Choices::default(), buckets)
+    with_law(|rules| gate.reclaim(ns, idle_ns, rules, &mut Counters::default(), buckets))
+}
+
+fn apply(gate: &mut Gate<u32, 1>, ns: u64, flow: (u32, u32), verdict: &Verdict, by: Option<By>) -> Applied {
+    with_law(|rules| gate.apply(ns, rules, flow, verdict, by))
+}
+
+fn impose(gate: &mut Gate<u32, 1>, ns: u64, flow: (u32, u32), verdict: &Verdict) -> Applied {
+    with_law(|rules| gate.impose(ns, rules, flow, verdict, None))
 }
 
 fn to(source: u32) -> Seen<u32> {
@@ -250,7 +284,7 @@ fn who_was_granted_before_asking_passes() {
         let (mut gate, mut judge) = judge_by(100, order, driver);
         let granted =
             Verdict::Granted { rate_kib_s: 9, expire_s: 9, renew_ms: 9000, step_ms: 1000, direct: false };
-        assert_eq!(gate.impose(SECOND, (5, 7), &granted, None), Applied::Done);
+        assert_eq!(impose(&mut gate, SECOND, (5, 7), &granted), Applied::Done);
         // Twice: the second packet finds a flow that knows its policy.
         for _ in 0..2 {
             let fates = judge(&mut gate, SECOND, &[to(5), to(6)]);
@@ -294,10 +328,10 @@ fn decided_flows_stay_until_their_time_is_over() {
     judge(&mut gate, SECOND, &sources.map(to));
     let granted =
         Verdict::Granted { rate_kib_s: 1, expire_s: 100, renew_ms: 90_000, step_ms: 1000, direct: false };
-    assert_eq!(gate.apply(SECOND, (1, 7), &granted, None), Applied::Done);
-    assert_eq!(gate.apply(SECOND, (2, 7), &Verdict::Declined { expire_s: 10 }, None), Applied::Done);
-    assert_eq!(gate.apply(SECOND, (9, 7), &granted, None), Applied::Unknown, "nobody asked");
-    assert_eq!(gate.impose(SECOND, (9, 7), &granted, None), Applied::Done, "but an operator may");
+    assert_eq!(apply(&mut gate, SECOND, (1, 7), &granted, None), Applied::Done);
+    assert_eq!(apply(&mut gate, SECOND, (2, 7), &Verdict::Declined { expire_s: 10 }, None), Applied::Done);
+    assert_eq!(apply(&mut gate, SECOND, (9, 7), &granted, None), Applied::Unknown, "nobody asked");
+    assert_eq!(impose(&mut gate, SECOND, (9, 7), &granted), Applied::Done, "but an operator may");
     let all = 1 << 20;
     assert_eq!(reclaim(&mut gate, 5 * SECOND, SECOND, all), 1, "who only asked is forgotten");
     assert_eq!(reclaim(&mut gate, 11 * SECOND, SECOND, all), 0, "just over, and still here for idle_ns");

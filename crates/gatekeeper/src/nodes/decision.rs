@@ -42,7 +42,7 @@ use crate::settings::Settings;
 use crate::trust::Trust;
 use probe::Prober;
 use std::net::IpAddr;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
 use tidemill_burst::{DropReason, Packet, Pool};
 use tidemill_graph::{Context, Node, Verdict};
 use tidemill_ip::datagram::Datagram;
@@ -119,12 +119,15 @@ impl Names {
     fn decides(&self, cx: &Context<'_>, grantor: IpAddr, flow: &Addresses) -> Option<u16> {
         match (*flow, grantor) {
             (Addresses::V4 { dst, .. }, IpAddr::V4(grantor)) => {
-                let (fib, choices) = (self.policies4.0.get(cx.reader), self.policies4.1.get(cx.reader));
-                choices.decides(fib.lookup(dst).0, grantor.into())
+                // What a number means, after the number.
+                let number = self.policies4.0.get(cx.reader).lookup(dst).0;
+                fence(Ordering::Acquire);
+                self.policies4.1.get(cx.reader).decides(number, grantor.into())
             }
             (Addresses::V6 { dst, .. }, IpAddr::V6(grantor)) => {
-                let (fib, choices) = (self.policies6.0.get(cx.reader), self.policies6.1.get(cx.reader));
-                choices.decides(fib.lookup(dst).0, grantor.into())
+                let number = self.policies6.0.get(cx.reader).lookup(dst).0;
+                fence(Ordering::Acquire);
+                self.policies6.1.get(cx.reader).decides(number, grantor.into())
             }
             _ => None,
         }
@@ -180,18 +183,18 @@ impl Desk {
 
     /// Hands a decision to the workers. Where there is only one, its flow is made if it is not there: there was no room for it, or it
     /// was forgotten meanwhile.
-    fn tell(&mut self, decision: &Decision, by: Option<By>) {
+    fn tell(&mut self, decision: &Decision, grantor: u16, by: Option<By>) {
         self.counters.one(Counter::Decisions);
         self.told = true;
-        let verdict = decision.verdict;
+        let (verdict, grantor) = (decision.verdict, Some(grantor));
         let lost = match decision.flow {
             Addresses::V4 { src: source, dst: destination } => {
                 let make = self.post4.is_alone();
-                self.post4.send(&Letter { source, destination, verdict, make, by })
+                self.post4.send(&Letter { source, destination, verdict, make, grantor, by })
             }
             Addresses::V6 { src: source, dst: destination } => {
                 let make = self.post6.is_alone();
-                self.post6.send(&Letter { source, destination, verdict, make, by })
+                self.post6.send(&Letter { source, destination, verdict, make, grantor, by })
             }
         };
         self.counters.add(Counter::MailLost, lost);
@@ -251,7 +254,7 @@ impl DecisionNode {
             let counts = match message {
                 Ok(Message::Decision(decision)) => match names.decides(cx, peer.address, &decision.flow) {
                     Some(grantor) => {
-                        desk.tell(&decision, Some(By { grantor, version: header.policy_version }));
+                        desk.tell(&decision, grantor, Some(By { grantor, version: header.policy_version }));
                         true
                     }
                     None => false,
@@ -307,11 +310,13 @@ impl DecisionNode {
         let (mut taken, mut refused, mut whole) = (0, 0, true);
         for decision in Decisions::new(datagram.payload) {
             match decision {
-                Ok(decision) if names.decides(cx, datagram.source().0, &decision.flow).is_some() => {
-                    desk.tell(&decision, None);
-                    taken += 1;
-                }
-                Ok(_) => refused += 1,
+                Ok(decision) => match names.decides(cx, datagram.source().0, &decision.flow) {
+                    Some(grantor) => {
+                        desk.tell(&decision, grantor, None);
+                        taken += 1;
+                    }
+                    None => refused += 1,
+                },
                 Err(_) => whole = false,
             }
         }

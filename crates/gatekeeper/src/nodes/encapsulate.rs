@@ -9,6 +9,8 @@
 //! * TTL or hop limit of 0 or 1: `ttl-expired`, with an ICMP error. Too long for the next link with its outer header: `too-big` with
 //!   an ICMP error that names what is left, or cut into parts ([`long`](crate::tunnel::long)); `fragment-failed`. Both errors are
 //!   about the inner packet, as it came.
+//! * Too long for a link further on, as far as ICMP errors have told us ([`path`](crate::tunnel::path)): the same. What was sent is noted there, so
+//!   that such an error can be held against it.
 //! * No way to the Grantor: `no-route`, `unreachable`, `blackhole`, `prohibited`, `broadcast`, `interface-down` as the router names
 //!   it; `next-hop-unknown` where there is no such Grantor, or its address is ours. Nobody is told: the fault is ours or the
 //!   Grantor's, not the destination's, which the sender asked for; and in a flood from invented sources we would answer every one.
@@ -64,6 +66,10 @@ struct Way {
     burst: u64,
     grantor: u16,
     label: u32,
+    /// What the way takes, beyond the next link.
+    mtu: u16,
+    /// Packets that are longer are noted.
+    bar: u16,
 }
 
 impl<A: Outer> Encapsulate<A> {
@@ -101,10 +107,12 @@ impl<A: Outer> Node for Encapsulate<A> {
             let way = &mut self.ways[usize::from(tag.grantor) % PLACES];
             if way.burst != self.burst || way.grantor != tag.grantor {
                 let label = fib.lookup(endpoint.grantor()).0;
-                *way = Way { burst: self.burst, grantor: tag.grantor, label };
+                let path = endpoint.path();
+                let (mtu, bar) = (path.mtu(cx.now_ns), path.bar(cx.now_ns).max(A::LEAST_MTU));
+                *way = Way { burst: self.burst, grantor: tag.grantor, label, mtu, bar };
             }
-            let mut step = Step { cx: &mut *cx, hops, endpoint, ident: &mut self.ident };
-            verdicts[i] = step.send(packet, tag.dscp, way.label);
+            let mut step = Step { cx: &mut *cx, hops, endpoint, way, ident: &mut self.ident };
+            verdicts[i] = step.send(packet, tag.dscp);
         }
     }
 
@@ -122,13 +130,14 @@ struct Step<'s, 'c, A: Outer> {
     cx: &'s mut Context<'c>,
     hops: &'s NextHops,
     endpoint: &'s Endpoint<A>,
+    way: &'s mut Way,
     ident: &'s mut u32,
 }
 
 impl<A: Outer> Step<'_, '_, A> {
     #[inline(always)]
-    fn send(&mut self, packet: &mut Packet, dscp: u8, label: u32) -> Verdict {
-        let (mut label, mut hop) = (label, self.hops.get(label));
+    fn send(&mut self, packet: &mut Packet, dscp: u8) -> Verdict {
+        let (mut label, mut hop) = (self.way.label, self.hops.get(self.way.label));
         if hop.kind == Kind::Group {
             (label, hop) = member(self.hops, hop, flow_hash::<A>(packet));
         }
@@ -140,16 +149,27 @@ impl<A: Outer> Step<'_, '_, A> {
         if packet.merged().is_some() {
             return Verdict::Drop(DropReason::OffloadInvalid);
         }
-        if packet.len() + A::HEADER_LEN > usize::from(hop.mtu) + usize::from(packet.l3) {
+        let long = (packet.len() + A::HEADER_LEN).saturating_sub(packet.l3.into());
+        if long > usize::from(hop.mtu.min(self.way.mtu)) {
             return self.too_long(packet, dscp, label, hop, output);
         }
         match encapsulate(packet, self.endpoint, dscp) {
             Ok(()) => {
+                if long > usize::from(self.way.bar) {
+                    self.note(long as u16);
+                }
                 (packet.label, packet.port) = (label, hop.interface);
                 Verdict::Next(output)
             }
             Err(reason) => refused(packet, reason),
         }
+    }
+
+    /// A packet this long has been sent.
+    #[cold]
+    fn note(&mut self, long: u16) {
+        self.endpoint.path().note(self.cx.now_ns, long);
+        self.way.bar = long;
     }
 
     #[cold]
@@ -166,9 +186,16 @@ impl<A: Outer> Step<'_, '_, A> {
             return refused(packet, DropReason::TtlExpired);
         }
         packet.label = label;
-        let mut how = How { hop, output, ident: self.ident };
+        let mtu = hop.mtu.min(self.way.mtu);
+        let mut how = How { hop, mtu, output, ident: self.ident };
         match A::too_long(self.cx, packet, self.endpoint, dscp, &mut how) {
-            Outcome::Cut => Verdict::Consume,
+            Outcome::Cut => {
+                // Some parts are that long.
+                if mtu > self.way.bar {
+                    self.note(mtu);
+                }
+                Verdict::Consume
+            }
             Outcome::TooBig(mtu) => error(packet, DropReason::TooBig, mtu, ERROR),
             Outcome::Failed => Verdict::Drop(DropReason::FragmentFailed),
         }

@@ -8,7 +8,7 @@
 //! Outputs: `lookup`, `solicitor`, `encapsulate`.
 
 use crate::family::Paired;
-use crate::gate::{Fate, Now, RECLAIM_BUCKETS, Seen};
+use crate::gate::{Fate, Now, RECLAIM_BUCKETS, Rules, Seen};
 use crate::policy::Choices;
 use crate::seat::Seat;
 use crate::settings::Settings;
@@ -78,16 +78,17 @@ impl<A: Paired<W>, const W: usize> Node for GateNode<A, W> {
             self.places[count] = at as u16;
             count += 1;
         }
-        let choices = self.choices.get(cx.reader);
+        let (reader, view) = (cx.reader, &self.choices);
+        let choices = || view.get(reader);
         let (packets, places) = (&*burst, &self.places[..count]);
         let ip = |at: usize| {
             let packet = places.get(at).and_then(|place| packets.get(usize::from(*place)));
             packet.and_then(|packet| packet.data().get(usize::from(packet.l3)..)).unwrap_or_default()
         };
+        let policies = &**self.policies.get(reader);
         let now = Now {
             ns: cx.now_ns,
-            policies: &**self.policies.get(cx.reader),
-            choices,
+            rules: Rules { policies, choices: &choices },
             order: settings.order,
             driver: settings.driver,
             grace_ns: settings.grace_ns,
@@ -112,13 +113,19 @@ impl<A: Paired<W>, const W: usize> Node for GateNode<A, W> {
                 Fate::PolicyDrop => Verdict::Drop(DropReason::PolicyDrop),
             };
         }
-        seat.reclaim(cx.now_ns, settings.idle_ns, choices, RECLAIM_BUCKETS);
+        let choices = || view.get(reader);
+        let rules = Rules { policies, choices: &choices };
+        seat.reclaim(cx.now_ns, settings.idle_ns, &rules, RECLAIM_BUCKETS);
     }
 
     fn tick(&mut self, cx: &mut Context<'_>) {
         if let Some(seat) = &mut self.seat {
-            let settings = self.settings.get(cx.reader);
-            seat.tick(cx.now_ns, settings.idle_ns, self.choices.get(cx.reader));
+            let (reader, view) = (cx.reader, &self.choices);
+            let choices = || view.get(reader);
+            let rules = Rules { policies: &**self.policies.get(reader), choices: &choices };
+            if let Some(at_ns) = seat.tick(cx.now_ns, self.settings.get(reader).idle_ns, &rules) {
+                cx.wake_at(at_ns);
+            }
         }
     }
 

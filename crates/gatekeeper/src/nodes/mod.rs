@@ -3,4 +3,5 @@
 pub mod decision;
 pub mod encapsulate;
 pub mod gate;
+pub mod path_mtu;
 pub mod solicitor;

@@ -1,11 +1,11 @@
-//! Packets that with their outer header are longer than the next link's MTU.
+//! Packets that with their outer header are longer than the next link's MTU, or than the [way](super::path) takes.
 //!
 //! * IPv4, "don't fragment" set: its source is told, `too-big` with what is left of the MTU (RFC 2003 5.1).
 //! * IPv4 otherwise: the inner packet is cut, and each fragment goes in an outer packet of its own, which is never a fragment ("don't
 //!   fragment" is a wire fact). The destination puts them together, as it would behind any router.
 //! * IPv6: its source is told, `too-big` with what is left of the MTU, but never less than 1280, to which it need not go below
 //!   (RFC 2473 7.1 a).
-//! * IPv6 of up to 1280 bytes where the link leaves less (an MTU below 1320): the outer packet is cut into fragments, and the
+//! * IPv6 of up to 1280 bytes where that leaves less (an MTU below 1320): the outer packet is cut into fragments, and the
 //!   Grantor puts it together (RFC 2473 7.1 b). Identifications count up, worker by worker from places far apart.
 //!
 //! Off the fast path. Work per packet is bounded by its length and by the pool's free frames; parts are made, the packet is
@@ -34,6 +34,8 @@ pub enum Outcome {
 pub struct How<'a> {
     /// Where the parts go.
     pub hop: &'a Adjacency,
+    /// What a packet may be long at most, with its outer header.
+    pub mtu: u16,
     /// The output that parts go to.
     pub output: u8,
     /// The identification of the next outer packet that is cut.
@@ -49,7 +51,7 @@ pub(super) fn v4(
     dscp: u8,
     how: &mut How<'_>,
 ) -> Outcome {
-    let mtu = how.hop.mtu.saturating_sub(ipv4::HEADER_LEN as u16);
+    let mtu = how.mtu.saturating_sub(ipv4::HEADER_LEN as u16);
     if packet.data().get(usize::from(packet.l3)..).is_some_and(ipv4::dont_fragment) {
         return Outcome::TooBig(mtu);
     }
@@ -73,7 +75,7 @@ pub(super) fn v6(
     dscp: u8,
     how: &mut How<'_>,
 ) -> Outcome {
-    let mtu = how.hop.mtu.saturating_sub(ipv6::HEADER_LEN as u16).max(ipv6::MIN_MTU as u16);
+    let mtu = how.mtu.saturating_sub(ipv6::HEADER_LEN as u16).max(ipv6::MIN_MTU as u16);
     if packet.len() > usize::from(mtu) + usize::from(packet.l3) {
         return Outcome::TooBig(mtu);
     }
@@ -92,7 +94,7 @@ fn cut6(
     how: &mut How<'_>,
 ) -> Option<()> {
     const FRONT: usize = FRONT6 + FRAGMENT_LEN;
-    let room = (LINK + usize::from(how.hop.mtu)).checked_sub(FRONT)?;
+    let room = (LINK + usize::from(how.mtu)).checked_sub(FRONT)?;
     let step = Some(room & !7).filter(|&step| step > 0)?;
     let l3 = usize::from(packet.l3);
     ipv6::decrement_hop_limit(packet.data_mut().get_mut(l3..)?);

@@ -25,13 +25,16 @@
 //! The outer header lies ready in the [`Endpoint`], with the sum of what is always the same in it. Costs: one copy of 34 or 54
 //! bytes, and some fields.
 //!
-//! What does not fit the next link with its outer header is in [`long`].
+//! What does not fit the next link with its outer header is in [`long`]; what does not fit a link further on, in [`path`].
 
 pub mod long;
+pub mod path;
 #[cfg(test)]
 mod tests;
 
+use path::{Path, TooBig};
 use std::fmt::Debug;
+use std::sync::Arc;
 use tidemill_burst::{DropReason, Packet};
 use tidemill_graph::Context;
 use tidemill_lpm::Address;
@@ -54,6 +57,8 @@ pub trait Outer: Address {
     type Front: AsRef<[u8]> + Copy + Debug + Send + Sync;
     /// Bytes of outer header.
     const HEADER_LEN: usize;
+    /// The least that a way is held to take, whatever is said of it.
+    const LEAST_MTU: u16;
 
     /// The front of every packet, as far as it is always the same, and the sum of the header's words.
     fn front(source: Self, grantor: Self) -> (Self::Front, u16);
@@ -78,6 +83,9 @@ pub trait Outer: Address {
     /// TTL or hop limit of the packet that begins with `header`.
     fn hops(header: &[u8]) -> u8;
 
+    /// What an ICMP error to us says of a packet in a tunnel; none if the packet that begins with this header is none.
+    fn too_big(ip: &[u8]) -> Option<TooBig<Self>>;
+
     /// Code point and destination of the packet that begins with `header`.
     fn read(header: &[u8]) -> (u8, Self);
 
@@ -86,12 +94,13 @@ pub trait Outer: Address {
 }
 
 /// Both ends of a tunnel, and the header that leads from one to the other.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Endpoint<A: Outer> {
     source: A,
     grantor: A,
     front: A::Front,
     sum: u16,
+    path: Arc<Path>,
 }
 
 /// The Grantors of one family by their numbers, as the nodes see them. A number that packets may still carry
@@ -102,7 +111,18 @@ impl<A: Outer> Endpoint<A> {
     /// From one of our addresses to a Grantor's.
     pub fn new(source: A, grantor: A) -> Self {
         let (front, sum) = A::front(source, grantor);
-        Endpoint { source, grantor, front, sum }
+        Endpoint { source, grantor, front, sum, path: Arc::default() }
+    }
+
+    /// The same from another address of ours: what is known of the way stays known.
+    pub fn from(&self, source: A) -> Self {
+        Endpoint { path: self.path.clone(), ..Endpoint::new(source, self.grantor) }
+    }
+
+    /// The way, beyond the next link.
+    #[inline(always)]
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Our end.
@@ -151,6 +171,8 @@ fn mark(packet: &mut Packet) {
 impl Outer for u32 {
     type Front = [u8; FRONT4];
     const HEADER_LEN: usize = ipv4::HEADER_LEN;
+    /// What every host takes whole (RFC 791 3.2).
+    const LEAST_MTU: u16 = 576;
 
     fn front(source: u32, grantor: u32) -> ([u8; FRONT4], u16) {
         let mut front = [0; FRONT4];
@@ -210,6 +232,10 @@ impl Outer for u32 {
         ipv4::ttl(header)
     }
 
+    fn too_big(ip: &[u8]) -> Option<TooBig<u32>> {
+        path::read4(ip)
+    }
+
     fn read(header: &[u8]) -> (u8, u32) {
         (ipv4::Packet::new_unchecked(header).dscp(), ipv4::dst_u32(header))
     }
@@ -231,6 +257,7 @@ fn finish4(header: &mut [u8], sum: u16, tos: u8, total: u16) {
 impl Outer for u128 {
     type Front = [u8; FRONT6];
     const HEADER_LEN: usize = ipv6::HEADER_LEN;
+    const LEAST_MTU: u16 = ipv6::MIN_MTU as u16;
 
     fn front(source: u128, grantor: u128) -> ([u8; FRONT6], u16) {
         let mut front = [0; FRONT6];
@@ -289,6 +316,10 @@ impl Outer for u128 {
 
     fn hops(header: &[u8]) -> u8 {
         ipv6::hop_limit(header)
+    }
+
+    fn too_big(ip: &[u8]) -> Option<TooBig<u128>> {
+        path::read6(ip)
     }
 
     fn read(header: &[u8]) -> (u8, u128) {

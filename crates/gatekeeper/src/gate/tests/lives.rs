@@ -96,7 +96,7 @@ impl World {
 
     fn decide(&mut self, flow: (u32, u32), verdict: &Verdict, version: Option<u32>) {
         let by = version.map(|version| By { grantor: 0, version });
-        let applied = self.gate.apply(self.ns, flow, verdict, by);
+        let applied = apply(&mut self.gate, self.ns, flow, verdict, by);
         let counts = version.is_none_or(|version| self.stands(flow.1, version));
         let full = self.lives.values().filter(|life| life.program.is_some()).count() == 64;
         let Some(life) = self.lives.get_mut(&flow) else {
@@ -139,9 +139,9 @@ impl World {
         self.below.push((to.unwrap_or((0, u32::MAX)), below));
     }
 
-    fn reclaim(&mut self, idle_s: u64, choices: &Choices<u32>) {
+    fn reclaim(&mut self, idle_s: u64) {
         let before = self.gate.len();
-        let gone = self.gate.reclaim(self.ns, idle_s * SECOND, choices, 1 << 20);
+        let gone = reclaim(&mut self.gate, self.ns, idle_s * SECOND, 1 << 20);
         let (ns, below) = (self.ns, std::mem::take(&mut self.below));
         self.below = below;
         let dead: Vec<(u32, u32)> = self
@@ -199,10 +199,10 @@ fn versions_revocations_and_programs_are_as_plain_words_say() {
                 .map(|(flow, ip)| Seen { source: flow.0, destination: flow.1, bytes: ip.len() as u32 })
                 .collect();
             let mut fates = vec![Fate::Route; seen.len()];
+            let choices = || choices.get(&reader);
             let now = Now {
                 ns: world.ns,
-                policies: &**fib.get(&reader),
-                choices: choices.get(&reader),
+                rules: Rules { policies: &**fib.get(&reader), choices: &choices },
                 order,
                 driver,
                 grace_ns: GRACE,
@@ -236,7 +236,7 @@ fn versions_revocations_and_programs_are_as_plain_words_say() {
                 world.revoke(to, version);
             }
             if random.random_bool(0.05) {
-                world.reclaim(random.random_range(1..4), choices.get(&reader));
+                world.reclaim(random.random_range(1..4));
             }
             let programs = world.lives.values().filter(|life| life.program.is_some()).count();
             assert_eq!(world.gate.programs(), programs, "a place for each cookie, in round {round}");
@@ -266,12 +266,15 @@ fn what_was_granted_passes_while_it_is_asked_about_again() {
         Verdict::Granted { rate_kib_s: 9000, expire_s: 99, renew_ms: 90_000, step_ms: 1000, direct: true };
     let by = |version| Some(By { grantor: 0, version });
     judge(&mut gate, SECOND, &[to(5), to(6)]);
-    assert_eq!(gate.apply(SECOND, (5, 7), &verdict, by(3)), Applied::Done);
-    assert_eq!(gate.apply(SECOND, (6, 7), &Verdict::Declined { expire_s: 99 }, by(3)), Applied::Done);
+    assert_eq!(apply(&mut gate, SECOND, (5, 7), &verdict, by(3)), Applied::Done);
+    assert_eq!(apply(&mut gate, SECOND, (6, 7), &Verdict::Declined { expire_s: 99 }, by(3)), Applied::Done);
     let tag = |dscp| Tag { grantor: 0, dscp };
     assert_eq!(judge(&mut gate, SECOND, &[to(5), to(6)]), [Fate::Route, Fate::Declined]);
     gate.withdraw(SECOND, &Revocation { below: By { grantor: 0, version: 4 }, to: None }).unwrap();
-    assert_eq!(gate.apply(SECOND, (6, 7), &Verdict::Declined { expire_s: 99 }, by(3)), Applied::Revoked);
+    assert_eq!(
+        apply(&mut gate, SECOND, (6, 7), &Verdict::Declined { expire_s: 99 }, by(3)),
+        Applied::Revoked
+    );
     // At once, without a gap: the grant asks and goes on as it was; the refusal is over.
     let fates = judge(&mut gate, SECOND, &[to(5), to(5), to(6)]);
     assert_eq!(fates[..2], [Fate::Granted(tag(2)), Fate::Route]);
@@ -280,7 +283,7 @@ fn what_was_granted_passes_while_it_is_asked_about_again() {
     // No answer: it asks as a new one does. An answer by the new version: as before.
     let late = judge(&mut gate, SECOND + SECOND / 2, &[to(5)]);
     assert!(matches!(late[0], Fate::Request(_)), "{late:?}");
-    assert_eq!(gate.apply(2 * SECOND, (5, 7), &verdict, by(4)), Applied::Done);
+    assert_eq!(apply(&mut gate, 2 * SECOND, (5, 7), &verdict, by(4)), Applied::Done);
     assert_eq!(judge(&mut gate, 2 * SECOND, &[to(5)]), [Fate::Route]);
 }
 
@@ -291,7 +294,7 @@ fn a_program_is_shown_and_its_place_comes_back() {
     let verdict = Verdict::Bpf { expire_s: 5, program: GRANTED, cookie };
     for source in 0..65 {
         judge(&mut gate, SECOND, &[to(source)]);
-        let applied = gate.apply(SECOND, (source, 7), &verdict, None);
+        let applied = apply(&mut gate, SECOND, (source, 7), &verdict, None);
         assert_eq!(applied, if source < 64 { Applied::Done } else { Applied::Full }, "{source}");
     }
     let mut reader = gate.reader();
@@ -301,7 +304,7 @@ fn a_program_is_shown_and_its_place_comes_back() {
         "{shown:?}"
     );
     // Another decision, the flow's next packet after its time, reclaim: each gives the place back, once.
-    assert_eq!(gate.apply(SECOND, (0, 7), &Verdict::Declined { expire_s: 1 }, None), Applied::Done);
+    assert_eq!(apply(&mut gate, SECOND, (0, 7), &Verdict::Declined { expire_s: 1 }, None), Applied::Done);
     assert_eq!(gate.programs(), 63);
     assert!(matches!(judge(&mut gate, 9 * SECOND, &[to(1)])[0], Fate::Request(_)));
     assert_eq!(gate.programs(), 62);

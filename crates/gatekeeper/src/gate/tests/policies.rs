@@ -1,0 +1,374 @@
+//! Policies that change while flows live, against plain words: no number comes to mean anything else while a flow notes it, and no decision holds where its
+//! Grantor is not asked any more.
+
+use super::*;
+use std::collections::BTreeMap;
+
+/// What a policy says: the Grantors' addresses; none: drop or route.
+type Meaning = (Action, Vec<u32>);
+
+/// One worker, and what is known about its flows by other means.
+struct Worker {
+    gate: Gate<u32, 1>,
+    counters: Counters,
+    /// By flow: the meaning of the number that it was seen to note last.
+    noted: BTreeMap<(u32, u32), (u16, Meaning)>,
+    /// By flow: the Grantor whose decision it got last.
+    decided: BTreeMap<(u32, u32), u32>,
+    passed: u64,
+}
+
+struct World {
+    control: Policies<u32>,
+    workers: Vec<Worker>,
+    /// What holds, plainly.
+    policies: BTreeMap<Prefix<u32>, Meaning>,
+    /// What numbers meant, for as long as the control side has them.
+    meanings: BTreeMap<u32, Meaning>,
+    ns: u64,
+    reused: usize,
+    /// The highest number.
+    most: u32,
+    fell: usize,
+    held: usize,
+}
+
+const IDLE: u64 = 20 * SECOND;
+
+fn prefix(random: &mut StdRng) -> Prefix<u32> {
+    let len = [8, 12, 16][random.random_range(0..3)];
+    Prefix::new((10 << 24) | (random.random_range(0..4_u32) << 20) | (random.random_range(0..4) << 16), len)
+        .unwrap()
+}
+
+fn meaning(random: &mut StdRng) -> Meaning {
+    match random.random_range(0..8) {
+        0 => (Action::Route, Vec::new()),
+        1 => (Action::Drop, Vec::new()),
+        _ => {
+            let first = random.random_range(1..9_u32);
+            let grantors: Vec<u32> = (first..first + random.random_range(1..4)).collect();
+            (Action::Grantor, grantors)
+        }
+    }
+}
+
+impl World {
+    fn new(domain: &Domain) -> Self {
+        let worker = |_| Worker {
+            gate: Gate::new(&size(300), Catalog::new(&[]).unwrap()).unwrap(),
+            counters: Counters::default(),
+            noted: BTreeMap::new(),
+            decided: BTreeMap::new(),
+            passed: 0,
+        };
+        World {
+            control: Policies::new(domain, Action::Route, &[], 0, Vec::new()).unwrap(),
+            workers: (0..2).map(worker).collect(),
+            policies: BTreeMap::new(),
+            meanings: BTreeMap::new(),
+            ns: 1000 * SECOND,
+            reused: 0,
+            most: 0,
+            fell: 0,
+            held: 0,
+        }
+    }
+
+    fn of(&self, destination: u32) -> Option<&Meaning> {
+        let here = self.policies.iter().filter(|(prefix, _)| prefix.contains(destination));
+        here.max_by_key(|(prefix, _)| prefix.len()).map(|(_, meaning)| meaning)
+    }
+
+    /// Changes policies, by one of the ways that there are.
+    fn change(&mut self, random: &mut StdRng) {
+        let make = |(prefix, (action, grantors)): (&Prefix<u32>, &Meaning)| Policy {
+            prefix: *prefix,
+            action: *action,
+            grantors: grantors.clone(),
+        };
+        match random.random_range(0..5) {
+            0 => {
+                let count = random.random_range(0..6);
+                self.policies = (0..count).map(|_| (prefix(random), meaning(random))).collect();
+                let all: Vec<_> = self.policies.iter().map(make).collect();
+                let plan = self.control.plan(&all).unwrap();
+                self.control.replace(plan, Action::Route, &all).unwrap();
+            }
+            1 => {
+                let gone = self.policies.keys().copied().next();
+                if let Some(gone) = gone {
+                    self.policies.remove(&gone);
+                    assert!(self.control.remove(gone).unwrap());
+                }
+            }
+            _ => {
+                let (prefix, meaning) = (prefix(random), meaning(random));
+                self.control.set(&[make((&prefix, &meaning))]).unwrap();
+                self.policies.insert(prefix, meaning);
+            }
+        }
+        // A number that is known has the meaning that it had, unless it was freed meanwhile.
+        for (prefix, now) in &self.policies {
+            let number = self.control.number(*prefix).unwrap();
+            self.most = self.most.max(number);
+            if number > 1 {
+                let before = self.meanings.insert(number, now.clone());
+                assert!(before.is_none_or(|before| before == *now), "number {number} has another meaning");
+            }
+        }
+    }
+
+    /// Frees what can be freed.
+    fn free(&mut self) {
+        let passed = self.workers.iter().map(|worker| worker.passed).min().unwrap();
+        let before: Vec<u32> = self.meanings.keys().copied().collect();
+        self.control.free(passed);
+        for number in before {
+            // The label of no prefix, and not retired: free.
+            let in_use = self.policies.keys().any(|prefix| self.control.number(*prefix) == Some(number));
+            if !in_use && !self.control.choices().is_retired(number) {
+                self.meanings.remove(&number);
+                self.reused += 1;
+            }
+        }
+    }
+
+    /// No flow notes a number that does not mean what it meant when the flow noted it.
+    fn check(&mut self) {
+        for worker in &mut self.workers {
+            let mut counts = BTreeMap::new();
+            let mut now = BTreeMap::new();
+            worker.gate.table.scan(0, 1 << 20, |key, _, state| {
+                let (flow, note) = (u32::of_key(key), state.note());
+                *counts.entry(note).or_insert(0_u32) += 1;
+                if note > 1 {
+                    let means = self.meanings.get(&note.into());
+                    let means =
+                        means.unwrap_or_else(|| panic!("{flow:?} notes {note}, which is free")).clone();
+                    if let Some((before, meant)) = worker.noted.get(&flow)
+                        && *before == note
+                    {
+                        assert_eq!(*meant, means, "{flow:?}");
+                    }
+                    now.insert(flow, (note, means));
+                }
+            });
+            for (note, count) in counts.iter().filter(|(note, _)| **note > 0) {
+                assert_eq!(worker.gate.uses[usize::from(*note)], *count, "number {note}");
+            }
+            let all: u32 = worker.gate.uses[1..].iter().sum();
+            assert_eq!(
+                all,
+                counts.iter().filter(|(note, _)| **note > 0).map(|(_, count)| count).sum::<u32>()
+            );
+            worker.noted = now;
+        }
+    }
+}
+
+#[test]
+fn no_flow_acts_under_a_policy_that_it_was_not_made_under() {
+    for (order, driver) in [WAYS[1], WAYS[0], WAYS[3], WAYS[5]] {
+        for seed in 0..3 {
+            interleave(order, driver, seed);
+        }
+    }
+}
+
+fn interleave(order: Order, driver: Driver, seed: u64) {
+    let (domain, mut random) = (Domain::new(), StdRng::seed_from_u64(seed));
+    let mut reader = domain.register();
+    let mut world = World::new(&domain);
+    let (fib, choices) = world.control.views();
+    for round in 0..6000 {
+        reader.quiescent();
+        world.ns += random.random_range(0..SECOND / 5);
+        let ns = world.ns;
+        let here = random.random_range(0..world.workers.len());
+        let choices = || choices.get(&reader);
+        let rules = Rules { policies: &**fib.get(&reader), choices: &choices };
+        match random.random_range(0..20) {
+            0 => world.change(&mut random),
+            // A worker between two bursts. It may be long until it comes round, and it goes through a part of its table only.
+            1..4 => {
+                let worker = &mut world.workers[here];
+                let buckets = random.random_range(1..8);
+                worker.gate.reclaim(ns, IDLE, &rules, &mut worker.counters, buckets);
+                worker.passed = worker.gate.passed(rules.choices());
+            }
+            4 => world.free(),
+            5..9 => {
+                // A Grantor that is asked now decides about a flow, for the worker that has it.
+                let flow = (random.random_range(0..4), 10 << 24 | random.random_range(0..64_u32) << 16);
+                let Some((Action::Grantor, grantors)) = world.of(flow.1).cloned() else { continue };
+                let number = world.control.label(flow.1);
+                let state = {
+                    let worker = &world.workers[here];
+                    let key = u32::key(flow.0, flow.1);
+                    worker
+                        .gate
+                        .table
+                        .find(worker.gate.table.hasher().hash(&key), &key)
+                        .map(|slot| worker.gate.table.state(slot))
+                };
+                // The one that its packets go to.
+                let noted = state.map_or(number, |state| u32::from(state.note()));
+                let worker = &mut world.workers[here];
+                let by = worker.gate.decides(rules.choices(), noted, flow.0, flow.1);
+                // What a mailbox's letter is held to (`Seat::tick`).
+                if !rules.choices().names(number, by) {
+                    continue;
+                }
+                let address = rules.choices().grantors[usize::from(by)];
+                assert!(grantors.contains(&address));
+                let verdict = verdict(&mut random);
+                if worker.gate.apply(ns, &rules, flow, &verdict, None) == Applied::Done {
+                    worker.decided.insert(flow, address);
+                }
+            }
+            _ => {
+                let seen: Vec<Seen<u32>> = (0..random.random_range(1..40))
+                    .map(|_| Seen {
+                        source: random.random_range(0..4),
+                        destination: 10 << 24 | random.random_range(0..64_u32) << 16,
+                        bytes: 46,
+                    })
+                    .collect();
+                let mut fates = vec![Fate::PolicyDrop; seen.len()];
+                let now = Now { ns, rules, order, driver, grace_ns: SECOND / 10, ip: &|_| &[] };
+                let worker = &mut world.workers[here];
+                let fell = worker.counters.get(Counter::FlowsOutgrown);
+                worker.gate.decide(&now, &mut worker.counters, &seen, &mut fates);
+                world.fell += (worker.counters.get(Counter::FlowsOutgrown) - fell) as usize;
+                for (seen, fate) in seen.iter().zip(&fates) {
+                    let flow = (seen.source, seen.destination);
+                    let policy = world.of(seen.destination).cloned().unwrap_or((Action::Route, Vec::new()));
+                    let worker = &mut world.workers[here];
+                    let decided = worker.decided.get(&flow).copied();
+                    let noted = {
+                        let key = u32::key(flow.0, flow.1);
+                        let slot = worker.gate.table.find(worker.gate.table.hasher().hash(&key), &key);
+                        slot.map(|slot| u32::from(worker.gate.table.state(slot).note()))
+                    };
+                    // By the paper's order a flow keeps the policy that it was made by, as long as there is that policy.
+                    let policy = match (order, noted) {
+                        (Order::FlowFirst, Some(noted))
+                            if noted > 1 && !rules.choices().is_retired(noted) =>
+                        {
+                            world.meanings[&noted].clone()
+                        }
+                        _ => policy,
+                    };
+                    let asked = |address: u32| policy.0 == Action::Grantor && policy.1.contains(&address);
+                    let address = |tag: &Tag| rules.choices().grantors[usize::from(tag.grantor)];
+                    match fate {
+                        // Where nobody is asked, and what a grant says that goes past the Grantor.
+                        Fate::Route => assert!(policy.0 == Action::Route || decided.is_some_and(asked)),
+                        Fate::PolicyDrop => assert_eq!(policy.0, Action::Drop),
+                        Fate::Request(tag) => assert!(asked(address(tag)), "in round {round}: {flow:?}"),
+                        Fate::Granted(tag) => {
+                            assert!(asked(address(tag)));
+                            assert!(
+                                decided.is_some_and(asked),
+                                "in round {round}: {flow:?}, {decided:?} of {policy:?}"
+                            );
+                            world.held += 1;
+                        }
+                        Fate::Declined | Fate::OverRate => {
+                            assert!(
+                                decided.is_some_and(asked),
+                                "in round {round}: {flow:?}, {decided:?} of {policy:?}"
+                            );
+                        }
+                    }
+                }
+            }
+        }
+        world.check();
+    }
+    assert!(
+        world.reused > 50 && world.fell > 10 && world.held > 20,
+        "{} {} {}",
+        world.reused,
+        world.fell,
+        world.held
+    );
+    // Numbers stay few: they come back. And when all have been through, none is left over.
+    assert!(world.most < 200, "{}", world.most);
+    let choices = || choices.get(&reader);
+    let rules = Rules { policies: &**fib.get(&reader), choices: &choices };
+    for worker in &mut world.workers {
+        for _ in 0..2 {
+            worker.gate.reclaim(world.ns, IDLE, &rules, &mut worker.counters, 1 << 20);
+        }
+        worker.passed = worker.gate.passed(rules.choices());
+    }
+    world.free();
+    world.check();
+    assert!(!world.control.choices().any_retired());
+}
+
+/// All numbers in use: a change is refused whole and says why, and goes through when flows have passed.
+#[test]
+fn numbers_are_bounded_and_come_back() {
+    let (domain, mut counters) = (Domain::new(), Counters::default());
+    let reader = domain.register();
+    let mut control = Policies::<u32>::new(&domain, Action::Route, &[], 0, Vec::new()).unwrap();
+    let (fib, choices) = control.views();
+    let mut gate = Gate::<u32, 1>::new(&size(100), Catalog::new(&[]).unwrap()).unwrap();
+    // An action of its own for each of 10.x.y.0/24: pairs of 128 Grantors.
+    let policies = |shift: u32| -> Vec<Policy<u32>> {
+        let pair = |n: u32| vec![1 + n / 128, 1000 + shift + n % 128];
+        let make = |n: u32| policy(Prefix::new(10 << 24 | n << 8, 24).unwrap(), Action::Grantor, &pair(n));
+        (0..MOST_CHOICES as u32 - 2).map(make).collect()
+    };
+    let replace = |control: &mut Policies<u32>, all: &[Policy<u32>]| -> Result<(), String> {
+        let plan = control.plan(all).map_err(|error| error.to_string())?;
+        control.replace(plan, Action::Route, all).map_err(|error| error.to_string())
+    };
+    replace(&mut control, &policies(0)).unwrap();
+    let one_more = policy("11.0.0.0/8".parse().unwrap(), Action::Grantor, &[5]);
+    let error = control.plan(std::slice::from_ref(&one_more)).err().unwrap().to_string();
+    assert!(error.contains("more than 8192 different actions: give prefixes the same Grantors"), "{error}");
+
+    // A flow by one of them; then others, of which there is no room for any.
+    let choices = || choices.get(&reader);
+    let see = |gate: &mut Gate<u32, 1>, counters: &mut Counters| {
+        let rules = Rules { policies: &**fib.get(&reader), choices: &choices };
+        let now = Now {
+            ns: SECOND,
+            rules,
+            order: Order::OnePass,
+            driver: Driver::Group,
+            grace_ns: 0,
+            ip: &|_| &[],
+        };
+        let seen = [Seen { source: 5, destination: 10 << 24 | 77 << 8, bytes: 46 }];
+        let mut fates = [Fate::Route];
+        gate.decide(&now, counters, &seen, &mut fates);
+        fates[0]
+    };
+    assert!(matches!(see(&mut gate, &mut counters), Fate::Request(_)));
+    let one = policies(0).remove(77);
+    replace(&mut control, std::slice::from_ref(&one)).unwrap();
+    let error = replace(&mut control, &policies(1000)).unwrap_err();
+    assert!(
+        error.contains("8189 are not in use any more but flows still have them: try again in some seconds"),
+        "{error}"
+    );
+    assert_eq!(control.list(), [one], "nothing has changed");
+    // The worker says that it has none of them.
+    let rules = Rules { policies: &**fib.get(&reader), choices: &choices };
+    control.free(gate.passed(rules.choices()));
+    replace(&mut control, &policies(1000)[..8000]).unwrap();
+    // Number 77's flow has its old number until its next packet, and so has the number its meaning.
+    let old = 77 + 2;
+    assert_eq!((gate.uses[old], control.choices().is_retired(old as u32)), (1, true));
+    control.free(gate.passed(rules.choices()));
+    assert!(control.choices().is_retired(old as u32));
+    assert!(matches!(see(&mut gate, &mut counters), Fate::Request(_)));
+    control.free(gate.passed(rules.choices()));
+    assert!(!control.choices().is_retired(old as u32) && !control.choices().any_retired());
+    assert!(counters.get(Counter::FlowsOutgrown) == 0, "it was not decided about");
+}
