@@ -80,6 +80,7 @@ struct state {
 	__be16 port;
 	__u16 serving; // 0: only watch
 	__u32 events_per_ms;
+	__u64 server; // which memcached: the daemon's own word
 };
 
 struct slot {

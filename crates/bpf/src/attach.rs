@@ -134,6 +134,11 @@ impl Attachment {
         self.attached
     }
 
+    /// Lets go of it, and leaves what is pinned.
+    pub fn leave(mut self) {
+        self.pin = None;
+    }
+
     /// Whether the device is still there, and its program still this one.
     pub fn is_ours(&self) -> bool {
         sys::link_info(self.link.as_fd())

@@ -17,6 +17,9 @@
 //! replaces the program on the link in one step (`BPF_LINK_UPDATE`), so that every packet meets one of the two. A process
 //! that ends in order takes its pins away. [`Pins::remove`] takes away what is left.
 //!
+//! **What leaves** an interface is a second program's ([`Egress`], TC), loaded from the same object. Array maps can lie in memory
+//! ([`Mapped`]).
+//!
 //! **One process at a time.** Whoever works with a name holds a lock (`flock`) on its folder: a second process is refused, in words that name the
 //! first, and disturbs nothing. The kernel lets go of the lock when its process dies, however that is.
 //!
@@ -29,9 +32,11 @@
 #![cfg(target_os = "linux")]
 
 mod attach;
+mod egress;
 mod error;
 mod front;
 mod kernel;
+mod mapped;
 mod object;
 mod pin;
 mod sys;
@@ -40,9 +45,11 @@ mod table;
 pub use attach::{Attached, Attachment, Mode};
 pub use aya::programs::ProgramFd;
 pub use aya::{Pod, include_bytes_aligned, maps};
+pub use egress::Egress;
 pub use error::BpfError;
 pub use front::Front;
 pub use kernel::{Kernel, coarse_now_ns};
+pub use mapped::Mapped;
 pub use object::{Object, Source, Verdict, to_io};
 pub use pin::{LeftBehind, Pins, Shared};
 pub use table::{Cursor, Remover, Table};

@@ -1,10 +1,11 @@
 //! A program and its maps, loaded from the bytes of an object file.
 
-use crate::{BpfError, Kernel, Pins, Shared, Table, kernel};
-use aya::maps::{Array, Map, MapData, MapError, PerCpuArray, ProgramArray, XskMap};
-use aya::programs::{ProgramError, ProgramFd, TestRun, TestRunAttrs, TestRunOptions, Xdp};
+use crate::{BpfError, Kernel, Mapped, Pins, Shared, Table, kernel};
+use aya::maps::{Array, LpmTrie, Map, MapData, MapError, PerCpuArray, ProgramArray, RingBuf, XskMap};
+use aya::programs::{ProgramError, ProgramFd, SchedClassifier, TestRun, TestRunAttrs, TestRunOptions, Xdp};
 use aya::{Ebpf, EbpfError, EbpfLoader, Pod};
 use std::io;
+use std::os::fd::AsFd;
 
 /// An object that is part of this program, and what is to be known of it.
 #[derive(Debug, Clone, Copy)]
@@ -35,6 +36,8 @@ impl Verdict {
     pub const DROP: u32 = 1;
     /// `XDP_PASS`.
     pub const PASS: u32 = 2;
+    /// `XDP_TX`.
+    pub const TX: u32 = 3;
 }
 
 /// A program and its maps, in the kernel.
@@ -104,6 +107,55 @@ impl Object {
         info.map(|info| info.id()).map_err(BpfError::system("cannot use the XDP program"))
     }
 
+    /// Loads a second program of the object: one on what leaves an interface (TC), with the same maps.
+    ///
+    /// # Errors
+    /// As [`Object::load`].
+    pub fn load_egress(&mut self, source: &Source, name: &str) -> Result<ProgramFd, BpfError> {
+        let action = "the kernel refuses the TC program";
+        let program = self.ebpf.program_mut(name).ok_or_else(|| io::Error::other("no such program in the object"));
+        let program: io::Result<&mut SchedClassifier> = program.and_then(|program| program.try_into().map_err(to_io));
+        let program = program.map_err(|error| refused(source, action, error))?;
+        program.load().map_err(|error| match error {
+            ProgramError::LoadError { io_error, verifier_log } => {
+                refused(source, action, with_reason(io_error, &verifier_log.to_string()))
+            }
+            other => refused(source, action, to_io(other)),
+        })?;
+        let fd = program.fd().map_err(to_io).and_then(ProgramFd::try_clone);
+        fd.map_err(BpfError::system("cannot use the TC program"))
+    }
+
+    /// An array map (`BPF_F_MMAPABLE`) in memory: `words` of 64 bits.
+    ///
+    /// # Errors
+    /// There is no such map, or it is shorter, or cannot be mapped.
+    pub fn mapped(&self, name: &str, words: usize) -> Result<Mapped, BpfError> {
+        let map = match self.map_ref(name) {
+            Ok(Map::Array(data)) => data,
+            Ok(_) => return Err(BpfError::Refused(format!("the map {name:?} is no array"))),
+            Err(error) => return Err(BpfError::System { action: "cannot map the BPF program's memory", source: error }),
+        };
+        Mapped::new(map.fd().as_fd(), words)
+    }
+
+    /// What the program tells, in order. Taken out of the object: once.
+    ///
+    /// # Errors
+    /// There is no such map, or it is of another type.
+    pub fn events(&mut self, name: &str) -> io::Result<RingBuf<MapData>> {
+        let map = self.ebpf.take_map(name);
+        map.ok_or_else(|| io::Error::other(format!("no map {name:?} in the object")))?.try_into().map_err(to_io)
+    }
+
+    /// A map of values by prefix.
+    ///
+    /// # Errors
+    /// There is no such map, or it is of another type or size.
+    pub fn prefixes<K: Pod, V: Pod>(&mut self, name: &str) -> io::Result<LpmTrie<&mut MapData, K, V>> {
+        LpmTrie::try_from(self.map(name)?).map_err(to_io)
+    }
+
     fn map(&mut self, name: &str) -> io::Result<&mut Map> {
         self.ebpf.map_mut(name).ok_or_else(|| io::Error::other(format!("no map {name:?} in the object")))
     }
@@ -161,6 +213,27 @@ impl Object {
         let options = TestRunOptions { data_in: Some(frame), repeat, ..TestRunOptions::new() };
         let result = self.loaded()?.test_run(options).map_err(to_io)?;
         Ok(Verdict { action: result.return_value, ns: result.duration.as_nanos() as u64 })
+    }
+
+    /// Runs the program once on a frame, as if the device `interface` had received it, and gives what it has made of that.
+    ///
+    /// # Errors
+    /// As [`Object::run`]; there is no such device.
+    pub fn run_once(&self, frame: &[u8], interface: u32) -> io::Result<(Verdict, Vec<u8>)> {
+        let (mut context, mut made) = ([0; 24], vec![0; 4096]);
+        context[4..8].copy_from_slice(&(frame.len() as u32).to_ne_bytes());
+        context[12..16].copy_from_slice(&interface.to_ne_bytes());
+        let options = TestRunOptions {
+            data_in: Some(frame),
+            data_out: Some(&mut made),
+            ctx_in: Some(&context),
+            repeat: 1,
+            ..TestRunOptions::new()
+        };
+        let result = self.loaded()?.test_run(options).map_err(to_io)?;
+        let length = result.data_size_out as usize;
+        made.truncate(length);
+        Ok((Verdict { action: result.return_value, ns: result.duration.as_nanos() as u64 }, made))
     }
 
     /// Runs the program on copies of a frame, as if the device `interface` had received them, and has the kernel do what it says:

@@ -2,12 +2,13 @@
 //!
 //! ```text
 //! /sys/fs/bpf/tidemill/NAME/native            the link, named by where its program runs (native, generic)
+//! /sys/fs/bpf/tidemill/NAME/egress            the link of a TC program
 //! /sys/fs/bpf/tidemill/NAME/layout-1/MAP      its maps
 //! ```
 //! The folder NAME is locked (`flock`) by the process that works with it.
 
 use crate::{BpfError, Mode, kernel, sys};
-use aya::maps::MapInfo;
+use aya::maps::{MapData, MapInfo};
 use std::fs::{File, Metadata, TryLockError};
 use std::io;
 use std::os::fd::AsFd;
@@ -76,6 +77,25 @@ impl Pins {
         Ok(pins)
     }
 
+    /// A map that is pinned under a name, to look at: nobody is kept from working with it.
+    ///
+    /// # Errors
+    /// There is none; rights are missing.
+    pub fn map(root: &Path, name: &str, layout: u32, map: &str) -> Result<MapData, BpfError> {
+        check_name(name)?;
+        let path = root.join(name).join(format!("{LAYOUT}{layout}")).join(map);
+        MapData::from_pin(&path).map_err(|error| {
+            let source = crate::to_io(error);
+            if source.raw_os_error() == Some(libc::EPERM) {
+                return BpfError::Refused(kernel::lacking("cannot read what is pinned"));
+            }
+            BpfError::System { action: "cannot open a pinned map", source }
+        })
+    }
+
+    /// Lets go of the names, and leaves what is pinned.
+    pub fn leave(self) {}
+
     /// Names that have something under them.
     ///
     /// # Errors
@@ -134,6 +154,11 @@ impl Pins {
     /// Where the link is, by where its program runs.
     pub(crate) fn link(&self, mode: Mode) -> PathBuf {
         self.folder.join(mode.name())
+    }
+
+    /// Where the link of a program on what leaves is.
+    pub(crate) fn egress(&self) -> PathBuf {
+        self.folder.join("egress")
     }
 
     /// The folder of the maps.

@@ -13,12 +13,14 @@ const MAP_DELETE_ELEM: i64 = 3;
 const OBJ_PIN: i64 = 6;
 const OBJ_GET: i64 = 7;
 const OBJ_GET_INFO_BY_FD: i64 = 15;
+const MAP_LOOKUP_AND_DELETE_ELEM: i64 = 21;
 const MAP_LOOKUP_BATCH: i64 = 24;
 const MAP_UPDATE_BATCH: i64 = 26;
 const MAP_DELETE_BATCH: i64 = 27;
 const LINK_CREATE: i64 = 28;
 const LINK_UPDATE: i64 = 29;
 const XDP: u32 = 37;
+const TCX_EGRESS: u32 = 47;
 const SKB_MODE: u32 = 1 << 1;
 const DRIVER_MODE: u32 = 1 << 2;
 
@@ -79,7 +81,7 @@ struct Batch {
     flags: u64,
 }
 
-/// What is known of a link: the beginning of struct bpf_link_info, as it is for XDP.
+/// What is known of a link: the beginning of struct bpf_link_info, as it is for XDP and TCX.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct LinkInfo {
@@ -115,6 +117,13 @@ pub(crate) fn link_create(program: BorrowedFd<'_>, interface: u32, native: bool)
     let flags = if native { DRIVER_MODE } else { SKB_MODE };
     let mut attributes =
         LinkCreate { program: program.as_raw_fd() as u32, interface, attach_type: XDP, flags };
+    bpf(LINK_CREATE, &mut attributes).map(owned)
+}
+
+/// Puts a program on what leaves an interface, behind those that are there.
+pub(crate) fn tcx_create(program: BorrowedFd<'_>, interface: u32) -> io::Result<OwnedFd> {
+    let program = program.as_raw_fd() as u32;
+    let mut attributes = LinkCreate { program, interface, attach_type: TCX_EGRESS, flags: 0 };
     bpf(LINK_CREATE, &mut attributes).map(owned)
 }
 
@@ -154,6 +163,17 @@ pub(crate) fn remove<K: Pod>(map: BorrowedFd<'_>, key: &K) -> io::Result<bool> {
     let map = map.as_raw_fd() as u32;
     let mut attributes = Element { map, pad: 0, key: std::ptr::from_ref(key) as u64, value: 0, flags: 0 };
     match bpf(MAP_DELETE_ELEM, &mut attributes) {
+        Ok(_) => Ok(true),
+        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Removes an entry, and gives what it was at that moment.
+pub(crate) fn take<K: Pod, V: Pod>(map: BorrowedFd<'_>, key: &K, value: &mut V) -> io::Result<bool> {
+    let map = map.as_raw_fd() as u32;
+    let (key, value) = (std::ptr::from_ref(key) as u64, std::ptr::from_mut(value) as u64);
+    match bpf(MAP_LOOKUP_AND_DELETE_ELEM, &mut Element { map, pad: 0, key, value, flags: 0 }) {
         Ok(_) => Ok(true),
         Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(false),
         Err(error) => Err(error),

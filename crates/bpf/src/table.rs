@@ -87,6 +87,35 @@ impl<T: BorrowMut<MapData>, K: Pod, V: Pod> Table<T, K, V> {
         }
     }
 
+    /// Writes an entry that is not there yet; says whether that was so.
+    ///
+    /// # Errors
+    /// The map is full (`E2BIG`), or there is no memory.
+    pub fn insert_new(&mut self, key: &K, value: &V) -> io::Result<bool> {
+        match self.map.insert(key, value, NO_EXIST).map_err(to_io) {
+            Ok(()) => Ok(true),
+            Err(error) if error.raw_os_error() == Some(libc::EEXIST) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Removes an entry and gives what it was then, in one step (Linux 5.14); into `value`, which is of the map's size. Says whether
+    /// there was one.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub fn take(&mut self, key: &K, value: &mut V) -> io::Result<bool> {
+        sys::take(self.data.0.as_fd(), key, value)
+    }
+
+    /// All keys; of those that come or go meanwhile some may be missed.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub fn keys(&self) -> io::Result<Vec<K>> {
+        self.map.keys().collect::<Result<_, _>>().map_err(to_io)
+    }
+
     /// A hand on this map for another thread.
     ///
     /// # Errors
@@ -173,6 +202,8 @@ impl<T: BorrowMut<MapData>, K: Pod, V: Pod> Table<T, K, V> {
     }
 }
 
+/// `BPF_NOEXIST`.
+const NO_EXIST: u64 = 1;
 /// `BPF_EXIST`.
 const EXIST: u64 = 2;
 /// Entries that are read at a time.

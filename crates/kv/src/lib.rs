@@ -5,3 +5,6 @@
 
 pub mod codec;
 pub mod golden;
+pub mod table;
+#[cfg(target_os = "linux")]
+pub mod kernel;

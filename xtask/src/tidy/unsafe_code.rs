@@ -26,6 +26,7 @@ const HOMES: &[(&str, &str)] = &[
     ("crates/lpm/src/lulea/simd.rs", "SIMD gathers"),
     ("crates/lpm/src/treebitmap/simd.rs", "bit counts by instructions"),
     ("crates/bpf/src/sys.rs", "the bpf system call"),
+    ("crates/bpf/src/mapped.rs", "maps in memory"),
     ("crates/lpm-c/src/api.rs", "functions that C calls"),
     ("crates/lpm-c/src/guard.rs", "pointers that come from C"),
     ("crates/lpm-c/tests/c_api.rs", "calls of those functions"),

@@ -1,0 +1,595 @@
+//! The programs on their interfaces, and the daemon's work in rounds ([`Cache::round`]).
+
+use super::ask::Asker;
+use super::layout::{
+    COUNTS, Conn, EGRESS, LAYOUT, MAX_KEY, MAX_VALUE, RING, SOURCE, Tuple, UdpKey, UdpPending, WAYS, conn,
+    entry, state,
+};
+use super::machine;
+use super::state::{State, now_ns};
+use super::values::{Hot, Values};
+use super::{KvError, Options};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use std::collections::{HashMap, HashSet};
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+use tidemill_bpf::maps::lpm_trie::Key;
+use tidemill_bpf::maps::{MapData, RingBuf};
+use tidemill_bpf::{Attachment, BpfError, Egress, Object, Pins, to_io};
+
+const MS: u64 = 1_000_000;
+/// How long the programs may serve without a word of ours, how often connections are compared with the kernel's, and how often memcached
+/// is asked whether it works.
+const LEASE_NS: u64 = 1000 * MS;
+const RECONCILE_NS: u64 = 500 * MS;
+const BEAT_NS: u64 = 100 * MS;
+/// How often the hottest keys are asked for.
+const REFRESH_NS: u64 = 60_000 * MS;
+/// How long an answer may take before nothing is believed for a while.
+const SLOW_NS: u64 = 500 * MS;
+/// Keys asked for at once.
+const BATCH: usize = 64;
+/// Missed keys each millisecond that are worth a question, while they help and while they do not.
+const EVENTS: u64 = 20;
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// One interface's programs.
+#[derive(Debug)]
+struct Place {
+    interface: String,
+    native: bool,
+    ingress: Attachment,
+    egress: Egress,
+    pins: Pins,
+}
+
+/// The memcached behind it.
+#[derive(Debug)]
+struct Server {
+    pid: u32,
+    watch: OwnedFd,
+    asker: Option<Asker>,
+    own: Option<Tuple>,
+}
+
+/// What the daemon has done.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Daemon {
+    /// Keys that memcached was asked for.
+    pub asked: u64,
+    /// Values that were admitted.
+    pub admitted: u64,
+    /// Times that memcached went.
+    pub deaths: u64,
+}
+
+/// A cache in front of one memcached. It leaves its interfaces when this is dropped, unless [`Cache::leave`] is called.
+pub struct Cache {
+    options: Options,
+    places: Vec<Place>,
+    server: Option<Server>,
+    events: RingBuf<MapData>,
+    state: State,
+    values: Values,
+    object: Object,
+    pins: Option<Pins>,
+    daemon: Daemon,
+    /// Asked and admitted at the last look.
+    before: (u64, u64),
+    gone: HashMap<Tuple, u64>,
+    reconciled_ns: u64,
+    beaten_ns: u64,
+    refreshed_ns: u64,
+    notes: Vec<String>,
+}
+
+impl Cache {
+    /// Loads the programs, puts them on their interfaces, and finds memcached. What a process before has left is taken over. Values are
+    /// served from the first [`Cache::round`] on.
+    ///
+    /// # Errors
+    /// One line each: no memcached there, UDP is not on, rights are missing, the kernel is too old, another program is there.
+    pub fn attach(options: &Options) -> Result<Self, KvError> {
+        let indices: Vec<(String, u32)> = options
+            .interfaces
+            .iter()
+            .map(|name| match rustix::net::netdevice::name_to_index(socket()?, name) {
+                Ok(index) => Ok((name.clone(), index)),
+                Err(_) => Err(KvError::Refused(format!("no interface {name:?} here: see ip link"))),
+            })
+            .collect::<Result<_, _>>()?;
+        let server = find(options)?;
+        let pins = Pins::new(&options.pin_root, &options.name, LAYOUT)?;
+        let sets = sets(options.memory);
+        let slots = (sets * 16).clamp(1 << 12, 1 << 22) as u32;
+        let entries = [("kv_values", sets as u32 * WAYS as u32), ("kv_slots", slots), ("kv_conns", options.connections)];
+        let mut object = Object::load(&SOURCE, &entries, Some(&pins))?;
+        let outgoing = object.load_egress(&SOURCE, EGRESS)?;
+        let map = object.mapped("kv_state", state::WORDS)?;
+        let slot_words = object.mapped("kv_slots", 2 * slots as usize)?;
+        let value_words = object.mapped("kv_values", sets as usize * WAYS * entry::WORDS)?;
+        let events = object.events("kv_events").map_err(system("cannot read the programs' events"))?;
+        let state = State { map, slots: slot_words, slot_mask: u64::from(slots) - 1 };
+        let mut cache = Cache {
+            options: options.clone(),
+            places: Vec::new(),
+            server: None,
+            events,
+            state,
+            values: Values::new(value_words, sets),
+            object,
+            pins: Some(pins),
+            daemon: Daemon::default(),
+            before: (0, 0),
+            gone: HashMap::new(),
+            reconciled_ns: 0,
+            beaten_ns: 0,
+            refreshed_ns: now_ns(),
+            notes: Vec::new(),
+        };
+        cache.configure(sets)?;
+        cache.allow()?;
+        for (interface, index) in indices {
+            let pins = Pins::new(&options.pin_root, &format!("{}-{index}", options.name), LAYOUT)?;
+            // What leaves first: a connection that opens meanwhile is then known from its first byte.
+            let egress = Egress::attach(&outgoing, index, Some(&pins))?;
+            let ingress =
+                Attachment::attach(&cache.object, &interface, index, options.mode, PATIENCE, Some(&pins))?;
+            let native = ingress.attached().native;
+            cache.places.push(Place { interface, native, ingress, egress, pins });
+        }
+        cache.adopt(server);
+        cache.reconcile(now_ns())?;
+        Ok(cache)
+    }
+
+    /// Tells the programs what they are to do; they only watch yet.
+    fn configure(&mut self, sets: u64) -> Result<(), KvError> {
+        let state = &self.state;
+        if state.get(state::SEED) == 0 {
+            state.set(state::SEED, self.options.seed | 1);
+            state.set(state::EPOCH, 1);
+        }
+        state.set(state::SETTLE, self.options.settle.as_nanos() as u64);
+        state.set(state::RATE, self.options.rate);
+        state.set(state::MASKS, state.slot_mask | (sets - 1) << 32);
+        let port = u64::from(u16::from_ne_bytes(self.options.port.to_be_bytes()));
+        let before = state.get(state::PORT) as u16;
+        if before != 0 && u64::from(before) != port {
+            let text = format!(
+                "what is pinned as {:?} stands in front of port {}: detach it first (tidemill kv detach), or take another --name",
+                self.options.name,
+                u16::from_be(before)
+            );
+            return Err(KvError::Refused(text));
+        }
+        state.set(state::PORT, port | EVENTS << 32);
+        Ok(())
+    }
+
+    fn serve(&self, on: bool) {
+        let word = self.state.get(state::PORT);
+        self.state.set(state::PORT, if on { word | 1 << 16 } else { word & !(1 << 16) });
+    }
+
+    /// Who may be answered, and by which addresses.
+    fn allow(&mut self) -> Result<(), KvError> {
+        let mut prefixes = self.options.allow.clone();
+        if prefixes.is_empty() {
+            prefixes = self.options.interfaces.iter().flat_map(|name| machine::subnets(name)).collect();
+        }
+        let action = "cannot tell the programs whom to answer";
+        let mut allow = self.object.prefixes::<[u32; 4], u32>("kv_allow").map_err(system(action))?;
+        let old: Vec<Key<[u32; 4]>> = allow.keys().flatten().collect();
+        for key in old {
+            allow.remove(&key).map_err(|error| system(action)(to_io(error)))?;
+        }
+        for (address, length) in &prefixes {
+            let bits = u32::from(*length) + if address.is_ipv4() { 96 } else { 0 };
+            let key = Key::new(bits, machine::words(*address));
+            allow.insert(&key, 1, 0).map_err(|error| system(action)(to_io(error)))?;
+        }
+        self.localize()
+    }
+
+    /// Only what is sent to this machine's addresses is answered.
+    fn localize(&mut self) -> Result<(), KvError> {
+        let action = "cannot tell the programs this machine's addresses";
+        let wanted: HashSet<[u32; 4]> = machine::addresses().into_iter().map(machine::words).collect();
+        let mut local = self.object.table::<[u32; 4], u32>("kv_local").map_err(system(action))?;
+        let there: HashSet<[u32; 4]> = local.keys().map_err(system(action))?.into_iter().collect();
+        for address in wanted.difference(&there) {
+            local.insert(address, &1).map_err(system(action))?;
+        }
+        for address in there.difference(&wanted) {
+            local.remove(address).map_err(system(action))?;
+        }
+        Ok(())
+    }
+
+    /// A memcached that was found: the same as before, or another one, of which nothing is known.
+    fn adopt(&mut self, server: (Server, u64)) {
+        let (server, identity) = server;
+        if self.state.get(state::SERVER) != identity {
+            self.state.set(state::SERVER, identity);
+            self.state.void();
+        }
+        self.state.unsettle();
+        self.server = Some(server);
+    }
+
+    /// One round: the lease, memcached's death, connections, missed keys. Says whether there was anything to do; if not, wait a
+    /// millisecond.
+    ///
+    /// # Errors
+    /// A map cannot be read or written: the cache serves nothing any more then.
+    pub fn round(&mut self) -> Result<bool, KvError> {
+        let now = now_ns();
+        self.watch(now);
+        if now.saturating_sub(self.reconciled_ns) >= RECONCILE_NS {
+            self.reconciled_ns = now;
+            self.reconcile(now)?;
+            self.sweep_udp(now)?;
+            self.localize()?;
+            self.budget();
+            self.refresh(now);
+        }
+        let alive = self.server.is_some();
+        self.serve(alive);
+        if alive {
+            self.state.set(state::LEASE, now_ns() + LEASE_NS);
+        }
+        Ok(self.admit())
+    }
+
+    /// Whether memcached is still the one that it was.
+    fn watch(&mut self, now: u64) {
+        let died = self.server.as_ref().is_some_and(|server| {
+            let mut fds = [PollFd::new(&server.watch, PollFlags::IN)];
+            poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) != Ok(0)
+        });
+        if died {
+            self.serve(false);
+            self.state.void();
+            self.state.set(state::SERVER, 0);
+            self.server = None;
+            self.daemon.deaths += 1;
+            self.notes.push("memcached has ended: nothing is served until there is another one".to_owned());
+        }
+        if self.server.is_none()
+            && now.saturating_sub(self.beaten_ns) >= BEAT_NS
+            && let Ok((server, identity)) = find(&self.options)
+        {
+            self.notes.push(format!("memcached is process {} now", server.pid));
+            self.adopt((server, identity));
+        }
+        if now.saturating_sub(self.beaten_ns) < BEAT_NS {
+            return;
+        }
+        self.beaten_ns = now;
+        if let Some(server) = &mut self.server {
+            let beat = server.asker.as_mut().map(Asker::beat);
+            if !matches!(beat, Some(Ok(()))) || now_ns().saturating_sub(now) > SLOW_NS {
+                self.lost();
+            }
+        }
+    }
+
+    /// memcached did not answer, or late: no mutation is taken for executed by now. Another connection.
+    fn lost(&mut self) {
+        self.state.unsettle();
+        if let Some(server) = &mut self.server {
+            server.asker = None;
+            server.own = None;
+            if let Ok(asker) = Asker::connect(self.options.memcached) {
+                server.own = own(&asker);
+                server.asker = Some(asker);
+            }
+        }
+    }
+
+    /// Asks for missed keys, and admits what may be.
+    fn admit(&mut self) -> bool {
+        let mut keys: Vec<Vec<u8>> = Vec::new();
+        while keys.len() < BATCH
+            && let Some(event) = self.events.next()
+        {
+            let length = event.first().copied().map_or(0, usize::from);
+            if (1..=MAX_KEY).contains(&length)
+                && let Some(key) = event.get(8..8 + length)
+            {
+                keys.push(key.to_vec());
+            }
+        }
+        if keys.is_empty() {
+            return false;
+        }
+        let Some(asker) = self.server.as_mut().and_then(|server| server.asker.as_mut()) else { return true };
+        let asked: Vec<_> = keys.iter().filter_map(|key| Some((key, self.state.token(key)?))).collect();
+        let wanted: Vec<&[u8]> = asked.iter().map(|(key, _)| key.as_slice()).collect();
+        self.daemon.asked += wanted.len() as u64;
+        let begun = now_ns();
+        let answers = asker.ask(&wanted);
+        if answers.is_err() || now_ns().saturating_sub(begun) > SLOW_NS {
+            self.lost();
+            return true;
+        }
+        for ((key, token), answer) in asked.iter().zip(answers.into_iter().flatten()) {
+            let Some(answer) = answer else { continue };
+            let expires_ns = match answer.remaining_s {
+                None => u64::MAX,
+                // memcached counts whole seconds: it may be over a second earlier than it says.
+                Some(seconds) if seconds > 1 => token.asked_ns + (seconds - 1) * 1000 * MS,
+                Some(_) => continue,
+            };
+            if answer.value.len() > self.options.value_max.min(MAX_VALUE)
+                || self.state.is_void(token.hash, token.word, token.epoch)
+            {
+                continue;
+            }
+            let is_void = |hash, word, epoch| self.state.is_void(hash, word, epoch);
+            if self.values.store(key, &answer, token, expires_ns, is_void) {
+                self.daemon.admitted += 1;
+            }
+        }
+        true
+    }
+
+    /// Asks for the hottest keys, so that memcached does not take them for unused.
+    fn refresh(&mut self, now: u64) {
+        if self.options.refresh == 0 || now.saturating_sub(self.refreshed_ns) < REFRESH_NS {
+            return;
+        }
+        self.refreshed_ns = now;
+        let hot = self.hot(self.options.refresh as usize);
+        let Some(asker) = self.server.as_mut().and_then(|server| server.asker.as_mut()) else { return };
+        let keys: Vec<&[u8]> = hot.iter().map(|hot| hot.key.as_slice()).collect();
+        if keys.chunks(BATCH).any(|keys| asker.ask(keys).is_err()) {
+            self.lost();
+        }
+    }
+
+    /// Fewer questions while answers cannot be admitted.
+    fn budget(&mut self) {
+        let (asked, admitted) = (self.daemon.asked - self.before.0, self.daemon.admitted - self.before.1);
+        self.before = (self.daemon.asked, self.daemon.admitted);
+        let events = if asked > 50 && admitted * 10 < asked { 1 } else { EVENTS };
+        let word = self.state.get(state::PORT) & 0xffff_ffff;
+        self.state.set(state::PORT, word | events << 32);
+    }
+
+    /// Compares connections with the kernel's: those that are gone release what they had; those that are not known are blind.
+    fn reconcile(&mut self, now: u64) -> Result<(), KvError> {
+        let action = "cannot compare connections";
+        let kernel = machine::connections(self.options.port);
+        let own = self.server.as_ref().and_then(|server| server.own);
+        let settle = self.options.settle.as_nanos() as u64;
+        let mut table = self.object.table::<Tuple, Conn>("kv_conns").map_err(system(action))?;
+        let known: HashSet<Tuple> = table.keys().map_err(system(action))?.into_iter().collect();
+        for tuple in kernel.open.difference(&known).filter(|tuple| Some(**tuple) != own) {
+            let mut unseen: Conn = [0; conn::WORDS];
+            unseen[conn::BLIND] = 1;
+            self.state.add(state::BLIND, 1);
+            self.state.void();
+            if !table.insert_new(tuple, &unseen).map_err(system(action))? {
+                self.state.add(state::BLIND, u64::MAX);
+            }
+        }
+        self.gone.retain(|tuple, _| known.contains(tuple) && !kernel.alive.contains(tuple));
+        for tuple in known.difference(&kernel.alive) {
+            let since = *self.gone.entry(*tuple).or_insert(now);
+            if now.saturating_sub(since) < settle {
+                continue;
+            }
+            self.gone.remove(tuple);
+            let mut value: Conn = [0; conn::WORDS];
+            if table.take(tuple, &mut value).map_err(system(action))? {
+                end(&self.state, &value);
+            }
+        }
+        Ok(())
+    }
+
+    /// Mutations over UDP that were not answered in time: lost on their way, or quiet for another reason.
+    fn sweep_udp(&mut self, now: u64) -> Result<(), KvError> {
+        let action = "cannot look at outstanding mutations";
+        let settle = self.options.settle.as_nanos() as u64;
+        let mut table = self.object.table::<UdpKey, UdpPending>("kv_udp").map_err(system(action))?;
+        let (mut entries, mut cursor) = (Vec::new(), tidemill_bpf::Cursor::default());
+        loop {
+            let (next, done) = table.read_some(cursor, &mut entries).map_err(system(action))?;
+            cursor = next;
+            if done {
+                break;
+            }
+        }
+        for (key, [at, _]) in entries {
+            if now.saturating_sub(at) < settle {
+                continue;
+            }
+            let mut value = UdpPending::default();
+            if table.take(&key, &mut value).map_err(system(action))? {
+                // It may be another one by now: its slot is not admitted before its time either way.
+                self.state.release_unsettled(value[1] as u32);
+            }
+        }
+        Ok(())
+    }
+
+    /// The most wanted keys that are served.
+    pub fn hot(&self, limit: usize) -> Vec<Hot> {
+        let now = now_ns();
+        let is_true = |hash, word, epoch, end| end > now && !self.state.is_void(hash, word, epoch);
+        self.values.hot(limit, is_true).1
+    }
+
+    /// Makes everything void.
+    pub fn flush(&self) {
+        self.state.void();
+    }
+
+    /// Mutations seen and outstanding under a key's slot.
+    pub fn slot(&self, key: &[u8]) -> (u64, u64) {
+        self.state.slot(key)
+    }
+
+    /// The number of connections that cannot be followed.
+    pub fn blind(&self) -> u64 {
+        self.state.get(state::BLIND)
+    }
+
+    /// What is counted, by name.
+    pub fn counts(&self) -> Vec<(&'static str, u64)> {
+        let sum = |at: usize| self.object.sum("kv_counts", at as u32).unwrap_or_default();
+        COUNTS.iter().enumerate().map(|(at, (name, _))| (*name, sum(at))).collect()
+    }
+
+    /// One of them.
+    pub fn count(&self, name: &str) -> u64 {
+        self.counts().into_iter().find(|(known, _)| *known == name).map_or(0, |(_, count)| count)
+    }
+
+    /// What this process has done.
+    pub fn daemon(&self) -> Daemon {
+        self.daemon
+    }
+
+    /// The program, for tests that run it on frames.
+    pub fn object(&self) -> &Object {
+        &self.object
+    }
+
+    /// What there is to say at the start: where the programs are, and what they cannot see.
+    pub fn describe(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        for place in &self.places {
+            let mode = if place.native { "native" } else { "generic" };
+            lines.push(format!("on {}, {mode}", place.interface));
+        }
+        let others: Vec<String> = machine::interfaces()
+            .into_iter()
+            .filter(|name| !self.options.interfaces.contains(name))
+            .collect();
+        if !others.is_empty() {
+            lines.push(format!(
+                "what reaches memcached by {} is not seen: attach there too, or let nothing write that way",
+                others.join(", ")
+            ));
+        }
+        if let Some(server) = &self.server {
+            let sockets = machine::unix_sockets(server.pid);
+            if !sockets.is_empty() {
+                lines.push(format!("what reaches memcached by {} cannot be seen", sockets.join(", ")));
+            }
+            lines.push(format!("memcached is process {}, port {}", server.pid, self.options.port));
+        }
+        match self.blind() {
+            0 => {}
+            1 => lines.push("1 connection was there before: nothing is served until it ends".to_owned()),
+            many => lines.push(format!("{many} connections were there before: nothing is served until they end")),
+        }
+        lines
+    }
+
+    /// What has happened since this was asked last.
+    pub fn take_notes(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.notes)
+    }
+
+    /// Ends this process's part, and leaves programs and maps: they go on watching, and the next process takes them over.
+    pub fn leave(mut self) {
+        self.serve(false);
+        for place in std::mem::take(&mut self.places) {
+            place.ingress.leave();
+            place.egress.leave();
+            place.pins.leave();
+        }
+        if let Some(pins) = self.pins.take() {
+            pins.leave();
+        }
+    }
+}
+
+impl Drop for Cache {
+    fn drop(&mut self) {
+        self.serve(false);
+        let Some(pins) = self.pins.take() else { return };
+        let (root, name) = (self.options.pin_root.clone(), self.options.name.clone());
+        let mut names = vec![name];
+        for place in self.places.drain(..) {
+            names.push(format!("{}-{}", self.options.name, place.ingress.attached().index));
+        }
+        drop(pins);
+        for name in names {
+            // What cannot be removed now can be later, by `detach`.
+            let _ = Pins::remove(&root, &name);
+        }
+    }
+}
+
+/// What a connection that is gone still had.
+fn end(state: &State, value: &Conn) {
+    let (head, mut tail) = (value[conn::HEAD], value[conn::TAIL]);
+    while tail != head {
+        state.release(value[conn::RING + 2 * (tail as usize % RING)]);
+        tail = tail.wrapping_add(1);
+    }
+    let held = value[conn::OVERFLOW_IN].wrapping_sub(value[conn::OVERFLOW_OUT]) + value[conn::DEAF];
+    state.add(state::HOLD, u64::from(held).wrapping_neg());
+    if value[conn::BLIND] != 0 {
+        state.void();
+        state.add(state::BLIND, u64::MAX);
+    }
+}
+
+fn sets(memory: u64) -> u64 {
+    let fit = memory / (entry::WORDS * 8 * WAYS) as u64;
+    1 << fit.clamp(16, 1 << 18).ilog2()
+}
+
+fn socket() -> Result<OwnedFd, KvError> {
+    use rustix::net::{AddressFamily, SocketType, socket};
+    socket(AddressFamily::INET, SocketType::DGRAM, None).map_err(|error| system("cannot look at interfaces")(error.into()))
+}
+
+fn system(action: &'static str) -> impl Fn(std::io::Error) -> KvError {
+    move |source| KvError::Bpf(BpfError::System { action, source })
+}
+
+fn own(asker: &Asker) -> Option<Tuple> {
+    let (local, peer) = asker.ends().ok()?;
+    Some(machine::tuple((machine::words(local.ip()), local.port()), machine::words(peer.ip())))
+}
+
+/// The memcached on the port, and which one it is.
+fn find(options: &Options) -> Result<(Server, u64), KvError> {
+    let port = options.port;
+    let (sockets, udp) = machine::listeners(port);
+    if sockets.is_empty() {
+        let text = format!("no memcached listens on TCP port {port} here: start it (memcached -p {port} -U {port}), or say --port");
+        return Err(KvError::Refused(text));
+    }
+    if !udp {
+        let text =
+            format!("memcached has no UDP port {port}: start it with -U {port} (only gets over UDP are served from here)");
+        return Err(KvError::Refused(text));
+    }
+    let Some((pid, started)) = machine::holder(&sockets) else {
+        let text = format!("who listens on TCP port {port} cannot be seen: run as root, in the machine's own process namespace");
+        return Err(KvError::Refused(text));
+    };
+    let watch = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    let watch = watch.ok_or(rustix::io::Errno::SRCH).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()));
+    let watch = watch.map_err(|error| system("cannot watch memcached")(error.into()))?;
+    // Still the same, now that it is watched.
+    if machine::holder(&machine::listeners(port).0) != Some((pid, started)) {
+        return Err(KvError::Refused("memcached is just being restarted: try again".to_owned()));
+    }
+    let asker = Asker::connect(options.memcached).and_then(|mut asker| asker.beat().map(|()| asker));
+    let asker = asker.map_err(|error| {
+        KvError::Refused(format!("memcached does not answer at {}: {error}: say --memcached ADDR:PORT", options.memcached))
+    })?;
+    let own = own(&asker);
+    Ok((Server { pid, watch, asker: Some(asker), own }, started << 32 | u64::from(pid)))
+}

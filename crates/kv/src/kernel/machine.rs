@@ -1,0 +1,214 @@
+//! What the machine says: who listens on a port, which connections there are, its addresses and subnets. From /proc.
+
+use super::layout::Tuple;
+use std::collections::HashSet;
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// An address as maps have it: 16 bytes, IPv4 mapped.
+pub(super) fn words(address: IpAddr) -> [u32; 4] {
+    let bytes = match address {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
+        IpAddr::V6(v6) => v6.octets(),
+    };
+    std::array::from_fn(|i| {
+        u32::from_ne_bytes([bytes[4 * i], bytes[4 * i + 1], bytes[4 * i + 2], bytes[4 * i + 3]])
+    })
+}
+
+/// One line of /proc/net/tcp, udp or of their IPv6 forms.
+struct Line {
+    local: ([u32; 4], u16),
+    remote: ([u32; 4], u16),
+    state: u8,
+    inode: u64,
+}
+
+fn end(text: &str) -> Option<([u32; 4], u16)> {
+    let (address, port) = text.split_once(':')?;
+    let word = |at: usize| u32::from_str_radix(address.get(at..at + 8)?, 16).ok();
+    // Words as they lie in memory, printed as this machine's numbers.
+    let words = match address.len() {
+        8 => [0, 0, 0xffff_u32.to_be(), word(0)?],
+        32 => [word(0)?, word(8)?, word(16)?, word(24)?],
+        _ => return None,
+    };
+    Some((words, u16::from_str_radix(port, 16).ok()?))
+}
+
+fn line(text: &str) -> Option<Line> {
+    let mut words = text.split_whitespace();
+    let (local, remote) = (end(words.nth(1)?)?, end(words.next()?)?);
+    let state = u8::from_str_radix(words.next()?, 16).ok()?;
+    Some(Line { local, remote, state, inode: words.nth(5)?.parse().ok()? })
+}
+
+fn lines(names: [&str; 2], port: u16) -> Vec<Line> {
+    let of = |name| fs::read_to_string(format!("/proc/thread-self/net/{name}")).unwrap_or_default();
+    let text = names.map(of).concat();
+    text.lines().filter_map(line).filter(|line| line.local.1 == port).collect()
+}
+
+const ESTABLISHED: u8 = 1;
+const SYN_RECV: u8 = 3;
+const CLOSE_WAIT: u8 = 8;
+const LISTEN: u8 = 10;
+
+/// Connections to a port of this machine: all that its program can still read from, and among them those whose handshake is done.
+#[derive(Debug, Default)]
+pub(super) struct Connections {
+    pub(super) alive: HashSet<Tuple>,
+    pub(super) open: HashSet<Tuple>,
+}
+
+pub(super) fn connections(port: u16) -> Connections {
+    let mut connections = Connections::default();
+    for line in lines(["tcp", "tcp6"], port) {
+        if ![ESTABLISHED, SYN_RECV, CLOSE_WAIT].contains(&line.state) {
+            continue;
+        }
+        let tuple = tuple(line.remote, line.local.0);
+        connections.alive.insert(tuple);
+        if line.state != SYN_RECV {
+            connections.open.insert(tuple);
+        }
+    }
+    connections
+}
+
+pub(super) fn tuple((client, port): ([u32; 4], u16), server: [u32; 4]) -> Tuple {
+    let [a, b] = port.to_be_bytes();
+    let [c, d, e, f] = client;
+    let [g, h, i, j] = server;
+    [c, d, e, f, g, h, i, j, u32::from_ne_bytes([a, b, 0, 0])]
+}
+
+/// Sockets that listen on a port over TCP, and whether one is bound to it over UDP.
+pub(super) fn listeners(port: u16) -> (Vec<u64>, bool) {
+    let tcp = lines(["tcp", "tcp6"], port).into_iter().filter(|line| line.state == LISTEN);
+    (tcp.map(|line| line.inode).collect(), !lines(["udp", "udp6"], port).is_empty())
+}
+
+/// A process that holds one of these sockets: its number, and when it was started (clock ticks).
+pub(super) fn holder(inodes: &[u64]) -> Option<(u32, u64)> {
+    let wanted: Vec<String> = inodes.iter().map(|inode| format!("socket:[{inode}]")).collect();
+    for process in fs::read_dir("/proc").ok()?.flatten() {
+        let Some(pid) = process.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+        let Ok(descriptors) = fs::read_dir(process.path().join("fd")) else { continue };
+        let holds = descriptors.flatten().any(|descriptor| {
+            fs::read_link(descriptor.path())
+                .is_ok_and(|target| wanted.iter().any(|wanted| target.as_os_str() == wanted.as_str()))
+        });
+        if holds {
+            return Some((pid, started(pid)?));
+        }
+    }
+    None
+}
+
+fn started(pid: u32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
+}
+
+/// Unix sockets that a process listens on, by path: what comes there cannot be seen.
+pub(super) fn unix_sockets(pid: u32) -> Vec<String> {
+    let text = fs::read_to_string("/proc/thread-self/net/unix").unwrap_or_default();
+    let Ok(descriptors) = fs::read_dir(format!("/proc/{pid}/fd")) else { return Vec::new() };
+    let held: HashSet<String> = descriptors
+        .flatten()
+        .filter_map(|descriptor| {
+            let target = fs::read_link(descriptor.path()).ok()?;
+            Some(target.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.to_owned())
+        })
+        .collect();
+    text.lines()
+        .filter_map(|line| {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let (inode, path) = (words.get(6)?, words.get(7)?);
+            held.contains(*inode).then(|| (*path).to_owned())
+        })
+        .collect()
+}
+
+fn hex6(text: &str) -> Option<Ipv6Addr> {
+    Some(Ipv6Addr::from(u128::from_str_radix(text, 16).ok()?))
+}
+
+/// This machine's own addresses.
+pub(super) fn addresses() -> Vec<IpAddr> {
+    let mut addresses = Vec::new();
+    let trie = fs::read_to_string("/proc/thread-self/net/fib_trie").unwrap_or_default();
+    let mut last = None;
+    for line in trie.lines() {
+        let line = line.trim();
+        if let Some(address) = line.strip_prefix("|-- ") {
+            last = address.parse::<Ipv4Addr>().ok();
+        } else if line.starts_with("/32 host LOCAL") {
+            addresses.extend(last.map(IpAddr::V4));
+        }
+    }
+    let v6 = fs::read_to_string("/proc/thread-self/net/if_inet6").unwrap_or_default();
+    addresses.extend(v6.lines().filter_map(|line| hex6(line.split_whitespace().next()?)).map(IpAddr::V6));
+    addresses.sort_unstable();
+    addresses.dedup();
+    addresses
+}
+
+/// The subnets of an interface: prefixes and their lengths.
+pub(super) fn subnets(interface: &str) -> Vec<(IpAddr, u8)> {
+    let mut subnets = Vec::new();
+    if interface == "lo" {
+        subnets.push((IpAddr::V4(Ipv4Addr::new(127, 0, 0, 0)), 8));
+        // What this machine sends to its own addresses comes that way too.
+        let bits = |address: &IpAddr| if address.is_ipv4() { 32 } else { 128 };
+        subnets.extend(addresses().into_iter().map(|address| (address, bits(&address))));
+    }
+    let routes = fs::read_to_string("/proc/thread-self/net/route").unwrap_or_default();
+    for line in routes.lines().skip(1) {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let number = |at: usize| words.get(at).and_then(|text| u32::from_str_radix(text, 16).ok());
+        if words.first() != Some(&interface) || number(2) != Some(0) {
+            continue;
+        }
+        if let (Some(network), Some(mask)) = (number(1), number(7)) {
+            let address = Ipv4Addr::from(network.to_ne_bytes());
+            subnets.push((IpAddr::V4(address), mask.count_ones() as u8));
+        }
+    }
+    let v6 = fs::read_to_string("/proc/thread-self/net/if_inet6").unwrap_or_default();
+    for line in v6.lines() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let length = words.get(2).and_then(|text| u8::from_str_radix(text, 16).ok());
+        if words.last() == Some(&interface)
+            && let (Some(address), Some(length)) = (words.first().and_then(|text| hex6(text)), length)
+        {
+            subnets.push((IpAddr::V6(address), length));
+        }
+    }
+    subnets
+}
+
+/// Interfaces that there are.
+pub(super) fn interfaces() -> Vec<String> {
+    let text = fs::read_to_string("/proc/thread-self/net/dev").unwrap_or_default();
+    text.lines().skip(2).filter_map(|line| Some(line.split_once(':')?.0.trim().to_owned())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_sockets_are_read() {
+        let text = "   1: 0100007F:2BCB 0200000A:D431 01 00000000:00000000 00:00000000 00000000     0        0 7311 1 0000 20";
+        let read = line(text).unwrap_or_else(|| panic!("{text}"));
+        assert_eq!(read.local, (words(IpAddr::from([127, 0, 0, 1])), 11211));
+        assert_eq!(read.remote, (words(IpAddr::from([10, 0, 0, 2])), 0xd431));
+        assert_eq!((read.state, read.inode), (ESTABLISHED, 7311));
+        let text = "   0: 0000000000000000FFFF00000200000A:2BCB 00000000000000000000000000000000:0000 0A 0:0 0:0 0 0 0 9 1";
+        let read = line(text).unwrap_or_else(|| panic!("{text}"));
+        assert_eq!(read.local.0, words(IpAddr::from([10, 0, 0, 2])), "mapped");
+        assert!(line("  sl  local_address rem_address   st").is_none());
+    }
+}

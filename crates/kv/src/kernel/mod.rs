@@ -1,0 +1,89 @@
+//! The cache in the kernel: programs at XDP and TC (bpf/kv.bpf.c), and the daemon that admits what they serve.
+//!
+//! What it is, what it costs, and why nothing stale is served: crates/kv/KERNEL.md. Linux 6.6, x86-64; as root, or with `cap_net_admin`,
+//! `cap_bpf`, `cap_perfmon` and the right to look at memcached's process.
+
+mod ask;
+mod cache;
+mod layout;
+mod look;
+mod machine;
+mod state;
+mod values;
+
+pub use cache::{Cache, Daemon};
+pub use layout::COUNTS;
+pub use look::{Look, detach};
+pub use tidemill_bpf::{Mode, Verdict};
+pub use values::Hot;
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+use tidemill_bpf::{BpfError, Pins};
+
+/// Where the cache stands and how it works.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Interfaces that clients come by.
+    pub interfaces: Vec<String>,
+    /// memcached's port, TCP and UDP.
+    pub port: u16,
+    /// Where the daemon asks it.
+    pub memcached: SocketAddr,
+    /// Bytes for values.
+    pub memory: u64,
+    /// Sources that may be answered; none: the interfaces' own subnets.
+    pub allow: Vec<(IpAddr, u8)>,
+    /// Longest value that is kept, bytes; at most 1,024.
+    pub value_max: usize,
+    /// Hot keys that are asked for once a minute, so that memcached keeps them; 0: none.
+    pub refresh: u32,
+    /// Answers a second for one source; 0: no limit.
+    pub rate: u64,
+    /// How long after its arrival memcached may still execute a datagram, or what a broken connection has brought.
+    pub settle: Duration,
+    /// TCP connections at once.
+    pub connections: u32,
+    /// Where in the kernel the program on what comes in runs.
+    pub mode: Mode,
+    /// Under which name programs and maps are pinned.
+    pub name: String,
+    /// Where names are.
+    pub pin_root: PathBuf,
+    /// Of the hash.
+    pub seed: u64,
+}
+
+impl Options {
+    /// On these interfaces, in front of port 11211 of this machine, with 64 MiB.
+    pub fn new(interfaces: &[&str], seed: u64) -> Self {
+        Options {
+            interfaces: interfaces.iter().map(|name| (*name).to_owned()).collect(),
+            port: 11211,
+            memcached: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 11211),
+            memory: 64 << 20,
+            allow: Vec::new(),
+            value_max: 1024,
+            refresh: 0,
+            rate: 1_000_000,
+            settle: Duration::from_secs(3),
+            connections: 16384,
+            mode: Mode::Auto,
+            name: "kv".to_owned(),
+            pin_root: Pins::ROOT.into(),
+            seed,
+        }
+    }
+}
+
+/// Why there is no cache.
+#[derive(Debug, thiserror::Error)]
+pub enum KvError {
+    /// A program could not be loaded, attached, pinned, read or written.
+    #[error(transparent)]
+    Bpf(#[from] BpfError),
+    /// It cannot be, for a reason that can be named.
+    #[error("{0}")]
+    Refused(String),
+}

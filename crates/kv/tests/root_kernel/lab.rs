@@ -1,0 +1,263 @@
+//! A client's host, a server's, memcached on it, the cache before it.
+
+#![allow(unreachable_pub)]
+
+use crate::net::{Host, cable, inside, run};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use tidemill_kv::kernel::{Cache, Options};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Whether the test can go on, in a namespace of its own.
+pub fn ready(test: &str) -> bool {
+    if Command::new("memcached").arg("-V").stdout(Stdio::null()).status().is_err() {
+        assert!(std::env::var_os("CI").is_none(), "{test} must not be skipped in CI");
+        println!("skipped: {test} (needs memcached)");
+        return false;
+    }
+    inside(test)
+}
+
+struct Memcached(Child);
+
+impl Memcached {
+    fn start() -> Self {
+        let mut command = Command::new("memcached");
+        let child = command.args(["-u", "root", "-p", "11211", "-U", "11211", "-t", "4", "-l", "0.0.0.0,::"]).spawn().unwrap();
+        let started = Instant::now();
+        while TcpStream::connect("127.0.0.1:11211").is_err() {
+            assert!(started.elapsed() < PATIENCE, "memcached does not start");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Memcached(child)
+    }
+}
+
+impl Drop for Memcached {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+struct Client {
+    tcp: Option<TcpStream>,
+    old: Option<TcpStream>,
+    udp: UdpSocket,
+    udp6: UdpSocket,
+    host: Host,
+    id: u16,
+}
+
+fn connect(host: &Host) -> TcpStream {
+    let stream = host.spawn(|| TcpStream::connect("10.9.0.1:11211").unwrap()).join().unwrap();
+    stream.set_nodelay(true).unwrap();
+    stream.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
+    stream
+}
+
+fn socket(host: &Host, at: &'static str) -> UdpSocket {
+    let (own, to): (SocketAddr, SocketAddr) = (at.parse().unwrap(), if at.starts_with('[') { "[fd00:9::1]:11211" } else { "10.9.0.1:11211" }.parse().unwrap());
+    let socket = host.spawn(move || { let s = UdpSocket::bind(own).unwrap(); s.connect(to).unwrap(); s }).join().unwrap();
+    socket.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
+    socket
+}
+
+/// All of it, while the cache works.
+pub struct Lab {
+    pub cache: Cache,
+    client: Client,
+    memcached: Memcached,
+}
+
+/// Without a process that serves.
+pub struct Left {
+    client: Client,
+    memcached: Memcached,
+}
+
+fn options(interfaces: &[&str]) -> Options {
+    let mut options = Options::new(interfaces, 0x1234_5678_9abc_def1);
+    options.settle = Duration::from_millis(500);
+    options.memory = 4 << 20;
+    options
+}
+
+fn place() -> (Client, Memcached) {
+    run("mount -t bpf bpf /sys/fs/bpf");
+    run("ip link set lo up");
+    cable("client", "server");
+    run("sysctl -qw net.ipv6.conf.server.disable_ipv6=0");
+    run("ip addr add 10.9.0.1/24 dev server");
+    run("ip addr add fd00:9::1/64 dev server nodad");
+    let host = Host::new("client", &[]);
+    host.run("sysctl -qw net.ipv6.conf.client.disable_ipv6=0");
+    host.run("ip addr add 10.9.0.2/24 dev client");
+    host.run("ip addr add fd00:9::2/64 dev client nodad");
+    let memcached = Memcached::start();
+    let (udp, udp6) = (socket(&host, "0.0.0.0:0"), socket(&host, "[::]:0"));
+    let client = Client { tcp: None, old: None, udp, udp6, host, id: 7 };
+    (client, memcached)
+}
+
+impl Lab {
+    /// A cache that serves, and a connection that it has seen from the start.
+    pub fn new(interfaces: &[&str]) -> Self {
+        Self::make(interfaces, false)
+    }
+
+    /// With a connection that was there before the cache.
+    pub fn before_attach(interfaces: &[&str]) -> Self {
+        Self::make(interfaces, true)
+    }
+
+    fn make(interfaces: &[&str], before: bool) -> Self {
+        let (mut client, memcached) = place();
+        if before {
+            client.old = Some(connect(&client.host));
+            std::thread::sleep(Duration::from_millis(50));
+        } else {
+            // That memcached has started was asked over lo: such connections are to have ended.
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        let cache = Cache::attach(&options(interfaces)).unwrap();
+        client.tcp = Some(connect(&client.host));
+        Lab { cache, client, memcached }
+    }
+
+    pub fn reconnect(&mut self) {
+        self.client.tcp = None;
+        self.client.tcp = Some(connect(&self.client.host));
+    }
+
+    pub fn end_old(&mut self) {
+        self.client.old = None;
+    }
+
+    pub fn restart(&mut self) {
+        self.memcached.0.kill().unwrap();
+        self.memcached.0.wait().unwrap();
+        self.memcached = Memcached::start();
+    }
+
+    pub fn rounds(&mut self, time: Duration) {
+        let started = Instant::now();
+        while started.elapsed() < time {
+            if !self.cache.round().unwrap() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+    }
+
+    pub fn wait(&mut self, what: &str, mut done: impl FnMut(&mut Lab) -> bool) {
+        let started = Instant::now();
+        while !done(self) {
+            assert!(started.elapsed() < PATIENCE, "{what}: {:?} {:?}", self.cache.counts(), self.cache.daemon());
+            self.rounds(Duration::from_millis(3));
+        }
+    }
+
+    /// Asks until the answer is the cache's; every answer is this one.
+    pub fn until_hit(&mut self, key: &str, answer: &str) {
+        let hits = self.cache.count("get-hit");
+        let request = format!("get {key}\r\n");
+        self.wait(&format!("a hit of {key}"), |lab| {
+            assert_eq!(lab.udp(&request), answer);
+            lab.cache.count("get-hit") > hits
+        });
+    }
+
+    pub fn tcp(&mut self, request: &str, reply: &str) {
+        self.tcp_pieces(&[request.as_bytes()], reply);
+    }
+
+    pub fn tcp_pieces(&mut self, pieces: &[&[u8]], reply: &str) {
+        for piece in pieces {
+            self.client.tcp.as_mut().unwrap().write_all(piece).unwrap();
+        }
+        let mut seen = Vec::new();
+        self.wait("an answer over TCP", |lab| lab.client.read(&mut seen) >= reply.len());
+        assert_eq!(String::from_utf8_lossy(&seen), reply);
+    }
+
+    pub fn udp(&mut self, request: &str) -> String {
+        self.udp_by(request, false)
+    }
+
+    pub fn udp6(&mut self, request: &str) -> String {
+        self.udp_by(request, true)
+    }
+
+    fn udp_by(&mut self, request: &str, v6: bool) -> String {
+        let id = self.client.send(request, v6);
+        let mut answer = None;
+        self.wait("an answer over UDP", |lab| {
+            answer = lab.client.receive(id, v6);
+            answer.is_some()
+        });
+        answer.unwrap()
+    }
+
+    pub fn udp_maybe(&mut self, request: &str) -> Option<String> {
+        let id = self.client.send(request, false);
+        self.client.receive(id, false)
+    }
+
+    /// The process ends, and leaves what is pinned.
+    pub fn leave(self) -> Left {
+        self.cache.leave();
+        Left { client: self.client, memcached: self.memcached }
+    }
+}
+
+impl Left {
+    pub fn tcp(&mut self, request: &str, reply: &str) {
+        self.client.tcp.as_mut().unwrap().write_all(request.as_bytes()).unwrap();
+        let (mut seen, started) = (Vec::new(), Instant::now());
+        while self.client.read(&mut seen) < reply.len() {
+            assert!(started.elapsed() < PATIENCE, "an answer over TCP");
+        }
+        assert_eq!(String::from_utf8_lossy(&seen), reply);
+    }
+
+    pub fn attach_again(self) -> Lab {
+        let cache = Cache::attach(&options(&["server"])).unwrap();
+        Lab { cache, client: self.client, memcached: self.memcached }
+    }
+}
+
+impl Client {
+    fn read(&mut self, seen: &mut Vec<u8>) -> usize {
+        let mut room = [0; 4096];
+        if let Ok(read) = self.tcp.as_mut().unwrap().read(&mut room) {
+            seen.extend_from_slice(&room[..read]);
+        }
+        seen.len()
+    }
+
+    fn send(&mut self, request: &str, v6: bool) -> u16 {
+        self.id += 1;
+        let [a, b] = self.id.to_be_bytes();
+        let mut datagram = vec![a, b, 0, 0, 0, 1, 0, 0];
+        datagram.extend_from_slice(request.as_bytes());
+        let socket = if v6 { &self.udp6 } else { &self.udp };
+        // A port that nobody has at the moment answers with an error.
+        let _ = socket.send(&datagram);
+        self.id
+    }
+
+    fn receive(&self, id: u16, v6: bool) -> Option<String> {
+        let mut room = [0; 2048];
+        let socket = if v6 { &self.udp6 } else { &self.udp };
+        while let Ok(length) = socket.recv(&mut room) {
+            let [a, b] = id.to_be_bytes();
+            if room[..length].starts_with(&[a, b, 0, 0, 0, 1]) {
+                return Some(String::from_utf8_lossy(&room[8..length]).into_owned());
+            }
+        }
+        None
+    }
+}
