@@ -2,6 +2,7 @@
 
 mod cases;
 mod figure;
+mod requests;
 
 use super::drawing::check_plot;
 use super::flow::parse_entries;
@@ -18,10 +19,12 @@ use tidemill_gatekeeper::yardstick::MOST;
     after_help = "Without --figure: the whole Gatekeeper between two ports in memory, worst/2^20, worst/2^25 (room for so many flows) and granted/10M.\n\n\
     Figures:\n  \
     fu-4.6   the paper's optimisations in the worst case (Fu 2020, 4.6.2), one after the other, on the paper's configuration and on ours:\n           \
-    every packet is of a new flow from a random source, the flow table is full, and flows expire. Ratios of packets a second\n\n\
+    every packet is of a new flow from a random source, the flow table is full, and flows expire. Ratios of packets a second\n  \
+    requests  waiting time and drops of requests in floods, by priority, in simulated time (--seconds of it)\n\n\
     Examples:\n  tidemill bench gate\n  tidemill bench gate --case worst --entries 2^20 --json\n  tidemill bench gate --figure fu-4.6\n  \
     tidemill bench gate --figure fu-4.6 --entries 2^20,2^25 --json --plot fu-4.6.svg\n  \
-    tidemill bench gate --figure fu-4.6 --entries 2^20 --idle-s 1"
+    tidemill bench gate --figure fu-4.6 --entries 2^20 --idle-s 1\n  \
+    tidemill bench gate --figure requests --plot requests.svg"
 )]
 pub(crate) struct GateBench {
     /// A figure of the paper, instead of the cases
@@ -64,6 +67,8 @@ enum Figure {
     /// The paper's optimisations, as ratios
     #[value(name = "fu-4.6")]
     Fu4_6,
+    /// Requests in a flood, by priority
+    Requests,
 }
 
 impl GateBench {
@@ -92,6 +97,7 @@ pub(super) fn run(args: &GateBench) -> Result<bool> {
     args.check()?;
     match args.figure {
         Some(Figure::Fu4_6) => figure::draw(args)?,
+        Some(Figure::Requests) => requests::draw(args)?,
         None if args.plot.is_some() => return Err(usage("--plot: only figures are drawn: give --figure")),
         None => cases::run(args)?,
     }
