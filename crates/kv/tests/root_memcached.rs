@@ -1,5 +1,7 @@
 //! The golden transactions and the splitters against the memcached that is installed. No rights are needed, but the package is.
 
+#![allow(clippy::unwrap_used, reason = "tests")]
+
 use std::io::{Read, Write};
 use std::net::{TcpStream, UdpSocket};
 use std::process::{Child, Command, Stdio};

@@ -79,7 +79,7 @@ pub enum Request<'a> {
         key: &'a [u8],
         /// The client's, kept with the value.
         flags: u32,
-        /// See [`super::super::table::store::expiry`].
+        /// See [`crate::table::store::Expiry::of`].
         exptime: i64,
         /// `cas`: the version that must still be stored.
         unique: u64,
@@ -129,6 +129,13 @@ impl<'a> Iterator for Tokens<'a> {
         let len = rest.iter().position(|&byte| byte == b' ').unwrap_or(rest.len());
         self.0 = &rest[len..];
         Some(&rest[..len])
+    }
+}
+
+impl<'a> Tokens<'a> {
+    /// The token at this place, from 0; empty if there is none.
+    pub fn at(mut self, place: usize) -> &'a [u8] {
+        self.nth(place).unwrap_or_default()
     }
 }
 
@@ -188,7 +195,7 @@ fn parse_line<'a>(line: Tokens<'a>, len: usize, bytes: &'a [u8]) -> Parsed<'a> {
         Parsed::Bad(Bad { what, at: place(bytes, token), skip, line: Some(line), lost })
     };
     let count = line.count();
-    let key = line.clone().nth(1).unwrap_or_default();
+    let key = line.at(1);
     if verb.gets() {
         let mut keys = rest;
         let exptime = if verb.gets_and_touches() { keys.next() } else { None };
@@ -198,7 +205,7 @@ fn parse_line<'a>(line: Tokens<'a>, len: usize, bytes: &'a [u8]) -> Parsed<'a> {
         });
         return if count < 2 {
             bad(What::Tokens, &bytes[..0], None)
-        } else if let Some(long) = keys.clone().find(|key| key.len() > MAX_KEY) {
+        } else if let Some(long) = { keys }.find(|key| key.len() > MAX_KEY) {
             bad(What::Key, long, None)
         } else {
             Parsed::Request(Request::Get { verb, exptime, keys, line }, len)
@@ -243,7 +250,7 @@ fn parse_line<'a>(line: Tokens<'a>, len: usize, bytes: &'a [u8]) -> Parsed<'a> {
     let mut numbers = [0; 4];
     let mut odd = None;
     for (&(at, range), place) in fields.iter().zip(&mut numbers) {
-        let token = line.clone().nth(at).unwrap_or_default();
+        let token = line.at(at);
         match Number::read(token, range) {
             Number::Is(number) => *place = number,
             Number::Refused => return bad(What::Number, token, None),
@@ -351,10 +358,10 @@ fn effects(mut line: Tokens<'_>, emit: &mut impl FnMut(Event<'_>)) {
 
 /// How a line is answered.
 fn command(line: Tokens<'_>) -> Command {
-    let verb = line.clone().next().map_or(Verb::Asks, Verb::of);
-    let noreply = line.clone().last() == Some(b"noreply") && line.clone().count() > 1;
-    let count = line.clone().count() as u32;
-    let quiet = |at: usize| line.clone().skip(at).any(|flag| flag[0] == b'q');
+    let verb = { line }.next().map_or(Verb::Asks, Verb::of);
+    let noreply = line.last() == Some(b"noreply") && line.count() > 1;
+    let count = line.count() as u32;
+    let quiet = |at: usize| line.skip(at).any(|flag| flag[0] == b'q');
     let answer = match verb {
         Verb::Quit => Answer::Never,
         Verb::Mg | Verb::Md | Verb::Ma | Verb::Me | Verb::Mn if quiet(2) => Answer::Maybe,

@@ -16,27 +16,39 @@ pub fn get(verb: Verb, keys: &[&[u8]], to: &mut Vec<u8>) {
     to.extend(b"\r\n");
 }
 
-/// `set add replace append prepend`, or `cas` with a version.
-pub fn store(
-    verb: Verb,
-    key: &[u8],
-    flags: u32,
-    exptime: i64,
-    value: &[u8],
-    unique: Option<u64>,
-    noreply: bool,
-    to: &mut Vec<u8>,
-) {
-    to.extend(verb.word().bytes());
-    to.push(b' ');
-    to.extend_from_slice(key);
-    line(to, format_args!(" {flags} {exptime} {}", value.len()));
-    if let Some(unique) = unique {
-        line(to, format_args!(" {unique}"));
+/// A command that stores a value.
+#[derive(Debug, Clone, Copy)]
+pub struct Store<'a> {
+    /// `set add replace append prepend cas`
+    pub verb: Verb,
+    /// 1 to 250 bytes.
+    pub key: &'a [u8],
+    /// The client's, kept with the value.
+    pub flags: u32,
+    /// Seconds, or a time; see [`crate::table::store::Expiry::of`].
+    pub exptime: i64,
+    /// `cas`: the version that must still be stored. `None` with all others.
+    pub unique: Option<u64>,
+    /// The value.
+    pub value: &'a [u8],
+    /// Nothing is to be answered.
+    pub noreply: bool,
+}
+
+impl Store<'_> {
+    /// Appends it.
+    pub fn write(&self, to: &mut Vec<u8>) {
+        to.extend(self.verb.word().bytes());
+        to.push(b' ');
+        to.extend_from_slice(self.key);
+        line(to, format_args!(" {} {} {}", self.flags, self.exptime, self.value.len()));
+        if let Some(unique) = self.unique {
+            line(to, format_args!(" {unique}"));
+        }
+        to.extend_from_slice(if self.noreply { b" noreply\r\n" } else { b"\r\n" });
+        to.extend_from_slice(self.value);
+        to.extend(b"\r\n");
     }
-    to.extend_from_slice(if noreply { b" noreply\r\n" } else { b"\r\n" });
-    to.extend_from_slice(value);
-    to.extend(b"\r\n");
 }
 
 /// A command of the meta protocol, with a value if it is `ms`. Flags as they stand in the line. A key that has a space or a control character is
@@ -94,7 +106,9 @@ mod tests {
     #[test]
     fn what_is_written_is_read() {
         let mut bytes = Vec::new();
-        store(Verb::Cas, b"k", 5, -1, b"a\r\nb", Some(7), true, &mut bytes);
+        let (key, value) = (&b"k"[..], &b"a\r\nb"[..]);
+        Store { verb: Verb::Cas, key, flags: 5, exptime: -1, unique: Some(7), value, noreply: true }
+            .write(&mut bytes);
         let Parsed::Request(
             Request::Store { verb, key, flags, exptime, unique, value: stored, noreply, .. },
             len,
@@ -121,7 +135,7 @@ mod tests {
         };
         assert_eq!((key, flags.count(), stored), (&b"YSBi"[..], 3, &b"v"[..]));
         bytes.clear();
-        value(b"k", 3, b"xyz", Some(1), &mut bytes);
+        super::value(b"k", 3, b"xyz", Some(1), &mut bytes);
         let Item::Value(read, len) = reply::next(&bytes) else { panic!() };
         assert_eq!(
             (read.key, read.flags, read.value, read.unique, len),
