@@ -1,5 +1,5 @@
 -- As policy.lua, by another table: host 5 of the client's network is declined, hosts from 32768 on are granted.
-local RATE = parameter("rate", 2048, 1, 1000000)
+local RATE = parameter("rate", 1024, 1, 1000000)
 local SOME = parameter("some", 16, 1, 1000000)
 
 signature("source")

@@ -1,13 +1,13 @@
 -- Who may send how much, in the scenario beside this file. By the source alone:
 --
---   client's network   the client, a TCP transfer, newcomers: the client's rate; its host 4 is declined
---   hosts from 32768   declined by this policy, granted by after.lua
---   12.0.0.0/8         a thousand who look legitimate: granted a little each
+--   client's network   hosts below 16384 (the client, a TCP transfer, newcomers): the client's rate; its host 4 is declined, as is the rest, which is spoofed;
+--                      by after.lua host 5 is declined, too, and hosts from 32768 on are granted
+--   12.0.0.0/8         those who look legitimate: granted a little each
 --   13.0.0.0/8         undecided: they go on asking, which is the attack on the request channel
 --   14.0.0.0/8         the flow program `web` with little for what opens connections; what they abuse is its cookie's allowance
 --   anybody else       declined
 
-local RATE = parameter("rate", 2048, 1, 1000000)
+local RATE = parameter("rate", 1024, 1, 1000000)
 local SOME = parameter("some", 16, 1, 1000000)
 
 signature("source")

@@ -1,4 +1,4 @@
-//! Attacks: frames that the kernel makes itself, millions a second (`bpf/attack.bpf.c`), on a thread of the lowest priority.
+//! Attacks: frames that the kernel makes itself, millions a second (`bpf/attack.bpf.c`), on a thread of a low priority.
 
 use super::file::{Attack, Network, Shape};
 use super::lab::Lab;
@@ -24,7 +24,9 @@ static ATTACK: Source = Source {
 /// By which an attack may be behind its time and make up for it: no more than what rings on the way have room for.
 const LATE_NS: u64 = 1_000_000;
 /// How long one call into the kernel takes, about. Setting one up costs time in which nothing is sent.
-const CALL: Duration = Duration::from_millis(400);
+const CALL: Duration = Duration::from_millis(700);
+/// Below so many packets a second an attack is slow.
+const SLOW_PPS: u64 = 100_000;
 /// Frames of the first call.
 const FIRST: u32 = 1 << 18;
 /// Where attacks of datagrams go to: nobody listens there.
@@ -113,8 +115,11 @@ fn work(
     let mut set = CpuSet::new();
     set.set(cpu);
     sched_setaffinity(None, &set).with_context(|| format!("cpus.attack = {cpu}"))?;
-    // All others come first.
-    rustix::process::nice(19).context("the attack's priority")?;
+    // All others of the scenario come first. (Of this thread alone: Linux has priorities of threads.)
+    // Waiting costs time as well, so a slow attack gets little of it beside a fast one.
+    let slow = state[0] > (1_000_000_000 << 10) / SLOW_PPS;
+    let priority = super::people::ATTACK[usize::from(slow)];
+    rustix::process::setpriority_process(None, priority).context("the attack's priority")?;
     let mut object = Object::load(&ATTACK, &[], None)?;
     let (mut count, mut made) = (FIRST, 0);
     while !stop.load(Ordering::Relaxed) {

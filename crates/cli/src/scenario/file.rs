@@ -71,7 +71,7 @@ impl Default for Network {
             back: net([10, 8, 0, 0], 24, 8),
             server: net([10, 9, 0, 0], 24, 9),
             port: "af_xdp".into(),
-            rx_ring: 4096,
+            rx_ring: 16_384,
         }
     }
 }
@@ -136,7 +136,7 @@ pub(super) struct Cpus {
     pub(super) gatekeeper: usize,
     /// The Grantor's worker.
     pub(super) grantor: usize,
-    /// The kernel's threads that make attacks. They have the lowest priority.
+    /// The kernel's threads that make attacks. They have a lower priority than all others.
     pub(super) attack: usize,
     /// Client, server, and the rest of the scenario.
     pub(super) others: usize,
@@ -239,7 +239,7 @@ pub(super) struct Expect {
     pub(super) request_s: Option<f64>,
     /// Milliseconds until another policy holds, and until what it takes back is gone, at most.
     pub(super) change_ms: Option<f64>,
-    /// The client's packets that a change of the policy loses at most.
+    /// The client's packets that are lost at most in a phase with a change of the policy and without an attack.
     pub(super) change_lost: Option<u64>,
     /// Packets a second that phases with attacks have at least, in millions.
     pub(super) attack_mpps: Option<f64>,

@@ -38,8 +38,9 @@ pub(super) struct Stream {
     pub(super) rate: AtomicU64,
     pub(super) sent: AtomicU64,
     pub(super) came: AtomicU64,
-    /// When the last one came.
+    /// When the last one came; and the first one since this was set to 0.
     pub(super) last: AtomicU64,
+    pub(super) first: AtomicU64,
     numbers: Mutex<Vec<u64>>,
 }
 
@@ -56,6 +57,7 @@ impl Stream {
             self.came.fetch_add(1, Relaxed);
         }
         self.last.store(now, Relaxed);
+        let _ = self.first.compare_exchange(0, now, Relaxed, Relaxed);
     }
 
     /// How many have come of those with numbers from `from` to `to - 1`.
@@ -74,8 +76,9 @@ pub(super) struct Family {
     pub(super) fallen: Stream,
     /// When each newcomer's first packet has come; 0: not yet.
     pub(super) newcomers: Vec<AtomicU64>,
-    /// When the first one came that only a later policy grants.
+    /// When the first one came, since this was set to 0, that only a later policy grants; and the last one.
     pub(super) later: AtomicU64,
+    pub(super) later_last: AtomicU64,
     /// Bytes of the transfer: a second, and come.
     pub(super) tcp_rate: AtomicU64,
     pub(super) tcp_came: AtomicU64,
@@ -89,6 +92,7 @@ impl Family {
             fallen: Stream::default(),
             newcomers: (0..newcomers).map(|_| AtomicU64::new(0)).collect(),
             later: AtomicU64::new(0),
+            later_last: AtomicU64::new(0),
             tcp_rate: AtomicU64::new(0),
             tcp_came: AtomicU64::new(0),
         }
@@ -106,6 +110,7 @@ impl Family {
         let (who, number) = (word(0), word(4));
         if who == LATER {
             let _ = self.later.compare_exchange(0, now, Relaxed, Relaxed);
+            self.later_last.store(now, Relaxed);
         } else if let Some(stream) = self.streams().get(who as usize) {
             stream.arrived(number, now);
         } else if let Some(newcomer) = self.newcomers.get(who.wrapping_sub(NEWCOMERS) as usize) {
@@ -159,7 +164,9 @@ pub(super) fn send(
             // What the kernel refuses, for an ICMP error or want of room, is lost like anything on the way.
             let _ = socket.send_to(&datagram, to);
         }
-        std::thread::sleep(Duration::from_micros(500));
+        // Until the next one is due; a rate that changes is seen in time.
+        let next = Duration::from_secs_f64(1000.0 / rate.max(1) as f64);
+        std::thread::sleep(next.clamp(Duration::from_millis(1), Duration::from_millis(10)));
     }
     Ok(())
 }
@@ -187,7 +194,7 @@ pub(super) fn serve(listener: &TcpListener, family: &Family, stop: &AtomicBool) 
                 }
             }
         });
-        std::thread::sleep(Duration::from_millis(2));
+        std::thread::sleep(Duration::from_millis(5));
     }
     Ok(())
 }
@@ -239,7 +246,7 @@ pub(super) fn transfer(from: IpAddr, to: IpAddr, family: &Arc<Family>, stop: &At
                 Err(_) => stream = None,
             }
         } else {
-            std::thread::sleep(Duration::from_millis(1));
+            std::thread::sleep(Duration::from_millis(4));
         }
     }
 }

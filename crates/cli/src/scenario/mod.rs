@@ -14,8 +14,8 @@
 //! | `watch.rs` | everything that is counted, and what has happened between two moments |
 //! | `phase.rs`, `report.rs` | a phase; what is said of it, bounds, drawing |
 //!
-//! * Client and attackers share one link into one port of the Gatekeeper. Attacks run at the lowest priority beside client, server and Grantor, so on two
-//!   processors the Gatekeeper has one for itself and everything else the other.
+//! * Client and attackers share one link into one port of the Gatekeeper. On two processors the Gatekeeper has one for itself (priority -15
+//!   keeps other programs away, too), and everything else the other, attacks at a lower priority than client, server and Grantor.
 //! * `passed` is what the server's interface received beyond what the client's sent: about right; that nothing gets through is counted exactly, for
 //!   the source that is declined, by a socket.
 //! * Goodput is of the datagrams sent in a phase, by number, and in bytes with their IP headers: as a grant counts.
@@ -134,6 +134,7 @@ fn play(read: &Read, reporter: &mut Reporter, interrupted: &AtomicBool) -> Resul
     folder.write("gatekeeper.toml", &configurations.gatekeeper())?;
     folder.write("grantor.toml", &configurations.grantor(None))?;
     let lab = Lab::new(&scenario.network)?;
+    people::come_first()?;
     let grantor = Tidemill::start(&folder.0, "grantor", &lab.grantor)?;
     let gatekeeper = Tidemill::start(&folder.0, "gatekeeper", &lab.gate)?;
     // Workers have their own places; everything else of theirs, and all of ours, goes to the others'.

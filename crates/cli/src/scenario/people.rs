@@ -92,6 +92,16 @@ impl Drop for People {
     }
 }
 
+/// The priority of attacks, and of slow ones.
+pub(super) const ATTACK: [i32; 2] = [0, 15];
+/// The priority of everybody else, which is before other programs, too: a Gatekeeper has its processors for itself.
+const OURS: i32 = -15;
+
+/// Has the calling thread, and those and the processes that it makes, come before others.
+pub(super) fn come_first() -> Result<()> {
+    rustix::process::setpriority_process(None, OURS).context("the scenario's priority")
+}
+
 /// Has the calling thread, and those that it makes, run on one CPU.
 pub(super) fn stay_on(cpu: usize) -> Result<()> {
     let mut set = CpuSet::new();

@@ -3,6 +3,7 @@
 use super::attack::Attacks;
 use super::file::{Phase, Read};
 use super::lab::Lab;
+use super::load::Family;
 use super::people::{self, Newcomers, People};
 use super::process::{Configurations, Folder};
 use super::watch::{Moment, Pair, Span};
@@ -10,7 +11,7 @@ use crate::json::significant;
 use anyhow::{Context, Result, bail};
 use serde::Serialize;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use tidemill_control::schema::grantor::Revoke;
 use tidemill_control::schema::{self, Done};
@@ -139,42 +140,61 @@ impl Stage<'_> {
         say: &mut dyn FnMut(&Span) -> Result<()>,
     ) -> Result<Changed> {
         let people = self.people;
-        for family in &people.families {
-            family.fallen.rate.store(FALLEN_RATE[1], Relaxed);
-            family.later.store(0, Relaxed);
-        }
-        let before = [0, 1].map(|v6: usize| people.families[v6].fallen.came.load(Relaxed));
+        let reset = || {
+            for family in &people.families {
+                family.fallen.first.store(0, Relaxed);
+                family.later.store(0, Relaxed);
+            }
+        };
+        // Those of whom the policies differ: first the one is granted, and then the others are, or the other way round.
+        let came = || {
+            let first = |of: fn(&Family) -> &AtomicU64| {
+                [0, 1].map(|v6: usize| Some(of(&people.families[v6]).load(Relaxed)).filter(|at| *at > 0))
+            };
+            (first(|family| &family.fallen.first), first(|family| &family.later))
+        };
+        people.families.iter().for_each(|family| family.fallen.rate.store(FALLEN_RATE[1], Relaxed));
         let stop = Arc::new(AtomicBool::new(false));
         let later = people::later(self.lab, &self.read.scenario.network, self.later, &stop)?;
+        reset();
         self.wait(Instant::now() + AROUND, last, say)?;
-        if people.families.iter().any(|family| family.later.load(Relaxed) > 0) {
-            bail!("somebody got through before the change whom only {policy} shall grant");
-        }
-        let came = |v6: usize| people.families[v6].fallen.came.load(Relaxed) > before[v6];
-        if revoke && !(came(0) && came(1)) {
-            bail!("somebody did not get through before the change whom {policy} shall decline");
-        }
+        let forward = match came() {
+            ([Some(_), Some(_)], [None, None]) => true,
+            ([None, None], [Some(_), Some(_)]) => false,
+            (one, others) => {
+                bail!(
+                    "before the change to {policy} host 5 got through at {one:?}, hosts from 32768 at {others:?}: only either may be granted"
+                )
+            }
+        };
         self.folder.write("grantor.toml", &self.configurations.grantor(Some(policy)))?;
         let control = &self.pair.grantor.control;
+        reset();
         let begun = people.clock.now();
         let _: Done =
             control.post(schema::path::RELOAD, &()).with_context(|| format!("the policy {policy}"))?;
         let reloaded = people.clock.now();
         if revoke {
+            // Whoever is granted from now on shows it; what came until here was decided before.
+            if !forward {
+                people.families.iter().for_each(|family| family.fallen.first.store(0, Relaxed));
+            }
             let all = Revoke { prefix: None };
             let _: Done = control.post(schema::grantor::path::REVOKE, &all).context("the revocation")?;
         }
         self.wait(Instant::now() + AROUND, last, say)?;
         stop.store(true, Relaxed);
-        let used = later.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-        self.later += used;
+        self.later += later.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
         let ms = |from: u64, to: u64| significant(to.saturating_sub(from) as f64 / 1e6);
-        let granted_ms = [0, 1].map(|v6: usize| {
-            let at = people.families[v6].later.load(Relaxed);
-            (at > 0).then(|| ms(begun, at))
+        let (one, others) = came();
+        let granted_ms = (if forward { others } else { one }).map(|at| at.map(|at| ms(begun, at)));
+        let revoked_ms = revoke.then(|| {
+            [0, 1].map(|v6: usize| {
+                let family = &people.families[v6];
+                let last = if forward { &family.fallen.last } else { &family.later_last };
+                ms(reloaded, last.load(Relaxed))
+            })
         });
-        let revoked_ms = revoke
-            .then(|| [0, 1].map(|v6: usize| ms(reloaded, people.families[v6].fallen.last.load(Relaxed))));
         people.families.iter().for_each(|family| family.fallen.rate.store(FALLEN_RATE[0], Relaxed));
         Ok(Changed { reload_ms: ms(begun, reloaded), granted_ms, revoked_ms })
     }

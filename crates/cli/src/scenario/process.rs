@@ -81,9 +81,11 @@ impl Configurations {
         let route = |to: &str, nets: &[super::file::Net; 2], host: u32, v6: usize| {
             format!("[[route]]\nprefix = \"{to}\"\nvia = \"{}\"\n", nets[v6].host(host))
         };
+        // What waits at two ports, in both directions, and inside.
+        let frames = (4 * network.rx_ring).max(8192) + 8192;
         let head = |role: &str, cpu: usize, idle: &str| {
             format!(
-                "version = 1\nrole = \"{role}\"\n[run]\ncpus = [{cpu}]\n{idle}[memory]\nframes = 32768\n[control]\nsocket = \"{role}.sock\"\n"
+                "version = 1\nrole = \"{role}\"\n[run]\ncpus = [{cpu}]\n{idle}[memory]\nframes = {frames}\n[control]\nsocket = \"{role}.sock\"\n"
             )
         };
         let mut gatekeeper = head("gatekeeper", cpus.gatekeeper, "");
@@ -143,17 +145,38 @@ pub(super) struct Tidemill {
     pub(super) control: Client,
 }
 
+/// Where the kernel shares processors between sessions first (autogroups), priorities count within one only: this session comes before others.
+fn apart(process: u32) {
+    // Without autogroups there is no such file, and no need of it.
+    let begun = Instant::now();
+    let path = format!("/proc/{process}/autogroup");
+    let own = std::fs::read_to_string("/proc/self/autogroup").unwrap_or_default();
+    while begun.elapsed() < Duration::from_secs(2) {
+        match std::fs::read_to_string(&path) {
+            // It has not come to its own session yet.
+            Ok(text) if text == own => std::thread::sleep(Duration::from_millis(5)),
+            Ok(_) => {
+                let _ = std::fs::write(&path, "-15");
+                return;
+            }
+            Err(_) => return,
+        }
+    }
+}
+
 impl Tidemill {
     /// Starts the configuration NAME.toml of a folder, and waits until it answers.
     pub(super) fn start(folder: &Path, name: &'static str, inside: &Netns) -> Result<Tidemill> {
         let log = folder.join(format!("{name}.log"));
         let file = |path: &Path| File::create(path).with_context(|| path.display().to_string());
         let mut command = Command::new("setpriv");
-        command.args(["--pdeathsig", "KILL", "nsenter"]).arg(format!("--net={}", inside.path()));
+        // A session of its own, for `apart`.
+        command.args(["--pdeathsig", "KILL", "setsid", "nsenter"]).arg(format!("--net={}", inside.path()));
         command.arg(std::env::current_exe()?).args(["run", &format!("{name}.toml"), "--json"]);
         command.current_dir(folder).stdin(Stdio::null());
         command.stdout(file(&folder.join(format!("{name}.out")))?).stderr(file(&log)?);
         let child = command.spawn().context("setpriv, nsenter (package util-linux)")?;
+        apart(child.id());
         let control = Client::new(&folder.join(format!("{name}.sock")))?;
         let mut own = Tidemill { name, child, folder: folder.to_owned(), control };
         let begun = Instant::now();
