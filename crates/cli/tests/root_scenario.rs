@@ -197,7 +197,7 @@ fn mistakes_in_a_scenario_are_told_with_their_place() {
     folder.fail(&[
         ("scenario none.toml", 2, "none.toml"),
         ("scenario no-phase.toml", 2, "missing field `phase`"),
-        ("scenario typo.toml", 2, "typo.toml:14: unknown field `second`"),
+        ("scenario typo.toml", 2, "typo.toml:17: unknown field `second`"),
         ("scenario version.toml", 2, "reads version 1"),
         ("scenario keys.toml", 2, "gatekeeper.front: the scenario sets it"),
         ("scenario gate.toml", 2, "unknown field `bandwith`"),

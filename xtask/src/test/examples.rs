@@ -23,6 +23,7 @@ pub(crate) fn run() -> Result<Totals> {
     told(&mut totals, "examples::mitigator", mitigator());
     told(&mut totals, "examples::gatekeeper", gatekeeper());
     told(&mut totals, "examples::grantor", grantor());
+    told(&mut totals, "examples::ddos", ddos());
     told(&mut totals, "examples::wire_variants", wire_variants());
     if !env::is_root() && !env::in_ci() {
         totals.skip("examples::wire_demo", "not root");
@@ -214,6 +215,12 @@ fn grantor() -> Result<()> {
         true => judge_all(&outputs(&folder)?),
         false => Ok(()),
     }
+}
+
+/// The scenario is a good one. Played it is by `held 9`, and in a short form by the test `root_scenario`.
+fn ddos() -> Result<()> {
+    let mut command = Command::new(env::tidemill()?);
+    proc::check(command.current_dir(env::root()).args(["check", "examples/ddos/ddos.toml"]))
 }
 
 /// Each variant that the wire's configuration shows in comments makes a good configuration.
