@@ -703,7 +703,7 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
                     counters.one(Counter::FlowsOutgrown);
                 }
             }
-            if next != Swept::Stays {
+            if !matches!(next, Swept::Stays) {
                 let place = &mut uses[usize::from(note) % MOST_CHOICES];
                 *place = place.wrapping_sub(1);
             }
