@@ -30,6 +30,7 @@ pub(crate) const LINES: &[Line] = &[
         let passed = machine.tests(&["-p", "tidemill-gatekeeper", "--", "--show-output", "flood"], 1)?;
         Ok(Outcome::Pass(format!("{passed} tests: tidemill-gatekeeper flood")))
     }),
+    ("requests by priority in simulated floods (figure)", flood),
     // What must exist besides.
     ("between the kernels of a client and a server", |machine| {
         let passed =
@@ -49,6 +50,30 @@ pub(crate) const LINES: &[Line] = &[
 fn ratio(object: &Value) -> String {
     let text = |name: &str| object[name].as_str().unwrap_or_default();
     format!("{} {} to {}: {:.2}", text("case"), text("of"), text("to"), number(object, "value"))
+}
+
+/// Clients that waited longer than the attackers lose nothing and wait for a turn at most; the attackers lose what does not fit, and the share is used.
+fn flood(machine: &Machine) -> Result<Outcome> {
+    let objects = machine.tidemill(&["bench", "gate", "--figure", "requests", "--runs", "2", "--json"])?;
+    let of = |case: &str, metric: &str| {
+        let is = |o: &&Value| {
+            o["subject"] == "14.7 M/s at 41"
+                && o["case"] == format!("requests/{case}")
+                && o["metric"] == metric
+        };
+        objects.iter().find(is).map_or(f64::NAN, |object| number(object, "value"))
+    };
+    let clients: Vec<String> = (42..=50).map(|level: u8| level.to_string()).collect();
+    let lost = clients.iter().map(|level| of(level, "dropped")).fold(0.0, f64::max);
+    let waited = clients.iter().map(|level| of(level, "longest_us")).fold(0.0, f64::max);
+    let missing =
+        clients.iter().any(|level| of(level, "dropped").is_nan() || of(level, "longest_us").is_nan());
+    let (attackers, used) = (of("41", "dropped"), of("all", "share"));
+    let good = !missing && lost == 0.0 && waited <= 20.0 && attackers > 90.0 && used > 99.0;
+    let text = format!(
+        "14.7 M/s at 41: 42 to 50 lose {lost:.1} %, wait {waited:.0} us at most; 41 loses {attackers:.1} %; {used:.1} % of the share used"
+    );
+    Ok(verdict(good, text))
 }
 
 /// At least 14.88 Mpps where every packet is a new flow, 10 where ten million are granted.
