@@ -6,7 +6,7 @@
 //!  STAT a b    | STAT ... | END                 one              MN        one
 //! ```
 //!
-//! Replies in text describe themselves, so the commands need not be known. Bounded: 100 bytes, no allocation.
+//! Replies in text describe themselves, so the commands need not be known. Bounded: less than 150 bytes, no allocation.
 
 use super::binary::{self, Header, opcode};
 use super::number::{Number, Range, Reader};

@@ -6,7 +6,8 @@
 //!
 //! memcached drops a request whose total is not 1, ignores its sequence and reserved, and executes every whole command behind the header. A reply has
 //! the request's id; one that does not fit a datagram comes in `total` numbered parts of at most 1,400 bytes. Yet a `get` of several keys is answered
-//! by one datagram **for each hit**, every one numbered 0 of 1: only the text says whether a reply is complete.
+//! by one datagram **for each hit**, every one numbered 0 of 1, and by an empty one, 0 of 0, if
+//! its first key is not there: only the text says whether a reply is complete.
 
 /// Bytes of a frame header.
 pub const HEADER: usize = 8;
