@@ -99,3 +99,131 @@ fn could_answer(command: Command, reply: Reply) -> bool {
         _ => false,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn command(answer: Answer, family: Family) -> Command {
+        Command { answer, family }
+    }
+
+    fn released(outstanding: &mut Outstanding<usize>, reply: Reply) -> Result<Vec<usize>, Lost> {
+        let mut tags = Vec::new();
+        outstanding.reply(reply, |tag| tags.push(tag)).map(|()| tags)
+    }
+
+    fn of(commands: &[Command]) -> Outstanding<usize> {
+        let mut outstanding = Outstanding::new(16);
+        for (tag, &command) in commands.iter().enumerate() {
+            outstanding.command(command, tag).unwrap();
+        }
+        outstanding
+    }
+
+    #[test]
+    fn a_reply_releases_its_command_and_the_silent_ones_before() {
+        let (set, quiet) =
+            (command(Answer::Always, Family::Classic), command(Answer::Never, Family::Classic));
+        let mut outstanding = of(&[quiet, set, quiet, quiet, set, quiet]);
+        assert_eq!(released(&mut outstanding, Reply::Classic), Ok(vec![0, 1]));
+        assert_eq!(released(&mut outstanding, Reply::Error), Ok(vec![2, 3, 4]));
+        assert_eq!(released(&mut outstanding, Reply::Classic), Err(Lost), "nothing that is left answers");
+        let mut left = Vec::new();
+        outstanding.end(|tag| left.push(tag));
+        assert_eq!((left, outstanding.is_empty()), (vec![5], true));
+    }
+
+    #[test]
+    fn late_never_early_and_in_time_again() {
+        let maybe = command(Answer::Maybe, Family::Meta);
+        let always = command(Answer::Always, Family::Meta);
+        let mn = command(Answer::Always, Family::MetaNoOp);
+        let mut outstanding = of(&[maybe, always, mn, always]);
+        // Of the first or of the second: the first it is.
+        assert_eq!(released(&mut outstanding, Reply::Meta), Ok(vec![0]));
+        assert_eq!(released(&mut outstanding, Reply::MetaNoOp), Ok(vec![1, 2]));
+        assert_eq!(released(&mut outstanding, Reply::Meta), Ok(vec![3]));
+        // Without doubt before it, an answer that does not fit is one that nobody knows.
+        let mut outstanding = of(&[always, mn]);
+        assert_eq!(released(&mut outstanding, Reply::MetaNoOp), Err(Lost));
+    }
+
+    #[test]
+    fn watch_is_deaf_unless_it_is_refused() {
+        let (watch, set) = (command(Answer::Always, Family::Watch), command(Answer::Always, Family::Classic));
+        let mut outstanding = of(&[watch, set]);
+        assert_eq!(released(&mut outstanding, Reply::Error), Ok(vec![0]));
+        assert_eq!(released(&mut outstanding, Reply::Classic), Ok(vec![1]));
+        let mut outstanding = of(&[watch, set]);
+        assert_eq!(released(&mut outstanding, Reply::Classic), Ok(vec![0]));
+        assert_eq!(released(&mut outstanding, Reply::Classic), Ok(vec![]));
+        assert_eq!(outstanding.len(), 1);
+    }
+
+    #[test]
+    fn bounded() {
+        let mut outstanding = Outstanding::new(1);
+        assert_eq!(outstanding.command(command(Answer::Never, Family::Classic), 0), Ok(()));
+        assert_eq!(outstanding.command(command(Answer::Never, Family::Classic), 1), Err(Lost));
+    }
+
+    fn any_command() -> impl Strategy<Value = (Command, bool, bool)> {
+        let answer = prop_oneof![Just(Answer::Always), Just(Answer::Never), Just(Answer::Maybe)];
+        let text = prop_oneof![Just(Family::Classic), Just(Family::Meta), Just(Family::MetaNoOp)];
+        (answer, text, any::<bool>(), any::<bool>())
+            .prop_map(|(answer, family, speaks, error)| (command(answer, family), speaks, error))
+    }
+
+    fn any_binary() -> impl Strategy<Value = (Command, bool, bool)> {
+        let answer = prop_oneof![Just(Answer::Always), Just(Answer::Maybe)];
+        (answer, 0_u8..2, 0_u32..2, any::<bool>()).prop_map(|(answer, opcode, opaque, speaks)| {
+            (command(answer, Family::Binary { opcode, opaque }), speaks, false)
+        })
+    }
+
+    /// What a memcached would send.
+    fn reply((command, speaks, error): (Command, bool, bool)) -> Option<Reply> {
+        let silent = command.answer == Answer::Never || (command.answer == Answer::Maybe && !speaks);
+        (!silent).then_some(match command.family {
+            Family::MetaNoOp => Reply::MetaNoOp,
+            Family::Binary { opcode, opaque } => Reply::Binary { opcode, opaque },
+            _ if error => Reply::Error,
+            Family::Meta => Reply::Meta,
+            _ => Reply::Classic,
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 3000, failure_persistence: None, ..ProptestConfig::default() })]
+
+        /// Whatever a memcached keeps silent about, nothing is released before it has been executed, nothing twice or out of order, and no reply of it is
+        /// taken for a contradiction.
+        #[test]
+        fn never_early(
+            commands in prop_oneof![proptest::collection::vec(any_command(), 1..16), proptest::collection::vec(any_binary(), 1..16)],
+            ahead in 1_usize..16,
+        ) {
+            let mut outstanding = Outstanding::new(16);
+            let (mut sent, mut next) = (0, 0);
+            for (executed, &command) in commands.iter().enumerate() {
+                // So many commands are on their way when one is executed.
+                while sent < commands.len().min(executed + ahead) {
+                    outstanding.command(commands[sent].0, sent).unwrap();
+                    sent += 1;
+                }
+                let Some(reply) = reply(command) else { continue };
+                let tags = released(&mut outstanding, reply);
+                prop_assert!(tags.is_ok(), "{:?} {}", commands, executed);
+                for tag in tags.unwrap_or_default() {
+                    prop_assert_eq!(tag, next);
+                    prop_assert!(tag <= executed, "{} was released when {} was executed: {:?}", tag, executed, commands);
+                    next += 1;
+                }
+                let doubt = commands[..=executed].iter().any(|(command, ..)| command.answer == Answer::Maybe);
+                prop_assert!(doubt || next == executed + 1, "late without a doubt");
+            }
+        }
+    }
+}
