@@ -33,6 +33,8 @@ static __always_inline int udp_in(struct xdp_md *context, struct parse *p, struc
 	struct work *w = p->w;
 	struct udp udp;
 	__u32 length, index;
+	__be16 key_total;
+	int half;
 	struct slot *slot;
 	struct udp_key key = {};
 	struct udp_pending pending = {}, *there;
@@ -78,6 +80,7 @@ static __always_inline int udp_in(struct xdp_md *context, struct parse *p, struc
 	}
 	key.port = where->sport;
 	key.id = *(__u16 *)w->bytes;
+	key_total = *(__u16 *)&w->bytes[4];
 	__builtin_memcpy(key.client, where->src, 16);
 	__builtin_memset(&w->s, 0, sizeof(w->s));
 	w->at = 8;
@@ -88,6 +91,16 @@ static __always_inline int udp_in(struct xdp_md *context, struct parse *p, struc
 	bpf_loop(CHUNK, request_byte, p, 0);
 	if (!w->lost && p->left)
 		bpf_loop(32, request_chunk, p, 0);
+	// Half a command waits in memcached for the next datagram that the same thread reads, whosever that is, and goes on with it: no
+	// datagram could be understood any more. It gets no answer of its own, so it is as if it had been lost.
+	half = w->lost ? w->s.protocol == BINARY || (w->s.command >= K_STORE && w->s.command <= K_CAS) ||
+				 w->s.command == K_MS || w->bytes[(w->end - 1) & (CHUNK - 1)] != '\n' :
+			 w->s.phase != P_START;
+	if (half && key_total == bpf_htons(1)) {
+		count(C_UDP_HALF);
+		void_all(p->state);
+		return XDP_DROP;
+	}
 	if (w->lost)
 		void_all(p->state);
 	if (!w->mutations)
@@ -95,13 +108,6 @@ static __always_inline int udp_in(struct xdp_md *context, struct parse *p, struc
 	count(C_UDP_MUTATION);
 	if (w->quiet)
 		count(C_UDP_NOREPLY);
-	if (w->s.phase != P_START && !w->lost) {
-		// The value of a store is not all here: memcached takes the next datagram for it, whenever that comes. Never again, then.
-		index = w->partial;
-		slot = bpf_map_lookup_elem(&kv_slots, &index);
-		if (slot)
-			add64(&slot->word, SEQ_ONE + 1);
-	}
 	index = w->first_slot;
 	if (index == NONE)
 		return XDP_PASS;
@@ -191,7 +197,7 @@ static __always_inline int tcp_in(struct xdp_md *context, struct parse *p, struc
 	if (bpf_xdp_load_bytes(context, where->l4, &tcp, sizeof(tcp)))
 		return XDP_PASS;
 	header = tcp.doff * 4;
-	if (header < sizeof(tcp) || where->l4 + header >= where->end || tcp.syn || tcp.rst)
+	if (header < sizeof(tcp) || where->l4 + header >= where->end || tcp.syn || tcp.rst || !tcp.ack)
 		return XDP_PASS; // no data that memcached gets
 	length = where->end - where->l4 - header;
 	sequence = bpf_ntohl(tcp.seq);
@@ -208,6 +214,16 @@ static __always_inline int tcp_in(struct xdp_md *context, struct parse *p, struc
 	if (__sync_lock_test_and_set(&conn->busy_in, 1)) {
 		count(C_TCP_BUSY);
 		return XDP_DROP;
+	}
+	if (tcp.urg) {
+		// A byte of it is not in the stream that memcached reads.
+		blind(p->state, conn);
+		goto pass;
+	}
+	// What was never sent is acknowledged: the kernel takes none of it (its FIN has a number too).
+	if ((__s32)(bpf_ntohl(tcp.ack_seq) - *(volatile __u32 *)&conn->out.next) > 1) {
+		count(C_TCP_HOLE);
+		goto drop;
 	}
 	ahead = sequence - conn->in.next;
 	if (ahead > 0) {
@@ -355,7 +371,7 @@ static __always_inline int tcp_out(struct __sk_buff *context, struct parse *p, c
 		return GO_ON;
 	length = context->len - where->l4 - header;
 	conn = bpf_map_lookup_elem(&kv_conns, &tuple);
-	if (!conn || conn->blind || conn->deaf)
+	if (!conn || conn->blind)
 		return GO_ON;
 	if (__sync_lock_test_and_set(&conn->busy_out, 1)) {
 		count(C_TCP_BUSY);
@@ -366,8 +382,9 @@ static __always_inline int tcp_out(struct __sk_buff *context, struct parse *p, c
 	w->lost = 0;
 	if (ahead + (__s32)length <= 0)
 		goto out;
-	if (ahead > 0) {
-		w->lost = 1;
+	if (conn->deaf || ahead > 0) {
+		conn->out.next = sequence + length;
+		w->lost = !conn->deaf;
 	} else {
 		p->conn = conn;
 		p->offset = where->l4 + header - ahead;

@@ -35,6 +35,8 @@
 // Keys of one get that is answered here, and the payload of one datagram of memcached's.
 #define MAX_GETS 16
 #define MAX_REPLY 1400
+// Room in front of a frame: XDP_PACKET_HEADROOM, less what the kernel keeps there.
+#define MAX_HEAD 192
 
 enum {
 	C_GET_HIT, // datagrams answered here
@@ -44,7 +46,7 @@ enum {
 	C_GET_DENIED, // passed: the source is on no list
 	C_GET_LIMITED, // passed: the source asks too much
 	C_GET_OTHER, // passed: not of a form that is answered here
-	C_RACED, // passed: the entry was written meanwhile, or the frame has no room
+	C_RACED, // passed: the entry was written meanwhile
 	C_BAD_CHECKSUM, // passed, or for TCP dropped: the kernel would drop it too
 	C_UDP_MUTATION,
 	C_UDP_NOREPLY,
@@ -62,6 +64,8 @@ enum {
 	C_VOID, // everything was made void: a fragment, an unknown command, a full map
 	C_EVENT, // keys told to the daemon
 	C_EVENT_LOST,
+	C_NO_ROOM, // passed: the answer does not fit into the frame's memory
+	C_UDP_HALF, // dropped: half a command
 	COUNTS,
 };
 
@@ -261,7 +265,7 @@ struct work {
 	__u64 hash, differ, epoch, now_ns, version;
 	__u32 length, way, number, same;
 	__u32 at, end, keys, done, start, total;
-	__u32 mutations, first_slot, quiet, partial, lost, opcode;
+	__u32 mutations, first_slot, quiet, lost, opcode;
 	__u32 found[MAX_GETS];
 	__u64 versions[MAX_GETS];
 	__u8 bytes[CHUNK + 512];

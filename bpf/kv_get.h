@@ -224,21 +224,16 @@ struct udp {
 };
 
 // Turns the packet round: addresses, ports, lengths, sums. What is written lies on the stack first.
-static __always_inline int turn(struct xdp_md *context, const struct where *where, struct udp *udp, __u32 payload, __u64 sum)
+static __always_inline int turn(struct xdp_md *context, struct work *w, const struct where *where, struct udp *udp,
+				__u32 payload, __u64 sum)
 {
-	__u8 ethernet[12];
+	__u8 ethernet[24]; // and tags
 	__u32 length = sizeof(*udp) + payload, l3 = where->l3;
 	struct where back = { .proto = IPPROTO_UDP };
 	__be16 port = udp->source;
 
-	if (bpf_xdp_load_bytes(context, 0, ethernet, 12))
-		return 0;
-	for (int i = 0; i < 6; i++) {
-		__u8 byte = ethernet[i];
-
-		ethernet[i] = ethernet[6 + i];
-		ethernet[6 + i] = byte;
-	}
+	for (int i = 0; i < 24; i++)
+		ethernet[i] = w->bytes[i < 6 ? i + 6 : i < 12 ? i - 6 : i];
 	__builtin_memcpy(back.src, where->dst, 16);
 	__builtin_memcpy(back.dst, where->src, 16);
 	udp->source = udp->destination;
@@ -249,7 +244,8 @@ static __always_inline int turn(struct xdp_md *context, const struct where *wher
 	udp->check = ~folded(sum);
 	if (!udp->check)
 		udp->check = 0xffff;
-	if (bpf_xdp_store_bytes(context, 0, ethernet, 12) || bpf_xdp_store_bytes(context, where->l4, udp, sizeof(*udp)))
+	if (l3 < 14 || l3 > 22 || bpf_xdp_store_bytes(context, 0, ethernet, l3) ||
+	    bpf_xdp_store_bytes(context, where->l4, udp, sizeof(*udp)))
 		return 0;
 	if (where->family == 4) {
 		struct iphdr ip = {
@@ -288,10 +284,10 @@ static __always_inline int get(struct xdp_md *context, struct parse *p, struct w
 {
 	struct work *w = p->w;
 	struct state *state = p->state;
-	__u32 frame = bpf_xdp_get_buff_len(context), payload = where->l4 + sizeof(*udp), size, rest;
+	__u32 frame = bpf_xdp_get_buff_len(context), payload = where->l4 + sizeof(*udp), size;
 	__u64 sum, epoch = *(volatile __u64 *)&state->epoch, now = bpf_ktime_get_ns();
 	__u16 id = *(__u16 *)w->bytes;
-	int delta;
+	int delta, head = 0;
 
 	if (!state->serving || state->lease_ns <= now || state->blind || state->flush_until_ns > now) {
 		count(C_GET_PARKED);
@@ -326,17 +322,18 @@ static __always_inline int get(struct xdp_md *context, struct parse *p, struct w
 #error "sums are written for little-endian machines"
 #endif
 	sum += w->sum;
-	// What lies behind the get in the frame is kept too: it may have to be put back.
-	rest = frame - payload;
-	if (frame < payload || rest > CHUNK)
-		return XDP_PASS;
-	asm volatile("" : "+r"(rest));
-	if (rest == 0 || rest > CHUNK || bpf_xdp_load_bytes(context, payload, w->bytes, rest))
+	// All of the frame is kept: it may have to be put back.
+	asm volatile("" : "+r"(frame));
+	if (frame == 0 || frame > CHUNK || bpf_xdp_load_bytes(context, 0, w->bytes, frame))
 		return XDP_PASS;
 	delta = (int)(payload + size) - (int)frame;
+	// Everything is written anew, so room in front is as good as room behind: of a packet from a socket there is often no other.
 	if (bpf_xdp_adjust_tail(context, delta)) {
-		count(C_RACED);
-		return XDP_PASS;
+		if (delta <= 0 || delta > MAX_HEAD || bpf_xdp_adjust_head(context, -delta)) {
+			count(C_NO_ROOM);
+			return XDP_PASS;
+		}
+		head = delta;
 	}
 	p->offset = payload + 8;
 	p->left = MAX_REPLY;
@@ -348,16 +345,17 @@ static __always_inline int get(struct xdp_md *context, struct parse *p, struct w
 
 		__builtin_memcpy(tail, end, 8);
 		if (p->offset + 5 == payload + size && !bpf_xdp_store_bytes(context, p->offset, tail, 5) &&
-		    !bpf_xdp_store_bytes(context, payload, frame_head, 8) && turn(context, where, udp, size, sum)) {
+		    !bpf_xdp_store_bytes(context, payload, frame_head, 8) && turn(context, w, where, udp, size, sum)) {
 			count(C_GET_HIT);
 			return XDP_TX;
 		}
 	}
 	// An entry was written meanwhile. Everything goes back to where it was.
 	count(C_RACED);
-	bpf_xdp_adjust_tail(context, -delta);
-	rest &= 0xfff;
-	if (rest > 0 && rest <= CHUNK && !bpf_xdp_store_bytes(context, payload, w->bytes, rest))
+	if (head ? bpf_xdp_adjust_head(context, head) : bpf_xdp_adjust_tail(context, -delta))
+		return XDP_DROP;
+	frame &= 0xfff;
+	if (frame > 0 && frame <= CHUNK && !bpf_xdp_store_bytes(context, 0, w->bytes, frame))
 		return XDP_PASS;
 	return XDP_DROP;
 }

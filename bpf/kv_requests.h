@@ -157,7 +157,6 @@ static __noinline void mutate(struct parse *p, __u64 hash, int quiet)
 			later(p->state, slot);
 		p->w->mutations++;
 		p->w->quiet |= quiet;
-		p->w->partial = index;
 		return;
 	}
 	count(C_TCP_MUTATION);

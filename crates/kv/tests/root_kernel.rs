@@ -60,10 +60,10 @@ fn root_kernel_several_keys_and_ipv6() {
     }
     let mut lab = Lab::new(&["server"]);
     let long = "x".repeat(250);
-    lab.tcp(&format!("set a 0 0 1\r\n1\r\nset bb 3 0 6\r\nEND\r\nz\r\nset {long} 4294967295 0 1000\r\n{}\r\n", "v".repeat(1000)), "STORED\r\nSTORED\r\nSTORED\r\n");
+    lab.tcp(&format!("set a 0 0 1\r\n1\r\nset bb 3 0 6\r\nEND\r\nz\r\nset {long} 4294967295 0 60\r\n{}\r\n", "v".repeat(60)), "STORED\r\nSTORED\r\nSTORED\r\n");
     lab.until_hit("a", "VALUE a 0 1\r\n1\r\nEND\r\n");
     lab.until_hit("bb", "VALUE bb 3 6\r\nEND\r\nz\r\nEND\r\n");
-    let all = format!("VALUE a 0 1\r\n1\r\nVALUE bb 3 6\r\nEND\r\nz\r\nVALUE {long} 4294967295 1000\r\n{}\r\nEND\r\n", "v".repeat(1000));
+    let all = format!("VALUE a 0 1\r\n1\r\nVALUE bb 3 6\r\nEND\r\nz\r\nVALUE {long} 4294967295 60\r\n{}\r\nEND\r\n", "v".repeat(60));
     lab.until_hit(&long, &all[all.find(&format!("VALUE {long}")).unwrap()..]);
     let hits = lab.cache.count("get-hit");
     assert_eq!(lab.udp(&format!("get a bb {long}\r\n")), all);

@@ -85,7 +85,7 @@ pub(super) static SOURCE: Source = Source {
 pub(super) const EGRESS: &str = "tidemill_kv_out";
 
 /// What is counted, in the order of bpf/kv.h, each with what it says.
-pub const COUNTS: [(&str, &str); 25] = [
+pub const COUNTS: [(&str, &str); 27] = [
     ("get-hit", "datagrams answered in the kernel"),
     ("keys-hit", "keys in them"),
     ("get-miss", "gets passed: a key is not here"),
@@ -93,7 +93,7 @@ pub const COUNTS: [(&str, &str); 25] = [
     ("get-denied", "gets passed: the source is not allowed, or the destination not ours"),
     ("get-limited", "gets passed: the source asks too much"),
     ("get-other", "gets passed: of a form that is not answered here"),
-    ("get-raced", "gets passed: the value was being written, or the frame has no room"),
+    ("get-raced", "gets passed: the value was being written"),
     ("bad-checksum", "packets with a wrong checksum"),
     ("udp-mutation", "mutations over UDP"),
     ("udp-noreply", "of these, without an answer"),
@@ -111,6 +111,8 @@ pub const COUNTS: [(&str, &str); 25] = [
     ("void", "everything made void: a fragment, an unknown command"),
     ("event", "missed keys told to the daemon"),
     ("event-lost", "missed keys not told: too many"),
+    ("get-no-room", "gets passed: the answer does not fit into the frame's memory"),
+    ("udp-half", "datagrams dropped: half a command, that memcached would go on with in another datagram"),
 ];
 
 /// As `mixed` and `stirred`: the hash of a key.

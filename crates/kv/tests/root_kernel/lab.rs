@@ -97,6 +97,8 @@ fn place() -> (Client, Memcached) {
     host.run("sysctl -qw net.ipv6.conf.client.disable_ipv6=0");
     host.run("ip addr add 10.9.0.2/24 dev client");
     host.run("ip addr add fd00:9::2/64 dev client nodad");
+    // What is sent back by XDP arrives where the other end takes frames in batches.
+    host.run("ethtool -K client gro on");
     let memcached = Memcached::start();
     let (udp, udp6) = (socket(&host, "0.0.0.0:0"), socket(&host, "[::]:0"));
     let client = Client { tcp: None, old: None, udp, udp6, host, id: 7 };
