@@ -59,35 +59,10 @@ impl<A: Address, S: Whole<A>> Writer<A, S> {
         &self.active
     }
 
-    fn patch_with<P: Probe + ?Sized>(
-        &mut self,
-        rib: &Rib<A>,
-        changed: &[Prefix<A>],
-        probe: &P,
-    ) -> Result<(), Outgrown> {
-        if changed.is_empty() {
-            return Ok(());
-        }
-        // `into_inner`: only if readers, and who publishes for them, have let it go.
-        let mut copy = self.spare.take().and_then(Arc::into_inner).unwrap_or_else(|| {
-            self.behind.clear();
-            let copy = S::clone(&self.active);
-            copy.collapse();
-            copy
-        });
-        // What changes again is not caught up with before: the probe is to hear of it.
-        let mut again = changed.to_vec();
-        again.sort_unstable();
-        for prefix in self.behind.iter().filter(|prefix| again.binary_search(prefix).is_err()) {
-            copy.change(rib, *prefix, &())?;
-        }
-        for &prefix in changed {
-            copy.change(rib, prefix, probe)?;
-        }
-        self.behind.clear();
-        self.behind.extend_from_slice(changed);
-        self.spare = Some(std::mem::replace(&mut self.active, Arc::new(copy)));
-        Ok(())
+    fn copied(&self) -> S {
+        let copy = S::clone(&self.active);
+        copy.collapse();
+        copy
     }
 }
 
@@ -97,17 +72,38 @@ impl<A: Address, S: Whole<A>> FibWriter<A> for Writer<A, S> {
     }
 
     fn patch(&mut self, rib: &Rib<A>, changed: &[Prefix<A>]) -> Result<(), Outgrown> {
-        self.patch_with(rib, changed, &())
+        if changed.is_empty() {
+            return Ok(());
+        }
+        // `into_inner`: only if readers, and who publishes for them, have let it go.
+        let mut copy = self.spare.take().and_then(Arc::into_inner).unwrap_or_else(|| {
+            self.behind.clear();
+            self.copied()
+        });
+        for prefix in self.behind.iter().chain(changed) {
+            copy.change(rib, *prefix, &())?;
+        }
+        self.behind.clear();
+        self.behind.extend_from_slice(changed);
+        self.spare = Some(std::mem::replace(&mut self.active, Arc::new(copy)));
+        Ok(())
     }
 
-    /// Tells the changes of one copy.
+    /// Tells what the changes do to a structure that has seen all those before. The spare has not seen the last ones - what came
+    /// then and goes now would be no change to it - so the active copy itself is changed, or, while somebody looks at it, a new copy of it.
     fn patch_probed(
         &mut self,
         rib: &Rib<A>,
         changed: &[Prefix<A>],
         probe: &dyn Probe,
     ) -> Result<(), Outgrown> {
-        self.patch_with(rib, changed, probe)
+        self.spare = None;
+        self.behind.clear();
+        if Arc::get_mut(&mut self.active).is_none() {
+            self.active = Arc::new(self.copied());
+        }
+        let Some(active) = Arc::get_mut(&mut self.active) else { return Ok(()) };
+        changed.iter().try_for_each(|&prefix| active.change(rib, prefix, probe))
     }
 }
 
@@ -145,18 +141,37 @@ mod tests {
         }
     }
 
-    /// Each copy takes every change once, and the probe hears of it although the copy is one batch behind.
+    /// Withdrawn right after it was announced, and the other way round: every change is told, whoever looks on, and with patches
+    /// that nobody is told of in between.
     #[test]
-    fn the_probe_hears_of_a_prefix_that_changes_again() {
+    fn the_probe_hears_of_a_prefix_that_comes_and_goes() {
         let mut rib = Rib::<u32>::new();
         let mut writer = Writer::new(BinaryTrie::build(&rib).unwrap());
         let prefix = Prefix::new(10 << 24, 8).unwrap();
-        for label in 1..10 {
-            rib.insert(prefix, Label(label));
+        let other = Prefix::new(11 << 24, 8).unwrap();
+        let mut looks_on = None;
+        for turn in 0..24_u32 {
+            let comes = turn % 2 == 0;
+            if comes {
+                rib.insert(prefix, Label(turn + 1))
+            } else {
+                rib.remove(prefix)
+            };
+            looks_on = (turn % 3 == 0).then(|| (writer.fib(), writer.fib().lookup(10 << 24)));
             let probe = tidemill_lookup::probe::Recorder::new();
             writer.patch_probed(&rib, &[prefix], &probe).unwrap();
-            assert!(probe.counts().writes > 0, "label {label}");
-            assert_eq!(writer.fib().lookup(10 << 24), Label(label));
+            assert!(probe.counts().writes > 0, "turn {turn}");
+            let now = if comes { Label(turn + 1) } else { Label::NONE };
+            assert_eq!(writer.fib().lookup(10 << 24), now);
+            if let Some((fib, before)) = &looks_on {
+                assert_eq!(fib.lookup(10 << 24), *before, "a reader's copy stays as it is");
+            }
+            if turn % 5 == 0 {
+                rib.insert(other, Label(turn + 1));
+                writer.patch(&rib, &[other]).unwrap();
+                assert_eq!([10 << 24, 11 << 24].map(|key| writer.fib().lookup(key)), [now, Label(turn + 1)]);
+            }
         }
+        assert!(looks_on.is_none());
     }
 }

@@ -5,7 +5,7 @@
 use tidemill_lookup::probe::Recorder;
 use tidemill_lookup::qsbr::Domain;
 use tidemill_lpm::table::{Algorithm, Family};
-use tidemill_lpm::{Label, Prefix, Rib};
+use tidemill_lpm::{Change, Label, Prefix, Rib};
 
 fn every_structure_tells<A: Family>(prefixes: &[&str], change: &str) {
     let table: Rib<A> = (prefixes.iter().zip(1..)).map(|(p, l)| (p.parse().unwrap(), Label(l))).collect();
@@ -24,6 +24,43 @@ fn every_structure_tells<A: Family>(prefixes: &[&str], change: &str) {
         assert_eq!(writer.fib().lookup(change.first()), Label(99), "{algorithm}");
         assert!(stores.counts().writes > 0, "{algorithm}: a patch without a store");
     }
+}
+
+/// A prefix that comes and goes, one change at a time, in a table with one around it: each time the answer of its addresses changes, so at
+/// least one word of what lookups read does.
+fn coming_and_going_is_told<A: Family>(around: &str, comes: &str) {
+    let (around, comes): (Prefix<A>, Prefix<A>) = (around.parse().unwrap(), comes.parse().unwrap());
+    for algorithm in Algorithm::all::<A>() {
+        let domain = Domain::new();
+        let mut rib: Rib<A> = [(around, Label(1))].into_iter().collect();
+        let mut writer = algorithm.writer(&rib, &domain).unwrap();
+        for turn in 0..12 {
+            let change = match turn % 2 {
+                0 => Change::Announce(comes, Label(2)),
+                _ => Change::Withdraw(comes),
+            };
+            assert!(rib.apply(&change));
+            let stores = Recorder::new();
+            if writer.patch_probed(&rib, &[comes], &stores).is_err() {
+                writer = algorithm.writer(&rib, &domain).unwrap();
+                continue;
+            }
+            assert!(stores.counts().writes > 0, "{algorithm}, change {turn}");
+            assert_eq!(writer.fib().lookup(comes.first()), Label(2 - turn % 2), "{algorithm}");
+        }
+    }
+}
+
+#[test]
+fn ipv4_routes_that_come_and_go_are_told() {
+    coming_and_going_is_told::<u32>("240.0.0.0/8", "240.1.1.0/24");
+    coming_and_going_is_told::<u32>("240.1.1.0/24", "240.1.1.128/25");
+}
+
+#[test]
+fn ipv6_routes_that_come_and_go_are_told() {
+    coming_and_going_is_told::<u128>("2001:db8::/32", "2001:db8:1::/48");
+    coming_and_going_is_told::<u128>("2001:db8::/32", "2001:db8:1:2::/63");
 }
 
 #[test]
