@@ -104,6 +104,7 @@ fn event(text: &str) -> Owned {
         ["lost", why] => Owned::Lost(match why {
             "odd-number" => Lost::OddNumber,
             "many-tokens" => Lost::ManyTokens,
+            "reply" => Lost::Reply,
             "long-line" => Lost::LongLine,
             "binary" => Lost::Binary,
             _ => panic!("{text}"),

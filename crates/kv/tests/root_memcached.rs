@@ -265,3 +265,21 @@ fn real_memcached_over_udp() {
     send(Frame::whole(8), b"get u\r\n");
     assert_eq!(receive(), (Frame::whole(8), b"VALUE u 0 10\r\nabcdefghij\r\nEND\r\n".to_vec()));
 }
+
+/// Why [`tidemill_kv::codec::event::Lost::Reply`] is: a key that came by the binary protocol goes out as it is.
+#[test]
+fn real_memcached_sends_line_breaks_in_keys() {
+    use tidemill_kv::codec::binary::{Header, REQUEST, opcode, write};
+    let Some(memcached) = memcached("real_memcached_sends_line_breaks_in_keys", "2") else { return };
+    let mut set = Vec::new();
+    let header = Header { magic: REQUEST, opcode: opcode::SET, ..Header::default() };
+    write(header, &[0; 8], b"a\nSTORED\r\n", b"v", &mut set);
+    assert_eq!(memcached.talk([&set[..]]).len(), 24);
+    let mut get = Vec::new();
+    tidemill_kv::codec::write::meta(tidemill_kv::codec::verb::Verb::Mg, b"a\nSTORED\r\n", "k", b"", &mut get);
+    assert_eq!(memcached.talk([&get[..]]), b"HD ka\nSTORED\r\n\r\n");
+    let mut lost = false;
+    Requests::new()
+        .push(&get, &mut |event| lost |= event == Event::Lost(tidemill_kv::codec::event::Lost::Reply));
+    assert!(lost);
+}

@@ -64,6 +64,9 @@ pub enum Lost {
     OddNumber,
     /// `ms` with more than 19 tokens.
     ManyTokens,
+    /// The reply may hold a key with a line break in it (such keys come by the binary protocol, or encoded): nobody could tell where it ends. `mg` with
+    /// flags b and k, `me` with b, `stats` with two arguments (`cachedump`).
+    Reply,
     /// A line of more than 2,048 bytes that is no `get`: memcached closes the connection or not, by how the bytes came in.
     LongLine,
     /// A binary request that breaks the protocol: memcached closes the connection, or skips a wrong number of bytes.

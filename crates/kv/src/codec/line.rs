@@ -58,6 +58,7 @@ pub struct Line {
     /// The meta flags so far.
     quiet: bool,
     encoded: bool,
+    key_back: bool,
     changes: bool,
     /// The line's first bytes.
     start: [u8; 5],
@@ -86,6 +87,7 @@ impl Default for Line {
             noreply: false,
             quiet: false,
             encoded: false,
+            key_back: false,
             changes: false,
             start: [0; 5],
         }
@@ -174,6 +176,7 @@ impl Line {
                 // A flag counts by its first letter.
                 self.quiet |= self.head[0] == b'q';
                 self.encoded |= self.head[0] == b'b';
+                self.key_back |= self.head[0] == b'k';
                 self.changes |= matches!(self.head[0], b'T' | b'N' | b'R');
             }
             Some(_) => {}
@@ -194,6 +197,7 @@ impl Line {
         self.effect(verb, emit);
         let next = match verb {
             Verb::Quit => Next::Close,
+            _ if self.reply_may_break(verb) => Next::Lost(Lost::Reply),
             _ if verb.stores() => self.value(verb),
             _ => Next::Line,
         };
@@ -237,6 +241,16 @@ impl Line {
             None if changes => emit(Event::All),
             None => {}
         }
+    }
+
+    /// Whether the reply may hold a key with a line break. memcached encodes keys in replies, but not those that have come by the binary protocol.
+    fn reply_may_break(&self, verb: Verb) -> bool {
+        if verb == Verb::Stats {
+            return self.token > 2;
+        }
+        let back = verb == Verb::Me || (verb == Verb::Mg && self.key_back);
+        let decode = |key| base64::decode(key, &mut [0; MAX_KEY]).is_none_or(|key| key.contains(&b'\n'));
+        back && self.encoded && self.key().is_some_and(decode)
     }
 
     /// Whether a value follows. A refused line is followed by none, whatever its length says.

@@ -51,6 +51,8 @@ pub enum What {
     Number,
     /// A line of more than 2,048 bytes.
     LongLine,
+    /// The reply may hold a key with a line break: right, but the replies cannot be followed.
+    Reply,
     /// The value's last two bytes are not CR LF.
     Chunk,
     /// A binary request that breaks the protocol.
@@ -214,6 +216,9 @@ fn parse_line<'a>(line: Tokens<'a>, len: usize, bytes: &'a [u8]) -> Parsed<'a> {
     if verb.is_meta() && verb != Verb::Mn && count < 2 {
         return bad(What::Tokens, &bytes[..0], None);
     }
+    if reply_may_break(verb, line) {
+        return bad(What::Reply, key, Some(Lost::Reply));
+    }
     if !verb.stores() {
         let keyed = verb.changes_key() || verb.is_meta();
         let right = verb.tokens().is_none_or(|right| right.contains(&(count as u32)));
@@ -353,6 +358,21 @@ fn effects(mut line: Tokens<'_>, emit: &mut impl FnMut(Event<'_>)) {
         }
         _ if verb.changes_key() => line.take(1).filter(taken).for_each(|key| emit(Event::Mutates(key))),
         _ => {}
+    }
+}
+
+/// Whether its reply may hold a key with a line break.
+fn reply_may_break(verb: Verb, line: Tokens<'_>) -> bool {
+    let flag = |letter| { line }.skip(2).any(|flag| flag[0] == letter);
+    let key = line.at(1);
+    match verb {
+        Verb::Stats => line.count() > 2,
+        Verb::Me | Verb::Mg if flag(b'b') && key.len() <= MAX_KEY => {
+            let mut to = [0; MAX_KEY];
+            let breaks = base64::decode(key, &mut to).is_none_or(|key| key.contains(&b'\n'));
+            breaks && (verb == Verb::Me || flag(b'k'))
+        }
+        _ => false,
     }
 }
 

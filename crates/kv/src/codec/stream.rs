@@ -205,6 +205,7 @@ impl std::fmt::Display for Lost {
         f.write_str(match self {
             Lost::OddNumber => "a number that may be taken or not decides whether a value follows",
             Lost::ManyTokens => "ms with more than 19 tokens",
+            Lost::Reply => "a reply that may hold a key with a line break",
             Lost::LongLine => "a line of more than 2048 bytes",
             Lost::Binary => "a binary request that breaks the protocol",
         })

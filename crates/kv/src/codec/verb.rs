@@ -28,7 +28,8 @@ pub enum Verb {
     Quit,
     Watch,
     Verbosity,
-    /// `version`, `stats`, `shutdown`: nothing that is stored changes; "noreply" means nothing to them.
+    Stats,
+    /// `version`, `shutdown`: nothing that is stored changes; "noreply" means nothing to them.
     Asks,
     /// `lru`, `lru_crawler`, `slabs`, `cache_memlimit`, `extstore`: nothing that is stored changes but by eviction.
     Tunes,
@@ -68,7 +69,8 @@ impl Verb {
             b"quit" => Verb::Quit,
             b"watch" => Verb::Watch,
             b"verbosity" => Verb::Verbosity,
-            b"version" | b"stats" | b"shutdown" => Verb::Asks,
+            b"stats" => Verb::Stats,
+            b"version" | b"shutdown" => Verb::Asks,
             b"lru" | b"lru_crawler" | b"slabs" | b"cache_memlimit" | b"extstore" => Verb::Tunes,
             _ => Verb::Unknown,
         }
@@ -101,6 +103,7 @@ impl Verb {
             Verb::Quit => "quit",
             Verb::Watch => "watch",
             Verb::Verbosity => "verbosity",
+            Verb::Stats => "stats",
             Verb::Asks | Verb::Tunes | Verb::Unknown => "",
         }
     }
