@@ -208,6 +208,7 @@ impl Stage<'_> {
         let scenario = &self.read.scenario;
         let begun = Instant::now();
         let end = begun + Duration::from_secs_f64(phase.seconds);
+        let made = self.attacks.offered.load(Relaxed);
         self.attacks.begin(&phase.attack, self.lab, &scenario.network, scenario.cpus.attack)?;
         let first = self.moment()?;
         let mut last = first.clone();
@@ -229,11 +230,15 @@ impl Stage<'_> {
         stop.store(true, Relaxed);
         let waits = newcomers.end()?;
         self.attacks.end()?;
+        // Packets are counted when a call ends that made them, so only the whole attack's rate is exact.
+        let attack_mpps =
+            (self.attacks.offered.load(Relaxed) - made) as f64 / begun.elapsed().as_secs_f64() / 1e6;
         let change = played?;
         if last.now + 200_000_000 < to.now {
             say(&Span::between(&last, &to, scenario.client.bytes))?;
         }
-        let span = Span::between(&first, &to, scenario.client.bytes);
+        let mut span = Span::between(&first, &to, scenario.client.bytes);
+        span.attack_mpps = significant(attack_mpps);
         let (mut goodput, mut lost) = ([0.0; 2], [0; 2]);
         for v6 in [0, 1] {
             let (from, to) = (first.sent[v6][0], to.sent[v6][0]);
