@@ -49,6 +49,7 @@ pub struct MitigatorControl {
     workers: Vec<Shown>,
     offload: Option<Box<dyn Offload>>,
     notes: Vec<String>,
+    full: Full,
     batch: Vec<RuleEvent>,
     lifetimes: Lifetimes,
 }
@@ -120,6 +121,7 @@ impl MitigatorControl {
             workers: Vec::new(),
             offload: None,
             notes: Vec::new(),
+            full: Full::default(),
             batch: Vec::new(),
             lifetimes,
         };
@@ -224,6 +226,7 @@ impl MitigatorControl {
     /// Whatever there is to do beside packets: rules for the offload. Call it every few milliseconds; true if there was something.
     pub fn poll(&mut self, now_ns: u64) -> bool {
         self.settings.collect();
+        self.note_full(now_ns);
         let MitigatorControl { offload: Some(offload), workers, settings, notes, batch, .. } = self else {
             return false;
         };
@@ -255,6 +258,28 @@ impl MitigatorControl {
         busy | offload.poll(now_ns)
     }
 
+    /// Says, once a minute at most, that answers find no room in the tables.
+    fn note_full(&mut self, now_ns: u64) {
+        if now_ns < self.full.next_ns {
+            return;
+        }
+        self.full.next_ns = now_ns.saturating_add(FULL_LOOK_NS);
+        let mut counters = Counters::default();
+        self.workers.iter().for_each(|worker| worker.board.add_to(&mut counters));
+        let untracked = counters.get(Counter::Untracked);
+        let more = untracked - self.full.untracked.min(untracked);
+        self.full.untracked = untracked;
+        if more == 0 {
+            return;
+        }
+        self.full.next_ns = now_ns.saturating_add(FULL_NOTE_NS);
+        self.notes.push(format!(
+            "mitigator.entries: the tables of flows are full: {more} more answers were let through that nothing can be learnt of; raise entries \
+             ({} for each worker now), or lower expiry_s ({})",
+            self.section.entries, self.section.expiry_s
+        ));
+    }
+
     /// Lines for the log since the last call.
     pub fn take_notes(&mut self) -> Vec<String> {
         let mut notes = std::mem::take(&mut self.notes);
@@ -262,6 +287,11 @@ impl MitigatorControl {
             notes.extend(offload.take_notes());
         }
         notes
+    }
+
+    /// How many protocols are looked at.
+    pub fn protocols(&self) -> usize {
+        self.settings.current().protocols.len()
     }
 
     /// Live numbers, of all workers together.
@@ -444,6 +474,17 @@ impl MitigatorControl {
         let would_drop = matches!(because, Because::Filtered { .. });
         Explained { rule: Some(rule), drops: would_drop && !dry_run, would_drop, because, workers }
     }
+}
+
+/// How often it is looked whether the tables are full, and how often it is said.
+const FULL_LOOK_NS: u64 = 1_000_000_000;
+const FULL_NOTE_NS: u64 = 60_000_000_000;
+
+/// What was said of full tables.
+#[derive(Debug, Default)]
+struct Full {
+    next_ns: u64,
+    untracked: u64,
 }
 
 /// The number of the outside port.

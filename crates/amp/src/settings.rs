@@ -86,7 +86,20 @@ impl Settings {
         }
         protocols.sort_unstable();
         protocols.dedup();
+        if protocols.is_empty() {
+            return Err(AmpError::config(
+                "protocols",
+                "none: nothing would be looked at; leave it out for all that are known",
+            ));
+        }
         let allow = Allow::new(&section.allow)?;
+        if let Some(entry) = allow.everything() {
+            let what = format!(
+                "entry {}: nothing would ever be filtered; to only count, write dry_run = true",
+                entry + 1
+            );
+            return Err(AmpError::config("allow", what));
+        }
         if section.offload == OffloadKind::None && section.offload_pin.is_some() {
             let what = "there is no offload to keep: write offload = \"xdp\", or leave it out";
             return Err(AmpError::config("offload_pin", what));
@@ -183,7 +196,15 @@ mod tests {
             ("entries = 0", "mitigator.entries: 0: give 1 to 268435456"),
             ("protocols = [0]", "mitigator.protocols: there is no UDP port 0: give 1 to 65535"),
             (
-                "tuple = 1\noffload = 'xdp'\nallow = ['::/0']",
+                "protocols = []",
+                "mitigator.protocols: none: nothing would be looked at; leave it out for all that are known",
+            ),
+            (
+                "allow = ['8.8.8.8', '0.0.0.0/0']",
+                "mitigator.allow: entry 2: nothing would ever be filtered; to only count, write dry_run = true",
+            ),
+            (
+                "tuple = 1\noffload = 'xdp'\nallow = ['::1']",
                 "mitigator.offload: rules of tuple = 2 or 1 cannot be held against allow in the driver: leave one of the three out",
             ),
         ] {

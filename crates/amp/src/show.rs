@@ -171,7 +171,10 @@ impl std::fmt::Display for Because {
             }
             Because::Allowed { text, .. } => write!(f, "on the allow-list: {text}"),
             Because::Unknown => {
-                write!(f, "nothing is known of the flow: its first packet makes it suspected")
+                write!(
+                    f,
+                    "nothing is known of the flow: its first packet makes it suspected, if the table has room (else it counts as `untracked`, and passes)"
+                )
             }
             Because::Suspected { age_s } => {
                 write!(

@@ -162,6 +162,35 @@ fn flows(n: u32) -> Vec<Flow> {
 }
 
 #[test]
+fn full_tables_are_said_once_a_minute() {
+    let mut bench = Bench::new("entries = 16\nicmp_rate = 0");
+    let flow = |n: u16| Flow { victim_port: 1000 + n, ..Flow::v4() };
+    for n in 0..64 {
+        bench.answer(&flow(n));
+        bench.complain(&flow(n));
+    }
+    let untracked = bench.control.counters().get(Counter::Untracked);
+    assert!(untracked > 0, "{:?}", bench.control.counters());
+    bench.control.poll(bench.now_ns);
+    let notes = bench.control.take_notes();
+    let begin =
+        format!("mitigator.entries: the tables of flows are full: {untracked} more answers were let through");
+    assert!(notes.len() == 1 && notes[0].starts_with(&begin), "{notes:?}");
+    // More of the same within the minute, and one line when it is over.
+    bench.answer(&flow(1000));
+    bench.now_ns += 59 * SECOND;
+    bench.control.poll(bench.now_ns);
+    assert!(bench.control.take_notes().is_empty());
+    bench.now_ns += SECOND;
+    bench.control.poll(bench.now_ns);
+    assert_eq!(bench.control.take_notes().len(), 1);
+    // No more: nothing to say.
+    bench.now_ns += 61 * SECOND;
+    bench.control.poll(bench.now_ns);
+    assert!(bench.control.take_notes().is_empty());
+}
+
+#[test]
 fn rules_of_a_process_before_go_on() {
     let toml =
         "offload = 'xdp'\nprotocols = ['dns']\noffload_pin = 'box'\nicmp_rate = 0\nallow = ['9.0.0.3']";

@@ -73,7 +73,7 @@ impl Pins {
             return Err(BpfError::Refused(text));
         }
         let pins = Pins { _lock: lock(&folder)?, folder, layout };
-        std::fs::create_dir_all(pins.maps()).map_err(BpfError::system("cannot make a folder for pins"))?;
+        make(&pins.maps())?;
         Ok(pins)
     }
 
@@ -169,8 +169,10 @@ impl Pins {
     /// Refuses what is pinned by a program that could not share maps with this one. `entries` are the sizes that maps
     /// will have.
     pub(crate) fn check(&self, maps: &[Shared], entries: &[(&str, u32)]) -> Result<(), BpfError> {
-        let way =
-            format!("let its process end in order, or remove what is left: rm -r {}", self.folder.display());
+        let way = format!(
+            "start with what it was made for, or remove it with all it knows: rm -r {}",
+            self.folder.display()
+        );
         let folders = std::fs::read_dir(&self.folder).map_err(BpfError::system("cannot read pins"))?;
         for entry in folders.flatten() {
             let name = entry.file_name().to_string_lossy().into_owned();
@@ -209,10 +211,21 @@ impl Pins {
     }
 }
 
+/// Makes a folder for pins.
+fn make(folder: &Path) -> Result<(), BpfError> {
+    std::fs::create_dir_all(folder).map_err(|error| match error.kind() {
+        io::ErrorKind::PermissionDenied => BpfError::Refused(format!(
+            "cannot make {} for pins: permission denied: run as root, or leave the pin out",
+            folder.display()
+        )),
+        _ => BpfError::system("cannot make a folder for pins")(error),
+    })
+}
+
 /// Locks a folder, and makes it if it is missing. Nobody is waited for.
 fn lock(folder: &Path) -> Result<File, BpfError> {
     loop {
-        std::fs::create_dir_all(folder).map_err(BpfError::system("cannot make a folder for pins"))?;
+        make(folder)?;
         let file = match File::open(folder) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             other => other.map_err(BpfError::system("cannot read pins"))?,

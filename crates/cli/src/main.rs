@@ -117,12 +117,12 @@ enum Command {
         after_help = "Examples:\n  tidemill grantor questions\n  tidemill grantor policy --json\n  tidemill grantor revoke 198.51.100.0/24"
     )]
     Grantor(live::Grantor),
-    /// Have a running router save what it has learnt, for its next start
+    /// Have a running process save what it has learnt, for its next start
     #[command(after_help = "Example:\n  tidemill state save")]
     State(live::State),
-    /// Have a running router read its configuration anew
+    /// Have a running process read its configuration anew
     Reload(live::Reload),
-    /// Have a running router stop in good order
+    /// Have a running process stop in good order
     Stop(live::Stop),
     /// Watch a running router: rates, drops, workers, neighbors
     Top(live::Top),

@@ -555,15 +555,15 @@ fn without_a_router_every_verb_says_so_in_a_line() {
             folder.fail(&[(
                 &line,
                 1,
-                "tidemill: no router answers at s.sock: is `tidemill run` up with [control]?",
+                "tidemill: nothing answers at s.sock: is `tidemill run` up with [control]?",
             )]);
         }
     }
     assert!(!folder.path("a.pcapng").exists());
     drop(std::os::unix::net::UnixListener::bind(folder.path("dead.sock")).unwrap());
-    folder.fail(&[("show ports --socket dead.sock", 1, "no router answers at dead.sock any more")]);
+    folder.fail(&[("show ports --socket dead.sock", 1, "nothing answers at dead.sock any more")]);
     folder.write("file", "");
-    folder.fail(&[("show ports --socket file", 1, "no router answers at file any more")]);
+    folder.fail(&[("show ports --socket file", 1, "nothing answers at file any more")]);
 }
 
 #[test]

@@ -27,14 +27,14 @@ const STOP_TIME: Duration = Duration::from_millis(50);
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// No socket.
-    #[error("no router answers at {}: is `tidemill run` up with [control]? give --socket", path.display())]
+    #[error("nothing answers at {}: is `tidemill run` up with [control]? give --socket", path.display())]
     Missing {
         /// The socket.
         path: PathBuf,
     },
     /// A socket at which nobody listens.
     #[error(
-        "no router answers at {} any more (it was killed, perhaps): start it, or give --socket",
+        "nothing answers at {} any more (it was killed, perhaps): start it, or give --socket",
         path.display()
     )]
     Refused {

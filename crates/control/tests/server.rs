@@ -357,7 +357,7 @@ fn clients_say_what_is_wrong_with_the_socket() {
     let missing = folder.path().join("none.sock");
     let error = Client::new(&missing).unwrap().get::<Value>("/v1", &()).unwrap_err();
     assert!(
-        error.to_string().starts_with(&format!("no router answers at {}: is ", missing.display())),
+        error.to_string().starts_with(&format!("nothing answers at {}: is ", missing.display())),
         "{error}"
     );
     // A server that is no HTTP server.

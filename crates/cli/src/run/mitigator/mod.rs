@@ -108,7 +108,7 @@ pub(super) fn check(config: &Config, name: &str) -> Result<(GraphBuilder, String
         "from {} to {}, {} protocols, rules of {} parts for {} s{dry}",
         control.outside(),
         control.inside(),
-        section.protocols.len(),
+        control.protocols(),
         section.tuple,
         section.expiry_s
     );

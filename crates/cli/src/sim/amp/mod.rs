@@ -130,8 +130,8 @@ pub(super) fn run(args: &Amp) -> Result<bool> {
             of.join(", ")
         )));
     }
-    if !(1..=100_000_000).contains(&args.pps) {
-        return Err(usage(format!("--pps {}: give 1 to 100000000", args.pps)));
+    if !(100..=10_000_000).contains(&args.pps) {
+        return Err(usage(format!("--pps {}: give 100 to 10000000", args.pps)));
     }
     if !(0.0..=10_000.0).contains(&args.rtt_ms) {
         return Err(usage(format!("--rtt-ms {}: give 0 to 10000", args.rtt_ms)));

@@ -1,9 +1,12 @@
 //! What is never filtered.
 
+mod space;
+
 use crate::config::{AllowItem, ProtocolItem, protocol_name};
 use crate::error::AmpError;
 use crate::settings::port_of;
 use crate::tuple::{Mode, Tuple};
+use space::Space;
 use std::fmt;
 use std::net::IpAddr;
 use tidemill_lpm::{Address, Prefix};
@@ -65,7 +68,9 @@ pub struct AllowEntry {
     pub port: Option<u16>,
 }
 
+#[cfg(test)]
 impl AllowEntry {
+    /// The list's meaning, which the index must have too.
     fn matches(&self, tuple: &Tuple) -> bool {
         self.source.is_none_or(|prefix| prefix.contains(tuple.source()))
             && self.destination.is_none_or(|prefix| prefix.contains(tuple.destination()))
@@ -86,9 +91,31 @@ impl fmt::Display for AllowEntry {
     }
 }
 
+/// The IPv4 prefix, if any is given; an error if it is one of IPv6.
+fn in_v4(prefix: Option<IpPrefix>) -> Result<Option<Prefix<u32>>, ()> {
+    match prefix {
+        None => Ok(None),
+        Some(IpPrefix::V4(prefix)) => Ok(Some(prefix)),
+        Some(IpPrefix::V6(_)) => Err(()),
+    }
+}
+
+/// The IPv6 prefix, if any is given; an error if it is one of IPv4.
+fn in_v6(prefix: Option<IpPrefix>) -> Result<Option<Prefix<u128>>, ()> {
+    match prefix {
+        None => Ok(None),
+        Some(IpPrefix::V6(prefix)) => Ok(Some(prefix)),
+        Some(IpPrefix::V4(_)) => Err(()),
+    }
+}
+
 /// The list.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Allow(Vec<AllowEntry>);
+pub struct Allow {
+    entries: Vec<AllowEntry>,
+    v4: Space<u32>,
+    v6: Space<u128>,
+}
 
 impl Allow {
     /// Reads the list of the configuration.
@@ -125,17 +152,47 @@ impl Allow {
                 _ => Ok(entry),
             }
         });
-        entries.collect::<Result<_, _>>().map(Allow)
+        entries.collect::<Result<_, _>>().map(Allow::of)
+    }
+
+    fn of(entries: Vec<AllowEntry>) -> Self {
+        let (mut v4, mut v6) = (Space::default(), Space::default());
+        for (number, entry) in (0..).zip(&entries) {
+            let AllowEntry { source, destination, port } = *entry;
+            if let (Ok(source), Ok(destination)) = (in_v4(source), in_v4(destination)) {
+                v4.add(number, source, destination, port);
+            }
+            if let (Ok(source), Ok(destination)) = (in_v6(source), in_v6(destination)) {
+                v6.add(number, source, destination, port);
+            }
+        }
+        Allow { entries, v4, v6 }
     }
 
     /// Whether there is nothing in it.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.entries.is_empty()
+    }
+
+    /// The first entry that allows every flow of a family, by number from 0.
+    pub(crate) fn everything(&self) -> Option<usize> {
+        let all = |prefix: Option<IpPrefix>| match prefix {
+            None => true,
+            Some(IpPrefix::V4(prefix)) => prefix.len() == 0,
+            Some(IpPrefix::V6(prefix)) => prefix.len() == 0,
+        };
+        let all = |entry: &AllowEntry| entry.port.is_none() && all(entry.source) && all(entry.destination);
+        self.entries.iter().position(all)
     }
 
     /// The first entry that allows this flow, all parts of which are given.
     pub fn find(&self, tuple: &Tuple) -> Option<&AllowEntry> {
-        self.0.iter().find(|entry| entry.matches(tuple))
+        let port = tuple.source_port;
+        let number = match tuple.addresses {
+            Addresses::V4 { src, dst } => self.v4.find(src, dst, port),
+            Addresses::V6 { src, dst } => self.v6.find(src, dst, port),
+        };
+        self.entries.get(number? as usize)
     }
 
     /// Whether a rule about `tuple`, masked by `mode`, is against the list. Only where the mode leaves the parts that entries are about: with
@@ -160,6 +217,8 @@ pub(crate) fn tuple_of(key: &tidemill_wire::FlowKey) -> Option<Tuple> {
 mod tests {
     use super::*;
     use crate::config::MitigatorSection;
+    use rand::rngs::StdRng;
+    use rand::{RngExt as _, SeedableRng as _};
 
     fn list(toml: &str) -> Result<Allow, AmpError> {
         Allow::new(&toml::from_str::<MitigatorSection>(&format!("allow = [{toml}]")).unwrap().allow)
@@ -189,6 +248,51 @@ mod tests {
             let found = allow.find(&flow(source, destination, port)).map(ToString::to_string);
             assert_eq!(found.as_deref(), entry, "{source} {destination} {port}");
         }
+    }
+
+    #[test]
+    fn the_index_finds_what_a_walk_finds() {
+        let mut rng = StdRng::seed_from_u64(1);
+        let mut hits = 0;
+        for _ in 0..200 {
+            let item = |rng: &mut StdRng| {
+                // Few bits, so that prefixes nest and meet.
+                let v4 = |rng: &mut StdRng| {
+                    IpPrefix::V4(
+                        Prefix::new(rng.random_range(0..8u32) << 29, rng.random_range(0..=3)).unwrap(),
+                    )
+                };
+                let v6 = |rng: &mut StdRng| {
+                    IpPrefix::V6(
+                        Prefix::new(rng.random_range(0..8u128) << 125, rng.random_range(0..=3)).unwrap(),
+                    )
+                };
+                let six = rng.random_bool(0.5);
+                let prefix =
+                    |rng: &mut StdRng| rng.random_bool(0.6).then(|| if six { v6(rng) } else { v4(rng) });
+                let (source, destination) = (prefix(rng), prefix(rng));
+                AllowEntry { source, destination, port: rng.random_bool(0.5).then(|| rng.random_range(1..4)) }
+            };
+            let allow = Allow::of((0..rng.random_range(0..12)).map(|_| item(&mut rng)).collect());
+            for _ in 0..100 {
+                let (a, b) = (rng.random_range(0..8u128), rng.random_range(0..8u128));
+                let addresses = if rng.random_bool(0.5) {
+                    Addresses::V4 { src: (a as u32) << 29, dst: (b as u32) << 29 }
+                } else {
+                    Addresses::V6 { src: a << 125, dst: b << 125 }
+                };
+                let tuple = Tuple { addresses, source_port: rng.random_range(1..4), destination_port: 9 };
+                let walked = allow.entries.iter().position(|entry| entry.matches(&tuple));
+                let found = allow.find(&tuple).map(std::ptr::from_ref);
+                assert_eq!(
+                    found,
+                    walked.map(|at| std::ptr::from_ref(&allow.entries[at])),
+                    "{allow:?} {tuple:?}"
+                );
+                hits += usize::from(walked.is_some());
+            }
+        }
+        assert!((2_000..19_000).contains(&hits), "{hits}");
     }
 
     #[test]
