@@ -3,8 +3,9 @@
 use super::key;
 use crate::flowtable::store::IN_ALTERNATE;
 use crate::flowtable::tags::{LANES, bits};
-use crate::flowtable::{FlowTable, Outcome};
+use crate::flowtable::{FlowTable, Outcome, Swept};
 use crate::hash::{KeyHash, Keyed};
+use crate::key::Key;
 use crate::suite::flows::{Beside, FlowOp, Masked, Totals, keys, random_life};
 use crate::table::SizeError;
 use crate::words::Ordering;
@@ -331,4 +332,36 @@ fn sizes_from_nothing_to_more_than_there_are_numbers() {
         (FlowTable::<2>::ENTRY_BYTES, FlowTable::<2, ()>::ENTRY_BYTES, FlowTable::<5, [u64; 8]>::ENTRY_BYTES),
         (32, 24, 112)
     );
+}
+
+/// A sweep gives states, takes out and leaves alone; what readers see is the new state, and nothing else has changed.
+#[test]
+fn a_sweep_changes_what_it_is_told_to() {
+    let mut table = FlowTable::<1, [u64; 2]>::new(1000, Keyed::new(5)).unwrap();
+    let hash = |table: &FlowTable<1, [u64; 2]>, n: u64| table.hasher().hash(&Key([n]));
+    for n in 0..800 {
+        let slot = table.find_or_insert(n as u32, hash(&table, n), &Key([n])).slot().unwrap();
+        table.set_state(slot, [n, 1]);
+    }
+    let mut reader = table.reader();
+    // In parts, as a worker does it; the next round begins where the last one ended.
+    let (mut gone, mut seen) = (0, 0);
+    while seen < 800 {
+        gone += table.sweep(3, |key, stamp, state| {
+            seen += 1;
+            assert_eq!((key.0[0], u64::from(stamp)), (state[0], state[0]));
+            match key.0[0] % 4 {
+                0 => Swept::Goes,
+                1 => Swept::Becomes([state[0], 2]),
+                _ => Swept::Stays,
+            }
+        });
+    }
+    assert_eq!((gone, seen, table.len()), (200, 800, 600));
+    for n in 0..800 {
+        let state = reader.get(&Key([n])).map(|flow| flow.state);
+        let found = table.find(hash(&table, n), &Key([n])).map(|slot| table.state(slot));
+        let wanted = [None, Some([n, 2]), Some([n, 1]), Some([n, 1])][(n % 4) as usize];
+        assert_eq!((state, found), (wanted, wanted), "flow {n}");
+    }
 }
