@@ -15,6 +15,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+/// Where the cache stands.
+pub(crate) const INTERFACES: &[&str] = &["eth0"];
 pub(crate) const PORT: u16 = 11211;
 /// memcached's worker threads.
 pub(crate) const THREADS: usize = 4;
@@ -101,7 +103,8 @@ fn server(client: &Netns, name: &str, number: u8, threads: usize) -> Server {
         host.add_address(&format!("10.{number}.0.{end}/24"), interface);
         host.add_address(&format!("fd0{number}::{end}/64"), interface);
         // What a sender leaves to a card's checksum unit would look wrong to whoever sees the packet on this cable.
-        host.run(&format!("ethtool -K {interface} tx off"));
+        // And what a program sends back (XDP_TX) is only taken by an end that polls: one with GRO.
+        host.run(&format!("ethtool -K {interface} tx off gro on"));
     }
     let memcached = Memcached::start(&net, threads);
     let v4 = SocketAddr::from(([10, number, 0, 2], PORT));
@@ -131,7 +134,7 @@ impl Lab {
     }
 
     pub(crate) fn attach(&mut self) {
-        self.cache = Cache::attach(&self.cached, &["eth0", "lo"]);
+        self.cache = Some(Cache::attach(&self.cached, INTERFACES));
     }
 
     pub(crate) fn sides(&self) -> [&Server; 2] {
