@@ -1,7 +1,7 @@
 //! A cache in front of an unchanged memcached.
 
 #![doc = include_str!("../README.md")]
-#![deny(unsafe_code)]
+#![forbid(unsafe_code)]
 
 pub mod codec;
 pub mod golden;
