@@ -277,6 +277,19 @@ static __always_inline int turn(struct xdp_md *context, struct work *w, const st
 	}
 }
 
+// Without it a wrong address would get an answer, where there is no UDP checksum.
+static __always_inline int is_header_right(struct xdp_md *context, __u32 at)
+{
+	__u32 words[5];
+	__u64 sum = 0;
+
+	if (bpf_xdp_load_bytes(context, at, words, sizeof(words)))
+		return 0;
+	for (int i = 0; i < 5; i++)
+		sum += words[i];
+	return folded(sum) == 0xffff;
+}
+
 #define END_SUM (W2('N', 'E') + W2('\r', 'D') + W1('\n'))
 
 // A datagram that is a get and nothing else, its bytes in `bytes`: XDP_TX, or XDP_PASS with not a byte changed.
@@ -302,6 +315,10 @@ static __always_inline int get(struct xdp_md *context, struct parse *p, struct w
 	bpf_loop(CHUNK, get_byte, p, 0);
 	if (!w->done || w->lost) {
 		count(w->lost ? C_GET_MISS : C_GET_OTHER);
+		return XDP_PASS;
+	}
+	if (where->family == 4 && !is_header_right(context, where->l3)) {
+		count(C_BAD_CHECKSUM);
 		return XDP_PASS;
 	}
 	if (!may_answer(p, where))

@@ -69,8 +69,8 @@ fn root_kernel_several_keys_and_ipv6() {
     assert_eq!(lab.udp(&format!("get a bb {long}\r\n")), all);
     assert_eq!(lab.udp6(&format!("get bb a {long}\r\n")).len(), all.len());
     assert_eq!(lab.cache.count("get-hit"), hits + 2);
-    // One is missing, and memcached answers.
-    assert_eq!(lab.udp("get a none bb\r\n"), "VALUE a 0 1\r\n1\r\nVALUE bb 3 6\r\nEND\r\nz\r\nEND\r\n");
+    // One is missing, and memcached answers: a datagram for each value.
+    assert_eq!(lab.udp("get a none bb\r\n"), "VALUE a 0 1\r\n1\r\n");
     assert_eq!(lab.cache.count("get-hit"), hits + 2);
 }
 

@@ -140,6 +140,8 @@ impl Cache {
             cache.places.push(Place { interface, native, ingress, egress, pins });
         }
         cache.adopt(server);
+        // Our own connection is older than the programs: one that they see from the start takes its place, or lo would be blind.
+        cache.lost();
         cache.reconcile(now_ns())?;
         Ok(cache)
     }
