@@ -22,6 +22,9 @@
 //! ```
 //! A change stores k words of 8 bytes and one entry of the table.
 //!
+//! # Limits
+//! Prefixes that are chosen to have one hash make lookups slow, not wrong: see [`hash`](crate::hashlengths::hash), whose hash is the paper's and has no key.
+//!
 //! # Invariants
 //! 1. A bit is set if its count is not 0, and the count is that of the prefixes that set it. (At 255 it sticks until the next
 //!    filter: that costs questions, never an answer.)

@@ -22,6 +22,9 @@
 //! are hashed from three loads, and their sixteen buckets are compared at once. See `burst.rs`, and [`crate::cuvpplengths`] for the other way
 //! to ask for less.
 //!
+//! # Limits
+//! Prefixes that are chosen to have one hash make lookups slow, not wrong: see [`hash`](crate::hashlengths::hash), whose hash is the paper's and has no key.
+//!
 //! # Invariants
 //! 1. The filter has one fingerprint for every prefix in the table, in one of its two buckets or in the stash.
 //! 2. The stash is used only where the buckets are full or where more than 8 prefixes have the same fingerprint and buckets.

@@ -31,6 +31,9 @@
 //! "maybe" before it was right; and every "no" of the filter is right always, so those after it were too. A wrong "maybe" that
 //! leads nowhere is seen when the table is asked; one that leads to an entry cannot be.
 //!
+//! # Limits
+//! Prefixes that are chosen to have one hash make lookups slow, not wrong: see [`hash`](crate::hashlengths::hash), whose hash is the paper's and has no key.
+//!
 //! # Invariants
 //! 1. The table has the prefixes (without the default route) and their markers, and the filter has the same.
 //! 2. The word of each is what the RIB says of the longest prefix over its bits.

@@ -8,6 +8,14 @@
 //! message     a0 a1 ... a15 len                         hash(key, 20) = sums[2] ^ TABLE[14][a2 & 0xf0] ^ TABLE[0][20]
 //! ```
 //! Two loads of 8 bytes for a length, whichever polynomial, on any CPU, over the whole address.
+//!
+//! # Limits: chosen prefixes
+//! The hash is the papers' and has no key, and being linear it would not help to mix one into the address: which prefixes collide stays
+//! the same. Who may announce routes can find any number of long prefixes with one hash by solving linear equations. Such prefixes fill
+//! bucket after bucket of the [table](super::HashTable) and the stash of the [cuckoo filter](crate::cuvpp::CuckooFilter): answers stay right, but each
+//! lookup near them walks through all of them (20,000 host routes of one hash: a hundredth of the rate and less). The structures that hash
+//! so are yardsticks, to be compared with; `auto` never takes one. Where routes come from others take one that
+//! does not hash, or `sail-hybrid`, whose hash has a key.
 
 use crate::prefix::{Address, Prefix};
 use tidemill_lookup::probe::Probe;

@@ -22,6 +22,9 @@
 //! most). No bucket's address depends on another's contents, so their misses overlap; but on the table of 2026 there are 31 lengths of IPv6,
 //! and a key that nothing matches asks for all of them. A change writes the words of one entry.
 //!
+//! # Limits
+//! Prefixes that are chosen to have one hash make lookups slow, not wrong: see [`hash`](crate::hashlengths::hash), whose hash is the paper's and has no key.
+//!
 //! # Invariants
 //! 1. The table holds the RIB's prefixes with their labels, 0 too: a route to nowhere ends the search.
 //! 2. `cuts` are the lengths of which the table has prefixes.

@@ -109,3 +109,78 @@ fn searches_stay_short_however_much_comes_and_goes() {
     assert!((20_000..24_000).contains(&asked), "{asked} buckets for 20,000 searches");
     table.check();
 }
+
+/// Host routes inside 2001:db8::/32 that all have the hash of the first, by Gauss's way with linear equations: see the limits of `hash.rs`.
+fn of_one_hash(count: usize) -> Vec<Prefix<u128>> {
+    let base = 0x2001_0db8_u128 << 96;
+    let hash = |addr: u128| hash::hash(Prefix::new(addr, 128).unwrap());
+    // What each of the lower bits changes of the hash; `steps` are sums of bits that change nothing.
+    let (mut rows, mut steps) = (Vec::<(u64, u128)>::new(), Vec::new());
+    for bit in 0..96 {
+        let (mut change, mut bits) = (hash(base) ^ hash(base | 1 << bit), 1_u128 << bit);
+        for &(row, of) in &rows {
+            if change ^ row < change {
+                (change, bits) = (change ^ row, bits ^ of);
+            }
+        }
+        if change == 0 {
+            steps.push(bits)
+        } else {
+            rows.push((change, bits))
+        }
+        rows.sort_unstable_by_key(|row| std::cmp::Reverse(row.0));
+    }
+    let sum = |i: usize| {
+        let chosen = (0..steps.len()).filter(|&step| i >> step & 1 == 1);
+        chosen.fold(base, |addr, step| addr ^ steps[step])
+    };
+    (0..count).map(|i| Prefix::new(sum(i), 128).unwrap()).collect()
+}
+
+/// As many as overflow every count of a bucket and every place of a fingerprint: slow, but right, while they come and when they have gone.
+#[test]
+fn prefixes_that_were_chosen_to_collide_are_found() {
+    use crate::algorithm::Algorithm;
+    let chosen = of_one_hash(400);
+    let one = hash::hash(chosen[0]);
+    assert!(chosen.iter().all(|&prefix| hash::hash(prefix) == one));
+    assert!((1..chosen.len()).all(|i| chosen[i] != chosen[i - 1]));
+    let around = "2001:db8::/32".parse().unwrap();
+    for name in [
+        "hash-per-length",
+        "cuvpp",
+        "cuvpp-simd",
+        "cuvpp-lengths",
+        "bloom-lpm",
+        "length-search",
+        "two-way-trie",
+        "pbf",
+    ] {
+        let algorithm = Algorithm::parse::<u128>(name).unwrap();
+        let mut table: Rib<u128> = [(around, Label(1))].into_iter().collect();
+        let mut writer = algorithm.writer(&table, &Domain::new()).unwrap();
+        let half = chosen.len() / 2;
+        for (from, to, withdraw) in [(0, half, false), (half, 400, false), (0, half, true), (half, 400, true)]
+        {
+            for (i, &prefix) in chosen.iter().enumerate().take(to).skip(from) {
+                if withdraw {
+                    table.remove(prefix)
+                } else {
+                    table.insert(prefix, Label(2 + i as u32))
+                };
+            }
+            if writer.patch(&table, &chosen[from..to]).is_err() {
+                writer = algorithm.writer(&table, &Domain::new()).unwrap();
+            }
+            let keys: Vec<u128> =
+                chosen.iter().flat_map(|prefix| [prefix.first(), prefix.first() ^ 1]).collect();
+            let mut answers = vec![Label::NONE; keys.len()];
+            let fib = writer.fib();
+            fib.lookup_batch(&keys, &mut answers);
+            for (&key, &answer) in keys.iter().zip(&answers) {
+                let expected = table.lookup(key).unwrap().1;
+                assert_eq!((answer, fib.lookup(key)), (expected, expected), "{name}: {key:x}");
+            }
+        }
+    }
+}

@@ -35,6 +35,9 @@
 //! the markers of those: nothing for most changes, all of the table for a short prefix over much of it. A new length
 //! changes every prefix's way: everything is built anew (at most once for each length, for levels stay).
 //!
+//! # Limits
+//! Prefixes that are chosen to have one hash make lookups slow, not wrong: see [`hash`](crate::hashlengths::hash), whose hash is the paper's and has no key.
+//!
 //! # Invariants
 //! 1. The table holds the prefixes and their markers, and nothing else; each word has the label of the longest prefix that covers
 //!    its bits, bit 30 if that is the default route or there is none, and bit 31 if it is a marker (also where it is a prefix too).

@@ -29,6 +29,9 @@
 //! table anew: 2^(D - length) labels at most, going through the prefixes inside in the RIB. A filter that has less than 8 bits for a
 //! prefix is made anew, half again as large, from a walk over the table.
 //!
+//! # Limits
+//! Prefixes that are chosen to have one hash make lookups slow, not wrong: see [`hash`](crate::hashlengths::hash), whose hash is the paper's and has no key.
+//!
 //! # Invariants
 //! 1. The table holds the RIB's prefixes of more than D bits with their labels, 0 too.
 //! 2. There is a filter for each length that the table has, and no other; it holds what the table has of that length.

@@ -23,6 +23,9 @@
 //! 129 loads. Then it hashes what has matched and reads a bucket of 64 bytes, as a rule the one; if nothing has matched it asks for nothing.
 //! A change writes one node per bit that is not shared with other prefixes, a word more, and the words of one entry.
 //!
+//! # Limits
+//! Prefixes that are chosen to have one hash make lookups slow, not wrong: see [`hash`](crate::hashlengths::hash), whose hash is the paper's and has no key.
+//!
 //! # Invariants
 //! 1. Every node but the root has a child or a prefix.
 //! 2. A node is the child of one other, or in the list of free nodes.
