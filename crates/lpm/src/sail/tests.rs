@@ -19,6 +19,7 @@ type U = Levels<EverySixth, 17, 16>;
 type L = Pushed<17, 17, 16>;
 type L8 = Pushed<17, 8, 8>;
 type Lv = Virtually<17, 16>;
+type LvWide = Virtually<32, 32>;
 type M = Overlay<17, 16>;
 
 /// A structure that knows its on-chip part.
@@ -50,6 +51,7 @@ chip!(U, U::build, |sail| sail.chunks());
 chip!(L, L::build, |sail| sail.chunks().iter().sum());
 chip!(L8, L8::build, |sail| sail.chunks().iter().sum());
 chip!(Lv, Lv::build, |sail| sail.chunks().iter().sum());
+chip!(LvWide, LvWide::build, |sail| sail.chunks().iter().sum());
 chip!(M, |rib| M::build(std::slice::from_ref(rib)), |sail| sail.chunks().iter().sum());
 
 /// Accesses: on chip, off chip.
@@ -273,6 +275,10 @@ fn virtual_pushing_bounds_lookups_and_changes() {
     let most = greatest::<Lv>();
     assert!(most.reads[0] <= 4 && most.reads[1] <= 4, "{most:?}");
     assert!(most.writes[0] <= 2 && most.writes[1] <= 174, "{most:?}");
+    let wide = greatest::<LvWide>();
+    assert!(wide.reads[0] <= 4 && wide.reads[1] <= 4, "{wide:?}");
+    assert!(wide.writes[0] <= 2 && wide.writes[1] <= 322, "{wide:?}");
+    assert!(wide.writes[1] > most.writes[1], "{wide:?}: cells twice as wide take more words");
 }
 
 /// The same changes above a table with chunks everywhere, and above an empty one.
