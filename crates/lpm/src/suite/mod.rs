@@ -38,6 +38,8 @@ pub struct Stats {
     pub tables: usize,
     /// Announcements and withdrawals applied.
     pub changes: usize,
+    /// Times that answers were compared with the oracle's after a batch of changes.
+    pub states: usize,
     /// Answers compared with the oracle's.
     pub lookups: usize,
     /// Patches that the structure refused, and that were answered by a rebuild.
@@ -50,6 +52,7 @@ impl std::ops::AddAssign for Stats {
     fn add_assign(&mut self, more: Stats) {
         self.tables += more.tables;
         self.changes += more.changes;
+        self.states += more.states;
         self.lookups += more.lookups;
         self.rebuilds += more.rebuilds;
         self.refused += more.refused;
@@ -242,6 +245,7 @@ impl<'a, A: Address, M: Make<A>> Run<'a, A, M> {
             keys.extend(near.map(|prefix| self.random.within(prefix)));
         }
         self.stats.lookups += compare(&*fib, &oracle, &keys, batches)?;
+        self.stats.states += usize::from(batches > 0);
         Ok(())
     }
 }

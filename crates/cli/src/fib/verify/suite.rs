@@ -31,6 +31,8 @@ struct SuiteLine {
     tables: usize,
     first_seed: u64,
     changes: usize,
+    /// Batches of changes after which answers were compared.
+    states: usize,
     /// Answers compared with the oracle's: single ones, and those of every kernel's bursts.
     lookups: usize,
     kernels: Vec<&'static str>,
@@ -81,11 +83,12 @@ fn family<A: Family>(args: &Verify, usual: &[&str], tables: usize, tally: &mut T
             continue;
         }
         println!(
-            "{} (IPv{}): {} tables, {} changes, {} answers compared (singly, {}), {} rebuilds, {} refused, {} failures, {:.1} s",
+            "{} (IPv{}): {} tables, {} changes in {} batches, {} answers compared (singly, {}), {} rebuilds, {} refused, {} failures, {:.1} s",
             line.structure,
             line.family,
             line.tables,
             line.changes,
+            line.states,
             line.lookups,
             line.kernels.join(", "),
             line.rebuilds,
@@ -140,6 +143,7 @@ fn structure<A: Family>(algorithm: Algorithm, tables: usize, seed: u64) -> Resul
         tables: stats.tables,
         first_seed: seed,
         changes: stats.changes,
+        states: stats.states,
         lookups: stats.lookups,
         kernels,
         rebuilds: stats.rebuilds,
