@@ -32,7 +32,8 @@ use tidemill_lpm::{Algorithm, Family, Fib, Oracle, Rib};
     adv     the table's own worst: inside the longest prefixes and the most crowded blocks\n  \
     prefix  inside random prefixes of the table\n\
     Updates: one by one, a thousand at a time, and as many as come within --coalesce-ms while the ones before are applied;\n  \
-    stores into the structure for each, by the access probe; and the lookups of a reader alone, beside a thread that\n  \
+    stores into the structure for each that changes the table, by the access probe (20,000 of them, or as many as the time of\n  \
+    all runs allows); and the lookups of a reader alone, beside a thread that\n  \
     updates another table, and on the table that is updated.\n\
     Bursts (--bursts): nanoseconds for a call with so many keys, 50th and 99th percentile, each call timed on its own.\n\
     The bound is what the machine does in a region of the structure's size: one random 4-byte load per lookup.\n\n\
@@ -344,6 +345,9 @@ fn family<A: OfFamily>(
             Some(file) => crate::fib::read_changes::<A>(file, &table.labels, &args.table.load)?,
             None => updates::flaps(rib, args.seed),
         };
+        // Those of a file as they come; else routes that go and come back one after the other.
+        let alternating = args.updates.is_none().then(|| updates::alternating(rib, args.seed));
+        let probed = alternating.as_deref().unwrap_or(&changes);
         let source =
             args.updates.as_ref().and_then(|file| file.file_name()).map(|name| name.to_string_lossy());
         let source = source.as_deref().unwrap_or("flaps");
@@ -356,7 +360,7 @@ fn family<A: OfFamily>(
                 slice: args.slice(),
                 window: Duration::from_millis(args.coalesce_ms),
             };
-            updated &= plan.report(&mut |case, metric, values, more| {
+            updated &= plan.report(probed, &mut |case, metric, values, more| {
                 let mut params = params(&[("updates", source.into())]);
                 params.extend(more);
                 report.line(Measurement::of("lpm", &subject.name, case, metric, values, params))

@@ -5,9 +5,11 @@
 //! | `update` | one change at a time |
 //! | `update-batch` | 1000 changes at a time |
 //! | `update-coalesced` | as many at a time as come within the window while the ones before are applied, at the highest rate that is kept up with |
+//! | `update`, stores | the probe's stores for a change that makes a difference, one at a time (`changes`: how many were counted) |
 //! | `read` | lookups by one thread: `alone`; `beside` a thread that updates a table of its own; of the table that is `updated` |
 
 use crate::json::Params;
+use crate::progress::Progress;
 use anyhow::Result;
 use std::collections::HashMap;
 use std::hint::black_box;
@@ -26,7 +28,7 @@ const BATCH_MAX: usize = 1 << 17;
 const CHECKED: usize = 65_536;
 /// Routes that flap when there is no update file, if the table has twice as many.
 const FLAPS: usize = 50_000;
-/// Changes that are applied one by one with the probe.
+/// Changes that are applied one by one with the probe, at most.
 const PROBED: usize = 20_000;
 /// The reader's keys, and how many it asks for between two burst boundaries.
 const READ: usize = 1 << 18;
@@ -36,6 +38,26 @@ const BURST: usize = 256;
 /// enough: half of the changes take a route away, half bring it back, so far apart that few meet in one batch and cancel
 /// out.
 pub(crate) fn flaps<A: Family>(rib: &Rib<A>, seed: u64) -> Vec<Change<A>> {
+    let routes = some_routes(rib, seed);
+    let once = || {
+        let withdraw = routes.iter().map(|&(prefix, _)| Change::Withdraw(prefix));
+        withdraw.chain(routes.iter().map(|&(prefix, label)| Change::Announce(prefix, label)))
+    };
+    let times = if routes.is_empty() { 0 } else { (2 * FLAPS).div_ceil(2 * routes.len()) };
+    (0..times).flat_map(|_| once()).collect()
+}
+
+/// The same routes one after the other, each withdrawn and announced again: for what is counted change by change, so that of any number
+/// of changes half take a route away and half bring one.
+pub(crate) fn alternating<A: Family>(rib: &Rib<A>, seed: u64) -> Vec<Change<A>> {
+    let routes = some_routes(rib, seed);
+    let both = |&(prefix, label)| [Change::Withdraw(prefix), Change::Announce(prefix, label)];
+    let times = if routes.is_empty() { 0 } else { FLAPS.div_ceil(routes.len()) };
+    (0..times).flat_map(|_| routes.iter().flat_map(both)).collect()
+}
+
+/// So many of the table's routes (half of them at most), in a random order.
+fn some_routes<A: Family>(rib: &Rib<A>, seed: u64) -> Vec<(Prefix<A>, Label)> {
     let mut routes: Vec<(Prefix<A>, Label)> = rib.iter().collect();
     let count = routes.len().div_ceil(2).min(FLAPS);
     let mut random = Random::new(seed);
@@ -43,12 +65,8 @@ pub(crate) fn flaps<A: Family>(rib: &Rib<A>, seed: u64) -> Vec<Change<A>> {
         let other = at + random.below(routes.len() - at);
         routes.swap(at, other);
     }
-    let once = || {
-        let withdraw = routes[..count].iter().map(|&(prefix, _)| Change::Withdraw(prefix));
-        withdraw.chain(routes[..count].iter().map(|&(prefix, label)| Change::Announce(prefix, label)))
-    };
-    let times = if count == 0 { 0 } else { (2 * FLAPS).div_ceil(2 * count) };
-    (0..times).flat_map(|_| once()).collect()
+    routes.truncate(count);
+    routes
 }
 
 /// What to measure.
@@ -84,8 +102,8 @@ enum Beside {
 }
 
 impl<A: Family> Plan<'_, A> {
-    /// All of it, line by line. False if an answer was wrong.
-    pub(super) fn report(&self, line: &mut Line<'_>) -> Result<bool> {
+    /// All of it, line by line; stores are counted of `probed`. False if an answer was wrong.
+    pub(super) fn report(&self, probed: &[Change<A>], line: &mut Line<'_>) -> Result<bool> {
         let mut sound = true;
         let mut rates = |case: &str, rates: Rates, more: &[(&str, serde_json::Value)]| -> Result<()> {
             sound &= rates.sound;
@@ -99,8 +117,8 @@ impl<A: Family> Plan<'_, A> {
         rates("update-batch", self.rate(BATCHES[1])?, &[])?;
         let window_ms = self.window.as_millis() as u64;
         rates("update-coalesced", self.coalesced()?, &[("coalesce_ms", window_ms.into())])?;
-        if let Some(stores) = self.stores()? {
-            line("update", "stores", &[stores], Params::new())?;
+        if let Some((stores, params)) = self.stores(probed)? {
+            line("update", "stores", &[stores], params)?;
         }
         if !self.changes.is_empty() {
             let cases = [
@@ -181,20 +199,37 @@ impl<A: Family> Plan<'_, A> {
         wrong == 0
     }
 
-    /// Stores to the structure per change, one change at a time; `None` if it does not tell the probe.
-    fn stores(&self) -> Result<Option<f64>> {
+    /// Stores to the structure per change, one change at a time, over those that change the table (`changes`, until the time of all runs is
+    /// used up); `None` if it does not tell the probe. What a rebuild stores is not counted (`rebuilds`, if there are some).
+    fn stores(&self, probed: &[Change<A>]) -> Result<Option<(f64, Params)>> {
         let domain = Domain::new();
         let mut rib = self.rib.clone();
         let mut writer = self.algorithm.writer(&rib, &domain)?;
         let recorder = Recorder::new();
-        let some = &self.changes[..self.changes.len().min(PROBED)];
+        let some = &probed[..probed.len().min(PROBED)];
+        let progress = Progress::new(format!("stores of {}", self.algorithm), some.len() as u64);
+        let most = self.slice * self.runs.try_into().unwrap_or(u32::MAX);
+        let (start, mut changes, mut rebuilds) = (Instant::now(), 0_u64, 0_u64);
         for change in some {
-            if rib.apply(change) && writer.patch_probed(&rib, &[change.prefix()], &recorder).is_err() {
+            if changes > 0 && start.elapsed() > most {
+                break;
+            }
+            progress.add(1);
+            if !rib.apply(change) {
+                continue;
+            }
+            changes += 1;
+            if writer.patch_probed(&rib, &[change.prefix()], &recorder).is_err() {
+                rebuilds += 1;
                 writer = self.algorithm.writer(&rib, &domain)?;
             }
         }
+        let mut params = Params::from_iter([("changes".into(), changes.into())]);
+        if rebuilds > 0 {
+            params.insert("rebuilds".into(), rebuilds.into());
+        }
         let writes = recorder.counts().writes;
-        Ok((writes > 0).then(|| writes as f64 / some.len().max(1) as f64))
+        Ok((writes > 0).then(|| (writes as f64 / changes.max(1) as f64, params)))
     }
 
     /// M lookups/s of one reader in bursts, with what happens beside it.
