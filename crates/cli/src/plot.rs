@@ -241,6 +241,47 @@ impl Curves {
     }
 }
 
+/// Text of a drawing as wide as `width`, its first line as a title: each paragraph in as many lines as it takes.
+pub(crate) fn text(title: &str, paragraphs: &[&str], width: f64) -> (f64, f64, String) {
+    // Letters of 12 points are 6.6 wide in the mean.
+    let room = ((width - LEFT - 20.0) / 6.6) as usize;
+    let lines: Vec<String> = paragraphs.iter().flat_map(|text| wrapped(text, room)).collect();
+    let first = if title.is_empty() { 12.0 } else { 38.0 };
+    let height = first + lines.len() as f64 * LEGEND;
+    let mut svg = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width:.0}\" height=\"{height:.0}\" \
+         font-family=\"sans-serif\" font-size=\"12\">\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
+    );
+    let mut put = |y: f64, size: f64, text: &str| {
+        // Writing to a string does not fail.
+        let _ =
+            writeln!(svg, "<text x=\"{LEFT}\" y=\"{y:.1}\" font-size=\"{size:.1}\">{}</text>", escape(text));
+    };
+    if !title.is_empty() {
+        put(20.0, title_size(title, width), title);
+    }
+    for (i, line) in lines.iter().enumerate() {
+        put(first + i as f64 * LEGEND, 12.0, line);
+    }
+    svg.push_str("</svg>\n");
+    (width, height, svg)
+}
+
+/// Lines of at most so many characters, if no word is longer.
+fn wrapped(text: &str, room: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= room => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
 /// Charts with their widths and heights, one below the other.
 pub(crate) fn stack(charts: &[(f64, f64, String)]) -> String {
     if let [(_, _, one)] = charts {
@@ -304,6 +345,22 @@ mod tests {
         {
             assert_eq!(nice(value), top, "{value}");
         }
+    }
+
+    #[test]
+    fn text_is_wrapped_whole_and_escaped() {
+        let long = "a table & what it stands for, <twice> ".repeat(20);
+        let (width, height, svg) = text("the title", &[&long, "short"], 500.0);
+        assert_eq!(width, 500.0);
+        assert!(svg.contains(">the title<") && svg.contains(">short<") && svg.contains("&amp;"));
+        let lines = wrapped(&long, 62);
+        assert!(lines.len() > 10 && lines.iter().all(|line| line.chars().count() <= 62));
+        assert_eq!(lines.join(" "), long.trim());
+        // Each line has its place, and the last one is inside.
+        let last = format!("y=\"{:.1}\"", 38.0 + LEGEND * lines.len() as f64);
+        assert!(svg.contains(&last) && 38.0 + LEGEND * lines.len() as f64 <= height, "{svg}");
+        assert_eq!(svg.matches("<text").count(), lines.len() + 2);
+        assert_eq!(svg.matches('<').count(), svg.matches('>').count());
     }
 
     #[test]

@@ -182,7 +182,7 @@ fn mistakes_get_one_line() {
             2,
             "--plot no/x.svg: No such file or directory (os error 2): give",
         ),
-        ("bench lpm --figure zec-3.13 --table v4.txt --plot .", 2, "--plot .: Is a directory"),
+        ("bench lpm --figure zec-3.13 --table v4.txt --plot p.png", 2, "--plot p.png: plots are SVG"),
         ("bench lpm --table v4.txt --case fast", 2, "rnd, seq, rep, adv, prefix"),
         ("bench lpm --table v4.txt --runner", 2, "--keys"),
         ("bench lpm --table v4.txt --runner --keys odd", 2, "odd: 17 bytes are not a multiple of 4096 keys"),

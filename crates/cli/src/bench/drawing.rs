@@ -3,7 +3,7 @@
 
 use super::report::print_grid;
 use crate::json::{self, significant};
-use crate::plot::{Bar, Curve, Curves, Plot, stack};
+use crate::plot::{Bar, Curve, Curves, Plot, stack, text};
 use crate::usage;
 use anyhow::{Context, Result};
 use serde::Serialize;
@@ -190,13 +190,20 @@ impl Drawing {
             self.print();
         }
         let Some(file) = plot else { return Ok(()) };
-        let charts: Vec<_> = self
-            .panels
-            .iter()
-            .enumerate()
-            .map(|(i, panel)| panel.svg(if i == 0 { &self.title } else { "" }))
-            .collect();
-        std::fs::write(file, stack(&charts)).with_context(|| file.display().to_string())
+        std::fs::write(file, self.svg()).with_context(|| file.display().to_string())
+    }
+
+    /// The title and what the table is, then the panels, then the notes.
+    fn svg(&self) -> String {
+        let panels: Vec<_> = self.panels.iter().map(|panel| panel.svg("")).collect();
+        let width = panels.iter().map(|panel| panel.0).fold(0.0, f64::max);
+        let title = format!("{}: {}", self.figure, self.title);
+        let mut charts = vec![text(&title, &self.table.as_deref().into_iter().collect::<Vec<_>>(), width)];
+        charts.extend(panels);
+        if !self.notes.is_empty() {
+            charts.push(text("", &self.notes.iter().map(String::as_str).collect::<Vec<_>>(), width));
+        }
+        stack(&charts)
     }
 
     fn json(&self) -> Result<()> {
@@ -233,9 +240,13 @@ impl Drawing {
 /// Whether a plot can be written there: what is wrong with a name is to be found before minutes of measuring.
 ///
 /// # Errors
-/// Bad usage: the file cannot be written.
+/// Bad usage: the name is not that of an SVG file; the file cannot be written.
 pub(crate) fn check_plot(file: Option<&Path>) -> Result<()> {
     let Some(file) = file else { return Ok(()) };
+    if !file.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("svg")) {
+        let file = file.display();
+        return Err(usage(format!("--plot {file}: plots are SVG: give a name that ends in .svg")));
+    }
     let new = !file.exists();
     match std::fs::OpenOptions::new().append(true).create(true).open(file) {
         // Nothing is left behind if it comes to no plot.
@@ -261,6 +272,32 @@ fn shown(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_drawing_says_what_it_was_made_of() {
+        let drawing = Drawing {
+            figure: "x-1",
+            title: "Rates".to_owned(),
+            table: Some("t.txt (3 prefixes, 2 labels); instead of LINX".to_owned()),
+            panels: vec![Panel::new("x", "y", vec![Series::new("s", [(1.0, 2.0, None), (2.0, 3.0, None)])])],
+            notes: vec!["keys: 3 < 4".to_owned()],
+        };
+        let svg = drawing.svg();
+        for text in ["x-1: Rates", "t.txt (3 prefixes, 2 labels); instead of LINX", "keys: 3 &lt; 4"] {
+            assert_eq!(svg.matches(&format!(">{text}<")).count(), 1, "{text}");
+        }
+        assert!(svg.starts_with("<svg ") && svg.matches("</svg>").count() == 4);
+    }
+
+    #[test]
+    fn plots_are_svg() {
+        for wrong in ["x.png", "x", "x.svg.gz", "svg"] {
+            assert!(check_plot(Some(Path::new(wrong))).unwrap_err().to_string().contains(".svg"), "{wrong}");
+            assert!(!Path::new(wrong).exists());
+        }
+        let file = std::env::temp_dir().join(format!("tidemill-plot-{}.svg", std::process::id()));
+        assert!(check_plot(Some(&file)).is_ok() && !file.exists() && check_plot(None).is_ok());
+    }
 
     #[test]
     fn places_are_in_order_and_figures_readable() {

@@ -190,7 +190,10 @@ pub(super) fn by_lengths(setting: &Setting<'_>) -> Result<Drawing> {
                 .into(),
             "one prefix of each length, from /0 on, each inside the one before; the search begins with the longest".into(),
         ],
-        table: None,
+        table: Some(
+            "no table: one prefix of each length around a random address, made here as the paper makes its own"
+                .into(),
+        ),
         ..setting.figure.drawing(setting)
     })
 }
@@ -240,7 +243,7 @@ pub(super) fn insertions(setting: &Setting<'_>, slots: usize) -> Result<Drawing>
              moves up to a load of 0.8, a few at 0.9, many when full",
             tidemill_lpm::cuvpp::KICKS
         )],
-        table: None,
+        table: Some("no table: a filter alone, with random hashes; instead of the paper's prefixes".into()),
         ..setting.figure.drawing(setting)
     })
 }
