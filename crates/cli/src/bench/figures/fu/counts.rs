@@ -3,9 +3,10 @@
 use super::{extremes, keys, paper, rib};
 use crate::bench::drawing::{Drawing, Panel, Point, Series, X};
 use crate::bench::figures::Setting;
-use crate::bench::updates::flaps;
+use crate::bench::updates::alternating;
 use crate::fib::read_changes;
 use crate::progress::Progress;
+use crate::usage;
 use anyhow::{Result, ensure};
 use tidemill_lookup::probe::{Access, Recorder};
 use tidemill_lpm::copies::Whole;
@@ -19,6 +20,11 @@ const LONG: u8 = 24;
 const WINDOW: usize = 500;
 /// Points of a curve.
 const POINTS: usize = 20;
+/// A structure's updates end when they have made so many accesses: where each rewrites much of a structure, few are as good as many. A
+/// limit of time would make the figure another one in each run.
+const ACCESSES: u64 = 30_000_000;
+/// Updates between two signs of progress.
+const BEAT: usize = 256;
 
 fn point(name: &str, y: f64, paper: Option<f64>) -> Point {
     Point { x: X::Name(name.into()), y, paper }
@@ -130,6 +136,7 @@ impl<const FLAGGED: u32, const PLAIN: u32> Sail for Overlay<FLAGGED, PLAIN> {
 
 /// What is to be told by the probe.
 struct Work<'a> {
+    progress: &'a Progress,
     rib: &'a Rib<u32>,
     keys: &'a [u32],
     /// Those that change nothing are no updates.
@@ -148,9 +155,18 @@ struct Seen {
     loads: u64,
     /// Words stored on chip, of one update at most.
     on_chip_stores: u64,
+    /// Not all updates were made: see [`ACCESSES`].
+    cut_short: bool,
 }
 
 impl Seen {
+    /// What to say of a structure whose updates were not all made.
+    fn cut_short(&self, name: &str) -> Option<String> {
+        let updates = self.stores.len();
+        let note = || format!("{name}: {updates} updates only, which made {ACCESSES} accesses and more");
+        self.cut_short.then(note)
+    }
+
     fn mean(&self) -> f64 {
         mean(&self.stores)
     }
@@ -212,13 +228,22 @@ impl Work<'_> {
             seen.lookup = [0, 1].map(|side| seen.lookup[side].max(loads[side]));
         }
         let mut rib = self.rib.clone();
-        for change in self.changes {
+        let mut accesses = 0;
+        for (i, change) in self.changes.iter().enumerate() {
+            if i % BEAT == 0 {
+                self.progress.beat();
+            }
+            if accesses >= ACCESSES {
+                seen.cut_short = true;
+                break;
+            }
             if !rib.apply(change) {
                 continue;
             }
             sail.change(&rib, change.prefix(), &recorder)?;
             let (mut all, mut on_chip) = (0, 0);
             for access in recorder.take() {
+                accesses += 1;
                 match access {
                     Access::Write { address, size } => {
                         let words = size.div_ceil(8) as u64;
@@ -236,18 +261,27 @@ impl Work<'_> {
 }
 
 /// The user's update file, or flaps; and what to call them.
-fn changes(setting: &Setting<'_>) -> Result<(Vec<Change<u32>>, String)> {
+///
+/// # Errors
+/// The file; none of its first `most` changes anything.
+fn changes(setting: &Setting<'_>, most: usize) -> Result<(Vec<Change<u32>>, String)> {
     let args = setting.args;
-    Ok(match &args.updates {
+    let (mut changes, name) = match &args.updates {
         Some(file) => {
             let name = file.file_name().unwrap_or(file.as_os_str()).to_string_lossy();
             (read_changes(file, &setting.tables[0].table.labels, &args.table.load)?, name.into_owned())
         }
         None => {
-            let name = "withdrawals and announcements of random routes (no --updates)";
-            (flaps(rib(setting), args.seed), name.into())
+            let name = "random routes withdrawn and announced again in turn (no --updates)";
+            (alternating(rib(setting), args.seed), name.into())
         }
-    })
+    };
+    changes.truncate(most);
+    let mut after = rib(setting).clone();
+    if !changes.iter().any(|change| after.apply(change)) {
+        return Err(usage(format!("--updates: {name}: none of its IPv4 updates changes the table")));
+    }
+    Ok((changes, name))
 }
 
 /// Table 3.2.
@@ -260,13 +294,15 @@ pub(super) fn bounds(setting: &Setting<'_>) -> Result<Drawing> {
     for pattern in [Pattern::PrefixBased, Pattern::Adversarial] {
         keys.extend(tidemill_lpm::keys::keys(rib, pattern, count, setting.args.seed));
     }
-    let (changes, source) = changes(setting)?;
-    let work = Work { rib, keys: &keys, changes: &changes[..changes.len().min(UPDATES)] };
+    let (changes, source) = changes(setting, UPDATES)?;
     let progress = Progress::new(setting.figure.name, paper::BOUNDS.len() as u64);
+    let work = Work { progress: &progress, rib, keys: &keys, changes: &changes };
+    let mut cut_short = Vec::new();
     let (mut bytes, mut on, mut off, mut update) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for (name, bound) in &paper::BOUNDS {
         let seen = work.of(name)?;
         progress.add(1);
+        cut_short.extend(seen.cut_short(name));
         let [on_chip, off_chip] = seen.lookup;
         ensure!(
             seen.on_chip_bytes <= bound.on_chip_bytes
@@ -300,7 +336,10 @@ pub(super) fn bounds(setting: &Setting<'_>) -> Result<Drawing> {
             ),
             "sail-l has the bit of level 24 in the cell, as the paper's for CPUs: off chip; sail-m has it on chip, as far as there are chunks".into(),
             "the paper: stores of an update of sail-l and sail-m are not bounded".into(),
-        ],
+        ]
+        .into_iter()
+        .chain(cut_short)
+        .collect(),
         ..setting.figure.drawing(setting)
     })
 }
@@ -322,14 +361,14 @@ fn narrowed(rib: &Rib<u32>, changes: &[Change<u32>]) -> (Rib<u32>, Vec<Change<u3
 
 /// Figure 3.11.
 pub(super) fn accesses(setting: &Setting<'_>) -> Result<Drawing> {
-    let (changes, source) = changes(setting)?;
     // As many as the paper's, of which some change nothing.
-    let changes = &changes[..changes.len().min(paper::WINDOWS * WINDOW)];
-    let work = Work { rib: rib(setting), keys: &[], changes };
-    let (narrow_rib, narrow_changes) = narrowed(work.rib, changes);
-    let narrow = Work { rib: &narrow_rib, keys: &[], changes: &narrow_changes };
+    let (changes, source) = changes(setting, paper::WINDOWS * WINDOW)?;
+    let changes = &changes[..];
     let names = [SOURCES, "sail-l", "sail-b", "sail-u"];
     let progress = Progress::new(setting.figure.name, names.len() as u64);
+    let work = Work { progress: &progress, rib: rib(setting), keys: &[], changes };
+    let (narrow_rib, narrow_changes) = narrowed(work.rib, changes);
+    let narrow = Work { rib: &narrow_rib, changes: &narrow_changes, ..work };
     let (mut means, mut worst, mut on_chip, mut loads) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let [a, b, c] = paper::ACCESSES;
     let mut notes = vec![
@@ -353,6 +392,7 @@ pub(super) fn accesses(setting: &Setting<'_>) -> Result<Drawing> {
         progress.message(name);
         let seen = if name == SOURCES { narrow.of(name)? } else { work.of(name)? };
         progress.add(1);
+        notes.extend(seen.cut_short(name));
         let paper = |value| name.starts_with("sail-l").then_some(value);
         means.push(point(name, seen.mean(), paper((a + b + c) / 3.0)));
         worst.push(point(name, seen.worst(), paper(paper::WORST_ACCESSES)));
@@ -419,6 +459,19 @@ mod tests {
         assert_eq!(Seen::default().worst(), 0.0);
     }
 
+    /// A default route that flaps over nothing: each update rewrites a whole level of `sail-l`.
+    #[test]
+    fn updates_that_rewrite_everything_are_cut_short() {
+        let rib: Rib<u32> = [(prefix("0.0.0.0/0"), Label(1))].into_iter().collect();
+        let changes = alternating(&rib, 1);
+        let progress = Progress::new("updates", 2);
+        let work = Work { progress: &progress, rib: &rib, keys: &[], changes: &changes[..20_000] };
+        let (l, b) = (work.of("sail-l").unwrap(), work.of("sail-b").unwrap());
+        assert!(l.cut_short && l.stores.len() < 20_000 && l.mean() > 1_000.0, "{} updates", l.stores.len());
+        assert!(l.cut_short("sail-l").is_some_and(|note| note.contains("updates only")));
+        assert!(!b.cut_short && b.stores.len() == 20_000 && b.stores.iter().all(|&stores| stores >= 1));
+    }
+
     #[test]
     fn updates_of_known_cost() {
         let rib: Rib<u32> =
@@ -428,7 +481,9 @@ mod tests {
             Change::Announce(prefix("10.1.2.0/24"), Label(3)),
             Change::Announce(prefix("10.1.2.0/24"), Label(4)),
         ];
-        let work = Work { rib: &rib, keys: &[0x0a01_0203, 0x0b00_0000], changes: &changes };
+        let progress = Progress::new("updates", 5);
+        let work =
+            Work { progress: &progress, rib: &rib, keys: &[0x0a01_0203, 0x0b00_0000], changes: &changes };
         for (name, loads) in [
             ("sail-b", [25, 1]),
             ("sail-u", [4, 1]),
