@@ -113,8 +113,10 @@ impl Object {
     /// As [`Object::load`].
     pub fn load_egress(&mut self, source: &Source, name: &str) -> Result<ProgramFd, BpfError> {
         let action = "the kernel refuses the TC program";
-        let program = self.ebpf.program_mut(name).ok_or_else(|| io::Error::other("no such program in the object"));
-        let program: io::Result<&mut SchedClassifier> = program.and_then(|program| program.try_into().map_err(to_io));
+        let program =
+            self.ebpf.program_mut(name).ok_or_else(|| io::Error::other("no such program in the object"));
+        let program: io::Result<&mut SchedClassifier> =
+            program.and_then(|program| program.try_into().map_err(to_io));
         let program = program.map_err(|error| refused(source, action, error))?;
         program.load().map_err(|error| match error {
             ProgramError::LoadError { io_error, verifier_log } => {
@@ -134,7 +136,12 @@ impl Object {
         let map = match self.map_ref(name) {
             Ok(Map::Array(data)) => data,
             Ok(_) => return Err(BpfError::Refused(format!("the map {name:?} is no array"))),
-            Err(error) => return Err(BpfError::System { action: "cannot map the BPF program's memory", source: error }),
+            Err(error) => {
+                return Err(BpfError::System {
+                    action: "cannot map the BPF program's memory",
+                    source: error,
+                });
+            }
         };
         Mapped::new(map.fd().as_fd(), words)
     }
@@ -145,7 +152,9 @@ impl Object {
     /// There is no such map, or it is of another type.
     pub fn events(&mut self, name: &str) -> io::Result<RingBuf<MapData>> {
         let map = self.ebpf.take_map(name);
-        map.ok_or_else(|| io::Error::other(format!("no map {name:?} in the object")))?.try_into().map_err(to_io)
+        map.ok_or_else(|| io::Error::other(format!("no map {name:?} in the object")))?
+            .try_into()
+            .map_err(to_io)
     }
 
     /// A map of values by prefix.
