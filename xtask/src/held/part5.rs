@@ -80,7 +80,7 @@ const LEAST_STATES: (u64, u64) = (100_000, 10_000);
 fn interleavings(machine: &Machine) -> Result<Outcome> {
     // A table brings 6 batches, of 10 changes each, in the mean; a sixth of the tables has labels that some structures refuse. Those of DIR-24-8 and
     // SAIL are 30 to 70 MB each.
-    let (tables, least) = if machine.quick { ("2200", LEAST_STATES.1) } else { ("22000", LEAST_STATES.0) };
+    let (tables, least) = if machine.quick { ("2500", LEAST_STATES.1) } else { ("25000", LEAST_STATES.0) };
     let objects = machine.tidemill(&["fib", "verify", "--suite", tables, "--algorithm", "all", "--json"])?;
     let structures: Vec<&Value> = objects.iter().filter(|object| !object["structure"].is_null()).collect();
     let fewest =
