@@ -117,6 +117,10 @@ enum Command {
         after_help = "Examples:\n  tidemill grantor questions\n  tidemill grantor policy --json\n  tidemill grantor revoke 198.51.100.0/24"
     )]
     Grantor(live::Grantor),
+    /// Cache in the kernel in front of an unchanged memcached: gets over UDP are answered there
+    #[cfg(target_os = "linux")]
+    #[command(after_help = "Examples:\n  tidemill kv attach eth0 lo\n  tidemill kv stats --json\n  tidemill kv top")]
+    Kv(live::Kv),
     /// Have a running process save what it has learnt, for its next start
     #[command(after_help = "Example:\n  tidemill state save")]
     State(live::State),
@@ -153,6 +157,8 @@ fn main() -> ExitCode {
         Command::Amp(args) => live::amp(&args),
         Command::Gate(args) => live::gate(&args),
         Command::Grantor(args) => live::grantor(&args),
+        #[cfg(target_os = "linux")]
+        Command::Kv(args) => live::kv(&args),
         Command::State(args) => live::state(&args),
         Command::Reload(args) => live::reload(&args),
         Command::Stop(args) => live::stop(&args),

@@ -6,6 +6,8 @@ mod completions;
 mod gate;
 mod grantor;
 mod grid;
+#[cfg(target_os = "linux")]
+mod kv;
 mod route;
 mod service;
 mod show;
@@ -22,6 +24,8 @@ pub(crate) use completions::Completions;
 pub(crate) use gate::GateVerb;
 pub(crate) use grantor::GrantorVerb;
 use grid::Grid;
+#[cfg(target_os = "linux")]
+pub(crate) use kv::{Kv, run as kv};
 pub(crate) use route::RouteVerb;
 use serde::Serialize;
 pub(crate) use service::{Reload, StateVerb, Stop};

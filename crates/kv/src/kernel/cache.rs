@@ -84,6 +84,10 @@ pub struct Cache {
     notes: Vec<String>,
 }
 
+/// How long connections that end are waited for when the programs are attached.
+const LINGER: usize = 10;
+const LINGER_STEP: Duration = Duration::from_millis(20);
+
 impl Cache {
     /// Loads the programs, puts them on their interfaces, and finds memcached. What a process before has left is taken over. Values are
     /// served from the first [`Cache::round`] on.
@@ -103,7 +107,11 @@ impl Cache {
         let pins = Pins::new(&options.pin_root, &options.name, LAYOUT)?;
         let sets = sets(options.memory);
         let slots = (sets * 16).clamp(1 << 12, 1 << 22) as u32;
-        let entries = [("kv_values", sets as u32 * WAYS as u32), ("kv_slots", slots), ("kv_conns", options.connections)];
+        let entries = [
+            ("kv_values", sets as u32 * WAYS as u32),
+            ("kv_slots", slots),
+            ("kv_conns", options.connections),
+        ];
         let mut object = Object::load(&SOURCE, &entries, Some(&pins))?;
         let outgoing = object.load_egress(&SOURCE, EGRESS)?;
         let map = object.mapped("kv_state", state::WORDS)?;
@@ -142,8 +150,26 @@ impl Cache {
         cache.adopt(server);
         // Our own connection is older than the programs: one that they see from the start takes its place, or lo would be blind.
         cache.lost();
+        // Connections that are just ending, such as ours and that of the process before, would be blind for as long as `settle`.
+        for _ in 0..LINGER {
+            if !cache.has_strangers()? {
+                break;
+            }
+            std::thread::sleep(LINGER_STEP);
+        }
         cache.reconcile(now_ns())?;
         Ok(cache)
+    }
+
+    /// Whether there are connections that the programs do not know.
+    fn has_strangers(&mut self) -> Result<bool, KvError> {
+        let kernel = machine::connections(self.options.port);
+        let own = self.server.as_ref().and_then(|server| server.own);
+        let table =
+            self.object.table::<Tuple, Conn>("kv_conns").map_err(system("cannot compare connections"))?;
+        let known: HashSet<Tuple> =
+            table.keys().map_err(system("cannot compare connections"))?.into_iter().collect();
+        Ok(kernel.open.difference(&known).any(|tuple| Some(*tuple) != own))
     }
 
     /// Tells the programs what they are to do; they only watch yet.
@@ -489,7 +515,9 @@ impl Cache {
         match self.blind() {
             0 => {}
             1 => lines.push("1 connection was there before: nothing is served until it ends".to_owned()),
-            many => lines.push(format!("{many} connections were there before: nothing is served until they end")),
+            many => {
+                lines.push(format!("{many} connections were there before: nothing is served until they end"))
+            }
         }
         lines
     }
@@ -552,7 +580,8 @@ fn sets(memory: u64) -> u64 {
 
 fn socket() -> Result<OwnedFd, KvError> {
     use rustix::net::{AddressFamily, SocketType, socket};
-    socket(AddressFamily::INET, SocketType::DGRAM, None).map_err(|error| system("cannot look at interfaces")(error.into()))
+    socket(AddressFamily::INET, SocketType::DGRAM, None)
+        .map_err(|error| system("cannot look at interfaces")(error.into()))
 }
 
 fn system(action: &'static str) -> impl Fn(std::io::Error) -> KvError {
@@ -569,16 +598,21 @@ fn find(options: &Options) -> Result<(Server, u64), KvError> {
     let port = options.port;
     let (sockets, udp) = machine::listeners(port);
     if sockets.is_empty() {
-        let text = format!("no memcached listens on TCP port {port} here: start it (memcached -p {port} -U {port}), or say --port");
+        let text = format!(
+            "no memcached listens on TCP port {port} here: start it (memcached -p {port} -U {port}), or say --port"
+        );
         return Err(KvError::Refused(text));
     }
     if !udp {
-        let text =
-            format!("memcached has no UDP port {port}: start it with -U {port} (only gets over UDP are served from here)");
+        let text = format!(
+            "memcached has no UDP port {port}: start it with -U {port} (only gets over UDP are served from here)"
+        );
         return Err(KvError::Refused(text));
     }
     let Some((pid, started)) = machine::holder(&sockets) else {
-        let text = format!("who listens on TCP port {port} cannot be seen: run as root, in the machine's own process namespace");
+        let text = format!(
+            "who listens on TCP port {port} cannot be seen: run as root, in the machine's own process namespace"
+        );
         return Err(KvError::Refused(text));
     };
     let watch = i32::try_from(pid).ok().and_then(Pid::from_raw);
@@ -590,7 +624,10 @@ fn find(options: &Options) -> Result<(Server, u64), KvError> {
     }
     let asker = Asker::connect(options.memcached).and_then(|mut asker| asker.beat().map(|()| asker));
     let asker = asker.map_err(|error| {
-        KvError::Refused(format!("memcached does not answer at {}: {error}: say --memcached ADDR:PORT", options.memcached))
+        KvError::Refused(format!(
+            "memcached does not answer at {}: {error}: say --memcached ADDR:PORT",
+            options.memcached
+        ))
     })?;
     let own = own(&asker);
     Ok((Server { pid, watch, asker: Some(asker), own }, started << 32 | u64::from(pid)))

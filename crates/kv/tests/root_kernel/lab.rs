@@ -27,7 +27,10 @@ struct Memcached(Child);
 impl Memcached {
     fn start() -> Self {
         let mut command = Command::new("memcached");
-        let child = command.args(["-u", "root", "-p", "11211", "-U", "11211", "-t", "4", "-l", "0.0.0.0,::"]).spawn().unwrap();
+        let child = command
+            .args(["-u", "root", "-p", "11211", "-U", "11211", "-t", "4", "-l", "0.0.0.0,::"])
+            .spawn()
+            .unwrap();
         let started = Instant::now();
         while TcpStream::connect("127.0.0.1:11211").is_err() {
             assert!(started.elapsed() < PATIENCE, "memcached does not start");
@@ -64,7 +67,8 @@ fn passing() -> (Object, Attachment) {
         shared: &[],
     };
     let object = Object::load(&SOURCE, &[], None).unwrap();
-    let socket = rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::DGRAM, None).unwrap();
+    let socket =
+        rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::DGRAM, None).unwrap();
     let index = rustix::net::netdevice::name_to_index(socket, "client").unwrap();
     let attachment = Attachment::attach(&object, "client", index, Mode::Native, PATIENCE, None).unwrap();
     (object, attachment)
@@ -78,8 +82,18 @@ fn connect(host: &Host) -> TcpStream {
 }
 
 fn socket(host: &Host, at: &'static str) -> UdpSocket {
-    let (own, to): (SocketAddr, SocketAddr) = (at.parse().unwrap(), if at.starts_with('[') { "[fd00:9::1]:11211" } else { "10.9.0.1:11211" }.parse().unwrap());
-    let socket = host.spawn(move || { let s = UdpSocket::bind(own).unwrap(); s.connect(to).unwrap(); s }).join().unwrap();
+    let (own, to): (SocketAddr, SocketAddr) = (
+        at.parse().unwrap(),
+        if at.starts_with('[') { "[fd00:9::1]:11211" } else { "10.9.0.1:11211" }.parse().unwrap(),
+    );
+    let socket = host
+        .spawn(move || {
+            let s = UdpSocket::bind(own).unwrap();
+            s.connect(to).unwrap();
+            s
+        })
+        .join()
+        .unwrap();
     socket.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
     socket
 }
@@ -137,14 +151,17 @@ impl Lab {
         let (mut client, memcached) = place();
         if before {
             client.old = Some(connect(&client.host));
-            std::thread::sleep(Duration::from_millis(50));
-        } else {
-            // That memcached has started was asked over lo: such connections are to have ended.
-            std::thread::sleep(Duration::from_millis(100));
         }
+        // That memcached has started was asked over lo: such connections are to have ended.
+        std::thread::sleep(Duration::from_millis(100));
         let cache = Cache::attach(&options(interfaces)).unwrap();
         client.tcp = Some(connect(&client.host));
-        Lab { cache, client, memcached }
+        let mut lab = Lab { cache, client, memcached };
+        if !before {
+            // Those that have not are blind, until they end.
+            lab.wait("connections that were there before", |lab| lab.cache.blind() == 0);
+        }
+        lab
     }
 
     pub fn reconnect(&mut self) {
@@ -174,7 +191,12 @@ impl Lab {
     pub fn wait(&mut self, what: &str, mut done: impl FnMut(&mut Lab) -> bool) {
         let started = Instant::now();
         while !done(self) {
-            assert!(started.elapsed() < PATIENCE, "{what}: {:?} {:?}", self.cache.counts(), self.cache.daemon());
+            assert!(
+                started.elapsed() < PATIENCE,
+                "{what}: {:?} {:?}",
+                self.cache.counts(),
+                self.cache.daemon()
+            );
             self.rounds(Duration::from_millis(3));
         }
     }

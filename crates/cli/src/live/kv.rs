@@ -1,0 +1,207 @@
+//! `tidemill kv`: the cache in the kernel in front of a memcached. `attach` is the daemon; the others look at what it has pinned.
+
+use super::print_line;
+use anyhow::{Context, Result};
+use clap::{Args, Subcommand};
+use serde_json::{Map, Value, json};
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use tidemill_kv::kernel::{self, Cache, Look, Mode, Options};
+
+/// `tidemill kv`.
+#[derive(Args)]
+pub(crate) struct Kv {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// Stand in front of a memcached on these interfaces, until Ctrl-C or SIGTERM
+    #[command(
+        after_help = "Examples:\n  tidemill kv attach eth0 lo\n  tidemill kv attach eth0 --port 11300 --memcached 127.0.0.1:11300\n  \
+        tidemill kv attach eth0 --allow 10.0.0.0/8 --memory 1024 --stay"
+    )]
+    Attach(Attach),
+    /// End it: programs leave their interfaces
+    #[command(after_help = "Example:\n  tidemill kv detach")]
+    Detach(Name),
+    /// What is counted, and whether values are served
+    #[command(after_help = "Example:\n  tidemill kv stats --json")]
+    Stats(Name),
+    /// The most wanted keys
+    #[command(after_help = "Example:\n  tidemill kv top --limit 5")]
+    Top {
+        #[command(flatten)]
+        name: Name,
+        /// At most so many
+        #[arg(long, value_name = "N", default_value_t = 20)]
+        limit: usize,
+    },
+    /// Make everything void that is kept in the kernel; memcached keeps what it has
+    #[command(after_help = "Example:\n  tidemill kv flush")]
+    Flush(Name),
+}
+
+#[derive(Args)]
+struct Name {
+    /// Under which name it is pinned
+    #[arg(long, default_value = "kv")]
+    name: String,
+    /// One JSON object for each line
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Args)]
+struct Attach {
+    /// Interfaces that clients come by; lo too, where they are on this machine
+    #[arg(required = true, value_name = "INTERFACE")]
+    interfaces: Vec<String>,
+    #[command(flatten)]
+    name: Name,
+    /// memcached's port, TCP and UDP
+    #[arg(long, default_value_t = 11211)]
+    port: u16,
+    /// Where memcached is asked for values [default: 127.0.0.1 and the port]
+    #[arg(long, value_name = "ADDR:PORT")]
+    memcached: Option<SocketAddr>,
+    /// Memory for values
+    #[arg(long, value_name = "MIB", default_value_t = 64)]
+    memory: u64,
+    /// Answer sources in this prefix [default: the interfaces' own subnets]
+    #[arg(long, value_name = "PREFIX", value_parser = prefix)]
+    allow: Vec<(IpAddr, u8)>,
+    /// Longest value that is kept, bytes
+    #[arg(long, value_name = "BYTES", default_value_t = 1024, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    value_max: u16,
+    /// Ask for so many of the hottest keys once a minute, so that memcached keeps them
+    #[arg(long, value_name = "KEYS", default_value_t = 0)]
+    refresh: u32,
+    /// Answers a second for one source; 0: no limit
+    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    rate: u64,
+    /// Longest time that memcached may take to execute a datagram
+    #[arg(long, value_name = "MS", default_value_t = 3000, value_parser = clap::value_parser!(u32).range(100..))]
+    settle: u32,
+    /// Behind the driver, not in it: works with any interface, and is slower
+    #[arg(long)]
+    generic: bool,
+    /// Leave programs and maps at the end, for the next process to take over: they watch, and serve nothing meanwhile
+    #[arg(long)]
+    stay: bool,
+}
+
+fn prefix(text: &str) -> Result<(IpAddr, u8), String> {
+    let (address, length) = text.split_once('/').ok_or("give ADDRESS/LENGTH")?;
+    let address: IpAddr = address.parse().map_err(|_| "that is no address")?;
+    let most = if address.is_ipv4() { 32 } else { 128 };
+    let length = length.parse().ok().filter(|length| *length <= most);
+    Ok((address, length.ok_or(format!("a length is 0 to {most}"))?))
+}
+
+fn root() -> PathBuf {
+    PathBuf::from("/sys/fs/bpf/tidemill")
+}
+
+/// `tidemill kv`.
+pub(crate) fn run(args: &Kv) -> Result<bool> {
+    match &args.verb {
+        Verb::Attach(attach) => serve(attach),
+        Verb::Detach(name) => {
+            let found = kernel::detach(&root(), &name.name)?;
+            if name.json {
+                print_line(&json!({ "detached": found }))?;
+                return Ok(found);
+            }
+            if !found {
+                eprintln!("tidemill: kv: nothing is attached as {:?}", name.name);
+            }
+            Ok(found)
+        }
+        Verb::Stats(name) => {
+            let look = Look::open(&root(), &name.name)?;
+            let counts = look.counts()?;
+            let mut line = Map::new();
+            for (known, value) in look.state().into_iter().chain(counts) {
+                if !name.json {
+                    println!("{known:<18} {value}");
+                }
+                line.insert(known.to_owned(), json!(value));
+            }
+            line.insert("values".to_owned(), json!(look.hot(0)?.0));
+            if name.json {
+                print_line(&Value::Object(line))?;
+            }
+            Ok(true)
+        }
+        Verb::Top { name, limit } => {
+            for hot in Look::open(&root(), &name.name)?.hot(*limit)?.1 {
+                let key = String::from_utf8_lossy(&hot.key);
+                if name.json {
+                    print_line(&json!({ "key": key, "hits": hot.hits, "bytes": hot.length }))?;
+                } else {
+                    println!("{:>10} {:>5} B  {key}", hot.hits, hot.length);
+                }
+            }
+            Ok(true)
+        }
+        Verb::Flush(name) => {
+            Look::open(&root(), &name.name)?.flush();
+            if name.json {
+                print_line(&json!({ "flushed": true }))?;
+            }
+            Ok(true)
+        }
+    }
+}
+
+fn serve(args: &Attach) -> Result<bool> {
+    let names: Vec<&str> = args.interfaces.iter().map(String::as_str).collect();
+    let seed = foldhash::fast::RandomState::default();
+    let mut options = Options::new(&names, std::hash::BuildHasher::hash_one(&seed, std::process::id()));
+    options.port = args.port;
+    options.memcached = args.memcached.unwrap_or(SocketAddr::from(([127, 0, 0, 1], args.port)));
+    options.memory = args.memory << 20;
+    options.allow.clone_from(&args.allow);
+    options.value_max = usize::from(args.value_max);
+    options.refresh = args.refresh;
+    options.rate = args.rate;
+    options.settle = Duration::from_millis(u64::from(args.settle));
+    options.mode = if args.generic { Mode::Generic } else { Mode::Auto };
+    options.name.clone_from(&args.name.name);
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register(signal, stop.clone()).context("cannot watch for signals")?;
+    }
+    let mut cache = Cache::attach(&options)?;
+    cache.describe().iter().for_each(|line| eprintln!("tidemill: kv: {line}"));
+    let (mut said, mut before) = (Instant::now(), 0);
+    while !stop.load(Ordering::Relaxed) {
+        let busy = cache.round()?;
+        cache.take_notes().iter().for_each(|line| eprintln!("tidemill: kv: {line}"));
+        let elapsed = said.elapsed();
+        if elapsed >= Duration::from_secs(10) {
+            let (hits, misses) = (cache.count("get-hit"), cache.count("get-miss"));
+            let rate = (hits - before) as f64 / elapsed.as_secs_f64();
+            eprintln!(
+                "tidemill: kv: {rate:.0} hits/s, {hits} hits, {misses} misses, {} admitted",
+                cache.daemon().admitted
+            );
+            (said, before) = (Instant::now(), hits);
+        }
+        if !busy {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+    if args.stay {
+        cache.leave();
+        eprintln!(
+            "tidemill: kv: programs stay, and serve nothing; tidemill kv attach takes over, tidemill kv detach ends them"
+        );
+    }
+    Ok(true)
+}
