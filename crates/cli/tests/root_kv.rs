@@ -1,0 +1,146 @@
+//! `tidemill kv` on a memcached of Debian's, with a client on another host. What the cache decides is tested in crates/kv; here it is the command.
+
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used)] // a test may
+
+#[path = "../../port/tests/common/net.rs"]
+mod net;
+
+use net::{Host, cable, inside, run};
+use serde_json::Value;
+use std::net::{TcpStream, UdpSocket};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn tidemill(words: &str) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_tidemill")).args(words.split_whitespace()).output().unwrap()
+}
+
+/// One JSON object that a command prints.
+fn json(words: &str) -> Value {
+    let output = tidemill(words);
+    assert!(output.status.success(), "{words}: {output:?}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// What a command that fails says.
+fn error(words: &str) -> String {
+    let output = tidemill(words);
+    assert_eq!(output.status.code(), Some(1), "{words}: {output:?}");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+/// Ends with the test.
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn memcached() -> Process {
+    let mut command = Command::new("memcached");
+    command.args(["-u", "root", "-U", "11211", "-t", "2", "-l", "0.0.0.0"]);
+    let process = Process(command.spawn().unwrap());
+    until("memcached", || TcpStream::connect("127.0.0.1:11211").is_ok());
+    process
+}
+
+fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !done() {
+        assert!(started.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn attach(words: &str) -> Process {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidemill"));
+    command.args(["kv", "attach"]).args(words.split_whitespace()).stderr(Stdio::null());
+    let process = Process(command.spawn().unwrap());
+    until("values are served", || {
+        let output = tidemill("kv stats --json");
+        let stats: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        stats["serving"] == 1 && stats["blind"] == 0
+    });
+    process
+}
+
+/// Asks over UDP and gives the reply, without the frame's header.
+fn ask(socket: &UdpSocket, text: &str) -> String {
+    let request = [&[0, 7, 0, 0, 0, 1, 0, 0], text.as_bytes()].concat();
+    socket.send(&request).unwrap();
+    let mut reply = [0; 2048];
+    let length = socket.recv(&mut reply).unwrap();
+    String::from_utf8_lossy(&reply[8..length]).into_owned()
+}
+
+#[test]
+fn a_cache_is_attached_looked_at_flushed_and_detached() {
+    let test = "a_cache_is_attached_looked_at_flushed_and_detached";
+    if Command::new("memcached").arg("-V").stdout(Stdio::null()).status().is_err() {
+        assert!(std::env::var_os("CI").is_none(), "{test} must not be skipped in CI");
+        println!("skipped: {test} (needs memcached)");
+        return;
+    }
+    if !inside(test) {
+        return;
+    }
+    run("mount -t bpf bpf /sys/fs/bpf");
+    run("ip link set lo up");
+    cable("server", "client");
+    run("ip addr add 10.0.0.1/24 dev server");
+    let host = Host::new("client", &["10.0.0.2/24"]);
+    let said = error("kv attach server");
+    assert!(said.contains("11211"), "{said}");
+    let _memcached = memcached();
+    let said = error("kv attach sever");
+    assert!(said.contains("no interface \"sever\" here: see ip link"), "{said}");
+    assert_eq!(tidemill("kv attach server --allow 10.0.0.0/33").status.code(), Some(2));
+    assert!(!error("kv stats").is_empty());
+
+    let cache = attach("server --generic");
+    let socket = host.spawn(|| {
+        let socket = UdpSocket::bind("10.0.0.2:0").unwrap();
+        socket.connect("10.0.0.1:11211").unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        socket
+    });
+    let socket = socket.join().unwrap();
+    assert_eq!(ask(&socket, "set k 5 0 2\r\nhi\r\n"), "STORED\r\n");
+    until("a hit", || {
+        assert_eq!(ask(&socket, "get k\r\n"), "VALUE k 5 2\r\nhi\r\nEND\r\n");
+        json("kv stats --json")["get-hit"].as_u64().unwrap() > 2
+    });
+    let top = json("kv top --json --limit 1");
+    assert!(top["key"] == "k" && top["hits"].as_u64().unwrap() > 1, "{top}");
+    let text = String::from_utf8(tidemill("kv top").stdout).unwrap();
+    assert!(text.trim_end().ends_with(" k"), "{text}");
+    assert_eq!(json("kv flush --json")["flushed"], true);
+    assert_eq!(ask(&socket, "get k\r\n"), "VALUE k 5 2\r\nhi\r\nEND\r\n");
+    let said = error("kv attach server --generic");
+    assert!(said.contains(&format!("process {}", cache.0.id())), "{said}");
+    // The daemon ends, and its programs with it.
+    assert_eq!(json("kv detach --json")["detached"], true);
+    let mut cache = cache;
+    assert!(cache.0.wait().unwrap().success());
+    assert_eq!(ask(&socket, "get k\r\n"), "VALUE k 5 2\r\nhi\r\nEND\r\n");
+    assert_eq!(tidemill("kv detach").status.code(), Some(1));
+
+    // One that is killed leaves its programs, which serve nothing once its lease is over; the next takes over, and one that stays is detached.
+    let mut cache = attach("server --generic");
+    cache.0.kill().unwrap();
+    cache.0.wait().unwrap();
+    until("the lease ends", || json("kv stats --json")["serving"] == 0);
+    assert_eq!(ask(&socket, "get k\r\n"), "VALUE k 5 2\r\nhi\r\nEND\r\n");
+    let mut cache = attach("server --generic --stay");
+    run(&format!("kill -INT {}", cache.0.id()));
+    assert!(cache.0.wait().unwrap().success());
+    assert_eq!(json("kv stats --json")["serving"], 0);
+    assert_eq!(json("kv detach --json")["detached"], true);
+    assert!(!error("kv stats").is_empty());
+}
