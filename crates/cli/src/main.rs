@@ -119,7 +119,9 @@ enum Command {
     Grantor(live::Grantor),
     /// Cache in the kernel in front of an unchanged memcached: gets over UDP are answered there
     #[cfg(target_os = "linux")]
-    #[command(after_help = "Examples:\n  tidemill kv attach eth0 lo\n  tidemill kv stats --json\n  tidemill kv top")]
+    #[command(
+        after_help = "Examples:\n  tidemill kv attach eth0 lo\n  tidemill kv stats --json\n  tidemill kv top"
+    )]
     Kv(live::Kv),
     /// Have a running process save what it has learnt, for its next start
     #[command(after_help = "Example:\n  tidemill state save")]
