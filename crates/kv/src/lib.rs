@@ -5,6 +5,6 @@
 
 pub mod codec;
 pub mod golden;
-pub mod table;
 #[cfg(target_os = "linux")]
 pub mod kernel;
+pub mod table;

@@ -100,7 +100,10 @@ pub const COUNTS: [(&str, &str); 27] = [
     ("udp-released", "mutations over UDP that were answered"),
     ("tcp-mutation", "mutations over TCP"),
     ("tcp-released", "mutations over TCP that were answered"),
-    ("tcp-overflow", "mutations of a connection with too many unanswered: nothing is admitted until they are"),
+    (
+        "tcp-overflow",
+        "mutations of a connection with too many unanswered: nothing is admitted until they are",
+    ),
     ("flush", "mutations of everything"),
     ("tcp-opened", "connections opened"),
     ("tcp-out-of-order", "segments dropped: one before is missing"),
@@ -127,9 +130,9 @@ pub(super) fn hash(seed: u64, key: &[u8]) -> u64 {
 
 /// The Internet checksum's sum of bytes, in this machine's order, not inverted.
 pub(super) fn sum(bytes: &[u8]) -> u16 {
-    let words = bytes.chunks(2).map(|two| {
-        u64::from(u16::from_ne_bytes([two[0], two.get(1).copied().unwrap_or_default()]))
-    });
+    let words = bytes
+        .chunks(2)
+        .map(|two| u64::from(u16::from_ne_bytes([two[0], two.get(1).copied().unwrap_or_default()])));
     let mut sum: u64 = words.sum();
     while sum > 0xffff {
         sum = (sum & 0xffff) + (sum >> 16);

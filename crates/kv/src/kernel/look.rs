@@ -1,9 +1,9 @@
 //! Looks at a cache from another process, by what it has pinned; and takes it away.
 
+use super::KvError;
 use super::layout::{COUNTS, LAYOUT, WAYS, entry, state};
 use super::state::{State, now_ns};
 use super::values::{Hot, Values};
-use super::KvError;
 use rustix::process::{Pid, Signal, kill_process};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -32,7 +32,11 @@ impl Look {
         let slots = Pins::map(root, name, LAYOUT, "kv_slots")?;
         let count = entries(root, name, "kv_slots")?;
         let slots = Mapped::of(&slots, 2 * count)?;
-        Ok(Look { root: root.to_owned(), name: name.to_owned(), state: State { map, slots, slot_mask: count as u64 - 1 } })
+        Ok(Look {
+            root: root.to_owned(),
+            name: name.to_owned(),
+            state: State { map, slots, slot_mask: count as u64 - 1 },
+        })
     }
 
     /// What is counted, by name.
@@ -43,7 +47,8 @@ impl Look {
         let data: MapData = Pins::map(&self.root, &self.name, LAYOUT, "kv_counts")?;
         let action = "cannot read what is counted";
         let system = |source| KvError::Bpf(BpfError::System { action, source });
-        let counts = PerCpuArray::<_, u64>::try_from(Map::PerCpuArray(data)).map_err(|error| system(to_io(error)))?;
+        let counts =
+            PerCpuArray::<_, u64>::try_from(Map::PerCpuArray(data)).map_err(|error| system(to_io(error)))?;
         let read = |at: usize| -> Result<u64, KvError> {
             Ok(counts.get(&(at as u32), 0).map_err(|error| system(to_io(error)))?.iter().sum())
         };
@@ -95,9 +100,10 @@ fn entries(root: &Path, name: &str, map: &str) -> Result<usize, KvError> {
 pub fn detach(root: &Path, name: &str) -> Result<bool, KvError> {
     let is_ours = |other: &str| {
         other == name
-            || other.strip_prefix(name).and_then(|rest| rest.strip_prefix('-')).is_some_and(|rest| {
-                !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit())
-            })
+            || other
+                .strip_prefix(name)
+                .and_then(|rest| rest.strip_prefix('-'))
+                .is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit()))
     };
     let mut found = false;
     let started = Instant::now();

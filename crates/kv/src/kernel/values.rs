@@ -112,7 +112,11 @@ impl Values {
     }
 
     /// Entries that pass `is_true`, most hits first.
-    pub(super) fn hot(&self, limit: usize, is_true: impl Fn(u64, u64, u64, u64) -> bool) -> (usize, Vec<Hot>) {
+    pub(super) fn hot(
+        &self,
+        limit: usize,
+        is_true: impl Fn(u64, u64, u64, u64) -> bool,
+    ) -> (usize, Vec<Hot>) {
         let mut hot = Vec::new();
         for number in 0..self.sets as usize * WAYS {
             let words = self.entry(number);
