@@ -4,10 +4,10 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-#[path = "../../port/tests/common/net.rs"]
-mod net;
 #[path = "root_kernel/lab.rs"]
 mod lab;
+#[path = "../../port/tests/common/net.rs"]
+mod net;
 
 use lab::{Lab, ready};
 use std::time::Duration;
@@ -60,10 +60,19 @@ fn root_kernel_several_keys_and_ipv6() {
     }
     let mut lab = Lab::new(&["server"]);
     let long = "x".repeat(250);
-    lab.tcp(&format!("set a 0 0 1\r\n1\r\nset bb 3 0 6\r\nEND\r\nz\r\nset {long} 4294967295 0 60\r\n{}\r\n", "v".repeat(60)), "STORED\r\nSTORED\r\nSTORED\r\n");
+    lab.tcp(
+        &format!(
+            "set a 0 0 1\r\n1\r\nset bb 3 0 6\r\nEND\r\nz\r\nset {long} 4294967295 0 60\r\n{}\r\n",
+            "v".repeat(60)
+        ),
+        "STORED\r\nSTORED\r\nSTORED\r\n",
+    );
     lab.until_hit("a", "VALUE a 0 1\r\n1\r\nEND\r\n");
     lab.until_hit("bb", "VALUE bb 3 6\r\nEND\r\nz\r\nEND\r\n");
-    let all = format!("VALUE a 0 1\r\n1\r\nVALUE bb 3 6\r\nEND\r\nz\r\nVALUE {long} 4294967295 60\r\n{}\r\nEND\r\n", "v".repeat(60));
+    let all = format!(
+        "VALUE a 0 1\r\n1\r\nVALUE bb 3 6\r\nEND\r\nz\r\nVALUE {long} 4294967295 60\r\n{}\r\nEND\r\n",
+        "v".repeat(60)
+    );
     lab.until_hit(&long, &all[all.find(&format!("VALUE {long}")).unwrap()..]);
     let hits = lab.cache.count("get-hit");
     assert_eq!(lab.udp(&format!("get a bb {long}\r\n")), all);
@@ -125,7 +134,9 @@ fn root_kernel_memcached_dies_and_comes_back() {
     lab.tcp("set k 0 0 1\r\na\r\n", "STORED\r\n");
     lab.until_hit("k", "VALUE k 0 1\r\na\r\nEND\r\n");
     lab.restart();
-    lab.wait("another memcached", |lab| lab.cache.daemon().deaths == 1 && lab.udp_maybe("get k\r\n").is_some());
+    lab.wait("another memcached", |lab| {
+        lab.cache.daemon().deaths == 1 && lab.udp_maybe("get k\r\n").is_some()
+    });
     assert_eq!(lab.udp("get k\r\n"), "END\r\n");
     lab.reconnect();
     lab.tcp("set k 0 0 1\r\nb\r\n", "STORED\r\n");
