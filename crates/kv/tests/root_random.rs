@@ -31,6 +31,11 @@ fn right(lab: &Lab, seed: u64, commands: u64) -> Ran {
     println!("{ran:?}");
     // Were all of them lost, nothing would have been looked at.
     assert!(ran.asked > commands / 10 && ran.lost < ran.asked / 20, "{ran:?}");
+    if let Some(cache) = &lab.cache {
+        // Nor if the cache had never answered.
+        println!("{}", cache.describe());
+        assert!(cache.count("get-hit") > commands / 1000, "{}", cache.describe());
+    }
     ran
 }
 

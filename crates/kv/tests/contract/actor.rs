@@ -21,6 +21,8 @@ pub(crate) struct Pace {
     pub(crate) commands: usize,
     /// Between two of them at most.
     pub(crate) pause: Duration,
+    /// Nothing that makes everything void: `flush_all`, datagrams in fragments. Else there would never be a hit.
+    pub(crate) calm: bool,
 }
 
 /// What an actor saw of each key.
@@ -43,6 +45,7 @@ pub(crate) struct Actor {
     /// By key: the number for `cas`, and what it came with.
     tokens: HashMap<usize, (u64, Vec<u8>)>,
     made: u64,
+    calm: bool,
     /// UDP requests, and those without a reply.
     pub(crate) asked: u64,
     pub(crate) lost: u64,
@@ -61,7 +64,21 @@ impl Actor {
         let rng = Rng::new(seed.wrapping_mul(1000).wrapping_add(number as u64));
         let silent = [Vec::new(), Vec::new()];
         let (seen, tokens) = (Vec::new(), HashMap::new());
-        Actor { number, rng, epoch, udp, text, binary, silent, seen, tokens, made: 0, asked: 0, lost: 0 }
+        Actor {
+            number,
+            rng,
+            epoch,
+            udp,
+            text,
+            binary,
+            silent,
+            seen,
+            tokens,
+            made: 0,
+            calm: false,
+            asked: 0,
+            lost: 0,
+        }
     }
 
     pub(crate) fn now_ns(&self) -> u64 {
@@ -70,6 +87,7 @@ impl Actor {
 
     /// One round; what was seen. A fault that needs no checker is an error.
     pub(crate) fn round(&mut self, keys: &Keys, pace: Pace) -> Result<Seen, String> {
+        self.calm = pace.calm;
         for _ in 0..pace.commands {
             if !pace.pause.is_zero() {
                 let pause = self.rng.below(pace.pause.as_nanos() as u64);
@@ -155,7 +173,7 @@ impl Actor {
             1 => b"\nEND\r\nget hot:1\r\nflush_all\r\n".to_vec(),
             2 => vec![0x80; 30],
             3 => vec![b'.'; 900],
-            4 => vec![b'+'; 2500],
+            4 if !self.calm => vec![b'+'; 2500],
             _ => vec![b'-'; self.rng.below(40) as usize],
         };
         [format!("<{}.{}:", self.number, self.made).as_bytes(), &filling, b">"].concat()
@@ -173,7 +191,7 @@ impl Actor {
             48..=51 => (Action::ReadTouch(expiry), Ask::Gat(written)),
             52..=55 => (Action::Touch(expiry), Ask::Touch(written)),
             56..=63 => (Action::Delete, Ask::Delete),
-            64 if self.rng.chance(0.3) => (Action::Flush, Ask::Flush(0)),
+            64 if !self.calm && self.rng.chance(0.3) => (Action::Flush, Ask::Flush(0)),
             65..=72 if is_number => {
                 let by = self.rng.below(1 << 20);
                 match self.rng.chance(0.5) {

@@ -10,10 +10,12 @@
 use super::cache::Cache;
 use super::client::{Tcp, Udp};
 use crate::net::{Netns, cable, wait_until};
+use rustix::net::{AddressFamily, SocketType};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use tidemill_bpf::{Attachment, Kernel, Mode, Object, Source};
 
 /// Where the cache stands.
 pub(crate) const INTERFACES: &[&str] = &["eth0"];
@@ -68,8 +70,28 @@ impl Drop for Memcached {
     }
 }
 
+/// What XDP sends back arrives at a virtual card only where that has a program too: one that passes everything.
+fn passing(client: &Netns, interface: &str) -> (Object, Attachment) {
+    static SOURCE: Source = Source {
+        object: tidemill_bpf::include_bytes_aligned!("../../../../bpf/xsk.bpf.o"),
+        program: "tidemill_xsk",
+        minimum: Kernel(5, 9),
+        layout: 1,
+        shared: &[],
+    };
+    client.enter(|| {
+        let object = Object::load(&SOURCE, &[], None).unwrap();
+        let socket = rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None).unwrap();
+        let index = rustix::net::netdevice::name_to_index(socket, interface).unwrap();
+        let limit = Duration::from_secs(2);
+        let attachment = Attachment::attach(&object, interface, index, Mode::Native, limit, None).unwrap();
+        (object, attachment)
+    })
+}
+
 /// A host with a memcached.
 pub(crate) struct Server {
+    _passing: (Object, Attachment),
     pub(crate) net: Netns,
     pub(crate) memcached: Memcached,
     pub(crate) v4: SocketAddr,
@@ -103,13 +125,12 @@ fn server(client: &Netns, name: &str, number: u8, threads: usize) -> Server {
         host.add_address(&format!("10.{number}.0.{end}/24"), interface);
         host.add_address(&format!("fd0{number}::{end}/64"), interface);
         // What a sender leaves to a card's checksum unit would look wrong to whoever sees the packet on this cable.
-        // And what a program sends back (XDP_TX) is only taken by an end that polls: one with GRO.
-        host.run(&format!("ethtool -K {interface} tx off gro on"));
+        host.run(&format!("ethtool -K {interface} tx off"));
     }
     let memcached = Memcached::start(&net, threads);
     let v4 = SocketAddr::from(([10, number, 0, 2], PORT));
     let v6: SocketAddr = format!("[fd0{number}::2]:{PORT}").parse().unwrap();
-    Server { net, memcached, v4, v6, udp: v4 }
+    Server { _passing: passing(client, name), net, memcached, v4, v6, udp: v4 }
 }
 
 impl Lab {

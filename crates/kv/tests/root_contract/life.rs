@@ -201,25 +201,23 @@ fn many_keys_are_not_mixed_up() {
     let Some(_turn) = turn("many_keys_are_not_mixed_up") else { return };
     let mut lab = Lab::plain();
     let mut small = options(INTERFACES);
-    small.memory = 1 << 20;
+    small.memory = 2 << 20;
     lab.cache = Some(Cache::with(&lab.cached, &small));
     let (mut tcp, mut udp) = (lab.tcp(&lab.cached), lab.udp(&lab.cached));
-    for number in 0..3000 {
+    for number in 0..1000 {
         set(&mut tcp, format!("many:{number}").as_bytes(), format!("value {number}").as_bytes());
     }
-    for round in 0..4 {
-        for number in 0..3000 {
+    for round in 0..40 {
+        for number in 0..1000 {
+            // A few of them at a time: a key has to be missed twice before it is kept.
+            let number = (round / 8 * 200 + number % 200) % 1000;
             let data = format!("value {number}");
             let bytes = udp.ask(&get(format!("many:{number}").as_bytes())).unwrap();
             let wanted = format!("VALUE many:{number} 0 {}\r\n{data}\r\nEND\r\n", data.len());
             assert_eq!(bytes, wanted.as_bytes(), "round {round}");
         }
     }
-    assert!(
-        lab.cache.as_ref().unwrap().count("get-hit") > 1000,
-        "{}",
-        lab.cache.as_ref().unwrap().describe()
-    );
+    assert!(lab.cache.as_ref().unwrap().count("get-hit") > 500, "{}", lab.cache.as_ref().unwrap().describe());
 }
 
 /// Asks so often that it would be a hit; whether any was.

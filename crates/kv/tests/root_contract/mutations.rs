@@ -72,13 +72,10 @@ fn all(lab: &Lab, to: To, speech: Speech) -> usize {
     let mut pair = Pair::new(lab);
     let mut count = 0;
     let local = SocketAddr::from(([127, 0, 0, 1], PORT));
-    let mut near: Vec<(Udp, Tcp)> = lab
+    let mut near: Vec<Udp> = lab
         .sides()
         .iter()
-        .map(|server| {
-            let udp = server.net.udp(([127, 0, 0, 1], 0).into());
-            (Udp::new(udp, local), Tcp::new(server.net.connect(local)))
-        })
+        .map(|server| Udp::new(server.net.udp(([127, 0, 0, 1], 0).into()), local))
         .collect();
     for (number, ask) in asks(speech).into_iter().enumerate() {
         for quiet in [false, true] {
@@ -106,7 +103,7 @@ fn all(lab: &Lab, to: To, speech: Speech) -> usize {
                     assert_eq!(said[0], said[1], "{what}");
                 }
                 To::LoopbackUdp => {
-                    for (udp, _) in &mut near {
+                    for udp in &mut near {
                         let request = udp.send(&bytes);
                         if answers(speech, &ask, quiet) {
                             udp.wait = Duration::from_secs(5);

@@ -82,7 +82,8 @@ fn values_of_every_length() {
                 pair.ask(*way, &wire::request(Speech::Binary, &Ask::Get, &key, false, 0), "a value");
             }
         }
-        if length <= 1000 {
+        // What a frame has no room for passes, which on a virtual cable is what is much longer than the question.
+        if length <= 256 {
             lab.warm(&key);
             pair.reads(&key, &format!("a value of {length} bytes"));
         }
@@ -222,13 +223,11 @@ fn what_is_no_plain_question_passes() {
     lab.attach();
     let mut pair = Pair::new(&lab);
     pair.given(b"one", 3, 0, b"value");
-    let requests: [&[u8]; 36] = [
+    let requests: [&[u8]; 31] = [
         b"get\r\n",
         b"get \r\n",
         b"GET one\r\n",
         b"gets one\r\n"[..4].as_ref(),
-        b"get one",
-        b"get one\r",
         b"get one\r\nget one\r\n",
         b"get one\r\nget two\r\n",
         b"get one\r\nmn\r\n",
@@ -255,10 +254,7 @@ fn what_is_no_plain_question_passes() {
         b"\r\n",
         b"\n",
         b"",
-        b"\x80",
         b"\x81\x00\x00\x03\x00\x00\x00\x00\x00\x00\x00\x03\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00\x00one",
-        b"\x80\x00\x00\x03\x00\x00\x00\x00\x00\x00\x00\x04\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00\x00one",
-        b"\x80\x00\x00\x04\x00\x00\x00\x00\x00\x00\x00\x03\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00\x00one",
     ];
     for bytes in requests {
         let what = format!("{:?}", String::from_utf8_lossy(bytes));
@@ -307,4 +303,14 @@ fn what_is_no_plain_question_passes() {
         assert_eq!(said[0], said[1], "{frame:?}");
     }
     pair.reads(b"one", "afterwards");
+    // Half a command: memcached waits for the rest, which is whatever comes next; a cache may answer that instead. So each is the
+    // last thing that is said.
+    for half in [&b"get one"[..], b"get one\r", b"\x80", b"\x80\x00\x00\x04\x00\x00\x00\x00\x00\x00\x00\x03"]
+    {
+        let mut lab = Lab::with_threads(1);
+        lab.attach();
+        let mut pair = Pair::new(&lab);
+        pair.given(b"one", 3, 0, b"value");
+        pair.datagrams(half, &format!("{:?}", String::from_utf8_lossy(half)));
+    }
 }
