@@ -67,7 +67,7 @@ impl Cache {
             let kind = Some(LinkNameSpaceType::Network);
             move_into_link_name_space(inside.as_fd(), kind).unwrap();
             let mut cache = kernel::Cache::attach(&options).unwrap_or_else(|error| panic!("attach: {error}"));
-            drop(ready.send(()));
+            let _ = ready.send(());
             serve(&mut cache, &stopped, &hung, &asked);
             if stopped.load(Ordering::Relaxed) == LEAVE {
                 cache.leave();
