@@ -3,6 +3,7 @@
 //! A line is a name and a function. Lines are independent: one that fails, or cannot run, does not stop the next.
 
 mod part1;
+mod part10;
 mod part2;
 mod part3;
 mod part4;
@@ -145,6 +146,7 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
         7 => part7::LINES,
         8 => part8::LINES,
         9 => part9::LINES,
+        10 => part10::LINES,
         part => bail!("no lines are written down for part {part}"),
     };
     let machine = Machine { quick: options.quick };

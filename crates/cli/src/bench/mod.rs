@@ -10,6 +10,8 @@ mod flow;
 mod forward;
 mod gate;
 mod hide;
+#[cfg(all(feature = "xdp", target_os = "linux"))]
+mod kv;
 mod lpm;
 pub(crate) mod pass;
 mod port;
@@ -37,6 +39,9 @@ pub(crate) enum BenchCommand {
     Amp(amp::AmpBench),
     /// The Gatekeeper server: what the paper's optimisations bring in the worst case, on its configuration and on ours
     Gate(Box<gate::GateBench>),
+    /// The cache in the kernel before memcached: hits a second, round trips, what it costs where nothing can be cached (root)
+    #[cfg(all(feature = "xdp", target_os = "linux"))]
+    Kv(kv::KvBench),
     /// What a busy control side (route changes, show, trace, reload) costs the packets
     Churn(churn::ChurnBench),
 }
@@ -52,6 +57,8 @@ pub(crate) fn bench(command: BenchCommand) -> Result<bool> {
         BenchCommand::Port(args) => port::run(&args),
         BenchCommand::Amp(args) => amp::run(&args),
         BenchCommand::Gate(args) => gate::run(&args),
+        #[cfg(all(feature = "xdp", target_os = "linux"))]
+        BenchCommand::Kv(args) => kv::run(&args),
         BenchCommand::Churn(args) => churn::run(&args),
     }
 }

@@ -1,0 +1,247 @@
+//! Loads: a flood of one frame after the other by the kernel, and clients that wait for their answers.
+
+use super::lab::{CLIENT, Lab, PORT, SERVER, Udp};
+use anyhow::{Context as _, Result, bail};
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+use tidemill_bpf::{Attachment, Kernel, Mode, Object, Source, to_io};
+use tidemill_port::rng::Rng;
+
+static FLOOD: Source = Source {
+    object: tidemill_bpf::include_bytes_aligned!("../../../../../bpf/flood.bpf.o"),
+    program: "tidemill_flood",
+    minimum: Kernel(5, 18),
+    layout: 1,
+    shared: &[],
+};
+static SINK: Source = Source { program: "tidemill_drop", ..FLOOD };
+
+/// Frames of one call, each with another key.
+const RUN: u32 = 1 << 15;
+/// The flood's port: no socket of the client's.
+const FLOOD_PORT: u16 = 40_000;
+
+pub(super) fn key(number: u64) -> String {
+    format!("key:{number:07}")
+}
+
+/// Sets so many keys over TCP.
+pub(super) fn fill(lab: &Lab, keys: u64, value: usize, expiry: u32) -> Result<()> {
+    let mut tcp = lab.tcp()?;
+    let data = "v".repeat(value);
+    let mut first = 0;
+    while first < keys {
+        let last = keys.min(first + 500);
+        let lines: String =
+            (first..last).map(|n| format!("set {} 0 {expiry} {value}\r\n{data}\r\n", key(n))).collect();
+        tcp.write_all(lines.as_bytes())?;
+        let mut said = vec![0; "STORED\r\n".len() * (last - first) as usize];
+        tcp.read_exact(&mut said)?;
+        if said != "STORED\r\n".repeat((last - first) as usize).as_bytes() {
+            bail!("memcached refuses a value: {}", String::from_utf8_lossy(&said[..20]));
+        }
+        first = last;
+    }
+    Ok(())
+}
+
+/// A `get` over UDP.
+fn datagram(request: u16, key: &str) -> Vec<u8> {
+    let mut bytes = request.to_be_bytes().to_vec();
+    bytes.extend([0, 0, 0, 1, 0, 0]);
+    bytes.extend(format!("get {key}\r\n").bytes());
+    bytes
+}
+
+fn frame(lab: &Lab, key: &str) -> Vec<u8> {
+    let payload = datagram(7, key);
+    let [own, server] = lab.macs;
+    let mut frame = [&server[..], &own, &[8, 0]].concat();
+    let total = (28 + payload.len()) as u16;
+    frame.extend([0x45, 0]);
+    frame.extend(total.to_be_bytes());
+    // Source and checksum are filled in by the program; no UDP checksum.
+    frame.extend([0, 1, 0, 0, 64, 17, 0, 0, 0, 0, 0, 0]);
+    frame.extend(SERVER.octets());
+    frame.extend(FLOOD_PORT.to_be_bytes());
+    frame.extend(PORT.to_be_bytes());
+    frame.extend((total - 20).to_be_bytes());
+    frame.extend([0, 0]);
+    frame.extend(payload);
+    frame
+}
+
+/// As many gets as go onto the cable for so long, over these keys in turn; answers that came back per second. Answers are counted at the
+/// client's end by a program that drops them.
+pub(super) fn flood(lab: &Lab, keys: u64, time: Duration) -> Result<f64> {
+    let frames: Vec<Vec<u8>> = (0..keys).map(|number| frame(lab, &key(number))).collect();
+    lab.client.enter(move || -> Result<f64> {
+        let mut object = Object::load(&FLOOD, &[], None)?;
+        let sink = Object::load(&SINK, &[], None)?;
+        let index = tidemill_port::device("client")?.index;
+        let at = Attachment::attach(&sink, "client", index, Mode::Native, Duration::from_secs(2), None)?;
+        let started = Instant::now();
+        let (mut first, mut turn) = (None, 0);
+        while started.elapsed() < time + Duration::from_millis(200) {
+            let frame = &frames[turn % frames.len()];
+            turn += 1;
+            // Words as they lie in memory.
+            let words = frame[14..34].chunks(2).map(|pair| u32::from(u16::from_ne_bytes([pair[0], pair[1]])));
+            let source = u32::from(CLIENT);
+            let load = [0, source, words.sum(), 0];
+            object.array::<[u32; 4]>("load")?.set(0, load, 0).map_err(to_io)?;
+            match object.flood(frame, index, RUN) {
+                Err(error) if error.kind() != std::io::ErrorKind::Interrupted => return Err(error.into()),
+                _ => {}
+            }
+            // Whatever is being set up is over by then.
+            if first.is_none() && started.elapsed() > Duration::from_millis(200) {
+                first = Some((Instant::now(), sink.sum("dropped", 0)?));
+            }
+        }
+        let (since, before) = first.context("the flood took too long")?;
+        let answers = sink.sum("dropped", 0)? - before;
+        drop(at);
+        Ok(answers as f64 / since.elapsed().as_secs_f64())
+    })?
+}
+
+/// Which key is asked for next.
+pub(super) enum Draw {
+    Uniform(u64),
+    /// Keys that are not there.
+    Absent(u64),
+    Zipf(Zipf),
+}
+
+impl Draw {
+    fn next(&self, rng: &mut Rng) -> String {
+        match self {
+            Draw::Uniform(keys) => key(rng.below(*keys)),
+            Draw::Absent(keys) => format!("no:{:08}", rng.below(*keys)),
+            Draw::Zipf(zipf) => key(zipf.next(rng)),
+        }
+    }
+}
+
+/// Ranks by Zipf's law, from a table of sums.
+pub(super) struct Zipf(Vec<f64>);
+
+impl Zipf {
+    pub(super) fn new(keys: u64, exponent: f64) -> Self {
+        let mut sum = 0.0;
+        let sums = (1..=keys).map(|rank| {
+            sum += (rank as f64).powf(-exponent);
+            sum
+        });
+        Zipf(sums.collect())
+    }
+
+    fn next(&self, rng: &mut Rng) -> u64 {
+        let wanted = rng.unit() * self.0.last().copied().unwrap_or(0.0);
+        self.0.partition_point(|sum| *sum < wanted) as u64
+    }
+}
+
+/// One client with a window of requests over UDP; answers per second. A lost one is waited for a while.
+pub(super) fn window(lab: &Lab, draw: &Draw, window: usize, seed: u64, time: Duration) -> Result<f64> {
+    let (udp, mut rng) = (lab.udp()?, Rng::new(seed));
+    let socket = &udp.socket;
+    let (mut answers, mut out, mut request) = (0_u64, 0_usize, 0_u16);
+    let started = Instant::now();
+    let mut bytes = [0; 2048];
+    while started.elapsed() < time {
+        while out < window {
+            request = request.wrapping_add(1);
+            socket.send(&datagram(request, &draw.next(&mut rng)))?;
+            out += 1;
+        }
+        match socket.recv(&mut bytes) {
+            // The end of an answer: a miss over UDP begins with an empty one.
+            Ok(length) if length > 8 => {
+                answers += 1;
+                out -= 1;
+            }
+            Ok(_) => {}
+            Err(_) => out = 0,
+        }
+    }
+    Ok(answers as f64 / started.elapsed().as_secs_f64())
+}
+
+/// Eight connections that ask 16 times at once; answers per second.
+pub(super) fn pipelined(lab: &Lab, keys: u64, value: usize, seed: u64, time: Duration) -> Result<f64> {
+    const CONNECTIONS: usize = 8;
+    const DEPTH: usize = 16;
+    let mut streams: Vec<TcpStream> = (0..CONNECTIONS).map(|_| lab.tcp()).collect::<Result<_>>()?;
+    let mut rng = Rng::new(seed);
+    let one = format!("VALUE {} 0 {value}\r\n", key(0)).len() + value + "\r\nEND\r\n".len();
+    let mut said = vec![0; one * DEPTH];
+    let (mut answers, started) = (0, Instant::now());
+    while started.elapsed() < time {
+        for stream in &mut streams {
+            let lines: String = (0..DEPTH).map(|_| format!("get {}\r\n", key(rng.below(keys)))).collect();
+            stream.write_all(lines.as_bytes())?;
+        }
+        for stream in &mut streams {
+            stream.read_exact(&mut said)?;
+            answers += DEPTH;
+        }
+    }
+    Ok(answers as f64 / started.elapsed().as_secs_f64())
+}
+
+/// How a client that asks one thing at a time is connected.
+pub(super) enum Line {
+    Udp(Udp),
+    Tcp(TcpStream),
+}
+
+/// Round trips, nanoseconds, ascending, at a low rate.
+pub(super) fn round_trips(line: &mut Line, keys: u64, per_second: u32, time: Duration) -> Result<Vec<u32>> {
+    let mut rng = Rng::new(3);
+    let (mut times, mut bytes) = (Vec::new(), [0; 4096]);
+    let (started, gap) = (Instant::now(), Duration::from_secs(1) / per_second);
+    let mut due = Instant::now();
+    while started.elapsed() < time {
+        // Awake, so that the clock of waking up is not measured.
+        while Instant::now() < due {
+            std::hint::spin_loop();
+        }
+        due += gap;
+        let name = key(rng.below(keys));
+        let sent = Instant::now();
+        match line {
+            Line::Udp(udp) => {
+                udp.socket.send(&datagram(1, &name))?;
+                udp.socket.recv(&mut bytes).context("no answer over UDP")?;
+            }
+            Line::Tcp(stream) => {
+                stream.write_all(format!("get {name}\r\n").as_bytes())?;
+                let mut length = 0;
+                while !bytes[..length].ends_with(b"END\r\n") {
+                    length += stream.read(&mut bytes[length..]).context("no answer over TCP")?;
+                }
+            }
+        }
+        times.push(u32::try_from(sent.elapsed().as_nanos()).unwrap_or(u32::MAX));
+    }
+    times.sort_unstable();
+    Ok(times)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn zipf_has_its_shares() {
+        let (zipf, mut rng) = (Zipf::new(1000, 0.99), Rng::new(1));
+        let mut counts = vec![0_u32; 1000];
+        (0..100_000).for_each(|_| counts[zipf.next(&mut rng) as usize] += 1);
+        let all: f64 = (1..=1000).map(|rank| f64::from(rank).powf(-0.99)).sum();
+        let share = |rank: usize| f64::from(counts[rank]) / 1e5;
+        assert!((share(0) - 1.0 / all).abs() < 0.01 && (share(9) - 10_f64.powf(-0.99) / all).abs() < 0.01);
+    }
+}

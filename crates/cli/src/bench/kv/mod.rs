@@ -1,0 +1,282 @@
+//! `bench kv`: the cache in the kernel, and the memcached behind it, on one cable.
+//!
+//! `l2-xdp` is a memcached with the cache in front, `peer:memcached-udp` and `peer:memcached-tcp` are one without. memcached has one thread and a
+//! processor of its own; everything that the kernel does for a packet runs on the other, the client's, and counts for nobody: that
+//! favours memcached, whose share of it (the network stack) is the larger one, and costs the cache, which shares that processor with
+//! the generator of its load.
+
+mod lab;
+mod load;
+
+use super::report::Report;
+use super::statistics::median;
+use crate::json::{Measurement, Params, Ratio};
+use crate::progress::Progress;
+use crate::usage;
+use anyhow::{Result, bail};
+use clap::{Args, ValueEnum};
+use lab::Lab;
+use load::{Draw, Line, Zipf};
+use std::time::Duration;
+
+/// Arguments of `bench kv`.
+#[derive(Args)]
+#[command(
+    after_help = "Needs root, memcached, ip, ethtool and taskset; it works in network namespaces of its own.\n\n\
+    Examples:\n  tidemill bench kv\n  tidemill bench kv --case hits,latency --json\n  tidemill bench kv --case zipf --keys 100000 --memory-mib 16"
+)]
+pub(crate) struct KvBench {
+    /// Cases
+    #[arg(long = "case", value_enum, value_name = "NAME", value_delimiter = ',', default_values = ["hits", "latency", "uncacheable", "zipf"])]
+    cases: Vec<Case>,
+    /// Keys of `zipf`
+    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    keys: u64,
+    /// Bytes of a value
+    #[arg(long, value_name = "BYTES", default_value_t = 8)]
+    value: usize,
+    /// The cache's memory
+    #[arg(long, value_name = "MIB", default_value_t = 64)]
+    memory_mib: u64,
+    /// Seconds of each measurement
+    #[arg(long, default_value_t = 2.0)]
+    seconds: f64,
+    /// Rounds, in each of which all subjects take turns
+    #[arg(long, default_value_t = 7)]
+    runs: usize,
+    /// Seed of the keys asked for
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// One JSON object per line
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Case {
+    /// Gets over UDP a second, all of which the cache can answer
+    Hits,
+    /// The client's round trip, one get at a time, 2,000 a second
+    Latency,
+    /// Nothing can be cached: keys that are not there
+    Uncacheable,
+    /// Keys by Zipf's law, exponent 0.99
+    Zipf,
+}
+
+const L2: &str = "l2-xdp";
+const UDP: &str = "peer:memcached-udp";
+const TCP: &str = "peer:memcached-tcp";
+/// Keys of the cases where all are cached.
+const FEW: u64 = 64;
+/// A client's requests on their way.
+const WINDOW: usize = 16;
+const PERCENTILES: [(usize, &str); 2] = [(500, "p50_ns"), (990, "p99_ns")];
+
+impl KvBench {
+    fn check(&self) -> Result<()> {
+        if !(self.seconds > 0.0 && self.seconds <= 600.0) || self.runs == 0 {
+            return Err(usage("--seconds, --runs: give more than 0, and at most 600 seconds"));
+        }
+        if !(1..=9_999_999).contains(&self.keys) {
+            return Err(usage(format!("--keys {}: give 1 to 9999999", self.keys)));
+        }
+        if self.value > 1024 {
+            return Err(usage(format!("--value {}: the cache keeps values of up to 1024 bytes", self.value)));
+        }
+        if !(1..=65_536).contains(&self.memory_mib) {
+            return Err(usage(format!("--memory-mib {}: give 1 to 65536", self.memory_mib)));
+        }
+        Ok(())
+    }
+
+    fn time(&self) -> Duration {
+        Duration::from_secs_f64(self.seconds)
+    }
+
+    fn params(&self, more: &[(&str, u64)]) -> Params {
+        let mut params = Params::new();
+        params.insert("value".into(), self.value.into());
+        params.insert("seconds".into(), self.seconds.into());
+        params.insert("seed".into(), self.seed.into());
+        more.iter().for_each(|(name, value)| drop(params.insert((*name).into(), (*value).into())));
+        params
+    }
+}
+
+/// Two of them: with the cache and without.
+struct Labs {
+    cached: Lab,
+    plain: Lab,
+}
+
+pub(super) fn run(args: &KvBench) -> Result<bool> {
+    args.check()?;
+    let labs = Labs { cached: Lab::new(Some(args.memory_mib << 20))?, plain: Lab::new(None)? };
+    let progress = Progress::new("bench kv", (args.cases.len() * args.runs) as u64);
+    let mut report = Report::new(args.json);
+    for case in &args.cases {
+        progress.message(match case {
+            Case::Hits => "hits",
+            Case::Latency => "latency",
+            Case::Uncacheable => "uncacheable",
+            Case::Zipf => "zipf",
+        });
+        match case {
+            Case::Hits => hits(args, &labs, &mut report, &progress)?,
+            Case::Latency => latency(args, &labs, &mut report, &progress)?,
+            Case::Uncacheable => uncacheable(args, &labs, &mut report, &progress)?,
+            Case::Zipf => zipf(args, &labs, &mut report, &progress)?,
+        }
+    }
+    Ok(true)
+}
+
+/// A few keys in both, and all of them in the cache.
+fn few(args: &KvBench, labs: &Labs) -> Result<()> {
+    for lab in [&labs.cached, &labs.plain] {
+        load::fill(lab, FEW, args.value, 0)?;
+    }
+    for _ in 0..100 {
+        let before = labs.cached.hits();
+        let rate = load::window(&labs.cached, &Draw::Uniform(FEW), 1, args.seed, Duration::from_millis(200))?;
+        std::thread::sleep(Duration::from_millis(50));
+        let hits = (labs.cached.hits() - before) as f64;
+        if hits > 0.99 * rate * 0.2 {
+            return Ok(());
+        }
+    }
+    bail!("{FEW} keys are not all cached after 20 seconds: {} hits", labs.cached.hits())
+}
+
+fn rates(
+    args: &KvBench,
+    report: &mut Report,
+    case: &'static str,
+    rates: &[(&'static str, Vec<f64>)],
+    params: &Params,
+) -> Result<()> {
+    for (subject, rates) in rates {
+        if !args.json {
+            println!("{case}, {subject}: {:.0} answers/s", median(rates));
+        }
+        report.line(Measurement::of("kv", subject, case, "ops", rates, params.clone()))?;
+    }
+    let before = report.ratios().len();
+    for (to, other) in &rates[1..] {
+        report.ratio("kv", case, (rates[0].0, &rates[0].1), (to, other))?;
+    }
+    if !args.json {
+        for Ratio { of, to, value, low, high, pairs, .. } in &report.ratios()[before..] {
+            println!("  {of} to {to}: {value:.3} ({low:.3} to {high:.3}, {pairs} pairs)");
+        }
+    }
+    Ok(())
+}
+
+fn hits(args: &KvBench, labs: &Labs, report: &mut Report, progress: &Progress) -> Result<()> {
+    few(args, labs)?;
+    let mut all = [(L2, Vec::new()), (UDP, Vec::new()), (TCP, Vec::new())];
+    for run in 0..args.runs {
+        for turn in 0..all.len() {
+            let at = (turn + run) % all.len();
+            let rate = match at {
+                0 => {
+                    let before = labs.cached.hits();
+                    let rate = load::flood(&labs.cached, FEW, args.time())?;
+                    std::thread::sleep(Duration::from_millis(20));
+                    let hits = (labs.cached.hits() - before) as f64;
+                    if hits < 0.98 * rate * args.seconds {
+                        bail!("hits: {hits:.0} of {:.0} answers were the cache's", rate * args.seconds);
+                    }
+                    rate
+                }
+                1 => load::flood(&labs.plain, FEW, args.time())?,
+                _ => load::pipelined(&labs.plain, FEW, args.value, args.seed + run as u64, args.time())?,
+            };
+            all[at].1.push(rate);
+        }
+        progress.add(1);
+    }
+    rates(args, report, "hits", &all, &args.params(&[("keys", FEW)]))
+}
+
+fn latency(args: &KvBench, labs: &Labs, report: &mut Report, progress: &Progress) -> Result<()> {
+    const PER_SECOND: u32 = 2000;
+    few(args, labs)?;
+    let mut lines = [
+        (L2, Line::Udp(labs.cached.udp()?)),
+        (UDP, Line::Udp(labs.plain.udp()?)),
+        (TCP, Line::Tcp(labs.plain.tcp()?)),
+    ];
+    let mut times: [[Vec<f64>; PERCENTILES.len()]; 3] = Default::default();
+    for run in 0..args.runs {
+        for turn in 0..lines.len() {
+            let at = (turn + run) % lines.len();
+            let sorted = load::round_trips(&mut lines[at].1, FEW, PER_SECOND, args.time())?;
+            for (times, (thousandths, _)) in times[at].iter_mut().zip(PERCENTILES) {
+                let place = (sorted.len().saturating_sub(1) * thousandths + 500) / 1000;
+                times.push(sorted.get(place).copied().map_or(0.0, f64::from));
+            }
+        }
+        progress.add(1);
+    }
+    let params = args.params(&[("keys", FEW), ("per_second", PER_SECOND.into())]);
+    for ((subject, _), times) in lines.iter().zip(&times) {
+        for (times, (_, metric)) in times.iter().zip(PERCENTILES) {
+            report.line(Measurement::of("kv", subject, "latency", metric, times, params.clone()))?;
+        }
+        if !args.json {
+            let us = |at: usize| median(&times[at]) / 1e3;
+            println!("latency, {subject}: {:.1} us at the 50th percentile, {:.1} at the 99th", us(0), us(1));
+        }
+    }
+    Ok(())
+}
+
+fn uncacheable(args: &KvBench, labs: &Labs, report: &mut Report, progress: &Progress) -> Result<()> {
+    let mut all = [(L2, Vec::new()), (UDP, Vec::new())];
+    for run in 0..args.runs {
+        for turn in 0..2 {
+            let at = (turn + run) % 2;
+            let lab = if at == 0 { &labs.cached } else { &labs.plain };
+            // The same keys on both sides.
+            let seed = args.seed + run as u64;
+            all[at].1.push(load::window(lab, &Draw::Absent(10_000), WINDOW, seed, args.time())?);
+        }
+        progress.add(1);
+    }
+    rates(args, report, "uncacheable", &all, &args.params(&[("window", WINDOW as u64)]))
+}
+
+fn zipf(args: &KvBench, labs: &Labs, report: &mut Report, progress: &Progress) -> Result<()> {
+    for lab in [&labs.cached, &labs.plain] {
+        load::fill(lab, args.keys, args.value, 0)?;
+    }
+    let draw = Draw::Zipf(Zipf::new(args.keys, 0.99));
+    // What is asked for most comes to be cached.
+    load::window(&labs.cached, &draw, WINDOW, args.seed + 1000, 5 * args.time())?;
+    let mut all = [(L2, Vec::new()), (UDP, Vec::new())];
+    let mut shares = Vec::new();
+    for run in 0..args.runs {
+        for turn in 0..2 {
+            let at = (turn + run) % 2;
+            let lab = if at == 0 { &labs.cached } else { &labs.plain };
+            let before = lab.hits();
+            let rate = load::window(lab, &draw, WINDOW, args.seed + run as u64, args.time())?;
+            all[at].1.push(rate);
+            if at == 0 {
+                std::thread::sleep(Duration::from_millis(20));
+                shares.push((lab.hits() - before) as f64 / (rate * args.seconds));
+            }
+        }
+        progress.add(1);
+    }
+    let params =
+        args.params(&[("keys", args.keys), ("window", WINDOW as u64), ("memory_mib", args.memory_mib)]);
+    report.line(Measurement::of("kv", L2, "zipf", "hit_share", &shares, params.clone()))?;
+    if !args.json {
+        println!("zipf, {L2}: {:.1} % answered by the cache", 100.0 * median(&shares));
+    }
+    rates(args, report, "zipf", &all, &params)
+}

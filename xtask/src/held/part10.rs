@@ -1,0 +1,88 @@
+//! Part 10, the cache in the kernel in front of memcached: the operator's contract, the randomised client, rates.
+
+use super::{Line, Machine, Outcome, number, ratios, verdict};
+use crate::tidy;
+use anyhow::{Context as _, Result};
+use serde_json::Value;
+
+pub(crate) const LINES: &[Line] = &[
+    // What the part is held to, in its order.
+    ("the operator's contract, on a real memcached", |machine| {
+        let passed =
+            machine.tests(&["-p", "tidemill-kv", "--test", "root_contract", "--", "--show-output"], 30)?;
+        Ok(Outcome::Pass(format!("{passed} tests: root_contract")))
+    }),
+    ("a randomised client, and a checker of what it saw", random),
+    ("the checker finds planted faults", |machine| {
+        let passed = machine.tests(&["-p", "tidemill-kv", "--test", "checker"], 6)?;
+        Ok(Outcome::Pass(format!("{passed} tests: checker")))
+    }),
+    ("the programs on frames and on cables", |machine| {
+        let passed =
+            machine.tests(&["-p", "tidemill-kv", "--test", "root_kernel", "--", "--show-output"], 3)?;
+        Ok(Outcome::Pass(format!("{passed} tests: root_kernel")))
+    }),
+    ("commands, replies, streams, misses, tokens", |machine| {
+        let passed = machine.tests(&["-p", "tidemill-kv", "--lib"], 20)?;
+        Ok(Outcome::Pass(format!("{passed} tests: tidemill-kv")))
+    }),
+    ("any request, any reply", |machine| fuzz(machine, "kv_codec")),
+    ("a stream cut anywhere", |machine| fuzz(machine, "kv_stream")),
+    ("hits a second, beside memcached by UDP and TCP", |machine| {
+        let objects = bench(machine, "hits")?;
+        Ok(Outcome::Measured(format!("{}; {}", values(&objects), compared(&objects))))
+    }),
+    ("round trips at low load", |machine| Ok(Outcome::Measured(values(&bench(machine, "latency")?)))),
+    ("nothing cacheable costs less than 3 %", |machine| {
+        let objects = bench(machine, "uncacheable")?;
+        let ratio = ratios(&objects).into_iter().next().context("no ratio: give more runs")?;
+        // On a shared machine a bound that lies within the interval is met or not by luck: only beyond it is it missed.
+        Ok(verdict(number(ratio, "high") >= 0.97, compared(&objects)))
+    }),
+    ("Zipf 0.99 over a million keys", |machine| {
+        let objects = bench(machine, "zipf")?;
+        Ok(Outcome::Measured(format!("{}; {}", values(&objects), compared(&objects))))
+    }),
+    // What must exist besides.
+    ("shipped programs are what their sources say", |machine| {
+        Ok(Outcome::Pass(machine.said(&["bpf", "--check"])?))
+    }),
+    ("tidy", |_| {
+        let good = tidy::run()?;
+        Ok(verdict(good, if good { "nothing found" } else { "findings, see above" }))
+    }),
+];
+
+fn fuzz(machine: &Machine, target: &str) -> Result<Outcome> {
+    let seconds = if machine.quick { "20" } else { "300" };
+    Ok(Outcome::Pass(machine.said(&["fuzz", "--target", target, "--seconds", seconds])?))
+}
+
+/// A hundred thousand commands, and ten million unless it has to be quick.
+fn random(machine: &Machine) -> Result<Outcome> {
+    let mut passed =
+        machine.tests(&["-p", "tidemill-kv", "--test", "root_random", "--", "--show-output"], 3)?;
+    if !machine.quick {
+        let long = ["-p", "tidemill-kv", "--release", "--test", "root_random", "--", "--ignored"];
+        passed += machine.tests(&long, 1)?;
+    }
+    Ok(Outcome::Pass(format!("{passed} tests: root_random")))
+}
+
+fn bench(machine: &Machine, case: &str) -> Result<Vec<Value>> {
+    let (runs, seconds) = if machine.quick { ("4", "0.5") } else { ("11", "2") };
+    machine.tidemill(&["bench", "kv", "--case", case, "--runs", runs, "--seconds", seconds, "--json"])
+}
+
+/// `SUBJECT METRIC VALUE`, one after the other.
+fn values(objects: &[Value]) -> String {
+    let lines = objects.iter().filter(|object| object["metric"] != "ratio").map(|object| {
+        let text = |name: &str| object[name].as_str().unwrap_or("?");
+        format!("{} {} {}", text("subject"), text("metric"), number(object, "value"))
+    });
+    lines.collect::<Vec<_>>().join(", ")
+}
+
+fn compared(objects: &[Value]) -> String {
+    ratios(objects).into_iter().map(super::shown).collect::<Vec<_>>().join("; ")
+}
