@@ -31,6 +31,10 @@
 #define WAYS 4
 // Mutations of one connection that are told apart until they are answered.
 #define RING 128
+// Barriers (`mn`) of one connection that are told apart until they are answered.
+#define BARRIERS 16
+// Commands of one connection that are known to be of the meta protocol or not, until they are answered.
+#define KINDS 1024
 #define CHUNK 2048
 // Keys of one get that is answered here, and the payload of one datagram of memcached's.
 #define MAX_GETS 16
@@ -145,6 +149,9 @@ struct conn {
 	__u64 hole_since_ns;
 	__u64 opened_ns;
 	struct pending ring[RING];
+	__u32 mn_asked, mn_answered, mn_off, zero;
+	__u32 mn_upto[BARRIERS]; // `asked` after each
+	__u64 kinds[KINDS / 64]; // by `asked` after the command: 1 is meta
 };
 
 struct udp_key {
@@ -266,6 +273,7 @@ struct work {
 	__u32 length, way, number, same;
 	__u32 at, end, keys, done, start, total;
 	__u32 mutations, first_slot, quiet, lost, opcode;
+	__u32 next, zero;
 	__u32 found[MAX_GETS];
 	__u64 versions[MAX_GETS];
 	__u8 bytes[CHUNK + 512];

@@ -4,7 +4,8 @@
 //
 // A command that is not quiet gets one unit: the lines up to END or the last VA's value, or one line; of STAT, ITEM, PREFIX and
 // VALUE the next line goes on. A unit that may be a quiet command's (an error; of meta, a code) is not counted while one may be
-// unanswered, and so `answered` may be behind the truth, and never ahead of it.
+// unanswered, and so `answered` may be behind the truth, and never ahead of it. A reply that no meta command
+// has makes up for them, as it is to the first command that is not meta; and MN does, which is to `mn` and to nothing else.
 
 #pragma once
 
@@ -18,7 +19,19 @@ static __always_inline void deaf(struct parse *p)
 	p->w->lost = 1;
 }
 
-static __always_inline void unit(struct parse *p, int kind)
+// Goes on to the first command that is not meta.
+static long past_meta(__u32 i, struct parse *p)
+{
+	struct conn *conn = p->conn;
+	__u32 next = p->w->next;
+
+	if (!(conn->kinds[next / 64 & (KINDS / 64 - 1)] >> (next & 63) & 1))
+		return 1;
+	p->w->next = next + 1;
+	return 0;
+}
+
+static __noinline void unit(struct parse *p, int kind)
 {
 	struct conn *conn = p->conn;
 	__u32 next = conn->answered + 1;
@@ -27,10 +40,33 @@ static __always_inline void unit(struct parse *p, int kind)
 
 	if ((kind == U_ERROR && (quiet || meta)) || (kind == U_META && meta))
 		return;
+	// A plain reply is to a command that is not meta: what was asked before it has been executed, whether it was counted or not.
+	if (kind == U_PLAIN && conn->in.protocol == ASCII && conn->asked - next < KINDS - 64) {
+		p->w->next = next;
+		bpf_loop(KINDS, past_meta, p, 0);
+		next = p->w->next;
+	}
 	if ((__s32)(conn->asked - next) < 0)
 		deaf(p); // an answer to nothing
 	else
 		conn->answered = next;
+}
+
+static __always_inline void barrier_answered(struct parse *p)
+{
+	struct conn *conn = p->conn;
+	__u32 number = conn->mn_answered, upto;
+
+	if (conn->mn_off || (__s32)(conn->mn_asked - number) <= 0) {
+		unit(p, U_PLAIN);
+		return;
+	}
+	upto = conn->mn_upto[number & (BARRIERS - 1)];
+	conn->mn_answered = number + 1;
+	if ((__s32)(upto - conn->answered) <= 0)
+		deaf(p); // counted before it was there
+	else
+		conn->answered = upto;
 }
 
 static __always_inline void reply_line(struct parse *p)
@@ -42,10 +78,15 @@ static __always_inline void reply_line(struct parse *p)
 	s->phase = P_START;
 	// What has been gathered is the first token's, and `value` is the length if it has one.
 	if (s->first == 2) {
+		if (s->word == W2('M', 'N')) {
+			barrier_answered(p);
+			return;
+		}
 		if (s->word == W2('V', 'A'))
 			skip = s->value + 2;
 		if (s->word == W2('V', 'A') || s->word == W2('H', 'D') || s->word == W2('E', 'N') ||
-		    s->word == W2('N', 'F') || s->word == W2('N', 'S') || s->word == W2('E', 'X'))
+		    s->word == W2('N', 'F') || s->word == W2('N', 'S') || s->word == W2('E', 'X') ||
+		    s->word == W2('O', 'K')) // before 1.6.10 what HD is now
 			kind = U_META;
 	} else if (s->first == 4 && (s->word == W4('S', 'T', 'A', 'T') || s->word == W4('I', 'T', 'E', 'M'))) {
 		return;

@@ -20,6 +20,7 @@ enum { F_QUIET = 1, F_BASE64 = 2, F_INVALID = 4, F_WRITES = 8, F_DELAY = 16, F_O
 enum {
 	K_NONE,
 	K_READ, // answered in one unit; the rest of the line is of no interest
+	K_BARRIER, // the same, by a line of its own kind: what was before it is executed
 	K_QUIT,
 	K_STORE,
 	K_CAS,
@@ -62,7 +63,9 @@ static __always_inline __u8 command_of(__u64 word, __u32 length)
 			return K_MS;
 		if (word == W2('m', 'd') || word == W2('m', 'a'))
 			return K_MD;
-		if (word == W2('m', 'n') || word == W2('m', 'e'))
+		if (word == W2('m', 'n'))
+			return K_BARRIER;
+		if (word == W2('m', 'e'))
 			return K_READ;
 		break;
 	case 3:
@@ -183,12 +186,33 @@ static __always_inline void asked(struct parse *p, int quiet, int meta)
 
 	if (!conn)
 		return;
-	if (!quiet)
+	if (!quiet) {
+		__u32 number = conn->asked + 1;
+		__u64 *word = &conn->kinds[number / 64 & (KINDS / 64 - 1)], bit = 1ull << (number & 63);
+
+		*word = meta ? *word | bit : *word & ~bit;
 		add32(&conn->asked, 1);
-	else if (meta)
+	} else if (meta) {
 		conn->meta_quiet_upto = conn->asked + 1;
-	else
+	} else {
 		conn->quiet_upto = conn->asked + 1;
+	}
+}
+
+// A barrier has been asked for. What is written is there before its number counts.
+static __always_inline void barrier_asked(struct conn *conn)
+{
+	__u32 number;
+
+	if (!conn)
+		return;
+	number = conn->mn_asked;
+	if (number - conn->mn_answered >= BARRIERS)
+		conn->mn_off = 1;
+	if (conn->mn_off)
+		return;
+	conn->mn_upto[number & (BARRIERS - 1)] = conn->asked;
+	add32(&conn->mn_asked, 1);
 }
 
 static __always_inline void lost(struct parse *p)
@@ -411,6 +435,8 @@ static __noinline void end_line(struct parse *p)
 		break;
 	}
 	asked(p, quiet, meta);
+	if (s->command == K_BARRIER)
+		barrier_asked(p->conn);
 	if (value) {
 		s->skip = s->value;
 		s->phase = s->value ? P_SKIP : P_CR;

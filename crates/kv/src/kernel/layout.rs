@@ -3,7 +3,7 @@
 use tidemill_bpf::{Kernel, Shared, Source};
 
 /// A new number for every change that an older program would misread.
-pub(super) const LAYOUT: u32 = 1;
+pub(super) const LAYOUT: u32 = 2;
 
 /// Words of `struct state`.
 pub(super) mod state {
@@ -47,7 +47,8 @@ pub(super) mod conn {
     pub(in crate::kernel) const OVERFLOW_IN: usize = 46;
     pub(in crate::kernel) const OVERFLOW_OUT: usize = 47;
     pub(in crate::kernel) const RING: usize = 54;
-    pub(in crate::kernel) const WORDS: usize = RING + 2 * super::RING;
+    /// Behind the ring: barriers and kinds.
+    pub(in crate::kernel) const WORDS: usize = RING + 2 * super::RING + 4 + 16 + 2 * 16;
 }
 
 pub(super) const SEQ_ONE: u64 = 1 << 24;
