@@ -109,17 +109,6 @@ pub(crate) struct Event {
     pub(crate) how: &'static str,
 }
 
-impl Event {
-    /// Whether it can change anything.
-    pub(crate) fn writes(&self) -> bool {
-        let failed = matches!(
-            (&self.action, &self.outcome),
-            (_, Outcome::Miss | Outcome::NotStored | Outcome::Exists)
-        );
-        self.action != Action::Read && !failed
-    }
-}
-
 fn shown(data: &[u8]) -> String {
     let text: String = data.iter().take(24).map(|byte| char::from(*byte)).collect();
     format!(

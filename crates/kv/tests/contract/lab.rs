@@ -18,7 +18,7 @@ use std::time::Duration;
 use tidemill_bpf::{Attachment, Kernel, Mode, Object, Source};
 
 /// Where the cache stands.
-pub(crate) const INTERFACES: &[&str] = &["eth0"];
+pub(crate) const INTERFACES: &[&str] = &["eth0", "lo"];
 pub(crate) const PORT: u16 = 11211;
 /// memcached's worker threads.
 pub(crate) const THREADS: usize = 4;
