@@ -294,6 +294,14 @@ static __always_inline void count(__u32 which)
 		*counter += 1;
 }
 
+static __always_inline void count_more(__u32 which, __u64 more)
+{
+	__u64 *counter = bpf_map_lookup_elem(&kv_counts, &which);
+
+	if (counter)
+		*counter += more;
+}
+
 static __always_inline __u64 load64(const void *at)
 {
 	__u64 word;

@@ -364,6 +364,7 @@ static __always_inline int get(struct xdp_md *context, struct parse *p, struct w
 		if (p->offset + 5 == payload + size && !bpf_xdp_store_bytes(context, p->offset, tail, 5) &&
 		    !bpf_xdp_store_bytes(context, payload, frame_head, 8) && turn(context, w, where, udp, size, sum)) {
 			count(C_GET_HIT);
+			count_more(C_KEYS_HIT, w->keys);
 			return XDP_TX;
 		}
 	}

@@ -174,8 +174,8 @@ fn tables_are_compared() {
             d16["details"][format!("{kind}_ranges")].as_f64().unwrap()
         );
     }
-    // One chart below the other.
-    assert_eq!(folder.read("f.svg").matches("<svg ").count(), 1 + 5);
+    // One chart below the other, the title above and the notes below.
+    assert_eq!(folder.read("f.svg").matches("<svg ").count(), 1 + 1 + 5 + 1);
     let text = folder.ok("bench lpm --figure zec-3.2t --table t.txt --runs 1").out;
     for part in [
         "zec-3.2t: ",

@@ -141,7 +141,7 @@ fn algorithms_are_compared() {
     let names: BTreeSet<&str> = over.iter().map(|point| point.0.as_str().unwrap()).collect();
     assert_eq!(names, COMPARED[1..].iter().copied().collect());
     assert!(over.iter().all(|point| point.1 > 0.0 && point.2.is_some()));
-    assert_eq!(folder.read("f.svg").matches("<svg ").count(), 1 + 4);
+    assert_eq!(folder.read("f.svg").matches("<svg ").count(), 1 + 1 + 4 + 1, "title, charts, notes");
     let lines = points(&folder, "fu-3.9", "");
     let rates = series(&lines, "M lookups/s, random keys", "sail-l");
     assert_eq!(rates.iter().map(|point| point.0).collect::<Vec<_>>(), ["trace 1", "trace 2", "trace 3"]);

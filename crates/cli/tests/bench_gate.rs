@@ -36,7 +36,8 @@ fn the_figure_has_both_configurations_and_the_papers_numbers() {
             count += found.len();
         }
     }
-    assert_eq!((count, folder.read("f.svg").matches("<svg ").count()), (points.len(), 1 + 6));
+    // The title, six charts, the notes.
+    assert_eq!((count, folder.read("f.svg").matches("<svg ").count()), (points.len(), 1 + 1 + 6 + 1));
     // What the paper states, for its sizes only.
     let stated: Vec<_> = points
         .iter()

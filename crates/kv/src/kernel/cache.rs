@@ -404,8 +404,15 @@ impl Cache {
                 self.state.add(state::BLIND, u64::MAX);
             }
         }
-        self.gone.retain(|tuple, _| known.contains(tuple) && !kernel.alive.contains(tuple));
-        for tuple in known.difference(&kernel.alive) {
+        let mut dead: HashSet<Tuple> = known.difference(&kernel.alive).copied().collect();
+        // Where another one begins with the same ends, what the one before had is over; till that is said, its SYN-ACKs are dropped.
+        for tuple in known.intersection(&kernel.alive).filter(|tuple| !kernel.open.contains(*tuple)) {
+            if table.get(tuple).map_err(system(action))?.is_some_and(|value| has_left(&value)) {
+                dead.insert(*tuple);
+            }
+        }
+        self.gone.retain(|tuple, _| dead.contains(tuple));
+        for tuple in &dead {
             let since = *self.gone.entry(*tuple).or_insert(now);
             if now.saturating_sub(since) < settle {
                 continue;
@@ -556,6 +563,14 @@ impl Drop for Cache {
             let _ = Pins::remove(&root, &name);
         }
     }
+}
+
+/// Whether a connection has something that is to be taken back when it is gone.
+fn has_left(value: &Conn) -> bool {
+    value[conn::HEAD] != value[conn::TAIL]
+        || value[conn::OVERFLOW_IN] != value[conn::OVERFLOW_OUT]
+        || value[conn::BLIND] != 0
+        || value[conn::DEAF] != 0
 }
 
 /// What a connection that is gone still had.
