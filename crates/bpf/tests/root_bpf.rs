@@ -272,7 +272,7 @@ fn root_bpf_a_running_process_is_not_replaced() {
     let pins = Pins::new(&root, "test", 2).unwrap();
     let error = Object::load(&AMP, &[], Some(&pins)).map(drop).unwrap_err().to_string();
     assert!(
-        error.contains("are of layout 1, and this program's of layout 2: let its process end"),
+        error.contains("are of layout 1, and this program's of layout 2: start with what it was made for"),
         "{error}"
     );
     drop(pins);
