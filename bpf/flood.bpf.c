@@ -2,7 +2,9 @@
 //
 // A load for measurements: makes each frame of a `BPF_PROG_TEST_RUN` with live frames an answer of another amplifier, and sends it
 // out of the interface that the run names. The frame is Ethernet, IPv4 without options, UDP, with a source address and a
-// checksum of zero; the rest is as the caller has written it. Beside it, what drops without a look, as a ceiling.
+// checksum of zero; the rest is as the caller has written it. Or it sends whole frames of the caller's in turn: the kernel uses a page
+// again as it comes back, so that what a receiver has written into it is still there. Beside it, what drops without a look, as a
+// ceiling, and counts.
 // Made into flood.bpf.o by `cargo xtask bpf`.
 
 #include <linux/bpf.h>
@@ -17,7 +19,11 @@ struct load {
 	__u32 source; // the first one's address, host order
 	__u32 sum; // of the header's 16-bit words without the source, as they lie in memory
 	__u32 serial;
+	__u32 frames; // how many of `frames` are sent in turn; 0: none of them
+	__u32 length; // of each, as of the run's own
 };
+
+#define FRAME 256 // bytes at most
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -25,6 +31,28 @@ struct {
 	__type(key, __u32);
 	__type(value, struct load);
 } load SEC(".maps");
+
+struct frame {
+	__u8 bytes[FRAME];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1024);
+	__type(key, __u32);
+	__type(value, struct frame);
+} frames SEC(".maps");
+
+// The next of the caller's frames.
+static __always_inline int whole(struct xdp_md *context, struct load *state)
+{
+	__u32 at = state->serial++ % state->frames, length = state->length;
+	struct frame *frame = bpf_map_lookup_elem(&frames, &at);
+
+	if (!frame || length < 1 || length > FRAME || bpf_xdp_store_bytes(context, 0, frame->bytes, length))
+		return XDP_ABORTED;
+	return XDP_TX;
+}
 
 SEC("xdp")
 int tidemill_flood(struct xdp_md *context)
@@ -34,7 +62,11 @@ int tidemill_flood(struct xdp_md *context)
 	__u32 zero = 0, sum;
 	struct load *state = bpf_map_lookup_elem(&load, &zero);
 
-	if (!state || (void *)(ip + 1) > end)
+	if (!state)
+		return XDP_ABORTED;
+	if (state->frames)
+		return whole(context, state);
+	if ((void *)(ip + 1) > end)
 		return XDP_ABORTED;
 	// An odd factor visits all of them, in no order that a cache would know.
 	ip->saddr = bpf_htonl(state->source + (state->serial++ * 2654435761u & state->mask));

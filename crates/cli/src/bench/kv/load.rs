@@ -7,6 +7,7 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 use tidemill_bpf::{Attachment, Kernel, Mode, Object, Source, to_io};
 use tidemill_port::rng::Rng;
+use tidemill_wire::checksum::checksum;
 
 static FLOOD: Source = Source {
     object: tidemill_bpf::include_bytes_aligned!("../../../../../bpf/flood.bpf.o"),
@@ -17,10 +18,12 @@ static FLOOD: Source = Source {
 };
 static SINK: Source = Source { program: "tidemill_drop", ..FLOOD };
 
-/// Frames of one call, each with another key.
+/// Frames of one call.
 const RUN: u32 = 1 << 15;
 /// The flood's port: no socket of the client's.
 const FLOOD_PORT: u16 = 40_000;
+/// Bytes of a frame that the flood's program has room for.
+const FRAME: usize = 256;
 
 pub(super) fn key(number: u64) -> String {
     format!("key:{number:07}")
@@ -61,9 +64,12 @@ fn frame(lab: &Lab, key: &str) -> Vec<u8> {
     let total = (28 + payload.len()) as u16;
     frame.extend([0x45, 0]);
     frame.extend(total.to_be_bytes());
-    // Source and checksum are filled in by the program; no UDP checksum.
-    frame.extend([0, 1, 0, 0, 64, 17, 0, 0, 0, 0, 0, 0]);
+    frame.extend([0, 1, 0, 0, 64, 17, 0, 0]);
+    frame.extend(CLIENT.octets());
     frame.extend(SERVER.octets());
+    let check = checksum(&frame[14..34]);
+    frame[24..26].copy_from_slice(&check.to_be_bytes());
+    // No UDP checksum.
     frame.extend(FLOOD_PORT.to_be_bytes());
     frame.extend(PORT.to_be_bytes());
     frame.extend((total - 20).to_be_bytes());
@@ -76,22 +82,29 @@ fn frame(lab: &Lab, key: &str) -> Vec<u8> {
 /// client's end by a program that drops them.
 pub(super) fn flood(lab: &Lab, keys: u64, time: Duration) -> Result<f64> {
     let frames: Vec<Vec<u8>> = (0..keys).map(|number| frame(lab, &key(number))).collect();
+    let length = frames.first().map_or(0, Vec::len);
+    if length > FRAME || frames.iter().any(|frame| frame.len() != length) {
+        bail!("the flood's frames are of one length, and of {FRAME} bytes at most");
+    }
     lab.client.enter(move || -> Result<f64> {
         let mut object = Object::load(&FLOOD, &[], None)?;
+        {
+            let mut whole = object.array::<[u8; FRAME]>("frames")?;
+            for (at, frame) in (0..).zip(&frames) {
+                let mut bytes = [0; FRAME];
+                bytes[..length].copy_from_slice(frame);
+                whole.set(at, bytes, 0).map_err(to_io)?;
+            }
+        }
+        let load = [0, 0, 0, 0, frames.len() as u32, length as u32];
+        object.array::<[u32; 6]>("load")?.set(0, load, 0).map_err(to_io)?;
         let sink = Object::load(&SINK, &[], None)?;
         let index = tidemill_port::device("client")?.index;
         let at = Attachment::attach(&sink, "client", index, Mode::Native, Duration::from_secs(2), None)?;
         let started = Instant::now();
-        let (mut first, mut turn) = (None, 0);
+        let mut first = None;
         while started.elapsed() < time + Duration::from_millis(200) {
-            let frame = &frames[turn % frames.len()];
-            turn += 1;
-            // Words as they lie in memory.
-            let words = frame[14..34].chunks(2).map(|pair| u32::from(u16::from_ne_bytes([pair[0], pair[1]])));
-            let source = u32::from(CLIENT);
-            let load = [0, source, words.sum(), 0];
-            object.array::<[u32; 4]>("load")?.set(0, load, 0).map_err(to_io)?;
-            match object.flood(frame, index, RUN) {
+            match object.flood(&frames[0], index, RUN) {
                 Err(error) if error.kind() != std::io::ErrorKind::Interrupted => return Err(error.into()),
                 _ => {}
             }
