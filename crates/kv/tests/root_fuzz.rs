@@ -311,7 +311,7 @@ fn fuzz(frames: usize, seed: u64) {
 #[test]
 fn root_fuzz_any_frame() {
     if ready("root_fuzz_any_frame") {
-        fuzz(30_000, 1);
+        fuzz(6_000, 1);
     }
 }
 

@@ -258,7 +258,8 @@ fn root_kernel_hot_keys_are_asked_for_so_that_memcached_keeps_them() {
     lab.until_hit("k", "VALUE k 0 1\r\na\r\nEND\r\n");
     // memcached knows when a key was asked for last (whole seconds), and so does `mg h l`.
     lab.rounds(Duration::from_millis(2500));
-    lab.tcp("mg k h l\r\n", "HD h1 l0\r\n");
+    let said = lab.udp("mg k h l\r\n");
+    assert!(["HD h1 l0\r\n", "HD h1 l1\r\n"].contains(&said.as_str()), "without it 2 at least: {said}");
 }
 
 #[test]

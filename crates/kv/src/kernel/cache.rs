@@ -27,6 +27,8 @@ const RECONCILE_NS: u64 = 500 * MS;
 const BEAT_NS: u64 = 100 * MS;
 /// How long an answer may take before nothing is believed for a while.
 const SLOW_NS: u64 = 500 * MS;
+/// The program's clock may be as late as this: that of the kernel's last tick.
+const TICK_NS: u64 = 20 * MS;
 /// Keys asked for at once.
 const BATCH: usize = 64;
 /// Missed keys each millisecond that are worth a question, while they help and while they do not.
@@ -351,7 +353,7 @@ impl Cache {
             let expires_ns = match answer.remaining_s {
                 None => u64::MAX,
                 // memcached counts whole seconds: it may be over a second earlier than it says.
-                Some(seconds) if seconds > 1 => token.asked_ns + (seconds - 1) * 1000 * MS,
+                Some(seconds) if seconds > 1 => token.asked_ns + (seconds - 1) * 1000 * MS - TICK_NS,
                 Some(_) => continue,
             };
             if answer.value.len() > self.options.value_max.min(MAX_VALUE)

@@ -5,7 +5,7 @@
 //!  [generator, its end of the cable] 10.3.0.1/16 ---- 10.3.0.2/16 [its end of the cable, cache?, network stack, memcached]
 //! ```
 //! Each end receives on a thread of its own (threaded NAPI), which is what keeps the two apart: else the kernel would do the receiver's
-//! work on the sender's processor.
+//! work on the sender's processor, as it does where round trips are measured.
 
 use crate::netns::{Netns, move_in};
 use anyhow::{Context as _, Result, bail};
@@ -54,18 +54,22 @@ fn receivers(interface: &str) -> Result<Vec<(i32, String)>> {
     Ok(found)
 }
 
-/// Has an interface receive on threads of its own, on one processor.
-fn threaded(net: &Netns, interface: &str, processor: usize) -> Result<()> {
+/// Has an interface receive on threads of its own, on one processor, or where the sender is.
+fn receive(net: &Netns, interface: &str, processor: Option<usize>) -> Result<()> {
     // The kernel's files show the interfaces of the namespace that they are mounted in.
-    let script = format!("mount -t sysfs sysfs /sys && echo 1 > /sys/class/net/{interface}/threaded");
+    let on_threads = u8::from(processor.is_some());
+    let script =
+        format!("mount -t sysfs sysfs /sys && echo {on_threads} > /sys/class/net/{interface}/threaded");
     let mut command = Command::new("unshare");
     command.args(["--mount", "sh", "-c", &script]).stdin(Stdio::null());
     let output = net.enter(|| command.output())?.context("unshare (package util-linux)")?;
     if !output.status.success() {
         bail!("{interface}: no threaded NAPI: {}", String::from_utf8_lossy(&output.stderr).trim());
     }
-    for (id, name) in receivers(interface)? {
-        sched_setaffinity(rustix::process::Pid::from_raw(id), &on(processor)).with_context(|| name)?;
+    if let Some(processor) = processor {
+        for (id, name) in receivers(interface)? {
+            sched_setaffinity(rustix::process::Pid::from_raw(id), &on(processor)).context(name)?;
+        }
     }
     Ok(())
 }
@@ -175,14 +179,13 @@ impl Lab {
             bail!("bench kv needs two processors: one for the client, one for the server");
         }
         sched_setaffinity(None, &on(FIRST))?;
-        for (net, name, end, processor) in [(&client, "client", 1, FIRST), (&server, "server", 2, last())] {
+        for (net, name, end) in [(&client, "client", 1), (&server, "server", 2)] {
             net.run(&format!("ip link set dev {name} address 02:00:00:00:03:0{end}"))?;
             net.run(&format!("ip addr add 10.3.0.{end}/16 dev {name}"))?;
             // What a sender leaves to a card's checksum unit would look wrong to the program. With GRO on, an end has a queue for
             // frames that never were in a socket: the flood's, and the cache's.
             net.run(&format!("ethtool -K {name} tx off gro on"))?;
             net.run(&format!("ip link set {name} up"))?;
-            threaded(net, name, processor)?;
         }
         let port = PORT.to_string();
         let mut command = Command::new("taskset");
@@ -190,6 +193,7 @@ impl Lab {
         command.args(["-p", &port, "-U", &port]).stdin(Stdio::null());
         let memcached = server.enter(|| command.spawn())?.context("taskset, memcached: install both")?;
         let mut lab = Lab { daemon: None, memcached, server, client, macs };
+        lab.apart(true)?;
         let started = Instant::now();
         while lab.tcp().is_err() {
             if started.elapsed() > Duration::from_secs(10) {
@@ -215,6 +219,13 @@ impl Lab {
         socket.connect(SocketAddr::from((SERVER, PORT)))?;
         socket.set_read_timeout(Some(Duration::from_millis(200)))?;
         Ok(Udp { socket, _passing: passing(&self.client, "client")? })
+    }
+
+    /// Whether each end receives on a thread and a processor of its own. At a low rate a processor that sleeps would have to be woken for that,
+    /// which takes longer than all the rest; otherwise what arrives is taken in at once, where its sender is.
+    pub(super) fn apart(&self, apart: bool) -> Result<()> {
+        receive(&self.client, "client", apart.then_some(FIRST))?;
+        receive(&self.server, "server", apart.then(last))
     }
 
     /// Whether the client's end receives before everything else on its processor. The flood, which is in the kernel all the time, would not let

@@ -2,6 +2,7 @@
 //!
 //! `l2-xdp` is a memcached with the cache in front, `peer:memcached-udp` and `peer:memcached-tcp` are one without, and without any program.
 //! The server - its end of the cable, network stack, memcached's one thread, the cache's daemon - has one processor, the client another.
+//! For round trips the network stack works where the sender is.
 
 mod lab;
 mod load;
@@ -217,6 +218,9 @@ fn latency(args: &KvBench, labs: &Labs, report: &mut Report, progress: &Progress
         (UDP, Line::Udp(labs.plain.udp()?)),
         (TCP, Line::Tcp(labs.plain.tcp()?)),
     ];
+    for lab in [&labs.cached, &labs.plain] {
+        lab.apart(false)?;
+    }
     // By subject, whose they are (round trips, residences), and percentile.
     let mut times: [[[Vec<f64>; PERCENTILES.len()]; 2]; 3] = Default::default();
     for run in 0..args.runs {
@@ -234,6 +238,9 @@ fn latency(args: &KvBench, labs: &Labs, report: &mut Report, progress: &Progress
             }
         }
         progress.add(1);
+    }
+    for lab in [&labs.cached, &labs.plain] {
+        lab.apart(true)?;
     }
     let params = args.params(&[("keys", FEW), ("per_second", PER_SECOND.into())]);
     for ((subject, _), times) in lines.iter().zip(&times) {
