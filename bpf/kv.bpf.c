@@ -28,56 +28,35 @@
 
 // ---- UDP.
 
-static __always_inline int udp_in(struct xdp_md *context, struct parse *p, struct where *where)
+// Where a program works, found again in functions that the verifier looks at by themselves; 0: it cannot be.
+static __always_inline int found(struct parse *p, __u32 which)
 {
-	struct work *w = p->w;
-	struct udp udp;
-	__u32 length, index;
+	__u32 zero = 0;
+
+	p->state = bpf_map_lookup_elem(&kv_state, &zero);
+	p->w = bpf_map_lookup_elem(&kv_work, &which);
+	return p->state && p->w;
+}
+
+// A datagram of any requests, whole, with more than a frame header.
+__noinline int udp_requests(struct xdp_md *context, struct where *where)
+{
+	struct parse p = { .context = context };
+	struct work *w;
+	__u32 index;
 	__be16 key_total;
 	int half;
 	struct slot *slot;
 	struct udp_key key = {};
 	struct udp_pending pending = {}, *there;
 
-	if (bpf_xdp_load_bytes(context, where->l4, &udp, sizeof(udp)))
+	if (!where || !found(&p, 0))
 		return XDP_PASS;
-	length = bpf_ntohs(udp.length);
-	if (length < sizeof(udp) || where->l4 + length > where->end)
-		return XDP_PASS; // the kernel drops it
-	// By its own length; what is behind is nobody's.
-	where->end = where->l4 + length;
-	if (length < sizeof(udp) + 8 + 1)
+	w = p.w;
+	p.offset = where->l4 + sizeof(struct udp);
+	p.left = where->end - p.offset;
+	if (!take(&p, 1))
 		return XDP_PASS;
-	p->offset = where->l4 + sizeof(udp);
-	p->left = length - sizeof(udp);
-	if (!take(p, 1))
-		return XDP_PASS;
-	if (!p->left && *(__u32 *)&w->bytes[8] == bpf_htonl(W4('g', 'e', 't', ' '))) {
-		// Sequence 0, total 1, reserved 0.
-		if (*(__u16 *)&w->bytes[2] || *(__u16 *)&w->bytes[4] != bpf_htons(1) || *(__u16 *)&w->bytes[6]) {
-			count(C_GET_OTHER);
-			return XDP_PASS;
-		}
-		w->sum = pseudo(where, length) + udp.source + udp.destination + udp.length + udp.check;
-		bpf_loop((w->end + 7) / 8, sum_words, p, 0);
-		if ((udp.check || where->family == 6) && udp.check != folded(pseudo(where, length)) &&
-		    folded(w->sum) != 0xffff) {
-			count(C_BAD_CHECKSUM);
-			return XDP_PASS;
-		}
-		w->done = 0;
-		if (where->family == 6 || where->l4 == where->l3 + 20) {
-			int verdict = get(context, p, where, &udp);
-
-			// Of another form: it may be anything.
-			if (w->done || verdict != XDP_PASS)
-				return verdict;
-			p->offset = where->l4 + sizeof(udp);
-			p->left = length - sizeof(udp);
-			if (!take(p, 1))
-				return XDP_PASS;
-		}
-	}
 	key.port = where->sport;
 	key.id = *(__u16 *)w->bytes;
 	key_total = *(__u16 *)&w->bytes[4];
@@ -87,10 +66,10 @@ static __always_inline int udp_in(struct xdp_md *context, struct parse *p, struc
 	w->lost = w->mutations = w->quiet = 0;
 	w->opcode = 0x100;
 	w->first_slot = NONE;
-	p->conn = 0;
-	bpf_loop(CHUNK, request_byte, p, 0);
-	if (!w->lost && p->left)
-		bpf_loop(32, request_chunk, p, 0);
+	p.conn = 0;
+	bpf_loop(CHUNK, request_byte, &p, 0);
+	if (!w->lost && p.left)
+		bpf_loop(32, request_chunk, &p, 0);
 	// Half a command waits in memcached for the next datagram that the same thread reads, whosever that is, and goes on with it: no
 	// datagram could be understood any more. It gets no answer of its own, so it is as if it had been lost.
 	half = w->lost ? w->s.protocol == BINARY || (w->s.command >= K_STORE && w->s.command <= K_CAS) ||
@@ -98,11 +77,11 @@ static __always_inline int udp_in(struct xdp_md *context, struct parse *p, struc
 			 w->s.phase != P_START;
 	if (half && key_total == bpf_htons(1)) {
 		count(C_UDP_HALF);
-		void_all(p->state);
+		void_all(p.state);
 		return XDP_DROP;
 	}
 	if (w->lost)
-		void_all(p->state);
+		void_all(p.state);
 	if (!w->mutations)
 		return XDP_PASS;
 	count(C_UDP_MUTATION);
@@ -123,10 +102,52 @@ static __always_inline int udp_in(struct xdp_md *context, struct parse *p, struc
 		there = bpf_map_lookup_elem(&kv_udp, &key);
 		if (there)
 			there->opcode = 0xffff;
-		slot->not_before_ns = bpf_ktime_get_ns() + p->state->settle_ns;
+		slot->not_before_ns = bpf_ktime_get_ns() + p.state->settle_ns;
 		add64(&slot->word, SEQ_ONE - 1);
 	}
 	return XDP_PASS;
+}
+
+static __always_inline int udp_in(struct xdp_md *context, struct parse *p, struct where *where, __u32 frame)
+{
+	struct work *w = p->w;
+	struct udp udp;
+	__u32 length, *begin;
+
+	if (where->l4 + sizeof(udp) > frame)
+		return XDP_PASS;
+	udp = *(struct udp *)&w->bytes[where->l4 & (HEADS - 1)];
+	length = bpf_ntohs(udp.length);
+	if (length < sizeof(udp) || where->l4 + length > where->end)
+		return XDP_PASS; // the kernel drops it
+	// By its own length; what is behind is nobody's.
+	where->end = where->l4 + length;
+	if (length < sizeof(udp) + 8 + 1)
+		return XDP_PASS;
+	// "get ", and no IP options.
+	begin = (__u32 *)&w->bytes[(where->l4 + sizeof(udp)) & (HEADS - 1)];
+	if (where->end <= frame && frame <= CHUNK && length > sizeof(udp) + 12 && begin[2] == bpf_htonl(W4('g', 'e', 't', ' ')) &&
+	    (where->family == 6 || where->l4 == where->l3 + 20)) {
+		int verdict;
+
+		// Sequence 0, total 1, reserved 0.
+		if (begin[0] >> 16 || begin[1] != bpf_htons(1)) {
+			count(C_GET_OTHER);
+			return XDP_PASS;
+		}
+		if (frame > HEADS && bpf_xdp_load_bytes(context, 0, w->bytes, frame))
+			return XDP_PASS;
+		if ((udp.check || where->family == 6) && udp.check != folded(pseudo(where, length)) &&
+		    folded(pseudo(where, length) + sum_of(w, where->l4, where->end)) != 0xffff) {
+			count(C_BAD_CHECKSUM);
+			return XDP_PASS;
+		}
+		verdict = get(context, p, where, frame);
+		// Of another form: it may be anything.
+		if (w->done || verdict != XDP_PASS)
+			return verdict;
+	}
+	return udp_requests(context, where);
 }
 
 // ---- TCP.
@@ -184,9 +205,10 @@ static __always_inline void unknown(struct xdp_md *context, struct parse *p, con
 	}
 }
 
-static __always_inline int tcp_in(struct xdp_md *context, struct parse *p, struct where *where)
+__noinline int tcp_in(struct xdp_md *context, struct where *where)
 {
-	struct work *w = p->w;
+	struct parse p = { .context = context };
+	struct work *w;
 	struct tuple tuple = {};
 	struct tcphdr tcp;
 	struct conn *conn;
@@ -194,6 +216,9 @@ static __always_inline int tcp_in(struct xdp_md *context, struct parse *p, struc
 	__u64 now;
 	__s32 ahead;
 
+	if (!where || !found(&p, 0))
+		return XDP_PASS;
+	w = p.w;
 	if (bpf_xdp_load_bytes(context, where->l4, &tcp, sizeof(tcp)))
 		return XDP_PASS;
 	header = tcp.doff * 4;
@@ -206,7 +231,7 @@ static __always_inline int tcp_in(struct xdp_md *context, struct parse *p, struc
 	tuple.port = where->sport;
 	conn = bpf_map_lookup_elem(&kv_conns, &tuple);
 	if (!conn) {
-		unknown(context, p, where, &tuple);
+		unknown(context, &p, where, &tuple);
 		return XDP_PASS;
 	}
 	if (conn->blind)
@@ -217,7 +242,7 @@ static __always_inline int tcp_in(struct xdp_md *context, struct parse *p, struc
 	}
 	if (tcp.urg) {
 		// A byte of it is not in the stream that memcached reads.
-		blind(p->state, conn);
+		blind(p.state, conn);
 		goto pass;
 	}
 	// What was never sent is acknowledged: the kernel takes none of it (its FIN has a number too).
@@ -232,7 +257,7 @@ static __always_inline int tcp_in(struct xdp_md *context, struct parse *p, struc
 			conn->hole_since_ns = now;
 		if (now - conn->hole_since_ns > 3000000000ull) {
 			// It has come another way.
-			blind(p->state, conn);
+			blind(p.state, conn);
 			goto pass;
 		}
 		count(C_TCP_HOLE);
@@ -242,19 +267,19 @@ static __always_inline int tcp_in(struct xdp_md *context, struct parse *p, struc
 		count(C_TCP_OLD);
 		goto pass;
 	}
-	if (!is_right(p, where, tcp.check)) {
+	if (!is_right(&p, where, tcp.check)) {
 		count(C_BAD_CHECKSUM);
 		goto drop;
 	}
 	conn->hole_since_ns = 0;
-	p->conn = conn;
-	p->offset = where->l4 + header - ahead;
-	p->left = length + ahead;
+	p.conn = conn;
+	p.offset = where->l4 + header - ahead;
+	p.left = length + ahead;
 	w->s = conn->in;
 	w->lost = 0;
-	bpf_loop(64, request_chunk, p, 0);
-	if (w->lost || p->left)
-		blind(p->state, conn);
+	bpf_loop(64, request_chunk, &p, 0);
+	if (w->lost || p.left)
+		blind(p.state, conn);
 	w->s.next = sequence + length;
 	conn->in = w->s;
 pass:
@@ -268,13 +293,15 @@ drop:
 SEC("xdp")
 int tidemill_kv(struct xdp_md *context)
 {
-	struct where where;
+	struct where where = {};
 	struct parse p = { .context = context };
-	__u32 zero = 0;
+	__u32 frame = bpf_xdp_get_buff_len(context), n = frame;
 
-	p.state = bpf_map_lookup_elem(&kv_state, &zero);
-	p.w = bpf_map_lookup_elem(&kv_work, &zero);
-	if (!p.state || !p.w || !p.state->port || !locate(context, 1, &where))
+	if (n > HEADS)
+		n = HEADS;
+	asm volatile("" : "+r"(n));
+	if (!found(&p, 0) || !p.state->port || n == 0 || n > HEADS || bpf_xdp_load_bytes(context, 0, p.w->bytes, n) ||
+	    !locate(p.w, &where, n))
 		return XDP_PASS;
 	if (where.fragment) {
 		void_all(p.state);
@@ -283,8 +310,8 @@ int tidemill_kv(struct xdp_md *context)
 	if (where.dport != p.state->port)
 		return XDP_PASS;
 	if (where.proto == IPPROTO_UDP)
-		return udp_in(context, &p, &where);
-	return tcp_in(context, &p, &where);
+		return udp_in(context, &p, &where, frame);
+	return tcp_in(context, &where);
 }
 
 // ---- Replies.
@@ -409,13 +436,15 @@ out:
 SEC("classifier")
 int tidemill_kv_out(struct __sk_buff *context)
 {
-	struct where where;
+	struct where where = {};
 	struct parse p = { .context = context };
-	__u32 zero = 0, one = 1;
+	__u32 n = context->len;
 
-	p.state = bpf_map_lookup_elem(&kv_state, &zero);
-	p.w = bpf_map_lookup_elem(&kv_work, &one);
-	if (!p.state || !p.w || !p.state->port || !locate(context, 0, &where) || where.fragment || where.sport != p.state->port)
+	if (n > HEADS)
+		n = HEADS;
+	asm volatile("" : "+r"(n));
+	if (!found(&p, 1) || !p.state->port || n == 0 || n > HEADS || bpf_skb_load_bytes(context, 0, p.w->bytes, n) ||
+	    !locate(p.w, &where, n) || where.fragment || where.sport != p.state->port)
 		return GO_ON;
 	return where.proto == IPPROTO_UDP ? udp_out(context, &where) : tcp_out(context, &p, &where);
 }

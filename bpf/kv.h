@@ -269,11 +269,11 @@ struct work {
 	struct conn fresh;
 	struct event event;
 	__u64 sum, window_ms, events;
-	__u64 hash, differ, epoch, now_ns, version;
-	__u32 length, way, number, same;
-	__u32 at, end, keys, done, start, total;
+	__u64 epoch, now_ns, version, hash; // of a get, and of its key
+	__u32 length; // of that
+	__u32 at, end, keys, done, total;
 	__u32 mutations, first_slot, quiet, lost, opcode;
-	__u32 next, zero;
+	__u32 next;
 	__u32 found[MAX_GETS];
 	__u64 versions[MAX_GETS];
 	__u8 bytes[CHUNK + 512];

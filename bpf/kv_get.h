@@ -2,7 +2,7 @@
 //
 // Answers a get: finds all of its keys, then turns the frame round.
 //
-//   "get " key SP key CR LF -> each key: set of four entries -> hash, key, epoch, slot's word, end: all as they must be?
+//   frame -> bytes -> "get " key SP key CR LF -> each key: set of four entries -> hash, key, epoch, slot's word, end: all as they must be?
 //      any other form: the parser of requests looks at it    one is missing: passed, and told to the daemon
 //   all there -> sums and lengths -> room made -> blobs copied -> versions as before? -> headers -> XDP_TX
 //                                                                     no: all bytes put back, passed
@@ -11,51 +11,114 @@
 
 #include "kv_packet.h"
 
-// Eight bytes of the key that is looked for, and of the entry's.
-static long key_word(__u32 i, struct parse *p)
-{
-	struct work *w = p->w;
-	__u32 at = i * 8, left;
-	__u64 differ;
+// Straight loops, in functions that the verifier looks at once and by themselves (hence not static): the return from a bpf_loop() callback
+// costs more on many machines than what a byte needs.
 
-	if (at >= w->length || at >= MAX_KEY || !p->entry)
-		return 1;
-	differ = load64(&w->bytes[(w->start + at) & (CHUNK - 1)]) ^ load64(&p->entry->blob[6 + at]);
-	left = w->length - at;
-	if (left < 8)
-		differ <<= 64 - 8 * left;
-	w->differ |= differ;
-	return differ != 0;
+// The key that begins at `at`: its length and its hash, and the byte behind it.
+__noinline int read_key(struct work *w, __u64 seed)
+{
+	__u64 hash = seed;
+	__u32 at, n;
+	__u8 c = 0;
+
+	if (!w)
+		return 0;
+	at = w->at;
+	for (n = 0; n <= MAX_KEY; n++) {
+		c = 0;
+		if (at + n >= w->end)
+			break;
+		c = w->bytes[(at + n) & (CHUNK - 1)];
+		if (c <= ' ' || c >= 0x7f)
+			break;
+		hash = stirred(hash, c);
+	}
+	w->length = n;
+	w->hash = mixed(hash);
+	return c;
 }
 
-// One way of the set: whether it has the key, and may be served now. Then its number is in `number`.
-static long way(__u32 i, struct parse *p)
+// Whether an entry's key is the one that begins at `at`.
+__noinline int has_key(struct work *w, struct entry *entry)
+{
+	__u32 start, length, at = 0;
+	__u64 differ;
+
+	if (!w || !entry)
+		return 0;
+	start = w->at;
+	length = w->length;
+	for (__u32 i = 0; i < MAX_KEY / 8; i++) {
+		if (at + 8 > length)
+			break;
+		if (load64(&w->bytes[(start + at) & (CHUNK - 1)]) != load64(&entry->blob[6 + at]))
+			return 0;
+		at += 8;
+	}
+	if (at >= length || at > MAX_KEY)
+		return 1;
+	differ = load64(&w->bytes[(start + at) & (CHUNK - 1)]) ^ load64(&entry->blob[6 + at]);
+	return differ << (64 - 8 * (length - at) & 63) == 0;
+}
+
+// What is from `at` to `end`, as the Internet checksum sums it.
+__noinline int sum_of(struct work *w, __u32 at, __u32 end)
+{
+	__u64 sum = 0, word;
+
+	if (!w)
+		return 0;
+	for (__u32 i = 0; i < CHUNK / 8; i++) {
+		if (at + 8 > end)
+			break;
+		word = load64(&w->bytes[at & (CHUNK - 1)]);
+		sum += (word & 0xffffffff) + (word >> 32);
+		at += 8;
+	}
+	if (at < end) {
+		word = load64(&w->bytes[at & (CHUNK - 1)]) & ~0ull >> (64 - 8 * (end - at) & 63);
+		sum += (word & 0xffffffff) + (word >> 32);
+	}
+	return folded(sum);
+}
+
+// The number of the entry that has the key and may be served now, or NONE. Its length and sum are added up.
+static __always_inline __u32 find(struct parse *p, __u32 length, __u64 hash)
 {
 	struct work *w = p->w;
-	__u32 number = w->way + i, index = w->hash & p->state->slot_mask;
-	struct entry *entry = bpf_map_lookup_elem(&kv_values, &number);
-	struct slot *slot;
-	__u64 version;
+	__u32 first = (hash >> 32 & p->state->set_mask) * WAYS, index = hash & p->state->slot_mask;
 
-	if (!entry)
-		return 1;
-	version = *(volatile __u64 *)&entry->version;
-	if (entry->hash != w->hash || version & 1 || entry->key_length != w->length || entry->epoch != w->epoch)
-		return 0;
-	p->entry = entry;
-	w->differ = 0;
-	bpf_loop((MAX_KEY + 7) / 8, key_word, p, 0);
-	if (w->differ)
-		return 0;
-	slot = bpf_map_lookup_elem(&kv_slots, &index);
-	if (!slot || (*(volatile __u64 *)&slot->word ^ entry->word) & ~PENDING || entry->expires_ns <= w->now_ns)
-		return 1;
-	// Torn reads end here: it is the same entry still.
-	if (*(volatile __u64 *)&entry->version != version)
-		return 1;
-	w->number = number;
-	w->version = version;
-	return 1;
+#pragma unroll
+	for (__u32 i = 0; i < WAYS; i++) {
+		__u32 number = first + i, bytes;
+		struct entry *entry = bpf_map_lookup_elem(&kv_values, &number);
+		struct slot *slot;
+		__u64 version, sum;
+
+		if (!entry)
+			return NONE;
+		version = *(volatile __u64 *)&entry->version;
+		if (entry->hash != hash || version & 1 || entry->key_length != length || entry->epoch != w->epoch)
+			continue;
+		if (!has_key(w, entry))
+			continue;
+		slot = bpf_map_lookup_elem(&kv_slots, &index);
+		if (!slot || (*(volatile __u64 *)&slot->word ^ entry->word) & ~PENDING || entry->expires_ns <= w->now_ns)
+			return NONE;
+		sum = entry->sum;
+		bytes = entry->length;
+		// Torn reads end here: it is the same entry still.
+		if (*(volatile __u64 *)&entry->version != version)
+			return NONE;
+		// Behind an odd number of bytes they lie the other way round.
+		if (w->total & 1)
+			sum = (sum << 8 | sum >> 8) & 0xffff;
+		w->sum += sum;
+		w->total += bytes;
+		w->version = version;
+		return number;
+	}
+	return NONE;
 }
 
 // A key that is not here: told to the daemon when it is missed for the second time, and not too often.
@@ -92,69 +155,33 @@ static __always_inline void missed(struct parse *p, __u32 start, __u32 length, _
 	count(bpf_ringbuf_output(&kv_events, &w->event, sizeof(w->event), 0) ? C_EVENT_LOST : C_EVENT);
 }
 
-// One byte of "get key key CR LF", behind "get ".
-static long get_byte(__u32 i, struct parse *p)
+// One key of "get key key CR LF", and what is behind it.
+static long get_key(__u32 i, struct parse *p)
 {
 	struct work *w = p->w;
-	__u32 at = w->at, length;
-	__u8 c;
+	int c = read_key(w, p->state->seed);
+	__u32 start = w->at, length = w->length;
 
-	if (at >= w->end)
-		return 1;
-	c = w->bytes[at & (CHUNK - 1)];
-	w->at = at + 1;
-	if (c > ' ' && c < 0x7f) {
-		w->s.hash = stirred(w->s.hash, c);
-		return 0;
-	}
-	length = at - w->start;
-	if ((c != ' ' && c != '\r') || !length || length > MAX_KEY || w->keys >= MAX_GETS)
+	if (length == 0 || length > MAX_KEY || (c != ' ' && c != '\r'))
 		return 1;
 	if (c == '\r') {
-		if (at + 2 != w->end || w->bytes[(at + 1) & (CHUNK - 1)] != '\n')
+		if (start + length + 2 != w->end || w->bytes[(start + length + 1) & (CHUNK - 1)] != '\n')
 			return 1;
 		w->done = 1;
 	}
 	if (!w->lost) {
-		w->hash = mixed(w->s.hash);
-		w->length = length;
-		w->number = NONE;
-		w->way = (w->hash >> 32 & p->state->set_mask) * WAYS;
-		bpf_loop(WAYS, way, p, 0);
-		if (w->number == NONE) {
-			missed(p, w->start, length, w->hash);
+		__u32 number = find(p, length, w->hash);
+
+		if (number == NONE) {
+			missed(p, start, length, w->hash);
 			w->lost = 1;
 		}
-		w->found[w->keys & (MAX_GETS - 1)] = w->number;
-		w->versions[w->keys & (MAX_GETS - 1)] = w->version;
+		w->found[i & (MAX_GETS - 1)] = number;
+		w->versions[i & (MAX_GETS - 1)] = w->version;
 	}
-	w->keys++;
-	w->s.hash = p->state->seed;
-	w->start = at + 1;
+	w->at = start + length + 1;
+	w->keys = i + 1;
 	return c == '\r';
-}
-
-// Sizes and sums of what was found.
-static long get_total(__u32 i, struct parse *p)
-{
-	struct work *w = p->w;
-	__u32 number;
-	struct entry *entry;
-	__u64 sum;
-
-	if (i >= w->keys)
-		return 1;
-	number = w->found[i & (MAX_GETS - 1)];
-	entry = bpf_map_lookup_elem(&kv_values, &number);
-	if (!entry)
-		return 1;
-	sum = entry->sum;
-	// Behind an odd number of bytes they lie the other way round.
-	if (w->total & 1)
-		sum = (sum << 8 | sum >> 8) & 0xffff;
-	w->sum += sum;
-	w->total += entry->length;
-	return 0;
 }
 
 static long get_copy(__u32 i, struct parse *p)
@@ -223,85 +250,100 @@ struct udp {
 	__sum16 check;
 };
 
-// Turns the packet round: addresses, ports, lengths, sums. What is written lies on the stack first.
-static __always_inline int turn(struct xdp_md *context, struct work *w, const struct where *where, struct udp *udp,
-				__u32 payload, __u64 sum)
+// Turns the packet round: addresses, ports, lengths, sums. All of it is written, as it may lie elsewhere now. `payload`: bytes, of this sum.
+__noinline int turn(struct xdp_md *context, struct work *w, struct where *where, __u32 payload, __u64 sum)
 {
-	__u8 ethernet[24]; // and tags
-	__u32 length = sizeof(*udp) + payload, l3 = where->l3;
-	struct where back = { .proto = IPPROTO_UDP };
-	__be16 port = udp->source;
+	void *data = (void *)(long)context->data, *end = (void *)(long)context->data_end, *ip;
+	__u32 length = sizeof(struct udp) + payload, l3;
+	struct {
+		struct udp udp;
+		__be16 frame[4];
+	} rest = { .udp = { .length = bpf_htons(length) }, .frame = { 0, 0, bpf_htons(1), 0 } };
 
-	for (int i = 0; i < 24; i++)
-		ethernet[i] = w->bytes[i < 6 ? i + 6 : i < 12 ? i - 6 : i];
-	__builtin_memcpy(back.src, where->dst, 16);
-	__builtin_memcpy(back.dst, where->src, 16);
-	udp->source = udp->destination;
-	udp->destination = port;
-	udp->length = bpf_htons(length);
-	udp->check = 0;
-	sum += pseudo(&back, length) + udp->source + udp->destination + udp->length;
-	udp->check = ~folded(sum);
-	if (!udp->check)
-		udp->check = 0xffff;
-	if (l3 < 14 || l3 > 22 || bpf_xdp_store_bytes(context, 0, ethernet, l3) ||
-	    bpf_xdp_store_bytes(context, where->l4, udp, sizeof(*udp)))
+	if (!w || !where)
 		return 0;
+	l3 = where->l3;
+	rest.udp.source = where->dport;
+	rest.udp.destination = where->sport;
+	rest.frame[0] = *(__u16 *)&w->bytes[(where->l4 + sizeof(struct udp)) & (HEADS - 1)];
+	sum += pseudo(where, length) + rest.udp.source + rest.udp.destination + rest.udp.length;
+	rest.udp.check = ~folded(sum);
+	if (!rest.udp.check)
+		rest.udp.check = 0xffff;
+	asm volatile("" : "+r"(l3));
+	if (l3 < 14 || l3 > 22 || data + 22 > end)
+		return 0;
+	__builtin_memcpy(data, &w->bytes[6], 6);
+	__builtin_memcpy(data + 6, &w->bytes[0], 6);
+	__builtin_memcpy(data + 12, &w->bytes[12], 2);
+	if (l3 >= 18)
+		__builtin_memcpy(data + 14, &w->bytes[14], 4);
+	if (l3 >= 22)
+		__builtin_memcpy(data + 18, &w->bytes[18], 4);
+	ip = data + l3;
 	if (where->family == 4) {
-		struct iphdr ip = {
+		struct iphdr header = {
 			.version = 4,
 			.ihl = 5,
-			.tot_len = bpf_htons(length + sizeof(ip)),
+			.tot_len = bpf_htons(length + sizeof(header)),
 			.frag_off = bpf_htons(0x4000),
 			.ttl = 64,
 			.protocol = IPPROTO_UDP,
 			.saddr = where->dst[3],
 			.daddr = where->src[3],
 		};
-		__u64 words = bpf_htons(0x4500) + ip.tot_len + ip.frag_off + bpf_htons(64 << 8 | IPPROTO_UDP);
+		__u64 words = bpf_htons(0x4500) + header.tot_len + header.frag_off + bpf_htons(64 << 8 | IPPROTO_UDP);
 
-		words += (__u64)ip.saddr + ip.daddr;
-		ip.check = ~folded(words);
-		return !bpf_xdp_store_bytes(context, l3, &ip, sizeof(ip));
+		words += (__u64)header.saddr + header.daddr;
+		header.check = ~folded(words);
+		if (ip + sizeof(header) + sizeof(rest) > end)
+			return 0;
+		__builtin_memcpy(ip, &header, sizeof(header));
+		__builtin_memcpy(ip + sizeof(header), &rest, sizeof(rest));
 	} else {
-		struct ipv6hdr ip = {
+		struct ipv6hdr header = {
 			.version = 6,
 			.payload_len = bpf_htons(length),
 			.nexthdr = IPPROTO_UDP,
 			.hop_limit = 64,
 		};
 
-		__builtin_memcpy(&ip.saddr, where->dst, 16);
-		__builtin_memcpy(&ip.daddr, where->src, 16);
-		return !bpf_xdp_store_bytes(context, l3, &ip, sizeof(ip));
+		__builtin_memcpy(&header.saddr, where->dst, 16);
+		__builtin_memcpy(&header.daddr, where->src, 16);
+		if (ip + sizeof(header) + sizeof(rest) > end)
+			return 0;
+		__builtin_memcpy(ip, &header, sizeof(header));
+		__builtin_memcpy(ip + sizeof(header), &rest, sizeof(rest));
 	}
+	return 1;
 }
 
 // Without it a wrong address would get an answer, where there is no UDP checksum.
-static __always_inline int is_header_right(struct xdp_md *context, __u32 at)
+static __always_inline int is_header_right(const struct work *w, __u32 at)
 {
-	__u32 words[5];
-	__u64 sum = 0;
+	const __u8 *bytes = &w->bytes[at & (CHUNK - 1)];
+	__u64 sum = *(__u32 *)(bytes + 16);
 
-	if (bpf_xdp_load_bytes(context, at, words, sizeof(words)))
-		return 0;
-	for (int i = 0; i < 5; i++)
-		sum += words[i];
+	sum += (load64(bytes) & 0xffffffff) + (load64(bytes) >> 32);
+	sum += (load64(bytes + 8) & 0xffffffff) + (load64(bytes + 8) >> 32);
 	return folded(sum) == 0xffff;
 }
 
 #define END_SUM (W2('N', 'E') + W2('\r', 'D') + W1('\n'))
 
-// A datagram that is a get and nothing else, its bytes in `bytes`: XDP_TX, or XDP_PASS with not a byte changed.
-static __always_inline int get(struct xdp_md *context, struct parse *p, struct where *where, struct udp *udp)
+// A datagram that begins with "get ", all of its frame in `bytes`: XDP_TX, or XDP_PASS with not a byte changed. Where `done` is 0 then, it is
+// no get of this form.
+static __always_inline int get(struct xdp_md *context, struct parse *p, struct where *where, __u32 frame)
 {
 	struct work *w = p->w;
 	struct state *state = p->state;
-	__u32 frame = bpf_xdp_get_buff_len(context), payload = where->l4 + sizeof(*udp), size;
-	__u64 sum, epoch = *(volatile __u64 *)&state->epoch, now = bpf_ktime_get_ns();
-	__u16 id = *(__u16 *)w->bytes;
+	__u32 payload = where->l4 + sizeof(struct udp), size;
+	// The clock of the last tick: what ends does so 20 ms early, and a lease may be that much late.
+	__u64 sum, epoch = *(volatile __u64 *)&state->epoch, now = bpf_ktime_get_coarse_ns();
+	__u16 id = *(__u16 *)&w->bytes[payload & (CHUNK - 1)];
 	int delta, head = 0;
 
+	w->done = w->lost = 0;
 	if (!state->serving || state->lease_ns <= now || state->blind || state->flush_until_ns > now) {
 		count(C_GET_PARKED);
 		return XDP_PASS;
@@ -309,24 +351,23 @@ static __always_inline int get(struct xdp_md *context, struct parse *p, struct w
 	// First the epoch: whoever goes blind, or is blind no more, moves it in between.
 	w->epoch = epoch;
 	w->now_ns = now;
-	w->at = w->start = 12;
-	w->s.hash = state->seed;
-	w->keys = w->done = w->lost = 0;
-	bpf_loop(CHUNK, get_byte, p, 0);
+	w->at = payload + 12;
+	w->end = where->end;
+	w->keys = 0;
+	// The header of the datagram: id, 0, 1, 0.
+	w->total = 8;
+	w->sum = (__u64)id + bpf_htons(1);
+	bpf_loop(MAX_GETS, get_key, p, 0);
 	if (!w->done || w->lost) {
 		count(w->lost ? C_GET_MISS : C_GET_OTHER);
 		return XDP_PASS;
 	}
-	if (where->family == 4 && !is_header_right(context, where->l3)) {
+	if (where->family == 4 && !is_header_right(w, where->l3)) {
 		count(C_BAD_CHECKSUM);
 		return XDP_PASS;
 	}
 	if (!may_answer(p, where))
 		return XDP_PASS;
-	// The header of the datagram: id, 0, 1, 0.
-	w->total = 8;
-	w->sum = (__u64)id + bpf_htons(1);
-	bpf_loop(MAX_GETS, get_total, p, 0);
 	size = w->total + 5;
 	if (size > MAX_REPLY) {
 		count(C_GET_OTHER);
@@ -339,10 +380,6 @@ static __always_inline int get(struct xdp_md *context, struct parse *p, struct w
 #error "sums are written for little-endian machines"
 #endif
 	sum += w->sum;
-	// All of the frame is kept: it may have to be put back.
-	asm volatile("" : "+r"(frame));
-	if (frame == 0 || frame > CHUNK || bpf_xdp_load_bytes(context, 0, w->bytes, frame))
-		return XDP_PASS;
 	delta = (int)(payload + size) - (int)frame;
 	// Everything is written anew, so room in front is as good as room behind: of a packet from a socket there is often no other.
 	if (bpf_xdp_adjust_tail(context, delta)) {
@@ -354,15 +391,14 @@ static __always_inline int get(struct xdp_md *context, struct parse *p, struct w
 	}
 	p->offset = payload + 8;
 	p->left = MAX_REPLY;
-	bpf_loop(MAX_GETS, get_copy, p, 0);
+	bpf_loop(w->keys, get_copy, p, 0);
 	if (!w->lost) {
 		static const char end[8] = "END\r\n";
 		char tail[8];
-		__be16 frame_head[4] = { id, 0, bpf_htons(1), 0 };
 
 		__builtin_memcpy(tail, end, 8);
 		if (p->offset + 5 == payload + size && !bpf_xdp_store_bytes(context, p->offset, tail, 5) &&
-		    !bpf_xdp_store_bytes(context, payload, frame_head, 8) && turn(context, w, where, udp, size, sum)) {
+		    turn(context, w, where, size, sum)) {
 			count(C_GET_HIT);
 			count_more(C_KEYS_HIT, w->keys);
 			return XDP_TX;

@@ -14,74 +14,75 @@ struct where {
 	__be16 sport, dport;
 };
 
-static __always_inline long load(void *context, int xdp, __u32 at, void *to, __u32 length)
-{
-	return xdp ? bpf_xdp_load_bytes(context, at, to, length) : bpf_skb_load_bytes(context, at, to, length);
-}
+// What headers take at most: two tags, 60 bytes of IPv4, ports.
+#define HEADS 128
 
 #define V4_MAPPED bpf_htonl(0xffff)
 
-// Finds ports; 0: there are none.
-static __always_inline int locate(void *context, int xdp, struct where *where)
-{
-	struct ethhdr ethernet;
-	__u32 at = sizeof(ethernet);
-	__be16 type;
-	struct {
-		__be16 tci, type;
-	} tag;
-	struct {
-		__be16 source, destination;
-	} ports;
+// A header at `at`, of the `n` bytes that there are.
+#define HEADER(type, at)                              \
+	({                                            \
+		if ((at) + sizeof(type) > n)          \
+			return 0;                     \
+		(type *)&w->bytes[(at) & (HEADS - 1)]; \
+	})
 
-	if (load(context, xdp, 0, &ethernet, sizeof(ethernet)))
+struct ports {
+	__be16 source, destination;
+};
+
+struct tag {
+	__be16 tci, type;
+};
+
+// Finds ports in the first `n` bytes of a packet; 0: there are none. Not static: the verifier looks at it once, and by itself.
+__noinline int locate(struct work *w, struct where *where, __u32 n)
+{
+	__u32 at = sizeof(struct ethhdr);
+	struct ports *ports;
+	__be16 type;
+
+	if (!w || !where)
 		return 0;
-	type = ethernet.h_proto;
-#pragma unroll
+	type = HEADER(struct ethhdr, 0)->h_proto;
 	for (int i = 0; i < 2; i++) {
 		if (type != bpf_htons(ETH_P_8021Q) && type != bpf_htons(ETH_P_8021AD))
 			break;
-		if (load(context, xdp, at, &tag, sizeof(tag)))
-			return 0;
-		type = tag.type;
-		at += sizeof(tag);
+		type = HEADER(struct tag, at)->type;
+		at += sizeof(struct tag);
 	}
 	where->l3 = at;
 	where->fragment = 0;
 	if (type == bpf_htons(ETH_P_IP)) {
-		struct iphdr ip;
-		__u32 header, total;
+		struct iphdr *ip = HEADER(struct iphdr, at);
+		__u32 header = ip->ihl * 4, total = bpf_ntohs(ip->tot_len);
 
-		if (load(context, xdp, at, &ip, sizeof(ip)))
-			return 0;
-		header = ip.ihl * 4;
-		total = bpf_ntohs(ip.tot_len);
-		if (ip.version != 4 || header < 20 || total < header)
+		if (ip->version != 4 || header < 20 || total < header)
 			return 0;
 		where->family = 4;
-		where->proto = ip.protocol;
+		where->proto = ip->protocol;
 		where->src[0] = where->src[1] = where->dst[0] = where->dst[1] = 0;
 		where->src[2] = where->dst[2] = V4_MAPPED;
-		where->src[3] = ip.saddr;
-		where->dst[3] = ip.daddr;
-		where->fragment = (ip.frag_off & bpf_htons(0x3fff)) != 0;
+		where->src[3] = ip->saddr;
+		where->dst[3] = ip->daddr;
+		where->fragment = (ip->frag_off & bpf_htons(0x3fff)) != 0;
 		where->l4 = at + header;
 		where->end = at + total;
 	} else if (type == bpf_htons(ETH_P_IPV6)) {
-		struct ipv6hdr ip;
+		struct ipv6hdr *ip = HEADER(struct ipv6hdr, at);
 
-		if (load(context, xdp, at, &ip, sizeof(ip)) || ip.version != 6)
+		if (ip->version != 6)
 			return 0;
 		where->family = 6;
-		where->proto = ip.nexthdr;
-		__builtin_memcpy(where->src, &ip.saddr, 16);
-		__builtin_memcpy(where->dst, &ip.daddr, 16);
-		where->l4 = at + sizeof(ip);
-		where->end = where->l4 + bpf_ntohs(ip.payload_len);
+		where->proto = ip->nexthdr;
+		__builtin_memcpy(where->src, &ip->saddr, 16);
+		__builtin_memcpy(where->dst, &ip->daddr, 16);
+		where->l4 = at + sizeof(*ip);
+		where->end = where->l4 + bpf_ntohs(ip->payload_len);
 		// Behind these there may be anything. To a group there is no TCP, and no memcached listens there.
 		if ((where->proto == IPPROTO_HOPOPTS || where->proto == IPPROTO_ROUTING || where->proto == IPPROTO_FRAGMENT ||
 		     where->proto == IPPROTO_DSTOPTS || where->proto == IPPROTO_AH) &&
-		    ip.daddr.in6_u.u6_addr8[0] != 0xff)
+		    ip->daddr.in6_u.u6_addr8[0] != 0xff)
 			where->fragment = 1;
 	} else {
 		return 0;
@@ -90,10 +91,9 @@ static __always_inline int locate(void *context, int xdp, struct where *where)
 		return where->family == 6 || where->proto == IPPROTO_UDP || where->proto == IPPROTO_TCP;
 	if (where->proto != IPPROTO_UDP && where->proto != IPPROTO_TCP)
 		return 0;
-	if (load(context, xdp, where->l4, &ports, sizeof(ports)))
-		return 0;
-	where->sport = ports.source;
-	where->dport = ports.destination;
+	ports = HEADER(struct ports, where->l4);
+	where->sport = ports->source;
+	where->dport = ports->destination;
 	return 1;
 }
 
@@ -139,7 +139,8 @@ static __always_inline int take(struct parse *p, int xdp)
 	if (!n)
 		return 0;
 	asm volatile("" : "+r"(n));
-	if (n == 0 || n > CHUNK || load(p->context, xdp, p->offset, w->bytes, n))
+	if (n == 0 || n > CHUNK || (xdp ? bpf_xdp_load_bytes(p->context, p->offset, w->bytes, n) :
+		       bpf_skb_load_bytes(p->context, p->offset, w->bytes, n)))
 		return 0;
 	*(__u64 *)&w->bytes[n] = 0;
 	w->at = 0;

@@ -23,6 +23,8 @@ mod fib;
 mod generate;
 mod json;
 mod live;
+#[cfg(all(target_os = "linux", feature = "xdp"))]
+mod netns;
 mod plot;
 mod progress;
 mod run;

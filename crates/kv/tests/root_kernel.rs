@@ -10,7 +10,12 @@ mod lab;
 mod net;
 
 use lab::{Lab, ready};
+use net::inside;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{TcpListener, UdpSocket};
 use std::time::Duration;
+use tidemill_bpf::Mode;
+use tidemill_kv::kernel::{Cache, Options};
 
 #[test]
 fn root_kernel_a_get_is_answered_until_its_key_is_written() {
@@ -126,6 +131,19 @@ fn root_kernel_what_cannot_be_followed_stops_everything_until_it_ends() {
 }
 
 #[test]
+fn root_kernel_connections_that_were_there_are_reset_on_request() {
+    if !ready("root_kernel_connections_that_were_there_are_reset_on_request") {
+        return;
+    }
+    let mut lab = Lab::before_attach_and_reset();
+    let error = lab.read_old().map_err(|error| error.kind());
+    assert_eq!(error, Err(ErrorKind::ConnectionReset));
+    lab.wait("no connection that cannot be followed", |lab| lab.cache.blind() == 0);
+    lab.tcp("set k 0 0 1\r\na\r\n", "STORED\r\n");
+    lab.until_hit("k", "VALUE k 0 1\r\na\r\nEND\r\n");
+}
+
+#[test]
 fn root_kernel_memcached_dies_and_comes_back() {
     if !ready("root_kernel_memcached_dies_and_comes_back") {
         return;
@@ -178,4 +196,97 @@ fn root_kernel_the_next_process_takes_over() {
     let hits = lab.cache.count("get-hit");
     assert_eq!(lab.udp("get l\r\n"), "VALUE l 0 1\r\nl\r\nEND\r\n");
     assert_eq!(lab.cache.count("get-hit"), hits + 1, "what was not written is served still");
+}
+
+#[test]
+fn root_kernel_a_source_is_answered_so_often_a_second() {
+    if !ready("root_kernel_a_source_is_answered_so_often_a_second") {
+        return;
+    }
+    let mut lab = Lab::with(|options| options.rate = 5);
+    lab.tcp("set k 0 0 1\r\na\r\n", "STORED\r\n");
+    lab.until_hit("k", "VALUE k 0 1\r\na\r\nEND\r\n");
+    let (hits, limited) = (lab.cache.count("get-hit"), lab.cache.count("get-limited"));
+    for _ in 0..30 {
+        assert_eq!(lab.udp("get k\r\n"), "VALUE k 0 1\r\na\r\nEND\r\n", "memcached answers the others");
+    }
+    // All of it within a second, or a little more where the machine is busy.
+    let (hits, limited) = (lab.cache.count("get-hit") - hits, lab.cache.count("get-limited") - limited);
+    assert!(hits <= 15 && limited >= 15, "{hits} answered, {limited} not");
+}
+
+#[test]
+fn root_kernel_on_the_generic_path() {
+    if !ready("root_kernel_on_the_generic_path") {
+        return;
+    }
+    let mut lab = Lab::with(|options| options.mode = Mode::Generic);
+    assert!(lab.cache.describe().contains(&"on server, generic".to_owned()), "{:?}", lab.cache.describe());
+    lab.tcp("set k 0 0 1\r\na\r\n", "STORED\r\n");
+    lab.until_hit("k", "VALUE k 0 1\r\na\r\nEND\r\n");
+    lab.tcp("set k 0 0 1\r\nb\r\n", "STORED\r\n");
+    assert_eq!(lab.udp("get k\r\n"), "VALUE k 0 1\r\nb\r\nEND\r\n");
+    lab.until_hit("k", "VALUE k 0 1\r\nb\r\nEND\r\n");
+}
+
+#[test]
+fn root_kernel_more_unanswered_mutations_than_are_told_apart() {
+    if !ready("root_kernel_more_unanswered_mutations_than_are_told_apart") {
+        return;
+    }
+    let mut lab = Lab::new(&["server"]);
+    lab.tcp("set k 0 0 1\r\na\r\n", "STORED\r\n");
+    lab.until_hit("k", "VALUE k 0 1\r\na\r\nEND\r\n");
+    // Quiet ones, of which nothing says that they were executed.
+    let quiet: String = (0..1000).map(|n| format!("set q{n} 0 0 1 noreply\r\nz\r\n")).collect();
+    lab.tcp(&format!("{quiet}set k 0 0 1 noreply\r\nb\r\nget k\r\n"), "VALUE k 0 1\r\nb\r\nEND\r\n");
+    assert!(lab.cache.count("tcp-overflow") > 0, "{:?}", lab.cache.counts());
+    assert_eq!(lab.udp("get k\r\n"), "VALUE k 0 1\r\nb\r\nEND\r\n");
+    lab.until_hit("k", "VALUE k 0 1\r\nb\r\nEND\r\n");
+}
+
+#[test]
+fn root_kernel_hot_keys_are_asked_for_so_that_memcached_keeps_them() {
+    if !ready("root_kernel_hot_keys_are_asked_for_so_that_memcached_keeps_them") {
+        return;
+    }
+    let mut lab = Lab::with(|options| {
+        options.refresh = 1;
+        options.refresh_every = Duration::from_millis(100);
+    });
+    lab.tcp("set k 0 0 1\r\na\r\n", "STORED\r\n");
+    lab.until_hit("k", "VALUE k 0 1\r\na\r\nEND\r\n");
+    // memcached knows when a key was asked for last (whole seconds), and so does `mg h l`.
+    lab.rounds(Duration::from_millis(2500));
+    let said = lab.udp("mg k h l\r\n");
+    assert!(["HD h1 l0\r\n", "HD h1 l1\r\n"].contains(&said.as_str()), "without it 2 at least: {said}");
+}
+
+#[test]
+fn root_kernel_what_is_no_memcached_is_refused() {
+    if !inside("root_kernel_what_is_no_memcached_is_refused") {
+        return;
+    }
+    net::run("mount -t bpf bpf /sys/fs/bpf");
+    net::run("ip link set lo up");
+    let (tcp, _udp) =
+        (TcpListener::bind("127.0.0.1:11211").unwrap(), UdpSocket::bind("127.0.0.1:11211").unwrap());
+    let says = |text: &'static str| {
+        let (mut stream, _) = tcp.accept().unwrap();
+        let mut line = [0; 9];
+        stream.read_exact(&mut line).unwrap();
+        assert_eq!(&line, b"version\r\n");
+        stream.write_all(text.as_bytes()).unwrap();
+    };
+    for (text, why) in [
+        ("-ERR unknown command\r\n", "no memcached"),
+        ("VERSION 1.5.22\r\n", "1.6 or later"),
+        ("CLIENT_ERROR unauthenticated\r\n", "no memcached"),
+    ] {
+        let error = std::thread::scope(|scope| {
+            scope.spawn(|| says(text));
+            Cache::attach(&Options::new(&["lo"], 1)).err().map(|error| error.to_string())
+        });
+        assert!(error.as_ref().is_some_and(|error| error.contains(why)), "{text:?}: {error:?}");
+    }
 }

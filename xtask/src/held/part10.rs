@@ -22,6 +22,13 @@ pub(crate) const LINES: &[Line] = &[
             machine.tests(&["-p", "tidemill-kv", "--test", "root_kernel", "--", "--show-output"], 3)?;
         Ok(Outcome::Pass(format!("{passed} tests: root_kernel")))
     }),
+    ("any frame: untouched, dropped by name, or answered as memcached would", |machine| {
+        let mut test = vec!["-p", "tidemill-kv", "--release", "--test", "root_fuzz", "--", "--show-output"];
+        if !machine.quick {
+            test.push("--ignored");
+        }
+        Ok(Outcome::Pass(format!("{} tests: root_fuzz", machine.tests(&test, 1)?)))
+    }),
     ("commands, replies, streams, misses, tokens", |machine| {
         let passed = machine.tests(&["-p", "tidemill-kv", "--lib"], 20)?;
         Ok(Outcome::Pass(format!("{passed} tests: tidemill-kv")))
@@ -30,9 +37,23 @@ pub(crate) const LINES: &[Line] = &[
     ("a stream cut anywhere", |machine| fuzz(machine, "kv_stream")),
     ("hits a second, beside memcached by UDP and TCP", |machine| {
         let objects = bench(machine, "hits")?;
-        Ok(Outcome::Measured(format!("{}; {}", values(&objects), compared(&objects))))
+        let all = ratios(&objects);
+        let ratio = all.iter().find(|ratio| ratio["to"] == UDP).context("no ratio to memcached over UDP")?;
+        Ok(verdict(number(ratio, "value") >= 10.0, format!("{}; {}", values(&objects), compared(&objects))))
     }),
-    ("round trips at low load", |machine| Ok(Outcome::Measured(values(&bench(machine, "latency")?)))),
+    ("residence at low load is half of memcached's round trip at most", |machine| {
+        let objects = bench(machine, "latency")?;
+        let at = |subject: &str, metric: &str| -> Result<f64> {
+            let found = objects.iter().find(|line| line["subject"] == subject && line["metric"] == metric);
+            Ok(number(found.with_context(|| format!("no {metric} of {subject}"))?, "value"))
+        };
+        let mut good = true;
+        for percentile in ["p50", "p99"] {
+            let own = at("l2-xdp", &format!("residence_{percentile}_ns"))?;
+            good &= own > 0.0 && own <= 0.5 * at(UDP, &format!("{percentile}_ns"))?;
+        }
+        Ok(verdict(good, values(&objects)))
+    }),
     ("nothing cacheable costs less than 3 %", |machine| {
         let objects = bench(machine, "uncacheable")?;
         let ratio = ratios(&objects).into_iter().next().context("no ratio: give more runs")?;
@@ -52,6 +73,8 @@ pub(crate) const LINES: &[Line] = &[
         Ok(verdict(good, if good { "nothing found" } else { "findings, see above" }))
     }),
 ];
+
+const UDP: &str = "peer:memcached-udp";
 
 fn fuzz(machine: &Machine, target: &str) -> Result<Outcome> {
     let seconds = if machine.quick { "20" } else { "300" };

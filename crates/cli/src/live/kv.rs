@@ -87,6 +87,9 @@ struct Attach {
     /// Longest time that memcached may take to execute a datagram
     #[arg(long, value_name = "MS", default_value_t = 3000, value_parser = clap::value_parser!(u32).range(100..))]
     settle: u32,
+    /// Reset the TCP connections that memcached has already (clients connect again); else nothing is served until they end
+    #[arg(long)]
+    reset_connections: bool,
     /// Behind the driver, not in it: works with any interface, and is slower
     #[arg(long)]
     generic: bool,
@@ -169,6 +172,7 @@ fn serve(args: &Attach) -> Result<bool> {
     options.allow.clone_from(&args.allow);
     options.value_max = usize::from(args.value_max);
     options.refresh = args.refresh;
+    options.reset_connections = args.reset_connections;
     options.rate = args.rate;
     options.settle = Duration::from_millis(u64::from(args.settle));
     options.mode = if args.generic { Mode::Generic } else { Mode::Auto };

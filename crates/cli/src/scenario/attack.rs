@@ -69,7 +69,7 @@ impl Attacks {
             // It moves into the namespace for good; the descriptor outlives it, for `end` comes first.
             let inside = ns.descriptor()?;
             self.threads.push(std::thread::spawn(move || {
-                super::lab::move_in(&inside)?;
+                crate::netns::move_in(&inside)?;
                 work(&frame, index, state, cpu, &stop, &offered)
             }));
         }

@@ -2,7 +2,7 @@
 //!
 //! A datagram says whose it is (a stream's number, or a newcomer's, or that a later policy shall grant it) and which; so the server knows what has been lost.
 
-use super::lab::Netns;
+use crate::netns::Netns;
 use anyhow::{Context, Result};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};

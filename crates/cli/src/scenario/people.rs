@@ -62,7 +62,7 @@ impl People {
                 let (inside, from) = (lab.client.descriptor()?, network.client[v6].host(TRANSFER));
                 let family = own.families[v6].clone();
                 own.spawn(move |stop| {
-                    super::lab::move_in(&inside)?;
+                    crate::netns::move_in(&inside)?;
                     load::transfer(from, server, &family, stop);
                     Ok(())
                 });
@@ -202,7 +202,7 @@ pub(super) fn later(
     let (inside, stop) = (lab.client.descriptor()?, stop.clone());
     let (client, server) = (network.client, network.server);
     Ok(std::thread::spawn(move || {
-        super::lab::move_in(&inside)?;
+        crate::netns::move_in(&inside)?;
         let mut used = 0;
         while !stop.load(Relaxed) {
             for v6 in [0, 1] {

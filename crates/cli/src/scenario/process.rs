@@ -3,7 +3,8 @@
 //! A process ends with the one that started it, however that ends (`setpriv --pdeathsig`); a folder that a killed scenario has left is removed by the next.
 
 use super::file::Read;
-use super::lab::{BACK_MTU, Netns};
+use super::lab::BACK_MTU;
+use crate::netns::Netns;
 use anyhow::{Context, Result, bail};
 use std::fmt::Write as _;
 use std::fs::File;

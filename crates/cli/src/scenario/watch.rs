@@ -43,7 +43,7 @@ pub(super) struct Pair {
 }
 
 /// What an interface has received and sent.
-fn interface(lab: &super::lab::Netns, name: &str) -> Result<(u64, u64)> {
+fn interface(lab: &crate::netns::Netns, name: &str) -> Result<(u64, u64)> {
     let text = lab.enter(|| std::fs::read_to_string("/proc/thread-self/net/dev"))??;
     let line = text.lines().find_map(|line| line.trim().strip_prefix(name)?.strip_prefix(':'));
     let numbers: Vec<u64> =

@@ -81,7 +81,7 @@ pub fn next(bytes: &[u8]) -> Item<'_> {
         None => Err(Item::Need(len + of + 2)),
         Some(value) => value.strip_suffix(b"\r\n").ok_or(Item::Bad),
     };
-    let read = || -> Result<Item<'_>, Item<'_>> {
+    let mut read = || -> Result<Item<'_>, Item<'_>> {
         match tokens.next().unwrap_or_default() {
             b"VALUE" => {
                 let key = tokens.next().ok_or(Item::Bad)?;
@@ -102,7 +102,6 @@ pub fn next(bytes: &[u8]) -> Item<'_> {
             _ => Ok(Item::Line(line, len)),
         }
     };
-    let mut read = read;
     read().unwrap_or_else(|other| other)
 }
 

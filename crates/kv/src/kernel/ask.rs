@@ -1,5 +1,8 @@
 //! Asks memcached for values and how long they will be true: `mg KEY v f t s`, many at a time, over TCP.
 
+use crate::codec::reply::{self, Item};
+use crate::codec::verb::Verb;
+use crate::codec::write;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
@@ -52,77 +55,70 @@ impl Asker {
         Ok(())
     }
 
-    fn line(&mut self) -> io::Result<Vec<u8>> {
+    /// The next reply, by what is made of it.
+    fn reply<T>(&mut self, read: impl Fn(&Item<'_>) -> io::Result<T>) -> io::Result<T> {
         loop {
-            let rest = &self.input[self.at..];
-            if let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
-                let line = rest[..end].strip_suffix(b"\r").unwrap_or(&rest[..end]).to_vec();
-                self.at += end + 1;
-                return Ok(line);
-            }
-            self.more()?;
+            let item = reply::next(&self.input[self.at..]);
+            let length = match &item {
+                Item::Need(bytes) if *bytes > MAX_ANSWER => return Err(bad()),
+                Item::Need(_) => {
+                    self.more()?;
+                    continue;
+                }
+                Item::Value(_, length) | Item::Meta(_, length) | Item::Line(_, length) => *length,
+                Item::Bad => return Err(bad()),
+            };
+            let result = read(&item);
+            self.at += length;
+            return result;
         }
-    }
-
-    fn bytes(&mut self, count: usize) -> io::Result<Vec<u8>> {
-        while self.input.len() - self.at < count {
-            self.more()?;
-        }
-        let bytes = self.input[self.at..self.at + count].to_vec();
-        self.at += count;
-        Ok(bytes)
     }
 
     /// Whether it answers at all.
     pub(super) fn beat(&mut self) -> io::Result<()> {
         self.stream.write_all(b"mn\r\n")?;
-        self.line().map(drop)
+        self.reply(|_| Ok(()))
+    }
+
+    /// Its version, or what it says instead.
+    pub(super) fn version(&mut self) -> io::Result<Result<String, String>> {
+        self.stream.write_all(b"version\r\n")?;
+        self.reply(|item| {
+            let Item::Line(line, _) = item else { return Err(bad()) };
+            let line = String::from_utf8_lossy(line);
+            Ok(line.strip_prefix("VERSION ").map(str::to_owned).ok_or_else(|| line.into_owned()))
+        })
     }
 
     /// What is known of these keys, in order.
     pub(super) fn ask(&mut self, keys: &[&[u8]]) -> io::Result<Vec<Option<Answer>>> {
         let mut request = Vec::with_capacity(keys.len() * 64);
         for key in keys {
-            request.extend_from_slice(b"mg ");
-            request.extend_from_slice(key);
-            request.extend_from_slice(b" v f t s\r\n");
+            write::meta(Verb::Mg, key, "v f t s", b"", &mut request);
         }
         self.stream.write_all(&request)?;
-        keys.iter().map(|_| self.answer()).collect()
+        keys.iter().map(|_| self.reply(answer)).collect()
     }
+}
 
-    fn answer(&mut self) -> io::Result<Option<Answer>> {
-        let line = self.line()?;
-        let line = String::from_utf8_lossy(&line);
-        let mut words = line.split(' ');
-        if words.next() != Some("VA") {
-            return Ok(None);
-        }
-        let bad = || io::Error::from(io::ErrorKind::InvalidData);
-        let length: usize = words.next().and_then(|word| word.parse().ok()).ok_or_else(bad)?;
-        if length > MAX_ANSWER {
-            return Err(bad());
-        }
-        let mut value = self.bytes(length + 2)?;
-        if !value.ends_with(b"\r\n") {
-            return Err(bad());
-        }
-        value.truncate(length);
-        let (mut flags, mut remaining) = (None, None);
-        for word in words {
-            match word.split_at_checked(1) {
-                Some(("f", number)) => flags = number.parse().ok(),
-                Some(("t", number)) => remaining = number.parse::<i64>().ok(),
-                Some(("s", number)) if number.parse() == Ok(length) => {}
-                // W, X, Z: somebody is to make a new one. Anything else is not known to us.
-                _ => return Ok(None),
-            }
-        }
-        let (Some(flags), Some(remaining)) = (flags, remaining) else { return Ok(None) };
-        let remaining_s = match remaining {
-            -1 => None,
-            seconds => Some(u64::try_from(seconds).map_err(|_| bad())?),
-        };
-        Ok(Some(Answer { value, flags, remaining_s }))
+fn bad() -> io::Error {
+    io::Error::from(io::ErrorKind::InvalidData)
+}
+
+fn answer(item: &Item<'_>) -> io::Result<Option<Answer>> {
+    let Item::Meta(meta, _) = item else { return Ok(None) };
+    let Some(value) = meta.value else { return Ok(None) };
+    // W, X, Z: somebody is to make a new one. Anything else is not known to us.
+    if meta.flags().any(|flag| !matches!(flag[0], b'f' | b't' | b's'))
+        || meta.number(b's').is_some_and(|length| usize::try_from(length) != Ok(value.len()))
+    {
+        return Ok(None);
     }
+    let (Some(flags), Some(remaining)) = (meta.number(b'f'), meta.number(b't')) else { return Ok(None) };
+    let Ok(flags) = u32::try_from(flags) else { return Ok(None) };
+    let remaining_s = match remaining {
+        -1 => None,
+        seconds => Some(u64::try_from(seconds).map_err(|_| bad())?),
+    };
+    Ok(Some(Answer { value: value.to_vec(), flags, remaining_s }))
 }

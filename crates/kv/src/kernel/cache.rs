@@ -12,6 +12,7 @@ use super::{KvError, Options};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::collections::{HashMap, HashSet};
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 use tidemill_bpf::maps::lpm_trie::Key;
@@ -24,10 +25,10 @@ const MS: u64 = 1_000_000;
 const LEASE_NS: u64 = 1000 * MS;
 const RECONCILE_NS: u64 = 500 * MS;
 const BEAT_NS: u64 = 100 * MS;
-/// How often the hottest keys are asked for.
-const REFRESH_NS: u64 = 60_000 * MS;
 /// How long an answer may take before nothing is believed for a while.
 const SLOW_NS: u64 = 500 * MS;
+/// The program's clock may be as late as this: that of the kernel's last tick.
+const TICK_NS: u64 = 20 * MS;
 /// Keys asked for at once.
 const BATCH: usize = 64;
 /// Missed keys each millisecond that are worth a question, while they help and while they do not.
@@ -148,6 +149,10 @@ impl Cache {
             cache.places.push(Place { interface, native, ingress, egress, pins });
         }
         cache.adopt(server);
+        if options.reset_connections {
+            machine::reset(options.port)
+                .map_err(system("cannot reset connections (ss -K, package iproute2)"))?;
+        }
         // Our own connection is older than the programs: one that they see from the start takes its place, or lo would be blind.
         cache.lost();
         // Connections that are just ending, such as ours and that of the process before, would be blind for as long as `settle`.
@@ -348,7 +353,7 @@ impl Cache {
             let expires_ns = match answer.remaining_s {
                 None => u64::MAX,
                 // memcached counts whole seconds: it may be over a second earlier than it says.
-                Some(seconds) if seconds > 1 => token.asked_ns + (seconds - 1) * 1000 * MS,
+                Some(seconds) if seconds > 1 => token.asked_ns + (seconds - 1) * 1000 * MS - TICK_NS,
                 Some(_) => continue,
             };
             if answer.value.len() > self.options.value_max.min(MAX_VALUE)
@@ -366,7 +371,8 @@ impl Cache {
 
     /// Asks for the hottest keys, so that memcached does not take them for unused.
     fn refresh(&mut self, now: u64) {
-        if self.options.refresh == 0 || now.saturating_sub(self.refreshed_ns) < REFRESH_NS {
+        let every = self.options.refresh_every.as_nanos() as u64;
+        if self.options.refresh == 0 || now.saturating_sub(self.refreshed_ns) < every {
             return;
         }
         self.refreshed_ns = now;
@@ -608,6 +614,27 @@ fn own(asker: &Asker) -> Option<Tuple> {
     Some(machine::tuple((machine::words(local.ip()), local.port()), machine::words(peer.ip())))
 }
 
+/// Whether this is a memcached that can be asked for values and their ends.
+fn is_known(version: &Result<String, String>, at: SocketAddr) -> Result<(), KvError> {
+    let version = match version {
+        Ok(version) => version,
+        Err(said) => {
+            let text = format!(
+                "what listens at {at} is no memcached that lets us ask: to \"version\" it says {said:?}"
+            );
+            return Err(KvError::Refused(text));
+        }
+    };
+    let mut numbers = version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
+    if (numbers.next(), numbers.next()) < (Some(1), Some(6)) {
+        let text = format!(
+            "memcached {version} has no meta commands, by which values and their ends are asked for: 1.6 or later is needed"
+        );
+        return Err(KvError::Refused(text));
+    }
+    Ok(())
+}
+
 /// The memcached on the port, and which one it is.
 fn find(options: &Options) -> Result<(Server, u64), KvError> {
     let port = options.port;
@@ -637,13 +664,14 @@ fn find(options: &Options) -> Result<(Server, u64), KvError> {
     if machine::holder(&machine::listeners(port).0) != Some((pid, started)) {
         return Err(KvError::Refused("memcached is just being restarted: try again".to_owned()));
     }
-    let asker = Asker::connect(options.memcached).and_then(|mut asker| asker.beat().map(|()| asker));
-    let asker = asker.map_err(|error| {
+    let asked = Asker::connect(options.memcached).and_then(|mut asker| Ok((asker.version()?, asker)));
+    let (version, asker) = asked.map_err(|error| {
         KvError::Refused(format!(
             "memcached does not answer at {}: {error}: say --memcached ADDR:PORT",
             options.memcached
         ))
     })?;
+    is_known(&version, options.memcached)?;
     let own = own(&asker);
     Ok((Server { pid, watch, asker: Some(asker), own }, started << 32 | u64::from(pid)))
 }

@@ -1,9 +1,11 @@
-//! What the machine says: who listens on a port, which connections there are, its addresses and subnets. From /proc.
+//! What the machine says: who listens on a port, which connections there are, its addresses and subnets. From /proc, and from `ss`.
 
 use super::layout::Tuple;
 use std::collections::HashSet;
 use std::fs;
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::process::Command;
 
 /// An address as maps have it: 16 bytes, IPv4 mapped.
 pub(super) fn words(address: IpAddr) -> [u32; 4] {
@@ -74,6 +76,18 @@ pub(super) fn connections(port: u16) -> Connections {
         }
     }
     connections
+}
+
+/// Has the kernel reset the connections to a port of this machine: their clients come again.
+pub(super) fn reset(port: u16) -> io::Result<()> {
+    let output =
+        Command::new("ss").args(["-K", "-H", "-t", "-n"]).arg(format!("sport = :{port}")).output()?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    match said.lines().next() {
+        Some(line) => Err(io::Error::other(line.to_owned())),
+        None if !output.status.success() => Err(io::Error::other(output.status.to_string())),
+        None => Ok(()),
+    }
 }
 
 pub(super) fn tuple((client, port): ([u32; 4], u16), server: [u32; 4]) -> Tuple {

@@ -37,14 +37,18 @@ pub struct Options {
     pub allow: Vec<(IpAddr, u8)>,
     /// Longest value that is kept, bytes; at most 1,024.
     pub value_max: usize,
-    /// Hot keys that are asked for once a minute, so that memcached keeps them; 0: none.
+    /// Hot keys that are asked for now and then, so that memcached keeps them; 0: none.
     pub refresh: u32,
+    /// How often.
+    pub refresh_every: Duration,
     /// Answers a second for one source; 0: no limit.
     pub rate: u64,
     /// How long after its arrival memcached may still execute a datagram, or what a broken connection has brought.
     pub settle: Duration,
     /// TCP connections at once.
     pub connections: u32,
+    /// Have the kernel reset the connections that are there before (`ss -K`): else nothing is served until they end.
+    pub reset_connections: bool,
     /// Where in the kernel the program on what comes in runs.
     pub mode: Mode,
     /// Under which name programs and maps are pinned.
@@ -66,9 +70,11 @@ impl Options {
             allow: Vec::new(),
             value_max: 1024,
             refresh: 0,
+            refresh_every: Duration::from_secs(60),
             rate: 1_000_000,
             settle: Duration::from_secs(3),
             connections: 16384,
+            reset_connections: false,
             mode: Mode::Auto,
             name: "kv".to_owned(),
             pin_root: Pins::ROOT.into(),

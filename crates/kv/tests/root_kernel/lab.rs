@@ -1,6 +1,7 @@
 //! A client's host, a server's, memcached on it, the cache before it.
 
-#![allow(unreachable_pub)]
+// Each of the suites that share this uses its part.
+#![allow(dead_code, unreachable_pub)]
 
 use crate::net::{Host, cable, inside, run};
 use std::io::{Read, Write};
@@ -139,22 +140,41 @@ fn place() -> (Client, Memcached) {
 impl Lab {
     /// A cache that serves, and a connection that it has seen from the start.
     pub fn new(interfaces: &[&str]) -> Self {
-        Self::make(interfaces, false)
+        Self::make(&options(interfaces), false)
     }
 
     /// With a connection that was there before the cache.
     pub fn before_attach(interfaces: &[&str]) -> Self {
-        Self::make(interfaces, true)
+        Self::make(&options(interfaces), true)
     }
 
-    fn make(interfaces: &[&str], before: bool) -> Self {
+    /// The same, and the cache resets it.
+    pub fn before_attach_and_reset() -> Self {
+        let mut options = options(&["server"]);
+        options.reset_connections = true;
+        Self::make(&options, true)
+    }
+
+    /// What has become of the connection that was there before: what it can read.
+    pub fn read_old(&mut self) -> std::io::Result<usize> {
+        self.client.old.as_mut().unwrap().read(&mut [0; 64])
+    }
+
+    /// A cache with other options.
+    pub fn with(change: impl FnOnce(&mut Options)) -> Self {
+        let mut options = options(&["server"]);
+        change(&mut options);
+        Self::make(&options, false)
+    }
+
+    fn make(options: &Options, before: bool) -> Self {
         let (mut client, memcached) = place();
         if before {
             client.old = Some(connect(&client.host));
         }
         // That memcached has started was asked over lo: such connections are to have ended.
         std::thread::sleep(Duration::from_millis(100));
-        let cache = Cache::attach(&options(interfaces)).unwrap();
+        let cache = Cache::attach(options).unwrap();
         client.tcp = Some(connect(&client.host));
         let mut lab = Lab { cache, client, memcached };
         if !before {

@@ -1,21 +1,19 @@
 //! Two machines and a cable: a client's namespace, and one with a memcached, and with the cache before it or not.
 //!
 //! ```text
-//!  processor 0: client, generator            the last processor: memcached (one thread)
-//!  [client] 10.3.0.1/16 ---- 10.3.0.2/16 [cache?] [memcached]
+//!  processor 0: the client                                the last processor: the server
+//!  [generator, its end of the cable] 10.3.0.1/16 ---- 10.3.0.2/16 [its end of the cable, cache?, network stack, memcached]
 //! ```
-//! What the kernel does for a packet that arrives runs on the sender's processor: both the cache's program, and the network stack
-//! in front of memcached.
+//! Each end receives on a thread of its own (threaded NAPI), which is what keeps the two apart: else the kernel would do the receiver's
+//! work on the sender's processor, as it does where round trips are measured.
 
+use crate::netns::{Netns, move_in};
 use anyhow::{Context as _, Result, bail};
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
-use std::fs::File;
-use std::io::{BufRead as _, BufReader};
+use rustix::thread::{CpuSet, sched_setaffinity};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
-use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tidemill_bpf::{Attachment, Kernel, Mode, Object, Source};
@@ -24,53 +22,56 @@ use tidemill_kv::kernel::{Cache, Options};
 pub(super) const PORT: u16 = 11211;
 pub(super) const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 3, 0, 1);
 pub(super) const SERVER: Ipv4Addr = Ipv4Addr::new(10, 3, 0, 2);
+/// What the client's processor is.
+const FIRST: usize = 0;
 
-/// A network namespace, as long as this lives.
-pub(super) struct Netns(File);
+/// The server's. Asked for before anything is bound to the other one.
+fn last() -> usize {
+    static COUNT: OnceLock<usize> = OnceLock::new();
+    *COUNT.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from)) - 1
+}
 
-impl Netns {
-    fn new() -> Result<Self> {
-        // A helper makes it, and stays until we have it open.
-        let mut helper = Command::new("unshare")
-            .args(["--net", "--", "sh", "-c", "echo; read end"])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .context("unshare (package util-linux)")?;
-        let mut line = String::new();
-        let read = helper.stdout.take().map(|out| BufReader::new(out).read_line(&mut line));
-        let file = File::open(format!("/proc/{}/ns/net", helper.id()));
-        drop(helper.stdin.take());
-        helper.wait()?;
-        if !matches!(read, Some(Ok(1))) {
-            bail!("no network namespace can be made: bench kv needs root");
+fn on(processor: usize) -> CpuSet {
+    let mut set = CpuSet::new();
+    set.set(processor);
+    set
+}
+
+/// The threads that receive for interfaces of this name, here and in other namespaces.
+fn receivers(interface: &str) -> Result<Vec<(i32, String)>> {
+    let (wanted, mut found) = (format!("napi/{interface}-"), Vec::new());
+    for process in std::fs::read_dir("/proc")?.flatten() {
+        if let Some(id) = process.file_name().to_str().and_then(|name| name.parse().ok()) {
+            let name = std::fs::read_to_string(process.path().join("comm")).unwrap_or_default();
+            if name.starts_with(&wanted) {
+                found.push((id, name.trim().to_owned()));
+            }
         }
-        let own = Netns(file.context("the new network namespace")?);
-        own.run("ip link set lo up")?;
-        Ok(own)
     }
-
-    /// Does something on a thread inside.
-    pub(super) fn enter<R: Send>(&self, act: impl FnOnce() -> R + Send) -> Result<R> {
-        let inside = || -> std::io::Result<R> {
-            move_into_link_name_space(self.0.as_fd(), Some(LinkNameSpaceType::Network))?;
-            Ok(act())
-        };
-        let done = std::thread::scope(|scope| scope.spawn(inside).join());
-        done.unwrap_or_else(|panic| std::panic::resume_unwind(panic)).context("entering a network namespace")
+    if found.is_empty() {
+        bail!("{interface}: no thread {wanted}*");
     }
+    Ok(found)
+}
 
-    pub(super) fn run(&self, line: &str) -> Result<()> {
-        let mut words = line.split_whitespace();
-        let mut command = Command::new(words.next().unwrap_or_default());
-        command.args(words).stdin(Stdio::null());
-        let output = self.enter(|| command.output())?.with_context(|| line.to_owned())?;
-        if !output.status.success() {
-            bail!("{line}: {}", String::from_utf8_lossy(&output.stderr).trim());
+/// Has an interface receive on threads of its own, on one processor, or where the sender is.
+fn receive(net: &Netns, interface: &str, processor: Option<usize>) -> Result<()> {
+    // The kernel's files show the interfaces of the namespace that they are mounted in.
+    let on_threads = u8::from(processor.is_some());
+    let script =
+        format!("mount -t sysfs sysfs /sys && echo {on_threads} > /sys/class/net/{interface}/threaded");
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", &script]).stdin(Stdio::null());
+    let output = net.enter(|| command.output())?.context("unshare (package util-linux)")?;
+    if !output.status.success() {
+        bail!("{interface}: no threaded NAPI: {}", String::from_utf8_lossy(&output.stderr).trim());
+    }
+    if let Some(processor) = processor {
+        for (id, name) in receivers(interface)? {
+            sched_setaffinity(rustix::process::Pid::from_raw(id), &on(processor)).context(name)?;
         }
-        Ok(())
     }
+    Ok(())
 }
 
 /// The daemon, on a thread of its own.
@@ -88,10 +89,11 @@ impl Daemon {
         options.memory = memory;
         options.rate = 0;
         let (stop, hits) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
-        let (stopped, counted, inside) = (stop.clone(), hits.clone(), server.0.try_clone()?);
+        let (stopped, counted, inside) = (stop.clone(), hits.clone(), server.descriptor()?);
         let (ready, started) = std::sync::mpsc::channel();
         let work = move || -> Result<()> {
-            move_into_link_name_space(inside.as_fd(), Some(LinkNameSpaceType::Network))?;
+            move_in(&inside)?;
+            sched_setaffinity(None, &on(last()))?;
             let mut cache = Cache::attach(&options)?;
             let _ = ready.send(());
             let mut looked = Instant::now();
@@ -131,7 +133,7 @@ impl Drop for Daemon {
     }
 }
 
-/// What the cache sends back arrives at a virtual card only where that has a program too: one that passes everything.
+/// What the cache sends back is taken in at once only where the other end has a program too: one that passes everything.
 static PASSING: Source = Source {
     object: tidemill_bpf::include_bytes_aligned!("../../../../../bpf/xsk.bpf.o"),
     program: "tidemill_xsk",
@@ -141,9 +143,9 @@ static PASSING: Source = Source {
 };
 
 fn passing(net: &Netns, interface: &'static str) -> Result<(Attachment, Object)> {
+    let (index, _) = net.device(interface)?;
     net.enter(|| {
         let object = Object::load(&PASSING, &[], None)?;
-        let index = tidemill_port::device(interface)?.index;
         let limit = Duration::from_secs(2);
         let at = Attachment::attach(&object, interface, index, Mode::Native, limit, None)?;
         Ok((at, object))
@@ -159,8 +161,6 @@ pub(super) struct Udp {
 /// The whole of it.
 pub(super) struct Lab {
     daemon: Option<Daemon>,
-    /// In place of the cache: what the flood sends arrives only where there is a program.
-    _passing: Option<(Attachment, Object)>,
     memcached: Child,
     server: Netns,
     pub(super) client: Netns,
@@ -171,24 +171,29 @@ pub(super) struct Lab {
 impl Lab {
     /// With the cache, of so many bytes, or without.
     pub(super) fn new(cache: Option<u64>) -> Result<Self> {
-        let (client, server) = (Netns::new()?, Netns::new()?);
-        let path = format!("/proc/{}/fd/{}", std::process::id(), server.0.as_raw_fd());
+        let (client, server) = (Netns::new("client")?, Netns::new("server")?);
+        let path = server.path();
         client.run(&format!("ip link add name client type veth peer name server netns {path}"))?;
         let macs = [[2, 0, 0, 0, 3, 1], [2, 0, 0, 0, 3, 2]];
+        if last() == FIRST {
+            bail!("bench kv needs two processors: one for the client, one for the server");
+        }
+        sched_setaffinity(None, &on(FIRST))?;
         for (net, name, end) in [(&client, "client", 1), (&server, "server", 2)] {
             net.run(&format!("ip link set dev {name} address 02:00:00:00:03:0{end}"))?;
             net.run(&format!("ip addr add 10.3.0.{end}/16 dev {name}"))?;
+            // What a sender leaves to a card's checksum unit would look wrong to the program. With GRO on, an end has a queue for
+            // frames that never were in a socket: the flood's, and the cache's.
+            net.run(&format!("ethtool -K {name} tx off gro on"))?;
             net.run(&format!("ip link set {name} up"))?;
-            // What a sender leaves to a card's checksum unit would look wrong to the program.
-            net.run(&format!("ethtool -K {name} tx off"))?;
         }
-        let last = std::thread::available_parallelism().map_or(1, usize::from) - 1;
         let port = PORT.to_string();
         let mut command = Command::new("taskset");
-        command.args(["-c", &last.to_string(), "memcached", "-u", "nobody", "-t", "1", "-m", "1024"]);
+        command.args(["-c", &last().to_string(), "memcached", "-u", "nobody", "-t", "1", "-m", "1024"]);
         command.args(["-p", &port, "-U", &port]).stdin(Stdio::null());
         let memcached = server.enter(|| command.spawn())?.context("taskset, memcached: install both")?;
-        let mut lab = Lab { daemon: None, _passing: None, memcached, server, client, macs };
+        let mut lab = Lab { daemon: None, memcached, server, client, macs };
+        lab.apart(true)?;
         let started = Instant::now();
         while lab.tcp().is_err() {
             if started.elapsed() > Duration::from_secs(10) {
@@ -196,9 +201,8 @@ impl Lab {
             }
             std::thread::sleep(Duration::from_millis(20));
         }
-        match cache {
-            Some(memory) => lab.daemon = Some(Daemon::start(&lab.server, memory)?),
-            None => lab._passing = Some(passing(&lab.server, "server")?),
+        if let Some(memory) = cache {
+            lab.daemon = Some(Daemon::start(&lab.server, memory)?);
         }
         Ok(lab)
     }
@@ -211,10 +215,31 @@ impl Lab {
     }
 
     pub(super) fn udp(&self) -> Result<Udp> {
-        let socket = self.client.enter(|| UdpSocket::bind((CLIENT, 0)))??;
+        let socket = self.client.udp(CLIENT.into(), 0)?;
         socket.connect(SocketAddr::from((SERVER, PORT)))?;
         socket.set_read_timeout(Some(Duration::from_millis(200)))?;
         Ok(Udp { socket, _passing: passing(&self.client, "client")? })
+    }
+
+    /// Whether each end receives on a thread and a processor of its own. At a low rate a processor that sleeps would have to be woken for that,
+    /// which takes longer than all the rest; otherwise what arrives is taken in at once, where its sender is.
+    pub(super) fn apart(&self, apart: bool) -> Result<()> {
+        receive(&self.client, "client", apart.then_some(FIRST))?;
+        receive(&self.server, "server", apart.then(last))
+    }
+
+    /// Whether the client's end receives before everything else on its processor. The flood, which is in the kernel all the time, would not let
+    /// answers in; a client that waits for them is better off without.
+    pub(super) fn client_first(&self, first: bool) -> Result<()> {
+        for (id, name) in receivers("client")? {
+            let (policy, priority) = if first { ("-f", "1") } else { ("-o", "0") };
+            let output = Command::new("chrt").args([policy, "-p", priority, &id.to_string()]).output();
+            let output = output.context("chrt (package util-linux)")?;
+            if !output.status.success() {
+                bail!("{name}: chrt: {}", String::from_utf8_lossy(&output.stderr).trim());
+            }
+        }
+        Ok(())
     }
 
     /// Keys that the cache has answered for.

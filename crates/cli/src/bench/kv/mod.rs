@@ -1,12 +1,12 @@
 //! `bench kv`: the cache in the kernel, and the memcached behind it, on one cable.
 //!
-//! `l2-xdp` is a memcached with the cache in front, `peer:memcached-udp` and `peer:memcached-tcp` are one without. memcached has one thread and a
-//! processor of its own; everything that the kernel does for a packet runs on the other, the client's, and counts for nobody: that
-//! favours memcached, whose share of it (the network stack) is the larger one, and costs the cache, which shares that processor with
-//! the generator of its load.
+//! `l2-xdp` is a memcached with the cache in front, `peer:memcached-udp` and `peer:memcached-tcp` are one without, and without any program.
+//! The server - its end of the cable, network stack, memcached's one thread, the cache's daemon - has one processor, the client another.
+//! For round trips the network stack works where the sender is.
 
 mod lab;
 mod load;
+mod residence;
 
 use super::report::Report;
 use super::statistics::median;
@@ -22,7 +22,7 @@ use std::time::Duration;
 /// Arguments of `bench kv`.
 #[derive(Args)]
 #[command(
-    after_help = "Needs root, memcached, ip, ethtool and taskset; it works in network namespaces of its own.\n\n\
+    after_help = "Needs root, two processors, memcached, ip, ethtool, taskset and tcpdump; it works in network namespaces of its own.\n\n\
     Examples:\n  tidemill bench kv\n  tidemill bench kv --case hits,latency --json\n  tidemill bench kv --case zipf --keys 100000 --memory-mib 16"
 )]
 pub(crate) struct KvBench {
@@ -54,9 +54,10 @@ pub(crate) struct KvBench {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Case {
-    /// Gets over UDP a second, all of which the cache can answer
+    /// Gets over UDP a second, all of which the cache can answer; of memcached the better of two loads: one that never waits, and a
+    /// client with 64 requests on their way
     Hits,
-    /// The client's round trip, one get at a time, 2,000 a second
+    /// One get at a time, 2,000 a second: the client's round trip, and the residence time from the end of the client's cable to it
     Latency,
     /// Nothing can be cached: keys that are not there
     Uncacheable,
@@ -71,7 +72,10 @@ const TCP: &str = "peer:memcached-tcp";
 const FEW: u64 = 64;
 /// A client's requests on their way.
 const WINDOW: usize = 16;
-const PERCENTILES: [(usize, &str); 2] = [(500, "p50_ns"), (990, "p99_ns")];
+const DEEP: usize = 64;
+/// Thousandths, and what they are called of a round trip and of a residence.
+const PERCENTILES: [(usize, [&str; 2]); 2] =
+    [(500, ["p50_ns", "residence_p50_ns"]), (990, ["p99_ns", "residence_p99_ns"])];
 
 impl KvBench {
     fn check(&self) -> Result<()> {
@@ -191,7 +195,12 @@ fn hits(args: &KvBench, labs: &Labs, report: &mut Report, progress: &Progress) -
                     }
                     rate
                 }
-                1 => load::flood(&labs.plain, FEW, args.time())?,
+                1 => {
+                    // More than it can take costs memcached answers.
+                    let client =
+                        load::window(&labs.plain, &Draw::Uniform(FEW), DEEP, args.seed, args.time())?;
+                    client.max(load::flood(&labs.plain, FEW, args.time())?)
+                }
                 _ => load::pipelined(&labs.plain, FEW, args.value, args.seed + run as u64, args.time())?,
             };
             all[at].1.push(rate);
@@ -209,26 +218,52 @@ fn latency(args: &KvBench, labs: &Labs, report: &mut Report, progress: &Progress
         (UDP, Line::Udp(labs.plain.udp()?)),
         (TCP, Line::Tcp(labs.plain.tcp()?)),
     ];
-    let mut times: [[Vec<f64>; PERCENTILES.len()]; 3] = Default::default();
+    for lab in [&labs.cached, &labs.plain] {
+        lab.apart(false)?;
+    }
+    // By subject, whose they are (round trips, residences), and percentile.
+    let mut times: [[[Vec<f64>; PERCENTILES.len()]; 2]; 3] = Default::default();
     for run in 0..args.runs {
         for turn in 0..lines.len() {
             let at = (turn + run) % lines.len();
-            let sorted = load::round_trips(&mut lines[at].1, FEW, PER_SECOND, args.time())?;
-            for (times, (thousandths, _)) in times[at].iter_mut().zip(PERCENTILES) {
-                let place = (sorted.len().saturating_sub(1) * thousandths + 500) / 1000;
-                times.push(sorted.get(place).copied().map_or(0.0, f64::from));
+            let lab = if at == 0 { &labs.cached } else { &labs.plain };
+            let mut ask = || load::round_trips(&mut lines[at].1, FEW, PER_SECOND, args.time());
+            // One after the other: watching costs time.
+            let both = [ask()?, residence::measured(lab, &mut ask)?];
+            for (times, sorted) in times[at].iter_mut().zip(both) {
+                for (times, (thousandths, _)) in times.iter_mut().zip(PERCENTILES) {
+                    let place = (sorted.len().saturating_sub(1) * thousandths + 500) / 1000;
+                    times.push(sorted.get(place).copied().map_or(0.0, f64::from));
+                }
             }
         }
         progress.add(1);
     }
+    for lab in [&labs.cached, &labs.plain] {
+        lab.apart(true)?;
+    }
     let params = args.params(&[("keys", FEW), ("per_second", PER_SECOND.into())]);
     for ((subject, _), times) in lines.iter().zip(&times) {
-        for (times, (_, metric)) in times.iter().zip(PERCENTILES) {
-            report.line(Measurement::of("kv", subject, "latency", metric, times, params.clone()))?;
-        }
-        if !args.json {
-            let us = |at: usize| median(&times[at]) / 1e3;
-            println!("latency, {subject}: {:.1} us at the 50th percentile, {:.1} at the 99th", us(0), us(1));
+        for (what, times) in times.iter().enumerate() {
+            for (times, (_, metrics)) in times.iter().zip(PERCENTILES) {
+                report.line(Measurement::of(
+                    "kv",
+                    subject,
+                    "latency",
+                    metrics[what],
+                    times,
+                    params.clone(),
+                ))?;
+            }
+            if !args.json {
+                let us = |at: usize| median(&times[at]) / 1e3;
+                let what = ["round trip", "residence"][what];
+                println!(
+                    "latency, {subject}, {what}: {:.1} us at the 50th percentile, {:.1} at the 99th",
+                    us(0),
+                    us(1)
+                );
+            }
         }
     }
     Ok(())

@@ -1,0 +1,324 @@
+//! Any frame at all, given to the program on what comes in (`BPF_PROG_TEST_RUN`): it passes untouched, or is dropped by one of the named
+//! rules, or is answered, and then the frame was whole and the answer is the one that memcached would have sent. Needs root and memcached.
+
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used)]
+
+#[path = "root_kernel/lab.rs"]
+mod lab;
+#[path = "../../port/tests/common/net.rs"]
+mod net;
+
+use lab::{Lab, ready};
+use std::collections::HashMap;
+use std::time::Duration;
+
+const DROP: u32 = 1;
+const PASS: u32 = 2;
+const TX: u32 = 3;
+
+/// splitmix64.
+struct Rng(u64);
+
+impl Rng {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ z >> 31
+    }
+
+    fn below(&mut self, count: usize) -> usize {
+        (self.next() % count as u64) as usize
+    }
+
+    fn one<'a, T: ?Sized>(&mut self, of: &[&'a T]) -> &'a T {
+        of[self.below(of.len())]
+    }
+}
+
+/// One's complement sum of 16-bit words.
+fn sum(parts: &[&[u8]]) -> u16 {
+    let bytes = parts.concat();
+    let words = bytes
+        .chunks(2)
+        .map(|pair| u64::from(u16::from_be_bytes([pair[0], pair.get(1).copied().unwrap_or(0)])));
+    let mut sum: u64 = words.sum();
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    sum as u16
+}
+
+fn pseudo(ip: &[u8], protocol: u8, length: usize) -> Vec<u8> {
+    let addresses = if ip[0] >> 4 == 4 { &ip[12..20] } else { &ip[8..40] };
+    [addresses, &[0, protocol], &(length as u16).to_be_bytes()].concat()
+}
+
+/// Ethernet, tags, an IP header and what it carries, all lengths and sums right.
+fn frame(tags: usize, v6: bool, protocol: u8, data: &[u8]) -> Vec<u8> {
+    let mut frame = vec![2, 0, 0, 0, 9, 1, 2, 0, 0, 0, 9, 2];
+    (0..tags).for_each(|tag| frame.extend([0x81, 0, 0, 7 + tag as u8]));
+    let mut data = data.to_vec();
+    let mut ip = if v6 {
+        let mut ip = vec![0x60, 0, 0, 0];
+        ip.extend((data.len() as u16).to_be_bytes());
+        ip.extend([protocol, 64]);
+        for host in [2, 1] {
+            ip.extend([0xfd, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, host]);
+        }
+        frame.extend([0x86, 0xdd]);
+        ip
+    } else {
+        let mut ip = vec![0x45, 0];
+        ip.extend((20 + data.len() as u16).to_be_bytes());
+        ip.extend([0, 1, 0x40, 0, 64, protocol, 0, 0, 10, 9, 0, 2, 10, 9, 0, 1]);
+        let check = !sum(&[&ip]);
+        ip[10..12].copy_from_slice(&check.to_be_bytes());
+        frame.extend([8, 0]);
+        ip
+    };
+    let at = match protocol {
+        17 => 6,
+        _ => 16,
+    };
+    if data.len() >= at + 2 {
+        let check = !sum(&[&pseudo(&ip, protocol, data.len()), &data]);
+        data[at..at + 2].copy_from_slice(&(if check == 0 { 0xffff } else { check }).to_be_bytes());
+    }
+    frame.append(&mut ip);
+    frame.append(&mut data);
+    frame
+}
+
+fn udp(id: u16, request: &[u8]) -> Vec<u8> {
+    let mut data = vec![0x9c, 0x40, 0x2b, 0xcb];
+    data.extend((16 + request.len() as u16).to_be_bytes());
+    data.extend([0, 0]);
+    data.extend(id.to_be_bytes());
+    data.extend([0, 0, 0, 1, 0, 0]);
+    data.extend(request);
+    data
+}
+
+fn tcp(sequence: u32, flags: u8, bytes: &[u8]) -> Vec<u8> {
+    let mut data = vec![0x9c, 0x41, 0x2b, 0xcb];
+    data.extend(sequence.to_be_bytes());
+    data.extend([0, 0, 0, 9, 0x50, flags, 0xff, 0xff, 0, 0, 0, 0]);
+    data.extend(bytes);
+    data
+}
+
+/// The answer that memcached gives to a whole and right get of values that are here, if this frame is one: its bytes behind the UDP header.
+fn wanted(frame: &[u8], values: &HashMap<Vec<u8>, String>) -> Option<Vec<u8>> {
+    let mut at = 12;
+    let mut kind = frame.get(at..at + 2)?;
+    for _ in 0..2 {
+        if kind == [0x81, 0] || kind == [0x88, 0xa8] {
+            at += 4;
+            kind = frame.get(at..at + 2)?;
+        }
+    }
+    let ip = frame.get(at + 2..)?;
+    let (header, length) = match kind {
+        [8, 0] => {
+            let length = usize::from(u16::from_be_bytes([*ip.get(2)?, *ip.get(3)?]));
+            let head = ip.get(..20)?;
+            let is_ours = head[16..20] == [10, 9, 0, 1] && head[12..15] == [10, 9, 0];
+            let is_whole = head[6] & 0x3f == 0 && head[7] == 0;
+            if head[0] != 0x45 || head[9] != 17 || !is_ours || !is_whole || sum(&[head]) != 0xffff {
+                return None;
+            }
+            (20, length)
+        }
+        [0x86, 0xdd] => {
+            let head = ip.get(..40)?;
+            let own = [0xfd, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
+            if head[0] >> 4 != 6 || head[6] != 17 || head[24..40] != own || head[8..16] != own[..8] {
+                return None;
+            }
+            (40, 40 + usize::from(u16::from_be_bytes([head[4], head[5]])))
+        }
+        _ => return None,
+    };
+    let data = ip.get(header..length)?;
+    let udp = usize::from(u16::from_be_bytes([*data.get(4)?, *data.get(5)?]));
+    let data = data.get(..udp)?;
+    let check = [*data.get(6)?, *data.get(7)?];
+    let pseudo = pseudo(ip, 17, udp);
+    // A card may have left the rest to the next one: then the field has the pseudo header's sum.
+    let is_right = sum(&[&pseudo, data]) == 0xffff || u16::from_be_bytes(check) == sum(&[&pseudo]);
+    if data[2..4] != [0x2b, 0xcb] || !(is_right || check == [0, 0] && header == 20) {
+        return None;
+    }
+    let payload = data.get(8..)?;
+    if payload.get(2..8)? != [0, 0, 0, 1, 0, 0] {
+        return None;
+    }
+    let keys = payload[8..].strip_prefix(b"get ")?.strip_suffix(b"\r\n")?;
+    let mut answer = [&payload[..2], &[0, 0, 0, 1, 0, 0]].concat();
+    for key in keys.split(|byte| *byte == b' ') {
+        answer.extend(values.get(key)?.bytes());
+    }
+    answer.extend(b"END\r\n");
+    Some(answer)
+}
+
+/// What is behind the UDP header of an answer; all of it in front must be right, and the other way round than in the question.
+fn answered(question: &[u8], answer: &[u8]) -> Vec<u8> {
+    let l3 = (12..).step_by(4).find(|at| ![0x81, 0x88].contains(&question[*at])).unwrap() + 2;
+    assert_eq!((&answer[..6], &answer[6..12]), (&question[6..12], &question[..6]));
+    assert_eq!(answer[12..l3], question[12..l3], "tags and type");
+    let (ours, theirs) = (&answer[l3..], &question[l3..]);
+    let (header, length) = if ours[0] == 0x45 {
+        assert_eq!(sum(&[&ours[..20]]), 0xffff);
+        assert_eq!((&ours[12..16], &ours[16..20]), (&theirs[16..20], &theirs[12..16]));
+        (20, usize::from(u16::from_be_bytes([ours[2], ours[3]])))
+    } else {
+        assert_eq!((&ours[8..24], &ours[24..40]), (&theirs[24..40], &theirs[8..24]));
+        (40, 40 + usize::from(u16::from_be_bytes([ours[4], ours[5]])))
+    };
+    assert_eq!(ours.len(), length, "nothing is behind it");
+    let (data, asked) = (&ours[header..], &theirs[header..]);
+    assert_eq!((&data[..2], &data[2..4]), (&asked[2..4], &asked[..2]), "ports");
+    assert_eq!(usize::from(u16::from_be_bytes([data[4], data[5]])), data.len());
+    assert_ne!(data[6..8], [0, 0], "there is a checksum");
+    assert_eq!(sum(&[&pseudo(ours, 17, data.len()), data]), 0xffff);
+    data[8..].to_vec()
+}
+
+/// A frame of some kind, as it should be.
+fn whole(rng: &mut Rng, keys: &[&str]) -> Vec<u8> {
+    let (tags, v6, id) = ([0, 0, 0, 1, 2][rng.below(5)], rng.below(3) == 0, rng.next() as u16);
+    let key = |rng: &mut Rng| rng.one(keys).to_owned();
+    match rng.below(12) {
+        0..=5 => {
+            let keys: Vec<String> = (0..=rng.below(4) * rng.below(3)).map(|_| key(rng)).collect();
+            frame(tags, v6, 17, &udp(id, format!("get {}\r\n", keys.join(" ")).as_bytes()))
+        }
+        6 => {
+            let other = [
+                "gets k\r\n",
+                "get  k\r\n",
+                "get k \r\n",
+                "get k\n",
+                "GET k\r\n",
+                "mg k v\r\n",
+                "version\r\n",
+            ];
+            frame(tags, v6, 17, &udp(id, rng.one(&other).as_bytes()))
+        }
+        7 => {
+            let mut binary = vec![0x80, rng.below(36) as u8, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1];
+            binary.resize(24, 0);
+            binary.push(b'k');
+            frame(tags, v6, 17, &udp(id, &binary))
+        }
+        8 => frame(tags, v6, 17, &udp(id, b"set other 0 0 3 noreply\r\nabc\r\n")),
+        9 => frame(tags, v6, 6, &tcp(rng.next() as u32, rng.next() as u8, b"set other 0 0 1\r\na\r\n")),
+        10 => frame(tags, v6, [1, 58, 4, 50][rng.below(4)], &[8, 0, 1, 2, 3, 4, 5, 6, 7, 8]),
+        _ => {
+            let length = 14 + rng.below(200);
+            (0..length).map(|_| rng.next() as u8).collect()
+        }
+    }
+}
+
+/// The same, no longer as it should be.
+fn damaged(rng: &mut Rng, mut frame: Vec<u8>) -> Vec<u8> {
+    for _ in 0..rng.below(4) {
+        let at = rng.below(frame.len());
+        match rng.below(7) {
+            0 => frame[at] ^= 1 << rng.below(8),
+            1 => frame[at] = rng.next() as u8,
+            2 => frame.truncate(at.max(14)),
+            3 => frame.extend((0..rng.below(64)).map(|_| 0)),
+            4 => drop(frame.splice(at..at, [rng.next() as u8])),
+            5 => drop(frame.remove(at)),
+            // Lengths and fragment fields of IPv4, lengths of UDP.
+            _ => {
+                let at = [16, 20, 38][rng.below(3)].min(frame.len() - 2);
+                frame[at..at + 2].copy_from_slice(&((rng.next() % 96) as u16).to_be_bytes());
+            }
+        }
+        frame.resize(frame.len().max(14), 0);
+    }
+    frame
+}
+
+fn fuzz(frames: usize, seed: u64) {
+    // What a frame makes void is admitted again soon: none of these frames ever reaches memcached.
+    let mut lab = Lab::with(|options| options.settle = Duration::from_millis(1));
+    let long = "x".repeat(250);
+    let keys = ["k", "bb", long.as_str(), "absent"];
+    lab.tcp(
+        &format!("set k 7 0 5\r\nhello\r\nset bb 0 0 7\r\nEND\r\nab\r\nset {long} 4294967295 0 0\r\n\r\n"),
+        "STORED\r\nSTORED\r\nSTORED\r\n",
+    );
+    let values: HashMap<Vec<u8>, String> = [
+        ("k", "VALUE k 7 5\r\nhello\r\n".to_owned()),
+        ("bb", "VALUE bb 0 7\r\nEND\r\nab\r\n".to_owned()),
+        (&long, format!("VALUE {long} 4294967295 0\r\n\r\n")),
+    ]
+    .map(|(key, value)| (key.as_bytes().to_vec(), value))
+    .into();
+    let here =
+        rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::DGRAM, None).unwrap();
+    let interface = rustix::net::netdevice::name_to_index(here, "server").unwrap();
+    let mut rng = Rng(seed);
+    let (mut answers, mut dropped, mut passed) = (0, 0, 0);
+    let named = |lab: &Lab, names: &[&str]| names.iter().map(|name| lab.cache.count(name)).sum::<u64>();
+    let rules = ["udp-half", "tcp-out-of-order", "tcp-busy"];
+    let (before, checks) = (named(&lab, &rules), lab.cache.count("bad-checksum"));
+    let mut is_void = true;
+    for number in 0..frames {
+        if is_void {
+            for key in &keys[..3] {
+                lab.until_hit(key, &format!("{}END\r\n", values[key.as_bytes()]));
+            }
+            is_void = false;
+        }
+        let good = whole(&mut rng, &keys);
+        let frame = damaged(&mut rng, good);
+        let (verdict, made) = lab.cache.object().run_once(&frame, interface).unwrap();
+        match verdict.action {
+            PASS => {
+                passed += 1;
+                assert_eq!(made, frame, "frame {number}: untouched");
+                // What a frame before has made void is to be here again.
+                is_void |= wanted(&frame, &values).is_some();
+            }
+            DROP => dropped += 1,
+            TX => {
+                answers += 1;
+                let wanted = wanted(&frame, &values);
+                let answer = answered(&frame, &made);
+                assert_eq!(Some(&answer), wanted.as_ref(), "frame {number}: {frame:02x?}");
+            }
+            action => panic!("frame {number}: action {action}: {frame:02x?}"),
+        }
+    }
+    let (rules, checks) = (named(&lab, &rules) - before, lab.cache.count("bad-checksum") - checks);
+    assert!(
+        dropped >= rules && dropped <= rules + checks,
+        "{dropped} dropped, by rules {rules}, sums {checks}"
+    );
+    println!("{frames} frames: {answers} answered, {passed} passed untouched, {dropped} dropped by name");
+    assert!(answers > frames / 50 && passed > frames / 4, "all kinds come");
+}
+
+#[test]
+fn root_fuzz_any_frame() {
+    if ready("root_fuzz_any_frame") {
+        fuzz(6_000, 1);
+    }
+}
+
+#[test]
+#[ignore = "ten million frames: minutes"]
+fn root_fuzz_ten_million_frames() {
+    if ready("root_fuzz_ten_million_frames") {
+        fuzz(10_000_000, 2);
+    }
+}
