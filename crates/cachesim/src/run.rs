@@ -117,6 +117,17 @@ impl Counts {
 }
 
 impl Run {
+    /// Whether there is such a cache.
+    ///
+    /// # Errors
+    /// See [`SetsError`].
+    pub fn check(&self) -> Result<(), SetsError> {
+        match self.ways {
+            Ways::Full => Ok(()),
+            Ways::Sets(ways) => Sets::check(self.capacity, ways, self.policy).map(|_| ()),
+        }
+    }
+
     /// The cache, for a log's keys.
     ///
     /// # Errors

@@ -56,6 +56,21 @@ pub struct Sets {
 }
 
 impl Sets {
+    /// How many sets there would be.
+    ///
+    /// # Errors
+    /// See [`SetsError`].
+    pub fn check(capacity: usize, ways: usize, policy: Policy) -> Result<u32, SetsError> {
+        if !(1..=WAYS_MAX).contains(&ways) {
+            return Err(SetsError::Ways(ways));
+        }
+        if policy == Policy::S3Fifo {
+            return Err(SetsError::Policy);
+        }
+        let sets = u32::try_from(capacity / ways).unwrap_or(0);
+        if sets == 0 { Err(SetsError::Capacity { capacity, ways }) } else { Ok(sets) }
+    }
+
     /// With `capacity / ways` sets; `hashes` has one of every key.
     ///
     /// # Errors
@@ -67,16 +82,7 @@ impl Sets {
         policy: Policy,
         seed: u64,
     ) -> Result<Self, SetsError> {
-        if !(1..=WAYS_MAX).contains(&ways) {
-            return Err(SetsError::Ways(ways));
-        }
-        if policy == Policy::S3Fifo {
-            return Err(SetsError::Policy);
-        }
-        let sets = u32::try_from(capacity / ways).unwrap_or(0);
-        if sets == 0 {
-            return Err(SetsError::Capacity { capacity, ways });
-        }
+        let sets = Self::check(capacity, ways, policy)?;
         Ok(Sets {
             policy,
             ways,

@@ -49,7 +49,7 @@ impl Model {
     pub const ALL: [Model; 5] = [
         Model {
             name: "usr",
-            keys: 5_000_000,
+            keys: 4_700_000,
             exponent: 0.6,
             sets: 0.002,
             deletes: 0.0,
@@ -58,7 +58,7 @@ impl Model {
         },
         Model {
             name: "sys",
-            keys: 2_000_000,
+            keys: 1_500_000,
             exponent: 0.6,
             sets: 0.33,
             deletes: 0.0,
@@ -67,7 +67,7 @@ impl Model {
         },
         Model {
             name: "app",
-            keys: 1_000_000,
+            keys: 550_000,
             exponent: 0.8,
             sets: 0.03,
             deletes: 0.0,
