@@ -10,6 +10,7 @@ mod held;
 mod licences;
 mod peers;
 mod proc;
+mod python;
 mod readme;
 mod record;
 mod setup;

@@ -1,7 +1,7 @@
 //! `setup`: installs what the tests need beyond Rust and a C compiler, through apt, as root. Elsewhere it says by name
 //! what is missing. Tools written in Rust are not built from source here: that would cost minutes in CI.
 
-use crate::{env, proc};
+use crate::{env, proc, python};
 use anyhow::Result;
 use std::process::Command;
 
@@ -54,6 +54,7 @@ const FOR_TESTS: &[Package] = &[
     package("traceroute", "small time-to-live values on purpose"),
     package("bird2", "a routing daemon that fills the kernel's tables for the feed's root tests"),
     package("memcached", "what the key-value cache stands in front of"),
+    package("python3-venv", "libCacheSim from PyPI, which the cache simulator counts the same hits as"),
 ];
 
 const FOR_RECORDING: &[Package] = &[
@@ -66,6 +67,11 @@ const FOR_RECORDING: &[Package] = &[
 
 /// Whether the machine has everything now.
 pub(crate) fn run(options: &Options) -> Result<bool> {
+    let packages = packages(options)?;
+    Ok(python::setup(options.check)? && packages)
+}
+
+fn packages(options: &Options) -> Result<bool> {
     let mut wanted: Vec<&Package> = FOR_TESTS.iter().collect();
     if options.recording {
         wanted.extend(FOR_RECORDING);

@@ -74,7 +74,7 @@ enum Command {
     /// Study a role's tables and decisions without packets on a wire
     #[command(subcommand)]
     #[command(
-        after_help = "Examples:\n  tidemill sim amp --figure list\n  tidemill sim amp --figure tok-5.4 --plot tok-5.4.svg"
+        after_help = "Examples:\n  tidemill sim amp --figure list\n  tidemill sim amp --figure tok-5.4 --plot tok-5.4.svg\n  tidemill sim kv --model etc --policy lru,sieve"
     )]
     Sim(sim::SimCommand),
     /// Attack a Gatekeeper and a Grantor on this machine, and see what becomes of their client (needs root, and the feature `lua`)

@@ -10,11 +10,13 @@
 //! * [`probe`]: the recorder that lookups and updates are generic over.
 //! * [`cache`]: a small cache model that a probe feeds.
 //! * [`gather`]: random loads by gather instructions, to measure what a machine can do at best.
+//! * [`hash`]: the hash functions that published tables were built with.
 //! * [`image`]: index-only, versioned, checksummed table bytes.
 
 pub mod cache;
 pub mod drive;
 pub mod gather;
+pub mod hash;
 pub mod image;
 pub mod mem;
 pub mod numa;

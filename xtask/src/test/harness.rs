@@ -6,7 +6,7 @@
 //! as skipped, not as passed.
 
 use super::Totals;
-use crate::{env, proc};
+use crate::{env, proc, python};
 use anyhow::{Context, Result};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -46,7 +46,8 @@ pub(crate) fn unit() -> Result<Totals> {
 
 pub(crate) fn real() -> Result<Totals> {
     let why = env::data().is_none().then_some("TIDEMILL_DATA is not set");
-    tier(&targets(is_real)?, why, &["--workspace", "--release"], &Vec::new())
+    let python = python::interpreter().map(|path| ("TIDEMILL_PYTHON", path.into_os_string()));
+    tier(&targets(is_real)?, why, &["--workspace", "--release"], &python.into_iter().collect())
 }
 
 pub(crate) fn root() -> Result<Totals> {

@@ -11,6 +11,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("lpm", &["lookup"]),
     ("lpm-c", &["lookup", "lpm"]),
     ("flow", &["lookup"]),
+    ("cachesim", &["archive", "lookup"]),
     ("flowprog", &["wire"]),
     ("decision", &["wire"]),
     ("bpf", &[]),

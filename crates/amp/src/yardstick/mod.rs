@@ -27,7 +27,7 @@ mod tests;
 
 pub use cam::Cam;
 pub use direct::{Direct, LONGEST_EXPIRY_S};
-pub use hash::{Bits, Function, Order, Place, crc32, lookup3};
+pub use hash::{Bits, Function, Order, Place};
 pub use ours::Ours;
 
 /// What the paper's rules are about: an amplifier's packet, as its receiver sees it. Host order.

@@ -166,7 +166,7 @@ pub(super) fn pivot(
 }
 
 /// Prints rows of cells, the first row being the header.
-pub(super) fn print_grid(rows: &[Vec<String>]) {
+pub(crate) fn print_grid(rows: &[Vec<String>]) {
     let mut grid = Grid::new();
     grid.load_style(presets::NOTHING);
     let mut rows = rows.iter();

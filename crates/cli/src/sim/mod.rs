@@ -2,6 +2,7 @@
 //! model of those around it.
 
 mod amp;
+mod kv;
 
 pub(crate) use amp::port_unreachable;
 use anyhow::Result;
@@ -12,11 +13,14 @@ use clap::Subcommand;
 pub(crate) enum SimCommand {
     /// The amplification mitigator: tables, tuples, ICMP messages, time until an attack is over
     Amp(amp::Amp),
+    /// Caches in front of a key-value store: policies, associativity, tiers, slabs, on request logs and workload models
+    Kv(kv::Kv),
 }
 
-/// Makes a figure.
+/// Makes a figure, or runs what is asked for.
 pub(crate) fn sim(command: SimCommand) -> Result<bool> {
     match command {
         SimCommand::Amp(args) => amp::run(&args),
+        SimCommand::Kv(args) => kv::run(&args),
     }
 }

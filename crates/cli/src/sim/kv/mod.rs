@@ -1,0 +1,202 @@
+//! `tidemill sim kv`: caches in front of a key-value store, by request logs and workload models; and the design exploration of
+//! Tokusashi's thesis (2019, 3.5.4 and 3.6) anew. What is simulated is `tidemill_cachesim`.
+//!
+//! Every option that takes a list multiplies the configurations; they run on all cores ([`sweep`]). The figures are in [`figures`].
+
+mod figures;
+mod sweep;
+
+use crate::bench::drawing::check_plot;
+use crate::usage;
+use anyhow::Result;
+use clap::Args;
+use std::path::PathBuf;
+use tidemill_cachesim::Policy;
+use tidemill_cachesim::log::Format;
+use tidemill_cachesim::model::Model;
+use tidemill_cachesim::run::{HashName, Ways};
+use tidemill_cachesim::tiers::{Inclusion, Write};
+
+/// Arguments of `sim kv`.
+#[derive(Args)]
+#[command(
+    after_help = "Examples:\n  tidemill sim kv --log web07.trace.xz --policy lru,sieve,s3fifo --entries 100,1000,5000\n  \
+    tidemill sim kv --model sys --ways 8 --entries 420k --l2 1680k --inclusion non-inclusive --write back\n  \
+    tidemill sim kv --model usr,sys,app,etc,var --ways 1,2,4,8,full --entries 2^17,2^18,2^19 --resume sweep.jsonl --json\n  \
+    tidemill sim kv --figure list\n  tidemill sim kv --figure tok-3.10 --plot tok-3.10.svg"
+)]
+pub(crate) struct Kv {
+    /// A figure to make; `list` prints the names and what they show
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["logs", "models", "policies", "ways", "entries", "l0", "l2", "resume", "warm"])]
+    figure: Option<String>,
+    /// A request log, plain or compressed; repeat it for several
+    #[arg(long = "log", value_name = "FILE")]
+    logs: Vec<PathBuf>,
+    /// How the logs are written: oraclegeneral, csv (Twitter's), int32 (cache2k's) [default: as their names tell]
+    #[arg(long, value_name = "FORMAT", requires = "logs")]
+    format: Option<Format>,
+    /// Workload models: usr, sys, app, etc, var; what of them is assumed is in crates/cachesim/src/model/mod.rs
+    #[arg(long = "model", value_name = "NAMES", value_delimiter = ',', value_parser = parse_model)]
+    models: Vec<Model>,
+    /// Keys of the models, instead of their own numbers
+    #[arg(long, value_name = "N", value_parser = parse_count, conflicts_with = "figure")]
+    keys: Option<usize>,
+    /// The exponent of Zipf's law, instead of the models' own
+    #[arg(long, value_name = "X", conflicts_with = "figure")]
+    exponent: Option<f64>,
+    /// Requests of a model, and at most of a log [default: 8M of a model, all of a log]
+    #[arg(long, value_name = "N", value_parser = parse_count)]
+    requests: Option<usize>,
+    /// Percent of the requests that come first and are not counted
+    #[arg(long, value_name = "PERCENT", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=99))]
+    warm: u8,
+    /// Eviction: fifo, lru, clock, sieve, s3fifo, random
+    #[arg(long = "policy", value_name = "NAMES", value_delimiter = ',', default_value = "lru")]
+    policies: Vec<Policy>,
+    /// Places that a key may lie in: 1 to 16, or full
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "full")]
+    ways: Vec<Ways>,
+    /// Entries of the cache (of L1): numbers, 2^N, or with k (1024) or M (1024 k) behind them
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_count, default_value = "2^16")]
+    entries: Vec<usize>,
+    /// The hash that names a key's set: crc32, lookup3
+    #[arg(long, value_name = "NAME", default_value = "crc32")]
+    hash: HashName,
+    /// Entries of an L0 before L1: direct-mapped, write-through; the paper's has 1024
+    #[arg(long, value_name = "N", value_parser = parse_count)]
+    l0: Option<usize>,
+    /// Entries of an L2 behind L1: LRU, fully associative
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_count)]
+    l2: Vec<usize>,
+    /// Whether L2 holds all that L1 holds, or nothing of it: inclusive, non-inclusive
+    #[arg(long, value_name = "HOW", default_value = "inclusive", value_parser = parse_inclusion)]
+    inclusion: Inclusion,
+    /// When a set crosses from L1 to L2: through, back
+    #[arg(long, value_name = "WHEN", default_value = "through", value_parser = parse_write)]
+    write: Write,
+    /// Of models and of what is random
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Keep what is done in this file, a line for each configuration, and do not do again what it has
+    #[arg(long, value_name = "FILE")]
+    resume: Option<PathBuf>,
+    /// Threads [default: one for each core]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    jobs: Option<u16>,
+    /// One JSON object per line
+    #[arg(long)]
+    json: bool,
+    /// Also draw the figure
+    #[arg(long, value_name = "FILE.svg", requires = "figure")]
+    plot: Option<PathBuf>,
+}
+
+pub(super) fn run(args: &Kv) -> Result<bool> {
+    let Some(name) = &args.figure else {
+        if args.logs.is_empty() && args.models.is_empty() {
+            return Err(usage("sim kv: give --log FILE, --model NAMES or --figure NAME"));
+        }
+        return sweep::run(args);
+    };
+    if name == "list" {
+        crate::usage::say(format_args!("{}", figures::list()));
+        return Ok(true);
+    }
+    let figure = figures::named(name).ok_or_else(|| {
+        usage(format!(
+            "--figure {name}: use list, which says what they show, or one of {}",
+            figures::names().join(", ")
+        ))
+    })?;
+    check_plot(args.plot.as_deref())?;
+    figures::make(args, figure)?.show(args.json, args.plot.as_deref())?;
+    Ok(true)
+}
+
+impl Kv {
+    /// So many threads.
+    fn jobs(&self) -> usize {
+        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+        self.jobs.map_or_else(cores, usize::from)
+    }
+}
+
+/// Calls a function for every item on so many threads; results are in the items' order.
+fn in_parallel<T: Sync, R: Send>(jobs: usize, items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    let next = std::sync::atomic::AtomicUsize::new(0);
+    let results = std::sync::Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..jobs.min(items.len()) {
+            scope.spawn(|| {
+                loop {
+                    let i = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                    let Some(item) = items.get(i) else { break };
+                    let result = work(item);
+                    results.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push((i, result));
+                }
+            });
+        }
+    });
+    let mut results = results.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
+    results.sort_by_key(|(i, _)| *i);
+    results.into_iter().map(|(_, result)| result).collect()
+}
+
+/// A number from 1, 2^N, or with k or M behind it.
+fn parse_count(text: &str) -> Result<usize, String> {
+    let number = |text: &str, factor: usize| text.parse::<usize>().ok()?.checked_mul(factor);
+    let count = if let Some(power) = text.strip_prefix("2^") {
+        power.parse().ok().and_then(|power| 1_usize.checked_shl(power))
+    } else if let Some(thousands) = text.strip_suffix('k') {
+        number(thousands, 1 << 10)
+    } else if let Some(millions) = text.strip_suffix('M') {
+        number(millions, 1 << 20)
+    } else {
+        number(text, 1)
+    };
+    let fits = count.filter(|count| (1..=1 << 30).contains(count));
+    fits.ok_or_else(|| "give 1 to 2^30, such as 50000, 2^20, 420k, 2M".into())
+}
+
+fn parse_model(text: &str) -> Result<Model, String> {
+    Model::named(text)
+        .ok_or_else(|| format!("no such model: use {}", Model::ALL.map(|model| model.name).join(", ")))
+}
+
+fn parse_inclusion(text: &str) -> Result<Inclusion, String> {
+    match text {
+        "inclusive" => Ok(Inclusion::Inclusive),
+        "non-inclusive" => Ok(Inclusion::NonInclusive),
+        _ => Err("use inclusive or non-inclusive".into()),
+    }
+}
+
+fn parse_write(text: &str) -> Result<Write, String> {
+    match text {
+        "through" => Ok(Write::Through),
+        "back" => Ok(Write::Back),
+        _ => Err("use through or back".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_read_as_people_write_them() {
+        for (text, count) in [("7", 7), ("2^10", 1024), ("420k", 430_080), ("2M", 1 << 21)] {
+            assert_eq!(parse_count(text), Ok(count));
+        }
+        for wrong in ["0", "2^31", "2^99", "-1", "k", "1.5M", "99999999999999999999k", ""] {
+            assert!(parse_count(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn results_come_in_the_order_of_the_items() {
+        let items: Vec<u64> = (0..100).collect();
+        assert_eq!(in_parallel(4, &items, |i| i * 2), items.iter().map(|i| i * 2).collect::<Vec<_>>());
+        assert!(in_parallel(4, &[], |i: &u64| *i).is_empty());
+    }
+}

@@ -1,0 +1,270 @@
+//! Configurations by the product of lists, on all cores; what is done is kept in a file, line by line, and not done again.
+//!
+//! A line is one JSON object: what was run (`config`), and what came of it. It is written whole, with one call; a process that is killed while
+//! it writes leaves a line without its end, which the next one takes away. A whole line that cannot be read is an error.
+
+use super::{Kv, in_parallel};
+use crate::bench::report::print_grid;
+use crate::json::{self, significant};
+use crate::progress::Progress;
+use crate::usage;
+use anyhow::{Context, Result, anyhow};
+use serde_json::{Map, Value, json};
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::time::Instant;
+use tidemill_cachesim::model::Model;
+use tidemill_cachesim::policy::Policy;
+use tidemill_cachesim::run::{Run, Ways};
+use tidemill_cachesim::tiers::{Inclusion, Tiers, TiersConfig, Write};
+use tidemill_cachesim::{Log, log};
+
+/// Requests of a model.
+pub(super) const REQUESTS: usize = 8 << 20;
+
+/// Where requests come from.
+enum Source<'a> {
+    Log(&'a PathBuf),
+    Model(Model),
+}
+
+/// One configuration; without L0 and L2 it is a single cache.
+#[derive(Clone, Copy)]
+struct Case {
+    l1: Run,
+    l2: Option<usize>,
+}
+
+pub(super) fn run(args: &Kv) -> Result<bool> {
+    let cases = cases(args)?;
+    let mut sources: Vec<Source<'_>> = args.logs.iter().map(Source::Log).collect();
+    for model in &args.models {
+        let mut model = *model;
+        model.keys = args.keys.unwrap_or(model.keys);
+        model.exponent = args.exponent.unwrap_or(model.exponent);
+        if !(0.0..=10.0).contains(&model.exponent) {
+            return Err(usage(format!("--exponent {}: give 0 to 10", model.exponent)));
+        }
+        sources.push(Source::Model(model));
+    }
+    let kept = args.resume.as_deref().map(Kept::open).transpose()?;
+    let progress = Progress::new("sim kv", (sources.len() * cases.len()) as u64);
+    let mut rows = Vec::new();
+    for source in &sources {
+        let name = source.name();
+        progress.message(format!("{name}: reading"));
+        let (log, facts) = source.log(args)?;
+        progress.message(name);
+        let one = |case: &Case| -> Result<Value> {
+            let config = config(args, &facts, case);
+            let line = match kept.as_ref().and_then(|kept| kept.done.get(&config.to_string())) {
+                Some(line) => line.clone(),
+                None => {
+                    let line = simulate(args, &log, case, config)?;
+                    kept.iter().try_for_each(|kept| kept.add(&line))?;
+                    line
+                }
+            };
+            progress.add(1);
+            Ok(line)
+        };
+        for line in in_parallel(args.jobs(), &cases, one) {
+            rows.push(line?);
+        }
+    }
+    drop(progress);
+    if args.json {
+        rows.iter().try_for_each(json::print)?;
+    } else {
+        print(&rows);
+    }
+    Ok(true)
+}
+
+/// All of them, each possible.
+fn cases(args: &Kv) -> Result<Vec<Case>> {
+    let l2s: Vec<Option<usize>> =
+        if args.l2.is_empty() { vec![None] } else { args.l2.iter().map(|&l2| Some(l2)).collect() };
+    let mut cases = Vec::new();
+    for &policy in &args.policies {
+        for &ways in &args.ways {
+            for &capacity in &args.entries {
+                let l1 = Run { policy, ways, capacity, hash: args.hash, seed: args.seed };
+                // What no log can change is wrong usage: it is found before one is read.
+                l1.check().map_err(|error| usage(format!("--ways {ways}: {error}")))?;
+                cases.extend(l2s.iter().map(|&l2| Case { l1, l2 }));
+            }
+        }
+    }
+    Ok(cases)
+}
+
+impl Source<'_> {
+    fn name(&self) -> String {
+        match self {
+            Source::Log(path) => path.display().to_string(),
+            Source::Model(model) => model.name.to_owned(),
+        }
+    }
+
+    /// The requests, and what tells them from others.
+    fn log(&self, args: &Kv) -> Result<(Log, Map<String, Value>)> {
+        let mut facts = Map::new();
+        facts.insert("source".into(), self.name().into());
+        let log = match self {
+            Source::Log(path) => log::load(path, args.format, args.requests.unwrap_or(usize::MAX))?,
+            Source::Model(model) => {
+                facts.insert("exponent".into(), model.exponent.into());
+                let log = model.log(args.requests.unwrap_or(REQUESTS), args.seed);
+                log.ok_or_else(|| anyhow!("{}: the model cannot be made", model.name))?
+            }
+        };
+        facts.insert("requests".into(), log.requests().len().into());
+        facts.insert("keys".into(), log.keys().len().into());
+        Ok((log, facts))
+    }
+}
+
+fn config(args: &Kv, facts: &Map<String, Value>, case: &Case) -> Value {
+    let mut config = facts.clone();
+    let Run { policy, ways, capacity, hash, seed } = case.l1;
+    config.insert("policy".into(), policy.name().into());
+    config.insert("ways".into(), ways.to_string().into());
+    config.insert("entries".into(), capacity.into());
+    config.insert("hash".into(), hash.name().into());
+    config.insert("seed".into(), seed.into());
+    config.insert("warm_percent".into(), args.warm.into());
+    if args.l0.is_some() || case.l2.is_some() {
+        config.insert("l0".into(), args.l0.into());
+        config.insert("l2".into(), case.l2.into());
+        config.insert("inclusive".into(), (args.inclusion == Inclusion::Inclusive).into());
+        config.insert("write_back".into(), (args.write == Write::Back).into());
+    }
+    Value::Object(config)
+}
+
+fn simulate(args: &Kv, log: &Log, case: &Case, config: Value) -> Result<Value> {
+    let requests = log.requests().len();
+    let warm = (requests as u128 * u128::from(args.warm) / 100) as usize;
+    let mut line = json!({ "v": json::VERSION, "sim": "kv", "config": config });
+    let start = Instant::now();
+    let results = if args.l0.is_some() || case.l2.is_some() {
+        let run = |ways, capacity| Run { policy: Policy::Lru, ways, capacity, ..case.l1 };
+        let tiers = TiersConfig {
+            l0: args.l0.map(|l0| run(Ways::Sets(1), l0)),
+            l1: case.l1,
+            l2: case.l2.map(|l2| run(Ways::Full, l2)),
+            inclusion: args.inclusion,
+            write: args.write,
+        };
+        let counts = Tiers::new(log, tiers)?.run(warm);
+        json!({
+            "gets": counts.gets, "l0_hits": counts.l0_hits, "l1_hits": counts.l1_hits, "l2_hits": counts.l2_hits,
+            "miss_ratio": significant(counts.miss_ratio()),
+            "wire_bytes": counts.wire_bytes, "dma_bytes": counts.dma_bytes, "written_back": counts.written_back,
+        })
+    } else {
+        let counts = case.l1.run(log, warm)?;
+        json!({
+            "gets": counts.gets, "hits": counts.hits, "miss_ratio": significant(counts.miss_ratio()),
+            "writes": counts.writes, "deletes": counts.deletes, "evictions": counts.evictions,
+        })
+    };
+    let seconds = start.elapsed().as_secs_f64();
+    if let (Value::Object(line), Value::Object(results)) = (&mut line, results) {
+        line.extend(results);
+        line.insert("mrps".into(), significant(requests as f64 / seconds.max(1e-9) / 1e6).into());
+    }
+    Ok(line)
+}
+
+fn print(rows: &[Value]) {
+    let mut grid = vec![
+        ["source", "policy", "ways", "entries", "L2", "gets", "hits", "miss %", "DMA MB", "M requests/s"]
+            .map(str::to_owned)
+            .to_vec(),
+    ];
+    for row in rows {
+        let text = |value: &Value| match value {
+            Value::String(text) => text.clone(),
+            Value::Null => String::new(),
+            other => other.to_string(),
+        };
+        let config = |name: &str| text(&row["config"][name]);
+        let hits: u64 =
+            ["hits", "l0_hits", "l1_hits", "l2_hits"].iter().filter_map(|hits| row[*hits].as_u64()).sum();
+        let number = |name: &str, factor: f64| {
+            row[name].as_f64().map_or(String::new(), |n| format!("{:.2}", n * factor))
+        };
+        grid.push(vec![
+            config("source"),
+            config("policy"),
+            config("ways"),
+            config("entries"),
+            config("l2"),
+            text(&row["gets"]),
+            hits.to_string(),
+            number("miss_ratio", 100.0),
+            number("dma_bytes", 1e-6),
+            number("mrps", 1.0),
+        ]);
+    }
+    print_grid(&grid);
+}
+
+/// The file of what is done.
+struct Kept {
+    path: PathBuf,
+    /// Lines by their configuration.
+    done: HashMap<String, Value>,
+    file: Mutex<File>,
+}
+
+impl Kept {
+    fn open(path: &Path) -> Result<Self> {
+        let name = path.display();
+        let mut file =
+            File::options().read(true).append(true).create(true).open(path).map_err(|error| {
+                usage(format!("--resume {name}: {error}: give a file that can be written"))
+            })?;
+        let mut bytes = Vec::new();
+        std::io::Read::read_to_end(&mut file, &mut bytes).with_context(|| name.to_string())?;
+        let whole = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
+        let mut done = HashMap::new();
+        for (i, line) in bytes[..whole].split(|&byte| byte == b'\n').enumerate() {
+            if line.is_empty() {
+                continue;
+            }
+            let wrong = || {
+                anyhow!(
+                    "{name}:{}: not a line of a sweep: give the file of one, or one that is not there",
+                    i + 1
+                )
+            };
+            let value: Value = serde_json::from_slice(line).map_err(|_| wrong())?;
+            if value["v"] != json::VERSION || value["sim"] != "kv" || !value["config"].is_object() {
+                return Err(wrong());
+            }
+            done.insert(value["config"].to_string(), value);
+        }
+        // Somebody else's file without a line end was refused or is empty of lines: it must not lose its text.
+        if whole == 0 && !bytes.is_empty() && !bytes.starts_with(b"{") {
+            return Err(anyhow!(
+                "{name}:1: not a line of a sweep: give the file of one, or one that is not there"
+            ));
+        }
+        if whole < bytes.len() {
+            file.set_len(whole as u64).with_context(|| name.to_string())?;
+        }
+        Ok(Kept { path: path.to_owned(), done, file: Mutex::new(file) })
+    }
+
+    fn add(&self, line: &Value) -> Result<()> {
+        let text = format!("{line}\n");
+        let mut file = self.file.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        file.write_all(text.as_bytes()).with_context(|| self.path.display().to_string())
+    }
+}
