@@ -156,6 +156,15 @@ impl Match {
             && self.ports[1].contains(destination)
     }
 
+    /// A packet that is matched: the first ports of the ranges, all bits zero that do not count.
+    pub fn first_key(&self) -> Key {
+        let sides = [Side::Source, Side::Destination].into_iter().zip(self.ports);
+        sides.filter(|(_, range)| *range != PortRange::ALL).fold(self.value, |key, (side, range)| {
+            // A mask over the same port comes first; ranges beside masks are rare.
+            if self.mask.get(side.field()) == 0 { key.with(side.field(), range.first.into()) } else { key }
+        })
+    }
+
     /// Whether some packet with these bits could be matched. Ranges are not looked at, so a yes may be wrong, a no is not.
     pub fn may_meet(&self, value: &Key, mask: &Mask) -> bool {
         (0..WORDS).all(|i| (value.0[i] ^ self.value.0[i]) & mask.0[i] & self.mask.0[i] == 0)

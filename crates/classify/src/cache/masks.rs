@@ -31,7 +31,8 @@ impl Masks {
         Masks {
             slots: (0..most).map(|_| None).collect(),
             free: (0..most as u16).rev().collect(),
-            by_mask: HashMap::with_capacity(most),
+            // Twice: a map that is half empty makes room for itself where it lies when masks come and go.
+            by_mask: HashMap::with_capacity(2 * most + 1),
             order: Vec::with_capacity(most),
             empty: Cell::new(false),
         }
