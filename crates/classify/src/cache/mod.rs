@@ -16,7 +16,7 @@
 //!
 //! | cost for each key of a batch | lines of 64 bytes |
 //! |---|---|
-//! | exact match | one of tags, two of the entry (88 bytes) |
+//! | exact match | one of tags, two or three of the entry (88 bytes) |
 //! | megaflow | one of tags for each mask before its own, then as an exact match |
 //! | rules | a lookup, the chains' rules, and walks along two tries of a bit each step |
 //!

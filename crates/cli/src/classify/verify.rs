@@ -95,7 +95,7 @@ impl Verify {
     }
 
     fn one(&self, rules_file: &Path, trace: Option<&Path>, tally: &mut Tally) -> Result<()> {
-        let rules = read(rules_file, |reader| read_rules(reader))?;
+        let rules = read(rules_file, read_rules)?;
         if rules.is_empty() {
             return Err(usage(format!("{}: has no rules", rules_file.display())));
         }
@@ -103,7 +103,7 @@ impl Verify {
         let name = name.split(".rules").next().unwrap_or(&name).to_owned();
         let headers = match trace {
             Some(file) => {
-                let headers = read(file, |reader| read_headers(reader))?;
+                let headers = read(file, read_headers)?;
                 if headers.is_empty() {
                     return Err(usage(format!("{}: has no headers", file.display())));
                 }
