@@ -19,6 +19,7 @@ macro_rules! eprintln {
 
 mod addresses;
 mod bench;
+mod classify;
 mod fib;
 mod generate;
 mod json;
@@ -64,6 +65,12 @@ enum Command {
         tidemill fib verify --table rib.zst --all"
     )]
     Fib(fib::FibCommand),
+    /// Verify classifiers on rule sets
+    #[command(subcommand)]
+    #[command(
+        after_help = "Example:\n  tidemill classify verify --rules acl1.rules.zst --trace acl1.trace.zst --json"
+    )]
+    Classify(classify::ClassifyCommand),
     /// Measure
     #[command(subcommand)]
     #[command(
@@ -148,6 +155,7 @@ fn main() -> ExitCode {
         Command::Check(args) => run::check(args),
         Command::Replay(args) => run::replay(args),
         Command::Fib(command) => fib::fib(command),
+        Command::Classify(command) => classify::classify(&command),
         Command::Bench(command) => bench::bench(command),
         Command::Sim(command) => sim::sim(command),
         #[cfg(all(target_os = "linux", feature = "xdp"))]

@@ -1,0 +1,356 @@
+//! What one worker has decided lately: exact matches, then megaflows, in front of the rules.
+//!
+//! ```text
+//! keys (up to 32) --> exact matches --misses--> megaflows, mask by mask --misses--> rules (`TupleSpace::lookup_wild`)
+//!                          ^                         |  ^                             |
+//!                          +------- the key ---------+  +--- the key under its mask --+
+//! ```
+//!
+//! A **megaflow** is a decision on all packets that have the same values of those bits that the decision looked at (Open vSwitch's: Pfaff et
+//! al., NSDI 2015, section 4). Megaflows of different masks may hold the same packet: they agree on it, so the first one found
+//! counts. Both tables are [`FlowTable`]s: bounded work, no allocation, nothing grows. A full one replaces what was
+//! not used in this unit of time.
+//!
+//! **Nothing stale.** Every entry has the version of the rules that it is right for. One of another version is not used as it
+//! is: if none of the [changes since](Snapshot::still_holds) concerns it, it gets this version, else it is thrown away and the rules are asked.
+//!
+//! | cost for each key of a batch | lines of 64 bytes |
+//! |---|---|
+//! | exact match | one of tags, two or three of the entry (88 bytes) |
+//! | megaflow | one of tags for each mask before its own, then as an exact match |
+//! | rules | a lookup, the chains' rules, and walks along two tries of a bit each step |
+//!
+//! Masks are asked in the order of their use ([`Cache::maintain`]). There are at most [`Settings::masks`]; a decision with another
+//! mask is not kept, so rules and packets made to multiply masks (Csikor et al., "Tuple Space Explosion", CoNEXT 2019) cost that many
+//! probes a packet and no more.
+
+mod masks;
+
+use crate::key::{Key, Mask};
+use crate::live::Snapshot;
+use crate::rule::Rank;
+use masks::Masks;
+use tidemill_flow::flowtable::{FlowTable, Slot};
+use tidemill_flow::hash::{KeyHash, Keyed};
+use tidemill_flow::key::Key as FlowKey;
+use tidemill_flow::table::SizeError;
+
+/// Keys that go through the layers together.
+pub const GROUP: usize = 32;
+
+/// How large a cache is. None of it can change later.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settings {
+    /// Room for exact matches; 0 for none.
+    pub exact: usize,
+    /// Room for megaflows.
+    pub megaflows: usize,
+    /// The most masks that megaflows have, up to 65,535.
+    pub masks: usize,
+}
+
+impl Default for Settings {
+    /// 8,192 exact matches as Open vSwitch has them, 65,536 megaflows, 256 masks.
+    fn default() -> Self {
+        Settings { exact: 8192, megaflows: 65_536, masks: 256 }
+    }
+}
+
+/// What a cache has done.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CacheCounters {
+    /// Keys that an exact match decided.
+    pub exact_hits: u64,
+    /// Keys that a megaflow decided.
+    pub megaflow_hits: u64,
+    /// Keys that the rules decided.
+    pub misses: u64,
+    /// Entries of an older version that no change concerned.
+    pub renewed: u64,
+    /// Entries of an older version that were thrown away.
+    pub outdated: u64,
+    /// Decisions that were not kept: no room, or no mask free.
+    pub not_kept: u64,
+    /// Masks that megaflows were probed with.
+    pub probes: u64,
+}
+
+/// A decision: the rank found, and the version of the rules.
+type Decision = [u64; 2];
+type Table = FlowTable<8, Decision>;
+
+/// One worker's cache. See the [module](self).
+pub struct Cache {
+    exact: Option<Table>,
+    megaflows: Table,
+    masks: Masks,
+    hasher: Keyed<8>,
+    counters: CacheCounters,
+}
+
+impl std::fmt::Debug for Cache {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Cache").field("counters", &self.counters).finish_non_exhaustive()
+    }
+}
+
+/// Keys of a batch, by their places in it.
+struct Open {
+    places: [u8; GROUP],
+    len: usize,
+}
+
+impl Open {
+    fn iter(&self) -> impl Iterator<Item = usize> + '_ {
+        self.places[..self.len].iter().map(|&place| usize::from(place))
+    }
+
+    /// Keeps the keys for which `stays` is true.
+    fn retain(&mut self, mut stays: impl FnMut(usize, usize) -> bool) {
+        let mut kept = 0;
+        for at in 0..self.len {
+            let place = self.places[at];
+            self.places[kept] = place;
+            kept += usize::from(stays(at, usize::from(place)));
+        }
+        self.len = kept;
+    }
+}
+
+impl Cache {
+    /// An empty cache, its memory there. Packets' senders choose keys, so hashes have a secret.
+    ///
+    /// # Errors
+    /// See [`SizeError`].
+    pub fn new(settings: Settings, secret: u128) -> Result<Self, SizeError> {
+        let hasher = Keyed::new(secret);
+        let exact = (settings.exact > 0).then(|| Table::new(settings.exact, hasher)).transpose()?;
+        Ok(Cache {
+            exact,
+            megaflows: Table::new(settings.megaflows.max(1), hasher)?,
+            masks: Masks::new(settings.masks),
+            hasher,
+            counters: CacheCounters::default(),
+        })
+    }
+
+    /// What it has done so far.
+    pub fn counters(&self) -> CacheCounters {
+        self.counters
+    }
+
+    /// Megaflows.
+    pub fn megaflows(&self) -> usize {
+        self.megaflows.len()
+    }
+
+    /// Masks of megaflows.
+    pub fn masks(&self) -> usize {
+        self.masks.order().len()
+    }
+
+    /// The first match of each key by the rules of `snapshot`; `out` is as long as `keys`, and what lies beyond the shorter is not looked
+    /// at. `now` is the time in the caller's unit, which expiry and replacement go by.
+    pub fn classify(&mut self, snapshot: &Snapshot, now: u32, keys: &[Key], out: &mut [Rank]) {
+        for (keys, out) in keys.chunks(GROUP).zip(out.chunks_mut(GROUP)) {
+            self.group(snapshot, now, keys, out);
+        }
+    }
+
+    fn group(&mut self, snapshot: &Snapshot, now: u32, keys: &[Key], out: &mut [Rank]) {
+        let n = keys.len().min(out.len());
+        let mut open = Open { places: std::array::from_fn(|i| i as u8), len: n };
+        let mut whole = [FlowKey([0; 8]); GROUP];
+        whole.iter_mut().zip(keys).for_each(|(whole, key)| whole.0 = key.0);
+        let mut hashes = [0; GROUP];
+        self.hasher.hash_batch(&whole[..n], &mut hashes[..n]);
+        let mut slots = [None; GROUP];
+        if let Some(exact) = &mut self.exact {
+            exact.lookup_batch(&hashes[..n], &whole[..n], &mut slots[..n]);
+            let counters = &mut self.counters;
+            open.retain(|_, i| {
+                let Some(slot) = slots[i] else { return true };
+                let Some(rank) = decision(exact, slot, snapshot, &keys[i], &Mask::ALL, counters) else {
+                    return true;
+                };
+                out[i] = rank;
+                exact.touch(slot, now);
+                counters.exact_hits += 1;
+                false
+            });
+        }
+        let missed: u32 = open.iter().fold(0, |bits, i| bits | 1 << i);
+        self.megaflow_group(snapshot, now, keys, &mut open, out);
+        for i in open.iter() {
+            self.counters.misses += 1;
+            let (rank, mask) = snapshot.space().lookup_wild(&keys[i]);
+            out[i] = rank;
+            self.keep(snapshot, now, &keys[i], &mask, rank);
+        }
+        let Some(exact) = &mut self.exact else { return };
+        for i in (0..n).filter(|i| missed >> i & 1 != 0) {
+            let version = snapshot.version();
+            let old = |_: &FlowKey<8>, stamp: u32, state: Decision| stamp != now || state[1] != version;
+            if let Some(slot) = exact.find_or_replace(now, hashes[i], &whole[i], old).slot() {
+                exact.set_state(slot, [out[i].0, version]);
+            }
+        }
+    }
+
+    /// Asks the megaflows of one mask after the other.
+    fn megaflow_group(
+        &mut self,
+        snapshot: &Snapshot,
+        now: u32,
+        keys: &[Key],
+        open: &mut Open,
+        out: &mut [Rank],
+    ) {
+        let mut emptied = false;
+        for &number in self.masks.order() {
+            if open.len == 0 {
+                break;
+            }
+            let mask = self.masks.mask(number);
+            let mut masked = [FlowKey([0; 8]); GROUP];
+            for (masked, i) in masked.iter_mut().zip(open.iter()) {
+                *masked = numbered(&keys[i], &mask, number);
+            }
+            let (mut hashes, mut slots) = ([0; GROUP], [None; GROUP]);
+            let n = open.len;
+            self.hasher.hash_batch(&masked[..n], &mut hashes[..n]);
+            self.megaflows.lookup_batch(&hashes[..n], &masked[..n], &mut slots[..n]);
+            self.counters.probes += n as u64;
+            let (table, counters, masks) = (&mut self.megaflows, &mut self.counters, &self.masks);
+            open.retain(|at, i| {
+                let Some(slot) = slots[at] else { return true };
+                match decision(table, slot, snapshot, &keys[i], &mask, counters) {
+                    Some(rank) => {
+                        out[i] = rank;
+                        table.touch(slot, now);
+                        counters.megaflow_hits += 1;
+                        masks.used(number);
+                        false
+                    }
+                    None => {
+                        // Another key of this batch may have thrown it away already.
+                        if table.remove(hashes[at], &masked[at]).is_some() {
+                            emptied |= masks.one_less(number);
+                        }
+                        true
+                    }
+                }
+            });
+        }
+        if emptied {
+            self.masks.drop_empty();
+        }
+    }
+
+    /// Keeps a decision as a megaflow, if there is room.
+    fn keep(&mut self, snapshot: &Snapshot, now: u32, key: &Key, mask: &Mask, rank: Rank) {
+        let Some(number) = self.masks.number(mask) else {
+            self.counters.not_kept += 1;
+            return;
+        };
+        let masked = numbered(key, mask, number);
+        let hash = self.hasher.hash(&masked);
+        let (version, before) = (snapshot.version(), self.megaflows.len());
+        let mut replaced = None;
+        let outcome = self.megaflows.find_or_replace(now, hash, &masked, |key, stamp, state| {
+            let goes = stamp != now || state[1] != version;
+            if goes {
+                replaced = Some(number_of(key));
+            }
+            goes
+        });
+        match outcome.slot() {
+            Some(slot) => {
+                self.megaflows.set_state(slot, [rank.0, version]);
+                if replaced.is_some() || self.megaflows.len() > before {
+                    self.masks.one_more(number);
+                }
+            }
+            None => self.counters.not_kept += 1,
+        }
+        if let Some(replaced) = replaced {
+            self.masks.one_less(replaced);
+        }
+        self.masks.drop_empty();
+    }
+
+    /// Between bursts: takes out entries of the next `buckets` buckets of either table that were not used for `idle` units of time, and puts
+    /// masks in the order of their use. Returns how many entries were taken out.
+    pub fn maintain(&mut self, now: u32, idle: u32, buckets: usize) -> usize {
+        let masks = &self.masks;
+        let idles = |stamp: u32| now.wrapping_sub(stamp) >= idle;
+        let mut gone = self.megaflows.expire(buckets, |key, stamp, _| {
+            if idles(stamp) {
+                masks.one_less(number_of(key));
+            }
+            idles(stamp)
+        });
+        if let Some(exact) = &mut self.exact {
+            gone += exact.expire(buckets, |_, stamp, _| idles(stamp));
+        }
+        self.masks.drop_empty();
+        self.masks.sort();
+        gone
+    }
+
+    /// What is wrong with the cache's books, if anything is: for tests.
+    ///
+    /// # Errors
+    /// The first thing found.
+    pub fn check(&self) -> Result<(), String> {
+        let mut counts = std::collections::BTreeMap::new();
+        self.megaflows.scan(0, usize::MAX, |key, _, _| *counts.entry(number_of(key)).or_insert(0_u32) += 1);
+        self.masks.check(&counts)
+    }
+}
+
+/// The decision of an entry, if it is one of this version or no change since concerns it.
+#[inline(always)]
+fn decision(
+    table: &mut Table,
+    slot: Slot,
+    snapshot: &Snapshot,
+    key: &Key,
+    mask: &Mask,
+    counters: &mut CacheCounters,
+) -> Option<Rank> {
+    let [rank, version] = table.state(slot);
+    if version != snapshot.version() {
+        if !snapshot.still_holds(version, key, mask) {
+            counters.outdated += 1;
+            return None;
+        }
+        counters.renewed += 1;
+        table.set_state(slot, [rank, snapshot.version()]);
+    }
+    Some(Rank(rank))
+}
+
+/// A key under a mask, with the mask's number in the 16 bits that no field has.
+#[inline(always)]
+fn numbered(key: &Key, mask: &Mask, number: u16) -> FlowKey<8> {
+    let mut masked = key.masked(mask).0;
+    masked[5] |= u64::from(number);
+    FlowKey(masked)
+}
+
+fn number_of(key: &FlowKey<8>) -> u16 {
+    key.0[5] as u16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_field_is_where_masks_are_numbered() {
+        assert_eq!(Mask::ALL.0[5] as u16, 0);
+        let key = numbered(&Key([u64::MAX; 8]), &Mask::ALL, 0x1234);
+        assert_eq!((number_of(&key), key.0[5] >> 16), (0x1234, 0xffff_ffff_ffff));
+    }
+}

@@ -1,0 +1,29 @@
+//! Classification: rules with priorities over packet headers, and structures that find the first match.
+//!
+//! * [`key`]: the fields of a packet as eight words; masks over them.
+//! * [`rule`]: matches (masks, prefixes, port ranges), priorities, and the order in which rules win.
+//! * [`rules`]: the rules themselves: the owner of truth.
+//! * [`text`]: ClassBench rule sets and header traces.
+//! * [`oracle`]: the first match by looking at every rule.
+//! * [`tuple`]: tuple space search and its merged form; which masks a decision has looked at.
+//! * [`live`]: rules that change while workers look up.
+//! * [`cache`]: exact matches and megaflows in front of the rules, one per worker.
+//! * [`suite`]: what holds every structure to the oracle.
+
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+
+pub mod cache;
+pub mod key;
+pub mod live;
+pub mod oracle;
+pub mod rule;
+pub mod rules;
+pub mod suite;
+pub mod text;
+pub mod tuple;
+
+pub use key::{Field, Key, Mask};
+pub use rule::{Match, PortRange, Rank, Rule, RuleId, Side};
+pub use rules::RuleSet;
+pub use tuple::{Grouping, TupleSpace};

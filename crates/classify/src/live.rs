@@ -1,0 +1,396 @@
+//! Rules that change while workers look up: one writer, readers that never lock, retry or wait.
+//!
+//! ```text
+//! insert, remove --> staged --commit--> spare copy: what it is behind, then what is staged --publish--> version + 1
+//!                                       the copy that was published is the next spare, when all workers have passed a burst boundary
+//! ```
+//!
+//! Two copies change places (Ramalhete and Correia's Left-Right, with the [`Domain`]'s burst boundaries in place of its reader counts).
+//! So a lookup sees the rules of one version in every table: no mixture of a rule that has come and one that has not, which
+//! patching table by table would show (a packet that is let through by a rule whose exception was inserted before it). It costs the structure's
+//! memory twice, and every change is made twice. Where a reader still looks at the spare after [`PATIENCE`], the structure is copied instead.
+//!
+//! A number of a rule that has gone is used again only after all workers have passed a burst boundary: nobody counts under it any more.
+
+use crate::key::{Key, Mask};
+use crate::rule::{Match, Rank, Rule, RuleId};
+use crate::rules::{Full, RuleSet};
+use crate::tuple::{Grouping, TupleSpace};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tidemill_lookup::publish::{Publisher, View};
+use tidemill_lookup::qsbr::{Domain, Epoch};
+
+/// How long a commit waits for readers of the spare copy.
+pub const PATIENCE: Duration = Duration::from_millis(2);
+
+/// Changes that a snapshot remembers, for caches to tell what they concern.
+pub const REMEMBERED: usize = 64;
+
+/// The rules of one version, as workers see them.
+#[derive(Debug, Clone)]
+pub struct Snapshot {
+    version: u64,
+    space: TupleSpace,
+    /// The last changes, each with the version that it came with.
+    changes: VecDeque<(u64, Match)>,
+    /// Of later versions all changes are remembered.
+    complete_since: u64,
+}
+
+impl Snapshot {
+    /// From 1 on; another one whenever rules have changed.
+    #[inline(always)]
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// The rules.
+    #[inline(always)]
+    pub fn space(&self) -> &TupleSpace {
+        &self.space
+    }
+
+    /// Whether a decision of version `since` on all packets with these bits is one of this version too, as far as the remembered changes
+    /// tell: none of them can have touched such a packet.
+    pub fn still_holds(&self, since: u64, value: &Key, mask: &Mask) -> bool {
+        since >= self.complete_since
+            && self
+                .changes
+                .iter()
+                .rev()
+                .take_while(|(version, _)| *version > since)
+                .all(|(_, change)| !change.may_meet(value, mask))
+    }
+
+    fn apply(&mut self, step: &Step) {
+        let done = match step {
+            Step::Insert(id, rule) => self.space.insert(*id, rule),
+            Step::Remove(id, rule) => self.space.remove(*id, rule),
+        };
+        debug_assert!(done, "{step:?}");
+    }
+
+    fn remember(&mut self, version: u64, steps: &[Step]) {
+        self.version = version;
+        for step in steps {
+            if self.changes.len() == REMEMBERED {
+                self.complete_since = self.changes.pop_front().map_or(version, |(oldest, _)| oldest);
+            }
+            let (Step::Insert(_, rule) | Step::Remove(_, rule)) = step;
+            self.changes.push_back((version, rule.matches));
+        }
+    }
+}
+
+/// A change of the structure.
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    Insert(RuleId, Rule),
+    Remove(RuleId, Rule),
+}
+
+/// The rules with their writer.
+pub struct LiveRules {
+    set: RuleSet,
+    publisher: Publisher<Arc<Snapshot>>,
+    spare: Option<Arc<Snapshot>>,
+    /// What the spare has not seen.
+    behind: Vec<(u64, Vec<Step>)>,
+    staged: Vec<Step>,
+    /// Numbers of rules that have gone, with the moment since when nobody new can see them.
+    gone: VecDeque<(Epoch, RuleId)>,
+    counters: Counters,
+    copies: u64,
+}
+
+impl std::fmt::Debug for LiveRules {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LiveRules").field("rules", &self.set.len()).finish_non_exhaustive()
+    }
+}
+
+impl LiveRules {
+    /// No rules, room for `most`, published as version 1.
+    pub fn new(domain: &Domain, grouping: Grouping, most: usize) -> Self {
+        let snapshot = Snapshot {
+            version: 1,
+            space: TupleSpace::new(grouping),
+            changes: VecDeque::with_capacity(REMEMBERED),
+            complete_since: 1,
+        };
+        LiveRules {
+            set: RuleSet::new(most),
+            publisher: Publisher::new(domain, Arc::new(snapshot)),
+            spare: None,
+            behind: Vec::new(),
+            staged: Vec::new(),
+            gone: VecDeque::new(),
+            counters: Counters::new(most),
+            copies: 0,
+        }
+    }
+
+    /// A handle for a worker.
+    pub fn view(&self) -> View<Arc<Snapshot>> {
+        self.publisher.view()
+    }
+
+    /// The rules, those that are staged included.
+    pub fn set(&self) -> &RuleSet {
+        &self.set
+    }
+
+    /// What is published.
+    pub fn snapshot(&self) -> &Snapshot {
+        self.publisher.current()
+    }
+
+    /// Rules' counters.
+    pub fn counters(&mut self) -> &mut Counters {
+        &mut self.counters
+    }
+
+    /// How often the structure had to be copied whole: at the first commit, and when a reader was late.
+    pub fn copies(&self) -> u64 {
+        self.copies
+    }
+
+    /// Puts a rule in; workers see it after the next [`commit`](Self::commit).
+    ///
+    /// # Errors
+    /// See [`Full`].
+    pub fn insert(&mut self, rule: Rule) -> Result<RuleId, Full> {
+        self.release();
+        let id = self.set.insert(rule)?;
+        self.counters.restart(id);
+        self.staged.push(Step::Insert(id, rule));
+        Ok(id)
+    }
+
+    /// Takes a rule out; workers see it until the next [`commit`](Self::commit).
+    pub fn remove(&mut self, id: RuleId) -> Option<Rule> {
+        let rule = self.set.remove(id)?;
+        self.staged.push(Step::Remove(id, rule));
+        Some(rule)
+    }
+
+    /// Gives numbers back that nobody can see any more.
+    fn release(&mut self) {
+        let domain = self.publisher.domain().clone();
+        while let Some((_, id)) = self.gone.pop_front_if(|(since, _)| domain.passed(*since)) {
+            self.set.release(id);
+        }
+    }
+
+    /// Publishes all staged changes at once; the version that they are.
+    pub fn commit(&mut self) -> u64 {
+        if self.staged.is_empty() {
+            return self.snapshot().version;
+        }
+        let mut copy = self.take_spare();
+        for (version, steps) in self.behind.drain(..) {
+            steps.iter().for_each(|step| copy.apply(step));
+            copy.remember(version, &steps);
+        }
+        let steps = std::mem::take(&mut self.staged);
+        let version = copy.version + 1;
+        steps.iter().for_each(|step| copy.apply(step));
+        copy.remember(version, &steps);
+        self.spare = Some(self.publisher.current().clone());
+        self.publisher.publish(Arc::new(copy));
+        let since = self.publisher.domain().advance();
+        let gone = steps.iter().filter_map(|step| match step {
+            Step::Remove(id, _) => Some((since, *id)),
+            Step::Insert(..) => None,
+        });
+        self.gone.extend(gone);
+        self.behind.push((version, steps));
+        version
+    }
+
+    /// A copy that nobody looks at.
+    fn take_spare(&mut self) -> Snapshot {
+        if self.spare.is_some() {
+            self.publisher.collect_within(PATIENCE);
+        }
+        self.spare.take().and_then(Arc::into_inner).unwrap_or_else(|| {
+            self.behind.clear();
+            self.copies += 1;
+            Snapshot::clone(self.publisher.current())
+        })
+    }
+}
+
+/// Packets and bytes of a rule.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Hits {
+    /// Packets.
+    pub packets: u64,
+    /// Bytes.
+    pub bytes: u64,
+}
+
+#[derive(Debug, Default)]
+struct Cell {
+    packets: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl Cell {
+    fn read(&self) -> Hits {
+        Hits { packets: self.packets.load(Ordering::Relaxed), bytes: self.bytes.load(Ordering::Relaxed) }
+    }
+}
+
+/// The counters of all rules: a column for each worker, summed up here.
+#[derive(Debug)]
+pub struct Counters {
+    workers: Vec<Arc<[Cell]>>,
+    most: usize,
+    /// What a number's rules before this one had counted.
+    before: Vec<Hits>,
+}
+
+impl Counters {
+    fn new(most: usize) -> Self {
+        Counters { workers: Vec::new(), most, before: Vec::new() }
+    }
+
+    /// The column of another worker: 16 bytes for each rule that there can be.
+    pub fn worker(&mut self) -> WorkerCounters {
+        let cells: Arc<[Cell]> = (0..self.most).map(|_| Cell::default()).collect();
+        self.workers.push(cells.clone());
+        WorkerCounters { cells }
+    }
+
+    fn sum(&self, id: RuleId) -> Hits {
+        let cells = self.workers.iter().filter_map(|cells| cells.get(id.0 as usize));
+        cells.map(Cell::read).fold(Hits::default(), |sum, hits| Hits {
+            packets: sum.packets.wrapping_add(hits.packets),
+            bytes: sum.bytes.wrapping_add(hits.bytes),
+        })
+    }
+
+    /// What a rule has counted. Workers count on meanwhile.
+    pub fn get(&self, id: RuleId) -> Hits {
+        let (now, before) = (self.sum(id), self.before.get(id.0 as usize).copied().unwrap_or_default());
+        Hits {
+            packets: now.packets.wrapping_sub(before.packets),
+            bytes: now.bytes.wrapping_sub(before.bytes),
+        }
+    }
+
+    /// Another rule has this number from now on.
+    fn restart(&mut self, id: RuleId) {
+        let i = id.0 as usize;
+        if self.before.len() <= i {
+            self.before.resize(i + 1, Hits::default());
+        }
+        self.before[i] = self.sum(id);
+    }
+}
+
+/// One worker's counters.
+#[derive(Debug)]
+pub struct WorkerCounters {
+    cells: Arc<[Cell]>,
+}
+
+impl WorkerCounters {
+    /// Counts a packet for the rule that was found, if one was.
+    #[inline(always)]
+    pub fn add(&mut self, found: Rank, bytes: u64) {
+        let Some(cell) = found.rule().and_then(|id| self.cells.get(id.0 as usize)) else { return };
+        // This worker alone writes: no read-modify-write is needed.
+        let add = |word: &AtomicU64, more| {
+            word.store(word.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed)
+        };
+        add(&cell.packets, 1);
+        add(&cell.bytes, bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key::Field;
+
+    fn rule(port: u16, priority: u32) -> Rule {
+        Rule { matches: Match::any().exact(Field::DestinationPort, port.into()), priority }
+    }
+
+    #[test]
+    fn a_commit_shows_all_its_changes_and_no_other() {
+        let domain = Domain::new();
+        let mut rules = LiveRules::new(&domain, Grouping::Exact, 100);
+        let (view, mut reader) = (rules.view(), domain.register());
+        let key = Key::ipv4(1, 2, 3, 4, 5);
+        let id = rules.insert(rule(4, 7)).unwrap();
+        assert_eq!(view.get(&reader).space().lookup(&key), Rank::NONE);
+        assert_eq!(rules.commit(), 2);
+        assert_eq!(view.get(&reader).space().lookup(&key).rule(), Some(id));
+        rules.remove(id).unwrap();
+        let other = rules.insert(rule(4, 1)).unwrap();
+        assert_ne!(other, id, "a number that is seen is not given out");
+        assert_eq!(view.get(&reader).space().lookup(&key).rule(), Some(id));
+        assert_eq!(rules.commit(), 3);
+        assert_eq!(view.get(&reader).space().lookup(&key).rule(), Some(other));
+        assert_ne!(rules.insert(rule(9, 1)).unwrap(), id, "the reader has not been quiescent");
+        reader.quiescent();
+        assert_eq!(rules.insert(rule(8, 1)).unwrap(), id);
+        // Not once for each commit: the copies change places.
+        for _ in 0..20 {
+            reader.quiescent();
+            let id = rules.insert(rule(5, 5)).unwrap();
+            rules.commit();
+            reader.quiescent();
+            rules.remove(id).unwrap();
+            rules.commit();
+        }
+        assert!(rules.copies() <= 3, "{} copies", rules.copies());
+        rules.snapshot().space().check().unwrap();
+    }
+
+    #[test]
+    fn remembered_changes_tell_what_they_concern() {
+        let domain = Domain::new();
+        let mut rules = LiveRules::new(&domain, Grouping::Exact, 1000);
+        let (key, mask) = (Key::ipv4(1, 2, 3, 4, 5), Mask::prefix(Field::DestinationPort, 16));
+        rules.insert(rule(5, 7)).unwrap();
+        let version = rules.commit();
+        assert!(rules.snapshot().still_holds(version - 1, &key, &mask), "another port");
+        assert!(!rules.snapshot().still_holds(version - 1, &key, &Mask::NONE), "any port may be that one");
+        rules.insert(rule(4, 7)).unwrap();
+        rules.commit();
+        assert!(!rules.snapshot().still_holds(version, &key, &mask));
+        assert!(rules.snapshot().still_holds(version + 1, &key, &mask));
+        for port in 100..100 + REMEMBERED as u16 {
+            rules.insert(rule(port, 7)).unwrap();
+            rules.commit();
+        }
+        assert!(rules.snapshot().still_holds(version + 1, &key, &mask));
+        rules.insert(rule(5000, 7)).unwrap();
+        rules.commit();
+        assert!(!rules.snapshot().still_holds(version + 1, &key, &mask), "a change is forgotten");
+    }
+
+    #[test]
+    fn a_number_used_again_counts_from_nothing() {
+        let domain = Domain::new();
+        let mut rules = LiveRules::new(&domain, Grouping::Exact, 1);
+        let mut worker = rules.counters().worker();
+        let id = rules.insert(rule(1, 1)).unwrap();
+        assert_eq!(rules.insert(rule(2, 1)), Err(Full(1)));
+        rules.commit();
+        worker.add(rules.set().rank(id).unwrap(), 60);
+        worker.add(Rank::NONE, 60);
+        assert_eq!(rules.counters().get(id), Hits { packets: 1, bytes: 60 });
+        rules.remove(id).unwrap();
+        rules.commit();
+        assert_eq!(rules.insert(rule(2, 1)), Ok(id));
+        assert_eq!(rules.counters().get(id), Hits::default());
+    }
+}

@@ -1,0 +1,72 @@
+//! Rule sets and header traces as text: what ClassBench's generators write (Taylor and Turner, "ClassBench: A Packet
+//! Classification Benchmark", 2005), and DPDK's test-acl reads.
+//!
+//! ```text
+//! @15.0.0.0/8  0.0.0.0/0  0 : 65535  1024 : 2047  0x06/0xFF  0x1000/0x1000     a rule: source, destination, ports, protocol, flags
+//! 3231124299   255664495  0          65535        6          565              a header: the same, and the first match (-1: none)
+//! ```
+//!
+//! The flags may be missing, and so may the first match. Addresses of rules are dotted, or IPv6 in colons; in headers they may also be
+//! numbers. Numbers are decimal or begin with `0x`. Empty lines and lines that begin with `#` are passed over. Everything else is
+//! an error with line and column: bits behind a prefix or outside a mask, a range that ends before it begins.
+
+mod header;
+mod line;
+mod rule;
+
+pub use header::{Header, read_headers};
+pub use rule::{TextRule, in_order, read_rules};
+
+use std::io::BufRead;
+
+/// The longest line, bytes: no rule needs a tenth of it.
+const LONGEST_LINE: usize = 4096;
+
+/// Why a file was refused. The caller knows its name.
+#[derive(Debug, thiserror::Error)]
+pub enum TextError {
+    /// A line is not what it should be.
+    #[error("line {line}, column {column}: {what}")]
+    Line {
+        /// From 1.
+        line: usize,
+        /// Byte of the line, from 1.
+        column: usize,
+        /// What is wrong and what should be there.
+        what: String,
+    },
+    /// The file cannot be read.
+    #[error("after line {line}: {source}")]
+    Read {
+        /// Lines read before.
+        line: usize,
+        /// As the reader says.
+        source: std::io::Error,
+    },
+}
+
+/// Tells `each` every line that is neither empty nor a comment, with its number.
+fn lines(
+    mut reader: impl BufRead,
+    mut each: impl FnMut(line::Line<'_>) -> Result<(), TextError>,
+) -> Result<(), TextError> {
+    let (mut text, mut number) = (Vec::new(), 0);
+    loop {
+        text.clear();
+        let mut limited = std::io::Read::take(&mut reader, LONGEST_LINE as u64 + 1);
+        let read = limited.read_until(b'\n', &mut text);
+        let read = read.map_err(|source| TextError::Read { line: number, source })?;
+        if read == 0 {
+            return Ok(());
+        }
+        number += 1;
+        if text.len() > LONGEST_LINE {
+            let what = format!("a line of more than {LONGEST_LINE} bytes: give one rule or header a line");
+            return Err(TextError::Line { line: number, column: LONGEST_LINE, what });
+        }
+        let line = line::Line::new(&text, number);
+        if !line.is_idle() {
+            each(line)?;
+        }
+    }
+}

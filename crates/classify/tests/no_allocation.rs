@@ -1,0 +1,42 @@
+//! The packet path allocates nothing: hits, misses, entries thrown away after a change, expiry.
+
+#![allow(clippy::unwrap_used)]
+
+#[path = "../../lookup/tests/common/allocations.rs"]
+mod allocations;
+
+use allocations::allocations;
+use tidemill_classify::cache::{Cache, Settings};
+use tidemill_classify::live::LiveRules;
+use tidemill_classify::suite::{Rng, Shape, key};
+use tidemill_classify::{Grouping, Key, Rank, Rule};
+use tidemill_lookup::qsbr::Domain;
+
+#[test]
+fn classifying_allocates_nothing() {
+    let (domain, mut rng) = (Domain::new(), Rng::new(5));
+    let mut rules = LiveRules::new(&domain, Grouping::Merged, 5000);
+    let mut list: Vec<Rule> = Vec::new();
+    let mut cache = Cache::new(Settings { exact: 200, megaflows: 500, masks: 40 }, 9).unwrap();
+    let (view, mut reader, mut out) = (rules.view(), domain.register(), vec![Rank::NONE; 256]);
+    let mut worker = rules.counters().worker();
+    for now in 0..40 {
+        for _ in 0..50 {
+            list.push(Shape::Mixed.rule(&mut rng));
+            rules.insert(*list.last().unwrap()).unwrap();
+        }
+        rules.commit();
+        let mut keys: Vec<Key> = (0..128).map(|_| key(&list, &mut rng)).collect();
+        keys.extend_from_within(..);
+        let before = allocations();
+        cache.classify(view.get(&reader), now, &keys, &mut out);
+        view.get(&reader).space().lookup_batch(&keys, &mut out);
+        out.iter().for_each(|&found| worker.add(found, 60));
+        cache.maintain(now, 3, 4);
+        assert_eq!(allocations() - before, 0, "burst {now}");
+        reader.quiescent();
+    }
+    let counters = cache.counters();
+    assert!(counters.outdated > 0 && counters.misses > 0 && counters.megaflow_hits > 0, "{counters:?}");
+    assert!(counters.not_kept > 0 && cache.masks() > 5, "{counters:?}");
+}

@@ -1,0 +1,85 @@
+//! `tidemill classify`, as a user sees it.
+#![allow(clippy::unwrap_used)] // a test may
+
+mod tool;
+
+use serde_json::json;
+use tool::Folder;
+
+const RULES: &str = "@10.0.0.0/8 0.0.0.0/0 0 : 65535 80 : 80 0x06/0xFF 0x1000/0x1000\n\
+    @10.1.0.0/16 192.0.2.0/24 0 : 65535 1024 : 2047 0x06/0xFF\n\
+    @0.0.0.0/0 192.0.2.1/32 0 : 65535 0 : 65535 0x00/0x00\n";
+const TRACE: &str = "167772161 3221225985 7 80 6 0\n10.1.2.3 192.0.2.9 7 1500 6 1\n8.8.8.8 192.0.2.1 7 9 17 2\n8.8.8.8 8.8.4.4 7 9 17 -1\n";
+
+fn folder() -> Folder {
+    let folder = Folder::new();
+    folder.write("a.rules", RULES).write("a.trace", TRACE);
+    folder
+}
+
+#[test]
+fn a_set_and_its_trace_are_verified() {
+    let folder = folder();
+    let lines = folder.ok("classify verify --rules a.rules --trace a.trace --json").json();
+    let last = lines.last().unwrap();
+    assert_eq!((&last["wrong"], last["checked"].as_u64().unwrap() > 1000), (&json!(0), true), "{last}");
+    let oracle = &lines[0];
+    assert_eq!(
+        (&oracle["structure"], &oracle["checked"], &oracle["matched"]),
+        (&json!("oracle"), &json!(4), &json!(3))
+    );
+    for structure in ["tuple-space", "tuple-merge"] {
+        for stage in ["lookup", "masks", "cached", "changes"] {
+            let of = |fields: &str| {
+                let is = |line: &&serde_json::Value| {
+                    line["structure"] == structure && line["stage"] == stage && line["fields"] == fields
+                };
+                lines.iter().filter(is).count()
+            };
+            assert_eq!([of("five fields"), of("with flags")], [1, 1], "{structure} {stage}");
+        }
+    }
+    let text = folder.ok("classify verify --data . --structure auto").out;
+    assert!(text.contains("a (3 rules, five fields): oracle, trace: 4 checked, 0 wrong"), "{text}");
+}
+
+#[test]
+fn a_trace_that_says_otherwise_is_reported() {
+    let folder = folder();
+    folder.write("b.trace", "10.1.2.3 192.0.2.9 7 1500 6 2\n");
+    let ran = folder.run("classify verify --rules a.rules --trace b.trace --json");
+    assert_eq!(ran.code, 1, "{}", ran.err);
+    let lines = ran.lines();
+    assert_eq!((&lines[0]["got"], &lines[0]["expected"]), (&json!(1), &json!(2)));
+    assert_eq!(lines.last().unwrap()["wrong"], 1);
+}
+
+#[test]
+fn what_is_wrong_is_said_in_one_line() {
+    let folder = folder();
+    folder.write("bits.rules", "@10.0.0.1/8 0.0.0.0/0 0 : 1 0 : 1 0/0\n");
+    folder.write("none.rules", "# nothing\n").write("none.trace", "");
+    folder.write("other.trace", "1 2 3 4 5 3\n").write("short.trace", "1 2 3\n");
+    folder.fail(&[
+        ("classify verify", 2, "--rules <FILE>"),
+        ("classify verify --rules no.rules", 2, "no.rules: No such file or directory"),
+        (
+            "classify verify --rules bits.rules",
+            1,
+            "bits.rules: line 1, column 2: source: has bits behind its length 8",
+        ),
+        ("classify verify --rules none.rules", 2, "none.rules: has no rules"),
+        ("classify verify --rules a.rules --trace none.trace", 2, "none.trace: has no headers"),
+        (
+            "classify verify --rules a.rules --trace other.trace",
+            1,
+            "other.trace: names rule 3, and the set has 3",
+        ),
+        (
+            "classify verify --rules a.rules --trace short.trace",
+            1,
+            "short.trace: line 1, column 6: destination port",
+        ),
+        ("classify verify --data a.rules", 2, "a.rules: Not a directory"),
+    ]);
+}
