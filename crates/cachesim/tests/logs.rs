@@ -1,4 +1,5 @@
 //! Request logs: what is read, and what is refused and how.
+#![allow(clippy::unwrap_used)] // a test may
 
 use std::io::Cursor;
 use std::path::Path;

@@ -1,4 +1,5 @@
 //! Every cache beside an obvious model of itself, request by request: who is kept, and who goes.
+#![allow(clippy::unwrap_used)] // a test may
 
 mod plain;
 

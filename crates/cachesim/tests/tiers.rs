@@ -1,4 +1,5 @@
 //! Tiers: what they promise of each other, what crosses between them, and a single cache that they have to equal.
+#![allow(clippy::unwrap_used)] // a test may
 
 use tidemill_cachesim::log::KeyInfo;
 use tidemill_cachesim::model::Alias;

@@ -129,7 +129,7 @@ fn figures_have_the_papers_numbers_beside_them() {
 
     // Few requests: what is simulated has its shape in `bench/figures.md`; here it is whole and draws.
     for (figure, points) in
-        [("tok-3.9", 10), ("tok-3.10", 35), ("tok-3.11", 90), ("tok-3.12", 75), ("tok-3.13", 25)]
+        [("tok-3.9", 15), ("tok-3.10", 35), ("tok-3.11", 90), ("tok-3.12", 75), ("tok-3.13", 25)]
     {
         let lines =
             folder.ok(&format!("sim kv --figure {figure} --requests 20000 --json --plot f.svg")).json();

@@ -43,7 +43,7 @@ impl Alias {
     #[inline]
     pub fn draw(&self, random: &mut Random) -> u32 {
         let bits = random.bits();
-        let column = ((bits >> 32) * self.0.len() as u64 >> 32) as u32;
+        let column = (((bits >> 32) * self.0.len() as u64) >> 32) as u32;
         let (share, other) = self.0[column as usize];
         if (bits as u32) < share { column } else { other }
     }

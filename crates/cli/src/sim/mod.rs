@@ -14,7 +14,7 @@ pub(crate) enum SimCommand {
     /// The amplification mitigator: tables, tuples, ICMP messages, time until an attack is over
     Amp(amp::Amp),
     /// Caches in front of a key-value store: policies, associativity, tiers, slabs, on request logs and workload models
-    Kv(kv::Kv),
+    Kv(Box<kv::Kv>),
 }
 
 /// Makes a figure, or runs what is asked for.
