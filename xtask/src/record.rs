@@ -22,7 +22,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "FILE")]
     table_v6: Option<PathBuf>,
     /// Only records whose name contains this: peers-lpm-v4, peers-lpm-v6, bench-lpm-v4, bench-lpm-v6, yardsticks-v4,
-    /// yardsticks-v6, bench-port, peers-port, peers-flow, bench-flow, bench-hide, bench-amp, bench-gate
+    /// yardsticks-v6, bench-port, peers-port, peers-flow, bench-flow, bench-hide, bench-amp, bench-gate, bench-kv
     #[arg(long)]
     only: Option<String>,
     /// Fewer and shorter runs
@@ -137,6 +137,11 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     if wanted("bench-gate") {
         let record = Record::start("bench-gate", json!({}), options.quick)?;
         bench(record, &["gate"], None, if options.quick { &["--runs", "2"] } else { &[] })?;
+    }
+    if wanted("bench-kv") {
+        let record = Record::start("bench-kv", json!({}), options.quick)?;
+        let quick: &[&str] = if options.quick { &["--runs", "3", "--seconds", "0.5"] } else { &[] };
+        bench(record, &["kv"], None, quick)?;
     }
     if wanted("peers-port") {
         good &= peers::port::record(&table(options.table_v4.as_ref(), 4)?, options.quick)?;
