@@ -112,29 +112,29 @@ static __always_inline int udp_in(struct xdp_md *context, struct parse *p, struc
 {
 	struct work *w = p->w;
 	struct udp udp;
-	__u32 length, *begin;
+	__u32 length, whole = where->end <= frame, *begin;
 
 	if (where->l4 + sizeof(udp) > frame)
 		return XDP_PASS;
 	udp = *(struct udp *)&w->bytes[where->l4 & (HEADS - 1)];
 	length = bpf_ntohs(udp.length);
+	if (!length && where->family == 6) {
+		// To the end of the packet; no get of this form is answered.
+		length = where->end - where->l4;
+		whole = 0;
+	}
 	if (length < sizeof(udp) || where->l4 + length > where->end)
 		return XDP_PASS; // the kernel drops it
 	// By its own length; what is behind is nobody's.
 	where->end = where->l4 + length;
 	if (length < sizeof(udp) + 8 + 1)
 		return XDP_PASS;
-	// "get ", and no IP options.
+	// Sequence 0, total 1, reserved 0, "get ", and no IP options.
 	begin = (__u32 *)&w->bytes[(where->l4 + sizeof(udp)) & (HEADS - 1)];
-	if (where->end <= frame && frame <= CHUNK && length > sizeof(udp) + 12 && begin[2] == bpf_htonl(W4('g', 'e', 't', ' ')) &&
-	    (where->family == 6 || where->l4 == where->l3 + 20)) {
+	if (whole && frame <= CHUNK && length > sizeof(udp) + 12 && !(begin[0] >> 16) && begin[1] == bpf_htons(1) &&
+	    begin[2] == bpf_htonl(W4('g', 'e', 't', ' ')) && (where->family == 6 || where->l4 == where->l3 + 20)) {
 		int verdict;
 
-		// Sequence 0, total 1, reserved 0.
-		if (begin[0] >> 16 || begin[1] != bpf_htons(1)) {
-			count(C_GET_OTHER);
-			return XDP_PASS;
-		}
 		if (frame > HEADS && bpf_xdp_load_bytes(context, 0, w->bytes, frame))
 			return XDP_PASS;
 		if ((udp.check || where->family == 6) && udp.check != folded(pseudo(where, length)) &&

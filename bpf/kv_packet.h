@@ -79,10 +79,15 @@ __noinline int locate(struct work *w, struct where *where, __u32 n)
 		__builtin_memcpy(where->dst, &ip->daddr, 16);
 		where->l4 = at + sizeof(*ip);
 		where->end = where->l4 + bpf_ntohs(ip->payload_len);
-		// Behind these there may be anything. To a group there is no TCP, and no memcached listens there.
-		if ((where->proto == IPPROTO_HOPOPTS || where->proto == IPPROTO_ROUTING || where->proto == IPPROTO_FRAGMENT ||
-		     where->proto == IPPROTO_DSTOPTS || where->proto == IPPROTO_AH) &&
-		    ip->daddr.in6_u.u6_addr8[0] != 0xff)
+		// Nobody has such a source: the kernel drops it. Here it would be one of IPv4.
+		if (!where->src[0] && !where->src[1] && where->src[2] == V4_MAPPED)
+			return 0;
+		// Behind these there may be anything, also to a group: a socket that is bound to no address gets that too. Behind options for each
+		// hop there mostly is ICMP (who listens to which group), which is everywhere and says itself that it is.
+		if (where->proto == IPPROTO_HOPOPTS)
+			where->fragment = *HEADER(__u8, where->l4) != IPPROTO_ICMPV6;
+		else if (where->proto == IPPROTO_ROUTING || where->proto == IPPROTO_FRAGMENT || where->proto == IPPROTO_DSTOPTS ||
+			 where->proto == IPPROTO_AH)
 			where->fragment = 1;
 	} else {
 		return 0;

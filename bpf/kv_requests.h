@@ -228,7 +228,8 @@ static __noinline void delayed_flush(struct parse *p, __u64 seconds)
 	// Beyond 30 days it is a date, which is not known here.
 	if (seconds > 2592000)
 		seconds = 2592000;
-	until = bpf_ktime_get_ns() + (seconds + 2) * 1000000000ull;
+	// It may begin to wait only when it is executed.
+	until = bpf_ktime_get_ns() + p->state->settle_ns + (seconds + 2) * 1000000000ull;
 	for (int i = 0; i < 8; i++) {
 		__u64 old = p->state->flush_until_ns;
 
@@ -335,7 +336,8 @@ static __noinline void end_token(struct parse *p)
 		break;
 	case K_FLUSH:
 		s->flags = quiet ? s->flags | F_QUIET : s->flags & ~F_QUIET;
-		if (which == 1 && digits) {
+		// memcached takes a sign and white space too, and what is behind that: the number is this one, or a smaller one.
+		if (which == 1 && !quiet && !(s->flags & F_MINUS)) {
 			s->value = s->length > 10 ? 2592000 : s->number;
 			if (s->number)
 				s->flags |= F_DELAY;

@@ -308,6 +308,49 @@ fn fuzz(frames: usize, seed: u64) {
     assert!(answers > frames / 50 && passed > frames / 4, "all kinds come");
 }
 
+/// Forms in which memcached and the kernel take a mutation, though a sender would hardly choose them.
+#[test]
+fn root_fuzz_mutations_in_odd_frames_are_seen() {
+    if !ready("root_fuzz_mutations_in_odd_frames_are_seen") {
+        return;
+    }
+    let lab = Lab::new(&["server"]);
+    let here =
+        rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::DGRAM, None).unwrap();
+    let interface = rustix::net::netdevice::name_to_index(here, "server").unwrap();
+    let seen = |what: &str, frame: &[u8]| {
+        let before = (lab.cache.slot(b"k").0, lab.cache.count("void"));
+        let (verdict, made) = lab.cache.object().run_once(frame, interface).unwrap();
+        assert_eq!((verdict.action, made.as_slice()), (PASS, frame), "{what}");
+        let after = (lab.cache.slot(b"k").0, lab.cache.count("void"));
+        assert!(after.0 > before.0 || after.1 > before.1, "{what}");
+    };
+    // memcached looks at how many datagrams there are in all, not at which this is, nor at what is reserved.
+    let request = b"get a\r\nset k 0 0 3\r\nnew\r\n";
+    for (at, what) in [(11, "sequence 1"), (15, "something reserved")] {
+        let mut data = udp(7, request);
+        data[at] = 1;
+        seen(what, &frame(0, false, 17, &data));
+        seen(what, &frame(1, true, 17, &data));
+    }
+    // IPv6: a length of 0 is that of the packet.
+    let mut data = udp(7, b"set k 0 0 3\r\nnew\r\n");
+    data[4..6].fill(0);
+    seen("no length", &frame(0, true, 17, &data));
+    // To a group, behind an extension header.
+    let mut options = vec![17, 0, 1, 4, 0, 0, 0, 0];
+    options.extend(udp(7, b"set k 0 0 3\r\nnew\r\n"));
+    let mut group = frame(0, true, 60, &options);
+    group[38..54].copy_from_slice(&[0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]);
+    seen("to all nodes", &group);
+    // Who listens to which group is none.
+    let mut report = frame(0, true, 0, &[58, 0, 5, 2, 0, 0, 1, 0, 143, 0, 0, 0, 0, 0, 0, 0]);
+    report[38..54].copy_from_slice(&[0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x16]);
+    let before = lab.cache.count("void");
+    lab.cache.object().run_once(&report, interface).unwrap();
+    assert_eq!(lab.cache.count("void"), before);
+}
+
 #[test]
 fn root_fuzz_any_frame() {
     if ready("root_fuzz_any_frame") {

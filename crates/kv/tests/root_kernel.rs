@@ -176,6 +176,29 @@ fn root_kernel_a_value_ends_before_memcached_forgets_it() {
 }
 
 #[test]
+fn root_kernel_a_delayed_flush_in_any_spelling() {
+    if !ready("root_kernel_a_delayed_flush_in_any_spelling") {
+        return;
+    }
+    let mut lab = Lab::new(&["server"]);
+    for delay in ["+2", "\t2", "2\t", "2\tx"] {
+        lab.tcp("set k 0 0 1\r\na\r\n", "STORED\r\n");
+        assert_eq!(lab.udp("get k\r\n"), "VALUE k 0 1\r\na\r\nEND\r\n", "{delay:?}");
+        lab.tcp(&format!("flush_all {delay}\r\n"), "OK\r\n");
+        // Asked for all the time, so that it would be admitted if it could be; where one key is missing memcached answers.
+        lab.wait("the flush", |lab| {
+            lab.udp("get k\r\n");
+            lab.udp("get k none\r\n") == "END\r\n"
+        });
+        for _ in 0..100 {
+            assert_eq!(lab.udp("get k\r\n"), "END\r\n", "{delay:?}");
+        }
+        // Served again later.
+        lab.rounds(Duration::from_secs(3));
+    }
+}
+
+#[test]
 fn root_kernel_the_next_process_takes_over() {
     if !ready("root_kernel_the_next_process_takes_over") {
         return;

@@ -27,8 +27,8 @@ const RECONCILE_NS: u64 = 500 * MS;
 const BEAT_NS: u64 = 100 * MS;
 /// How long an answer may take before nothing is believed for a while.
 const SLOW_NS: u64 = 500 * MS;
-/// The program's clock may be as late as this: that of the kernel's last tick.
-const TICK_NS: u64 = 20 * MS;
+/// The program's clock may be as late as this: that of the kernel's last tick, where the processor that ticks may be away for some.
+const TICK_NS: u64 = 100 * MS;
 /// Keys asked for at once.
 const BATCH: usize = 64;
 /// Missed keys each millisecond that are worth a question, while they help and while they do not.
@@ -229,7 +229,9 @@ impl Cache {
     /// Only what is sent to this machine's addresses is answered.
     fn localize(&mut self) -> Result<(), KvError> {
         let action = "cannot tell the programs this machine's addresses";
-        let wanted: HashSet<[u32; 4]> = machine::addresses().into_iter().map(machine::words).collect();
+        let lo = self.options.interfaces.iter().any(|name| name == "lo");
+        let answers = machine::udp_addresses(self.options.port, lo);
+        let wanted: HashSet<[u32; 4]> = answers.into_iter().map(machine::words).collect();
         let mut local = self.object.table::<[u32; 4], u32>("kv_local").map_err(system(action))?;
         let there: HashSet<[u32; 4]> = local.keys().map_err(system(action))?.into_iter().collect();
         for address in wanted.difference(&there) {
@@ -352,8 +354,8 @@ impl Cache {
             let Some(answer) = answer else { continue };
             let expires_ns = match answer.remaining_s {
                 None => u64::MAX,
-                // memcached counts whole seconds: it may be over a second earlier than it says.
-                Some(seconds) if seconds > 1 => token.asked_ns + (seconds - 1) * 1000 * MS - TICK_NS,
+                // memcached counts whole seconds, and now and then two at once: it may be over by so much earlier than it says.
+                Some(seconds) if seconds > 2 => token.asked_ns + (seconds - 2) * 1000 * MS - TICK_NS,
                 Some(_) => continue,
             };
             if answer.value.len() > self.options.value_max.min(MAX_VALUE)

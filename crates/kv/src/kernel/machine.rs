@@ -169,6 +169,21 @@ pub(super) fn addresses() -> Vec<IpAddr> {
     addresses
 }
 
+/// Those of this machine's addresses at which somebody takes datagrams for a port; the loopback ones, which come from no wire, only if asked for.
+pub(super) fn udp_addresses(port: u16, loopback: bool) -> Vec<IpAddr> {
+    let bound: HashSet<[u32; 4]> =
+        lines(["udp", "udp6"], port).into_iter().map(|line| line.local.0).collect();
+    let any = |address: &IpAddr| match address {
+        IpAddr::V4(_) => bound.contains(&words(IpAddr::V4(Ipv4Addr::UNSPECIFIED))),
+        IpAddr::V6(_) => bound.contains(&words(IpAddr::V6(Ipv6Addr::UNSPECIFIED))),
+    };
+    let mut addresses = addresses();
+    addresses.retain(|address| {
+        (loopback || !address.is_loopback()) && (any(address) || bound.contains(&words(*address)))
+    });
+    addresses
+}
+
 /// The subnets of an interface: prefixes and their lengths.
 pub(super) fn subnets(interface: &str) -> Vec<(IpAddr, u8)> {
     let mut subnets = Vec::new();
