@@ -255,6 +255,10 @@ impl Keyring {
     /// The file, or which line is wrong.
     pub fn read(path: &Path) -> Result<Self, KeyError> {
         let wrong = |error: std::io::Error| KeyError::File(error.to_string());
+        // Opening a pipe would wait for whoever writes to it.
+        if !std::fs::metadata(path).map_err(wrong)?.is_file() {
+            return Err(KeyError::File("not a file".into()));
+        }
         let mut file = std::fs::File::open(path).map_err(wrong)?;
         // Of the file that is open, whatever the path means by now.
         let metadata = file.metadata().map_err(wrong)?;

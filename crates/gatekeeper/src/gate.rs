@@ -204,7 +204,7 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
         Ok(Gate {
             table: FlowTable::new(slots.max(1), Keyed::new(secret))?,
             heavy: Heavy::new(secret as u64 ^ spread)?,
-            programs: Programs::new(catalog, program_flows),
+            programs: Programs::new(catalog, program_flows)?,
             revoked: Revocations::new(u64::MAX),
             spread,
             uses: Box::new([0; MOST_CHOICES]),

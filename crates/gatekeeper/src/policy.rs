@@ -34,6 +34,7 @@ use crate::config::{Action, PolicyConfig};
 use crate::error::GateError;
 use crate::family::Gated;
 use crate::tunnel::{Endpoint, Endpoints};
+use std::collections::HashSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 use tidemill_flow::hash::mix;
@@ -548,6 +549,7 @@ pub(crate) fn parse(
     key: impl Fn(usize, &str) -> String,
 ) -> Result<Parsed, GateError> {
     let mut parsed = Parsed { v4: Vec::new(), v6: Vec::new() };
+    let mut known = (HashSet::new(), HashSet::new());
     for (i, policy) in policies.iter().enumerate() {
         let wrong = |field: &str, what: String| GateError::config(key(i, field), what);
         match (policy.action, policy.grantors.is_empty()) {
@@ -565,15 +567,15 @@ pub(crate) fn parse(
             let grantors = addresses::<std::net::Ipv6Addr>(&policy.grantors, "IPv6")
                 .map_err(|what| wrong("grantors", what))?;
             let grantors = grantors.into_iter().map(u128::from).collect();
-            push(&mut parsed.v6, Policy { prefix, action: policy.action, grantors })
-                .map_err(|what| wrong("prefix", what))?;
+            let prefix = once(&mut known.1, prefix).map_err(|what| wrong("prefix", what))?;
+            parsed.v6.push(Policy { prefix, action: policy.action, grantors });
         } else {
             let prefix = text.parse().map_err(|error| wrong("prefix", format!("{text:?}: {error}")))?;
             let grantors = addresses::<std::net::Ipv4Addr>(&policy.grantors, "IPv4")
                 .map_err(|what| wrong("grantors", what))?;
             let grantors = grantors.into_iter().map(u32::from).collect();
-            push(&mut parsed.v4, Policy { prefix, action: policy.action, grantors })
-                .map_err(|what| wrong("prefix", what))?;
+            let prefix = once(&mut known.0, prefix).map_err(|what| wrong("prefix", what))?;
+            parsed.v4.push(Policy { prefix, action: policy.action, grantors });
         }
     }
     Ok(parsed)
@@ -611,15 +613,15 @@ fn addresses<T: std::str::FromStr + PartialEq>(texts: &[String], family: &str) -
     Ok(all)
 }
 
-fn push<A: Gated>(policies: &mut Vec<Policy<A>>, policy: Policy<A>) -> Result<(), String>
+/// For a prefix that must not be there twice.
+fn once<A: Gated>(known: &mut HashSet<Prefix<A>>, prefix: Prefix<A>) -> Result<Prefix<A>, String>
 where
-    Prefix<A>: std::fmt::Display,
+    Prefix<A>: std::fmt::Display + std::hash::Hash,
 {
-    if policies.iter().any(|known| known.prefix == policy.prefix) {
-        return Err(format!("{} is there twice: leave one out", policy.prefix));
+    if !known.insert(prefix) {
+        return Err(format!("{prefix} is there twice: leave one out"));
     }
-    policies.push(policy);
-    Ok(())
+    Ok(prefix)
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ use crate::decision::Cookie as Brought;
 use crate::error::GateError;
 use crate::flow::{Act, FlowState, Installed};
 use std::sync::Arc;
+use tidemill_flow::table::SizeError;
 use tidemill_flowprog::shipped::SHIPPED;
 use tidemill_flowprog::{Context, Cookie, MAX_OBJECT, Program, Ruling};
 
@@ -69,18 +70,25 @@ pub(crate) enum Refused {
 /// One worker's programs.
 pub(crate) struct Programs {
     catalog: Catalog,
-    cookies: Box<[Cookie]>,
+    /// Those that were ever used; room for the others is there.
+    cookies: Vec<Cookie>,
     free: Vec<u32>,
+    most: usize,
 }
 
 impl Programs {
-    /// With room for so many flows.
-    pub(crate) fn new(catalog: Catalog, flows: u32) -> Self {
-        Programs {
-            catalog,
-            cookies: vec![Cookie::default(); flows as usize].into(),
-            free: (0..flows).rev().collect(),
-        }
+    /// With room for so many flows: memory that is asked for, and touched as it is used.
+    ///
+    /// # Errors
+    /// There is not so much.
+    pub(crate) fn new(catalog: Catalog, flows: u32) -> Result<Self, SizeError> {
+        let most = flows as usize;
+        let (mut cookies, mut free) = (Vec::new(), Vec::new());
+        cookies.try_reserve_exact(most).and_then(|()| free.try_reserve_exact(most)).map_err(|source| {
+            let bytes = most.saturating_mul(size_of::<Cookie>() + size_of::<u32>());
+            SizeError::Memory { bytes, source: std::io::Error::other(source) }
+        })?;
+        Ok(Programs { catalog, cookies, free, most })
     }
 
     /// Flows with a program.
@@ -102,8 +110,17 @@ impl Programs {
         if !program.init(&Context::decision(now_ns, expires_ns, brought.bytes().len()), &mut cookie) {
             return Err(Refused::NotTaken);
         }
-        let place = self.free.pop().ok_or(Refused::Full)?;
-        self.cookies[place as usize] = cookie;
+        let place = match self.free.pop() {
+            Some(place) => {
+                self.cookies[place as usize] = cookie;
+                place
+            }
+            None if self.cookies.len() < self.most => {
+                self.cookies.push(cookie);
+                self.cookies.len() as u32 - 1
+            }
+            None => return Err(Refused::Full),
+        };
         Ok(Installed { number, cookie: place })
     }
 

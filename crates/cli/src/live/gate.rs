@@ -91,8 +91,8 @@ pub(crate) struct Grant {
     source: IpAddr,
     /// The destination's address
     destination: IpAddr,
-    /// KiB per second
-    #[arg(long, value_name = "KIB_S", default_value_t = 1024)]
+    /// KiB per second, at most 16,777,215
+    #[arg(long, value_name = "KIB_S", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(..=16_777_215))]
     rate: u32,
     /// Seconds
     #[arg(long = "for", value_name = "SECONDS", default_value_t = 300)]
@@ -115,10 +115,10 @@ pub(crate) struct FibArgs {
     #[arg(long, value_name = "PREFIX", conflicts_with = "delete")]
     add: Option<String>,
     /// What is done with packets there
-    #[arg(long, requires = "add", default_value = "grantor")]
+    #[arg(long, requires = "add", conflicts_with = "delete", default_value = "grantor")]
     action: Action,
     /// A Grantor that decides about them; several share the flows
-    #[arg(long, value_name = "ADDR", requires = "add")]
+    #[arg(long, value_name = "ADDR", requires = "add", conflicts_with = "delete")]
     grantor: Vec<IpAddr>,
     /// Delete the policy of this prefix, until the next reload
     #[arg(long, value_name = "PREFIX")]

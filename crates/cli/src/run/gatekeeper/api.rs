@@ -147,6 +147,8 @@ fn changeable(gatekeeper: &Gatekeeper) -> Result<(), ApiError> {
     Ok(())
 }
 
+/// KiB/s that a flow's state has room for.
+const MOST_RATE: u32 = (1 << 24) - 1;
 /// How long the workers may take to read a decision.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -180,6 +182,9 @@ fn decide(gatekeeper: &Gatekeeper, decide: &gate::Decide) -> Result<Done, ApiErr
             direct: decide.direct,
         },
     };
+    if let Some(rate) = decide.rate_kib_s.filter(|rate| *rate > MOST_RATE) {
+        return Err(ApiError::bad_request(format!("a rate of {rate} KiB/s: give at most {MOST_RATE}")));
+    }
     let destination = address(&decide.destination)?;
     {
         let mut gate = lock(&gatekeeper.gate);
