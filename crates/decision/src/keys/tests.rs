@@ -59,3 +59,14 @@ fn a_file_that_others_may_read_is_refused() {
     assert!(matches!(Keyring::read(&path), Err(KeyError::File(_))));
     assert!(matches!(Keyring::read(&std::env::temp_dir()), Err(KeyError::File(_))));
 }
+
+/// Nobody writes to it: opening it would wait for ever.
+#[cfg(unix)]
+#[test]
+fn a_pipe_is_no_key_file() {
+    let path = std::env::temp_dir().join(format!("tidemill-pipe-{}", std::process::id()));
+    assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+    let read = Keyring::read(&path);
+    std::fs::remove_file(&path).unwrap();
+    assert!(matches!(read, Err(KeyError::File(_))));
+}
