@@ -217,7 +217,7 @@ pub(super) enum Line {
 /// Round trips, nanoseconds, ascending, at a low rate.
 pub(super) fn round_trips(line: &mut Line, keys: u64, per_second: u32, time: Duration) -> Result<Vec<u32>> {
     let mut rng = Rng::new(3);
-    let (mut times, mut bytes) = (Vec::new(), [0; 4096]);
+    let (mut times, mut bytes, mut lost, mut request) = (Vec::new(), [0; 4096], 0, 0_u16);
     let (started, gap) = (Instant::now(), Duration::from_secs(1) / per_second);
     let mut due = Instant::now();
     while started.elapsed() < time {
@@ -230,9 +230,22 @@ pub(super) fn round_trips(line: &mut Line, keys: u64, per_second: u32, time: Dur
         let sent = Instant::now();
         match line {
             Line::Udp(Udp { socket, .. }) => {
-                socket.send(&datagram(1, &name))?;
-                let answered = times.len();
-                socket.recv(&mut bytes).with_context(|| format!("no answer over UDP, after {answered}"))?;
+                request = request.wrapping_add(1);
+                socket.send(&datagram(request, &name))?;
+                // Not one to a request that was given up.
+                let mut is_answered = false;
+                while !is_answered && let Ok(length) = socket.recv(&mut bytes) {
+                    is_answered = bytes[..length].starts_with(&request.to_be_bytes());
+                }
+                // On a machine with other work some are late; where many are, something is wrong.
+                if !is_answered {
+                    lost += 1;
+                    if lost > 10 + times.len() / 100 {
+                        bail!("{lost} answers over UDP did not come, {} did", times.len());
+                    }
+                    due = Instant::now();
+                    continue;
+                }
             }
             Line::Tcp(stream) => {
                 stream.write_all(format!("get {name}\r\n").as_bytes())?;
