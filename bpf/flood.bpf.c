@@ -3,7 +3,8 @@
 // A load for measurements: makes each frame of a `BPF_PROG_TEST_RUN` with live frames an answer of another amplifier, and sends it
 // out of the interface that the run names. The frame is Ethernet, IPv4 without options, UDP, with a source address and a
 // checksum of zero; the rest is as the caller has written it. Or it sends whole frames of the caller's in turn: the kernel uses a page
-// again as it comes back, so that what a receiver has written into it is still there. Beside it, what drops without a look, as a
+// again as it comes back, so that what a receiver has written into it is still there. Or it sends one whole frame, with a number
+// drawn at random in it, by a law that the caller has put into a table. Beside it, what drops without a look, as a
 // ceiling, and counts.
 // Made into flood.bpf.o by `cargo xtask bpf`.
 
@@ -21,9 +22,14 @@ struct load {
 	__u32 serial;
 	__u32 frames; // how many of `frames` are sent in turn; 0: none of them
 	__u32 length; // of each, as of the run's own
+	__u32 draws; // entries of `ranks`, a power of two, if the first of `frames` is sent with a number in it; else 0
+	__u32 digits; // where in the frame its DIGITS decimal digits are
+	__u64 random; // xorshift's state, not 0
 };
 
 #define FRAME 256 // bytes at most
+#define DIGITS 7
+#define DRAWS (1 << 20) // entries at most
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -42,6 +48,46 @@ struct {
 	__type(key, __u32);
 	__type(value, struct frame);
 } frames SEC(".maps");
+
+// The law: number at share (i / draws) of all; one more than `draws`.
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, DRAWS + 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} ranks SEC(".maps");
+
+// The first of the caller's frames, with a number that is drawn.
+static __always_inline int drawn(struct xdp_md *context, struct load *state)
+{
+	__u32 zero = 0, at, number, length = state->length, place = state->digits;
+	struct frame *frame = bpf_map_lookup_elem(&frames, &zero);
+	__u32 *low, *high;
+	__u8 digits[DIGITS];
+	__u64 x = state->random;
+
+	x ^= x << 13;
+	x ^= x >> 7;
+	x ^= x << 17;
+	state->random = x;
+	at = x & (state->draws - 1);
+	low = bpf_map_lookup_elem(&ranks, &at);
+	at++;
+	high = bpf_map_lookup_elem(&ranks, &at);
+	if (!frame || !low || !high || length < 1 || length > FRAME)
+		return XDP_ABORTED;
+	// Where many numbers share an entry, each of them.
+	number = *low;
+	if (*high > *low)
+		number += (__u32)(x >> 32) % (*high - *low);
+	for (int i = DIGITS - 1; i >= 0; i--) {
+		digits[i] = '0' + number % 10;
+		number /= 10;
+	}
+	if (bpf_xdp_store_bytes(context, 0, frame->bytes, length) || bpf_xdp_store_bytes(context, place, digits, DIGITS))
+		return XDP_ABORTED;
+	return XDP_TX;
+}
 
 // The next of the caller's frames.
 static __always_inline int whole(struct xdp_md *context, struct load *state)
@@ -64,6 +110,8 @@ int tidemill_flood(struct xdp_md *context)
 
 	if (!state)
 		return XDP_ABORTED;
+	if (state->draws)
+		return drawn(context, state);
 	if (state->frames)
 		return whole(context, state);
 	if ((void *)(ip + 1) > end)

@@ -7,6 +7,7 @@ mod env;
 mod fuzz;
 mod header;
 mod held;
+mod kernels;
 mod licences;
 mod peers;
 mod proc;
@@ -42,6 +43,8 @@ enum Command {
     Fuzz(fuzz::Options),
     /// Run the lines that a part is held to
     Held(held::Options),
+    /// Test the programs in the kernel under other kernels (QEMU)
+    Kernels(kernels::Options),
     /// Measure against other programs
     #[command(subcommand)]
     Peers(peers::Command),
@@ -65,6 +68,7 @@ fn main() -> ExitCode {
         Command::Licences => licences::run(),
         Command::Fuzz(options) => fuzz::run(&options),
         Command::Held(options) => held::run(&options),
+        Command::Kernels(options) => kernels::run(&options),
         Command::Peers(command) => peers::run(&command),
         Command::Record(options) => record::run(&options),
         Command::Readme(options) => readme::run(&options),

@@ -1,6 +1,8 @@
 //! `readme`: writes the numbers of README.md anew from the records of bench/results. They stand between
 //! `<!-- numbers:begin NAME -->` and `<!-- numbers:end -->`; where nothing has been recorded, nothing does.
 
+mod roles;
+
 use crate::{env, record};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
@@ -23,6 +25,7 @@ const BLOCKS: &[Block] = &[
     ("flow-peers", flow_peers),
     ("flow", flow),
     ("hide", hide),
+    ("roles", roles::roles),
 ];
 
 /// Whether the numbers are those of the records, now or already.

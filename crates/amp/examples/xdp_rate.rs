@@ -121,7 +121,8 @@ fn flood(flows: u32, stop: &AtomicBool) -> Fallible<f64> {
     frame[24..26].fill(0);
     // As words lie in memory.
     let header = frame[14..34].chunks(2).map(|pair| u32::from(u16::from_ne_bytes([pair[0], pair[1]]))).sum();
-    object.array::<[u32; 6]>("load")?.set(0, [flows - 1, SOURCE, header, 0, 0, 0], 0).map_err(to_io)?;
+    let load = [flows - 1, SOURCE, header, 0, 0, 0, 0, 0, 0, 0];
+    object.array::<[u32; 10]>("load")?.set(0, load, 0).map_err(to_io)?;
     let (left, mut offered) = (index("left")?, 0_u64);
     let started = Instant::now();
     while !stop.load(Ordering::Relaxed) {

@@ -111,20 +111,25 @@ impl Object {
     ///
     /// # Errors
     /// As [`Object::load`].
-    pub fn load_egress(&mut self, source: &Source, name: &str) -> Result<ProgramFd, BpfError> {
+    pub fn load_egress(&mut self, source: &Source, name: &str) -> Result<(), BpfError> {
         let action = "the kernel refuses the TC program";
-        let program =
-            self.ebpf.program_mut(name).ok_or_else(|| io::Error::other("no such program in the object"));
-        let program: io::Result<&mut SchedClassifier> =
-            program.and_then(|program| program.try_into().map_err(to_io));
-        let program = program.map_err(|error| refused(source, action, error))?;
+        let program = self.egress(name).map_err(|error| refused(source, action, error))?;
         program.load().map_err(|error| match error {
             ProgramError::LoadError { io_error, verifier_log } => {
                 refused(source, action, with_reason(io_error, &verifier_log.to_string()))
             }
             other => refused(source, action, to_io(other)),
-        })?;
-        let fd = program.fd().map_err(to_io).and_then(ProgramFd::try_clone);
+        })
+    }
+
+    pub(crate) fn egress(&mut self, name: &str) -> io::Result<&mut SchedClassifier> {
+        let program = self.ebpf.program_mut(name);
+        program.ok_or_else(|| io::Error::other("no such program in the object"))?.try_into().map_err(to_io)
+    }
+
+    /// A TC program's descriptor.
+    pub(crate) fn egress_fd(&mut self, name: &str) -> Result<ProgramFd, BpfError> {
+        let fd = self.egress(name).and_then(|program| program.fd().map_err(to_io)?.try_clone());
         fd.map_err(BpfError::system("cannot use the TC program"))
     }
 

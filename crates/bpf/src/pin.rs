@@ -3,11 +3,12 @@
 //! ```text
 //! /sys/fs/bpf/tidemill/NAME/native            the link, named by where its program runs (native, generic)
 //! /sys/fs/bpf/tidemill/NAME/egress            the link of a TC program
+//! /sys/fs/bpf/tidemill/NAME/filter            before Linux 6.6, instead: the TC program itself
 //! /sys/fs/bpf/tidemill/NAME/layout-1/MAP      its maps
 //! ```
 //! The folder NAME is locked (`flock`) by the process that works with it.
 
-use crate::{BpfError, Mode, kernel, sys};
+use crate::{BpfError, Mode, egress, kernel, sys};
 use aya::maps::{MapData, MapInfo};
 use std::fs::{File, Metadata, TryLockError};
 use std::io;
@@ -19,6 +20,8 @@ use std::path::{Path, PathBuf};
 const BPF_FS: i64 = 0xcafe_4a11;
 /// Folders of maps: this, and the layout's number.
 const LAYOUT: &str = "layout-";
+/// A TC program that a filter holds.
+const FILTER: &str = "filter";
 
 /// A map that is pinned, and what it has to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -161,6 +164,11 @@ impl Pins {
         self.folder.join("egress")
     }
 
+    /// Where a TC program is that is held by a filter, not by a link.
+    pub(crate) fn filter(&self) -> PathBuf {
+        self.folder.join(FILTER)
+    }
+
     /// The folder of the maps.
     pub(crate) fn maps(&self) -> PathBuf {
         self.folder.join(format!("{LAYOUT}{}", self.layout))
@@ -294,6 +302,15 @@ fn remove_folder(folder: &Path) -> io::Result<bool> {
         other => other?,
     };
     let mut found = false;
+    if folder.join(FILTER).exists() {
+        // The XDP program beside it knows the device; if that is gone, so is the filter.
+        for mode in [Mode::Native, Mode::Generic] {
+            match interface(&folder.join(mode.name())) {
+                Ok(index) if index > 0 => egress::remove_filter(index)?,
+                _ => {}
+            }
+        }
+    }
     for entry in entries {
         let path = entry?.path();
         if path.is_dir() {

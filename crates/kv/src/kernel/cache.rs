@@ -114,7 +114,7 @@ impl Cache {
             ("kv_conns", options.connections),
         ];
         let mut object = Object::load(&SOURCE, &entries, Some(&pins))?;
-        let outgoing = object.load_egress(&SOURCE, EGRESS)?;
+        object.load_egress(&SOURCE, EGRESS)?;
         let map = object.mapped("kv_state", state::WORDS)?;
         let slot_words = object.mapped("kv_slots", 2 * slots as usize)?;
         let value_words = object.mapped("kv_values", sets as usize * WAYS * entry::WORDS)?;
@@ -142,7 +142,7 @@ impl Cache {
         for (interface, index) in indices {
             let pins = Pins::new(&options.pin_root, &format!("{}-{index}", options.name), LAYOUT)?;
             // What leaves first: a connection that opens meanwhile is then known from its first byte.
-            let egress = Egress::attach(&outgoing, index, Some(&pins))?;
+            let egress = Egress::attach(&mut cache.object, EGRESS, index, Some(&pins))?;
             let ingress =
                 Attachment::attach(&cache.object, &interface, index, options.mode, PATIENCE, Some(&pins))?;
             let native = ingress.attached().native;

@@ -77,8 +77,8 @@ fn receive(net: &Netns, interface: &str, processor: Option<usize>) -> Result<()>
 /// The daemon, on a thread of its own.
 struct Daemon {
     stop: Arc<AtomicBool>,
-    /// Keys answered by the cache.
-    hits: Arc<AtomicU64>,
+    /// Gets answered by the cache, and gets of which it had not every key.
+    counts: Arc<[AtomicU64; 2]>,
     thread: Option<JoinHandle<Result<()>>>,
 }
 
@@ -88,8 +88,8 @@ impl Daemon {
         options.name = format!("kv-bench-{}", std::process::id());
         options.memory = memory;
         options.rate = 0;
-        let (stop, hits) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
-        let (stopped, counted, inside) = (stop.clone(), hits.clone(), server.descriptor()?);
+        let (stop, counts) = (Arc::new(AtomicBool::new(false)), Arc::new([const { AtomicU64::new(0) }; 2]));
+        let (stopped, counted, inside) = (stop.clone(), counts.clone(), server.descriptor()?);
         let (ready, started) = std::sync::mpsc::channel();
         let work = move || -> Result<()> {
             move_in(&inside)?;
@@ -103,13 +103,15 @@ impl Daemon {
                 }
                 if looked.elapsed() > Duration::from_millis(10) {
                     looked = Instant::now();
-                    counted.store(cache.count("get-hit"), Ordering::Relaxed);
+                    for (count, name) in counted.iter().zip(["get-hit", "get-miss"]) {
+                        count.store(cache.count(name), Ordering::Relaxed);
+                    }
                 }
             }
             Ok(())
         };
         let thread = std::thread::spawn(work);
-        let mut own = Daemon { stop, hits, thread: Some(thread) };
+        let mut own = Daemon { stop, counts, thread: Some(thread) };
         match started.recv() {
             Ok(()) => Ok(own),
             Err(_) => Err(own.end().err().unwrap_or_else(|| anyhow::anyhow!("the cache has ended"))),
@@ -244,7 +246,15 @@ impl Lab {
 
     /// Keys that the cache has answered for.
     pub(super) fn hits(&self) -> u64 {
-        self.daemon.as_ref().map_or(0, |daemon| daemon.hits.load(Ordering::Relaxed))
+        self.asked().0
+    }
+
+    /// Gets that the cache has answered, and all that it has looked for.
+    pub(super) fn asked(&self) -> (u64, u64) {
+        let count = |at: usize| {
+            self.daemon.as_ref().map_or(0, |daemon| daemon.counts[at].load(Ordering::Relaxed))
+        };
+        (count(0), count(0) + count(1))
     }
 }
 

@@ -22,11 +22,15 @@ static SINK: Source = Source { program: "tidemill_drop", ..FLOOD };
 const RUN: u32 = 1 << 18;
 /// The flood's port: no socket of the client's.
 const FLOOD_PORT: u16 = 40_000;
-/// Bytes of a frame that the flood's program has room for.
+/// Bytes of a frame that the flood's program has room for, and entries of its table of numbers.
 const FRAME: usize = 256;
+const DRAWS: u32 = 1 << 20;
+
+/// Digits of a key's number.
+const DIGITS: usize = 7;
 
 pub(super) fn key(number: u64) -> String {
-    format!("key:{number:07}")
+    format!("key:{number:0DIGITS$}")
 }
 
 /// Sets so many keys over TCP.
@@ -78,9 +82,14 @@ fn frame(lab: &Lab, key: &str) -> Vec<u8> {
     frame
 }
 
-/// As many gets as go onto the cable for so long, over these keys in turn; answers that came back per second. Answers are counted at the
-/// client's end by a program that drops them.
-pub(super) fn flood(lab: &Lab, keys: u64, time: Duration) -> Result<f64> {
+/// As many gets as go onto the cable for so long; answers that came back per second. Answers are counted at the client's end by a
+/// program that drops them.
+pub(super) fn flood(lab: &Lab, draw: &Draw, seed: u64, time: Duration) -> Result<f64> {
+    let (keys, ranks) = match draw {
+        Draw::Uniform(keys) => (*keys, None),
+        Draw::Zipf(zipf) => (1, Some(zipf.quantiles(DRAWS))),
+        Draw::Absent(_) => bail!("the flood asks for keys that are there"),
+    };
     let frames: Vec<Vec<u8>> = (0..keys).map(|number| frame(lab, &key(number))).collect();
     let length = frames.first().map_or(0, Vec::len);
     if length > FRAME || frames.iter().any(|frame| frame.len() != length) {
@@ -97,8 +106,19 @@ pub(super) fn flood(lab: &Lab, keys: u64, time: Duration) -> Result<f64> {
                 whole.set(at, bytes, 0).map_err(to_io)?;
             }
         }
-        let load = [0, 0, 0, 0, frames.len() as u32, length as u32];
-        object.array::<[u32; 6]>("load")?.set(0, load, 0).map_err(to_io)?;
+        if let Some(ranks) = &ranks {
+            let mut table = object.array::<u32>("ranks")?;
+            for (at, rank) in (0..).zip(ranks) {
+                table.set(at, rank, 0).map_err(to_io)?;
+            }
+        }
+        // The digits are the key's end, which "\r\n" follows.
+        let digits = length - DIGITS - 2;
+        let draws = if ranks.is_some() { DRAWS } else { 0 };
+        let random = [seed as u32 ^ 0x9e37_79b9, 0x7f4a_7c15];
+        let load =
+            [0, 0, 0, 0, frames.len() as u32, length as u32, draws, digits as u32, random[0], random[1]];
+        object.array::<[u32; 10]>("load")?.set(0, load, 0).map_err(to_io)?;
         let sink = Object::load(&SINK, &[], None)?;
         let index = tidemill_port::device("client")?.index;
         let at = Attachment::attach(&sink, "client", index, Mode::Native, Duration::from_secs(2), None)?;
@@ -155,8 +175,19 @@ impl Zipf {
     }
 
     fn next(&self, rng: &mut Rng) -> u64 {
-        let wanted = rng.unit() * self.0.last().copied().unwrap_or(0.0);
+        self.at(rng.unit())
+    }
+
+    /// The rank at this share of all draws.
+    fn at(&self, share: f64) -> u64 {
+        let wanted = share * self.0.last().copied().unwrap_or(0.0);
         self.0.partition_point(|sum| *sum < wanted) as u64
+    }
+
+    /// The ranks at so many equal steps, and one more: behind the last.
+    fn quantiles(&self, steps: u32) -> Vec<u32> {
+        let inner = (0..steps).map(|step| self.at(f64::from(step) / f64::from(steps)) as u32);
+        inner.chain([self.0.len() as u32]).collect()
     }
 }
 
@@ -273,5 +304,10 @@ mod tests {
         let all: f64 = (1..=1000).map(|rank| f64::from(rank).powf(-0.99)).sum();
         let share = |rank: usize| f64::from(counts[rank]) / 1e5;
         assert!((share(0) - 1.0 / all).abs() < 0.01 && (share(9) - 10_f64.powf(-0.99) / all).abs() < 0.01);
+        // The table of the flood's program says the same: entries from one rank to the next.
+        let steps = zipf.quantiles(1 << 16);
+        let entries = |rank: u32| steps.iter().filter(|at| **at == rank).count() as f64 / 65536.0;
+        assert_eq!((steps.len(), steps[0], steps[1 << 16]), (65537, 0, 1000));
+        assert!((entries(0) - 1.0 / all).abs() < 1e-4 && (entries(9) - 10_f64.powf(-0.99) / all).abs() < 1e-4);
     }
 }
