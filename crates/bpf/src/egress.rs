@@ -5,6 +5,7 @@
 
 use crate::object::{Object, to_io};
 use crate::{BpfError, Kernel, Pins, kernel, sys};
+use aya::programs::links::Link as _;
 use aya::programs::tc::{NlOptions, SchedClassifierLink, TcAttachOptions, TcError, TcHandle, qdisc_add_clsact};
 use aya::programs::{ProgramError, TcAttachType};
 use std::io;
@@ -102,7 +103,12 @@ impl Egress {
             sys::pin(program, path).map_err(BpfError::system("cannot pin the TC program"))?;
         }
         let there = ours(&interface).map_err(BpfError::system(ACTION))?;
-        let replaced = if is_ours { tc.attach_to_link(there).ok() } else { forget(there) };
+        let replaced = if is_ours {
+            tc.attach_to_link(there).ok()
+        } else {
+            keep(there);
+            None
+        };
         let id = match replaced {
             Some(id) => Ok(id),
             None => {
@@ -141,7 +147,7 @@ impl Egress {
             && let Held::Filter(_, link) = &mut self.held
             && let Some(link) = link.take()
         {
-            forget(link);
+            keep(link);
         }
     }
 }
@@ -169,10 +175,9 @@ fn ours(interface: &str) -> io::Result<SchedClassifierLink> {
     SchedClassifierLink::attached(interface, TcAttachType::Egress, PREFERENCE, HANDLE, None)
 }
 
-/// Leaves a filter where it is: dropping it would remove it.
-fn forget<T>(link: SchedClassifierLink) -> Option<T> {
+/// Leaves a filter where it is: dropping this would remove it.
+fn keep(link: SchedClassifierLink) {
     std::mem::forget(link);
-    None
 }
 
 fn interface(index: u32) -> io::Result<String> {
