@@ -22,7 +22,8 @@
 // extension headers (they pass; fragments and extension headers make everything void, as they may carry mutations).
 //
 // Costs, the argument why nothing stale is served, and what it rests on: crates/kv/KERNEL.md. Made into kv.bpf.o by `cargo xtask bpf`.
-// Linux 6.6 (TCX links; the programs themselves: 5.18, for bpf_xdp_load_bytes; bpf_loop is 5.17's).
+// Linux 5.18 (bpf_xdp_load_bytes; bpf_loop is 5.17's); 6.1's verifier takes them (`cargo xtask kernels`), with less than 512 bytes of stack
+// in any chain of calls, each of them counted as 32 bytes at least.
 
 #include "kv_get.h"
 
@@ -47,8 +48,7 @@ __noinline int udp_requests(struct xdp_md *context, struct where *where)
 	__be16 key_total;
 	int half;
 	struct slot *slot;
-	struct udp_key key = {};
-	struct udp_pending pending = {}, *there;
+	struct udp_pending *there;
 
 	if (!where || !found(&p, 0))
 		return XDP_PASS;
@@ -57,10 +57,10 @@ __noinline int udp_requests(struct xdp_md *context, struct where *where)
 	p.left = where->end - p.offset;
 	if (!take(&p, 1))
 		return XDP_PASS;
-	key.port = where->sport;
-	key.id = *(__u16 *)w->bytes;
+	w->udp.port = where->sport;
+	w->udp.id = *(__u16 *)w->bytes;
 	key_total = *(__u16 *)&w->bytes[4];
-	__builtin_memcpy(key.client, where->src, 16);
+	__builtin_memcpy(w->udp.client, where->src, 16);
 	__builtin_memset(&w->s, 0, sizeof(w->s));
 	w->at = 8;
 	w->lost = w->mutations = w->quiet = 0;
@@ -93,13 +93,13 @@ __noinline int udp_requests(struct xdp_md *context, struct where *where)
 	slot = bpf_map_lookup_elem(&kv_slots, &index);
 	if (!slot)
 		return XDP_PASS;
-	pending.at_ns = bpf_ktime_get_ns();
-	pending.slot = index;
-	pending.opcode = w->mutations == 1 && !w->lost ? w->opcode : 0xffff;
+	w->pending.at_ns = bpf_ktime_get_ns();
+	w->pending.slot = index;
+	w->pending.opcode = w->mutations == 1 && !w->lost ? w->opcode : 0xffff;
 	// First what is pending, then the entry that takes it back.
 	add64(&slot->word, SEQ_ONE + 1);
-	if (bpf_map_update_elem(&kv_udp, &key, &pending, BPF_NOEXIST)) {
-		there = bpf_map_lookup_elem(&kv_udp, &key);
+	if (bpf_map_update_elem(&kv_udp, &w->udp, &w->pending, BPF_NOEXIST)) {
+		there = bpf_map_lookup_elem(&kv_udp, &w->udp);
 		if (there)
 			there->opcode = 0xffff;
 		slot->not_before_ns = bpf_ktime_get_ns() + p.state->settle_ns;
@@ -135,7 +135,7 @@ static __always_inline int udp_in(struct xdp_md *context, struct parse *p, struc
 	    begin[2] == bpf_htonl(W4('g', 'e', 't', ' ')) && (where->family == 6 || where->l4 == where->l3 + 20)) {
 		int verdict;
 
-		if (frame > HEADS && bpf_xdp_load_bytes(context, 0, w->bytes, frame))
+		if (frame > HEADS && fits(&frame, CHUNK) && bpf_xdp_load_bytes(context, 0, w->bytes, frame))
 			return XDP_PASS;
 		if ((udp.check || where->family == 6) && udp.check != folded(pseudo(where, length)) &&
 		    folded(pseudo(where, length) + sum_of(w, where->l4, where->end)) != 0xffff) {
@@ -209,7 +209,6 @@ __noinline int tcp_in(struct xdp_md *context, struct where *where)
 {
 	struct parse p = { .context = context };
 	struct work *w;
-	struct tuple tuple = {};
 	struct tcphdr tcp;
 	struct conn *conn;
 	__u32 header, length, sequence;
@@ -226,12 +225,12 @@ __noinline int tcp_in(struct xdp_md *context, struct where *where)
 		return XDP_PASS; // no data that memcached gets
 	length = where->end - where->l4 - header;
 	sequence = bpf_ntohl(tcp.seq);
-	__builtin_memcpy(tuple.client, where->src, 16);
-	__builtin_memcpy(tuple.server, where->dst, 16);
-	tuple.port = where->sport;
-	conn = bpf_map_lookup_elem(&kv_conns, &tuple);
+	__builtin_memcpy(w->tuple.client, where->src, 16);
+	__builtin_memcpy(w->tuple.server, where->dst, 16);
+	w->tuple.port = where->sport;
+	conn = bpf_map_lookup_elem(&kv_conns, &w->tuple);
 	if (!conn) {
-		unknown(context, &p, where, &tuple);
+		unknown(context, &p, where, &w->tuple);
 		return XDP_PASS;
 	}
 	if (conn->blind)
@@ -293,25 +292,27 @@ drop:
 SEC("xdp")
 int tidemill_kv(struct xdp_md *context)
 {
-	struct where where = {};
 	struct parse p = { .context = context };
 	__u32 frame = bpf_xdp_get_buff_len(context), n = frame;
+	struct where *where;
 
 	if (n > HEADS)
 		n = HEADS;
-	asm volatile("" : "+r"(n));
-	if (!found(&p, 0) || !p.state->port || n == 0 || n > HEADS || bpf_xdp_load_bytes(context, 0, p.w->bytes, n) ||
-	    !locate(p.w, &where, n))
+	if (!found(&p, 0) || !p.state->port || !fits(&n, HEADS) || bpf_xdp_load_bytes(context, 0, p.w->bytes, n))
 		return XDP_PASS;
-	if (where.fragment) {
+	where = &p.w->where;
+	__builtin_memset(where, 0, sizeof(*where));
+	if (!locate(p.w, where, n))
+		return XDP_PASS;
+	if (where->fragment) {
 		void_all(p.state);
 		return XDP_PASS;
 	}
-	if (where.dport != p.state->port)
+	if (where->dport != p.state->port)
 		return XDP_PASS;
-	if (where.proto == IPPROTO_UDP)
-		return udp_in(context, &p, &where, frame);
-	return tcp_in(context, &where);
+	if (where->proto == IPPROTO_UDP)
+		return udp_in(context, &p, where, frame);
+	return tcp_in(context, where);
 }
 
 // ---- Replies.
@@ -442,8 +443,7 @@ int tidemill_kv_out(struct __sk_buff *context)
 
 	if (n > HEADS)
 		n = HEADS;
-	asm volatile("" : "+r"(n));
-	if (!found(&p, 1) || !p.state->port || n == 0 || n > HEADS || bpf_skb_load_bytes(context, 0, p.w->bytes, n) ||
+	if (!found(&p, 1) || !p.state->port || !fits(&n, HEADS) || bpf_skb_load_bytes(context, 0, p.w->bytes, n) ||
 	    !locate(p.w, &where, n) || where.fragment || where.sport != p.state->port)
 		return GO_ON;
 	return where.proto == IPPROTO_UDP ? udp_out(context, &where) : tcp_out(context, &p, &where);

@@ -264,10 +264,23 @@ struct {
 } kv_events SEC(".maps");
 
 // What a program works on, too large for its stack: one for XDP and one for TC.
+// Where the parts of a packet are, and whose it is.
+struct where {
+	__u32 l3, l4, end; // end: of the packet, by the IP header
+	__u8 proto, family, fragment;
+	__be32 src[4], dst[4];
+	__be16 sport, dport;
+};
+
 struct work {
 	struct stream s;
 	struct conn fresh;
 	struct event event;
+	// Of a packet; here and not on the stack, of which functions have 512 bytes in all.
+	struct udp_key udp;
+	struct udp_pending pending;
+	struct where where;
+	struct tuple tuple; // `zero` stays so
 	__u64 sum, window_ms, events;
 	__u64 epoch, now_ns, version, hash; // of a get, and of its key
 	__u32 length; // of that

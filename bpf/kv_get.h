@@ -199,8 +199,7 @@ static long get_copy(__u32 i, struct parse *p)
 		return 1;
 	}
 	length = entry->length;
-	asm volatile("" : "+r"(length));
-	if (length == 0 || length > MAX_BLOB || length > p->left ||
+	if (!fits(&length, MAX_BLOB) || length > p->left ||
 	    bpf_xdp_store_bytes(p->context, p->offset, entry->blob, length) ||
 	    *(volatile __u64 *)&entry->version != w->versions[i & (MAX_GETS - 1)]) {
 		w->lost = 1;
@@ -408,8 +407,7 @@ static __always_inline int get(struct xdp_md *context, struct parse *p, struct w
 	count(C_RACED);
 	if (head ? bpf_xdp_adjust_head(context, head) : bpf_xdp_adjust_tail(context, -delta))
 		return XDP_DROP;
-	frame &= 0xfff;
-	if (frame > 0 && frame <= CHUNK && !bpf_xdp_store_bytes(context, 0, w->bytes, frame))
+	if (fits(&frame, CHUNK) && !bpf_xdp_store_bytes(context, 0, w->bytes, frame))
 		return XDP_PASS;
 	return XDP_DROP;
 }

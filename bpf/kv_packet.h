@@ -6,14 +6,6 @@
 
 #include "kv_replies.h"
 
-// Where a packet's parts are.
-struct where {
-	__u32 l3, l4, end; // end: of the packet, by the IP header
-	__u32 proto, family, fragment;
-	__be32 src[4], dst[4];
-	__be16 sport, dport;
-};
-
 // What headers take at most: two tags, 60 bytes of IPv4, ports.
 #define HEADS 128
 
@@ -133,6 +125,22 @@ static long sum_words(__u32 i, struct parse *p)
 	return 0;
 }
 
+// Whether this is from 1 to `most`, in a form that the verifiers of kernels before 6.8 or so understand as well: these learn nothing from
+// a comparison with 0, nor from one range test of both ends, which clang makes of two comparisons that it sees side by side.
+static __always_inline int fits(__u32 *n, __s64 most)
+{
+	__s64 signed_n = *n;
+
+	asm volatile("" : "+r"(signed_n));
+	if (signed_n < 1)
+		return 0;
+	asm volatile("" : "+r"(signed_n));
+	if (signed_n > most)
+		return 0;
+	*n = signed_n;
+	return 1;
+}
+
 // The next bytes of the packet, into `bytes`, with zeros behind them.
 static __always_inline int take(struct parse *p, int xdp)
 {
@@ -141,10 +149,7 @@ static __always_inline int take(struct parse *p, int xdp)
 
 	if (n > CHUNK)
 		n = CHUNK;
-	if (!n)
-		return 0;
-	asm volatile("" : "+r"(n));
-	if (n == 0 || n > CHUNK || (xdp ? bpf_xdp_load_bytes(p->context, p->offset, w->bytes, n) :
+	if (!fits(&n, CHUNK) || (xdp ? bpf_xdp_load_bytes(p->context, p->offset, w->bytes, n) :
 		       bpf_skb_load_bytes(p->context, p->offset, w->bytes, n)))
 		return 0;
 	*(__u64 *)&w->bytes[n] = 0;

@@ -6,7 +6,9 @@
 use crate::object::{Object, to_io};
 use crate::{BpfError, Kernel, Pins, kernel, sys};
 use aya::programs::links::Link as _;
-use aya::programs::tc::{NlOptions, SchedClassifierLink, TcAttachOptions, TcError, TcHandle, qdisc_add_clsact};
+use aya::programs::tc::{
+    NlOptions, SchedClassifierLink, TcAttachOptions, TcError, TcHandle, qdisc_add_clsact,
+};
 use aya::programs::{ProgramError, TcAttachType};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};

@@ -284,7 +284,8 @@ fn refused(source: &Source, action: &'static str, error: io::Error) -> BpfError 
 
 /// What the kernel's verifier said last, beside the error that it led to.
 fn with_reason(error: io::Error, log: &str) -> io::Error {
-    let is_sum = |line: &&str| line.starts_with("processed ") || line.trim().is_empty();
+    let sums = ["processed ", "stack depth ", "verification time "];
+    let is_sum = |line: &&str| line.trim().is_empty() || sums.iter().any(|sum| line.starts_with(sum));
     let reason = log.lines().rev().find(|line| !is_sum(line));
     match reason {
         Some(reason) if error.raw_os_error() != Some(libc::EPERM) => {

@@ -64,6 +64,10 @@ pub(crate) const LINES: &[Line] = &[
         let objects = bench(machine, "zipf")?;
         Ok(Outcome::Measured(format!("{}; {}", values(&objects), compared(&objects))))
     }),
+    ("the programs on Debian's kernel, the oldest that they are for", |machine| {
+        let only: &[&str] = if machine.quick { &["--only", "until_its_key"] } else { &[] };
+        Ok(Outcome::Pass(machine.said(&[&["kernels"], only].concat())?))
+    }),
     // What must exist besides.
     ("shipped programs are what their sources say", |machine| {
         Ok(Outcome::Pass(machine.said(&["bpf", "--check"])?))

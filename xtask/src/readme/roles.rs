@@ -6,7 +6,9 @@ use serde_json::Value;
 
 pub(super) fn roles() -> Result<String> {
     let mut out = String::new();
-    for (name, table) in [("bench-amp", amp as fn(&Recorded) -> String), ("bench-gate", gate), ("bench-kv", kv)] {
+    for (name, table) in
+        [("bench-amp", amp as fn(&Recorded) -> String), ("bench-gate", gate), ("bench-kv", kv)]
+    {
         if let Some(recorded) = Recorded::read(name)? {
             let gap = if out.is_empty() { "" } else { "\n" };
             out = format!("{out}{gap}{}\n{}", recorded.origin(), table(&recorded));
@@ -55,7 +57,9 @@ fn amp(recorded: &Recorded) -> String {
 fn gate(recorded: &Recorded) -> String {
     let mut out = "The Gatekeeper, 60-byte packets, one core.\n\n".to_owned();
     out += &head(&["case", "Mpps"]);
-    for line in recorded.lines.iter().filter(|line| line["subject"] == "gatekeeper" && line["metric"] == "mpps") {
+    for line in
+        recorded.lines.iter().filter(|line| line["subject"] == "gatekeeper" && line["metric"] == "mpps")
+    {
         let case = text(line, "case");
         let what = match case.split_once('/') {
             Some(("worst", size)) => format!("every packet a new flow, table of {size}, filling and full"),
@@ -71,7 +75,12 @@ fn gate(recorded: &Recorded) -> String {
 fn kv(recorded: &Recorded) -> String {
     let mut out = "Gets of memcached over a virtual cable, its side on one core; microseconds at the 50th and 99th percentile.\n\n".to_owned();
     out += &head(&[
-        "subject", "gets/s, all in the cache", "round trip", "residence", "gets/s, nothing cacheable", "gets/s, Zipf 0.99 over 1 M keys",
+        "subject",
+        "gets/s, all in the cache",
+        "round trip",
+        "residence",
+        "gets/s, nothing cacheable",
+        "gets/s, Zipf 0.99 over 1 M keys",
     ]);
     for subject in recorded.subjects() {
         let rate = |case: &str| {
@@ -90,10 +99,19 @@ fn kv(recorded: &Recorded) -> String {
             }
         };
         let times = |before: &str| {
-            let us = |at: &str| figure(recorded.value(&subject, "latency", &format!("{before}{at}_ns")).map(|ns| ns / 1e3));
+            let us = |at: &str| {
+                figure(recorded.value(&subject, "latency", &format!("{before}{at}_ns")).map(|ns| ns / 1e3))
+            };
             format!("{}, {}", us("p50"), us("p99"))
         };
-        out += &row([subject.clone(), rate("hits"), times(""), times("residence_"), rate("uncacheable"), rate("zipf")]);
+        out += &row([
+            subject.clone(),
+            rate("hits"),
+            times(""),
+            times("residence_"),
+            rate("uncacheable"),
+            rate("zipf"),
+        ]);
     }
     out
 }
@@ -136,7 +154,10 @@ mod tests {
             r#"{"subject":"gatekeeper","case":"worst/2^20","metric":"mpps","value":21.78}"#,
             r#"{"subject":"bound","case":"worst/2^20","metric":"mpps","value":152}"#,
         ]));
-        assert!(table.contains("| every packet a new flow, table of 2^20, filling and full | 21.8 |\n"), "{table}");
+        assert!(
+            table.contains("| every packet a new flow, table of 2^20, filling and full | 21.8 |\n"),
+            "{table}"
+        );
         assert!(!table.contains("152"), "{table}");
     }
 }

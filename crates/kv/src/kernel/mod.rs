@@ -1,6 +1,6 @@
 //! The cache in the kernel: programs at XDP and TC (bpf/kv.bpf.c), and the daemon that admits what they serve.
 //!
-//! What it is, what it costs, and why nothing stale is served: crates/kv/KERNEL.md. Linux 6.6, x86-64; as root, or with `cap_net_admin`,
+//! What it is, what it costs, and why nothing stale is served: crates/kv/KERNEL.md. Linux 6.1, x86-64; as root, or with `cap_net_admin`,
 //! `cap_bpf`, `cap_perfmon` and the right to look at memcached's process.
 
 mod ask;

@@ -251,9 +251,8 @@ impl Lab {
 
     /// Gets that the cache has answered, and all that it has looked for.
     pub(super) fn asked(&self) -> (u64, u64) {
-        let count = |at: usize| {
-            self.daemon.as_ref().map_or(0, |daemon| daemon.counts[at].load(Ordering::Relaxed))
-        };
+        let count =
+            |at: usize| self.daemon.as_ref().map_or(0, |daemon| daemon.counts[at].load(Ordering::Relaxed));
         (count(0), count(0) + count(1))
     }
 }

@@ -308,6 +308,8 @@ mod tests {
         let steps = zipf.quantiles(1 << 16);
         let entries = |rank: u32| steps.iter().filter(|at| **at == rank).count() as f64 / 65536.0;
         assert_eq!((steps.len(), steps[0], steps[1 << 16]), (65537, 0, 1000));
-        assert!((entries(0) - 1.0 / all).abs() < 1e-4 && (entries(9) - 10_f64.powf(-0.99) / all).abs() < 1e-4);
+        assert!(
+            (entries(0) - 1.0 / all).abs() < 1e-4 && (entries(9) - 10_f64.powf(-0.99) / all).abs() < 1e-4
+        );
     }
 }
