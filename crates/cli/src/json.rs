@@ -95,7 +95,7 @@ pub(crate) fn significant(value: f64) -> f64 {
 pub(crate) fn print(object: &impl Serialize) -> io::Result<()> {
     let mut line = serde_json::to_vec(object)?;
     line.push(b'\n');
-    io::stdout().lock().write_all(&line)
+    crate::usage::out().write_all(&line)
 }
 
 #[cfg(test)]

@@ -148,7 +148,7 @@ enum Command {
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(error) => error.exit(), // clap prints usage and exits with 2 (0 for --help)
+        Err(error) => return usage::not_a_command(&error),
     };
     let result = match cli.command {
         Command::Run(args) => run::run(args),

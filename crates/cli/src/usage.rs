@@ -1,6 +1,7 @@
 //! What the program says: errors that are the caller's to mend (exit status 2), and output that may find no reader.
 
 use std::io::{ErrorKind, Write};
+use std::process::ExitCode;
 
 /// Bad usage: a wrong option, key, address or file name.
 #[derive(Debug)]
@@ -29,6 +30,40 @@ pub(crate) fn say(text: std::fmt::Arguments<'_>) {
             complain(format_args!("tidemill: standard output: {error}"));
             std::process::exit(1);
         }
+    }
+}
+
+/// Standard output, whose errors say that they are its.
+pub(crate) struct Out(std::io::StdoutLock<'static>);
+
+/// Standard output, for who handles its errors.
+pub(crate) fn out() -> Out {
+    Out(std::io::stdout().lock())
+}
+
+fn named(error: std::io::Error) -> std::io::Error {
+    std::io::Error::new(error.kind(), format!("standard output: {error}"))
+}
+
+impl Write for Out {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.write(bytes).map_err(named)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.0.flush().map_err(named)
+    }
+}
+
+/// Prints what clap has to say: a mistake in the command line (2), or a help that was asked for (0, if it could be written).
+pub(crate) fn not_a_command(error: &clap::Error) -> ExitCode {
+    let printed = error.print().and_then(|()| std::io::stdout().flush());
+    match printed {
+        Err(failed) if !error.use_stderr() && failed.kind() != ErrorKind::BrokenPipe => {
+            complain(format_args!("tidemill: standard output: {failed}"));
+            ExitCode::from(1)
+        }
+        _ => ExitCode::from(error.exit_code() as u8),
     }
 }
 

@@ -76,7 +76,7 @@ fn a_wrong_section_is_one_line_that_says_what_to_do() {
         (
             "bandwidth = \"1 Gbps\"",
             "bandwidth = \"1 GB/s\"",
-            "gatekeeper.bandwidth: \"1 GB/s\": give bits per second",
+            "gatekeeper.bandwidth: \"1 GB/s\": give a number with Gbps, Mbps, kbps or bps in quotes",
         ),
         ("request_percent = 5", "request_percent = 0", "gatekeeper.request_percent: 0: give 1 to 100"),
         (
@@ -102,6 +102,52 @@ fn a_wrong_section_is_one_line_that_says_what_to_do() {
         ),
         ("request_percent = 5", "flow = 1", "unknown field `flow`"),
         (
+            "\"10.77.2.10\"]",
+            "\"10.77.1.1\"]",
+            "gatekeeper.policy[0].grantors: 10.77.1.1 is no address that a Grantor can have: our own address, of interface \"front\"",
+        ),
+        (
+            "\"10.77.2.10\"]",
+            "\"10.77.2.255\"]",
+            "gatekeeper.policy[0].grantors: 10.77.2.255 is no address that a Grantor can have: no machine's address but that of a whole link",
+        ),
+        (
+            "grantors = [\"fd77:2::9\"]",
+            "grantors = [\"fd77:2::9\", \"fd77:2::1\"]",
+            "gatekeeper.policy[1].grantors: fd77:2::1 is no address that a Grantor can have: our own address",
+        ),
+        ("request_percent = 5", "flows = 0", "gatekeeper.flows: 0: give 1 to 4080000000"),
+        (
+            "request_percent = 5",
+            "flows = 100000000000000",
+            "gatekeeper.flows: 100000000000000: give 1 to 4080000000",
+        ),
+        (
+            "request_percent = 5",
+            "flows = 4000000000",
+            "gatekeeper.flows: 4000000000 flows of each family, 65536 of them with programs, on each worker: no memory for ",
+        ),
+        (
+            "request_percent = 5",
+            "flows = -1",
+            "gate.toml:43: flows: invalid value: integer `-1`: give a whole number, 0 or more",
+        ),
+        (
+            "request_percent = 5",
+            "flows = \"2^20\"",
+            "gate.toml:43: flows: invalid type: string \"2^20\": give a whole number",
+        ),
+        (
+            "bandwidth = \"1 Gbps\"",
+            "bandwidth = 1.5",
+            "gate.toml:42: no bandwidth: give a number with Gbps, Mbps, kbps or bps in quotes",
+        ),
+        (
+            "bandwidth = \"1 Gbps\"",
+            "bandwidth = \"-1 Gbps\"",
+            "gatekeeper.bandwidth: \"-1 Gbps\": give a number with Gbps",
+        ),
+        (
             ", \"fd77:2::1/64\"]",
             "]",
             "gatekeeper.source: there are IPv6 policies, and no IPv6 address to send from",
@@ -124,4 +170,90 @@ fn a_wrong_section_is_one_line_that_says_what_to_do() {
     folder.fail(&[("check gate.toml", 2, "and gatekeeper.request_queue = 4000 requests: give at least ")]);
     folder.write("gate.toml", text.replace("role = \"gatekeeper\"", "role = \"router\""));
     folder.fail(&[("check gate.toml", 2, "[gatekeeper]: a router has no such section: leave it out")]);
+}
+
+/// What has no effect is taken, and said: by `check`, and by `run`.
+#[test]
+fn what_has_no_effect_is_said() {
+    let folder = Folder::new();
+    let text = example(&folder);
+    assert_eq!(folder.ok("check gate.toml").err, "");
+    let keys = format!("keys = [\"1 {}\"]\nclock_s = 3", "ab".repeat(32));
+    for format in ["none", "interoperable"] {
+        let with = format!("decisions = \"{format}\"\n{keys}");
+        folder.write("gate.toml", text.replace("decisions = \"none\"", &with));
+        for line in ["check gate.toml", "run gate.toml --json"] {
+            let said = folder.ok(line).err;
+            for key in ["keys", "clock_s"] {
+                let wanted =
+                    format!("tidemill: gate.toml: gatekeeper.{key} has no effect: decisions = \"{format}\"");
+                assert!(said.contains(&wanted), "{line}: {said}");
+            }
+        }
+    }
+    let (without, _) = text.split_once("[[gatekeeper.policy]]").unwrap();
+    folder.write("gate.toml", without);
+    let said = folder.ok("check gate.toml").err;
+    assert!(said.contains("gatekeeper.policy: there is none, so nothing is protected: all that comes from the front is dropped"), "{said}");
+}
+
+/// One Grantor more than there are numbers.
+#[test]
+fn too_many_grantors_are_said_to_be_too_many() {
+    let folder = Folder::new();
+    let text = example(&folder);
+    let policy = |net: u32| {
+        let grantors: Vec<String> =
+            (0..8192).map(|n| format!("\"11.{net}.{}.{}\"", n / 200, 1 + n % 200)).collect();
+        format!(
+            "[[gatekeeper.policy]]\nprefix = \"{}.0.0.0/8\"\naction = \"grantor\"\ngrantors = [{}]\n",
+            100 + net,
+            grantors.join(",")
+        )
+    };
+    // Two of the example's, and 65,534 are as many as there can be.
+    let all: String = (0..8).map(policy).collect();
+    folder.write("gate.toml", format!("{text}{all}"));
+    let line = "gatekeeper.policy[9].grantors: 11.7.40.191 is one more than the 65,536 IPv4 Grantors that there can be: leave some out";
+    folder.fail(&[("check gate.toml", 2, line)]);
+    let fits = all.replace(",\"11.7.40.191\",\"11.7.40.192\"", "");
+    assert_ne!(fits, all);
+    folder.write("gate.toml", format!("{text}{fits}"));
+    folder.ok("check gate.toml");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_disk_is_an_error_with_its_place() {
+    use std::fs::OpenOptions;
+    use std::process::{Command, Stdio};
+    let folder = Folder::new();
+    example(&folder);
+    let no_space = "No space left on device (os error 28)";
+    let full = |arguments: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tidemill"));
+        command.args(arguments.split(' ')).current_dir(folder.path(".")).stdin(Stdio::null());
+        let output =
+            command.stdout(OpenOptions::new().write(true).open("/dev/full").unwrap()).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    for arguments in [
+        "run gate.toml --packets 10 --json",
+        "run gate.toml --packets 10",
+        "check gate.toml",
+        "check gate.toml --dot",
+        "check --schema",
+        "completions bash",
+        "--help",
+        "gate --help",
+        "--version",
+    ] {
+        let (code, said) = full(arguments);
+        assert_eq!(
+            (code, said),
+            (Some(1), format!("tidemill: standard output: {no_space}\n")),
+            "{arguments}"
+        );
+    }
+    folder.fail(&[("run gate.toml --output back=/dev/full", 1, &format!("/dev/full: {no_space}"))]);
 }

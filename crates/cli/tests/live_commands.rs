@@ -10,7 +10,7 @@ use std::io::Read;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tidemill_control::schema::{self as wire, Done, Link, path};
 use tidemill_control::{ApiError, Registry, Request, Server, Stream};
 use tool::{Folder, Ran};
@@ -564,6 +564,114 @@ fn without_a_router_every_verb_says_so_in_a_line() {
     folder.fail(&[("show ports --socket dead.sock", 1, "nothing answers at dead.sock any more")]);
     folder.write("file", "");
     folder.fail(&[("show ports --socket file", 1, "nothing answers at file any more")]);
+}
+
+/// Ends with the test, however that ends.
+struct Running(std::process::Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A process that is stopped takes connections and answers none: that is said soon. One that does not answer is waited for as long as one likes.
+#[cfg(target_os = "linux")]
+#[test]
+fn who_does_not_answer_is_not_waited_for_for_ever() {
+    use rustix::process::{Pid, Signal, kill_process};
+    let folder = Folder::new();
+    folder.write(
+        "router.toml",
+        "version = 1\nrole = \"router\"\n[control]\nsocket = \"router.sock\"\n\
+         [[port]]\nname = \"a\"\nkind = \"null\"\nreceive = false\n[[port]]\nname = \"b\"\nkind = \"generator\"\nrate_pps = 10\n",
+    );
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidemill"));
+    command.args(["run", "router.toml"]).current_dir(folder.path(".")).stdin(Stdio::null());
+    let mut running = Running(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+    let began = Instant::now();
+    while folder.run("show ports --socket router.sock").code != 0 {
+        assert!(began.elapsed() < Duration::from_secs(60) && running.0.try_wait().unwrap().is_none());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let process = Pid::from_child(&running.0);
+    kill_process(process, Signal::STOP).unwrap();
+    let line = format!("router.sock: process {} is stopped (SIGSTOP, Ctrl-Z or a debugger)", running.0.id());
+    let began = Instant::now();
+    for verb in [
+        "show ports",
+        "gate top",
+        "amp rules",
+        "grantor policy",
+        "route add 10.9.0.0/16 via 10.1.0.2",
+        "top --once",
+    ] {
+        folder.fail(&[(&format!("{verb} --socket router.sock"), 1, &line)]);
+    }
+    assert!(began.elapsed() < Duration::from_secs(40), "{:?}", began.elapsed());
+    kill_process(process, Signal::CONT).unwrap();
+    folder.ok("show ports --socket router.sock --timeout 60");
+    for timeout in ["0", "nan", "3601", "x"] {
+        folder.fail(&[(&format!("show ports --timeout {timeout}"), 2, "give seconds, 0.1 to 3600")]);
+    }
+    // One that listens and is not stopped: this process.
+    let _silent = std::os::unix::net::UnixListener::bind(folder.path("silent.sock")).unwrap();
+    let line = "silent.sock: no answer within 0.2 s: what runs is busy or stuck: wait longer (--timeout)";
+    folder.fail(&[("show ports --socket silent.sock --timeout 0.2", 1, line)]);
+}
+
+/// Numbers of `gate top` are estimates, and it says so; before there are any, it says that.
+#[test]
+fn the_gates_top_says_what_its_numbers_are() {
+    use tidemill_control::schema::gate;
+    let folder = Folder::new();
+    let mut registry = Registry::new("tidemill gatekeeper", "9.9");
+    registry.get(gate::path::TOP, "", |request: &Request| {
+        let line = gate::TopLine {
+            source: text("192.0.2.1"),
+            packets: 1600,
+            low: 1313,
+            high: 1948,
+            window_s: 5.0,
+            age_s: 3.0,
+            ..gate::TopLine::default()
+        };
+        let query: gate::TopQuery = request.query()?;
+        let lines = if query.by == "source" { vec![line] } else { Vec::new() };
+        Ok(gate::Top { begun: query.by != "flow", window_s: 5.0, lines })
+    });
+    let _server = Server::start(registry, &folder.path("s.sock")).unwrap();
+    let said = folder.ok("gate top --socket s.sock").out;
+    let lines: Vec<Vec<&str>> = said.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(
+        lines,
+        [
+            &["source", "destination", "packets,", "about", "from", "to", "per", "second", "ended", "worker"]
+                [..],
+            &["192.0.2.1", "-", "1600", "1313", "1948", "320", "3", "s", "ago", "0"]
+        ]
+    );
+    let said = folder.ok("gate top --socket s.sock --json").json().remove(0);
+    assert_eq!((&said["packets"], &said["low"], &said["high"]), (&1600.into(), &1313.into(), &1948.into()));
+    for (by, line) in [
+        ("flow", "tidemill: the first window of 5 s has not ended yet: ask again\n"),
+        (
+            "destination",
+            "tidemill: nothing was dropped in the last window of 5 s, or too little to be in the sample\n",
+        ),
+    ] {
+        let said = folder.ok(&format!("gate top --by {by} --socket s.sock"));
+        assert_eq!((said.out.as_str(), said.err.as_str()), ("", line));
+    }
+    assert!(folder.ok("gate top --help").out.contains("Packets are an estimate"));
+    for (verb, line) in [
+        ("grant 192.0.2.1 198.51.100.7 --rate 0", "0 is not in 1..=16777215"),
+        ("grant 192.0.2.1 198.51.100.7 --for 0", "0 is not in 1.."),
+        ("decline 192.0.2.1 198.51.100.7 --for 0", "0 is not in 1.."),
+    ] {
+        folder.fail(&[(&format!("gate {verb} --socket s.sock"), 2, line)]);
+    }
 }
 
 #[test]

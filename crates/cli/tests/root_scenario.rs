@@ -84,6 +84,7 @@ fn the_client_is_served_under_attacks_and_nothing_gets_through() {
     assert!(flood > 1000.0, "{}", all());
     let random = dropped("random", "request-queue-full") + dropped("random", "request-evicted");
     assert!(random > 1000.0, "{}", all());
+    assert!(number(&phase("requests")["front_mpps"]) > 0.01, "{}", all());
     assert!(dropped("cookies", "flow-declined") + dropped("cookies", "flow-over-rate") > 1000.0, "{}", all());
     let counted = |name: &str| number(&phase("forgery")["gatekeeper_s"][name]);
     assert!(counted("decisions-refused") > 1000.0, "{}", all());
@@ -189,9 +190,16 @@ fn mistakes_in_a_scenario_are_told_with_their_place() {
     folder.write("keys.toml", good.replace("[gatekeeper]\n", "[gatekeeper]\nfront = [\"x\"]\n"));
     folder.write("gate.toml", good.replace("bandwidth =", "bandwith ="));
     folder.write("file.toml", good.replace("\"after.lua\"", "\"behind.lua\""));
+    std::fs::create_dir(folder.path("sub")).unwrap();
+    for name in ["policy.lua", "grantor.toml"] {
+        folder.write(&format!("sub/{name}"), "");
+    }
+    folder.write("twice.toml", good.replace("\"after.lua\"", "\"sub/policy.lua\""));
+    folder.write("own.toml", good.replace("\"after.lua\"", "\"sub/grantor.toml\""));
     folder.write("net.toml", good.replace("rx_ring = 8192", "client = [\"10.6.0.0/8\", \"fd00::/64\"]"));
     let attack = |text: &str| format!("{good}attack = [{{ {text} }}]\n");
     folder.write("count.toml", attack("shape = \"udp\", pps = 1, sources = \"11.0.0.0/8\", count = 3"));
+    folder.write("fewer.toml", attack("shape = \"udp\", pps = 1, sources = \"11.0.0.0/24\", count = 512"));
     folder.write("sources.toml", attack("shape = \"udp\", pps = 1"));
     folder.write("policy.toml", format!("{good}change = {{ policy = \"other.lua\" }}\n"));
     folder.fail(&[
@@ -202,8 +210,11 @@ fn mistakes_in_a_scenario_are_told_with_their_place() {
         ("scenario keys.toml", 2, "gatekeeper.front: the scenario sets it"),
         ("scenario gate.toml", 2, "unknown field `bandwith`"),
         ("scenario file.toml", 2, "behind.lua: there is no such file"),
+        ("scenario twice.toml", 2, "sub/policy.lua: there is one with this name already"),
+        ("scenario own.toml", 2, "sub/grantor.toml: there is one with this name already"),
         ("scenario net.toml", 2, "give a prefix"),
         ("scenario count.toml", 2, "phase \"a\": attack.count: give a power of two"),
+        ("scenario fewer.toml", 2, "phase \"a\": attack.count = 512: 11.0.0.0/24 has fewer addresses"),
         ("scenario sources.toml", 2, "attack.sources"),
         ("scenario policy.toml", 2, "\"other.lua\": it is none of `files`"),
         ("scenario short.toml --phase b", 2, "has no such phase"),

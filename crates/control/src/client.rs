@@ -1,4 +1,7 @@
 //! The other end: asks a running service, blocking, one connection per call.
+//!
+//! A service that has been stopped (SIGSTOP, Ctrl-Z, a debugger) still takes connections, and never answers: the kernel does the former. Who waits for it is told so
+//! after a second, with its process; for one that is only slow he waits as long as the [patience](Client::with_patience) lasts.
 
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
@@ -11,14 +14,18 @@ use serde::de::DeserializeOwned;
 use std::future::Future;
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::time::{Duration, Instant};
 use tokio::net::UnixStream;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 
-/// How long an answer may take; a little more than the server gives its handlers.
-const ANSWER_TIME: Duration = Duration::from_secs(65);
+/// How long an answer may take if nobody says otherwise; a little more than the server gives its handlers.
+pub const PATIENCE: Duration = Duration::from_secs(65);
+
+/// How often somebody who waits looks whether the service has been stopped.
+const LOOK_TIME: Duration = Duration::from_secs(1);
 
 /// How often a stream looks whether it is to stop.
 const STOP_TIME: Duration = Duration::from_millis(50);
@@ -55,6 +62,22 @@ pub enum ClientError {
         /// What happened.
         why: String,
     },
+    /// A service that cannot answer.
+    #[error("{}: process {process} is stopped (SIGSTOP, Ctrl-Z or a debugger), so nothing answers: kill -CONT {process}", path.display())]
+    Stopped {
+        /// The socket.
+        path: PathBuf,
+        /// Who listens there.
+        process: i32,
+    },
+    /// A service that does not answer.
+    #[error("{}: no answer within {} s: what runs is busy or stuck: wait longer (--timeout), or look at it", path.display(), patience.as_secs_f64())]
+    Late {
+        /// The socket.
+        path: PathBuf,
+        /// How long was waited.
+        patience: Duration,
+    },
     /// The service said no.
     #[error("{message}")]
     Answer {
@@ -72,6 +95,9 @@ pub enum ClientError {
 pub struct Client {
     path: PathBuf,
     runtime: Runtime,
+    patience: Duration,
+    /// The process at the other end of the last connection; 0 where it is not known (another PID namespace).
+    process: AtomicI32,
 }
 
 impl Client {
@@ -83,7 +109,13 @@ impl Client {
         let runtime = Builder::new_current_thread().enable_io().enable_time().build();
         let runtime = runtime
             .map_err(|error| ClientError::Broken { path: socket.to_owned(), why: error.to_string() })?;
-        Ok(Client { path: socket.to_owned(), runtime })
+        Ok(Client { path: socket.to_owned(), runtime, patience: PATIENCE, process: AtomicI32::new(0) })
+    }
+
+    /// Waits so long for an answer, instead of [`PATIENCE`]; for a [stream](Self::stream), until it begins.
+    #[must_use]
+    pub fn with_patience(self, patience: Duration) -> Self {
+        Client { patience, ..self }
     }
 
     /// The socket.
@@ -130,9 +162,17 @@ impl Client {
         let target = self.target(path, query)?;
         self.runtime.block_on(async {
             let mut answer = self.answered(self.ask(Method::GET, target, None)).await?;
-            let mut bytes = 0;
+            let (mut bytes, mut heard) = (0, Instant::now());
             while !stop.load(Ordering::Relaxed) {
-                let Ok(piece) = timeout(STOP_TIME, answer.body_mut().frame()).await else { continue };
+                let Ok(piece) = timeout(STOP_TIME, answer.body_mut().frame()).await else {
+                    // Nothing may happen for long; not even then, from who is stopped.
+                    if heard.elapsed() >= LOOK_TIME {
+                        self.stopped()?;
+                        heard = Instant::now();
+                    }
+                    continue;
+                };
+                heard = Instant::now();
                 let Some(piece) = piece else { break };
                 let piece =
                     piece.map_err(|_| self.broken("the router went away in the midst of the answer"))?;
@@ -178,6 +218,8 @@ impl Client {
         body: Option<Vec<u8>>,
     ) -> Result<Response<Incoming>, ClientError> {
         let stream = UnixStream::connect(&self.path).await.map_err(|error| self.unreachable(&error))?;
+        let process = stream.peer_cred().ok().and_then(|peer| peer.pid());
+        self.process.store(process.unwrap_or(0), Ordering::Relaxed);
         let (mut sender, connection) =
             http1::handshake(TokioIo::new(stream)).await.map_err(|error| self.broken(error))?;
         tokio::spawn(connection);
@@ -214,9 +256,27 @@ impl Client {
     }
 
     async fn in_time<T>(&self, work: impl Future<Output = Result<T, ClientError>>) -> Result<T, ClientError> {
-        timeout(ANSWER_TIME, work)
-            .await
-            .unwrap_or_else(|_| Err(self.broken(format!("no answer within {} s", ANSWER_TIME.as_secs()))))
+        let began = Instant::now();
+        let mut work = pin!(work);
+        loop {
+            let left = self.patience.saturating_sub(began.elapsed());
+            if let Ok(done) = timeout(left.min(LOOK_TIME), &mut work).await {
+                return done;
+            }
+            self.stopped()?;
+            if began.elapsed() >= self.patience {
+                return Err(ClientError::Late { path: self.path.clone(), patience: self.patience });
+            }
+        }
+    }
+
+    /// An error if the service has been stopped.
+    fn stopped(&self) -> Result<(), ClientError> {
+        let process = self.process.load(Ordering::Relaxed);
+        if process > 0 && is_stopped(process) {
+            return Err(ClientError::Stopped { path: self.path.clone(), process });
+        }
+        Ok(())
     }
 
     fn broken(&self, why: impl std::fmt::Display) -> ClientError {
@@ -229,7 +289,17 @@ impl Client {
             ErrorKind::NotFound => ClientError::Missing { path },
             ErrorKind::ConnectionRefused => ClientError::Refused { path },
             ErrorKind::PermissionDenied => ClientError::Permission { path },
+            // The kernel lets no more wait.
+            ErrorKind::WouldBlock => {
+                self.broken("too many wait for an answer already: what runs is stopped or stuck")
+            }
             _ => ClientError::Broken { path, why: error.to_string() },
         }
     }
+}
+
+/// Whether a process is stopped, as far as the system tells (proc(5): the third field of `stat`; the second may have anything in it).
+fn is_stopped(process: i32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['T', 't']))
 }

@@ -27,7 +27,7 @@ mod server;
 mod socket;
 mod stream;
 
-pub use client::{Client, ClientError};
+pub use client::{Client, ClientError, PATIENCE};
 pub use registry::{ApiError, Registry, Request};
 pub use server::{Server, ServerError};
 pub use stream::{Gone, Sink, Stream};

@@ -10,7 +10,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use tidemill_control::schema::{Done, RouteAdd, RouteDelete, Verbs, path};
 use tidemill_control::{ApiError, Client, ClientError, Registry, Request, Server, ServerError, Stream};
@@ -372,4 +372,21 @@ fn clients_say_what_is_wrong_with_the_socket() {
     assert!(matches!(error, ClientError::Broken { .. }), "{error}");
     assert_eq!(error.to_string().lines().count(), 1);
     answering.join().unwrap();
+}
+
+/// The kernel takes connections for who never answers. This process does not: it is not stopped, so patience decides.
+#[test]
+fn who_never_answers_is_waited_for_as_long_as_was_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let silent = folder.path().join("silent.sock");
+    let _listener = UnixListener::bind(&silent).unwrap();
+    let began = Instant::now();
+    let client = Client::new(&silent).unwrap().with_patience(Duration::from_millis(1300));
+    let error = client.get::<Value>("/v1", &()).unwrap_err();
+    assert!((Duration::from_millis(1300)..LONG).contains(&began.elapsed()), "{:?}", began.elapsed());
+    assert!(matches!(error, ClientError::Late { .. }), "{error}");
+    let line = format!("{}: no answer within 1.3 s: what runs is busy or stuck: ", silent.display());
+    assert!(error.to_string().starts_with(&line), "{error}");
+    let error = client.stream("/v1", &(), &mut std::io::sink(), &AtomicBool::new(false)).unwrap_err();
+    assert!(matches!(error, ClientError::Late { .. }), "{error}");
 }

@@ -10,6 +10,7 @@ use crate::flow::{FlowState, Shown};
 use crate::gate::{Applied, Gate, Rules, Size};
 use crate::mail::{Letter, Post};
 use crate::nodes::solicitor::{self, SolicitorBoard};
+use crate::ours::Ours;
 use crate::policy::{Choice, Policies, Policy, parse};
 use crate::programs::Catalog;
 use crate::seat::Seat;
@@ -87,6 +88,8 @@ pub struct GatekeeperControl {
     /// What was sent from here.
     counters: Counters,
     spread: u64,
+    /// The addresses that no Grantor can have.
+    ours: Ours,
 }
 
 impl GatekeeperControl {
@@ -119,7 +122,8 @@ impl GatekeeperControl {
         let settings = settings::settings(section, interfaces)?;
         let keys = trust::keys(section)?;
         let bandwidth = settings::bits_per_s(section)?;
-        let policies = parse(&section.policy, |i, field| format!("policy[{i}].{field}"))?;
+        let ours = Ours::of(interfaces);
+        let policies = parse(&section.policy, &ours, |i, field| format!("policy[{i}].{field}"))?;
         sources_exist(&settings, !policies.v4.is_empty(), !policies.v6.is_empty())?;
         let default = settings::default_action(section);
         let spread = mix(section.spread);
@@ -135,6 +139,8 @@ impl GatekeeperControl {
                 spread,
             }
         };
+        let too_large =
+            |source| GateError::Flows { flows: section.flows, programs: section.program_flows, source };
         let catalog = Catalog::new(&section.program)?;
         let (own4, own6) = settings::own(interfaces);
         let (policies4, policies6) = (
@@ -148,26 +154,17 @@ impl GatekeeperControl {
             round: Arc::default(),
             doctor: Doctor::default(),
             notices: Vec::new(),
-            v4: Half::new(
-                policies4,
-                workers,
-                &catalog,
-                [Counter::Flows4, Counter::ProgramFlows4],
-                &mut size,
-            )?,
-            v6: Half::new(
-                policies6,
-                workers,
-                &catalog,
-                [Counter::Flows6, Counter::ProgramFlows6],
-                &mut size,
-            )?,
+            v4: Half::new(policies4, workers, &catalog, [Counter::Flows4, Counter::ProgramFlows4], &mut size)
+                .map_err(too_large)?,
+            v6: Half::new(policies6, workers, &catalog, [Counter::Flows6, Counter::ProgramFlows6], &mut size)
+                .map_err(too_large)?,
             decisions: (0..workers).map(|_| Board::default()).collect(),
             paths: (0..workers).map(|_| Board::default()).collect(),
             budget: solicitor::budget(bandwidth, f64::from(section.request_percent) / 100.0),
             solicitors: Arc::default(),
             counters: Counters::default(),
             spread,
+            ours,
         };
         control.trust_as_configured(keys);
         Ok(control)
@@ -175,9 +172,7 @@ impl GatekeeperControl {
 
     /// Trusts these keys, and the Grantors of the policies.
     fn trust_as_configured(&mut self, keys: Option<Keyring>) {
-        let v4 = self.v4.policies.grantors().into_iter().map(|grantor| IpAddr::V4(grantor.into()));
-        let v6 = self.v6.policies.grantors().into_iter().map(|grantor| IpAddr::V6(grantor.into()));
-        let grantors: Vec<IpAddr> = v4.chain(v6).collect();
+        let grantors = self.grantors();
         let tolerance_ns = u64::from(self.section.clock_s) * 1_000_000_000;
         if let Some(trust) = self.trust.current().changed(keys, tolerance_ns, &grantors) {
             self.trust.publish(trust);
@@ -197,6 +192,11 @@ impl GatekeeperControl {
     /// What is done where there is no policy.
     pub fn default_action(&self) -> Action {
         settings::default_action(&self.section)
+    }
+
+    /// What the configuration says without effect, or leaves out: a line each, key first.
+    pub fn remarks(&self) -> Vec<String> {
+        settings::remarks(&self.section, self.settings().decisions)
     }
 
     /// The configuration that holds.
@@ -240,7 +240,8 @@ impl GatekeeperControl {
         }
         let settings = settings::settings(section, interfaces)?;
         let keys = trust::keys(section)?;
-        let policies = parse(&section.policy, |i, field| format!("policy[{i}].{field}"))?;
+        let ours = Ours::of(interfaces);
+        let policies = parse(&section.policy, &ours, |i, field| format!("policy[{i}].{field}"))?;
         sources_exist(&settings, !policies.v4.is_empty(), !policies.v6.is_empty())?;
         let default = settings::default_action(section);
         // Both families, or none.
@@ -268,10 +269,26 @@ impl GatekeeperControl {
         self.v6.policies.set_own(own6)?;
         self.v4.policies.set_source(settings.source4);
         self.v6.policies.set_source(settings.source6);
+        self.meet_ourselves(Ours::of(interfaces));
         if settings != *self.settings.current() {
             self.settings.publish(settings);
         }
         Ok(())
+    }
+
+    /// We have these addresses now; who is told of Grantors that have them too can mend it.
+    fn meet_ourselves(&mut self, ours: Ours) {
+        let new = |grantor: &IpAddr| ours.has(*grantor).is_some() && self.ours.has(*grantor).is_none();
+        let met: Vec<IpAddr> = self.grantors().into_iter().filter(new).collect();
+        self.notices.extend(met.into_iter().map(Notice::Ours));
+        self.ours = ours;
+    }
+
+    /// All Grantors that policies name, IPv4 first.
+    fn grantors(&self) -> Vec<IpAddr> {
+        let v4 = self.v4.policies.grantors().into_iter().map(|grantor| IpAddr::V4(grantor.into()));
+        let v6 = self.v6.policies.grantors().into_iter().map(|grantor| IpAddr::V6(grantor.into()));
+        v4.chain(v6).collect()
     }
 
     /// Has workers that sleep see to it that their flows get other policies.
@@ -374,7 +391,7 @@ impl GatekeeperControl {
     /// # Errors
     /// What is wrong with it.
     pub fn set_policy(&mut self, policy: &crate::config::PolicyConfig) -> Result<(), GateError> {
-        let parsed = parse(std::slice::from_ref(policy), |_, field| field.to_owned())?;
+        let parsed = parse(std::slice::from_ref(policy), &self.ours, |_, field| field.to_owned())?;
         sources_exist(self.settings.current(), !parsed.v4.is_empty(), !parsed.v6.is_empty())?;
         self.v4.policies.set(&parsed.v4)?;
         self.v6.policies.set(&parsed.v6)?;
@@ -460,12 +477,17 @@ impl GatekeeperControl {
     }
 
     /// Where the most was dropped in the last window: at most `n` lines, the most first.
-    pub fn top(&self, by: By, n: usize) -> Vec<TopLine> {
-        let mut lines = self.v4.tops.lines(by);
-        lines.extend(self.v6.tops.lines(by));
-        lines.sort_by_key(|line| std::cmp::Reverse(line.at_most));
+    pub fn top(&self, by: By, n: usize, now_ns: u64) -> Vec<TopLine> {
+        let mut lines = self.v4.tops.lines(by, now_ns);
+        lines.extend(self.v6.tops.lines(by, now_ns));
+        lines.sort_by_key(|line| std::cmp::Reverse(line.packets));
         lines.truncate(n);
         lines
+    }
+
+    /// Whether there has been a window of [`TOP_WINDOW_NS`] to say anything about. A worker without packets may let its first last longer.
+    pub fn top_has_begun(&self) -> bool {
+        self.v4.tops.any() || self.v6.tops.any()
     }
 }
 
@@ -569,11 +591,11 @@ impl<A: Paired<W>, const W: usize> Half<A, W> {
     fn collect_tops(&mut self) -> bool {
         let mut any = false;
         for (worker, shown) in self.workers.iter().enumerate() {
-            let Some((mut summary, length_ns)) = shown.exchange.full.pop() else { continue };
-            self.tops.take::<A, W>(worker, &summary, length_ns);
-            summary.clear();
+            let Some(mut window) = shown.exchange.full.pop() else { continue };
+            self.tops.take::<A, W>(worker, &window);
+            window.summary.clear();
             // There is room: only we fill it.
-            let _ = shown.exchange.empty.push(summary);
+            let _ = shown.exchange.empty.push(window.summary);
             any = true;
         }
         any

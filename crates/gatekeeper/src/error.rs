@@ -17,9 +17,18 @@ pub enum GateError {
     /// Keys that cannot change while packets flow.
     #[error("gatekeeper.{0}: cannot change while the gatekeeper runs: put it back, or restart")]
     Restart(String),
-    /// A flow table that is too large.
-    #[error("gatekeeper.flows: {0}")]
-    Flows(#[from] SizeError),
+    /// Flow tables that are too large.
+    #[error(
+        "gatekeeper.flows: {flows} flows of each family, {programs} of them with programs, on each worker: {source}: give fewer"
+    )]
+    Flows {
+        /// What was asked for.
+        flows: usize,
+        /// What was asked for: `program_flows`.
+        programs: u32,
+        /// Why not.
+        source: SizeError,
+    },
     /// A policy table that its structure cannot hold.
     #[error("gatekeeper.policy: {0}")]
     Policies(#[from] BuildError),

@@ -13,6 +13,7 @@ pub mod flow;
 pub mod gate;
 mod mail;
 pub mod nodes;
+mod ours;
 pub mod policy;
 pub mod programs;
 mod seat;
@@ -35,7 +36,7 @@ pub use settings::Settings;
 pub use show::{FlowLine, FlowsPage, PolicyLine, TopLine, Wanted};
 pub use tag::Tag;
 pub use tidemill_decision::{Cookie, Decision, Pair, Verdict};
-pub use top::By;
+pub use top::{By, WINDOW_NS as TOP_WINDOW_NS};
 pub use trust::Notice;
 pub use wiring::{Host, Ways, splice};
 

@@ -33,9 +33,11 @@
 use crate::config::{Action, PolicyConfig};
 use crate::error::GateError;
 use crate::family::Gated;
+use crate::ours::Ours;
 use crate::tunnel::{Endpoint, Endpoints};
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::net::IpAddr;
+use std::str::FromStr;
 use std::sync::Arc;
 use tidemill_flow::hash::mix;
 use tidemill_lookup::publish::{Publisher, View};
@@ -296,9 +298,12 @@ impl<A: Gated> Policies<A> {
     /// There are no more numbers.
     pub(crate) fn plan(&self, policies: &[Policy<A>]) -> Result<Plan<A>, GateError> {
         let (mut known, mut choices) = (self.known.clone(), self.choices.current().clone());
+        let mut places: BTreeMap<A, usize> = choices.grantors.iter().copied().zip(0..).collect();
         let mut any_new = false;
-        let labels: Result<_, _> =
-            policies.iter().map(|policy| number(&mut known, &mut choices, &mut any_new, policy)).collect();
+        let labels: Result<_, _> = policies
+            .iter()
+            .map(|policy| number(&mut known, &mut choices, &mut places, &mut any_new, policy))
+            .collect();
         Ok(Plan { labels: labels?, known, choices, any_new })
     }
 
@@ -473,10 +478,11 @@ fn choice_of(action: Action) -> Choice {
     }
 }
 
-/// The number of a policy's action and Grantors; if there is none, a free one gets that meaning.
+/// The number of a policy's action and Grantors; if there is none, a free one gets that meaning. `places`: the Grantors' numbers.
 fn number<A: Gated>(
     known: &mut Vec<Known<A>>,
     choices: &mut Choices<A>,
+    places: &mut BTreeMap<A, usize>,
     any_new: &mut bool,
     policy: &Policy<A>,
 ) -> Result<Label, GateError> {
@@ -506,12 +512,12 @@ fn number<A: Gated>(
         Action::Grantor => {
             let mut numbers = Vec::with_capacity(policy.grantors.len());
             for &grantor in &policy.grantors {
-                let at = choices.grantors.iter().position(|known| *known == grantor).unwrap_or_else(|| {
+                let at = *places.entry(grantor).or_insert_with(|| {
                     choices.grantors.push(grantor);
                     choices.grantors.len() - 1
                 });
                 let at = u16::try_from(at).map_err(|_| {
-                    GateError::config("policy", "more than 65,536 Grantors since the start: restart")
+                    GateError::config("policy", "65,536 Grantors have had their numbers since the start, and none comes back: restart")
                 })?;
                 numbers.push(at);
             }
@@ -543,13 +549,18 @@ pub(crate) struct Parsed {
     pub(crate) v6: Vec<Policy<u128>>,
 }
 
-/// Checks policies; `key` names one in messages.
+/// Grantors of one family that there can be.
+const MOST_GRANTORS: usize = 1 << 16;
+
+/// Checks policies; `key` names one in messages. No Grantor is one of `ours`.
 pub(crate) fn parse(
     policies: &[PolicyConfig],
+    ours: &Ours,
     key: impl Fn(usize, &str) -> String,
 ) -> Result<Parsed, GateError> {
     let mut parsed = Parsed { v4: Vec::new(), v6: Vec::new() };
     let mut known = (HashSet::new(), HashSet::new());
+    let mut grantors = (HashSet::new(), HashSet::new());
     for (i, policy) in policies.iter().enumerate() {
         let wrong = |field: &str, what: String| GateError::config(key(i, field), what);
         match (policy.action, policy.grantors.is_empty()) {
@@ -564,16 +575,16 @@ pub(crate) fn parse(
         let text = policy.prefix.as_str();
         if text.contains(':') {
             let prefix = text.parse().map_err(|error| wrong("prefix", format!("{text:?}: {error}")))?;
-            let grantors = addresses::<std::net::Ipv6Addr>(&policy.grantors, "IPv6")
+            let all = addresses::<std::net::Ipv6Addr>(&policy.grantors, "IPv6", ours, &mut grantors.1)
                 .map_err(|what| wrong("grantors", what))?;
-            let grantors = grantors.into_iter().map(u128::from).collect();
+            let grantors = all.into_iter().map(u128::from).collect();
             let prefix = once(&mut known.1, prefix).map_err(|what| wrong("prefix", what))?;
             parsed.v6.push(Policy { prefix, action: policy.action, grantors });
         } else {
             let prefix = text.parse().map_err(|error| wrong("prefix", format!("{text:?}: {error}")))?;
-            let grantors = addresses::<std::net::Ipv4Addr>(&policy.grantors, "IPv4")
+            let all = addresses::<std::net::Ipv4Addr>(&policy.grantors, "IPv4", ours, &mut grantors.0)
                 .map_err(|what| wrong("grantors", what))?;
-            let grantors = grantors.into_iter().map(u32::from).collect();
+            let grantors = all.into_iter().map(u32::from).collect();
             let prefix = once(&mut known.0, prefix).map_err(|what| wrong("prefix", what))?;
             parsed.v4.push(Policy { prefix, action: policy.action, grantors });
         }
@@ -581,31 +592,26 @@ pub(crate) fn parse(
     Ok(parsed)
 }
 
-fn addresses<T: std::str::FromStr + PartialEq>(texts: &[String], family: &str) -> Result<Vec<T>, String> {
-    let mut all = Vec::with_capacity(texts.len());
+/// A policy's Grantors; `named` are those of all policies before it.
+fn addresses<T>(texts: &[String], family: &str, ours: &Ours, named: &mut HashSet<T>) -> Result<Vec<T>, String>
+where
+    T: FromStr + Copy + Eq + std::hash::Hash + Into<IpAddr>,
+{
+    let (mut all, mut here) = (Vec::with_capacity(texts.len()), HashSet::new());
     for text in texts {
         let address: T = text.parse().map_err(|_| {
             format!("{text:?} is no {family} address: a Grantor has the family of those that it protects")
         })?;
-        if all.contains(&address) {
+        if !here.insert(address) {
             return Err(format!("{text} is there twice: leave one out"));
         }
-        let is_host = match text.parse::<IpAddr>() {
-            Ok(IpAddr::V4(a)) => {
-                !(a.is_unspecified()
-                    || a.is_loopback()
-                    || a.is_multicast()
-                    || a.is_broadcast()
-                    || a.is_link_local())
-            }
-            Ok(IpAddr::V6(a)) => {
-                !(a.is_unspecified() || a.is_loopback() || a.is_multicast() || a.is_unicast_link_local())
-            }
-            Err(_) => false,
-        };
-        if !is_host {
+        if let Some(unfit) = ours.unfit(address.into()) {
+            return Err(format!("{text} is no address that a Grantor can have: {unfit}"));
+        }
+        named.insert(address);
+        if named.len() > MOST_GRANTORS {
             return Err(format!(
-                "{text} is no address that a Grantor can have: give one that packets are routed to"
+                "{text} is one more than the 65,536 {family} Grantors that there can be: leave some out"
             ));
         }
         all.push(address);

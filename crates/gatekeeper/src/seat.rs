@@ -78,7 +78,10 @@ impl<A: Paired<W>, const W: usize> Seat<A, W> {
         if self.passed.load(Ordering::Relaxed) != passed {
             self.passed.store(passed, Ordering::Release);
         }
-        choices.any_retired().then_some(now_ns + SHOW_NS)
+        // What was dropped last is shown also where no more packets come.
+        let due_ns = self.gate.heavy().due_ns().map(|due_ns| due_ns.max(self.shown_ns + SHOW_NS));
+        let retired_ns = choices.any_retired().then_some(now_ns + SHOW_NS);
+        [due_ns, retired_ns].into_iter().flatten().min()
     }
 
     /// Shows the numbers of now.

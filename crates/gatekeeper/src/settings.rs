@@ -39,6 +39,9 @@ impl Settings {
     }
 }
 
+/// Flows of one family and worker: what its table can number.
+const MOST_FLOWS: usize = 4_080_000_000;
+
 pub(crate) fn settings(section: &GatekeeperSection, interfaces: &Interfaces) -> Result<Settings, GateError> {
     if !(1..=86_400).contains(&section.idle_s) {
         return Err(GateError::config("idle_s", format!("{}: give 1 to 86400", section.idle_s)));
@@ -61,8 +64,9 @@ pub(crate) fn settings(section: &GatekeeperSection, interfaces: &Interfaces) -> 
             format!("{}: give at most 2^28", section.program_flows),
         ));
     }
-    if section.flows == 0 {
-        return Err(GateError::config("flows", "0: give at least 1"));
+    if !(1..=MOST_FLOWS).contains(&section.flows) {
+        let what = format!("{}: give 1 to {MOST_FLOWS}", section.flows);
+        return Err(GateError::config("flows", what));
     }
     let mut front = vec![false; interfaces.iter().count()];
     let names = || interfaces.iter().map(|i| format!("{:?}", i.name)).collect::<Vec<_>>().join(", ");
@@ -145,6 +149,46 @@ fn decisions(section: &GatekeeperSection) -> Result<DecisionFormat, GateError> {
     }
 }
 
+/// What is said without effect, or left out though it is probably wanted.
+pub(crate) fn remarks(section: &GatekeeperSection, decisions: DecisionFormat) -> Vec<String> {
+    let mut remarks = Vec::new();
+    let usual = GatekeeperSection::default();
+    if decisions != DecisionFormat::Authenticated {
+        let why = match (decisions, section.decisions) {
+            (DecisionFormat::Interoperable, _) => "decisions = \"interoperable\" carries no authentication",
+            (_, Some(_)) => "decisions = \"none\" takes none that come",
+            (_, None) => "without keys no decisions are taken",
+        };
+        for (key, given) in [
+            ("key_file", section.key_file.is_some()),
+            ("keys", !section.keys.is_empty()),
+            ("clock_s", section.clock_s != usual.clock_s),
+            ("probes", section.probes != usual.probes),
+        ] {
+            if given {
+                remarks.push(format!("gatekeeper.{key} has no effect: {why}"));
+            }
+        }
+    }
+    let asks = section.policy.iter().any(|policy| policy.action == Action::Grantor);
+    if asks && decisions == DecisionFormat::None && section.decisions.is_none() {
+        remarks.push(
+            "gatekeeper.decisions: there are no keys, so Grantors are asked and not heard, and only an operator decides: give key_file"
+                .into(),
+        );
+    }
+    if section.policy.is_empty() {
+        let fate = match section.default {
+            DefaultAction::Route => "routed",
+            DefaultAction::Drop => "dropped",
+        };
+        remarks.push(format!(
+            "gatekeeper.policy: there is none, so nothing is protected: all that comes from the front is {fate} (add [[gatekeeper.policy]])"
+        ));
+    }
+    remarks
+}
+
 /// The addresses that we send to Grantors from; 0 where there is none.
 fn sources(
     section: &GatekeeperSection,
@@ -195,4 +239,40 @@ pub(crate) fn own(interfaces: &Interfaces) -> (Vec<u32>, Vec<u128>) {
     let v4 = interfaces.iter().flat_map(|interface| &interface.v4).map(|(address, _)| u32::from(*address));
     let v6 = interfaces.iter().flat_map(|interface| &interface.v6).map(|(address, _)| u128::from(*address));
     (v4.collect(), v6.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_no_effect_is_said() {
+        let policy =
+            "policy = [{ prefix = \"10.0.0.0/8\", action = \"grantor\", grantors = [\"11.0.0.1\"] }]\n";
+        let keys = format!("keys = [\"1 {}\"]\n", "ab".repeat(32));
+        let said = |text: String| {
+            let section: GatekeeperSection = toml::from_str(&text).unwrap();
+            remarks(&section, decisions(&section).unwrap())
+        };
+        assert_eq!(said(format!("{keys}clock_s = 3\nprobes = {{ fall = 9 }}\n{policy}")), [""; 0]);
+        assert_eq!(said(format!("decisions = \"none\"\n{policy}")), [""; 0]);
+        assert_eq!(said(format!("decisions = \"interoperable\"\n{policy}")), [""; 0]);
+        let why = "decisions = \"interoperable\" carries no authentication";
+        assert_eq!(
+            said(format!(
+                "decisions = \"interoperable\"\nclock_s = 3\nprobes = {{ fall = 9 }}\n{keys}{policy}"
+            )),
+            ["keys", "clock_s", "probes"].map(|key| format!("gatekeeper.{key} has no effect: {why}"))
+        );
+        assert_eq!(
+            said(format!("decisions = \"none\"\nkey_file = \"k\"\n{policy}")),
+            ["gatekeeper.key_file has no effect: decisions = \"none\" takes none that come"]
+        );
+        assert!(said(policy.into())[0].starts_with("gatekeeper.decisions: there are no keys, so "));
+        assert!(
+            said(String::new())[0]
+                .ends_with("all that comes from the front is routed (add [[gatekeeper.policy]])")
+        );
+        assert!(said(format!("{keys}default = \"drop\"\n"))[0].contains("is dropped"));
+    }
 }

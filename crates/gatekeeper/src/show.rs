@@ -3,7 +3,7 @@
 use crate::config::Action;
 use crate::family::Paired;
 use crate::flow::Shown;
-use crate::top::{By, Summary};
+use crate::top::{By, Estimate, WINDOW_NS, Window};
 use std::net::IpAddr;
 
 /// One flow that a worker knows.
@@ -78,7 +78,8 @@ pub struct PolicyLine {
     pub grantors: Vec<IpAddr>,
 }
 
-/// What was dropped of one flow, source or destination in a window.
+/// What was dropped of one flow, source or destination in a window: an estimate, by a sample of one packet in
+/// sixteen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TopLine {
     /// The worker that dropped it.
@@ -87,53 +88,66 @@ pub struct TopLine {
     pub source: Option<IpAddr>,
     /// The destination, unless sources are told apart.
     pub destination: Option<IpAddr>,
-    /// Packets, at least; by a sample of one in sixteen.
-    pub at_least: u64,
-    /// Packets, at most.
-    pub at_most: u64,
+    /// Packets, about.
+    pub packets: u64,
+    /// With `high`: between these the truth is, in 19 of 20 cases.
+    pub low: u64,
+    /// See `low`.
+    pub high: u64,
     /// The window's length.
     pub window_ns: u64,
+    /// When it ended.
+    pub ended_ns: u64,
 }
 
-/// What workers have said last.
+/// What workers have said last; none: their first window has not ended.
 #[derive(Debug, Default)]
-pub(crate) struct Tops(Vec<[Vec<TopLine>; 3]>);
+pub(crate) struct Tops(Vec<Option<[Vec<TopLine>; 3]>>);
+
+/// By which a window may come later than its length says.
+const LATE_NS: u64 = 1_000_000_000;
 
 /// Lines kept of each kind.
 const LINES: usize = 64;
 
 impl Tops {
     /// Takes what a worker has collected.
-    pub(crate) fn take<A: Paired<W>, const W: usize>(
-        &mut self,
-        worker: usize,
-        summary: &Summary<W>,
-        window_ns: u64,
-    ) {
+    pub(crate) fn take<A: Paired<W>, const W: usize>(&mut self, worker: usize, window: &Window<W>) {
         if self.0.len() <= worker {
             self.0.resize_with(worker + 1, Default::default);
         }
-        for (by, (lines, hitters)) in By::ALL.into_iter().zip(self.0[worker].iter_mut().zip(&summary.0)) {
+        let kinds = self.0[worker].get_or_insert_default();
+        for (by, (lines, hitters)) in By::ALL.into_iter().zip(kinds.iter_mut().zip(&window.summary.0)) {
             *lines = hitters
                 .top(LINES)
                 .hitters
                 .iter()
                 .map(|hitter| {
                     let (source, destination) = A::of_key(&hitter.key);
+                    let Estimate { packets, low, high } = Estimate::of(hitter.at_least, hitter.at_most);
                     TopLine {
                         worker,
                         source: (by != By::Destination).then_some(source.address()),
                         destination: (by != By::Source).then_some(destination.address()),
-                        at_least: hitter.at_least,
-                        at_most: hitter.at_most,
-                        window_ns,
+                        packets,
+                        low,
+                        high,
+                        window_ns: window.length_ns,
+                        ended_ns: window.ended_ns,
                     }
                 })
                 .collect();
         }
     }
 
-    pub(crate) fn lines(&self, by: By) -> Vec<TopLine> {
-        self.0.iter().flat_map(|kinds| kinds[by as usize].iter().copied()).collect()
+    /// The lines of windows after which no other should have come by now: a worker that drops nothing any more may send none.
+    pub(crate) fn lines(&self, by: By, now_ns: u64) -> Vec<TopLine> {
+        let is_last = |line: &TopLine| now_ns < line.ended_ns.saturating_add(WINDOW_NS + LATE_NS);
+        self.0.iter().flatten().flat_map(|kinds| kinds[by as usize].iter().copied()).filter(is_last).collect()
+    }
+
+    /// Whether a window of any worker has ended.
+    pub(crate) fn any(&self) -> bool {
+        self.0.iter().any(Option::is_some)
     }
 }

@@ -115,6 +115,8 @@ pub enum Notice {
         /// How far it is behind, in nanoseconds; negative: ahead.
         behind_ns: i64,
     },
+    /// Its address is ours now: what is sent to it comes back.
+    Ours(IpAddr),
 }
 
 impl fmt::Display for Notice {
@@ -126,6 +128,9 @@ impl fmt::Display for Notice {
             Notice::Up(grantor) => write!(f, "grantor {grantor} answers again: it has its flows back"),
             Notice::AllDown => {
                 f.write_str("no grantor answers: requests go to all of them as if they did, what was granted holds until it expires")
+            }
+            Notice::Ours(grantor) => {
+                write!(f, "grantor {grantor} has an address that is ours now: nobody decides for its policies: give it another")
             }
             Notice::Clock { grantor, behind_ns } => {
                 let (side, ns) = if *behind_ns < 0 { ("ahead of", behind_ns.unsigned_abs()) } else { ("behind", *behind_ns as u64) };

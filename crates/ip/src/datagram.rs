@@ -17,20 +17,34 @@ pub struct Datagram<'a> {
     pub payload: &'a [u8],
 }
 
+/// Where an unfragmented packet of UDP carries its UDP header, and between which addresses.
+fn place(ip: &[u8]) -> Option<(Pseudo, usize)> {
+    let (pseudo, at, protocol) = if ipv4::version(ip.get(..1)?) == 6 {
+        ipv6::check(ip).ok()?;
+        let walk = ipv6_ext::walk(ip).ok().filter(|walk| !walk.is_fragment())?;
+        let packet = ipv6::Packet::new_unchecked(ip);
+        (Pseudo::V6 { src: packet.src(), dst: packet.dst() }, walk.upper_offset, walk.upper)
+    } else {
+        ipv4::check(ip).ok().filter(|()| !ipv4::is_fragment(ip))?;
+        let packet = ipv4::Packet::new_unchecked(ip);
+        (Pseudo::V4 { src: packet.src(), dst: packet.dst() }, ipv4::header_len(ip), ipv4::protocol(ip))
+    };
+    (protocol == Protocol::UDP).then_some((pseudo, at))
+}
+
+/// Where a packet of UDP that begins with its IP header comes from and where it goes to, whatever its UDP length says: what is meant for a service and makes no
+/// [`Datagram`] is that service's to refuse.
+pub fn ends(ip: &[u8]) -> Option<[(IpAddr, u16); 2]> {
+    let (pseudo, at) = place(ip)?;
+    let [a, b, c, d] = *ip.get(at..)?.first_chunk()?;
+    Some([(pseudo.src(), u16::from_be_bytes([a, b])), (pseudo.dst(), u16::from_be_bytes([c, d]))])
+}
+
 impl<'a> Datagram<'a> {
     /// Of a packet that begins with its IP header; none if it carries anything else, or a part of one only.
     pub fn read(ip: &'a [u8]) -> Option<Self> {
-        let (pseudo, at, protocol) = if ipv4::version(ip.get(..1)?) == 6 {
-            ipv6::check(ip).ok()?;
-            let walk = ipv6_ext::walk(ip).ok().filter(|walk| !walk.is_fragment())?;
-            let packet = ipv6::Packet::new_unchecked(ip);
-            (Pseudo::V6 { src: packet.src(), dst: packet.dst() }, walk.upper_offset, walk.upper)
-        } else {
-            ipv4::check(ip).ok().filter(|()| !ipv4::is_fragment(ip))?;
-            let packet = ipv4::Packet::new_unchecked(ip);
-            (Pseudo::V4 { src: packet.src(), dst: packet.dst() }, ipv4::header_len(ip), ipv4::protocol(ip))
-        };
-        let datagram = ip.get(at..).filter(|_| protocol == Protocol::UDP)?;
+        let (pseudo, at) = place(ip)?;
+        let datagram = ip.get(at..)?;
         let udp = udp::Packet::new_checked(datagram).ok()?;
         let payload = datagram.get(udp::HEADER_LEN..usize::from(udp.len()))?;
         Some(Datagram { pseudo, udp, payload })

@@ -269,7 +269,21 @@ fn faults_have_their_place() {
             0,
             "byte 0, after packet 0: not a pcap or pcapng file",
         ),
-        (Maker { big: false, bytes: Vec::new() }, 0, "too short for a capture file"),
+        (
+            Maker { big: false, bytes: Vec::new() },
+            0,
+            "byte 0, after packet 0: too short for a capture file (0 bytes; a pcap file begins with 24)",
+        ),
+        (
+            Maker { big: false, bytes: vec![0xd4, 0xc3, 0xb2] },
+            0,
+            "too short for a capture file (3 bytes; a pcap file begins with 24)",
+        ),
+        (
+            Maker { big: false, bytes: [&[0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4][..], &[0; 16]].concat() },
+            0,
+            "byte 0, after packet 0: the file ends inside the file header (23 of 24 bytes)",
+        ),
     ];
     for (make, good, text) in cases {
         let (packets, error) = make.read();

@@ -15,12 +15,15 @@ pub(crate) const LINES: &[Line] = &[
         let passed = machine.tests(&lua, 3)?;
         Ok(Outcome::Pass(format!("{passed} tests: root_scenario")))
     }),
-    ("client, Gatekeeper, Grantor, server between kernels", |machine| {
-        let lua =
-            ["-p", "tidemill-cli", "--features", "lua", "--test", "root_grantor", "--", "--show-output"];
-        let passed = machine.tests(&lua, 3)?;
-        Ok(Outcome::Pass(format!("{passed} tests: root_grantor")))
-    }),
+    (
+        "client, Gatekeeper, Grantor, server between kernels; web, tcp-services, two Gatekeepers, a script that hangs",
+        |machine| {
+            let lua =
+                ["-p", "tidemill-cli", "--features", "lua", "--test", "root_grantor", "--", "--show-output"];
+            let passed = machine.tests(&lua, 8)?;
+            Ok(Outcome::Pass(format!("{passed} tests: root_grantor")))
+        },
+    ),
     ("decisions: golden bytes, forged, replayed, malformed", |machine| {
         let passed = machine.tests(&["-p", "tidemill-decision"], 30)?;
         Ok(Outcome::Pass(format!("{passed} tests: tidemill-decision")))

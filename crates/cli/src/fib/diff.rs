@@ -54,7 +54,7 @@ struct Line<'a> {
 
 pub(super) fn run(args: &Diff) -> Result<bool> {
     let (a, b) = (args.load.load(&args.a)?, args.load.load(&args.b)?);
-    let mut out = BufWriter::new(std::io::stdout().lock());
+    let mut out = BufWriter::new(crate::usage::out());
     let mut summary = Summary { v: json::VERSION, ..Summary::default() };
     compare(args, (&a, &a.v4), (&b, &b.v4), &mut summary, &mut out)?;
     compare(args, (&a, &a.v6), (&b, &b.v6), &mut summary, &mut out)?;

@@ -109,7 +109,7 @@ impl<'a> Target<'a> {
         match self {
             Target::File(file) => file.write_all(bytes),
             _ => {
-                let mut out = io::stdout().lock();
+                let mut out = crate::usage::out();
                 out.write_all(bytes)?;
                 out.flush()
             }

@@ -33,6 +33,6 @@ pub(super) fn run(args: &Completions, command: &mut clap::Command) -> Result<boo
         Shell::Zsh => clap_complete::generate(shells::Zsh, command, "tidemill", &mut script),
         Shell::Fish => clap_complete::generate(shells::Fish, command, "tidemill", &mut script),
     }
-    std::io::stdout().lock().write_all(&script)?;
+    crate::usage::out().write_all(&script)?;
     Ok(true)
 }

@@ -31,8 +31,9 @@ use serde::Serialize;
 pub(crate) use service::{Reload, StateVerb, Stop};
 pub(crate) use show::Show;
 use std::path::PathBuf;
+use std::time::Duration;
 use tidemill_control::schema::{Counters, Done};
-use tidemill_control::{Client, ClientError, DEFAULT_SOCKET, SOCKET_VARIABLE};
+use tidemill_control::{Client, ClientError, DEFAULT_SOCKET, PATIENCE, SOCKET_VARIABLE};
 pub(crate) use top::Top;
 pub(crate) use trace::TraceVerb;
 
@@ -157,14 +158,24 @@ pub(crate) struct Live {
     #[arg(long, value_name = "PATH", global = true, env = SOCKET_VARIABLE, hide_env_values = true,
         default_value = DEFAULT_SOCKET)]
     socket: PathBuf,
+    /// Seconds to wait for an answer, 0.1 to 3600
+    #[arg(long, value_name = "SECONDS", global = true, default_value_t = PATIENCE.as_secs_f64(), value_parser = patience)]
+    timeout: f64,
     /// One JSON object per line
     #[arg(long, global = true)]
     json: bool,
 }
 
+/// How long to wait.
+fn patience(text: &str) -> Result<f64, String> {
+    let seconds = text.parse().ok().filter(|seconds| (0.1..=3600.0).contains(seconds));
+    seconds.ok_or_else(|| "give seconds, 0.1 to 3600".to_owned())
+}
+
 impl Live {
     fn client(&self) -> Result<Client> {
-        Client::new(&self.socket).map_err(failed)
+        let client = Client::new(&self.socket).map_err(failed)?;
+        Ok(client.with_patience(Duration::from_secs_f64(self.timeout)))
     }
 
     /// Prints all that a service counts.

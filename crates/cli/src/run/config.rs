@@ -369,6 +369,25 @@ pub(crate) struct RemapSection {
 /// Frames that ports and rings need, besides those of packets that wait.
 pub(crate) const OTHERS: usize = 1024;
 
+/// What the parser says, without the words of the language that it is written in: which key it is about, by the line that it is on, and what numbers can be.
+fn in_words(message: &str, line: Option<&str>) -> String {
+    let message = message.replace('\n', " ").replace("` as i128", "`");
+    let Some((what, kind)) = message.rsplit_once(", expected ") else { return message };
+    let numbers = match kind {
+        "u8" => "a whole number from 0 to 255",
+        "u16" => "a whole number from 0 to 65535",
+        "u32" => "a whole number from 0 to 4294967295",
+        "u64" | "usize" => "a whole number, 0 or more",
+        "i64" | "isize" | "i32" => "a whole number",
+        "f32" | "f64" => "a number",
+        _ => return message,
+    };
+    let key = line.and_then(|line| line.split_once('=')).map_or("", |(key, _)| key.trim());
+    let is_key = !key.is_empty() && key.chars().all(|c| c.is_ascii_alphanumeric() || "_-.".contains(c));
+    let key = if is_key { format!("{key}: ") } else { String::new() };
+    format!("{key}{what}: give {numbers}")
+}
+
 impl Config {
     /// Reads a configuration file; relative paths in it are relative to its folder (ports resolve theirs on opening).
     pub(crate) fn read(path: &Path) -> Result<(Config, String)> {
@@ -384,8 +403,7 @@ impl Config {
         let config: Config = toml::from_str(text).map_err(|error| {
             let line =
                 error.span().map_or(1, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);
-            let message = error.message().replace('\n', " ");
-            usage(format!("{name}:{line}: {message}"))
+            usage(format!("{name}:{line}: {}", in_words(error.message(), text.lines().nth(line - 1))))
         })?;
         config.validate().map_err(|what| usage(format!("{name}: {what}")))?;
         Ok(config)

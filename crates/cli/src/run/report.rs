@@ -70,7 +70,7 @@ pub(crate) struct Report<'a> {
 impl Report<'_> {
     /// As JSON: traces, then one object with the books.
     pub(crate) fn print_json(&self, ledger: &Ledger) -> anyhow::Result<()> {
-        let mut out = std::io::stdout().lock();
+        let mut out = crate::usage::out();
         for trace in self.traces {
             let mut line = serde_json::to_value(trace)?;
             line["v"] = json!(1);
@@ -108,7 +108,7 @@ impl Report<'_> {
 
     /// For people.
     pub(crate) fn print(&self, ledger: &Ledger) -> anyhow::Result<()> {
-        let mut out = std::io::stdout().lock();
+        let mut out = crate::usage::out();
         for trace in self.traces {
             let note = trace.note.as_deref().map(|note| format!("  [{note}]")).unwrap_or_default();
             let at = format!("{}#{}", trace.worker, trace.id);

@@ -3,6 +3,8 @@
 use crate::usage;
 use anyhow::Result;
 use serde::Deserialize;
+use std::collections::HashSet;
+use std::ffi::OsStr;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use tidemill_gatekeeper::GatekeeperSection;
@@ -330,9 +332,22 @@ impl Read {
         if !(1..=10_000).contains(&client.declined_pps) {
             return Err(format!("client.declined_pps = {}: give 1 to 10000", client.declined_pps));
         }
+        // They come into one folder, with the two configurations and what the processes write.
+        let mut names = HashSet::new();
         for file in &self.scenario.files {
-            if file.file_name().is_none() || !self.base.join(file).is_file() {
-                return Err(format!("files: {}: there is no such file", self.base.join(file).display()));
+            let path = self.base.join(file);
+            let Some(name) = file.file_name().filter(|_| path.is_file()) else {
+                return Err(format!("files: {}: there is no such file", path.display()));
+            };
+            let role =
+                ["gatekeeper", "grantor"].iter().any(|role| path.file_stem() == Some(OsStr::new(role)));
+            let own = role
+                && ["toml", "sock", "out", "log"].iter().any(|end| path.extension() == Some(OsStr::new(end)));
+            if own || !names.insert(name) {
+                return Err(format!(
+                    "files: {}: there is one with this name already: rename it",
+                    path.display()
+                ));
             }
         }
         if own.phase.is_empty() {
@@ -365,6 +380,11 @@ impl Read {
             }
             if attack.count.is_some_and(|count| !count.is_power_of_two()) {
                 return Err("attack.count: give a power of two".into());
+            }
+            if let (Some(count), Some(net)) = (attack.count, attack.sources)
+                && u128::from(count - 1) > net.varying()
+            {
+                return Err(format!("attack.count = {count}: {net} has fewer addresses"));
             }
             if attack.sources.is_some() == attack.is_forgery() {
                 return Err(

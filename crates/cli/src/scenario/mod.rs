@@ -18,6 +18,7 @@
 //!   keeps other programs away, too), and everything else the other, attacks at a lower priority than client, server and Grantor.
 //! * `passed` is what the server's interface received beyond what the client's sent: about right; that nothing gets through is counted exactly, for
 //!   the source that is declined, by a socket.
+//! * `attack_mpps` is what was made, `front_mpps` what the Gatekeeper has received by the front, its clients' packets too: the difference found the port full.
 //! * Goodput is of the datagrams sent in a phase, by number, and in bytes with their IP headers: as a grant counts.
 
 mod attack;

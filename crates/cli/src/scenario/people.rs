@@ -181,7 +181,8 @@ impl Newcomers {
                 0 => None,
                 at => Some(at.saturating_sub(one.first)),
             };
-            Ok(all.iter().filter(|one| one.first > 0).map(waited).collect())
+            // Who had no chance to ask has not been heard either.
+            Ok(all.iter().map(waited).collect())
         })))
     }
 

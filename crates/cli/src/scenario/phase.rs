@@ -67,6 +67,7 @@ pub(super) struct Waits {
     pub(super) asked: usize,
     /// Of these in vain, so far.
     pub(super) waiting: usize,
+    /// None if half of them or more were not.
     pub(super) p50_ms: Option<f64>,
     pub(super) max_ms: Option<f64>,
 }
@@ -83,13 +84,14 @@ pub(super) struct Changed {
 }
 
 impl Waits {
-    fn of(waits: &[Option<u64>]) -> Waits {
+    /// Who has not been heard has waited longer than all who have.
+    pub(super) fn of(waits: &[Option<u64>]) -> Waits {
         let mut ms: Vec<f64> = waits.iter().flatten().map(|ns| significant(*ns as f64 / 1e6)).collect();
         ms.sort_by(f64::total_cmp);
         Waits {
             asked: waits.len(),
             waiting: waits.len() - ms.len(),
-            p50_ms: ms.get(ms.len() / 2).copied(),
+            p50_ms: ms.get(waits.len() / 2).copied(),
             max_ms: ms.last().copied(),
         }
     }

@@ -9,6 +9,7 @@ use anyhow::{Context, Result, bail};
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::Read as _;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -33,7 +34,9 @@ impl Folder {
             }
         }
         let path = all.join(format!("{PREFIX}{}", std::process::id()));
-        std::fs::create_dir(&path).with_context(|| path.display().to_string())?;
+        // The key of both is in it: nobody else's business.
+        let made = std::fs::DirBuilder::new().mode(0o700).create(&path);
+        made.with_context(|| path.display().to_string())?;
         Ok(Folder(path))
     }
 

@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
-use tidemill_control::schema::{Counters, Drops, gate, grantor, path};
+use tidemill_control::schema::{Counters, Drops, Ports, gate, grantor, path};
 
 /// Clock ticks of /proc a second: the same on every architecture that Linux shows them on.
 const TICKS: f64 = 100.0;
@@ -27,6 +27,8 @@ pub(super) struct Moment {
     /// Packets that those who mean well have sent, and that the server has received.
     client_out: u64,
     server_in: u64,
+    /// That the Gatekeeper has received by the front.
+    front_in: u64,
     offered: u64,
     /// Gatekeeper, Grantor.
     drops: [Counts; 2],
@@ -84,6 +86,8 @@ impl Moment {
             }
             counters[at] = one.control.get::<Counters>(what, &())?.counters;
         }
+        let ports: Ports = pair.gatekeeper.control.get(path::PORTS, &())?;
+        let front_in = ports.ports.iter().find(|port| port.name == "wan").map_or(0, |port| port.rx.packets);
         let (mut sent, mut came, mut tcp) = ([[0; 2]; 2], [[0; 2]; 2], [0; 2]);
         for v6 in [0, 1] {
             let family = &people.families[v6];
@@ -101,6 +105,7 @@ impl Moment {
             tcp,
             client_out: interface(&lab.client, "eth0")?.1,
             server_in: interface(&lab.server, "eth0")?.0,
+            front_in,
             offered: attacks.offered.load(Relaxed),
             drops,
             counters,
@@ -129,6 +134,8 @@ pub(super) struct Span {
     pub(super) declined: [u64; 2],
     /// Attack packets a second: made; and packets at the server beyond those that mean well, about.
     pub(super) attack_mpps: f64,
+    /// What the Gatekeeper received of all that was sent to it by the front: the rest found its port full.
+    pub(super) front_mpps: f64,
     pub(super) passed_pps: f64,
     /// Drops a second, by reason.
     pub(super) gatekeeper_drops_s: BTreeMap<String, f64>,
@@ -180,6 +187,7 @@ impl Span {
             client_pps: significant(both(|m| m.sent[0][0] + m.sent[1][0]) as f64 / seconds),
             declined: [both(|m| m.sent[0][1] + m.sent[1][1]), both(|m| m.came[0][1] + m.came[1][1])],
             attack_mpps: significant(per(from.offered, to.offered) / 1e6),
+            front_mpps: significant(per(from.front_in, to.front_in) / 1e6),
             passed_pps: significant(server.saturating_sub(client) as f64 / seconds),
             gatekeeper_drops_s: rates(&from.drops[0], &to.drops[0], seconds),
             grantor_drops_s: rates(&from.drops[1], &to.drops[1], seconds),

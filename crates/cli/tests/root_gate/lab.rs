@@ -21,6 +21,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tidemill_control::Client;
+use tidemill_control::schema::Done;
 use tidemill_control::schema::gate::{self, Counters};
 
 pub(crate) const CLIENT: [&str; 2] = ["10.7.0.2", "fd00:7::2"];
@@ -232,6 +233,19 @@ impl Lab {
     pub(crate) fn flow(&self, v6: usize) -> gate::FlowAnswer {
         let query = gate::FlowQuery { source: CLIENT[v6].into(), destination: SERVER[v6].into() };
         self.control.get(gate::path::FLOW, &query).unwrap()
+    }
+
+    /// Decides about the client's IPv4 flow without `tidemill gate`.
+    pub(crate) fn decide(&self, rate_kib_s: Option<u32>, expire_s: u32) -> Result<(), String> {
+        let decide = gate::Decide {
+            source: CLIENT[0].into(),
+            destination: SERVER[0].into(),
+            rate_kib_s,
+            expire_s,
+            ..gate::Decide::default()
+        };
+        let done: Result<Done, _> = self.control.post(gate::path::FLOW, &decide);
+        done.map(drop).map_err(|error| error.to_string())
     }
 
     /// Runs `tidemill` against it: whether it succeeded, and what it printed.

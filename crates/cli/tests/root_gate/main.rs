@@ -132,6 +132,31 @@ fn a_rate_holds_and_a_long_packet_is_answered() {
     wait_until(&format!("all are judged: {said}"), Duration::from_secs(10), || {
         judged(&lab.counters()) == 100
     });
+    // Nothing more comes; where it was dropped is shown all the same, when the window ends.
+    wait_until("the window ends", Duration::from_secs(20), || {
+        let said = lab.ask(&["gate", "top", "--by", "flow"]);
+        said.contains(lab::CLIENT[0]) && said.contains(SERVER[0]) && said.contains("ago")
+    });
+    wait_until("and the next", Duration::from_secs(20), || {
+        lab.ask(&["gate", "top"]).contains("nothing was dropped in the last window")
+    });
+    // What the command line refuses is refused by the socket, too.
+    for (rate_kib_s, expire_s, why) in
+        [(Some(0), 9, "a rate of 0 KiB/s would let"), (None, 0, "a decision for 0 seconds")]
+    {
+        let said = lab.decide(rate_kib_s, expire_s).unwrap_err();
+        assert!(said.starts_with(why), "{said}");
+    }
+    for (address, why) in [
+        ("10.8.0.1", "our own address, of interface \"lan\""),
+        ("10.8.0.255", "no machine's address but that of a whole link"),
+        ("127.0.0.1", "a loopback address"),
+        ("239.1.1.1", "a multicast address"),
+    ] {
+        let (ok, said) = lab.run(&["gate", "fib", "--add", "10.57.0.0/24", "--grantor", address]);
+        let place = format!("gatekeeper.grantors: {address} is no address that a Grantor can have: {why}");
+        assert!(!ok && said.contains(&place), "{said}");
+    }
     let counters = lab.counters();
     assert!((4..50).contains(&counters["granted"]), "{}", counters["granted"]);
     let said = lab.end();

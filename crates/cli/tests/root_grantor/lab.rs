@@ -4,6 +4,8 @@
 //!  [client: 10.7.0.2, .3] ---- [wan: 10.7.0.1  gatekeeper  lan: 10.8.0.1] ---- [up: 10.8.0.2  grantor  down: 10.9.0.1] ---- [server: 10.9.0.2]
 //!   fd00:7::2, ::3              fd00:7::1                  fd00:8::1            fd00:8::2              fd00:9::1           fd00:9::2
 //! ```
+//!
+//! A second client with a second Gatekeeper has 17 for 7 and 18 for 8, and the Grantor's port `up2`.
 
 use crate::net::{Netns, cable, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
@@ -18,6 +20,9 @@ use tidemill_control::schema::{Counters, gate, grantor};
 
 pub(crate) const CLIENT: [&str; 2] = ["10.7.0.2", "fd00:7::2"];
 pub(crate) const DENIED: [&str; 2] = ["10.7.0.3", "fd00:7::3"];
+/// The same behind the second Gatekeeper.
+pub(crate) const CLIENT2: [&str; 2] = ["10.17.0.2", "fd00:17::2"];
+pub(crate) const DENIED2: [&str; 2] = ["10.17.0.3", "fd00:17::3"];
 pub(crate) const SERVER: [&str; 2] = ["10.9.0.2", "fd00:9::2"];
 
 /// A tidemill at work.
@@ -112,13 +117,37 @@ impl Drop for Tidemill {
     }
 }
 
-/// Both at work, with all that is around them. They end before their namespaces go.
-pub(crate) struct Lab {
+/// What is between the client and the server.
+pub(crate) struct Plan<'a> {
+    /// The Grantor's workers.
+    pub(crate) workers: usize,
+    /// The lines of `[grantor.policy]`.
+    pub(crate) policy: &'a str,
+    /// The format of decisions.
+    pub(crate) decisions: &'a str,
+    /// Whether there is a second Gatekeeper, with a client of its own.
+    pub(crate) second: bool,
+}
+
+impl Default for Plan<'_> {
+    fn default() -> Self {
+        Plan { workers: 1, policy: "file = \"policy.lua\"", decisions: "authenticated", second: false }
+    }
+}
+
+/// A Gatekeeper with its client.
+pub(crate) struct Side {
     pub(crate) gate: Tidemill,
-    pub(crate) grantor: Tidemill,
     pub(crate) client: Netns,
-    pub(crate) server: Netns,
     pub(crate) middle: Netns,
+}
+
+/// All at work, with what is around them. They end before their namespaces go.
+pub(crate) struct Lab {
+    pub(crate) first: Side,
+    pub(crate) second: Option<Side>,
+    pub(crate) grantor: Tidemill,
+    pub(crate) server: Netns,
     pub(crate) behind: Netns,
     folder: tempfile::TempDir,
 }
@@ -132,101 +161,93 @@ pub(crate) fn script(rate: u32) -> String {
     )
 }
 
-impl Lab {
-    /// Starts it all; the Grantor has so many workers.
-    pub(crate) fn start(workers: usize) -> Self {
-        let [client, middle, behind, server] = ["client", "middle", "behind", "server"].map(Netns::new);
-        for ns in [&client, &middle, &behind, &server] {
-            ns.sysctl(&["net.ipv6.conf.default.accept_dad=0", "net.ipv6.conf.default.dad_transmits=0"]);
-        }
-        cable(&middle, "tm-wan", &client, "eth0", 1500);
-        cable(&middle, "tm-lan", &behind, "tm-up", 1500);
-        cable(&behind, "tm-down", &server, "eth0", 1500);
-        for ns in [&client, &server] {
-            // Whole packets with whole checksums, as from a real wire.
-            ns.run("ethtool -K eth0 tx off sg off tso off gso off gro off");
-        }
-        for (ns, address) in [
-            (&client, "10.7.0.2/24"),
-            (&client, "10.7.0.3/24"),
-            (&client, "fd00:7::2/64"),
-            (&client, "fd00:7::3/64"),
-            (&server, "10.9.0.2/24"),
-            (&server, "fd00:9::2/64"),
-        ] {
-            ns.add_address(address, "eth0");
-        }
-        for (ns, net) in [(&client, 7), (&server, 9)] {
-            // Who binds to no address has the first, not the denied one.
-            ns.run(&format!("ip route add default via 10.{net}.0.1 src 10.{net}.0.2"));
-            ns.run(&format!("ip -6 route add default via fd00:{net}::1 src fd00:{net}::2"));
-        }
-        let folder = tempfile::tempdir().unwrap();
-        let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
-        write("deny.txt", "10.7.0.3/32\nfd00:7::3/128\n");
-        write("policy.lua", &script(50_000));
-        let keys = format!("keys = [\"7 {}\"]", "c5".repeat(32));
-        let port = |name: &str, net: u8, last: u8| {
-            format!(
-                "[[port]]\nname = \"{name}\"\nkind = \"af_packet\"\ninterface = \"tm-{name}\"\n\
-                 [[interface]]\nport = \"{name}\"\naddresses = [\"10.{net}.0.{last}/24\", \"fd00:{net}::{last}/64\"]\n"
-            )
-        };
-        let route = |net: u8, via: &str| {
-            let [v4, v6] = via.split_once(' ').map(|(v4, v6)| [v4, v6]).unwrap();
-            format!(
-                "[[route]]\nprefix = \"10.{net}.0.0/24\"\nvia = \"{v4}\"\n[[route]]\nprefix = \"fd00:{net}::/64\"\nvia = \"{v6}\"\n"
-            )
-        };
-        let head = |role: &str, workers: usize| {
-            format!(
-                "version = 1\nrole = \"{role}\"\n[run]\npin = false\nworkers = {workers}\n[control]\nsocket = \"{role}.sock\"\n"
-            )
-        };
+fn namespace(name: &str) -> Netns {
+    let ns = Netns::new(name);
+    ns.sysctl(&["net.ipv6.conf.default.accept_dad=0", "net.ipv6.conf.default.dad_transmits=0"]);
+    ns
+}
+
+/// An end that is a kernel: its addresses, and its way to all others.
+fn end(ns: &Netns, net: u8, hosts: &[u8]) {
+    // Whole packets with whole checksums, as from a real wire.
+    ns.run("ethtool -K eth0 tx off sg off tso off gso off gro off");
+    for host in hosts {
+        ns.add_address(&format!("10.{net}.0.{host}/24"), "eth0");
+        ns.add_address(&format!("fd00:{net}::{host}/64"), "eth0");
+    }
+    // Who binds to no address has the first, not the denied one.
+    ns.run(&format!("ip route add default via 10.{net}.0.1 src 10.{net}.0.2"));
+    ns.run(&format!("ip -6 route add default via fd00:{net}::1 src fd00:{net}::2"));
+}
+
+fn port(name: &str, net: u8, last: u8) -> String {
+    format!(
+        "[[port]]\nname = \"{name}\"\nkind = \"af_packet\"\ninterface = \"tm-{name}\"\n\
+         [[interface]]\nport = \"{name}\"\naddresses = [\"10.{net}.0.{last}/24\", \"fd00:{net}::{last}/64\"]\n"
+    )
+}
+
+/// To a net by a host of another.
+fn route(net: u8, via: u8, host: u8) -> String {
+    format!(
+        "[[route]]\nprefix = \"10.{net}.0.0/24\"\nvia = \"10.{via}.0.{host}\"\n\
+         [[route]]\nprefix = \"fd00:{net}::/64\"\nvia = \"fd00:{via}::{host}\"\n"
+    )
+}
+
+fn head(role: &str, name: &str, workers: usize) -> String {
+    format!(
+        "version = 1\nrole = \"{role}\"\n[run]\npin = false\nworkers = {workers}\n[control]\nsocket = \"{name}.sock\"\n"
+    )
+}
+
+/// Lines that both roles have.
+fn trust(plan: &Plan<'_>) -> String {
+    let keys = match plan.decisions {
+        "authenticated" => format!("keys = [\"7 {}\"]\n", "c5".repeat(32)),
+        _ => String::new(),
+    };
+    format!("decisions = \"{}\"\n{keys}", plan.decisions)
+}
+
+impl Side {
+    fn start(plan: &Plan<'_>, folder: PathBuf, second: bool, client: Netns, middle: Netns) -> Side {
+        let (front, back, name) = if second { (17, 18, "gatekeeper2") } else { (7, 8, "gatekeeper") };
         let policy = |prefix: &str, grantor: &str| {
             format!(
                 "[[gatekeeper.policy]]\nprefix = \"{prefix}\"\naction = \"grantor\"\ngrantors = [\"{grantor}\"]\n"
             )
         };
-        let grantor = [
-            head("grantor", workers),
-            port("up", 8, 2),
-            port("down", 9, 1),
-            route(7, "10.8.0.1 fd00:8::1"),
-            format!("[grantor]\ngatekeepers = [\"10.8.0.1/32\", \"fd00:8::1/128\"]\n{keys}\n"),
-            "[grantor.policy]\nfile = \"policy.lua\"\n".into(),
+        let config = [
+            head("gatekeeper", name, 1),
+            port("wan", front, 1),
+            port("lan", back, 1),
+            route(9, back, 2),
+            format!("[gatekeeper]\nfront = [\"wan\"]\n{}", trust(plan)),
+            policy("10.9.0.0/24", &format!("10.{back}.0.2")),
+            policy("fd00:9::/64", &format!("fd00:{back}::2")),
         ]
         .concat();
-        let gate = [
-            head("gatekeeper", 1),
-            port("wan", 7, 1),
-            port("lan", 8, 1),
-            route(9, "10.8.0.2 fd00:8::2"),
-            format!("[gatekeeper]\nfront = [\"wan\"]\n{keys}\n"),
-            policy("10.9.0.0/24", "10.8.0.2"),
-            policy("fd00:9::/64", "fd00:8::2"),
-        ]
-        .concat();
-        let at = || folder.path().to_path_buf();
-        let grantor = Tidemill::start(at(), "grantor", &grantor, &behind, grantor::path::COUNTERS);
-        let gate = Tidemill::start(at(), "gatekeeper", &gate, &middle, gate::path::COUNTERS);
-        // Both speak: the second of the start is over, and neighbors are known.
-        wait_until("probes are answered", Duration::from_secs(30), || {
-            gate.counters()["probes-answered"] >= 4
-        });
-        Lab { gate, grantor, client, server, middle, behind, folder }
+        let gate = Tidemill::start(folder, name, &config, &middle, gate::path::COUNTERS);
+        if plan.decisions == "authenticated" {
+            // Both speak: the second of the start is over, and neighbors are known.
+            wait_until("probes are answered", Duration::from_secs(30), || {
+                gate.counters()["probes-answered"] >= 4
+            });
+        }
+        Side { gate, client, middle }
     }
 
-    /// Writes the policy.
-    pub(crate) fn policy(&self, text: &str) {
-        std::fs::write(self.folder.path().join("policy.lua"), text).unwrap();
-    }
-
-    /// What the Gatekeeper knows of a client's flow: its state and rate.
-    pub(crate) fn flow(&self, source: &str, v6: usize) -> Option<(String, Option<u32>)> {
+    /// What the Gatekeeper knows of a client's flow.
+    pub(crate) fn known(&self, source: &str, v6: usize) -> Option<gate::Flow> {
         let query = gate::FlowQuery { source: source.into(), destination: SERVER[v6].into() };
         let answer: gate::FlowAnswer = self.gate.control.get(gate::path::FLOW, &query).unwrap();
-        answer.flows.first().map(|flow| (flow.state.clone(), flow.rate_kib_s))
+        answer.flows.into_iter().next()
+    }
+
+    /// Its state and rate.
+    pub(crate) fn flow(&self, source: &str, v6: usize) -> Option<(String, Option<u32>)> {
+        self.known(source, v6).map(|flow| (flow.state, flow.rate_kib_s))
     }
 
     /// Waits until a client's flow has this state, and this rate if it matters.
@@ -234,5 +255,61 @@ impl Lab {
         wait_until(&format!("{source} is {state} {rate:?}"), Duration::from_secs(20), || {
             self.flow(source, v6).is_some_and(|(is, at)| is == state && (rate.is_none() || at == rate))
         })
+    }
+}
+
+impl Lab {
+    /// Starts it all; the Grantor has so many workers.
+    pub(crate) fn start(workers: usize) -> Self {
+        Lab::planned(&Plan { workers, ..Plan::default() })
+    }
+
+    /// Starts it all.
+    pub(crate) fn planned(plan: &Plan<'_>) -> Self {
+        let [behind, server] = ["behind", "server"].map(namespace);
+        let sides: Vec<(bool, Netns, Netns)> = [false, true]
+            .into_iter()
+            .take(1 + usize::from(plan.second))
+            .map(|second| {
+                let [client, middle] = ["client", "middle"].map(namespace);
+                cable(&middle, "tm-wan", &client, "eth0", 1500);
+                cable(&middle, "tm-lan", &behind, if second { "tm-up2" } else { "tm-up" }, 1500);
+                end(&client, if second { 17 } else { 7 }, &[2, 3]);
+                (second, client, middle)
+            })
+            .collect();
+        cable(&behind, "tm-down", &server, "eth0", 1500);
+        end(&server, 9, &[2]);
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+        write("deny.txt", "10.7.0.3/32\nfd00:7::3/128\n10.17.0.3/32\nfd00:17::3/128\n");
+        write("policy.lua", &script(50_000));
+        let more =
+            if plan.second { [port("up2", 18, 2), route(17, 18, 1)] } else { [String::new(), String::new()] };
+        let config = [
+            head("grantor", "grantor", plan.workers),
+            port("up", 8, 2),
+            port("down", 9, 1),
+            route(7, 8, 1),
+            more.concat(),
+            format!(
+                "[grantor]\ngatekeepers = [\"10.8.0.1/32\", \"fd00:8::1/128\", \"10.18.0.1/32\", \"fd00:18::1/128\"]\n{}",
+                trust(plan)
+            ),
+            format!("[grantor.policy]\n{}\n", plan.policy),
+        ]
+        .concat();
+        let at = || folder.path().to_path_buf();
+        let grantor = Tidemill::start(at(), "grantor", &config, &behind, grantor::path::COUNTERS);
+        let mut sides =
+            sides.into_iter().map(|(second, client, middle)| Side::start(plan, at(), second, client, middle));
+        let (first, second) = (sides.next().unwrap(), sides.next());
+        drop(sides);
+        Lab { first, second, grantor, server, behind, folder }
+    }
+
+    /// Writes the policy.
+    pub(crate) fn policy(&self, text: &str) {
+        std::fs::write(self.folder.path().join("policy.lua"), text).unwrap();
     }
 }

@@ -4,25 +4,28 @@
 #![cfg(all(target_os = "linux", feature = "lua"))]
 #![allow(clippy::unwrap_used)] // a test may
 
+mod hostile;
 mod lab;
 #[path = "../root_wire/needs.rs"]
 mod needs;
 #[path = "../root_wire/net.rs"]
 #[allow(dead_code)] // shared with another test
 mod net;
+mod pair;
 #[path = "../root_wire/raw.rs"]
 #[allow(dead_code)] // shared with another test
 mod raw;
+mod services;
 
 use lab::{CLIENT, DENIED, Lab, SERVER, script};
 use net::wait_until;
 use raw::Raw;
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tidemill_wire::checksum::Pseudo;
 use tidemill_wire::{Protocol, ipv4, ipv6, udp};
 
@@ -45,6 +48,24 @@ fn bytes(count: usize) -> Vec<u8> {
     (0..count).map(|_| next()).collect()
 }
 
+/// Sends so much over a connection, and waits until all of it has arrived as it was. Returns how long that took.
+fn transfer(mut stream: TcpStream, listener: &TcpListener, count: usize) -> Duration {
+    let (sent, limit) = (bytes(count), Some(Duration::from_secs(60)));
+    let (mut there, _) = listener.accept().unwrap();
+    there.set_read_timeout(limit).unwrap();
+    stream.set_write_timeout(limit).unwrap();
+    let (mut came, began) = (Vec::new(), Instant::now());
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            stream.write_all(&sent).unwrap();
+            stream.shutdown(std::net::Shutdown::Write).unwrap();
+        });
+        there.read_to_end(&mut came).unwrap();
+    });
+    assert!(came == sent, "{} bytes of {}", came.len(), sent.len());
+    began.elapsed()
+}
+
 #[test]
 fn a_client_is_granted_and_its_transfer_arrives_while_another_stays_out() {
     let Some(_turn) = turn("a_client_is_granted_and_its_transfer_arrives_while_another_stays_out") else {
@@ -52,37 +73,24 @@ fn a_client_is_granted_and_its_transfer_arrives_while_another_stays_out() {
     };
     let mut lab = Lab::start(1);
     for v6 in [0, 1] {
-        let sent = bytes(3_000_000);
         let listener = lab.server.listen(at(SERVER[v6], 8000));
-        let mut stream = lab.client.connect(at(SERVER[v6], 8000));
-        println!("granted after {:?}", lab.becomes(CLIENT[v6], v6, "granted", Some(50_000)));
-        let limit = Some(Duration::from_secs(60));
-        let (mut there, _) = listener.accept().unwrap();
-        there.set_read_timeout(limit).unwrap();
-        stream.set_write_timeout(limit).unwrap();
-        let mut came = Vec::new();
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                stream.write_all(&sent).unwrap();
-                stream.shutdown(std::net::Shutdown::Write).unwrap();
-            });
-            there.read_to_end(&mut came).unwrap();
-        });
-        assert!(came == sent, "{} bytes of {}", came.len(), sent.len());
+        let stream = lab.first.client.connect(at(SERVER[v6], 8000));
+        println!("granted after {:?}", lab.first.becomes(CLIENT[v6], v6, "granted", Some(50_000)));
+        transfer(stream, &listener, 3_000_000);
 
         // The other one gets nothing through, its first packet neither.
-        let (from, to) = (lab.client.udp(at(DENIED[v6], 0)), lab.server.udp(at(SERVER[v6], 9000)));
+        let (from, to) = (lab.first.client.udp(at(DENIED[v6], 0)), lab.server.udp(at(SERVER[v6], 9000)));
         to.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
-        let declined = lab.gate.counters()["declined"];
+        let declined = lab.first.gate.counters()["declined"];
         from.send_to(b"first", at(SERVER[v6], 9000)).unwrap();
-        lab.becomes(DENIED[v6], v6, "declined", None);
+        lab.first.becomes(DENIED[v6], v6, "declined", None);
         for _ in 0..20 {
             from.send_to(b"more", at(SERVER[v6], 9000)).unwrap();
         }
-        lab.gate.reaches("declined", declined + 20);
+        lab.first.gate.reaches("declined", declined + 20);
         assert!(to.recv(&mut [0; 16]).is_err());
         // Though the same server hears others.
-        lab.client.udp(at(CLIENT[v6], 0)).send_to(b"mine", at(SERVER[v6], 9000)).unwrap();
+        lab.first.client.udp(at(CLIENT[v6], 0)).send_to(b"mine", at(SERVER[v6], 9000)).unwrap();
         to.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
         let mut buffer = [0; 16];
         assert_eq!(to.recv(&mut buffer).map(|len| buffer[..len].to_vec()).unwrap(), b"mine");
@@ -96,7 +104,7 @@ fn a_client_is_granted_and_its_transfer_arrives_while_another_stays_out() {
     assert!(said.contains("policy.lua") && said.contains("deny.txt") && said.contains("fd00:8::1"), "{said}");
     let said = lab.grantor.ask(&["grantor", "counters", "--json"]);
     assert!(said.contains("\"decisions\":") && said.contains("\"policy-asked\":"), "{said}");
-    lab.gate.end();
+    lab.first.gate.end();
     let said = lab.grantor.end();
     assert!(said["dropped"]["policy-refused"].as_u64() >= Some(2), "{said}");
     assert!(said["grantor"]["granted"].as_u64() > Some(3000), "{said}");
@@ -108,7 +116,7 @@ fn policies_change_under_traffic_and_nothing_is_lost() {
     let Some(_turn) = turn("policies_change_under_traffic_and_nothing_is_lost") else { return };
     let mut lab = Lab::start(2);
     for (v6, mut rate) in [(0, 50_000), (1, 51_000)] {
-        let (from, to) = (lab.client.udp(at(CLIENT[v6], 0)), lab.server.udp(at(SERVER[v6], 9000)));
+        let (from, to) = (lab.first.client.udp(at(CLIENT[v6], 0)), lab.server.udp(at(SERVER[v6], 9000)));
         to.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
         let done = AtomicBool::new(false);
         let (sent, came) = std::thread::scope(|scope| {
@@ -129,19 +137,19 @@ fn policies_change_under_traffic_and_nothing_is_lost() {
                 came
             });
             let change = || {
-                lab.becomes(CLIENT[v6], v6, "granted", Some(rate));
+                lab.first.becomes(CLIENT[v6], v6, "granted", Some(rate));
                 // A reload holds for what is asked from now on: nobody asks.
                 rate += 500;
                 lab.policy(&script(rate));
                 lab.grantor.ask(&["grantor", "reload"]);
-                assert_ne!(lab.flow(CLIENT[v6], v6).unwrap().1, Some(rate));
+                assert_ne!(lab.first.flow(CLIENT[v6], v6).unwrap().1, Some(rate));
                 // A broken script is told with its place, and changes nothing.
                 lab.policy("\n\nfunction decide(q) retrun 1 end");
                 let (ok, said) = lab.grantor.run(&["grantor", "reload"]);
                 assert!(!ok && said.contains("policy.lua:3"), "{said}");
                 // What was decided is taken back: flows ask, and the policy that holds answers.
                 lab.grantor.ask(&["grantor", "revoke", ["10.9.0.0/24", "fd00:9::/64"][v6]]);
-                lab.becomes(CLIENT[v6], v6, "granted", Some(rate));
+                lab.first.becomes(CLIENT[v6], v6, "granted", Some(rate));
                 // By the signal, too, and for all destinations.
                 rate += 500;
                 lab.policy(&script(rate));
@@ -152,7 +160,7 @@ fn policies_change_under_traffic_and_nothing_is_lost() {
                     reloads(&lab.grantor.read("log")) > before
                 });
                 lab.grantor.ask(&["grantor", "revoke"]);
-                lab.becomes(CLIENT[v6], v6, "granted", Some(rate));
+                lab.first.becomes(CLIENT[v6], v6, "granted", Some(rate));
             };
             // The sender ends whatever happens here.
             let went = std::panic::catch_unwind(std::panic::AssertUnwindSafe(change));
@@ -164,7 +172,7 @@ fn policies_change_under_traffic_and_nothing_is_lost() {
         let lost: Vec<u32> = (0..sent).filter(|number| !came.contains(number)).collect();
         assert!(lost.is_empty(), "{} of {sent}: {lost:?}", lost.len());
     }
-    lab.gate.end();
+    lab.first.gate.end();
     let said = lab.grantor.end();
     assert!(said["grantor"]["revocations"].as_u64() >= Some(4), "{said}");
     assert_eq!(said["grantor"]["fail-safe"].as_u64(), Some(0), "{said}");
@@ -181,10 +189,10 @@ fn a_forged_decision_changes_nothing() {
         let text = text.split("link/ether ").nth(1).unwrap().split_whitespace().next().unwrap().to_owned();
         text.split(':').map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect::<Vec<u8>>()
     };
-    let link = [mac(&lab.middle, "tm-lan"), mac(&lab.behind, "tm-up")].concat();
+    let link = [mac(&lab.first.middle, "tm-lan"), mac(&lab.behind, "tm-up")].concat();
     for v6 in [0, 1] {
-        lab.client.udp(at(CLIENT[v6], 0)).send_to(b"ask", at(SERVER[v6], 9000)).unwrap();
-        lab.becomes(CLIENT[v6], v6, "granted", Some(50_000));
+        lab.first.client.udp(at(CLIENT[v6], 0)).send_to(b"ask", at(SERVER[v6], 9000)).unwrap();
+        lab.first.becomes(CLIENT[v6], v6, "granted", Some(50_000));
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
         // Version 2, to a Gatekeeper, key 7; a start, a number, a policy version, the time; then "declined for 60 seconds", and a tag.
         let mut payload = vec![2, 1, 0, 7];
@@ -214,12 +222,12 @@ fn a_forged_decision_changes_nothing() {
             ipv6::Repr::new(src, dst, Protocol::UDP, datagram.len()).emit(&mut head).unwrap();
             [&link[..], &[0x86, 0xdd], &head, &datagram].concat()
         };
-        let forged = lab.gate.counters()["decisions-forged"];
+        let forged = lab.first.gate.counters()["decisions-forged"];
         raw.send(&frame);
-        lab.gate.reaches("decisions-forged", forged + 1);
-        assert_eq!(lab.flow(CLIENT[v6], v6), Some(("granted".into(), Some(50_000))));
+        lab.first.gate.reaches("decisions-forged", forged + 1);
+        assert_eq!(lab.first.flow(CLIENT[v6], v6), Some(("granted".into(), Some(50_000))));
     }
-    let said = lab.gate.end();
+    let said = lab.first.gate.end();
     assert_eq!(said["dropped"]["decision-forged"].as_u64(), Some(2), "{said}");
     lab.grantor.end();
 }

@@ -118,22 +118,30 @@ answers! {
 
     /// Where the most is dropped of declined flows and beyond granted rates.
     pub struct Top {
+        /// Whether any worker's first window has ended; before that there is nothing to show.
+        pub begun: bool,
+        /// The length of windows, in seconds; one may last longer.
+        pub window_s: f64,
         /// The most first.
         pub lines: Vec<TopLine>,
     }
 
-    /// What was dropped of one flow, source or destination in the last window.
+    /// What was dropped of one flow, source or destination in the last window: an estimate, by a sample of one packet in sixteen.
     pub struct TopLine {
         /// The source, unless destinations are told apart.
         pub source: Option<String>,
         /// The destination, unless sources are told apart.
         pub destination: Option<String>,
-        /// Packets, at least, by a sample of one in sixteen.
-        pub at_least: u64,
-        /// Packets, at most.
-        pub at_most: u64,
+        /// Packets, about.
+        pub packets: u64,
+        /// With `high`: between these the truth is, in 19 of 20 cases.
+        pub low: u64,
+        /// See `low`.
+        pub high: u64,
         /// The window's length in seconds.
         pub window_s: f64,
+        /// Seconds since it ended.
+        pub age_s: f64,
         /// The worker that dropped it.
         pub worker: u32,
     }

@@ -7,13 +7,13 @@
 //! ```text
 //!                       counter                      drop reason
 //!  from elsewhere       decisions-refused            decision-refused     by the front, not from that port, not a Grantor of the policy, format not taken
-//!  wrong version        decisions-wrong-version      decision-refused
+//!  wrong version        decisions-wrong-version      decision-refused     of either format where the other is taken
 //!  unknown key          decisions-unknown-key        decision-refused
 //!  too many             decisions-unchecked          decision-unchecked
 //!  wrong tag            decisions-forged             decision-forged
 //!  wrong time           decisions-stale              decision-stale
 //!  seen before          decisions-replayed           decision-replayed
-//!  no sense in it       decisions-malformed          decision-malformed   checksum (interoperable only), lengths, reserved bytes, types
+//!  no sense in it       decisions-malformed          decision-malformed   UDP's length, its checksum (interoperable only), lengths, reserved bytes, types
 //! ```
 //!
 //! **A flood of forged datagrams** costs little and stops nobody. Before any tag is computed the sender's address must be a Grantor's and the key's number
@@ -33,7 +33,7 @@ use crate::config::DecisionFormat;
 use crate::control::GatekeeperControl;
 use crate::counters::{Board, Counter, Counters};
 use crate::decision::authenticated::{Header, Message, Refusal};
-use crate::decision::interoperable::Decisions;
+use crate::decision::interoperable::{self, Decisions};
 use crate::decision::keys::{Direction, Ends};
 use crate::decision::{Decision, GATEKEEPER_PORT, GRANTOR_PORT};
 use crate::mail::{By, Letter, Post, Revocation};
@@ -45,7 +45,7 @@ use std::net::IpAddr;
 use std::sync::atomic::{Ordering, fence};
 use tidemill_burst::{DropReason, Packet, Pool};
 use tidemill_graph::{Context, Node, Verdict};
-use tidemill_ip::datagram::Datagram;
+use tidemill_ip::datagram::{Datagram, ends};
 use tidemill_lookup::publish::View;
 use tidemill_wire::flow::Addresses;
 
@@ -204,14 +204,20 @@ impl Desk {
 impl DecisionNode {
     fn take(&mut self, cx: &Context<'_>, packet: &Packet) -> Verdict {
         let ip = packet.data().get(usize::from(packet.l3)..).unwrap_or_default();
-        let datagram = Datagram::read(ip).filter(|datagram| datagram.destination().1 == GATEKEEPER_PORT);
-        let Some(datagram) = datagram else { return Verdict::Next(LOCAL) };
+        let Some([(_, from), (_, GATEKEEPER_PORT)]) = ends(ip) else { return Verdict::Next(LOCAL) };
         let settings = self.settings.get(cx.reader);
-        let elsewhere = settings.is_front(packet.port) || datagram.source().1 != GRANTOR_PORT;
-        match settings.decisions {
-            DecisionFormat::Authenticated if !elsewhere => self.authenticated(cx, &datagram),
-            DecisionFormat::Interoperable if !elsewhere => self.interoperable(cx, &datagram),
-            _ => self.desk.refuse(Counter::DecisionsRefused, DropReason::DecisionRefused),
+        let elsewhere = settings.is_front(packet.port) || from != GRANTOR_PORT;
+        if elsewhere || settings.decisions == DecisionFormat::None {
+            return self.desk.refuse(Counter::DecisionsRefused, DropReason::DecisionRefused);
+        }
+        // Its own length says more than there is, or less than its header.
+        let Some(datagram) = Datagram::read(ip) else {
+            return self.desk.refuse(Counter::DecisionsMalformed, DropReason::DecisionMalformed);
+        };
+        if settings.decisions == DecisionFormat::Authenticated {
+            self.authenticated(cx, &datagram)
+        } else {
+            self.interoperable(cx, &datagram)
         }
     }
 
@@ -304,6 +310,9 @@ impl DecisionNode {
 
     fn interoperable(&mut self, cx: &Context<'_>, datagram: &Datagram<'_>) -> Verdict {
         let DecisionNode { names, desk, .. } = self;
+        if datagram.payload.first().is_some_and(|version| *version != interoperable::VERSION) {
+            return desk.refuse(Counter::DecisionsWrongVersion, DropReason::DecisionRefused);
+        }
         if !datagram.is_sound() {
             return desk.refuse(Counter::DecisionsMalformed, DropReason::DecisionMalformed);
         }

@@ -15,12 +15,13 @@
 //! Outputs: `local`, `ip4`, `ip6` (the inputs), `ask`, `probe`.
 
 use crate::control::GrantorControl;
-use crate::nodes::probe::to_us;
 use crate::section::Settings;
 use crate::tally::{Board, Counter, Counters};
 use crate::tunnel;
 use tidemill_burst::{DropReason, Packet, Pool};
+use tidemill_decision::GRANTOR_PORT;
 use tidemill_graph::{Context, Node, Verdict};
+use tidemill_ip::datagram::ends;
 use tidemill_lookup::publish::View;
 
 /// The outputs' names, in order.
@@ -60,7 +61,7 @@ fn take(settings: &Settings, counters: &mut Counters, packet: &mut Packet) -> Ve
     };
     let Some(tunnel) = tunnel::look(ip) else {
         let is_probe = settings.keys.is_some()
-            && to_us(ip).is_some_and(|datagram| settings.is_gatekeeper(datagram.source().0));
+            && ends(ip).is_some_and(|[from, to]| to.1 == GRANTOR_PORT && settings.is_gatekeeper(from.0));
         return Verdict::Next(if is_probe { PROBE } else { LOCAL });
     };
     if !settings.is_gatekeeper(tunnel.gatekeeper) {

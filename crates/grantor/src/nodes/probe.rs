@@ -25,7 +25,7 @@ pub const OUTPUTS: [&str; 2] = ["lookup4", "lookup6"];
 const CHECKED: usize = 32;
 
 /// What of a packet concerns us.
-pub(crate) fn to_us(ip: &[u8]) -> Option<Datagram<'_>> {
+fn to_us(ip: &[u8]) -> Option<Datagram<'_>> {
     Datagram::read(ip).filter(|datagram| datagram.destination().1 == GRANTOR_PORT)
 }
 

@@ -430,8 +430,16 @@ fn probes_are_answered_and_nothing_else_there_is() {
         assert_eq!(heard(&out[0].1, START), (ip(GATE[v6]), vec![Message::Answer { nonce: 77 }]));
         let mut forged = good.clone();
         *forged.last_mut().unwrap() ^= 1;
+        // UDP's own length, behind the IP header and the ports: less than its header, more than there is.
+        let [short, long] = [[0, 7], [2, 0]].map(|length| {
+            let mut sent = good.clone();
+            sent[[20, 40][v6]..][4..6].copy_from_slice(&length);
+            sent
+        });
         for (what, sent) in [
             ("forged", forged),
+            ("UDP shorter than its header", short),
+            ("UDP longer than the packet", long),
             ("another key", probe(&key().replace("1 ", "2 "), GATE[v6], GATEKEEPER_PORT, START)),
             ("another port", probe(&key(), GATE[v6], 999, START)),
             ("old", probe(&key(), GATE[v6], GATEKEEPER_PORT, START - 11 * SECOND)),

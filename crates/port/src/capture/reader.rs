@@ -13,6 +13,9 @@ const MAX_PACKET: u32 = 262_144;
 /// The longest block of a kind that has to be read whole (a packet block with its options).
 const MAX_BLOCK: u32 = 16 << 20;
 
+/// Bytes of pcap's file header.
+const FILE_HEADER: usize = 24;
+
 const SECTION_HEADER: u32 = 0x0A0D_0D0A;
 const INTERFACE: u32 = 1;
 const OBSOLETE_PACKET: u32 = 2;
@@ -195,8 +198,11 @@ impl Reader {
     }
 
     fn header(&mut self) -> Result<(), Fault> {
-        if self.fill_some(4)? < 4 {
-            return broken("too short for a capture file");
+        let start = self.fill_some(4)?;
+        if start < 4 {
+            return broken(format!(
+                "too short for a capture file ({start} bytes; a pcap file begins with {FILE_HEADER})"
+            ));
         }
         let magic = self.u32(0);
         if magic == SECTION_HEADER {
@@ -215,7 +221,13 @@ impl Reader {
             }
         };
         self.big_endian = big_endian;
-        self.fill(20, "the file header")?;
+        let rest = self.fill_some(FILE_HEADER - 4)?;
+        if rest < FILE_HEADER - 4 {
+            return broken(format!(
+                "the file ends inside the file header ({} of {FILE_HEADER} bytes)",
+                4 + rest
+            ));
+        }
         let (major, minor) = (self.u16(0), self.u16(2));
         if major != 2 || minor > 4 {
             return broken(format!("pcap version {major}.{minor} (only up to 2.4 is known)"));

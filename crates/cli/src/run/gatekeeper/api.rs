@@ -9,7 +9,7 @@ use tidemill_control::schema::Done;
 use tidemill_control::schema::gate::{self, path};
 use tidemill_control::{ApiError, Registry, Request};
 use tidemill_gatekeeper::config::{Action, PolicyConfig};
-use tidemill_gatekeeper::{By, Decision, FlowLine, PolicyLine, Shown, Verdict, Wanted};
+use tidemill_gatekeeper::{By, Decision, FlowLine, PolicyLine, Shown, TOP_WINDOW_NS, Verdict, Wanted};
 use tidemill_ip::queue::ClassStats;
 use tidemill_wire::flow::Addresses;
 
@@ -154,11 +154,6 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Whether a worker knows a flow as an operator has just decided about it.
 fn is_decided(gatekeeper: &Gatekeeper, flow: &Addresses, verdict: &Verdict) -> bool {
-    let (Verdict::Granted { expire_s, .. } | Verdict::Declined { expire_s }) = *verdict else { return true };
-    if expire_s == 0 {
-        // It is over as it is read.
-        return true;
-    }
     let lines = lock(&gatekeeper.gate).flow(flow, now_ns());
     lines.iter().any(|line| match (&line.state, verdict) {
         (Shown::Granted { rate_kib_s, .. }, Verdict::Granted { rate_kib_s: wanted, .. }) => {
@@ -182,8 +177,21 @@ fn decide(gatekeeper: &Gatekeeper, decide: &gate::Decide) -> Result<Done, ApiErr
             direct: decide.direct,
         },
     };
-    if let Some(rate) = decide.rate_kib_s.filter(|rate| *rate > MOST_RATE) {
-        return Err(ApiError::bad_request(format!("a rate of {rate} KiB/s: give at most {MOST_RATE}")));
+    match decide.rate_kib_s {
+        Some(0) => {
+            return Err(ApiError::bad_request(
+                "a rate of 0 KiB/s would let nothing pass: give 1 or more, or decline the flow",
+            ));
+        }
+        Some(rate) if rate > MOST_RATE => {
+            return Err(ApiError::bad_request(format!("a rate of {rate} KiB/s: give at most {MOST_RATE}")));
+        }
+        _ => {}
+    }
+    if decide.expire_s == 0 {
+        return Err(ApiError::bad_request(
+            "a decision for 0 seconds would be over as it begins: give 1 or more",
+        ));
     }
     let destination = address(&decide.destination)?;
     {
@@ -244,16 +252,22 @@ fn top(gatekeeper: &Gatekeeper, query: &gate::TopQuery) -> Result<gate::Top, Api
     let by = By::ALL.into_iter().find(|by| by.name() == query.by).ok_or_else(|| {
         ApiError::bad_request(format!("by {:?}: give flow, source or destination", query.by))
     })?;
-    let lines = lock(&gatekeeper.gate).top(by, query.limit.unwrap_or(PAGE).min(PAGE) as usize);
+    let now_ns = now_ns();
+    let (lines, begun) = {
+        let gate = lock(&gatekeeper.gate);
+        (gate.top(by, query.limit.unwrap_or(PAGE).min(PAGE) as usize, now_ns), gate.top_has_begun())
+    };
     let line = |line: &tidemill_gatekeeper::TopLine| gate::TopLine {
         source: line.source.map(|address| address.to_string()),
         destination: line.destination.map(|address| address.to_string()),
-        at_least: line.at_least,
-        at_most: line.at_most,
+        packets: line.packets,
+        low: line.low,
+        high: line.high,
         window_s: seconds(line.window_ns),
+        age_s: seconds(now_ns.saturating_sub(line.ended_ns)),
         worker: line.worker as u32,
     };
-    Ok(gate::Top { lines: lines.iter().map(line).collect() })
+    Ok(gate::Top { begun, window_s: seconds(TOP_WINDOW_NS), lines: lines.iter().map(line).collect() })
 }
 
 fn solicitor(gatekeeper: &Gatekeeper) -> gate::Solicitor {

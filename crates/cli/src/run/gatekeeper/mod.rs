@@ -60,6 +60,7 @@ pub(super) fn check(config: &Config, name: &str) -> Result<(GraphBuilder, String
         .filter(|(_, front)| **front)
         .map(|(interface, _)| interface.name.as_str())
         .collect();
+    remark(name, &gate);
     let said = format!("{routes}; in front: {}; {} policies", front.join(", "), section.policy.len());
     Ok((graph, said))
 }
@@ -107,6 +108,7 @@ fn gatekeeper(opening: &Opening<'_>, router: Arc<Router>, record: bool) -> Resul
         gate.map(|gate| (gate, control.settings_generation()))
     });
     let (gate, generation) = made.map_err(|error| mistake(name, &error))?;
+    remark(name, &gate);
     Ok(Gatekeeper {
         router,
         gate: Mutex::new(gate),
@@ -117,6 +119,11 @@ fn gatekeeper(opening: &Opening<'_>, router: Arc<Router>, record: bool) -> Resul
 
 fn mistake(name: &str, error: &GateError) -> anyhow::Error {
     usage(format!("{name}: {error}"))
+}
+
+/// Says what the configuration says without effect.
+fn remark(name: &str, gate: &GatekeeperControl) {
+    gate.remarks().iter().for_each(|remark| eprintln!("tidemill: {name}: {remark}"));
 }
 
 impl Gatekeeper {
@@ -174,6 +181,7 @@ impl Role for Gatekeeper {
             return Err(error);
         }
         self.follow_interfaces();
+        remark(name, &lock(&self.gate));
         Ok(())
     }
 

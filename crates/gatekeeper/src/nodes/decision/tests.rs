@@ -69,6 +69,8 @@ struct Sent {
     ends: Ends,
     payload: Vec<u8>,
     sound: bool,
+    /// What UDP's own length says, if not the truth.
+    length: Option<u16>,
 }
 
 impl Sent {
@@ -94,6 +96,9 @@ impl Sent {
             .emit(&mut datagram, &pseudo)
             .unwrap();
         datagram[6] ^= u8::from(!self.sound);
+        if let Some(length) = self.length {
+            datagram[4..6].copy_from_slice(&length.to_be_bytes());
+        }
         frame.extend(head);
         frame.extend(datagram);
         frame
@@ -115,7 +120,7 @@ fn sealed(keys: &Keyring, grantor: &str, header: Header, messages: &[Message]) -
     let mut writer = Writer::new(&mut buffer).unwrap();
     messages.iter().for_each(|message| writer.push(message).unwrap());
     let ends = ends(grantor);
-    Sent { port: 1, ends, payload: writer.seal(keys, &header, &ends).to_vec(), sound: true }
+    Sent { port: 1, ends, payload: writer.seal(keys, &header, &ends).to_vec(), sound: true, length: None }
 }
 
 fn declined(destination: &str) -> Message {
@@ -308,6 +313,24 @@ fn every_refusal_has_its_name() {
             "decisions-malformed",
             DropReason::DecisionMalformed,
         ),
+        (
+            "UDP shorter than its header",
+            changed(&|sent| sent.length = Some(7)),
+            "decisions-malformed",
+            DropReason::DecisionMalformed,
+        ),
+        (
+            "UDP longer than the packet",
+            changed(&|sent| sent.length = Some(1500)),
+            "decisions-malformed",
+            DropReason::DecisionMalformed,
+        ),
+        (
+            "the same by the front",
+            changed(&|sent| (sent.length, sent.port) = (Some(1500), 0)),
+            "decisions-refused",
+            refused,
+        ),
         ("old", late(START - 11 * SECOND), "decisions-stale", DropReason::DecisionStale),
         ("ahead", late(START + 11 * SECOND), "decisions-stale", DropReason::DecisionStale),
         ("a question", probe(), "decisions-refused", refused),
@@ -431,19 +454,28 @@ fn the_interoperable_format_on_request() {
     let mut buffer = [0; 100];
     let mut writer = interoperable::Writer::new(&mut buffer).unwrap();
     writer.push(&decision).unwrap();
-    let sent = Sent { port: 1, ends: ends(GRANTOR), payload: writer.payload().to_vec(), sound: true };
+    let sent =
+        Sent { port: 1, ends: ends(GRANTOR), payload: writer.payload().to_vec(), sound: true, length: None };
     assert_eq!(bench.one(START, sent.clone()), (vec!["decisions"], None));
     assert_eq!(bench.letters(), [(0xcb00_7109, None)], "it cannot be revoked");
     let malformed = (vec!["decisions-malformed"], Some(DropReason::DecisionMalformed));
     assert_eq!(bench.one(START, Sent { sound: false, ..sent.clone() }), malformed);
+    assert_eq!(bench.one(START, Sent { payload: Vec::new(), ..sent.clone() }), malformed);
+    for length in [0, 7, 1500] {
+        assert_eq!(bench.one(START, Sent { length: Some(length), ..sent.clone() }), malformed, "{length}");
+    }
+    let wrong_version = (vec!["decisions-wrong-version"], Some(DropReason::DecisionRefused));
     let authenticated = sealed(&ring(1), GRANTOR, header(5, 0, START), &[declined("203.0.113.9")]);
-    assert_eq!(bench.one(START, authenticated), malformed);
+    assert_eq!(bench.one(START, authenticated), wrong_version);
+    let third = Sent { payload: vec![3, 0, 0, 0], ..sent.clone() };
+    assert_eq!(bench.one(START, third), wrong_version);
     // And where it is not asked for.
     let mut authenticated = Bench::new(&super::tests::section(&[1]));
     let refused = Some(DropReason::DecisionRefused);
-    assert_eq!(authenticated.one(START, sent.clone()), (vec!["decisions-wrong-version"], refused));
+    assert_eq!(authenticated.one(START, sent.clone()), wrong_version);
     let mut none = Bench::new(&super::tests::section(&[]));
-    assert_eq!(none.one(START, sent), (vec!["decisions-refused"], refused));
+    assert_eq!(none.one(START, sent.clone()), (vec!["decisions-refused"], refused));
+    assert_eq!(none.one(START, Sent { length: Some(7), ..sent }), (vec!["decisions-refused"], refused));
     section.decisions = Some(DecisionFormat::Authenticated);
     section.keys.clear();
     let error = GatekeeperControl::new(&section, &interfaces(), 1, &Domain::new()).err().unwrap().to_string();
@@ -452,7 +484,7 @@ fn the_interoperable_format_on_request() {
 
 /// Datagrams that keep the engine's time going.
 fn ticks(from_ns: u64, count: u64, step_ns: u64) -> Vec<(u64, Vec<Sent>)> {
-    let other = |ends: Ends| Sent { port: 1, ends, payload: vec![], sound: true };
+    let other = |ends: Ends| Sent { port: 1, ends, payload: vec![], sound: true, length: None };
     let ends = Ends { destination: (ip("10.0.0.1"), 7), ..ends(GRANTOR) };
     (0..count).map(|n| (from_ns + n * step_ns, vec![other(ends)])).collect()
 }
