@@ -328,6 +328,13 @@ impl Pipeline {
         gone
     }
 
+    /// The clock begins: rules that came before it have come at `now_ns`.
+    pub fn begin(&mut self, now_ns: u64) {
+        for flow in self.flows.values_mut().filter(|flow| flow.since_ns == 0) {
+            (flow.since_ns, flow.used_ns) = (now_ns, now_ns);
+        }
+    }
+
     /// Takes out the rules whose time is over.
     pub fn expire(&mut self, now_ns: u64) -> Vec<Gone> {
         let (mut idle, mut hard) = (Vec::new(), Vec::new());
