@@ -94,6 +94,18 @@ reasons! {
     RedDrop = "red-drop": "a granted packet, dropped early (RED): too many for its destination wait on average",
     // Services.
     Amplification = "amplification": "a reflected answer: its destination has said that nobody there wants it",
+    // Switch.
+    RuleDrop = "rule-drop": "a rule of the switch says drop",
+    NoRule = "no-rule": "no rule of a table of the switch matches",
+    Metered = "metered": "more than its meter lets through",
+    OutputNowhere = "output-nowhere": "its rule leads to no port but the one that it came in by, or to a group that is not there",
+    NoController = "no-controller": "its rule sends it to a controller, and there is none",
+    VlanStacked = "vlan-stacked": "rules would have to look behind a second tag: a tag was pushed in front of another, or one was popped off another",
+    RulesTooDeep = "rules-too-deep": "its way through the tables has more rules than a way may have",
+    VlanRefused = "vlan-refused": "of a VLAN that the port is not in, or tagged on an access port",
+    BridgeReserved = "bridge-reserved": "to a group address that bridges do not forward (01:80:c2:00:00:00 to 0f)",
+    BridgeSamePort = "bridge-same-port": "its destination is behind the port that it came in by",
+    NoHeadroom = "no-headroom": "no room in its frame for another tag",
     // Gatekeeper.
     PolicyDrop = "policy-drop": "the policy for its destination says drop",
     FlowDeclined = "flow-declined": "its destination has declined this source",

@@ -7,14 +7,14 @@
 //!   2    upper half of an IPv6 destination
 //!   3    lower half of an IPv6 destination
 //!   4    source port   | dest. port   | ethertype    | protocol | TOS
-//!   5    in-port       | VLAN         | TCP flags    | 0: caches number masks here
+//!   5    in-port       | VLAN         | TCP flags    | fragment | 14 bits 0: caches number masks here
 //!   6    metadata 31..16 | MAC destination
 //!   7    metadata 15..0  | MAC source
 //! ```
 //!
-//! An IPv4 5-tuple is in words 0 and 4, so that a classifier of such rules touches two words of a key. IPv4 and IPv6 addresses share
+//! An IPv4 5-tuple is in words 0 and 4, so that a classifier of such rules touches two words of a key. IPv4, IPv6 and ARP addresses share
 //! word 0: whoever asks for an address also asks for its ethertype ([`Match`](crate::Match) sees to that), so the one is never taken for
-//! the other. A field that a packet does not have is zero.
+//! the other. A field that a packet does not have is zero. How packets become keys is in [`crate::packet`].
 //!
 //! Departures from OpenFlow: metadata has 32 bits of its 64, an in-port 16 of 32.
 
@@ -27,6 +27,15 @@ pub const WORDS: usize = 8;
 pub const IPV4: u16 = 0x0800;
 /// Ethertype of IPv6.
 pub const IPV6: u16 = 0x86dd;
+/// Ethertype of ARP.
+pub const ARP: u16 = 0x0806;
+
+/// Of [`Field::Vlan`]: there is a tag.
+pub const VLAN_PRESENT: u16 = 0x1000;
+/// Of [`Field::Fragment`]: a fragment, the first too.
+pub const FRAGMENT_ANY: u8 = 1;
+/// Of [`Field::Fragment`]: a fragment that is not the first.
+pub const FRAGMENT_LATER: u8 = 2;
 
 /// A field of a packet's key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -35,6 +44,10 @@ pub enum Field {
     Ipv4Source,
     /// IPv4 destination address, 32 bits.
     Ipv4Destination,
+    /// ARP's sender address (`arp_spa`), 32 bits.
+    ArpSource,
+    /// ARP's target address (`arp_tpa`), 32 bits.
+    ArpTarget,
     /// IPv6 source address, 128 bits.
     Ipv6Source,
     /// IPv6 destination address, 128 bits.
@@ -45,7 +58,7 @@ pub enum Field {
     DestinationPort,
     /// Ethertype behind VLAN tags, 16 bits.
     EtherType,
-    /// IP protocol, 8 bits.
+    /// IP protocol, behind IPv6 extension headers; ARP's operation. 8 bits.
     Protocol,
     /// TOS or traffic class, 8 bits.
     Tos,
@@ -55,6 +68,8 @@ pub enum Field {
     Vlan,
     /// TCP flags with the data offset's reserved bits, as in ClassBench: 16 bits.
     TcpFlags,
+    /// Whether the packet is a fragment, and whether it is not the first of its packet, 2 bits: [`FRAGMENT_ANY`], [`FRAGMENT_LATER`].
+    Fragment,
     /// MAC destination, 48 bits.
     MacDestination,
     /// MAC source, 48 bits.
@@ -77,9 +92,11 @@ const fn part(word: usize, shift: u32, bits: u32) -> Part {
 
 impl Field {
     /// All fields.
-    pub const ALL: [Field; 15] = [
+    pub const ALL: [Field; 18] = [
         Field::Ipv4Source,
         Field::Ipv4Destination,
+        Field::ArpSource,
+        Field::ArpTarget,
         Field::Ipv6Source,
         Field::Ipv6Destination,
         Field::SourcePort,
@@ -90,6 +107,7 @@ impl Field {
         Field::InPort,
         Field::Vlan,
         Field::TcpFlags,
+        Field::Fragment,
         Field::MacDestination,
         Field::MacSource,
         Field::Metadata,
@@ -98,8 +116,8 @@ impl Field {
     /// Where the field lies, its highest bits first.
     const fn parts(self) -> &'static [Part] {
         match self {
-            Field::Ipv4Source => const { &[part(0, 32, 32)] },
-            Field::Ipv4Destination => const { &[part(0, 0, 32)] },
+            Field::Ipv4Source | Field::ArpSource => const { &[part(0, 32, 32)] },
+            Field::Ipv4Destination | Field::ArpTarget => const { &[part(0, 0, 32)] },
             Field::Ipv6Source => const { &[part(0, 0, 64), part(1, 0, 64)] },
             Field::Ipv6Destination => const { &[part(2, 0, 64), part(3, 0, 64)] },
             Field::SourcePort => const { &[part(4, 48, 16)] },
@@ -110,6 +128,7 @@ impl Field {
             Field::InPort => const { &[part(5, 48, 16)] },
             Field::Vlan => const { &[part(5, 32, 16)] },
             Field::TcpFlags => const { &[part(5, 16, 16)] },
+            Field::Fragment => const { &[part(5, 14, 2)] },
             Field::MacDestination => const { &[part(6, 0, 48)] },
             Field::MacSource => const { &[part(7, 0, 48)] },
             Field::Metadata => const { &[part(6, 48, 16), part(7, 48, 16)] },
@@ -126,6 +145,7 @@ impl Field {
         match self {
             Field::Ipv4Source | Field::Ipv4Destination => Some(IPV4),
             Field::Ipv6Source | Field::Ipv6Destination => Some(IPV6),
+            Field::ArpSource | Field::ArpTarget => Some(ARP),
             _ => None,
         }
     }
@@ -225,7 +245,7 @@ impl Mask {
 
     /// Every bit that a key has.
     pub const ALL: Mask =
-        Mask([u64::MAX, u64::MAX, u64::MAX, u64::MAX, u64::MAX, !0xffff, u64::MAX, u64::MAX]);
+        Mask([u64::MAX, u64::MAX, u64::MAX, u64::MAX, u64::MAX, !0x3fff, u64::MAX, u64::MAX]);
 
     /// The bits of a field that count.
     pub fn get(&self, field: Field) -> u128 {
@@ -312,7 +332,7 @@ mod tests {
         for field in Field::ALL {
             let all = Mask::prefix(field, 128);
             assert_eq!(all.count(), field.bits(), "{field:?}");
-            if field.needs() != Some(IPV4) {
+            if !matches!(field.needs(), Some(IPV4 | ARP)) {
                 assert_eq!(seen.and(&all), Mask::NONE, "{field:?}");
                 seen = seen.or(&all);
             }

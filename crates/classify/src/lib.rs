@@ -2,21 +2,28 @@
 //!
 //! * [`key`]: the fields of a packet as eight words; masks over them.
 //! * [`rule`]: matches (masks, prefixes, port ranges), priorities, and the order in which rules win.
+//! * [`packet`]: packets to keys.
 //! * [`rules`]: the rules themselves: the owner of truth.
 //! * [`text`]: ClassBench rule sets and header traces.
+//! * [`flows`]: rules, groups and meters as text, as `ovs-ofctl` has them.
 //! * [`oracle`]: the first match by looking at every rule.
 //! * [`tuple`]: tuple space search and its merged form; which masks a decision has looked at.
 //! * [`live`]: rules that change while workers look up.
-//! * [`cache`]: exact matches and megaflows in front of the rules, one per worker.
+//! * [`pipeline`]: several tables, actions, groups, meters; the owner of a switch's rules.
+//! * [`decider`], [`cache`]: exact matches and megaflows in front of the rules, one per worker.
 //! * [`suite`]: what holds every structure to the oracle.
 
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
 pub mod cache;
+pub mod decider;
+pub mod flows;
 pub mod key;
 pub mod live;
 pub mod oracle;
+pub mod packet;
+pub mod pipeline;
 pub mod rule;
 pub mod rules;
 pub mod suite;

@@ -10,9 +10,12 @@
 //! patching table by table would show (a packet that is let through by a rule whose exception was inserted before it). It costs the structure's
 //! memory twice, and every change is made twice. Where a reader still looks at the spare after [`PATIENCE`], the structure is copied instead.
 //!
+//! Rules are in one table, or in several of a [pipeline](crate::pipeline), with instructions.
+//!
 //! A number of a rule that has gone is used again only after all workers have passed a burst boundary: nobody counts under it any more.
 
 use crate::key::{Key, Mask};
+use crate::pipeline::{Entry, Shared};
 use crate::rule::{Match, Rank, Rule, RuleId};
 use crate::rules::{Full, RuleSet};
 use crate::tuple::{Grouping, TupleSpace};
@@ -33,9 +36,13 @@ pub const REMEMBERED: usize = 64;
 #[derive(Debug, Clone)]
 pub struct Snapshot {
     version: u64,
-    space: TupleSpace,
-    /// The last changes, each with the version that it came with.
-    changes: VecDeque<(u64, Match)>,
+    /// By number; there is one at least.
+    tables: Vec<TupleSpace>,
+    /// Of rules that have instructions, by number.
+    entries: Vec<Option<Arc<Entry>>>,
+    shared: Arc<Shared>,
+    /// The last changes, each with the version that it came with and the table that it was in.
+    changes: VecDeque<(u64, u8, Match)>,
     /// Of later versions all changes are remembered.
     complete_since: u64,
 }
@@ -47,28 +54,68 @@ impl Snapshot {
         self.version
     }
 
-    /// The rules.
+    /// The rules of the first table.
     #[inline(always)]
     pub fn space(&self) -> &TupleSpace {
-        &self.space
+        &self.tables[0]
     }
 
-    /// Whether a decision of version `since` on all packets with these bits is one of this version too, as far as the remembered changes
-    /// tell: none of them can have touched such a packet.
+    /// The rules of each table.
+    #[inline(always)]
+    pub fn tables(&self) -> &[TupleSpace] {
+        &self.tables
+    }
+
+    /// What a rule that was put in with instructions says.
+    #[inline(always)]
+    pub fn entry(&self, id: RuleId) -> Option<&Entry> {
+        self.entries.get(id.0 as usize)?.as_deref()
+    }
+
+    /// Groups and meters.
+    #[inline(always)]
+    pub fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
+    /// Whether a decision of the first table, of version `since`, on all packets with these bits is one of this version too, as far as the
+    /// remembered changes tell: none of them can have touched such a packet.
     pub fn still_holds(&self, since: u64, value: &Key, mask: &Mask) -> bool {
+        self.remembers(since) && !self.touched(since, 0, value, mask)
+    }
+
+    /// Whether all changes since a version are remembered.
+    pub(crate) fn remembers(&self, since: u64) -> bool {
         since >= self.complete_since
-            && self
-                .changes
-                .iter()
-                .rev()
-                .take_while(|(version, _)| *version > since)
-                .all(|(_, change)| !change.may_meet(value, mask))
+    }
+
+    /// Whether a remembered change of a table since a version may concern packets with these bits.
+    pub(crate) fn touched(&self, since: u64, table: u8, value: &Key, mask: &Mask) -> bool {
+        let newer = self.changes.iter().rev().take_while(|(version, ..)| *version > since);
+        newer.into_iter().any(|(_, changed, change)| *changed == table && change.may_meet(value, mask))
     }
 
     fn apply(&mut self, step: &Step) {
         let done = match step {
-            Step::Insert(id, rule) => self.space.insert(*id, rule),
-            Step::Remove(id, rule) => self.space.remove(*id, rule),
+            Step::Insert(id, rule, entry) => {
+                if entry.is_some() || self.entries.len() > id.0 as usize {
+                    let places = self.entries.len().max(id.0 as usize + 1);
+                    self.entries.resize(places, None);
+                    self.entries[id.0 as usize] = entry.clone();
+                }
+                let table = entry.as_ref().map_or(0, |entry| entry.table);
+                self.tables.get_mut(usize::from(table)).is_some_and(|space| space.insert(*id, rule))
+            }
+            Step::Remove(id, rule, table) => {
+                if let Some(entry) = self.entries.get_mut(id.0 as usize) {
+                    *entry = None;
+                }
+                self.tables.get_mut(usize::from(*table)).is_some_and(|space| space.remove(*id, rule))
+            }
+            Step::Share(shared) => {
+                self.shared = shared.clone();
+                true
+            }
         };
         debug_assert!(done, "{step:?}");
     }
@@ -77,24 +124,32 @@ impl Snapshot {
         self.version = version;
         for step in steps {
             if self.changes.len() == REMEMBERED {
-                self.complete_since = self.changes.pop_front().map_or(version, |(oldest, _)| oldest);
+                self.complete_since = self.changes.pop_front().map_or(version, |(oldest, ..)| oldest);
             }
-            let (Step::Insert(_, rule) | Step::Remove(_, rule)) = step;
-            self.changes.push_back((version, rule.matches));
+            let (table, rule) = match step {
+                Step::Insert(_, rule, entry) => (entry.as_ref().map_or(0, |entry| entry.table), rule),
+                Step::Remove(_, rule, table) => (*table, rule),
+                // No cached decision depends on them.
+                Step::Share(_) => continue,
+            };
+            self.changes.push_back((version, table, rule.matches));
         }
     }
 }
 
 /// A change of the structure.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 enum Step {
-    Insert(RuleId, Rule),
-    Remove(RuleId, Rule),
+    Insert(RuleId, Rule, Option<Arc<Entry>>),
+    Remove(RuleId, Rule, u8),
+    Share(Arc<Shared>),
 }
 
 /// The rules with their writer.
 pub struct LiveRules {
     set: RuleSet,
+    /// As the snapshot's will be.
+    entries: Vec<Option<Arc<Entry>>>,
     publisher: Publisher<Arc<Snapshot>>,
     spare: Option<Arc<Snapshot>>,
     /// What the spare has not seen.
@@ -115,14 +170,22 @@ impl std::fmt::Debug for LiveRules {
 impl LiveRules {
     /// No rules, room for `most`, published as version 1.
     pub fn new(domain: &Domain, grouping: Grouping, most: usize) -> Self {
+        LiveRules::with_tables(domain, grouping, most, 1)
+    }
+
+    /// The same with so many tables, from 1 to 255.
+    pub fn with_tables(domain: &Domain, grouping: Grouping, most: usize, tables: u8) -> Self {
         let snapshot = Snapshot {
             version: 1,
-            space: TupleSpace::new(grouping),
+            tables: (0..tables.max(1)).map(|_| TupleSpace::new(grouping)).collect(),
+            entries: Vec::new(),
+            shared: Arc::default(),
             changes: VecDeque::with_capacity(REMEMBERED),
             complete_since: 1,
         };
         LiveRules {
             set: RuleSet::new(most),
+            entries: Vec::new(),
             publisher: Publisher::new(domain, Arc::new(snapshot)),
             spare: None,
             behind: Vec::new(),
@@ -163,18 +226,55 @@ impl LiveRules {
     /// # Errors
     /// See [`Full`].
     pub fn insert(&mut self, rule: Rule) -> Result<RuleId, Full> {
+        self.put(rule, None)
+    }
+
+    /// Puts a rule with instructions into one of the tables. One of a table that there is not goes nowhere and says [`Full`].
+    ///
+    /// # Errors
+    /// See [`Full`].
+    pub fn insert_entry(&mut self, rule: Rule, entry: Entry) -> Result<RuleId, Full> {
+        if usize::from(entry.table) >= self.snapshot().tables.len() {
+            return Err(Full(self.set.len()));
+        }
+        self.put(rule, Some(Arc::new(entry)))
+    }
+
+    fn put(&mut self, rule: Rule, entry: Option<Arc<Entry>>) -> Result<RuleId, Full> {
         self.release();
         let id = self.set.insert(rule)?;
         self.counters.restart(id);
-        self.staged.push(Step::Insert(id, rule));
+        if entry.is_some() || self.entries.len() > id.0 as usize {
+            let places = self.entries.len().max(id.0 as usize + 1);
+            self.entries.resize(places, None);
+            self.entries[id.0 as usize] = entry.clone();
+        }
+        self.staged.push(Step::Insert(id, rule, entry));
         Ok(id)
+    }
+
+    /// What a rule says, staged ones included.
+    pub fn entry(&self, id: RuleId) -> Option<&Arc<Entry>> {
+        self.entries.get(id.0 as usize)?.as_ref()
+    }
+
+    /// Other groups and meters, from the next [`commit`](Self::commit) on.
+    pub fn share(&mut self, shared: Shared) {
+        self.staged.push(Step::Share(Arc::new(shared)));
     }
 
     /// Takes a rule out; workers see it until the next [`commit`](Self::commit).
     pub fn remove(&mut self, id: RuleId) -> Option<Rule> {
         let rule = self.set.remove(id)?;
-        self.staged.push(Step::Remove(id, rule));
+        let entry = self.entries.get_mut(id.0 as usize).and_then(Option::take);
+        self.staged.push(Step::Remove(id, rule, entry.map_or(0, |entry| entry.table)));
         Some(rule)
+    }
+
+    /// How many rules could be put in now. Those that were taken out make room when all workers have passed a burst boundary after the commit.
+    pub fn room(&mut self) -> usize {
+        self.release();
+        self.set.room()
     }
 
     /// Gives numbers back that nobody can see any more.
@@ -203,8 +303,8 @@ impl LiveRules {
         self.publisher.publish(Arc::new(copy));
         let since = self.publisher.domain().advance();
         let gone = steps.iter().filter_map(|step| match step {
-            Step::Remove(id, _) => Some((since, *id)),
-            Step::Insert(..) => None,
+            Step::Remove(id, ..) => Some((since, *id)),
+            Step::Insert(..) | Step::Share(_) => None,
         });
         self.gone.extend(gone);
         self.behind.push((version, steps));

@@ -17,7 +17,12 @@ impl Oracle {
     /// The oracle of a set as it is now.
     pub fn new(set: &RuleSet) -> Self {
         let of = |(id, rule): (RuleId, &crate::Rule)| (Rank::new(rule.priority, id), rule.matches);
-        let mut rules: Vec<_> = set.iter().map(of).collect();
+        Oracle::from_ranked(set.iter().map(of))
+    }
+
+    /// The oracle of rules with their ranks.
+    pub(crate) fn from_ranked(rules: impl Iterator<Item = (Rank, Match)>) -> Self {
+        let mut rules: Vec<_> = rules.collect();
         rules.sort_unstable_by_key(|&(rank, _)| rank);
         Oracle { rules }
     }

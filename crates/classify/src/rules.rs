@@ -96,6 +96,11 @@ impl RuleSet {
         self.get(id).map(|rule| Rank::new(rule.priority, id))
     }
 
+    /// How many could be put in now.
+    pub fn room(&self) -> usize {
+        self.most - self.slots.len() + self.free.len()
+    }
+
     /// How many.
     pub fn len(&self) -> usize {
         self.len

@@ -8,6 +8,7 @@ mod allocations;
 use allocations::allocations;
 use tidemill_classify::cache::{Cache, Settings};
 use tidemill_classify::live::LiveRules;
+use tidemill_classify::pipeline::{Action, Entry, Instructions, Output, Walker, WayId, Ways};
 use tidemill_classify::suite::{Rng, Shape, key};
 use tidemill_classify::{Grouping, Key, Rank, Rule};
 use tidemill_lookup::qsbr::Domain;
@@ -32,11 +33,46 @@ fn classifying_allocates_nothing() {
         cache.classify(view.get(&reader), now, &keys, &mut out);
         view.get(&reader).space().lookup_batch(&keys, &mut out);
         out.iter().for_each(|&found| worker.add(found, 60));
-        cache.maintain(now, 3, 4);
+        cache.maintain(view.get(&reader), now, 3, 4);
         assert_eq!(allocations() - before, 0, "burst {now}");
         reader.quiescent();
     }
     let counters = cache.counters();
     assert!(counters.outdated > 0 && counters.misses > 0 && counters.megaflow_hits > 0, "{counters:?}");
     assert!(counters.not_kept > 0 && cache.masks() > 5, "{counters:?}");
+}
+
+#[test]
+fn ways_through_tables_allocate_nothing() {
+    let (domain, mut rng) = (Domain::new(), Rng::new(6));
+    let mut rules = LiveRules::with_tables(&domain, Grouping::Merged, 5000, 3);
+    let mut list: Vec<Rule> = Vec::new();
+    let mut cache = Cache::new(Settings { exact: 200, megaflows: 500, masks: 40 }, 9).unwrap();
+    let mut ways = Ways::new(100);
+    let (view, mut reader, mut out) = (rules.view(), domain.register(), vec![WayId(0); 256]);
+    let mut full = 0;
+    for now in 0..40 {
+        for _ in 0..50 {
+            list.push(Shape::Mixed.rule(&mut rng));
+            let table = rng.below(3) as u8;
+            let goto = Some(table + 1).filter(|&next| next < 3);
+            let entry = Entry {
+                table,
+                instructions: Instructions { actions: vec![Action::Output(Output::Port(1))], goto },
+            };
+            rules.insert_entry(*list.last().unwrap(), entry).unwrap();
+        }
+        rules.commit();
+        let mut keys: Vec<Key> = (0..128).map(|_| key(&list, &mut rng)).collect();
+        keys.extend_from_within(..);
+        let before = allocations();
+        let snapshot = view.get(&reader);
+        cache.classify(Walker::new(snapshot, &mut ways), now, &keys, &mut out);
+        let rules: usize = out.iter().map(|&id| ways.get(id).rules().count()).sum();
+        cache.maintain(Walker::new(snapshot, &mut ways), now, 3, 4);
+        assert_eq!(allocations() - before, 0, "burst {now}, {rules} rules");
+        full += usize::from(ways.len() == 100);
+        reader.quiescent();
+    }
+    assert!(full > 5 && cache.counters().not_kept > 0, "{full} times full, {:?}", cache.counters());
 }

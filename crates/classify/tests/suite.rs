@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use tidemill_classify::suite::{Case, Shape, run_cached};
+use tidemill_classify::suite::{Case, Shape, run_cached, run_piped};
 use tidemill_classify::{Grouping, RuleSet, TupleSpace};
 
 fn run(shape: Shape) {
@@ -24,6 +24,15 @@ fn cached(shape: Shape) {
     }
 }
 
+fn piped(shape: Shape) {
+    for grouping in Grouping::ALL {
+        for seed in 0..8 {
+            run_piped(seed, shape, grouping, 300)
+                .unwrap_or_else(|what| panic!("{shape:?}, seed {seed}: {what}"));
+        }
+    }
+}
+
 macro_rules! shapes {
     ($($name:ident: $shape:ident,)*) => {$(
         mod $name {
@@ -37,6 +46,11 @@ macro_rules! shapes {
             #[test]
             fn nothing_stale() {
                 cached(Shape::$shape);
+            }
+
+            #[test]
+            fn several_tables() {
+                piped(Shape::$shape);
             }
         }
     )*};

@@ -126,6 +126,12 @@ enum Command {
         after_help = "Examples:\n  tidemill grantor questions\n  tidemill grantor policy --json\n  tidemill grantor revoke 198.51.100.0/24"
     )]
     Grantor(live::Grantor),
+    /// Look into a running switch: why a packet goes where, its stations; put rules in and take them out
+    #[command(
+        after_help = "Examples:\n  tidemill switch trace in_port=lan,tcp,nw_dst=192.0.2.1,tp_dst=80\n  \
+        tidemill switch add 'priority=100,tcp,tp_dst=22 actions=drop'\n  tidemill switch stations"
+    )]
+    Switch(live::Switch),
     /// Cache in the kernel in front of an unchanged memcached: gets over UDP are answered there
     #[cfg(target_os = "linux")]
     #[command(
@@ -169,6 +175,7 @@ fn main() -> ExitCode {
         Command::Amp(args) => live::amp(&args),
         Command::Gate(args) => live::gate(&args),
         Command::Grantor(args) => live::grantor(&args),
+        Command::Switch(args) => live::switch(&args),
         #[cfg(target_os = "linux")]
         Command::Kv(args) => live::kv(&args),
         Command::State(args) => live::state(&args),

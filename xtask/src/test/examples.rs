@@ -21,6 +21,7 @@ pub(crate) fn run() -> Result<Totals> {
         told(&mut totals, &format!("examples::{name}"), ran);
     }
     told(&mut totals, "examples::mitigator", mitigator());
+    told(&mut totals, "examples::switch", switch());
     told(&mut totals, "examples::gatekeeper", gatekeeper());
     told(&mut totals, "examples::grantor", grantor());
     told(&mut totals, "examples::ddos", ddos());
@@ -183,6 +184,25 @@ fn mitigator() -> Result<()> {
         bail!("{} packets of {attack} and their fragments were kept away", counter("dropped")?);
     }
     Ok(())
+}
+
+/// The switch on files: rules sort and send, nothing is lost without a name, and what is edited is well-formed.
+fn switch() -> Result<()> {
+    let folder = env::root().join("examples").join("switch");
+    let said = ended("examples/switch/switch.toml")?;
+    let counter = |name: &str| said["switch"][name].as_u64().with_context(|| format!("no counter {name:?}"));
+    let decided = counter("exact-hits")? + counter("megaflow-hits")? + counter("misses")?;
+    if said["in"].as_u64() != Some(decided) || counter("misses")? * 5 > decided {
+        bail!("{decided} packets decided, {} by the rules", counter("misses")?);
+    }
+    let dropped = said["dropped"].as_object().context("the counters have no \"dropped\"")?;
+    if !dropped.contains_key("rule-drop") || said["out"].as_u64() <= said["in"].as_u64().map(|n| n / 2) {
+        bail!("sent {}, dropped {dropped:?}", said["out"]);
+    }
+    match env::has_program("tshark") || env::in_ci() {
+        true => judge_all(&outputs(&folder)?),
+        false => Ok(()),
+    }
 }
 
 /// The Gatekeeper on files: every packet asks, and what goes to the Grantors is well-formed.

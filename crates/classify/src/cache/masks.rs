@@ -27,7 +27,7 @@ pub(super) struct Masks {
 impl Masks {
     /// Room for `most`; all memory is there already.
     pub(super) fn new(most: usize) -> Self {
-        let most = most.min(usize::from(u16::MAX));
+        let most = most.min(usize::from(super::MOST_MASKS));
         Masks {
             slots: (0..most).map(|_| None).collect(),
             free: (0..most as u16).rev().collect(),

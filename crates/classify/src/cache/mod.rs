@@ -26,17 +26,19 @@
 
 mod masks;
 
+use crate::decider::Decider;
 use crate::key::{Key, Mask};
-use crate::live::Snapshot;
-use crate::rule::Rank;
 use masks::Masks;
-use tidemill_flow::flowtable::{FlowTable, Slot};
+use tidemill_flow::flowtable::{FlowTable, Outcome, Slot};
 use tidemill_flow::hash::{KeyHash, Keyed};
 use tidemill_flow::key::Key as FlowKey;
 use tidemill_flow::table::SizeError;
 
 /// Keys that go through the layers together.
 pub const GROUP: usize = 32;
+
+/// The greatest number of a mask: bits of a key that no field has.
+const MOST_MASKS: u16 = 0x3fff;
 
 /// How large a cache is. None of it can change later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,7 +47,7 @@ pub struct Settings {
     pub exact: usize,
     /// Room for megaflows.
     pub megaflows: usize,
-    /// The most masks that megaflows have, up to 65,535.
+    /// The most masks that megaflows have, up to 16,383.
     pub masks: usize,
 }
 
@@ -75,9 +77,9 @@ pub struct CacheCounters {
     pub probes: u64,
 }
 
-/// A decision: the rank found, and the version of the rules.
-type Decision = [u64; 2];
-type Table = FlowTable<8, Decision>;
+/// A decision, and the version of the rules.
+type Cached = [u64; 2];
+type Table = FlowTable<8, Cached>;
 
 /// One worker's cache. See the [module](self).
 pub struct Cache {
@@ -149,15 +151,17 @@ impl Cache {
         self.masks.order().len()
     }
 
-    /// The first match of each key by the rules of `snapshot`; `out` is as long as `keys`, and what lies beyond the shorter is not looked
-    /// at. `now` is the time in the caller's unit, which expiry and replacement go by.
-    pub fn classify(&mut self, snapshot: &Snapshot, now: u32, keys: &[Key], out: &mut [Rank]) {
+    /// The decision on each key by `rules`: the first match by a [`Snapshot`](crate::live::Snapshot), or the way through the tables of a
+    /// [pipeline](crate::pipeline). `out` is as long as `keys`, and what lies beyond the shorter is not looked at. `now` is the time in
+    /// the caller's unit, which expiry and replacement go by.
+    pub fn classify<D: Decider>(&mut self, mut rules: D, now: u32, keys: &[Key], out: &mut [D::Decision]) {
+        rules.begin();
         for (keys, out) in keys.chunks(GROUP).zip(out.chunks_mut(GROUP)) {
-            self.group(snapshot, now, keys, out);
+            self.group(&mut rules, now, keys, out);
         }
     }
 
-    fn group(&mut self, snapshot: &Snapshot, now: u32, keys: &[Key], out: &mut [Rank]) {
+    fn group<D: Decider>(&mut self, rules: &mut D, now: u32, keys: &[Key], out: &mut [D::Decision]) {
         let n = keys.len().min(out.len());
         let mut open = Open { places: std::array::from_fn(|i| i as u8), len: n };
         let mut whole = [FlowKey([0; 8]); GROUP];
@@ -170,41 +174,56 @@ impl Cache {
             let counters = &mut self.counters;
             open.retain(|_, i| {
                 let Some(slot) = slots[i] else { return true };
-                let Some(rank) = decision(exact, slot, snapshot, &keys[i], &Mask::ALL, counters) else {
+                let Some(decided) = decision(exact, slot, rules, &keys[i], &Mask::ALL, counters) else {
                     return true;
                 };
-                out[i] = rank;
+                out[i] = D::Decision::from(decided);
                 exact.touch(slot, now);
                 counters.exact_hits += 1;
                 false
             });
         }
         let missed: u32 = open.iter().fold(0, |bits, i| bits | 1 << i);
-        self.megaflow_group(snapshot, now, keys, &mut open, out);
+        self.megaflow_group(rules, now, keys, &mut open, out);
         for i in open.iter() {
             self.counters.misses += 1;
-            let (rank, mask) = snapshot.space().lookup_wild(&keys[i]);
-            out[i] = rank;
-            self.keep(snapshot, now, &keys[i], &mask, rank);
+            let (decided, mask) = rules.decide(&keys[i]);
+            out[i] = decided;
+            if rules.keeps(decided.into()) {
+                self.keep(rules, now, &keys[i], &mask, decided.into());
+            } else {
+                self.counters.not_kept += 1;
+            }
         }
         let Some(exact) = &mut self.exact else { return };
         for i in (0..n).filter(|i| missed >> i & 1 != 0) {
-            let version = snapshot.version();
-            let old = |_: &FlowKey<8>, stamp: u32, state: Decision| stamp != now || state[1] != version;
-            if let Some(slot) = exact.find_or_replace(now, hashes[i], &whole[i], old).slot() {
-                exact.set_state(slot, [out[i].0, version]);
+            let (version, decided) = (rules.version(), out[i].into());
+            if !rules.keeps(decided) {
+                continue;
+            }
+            let mut replaced = None;
+            let outcome = exact.find_or_replace(now, hashes[i], &whole[i], |_, stamp, state| {
+                let goes = stamp != now || state[1] != version;
+                if goes {
+                    replaced = Some(state[0]);
+                }
+                goes
+            });
+            settle(exact, outcome, [decided, version], rules);
+            if let Some(replaced) = replaced {
+                rules.release(replaced);
             }
         }
     }
 
     /// Asks the megaflows of one mask after the other.
-    fn megaflow_group(
+    fn megaflow_group<D: Decider>(
         &mut self,
-        snapshot: &Snapshot,
+        rules: &mut D,
         now: u32,
         keys: &[Key],
         open: &mut Open,
-        out: &mut [Rank],
+        out: &mut [D::Decision],
     ) {
         let mut emptied = false;
         for &number in self.masks.order() {
@@ -224,9 +243,9 @@ impl Cache {
             let (table, counters, masks) = (&mut self.megaflows, &mut self.counters, &self.masks);
             open.retain(|at, i| {
                 let Some(slot) = slots[at] else { return true };
-                match decision(table, slot, snapshot, &keys[i], &mask, counters) {
-                    Some(rank) => {
-                        out[i] = rank;
+                match decision(table, slot, rules, &keys[i], &mask, counters) {
+                    Some(decided) => {
+                        out[i] = D::Decision::from(decided);
                         table.touch(slot, now);
                         counters.megaflow_hits += 1;
                         masks.used(number);
@@ -234,7 +253,8 @@ impl Cache {
                     }
                     None => {
                         // Another key of this batch may have thrown it away already.
-                        if table.remove(hashes[at], &masked[at]).is_some() {
+                        if let Some([decided, _]) = table.remove(hashes[at], &masked[at]) {
+                            rules.release(decided);
                             emptied |= masks.one_less(number);
                         }
                         true
@@ -248,50 +268,54 @@ impl Cache {
     }
 
     /// Keeps a decision as a megaflow, if there is room.
-    fn keep(&mut self, snapshot: &Snapshot, now: u32, key: &Key, mask: &Mask, rank: Rank) {
+    fn keep<D: Decider>(&mut self, rules: &mut D, now: u32, key: &Key, mask: &Mask, decided: u64) {
         let Some(number) = self.masks.number(mask) else {
             self.counters.not_kept += 1;
             return;
         };
         let masked = numbered(key, mask, number);
         let hash = self.hasher.hash(&masked);
-        let (version, before) = (snapshot.version(), self.megaflows.len());
+        let version = rules.version();
         let mut replaced = None;
         let outcome = self.megaflows.find_or_replace(now, hash, &masked, |key, stamp, state| {
             let goes = stamp != now || state[1] != version;
             if goes {
-                replaced = Some(number_of(key));
+                replaced = Some((number_of(key), state[0]));
             }
             goes
         });
-        match outcome.slot() {
-            Some(slot) => {
-                self.megaflows.set_state(slot, [rank.0, version]);
-                if replaced.is_some() || self.megaflows.len() > before {
-                    self.masks.one_more(number);
-                }
-            }
-            None => self.counters.not_kept += 1,
+        settle(&mut self.megaflows, outcome, [decided, version], rules);
+        match outcome {
+            Outcome::New(_) => self.masks.one_more(number),
+            Outcome::Found(_) => {}
+            Outcome::Full => self.counters.not_kept += 1,
         }
-        if let Some(replaced) = replaced {
+        if let Some((replaced, decided)) = replaced {
+            rules.release(decided);
             self.masks.one_less(replaced);
         }
         self.masks.drop_empty();
     }
 
     /// Between bursts: takes out entries of the next `buckets` buckets of either table that were not used for `idle` units of time, and puts
-    /// masks in the order of their use. Returns how many entries were taken out.
-    pub fn maintain(&mut self, now: u32, idle: u32, buckets: usize) -> usize {
+    /// masks in the order of their use. Returns how many entries were taken out. `rules` are those that [`classify`](Self::classify) is given.
+    pub fn maintain<D: Decider>(&mut self, mut rules: D, now: u32, idle: u32, buckets: usize) -> usize {
         let masks = &self.masks;
         let idles = |stamp: u32| now.wrapping_sub(stamp) >= idle;
-        let mut gone = self.megaflows.expire(buckets, |key, stamp, _| {
+        let mut gone = self.megaflows.expire(buckets, |key, stamp, [decided, _]| {
             if idles(stamp) {
                 masks.one_less(number_of(key));
+                rules.release(decided);
             }
             idles(stamp)
         });
         if let Some(exact) = &mut self.exact {
-            gone += exact.expire(buckets, |_, stamp, _| idles(stamp));
+            gone += exact.expire(buckets, |_, stamp, [decided, _]| {
+                if idles(stamp) {
+                    rules.release(decided);
+                }
+                idles(stamp)
+            });
         }
         self.masks.drop_empty();
         self.masks.sort();
@@ -307,31 +331,50 @@ impl Cache {
         self.megaflows.scan(0, usize::MAX, |key, _, _| *counts.entry(number_of(key)).or_insert(0_u32) += 1);
         self.masks.check(&counts)
     }
+
+    /// How many entries have each decision: for tests.
+    pub fn held(&self) -> std::collections::BTreeMap<u64, u32> {
+        let mut counts = std::collections::BTreeMap::new();
+        for table in [Some(&self.megaflows), self.exact.as_ref()].into_iter().flatten() {
+            table.scan(0, usize::MAX, |_, _, [decided, _]| *counts.entry(decided).or_insert(0_u32) += 1);
+        }
+        counts
+    }
 }
 
 /// The decision of an entry, if it is one of this version or no change since concerns it.
 #[inline(always)]
-fn decision(
+fn decision<D: Decider>(
     table: &mut Table,
     slot: Slot,
-    snapshot: &Snapshot,
+    rules: &D,
     key: &Key,
     mask: &Mask,
     counters: &mut CacheCounters,
-) -> Option<Rank> {
-    let [rank, version] = table.state(slot);
-    if version != snapshot.version() {
-        if !snapshot.still_holds(version, key, mask) {
+) -> Option<u64> {
+    let [decided, version] = table.state(slot);
+    if version != rules.version() {
+        if !rules.still_holds(decided, version, key, mask) {
             counters.outdated += 1;
             return None;
         }
         counters.renewed += 1;
-        table.set_state(slot, [rank, snapshot.version()]);
+        table.set_state(slot, [decided, rules.version()]);
     }
-    Some(Rank(rank))
+    Some(decided)
 }
 
-/// A key under a mask, with the mask's number in the 16 bits that no field has.
+/// Writes a decision into the slot that it has got, in place of the one that was there.
+fn settle<D: Decider>(table: &mut Table, outcome: Outcome, state: Cached, rules: &mut D) {
+    let Some(slot) = outcome.slot() else { return };
+    rules.hold(state[0]);
+    if let Outcome::Found(_) = outcome {
+        rules.release(table.state(slot)[0]);
+    }
+    table.set_state(slot, state);
+}
+
+/// A key under a mask, with the mask's number in the 14 bits that no field has.
 #[inline(always)]
 fn numbered(key: &Key, mask: &Mask, number: u16) -> FlowKey<8> {
     let mut masked = key.masked(mask).0;
@@ -340,7 +383,7 @@ fn numbered(key: &Key, mask: &Mask, number: u16) -> FlowKey<8> {
 }
 
 fn number_of(key: &FlowKey<8>) -> u16 {
-    key.0[5] as u16
+    key.0[5] as u16 & MOST_MASKS
 }
 
 #[cfg(test)]
@@ -349,8 +392,8 @@ mod tests {
 
     #[test]
     fn no_field_is_where_masks_are_numbered() {
-        assert_eq!(Mask::ALL.0[5] as u16, 0);
+        assert_eq!(Mask::ALL.0[5] as u16, !MOST_MASKS);
         let key = numbered(&Key([u64::MAX; 8]), &Mask::ALL, 0x1234);
-        assert_eq!((number_of(&key), key.0[5] >> 16), (0x1234, 0xffff_ffff_ffff));
+        assert_eq!((number_of(&key), key.0[5] >> 14), (0x1234, u64::MAX >> 14));
     }
 }

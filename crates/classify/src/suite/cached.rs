@@ -117,7 +117,7 @@ impl CachedCase {
                 }
                 CachedStep::Time(passed, idle) => {
                     now += passed;
-                    cache.maintain(now, idle, 1 + passed as usize);
+                    cache.maintain(view.get(&reader), now, idle, 1 + passed as usize);
                 }
             }
             cache.check()?;

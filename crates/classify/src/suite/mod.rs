@@ -5,9 +5,11 @@
 //! short as leaving steps out can make it, and printed.
 
 mod cached;
+mod piped;
 mod sets;
 
 pub use cached::{CachedCase, run_cached};
+pub use piped::{PipedCase, run_piped};
 pub use sets::{Rng, Shape, flipped, key};
 
 use crate::key::{Key, Mask};

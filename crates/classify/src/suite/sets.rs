@@ -1,6 +1,6 @@
 //! Made-up rule sets and packets: shapes like those of ClassBench's seeds, OpenFlow-like ones, and the worst that we could think of.
 
-use crate::key::{Field, Key, Mask, WORDS};
+use crate::key::{ARP, Field, IPV6, Key, Mask, WORDS};
 use crate::rule::{Match, Rule, Side};
 use tidemill_flow::hash::mix;
 
@@ -189,7 +189,7 @@ fn openflow(rng: &mut Rng) -> Match {
     let mut matches = Match::any();
     for field in Field::ALL {
         // Addresses of one family only.
-        let other = matches!(field.needs(), Some(0x86dd));
+        let other = matches!(field.needs(), Some(IPV6 | ARP));
         if other || !rng.once_in(4) {
             continue;
         }

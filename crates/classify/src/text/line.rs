@@ -11,7 +11,7 @@ pub(super) enum Address {
 }
 
 /// What is left of a line.
-pub(super) struct Line<'a> {
+pub(crate) struct Line<'a> {
     text: &'a [u8],
     at: usize,
     number: usize,
@@ -23,6 +23,11 @@ impl<'a> Line<'a> {
         let mut line = Line { text: &text[..end], at: 0, number };
         line.space();
         line
+    }
+
+    /// All of it, and its number.
+    pub(crate) fn whole(&self) -> (&'a [u8], usize) {
+        (self.text, self.number)
     }
 
     /// Empty or a comment.

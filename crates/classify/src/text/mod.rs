@@ -11,7 +11,7 @@
 //! an error with line and column: bits behind a prefix or outside a mask, a range that ends before it begins.
 
 mod header;
-mod line;
+pub(crate) mod line;
 mod rule;
 
 pub use header::{Header, read_headers};
@@ -46,7 +46,7 @@ pub enum TextError {
 }
 
 /// Tells `each` every line that is neither empty nor a comment, with its number.
-fn lines(
+pub(crate) fn lines(
     mut reader: impl BufRead,
     mut each: impl FnMut(line::Line<'_>) -> Result<(), TextError>,
 ) -> Result<(), TextError> {

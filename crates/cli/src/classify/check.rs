@@ -306,7 +306,7 @@ impl<'a> Checker<'a> {
                 cache.classify(view.get(&reader), now, keys, found);
                 reader.quiescent();
             }
-            cache.maintain(now, 10, usize::MAX);
+            cache.maintain(view.get(&reader), now, 10, usize::MAX);
             for ((key, found), expected) in self.keys.iter().zip(&found).zip(&self.expected) {
                 self.compare(&mut stage, key, found.rule(), expected.rule())?;
             }

@@ -11,6 +11,7 @@ mod kv;
 mod route;
 mod service;
 mod show;
+mod switch;
 mod top;
 mod trace;
 
@@ -32,6 +33,7 @@ pub(crate) use service::{Reload, StateVerb, Stop};
 pub(crate) use show::Show;
 use std::path::PathBuf;
 use std::time::Duration;
+pub(crate) use switch::SwitchVerb;
 use tidemill_control::schema::{Counters, Done};
 use tidemill_control::{Client, ClientError, DEFAULT_SOCKET, PATIENCE, SOCKET_VARIABLE};
 pub(crate) use top::Top;
@@ -82,6 +84,15 @@ pub(crate) struct Grantor {
     verb: GrantorVerb,
 }
 
+/// `tidemill switch`.
+#[derive(Args)]
+pub(crate) struct Switch {
+    #[command(flatten)]
+    live: Live,
+    #[command(subcommand)]
+    verb: SwitchVerb,
+}
+
 /// `tidemill state`.
 #[derive(Args)]
 pub(crate) struct State {
@@ -119,6 +130,11 @@ pub(crate) fn gate(args: &Gate) -> Result<bool> {
 /// `tidemill grantor`.
 pub(crate) fn grantor(args: &Grantor) -> Result<bool> {
     grantor::run(&args.live, &args.verb)
+}
+
+/// `tidemill switch`.
+pub(crate) fn switch(args: &Switch) -> Result<bool> {
+    switch::run(&args.live, &args.verb)
 }
 
 /// `tidemill state`.

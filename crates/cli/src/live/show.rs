@@ -71,6 +71,13 @@ enum What {
     /// What lookups' labels stand for
     #[command(after_help = "Example:\n  tidemill show next-hops")]
     NextHops,
+    /// Rules of a switch with their counters: all, or those within a match
+    #[command(after_help = "Examples:\n  tidemill show flows\n  tidemill show flows table=1\n  \
+            tidemill show flows tcp,nw_dst=192.0.2.0/24 --json")]
+    Flows {
+        /// A rule without actions
+        filter: Option<String>,
+    },
     /// Whether we have what the kernel has (netlink)
     #[command(after_help = "Example:\n  tidemill show kernel")]
     Kernel,
@@ -104,6 +111,7 @@ pub(super) fn run(args: &Show) -> Result<bool> {
                 print_summary(&summary);
             }
         }
+        What::Flows { filter } => return super::switch::flows(live, filter.as_deref()),
         What::Ports => list(live, path::PORTS, |ports: Ports| ports.ports, print_ports)?,
         What::Graph => list(live, path::NODES, |nodes: Nodes| nodes.nodes, print_graph)?,
         What::Counters => {

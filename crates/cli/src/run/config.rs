@@ -18,6 +18,7 @@ use tidemill_router::config::{
     InterfaceConfig, KernelSection, NeighborsSection, NextHopConfig, NextHopsSection, QueueConfig,
     RouteConfig, RouterSection, VrfConfig,
 };
+use tidemill_switch::SwitchSection;
 
 /// A configuration of `tidemill run`.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
@@ -86,6 +87,9 @@ pub(crate) struct Config {
     /// The role `grantor`: which Gatekeepers ask, which policy decides. All that a router has goes beside it. It needs the feature `lua`.
     #[serde(default)]
     pub(crate) grantor: Option<GrantorSection>,
+    /// The role `switch`: rules, caches, VLANs.
+    #[serde(default)]
+    pub(crate) switch: Option<SwitchSection>,
     /// What single labels of the table stand for.
     #[serde(default)]
     pub(crate) next_hop: Vec<NextHopConfig>,
@@ -107,6 +111,8 @@ pub(crate) enum Role {
     Gatekeeper,
     /// An IP router that Gatekeepers ask: it decides, by a policy in Lua, who may send how much to what is behind it.
     Grantor,
+    /// A learning bridge with VLANs, and rules as OpenFlow has them.
+    Switch,
 }
 
 impl std::fmt::Display for Role {
@@ -116,6 +122,7 @@ impl std::fmt::Display for Role {
             Role::Mitigator => f.write_str("mitigator"),
             Role::Gatekeeper => f.write_str("gatekeeper"),
             Role::Grantor => f.write_str("grantor"),
+            Role::Switch => f.write_str("switch"),
         }
     }
 }
@@ -506,11 +513,13 @@ impl Config {
         let mitigators = [("mitigator", self.mitigator.is_some())];
         let gatekeepers = [("gatekeeper", self.gatekeeper.is_some())];
         let grantors = [("grantor", self.grantor.is_some())];
-        let foreign: [&[(&'static str, bool)]; 3] = match self.role {
-            Role::Router => [&mitigators, &gatekeepers, &grantors],
-            Role::Mitigator => [&routers, &gatekeepers, &grantors],
-            Role::Gatekeeper => [&mitigators, &grantors, &[]],
-            Role::Grantor => [&mitigators, &gatekeepers, &[]],
+        let switches = [("switch", self.switch.is_some())];
+        let foreign: [&[(&'static str, bool)]; 4] = match self.role {
+            Role::Router => [&mitigators, &gatekeepers, &grantors, &switches],
+            Role::Mitigator => [&routers, &gatekeepers, &grantors, &switches],
+            Role::Gatekeeper => [&mitigators, &grantors, &switches, &[]],
+            Role::Grantor => [&mitigators, &gatekeepers, &switches, &[]],
+            Role::Switch => [&routers, &mitigators, &gatekeepers, &grantors],
         };
         foreign.into_iter().flatten().find(|(_, there)| *there).map(|(section, _)| *section)
     }
@@ -526,6 +535,7 @@ impl Config {
         self.control.iter_mut().filter_map(|control| control.socket.as_mut()).for_each(join);
         self.state.iter_mut().for_each(|state| join(&mut state.path));
         self.grantor.iter_mut().filter_map(|grantor| grantor.key_file.as_mut()).for_each(join);
+        self.switch.iter_mut().filter_map(|switch| switch.flows.as_mut()).for_each(join);
     }
 
     /// The interfaces, with what open devices that are none of the kernel's say of themselves.

@@ -12,6 +12,7 @@ mod router;
 mod rules;
 mod service;
 mod setup;
+mod switch;
 
 use crate::usage;
 use anyhow::{Context, Result};

@@ -1,0 +1,102 @@
+//! Groups and meters.
+
+use super::actions;
+use super::source::Source;
+use crate::pipeline::{Bucket, Group, GroupKind, MeterRate, MeterUnit};
+use crate::text::TextError;
+
+/// `group_id=N,type=select,bucket=weight:W,actions=...,bucket=...`
+pub(super) fn group(source: &Source<'_>) -> Result<(u32, Group), TextError> {
+    let text = source.text();
+    let starts: Vec<usize> = bucket_places(text);
+    let head_end = starts.first().copied().unwrap_or(text.len());
+    let (mut number, mut kind) = (None, None);
+    for word in source.words(0, head_end) {
+        let value = word.value.unwrap_or_default();
+        match word.name {
+            "group_id" => number = Some(source.number(value, word.value_at, 0xffff_ff00, word.name)? as u32),
+            "type" => {
+                kind = Some(match value {
+                    "all" => GroupKind::All,
+                    "select" => GroupKind::Select,
+                    other => {
+                        let what = format!("type: {other:?}: give all or select");
+                        return Err(source.error(word.value_at, what));
+                    }
+                });
+            }
+            name => return Err(source.error(word.at, format!("{name:?} is no word of a group"))),
+        }
+    }
+    let Some(number) = number else { return Err(source.error(0, "group_id=N is missing")) };
+    let Some(kind) = kind else { return Err(source.error(head_end, "type=all or type=select is missing")) };
+    let ends = starts.iter().skip(1).copied().chain([text.len()]);
+    let buckets = starts.iter().zip(ends).map(|(&start, end)| bucket(source, start, end, kind));
+    Ok((number, Group::new(kind, buckets.collect::<Result<_, _>>()?)))
+}
+
+/// Where buckets begin.
+fn bucket_places(text: &str) -> Vec<usize> {
+    let bytes = text.as_bytes();
+    let begins =
+        |at: &usize| at.checked_sub(1).is_none_or(|at| bytes[at] == b',' || bytes[at].is_ascii_whitespace());
+    text.match_indices("bucket=").map(|(at, _)| at).filter(begins).collect()
+}
+
+fn bucket(source: &Source<'_>, start: usize, end: usize, kind: GroupKind) -> Result<Bucket, TextError> {
+    let (text, mut at) = (source.text(), start + "bucket=".len());
+    let mut weight = u16::from(kind == GroupKind::Select);
+    loop {
+        let rest = &text[at..end];
+        if let Some(actions) = rest.strip_prefix("actions=") {
+            return Ok(Bucket { weight, actions: actions::bucket(source, end - actions.len(), end)? });
+        }
+        let Some((word, _)) = rest.split_once(',') else { break };
+        match word.split_once(':') {
+            Some(("weight", value)) if kind == GroupKind::Select => {
+                let value_at = at + "weight:".len();
+                weight = source.number(value, value_at, u16::MAX.into(), "weight")? as u16;
+            }
+            Some(("weight", _)) => return Err(source.error(at, "weight: only type=select has weights")),
+            // Its own number has no use here.
+            Some(("bucket_id", value)) => {
+                source.number(value, at + "bucket_id:".len(), 0xffff_ff00, "bucket_id")?;
+            }
+            _ => break,
+        }
+        at += word.len() + 1;
+    }
+    // Without the word, what is there is actions.
+    Ok(Bucket { weight, actions: actions::bucket(source, at, end)? })
+}
+
+/// `meter=N,pktps,band=type=drop,rate=R,burst_size=B`
+pub(super) fn meter(source: &Source<'_>) -> Result<(u32, MeterRate), TextError> {
+    let (mut number, mut unit, mut rate, mut burst) = (None, MeterUnit::Kilobits, None, 0);
+    let end = source.text().len();
+    for word in source.words(0, end) {
+        let value = word.value.unwrap_or_default();
+        let parsed = |most: u64| source.number(value, word.value_at, most, word.name);
+        match (word.name, value) {
+            ("meter", _) => number = Some(parsed(u32::MAX.into())? as u32),
+            ("pktps", "") => unit = MeterUnit::Packets,
+            ("kbps", "") => unit = MeterUnit::Kilobits,
+            ("burst" | "stats", "") | ("band" | "bands", "type=drop") | ("type", "drop") => {}
+            ("band" | "bands" | "type", _) => {
+                return Err(source.error(word.value_at, "a meter has one band, of type=drop"));
+            }
+            ("rate", _) => {
+                if rate.replace(parsed(u32::MAX.into())?).is_some() {
+                    return Err(source.error(word.at, "a meter has one band"));
+                }
+            }
+            ("burst_size", _) => burst = parsed(u32::MAX.into())?,
+            (name, _) => return Err(source.error(word.at, format!("{name:?} is no word of a meter"))),
+        }
+    }
+    match (number, rate) {
+        (Some(number), Some(rate)) => Ok((number, MeterRate { unit, rate, burst })),
+        (None, _) => Err(source.error(0, "meter=N is missing")),
+        (_, None) => Err(source.error(end, "rate=N is missing")),
+    }
+}

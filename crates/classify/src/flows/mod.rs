@@ -1,0 +1,181 @@
+//! Rules, groups and meters as text, in the words of Open vSwitch's `ovs-ofctl`: one a line.
+//!
+//! ```text
+//! # table 0 sorts, table 1 sends
+//! table=0, priority=100, in_port=lan, tcp, nw_dst=192.0.2.0/24, tp_dst=8000-8999, actions=meter:1,goto_table:1
+//! table=0, priority=10, idle_timeout=30, arp actions=normal
+//! table=1, ip, actions=set_field:02:00:00:00:00:05->eth_dst,dec_ttl,group:7
+//! group_id=7,type=select,bucket=weight:2,actions=output:2,bucket=weight:1,actions=mod_vlan_vid:20,output:wan
+//! meter=1,pktps,band=type=drop,rate=1000,burst_size=100
+//! ```
+//!
+//! | part | words |
+//! |---|---|
+//! | the rule | `table`, `priority` (32768 if none), `cookie`, `idle_timeout`, `hard_timeout` (seconds) |
+//! | protocols | `ip`, `ipv6`, `arp`, `icmp`, `icmp6`, `tcp`, `udp`, `sctp`, `tcp6`, `udp6`, `sctp6`, or `dl_type`, `nw_proto` |
+//! | link | `in_port`, `dl_src`, `dl_dst`, `dl_vlan` (0xffff: no tag), `dl_vlan_pcp`, `vlan_tci`, `metadata` |
+//! | network | `nw_src`, `nw_dst`, `ipv6_src`, `ipv6_dst`, `arp_spa`, `arp_tpa`, `arp_op`, `nw_tos`, `ip_dscp`, `nw_ecn`, `ip_frag` |
+//! | transport | `tp_src`, `tp_dst` (and `tcp_`, `udp_`, `sctp_`), `tcp_flags`, `icmp_type`, `icmp_code`, `icmpv6_type`, `icmpv6_code` |
+//! | actions | a port's number or name, `output`, `in_port`, `normal`, `flood`, `all`, `controller`, `drop`, `set_field`, `mod_...`, `push_vlan`, `pop_vlan`, `strip_vlan`, `dec_ttl`, `write_metadata`, `group`, `meter`, `goto_table`, `resubmit(,N)` |
+//!
+//! OpenFlow's longer names (`eth_src`, `ip_dst`, ...) are taken too. Masks are `/24`, `/255.0.255.0` or `/0xff00`.
+//!
+//! Departures: ports may be ranges (`8000-8999`); ports have names; a field without the protocol that it needs is an error
+//! rather than passed over; `resubmit` leads to a later table and comes last, so it is `goto_table`. What `dump-flows` counts (`n_packets`,
+//! `duration`, ...) is read and passed over, so that a dump can be loaded.
+
+mod actions;
+mod fields;
+mod groups;
+mod show;
+mod source;
+#[cfg(test)]
+mod tests;
+
+pub use show::{show_action, show_flow, show_group, show_looked, show_match, show_meter};
+
+use crate::key::Field;
+use crate::pipeline::{FlowFilter, FlowSpec, Group, Instructions, MeterRate};
+use crate::rule::Match;
+use crate::text::{TextError, lines};
+use source::Source;
+use std::io::BufRead;
+
+/// The priority of a rule that says none, as OpenFlow has it.
+pub const DEFAULT_PRIORITY: u16 = 32_768;
+
+/// The greatest number of a port: above are OpenFlow's reserved ones.
+pub const LAST_PORT: u16 = 0xfeff;
+
+/// The names of a switch's ports: the first is port 1.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PortNames(pub Vec<String>);
+
+impl PortNames {
+    /// The number of a name.
+    pub fn number(&self, name: &str) -> Option<u16> {
+        let at = self.0.iter().position(|known| known == name)?;
+        u16::try_from(at + 1).ok().filter(|&number| number <= LAST_PORT)
+    }
+
+    /// The name of a number.
+    pub fn name(&self, number: u16) -> Option<&str> {
+        self.0.get(usize::from(number).checked_sub(1)?).map(String::as_str)
+    }
+}
+
+/// A line of a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Item {
+    /// A rule.
+    Flow(Box<FlowSpec>),
+    /// A group with its number.
+    Group(u32, Group),
+    /// A meter with its number.
+    Meter(u32, MeterRate),
+}
+
+/// Reads a file; each item with its line's number.
+///
+/// # Errors
+/// The first thing that is wrong, with line and column.
+pub fn read_flows(reader: impl BufRead, ports: &PortNames) -> Result<Vec<(usize, Item)>, TextError> {
+    let mut items = Vec::new();
+    lines(reader, |line| {
+        let (bytes, number) = line.whole();
+        let text = std::str::from_utf8(bytes).map_err(|error| TextError::Line {
+            line: number,
+            column: error.valid_up_to() + 1,
+            what: "this is no UTF-8".into(),
+        })?;
+        // A comment may follow.
+        let text = text.split('#').next().unwrap_or_default().trim_end();
+        items.push((number, item(&Source::new(text, number, ports))?));
+        Ok(())
+    })?;
+    Ok(items)
+}
+
+/// Reads one line.
+///
+/// # Errors
+/// What is wrong with it, in line 1.
+pub fn read_flow(text: &str, ports: &PortNames) -> Result<Item, TextError> {
+    item(&Source::new(text, 1, ports))
+}
+
+/// Reads what to delete or to show: a rule without actions. With `strict` it has a priority, and its match is a rule's own.
+///
+/// # Errors
+/// What is wrong with it, in line 1.
+pub fn read_filter(text: &str, strict: bool, ports: &PortNames) -> Result<FlowFilter, TextError> {
+    let source = Source::new(text, 1, ports);
+    let head = fields::head(&source, 0, text.len())?;
+    Ok(FlowFilter {
+        table: head.table,
+        strict: strict.then_some(head.priority.unwrap_or(DEFAULT_PRIORITY)),
+        matches: head.matches,
+        cookie: head.cookie.unwrap_or((0, 0)),
+    })
+}
+
+/// Reads a packet: a match that leaves no bit of its fields open. What it does not name is zero.
+///
+/// # Errors
+/// What is wrong with it, in line 1.
+pub fn read_packet(text: &str, ports: &PortNames) -> Result<crate::Key, TextError> {
+    let source = Source::new(text, 1, ports);
+    let head = fields::head(&source, 0, text.len())?;
+    let family = head.matches.value().get(Field::EtherType);
+    let open = |field: &Field| {
+        if field.needs().is_some_and(|needs| u128::from(needs) != family) {
+            return false;
+        }
+        let (mask, all) = (head.matches.mask().get(*field), crate::Mask::prefix(*field, 128).get(*field));
+        // A VLAN without its priority, a TOS without its ECN: the rest is zero.
+        mask != 0
+            && mask != all
+            && !matches!(field, Field::Vlan | Field::Tos | Field::Fragment | Field::TcpFlags)
+    };
+    let ranges = head.matches.ports().into_iter().any(|range| range != crate::PortRange::ALL);
+    if ranges || Field::ALL.iter().any(open) {
+        return Err(source.error(0, "a packet has one value for each field, not a mask or a range"));
+    }
+    Ok(*head.matches.value())
+}
+
+fn item(source: &Source<'_>) -> Result<Item, TextError> {
+    let text = source.text();
+    let begins = text.trim_start();
+    if begins.starts_with("group_id") {
+        return groups::group(source).map(|(number, group)| Item::Group(number, group));
+    }
+    if begins.starts_with("meter=") {
+        return groups::meter(source).map(|(number, rate)| Item::Meter(number, rate));
+    }
+    let Some(actions) = source.find_word("actions=") else {
+        return Err(source.error(text.len(), "`actions=` is missing: say what is to become of the packets"));
+    };
+    let head = fields::head(source, 0, actions)?;
+    let instructions: Instructions =
+        actions::instructions(source, actions + "actions=".len(), text.len(), &head.matches)?;
+    Ok(Item::Flow(Box::new(FlowSpec {
+        table: head.table.unwrap_or(0),
+        priority: head.priority.unwrap_or(DEFAULT_PRIORITY),
+        matches: head.matches,
+        instructions,
+        cookie: head.cookie.map_or(0, |(cookie, _)| cookie),
+        idle_s: head.idle_s,
+        hard_s: head.hard_s,
+    })))
+}
+
+/// What a line says before its actions.
+struct Head {
+    table: Option<u8>,
+    priority: Option<u16>,
+    cookie: Option<(u64, u64)>,
+    idle_s: u16,
+    hard_s: u16,
+    matches: Match,
+}

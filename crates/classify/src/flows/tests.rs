@@ -1,0 +1,231 @@
+//! What is read, what is refused, and that what is shown is read as the same.
+
+use super::*;
+use crate::Key;
+use crate::pipeline::{Action, GroupKind, MeterUnit, Output};
+use crate::rule::Side;
+
+fn ports() -> PortNames {
+    PortNames(["lan", "wan", "dmz"].map(str::to_owned).to_vec())
+}
+
+fn flow(text: &str) -> FlowSpec {
+    match read_flow(text, &ports()) {
+        Ok(Item::Flow(spec)) => *spec,
+        other => panic!("{text}: {other:?}"),
+    }
+}
+
+fn error(text: &str) -> String {
+    match read_flow(text, &ports()) {
+        Err(error) => error.to_string(),
+        Ok(item) => panic!("{text}: {item:?}"),
+    }
+}
+
+#[test]
+fn a_rule_is_read_as_it_says() {
+    let spec = flow(
+        "cookie=0x2a, table=3, priority=100, idle_timeout=30, hard_timeout=60, in_port=wan, tcp, nw_dst=192.0.2.7/24, \
+         tp_dst=8000-8999, tcp_flags=+syn-ack actions=meter:1, mod_vlan_vid:20, output:1, dec_ttl, lan, goto_table:4",
+    );
+    let expected = Match::any()
+        .exact(Field::InPort, 2)
+        .exact(Field::EtherType, 0x0800)
+        .exact(Field::Protocol, 6)
+        .prefix(Field::Ipv4Destination, 0xc000_0200, 24)
+        .masked(Field::TcpFlags, 0x002, 0x012)
+        .port_range(Side::Destination, 8000..=8999);
+    assert_eq!(spec.matches, expected);
+    assert_eq!((spec.table, spec.priority, spec.cookie, spec.idle_s, spec.hard_s), (3, 100, 42, 30, 60));
+    let one = Action::Output(Output::Port(1));
+    let vlan = Action::Set { field: Field::Vlan, value: 0x1014, mask: 0x1fff };
+    assert_eq!(spec.instructions.actions, [Action::Meter(1), vlan, one, Action::DecTtl, one]);
+    assert_eq!(spec.instructions.goto, Some(4));
+    let plain = flow("actions=drop");
+    assert_eq!((plain.matches, plain.priority, plain.table), (Match::any(), 32_768, 0));
+    assert_eq!(plain.instructions, Instructions::default());
+}
+
+#[test]
+fn names_of_one_thing_are_one_match() {
+    for (one, other) in [
+        ("tcp", "dl_type=0x800,nw_proto=6"),
+        ("tcp", "nw_proto=6,ip"),
+        ("ip,nw_src=10.1.2.3/8", "ip_src=10.0.0.0/255.0.0.0 eth_type=2048"),
+        ("arp,nw_src=10.0.0.1,arp_op=1", "arp,arp_spa=10.0.0.1,nw_proto=1"),
+        ("dl_vlan=5,dl_vlan_pcp=3", "vlan_tci=0x7005"),
+        ("dl_vlan=5", "vlan_vid=0x1005"),
+        ("ip,nw_tos=184", "ip,ip_dscp=46"),
+        ("udp6,tp_src=53-53", "udp6,udp_src=0x35"),
+        ("tcp,tcp_flags=+syn-ack", "tcp,tcp_flags=0x2/0x12"),
+        ("in_port=1", "in_port=lan"),
+        ("icmp,icmp_type=8", "icmp,icmp_type=0x8"),
+    ] {
+        let [one, other] = [one, other].map(|text| flow(&format!("{text} actions=drop")));
+        assert_eq!(one, other);
+    }
+    for (one, other) in [
+        ("mod_nw_dst:10.0.0.1", "set_field:10.0.0.1->ip_dst"),
+        ("mod_vlan_vid:10", "set_field:4106->vlan_vid"),
+        ("strip_vlan", "pop_vlan"),
+        ("write_metadata:7/0xf", "set_field:7/0xf->metadata"),
+        ("mod_tp_dst:80", "set_field:80->tcp_dst"),
+        ("goto_table:2", "resubmit(,2)"),
+        ("2", "output:wan"),
+        ("NORMAL", "normal"),
+        ("IN_PORT", "output:in_port"),
+        ("mod_nw_tos:184", "set_field:46->ip_dscp"),
+    ] {
+        let [one, other] = [one, other].map(|text| flow(&format!("tcp actions={text}")));
+        assert_eq!(one, other);
+    }
+}
+
+#[test]
+fn what_is_shown_is_read_as_the_same() {
+    for text in [
+        "table=0,priority=32768 actions=drop",
+        "cookie=0x2a,table=3,idle_timeout=30,hard_timeout=60,priority=100,in_port=wan,tcp,nw_dst=192.0.2.0/24,tcp_flags=+syn-ack,tp_dst=8000-8999 actions=meter:1,mod_vlan_vid:20,output:lan,goto_table:4",
+        "table=1,priority=1,dl_type=0x88cc,dl_dst=01:80:c2:00:00:0e actions=controller",
+        "table=1,priority=1,dl_vlan=0xffff,dl_src=02:00:00:00:00:00/ff:00:00:00:00:00 actions=push_vlan:0x88a8,mod_vlan_vid:7,mod_vlan_pcp:3,flood",
+        "table=0,priority=9,ipv6,nw_proto=89,nw_tos=184,nw_ecn=1,ipv6_src=2001:db8::/32,ipv6_dst=ff02::5,ip_frag=not_later actions=all,in_port",
+        "table=0,priority=9,arp,arp_op=1,arp_spa=10.0.0.0/8,arp_tpa=10.0.0.1 actions=normal",
+        "table=0,priority=9,icmp6,icmpv6_type=135,icmpv6_code=0 actions=output:dmz",
+        "table=0,priority=9,ip,nw_src=10.0.0.1/255.0.255.0,ip_frag=later,metadata=0x5/0xff actions=set_field:10.0.0.1->nw_src,mod_nw_tos:4,mod_nw_ecn:2,dec_ttl,group:7",
+        "table=0,priority=9,vlan_tci=0x1000/0x1000,udp,tp_src=0x10/0xfff0 actions=set_field:02:00:00:00:00:09->dl_dst,set_field:53->tp_src,set_field:0x7/0xff->metadata,pop_vlan,output:9",
+    ] {
+        let spec = flow(text);
+        let shown = show_flow(&spec, &ports());
+        assert_eq!(flow(&shown), spec, "{text}: {shown}");
+        // And words stand in one order.
+        assert_eq!(show_flow(&flow(&shown), &ports()), shown);
+    }
+    let dumped = " cookie=0x0, duration=12.3s, table=0, n_packets=7, n_bytes=420, idle_age=3, priority=5,ip actions=drop";
+    assert_eq!(flow(dumped), flow("priority=5,ip,actions=drop"));
+}
+
+#[test]
+fn groups_and_meters() {
+    let text = "group_id=7,type=select,bucket=weight:2,actions=output:2,mod_vlan_vid:3,bucket=bucket_id:9,weight:0,actions=drop,bucket=wan";
+    let Ok(Item::Group(7, group)) = read_flow(text, &ports()) else { panic!() };
+    assert_eq!(group.kind(), GroupKind::Select);
+    let sizes: Vec<_> = group.buckets().iter().map(|b| (b.weight, b.actions.len())).collect();
+    assert_eq!(sizes, [(2, 2), (0, 0), (1, 1)]);
+    let shown = show_group(7, &group, &ports());
+    assert_eq!(read_flow(&shown, &ports()).unwrap(), Item::Group(7, group), "{shown}");
+    let meter = MeterRate { unit: MeterUnit::Packets, rate: 1000, burst: 100 };
+    for text in ["meter=1,pktps,burst,band=type=drop,rate=1000,burst_size=100", &show_meter(1, meter)] {
+        assert_eq!(read_flow(text, &ports()).unwrap(), Item::Meter(1, meter), "{text}");
+    }
+}
+
+#[test]
+fn mistakes_are_told_with_their_place() {
+    for (text, expected) in [
+        ("priority=5,ip", "line 1, column 14: `actions=` is missing: say what is to become of the packets"),
+        (
+            "priority=70000 actions=drop",
+            "line 1, column 10: priority: \"70000\": give a number from 0 to 65535",
+        ),
+        ("prio=5 actions=drop", "line 1, column 1: there is no field \"prio\""),
+        (
+            "ipx actions=drop",
+            "line 1, column 1: \"ipx\" is no word of a rule: give a protocol such as ip, or field=value",
+        ),
+        ("nw_src=10.0.0.1 actions=drop", "line 1, column 1: nw_src needs ip or arp in the same line"),
+        ("ip, tp_dst=80 actions=drop", "line 1, column 5: tp_dst needs tcp, udp or sctp in the same line"),
+        ("udp,tcp_flags=+syn actions=drop", "line 1, column 5: tcp_flags needs tcp or tcp6 in the same line"),
+        ("ip,tcp actions=drop", "line 1, column 4: tcp: the line says a protocol already"),
+        ("tcp,tp_dst=80,tp_dst=81 actions=drop", "line 1, column 15: tp_dst: the line asks for this already"),
+        ("tcp,tp_dst=90-80 actions=drop", "line 1, column 12: tp_dst: the range ends before it begins"),
+        ("tcp,tp_dst=1/0 actions=drop", "line 1, column 12: tp_dst: the value has bits outside its mask 0x0"),
+        (
+            "ip,nw_src=10.0.0/8 actions=drop",
+            "line 1, column 11: nw_src: \"10.0.0\": give an address such as 192.0.2.0/24",
+        ),
+        (
+            "ip,nw_src=10.0.0.0/33 actions=drop",
+            "line 1, column 20: nw_src: \"33\": give a number from 0 to 32",
+        ),
+        (
+            "dl_src=02:00 actions=drop",
+            "line 1, column 8: dl_src: \"02:00\": give an address such as 02:00:00:00:00:01",
+        ),
+        (
+            "dl_vlan=4096 actions=drop",
+            "line 1, column 9: dl_vlan: \"4096\": give a VLAN from 0 to 4095, or 0xffff for none",
+        ),
+        (
+            "in_port=eth9 actions=drop",
+            "line 1, column 9: port \"eth9\": give a port's number from 1 on, or its name (lan, wan, dmz)",
+        ),
+        (
+            "in_port=0 actions=drop",
+            "line 1, column 9: port \"0\": give a port's number from 1 on, or its name (lan, wan, dmz)",
+        ),
+        (
+            "tcp,tcp_flags=+syn+fly actions=drop",
+            "line 1, column 19: tcp_flags: \"fly\" is no flag: fin, syn, rst, psh, ack, urg, ece, cwr, ns",
+        ),
+        ("actions=", "line 1, column 9: give actions, or `drop`"),
+        ("actions=drop,1", "line 1, column 14: nothing may follow drop"),
+        ("actions=1,drop", "line 1, column 11: drop stands alone"),
+        ("actions=goto_table:2,1", "line 1, column 22: nothing may follow goto_table"),
+        ("actions=resubmit(1,2)", "line 1, column 18: resubmit: give a later table, as resubmit(,2)"),
+        ("actions=resubmit(,2", "line 1, column 17: `(` without `)`"),
+        ("actions=fly:1", "line 1, column 9: there is no action \"fly\""),
+        (
+            "actions=fly",
+            "line 1, column 9: port \"fly\": give a port's number from 1 on, or its name (lan, wan, dmz)",
+        ),
+        ("actions=set_field:10.0.0.1->ip_dst", "line 1, column 9: IPv4 addresses: the match must ask for ip"),
+        ("ip actions=mod_tp_dst:80", "line 1, column 12: ports: the match must ask for tcp or udp"),
+        (
+            "ip actions=set_field:6->nw_proto",
+            "line 1, column 25: set_field: \"nw_proto\" is no field that can be set",
+        ),
+        ("ip actions=mod_nw_src:10.0.0.0/8", "line 1, column 23: mod_nw_src: give one value, no mask"),
+        (
+            "actions=push_vlan:0x800",
+            "line 1, column 19: push_vlan: give the tag's ethertype, 0x8100 or 0x88a8",
+        ),
+        (
+            "actions=set_field:10->vlan_vid",
+            "line 1, column 19: set_field: a VLAN has the bit 0x1000, as 4106->vlan_vid for 10; pop_vlan takes a tag off",
+        ),
+        ("group_id=1,bucket=1", "line 1, column 12: type=all or type=select is missing"),
+        ("group_id=1,type=all,bucket=group:2", "line 1, column 28: a bucket cannot group"),
+        (
+            "group_id=1,type=all,bucket=weight:1,actions=1",
+            "line 1, column 28: weight: only type=select has weights",
+        ),
+        ("meter=1,pktps,band=type=drop", "line 1, column 29: rate=N is missing"),
+        ("meter=1,band=type=dscp_remark,rate=1", "line 1, column 14: a meter has one band, of type=drop"),
+    ] {
+        assert_eq!(error(text), expected, "{text}");
+    }
+    let file = "# first\n\npriority=1 actions=drop # why\n  ip actions=lan\nip actions=fly\n";
+    let error = read_flows(file.as_bytes(), &ports()).unwrap_err().to_string();
+    assert!(error.starts_with("line 5, column 12: port \"fly\""), "{error}");
+    let good = read_flows(&file.as_bytes()[..file.len() - 15], &ports()).unwrap();
+    assert_eq!(good.iter().map(|(line, _)| *line).collect::<Vec<_>>(), [3, 4]);
+    let error = read_flows(&b"ip \xff actions=drop"[..], &ports()).unwrap_err().to_string();
+    assert_eq!(error, "line 1, column 4: this is no UTF-8");
+}
+
+#[test]
+fn filters_and_packets() {
+    let filter = read_filter("table=1,ip,nw_src=10.0.0.0/8,cookie=1/1", false, &ports()).unwrap();
+    assert_eq!((filter.table, filter.strict, filter.cookie), (Some(1), None, (1, 1)));
+    assert_eq!(read_filter("", false, &ports()).unwrap(), FlowFilter::any());
+    assert_eq!(read_filter("priority=3", true, &ports()).unwrap().strict, Some(3));
+    let key =
+        read_packet("in_port=lan,tcp,nw_src=10.0.0.1,nw_dst=10.0.0.2,tp_src=1,tp_dst=2,dl_vlan=5", &ports());
+    let expected = Key::ipv4(0x0a00_0001, 0x0a00_0002, 1, 2, 6);
+    assert_eq!(key.unwrap(), expected.with(Field::InPort, 1).with(Field::Vlan, 0x1005));
+    for text in ["ip,nw_src=10.0.0.0/8", "tcp,tp_dst=1-2", "dl_src=02:00:00:00:00:00/ff:00:00:00:00:00"] {
+        let error = read_packet(text, &ports()).unwrap_err().to_string();
+        assert_eq!(error, "line 1, column 1: a packet has one value for each field, not a mask or a range");
+    }
+}

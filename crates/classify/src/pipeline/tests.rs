@@ -1,0 +1,247 @@
+//! The book: replaced, deleted, timed out, refused; and how narrow megaflows over several tables are.
+
+use super::*;
+use crate::cache::{Cache, Settings};
+use crate::flows::{Item, PortNames, read_filter, read_flow, show_flow};
+use crate::key::{Field, Key, Mask};
+use crate::live::Hits;
+use crate::rule::RuleId;
+use crate::tuple::Grouping;
+use tidemill_lookup::qsbr::Domain;
+
+const SECOND: u64 = 1_000_000_000;
+
+fn pipeline(domain: &Domain, rules: usize) -> Pipeline {
+    Pipeline::new(domain, PipelineSettings { tables: 4, rules, grouping: Grouping::Exact })
+}
+
+fn spec(text: &str) -> FlowSpec {
+    match read_flow(text, &PortNames::default()) {
+        Ok(Item::Flow(spec)) => *spec,
+        other => panic!("{text}: {other:?}"),
+    }
+}
+
+fn add(book: &mut Pipeline, text: &str) -> RuleId {
+    book.add(spec(text), 0).unwrap_or_else(|error| panic!("{text}: {error}"))
+}
+
+fn shown(book: &Pipeline) -> Vec<String> {
+    book.flows().map(|(_, flow)| show_flow(&flow.spec, &PortNames::default())).collect()
+}
+
+#[test]
+fn a_rule_replaces_its_like() {
+    let domain = Domain::new();
+    let mut book = pipeline(&domain, 3);
+    let key = Key::ipv4(1, 2, 3, 80, 6);
+    let first = add(&mut book, "priority=5,tcp,tp_dst=80 actions=1");
+    add(&mut book, "priority=6,udp actions=1");
+    assert_eq!(book.commit(), 2);
+    let second = add(&mut book, "priority=5,tcp,tp_dst=80 actions=2");
+    book.commit();
+    assert_eq!((book.flows().len(), book.flow(first)), (2, None));
+    let way = book.snapshot().walk(&key, |_| {}).0;
+    assert_eq!((way.rules().collect::<Vec<_>>(), way.end()), (vec![second], End::Done));
+    assert_eq!(book.oracle().way(&key), way);
+    // Of another priority it is another rule, and there is no more room.
+    add(&mut book, "priority=7,tcp,tp_dst=80 actions=2");
+    let full = book.add(spec("priority=8,ip actions=1"), 0);
+    assert_eq!(full, Err(BookError::Full(3)));
+    assert_eq!(book.flows().len(), 3);
+}
+
+#[test]
+fn deletes_are_loose_or_strict() {
+    let domain = Domain::new();
+    let mut book = pipeline(&domain, 100);
+    let lines = [
+        "cookie=0x1,table=0,priority=5,ip,nw_src=10.1.0.0/16 actions=drop",
+        "table=0,priority=5,ip actions=drop",
+        "table=1,priority=6,tcp,nw_src=10.1.2.3,tp_dst=80 actions=drop",
+        "table=1,priority=7,tcp,nw_src=10.1.2.3,tp_dst=50-60 actions=drop",
+    ];
+    for (filter, strict, left) in [
+        ("", false, vec![]),
+        ("table=1", false, vec![0, 1]),
+        ("ip,nw_src=10.0.0.0/8", false, vec![1]),
+        ("tcp", false, vec![0, 1]),
+        ("tcp,tp_dst=70-90", false, vec![0, 1, 3]),
+        ("tcp,tp_dst=50-70", false, vec![0, 1, 2]),
+        ("tcp,tp_dst=55-70", false, vec![0, 1, 2, 3]),
+        ("cookie=1/1", false, vec![1, 2, 3]),
+        ("priority=5,ip", true, vec![0, 2, 3]),
+        ("priority=4,ip", true, vec![0, 1, 2, 3]),
+        ("udp", false, vec![0, 1, 2, 3]),
+    ] {
+        book.delete(&FlowFilter::any());
+        assert_eq!(book.flows().len(), 0);
+        lines.iter().for_each(|line| {
+            add(&mut book, line);
+        });
+        let filter_read = read_filter(filter, strict, &PortNames::default()).unwrap();
+        let gone = book.delete(&filter_read);
+        let mut expected: Vec<String> = left.iter().map(|&at: &usize| lines[at].to_owned()).collect();
+        let mut found = shown(&book);
+        expected.sort();
+        found.sort();
+        assert_eq!(found, expected, "{filter}");
+        assert_eq!(gone.len(), lines.len() - left.len());
+        assert!(gone.iter().all(|gone| gone.why == Why::Deleted));
+        book.commit();
+    }
+}
+
+#[test]
+fn rules_time_out() {
+    let domain = Domain::new();
+    let mut book = pipeline(&domain, 10);
+    let mut worker = book.worker();
+    let idle = add(&mut book, "idle_timeout=10,priority=1,ip actions=1");
+    let hard = add(&mut book, "hard_timeout=15,priority=2,ip actions=1");
+    let forever = add(&mut book, "priority=3,ip actions=1");
+    book.commit();
+    let count = |worker: &mut crate::live::WorkerCounters, id: RuleId| {
+        worker.add(crate::Rank::new(0, id), 100);
+    };
+    assert_eq!(book.expire(9 * SECOND), []);
+    count(&mut worker, idle);
+    assert_eq!(book.expire(11 * SECOND), [], "a packet has come");
+    count(&mut worker, hard);
+    let gone = book.expire(15 * SECOND);
+    assert_eq!(gone.iter().map(|gone| (gone.why, gone.hits.packets)).collect::<Vec<_>>(), [(Why::Hard, 1)]);
+    assert_eq!(book.expire(20 * SECOND), []);
+    let gone = book.expire(21 * SECOND);
+    assert_eq!(gone[0].why, Why::Idle);
+    assert_eq!(gone[0].hits, Hits { packets: 1, bytes: 100 });
+    assert_eq!(book.flows().map(|(id, _)| id).collect::<Vec<_>>(), [forever]);
+    book.commit();
+    assert_eq!(book.snapshot().tables()[0].len(), 1);
+}
+
+#[test]
+fn groups_and_meters_are_there_before_their_rules_and_take_them_along() {
+    let domain = Domain::new();
+    let mut book = pipeline(&domain, 10);
+    assert_eq!(book.add(spec("actions=group:7"), 0), Err(BookError::NoGroup(7)));
+    assert_eq!(book.add(spec("actions=meter:1,2"), 0), Err(BookError::NoMeter(1)));
+    let group = |actions: Vec<Action>| Group::new(GroupKind::All, vec![Bucket { weight: 0, actions }]);
+    assert_eq!(book.set_group(7, group(vec![Action::Group(8)])), Err(BookError::InBucket(7)));
+    book.set_group(7, group(vec![Action::Output(Output::Port(2))])).unwrap();
+    book.set_meter(1, Meter::new(MeterRate { unit: MeterUnit::Packets, rate: 5, burst: 5 }));
+    add(&mut book, "priority=1 actions=group:7");
+    add(&mut book, "priority=2 actions=meter:1,2");
+    add(&mut book, "priority=3 actions=2");
+    let version = book.commit();
+    assert!(book.snapshot().shared().groups.contains_key(&7));
+    assert_eq!(book.delete_group(7).len(), 1);
+    assert_eq!(book.delete_meter(1).len(), 1);
+    assert_eq!((book.delete_group(7).len(), book.flows().len()), (0, 1));
+    assert_eq!(book.commit(), version + 1);
+    assert!(book.snapshot().shared().groups.is_empty() && book.snapshot().shared().meters.is_empty());
+}
+
+#[test]
+fn what_cannot_be_is_refused() {
+    let domain = Domain::new();
+    let mut book = pipeline(&domain, 10);
+    let with = |table: u8, goto: Option<u8>| FlowSpec {
+        table,
+        instructions: Instructions { actions: Vec::new(), goto },
+        ..spec("actions=drop")
+    };
+    for (spec, error) in [
+        (with(4, None), "table 4: there are only the tables 0 to 3"),
+        (with(0, Some(4)), "table 4: there are only the tables 0 to 3"),
+        (with(2, Some(2)), "goto_table 2 from table 2: give a table with a higher number"),
+    ] {
+        assert_eq!(book.add(spec, 0).unwrap_err().to_string(), error);
+    }
+    let mut odd = spec("ip actions=dec_ttl");
+    odd.instructions.actions = vec![Action::Set { field: Field::InPort, value: 1, mask: 0xffff }];
+    assert_eq!(book.add(odd, 0), Err(BookError::NotSettable(Field::InPort)));
+    assert_eq!(book.commit(), 1, "nothing has changed");
+}
+
+#[test]
+fn what_actions_write_is_no_part_of_a_megaflow() {
+    let domain = Domain::new();
+    let mut book = pipeline(&domain, 10);
+    add(
+        &mut book,
+        "table=0,priority=1,in_port=1,ip actions=mod_vlan_vid:10,write_metadata:3/0xf,goto_table:1",
+    );
+    add(&mut book, "table=1,priority=1,dl_vlan=10,metadata=0x3/0xf actions=2");
+    add(&mut book, "table=1,priority=2,dl_vlan=11 actions=3");
+    add(&mut book, "table=1,priority=3,dl_vlan_pcp=5 actions=4");
+    book.commit();
+    let key = Key::ipv4(1, 2, 3, 4, 6).with(Field::InPort, 1);
+    let (way, mask) = book.snapshot().walk(&key, |_| {});
+    assert_eq!((way.rules().count(), way.end()), (2, End::Done));
+    let priority = Mask::NONE.with(Field::Vlan, 0xe000);
+    assert_eq!(mask.get(Field::Metadata), 0, "{mask:?}");
+    assert!(Mask::NONE.with(Field::Vlan, mask.get(Field::Vlan)).within(&priority), "{mask:?}");
+    assert_eq!((mask.get(Field::InPort), mask.get(Field::EtherType)), (0xffff, 0xffff));
+    let looked = [Field::Ipv4Source, Field::SourcePort, Field::MacSource, Field::Protocol];
+    assert!(looked.iter().all(|&field| mask.get(field) == 0), "{mask:?}");
+}
+
+#[test]
+fn a_change_in_a_later_table_is_seen_behind_what_actions_write() {
+    let domain = Domain::new();
+    let mut book = pipeline(&domain, 10);
+    add(&mut book, "table=0,priority=1 actions=mod_vlan_vid:10,goto_table:1");
+    let old = add(&mut book, "table=1,priority=1 actions=2");
+    book.commit();
+    let (view, reader) = (book.view(), domain.register());
+    let (mut cache, mut ways) = (Cache::new(Settings::default(), 1).unwrap(), Ways::new(10));
+    let key = [Key::ipv4(1, 2, 3, 4, 6).with(Field::Vlan, 0x1007)];
+    let mut look = |ways: &mut Ways| {
+        let mut out = [WayId(0)];
+        cache.classify(Walker::new(view.get(&reader), ways), 0, &key, &mut out);
+        (ways.get(out[0]).rules().last().unwrap(), cache.counters())
+    };
+    assert_eq!(look(&mut ways).0, old);
+    // The packet came with VLAN 7: only what it has in table 1 tells that this concerns it, and the others do not.
+    let new = add(&mut book, "table=1,priority=9,dl_vlan=10 actions=3");
+    book.commit();
+    assert_eq!(look(&mut ways).0, new);
+    let before = look(&mut ways).1;
+    add(&mut book, "table=1,priority=9,dl_vlan=7 actions=3");
+    add(&mut book, "table=2,priority=9 actions=3");
+    book.commit();
+    let (found, after) = look(&mut ways);
+    assert_eq!((found, after.misses, after.renewed), (new, before.misses, before.renewed + 1));
+}
+
+#[test]
+fn a_file_is_taken_whole_or_not_at_all() {
+    use crate::flows::read_flows;
+    let domain = Domain::new();
+    let mut book = pipeline(&domain, 5);
+    let read = |text: &str| read_flows(text.as_bytes(), &PortNames::default()).unwrap();
+    let first = "priority=1 actions=group:7\npriority=2,ip actions=meter:1,2\n\
+                 group_id=7,type=all,bucket=1,bucket=2\nmeter=1,pktps,band=type=drop,rate=5\npriority=3 actions=3\n";
+    let loaded = book.load(read(first), true, 0).unwrap();
+    assert_eq!(loaded, Loaded { added: 3, kept: 0, removed: 0 });
+    let version = book.commit();
+    for (text, line, error) in [
+        ("priority=4 actions=1\npriority=5 actions=group:8", 2, BookError::NoGroup(8)),
+        ("priority=4 actions=1\n\npriority=5 actions=goto_table:9", 3, BookError::NoTable(9, 3)),
+        ("priority=4 actions=1\npriority=5 actions=1\npriority=6 actions=1", 3, BookError::Full(3)),
+    ] {
+        assert_eq!(book.load(read(text), false, 0), Err((line, error)));
+    }
+    // What is not in the file is not there for its rules.
+    assert_eq!(book.load(read("actions=group:7"), true, 0), Err((1, BookError::NoGroup(7))));
+    assert_eq!((book.commit(), book.flows().len()), (version, 3), "nothing has changed");
+    let kept = book.flows().map(|(id, _)| id).last();
+    let second = "priority=3 actions=3\npriority=1 actions=2\n";
+    let loaded = book.load(read(second), true, 0).unwrap();
+    assert_eq!(loaded, Loaded { added: 1, kept: 1, removed: 1 });
+    book.commit();
+    assert!(book.flow(kept.unwrap()).is_some(), "it keeps its number and its counters");
+    assert!(book.shared().groups.is_empty() && book.shared().meters.is_empty());
+    book.clear();
+    assert_eq!(book.flows().len(), 0);
+}

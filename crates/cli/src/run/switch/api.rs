@@ -1,0 +1,105 @@
+//! The verbs that only a switch has.
+
+use super::Switch;
+use crate::run::service::lock;
+use std::sync::Arc;
+use tidemill_control::schema::Done;
+use tidemill_control::schema::switch::{self, path};
+use tidemill_control::{ApiError, Registry, Request};
+use tidemill_switch::SwitchError;
+use tidemill_wire::MacAddr;
+
+/// Adds them.
+pub(super) fn register(role: &Arc<Switch>, registry: &mut Registry) {
+    let to = role.clone();
+    registry.get(path::FLOWS, "Rules with their counters", move |r: &Request| flows(&to, &r.query()?));
+    let to = role.clone();
+    registry.post(path::FLOWS, "Put rules, groups and meters in", move |r: &Request| load(&to, &r.json()?));
+    let to = role.clone();
+    registry.delete(path::FLOWS, "Take rules out", move |r: &Request| delete(&to, &r.query()?));
+    let to = role.clone();
+    registry.get(path::GROUPS, "Groups and meters", move |_: &Request| Ok(groups(&to)));
+    let to = role.clone();
+    registry.get(path::TRACE, "Where a packet goes, and why", move |r: &Request| trace(&to, &r.query()?));
+    let to = role.clone();
+    registry.get(path::STATIONS, "Stations that the bridge knows", move |_: &Request| Ok(stations(&to)));
+    let to = role.clone();
+    registry.delete(path::STATIONS, "Forget all stations", move |_: &Request| {
+        lock(&to.control).forget_stations();
+        Ok::<_, ApiError>(Done::from("all stations forgotten"))
+    });
+    let to = role.clone();
+    registry.get(path::COUNTERS, "All that the switch counts", move |_: &Request| {
+        let counters = lock(&to.control).counters();
+        let counters = counters.iter().map(|(name, count)| (name.to_owned(), count)).collect();
+        Ok(switch::Counters { counters })
+    });
+}
+
+fn wrong(error: &SwitchError) -> ApiError {
+    ApiError::bad_request(error.to_string())
+}
+
+fn flows(role: &Switch, query: &switch::FlowsQuery) -> Result<switch::Flows, ApiError> {
+    let flows = lock(&role.control).flows(query.filter.as_deref().unwrap_or_default());
+    let flows = flows.map_err(|error| wrong(&error))?;
+    let flow = |flow: tidemill_switch::ShownFlow| switch::Flow {
+        flow: flow.text,
+        table: flow.place.0,
+        priority: flow.place.1,
+        packets: flow.hits.packets,
+        bytes: flow.hits.bytes,
+        duration_s: flow.duration_ns as f64 / 1e9,
+    };
+    Ok(switch::Flows { flows: flows.into_iter().map(flow).collect() })
+}
+
+fn load(role: &Switch, load: &switch::FlowsLoad) -> Result<Done, ApiError> {
+    let loaded = lock(&role.control).load(load.text.as_bytes(), "the rules", load.replace);
+    let loaded = loaded.map_err(|error| wrong(&error))?;
+    Ok(Done::from(format!(
+        "{} rules new, {} as they were, {} gone",
+        loaded.added, loaded.kept, loaded.removed
+    )))
+}
+
+fn delete(role: &Switch, query: &switch::FlowsDelete) -> Result<Done, ApiError> {
+    let filter = query.filter.as_deref().unwrap_or_default();
+    let gone = lock(&role.control).delete(filter, query.strict.unwrap_or(false));
+    gone.map(|gone| Done::from(format!("{gone} rules gone"))).map_err(|error| wrong(&error))
+}
+
+fn groups(role: &Switch) -> switch::Groups {
+    let (groups, meters) = lock(&role.control).groups();
+    let meter = |(meter, passed, refused)| switch::Meter { meter, passed, refused };
+    switch::Groups { groups, meters: meters.into_iter().map(meter).collect() }
+}
+
+fn trace(role: &Switch, query: &switch::TraceQuery) -> Result<switch::Traced, ApiError> {
+    let traced = lock(&role.control).trace(&query.packet).map_err(|error| wrong(&error))?;
+    let step = |step: tidemill_switch::TracedStep| switch::TracedStep {
+        table: step.table,
+        rule: step.rule,
+        looked: step.looked,
+    };
+    Ok(switch::Traced {
+        steps: traced.steps.into_iter().map(step).collect(),
+        actions: traced.actions,
+        end: traced.end.into(),
+        megaflow: traced.megaflow,
+    })
+}
+
+fn stations(role: &Switch) -> switch::Stations {
+    let stations = lock(&role.control).stations();
+    let station = |(station, port): (tidemill_switch::macs::Station, String)| {
+        let [_, _, a, b, c, d, e, f] = station.mac.to_be_bytes();
+        switch::Station {
+            vlan: station.vlan,
+            mac: MacAddr([a, b, c, d, e, f]).to_string(),
+            port,
+            age_s: station.age_s,
+        }
+    };
+    switch::Stations { stations: stations.into_iter().map(station).collect() }
+}

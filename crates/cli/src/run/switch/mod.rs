@@ -1,0 +1,134 @@
+//! The role `switch`: a learning bridge with VLANs, and rules as OpenFlow has them.
+
+mod api;
+
+use super::config::Config;
+use super::role::{Open, Opening, Role, Told};
+use super::rules::Rules;
+use super::service::{lock, unchanged};
+use crate::addresses::TableAddresses;
+use crate::usage;
+use anyhow::Result;
+use serde_json::Value;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Arc, Mutex};
+use tidemill_control::Registry;
+use tidemill_graph::GraphBuilder;
+use tidemill_graph::record::Recorder;
+use tidemill_lookup::qsbr::Domain;
+use tidemill_port::{Left, Ownership, PortSpec};
+use tidemill_switch::{SwitchControl, SwitchError, graph};
+
+/// A switch that runs.
+pub(super) struct Switch {
+    control: Mutex<SwitchControl>,
+    rules: Rules,
+    /// The network interfaces of the ports that are on one.
+    interfaces: Vec<Option<String>>,
+}
+
+/// Makes a switch: its ports, which see every frame, and its control side.
+pub(super) fn open(opening: &Opening<'_>) -> Result<Open> {
+    let Opening { config, name, base, places, domain, record, .. } = *opening;
+    if record {
+        return Err(usage(
+            "--record: a switch's rules are in no record: run it on captures, which gives the same output every time",
+        ));
+    }
+    // Senders choose what is hashed; what follows a capture gives the same output every time.
+    let random = |n: u64| u128::from(RandomState::new().hash_one(n));
+    let repeatable = super::setup::clock(config).follows_packets();
+    let secret = if repeatable { 0 } else { random(0) << 64 | random(1) };
+    // A wrong section is found before ports are opened.
+    let control = control(config, name, domain, secret)?;
+    let mut seeing = config.clone();
+    seeing.port.iter_mut().for_each(PortSpec::see_everything);
+    let (ports, rules) = super::setup::ports(&seeing, base, &TableAddresses::default(), places)?;
+    // All that arrives is on its way through: nothing of it is the kernel's.
+    rules.tell(|_| Ownership::default())?;
+    let interfaces = config.port.iter().map(|port| port.interface().map(str::to_owned)).collect();
+    let role = Arc::new(Switch { control: Mutex::new(control), rules, interfaces });
+    Ok(Open { role, ports, state: Vec::new() })
+}
+
+/// Checks a switch's configuration and its file of rules.
+pub(super) fn check(config: &Config, name: &str) -> Result<(GraphBuilder, String)> {
+    let control = control(config, name, &Domain::new(), 0)?;
+    let section = config.switch.clone().unwrap_or_default();
+    let said = format!("{} ports, {} rules in {} tables", config.port.len(), control.rules(), section.tables);
+    Ok((graph(&control), said))
+}
+
+fn control(config: &Config, name: &str, domain: &Domain, secret: u128) -> Result<SwitchControl> {
+    let section = config.switch.clone().unwrap_or_default();
+    let ports: Vec<String> = config.port.iter().map(|port| port.name().to_owned()).collect();
+    let workers = config.run.workers;
+    SwitchControl::new(&section, &ports, workers, domain, secret).map_err(|error| mistake(name, &error))
+}
+
+/// What is wrong with the file of rules is said of that; all else of the configuration.
+fn mistake(name: &str, error: &SwitchError) -> anyhow::Error {
+    match error {
+        SwitchError::Text { .. } | SwitchError::Book { .. } | SwitchError::Read { .. } => {
+            usage(error.to_string())
+        }
+        SwitchError::Config { .. } | SwitchError::Restart(_) => usage(format!("{name}: {error}")),
+    }
+}
+
+impl Role for Switch {
+    fn graph(&self) -> GraphBuilder {
+        graph(&lock(&self.control))
+    }
+
+    fn turn(&self, now_ns: u64, _recorder: Option<&Recorder>) -> bool {
+        lock(&self.control).poll(now_ns)
+    }
+
+    fn reload(&self, name: &str, _old: &Config, new: &Config, _text: &str) -> Result<()> {
+        unchanged(name, &[])?;
+        let section = new.switch.clone().unwrap_or_default();
+        let loaded = lock(&self.control).reload(&section);
+        let loaded = loaded.map_err(|error| mistake(name, &error))?;
+        eprintln!(
+            "tidemill: {} rules new, {} as they were, {} gone",
+            loaded.added, loaded.kept, loaded.removed
+        );
+        Ok(())
+    }
+
+    fn verbs(self: Arc<Self>, registry: &mut Registry) {
+        api::register(&self, registry);
+    }
+
+    fn link(&self, port: usize) -> Option<bool> {
+        let interface = self.interfaces.get(port)?.as_deref()?;
+        Some(tidemill_port::device(interface).is_ok_and(|device| device.running))
+    }
+
+    fn left(&self, port: usize) -> Option<Left> {
+        self.rules.left(port)
+    }
+
+    fn progress(&self) -> String {
+        format!("rules {}", lock(&self.control).rules())
+    }
+
+    fn told(&self) -> Told {
+        let mut control = lock(&self.control);
+        let counters = control.counters();
+        let mut told = Told::default();
+        let there: Vec<String> =
+            counters.nonzero().map(|(counter, count)| format!("{} {count}", counter.name())).collect();
+        // A filter of nothing is none that could be wrong.
+        let flows = control.flows("").unwrap_or_default();
+        let used = flows.iter().filter(|flow| flow.hits.packets > 0);
+        told.last.extend(used.map(|flow| format!("{:>10} packets  {}", flow.hits.packets, flow.text)));
+        if !there.is_empty() {
+            told.last.push(format!("switch: {}", there.join(", ")));
+        }
+        let all = counters.iter().map(|(name, count)| (name.to_owned(), Value::from(count))).collect();
+        told.json.insert("switch".into(), Value::Object(all));
+        told
+    }
+}

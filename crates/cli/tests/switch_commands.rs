@@ -1,0 +1,193 @@
+//! `role = "switch"` on files and over its control socket: what a run says, what rules do while packets flow, what is said of mistakes.
+#![allow(clippy::unwrap_used)] // a test may
+
+mod tool;
+
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use tool::Folder;
+
+const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/");
+
+/// The example, with its files beside it.
+fn example(folder: &Folder) -> String {
+    std::fs::copy(format!("{EXAMPLE}router/capture.pcapng.zst"), folder.path("capture.pcapng.zst")).unwrap();
+    std::fs::copy(format!("{EXAMPLE}switch/switch.flows"), folder.path("switch.flows")).unwrap();
+    let text = std::fs::read_to_string(format!("{EXAMPLE}switch/switch.toml")).unwrap();
+    let text = text.replace("../router/capture", "capture");
+    folder.write("switch.toml", &text);
+    text
+}
+
+#[test]
+fn a_run_on_captures_is_repeated_to_the_byte() {
+    let mut sent = Vec::new();
+    for _ in 0..2 {
+        let folder = Folder::new();
+        example(&folder);
+        let said = folder.ok("run switch.toml --json").json();
+        let said = said.last().unwrap();
+        let dropped: u64 = said["dropped"].as_object().unwrap().values().map(|n| n.as_u64().unwrap()).sum();
+        let count = |name: &str| said[name].as_u64().unwrap();
+        assert_eq!(
+            count("in") + count("made"),
+            count("out") + dropped + count("consumed") + count("held"),
+            "{said}"
+        );
+        let counter = |name: &str| said["switch"][name].as_u64().unwrap();
+        assert_eq!(
+            counter("exact-hits") + counter("megaflow-hits") + counter("misses"),
+            count("in"),
+            "{said}"
+        );
+        assert!(counter("megaflow-hits") > 0 && counter("misses") * 4 < count("in"), "{said}");
+        sent.push(["out.wan.pcapng", "out.dmz.pcapng"].map(|file| std::fs::read(folder.path(file)).unwrap()));
+    }
+    assert!(sent[0][0].len() > 100_000 && sent[0] == sent[1]);
+    let folder = Folder::new();
+    example(&folder);
+    let checked = folder.ok("check switch.toml");
+    assert!(
+        format!("{}{}", checked.out, checked.err).contains("3 ports, 11 rules in 8 tables"),
+        "{}",
+        checked.out
+    );
+}
+
+#[test]
+fn mistakes_are_one_line_with_their_place() {
+    let folder = Folder::new();
+    let text = example(&folder);
+    let flows = folder.read("switch.flows");
+    for (from, to, line) in [
+        (
+            "tp_dst=53",
+            "tp_dst=dns",
+            "switch.flows: line 14, column 32: tp_dst: \"dns\": give a number from 0 to 65535",
+        ),
+        (
+            "actions=group:7",
+            "actions=group:8",
+            "switch.flows: line 15: group 8: there is no such group: add it first",
+        ),
+        (
+            "meter:1,goto_table:1     #",
+            "goto_table:9     #",
+            "switch.flows: line 6: table 9: there are only the tables 0 to 7",
+        ),
+        (
+            "mod_nw_tos:184,dmz",
+            "mod_nw_tos:184,dnz",
+            "port \"dnz\": give a port's number from 1 on, or its name (lan, wan, dmz)",
+        ),
+    ] {
+        assert!(flows.contains(from), "{from}");
+        folder.write("switch.flows", flows.replacen(from, to, 1));
+        folder.fail(&[("check switch.toml", 2, line), ("run switch.toml", 2, line)]);
+    }
+    folder.write("switch.flows", &flows);
+    for (from, to, line) in [
+        ("access = 10 ", "access = 5000 ", "switch.toml: switch.vlans.dmz: 5000: VLANs go from 1 to 4094"),
+        (
+            "[switch.vlans.dmz]",
+            "[switch.vlans.office]",
+            "switch.vlans.office: there is no port \"office\": there are lan, wan, dmz",
+        ),
+        ("flows = \"switch.flows\"", "flows = \"gone.flows\"", "gone.flows: No such file or directory"),
+        ("flows = \"switch.flows\"", "tables = 0", "switch.tables: give 1 to 255"),
+        ("flows = \"switch.flows\"", "flow = 1", "unknown field `flow`"),
+        ("role = \"switch\"", "role = \"router\"", "[switch]: a router has no such section"),
+    ] {
+        assert!(text.contains(from), "{from}");
+        folder.write("switch.toml", text.replace(from, to));
+        folder.fail(&[("check switch.toml", 2, line)]);
+    }
+    folder.write("switch.toml", &text);
+    folder.fail(&[("run switch.toml --record r.tmrec", 2, "--record: a switch's rules are in no record")]);
+}
+
+/// A switch that runs, and ends with the test.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A switch whose capture comes again and again.
+fn running(folder: &Folder) -> Running {
+    let text = example(folder);
+    let text = text
+        .replace(
+            "input = \"capture.pcapng.zst\"",
+            "input = \"capture.pcapng.zst\"\nrepeat = 1000000000\npreload = true",
+        )
+        .replace("kind = \"pcap\"\noutput = \"out.wan.pcapng\"", "kind = \"null\"\nreceive = false")
+        .replace("kind = \"pcap\"\noutput = \"out.dmz.pcapng\"", "kind = \"null\"\nreceive = false");
+    folder.write("switch.toml", format!("{text}\n[control]\nsocket = \"s.sock\"\n"));
+    let child = Command::new(env!("CARGO_BIN_EXE_tidemill"))
+        .args(["run", "switch.toml"])
+        .current_dir(folder.path(""))
+        .stdout(Stdio::null())
+        .stderr(Stdio::inherit())
+        .spawn()
+        .unwrap();
+    let running = Running(child);
+    let patience = Instant::now() + Duration::from_secs(20);
+    while folder.run("show flows --socket s.sock").code != 0 {
+        assert!(Instant::now() < patience, "the switch does not answer");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    running
+}
+
+#[test]
+fn rules_change_while_packets_flow() {
+    let folder = Folder::new();
+    let _running = running(&folder);
+    let ask = |line: &str| folder.ok(&format!("{line} --socket s.sock"));
+    let flows = |filter: &str| ask(&format!("show flows {filter} --json")).json();
+    assert_eq!((flows("").len(), flows("table=1").len()), (11, 3));
+    assert!(ask("show flows arp").out.contains("table=0,priority=10,arp actions=normal"));
+
+    // A packet's way, table by table, and then another one.
+    let packet = "in_port=lan,udp,nw_src=198.18.1.1,nw_dst=198.18.0.9,tp_dst=53";
+    let traced = ask(&format!("switch trace {packet}")).out;
+    assert!(traced.contains("table 0: table=0,priority=10,ip actions=goto_table:1"), "{traced}");
+    assert!(
+        traced.contains("table 1: table=1,priority=20,udp,tp_dst=53") && traced.contains("\nsent\n"),
+        "{traced}"
+    );
+    folder.write("more.flows", "priority=300,udp,tp_dst=53 actions=drop\n");
+    assert!(ask("switch add --file more.flows").err.contains("1 rules new, 0 as they were, 0 gone"));
+    assert!(ask(&format!("switch trace {packet}")).out.contains("dropped: rule-drop"));
+    assert_eq!(ask("switch delete --strict priority=300,udp,tp_dst=53").err.trim(), "tidemill: 1 rules gone");
+
+    // All or nothing, and rules that stay as they are keep their counters.
+    let count = || flows("table=0,priority=10,ipv6").first().map(|flow| flow["packets"].as_u64().unwrap());
+    let patience = Instant::now() + Duration::from_secs(20);
+    while count().unwrap_or(0) == 0 {
+        assert!(Instant::now() < patience, "nothing is counted");
+    }
+    let before = count().unwrap();
+    folder.write("wrong.flows", "priority=1 actions=lan\npriority=2 actions=goto_table:99\n");
+    folder.fail(&[
+        ("switch add --file wrong.flows --socket s.sock", 2, "the rules: line 2: table 99"),
+        ("switch add actions=fly --socket s.sock", 2, "the rules: line 1, column 9: port \"fly\""),
+        ("switch trace tcp,tp_dst=1-2 --socket s.sock", 2, "a packet has one value for each field"),
+        ("show flows nothing --socket s.sock", 2, "the filter: line 1, column 1"),
+        ("amp rules --socket s.sock", 2, "the role mitigator"),
+    ]);
+    assert!(
+        ask("switch add --file switch.flows --replace").err.contains("0 rules new, 11 as they were, 0 gone")
+    );
+    assert!(ask("reload").err.lines().count() > 0);
+    assert!(count().unwrap() >= before);
+    assert!(ask("switch groups").out.contains("group_id=7,type=select,bucket=weight:2"));
+    assert!(ask("switch counters").out.contains("megaflow-hits"));
+    let stations = ask("switch stations --json").json();
+    assert!(stations.iter().all(|station| station["port"] == "lan") && !stations.is_empty(), "{stations:?}");
+    ask("stop");
+}

@@ -1,0 +1,143 @@
+//! The section `[switch]` as written; its comments are the schema's text.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use tidemill_classify::Grouping;
+use tidemill_classify::pipeline::BookError;
+use tidemill_classify::text::TextError;
+
+/// A switch. Everything has a default: without rules it is a learning bridge of all ports.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct SwitchSection {
+    /// A file of rules, groups and meters, in the words of `ovs-ofctl`. Without one there is a single rule: `priority=0 actions=normal`.
+    pub flows: Option<PathBuf>,
+    /// Tables, 1 to 255.
+    pub tables: u8,
+    /// Rules that there can be, in all tables together, 1 to 4,194,304; each worker has 16 bytes of counters for each.
+    pub rules: usize,
+    /// How rules are grouped into hash tables: `tuple-space` has one for each mask, `tuple-merge` a few with narrower masks, for rules of many different
+    /// masks.
+    pub classifier: Classifier,
+    /// Exact matches that each worker keeps; 0 for none.
+    pub exact: usize,
+    /// Megaflows that each worker keeps.
+    pub megaflows: usize,
+    /// Masks that they may have, up to 16,383.
+    pub masks: usize,
+    /// Stations that the bridge knows.
+    pub stations: usize,
+    /// Seconds after which a station that was silent is forgotten, 1 to 1,000,000.
+    pub station_age_s: u32,
+    /// The VLANs of ports, by name. A port without an entry is in all VLANs, with tags; its packets without a tag are among themselves.
+    pub vlans: BTreeMap<String, PortVlans>,
+}
+
+impl Default for SwitchSection {
+    fn default() -> Self {
+        SwitchSection {
+            flows: None,
+            tables: 8,
+            rules: 65_536,
+            classifier: Classifier::default(),
+            exact: 8192,
+            megaflows: 65_536,
+            masks: 256,
+            stations: 8192,
+            station_age_s: 300,
+            vlans: BTreeMap::new(),
+        }
+    }
+}
+
+/// How rules are grouped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Classifier {
+    /// A hash table for each mask.
+    #[default]
+    TupleSpace,
+    /// Merged ones.
+    TupleMerge,
+}
+
+impl From<Classifier> for Grouping {
+    fn from(classifier: Classifier) -> Self {
+        match classifier {
+            Classifier::TupleSpace => Grouping::Exact,
+            Classifier::TupleMerge => Grouping::Merged,
+        }
+    }
+}
+
+/// A port's VLANs: `access`, or `trunk` with or without `native`.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct PortVlans {
+    /// The only VLAN: packets have no tag here, and those with one are dropped.
+    pub access: Option<u16>,
+    /// VLANs with tags: numbers, or ranges such as `"100-199"`. Default: all.
+    pub trunk: Option<Vec<VlanRange>>,
+    /// The VLAN of packets without a tag.
+    pub native: Option<u16>,
+}
+
+/// A VLAN, or some.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum VlanRange {
+    /// One.
+    One(u16),
+    /// From the first to the last.
+    Range(String),
+}
+
+/// Why a switch cannot be made, or cannot take a configuration. One line: what, where, what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum SwitchError {
+    /// A value that makes no sense.
+    #[error("switch.{key}: {what}")]
+    Config {
+        /// The key.
+        key: String,
+        /// What is wrong, and what to do.
+        what: String,
+    },
+    /// The text of rules.
+    #[error("{name}: {error}")]
+    Text {
+        /// Of what.
+        name: String,
+        /// What is wrong.
+        error: TextError,
+    },
+    /// A rule, group or meter.
+    #[error("{name}: line {line}: {error}")]
+    Book {
+        /// Of what.
+        name: String,
+        /// Its line.
+        line: usize,
+        /// What is wrong.
+        error: BookError,
+    },
+    /// The file of rules cannot be read.
+    #[error("{name}: {error}")]
+    Read {
+        /// The file.
+        name: String,
+        /// Why.
+        error: std::io::Error,
+    },
+    /// Keys that cannot change while packets flow.
+    #[error("switch.{0}: cannot change while the switch runs: put it back, or restart")]
+    Restart(&'static str),
+}
+
+impl SwitchError {
+    pub(crate) fn config(key: impl Into<String>, what: impl Into<String>) -> Self {
+        SwitchError::Config { key: key.into(), what: what.into() }
+    }
+}

@@ -1,0 +1,378 @@
+//! The control side: owns the rules and publishes them, lets them time out, says why a packet goes where.
+
+use crate::config::{SwitchError, SwitchSection};
+use crate::counters::{Board, Counters};
+use crate::macs::{Macs, Station};
+use crate::vlan::Vlans;
+use std::io::BufRead;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use tidemill_classify::cache::{Cache, Settings};
+use tidemill_classify::flows::{
+    PortNames, read_filter, read_flows, read_packet, show_action, show_flow, show_group, show_looked,
+    show_meter,
+};
+use tidemill_classify::live::{Hits, Snapshot, WorkerCounters};
+use tidemill_classify::pipeline::{
+    Action, End, Flow, FlowSpec, Loaded, Output, Pipeline, PipelineSettings, Ways, Why,
+};
+use tidemill_classify::{Field, RuleId};
+use tidemill_flow::hash::mix;
+use tidemill_lookup::publish::View;
+use tidemill_lookup::qsbr::Domain;
+
+/// One worker's half.
+pub(crate) struct Seat {
+    pub(crate) cache: Cache,
+    pub(crate) ways: Ways,
+    pub(crate) hits: WorkerCounters,
+    pub(crate) board: Board,
+}
+
+/// The workers' halves, until their nodes are made.
+pub(crate) struct Seats(Mutex<Vec<Option<Box<Seat>>>>);
+
+impl Seats {
+    pub(crate) fn take(&self, worker: usize) -> Option<Box<Seat>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get_mut(worker)?.take()
+    }
+}
+
+/// What nodes share.
+pub(crate) type SharedParts = (View<Arc<Snapshot>>, Arc<Vlans>, Arc<Macs>, Arc<Seats>);
+
+/// The rule of a switch that has no file of rules.
+const BRIDGE: &str = "priority=0 actions=normal";
+
+/// Rules time out by looks at least so far apart, nanoseconds.
+const LOOK_NS: u64 = 250_000_000;
+
+/// A rule with its numbers.
+#[derive(Debug, Clone)]
+pub struct ShownFlow {
+    /// Its number.
+    pub id: RuleId,
+    /// As text.
+    pub text: String,
+    /// Table and priority.
+    pub place: (u8, u16),
+    /// What it has counted.
+    pub hits: Hits,
+    /// For how long it has been there, nanoseconds.
+    pub duration_ns: u64,
+}
+
+/// A table on a packet's way.
+#[derive(Debug, Clone)]
+pub struct TracedStep {
+    /// The table.
+    pub table: u8,
+    /// The rule that won, as text; none matched.
+    pub rule: Option<String>,
+    /// What was looked at, as a match.
+    pub looked: String,
+}
+
+/// Why a packet goes where.
+#[derive(Debug, Clone)]
+pub struct Traced {
+    /// Table by table.
+    pub steps: Vec<TracedStep>,
+    /// What is done to the packet, in order.
+    pub actions: Vec<String>,
+    /// How the way through the tables ends.
+    pub end: &'static str,
+    /// All packets that go this way for the same reason, as a match.
+    pub megaflow: String,
+}
+
+/// The control side of a switch. Workers hold views of what it publishes, and never wait for it.
+pub struct SwitchControl {
+    section: SwitchSection,
+    ports: PortNames,
+    book: Pipeline,
+    macs: Arc<Macs>,
+    vlans: Arc<Vlans>,
+    seats: Arc<Seats>,
+    boards: Vec<Board>,
+    /// The time of the last round; 0 before the first.
+    now_ns: u64,
+}
+
+impl SwitchControl {
+    /// Checks a configuration against the names of the ports, and makes the caches of so many workers of `domain`. `secret` is for hashes:
+    /// senders choose what is hashed.
+    ///
+    /// # Errors
+    /// Which key is wrong, and what to do; a file of rules that is wrong, with its line.
+    pub fn new(
+        section: &SwitchSection,
+        ports: &[String],
+        workers: usize,
+        domain: &Domain,
+        secret: u128,
+    ) -> Result<Self, SwitchError> {
+        check(section, ports)?;
+        let names = PortNames(ports.to_vec());
+        let vlans = Vlans::new(section, &names)?;
+        let settings = PipelineSettings {
+            tables: section.tables,
+            // A rule that is replaced makes room only when all workers have passed a burst boundary.
+            rules: section.rules,
+            grouping: section.classifier.into(),
+        };
+        let mut book = Pipeline::new(domain, settings);
+        let caches = Settings { exact: section.exact, megaflows: section.megaflows, masks: section.masks };
+        let (mut seats, mut boards) = (Vec::new(), Vec::new());
+        for _ in 0..workers {
+            let cache = Cache::new(caches, secret)
+                .map_err(|error| SwitchError::config("megaflows", error.to_string()))?;
+            let ways = Ways::new(section.megaflows.saturating_add(section.exact).min(1 << 16));
+            let board = Board::default();
+            boards.push(board.clone());
+            seats.push(Some(Box::new(Seat { cache, ways, hits: book.worker(), board })));
+        }
+        let mut control = SwitchControl {
+            macs: Arc::new(Macs::new(section.stations, section.station_age_s, mix(secret as u64))),
+            section: section.clone(),
+            ports: names,
+            book,
+            vlans: Arc::new(vlans),
+            seats: Arc::new(Seats(Mutex::new(seats))),
+            boards,
+            now_ns: 0,
+        };
+        control.load_section()?;
+        Ok(control)
+    }
+
+    /// The rules that the configuration names.
+    fn load_section(&mut self) -> Result<Loaded, SwitchError> {
+        match self.section.flows.clone() {
+            Some(path) => self.load_file(&path),
+            None => self.load(BRIDGE.as_bytes(), "the rule of a bridge", true),
+        }
+    }
+
+    fn load_file(&mut self, path: &Path) -> Result<Loaded, SwitchError> {
+        let name = path.display().to_string();
+        let file =
+            std::fs::File::open(path).map_err(|error| SwitchError::Read { name: name.clone(), error })?;
+        self.load(std::io::BufReader::new(file), &name, true)
+    }
+
+    /// Takes rules, groups and meters from text, all or none, and publishes them. With `replace` what is not there goes. `name` is for messages.
+    ///
+    /// # Errors
+    /// The first line that is wrong.
+    pub fn load(&mut self, text: impl BufRead, name: &str, replace: bool) -> Result<Loaded, SwitchError> {
+        let items = read_flows(text, &self.ports)
+            .map_err(|error| SwitchError::Text { name: name.to_owned(), error })?;
+        let loaded = self.book.load(items, replace, self.now_ns);
+        self.book.commit();
+        loaded.map_err(|(line, error)| SwitchError::Book { name: name.to_owned(), line, error })
+    }
+
+    /// Takes rules out; says how many. `filter` is a rule without actions; with `strict` it is the rule itself.
+    ///
+    /// # Errors
+    /// What is wrong with the text.
+    pub fn delete(&mut self, filter: &str, strict: bool) -> Result<usize, SwitchError> {
+        let filter = read_filter(filter, strict, &self.ports)
+            .map_err(|error| SwitchError::Text { name: "the filter".into(), error })?;
+        let gone = self.book.delete(&filter).len();
+        self.book.commit();
+        Ok(gone)
+    }
+
+    /// Rules that a filter wants, by table and falling priority.
+    ///
+    /// # Errors
+    /// What is wrong with the text.
+    pub fn flows(&mut self, filter: &str) -> Result<Vec<ShownFlow>, SwitchError> {
+        let filter = read_filter(filter, false, &self.ports)
+            .map_err(|error| SwitchError::Text { name: "the filter".into(), error })?;
+        let wanted = self.book.flows().filter(|(_, flow)| filter.wants(&flow.spec));
+        let mut list: Vec<(RuleId, Flow)> = wanted.map(|(id, flow)| (id, flow.clone())).collect();
+        list.sort_by_key(|(id, flow)| (flow.spec.table, std::cmp::Reverse(flow.spec.priority), *id));
+        let shown = list.into_iter().map(|(id, flow)| ShownFlow {
+            id,
+            text: show_flow(&flow.spec, &self.ports),
+            place: (flow.spec.table, flow.spec.priority),
+            hits: self.book.hits(id),
+            duration_ns: self.now_ns.saturating_sub(flow.since_ns),
+        });
+        Ok(shown.collect())
+    }
+
+    /// Groups and meters as text, meters with what they let through and refused.
+    pub fn groups(&self) -> (Vec<String>, Vec<(String, u64, u64)>) {
+        let shared = self.book.shared();
+        let groups = shared.groups.iter().map(|(number, group)| show_group(*number, group, &self.ports));
+        let meters = shared.meters.iter().map(|(number, meter)| {
+            let (passed, refused) = meter.counted();
+            (show_meter(*number, meter.rate()), passed, refused)
+        });
+        (groups.collect(), meters.collect())
+    }
+
+    /// Where a packet goes, and why: `packet` is a match that leaves nothing open.
+    ///
+    /// # Errors
+    /// What is wrong with the text.
+    pub fn trace(&self, packet: &str) -> Result<Traced, SwitchError> {
+        let key = read_packet(packet, &self.ports)
+            .map_err(|error| SwitchError::Text { name: "the packet".into(), error })?;
+        let spec = |id| self.book.flow(id).map(|flow: &Flow| &flow.spec);
+        let mut steps = Vec::new();
+        let (way, mask) = self.book.snapshot().walk(&key, |step| {
+            let rule = step.rule.and_then(spec).map(|spec: &FlowSpec| show_flow(spec, &self.ports));
+            let looked = show_looked(&step.key, &step.looked, &self.ports);
+            steps.push(TracedStep { table: step.table, rule, looked });
+        });
+        let mut actions: Vec<Action> = Vec::new();
+        way.rules().filter_map(spec).for_each(|spec| actions.extend(&spec.instructions.actions));
+        let sends = actions.iter().any(|action| matches!(action, Action::Output(_) | Action::Group(_)));
+        let end = match way.end() {
+            End::Done if sends => "sent",
+            End::Done => "dropped: rule-drop",
+            End::Miss if sends => "sent; then no rule matched",
+            End::Miss => "dropped: no-rule",
+            End::Stacked => "dropped: vlan-stacked, but for what was sent before",
+            End::Deep => "dropped: rules-too-deep, but for what was sent before",
+        };
+        let mut told: Vec<String> = Vec::new();
+        for action in &actions {
+            told.push(show_action(action, &self.ports));
+            if let Action::Output(Output::Normal) = action {
+                told.push(self.bridged(&key));
+            }
+        }
+        let megaflow = show_looked(&key, &mask, &self.ports);
+        Ok(Traced { steps, actions: told, end, megaflow })
+    }
+
+    /// What the bridge would do with a packet as it came in.
+    fn bridged(&self, key: &tidemill_classify::Key) -> String {
+        let port = (key.get(Field::InPort) as usize).wrapping_sub(1);
+        let tag = key.get(Field::Vlan) as u16;
+        let vlan = self.vlans.of(port, (tag & 0x1000 != 0).then_some(tag & 0xfff));
+        let Some(vlan) = vlan else {
+            return "bridge: the port is not in its VLAN (or in_port is missing): dropped: vlan-refused"
+                .into();
+        };
+        let now_s = self.now_s();
+        let mac = key.get(Field::MacDestination) as u64;
+        match self.macs.find(vlan, mac, now_s).and_then(|port| self.ports.name(port + 1)) {
+            Some(name) => format!("bridge: VLAN {vlan}, the station is behind {name}"),
+            None => format!("bridge: VLAN {vlan}, nobody knows the station: flooded"),
+        }
+    }
+
+    fn now_s(&self) -> u32 {
+        (self.now_ns / 1_000_000_000) as u32
+    }
+
+    /// Stations that the bridge knows, with their ports' names.
+    pub fn stations(&self) -> Vec<(Station, String)> {
+        let name = |port: u16| self.ports.name(port + 1).unwrap_or("?").to_owned();
+        let stations = self.macs.stations(self.now_s());
+        stations.into_iter().map(|station| (station, name(station.port))).collect()
+    }
+
+    /// Forgets all stations.
+    pub fn forget_stations(&self) {
+        self.macs.clear();
+    }
+
+    /// All that is counted, of all workers.
+    pub fn counters(&self) -> Counters {
+        let mut sum = Counters::default();
+        self.boards.iter().for_each(|board| board.add_to(&mut sum));
+        sum
+    }
+
+    /// Rules that there are.
+    pub fn rules(&self) -> usize {
+        self.book.flows().len()
+    }
+
+    /// One round: rules whose time is over go. Whether there was anything to do.
+    pub fn poll(&mut self, now_ns: u64) -> bool {
+        if self.now_ns == 0 {
+            // The run's clock is known from here on: rules that are there already count from now.
+            self.book.begin(now_ns);
+        } else if now_ns.saturating_sub(self.now_ns) < LOOK_NS {
+            return false;
+        }
+        self.now_ns = now_ns;
+        let gone = self.book.expire(now_ns);
+        debug_assert!(gone.iter().all(|gone| gone.why != Why::Deleted));
+        if !gone.is_empty() {
+            self.book.commit();
+        }
+        !gone.is_empty()
+    }
+
+    /// Takes another configuration: all of it or, with what is wrong, nothing. The file of rules is read again, and rules that are not in it go;
+    /// those that are as they were keep their counters. All else stays as it is.
+    ///
+    /// # Errors
+    /// What is wrong with it, or which key would need a restart.
+    pub fn reload(&mut self, section: &SwitchSection) -> Result<Loaded, SwitchError> {
+        let old = &self.section;
+        let fixed = [
+            ("tables", old.tables == section.tables),
+            ("rules", old.rules == section.rules),
+            ("classifier", old.classifier == section.classifier),
+            ("exact", old.exact == section.exact),
+            ("megaflows", old.megaflows == section.megaflows),
+            ("masks", old.masks == section.masks),
+            ("stations", old.stations == section.stations),
+            ("station_age_s", old.station_age_s == section.station_age_s),
+            ("vlans", old.vlans == section.vlans),
+        ];
+        if let Some((key, _)) = fixed.into_iter().find(|(_, same)| !same) {
+            return Err(SwitchError::Restart(key));
+        }
+        let before = std::mem::replace(&mut self.section, section.clone());
+        let loaded = self.load_section();
+        if loaded.is_err() {
+            self.section = before;
+        }
+        loaded
+    }
+
+    /// The ports' names.
+    pub fn ports(&self) -> &PortNames {
+        &self.ports
+    }
+
+    pub(crate) fn shared(&self) -> SharedParts {
+        (self.book.view(), self.vlans.clone(), self.macs.clone(), self.seats.clone())
+    }
+}
+
+/// Whether numbers are in their ranges.
+fn check(section: &SwitchSection, ports: &[String]) -> Result<(), SwitchError> {
+    let wrong = |key: &str, what: &str| Err(SwitchError::config(key, what));
+    if ports.is_empty() || ports.len() > 255 {
+        return wrong("ports", "a switch has 1 to 255 [[port]]");
+    }
+    if section.tables == 0 {
+        return wrong("tables", "give 1 to 255");
+    }
+    if !(1..=1 << 22).contains(&section.rules) {
+        return wrong("rules", "give 1 to 4194304");
+    }
+    if !(1..=16_383).contains(&section.masks) {
+        return wrong("masks", "give 1 to 16383");
+    }
+    if !(1..=1 << 24).contains(&section.stations) {
+        return wrong("stations", "give 1 to 16777216");
+    }
+    if !(1..=1_000_000).contains(&section.station_age_s) {
+        return wrong("station_age_s", "give 1 to 1000000");
+    }
+    Ok(())
+}

@@ -1,0 +1,20 @@
+//! What has been counted: one registry of stable names; a board for each worker, read while it counts.
+
+tidemill_graph::counters! {
+    ExactHits = "exact-hits": "packets that an exact match decided",
+    MegaflowHits = "megaflow-hits": "packets that a megaflow decided",
+    Misses = "misses": "packets that the rules decided",
+    Probes = "probes": "masks that megaflows were probed with",
+    Renewed = "renewed": "cached decisions of older rules that no change concerned",
+    Outdated = "outdated": "cached decisions of older rules that were thrown away",
+    NotKept = "not-kept": "decisions that found no room in the caches",
+    Megaflows = "megaflows": "megaflows now, of all workers",
+    Masks = "masks": "masks of megaflows now, of all workers",
+    Ways = "ways": "ways through the tables that cached decisions have now, of all workers",
+    Copies = "copies": "copies of packets that were made to be sent more than once",
+    CopiesLost = "copies-lost": "copies that were not made: no frame was free",
+    Flooded = "flooded": "packets that the bridge sent by all ports of their VLAN",
+    StationsNew = "stations-new": "stations that were learnt",
+    StationsMoved = "stations-moved": "stations that came in by another port",
+    StationsReplaced = "stations-replaced": "stations that were learnt in place of others in a full bucket",
+}

@@ -1,0 +1,21 @@
+//! The switch role: a learning bridge with VLANs, and rules as OpenFlow has them.
+//!
+//! [`SwitchControl::new`] reads the rules that a [`SwitchSection`] names; [`graph()`] is the switch; the engine runs it. Rules, caches and the text of rules are
+//! in `tidemill-classify`.
+
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+
+pub mod config;
+mod control;
+mod counters;
+mod edit;
+pub mod macs;
+mod node;
+mod send;
+pub mod vlan;
+
+pub use config::{SwitchError, SwitchSection};
+pub use control::{ShownFlow, SwitchControl, Traced, TracedStep};
+pub use counters::{Counter, Counters};
+pub use node::graph;

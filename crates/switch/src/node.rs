@@ -1,0 +1,149 @@
+//! `switch`: the one node. Keys, caches, rules, and then each packet's actions.
+//!
+//! Outputs: one for each port, in their order.
+
+use crate::control::{Seat, SwitchControl};
+use crate::counters::{Counter, Counters};
+use crate::macs::Macs;
+use crate::send::{Bridge, Turn};
+use crate::vlan::Vlans;
+use std::sync::Arc;
+use tidemill_burst::{BURST, DropReason, Packet, Pool};
+use tidemill_classify::live::Snapshot;
+use tidemill_classify::packet::key;
+use tidemill_classify::pipeline::{Walker, WayId};
+use tidemill_classify::{Key, Rank};
+use tidemill_graph::{Context, GraphBuilder, Node, Verdict};
+use tidemill_lookup::publish::View;
+
+/// The node's name.
+pub(crate) const NAME: &str = "switch";
+
+/// Nanoseconds in a second.
+const SECOND: u64 = 1_000_000_000;
+
+/// Cached decisions that were not used for so long go, seconds.
+const IDLE_S: u32 = 10;
+
+/// Buckets that are looked at for such, each second.
+const SWEPT: usize = 1024;
+
+/// The node, one for each worker.
+struct Switch {
+    rules: View<Arc<Snapshot>>,
+    vlans: Arc<Vlans>,
+    macs: Arc<Macs>,
+    ports: usize,
+    /// None if this graph's tables are with another engine already: then it drops everything.
+    seat: Option<Box<Seat>>,
+    keys: Vec<Key>,
+    /// Of each key its packet's place.
+    places: Vec<usize>,
+    found: Vec<WayId>,
+    counters: Counters,
+    swept_s: u32,
+}
+
+impl Node for Switch {
+    fn process(&mut self, cx: &mut Context<'_>, burst: &mut [Packet], verdicts: &mut [Verdict]) {
+        let Some(seat) = &mut self.seat else {
+            verdicts.fill(Verdict::Drop(DropReason::NoRule));
+            return;
+        };
+        let snapshot: &Snapshot = self.rules.get(cx.reader);
+        let now_s = (cx.now_ns / SECOND) as u32;
+        self.keys.clear();
+        self.places.clear();
+        for (at, packet) in burst.iter().enumerate() {
+            match key(packet.data(), packet.port + 1) {
+                Some(key) => {
+                    self.keys.push(key);
+                    self.places.push(at);
+                }
+                None => verdicts[at] = Verdict::Drop(DropReason::EthernetTooShort),
+            }
+        }
+        let found = &mut self.found[..self.keys.len()];
+        seat.cache.classify(Walker::new(snapshot, &mut seat.ways), now_s, &self.keys, found);
+        let bridge = Bridge { macs: &self.macs, vlans: &self.vlans, ports: self.ports };
+        for ((&at, key), &found) in self.places.iter().zip(&self.keys).zip(found.iter()) {
+            let way = seat.ways.get(found);
+            let packet = &mut burst[at];
+            way.rules().for_each(|id| seat.hits.add(Rank::new(0, id), packet.len() as u64));
+            let in_port = usize::from(packet.port);
+            let counters = &mut self.counters;
+            let mut turn = Turn { cx, bridge: &bridge, snapshot, counters, key, in_port, now_s };
+            verdicts[at] = turn.take(packet, &way);
+        }
+    }
+
+    fn tick(&mut self, cx: &mut Context<'_>) {
+        let now_s = (cx.now_ns / SECOND) as u32;
+        if self.swept_s != now_s
+            && let Some(seat) = &mut self.seat
+        {
+            self.swept_s = now_s;
+            let walker = Walker::new(self.rules.get(cx.reader), &mut seat.ways);
+            seat.cache.maintain(walker, now_s, IDLE_S, SWEPT);
+        }
+        self.show();
+    }
+
+    fn surrender(&mut self, _pool: &mut Pool) {
+        // The last burst's numbers, too.
+        self.show();
+    }
+
+    fn explain(&self, packet: &Packet) -> Option<String> {
+        key(packet.data(), packet.port + 1).map(|key| format!("{key:?}"))
+    }
+}
+
+impl Switch {
+    /// Shows the numbers to whoever asks.
+    fn show(&mut self) {
+        let Some(seat) = &self.seat else { return };
+        let cache = seat.cache.counters();
+        for (counter, value) in [
+            (Counter::ExactHits, cache.exact_hits),
+            (Counter::MegaflowHits, cache.megaflow_hits),
+            (Counter::Misses, cache.misses),
+            (Counter::Probes, cache.probes),
+            (Counter::Renewed, cache.renewed),
+            (Counter::Outdated, cache.outdated),
+            (Counter::NotKept, cache.not_kept),
+            (Counter::Megaflows, seat.cache.megaflows() as u64),
+            (Counter::Masks, seat.cache.masks() as u64),
+            (Counter::Ways, seat.ways.len() as u64),
+        ] {
+            self.counters.set(counter, value);
+        }
+        seat.board.show(&self.counters);
+    }
+}
+
+/// The switch between the ports that `control` was made with. For one engine: its workers' caches are handed over when their nodes are made.
+pub fn graph(control: &SwitchControl) -> GraphBuilder {
+    let ports = control.ports().0.clone();
+    let mut graph = GraphBuilder::new(ports.iter().cloned());
+    let (rules, vlans, macs, seats) = control.shared();
+    let count = ports.len();
+    graph.node(NAME, ports.iter().cloned(), move |worker| {
+        Box::new(Switch {
+            rules: rules.clone(),
+            vlans: vlans.clone(),
+            macs: macs.clone(),
+            ports: count,
+            seat: seats.take(worker),
+            keys: Vec::with_capacity(BURST),
+            places: Vec::with_capacity(BURST),
+            found: vec![WayId(0); BURST],
+            counters: Counters::default(),
+            swept_s: 0,
+        })
+    });
+    for port in &ports {
+        graph.input(port, NAME).edge(NAME, port, &format!("port:{port}"));
+    }
+    graph
+}

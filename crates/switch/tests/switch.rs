@@ -1,0 +1,250 @@
+//! In an engine: the bridge, rules, edits with checksums, groups and meters; every packet is somewhere under a name.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{Input, PORTS, Run, SECOND, START, run};
+use tidemill_classify::packet::key;
+use tidemill_classify::{Field, Key};
+use tidemill_switch::Counter;
+use tidemill_wire::checksum::Pseudo;
+use tidemill_wire::{MacAddr, Protocol, ipv4, udp, verify_checksums};
+
+fn mac(n: u8) -> [u8; 6] {
+    [2, 0, 0, 0, 0, n]
+}
+
+/// A UDP packet from one station to another.
+fn frame(from: u8, to: u8, vlan: Option<u16>, payload: &str) -> Vec<u8> {
+    let mut frame = [mac(to), mac(from)].concat();
+    if let Some(vlan) = vlan {
+        frame.extend([0x81, 0x00]);
+        frame.extend(vlan.to_be_bytes());
+    }
+    frame.extend([0x08, 0x00]);
+    let (src, dst) = ([10, 0, 0, from].into(), [10, 0, 0, to].into());
+    let pseudo = Pseudo::V4 { src, dst };
+    let mut datagram = vec![0; udp::HEADER_LEN + payload.len()];
+    datagram[udp::HEADER_LEN..].copy_from_slice(payload.as_bytes());
+    let len = datagram.len() as u16;
+    datagram[..6].copy_from_slice(&[0x03, 0xe8, 0x07, 0xd0, (len >> 8) as u8, len as u8]);
+    let check = pseudo.checksum(Protocol::UDP, &datagram);
+    datagram[6..8].copy_from_slice(&check.to_be_bytes());
+    let repr = ipv4::Repr::new(src, dst, Protocol::UDP, datagram.len());
+    let mut header = vec![0; repr.buffer_len()];
+    repr.emit(&mut header).unwrap();
+    [frame, header, datagram].concat()
+}
+
+fn broadcast(from: u8, vlan: Option<u16>) -> Vec<u8> {
+    let mut bytes = frame(from, 9, vlan, "to all");
+    bytes[..6].copy_from_slice(&MacAddr::BROADCAST.0);
+    bytes
+}
+
+/// A burst of frames at a time.
+fn burst(seconds: u64, frames: &[Vec<u8>]) -> Vec<Input> {
+    let input = |bytes: &Vec<u8>| Input { bytes: bytes.clone(), time_ns: START + seconds * SECOND };
+    frames.iter().map(input).collect()
+}
+
+fn lan(bursts: Vec<Vec<Input>>) -> [Vec<Vec<Input>>; 3] {
+    [bursts, vec![], vec![]]
+}
+
+fn sent(run: &Run) -> [usize; 3] {
+    [0, 1, 2].map(|port: usize| run.sent[port].len())
+}
+
+fn keys(run: &Run, port: usize) -> Vec<Key> {
+    run.sent[port].iter().map(|frame| key(frame, 0).unwrap()).collect()
+}
+
+/// IPv4 and UDP checksums of a frame without or with one tag.
+fn checksums_hold(frame: &[u8]) {
+    assert_eq!(verify_checksums(frame), Ok(()), "{frame:02x?}");
+}
+
+#[test]
+fn a_bridge_floods_what_it_does_not_know_and_learns() {
+    // 1 is behind lan, 2 behind wan. The first packet goes everywhere, the answer only back; then 1 sends to 2 alone.
+    let input = [
+        vec![burst(0, &[frame(1, 2, None, "hello")]), burst(2, &[frame(1, 2, None, "again")])],
+        vec![burst(1, &[frame(2, 1, None, "answer")])],
+        vec![burst(1, &[]), burst(1, &[]), burst(3, &[frame(3, 3, None, "to myself")])],
+    ];
+    let mut run = run("", "", input);
+    assert_eq!(sent(&run), [1, 2, 1]);
+    assert_eq!(run.sent[2][0], frame(1, 2, None, "hello"));
+    assert_eq!(run.sent[0][0], frame(2, 1, None, "answer"));
+    assert_eq!(run.drops(), [("bridge-same-port".to_owned(), 1)]);
+    run.control.poll(START + 3 * SECOND);
+    let stations: Vec<_> = run.control.stations().iter().map(|(s, name)| (s.mac, name.clone())).collect();
+    let address = |n: u64| 0x0200_0000_0000 | n;
+    assert_eq!(
+        stations,
+        [(address(1), "lan".into()), (address(2), "wan".into()), (address(3), "dmz".into())]
+    );
+    assert_eq!(
+        (run.control.counters().get(Counter::Flooded), run.control.counters().get(Counter::Copies)),
+        (1, 1)
+    );
+}
+
+#[test]
+fn what_a_bridge_does_not_forward_has_a_name() {
+    let mut reserved = frame(1, 2, None, "a spanning tree");
+    reserved[..6].copy_from_slice(&[0x01, 0x80, 0xc2, 0, 0, 0]);
+    let mut group = frame(1, 2, None, "from a group");
+    group[6] |= 1;
+    let short = vec![0; 13];
+    let run = run("", "", lan(vec![burst(0, &[reserved, group, short])]));
+    assert_eq!(sent(&run), [0, 0, 0]);
+    let names = ["bridge-reserved", "ethernet-bad-source", "ethernet-too-short"];
+    assert_eq!(names.map(|name| run.dropped(name)), [1, 1, 1], "{:?}", run.drops());
+}
+
+#[test]
+fn vlans_keep_stations_apart() {
+    let section =
+        "[vlans.lan]\naccess = 10\n[vlans.wan]\ntrunk = [10, 20]\nnative = 20\n[vlans.dmz]\naccess = 20\n";
+    let input = [
+        vec![burst(0, &[broadcast(1, None), broadcast(1, Some(10))])],
+        vec![burst(1, &[broadcast(2, Some(10)), broadcast(2, None), broadcast(2, Some(30))])],
+        vec![burst(2, &[broadcast(3, None)])],
+    ];
+    let run = run(section, "", input);
+    // lan's goes to the trunk with a tag; the trunk's VLAN 10 to lan without, its native VLAN 20 to dmz; dmz's to the trunk without.
+    assert_eq!(run.sent[0], [broadcast(2, None)]);
+    assert_eq!(run.sent[1], [broadcast(1, Some(10)), broadcast(3, None)]);
+    assert_eq!(run.sent[2], [broadcast(2, None)]);
+    // With a tag on an access port, and of a VLAN that the trunk is not in.
+    assert_eq!(run.drops(), [("vlan-refused".to_owned(), 2)]);
+}
+
+#[test]
+fn rules_edit_packets_and_their_checksums() {
+    let rules = "table=0,priority=9,in_port=lan,udp actions=output:dmz,mod_nw_dst:192.0.2.9,mod_nw_src:192.0.2.1,mod_tp_dst:53,\
+                 mod_nw_tos:184,dec_ttl,set_field:02:00:00:00:00:77->eth_dst,goto_table:1\n\
+                 table=1,udp,nw_dst=192.0.2.9,tp_dst=53,actions=push_vlan:0x8100,mod_vlan_vid:7,mod_vlan_pcp:5,wan\n";
+    let original = frame(1, 2, None, "odd");
+    let run = run("", rules, lan(vec![burst(0, std::slice::from_ref(&original))]));
+    assert_eq!(sent(&run), [0, 1, 1]);
+    assert_eq!(run.sent[2][0], original, "the copy is as it was by then");
+    let changed = &run.sent[1][0];
+    checksums_hold(changed);
+    let expected = key(&original, 0)
+        .unwrap()
+        .with(Field::Ipv4Source, 0xc000_0201)
+        .with(Field::Ipv4Destination, 0xc000_0209)
+        .with(Field::DestinationPort, 53)
+        .with(Field::Tos, 184)
+        .with(Field::MacDestination, 0x0200_0000_0077)
+        .with(Field::Vlan, 0xb007);
+    assert_eq!(keys(&run, 1), [expected]);
+    assert_eq!(changed[18 + 8], original[14 + 8] - 1, "TTL");
+    assert_eq!(run.snapshot.ledger().made, 1);
+}
+
+#[test]
+fn ipv6_addresses_keep_checksums_right() {
+    let addresses: [[u8; 16]; 2] = [[0x20; 16], [0x21; 16]];
+    let mut datagram = b"\x03\xe8\x07\xd0\x00\x0b\x00\x00odd".to_vec();
+    let pseudo = Pseudo::V6 { src: addresses[0].into(), dst: addresses[1].into() };
+    let check = pseudo.checksum(Protocol::UDP, &datagram);
+    datagram[6..8].copy_from_slice(&check.to_be_bytes());
+    let head = [0x60, 0, 0, 0, 0, 11, 17, 64];
+    let frame = [&mac(2)[..], &mac(1), &[0x86, 0xdd], &head, &addresses.concat(), &datagram].concat();
+    checksums_hold(&frame);
+    let rules = "udp6 actions=set_field:2001:db8::7->ipv6_src,set_field:2001:db8::/32->ipv6_dst,mod_nw_tos:8,dec_ttl,wan";
+    let run = run("", rules, lan(vec![burst(0, &[frame])]));
+    checksums_hold(&run.sent[1][0]);
+    let key = keys(&run, 1)[0];
+    assert_eq!(key.get(Field::Ipv6Source), 0x2001_0db8_u128 << 96 | 7);
+    assert_eq!(key.get(Field::Ipv6Destination) >> 96, 0x2001_0db8);
+    assert_eq!(key.get(Field::Ipv6Destination) as u8, 0x21);
+    assert_eq!((key.get(Field::Tos), run.sent[1][0][14 + 7]), (8, 63));
+}
+
+#[test]
+fn drops_of_rules_have_names() {
+    let mut dying = frame(1, 5, None, "one hop");
+    dying[14 + 8] = 1;
+    ipv4::fill_checksum(&mut dying[14..34]);
+    let stacked =
+        [&frame(1, 6, Some(10), "")[..12], &[0x88, 0xa8, 0, 9], &frame(1, 6, Some(10), "")[12..]].concat();
+    let rules = "priority=9,ip,nw_dst=10.0.0.2 actions=drop\n\
+                 priority=9,ip,nw_dst=10.0.0.3 actions=goto_table:1\n\
+                 priority=9,ip,nw_dst=10.0.0.4 actions=lan\n\
+                 priority=9,ip,nw_dst=10.0.0.5 actions=dec_ttl,wan\n\
+                 priority=9,dl_vlan=9 actions=pop_vlan,goto_table:1\n\
+                 priority=9,ip,nw_dst=10.0.0.7 actions=controller\n\
+                 priority=9,ip,nw_dst=10.0.0.8 actions=17\n";
+    let to = |n: u8| frame(1, n, None, "x");
+    let frames = [to(2), to(3), to(4), dying, stacked, to(7), to(8)];
+    let run = run("", rules, lan(vec![burst(0, &frames)]));
+    assert_eq!(sent(&run), [0, 0, 0]);
+    for (name, count) in [
+        ("rule-drop", 1),
+        ("no-rule", 1),
+        ("output-nowhere", 2),
+        ("ttl-expired", 1),
+        ("vlan-stacked", 1),
+        ("no-controller", 1),
+    ] {
+        assert_eq!(run.dropped(name), count, "{name}: {:?}", run.drops());
+    }
+}
+
+#[test]
+fn groups_copy_or_choose_and_meters_hold_back() {
+    let rules = "group_id=1,type=all,bucket=mod_vlan_vid:5,wan,bucket=dmz\n\
+                 group_id=2,type=select,bucket=wan,bucket=dmz\n\
+                 meter=3,pktps,band=type=drop,rate=1,burst_size=10\n\
+                 priority=9,udp,nw_dst=10.0.0.2 actions=group:1\n\
+                 priority=9,udp,nw_dst=10.0.0.3 actions=meter:3,wan\n\
+                 priority=1,udp actions=group:2\n";
+    let run = run("", rules, lan(vec![burst(0, &[frame(1, 2, None, "both")])]));
+    assert_eq!(sent(&run), [0, 1, 1]);
+    assert_eq!(keys(&run, 1)[0].get(Field::Vlan), 0x1005);
+    assert_eq!(run.sent[2][0], frame(1, 2, None, "both"));
+
+    let flows: Vec<Vec<u8>> = (10..210).map(|n| frame(1, n as u8, None, "either")).collect();
+    let either = self::run("", rules, lan(vec![burst(0, &flows)]));
+    let [_, wan, dmz] = sent(&either);
+    assert!(wan + dmz == 200 && wan > 60 && dmz > 60, "{wan} and {dmz}");
+    assert_eq!(either.snapshot.ledger().made, 0, "who is sent once is not copied");
+
+    let metered: Vec<Vec<u8>> = (0..50).map(|_| frame(1, 3, None, "many")).collect();
+    let metered = self::run("", rules, lan(vec![burst(0, &metered)]));
+    assert_eq!((sent(&metered)[1], metered.dropped("metered")), (10, 40));
+}
+
+#[test]
+fn rules_count_time_out_and_are_explained() {
+    let rules = "cookie=0x7,priority=9,idle_timeout=10,udp,nw_dst=10.0.0.2 actions=mod_vlan_vid:10,goto_table:1\n\
+                 table=1,dl_vlan=10 actions=wan\n";
+    let frames: Vec<Vec<u8>> = (0..5).map(|_| frame(1, 2, None, "count me")).collect();
+    let mut run = run("", rules, lan(vec![burst(0, &frames)]));
+    let flows = run.control.flows("cookie=7/-1").map(|_| ()).unwrap_err().to_string();
+    assert!(flows.starts_with("the filter: line 1, column 10: cookie"), "{flows}");
+    let flows = run.control.flows("cookie=7/0xff").unwrap();
+    let bytes = 5 * frames[0].len() as u64;
+    assert_eq!((flows.len(), flows[0].hits.packets, flows[0].hits.bytes), (1, 5, bytes));
+    assert_eq!(run.control.flows("").unwrap().len(), 2);
+    let traced = run.control.trace("in_port=lan,udp,nw_dst=10.0.0.2,tp_dst=53").unwrap();
+    assert_eq!(traced.steps.len(), 2);
+    assert_eq!(traced.steps[1].rule.as_deref(), Some("table=1,priority=32768,dl_vlan=10 actions=output:wan"));
+    assert_eq!((traced.end, traced.actions.join(" ")), ("sent", "mod_vlan_vid:10 output:wan".to_owned()));
+    assert!(!traced.megaflow.contains("vlan") && !traced.megaflow.contains("tp_dst"), "{}", traced.megaflow);
+    assert_eq!(run.control.trace("arp").unwrap().end, "dropped: no-rule");
+    // Five packets have come: it goes ten seconds after they were noticed.
+    assert!(!run.control.poll(START + SECOND));
+    assert!(!run.control.poll(START + 10 * SECOND));
+    assert!(run.control.poll(START + 12 * SECOND));
+    assert_eq!(run.control.rules(), 1);
+    assert_eq!(run.control.delete("table=1", false).unwrap(), 1);
+    assert_eq!(run.control.rules(), 0);
+    assert_eq!(PORTS.len(), run.control.ports().0.len());
+}
