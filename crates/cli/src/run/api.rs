@@ -66,6 +66,7 @@ pub(crate) fn registry(service: &Arc<Service>) -> Registry {
     registry.elsewhere("/v1/amp", "the role mitigator");
     registry.elsewhere("/v1/gate", "the role gatekeeper");
     registry.elsewhere("/v1/grantor", "the role grantor");
+    registry.elsewhere("/v1/kv", "the role kvcache");
     for path in [
         path::INTERFACES,
         path::NEIGHBORS,

@@ -10,6 +10,7 @@ use tidemill_amp::MitigatorSection;
 use tidemill_gatekeeper::GatekeeperSection;
 use tidemill_grantor::GrantorSection;
 use tidemill_graph::Idle;
+use tidemill_kvcache::KvcacheSection;
 use tidemill_lookup::numa::cpu_list;
 use tidemill_port::PortSpec;
 use tidemill_port::spec::DpdkSection;
@@ -86,6 +87,9 @@ pub(crate) struct Config {
     /// The role `grantor`: which Gatekeepers ask, which policy decides. All that a router has goes beside it. It needs the feature `lua`.
     #[serde(default)]
     pub(crate) grantor: Option<GrantorSection>,
+    /// The role `kvcache`: which memcached is behind it, who is answered, and the two tiers of memory.
+    #[serde(default)]
+    pub(crate) kvcache: Option<KvcacheSection>,
     /// What single labels of the table stand for.
     #[serde(default)]
     pub(crate) next_hop: Vec<NextHopConfig>,
@@ -107,6 +111,8 @@ pub(crate) enum Role {
     Gatekeeper,
     /// An IP router that Gatekeepers ask: it decides, by a policy in Lua, who may send how much to what is behind it.
     Grantor,
+    /// A bridge between two ports in front of a memcached: gets over UDP are answered from its memory.
+    Kvcache,
 }
 
 impl std::fmt::Display for Role {
@@ -116,6 +122,7 @@ impl std::fmt::Display for Role {
             Role::Mitigator => f.write_str("mitigator"),
             Role::Gatekeeper => f.write_str("gatekeeper"),
             Role::Grantor => f.write_str("grantor"),
+            Role::Kvcache => f.write_str("kvcache"),
         }
     }
 }
@@ -488,11 +495,13 @@ impl Config {
         let mitigators = [("mitigator", self.mitigator.is_some())];
         let gatekeepers = [("gatekeeper", self.gatekeeper.is_some())];
         let grantors = [("grantor", self.grantor.is_some())];
-        let foreign: [&[(&'static str, bool)]; 3] = match self.role {
-            Role::Router => [&mitigators, &gatekeepers, &grantors],
-            Role::Mitigator => [&routers, &gatekeepers, &grantors],
-            Role::Gatekeeper => [&mitigators, &grantors, &[]],
-            Role::Grantor => [&mitigators, &gatekeepers, &[]],
+        let kvcaches = [("kvcache", self.kvcache.is_some())];
+        let foreign: [&[(&'static str, bool)]; 4] = match self.role {
+            Role::Router => [&mitigators, &gatekeepers, &grantors, &kvcaches],
+            Role::Mitigator => [&routers, &gatekeepers, &grantors, &kvcaches],
+            Role::Gatekeeper => [&mitigators, &grantors, &kvcaches, &[]],
+            Role::Grantor => [&mitigators, &gatekeepers, &kvcaches, &[]],
+            Role::Kvcache => [&routers, &mitigators, &gatekeepers, &grantors],
         };
         foreign.into_iter().flatten().find(|(_, there)| *there).map(|(section, _)| *section)
     }
