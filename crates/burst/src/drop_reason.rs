@@ -115,7 +115,7 @@ reasons! {
     ProbeRefused = "probe-refused": "a probe that is no Gatekeeper's: its form, key, tag or time is wrong; or too many at once",
     // The cache in front of a memcached.
     KvHalfCommand = "kv-half-command": "half a command to memcached in a datagram: memcached would go on with it in anybody's next one",
-    KvOutOfOrder = "kv-out-of-order": "a segment from or to memcached before which one is missing: TCP sends both again",
+    KvOutOfOrder = "kv-out-of-order": "a segment from or to memcached before which one is missing (TCP sends both again), or with urgent data, or data in a SYN",
 }
 
 /// How many packets were dropped for each reason.

@@ -5,11 +5,12 @@
 //!                                                    memcached's data, in order -> Replies -> Outstanding -> slots end
 //! ```
 //! * A segment before which one is missing is dropped, in either direction, and TCP sends both again; bytes that were seen are not read twice. So each parser
-//!   has every byte once, in order.
-//! * What cannot be followed is let go of: a connection that was there before, a stream that memcached may read in another way, too many commands without an
-//!   answer. Whatever it has begun ends `settle` later, and each further segment with data shuts the gate for as long. Losing sight of a
-//!   connection so costs hits, and no truth, as long as memcached reads what has come within that time.
+//!   has every byte once, in order. Urgent data, and data of a SYN, are not let through: memcached might read them in another place.
+//! * What cannot be followed is **blind**: a connection that was there before, a stream that memcached may read in another way, too many commands without an
+//!   answer. Whatever it has begun ends `settle` later, and each further segment with data shuts the gate for as long; only a flush for later is
+//!   looked for in it. So losing sight of a connection costs hits, and no truth, as long as memcached reads what has come within that time.
 
+use crate::blind::Blind;
 use crate::counters::{Counter, Counters};
 use crate::frame::Parts;
 use crate::gate::{Gate, Slot};
@@ -46,8 +47,11 @@ struct Conn {
     /// Keys of a command whose line is not whole yet.
     begun: u32,
     hole_since_ns: [Option<u64>; 2],
-    /// When it was opened, until the client has sent something.
-    fresh_ns: Option<u64>,
+    /// Nothing has come of the client yet.
+    is_fresh: bool,
+    last_ns: u64,
+    /// It is not followed.
+    blind: Option<Blind>,
 }
 
 /// What becomes of a segment.
@@ -85,7 +89,9 @@ impl Connections {
             opened: [0; 2],
             begun: 0,
             hole_since_ns: [None; 2],
-            fresh_ns: None,
+            is_fresh: false,
+            last_ns: 0,
+            blind: None,
         };
         Connections {
             conns: (0..most).map(conn).collect(),
@@ -120,47 +126,54 @@ impl Connections {
             // memcached gets nothing of it.
             return Segment::Pass;
         }
-        let Some(&at) = self.by_key.get(&key) else {
-            counters.one(Counter::TcpUnknown);
-            gate.shut(now_ns);
-            return Segment::Pass;
-        };
         if !parts.adds_up(frame, Protocol::TCP) {
             counters.one(Counter::BadChecksum);
             return Segment::Pass;
         }
-        let conn = &mut self.conns[at as usize];
         if flags.contains(Flags::URG) || flags.contains(Flags::SYN) {
-            // A byte of it is not in the stream that memcached reads; or it is another connection's.
-            self.lose(&key, now_ns, gate, counters);
-            gate.shut(now_ns);
-            return Segment::Pass;
+            counters.one(Counter::TcpHole);
+            return Segment::OutOfOrder;
         }
-        conn.fresh_ns = None;
+        let at = match self.by_key.get(&key) {
+            Some(&at) => at,
+            None => {
+                let at = self.place(key, [segment.seq, 0], now_ns, gate, counters);
+                self.conns[at as usize].blind = Some(Blind::new());
+                at
+            }
+        };
+        let conn = &mut self.conns[at as usize];
+        (conn.is_fresh, conn.last_ns) = (false, now_ns);
         // What was never sent is acknowledged: the kernel takes none of it (a FIN has a number too).
-        if segment.ack.wrapping_sub(conn.next[End::Server as usize]) as i32 > 1 {
+        let ahead = segment.ack.wrapping_sub(conn.next[End::Server as usize]) as i32;
+        if conn.blind.is_none() && ahead > 1 {
             counters.one(Counter::TcpHole);
             return Segment::OutOfOrder;
         }
         let data = match conn.fresh(End::Client, &segment, now_ns) {
             Fresh::Old => {
                 counters.one(Counter::TcpOld);
-                return Segment::Pass;
+                &[]
             }
             Fresh::Hole => {
                 counters.one(Counter::TcpHole);
                 return Segment::OutOfOrder;
             }
             Fresh::Lost => {
-                self.lose(&key, now_ns, gate, counters);
-                gate.shut(now_ns);
-                return Segment::Pass;
+                // It has come another way.
+                conn.next[End::Client as usize] = segment.seq.wrapping_add(segment.data.len() as u32);
+                conn.lose(now_ns, gate, counters);
+                segment.data
             }
             Fresh::Data(data) => data,
         };
-        if conn.commands(data, now_ns, hash, gate, counters).is_err() {
-            self.lose(&key, now_ns, gate, counters);
+        if conn.blind.is_none() && conn.commands(data, now_ns, hash, gate, counters).is_err() {
+            conn.lose(now_ns, gate, counters);
+        }
+        if let Some(blind) = &mut conn.blind {
+            counters.one(Counter::TcpUnknown);
             gate.shut(now_ns);
+            blind.push(data, |delay| later(delay, now_ns, gate, counters));
         }
         Segment::Pass
     }
@@ -193,21 +206,20 @@ impl Connections {
             return Segment::Pass;
         }
         let conn = &mut self.conns[at as usize];
-        match conn.fresh(End::Server, &segment, now_ns) {
-            Fresh::Old => {}
-            // A reset ends it wherever it stands; what was begun ends by the clock.
-            Fresh::Hole if !flags.contains(Flags::RST) => {
-                counters.one(Counter::TcpHole);
-                return Segment::OutOfOrder;
-            }
-            Fresh::Hole | Fresh::Lost => {
-                self.lose(&key, now_ns, gate, counters);
-                return Segment::Pass;
-            }
-            Fresh::Data(data) => {
-                if conn.answers(data, gate, counters).is_err() {
-                    self.lose(&key, now_ns, gate, counters);
-                    return Segment::Pass;
+        if conn.blind.is_none() {
+            match conn.fresh(End::Server, &segment, now_ns) {
+                Fresh::Old => {}
+                // A reset ends it wherever it stands; what was begun ends by the clock.
+                Fresh::Hole if flags.contains(Flags::RST) => {}
+                Fresh::Hole => {
+                    counters.one(Counter::TcpHole);
+                    return Segment::OutOfOrder;
+                }
+                Fresh::Lost => conn.lose(now_ns, gate, counters),
+                Fresh::Data(data) => {
+                    if conn.answers(data, gate, counters).is_err() {
+                        conn.lose(now_ns, gate, counters);
+                    }
                 }
             }
         }
@@ -226,37 +238,43 @@ impl Connections {
             // The one before with these ends: what it has sent may not be executed yet.
             self.close(&key, now_ns, gate, counters);
         }
-        if self.free.is_empty() {
-            // One of which nothing has come but its opening.
-            let fresh =
-                self.by_key.iter().filter_map(|(key, &at)| Some((self.conns[at as usize].fresh_ns?, *key)));
-            if let Some((_, oldest)) = fresh.min() {
-                self.close(&oldest, now_ns, gate, counters);
-            }
-        }
-        let Some(at) = self.free.pop() else {
-            counters.one(Counter::TcpFull);
-            return;
-        };
-        let conn = &mut self.conns[at as usize];
-        (conn.requests, conn.replies, conn.next) = (Requests::new(), Replies::new(), next);
-        (conn.opened, conn.begun, conn.hole_since_ns, conn.fresh_ns) = (next, 0, [None; 2], Some(now_ns));
-        self.by_key.insert(key, at);
+        let at = self.place(key, next, now_ns, gate, counters);
+        self.conns[at as usize].is_fresh = true;
         counters.one(Counter::TcpOpened);
+    }
+
+    /// Memory for a connection. If there is none, the place of one of which nothing has come but its opening, or else of one that has been silent
+    /// for longest: that one is blind when it speaks again.
+    fn place(
+        &mut self,
+        key: Key,
+        next: [u32; 2],
+        now_ns: u64,
+        gate: &mut Gate,
+        counters: &mut Counters,
+    ) -> u32 {
+        if self.free.is_empty() {
+            let conns = &self.conns;
+            let rank = |at: u32| (!conns[at as usize].is_fresh, conns[at as usize].last_ns);
+            let least = self.by_key.iter().min_by_key(|(_, at)| rank(**at)).map(|(key, _)| *key);
+            counters.one(Counter::TcpFull);
+            least.into_iter().for_each(|key| self.close(&key, now_ns, gate, counters));
+        }
+        // There is at least one, and it was given back.
+        let at = self.free.pop().unwrap_or(0);
+        let conn = &mut self.conns[at as usize];
+        (conn.requests, conn.replies, conn.next, conn.opened) = (Requests::new(), Replies::new(), next, next);
+        (conn.begun, conn.hole_since_ns, conn.is_fresh) = (0, [None; 2], false);
+        (conn.last_ns, conn.blind) = (now_ns, None);
+        self.by_key.insert(key, at);
+        at
     }
 
     fn close(&mut self, key: &Key, now_ns: u64, gate: &mut Gate, counters: &mut Counters) {
         let Some(at) = self.by_key.remove(key) else { return };
         counters.one(Counter::TcpClosed);
-        let conn = &mut self.conns[at as usize];
-        conn.outstanding.end(|_| ());
-        conn.effects.drain(..).for_each(|slot| gate.end_later(slot, now_ns));
+        self.conns[at as usize].release(now_ns, gate);
         self.free.push(at);
-    }
-
-    fn lose(&mut self, key: &Key, now_ns: u64, gate: &mut Gate, counters: &mut Counters) {
-        counters.one(Counter::TcpLost);
-        self.close(key, now_ns, gate, counters);
     }
 }
 
@@ -271,7 +289,29 @@ enum Fresh<'a> {
 /// It cannot be followed any more.
 struct Lost;
 
+/// A flush for later.
+fn later(delay: Delay, now_ns: u64, gate: &mut Gate, counters: &mut Counters) {
+    counters.one(Counter::FlushLater);
+    match delay {
+        Delay::Seconds(seconds) => gate.flush_later(seconds, now_ns),
+        Delay::Unknown => gate.shut_for_good(),
+    }
+}
+
 impl Conn {
+    /// What it has begun ends by the clock.
+    fn release(&mut self, now_ns: u64, gate: &mut Gate) {
+        self.outstanding.end(|_| ());
+        self.effects.drain(..).for_each(|slot| gate.end_later(slot, now_ns));
+    }
+
+    /// It cannot be followed any more.
+    fn lose(&mut self, now_ns: u64, gate: &mut Gate, counters: &mut Counters) {
+        counters.one(Counter::TcpLost);
+        self.release(now_ns, gate);
+        self.blind = Some(Blind::new());
+    }
+
     fn fresh<'a>(&mut self, from: End, segment: &Read<'a>, now_ns: u64) -> Fresh<'a> {
         let next = &mut self.next[from as usize];
         let ahead = segment.seq.wrapping_sub(*next) as i32;
@@ -329,11 +369,7 @@ impl Conn {
             }
         });
         for delay in requests.take_delays() {
-            counters.one(Counter::FlushLater);
-            match delay {
-                Delay::Seconds(seconds) => gate.flush_later(seconds, now_ns),
-                Delay::Unknown => gate.shut_for_good(),
-            }
+            later(delay, now_ns, gate, counters);
         }
         debug_assert!(requests.place() != Place::Lost || right.is_err());
         right

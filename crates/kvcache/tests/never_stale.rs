@@ -75,6 +75,7 @@ struct World {
     orphans: Vec<(Vec<u8>, u64)>,
     /// Before memcached was another: until when, and what it had.
     before: Option<(u64, Vec<Option<Item>>)>,
+    steps: u64,
     values: u64,
     hits: u64,
     fault: Option<Fault>,
@@ -110,6 +111,7 @@ impl World {
             from_memcached: Vec::new(),
             orphans: Vec::new(),
             before: None,
+            steps: 0,
             values: 0,
             hits: 0,
             fault,
@@ -324,7 +326,7 @@ impl World {
 
     fn get(&mut self) {
         let (keys, client) = (keys(), self.client());
-        let (key, id) = (keys[self.below(keys.len())].clone(), self.below(6) as u16);
+        let (key, id) = (keys[self.below(keys.len())].clone(), self.below(60) as u16);
         let text = [b"get ", &key[..], b"\r\n"].concat();
         let frame = datagram((client, 5000), (SERVER, PORT), id, &text);
         match self.through(Side::Clients, &frame) {
@@ -380,7 +382,7 @@ impl World {
     }
 
     fn mutate(&mut self) {
-        let (client, id) = (self.client(), self.below(6) as u16);
+        let (client, id) = (self.client(), self.below(60) as u16);
         let mut text = self.command(false);
         if self.below(4) == 0 {
             text.extend(self.command(false));
@@ -487,11 +489,16 @@ impl World {
 
     fn step(&mut self) {
         let conn = if self.conns.is_empty() { None } else { Some(self.below(self.conns.len())) };
+        self.steps += 1;
+        let calm = self.steps % 1000 < 700;
         match (self.below(100), conn) {
-            (0..=24, _) => self.get(),
-            (25, _) => self.mutate(),
-            (26..=47, _) => self.execute_datagram(),
-            (48..=67, _) => self.reply(),
+            (0..=14, _) => self.get(),
+            // Where something is always being written, hardly anything is kept.
+            (15, _) if calm => {}
+            (68..=69, _) if calm && self.below(8) > 0 => {}
+            (15, _) => self.mutate(),
+            (16..=39, _) => self.execute_datagram(),
+            (40..=67, _) => self.reply(),
             (68..=69, Some(at)) => self.write(at),
             (70..=76, Some(at)) => self.send(at),
             (77..=82, Some(at)) => drop(self.execute(at)),

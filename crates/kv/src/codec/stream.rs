@@ -264,7 +264,7 @@ impl std::fmt::Display for Lost {
 
 impl Delay {
     /// Of `flush_all`'s argument.
-    pub(super) fn of(token: &[u8]) -> Option<Self> {
+    pub fn of(token: &[u8]) -> Option<Self> {
         match Number::read(token, super::number::Range::Time) {
             Number::Is(seconds) => u32::try_from(seconds).ok().filter(|&s| s > 0).map(Delay::Seconds),
             // Refused by memcached as well.
