@@ -29,7 +29,7 @@ pub struct KvcacheSection {
     pub misses: u8,
     /// The longest value that is kept, bytes; 1 to 1,024.
     pub value_max: u16,
-    /// TCP connections that can be followed, about 13 KB each.
+    /// TCP connections that can be followed, about 5 KB each.
     pub connections: usize,
     /// Slots that keys share for what may change them, 16 bytes each; rounded up to a power of two.
     pub slots: usize,
