@@ -117,7 +117,8 @@ fn commands(section: &str, seed: u64, commands: u64) {
     // Were all of them lost, nothing would have been looked at; nor if the cache had never answered.
     assert!(ran.asked > commands / 10 && ran.lost < ran.asked / 20, "{ran:?}");
     let hits = bridge.count("hit-l0") + bridge.count("hit-l1");
-    assert!(hits > commands / 1000, "{hits} hits");
+    // Of the little that is not being written.
+    assert!(hits > 20, "{hits} hits");
     assert!(bridge.count("tcp-mutation") > 0 && bridge.count("tcp-released") > 0);
     judge(&bridge.end());
 }
