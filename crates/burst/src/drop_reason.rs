@@ -125,6 +125,9 @@ reasons! {
     PolicyRefused = "policy-refused": "the policy does not let this packet on",
     PolicyFailed = "policy-failed": "the policy gave no answer, and its fail-safe does not let packets on",
     ProbeRefused = "probe-refused": "a probe that is no Gatekeeper's: its form, key, tag or time is wrong; or too many at once",
+    // The cache in front of a memcached.
+    KvHalfCommand = "kv-half-command": "half a command to memcached in a datagram: memcached would go on with it in anybody's next one",
+    KvOutOfOrder = "kv-out-of-order": "a segment from or to memcached before which one is missing (TCP sends both again), or with urgent data, or data in a SYN",
 }
 
 /// How many packets were dropped for each reason.

@@ -73,6 +73,7 @@ macro_rules! requests {
 pub mod amp;
 pub mod gate;
 pub mod grantor;
+pub mod kv;
 pub mod switch;
 
 answers! {

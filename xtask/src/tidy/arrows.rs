@@ -28,6 +28,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("grantor", &["*"]),
     ("amp", &["*"]),
     ("kv", &["*"]),
+    ("kvcache", &["wire", "lookup", "cachesim", "burst", "port", "graph", "kv"]),
     ("sim", &["*"]),
     ("control", &["wire", "lookup", "burst", "port", "graph"]),
     ("cli", &["*"]),

@@ -1,14 +1,18 @@
-//! `tidemill kv`: the cache in the kernel in front of a memcached. `attach` is the daemon; the others look at what it has pinned.
+//! `tidemill kv`: the cache in the kernel in front of a memcached. `attach` is the daemon; the others look at what it has pinned, or with `--socket` into a
+//! running role `kvcache`.
 
-use super::print_line;
+use super::grid::Grid;
+use super::{failed, print_line};
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
 use serde_json::{Map, Value, json};
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use tidemill_control::Client;
+use tidemill_control::schema::kv as schema;
 use tidemill_kv::kernel::{self, Cache, Look, Mode, Options};
 
 /// `tidemill kv`.
@@ -30,13 +34,24 @@ enum Verb {
     #[command(after_help = "Example:\n  tidemill kv detach")]
     Detach(Name),
     /// What is counted, and whether values are served
-    #[command(after_help = "Example:\n  tidemill kv stats --json")]
-    Stats(Name),
+    #[command(
+        after_help = "Examples:\n  tidemill kv stats --json\n  tidemill kv stats --socket /run/tidemill/tidemill.sock"
+    )]
+    Stats {
+        #[command(flatten)]
+        name: Name,
+        #[command(flatten)]
+        role: RoleSocket,
+    },
     /// The most wanted keys
-    #[command(after_help = "Example:\n  tidemill kv top --limit 5")]
+    #[command(
+        after_help = "Examples:\n  tidemill kv top --limit 5\n  tidemill kv top --socket /run/tidemill/tidemill.sock"
+    )]
     Top {
         #[command(flatten)]
         name: Name,
+        #[command(flatten)]
+        role: RoleSocket,
         /// At most so many
         #[arg(long, value_name = "N", default_value_t = 20)]
         limit: usize,
@@ -54,6 +69,13 @@ struct Name {
     /// One JSON object for each line
     #[arg(long)]
     json: bool,
+}
+
+#[derive(Args)]
+struct RoleSocket {
+    /// Ask the role kvcache that runs behind this control socket, not what is attached
+    #[arg(long, value_name = "PATH", conflicts_with = "name")]
+    socket: Option<PathBuf>,
 }
 
 #[derive(Args)]
@@ -125,7 +147,11 @@ pub(crate) fn run(args: &Kv) -> Result<bool> {
             }
             Ok(found)
         }
-        Verb::Stats(name) => {
+        Verb::Stats { name, role: RoleSocket { socket: Some(socket) } } => role_stats(socket, name.json),
+        Verb::Top { name, limit, role: RoleSocket { socket: Some(socket) } } => {
+            role_top(socket, *limit, name.json)
+        }
+        Verb::Stats { name, .. } => {
             let look = Look::open(&root(), &name.name)?;
             let counts = look.counts()?;
             let mut line = Map::new();
@@ -141,7 +167,7 @@ pub(crate) fn run(args: &Kv) -> Result<bool> {
             }
             Ok(true)
         }
-        Verb::Top { name, limit } => {
+        Verb::Top { name, limit, .. } => {
             for hot in Look::open(&root(), &name.name)?.hot(*limit)?.1 {
                 let key = String::from_utf8_lossy(&hot.key);
                 if name.json {
@@ -160,6 +186,37 @@ pub(crate) fn run(args: &Kv) -> Result<bool> {
             Ok(true)
         }
     }
+}
+
+fn role_stats(socket: &Path, json: bool) -> Result<bool> {
+    let client = Client::new(socket).map_err(failed)?;
+    let all: schema::Counters = client.get(schema::path::COUNTERS, &()).map_err(failed)?;
+    if json {
+        print_line(&all)?;
+        return Ok(true);
+    }
+    let mut grid = Grid::new(&["counter", ">"]);
+    for (name, count) in &all.counters {
+        grid.row([name.clone(), count.to_string()]);
+    }
+    grid.print("nothing is counted");
+    Ok(true)
+}
+
+fn role_top(socket: &Path, limit: usize, json: bool) -> Result<bool> {
+    let client = Client::new(socket).map_err(failed)?;
+    let query = schema::TopQuery { limit: Some(limit.try_into().unwrap_or(u32::MAX)) };
+    let top: schema::Top = client.get(schema::path::TOP, &query).map_err(failed)?;
+    if json {
+        top.lines.iter().try_for_each(print_line)?;
+        return Ok(true);
+    }
+    let mut grid = Grid::new(&[">hits", "key"]);
+    for line in top.lines {
+        grid.row([line.hits.to_string(), line.key]);
+    }
+    grid.print("nothing was given yet");
+    Ok(true)
 }
 
 fn serve(args: &Attach) -> Result<bool> {

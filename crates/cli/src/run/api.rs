@@ -67,6 +67,7 @@ pub(crate) fn registry(service: &Arc<Service>) -> Registry {
     registry.elsewhere("/v1/gate", "the role gatekeeper");
     registry.elsewhere("/v1/grantor", "the role grantor");
     registry.elsewhere("/v1/switch", "the role switch");
+    registry.elsewhere("/v1/kv", "the role kvcache");
     for path in [
         path::INTERFACES,
         path::NEIGHBORS,

@@ -10,6 +10,7 @@ use tidemill_amp::MitigatorSection;
 use tidemill_gatekeeper::GatekeeperSection;
 use tidemill_grantor::GrantorSection;
 use tidemill_graph::Idle;
+use tidemill_kvcache::KvcacheSection;
 use tidemill_lookup::numa::cpu_list;
 use tidemill_port::PortSpec;
 use tidemill_port::spec::DpdkSection;
@@ -87,6 +88,9 @@ pub(crate) struct Config {
     /// The role `grantor`: which Gatekeepers ask, which policy decides. All that a router has goes beside it. It needs the feature `lua`.
     #[serde(default)]
     pub(crate) grantor: Option<GrantorSection>,
+    /// The role `kvcache`: which memcached is behind it, who is answered, and the two tiers of memory.
+    #[serde(default)]
+    pub(crate) kvcache: Option<KvcacheSection>,
     /// The role `switch`: rules, caches, VLANs.
     #[serde(default)]
     pub(crate) switch: Option<SwitchSection>,
@@ -111,6 +115,8 @@ pub(crate) enum Role {
     Gatekeeper,
     /// An IP router that Gatekeepers ask: it decides, by a policy in Lua, who may send how much to what is behind it.
     Grantor,
+    /// A bridge between two ports in front of a memcached: gets over UDP are answered from its memory.
+    Kvcache,
     /// A learning bridge with VLANs, and rules as OpenFlow has them.
     Switch,
 }
@@ -122,6 +128,7 @@ impl std::fmt::Display for Role {
             Role::Mitigator => f.write_str("mitigator"),
             Role::Gatekeeper => f.write_str("gatekeeper"),
             Role::Grantor => f.write_str("grantor"),
+            Role::Kvcache => f.write_str("kvcache"),
             Role::Switch => f.write_str("switch"),
         }
     }
@@ -513,13 +520,15 @@ impl Config {
         let mitigators = [("mitigator", self.mitigator.is_some())];
         let gatekeepers = [("gatekeeper", self.gatekeeper.is_some())];
         let grantors = [("grantor", self.grantor.is_some())];
+        let kvcaches = [("kvcache", self.kvcache.is_some())];
         let switches = [("switch", self.switch.is_some())];
-        let foreign: [&[(&'static str, bool)]; 4] = match self.role {
-            Role::Router => [&mitigators, &gatekeepers, &grantors, &switches],
-            Role::Mitigator => [&routers, &gatekeepers, &grantors, &switches],
-            Role::Gatekeeper => [&mitigators, &grantors, &switches, &[]],
-            Role::Grantor => [&mitigators, &gatekeepers, &switches, &[]],
-            Role::Switch => [&routers, &mitigators, &gatekeepers, &grantors],
+        let foreign: [&[(&'static str, bool)]; 5] = match self.role {
+            Role::Router => [&mitigators, &gatekeepers, &grantors, &kvcaches, &switches],
+            Role::Mitigator => [&routers, &gatekeepers, &grantors, &kvcaches, &switches],
+            Role::Gatekeeper => [&mitigators, &grantors, &kvcaches, &switches, &[]],
+            Role::Grantor => [&mitigators, &gatekeepers, &kvcaches, &switches, &[]],
+            Role::Kvcache => [&routers, &mitigators, &gatekeepers, &grantors, &switches],
+            Role::Switch => [&routers, &mitigators, &gatekeepers, &grantors, &kvcaches],
         };
         foreign.into_iter().flatten().find(|(_, there)| *there).map(|(section, _)| *section)
     }

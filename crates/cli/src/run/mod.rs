@@ -5,6 +5,7 @@ mod config;
 mod devices;
 mod gatekeeper;
 mod grantor;
+mod kvcache;
 mod mitigator;
 mod report;
 mod role;

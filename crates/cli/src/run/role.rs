@@ -2,7 +2,7 @@
 
 use super::config::{Config, Role as Name};
 use super::setup::{Places, Queues};
-use super::{gatekeeper, grantor, mitigator, router, switch};
+use super::{gatekeeper, grantor, kvcache, mitigator, router, switch};
 use crate::usage;
 use anyhow::Result;
 use serde_json::{Map, Value};
@@ -98,6 +98,7 @@ pub(crate) fn open(opening: &Opening<'_>) -> Result<Open> {
         Name::Mitigator => mitigator::open(opening),
         Name::Gatekeeper => gatekeeper::open(opening),
         Name::Grantor => grantor::open(opening),
+        Name::Kvcache => kvcache::open(opening),
         Name::Switch => switch::open(opening),
     }
 }
@@ -109,6 +110,7 @@ pub(crate) fn reopen(opening: &Opening<'_>, state: &[u8]) -> Result<Arc<dyn Role
         Name::Mitigator => mitigator::reopen(opening),
         Name::Gatekeeper => gatekeeper::reopen(opening, state),
         Name::Grantor => Err(usage("a grantor is in no record")),
+        Name::Kvcache => kvcache::reopen(opening),
         Name::Switch => Err(usage("a switch is in no record")),
     }
 }
@@ -120,6 +122,7 @@ pub(crate) fn check(config: &Config, name: &str) -> Result<(GraphBuilder, String
         Name::Mitigator => mitigator::check(config, name),
         Name::Gatekeeper => gatekeeper::check(config, name),
         Name::Grantor => grantor::check(config, name),
+        Name::Kvcache => kvcache::check(config, name),
         Name::Switch => switch::check(config, name),
     }
 }

@@ -9,6 +9,7 @@
 
 use super::event::{Answer, Command, Event, Family, Lost};
 use super::number::{Number, Range, Reader};
+use super::stream::Delay;
 use super::verb::{self, Verb};
 use super::{MAX_KEY, base64};
 
@@ -188,6 +189,12 @@ impl Line {
     /// The key, if memcached takes one of this length.
     fn key(&self) -> Option<&[u8]> {
         self.key.get(..self.key_len).filter(|key| !key.is_empty())
+    }
+
+    /// Of a whole line: when it flushes, if that is later.
+    pub(super) fn delay(&self) -> Option<Delay> {
+        let flushes = self.verb == Some(Verb::FlushAll) && self.token >= 2;
+        if flushes { self.key.get(..self.key_len).map_or(Some(Delay::Unknown), Delay::of) } else { None }
     }
 
     fn finish(&mut self, emit: &mut impl FnMut(Event<'_>)) -> Next {

@@ -69,9 +69,10 @@ impl<T> Outstanding<T> {
         Err(Lost)
     }
 
-    /// The connection has ended, memcached has closed it: what is left will not be executed, or has been.
+    /// The connection has ended, memcached has closed it: what is left will not be executed, or has been. It is as new then.
     pub fn end(&mut self, release: impl FnMut(T)) {
         self.commands.drain(..).map(|(_, tag)| tag).for_each(release);
+        (self.late, self.watching) = (0, false);
     }
 
     /// How many wait.

@@ -18,6 +18,7 @@ use super::MAX_KEY;
 use super::binary::{self, Class, Header};
 use super::event::{Event, Lost};
 use super::line::{Line, Next};
+use super::number::Number;
 
 /// Where a stream stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,6 +35,18 @@ pub enum Place {
     Lost,
 }
 
+/// When a `flush_all` is for later.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Delay {
+    /// So many seconds from its execution, or, above 30 days, at this time (seconds since 1970).
+    Seconds(u32),
+    /// memcached may take the number or not, and as what.
+    Unknown,
+}
+
+/// Delays that are kept until they are asked for; of more, the last stands for any.
+const DELAYS: usize = 4;
+
 /// A stream of requests.
 #[derive(Debug, Clone)]
 pub struct Requests {
@@ -41,6 +54,7 @@ pub struct Requests {
     binary: bool,
     line: Line,
     request: Frame,
+    delays: [Option<Delay>; DELAYS],
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,7 +71,8 @@ enum State {
 
 impl Default for Requests {
     fn default() -> Self {
-        Requests { state: State::First, binary: false, line: Line::default(), request: Frame::default() }
+        let (line, request) = (Line::default(), Frame::default());
+        Requests { state: State::First, binary: false, line, request, delays: [None; DELAYS] }
     }
 }
 
@@ -80,12 +95,16 @@ impl Requests {
                     bytes = &bytes[taken..];
                     match self.request.next(emit) {
                         None => {}
-                        Some(next) => self.go_on(next, emit),
+                        Some(next) => {
+                            self.later(self.request.delay());
+                            self.go_on(next, emit);
+                        }
                     }
                 }
                 State::Command => {
                     bytes = &bytes[1..];
                     if let Some(next) = self.line.push(first, emit) {
+                        self.later(self.line.delay());
                         self.line = Line::default();
                         self.go_on(next, emit);
                     }
@@ -111,6 +130,21 @@ impl Requests {
                 State::Lost
             }
         };
+    }
+
+    fn later(&mut self, delay: Option<Delay>) {
+        if delay.is_none() {
+            return;
+        }
+        match self.delays.iter_mut().find(|place| place.is_none()) {
+            Some(place) => *place = delay,
+            None => self.delays[DELAYS - 1] = Some(Delay::Unknown),
+        }
+    }
+
+    /// The delays of the flushes for later that have come since this was called last. Each was told as [`Event::All`] as well: that is about now.
+    pub fn take_delays(&mut self) -> impl Iterator<Item = Delay> + use<> {
+        std::mem::take(&mut self.delays).into_iter().flatten()
     }
 
     /// Where the stream stands. A datagram that does not end between commands: memcached forgets a line that is not whole; for the rest of a value it
@@ -140,11 +174,13 @@ struct Frame {
     key: [u8; MAX_KEY],
     /// Bytes of header, extras and key that have come.
     filled: usize,
+    /// The first four bytes of extras.
+    extras: [u8; 4],
 }
 
 impl Default for Frame {
     fn default() -> Self {
-        Frame { header: [0; binary::HEADER], key: [0; MAX_KEY], filled: 0 }
+        Frame { header: [0; binary::HEADER], key: [0; MAX_KEY], filled: 0, extras: [0; 4] }
     }
 }
 
@@ -158,6 +194,9 @@ impl Frame {
                 let extras = usize::from(header.extras);
                 if behind < extras {
                     let skipped = bytes.len().min(extras - behind);
+                    for (place, byte) in self.extras.iter_mut().skip(behind).zip(&bytes[..skipped]) {
+                        *place = *byte;
+                    }
                     self.filled += skipped;
                     return skipped;
                 }
@@ -169,6 +208,17 @@ impl Frame {
         part[..taken].copy_from_slice(&bytes[..taken]);
         self.filled += taken;
         taken
+    }
+
+    /// Of a whole header with its extras: when it flushes, if that is later.
+    fn delay(&self) -> Option<Delay> {
+        let header = Header::read(&self.header);
+        let flushes = matches!(header.opcode, binary::opcode::FLUSH | binary::opcode::FLUSHQ);
+        let seconds = u32::from_be_bytes(self.extras);
+        (flushes && header.extras > 0 && seconds > 0).then_some(match header.extras {
+            4 => Delay::Seconds(seconds),
+            _ => Delay::Unknown,
+        })
     }
 
     /// What follows, if header, extras and key are there or the header is refused.
@@ -212,11 +262,60 @@ impl std::fmt::Display for Lost {
     }
 }
 
+impl Delay {
+    /// Of `flush_all`'s argument.
+    pub fn of(token: &[u8]) -> Option<Self> {
+        match Number::read(token, super::number::Range::Time) {
+            Number::Is(seconds) => u32::try_from(seconds).ok().filter(|&s| s > 0).map(Delay::Seconds),
+            // Refused by memcached as well.
+            Number::Refused => None,
+            Number::Odd => Some(Delay::Unknown),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::codec::replies::Replies;
     use std::mem::size_of;
+
+    fn delays(bytes: &[u8]) -> Vec<Delay> {
+        // However it is cut.
+        let mut cut = Requests::new();
+        bytes.iter().for_each(|byte| cut.push(&[*byte], &mut |_| ()));
+        let mut whole = Requests::new();
+        whole.push(bytes, &mut |_| ());
+        let delays: Vec<Delay> = whole.take_delays().collect();
+        assert_eq!(cut.take_delays().collect::<Vec<_>>(), delays);
+        assert_eq!(whole.take_delays().count(), 0);
+        delays
+    }
+
+    #[test]
+    fn flushes_for_later() {
+        use Delay::*;
+        assert_eq!(delays(b"flush_all\r\nflush_all 0\r\nflush_all -5 noreply\r\nflush_all noreply\r\n"), []);
+        assert_eq!(
+            delays(b"flush_all 10\r\nget k\r\nflush_all  300 noreply\r\n"),
+            [Seconds(10), Seconds(300)]
+        );
+        assert_eq!(delays(b"flush_all +10\r\nset flush_all 5 0 1\r\nx\r\n"), [Unknown]);
+        assert_eq!(delays(&b"flush_all 1\r\n".repeat(5)), [Seconds(1), Seconds(1), Seconds(1), Unknown]);
+        let binary = |opcode, extras: &[u8]| {
+            let mut bytes = Vec::new();
+            let (extras_len, body) = (extras.len() as u8, extras.len() as u32);
+            Header { magic: binary::REQUEST, opcode, extras: extras_len, body, ..Header::default() }
+                .write(&mut bytes);
+            [bytes, extras.to_vec()].concat()
+        };
+        assert_eq!(delays(&binary(8, &[])), []);
+        assert_eq!(delays(&binary(8, &[0; 4])), []);
+        assert_eq!(
+            delays(&[binary(8, &[0, 0, 1, 2]), binary(0x18, &[0, 0, 0, 9])].concat()),
+            [Seconds(258), Seconds(9)]
+        );
+    }
 
     #[test]
     fn the_state_is_bounded() {

@@ -6,6 +6,8 @@
 //!             10.2.0.1 ---- 10.2.0.2          memcached   (plain)
 //!             fd02::1       fd02::2
 //! ```
+//!
+//! Or the cable of the one goes through a third namespace, in which something bridges it: see [`Lab::behind`].
 
 use super::cache::Cache;
 use super::client::{Tcp, Udp};
@@ -107,6 +109,8 @@ pub(crate) struct Lab {
     pub(crate) cached: Server,
     pub(crate) plain: Server,
     pub(crate) client: Netns,
+    /// Whether whatever caches may see what comes by the server's loopback interface.
+    pub(crate) sees_loopback: bool,
 }
 
 const QUIET: &[&str] = &[
@@ -117,10 +121,16 @@ const QUIET: &[&str] = &[
     "net.ipv4.conf.default.rp_filter=0",
 ];
 
-fn server(client: &Netns, name: &str, number: u8, threads: usize) -> Server {
+fn server(client: &Netns, middle: Option<&Netns>, name: &str, number: u8, threads: usize) -> Server {
     let net = Netns::new(name);
     net.sysctl(QUIET);
-    cable(client, name, &net, "eth0", 1500);
+    match middle {
+        None => cable(client, name, &net, "eth0", 1500),
+        Some(middle) => {
+            cable(client, name, middle, MIDDLE[0], 1500);
+            cable(middle, MIDDLE[1], &net, "eth0", 1500);
+        }
+    }
     for (host, interface, end) in [(client, name, 1), (&net, "eth0", 2)] {
         host.add_address(&format!("10.{number}.0.{end}/24"), interface);
         host.add_address(&format!("fd0{number}::{end}/64"), interface);
@@ -133,7 +143,18 @@ fn server(client: &Netns, name: &str, number: u8, threads: usize) -> Server {
     Server { _passing: passing(client, name), net, memcached, v4, v6, udp: v4 }
 }
 
+/// The interfaces of the namespace between client and server: towards the one and the other.
+pub(crate) const MIDDLE: [&str; 2] = ["clients", "servers"];
+
 impl Lab {
+    /// Without a cache, and with a namespace between the client and the one memcached: nothing passes until something bridges [`MIDDLE`] there.
+    pub(crate) fn behind(middle: &Netns) -> Self {
+        middle.sysctl(QUIET);
+        let mut lab = Lab::made(THREADS, Some(middle));
+        lab.sees_loopback = false;
+        lab
+    }
+
     /// Without a cache.
     pub(crate) fn plain() -> Self {
         Lab::with_threads(THREADS)
@@ -141,10 +162,16 @@ impl Lab {
 
     /// Without a cache, and with so many threads in each memcached.
     pub(crate) fn with_threads(threads: usize) -> Self {
+        Lab::made(threads, None)
+    }
+
+    fn made(threads: usize, middle: Option<&Netns>) -> Self {
         let client = Netns::new("client");
         client.sysctl(QUIET);
-        let (cached, plain) = (server(&client, "cached", 1, threads), server(&client, "plain", 2, threads));
-        Lab { client, cached, plain, cache: None }
+        let cached = server(&client, middle, "cached", 1, threads);
+        let plain = server(&client, None, "plain", 2, threads);
+        let sees_loopback = INTERFACES.contains(&"lo");
+        Lab { client, cached, plain, cache: None, sees_loopback }
     }
 
     /// With the cache on the cable and on the loopback interface.

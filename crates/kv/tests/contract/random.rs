@@ -13,7 +13,7 @@ use super::actor::{Actor, Keys, Pace, Seen};
 use super::checker::{Item, MOST, Verdict, check, loosen, minimal};
 use super::client::{Tcp, Udp};
 use super::history::{Action, Event, Outcome, SECOND_NS, trimmed};
-use super::lab::{INTERFACES, Lab, PORT, THREADS};
+use super::lab::{Lab, PORT, THREADS};
 use super::wire::{self, Ask, Said, Speech};
 use crate::rng::Rng;
 use std::fmt::Write as _;
@@ -117,7 +117,7 @@ impl<'a> Run<'a> {
         };
         let mut actors: Vec<Actor> = (0..ACTORS).map(far).collect();
         // Where nobody looks at the loopback interface, nothing is answered while somebody is there.
-        let beside = if INTERFACES.contains(&"lo") || lab.cache.is_none() { BESIDE } else { 0 };
+        let beside = if lab.sees_loopback { BESIDE } else { 0 };
         for number in ACTORS..ACTORS + beside {
             let net = &lab.cached.net;
             let local = SocketAddr::from(([127, 0, 0, 1], PORT));

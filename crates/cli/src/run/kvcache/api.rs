@@ -1,0 +1,41 @@
+//! The verbs that only a cache has.
+
+use super::Kvcache;
+use crate::run::service::lock;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tidemill_control::schema::kv::{Counters, Top, TopLine, TopQuery, path};
+use tidemill_control::{ApiError, Registry, Request};
+
+/// The worker tells between two bursts, and wakes at least so often.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Adds them.
+pub(super) fn register(kvcache: &Arc<Kvcache>, registry: &mut Registry) {
+    let to = kvcache.clone();
+    registry.get(path::COUNTERS, "All that the cache counts", move |_: &Request| {
+        let counters = lock(&to.control).counters();
+        let counters = counters.iter().map(|(name, count)| (name.to_owned(), count)).collect();
+        Ok(Counters { counters })
+    });
+    let to = kvcache.clone();
+    registry.get(path::TOP, "The most wanted keys", move |r: &Request| top(&to, &r.query()?));
+}
+
+fn top(kvcache: &Kvcache, query: &TopQuery) -> Result<Top, ApiError> {
+    lock(&kvcache.control).want_hottest();
+    let since = Instant::now();
+    let hottest = loop {
+        if let Some(hottest) = lock(&kvcache.control).hottest() {
+            break hottest;
+        }
+        if since.elapsed() > PATIENCE {
+            return Err(ApiError::conflict("the worker has not told: is it running?"));
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    };
+    let limit = query.limit.map_or(usize::MAX, |limit| limit as usize);
+    let line =
+        |(key, hits): (Vec<u8>, u64)| TopLine { key: String::from_utf8_lossy(&key).into_owned(), hits };
+    Ok(Top { lines: hottest.into_iter().take(limit).map(line).collect() })
+}

@@ -1,0 +1,186 @@
+//! `role = "kvcache"` on a cable between real clients and a real memcached, held to what the kernel's tier is held to: clients that do anything at any time, over UDP
+//! and TCP, IPv4 and IPv6, in all three protocols; what they saw of each key has to be what one memcached can have said. Needs root and memcached.
+//!
+//! `TIDEMILL_SEED=N` repeats a run's choices.
+
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, clippy::expect_used)] // a test may
+
+#[path = "../../../kv/tests/contract/mod.rs"]
+mod contract;
+#[allow(dead_code)] // some of it is for other suites
+#[path = "../root_wire/net.rs"]
+mod net;
+#[allow(dead_code)]
+#[path = "../root_wire/raw.rs"]
+mod raw;
+#[allow(dead_code, unreachable_pub)]
+#[path = "../../../port/src/rng.rs"]
+mod rng;
+
+use contract::lab::{Lab, MIDDLE, turn};
+use contract::pair::{Pair, Way};
+use contract::random::run;
+use net::{Netns, wait_until};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use std::fs::File;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+use tidemill_control::Client;
+use tidemill_control::schema::kv::{Counters, Top, TopQuery, path};
+
+/// A tidemill between two cables.
+struct Bridge {
+    child: Child,
+    folder: tempfile::TempDir,
+    client: Client,
+}
+
+impl Bridge {
+    fn start(middle: &Netns, section: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let [clients, servers] = MIDDLE;
+        let config = format!(
+            "version = 1\nrole = \"kvcache\"\n[control]\nsocket = \"kv.sock\"\n[kvcache]\naddresses = [\"10.1.0.2\", \"fd01::2\"]\n\
+            allow = [\"10.1.0.0/24\", \"fd01::/64\"]\nsettle_ms = 400\n{section}\n\
+            [[port]]\nname = \"clients\"\nkind = \"af_packet\"\ninterface = \"{clients}\"\n\
+            [[port]]\nname = \"servers\"\nkind = \"af_packet\"\ninterface = \"{servers}\"\n"
+        );
+        std::fs::write(folder.path().join("kv.toml"), config).unwrap();
+        let file = |name: &str| File::create(folder.path().join(name)).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tidemill"));
+        command.args(["run", "kv.toml", "--json"]).current_dir(folder.path());
+        command.stdin(Stdio::null()).stdout(file("out")).stderr(file("err"));
+        let child = middle.enter(|| command.spawn()).unwrap();
+        let client = Client::new(&folder.path().join("kv.sock")).unwrap();
+        let bridge = Bridge { child, folder, client };
+        wait_until("the cache runs", Duration::from_secs(10), || bridge.counters().is_some());
+        bridge
+    }
+
+    fn counters(&self) -> Option<Counters> {
+        self.client.get(path::COUNTERS, &()).ok()
+    }
+
+    fn count(&self, name: &str) -> u64 {
+        self.counters().unwrap().counters[name]
+    }
+
+    /// Ends it in good order: what it says in the end.
+    fn end(&mut self) -> Value {
+        let pid = Pid::from_raw(self.child.id().cast_signed()).unwrap();
+        kill_process(pid, Signal::TERM).unwrap();
+        assert!(self.child.wait().unwrap().success(), "{}", self.said("err"));
+        let out = self.said("out");
+        serde_json::from_str(out.lines().last().unwrap()).unwrap()
+    }
+
+    fn said(&self, name: &str) -> String {
+        std::fs::read_to_string(self.folder.path().join(name)).unwrap()
+    }
+}
+
+impl Drop for Bridge {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            println!("--- cache\n{:?}\n{}", self.counters(), self.said("err"));
+        }
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+fn seed(default: u64) -> u64 {
+    std::env::var("TIDEMILL_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(default)
+}
+
+/// In + made = out + dropped + consumed + held, and nothing was dropped but what is to be.
+fn judge(said: &Value) {
+    let count = |name: &str| said[name].as_u64().unwrap();
+    let dropped = said["dropped"].as_object().unwrap();
+    let lost: u64 = dropped.values().filter_map(Value::as_u64).sum();
+    assert_eq!(
+        count("in") + count("made"),
+        count("out") + lost + count("consumed") + count("held"),
+        "{said}"
+    );
+    assert!(dropped.keys().all(|reason| reason.starts_with("kv-")), "{said}");
+}
+
+fn commands(section: &str, seed: u64, commands: u64) {
+    let middle = Netns::new("middle");
+    let lab = Lab::behind(&middle);
+    let mut bridge = Bridge::start(&middle, section);
+    let ran = run(&lab, seed, commands).unwrap_or_else(|fault| panic!("{}", fault.text));
+    println!("{ran:?}\n{:?}", bridge.counters().unwrap().counters);
+    // Were all of them lost, nothing would have been looked at; nor if the cache had never answered.
+    assert!(ran.asked > commands / 10 && ran.lost < ran.asked / 20, "{ran:?}");
+    let hits = bridge.count("hit-l0") + bridge.count("hit-l1");
+    // Of the little that is not being written.
+    assert!(hits > 20, "{hits} hits");
+    assert!(bridge.count("tcp-mutation") > 0 && bridge.count("tcp-released") > 0);
+    judge(&bridge.end());
+}
+
+#[test]
+fn commands_of_any_kind() {
+    let Some(_turn) = turn("commands_of_any_kind") else { return };
+    commands("misses = 1", seed(1), 60_000);
+}
+
+#[test]
+fn commands_of_any_kind_write_back() {
+    let Some(_turn) = turn("commands_of_any_kind_write_back") else { return };
+    let small = "misses = 1\ninclusion = \"non-inclusive\"\nwrite = \"back\"\n[kvcache.l0]\nentries = 2\nchunk = 512\n\
+        [kvcache.l1]\nentries = 4\nways = 4\nmemory_mib = 1";
+    commands(small, seed(2), 30_000);
+}
+
+/// Values are given, byte for byte as memcached gives them; who asks most is known; a memcached that is started again is another.
+#[test]
+fn answers_and_what_an_operator_sees() {
+    let Some(_turn) = turn("answers_and_what_an_operator_sees") else { return };
+    let middle = Netns::new("middle");
+    let mut lab = Lab::behind(&middle);
+    let mut bridge = Bridge::start(&middle, "");
+    let mut pair = Pair::new(&lab);
+    let hits = || bridge.count("hit-l0") + bridge.count("hit-l1");
+    for length in [1, 3, 40, 300, 1000, 1024, 1025, 1300] {
+        let key = format!("key:{length}").into_bytes();
+        let line = format!("set key:{length} 7 0 {length}\r\n");
+        pair.tcp(&[line.as_bytes(), &vec![b'v'; length], b"\r\n"].concat(), "set");
+        let get = [b"get ", &key[..], b"\r\n"].concat();
+        for way in [Way::Udp, Way::Udp6] {
+            let before = hits();
+            wait_until("it is answered", Duration::from_secs(5), || {
+                (0..10).for_each(|_| drop(pair.ask(way, &get, "get")));
+                hits() > before || length > 1024
+            });
+        }
+    }
+    let (key, get) = (b"key:3", b"get key:3\r\n");
+    for _ in 0..400 {
+        pair.ask(Way::Udp, get, "get");
+    }
+    let top: Top = bridge.client.get(path::TOP, &TopQuery { limit: Some(1) }).unwrap();
+    assert_eq!(top.lines[0].key.as_bytes(), key);
+    assert!(top.lines[0].hits > 200, "{top:?}");
+    drop(pair);
+    // All of it is gone, and within the lease nothing is answered that was there.
+    lab.cached.memcached.kill();
+    lab.cached.memcached = contract::lab::Memcached::start(&lab.cached.net, 4);
+    std::thread::sleep(Duration::from_millis(1100));
+    let mut udp = lab.udp(&lab.cached);
+    for _ in 0..20 {
+        assert_eq!(udp.ask(get).as_deref(), Some(&b"END\r\n"[..]));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    wait_until("the other one is known", Duration::from_secs(5), || {
+        udp.ask(get);
+        bridge.count("restarts") == 1
+    });
+    let said = bridge.end();
+    judge(&said);
+    assert!(said["kv"]["hit-l0"].as_u64().unwrap() > 0, "{said}");
+}

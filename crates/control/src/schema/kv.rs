@@ -1,0 +1,37 @@
+//! What a cache in front of a memcached says and is asked.
+
+pub use super::Counters;
+use serde::{Deserialize, Serialize};
+
+/// The paths of the verbs.
+pub mod path {
+    /// GET: [`Counters`](super::Counters).
+    pub const COUNTERS: &str = "/v1/kv/counters";
+    /// GET with [`TopQuery`](super::TopQuery): [`Top`](super::Top).
+    pub const TOP: &str = "/v1/kv/top";
+}
+
+answers! {
+    /// The most wanted keys.
+    pub struct Top {
+        /// The most first.
+        pub lines: Vec<TopLine>,
+    }
+
+    /// One key.
+    pub struct TopLine {
+        /// It, what is no UTF-8 replaced.
+        pub key: String,
+        /// How often it was given, from samples.
+        pub hits: u64,
+    }
+}
+
+requests! {
+    /// How many.
+    pub struct TopQuery {
+        /// At most so many lines.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub limit: Option<u32>,
+    }
+}

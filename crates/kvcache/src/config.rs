@@ -1,0 +1,148 @@
+//! The section `[kvcache]` as written; its comments are the schema's text. What follows from it: [`crate::settings`].
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+/// A bridge of two ports in front of a memcached, that answers gets over UDP from two tiers of memory.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct KvcacheSection {
+    /// The port towards the clients. Default: the first `[[port]]`.
+    pub clients: Option<String>,
+    /// The port towards memcached. Default: the second `[[port]]`.
+    pub servers: Option<String>,
+    /// All addresses of the one memcached that is cached, as clients know them. What comes to its port at any other address is heeded as well, and never answered.
+    pub addresses: Vec<String>,
+    /// memcached's port, UDP and TCP.
+    pub port: u16,
+    /// The prefixes of clients that are answered: answers are larger than questions, and anybody can write any source on a question.
+    pub allow: Vec<String>,
+    /// Answers a second for one source, and so many at once; 0 is no limit.
+    pub rate: u32,
+    /// Milliseconds within which memcached executes what has come to it, where it sends no proof; 100 to 60,000.
+    pub settle_ms: u32,
+    /// Milliseconds for which memcached is believed to be the same process after it has said so; 100 to 60,000. So long values may outlive it.
+    pub lease_ms: u32,
+    /// The UDP port, in the clients' name, that questions of ours come from: one that no client uses.
+    pub ask_port: u16,
+    /// A key is kept when it was missed so many times: 1 or 2.
+    pub misses: u8,
+    /// The longest value that is kept, bytes; 1 to 1,024.
+    pub value_max: u16,
+    /// TCP connections that can be followed, about 5 KB each.
+    pub connections: usize,
+    /// Slots that keys share for what may change them, 16 bytes each; rounded up to a power of two.
+    pub slots: usize,
+    /// What L1 holds of what L0 has.
+    pub inclusion: Inclusion,
+    /// When a value that is kept in L0 gets to L1.
+    pub write: Write,
+    /// The small tier in front.
+    pub l0: L0Section,
+    /// The large tier.
+    pub l1: L1Section,
+}
+
+impl Default for KvcacheSection {
+    fn default() -> Self {
+        KvcacheSection {
+            clients: None,
+            servers: None,
+            addresses: Vec::new(),
+            port: 11211,
+            allow: Vec::new(),
+            rate: 1_000_000,
+            settle_ms: 3000,
+            lease_ms: 1000,
+            ask_port: 61211,
+            misses: 2,
+            value_max: 1024,
+            connections: 1024,
+            slots: 1 << 18,
+            inclusion: Inclusion::default(),
+            write: Write::default(),
+            l0: L0Section::default(),
+            l1: L1Section::default(),
+        }
+    }
+}
+
+/// What L1 holds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Inclusion {
+    /// All that L0 has.
+    #[default]
+    Inclusive,
+    /// What it happens to.
+    NonInclusive,
+}
+
+/// When L1 gets it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Write {
+    /// At once.
+    #[default]
+    Through,
+    /// When L0 lets go of it; only non-inclusive.
+    Back,
+}
+
+/// L0: chunks of one size.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct L0Section {
+    /// Answers at most; 0: there is no L0.
+    pub entries: usize,
+    /// Places that a key can lie in; 1 to 16.
+    pub ways: usize,
+    /// Who has to go: `"fifo"`, `"lru"`, `"clock"`, `"sieve"`, `"random"`.
+    pub policy: String,
+    /// Bytes for one answer: `VALUE KEY FLAGS LENGTH`, the value, two line ends.
+    pub chunk: usize,
+}
+
+impl Default for L0Section {
+    fn default() -> Self {
+        L0Section { entries: 1024, ways: 1, policy: "lru".into(), chunk: 64 }
+    }
+}
+
+/// L1: chunks of 64 to 2,048 bytes.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct L1Section {
+    /// Answers at most.
+    pub entries: usize,
+    /// Places that a key can lie in; 1 to 16.
+    pub ways: usize,
+    /// As of L0.
+    pub policy: String,
+    /// Memory for answers, MiB.
+    pub memory_mib: usize,
+    /// How that is divided into chunks of 64, 128, 256, 512, 1024 and 2048 bytes: a type of Table 3.6 (Tokusashi 2019), `"A"` to `"E"`.
+    pub slab: String,
+}
+
+impl Default for L1Section {
+    fn default() -> Self {
+        L1Section { entries: 1 << 17, ways: 8, policy: "lru".into(), memory_mib: 64, slab: "B".into() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everything_can_be_left_out_or_written() {
+        assert_eq!(toml::from_str::<KvcacheSection>("").unwrap(), KvcacheSection::default());
+        let text = "addresses = ['10.0.0.1']\ninclusion = 'non-inclusive'\nwrite = 'back'\nl0 = { ways = 2 }\n[l1]\nslab = 'E'";
+        let section: KvcacheSection = toml::from_str(text).unwrap();
+        assert_eq!((section.inclusion, section.write), (Inclusion::NonInclusive, Write::Back));
+        assert_eq!((section.l0.ways, section.l0.entries, &section.l1.slab[..]), (2, 1024, "E"));
+        assert!(toml::from_str::<KvcacheSection>("adresses = []").is_err());
+        assert!(toml::from_str::<KvcacheSection>("l1 = { way = 2 }").is_err());
+    }
+}

@@ -1,0 +1,206 @@
+//! The control side: checks the configuration, makes the cache, reads its numbers beside it.
+
+use crate::cache::Cache;
+use crate::config::KvcacheSection;
+use crate::counters::{Board, Counter, Counters};
+use crate::error::KvcacheError;
+use crate::hot::HotKey;
+use crate::settings::Settings;
+use crossbeam_queue::ArrayQueue;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// What the worker and the control side share.
+pub(crate) struct Shared {
+    /// Until its node is made.
+    seat: Mutex<Option<Box<Cache>>>,
+    /// Somebody wants to know the hottest keys.
+    wanted: AtomicBool,
+    hottest: ArrayQueue<Vec<HotKey>>,
+}
+
+impl Shared {
+    pub(crate) fn take(&self) -> Option<Box<Cache>> {
+        self.seat.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// The worker's turn: tells what is wanted.
+    pub(crate) fn tell(&self, cache: &Cache) {
+        if self.wanted.load(Ordering::Relaxed) && self.wanted.swap(false, Ordering::AcqRel) {
+            self.hottest.force_push(cache.hottest());
+        }
+    }
+}
+
+/// The control side of a cache. The worker never waits for it.
+pub struct KvcacheControl {
+    section: KvcacheSection,
+    ports: Vec<String>,
+    clients: usize,
+    shared: Arc<Shared>,
+    board: Board,
+    noted: bool,
+}
+
+/// Questions that memcached leaves without an answer before that is said.
+const UNHEARD: u64 = 12;
+
+impl KvcacheControl {
+    /// Checks a configuration against the names of the ports, and makes the cache.
+    ///
+    /// # Errors
+    /// Which key is wrong, and what to do.
+    pub fn new(section: &KvcacheSection, ports: &[String], workers: usize) -> Result<Self, KvcacheError> {
+        // Nobody can foresee it: clients pick the keys.
+        Self::with_secret(section, ports, workers, RandomState::new().hash_one(0))
+    }
+
+    /// The same with a secret of the caller's, for runs that are to be repeated.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn with_secret(
+        section: &KvcacheSection,
+        ports: &[String],
+        workers: usize,
+        secret: u64,
+    ) -> Result<Self, KvcacheError> {
+        let clients = sides(section, ports)?;
+        if workers != 1 {
+            let what = format!("{workers}: what a cache knows of a key is in one place: give 1");
+            return Err(KvcacheError { key: "run.workers".into(), what });
+        }
+        let (settings, board) = (Settings::new(section)?, Board::default());
+        let cache = Cache::tied(settings, secret, board.clone());
+        let shared = Shared {
+            seat: Mutex::new(Some(Box::new(cache))),
+            wanted: AtomicBool::new(false),
+            hottest: ArrayQueue::new(1),
+        };
+        let (section, ports, shared) = (section.clone(), ports.to_vec(), Arc::new(shared));
+        Ok(KvcacheControl { section, ports, clients, shared, board, noted: false })
+    }
+
+    /// Takes another configuration if it is the same.
+    ///
+    /// # Errors
+    /// It is not.
+    pub fn reload(&mut self, section: &KvcacheSection) -> Result<(), KvcacheError> {
+        if *section == self.section {
+            return Ok(());
+        }
+        let what = "the section cannot change while the cache runs: put it back, or restart".into();
+        Err(KvcacheError { key: "kvcache".into(), what })
+    }
+
+    /// Lines for the log since the last call.
+    pub fn take_notes(&mut self) -> Vec<String> {
+        let counters = self.counters();
+        if self.noted || counters.get(Counter::Heard) > 0 || counters.get(Counter::Checks) < UNHEARD {
+            return Vec::new();
+        }
+        self.noted = true;
+        vec![format!(
+            "kvcache: memcached ({}) does not answer `stats` over UDP from port {}, in the clients' name: so nothing is answered here. Is its UDP side on (-U), and does \
+             nothing on the way keep that port out (kvcache.ask_port)?",
+            self.section.addresses.join(", "),
+            self.section.ask_port
+        )]
+    }
+
+    /// Live numbers.
+    pub fn counters(&self) -> Counters {
+        let mut counters = Counters::default();
+        self.board.add_to(&mut counters);
+        counters
+    }
+
+    /// Asks the worker for the hottest keys; [`hottest`](Self::hottest) has them soon, if it runs.
+    pub fn want_hottest(&self) {
+        while self.shared.hottest.pop().is_some() {}
+        self.shared.wanted.store(true, Ordering::Release);
+    }
+
+    /// The keys that were given most, most first, once the worker has told.
+    pub fn hottest(&self) -> Option<Vec<HotKey>> {
+        self.shared.hottest.pop()
+    }
+
+    /// The configuration in force.
+    pub fn section(&self) -> &KvcacheSection {
+        &self.section
+    }
+
+    /// The names of the ports, in their order.
+    pub fn ports(&self) -> &[String] {
+        &self.ports
+    }
+
+    /// The clients' port.
+    pub fn clients(&self) -> &str {
+        &self.ports[self.clients]
+    }
+
+    /// memcached's port.
+    pub fn servers(&self) -> &str {
+        &self.ports[1 - self.clients]
+    }
+
+    pub(crate) fn shared(&self) -> Arc<Shared> {
+        self.shared.clone()
+    }
+}
+
+/// The number of the clients' port.
+fn sides(section: &KvcacheSection, ports: &[String]) -> Result<usize, KvcacheError> {
+    if ports.len() != 2 {
+        let what = format!("a cache has two ports, and there are {}: give two [[port]]s", ports.len());
+        return Err(KvcacheError::new("clients", what));
+    }
+    let find = |key: &str, name: &Option<String>| match name {
+        None => Ok(None),
+        Some(name) => ports.iter().position(|port| port == name).map(Some).ok_or_else(|| {
+            let what = format!("there is no port {name:?}; there are {:?} and {:?}", ports[0], ports[1]);
+            KvcacheError::new(key, what)
+        }),
+    };
+    match (find("clients", &section.clients)?, find("servers", &section.servers)?) {
+        (Some(clients), Some(servers)) if clients == servers => {
+            let what = format!("{:?} is where the clients are: give the other port", ports[servers]);
+            Err(KvcacheError::new("servers", what))
+        }
+        (Some(clients), _) => Ok(clients),
+        (None, Some(servers)) => Ok(1 - servers),
+        (None, None) => Ok(0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_two_sides_are_two_ports_and_the_worker_is_one() {
+        let ports: Vec<String> = vec!["a".into(), "b".into()];
+        let base = "addresses = ['10.0.0.1']\nallow = ['10.0.0.0/8']\nl1 = { memory_mib = 1 }\n";
+        let control = |toml: &str, ports: &[String], workers| {
+            let section = toml::from_str(&format!("{toml}\n{base}")).unwrap();
+            KvcacheControl::new(&section, ports, workers).map_err(|error| error.to_string())
+        };
+        let sides = |toml: &str| {
+            let control = control(toml, &ports, 1)?;
+            Ok((control.clients().to_owned(), control.servers().to_owned()))
+        };
+        let (ab, ba) = (("a".to_owned(), "b".to_owned()), ("b".to_owned(), "a".to_owned()));
+        assert_eq!((sides(""), sides("clients = 'b'")), (Ok(ab), Ok(ba.clone())));
+        assert_eq!(sides("servers = 'a'"), Ok(ba));
+        fn said<T>(result: Result<T, String>) -> String {
+            result.err().unwrap_or_default()
+        }
+        assert!(said(sides("clients = 'c'")).starts_with("kvcache.clients: there is no port \"c\""));
+        assert!(said(sides("clients = 'a'\nservers = 'a'")).starts_with("kvcache.servers: \"a\" is where"));
+        assert!(said(control("", &ports[..1], 1)).starts_with("kvcache.clients: a cache has two ports"));
+        assert!(said(control("", &ports, 2)).starts_with("run.workers: 2: what a cache knows"));
+    }
+}

@@ -1,0 +1,227 @@
+//! The configuration checked, and the tiers that it describes.
+
+use crate::config::{Inclusion, KvcacheSection, Write};
+use crate::error::KvcacheError;
+use crate::slab::Slab;
+use crate::tier::Tier;
+use crate::tiers::{Rules, Tiers};
+use std::net::IpAddr;
+use tidemill_cachesim::policy::Policy;
+use tidemill_cachesim::sets::WAYS_MAX;
+use tidemill_cachesim::slab::{CHUNK_BYTES, Chunks};
+
+/// What a configuration says to the data path.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    pub(crate) addresses: Vec<IpAddr>,
+    pub(crate) port: u16,
+    pub(crate) allow: Vec<Prefix>,
+    pub(crate) rate: u32,
+    pub(crate) settle_ns: u64,
+    pub(crate) lease_ns: u64,
+    pub(crate) ask_port: u16,
+    pub(crate) ask_at_once: bool,
+    pub(crate) value_max: usize,
+    pub(crate) connections: usize,
+    pub(crate) slots: usize,
+    rules: Rules,
+    l0: Shape,
+    l1: Shape,
+}
+
+/// A tier.
+#[derive(Debug, Clone)]
+struct Shape {
+    entries: usize,
+    ways: usize,
+    policy: Policy,
+    /// Sizes and how many.
+    chunks: Vec<(usize, usize)>,
+}
+
+/// An address and how many of its first bits count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Prefix {
+    address: IpAddr,
+    length: u8,
+}
+
+impl Prefix {
+    fn parse(text: &str) -> Option<Self> {
+        let (address, length) = text.split_once('/').map_or((text, None), |(a, length)| (a, Some(length)));
+        let address: IpAddr = address.parse().ok()?;
+        let most = if address.is_ipv4() { 32 } else { 128 };
+        let length = length.map_or(Some(most), |length| length.parse().ok())?;
+        (length <= most).then_some(Prefix { address, length })
+    }
+
+    pub(crate) fn contains(&self, address: IpAddr) -> bool {
+        let left = u32::from(self.length);
+        match (self.address, address) {
+            (IpAddr::V4(a), IpAddr::V4(b)) => {
+                (a.to_bits() ^ b.to_bits()).checked_shr(32 - left).unwrap_or(0) == 0
+            }
+            (IpAddr::V6(a), IpAddr::V6(b)) => {
+                (a.to_bits() ^ b.to_bits()).checked_shr(128 - left).unwrap_or(0) == 0
+            }
+            _ => false,
+        }
+    }
+}
+
+impl Settings {
+    /// Checks a section of the configuration.
+    ///
+    /// # Errors
+    /// Which key is wrong, and what to do.
+    pub fn new(section: &KvcacheSection) -> Result<Self, KvcacheError> {
+        let within = |key: &str, value: u64, least: u64, most: u64| match value {
+            value if (least..=most).contains(&value) => Ok(()),
+            _ => Err(KvcacheError::new(key, format!("{value}: give {least} to {most}"))),
+        };
+        within("port", section.port.into(), 1, 65_535)?;
+        within("settle_ms", section.settle_ms.into(), 100, 60_000)?;
+        within("lease_ms", section.lease_ms.into(), 100, 60_000)?;
+        within("misses", section.misses.into(), 1, 2)?;
+        within("value_max", section.value_max.into(), 1, 1024)?;
+        within("connections", section.connections as u64, 1, 1 << 20)?;
+        within("slots", section.slots as u64, 1, 1 << 30)?;
+        within("ask_port", section.ask_port.into(), 1, 65_535)?;
+        if section.ask_port == section.port {
+            return Err(KvcacheError::new("ask_port", "it is kvcache.port: give one that nobody uses"));
+        }
+        let address = |text: &String| {
+            text.parse::<IpAddr>()
+                .map_err(|_| KvcacheError::new("addresses", format!("{text:?} is no address")))
+        };
+        let addresses = section.addresses.iter().map(address).collect::<Result<Vec<_>, _>>()?;
+        if addresses.is_empty() {
+            return Err(KvcacheError::new(
+                "addresses",
+                "there is none: give memcached's, as clients know it",
+            ));
+        }
+        let prefix = |text: &String| {
+            let what = || format!("{text:?}: give ADDRESS/LENGTH, or an address");
+            Prefix::parse(text).ok_or_else(|| KvcacheError::new("allow", what()))
+        };
+        let allow = section.allow.iter().map(prefix).collect::<Result<Vec<_>, _>>()?;
+        if allow.is_empty() {
+            let what =
+                "there is none: give the prefixes of clients that may be answered, as [\"10.0.0.0/8\"]";
+            return Err(KvcacheError::new("allow", what));
+        }
+        let inclusive = section.inclusion == Inclusion::Inclusive;
+        let through = section.write == Write::Through;
+        if inclusive && !through {
+            let what = "\"back\" leaves answers in L0 that L1 has not: give \"through\", or inclusion = \"non-inclusive\"";
+            return Err(KvcacheError::new("write", what));
+        }
+        let policy = |key: &str, text: &str| match text.parse::<Policy>() {
+            Ok(policy) if policy != Policy::S3Fifo => Ok(policy),
+            _ => {
+                let what = format!("{text:?}: give \"fifo\", \"lru\", \"clock\", \"sieve\" or \"random\"");
+                Err(KvcacheError::new(key, what))
+            }
+        };
+        let (l0, l1) = (&section.l0, &section.l1);
+        within("l0.ways", l0.ways as u64, 1, WAYS_MAX as u64)?;
+        within("l1.ways", l1.ways as u64, 1, WAYS_MAX as u64)?;
+        within("l0.chunk", l0.chunk as u64, 32, 2048)?;
+        if l0.entries != 0 {
+            within("l0.entries", l0.entries as u64, l0.ways as u64, 1 << 24)?;
+        }
+        within("l1.entries", l1.entries as u64, l1.ways as u64, 1 << 28)?;
+        within("l1.memory_mib", l1.memory_mib as u64, 1, 1 << 20)?;
+        let types = Chunks::named(&l1.slab);
+        let types = types
+            .ok_or_else(|| KvcacheError::new("l1.slab", format!("{:?}: give \"A\" to \"E\"", l1.slab)))?;
+        let memory = (l1.memory_mib as u64) << 20;
+        let share = |count: usize| (u128::from(memory) * count as u128 / u128::from(types.bytes())) as usize;
+        let chunks = CHUNK_BYTES.iter().zip(types.0).map(|(&bytes, count)| (bytes as usize, share(count)));
+        let l0_shape = Shape {
+            entries: l0.entries,
+            ways: l0.ways,
+            policy: policy("l0.policy", &l0.policy)?,
+            chunks: vec![(l0.chunk, l0.entries / l0.ways * l0.ways)],
+        };
+        let l1_shape = Shape {
+            entries: l1.entries,
+            ways: l1.ways,
+            policy: policy("l1.policy", &l1.policy)?,
+            chunks: chunks.collect(),
+        };
+        Ok(Settings {
+            addresses,
+            port: section.port,
+            allow,
+            rate: section.rate,
+            settle_ns: u64::from(section.settle_ms) * 1_000_000,
+            lease_ns: u64::from(section.lease_ms) * 1_000_000,
+            ask_port: section.ask_port,
+            ask_at_once: section.misses == 1,
+            value_max: section.value_max.into(),
+            connections: section.connections,
+            slots: section.slots,
+            rules: Rules { inclusive, through },
+            l0: l0_shape,
+            l1: l1_shape,
+        })
+    }
+
+    /// Empty tiers, with all their memory.
+    pub(crate) fn tiers(&self, seed: u64) -> Tiers {
+        let tier = |shape: &Shape, seed| {
+            Tier::new(shape.entries, shape.ways, shape.policy, Slab::new(shape.chunks.iter().copied()), seed)
+        };
+        Tiers::new(tier(&self.l0, seed), tier(&self.l1, seed.wrapping_add(1)), self.rules)
+    }
+
+    pub(crate) fn answers(&self, source: IpAddr) -> bool {
+        self.allow.iter().any(|prefix| prefix.contains(source))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(toml: &str) -> String {
+        let base = "addresses = ['10.0.0.1']\nallow = ['10.0.0.0/8']\n";
+        let section = toml::from_str(&format!("{base}{toml}")).unwrap();
+        Settings::new(&section).map_or_else(|error| error.to_string(), |_| String::new())
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_said() {
+        assert_eq!(error(""), "");
+        for (toml, said) in [
+            ("write = 'back'", "kvcache.write: \"back\" leaves answers in L0"),
+            ("ask_port = 11211", "kvcache.ask_port: it is kvcache.port"),
+            ("misses = 3", "kvcache.misses: 3: give 1 to 2"),
+            ("l1 = { slab = 'F' }", "kvcache.l1.slab: \"F\": give \"A\" to \"E\""),
+            ("l0 = { policy = 's3fifo' }", "kvcache.l0.policy: \"s3fifo\": give"),
+            ("l1 = { ways = 17 }", "kvcache.l1.ways: 17: give 1 to 16"),
+            ("l0 = { entries = 3, ways = 4 }", "kvcache.l0.entries: 3: give 4 to"),
+        ] {
+            assert!(error(toml).starts_with(said), "{toml}: {}", error(toml));
+        }
+        let of = |toml: &str| Settings::new(&toml::from_str(toml).unwrap()).unwrap_err().to_string();
+        assert!(of("").starts_with("kvcache.addresses: there is none"));
+        assert!(of("addresses = ['10.0.0.x']").starts_with("kvcache.addresses: \"10.0.0.x\" is no address"));
+        assert!(of("addresses = ['10.0.0.1']").starts_with("kvcache.allow: there is none"));
+        assert!(
+            of("addresses = ['::1']\nallow = ['10.0.0.0/33']").starts_with("kvcache.allow: \"10.0.0.0/33\"")
+        );
+    }
+
+    #[test]
+    fn prefixes() {
+        let within =
+            |prefix: &str, address: &str| Prefix::parse(prefix).unwrap().contains(address.parse().unwrap());
+        assert!(within("10.0.0.0/8", "10.255.0.1") && !within("10.0.0.0/8", "11.0.0.1"));
+        assert!(within("0.0.0.0/0", "1.2.3.4") && !within("0.0.0.0/0", "::1") && within("::/0", "fd00::1"));
+        assert!(within("fd00::/16", "fd00::5") && !within("fd00::/16", "fd01::5"));
+        assert!(within("10.0.0.1", "10.0.0.1") && !within("10.0.0.1", "10.0.0.0"));
+    }
+}

@@ -1,0 +1,237 @@
+//! L0 in front of L1 (Tokusashi 2019, 3.2 and 4.2).
+//!
+//! | | a fill is kept in | a hit in L1 | L0 evicts | L1 evicts |
+//! |---|---|---|---|---|
+//! | inclusive, write-through | both | is copied to L0 | nothing more | L0 lets go of it too |
+//! | non-inclusive, write-through | both | is copied to L0 | nothing more | nothing more |
+//! | non-inclusive, write-back | L0 | is moved to L0 | is moved to L1 | nothing more |
+//!
+//! Nothing here is dirty: memcached has every write before its client has the answer (the contract), so what the paper's write-back defers is
+//! only the copy in L1. Inclusive and write-back contradict each other: there would be answers in L0 that L1 has not. What is too large for a chunk of L0 is kept in
+//! L1 alone. A hit in L0 is no use in L1.
+
+use crate::tier::{Kept, Stamp, Tier};
+
+/// What L1 holds, and when.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Rules {
+    /// All that L0 has, but for what L0 alone has room for.
+    pub(crate) inclusive: bool,
+    /// A fill goes to L1 at once.
+    pub(crate) through: bool,
+}
+
+/// Which tier had it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Level {
+    L0,
+    L1,
+}
+
+/// The two.
+#[derive(Debug)]
+pub(crate) struct Tiers {
+    l0: Tier,
+    l1: Tier,
+    rules: Rules,
+    /// An answer on its way from one to the other.
+    moved: Moved,
+}
+
+/// An answer between two tiers: memory of its own, taken at the start.
+#[derive(Debug)]
+struct Moved {
+    hash: u64,
+    stamp: Option<Stamp>,
+    key_len: u8,
+    answer: Vec<u8>,
+}
+
+impl Moved {
+    fn set(&mut self, kept: Kept<'_>) {
+        (self.hash, self.stamp, self.key_len) = (kept.hash, Some(kept.stamp), kept.key_len);
+        self.answer.clear();
+        self.answer.extend_from_slice(kept.answer);
+    }
+
+    fn take(&mut self) -> Option<Kept<'_>> {
+        let stamp = self.stamp.take()?;
+        Some(Kept { hash: self.hash, stamp, key_len: self.key_len, answer: &self.answer })
+    }
+}
+
+/// The longest answer.
+pub(crate) const ANSWER_MAX: usize = 1387;
+
+impl Tiers {
+    pub(crate) fn new(l0: Tier, l1: Tier, rules: Rules) -> Self {
+        let moved = Moved { hash: 0, stamp: None, key_len: 0, answer: Vec::with_capacity(ANSWER_MAX) };
+        Tiers { l0, l1, rules, moved }
+    }
+
+    /// How many answers each has, void ones too.
+    pub(crate) fn len(&self) -> (usize, usize) {
+        (self.l0.len(), self.l1.len())
+    }
+
+    /// The answer for a key, appended to `to`, if `holds` says that it may be given. One that may not goes.
+    #[inline]
+    pub(crate) fn get(
+        &mut self,
+        hash: u64,
+        key: &[u8],
+        holds: impl Fn(&Stamp) -> bool,
+        to: &mut Vec<u8>,
+    ) -> Option<Level> {
+        if let Some(place) = self.l0.find(hash, key)
+            && let Some(kept) = self.l0.at(place)
+        {
+            if holds(&kept.stamp) {
+                to.extend_from_slice(kept.answer);
+                self.l0.used(place);
+                return Some(Level::L0);
+            }
+            self.l0.remove(place);
+        }
+        let place = self.l1.find(hash, key)?;
+        let kept = self.l1.at(place)?;
+        if !holds(&kept.stamp) {
+            self.l1.remove(place);
+            return None;
+        }
+        to.extend_from_slice(kept.answer);
+        let rises = self.l0.fits(kept.answer.len());
+        self.l1.used(place);
+        if rises {
+            self.rise(hash, key);
+        }
+        Some(Level::L1)
+    }
+
+    /// What was hit in L1 goes to L0.
+    fn rise(&mut self, hash: u64, key: &[u8]) {
+        let Tiers { l0, l1, rules, moved } = self;
+        let Some(place) = l1.find(hash, key) else { return };
+        let Some(kept) = l1.at(place) else { return };
+        if rules.through {
+            l0.insert(&kept, |_| ());
+            return;
+        }
+        // L0's victim goes the other way.
+        l0.insert(&kept, |evicted| moved.set(evicted));
+        l1.remove(place);
+        self.sink();
+    }
+
+    /// What L0 has let go of is kept in L1.
+    fn sink(&mut self) {
+        if let Some(kept) = self.moved.take() {
+            self.l1.forget(kept.hash, kept.key());
+            self.l1.insert(&kept, |_| ());
+        }
+    }
+
+    /// Keeps an answer; whether there is a place for it.
+    pub(crate) fn admit(&mut self, kept: &Kept<'_>) -> bool {
+        let Tiers { l0, l1, rules, moved } = self;
+        l0.forget(kept.hash, kept.key());
+        l1.forget(kept.hash, kept.key());
+        if !rules.through {
+            if !l0.fits(kept.answer.len()) {
+                return l1.insert(kept, |_| ());
+            }
+            let done = l0.insert(kept, |evicted| moved.set(evicted));
+            self.sink();
+            return done;
+        }
+        let lets_go = |evicted: Kept<'_>| {
+            if rules.inclusive {
+                l0.forget(evicted.hash, evicted.key());
+            }
+        };
+        let done = l1.insert(kept, lets_go);
+        if done && l0.fits(kept.answer.len()) {
+            l0.insert(kept, |_| ());
+        }
+        done
+    }
+
+    #[cfg(test)]
+    pub(crate) fn keys(&self) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
+        let keys = |tier: &Tier| {
+            let mut keys: Vec<Vec<u8>> = tier.iter().map(|kept| kept.key().to_vec()).collect();
+            keys.sort();
+            keys
+        };
+        (keys(&self.l0), keys(&self.l1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gate::Version;
+    use crate::slab::Slab;
+    use std::collections::BTreeSet;
+    use tidemill_cachesim::policy::Policy;
+    use tidemill_cachesim::random::{Random, mix};
+
+    const VERSION: Version = Version { seq: 3, epoch: 4 };
+
+    fn answer(key: u64, value: u64, long: bool) -> Vec<u8> {
+        let value = format!("{value}{}", if long { "-".repeat(100) } else { String::new() });
+        format!("VALUE {key:04} 0 {}\r\n{value}\r\n", value.len()).into_bytes()
+    }
+
+    fn tiers(policy: Policy, rules: Rules) -> Tiers {
+        let l0 = Tier::new(4, 2, policy, Slab::new([(64, 4)]), 1);
+        // Fewer chunks than places: some go for their chunk's sake.
+        let l1 = Tier::new(16, 4, policy, Slab::new([(64, 12), (128, 0), (256, 3)]), 2);
+        Tiers::new(l0, l1, rules)
+    }
+
+    /// What is got is what was kept last, tiers include each other or do not, and nothing leaks a chunk.
+    #[test]
+    fn what_the_table_says() {
+        for policy in [Policy::Fifo, Policy::Lru, Policy::Clock, Policy::Sieve, Policy::Random] {
+            for (inclusive, through) in [(true, true), (false, true), (false, false)] {
+                let (mut tiers, mut draw) = (tiers(policy, Rules { inclusive, through }), Random::new(7));
+                let (mut last, mut hits, mut void) = ([0; 40], [0, 0], 0);
+                for round in 1..20_000_u64 {
+                    let key = draw.below(40).min(draw.below(40));
+                    let (hash, text) = (mix(key), format!("{key:04}"));
+                    let long = key % 7 == 0;
+                    if draw.below(3) == 0 {
+                        last[key as usize] = round;
+                        let stamp = Stamp { version: VERSION, expires_ns: round, hits: 0 };
+                        let answer = answer(key, round, long);
+                        let kept = Kept { hash, stamp, key_len: 4, answer: &answer };
+                        assert!(tiers.admit(&kept), "{policy:?}");
+                    } else {
+                        // A tenth of what is there may not be given, and goes.
+                        let is_void = draw.below(10) == 0;
+                        let mut to = Vec::new();
+                        let level = tiers.get(hash, text.as_bytes(), |_| !is_void, &mut to);
+                        assert!(level.is_none() || !is_void);
+                        if let Some(level) = level {
+                            assert_eq!(to, answer(key, last[key as usize], long));
+                            hits[usize::from(level == Level::L1)] += 1;
+                        }
+                        void += u64::from(is_void);
+                    }
+                    let (l0, l1) = tiers.keys();
+                    assert_eq!(tiers.len(), (l0.len(), l1.len()));
+                    let sets = [&l0, &l1].map(|keys| keys.iter().cloned().collect::<BTreeSet<_>>());
+                    assert_eq!((sets[0].len(), sets[1].len()), (l0.len(), l1.len()), "a key is there once");
+                    assert!(!l0.contains(&b"0007".to_vec()), "too large for L0");
+                    match (inclusive, through) {
+                        (true, _) => assert!(sets[0].is_subset(&sets[1]), "{policy:?}"),
+                        (_, false) => assert!(sets[0].is_disjoint(&sets[1]), "{policy:?}"),
+                        _ => {}
+                    }
+                }
+                assert!(hits[0] > 500 && hits[1] > 500 && void > 500, "{policy:?} {hits:?}");
+            }
+        }
+    }
+}
