@@ -53,15 +53,23 @@ pub fn run_piped(seed: u64, shape: Shape, grouping: Grouping, steps: usize) -> R
     PipedCase::random(seed, shape, grouping, steps).check()
 }
 
-fn entry(rng: &mut Rng) -> Entry {
+fn entry(shape: Shape, rng: &mut Rng) -> Entry {
     let table = rng.below(TABLES.into()) as u8;
-    let actions = (0..rng.below(4)).map(|_| action(rng)).collect();
+    let actions = (0..rng.below(4)).map(|_| action(shape, rng)).collect();
     // Mostly on; now and then to a table that there is not.
     let goto = (!rng.once_in(3)).then(|| table + 1 + rng.below(2) as u8);
     Entry { table, instructions: Instructions { actions, goto } }
 }
 
-fn action(rng: &mut Rng) -> Action {
+fn action(shape: Shape, rng: &mut Rng) -> Action {
+    // What a rule asks for, so that later tables tell the packet as it is from the packet as it was.
+    let wanted = shape.rule(rng).matches;
+    let asked = SETTABLE.into_iter().filter(|&field| field != Field::Vlan && wanted.mask().get(field) != 0);
+    let asked: Vec<Field> = asked.collect();
+    if !asked.is_empty() && rng.once_in(2) {
+        let field = asked[rng.below(asked.len())];
+        return Action::Set { field, value: wanted.value().get(field), mask: wanted.mask().get(field) };
+    }
     match rng.below(8) {
         0 => Action::PushVlan(EtherType::VLAN),
         1 => Action::PopVlan,
@@ -92,7 +100,7 @@ impl PipedCase {
         let ways = if roomy { 1000 } else { 1 + rng.below(20) };
         let pool = 20 + rng.below(200);
         let mut step = |_| match rng.below(16) {
-            0..5 => PipedStep::Insert(shape.rule(&mut rng), entry(&mut rng)),
+            0..5 => PipedStep::Insert(shape.rule(&mut rng), entry(shape, &mut rng)),
             5..7 => PipedStep::Remove(rng.below(1 << 20)),
             7..10 => PipedStep::Commit,
             10..15 => PipedStep::Burst(rng.below(4) as u64, pool),
