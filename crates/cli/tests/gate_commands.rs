@@ -124,11 +124,6 @@ fn a_wrong_section_is_one_line_that_says_what_to_do() {
         ),
         (
             "request_percent = 5",
-            "flows = 4000000000",
-            "gatekeeper.flows: 4000000000 flows of each family, 65536 of them with programs, on each worker: no memory for ",
-        ),
-        (
-            "request_percent = 5",
             "flows = -1",
             "gate.toml:43: flows: invalid value: integer `-1`: give a whole number, 0 or more",
         ),
