@@ -131,6 +131,42 @@ fn root_kernel_what_cannot_be_followed_stops_everything_until_it_ends() {
 }
 
 #[test]
+fn root_kernel_a_flush_for_later_that_was_not_seen() {
+    if !ready("root_kernel_a_flush_for_later_that_was_not_seen") {
+        return;
+    }
+    let mut lab = Lab::before_attach(&["server"]);
+    lab.tcp("set k 0 0 1\r\na\r\n", "STORED\r\n");
+    // On a connection that is not followed, which ends long before it takes effect.
+    lab.write_old("flush_all 4\r\n");
+    assert_eq!(lab.read_old().unwrap(), 4, "OK");
+    lab.end_old();
+    lab.wait("the old connection's end", |lab| lab.cache.blind() == 0);
+    // Asked for all the time, so that it would be admitted if it could be; where one key is missing memcached answers.
+    lab.wait("the flush", |lab| {
+        lab.udp("get k\r\n");
+        lab.udp("get k none\r\n") == "END\r\n"
+    });
+    for _ in 0..100 {
+        assert_eq!(lab.udp("get k\r\n"), "END\r\n");
+    }
+    // One that was asked for before there was a cache.
+    lab.rounds(Duration::from_secs(3));
+    lab.tcp("set k 0 0 1\r\nb\r\n", "STORED\r\n");
+    lab.until_hit("k", "VALUE k 0 1\r\nb\r\nEND\r\n");
+    let mut left = lab.detach();
+    left.tcp("flush_all 4\r\n", "OK\r\n");
+    let mut lab = left.attach_again();
+    lab.reconnect();
+    lab.wait("no connection that cannot be followed", |lab| lab.cache.blind() == 0);
+    lab.wait("the second flush", |lab| {
+        lab.udp("get k\r\n");
+        lab.udp("get k none\r\n") == "END\r\n"
+    });
+    assert_eq!(lab.udp("get k\r\n"), "END\r\n");
+}
+
+#[test]
 fn root_kernel_connections_that_were_there_are_reset_on_request() {
     if !ready("root_kernel_connections_that_were_there_are_reset_on_request") {
         return;

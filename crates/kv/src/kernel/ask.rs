@@ -90,6 +90,33 @@ impl Asker {
         })
     }
 
+    /// Seconds until a `flush_all` for later takes effect, whoever asked for it; 0: none waits. memcached tells the second of its own clock,
+    /// which began 60 before its uptime did; one that does not tell it has none.
+    pub(super) fn flush_in(&mut self) -> io::Result<u64> {
+        const CLOCK_AHEAD: u64 = 60;
+        self.stream.write_all(b"stats settings\r\nstats\r\n")?;
+        let [oldest, uptime] = [self.stat("STAT oldest ")?, self.stat("STAT uptime ")?];
+        Ok(oldest.zip(uptime).map_or(0, |(at, uptime)| (at + 1).saturating_sub(uptime + CLOCK_AHEAD)))
+    }
+
+    /// One number of the answer to `stats`, which is read to its end.
+    fn stat(&mut self, name: &str) -> io::Result<Option<u64>> {
+        let mut found = None;
+        loop {
+            let line = self.reply(|item| match item {
+                Item::Line(line, _) => Ok(String::from_utf8_lossy(line).into_owned()),
+                _ => Err(bad()),
+            })?;
+            if let Some(value) = line.strip_prefix(name) {
+                found = value.trim().parse().ok();
+            } else if line.trim_end() == "END" {
+                return Ok(found);
+            } else if !line.starts_with("STAT ") {
+                return Err(bad());
+            }
+        }
+    }
+
     /// What is known of these keys, in order.
     pub(super) fn ask(&mut self, keys: &[&[u8]]) -> io::Result<Vec<Option<Answer>>> {
         let mut request = Vec::with_capacity(keys.len() * 64);

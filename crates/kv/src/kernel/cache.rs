@@ -77,6 +77,8 @@ pub struct Cache {
     pins: Option<Pins>,
     daemon: Daemon,
     /// Asked and admitted at the last look.
+    /// Whether memcached is still to be asked for a `flush_all` that waits: nothing is served before that.
+    unasked: bool,
     before: (u64, u64),
     gone: HashMap<Tuple, u64>,
     reconciled_ns: u64,
@@ -131,6 +133,7 @@ impl Cache {
             pins: Some(pins),
             daemon: Daemon::default(),
             before: (0, 0),
+            unasked: true,
             gone: HashMap::new(),
             reconciled_ns: 0,
             beaten_ns: 0,
@@ -252,6 +255,25 @@ impl Cache {
         }
         self.state.unsettle();
         self.server = Some(server);
+        self.unasked = true;
+    }
+
+    /// Asks memcached for a `flush_all` that is still to come: somebody may have asked for it whom the programs have not seen, or not
+    /// followed. False: there was no answer.
+    fn flushes(&mut self) -> bool {
+        let asker = self.server.as_mut().and_then(|server| server.asker.as_mut());
+        let Some(Ok(seconds)) = asker.map(Asker::flush_in) else {
+            self.lost();
+            return false;
+        };
+        if seconds > 0 {
+            let settle = self.state.get(state::SETTLE);
+            let until = seconds.saturating_add(2).saturating_mul(1000 * MS).saturating_add(settle);
+            self.state.raise(state::FLUSH_UNTIL, now_ns().saturating_add(until));
+            // What was admitted before it was known of goes with it.
+            self.state.void();
+        }
+        true
     }
 
     /// One round: the lease, memcached's death, connections, missed keys. Says whether there was anything to do; if not, wait a
@@ -270,7 +292,10 @@ impl Cache {
             self.budget();
             self.refresh(now);
         }
-        let alive = self.server.is_some();
+        if self.unasked && self.server.is_some() {
+            self.unasked = !self.flushes();
+        }
+        let alive = self.server.is_some() && !self.unasked;
         self.serve(alive);
         if alive {
             self.state.set(state::LEASE, now_ns() + LEASE_NS);
@@ -420,6 +445,11 @@ impl Cache {
             }
         }
         self.gone.retain(|tuple, _| dead.contains(tuple));
+        // What those that were not followed have asked for may still come.
+        if !dead.is_empty() && self.state.get(state::BLIND) > 0 && !self.flushes() {
+            return Ok(());
+        }
+        let mut table = self.object.table::<Tuple, Conn>("kv_conns").map_err(system(action))?;
         for tuple in &dead {
             let since = *self.gone.entry(*tuple).or_insert(now);
             if now.saturating_sub(since) < settle {

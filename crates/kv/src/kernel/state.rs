@@ -31,6 +31,11 @@ impl State {
         self.map.words()[word].fetch_add(more, SeqCst);
     }
 
+    /// At least so much from now on.
+    pub(super) fn raise(&self, word: usize, value: u64) {
+        self.map.words()[word].fetch_max(value, SeqCst);
+    }
+
     /// Everything is void.
     pub(super) fn void(&self) {
         self.add(state::EPOCH, 1);

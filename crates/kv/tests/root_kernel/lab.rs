@@ -160,6 +160,10 @@ impl Lab {
         self.client.old.as_mut().unwrap().read(&mut [0; 64])
     }
 
+    pub fn write_old(&mut self, request: &str) {
+        self.client.old.as_mut().unwrap().write_all(request.as_bytes()).unwrap();
+    }
+
     /// A cache with other options.
     pub fn with(change: impl FnOnce(&mut Options)) -> Self {
         let mut options = options(&["server"]);
@@ -268,6 +272,12 @@ impl Lab {
     }
 
     /// The process ends, and leaves what is pinned.
+    /// The cache goes, with programs and maps.
+    pub fn detach(self) -> Left {
+        drop(self.cache);
+        Left { client: self.client, memcached: self.memcached }
+    }
+
     pub fn leave(self) -> Left {
         self.cache.leave();
         Left { client: self.client, memcached: self.memcached }
