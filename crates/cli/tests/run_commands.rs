@@ -249,7 +249,7 @@ fn corrupt_configurations_are_refused_with_the_line_or_the_key() {
         ("twice.toml", "route[1].prefix: route[0] is to 10.0.0.0/8 already"),
         ("to.toml", "route[0].port: there is no interface \"len\""),
         ("updates.toml", "none.txt: No such file"),
-        ("rate.toml", "queue[0].rate: \"fast\": give bits per second, or such as \"10 Gbps\""),
+        ("rate.toml", "queue[0].rate: \"fast\": give a number with Gbps, Mbps, kbps or bps in quotes"),
         (
             "frames.toml",
             "memory.frames = 8192: 100768 packets may wait in [[queue]]s on each worker: give at least 101792",
