@@ -153,7 +153,7 @@ mod tests {
             (&format!("{one}{one}"), "queue[1].port: \"wan\" has a queue already: keep one"),
             (
                 "[[queue]]\nport='wan'\nrate='fast'",
-                "queue[0].rate: \"fast\": give bits per second, or such as \"10 Gbps\"",
+                "queue[0].rate: \"fast\": give a number with Gbps, Mbps, kbps or bps in quotes (\"2.5 Gbps\"), or bits per second as a whole number",
             ),
             (
                 "[[queue]]\nport='wan'\nrate=10",
