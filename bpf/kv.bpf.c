@@ -72,8 +72,13 @@ __noinline int udp_requests(struct xdp_md *context, struct where *where)
 		bpf_loop(32, request_chunk, &p, 0);
 	// Half a command waits in memcached for the next datagram that the same thread reads, whosever that is, and goes on with it: no
 	// datagram could be understood any more. It gets no answer of its own, so it is as if it had been lost.
+	// What follows a line that is not understood would be executed all the same.
+	w->line_end = 0;
+	if (w->lost)
+		bpf_loop(CHUNK, line_feed, &p, 0);
 	half = w->lost ? w->s.protocol == BINARY || (w->s.command >= K_STORE && w->s.command <= K_CAS) ||
-				 w->s.command == K_MS || w->bytes[(w->end - 1) & (CHUNK - 1)] != '\n' :
+				 w->s.command == K_MS || p.left || w->line_end + 1 != w->end ||
+				 w->bytes[(w->end - 1) & (CHUNK - 1)] != '\n' :
 			 w->s.phase != P_START;
 	if (half && key_total == bpf_htons(1)) {
 		count(C_UDP_HALF);
@@ -245,17 +250,13 @@ __noinline int tcp_in(struct xdp_md *context, struct where *where)
 		goto pass;
 	}
 	// What was never sent is acknowledged: the kernel takes none of it (its FIN has a number too).
-	if ((__s32)(bpf_ntohl(tcp.ack_seq) - *(volatile __u32 *)&conn->out.next) > 1) {
-		count(C_TCP_HOLE);
-		goto drop;
-	}
 	ahead = sequence - conn->in.next;
-	if (ahead > 0) {
+	if (ahead > 0 || (__s32)(bpf_ntohl(tcp.ack_seq) - *(volatile __u32 *)&conn->out.next) > 1) {
 		now = bpf_ktime_get_coarse_ns();
 		if (!conn->hole_since_ns)
 			conn->hole_since_ns = now;
 		if (now - conn->hole_since_ns > 3000000000ull) {
-			// It has come another way.
+			// It, or the answer, has come another way.
 			blind(p.state, conn);
 			goto pass;
 		}
@@ -340,6 +341,8 @@ static __always_inline int udp_out(struct __sk_buff *context, const struct where
 		return GO_ON;
 	__builtin_memcpy(key.client, where->dst, 16);
 	key.id = *(__u16 *)reply;
+	if (reply[2] || reply[3])
+		return GO_ON; // within a long answer
 	pending = bpf_map_lookup_elem(&kv_udp, &key);
 	if (!pending)
 		return GO_ON;
@@ -362,9 +365,15 @@ static __always_inline int opened(struct parse *p, const struct tuple *tuple, co
 	struct conn *conn = bpf_map_lookup_elem(&kv_conns, tuple), *fresh = &p->w->fresh;
 	__u32 in = bpf_ntohl(tcp->ack_seq), out = bpf_ntohl(tcp->seq) + 1;
 
+	fresh->opened_ns = bpf_ktime_get_ns();
 	if (conn && conn->in.next == in && conn->out.next == out && !conn->blind)
 		return GO_ON; // sent again
-	// The one before with these ends: what it sent may not be executed yet. The daemon sees to it; TCP tries again.
+	// The one before with these ends: what it sent may not be executed yet. The daemon sees to it; TCP tries again. Where there is none, nothing
+	// is served, and the next one asks what became of it.
+	if (conn && p->state->lease_ns + p->state->settle_ns < fresh->opened_ns) {
+		blind(p->state, conn);
+		return GO_ON;
+	}
 	if (conn && (conn->blind || conn->deaf || conn->head != conn->tail || conn->overflow_in != conn->overflow_out)) {
 		count(C_TCP_BUSY);
 		return SHOT;
@@ -372,7 +381,6 @@ static __always_inline int opened(struct parse *p, const struct tuple *tuple, co
 	// The rest of it is never written, and stays 0.
 	fresh->in.next = in;
 	fresh->out.next = out;
-	fresh->opened_ns = bpf_ktime_get_ns();
 	if (!bpf_map_update_elem(&kv_conns, tuple, fresh, BPF_ANY))
 		count(C_TCP_OPENED);
 	return GO_ON;

@@ -49,7 +49,8 @@ __noinline int locate(struct work *w, struct where *where, __u32 n)
 		struct iphdr *ip = HEADER(struct iphdr, at);
 		__u32 header = ip->ihl * 4, total = bpf_ntohs(ip->tot_len);
 
-		if (ip->version != 4 || header < 20 || total < header)
+		// A length of 0: more than 65,535 bytes, put together by the kernel.
+		if (ip->version != 4 || header < 20 || (total && total < header))
 			return 0;
 		where->family = 4;
 		where->proto = ip->protocol;
@@ -57,7 +58,7 @@ __noinline int locate(struct work *w, struct where *where, __u32 n)
 		where->src[2] = where->dst[2] = V4_MAPPED;
 		where->src[3] = ip->saddr;
 		where->dst[3] = ip->daddr;
-		where->fragment = (ip->frag_off & bpf_htons(0x3fff)) != 0;
+		where->fragment = !total || (ip->frag_off & bpf_htons(0x3fff)) != 0;
 		where->l4 = at + header;
 		where->end = at + total;
 	} else if (type == bpf_htons(ETH_P_IPV6)) {

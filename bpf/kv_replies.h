@@ -171,9 +171,12 @@ static long reply_byte(__u32 i, struct parse *p)
 		// The length is the second token of VA, the fourth of VALUE.
 		if ((s->token == 1 && s->first == 2) || (s->token == 3 && s->first == 5))
 			s->value = s->number;
-		if (s->token < 100)
-			s->token++;
-		s->number = 0;
+		// memcached takes a CR within a key: it ends no token.
+		if (c == ' ') {
+			if (s->token < 100)
+				s->token++;
+			s->number = 0;
+		}
 	} else {
 		if (!s->token) {
 			s->word = s->word << 8 | c;

@@ -28,6 +28,8 @@ enum {
 	K_DELETE,
 	K_GAT,
 	K_FLUSH,
+	K_STATS,
+	K_DEBUG, // me
 	K_MG,
 	K_MS,
 	K_MD,
@@ -66,7 +68,7 @@ static __always_inline __u8 command_of(__u64 word, __u32 length)
 		if (word == W2('m', 'n'))
 			return K_BARRIER;
 		if (word == W2('m', 'e'))
-			return K_READ;
+			return K_DEBUG;
 		break;
 	case 3:
 		if (word == W3('g', 'e', 't'))
@@ -92,7 +94,7 @@ static __always_inline __u8 command_of(__u64 word, __u32 length)
 		if (word == W5('t', 'o', 'u', 'c', 'h'))
 			return K_ARITH;
 		if (word == W5('s', 't', 'a', 't', 's'))
-			return K_READ;
+			return K_STATS;
 		break;
 	case 6:
 		if (word == W6('a', 'p', 'p', 'e', 'n', 'd'))
@@ -300,6 +302,20 @@ static __noinline void end_token(struct parse *p)
 		else if (s->command <= K_QUIT)
 			s->phase = P_REST;
 		fresh_token(p);
+		return;
+	}
+	if (which == 1 && s->command == K_STATS) {
+		// These print keys as they are, and one that came by the binary protocol may have lines in it that look like answers.
+		if ((s->length == 9 && s->word == W8('a', 'c', 'h', 'e', 'd', 'u', 'm', 'p')) ||
+		    (s->length == 6 && s->word == W6('d', 'e', 't', 'a', 'i', 'l')))
+			lost(p);
+		else
+			s->phase = P_REST;
+		fresh_token(p);
+		return;
+	}
+	if (which == 2 && s->command == K_DEBUG) {
+		lost(p); // so does this, of a key that is written in base64
 		return;
 	}
 	if (which == 1 && s->command != K_GAT && s->command != K_FLUSH) {
@@ -526,6 +542,18 @@ static __noinline void head_byte(struct parse *p, __u8 c)
 	s->phase = P_EXTRAS;
 	if (!s->skip)
 		start_key(p);
+}
+
+// Where the line ends that something was lost in.
+static long line_feed(__u32 i, struct parse *p)
+{
+	struct work *w = p->w;
+	__u32 at = w->at + i - 1;
+
+	if (at >= w->end)
+		return 1;
+	w->line_end = at;
+	return w->bytes[at & (CHUNK - 1)] == '\n';
 }
 
 // ---- One byte, or as much of a value as is there.

@@ -349,3 +349,95 @@ fn root_kernel_what_is_no_memcached_is_refused() {
         assert!(error.as_ref().is_some_and(|error| error.contains(why)), "{text:?}: {error:?}");
     }
 }
+
+#[test]
+fn root_kernel_what_another_memcached_or_port_would_hide_is_refused() {
+    if !inside("root_kernel_what_another_memcached_or_port_would_hide_is_refused") {
+        return;
+    }
+    net::run("mount -t bpf bpf /sys/fs/bpf");
+    net::run("ip link set lo up");
+    let refused = |arguments: &str, other: Option<&str>, why: &str| {
+        let mut memcached =
+            std::process::Command::new("memcached").args(arguments.split(' ')).spawn().unwrap();
+        let other = other.map(|address| TcpListener::bind(address).unwrap());
+        let started = std::time::Instant::now();
+        while std::net::TcpStream::connect("127.0.0.1:11211").is_err() {
+            assert!(started.elapsed() < Duration::from_secs(10), "memcached {arguments} does not start");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let error = Cache::attach(&Options::new(&["lo"], 1)).err().map(|error| error.to_string());
+        memcached.kill().unwrap();
+        memcached.wait().unwrap();
+        drop(other);
+        assert!(error.as_ref().is_some_and(|error| error.contains(why)), "{arguments}: {error:?}");
+    };
+    refused(
+        "-u root -p 11211 -U 11211 -l 127.0.0.1",
+        Some("127.0.0.2:11211"),
+        "several processes listen on port 11211",
+    );
+    refused("-u root -U 11211 -l 127.0.0.1:11211,127.0.0.1:11212", None, "listens on TCP port 11212 too");
+    refused("-u root -p 11211 -U 11211 -l 127.0.0.1 -B ascii", None, "-B ascii");
+}
+
+#[test]
+fn root_kernel_what_follows_a_line_that_is_not_known() {
+    if !ready("root_kernel_what_follows_a_line_that_is_not_known") {
+        return;
+    }
+    let mut lab = Lab::new(&["server"]);
+    lab.tcp("set k 0 0 1\r\na\r\n", "STORED\r\n");
+    // memcached would execute what follows, or wait for a value in the datagrams of others.
+    for rest in ["flush_all 60\r\n", "set k 0 0 13\r\n", "get k\r\n", "\r\n"] {
+        let before = lab.cache.count("udp-half");
+        assert_eq!(lab.udp_maybe(&format!("foo\r\n{rest}")), None, "{rest:?}");
+        assert_eq!(lab.cache.count("udp-half"), before + 1, "{rest:?}");
+    }
+    // By itself it is answered.
+    assert_eq!(lab.udp("foo\r\n"), "ERROR\r\n");
+    assert_eq!(lab.udp("foo bar\r\n"), "ERROR\r\n");
+    lab.until_hit("k", "VALUE k 0 1\r\na\r\nEND\r\n");
+}
+
+#[test]
+fn root_kernel_answers_in_a_value_release_nothing() {
+    if !ready("root_kernel_answers_in_a_value_release_nothing") {
+        return;
+    }
+    let mut lab = Lab::before_attach(&["server"]);
+    let value = "STORED\r\n".repeat(20);
+    // memcached takes a CR within a key.
+    lab.write_old(&format!("set a\rb 7 0 {}\r\n{value}\r\n", value.len()));
+    assert_eq!(lab.read_old().unwrap(), 8, "STORED");
+    lab.end_old();
+    lab.wait("the old connection's end", |lab| lab.cache.blind() == 0);
+    lab.tcp("get a\rb\r\n", &format!("VALUE a\rb 7 {}\r\n{value}\r\nEND\r\n", value.len()));
+    lab.tcp("set k 0 0 1\r\na\r\n", "STORED\r\n");
+    assert_eq!(lab.cache.count("tcp-deaf"), 0, "as many answers as questions");
+    lab.until_hit("k", "VALUE k 0 1\r\na\r\nEND\r\n");
+    // What prints keys as they are stops everything until it ends; other statistics do not.
+    lab.tcp("stats reset\r\n", "RESET\r\n");
+    assert_eq!(lab.cache.blind(), 0);
+    lab.tcp("stats detail on\r\n", "OK\r\n");
+    assert_eq!(lab.cache.blind(), 1);
+}
+
+#[test]
+fn root_kernel_a_program_that_is_gone_ends_it() {
+    if !ready("root_kernel_a_program_that_is_gone_ends_it") {
+        return;
+    }
+    let mut lab = Lab::new(&["server"]);
+    lab.rounds(Duration::from_millis(600));
+    net::run("ip link del server");
+    let started = std::time::Instant::now();
+    let error = loop {
+        match lab.cache.round() {
+            Ok(_) => std::thread::sleep(Duration::from_millis(5)),
+            Err(error) => break error.to_string(),
+        }
+        assert!(started.elapsed() < Duration::from_secs(5), "it goes on");
+    };
+    assert!(error.contains("the programs on server are gone"), "{error}");
+}

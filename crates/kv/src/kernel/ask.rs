@@ -74,12 +74,6 @@ impl Asker {
         }
     }
 
-    /// Whether it answers at all.
-    pub(super) fn beat(&mut self) -> io::Result<()> {
-        self.stream.write_all(b"mn\r\n")?;
-        self.reply(|_| Ok(()))
-    }
-
     /// Its version, or what it says instead.
     pub(super) fn version(&mut self) -> io::Result<Result<String, String>> {
         self.stream.write_all(b"version\r\n")?;
@@ -95,12 +89,22 @@ impl Asker {
     pub(super) fn flush_in(&mut self) -> io::Result<u64> {
         const CLOCK_AHEAD: u64 = 60;
         self.stream.write_all(b"stats settings\r\nstats\r\n")?;
-        let [oldest, uptime] = [self.stat("STAT oldest ")?, self.stat("STAT uptime ")?];
-        Ok(oldest.zip(uptime).map_or(0, |(at, uptime)| (at + 1).saturating_sub(uptime + CLOCK_AHEAD)))
+        let oldest = self.stat("STAT oldest ")?.and_then(|text| text.parse::<u64>().ok());
+        let uptime = self.stat("STAT uptime ")?.and_then(|text| text.parse::<u64>().ok());
+        let seconds = |(at, uptime): (u64, u64)| {
+            (at.saturating_add(1)).saturating_sub(uptime.saturating_add(CLOCK_AHEAD))
+        };
+        Ok(oldest.zip(uptime).map_or(0, seconds))
     }
 
-    /// One number of the answer to `stats`, which is read to its end.
-    fn stat(&mut self, name: &str) -> io::Result<Option<u64>> {
+    /// Which protocols it takes (`-B`), if it tells.
+    pub(super) fn protocol(&mut self) -> io::Result<Option<String>> {
+        self.stream.write_all(b"stats settings\r\n")?;
+        self.stat("STAT binding_protocol ")
+    }
+
+    /// One value of the answer to `stats`, which is read to its end.
+    fn stat(&mut self, name: &str) -> io::Result<Option<String>> {
         let mut found = None;
         loop {
             let line = self.reply(|item| match item {
@@ -108,7 +112,7 @@ impl Asker {
                 _ => Err(bad()),
             })?;
             if let Some(value) = line.strip_prefix(name) {
-                found = value.trim().parse().ok();
+                found = Some(value.trim().to_owned());
             } else if line.trim_end() == "END" {
                 return Ok(found);
             } else if !line.starts_with("STAT ") {

@@ -50,6 +50,8 @@ struct Place {
 struct Server {
     pid: u32,
     watch: OwnedFd,
+    /// It takes datagrams by these sockets.
+    udp: Vec<u64>,
     asker: Option<Asker>,
     own: Option<Tuple>,
 }
@@ -79,6 +81,8 @@ pub struct Cache {
     /// Asked and admitted at the last look.
     /// Whether memcached is still to be asked for a `flush_all` that waits: nothing is served before that.
     unasked: bool,
+    /// Connections that cannot be followed found no room in the table: nothing is served until they do.
+    crowded: bool,
     before: (u64, u64),
     gone: HashMap<Tuple, u64>,
     reconciled_ns: u64,
@@ -134,6 +138,7 @@ impl Cache {
             daemon: Daemon::default(),
             before: (0, 0),
             unasked: true,
+            crowded: false,
             gone: HashMap::new(),
             reconciled_ns: 0,
             beaten_ns: 0,
@@ -233,7 +238,8 @@ impl Cache {
     fn localize(&mut self) -> Result<(), KvError> {
         let action = "cannot tell the programs this machine's addresses";
         let lo = self.options.interfaces.iter().any(|name| name == "lo");
-        let answers = machine::udp_addresses(self.options.port, lo);
+        let sockets = self.server.as_ref().map_or(&[][..], |server| &server.udp);
+        let answers = machine::udp_addresses(self.options.port, sockets, lo);
         let wanted: HashSet<[u32; 4]> = answers.into_iter().map(machine::words).collect();
         let mut local = self.object.table::<[u32; 4], u32>("kv_local").map_err(system(action))?;
         let there: HashSet<[u32; 4]> = local.keys().map_err(system(action))?.into_iter().collect();
@@ -256,6 +262,8 @@ impl Cache {
         self.state.unsettle();
         self.server = Some(server);
         self.unasked = true;
+        // Its addresses are told at once.
+        self.reconciled_ns = 0;
     }
 
     /// Asks memcached for a `flush_all` that is still to come: somebody may have asked for it whom the programs have not seen, or not
@@ -269,9 +277,12 @@ impl Cache {
         if seconds > 0 {
             let settle = self.state.get(state::SETTLE);
             let until = seconds.saturating_add(2).saturating_mul(1000 * MS).saturating_add(settle);
-            self.state.raise(state::FLUSH_UNTIL, now_ns().saturating_add(until));
+            let until = now_ns().saturating_add(until);
             // What was admitted before it was known of goes with it.
-            self.state.void();
+            if until > self.state.get(state::FLUSH_UNTIL) {
+                self.state.raise(state::FLUSH_UNTIL, until.saturating_add(1000 * MS));
+                self.state.void();
+            }
         }
         true
     }
@@ -286,6 +297,7 @@ impl Cache {
         self.watch(now);
         if now.saturating_sub(self.reconciled_ns) >= RECONCILE_NS {
             self.reconciled_ns = now;
+            self.still_there()?;
             self.reconcile(now)?;
             self.sweep_udp(now)?;
             self.localize()?;
@@ -295,7 +307,7 @@ impl Cache {
         if self.unasked && self.server.is_some() {
             self.unasked = !self.flushes();
         }
-        let alive = self.server.is_some() && !self.unasked;
+        let alive = self.server.is_some() && !self.unasked && !self.crowded;
         self.serve(alive);
         if alive {
             self.state.set(state::LEASE, now_ns() + LEASE_NS);
@@ -328,11 +340,10 @@ impl Cache {
             return;
         }
         self.beaten_ns = now;
-        if let Some(server) = &mut self.server {
-            let beat = server.asker.as_mut().map(Asker::beat);
-            if !matches!(beat, Some(Ok(()))) || now_ns().saturating_sub(now) > SLOW_NS {
-                self.lost();
-            }
+        // Whether it answers, and what is still to come: it may have been asked for by ways that the programs do not see or follow. A flush takes
+        // effect a second after it was asked for at the earliest, and `settle` is longer than a beat.
+        if self.server.is_some() && self.flushes() && now_ns().saturating_sub(now) > SLOW_NS {
+            self.lost();
         }
     }
 
@@ -420,6 +431,22 @@ impl Cache {
         self.state.set(state::PORT, word | events << 32);
     }
 
+    /// Whether all programs are where they were put: what comes by an interface without them is not seen.
+    fn still_there(&self) -> Result<(), KvError> {
+        for place in &self.places {
+            if !place.ingress.is_ours() || !place.egress.is_there() {
+                self.serve(false);
+                self.state.void();
+                let text = format!(
+                    "the programs on {} are gone, with the interface or by another's hand: attach again when it is there",
+                    place.interface
+                );
+                return Err(KvError::Refused(text));
+            }
+        }
+        Ok(())
+    }
+
     /// Compares connections with the kernel's: those that are gone release what they had; those that are not known are blind.
     fn reconcile(&mut self, now: u64) -> Result<(), KvError> {
         let action = "cannot compare connections";
@@ -428,14 +455,28 @@ impl Cache {
         let settle = self.options.settle.as_nanos() as u64;
         let mut table = self.object.table::<Tuple, Conn>("kv_conns").map_err(system(action))?;
         let known: HashSet<Tuple> = table.keys().map_err(system(action))?.into_iter().collect();
+        let mut crowded = false;
         for tuple in kernel.open.difference(&known).filter(|tuple| Some(**tuple) != own) {
             let mut unseen: Conn = [0; conn::WORDS];
             unseen[conn::BLIND] = 1;
             self.state.add(state::BLIND, 1);
             self.state.void();
-            if !table.insert_new(tuple, &unseen).map_err(system(action))? {
-                self.state.add(state::BLIND, u64::MAX);
+            match table.insert_new(tuple, &unseen) {
+                Ok(true) => {}
+                Ok(false) => self.state.add(state::BLIND, u64::MAX),
+                Err(error) if error.raw_os_error() == Some(rustix::io::Errno::TOOBIG.raw_os_error()) => {
+                    self.state.add(state::BLIND, u64::MAX);
+                    self.state.unsettle();
+                    crowded = true;
+                }
+                Err(error) => return Err(system(action)(error)),
             }
+        }
+        if crowded != self.crowded {
+            self.crowded = crowded;
+            let what =
+                if crowded { "have no room in the table: nothing is served" } else { "have room again" };
+            self.notes.push(format!("connections {what} (--connections {})", self.options.connections));
         }
         let mut dead: HashSet<Tuple> = known.difference(&kernel.alive).copied().collect();
         // Where another one begins with the same ends, what the one before had is over; till that is said, its SYN-ACKs are dropped.
@@ -670,40 +711,65 @@ fn is_known(version: &Result<String, String>, at: SocketAddr) -> Result<(), KvEr
 /// The memcached on the port, and which one it is.
 fn find(options: &Options) -> Result<(Server, u64), KvError> {
     let port = options.port;
-    let (sockets, udp) = machine::listeners(port);
-    if sockets.is_empty() {
+    let (tcp, udp) = machine::listeners(port);
+    if tcp.is_empty() {
         let text = format!(
             "no memcached listens on TCP port {port} here: start it (memcached -p {port} -U {port}), or say --port"
         );
         return Err(KvError::Refused(text));
     }
-    if !udp {
+    if udp.is_empty() {
         let text = format!(
             "memcached has no UDP port {port}: start it with -U {port} (only gets over UDP are served from here)"
         );
         return Err(KvError::Refused(text));
     }
-    let Some((pid, started)) = machine::holder(&sockets) else {
+    let all = [&tcp[..], &udp].concat();
+    let (pid, started) = match machine::holders(&all)[..] {
+        [] => {
+            let text = format!(
+                "who listens on TCP port {port} cannot be seen: run as root, in the machine's own process namespace"
+            );
+            return Err(KvError::Refused(text));
+        }
+        [one] => one,
+        [(one, _), (other, _), ..] => {
+            let text = format!(
+                "several processes listen on port {port} ({one}, {other}): a cache stands for one memcached; give the others another port"
+            );
+            return Err(KvError::Refused(text));
+        }
+    };
+    if let Some(other) = machine::other_ports(pid, port).first() {
         let text = format!(
-            "who listens on TCP port {port} cannot be seen: run as root, in the machine's own process namespace"
+            "memcached (process {pid}) listens on TCP port {other} too, where its mutations are not seen: start it with one port"
         );
         return Err(KvError::Refused(text));
-    };
+    }
     let watch = i32::try_from(pid).ok().and_then(Pid::from_raw);
     let watch = watch.ok_or(rustix::io::Errno::SRCH).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()));
     let watch = watch.map_err(|error| system("cannot watch memcached")(error.into()))?;
     // Still the same, now that it is watched.
-    if machine::holder(&machine::listeners(port).0) != Some((pid, started)) {
+    let (tcp, udp_now) = machine::listeners(port);
+    if machine::holders(&[&tcp[..], &udp_now].concat()) != [(pid, started)] || udp_now != udp {
         return Err(KvError::Refused("memcached is just being restarted: try again".to_owned()));
     }
-    let asked = Asker::connect(options.memcached).and_then(|mut asker| Ok((asker.version()?, asker)));
-    let (version, asker) = asked.map_err(|error| {
+    let silent = |error: std::io::Error| {
         KvError::Refused(format!(
             "memcached does not answer at {}: {error}: say --memcached ADDR:PORT",
             options.memcached
         ))
-    })?;
+    };
+    let asked = Asker::connect(options.memcached).and_then(|mut asker| Ok((asker.version()?, asker)));
+    let (version, mut asker) = asked.map_err(silent)?;
     is_known(&version, options.memcached)?;
+    if let Some(protocol) = asker.protocol().map_err(silent)?.filter(|protocol| protocol != "auto-negotiate")
+    {
+        let text = format!(
+            "memcached takes one protocol only (-B {protocol}), and the programs tell protocols by a connection's first byte: start it without -B"
+        );
+        return Err(KvError::Refused(text));
+    }
     let own = own(&asker);
-    Ok((Server { pid, watch, asker: Some(asker), own }, started << 32 | u64::from(pid)))
+    Ok((Server { pid, watch, udp, asker: Some(asker), own }, started << 32 | u64::from(pid)))
 }

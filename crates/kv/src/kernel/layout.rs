@@ -70,7 +70,7 @@ pub(super) type UdpPending = [u64; 2];
 pub(super) static SOURCE: Source = Source {
     object: tidemill_bpf::include_bytes_aligned!("../../../../bpf/kv.bpf.o"),
     program: "tidemill_kv",
-    minimum: Kernel(5, 18),
+    minimum: Kernel(6, 1),
     layout: LAYOUT,
     shared: &[
         Shared { name: "kv_state", key: 4, value: 8 * state::WORDS },

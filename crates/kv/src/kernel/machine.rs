@@ -45,10 +45,10 @@ fn line(text: &str) -> Option<Line> {
     Some(Line { local, remote, state, inode: words.nth(5)?.parse().ok()? })
 }
 
-fn lines(names: [&str; 2], port: u16) -> Vec<Line> {
+fn lines(names: [&str; 2], port: Option<u16>) -> Vec<Line> {
     let of = |name| fs::read_to_string(format!("/proc/thread-self/net/{name}")).unwrap_or_default();
     let text = names.map(of).concat();
-    text.lines().filter_map(line).filter(|line| line.local.1 == port).collect()
+    text.lines().filter_map(line).filter(|line| port.is_none_or(|port| line.local.1 == port)).collect()
 }
 
 const ESTABLISHED: u8 = 1;
@@ -65,7 +65,7 @@ pub(super) struct Connections {
 
 pub(super) fn connections(port: u16) -> Connections {
     let mut connections = Connections::default();
-    for line in lines(["tcp", "tcp6"], port) {
+    for line in lines(["tcp", "tcp6"], Some(port)) {
         if ![ESTABLISHED, SYN_RECV, CLOSE_WAIT].contains(&line.state) {
             continue;
         }
@@ -97,27 +97,41 @@ pub(super) fn tuple((client, port): ([u32; 4], u16), server: [u32; 4]) -> Tuple 
     [c, d, e, f, g, h, i, j, u32::from_ne_bytes([a, b, 0, 0])]
 }
 
-/// Sockets that listen on a port over TCP, and whether one is bound to it over UDP.
-pub(super) fn listeners(port: u16) -> (Vec<u64>, bool) {
-    let tcp = lines(["tcp", "tcp6"], port).into_iter().filter(|line| line.state == LISTEN);
-    (tcp.map(|line| line.inode).collect(), !lines(["udp", "udp6"], port).is_empty())
+/// Sockets that listen on a port over TCP, and those that are bound to it over UDP.
+pub(super) fn listeners(port: u16) -> (Vec<u64>, Vec<u64>) {
+    let tcp = lines(["tcp", "tcp6"], Some(port)).into_iter().filter(|line| line.state == LISTEN);
+    let udp = lines(["udp", "udp6"], Some(port)).into_iter();
+    (tcp.map(|line| line.inode).collect(), udp.map(|line| line.inode).collect())
 }
 
-/// A process that holds one of these sockets: its number, and when it was started (clock ticks).
-pub(super) fn holder(inodes: &[u64]) -> Option<(u32, u64)> {
-    let wanted: Vec<String> = inodes.iter().map(|inode| format!("socket:[{inode}]")).collect();
-    for process in fs::read_dir("/proc").ok()?.flatten() {
-        let Some(pid) = process.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
-        let Ok(descriptors) = fs::read_dir(process.path().join("fd")) else { continue };
-        let holds = descriptors.flatten().any(|descriptor| {
-            fs::read_link(descriptor.path())
-                .is_ok_and(|target| wanted.iter().any(|wanted| target.as_os_str() == wanted.as_str()))
-        });
-        if holds {
-            return Some((pid, started(pid)?));
-        }
-    }
-    None
+/// The processes that hold any of these sockets: their numbers, and when they were started (clock ticks).
+pub(super) fn holders(inodes: &[u64]) -> Vec<(u32, u64)> {
+    let Ok(processes) = fs::read_dir("/proc") else { return Vec::new() };
+    let pids = processes.flatten().filter_map(|process| process.file_name().to_str()?.parse().ok());
+    let holding = pids.filter(|pid| sockets(*pid).iter().any(|inode| inodes.contains(inode)));
+    holding.filter_map(|pid| Some((pid, started(pid)?))).collect()
+}
+
+/// The sockets of a process.
+fn sockets(pid: u32) -> HashSet<u64> {
+    let Ok(descriptors) = fs::read_dir(format!("/proc/{pid}/fd")) else { return HashSet::new() };
+    let inodes = descriptors.flatten().filter_map(|descriptor| {
+        let target = fs::read_link(descriptor.path()).ok()?;
+        target.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
+    });
+    inodes.collect()
+}
+
+/// Other ports that a process listens on over TCP.
+pub(super) fn other_ports(pid: u32, port: u16) -> Vec<u16> {
+    let held = sockets(pid);
+    let lines = lines(["tcp", "tcp6"], None).into_iter();
+    let others =
+        lines.filter(|line| line.state == LISTEN && line.local.1 != port && held.contains(&line.inode));
+    let mut ports: Vec<u16> = others.map(|line| line.local.1).collect();
+    ports.sort_unstable();
+    ports.dedup();
+    ports
 }
 
 fn started(pid: u32) -> Option<u64> {
@@ -128,19 +142,12 @@ fn started(pid: u32) -> Option<u64> {
 /// Unix sockets that a process listens on, by path: what comes there cannot be seen.
 pub(super) fn unix_sockets(pid: u32) -> Vec<String> {
     let text = fs::read_to_string("/proc/thread-self/net/unix").unwrap_or_default();
-    let Ok(descriptors) = fs::read_dir(format!("/proc/{pid}/fd")) else { return Vec::new() };
-    let held: HashSet<String> = descriptors
-        .flatten()
-        .filter_map(|descriptor| {
-            let target = fs::read_link(descriptor.path()).ok()?;
-            Some(target.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.to_owned())
-        })
-        .collect();
+    let held = sockets(pid);
     text.lines()
         .filter_map(|line| {
             let words: Vec<&str> = line.split_whitespace().collect();
             let (inode, path) = (words.get(6)?, words.get(7)?);
-            held.contains(*inode).then(|| (*path).to_owned())
+            held.contains(&inode.parse().ok()?).then(|| (*path).to_owned())
         })
         .collect()
 }
@@ -169,10 +176,12 @@ pub(super) fn addresses() -> Vec<IpAddr> {
     addresses
 }
 
-/// Those of this machine's addresses at which somebody takes datagrams for a port; the loopback ones, which come from no wire, only if asked for.
-pub(super) fn udp_addresses(port: u16, loopback: bool) -> Vec<IpAddr> {
+/// Those of this machine's addresses at which these sockets take datagrams for a port; the loopback ones, which come from no wire, only if
+/// asked for.
+pub(super) fn udp_addresses(port: u16, sockets: &[u64], loopback: bool) -> Vec<IpAddr> {
+    let lines = lines(["udp", "udp6"], Some(port)).into_iter();
     let bound: HashSet<[u32; 4]> =
-        lines(["udp", "udp6"], port).into_iter().map(|line| line.local.0).collect();
+        lines.filter(|line| sockets.contains(&line.inode)).map(|line| line.local.0).collect();
     let any = |address: &IpAddr| match address {
         IpAddr::V4(_) => bound.contains(&words(IpAddr::V4(Ipv4Addr::UNSPECIFIED))),
         IpAddr::V6(_) => bound.contains(&words(IpAddr::V6(Ipv6Addr::UNSPECIFIED))),
