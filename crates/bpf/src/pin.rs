@@ -303,12 +303,13 @@ fn remove_folder(folder: &Path) -> io::Result<bool> {
     };
     let mut found = false;
     if folder.join(FILTER).exists() {
-        // The XDP program beside it knows the device; if that is gone, so is the filter.
-        for mode in [Mode::Native, Mode::Generic] {
-            match interface(&folder.join(mode.name())) {
-                Ok(index) if index > 0 => egress::remove_filter(index)?,
-                _ => {}
-            }
+        // The XDP program beside it knows the device; a process that was killed before there was one has the device's number in the name.
+        let links =
+            [Mode::Native, Mode::Generic].map(|mode| interface(&folder.join(mode.name())).unwrap_or(0));
+        let name = folder.file_name().unwrap_or_default().to_string_lossy();
+        let named = name.rsplit_once('-').and_then(|(_, index)| index.parse().ok());
+        if let Some(index) = links.into_iter().find(|index| *index > 0).or(named) {
+            egress::remove_filter(index)?;
         }
     }
     for entry in entries {

@@ -84,7 +84,7 @@ pub struct Cache {
     /// Connections that cannot be followed found no room in the table: nothing is served until they do.
     crowded: bool,
     before: (u64, u64),
-    gone: HashMap<Tuple, u64>,
+    gone: HashMap<Tuple, (u64, u64)>,
     reconciled_ns: u64,
     beaten_ns: u64,
     refreshed_ns: u64,
@@ -110,6 +110,13 @@ impl Cache {
                 Err(_) => Err(KvError::Refused(format!("no interface {name:?} here: see ip link"))),
             })
             .collect::<Result<_, _>>()?;
+        if options.name.rsplit_once('-').is_some_and(|(_, end)| end.bytes().all(|byte| byte.is_ascii_digit()))
+        {
+            return Err(KvError::Refused(format!(
+                "--name {:?}: one that ends in - and digits would be taken for an interface's: choose another",
+                options.name
+            )));
+        }
         let server = find(options)?;
         let pins = Pins::new(&options.pin_root, &options.name, LAYOUT)?;
         let sets = sets(options.memory);
@@ -492,13 +499,22 @@ impl Cache {
         }
         let mut table = self.object.table::<Tuple, Conn>("kv_conns").map_err(system(action))?;
         for tuple in &dead {
-            let since = *self.gone.entry(*tuple).or_insert(now);
-            if now.saturating_sub(since) < settle {
+            let Some(value) = table.get(tuple).map_err(system(action))? else { continue };
+            // Not the time of one before it with the same ends.
+            let gone = self.gone.entry(*tuple).or_insert((now, opened_ns(&value)));
+            if gone.1 != opened_ns(&value) {
+                *gone = (now, opened_ns(&value));
+            }
+            if now.saturating_sub(gone.0) < settle {
                 continue;
             }
+            let looked_at = gone.1;
             self.gone.remove(tuple);
             let mut value: Conn = [0; conn::WORDS];
             if table.take(tuple, &mut value).map_err(system(action))? {
+                if opened_ns(&value) != looked_at {
+                    self.state.unsettle();
+                }
                 end(&self.state, &value);
             }
         }
@@ -642,6 +658,11 @@ impl Drop for Cache {
             let _ = Pins::remove(&root, &name);
         }
     }
+}
+
+/// When a connection was opened: tells it from others with the same ends.
+fn opened_ns(value: &Conn) -> u64 {
+    u64::from(value[conn::OPENED]) | u64::from(value[conn::OPENED + 1]) << 32
 }
 
 /// Whether a connection has something that is to be taken back when it is gone.

@@ -46,6 +46,8 @@ pub(super) mod conn {
     pub(in crate::kernel) const TAIL: usize = 43;
     pub(in crate::kernel) const OVERFLOW_IN: usize = 46;
     pub(in crate::kernel) const OVERFLOW_OUT: usize = 47;
+    /// Nanoseconds, the low word first.
+    pub(in crate::kernel) const OPENED: usize = 52;
     pub(in crate::kernel) const RING: usize = 54;
     /// Behind the ring: barriers and kinds.
     pub(in crate::kernel) const WORDS: usize = RING + 2 * super::RING + 4 + 16 + 2 * 16;

@@ -85,7 +85,7 @@ struct Daemon {
 impl Daemon {
     fn start(server: &Netns, memory: u64) -> Result<Self> {
         let mut options = Options::new(&["server"], 0x5eed);
-        options.name = format!("kv-bench-{}", std::process::id());
+        options.name = format!("kv-bench-p{}", std::process::id());
         options.memory = memory;
         options.rate = 0;
         let (stop, counts) = (Arc::new(AtomicBool::new(false)), Arc::new([const { AtomicU64::new(0) }; 2]));
