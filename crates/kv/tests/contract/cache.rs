@@ -34,7 +34,7 @@ pub(crate) struct Cache {
 pub(crate) fn options(interfaces: &[&str]) -> Options {
     let mut options = Options::new(interfaces, 0x5eed);
     options.memcached = SocketAddr::from(([127, 0, 0, 1], PORT));
-    options.name = format!("kv-test-{}", std::process::id());
+    options.name = format!("kv-test-p{}", std::process::id());
     options.memory = 8 << 20;
     // On a busy machine memcached waits for a processor; not as long as this, or it would be lost time for every test.
     options.settle = Duration::from_millis(400);
