@@ -1,7 +1,7 @@
 //! Watts of a server with memcached, and of the same with LaKe in the place of its NIC (4.3.3, 4.5.1).
 //!
 //! Taken from the paper: idle 39 and 59 W, at most 58.2 and 3.4 W more under load. LaKe's part grows with the rate. memcached's does not: in a straight line it would
-//! reach LaKe's 59 W at 331 kqps, and the paper has it there at 80. So a power of the rate is **assumed**, and its exponent fitted to the 80.
+//! reach LaKe's 59 W at 332 kqps, and the paper has it there at 80. So a power of the rate is **assumed**, and its exponent fitted to the 80.
 
 use super::Variant;
 
