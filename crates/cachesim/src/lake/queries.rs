@@ -63,7 +63,8 @@ pub fn drawn(count: usize, on_chip: f64, dram: f64, seed: u64) -> Result<Vec<Que
 }
 
 /// A log's requests with the places where their keys are then; the first `warm` are left out. Bucket and chunk are taken to be in the shared cache together, and
-/// every value in one chunk of 64 bytes: assumed. The hash table has 8 ways (4.2.3), LRU (assumed), and room for `entries` values.
+/// every value in one chunk of 64 bytes: assumed. A key that was missed counts as kept from the next request on, before the host's reply can be back, and also where [`super::simulate`]
+/// then loses the query: so under overload more is hit than would be. The hash table has 8 ways (4.2.3), LRU (assumed), and room for `entries` values.
 ///
 /// # Errors
 /// See [`ConfigError`].
