@@ -3,6 +3,7 @@
 
 mod amp;
 mod kv;
+mod lake;
 
 pub(crate) use amp::port_unreachable;
 use anyhow::Result;
@@ -15,6 +16,8 @@ pub(crate) enum SimCommand {
     Amp(amp::Amp),
     /// Caches in front of a key-value store: policies, associativity, tiers, slabs, on request logs and workload models
     Kv(Box<kv::Kv>),
+    /// LaKe, the cache in a NIC: elements, shared cache, DRAM, host, watts, in simulated time
+    Lake(Box<lake::Lake>),
 }
 
 /// Makes a figure, or runs what is asked for.
@@ -22,5 +25,6 @@ pub(crate) fn sim(command: SimCommand) -> Result<bool> {
     match command {
         SimCommand::Amp(args) => amp::run(&args),
         SimCommand::Kv(args) => kv::run(&args),
+        SimCommand::Lake(args) => lake::run(&args),
     }
 }

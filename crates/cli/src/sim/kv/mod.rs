@@ -122,7 +122,11 @@ impl Kv {
 }
 
 /// Calls a function for every item on so many threads; results are in the items' order.
-fn in_parallel<T: Sync, R: Send>(jobs: usize, items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
+pub(super) fn in_parallel<T: Sync, R: Send>(
+    jobs: usize,
+    items: &[T],
+    work: impl Fn(&T) -> R + Sync,
+) -> Vec<R> {
     let next = std::sync::atomic::AtomicUsize::new(0);
     let results = std::sync::Mutex::new(Vec::new());
     std::thread::scope(|scope| {
@@ -143,7 +147,7 @@ fn in_parallel<T: Sync, R: Send>(jobs: usize, items: &[T], work: impl Fn(&T) -> 
 }
 
 /// A number from 1, 2^N, or with k or M behind it.
-fn parse_count(text: &str) -> Result<usize, String> {
+pub(super) fn parse_count(text: &str) -> Result<usize, String> {
     let number = |text: &str, factor: usize| text.parse::<usize>().ok()?.checked_mul(factor);
     let count = if let Some(power) = text.strip_prefix("2^") {
         power.parse().ok().and_then(|power| 1_usize.checked_shl(power))
@@ -158,7 +162,7 @@ fn parse_count(text: &str) -> Result<usize, String> {
     fits.ok_or_else(|| "give 1 to 2^30, such as 50000, 2^20, 420k, 2M".into())
 }
 
-fn parse_model(text: &str) -> Result<Model, String> {
+pub(super) fn parse_model(text: &str) -> Result<Model, String> {
     Model::named(text)
         .ok_or_else(|| format!("no such model: use {}", Model::ALL.map(|model| model.name).join(", ")))
 }
