@@ -159,7 +159,9 @@ impl Turn<'_, '_> {
     fn buckets(&mut self, buckets: &[Bucket], packet: &mut Packet, last: bool, standing: &mut Standing) {
         for (at, bucket) in buckets.iter().enumerate() {
             let changes = bucket.actions.iter().any(|action| !matches!(action, Action::Output(_)));
-            if !changes || last && at + 1 == buckets.len() {
+            // Only the last bucket may give the packet itself another tag: the others' outputs want it as it is.
+            let last = last && at + 1 == buckets.len();
+            if !changes || last {
                 self.actions(&bucket.actions, packet, last, standing);
                 // What a bucket stops at concerns its copy.
                 standing.stop = false;

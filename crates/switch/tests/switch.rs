@@ -219,6 +219,34 @@ fn groups_copy_or_choose_and_meters_hold_back() {
     let metered: Vec<Vec<u8>> = (0..50).map(|_| frame(1, 3, None, "many")).collect();
     let metered = self::run("", rules, lan(vec![burst(0, &metered)]));
     assert_eq!((sent(&metered)[1], metered.dropped("metered")), (10, 40));
+
+    // Packets of one burst have one time: a meter that says no burst does not pass only the first of them.
+    let rules = "meter=3,pktps,band=type=drop,rate=100000\nudp actions=meter:3,wan\n";
+    let burst = burst(0, &(0..32).map(|_| frame(1, 3, None, "at once")).collect::<Vec<_>>());
+    assert_eq!(sent(&self::run("", rules, lan(vec![burst]))), [0, 32, 0]);
+}
+
+#[test]
+fn buckets_get_the_packet_as_it_came() {
+    // lan and dmz are in VLAN 10 without a tag, wan shows it.
+    let vlans = "[vlans.lan]\naccess = 10\n[vlans.wan]\ntrunk = [10, 20]\nnative = 20\n";
+    let known = || vec![burst(0, &[broadcast(2, Some(10))])];
+    let plain = || vec![burst(0, &[]), burst(1, &[frame(1, 2, None, "from lan")])];
+    for rules in [
+        "group_id=1,type=all,bucket=normal,bucket=dmz\npriority=9,in_port=lan,udp actions=group:1\npriority=1 actions=normal\n",
+        "group_id=1,type=all,bucket=normal,bucket=drop,bucket=dmz,bucket=drop\npriority=9,in_port=lan,udp actions=group:1\npriority=1 actions=normal\n",
+        "priority=9,in_port=lan,udp actions=normal,dmz\npriority=1 actions=normal\n",
+    ] {
+        let run = run(vlans, rules, [plain(), known(), vec![]]);
+        assert_eq!(run.sent[1], [frame(1, 2, Some(10), "from lan")], "{rules}");
+        assert_eq!(run.sent[2].last(), Some(&frame(1, 2, None, "from lan")), "{rules}");
+    }
+    // From the trunk to lan, twice: the second bucket knows the VLAN still, and not the trunk's native one.
+    let vlans =
+        "[vlans.lan]\naccess = 10\n[vlans.wan]\ntrunk = [10, 20]\nnative = 20\n[vlans.dmz]\naccess = 20\n";
+    let rules = "group_id=1,type=all,bucket=flood,bucket=normal\nactions=group:1\n";
+    let run = run(vlans, rules, [vec![], known(), vec![]]);
+    assert_eq!((sent(&run), &run.sent[0][0]), ([2, 0, 0], &broadcast(2, None)));
 }
 
 #[test]

@@ -153,6 +153,12 @@ pub(super) const FRAGMENTS: [(&str, u8, u8); 5] = [
     ("not_later", 0, FRAGMENT_LATER),
 ];
 
+/// Words of the rule's own.
+pub(super) const OWN: [&str; 5] = ["table", "priority", "idle_timeout", "hard_timeout", "cookie"];
+
+/// What a dump counts.
+pub(super) const COUNTED: [&str; 5] = ["n_packets", "n_bytes", "duration", "idle_age", "hard_age"];
+
 /// What a word that is no field says of the rule; false if it is none of these.
 fn own_word(source: &Source<'_>, word: &Word<'_>, head: &mut Head) -> Result<bool, TextError> {
     let value = word.value.unwrap_or_default();
@@ -166,8 +172,7 @@ fn own_word(source: &Source<'_>, word: &Word<'_>, head: &mut Head) -> Result<boo
             let (value, mask) = source.masked(value, word.value_at, u64::MAX, word.name)?;
             head.cookie = Some((value as u64, mask as u64));
         }
-        // What a dump counts.
-        "n_packets" | "n_bytes" | "duration" | "idle_age" | "hard_age" => {}
+        name if COUNTED.contains(&name) => {}
         _ => return Ok(false),
     }
     Ok(true)

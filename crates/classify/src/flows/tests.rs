@@ -118,6 +118,11 @@ fn groups_and_meters() {
     for text in ["meter=1,pktps,burst,band=type=drop,rate=1000,burst_size=100", &show_meter(1, meter)] {
         assert_eq!(read_flow(text, &ports()).unwrap(), Item::Meter(1, meter), "{text}");
     }
+    // Without a burst a second's worth, as Open vSwitch has it.
+    let meter = MeterRate { unit: MeterUnit::Kilobits, rate: 500, burst: 500 };
+    for text in ["meter=2,kbps,band=type=drop,rate=500", "meter=2,band=type=drop,rate=500,burst_size=0"] {
+        assert_eq!(read_flow(text, &ports()).unwrap(), Item::Meter(2, meter), "{text}");
+    }
 }
 
 #[test]
@@ -220,6 +225,38 @@ fn filters_and_packets() {
     assert_eq!((filter.table, filter.strict, filter.cookie), (Some(1), None, (1, 1)));
     assert_eq!(read_filter("", false, &ports()).unwrap(), FlowFilter::any());
     assert_eq!(read_filter("priority=3", true, &ports()).unwrap().strict, Some(3));
+    // What is not looked at would widen the filter: `delete priority=100` is not to delete everything.
+    for (text, strict, error) in [
+        (
+            "priority=100",
+            false,
+            "line 1, column 1: priority: without strict, rules of every priority are wanted: leave it out, or ask strictly",
+        ),
+        (
+            "ip, idle_timeout=5",
+            false,
+            "line 1, column 5: idle_timeout: rules are not chosen by their timeouts: leave it out",
+        ),
+        (
+            "priority=3,hard_timeout=5",
+            true,
+            "line 1, column 12: hard_timeout: rules are not chosen by their timeouts: leave it out",
+        ),
+        (
+            "n_packets=0",
+            true,
+            "line 1, column 1: n_packets: rules are not chosen by what they count: leave it out",
+        ),
+        (
+            "duration=1s",
+            false,
+            "line 1, column 1: duration: rules are not chosen by what they count: leave it out",
+        ),
+    ] {
+        assert_eq!(read_filter(text, strict, &ports()).unwrap_err().to_string(), error, "{text}");
+    }
+    let error = read_packet("in_port=lan,table=1", &ports()).unwrap_err().to_string();
+    assert_eq!(error, "line 1, column 13: table: rules have that, packets have not");
     let key =
         read_packet("in_port=lan,tcp,nw_src=10.0.0.1,nw_dst=10.0.0.2,tp_src=1,tp_dst=2,dl_vlan=5", &ports());
     let expected = Key::ipv4(0x0a00_0001, 0x0a00_0002, 1, 2, 6);
