@@ -7,7 +7,7 @@ use crate::vlan::Vlans;
 use std::io::BufRead;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
-use tidemill_classify::cache::{Cache, Settings};
+use tidemill_classify::cache::{Cache, CacheError, Settings};
 use tidemill_classify::flows::{
     PortNames, read_filter, read_flows, read_packet, show_action, show_flow, show_group, show_looked,
     show_meter,
@@ -125,8 +125,10 @@ impl SwitchControl {
         let caches = Settings { exact: section.exact, megaflows: section.megaflows, masks: section.masks };
         let (mut seats, mut boards) = (Vec::new(), Vec::new());
         for _ in 0..workers {
-            let cache = Cache::new(caches, secret)
-                .map_err(|error| SwitchError::config("megaflows", error.to_string()))?;
+            let cache = Cache::new(caches, secret).map_err(|error| match error {
+                CacheError::Exact(error) => SwitchError::config("exact", error.to_string()),
+                CacheError::Megaflows(error) => SwitchError::config("megaflows", error.to_string()),
+            })?;
             let ways = Ways::new(section.megaflows.saturating_add(section.exact).min(1 << 16));
             let board = Board::default();
             boards.push(board.clone());

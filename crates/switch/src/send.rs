@@ -116,7 +116,9 @@ impl Turn<'_, '_> {
             Action::Set { field: Field::Metadata, .. } => {}
             Action::Set { field, value, mask } => {
                 self.before_edit(packet, standing);
-                edit::set(packet, field, value, mask);
+                if !edit::set(packet, field, value, mask) {
+                    standing.stop(DropReason::NoHeadroom);
+                }
             }
             Action::PushVlan(tpid) => {
                 self.before_edit(packet, standing);
@@ -167,7 +169,7 @@ impl Turn<'_, '_> {
                 standing.stop = false;
                 continue;
             }
-            let Some(mut copy) = self.copy(packet) else { continue };
+            let Some(mut copy) = self.copy(packet, standing) else { continue };
             let mut of_copy = Standing::default();
             self.actions(&bucket.actions, &mut copy, true, &mut of_copy);
             standing.sent |= of_copy.sent || of_copy.pending.is_some();
@@ -311,7 +313,7 @@ impl Turn<'_, '_> {
         packet: &Packet,
         standing: &mut Standing,
     ) {
-        let Some(mut copy) = self.copy(packet) else { return };
+        let Some(mut copy) = self.copy(packet, standing) else { return };
         if retag(&mut copy, vlan, tagged) {
             standing.sent = true;
             self.emit(port, copy);
@@ -337,15 +339,16 @@ impl Turn<'_, '_> {
     }
 
     fn send_copy(&mut self, port: usize, packet: &Packet, standing: &mut Standing) {
-        if let Some(copy) = self.copy(packet) {
+        if let Some(copy) = self.copy(packet, standing) {
             standing.sent = true;
             self.emit(port, copy);
         }
     }
 
-    fn copy(&mut self, packet: &Packet) -> Option<Packet> {
+    fn copy(&mut self, packet: &Packet, standing: &mut Standing) -> Option<Packet> {
         let Some(mut copy) = self.cx.pool.packet(packet.data()) else {
             self.counters.one(Counter::CopiesLost);
+            standing.note(DropReason::NoFrames);
             return None;
         };
         copy.copy_notes(packet);
@@ -369,10 +372,7 @@ fn retag(packet: &mut Packet, vlan: u16, tagged: bool) -> bool {
             edit::pop(packet);
             true
         }
-        (true, Some(_)) => {
-            edit::set(packet, Field::Vlan, vlan.into(), 0x0fff);
-            true
-        }
+        (true, Some(_)) => edit::set(packet, Field::Vlan, vlan.into(), 0x0fff),
         (true, None) => edit::push(packet, EtherType::VLAN, Tci(vlan)),
     }
 }

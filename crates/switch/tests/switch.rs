@@ -4,10 +4,11 @@
 
 mod common;
 
-use common::{Input, PORTS, Run, SECOND, START, run};
+use common::{Input, PORTS, Run, SECOND, START, run, run_with};
 use tidemill_classify::packet::key;
 use tidemill_classify::{Field, Key};
-use tidemill_switch::Counter;
+use tidemill_lookup::qsbr::Domain;
+use tidemill_switch::{Counter, SwitchControl};
 use tidemill_wire::checksum::Pseudo;
 use tidemill_wire::{MacAddr, Protocol, ipv4, udp, verify_checksums};
 
@@ -148,6 +149,28 @@ fn rules_edit_packets_and_their_checksums() {
 }
 
 #[test]
+fn what_is_behind_two_tags_is_edited() {
+    let tagged = frame(1, 2, Some(10), "odd");
+    let checks = |frame: &[u8]| {
+        // Both tags off: what is left is a packet as any other.
+        let plain = [&frame[..12], &frame[20..]].concat();
+        checksums_hold(&plain);
+        let key = key(&plain, 0).unwrap();
+        assert_eq!(frame[12..20], [0x88, 0xa8, 0, 0, 0x81, 0, 0, 10]);
+        let ports = (key.get(Field::SourcePort), key.get(Field::DestinationPort));
+        assert_eq!((key.get(Field::Ipv4Destination), ports), (0x0102_0304, (1000, 53)));
+        assert_eq!((key.get(Field::Tos), plain[14 + 8]), (184, tagged[18 + 8] - 1));
+    };
+    let edits = "push_vlan:0x88a8,dec_ttl,mod_nw_dst:1.2.3.4,mod_nw_tos:184,mod_tp_dst:53,wan";
+    let rules = format!("udp actions={edits}\n");
+    checks(&run("", &rules, lan(vec![burst(0, std::slice::from_ref(&tagged))])).sent[1][0]);
+    let rules = format!("group_id=1,type=all,bucket={edits},bucket=dmz\nudp actions=group:1\n");
+    let run = run("", &rules, lan(vec![burst(0, std::slice::from_ref(&tagged))]));
+    checks(&run.sent[1][0]);
+    assert_eq!(run.sent[2], [tagged]);
+}
+
+#[test]
 fn ipv6_addresses_keep_checksums_right() {
     let addresses: [[u8; 16]; 2] = [[0x20; 16], [0x21; 16]];
     let mut datagram = b"\x03\xe8\x07\xd0\x00\x0b\x00\x00odd".to_vec();
@@ -247,6 +270,26 @@ fn buckets_get_the_packet_as_it_came() {
     let rules = "group_id=1,type=all,bucket=flood,bucket=normal\nactions=group:1\n";
     let run = run(vlans, rules, [vec![], known(), vec![]]);
     assert_eq!((sent(&run), &run.sent[0][0]), ([2, 0, 0], &broadcast(2, None)));
+}
+
+#[test]
+fn what_is_lost_for_want_of_frames_is_no_rules_doing() {
+    // The burst has all frames: the copy that would be sent cannot be made, and what is left of the packet goes nowhere.
+    let frames: Vec<Vec<u8>> = (0..32).map(|n| frame(1, n, None, "the last frame")).collect();
+    let run = run_with(32, "", "udp actions=wan,mod_vlan_vid:5\n", lan(vec![burst(0, &frames)]));
+    let (sent, lost) = (sent(&run)[1] as u64, run.control.counters().get(Counter::CopiesLost));
+    assert!(lost > 0 && sent + lost == 32, "{sent} and {lost}");
+    assert_eq!(run.drops(), [("no-frames".to_owned(), lost)]);
+}
+
+#[test]
+fn sizes_that_cannot_be_are_told_by_their_keys() {
+    let names = PORTS.map(str::to_owned);
+    for key in ["exact", "megaflows"] {
+        let section = toml::from_str(&format!("{key} = 4000000000000000")).unwrap();
+        let error = SwitchControl::new(&section, &names, 1, &Domain::new(), 99).err().unwrap().to_string();
+        assert!(error.starts_with(&format!("switch.{key}: ")), "{error}");
+    }
 }
 
 #[test]

@@ -276,6 +276,15 @@ pub(super) fn head(source: &Source<'_>, from: usize, to: usize) -> Result<Head, 
             continue;
         }
         let (value, mask) = parse(source, value, word.value_at, form, word.name)?;
+        let present = u128::from(VLAN_PRESENT);
+        if field == Field::Vlan && mask & present != 0 && value & present == 0 && value != 0 {
+            let id = value & 0xfff;
+            let what = format!(
+                "{}: no packet has a VLAN without the bit 0x1000: give it, or dl_vlan={id}",
+                word.name
+            );
+            return Err(source.error(word.value_at, what));
+        }
         growing.add(source, word, (field, value, mask))?;
     }
     let mut matches = Match::any();

@@ -56,6 +56,7 @@ fn names_of_one_thing_are_one_match() {
         ("arp,nw_src=10.0.0.1,arp_op=1", "arp,arp_spa=10.0.0.1,nw_proto=1"),
         ("dl_vlan=5,dl_vlan_pcp=3", "vlan_tci=0x7005"),
         ("dl_vlan=5", "vlan_vid=0x1005"),
+        ("vlan_vid=0/0x1000", "dl_vlan=0xffff"),
         ("ip,nw_tos=184", "ip,ip_dscp=46"),
         ("udp6,tp_src=53-53", "udp6,udp_src=0x35"),
         ("tcp,tcp_flags=+syn-ack", "tcp,tcp_flags=0x2/0x12"),
@@ -160,6 +161,14 @@ fn mistakes_are_told_with_their_place() {
         (
             "dl_vlan=4096 actions=drop",
             "line 1, column 9: dl_vlan: \"4096\": give a VLAN from 0 to 4095, or 0xffff for none",
+        ),
+        (
+            "vlan_vid=10 actions=drop",
+            "line 1, column 10: vlan_vid: no packet has a VLAN without the bit 0x1000: give it, or dl_vlan=10",
+        ),
+        (
+            "vlan_tci=0x600a actions=drop",
+            "line 1, column 10: vlan_tci: no packet has a VLAN without the bit 0x1000: give it, or dl_vlan=10",
         ),
         (
             "in_port=eth9 actions=drop",
