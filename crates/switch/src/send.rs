@@ -68,7 +68,7 @@ fn mac(frame: &[u8], at: usize) -> (u64, MacAddr) {
 }
 
 /// Addresses that no bridge forwards: 01:80:c2:00:00:00 to 0f (IEEE 802.1D, 7.12.6).
-fn reserved(mac: u64) -> bool {
+pub(crate) fn reserved(mac: u64) -> bool {
     mac & !0xf == 0x0180_c200_0000
 }
 

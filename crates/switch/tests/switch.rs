@@ -272,6 +272,102 @@ fn buckets_get_the_packet_as_it_came() {
     assert_eq!((sent(&run), &run.sent[0][0]), ([2, 0, 0], &broadcast(2, None)));
 }
 
+/// The words of a packet of [`frame`] that comes in by lan.
+fn words(from: u8, to: [u8; 6], vlan: Option<u16>) -> String {
+    let tag = vlan.map(|vlan| format!(",dl_vlan={vlan}")).unwrap_or_default();
+    let (source, destination) = (MacAddr(mac(from)), MacAddr(to));
+    let ports = "tp_src=1000,tp_dst=2000";
+    format!(
+        "in_port=lan,udp,dl_src={source},dl_dst={destination},nw_src=10.0.0.{from},nw_dst=10.0.0.2,{ports}{tag}"
+    )
+}
+
+#[test]
+fn a_trace_tells_what_happens() {
+    let vlans =
+        "[vlans.lan]\ntrunk = [10, 20]\nnative = 10\n[vlans.wan]\naccess = 20\n[vlans.dmz]\naccess = 30\n";
+    let (known, reserved, nobody) = (mac(2), [1, 0x80, 0xc2, 0, 0, 0], mac(7));
+    let group = "group_id=1,type=all,bucket=mod_vlan_vid:20,normal,bucket=controller\n\
+                 group_id=2,type=all,bucket=mod_vlan_vid:20,bucket=drop\n";
+    // Actions, whom to, with which tag; the last line of the trace's actions.
+    for (actions, to, tag, last) in [
+        ("normal", known, Some(20), "bridge: VLAN 20: the station is behind wan"),
+        ("mod_vlan_vid:20,normal", known, None, "bridge: VLAN 20: the station is behind wan"),
+        ("mod_vlan_vid:20,normal", nobody, None, "bridge: VLAN 20, nobody knows the station: flooded by wan"),
+        ("mod_vlan_vid:20,flood", known, Some(10), "bridge: VLAN 20: flooded by wan"),
+        (
+            "push_vlan:0x8100,mod_vlan_vid:20,pop_vlan,flood",
+            known,
+            Some(20),
+            "bridge: VLAN 20: flooded by wan",
+        ),
+        ("pop_vlan,flood", known, Some(20), "bridge: VLAN 10: dropped: output-nowhere"),
+        (
+            "mod_vlan_vid:20,mod_dl_dst:02:00:00:00:00:01,normal",
+            known,
+            None,
+            "bridge: VLAN 20: dropped: bridge-same-port",
+        ),
+        (
+            "mod_vlan_vid:20,mod_dl_dst:02:00:00:00:00:05,normal",
+            known,
+            None,
+            "bridge: VLAN 20: dropped: bridge-same-port",
+        ),
+        ("mod_dl_src:03:00:00:00:00:05,normal", known, None, "bridge: VLAN 10: dropped: ethernet-bad-source"),
+        ("normal", reserved, Some(20), "bridge: VLAN 20: dropped: bridge-reserved"),
+        (
+            "normal",
+            known,
+            Some(30),
+            "bridge: the port is not in its VLAN (or in_port is missing): dropped: vlan-refused",
+        ),
+        ("output:lan", known, None, "dropped: output-nowhere"),
+        ("output:9", known, None, "dropped: output-nowhere"),
+        ("in_port", known, None, "in_port"),
+        ("all", known, None, "all"),
+        ("controller", known, None, "dropped: no-controller"),
+        ("controller,wan", known, None, "output:wan"),
+        ("wan,controller", known, None, "dropped: no-controller"),
+        ("lan,goto_table:1", known, None, "dropped: output-nowhere"),
+        ("wan,goto_table:1", known, None, "output:wan"),
+        ("goto_table:1", known, None, ""),
+        ("mod_vlan_vid:20", known, None, "mod_vlan_vid:20"),
+        ("group:1", known, None, "bucket: dropped: no-controller"),
+        ("group:2", known, None, "bucket: mod_vlan_vid:20"),
+    ] {
+        let rules =
+            format!("{group}priority=9,udp,nw_dst=10.0.0.2 actions={actions}\npriority=1 actions=normal\n");
+        let told = format!("{actions} to {to:02x?} with {tag:?}");
+        // Station 2 is behind wan, station 5 behind lan, both in VLAN 20.
+        let hello = vec![burst(0, &[broadcast(5, Some(20))])];
+        let mut asked = frame(1, 2, tag, "where to?");
+        asked[..6].copy_from_slice(&to);
+        let input = |asked: Vec<Vec<u8>>| {
+            [[hello.clone(), vec![burst(2, &asked)]].concat(), vec![burst(0, &[broadcast(2, None)])], vec![]]
+        };
+        let without = run(vlans, &rules, input(vec![]));
+        let mut with = run(vlans, &rules, input(vec![asked]));
+        with.control.poll(START + 2 * SECOND);
+        let traced = with.control.trace(&words(1, to, tag)).unwrap();
+        assert_eq!(traced.actions.last().map_or("", String::as_str), last, "{told}");
+        // And that is what has become of it.
+        let total = |run: &Run| sent(run).into_iter().sum::<usize>();
+        let drops = with.drops();
+        let happened = match (total(&with) > total(&without), drops.first()) {
+            (true, _) => "sent".to_owned(),
+            (false, Some((why, _))) => format!("dropped: {why}"),
+            (false, None) => panic!("{told}: it is nowhere"),
+        };
+        assert_eq!(traced.end.trim_end_matches("; then no rule matched"), happened, "{told}: {drops:?}");
+    }
+    // A tag behind the first is in no key.
+    let rules = "actions=pop_vlan,normal\n";
+    let control = run(vlans, rules, lan(vec![])).control;
+    let traced = control.trace("in_port=lan,dl_vlan=20,dl_type=0x8100").unwrap();
+    assert_eq!(traced.end, "not known: its VLAN is that of a tag behind the first");
+}
+
 #[test]
 fn what_is_lost_for_want_of_frames_is_no_rules_doing() {
     // The burst has all frames: the copy that would be sent cannot be made, and what is left of the packet goes nowhere.
@@ -307,7 +403,7 @@ fn rules_count_time_out_and_are_explained() {
     let traced = run.control.trace("in_port=lan,udp,nw_dst=10.0.0.2,tp_dst=53").unwrap();
     assert_eq!(traced.steps.len(), 2);
     assert_eq!(traced.steps[1].rule.as_deref(), Some("table=1,priority=32768,dl_vlan=10 actions=output:wan"));
-    assert_eq!((traced.end, traced.actions.join(" ")), ("sent", "mod_vlan_vid:10 output:wan".to_owned()));
+    assert_eq!((&*traced.end, traced.actions.join(" ")), ("sent", "mod_vlan_vid:10 output:wan".to_owned()));
     assert!(!traced.megaflow.contains("vlan") && !traced.megaflow.contains("tp_dst"), "{}", traced.megaflow);
     assert_eq!(run.control.trace("arp").unwrap().end, "dropped: no-rule");
     // Five packets have come: it goes ten seconds after they were noticed.
