@@ -14,9 +14,10 @@ use tidemill_classify::text::TextError;
 pub struct SwitchSection {
     /// A file of rules, groups and meters, in the words of `ovs-ofctl`. Without one there is a single rule: `priority=0 actions=normal`.
     pub flows: Option<PathBuf>,
-    /// Tables, 1 to 255.
+    /// Tables, 1 to 255. A packet meets 16 rules at most, whatever their tables: one that would need more is dropped, as `rules-too-deep`.
     pub tables: u8,
-    /// Rules that there can be, in all tables together, 1 to 4,194,304; each worker has 16 bytes of counters for each.
+    /// Rules that there can be, in all tables together, 1 to 4,194,304; each worker has 16 bytes of counters for each. While rules change, old and
+    /// new ones are there at once: for a file that changes all of them give twice as many.
     pub rules: usize,
     /// How rules are grouped into hash tables: `tuple-space` has one for each mask, `tuple-merge` a few with narrower masks, for rules of many different
     /// masks.

@@ -4,19 +4,17 @@ use crate::config::{SwitchError, SwitchSection};
 use crate::counters::{Board, Counters};
 use crate::macs::{Macs, Station};
 use crate::vlan::Vlans;
+use crate::would::Would;
 use std::io::BufRead;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
-use tidemill_classify::cache::{Cache, Settings};
+use tidemill_classify::RuleId;
+use tidemill_classify::cache::{Cache, CacheError, Settings};
 use tidemill_classify::flows::{
-    PortNames, read_filter, read_flows, read_packet, show_action, show_flow, show_group, show_looked,
-    show_meter,
+    PortNames, read_filter, read_flows, read_packet, show_flow, show_group, show_looked, show_meter,
 };
 use tidemill_classify::live::{Hits, Snapshot, WorkerCounters};
-use tidemill_classify::pipeline::{
-    Action, End, Flow, FlowSpec, Loaded, Output, Pipeline, PipelineSettings, Ways, Why,
-};
-use tidemill_classify::{Field, RuleId};
+use tidemill_classify::pipeline::{Flow, FlowSpec, Loaded, Pipeline, PipelineSettings, Ways, Why};
 use tidemill_flow::hash::mix;
 use tidemill_lookup::publish::View;
 use tidemill_lookup::qsbr::Domain;
@@ -78,10 +76,11 @@ pub struct TracedStep {
 pub struct Traced {
     /// Table by table.
     pub steps: Vec<TracedStep>,
-    /// What is done to the packet, in order.
+    /// What is done to the packet, in order, and what the bridge and groups make of it.
     pub actions: Vec<String>,
-    /// How the way through the tables ends.
-    pub end: &'static str,
+    /// Whether anything of it leaves, else why it is dropped; and how the way through the tables ends. What meters let through and TTLs allow is not
+    /// looked at.
+    pub end: String,
     /// All packets that go this way for the same reason, as a match.
     pub megaflow: String,
 }
@@ -125,8 +124,10 @@ impl SwitchControl {
         let caches = Settings { exact: section.exact, megaflows: section.megaflows, masks: section.masks };
         let (mut seats, mut boards) = (Vec::new(), Vec::new());
         for _ in 0..workers {
-            let cache = Cache::new(caches, secret)
-                .map_err(|error| SwitchError::config("megaflows", error.to_string()))?;
+            let cache = Cache::new(caches, secret).map_err(|error| match error {
+                CacheError::Exact(error) => SwitchError::config("exact", error.to_string()),
+                CacheError::Megaflows(error) => SwitchError::config("megaflows", error.to_string()),
+            })?;
             let ways = Ways::new(section.megaflows.saturating_add(section.exact).min(1 << 16));
             let board = Board::default();
             boards.push(board.clone());
@@ -230,43 +231,11 @@ impl SwitchControl {
             let looked = show_looked(&step.key, &step.looked, &self.ports);
             steps.push(TracedStep { table: step.table, rule, looked });
         });
-        let mut actions: Vec<Action> = Vec::new();
-        way.rules().filter_map(spec).for_each(|spec| actions.extend(&spec.instructions.actions));
-        let sends = actions.iter().any(|action| matches!(action, Action::Output(_) | Action::Group(_)));
-        let end = match way.end() {
-            End::Done if sends => "sent",
-            End::Done => "dropped: rule-drop",
-            End::Miss if sends => "sent; then no rule matched",
-            End::Miss => "dropped: no-rule",
-            End::Stacked => "dropped: vlan-stacked, but for what was sent before",
-            End::Deep => "dropped: rules-too-deep, but for what was sent before",
-        };
-        let mut told: Vec<String> = Vec::new();
-        for action in &actions {
-            told.push(show_action(action, &self.ports));
-            if let Action::Output(Output::Normal) = action {
-                told.push(self.bridged(&key));
-            }
-        }
+        let actions = way.rules().filter_map(spec).flat_map(|spec| &spec.instructions.actions);
+        let parts = (&self.ports, &*self.vlans, &*self.macs, self.book.shared());
+        let (actions, end) = Would::new(parts, &key, self.now_s()).take(actions, way.end());
         let megaflow = show_looked(&key, &mask, &self.ports);
-        Ok(Traced { steps, actions: told, end, megaflow })
-    }
-
-    /// What the bridge would do with a packet as it came in.
-    fn bridged(&self, key: &tidemill_classify::Key) -> String {
-        let port = (key.get(Field::InPort) as usize).wrapping_sub(1);
-        let tag = key.get(Field::Vlan) as u16;
-        let vlan = self.vlans.of(port, (tag & 0x1000 != 0).then_some(tag & 0xfff));
-        let Some(vlan) = vlan else {
-            return "bridge: the port is not in its VLAN (or in_port is missing): dropped: vlan-refused"
-                .into();
-        };
-        let now_s = self.now_s();
-        let mac = key.get(Field::MacDestination) as u64;
-        match self.macs.find(vlan, mac, now_s).and_then(|port| self.ports.name(port + 1)) {
-            Some(name) => format!("bridge: VLAN {vlan}, the station is behind {name}"),
-            None => format!("bridge: VLAN {vlan}, nobody knows the station: flooded"),
-        }
+        Ok(Traced { steps, actions, end, megaflow })
     }
 
     fn now_s(&self) -> u32 {

@@ -1,7 +1,7 @@
 //! What actions do to a packet's bytes.
 //!
 //! Checksums are updated by what has changed (RFC 1624): IPv4's, and those of TCP, UDP and ICMPv6 over the addresses. A packet that does not have
-//! what an action works on is left as it is. Of an IPv6 packet with a routing header the checksum is taken to be over the address that it has.
+//! what an action works on is left as it is. IP is found behind any number of tags: a rule may have put one in front of another. Of an IPv6 packet with a routing header the checksum is taken to be over the address that it has.
 
 use tidemill_burst::Packet;
 use tidemill_classify::Field;
@@ -84,7 +84,7 @@ fn write(frame: &mut [u8], at: usize, words: usize, value: u128, mask: u128, che
     }
 }
 
-/// What is known of a frame's headers.
+/// What is known of a frame's headers, behind all its tags.
 struct Known {
     layers: Layers,
     v6: bool,
@@ -92,7 +92,16 @@ struct Known {
 }
 
 fn known(frame: &[u8]) -> Option<Known> {
-    let (key, layers) = parse(frame, 0)?;
+    // A key is that of a frame with one tag at most: the others are skipped. Where they end, `parse` takes their bytes for MAC addresses.
+    let mut skipped = 0;
+    while EtherType(be16(frame, skipped + ETHERTYPE)).is_vlan()
+        && EtherType(be16(frame, skipped + ETHERTYPE + TAG)).is_vlan()
+    {
+        skipped += TAG;
+    }
+    let (key, layers) = parse(frame.get(skipped..)?, 0)?;
+    let behind = |at: Option<usize>| at.map(|at| at + skipped);
+    let layers = Layers { network: behind(layers.network), transport: behind(layers.transport) };
     let v6 = key.get(Field::EtherType) == u128::from(EtherType::IPV6.0);
     let v4 = key.get(Field::EtherType) == u128::from(EtherType::IPV4.0);
     (v4 || v6).then(|| Known { layers, v6, protocol: Protocol(key.get(Field::Protocol) as u8) })
@@ -112,25 +121,26 @@ impl Known {
     }
 }
 
-/// Gives bits of a field other values.
-pub(crate) fn set(packet: &mut Packet, field: Field, value: u128, mask: u128) {
+/// Gives bits of a field other values; false if there is no room for the tag that this takes.
+pub(crate) fn set(packet: &mut Packet, field: Field, value: u128, mask: u128) -> bool {
     match field {
         Field::MacDestination => write(packet.data_mut(), 0, 3, value, mask, &[]),
         Field::MacSource => write(packet.data_mut(), 6, 3, value, mask, &[]),
-        Field::Vlan => set_vlan(packet, value as u16, mask as u16),
+        Field::Vlan => return set_vlan(packet, value as u16, mask as u16),
         _ => set_network(packet.data_mut(), field, value, mask),
     }
+    true
 }
 
 /// Priority and number of the tag; a packet without one gets one. Drop eligibility stays.
-fn set_vlan(packet: &mut Packet, value: u16, mask: u16) {
+fn set_vlan(packet: &mut Packet, value: u16, mask: u16) -> bool {
     let (value, mask) = (value & !0x1000, mask & !0x1000);
     match tag(packet.data()) {
-        Some((_, Tci(old))) => put16(packet.data_mut(), ETHERTYPE + 2, old & !mask | value & mask),
-        None => {
-            // Without room the packet stays untagged: frames have headroom for several tags.
-            let _ = push(packet, EtherType::VLAN, Tci(value & mask));
+        Some((_, Tci(old))) => {
+            put16(packet.data_mut(), ETHERTYPE + 2, old & !mask | value & mask);
+            true
         }
+        None => push(packet, EtherType::VLAN, Tci(value & mask)),
     }
 }
 
@@ -172,4 +182,30 @@ pub(crate) fn dec_ttl(packet: &mut Packet) -> bool {
         ipv4::decrement_ttl(header);
     }
     true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidemill_burst::Memory;
+
+    #[test]
+    fn a_tag_that_finds_no_room_is_told() {
+        let memory = Memory::new(1, 2048).unwrap();
+        let mut pool = memory.pool(1).unwrap();
+        let mut packet = pool.packet(&[7; 60]).unwrap();
+        let number = (Field::Vlan, 0x1005, 0x1fff);
+        assert!(set(&mut packet, number.0, number.1, number.2), "with room it gets a tag");
+        assert_eq!(tag(packet.data()), Some((EtherType::VLAN, Tci(5))));
+        pop(&mut packet);
+        let room = packet.headroom();
+        assert!(packet.grow_front(room));
+        packet.data_mut().fill(7);
+        assert!(!set(&mut packet, number.0, number.1, number.2));
+        assert!(packet.data().iter().all(|&byte| byte == 7), "it is left as it was");
+        // One that has a tag needs no room.
+        put16(packet.data_mut(), ETHERTYPE, EtherType::VLAN.0);
+        assert!(set(&mut packet, number.0, number.1, number.2));
+        pool.free(packet);
+    }
 }

@@ -14,6 +14,7 @@ pub mod macs;
 mod node;
 mod send;
 pub mod vlan;
+mod would;
 
 pub use config::{SwitchError, SwitchSection};
 pub use control::{ShownFlow, SwitchControl, Traced, TracedStep};

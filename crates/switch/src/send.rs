@@ -68,7 +68,7 @@ fn mac(frame: &[u8], at: usize) -> (u64, MacAddr) {
 }
 
 /// Addresses that no bridge forwards: 01:80:c2:00:00:00 to 0f (IEEE 802.1D, 7.12.6).
-fn reserved(mac: u64) -> bool {
+pub(crate) fn reserved(mac: u64) -> bool {
     mac & !0xf == 0x0180_c200_0000
 }
 
@@ -116,7 +116,9 @@ impl Turn<'_, '_> {
             Action::Set { field: Field::Metadata, .. } => {}
             Action::Set { field, value, mask } => {
                 self.before_edit(packet, standing);
-                edit::set(packet, field, value, mask);
+                if !edit::set(packet, field, value, mask) {
+                    standing.stop(DropReason::NoHeadroom);
+                }
             }
             Action::PushVlan(tpid) => {
                 self.before_edit(packet, standing);
@@ -159,13 +161,15 @@ impl Turn<'_, '_> {
     fn buckets(&mut self, buckets: &[Bucket], packet: &mut Packet, last: bool, standing: &mut Standing) {
         for (at, bucket) in buckets.iter().enumerate() {
             let changes = bucket.actions.iter().any(|action| !matches!(action, Action::Output(_)));
-            if !changes || last && at + 1 == buckets.len() {
+            // Only the last bucket may give the packet itself another tag: the others' outputs want it as it is.
+            let last = last && at + 1 == buckets.len();
+            if !changes || last {
                 self.actions(&bucket.actions, packet, last, standing);
                 // What a bucket stops at concerns its copy.
                 standing.stop = false;
                 continue;
             }
-            let Some(mut copy) = self.copy(packet) else { continue };
+            let Some(mut copy) = self.copy(packet, standing) else { continue };
             let mut of_copy = Standing::default();
             self.actions(&bucket.actions, &mut copy, true, &mut of_copy);
             standing.sent |= of_copy.sent || of_copy.pending.is_some();
@@ -309,7 +313,7 @@ impl Turn<'_, '_> {
         packet: &Packet,
         standing: &mut Standing,
     ) {
-        let Some(mut copy) = self.copy(packet) else { return };
+        let Some(mut copy) = self.copy(packet, standing) else { return };
         if retag(&mut copy, vlan, tagged) {
             standing.sent = true;
             self.emit(port, copy);
@@ -335,15 +339,16 @@ impl Turn<'_, '_> {
     }
 
     fn send_copy(&mut self, port: usize, packet: &Packet, standing: &mut Standing) {
-        if let Some(copy) = self.copy(packet) {
+        if let Some(copy) = self.copy(packet, standing) {
             standing.sent = true;
             self.emit(port, copy);
         }
     }
 
-    fn copy(&mut self, packet: &Packet) -> Option<Packet> {
+    fn copy(&mut self, packet: &Packet, standing: &mut Standing) -> Option<Packet> {
         let Some(mut copy) = self.cx.pool.packet(packet.data()) else {
             self.counters.one(Counter::CopiesLost);
+            standing.note(DropReason::NoFrames);
             return None;
         };
         copy.copy_notes(packet);
@@ -367,10 +372,7 @@ fn retag(packet: &mut Packet, vlan: u16, tagged: bool) -> bool {
             edit::pop(packet);
             true
         }
-        (true, Some(_)) => {
-            edit::set(packet, Field::Vlan, vlan.into(), 0x0fff);
-            true
-        }
+        (true, Some(_)) => edit::set(packet, Field::Vlan, vlan.into(), 0x0fff),
         (true, None) => edit::push(packet, EtherType::VLAN, Tci(vlan)),
     }
 }

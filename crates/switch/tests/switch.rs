@@ -4,10 +4,11 @@
 
 mod common;
 
-use common::{Input, PORTS, Run, SECOND, START, run};
+use common::{Input, PORTS, Run, SECOND, START, run, run_with};
 use tidemill_classify::packet::key;
 use tidemill_classify::{Field, Key};
-use tidemill_switch::Counter;
+use tidemill_lookup::qsbr::Domain;
+use tidemill_switch::{Counter, SwitchControl};
 use tidemill_wire::checksum::Pseudo;
 use tidemill_wire::{MacAddr, Protocol, ipv4, udp, verify_checksums};
 
@@ -148,6 +149,28 @@ fn rules_edit_packets_and_their_checksums() {
 }
 
 #[test]
+fn what_is_behind_two_tags_is_edited() {
+    let tagged = frame(1, 2, Some(10), "odd");
+    let checks = |frame: &[u8]| {
+        // Both tags off: what is left is a packet as any other.
+        let plain = [&frame[..12], &frame[20..]].concat();
+        checksums_hold(&plain);
+        let key = key(&plain, 0).unwrap();
+        assert_eq!(frame[12..20], [0x88, 0xa8, 0, 0, 0x81, 0, 0, 10]);
+        let ports = (key.get(Field::SourcePort), key.get(Field::DestinationPort));
+        assert_eq!((key.get(Field::Ipv4Destination), ports), (0x0102_0304, (1000, 53)));
+        assert_eq!((key.get(Field::Tos), plain[14 + 8]), (184, tagged[18 + 8] - 1));
+    };
+    let edits = "push_vlan:0x88a8,dec_ttl,mod_nw_dst:1.2.3.4,mod_nw_tos:184,mod_tp_dst:53,wan";
+    let rules = format!("udp actions={edits}\n");
+    checks(&run("", &rules, lan(vec![burst(0, std::slice::from_ref(&tagged))])).sent[1][0]);
+    let rules = format!("group_id=1,type=all,bucket={edits},bucket=dmz\nudp actions=group:1\n");
+    let run = run("", &rules, lan(vec![burst(0, std::slice::from_ref(&tagged))]));
+    checks(&run.sent[1][0]);
+    assert_eq!(run.sent[2], [tagged]);
+}
+
+#[test]
 fn ipv6_addresses_keep_checksums_right() {
     let addresses: [[u8; 16]; 2] = [[0x20; 16], [0x21; 16]];
     let mut datagram = b"\x03\xe8\x07\xd0\x00\x0b\x00\x00odd".to_vec();
@@ -219,6 +242,150 @@ fn groups_copy_or_choose_and_meters_hold_back() {
     let metered: Vec<Vec<u8>> = (0..50).map(|_| frame(1, 3, None, "many")).collect();
     let metered = self::run("", rules, lan(vec![burst(0, &metered)]));
     assert_eq!((sent(&metered)[1], metered.dropped("metered")), (10, 40));
+
+    // Packets of one burst have one time: a meter that says no burst does not pass only the first of them.
+    let rules = "meter=3,pktps,band=type=drop,rate=100000\nudp actions=meter:3,wan\n";
+    let burst = burst(0, &(0..32).map(|_| frame(1, 3, None, "at once")).collect::<Vec<_>>());
+    assert_eq!(sent(&self::run("", rules, lan(vec![burst]))), [0, 32, 0]);
+}
+
+#[test]
+fn buckets_get_the_packet_as_it_came() {
+    // lan and dmz are in VLAN 10 without a tag, wan shows it.
+    let vlans = "[vlans.lan]\naccess = 10\n[vlans.wan]\ntrunk = [10, 20]\nnative = 20\n";
+    let known = || vec![burst(0, &[broadcast(2, Some(10))])];
+    let plain = || vec![burst(0, &[]), burst(1, &[frame(1, 2, None, "from lan")])];
+    for rules in [
+        "group_id=1,type=all,bucket=normal,bucket=dmz\npriority=9,in_port=lan,udp actions=group:1\npriority=1 actions=normal\n",
+        "group_id=1,type=all,bucket=normal,bucket=drop,bucket=dmz,bucket=drop\npriority=9,in_port=lan,udp actions=group:1\npriority=1 actions=normal\n",
+        "priority=9,in_port=lan,udp actions=normal,dmz\npriority=1 actions=normal\n",
+    ] {
+        let run = run(vlans, rules, [plain(), known(), vec![]]);
+        assert_eq!(run.sent[1], [frame(1, 2, Some(10), "from lan")], "{rules}");
+        assert_eq!(run.sent[2].last(), Some(&frame(1, 2, None, "from lan")), "{rules}");
+    }
+    // From the trunk to lan, twice: the second bucket knows the VLAN still, and not the trunk's native one.
+    let vlans =
+        "[vlans.lan]\naccess = 10\n[vlans.wan]\ntrunk = [10, 20]\nnative = 20\n[vlans.dmz]\naccess = 20\n";
+    let rules = "group_id=1,type=all,bucket=flood,bucket=normal\nactions=group:1\n";
+    let run = run(vlans, rules, [vec![], known(), vec![]]);
+    assert_eq!((sent(&run), &run.sent[0][0]), ([2, 0, 0], &broadcast(2, None)));
+}
+
+/// The words of a packet of [`frame`] that comes in by lan.
+fn words(from: u8, to: [u8; 6], vlan: Option<u16>) -> String {
+    let tag = vlan.map(|vlan| format!(",dl_vlan={vlan}")).unwrap_or_default();
+    let (source, destination) = (MacAddr(mac(from)), MacAddr(to));
+    let ports = "tp_src=1000,tp_dst=2000";
+    format!(
+        "in_port=lan,udp,dl_src={source},dl_dst={destination},nw_src=10.0.0.{from},nw_dst=10.0.0.2,{ports}{tag}"
+    )
+}
+
+#[test]
+fn a_trace_tells_what_happens() {
+    let vlans =
+        "[vlans.lan]\ntrunk = [10, 20]\nnative = 10\n[vlans.wan]\naccess = 20\n[vlans.dmz]\naccess = 30\n";
+    let (known, reserved, nobody) = (mac(2), [1, 0x80, 0xc2, 0, 0, 0], mac(7));
+    let group = "group_id=1,type=all,bucket=mod_vlan_vid:20,normal,bucket=controller\n\
+                 group_id=2,type=all,bucket=mod_vlan_vid:20,bucket=drop\n";
+    // Actions, whom to, with which tag; the last line of the trace's actions.
+    for (actions, to, tag, last) in [
+        ("normal", known, Some(20), "bridge: VLAN 20: the station is behind wan"),
+        ("mod_vlan_vid:20,normal", known, None, "bridge: VLAN 20: the station is behind wan"),
+        ("mod_vlan_vid:20,normal", nobody, None, "bridge: VLAN 20, nobody knows the station: flooded by wan"),
+        ("mod_vlan_vid:20,flood", known, Some(10), "bridge: VLAN 20: flooded by wan"),
+        (
+            "push_vlan:0x8100,mod_vlan_vid:20,pop_vlan,flood",
+            known,
+            Some(20),
+            "bridge: VLAN 20: flooded by wan",
+        ),
+        ("pop_vlan,flood", known, Some(20), "bridge: VLAN 10: dropped: output-nowhere"),
+        (
+            "mod_vlan_vid:20,mod_dl_dst:02:00:00:00:00:01,normal",
+            known,
+            None,
+            "bridge: VLAN 20: dropped: bridge-same-port",
+        ),
+        (
+            "mod_vlan_vid:20,mod_dl_dst:02:00:00:00:00:05,normal",
+            known,
+            None,
+            "bridge: VLAN 20: dropped: bridge-same-port",
+        ),
+        ("mod_dl_src:03:00:00:00:00:05,normal", known, None, "bridge: VLAN 10: dropped: ethernet-bad-source"),
+        ("normal", reserved, Some(20), "bridge: VLAN 20: dropped: bridge-reserved"),
+        (
+            "normal",
+            known,
+            Some(30),
+            "bridge: the port is not in its VLAN (or in_port is missing): dropped: vlan-refused",
+        ),
+        ("output:lan", known, None, "dropped: output-nowhere"),
+        ("output:9", known, None, "dropped: output-nowhere"),
+        ("in_port", known, None, "in_port"),
+        ("all", known, None, "all"),
+        ("controller", known, None, "dropped: no-controller"),
+        ("controller,wan", known, None, "output:wan"),
+        ("wan,controller", known, None, "dropped: no-controller"),
+        ("lan,goto_table:1", known, None, "dropped: output-nowhere"),
+        ("wan,goto_table:1", known, None, "output:wan"),
+        ("goto_table:1", known, None, ""),
+        ("mod_vlan_vid:20", known, None, "mod_vlan_vid:20"),
+        ("group:1", known, None, "bucket: dropped: no-controller"),
+        ("group:2", known, None, "bucket: mod_vlan_vid:20"),
+    ] {
+        let rules =
+            format!("{group}priority=9,udp,nw_dst=10.0.0.2 actions={actions}\npriority=1 actions=normal\n");
+        let told = format!("{actions} to {to:02x?} with {tag:?}");
+        // Station 2 is behind wan, station 5 behind lan, both in VLAN 20.
+        let hello = vec![burst(0, &[broadcast(5, Some(20))])];
+        let mut asked = frame(1, 2, tag, "where to?");
+        asked[..6].copy_from_slice(&to);
+        let input = |asked: Vec<Vec<u8>>| {
+            [[hello.clone(), vec![burst(2, &asked)]].concat(), vec![burst(0, &[broadcast(2, None)])], vec![]]
+        };
+        let without = run(vlans, &rules, input(vec![]));
+        let mut with = run(vlans, &rules, input(vec![asked]));
+        with.control.poll(START + 2 * SECOND);
+        let traced = with.control.trace(&words(1, to, tag)).unwrap();
+        assert_eq!(traced.actions.last().map_or("", String::as_str), last, "{told}");
+        // And that is what has become of it.
+        let total = |run: &Run| sent(run).into_iter().sum::<usize>();
+        let drops = with.drops();
+        let happened = match (total(&with) > total(&without), drops.first()) {
+            (true, _) => "sent".to_owned(),
+            (false, Some((why, _))) => format!("dropped: {why}"),
+            (false, None) => panic!("{told}: it is nowhere"),
+        };
+        assert_eq!(traced.end.trim_end_matches("; then no rule matched"), happened, "{told}: {drops:?}");
+    }
+    // A tag behind the first is in no key.
+    let rules = "actions=pop_vlan,normal\n";
+    let control = run(vlans, rules, lan(vec![])).control;
+    let traced = control.trace("in_port=lan,dl_vlan=20,dl_type=0x8100").unwrap();
+    assert_eq!(traced.end, "not known: its VLAN is that of a tag behind the first");
+}
+
+#[test]
+fn what_is_lost_for_want_of_frames_is_no_rules_doing() {
+    // The burst has all frames: the copy that would be sent cannot be made, and what is left of the packet goes nowhere.
+    let frames: Vec<Vec<u8>> = (0..32).map(|n| frame(1, n, None, "the last frame")).collect();
+    let run = run_with(32, "", "udp actions=wan,mod_vlan_vid:5\n", lan(vec![burst(0, &frames)]));
+    let (sent, lost) = (sent(&run)[1] as u64, run.control.counters().get(Counter::CopiesLost));
+    assert!(lost > 0 && sent + lost == 32, "{sent} and {lost}");
+    assert_eq!(run.drops(), [("no-frames".to_owned(), lost)]);
+}
+
+#[test]
+fn sizes_that_cannot_be_are_told_by_their_keys() {
+    let names = PORTS.map(str::to_owned);
+    for key in ["exact", "megaflows"] {
+        let section = toml::from_str(&format!("{key} = 4000000000000000")).unwrap();
+        let error = SwitchControl::new(&section, &names, 1, &Domain::new(), 99).err().unwrap().to_string();
+        assert!(error.starts_with(&format!("switch.{key}: ")), "{error}");
+    }
 }
 
 #[test]
@@ -236,7 +403,7 @@ fn rules_count_time_out_and_are_explained() {
     let traced = run.control.trace("in_port=lan,udp,nw_dst=10.0.0.2,tp_dst=53").unwrap();
     assert_eq!(traced.steps.len(), 2);
     assert_eq!(traced.steps[1].rule.as_deref(), Some("table=1,priority=32768,dl_vlan=10 actions=output:wan"));
-    assert_eq!((traced.end, traced.actions.join(" ")), ("sent", "mod_vlan_vid:10 output:wan".to_owned()));
+    assert_eq!((&*traced.end, traced.actions.join(" ")), ("sent", "mod_vlan_vid:10 output:wan".to_owned()));
     assert!(!traced.megaflow.contains("vlan") && !traced.megaflow.contains("tp_dst"), "{}", traced.megaflow);
     assert_eq!(run.control.trace("arp").unwrap().end, "dropped: no-rule");
     // Five packets have come: it goes ten seconds after they were noticed.

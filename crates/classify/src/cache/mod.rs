@@ -40,6 +40,17 @@ pub const GROUP: usize = 32;
 /// The greatest number of a mask: bits of a key that no field has.
 const MOST_MASKS: u16 = 0x3fff;
 
+/// Why a cache cannot be made.
+#[derive(Debug, thiserror::Error)]
+pub enum CacheError {
+    /// The table of exact matches.
+    #[error("exact matches: {0}")]
+    Exact(SizeError),
+    /// The table of megaflows.
+    #[error("megaflows: {0}")]
+    Megaflows(SizeError),
+}
+
 /// How large a cache is. None of it can change later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
@@ -123,13 +134,13 @@ impl Cache {
     /// An empty cache, its memory there. Packets' senders choose keys, so hashes have a secret.
     ///
     /// # Errors
-    /// See [`SizeError`].
-    pub fn new(settings: Settings, secret: u128) -> Result<Self, SizeError> {
+    /// Which of its tables cannot be made, and why.
+    pub fn new(settings: Settings, secret: u128) -> Result<Self, CacheError> {
         let hasher = Keyed::new(secret);
-        let exact = (settings.exact > 0).then(|| Table::new(settings.exact, hasher)).transpose()?;
+        let exact = (settings.exact > 0).then(|| Table::new(settings.exact, hasher)).transpose();
         Ok(Cache {
-            exact,
-            megaflows: Table::new(settings.megaflows.max(1), hasher)?,
+            exact: exact.map_err(CacheError::Exact)?,
+            megaflows: Table::new(settings.megaflows.max(1), hasher).map_err(CacheError::Megaflows)?,
             masks: Masks::new(settings.masks),
             hasher,
             counters: CacheCounters::default(),

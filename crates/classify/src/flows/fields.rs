@@ -153,6 +153,12 @@ pub(super) const FRAGMENTS: [(&str, u8, u8); 5] = [
     ("not_later", 0, FRAGMENT_LATER),
 ];
 
+/// Words of the rule's own.
+pub(super) const OWN: [&str; 5] = ["table", "priority", "idle_timeout", "hard_timeout", "cookie"];
+
+/// What a dump counts.
+pub(super) const COUNTED: [&str; 5] = ["n_packets", "n_bytes", "duration", "idle_age", "hard_age"];
+
 /// What a word that is no field says of the rule; false if it is none of these.
 fn own_word(source: &Source<'_>, word: &Word<'_>, head: &mut Head) -> Result<bool, TextError> {
     let value = word.value.unwrap_or_default();
@@ -166,8 +172,7 @@ fn own_word(source: &Source<'_>, word: &Word<'_>, head: &mut Head) -> Result<boo
             let (value, mask) = source.masked(value, word.value_at, u64::MAX, word.name)?;
             head.cookie = Some((value as u64, mask as u64));
         }
-        // What a dump counts.
-        "n_packets" | "n_bytes" | "duration" | "idle_age" | "hard_age" => {}
+        name if COUNTED.contains(&name) => {}
         _ => return Ok(false),
     }
     Ok(true)
@@ -271,6 +276,15 @@ pub(super) fn head(source: &Source<'_>, from: usize, to: usize) -> Result<Head, 
             continue;
         }
         let (value, mask) = parse(source, value, word.value_at, form, word.name)?;
+        let present = u128::from(VLAN_PRESENT);
+        if field == Field::Vlan && mask & present != 0 && value & present == 0 && value != 0 {
+            let id = value & 0xfff;
+            let what = format!(
+                "{}: no packet has a VLAN without the bit 0x1000: give it, or dl_vlan={id}",
+                word.name
+            );
+            return Err(source.error(word.value_at, what));
+        }
         growing.add(source, word, (field, value, mask))?;
     }
     let mut matches = Match::any();

@@ -70,7 +70,8 @@ fn bucket(source: &Source<'_>, start: usize, end: usize, kind: GroupKind) -> Res
     Ok(Bucket { weight, actions: actions::bucket(source, at, end)? })
 }
 
-/// `meter=N,pktps,band=type=drop,rate=R,burst_size=B`
+/// `meter=N,pktps,band=type=drop,rate=R,burst_size=B`. Without a burst, or with 0, it holds what a second lets through, as Open vSwitch has it: packets
+/// that come together are of one time, so a meter without would pass one of them.
 pub(super) fn meter(source: &Source<'_>) -> Result<(u32, MeterRate), TextError> {
     let (mut number, mut unit, mut rate, mut burst) = (None, MeterUnit::Kilobits, None, 0);
     let end = source.text().len();
@@ -95,7 +96,9 @@ pub(super) fn meter(source: &Source<'_>) -> Result<(u32, MeterRate), TextError> 
         }
     }
     match (number, rate) {
-        (Some(number), Some(rate)) => Ok((number, MeterRate { unit, rate, burst })),
+        (Some(number), Some(rate)) => {
+            Ok((number, MeterRate { unit, rate, burst: if burst == 0 { rate } else { burst } }))
+        }
         (None, _) => Err(source.error(0, "meter=N is missing")),
         (_, None) => Err(source.error(end, "rate=N is missing")),
     }

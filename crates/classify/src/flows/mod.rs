@@ -18,6 +18,8 @@
 //! | transport | `tp_src`, `tp_dst` (and `tcp_`, `udp_`, `sctp_`), `tcp_flags`, `icmp_type`, `icmp_code`, `icmpv6_type`, `icmpv6_code` |
 //! | actions | a port's number or name, `output`, `in_port`, `normal`, `flood`, `all`, `controller`, `drop`, `set_field`, `mod_...`, `push_vlan`, `pop_vlan`, `strip_vlan`, `dec_ttl`, `write_metadata`, `group`, `meter`, `goto_table`, `resubmit(,N)` |
 //!
+//! A meter without `burst_size` holds what a second lets through.
+//!
 //! OpenFlow's longer names (`eth_src`, `ip_dst`, ...) are taken too. Masks are `/24`, `/255.0.255.0` or `/0xff00`.
 //!
 //! Departures: ports may be ranges (`8000-8999`); ports have names; a field without the protocol that it needs is an error
@@ -104,13 +106,26 @@ pub fn read_flow(text: &str, ports: &PortNames) -> Result<Item, TextError> {
     item(&Source::new(text, 1, ports))
 }
 
-/// Reads what to delete or to show: a rule without actions. With `strict` it has a priority, and its match is a rule's own.
+/// Reads what to delete or to show: a rule without actions. With `strict` it has a priority, and its match is a rule's own. Words that would not be
+/// looked at are refused: without them the filter would want more rules than it says.
 ///
 /// # Errors
 /// What is wrong with it, in line 1.
 pub fn read_filter(text: &str, strict: bool, ports: &PortNames) -> Result<FlowFilter, TextError> {
     let source = Source::new(text, 1, ports);
     let head = fields::head(&source, 0, text.len())?;
+    for word in source.words(0, text.len()) {
+        let why = match word.name {
+            "priority" if strict => continue,
+            "priority" => "without strict, rules of every priority are wanted: leave it out, or ask strictly",
+            name if fields::COUNTED.contains(&name) => {
+                "rules are not chosen by what they count: leave it out"
+            }
+            "idle_timeout" | "hard_timeout" => "rules are not chosen by their timeouts: leave it out",
+            _ => continue,
+        };
+        return Err(source.error(word.at, format!("{}: {why}", word.name)));
+    }
     Ok(FlowFilter {
         table: head.table,
         strict: strict.then_some(head.priority.unwrap_or(DEFAULT_PRIORITY)),
@@ -119,13 +134,16 @@ pub fn read_filter(text: &str, strict: bool, ports: &PortNames) -> Result<FlowFi
     })
 }
 
-/// Reads a packet: a match that leaves no bit of its fields open. What it does not name is zero.
+/// Reads a packet: a match that leaves no bit of its fields open. What it does not name is zero. A rule's own words are refused.
 ///
 /// # Errors
 /// What is wrong with it, in line 1.
 pub fn read_packet(text: &str, ports: &PortNames) -> Result<crate::Key, TextError> {
     let source = Source::new(text, 1, ports);
     let head = fields::head(&source, 0, text.len())?;
+    if let Some(word) = source.words(0, text.len()).find(|word| fields::OWN.contains(&word.name)) {
+        return Err(source.error(word.at, format!("{}: rules have that, packets have not", word.name)));
+    }
     let family = head.matches.value().get(Field::EtherType);
     let open = |field: &Field| {
         if field.needs().is_some_and(|needs| u128::from(needs) != family) {

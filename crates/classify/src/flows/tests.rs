@@ -56,6 +56,7 @@ fn names_of_one_thing_are_one_match() {
         ("arp,nw_src=10.0.0.1,arp_op=1", "arp,arp_spa=10.0.0.1,nw_proto=1"),
         ("dl_vlan=5,dl_vlan_pcp=3", "vlan_tci=0x7005"),
         ("dl_vlan=5", "vlan_vid=0x1005"),
+        ("vlan_vid=0/0x1000", "dl_vlan=0xffff"),
         ("ip,nw_tos=184", "ip,ip_dscp=46"),
         ("udp6,tp_src=53-53", "udp6,udp_src=0x35"),
         ("tcp,tcp_flags=+syn-ack", "tcp,tcp_flags=0x2/0x12"),
@@ -118,6 +119,11 @@ fn groups_and_meters() {
     for text in ["meter=1,pktps,burst,band=type=drop,rate=1000,burst_size=100", &show_meter(1, meter)] {
         assert_eq!(read_flow(text, &ports()).unwrap(), Item::Meter(1, meter), "{text}");
     }
+    // Without a burst a second's worth, as Open vSwitch has it.
+    let meter = MeterRate { unit: MeterUnit::Kilobits, rate: 500, burst: 500 };
+    for text in ["meter=2,kbps,band=type=drop,rate=500", "meter=2,band=type=drop,rate=500,burst_size=0"] {
+        assert_eq!(read_flow(text, &ports()).unwrap(), Item::Meter(2, meter), "{text}");
+    }
 }
 
 #[test]
@@ -155,6 +161,14 @@ fn mistakes_are_told_with_their_place() {
         (
             "dl_vlan=4096 actions=drop",
             "line 1, column 9: dl_vlan: \"4096\": give a VLAN from 0 to 4095, or 0xffff for none",
+        ),
+        (
+            "vlan_vid=10 actions=drop",
+            "line 1, column 10: vlan_vid: no packet has a VLAN without the bit 0x1000: give it, or dl_vlan=10",
+        ),
+        (
+            "vlan_tci=0x600a actions=drop",
+            "line 1, column 10: vlan_tci: no packet has a VLAN without the bit 0x1000: give it, or dl_vlan=10",
         ),
         (
             "in_port=eth9 actions=drop",
@@ -220,6 +234,38 @@ fn filters_and_packets() {
     assert_eq!((filter.table, filter.strict, filter.cookie), (Some(1), None, (1, 1)));
     assert_eq!(read_filter("", false, &ports()).unwrap(), FlowFilter::any());
     assert_eq!(read_filter("priority=3", true, &ports()).unwrap().strict, Some(3));
+    // What is not looked at would widen the filter: `delete priority=100` is not to delete everything.
+    for (text, strict, error) in [
+        (
+            "priority=100",
+            false,
+            "line 1, column 1: priority: without strict, rules of every priority are wanted: leave it out, or ask strictly",
+        ),
+        (
+            "ip, idle_timeout=5",
+            false,
+            "line 1, column 5: idle_timeout: rules are not chosen by their timeouts: leave it out",
+        ),
+        (
+            "priority=3,hard_timeout=5",
+            true,
+            "line 1, column 12: hard_timeout: rules are not chosen by their timeouts: leave it out",
+        ),
+        (
+            "n_packets=0",
+            true,
+            "line 1, column 1: n_packets: rules are not chosen by what they count: leave it out",
+        ),
+        (
+            "duration=1s",
+            false,
+            "line 1, column 1: duration: rules are not chosen by what they count: leave it out",
+        ),
+    ] {
+        assert_eq!(read_filter(text, strict, &ports()).unwrap_err().to_string(), error, "{text}");
+    }
+    let error = read_packet("in_port=lan,table=1", &ports()).unwrap_err().to_string();
+    assert_eq!(error, "line 1, column 13: table: rules have that, packets have not");
     let key =
         read_packet("in_port=lan,tcp,nw_src=10.0.0.1,nw_dst=10.0.0.2,tp_src=1,tp_dst=2,dl_vlan=5", &ports());
     let expected = Key::ipv4(0x0a00_0001, 0x0a00_0002, 1, 2, 6);

@@ -110,6 +110,19 @@ pub enum BookError {
     /// As many rules as there can be.
     #[error("no room for another rule: there are {0}, as many as there can be")]
     Full(usize),
+    /// More rules that are new or changed than there is room for beside those that are there: these go only when the new ones have come, and
+    /// workers have seen it.
+    #[error(
+        "no room for {new} new or changed rules beside the {there} that are there until then: {most} can be there at once"
+    )]
+    FullAtOnce {
+        /// New or changed.
+        new: usize,
+        /// There already.
+        there: usize,
+        /// As many as there can be.
+        most: usize,
+    },
 }
 
 /// Which rules.
@@ -303,6 +316,13 @@ impl Pipeline {
         let wanted = self.flows.iter().filter(|(_, flow)| filter.wants(&flow.spec)).map(|(&id, _)| id);
         let wanted = wanted.collect();
         self.take_out(wanted, Why::Deleted)
+    }
+
+    /// A rule's timeouts begin anew.
+    pub(super) fn restart(&mut self, id: RuleId, now_ns: u64) {
+        if let Some(flow) = self.flows.get_mut(&id) {
+            (flow.since_ns, flow.used_ns) = (now_ns, now_ns);
+        }
     }
 
     /// The number of the rule that OpenFlow takes for the same one.

@@ -18,7 +18,8 @@ pub struct Loaded {
 }
 
 impl Pipeline {
-    /// Puts items of a file in, each with its line. With `replace` all that is not in the file goes.
+    /// Puts items of a file in, each with its line. With `replace` all that is not in the file goes; without, timeouts of rules that are there as they
+    /// are begin anew, as OpenFlow's are when a rule is added again.
     ///
     /// # Errors
     /// The first item that is wrong, by its line; then nothing has changed.
@@ -56,6 +57,9 @@ impl Pipeline {
             match same.and_then(|id| self.flow(id)).is_some_and(|flow| flow.spec == spec) {
                 true => {
                     loaded.kept += 1;
+                    if let (false, Some(id)) = (replace, same) {
+                        self.restart(id, now_ns);
+                    }
                     wanted.extend(same);
                 }
                 false => {
@@ -114,7 +118,8 @@ impl Pipeline {
         }
         if rules > self.room() {
             let last = items.last().map_or(0, |(line, _)| *line);
-            return Err((last, BookError::Full(self.flows().len())));
+            let (there, most) = (self.flows().len(), self.settings().rules);
+            return Err((last, BookError::FullAtOnce { new: rules, there, most }));
         }
         Ok(())
     }

@@ -120,6 +120,37 @@ fn rules_time_out() {
 }
 
 #[test]
+fn a_rule_that_is_added_again_begins_its_time_anew() {
+    let domain = Domain::new();
+    let mut book = pipeline(&domain, 10);
+    let read =
+        || crate::flows::read_flows(&b"hard_timeout=10,ip actions=1"[..], &PortNames::default()).unwrap();
+    let kept = Loaded { added: 0, kept: 1, removed: 0 };
+    book.load(read(), false, SECOND).unwrap();
+    // A file that is read again is no reason.
+    assert_eq!(book.load(read(), true, 4 * SECOND), Ok(kept));
+    assert_eq!(book.flows().map(|(_, flow)| flow.since_ns).collect::<Vec<_>>(), [SECOND]);
+    assert_eq!(book.load(read(), false, 9 * SECOND), Ok(kept));
+    assert_eq!(book.expire(18 * SECOND), []);
+    assert_eq!(book.expire(19 * SECOND).len(), 1);
+}
+
+#[test]
+fn a_file_that_changes_too_much_at_once_is_told_so() {
+    let domain = Domain::new();
+    let mut book = pipeline(&domain, 5);
+    let read = |actions: u8| {
+        let lines: Vec<String> = (1..=3).map(|n| format!("priority={n} actions={actions}")).collect();
+        crate::flows::read_flows(lines.join("\n").as_bytes(), &PortNames::default()).unwrap()
+    };
+    book.load(read(1), true, 0).unwrap();
+    let (line, error) = book.load(read(2), true, 0).unwrap_err();
+    let told =
+        "no room for 3 new or changed rules beside the 3 that are there until then: 5 can be there at once";
+    assert_eq!((line, error.to_string()), (3, told.to_owned()));
+}
+
+#[test]
 fn groups_and_meters_are_there_before_their_rules_and_take_them_along() {
     let domain = Domain::new();
     let mut book = pipeline(&domain, 10);
@@ -228,7 +259,11 @@ fn a_file_is_taken_whole_or_not_at_all() {
     for (text, line, error) in [
         ("priority=4 actions=1\npriority=5 actions=group:8", 2, BookError::NoGroup(8)),
         ("priority=4 actions=1\n\npriority=5 actions=goto_table:9", 3, BookError::NoTable(9, 3)),
-        ("priority=4 actions=1\npriority=5 actions=1\npriority=6 actions=1", 3, BookError::Full(3)),
+        (
+            "priority=4 actions=1\npriority=5 actions=1\npriority=6 actions=1",
+            3,
+            BookError::FullAtOnce { new: 3, there: 3, most: 5 },
+        ),
     ] {
         assert_eq!(book.load(read(text), false, 0), Err((line, error)));
     }

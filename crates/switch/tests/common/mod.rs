@@ -82,6 +82,11 @@ pub const PORTS: [&str; 3] = ["lan", "wan", "dmz"];
 
 /// Runs a switch with these rules on one worker: for each port its bursts, in turn. The books balance, and all frames are home.
 pub fn run(section: &str, rules: &str, inputs: [Vec<Vec<Input>>; 3]) -> Run {
+    run_with(2048, section, rules, inputs)
+}
+
+/// The same with so many frames.
+pub fn run_with(frames: usize, section: &str, rules: &str, inputs: [Vec<Vec<Input>>; 3]) -> Run {
     let section: SwitchSection = toml::from_str(section).unwrap();
     let domain = Domain::new();
     let names = PORTS.map(str::to_owned);
@@ -100,10 +105,10 @@ pub fn run(section: &str, rules: &str, inputs: [Vec<Vec<Input>>; 3]) -> Run {
             counters: PortCounters::default(),
         })]);
     }
-    let memory = Memory::new(2048, 4096).unwrap();
+    let memory = Memory::new(frames, 4096).unwrap();
     let options = Options {
         clock: Clock::Capture,
-        frames_per_worker: 2048,
+        frames_per_worker: frames,
         pin: false,
         limits: Limits::default(),
         traces: Vec::new(),

@@ -85,7 +85,7 @@ fn trace(role: &Switch, query: &switch::TraceQuery) -> Result<switch::Traced, Ap
     Ok(switch::Traced {
         steps: traced.steps.into_iter().map(step).collect(),
         actions: traced.actions,
-        end: traced.end.into(),
+        end: traced.end,
         megaflow: traced.megaflow,
     })
 }
