@@ -102,14 +102,9 @@ impl Server {
         let place = &mut self.asked[usize::from(number) % QUESTIONS];
         let (.., about) = place.take_if(|(asked, _, about)| *asked == number && *about != About::Process)?;
         let About::Flush(doubt) = about else { return None };
-        // Its clock shows age and 60 at `at_ns`.
+        // Its clock has shown age and 60 at `at_ns`: one before that second is over. At once: the second before its own.
         let ahead_s = oldest_s.checked_sub(age_s.saturating_add(CLOCK_AHEAD_S));
-        let behind_s = age_s.saturating_add(CLOCK_AHEAD_S).saturating_sub(oldest_s);
-        let flush_ns = match ahead_s {
-            _ if oldest_s == 0 => None,
-            Some(ahead_s) => Some(at_ns.saturating_add(ahead_s.saturating_mul(SECOND_NS))),
-            None => Some(at_ns.saturating_sub(behind_s.saturating_mul(SECOND_NS))),
-        };
+        let flush_ns = ahead_s.map(|ahead_s| at_ns.saturating_add(ahead_s.saturating_mul(SECOND_NS)));
         Some((doubt, flush_ns))
     }
 
@@ -192,7 +187,8 @@ mod tests {
         };
         assert_eq!(told("STAT maxbytes 5\r\nSTAT oldest 0\r\n"), Some((5, None)));
         assert_eq!(told("STAT oldest 1160\r\n"), Some((5, Some(110 * S))));
-        assert_eq!(told("STAT oldest 1058\r\n"), Some((5, Some(8 * S))));
+        assert_eq!(told("STAT oldest 1060\r\n"), Some((5, Some(10 * S))));
+        assert_eq!(told("STAT oldest 1059\r\n"), Some((5, None)), "it is over");
         assert_eq!(told("STAT maxbytes 5\r\n"), None, "it does not tell");
     }
 }

@@ -156,6 +156,11 @@ impl Connections {
         }
         if !parts.adds_up(frame, Protocol::TCP) {
             counters.one(Counter::BadChecksum);
+            if parts.is_half_summed(frame) {
+                // Nobody knows whether memcached has it.
+                self.reset(&key, now_ns, gate, counters);
+                gate.shut(now_ns);
+            }
             return Segment::Pass;
         }
         if flags.contains(Flags::URG) || flags.contains(Flags::SYN) {

@@ -86,7 +86,7 @@ struct World {
     /// Of connections that are reset: bytes that may yet be executed, and until when.
     orphans: Vec<(Vec<u8>, u64)>,
     /// Before memcached was another: until when, and what it had.
-    before: Option<(u64, Vec<Option<Item>>)>,
+    before: Vec<(u64, Vec<Option<Item>>)>,
     steps: u64,
     values: u64,
     hits: u64,
@@ -122,7 +122,7 @@ impl World {
             to_memcached: Vec::new(),
             from_memcached: Vec::new(),
             orphans: Vec::new(),
-            before: None,
+            before: Vec::new(),
             steps: 0,
             values: 0,
             hits: 0,
@@ -395,11 +395,11 @@ impl World {
             return;
         }
         // A memcached that has just been started again is heard of within the lease.
-        if let Some((until, before)) = &self.before
-            && self.now < *until
-            && let Some(at) = keys().iter().position(|known| known == key)
-            && before[at].as_ref().map(text) == Some(made.text.clone())
-        {
+        let was = |(until, before): &(u64, Vec<Option<Item>>)| {
+            let at = keys().iter().position(|known| known == key).unwrap();
+            self.now < *until && before[at].as_ref().map(text) == Some(made.text.clone())
+        };
+        if self.before.iter().any(was) {
             return;
         }
         panic!(
@@ -535,7 +535,7 @@ impl World {
         if self.fault == Some(Fault::SilentRestart) {
             (self.memcached.pid, self.memcached.started_ns) = (pid, started);
         }
-        self.before = Some((self.now + LEASE, before));
+        self.before.push((self.now + LEASE, before));
         self.note(|| "another memcached".into());
         (0..3).for_each(|_| self.open());
     }
