@@ -66,6 +66,8 @@ const MISSES: usize = 8192;
 const FILLS: usize = 1024;
 /// Keys of which it is known that they were missed, as far as they do not overwrite each other.
 const SEEN: usize = 1 << 16;
+/// After a client has used our port nothing is asked for so many times `settle`.
+const MUTE: u64 = 3;
 const END: &[u8] = b"END\r\n";
 /// What an answer may have beside its text and all of its request: END.
 const ANSWER_HEADERS: usize = END.len();
@@ -93,8 +95,8 @@ pub struct Cache {
     hot: Hot,
     counters: Counters,
     board: Board,
-    /// A client uses our port.
-    mute: bool,
+    /// A client has used our port: until then answers to it may be his.
+    mute_until_ns: u64,
     made: Vec<u8>,
     text: Vec<u8>,
 }
@@ -121,7 +123,7 @@ impl Cache {
             hot: Hot::new(),
             counters: Counters::default(),
             board,
-            mute: false,
+            mute_until_ns: 0,
             made: Vec::with_capacity(2048),
             text: Vec::with_capacity(2048),
             settings,
@@ -148,6 +150,7 @@ impl Cache {
         let (l0, l1) = self.tiers.len();
         self.counters.set(Counter::EntriesL0, l0 as u64);
         self.counters.set(Counter::EntriesL1, l1 as u64);
+        self.counters.set(Counter::EndsFull, self.gate.overflows);
         self.counters.set(Counter::Connections, self.connections.len() as u64);
         self.board.show(&self.counters);
     }
@@ -187,7 +190,7 @@ impl Cache {
         let payload = parts.payload(frame);
         let Some((header, text)) = Frame::read(payload) else { return Fate::Pass };
         if parts.source_port == self.settings.ask_port {
-            self.mute = true;
+            self.mute_until_ns = now_ns.saturating_add(MUTE * self.settings.settle_ns);
             self.counters.one(Counter::AskPortUsed);
         }
         let number = Number {
@@ -260,11 +263,19 @@ impl Cache {
         Fate::Answer
     }
 
-    /// Asks memcached whether it is the same process, if it is time.
+    /// Asks memcached whether it is the same process, or what flush waits, if it is time.
     fn check(&mut self, frame: &[u8], parts: &Parts, now_ns: u64) -> Fate {
         let ours = self.settings.addresses.contains(&parts.dst);
-        if self.mute || !ours || !self.server.wants(now_ns) {
+        if now_ns < self.mute_until_ns || !ours {
             return Fate::Pass;
+        }
+        if !self.server.wants(now_ns) {
+            let doubt = self.gate.in_doubt(now_ns).filter(|_| self.server.may_tell(now_ns));
+            let Some(doubt) = doubt else { return Fate::Pass };
+            self.counters.one(Counter::Doubts);
+            let header = Frame::whole(self.server.ask_flush(doubt, now_ns));
+            self.ask(frame, parts, Way::On, header, b"stats settings\r\n");
+            return Fate::Ask;
         }
         self.counters.one(Counter::Checks);
         let header = Frame::whole(self.server.ask(now_ns));
@@ -307,10 +318,7 @@ impl Cache {
         });
         for delay in requests.take_delays() {
             counters.one(Counter::FlushLater);
-            match delay {
-                Delay::Seconds(seconds) => gate.flush_later(seconds, now_ns),
-                Delay::Unknown => gate.shut_for_good(),
-            }
+            gate.flush_later(seconds(delay), now_ns);
         }
         // Half a command waits in memcached for the next datagram that the same thread reads, whosever that is, and goes on with it: no datagram could be
         // understood any more. It gets no answer of its own, so it is as if it had been lost.
@@ -336,7 +344,7 @@ impl Cache {
     fn reply(&mut self, frame: &[u8], parts: &Parts, now_ns: u64) -> Fate {
         let Some((header, text)) = Frame::read(parts.payload(frame)) else { return Fate::Pass };
         let ours = self.settings.addresses.contains(&parts.src);
-        if parts.destination_port == self.settings.ask_port && ours && !self.mute {
+        if parts.destination_port == self.settings.ask_port && ours && now_ns >= self.mute_until_ns {
             if parts.adds_up(frame, Protocol::UDP) {
                 self.answer_to_us(&header, text, now_ns);
             }
@@ -375,7 +383,7 @@ impl Cache {
             self.counters.one(Counter::FillOnce);
             return Fate::Pass;
         }
-        if self.mute {
+        if now_ns < self.mute_until_ns {
             return Fate::Pass;
         }
         self.text.clear();
@@ -393,6 +401,16 @@ impl Cache {
 
     /// What memcached says to a question of ours.
     fn answer_to_us(&mut self, header: &Frame, text: &[u8], now_ns: u64) {
+        if header.sequence != 0 {
+            // Of an answer the first datagram has what was asked for.
+            return;
+        }
+        if text == b"ERROR\r\n" {
+            return self.counters.one(Counter::FillRefused);
+        }
+        if let Some((doubt, flush_ns)) = self.server.flush(header.id, text) {
+            return self.gate.told(doubt, flush_ns, now_ns);
+        }
         if text.starts_with(b"STAT pid ") {
             if let Some(heard) = self.server.heard(header.id, text) {
                 if heard.is_other {
@@ -421,6 +439,14 @@ impl Cache {
             Counter::FillFull
         };
         self.counters.one(what);
+    }
+}
+
+/// Of a flush for later, if its number can be read in one way.
+pub(crate) fn seconds(delay: Delay) -> Option<u32> {
+    match delay {
+        Delay::Seconds(seconds) => Some(seconds),
+        Delay::Unknown => None,
     }
 }
 

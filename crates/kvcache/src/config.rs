@@ -23,15 +23,15 @@ pub struct KvcacheSection {
     pub settle_ms: u32,
     /// Milliseconds for which memcached is believed to be the same process after it has said so; 100 to 60,000. So long values may outlive it.
     pub lease_ms: u32,
-    /// The UDP port, in the clients' name, that questions of ours come from: one that no client uses.
+    /// The UDP port, in the clients' name, that questions of ours come from: one that no client uses. After one has, nothing is asked for three times `settle_ms`.
     pub ask_port: u16,
     /// A key is kept when it was missed so many times: 1 or 2.
     pub misses: u8,
     /// The longest value that is kept, bytes; 1 to 1,024.
     pub value_max: u16,
-    /// TCP connections that can be followed, about 5 KB each.
+    /// TCP connections that can be followed, about 5 KB each. What comes by others shuts the cache for `settle_ms`.
     pub connections: usize,
-    /// Slots that keys share for what may change them, 16 bytes each; rounded up to a power of two.
+    /// Slots that keys share for what may change them, 32 bytes each; rounded up to a power of two. As many mutations without proof may be under way within `settle_ms`, at least 65,536.
     pub slots: usize,
     /// What L1 holds of what L0 has.
     pub inclusion: Inclusion,

@@ -40,7 +40,8 @@ pub struct KvcacheControl {
     clients: usize,
     shared: Arc<Shared>,
     board: Board,
-    noted: bool,
+    /// What was said already.
+    noted: [bool; 3],
 }
 
 /// Questions that memcached leaves without an answer before that is said.
@@ -79,7 +80,7 @@ impl KvcacheControl {
             hottest: ArrayQueue::new(1),
         };
         let (section, ports, shared) = (section.clone(), ports.to_vec(), Arc::new(shared));
-        Ok(KvcacheControl { section, ports, clients, shared, board, noted: false })
+        Ok(KvcacheControl { section, ports, clients, shared, board, noted: [false; 3] })
     }
 
     /// Takes another configuration if it is the same.
@@ -97,16 +98,28 @@ impl KvcacheControl {
     /// Lines for the log since the last call.
     pub fn take_notes(&mut self) -> Vec<String> {
         let counters = self.counters();
-        if self.noted || counters.get(Counter::Heard) > 0 || counters.get(Counter::Checks) < UNHEARD {
-            return Vec::new();
-        }
-        self.noted = true;
-        vec![format!(
-            "kvcache: memcached ({}) does not answer `stats` over UDP from port {}, in the clients' name: so nothing is answered here. Is its UDP side on (-U), and does \
-             nothing on the way keep that port out (kvcache.ask_port)?",
-            self.section.addresses.join(", "),
-            self.section.ask_port
-        )]
+        let [asks, heard] = [Counter::Checks, Counter::Heard].map(|counter| counters.get(counter));
+        let [used, refused] =
+            [Counter::AskPortUsed, Counter::FillRefused].map(|counter| counters.get(counter));
+        let (addresses, port) = (self.section.addresses.join(", "), self.section.ask_port);
+        let lines = [
+            (heard == 0 && asks >= UNHEARD).then(|| format!(
+                "kvcache: memcached ({addresses}) does not answer `stats` over UDP from port {port}, in the clients' name: so nothing is answered here. Is its UDP side on (-U), and does \
+                 nothing on the way keep that port out (kvcache.ask_port)?"
+            )),
+            (used > 0).then(|| format!(
+                "kvcache: a client uses UDP port {port} (kvcache.ask_port): after each such packet memcached is not asked for some seconds, and nothing is answered here then. Give another port"
+            )),
+            (refused > 0).then(|| format!(
+                "kvcache: memcached ({addresses}) does not know `mg`: nothing can be kept. It came with memcached 1.6"
+            )),
+        ];
+        let news = lines.into_iter().zip(&mut self.noted).filter_map(|(line, noted)| {
+            let line = line.filter(|_| !*noted)?;
+            *noted = true;
+            Some(line)
+        });
+        news.collect()
     }
 
     /// Live numbers.
@@ -202,5 +215,27 @@ mod tests {
         assert!(said(sides("clients = 'a'\nservers = 'a'")).starts_with("kvcache.servers: \"a\" is where"));
         assert!(said(control("", &ports[..1], 1)).starts_with("kvcache.clients: a cache has two ports"));
         assert!(said(control("", &ports, 2)).starts_with("run.workers: 2: what a cache knows"));
+    }
+
+    #[test]
+    fn what_keeps_the_cache_empty_is_said_once() {
+        let base = "addresses = ['10.0.0.1']\nallow = ['10.0.0.0/8']\nl1 = { memory_mib = 1 }\n";
+        let ports: Vec<String> = vec!["a".into(), "b".into()];
+        let mut counters = Counters::default();
+        let mut control = KvcacheControl::new(&toml::from_str(base).unwrap(), &ports, 1).unwrap();
+        let board = control.board.clone();
+        let mut said = |counter, count| {
+            counters.set(counter, count);
+            board.show(&counters);
+            let notes = control.take_notes();
+            assert!(control.take_notes().is_empty(), "twice");
+            notes.join("\n")
+        };
+        assert_eq!(said(Counter::Checks, UNHEARD - 1), "");
+        assert!(said(Counter::Checks, UNHEARD).contains("does not answer `stats`"));
+        assert_eq!(said(Counter::Heard, 1), "");
+        assert!(said(Counter::AskPortUsed, 1).contains("a client uses UDP port 61211"));
+        assert!(said(Counter::FillRefused, 5).contains("does not know `mg`"));
+        assert_eq!(said(Counter::FillRefused, 6), "");
     }
 }

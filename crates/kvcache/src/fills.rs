@@ -19,6 +19,8 @@ use tidemill_kv::codec::reply::{self, Item};
 const WAIT_NS: u64 = 1_000_000_000;
 /// A value ends so much before memcached says, as the kernel's tier has it: memcached's clock counts seconds, and now and then jumps by two.
 const EARLY_NS: u64 = 2_100_000_000;
+/// A value that ends is kept no longer: the clocks of two machines drift apart, by less than what is left of the 2.1 s in this time (300 ppm).
+const LONGEST_NS: u64 = 3_600_000_000_000;
 
 /// A value whose end is not known yet.
 #[derive(Debug)]
@@ -114,7 +116,7 @@ impl Fills {
         match meta.number(b't').filter(|_| right) {
             Some(-1) => Came::Until(at, u64::MAX),
             Some(seconds @ 0..) => {
-                let lasts_ns = (seconds as u64).saturating_mul(1_000_000_000);
+                let lasts_ns = (seconds as u64).saturating_mul(1_000_000_000).min(LONGEST_NS);
                 let until_ns = asked_ns.saturating_add(lasts_ns).saturating_sub(EARLY_NS);
                 if until_ns > asked_ns { Came::Until(at, until_ns) } else { Came::Soon }
             }
@@ -159,6 +161,7 @@ mod tests {
             ("HD t60 W O", Came::Odd),
             ("NF t60 O", Came::Odd),
             ("HD t-1 O", Came::Until(1, u64::MAX)),
+            ("HD t2592000 O", Came::Until(1, WAIT_NS + LONGEST_NS - EARLY_NS)),
         ] {
             // The second place is free again when its answer has not come within the time.
             fills.next = 1;

@@ -137,7 +137,8 @@ impl Parts {
         pseudo(self.src, self.dst)
     }
 
-    /// Whether a host takes the checksums for right: of a packet that never was on a wire only the pseudo header's may be there.
+    /// Whether a host takes the checksums for right. What a local sender has left to its card is completed by the ports that see such frames (`af_packet`, `xdp`
+    /// on virtual links), so here it is wrong, as it is on a cable.
     pub(crate) fn adds_up(&self, frame: &[u8], protocol: Protocol) -> bool {
         let packet = frame.get(self.l3..).unwrap_or_default();
         if self.src.is_ipv4() && !ipv4::checksum_ok(packet) {
@@ -150,7 +151,15 @@ impl Parts {
         if protocol == Protocol::UDP && check == 0 {
             return self.src.is_ipv4();
         }
-        check == pseudo.sum(protocol, bytes.len()) || pseudo.is_valid(protocol, bytes)
+        pseudo.is_valid(protocol, bytes)
+    }
+
+    /// Of a segment that does not add up: whether its checksum is what a sender leaves to its card, the pseudo header's sum. On a cable memcached's kernel drops it;
+    /// where a port has given it as it was, it does not.
+    pub(crate) fn is_half_summed(&self, frame: &[u8]) -> bool {
+        let bytes = self.transport(frame);
+        let check = bytes.get(16..18).map(|field| u16::from_be_bytes([field[0], field[1]]));
+        check.is_some() && check == self.pseudo().map(|pseudo| pseudo.sum(Protocol::TCP, bytes.len()))
     }
 }
 
@@ -221,5 +230,29 @@ pub(crate) fn write(
         let sum = pseudo.checksum(Protocol::UDP, &to[l4..]);
         let sum = if sum == 0 { 0xffff } else { sum };
         to[l4 + 6..l4 + 8].copy_from_slice(&sum.to_be_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The pseudo header's sum alone is what a card would have completed: memcached's kernel drops it when it comes by a cable.
+    #[test]
+    fn half_a_checksum_is_wrong() {
+        let mut frame =
+            [&[2; 12][..], &[8, 0, 0x45, 0, 0, 32, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 9]]
+                .concat();
+        ipv4::fill_checksum(&mut frame[14..]);
+        frame.extend([0x0f, 0xa0, 0x2b, 0xcb, 0, 12, 0, 0, 1, 2, 3, 4]);
+        let Found::Datagram(parts) = find(&frame, true) else { panic!() };
+        let pseudo = parts.pseudo().unwrap();
+        let right = pseudo.checksum(Protocol::UDP, parts.transport(&frame));
+        for (sum, adds_up) in
+            [(right, true), (right ^ 1, false), (pseudo.sum(Protocol::UDP, 12), false), (0, true)]
+        {
+            frame[40..42].copy_from_slice(&sum.to_be_bytes());
+            assert_eq!(parts.adds_up(&frame, Protocol::UDP), adds_up, "{sum:x}");
+        }
     }
 }

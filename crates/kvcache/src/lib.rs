@@ -7,7 +7,6 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
-mod blind;
 pub mod cache;
 pub mod config;
 mod control;

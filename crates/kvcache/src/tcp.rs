@@ -6,11 +6,16 @@
 //! ```
 //! * A segment before which one is missing is dropped, in either direction, and TCP sends both again; bytes that were seen are not read twice. So each parser
 //!   has every byte once, in order. Urgent data, and data of a SYN, are not let through: memcached might read them in another place.
+//! * A command that is not answered (`noreply`) ends by the clock, `settle` after memcached's kernel has acknowledged it, unless one that is answered follows
+//!   before: that one's reply is a proof.
 //! * What cannot be followed is **blind**: a connection that was there before, a stream that memcached may read in another way, too many commands without an
-//!   answer. Whatever it has begun ends `settle` later, and each further segment with data shuts the gate for as long; only a flush for later is
-//!   looked for in it. So losing sight of a connection costs hits, and no truth, as long as memcached reads what has come within that time.
+//!   answer, one that was reset (nobody knows whether memcached's kernel took the reset for one). Whatever it has begun ends `settle` later, and each further
+//!   segment with data shuts the gate for as long, and until memcached has told what flush waits. So losing sight of a connection costs hits, and no truth,
+//!   as long as memcached reads what has come within that time.
+//! * With SYN cookies a kernel answers several SYNs of the same ends, and which of its answers counts is seen by none of them: a second one with other
+//!   numbers, or data before the first byte, makes the connection blind.
 
-use crate::blind::Blind;
+use crate::cache::seconds;
 use crate::counters::{Counter, Counters};
 use crate::frame::Parts;
 use crate::gate::{Gate, Slot};
@@ -18,16 +23,20 @@ use foldhash::quality::FixedState;
 use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasher;
 use std::net::IpAddr;
-use tidemill_kv::codec::event::Event;
+use tidemill_kv::codec::event::{Answer, Event};
 use tidemill_kv::codec::outstanding::Outstanding;
 use tidemill_kv::codec::replies::{Replies, Reply};
-use tidemill_kv::codec::stream::{Delay, Place, Requests};
+use tidemill_kv::codec::stream::{Place, Requests};
 use tidemill_wire::Protocol;
 use tidemill_wire::tcp::{self, Flags};
 
 /// Commands of a connection that wait for their answers, and what they may change.
 const COMMANDS: usize = 128;
 const EFFECTS: usize = 256;
+/// A SYN-ACK may be the beginning of a connection for so long (`MAX_SYNCOOKIE_AGE` in Linux, and one more minute).
+const COOKIE_NS: u64 = 180_000_000_000;
+/// Data of a client so far from the first byte may be before it only by the number's turn.
+const GROWN: u32 = 1 << 30;
 /// A hole that stays so long has been filled another way.
 const HOLE_NS: u64 = 3_000_000_000;
 
@@ -40,18 +49,28 @@ struct Conn {
     /// Each with how many of the slots in `effects` are its.
     outstanding: Outstanding<u32>,
     effects: VecDeque<Slot>,
+    /// Commands at the end of `outstanding` that are not answered.
+    silent: usize,
+    /// Slots of commands that are not answered, before any that is: they are in no `outstanding`, which is empty then.
+    unowned: usize,
+    /// Those among them of a command whose value is not whole.
+    last: usize,
+    /// When memcached's kernel has acknowledged this, so many of them end by the clock.
+    mark: Option<(u32, usize)>,
     /// What comes next from the client and from memcached.
     next: [u32; 2],
-    /// What it began with.
+    /// What it began with, and when.
     opened: [u32; 2],
+    opened_ns: u64,
+    is_grown: bool,
     /// Keys of a command whose line is not whole yet.
     begun: u32,
     hole_since_ns: [Option<u64>; 2],
-    /// Nothing has come of the client yet.
+    /// Nothing has come of the client yet, or nothing since a reset.
     is_fresh: bool,
     last_ns: u64,
     /// It is not followed.
-    blind: Option<Blind>,
+    is_blind: bool,
 }
 
 /// What becomes of a segment.
@@ -68,6 +87,8 @@ pub(crate) struct Connections {
     conns: Vec<Conn>,
     free: Vec<u32>,
     by_key: HashMap<Key, u32, FixedState>,
+    /// Until then some other SYN-ACK of a connection may have been forgotten.
+    crowded_until_ns: u64,
 }
 
 /// One way of a connection.
@@ -85,18 +106,25 @@ impl Connections {
             replies: Replies::new(),
             outstanding: Outstanding::new(COMMANDS),
             effects: VecDeque::with_capacity(EFFECTS),
+            silent: 0,
+            unowned: 0,
+            last: 0,
+            mark: None,
             next: [0; 2],
             opened: [0; 2],
+            opened_ns: 0,
+            is_grown: false,
             begun: 0,
             hole_since_ns: [None; 2],
             is_fresh: false,
             last_ns: 0,
-            blind: None,
+            is_blind: false,
         };
         Connections {
             conns: (0..most).map(conn).collect(),
             free: (0..most as u32).rev().collect(),
             by_key: HashMap::with_capacity_and_hasher(2 * most, FixedState::with_seed(secret)),
+            crowded_until_ns: 0,
         }
     }
 
@@ -119,7 +147,7 @@ impl Connections {
         let Some(segment) = Read::new(frame, parts) else { return Segment::Pass };
         let flags = segment.flags;
         if flags.contains(Flags::RST) {
-            self.close(&key, now_ns, gate, counters);
+            self.reset(&key, now_ns, gate, counters);
             return Segment::Pass;
         }
         if segment.data.is_empty() || !flags.contains(Flags::ACK) && !flags.contains(Flags::SYN) {
@@ -128,27 +156,42 @@ impl Connections {
         }
         if !parts.adds_up(frame, Protocol::TCP) {
             counters.one(Counter::BadChecksum);
+            if parts.is_half_summed(frame) {
+                // Nobody knows whether memcached has it.
+                self.reset(&key, now_ns, gate, counters);
+                gate.shut(now_ns);
+            }
             return Segment::Pass;
         }
         if flags.contains(Flags::URG) || flags.contains(Flags::SYN) {
             counters.one(Counter::TcpHole);
             return Segment::OutOfOrder;
         }
-        let at = match self.by_key.get(&key) {
-            Some(&at) => at,
-            None => {
-                let at = self.place(key, [segment.seq, 0], now_ns, gate, counters);
-                self.conns[at as usize].blind = Some(Blind::new());
-                at
-            }
+        let Some(&at) = self.by_key.get(&key) else {
+            counters.one(Counter::TcpUnknown);
+            gate.shut(now_ns);
+            return Segment::Pass;
         };
         let conn = &mut self.conns[at as usize];
         (conn.is_fresh, conn.last_ns) = (false, now_ns);
-        // What was never sent is acknowledged: the kernel takes none of it (a FIN has a number too).
+        let from = segment.seq.wrapping_sub(conn.opened[End::Client as usize]);
+        if !conn.is_blind && !conn.is_grown && (from as i32) < 0 {
+            // It began with another SYN-ACK.
+            conn.lose(now_ns, gate, counters);
+        }
+        // What was never sent is acknowledged: the kernel takes none of it (a FIN has a number too), or it has come another way.
         let ahead = segment.ack.wrapping_sub(conn.next[End::Server as usize]) as i32;
-        if conn.blind.is_none() && ahead > 1 {
-            counters.one(Counter::TcpHole);
-            return Segment::OutOfOrder;
+        if !conn.is_blind && ahead > 1 {
+            if !conn.is_old_hole(End::Server, now_ns) {
+                counters.one(Counter::TcpHole);
+                return Segment::OutOfOrder;
+            }
+            conn.lose(now_ns, gate, counters);
+        }
+        if conn.is_blind {
+            counters.one(Counter::TcpUnknown);
+            gate.shut(now_ns);
+            return Segment::Pass;
         }
         let data = match conn.fresh(End::Client, &segment, now_ns) {
             Fresh::Old => {
@@ -161,19 +204,17 @@ impl Connections {
             }
             Fresh::Lost => {
                 // It has come another way.
-                conn.next[End::Client as usize] = segment.seq.wrapping_add(segment.data.len() as u32);
                 conn.lose(now_ns, gate, counters);
-                segment.data
+                &[]
             }
             Fresh::Data(data) => data,
         };
-        if conn.blind.is_none() && conn.commands(data, now_ns, hash, gate, counters).is_err() {
+        if !conn.is_blind && conn.commands(data, now_ns, hash, gate, counters).is_err() {
             conn.lose(now_ns, gate, counters);
         }
-        if let Some(blind) = &mut conn.blind {
+        if conn.is_blind {
             counters.one(Counter::TcpUnknown);
             gate.shut(now_ns);
-            blind.push(data, |delay| later(delay, now_ns, gate, counters));
         }
         Segment::Pass
     }
@@ -197,20 +238,22 @@ impl Connections {
             return Segment::Pass;
         }
         let ends = flags.contains(Flags::RST) || flags.contains(Flags::FIN);
-        if segment.data.is_empty() && !ends {
+        let Some(&at) = self.by_key.get(&key) else { return Segment::Pass };
+        let conn = &mut self.conns[at as usize];
+        if segment.data.is_empty() && !ends && conn.mark.is_none() {
             return Segment::Pass;
         }
-        let Some(&at) = self.by_key.get(&key) else { return Segment::Pass };
         if !parts.adds_up(frame, Protocol::TCP) {
             counters.one(Counter::BadChecksum);
             return Segment::Pass;
         }
-        let conn = &mut self.conns[at as usize];
-        if conn.blind.is_none() {
+        if !conn.is_blind {
             match conn.fresh(End::Server, &segment, now_ns) {
                 Fresh::Old => {}
                 // A reset ends it wherever it stands; what was begun ends by the clock.
                 Fresh::Hole if flags.contains(Flags::RST) => {}
+                // It carries nothing but an acknowledgement.
+                Fresh::Hole if segment.data.is_empty() && !ends => {}
                 Fresh::Hole => {
                     counters.one(Counter::TcpHole);
                     return Segment::OutOfOrder;
@@ -222,28 +265,52 @@ impl Connections {
                     }
                 }
             }
+            if flags.contains(Flags::ACK) {
+                conn.acknowledged(segment.ack, now_ns, gate);
+            }
         }
-        if ends {
+        if flags.contains(Flags::RST) {
+            // It may be of another SYN-ACK.
+            self.reset(&key, now_ns, gate, counters);
+        } else if ends {
             self.close(&key, now_ns, gate, counters);
         }
         Segment::Pass
     }
 
+    /// It was reset, or not: one with a wrong number is none for memcached's kernel.
+    fn reset(&mut self, key: &Key, now_ns: u64, gate: &mut Gate, counters: &mut Counters) {
+        let Some(&at) = self.by_key.get(key) else { return };
+        let conn = &mut self.conns[at as usize];
+        conn.is_fresh = true;
+        if !conn.is_blind {
+            conn.lose(now_ns, gate, counters);
+        }
+    }
+
     fn open(&mut self, key: Key, next: [u32; 2], now_ns: u64, gate: &mut Gate, counters: &mut Counters) {
+        let mut is_blind = now_ns < self.crowded_until_ns;
         if let Some(&at) = self.by_key.get(&key) {
-            if self.conns[at as usize].opened == next {
+            let conn = &self.conns[at as usize];
+            if conn.opened == next {
                 // Sent again.
                 return;
             }
+            // Either of the two may be the beginning.
+            is_blind |= now_ns < conn.opened_ns.saturating_add(COOKIE_NS);
             // The one before with these ends: what it has sent may not be executed yet.
             self.close(&key, now_ns, gate, counters);
         }
         let at = self.place(key, next, now_ns, gate, counters);
-        self.conns[at as usize].is_fresh = true;
+        let conn = &mut self.conns[at as usize];
+        (conn.is_fresh, conn.is_blind) = (true, is_blind);
         counters.one(Counter::TcpOpened);
+        if is_blind {
+            counters.one(Counter::TcpLost);
+        }
     }
 
-    /// Memory for a connection. If there is none, the place of one of which nothing has come but its opening, or else of one that has been silent
+    /// Memory for a connection that opens. If there is none, the place of one of which nothing has come but its opening or a reset, or else of one that has been silent
     /// for longest: that one is blind when it speaks again.
     fn place(
         &mut self,
@@ -258,14 +325,18 @@ impl Connections {
             let rank = |at: u32| (!conns[at as usize].is_fresh, conns[at as usize].last_ns);
             let least = self.by_key.iter().min_by_key(|(_, at)| rank(**at)).map(|(key, _)| *key);
             counters.one(Counter::TcpFull);
-            least.into_iter().for_each(|key| self.close(&key, now_ns, gate, counters));
+            if let Some(key) = least {
+                let opened_ns = self.by_key.get(&key).map_or(0, |&at| self.conns[at as usize].opened_ns);
+                self.crowded_until_ns = self.crowded_until_ns.max(opened_ns.saturating_add(COOKIE_NS));
+                self.close(&key, now_ns, gate, counters);
+            }
         }
         // There is at least one, and it was given back.
         let at = self.free.pop().unwrap_or(0);
         let conn = &mut self.conns[at as usize];
         (conn.requests, conn.replies, conn.next, conn.opened) = (Requests::new(), Replies::new(), next, next);
-        (conn.begun, conn.hole_since_ns, conn.is_fresh) = (0, [None; 2], false);
-        (conn.last_ns, conn.blind) = (now_ns, None);
+        (conn.hole_since_ns, conn.is_fresh, conn.is_blind) = ([None; 2], false, false);
+        (conn.last_ns, conn.opened_ns, conn.is_grown) = (now_ns, now_ns, false);
         self.by_key.insert(key, at);
         at
     }
@@ -289,41 +360,41 @@ enum Fresh<'a> {
 /// It cannot be followed any more.
 struct Lost;
 
-/// A flush for later.
-fn later(delay: Delay, now_ns: u64, gate: &mut Gate, counters: &mut Counters) {
-    counters.one(Counter::FlushLater);
-    match delay {
-        Delay::Seconds(seconds) => gate.flush_later(seconds, now_ns),
-        Delay::Unknown => gate.shut_for_good(),
-    }
-}
-
 impl Conn {
     /// What it has begun ends by the clock.
     fn release(&mut self, now_ns: u64, gate: &mut Gate) {
         self.outstanding.end(|_| ());
         self.effects.drain(..).for_each(|slot| gate.end_later(slot, now_ns));
+        (self.begun, self.silent, self.unowned, self.last, self.mark) = (0, 0, 0, 0, None);
     }
 
     /// It cannot be followed any more.
     fn lose(&mut self, now_ns: u64, gate: &mut Gate, counters: &mut Counters) {
         counters.one(Counter::TcpLost);
         self.release(now_ns, gate);
-        self.blind = Some(Blind::new());
+        self.is_blind = true;
+    }
+
+    /// Whether what is missing there has been missing for so long that it must have come another way.
+    fn is_old_hole(&mut self, from: End, now_ns: u64) -> bool {
+        let since_ns = *self.hole_since_ns[from as usize].get_or_insert(now_ns);
+        now_ns.saturating_sub(since_ns) > HOLE_NS
     }
 
     fn fresh<'a>(&mut self, from: End, segment: &Read<'a>, now_ns: u64) -> Fresh<'a> {
-        let next = &mut self.next[from as usize];
-        let ahead = segment.seq.wrapping_sub(*next) as i32;
+        let ahead = segment.seq.wrapping_sub(self.next[from as usize]) as i32;
         if ahead > 0 {
-            let since_ns = *self.hole_since_ns[from as usize].get_or_insert(now_ns);
-            return if now_ns.saturating_sub(since_ns) > HOLE_NS { Fresh::Lost } else { Fresh::Hole };
+            return if self.is_old_hole(from, now_ns) { Fresh::Lost } else { Fresh::Hole };
         }
+        let next = &mut self.next[from as usize];
         // Behind a FIN nothing comes.
         match segment.data.get(ahead.unsigned_abs() as usize..) {
             None | Some([]) => Fresh::Old,
             Some(data) => {
                 *next = next.wrapping_add(data.len() as u32);
+                if from == End::Client {
+                    self.is_grown |= next.wrapping_sub(self.opened[from as usize]) >= GROWN;
+                }
                 self.hole_since_ns[from as usize] = None;
                 Fresh::Data(data)
             }
@@ -338,7 +409,7 @@ impl Conn {
         gate: &mut Gate,
         counters: &mut Counters,
     ) -> Result<(), Lost> {
-        let Conn { requests, outstanding, effects, begun, .. } = self;
+        let Conn { requests, outstanding, effects, begun, silent, unowned, last, mark, .. } = self;
         let mut right = Ok(());
         requests.push(data, &mut |event| {
             let slot = match event {
@@ -349,7 +420,17 @@ impl Conn {
                     gate.begin_all()
                 }
                 Event::Command(command) => {
-                    if outstanding.command(command, std::mem::take(begun)).is_err() {
+                    let count = std::mem::take(begun);
+                    if command.answer == Answer::Never && outstanding.is_empty() {
+                        *last = count as usize;
+                        *unowned += *last;
+                        return;
+                    }
+                    // Its reply is a proof of those before, too.
+                    let before = std::mem::take(unowned) as u32;
+                    (*last, *mark) = (0, None);
+                    *silent = if command.answer == Answer::Never { *silent + 1 } else { 0 };
+                    if outstanding.command(command, before + count).is_err() {
                         right = Err(Lost);
                     }
                     return;
@@ -369,10 +450,37 @@ impl Conn {
             }
         });
         for delay in requests.take_delays() {
-            later(delay, now_ns, gate, counters);
+            counters.one(Counter::FlushLater);
+            gate.flush_later(seconds(delay), now_ns);
+        }
+        if !matches!(requests.place(), Place::InValue(_)) {
+            *last = 0;
         }
         debug_assert!(requests.place() != Place::Lost || right.is_err());
+        self.mark();
         right
+    }
+
+    /// What is not answered, and is whole, ends by the clock when it is acknowledged.
+    fn mark(&mut self) {
+        let count = self.unowned - self.last;
+        if self.mark.is_none() && count > 0 {
+            self.mark = Some((self.next[End::Client as usize], count));
+        }
+    }
+
+    /// memcached's kernel has all before this.
+    fn acknowledged(&mut self, ack: u32, now_ns: u64, gate: &mut Gate) {
+        let Some((seq, count)) = self.mark else { return };
+        // A FIN has a number too.
+        let ahead = ack.wrapping_sub(self.next[End::Client as usize]) as i32;
+        if ahead > 1 || (ack.wrapping_sub(seq) as i32) < 0 {
+            return;
+        }
+        self.effects.drain(..count.min(self.effects.len())).for_each(|slot| gate.end_later(slot, now_ns));
+        self.unowned -= count;
+        self.mark = None;
+        self.mark();
     }
 
     fn answers(&mut self, data: &[u8], gate: &mut Gate, counters: &mut Counters) -> Result<(), Lost> {
@@ -395,6 +503,18 @@ impl Conn {
                 right = Err(Lost);
             }
         });
+        let Conn { requests, silent, unowned, last, .. } = self;
+        if !outstanding.is_empty() && outstanding.len() <= *silent {
+            // Nothing that is left is answered.
+            outstanding.end(|count| {
+                *last = count as usize;
+                *unowned += *last;
+            });
+            if !matches!(requests.place(), Place::InValue(_)) {
+                *last = 0;
+            }
+            self.mark();
+        }
         right
     }
 }

@@ -77,19 +77,39 @@ fn a_value_is_kept_and_given_until_it_is_written() {
     let get = |id| datagram(CLIENT, server, id, b"get key\r\n");
     let value = |id| datagram(server, CLIENT, id, b"VALUE key 5 3\r\nabc\r\nEND\r\n");
     let ask = (CLIENT.0, ASK_PORT);
-    let stats = datagram(server, ask, 1, b"STAT pid 5\r\nSTAT uptime 100\r\n");
+    let stats = datagram(server, ask, 1, b"STAT pid 5\r\nSTAT uptime 100\r\nSTAT time 900\r\n");
+    let settings = datagram(server, ask, 2, b"STAT maxbytes 5\r\nSTAT oldest 0\r\n");
     // The number of the first question is known from the same run without its answer.
     let scripts = |told: Option<Vec<u8>>| -> [Script; 2] {
-        let mut clients =
-            vec![vec![get(1)], vec![], vec![get(2)], vec![], vec![get(3)], vec![], vec![get(4)], vec![]];
+        let mut clients = vec![
+            vec![get(1)],
+            vec![],
+            vec![get(8)],
+            vec![],
+            vec![get(2)],
+            vec![],
+            vec![get(3)],
+            vec![],
+            vec![get(4)],
+            vec![],
+        ];
         clients.extend([
             vec![get(5)],
             vec![],
             vec![datagram(CLIENT, server, 6, b"delete key\r\n")],
             vec![get(7)],
         ]);
-        let mut servers =
-            vec![vec![], vec![stats.clone()], vec![], vec![value(2)], vec![], vec![value(3)], vec![]];
+        let mut servers = vec![
+            vec![],
+            vec![stats.clone()],
+            vec![],
+            vec![settings.clone()],
+            vec![],
+            vec![value(2)],
+            vec![],
+            vec![value(3)],
+            vec![],
+        ];
         servers.extend([told.into_iter().collect::<Vec<_>>(), vec![]]);
         [clients, servers]
     };
@@ -114,10 +134,10 @@ fn a_value_is_kept_and_given_until_it_is_written() {
     assert!(of(7).is_empty(), "it has been deleted");
     let ids: Vec<u16> =
         run.sent[1].iter().map(|frame| read(frame)).filter(|f| f.src == CLIENT).map(|f| f.id).collect();
-    assert_eq!(ids, [1, 2, 3, 4, 6, 7]);
+    assert_eq!(ids, [1, 8, 2, 3, 4, 6, 7]);
     let counters = run.control.counters();
     let count = |counter| counters.get(counter);
     assert_eq!((count(Counter::HitL0) + count(Counter::HitL1), count(Counter::Filled)), (1, 1));
     assert_eq!((count(Counter::FillOnce), count(Counter::UdpMutation), count(Counter::Checks)), (1, 1, 1));
-    assert_eq!(count(Counter::AskReplies), 2);
+    assert_eq!((count(Counter::Doubts), count(Counter::AskReplies)), (1, 3));
 }

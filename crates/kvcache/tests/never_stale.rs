@@ -26,14 +26,22 @@ enum Fault {
     LateDatagram,
     /// What came by a connection that is not followed is executed later than that.
     LateUnknown,
+    /// What is not answered, of a connection that is followed.
+    LateSilent,
     /// memcached is started again and says that it is the same.
     SilentRestart,
     /// It gives a value less time than it told.
     ShortLife,
 }
 
-const FAULTS: [Fault; 5] =
-    [Fault::Bypass, Fault::LateDatagram, Fault::LateUnknown, Fault::SilentRestart, Fault::ShortLife];
+const FAULTS: [Fault; 6] = [
+    Fault::Bypass,
+    Fault::LateDatagram,
+    Fault::LateUnknown,
+    Fault::LateSilent,
+    Fault::SilentRestart,
+    Fault::ShortLife,
+];
 
 struct Conn {
     client: (Ipv4Addr, u16),
@@ -44,8 +52,12 @@ struct Conn {
     arrived: usize,
     beyond: Vec<(usize, usize)>,
     executed: usize,
+    /// How much of that has passed the cache.
+    passed: usize,
     /// Of a connection that is not followed: since when something waits to be executed.
     waits_since: Option<u64>,
+    /// Since when a command that is not answered is the next, and all before has been.
+    silent_since: Option<u64>,
     /// What memcached has written, and how much the client has.
     replies: Vec<u8>,
     heard: usize,
@@ -74,7 +86,7 @@ struct World {
     /// Of connections that are reset: bytes that may yet be executed, and until when.
     orphans: Vec<(Vec<u8>, u64)>,
     /// Before memcached was another: until when, and what it had.
-    before: Option<(u64, Vec<Option<Item>>)>,
+    before: Vec<(u64, Vec<Option<Item>>)>,
     steps: u64,
     values: u64,
     hits: u64,
@@ -110,7 +122,7 @@ impl World {
             to_memcached: Vec::new(),
             from_memcached: Vec::new(),
             orphans: Vec::new(),
-            before: None,
+            before: Vec::new(),
             steps: 0,
             values: 0,
             hits: 0,
@@ -147,17 +159,19 @@ impl World {
     fn open(&mut self) {
         let client = self.client();
         // Ports are used again.
-        self.next_port = 1000 + (self.next_port + 1) % 8;
+        self.next_port = 1000 + (self.next_port + 1) % 64;
         let port = self.next_port;
         if self.conns.iter().any(|conn| conn.client == (client, port)) {
             return;
         }
         let isn = [self.draw.bits() as u32, self.draw.bits() as u32];
-        let is_followed = self.below(8) > 0;
+        let mut is_followed = self.below(8) > 0;
         if is_followed {
+            let lost = self.cache.counters().get(Counter::TcpLost);
             let frame =
                 segment((SERVER, PORT), (client, port), isn[1].wrapping_sub(1), isn[0], SYN | ACK, &[]);
             assert_eq!(self.through(Side::Servers, &frame), Fate::Pass);
+            is_followed = self.cache.counters().get(Counter::TcpLost) == lost;
         }
         self.note(|| format!("open {client}:{port} followed {is_followed}"));
         self.conns.push(Conn {
@@ -171,6 +185,8 @@ impl World {
             waits_since: None,
             replies: Vec::new(),
             heard: 0,
+            passed: 0,
+            silent_since: None,
         });
     }
 
@@ -296,11 +312,41 @@ impl World {
         }
         let arrives = self.below(8) > 0;
         let conn = &mut self.conns[at];
+        if fate == Fate::Pass {
+            conn.passed = conn.passed.max(to);
+        }
         match fate {
             Fate::Drop(DropReason::KvOutOfOrder) => assert!(from > heard),
             Fate::Pass if arrives && from <= conn.heard => conn.heard = conn.heard.max(to),
             Fate::Pass => {}
             fate => panic!("a reply: {fate:?}"),
+        }
+    }
+
+    /// memcached's kernel acknowledges what has arrived.
+    fn acknowledge(&mut self, at: usize) {
+        let conn = &self.conns[at];
+        let (seq, ack) =
+            (conn.isn[1].wrapping_add(conn.heard as u32), conn.isn[0].wrapping_add(conn.arrived as u32));
+        let frame = segment((SERVER, PORT), conn.client, seq, ack, ACK, &[]);
+        assert_eq!(self.through(Side::Servers, &frame), Fate::Pass);
+    }
+
+    /// What is not answered and waits for nothing is executed within its time.
+    fn hurry(&mut self, at: usize) {
+        loop {
+            let conn = &mut self.conns[at];
+            let next = &conn.written[conn.executed..conn.arrived];
+            let line = next.split(|&byte| byte == b'\n').next().unwrap();
+            let idle = conn.is_followed && conn.passed == conn.replies.len();
+            if !idle || !line.ends_with(b" noreply\r") || self.fault == Some(Fault::LateSilent) {
+                conn.silent_since = None;
+                return;
+            }
+            let since = *conn.silent_since.get_or_insert(self.now);
+            if self.now < since + SETTLE || !self.execute(at) {
+                return;
+            }
         }
     }
 
@@ -349,11 +395,11 @@ impl World {
             return;
         }
         // A memcached that has just been started again is heard of within the lease.
-        if let Some((until, before)) = &self.before
-            && self.now < *until
-            && let Some(at) = keys().iter().position(|known| known == key)
-            && before[at].as_ref().map(text) == Some(made.text.clone())
-        {
+        let was = |(until, before): &(u64, Vec<Option<Item>>)| {
+            let at = keys().iter().position(|known| known == key).unwrap();
+            self.now < *until && before[at].as_ref().map(text) == Some(made.text.clone())
+        };
+        if self.before.iter().any(was) {
             return;
         }
         panic!(
@@ -377,7 +423,7 @@ impl World {
         let made = self.cache.made().to_vec();
         let question = read(&made);
         assert_eq!((question.dst, question.src.1), ((SERVER, PORT), ASK_PORT));
-        assert!(question.text.starts_with(b"mg ") || question.text == b"stats\r\n", "{question:?}");
+        assert!(question.text.starts_with(b"mg ") || question.text.starts_with(b"stats"), "{question:?}");
         self.to_memcached.push((made, self.now));
     }
 
@@ -413,7 +459,7 @@ impl World {
             replies.extend(reply);
         }
         assert_eq!(done, request.text.len());
-        if !request.text.starts_with(b"get ") && request.text != b"stats\r\n" {
+        if !request.text.starts_with(b"get ") && !request.text.starts_with(b"stats") {
             self.note(|| format!("executed {:?}", String::from_utf8_lossy(&request.text[..done.min(60)])));
         }
         if !replies.is_empty() {
@@ -457,7 +503,12 @@ impl World {
             let since = self.conns[at].waits_since.filter(|since| now >= since + late_unknown);
             while since.is_some() && self.execute(at) {}
         }
-        self.now = now;
+        // In steps smaller than what they are to be seen in.
+        while self.now < now {
+            (0..self.conns.len()).for_each(|at| self.hurry(at));
+            self.now = now.min(self.now + SETTLE / 8);
+        }
+        (0..self.conns.len()).for_each(|at| self.hurry(at));
     }
 
     fn execute_orphan(&mut self) {
@@ -477,12 +528,14 @@ impl World {
         }
         self.orphans.clear();
         let (pid, started) = (self.memcached.pid, self.memcached.started_ns);
-        let next = pid + u32::from(self.below(2) == 0);
+        // Two in one second have two numbers.
+        let again = started / SECOND == self.now / SECOND;
+        let next = pid + u32::from(self.below(2) == 0 || again);
         self.memcached.restart(next, self.now);
         if self.fault == Some(Fault::SilentRestart) {
             (self.memcached.pid, self.memcached.started_ns) = (pid, started);
         }
-        self.before = Some((self.now + LEASE, before));
+        self.before.push((self.now + LEASE, before));
         self.note(|| "another memcached".into());
         (0..3).for_each(|_| self.open());
     }
@@ -502,7 +555,8 @@ impl World {
             (68..=69, Some(at)) => self.write(at),
             (70..=76, Some(at)) => self.send(at),
             (77..=82, Some(at)) => drop(self.execute(at)),
-            (83..=88, Some(at)) => self.answer(at),
+            (83..=86, Some(at)) => self.answer(at),
+            (87..=88, Some(at)) => self.acknowledge(at),
             (89, _) => self.execute_orphan(),
             (90, _) => match (self.below(8), conn) {
                 (0, Some(at)) => self.close(at),
@@ -571,6 +625,7 @@ fn never_stale() {
         "fill-stale",
         "fill-expires",
         "restarts",
+        "checks-flush",
     ] {
         assert!(counts[name] > 20, "{name}: {}", counts[name]);
     }

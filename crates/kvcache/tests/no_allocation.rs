@@ -48,7 +48,10 @@ fn nothing_is_allocated_for_a_packet() {
             let Some(made) = made.filter(|made| made.dst == server && made.src == ask) else { return };
             let text = String::from_utf8(made.text).unwrap();
             let told = match text.trim_end().rsplit(' ').next().unwrap() {
-                "stats" => format!("STAT pid 7\r\nSTAT uptime {}\r\n", round / 10),
+                "settings" => "STAT oldest 0\r\n".to_owned(),
+                "stats" => {
+                    format!("STAT pid 7\r\nSTAT uptime {}\r\nSTAT time {}\r\n", round / 10, 900 + round / 10)
+                }
                 nonce => format!("HD t-1 {nonce}\r\n"),
             };
             frame(Side::Servers, &datagram(server, ask, made.id, told.as_bytes()));

@@ -125,9 +125,16 @@ impl Memcached {
                         }
                         said("OK\r\n", noreply)
                     }
+                    Verb::Stats if line.at(1) == b"settings" => {
+                        let started_s = self.started_ns / SECOND;
+                        let oldest = self.flush_s.map_or(0, |at| at - started_s + 60 - 1);
+                        format!("STAT maxbytes 5\r\nSTAT oldest {oldest}\r\nSTAT evictions on\r\n")
+                            .into_bytes()
+                    }
                     Verb::Stats => {
                         let age_s = (now_ns - self.started_ns) / SECOND;
-                        format!("STAT pid {}\r\nSTAT uptime {age_s}\r\nSTAT time 5\r\n", self.pid)
+                        let time_s = self.started_ns / SECOND + age_s;
+                        format!("STAT pid {}\r\nSTAT uptime {age_s}\r\nSTAT time {time_s}\r\n", self.pid)
                             .into_bytes()
                     }
                     _ => unreachable!("nobody sends {verb:?}"),

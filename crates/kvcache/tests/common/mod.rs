@@ -20,8 +20,9 @@ pub const ACK: u8 = 16;
 /// The section, with what has no default.
 pub fn section(toml: &str) -> tidemill_kvcache::KvcacheSection {
     let slots = if toml.contains("slots =") { "" } else { "slots = 1024" };
-    let base = "addresses = ['10.0.0.9']\nallow = ['10.0.0.0/24']\nconnections = 16";
-    let text = format!("{base}\n{slots}\n{toml}");
+    let base = "addresses = ['10.0.0.9']\nallow = ['10.0.0.0/24']";
+    let connections = if toml.contains("connections =") { "" } else { "connections = 16" };
+    let text = format!("{base}\n{connections}\n{slots}\n{toml}");
     toml::from_str(&text).unwrap()
 }
 

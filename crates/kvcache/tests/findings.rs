@@ -1,0 +1,351 @@
+//! Single cases that a random world does not come upon: each was, or could have been, an answer that was not true any more, or a cache that could be put out.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{ACK, ASK_PORT, PORT, RST, Read, SECOND, SERVER, SYN, datagram, read, section, segment, udp};
+use std::net::Ipv4Addr;
+use tidemill_burst::DropReason;
+use tidemill_kvcache::{Cache, Counter, Fate, Settings, Side};
+
+const CLIENT: (Ipv4Addr, u16) = (Ipv4Addr::new(10, 0, 0, 1), 4000);
+const SERVED: (Ipv4Addr, u16) = (SERVER, PORT);
+const SETTLE: u64 = 3 * SECOND;
+const START: u64 = 1_000_000 * SECOND;
+/// Its age at `START`.
+const AGE_S: u64 = 1000;
+const KEEPS: [&str; 2] = ["k", "other"];
+
+/// A cache, and a memcached that has two keys and answers our questions at once.
+struct World {
+    cache: Cache,
+    now: u64,
+    /// `STAT oldest`.
+    oldest: u64,
+    /// Seconds that its clock is ahead of ours, since the start.
+    ahead_s: u64,
+    client: [u32; 2],
+}
+
+impl World {
+    /// `k` is in the cache.
+    fn new(toml: &str) -> Self {
+        let toml = format!("misses = 1\nl1 = {{ memory_mib = 1 }}\n{toml}");
+        let cache = Cache::new(Settings::new(&section(&toml)).unwrap(), 5);
+        let mut world = World { cache, now: START, oldest: 0, ahead_s: 0, client: [500, 900] };
+        assert!(world.settled());
+        world
+    }
+
+    fn through(&mut self, side: Side, frame: &[u8]) -> Fate {
+        self.now += 1_000_000;
+        let fate = self.cache.frame(side, frame, true, 1800, self.now);
+        if fate == Fate::Ask {
+            self.told(&read(&self.cache.made().to_vec()));
+        }
+        fate
+    }
+
+    fn told(&mut self, question: &Read) {
+        let text = std::str::from_utf8(&question.text).unwrap();
+        let age_s = AGE_S + (self.now - START) / SECOND + self.ahead_s;
+        let told = match text.trim_end().rsplit(' ').next().unwrap() {
+            "stats" => format!("STAT pid 7\r\nSTAT uptime {age_s}\r\nSTAT time {}\r\n", 5000 + age_s),
+            "settings" => format!("STAT maxbytes 5\r\nSTAT oldest {}\r\n", self.oldest),
+            nonce => format!("HD t-1 {nonce}\r\n"),
+        };
+        let frame = datagram(SERVED, (CLIENT.0, ASK_PORT), question.id, told.as_bytes());
+        assert_eq!(self.through(Side::Servers, &frame), Fate::Consume);
+    }
+
+    /// Whether a get of this key is answered by the cache.
+    fn hits(&mut self, key: &str) -> bool {
+        let get = datagram(CLIENT, SERVED, 1, format!("get {key}\r\n").as_bytes());
+        let fate = self.through(Side::Clients, &get);
+        if fate == Fate::Answer {
+            return true;
+        }
+        let value = datagram(SERVED, CLIENT, 1, format!("VALUE {key} 0 1\r\nx\r\nEND\r\n").as_bytes());
+        self.through(Side::Servers, &value);
+        false
+    }
+
+    /// Whether the cache gives answers when it has been asked a few times.
+    fn settled(&mut self) -> bool {
+        (0..8).filter(|_| KEEPS.iter().all(|key| self.hits(key))).count() > 1
+    }
+
+    /// The client's next bytes.
+    fn sends(&mut self, data: &[u8]) -> Fate {
+        let [seq, ack] = self.client;
+        self.client[0] = seq.wrapping_add(data.len() as u32);
+        self.through(Side::Clients, &segment(CLIENT, SERVED, seq, ack, ACK, data))
+    }
+
+    /// memcached's next bytes, which acknowledge all of the client's.
+    fn says(&mut self, data: &[u8]) -> Fate {
+        let [ack, seq] = self.client;
+        self.client[1] = seq.wrapping_add(data.len() as u32);
+        self.through(Side::Servers, &segment(SERVED, CLIENT, seq, ack, ACK, data))
+    }
+
+    fn opens(&mut self, client: u16, first: [u32; 2]) {
+        let frame = segment(SERVED, (CLIENT.0, client), first[1].wrapping_sub(1), first[0], SYN | ACK, &[]);
+        assert_eq!(self.through(Side::Servers, &frame), Fate::Pass);
+    }
+
+    fn count(&self, counter: Counter) -> u64 {
+        self.cache.counters().get(counter)
+    }
+}
+
+/// A `flush_all` in a fragment, before the cache came, by a connection that it does not know: memcached alone knows of it.
+#[test]
+fn a_flush_that_nobody_saw_is_asked_for() {
+    let mut fragment = udp(CLIENT, SERVED, &[0, 1, 0, 0, 0, 1, 0, 0, b'f', b'l']);
+    fragment[20] = 0x20;
+    let header: [u8; 20] = fragment[14..34].try_into().unwrap();
+    let mut without = header;
+    without[10..12].fill(0);
+    fragment[24..26].copy_from_slice(&common::checksum(&without).to_be_bytes());
+    let unknown = segment(CLIENT, SERVED, 1, 1, ACK, b"00\r\n");
+    for frame in [fragment, unknown] {
+        let mut world = World::new("");
+        assert_eq!(world.through(Side::Clients, &frame), Fate::Pass);
+        // At +100 s.
+        world.oldest = AGE_S + 60 + 100;
+        world.now += SETTLE;
+        assert!(world.settled());
+        world.now = START + 96 * SECOND;
+        assert!(!world.settled(), "it is near");
+        world.now = START + 120 * SECOND;
+        assert!(!world.hits("k") && world.settled(), "nothing from before is given");
+        assert!(world.count(Counter::Doubts) > 1);
+    }
+    let mut world = World::new("");
+    world.now += 10 * SECOND;
+    // What it does not tell is not taken for none.
+    world.through(Side::Clients, &segment(CLIENT, SERVED, 1, 1, ACK, b"0"));
+    let asked = world.count(Counter::Doubts);
+    world.now += SETTLE;
+    let get = datagram(CLIENT, SERVED, 1, b"get k\r\n");
+    for _ in 0..20 {
+        world.now += SECOND / 5;
+        let fate = world.cache.frame(Side::Clients, &get, true, 1800, world.now);
+        assert!(matches!(fate, Fate::Pass | Fate::Ask), "{fate:?}");
+        let question = (fate == Fate::Ask).then(|| read(world.cache.made()));
+        match question {
+            Some(question) if question.text == b"stats\r\n" => world.told(&question),
+            _ => {}
+        }
+    }
+    assert!(world.count(Counter::Doubts) > asked + 5, "it is asked again");
+}
+
+/// A date counts by memcached's clock, a number that can be read in two ways by its word.
+#[test]
+fn a_flush_at_a_date() {
+    for text in [&b"flush_all 2000000000\r\n"[..], b"flush_all +100\r\n"] {
+        let mut world = World::new("");
+        world.opens(CLIENT.1, world.client);
+        assert_eq!(world.sends(text), Fate::Pass);
+        world.oldest = AGE_S + 60 + 100;
+        assert!(!world.settled(), "memcached may not have it yet");
+        world.says(b"OK\r\n");
+        world.now += SECOND;
+        assert!(world.settled());
+        world.now = START + 96 * SECOND;
+        assert!(!world.settled());
+        world.now = START + 120 * SECOND;
+        assert!(!world.hits("k") && world.settled());
+    }
+}
+
+/// A machine that was suspended: its clock has stood, memcached's has not.
+#[test]
+fn a_clock_that_has_stood_voids_what_was_kept() {
+    let mut world = World::new("");
+    world.ahead_s = 3600;
+    world.now += SECOND;
+    assert!(!world.hits("k"), "it is asked first");
+    world.hits("k");
+    assert_eq!(world.count(Counter::Restarts), 1);
+    assert!(world.settled());
+}
+
+/// A cable's kernel drops a segment with half a checksum, and takes what follows in its place: the cache believes neither.
+#[test]
+fn a_segment_that_memcached_never_has_is_not_read() {
+    let mut world = World::new("");
+    world.opens(CLIENT.1, world.client);
+    let [seq, ack] = world.client;
+    let mut half = segment(CLIENT, SERVED, seq, ack, ACK, b"get aaaaaaaaaa\r\n");
+    let pseudo = [&half[26..34], &[0, 6], &((half.len() - 34) as u16).to_be_bytes()].concat();
+    let sum = !common::checksum(&pseudo);
+    half[50..52].copy_from_slice(&sum.to_be_bytes());
+    world.through(Side::Clients, &half);
+    assert_eq!(world.count(Counter::BadChecksum), 1);
+    assert!(!world.settled(), "it may have been taken");
+    world.now += SETTLE;
+    assert!(world.settled());
+    // STORED comes for this one.
+    assert_eq!(world.sends(b"set k 0 0 1\r\nX\r\n"), Fate::Pass);
+    world.says(b"STORED\r\n");
+    assert!(!world.settled(), "it is not followed any more");
+}
+
+/// A reset that memcached's kernel does not take: the second half of a line is read as such.
+#[test]
+fn a_reset_is_no_end() {
+    let mut world = World::new("");
+    world.opens(CLIENT.1, world.client);
+    world.sends(b"flush_all 1");
+    let [seq, ack] = world.client;
+    let reset = segment(CLIENT, SERVED, seq.wrapping_add(1 << 30), ack, RST, &[]);
+    assert_eq!(world.through(Side::Clients, &reset), Fate::Pass);
+    world.sends(b"00\r\n");
+    world.oldest = AGE_S + 60 + 100;
+    world.now += SETTLE;
+    assert!(world.settled());
+    world.now = START + 96 * SECOND;
+    assert!(!world.settled());
+}
+
+/// SYN cookies: which SYN-ACK counts is not known.
+#[test]
+fn two_beginnings_make_a_connection_blind() {
+    // The second is ahead, behind by one, and comes after a reset.
+    for (second, reset) in
+        [(1 << 20, None), (u32::MAX, None), (u32::MAX, Some(Side::Clients)), (u32::MAX, Some(Side::Servers))]
+    {
+        let mut world = World::new("");
+        let first = world.client;
+        world.opens(CLIENT.1, first);
+        match reset {
+            None => {}
+            Some(Side::Clients) => {
+                world.through(Side::Clients, &segment(CLIENT, SERVED, 5, 0, RST, &[]));
+            }
+            Some(Side::Servers) => {
+                world.through(Side::Servers, &segment(SERVED, CLIENT, first[1], 0, RST, &[]));
+            }
+        }
+        world.opens(CLIENT.1, first.map(|number| number.wrapping_add(second)));
+        assert!(world.settled());
+        assert_eq!(world.sends(b"set k 0 0 1\r\nX\r\n"), Fate::Pass);
+        assert!(!world.settled(), "{second} {reset:?}");
+    }
+    // The first was forgotten, and what it brings lies before all that is known.
+    let mut world = World::new("");
+    world.opens(CLIENT.1, world.client.map(|number| number.wrapping_add(1 << 20)));
+    assert_eq!(world.sends(b"set k 0 0 1\r\nX\r\n"), Fate::Pass);
+    assert!(!world.settled());
+    // Long after, it is another connection.
+    let mut world = World::new("");
+    world.opens(CLIENT.1, [7, 7]);
+    world.now += 200 * SECOND;
+    world.opens(CLIENT.1, world.client);
+    world.sends(b"get k\r\n");
+    assert!(world.settled());
+    assert_eq!(world.count(Counter::TcpLost), 0);
+}
+
+/// Segments of connections that nobody has put out none that is followed.
+#[test]
+fn unknown_segments_evict_nobody() {
+    let mut world = World::new("connections = 4");
+    world.opens(CLIENT.1, world.client);
+    world.sends(b"set k 0 0 1\r\nX\r\n");
+    for port in 0..20 {
+        let frame = segment((CLIENT.0, 5000 + port), (Ipv4Addr::new(10, 0, 0, 77), PORT), 1, 1, ACK, b"x");
+        assert_eq!(world.through(Side::Clients, &frame), Fate::Pass);
+    }
+    assert_eq!((world.count(Counter::TcpUnknown), world.count(Counter::TcpFull)), (20, 0));
+    world.says(b"STORED\r\n");
+    assert_eq!(world.count(Counter::TcpReleased), 1);
+}
+
+/// What is not answered ends by the clock, when memcached's kernel has it and nothing before waits.
+#[test]
+fn noreply_ends_without_another_command() {
+    let mut world = World::new("");
+    world.opens(CLIENT.1, world.client);
+    assert_eq!(world.sends(b"flush_all noreply\r\n"), Fate::Pass);
+    world.now += 10 * SETTLE;
+    assert!(!world.settled(), "it may be lost on the way, and come again");
+    world.says(b"");
+    world.now += SETTLE - SECOND;
+    assert!(!world.settled());
+    world.now += SECOND;
+    assert!(world.settled());
+    // Behind one that is answered, and with a value that is not whole.
+    world.sends(b"get k\r\nset k 0 0 1 noreply\r\n");
+    world.says(b"");
+    world.now += 2 * SETTLE;
+    assert!(!world.hits("k"), "nothing says that the get has been executed");
+    world.says(b"END\r\n");
+    world.now += 2 * SETTLE;
+    assert!(!world.settled(), "it is not whole");
+    world.sends(b"x\r\n");
+    world.says(b"");
+    world.now += SETTLE;
+    assert!(world.settled());
+    // A writer that never wants an answer is followed all the same.
+    for _ in 0..1000 {
+        world.sends(b"set k 0 0 1 noreply\r\nx\r\n");
+        world.says(b"");
+    }
+    assert_eq!((world.count(Counter::TcpLost), world.count(Counter::TcpUnknown)), (0, 0));
+}
+
+/// A reply that came another way (fragments of IP) keeps nobody's connection shut for ever.
+#[test]
+fn a_reply_that_was_not_seen_ends_after_a_while() {
+    let mut world = World::new("");
+    world.opens(CLIENT.1, world.client);
+    world.sends(b"get k\r\n");
+    world.client[1] += 100;
+    let dropped = Fate::Drop(DropReason::KvOutOfOrder);
+    assert_eq!(world.sends(b"set k 0 0 1\r\nX\r\n"), dropped);
+    world.client[0] -= 16;
+    world.now += 4 * SECOND;
+    assert_eq!(world.sends(b"set k 0 0 1\r\nX\r\n"), Fate::Pass);
+    assert_eq!((world.count(Counter::TcpLost), world.count(Counter::TcpUnknown)), (1, 1));
+    assert!(!world.settled());
+}
+
+/// A client on our port is given its answers, and nobody loses his for long.
+#[test]
+fn a_client_on_our_port_mutes_us_for_a_while() {
+    let mut world = World::new("");
+    let theirs = (CLIENT.0, ASK_PORT);
+    assert_eq!(world.through(Side::Clients, &datagram(theirs, SERVED, 9, b"version\r\n")), Fate::Pass);
+    assert_eq!(world.through(Side::Servers, &datagram(SERVED, theirs, 9, b"VERSION 1\r\n")), Fate::Pass);
+    world.now += 2 * SECOND;
+    assert!(!world.settled(), "memcached was not heard");
+    world.now += 3 * SETTLE;
+    assert!(world.settled());
+}
+
+/// memcached executes what follows a command that it does not know; half a command waits for anybody's next datagram.
+#[test]
+fn behind_an_unknown_command() {
+    let mut world = World::new("");
+    assert_eq!(
+        world.through(Side::Clients, &datagram(CLIENT, SERVED, 3, b"foo\r\nflush_all 60\r\n")),
+        Fate::Pass
+    );
+    assert_eq!(world.count(Counter::FlushLater), 1);
+    let half = datagram(CLIENT, SERVED, 3, b"foo\r\nflush_all 6");
+    assert_eq!(world.through(Side::Clients, &half), Fate::Drop(DropReason::KvHalfCommand));
+}
+
+/// A memcached without `mg`.
+#[test]
+fn a_question_that_memcached_does_not_know_is_counted() {
+    let mut world = World::new("");
+    let refused = datagram(SERVED, (CLIENT.0, ASK_PORT), 0, b"ERROR\r\n");
+    assert_eq!(world.through(Side::Servers, &refused), Fate::Consume);
+    assert_eq!(world.count(Counter::FillRefused), 1);
+}
