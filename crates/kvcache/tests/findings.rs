@@ -42,7 +42,7 @@ impl World {
         self.now += 1_000_000;
         let fate = self.cache.frame(side, frame, true, 1800, self.now);
         if fate == Fate::Ask {
-            self.told(&read(&self.cache.made().to_vec()));
+            self.told(&read(self.cache.made()));
         }
         fate
     }
