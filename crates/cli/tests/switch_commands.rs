@@ -166,7 +166,8 @@ fn rules_change_while_packets_flow() {
     assert_eq!(ask("switch delete --strict priority=300,udp,tp_dst=53").err.trim(), "tidemill: 1 rules gone");
 
     // All or nothing, and rules that stay as they are keep their counters.
-    let count = || flows("table=0,priority=10,ipv6").first().map(|flow| flow["packets"].as_u64().unwrap());
+    // By falling priority: the last one is `priority=10,ipv6`.
+    let count = || flows("table=0,ipv6").last().map(|flow| flow["packets"].as_u64().unwrap());
     let patience = Instant::now() + Duration::from_secs(20);
     while count().unwrap_or(0) == 0 {
         assert!(Instant::now() < patience, "nothing is counted");
@@ -178,6 +179,7 @@ fn rules_change_while_packets_flow() {
         ("switch add actions=fly --socket s.sock", 2, "the rules: line 1, column 9: port \"fly\""),
         ("switch trace tcp,tp_dst=1-2 --socket s.sock", 2, "a packet has one value for each field"),
         ("show flows nothing --socket s.sock", 2, "the filter: line 1, column 1"),
+        ("switch delete priority=10 --socket s.sock", 2, "priority: without strict, rules of every priority"),
         ("amp rules --socket s.sock", 2, "the role mitigator"),
     ]);
     assert!(
