@@ -4,11 +4,12 @@
 
 mod common;
 
-use common::ports::{Input, Worker, capture, run};
+use common::ports::{Worker, run};
 use common::{Flow, SECOND, frame, section};
 use std::collections::HashSet;
 use std::path::PathBuf;
 use tidemill_amp::{Because, Counter, Status, TopBy, TopKey, Wanted};
+use tidemill_port::memory::{Frame, capture};
 use tidemill_wire::flow_key;
 
 fn data(test: &str) -> Option<PathBuf> {
@@ -19,12 +20,12 @@ fn data(test: &str) -> Option<PathBuf> {
     path
 }
 
-fn at(bytes: Vec<u8>, time_ns: u64) -> Input {
-    Input { bytes, time_ns }
+fn at(bytes: Vec<u8>, time_ns: u64) -> Frame {
+    Frame::at(time_ns, bytes)
 }
 
 /// All captures there are, from folders that are named.
-fn captures(root: &std::path::Path) -> Vec<(String, Vec<Input>)> {
+fn captures(root: &std::path::Path) -> Vec<(String, Vec<Frame>)> {
     let mut files = Vec::new();
     for folder in ["ddos", "dns", "frag", "icmp", "malformed", "memcached", "mix", "proto"] {
         let Ok(entries) = std::fs::read_dir(root.join("pcap").join(folder)) else { continue };
@@ -34,7 +35,7 @@ fn captures(root: &std::path::Path) -> Vec<(String, Vec<Input>)> {
     let kinds = [".pcap.zst", ".pcapng.zst", ".pcap.xz", ".pcap", ".pcapng", ".cap.zst"];
     let readable = |path: &&PathBuf| kinds.iter().any(|kind| path.to_string_lossy().ends_with(kind));
     let small = |path: &&PathBuf| std::fs::metadata(path).unwrap().len() < 3 << 20;
-    let read = |path: &PathBuf| (path.display().to_string(), capture(path));
+    let read = |path: &PathBuf| (path.display().to_string(), capture(path).unwrap());
     files.iter().filter(readable).filter(small).map(read).collect()
 }
 
@@ -46,8 +47,8 @@ fn real_captures_pass_byte_for_byte() {
     assert!(captures.len() >= 13, "{} captures", captures.len());
     let mut all = 0;
     for (name, inputs) in captures {
-        let inputs: Vec<Input> = inputs.into_iter().filter(|input| input.bytes.len() < 32_000).collect();
-        let bursts: Vec<Vec<Input>> = inputs.chunks(200).map(<[Input]>::to_vec).collect();
+        let inputs: Vec<Frame> = inputs.into_iter().filter(|input| input.bytes.len() < 32_000).collect();
+        let bursts: Vec<Vec<Frame>> = inputs.chunks(200).map(<[Frame]>::to_vec).collect();
         let expected: Vec<_> = inputs.iter().map(|input| &input.bytes).collect();
         for side in 0..2 {
             let mut worker: Worker = [Vec::new(), Vec::new()];
@@ -149,7 +150,7 @@ fn what_an_operator_sees() {
         })
         .collect();
     let t = 1_000_000 * SECOND;
-    let (mut outside, mut inside): (Vec<Vec<Input>>, Vec<Vec<Input>>) = (Vec::new(), Vec::new());
+    let (mut outside, mut inside): (Vec<Vec<Frame>>, Vec<Vec<Frame>>) = (Vec::new(), Vec::new());
     for flows in flows.chunks(100) {
         let answers = |_| flows.iter().map(|flow| at(frame(&flow.answer(), 0), t)).collect::<Vec<_>>();
         outside.extend((0..3).map(answers));

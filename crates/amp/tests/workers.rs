@@ -4,10 +4,11 @@
 
 mod common;
 
-use common::ports::{Input, run};
+use common::ports::run;
 use common::{Flow, SECOND, frame, section};
 use tidemill_amp::{Because, Counter, Mitigator, MitigatorControl, Side};
 use tidemill_lookup::qsbr::Domain;
+use tidemill_port::memory::Frame;
 use tidemill_wire::flow_key;
 
 const NOW: u64 = 1_000_000 * SECOND;
@@ -146,10 +147,10 @@ fn a_full_mailbox_is_counted() {
 #[test]
 fn in_an_engine() {
     let flow = Flow::v4();
-    let at = |packet: Vec<u8>, n: u64| Input { bytes: frame(&packet, 0), time_ns: NOW + n * 1_000_000 };
+    let at = |packet: Vec<u8>, n: u64| Frame::at(NOW + n * 1_000_000, frame(&packet, 0));
     let round = |n: u64| vec![at(flow.answer(), n), at(flow.answer(), n)];
-    let outside: Vec<Vec<Input>> = (0..2000).map(round).collect();
-    let inside: Vec<Vec<Input>> =
+    let outside: Vec<Vec<Frame>> = (0..2000).map(round).collect();
+    let inside: Vec<Vec<Frame>> =
         (0..2000).map(|n| vec![at(flow.query(), n), at(flow.complaint(), n)]).collect();
     let mut late = vec![Vec::new(); 10];
     late.extend(inside.clone());

@@ -4,15 +4,20 @@
 
 mod common;
 
-use common::ports::{Script, capture, run};
+use common::ports::{Script, run};
 use common::{ASK_PORT, PORT, SERVER, datagram, read, section};
 use std::net::Ipv4Addr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use tidemill_kvcache::Counter;
+use tidemill_port::memory::capture;
 
 const CLIENT: (Ipv4Addr, u16) = (Ipv4Addr::new(10, 0, 0, 1), 4000);
 
-fn captures(root: &std::path::Path) -> Vec<(String, Vec<Vec<u8>>)> {
+fn frames(path: &Path) -> Vec<Vec<u8>> {
+    capture(path).unwrap().into_iter().map(|frame| frame.bytes).collect()
+}
+
+fn captures(root: &Path) -> Vec<(String, Vec<Vec<u8>>)> {
     let mut files = Vec::new();
     for folder in ["ddos", "dns", "frag", "icmp", "malformed", "memcached", "mix", "proto"] {
         let Ok(entries) = std::fs::read_dir(root.join("pcap").join(folder)) else { continue };
@@ -22,7 +27,7 @@ fn captures(root: &std::path::Path) -> Vec<(String, Vec<Vec<u8>>)> {
     let kinds = [".pcap.zst", ".pcapng.zst", ".pcap.xz", ".pcap", ".pcapng", ".cap.zst"];
     let readable = |path: &&PathBuf| kinds.iter().any(|kind| path.to_string_lossy().ends_with(kind));
     let small = |path: &&PathBuf| std::fs::metadata(path).unwrap().len() < 3 << 20;
-    let read = |path: &PathBuf| (path.display().to_string(), capture(path));
+    let read = |path: &PathBuf| (path.display().to_string(), frames(path));
     files.iter().filter(readable).filter(small).map(read).collect()
 }
 

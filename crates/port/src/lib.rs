@@ -15,6 +15,7 @@ mod error;
 mod fault;
 pub mod generator;
 mod headers;
+pub mod memory;
 mod null;
 #[cfg(target_os = "linux")]
 pub mod packet;

@@ -7,6 +7,7 @@ mod common;
 use common::*;
 use rand::rngs::StdRng;
 use rand::{Rng, RngExt, SeedableRng};
+use tidemill_port::memory::Frame;
 use tidemill_wire::{EtherType, MacAddr, Protocol, icmpv4, verify_checksums};
 
 fn router(martians: &str) -> Router {
@@ -63,7 +64,7 @@ fn mutate(rng: &mut StdRng, frame: &mut Vec<u8>) {
 #[test]
 fn right_frames_stay_right() {
     let mut rng = StdRng::seed_from_u64(1);
-    let frames: Vec<Input> = (0..4000).map(|_| input(good(&mut rng))).collect();
+    let frames: Vec<Frame> = (0..4000).map(|_| input(good(&mut rng))).collect();
     for frame in &frames {
         verify_checksums(&frame.bytes).unwrap();
     }
@@ -92,7 +93,7 @@ fn wrong_frames_do_no_harm() {
             if rng.random_range(0..8) == 0 {
                 wire_len = bytes.len() as u32 + rng.random_range(0..100);
             }
-            Input { bytes, time_ns: i * 1_000_000, wire_len }
+            Frame { bytes, time_ns: i * 1_000_000, wire_len }
         });
         // Few frames of memory: fragments and errors run out of them. `run_with` checks the books.
         let run = router(["off", "strict"][seed as usize % 2]).run_with(frames.collect(), 300, |_| {});

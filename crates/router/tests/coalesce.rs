@@ -6,6 +6,7 @@ mod common;
 
 use common::*;
 use std::collections::BTreeMap;
+use tidemill_port::memory::Frame;
 use tidemill_wire::checksum::Pseudo;
 use tidemill_wire::vlan::L2;
 use tidemill_wire::{EtherType, Protocol, flow_key, icmpv4, ipv4, ipv6, verify_checksums};
@@ -18,7 +19,7 @@ const ACK: u8 = 0x10;
 const PSH: u8 = 0x08;
 
 /// A frame of a flow over IPv4 that is told by its port.
-fn segment4(dst: &str, port: u16, seq: u32, len: usize, ident: u16, dont_fragment: bool, flags: u8) -> Input {
+fn segment4(dst: &str, port: u16, seq: u32, len: usize, ident: u16, dont_fragment: bool, flags: u8) -> Frame {
     let pseudo = Pseudo::V4 { src: A.parse().unwrap(), dst: dst.parse().unwrap() };
     let tcp = tcp(pseudo, port, seq, flags, &vec![seq as u8; len]);
     let edit = |ip: &mut ipv4::Packet<&mut Vec<u8>>| {
@@ -28,7 +29,7 @@ fn segment4(dst: &str, port: u16, seq: u32, len: usize, ident: u16, dont_fragmen
     input(frame(LAN, EtherType::IPV4, &ip4(A, dst, Protocol::TCP, &tcp, edit)))
 }
 
-fn segment6(port: u16, seq: u32, len: usize, flags: u8, hops: u8) -> Input {
+fn segment6(port: u16, seq: u32, len: usize, flags: u8, hops: u8) -> Frame {
     let pseudo = Pseudo::V6 { src: A6.parse().unwrap(), dst: B6.parse().unwrap() };
     let tcp = tcp(pseudo, port, seq, flags, &vec![seq as u8; len]);
     let edit = |ip: &mut ipv6::Packet<&mut Vec<u8>>| ip.set_hop_limit(hops);
@@ -36,7 +37,7 @@ fn segment6(port: u16, seq: u32, len: usize, flags: u8, hops: u8) -> Input {
 }
 
 /// Four segments of a flow to `dst`.
-fn run4(dst: &str, port: u16, len: usize, dont_fragment: bool) -> Vec<Input> {
+fn run4(dst: &str, port: u16, len: usize, dont_fragment: bool) -> Vec<Frame> {
     let segment = |n: u16| {
         let (seq, flags) = (u32::from(n) * len as u32, if n == 3 { ACK | PSH } else { ACK });
         segment4(dst, port, seq, len, 500 + n, dont_fragment, flags)
@@ -66,7 +67,7 @@ fn by_flow(run: &Run) -> BTreeMap<String, Vec<Vec<u8>>> {
 }
 
 /// Runs frames through a router with and without, and compares. Returns the one with, and how many segments were merged away.
-fn both(config: &str, frames: &[Input]) -> (Run, u64) {
+fn both(config: &str, frames: &[Frame]) -> (Run, u64) {
     let run = |on: bool| {
         let v4 = routes(&[("20.0.0.0/8", 2), ("30.0.0.0/8", 1)]);
         let v6 = routes(&[("2001:20::/32", 2), ("2001:30::/32", 1)]);
@@ -145,7 +146,7 @@ fn tags_come_and_go() {
     let config = "next_hops.ports = ['wan.7', 'lan']\n[[interface]]\nport = 'lan'\naddresses = ['10.0.0.1/24']\n\
                   [[interface]]\nport = 'lan'\nvlan = 5\naddresses = ['10.5.0.1/24']\n[[interface]]\nport = 'wan'\n\
                   [[interface]]\nport = 'wan'\nvlan = 7\n";
-    let tag = |mut input: Input| {
+    let tag = |mut input: Frame| {
         input.bytes.splice(12..12, [0x81, 0, 0, 5]);
         input
     };
@@ -186,7 +187,7 @@ fn real_captures_leave_as_without() {
         ("memcached/flightplan-in_short.pcap.zst", false),
         ("dns/lroot-knot-live.pcap.xz", true),
     ] {
-        let mut frames = capture(&root.join("pcap").join(name));
+        let mut frames = capture(&root.join("pcap").join(name)).unwrap();
         // As far as a router's frames have room for them.
         frames.retain(|input| input.bytes.len() < 16000);
         let (run, merged) = both(config, &frames);

@@ -12,6 +12,7 @@ use std::io::Read as _;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use tidemill_lpm::{Address, Label, Oracle, Prefix};
+use tidemill_port::memory::Frame;
 use tidemill_port::rewrite_destination;
 use tidemill_router::Routes;
 use tidemill_wire::{ipv4, ipv6, verify_checksums};
@@ -64,8 +65,8 @@ fn real_captures_leave_by_the_oracles_next_hop() {
     // Label 0 modulo one port: everything leaves by wan. No address of our own, so every route is the table's.
     let config = "next_hops.ports = ['wan']\nrouter.martians = 'off'\n[[interface]]\nport = 'lan'\npromiscuous = true\n\
                   [[interface]]\nport = 'wan'\nmtu = 1400\n";
-    let captures = CAPTURES.iter().map(|name| capture(&root.join("pcap").join(name)));
-    let mut frames: Vec<Input> = captures.flatten().collect();
+    let captures = CAPTURES.iter().map(|name| capture(&root.join("pcap").join(name)).unwrap());
+    let mut frames: Vec<Frame> = captures.flatten().collect();
     let received = frames.len() as u64;
     // Three of four go to addresses that are routed; the rest stays as captured.
     let mut rng = StdRng::seed_from_u64(1);

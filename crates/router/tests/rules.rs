@@ -7,6 +7,7 @@ mod common;
 use common::*;
 use tidemill_burst::DropReason;
 use tidemill_graph::Fate;
+use tidemill_port::memory::Frame;
 use tidemill_wire::{EtherType, MacAddr, Protocol, icmpv4, icmpv6, ipv4, ipv6, verify_checksums};
 
 /// Ports and next hops: label 7 to wan, 8 to wan by a MAC of its own, 9 unreachable, 10 blackhole, 11 prohibited, 12
@@ -198,9 +199,9 @@ fn captures_that_were_cut_short_are_told_from_wrong_lengths() {
     ] {
         let whole = udp4(A, B, &[7; 72], |_| {});
         assert_eq!(whole.len(), 114);
-        let frame = Input { bytes: cut(whole, len), wire_len: 118, time_ns: 0 };
+        let frame = Frame { bytes: cut(whole, len), wire_len: 118, time_ns: 0 };
         assert_eq!(describe(&router().run(vec![frame])), expected, "{len} bytes");
-        let frame = Input { bytes: cut(udp6(A6, B6, &[7; 52], |_| {}), len), wire_len: 118, time_ns: 0 };
+        let frame = Frame { bytes: cut(udp6(A6, B6, &[7; 52], |_| {}), len), wire_len: 118, time_ns: 0 };
         assert_eq!(describe(&router().run(vec![frame])), expected.replace("ip4", "ip6"), "{len} bytes");
     }
 }
@@ -455,8 +456,8 @@ fn no_error_is_sent_about_these() {
 #[test]
 fn errors_are_rate_limited_on_the_packets_own_clock() {
     let config = format!("{CONFIG}[router]\nicmp_rate_per_s = 30\nicmp_rate_per_prefix_per_s = 20\n");
-    let frames: Vec<Input> = (0..100u64)
-        .map(|i| Input {
+    let frames: Vec<Frame> = (0..100u64)
+        .map(|i| Frame {
             bytes: udp4(A, "40.0.0.1", b"", |_| {}),
             time_ns: 1_000_000_000 + i * 20_000_000, // two seconds' worth
             wire_len: 0,

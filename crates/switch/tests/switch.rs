@@ -4,10 +4,11 @@
 
 mod common;
 
-use common::{Input, PORTS, Run, SECOND, START, run, run_with};
+use common::{PORTS, Run, SECOND, START, run, run_with};
 use tidemill_classify::packet::key;
 use tidemill_classify::{Field, Key};
 use tidemill_lookup::qsbr::Domain;
+use tidemill_port::memory::Frame;
 use tidemill_switch::{Counter, SwitchControl};
 use tidemill_wire::checksum::Pseudo;
 use tidemill_wire::{MacAddr, Protocol, ipv4, udp, verify_checksums};
@@ -45,12 +46,12 @@ fn broadcast(from: u8, vlan: Option<u16>) -> Vec<u8> {
 }
 
 /// A burst of frames at a time.
-fn burst(seconds: u64, frames: &[Vec<u8>]) -> Vec<Input> {
-    let input = |bytes: &Vec<u8>| Input { bytes: bytes.clone(), time_ns: START + seconds * SECOND };
+fn burst(seconds: u64, frames: &[Vec<u8>]) -> Vec<Frame> {
+    let input = |bytes: &Vec<u8>| Frame::at(START + seconds * SECOND, bytes.clone());
     frames.iter().map(input).collect()
 }
 
-fn lan(bursts: Vec<Vec<Input>>) -> [Vec<Vec<Input>>; 3] {
+fn lan(bursts: Vec<Vec<Frame>>) -> [Vec<Vec<Frame>>; 3] {
     [bursts, vec![], vec![]]
 }
 

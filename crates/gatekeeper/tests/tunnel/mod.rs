@@ -13,7 +13,7 @@ pub mod frames;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
-use tidemill_burst::{Burst, Memory, Packet, Pool};
+use tidemill_burst::{Memory, Packet};
 use tidemill_gatekeeper::Tag;
 use tidemill_gatekeeper::nodes::encapsulate::{self, Encapsulate};
 use tidemill_gatekeeper::tunnel::{Endpoint, Endpoints, Outer};
@@ -25,7 +25,8 @@ use tidemill_lookup::publish::{Publisher, View};
 use tidemill_lookup::qsbr::Domain;
 use tidemill_lpm::table::{Algorithm, Family, Table};
 use tidemill_lpm::{Label, Prefix, Rib};
-use tidemill_port::{Port, PortCounters, PortError, RxStatus};
+use tidemill_port::Port;
+use tidemill_port::memory::{Frame, MemoryPort};
 use tidemill_wire::{EtherType, MacAddr};
 
 /// The MAC address of every next hop.
@@ -163,13 +164,12 @@ impl<A: Net> Setup<A> {
         graph.edge("encapsulate", "error", "icmp-error").edge("icmp-error", "lookup", "port:error");
         graph.edge("encapsulate", "neighbor", "port:neighbor").edge("send", "out", "port:forward");
 
-        let outputs: [Sent; 4] = std::array::from_fn(|_| Sent::default());
-        let mut bursts = Some(VecDeque::from(bursts));
-        let ports = outputs.iter().map(|output| {
-            let input = bursts.take().unwrap_or_default();
-            let port = MemPort { input, output: output.clone(), counters: PortCounters::default() };
-            vec![Box::new(port) as Box<dyn Port>]
-        });
+        let frame = |input: Input| Frame::at(1_000_000_000, input.bytes);
+        let mut bursts = Some(bursts.into_iter().map(|burst| burst.into_iter().map(frame).collect()));
+        let ports: [MemoryPort; 4] =
+            std::array::from_fn(|_| MemoryPort::new("memory", bursts.take().into_iter().flatten()));
+        let outputs = ports.each_ref().map(MemoryPort::sent);
+        let ports = ports.map(|port| vec![Box::new(port) as Box<dyn Port>]);
         let memory = Memory::new(self.frames, 16384).unwrap();
         let options = Options {
             clock: Clock::Capture,
@@ -180,7 +180,7 @@ impl<A: Net> Setup<A> {
             describe: |_| String::new(),
         };
         let graph = graph.build().unwrap();
-        let engine = Engine::new(graph, 1, ports.collect(), &memory, &domain, options).unwrap();
+        let engine = Engine::new(graph, 1, ports.into(), &memory, &domain, options).unwrap();
         let mut given = 0;
         let outcome = engine.run(|_| {
             given += 1;
@@ -191,7 +191,7 @@ impl<A: Net> Setup<A> {
         assert!(ledger.balances(), "{ledger:?}");
         let pool = outcome.snapshot.pool;
         assert_eq!((pool.free, pool.unnamed), (pool.frames, 0), "frames are home, and none came unnamed");
-        let [_, forward, neighbor, error] = outputs.map(|output| output.lock().unwrap().clone());
+        let [_, forward, neighbor, error] = outputs.map(|output| output.frames());
         Run { snapshot: outcome.snapshot, forward, neighbor, error }
     }
 }
@@ -263,46 +263,6 @@ fn settings() -> Settings {
         ttl: 64,
         neighbor_rate_per_s: 100,
         neighbor_rate_per_source_per_s: 100,
-    }
-}
-
-type Sent = Arc<Mutex<Vec<Vec<u8>>>>;
-
-/// A port that gives bursts and keeps what it is to send.
-struct MemPort {
-    input: VecDeque<Vec<Input>>,
-    output: Sent,
-    counters: PortCounters,
-}
-
-impl Port for MemPort {
-    fn name(&self) -> &str {
-        "memory"
-    }
-
-    fn rx(&mut self, _: u64, pool: &mut Pool, burst: &mut Burst) -> Result<RxStatus, PortError> {
-        let Some(inputs) = self.input.pop_front() else { return Ok(RxStatus::Ended) };
-        for input in inputs {
-            let mut packet = pool.packet(&input.bytes).unwrap();
-            packet.set_timestamp_ns(1_000_000_000);
-            self.counters.rx.count(input.bytes.len());
-            assert!(burst.push(packet).is_ok());
-        }
-        Ok(RxStatus::Received)
-    }
-
-    fn tx(&mut self, _: u64, pool: &mut Pool, burst: &mut Burst) -> Result<(), PortError> {
-        let mut output = self.output.lock().unwrap();
-        for packet in burst.drain() {
-            self.counters.tx.count(packet.len());
-            output.push(packet.data().to_vec());
-            pool.free(packet);
-        }
-        Ok(())
-    }
-
-    fn counters(&self) -> PortCounters {
-        self.counters
     }
 }
 

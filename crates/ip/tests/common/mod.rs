@@ -3,9 +3,7 @@
 
 #![allow(dead_code, unreachable_pub)] // every test file uses a part of this module
 
-use std::collections::VecDeque;
-use std::sync::{Arc, Mutex};
-use tidemill_burst::{Burst, Memory, Packet, Pool};
+use tidemill_burst::{Memory, Packet};
 use tidemill_graph::{Clock, Context, Engine, GraphBuilder, Limits, Node, Options, Snapshot, Verdict};
 use tidemill_ip::icmp::IcmpBoard;
 use tidemill_ip::neighbor::{Event, Link};
@@ -17,7 +15,8 @@ use tidemill_ip::nodes::nd_input::{NdInput, is_neighbor_discovery};
 use tidemill_ip::{Interface, Interfaces, Martians, Settings};
 use tidemill_lookup::publish::Publisher;
 use tidemill_lookup::qsbr::Domain;
-use tidemill_port::{Port, PortCounters, PortError, RxStatus};
+use tidemill_port::Port;
+use tidemill_port::memory::{Frame, MemoryPort};
 use tidemill_wire::vlan::L2;
 use tidemill_wire::{EtherType, MacAddr, ethernet};
 
@@ -25,42 +24,6 @@ use tidemill_wire::{EtherType, MacAddr, ethernet};
 pub const US: MacAddr = MacAddr([0x02, 0x49, 0, 0, 0, 0]);
 /// Some host's.
 pub const HOST: MacAddr = MacAddr([0x02, 0xaa, 0, 0, 0, 9]);
-
-struct MemPort {
-    name: String,
-    input: VecDeque<(u64, Vec<u8>)>,
-    output: Arc<Mutex<Vec<Vec<u8>>>>,
-    counters: PortCounters,
-}
-
-impl Port for MemPort {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn rx(&mut self, _: u64, pool: &mut Pool, burst: &mut Burst) -> Result<RxStatus, PortError> {
-        // One at a time: each has its own time.
-        let Some((time_ns, bytes)) = self.input.pop_front() else { return Ok(RxStatus::Ended) };
-        let mut packet = pool.packet(&bytes).unwrap();
-        packet.set_timestamp_ns(time_ns);
-        self.counters.rx.count(bytes.len());
-        assert!(burst.push(packet).is_ok());
-        Ok(RxStatus::Received)
-    }
-
-    fn tx(&mut self, _: u64, pool: &mut Pool, burst: &mut Burst) -> Result<(), PortError> {
-        for packet in burst.drain() {
-            self.counters.tx.count(packet.len());
-            self.output.lock().unwrap().push(packet.data().to_vec());
-            pool.free(packet);
-        }
-        Ok(())
-    }
-
-    fn counters(&self) -> PortCounters {
-        self.counters
-    }
-}
 
 /// Stands for `ethernet-input` and `ip6-input`. VLAN 7 of `lan` is interface 2.
 struct Sort;
@@ -158,13 +121,11 @@ pub fn run(settings: Settings, frames: Vec<(u64, Vec<u8>)>) -> Run {
     for (node, name) in ["arp-input", "nd-input", "local"].into_iter().flat_map(|n| names.map(|p| (n, p))) {
         graph.edge(node, name, &format!("port:{name}"));
     }
-    let outputs = [Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(Vec::new()))];
-    let mut frames = Some(VecDeque::from(frames));
-    let ports = names.iter().zip(&outputs).map(|(name, output)| {
-        let (input, counters) = (frames.take().unwrap_or_default(), PortCounters::default());
-        let port = MemPort { name: (*name).into(), input, output: output.clone(), counters };
-        vec![Box::new(port) as Box<dyn Port>]
-    });
+    // One at a time: each has its own time.
+    let frames = frames.into_iter().map(|(time_ns, bytes)| vec![Frame::at(time_ns, bytes)]);
+    let ports = [MemoryPort::new(names[0], frames), MemoryPort::new(names[1], [])];
+    let outputs = ports.each_ref().map(MemoryPort::sent);
+    let ports = ports.map(|port| vec![Box::new(port) as Box<dyn Port>]);
     let memory = Memory::new(1024, 2048).unwrap();
     let options = Options {
         clock: Clock::Capture,
@@ -174,14 +135,14 @@ pub fn run(settings: Settings, frames: Vec<(u64, Vec<u8>)>) -> Run {
         traces: Vec::new(),
         describe: |_| String::new(),
     };
-    let engine = Engine::new(graph.build().unwrap(), 1, ports.collect(), &memory, &domain, options).unwrap();
+    let engine = Engine::new(graph.build().unwrap(), 1, ports.into(), &memory, &domain, options).unwrap();
     let outcome = engine.run(|_| ());
     assert!(outcome.errors.is_empty());
     let ledger = outcome.snapshot.ledger();
     assert!(ledger.balances(), "{ledger:?}");
     let pool = outcome.snapshot.pool;
     assert_eq!((pool.free, pool.unnamed), (pool.frames, 0), "frames are home, and none came unnamed");
-    let [back, looked_up] = outputs.map(|output| output.lock().unwrap().clone());
+    let [back, looked_up] = outputs.map(|output| output.frames());
     Run { snapshot: outcome.snapshot, back, looked_up, events: std::iter::from_fn(|| link.event()).collect() }
 }
 

@@ -2,92 +2,17 @@
 
 #![allow(dead_code, unreachable_pub)] // every test file uses a part of this module
 
-use std::collections::VecDeque;
 use std::net::{Ipv4Addr, Ipv6Addr};
-use std::path::Path;
 use std::sync::{Arc, Mutex};
-use tidemill_burst::{Burst, Memory, Packet, Pool};
+use tidemill_burst::{Memory, Packet};
 use tidemill_graph::{Clock, Engine, Fate, Limits, Observer, Options, Snapshot};
 use tidemill_lookup::qsbr::Domain;
 use tidemill_lpm::{Label, Prefix, Rib};
-use tidemill_port::{PcapPort, Playback, Port, PortCounters, PortError, RxStatus};
+use tidemill_port::Port;
+use tidemill_port::memory::{Frame, MemoryPort, Sent};
 use tidemill_router::{PortInfo, RouterConfig, RouterControl, Routes, graph};
 use tidemill_wire::checksum::Pseudo;
 use tidemill_wire::{EtherType, MacAddr, Protocol, ethernet, icmpv4, icmpv6, ipv4, ipv6};
-
-/// A frame to receive: its bytes, the time, and its length on the wire if it was cut.
-#[derive(Clone, Default)]
-pub struct Input {
-    pub bytes: Vec<u8>,
-    pub time_ns: u64,
-    pub wire_len: u32,
-}
-
-/// The frames of a capture.
-pub fn capture(path: &Path) -> Vec<Input> {
-    let mut port = PcapPort::open("capture", Some(&Playback::once(path)), None, 1).unwrap().remove(0);
-    let mut pool = Memory::new(512, 32768).unwrap().pool(512).unwrap();
-    let (mut burst, mut inputs) = (Burst::new(), Vec::new());
-    loop {
-        let status = port.rx(0, &mut pool, &mut burst).unwrap();
-        for packet in burst.drain() {
-            let (bytes, time_ns) = (packet.data().to_vec(), packet.timestamp_ns());
-            inputs.push(Input { bytes, time_ns, wire_len: packet.wire_len() });
-            pool.free(packet);
-        }
-        if status == RxStatus::Ended {
-            return inputs;
-        }
-    }
-}
-
-/// A port that receives a list of frames and keeps those that it sends.
-pub struct MemPort {
-    name: String,
-    input: VecDeque<Input>,
-    output: Arc<Mutex<Vec<Vec<u8>>>>,
-    counters: PortCounters,
-}
-
-impl Port for MemPort {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn rx(&mut self, _: u64, pool: &mut Pool, burst: &mut Burst) -> Result<RxStatus, PortError> {
-        let before = burst.len();
-        while burst.room() > 0 {
-            let Some(input) = self.input.front() else { break };
-            let Some(mut packet) = pool.packet(&input.bytes) else { break };
-            packet.set_timestamp_ns(input.time_ns);
-            if input.wire_len > 0 {
-                packet.set_wire_len(input.wire_len);
-            }
-            self.counters.rx.count(input.bytes.len());
-            self.input.pop_front();
-            assert!(burst.push(packet).is_ok());
-        }
-        Ok(match (burst.len() > before, self.input.is_empty()) {
-            (true, _) => RxStatus::Received,
-            (false, true) => RxStatus::Ended,
-            (false, false) => RxStatus::Idle { next_due_ns: None },
-        })
-    }
-
-    fn tx(&mut self, _: u64, pool: &mut Pool, burst: &mut Burst) -> Result<(), PortError> {
-        let mut output = self.output.lock().unwrap();
-        for packet in burst.drain() {
-            self.counters.tx.count(packet.len());
-            output.push(packet.data().to_vec());
-            pool.free(packet);
-        }
-        Ok(())
-    }
-
-    fn counters(&self) -> PortCounters {
-        self.counters
-    }
-}
 
 /// What became of the frames.
 pub struct Run {
@@ -148,29 +73,21 @@ impl Router {
     }
 
     /// Receives `frames` on `lan` and runs until they are through.
-    pub fn run(self, frames: Vec<Input>) -> Run {
+    pub fn run(self, frames: Vec<Frame>) -> Run {
         self.run_with(frames, 512, |_| {})
     }
 
     /// The same with so many frames of memory, and something done at each burst boundary.
     pub fn run_with(
         self,
-        frames: Vec<Input>,
+        frames: Vec<Frame>,
         memory_frames: usize,
         mut boundary: impl FnMut(&mut RouterControl) + Send,
     ) -> Run {
         let Router { mut control, domain } = self;
-        let outputs = [Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(Vec::new()))];
-        let mut frames = Some(VecDeque::from(frames));
-        let ports = ["lan", "wan"].iter().zip(&outputs).map(|(name, output)| {
-            let port = MemPort {
-                name: (*name).into(),
-                input: frames.take().unwrap_or_default(),
-                output: output.clone(),
-                counters: PortCounters::default(),
-            };
-            vec![Box::new(port) as Box<dyn Port>]
-        });
+        let ports = [MemoryPort::new("lan", [frames]), MemoryPort::new("wan", [])];
+        let outputs = ports.each_ref().map(MemoryPort::sent);
+        let ports = ports.map(|port| vec![Box::new(port) as Box<dyn Port>]);
         let memory = Memory::new(memory_frames, 16384).unwrap();
         let options = Options {
             clock: Clock::Capture,
@@ -181,14 +98,14 @@ impl Router {
             describe: |_| String::new(),
         };
         let built = graph(&control).build().unwrap();
-        let mut engine = Engine::new(built, 1, ports.collect(), &memory, &domain, options).unwrap();
+        let mut engine = Engine::new(built, 1, ports.into(), &memory, &domain, options).unwrap();
         let fates = Fates::default();
         engine.observe(0, Box::new(fates.clone()));
         let outcome = engine.run(|_| boundary(&mut control));
         assert!(outcome.errors.is_empty());
         let run = Run {
             snapshot: outcome.snapshot,
-            sent: outputs.iter().map(|o| o.lock().unwrap().clone()).collect(),
+            sent: outputs.iter().map(Sent::frames).collect(),
             fates: fates.0.lock().unwrap().clone(),
             control,
         };
@@ -307,6 +224,6 @@ pub fn icmp6(src: &str, dst: &str, repr: icmpv6::Repr, payload: &[u8]) -> Vec<u8
 }
 
 /// An input of these bytes at time 0.
-pub fn input(bytes: Vec<u8>) -> Input {
-    Input { bytes, ..Input::default() }
+pub fn input(bytes: Vec<u8>) -> Frame {
+    Frame { bytes, ..Frame::default() }
 }

@@ -2,62 +2,15 @@
 
 #![allow(unreachable_pub)] // a module of tests
 
-use std::collections::VecDeque;
-use std::sync::{Arc, Mutex};
-use tidemill_burst::{Burst, Memory, Pool};
+use tidemill_burst::Memory;
 use tidemill_graph::{Clock, Engine, Limits, Options, Snapshot};
 use tidemill_lookup::qsbr::Domain;
-use tidemill_port::{Port, PortCounters, PortError, RxStatus};
+use tidemill_port::Port;
+use tidemill_port::memory::{Frame, MemoryPort, Sent};
 use tidemill_switch::{SwitchControl, SwitchSection, graph};
 
 pub const SECOND: u64 = 1_000_000_000;
 pub const START: u64 = 1_700_000_000 * SECOND;
-
-/// A frame to receive: its bytes, and when.
-#[derive(Debug, Clone)]
-pub struct Input {
-    pub bytes: Vec<u8>,
-    pub time_ns: u64,
-}
-
-struct MemPort {
-    name: String,
-    input: VecDeque<Vec<Input>>,
-    output: Arc<Mutex<Vec<Vec<u8>>>>,
-    counters: PortCounters,
-}
-
-impl Port for MemPort {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn rx(&mut self, _: u64, pool: &mut Pool, burst: &mut Burst) -> Result<RxStatus, PortError> {
-        let Some(inputs) = self.input.pop_front() else { return Ok(RxStatus::Ended) };
-        let idle = inputs.is_empty();
-        for input in inputs {
-            let mut packet = pool.packet(&input.bytes).unwrap();
-            packet.set_timestamp_ns(input.time_ns);
-            self.counters.rx.count(input.bytes.len());
-            assert!(burst.push(packet).is_ok());
-        }
-        Ok(if idle { RxStatus::Idle { next_due_ns: None } } else { RxStatus::Received })
-    }
-
-    fn tx(&mut self, _: u64, pool: &mut Pool, burst: &mut Burst) -> Result<(), PortError> {
-        let mut output = self.output.lock().unwrap();
-        for packet in burst.drain() {
-            self.counters.tx.count(packet.len());
-            output.push(packet.data().to_vec());
-            pool.free(packet);
-        }
-        Ok(())
-    }
-
-    fn counters(&self) -> PortCounters {
-        self.counters
-    }
-}
 
 pub struct Run {
     pub snapshot: Snapshot,
@@ -81,12 +34,12 @@ impl Run {
 pub const PORTS: [&str; 3] = ["lan", "wan", "dmz"];
 
 /// Runs a switch with these rules on one worker: for each port its bursts, in turn. The books balance, and all frames are home.
-pub fn run(section: &str, rules: &str, inputs: [Vec<Vec<Input>>; 3]) -> Run {
+pub fn run(section: &str, rules: &str, inputs: [Vec<Vec<Frame>>; 3]) -> Run {
     run_with(2048, section, rules, inputs)
 }
 
 /// The same with so many frames.
-pub fn run_with(frames: usize, section: &str, rules: &str, inputs: [Vec<Vec<Input>>; 3]) -> Run {
+pub fn run_with(frames: usize, section: &str, rules: &str, inputs: [Vec<Vec<Frame>>; 3]) -> Run {
     let section: SwitchSection = toml::from_str(section).unwrap();
     let domain = Domain::new();
     let names = PORTS.map(str::to_owned);
@@ -95,16 +48,10 @@ pub fn run_with(frames: usize, section: &str, rules: &str, inputs: [Vec<Vec<Inpu
     if !rules.is_empty() {
         control.load(rules.as_bytes(), "test", true).unwrap_or_else(|error| panic!("{error}"));
     }
-    let outputs: Vec<Arc<Mutex<Vec<Vec<u8>>>>> = PORTS.iter().map(|_| Arc::default()).collect();
-    let mut ports: Vec<Vec<Box<dyn Port>>> = Vec::new();
-    for ((name, bursts), output) in PORTS.iter().zip(inputs).zip(&outputs) {
-        ports.push(vec![Box::new(MemPort {
-            name: (*name).to_owned(),
-            input: bursts.into(),
-            output: output.clone(),
-            counters: PortCounters::default(),
-        })]);
-    }
+    let ports: Vec<MemoryPort> =
+        PORTS.iter().zip(inputs).map(|(name, bursts)| MemoryPort::new(name, bursts)).collect();
+    let outputs: Vec<Sent> = ports.iter().map(MemoryPort::sent).collect();
+    let ports = ports.into_iter().map(|port| vec![Box::new(port) as Box<dyn Port>]).collect();
     let memory = Memory::new(frames, 4096).unwrap();
     let options = Options {
         clock: Clock::Capture,
@@ -121,6 +68,6 @@ pub fn run_with(frames: usize, section: &str, rules: &str, inputs: [Vec<Vec<Inpu
     let ledger = snapshot.ledger();
     assert!(ledger.balances(), "{ledger:?}");
     assert_eq!((snapshot.pool.free, snapshot.pool.unnamed), (snapshot.pool.frames, 0), "frames are home");
-    let sent = outputs.iter().map(|output| output.lock().unwrap().clone()).collect();
+    let sent = outputs.iter().map(Sent::frames).collect();
     Run { snapshot, sent, control }
 }
