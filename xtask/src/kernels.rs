@@ -30,8 +30,12 @@ const TESTS: [(&str, &str, &str); 2] =
 const MODULES: &str = "virtio_pci 9pnet_virtio 9p veth sch_ingress cls_bpf act_bpf af_packet 8021q tcp_diag udp_diag inet_diag nf_tables";
 
 /// What the machine needs of Debian's, besides the kernel.
-const TOOLS: [(&str, &str); 3] =
-    [("qemu-system-x86_64", "qemu-system-x86"), ("busybox", "busybox-static"), ("cpio", "cpio")];
+const TOOLS: [(&str, &str); 4] = [
+    ("qemu-system-x86_64", "qemu-system-x86"),
+    ("busybox", "busybox-static"),
+    ("cpio", "cpio"),
+    ("depmod", "kmod"),
+];
 
 /// Whether all tests passed on all kernels.
 pub(crate) fn run(options: &Options) -> Result<bool> {

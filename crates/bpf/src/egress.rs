@@ -104,11 +104,10 @@ impl Egress {
             }
             sys::pin(program, path).map_err(BpfError::system("cannot pin the TC program"))?;
         }
-        let there = ours(&interface).map_err(BpfError::system(ACTION))?;
         let replaced = if is_ours {
+            let there = ours(&interface).map_err(BpfError::system(ACTION))?;
             tc.attach_to_link(there).ok()
         } else {
-            keep(there);
             None
         };
         let id = match replaced {

@@ -78,11 +78,11 @@ pub struct Cache {
     object: Object,
     pins: Option<Pins>,
     daemon: Daemon,
-    /// Asked and admitted at the last look.
     /// Whether memcached is still to be asked for a `flush_all` that waits: nothing is served before that.
     unasked: bool,
     /// Connections that cannot be followed found no room in the table: nothing is served until they do.
     crowded: bool,
+    /// Asked and admitted at the last look.
     before: (u64, u64),
     gone: HashMap<Tuple, (u64, u64)>,
     reconciled_ns: u64,
@@ -269,8 +269,8 @@ impl Cache {
         self.state.unsettle();
         self.server = Some(server);
         self.unasked = true;
-        // Its addresses are told at once.
-        self.reconciled_ns = 0;
+        // It is asked, and its addresses are told, at once.
+        (self.beaten_ns, self.reconciled_ns) = (0, 0);
     }
 
     /// Asks memcached for a `flush_all` that is still to come: somebody may have asked for it whom the programs have not seen, or not
@@ -311,9 +311,6 @@ impl Cache {
             self.budget();
             self.refresh(now);
         }
-        if self.unasked && self.server.is_some() {
-            self.unasked = !self.flushes();
-        }
         let alive = self.server.is_some() && !self.unasked && !self.crowded;
         self.serve(alive);
         if alive {
@@ -348,9 +345,13 @@ impl Cache {
         }
         self.beaten_ns = now;
         // Whether it answers, and what is still to come: it may have been asked for by ways that the programs do not see or follow. A flush takes
-        // effect a second after it was asked for at the earliest, and `settle` is longer than a beat.
-        if self.server.is_some() && self.flushes() && now_ns().saturating_sub(now) > SLOW_NS {
-            self.lost();
+        // effect a second after it was asked for at the earliest, and `settle` is longer than a beat: what a connection that is not followed has
+        // asked for is known when it is forgotten. Without an answer nothing is served.
+        if self.server.is_some() {
+            self.unasked = !self.flushes();
+            if !self.unasked && now_ns().saturating_sub(now) > SLOW_NS {
+                self.lost();
+            }
         }
     }
 
@@ -493,11 +494,6 @@ impl Cache {
             }
         }
         self.gone.retain(|tuple, _| dead.contains(tuple));
-        // What those that were not followed have asked for may still come.
-        if !dead.is_empty() && self.state.get(state::BLIND) > 0 && !self.flushes() {
-            return Ok(());
-        }
-        let mut table = self.object.table::<Tuple, Conn>("kv_conns").map_err(system(action))?;
         for tuple in &dead {
             let Some(value) = table.get(tuple).map_err(system(action))? else { continue };
             // Not the time of one before it with the same ends.
