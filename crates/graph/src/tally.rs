@@ -46,7 +46,7 @@ macro_rules! counters {
             }
 
             /// All of them, by their stable names, in order.
-            pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
+            pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + Clone + '_ {
                 Counter::ALL.iter().map(|&counter| (counter.name(), self.get(counter)))
             }
 

@@ -3,6 +3,7 @@
 mod amp;
 pub(crate) mod bound;
 mod bursts;
+pub(crate) mod catalogue;
 mod churn;
 pub(crate) mod drawing;
 mod figures;

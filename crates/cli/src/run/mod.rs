@@ -1,6 +1,7 @@
 //! `run`, `check`, `replay`: a configuration at work.
 
 mod api;
+mod bridge;
 mod config;
 mod devices;
 mod gatekeeper;

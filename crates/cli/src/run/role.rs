@@ -67,6 +67,24 @@ pub(crate) struct Told {
     pub(crate) json: Map<String, Value>,
 }
 
+impl Told {
+    /// Adds counters: those that counted something in a line below the run's, all of them to the JSON object.
+    pub(crate) fn counters<'a>(
+        &mut self,
+        role: &str,
+        key: &str,
+        counters: impl Iterator<Item = (&'a str, u64)> + Clone,
+    ) {
+        let there = counters.clone().filter(|(_, count)| *count > 0);
+        let there: Vec<String> = there.map(|(name, count)| format!("{name} {count}")).collect();
+        if !there.is_empty() {
+            self.last.push(format!("{role}: {}", there.join(", ")));
+        }
+        let all = counters.map(|(name, count)| (name.to_owned(), Value::from(count))).collect();
+        self.json.insert(key.into(), Value::Object(all));
+    }
+}
+
 /// What a role is made from.
 pub(crate) struct Opening<'a> {
     pub(crate) config: &'a Config,

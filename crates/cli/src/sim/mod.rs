@@ -4,6 +4,7 @@
 mod amp;
 mod kv;
 mod lake;
+mod study;
 
 pub(crate) use amp::port_unreachable;
 use anyhow::Result;

@@ -8,12 +8,12 @@ mod fu;
 mod measure;
 mod zec;
 
+use super::catalogue::{Named, pick};
 use super::drawing::Drawing;
 use super::lpm::Lpm;
 use crate::tables::Families;
 use crate::usage;
 use anyhow::Result;
-use std::fmt::Write;
 use tidemill_feed::LoadedTable;
 use tidemill_lpm::{Family, Rib};
 
@@ -61,6 +61,22 @@ struct Setting<'a> {
     args: &'a Lpm,
 }
 
+impl Named for Figure {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn title(&self) -> String {
+        let tables = match self.tables {
+            Tables::None => "no table",
+            Tables::One => "one table",
+            Tables::OneOrNone => "one table or none",
+            Tables::Several => "several tables",
+        };
+        format!("{} [IPv{}, {tables}]", self.title, self.family)
+    }
+}
+
 impl Figure {
     /// The drawing's frame.
     fn drawing(&'static self, setting: &Setting<'_>) -> Drawing {
@@ -96,24 +112,14 @@ fn labels<A: Family>(rib: &Rib<A>) -> usize {
     labels.len()
 }
 
-fn figures() -> impl Iterator<Item = &'static Figure> {
+fn figures() -> impl Iterator<Item = &'static Figure> + Clone {
     ALL.iter().copied().flatten()
 }
 
 pub(super) fn run(args: &Lpm) -> Result<bool> {
     args.check()?;
     let name = args.figure.as_deref().unwrap_or_default();
-    if name == "list" {
-        crate::usage::say(format_args!("{}", list()));
-        return Ok(true);
-    }
-    let Some(figure) = figures().find(|figure| figure.name == name) else {
-        let names: Vec<&str> = figures().map(|figure| figure.name).collect();
-        return Err(usage(format!(
-            "--figure {name}: use list, which says what they show, or one of {}",
-            names.join(", ")
-        )));
-    };
+    let Some(figure) = pick(figures(), name)? else { return Ok(true) };
     let files = &args.table.files;
     let family = figure.family;
     let (least, most, wanted) = match figure.tables {
@@ -146,25 +152,10 @@ pub(super) fn run(args: &Lpm) -> Result<bool> {
     Ok(true)
 }
 
-/// The figures with what they show.
-fn list() -> String {
-    let mut text = String::new();
-    for Figure { name, title, family, tables, .. } in figures() {
-        let tables = match tables {
-            Tables::None => "no table",
-            Tables::One => "one table",
-            Tables::OneOrNone => "one table or none",
-            Tables::Several => "several tables",
-        };
-        // Writing to a string does not fail.
-        let _ = writeln!(text, "{name:<10} {title} [IPv{family}, {tables}]");
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::catalogue::list;
     use std::collections::BTreeSet;
 
     #[test]
@@ -180,7 +171,7 @@ mod tests {
             );
             let (paper, number) = name.split_once('-').unwrap();
             assert!(!paper.is_empty() && number.starts_with(|first: char| first.is_alphanumeric()), "{name}");
-            assert!(list().contains(&format!("{name:<10} {title}")));
+            assert!(list(figures()).contains(&format!("{name:<10} {title}")));
         }
     }
 }

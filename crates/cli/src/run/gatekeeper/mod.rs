@@ -8,7 +8,6 @@ use super::router::{self, Router};
 use super::service::{checked_room, lock, unchanged};
 use crate::usage;
 use anyhow::Result;
-use serde_json::Value;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::Scope;
@@ -215,13 +214,7 @@ impl Role for Gatekeeper {
     fn told(&self) -> Told {
         let mut told = self.router.told();
         let counters = lock(&self.gate).counters();
-        let there: Vec<String> =
-            counters.nonzero().map(|(counter, count)| format!("{} {count}", counter.name())).collect();
-        if !there.is_empty() {
-            told.last.push(format!("gate: {}", there.join(", ")));
-        }
-        let all = counters.iter().map(|(name, count)| (name.to_owned(), Value::from(count))).collect();
-        told.json.insert("gate".into(), Value::Object(all));
+        told.counters("gate", "gate", counters.iter());
         told
     }
 }

@@ -10,7 +10,6 @@ use super::service::{lock, now_ns, unchanged};
 use super::setup;
 use crate::usage;
 use anyhow::Result;
-use serde_json::Value;
 use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -165,13 +164,7 @@ impl Role for Grantor {
     fn told(&self) -> Told {
         let mut told = self.router.told();
         let numbers = lock(&self.control).numbers();
-        let there = numbers.iter().filter(|(_, count)| *count > 0);
-        let there: Vec<String> = there.map(|(name, count)| format!("{name} {count}")).collect();
-        if !there.is_empty() {
-            told.last.push(format!("grantor: {}", there.join(", ")));
-        }
-        let all = numbers.into_iter().map(|(name, count)| (name, Value::from(count))).collect();
-        told.json.insert("grantor".into(), Value::Object(all));
+        told.counters("grantor", "grantor", numbers.iter().map(|(name, count)| (name.as_str(), *count)));
         told
     }
 }

@@ -2,27 +2,23 @@
 
 mod api;
 
+use super::bridge::{self, Bridge};
 use super::config::Config;
 use super::role::{Open, Opening, Role, Told};
-use super::rules::Rules;
 use super::service::{lock, unchanged};
-use crate::addresses::TableAddresses;
 use crate::usage;
 use anyhow::Result;
-use serde_json::Value;
 use std::sync::{Arc, Mutex};
 use tidemill_control::Registry;
 use tidemill_graph::GraphBuilder;
 use tidemill_graph::record::Recorder;
 use tidemill_kvcache::{Counter, KvcacheControl, KvcacheError};
-use tidemill_port::{Left, Ownership, PortSpec};
+use tidemill_port::Left;
 
 /// A cache that runs.
 pub(super) struct Kvcache {
     control: Mutex<KvcacheControl>,
-    rules: Rules,
-    /// The network interfaces of the ports that are on one.
-    interfaces: Vec<Option<String>>,
+    bridge: Bridge,
 }
 
 /// Makes a cache: its ports, which see every frame, and its control side.
@@ -30,17 +26,13 @@ pub(super) fn open(opening: &Opening<'_>) -> Result<Open> {
     let Opening { config, base, places, .. } = *opening;
     // A wrong section is found before ports are opened.
     let control = control(opening)?;
-    let mut seeing = config.clone();
-    seeing.port.iter_mut().for_each(PortSpec::see_everything);
-    let (ports, rules) = super::setup::ports(&seeing, base, &TableAddresses::default(), places)?;
-    // All that arrives is on its way through: nothing of it is the kernel's.
-    rules.tell(|_| Ownership::default())?;
-    Ok(Open { role: kvcache(config, control, rules), ports, state: Vec::new() })
+    let (ports, bridge) = Bridge::open(&bridge::seeing(config), base, places)?;
+    Ok(Open { role: kvcache(control, bridge), ports, state: Vec::new() })
 }
 
 /// Makes the cache of a record.
 pub(super) fn reopen(opening: &Opening<'_>) -> Result<Arc<dyn Role>> {
-    Ok(kvcache(opening.config, control(opening)?, Rules::default()))
+    Ok(kvcache(control(opening)?, Bridge::recorded(opening.config)))
 }
 
 /// Checks a cache's configuration.
@@ -67,7 +59,7 @@ pub(super) fn check(config: &Config, name: &str) -> Result<(GraphBuilder, String
     if (1..=1 << 20).contains(memory) {
         *memory = 1;
     }
-    let control = KvcacheControl::new(&section, &ports(config), config.run.workers);
+    let control = KvcacheControl::new(&section, &bridge::names(config), config.run.workers);
     let control = control.map_err(|error| mistake(name, &error))?;
     let said = format!("from {} to {}, {said}", control.clients(), control.servers());
     Ok((tidemill_kvcache::graph(&control), said))
@@ -76,7 +68,7 @@ pub(super) fn check(config: &Config, name: &str) -> Result<(GraphBuilder, String
 fn control(opening: &Opening<'_>) -> Result<KvcacheControl> {
     let Opening { config, name, .. } = *opening;
     let section = config.kvcache.clone().unwrap_or_default();
-    let (ports, workers) = (ports(config), config.run.workers);
+    let (ports, workers) = (bridge::names(config), config.run.workers);
     let made = if opening.record {
         // What is replayed finds its keys in the same places.
         KvcacheControl::with_secret(&section, &ports, workers, 0)
@@ -86,13 +78,8 @@ fn control(opening: &Opening<'_>) -> Result<KvcacheControl> {
     made.map_err(|error| mistake(name, &error))
 }
 
-fn kvcache(config: &Config, control: KvcacheControl, rules: Rules) -> Arc<dyn Role> {
-    let interfaces = config.port.iter().map(|port| port.interface().map(str::to_owned)).collect();
-    Arc::new(Kvcache { control: Mutex::new(control), rules, interfaces })
-}
-
-fn ports(config: &Config) -> Vec<String> {
-    config.port.iter().map(|port| port.name().to_owned()).collect()
+fn kvcache(control: KvcacheControl, bridge: Bridge) -> Arc<dyn Role> {
+    Arc::new(Kvcache { control: Mutex::new(control), bridge })
 }
 
 fn mistake(name: &str, error: &KvcacheError) -> anyhow::Error {
@@ -121,12 +108,11 @@ impl Role for Kvcache {
     }
 
     fn link(&self, port: usize) -> Option<bool> {
-        let interface = self.interfaces.get(port)?.as_deref()?;
-        Some(tidemill_port::device(interface).is_ok_and(|device| device.running))
+        self.bridge.link(port)
     }
 
     fn left(&self, port: usize) -> Option<Left> {
-        self.rules.left(port)
+        self.bridge.left(port)
     }
 
     fn progress(&self) -> String {
@@ -138,13 +124,7 @@ impl Role for Kvcache {
     fn told(&self) -> Told {
         let counters = lock(&self.control).counters();
         let mut told = Told::default();
-        let there: Vec<String> =
-            counters.nonzero().map(|(counter, count)| format!("{} {count}", counter.name())).collect();
-        if !there.is_empty() {
-            told.last.push(format!("kvcache: {}", there.join(", ")));
-        }
-        let all = counters.iter().map(|(name, count)| (name.to_owned(), Value::from(count))).collect();
-        told.json.insert("kv".into(), Value::Object(all));
+        told.counters("kvcache", "kv", counters.iter());
         told
     }
 }

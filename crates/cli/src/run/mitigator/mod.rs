@@ -2,14 +2,12 @@
 
 mod api;
 
+use super::bridge::{self, Bridge};
 use super::config::Config;
 use super::role::{Open, Opening, Role, Told};
-use super::rules::Rules;
 use super::service::{checked_room, lock, now_ns, unchanged};
-use crate::addresses::TableAddresses;
 use crate::usage;
 use anyhow::Result;
-use serde_json::Value;
 use std::sync::{Arc, Mutex};
 use tidemill_amp::config::OffloadKind;
 use tidemill_amp::offload::Offload;
@@ -18,14 +16,12 @@ use tidemill_control::Registry;
 use tidemill_graph::GraphBuilder;
 use tidemill_graph::record::Recorder;
 use tidemill_lookup::qsbr::Domain;
-use tidemill_port::{Left, Ownership, PortSpec};
+use tidemill_port::{Left, PortSpec};
 
 /// A mitigator that runs.
 pub(super) struct Mitigator {
     control: Mutex<MitigatorControl>,
-    rules: Rules,
-    /// The network interfaces of the ports that are on one.
-    interfaces: Vec<Option<String>>,
+    bridge: Bridge,
 }
 
 /// Makes a mitigator: its ports, which see every frame, and its control side.
@@ -33,21 +29,18 @@ pub(super) fn open(opening: &Opening<'_>) -> Result<Open> {
     let Opening { config, base, places, .. } = *opening;
     // A wrong section is found before ports are opened.
     let mut control = control(opening)?;
-    let mut seeing = config.clone();
-    seeing.port.iter_mut().for_each(PortSpec::see_everything);
+    let mut seeing = bridge::seeing(config);
     let outside = seeing.port.iter_mut().find(|port| port.name() == control.outside());
     let offload = match (control.section().offload, outside) {
         (OffloadKind::Xdp, Some(outside)) => Some(offload(opening, outside)?),
         _ => None,
     };
-    let (ports, rules) = super::setup::ports(&seeing, base, &TableAddresses::default(), places)?;
+    let (ports, bridge) = Bridge::open(&seeing, base, places)?;
     if let Some(offload) = offload {
         control.set_offload(offload).map_err(|error| mistake(opening.name, &error))?;
         control.adopt(now_ns());
     }
-    // All that arrives is on its way through: nothing of it is the kernel's.
-    rules.tell(|_| Ownership::default())?;
-    Ok(Open { role: mitigator(config, control, rules), ports, state: Vec::new() })
+    Ok(Open { role: mitigator(control, bridge), ports, state: Vec::new() })
 }
 
 /// Where an offload goes.
@@ -89,7 +82,7 @@ fn offload(opening: &Opening<'_>, _outside: &mut PortSpec) -> Result<Box<dyn Off
 
 /// Makes the mitigator of a record.
 pub(super) fn reopen(opening: &Opening<'_>) -> Result<Arc<dyn Role>> {
-    Ok(mitigator(opening.config, control(opening)?, Rules::default()))
+    Ok(mitigator(control(opening)?, Bridge::recorded(opening.config)))
 }
 
 /// Checks a mitigator's configuration.
@@ -97,7 +90,7 @@ pub(super) fn check(config: &Config, name: &str) -> Result<(GraphBuilder, String
     let mut section = config.mitigator.clone().unwrap_or_default();
     // Nothing will flow: small tables do.
     section.entries = checked_room(section.entries);
-    let control = MitigatorControl::new(&section, &ports(config), config.run.workers, &Domain::new());
+    let control = MitigatorControl::new(&section, &bridge::names(config), config.run.workers, &Domain::new());
     let control = control.map_err(|error| mistake(name, &error))?;
     let outside = config.port.iter().find(|port| port.name() == control.outside());
     if let (OffloadKind::Xdp, Some(outside)) = (section.offload, outside) {
@@ -118,7 +111,7 @@ pub(super) fn check(config: &Config, name: &str) -> Result<(GraphBuilder, String
 fn control(opening: &Opening<'_>) -> Result<MitigatorControl> {
     let Opening { config, name, domain, .. } = *opening;
     let section = config.mitigator.clone().unwrap_or_default();
-    let (ports, workers) = (ports(config), config.run.workers);
+    let (ports, workers) = (bridge::names(config), config.run.workers);
     let made = if opening.record {
         // What is replayed finds the same room in the same tables.
         MitigatorControl::with_secret(&section, &ports, workers, domain, 0)
@@ -128,13 +121,8 @@ fn control(opening: &Opening<'_>) -> Result<MitigatorControl> {
     made.map_err(|error| mistake(name, &error))
 }
 
-fn mitigator(config: &Config, control: MitigatorControl, rules: Rules) -> Arc<dyn Role> {
-    let interfaces = config.port.iter().map(|port| port.interface().map(str::to_owned)).collect();
-    Arc::new(Mitigator { control: Mutex::new(control), rules, interfaces })
-}
-
-fn ports(config: &Config) -> Vec<String> {
-    config.port.iter().map(|port| port.name().to_owned()).collect()
+fn mitigator(control: MitigatorControl, bridge: Bridge) -> Arc<dyn Role> {
+    Arc::new(Mitigator { control: Mutex::new(control), bridge })
 }
 
 fn mistake(name: &str, error: &AmpError) -> anyhow::Error {
@@ -166,12 +154,11 @@ impl Role for Mitigator {
     }
 
     fn link(&self, port: usize) -> Option<bool> {
-        let interface = self.interfaces.get(port)?.as_deref()?;
-        Some(tidemill_port::device(interface).is_ok_and(|device| device.running))
+        self.bridge.link(port)
     }
 
     fn left(&self, port: usize) -> Option<Left> {
-        self.rules.left(port)
+        self.bridge.left(port)
     }
 
     fn progress(&self) -> String {
@@ -182,13 +169,7 @@ impl Role for Mitigator {
     fn told(&self) -> Told {
         let counters = lock(&self.control).counters();
         let mut told = Told::default();
-        let there: Vec<String> =
-            counters.nonzero().map(|(counter, count)| format!("{} {count}", counter.name())).collect();
-        if !there.is_empty() {
-            told.last.push(format!("mitigator: {}", there.join(", ")));
-        }
-        let all = counters.iter().map(|(name, count)| (name.to_owned(), Value::from(count))).collect();
-        told.json.insert("amp".into(), Value::Object(all));
+        told.counters("mitigator", "amp", counters.iter());
         told
     }
 }

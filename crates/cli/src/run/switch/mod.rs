@@ -2,29 +2,25 @@
 
 mod api;
 
+use super::bridge::{self, Bridge};
 use super::config::Config;
 use super::role::{Open, Opening, Role, Told};
-use super::rules::Rules;
 use super::service::{lock, unchanged};
-use crate::addresses::TableAddresses;
 use crate::usage;
 use anyhow::Result;
-use serde_json::Value;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex};
 use tidemill_control::Registry;
 use tidemill_graph::GraphBuilder;
 use tidemill_graph::record::Recorder;
 use tidemill_lookup::qsbr::Domain;
-use tidemill_port::{Left, Ownership, PortSpec};
+use tidemill_port::Left;
 use tidemill_switch::{SwitchControl, SwitchError, graph};
 
 /// A switch that runs.
 pub(super) struct Switch {
     control: Mutex<SwitchControl>,
-    rules: Rules,
-    /// The network interfaces of the ports that are on one.
-    interfaces: Vec<Option<String>>,
+    bridge: Bridge,
 }
 
 /// Makes a switch: its ports, which see every frame, and its control side.
@@ -41,13 +37,8 @@ pub(super) fn open(opening: &Opening<'_>) -> Result<Open> {
     let secret = if repeatable { 0 } else { random(0) << 64 | random(1) };
     // A wrong section is found before ports are opened.
     let control = control(config, name, domain, secret)?;
-    let mut seeing = config.clone();
-    seeing.port.iter_mut().for_each(PortSpec::see_everything);
-    let (ports, rules) = super::setup::ports(&seeing, base, &TableAddresses::default(), places)?;
-    // All that arrives is on its way through: nothing of it is the kernel's.
-    rules.tell(|_| Ownership::default())?;
-    let interfaces = config.port.iter().map(|port| port.interface().map(str::to_owned)).collect();
-    let role = Arc::new(Switch { control: Mutex::new(control), rules, interfaces });
+    let (ports, bridge) = Bridge::open(&bridge::seeing(config), base, places)?;
+    let role = Arc::new(Switch { control: Mutex::new(control), bridge });
     Ok(Open { role, ports, state: Vec::new() })
 }
 
@@ -61,7 +52,7 @@ pub(super) fn check(config: &Config, name: &str) -> Result<(GraphBuilder, String
 
 fn control(config: &Config, name: &str, domain: &Domain, secret: u128) -> Result<SwitchControl> {
     let section = config.switch.clone().unwrap_or_default();
-    let ports: Vec<String> = config.port.iter().map(|port| port.name().to_owned()).collect();
+    let ports = bridge::names(config);
     let workers = config.run.workers;
     SwitchControl::new(&section, &ports, workers, domain, secret).map_err(|error| mistake(name, &error))
 }
@@ -102,12 +93,11 @@ impl Role for Switch {
     }
 
     fn link(&self, port: usize) -> Option<bool> {
-        let interface = self.interfaces.get(port)?.as_deref()?;
-        Some(tidemill_port::device(interface).is_ok_and(|device| device.running))
+        self.bridge.link(port)
     }
 
     fn left(&self, port: usize) -> Option<Left> {
-        self.rules.left(port)
+        self.bridge.left(port)
     }
 
     fn progress(&self) -> String {
@@ -118,17 +108,11 @@ impl Role for Switch {
         let mut control = lock(&self.control);
         let counters = control.counters();
         let mut told = Told::default();
-        let there: Vec<String> =
-            counters.nonzero().map(|(counter, count)| format!("{} {count}", counter.name())).collect();
         // A filter of nothing is none that could be wrong.
         let flows = control.flows("").unwrap_or_default();
         let used = flows.iter().filter(|flow| flow.hits.packets > 0);
         told.last.extend(used.map(|flow| format!("{:>10} packets  {}", flow.hits.packets, flow.text)));
-        if !there.is_empty() {
-            told.last.push(format!("switch: {}", there.join(", ")));
-        }
-        let all = counters.iter().map(|(name, count)| (name.to_owned(), Value::from(count))).collect();
-        told.json.insert("switch".into(), Value::Object(all));
+        told.counters("switch", "switch", counters.iter());
         told
     }
 }

@@ -10,12 +10,12 @@ mod tables;
 mod tuples;
 mod victim;
 
+use crate::bench::catalogue::{Named, pick};
 use crate::bench::drawing::{Drawing, Point, Series, X, check_plot};
 use crate::usage;
 pub(crate) use answer::port_unreachable;
 use anyhow::Result;
 use clap::Args;
-use std::fmt::Write;
 use std::path::PathBuf;
 
 /// Arguments of `sim amp`.
@@ -96,6 +96,16 @@ const FIGURES: &[Figure] = &[
     },
 ];
 
+impl Named for Figure {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn title(&self) -> String {
+        self.title.into()
+    }
+}
+
 impl Figure {
     fn drawing(&self) -> Drawing {
         Drawing {
@@ -109,18 +119,7 @@ impl Figure {
 }
 
 pub(super) fn run(args: &Amp) -> Result<bool> {
-    if args.figure == "list" {
-        crate::usage::say(format_args!("{}", list()));
-        return Ok(true);
-    }
-    let Some(figure) = FIGURES.iter().find(|figure| figure.name == args.figure) else {
-        let names: Vec<&str> = FIGURES.iter().map(|figure| figure.name).collect();
-        return Err(usage(format!(
-            "--figure {}: use list, which says what they show, or one of {}",
-            args.figure,
-            names.join(", ")
-        )));
-    };
+    let Some(figure) = pick(FIGURES.iter(), &args.figure)? else { return Ok(true) };
     if !args.captures.is_empty() && !figure.captures {
         let of: Vec<&str> =
             FIGURES.iter().filter(|figure| figure.captures).map(|figure| figure.name).collect();
@@ -139,16 +138,6 @@ pub(super) fn run(args: &Amp) -> Result<bool> {
     check_plot(args.plot.as_deref())?;
     (figure.make)(args, figure)?.show(args.json, args.plot.as_deref())?;
     Ok(true)
-}
-
-/// The figures with what they show.
-fn list() -> String {
-    let mut text = String::new();
-    for Figure { name, title, .. } in FIGURES {
-        // Writing to a string does not fail.
-        let _ = writeln!(text, "{name:<10} {title}");
-    }
-    text
 }
 
 /// Points at names: ours, and the paper's where it has one.

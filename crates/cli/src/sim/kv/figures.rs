@@ -3,12 +3,12 @@
 //! Assumed, because it is not published: key popularity (see `tidemill_cachesim::model`), half of the requests as warm-up, and what each
 //! function here says. Capacities in bytes become entries by the models' mean entry: 64 bytes of key for each 64 begun, and a chunk.
 
+use super::Kv;
 use super::sweep::REQUESTS;
-use super::{Kv, in_parallel};
-use crate::bench::drawing::{Drawing, Panel, Point, Series, X};
+use crate::bench::drawing::{Panel, Point, Series, X};
 use crate::progress::Progress;
+use crate::sim::study::{Figure, Made, in_parallel, threads};
 use anyhow::{Result, anyhow};
-use std::fmt::Write as _;
 use tidemill_cachesim::model::{Model, entry_bytes};
 use tidemill_cachesim::policy::Policy;
 use tidemill_cachesim::run::{HashName, Run, Ways};
@@ -28,16 +28,7 @@ const LINE_RATE: f64 = 1.25e9;
 /// Gets of 64-byte keys at 10 Gbit/s, million per second (3.6.7).
 const OFFERED_MOPS: f64 = 9.32;
 
-pub(super) struct Figure {
-    name: &'static str,
-    title: &'static str,
-    make: fn(&Kv) -> Result<Made>,
-}
-
-/// Panels, and notes below them.
-type Made = (Vec<Panel>, Vec<String>);
-
-const FIGURES: &[Figure] = &[
+pub(super) const FIGURES: &[Figure<Kv>] = &[
     Figure {
         name: "tok-3.8",
         title: "Throughput of L1 by processing elements (Tokusashi 2019, Figure 3.8)",
@@ -75,29 +66,6 @@ const FIGURES: &[Figure] = &[
     },
 ];
 
-pub(super) fn names() -> Vec<&'static str> {
-    FIGURES.iter().map(|figure| figure.name).collect()
-}
-
-/// The figures with what they show.
-pub(super) fn list() -> String {
-    let mut text = String::new();
-    for Figure { name, title, .. } in FIGURES {
-        // Writing to a string does not fail.
-        let _ = writeln!(text, "{name:<10} {title}");
-    }
-    text
-}
-
-pub(super) fn named(name: &str) -> Option<&'static Figure> {
-    FIGURES.iter().find(|figure| figure.name == name)
-}
-
-pub(super) fn make(args: &Kv, figure: &'static Figure) -> Result<Drawing> {
-    let (panels, notes) = (figure.make)(args)?;
-    Ok(Drawing { figure: figure.name, title: figure.title.to_owned(), table: None, panels, notes })
-}
-
 /// Half of the requests are warm-up.
 fn warm(log: &Log) -> usize {
     log.requests().len() / 2
@@ -128,7 +96,7 @@ fn percent(ratio: f64) -> f64 {
 /// Percent of the gets that each cache misses.
 fn misses(args: &Kv, log: &Log, runs: &[Run]) -> Result<Vec<f64>> {
     let one = |run: &Run| run.run(log, warm(log)).map(|counts| percent(counts.miss_ratio()));
-    in_parallel(args.jobs(), runs, one).into_iter().map(|result| result.map_err(Into::into)).collect()
+    in_parallel(threads(args.jobs), runs, one).into_iter().map(|result| result.map_err(Into::into)).collect()
 }
 
 fn named_point(name: impl Into<String>, y: f64, paper: Option<f64>) -> Point {
@@ -173,7 +141,7 @@ fn traffic(args: &Kv) -> Result<Made> {
             let mut tiers = Tiers::new(log, TiersConfig { l0: None, l1, l2, inclusion, write })?;
             Ok(tiers.run(warm(log)).dma_rate(LINE_RATE) / 1e9)
         };
-        in_parallel(args.jobs(), &kinds, one).into_iter().collect::<Result<Vec<f64>>>()
+        in_parallel(threads(args.jobs), &kinds, one).into_iter().collect::<Result<Vec<f64>>>()
     })?;
     let series = kinds.iter().enumerate().map(|(kind, (name, ..))| {
         let point = |(model, rates): (&Model, &Vec<f64>)| named_point(model.name, rates[kind], None);
@@ -230,7 +198,7 @@ fn inclusion(args: &Kv) -> Result<Made> {
             let mut tiers = Tiers::new(log, TiersConfig { l0: None, l1, l2, inclusion, write })?;
             Ok(percent(tiers.run(warm(log)).miss_ratio()))
         };
-        in_parallel(args.jobs(), &cases, one).into_iter().collect::<Result<Vec<f64>>>()
+        in_parallel(threads(args.jobs), &cases, one).into_iter().collect::<Result<Vec<f64>>>()
     })?;
     let (mut misses, mut fewer) = (Vec::new(), Vec::new());
     for (model, percents) in Model::ALL.iter().zip(&all) {
@@ -287,7 +255,7 @@ fn eviction(args: &Kv) -> Result<Made> {
 fn slabs(args: &Kv) -> Result<Made> {
     let all = each_model(args, "tok-3.13", |_, log| {
         let one = |(_, chunks): &(&str, Chunks)| slab_misses(log, *chunks);
-        Ok(in_parallel(args.jobs(), &Chunks::TYPES, one))
+        Ok(in_parallel(threads(args.jobs), &Chunks::TYPES, one))
     })?;
     let of = |(model, percents): (&Model, &Vec<f64>)| {
         let paper = |letter| if model.name == "app" && letter == "E" { Some(40.0) } else { None };

@@ -3,10 +3,11 @@
 //! A line is one JSON object: what was run (`config`), and what came of it. It is written whole, with one call; a process that is killed while
 //! it writes leaves a line without its end, which the next one takes away. A whole line that cannot be read is an error.
 
-use super::{Kv, in_parallel};
+use super::Kv;
 use crate::bench::report::print_grid;
 use crate::json::{self, significant};
 use crate::progress::Progress;
+use crate::sim::study::{in_parallel, threads};
 use crate::usage;
 use anyhow::{Context, Result, anyhow};
 use serde_json::{Map, Value, json};
@@ -71,7 +72,7 @@ pub(super) fn run(args: &Kv) -> Result<bool> {
             progress.add(1);
             Ok(line)
         };
-        for line in in_parallel(args.jobs(), &cases, one) {
+        for line in in_parallel(threads(args.jobs), &cases, one) {
             rows.push(line?);
         }
     }

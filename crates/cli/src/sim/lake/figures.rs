@@ -3,10 +3,9 @@
 //! What the model assumes is in `tidemill_cachesim::lake`; what a figure assumes on top is said at its function.
 
 use super::{Lake, QUERIES};
-use crate::bench::drawing::{Drawing, Panel, Point, Series, X};
-use crate::sim::kv::in_parallel;
+use crate::bench::drawing::{Panel, Point, Series, X};
+use crate::sim::study::{Figure, Made, in_parallel, threads};
 use anyhow::{Result, anyhow};
-use std::fmt::Write as _;
 use tidemill_cachesim::lake::ondemand::{OnDemand, Side, Threshold};
 use tidemill_cachesim::lake::power::{CROSSING_MQPS, Power};
 use tidemill_cachesim::lake::queries::{drawn, found};
@@ -21,16 +20,7 @@ const LONE_MQPS: f64 = 0.01;
 /// With which the DRAM alone answers what the paper measured.
 const FITTED_BUSY_NS: f64 = 80.0;
 
-pub(super) struct Figure {
-    name: &'static str,
-    title: &'static str,
-    make: fn(&Lake) -> Result<Made>,
-}
-
-/// Panels, and notes below them.
-type Made = (Vec<Panel>, Vec<String>);
-
-const FIGURES: &[Figure] = &[
+pub(super) const FIGURES: &[Figure<Lake>] = &[
     Figure {
         name: "tok-3.5t",
         title: "Throughput of an element by query (Tokusashi 2019, Table 3.5)",
@@ -75,29 +65,6 @@ const FIGURES: &[Figure] = &[
     },
 ];
 
-pub(super) fn names() -> Vec<&'static str> {
-    FIGURES.iter().map(|figure| figure.name).collect()
-}
-
-/// The figures with what they show.
-pub(super) fn list() -> String {
-    let mut text = String::new();
-    for Figure { name, title, .. } in FIGURES {
-        // Writing to a string does not fail.
-        let _ = writeln!(text, "{name:<10} {title}");
-    }
-    text
-}
-
-pub(super) fn named(name: &str) -> Option<&'static Figure> {
-    FIGURES.iter().find(|figure| figure.name == name)
-}
-
-pub(super) fn make(args: &Lake, figure: &'static Figure) -> Result<Drawing> {
-    let (panels, notes) = (figure.make)(args)?;
-    Ok(Drawing { figure: figure.name, title: figure.title.to_owned(), table: None, panels, notes })
-}
-
 /// Gets, of which such parts are hits.
 struct Case {
     config: Config,
@@ -123,7 +90,7 @@ fn outcomes(args: &Lake, cases: &[Case]) -> Result<Vec<Outcome>> {
         let load = Load { offered_mqps: case.offered_mqps, random: false, seed: args.seed };
         Ok(simulate(&case.config, load, &queries)?)
     };
-    in_parallel(args.jobs(), cases, one).into_iter().collect()
+    in_parallel(threads(args.jobs), cases, one).into_iter().collect()
 }
 
 /// A curve: so many M/s or microseconds for each place, and what the paper states at some of them.

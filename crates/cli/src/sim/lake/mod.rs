@@ -5,8 +5,7 @@
 
 mod figures;
 
-use super::kv::{in_parallel, parse_count, parse_model};
-use crate::bench::drawing::check_plot;
+use super::study::{self, in_parallel, parse_count, parse_model, threads};
 use crate::bench::report::print_grid;
 use crate::json::{self, significant};
 use crate::usage;
@@ -79,19 +78,7 @@ const QUERIES: usize = 200_000;
 
 pub(super) fn run(args: &Lake) -> Result<bool> {
     let Some(name) = &args.figure else { return runs(args) };
-    if name == "list" {
-        crate::usage::say(format_args!("{}", figures::list()));
-        return Ok(true);
-    }
-    let figure = figures::named(name).ok_or_else(|| {
-        usage(format!(
-            "--figure {name}: use list, which says what they show, or one of {}",
-            figures::names().join(", ")
-        ))
-    })?;
-    check_plot(args.plot.as_deref())?;
-    figures::make(args, figure)?.show(args.json, args.plot.as_deref())?;
-    Ok(true)
+    study::show(figures::FIGURES, name, args, args.json, args.plot.as_deref())
 }
 
 /// All configurations.
@@ -119,7 +106,7 @@ fn runs(args: &Lake) -> Result<bool> {
         let outcome = simulate(&config, load, of).map_err(|error| usage(error.to_string()))?;
         Ok(line(&config, load, &outcome))
     };
-    let rows = in_parallel(args.jobs(), &cases, one).into_iter().collect::<Result<Vec<Value>>>()?;
+    let rows = in_parallel(threads(args.jobs), &cases, one).into_iter().collect::<Result<Vec<Value>>>()?;
     if args.json {
         rows.iter().try_for_each(json::print)?;
     } else {
@@ -129,11 +116,6 @@ fn runs(args: &Lake) -> Result<bool> {
 }
 
 impl Lake {
-    fn jobs(&self) -> usize {
-        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
-        self.jobs.map_or_else(cores, usize::from)
-    }
-
     fn source(&self) -> Result<Option<Log>> {
         if let Some(path) = &self.log {
             return Ok(Some(log::load(path, None, self.queries.unwrap_or(usize::MAX))?));
