@@ -232,23 +232,34 @@ fn answers_that_are_none_are_told_apart() {
     }
 }
 
+/// A microsecond for each step: after a thousand, time is up. Those behind have as long again, together.
 #[test]
 fn the_deadline_ends_what_steps_do_not() {
-    let place = Place::default();
     let more = "steps = 10000000\nbatch = 8\ntime_ms = 1";
-    let mut engine = place.script(&harmful("while true do end"), more).unwrap();
-    // A microsecond for each step: after a thousand, time is up, also for those behind.
-    place.clock.tick_ns.store(1000, Relaxed);
-    place.clock.looks.store(0, Relaxed);
-    let questions: Vec<Question> = (10..18).map(question).collect();
-    let answers = decide(&mut engine, 0, &questions);
-    let looks = place.clock.looks.load(Relaxed);
-    assert!((1000..1100).contains(&looks), "{looks} steps of 1 us in 1 ms");
-    for (at, answer) in answers.iter().enumerate() {
-        assert_eq!(answer.failure, (at >= 3).then_some(Failure::Timeout), "{at}");
+    for (hanging, failed) in [(vec![13_u8], vec![13]), (vec![13, 15], vec![13, 15, 16, 17])] {
+        let place = Place::default();
+        let mut engine = place.script(&harmful("while true do end"), more).unwrap();
+        place.clock.tick_ns.store(1000, Relaxed);
+        place.clock.looks.store(0, Relaxed);
+        // Those that hang share the address that the script harms.
+        let asked = |n| {
+            if hanging.contains(&n) {
+                Question { destination_port: n.into(), ..question(13) }
+            } else {
+                question(n)
+            }
+        };
+        let questions: Vec<Question> = (10..18).map(asked).collect();
+        let answers = decide(&mut engine, 0, &questions);
+        let looks = place.clock.looks.load(Relaxed);
+        let most = 1000 * hanging.len() as u64;
+        assert!((most..most + 100).contains(&looks), "{looks} steps of 1 us");
+        for (n, answer) in (10..18).zip(answers) {
+            assert_eq!(answer.failure, failed.contains(&n).then_some(Failure::Timeout), "{n}");
+        }
+        let fine: Vec<Question> = (20..28).map(question).collect();
+        assert!(decide(&mut engine, 0, &fine).iter().all(|answer| answer.failure.is_none()), "it goes on");
     }
-    let fine: Vec<Question> = (20..28).map(question).collect();
-    assert!(decide(&mut engine, 0, &fine).iter().all(|answer| answer.failure.is_none()), "it goes on");
 }
 
 #[test]

@@ -6,7 +6,7 @@ mod common;
 
 use common::*;
 use std::collections::BTreeMap;
-use tidemill_port::memory::Frame;
+use tidemill_port::memory::{Frame, capture};
 use tidemill_wire::checksum::Pseudo;
 use tidemill_wire::vlan::L2;
 use tidemill_wire::{EtherType, Protocol, flow_key, icmpv4, ipv4, ipv6, verify_checksums};

@@ -12,7 +12,7 @@ use std::io::Read as _;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use tidemill_lpm::{Address, Label, Oracle, Prefix};
-use tidemill_port::memory::Frame;
+use tidemill_port::memory::{Frame, capture};
 use tidemill_port::rewrite_destination;
 use tidemill_router::Routes;
 use tidemill_wire::{ipv4, ipv6, verify_checksums};

@@ -198,7 +198,8 @@ impl State {
 
     /// Asks all questions (as many as the batch has room for) and gives each its answer or fault, in any order, once.
     ///
-    /// It takes at most `2 * questions * steps` steps, and stops at the deadline: all that were asked too late are timeouts then.
+    /// It takes at most `2 * questions * steps` steps and twice as long as the limit: when time is up, those behind have as long again, all
+    /// together, so that one slow question does not take them with it. What is not asked by then is a timeout.
     pub(crate) fn ask(
         &mut self,
         now_ns: u64,
@@ -208,7 +209,8 @@ impl State {
     ) -> Went {
         self.write(questions);
         self.meter.now_ns.store(now_ns, Relaxed);
-        let deadline_ns = (self.meter.clock)().saturating_add(limits.time_ns);
+        let mut deadline_ns = (self.meter.clock)().saturating_add(limits.time_ns);
+        let mut again = true;
         let now_s = now_ns as f64 / 1e9;
         let count = questions.len();
         let (mut first, mut singly) = (0, false);
@@ -245,7 +247,12 @@ impl State {
             singly |= failure == Failure::Timeout;
             went.spent = failure == Failure::Memory && !self.collected();
             // Collecting takes time as well.
-            let over = (self.meter.clock)() >= deadline_ns;
+            let clock = (self.meter.clock)();
+            let mut over = clock >= deadline_ns;
+            if over && again {
+                (over, again, singly) = (false, false, true);
+                deadline_ns = clock.saturating_add(limits.time_ns);
+            }
             if over || went.spent {
                 let failure = if went.spent { Failure::Memory } else { Failure::Timeout };
                 let what = if went.spent { "memory" } else { "time" };

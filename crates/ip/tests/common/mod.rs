@@ -3,6 +3,7 @@
 
 #![allow(dead_code, unreachable_pub)] // every test file uses a part of this module
 
+use std::sync::Arc;
 use tidemill_burst::{Memory, Packet};
 use tidemill_graph::{Clock, Context, Engine, GraphBuilder, Limits, Node, Options, Snapshot, Verdict};
 use tidemill_ip::icmp::IcmpBoard;
