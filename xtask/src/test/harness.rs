@@ -10,16 +10,14 @@ use crate::{env, proc, python};
 use anyhow::{Context, Result};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
-/// Features without which a tier's tests are empty: they are off in the default build.
-const ROOT_FEATURES: &[&str] = &[
-    "--workspace",
-    "--features",
-    "tidemill-amp/xdp,tidemill-port/xdp,tidemill-port/dpdk,tidemill-cli/dpdk,tidemill-cli/lua",
-];
+/// Features without which tests are empty: they are off in the default build. One set for all tiers that are built without optimisation: with
+/// another, half of the workspace would be built twice.
+const FEATURES: &str = "tidemill-amp/xdp,tidemill-port/xdp,tidemill-port/dpdk,tidemill-grantor/lua,tidemill-cli/dpdk,tidemill-cli/lua";
 
-/// The same of the tier without needs: a C++ compiler is all that these want.
-const UNIT_FEATURES: &[&str] = &["--features", "tidemill-grantor/lua,tidemill-cli/lua"];
+/// The same where there is no DPDK: a C++ compiler is all that these want.
+const FEATURES_WITHOUT_DPDK: &str = "tidemill-grantor/lua,tidemill-cli/lua";
 
 /// Crates whose own tests, which have no file of a tier's name, are run under ThreadSanitizer too: published roots.
 const SANITIZED: &[&str] = &["tidemill-lookup"];
@@ -38,10 +36,18 @@ pub(crate) fn unit() -> Result<Totals> {
     let mut arguments =
         vec!["--workspace".to_owned(), "--lib".to_owned(), "--bins".to_owned(), "--examples".to_owned()];
     arguments.extend(named(&targets(|name| !is_real(name) && !is_root(name) && !is_loom(name))?));
-    arguments.extend(UNIT_FEATURES.iter().map(|&flag| flag.to_owned()));
+    let features =
+        ["--features", if has_dpdk() { FEATURES } else { FEATURES_WITHOUT_DPDK }].map(str::to_owned);
+    arguments.extend_from_slice(&features);
     let mut totals = cargo_test(&arguments, &Vec::new())?;
-    totals += cargo_test(&["--workspace".to_owned(), "--doc".to_owned()], &Vec::new())?;
+    let doc = [&["--workspace".to_owned(), "--doc".to_owned()], &features[..]].concat();
+    totals += cargo_test(&doc, &Vec::new())?;
     Ok(totals)
+}
+
+/// Whether what is built against DPDK can be.
+fn has_dpdk() -> bool {
+    proc::output(Command::new("pkg-config").args(["--exists", "libdpdk"])).is_ok()
 }
 
 pub(crate) fn real() -> Result<Totals> {
@@ -52,7 +58,7 @@ pub(crate) fn real() -> Result<Totals> {
 
 pub(crate) fn root() -> Result<Totals> {
     let why = (!env::is_root() && !env::in_ci()).then_some("not root");
-    tier(&targets(is_root)?, why, ROOT_FEATURES, &Vec::new())
+    tier(&targets(is_root)?, why, &["--workspace", "--features", FEATURES], &Vec::new())
 }
 
 /// Small cases under the model checker; then real threads under ThreadSanitizer, whose flags want a nightly compiler or, as
