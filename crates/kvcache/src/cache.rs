@@ -145,6 +145,12 @@ impl Cache {
         self.hot.top()
     }
 
+    /// Makes all that is kept void; memcached keeps what it has.
+    pub fn flush(&mut self) {
+        self.counters.one(Counter::Flushed);
+        self.gate.forget();
+    }
+
     /// Shows the numbers to others.
     pub(crate) fn show(&mut self) {
         let (l0, l1) = self.tiers.len();

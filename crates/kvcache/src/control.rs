@@ -18,6 +18,8 @@ pub(crate) struct Shared {
     /// Somebody wants to know the hottest keys.
     wanted: AtomicBool,
     hottest: ArrayQueue<Vec<HotKey>>,
+    /// All that is kept is to be made void.
+    flush: AtomicBool,
 }
 
 impl Shared {
@@ -25,8 +27,12 @@ impl Shared {
         self.seat.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// The worker's turn: tells what is wanted.
-    pub(crate) fn tell(&self, cache: &Cache) {
+    /// The worker's turn: does and tells what is wanted.
+    pub(crate) fn serve(&self, cache: &mut Cache) {
+        if self.flush.load(Ordering::Acquire) {
+            cache.flush();
+            self.flush.store(false, Ordering::Release);
+        }
         if self.wanted.load(Ordering::Relaxed) && self.wanted.swap(false, Ordering::AcqRel) {
             self.hottest.force_push(cache.hottest());
         }
@@ -78,6 +84,7 @@ impl KvcacheControl {
             seat: Mutex::new(Some(Box::new(cache))),
             wanted: AtomicBool::new(false),
             hottest: ArrayQueue::new(1),
+            flush: AtomicBool::new(false),
         };
         let (section, ports, shared) = (section.clone(), ports.to_vec(), Arc::new(shared));
         Ok(KvcacheControl { section, ports, clients, shared, board, noted: [false; 3] })
@@ -138,6 +145,16 @@ impl KvcacheControl {
     /// The keys that were given most, most first, once the worker has told.
     pub fn hottest(&self) -> Option<Vec<HotKey>> {
         self.shared.hottest.pop()
+    }
+
+    /// Has the worker make all that is kept void, soon, if it runs; until then [`is_flushing`](Self::is_flushing).
+    pub fn flush(&self) {
+        self.shared.flush.store(true, Ordering::Release);
+    }
+
+    /// Whether that is still to be done.
+    pub fn is_flushing(&self) -> bool {
+        self.shared.flush.load(Ordering::Acquire)
     }
 
     /// The configuration in force.

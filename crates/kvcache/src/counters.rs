@@ -22,6 +22,7 @@ tidemill_graph::counters! {
     TcpUnknown = "tcp-unknown": "segments with data of blind connections: nothing is answered for kvcache.settle_ms",
     TcpFull = "tcp-full": "connections that gave way to others: more than kvcache.connections",
     Void = "void": "everything made void: a fragment, an unknown command, a flush",
+    Flushed = "flushed": "times that the operator had all that is kept made void (kv flush)",
     FlushLater = "flush-later": "flushes for later",
     Asked = "fill-asked": "questions to memcached how long a value holds",
     Filled = "fill-kept": "values kept",

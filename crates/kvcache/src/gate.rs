@@ -219,6 +219,11 @@ impl Gate {
         self.alive_until_ns = self.alive_until_ns.max(at_ns.saturating_add(lease_ns));
     }
 
+    /// What is kept counts no more.
+    pub(crate) fn forget(&mut self) {
+        self.epoch += 1;
+    }
+
     /// It is another process, or its clock is not what it was.
     pub(crate) fn reborn(&mut self) {
         self.epoch += 1;

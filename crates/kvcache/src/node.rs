@@ -62,7 +62,7 @@ impl Node for Bridge {
     fn tick(&mut self, _cx: &mut Context<'_>) {
         if let Some(cache) = &mut self.cache {
             cache.show();
-            self.shared.tell(cache);
+            self.shared.serve(cache);
         }
     }
 

@@ -100,6 +100,16 @@ impl World {
     }
 }
 
+/// The operator's flush: what is kept is void, and what comes then is kept again.
+#[test]
+fn what_is_flushed_is_not_given() {
+    let mut world = World::new("");
+    assert!(world.hits("k"));
+    world.cache.flush();
+    assert!(!world.hits("k") && world.settled());
+    assert_eq!((world.count(Counter::Flushed), world.count(Counter::Void)), (1, 0));
+}
+
 /// A `flush_all` in a fragment, before the cache came, by a connection that it does not know: memcached alone knows of it.
 #[test]
 fn a_flush_that_nobody_saw_is_asked_for() {

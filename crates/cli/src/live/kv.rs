@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tidemill_control::Client;
-use tidemill_control::schema::kv as schema;
+use tidemill_control::schema::{Done, kv as schema};
 use tidemill_kv::kernel::{self, Cache, Look, Mode, Options};
 
 /// `tidemill kv`.
@@ -56,9 +56,16 @@ enum Verb {
         #[arg(long, value_name = "N", default_value_t = 20)]
         limit: usize,
     },
-    /// Make everything void that is kept in the kernel; memcached keeps what it has
-    #[command(after_help = "Example:\n  tidemill kv flush")]
-    Flush(Name),
+    /// Make everything void that is kept; memcached keeps what it has
+    #[command(
+        after_help = "Examples:\n  tidemill kv flush\n  tidemill kv flush --socket /run/tidemill/tidemill.sock"
+    )]
+    Flush {
+        #[command(flatten)]
+        name: Name,
+        #[command(flatten)]
+        role: RoleSocket,
+    },
 }
 
 #[derive(Args)]
@@ -178,8 +185,11 @@ pub(crate) fn run(args: &Kv) -> Result<bool> {
             }
             Ok(true)
         }
-        Verb::Flush(name) => {
-            Look::open(&root(), &name.name)?.flush();
+        Verb::Flush { name, role } => {
+            match &role.socket {
+                Some(socket) => role_flush(socket)?,
+                None => Look::open(&root(), &name.name)?.flush(),
+            }
             if name.json {
                 print_line(&json!({ "flushed": true }))?;
             }
@@ -201,6 +211,12 @@ fn role_stats(socket: &Path, json: bool) -> Result<bool> {
     }
     grid.print("nothing is counted");
     Ok(true)
+}
+
+fn role_flush(socket: &Path) -> Result<()> {
+    let client = Client::new(socket).map_err(failed)?;
+    let _: Done = client.post(schema::path::FLUSH, &json!({})).map_err(failed)?;
+    Ok(())
 }
 
 fn role_top(socket: &Path, limit: usize, json: bool) -> Result<bool> {

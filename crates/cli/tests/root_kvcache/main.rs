@@ -28,6 +28,7 @@ use std::fs::File;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 use tidemill_control::Client;
+use tidemill_control::schema::Done;
 use tidemill_control::schema::kv::{Counters, Top, TopQuery, path};
 
 /// A tidemill between two cables.
@@ -166,6 +167,14 @@ fn answers_and_what_an_operator_sees() {
     let top: Top = bridge.client.get(path::TOP, &TopQuery { limit: Some(1) }).unwrap();
     assert_eq!(top.lines[0].key.as_bytes(), key);
     assert!(top.lines[0].hits > 200, "{top:?}");
+    // Numbers are shown between two bursts.
+    let shown = || std::thread::sleep(Duration::from_millis(100));
+    shown();
+    let before = hits();
+    let done: Done = bridge.client.post(path::FLUSH, &serde_json::json!({})).unwrap();
+    pair.ask(Way::Udp, get, "get");
+    shown();
+    assert_eq!((hits(), bridge.count("flushed")), (before, 1), "{done:?}");
     drop(pair);
     // All of it is gone, and within the lease nothing is answered that was there.
     lab.cached.memcached.kill();

@@ -9,6 +9,8 @@ pub mod path {
     pub const COUNTERS: &str = "/v1/kv/counters";
     /// GET with [`TopQuery`](super::TopQuery): [`Top`](super::Top).
     pub const TOP: &str = "/v1/kv/top";
+    /// POST: makes all that is kept void; [`Done`](super::super::Done).
+    pub const FLUSH: &str = "/v1/kv/flush";
 }
 
 answers! {

@@ -4,6 +4,7 @@ use super::Kvcache;
 use crate::run::service::lock;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tidemill_control::schema::Done;
 use tidemill_control::schema::kv::{Counters, Top, TopLine, TopQuery, path};
 use tidemill_control::{ApiError, Registry, Request};
 
@@ -19,23 +20,36 @@ pub(super) fn register(kvcache: &Arc<Kvcache>, registry: &mut Registry) {
         Ok(Counters { counters })
     });
     let to = kvcache.clone();
+    registry.post(path::FLUSH, "Make all that is kept void", move |_: &Request| flush(&to));
+    let to = kvcache.clone();
     registry.get(path::TOP, "The most wanted keys", move |r: &Request| top(&to, &r.query()?));
+}
+
+fn flush(kvcache: &Kvcache) -> Result<Done, ApiError> {
+    lock(&kvcache.control).flush();
+    awaited(|| (!lock(&kvcache.control).is_flushing()).then_some(()))?;
+    Ok(Done { done: vec!["all that was kept is void".into()] })
 }
 
 fn top(kvcache: &Kvcache, query: &TopQuery) -> Result<Top, ApiError> {
     lock(&kvcache.control).want_hottest();
+    let hottest = awaited(|| lock(&kvcache.control).hottest())?;
+    let limit = query.limit.map_or(usize::MAX, |limit| limit as usize);
+    let line =
+        |(key, hits): (Vec<u8>, u64)| TopLine { key: String::from_utf8_lossy(&key).into_owned(), hits };
+    Ok(Top { lines: hottest.into_iter().take(limit).map(line).collect() })
+}
+
+/// What the worker does or tells between two bursts.
+fn awaited<T>(done: impl Fn() -> Option<T>) -> Result<T, ApiError> {
     let since = Instant::now();
-    let hottest = loop {
-        if let Some(hottest) = lock(&kvcache.control).hottest() {
-            break hottest;
+    loop {
+        if let Some(done) = done() {
+            return Ok(done);
         }
         if since.elapsed() > PATIENCE {
             return Err(ApiError::conflict("the worker has not told: is it running?"));
         }
         std::thread::sleep(Duration::from_millis(2));
-    };
-    let limit = query.limit.map_or(usize::MAX, |limit| limit as usize);
-    let line =
-        |(key, hits): (Vec<u8>, u64)| TopLine { key: String::from_utf8_lossy(&key).into_owned(), hits };
-    Ok(Top { lines: hottest.into_iter().take(limit).map(line).collect() })
+    }
 }
