@@ -36,8 +36,7 @@ pub(crate) fn unit() -> Result<Totals> {
     let mut arguments =
         vec!["--workspace".to_owned(), "--lib".to_owned(), "--bins".to_owned(), "--examples".to_owned()];
     arguments.extend(named(&targets(|name| !is_real(name) && !is_root(name) && !is_loom(name))?));
-    let features =
-        ["--features", if has_dpdk() { FEATURES } else { FEATURES_WITHOUT_DPDK }].map(str::to_owned);
+    let features = ["--features", features()].map(str::to_owned);
     arguments.extend_from_slice(&features);
     let mut totals = cargo_test(&arguments, &Vec::new())?;
     let doc = [&["--workspace".to_owned(), "--doc".to_owned()], &features[..]].concat();
@@ -45,9 +44,24 @@ pub(crate) fn unit() -> Result<Totals> {
     Ok(totals)
 }
 
-/// Whether what is built against DPDK can be.
-fn has_dpdk() -> bool {
-    proc::output(Command::new("pkg-config").args(["--exists", "libdpdk"])).is_ok()
+/// All features that can be built here.
+fn features() -> &'static str {
+    let has_dpdk = proc::output(Command::new("pkg-config").args(["--exists", "libdpdk"])).is_ok();
+    if has_dpdk { FEATURES } else { FEATURES_WITHOUT_DPDK }
+}
+
+/// The command as the tests build it, with what is off by default; built now if it is not fresh.
+pub(super) fn tidemill() -> Result<PathBuf> {
+    proc::check(env::cargo().args([
+        "build",
+        "--quiet",
+        "--workspace",
+        "--bin",
+        "tidemill",
+        "--features",
+        features(),
+    ]))?;
+    Ok(env::target_dir().join("debug").join("tidemill"))
 }
 
 pub(crate) fn real() -> Result<Totals> {
