@@ -37,19 +37,35 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
             bail!("fuzz/Cargo.toml lists no target {only}");
         }
     }
-    let totals = run_targets(&targets, options.seconds, options.asan)?;
+    let build = if options.asan { Build::Asan } else { Build::Full };
+    let totals = run_targets(&targets, options.seconds, build)?;
     println!("{totals}");
     Ok(totals.failed == 0)
 }
 
-/// The tier `fuzz` of the tests: every target.
+/// How targets are built, each way in a folder of its own.
+#[derive(Clone, Copy)]
+enum Build {
+    Full,
+    /// With AddressSanitizer.
+    Asan,
+    /// Hardly optimised: for a few seconds of fuzzing, minutes of optimising are not worth it.
+    Quick,
+}
+
+/// The tier `fuzz` of the tests: every target for a few seconds.
 pub(crate) fn tier(seconds: u32) -> Result<Totals> {
-    run_targets(&targets()?, seconds, false)
+    run_targets(&targets()?, seconds, Build::Quick)
+}
+
+/// Every target.
+pub(crate) fn all(seconds: u32) -> Result<Totals> {
+    run_targets(&targets()?, seconds, Build::Full)
 }
 
 /// Only these targets.
 pub(crate) fn some(targets: &[&str], seconds: u32) -> Result<Totals> {
-    run_targets(&targets.iter().map(|&name| name.to_owned()).collect::<Vec<_>>(), seconds, false)
+    run_targets(&targets.iter().map(|&name| name.to_owned()).collect::<Vec<_>>(), seconds, Build::Full)
 }
 
 fn manifest() -> PathBuf {
@@ -65,12 +81,12 @@ fn targets() -> Result<Vec<String>> {
 }
 
 /// Builds, then runs as many at a time as there are cores.
-fn run_targets(targets: &[String], seconds: u32, asan: bool) -> Result<Totals> {
+fn run_targets(targets: &[String], seconds: u32, how: Build) -> Result<Totals> {
     let mut totals = Totals::default();
     if targets.is_empty() {
         return Ok(totals);
     }
-    let folder = build(targets, asan)?;
+    let folder = build(targets, how)?;
     let queue = Mutex::new(targets.iter());
     let results = Mutex::new(Vec::new());
     let workers = std::thread::available_parallelism().map_or(1, usize::from).min(targets.len());
@@ -102,14 +118,21 @@ fn run_targets(targets: &[String], seconds: u32, asan: bool) -> Result<Totals> {
 }
 
 /// Builds the targets; returns the folder of the binaries.
-fn build(targets: &[String], asan: bool) -> Result<PathBuf> {
+fn build(targets: &[String], how: Build) -> Result<PathBuf> {
     let host = env::host()?;
-    let output = env::target_dir().join(if asan { "fuzz-asan" } else { "fuzz" });
-    let flags = if asan { format!("{COVERAGE} -Zsanitizer=address") } else { COVERAGE.to_owned() };
+    let (folder, flags) = match how {
+        Build::Full => ("fuzz", COVERAGE.to_owned()),
+        Build::Asan => ("fuzz-asan", format!("{COVERAGE} -Zsanitizer=address")),
+        Build::Quick => ("fuzz-quick", COVERAGE.to_owned()),
+    };
+    let output = env::target_dir().join(folder);
     let mut cargo = env::cargo();
     // With --target the flags reach the targets and their libraries, but no build script: those must not be instrumented.
     cargo.args(["build", "--quiet", "--release", "--target", &host, "--manifest-path"]).arg(manifest());
     cargo.env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", flags).env("CARGO_TARGET_DIR", &output);
+    if matches!(how, Build::Quick) {
+        cargo.env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1");
+    }
     for name in targets {
         cargo.args(["--bin", name]);
     }
