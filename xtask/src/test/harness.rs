@@ -1,6 +1,6 @@
 //! The tiers that are `cargo test`: which test binaries belong to which tier, and the reading of what they print.
 //!
-//! A tier is a set of test targets, told apart by name: `real_data*` (files named by TIDEMILL_DATA, release build),
+//! A tier is a set of test targets, told apart by name: `real_*` (files named by TIDEMILL_DATA),
 //! `root_*` (network namespaces), `loom*` (the model checker), everything else; `concurrent*` belongs there too, and is
 //! repeated under ThreadSanitizer. A test that finds that it cannot run prints `skipped: NAME (why)` and returns; it counts
 //! as skipped, not as passed.
@@ -64,10 +64,18 @@ pub(super) fn tidemill() -> Result<PathBuf> {
     Ok(env::target_dir().join("debug").join("tidemill"))
 }
 
+/// What walks full routing tables for minutes is optimised; the others are built already.
+const OPTIMISED: &str = "tidemill-lpm";
+
 pub(crate) fn real() -> Result<Totals> {
     let why = env::data().is_none().then_some("TIDEMILL_DATA is not set");
     let python = python::interpreter().map(|path| ("TIDEMILL_PYTHON", path.into_os_string()));
-    tier(&targets(is_real)?, why, &["--workspace", "--release"], &python.into_iter().collect())
+    let (long, short): (Vec<_>, Vec<_>) =
+        targets(is_real)?.into_iter().partition(|target| target.package == OPTIMISED);
+    let flags = ["--workspace", "--exclude", OPTIMISED, "--features", features()];
+    let mut totals = tier(&short, why, &flags, &python.into_iter().collect())?;
+    totals += tier(&long, why, &["--package", OPTIMISED, "--release"], &Vec::new())?;
+    Ok(totals)
 }
 
 pub(crate) fn root() -> Result<Totals> {
