@@ -536,7 +536,8 @@ fn root_a_million_routes_are_dumped_in_seconds() {
         routes += events.iter().filter(|event| matches!(event, KernelEvent::Route { .. })).count();
     }
     drop(events);
-    let (stats, bytes) = (feed.stats(), resident() - before);
+    // Other tests of this process may have given back more meanwhile.
+    let (stats, bytes) = (feed.stats(), resident().saturating_sub(before));
     assert!(routes >= 1_000_000, "{stats:?}");
     println!("{routes} routes in {:?}, {} bytes each", stats.last_sync.unwrap(), bytes / routes as u64);
 }
