@@ -36,6 +36,11 @@ pub(crate) fn run(command: &Command) -> Result<bool> {
     }
 }
 
+/// Builds the runners that take long: those of crates.
+pub(crate) fn build_runners() -> Result<()> {
+    build::rust("lpm-crates-runner").map(drop)
+}
+
 /// What is missing to build the runners of others, if anything is.
 pub(crate) fn missing() -> Option<String> {
     if ["gcc", "g++", "pkg-config"].iter().any(|program| !env::has_program(program)) {

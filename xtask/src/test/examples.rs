@@ -34,6 +34,11 @@ pub(crate) fn run() -> Result<Totals> {
     Ok(totals)
 }
 
+/// Builds the command as the README's does.
+pub(super) fn build() -> Result<()> {
+    env::tidemill().map(drop)
+}
+
 /// The router on files, as the README has it.
 fn router() -> Result<Totals> {
     let mut totals = Totals::default();

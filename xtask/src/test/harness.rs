@@ -90,35 +90,86 @@ pub(crate) fn root() -> Result<Totals> {
 /// Small cases under the model checker; then real threads under ThreadSanitizer, whose flags want a nightly compiler or, as
 /// here, RUSTC_BOOTSTRAP. Both have build outputs of their own: the flags would throw away everybody else's.
 pub(crate) fn model() -> Result<Totals> {
-    let output = |name: &str| ("CARGO_TARGET_DIR", env::target_dir().join(name).into_os_string());
-    let loom =
-        vec![("RUSTFLAGS", "--cfg loom".into()), ("CARGO_PROFILE_RELEASE_LTO", "off".into()), output("loom")];
-    let small = targets(is_loom)?;
-    let mut totals = tier(&small, None, &[&packages(&small)[..], &["--release"]].concat(), &loom)?;
-    let host = env::host()?;
-    let why = (host != "x86_64-unknown-linux-gnu").then_some("no prebuilt ThreadSanitizer is known here");
-    let suppressions = env::root().join("xtask").join("src").join("test").join("tsan-suppressions.txt");
-    let tsan = vec![
-        // The standard library that we link is not built for the sanitizer: hence the second flag and the suppressions.
-        // The scalar form: the sanitizer does not see what intrinsics load.
-        ("RUSTFLAGS", "-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer --cfg scalar".into()),
-        ("RUSTC_BOOTSTRAP", "1".into()),
-        ("TSAN_OPTIONS", format!("suppressions={}", suppressions.display()).into()),
-        output("tsan"),
-    ];
-    // With --target the flags do not reach build scripts.
-    let threads = targets(is_concurrent)?;
-    totals += tier(&threads, why, &[&packages(&threads)[..], &["--target", &host]].concat(), &tsan)?;
+    let model = Model::new()?;
+    let why = model.unsanitized();
+    let mut totals = tier(&model.small, None, &model.small_flags(), &model.loom)?;
+    totals += tier(&model.threads, why, &model.threads_flags(), &model.tsan)?;
     for name in SANITIZED {
         match why {
             Some(why) => totals.skip(name, why),
-            None => {
-                let arguments = ["--package", name, "--lib", "--target", &host];
-                totals += cargo_test(&arguments.map(str::to_owned), &tsan)?;
-            }
+            None => totals += cargo_test(&model.sanitized(name), &model.tsan)?,
         }
     }
     Ok(totals)
+}
+
+/// Builds what `model` runs.
+pub(crate) fn build_model() -> Result<()> {
+    let model = Model::new()?;
+    build_tests(&model.small, &model.small_flags(), &model.loom)?;
+    if model.unsanitized().is_none() {
+        build_tests(&model.threads, &model.threads_flags(), &model.tsan)?;
+        for name in SANITIZED {
+            let mut command = test_command(&model.sanitized(name), &model.tsan);
+            proc::check(command.args(["--no-run", "--quiet"]))?;
+        }
+    }
+    Ok(())
+}
+
+fn build_tests(targets: &[Target], flags: &[&str], variables: &Variables) -> Result<()> {
+    let mut arguments: Vec<String> = flags.iter().map(|&flag| flag.to_owned()).collect();
+    arguments.extend(named(targets));
+    proc::check(test_command(&arguments, variables).args(["--no-run", "--quiet"]))
+}
+
+/// What the tier `model` builds, and how.
+struct Model {
+    host: String,
+    small: Vec<Target>,
+    threads: Vec<Target>,
+    loom: Variables,
+    tsan: Variables,
+}
+
+impl Model {
+    fn new() -> Result<Model> {
+        let output = |name: &str| ("CARGO_TARGET_DIR", env::target_dir().join(name).into_os_string());
+        let loom = vec![
+            ("RUSTFLAGS", "--cfg loom".into()),
+            ("CARGO_PROFILE_RELEASE_LTO", "off".into()),
+            output("loom"),
+        ];
+        let suppressions = env::root().join("xtask").join("src").join("test").join("tsan-suppressions.txt");
+        let tsan = vec![
+            // The standard library that we link is not built for the sanitizer: hence the second flag and the suppressions.
+            // The scalar form: the sanitizer does not see what intrinsics load.
+            ("RUSTFLAGS", "-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer --cfg scalar".into()),
+            ("RUSTC_BOOTSTRAP", "1".into()),
+            ("TSAN_OPTIONS", format!("suppressions={}", suppressions.display()).into()),
+            output("tsan"),
+        ];
+        let (small, threads) = (targets(is_loom)?, targets(is_concurrent)?);
+        Ok(Model { host: env::host()?, small, threads, loom, tsan })
+    }
+
+    /// Why nothing can run under ThreadSanitizer here.
+    fn unsanitized(&self) -> Option<&'static str> {
+        (self.host != "x86_64-unknown-linux-gnu").then_some("no prebuilt ThreadSanitizer is known here")
+    }
+
+    fn small_flags(&self) -> Vec<&str> {
+        [&packages(&self.small)[..], &["--release"]].concat()
+    }
+
+    /// With --target the flags do not reach build scripts.
+    fn threads_flags(&self) -> Vec<&str> {
+        [&packages(&self.threads)[..], &["--target", &self.host]].concat()
+    }
+
+    fn sanitized(&self, name: &str) -> Vec<String> {
+        ["--package", name, "--lib", "--target", &self.host].map(str::to_owned).to_vec()
+    }
 }
 
 fn is_real(name: &str) -> bool {
@@ -222,10 +273,16 @@ fn test_names(source: &str) -> Vec<String> {
     names
 }
 
-fn cargo_test(arguments: &[String], variables: &Variables) -> Result<Totals> {
+fn test_command(arguments: &[String], variables: &Variables) -> Command {
     let mut command = env::cargo();
-    command.args(["test", "--no-fail-fast"]).args(arguments).args(["--", "--show-output"]);
+    command.args(["test", "--no-fail-fast"]).args(arguments);
     command.envs(variables.iter().map(|(name, value)| (name, value)));
+    command
+}
+
+fn cargo_test(arguments: &[String], variables: &Variables) -> Result<Totals> {
+    let mut command = test_command(arguments, variables);
+    command.args(["--", "--show-output"]);
     let mut reader = Reader::new(|line| println!("{line}"));
     let ok = proc::lines(&mut command, |line| reader.line(line))?;
     Ok(reader.end(ok))

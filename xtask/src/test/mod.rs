@@ -1,6 +1,7 @@
 //! `test`: the tests in tiers, each with its time, and totals at the end. A tier that this machine cannot run is skipped
 //! by the names of its tests; in CI nothing is skipped that a machine can be given (root, packages).
 
+mod ahead;
 mod examples;
 mod harness;
 mod peers;
@@ -18,6 +19,9 @@ pub(crate) struct Options {
     /// Seconds of fuzzing per target
     #[arg(long, default_value_t = 10)]
     fuzz_seconds: u32,
+    /// Only build what the tiers behind `root` need
+    #[arg(long, hide = true)]
+    build_ahead: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -107,16 +111,25 @@ pub(crate) fn real_tier() -> Result<Totals> {
 
 /// Whether no test failed.
 pub(crate) fn run(options: &Options) -> Result<bool> {
+    if options.build_ahead {
+        return ahead::build();
+    }
     if !setup::run(&setup::Options::default())? && env::in_ci() {
         bail!("set-up failed, and nothing may be skipped in CI");
     }
     let mut total = Totals::default();
+    let mut ahead = None;
     for (tier, name) in Tier::ALL {
         if options.tier.is_some_and(|only| only != tier) {
             continue;
         }
         println!("== tier {name}");
         let start = Instant::now();
+        match tier {
+            Tier::Root if options.tier.is_none() => ahead = ahead::Ahead::start()?,
+            Tier::Model => ahead.take().into_iter().for_each(ahead::Ahead::end),
+            _ => {}
+        }
         let totals = match tier {
             Tier::Unit => harness::unit(),
             Tier::Real => harness::real(),

@@ -1,11 +1,6 @@
 //! VRFs: tables of their own behind one port, its VLANs mixed in one burst.
 
-#![allow(clippy::unwrap_used)]
-
-mod common;
-mod lab;
-
-use lab::*;
+use crate::lab::*;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use std::collections::HashMap;

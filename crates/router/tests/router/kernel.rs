@@ -1,11 +1,6 @@
 //! What the kernel says of its links, addresses, neighbors and routes, taken into a running router.
 
-#![allow(clippy::unwrap_used)]
-
-mod common;
-mod lab;
-
-use lab::*;
+use crate::lab::*;
 use std::sync::Arc;
 use tidemill_feed::AnyPrefix;
 use tidemill_feed::kernel::{Hop, KernelEvent, KernelPath};

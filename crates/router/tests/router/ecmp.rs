@@ -1,12 +1,7 @@
 //! Equal-cost next hops of a running router: which flows go where, and which move.
 
-#![allow(clippy::unwrap_used)]
-
-mod common;
-mod lab;
-
-use common::{LAN as LAN_MAC, frame, ip4};
-use lab::*;
+use crate::common::{LAN as LAN_MAC, frame, ip4};
+use crate::lab::*;
 use std::collections::BTreeMap;
 use tidemill_router::RouterConfig;
 use tidemill_wire::{EtherType, Protocol};

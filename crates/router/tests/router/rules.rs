@@ -1,10 +1,6 @@
 //! One frame in, one outcome: the rules of RFC 1812, RFC 8200 and the ICMP RFCs, one line each.
 
-#![allow(clippy::unwrap_used)]
-
-mod common;
-
-use common::*;
+use crate::common::*;
 use tidemill_burst::DropReason;
 use tidemill_graph::Fate;
 use tidemill_port::memory::Frame;

@@ -1,11 +1,6 @@
 //! Neighbors of a running router: who is asked and when, what waits, what follows from an answer or from none.
 
-#![allow(clippy::unwrap_used)]
-
-mod common;
-mod lab;
-
-use lab::*;
+use crate::lab::*;
 
 fn lab(more: &str) -> Lab {
     Lab::new(&format!("{LINKS}{}{more}", fixed_host()))
@@ -146,8 +141,8 @@ fn a_gateway_of_both_families_is_held_until_neither_needs_it() {
 fn gateways_of_single_labels_are_resolved_beforehand_too() {
     let text = format!("{LINKS}{}[[next_hop]]\nlabel=4\nport='wan'\nvia='192.0.2.1'\n", fixed_host());
     let ports = ["lan", "wan", "dmz"].map(tidemill_router::PortInfo::new);
-    let table = common::routes(&[("30.0.0.0/8", 4)]);
-    let mut lab = Lab::with(&text, ports, table, common::routes(&[]));
+    let table = crate::common::routes(&[("30.0.0.0/8", 4)]);
+    let mut lab = Lab::with(&text, ports, table, crate::common::routes(&[]));
     lab.settle();
     assert!(lab.lines(WAN)[0].contains("192.0.2.1"));
     lab.play(WAN, answer(1, (mac(3), "192.0.2.1"), "10.2.0.1"));

@@ -1,7 +1,5 @@
 //! What a router has learnt comes back by its state image, into the configuration that there is then.
 
-#![allow(clippy::unwrap_used)]
-
 use std::sync::Arc;
 use tidemill_feed::kernel::{Hop, KernelEvent, KernelPath};
 use tidemill_feed::{AnyPrefix, Labels, NextHopName};

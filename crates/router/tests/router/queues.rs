@@ -1,11 +1,6 @@
 //! Queues in front of ports: what leaves by a port with `[[queue]]` goes through it, class by class, and nothing else does.
 
-#![allow(clippy::unwrap_used)]
-
-mod common;
-mod lab;
-
-use lab::*;
+use crate::lab::*;
 use tidemill_ip::queue::ClassStats;
 use tidemill_router::{PortInfo, RouterConfig, RouterControl, Routes};
 use tidemill_wire::ipv4;

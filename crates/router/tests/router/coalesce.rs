@@ -1,10 +1,6 @@
 //! `coalesce_tcp`: nobody behind the router can tell whether it is on.
 
-#![allow(clippy::unwrap_used)]
-
-mod common;
-
-use common::*;
+use crate::common::*;
 use std::collections::BTreeMap;
 use tidemill_port::memory::{Frame, capture};
 use tidemill_wire::checksum::Pseudo;

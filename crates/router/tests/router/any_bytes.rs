@@ -1,10 +1,6 @@
 //! Whatever comes in: nothing panics, the books balance, every frame comes home, and what was right stays right.
 
-#![allow(clippy::unwrap_used)]
-
-mod common;
-
-use common::*;
+use crate::common::*;
 use rand::rngs::StdRng;
 use rand::{Rng, RngExt, SeedableRng};
 use tidemill_port::memory::Frame;

@@ -1,10 +1,6 @@
 //! The control side: its own routes, changes while packets flow, and what it refuses.
 
-#![allow(clippy::unwrap_used)]
-
-mod common;
-
-use common::*;
+use crate::common::*;
 use tidemill_lookup::qsbr::Domain;
 use tidemill_lpm::rib::Change;
 use tidemill_lpm::{Label, Prefix};

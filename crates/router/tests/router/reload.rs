@@ -1,11 +1,6 @@
 //! Another configuration for a running router: all of it, or nothing.
 
-#![allow(clippy::unwrap_used)]
-
-mod common;
-mod lab;
-
-use lab::*;
+use crate::lab::*;
 use std::collections::BTreeSet;
 use tidemill_ip::Settings;
 use tidemill_router::show::Wanted;
@@ -227,7 +222,7 @@ fn the_mtu_changes_what_fits() {
     lab.play(LAN, datagram(0, "10.1.0.9", "10.2.0.5", (1, 2)));
     lab.play(WAN, answer(1, (mac(5), "10.2.0.5"), "10.2.0.1"));
     (0..3).for_each(|port| drop(lab.sent(port)));
-    let long = common::udp4("10.1.0.9", "10.2.0.5", &[0; 1400], |ip| ip.set_fragment(true, false, 0));
+    let long = crate::common::udp4("10.1.0.9", "10.2.0.5", &[0; 1400], |ip| ip.set_fragment(true, false, 0));
     lab.play(LAN, long.clone());
     let told = lab.sent(LAN);
     assert_eq!(

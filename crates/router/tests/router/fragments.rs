@@ -1,10 +1,6 @@
 //! Packets that are too long for the next link: cut up, or reported.
 
-#![allow(clippy::unwrap_used)]
-
-mod common;
-
-use common::*;
+use crate::common::*;
 use tidemill_wire::{EtherType, Protocol, icmpv4, icmpv6, ipv4, ipv6, verify_checksums};
 
 fn router(mtu: usize) -> Router {

@@ -1,10 +1,6 @@
 //! The whole graph against the oracle: random tables, random packets, and the next hop read from the output.
 
-#![allow(clippy::unwrap_used)]
-
-mod common;
-
-use common::*;
+use crate::common::*;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use std::collections::HashMap;

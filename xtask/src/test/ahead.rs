@@ -1,0 +1,50 @@
+//! Builds ahead: the root tier mostly waits, for namespaces, daemons and timers. Meanwhile what the tiers behind it need is compiled, at the
+//! lowest priority, so that no test feels it.
+
+use super::{examples, harness};
+use crate::{env, fuzz, peers, proc};
+use anyhow::{Context as _, Result};
+use std::process::{Child, Command, Stdio};
+
+/// The process that builds.
+pub(super) struct Ahead(Child);
+
+impl Ahead {
+    /// Starts it; `None` where there is no `nice`: then the tiers build for themselves.
+    pub(super) fn start() -> Result<Option<Ahead>> {
+        if !env::has_program("nice") {
+            return Ok(None);
+        }
+        let mut command = Command::new("nice");
+        command.args(["-n", "19"]).arg(std::env::current_exe().context("our own path")?);
+        command.args(["test", "--build-ahead"]).stdin(Stdio::null());
+        let child = command.spawn().with_context(|| format!("cannot start {}", proc::shown(&command)))?;
+        Ok(Some(Ahead(child)))
+    }
+
+    /// Waits until all is built: nothing else wants the processors then.
+    pub(super) fn end(mut self) {
+        self.0.wait().ok();
+    }
+}
+
+/// A tier, and what builds for it.
+type Build = (&'static str, fn() -> Result<()>);
+
+/// What the tiers behind `root` build. What fails here fails there again, and is told there.
+pub(super) fn build() -> Result<bool> {
+    let builds: [Build; 4] = [
+        ("fuzz", fuzz::build_tier),
+        ("model", harness::build_model),
+        ("examples", examples::build),
+        ("peers", peers::build_runners),
+    ];
+    let mut good = true;
+    for (name, build) in builds {
+        if let Err(error) = build() {
+            println!("building ahead for the tier {name}: {error:#}");
+            good = false;
+        }
+    }
+    Ok(good)
+}
