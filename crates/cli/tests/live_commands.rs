@@ -621,6 +621,62 @@ fn who_does_not_answer_is_not_waited_for_for_ever() {
     folder.fail(&[("show ports --socket silent.sock --timeout 0.2", 1, line)]);
 }
 
+/// A run with `control.listen` tells Prometheus what `show` tells an operator; only to who has a token.
+#[cfg(target_os = "linux")]
+#[test]
+fn metrics_of_a_run_are_read_on_tcp() {
+    use std::io::{BufRead as _, BufReader, Write as _};
+    use std::os::unix::fs::PermissionsExt as _;
+    const TOKEN: &str = "prometheus-prometheus-prometheus";
+    let folder = Folder::new();
+    folder.write("tokens", format!("prometheus read {TOKEN}\n"));
+    std::fs::set_permissions(folder.path("tokens"), std::fs::Permissions::from_mode(0o600)).unwrap();
+    folder.write(
+        "router.toml",
+        "version = 1\nrole = \"router\"\n[control]\nsocket = \"s.sock\"\nlisten = [\"127.0.0.1:0\"]\ntoken_file = \"tokens\"\n\
+         [[port]]\nname = \"a\"\nkind = \"null\"\nreceive = false\n[[port]]\nname = \"b\"\nkind = \"generator\"\nrate_pps = 1000\n",
+    );
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidemill"));
+    command.args(["run", "router.toml"]).current_dir(folder.path(".")).stdin(Stdio::null());
+    let mut running = Running(command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap());
+    let mut said = BufReader::new(running.0.stderr.take().unwrap()).lines();
+    let address = said.find_map(|line| {
+        line.unwrap().strip_prefix("tidemill: the API and /metrics are at ").map(str::to_owned)
+    });
+    let address = address.expect("it says where");
+    let get = |token: &str| {
+        let mut stream = std::net::TcpStream::connect(&address).unwrap();
+        write!(stream, "GET /metrics HTTP/1.1\r\nConnection: close\r\nAuthorization: Bearer {token}\r\n\r\n")
+            .unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    assert!(get("guess").starts_with("HTTP/1.1 401 "));
+    let began = Instant::now();
+    let value = |text: &str, name: &str| -> Option<f64> {
+        text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok())
+    };
+    loop {
+        let text = get(TOKEN);
+        let received =
+            value(&text, "tidemill_port_packets_total{port=\"b\",direction=\"rx\"}").unwrap_or(0.0);
+        // Every packet that came in was dropped, for there is no route.
+        let dropped = value(&text, "tidemill_dropped_packets_total{reason=\"no-route\",at=\"ip4-lookup\"}");
+        if received > 100.0 && dropped.is_some_and(|dropped| dropped > 0.0 && dropped <= received) {
+            assert!(text.contains("tidemill_info{version=\"0.1.0\",role=\"router\"} 1"), "{text}");
+            assert!(value(&text, "tidemill_fib_prefixes{vrf=\"\",family=\"ipv4\"}").is_some(), "{text}");
+            assert!(value(&text, "tidemill_worker_frames{worker=\"0\"}").unwrap() > 0.0, "{text}");
+            return assert!(text.ends_with("# EOF\n"), "{text}");
+        }
+        assert!(
+            began.elapsed() < Duration::from_secs(60) && running.0.try_wait().unwrap().is_none(),
+            "{text}"
+        );
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
 /// Numbers of `gate top` are estimates, and it says so; before there are any, it says that.
 #[test]
 fn the_gates_top_says_what_its_numbers_are() {

@@ -1,4 +1,4 @@
-//! The control socket: a running service answers its operator over HTTP/1.1 and JSON on a Unix socket.
+//! The control API: a running service answers its operator over HTTP/1.1 and JSON on a Unix socket and, to who has a token, on TCP.
 //!
 //! A service registers verbs in a [`Registry`] and hands it to a [`Server`]; [`Client`] is the other end, for the command
 //! line. What goes over the wire is in [`schema`], used by both sides.
@@ -20,17 +20,24 @@
 #![forbid(unsafe_code)]
 
 mod client;
+mod metrics;
+mod openapi;
 mod registry;
 pub mod schema;
 mod serve;
 mod server;
 mod socket;
 mod stream;
+mod tcp;
+mod tokens;
 
 pub use client::{Client, ClientError, PATIENCE};
+pub use metrics::{Family, METRICS};
 pub use registry::{ApiError, Registry, Request};
 pub use server::{Server, ServerError};
 pub use stream::{Gone, Sink, Stream};
+pub use tcp::{Tcp, Tls, TlsError};
+pub use tokens::{Tokens, TokensError};
 
 /// Where a service answers unless its configuration says otherwise, and where clients ask.
 pub const DEFAULT_SOCKET: &str = "/run/tidemill/tidemill.sock";

@@ -1,5 +1,6 @@
 //! The verbs that a service answers to: what is registered, and what a handler sees and says.
 
+use crate::metrics::Family;
 use crate::stream::Stream;
 use axum::extract::Query;
 use hyper::body::Bytes;
@@ -35,6 +36,7 @@ pub struct Registry {
     pub(crate) version: String,
     pub(crate) verbs: Vec<Verb>,
     pub(crate) elsewhere: Vec<(String, String)>,
+    pub(crate) collectors: Vec<Box<dyn Fn() -> Vec<Family> + Send + Sync>>,
 }
 
 impl Registry {
@@ -45,6 +47,7 @@ impl Registry {
             version: version.into(),
             verbs: Vec::new(),
             elsewhere: Vec::new(),
+            collectors: Vec::new(),
         }
     }
 

@@ -4,6 +4,7 @@ use crate::registry::{ApiError, Handler, Registry, Request, Verb};
 use crate::schema::{Verbs, VerbsEntry};
 use crate::server::ServerError;
 use crate::stream::Streams;
+use crate::{metrics, openapi};
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, on};
@@ -17,10 +18,12 @@ use std::collections::HashSet;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::{UnixListener, UnixStream};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsAcceptor;
 
 /// Connections at the same time; more wait to be accepted.
 const CONNECTIONS: usize = 128;
@@ -61,7 +64,7 @@ pub(crate) fn router(
     streams: &Arc<Streams>,
     times: Times,
 ) -> Result<Router, ServerError> {
-    let Registry { service, version, verbs, elsewhere } = registry;
+    let Registry { service, version, verbs, elsewhere, collectors } = registry;
     let here = service.clone();
     let entry = |verb: &Verb| VerbsEntry {
         method: verb.method.to_string(),
@@ -69,9 +72,36 @@ pub(crate) fn router(
         help: verb.help.clone(),
         stream: matches!(verb.handler, Handler::Stream(_)),
     };
-    let list = Arc::new(Verbs { service, version, verbs: verbs.iter().map(entry).collect() });
-    let mut app =
-        Router::new().route("/v1", on(MethodFilter::GET, async move || Json(&*list).into_response()));
+    let mut list: Vec<VerbsEntry> = verbs.iter().map(entry).collect();
+    for (path, help) in
+        [(openapi::PATH, "These verbs as an OpenAPI document"), (metrics::METRICS, "Metrics for Prometheus")]
+    {
+        let (method, path, help) = ("GET".into(), path.into(), help.into());
+        list.push(VerbsEntry { method, path, help, stream: false });
+    }
+    let list = Arc::new(Verbs { service, version, verbs: list });
+    let document = Arc::new(openapi::document(&list));
+    let collectors = Arc::new(collectors);
+    let scrape = move || {
+        let collectors = collectors.clone();
+        async move {
+            let collect = move || metrics::text(collectors.iter().flat_map(|collect| collect()).collect());
+            match timeout(times.handler, spawn_blocking(collect)).await {
+                Ok(Ok(Ok(text))) => ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response(),
+                Ok(Ok(Err(error))) => refuse(&error),
+                Ok(Err(_)) => {
+                    refuse(&ApiError::internal("GET /metrics: a bug: it panicked: see the service's log"))
+                }
+                Err(_) => {
+                    refuse(&ApiError::internal(format!("GET /metrics: no answer within {:?}", times.handler)))
+                }
+            }
+        }
+    };
+    let mut app = Router::new()
+        .route("/v1", on(MethodFilter::GET, async move || Json(&*list).into_response()))
+        .route(openapi::PATH, on(MethodFilter::GET, async move || Json(&*document).into_response()))
+        .route(metrics::METRICS, on(MethodFilter::GET, scrape));
     let mut seen = HashSet::new();
     for verb in verbs {
         let wrong = |why| ServerError::Verb { method: verb.method.to_string(), path: verb.path.clone(), why };
@@ -150,7 +180,7 @@ fn json(body: Vec<u8>) -> Response {
 }
 
 /// An error as a response: `{"error":"..."}`.
-fn refuse(error: &ApiError) -> Response {
+pub(crate) fn refuse(error: &ApiError) -> Response {
     let body = serde_json::json!({ "error": error.message });
     (error.status, json(body.to_string().into_bytes())).into_response()
 }
@@ -168,9 +198,35 @@ fn body_error(error: &axum::Error) -> ApiError {
     ApiError::bad_request(format!("the request's body: {error}"))
 }
 
-/// The socket at work.
+/// Where connections come from.
+pub(crate) enum Listener {
+    Unix(UnixListener),
+    Tcp(TcpListener, Option<TlsAcceptor>),
+}
+
+/// What one waits for: a connection, perhaps to be secured first.
+enum Accepted {
+    Unix(tokio::net::UnixStream),
+    Tcp(tokio::net::TcpStream, Option<TlsAcceptor>),
+}
+
+impl Listener {
+    async fn accept(&self) -> std::io::Result<Accepted> {
+        match self {
+            Listener::Unix(listener) => listener.accept().await.map(|(stream, _)| Accepted::Unix(stream)),
+            Listener::Tcp(listener, tls) => {
+                let (stream, _) = listener.accept().await?;
+                // Answers are short: nobody waits for more to send. What fails here fails again when it is used.
+                let _ = stream.set_nodelay(true);
+                Ok(Accepted::Tcp(stream, tls.clone()))
+            }
+        }
+    }
+}
+
+/// A listener at work.
 pub(crate) struct Serving {
-    pub(crate) listener: UnixListener,
+    pub(crate) listener: Listener,
     pub(crate) app: Router,
     pub(crate) stopped: watch::Receiver<bool>,
     pub(crate) times: Times,
@@ -194,9 +250,21 @@ impl Serving {
                     None => break,
                 },
             };
+            let (app, stopped) = (app.clone(), stopped.clone());
             match accepted {
-                Ok((stream, _)) => {
-                    connections.spawn(connection(stream, app.clone(), stopped.clone(), times.head, place));
+                Ok(Accepted::Unix(stream)) => {
+                    connections.spawn(connection(stream, app, stopped, times.head, place));
+                }
+                Ok(Accepted::Tcp(stream, None)) => {
+                    connections.spawn(connection(stream, app, stopped, times.head, place));
+                }
+                Ok(Accepted::Tcp(stream, Some(tls))) => {
+                    connections.spawn(async move {
+                        // Who does not speak TLS, or dawdles over it, hears no more.
+                        if let Ok(Ok(stream)) = timeout(times.head, tls.accept(stream)).await {
+                            connection(stream, app, stopped, times.head, place).await;
+                        }
+                    });
                 }
                 // Out of file descriptors, most likely: it passes.
                 Err(_) => sleep(Duration::from_millis(50)).await,
@@ -209,7 +277,7 @@ impl Serving {
 }
 
 async fn connection(
-    stream: UnixStream,
+    stream: impl AsyncRead + AsyncWrite + Unpin,
     app: Router,
     mut stopped: watch::Receiver<bool>,
     head_time: Duration,

@@ -1,15 +1,22 @@
 //! The server: a thread with a small asynchronous runtime that serves a [`Registry`] until it is dropped.
 
+use crate::registry::Handler;
 use crate::registry::Registry;
-use crate::serve::{self, Serving, Times};
+use crate::serve::{self, Listener, Serving, Times};
 use crate::socket::{self, SocketFile};
 use crate::stream::Streams;
+use crate::tcp::{self, Tcp};
+use std::collections::HashSet;
 use std::io;
+use std::net::{SocketAddr, TcpListener as StdListener};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
+use tokio::net::TcpListener;
 use tokio::runtime::Builder;
 use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
 
 /// Threads for handlers; more calls than that wait their turn.
 const HANDLER_THREADS: usize = 16;
@@ -45,6 +52,22 @@ pub enum ServerError {
         /// Why.
         error: io::Error,
     },
+    /// An address on the network, and no certificate.
+    #[error(
+        "control.listen: {address} is no loopback address: give control.certificate and control.key, for tokens would be readable on their way"
+    )]
+    NeedsTls {
+        /// The address.
+        address: SocketAddr,
+    },
+    /// An address that cannot be listened at.
+    #[error("control.listen: {address}: {error}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// Why.
+        error: io::Error,
+    },
     /// The thread or its runtime cannot be made.
     #[error("the control socket's thread cannot be started: {0}")]
     Thread(#[from] io::Error),
@@ -66,6 +89,7 @@ pub struct Server {
     stop: watch::Sender<bool>,
     streams: Arc<Streams>,
     times: Times,
+    addresses: Vec<SocketAddr>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -76,11 +100,26 @@ impl Server {
     /// # Errors
     /// The socket cannot be made, or a verb is registered wrongly.
     pub fn start(registry: Registry, path: &Path) -> Result<Server, ServerError> {
-        Self::start_with(registry, path, Times::default())
+        Self::start_with(registry, path, None, Times::default())
     }
 
-    fn start_with(registry: Registry, path: &Path, times: Times) -> Result<Server, ServerError> {
+    /// The same, and on TCP for who has a token. Port 0 is any free one: see [`addresses`](Self::addresses).
+    ///
+    /// # Errors
+    /// As above; an address that cannot be had, or one of a network without TLS.
+    pub fn start_on(registry: Registry, path: &Path, tcp: Option<Tcp>) -> Result<Server, ServerError> {
+        Self::start_with(registry, path, tcp, Times::default())
+    }
+
+    fn start_with(
+        registry: Registry,
+        path: &Path,
+        tcp: Option<Tcp>,
+        times: Times,
+    ) -> Result<Server, ServerError> {
         let streams = Arc::new(Streams::default());
+        let packets = registry.verbs.iter().filter(|verb| matches!(verb.handler, Handler::Stream(_)));
+        let packets: HashSet<String> = packets.map(|verb| verb.path.clone()).collect();
         let app = serve::router(registry, &streams, times)?;
         let runtime = Builder::new_current_thread()
             .enable_io()
@@ -88,18 +127,41 @@ impl Server {
             .max_blocking_threads(HANDLER_THREADS)
             .thread_name("control-verb")
             .build()?;
-        let (listener, file) = {
-            let _inside = runtime.enter();
-            socket::bind(path)?
-        };
         let (stop, stopped) = watch::channel(false);
-        let serving = Serving { listener, app, stopped, times };
+        let serving = |listener, app| Serving { listener, app, stopped: stopped.clone(), times };
+        let _inside = runtime.enter();
+        let (mut addresses, mut all) = (Vec::new(), Vec::new());
+        if let Some(tcp) = tcp {
+            tcp.check()?;
+            let guarded = tcp::guarded(app.clone(), tcp.tokens.clone(), packets);
+            for address in &tcp.addresses {
+                let failed = |error| ServerError::Listen { address: *address, error };
+                let listener = StdListener::bind(address).map_err(failed)?;
+                listener.set_nonblocking(true).map_err(failed)?;
+                addresses.push(listener.local_addr().map_err(failed)?);
+                let listener = TcpListener::from_std(listener).map_err(failed)?;
+                let tls = tcp.tls.as_ref().map(|tls| TlsAcceptor::from(tls.0.clone()));
+                all.push(serving(Listener::Tcp(listener, tls), guarded.clone()));
+            }
+        }
+        let (listener, file) = socket::bind(path)?;
+        all.push(serving(Listener::Unix(listener), app));
+        drop(_inside);
         let thread = thread::Builder::new().name("control".to_owned()).spawn(move || {
-            runtime.block_on(serving.run());
+            runtime.block_on(async {
+                let mut running = JoinSet::new();
+                all.into_iter().for_each(|serving| drop(running.spawn(serving.run())));
+                while running.join_next().await.is_some() {}
+            });
             // A handler that never returns must not keep the process from ending.
             runtime.shutdown_background();
         })?;
-        Ok(Server { file: Some(file), stop, streams, times, thread: Some(thread) })
+        Ok(Server { file: Some(file), stop, streams, times, addresses, thread: Some(thread) })
+    }
+
+    /// The addresses on TCP.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
     }
 
     /// The socket.
@@ -147,7 +209,7 @@ mod tests {
             Ok(())
         });
         registry.post("/v1/echo", "", |request: &Request| request.json::<u32>());
-        (Server::start_with(registry, &folder.join("s.sock"), times).unwrap(), release)
+        (Server::start_with(registry, &folder.join("s.sock"), None, times).unwrap(), release)
     }
 
     fn answer(server: &Server, request: &[u8]) -> String {

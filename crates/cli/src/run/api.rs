@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tidemill_burst::DropCounts;
+use tidemill_burst::{DropCounts, DropReason};
 use tidemill_control::schema::{self, Done, path};
 use tidemill_control::{ApiError, DEFAULT_SOCKET, Registry, Request, Sink, Stream};
 use tidemill_graph::Snapshot;
@@ -61,6 +61,8 @@ pub(crate) fn registry(service: &Arc<Service>) -> Registry {
     registry.stream(path::CAPTURE, "Packets at a node or a port, as pcapng", move |r: &Request| {
         capture(&to, &r.query()?)
     });
+    let of = service.clone();
+    registry.metrics(move || super::metrics::of(&of));
     service.role.clone().verbs(&mut registry);
     // Who asks the wrong one is told whom to ask.
     registry.elsewhere("/v1/amp", "the role mitigator");
@@ -189,27 +191,32 @@ fn workers(service: &Service) -> schema::Workers {
 }
 
 fn drops(service: &Service) -> schema::Drops {
-    let snapshot = service.handle.snapshot();
     let mut drops = Vec::new();
-    let mut add = |counts: &DropCounts, at: &str| {
-        drops.extend(counts.iter().map(|(reason, count)| schema::DropCount {
+    each_drop(service, |reason, count, at| {
+        drops.push(schema::DropCount {
             reason: reason.name().into(),
             help: reason.help().into(),
             count,
             at: at.into(),
-        }));
-    };
+        });
+    });
+    schema::Drops { drops }
+}
+
+/// What was dropped: reason, packets, and where: the name of a node, or `port:NAME`.
+pub(super) fn each_drop(service: &Service, mut each: impl FnMut(DropReason, u64, &str)) {
+    let snapshot = service.handle.snapshot();
     for (node, name) in snapshot.nodes.iter().zip(&service.graph.node_names) {
-        add(&node.dropped, name);
+        node.dropped.iter().for_each(|(reason, count)| each(reason, count, name));
     }
     for ((port, edge), name) in snapshot.ports.iter().zip(&snapshot.edge_drops).zip(&service.graph.port_names)
     {
         let mut sum = port.rx.dropped;
         sum.add(&port.tx.dropped);
         sum.add(edge);
-        add(&sum, &format!("port:{name}"));
+        let at = format!("port:{name}");
+        sum.iter().for_each(|(reason, count)| each(reason, count, &at));
     }
-    schema::Drops { drops }
 }
 
 fn trace(service: &Service, add: schema::TraceAdd) -> Result<Done, ApiError> {

@@ -4,9 +4,12 @@ use crate::usage;
 use anyhow::Result;
 use schemars::JsonSchema;
 use serde::Deserialize;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 use tidemill_amp::MitigatorSection;
+use tidemill_control::{Tcp, Tls, Tokens};
 use tidemill_gatekeeper::GatekeeperSection;
 use tidemill_grantor::GrantorSection;
 use tidemill_graph::Idle;
@@ -342,6 +345,65 @@ pub(crate) struct ControlSection {
     /// Where it is made, relative to this file's folder. Default: `/run/tidemill/tidemill.sock`, where the commands look
     /// for it too (`--socket` and TIDEMILL_SOCKET tell them of another).
     pub(crate) socket: Option<PathBuf>,
+    /// Where the same API, and `/metrics` for Prometheus, is on TCP besides: `["127.0.0.1:9460"]`. Every call needs a token there, and
+    /// an address that is no loopback one needs TLS.
+    pub(crate) listen: Vec<SocketAddr>,
+    /// The tokens, in lines of `NAME SCOPE TOKEN` with the scopes `read` and `all`, relative to this file's folder. Not for everybody to
+    /// read: `chmod 640`.
+    pub(crate) token_file: Option<PathBuf>,
+    /// TLS: a chain of certificates (PEM), relative to this file's folder.
+    pub(crate) certificate: Option<PathBuf>,
+    /// TLS: its private key (PEM).
+    pub(crate) key: Option<PathBuf>,
+}
+
+impl ControlSection {
+    /// What is on TCP, with its files read.
+    pub(crate) fn tcp(&self) -> Result<Option<Tcp>> {
+        let Some(token_file) = self.token_file.as_ref().filter(|_| !self.listen.is_empty()) else {
+            return Ok(None);
+        };
+        let tokens =
+            Tokens::read(token_file).map_err(|error| usage(format!("control.token_file: {error}")))?;
+        let tls = match (&self.certificate, &self.key) {
+            (Some(certificate), Some(key)) => {
+                Some(Tls::read(certificate, key).map_err(|error| usage(format!("control: {error}")))?)
+            }
+            _ => None,
+        };
+        Ok(Some(Tcp { addresses: self.listen.clone(), tokens: Arc::new(tokens), tls }))
+    }
+
+    fn check(&self) -> Result<(), String> {
+        // sockaddr_un has room for so much.
+        let len = self.socket.as_ref().map_or(1, |socket| socket.as_os_str().len());
+        if !(1..108).contains(&len) {
+            return Err(format!("control.socket: {len} characters: give a path of 1 to 107"));
+        }
+        let files =
+            [("token_file", &self.token_file), ("certificate", &self.certificate), ("key", &self.key)];
+        if self.listen.is_empty() {
+            return match files.iter().find(|(_, file)| file.is_some()) {
+                Some((key, _)) => {
+                    Err(format!("control.{key}: is for TCP: give control.listen, or leave it out"))
+                }
+                None => Ok(()),
+            };
+        }
+        if self.token_file.is_none() {
+            return Err("control.listen: give control.token_file too: on TCP every call needs a token".into());
+        }
+        if self.certificate.is_some() != self.key.is_some() {
+            return Err("control: give control.certificate and control.key, or neither".into());
+        }
+        match self.listen.iter().find(|address| !address.ip().is_loopback() && self.key.is_none()) {
+            Some(address) => Err(format!(
+                "control.listen: {address} is no loopback address: give control.certificate and control.key, for tokens \
+                 would be readable on their way"
+            )),
+            None => Ok(()),
+        }
+    }
 }
 
 /// The state file: a router that was killed forwards at once by it. It holds the table with its updates, routes added
@@ -474,13 +536,7 @@ impl Config {
                 ));
             }
         }
-        if let Some(socket) = self.control.as_ref().and_then(|control| control.socket.as_ref()) {
-            // sockaddr_un has room for so much.
-            let len = socket.as_os_str().len();
-            if !(1..108).contains(&len) {
-                return Err(format!("control.socket: {len} characters: give a path of 1 to 107"));
-            }
-        }
+        self.control.as_ref().map_or(Ok(()), ControlSection::check)?;
         if let Some(table) = &self.table
             && (table.path.paths().is_empty() || table.generate.is_some() && table.path.paths().len() != 1)
         {
@@ -541,7 +597,10 @@ impl Config {
             None => {}
         }
         self.updates.iter_mut().for_each(|updates| join(&mut updates.path));
-        self.control.iter_mut().filter_map(|control| control.socket.as_mut()).for_each(join);
+        if let Some(control) = &mut self.control {
+            let ControlSection { socket, token_file, certificate, key, .. } = control;
+            [socket, token_file, certificate, key].into_iter().flatten().for_each(join);
+        }
         self.state.iter_mut().for_each(|state| join(&mut state.path));
         self.grantor.iter_mut().filter_map(|grantor| grantor.key_file.as_mut()).for_each(join);
         self.switch.iter_mut().filter_map(|switch| switch.flows.as_mut()).for_each(join);

@@ -7,6 +7,7 @@ mod devices;
 mod gatekeeper;
 mod grantor;
 mod kvcache;
+mod metrics;
 mod mitigator;
 mod report;
 mod role;
@@ -19,7 +20,7 @@ mod switch;
 use crate::usage;
 use anyhow::{Context, Result};
 use clap::Args;
-use config::{Config, RunSection};
+use config::{Config, ControlSection, RunSection};
 use report::{Live, Report};
 use role::{Open, Opening, Trouble};
 use service::Service;
@@ -27,6 +28,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use tidemill_control::Server;
 use tidemill_graph::record::{Event, RecordReader, Recorder, VERSION};
 use tidemill_graph::replay::Replayer;
 use tidemill_graph::{Clock, Outcome};
@@ -121,6 +123,7 @@ pub(crate) fn run(args: RunArgs) -> Result<bool> {
     }
     let base = args.config.parent().unwrap_or(Path::new("")).to_path_buf();
     setup::check_files(&config, &args.config, &base, args.record.as_deref())?;
+    let tcp = config.control.as_ref().map(ControlSection::tcp).transpose()?.flatten();
     let domain = Domain::new();
     // Wrong ports are found before the tables are built.
     let places = setup::places(&config, &Topology::read(Path::new("/sys")), &name)?;
@@ -187,9 +190,12 @@ pub(crate) fn run(args: RunArgs) -> Result<bool> {
         devices: Mutex::default(),
     });
     let server = match &socket {
-        Some(socket) => Some(tidemill_control::Server::start(api::registry(&service), socket)?),
+        Some(socket) => Some(Server::start_on(api::registry(&service), socket, tcp)?),
         None => None,
     };
+    for address in server.iter().flat_map(Server::addresses) {
+        eprintln!("tidemill: the API and /metrics are at {address}");
+    }
     let done = AtomicBool::new(false);
     let outcome = std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -276,6 +282,7 @@ pub(crate) fn check(args: CheckArgs) -> Result<bool> {
     config.port.iter().try_for_each(|spec| spec.check(config.run.chains())).map_err(usage)?;
     setup::cpus(&config, &name)?;
     setup::check_files(&config, &path, base, None)?;
+    config.control.as_ref().map(ControlSection::tcp).transpose()?;
     let (graph, said) = role::check(&config, &name)?;
     let graph = graph.build()?;
     tidemill_graph::check_stages(&graph, &config.run.stages)

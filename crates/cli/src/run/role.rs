@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::Scope;
-use tidemill_control::Registry;
+use tidemill_control::{Family, Registry};
 use tidemill_graph::GraphBuilder;
 use tidemill_graph::record::Recorder;
 use tidemill_lookup::qsbr::Domain;
@@ -54,6 +54,11 @@ pub(crate) trait Role: Send + Sync {
 
     /// What to say in the end.
     fn told(&self) -> Told;
+
+    /// Its own figures, for `/metrics`.
+    fn metrics(&self) -> Vec<Family> {
+        self.told().figures()
+    }
 }
 
 /// What a role says when a run has ended.
@@ -82,6 +87,19 @@ impl Told {
         }
         let all = counters.map(|(name, count)| (name.to_owned(), Value::from(count))).collect();
         self.json.insert(key.into(), Value::Object(all));
+    }
+
+    /// The role's counters as metrics: `tidemill_KEY{figure="NAME"}`.
+    pub(crate) fn figures(&self) -> Vec<Family> {
+        let counters = self.json.iter().filter_map(|(key, value)| Some((key, value.as_object()?)));
+        let family = |(key, counters): (&String, &Map<String, Value>)| {
+            let mut family = Family::gauge(key.as_str(), "The role's own figures");
+            for (name, value) in counters {
+                family.add_f64(&[("figure", name)], value.as_f64().unwrap_or_default());
+            }
+            family
+        };
+        counters.map(family).collect()
     }
 }
 

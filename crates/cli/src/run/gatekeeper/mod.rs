@@ -11,7 +11,7 @@ use anyhow::Result;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::Scope;
-use tidemill_control::Registry;
+use tidemill_control::{Family, Registry};
 use tidemill_gatekeeper::{Counter, GateError, GatekeeperControl};
 use tidemill_graph::GraphBuilder;
 use tidemill_graph::record::Recorder;
@@ -216,5 +216,11 @@ impl Role for Gatekeeper {
         let counters = lock(&self.gate).counters();
         told.counters("gate", "gate", counters.iter());
         told
+    }
+
+    fn metrics(&self) -> Vec<Family> {
+        let mut families = self.router.metrics();
+        families.extend(self.told().figures().into_iter().filter(|family| family.name() == "gate"));
+        families
     }
 }

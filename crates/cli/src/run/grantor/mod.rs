@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::thread::Scope;
-use tidemill_control::Registry;
+use tidemill_control::{Family, Registry};
 use tidemill_grantor::{Counter, GrantorControl, GrantorSection, PolicyError, Run};
 use tidemill_graph::GraphBuilder;
 use tidemill_graph::record::Recorder;
@@ -166,5 +166,11 @@ impl Role for Grantor {
         let numbers = lock(&self.control).numbers();
         told.counters("grantor", "grantor", numbers.iter().map(|(name, count)| (name.as_str(), *count)));
         told
+    }
+
+    fn metrics(&self) -> Vec<Family> {
+        let mut families = self.router.metrics();
+        families.extend(self.told().figures().into_iter().filter(|family| family.name() == "grantor"));
+        families
     }
 }

@@ -22,7 +22,7 @@ use state::{Origin, Start, StateFile};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::Scope;
-use tidemill_control::Registry;
+use tidemill_control::{Family, Registry};
 use tidemill_feed::kernel::KernelFeed;
 use tidemill_feed::{Labels, LoadedTable};
 use tidemill_gatekeeper::Host;
@@ -279,6 +279,30 @@ impl Role for Router {
         told.json.insert("tables".into(), tables.iter().map(lookup_json).collect());
         told
     }
+
+    fn metrics(&self) -> Vec<Family> {
+        let mut families = self.told().figures();
+        families.extend(tables(&lock(&self.control).lookup_stats()));
+        let mut updates = Family::counter("route_updates", "Changes of routes while it runs");
+        updates.add(&[], self.applied.load(Ordering::Relaxed));
+        families.push(updates);
+        families
+    }
+}
+
+/// The lookup tables as metrics.
+fn tables(tables: &[LookupStats]) -> [Family; 3] {
+    let mut prefixes = Family::gauge("fib_prefixes", "Prefixes in a lookup table");
+    let mut bytes = Family::gauge("fib_bytes", "Bytes that lookups can touch");
+    let mut generation = Family::counter("fib_changes", "Published changes of a lookup table");
+    for table in tables {
+        let family = format!("ipv{}", table.family);
+        let labels = [("vrf", table.vrf.as_str()), ("family", family.as_str())];
+        prefixes.add(&labels, table.prefixes as u64);
+        bytes.add(&labels, table.bytes as u64);
+        generation.add(&labels, table.generation);
+    }
+    [prefixes, bytes, generation]
 }
 
 fn lookup_json(stats: &LookupStats) -> serde_json::Value {

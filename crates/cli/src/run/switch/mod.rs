@@ -10,7 +10,7 @@ use crate::usage;
 use anyhow::Result;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex};
-use tidemill_control::Registry;
+use tidemill_control::{Family, Registry};
 use tidemill_graph::GraphBuilder;
 use tidemill_graph::record::Recorder;
 use tidemill_lookup::qsbr::Domain;
@@ -114,5 +114,15 @@ impl Role for Switch {
         told.last.extend(used.map(|flow| format!("{:>10} packets  {}", flow.hits.packets, flow.text)));
         told.counters("switch", "switch", counters.iter());
         told
+    }
+
+    fn metrics(&self) -> Vec<Family> {
+        // Without the rules: there may be a hundred thousand.
+        let mut family = Family::gauge("switch", "The role's own figures");
+        lock(&self.control)
+            .counters()
+            .iter()
+            .for_each(|(name, count)| family.add(&[("figure", name)], count));
+        vec![family]
     }
 }

@@ -1,0 +1,89 @@
+//! What a run tells Prometheus: `/metrics` on the control socket and, if there is one, on TCP.
+
+use super::api::each_drop;
+use super::service::{Service, lock, now_ns};
+use tidemill_control::Family;
+use tidemill_port::PortSpec;
+
+/// All of it, with the role's.
+pub(super) fn of(service: &Service) -> Vec<Family> {
+    let snapshot = service.handle.snapshot();
+    let mut families = whole(service);
+    let mut packets = Family::counter("port_packets", "Packets by port and direction");
+    let mut bytes = Family::counter("port_bytes", "Their bytes, without preamble and frame check sequence");
+    let mut up = Family::gauge("port_up", "Whether the port's link is up, where it is known");
+    let ports: Vec<String> =
+        lock(&service.config).port.iter().map(|spec: &PortSpec| spec.name().to_owned()).collect();
+    for (number, (name, port)) in ports.iter().zip(&snapshot.ports).enumerate() {
+        for (direction, counted) in [("rx", &port.rx), ("tx", &port.tx)] {
+            let labels = [("port", name.as_str()), ("direction", direction)];
+            packets.add(&labels, counted.packets);
+            bytes.add(&labels, counted.bytes);
+        }
+        if let Some(is_up) = service.role.link(number) {
+            up.add(&[("port", name)], u64::from(is_up && port.away() == 0));
+        }
+    }
+    families.extend([packets, bytes, up]);
+    let mut packets = Family::counter("node_packets", "Packets that a node of the graph has seen");
+    let mut busy = Family::counter("node_busy_seconds", "Time that a node has taken");
+    for (name, node) in service.graph.node_names.iter().zip(&snapshot.nodes) {
+        packets.add(&[("node", name)], node.packets);
+        busy.add_f64(&[("node", name)], node.busy_ns as f64 / 1e9);
+    }
+    families.extend([packets, busy, dropped(service)]);
+    families.extend(workers(service));
+    families.extend(service.role.metrics());
+    families
+}
+
+/// The books, and the process.
+fn whole(service: &Service) -> Vec<Family> {
+    let ledger = service.handle.snapshot().ledger();
+    let one = |mut family: Family, value: f64| {
+        family.add_f64(&[], value);
+        family
+    };
+    let mut info = Family::gauge("info", "What runs");
+    let role = lock(&service.config).role.to_string();
+    info.add(&[("version", env!("CARGO_PKG_VERSION")), ("role", &role)], 1);
+    let uptime = now_ns().saturating_sub(service.started_ns) as f64 / 1e9;
+    let reloads = service.reloads.load(std::sync::atomic::Ordering::Relaxed) as f64;
+    vec![
+        info,
+        one(Family::gauge("uptime_seconds", "Since the start"), uptime),
+        one(Family::counter("reloads", "Changed configurations that were taken"), reloads),
+        one(
+            Family::counter("made_packets", "Packets made inside: errors, fragments, copies"),
+            ledger.made as f64,
+        ),
+        one(
+            Family::counter("consumed_packets", "Packets that ended inside on purpose"),
+            ledger.consumed as f64,
+        ),
+        one(Family::gauge("held_packets", "Packets inside now"), ledger.held as f64),
+    ]
+}
+
+/// Drops by reason and place.
+fn dropped(service: &Service) -> Family {
+    let mut family = Family::counter("dropped_packets", "Packets dropped, by reason and place");
+    each_drop(service, |reason, count, at| family.add(&[("reason", reason.name()), ("at", at)], count));
+    family
+}
+
+fn workers(service: &Service) -> [Family; 4] {
+    let mut busy = Family::counter("worker_busy_seconds", "Time in turns that moved packets");
+    let mut asleep = Family::counter("worker_asleep_seconds", "Time asleep");
+    let mut frames = Family::gauge("worker_frames", "Frames of packet memory");
+    let mut free = Family::gauge("worker_free_frames", "Those of them that hold no packet");
+    for (index, snapshot) in service.handle.per_worker().iter().enumerate() {
+        let index = index.to_string();
+        let labels = [("worker", index.as_str())];
+        busy.add_f64(&labels, snapshot.busy_ns as f64 / 1e9);
+        asleep.add_f64(&labels, snapshot.slept_ns as f64 / 1e9);
+        frames.add(&labels, snapshot.pool.frames as u64);
+        free.add(&labels, snapshot.pool.free as u64);
+    }
+    [busy, asleep, frames, free]
+}

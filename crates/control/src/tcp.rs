@@ -1,0 +1,119 @@
+//! The API on TCP: for who is not on this machine, or reads metrics. Every call needs a token; what leaves the machine needs TLS.
+
+use crate::registry::ApiError;
+use crate::serve::refuse;
+use crate::server::ServerError;
+use crate::tokens::{Scope, Tokens};
+use axum::Router;
+use axum::extract::Request;
+use axum::middleware::{Next, from_fn};
+use axum::response::{IntoResponse, Response};
+use hyper::header::{AUTHORIZATION, HeaderValue, WWW_AUTHENTICATE};
+use hyper::{Method, StatusCode};
+use rustls::ServerConfig;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use std::collections::HashSet;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Where the API answers besides its Unix socket, and to whom.
+#[derive(Debug, Clone)]
+pub struct Tcp {
+    /// Addresses to listen at.
+    pub addresses: Vec<SocketAddr>,
+    /// Who may call.
+    pub tokens: Arc<Tokens>,
+    /// With what certificate; needed for addresses other than loopback ones.
+    pub tls: Option<Tls>,
+}
+
+/// A certificate with its key.
+#[derive(Clone)]
+pub struct Tls(pub(crate) Arc<ServerConfig>);
+
+impl std::fmt::Debug for Tls {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Tls")
+    }
+}
+
+/// What is wrong with a certificate or its key.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {what}", path.display())]
+pub struct TlsError {
+    path: PathBuf,
+    what: String,
+}
+
+impl Tls {
+    /// Reads a chain of certificates and a private key, both PEM.
+    ///
+    /// # Errors
+    /// A file that cannot be read or has neither in it; a key that is not the certificate's.
+    pub fn read(certificate: &Path, key: &Path) -> Result<Tls, TlsError> {
+        let fail = |path: &Path, what: String| TlsError { path: path.to_owned(), what };
+        let chain = CertificateDer::pem_file_iter(certificate)
+            .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+            .map_err(|error| fail(certificate, format!("no chain of PEM certificates: {error}")))?;
+        if chain.is_empty() {
+            return Err(fail(certificate, "has no PEM certificate in it".into()));
+        }
+        let secret = PrivateKeyDer::from_pem_file(key)
+            .map_err(|error| fail(key, format!("no PEM private key: {error}")))?;
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let mut config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, secret))
+            .map_err(|error| fail(key, format!("not the key of {}: {error}", certificate.display())))?;
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Ok(Tls(Arc::new(config)))
+    }
+}
+
+impl Tcp {
+    /// Whether what would be sent could be read by others on its way.
+    pub(crate) fn check(&self) -> Result<(), ServerError> {
+        let open = self.addresses.iter().find(|address| !address.ip().is_loopback());
+        match open {
+            Some(address) if self.tls.is_none() => Err(ServerError::NeedsTls { address: *address }),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Lets those through who may call. `packets` are the paths whose answers are packets: nothing for who may only look.
+pub(crate) fn guarded(app: Router, tokens: Arc<Tokens>, packets: HashSet<String>) -> Router {
+    let packets = Arc::new(packets);
+    app.layer(from_fn(move |request: Request, next: Next| {
+        let (tokens, packets) = (tokens.clone(), packets.clone());
+        async move {
+            match allowed(&tokens, &packets, &request) {
+                Ok(()) => next.run(request).await,
+                Err(response) => *response,
+            }
+        }
+    }))
+}
+
+fn allowed(tokens: &Tokens, packets: &HashSet<String>, request: &Request) -> Result<(), Box<Response>> {
+    let header = request.headers().get(AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let looks = request.method() == Method::GET || request.method() == Method::HEAD;
+    let path = request.uri().path();
+    match tokens.scope(header) {
+        Some(Scope::All) => Ok(()),
+        Some(Scope::Read) if looks && !packets.contains(path) => Ok(()),
+        Some(Scope::Read) => {
+            let what =
+                format!("{} {path}: this token may only look: use one whose scope is all", request.method());
+            Err(Box::new(refuse(&ApiError::new(StatusCode::FORBIDDEN, what))))
+        }
+        None => {
+            let what = "send a token that is in control.token_file: Authorization: Bearer TOKEN";
+            let mut response = refuse(&ApiError::new(StatusCode::UNAUTHORIZED, what)).into_response();
+            response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            Err(Box::new(response))
+        }
+    }
+}

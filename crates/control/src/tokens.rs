@@ -1,0 +1,167 @@
+//! Who may call over TCP: a file of tokens, each with what it is good for.
+//!
+//! ```text
+//! # NAME     SCOPE  TOKEN (at least 24 characters, such as `openssl rand -hex 24` makes)
+//! prometheus read   6f1d...
+//! admin      all    93c0...
+//! ```
+//! `read`: what looks and is not packets. `all`: everything. Of a token only its digest is kept.
+
+use sha2::{Digest as _, Sha256};
+use std::fs::File;
+use std::io::Read as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+/// The fewest characters of a token.
+const LEAST: usize = 24;
+/// The longest file: a wrong one is not read to its end.
+const LONGEST: u64 = 1 << 20;
+
+/// What a token is good for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Scope {
+    Read,
+    All,
+}
+
+/// Tokens by their digests.
+pub struct Tokens(Vec<([u8; 32], Scope)>);
+
+impl std::fmt::Debug for Tokens {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} tokens", self.0.len())
+    }
+}
+
+/// What is wrong with a file of tokens.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {what}", path.display())]
+pub struct TokensError {
+    path: PathBuf,
+    what: String,
+}
+
+impl Tokens {
+    /// Reads a file. It must not be readable by everybody.
+    ///
+    /// # Errors
+    /// It cannot be read, others can read it, or a line is wrong; with the line's number.
+    pub fn read(path: &Path) -> Result<Tokens, TokensError> {
+        let fail = |what: String| TokensError { path: path.to_owned(), what };
+        let file = File::open(path).map_err(|error| fail(error.to_string()))?;
+        let data = file.metadata().map_err(|error| fail(error.to_string()))?;
+        if !data.is_file() {
+            return Err(fail("is no file".into()));
+        }
+        if data.mode() & 0o007 != 0 {
+            return Err(fail(format!(
+                "has mode {:o}, so that everybody can use it: chmod o= it",
+                data.mode() & 0o777
+            )));
+        }
+        let mut text = String::new();
+        file.take(LONGEST).read_to_string(&mut text).map_err(|error| fail(error.to_string()))?;
+        Self::parse(&text).map_err(fail)
+    }
+
+    /// Reads the text of a file.
+    fn parse(text: &str) -> Result<Tokens, String> {
+        let mut tokens = Vec::new();
+        for (number, line) in text.lines().enumerate() {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            if words.first().is_none_or(|word| word.starts_with('#')) {
+                continue;
+            }
+            let wrong = |what: &str| Err(format!("line {}: {what}", number + 1));
+            let [_, scope, token] = words[..] else {
+                return wrong("give NAME SCOPE TOKEN");
+            };
+            let scope = match scope {
+                "read" => Scope::Read,
+                "all" => Scope::All,
+                _ => return wrong(&format!("{scope:?} is no scope: read or all")),
+            };
+            if token.len() < LEAST || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+                return wrong(&format!("a token has at least {LEAST} printable ASCII characters"));
+            }
+            let digest = digest(token);
+            if tokens.iter().any(|(known, _)| *known == digest) {
+                return wrong("this token is in the file already");
+            }
+            tokens.push((digest, scope));
+        }
+        if tokens.is_empty() { Err("has no token in it".into()) } else { Ok(Tokens(tokens)) }
+    }
+
+    /// What `Authorization: Bearer TOKEN` allows; `None` if it is nobody's.
+    pub(crate) fn scope(&self, authorization: Option<&str>) -> Option<Scope> {
+        let (scheme, token) = authorization?.split_once(' ')?;
+        if !scheme.eq_ignore_ascii_case("bearer") {
+            return None;
+        }
+        // What the time of the comparison tells is about a digest, which nobody can choose.
+        let digest = digest(token.trim());
+        self.0.iter().find(|(known, _)| *known == digest).map(|(_, scope)| *scope)
+    }
+}
+
+fn digest(token: &str) -> [u8; 32] {
+    Sha256::digest(token.as_bytes()).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    const ADMIN: &str = "admin-admin-admin-admin-admin";
+    const READER: &str = "reader-reader-reader-reader";
+
+    #[test]
+    fn tokens_have_their_scopes_and_others_none() {
+        let text = format!("# comment\n\nprometheus read {READER}\n  admin\tall {ADMIN}  \n");
+        let tokens = Tokens::parse(&text).unwrap();
+        let scope = |header: &str| tokens.scope(Some(header));
+        assert_eq!(scope(&format!("Bearer {ADMIN}")), Some(Scope::All));
+        assert_eq!(scope(&format!("bearer  {READER}")), Some(Scope::Read));
+        for wrong in ["", "Bearer", "Bearer ", "Basic admin-admin-admin-admin-admin", "Bearer x"] {
+            assert_eq!(scope(wrong), None, "{wrong}");
+        }
+        assert_eq!(scope(&format!("Bearer {ADMIN}x")), None);
+        assert_eq!(tokens.scope(None), None);
+        assert!(!format!("{tokens:?}").contains("admin"));
+    }
+
+    #[test]
+    fn wrong_files_are_told_with_their_lines() {
+        for (text, part) in [
+            ("", "no token"),
+            ("# nothing\n", "no token"),
+            ("a read\n", "line 1: give NAME SCOPE TOKEN"),
+            (&format!("a read {READER} more\n"), "line 1: give NAME"),
+            (&format!("\na write {READER}\n"), "line 2: \"write\" is no scope"),
+            ("a all short\n", "line 1: a token has at least 24"),
+            (&format!("a all {READER}\u{e9}\n"), "printable ASCII"),
+            (&format!("a all {READER}\nb read {READER}\n"), "line 2: this token is in the file"),
+        ] {
+            let error = Tokens::parse(text).unwrap_err();
+            assert!(error.contains(part), "{text:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_all_can_read_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("tokens");
+        std::fs::write(&path, format!("a all {ADMIN}\n")).unwrap();
+        let mode = |mode| std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+        mode(0o644);
+        let error = Tokens::read(&path).unwrap_err().to_string();
+        assert!(error.contains("mode 644") && error.contains("tokens"), "{error}");
+        mode(0o640);
+        assert_eq!(Tokens::read(&path).unwrap().0.len(), 1);
+        assert!(Tokens::read(folder.path()).unwrap_err().to_string().contains("no file"));
+        assert!(Tokens::read(&folder.path().join("none")).is_err());
+    }
+}

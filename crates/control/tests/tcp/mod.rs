@@ -1,0 +1,183 @@
+//! The API on TCP: tokens and what they are good for, TLS, who dawdles there, metrics, the OpenAPI document.
+
+use crate::LONG;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use serde_json::Value;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::Arc;
+use tempfile::TempDir;
+use tidemill_control::{Client, Family, Server, ServerError, Tcp, Tls, Tokens};
+
+const READ: &str = "reader-reader-reader-reader";
+const ALL: &str = "admin-admin-admin-admin-admin";
+
+fn tokens(folder: &Path) -> Arc<Tokens> {
+    let path = folder.join("tokens");
+    std::fs::write(&path, format!("prometheus read {READ}\nadmin all {ALL}\n")).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+    Arc::new(Tokens::read(&path).unwrap())
+}
+
+fn start(addresses: &[&str], tls: Option<Tls>) -> (TempDir, Result<Server, ServerError>) {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut registry, _) = crate::registry();
+    registry.metrics(|| {
+        let mut packets = Family::counter("packets", "Packets");
+        packets.add(&[("port", "lan")], 7);
+        vec![packets]
+    });
+    registry.metrics(|| vec![Family::gauge("empty", "Nothing")]);
+    let addresses = addresses.iter().map(|address| address.parse().unwrap()).collect();
+    let tcp = Tcp { addresses, tokens: tokens(folder.path()), tls };
+    let server = Server::start_on(registry, &folder.path().join("s.sock"), Some(tcp));
+    (folder, server)
+}
+
+fn connect(address: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(LONG)).unwrap();
+    stream
+}
+
+fn exchange(mut stream: impl Read + Write, head: &str, token: Option<&str>, body: &str) -> String {
+    let token = token.map_or(String::new(), |token| format!("Authorization: Bearer {token}\r\n"));
+    let length = body.len();
+    write!(
+        stream,
+        "{head} HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: {length}\r\n{token}\r\n{body}"
+    )
+    .unwrap();
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer); // Who has closed without a farewell has said all the same.
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+#[test]
+fn a_call_needs_a_token_and_a_token_its_scope() {
+    let (_folder, server) = start(&["127.0.0.1:0", "[::1]:0"], None);
+    let server = server.unwrap();
+    assert_eq!(server.addresses().len(), 2);
+    for &address in server.addresses() {
+        let call = |head: &str, token, body: &str| exchange(connect(address), head, token, body);
+        for wrong in [None, Some(""), Some("guess"), Some(&READ[1..])] {
+            for head in ["GET /v1", "GET /metrics", "GET /v1/none", "POST /v1/routes"] {
+                let answer = call(head, wrong, "");
+                assert!(answer.starts_with("HTTP/1.1 401 "), "{head}: {answer}");
+                assert!(
+                    answer.contains("www-authenticate: Bearer") && answer.contains("token_file"),
+                    "{answer}"
+                );
+            }
+        }
+        assert!(call("GET /v1/echo?a=b", Some(READ), "").ends_with("{\"a\":\"b\"}"));
+        for head in ["POST /v1/routes", "DELETE /v1/routes?prefix=10.0.0.0/8", "GET /v1/endless"] {
+            let answer = call(head, Some(READ), "{}");
+            assert!(
+                answer.starts_with("HTTP/1.1 403 ") && answer.contains("may only look"),
+                "{head}: {answer}"
+            );
+        }
+        let added = call("POST /v1/routes", Some(ALL), "{\"prefix\":\"10.0.0.0/8\",\"via\":[\"10.1.0.2\"]}");
+        assert!(added.starts_with("HTTP/1.1 200 "), "{added}");
+        assert!(call("GET /v1/none", Some(ALL), "").starts_with("HTTP/1.1 404 "));
+    }
+    // On the Unix socket its mode is the guard.
+    let verbs: Value = Client::new(server.path()).unwrap().get("/v1", &()).unwrap();
+    assert!(verbs["verbs"].as_array().unwrap().iter().any(|verb| verb["path"] == "/metrics"));
+}
+
+#[test]
+fn metrics_and_the_document_are_what_is_registered() {
+    let (_folder, server) = start(&["127.0.0.1:0"], None);
+    let server = server.unwrap();
+    let call = |head: &str| exchange(connect(server.addresses()[0]), head, Some(READ), "");
+    let metrics = call("GET /metrics");
+    assert!(metrics.contains("content-type: application/openmetrics-text; version=1.0.0"), "{metrics}");
+    assert!(metrics.contains("\ntidemill_packets_total{port=\"lan\"} 7.0\n"), "{metrics}");
+    assert!(metrics.ends_with("# EOF\n") && metrics.contains("# TYPE tidemill_empty gauge\n"), "{metrics}");
+    let document = call("GET /v1/openapi.json");
+    let document: Value = serde_json::from_str(document.split("\r\n\r\n").nth(1).unwrap()).unwrap();
+    let listed: Value = Client::new(server.path()).unwrap().get("/v1", &()).unwrap();
+    assert_eq!(document["openapi"], "3.1.0");
+    for verb in listed["verbs"].as_array().unwrap() {
+        let (path, method) =
+            (verb["path"].as_str().unwrap(), verb["method"].as_str().unwrap().to_lowercase());
+        assert_eq!(document["paths"][path][&method]["summary"], verb["help"], "{method} {path}");
+    }
+}
+
+#[test]
+fn nothing_is_said_in_the_clear_to_a_network() {
+    for address in ["0.0.0.0:0", "[::]:0", "192.0.2.1:9460"] {
+        let (_folder, server) = start(&["127.0.0.1:0", address], None);
+        let Err(error) = server else { panic!("{address} without TLS") };
+        assert!(error.to_string().contains("control.certificate"), "{error}");
+    }
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let (_folder, server) = start(&[&taken.local_addr().unwrap().to_string()], None);
+    let Err(error) = server else { panic!("a taken address") };
+    assert!(error.to_string().starts_with("control.listen: 127.0.0.1:"), "{error}");
+}
+
+#[test]
+fn with_a_certificate_it_is_tls_and_nothing_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let (certificate, key) = (folder.path().join("c.pem"), folder.path().join("k.pem"));
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    std::fs::write(&certificate, made.cert.pem()).unwrap();
+    std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    let tls = Tls::read(&certificate, &key).unwrap();
+    let (_folder, server) = start(&["127.0.0.1:0", "0.0.0.0:0"], Some(tls));
+    let server = server.unwrap();
+    let address = server.addresses()[0];
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from(made.cert.der().to_vec())).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    let config = Arc::new(config.with_root_certificates(roots).with_no_client_auth());
+    let secured = || {
+        let name = ServerName::try_from("localhost").unwrap();
+        StreamOwned::new(ClientConnection::new(config.clone(), name).unwrap(), connect(address))
+    };
+    assert!(exchange(secured(), "GET /v1/echo?a=b", Some(READ), "").ends_with("{\"a\":\"b\"}"));
+    assert!(exchange(secured(), "GET /metrics", None, "").starts_with("HTTP/1.1 401 "));
+    let clear = exchange(connect(address), "GET /metrics", Some(READ), "");
+    assert!(!clear.contains("tidemill") && !clear.contains("HTTP/1.1 200"), "{clear}");
+
+    // Wrong files are told by their names.
+    let other = rcgen::generate_simple_self_signed(vec!["other".to_owned()]).unwrap();
+    let other_key = folder.path().join("other.pem");
+    std::fs::write(&other_key, other.signing_key.serialize_pem()).unwrap();
+    let none = folder.path().join("none.pem");
+    std::fs::write(&none, "nothing\n").unwrap();
+    for (c, k, part) in [
+        (&certificate, &other_key, "other.pem: not the key of"),
+        (&certificate, &none, "none.pem: no PEM private key"),
+        (&none, &key, "none.pem: has no PEM certificate"),
+        (&folder.path().join("gone.pem"), &key, "gone.pem: no chain of PEM certificates"),
+    ] {
+        let error = Tls::read(c, k).unwrap_err().to_string();
+        assert!(error.contains(part), "{error}");
+    }
+}
+
+#[test]
+fn dawdlers_on_the_network_do_not_shut_the_operator_out() {
+    let (_folder, server) = start(&["127.0.0.1:0"], None);
+    let server = server.unwrap();
+    let dawdle = |number: usize| {
+        let mut stream = connect(server.addresses()[0]);
+        stream.write_all([&b"GET /v1"[..], b"", b"\x16\x03\x01"][number % 3]).unwrap();
+        stream
+    };
+    // More than there are places.
+    let dawdlers: Vec<TcpStream> = (0..140).map(dawdle).collect();
+    let count: u64 = Client::new(server.path()).unwrap().get("/v1/count", &()).unwrap();
+    assert_eq!(count, 0);
+    drop(server); // Returns, whatever they do.
+    drop(dawdlers);
+}
