@@ -134,6 +134,12 @@ static __always_inline int udp_in(struct xdp_md *context, struct parse *p, struc
 	where->end = where->l4 + length;
 	if (length < sizeof(udp) + 8 + 1)
 		return XDP_PASS;
+	if (length > sizeof(udp) + MAX_DATAGRAM) {
+		// Behind that memcached does not see it: what is half a command there takes the next datagram of anybody for its rest.
+		count(C_UDP_HALF);
+		void_all(p->state);
+		return XDP_DROP;
+	}
 	// Sequence 0, total 1, reserved 0, "get ", and no IP options.
 	begin = (__u32 *)&w->bytes[(where->l4 + sizeof(udp)) & (HEADS - 1)];
 	if (whole && frame <= CHUNK && length > sizeof(udp) + 12 && !(begin[0] >> 16) && begin[1] == bpf_htons(1) &&
@@ -219,10 +225,12 @@ __noinline int tcp_in(struct xdp_md *context, struct where *where)
 	__u32 header, length, sequence;
 	__u64 now;
 	__s32 ahead;
+	int has_options;
 
 	if (!where || !found(&p, 0))
 		return XDP_PASS;
 	w = p.w;
+	has_options = where->family == 4 && where->l4 != where->l3 + sizeof(struct iphdr);
 	if (bpf_xdp_load_bytes(context, where->l4, &tcp, sizeof(tcp)))
 		return XDP_PASS;
 	header = tcp.doff * 4;
@@ -240,12 +248,17 @@ __noinline int tcp_in(struct xdp_md *context, struct where *where)
 	}
 	if (conn->blind)
 		return XDP_PASS;
+	// The kernel drops it, and not a byte of it may count.
+	if (!has_options && where->family == 4 && !is_header_right(w, where->l3)) {
+		count(C_BAD_CHECKSUM);
+		return XDP_PASS;
+	}
 	if (__sync_lock_test_and_set(&conn->busy_in, 1)) {
 		count(C_TCP_BUSY);
 		return XDP_DROP;
 	}
-	if (tcp.urg) {
-		// A byte of it is not in the stream that memcached reads.
+	if (tcp.urg || has_options) {
+		// A byte of it is not in the stream that memcached reads; of options the kernel takes some, and drops others with what is behind them.
 		blind(p.state, conn);
 		goto pass;
 	}

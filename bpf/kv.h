@@ -39,6 +39,11 @@
 // Keys of one get that is answered here, and the payload of one datagram of memcached's.
 #define MAX_GETS 16
 #define MAX_REPLY 1400
+// A packet that every way takes: of IPv6 as a whole, of IPv4 perhaps in fragments that a router makes.
+#define SURE_MTU_V4 576
+#define SURE_MTU_V6 1280
+// What memcached reads of a datagram at most, with the frame's header.
+#define MAX_DATAGRAM 16384
 // Room in front of a frame: XDP_PACKET_HEADROOM, less what the kernel keeps there.
 #define MAX_HEAD 192
 
@@ -70,6 +75,7 @@ enum {
 	C_EVENT_LOST,
 	C_NO_ROOM, // passed: the answer does not fit into the frame's memory
 	C_UDP_HALF, // dropped: half a command
+	C_TOO_LONG, // passed: the answer is longer than what every way takes
 	COUNTS,
 };
 
@@ -89,6 +95,8 @@ struct state {
 	__u16 serving; // 0: only watch
 	__u32 events_per_ms;
 	__u64 server; // which memcached: the daemon's own word
+	__u64 invalid; // somebody has made an item stale by meta commands: asking by `mg` could take what its client is to win
+	__u64 broken; // the daemon is just taking counts back: one that is killed then leaves them wrong
 };
 
 struct slot {
