@@ -134,12 +134,6 @@ static __always_inline int udp_in(struct xdp_md *context, struct parse *p, struc
 	where->end = where->l4 + length;
 	if (length < sizeof(udp) + 8 + 1)
 		return XDP_PASS;
-	if (length > sizeof(udp) + MAX_DATAGRAM) {
-		// Behind that memcached does not see it: what is half a command there takes the next datagram of anybody for its rest.
-		count(C_UDP_HALF);
-		void_all(p->state);
-		return XDP_DROP;
-	}
 	// Sequence 0, total 1, reserved 0, "get ", and no IP options.
 	begin = (__u32 *)&w->bytes[(where->l4 + sizeof(udp)) & (HEADS - 1)];
 	if (whole && frame <= CHUNK && length > sizeof(udp) + 12 && !(begin[0] >> 16) && begin[1] == bpf_htons(1) &&

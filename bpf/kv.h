@@ -42,8 +42,6 @@
 // A packet that every way takes: of IPv6 as a whole, of IPv4 perhaps in fragments that a router makes.
 #define SURE_MTU_V4 576
 #define SURE_MTU_V6 1280
-// What memcached reads of a datagram at most, with the frame's header.
-#define MAX_DATAGRAM 16384
 // Room in front of a frame: XDP_PACKET_HEADROOM, less what the kernel keeps there.
 #define MAX_HEAD 192
 

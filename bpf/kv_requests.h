@@ -305,18 +305,10 @@ static __noinline void end_token(struct parse *p)
 		fresh_token(p);
 		return;
 	}
-	if (which == 1 && s->command == K_STATS) {
-		// These print keys as they are, and one that came by the binary protocol may have lines in it that look like answers.
-		if ((s->length == 9 && s->word == W8('a', 'c', 'h', 'e', 'd', 'u', 'm', 'p')) ||
-		    (s->length == 6 && s->word == W6('d', 'e', 't', 'a', 'i', 'l')))
-			lost(p);
-		else
-			s->phase = P_REST;
-		fresh_token(p);
-		return;
-	}
-	if (which == 2 && s->command == K_DEBUG) {
-		lost(p); // so does this, of a key that is written in base64
+	// These print keys as they are, and one that came by the binary protocol may have lines in it that look like answers: `cachedump`, `detail`;
+	// and `me` of a key that is written in base64.
+	if (which == 2 && (s->command == K_STATS || s->command == K_DEBUG)) {
+		lost(p);
 		return;
 	}
 	if (which == 1 && s->command != K_GAT && s->command != K_FLUSH && s->command != K_VERBOSE) {

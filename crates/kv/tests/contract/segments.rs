@@ -75,6 +75,22 @@ impl Segments {
 
     /// Sends a segment whose first byte is the `at`-th of ours.
     pub(crate) fn segment(&self, at: u32, flags: u8, data: &[u8]) {
+        self.raw.send(&self.frame(at, flags, &[], data));
+    }
+
+    /// One whose IP header has a wrong sum: no kernel takes it.
+    pub(crate) fn with_a_wrong_header(&self, at: u32, flags: u8, data: &[u8]) {
+        let mut frame = self.frame(at, flags, &[], data);
+        frame[14 + 10] ^= 1;
+        self.raw.send(&frame);
+    }
+
+    /// One with an IP option that is not as long as it should be: no kernel takes it.
+    pub(crate) fn with_a_wrong_option(&self, at: u32, flags: u8, data: &[u8]) {
+        self.raw.send(&self.frame(at, flags, &[0x83, 2, 0, 0], data));
+    }
+
+    fn frame(&self, at: u32, flags: u8, options: &[u8], data: &[u8]) -> Vec<u8> {
         let mut tcp = self.port.to_be_bytes().to_vec();
         tcp.extend(PORT.to_be_bytes());
         tcp.extend(self.first.wrapping_add(at).to_be_bytes());
@@ -83,14 +99,14 @@ impl Segments {
         let length = ((tcp.len() + data.len()) as u16).to_be_bytes();
         let check = sum(&[&CLIENT, &SERVER, &[0, 6], &length, &tcp, data]);
         tcp[16..18].copy_from_slice(&check.to_be_bytes());
-        let total = (20 + tcp.len() + data.len()) as u16;
-        let mut ip = vec![0x45, 0];
+        let total = (20 + options.len() + tcp.len() + data.len()) as u16;
+        let mut ip = vec![0x45 + options.len() as u8 / 4, 0];
         ip.extend(total.to_be_bytes());
         ip.extend([0, 1, 0x40, 0, 64, 6, 0, 0]);
-        ip.extend([CLIENT, SERVER].concat());
+        ip.extend([&CLIENT, &SERVER, options].concat());
         let check = sum(&[&ip]);
         ip[10..12].copy_from_slice(&check.to_be_bytes());
-        self.raw.send(&[&self.macs[0][..], &self.macs[1], &[8, 0], &ip, &tcp, data].concat());
+        [&self.macs[0][..], &self.macs[1], &[8, 0], &ip, &tcp, data].concat()
     }
 
     /// Takes what the server sends, for so long, or until it has acknowledged something new.

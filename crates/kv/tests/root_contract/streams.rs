@@ -271,7 +271,7 @@ fn segments_that_are_not_the_connections() {
     let mut tcp = Segments::connect(&lab, 40_002, 1000);
     let mut at = 1u32;
     type Nonsense = fn(&Segments, u32);
-    let nonsense: [(&str, Nonsense); 7] = [
+    let nonsense: [(&str, Nonsense); 9] = [
         ("old data, as a keep-alive", |tcp, at| tcp.segment(at - 1, ACK, b"X")),
         ("nothing, before the window", |tcp, at| tcp.segment(at - 1, ACK, b"")),
         ("far ahead", |tcp, at| tcp.segment(at + 50_000_000, ACK | PSH, b"set other 0 0 100\r\n")),
@@ -281,6 +281,9 @@ fn segments_that_are_not_the_connections() {
             tcp.segment(at.saturating_sub(5).max(1), ACK | PSH, b"set o")
         }),
         ("no flags", |tcp, at| tcp.segment(at, 0, b"set other 0 0 100\r\n")),
+        ("a wrong IP header", |tcp, at| tcp.with_a_wrong_header(at, ACK | PSH, b"set other 0 0 100\r\n")),
+        // The last: what comes behind it on this connection is not followed.
+        ("a wrong IP option", |tcp, at| tcp.with_a_wrong_option(at, ACK | PSH, b"set other 0 0 100\r\n")),
     ];
     for (what, send) in nonsense {
         for middle in [false, true] {
