@@ -218,7 +218,7 @@ __noinline int tcp_in(struct xdp_md *context, struct where *where)
 	struct conn *conn;
 	__u32 header, length, sequence;
 	__u64 now;
-	__s32 ahead;
+	__s32 ahead, beyond;
 	int has_options;
 
 	if (!where || !found(&p, 0))
@@ -256,9 +256,13 @@ __noinline int tcp_in(struct xdp_md *context, struct where *where)
 		blind(p.state, conn);
 		goto pass;
 	}
-	// What was never sent is acknowledged: the kernel takes none of it (its FIN has a number too).
+	// Its FIN is acknowledged, and nobody reads any more.
+	beyond = bpf_ntohl(tcp.ack_seq) - *(volatile __u32 *)&conn->out.next;
+	if (beyond == 1 && *(volatile __u32 *)&conn->fin)
+		goto pass;
+	// What was never sent is acknowledged: the kernel takes none of it.
 	ahead = sequence - conn->in.next;
-	if (ahead > 0 || (__s32)(bpf_ntohl(tcp.ack_seq) - *(volatile __u32 *)&conn->out.next) > 1) {
+	if (ahead > 0 || beyond > 0) {
 		now = bpf_ktime_get_coarse_ns();
 		if (!conn->hole_since_ns)
 			conn->hole_since_ns = now;
@@ -407,15 +411,27 @@ static __always_inline int tcp_out(struct __sk_buff *context, struct parse *p, c
 	__builtin_memcpy(tuple.client, where->dst, 16);
 	__builtin_memcpy(tuple.server, where->src, 16);
 	tuple.port = where->dport;
-	if (tcp.syn)
-		return tcp.ack && context->sk ? opened(p, &tuple, &tcp) : GO_ON;
+	if (tcp.syn) {
+		if (!tcp.ack)
+			return GO_ON;
+		if (context->sk)
+			return opened(p, &tuple, &tcp);
+		// By cookie: whether it opens is not known, and what the one before had says nothing of it.
+		conn = bpf_map_lookup_elem(&kv_conns, &tuple);
+		if (conn)
+			blind(p->state, conn);
+		return GO_ON;
+	}
 	header = tcp.doff * 4;
-	if (header < sizeof(tcp) || where->l4 + header >= context->len)
+	if (header < sizeof(tcp) || where->l4 + header + !tcp.fin > context->len)
 		return GO_ON;
 	length = context->len - where->l4 - header;
 	conn = bpf_map_lookup_elem(&kv_conns, &tuple);
 	if (!conn || conn->blind)
 		return GO_ON;
+	// First this: an acknowledgment of it that comes at once finds it so.
+	if (tcp.fin)
+		conn->fin = 1;
 	if (__sync_lock_test_and_set(&conn->busy_out, 1)) {
 		count(C_TCP_BUSY);
 		return SHOT;

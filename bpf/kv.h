@@ -155,7 +155,8 @@ struct conn {
 	__u64 hole_since_ns;
 	__u64 opened_ns;
 	struct pending ring[RING];
-	__u32 mn_asked, mn_answered, mn_off, zero;
+	__u32 mn_asked, mn_answered, mn_off;
+	__u32 fin; // the server has sent its last byte, and a FIN, which has a number too
 	__u32 mn_upto[BARRIERS]; // `asked` after each
 	__u64 kinds[KINDS / 64]; // by `asked` after the command: 1 is meta
 };

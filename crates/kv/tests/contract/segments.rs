@@ -90,6 +90,13 @@ impl Segments {
         self.raw.send(&self.frame(at, flags, &[0x83, 2, 0, 0], data));
     }
 
+    /// One that acknowledges a byte that was never sent: no kernel takes it.
+    pub(crate) fn with_a_wrong_acknowledgment(&mut self, at: u32, flags: u8, data: &[u8]) {
+        self.theirs = self.theirs.wrapping_add(1);
+        self.segment(at, flags, data);
+        self.theirs = self.theirs.wrapping_sub(1);
+    }
+
     fn frame(&self, at: u32, flags: u8, options: &[u8], data: &[u8]) -> Vec<u8> {
         let mut tcp = self.port.to_be_bytes().to_vec();
         tcp.extend(PORT.to_be_bytes());
