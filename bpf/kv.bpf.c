@@ -403,6 +403,7 @@ static __always_inline int tcp_out(struct __sk_buff *context, struct parse *p, c
 	struct tuple tuple = {};
 	struct tcphdr tcp;
 	struct conn *conn;
+	struct bpf_sock *sock;
 	__u32 header, length, sequence;
 	__s32 ahead;
 
@@ -414,9 +415,11 @@ static __always_inline int tcp_out(struct __sk_buff *context, struct parse *p, c
 	if (tcp.syn) {
 		if (!tcp.ack)
 			return GO_ON;
-		if (context->sk)
+		// That of a cookie has no socket, or that which listens. Whether it opens one is not known, nor with which of several numbers, and
+		// what was known of the one before says nothing of it.
+		sock = context->sk;
+		if (sock && sock->state != BPF_TCP_LISTEN)
 			return opened(p, &tuple, &tcp);
-		// By cookie: whether it opens is not known, and what the one before had says nothing of it.
 		conn = bpf_map_lookup_elem(&kv_conns, &tuple);
 		if (conn)
 			blind(p->state, conn);

@@ -54,6 +54,13 @@ fn sum(parts: &[&[u8]]) -> u16 {
 impl Segments {
     /// Connects from this port, with this first sequence number.
     pub(crate) fn connect(lab: &Lab, port: u16, first: u32) -> Self {
+        let own = Segments::begin(lab, port, first);
+        own.segment(1, ACK, b"");
+        own
+    }
+
+    /// Begins to connect: the last ACK is not sent.
+    pub(crate) fn begin(lab: &Lab, port: u16, first: u32) -> Self {
         let own = mac(&lab.client.run("ip -o link show dev cached"));
         let theirs = mac(&lab.cached.net.run("ip -o link show dev eth0"));
         let text: Vec<String> = own.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -69,7 +76,6 @@ impl Segments {
             own.hear(Duration::from_millis(100));
             assert!(start.elapsed() < Duration::from_secs(10), "no connection");
         }
-        own.segment(1, ACK, b"");
         own
     }
 
@@ -136,7 +142,8 @@ impl Segments {
         let word = |at: usize| u32::from_be_bytes([tcp[at], tcp[at + 1], tcp[at + 2], tcp[at + 3]]);
         let (theirs, acked, flags) = (word(4), word(8).wrapping_sub(self.first), tcp[13]);
         let data = tcp.get(usize::from(tcp[12] >> 4) * 4..)?;
-        if flags & RST != 0 {
+        // A SYN-ACK is ours if it acknowledges our SYN.
+        if flags & RST != 0 || (flags & SYN != 0 && acked != 1) {
             return None;
         }
         if flags & SYN != 0 {

@@ -359,4 +359,15 @@ fn a_port_that_is_used_again_by_cookie() {
         tcp.segment(1 + stream.len() as u32, RST | ACK, b"");
         lab.warm(b"cookie");
     }
+    // Of two SYN-ACKs the first is taken up: its cookie is as good as the second's.
+    pair.given(b"cookie", 0, 0, b"before");
+    lab.cached.net.run("sysctl -qw net.ipv4.tcp_syncookies=2");
+    let mut tcp = Segments::begin(&lab, 40_005, 1_000);
+    Segments::begin(&lab, 40_005, 7_000_000);
+    tcp.segment(1, ACK, b"");
+    lab.cached.net.run("sysctl -qw net.ipv4.tcp_syncookies=1");
+    let stream = b"set cookie 0 0 5\r\nafter\r\n";
+    tcp.deliver(1, stream, &[0..stream.len()]);
+    tcp.until(b"STORED\r\n");
+    follow(&mut pair, stream, b"cookie", "the first of two");
 }
