@@ -63,7 +63,7 @@ __noinline int udp_requests(struct xdp_md *context, struct where *where)
 	__builtin_memcpy(w->udp.client, where->src, 16);
 	__builtin_memset(&w->s, 0, sizeof(w->s));
 	w->at = 8;
-	w->lost = w->mutations = w->quiet = 0;
+	w->lost = w->refused = w->mutations = w->quiet = 0;
 	w->opcode = 0x100;
 	w->first_slot = NONE;
 	p.conn = 0;
@@ -76,9 +76,9 @@ __noinline int udp_requests(struct xdp_md *context, struct where *where)
 	w->line_end = 0;
 	if (w->lost)
 		bpf_loop(CHUNK, line_feed, &p, 0);
-	half = w->lost ? w->s.protocol == BINARY || (w->s.command >= K_STORE && w->s.command <= K_CAS) ||
+	half = w->lost ? !w->refused && (w->s.protocol == BINARY || (w->s.command >= K_STORE && w->s.command <= K_CAS) ||
 				 w->s.command == K_MS || p.left || w->line_end + 1 != w->end ||
-				 w->bytes[(w->end - 1) & (CHUNK - 1)] != '\n' :
+				 w->bytes[(w->end - 1) & (CHUNK - 1)] != '\n') :
 			 w->s.phase != P_START;
 	if (half && key_total == bpf_htons(1)) {
 		count(C_UDP_HALF);

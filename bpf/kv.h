@@ -292,7 +292,7 @@ struct work {
 	__u64 epoch, now_ns, version, hash; // of a get, and of its key
 	__u32 length; // of that
 	__u32 at, end, keys, done, total;
-	__u32 mutations, first_slot, quiet, lost, opcode;
+	__u32 mutations, first_slot, quiet, lost, refused, opcode;
 	__u32 next, line_end;
 	__u32 found[MAX_GETS];
 	__u64 versions[MAX_GETS];

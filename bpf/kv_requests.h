@@ -540,6 +540,19 @@ static __noinline int is_of_its_form(struct stream *s)
 	return !key && !extras && !(op_in(OP_BARE, opcode) && has_value);
 }
 
+// Whether memcached answers one that is not of its form by an error, and forgets what is behind it: not an unknown one, nor these two, of which it reads
+// the value as requests.
+static __noinline int is_refused(struct stream *s)
+{
+	__u8 opcode = s->command, extras = s->first;
+
+	if (op_in(OP_STATS, opcode))
+		return extras != 0;
+	if (op_in(OP_TOUCHES, opcode))
+		return extras != 4 || !s->key_length;
+	return op_in(OP_READS | OP_WRITES | OP_FLUSHES, opcode);
+}
+
 static __noinline void head_byte(struct parse *p, __u8 c)
 {
 	struct stream *s = &p->w->s;
@@ -558,11 +571,13 @@ static __noinline void head_byte(struct parse *p, __u8 c)
 	if (at < 23)
 		return;
 	if (s->key_length > MAX_KEY || s->number < s->key_length + s->first) {
+		p->w->refused = 1;
 		lost(p);
 		return;
 	}
 	s->value = s->number - s->key_length - s->first;
 	if (!is_of_its_form(s)) {
+		p->w->refused = is_refused(s);
 		lost(p);
 		return;
 	}
@@ -613,6 +628,7 @@ static long request_byte(__u32 i, struct parse *p)
 			s->protocol = c == 0x80 ? BINARY : ASCII;
 		if (s->protocol == BINARY) {
 			if (c != 0x80) {
+				w->refused = 1;
 				lost(p);
 				return 1;
 			}
