@@ -71,6 +71,21 @@ fn root_kernel_a_stale_item_is_its_clients_to_win() {
     }
 }
 
+#[test]
+fn root_kernel_what_is_silent_is_not_waited_for() {
+    if !ready("faults::root_kernel_what_is_silent_is_not_waited_for") {
+        return;
+    }
+    let mut lab = Lab::new(&["server"]);
+    // Whoever waits for these takes the next answer for theirs, and the last mutation for one that is under way.
+    lab.tcp(
+        "verbosity 0 noreply\r\nverbosity noreply\r\nverbosity 0 0 noreply\r\nset v 0 0 1\r\na\r\n",
+        "ERROR\r\nSTORED\r\n",
+    );
+    assert_eq!((lab.cache.slot(b"v").1, lab.cache.blind()), (0, 0));
+    lab.until_hit("v", A);
+}
+
 /// Takes the programs off the interface, as making it anew does.
 fn take_off() {
     let root = std::path::Path::new(Pins::ROOT);
