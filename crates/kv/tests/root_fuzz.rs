@@ -214,7 +214,8 @@ fn whole(rng: &mut Rng, keys: &[&str]) -> Vec<u8> {
         7 => {
             let mut binary = vec![0x80, rng.below(36) as u8, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1];
             binary.resize(24, 0);
-            binary.push(b'k');
+            // Mostly another key: a mutation of this one is never answered here, and waits for the daemon's next look.
+            binary.push(if rng.below(500) == 0 { b'k' } else { b'm' });
             frame(tags, v6, 17, &udp(id, &binary))
         }
         8 => frame(tags, v6, 17, &udp(id, b"set other 0 0 3 noreply\r\nabc\r\n")),
@@ -249,9 +250,23 @@ fn damaged(rng: &mut Rng, mut frame: Vec<u8>) -> Vec<u8> {
     frame
 }
 
+/// Asks for a value until it is here, by the program alone: what it misses it tells the daemon, who asks memcached.
+fn admit(lab: &mut Lab, interface: u32, key: &str) {
+    let get = frame(0, false, 17, &udp(1, format!("get {key}\r\n").as_bytes()));
+    let started = std::time::Instant::now();
+    while lab.cache.object().run_once(&get, interface).unwrap().0.action != TX {
+        lab.cache.round().unwrap();
+        assert!(
+            started.elapsed() < Duration::from_secs(20),
+            "{key} is not admitted: {:?}",
+            lab.cache.counts()
+        );
+    }
+}
+
 fn fuzz(frames: usize, seed: u64) {
     // What a frame makes void is admitted again soon: none of these frames ever reaches memcached.
-    let mut lab = Lab::with(|options| options.settle = Duration::from_millis(1));
+    let mut lab = Lab::with(|options| options.settle = Duration::from_micros(50));
     let long = "x".repeat(250);
     let keys = ["k", "bb", long.as_str(), "absent"];
     lab.tcp(
@@ -277,7 +292,7 @@ fn fuzz(frames: usize, seed: u64) {
     for number in 0..frames {
         if is_void {
             for key in &keys[..3] {
-                lab.until_hit(key, &format!("{}END\r\n", values[key.as_bytes()]));
+                admit(&mut lab, interface, key);
             }
             is_void = false;
         }

@@ -1,7 +1,6 @@
 //! Ways to a stale or another answer that were found by reading and by trying: each with what a client or an operator does, and what is right then.
 
 use crate::lab::{self, Lab, ready};
-use crate::net;
 use std::process::{Child, Command};
 use std::sync::atomic::Ordering;
 use std::time::Duration;

@@ -4,7 +4,7 @@
 #![allow(dead_code, unreachable_pub)]
 
 use crate::net::{Host, cable, inside, run};
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -157,7 +157,13 @@ impl Lab {
 
     /// What has become of the connection that was there before: what it can read.
     pub fn read_old(&mut self) -> std::io::Result<usize> {
-        self.client.old.as_mut().unwrap().read(&mut [0; 64])
+        let started = Instant::now();
+        loop {
+            match self.client.old.as_mut().unwrap().read(&mut [0; 64]) {
+                Err(error) if error.kind() == ErrorKind::WouldBlock && started.elapsed() < PATIENCE => {}
+                other => return other,
+            }
+        }
     }
 
     pub fn write_old(&mut self, request: &str) {
