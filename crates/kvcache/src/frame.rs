@@ -256,6 +256,24 @@ pub(crate) fn write(
 mod tests {
     use super::*;
 
+    /// Of IPv6 a router cuts nothing: what is longer than every link takes is not ours to send.
+    #[test]
+    fn how_long_an_answer_may_be() {
+        let mut frame = [&[2; 12][..], &[0x86, 0xdd, 0x60, 0, 0, 0, 0, 8, 17, 64], &[0xfd; 32]].concat();
+        frame.extend([0x0f, 0xa0, 0x2b, 0xcb, 0, 8, 0, 0]);
+        let Found::Datagram(v6) = find(&frame, true) else { panic!() };
+        assert!(v6.comes_through(1232) && !v6.comes_through(1233));
+        let mut made = Vec::new();
+        write(&frame, &v6, Way::Back, (1, 2), &[&[7; 1232]], 9, &mut made);
+        assert_eq!(made.len(), 14 + 1280);
+        let v4 = Parts { src: [10, 0, 0, 1].into(), dst: [10, 0, 0, 2].into(), ..v6 };
+        assert!(v4.comes_through(1400));
+        for (payload, field) in [(548, [0, 0, 0x40, 0]), (549, [0, 9, 0, 0])] {
+            write(&frame, &v4, Way::Back, (1, 2), &[&vec![7; payload]], 9, &mut made);
+            assert_eq!(made[18..22], field, "{payload}");
+        }
+    }
+
     /// The pseudo header's sum alone is what a card would have completed: memcached's kernel drops it when it comes by a cable.
     #[test]
     fn half_a_checksum_is_wrong() {
