@@ -435,8 +435,12 @@ impl Cache {
     /// Of a value that has no end or just a second left: whether it was seen so long ago, and nobody has changed it, that it must have none.
     fn is_for_ever(&mut self, key: &[u8], token: &Token) -> bool {
         let now = now_ns();
-        if self.perhaps_for_ever.len() >= PERHAPS {
-            self.perhaps_for_ever.clear();
+        if self.perhaps_for_ever.len() >= PERHAPS && !self.perhaps_for_ever.contains_key(key) {
+            // Those that have had their time and were not asked for again go; else this one waits.
+            self.perhaps_for_ever.retain(|_, (_, _, at)| now.saturating_sub(*at) < 3 * SURELY_NS);
+            if self.perhaps_for_ever.len() >= PERHAPS {
+                return false;
+            }
         }
         let seen = self.perhaps_for_ever.entry(key.to_vec()).or_insert((token.word, token.epoch, now));
         if (seen.0, seen.1) != (token.word, token.epoch) {
