@@ -63,7 +63,7 @@ __noinline int udp_requests(struct xdp_md *context, struct where *where)
 	__builtin_memcpy(w->udp.client, where->src, 16);
 	__builtin_memset(&w->s, 0, sizeof(w->s));
 	w->at = 8;
-	w->lost = w->mutations = w->quiet = 0;
+	w->lost = w->refused = w->mutations = w->quiet = 0;
 	w->opcode = 0x100;
 	w->first_slot = NONE;
 	p.conn = 0;
@@ -76,9 +76,9 @@ __noinline int udp_requests(struct xdp_md *context, struct where *where)
 	w->line_end = 0;
 	if (w->lost)
 		bpf_loop(CHUNK, line_feed, &p, 0);
-	half = w->lost ? w->s.protocol == BINARY || (w->s.command >= K_STORE && w->s.command <= K_CAS) ||
+	half = w->lost ? !w->refused && (w->s.protocol == BINARY || (w->s.command >= K_STORE && w->s.command <= K_CAS) ||
 				 w->s.command == K_MS || p.left || w->line_end + 1 != w->end ||
-				 w->bytes[(w->end - 1) & (CHUNK - 1)] != '\n' :
+				 w->bytes[(w->end - 1) & (CHUNK - 1)] != '\n') :
 			 w->s.phase != P_START;
 	if (half && key_total == bpf_htons(1)) {
 		count(C_UDP_HALF);
@@ -218,11 +218,13 @@ __noinline int tcp_in(struct xdp_md *context, struct where *where)
 	struct conn *conn;
 	__u32 header, length, sequence;
 	__u64 now;
-	__s32 ahead;
+	__s32 ahead, beyond;
+	int has_options;
 
 	if (!where || !found(&p, 0))
 		return XDP_PASS;
 	w = p.w;
+	has_options = where->family == 4 && where->l4 != where->l3 + sizeof(struct iphdr);
 	if (bpf_xdp_load_bytes(context, where->l4, &tcp, sizeof(tcp)))
 		return XDP_PASS;
 	header = tcp.doff * 4;
@@ -240,18 +242,27 @@ __noinline int tcp_in(struct xdp_md *context, struct where *where)
 	}
 	if (conn->blind)
 		return XDP_PASS;
+	// The kernel drops it, and not a byte of it may count.
+	if (!has_options && where->family == 4 && !is_header_right(w, where->l3)) {
+		count(C_BAD_CHECKSUM);
+		return XDP_PASS;
+	}
 	if (__sync_lock_test_and_set(&conn->busy_in, 1)) {
 		count(C_TCP_BUSY);
 		return XDP_DROP;
 	}
-	if (tcp.urg) {
-		// A byte of it is not in the stream that memcached reads.
+	if (tcp.urg || has_options) {
+		// A byte of it is not in the stream that memcached reads; of options the kernel takes some, and drops others with what is behind them.
 		blind(p.state, conn);
 		goto pass;
 	}
-	// What was never sent is acknowledged: the kernel takes none of it (its FIN has a number too).
+	// Its FIN is acknowledged, and nobody reads any more.
+	beyond = bpf_ntohl(tcp.ack_seq) - *(volatile __u32 *)&conn->out.next;
+	if (beyond == 1 && *(volatile __u32 *)&conn->fin)
+		goto pass;
+	// What was never sent is acknowledged: the kernel takes none of it.
 	ahead = sequence - conn->in.next;
-	if (ahead > 0 || (__s32)(bpf_ntohl(tcp.ack_seq) - *(volatile __u32 *)&conn->out.next) > 1) {
+	if (ahead > 0 || beyond > 0) {
 		now = bpf_ktime_get_coarse_ns();
 		if (!conn->hole_since_ns)
 			conn->hole_since_ns = now;
@@ -392,6 +403,7 @@ static __always_inline int tcp_out(struct __sk_buff *context, struct parse *p, c
 	struct tuple tuple = {};
 	struct tcphdr tcp;
 	struct conn *conn;
+	struct bpf_sock *sock;
 	__u32 header, length, sequence;
 	__s32 ahead;
 
@@ -400,15 +412,29 @@ static __always_inline int tcp_out(struct __sk_buff *context, struct parse *p, c
 	__builtin_memcpy(tuple.client, where->dst, 16);
 	__builtin_memcpy(tuple.server, where->src, 16);
 	tuple.port = where->dport;
-	if (tcp.syn)
-		return tcp.ack && context->sk ? opened(p, &tuple, &tcp) : GO_ON;
+	if (tcp.syn) {
+		if (!tcp.ack)
+			return GO_ON;
+		// That of a cookie has no socket, or that which listens. Whether it opens one is not known, nor with which of several numbers, and
+		// what was known of the one before says nothing of it.
+		sock = context->sk;
+		if (sock && sock->state != BPF_TCP_LISTEN)
+			return opened(p, &tuple, &tcp);
+		conn = bpf_map_lookup_elem(&kv_conns, &tuple);
+		if (conn)
+			blind(p->state, conn);
+		return GO_ON;
+	}
 	header = tcp.doff * 4;
-	if (header < sizeof(tcp) || where->l4 + header >= context->len)
+	if (header < sizeof(tcp) || where->l4 + header + !tcp.fin > context->len)
 		return GO_ON;
 	length = context->len - where->l4 - header;
 	conn = bpf_map_lookup_elem(&kv_conns, &tuple);
 	if (!conn || conn->blind)
 		return GO_ON;
+	// First this: an acknowledgment of it that comes at once finds it so.
+	if (tcp.fin)
+		conn->fin = 1;
 	if (__sync_lock_test_and_set(&conn->busy_out, 1)) {
 		count(C_TCP_BUSY);
 		return SHOT;

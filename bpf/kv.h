@@ -39,6 +39,9 @@
 // Keys of one get that is answered here, and the payload of one datagram of memcached's.
 #define MAX_GETS 16
 #define MAX_REPLY 1400
+// A packet that every way takes: of IPv6 as a whole, of IPv4 perhaps in fragments that a router makes.
+#define SURE_MTU_V4 576
+#define SURE_MTU_V6 1280
 // Room in front of a frame: XDP_PACKET_HEADROOM, less what the kernel keeps there.
 #define MAX_HEAD 192
 
@@ -70,6 +73,7 @@ enum {
 	C_EVENT_LOST,
 	C_NO_ROOM, // passed: the answer does not fit into the frame's memory
 	C_UDP_HALF, // dropped: half a command
+	C_TOO_LONG, // passed: the answer is longer than what every way takes
 	COUNTS,
 };
 
@@ -89,6 +93,8 @@ struct state {
 	__u16 serving; // 0: only watch
 	__u32 events_per_ms;
 	__u64 server; // which memcached: the daemon's own word
+	__u64 invalid; // somebody has made an item stale by meta commands: asking by `mg` could take what its client is to win
+	__u64 broken; // the daemon is just taking counts back: one that is killed then leaves them wrong
 };
 
 struct slot {
@@ -149,7 +155,8 @@ struct conn {
 	__u64 hole_since_ns;
 	__u64 opened_ns;
 	struct pending ring[RING];
-	__u32 mn_asked, mn_answered, mn_off, zero;
+	__u32 mn_asked, mn_answered, mn_off;
+	__u32 fin; // the server has sent its last byte, and a FIN, which has a number too
 	__u32 mn_upto[BARRIERS]; // `asked` after each
 	__u64 kinds[KINDS / 64]; // by `asked` after the command: 1 is meta
 };
@@ -285,7 +292,7 @@ struct work {
 	__u64 epoch, now_ns, version, hash; // of a get, and of its key
 	__u32 length; // of that
 	__u32 at, end, keys, done, total;
-	__u32 mutations, first_slot, quiet, lost, opcode;
+	__u32 mutations, first_slot, quiet, lost, refused, opcode;
 	__u32 next, line_end;
 	__u32 found[MAX_GETS];
 	__u64 versions[MAX_GETS];

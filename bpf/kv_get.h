@@ -253,7 +253,7 @@ struct udp {
 __noinline int turn(struct xdp_md *context, struct work *w, struct where *where, __u32 payload, __u64 sum)
 {
 	void *data = (void *)(long)context->data, *end = (void *)(long)context->data_end, *ip;
-	__u32 length = sizeof(struct udp) + payload, l3;
+	__u32 length = sizeof(struct udp) + payload, l3, id = 0;
 	struct {
 		struct udp udp;
 		__be16 frame[4];
@@ -285,14 +285,20 @@ __noinline int turn(struct xdp_md *context, struct work *w, struct where *where,
 			.version = 4,
 			.ihl = 5,
 			.tot_len = bpf_htons(length + sizeof(header)),
-			.frag_off = bpf_htons(0x4000),
 			.ttl = 64,
 			.protocol = IPPROTO_UDP,
 			.saddr = where->dst[3],
 			.daddr = where->src[3],
 		};
-		__u64 words = bpf_htons(0x4500) + header.tot_len + header.frag_off + bpf_htons(64 << 8 | IPPROTO_UDP);
+		__u64 words = bpf_htons(0x4500) + header.tot_len + bpf_htons(64 << 8 | IPPROTO_UDP);
 
+		// A long one may be cut on its way, and has a number that its pieces are known by.
+		if (length + sizeof(header) > SURE_MTU_V4)
+			id = bpf_get_prandom_u32() & 0xffff;
+		else
+			header.frag_off = bpf_htons(0x4000);
+		header.id = id;
+		words += header.frag_off + id;
 		words += (__u64)header.saddr + header.daddr;
 		header.check = ~folded(words);
 		if (ip + sizeof(header) + sizeof(rest) > end)
@@ -329,6 +335,16 @@ static __always_inline int is_header_right(const struct work *w, __u32 at)
 }
 
 #define END_SUM (W2('N', 'E') + W2('\r', 'D') + W1('\n'))
+
+// Whether an answer of so many bytes, by the IP header, comes through: memcached's own would be cut to what the way takes.
+static __always_inline int comes_through(struct xdp_md *context, const struct where *where, __u32 length)
+{
+	__u32 mtu = length;
+
+	if (where->family == 6)
+		return length <= SURE_MTU_V6;
+	return length <= SURE_MTU_V4 || !bpf_check_mtu(context, 0, &mtu, 0, 0);
+}
 
 // A datagram that begins with "get ", all of its frame in `bytes`: XDP_TX, or XDP_PASS with not a byte changed. Where `done` is 0 then, it is
 // no get of this form.
@@ -370,6 +386,10 @@ static __always_inline int get(struct xdp_md *context, struct parse *p, struct w
 	size = w->total + 5;
 	if (size > MAX_REPLY) {
 		count(C_GET_OTHER);
+		return XDP_PASS;
+	}
+	if (!comes_through(context, where, where->l4 - where->l3 + sizeof(struct udp) + size)) {
+		count(C_TOO_LONG);
 		return XDP_PASS;
 	}
 	sum = END_SUM;

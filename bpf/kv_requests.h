@@ -28,6 +28,7 @@ enum {
 	K_DELETE,
 	K_GAT,
 	K_FLUSH,
+	K_VERBOSE,
 	K_STATS,
 	K_DEBUG, // me
 	K_MG,
@@ -112,7 +113,7 @@ static __always_inline __u8 command_of(__u64 word, __u32 length)
 		if (word == W8('l', 'u', 's', 'h', '_', 'a', 'l', 'l'))
 			return K_FLUSH;
 		if (word == W8('e', 'r', 'b', 'o', 's', 'i', 't', 'y'))
-			return K_READ;
+			return K_VERBOSE;
 		break;
 	}
 	return K_NONE;
@@ -304,21 +305,13 @@ static __noinline void end_token(struct parse *p)
 		fresh_token(p);
 		return;
 	}
-	if (which == 1 && s->command == K_STATS) {
-		// These print keys as they are, and one that came by the binary protocol may have lines in it that look like answers.
-		if ((s->length == 9 && s->word == W8('a', 'c', 'h', 'e', 'd', 'u', 'm', 'p')) ||
-		    (s->length == 6 && s->word == W6('d', 'e', 't', 'a', 'i', 'l')))
-			lost(p);
-		else
-			s->phase = P_REST;
-		fresh_token(p);
+	// These print keys as they are, and one that came by the binary protocol may have lines in it that look like answers: `cachedump`, `detail`;
+	// and `me` of a key that is written in base64.
+	if (which == 2 && (s->command == K_STATS || s->command == K_DEBUG)) {
+		lost(p);
 		return;
 	}
-	if (which == 2 && s->command == K_DEBUG) {
-		lost(p); // so does this, of a key that is written in base64
-		return;
-	}
-	if (which == 1 && s->command != K_GAT && s->command != K_FLUSH) {
+	if (which == 1 && s->command != K_GAT && s->command != K_FLUSH && s->command != K_VERBOSE) {
 		s->key_hash = s->hash;
 		if (s->length > MAX_KEY && (s->command == K_STORE || s->command == K_CAS || s->command == K_MS))
 			lost(p);
@@ -330,7 +323,8 @@ static __noinline void end_token(struct parse *p)
 	case K_CAS:
 		if (which == 2 && !(digits && s->length <= 10 && s->number <= 0xffffffff))
 			lost(p);
-		else if (which == 3 && (s->flags & F_OTHER || s->length > 11 || s->number > 0x7fffffff))
+		else if (which == 3 && (s->flags & F_OTHER || s->length > 11 || s->number > 0x7fffffff ||
+					(s->flags & F_MINUS && s->length == 1))) // a sign alone is no number
 			lost(p);
 		else if (which == 4 && !(digits && s->length <= 9))
 			lost(p);
@@ -347,6 +341,7 @@ static __noinline void end_token(struct parse *p)
 		break;
 	case K_ARITH:
 	case K_DELETE:
+	case K_VERBOSE:
 		// Only the last token counts.
 		s->flags = quiet ? s->flags | F_QUIET : s->flags & ~F_QUIET;
 		break;
@@ -403,6 +398,14 @@ static __noinline void end_line(struct parse *p)
 	s->phase = P_START;
 	quiet = s->flags & F_QUIET;
 	meta = s->command >= K_MG;
+	if (s->command == K_MG && s->seen & BIT('b') && s->seen & BIT('k')) {
+		// Its answer has the key as it is stored, and one that came by the binary protocol may have lines in it that look like answers.
+		lost(p);
+		return;
+	}
+	// First this, then what it does: whoever sees a slot at rest sees this.
+	if (s->flags & F_INVALID)
+		p->state->invalid = 1;
 	switch (s->command) {
 	case K_QUIT:
 		return;
@@ -442,14 +445,6 @@ static __noinline void end_line(struct parse *p)
 			mutate_all(p, quiet);
 		else
 			mutate(p, s->key_hash, quiet);
-		if (s->flags & F_INVALID) {
-			// From now on a question of ours could take what an item's client is to win: no more of them.
-			__u32 index = mixed(s->key_hash) & p->state->slot_mask;
-			struct slot *slot = bpf_map_lookup_elem(&kv_slots, &index);
-
-			if (slot)
-				add64(&slot->word, SEQ_ONE + 1);
-		}
 		break;
 	}
 	asked(p, quiet, meta);
@@ -465,16 +460,21 @@ static __noinline void end_line(struct parse *p)
 // ---- Binary.
 
 #define OP(n) (1ull << (n))
-#define OP_READS                                                                                                     \
-	(OP(0x00) | OP(0x09) | OP(0x0c) | OP(0x0d) | OP(0x0a) | OP(0x0b) | OP(0x10) | OP(0x07) | OP(0x17) | OP(0x1b) | \
-	 OP(0x20) | OP(0x21) | OP(0x22))
+#define OP_GETS (OP(0x00) | OP(0x09) | OP(0x0c) | OP(0x0d))
+#define OP_SETS (OP(0x01) | OP(0x02) | OP(0x03) | OP(0x11) | OP(0x12) | OP(0x13))
+#define OP_DELETES (OP(0x04) | OP(0x14))
+#define OP_ARITHS (OP(0x05) | OP(0x06) | OP(0x15) | OP(0x16))
+#define OP_APPENDS (OP(0x0e) | OP(0x0f) | OP(0x19) | OP(0x1a))
+#define OP_TOUCHES (OP(0x1c) | OP(0x1d) | OP(0x1e) | OP(0x23) | OP(0x24))
+#define OP_FLUSHES (OP(0x08) | OP(0x18))
+#define OP_BARE (OP(0x0a) | OP(0x0b) | OP(0x07) | OP(0x17) | OP(0x20))
+#define OP_STATS OP(0x10)
+#define OP_SASL (OP(0x21) | OP(0x22))
+#define OP_READS (OP_GETS | OP_BARE | OP_STATS | OP_SASL)
 #define OP_QUIET                                                                                                     \
 	(OP(0x09) | OP(0x0d) | OP(0x11) | OP(0x12) | OP(0x13) | OP(0x14) | OP(0x15) | OP(0x16) | OP(0x17) | OP(0x18) | \
 	 OP(0x19) | OP(0x1a) | OP(0x1e) | OP(0x24))
-#define OP_WRITES                                                                                                     \
-	(OP(0x01) | OP(0x02) | OP(0x03) | OP(0x04) | OP(0x05) | OP(0x06) | OP(0x0e) | OP(0x0f) | OP(0x11) | OP(0x12) | \
-	 OP(0x13) | OP(0x14) | OP(0x15) | OP(0x16) | OP(0x19) | OP(0x1a) | OP(0x1c) | OP(0x1d) | OP(0x1e) | OP(0x23) | \
-	 OP(0x24))
+#define OP_WRITES (OP_SETS | OP_DELETES | OP_ARITHS | OP_APPENDS | OP_TOUCHES)
 
 static __always_inline int op_in(__u64 set, __u8 opcode)
 {
@@ -489,8 +489,8 @@ static __noinline void binary(struct parse *p)
 	int quiet = op_in(OP_QUIET, opcode);
 
 	p->w->opcode = opcode;
-	if (opcode == 0x08 || opcode == 0x18) {
-		if (s->first >= 4 && s->number)
+	if (op_in(OP_FLUSHES, opcode)) {
+		if (s->first && s->number)
 			delayed_flush(p, s->number);
 		mutate_all(p, quiet);
 	} else if (op_in(OP_WRITES, opcode)) {
@@ -515,6 +515,44 @@ static __always_inline void start_key(struct parse *p)
 		binary(p);
 }
 
+// Whether a request has the parts that memcached wants of its opcode; of another it closes the connection, or skips what is not there.
+static __noinline int is_of_its_form(struct stream *s)
+{
+	__u8 opcode = s->command, extras = s->first;
+	__u32 key = s->key_length;
+	int has_value = s->value != 0;
+
+	if (op_in(OP_SETS, opcode))
+		return key && extras == 8;
+	if (op_in(OP_APPENDS | OP_SASL, opcode))
+		return key && !extras;
+	if (op_in(OP_GETS | OP_DELETES, opcode))
+		return key && !extras && !has_value;
+	if (op_in(OP_ARITHS, opcode))
+		return key && extras == 20 && !has_value;
+	if (op_in(OP_TOUCHES, opcode))
+		return key && extras == 4 && !has_value;
+	if (op_in(OP_FLUSHES, opcode))
+		return !key && (extras == 0 || extras == 4) && !has_value;
+	if (op_in(OP_STATS, opcode))
+		return !extras && !has_value;
+	// Of an unknown one a value is skipped as it should be.
+	return !key && !extras && !(op_in(OP_BARE, opcode) && has_value);
+}
+
+// Whether memcached answers one that is not of its form by an error, and forgets what is behind it: not an unknown one, nor these two, of which it reads
+// the value as requests.
+static __noinline int is_refused(struct stream *s)
+{
+	__u8 opcode = s->command, extras = s->first;
+
+	if (op_in(OP_STATS, opcode))
+		return extras != 0;
+	if (op_in(OP_TOUCHES, opcode))
+		return extras != 4 || !s->key_length;
+	return op_in(OP_READS | OP_WRITES | OP_FLUSHES, opcode);
+}
+
 static __noinline void head_byte(struct parse *p, __u8 c)
 {
 	struct stream *s = &p->w->s;
@@ -533,10 +571,16 @@ static __noinline void head_byte(struct parse *p, __u8 c)
 	if (at < 23)
 		return;
 	if (s->key_length > MAX_KEY || s->number < s->key_length + s->first) {
+		p->w->refused = 1;
 		lost(p);
 		return;
 	}
 	s->value = s->number - s->key_length - s->first;
+	if (!is_of_its_form(s)) {
+		p->w->refused = is_refused(s);
+		lost(p);
+		return;
+	}
 	s->number = 0;
 	s->skip = s->first;
 	s->phase = P_EXTRAS;
@@ -584,6 +628,7 @@ static long request_byte(__u32 i, struct parse *p)
 			s->protocol = c == 0x80 ? BINARY : ASCII;
 		if (s->protocol == BINARY) {
 			if (c != 0x80) {
+				w->refused = 1;
 				lost(p);
 				return 1;
 			}

@@ -54,6 +54,8 @@ pub struct Attachment {
     attached: Attached,
     /// Our program's number.
     program: u32,
+    /// It has taken the place of a program that was pinned there.
+    is_taken_over: bool,
     pin: Option<PathBuf>,
 }
 
@@ -79,7 +81,8 @@ impl Attachment {
         }
         let (link, native) = create(object, interface, index, mode, patience)?;
         let attached = Attached { index, native };
-        let mut attachment = Attachment { link, attached, program: object.program_id()?, pin: None };
+        let program = object.program_id()?;
+        let mut attachment = Attachment { link, attached, program, is_taken_over: false, pin: None };
         if let Some(pins) = pins {
             let path = pins.link(if native { Mode::Native } else { Mode::Generic });
             sys::pin(attachment.link.as_fd(), &path)
@@ -124,7 +127,8 @@ impl Attachment {
             sys::link_update(link.as_fd(), object.program_fd()?.as_fd())
                 .map_err(BpfError::system("cannot replace the XDP program on the interface"))?;
             let attached = Attached { index, native: way == Mode::Native };
-            return Ok(Some(Attachment { link, attached, program: object.program_id()?, pin: Some(path) }));
+            let program = object.program_id()?;
+            return Ok(Some(Attachment { link, attached, program, is_taken_over: true, pin: Some(path) }));
         }
         Ok(None)
     }
@@ -132,6 +136,11 @@ impl Attachment {
     /// Where it is.
     pub fn attached(&self) -> Attached {
         self.attached
+    }
+
+    /// Whether it has taken the place of a pinned program in one step: no packet has passed without one of the two.
+    pub fn is_taken_over(&self) -> bool {
+        self.is_taken_over
     }
 
     /// Lets go of it, and leaves what is pinned.

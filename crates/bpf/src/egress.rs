@@ -25,6 +25,8 @@ const HANDLE: TcHandle = TcHandle::new(0, 1);
 #[derive(Debug)]
 pub struct Egress {
     held: Held,
+    /// It has taken the place of a program that was pinned there.
+    is_taken_over: bool,
     pin: Option<PathBuf>,
 }
 
@@ -57,7 +59,7 @@ impl Egress {
             if info.interface == index {
                 sys::link_update(link.as_fd(), program.as_fd())
                     .map_err(BpfError::system("cannot replace the TC program on the interface"))?;
-                return Ok(Egress { held: Held::Link(link), pin });
+                return Ok(Egress { held: Held::Link(link), is_taken_over: true, pin });
             }
             if info.interface != 0 {
                 let text = format!(
@@ -76,7 +78,7 @@ impl Egress {
         if let Some(path) = &pin {
             sys::pin(link.as_fd(), path).map_err(BpfError::system("cannot pin the TC program's link"))?;
         }
-        Ok(Egress { held: Held::Link(link), pin })
+        Ok(Egress { held: Held::Link(link), is_taken_over: false, pin })
     }
 
     /// The same as a filter.
@@ -110,6 +112,7 @@ impl Egress {
         } else {
             None
         };
+        let is_taken_over = replaced.is_some();
         let id = match replaced {
             Some(id) => Ok(id),
             None => {
@@ -131,7 +134,12 @@ impl Egress {
             }
             refused(ACTION, source)
         })?;
-        Ok(Egress { held: Held::Filter(index, Some(link)), pin })
+        Ok(Egress { held: Held::Filter(index, Some(link)), is_taken_over, pin })
+    }
+
+    /// Whether it has taken the place of a pinned program in one step: no packet has passed without one of the two.
+    pub fn is_taken_over(&self) -> bool {
+        self.is_taken_over
     }
 
     /// Whether the device is still there.

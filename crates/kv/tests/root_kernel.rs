@@ -4,6 +4,8 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+#[path = "root_kernel/faults.rs"]
+mod faults;
 #[path = "root_kernel/lab.rs"]
 mod lab;
 #[path = "../../port/tests/common/net.rs"]

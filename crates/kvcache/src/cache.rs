@@ -97,6 +97,8 @@ pub struct Cache {
     board: Board,
     /// A client has used our port: until then answers to it may be his.
     mute_until_ns: u64,
+    /// Of the last packet that may be cut on its way.
+    number: u16,
     made: Vec<u8>,
     text: Vec<u8>,
 }
@@ -124,6 +126,7 @@ impl Cache {
             counters: Counters::default(),
             board,
             mute_until_ns: 0,
+            number: drawn(6) as u16,
             made: Vec::with_capacity(2048),
             text: Vec::with_capacity(2048),
             settings,
@@ -255,7 +258,8 @@ impl Cache {
             self.misses.put(number, key, Noted { hash, version: None }, now_ns);
             return Fate::Ask;
         }
-        if frame.len() + ANSWER_HEADERS + self.text.len() > room {
+        let len = udp::HEADER + self.text.len() + END.len();
+        if frame.len() + ANSWER_HEADERS + self.text.len() > room || !parts.comes_through(len) {
             self.counters.one(Counter::NoRoom);
             self.misses.put(number, key, Noted { hash, version: None }, now_ns);
             return Fate::Pass;
@@ -265,7 +269,9 @@ impl Cache {
         let mut header = [0, 0, 0, 0, 0, 1, 0, 0];
         header[..2].copy_from_slice(&(number.number as u16).to_be_bytes());
         let ports = (parts.destination_port, parts.source_port);
-        write(frame, parts, Way::Back, ports, &[&header, &self.text, END], &mut self.made);
+        self.number = self.number.wrapping_add(1);
+        let payload = [&header, &self.text[..], END];
+        write(frame, parts, Way::Back, ports, &payload, self.number, &mut self.made);
         Fate::Answer
     }
 
@@ -295,7 +301,7 @@ impl Cache {
         bytes[..2].copy_from_slice(&header.id.to_be_bytes());
         bytes[5] = 1;
         let ports = (self.settings.ask_port, self.settings.port);
-        write(frame, parts, way, ports, &[&bytes, text], &mut self.made);
+        write(frame, parts, way, ports, &[&bytes, text], 0, &mut self.made);
     }
 
     /// Any other request.

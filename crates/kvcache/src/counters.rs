@@ -8,7 +8,7 @@ tidemill_graph::counters! {
     Denied = "get-denied": "gets passed: the source is not in kvcache.allow, or the destination not in kvcache.addresses",
     Limited = "get-limited": "gets passed: the source asks more than kvcache.rate",
     Other = "get-other": "requests passed that read and change nothing, of a form that is not answered here",
-    NoRoom = "get-no-room": "gets passed: the answer does not fit into the packet's frame",
+    NoRoom = "get-no-room": "gets passed: the answer does not fit into the packet's frame, or some way may not take it",
     BadChecksum = "bad-checksum": "packets from or to memcached with a wrong checksum: passed, and not believed",
     UdpMutation = "udp-mutation": "mutations over UDP, each key counted",
     UdpHalf = "udp-half": "datagrams dropped (kv-half-command): memcached would go on with them in anybody's next",

@@ -133,6 +133,11 @@ impl Parts {
         frame.get(self.l4 + udp::HEADER_LEN..self.end).unwrap_or_default()
     }
 
+    /// Whether an answer with so many bytes behind the UDP header comes through, whatever way it takes.
+    pub(crate) fn comes_through(&self, payload: usize) -> bool {
+        self.src.is_ipv4() || ipv6::HEADER_LEN + udp::HEADER_LEN + payload <= SURE_MTU_V6
+    }
+
     fn pseudo(&self) -> Option<Pseudo> {
         pseudo(self.src, self.dst)
     }
@@ -180,13 +185,20 @@ pub(crate) enum Way {
     Back,
 }
 
-/// Writes a datagram in the frame of another: its link-layer header with all tags, plain IP and UDP headers, a payload. `ports`: source and destination.
+/// A packet of IPv6 that every way takes; of a longer one the pieces would be memcached's to make.
+const SURE_MTU_V6: usize = 1280;
+/// The same of IPv4: a longer one may be cut on its way, and has a number that its pieces are known by.
+const SURE_MTU_V4: usize = 576;
+
+/// Writes a datagram in the frame of another: its link-layer header with all tags, plain IP and UDP headers, a payload. `ports`: source and destination;
+/// `number`: of the packet, if it may be cut on its way.
 pub(crate) fn write(
     frame: &[u8],
     of: &Parts,
     way: Way,
     ports: (u16, u16),
     payload: &[&[u8]],
+    number: u16,
     to: &mut Vec<u8>,
 ) {
     to.clear();
@@ -206,8 +218,15 @@ pub(crate) fn write(
         (IpAddr::V4(src), IpAddr::V4(dst)) => {
             to.extend_from_slice(&[0x45, 0]);
             to.extend_from_slice(&((ipv4::HEADER_LEN + length) as u16).to_be_bytes());
-            // No fragments, 64 hops.
-            to.extend_from_slice(&[0, 0, 0x40, 0, 64, Protocol::UDP.0, 0, 0]);
+            if ipv4::HEADER_LEN + length > SURE_MTU_V4 {
+                to.extend_from_slice(&number.to_be_bytes());
+                to.extend_from_slice(&[0, 0]);
+            } else {
+                // No fragments.
+                to.extend_from_slice(&[0, 0, 0x40, 0]);
+            }
+            // 64 hops.
+            to.extend_from_slice(&[64, Protocol::UDP.0, 0, 0]);
             to.extend_from_slice(&src.octets());
             to.extend_from_slice(&dst.octets());
             ipv4::fill_checksum(&mut to[l3..]);
@@ -236,6 +255,24 @@ pub(crate) fn write(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Of IPv6 a router cuts nothing: what is longer than every link takes is not ours to send.
+    #[test]
+    fn how_long_an_answer_may_be() {
+        let mut frame = [&[2; 12][..], &[0x86, 0xdd, 0x60, 0, 0, 0, 0, 8, 17, 64], &[0xfd; 32]].concat();
+        frame.extend([0x0f, 0xa0, 0x2b, 0xcb, 0, 8, 0, 0]);
+        let Found::Datagram(v6) = find(&frame, true) else { panic!() };
+        assert!(v6.comes_through(1232) && !v6.comes_through(1233));
+        let mut made = Vec::new();
+        write(&frame, &v6, Way::Back, (1, 2), &[&[7; 1232]], 9, &mut made);
+        assert_eq!(made.len(), 14 + 1280);
+        let v4 = Parts { src: [10, 0, 0, 1].into(), dst: [10, 0, 0, 2].into(), ..v6 };
+        assert!(v4.comes_through(1400));
+        for (payload, field) in [(548, [0, 0, 0x40, 0]), (549, [0, 9, 0, 0])] {
+            write(&frame, &v4, Way::Back, (1, 2), &[&vec![7; payload]], 9, &mut made);
+            assert_eq!(made[18..22], field, "{payload}");
+        }
+    }
 
     /// The pseudo header's sum alone is what a card would have completed: memcached's kernel drops it when it comes by a cable.
     #[test]

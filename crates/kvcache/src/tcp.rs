@@ -179,9 +179,13 @@ impl Connections {
             // It began with another SYN-ACK.
             conn.lose(now_ns, gate, counters);
         }
-        // What was never sent is acknowledged: the kernel takes none of it (a FIN has a number too), or it has come another way.
+        if !conn.is_blind && !parts.is_plain {
+            // Of options memcached's kernel takes some, and drops others with what is behind them.
+            conn.lose(now_ns, gate, counters);
+        }
+        // What was never sent is acknowledged: the kernel takes none of it, or it has come another way. (A FIN, which has a number too, has ended it here.)
         let ahead = segment.ack.wrapping_sub(conn.next[End::Server as usize]) as i32;
-        if !conn.is_blind && ahead > 1 {
+        if !conn.is_blind && ahead > 0 {
             if !conn.is_old_hole(End::Server, now_ns) {
                 counters.one(Counter::TcpHole);
                 return Segment::OutOfOrder;

@@ -205,6 +205,56 @@ fn a_segment_that_memcached_never_has_is_not_read() {
     assert!(!world.settled(), "it is not followed any more");
 }
 
+/// The same of a segment with an acknowledgment of what was never sent, and of one with IP options, of which a kernel takes some.
+#[test]
+fn a_segment_that_a_kernel_may_drop_is_not_read() {
+    let mut world = World::new("");
+    world.opens(CLIENT.1, world.client);
+    let [seq, ack] = world.client;
+    let beyond = segment(CLIENT, SERVED, seq, ack.wrapping_add(1), ACK, b"get aaaaaaaaaa\r\n");
+    assert_eq!(world.through(Side::Clients, &beyond), Fate::Drop(DropReason::KvOutOfOrder));
+    world.sends(b"set k 0 0 1\r\nX\r\n");
+    assert!(!world.hits("k"), "it is void");
+    world.says(b"STORED\r\n");
+    assert!(world.settled());
+    let [seq, ack] = world.client;
+    let plain = segment(CLIENT, SERVED, seq, ack, ACK, b"get aaaaaaaaaa\r\n");
+    let mut options = [&plain[..34], &[1, 1, 1, 0], &plain[34..]].concat();
+    options[14] = 0x46;
+    options[17] += 4;
+    options[24..26].fill(0);
+    let check = common::checksum(&options[14..38]);
+    options[24..26].copy_from_slice(&check.to_be_bytes());
+    assert_eq!(world.through(Side::Clients, &options), Fate::Pass);
+    world.sends(b"set k 0 0 1\r\nY\r\n");
+    assert!(!world.settled(), "it is not followed any more");
+}
+
+/// A long answer may be cut on its way, and its pieces are told from those of others; one of IPv6 that some way may not take is memcached's.
+#[test]
+fn a_long_answer_comes_through() {
+    let mut world = World::new("");
+    let value = "v".repeat(600);
+    let text = format!("VALUE k 0 600\r\n{value}\r\nEND\r\n");
+    let get = datagram(CLIENT, SERVED, 1, b"get k\r\n");
+    world.cache.flush();
+    let mut numbers = Vec::new();
+    for _ in 0..20 {
+        if world.through(Side::Clients, &get) == Fate::Answer {
+            let made = world.cache.made();
+            assert_eq!(read(made).text, text.as_bytes());
+            assert_eq!(made[20..22], [0, 0], "it may be cut");
+            numbers.push([made[18], made[19]]);
+        } else {
+            world.through(Side::Servers, &datagram(SERVED, CLIENT, 1, text.as_bytes()));
+        }
+    }
+    numbers.sort_unstable();
+    let count = numbers.len();
+    numbers.dedup();
+    assert!(count > 10 && numbers.len() == count, "{numbers:?}");
+}
+
 /// A reset that memcached's kernel does not take: the second half of a line is read as such.
 #[test]
 fn a_reset_is_no_end() {

@@ -1,4 +1,5 @@
-//! Asks memcached for values and how long they will be true: `mg KEY v f t s`, many at a time, over TCP.
+//! Asks memcached for values and how long they will be true: `mg KEY v f t s`, many at a time, over TCP; or by `gets KEY` and `me KEY`, where `mg` could take
+//! what the client of a stale item is to win.
 
 use crate::codec::reply::{self, Item};
 use crate::codec::verb::Verb;
@@ -119,6 +120,52 @@ impl Asker {
                 return Err(bad());
             }
         }
+    }
+
+    /// What is known of these keys, in order, asked so that nobody's win is taken. memcached 1.6.18 tells the seconds that are left by `me` as a negative
+    /// number, and -1 of a value without an end as well: [`Answer::remaining_s`] is `None` then for either of these two.
+    pub(super) fn ask_softly(&mut self, keys: &[&[u8]]) -> io::Result<Vec<Option<Answer>>> {
+        let mut request = Vec::with_capacity(keys.len() * 96);
+        for key in keys {
+            for part in [b"gets ", *key, b"\r\nme ", *key, b"\r\n"] {
+                request.extend_from_slice(part);
+            }
+        }
+        self.stream.write_all(&request)?;
+        let mut answers = Vec::with_capacity(keys.len());
+        for _ in keys {
+            let found = self.reply(|item| match item {
+                Item::Value(value, _) => Ok(Some((value.value.to_vec(), value.flags, value.unique))),
+                Item::Line(b"END", _) => Ok(None),
+                _ => Err(bad()),
+            })?;
+            if found.is_some() {
+                self.reply(|item| if let Item::Line(b"END", _) = item { Ok(()) } else { Err(bad()) })?;
+            }
+            // ME KEY exp=-30 la=0 cas=9 ..., or EN.
+            let about = self.reply(|item| match item {
+                Item::Line(line, _) if line.starts_with(b"ME ") => {
+                    let number = |name: &[u8]| {
+                        let mut tokens = line.split(|byte| *byte == b' ').skip(2);
+                        let token = tokens.find_map(|token| token.strip_prefix(name))?;
+                        std::str::from_utf8(token).ok()?.parse::<i128>().ok()
+                    };
+                    Ok(number(b"exp=").zip(number(b"cas=")))
+                }
+                Item::Meta(meta, _) if meta.code == *b"EN" => Ok(None),
+                _ => Err(bad()),
+            })?;
+            // Both of the same item.
+            answers.push(match (found, about) {
+                (Some((value, flags, unique)), Some((left, cas))) if unique.map(i128::from) == Some(cas) => {
+                    let remaining_s =
+                        if left == -1 { None } else { Some(u64::try_from(left.abs()).map_err(|_| bad())?) };
+                    Some(Answer { value, flags, remaining_s })
+                }
+                _ => None,
+            });
+        }
+        Ok(answers)
     }
 
     /// What is known of these keys, in order.

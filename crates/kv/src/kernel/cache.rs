@@ -1,23 +1,21 @@
 //! The programs on their interfaces, and the daemon's work in rounds ([`Cache::round`]).
 
 use super::ask::Asker;
-use super::layout::{
-    COUNTS, Conn, EGRESS, LAYOUT, MAX_KEY, MAX_VALUE, RING, SOURCE, Tuple, UdpKey, UdpPending, WAYS, conn,
-    entry, state,
-};
+use super::layout::{COUNTS, EGRESS, LAYOUT, MAX_KEY, MAX_VALUE, SOURCE, Tuple, WAYS, entry, state};
+use super::look::detach;
 use super::machine;
+use super::server::{Server, find, is_held, own};
 use super::state::{State, now_ns};
-use super::values::{Hot, Values};
+use super::values::{Hot, Token, Values};
 use super::{KvError, Options};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::collections::{HashMap, HashSet};
-use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tidemill_bpf::maps::lpm_trie::Key;
 use tidemill_bpf::maps::{MapData, RingBuf};
-use tidemill_bpf::{Attachment, BpfError, Egress, Object, Pins, to_io};
+use tidemill_bpf::{Attachment, BpfError, Egress, Mapped, Object, Pins, to_io};
 
 const MS: u64 = 1_000_000;
 /// How long the programs may serve without a word of ours, how often connections are compared with the kernel's, and how often memcached
@@ -34,6 +32,10 @@ const BATCH: usize = 64;
 /// Missed keys each millisecond that are worth a question, while they help and while they do not.
 const EVENTS: u64 = 20;
 const PATIENCE: Duration = Duration::from_secs(2);
+/// After so long a value that had a second left is gone; memcached's clock counts seconds, and now and then two at once.
+const SURELY_NS: u64 = 3000 * MS;
+/// Values of which it is not known whether they end, at once.
+const PERHAPS: usize = 4096;
 
 /// One interface's programs.
 #[derive(Debug)]
@@ -43,17 +45,6 @@ struct Place {
     ingress: Attachment,
     egress: Egress,
     pins: Pins,
-}
-
-/// The memcached behind it.
-#[derive(Debug)]
-struct Server {
-    pid: u32,
-    watch: OwnedFd,
-    /// It takes datagrams by these sockets.
-    udp: Vec<u64>,
-    asker: Option<Asker>,
-    own: Option<Tuple>,
 }
 
 /// What the daemon has done.
@@ -69,26 +60,30 @@ pub struct Daemon {
 
 /// A cache in front of one memcached. It leaves its interfaces when this is dropped, unless [`Cache::leave`] is called.
 pub struct Cache {
-    options: Options,
+    pub(super) options: Options,
     places: Vec<Place>,
-    server: Option<Server>,
+    pub(super) server: Option<Server>,
     events: RingBuf<MapData>,
-    state: State,
+    pub(super) state: State,
     values: Values,
-    object: Object,
+    pub(super) object: Object,
     pins: Option<Pins>,
     daemon: Daemon,
     /// Whether memcached is still to be asked for a `flush_all` that waits: nothing is served before that.
     unasked: bool,
     /// Connections that cannot be followed found no room in the table: nothing is served until they do.
-    crowded: bool,
+    pub(super) crowded: bool,
+    /// Another process has sockets on the port: who gets a datagram is not known.
+    pub(super) is_shared: bool,
+    /// Values that have no end or just a second left, and what they were seen under and when: which of the two shows later.
+    perhaps_for_ever: HashMap<Vec<u8>, (u64, u64, u64)>,
     /// Asked and admitted at the last look.
     before: (u64, u64),
-    gone: HashMap<Tuple, (u64, u64)>,
+    pub(super) gone: HashMap<Tuple, (u64, u64)>,
     reconciled_ns: u64,
     beaten_ns: u64,
     refreshed_ns: u64,
-    notes: Vec<String>,
+    pub(super) notes: Vec<String>,
 }
 
 /// How long connections that end are waited for when the programs are attached.
@@ -118,6 +113,11 @@ impl Cache {
             )));
         }
         let server = find(options)?;
+        let mut notes = Vec::new();
+        if is_broken(options) {
+            detach(&options.pin_root, &options.name)?;
+            notes.push("the process before was killed while it counted: its cache begins anew".to_owned());
+        }
         let pins = Pins::new(&options.pin_root, &options.name, LAYOUT)?;
         let sets = sets(options.memory);
         let slots = (sets * 16).clamp(1 << 12, 1 << 22) as u32;
@@ -146,14 +146,17 @@ impl Cache {
             before: (0, 0),
             unasked: true,
             crowded: false,
+            is_shared: false,
+            perhaps_for_ever: HashMap::new(),
             gone: HashMap::new(),
             reconciled_ns: 0,
             beaten_ns: 0,
             refreshed_ns: now_ns(),
-            notes: Vec::new(),
+            notes,
         };
         cache.configure(sets)?;
         cache.allow()?;
+        let (begun, mut is_gap) = (now_ns(), false);
         for (interface, index) in indices {
             let pins = Pins::new(&options.pin_root, &format!("{}-{index}", options.name), LAYOUT)?;
             // What leaves first: a connection that opens meanwhile is then known from its first byte.
@@ -161,7 +164,11 @@ impl Cache {
             let ingress =
                 Attachment::attach(&cache.object, &interface, index, options.mode, PATIENCE, Some(&pins))?;
             let native = ingress.attached().native;
+            is_gap |= !ingress.is_taken_over() || !egress.is_taken_over();
             cache.places.push(Place { interface, native, ingress, egress, pins });
+        }
+        if is_gap {
+            cache.bridge(begun)?;
         }
         cache.adopt(server);
         if options.reset_connections {
@@ -179,17 +186,6 @@ impl Cache {
         }
         cache.reconcile(now_ns())?;
         Ok(cache)
-    }
-
-    /// Whether there are connections that the programs do not know.
-    fn has_strangers(&mut self) -> Result<bool, KvError> {
-        let kernel = machine::connections(self.options.port);
-        let own = self.server.as_ref().and_then(|server| server.own);
-        let table =
-            self.object.table::<Tuple, Conn>("kv_conns").map_err(system("cannot compare connections"))?;
-        let known: HashSet<Tuple> =
-            table.keys().map_err(system("cannot compare connections"))?.into_iter().collect();
-        Ok(kernel.open.difference(&known).any(|tuple| Some(*tuple) != own))
     }
 
     /// Tells the programs what they are to do; they only watch yet.
@@ -281,6 +277,19 @@ impl Cache {
             self.lost();
             return false;
         };
+        if let Some(server) = self.server.as_mut().filter(|server| !server.is_asked) {
+            if !server.asker.as_ref().is_some_and(|asker| is_held(asker, server.pid)) {
+                if !std::mem::replace(&mut server.is_told, true) {
+                    self.notes.push(format!(
+                        "what answers at {} is not process {}, which has port {}: nothing is served",
+                        self.options.memcached, server.pid, self.options.port
+                    ));
+                }
+                self.lost();
+                return false;
+            }
+            (server.is_asked, server.is_told) = (true, false);
+        }
         if seconds > 0 {
             let settle = self.state.get(state::SETTLE);
             let until = seconds.saturating_add(2).saturating_mul(1000 * MS).saturating_add(settle);
@@ -311,7 +320,7 @@ impl Cache {
             self.budget();
             self.refresh(now);
         }
-        let alive = self.server.is_some() && !self.unasked && !self.crowded;
+        let alive = self.server.is_some() && !self.unasked && !self.crowded && !self.is_shared;
         self.serve(alive);
         if alive {
             self.state.set(state::LEASE, now_ns() + LEASE_NS);
@@ -330,6 +339,8 @@ impl Cache {
             self.state.void();
             self.state.set(state::SERVER, 0);
             self.server = None;
+            self.is_shared = false;
+            self.state.set(state::INVALID, 0);
             self.daemon.deaths += 1;
             self.notes.push("memcached has ended: nothing is served until there is another one".to_owned());
         }
@@ -358,9 +369,11 @@ impl Cache {
     /// memcached did not answer, or late: no mutation is taken for executed by now. Another connection.
     fn lost(&mut self) {
         self.state.unsettle();
+        self.unasked = true;
         if let Some(server) = &mut self.server {
             server.asker = None;
             server.own = None;
+            server.is_asked = false;
             if let Ok(asker) = Asker::connect(self.options.memcached) {
                 server.own = own(&asker);
                 server.asker = Some(asker);
@@ -384,12 +397,15 @@ impl Cache {
         if keys.is_empty() {
             return false;
         }
+        if self.unasked || self.is_shared {
+            return true;
+        }
         let Some(asker) = self.server.as_mut().and_then(|server| server.asker.as_mut()) else { return true };
         let asked: Vec<_> = keys.iter().filter_map(|key| Some((key, self.state.token(key)?))).collect();
         let wanted: Vec<&[u8]> = asked.iter().map(|(key, _)| key.as_slice()).collect();
         self.daemon.asked += wanted.len() as u64;
-        let begun = now_ns();
-        let answers = asker.ask(&wanted);
+        let (begun, softly) = (now_ns(), self.state.get(state::INVALID) != 0);
+        let answers = if softly { asker.ask_softly(&wanted) } else { asker.ask(&wanted) };
         if answers.is_err() || now_ns().saturating_sub(begun) > SLOW_NS {
             self.lost();
             return true;
@@ -397,6 +413,7 @@ impl Cache {
         for ((key, token), answer) in asked.iter().zip(answers.into_iter().flatten()) {
             let Some(answer) = answer else { continue };
             let expires_ns = match answer.remaining_s {
+                None if softly && !self.is_for_ever(key, token) => continue,
                 None => u64::MAX,
                 // memcached counts whole seconds, and now and then two at once: it may be over by so much earlier than it says.
                 Some(seconds) if seconds > 2 => token.asked_ns + (seconds - 2) * 1000 * MS - TICK_NS,
@@ -415,6 +432,23 @@ impl Cache {
         true
     }
 
+    /// Of a value that has no end or just a second left: whether it was seen so long ago, and nobody has changed it, that it must have none.
+    fn is_for_ever(&mut self, key: &[u8], token: &Token) -> bool {
+        let now = now_ns();
+        if self.perhaps_for_ever.len() >= PERHAPS && !self.perhaps_for_ever.contains_key(key) {
+            // Those that have had their time and were not asked for again go; else this one waits.
+            self.perhaps_for_ever.retain(|_, (_, _, at)| now.saturating_sub(*at) < 3 * SURELY_NS);
+            if self.perhaps_for_ever.len() >= PERHAPS {
+                return false;
+            }
+        }
+        let seen = self.perhaps_for_ever.entry(key.to_vec()).or_insert((token.word, token.epoch, now));
+        if (seen.0, seen.1) != (token.word, token.epoch) {
+            *seen = (token.word, token.epoch, now);
+        }
+        token.asked_ns.saturating_sub(seen.2) >= SURELY_NS
+    }
+
     /// Asks for the hottest keys, so that memcached does not take them for unused.
     fn refresh(&mut self, now: u64) {
         let every = self.options.refresh_every.as_nanos() as u64;
@@ -425,7 +459,9 @@ impl Cache {
         let hot = self.hot(self.options.refresh as usize);
         let Some(asker) = self.server.as_mut().and_then(|server| server.asker.as_mut()) else { return };
         let keys: Vec<&[u8]> = hot.iter().map(|hot| hot.key.as_slice()).collect();
-        if keys.chunks(BATCH).any(|keys| asker.ask(keys).is_err()) {
+        let softly = self.state.get(state::INVALID) != 0;
+        let mut ask = |keys: &[&[u8]]| if softly { asker.ask_softly(keys) } else { asker.ask(keys) };
+        if keys.chunks(BATCH).any(|keys| ask(keys).is_err()) {
             self.lost();
         }
     }
@@ -450,94 +486,6 @@ impl Cache {
                     place.interface
                 );
                 return Err(KvError::Refused(text));
-            }
-        }
-        Ok(())
-    }
-
-    /// Compares connections with the kernel's: those that are gone release what they had; those that are not known are blind.
-    fn reconcile(&mut self, now: u64) -> Result<(), KvError> {
-        let action = "cannot compare connections";
-        let kernel = machine::connections(self.options.port);
-        let own = self.server.as_ref().and_then(|server| server.own);
-        let settle = self.options.settle.as_nanos() as u64;
-        let mut table = self.object.table::<Tuple, Conn>("kv_conns").map_err(system(action))?;
-        let known: HashSet<Tuple> = table.keys().map_err(system(action))?.into_iter().collect();
-        let mut crowded = false;
-        for tuple in kernel.open.difference(&known).filter(|tuple| Some(**tuple) != own) {
-            let mut unseen: Conn = [0; conn::WORDS];
-            unseen[conn::BLIND] = 1;
-            self.state.add(state::BLIND, 1);
-            self.state.void();
-            match table.insert_new(tuple, &unseen) {
-                Ok(true) => {}
-                Ok(false) => self.state.add(state::BLIND, u64::MAX),
-                Err(error) if error.raw_os_error() == Some(rustix::io::Errno::TOOBIG.raw_os_error()) => {
-                    self.state.add(state::BLIND, u64::MAX);
-                    self.state.unsettle();
-                    crowded = true;
-                }
-                Err(error) => return Err(system(action)(error)),
-            }
-        }
-        if crowded != self.crowded {
-            self.crowded = crowded;
-            let what =
-                if crowded { "have no room in the table: nothing is served" } else { "have room again" };
-            self.notes.push(format!("connections {what} (--connections {})", self.options.connections));
-        }
-        let mut dead: HashSet<Tuple> = known.difference(&kernel.alive).copied().collect();
-        // Where another one begins with the same ends, what the one before had is over; till that is said, its SYN-ACKs are dropped.
-        for tuple in known.intersection(&kernel.alive).filter(|tuple| !kernel.open.contains(*tuple)) {
-            if table.get(tuple).map_err(system(action))?.is_some_and(|value| has_left(&value)) {
-                dead.insert(*tuple);
-            }
-        }
-        self.gone.retain(|tuple, _| dead.contains(tuple));
-        for tuple in &dead {
-            let Some(value) = table.get(tuple).map_err(system(action))? else { continue };
-            // Not the time of one before it with the same ends.
-            let gone = self.gone.entry(*tuple).or_insert((now, opened_ns(&value)));
-            if gone.1 != opened_ns(&value) {
-                *gone = (now, opened_ns(&value));
-            }
-            if now.saturating_sub(gone.0) < settle {
-                continue;
-            }
-            let looked_at = gone.1;
-            self.gone.remove(tuple);
-            let mut value: Conn = [0; conn::WORDS];
-            if table.take(tuple, &mut value).map_err(system(action))? {
-                if opened_ns(&value) != looked_at {
-                    self.state.unsettle();
-                }
-                end(&self.state, &value);
-            }
-        }
-        Ok(())
-    }
-
-    /// Mutations over UDP that were not answered in time: lost on their way, or quiet for another reason.
-    fn sweep_udp(&mut self, now: u64) -> Result<(), KvError> {
-        let action = "cannot look at outstanding mutations";
-        let settle = self.options.settle.as_nanos() as u64;
-        let mut table = self.object.table::<UdpKey, UdpPending>("kv_udp").map_err(system(action))?;
-        let (mut entries, mut cursor) = (Vec::new(), tidemill_bpf::Cursor::default());
-        loop {
-            let (next, done) = table.read_some(cursor, &mut entries).map_err(system(action))?;
-            cursor = next;
-            if done {
-                break;
-            }
-        }
-        for (key, [at, _]) in entries {
-            if now.saturating_sub(at) < settle {
-                continue;
-            }
-            let mut value = UdpPending::default();
-            if table.take(&key, &mut value).map_err(system(action))? {
-                // It may be another one by now: its slot is not admitted before its time either way.
-                self.state.release_unsettled(value[1] as u32);
             }
         }
         Ok(())
@@ -656,34 +604,6 @@ impl Drop for Cache {
     }
 }
 
-/// When a connection was opened: tells it from others with the same ends.
-fn opened_ns(value: &Conn) -> u64 {
-    u64::from(value[conn::OPENED]) | u64::from(value[conn::OPENED + 1]) << 32
-}
-
-/// Whether a connection has something that is to be taken back when it is gone.
-fn has_left(value: &Conn) -> bool {
-    value[conn::HEAD] != value[conn::TAIL]
-        || value[conn::OVERFLOW_IN] != value[conn::OVERFLOW_OUT]
-        || value[conn::BLIND] != 0
-        || value[conn::DEAF] != 0
-}
-
-/// What a connection that is gone still had.
-fn end(state: &State, value: &Conn) {
-    let (head, mut tail) = (value[conn::HEAD], value[conn::TAIL]);
-    while tail != head {
-        state.release(value[conn::RING + 2 * (tail as usize % RING)]);
-        tail = tail.wrapping_add(1);
-    }
-    let held = value[conn::OVERFLOW_IN].wrapping_sub(value[conn::OVERFLOW_OUT]) + value[conn::DEAF];
-    state.add(state::HOLD, u64::from(held).wrapping_neg());
-    if value[conn::BLIND] != 0 {
-        state.void();
-        state.add(state::BLIND, u64::MAX);
-    }
-}
-
 fn sets(memory: u64) -> u64 {
     let fit = memory / (entry::WORDS * 8 * WAYS) as u64;
     1 << fit.clamp(16, 1 << 18).ilog2()
@@ -695,98 +615,16 @@ fn socket() -> Result<OwnedFd, KvError> {
         .map_err(|error| system("cannot look at interfaces")(error.into()))
 }
 
-fn system(action: &'static str) -> impl Fn(std::io::Error) -> KvError {
+pub(super) fn system(action: &'static str) -> impl Fn(std::io::Error) -> KvError {
     move |source| KvError::Bpf(BpfError::System { action, source })
 }
 
-fn own(asker: &Asker) -> Option<Tuple> {
-    let (local, peer) = asker.ends().ok()?;
-    Some(machine::tuple((machine::words(local.ip()), local.port()), machine::words(peer.ip())))
-}
-
-/// Whether this is a memcached that can be asked for values and their ends.
-fn is_known(version: &Result<String, String>, at: SocketAddr) -> Result<(), KvError> {
-    let version = match version {
-        Ok(version) => version,
-        Err(said) => {
-            let text = format!(
-                "what listens at {at} is no memcached that lets us ask: to \"version\" it says {said:?}"
-            );
-            return Err(KvError::Refused(text));
-        }
-    };
-    let mut numbers = version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
-    if (numbers.next(), numbers.next()) < (Some(1), Some(6)) {
-        let text = format!(
-            "memcached {version} has no meta commands, by which values and their ends are asked for: 1.6 or later is needed"
-        );
-        return Err(KvError::Refused(text));
-    }
-    Ok(())
-}
-
-/// The memcached on the port, and which one it is.
-fn find(options: &Options) -> Result<(Server, u64), KvError> {
-    let port = options.port;
-    let (tcp, udp) = machine::listeners(port);
-    if tcp.is_empty() {
-        let text = format!(
-            "no memcached listens on TCP port {port} here: start it (memcached -p {port} -U {port}), or say --port"
-        );
-        return Err(KvError::Refused(text));
-    }
-    if udp.is_empty() {
-        let text = format!(
-            "memcached has no UDP port {port}: start it with -U {port} (only gets over UDP are served from here)"
-        );
-        return Err(KvError::Refused(text));
-    }
-    let all = [&tcp[..], &udp].concat();
-    let (pid, started) = match machine::holders(&all)[..] {
-        [] => {
-            let text = format!(
-                "who listens on TCP port {port} cannot be seen: run as root, in the machine's own process namespace"
-            );
-            return Err(KvError::Refused(text));
-        }
-        [one] => one,
-        [(one, _), (other, _), ..] => {
-            let text = format!(
-                "several processes listen on port {port} ({one}, {other}): a cache stands for one memcached; give the others another port"
-            );
-            return Err(KvError::Refused(text));
-        }
-    };
-    if let Some(other) = machine::other_ports(pid, port).first() {
-        let text = format!(
-            "memcached (process {pid}) listens on TCP port {other} too, where its mutations are not seen: start it with one port"
-        );
-        return Err(KvError::Refused(text));
-    }
-    let watch = i32::try_from(pid).ok().and_then(Pid::from_raw);
-    let watch = watch.ok_or(rustix::io::Errno::SRCH).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()));
-    let watch = watch.map_err(|error| system("cannot watch memcached")(error.into()))?;
-    // Still the same, now that it is watched.
-    let (tcp, udp_now) = machine::listeners(port);
-    if machine::holders(&[&tcp[..], &udp_now].concat()) != [(pid, started)] || udp_now != udp {
-        return Err(KvError::Refused("memcached is just being restarted: try again".to_owned()));
-    }
-    let silent = |error: std::io::Error| {
-        KvError::Refused(format!(
-            "memcached does not answer at {}: {error}: say --memcached ADDR:PORT",
-            options.memcached
-        ))
-    };
-    let asked = Asker::connect(options.memcached).and_then(|mut asker| Ok((asker.version()?, asker)));
-    let (version, mut asker) = asked.map_err(silent)?;
-    is_known(&version, options.memcached)?;
-    if let Some(protocol) = asker.protocol().map_err(silent)?.filter(|protocol| protocol != "auto-negotiate")
-    {
-        let text = format!(
-            "memcached takes one protocol only (-B {protocol}), and the programs tell protocols by a connection's first byte: start it without -B"
-        );
-        return Err(KvError::Refused(text));
-    }
-    let own = own(&asker);
-    Ok((Server { pid, watch, udp, asker: Some(asker), own }, started << 32 | u64::from(pid)))
+/// Whether what is pinned was left by a process that was killed while it took counts back: they are wrong for ever.
+fn is_broken(options: &Options) -> bool {
+    Pins::map(&options.pin_root, &options.name, LAYOUT, "kv_state")
+        .and_then(|map| Mapped::of(&map, state::WORDS))
+        .is_ok_and(|map| map.words()[state::BROKEN].load(Ordering::SeqCst) != 0)
+        // One that is alive is in the midst of it.
+        && Pins::left(&options.pin_root)
+            .is_ok_and(|left| left.iter().all(|left| left.name != options.name || left.process.is_none()))
 }

@@ -3,7 +3,7 @@
 use tidemill_bpf::{Kernel, Shared, Source};
 
 /// A new number for every change that an older program would misread.
-pub(super) const LAYOUT: u32 = 3;
+pub(super) const LAYOUT: u32 = 4;
 
 /// Words of `struct state`.
 pub(super) mod state {
@@ -20,7 +20,11 @@ pub(super) mod state {
     /// Port (network order), serving, events per millisecond.
     pub(in crate::kernel) const PORT: usize = 10;
     pub(in crate::kernel) const SERVER: usize = 11;
-    pub(in crate::kernel) const WORDS: usize = 12;
+    /// Not 0: asking by `mg` could take what an item's client is to win.
+    pub(in crate::kernel) const INVALID: usize = 12;
+    /// Not 0: counts are just being taken back.
+    pub(in crate::kernel) const BROKEN: usize = 13;
+    pub(in crate::kernel) const WORDS: usize = 14;
 }
 
 /// Words of `struct entry`, and of its blob.
@@ -88,7 +92,7 @@ pub(super) static SOURCE: Source = Source {
 pub(super) const EGRESS: &str = "tidemill_kv_out";
 
 /// What is counted, in the order of bpf/kv.h, each with what it says.
-pub const COUNTS: [(&str, &str); 27] = [
+pub const COUNTS: [(&str, &str); 28] = [
     ("get-hit", "datagrams answered in the kernel"),
     ("keys-hit", "keys in them"),
     ("get-miss", "gets passed: a key is not here"),
@@ -119,6 +123,7 @@ pub const COUNTS: [(&str, &str); 27] = [
     ("event-lost", "missed keys not told: too many"),
     ("get-no-room", "gets passed: the answer does not fit into the frame's memory"),
     ("udp-half", "datagrams dropped: half a command, that memcached would go on with in another datagram"),
+    ("get-too-long", "gets passed: the answer is longer than what every way takes"),
 ];
 
 /// As `mixed` and `stirred`: the hash of a key.

@@ -4,7 +4,7 @@ use super::layout::Tuple;
 use std::collections::HashSet;
 use std::fs;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::process::Command;
 
 /// An address as maps have it: 16 bytes, IPv4 mapped.
@@ -61,11 +61,16 @@ const LISTEN: u8 = 10;
 pub(super) struct Connections {
     pub(super) alive: HashSet<Tuple>,
     pub(super) open: HashSet<Tuple>,
+    /// Sockets that wait for connections.
+    pub(super) listening: Vec<u64>,
 }
 
 pub(super) fn connections(port: u16) -> Connections {
     let mut connections = Connections::default();
     for line in lines(["tcp", "tcp6"], Some(port)) {
+        if line.state == LISTEN {
+            connections.listening.push(line.inode);
+        }
         if ![ESTABLISHED, SYN_RECV, CLOSE_WAIT].contains(&line.state) {
             continue;
         }
@@ -100,8 +105,27 @@ pub(super) fn tuple((client, port): ([u32; 4], u16), server: [u32; 4]) -> Tuple 
 /// Sockets that listen on a port over TCP, and those that are bound to it over UDP.
 pub(super) fn listeners(port: u16) -> (Vec<u64>, Vec<u64>) {
     let tcp = lines(["tcp", "tcp6"], Some(port)).into_iter().filter(|line| line.state == LISTEN);
-    let udp = lines(["udp", "udp6"], Some(port)).into_iter();
-    (tcp.map(|line| line.inode).collect(), udp.map(|line| line.inode).collect())
+    (tcp.map(|line| line.inode).collect(), bound(port))
+}
+
+/// Sockets that are bound to a port over UDP.
+pub(super) fn bound(port: u16) -> Vec<u64> {
+    lines(["udp", "udp6"], Some(port)).into_iter().map(|line| line.inode).collect()
+}
+
+/// Whether all of these sockets are a process's.
+pub(super) fn holds(pid: u32, inodes: &[u64]) -> bool {
+    let held = sockets(pid);
+    inodes.iter().all(|inode| held.contains(inode))
+}
+
+/// The socket at the other end of a connection of ours, if that is on this machine and somebody has it.
+pub(super) fn other_end(ours: SocketAddr, theirs: SocketAddr) -> Option<u64> {
+    let end = |at: SocketAddr| (words(at.ip()), at.port());
+    let lines = lines(["tcp", "tcp6"], Some(theirs.port())).into_iter();
+    let mut lines = lines.filter(|line| line.local == end(theirs) && line.remote == end(ours));
+    // One that nobody has accepted has no number.
+    lines.find(|line| line.inode != 0).map(|line| line.inode)
 }
 
 /// The processes that hold any of these sockets: their numbers, and when they were started (clock ticks).

@@ -8,6 +8,8 @@ mod cache;
 mod layout;
 mod look;
 mod machine;
+mod reconcile;
+mod server;
 mod state;
 mod values;
 

@@ -54,6 +54,13 @@ fn sum(parts: &[&[u8]]) -> u16 {
 impl Segments {
     /// Connects from this port, with this first sequence number.
     pub(crate) fn connect(lab: &Lab, port: u16, first: u32) -> Self {
+        let own = Segments::begin(lab, port, first);
+        own.segment(1, ACK, b"");
+        own
+    }
+
+    /// Begins to connect: the last ACK is not sent.
+    pub(crate) fn begin(lab: &Lab, port: u16, first: u32) -> Self {
         let own = mac(&lab.client.run("ip -o link show dev cached"));
         let theirs = mac(&lab.cached.net.run("ip -o link show dev eth0"));
         let text: Vec<String> = own.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -69,12 +76,34 @@ impl Segments {
             own.hear(Duration::from_millis(100));
             assert!(start.elapsed() < Duration::from_secs(10), "no connection");
         }
-        own.segment(1, ACK, b"");
         own
     }
 
     /// Sends a segment whose first byte is the `at`-th of ours.
     pub(crate) fn segment(&self, at: u32, flags: u8, data: &[u8]) {
+        self.raw.send(&self.frame(at, flags, &[], data));
+    }
+
+    /// One whose IP header has a wrong sum: no kernel takes it.
+    pub(crate) fn with_a_wrong_header(&self, at: u32, flags: u8, data: &[u8]) {
+        let mut frame = self.frame(at, flags, &[], data);
+        frame[14 + 10] ^= 1;
+        self.raw.send(&frame);
+    }
+
+    /// One with an IP option that is not as long as it should be: no kernel takes it.
+    pub(crate) fn with_a_wrong_option(&self, at: u32, flags: u8, data: &[u8]) {
+        self.raw.send(&self.frame(at, flags, &[0x83, 2, 0, 0], data));
+    }
+
+    /// One that acknowledges a byte that was never sent: no kernel takes it.
+    pub(crate) fn with_a_wrong_acknowledgment(&mut self, at: u32, flags: u8, data: &[u8]) {
+        self.theirs = self.theirs.wrapping_add(1);
+        self.segment(at, flags, data);
+        self.theirs = self.theirs.wrapping_sub(1);
+    }
+
+    fn frame(&self, at: u32, flags: u8, options: &[u8], data: &[u8]) -> Vec<u8> {
         let mut tcp = self.port.to_be_bytes().to_vec();
         tcp.extend(PORT.to_be_bytes());
         tcp.extend(self.first.wrapping_add(at).to_be_bytes());
@@ -83,14 +112,14 @@ impl Segments {
         let length = ((tcp.len() + data.len()) as u16).to_be_bytes();
         let check = sum(&[&CLIENT, &SERVER, &[0, 6], &length, &tcp, data]);
         tcp[16..18].copy_from_slice(&check.to_be_bytes());
-        let total = (20 + tcp.len() + data.len()) as u16;
-        let mut ip = vec![0x45, 0];
+        let total = (20 + options.len() + tcp.len() + data.len()) as u16;
+        let mut ip = vec![0x45 + options.len() as u8 / 4, 0];
         ip.extend(total.to_be_bytes());
         ip.extend([0, 1, 0x40, 0, 64, 6, 0, 0]);
-        ip.extend([CLIENT, SERVER].concat());
+        ip.extend([&CLIENT, &SERVER, options].concat());
         let check = sum(&[&ip]);
         ip[10..12].copy_from_slice(&check.to_be_bytes());
-        self.raw.send(&[&self.macs[0][..], &self.macs[1], &[8, 0], &ip, &tcp, data].concat());
+        [&self.macs[0][..], &self.macs[1], &[8, 0], &ip, &tcp, data].concat()
     }
 
     /// Takes what the server sends, for so long, or until it has acknowledged something new.
@@ -113,7 +142,8 @@ impl Segments {
         let word = |at: usize| u32::from_be_bytes([tcp[at], tcp[at + 1], tcp[at + 2], tcp[at + 3]]);
         let (theirs, acked, flags) = (word(4), word(8).wrapping_sub(self.first), tcp[13]);
         let data = tcp.get(usize::from(tcp[12] >> 4) * 4..)?;
-        if flags & RST != 0 {
+        // A SYN-ACK is ours if it acknowledges our SYN.
+        if flags & RST != 0 || (flags & SYN != 0 && acked != 1) {
             return None;
         }
         if flags & SYN != 0 {

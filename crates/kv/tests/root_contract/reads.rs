@@ -272,7 +272,9 @@ fn what_is_no_plain_question_passes() {
         ("GET of nothing", wire::packet(0x00, b"", b"", b"", 8, 0)),
         ("NOOP", wire::packet(0x0a, b"", b"", b"", 8, 0)),
         ("VERSION", wire::packet(0x0b, b"", b"", b"", 8, 0)),
-        ("unknown", wire::packet(0x77, b"", b"one", b"", 8, 0)),
+        ("unknown", wire::packet(0x77, b"", b"", b"", 8, 0)),
+        ("TOUCH without a time", wire::packet(0x1c, b"", b"one", b"", 8, 0)),
+        ("STAT with extras", wire::packet(0x10, b"\0\0\0\0", b"", b"", 8, 0)),
         (
             "two",
             [wire::packet(0x09, b"", b"one", b"", 1, 0), wire::packet(0x00, b"", b"one", b"", 2, 0)].concat(),
@@ -306,8 +308,15 @@ fn what_is_no_plain_question_passes() {
     drop(lab);
     // Half a command: memcached waits for the rest, which is whatever comes next; a cache may answer that instead. So each is the
     // last thing that is said.
-    for half in [&b"get one"[..], b"get one\r", b"\x80", b"\x80\x00\x00\x04\x00\x00\x00\x00\x00\x00\x00\x03"]
-    {
+    let unknown = wire::packet(0x77, b"", b"one", b"", 8, 0);
+    for half in [
+        &b"get one"[..],
+        b"get one\r",
+        b"\x80",
+        b"\x80\x00\x00\x04\x00\x00\x00\x00\x00\x00\x00\x03",
+        // Of an unknown one it skips more than there is.
+        &unknown,
+    ] {
         let mut lab = Lab::with_threads(1);
         lab.attach();
         let mut pair = Pair::new(&lab);

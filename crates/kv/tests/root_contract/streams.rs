@@ -270,8 +270,8 @@ fn segments_that_are_not_the_connections() {
     let mut pair = Pair::new(&lab);
     let mut tcp = Segments::connect(&lab, 40_002, 1000);
     let mut at = 1u32;
-    type Nonsense = fn(&Segments, u32);
-    let nonsense: [(&str, Nonsense); 7] = [
+    type Nonsense = fn(&mut Segments, u32);
+    let nonsense: [(&str, Nonsense); 9] = [
         ("old data, as a keep-alive", |tcp, at| tcp.segment(at - 1, ACK, b"X")),
         ("nothing, before the window", |tcp, at| tcp.segment(at - 1, ACK, b"")),
         ("far ahead", |tcp, at| tcp.segment(at + 50_000_000, ACK | PSH, b"set other 0 0 100\r\n")),
@@ -281,6 +281,10 @@ fn segments_that_are_not_the_connections() {
             tcp.segment(at.saturating_sub(5).max(1), ACK | PSH, b"set o")
         }),
         ("no flags", |tcp, at| tcp.segment(at, 0, b"set other 0 0 100\r\n")),
+        ("a wrong acknowledgment", |tcp, at| {
+            tcp.with_a_wrong_acknowledgment(at, ACK | PSH, b"set other 0 0 100\r\n");
+        }),
+        ("a wrong IP header", |tcp, at| tcp.with_a_wrong_header(at, ACK | PSH, b"set other 0 0 100\r\n")),
     ];
     for (what, send) in nonsense {
         for middle in [false, true] {
@@ -289,13 +293,21 @@ fn segments_that_are_not_the_connections() {
             tcp.said.clear();
             let head = if middle { 19 } else { 0 };
             tcp.deliver(at, &stream[..head], &[0..head]);
-            send(&tcp, at + head as u32);
+            send(&mut tcp, at + head as u32);
             tcp.deliver(at + head as u32, &stream[head..], &[0..stream.len() - head]);
             tcp.until(b"STORED\r\n");
             at += stream.len() as u32;
             follow(&mut pair, &stream, b"alien", &format!("{what}, middle {middle}"));
         }
     }
+    // The last: what comes behind it on this connection is not followed, and nothing is cached.
+    pair.given(b"alien", 0, 0, b"before");
+    let stream = b"set alien 0 0 8\r\nafterall\r\n";
+    tcp.said.clear();
+    tcp.with_a_wrong_option(at, ACK | PSH, b"set other 0 0 100\r\n");
+    tcp.deliver(at, stream, &[0..stream.len()]);
+    tcp.until(b"STORED\r\n");
+    follow(&mut pair, stream, b"alien", "a wrong IP option");
 }
 
 /// A connection that ends in the middle of a value, and another one from the same port.
@@ -319,4 +331,43 @@ fn a_port_that_is_used_again() {
         follow(&mut pair, stream, b"again", &format!("round {round}"));
         tcp.segment(1 + stream.len() as u32, RST | ACK, b"");
     }
+}
+
+/// The same where memcached's kernel answers with a cookie: no SYN-ACK says what the second connection begins with.
+#[test]
+fn a_port_that_is_used_again_by_cookie() {
+    let Some(_turn) = turn("a_port_that_is_used_again_by_cookie") else { return };
+    let lab = Lab::cached();
+    let mut pair = Pair::new(&lab);
+    for first in [1, 9_000_000] {
+        pair.given(b"cookie", 0, 0, b"before");
+        let mut tcp = Segments::connect(&lab, 40_004, 5_000_000);
+        let stream = b"set other 0 0 1\r\no\r\n";
+        tcp.deliver(1, stream, &[0..stream.len()]);
+        tcp.until(b"STORED\r\n");
+        pair.given(b"cookie", 0, 0, b"before");
+        tcp.segment(1 + stream.len() as u32, RST | ACK, b"");
+        drop(tcp);
+        lab.cached.net.run("sysctl -qw net.ipv4.tcp_syncookies=2");
+        // Behind or before the other's numbers.
+        let mut tcp = Segments::connect(&lab, 40_004, first);
+        lab.cached.net.run("sysctl -qw net.ipv4.tcp_syncookies=1");
+        let stream = b"set cookie 0 0 5\r\nafter\r\n";
+        tcp.deliver(1, stream, &[0..stream.len()]);
+        tcp.until(b"STORED\r\n");
+        follow(&mut pair, stream, b"cookie", &format!("from {first}"));
+        tcp.segment(1 + stream.len() as u32, RST | ACK, b"");
+        lab.warm(b"cookie");
+    }
+    // Of two SYN-ACKs the first is taken up: its cookie is as good as the second's.
+    pair.given(b"cookie", 0, 0, b"before");
+    lab.cached.net.run("sysctl -qw net.ipv4.tcp_syncookies=2");
+    let mut tcp = Segments::begin(&lab, 40_005, 1_000);
+    Segments::begin(&lab, 40_005, 7_000_000);
+    tcp.segment(1, ACK, b"");
+    lab.cached.net.run("sysctl -qw net.ipv4.tcp_syncookies=1");
+    let stream = b"set cookie 0 0 5\r\nafter\r\n";
+    tcp.deliver(1, stream, &[0..stream.len()]);
+    tcp.until(b"STORED\r\n");
+    follow(&mut pair, stream, b"cookie", "the first of two");
 }

@@ -4,7 +4,7 @@
 #![allow(dead_code, unreachable_pub)]
 
 use crate::net::{Host, cable, inside, run};
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -157,7 +157,13 @@ impl Lab {
 
     /// What has become of the connection that was there before: what it can read.
     pub fn read_old(&mut self) -> std::io::Result<usize> {
-        self.client.old.as_mut().unwrap().read(&mut [0; 64])
+        let started = Instant::now();
+        loop {
+            match self.client.old.as_mut().unwrap().read(&mut [0; 64]) {
+                Err(error) if error.kind() == ErrorKind::WouldBlock && started.elapsed() < PATIENCE => {}
+                other => return other,
+            }
+        }
     }
 
     pub fn write_old(&mut self, request: &str) {
@@ -248,6 +254,20 @@ impl Lab {
         assert_eq!(String::from_utf8_lossy(&seen), reply);
     }
 
+    /// Of an answer that is no text: what it begins with.
+    pub fn tcp_starts(&mut self, request: &[u8], reply: &[u8]) {
+        self.client.tcp.as_mut().unwrap().write_all(request).unwrap();
+        let mut seen = Vec::new();
+        self.wait("an answer over TCP", |lab| lab.client.read(&mut seen) >= reply.len());
+        assert!(seen.starts_with(reply), "{seen:02x?}");
+    }
+
+    /// Of both ends of the cable.
+    pub fn set_mtu(&self, mtu: u32) {
+        run(&format!("ip link set server mtu {mtu}"));
+        self.client.host.run(&format!("ip link set client mtu {mtu}"));
+    }
+
     pub fn udp(&mut self, request: &str) -> String {
         self.udp_by(request, false)
     }
@@ -282,6 +302,33 @@ impl Lab {
         self.cache.leave();
         Left { client: self.client, memcached: self.memcached }
     }
+}
+
+/// The frame that answers a get of what is kept (IPv4), as the program makes it.
+pub fn answer_to(lab: &Lab, request: &str) -> Vec<u8> {
+    let socket =
+        rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::DGRAM, None).unwrap();
+    let interface = rustix::net::netdevice::name_to_index(socket, "server").unwrap();
+    let length = (16 + request.len()) as u16;
+    let mut ip = [
+        &[0x45, 0][..],
+        &(20 + length).to_be_bytes(),
+        &[0, 1, 0x40, 0, 64, 17, 0, 0, 10, 9, 0, 2, 10, 9, 0, 1],
+    ]
+    .concat();
+    let mut sum: u32 = ip.chunks(2).map(|two| u32::from(two[0]) << 8 | u32::from(two[1])).sum();
+    sum = (sum & 0xffff) + (sum >> 16);
+    ip[10..12].copy_from_slice(&(!(sum as u16)).to_be_bytes());
+    let mut frame = vec![2, 0, 0, 0, 9, 1, 2, 0, 0, 0, 9, 2, 8, 0];
+    frame.extend(ip);
+    // No checksum.
+    frame.extend(
+        [&[0x9c, 0x40, 0x2b, 0xcb][..], &length.to_be_bytes(), &[0, 0, 0, 7, 0, 0, 0, 1, 0, 0]].concat(),
+    );
+    frame.extend(request.bytes());
+    let (verdict, answer) = lab.cache.object().run_once(&frame, interface).unwrap();
+    assert_eq!(verdict.action, 3, "answered");
+    answer
 }
 
 impl Left {
