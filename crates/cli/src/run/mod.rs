@@ -8,6 +8,7 @@ mod gatekeeper;
 mod grantor;
 mod kvcache;
 mod mitigator;
+mod nat;
 mod report;
 mod role;
 mod router;

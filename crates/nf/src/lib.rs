@@ -1,0 +1,3 @@
+//! Network functions.
+#![forbid(unsafe_code)]
+pub mod nat;
