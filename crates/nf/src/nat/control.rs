@@ -60,6 +60,11 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
         Ok(Half { plan, pool, seats: Arc::new(Mutex::new(seats)), workers: shown })
     }
 
+    /// How many workers there are.
+    pub(crate) fn workers(&self) -> usize {
+        self.workers.len()
+    }
+
     pub(crate) fn seats(&self) -> Arc<Seats<A, E, S, T>> {
         self.seats.clone()
     }

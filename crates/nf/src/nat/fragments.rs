@@ -28,6 +28,8 @@ pub(crate) struct Whole<A> {
 pub(crate) enum Known<A> {
     /// The first fragment has not come.
     Nothing,
+    /// Whose it is: the worker's number.
+    Worker(u16),
     /// Its addresses now.
     Addresses(A, A),
     /// No fragment of it passes.
@@ -39,6 +41,18 @@ pub(crate) enum Known<A> {
 pub struct Token {
     place: u32,
     serial: u32,
+    arrival: bool,
+}
+
+impl Token {
+    /// Of the table that says whose fragments are.
+    pub(crate) fn of_arrivals(self) -> Self {
+        Token { arrival: true, ..self }
+    }
+
+    pub(crate) fn is_of_arrivals(self) -> bool {
+        self.arrival
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -96,7 +110,7 @@ impl<A: Copy + Eq + Into<u128>> Fragments<A> {
         if !entry.add(bytes) {
             entry.known = Known::Refused;
         }
-        Some((Token { place: place as u32, serial: entry.serial }, entry.known))
+        Some((Token { place: place as u32, serial: entry.serial, arrival: false }, entry.known))
     }
 
     /// Says what became of the first fragment.

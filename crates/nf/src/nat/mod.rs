@@ -22,5 +22,5 @@ pub use fragments::Token;
 pub use ip::{Endpoint, Proto};
 pub use settings::Rules;
 pub use state::{Piece, Share};
-pub use translate::{Fate, Nat, Nat4, Nat6, Now, Way};
+pub use translate::{Fate, Handover, Nat, Nat4, Nat6, Now, Way};
 pub use wiring::{Hops, Host, splice};

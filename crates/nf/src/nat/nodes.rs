@@ -4,8 +4,8 @@
 //! * `nat4-route`, `nat6-route`: of packets whose way is known, which leave from inside to outside. Those that will not go on (TTL, too big)
 //!   stay as they are, so that whoever sent them knows them again in the ICMP error. Straight from outside to inside: `nat-untranslated`.
 //!   Outputs: `forward`, `nat`.
-//! * `nat4`, `nat6`: translates both sorts ([`translate`](super::Nat::translate)). Keeps fragments that wait. Outputs: `lookup`, `forward`,
-//!   `error`.
+//! * `nat4`, `nat6`: translates both sorts ([`translate`](super::Nat::translate)). Keeps fragments that wait, and hands packets that belong
+//!   to another worker over to its instance there, by bounded rings: `nat-handover-full`. Outputs: `lookup`, `forward`, `error`.
 //!
 //! What one has found out it tells the next in the packet's `hash`, which nobody behind needs.
 
@@ -14,10 +14,11 @@ use crate::nat::counters::Counter;
 use crate::nat::fragments::Token;
 use crate::nat::ip::Family;
 use crate::nat::settings::Rules;
-use crate::nat::translate::{Fate, Now, Way};
-use std::sync::Arc;
+use crate::nat::translate::{Fate, Handover, Now, Way};
+use crossbeam_queue::ArrayQueue;
+use std::sync::{Arc, OnceLock};
 use tidemill_burst::{DropReason, Packet, Pool};
-use tidemill_graph::{Context, Node, Verdict};
+use tidemill_graph::{Context, Node, Verdict, Waker};
 use tidemill_ip::nodes::{each, error};
 use tidemill_ip::{Kind, NextHops, coalesce};
 use tidemill_lookup::publish::View;
@@ -147,6 +148,21 @@ fn is_icmp(ip: &[u8], v6: bool) -> bool {
     }
 }
 
+/// What was handed over to a worker, and whom to wake for it. Bounded; nobody waits.
+pub(crate) struct Lane {
+    ring: ArrayQueue<(Packet, Way)>,
+    waker: OnceLock<Waker>,
+}
+
+/// Packets that wait for one worker at most.
+const LANE: usize = 1024;
+
+/// A lane for each worker; none where there is one worker.
+pub(crate) fn lanes(workers: usize) -> Arc<[Lane]> {
+    let lane = |_| Lane { ring: ArrayQueue::new(LANE), waker: OnceLock::new() };
+    (0..if workers > 1 { workers } else { 0 }).map(lane).collect()
+}
+
 /// A fragment that waits.
 struct Held {
     token: Token,
@@ -154,14 +170,23 @@ struct Held {
     packet: Packet,
 }
 
+/// What a packet is kept for.
+#[derive(Clone, Copy)]
+enum Order {
+    Wait(Token),
+    Hand(Handover),
+}
+
 /// See the [module](self).
 pub(crate) struct Translate<A: Family<E, S, T>, const E: usize, const S: usize, const T: usize> {
     rules: View<Rules>,
     /// None if this graph's tables are with another engine already: then nothing is translated.
     seat: Option<Box<Seat<A, E, S, T>>>,
+    lanes: Arc<[Lane]>,
+    worker: usize,
     held: Vec<Held>,
-    /// Tokens of this burst's packets that are to be kept, in order, and the next of them.
-    waiting: Vec<Token>,
+    /// What this burst's packets are kept for, in order, and the next of them.
+    orders: Vec<Order>,
     kept: usize,
     /// Tokens whose first fragment has come.
     come: Vec<Token>,
@@ -169,30 +194,64 @@ pub(crate) struct Translate<A: Family<E, S, T>, const E: usize, const S: usize, 
     shown_ns: u64,
 }
 
+/// How a packet is on its way, as noted.
+fn way_of(packet: &Packet) -> Way {
+    match packet.hash {
+        note::HAIRPIN => Way::Hairpin,
+        note::LEAVING => Way::Leaving,
+        note::OWN => Way::Own,
+        _ => Way::ToPool,
+    }
+}
+
+fn note_of(way: Way) -> u32 {
+    match way {
+        Way::Hairpin => note::HAIRPIN,
+        Way::Leaving => note::LEAVING,
+        Way::Own => note::OWN,
+        Way::ToPool => note::TO_POOL,
+    }
+}
+
+/// By which output a packet goes on that is done with; notes that it is.
+fn on(packet: &mut Packet, fate: Fate) -> u8 {
+    let leaving = matches!(way_of(packet), Way::Leaving | Way::Own);
+    packet.hash = if fate == Fate::Passed && !leaving { note::NONE } else { note::DONE };
+    packet.clear_checked();
+    if leaving { FORWARD } else { LOOKUP }
+}
+
 impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: usize> Translate<A, E, S, T> {
-    pub(crate) fn new(rules: View<Rules>, seat: Option<Box<Seat<A, E, S, T>>>) -> Self {
+    pub(crate) fn new(
+        rules: View<Rules>,
+        seat: Option<Box<Seat<A, E, S, T>>>,
+        lanes: Arc<[Lane]>,
+        worker: usize,
+    ) -> Self {
         let room = seat.as_ref().map_or(0, |seat| seat.nat.state().plan().fragments);
         let burst = tidemill_burst::BURST;
         Translate {
             rules,
             seat,
+            lanes,
+            worker,
             held: Vec::with_capacity(room),
-            waiting: Vec::with_capacity(burst),
+            orders: Vec::with_capacity(burst),
             kept: 0,
-            come: Vec::with_capacity(burst),
+            come: Vec::with_capacity(2 * burst),
             room,
             shown_ns: 0,
         }
     }
 
-    /// What waits for one of the tokens goes on.
+    /// What waits for this token goes on, in the order in which it came.
     fn release(&mut self, cx: &mut Context<'_>, token: Token) {
+        let waiting = self.held.len();
         let mut at = 0;
-        while at < self.held.len() {
-            if self.held[at].token == token {
-                // In the order in which they came.
-                let held = self.held.remove(at);
-                self.resume(cx, held);
+        for _ in 0..waiting {
+            if self.held.get(at).is_some_and(|held| held.token == token) {
+                let Held { token, until_ns, packet } = self.held.remove(at);
+                self.resume(cx, token, until_ns, packet);
             } else {
                 at += 1;
             }
@@ -200,22 +259,80 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
     }
 
     /// One that has waited; it waits on if it has to and there is room.
-    fn resume(&mut self, cx: &mut Context<'_>, held: Held) {
-        let Held { token, until_ns, mut packet } = held;
+    fn resume(&mut self, cx: &mut Context<'_>, token: Token, until_ns: u64, mut packet: Packet) {
         let Some(seat) = &mut self.seat else { return cx.discard(DropReason::NatFragmentTimeout, packet) };
-        let l3 = usize::from(packet.l3);
+        let rules = self.rules.get(cx.reader);
+        let owners = if A::V6 { &rules.owners6 } else { &rules.owners4 };
+        let now = Now { ms: cx.now_ns / 1_000_000, times: &rules.times, owners };
+        let (way, l3) = (way_of(&packet), usize::from(packet.l3));
         let ip = packet.data_mut().get_mut(l3..).unwrap_or_default();
-        match seat.nat.resume(cx.now_ns / 1_000_000, token, ip) {
-            Fate::Waits(_) if self.held.len() < self.room => self.held.push(Held { token, until_ns, packet }),
+        let fate = seat.nat.resume(&now, way, token, ip);
+        self.carry_out(cx, fate, until_ns, packet);
+    }
+
+    /// What becomes of a packet that this node keeps.
+    fn carry_out(&mut self, cx: &mut Context<'_>, fate: Fate, until_ns: u64, mut packet: Packet) {
+        match fate {
+            Fate::Waits(token) if self.held.len() < self.room => {
+                self.held.push(Held { token, until_ns, packet });
+            }
             Fate::Waits(_) => cx.discard(DropReason::NatFragmentRefused, packet),
-            Fate::Drop(reason) | Fate::Tell(reason) => cx.discard(reason, packet),
-            Fate::Translated | Fate::First(_) | Fate::Passed => {
-                let leaving = packet.hash == note::LEAVING;
-                packet.hash = note::DONE;
-                packet.clear_checked();
-                cx.release(if leaving { FORWARD } else { LOOKUP }, packet);
+            Fate::Drop(reason) => cx.discard(reason, packet),
+            Fate::Tell(reason) => match error(&mut packet, reason, 0, ERROR) {
+                Verdict::Next(output) => cx.release(output, packet),
+                _ => cx.discard(reason, packet),
+            },
+            Fate::Elsewhere(handover) => self.hand_over(cx, handover, packet),
+            Fate::Translated | Fate::First(..) | Fate::Passed => {
+                let output = on(&mut packet, fate);
+                cx.release(output, packet);
             }
         }
+    }
+
+    fn hand_over(&mut self, cx: &mut Context<'_>, handover: Handover, mut packet: Packet) {
+        let Some(lane) = self.lanes.get(handover.worker) else {
+            return cx.discard(DropReason::NatHandoverFull, packet);
+        };
+        packet.hash = note_of(handover.way);
+        match lane.ring.push((packet, handover.way)) {
+            Ok(()) => {
+                cx.hand_over();
+                if let Some(seat) = &mut self.seat {
+                    seat.nat.counters_mut().one(Counter::HandedOver);
+                }
+                lane.waker.get().into_iter().for_each(Waker::wake);
+            }
+            Err((packet, _)) => cx.discard(DropReason::NatHandoverFull, packet),
+        }
+    }
+
+    /// Takes what other workers have handed over.
+    fn take_over(&mut self, cx: &mut Context<'_>) {
+        let lanes = self.lanes.clone();
+        let Some(lane) = lanes.get(self.worker) else { return };
+        // As many as a burst, so that what is made of them has room.
+        for _ in 0..tidemill_burst::BURST {
+            let Some((mut packet, way)) = lane.ring.pop() else { return };
+            cx.take_over();
+            let Some(seat) = &mut self.seat else {
+                cx.discard(DropReason::NatUntranslated, packet);
+                continue;
+            };
+            let rules = self.rules.get(cx.reader);
+            let owners = if A::V6 { &rules.owners6 } else { &rules.owners4 };
+            let now = Now { ms: cx.now_ns / 1_000_000, times: &rules.times, owners };
+            let until_ns = cx.now_ns + rules.times.fragment_ms * 1_000_000;
+            let l3 = usize::from(packet.l3);
+            let ip = packet.data_mut().get_mut(l3..).unwrap_or_default();
+            let fate = seat.nat.adopt(&now, way, ip);
+            self.carry_out(cx, fate, until_ns, packet);
+            if let Fate::First(token, _) = fate {
+                self.release(cx, token);
+            }
+        }
+        // There is more.
+        cx.wake_at(cx.now_ns);
     }
 }
 
@@ -228,37 +345,26 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
         let owners = if A::V6 { &rules.owners6 } else { &rules.owners4 };
         let now = Now { ms: cx.now_ns / 1_000_000, times: &rules.times, owners };
         self.kept = 0;
-        self.waiting.clear();
+        self.orders.clear();
         self.come.clear();
-        let (waiting, come) = (&mut self.waiting, &mut self.come);
+        let (orders, come) = (&mut self.orders, &mut self.come);
         each(burst, verdicts, |packet| {
-            let way = match packet.hash {
-                note::HAIRPIN => Way::Hairpin,
-                note::LEAVING => Way::Leaving,
-                note::OWN => Way::Own,
-                _ => Way::ToPool,
-            };
-            let on = if matches!(way, Way::Leaving | Way::Own) { FORWARD } else { LOOKUP };
-            let l3 = usize::from(packet.l3);
+            let (way, l3) = (way_of(packet), usize::from(packet.l3));
             let ip = packet.data_mut().get_mut(l3..).unwrap_or_default();
-            match seat.nat.translate(&now, way, ip) {
-                Fate::Translated => {
-                    packet.hash = note::DONE;
-                    packet.clear_checked();
-                    Verdict::Next(on)
-                }
-                Fate::First(token) => {
+            let fate = seat.nat.translate(&now, way, ip);
+            match fate {
+                Fate::Translated | Fate::Passed => Verdict::Next(on(packet, fate)),
+                Fate::First(token, arrival) => {
                     come.push(token);
-                    packet.hash = note::DONE;
-                    packet.clear_checked();
-                    Verdict::Next(on)
-                }
-                Fate::Passed => {
-                    packet.hash = if on == FORWARD { note::DONE } else { note::NONE };
-                    Verdict::Next(on)
+                    come.extend(arrival);
+                    Verdict::Next(on(packet, fate))
                 }
                 Fate::Waits(token) => {
-                    waiting.push(token);
+                    orders.push(Order::Wait(token));
+                    Verdict::Keep
+                }
+                Fate::Elsewhere(handover) => {
+                    orders.push(Order::Hand(handover));
                     Verdict::Keep
                 }
                 Fate::Drop(reason) => Verdict::Drop(reason),
@@ -271,21 +377,31 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
     }
 
     fn keep(&mut self, cx: &mut Context<'_>, packet: Packet) {
-        let hold_ms = self.rules.get(cx.reader).times.fragment_ms;
-        let until_ns = cx.now_ns + hold_ms * 1_000_000;
-        let Some(token) = self.waiting.get(self.kept).copied() else {
+        let Some(order) = self.orders.get(self.kept).copied() else {
             return cx.discard(DropReason::NatFragmentRefused, packet);
         };
         self.kept += 1;
-        if let Some(seat) = &mut self.seat {
-            seat.nat.counters_mut().one(Counter::FragmentsHeld);
+        match order {
+            Order::Wait(token) => {
+                let hold_ms = self.rules.get(cx.reader).times.fragment_ms;
+                if let Some(seat) = &mut self.seat {
+                    seat.nat.counters_mut().one(Counter::FragmentsHeld);
+                }
+                // Its first fragment may have come later in the same burst.
+                self.resume(cx, token, cx.now_ns + hold_ms * 1_000_000, packet);
+            }
+            Order::Hand(handover) => {
+                self.hand_over(cx, handover, packet);
+                if let Some(token) = handover.first {
+                    self.release(cx, token);
+                }
+            }
         }
-        // Its first fragment may have come later in the same burst.
-        self.resume(cx, Held { token, until_ns, packet });
     }
 
     fn tick(&mut self, cx: &mut Context<'_>) {
         let now_ns = cx.now_ns;
+        self.take_over(cx);
         while let Some(at) = self.held.iter().position(|held| held.until_ns <= now_ns) {
             let held = self.held.remove(at);
             cx.discard(DropReason::NatFragmentTimeout, held.packet);
@@ -302,8 +418,17 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
         }
     }
 
+    fn wake_with(&mut self, waker: &Waker) {
+        if let Some(lane) = self.lanes.get(self.worker) {
+            let _ = lane.waker.set(waker.clone());
+        }
+    }
+
     fn surrender(&mut self, pool: &mut Pool) {
         self.held.drain(..).for_each(|held| pool.free(held.packet));
+        if let Some(lane) = self.lanes.get(self.worker) {
+            std::iter::from_fn(|| lane.ring.pop()).for_each(|(packet, _)| pool.free(packet));
+        }
         // The last burst's numbers, too.
         if let Some(seat) = &mut self.seat {
             seat.show();

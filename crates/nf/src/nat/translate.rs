@@ -12,7 +12,7 @@
 use crate::nat::counters::{Counter, Counters};
 use crate::nat::fragments::{Fragments, Known, Token, Whole};
 use crate::nat::ip::{Endpoint, Family, Proto};
-use crate::nat::packet::{Header, Quote, Side, Upper, header, quote, rewrite, seal, upper};
+use crate::nat::packet::{Header, Piecemeal, Quote, Side, Upper, header, quote, rewrite, seal, upper};
 use crate::nat::settings::{Plan, Times, Whose};
 use crate::nat::state::{Piece, Refused, Share, State};
 use tidemill_burst::DropReason;
@@ -36,16 +36,29 @@ pub enum Way {
 pub enum Fate {
     /// It was translated.
     Translated,
-    /// It was a first fragment, and was translated; those with this token need not wait any longer.
-    First(Token),
+    /// It was a first fragment, and was translated; those with one of these tokens need not wait any longer.
+    First(Token, Option<Token>),
     /// It goes on as it is.
     Passed,
     /// It waits for its first fragment.
     Waits(Token),
+    /// It belongs to another worker, where it comes this way.
+    Elsewhere(Handover),
     /// It is dropped.
     Drop(DropReason),
     /// It is dropped, and its sender is to be told.
     Tell(DropReason),
+}
+
+/// Where a packet goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Handover {
+    /// The worker's number.
+    pub worker: usize,
+    /// How it comes there.
+    pub way: Way,
+    /// Fragments with this token need not wait any longer.
+    pub first: Option<Token>,
 }
 
 /// What a packet is judged by.
@@ -63,6 +76,9 @@ pub struct Now<'a> {
 pub struct Nat<A: Family<E, S, T>, const E: usize, const S: usize, const T: usize> {
     state: State<A, E, S, T>,
     fragments: Fragments<A>,
+    /// With several workers: whose the fragments are that come to this one.
+    arrivals: Fragments<A>,
+    share: Share,
     counters: Counters,
 }
 
@@ -78,7 +94,9 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
     /// Tables that are too large.
     pub fn new(plan: Plan<A>, share: Share, secret: u128) -> Result<Self, SizeError> {
         let fragments = Fragments::new(plan.fragments, (secret >> 32) as u64);
-        Ok(Nat { state: State::new(plan, share, secret)?, fragments, counters: Counters::default() })
+        let arrivals = Fragments::new(plan.fragments, (secret >> 48) as u64);
+        let state = State::new(plan, share, secret)?;
+        Ok(Nat { state, fragments, arrivals, share, counters: Counters::default() })
     }
 
     /// Mappings and sessions.
@@ -101,41 +119,114 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
         self.counters.add(Counter::SessionsEnded, gone as u64);
     }
 
-    /// Translates `ip`, a packet from its IP header on, in place. Where it is not translated its bytes are as they were.
+    /// Translates `ip`, a packet from its IP header on that has come to this worker, in place. Where it is not translated its bytes are as
+    /// they were.
     pub fn translate(&mut self, now: &Now<'_>, way: Way, ip: &mut [u8]) -> Fate {
         let Some(header) = header::<A, E, S, T>(ip) else { return Fate::Drop(DropReason::NatMalformed) };
-        let Some(piece) = header.fragment else { return self.whole(now, way, ip, &header) };
-        let leaving = matches!(way, Way::Leaving | Way::Own);
-        let whole = Whole {
-            source: header.source,
-            destination: header.destination,
-            ident: piece.ident,
-            protocol: header.protocol.0,
-            leaving,
-        };
-        let length = header.end.saturating_sub(header.upper) as u32;
-        // All but the last are in units of eight bytes.
-        if piece.more && !length.is_multiple_of(8) {
-            return Fate::Drop(DropReason::NatFragmentRefused);
+        if self.share.workers < 2 {
+            return self.own(now, way, ip, &header);
         }
-        let offset = u32::from(piece.offset);
-        let met = self.fragments.meet(now.ms, now.times.fragment_ms, whole, offset..offset + length);
+        match self.dispatch(now, way, ip, &header) {
+            Err(fate) => fate,
+            Ok(arrival) => match self.own(now, way, ip, &header) {
+                Fate::First(token, _) => Fate::First(token, arrival),
+                fate => fate,
+            },
+        }
+    }
+
+    /// The same of a packet that another worker has handed over to this one.
+    pub fn adopt(&mut self, now: &Now<'_>, way: Way, ip: &mut [u8]) -> Fate {
+        match header::<A, E, S, T>(ip) {
+            Some(header) => self.own(now, way, ip, &header),
+            None => Fate::Drop(DropReason::NatMalformed),
+        }
+    }
+
+    /// Whether a packet is ours: `Err` what becomes of it if not, or if nobody knows yet; of a first fragment the token of those that wait to know.
+    fn dispatch(
+        &mut self,
+        now: &Now<'_>,
+        way: Way,
+        ip: &[u8],
+        header: &Header<A>,
+    ) -> Result<Option<Token>, Fate> {
+        let mine = self.share.worker;
+        let Some(piece) = header.fragment else {
+            return match self.owner(way, ip, header).unwrap_or(mine) {
+                worker if worker == mine => Ok(None),
+                worker => Err(Fate::Elsewhere(Handover { worker, way, first: None })),
+            };
+        };
+        let refused = Fate::Drop(DropReason::NatFragmentRefused);
+        let (whole, bytes) = fragment(way, header, piece).map_err(Fate::Drop)?;
+        let met = self.arrivals.meet(now.ms, now.times.fragment_ms, whole, bytes);
+        let (token, known) = met.ok_or(refused)?;
+        let token = token.of_arrivals();
+        let (worker, first) = match known {
+            Known::Refused | Known::Addresses(..) => return Err(refused),
+            Known::Worker(worker) => (usize::from(worker), None),
+            Known::Nothing if piece.offset > 0 => return Err(Fate::Waits(token)),
+            Known::Nothing => {
+                let worker = self.owner(way, ip, header).unwrap_or(mine);
+                self.arrivals.learn(token, Known::Worker(worker as u16));
+                // Those that have waited here go to the same one, also if that is us.
+                (worker, Some(token))
+            }
+        };
+        if worker != mine {
+            return Err(Fate::Elsewhere(Handover { worker, way, first }));
+        }
+        Ok(first)
+    }
+
+    /// Whose a packet with ports is; `None`: anybody's.
+    fn owner(&self, way: Way, ip: &[u8], header: &Header<A>) -> Option<usize> {
+        Some(match (way, upper::<A, E, S, T>(ip, header).ok()?) {
+            (Way::Leaving | Way::Hairpin, Upper::Piece(..)) => self.state.worker_of_host(header.source),
+            (Way::ToPool, Upper::Piece(piece, _, port)) => {
+                self.state.worker_of(piece.proto(), Endpoint { address: header.destination, port })
+            }
+            (Way::Leaving | Way::Hairpin | Way::Own, Upper::Error) => {
+                self.state.worker_of_host(quote::<A, E, S, T>(ip, header).ok()?.destination.address)
+            }
+            (Way::ToPool, Upper::Error) => {
+                let quote = quote::<A, E, S, T>(ip, header).ok()?;
+                self.state.worker_of(quote.proto, quote.source)
+            }
+            (Way::Own, _) | (_, Upper::Other) => return None,
+        })
+    }
+
+    /// A packet that is ours.
+    fn own(&mut self, now: &Now<'_>, way: Way, ip: &mut [u8], header: &Header<A>) -> Fate {
+        let Some(piece) = header.fragment else { return self.whole(now, way, ip, header) };
+        let (whole, bytes) = match fragment(way, header, piece) {
+            Ok(fragment) => fragment,
+            Err(reason) => return Fate::Drop(reason),
+        };
+        let met = self.fragments.meet(now.ms, now.times.fragment_ms, whole, bytes);
         let Some((token, known)) = met else { return Fate::Drop(DropReason::NatFragmentRefused) };
         match known {
-            Known::Refused => Fate::Drop(DropReason::NatFragmentRefused),
+            Known::Refused | Known::Worker(_) => Fate::Drop(DropReason::NatFragmentRefused),
             Known::Addresses(source, destination) => {
-                self.place(ip, &header, source, destination);
+                self.place(ip, header, source, destination);
                 Fate::Translated
             }
             Known::Nothing if piece.offset > 0 => Fate::Waits(token),
             Known::Nothing => {
-                let fate = self.whole(now, way, ip, &header);
+                let fate = self.whole(now, way, ip, header);
                 let address = |at: usize| A::read(ip.get(at..).unwrap_or_default());
                 match fate {
                     Fate::Translated | Fate::Passed => {
                         let addresses = (address(A::SOURCE), address(A::SOURCE + A::BYTES));
                         self.fragments.learn(token, Known::Addresses(addresses.0, addresses.1));
-                        Fate::First(token)
+                        Fate::First(token, None)
+                    }
+                    // Half of a hairpin: its other half, and so its fragments, are another worker's.
+                    Fate::Elsewhere(handover) => {
+                        self.fragments.learn(token, Known::Worker(handover.worker as u16));
+                        Fate::Drop(DropReason::NatFragmentRefused)
                     }
                     refused => {
                         self.fragments.learn(token, Known::Refused);
@@ -147,11 +238,18 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
     }
 
     /// A fragment that has waited: what becomes of it now that its first one may have come.
-    pub fn resume(&mut self, now_ms: u64, token: Token, ip: &mut [u8]) -> Fate {
+    pub fn resume(&mut self, now: &Now<'_>, way: Way, token: Token, ip: &mut [u8]) -> Fate {
         let Some(header) = header::<A, E, S, T>(ip) else { return Fate::Drop(DropReason::NatMalformed) };
-        match self.fragments.look(now_ms, token) {
+        let table = if token.is_of_arrivals() { &self.arrivals } else { &self.fragments };
+        match table.look(now.ms, token) {
             None => Fate::Drop(DropReason::NatFragmentTimeout),
             Some(Known::Nothing) => Fate::Waits(token),
+            Some(Known::Worker(worker)) if usize::from(worker) == self.share.worker => {
+                self.own(now, way, ip, &header)
+            }
+            Some(Known::Worker(worker)) => {
+                Fate::Elsewhere(Handover { worker: worker.into(), way, first: None })
+            }
             Some(Known::Refused) => Fate::Drop(DropReason::NatFragmentRefused),
             Some(Known::Addresses(source, destination)) => {
                 self.place(ip, &header, source, destination);
@@ -270,8 +368,9 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
         let inside = Endpoint { address: header.source, port: from };
         let proto = piece.proto();
         let is_whole = || self.state.plan().whole.iter().any(|(address, _)| *address == outside.address);
-        // No mapping is made for who talks to nobody.
-        if self.state.find_outside(proto, outside).is_none() && !is_whole() {
+        // No mapping is made for who talks to nobody; with several workers only the other one may know.
+        let alone = self.share.workers < 2;
+        if alone && self.state.find_outside(proto, outside).is_none() && !is_whole() {
             return self.unmapped(now, header, piece);
         }
         let remote = Endpoint { port: remote_port(piece, to), ..outside };
@@ -281,6 +380,12 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
         };
         // An identifier is both ends': it comes in as what it has become.
         let outside = if proto == Proto::Icmp { Endpoint { port: looks.port, ..outside } } else { outside };
+        let worker = self.state.worker_of(proto, outside);
+        if worker != self.share.worker && !alone {
+            // The other half of it: there it comes from what its source looks like.
+            rewrite::<A, E, S, T>(ip, header.upper, Some(proto), Side::Source, looks);
+            return Fate::Elsewhere(Handover { worker, way: Way::ToPool, first: None });
+        }
         let remote = Endpoint { port: remote_port(piece, looks.port), ..looks };
         match self.state.enter(now.ms, now.times, outside, remote, piece) {
             Ok((_, to)) => {
@@ -357,6 +462,13 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
             Ok(quote) => quote,
             Err(reason) => return self.error_unmatched(now, header, reason),
         };
+        let worker = self.state.worker_of(quote.proto, quote.source);
+        if worker != self.share.worker && self.share.workers > 1 {
+            return match self.error_out(now, ip, header, true) {
+                Fate::Translated => Fate::Elsewhere(Handover { worker, way: Way::ToPool, first: None }),
+                refused => refused,
+            };
+        }
         // As it came to its receiver: from what its sender looks like, to what the receiver is.
         let sender = self.state.find_outside(quote.proto, quote.source).and_then(|m| self.state.ends(m));
         let receiver = self.state.find_inside(quote.proto, receiver(&quote));
@@ -415,6 +527,29 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
             _ => Fate::Drop(DropReason::NatProtocol),
         }
     }
+}
+
+/// What a fragment is one of, and its bytes.
+fn fragment<A: Copy>(
+    way: Way,
+    header: &Header<A>,
+    piece: Piecemeal,
+) -> Result<(Whole<A>, std::ops::Range<u32>), DropReason> {
+    let length = header.end.saturating_sub(header.upper) as u32;
+    // All but the last are in units of eight bytes.
+    if piece.more && !length.is_multiple_of(8) {
+        return Err(DropReason::NatFragmentRefused);
+    }
+    let leaving = matches!(way, Way::Leaving | Way::Own);
+    let whole = Whole {
+        source: header.source,
+        destination: header.destination,
+        ident: piece.ident,
+        protocol: header.protocol.0,
+        leaving,
+    };
+    let offset = u32::from(piece.offset);
+    Ok((whole, offset..offset + length))
 }
 
 /// What stands for the remote port: queries have one identifier, which is ours.

@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use tidemill_nf::nat::config::{Filtering, Pooling};
 use tidemill_nf::nat::ip::Family;
 use tidemill_nf::nat::settings::{Plan, Times, Whose};
-use tidemill_nf::nat::{Endpoint, Fate, Nat, Now, Share, Way};
+use tidemill_nf::nat::{Endpoint, Fate, Nat, Now, Share, Token, Way};
 use tidemill_wire::checksum::{self, Pseudo};
 use tidemill_wire::{Protocol, verify_checksums};
 
@@ -254,6 +254,12 @@ impl<A: Net<E, S, T>, const E: usize, const S: usize, const T: usize> Lab<A, E, 
             assert_eq!(before, packet, "what is not translated stays as it is");
         }
         (fate, packet)
+    }
+
+    /// A fragment that has waited.
+    pub(crate) fn resume(&mut self, way: Way, token: Token, packet: &mut [u8]) -> Fate {
+        let now = Now { ms: self.ms, times: &self.times, owners: &self.owners };
+        self.nat.resume(&now, way, token, packet)
     }
 
     /// A datagram from inside: what it looks like outside.

@@ -66,6 +66,11 @@ fn check_section(config: &Config, name: &str) -> Result<()> {
             "{name}: nat: is missing: say in [nat] who is inside, and which pool there is"
         )));
     };
+    if !config.run.stages.is_empty() {
+        return Err(usage(format!(
+            "{name}: run.stages: a NAT's workers hand packets over by whose they are: leave stages out, and give workers"
+        )));
+    }
     let held = section.fragments.saturating_mul(2);
     let needed = config.queued().saturating_add(held).saturating_add(OTHERS);
     if needed > config.memory.frames {
