@@ -19,8 +19,9 @@ use crossbeam_queue::ArrayQueue;
 use std::sync::{Arc, OnceLock};
 use tidemill_burst::{DropReason, Packet, Pool};
 use tidemill_graph::{Context, Node, Verdict, Waker};
-use tidemill_ip::nodes::{each, error};
+use tidemill_ip::nodes::{AHEAD, each, error};
 use tidemill_ip::{Kind, NextHops, coalesce};
+use tidemill_lookup::prefetch::prefetch_read;
 use tidemill_lookup::publish::View;
 use tidemill_wire::{Protocol, ipv4, ipv6};
 
@@ -348,10 +349,18 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
         self.orders.clear();
         self.come.clear();
         let (orders, come) = (&mut self.orders, &mut self.come);
+        seat.nat.look_ahead(burst.iter().enumerate().map(|(at, packet)| {
+            if let Some(next) = burst.get(at + AHEAD) {
+                prefetch_read(next.data_ptr());
+            }
+            (way_of(packet), packet.data().get(usize::from(packet.l3)..).unwrap_or_default())
+        }));
+        let mut place = 0;
         each(burst, verdicts, |packet| {
             let (way, l3) = (way_of(packet), usize::from(packet.l3));
             let ip = packet.data_mut().get_mut(l3..).unwrap_or_default();
-            let fate = seat.nat.translate(&now, way, ip);
+            let fate = seat.nat.translate_next(place, &now, way, ip);
+            place += 1;
             match fate {
                 Fate::Translated | Fate::Passed => Verdict::Next(on(packet, fate)),
                 Fate::First(token, arrival) => {

@@ -426,3 +426,6 @@ fn deterministic<A: Family<E, S, T>, const E: usize, const S: usize, const T: us
     }
     Ok(Deterministic { first: A::of_bits(prefix.first().into()), hosts, ports: per_host, from, each })
 }
+
+#[cfg(test)]
+mod tests;

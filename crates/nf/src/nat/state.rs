@@ -20,12 +20,13 @@ use crate::nat::ip::{About, Endpoint, Family, Proto};
 use crate::nat::ports::{Ports, REGISTERED};
 use crate::nat::settings::{Plan, Times};
 use crate::nat::tcp::Tcp;
-use tidemill_burst::DropReason;
+use tidemill_burst::{BURST, DropReason};
 use tidemill_flow::flowtable::{FlowReader, FlowTable, Outcome, Slot, Swept};
 use tidemill_flow::hash::{KeyHash, Keyed, mix};
 use tidemill_flow::key::Key;
 use tidemill_flow::sharded::shard_of;
 use tidemill_flow::table::SizeError;
+use tidemill_lookup::prefetch::prefetch_read;
 
 /// What a packet is to its session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -101,6 +102,35 @@ const TIME_SHIFT: u32 = 16;
 /// A session that has ended: mapping, remote address, whether it was begun from outside.
 type Dead<A> = (u32, A, bool);
 
+/// What will be asked about a packet.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ask<A> {
+    pub(crate) proto: Proto,
+    /// Whether it comes from inside: then `near` is the inside endpoint, else the outside one.
+    pub(crate) out: bool,
+    pub(crate) near: Endpoint<A>,
+    pub(crate) remote: Endpoint<A>,
+}
+
+/// What a look ahead has found: good as long as nothing has moved or gone since.
+#[derive(Debug, Clone, Copy)]
+struct Hint {
+    mapping: u32,
+    session: Option<Slot>,
+    epoch: u64,
+}
+
+/// Room for a look ahead at a burst.
+struct Ahead<A, const E: usize, const S: usize> {
+    asks: Vec<(u8, Ask<A>)>,
+    places: [u8; BURST],
+    hashes: [u64; BURST],
+    ends: [Key<E>; BURST],
+    keys: [Key<S>; BURST],
+    slots: [Option<Slot>; BURST],
+    hints: [Option<Hint>; BURST],
+}
+
 /// See the [module](self).
 pub struct State<A: Family<E, S, T>, const E: usize, const S: usize, const T: usize> {
     plan: Plan<A>,
@@ -121,6 +151,11 @@ pub struct State<A: Family<E, S, T>, const E: usize, const S: usize, const T: us
     /// Sessions begun from outside.
     unasked: usize,
     dead: Vec<Dead<A>>,
+    ahead: Box<Ahead<A, E, S>>,
+    /// Of the packet that is being looked at.
+    hint: Option<Hint>,
+    /// Sessions that have ended: with it, and with entries moved, slots may be others'.
+    ended: u64,
 }
 
 impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: usize> State<A, E, S, T> {
@@ -160,6 +195,17 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
             ports,
             unasked: 0,
             dead: Vec::with_capacity(STEP * LANES),
+            ahead: Box::new(Ahead {
+                asks: Vec::with_capacity(BURST),
+                places: [0; BURST],
+                hashes: [0; BURST],
+                ends: [Key([0; E]); BURST],
+                keys: [Key([0; S]); BURST],
+                slots: [None; BURST],
+                hints: [None; BURST],
+            }),
+            hint: None,
+            ended: 0,
             secret: keyed(6) as u64,
             drawn: 0,
             share,
@@ -204,9 +250,84 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
         self.sessions.reader()
     }
 
-    /// Asks for the memory that a packet from inside will be looked up in.
+    /// Looks up what a burst will ask, all at once, so that waits for memory overlap; `asks` come with their packets' places in the burst.
+    /// Then [`turn_to`](Self::turn_to) each packet before it is its turn.
+    pub(crate) fn look_ahead(&mut self, asks: impl Iterator<Item = (u8, Ask<A>)>) {
+        let epoch = self.epoch();
+        let Ahead { asks: list, places, hashes, ends, keys, slots, hints } = &mut *self.ahead;
+        hints.fill(None);
+        list.clear();
+        list.extend(asks.take(BURST));
+        for out in [true, false] {
+            let table = if out { &self.inside } else { &self.outside };
+            let mut count = 0;
+            for (place, ask) in list.iter().filter(|(_, ask)| ask.out == out) {
+                places[count] = *place;
+                ends[count] = A::endpoint(ask.proto, ask.near);
+                count += 1;
+            }
+            table.hasher().hash_batch(&ends[..count], &mut hashes[..count]);
+            table.lookup_batch(&hashes[..count], &ends[..count], &mut slots[..count]);
+            for (place, slot) in places[..count].iter().zip(&slots[..count]) {
+                let mapping = slot.map(|slot| table.state(slot) as u32);
+                hints[usize::from(*place)] = mapping.map(|mapping| Hint { mapping, session: None, epoch });
+            }
+        }
+        let mut count = 0;
+        for (place, ask) in list.iter() {
+            if let Some(hint) = hints[usize::from(*place)] {
+                prefetch_read(std::ptr::from_ref(&self.mappings[hint.mapping as usize]));
+                places[count] = *place;
+                keys[count] = A::session(hint.mapping, ask.remote);
+                count += 1;
+            }
+        }
+        self.sessions.hasher().hash_batch(&keys[..count], &mut hashes[..count]);
+        self.sessions.lookup_batch(&hashes[..count], &keys[..count], &mut slots[..count]);
+        for (place, slot) in places[..count].iter().zip(&slots[..count]) {
+            if let Some(hint) = &mut hints[usize::from(*place)] {
+                hint.session = *slot;
+            }
+        }
+    }
+
+    /// The packet at this place of the burst is next; `None`: one that was not looked at ahead.
+    #[inline]
+    pub(crate) fn turn_to(&mut self, place: Option<usize>) {
+        self.hint = place.and_then(|place| self.ahead.hints.get(place).copied().flatten());
+    }
+
+    fn epoch(&self) -> u64 {
+        self.sessions.counters().moves.wrapping_add(self.ended)
+    }
+
+    /// The mapping that was found ahead, if it is still this one.
+    #[inline]
+    fn hinted(&self, is: impl Fn(&Mapping<A>) -> bool) -> Option<u32> {
+        let mapping = self.hint?.mapping;
+        let about = self.mappings.get(mapping as usize)?;
+        (about.sort != Sort::Free && is(about)).then_some(mapping)
+    }
+
+    /// The slot of a session.
+    #[inline]
+    fn find_session(&self, key: &Key<S>) -> Option<Slot> {
+        if let Some(Hint { session: Some(slot), epoch, .. }) = self.hint
+            && epoch == self.epoch()
+            && self.sessions.key(slot) == *key
+        {
+            return Some(slot);
+        }
+        self.sessions.find(self.sessions.hasher().hash(key), key)
+    }
+
+    /// The mapping of an inside endpoint.
     #[inline]
     pub fn find_inside(&self, proto: Proto, inside: Endpoint<A>) -> Option<u32> {
+        let hinted = self.hinted(|about| about.proto == proto && about.inside == inside);
+        if hinted.is_some() {
+            return hinted;
+        }
         let key = A::endpoint(proto, inside);
         let slot = self.inside.find(self.inside.hasher().hash(&key), &key)?;
         Some(self.inside.state(slot) as u32)
@@ -215,6 +336,10 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
     /// The mapping that looks like this.
     #[inline]
     pub fn find_outside(&self, proto: Proto, outside: Endpoint<A>) -> Option<u32> {
+        let hinted = self.hinted(|about| about.proto == proto && about.outside == outside);
+        if hinted.is_some() {
+            return hinted;
+        }
         let key = A::endpoint(proto, outside);
         let slot = self.outside.find(self.outside.hasher().hash(&key), &key)?;
         Some(self.outside.state(slot) as u32)
@@ -228,8 +353,7 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
 
     /// Whether a mapping has a session with this remote endpoint now.
     pub fn has_session(&self, now_ms: u64, mapping: u32, remote: Endpoint<A>) -> bool {
-        let key = A::session(mapping, remote);
-        let slot = self.sessions.find(self.sessions.hasher().hash(&key), &key);
+        let slot = self.find_session(&A::session(mapping, remote));
         slot.is_some_and(|slot| self.sessions.word(slot, 0) >> TIME_SHIFT > now_ms)
     }
 
@@ -337,8 +461,7 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
         may_begin: bool,
     ) -> Result<(), DropReason> {
         let key = A::session(mapping, remote);
-        let hash = self.sessions.hasher().hash(&key);
-        let slot = match self.sessions.find(hash, &key) {
+        let slot = match self.find_session(&key) {
             Some(slot) => {
                 let [until, _] = self.head(slot);
                 if until >> TIME_SHIFT <= now_ms {
@@ -352,7 +475,7 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
                 slot
             }
             None if !may_begin => return Err(DropReason::NatUnasked),
-            None => self.begin(mapping, remote, key, hash, out)?,
+            None => self.begin(mapping, remote, key, out)?,
         };
         let [first, packets] = self.head(slot);
         let (mut until_ms, mut low) = (first >> TIME_SHIFT, first & 0xffff);
@@ -383,9 +506,9 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
         mapping: u32,
         remote: Endpoint<A>,
         key: Key<S>,
-        hash: u64,
         out: bool,
     ) -> Result<Slot, DropReason> {
+        let hash = self.sessions.hasher().hash(&key);
         // What comes unasked cannot take the room of what goes out.
         if self.sessions.len() >= self.plan.sessions
             || (!out && self.unasked >= self.plan.sessions.div_ceil(2))
@@ -617,6 +740,7 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
                 dead.push((mapping, remote.address, state[0] & FROM_OUTSIDE != 0));
                 Swept::Goes
             });
+            self.ended = self.ended.wrapping_add(self.dead.len() as u64);
             while let Some((mapping, address, from_outside)) = self.dead.pop() {
                 self.unasked -= usize::from(from_outside);
                 self.forget_remote(mapping, address);

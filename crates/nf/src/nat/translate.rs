@@ -14,7 +14,7 @@ use crate::nat::fragments::{Fragments, Known, Token, Whole};
 use crate::nat::ip::{Endpoint, Family, Proto};
 use crate::nat::packet::{Header, Piecemeal, Quote, Side, Upper, header, quote, rewrite, seal, upper};
 use crate::nat::settings::{Plan, Times, Whose};
-use crate::nat::state::{Piece, Refused, Share, State};
+use crate::nat::state::{Ask, Piece, Refused, Share, State};
 use tidemill_burst::DropReason;
 use tidemill_flow::table::SizeError;
 
@@ -117,6 +117,37 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
     pub fn reclaim(&mut self, now_ms: u64, buckets: usize) {
         let gone = self.state.reclaim(now_ms, buckets);
         self.counters.add(Counter::SessionsEnded, gone as u64);
+    }
+
+    /// Looks up what a burst will ask, all at once. Call it before the burst's packets are [translated](Self::translate_next), with each of them in
+    /// order; at most [`BURST`](tidemill_burst::BURST).
+    pub fn look_ahead<'a>(&mut self, packets: impl Iterator<Item = (Way, &'a [u8])>) {
+        self.state.look_ahead(packets.zip(0_u8..=u8::MAX).filter_map(|((way, ip), place)| {
+            let header = header::<A, E, S, T>(ip)?;
+            if header.fragment.is_some() {
+                return None;
+            }
+            let Upper::Piece(piece, from, to) = upper::<A, E, S, T>(ip, &header).ok()? else { return None };
+            let out = match way {
+                Way::Leaving => true,
+                Way::ToPool => false,
+                Way::Hairpin | Way::Own => return None,
+            };
+            let source = Endpoint { address: header.source, port: from };
+            let destination = Endpoint { address: header.destination, port: to };
+            let (near, far) = if out { (source, destination) } else { (destination, source) };
+            let remote = Endpoint { port: remote_port(piece, far.port), ..far };
+            Some((place, Ask { proto: piece.proto(), out, near, remote }))
+        }));
+    }
+
+    /// As [`translate`](Self::translate), of the packet at this place of the burst that was looked at ahead.
+    #[inline]
+    pub fn translate_next(&mut self, place: usize, now: &Now<'_>, way: Way, ip: &mut [u8]) -> Fate {
+        self.state.turn_to(Some(place));
+        let fate = self.translate(now, way, ip);
+        self.state.turn_to(None);
+        fate
     }
 
     /// Translates `ip`, a packet from its IP header on that has come to this worker, in place. Where it is not translated its bytes are as

@@ -226,13 +226,16 @@ pub(crate) struct Lab<A: Net<E, S, T>, const E: usize, const S: usize, const T: 
     pub(crate) ms: u64,
     pub(crate) times: Times,
     pub(crate) owners: Vec<Whose>,
+    sent: u32,
+    /// The packets before.
+    before: Vec<(Way, Vec<u8>)>,
 }
 
 impl<A: Net<E, S, T>, const E: usize, const S: usize, const T: usize> Lab<A, E, S, T> {
     pub(crate) fn new(plan: Plan<A>) -> Self {
         let owners = vec![Whose::Pool; plan.pool.len()];
         let nat = Nat::new(plan, Share { worker: 0, workers: 1 }, 0x1234_5678_9abc).unwrap();
-        Lab { nat, ms: 1_000_000, times: times(), owners }
+        Lab { nat, ms: 1_000_000, times: times(), owners, sent: 0, before: Vec::new() }
     }
 
     /// With a changed plan.
@@ -249,7 +252,21 @@ impl<A: Net<E, S, T>, const E: usize, const S: usize, const T: usize> Lab<A, E, 
         let mut packet = packet.to_vec();
         let now = Now { ms: self.ms, times: &self.times, owners: &self.owners };
         let before = packet.clone();
-        let fate = self.nat.translate(&now, way, &mut packet);
+        // Looked at ahead among others, or not: that must make no difference.
+        self.sent += 1;
+        let fate = if self.sent % 3 == 0 {
+            self.nat.translate(&now, way, &mut packet)
+        } else {
+            let others = self.sent as usize % 7;
+            let mut burst: Vec<(Way, &[u8])> = self.before.iter().map(|(way, ip)| (*way, &ip[..])).collect();
+            burst.truncate(others);
+            let place = burst.len();
+            burst.push((way, &before));
+            self.nat.look_ahead(burst.into_iter());
+            self.nat.translate_next(place, &now, way, &mut packet)
+        };
+        self.before.insert(0, (way, before.clone()));
+        self.before.truncate(8);
         if matches!(fate, Fate::Drop(_) | Fate::Tell(_) | Fate::Passed | Fate::Waits(_)) {
             assert_eq!(before, packet, "what is not translated stays as it is");
         }
