@@ -406,7 +406,6 @@ fn known<A: Family<E, S, T>, const E: usize, const S: usize, const T: usize>(
         let whose = match owners.get(at).copied().unwrap_or_default() {
             Whose::Pool => "nobody's besides",
             Whose::Ours => "an interface's",
-            Whose::Kernel => "the kernel's",
         };
         roles.push(Role::Pool { whose });
     }

@@ -9,7 +9,7 @@ tidemill_graph::counters! {
     Addresses = "addresses": "packets without ports of hosts that have a whole address; the address was translated",
     Fragments = "fragments": "later fragments that were translated",
     FragmentsHeld = "fragments-held": "fragments that had to wait for the first one of their packet",
-    Passed = "passed": "packets to an address of the pool that nothing is mapped for, on to whoever has it: us, or the kernel",
+    Passed = "passed": "packets to an address of the pool that nothing is mapped for, on to us: the address is an interface's, too",
     HandedOver = "handed-over": "packets that came to one worker and belong to another",
     SessionsEnded = "sessions-ended": "sessions that were silent for too long",
     Mappings4 = "mappings4": "IPv4 mappings now",

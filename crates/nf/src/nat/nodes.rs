@@ -341,7 +341,9 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
     for Translate<A, E, S, T>
 {
     fn process(&mut self, cx: &mut Context<'_>, burst: &mut [Packet], verdicts: &mut [Verdict]) {
-        let Some(seat) = &mut self.seat else { return };
+        let Some(seat) = &mut self.seat else {
+            return each(burst, verdicts, |packet| Verdict::Next(on(packet, Fate::Passed)));
+        };
         let rules = self.rules.get(cx.reader);
         let owners = if A::V6 { &rules.owners6 } else { &rules.owners4 };
         let now = Now { ms: cx.now_ns / 1_000_000, times: &rules.times, owners };

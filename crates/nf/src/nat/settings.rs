@@ -44,7 +44,7 @@ pub struct Times {
     pub fragment_ms: u64,
 }
 
-/// Who else has an address of the pool: gets what is not mapped.
+/// Who else has an address of the pool.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Whose {
     /// Nobody.
@@ -52,8 +52,6 @@ pub enum Whose {
     Pool,
     /// We: ping, and ICMP about what we have sent.
     Ours,
-    /// The kernel.
-    Kernel,
 }
 
 impl Rules {
@@ -158,15 +156,21 @@ pub(crate) fn check(section: &NatSection, interfaces: &Interfaces) -> Result<Che
     }
     let (pool4, pool6) = pool(section)?;
     let (v4, v6) = (plan::<u32, 1, 2, 4>(section, pool4)?, plan::<u128, 3, 3, 7>(section, pool6)?);
-    let owners = |address: IpAddr| {
-        let owner = interfaces.iter().find(|interface| interface.has(address));
-        owner.map_or(Whose::Pool, |interface| match interface.owner {
-            Owner::Us => Whose::Ours,
-            Owner::Kernel => Whose::Kernel,
-        })
+    let owner = |address: IpAddr| match interfaces.iter().find(|interface| interface.has(address)) {
+        None => Ok(Whose::Pool),
+        Some(interface) if interface.owner == Owner::Us => Ok(Whose::Ours),
+        Some(interface) => {
+            let what = format!(
+                "{address} is the kernel's, of interface {:?}, which would refuse what it has not sent itself: give that owner = \"us\", or another address",
+                interface.name
+            );
+            Err(NatError::config("pool", what))
+        }
     };
-    let owners4 = v4.iter().flat_map(|plan| &plan.pool).map(|a| owners(IpAddr::V4((*a).into()))).collect();
-    let owners6 = v6.iter().flat_map(|plan| &plan.pool).map(|a| owners(IpAddr::V6((*a).into()))).collect();
+    let pool4 = v4.iter().flat_map(|plan| &plan.pool).map(|a| owner(IpAddr::V4((*a).into())));
+    let owners4 = pool4.collect::<Result<_, _>>()?;
+    let pool6 = v6.iter().flat_map(|plan| &plan.pool).map(|a| owner(IpAddr::V6((*a).into())));
+    let owners6 = pool6.collect::<Result<_, _>>()?;
     Ok(Checked { rules: Rules { inside, outside, owners4, owners6, times }, v4, v6 })
 }
 

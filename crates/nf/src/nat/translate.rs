@@ -436,7 +436,7 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
             (Whose::Pool, _) | (Whose::Ours, Piece::Tcp(_) | Piece::Udp | Piece::Reply) => {
                 Fate::Drop(DropReason::NatUnmapped)
             }
-            (Whose::Kernel, _) | (Whose::Ours, Piece::Request) => {
+            (Whose::Ours, Piece::Request) => {
                 self.counters.one(Counter::Passed);
                 Fate::Passed
             }

@@ -302,8 +302,8 @@ fn run<A: Net<E, S, T>, const E: usize, const S: usize, const T: usize>(seed: u6
         [Filtering::EndpointIndependent, Filtering::AddressDependent, Filtering::AddressAndPortDependent];
     let mut plan = plan::<A, E, S, T>(2);
     plan.filtering = filterings[(seed % 3) as usize];
-    plan.pooling = if seed / 3 % 2 == 0 { Pooling::Paired } else { Pooling::Arbitrary };
-    plan.ports = if seed / 6 % 2 == 0 { 1020..=1031 } else { 1..=u16::MAX };
+    plan.pooling = if (seed / 3).is_multiple_of(2) { Pooling::Paired } else { Pooling::Arbitrary };
+    plan.ports = if (seed / 6).is_multiple_of(2) { 1020..=1031 } else { 1..=u16::MAX };
     plan.host_mappings = random.random_range(3..20);
     (plan.mappings, plan.sessions) = (random.random_range(8..40), random.random_range(10..60));
     let server = (Proto::Tcp, end(A::inside(1), 80), end(A::pool(1), 8080));

@@ -254,7 +254,7 @@ impl<A: Net<E, S, T>, const E: usize, const S: usize, const T: usize> Lab<A, E, 
         let before = packet.clone();
         // Looked at ahead among others, or not: that must make no difference.
         self.sent += 1;
-        let fate = if self.sent % 3 == 0 {
+        let fate = if self.sent.is_multiple_of(3) {
             self.nat.translate(&now, way, &mut packet)
         } else {
             let others = self.sent as usize % 7;
@@ -350,7 +350,7 @@ pub(crate) fn fragments<A: Net<E, S, T>, const E: usize, const S: usize, const T
         } else {
             made[2..4].copy_from_slice(&(piece.len() as u16 + 20).to_be_bytes());
             made[4..6].copy_from_slice(&ident.to_be_bytes());
-            made[6..8].copy_from_slice(&(offset / 8 | u16::from(more) << 13).to_be_bytes());
+            made[6..8].copy_from_slice(&((offset / 8) | (u16::from(more) << 13)).to_be_bytes());
             made[10..12].fill(0);
             let check = checksum::checksum(&made);
             made[10..12].copy_from_slice(&check.to_be_bytes());

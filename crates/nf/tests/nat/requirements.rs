@@ -329,8 +329,6 @@ both! {
             let nobody = end(A::pool(1), 9);
             assert_eq!(lab.tcp_in(other, nobody, SYN), Err(Fate::Drop(DropReason::NatUnmapped)));
         }
-        lab.owners = vec![Whose::Kernel];
-        assert_eq!(lab.tcp_in(remote, end(A::pool(1), 9), SYN), Err(Fate::Passed));
     }
 
     fn rfc5382_req5_timeouts<A>() {

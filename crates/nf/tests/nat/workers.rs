@@ -66,7 +66,7 @@ impl<A: Net<E, S, T>, const E: usize, const S: usize, const T: usize> Workers<A,
     }
 
     /// At the worker that it was handed over to.
-    fn go_on(&mut self, mut worker: usize, mut way: Way, packet: &mut Vec<u8>) -> Fate {
+    fn go_on(&mut self, mut worker: usize, mut way: Way, packet: &mut [u8]) -> Fate {
         let owners = vec![Whose::Pool; 8];
         for _ in 0..3 {
             let now = Now { ms: 1000, times: &self.times, owners: &owners };

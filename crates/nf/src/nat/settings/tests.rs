@@ -150,6 +150,19 @@ fn deterministic_ports_have_to_suffice() {
 }
 
 #[test]
+fn the_pool_is_none_of_the_kernels() {
+    let mut list: Vec<Interface> =
+        ["lan", "wan"].iter().enumerate().map(|(n, name)| Interface::of_port(n as u16, name)).collect();
+    list[1].v4.push(("192.0.2.1".parse().unwrap(), "192.0.2.0/24".parse().unwrap()));
+    list[1].owner = Owner::Kernel;
+    let refused = check(&toml::from_str(BASE).unwrap(), &Interfaces::new(list, 2)).err().unwrap();
+    assert!(
+        refused.to_string().starts_with("nat.pool: 192.0.2.1 is the kernel's, of interface \"wan\""),
+        "{refused}"
+    );
+}
+
+#[test]
 fn the_pool_knows_who_has_its_addresses_besides() {
     let text = "inside = [\"lan\"]\noutside = [\"wan\"]\npool = [\"192.0.2.1-192.0.2.2\", \"2001:db8::1\"]";
     let checked = check(&toml::from_str(text).unwrap(), &interfaces()).unwrap();
