@@ -15,18 +15,25 @@
 //! * Nothing grows: tables, ports and the list of free mappings are made at the start. A silent session goes when the sweep comes round:
 //!   never before its time, and after it a packet of it counts as a new one's.
 
-use crate::nat::config::{Filtering, Pooling};
+mod ahead;
+mod make;
+mod shown;
+
+pub(crate) use ahead::Ask;
+pub use shown::{Shown, show};
+
+use crate::nat::config::Filtering;
 use crate::nat::ip::{About, Endpoint, Family, Proto};
-use crate::nat::ports::{Ports, REGISTERED};
+use crate::nat::ports::Ports;
 use crate::nat::settings::{Plan, Times};
 use crate::nat::tcp::Tcp;
-use tidemill_burst::{BURST, DropReason};
+use ahead::{Ahead, Hint};
+use tidemill_burst::DropReason;
 use tidemill_flow::flowtable::{FlowReader, FlowTable, Outcome, Slot, Swept};
 use tidemill_flow::hash::{KeyHash, Keyed, mix};
 use tidemill_flow::key::Key;
 use tidemill_flow::sharded::shard_of;
 use tidemill_flow::table::SizeError;
-use tidemill_lookup::prefetch::prefetch_read;
 
 /// What a packet is to its session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,35 +109,6 @@ const TIME_SHIFT: u32 = 16;
 /// A session that has ended: mapping, remote address, whether it was begun from outside.
 type Dead<A> = (u32, A, bool);
 
-/// What will be asked about a packet.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Ask<A> {
-    pub(crate) proto: Proto,
-    /// Whether it comes from inside: then `near` is the inside endpoint, else the outside one.
-    pub(crate) out: bool,
-    pub(crate) near: Endpoint<A>,
-    pub(crate) remote: Endpoint<A>,
-}
-
-/// What a look ahead has found: good as long as nothing has moved or gone since.
-#[derive(Debug, Clone, Copy)]
-struct Hint {
-    mapping: u32,
-    session: Option<Slot>,
-    epoch: u64,
-}
-
-/// Room for a look ahead at a burst.
-struct Ahead<A, const E: usize, const S: usize> {
-    asks: Vec<(u8, Ask<A>)>,
-    places: [u8; BURST],
-    hashes: [u64; BURST],
-    ends: [Key<E>; BURST],
-    keys: [Key<S>; BURST],
-    slots: [Option<Slot>; BURST],
-    hints: [Option<Hint>; BURST],
-}
-
 /// See the [module](self).
 pub struct State<A: Family<E, S, T>, const E: usize, const S: usize, const T: usize> {
     plan: Plan<A>,
@@ -195,15 +173,7 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
             ports,
             unasked: 0,
             dead: Vec::with_capacity(STEP * LANES),
-            ahead: Box::new(Ahead {
-                asks: Vec::with_capacity(BURST),
-                places: [0; BURST],
-                hashes: [0; BURST],
-                ends: [Key([0; E]); BURST],
-                keys: [Key([0; S]); BURST],
-                slots: [None; BURST],
-                hints: [None; BURST],
-            }),
+            ahead: Box::new(Ahead::new()),
             hint: None,
             ended: 0,
             secret: keyed(6) as u64,
@@ -248,77 +218,6 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
     /// For other threads, to look at sessions beside the worker.
     pub fn reader(&self) -> FlowReader<S, [u64; T]> {
         self.sessions.reader()
-    }
-
-    /// Looks up what a burst will ask, all at once, so that waits for memory overlap; `asks` come with their packets' places in the burst.
-    /// Then [`turn_to`](Self::turn_to) each packet before it is its turn.
-    pub(crate) fn look_ahead(&mut self, asks: impl Iterator<Item = (u8, Ask<A>)>) {
-        let epoch = self.epoch();
-        let Ahead { asks: list, places, hashes, ends, keys, slots, hints } = &mut *self.ahead;
-        hints.fill(None);
-        list.clear();
-        list.extend(asks.take(BURST));
-        for out in [true, false] {
-            let table = if out { &self.inside } else { &self.outside };
-            let mut count = 0;
-            for (place, ask) in list.iter().filter(|(_, ask)| ask.out == out) {
-                places[count] = *place;
-                ends[count] = A::endpoint(ask.proto, ask.near);
-                count += 1;
-            }
-            table.hasher().hash_batch(&ends[..count], &mut hashes[..count]);
-            table.lookup_batch(&hashes[..count], &ends[..count], &mut slots[..count]);
-            for (place, slot) in places[..count].iter().zip(&slots[..count]) {
-                let mapping = slot.map(|slot| table.state(slot) as u32);
-                hints[usize::from(*place)] = mapping.map(|mapping| Hint { mapping, session: None, epoch });
-            }
-        }
-        let mut count = 0;
-        for (place, ask) in list.iter() {
-            if let Some(hint) = hints[usize::from(*place)] {
-                prefetch_read(std::ptr::from_ref(&self.mappings[hint.mapping as usize]));
-                places[count] = *place;
-                keys[count] = A::session(hint.mapping, ask.remote);
-                count += 1;
-            }
-        }
-        self.sessions.hasher().hash_batch(&keys[..count], &mut hashes[..count]);
-        self.sessions.lookup_batch(&hashes[..count], &keys[..count], &mut slots[..count]);
-        for (place, slot) in places[..count].iter().zip(&slots[..count]) {
-            if let Some(hint) = &mut hints[usize::from(*place)] {
-                hint.session = *slot;
-            }
-        }
-    }
-
-    /// The packet at this place of the burst is next; `None`: one that was not looked at ahead.
-    #[inline]
-    pub(crate) fn turn_to(&mut self, place: Option<usize>) {
-        self.hint = place.and_then(|place| self.ahead.hints.get(place).copied().flatten());
-    }
-
-    fn epoch(&self) -> u64 {
-        self.sessions.counters().moves.wrapping_add(self.ended)
-    }
-
-    /// The mapping that was found ahead, if it is still this one.
-    #[inline]
-    fn hinted(&self, is: impl Fn(&Mapping<A>) -> bool) -> Option<u32> {
-        let mapping = self.hint?.mapping;
-        let about = self.mappings.get(mapping as usize)?;
-        (about.sort != Sort::Free && is(about)).then_some(mapping)
-    }
-
-    /// The slot of a session.
-    #[inline]
-    fn find_session(&self, key: &Key<S>) -> Option<Slot> {
-        if let Some(Hint { session: Some(slot), epoch, .. }) = self.hint
-            && epoch == self.epoch()
-            && self.sessions.key(slot) == *key
-        {
-            return Some(slot);
-        }
-        self.sessions.find(self.sessions.hasher().hash(key), key)
     }
 
     /// The mapping of an inside endpoint.
@@ -548,130 +447,6 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
         }
     }
 
-    /// Makes a mapping.
-    fn map(&mut self, proto: Proto, inside: Endpoint<A>) -> Result<u32, DropReason> {
-        if self.free.is_empty() {
-            return Err(DropReason::NatTableFull);
-        }
-        if let Some((outside, _)) = self.plan.whole.iter().find(|(_, host)| *host == inside.address) {
-            let outside = Endpoint { address: *outside, port: inside.port };
-            return self.take_whole(proto, inside, outside);
-        }
-        let key = A::endpoint(Proto::Tcp, Endpoint { address: inside.address, port: 0 });
-        let hash = self.hosts.hasher().hash(&key);
-        let known = self.hosts.find(hash, &key).map(|slot| self.hosts.word(slot, 0));
-        if known.is_some_and(|host| host as u32 >= self.plan.host_mappings) {
-            return Err(DropReason::NatHostLimit);
-        }
-        let (at, port) = self.port_for(proto, inside, hash, known.map(|host| (host >> 32) as usize))?;
-        let outside = Endpoint { address: self.plan.pool[at], port };
-        let Some(slot) = insert(&mut self.hosts, hash, &key) else {
-            self.ports[at][proto as usize].give_back(port);
-            return Err(DropReason::NatTableFull);
-        };
-        let host = known.unwrap_or((at as u64) << 32) + 1;
-        self.hosts.set_word(slot, 0, host);
-        self.enroll(proto, inside, outside, at, Sort::Dynamic).inspect_err(|_| {
-            self.ports[at][proto as usize].give_back(port);
-            self.leave_host(inside.address);
-        })
-    }
-
-    /// The mapping of a whole address, by a packet from outside.
-    fn map_whole(&mut self, proto: Proto, outside: Endpoint<A>, piece: Piece) -> Result<u32, Refused> {
-        let whole = self.plan.whole.iter().find(|(address, _)| *address == outside.address);
-        let Some((_, host)) = whole else { return Err(Refused::Unmapped) };
-        let may_begin = match piece {
-            Piece::Tcp(flags) => Tcp::may_begin_outside(flags),
-            Piece::Udp | Piece::Request => true,
-            Piece::Reply => false,
-        };
-        if !may_begin {
-            return Err(Refused::Drop(DropReason::NatUnasked));
-        }
-        // As with sessions, one half is kept for what goes out.
-        if self.free.len() <= self.mappings.len() / 2 {
-            return Err(Refused::Drop(DropReason::NatTableFull));
-        }
-        let inside = Endpoint { address: *host, port: outside.port };
-        self.take_whole(proto, inside, outside).map_err(Refused::Drop)
-    }
-
-    fn take_whole(
-        &mut self,
-        proto: Proto,
-        inside: Endpoint<A>,
-        outside: Endpoint<A>,
-    ) -> Result<u32, DropReason> {
-        let at = self.plan.pool.binary_search(&outside.address).map_err(|_| DropReason::NatUnmapped)?;
-        if !self.ports[at][proto as usize].take(outside.port) {
-            return Err(DropReason::NatPortsExhausted);
-        }
-        self.enroll(proto, inside, outside, at, Sort::Whole)
-            .inspect_err(|_| self.ports[at][proto as usize].give_back(outside.port))
-    }
-
-    /// An address of the pool, by number, and a port of it, which is taken.
-    fn port_for(
-        &mut self,
-        proto: Proto,
-        inside: Endpoint<A>,
-        hash: u64,
-        paired: Option<usize>,
-    ) -> Result<(usize, u16), DropReason> {
-        if let Some(deterministic) = self.plan.deterministic {
-            let (at, block) = deterministic.of_host(inside.address).ok_or(DropReason::NatHostUnknown)?;
-            let start = block.start() + (self.draw() % u64::from(deterministic.ports)) as u16;
-            let start = if block.contains(&inside.port) { inside.port } else { start };
-            let ports = &mut self.ports[at][proto as usize];
-            let parity = (proto == Proto::Udp).then_some(inside.port & 1);
-            // All of a block is better than parity.
-            let port =
-                ports.search(block.clone(), start, parity).or_else(|| ports.search(block, start, None));
-            return port.map(|port| (at, port)).ok_or(DropReason::NatPortsExhausted);
-        }
-        let pool = self.plan.pool.len();
-        let first = paired.unwrap_or((hash >> 32) as usize % pool);
-        // A new host looks at a few addresses beside its own; one that has an address keeps it, if told so.
-        let tries = if paired.is_some() && self.plan.pooling == Pooling::Paired { 1 } else { pool.min(16) };
-        for at in (first..first + tries).map(|at| at % pool) {
-            if self.plan.whole.iter().any(|(outside, _)| *outside == self.plan.pool[at]) {
-                continue;
-            }
-            if let Some(port) = self.port_of(at, proto, inside.port) {
-                return Ok((at, port));
-            }
-        }
-        Err(DropReason::NatPortsExhausted)
-    }
-
-    fn port_of(&mut self, at: usize, proto: Proto, wanted: u16) -> Option<u16> {
-        let range = match (proto, wanted < REGISTERED) {
-            (Proto::Icmp, _) => 0..=u16::MAX,
-            (_, true) => 1..=REGISTERED - 1,
-            (_, false) => REGISTERED..=u16::MAX,
-        };
-        let start = self.draw() as u16;
-        let ports = &mut self.ports[at][proto as usize];
-        if ports.take(wanted) {
-            return Some(wanted);
-        }
-        let span = u32::from(range.end() - range.start()) + 1;
-        let start = range.start() + (u32::from(start) % span) as u16;
-        // Parity is RTP's concern, which is UDP's; a port of the other one is better than none, and so is one above 1024.
-        let parity = (proto == Proto::Udp).then_some(wanted & 1);
-        let high = *range.start() != 1;
-        ports
-            .search(range.clone(), start, parity)
-            .or_else(|| ports.search(range, start, None))
-            .or_else(|| if high { None } else { ports.search(REGISTERED..=u16::MAX, start, None) })
-    }
-
-    fn draw(&mut self) -> u64 {
-        self.drawn = self.drawn.wrapping_add(1);
-        mix(self.secret ^ mix(self.drawn))
-    }
-
     fn enroll(
         &mut self,
         proto: Proto,
@@ -804,41 +579,4 @@ fn insert<const W: usize, V: tidemill_flow::flowtable::State>(
     let mut out = [Outcome::Full];
     table.find_or_insert_batch(0, &[hash], std::slice::from_ref(key), &mut out);
     out[0].slot()
-}
-
-/// A session, as shown.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Shown<A> {
-    /// The mapping's number.
-    pub mapping: u32,
-    /// What it is about.
-    pub about: About<A>,
-    /// With whom.
-    pub remote: Endpoint<A>,
-    /// When it ends unless something comes, milliseconds since the epoch.
-    pub until_ms: u64,
-    /// Where a TCP connection is.
-    pub tcp: Option<&'static str>,
-    /// Whether it was begun from outside.
-    pub from_outside: bool,
-    /// Packets from inside and from outside.
-    pub packets: (u32, u32),
-}
-
-/// A session as a reader finds it.
-pub fn show<A: Family<E, S, T>, const E: usize, const S: usize, const T: usize>(
-    key: &Key<S>,
-    state: &[u64; T],
-) -> Shown<A> {
-    let (mapping, remote) = A::of_session(key);
-    let about = A::about(state);
-    Shown {
-        mapping,
-        about,
-        remote,
-        until_ms: state[0] >> TIME_SHIFT,
-        tcp: (about.proto == Proto::Tcp).then(|| Tcp(state[0] as u8).name()),
-        from_outside: state[0] & FROM_OUTSIDE != 0,
-        packets: ((state[1] >> 32) as u32, state[1] as u32),
-    }
 }
