@@ -126,6 +126,11 @@ enum Command {
         after_help = "Examples:\n  tidemill grantor questions\n  tidemill grantor policy --json\n  tidemill grantor revoke 198.51.100.0/24"
     )]
     Grantor(live::Grantor),
+    /// Look into a running NAT: its sessions, what an address or an endpoint is on the other side
+    #[command(
+        after_help = "Examples:\n  tidemill nat sessions --address 10.0.0.5\n  tidemill nat explain 192.0.2.1:61002\n  tidemill nat counters --json"
+    )]
+    Nat(live::Nat),
     /// Look into a running switch: why a packet goes where, its stations; put rules in and take them out
     #[command(
         after_help = "Examples:\n  tidemill switch trace in_port=lan,tcp,nw_dst=192.0.2.1,tp_dst=80\n  \
@@ -175,6 +180,7 @@ fn main() -> ExitCode {
         Command::Amp(args) => live::amp(&args),
         Command::Gate(args) => live::gate(&args),
         Command::Grantor(args) => live::grantor(&args),
+        Command::Nat(args) => live::nat(&args),
         Command::Switch(args) => live::switch(&args),
         #[cfg(target_os = "linux")]
         Command::Kv(args) => live::kv(&args),

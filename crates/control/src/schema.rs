@@ -74,6 +74,7 @@ pub mod amp;
 pub mod gate;
 pub mod grantor;
 pub mod kv;
+pub mod nat;
 pub mod switch;
 
 answers! {

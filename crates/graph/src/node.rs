@@ -91,6 +91,8 @@ pub struct Context<'a> {
     pub(crate) out: &'a mut Vec<(Verdict, Packet)>,
     pub(crate) made: &'a mut u64,
     pub(crate) unheld: &'a mut u64,
+    pub(crate) passed: &'a mut u64,
+    pub(crate) taken: &'a mut u64,
     pub(crate) overflow: &'a mut u64,
     pub(crate) due_ns: &'a mut Option<u64>,
 }
@@ -118,6 +120,18 @@ impl Context<'_> {
     pub fn consume(&mut self, packet: Packet) {
         *self.unheld += 1;
         self.send(Verdict::Consume, packet);
+    }
+
+    /// Says that a packet that this node kept earlier is with another worker now, whose node [takes it over](Self::take_over). What
+    /// is on its way between two workers counts as held.
+    pub fn hand_over(&mut self) {
+        *self.unheld += 1;
+        *self.passed += 1;
+    }
+
+    /// Says that this node keeps a packet from now on that another worker has [handed over](Self::hand_over).
+    pub fn take_over(&mut self) {
+        *self.taken += 1;
     }
 
     /// In [`Node::tick`]: asks for the next one at `at_ns` at the latest, also if no packet comes before. It holds until then:

@@ -92,6 +92,20 @@ pub(crate) struct Worker {
     pub(crate) errors: Vec<PortError>,
 }
 
+/// What a node did with packets besides its verdicts.
+#[derive(Default)]
+struct Books {
+    made: u64,
+    /// Kept earlier, and not any more.
+    unheld: u64,
+    /// Of these, given to another worker.
+    passed: u64,
+    /// Kept from now on, from another worker.
+    taken: u64,
+    /// Lost for want of room.
+    overflow: u64,
+}
+
 impl Worker {
     #[allow(clippy::too_many_arguments)]
     pub(crate) fn new(
@@ -355,31 +369,36 @@ impl Worker {
         moved
     }
 
-    /// Lends a node what it may use; returns (made, released, lost for want of room).
+    /// Lends a node what it may use; returns what it did with packets besides its verdicts.
     #[inline]
     fn with_context(
         &mut self,
         n: usize,
         work: impl FnOnce(&mut Box<dyn Node>, &mut Context<'_>, &mut [Packet], &mut [Verdict]),
-    ) -> (u64, u64, u64) {
-        let (mut made, mut unheld, mut overflow) = (0, 0, 0);
+    ) -> Books {
+        let mut books = Books::default();
         let mut cx = Context {
             now_ns: self.now_ns,
             reader: &self.reader,
             pool: &mut self.pool,
             out: &mut self.emitted,
-            made: &mut made,
-            unheld: &mut unheld,
-            overflow: &mut overflow,
+            made: &mut books.made,
+            unheld: &mut books.unheld,
+            passed: &mut books.passed,
+            taken: &mut books.taken,
+            overflow: &mut books.overflow,
             due_ns: &mut self.due_ns,
         };
         work(&mut self.nodes[n], &mut cx, &mut self.scratch, &mut self.verdicts);
-        (made, unheld, overflow)
+        books
     }
 
     #[inline]
-    fn book(&mut self, n: usize, (made, unheld, overflow): (u64, u64, u64)) {
+    fn book(&mut self, n: usize, Books { made, unheld, passed, taken, overflow }: Books) {
+        self.kept += taken;
         self.kept -= unheld;
+        self.counters.passed += passed;
+        self.counters.taken += taken;
         let counters = &mut self.counters.nodes[n];
         counters.made += made;
         if overflow > 0 {

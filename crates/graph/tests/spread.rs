@@ -4,10 +4,11 @@
 
 mod support;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 use support::options;
-use tidemill_burst::{Burst, Memory};
+use tidemill_burst::{Burst, Memory, Packet};
 use tidemill_graph::*;
 use tidemill_lookup::qsbr::Domain;
 use tidemill_port::{ChannelPort, Port, Spreading, pair, spread};
@@ -145,4 +146,78 @@ fn a_stop_in_the_midst_of_traffic_leaves_nothing_behind() {
             "only what no device took was in the channel"
         );
     }
+}
+
+/// Packets on their way to one worker, and its waker.
+#[derive(Default)]
+struct Lane {
+    packets: Mutex<VecDeque<Packet>>,
+    waker: OnceLock<Waker>,
+}
+
+/// Hands the packets of odd flows over to the other worker's instance, which sends them.
+struct Swap {
+    lanes: Arc<[Lane; 2]>,
+    worker: usize,
+}
+
+impl Node for Swap {
+    fn process(&mut self, _: &mut Context<'_>, burst: &mut [Packet], verdicts: &mut [Verdict]) {
+        for (packet, verdict) in burst.iter().zip(verdicts) {
+            if packet.data()[29] % 2 == 1 {
+                *verdict = Verdict::Keep;
+            }
+        }
+    }
+    fn keep(&mut self, cx: &mut Context<'_>, packet: Packet) {
+        let lane = &self.lanes[1 - self.worker];
+        lane.packets.lock().unwrap().push_back(packet);
+        cx.hand_over();
+        lane.waker.get().into_iter().for_each(Waker::wake);
+    }
+    fn tick(&mut self, cx: &mut Context<'_>) {
+        while let Some(packet) = self.lanes[self.worker].packets.lock().unwrap().pop_front() {
+            cx.take_over();
+            cx.release(0, packet);
+        }
+    }
+    fn wake_with(&mut self, waker: &Waker) {
+        let _ = self.lanes[self.worker].waker.set(waker.clone());
+    }
+}
+
+#[test]
+fn a_node_hands_packets_over_to_another_workers() {
+    let total = u64::from(FLOWS) * u64::from(EACH);
+    let memory = Memory::new(16384 + 2 * 1024, 2048).unwrap();
+    let mut pool = memory.pool(16384).unwrap();
+    let (far, near) = pair("outside", "a", 1 << 14);
+    let a = spread(Box::new(near), 2, Spreading { ring: 1 << 14, ..Spreading::default() });
+    let mut outside = Outside { port: far, sent: 0, next: HashMap::new() };
+    let lanes = Arc::<[Lane; 2]>::default();
+    let mut g = GraphBuilder::new(["a"]);
+    g.node("swap", ["out"], move |worker| Box::new(Swap { lanes: lanes.clone(), worker }));
+    g.input("a", "swap").edge("swap", "out", "port:a");
+    let mut options = options(1024, vec![]);
+    options.clock = Clock::wall();
+    let engine = Engine::new(g.build().unwrap(), 2, vec![a], &memory, &Domain::new(), options).unwrap();
+    let handle = engine.handle();
+    let outcome = std::thread::scope(|scope| {
+        let run = scope.spawn(|| engine.run(|_| ()));
+        let start = Instant::now();
+        while !outside.complete() {
+            let ledger = handle.snapshot().ledger();
+            assert!(start.elapsed() < Duration::from_secs(60), "{ledger:?}");
+            outside.step(&mut pool);
+            std::thread::yield_now();
+        }
+        outside.port.finish(0, &mut pool).unwrap();
+        run.join().unwrap()
+    });
+    let ledger = outcome.snapshot.ledger();
+    assert!(outcome.errors.is_empty() && ledger.balances(), "{ledger:?}");
+    assert_eq!((ledger.received, ledger.out, ledger.held, ledger.dropped_total()), (total, total, 0, 0));
+    let handed: u64 = handle.per_worker().iter().map(|worker| worker.passed).sum();
+    assert_eq!((handed, outcome.snapshot.taken), (total / 2, total / 2));
+    assert!(handle.per_worker().iter().all(|worker| worker.held == 0), "nobody keeps anything");
 }

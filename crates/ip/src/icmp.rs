@@ -31,11 +31,13 @@ const fn cause(reason: DropReason, v4: (u8, u8), v6: (u8, u8)) -> Cause {
 }
 
 /// What senders are told about (RFC 1812 5.2.7.1, RFC 4443 3.1).
-const CAUSES: [Cause; 13] = {
+const CAUSES: [Cause; 17] = {
     use icmpv4::{code as c4, kind as k4};
     use icmpv6::{code as c6, kind as k6};
     let host4 = (k4::DEST_UNREACHABLE, c4::UNREACHABLE_HOST);
     let address6 = (k6::DEST_UNREACHABLE, c6::UNREACHABLE_ADDRESS);
+    let prohibited4 = (k4::DEST_UNREACHABLE, c4::UNREACHABLE_ADMIN_PROHIBITED);
+    let prohibited6 = (k6::DEST_UNREACHABLE, c6::UNREACHABLE_ADMIN_PROHIBITED);
     [
         cause(
             DropReason::TtlExpired,
@@ -52,11 +54,12 @@ const CAUSES: [Cause; 13] = {
             (k4::DEST_UNREACHABLE, c4::UNREACHABLE_NET),
             (k6::DEST_UNREACHABLE, c6::UNREACHABLE_NO_ROUTE),
         ),
-        cause(
-            DropReason::Prohibited,
-            (k4::DEST_UNREACHABLE, c4::UNREACHABLE_ADMIN_PROHIBITED),
-            (k6::DEST_UNREACHABLE, c6::UNREACHABLE_ADMIN_PROHIBITED),
-        ),
+        cause(DropReason::Prohibited, prohibited4, prohibited6),
+        // RFC 5508, REQ-8: no session could be made.
+        cause(DropReason::NatPortsExhausted, prohibited4, prohibited6),
+        cause(DropReason::NatHostLimit, prohibited4, prohibited6),
+        cause(DropReason::NatTableFull, prohibited4, prohibited6),
+        cause(DropReason::NatHostUnknown, prohibited4, prohibited6),
         cause(DropReason::Unreachable, host4, address6),
         cause(DropReason::NeighborUnresolved, host4, address6),
         cause(DropReason::NextHopUnknown, host4, address6),

@@ -24,6 +24,7 @@ pub(crate) fn run() -> Result<Totals> {
     told(&mut totals, "examples::switch", switch());
     told(&mut totals, "examples::gatekeeper", gatekeeper());
     told(&mut totals, "examples::grantor", grantor());
+    told(&mut totals, "examples::nat", nat());
     told(&mut totals, "examples::ddos", ddos());
     told(&mut totals, "examples::wire_variants", wire_variants());
     if !env::is_root() && !env::in_ci() {
@@ -217,6 +218,20 @@ fn gatekeeper() -> Result<()> {
     let counter = |name: &str| said["gate"][name].as_u64().with_context(|| format!("no counter {name:?}"));
     if counter("front")? == 0 || counter("requests")? != counter("front")? {
         bail!("{} requests of {} packets", counter("requests")?, counter("front")?);
+    }
+    match env::has_program("tshark") || env::in_ci() {
+        true => judge_all(&outputs(&folder)?),
+        false => Ok(()),
+    }
+}
+
+/// The NAT on files: what leaves has an address of the pool, and adds up.
+fn nat() -> Result<()> {
+    let folder = env::root().join("examples").join("nat");
+    let said = ended("examples/nat/nat.toml")?;
+    let counter = |name: &str| said["nat"][name].as_u64().with_context(|| format!("no counter {name:?}"));
+    if counter("out")? == 0 || counter("fragments")? == 0 || counter("sessions4")? == 0 {
+        bail!("{} packets translated, {} later fragments", counter("out")?, counter("fragments")?);
     }
     match env::has_program("tshark") || env::in_ci() {
         true => judge_all(&outputs(&folder)?),

@@ -8,6 +8,7 @@ mod grantor;
 mod grid;
 #[cfg(target_os = "linux")]
 mod kv;
+mod nat;
 mod route;
 mod service;
 mod show;
@@ -27,6 +28,7 @@ pub(crate) use grantor::GrantorVerb;
 use grid::Grid;
 #[cfg(target_os = "linux")]
 pub(crate) use kv::{Kv, run as kv};
+pub(crate) use nat::NatVerb;
 pub(crate) use route::RouteVerb;
 use serde::Serialize;
 pub(crate) use service::{Reload, StateVerb, Stop};
@@ -84,6 +86,15 @@ pub(crate) struct Grantor {
     verb: GrantorVerb,
 }
 
+/// `tidemill nat`.
+#[derive(Args)]
+pub(crate) struct Nat {
+    #[command(flatten)]
+    live: Live,
+    #[command(subcommand)]
+    verb: NatVerb,
+}
+
 /// `tidemill switch`.
 #[derive(Args)]
 pub(crate) struct Switch {
@@ -130,6 +141,11 @@ pub(crate) fn gate(args: &Gate) -> Result<bool> {
 /// `tidemill grantor`.
 pub(crate) fn grantor(args: &Grantor) -> Result<bool> {
     grantor::run(&args.live, &args.verb)
+}
+
+/// `tidemill nat`.
+pub(crate) fn nat(args: &Nat) -> Result<bool> {
+    nat::run(&args.live, &args.verb)
 }
 
 /// `tidemill switch`.

@@ -70,6 +70,7 @@ pub(crate) fn registry(service: &Arc<Service>) -> Registry {
     registry.elsewhere("/v1/grantor", "the role grantor");
     registry.elsewhere("/v1/switch", "the role switch");
     registry.elsewhere("/v1/kv", "the role kvcache");
+    registry.elsewhere("/v1/nat", "the role nat");
     for path in [
         path::INTERFACES,
         path::NEIGHBORS,
@@ -80,7 +81,7 @@ pub(crate) fn registry(service: &Arc<Service>) -> Registry {
         path::KERNEL,
         path::STATE,
     ] {
-        registry.elsewhere(path, "the roles router, gatekeeper and grantor");
+        registry.elsewhere(path, "the roles router, gatekeeper, grantor and nat");
     }
     registry
 }

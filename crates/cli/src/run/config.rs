@@ -15,6 +15,7 @@ use tidemill_grantor::GrantorSection;
 use tidemill_graph::Idle;
 use tidemill_kvcache::KvcacheSection;
 use tidemill_lookup::numa::cpu_list;
+use tidemill_nf::nat::NatSection;
 use tidemill_port::PortSpec;
 use tidemill_port::spec::DpdkSection;
 use tidemill_router::RouterConfig;
@@ -97,6 +98,9 @@ pub(crate) struct Config {
     /// The role `switch`: rules, caches, VLANs.
     #[serde(default)]
     pub(crate) switch: Option<SwitchSection>,
+    /// The role `nat`: who is inside, which addresses they share. All that a router has goes beside it.
+    #[serde(default)]
+    pub(crate) nat: Option<NatSection>,
     /// What single labels of the table stand for.
     #[serde(default)]
     pub(crate) next_hop: Vec<NextHopConfig>,
@@ -122,6 +126,8 @@ pub(crate) enum Role {
     Kvcache,
     /// A learning bridge with VLANs, and rules as OpenFlow has them.
     Switch,
+    /// An IP router that translates addresses: hosts inside share those of a pool.
+    Nat,
 }
 
 impl std::fmt::Display for Role {
@@ -133,6 +139,7 @@ impl std::fmt::Display for Role {
             Role::Grantor => f.write_str("grantor"),
             Role::Kvcache => f.write_str("kvcache"),
             Role::Switch => f.write_str("switch"),
+            Role::Nat => f.write_str("nat"),
         }
     }
 }
@@ -573,20 +580,19 @@ impl Config {
             ("[next_hop]", !self.next_hop.is_empty()),
             ("next_hops", self.next_hops.is_some()),
         ];
-        let mitigators = [("mitigator", self.mitigator.is_some())];
-        let gatekeepers = [("gatekeeper", self.gatekeeper.is_some())];
-        let grantors = [("grantor", self.grantor.is_some())];
-        let kvcaches = [("kvcache", self.kvcache.is_some())];
-        let switches = [("switch", self.switch.is_some())];
-        let foreign: [&[(&'static str, bool)]; 5] = match self.role {
-            Role::Router => [&mitigators, &gatekeepers, &grantors, &kvcaches, &switches],
-            Role::Mitigator => [&routers, &gatekeepers, &grantors, &kvcaches, &switches],
-            Role::Gatekeeper => [&mitigators, &grantors, &kvcaches, &switches, &[]],
-            Role::Grantor => [&mitigators, &gatekeepers, &kvcaches, &switches, &[]],
-            Role::Kvcache => [&routers, &mitigators, &gatekeepers, &grantors, &switches],
-            Role::Switch => [&routers, &mitigators, &gatekeepers, &grantors, &kvcaches],
-        };
-        foreign.into_iter().flatten().find(|(_, there)| *there).map(|(section, _)| *section)
+        let services = [
+            (Role::Mitigator, "mitigator", self.mitigator.is_some()),
+            (Role::Gatekeeper, "gatekeeper", self.gatekeeper.is_some()),
+            (Role::Grantor, "grantor", self.grantor.is_some()),
+            (Role::Kvcache, "kvcache", self.kvcache.is_some()),
+            (Role::Switch, "switch", self.switch.is_some()),
+            (Role::Nat, "nat", self.nat.is_some()),
+        ];
+        let routes = matches!(self.role, Role::Router | Role::Gatekeeper | Role::Grantor | Role::Nat);
+        let of_routers = routers.iter().filter(|_| !routes).copied();
+        let of_others = services.iter().filter(|(role, ..)| *role != self.role);
+        let mut foreign = of_routers.chain(of_others.map(|(_, section, there)| (*section, *there)));
+        foreign.find(|(_, there)| *there).map(|(section, _)| section)
     }
 
     fn resolve(&mut self, folder: &Path) {

@@ -9,6 +9,7 @@ mod grantor;
 mod kvcache;
 mod metrics;
 mod mitigator;
+mod nat;
 mod report;
 mod role;
 mod router;

@@ -2,7 +2,7 @@
 
 use super::config::{Config, Role as Name};
 use super::setup::{Places, Queues};
-use super::{gatekeeper, grantor, kvcache, mitigator, router, switch};
+use super::{gatekeeper, grantor, kvcache, mitigator, nat, router, switch};
 use crate::usage;
 use anyhow::Result;
 use serde_json::{Map, Value};
@@ -136,6 +136,7 @@ pub(crate) fn open(opening: &Opening<'_>) -> Result<Open> {
         Name::Grantor => grantor::open(opening),
         Name::Kvcache => kvcache::open(opening),
         Name::Switch => switch::open(opening),
+        Name::Nat => nat::open(opening),
     }
 }
 
@@ -148,6 +149,7 @@ pub(crate) fn reopen(opening: &Opening<'_>, state: &[u8]) -> Result<Arc<dyn Role
         Name::Grantor => Err(usage("a grantor is in no record")),
         Name::Kvcache => kvcache::reopen(opening),
         Name::Switch => Err(usage("a switch is in no record")),
+        Name::Nat => nat::reopen(opening, state),
     }
 }
 
@@ -160,6 +162,7 @@ pub(crate) fn check(config: &Config, name: &str) -> Result<(GraphBuilder, String
         Name::Grantor => grantor::check(config, name),
         Name::Kvcache => kvcache::check(config, name),
         Name::Switch => switch::check(config, name),
+        Name::Nat => nat::check(config, name),
     }
 }
 

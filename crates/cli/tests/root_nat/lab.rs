@@ -1,0 +1,183 @@
+//! Two inside hosts, a NAT, a router of the provider's, and somebody far away. All but the NAT is the Linux kernel; nobody outside has a route inside.
+//!
+//! ```text
+//!  [alice: 10.1.0.2] --- [lan: 10.1.0.1          ]
+//!   fd01::2               fd01::1                 tidemill  wan: 192.0.2.1 ] --- [192.0.2.2  isp  198.51.100.1] --- [far: 198.51.100.2]
+//!  [bob:   10.2.0.2] --- [dmz: 10.2.0.1          ]              2001:db8::1       2001:db8::2     2001:db8:1::1        2001:db8:1::2
+//! ```
+
+use crate::net::{Netns, cable, wait_until};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use tidemill_control::Client;
+use tidemill_control::schema::nat::{Counters, path};
+
+pub(crate) const ALICE: [&str; 2] = ["10.1.0.2", "fd01::2"];
+pub(crate) const BOB: [&str; 2] = ["10.2.0.2", "fd02::2"];
+pub(crate) const GATE: [&str; 2] = ["10.1.0.1", "fd01::1"];
+pub(crate) const POOL: [&str; 2] = ["192.0.2.1", "2001:db8::1"];
+/// Towards the NAT, and towards who is far away.
+pub(crate) const ISP: [&str; 4] = ["192.0.2.2", "2001:db8::2", "198.51.100.1", "2001:db8:1::1"];
+pub(crate) const FAR: [&str; 2] = ["198.51.100.2", "2001:db8:1::2"];
+
+/// A NAT at work, with all that is around it.
+pub(crate) struct Lab {
+    pub(crate) alice: Netns,
+    pub(crate) bob: Netns,
+    pub(crate) isp: Netns,
+    pub(crate) far: Netns,
+    _middle: Netns,
+    child: Child,
+    folder: tempfile::TempDir,
+    control: Client,
+}
+
+impl Lab {
+    /// Starts it all with so many workers and these lines in `[nat]`.
+    pub(crate) fn start(workers: usize, more: &str) -> Self {
+        let [alice, bob, middle, isp, far] = ["alice", "bob", "middle", "isp", "far"].map(Netns::new);
+        for ns in [&alice, &bob, &middle, &isp, &far] {
+            ns.sysctl(&["net.ipv6.conf.default.accept_dad=0", "net.ipv6.conf.default.dad_transmits=0"]);
+        }
+        cable(&middle, "tm-lan", &alice, "eth0", 1500);
+        cable(&middle, "tm-dmz", &bob, "eth0", 1500);
+        cable(&middle, "tm-wan", &isp, "eth0", 1500);
+        cable(&isp, "eth1", &far, "eth0", 1500);
+        for (ns, interface) in
+            [(&alice, "eth0"), (&bob, "eth0"), (&isp, "eth0"), (&isp, "eth1"), (&far, "eth0")]
+        {
+            // Checksums that a card would fill in are wrong on the way.
+            ns.run(&format!("ethtool -K {interface} tx off"));
+        }
+        isp.sysctl(&["net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1", "net.ipv4.icmp_ratelimit=0"]);
+        for (ns, interface, v4, v6) in [
+            (&alice, "eth0", ALICE[0], ALICE[1]),
+            (&bob, "eth0", BOB[0], BOB[1]),
+            (&isp, "eth0", ISP[0], ISP[1]),
+            (&isp, "eth1", ISP[2], ISP[3]),
+            (&far, "eth0", FAR[0], FAR[1]),
+        ] {
+            ns.add_address(&format!("{v4}/24"), interface);
+            ns.add_address(&format!("{v6}/64"), interface);
+        }
+        for (ns, v4, v6) in
+            [(&alice, GATE[0], GATE[1]), (&bob, "10.2.0.1", "fd02::1"), (&far, ISP[2], ISP[3])]
+        {
+            ns.run(&format!("ip route add default via {v4}"));
+            ns.run(&format!("ip -6 route add default via {v6}"));
+        }
+        // Who tries to get in past the NAT finds its way up to it.
+        isp.run(&format!("ip route add 10.1.0.0/16 via {}", POOL[0]));
+        isp.run(&format!("ip -6 route add fd01::/16 via {}", POOL[1]));
+
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str| File::create(folder.path().join(name)).unwrap();
+        std::fs::write(folder.path().join("nat.toml"), config(workers, more)).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tidemill"));
+        command.args(["run", "nat.toml", "--json"]).current_dir(folder.path());
+        command.stdin(Stdio::null()).stdout(file("out")).stderr(file("log"));
+        let child = middle.enter(|| command.spawn()).unwrap();
+        let control = Client::new(&folder.path().join("nat.sock")).unwrap();
+        let mut lab = Lab { alice, bob, isp, far, _middle: middle, child, folder, control };
+        wait_until("the NAT answers", Duration::from_secs(60), || {
+            if let Some(status) = lab.child.try_wait().unwrap() {
+                panic!("the NAT ended: {status}: {}", lab.read("log"));
+            }
+            lab.control.get::<Counters>(path::COUNTERS, &()).is_ok()
+        });
+        lab
+    }
+
+    /// Writes another configuration, for a reload.
+    pub(crate) fn write(&self, workers: usize, more: &str) {
+        std::fs::write(self.folder.path().join("nat.toml"), config(workers, more)).unwrap();
+    }
+
+    fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.folder.path().join(name)).unwrap_or_default()
+    }
+
+    /// All that the NAT counts: what it has shown by now.
+    pub(crate) fn counters(&self) -> BTreeMap<String, u64> {
+        std::thread::sleep(Duration::from_millis(50));
+        self.control.get::<Counters>(path::COUNTERS, &()).unwrap().counters
+    }
+
+    /// Runs `tidemill` against it: whether it succeeded, and what it printed.
+    pub(crate) fn run(&self, arguments: &[&str]) -> (bool, String) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tidemill"));
+        command.args(arguments).arg("--socket").arg(self.folder.path().join("nat.sock"));
+        let output = command.output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+        (output.status.success(), text.into_owned())
+    }
+
+    /// The same, which has to succeed.
+    pub(crate) fn ask(&self, arguments: &[&str]) -> String {
+        let (ok, text) = self.run(arguments);
+        assert!(ok, "{arguments:?}: {text}");
+        text
+    }
+
+    /// Ends it; returns what it says then.
+    pub(crate) fn end(mut self) -> Value {
+        kill_process(Pid::from_child(&self.child), Signal::TERM).unwrap();
+        let start = Instant::now();
+        let status = loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                break status;
+            }
+            assert!(start.elapsed() < Duration::from_secs(30), "it does not end: {}", self.read("log"));
+            std::thread::sleep(Duration::from_millis(10));
+        };
+        assert!(status.success(), "{status}: {}", self.read("log"));
+        let said = self.read("out");
+        serde_json::from_str(said.lines().last().unwrap()).unwrap()
+    }
+}
+
+fn config(workers: usize, more: &str) -> String {
+    let port = |name: &str| {
+        format!("[[port]]\nname = \"{name}\"\nkind = \"af_packet\"\ninterface = \"tm-{name}\"\n")
+    };
+    let interface = |name: &str, v4: &str, v6: &str| {
+        format!("[[interface]]\nport = \"{name}\"\naddresses = [\"{v4}/24\", \"{v6}/64\"]\n")
+    };
+    format!(
+        "version = 1\nrole = \"nat\"\n[run]\nworkers = {workers}\npin = false\n[control]\nsocket = \"nat.sock\"\n{}{}{}{}{}{}\
+        [[route]]\nprefix = \"0.0.0.0/0\"\nvia = \"{}\"\n[[route]]\nprefix = \"::/0\"\nvia = \"{}\"\n\
+        [nat]\ninside = [\"lan\", \"dmz\"]\noutside = [\"wan\"]\npool = [\"{}\", \"{}\"]\n{more}\
+        [[nat.static]]\nprotocol = \"tcp\"\nexternal = \"{}:8080\"\ninternal = \"{}:80\"\n\
+        [[nat.static]]\nprotocol = \"tcp\"\nexternal = \"[{}]:8080\"\ninternal = \"[{}]:80\"\n",
+        port("lan"),
+        port("dmz"),
+        port("wan"),
+        interface("lan", GATE[0], GATE[1]),
+        interface("dmz", "10.2.0.1", "fd02::1"),
+        interface("wan", POOL[0], POOL[1]),
+        ISP[0],
+        ISP[1],
+        POOL[0],
+        POOL[1],
+        POOL[0],
+        BOB[0],
+        POOL[1],
+        BOB[1],
+    )
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("{}\n{}", self.read("log"), self.run(&["nat", "counters"]).1);
+            eprintln!("{}", self.run(&["show", "drops"]).1);
+            eprintln!("{}", self.run(&["nat", "sessions"]).1);
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,428 @@
+//! The control side: owns what nodes go by and publishes it, and reads the workers' sessions beside them.
+
+use crate::nat::config::NatSection;
+use crate::nat::counters::{Board, Counter, Counters};
+use crate::nat::error::NatError;
+use crate::nat::ip::{Endpoint, Family, Proto};
+use crate::nat::settings::{self, Checked, Plan, Rules, Whose};
+use crate::nat::state::{Share, Shown, show};
+use crate::nat::translate::Nat;
+use std::hash::{BuildHasher, RandomState};
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use tidemill_flow::flowtable::FlowReader;
+use tidemill_ip::Interfaces;
+use tidemill_lookup::publish::Publisher;
+use tidemill_lookup::qsbr::Domain;
+
+/// What one worker has of one family.
+pub(crate) struct Seat<A: Family<E, S, T>, const E: usize, const S: usize, const T: usize> {
+    pub(crate) nat: Nat<A, E, S, T>,
+    board: Board,
+}
+
+impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: usize> Seat<A, E, S, T> {
+    /// Shows the numbers of now.
+    pub(crate) fn show(&mut self) {
+        let (mappings, sessions) = (self.nat.state().mappings() as u64, self.nat.state().sessions() as u64);
+        let names = match A::V6 {
+            false => (Counter::Mappings4, Counter::Sessions4),
+            true => (Counter::Mappings6, Counter::Sessions6),
+        };
+        self.nat.counters_mut().set(names.0, mappings);
+        self.nat.counters_mut().set(names.1, sessions);
+        self.board.show(self.nat.counters());
+    }
+}
+
+/// The workers' halves, until their nodes are made.
+type Seats<A, const E: usize, const S: usize, const T: usize> = Mutex<Vec<Option<Box<Seat<A, E, S, T>>>>>;
+
+/// One family's half.
+pub(crate) struct Half<A: Family<E, S, T>, const E: usize, const S: usize, const T: usize> {
+    pub(crate) plan: Plan<A>,
+    pub(crate) pool: Arc<[A]>,
+    seats: Arc<Seats<A, E, S, T>>,
+    workers: Vec<(FlowReader<S, [u64; T]>, Board)>,
+}
+
+impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: usize> Half<A, E, S, T> {
+    fn new(plan: Plan<A>, workers: usize, secret: u128) -> Result<Self, NatError> {
+        let (mut seats, mut shown) = (Vec::new(), Vec::new());
+        for worker in 0..workers {
+            let own = secret ^ (worker as u128) << 64;
+            let nat = Nat::new(plan.clone(), Share { worker, workers }, own)?;
+            let board = Board::default();
+            shown.push((nat.state().reader(), board.clone()));
+            seats.push(Some(Box::new(Seat { nat, board })));
+        }
+        let pool = plan.pool.clone().into();
+        Ok(Half { plan, pool, seats: Arc::new(Mutex::new(seats)), workers: shown })
+    }
+
+    /// How many workers there are.
+    pub(crate) fn workers(&self) -> usize {
+        self.workers.len()
+    }
+
+    pub(crate) fn seats(&self) -> Arc<Seats<A, E, S, T>> {
+        self.seats.clone()
+    }
+
+    /// Adds sessions of worker `worker` from a bucket on; the bucket to go on with, 0 if there is none.
+    fn page(
+        &self,
+        worker: usize,
+        mut bucket: usize,
+        wanted: &Wanted,
+        now_ms: u64,
+        lines: &mut Vec<Line>,
+    ) -> usize {
+        let Some((reader, _)) = self.workers.get(worker) else { return 0 };
+        loop {
+            bucket = reader.scan(bucket, 64, |key, flow| {
+                let shown = show::<A, E, S, T>(key, &flow.state);
+                if shown.until_ms > now_ms {
+                    let line = Line::of(worker, now_ms, &shown);
+                    if wanted.takes(&line) {
+                        lines.push(line);
+                    }
+                }
+            });
+            if bucket == 0 || lines.len() >= wanted.limit {
+                return bucket;
+            }
+        }
+    }
+}
+
+/// Takes a worker's half.
+pub(crate) fn take<A: Family<E, S, T>, const E: usize, const S: usize, const T: usize>(
+    seats: &Seats<A, E, S, T>,
+    worker: usize,
+) -> Option<Box<Seat<A, E, S, T>>> {
+    seats.lock().unwrap_or_else(PoisonError::into_inner).get_mut(worker)?.take()
+}
+
+/// IPv4's half.
+pub(crate) type Half4 = Half<u32, 1, 2, 4>;
+/// IPv6's half.
+pub(crate) type Half6 = Half<u128, 3, 3, 7>;
+
+/// The control side of a NAT. Workers hold views of what it publishes, and never wait for it.
+pub struct NatControl {
+    section: NatSection,
+    pub(crate) rules: Publisher<Rules>,
+    pub(crate) v4: Option<Half4>,
+    pub(crate) v6: Option<Half6>,
+}
+
+/// An endpoint of either family, as shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct End {
+    /// The address.
+    pub address: IpAddr,
+    /// The port; of ICMP queries the identifier.
+    pub port: u16,
+}
+
+impl std::fmt::Display for End {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.address {
+            IpAddr::V4(address) => write!(f, "{address}:{}", self.port),
+            IpAddr::V6(address) => write!(f, "[{address}]:{}", self.port),
+        }
+    }
+}
+
+/// A session, as shown.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Line {
+    /// The worker that has it.
+    pub worker: usize,
+    /// Its protocol.
+    pub proto: Proto,
+    /// The inside endpoint.
+    pub inside: End,
+    /// What it looks like.
+    pub outside: End,
+    /// Whom it talks to; of ICMP queries without a port.
+    pub remote: End,
+    /// Where a TCP connection is.
+    pub tcp: Option<&'static str>,
+    /// Milliseconds until it ends, unless something comes.
+    pub left_ms: u64,
+    /// Whether it was begun from outside.
+    pub from_outside: bool,
+    /// Packets from inside.
+    pub packets_out: u32,
+    /// Packets from outside.
+    pub packets_in: u32,
+}
+
+impl Line {
+    fn of<A: Family<E, S, T>, const E: usize, const S: usize, const T: usize>(
+        worker: usize,
+        now_ms: u64,
+        shown: &Shown<A>,
+    ) -> Line {
+        let end = |end: Endpoint<A>| End { address: end.address.ip(), port: end.port };
+        Line {
+            worker,
+            proto: shown.about.proto,
+            inside: end(shown.about.inside),
+            outside: end(shown.about.outside),
+            remote: end(shown.remote),
+            tcp: shown.tcp,
+            left_ms: shown.until_ms - now_ms,
+            from_outside: shown.from_outside,
+            packets_out: shown.packets.0,
+            packets_in: shown.packets.1,
+        }
+    }
+}
+
+/// Which sessions to list.
+#[derive(Debug, Clone, Default)]
+pub struct Wanted {
+    /// With this address on any side.
+    pub address: Option<IpAddr>,
+    /// With this port on any side; an address must be given, too, and have it.
+    pub port: Option<u16>,
+    /// Of this protocol.
+    pub proto: Option<Proto>,
+    /// Where to go on.
+    pub cursor: Option<u64>,
+    /// So many, and up to a few buckets more.
+    pub limit: usize,
+}
+
+impl Wanted {
+    fn takes(&self, line: &Line) -> bool {
+        let of = |end: &End| {
+            self.address.is_none_or(|address| address == end.address)
+                && self.port.is_none_or(|port| port == end.port)
+        };
+        self.proto.is_none_or(|proto| proto == line.proto)
+            && [line.inside, line.outside, line.remote].iter().any(of)
+    }
+}
+
+/// What follows for an address from the configuration alone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Role {
+    /// An address of the pool.
+    Pool {
+        /// Who has it besides.
+        whose: &'static str,
+    },
+    /// An inside host that has this whole address; or the address, which is this host's.
+    Whole(IpAddr),
+    /// An endpoint with a static mapping: protocol, and the other endpoint.
+    Static(Proto, End),
+    /// Deterministic: an inside host, with its address and its ports.
+    Ports(IpAddr, u16, u16),
+    /// Deterministic: an endpoint of the pool, and the inside host that it is.
+    Host(IpAddr),
+}
+
+impl NatControl {
+    /// Checks a configuration against the interfaces, and makes the tables of so many workers of `domain`.
+    ///
+    /// # Errors
+    /// Which key is wrong, and what to do; tables that are too large.
+    pub fn new(
+        section: &NatSection,
+        interfaces: &Interfaces,
+        workers: usize,
+        domain: &Domain,
+    ) -> Result<Self, NatError> {
+        // Nobody can foresee it: an attacker picks the keys.
+        let random = |n: u64| u128::from(RandomState::new().hash_one(n));
+        Self::with_secret(section, interfaces, workers, domain, random(0) << 64 | random(1))
+    }
+
+    /// The same with a secret of the caller's, for runs that are to be repeated.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn with_secret(
+        section: &NatSection,
+        interfaces: &Interfaces,
+        workers: usize,
+        domain: &Domain,
+        secret: u128,
+    ) -> Result<Self, NatError> {
+        let Checked { rules, v4, v6 } = settings::check(section, interfaces)?;
+        Ok(NatControl {
+            section: section.clone(),
+            rules: Publisher::new(domain, rules),
+            v4: v4.map(|plan| Half::new(plan, workers, secret)).transpose()?,
+            v6: v6.map(|plan| Half::new(plan, workers, !secret)).transpose()?,
+        })
+    }
+
+    /// The configuration that holds.
+    pub fn section(&self) -> &NatSection {
+        &self.section
+    }
+
+    /// What nodes go by.
+    pub fn rules(&self) -> &Rules {
+        self.rules.current()
+    }
+
+    /// How many addresses the pool has, IPv4 and IPv6.
+    pub fn pool(&self) -> (usize, usize) {
+        (
+            self.v4.as_ref().map_or(0, |half| half.pool.len()),
+            self.v6.as_ref().map_or(0, |half| half.pool.len()),
+        )
+    }
+
+    /// What a configuration says that will not work as it seems: a line each, key first.
+    pub fn remarks(&self, interfaces: &Interfaces) -> Vec<String> {
+        let rules = self.rules.current();
+        let v4 = self.v4.iter().flat_map(|half| half.pool.iter().map(|a| a.ip()).zip(&rules.owners4));
+        let v6 = self.v6.iter().flat_map(|half| half.pool.iter().map(|a| a.ip()).zip(&rules.owners6));
+        let nobody = v4.chain(v6).filter(|(_, whose)| **whose == Whose::Pool).map(|(address, _)| address);
+        let on_link = nobody.filter_map(|address| {
+            let interface = interfaces.iter().find(|interface| interface.on_link(address))?;
+            Some(format!(
+                "nat.pool: {address} is on the link of interface {:?}, where nobody answers for it: add it to that interface's addresses",
+                interface.name
+            ))
+        });
+        on_link.take(3).collect()
+    }
+
+    /// Takes over a new configuration, or nothing of it.
+    ///
+    /// # Errors
+    /// Which key is wrong, or cannot change.
+    pub fn reload(&mut self, section: &NatSection, interfaces: &Interfaces) -> Result<(), NatError> {
+        let old = &self.section;
+        for (key, same) in [
+            ("pool", section.pool == old.pool),
+            ("ports", section.ports == old.ports),
+            ("filtering", section.filtering == old.filtering),
+            ("pooling", section.pooling == old.pooling),
+            ("mappings", section.mappings == old.mappings),
+            ("sessions", section.sessions == old.sessions),
+            ("host_mappings", section.host_mappings == old.host_mappings),
+            ("fragments", section.fragments == old.fragments),
+            ("static", section.fixed == old.fixed),
+            ("deterministic", section.deterministic == old.deterministic),
+        ] {
+            if !same {
+                return Err(NatError::Restart(key.into()));
+            }
+        }
+        let checked = settings::check(section, interfaces)?;
+        self.section = section.clone();
+        self.publish(checked.rules);
+        Ok(())
+    }
+
+    /// The interfaces have changed: they have other numbers perhaps, and other addresses.
+    ///
+    /// # Errors
+    /// The configuration does not fit them any more; nothing has changed then.
+    pub fn interfaces(&mut self, interfaces: &Interfaces) -> Result<(), NatError> {
+        let checked = settings::check(&self.section, interfaces)?;
+        self.publish(checked.rules);
+        Ok(())
+    }
+
+    fn publish(&mut self, rules: Rules) {
+        if rules != *self.rules.current() {
+            self.rules.publish(rules);
+        }
+    }
+
+    /// Frees what no worker sees any more.
+    pub fn poll(&mut self) {
+        self.rules.collect();
+    }
+
+    /// All numbers, of all workers together.
+    pub fn counters(&self) -> Counters {
+        let mut sum = Counters::default();
+        self.v4.iter().flat_map(|half| &half.workers).for_each(|(_, board)| board.add_to(&mut sum));
+        self.v6.iter().flat_map(|half| &half.workers).for_each(|(_, board)| board.add_to(&mut sum));
+        sum
+    }
+
+    /// A page of sessions in no order, and the cursor of the next one, if there is one.
+    pub fn sessions(&self, wanted: &Wanted, now_ms: u64) -> (Vec<Line>, Option<u64>) {
+        let mut lines = Vec::new();
+        let workers = self.v4.as_ref().map_or(0, |half| half.workers.len());
+        let all = workers + self.v6.as_ref().map_or(0, |half| half.workers.len());
+        let (mut table, mut bucket) =
+            wanted.cursor.map_or((0, 0), |cursor| ((cursor >> 48) as usize, cursor as u32 as usize));
+        while table < all && lines.len() < wanted.limit.max(1) {
+            bucket = match (table.checked_sub(workers), &self.v4, &self.v6) {
+                (None, Some(half), _) => half.page(table, bucket, wanted, now_ms, &mut lines),
+                (Some(worker), _, Some(half)) => half.page(worker, bucket, wanted, now_ms, &mut lines),
+                _ => 0,
+            };
+            table += usize::from(bucket == 0);
+        }
+        (lines, (table < all).then_some((table as u64) << 48 | bucket as u64))
+    }
+
+    /// What the configuration says of an address, or of a port of it.
+    pub fn roles(&self, address: IpAddr, port: Option<u16>) -> Vec<Role> {
+        let mut roles = Vec::new();
+        let rules = self.rules.current();
+        if let (Some(half), Some(of)) = (&self.v4, <u32 as Family<1, 2, 4>>::of_ip(address)) {
+            known(&half.plan, &rules.owners4, of, port, &mut roles);
+            if let Some(deterministic) = half.plan.deterministic {
+                if let Some((at, ports)) = deterministic.of_host(of) {
+                    roles.push(Role::Ports(half.pool[at].ip(), *ports.start(), *ports.end()));
+                }
+                if let (Ok(at), Some(port)) = (half.pool.binary_search(&of), port)
+                    && let Some(host) = deterministic.host_of(at, port)
+                {
+                    roles.push(Role::Host((deterministic.first + host).ip()));
+                }
+            }
+        }
+        if let (Some(half), Some(of)) = (&self.v6, <u128 as Family<3, 3, 7>>::of_ip(address)) {
+            known(&half.plan, &rules.owners6, of, port, &mut roles);
+        }
+        roles
+    }
+}
+
+fn known<A: Family<E, S, T>, const E: usize, const S: usize, const T: usize>(
+    plan: &Plan<A>,
+    owners: &[Whose],
+    address: A,
+    port: Option<u16>,
+    roles: &mut Vec<Role>,
+) {
+    if let Ok(at) = plan.pool.binary_search(&address) {
+        let whose = match owners.get(at).copied().unwrap_or_default() {
+            Whose::Pool => "nobody's besides",
+            Whose::Ours => "an interface's",
+        };
+        roles.push(Role::Pool { whose });
+    }
+    for (outside, host) in &plan.whole {
+        if *host == address {
+            roles.push(Role::Whole(outside.ip()));
+        } else if *outside == address {
+            roles.push(Role::Whole(host.ip()));
+        }
+    }
+    let end = |end: Endpoint<A>| End { address: end.address.ip(), port: end.port };
+    for (proto, inside, outside) in &plan.fixed {
+        let is = |end: &Endpoint<A>| end.address == address && port.is_none_or(|port| port == end.port);
+        if is(inside) {
+            roles.push(Role::Static(*proto, end(*outside)));
+        } else if is(outside) {
+            roles.push(Role::Static(*proto, end(*inside)));
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! Fragments. Only the first one has the ports; the others get the addresses that it got (virtual reassembly: nothing is put together).
+//!
+//! * A fragment that comes before its first one waits, as a packet that the node keeps (RFC 4787, REQ-14: order does not matter).
+//! * Packets are known by source, destination, protocol and identification, in places of four that a secret hash chooses. Where all four are
+//!   taken, fragments of another packet are refused; what is whole never comes here (REQ-14a).
+//! * Fragments that overlap, reach beyond 65,535 bytes, or lie in more than eight pieces, have all fragments of their packet refused.
+
+use tidemill_flow::hash::mix;
+
+/// Places of one hash.
+const WAYS: usize = 4;
+/// Pieces that a packet may be known in.
+const PIECES: usize = 8;
+
+/// What a fragment belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Whole<A> {
+    pub(crate) source: A,
+    pub(crate) destination: A,
+    pub(crate) ident: u32,
+    pub(crate) protocol: u8,
+    /// Whether it is on its way out.
+    pub(crate) leaving: bool,
+}
+
+/// What is known of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Known<A> {
+    /// The first fragment has not come.
+    Nothing,
+    /// Whose it is: the worker's number.
+    Worker(u16),
+    /// Its addresses now.
+    Addresses(A, A),
+    /// No fragment of it passes.
+    Refused,
+}
+
+/// A packet's place, as long as it is the same one's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Token {
+    place: u32,
+    serial: u32,
+    arrival: bool,
+}
+
+impl Token {
+    /// Of the table that says whose fragments are.
+    pub(crate) fn of_arrivals(self) -> Self {
+        Token { arrival: true, ..self }
+    }
+
+    pub(crate) fn is_of_arrivals(self) -> bool {
+        self.arrival
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Entry<A> {
+    whole: Option<Whole<A>>,
+    known: Known<A>,
+    until_ms: u64,
+    serial: u32,
+    pieces: [(u32, u32); PIECES],
+    used: u8,
+}
+
+/// See the [module](self).
+pub(crate) struct Fragments<A> {
+    entries: Box<[Entry<A>]>,
+    secret: u64,
+    serial: u32,
+}
+
+impl<A: Copy + Eq + Into<u128>> Fragments<A> {
+    pub(crate) fn new(room: usize, secret: u64) -> Self {
+        let places = room.max(64).next_power_of_two();
+        let empty = Entry {
+            whole: None,
+            known: Known::Nothing,
+            until_ms: 0,
+            serial: 0,
+            pieces: [(0, 0); PIECES],
+            used: 0,
+        };
+        Fragments { entries: vec![empty; places].into(), secret, serial: 0 }
+    }
+
+    /// A fragment of `whole` with these bytes: its packet's place and what is known of that; `None` if there is no place.
+    pub(crate) fn meet(
+        &mut self,
+        now_ms: u64,
+        hold_ms: u64,
+        whole: Whole<A>,
+        bytes: std::ops::Range<u32>,
+    ) -> Option<(Token, Known<A>)> {
+        let place = self.place(now_ms, whole)?;
+        let entry = &mut self.entries[place];
+        if entry.whole != Some(whole) || entry.until_ms <= now_ms {
+            self.serial = self.serial.wrapping_add(1);
+            *entry = Entry {
+                whole: Some(whole),
+                known: Known::Nothing,
+                until_ms: now_ms + hold_ms,
+                serial: self.serial,
+                used: 0,
+                ..*entry
+            };
+        }
+        if !entry.add(bytes) {
+            entry.known = Known::Refused;
+        }
+        Some((Token { place: place as u32, serial: entry.serial, arrival: false }, entry.known))
+    }
+
+    /// Says what became of the first fragment.
+    pub(crate) fn learn(&mut self, token: Token, known: Known<A>) {
+        if let Some(entry) = self.entries.get_mut(token.place as usize)
+            && entry.serial == token.serial
+            && entry.known != Known::Refused
+        {
+            entry.known = known;
+        }
+    }
+
+    /// What is known now; `None` if the place is another packet's, or the time is over.
+    pub(crate) fn look(&self, now_ms: u64, token: Token) -> Option<Known<A>> {
+        let entry = self.entries.get(token.place as usize)?;
+        (entry.serial == token.serial && entry.until_ms > now_ms).then_some(entry.known)
+    }
+
+    fn place(&self, now_ms: u64, whole: Whole<A>) -> Option<usize> {
+        let fold = |a: A| {
+            let bits: u128 = a.into();
+            (bits >> 64) as u64 ^ mix(bits as u64)
+        };
+        let rest = u64::from(whole.ident) << 16 | u64::from(whole.protocol) << 8 | u64::from(whole.leaving);
+        let hash = mix(mix(mix(self.secret ^ fold(whole.source)) ^ fold(whole.destination)) ^ rest);
+        let first = hash as usize & (self.entries.len() - 1) & !(WAYS - 1);
+        let places = first..first + WAYS;
+        let same = |at: &usize| self.entries[*at].whole == Some(whole) && self.entries[*at].until_ms > now_ms;
+        let over = |at: &usize| self.entries[*at].until_ms <= now_ms;
+        places.clone().find(same).or_else(|| places.clone().find(over))
+    }
+}
+
+impl<A> Entry<A> {
+    /// Adds bytes to those known; false if some are there already, if there are none, or too many pieces.
+    fn add(&mut self, bytes: std::ops::Range<u32>) -> bool {
+        if bytes.is_empty() || bytes.end > 65_535 {
+            return false;
+        }
+        let (mut start, mut end) = (bytes.start, bytes.end);
+        let mut at = 0;
+        while at < usize::from(self.used) {
+            let (first, last) = self.pieces[at];
+            if start < last && first < end {
+                return false;
+            }
+            if first == end || last == start {
+                (start, end) = (start.min(first), end.max(last));
+                self.used -= 1;
+                self.pieces[at] = self.pieces[usize::from(self.used)];
+            } else {
+                at += 1;
+            }
+        }
+        if usize::from(self.used) == PIECES {
+            return false;
+        }
+        self.pieces[usize::from(self.used)] = (start, end);
+        self.used += 1;
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand::rngs::StdRng;
+    use rand::seq::SliceRandom;
+    use rand::{RngExt, SeedableRng};
+
+    fn whole(ident: u32) -> Whole<u32> {
+        Whole { source: 1, destination: 2, ident, protocol: 17, leaving: true }
+    }
+
+    #[test]
+    fn overlaps_are_found_in_any_order() {
+        let mut random = StdRng::seed_from_u64(7);
+        for round in 0..2000 {
+            let mut fragments = Fragments::new(0, 5);
+            let mut pieces: Vec<(u32, u32)> = (0..random.random_range(1..=6))
+                .map(|_| {
+                    let start = random.random_range(0..200) * 8;
+                    (start, start + random.random_range(1..=4) * 8)
+                })
+                .collect();
+            pieces.shuffle(&mut random);
+            let (mut seen, mut refused) = (vec![false; 2000], false);
+            for (start, end) in pieces.clone() {
+                let bytes = start as usize..end as usize;
+                refused |= seen[bytes.clone()].iter().any(|seen| *seen);
+                seen[bytes].fill(true);
+                let (_, known) = fragments.meet(1, 1000, whole(round), start..end).unwrap();
+                assert_eq!(known == Known::Refused, refused, "{pieces:?} at {start}..{end}");
+            }
+        }
+    }
+
+    #[test]
+    fn time_and_room_end() {
+        let mut fragments = Fragments::new(0, 5);
+        let (token, known) = fragments.meet(10, 100, whole(1), 8..16).unwrap();
+        assert_eq!((known, fragments.look(109, token)), (Known::Nothing, Some(Known::Nothing)));
+        fragments.learn(token, Known::Addresses(7, 8));
+        assert_eq!(fragments.look(109, token), Some(Known::Addresses(7, 8)));
+        assert_eq!(fragments.look(110, token), None);
+        let (again, known) = fragments.meet(110, 100, whole(1), 8..16).unwrap();
+        assert_eq!((known, fragments.look(111, token)), (Known::Nothing, None));
+        assert_ne!(again, token);
+        let refused =
+            (2..1000).filter(|ident| fragments.meet(111, 100, whole(*ident), 0..8).is_none()).count();
+        assert!(refused > 998 - 64, "64 places: {refused} refused");
+        assert_eq!(fragments.look(112, again), Some(Known::Nothing), "nobody is pushed out");
+        assert!(fragments.meet(210, 100, whole(5000), 0..8).is_some() || refused > 0);
+    }
+
+    #[test]
+    fn what_is_too_long_or_in_too_many_pieces_is_refused() {
+        let mut fragments = Fragments::new(0, 5);
+        assert_eq!(fragments.meet(1, 9, whole(1), 65_528..65_536).unwrap().1, Known::Refused);
+        for n in 0..9 {
+            let known = fragments.meet(1, 9, whole(2), n * 16..n * 16 + 8).unwrap().1;
+            assert_eq!(known == Known::Refused, n == 8);
+        }
+    }
+}

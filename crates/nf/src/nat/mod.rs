@@ -1,0 +1,44 @@
+//! NAT44 and NAT66: hosts inside share the addresses of a pool.
+//!
+//! Sources: RFC 4787 and RFC 7857 (UDP, and in general), RFC 5382 (TCP), RFC 5508 (ICMP), RFC 7422 (ports by computation), RFC 1624
+//! (checksums by what has changed). Where we choose among what they allow, or depart, the crate's README says so.
+//!
+//! ```text
+//! 10.0.0.5:4000 > 198.51.100.1:53   leaves as   192.0.2.1:61002 > 198.51.100.1:53
+//!       inside          remote                      outside             remote
+//! ```
+//!
+//! | step | cost |
+//! |---|---|
+//! | a packet of a session | two lookups (mapping, session), one record, two words written; three lookups for the first one of a session from outside |
+//! | a new session | the same and an insertion; with address-dependent filtering two |
+//! | a new mapping | three insertions more, and a search for a port: 1,025 words at most |
+//!
+//! Invariants, held by `tests/nat`: an outside endpoint is one inside endpoint's; a mapping has a session, or is static; counts of sessions,
+//! of a host's mappings, and of taken ports are what there is; nothing is allocated after the start.
+
+pub mod config;
+mod control;
+mod counters;
+pub mod error;
+mod fragments;
+pub mod ip;
+mod nodes;
+mod packet;
+mod ports;
+pub mod settings;
+pub mod state;
+pub mod tcp;
+mod translate;
+mod wiring;
+
+pub use config::NatSection;
+pub use control::{End, Line, NatControl, Role, Wanted};
+pub use counters::{Counter, Counters};
+pub use error::NatError;
+pub use fragments::Token;
+pub use ip::{Endpoint, Proto};
+pub use settings::Rules;
+pub use state::{Piece, Share};
+pub use translate::{Fate, Handover, Nat, Nat4, Nat6, Now, Way};
+pub use wiring::{Hops, Host, splice};

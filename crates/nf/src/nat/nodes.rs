@@ -1,0 +1,467 @@
+//! The nodes, of each family that the pool has addresses of; the picture is in the crate's README.
+//!
+//! * `nat4-begin`, `nat6-begin`: which packets are to an address of the pool. Outputs: `lookup`, `nat`.
+//! * `nat4-route`, `nat6-route`: of packets whose way is known, which leave from inside to outside. Those that will not go on (TTL, too big)
+//!   stay as they are, so that whoever sent them knows them again in the ICMP error. Straight from outside to inside: `nat-untranslated`.
+//!   Outputs: `forward`, `nat`.
+//! * `nat4`, `nat6`: translates both sorts ([`translate`](super::Nat::translate)). Keeps fragments that wait, and hands packets that belong
+//!   to another worker over to its instance there, by bounded rings: `nat-handover-full`. Outputs: `lookup`, `forward`, `error`.
+//!
+//! What one has found out it tells the next in the packet's `hash`, which nobody behind needs.
+
+use crate::nat::control::Seat;
+use crate::nat::counters::Counter;
+use crate::nat::fragments::Token;
+use crate::nat::ip::Family;
+use crate::nat::settings::Rules;
+use crate::nat::translate::{Fate, Handover, Now, Way};
+use crossbeam_queue::ArrayQueue;
+use std::sync::{Arc, OnceLock};
+use tidemill_burst::{DropReason, Packet, Pool};
+use tidemill_graph::{Context, Node, Verdict, Waker};
+use tidemill_ip::nodes::{AHEAD, each, error};
+use tidemill_ip::{Kind, NextHops, coalesce};
+use tidemill_lookup::prefetch::prefetch_read;
+use tidemill_lookup::publish::View;
+use tidemill_wire::{Protocol, ipv4, ipv6};
+
+/// Outputs of `nat4-begin`.
+pub(crate) const BEGIN: [&str; 2] = ["lookup", "nat"];
+/// Outputs of `nat4-route`.
+pub(crate) const ROUTE: [&str; 2] = ["forward", "nat"];
+/// Outputs of `nat4`.
+pub(crate) const OUTPUTS: [&str; 3] = ["lookup", "forward", "error"];
+const NAT: u8 = 1;
+const LOOKUP: u8 = 0;
+const FORWARD: u8 = 1;
+const ERROR: u8 = 2;
+
+/// What is noted of a packet.
+mod note {
+    pub(super) const NONE: u32 = 0;
+    pub(super) const TO_POOL: u32 = 1;
+    pub(super) const HAIRPIN: u32 = 2;
+    pub(super) const LEAVING: u32 = 3;
+    pub(super) const OWN: u32 = 4;
+    pub(super) const DONE: u32 = 5;
+}
+
+/// How often numbers are shown, and the sweep goes on.
+const SHOW_NS: u64 = 10_000_000;
+/// In how many such steps it comes round.
+const STEPS: usize = 100;
+
+/// See the [module](self).
+pub(crate) struct Begin<A> {
+    rules: View<Rules>,
+    pool: Arc<[A]>,
+}
+
+impl<A> Begin<A> {
+    pub(crate) fn new(rules: View<Rules>, pool: Arc<[A]>) -> Self {
+        Begin { rules, pool }
+    }
+}
+
+impl<A> Begin<A> {
+    fn step<const E: usize, const S: usize, const T: usize>(
+        &mut self,
+        cx: &Context<'_>,
+        burst: &mut [Packet],
+        verdicts: &mut [Verdict],
+    ) where
+        A: Family<E, S, T>,
+    {
+        let rules = self.rules.get(cx.reader);
+        let (Some(&first), Some(&last)) = (self.pool.first(), self.pool.last()) else { return };
+        each(burst, verdicts, |packet| {
+            let ip = packet.data().get(usize::from(packet.l3)..).unwrap_or_default();
+            let destination = A::read(ip.get(A::SOURCE + A::BYTES..).unwrap_or_default());
+            packet.hash = note::NONE;
+            if destination < first || destination > last || self.pool.binary_search(&destination).is_err() {
+                return Verdict::Next(LOOKUP);
+            }
+            let inside = !packet.is_own() && rules.is_inside(packet.port);
+            packet.hash = if inside { note::HAIRPIN } else { note::TO_POOL };
+            Verdict::Next(NAT)
+        });
+    }
+}
+
+/// See the [module](self).
+pub(crate) struct Route {
+    rules: View<Rules>,
+    hops: View<NextHops>,
+    v6: bool,
+}
+
+impl Route {
+    pub(crate) fn new(rules: View<Rules>, hops: View<NextHops>, v6: bool) -> Self {
+        Route { rules, hops, v6 }
+    }
+}
+
+impl Node for Route {
+    fn process(&mut self, cx: &mut Context<'_>, burst: &mut [Packet], verdicts: &mut [Verdict]) {
+        let (rules, hops) = (self.rules.get(cx.reader), self.hops.get(cx.reader));
+        let v6 = self.v6;
+        each(burst, verdicts, |packet| {
+            let hop = hops.get(packet.label);
+            if packet.hash == note::DONE || hop.kind != Kind::Forward {
+                return Verdict::Next(0);
+            }
+            if !rules.is_outside(hop.interface) {
+                let straight = rules.is_outside(packet.port) && rules.is_inside(hop.interface);
+                return match straight && !packet.is_own() {
+                    true => Verdict::Drop(DropReason::NatUntranslated),
+                    false => Verdict::Next(0),
+                };
+            }
+            let ip = packet.data().get(usize::from(packet.l3)..).unwrap_or_default();
+            if packet.is_own() {
+                let icmp = is_icmp(ip, v6);
+                packet.hash = note::OWN;
+                return Verdict::Next(if icmp { NAT } else { 0 });
+            }
+            if !rules.is_inside(packet.port) {
+                return Verdict::Next(0);
+            }
+            let fits = ip.len() <= usize::from(hop.mtu) || coalesce::fits(packet, hop.mtu);
+            let stays = match v6 {
+                false => {
+                    ip.len() < ipv4::HEADER_LEN || ipv4::ttl(ip) <= 1 || (!fits && ipv4::dont_fragment(ip))
+                }
+                true => ip.len() < ipv6::HEADER_LEN || ipv6::hop_limit(ip) <= 1 || !fits,
+            };
+            if stays {
+                return Verdict::Next(0);
+            }
+            packet.hash = note::LEAVING;
+            Verdict::Next(NAT)
+        });
+    }
+}
+
+fn is_icmp(ip: &[u8], v6: bool) -> bool {
+    match v6 {
+        false => ip.len() >= ipv4::HEADER_LEN && ipv4::protocol(ip) == Protocol::ICMP,
+        true => ip.len() >= ipv6::HEADER_LEN && ipv6::next_header(ip) == Protocol::ICMPV6,
+    }
+}
+
+/// What was handed over to a worker, and whom to wake for it. Bounded; nobody waits.
+pub(crate) struct Lane {
+    ring: ArrayQueue<(Packet, Way)>,
+    waker: OnceLock<Waker>,
+}
+
+/// Packets that wait for one worker at most.
+const LANE: usize = 1024;
+
+/// A lane for each worker; none where there is one worker.
+pub(crate) fn lanes(workers: usize) -> Arc<[Lane]> {
+    let lane = |_| Lane { ring: ArrayQueue::new(LANE), waker: OnceLock::new() };
+    (0..if workers > 1 { workers } else { 0 }).map(lane).collect()
+}
+
+/// A fragment that waits.
+struct Held {
+    token: Token,
+    until_ns: u64,
+    packet: Packet,
+}
+
+/// What a packet is kept for.
+#[derive(Clone, Copy)]
+enum Order {
+    Wait(Token),
+    Hand(Handover),
+}
+
+/// See the [module](self).
+pub(crate) struct Translate<A: Family<E, S, T>, const E: usize, const S: usize, const T: usize> {
+    rules: View<Rules>,
+    /// None if this graph's tables are with another engine already: then nothing is translated.
+    seat: Option<Box<Seat<A, E, S, T>>>,
+    lanes: Arc<[Lane]>,
+    worker: usize,
+    held: Vec<Held>,
+    /// What this burst's packets are kept for, in order, and the next of them.
+    orders: Vec<Order>,
+    kept: usize,
+    /// Tokens whose first fragment has come.
+    come: Vec<Token>,
+    room: usize,
+    shown_ns: u64,
+}
+
+/// How a packet is on its way, as noted.
+fn way_of(packet: &Packet) -> Way {
+    match packet.hash {
+        note::HAIRPIN => Way::Hairpin,
+        note::LEAVING => Way::Leaving,
+        note::OWN => Way::Own,
+        _ => Way::ToPool,
+    }
+}
+
+fn note_of(way: Way) -> u32 {
+    match way {
+        Way::Hairpin => note::HAIRPIN,
+        Way::Leaving => note::LEAVING,
+        Way::Own => note::OWN,
+        Way::ToPool => note::TO_POOL,
+    }
+}
+
+/// By which output a packet goes on that is done with; notes that it is.
+fn on(packet: &mut Packet, fate: Fate) -> u8 {
+    let leaving = matches!(way_of(packet), Way::Leaving | Way::Own);
+    packet.hash = if fate == Fate::Passed && !leaving { note::NONE } else { note::DONE };
+    packet.clear_checked();
+    if leaving { FORWARD } else { LOOKUP }
+}
+
+impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: usize> Translate<A, E, S, T> {
+    pub(crate) fn new(
+        rules: View<Rules>,
+        seat: Option<Box<Seat<A, E, S, T>>>,
+        lanes: Arc<[Lane]>,
+        worker: usize,
+    ) -> Self {
+        let room = seat.as_ref().map_or(0, |seat| seat.nat.state().plan().fragments);
+        let burst = tidemill_burst::BURST;
+        Translate {
+            rules,
+            seat,
+            lanes,
+            worker,
+            held: Vec::with_capacity(room),
+            orders: Vec::with_capacity(burst),
+            kept: 0,
+            come: Vec::with_capacity(2 * burst),
+            room,
+            shown_ns: 0,
+        }
+    }
+
+    /// What waits for this token goes on, in the order in which it came.
+    fn release(&mut self, cx: &mut Context<'_>, token: Token) {
+        let waiting = self.held.len();
+        let mut at = 0;
+        for _ in 0..waiting {
+            if self.held.get(at).is_some_and(|held| held.token == token) {
+                let Held { token, until_ns, packet } = self.held.remove(at);
+                self.resume(cx, token, until_ns, packet);
+            } else {
+                at += 1;
+            }
+        }
+    }
+
+    /// One that has waited; it waits on if it has to and there is room.
+    fn resume(&mut self, cx: &mut Context<'_>, token: Token, until_ns: u64, mut packet: Packet) {
+        let Some(seat) = &mut self.seat else { return cx.discard(DropReason::NatFragmentTimeout, packet) };
+        let rules = self.rules.get(cx.reader);
+        let owners = if A::V6 { &rules.owners6 } else { &rules.owners4 };
+        let now = Now { ms: cx.now_ns / 1_000_000, times: &rules.times, owners };
+        let (way, l3) = (way_of(&packet), usize::from(packet.l3));
+        let ip = packet.data_mut().get_mut(l3..).unwrap_or_default();
+        let fate = seat.nat.resume(&now, way, token, ip);
+        self.carry_out(cx, fate, until_ns, packet);
+    }
+
+    /// What becomes of a packet that this node keeps.
+    fn carry_out(&mut self, cx: &mut Context<'_>, fate: Fate, until_ns: u64, mut packet: Packet) {
+        match fate {
+            Fate::Waits(token) if self.held.len() < self.room => {
+                self.held.push(Held { token, until_ns, packet });
+            }
+            Fate::Waits(_) => cx.discard(DropReason::NatFragmentRefused, packet),
+            Fate::Drop(reason) => cx.discard(reason, packet),
+            Fate::Tell(reason) => match error(&mut packet, reason, 0, ERROR) {
+                Verdict::Next(output) => cx.release(output, packet),
+                _ => cx.discard(reason, packet),
+            },
+            Fate::Elsewhere(handover) => self.hand_over(cx, handover, packet),
+            Fate::Translated | Fate::First(..) | Fate::Passed => {
+                let output = on(&mut packet, fate);
+                cx.release(output, packet);
+            }
+        }
+    }
+
+    fn hand_over(&mut self, cx: &mut Context<'_>, handover: Handover, mut packet: Packet) {
+        let Some(lane) = self.lanes.get(handover.worker) else {
+            return cx.discard(DropReason::NatHandoverFull, packet);
+        };
+        packet.hash = note_of(handover.way);
+        match lane.ring.push((packet, handover.way)) {
+            Ok(()) => {
+                cx.hand_over();
+                if let Some(seat) = &mut self.seat {
+                    seat.nat.counters_mut().one(Counter::HandedOver);
+                }
+                lane.waker.get().into_iter().for_each(Waker::wake);
+            }
+            Err((packet, _)) => cx.discard(DropReason::NatHandoverFull, packet),
+        }
+    }
+
+    /// Takes what other workers have handed over.
+    fn take_over(&mut self, cx: &mut Context<'_>) {
+        let lanes = self.lanes.clone();
+        let Some(lane) = lanes.get(self.worker) else { return };
+        // As many as a burst, so that what is made of them has room.
+        for _ in 0..tidemill_burst::BURST {
+            let Some((mut packet, way)) = lane.ring.pop() else { return };
+            cx.take_over();
+            let Some(seat) = &mut self.seat else {
+                cx.discard(DropReason::NatUntranslated, packet);
+                continue;
+            };
+            let rules = self.rules.get(cx.reader);
+            let owners = if A::V6 { &rules.owners6 } else { &rules.owners4 };
+            let now = Now { ms: cx.now_ns / 1_000_000, times: &rules.times, owners };
+            let until_ns = cx.now_ns + rules.times.fragment_ms * 1_000_000;
+            let l3 = usize::from(packet.l3);
+            let ip = packet.data_mut().get_mut(l3..).unwrap_or_default();
+            let fate = seat.nat.adopt(&now, way, ip);
+            self.carry_out(cx, fate, until_ns, packet);
+            if let Fate::First(token, _) = fate {
+                self.release(cx, token);
+            }
+        }
+        // There is more.
+        cx.wake_at(cx.now_ns);
+    }
+}
+
+impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: usize> Node
+    for Translate<A, E, S, T>
+{
+    fn process(&mut self, cx: &mut Context<'_>, burst: &mut [Packet], verdicts: &mut [Verdict]) {
+        let Some(seat) = &mut self.seat else {
+            return each(burst, verdicts, |packet| Verdict::Next(on(packet, Fate::Passed)));
+        };
+        let rules = self.rules.get(cx.reader);
+        let owners = if A::V6 { &rules.owners6 } else { &rules.owners4 };
+        let now = Now { ms: cx.now_ns / 1_000_000, times: &rules.times, owners };
+        self.kept = 0;
+        self.orders.clear();
+        self.come.clear();
+        let (orders, come) = (&mut self.orders, &mut self.come);
+        seat.nat.look_ahead(burst.iter().enumerate().map(|(at, packet)| {
+            if let Some(next) = burst.get(at + AHEAD) {
+                prefetch_read(next.data_ptr());
+            }
+            (way_of(packet), packet.data().get(usize::from(packet.l3)..).unwrap_or_default())
+        }));
+        let mut place = 0;
+        each(burst, verdicts, |packet| {
+            let (way, l3) = (way_of(packet), usize::from(packet.l3));
+            let ip = packet.data_mut().get_mut(l3..).unwrap_or_default();
+            let fate = seat.nat.translate_next(place, &now, way, ip);
+            place += 1;
+            match fate {
+                Fate::Translated | Fate::Passed => Verdict::Next(on(packet, fate)),
+                Fate::First(token, arrival) => {
+                    come.push(token);
+                    come.extend(arrival);
+                    Verdict::Next(on(packet, fate))
+                }
+                Fate::Waits(token) => {
+                    orders.push(Order::Wait(token));
+                    Verdict::Keep
+                }
+                Fate::Elsewhere(handover) => {
+                    orders.push(Order::Hand(handover));
+                    Verdict::Keep
+                }
+                Fate::Drop(reason) => Verdict::Drop(reason),
+                Fate::Tell(reason) => error(packet, reason, 0, ERROR),
+            }
+        });
+        for at in 0..self.come.len() {
+            self.release(cx, self.come[at]);
+        }
+    }
+
+    fn keep(&mut self, cx: &mut Context<'_>, packet: Packet) {
+        let Some(order) = self.orders.get(self.kept).copied() else {
+            return cx.discard(DropReason::NatFragmentRefused, packet);
+        };
+        self.kept += 1;
+        match order {
+            Order::Wait(token) => {
+                let hold_ms = self.rules.get(cx.reader).times.fragment_ms;
+                if let Some(seat) = &mut self.seat {
+                    seat.nat.counters_mut().one(Counter::FragmentsHeld);
+                }
+                // Its first fragment may have come later in the same burst.
+                self.resume(cx, token, cx.now_ns + hold_ms * 1_000_000, packet);
+            }
+            Order::Hand(handover) => {
+                self.hand_over(cx, handover, packet);
+                if let Some(token) = handover.first {
+                    self.release(cx, token);
+                }
+            }
+        }
+    }
+
+    fn tick(&mut self, cx: &mut Context<'_>) {
+        let now_ns = cx.now_ns;
+        self.take_over(cx);
+        while let Some(at) = self.held.iter().position(|held| held.until_ns <= now_ns) {
+            let held = self.held.remove(at);
+            cx.discard(DropReason::NatFragmentTimeout, held.packet);
+        }
+        if let Some(next_ns) = self.held.iter().map(|held| held.until_ns).min() {
+            cx.wake_at(next_ns);
+        }
+        let Some(seat) = &mut self.seat else { return };
+        if now_ns.saturating_sub(self.shown_ns) >= SHOW_NS {
+            self.shown_ns = now_ns;
+            let buckets = seat.nat.state().buckets().div_ceil(STEPS);
+            seat.nat.reclaim(now_ns / 1_000_000, buckets);
+            seat.show();
+        }
+    }
+
+    fn wake_with(&mut self, waker: &Waker) {
+        if let Some(lane) = self.lanes.get(self.worker) {
+            let _ = lane.waker.set(waker.clone());
+        }
+    }
+
+    fn surrender(&mut self, pool: &mut Pool) {
+        self.held.drain(..).for_each(|held| pool.free(held.packet));
+        if let Some(lane) = self.lanes.get(self.worker) {
+            std::iter::from_fn(|| lane.ring.pop()).for_each(|(packet, _)| pool.free(packet));
+        }
+        // The last burst's numbers, too.
+        if let Some(seat) = &mut self.seat {
+            seat.show();
+        }
+    }
+
+    fn explain(&self, packet: &Packet) -> Option<String> {
+        let key = tidemill_wire::flow_key(packet.data(), usize::from(packet.l3))?;
+        Some(match packet.hash {
+            note::DONE => format!("now {key}"),
+            _ => format!("as it was {key}"),
+        })
+    }
+}
+
+macro_rules! begin {
+    ($($address:ty),*) => {$(
+        impl Node for Begin<$address> {
+            fn process(&mut self, cx: &mut Context<'_>, burst: &mut [Packet], verdicts: &mut [Verdict]) {
+                self.step(cx, burst, verdicts);
+            }
+        }
+    )*};
+}
+begin!(u32, u128);

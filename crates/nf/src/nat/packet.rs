@@ -1,0 +1,297 @@
+//! Packets as NAT reads and rewrites them: addresses, what stands for ports, and the packet that an ICMP error quotes.
+//!
+//! Checksums are updated by what has changed (RFC 1624), never computed anew, so that a packet that was damaged stays so. An ICMP error is
+//! the exception: its checksum is looked at first (RFC 5508, REQ-3), and covers the quoted headers that are rewritten.
+
+use crate::nat::ip::{Endpoint, Family, Proto};
+use crate::nat::state::Piece;
+use std::net::Ipv6Addr;
+use tidemill_burst::DropReason;
+use tidemill_wire::checksum::{self, Pseudo, for_udp, update_u16};
+use tidemill_wire::{Protocol, icmpv4, icmpv6, ipv4, ipv6, ipv6_ext};
+
+const TCP_HEADER: usize = 20;
+const TCP_FLAGS: usize = 13;
+/// Of UDP, and what an ICMP error quotes at least behind the IP header.
+const EIGHT: usize = 8;
+
+/// Which end of a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Side {
+    Source,
+    Destination,
+}
+
+/// A fragment's place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Piecemeal {
+    pub(crate) ident: u32,
+    /// Bytes.
+    pub(crate) offset: u16,
+    pub(crate) more: bool,
+}
+
+/// An IP header, and where what is behind it begins and ends.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Header<A> {
+    pub(crate) source: A,
+    pub(crate) destination: A,
+    pub(crate) protocol: Protocol,
+    pub(crate) upper: usize,
+    pub(crate) end: usize,
+    pub(crate) fragment: Option<Piecemeal>,
+}
+
+/// What is behind it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Upper {
+    /// A segment, a datagram, a query: the ports of both ends, or the identifier twice.
+    Piece(Piece, u16, u16),
+    /// An ICMP error.
+    Error,
+    /// A protocol that has no ports that we know.
+    Other,
+}
+
+/// The packet that an ICMP error is about.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Quote<A> {
+    /// Where it begins.
+    at: usize,
+    header: Header<A>,
+    pub(crate) proto: Proto,
+    pub(crate) source: Endpoint<A>,
+    pub(crate) destination: Endpoint<A>,
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+    bytes.get(at..)?.first_chunk().map(|two| u16::from_be_bytes(*two))
+}
+
+fn put_u16(bytes: &mut [u8], at: usize, value: u16) {
+    if let Some(two) = bytes.get_mut(at..).and_then(|rest| rest.first_chunk_mut()) {
+        *two = value.to_be_bytes();
+    }
+}
+
+/// Reads the header of a packet, or of the beginning of one. `None` if that is none, or one that cannot be translated.
+#[inline]
+pub(crate) fn header<A: Family<E, S, T>, const E: usize, const S: usize, const T: usize>(
+    ip: &[u8],
+) -> Option<Header<A>> {
+    let (protocol, upper, end, fragment) = if A::V6 {
+        let walk = ipv6_ext::walk(ip).ok()?;
+        // The checksum is over an address further on.
+        if walk.routing_offset.is_some() {
+            return None;
+        }
+        let fragment = walk.fragment.filter(|_| walk.is_fragment()).map(|fragment| Piecemeal {
+            ident: fragment.ident,
+            offset: fragment.offset,
+            more: fragment.more,
+        });
+        let end = ipv6::HEADER_LEN + usize::from(ipv6::payload_len(ip));
+        (walk.upper, walk.upper_offset, end, fragment)
+    } else {
+        ipv4::check_header(ip).ok()?;
+        let fragment = ipv4::is_fragment(ip).then(|| Piecemeal {
+            ident: u16_at(ip, 4).unwrap_or(0).into(),
+            offset: ipv4::fragment_offset(ip),
+            more: u16_at(ip, 6).is_some_and(|word| word & 0x2000 != 0),
+        });
+        (ipv4::protocol(ip), ipv4::header_len(ip), usize::from(ipv4::total_len(ip)), fragment)
+    };
+    let address = |at: usize| A::read(ip.get(at..).unwrap_or_default());
+    Some(Header {
+        source: address(A::SOURCE),
+        destination: address(A::SOURCE + A::BYTES),
+        protocol,
+        upper,
+        end: end.min(ip.len()),
+        fragment,
+    })
+}
+
+/// Reads what is behind the header of a packet that is whole, or of a first fragment.
+#[inline]
+pub(crate) fn upper<A: Family<E, S, T>, const E: usize, const S: usize, const T: usize>(
+    ip: &[u8],
+    header: &Header<A>,
+) -> Result<Upper, DropReason> {
+    let bytes = ip.get(header.upper..header.end).unwrap_or_default();
+    let icmp = if A::V6 { Protocol::ICMPV6 } else { Protocol::ICMP };
+    let needed = match header.protocol {
+        Protocol::TCP => TCP_HEADER,
+        Protocol::UDP => EIGHT,
+        protocol if protocol == icmp => EIGHT,
+        _ => return Ok(Upper::Other),
+    };
+    if bytes.len() < needed {
+        return Err(DropReason::NatMalformed);
+    }
+    if header.protocol == icmp {
+        return icmp_upper::<A, E, S, T>(bytes, header.fragment.is_some());
+    }
+    let ports = (u16_at(bytes, 0).unwrap_or(0), u16_at(bytes, 2).unwrap_or(0));
+    if ports.0 == 0 || ports.1 == 0 {
+        return Err(DropReason::NatMalformed);
+    }
+    let piece = match header.protocol {
+        Protocol::TCP => Piece::Tcp(bytes[TCP_FLAGS]),
+        _ => Piece::Udp,
+    };
+    Ok(Upper::Piece(piece, ports.0, ports.1))
+}
+
+fn icmp_upper<A: Family<E, S, T>, const E: usize, const S: usize, const T: usize>(
+    message: &[u8],
+    is_fragment: bool,
+) -> Result<Upper, DropReason> {
+    use icmpv4::kind as k4;
+    use icmpv6::kind as k6;
+    let ident = u16_at(message, 4).unwrap_or(0);
+    let query = |piece| Ok(Upper::Piece(piece, ident, ident));
+    match (A::V6, message[0]) {
+        (false, k4::ECHO_REQUEST | k4::TIMESTAMP) | (true, k6::ECHO_REQUEST) => query(Piece::Request),
+        (false, k4::ECHO_REPLY | k4::TIMESTAMP_REPLY) | (true, k6::ECHO_REPLY) => query(Piece::Reply),
+        (false, k4::DEST_UNREACHABLE | k4::TIME_EXCEEDED | k4::PARAMETER_PROBLEM)
+        | (true, k6::DEST_UNREACHABLE | k6::PACKET_TOO_BIG | k6::TIME_EXCEEDED | k6::PARAMETER_PROBLEM) => {
+            if is_fragment {
+                return Err(DropReason::NatMalformed);
+            }
+            Ok(Upper::Error)
+        }
+        // Redirects, source quench, ...: nothing that means something on the other side (RFC 5508, REQ-10, REQ-11).
+        _ => Err(DropReason::NatProtocol),
+    }
+}
+
+/// Gives one end of a packet another address; with `proto` also another port, and puts the checksums right. Without: of a later
+/// fragment, or where there are no ports.
+#[inline]
+pub(crate) fn rewrite<A: Family<E, S, T>, const E: usize, const S: usize, const T: usize>(
+    ip: &mut [u8],
+    upper: usize,
+    proto: Option<Proto>,
+    side: Side,
+    new: Endpoint<A>,
+) {
+    let at = match side {
+        Side::Source => A::SOURCE,
+        Side::Destination => A::SOURCE + A::BYTES,
+    };
+    let Some(place) = ip.get_mut(at..) else { return };
+    let old = A::read(place);
+    new.address.write(place);
+    if !A::V6
+        && let Some(check) = u16_at(ip, 10)
+    {
+        put_u16(ip, 10, old.updated(new.address, check));
+    }
+    let Some(proto) = proto else { return };
+    let Some(bytes) = ip.get_mut(upper..) else { return };
+    let (port_at, check_at) = match (proto, side) {
+        (Proto::Tcp, Side::Source) => (0, 16),
+        (Proto::Tcp, Side::Destination) => (2, 16),
+        (Proto::Udp, Side::Source) => (0, 6),
+        (Proto::Udp, Side::Destination) => (2, 6),
+        (Proto::Icmp, _) => (4, 2),
+    };
+    let Some(port) = u16_at(bytes, port_at) else { return };
+    put_u16(bytes, port_at, new.port);
+    // A quote may end before it.
+    let Some(before) = u16_at(bytes, check_at) else { return };
+    let mut check = update_u16(before, port, new.port);
+    // ICMP for IPv4 does not cover the addresses.
+    if proto != Proto::Icmp || A::V6 {
+        check = old.updated(new.address, check);
+    }
+    put_u16(bytes, check_at, if proto == Proto::Udp { for_udp(before, check) } else { check });
+}
+
+/// Reads the packet that an ICMP error is about.
+///
+/// # Errors
+/// The message or the quoted header does not add up; the quote ends too early.
+pub(crate) fn quote<A: Family<E, S, T>, const E: usize, const S: usize, const T: usize>(
+    ip: &[u8],
+    outer: &Header<A>,
+) -> Result<Quote<A>, DropReason> {
+    let malformed = DropReason::NatMalformed;
+    let message = ip.get(outer.upper..outer.end).unwrap_or_default();
+    let whole = match pseudo(outer.source, outer.destination) {
+        None => checksum::is_valid(message),
+        Some(pseudo) => pseudo.is_valid(Protocol::ICMPV6, message),
+    };
+    let quoted = message.get(EIGHT..).filter(|_| whole).ok_or(malformed)?;
+    let header = header::<A, E, S, T>(quoted).ok_or(malformed)?;
+    if !A::V6 && !ipv4::checksum_ok(quoted) {
+        return Err(malformed);
+    }
+    // Of a fragment that is not the first nothing is known.
+    if header.fragment.is_some_and(|fragment| fragment.offset > 0) {
+        return Err(DropReason::NatErrorUnmatched);
+    }
+    let bytes = quoted.get(header.upper..).unwrap_or_default();
+    let (proto, source, destination) = match header.protocol {
+        Protocol::TCP | Protocol::UDP => {
+            let (Some(source), Some(destination)) = (u16_at(bytes, 0), u16_at(bytes, 2)) else {
+                return Err(malformed);
+            };
+            let proto = if header.protocol == Protocol::TCP { Proto::Tcp } else { Proto::Udp };
+            (proto, source, destination)
+        }
+        Protocol::ICMP | Protocol::ICMPV6 if (header.protocol == Protocol::ICMPV6) == A::V6 => {
+            let upper = icmp_upper::<A, E, S, T>(bytes.get(..EIGHT).ok_or(malformed)?, false);
+            let Ok(Upper::Piece(_, ident, _)) = upper else { return Err(DropReason::NatErrorUnmatched) };
+            (Proto::Icmp, ident, 0)
+        }
+        _ => return Err(DropReason::NatErrorUnmatched),
+    };
+    Ok(Quote {
+        at: outer.upper + EIGHT,
+        header,
+        proto,
+        source: Endpoint { address: header.source, port: source },
+        destination: Endpoint { address: header.destination, port: destination },
+    })
+}
+
+impl<A> Quote<A> {
+    /// Gives one end of the quoted packet another endpoint. [`seal`] the message afterwards.
+    pub(crate) fn rewrite<const E: usize, const S: usize, const T: usize>(
+        &self,
+        ip: &mut [u8],
+        side: Side,
+        new: Endpoint<A>,
+    ) where
+        A: Family<E, S, T>,
+    {
+        let quoted = ip.get_mut(self.at..).unwrap_or_default();
+        rewrite::<A, E, S, T>(quoted, self.header.upper, Some(self.proto), side, new);
+    }
+}
+
+/// Writes the checksum of an ICMP error that was rewritten.
+pub(crate) fn seal<A: Family<E, S, T>, const E: usize, const S: usize, const T: usize>(
+    ip: &mut [u8],
+    upper: usize,
+    end: usize,
+) {
+    let address = |at: usize| A::read(ip.get(at..).unwrap_or_default());
+    let pseudo = pseudo(address(A::SOURCE), address(A::SOURCE + A::BYTES));
+    let Some(message) = ip.get_mut(upper..end) else { return };
+    match pseudo {
+        None => icmpv4::fill_checksum(message),
+        Some(pseudo) => icmpv6::fill_checksum(message, &pseudo),
+    }
+}
+
+/// What ICMPv6 puts under its checksum; `None` for IPv4.
+fn pseudo<A: Family<E, S, T>, const E: usize, const S: usize, const T: usize>(
+    source: A,
+    destination: A,
+) -> Option<Pseudo> {
+    let address = |a: A| Ipv6Addr::from(a.bits());
+    A::V6.then(|| Pseudo::V6 { src: address(source), dst: address(destination) })
+}

@@ -1,0 +1,435 @@
+//! What follows from `[nat]`, checked: every error names its key and says what to do.
+
+use crate::nat::config::{Filtering, NatSection, Pooling, StaticProtocol};
+use crate::nat::error::NatError;
+use crate::nat::ip::{Endpoint, Family, Proto};
+use crate::nat::ports::REGISTERED;
+use std::net::{IpAddr, SocketAddr};
+use std::ops::RangeInclusive;
+use tidemill_ip::{Interfaces, Owner};
+use tidemill_lpm::Prefix;
+
+/// Addresses that a pool may have, of each family: their bitmaps of ports are 24 KiB each.
+pub const MOST_ADDRESSES: usize = 4096;
+
+/// What nodes go by; published, so that a reload can change it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Rules {
+    /// Whether an interface, by its number, is inside.
+    pub inside: Vec<bool>,
+    /// Whether it is outside.
+    pub outside: Vec<bool>,
+    /// Whose an address of the pool is, IPv4's in order.
+    pub owners4: Vec<Whose>,
+    /// The same of IPv6.
+    pub owners6: Vec<Whose>,
+    /// Timeouts.
+    pub times: Times,
+}
+
+/// How long things are known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Times {
+    /// UDP sessions.
+    pub udp_ms: u64,
+    /// Whether packets from outside keep them.
+    pub inbound_refresh: bool,
+    /// TCP connections that are open.
+    pub established_ms: u64,
+    /// Others.
+    pub transitory_ms: u64,
+    /// ICMP queries.
+    pub icmp_ms: u64,
+    /// Fragments.
+    pub fragment_ms: u64,
+}
+
+/// Who else has an address of the pool.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Whose {
+    /// Nobody.
+    #[default]
+    Pool,
+    /// We: ping, and ICMP about what we have sent.
+    Ours,
+}
+
+impl Rules {
+    /// Whether packets that come in by this interface come from inside.
+    #[inline(always)]
+    pub fn is_inside(&self, interface: u16) -> bool {
+        self.inside.get(usize::from(interface)).copied().unwrap_or(false)
+    }
+
+    /// Whether they come from outside.
+    #[inline(always)]
+    pub fn is_outside(&self, interface: u16) -> bool {
+        self.outside.get(usize::from(interface)).copied().unwrap_or(false)
+    }
+}
+
+/// What cannot change while packets flow: one family's part.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Plan<A> {
+    /// The pool's addresses, rising.
+    pub pool: Vec<A>,
+    /// The ports that may be given.
+    pub ports: RangeInclusive<u16>,
+    /// From whom packets reach what is mapped.
+    pub filtering: Filtering,
+    /// Whether a host's mappings all have one address.
+    pub pooling: Pooling,
+    /// Mappings of one host.
+    pub host_mappings: u32,
+    /// Room.
+    pub mappings: usize,
+    /// Room.
+    pub sessions: usize,
+    /// Fragments that wait.
+    pub fragments: usize,
+    /// Static mappings of ports: protocol, inside, outside.
+    pub fixed: Vec<(Proto, Endpoint<A>, Endpoint<A>)>,
+    /// Addresses that are one inside host's: outside, inside.
+    pub whole: Vec<(A, A)>,
+    /// Ports by computation.
+    pub deterministic: Option<Deterministic<A>>,
+}
+
+/// Ports by computation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Deterministic<A> {
+    /// The first inside address.
+    pub first: A,
+    /// Inside addresses.
+    pub hosts: u32,
+    /// Ports of each.
+    pub ports: u16,
+    /// The first port that is given.
+    pub from: u16,
+    /// Hosts that share one address.
+    pub each: u32,
+}
+
+impl<A: Copy + Into<u128>> Deterministic<A> {
+    /// The number of a host's address in the pool, and its ports; `None` for hosts that have none.
+    pub fn of_host(&self, host: A) -> Option<(usize, RangeInclusive<u16>)> {
+        let number =
+            host.into().checked_sub(self.first.into()).filter(|n| *n < u128::from(self.hosts))? as u32;
+        let first = self.from + (number % self.each) as u16 * self.ports;
+        Some(((number / self.each) as usize, first..=first + (self.ports - 1)))
+    }
+
+    /// The number of the inside host (the first is 0) that this port of the pool's address number `at` belongs to.
+    pub fn host_of(&self, at: usize, port: u16) -> Option<u32> {
+        let block = u32::from(port.checked_sub(self.from)? / self.ports);
+        let host = u32::try_from(at).ok()?.checked_mul(self.each)?.checked_add(block)?;
+        (block < self.each && host < self.hosts).then_some(host)
+    }
+}
+
+/// Everything.
+pub(crate) struct Checked {
+    pub(crate) rules: Rules,
+    pub(crate) v4: Option<Plan<u32>>,
+    pub(crate) v6: Option<Plan<u128>>,
+}
+
+pub(crate) fn check(section: &NatSection, interfaces: &Interfaces) -> Result<Checked, NatError> {
+    let times = times(section)?;
+    let inside = named("inside", &section.inside, interfaces)?;
+    let outside = named("outside", &section.outside, interfaces)?;
+    if let Some(both) = interfaces.iter().zip(inside.iter().zip(&outside)).find(|(_, (i, o))| **i && **o) {
+        let what = format!("interface {:?} is inside, too: leave it out in one of them", both.0.name);
+        return Err(NatError::config("outside", what));
+    }
+    if !(1..=1 << 28).contains(&section.mappings) {
+        return Err(NatError::config("mappings", format!("{}: give 1 to 2^28", section.mappings)));
+    }
+    if !(1..=1 << 30).contains(&section.sessions) {
+        return Err(NatError::config("sessions", format!("{}: give 1 to 2^30", section.sessions)));
+    }
+    if section.host_mappings == 0 {
+        return Err(NatError::config("host_mappings", "0: a host could have no session: give 1 or more"));
+    }
+    if section.fragments > 65_536 {
+        return Err(NatError::config("fragments", format!("{}: give at most 65536", section.fragments)));
+    }
+    let (pool4, pool6) = pool(section)?;
+    let (v4, v6) = (plan::<u32, 1, 2, 4>(section, pool4)?, plan::<u128, 3, 3, 7>(section, pool6)?);
+    let owner = |address: IpAddr| match interfaces.iter().find(|interface| interface.has(address)) {
+        None => Ok(Whose::Pool),
+        Some(interface) if interface.owner == Owner::Us => Ok(Whose::Ours),
+        Some(interface) => {
+            let what = format!(
+                "{address} is the kernel's, of interface {:?}, which would refuse what it has not sent itself: give that owner = \"us\", or another address",
+                interface.name
+            );
+            Err(NatError::config("pool", what))
+        }
+    };
+    let pool4 = v4.iter().flat_map(|plan| &plan.pool).map(|a| owner(IpAddr::V4((*a).into())));
+    let owners4 = pool4.collect::<Result<_, _>>()?;
+    let pool6 = v6.iter().flat_map(|plan| &plan.pool).map(|a| owner(IpAddr::V6((*a).into())));
+    let owners6 = pool6.collect::<Result<_, _>>()?;
+    Ok(Checked { rules: Rules { inside, outside, owners4, owners6, times }, v4, v6 })
+}
+
+fn named(key: &str, names: &[String], interfaces: &Interfaces) -> Result<Vec<bool>, NatError> {
+    let known = || interfaces.iter().map(|i| format!("{:?}", i.name)).collect::<Vec<_>>().join(", ");
+    if names.is_empty() {
+        return Err(NatError::config(key, format!("is empty: name at least one interface of {}", known())));
+    }
+    let mut flags = vec![false; interfaces.iter().count()];
+    for (i, name) in names.iter().enumerate() {
+        match interfaces.by_name(name) {
+            Some(at) => flags[usize::from(at)] = true,
+            None => {
+                let what = format!("there is no interface {name:?}; there are {}", known());
+                return Err(NatError::config(format!("{key}[{i}]"), what));
+            }
+        }
+    }
+    Ok(flags)
+}
+
+fn times(section: &NatSection) -> Result<Times, NatError> {
+    let at_least = |key: &str, value: u32, least: u32, source: &str| match value {
+        value if (least..=31_536_000).contains(&value) => Ok(u64::from(value) * 1000),
+        value => Err(NatError::config(key, format!("{value}: give {least} ({source}) to 31536000"))),
+    };
+    if !(1..=60).contains(&section.fragment_s) {
+        return Err(NatError::config("fragment_s", format!("{}: give 1 to 60", section.fragment_s)));
+    }
+    Ok(Times {
+        udp_ms: at_least("udp_s", section.udp_s, 120, "RFC 4787, REQ-5")?,
+        inbound_refresh: section.inbound_refresh,
+        established_ms: at_least("tcp_established_s", section.tcp_established_s, 7440, "RFC 5382, REQ-5")?,
+        transitory_ms: at_least("tcp_transitory_s", section.tcp_transitory_s, 240, "RFC 5382, REQ-5")?,
+        icmp_ms: at_least("icmp_s", section.icmp_s, 60, "RFC 5508, REQ-2")?,
+        fragment_ms: u64::from(section.fragment_s) * 1000,
+    })
+}
+
+/// The pool's addresses by family, rising.
+fn pool(section: &NatSection) -> Result<(Vec<u32>, Vec<u128>), NatError> {
+    let (mut v4, mut v6) = (Vec::new(), Vec::new());
+    if section.pool.is_empty() {
+        return Err(NatError::config(
+            "pool",
+            "is empty: give the addresses that inside hosts shall look like",
+        ));
+    }
+    for (i, text) in section.pool.iter().enumerate() {
+        let wrong = |what: String| NatError::config(format!("pool[{i}]"), format!("{text:?}: {what}"));
+        let (first, last) = range(text).map_err(|()| {
+            wrong("give an address, a range \"first-last\" of one family, or a prefix".into())
+        })?;
+        let (from, to) = (bits(first), bits(last));
+        if from > to {
+            return Err(wrong(format!("{first} is behind {last}: turn them round")));
+        }
+        if to - from >= MOST_ADDRESSES as u128 {
+            return Err(wrong(format!("more than {MOST_ADDRESSES} addresses: give fewer")));
+        }
+        if let Some(why) = unfit(first).or_else(|| unfit(last)) {
+            return Err(wrong(format!("{why} cannot be an outside address: give others")));
+        }
+        match first {
+            IpAddr::V4(_) => v4.extend((from..=to).map(|a| a as u32)),
+            IpAddr::V6(_) => v6.extend(from..=to),
+        }
+    }
+    v4.sort_unstable();
+    v6.sort_unstable();
+    let twice4 = v4.windows(2).find(|two| two[0] == two[1]).map(|two| IpAddr::V4(two[0].into()));
+    let twice6 = v6.windows(2).find(|two| two[0] == two[1]).map(|two| IpAddr::V6(two[0].into()));
+    if let Some(twice) = twice4.or(twice6) {
+        return Err(NatError::config("pool", format!("{twice} is there twice: leave one out")));
+    }
+    if v4.len().max(v6.len()) > MOST_ADDRESSES {
+        let what = format!("more than {MOST_ADDRESSES} addresses of one family: give fewer");
+        return Err(NatError::config("pool", what));
+    }
+    Ok((v4, v6))
+}
+
+fn bits(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(a) => u32::from(a).into(),
+        IpAddr::V6(a) => a.into(),
+    }
+}
+
+fn unfit(address: IpAddr) -> Option<&'static str> {
+    match address {
+        _ if address.is_unspecified() => Some("the unspecified address"),
+        _ if address.is_loopback() => Some("a loopback address"),
+        _ if address.is_multicast() => Some("a multicast address"),
+        IpAddr::V4(a) if a.octets()[0] == 0 || a.octets()[0] >= 240 => Some("a reserved address"),
+        IpAddr::V6(a) if a.is_unicast_link_local() => Some("a link-local address"),
+        _ => None,
+    }
+}
+
+fn range(text: &str) -> Result<(IpAddr, IpAddr), ()> {
+    if let Some((first, last)) = text.split_once('-') {
+        let (first, last): (IpAddr, IpAddr) =
+            (first.trim().parse().map_err(drop)?, last.trim().parse().map_err(drop)?);
+        return if first.is_ipv4() == last.is_ipv4() { Ok((first, last)) } else { Err(()) };
+    }
+    if !text.contains('/') {
+        return text.parse().map(|address| (address, address)).map_err(drop);
+    }
+    if let Ok(prefix) = text.parse::<Prefix<u32>>() {
+        return Ok((IpAddr::V4(prefix.first().into()), IpAddr::V4(prefix.last().into())));
+    }
+    let prefix = text.parse::<Prefix<u128>>().map_err(drop)?;
+    Ok((IpAddr::V6(prefix.first().into()), IpAddr::V6(prefix.last().into())))
+}
+
+fn port_range(text: &str) -> Result<RangeInclusive<u16>, NatError> {
+    let ports = text.split_once('-').and_then(|(first, last)| {
+        let (first, last): (u16, u16) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
+        (0 < first && first <= last).then_some(first..=last)
+    });
+    ports.ok_or_else(|| NatError::config("ports", format!("{text:?}: give \"first-last\", of 1 to 65535")))
+}
+
+/// One family's part; `None` without addresses.
+fn plan<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: usize>(
+    section: &NatSection,
+    pool: Vec<A>,
+) -> Result<Option<Plan<A>>, NatError> {
+    let ports = port_range(&section.ports)?;
+    let (mut fixed, mut whole) = (Vec::new(), Vec::new());
+    for (i, config) in section.fixed.iter().enumerate() {
+        let wrong = |key: &str, what: String| NatError::config(format!("static[{i}].{key}"), what);
+        let (external, internal) = match config.protocol {
+            None => {
+                let address = |key: &str, text: &str| {
+                    text.parse::<IpAddr>().map(|ip| (ip, 0)).map_err(|_| {
+                        wrong(key, format!("{text:?}: give an address; with a port also \"protocol\""))
+                    })
+                };
+                (address("external", &config.external)?, address("internal", &config.internal)?)
+            }
+            Some(_) => {
+                let socket = |key: &str, text: &str| match text.parse::<SocketAddr>() {
+                    Ok(socket) if socket.port() > 0 => Ok((socket.ip(), socket.port())),
+                    _ => {
+                        Err(wrong(key, format!("{text:?}: give an address and a port, as \"192.0.2.1:443\"")))
+                    }
+                };
+                (socket("external", &config.external)?, socket("internal", &config.internal)?)
+            }
+        };
+        if external.0.is_ipv4() != internal.0.is_ipv4() {
+            let what = format!("{}: external is of the other family: give two of one", internal.0);
+            return Err(wrong("internal", what));
+        }
+        let (Some(outside), Some(inside)) = (A::of_ip(external.0), A::of_ip(internal.0)) else { continue };
+        if pool.binary_search(&outside).is_err() {
+            return Err(wrong("external", format!("{}: is not in nat.pool: add it there", external.0)));
+        }
+        if pool.binary_search(&inside).is_ok() {
+            let what = format!("{}: is in nat.pool, which is outside: give an inside address", internal.0);
+            return Err(wrong("internal", what));
+        }
+        match config.protocol {
+            None => whole.push((outside, inside)),
+            Some(protocol) => {
+                let proto = match protocol {
+                    StaticProtocol::Tcp => Proto::Tcp,
+                    StaticProtocol::Udp => Proto::Udp,
+                };
+                fixed.push((
+                    proto,
+                    Endpoint { address: inside, port: internal.1 },
+                    Endpoint { address: outside, port: external.1 },
+                ));
+            }
+        }
+        let clash = |what: &str| Err(wrong(what, "is what another static mapping has: leave one out".into()));
+        let same = |a: &(A, A)| a.0 == outside || a.1 == inside;
+        if whole.iter().filter(|pair| same(pair)).count() > usize::from(config.protocol.is_none()) {
+            return clash("external");
+        }
+        if config.protocol.is_none()
+            && fixed.iter().any(|(_, i, o)| o.address == outside || i.address == inside)
+        {
+            return clash("external");
+        }
+        if let Some((last, before)) = fixed.split_last() {
+            if before.iter().any(|(proto, _, out)| (*proto, *out) == (last.0, last.2)) {
+                return clash("external");
+            }
+            if before.iter().any(|(proto, ins, _)| (*proto, *ins) == (last.0, last.1)) {
+                return clash("internal");
+            }
+        }
+    }
+    let deterministic = match &section.deterministic {
+        Some(config) if !A::V6 => Some(deterministic::<A, E, S, T>(config, &pool, &ports, &whole)?),
+        _ => None,
+    };
+    if fixed.len() > section.mappings {
+        let what = format!("{}: there are {} static mappings: give more", section.mappings, fixed.len());
+        return Err(NatError::config("mappings", what));
+    }
+    Ok((!pool.is_empty()).then_some(Plan {
+        pool,
+        ports,
+        filtering: section.filtering,
+        pooling: section.pooling,
+        host_mappings: section.host_mappings,
+        mappings: section.mappings,
+        sessions: section.sessions,
+        fragments: section.fragments,
+        fixed,
+        whole,
+        deterministic,
+    }))
+}
+
+fn deterministic<A: Family<E, S, T>, const E: usize, const S: usize, const T: usize>(
+    config: &crate::nat::config::DeterministicConfig,
+    pool: &[A],
+    ports: &RangeInclusive<u16>,
+    whole: &[(A, A)],
+) -> Result<Deterministic<A>, NatError> {
+    let wrong = |key: &str, what: String| NatError::config(format!("deterministic.{key}"), what);
+    let prefix: Prefix<u32> = config
+        .inside
+        .parse()
+        .map_err(|error| wrong("inside", format!("{:?}: {error}: give an IPv4 prefix", config.inside)))?;
+    if prefix.len() < 8 {
+        return Err(wrong("inside", format!("{prefix}: give a prefix of length 8 or more")));
+    }
+    if !whole.is_empty() {
+        let what =
+            "a whole address is an inside host's (static without a protocol): leave one of the two out";
+        return Err(wrong("inside", what.into()));
+    }
+    let per_host = config.ports_per_host;
+    if !(2..=32_256).contains(&per_host) || per_host % 2 == 1 {
+        return Err(wrong("ports_per_host", format!("{per_host}: give an even number, 2 to 32256")));
+    }
+    // Well-known ports are nobody's (RFC 7422, section 2); blocks begin with an even one.
+    let from = (*ports.start()).max(REGISTERED).next_multiple_of(2);
+    let there = (u32::from(*ports.end()) + 1).saturating_sub(from.into());
+    let each = there / u32::from(per_host);
+    let hosts = 1_u32 << (32 - u32::from(prefix.len()));
+    if u64::from(each) * (pool.len() as u64) < u64::from(hosts) {
+        let what = format!(
+            "{per_host}: {hosts} hosts of {prefix} need {} addresses with {each} hosts each, and nat.pool has {}: give fewer ports, or more \
+             addresses",
+            if each == 0 { "more".into() } else { hosts.div_ceil(each).to_string() },
+            pool.len()
+        );
+        return Err(wrong("ports_per_host", what));
+    }
+    Ok(Deterministic { first: A::of_bits(prefix.first().into()), hosts, ports: per_host, from, each })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,610 @@
+//! The requirements of RFC 4787 (UDP), RFC 5382 (TCP), RFC 5508 (ICMP) and RFC 7422, each under its number, of IPv4 and IPv6.
+//!
+//! Not here, for they are about something that a NAT of ours does not have: RFC 4787 REQ-7 (addresses by DHCP), REQ-10 (application
+//! gateways), REQ-13 (the router's: `crates/router`). REQ-11 (the same behaviour always) is what the model holds: `model.rs`.
+
+use crate::packets::*;
+use tidemill_burst::DropReason;
+use tidemill_nf::nat::config::{Filtering, Pooling};
+use tidemill_nf::nat::settings::{Deterministic, Whose};
+use tidemill_nf::nat::{Fate, Proto, Way};
+
+/// One test for both families.
+macro_rules! both {
+    ($($(#[$doc:meta])* fn $name:ident<$a:ident>() $body:block)*) => {$(
+        $(#[$doc])*
+        #[test]
+        fn $name() {
+            fn test<$a: Net<E, S, T>, const E: usize, const S: usize, const T: usize>() $body
+            test::<u32, 1, 2, 4>();
+            test::<u128, 3, 3, 7>();
+        }
+    )*};
+}
+
+const HOUR_MS: u64 = 3_600_000;
+
+both! {
+    fn rfc4787_req1_rfc5382_req1_a_mapping_is_the_endpoints_whatever_it_sends_to<A>() {
+        let mut lab = Lab::<A, E, S, T>::new(plan(3));
+        let inside = end(A::inside(1), 4000);
+        let looks = lab.out(inside, end(A::remote(1), 53));
+        for (remote, port) in [(1, 54), (2, 53), (3, 9999)] {
+            assert_eq!(lab.out(inside, end(A::remote(remote), port)), looks);
+        }
+        assert_ne!(lab.out(end(A::inside(1), 4001), end(A::remote(1), 53)), looks);
+        assert_ne!(lab.out(end(A::inside(2), 4000), end(A::remote(1), 53)), looks);
+        let looks = lab.tcp_out(inside, end(A::remote(1), 80), SYN).unwrap();
+        assert_eq!(lab.tcp_out(inside, end(A::remote(2), 81), SYN).unwrap(), looks);
+    }
+
+    fn rfc4787_req2_a_hosts_mappings_have_one_address<A>() {
+        let mut lab = Lab::<A, E, S, T>::new(plan(8));
+        let mut addresses = Vec::new();
+        for host in 1..=40 {
+            let first = lab.out(end(A::inside(host), 2000), end(A::remote(1), 53)).address;
+            for port in 2001..2010 {
+                assert_eq!(lab.out(end(A::inside(host), port), end(A::remote(1), 53)).address, first);
+            }
+            let tcp = lab.tcp_out(end(A::inside(host), 2000), end(A::remote(1), 53), SYN).unwrap();
+            assert_eq!(tcp.address, first);
+            addresses.push(first);
+        }
+        addresses.sort();
+        addresses.dedup();
+        assert!(addresses.len() > 4, "all of the pool is used: {addresses:?}");
+    }
+
+    fn rfc4787_req2_paired_means_paired_and_arbitrary_goes_on_with_another<A>() {
+        for (pooling, fate) in [(Pooling::Paired, None), (Pooling::Arbitrary, Some(()))] {
+            let mut plan = plan::<A, E, S, T>(2);
+            (plan.ports, plan.pooling) = (2000..=2003, pooling);
+            let mut lab = Lab::new(plan);
+            let first = lab.out(end(A::inside(1), 3000), end(A::remote(1), 53)).address;
+            for port in 3001..=3003 {
+                assert_eq!(lab.out(end(A::inside(1), port), end(A::remote(1), 53)).address, first);
+            }
+            let (fifth, packet) = lab.send(Way::Leaving, &udp(end(A::inside(1), 3004), end(A::remote(1), 53), b""));
+            match fate {
+                None => assert_eq!(fifth, Fate::Tell(DropReason::NatPortsExhausted)),
+                Some(()) => assert_ne!(ends::<A, E, S, T>(&packet).0.address, first),
+            }
+        }
+    }
+
+    fn rfc4787_req3_rfc5382_req7_no_port_is_given_twice<A>() {
+        let mut lab = Lab::<A, E, S, T>::with(|plan| {
+            (plan.ports, plan.host_mappings) = (5000..=5099, 1000);
+        });
+        let mut given = std::collections::HashSet::new();
+        for n in 0..100_u16 {
+            let inside = end(A::inside((n % 7) as u8), 1024 + n);
+            assert!(given.insert(lab.out(inside, end(A::remote(1), 53))));
+        }
+        let (fate, _) = lab.send(Way::Leaving, &udp(end(A::inside(1), 9000), end(A::remote(1), 53), b""));
+        assert_eq!(fate, Fate::Tell(DropReason::NatPortsExhausted));
+        // TCP's are others.
+        assert!(lab.tcp_out(end(A::inside(1), 9000), end(A::remote(1), 53), SYN).is_ok());
+    }
+
+    fn rfc4787_req3a_well_known_ports_stay_well_known<A>() {
+        let mut lab = Lab::<A, E, S, T>::new(plan(1));
+        for host in 1..=20 {
+            for port in [1, 500, 1023, 1024, 5060, 65535] {
+                let looks = lab.out(end(A::inside(host), port), end(A::remote(1), 53));
+                assert_eq!(looks.port < 1024, port < 1024, "{port} became {}", looks.port);
+            }
+        }
+    }
+
+    fn rfc4787_req4_parity_is_kept_as_long_as_there_are_such_ports<A>() {
+        let mut lab = Lab::<A, E, S, T>::with(|plan| plan.ports = 5000..=5019);
+        for host in 1..=10 {
+            let looks = lab.out(end(A::inside(host), 5000), end(A::remote(1), 53));
+            assert_eq!(looks.port % 2, 0);
+        }
+        let looks = lab.out(end(A::inside(11), 5000), end(A::remote(1), 53));
+        assert_eq!(looks.port % 2, 1, "an odd one is better than none");
+    }
+
+    fn rfc4787_section4_2_3_neighbouring_ports_stay_neighbours_where_they_are_free<A>() {
+        let mut lab = Lab::<A, E, S, T>::new(plan(1));
+        let looks = [6000, 6001].map(|port| lab.out(end(A::inside(1), port), end(A::remote(1), 53)).port);
+        assert_eq!(looks[1], looks[0] + 1);
+    }
+
+    fn rfc4787_req5_a_udp_mapping_lives_as_long_as_configured<A>() {
+        let mut lab = Lab::<A, E, S, T>::new(plan(1));
+        let (inside, remote) = (end(A::inside(1), 4000), end(A::remote(1), 53));
+        let looks = lab.out(inside, remote);
+        lab.ms += 300_000 - 1;
+        assert_eq!(lab.back(remote, looks), Ok(inside));
+        lab.ms += 1;
+        assert_eq!(lab.back(remote, looks), Err(Fate::Drop(DropReason::NatUnmapped)));
+        assert_eq!(lab.nat.state().mappings(), 0);
+    }
+
+    fn rfc4787_req6_packets_from_inside_refresh_and_those_from_outside_only_if_told<A>() {
+        for inbound_refresh in [false, true] {
+            let mut lab = Lab::<A, E, S, T>::new(plan(1));
+            lab.times.inbound_refresh = inbound_refresh;
+            let (inside, remote) = (end(A::inside(1), 4000), end(A::remote(1), 53));
+            let looks = lab.out(inside, remote);
+            for _ in 0..10 {
+                lab.ms += 200_000;
+                assert_eq!(lab.out(inside, remote), looks);
+            }
+            lab.ms += 200_000;
+            assert_eq!(lab.back(remote, looks), Ok(inside));
+            lab.ms += 200_000;
+            assert_eq!(lab.back(remote, looks).is_ok(), inbound_refresh);
+        }
+    }
+
+    fn rfc4787_req8_rfc5382_req3_filtering<A>() {
+        use Filtering::{AddressAndPortDependent, AddressDependent, EndpointIndependent};
+        for (filtering, other_port, other_address) in [
+            (EndpointIndependent, true, true),
+            (AddressDependent, true, false),
+            (AddressAndPortDependent, false, false),
+        ] {
+            let mut lab = Lab::<A, E, S, T>::with(|plan| plan.filtering = filtering);
+            let (inside, remote) = (end(A::inside(1), 4000), end(A::remote(1), 53));
+            let looks = lab.out(inside, remote);
+            let passes = |reached: Result<_, _>| match reached {
+                Ok(reached) => {
+                    assert_eq!(reached, inside);
+                    true
+                }
+                Err(fate) => {
+                    assert_eq!(fate, Fate::Drop(DropReason::NatFiltered));
+                    false
+                }
+            };
+            assert!(passes(lab.back(remote, looks)));
+            assert_eq!(passes(lab.back(end(A::remote(1), 54), looks)), other_port);
+            assert_eq!(passes(lab.back(end(A::remote(2), 53), looks)), other_address);
+            let looks = lab.tcp_out(inside, remote, SYN).unwrap();
+            assert_eq!(passes(lab.tcp_in(end(A::remote(1), 54), looks, SYN)), other_port);
+            assert_eq!(passes(lab.tcp_in(end(A::remote(2), 53), looks, SYN)), other_address);
+            // The filter goes with its session.
+            lab.ms += 200_000;
+            lab.out(inside, end(A::remote(3), 53));
+            lab.ms += 200_000;
+            let looks = lab.out(inside, end(A::remote(3), 53));
+            assert_eq!(passes(lab.back(end(A::remote(1), 53), looks)), filtering == EndpointIndependent);
+        }
+    }
+
+    fn rfc4787_req9_rfc5382_req8_hairpin_with_the_outside_source<A>() {
+        let mut lab = Lab::<A, E, S, T>::with(|plan| plan.filtering = Filtering::EndpointIndependent);
+        let (alice, bob) = (end(A::inside(1), 4000), end(A::inside(2), 5000));
+        let remote = end(A::remote(1), 53);
+        let (alices, bobs) = (lab.out(alice, remote), lab.out(bob, remote));
+        let (fate, packet) = lab.send(Way::Hairpin, &udp(alice, bobs, b"hello"));
+        assert_eq!((fate, ends::<A, E, S, T>(&packet)), (Fate::Translated, (alices, bob)));
+        let (fate, packet) = lab.send(Way::Hairpin, &udp(bob, alices, b"hello back"));
+        assert_eq!((fate, ends::<A, E, S, T>(&packet)), (Fate::Translated, (bobs, alice)));
+        let bobs = lab.tcp_out(bob, remote, SYN).unwrap();
+        let (fate, packet) = lab.send(Way::Hairpin, &tcp(alice, bobs, SYN));
+        let (source, to) = ends::<A, E, S, T>(&packet);
+        assert_eq!((fate, to), (Fate::Translated, bob));
+        let (fate, packet) = lab.send(Way::Hairpin, &tcp(bob, source, SYN | ACK));
+        assert_eq!((fate, ends::<A, E, S, T>(&packet)), (Fate::Translated, (bobs, alice)));
+        // Oneself, too: 5 of STUN's tests do that.
+        let (fate, packet) = lab.send(Way::Hairpin, &udp(alice, alices, b"me"));
+        assert_eq!((fate, ends::<A, E, S, T>(&packet)), (Fate::Translated, (alices, alice)));
+        let before = lab.nat.state().mappings();
+        let (fate, _) = lab.send(Way::Hairpin, &udp(end(A::inside(3), 1), end(A::pool(1), 9), b""));
+        assert_eq!((fate, lab.nat.state().mappings()), (Fate::Drop(DropReason::NatUnmapped), before));
+    }
+
+    fn rfc4787_req12_rfc5382_req10_rfc5508_req4_errors_end_nothing<A>() {
+        let mut lab = Lab::<A, E, S, T>::new(plan(1));
+        let (inside, remote) = (end(A::inside(1), 4000), end(A::remote(1), 80));
+        let looks = lab.tcp_out(inside, remote, SYN).unwrap();
+        let about = tcp(looks, remote, SYN);
+        for _ in 0..3 {
+            let (fate, _) = lab.send(Way::ToPool, &error(A::remote(9), looks.address, &about));
+            assert_eq!(fate, Fate::Translated, "whoever sends it: RFC 4787 REQ-12a");
+        }
+        assert_eq!(lab.tcp_in(remote, looks, SYN | ACK), Ok(inside));
+    }
+
+    fn rfc4787_req14_fragments_in_any_order<A>() {
+        let payload: Vec<u8> = (0..3000_u32).map(|n| (n * 7) as u8).collect();
+        for order in [[0, 1, 2, 3], [3, 2, 1, 0], [1, 0, 3, 2]] {
+            let mut lab = Lab::<A, E, S, T>::new(plan(1));
+            let (inside, remote) = (end(A::inside(1), 4000), end(A::remote(1), 53));
+            let sent = udp(inside, remote, &payload);
+            let pieces = fragments::<A, E, S, T>(&sent, 800, 77);
+            let (mut out, mut waiting) = (Vec::new(), Vec::new());
+            for at in order {
+                let (fate, packet) = lab.send(Way::Leaving, &pieces[at]);
+                match fate {
+                    Fate::Waits(token) => waiting.push((token, packet)),
+                    Fate::First(first, _) => {
+                        out.push(packet);
+                        for (token, mut packet) in waiting.drain(..) {
+                            assert_eq!(token, first);
+                            assert_eq!(lab.resume(Way::Leaving, token, &mut packet), Fate::Translated);
+                            out.push(packet);
+                        }
+                    }
+                    Fate::Translated => out.push(packet),
+                    fate => panic!("{fate:?}"),
+                }
+            }
+            let whole = joined::<A, E, S, T>(&out);
+            let (source, destination) = ends::<A, E, S, T>(&whole);
+            assert_eq!(destination, remote);
+            let upper = whole.len() - payload.len();
+            assert_eq!(&whole[upper..], payload);
+            // And back.
+            let pieces = fragments::<A, E, S, T>(&udp(remote, source, &payload), 1200, 9);
+            let back: Vec<_> = pieces.iter().map(|piece| lab.send(Way::ToPool, piece).1).collect();
+            assert_eq!(ends::<A, E, S, T>(&joined::<A, E, S, T>(&back)), (remote, inside));
+        }
+    }
+
+    fn rfc4787_req14a_a_flood_of_fragments_leaves_the_rest_alone<A>() {
+        let mut lab = Lab::<A, E, S, T>::new(plan(1));
+        let (inside, remote) = (end(A::inside(1), 4000), end(A::remote(1), 53));
+        let looks = lab.out(inside, remote);
+        let mut refused = 0;
+        for n in 0..5000_u16 {
+            let pieces = fragments::<A, E, S, T>(&udp(end(A::remote(2), 1), end(A::pool(1), 2), &[0; 100]), 48, n);
+            match lab.send(Way::ToPool, &pieces[1]).0 {
+                Fate::Waits(_) => {}
+                fate => {
+                    assert_eq!(fate, Fate::Drop(DropReason::NatFragmentRefused));
+                    refused += 1;
+                }
+            }
+        }
+        assert!(refused >= 5000 - 64, "{refused}");
+        assert_eq!(lab.back(remote, looks), Ok(inside));
+        assert_eq!(lab.out(inside, remote), looks);
+    }
+
+    fn overlapping_fragments_and_those_of_refused_packets_are_refused<A>() {
+        let mut lab = Lab::<A, E, S, T>::new(plan(1));
+        let (inside, remote) = (end(A::inside(1), 4000), end(A::remote(1), 53));
+        let pieces = fragments::<A, E, S, T>(&udp(inside, remote, &[1; 400]), 80, 1);
+        let other = fragments::<A, E, S, T>(&udp(inside, remote, &[2; 400]), 160, 1);
+        assert!(matches!(lab.send(Way::Leaving, &pieces[0]).0, Fate::First(..)));
+        assert_eq!(lab.send(Way::Leaving, &pieces[3]).0, Fate::Translated);
+        let refused = Fate::Drop(DropReason::NatFragmentRefused);
+        assert_eq!(lab.send(Way::Leaving, &other[1]).0, refused, "its second half is piece 3");
+        assert_eq!(lab.send(Way::Leaving, &pieces[1]).0, refused, "and with it the whole packet");
+        // The first fragment must have the header: what is too small is no way round.
+        let tiny = fragments::<A, E, S, T>(&tcp(inside, remote, SYN), 8, 2);
+        assert_eq!(lab.send(Way::Leaving, &tiny[0]).0, Fate::Drop(DropReason::NatMalformed));
+        assert_eq!(lab.send(Way::Leaving, &tiny[1]).0, refused);
+        // Nothing is mapped: later fragments of that go, too.
+        let unasked = fragments::<A, E, S, T>(&udp(remote, end(A::pool(1), 7), &[0; 100]), 48, 3);
+        assert_eq!(lab.send(Way::ToPool, &unasked[0]).0, Fate::Drop(DropReason::NatUnmapped));
+        assert_eq!(lab.send(Way::ToPool, &unasked[1]).0, refused);
+    }
+
+    fn rfc5382_req2_connections_open_and_close_both_ways<A>() {
+        let mut lab = Lab::<A, E, S, T>::with(|plan| plan.filtering = Filtering::EndpointIndependent);
+        let (inside, remote) = (end(A::inside(1), 4000), end(A::remote(1), 80));
+        let looks = lab.tcp_out(inside, remote, SYN).unwrap();
+        assert_eq!(lab.tcp_in(remote, looks, SYN | ACK), Ok(inside));
+        assert_eq!(lab.tcp_out(inside, remote, ACK), Ok(looks));
+        // From outside, to what is mapped.
+        let caller = end(A::remote(2), 4444);
+        assert_eq!(lab.tcp_in(caller, looks, ACK), Err(Fate::Drop(DropReason::NatUnasked)));
+        assert_eq!(lab.tcp_in(caller, looks, SYN), Ok(inside));
+        assert_eq!(lab.tcp_out(inside, caller, SYN | ACK), Ok(looks));
+        assert_eq!(lab.tcp_in(caller, looks, ACK), Ok(inside));
+        for (from, flags) in [(true, FIN | ACK), (false, ACK), (false, FIN | ACK), (true, ACK)] {
+            match from {
+                true => assert_eq!(lab.tcp_out(inside, remote, flags), Ok(looks)),
+                false => assert_eq!(lab.tcp_in(remote, looks, flags), Ok(inside)),
+            }
+        }
+    }
+
+    fn rfc5382_req2a_both_may_open_at_once<A>() {
+        let mut lab = Lab::<A, E, S, T>::with(|plan| plan.filtering = Filtering::AddressAndPortDependent);
+        let (inside, remote) = (end(A::inside(1), 4000), end(A::remote(1), 80));
+        let looks = lab.tcp_out(inside, remote, SYN).unwrap();
+        assert_eq!(lab.tcp_in(remote, looks, SYN), Ok(inside));
+        assert_eq!(lab.tcp_out(inside, remote, SYN | ACK), Ok(looks));
+        lab.ms += 2 * HOUR_MS;
+        assert_eq!(lab.tcp_in(remote, looks, ACK), Ok(inside), "it is open");
+    }
+
+    fn rfc5382_req4_an_unasked_syn_gets_no_answer<A>() {
+        let mut lab = Lab::<A, E, S, T>::with(|plan| plan.filtering = Filtering::AddressAndPortDependent);
+        let (inside, remote) = (end(A::inside(1), 4000), end(A::remote(1), 80));
+        let looks = lab.tcp_out(inside, remote, SYN).unwrap();
+        // Dropped without a word, also where the address is an interface's.
+        for owner in [Whose::Pool, Whose::Ours] {
+            lab.owners = vec![owner];
+            let other = end(A::remote(2), 80);
+            assert_eq!(lab.tcp_in(other, looks, SYN), Err(Fate::Drop(DropReason::NatFiltered)));
+            let nobody = end(A::pool(1), 9);
+            assert_eq!(lab.tcp_in(other, nobody, SYN), Err(Fate::Drop(DropReason::NatUnmapped)));
+        }
+    }
+
+    fn rfc5382_req5_timeouts<A>() {
+        let (inside, remote) = (end(A::inside(1), 4000), end(A::remote(1), 80));
+        let open = |lab: &mut Lab<A, E, S, T>| {
+            let looks = lab.tcp_out(inside, remote, SYN).unwrap();
+            assert_eq!(lab.tcp_in(remote, looks, SYN | ACK), Ok(inside));
+            looks
+        };
+        let gone = Err(Fate::Drop(DropReason::NatUnmapped));
+        // Open: 2 hours and 4 minutes, refreshed by either side.
+        let mut lab = Lab::<A, E, S, T>::new(plan(1));
+        let looks = open(&mut lab);
+        lab.ms += 7_440_000 - 1;
+        assert_eq!(lab.tcp_in(remote, looks, ACK), Ok(inside));
+        lab.ms += 7_440_000 - 1;
+        assert_eq!(lab.tcp_out(inside, remote, ACK), Ok(looks));
+        lab.ms += 7_440_000;
+        assert_eq!(lab.tcp_in(remote, looks, ACK), gone);
+        // Opening, closed, reset: 4 minutes.
+        let mut lab = Lab::<A, E, S, T>::new(plan(1));
+        let looks = lab.tcp_out(inside, remote, SYN).unwrap();
+        lab.ms += 240_000 - 1;
+        assert_eq!(lab.tcp_in(remote, looks, RST | ACK), Ok(inside));
+        lab.ms += 240_000;
+        assert_eq!(lab.tcp_in(remote, looks, SYN | ACK), gone);
+        let looks = open(&mut lab);
+        assert!(lab.tcp_out(inside, remote, FIN | ACK).is_ok());
+        lab.ms += HOUR_MS;
+        assert_eq!(lab.tcp_in(remote, looks, ACK), Ok(inside), "half closed is open");
+        assert!(lab.tcp_in(remote, looks, FIN | ACK).is_ok());
+        lab.ms += 240_000;
+        assert_eq!(lab.tcp_in(remote, looks, ACK), gone);
+    }
+
+    fn rfc5382_req9_rfc5508_req3_req4_errors_from_outside<A>() {
+        let mut lab = Lab::<A, E, S, T>::new(plan(1));
+        let (inside, remote) = (end(A::inside(1), 4000), end(A::remote(1), 80));
+        for proto in [Proto::Tcp, Proto::Udp, Proto::Icmp] {
+            let sent = match proto {
+                Proto::Tcp => tcp(inside, remote, SYN),
+                Proto::Udp => udp(inside, remote, b"question"),
+                Proto::Icmp => echo(inside.address, remote.address, 77, false),
+            };
+            let (fate, out) = lab.send(Way::Leaving, &sent);
+            assert_eq!(fate, Fate::Translated);
+            let (looks, _) = ends::<A, E, S, T>(&out);
+            // A router on the way says what it got; eight bytes behind the header are enough.
+            let upper = if A::V6 { 40 } else { 20 };
+            for quoted in [&out[..], &out[..upper + 8]] {
+                let message = error(A::remote(9), looks.address, quoted);
+                let (fate, packet) = lab.send(Way::ToPool, &message);
+                assert_eq!(fate, Fate::Translated);
+                ends::<A, E, S, T>(&packet);
+                assert_eq!(A::read(&packet[A::SOURCE..]), A::remote(9), "who says it stays");
+                assert_eq!(A::read(&packet[A::SOURCE + A::BYTES..]), inside.address);
+                // The packet as its sender knows it, checksums and all; type and code as they were (REQ-4).
+                assert_eq!(packet[upper + 8..], sent[..quoted.len()]);
+                assert_eq!(packet[upper..upper + 2], message[upper..upper + 2]);
+                let mut wrong = message.clone();
+                wrong[upper + 3] ^= 1;
+                let (fate, _) = lab.send(Way::ToPool, &wrong);
+                assert_eq!(fate, Fate::Drop(DropReason::NatMalformed), "REQ-3");
+            }
+            let mut other = out.clone();
+            other[upper + usize::from(proto == Proto::Icmp) * 4] ^= 0x40;
+            let message = error(A::remote(9), looks.address, &other);
+            let (fate, _) = lab.send(Way::ToPool, &message);
+            assert_eq!(fate, Fate::Drop(DropReason::NatErrorUnmatched), "of no session: {proto:?}");
+        }
+    }
+
+    fn rfc5508_req1_req2_queries<A>() {
+        let mut lab = Lab::<A, E, S, T>::new(plan(1));
+        let idents: Vec<u16> = (1..=3)
+            .map(|host| {
+                let (fate, packet) = lab.send(Way::Leaving, &echo(A::inside(host), A::remote(1), 1000, false));
+                assert_eq!(fate, Fate::Translated);
+                ends::<A, E, S, T>(&packet).0.port
+            })
+            .collect();
+        for (host, ident) in (1..=3).zip(&idents) {
+            let reached = lab.come(&echo(A::remote(1), A::pool(1), *ident, true));
+            assert_eq!(reached, Ok(end(A::inside(host), 1000)));
+            let elsewhere = lab.come(&echo(A::remote(2), A::pool(1), *ident, true));
+            assert_eq!(elsewhere, Err(Fate::Drop(DropReason::NatFiltered)));
+        }
+        // The identifier is the endpoint's, whatever it asks.
+        let (_, packet) = lab.send(Way::Leaving, &echo(A::inside(1), A::remote(2), 1000, false));
+        assert_eq!(ends::<A, E, S, T>(&packet).0.port, idents[0]);
+        lab.ms += 60_000 - 1;
+        assert!(lab.come(&echo(A::remote(1), A::pool(1), idents[0], true)).is_ok());
+        lab.ms += 1;
+        assert!(lab.come(&echo(A::remote(1), A::pool(1), idents[0], true)).is_err());
+        // Nobody pings what is inside.
+        let ping = lab.come(&echo(A::remote(1), A::pool(1), idents[1], false));
+        assert_eq!(ping, Err(Fate::Drop(DropReason::NatUnmapped)));
+        lab.owners = vec![Whose::Ours];
+        let ping = lab.come(&echo(A::remote(1), A::pool(1), 5, false));
+        assert_eq!(ping, Err(Fate::Passed), "but the address may be ours");
+    }
+
+    fn rfc5508_req5_errors_from_inside<A>() {
+        let mut lab = Lab::<A, E, S, T>::new(plan(1));
+        let (inside, remote) = (end(A::inside(1), 4000), end(A::remote(1), 53));
+        let looks = lab.out(inside, remote);
+        let answer = udp(remote, looks, b"late answer");
+        let (_, let_in) = lab.send(Way::ToPool, &answer);
+        let upper = if A::V6 { 40 } else { 20 };
+        // The host itself, and a router of ours inside: nobody's inside address shows.
+        for source in [inside.address, A::inside(99)] {
+            let (fate, packet) = lab.send(Way::Leaving, &error(source, remote.address, &let_in));
+            assert_eq!(fate, Fate::Translated);
+            ends::<A, E, S, T>(&packet);
+            assert_eq!(A::read(&packet[A::SOURCE..]), looks.address);
+            assert_eq!(packet[upper + 8..], answer);
+        }
+        // Our own (the node behind us has no way on): its source is right already.
+        let (fate, packet) = lab.send(Way::Own, &error(A::pool(1), remote.address, &let_in));
+        assert_eq!((fate, &packet[upper + 8..]), (Fate::Translated, &answer[..]));
+        let other = udp(remote, end(A::inside(7), 1), b"");
+        let (fate, _) = lab.send(Way::Leaving, &error(inside.address, remote.address, &other));
+        assert_eq!(fate, Fate::Drop(DropReason::NatErrorUnmatched));
+    }
+
+    fn rfc5508_req6_req7_errors_about_hairpins<A>() {
+        let mut lab = Lab::<A, E, S, T>::with(|plan| plan.filtering = Filtering::EndpointIndependent);
+        let (alice, bob, remote) = (end(A::inside(1), 4000), end(A::inside(2), 5000), end(A::remote(1), 53));
+        let (alices, bobs) = (lab.out(alice, remote), lab.out(bob, remote));
+        let sent = udp(alice, bobs, b"hello");
+        let (_, came) = lab.send(Way::Hairpin, &sent);
+        let looked = lab.out(bob, alices);
+        assert_eq!(looked, bobs);
+        let (fate, packet) = lab.send(Way::Hairpin, &error(bob.address, alices.address, &came));
+        assert_eq!(fate, Fate::Translated);
+        ends::<A, E, S, T>(&packet);
+        assert_eq!(A::read(&packet[A::SOURCE..]), bobs.address);
+        assert_eq!(A::read(&packet[A::SOURCE + A::BYTES..]), alice.address);
+        let upper = if A::V6 { 40 } else { 20 };
+        assert_eq!(packet[upper + 8..], sent);
+    }
+
+    fn rfc5508_req8_who_can_have_no_session_is_told<A>() {
+        let mut lab = Lab::<A, E, S, T>::with(|plan| plan.host_mappings = 3);
+        let remote = end(A::remote(1), 53);
+        for port in 1..=3 {
+            lab.out(end(A::inside(1), port), remote);
+        }
+        let (fate, _) = lab.send(Way::Leaving, &udp(end(A::inside(1), 4), remote, b""));
+        assert_eq!(fate, Fate::Tell(DropReason::NatHostLimit));
+        lab.out(end(A::inside(2), 4), remote);
+        let mut lab = Lab::<A, E, S, T>::with(|plan| (plan.mappings, plan.sessions) = (100, 50));
+        let fates: Vec<Fate> = (1..=60)
+            .map(|port| lab.send(Way::Leaving, &udp(end(A::inside(1), port), remote, b"")).0)
+            .collect();
+        assert_eq!(fates.iter().filter(|fate| **fate == Fate::Translated).count(), 50);
+        assert_eq!(fates.last(), Some(&Fate::Tell(DropReason::NatTableFull)));
+        assert_eq!(lab.nat.state().mappings(), 50, "no mapping stays without a session");
+    }
+
+    fn rfc5508_req10_req11_other_messages_do_not_pass<A>() {
+        let mut lab = Lab::<A, E, S, T>::new(plan(1));
+        let redirect = if A::V6 { 137 } else { 5 };
+        let (fate, _) = lab.send(Way::ToPool, &icmp(A::remote(1), A::pool(1), redirect, [0; 4], b"12345678"));
+        assert_eq!(fate, Fate::Drop(DropReason::NatProtocol));
+        let (fate, _) = lab.send(Way::Leaving, &ip(A::inside(1), A::remote(1), tidemill_wire::Protocol::GRE, b"12345678"));
+        assert_eq!(fate, Fate::Drop(DropReason::NatProtocol));
+    }
+
+    fn static_mappings_are_always_there_and_for_everybody<A>() {
+        let server = end(A::inside(5), 80);
+        let public = end(A::pool(1), 8080);
+        let mut lab = Lab::<A, E, S, T>::with(|plan| {
+            plan.fixed = vec![(Proto::Tcp, server, public)];
+            plan.filtering = Filtering::AddressAndPortDependent;
+        });
+        let client = end(A::remote(3), 3333);
+        assert_eq!(lab.tcp_in(client, public, SYN), Ok(server));
+        assert_eq!(lab.tcp_out(server, client, SYN | ACK), Ok(public));
+        assert_eq!(lab.tcp_in(client, public, ACK), Ok(server));
+        lab.ms += 24 * HOUR_MS;
+        assert_eq!(lab.tcp_in(client, public, ACK), Err(Fate::Drop(DropReason::NatUnasked)));
+        assert_eq!(lab.tcp_in(client, public, SYN), Ok(server));
+        // What it sends looks like that; nobody else gets its port.
+        assert_eq!(lab.tcp_out(server, end(A::remote(8), 25), SYN), Ok(public));
+        let other = lab.tcp_out(end(A::inside(6), 8080), client, SYN).unwrap();
+        assert_ne!(other, public);
+        assert_eq!(lab.back(client, public), Err(Fate::Drop(DropReason::NatUnmapped)), "UDP is another");
+        // Half of the room at most for what comes unasked.
+        let refused = (0..3000_u16)
+            .filter(|n| lab.tcp_in(end(A::remote(4), 1 + n), public, SYN) == Err(Fate::Drop(DropReason::NatTableFull)))
+            .count();
+        assert!(refused >= 2000, "{refused}");
+        lab.out(end(A::inside(7), 7), client);
+    }
+
+    fn a_whole_address_is_one_hosts_with_all_that_it_speaks<A>() {
+        let (server, public) = (A::inside(5), A::pool(2));
+        let mut plan = plan::<A, E, S, T>(2);
+        plan.whole = vec![(public, server)];
+        let mut lab = Lab::new(plan);
+        let client = end(A::remote(3), 3333);
+        assert_eq!(lab.tcp_in(client, end(public, 22), SYN), Ok(end(server, 22)));
+        assert_eq!(lab.tcp_out(end(server, 22), client, SYN | ACK), Ok(end(public, 22)));
+        assert_eq!(lab.back(client, end(public, 53)), Ok(end(server, 53)));
+        assert_eq!(lab.out(end(server, 53), client), end(public, 53));
+        assert_eq!(lab.out(end(server, 999), client), end(public, 999));
+        assert_eq!(lab.come(&echo(A::remote(1), public, 7, false)), Ok(end(server, 7)));
+        let (fate, packet) = lab.send(Way::Leaving, &echo(server, A::remote(1), 7, true));
+        assert_eq!((fate, ends::<A, E, S, T>(&packet).0), (Fate::Translated, end(public, 7)));
+        let gre = tidemill_wire::Protocol::GRE;
+        let (fate, packet) = lab.send(Way::ToPool, &ip(A::remote(1), public, gre, b"tunnel"));
+        assert_eq!((fate, A::read(&packet[A::SOURCE + A::BYTES..])), (Fate::Translated, server));
+        let (fate, packet) = lab.send(Way::Leaving, &ip(server, A::remote(1), gre, b"tunnel"));
+        assert_eq!((fate, A::read(&packet[A::SOURCE..])), (Fate::Translated, public));
+        // A neighbour inside reaches it by that address, with ping, too.
+        let (fate, packet) = lab.send(Way::Hairpin, &echo(A::inside(1), public, 7, false));
+        let (source, to) = ends::<A, E, S, T>(&packet);
+        assert_eq!((fate, to.address, source.address), (Fate::Translated, server, A::pool(1)));
+        let (fate, packet) = lab.send(Way::Hairpin, &echo(server, A::pool(1), source.port, true));
+        assert_eq!((fate, ends::<A, E, S, T>(&packet)), (Fate::Translated, (end(public, 7), end(A::inside(1), 7))));
+        // Nobody else gets it.
+        for host in 10..60 {
+            assert_eq!(lab.out(end(A::inside(host), 9), client).address, A::pool(1));
+        }
+    }
+}
+
+#[test]
+fn rfc7422_ports_are_computed_and_say_whose_they_are() {
+    let mut plan = plan::<u32, 1, 2, 4>(4);
+    plan.ports = 1024..=65535;
+    let rule = Deterministic { first: u32::inside(0), hosts: 128, ports: 2016, from: 1024, each: 32 };
+    plan.deterministic = Some(rule);
+    plan.host_mappings = u32::MAX;
+    plan.mappings = 5000;
+    plan.sessions = 5000;
+    let mut lab = Lab::new(plan);
+    for host in [0, 1, 31, 32, 63, 127] {
+        let (at, ports) = rule.of_host(u32::inside(host)).unwrap();
+        for n in 0..5 {
+            let looks = lab.out(end(u32::inside(host), 40_000 + n), end(u32::remote(1), 53));
+            assert_eq!(looks.address, u32::pool(1 + at as u8));
+            assert!(ports.contains(&looks.port), "{host}: {looks:?} of {ports:?}");
+            assert_eq!(rule.host_of(at, looks.port), Some(u32::from(host)));
+        }
+    }
+    let (fate, _) = lab.send(Way::Leaving, &udp(end(u32::inside(200), 1), end(u32::remote(1), 53), b""));
+    assert_eq!(fate, Fate::Tell(DropReason::NatHostUnknown));
+    // A block, and no more.
+    let many: Vec<Fate> = (0..2100_u16)
+        .map(|n| lab.send(Way::Leaving, &udp(end(u32::inside(9), 1 + n), end(u32::remote(1), 53), b"")).0)
+        .collect();
+    assert_eq!(many.iter().filter(|fate| **fate == Fate::Translated).count(), 2016);
+    assert_eq!(many.last(), Some(&Fate::Tell(DropReason::NatPortsExhausted)));
+    // Every port of every address is one host's at most.
+    let all: usize =
+        (0..4).map(|at| (0..=u16::MAX).filter(|port| rule.host_of(at, *port).is_some()).count()).sum();
+    assert_eq!(all, 128 * 2016);
+}
+
+#[test]
+fn a_datagram_without_a_checksum_stays_without_one() {
+    let mut lab = Lab::<u32, 1, 2, 4>::new(plan(1));
+    let mut sent = udp(end(u32::inside(1), 4000), end(u32::remote(1), 53), b"none");
+    sent[26..28].fill(0);
+    let (fate, packet) = lab.send(Way::Leaving, &sent);
+    assert_eq!((fate, &packet[26..28]), (Fate::Translated, &[0, 0][..]));
+}
+
+#[test]
+fn a_damaged_packet_stays_damaged() {
+    let mut lab = Lab::<u32, 1, 2, 4>::new(plan(1));
+    let mut sent = tcp(end(u32::inside(1), 4000), end(u32::remote(1), 53), SYN);
+    *sent.last_mut().unwrap() ^= 1;
+    let (fate, packet) = lab.send(Way::Leaving, &sent);
+    assert_eq!(fate, Fate::Translated);
+    assert!(std::panic::catch_unwind(|| ends::<u32, 1, 2, 4>(&packet)).is_err());
+}
