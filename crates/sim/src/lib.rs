@@ -2,6 +2,7 @@
 //!
 //! * [`machine`]: cores, caches, slices on a mesh, DRAM, locks; all numbers in [`machine::config`].
 //! * [`tape`]: what a real table's lookup touches, through the access probe.
+//! * [`program`]: what a core runs, with the instructions of [`mix`]. [`workload`]: tables and keys. [`study`]: the figures.
 //! * [`halo`]: the accelerators, the flow register, TCAM, energy, the race that locks prevent.
 
 #![doc = include_str!("../README.md")]
@@ -9,4 +10,8 @@
 
 pub mod halo;
 pub mod machine;
+pub mod mix;
+pub mod program;
+pub mod study;
 pub mod tape;
+pub mod workload;

@@ -87,6 +87,8 @@ pub struct Accelerators {
     pub activity: Activity,
     /// Whether buckets and entries are locked while a query is under way.
     pub locking: bool,
+    /// Whether lines of the table are where they are; else they are there at once, to see what they cost.
+    pub data: bool,
 }
 
 impl Accelerators {
@@ -107,6 +109,7 @@ impl Accelerators {
             config: config.clone(),
             activity: Activity::default(),
             locking: true,
+            data: true,
         }
     }
 
@@ -160,7 +163,9 @@ impl Accelerators {
         let locked_from = now;
         for touch in query.touches {
             if let Touch::Read { address, bytes, .. } = *touch {
-                now = memory.near_load(slice, address, bytes, now);
+                if self.data {
+                    now = memory.near_load(slice, address, bytes, now);
+                }
                 self.activity.compares += 1;
                 now = self.units[slice].compare.reserve(now) + self.compare_ps + self.step_ps;
             }

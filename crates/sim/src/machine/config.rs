@@ -94,8 +94,6 @@ pub struct HaloConfig {
     pub mask_cycles: f64,
     /// Between two steps of a query: scoreboard, bounds.
     pub step_cycles: f64,
-    /// Whether the core issues nothing until LOOKUP_B has its result (5.1); else it is like a load in the window (4.5).
-    pub blocking_stalls: bool,
     /// Lookups that share a line of results and are asked for together.
     pub batch: usize,
     /// Which slice gets a query: by the table's address (the paper), or by that of the key's bucket.
@@ -214,7 +212,6 @@ impl Config {
                 compare_cycles: 1.0,
                 mask_cycles: 1.0,
                 step_cycles: 1.0,
-                blocking_stalls: true,
                 batch: 8,
                 distributor: Distributor::Table,
             },

@@ -283,8 +283,13 @@ impl Core {
         *guess = if taken { (*guess + 1).min(3) } else { guess.saturating_sub(1) };
         self.done.branches += 1;
         if !right {
-            self.done.mispredicted += 1;
-            self.stall_until(ready.max(self.front) + self.mispredict_ps);
+            self.mispredict(ready);
         }
+    }
+
+    /// A branch that was guessed wrong, decided at `ready`.
+    pub fn mispredict(&mut self, ready: Time) {
+        self.done.mispredicted += 1;
+        self.stall_until(ready.max(self.front) + self.mispredict_ps);
     }
 }

@@ -36,7 +36,7 @@ struct Known {
 }
 
 /// A core's own caches, and what its hardware threads share.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Private {
     l1: Cache<()>,
     /// Whether the core may write the line.
@@ -82,7 +82,7 @@ struct Latencies {
 }
 
 /// See the [module](self).
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Memory {
     config: Config,
     ps: Latencies,
@@ -428,6 +428,15 @@ impl Memory {
             self.note(home, line, Known::default());
         }
         self.untimed = untimed;
+    }
+
+    /// Puts the lines of some bytes into the LLC and nowhere else, or into DRAM only: where Figure 10 wants them.
+    pub fn place(&mut self, address: u64, bytes: u64, in_llc: bool) {
+        self.device_write(address, bytes);
+        for line in lines(address, bytes).filter(|_| !in_llc) {
+            let home = self.mesh.home(line);
+            self.llc[home].remove(line);
+        }
     }
 
     /// What channels have served and how long requests have waited for them.

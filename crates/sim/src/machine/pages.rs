@@ -8,7 +8,7 @@ use hashbrown::HashMap;
 const PAGE_BITS: u32 = 12;
 
 /// See the [module](self).
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Pages {
     frames: HashMap<u64, u64, FixedState>,
     next: u64,
