@@ -9,13 +9,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let most = args.next().map_or(Ok(20), |text| text.parse())?;
     let options = Options { most, jobs: 2, ..Options::default() };
     let progress = |done: usize, all: usize| eprint!("\r{done}/{all} ");
-    let points = match name.as_str() {
-        "9" => study::single::figure(&options, &progress)?,
-        "10" => study::breakdown::figure(&options)?,
-        "11" => study::tuples::figure(&options, &progress)?,
-        "8b" => study::register::figure(&options),
-        other => return Err(format!("{other}: use 8b, 9, 10, 11").into()),
-    };
+    let figure = study::FIGURES.iter().find(|figure| figure.name.ends_with(&format!("-{name}")));
+    let points = (figure.ok_or("no such figure: 8b, 9, 10, 11, 12, 13, table4, hybrid, cores")?.make)(&options, &progress)?;
     for point in points {
         let x = match point.x {
             Place::Number(x) => x.to_string(),

@@ -32,19 +32,21 @@ pub enum Touch {
 pub struct Tape(RefCell<Vec<Touch>>);
 
 impl Tape {
+    /// Takes what was written down since the last call, with the process's own addresses.
+    pub fn take_raw(&self) -> Vec<Touch> {
+        std::mem::take(&mut *self.0.borrow_mut())
+    }
+
     /// Takes what was written down since the last call, with addresses of the simulated machine, into `touches`.
     pub fn take(&self, memory: &mut Memory, touches: &mut Vec<Touch>) {
         touches.clear();
         touches.extend(self.0.borrow_mut().drain(..).map(|touch| translated(memory, touch)));
     }
 
-    /// As [`take`](Self::take), behind what is there.
-    pub fn append(&self, memory: &mut Memory, touches: &mut Vec<Touch>) {
-        touches.extend(self.0.borrow_mut().drain(..).map(|touch| translated(memory, touch)));
-    }
 }
 
-fn translated(memory: &mut Memory, touch: Touch) -> Touch {
+/// A touch of the process's memory, in the simulated machine's.
+pub fn translated(memory: &mut Memory, touch: Touch) -> Touch {
     let mut to = |address: u64| memory.pages.translate(address as usize);
     match touch {
         Touch::Step => Touch::Step,

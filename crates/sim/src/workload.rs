@@ -95,6 +95,16 @@ impl<T: HashTable<2>> Filled<T> {
         self.table.get_probed(self.hash.hash(&key), &key, tape).is_some()
     }
 
+    /// Looks up these entries one after the other, as the program that is simulated does; how many are there. To be timed.
+    #[inline(never)]
+    pub fn really(&self, entries: &[u64]) -> u64 {
+        let found = entries.iter().filter(|&&i| {
+            let key = self.key(i);
+            self.table.get(self.hash.hash(&key), &key).is_some()
+        });
+        found.count() as u64
+    }
+
     /// The lookup whose touches are these.
     pub fn lookup<'a>(&self, key: u64, touches: &'a [Touch]) -> Lookup<'a> {
         Lookup { table: self.description, key, key_bytes: KEY_BYTES, masked: self.masked, touches }

@@ -28,16 +28,16 @@ impl Breakdown {
     }
 }
 
-/// Of software and of LOOKUP_B, with lines in the LLC and in DRAM: in this order, software first.
+/// Of software and of LOOKUP_B, with lines in the LLC and in DRAM: in this order, software first. `serial`: each lookup waits for the one before.
 ///
 /// # Errors
 /// [`StudyError`].
-pub fn breakdowns(options: &Options) -> Result<[[Breakdown; 2]; 2], StudyError> {
+pub fn breakdowns(options: &Options, serial: bool) -> Result<[[Breakdown; 2]; 2], StudyError> {
     let mut memory = Memory::new(&options.config);
-    let table: Filled<Keystore<2>> = Filled::new(&mut memory, 1 << 16, (1 << 16) * 3 / 4, options.seed)?;
+    let table: Filled<Keystore<2>> = Filled::new(&mut memory, 1 << 14, (1 << 14) * 3 / 4, options.seed)?;
     let of = |series, in_llc| {
         let ns = |parts| {
-            let asking = Asking { serial: true, parts, placed: Some(in_llc) };
+            let asking = Asking { serial, parts, placed: Some(in_llc) };
             single(memory.clone(), &table, series, options, asking).ns()
         };
         let whole = ns(Parts { data: true, lock: true });
@@ -53,36 +53,35 @@ pub fn breakdowns(options: &Options) -> Result<[[Breakdown; 2]; 2], StudyError> 
 /// # Errors
 /// [`StudyError`].
 pub fn figure(options: &Options) -> Result<Vec<Point>, StudyError> {
-    let [software, halo] = breakdowns(options)?;
-    let unit = software[0].all();
     let mut points = Vec::new();
-    for (name, parts) in [("software", software), ("halo", halo)] {
-        for (place, parts) in ["LLC", "DRAM"].into_iter().zip(parts) {
-            for (part, ns) in [("compute", parts.compute), ("data", parts.data), ("lock", parts.lock)] {
-                let x = Place::Name(format!("{name}, {place}"));
-                points.push(Point {
-                    panel: "latency relative to software in the LLC",
-                    series: part.into(),
-                    x,
-                    y: ns / unit,
-                    paper: None,
-                });
+    for (panel, text, serial) in [
+        ("each waits for the last: parts of software's time in the LLC", "each waits: what the text says", true),
+        ("overlapping lookups: parts of software's time in the LLC", "overlapping: what the text says", false),
+    ] {
+        let [software, halo] = breakdowns(options, serial)?;
+        let unit = software[0].all();
+        for (name, parts) in [("software", software), ("halo-blocking", halo)] {
+            for (place, parts) in ["LLC", "DRAM"].into_iter().zip(parts) {
+                for (part, ns) in [("compute", parts.compute), ("data", parts.data), ("lock", parts.lock)] {
+                    let x = Place::Name(format!("{name}, {place}"));
+                    points.push(Point { panel, series: part.into(), x, y: ns / unit, paper: None });
+                }
             }
         }
+        let said = [
+            ("data from the LLC, times faster", software[0].data / halo[0].data, 4.1),
+            ("data from DRAM, times faster", software[1].data / halo[1].data, 1.6),
+            ("computing less, percent", 100.0 * (1.0 - halo[0].compute / software[0].compute), 48.1),
+            ("locks of software, percent", 100.0 * software[0].lock / unit, 13.1),
+            ("a lookup in the LLC, times faster", unit / halo[0].all(), 3.3),
+        ];
+        points.extend(said.into_iter().map(|(name, y, paper)| Point {
+            panel: text,
+            series: "halo-blocking".into(),
+            x: Place::Name(name.into()),
+            y,
+            paper: Some(paper),
+        }));
     }
-    let said = [
-        ("data from the LLC, times faster", software[0].data / halo[0].data, 4.1),
-        ("data from DRAM, times faster", software[1].data / halo[1].data, 1.6),
-        ("computing less, percent", 100.0 * (1.0 - halo[0].compute / software[0].compute), 48.1),
-        ("locks of software, percent", 100.0 * software[0].lock / unit, 13.1),
-        ("a lookup in the LLC, times faster", unit / halo[0].all(), 3.3),
-    ];
-    points.extend(said.into_iter().map(|(name, y, paper)| Point {
-        panel: "what the text says",
-        series: "halo-blocking".into(),
-        x: Place::Name(name.into()),
-        y,
-        paper: Some(paper),
-    }));
     Ok(points)
 }

@@ -1,13 +1,20 @@
 //! The figures: runs of programs on machines, and what comes of them as points.
 //!
-//! * [`run`]: one table, one series. [`breakdown`]: Figure 10. [`tuples`]: Figure 11.
+//! * [`run`]: one table, one series. [`register`]: Figure 8b. [`single`]: 9. [`breakdown`]: 10. [`tuples`]: 11. [`smt`]: 12. [`functions`]: 13. [`table4`].
+//! * Beyond the paper: [`hybrid`], [`scale`]. [`calibrate`]: this machine beside its model.
 //!
 //! A figure is points with the paper's number beside ours where the paper states one. It is the same for the same arguments, on any number of threads.
 
 pub mod breakdown;
+pub mod calibrate;
+pub mod functions;
+pub mod hybrid;
 pub mod register;
 pub mod run;
+pub mod scale;
 pub mod single;
+pub mod smt;
+pub mod table4;
 pub mod tuples;
 
 use crate::machine::{Config, ConfigError};
@@ -110,3 +117,72 @@ pub fn in_parallel<T: Sync, R: Send>(
     results.sort_by_key(|&(i, _)| i);
     results.into_iter().map(|(_, result)| result).collect()
 }
+
+/// How a figure is made.
+pub type Make = fn(&Options, Progress<'_>) -> Result<Vec<Point>, StudyError>;
+
+/// A figure's name, what it shows, how it is made.
+#[derive(Clone, Copy)]
+pub struct Figure {
+    /// As in `--figure`.
+    pub name: &'static str,
+    /// What it shows, and which of the paper's it is.
+    pub title: &'static str,
+    /// What its horizontal axis is.
+    pub x: &'static str,
+    /// Makes it.
+    pub make: Make,
+}
+
+/// All of them.
+pub const FIGURES: [Figure; 9] = [
+    Figure {
+        name: "halo-8b",
+        title: "Flows that a flow register counts (HALO, Figure 8b)",
+        x: "flows",
+        make: |options, _| Ok(register::figure(options)),
+    },
+    Figure {
+        name: "halo-9",
+        title: "Single lookups by table size and load (HALO, Figure 9)",
+        x: "slots, as a power of two",
+        make: single::figure,
+    },
+    Figure {
+        name: "halo-10",
+        title: "What a lookup is made of (HALO, Figure 10)",
+        x: "who, and where the table's lines are",
+        make: |options, _| breakdown::figure(options),
+    },
+    Figure { name: "halo-11", title: "Tuple space search (HALO, Figure 11)", x: "tuples", make: tuples::figure },
+    Figure {
+        name: "halo-12",
+        title: "Functions on the switch's core (HALO, Figure 12)",
+        x: "function, flows of the switch",
+        make: smt::figure,
+    },
+    Figure {
+        name: "halo-13",
+        title: "Network functions on the accelerator (HALO, Figure 13)",
+        x: "function, entries",
+        make: functions::figure,
+    },
+    Figure {
+        name: "halo-table4",
+        title: "Energy and area (HALO, Table 4, whose numbers are inputs)",
+        x: "solution, or rules",
+        make: |options, _| table4::figure(options),
+    },
+    Figure {
+        name: "halo-hybrid",
+        title: "The hybrid mode by flows (HALO, section 4.6; no figure of the paper)",
+        x: "flows",
+        make: hybrid::figure,
+    },
+    Figure {
+        name: "halo-cores",
+        title: "Many cores, one table or one each, two distributors (beyond HALO)",
+        x: "cores",
+        make: scale::figure,
+    },
+];

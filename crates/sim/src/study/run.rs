@@ -4,12 +4,13 @@ use super::Options;
 use crate::halo::accelerator::Activity;
 use crate::halo::tcam::{Kind, Tcam};
 use crate::halo::Accelerators;
-use crate::machine::memory::Counts;
+use crate::log::Log;
+use crate::machine::memory::{Counts, LINE};
 use crate::machine::{Core, Memory, Time};
 use crate::mix::{KEYSTORE_PREFETCHES, LOOP, Mix};
 use crate::program::{self, Lookup, Parts, Results, Software, WHOLE};
-use crate::tape::{Tape, Touch};
-use crate::workload::{Filled, Packets};
+use crate::tape::{Tape, Touch, translated};
+use crate::workload::{Filled, KEY_BYTES, Packets};
 use tidemill_cachesim::random::Random;
 use tidemill_flow::table::HashTable;
 
@@ -166,9 +167,42 @@ pub fn single<T: HashTable<2>>(
     options: &Options,
     asking: Asking,
 ) -> Outcome {
+    let (mut random, tape) = (Random::new(options.seed), Tape::default());
+    let mut ask = |memory: &mut Memory, touches: &mut Vec<Touch>| {
+        table.ask(random.below(table.len), &tape);
+        tape.take(memory, touches);
+        table.description
+    };
+    stream(memory, &mut ask, series, options, asking)
+}
+
+/// Replays a log, again and again if it is shorter than what is asked for. Tables are told apart by their numbers.
+pub fn replay(memory: Memory, log: &Log, series: Series, options: &Options, asking: Asking) -> Outcome {
+    let mut memory = memory;
+    let mut descriptions: Vec<(u64, u64)> = Vec::new();
+    for (table, _) in (0..log.len()).filter_map(|i| log.lookup(i)) {
+        if descriptions.len() < 1 << 10 && !descriptions.iter().any(|&(known, _)| known == table) {
+            descriptions.push((table, memory.pages.allot(LINE)));
+        }
+    }
+    let mut next = 0;
+    let mut ask = |memory: &mut Memory, touches: &mut Vec<Touch>| {
+        touches.clear();
+        let Some((table, recorded)) = log.lookup(next) else { return 0 };
+        next = (next + 1) % log.len();
+        touches.extend(recorded.iter().map(|touch| translated(memory, *touch)));
+        descriptions.iter().find(|&&(known, _)| known == table).map_or(0, |&(_, description)| description)
+    };
+    stream(memory, &mut ask, series, options, asking)
+}
+
+/// What the next lookup touches, and where its table's description is.
+type Ask<'a> = &'a mut dyn FnMut(&mut Memory, &mut Vec<Touch>) -> u64;
+
+/// Runs lookups as they come.
+pub fn stream(memory: Memory, ask: Ask<'_>, series: Series, options: &Options, asking: Asking) -> Outcome {
     let mut bench = Bench::new(memory);
     (bench.halo.locking, bench.halo.data) = (asking.parts.lock, asking.parts.data);
-    let mut random = Random::new(options.seed);
     let mut software = match series {
         Series::Software(mix) | Series::Batch(mix) => Some(Software::new(mix, asking.parts)),
         _ => None,
@@ -182,7 +216,7 @@ pub fn single<T: HashTable<2>>(
         Series::NonBlocking(n) => n,
         _ => 1,
     } as u64;
-    let tape = Tape::default();
+    let mut tables = vec![0; group as usize];
     let mut touches: Vec<Vec<Touch>> = vec![Vec::new(); group as usize];
     let mut n = 0;
     let mut before = bench.state();
@@ -193,8 +227,7 @@ pub fn single<T: HashTable<2>>(
         }
         counted += if n >= options.warm { group } else { 0 };
         for (i, touches) in touches.iter_mut().enumerate() {
-            table.ask(random.below(table.len), &tape);
-            tape.take(&mut bench.memory, touches);
+            tables[i] = ask(&mut bench.memory, touches);
             let next = bench.packets.come(&mut bench.memory, n + i as u64);
             if software.is_some() || tcam.is_some() {
                 bench.core.prefetch(&mut bench.memory, next, 0);
@@ -208,8 +241,12 @@ pub fn single<T: HashTable<2>>(
             }
         }
         let Bench { memory, core, halo, results, packets } = &mut bench;
+        let lookup = |(i, touches)| -> Lookup<'_> {
+            let (table, key): (u64, u64) = (tables[i], packets.key(n + i as u64));
+            Lookup { table, key, key_bytes: KEY_BYTES, masked: false, touches }
+        };
         let keys: Vec<Lookup<'_>> =
-            touches.iter().enumerate().map(|(i, touches)| table.lookup(packets.key(n + i as u64), touches)).collect();
+            touches.iter().enumerate().map(|(i, touches)| lookup((i, touches.as_slice()))).collect();
         for _ in 0..group {
             core.work(memory, &LOOP, 0);
         }
