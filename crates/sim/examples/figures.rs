@@ -10,7 +10,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let options = Options { most, jobs: 2, ..Options::default() };
     let progress = |done: usize, all: usize| eprint!("\r{done}/{all} ");
     let figure = study::FIGURES.iter().find(|figure| figure.name.ends_with(&format!("-{name}")));
-    let points = (figure.ok_or("no such figure: 8b, 9, 10, 11, 12, 13, table4, hybrid, cores")?.make)(&options, &progress)?;
+    let points = (figure.ok_or("no such figure: 8b, 9, 10, 11, 12, 13, table4, hybrid, cores")?.make)(
+        &options, &progress,
+    )?;
     for point in points {
         let x = match point.x {
             Place::Number(x) => x.to_string(),

@@ -10,12 +10,17 @@
 //! `second`. The functions are not inlined; what they call is.
 
 use std::hint::black_box;
+use tidemill_cachesim::random::mix;
+use tidemill_flow::chaining::Chaining;
+use tidemill_flow::cuckoo::Cuckoo;
 use tidemill_flow::flowtable::FlowTable;
 use tidemill_flow::hash::{KeyHash, Keyed};
 use tidemill_flow::key::Key;
 use tidemill_flow::keystore::Keystore;
 use tidemill_flow::table::HashTable;
 use tidemill_lookup::probe::Recorder;
+use tidemill_lpm::Fib;
+use tidemill_sim::workload::{FIBS, fib};
 
 /// Lookups of each kind, and how many times over.
 const KEYS: usize = 200;
@@ -56,9 +61,24 @@ lookups! {
     keystore_first: Keystore<2>, 0;
     keystore_second: Keystore<2>, 1;
     keystore_absent: Keystore<2>, 2;
+    cuckoo_mixed: Cuckoo<2>, 5;
+    chaining_mixed: Chaining<2>, 6;
+    keystore_mixed: Keystore<2>, 7;
+    flowtable_mixed: FlowTable<2>, 8;
     flowtable_home: FlowTable<2>, 3;
     flowtable_absent: FlowTable<2>, 4;
 }
+
+macro_rules! fib_lookups {
+    ($($name:ident: $start:literal;)*) => {$(
+        #[inline(never)]
+        fn $name(fib: &dyn Fib<u32>, keys: &[u32]) -> u64 {
+            keys.iter().fold($start, |sum, &key| sum.wrapping_add(u64::from(fib.lookup(key).0)))
+        }
+    )*};
+}
+
+fib_lookups! { fib_dxr: 11; fib_poptrie: 12; fib_sail: 13; fib_treebitmap: 14; }
 
 #[inline(never)]
 fn keystore_batch(table: &Keystore<2>, hashes: &[u64], keys: &[K], out: &mut [Option<u64>]) {
@@ -71,7 +91,13 @@ fn flowtable_batch(table: &FlowTable<2>, hashes: &[u64], keys: &[K], out: &mut [
 }
 
 /// Keys whose lookup takes so many steps and looks at so many entries.
-fn of_kind<T: HashTable<2>>(table: &T, hash: &Keyed<2>, from: u64, steps: u64, entries: u64) -> (Vec<u64>, Vec<K>) {
+fn of_kind<T: HashTable<2>>(
+    table: &T,
+    hash: &Keyed<2>,
+    from: u64,
+    steps: u64,
+    entries: u64,
+) -> (Vec<u64>, Vec<K>) {
     let mut keys = Vec::new();
     for key in (from..).map(key).take(1 << 20) {
         let recorder = Recorder::new();
@@ -104,11 +130,16 @@ fn main() {
     let keystore: Keystore<2> = filled(&hash);
     let flowtable: FlowTable<2> = filled(&hash);
     let absent = 1 << 40;
-    let kinds = [(0, 1, 1), (0, 2, 1), (absent, 2, 0)].map(|(from, steps, entries)| of_kind(&keystore, &hash, from, steps, entries));
-    let flows = [(0, 1, 1), (absent, 1, 0)].map(|(from, steps, entries)| of_kind(&flowtable, &hash, from, steps, entries));
+    let kinds = [(0, 1, 1), (0, 2, 1), (absent, 2, 0)]
+        .map(|(from, steps, entries)| of_kind(&keystore, &hash, from, steps, entries));
+    let flows = [(0, 1, 1), (absent, 1, 0)]
+        .map(|(from, steps, entries)| of_kind(&flowtable, &hash, from, steps, entries));
     let mixed: Vec<K> = (0..KEYS as u64).map(key).collect();
     let hashes: Vec<u64> = mixed.iter().map(|key| hash.hash(key)).collect();
     let (mut out, mut found) = (vec![0; KEYS], vec![None; KEYS]);
+    let (cuckoo, chaining): (Cuckoo<2>, Chaining<2>) = (filled(&hash), filled(&hash));
+    let fibs = FIBS.map(|name| fib(name, 100_000, 1).unwrap_or_else(|error| panic!("{error}")));
+    let addresses: Vec<u32> = (0..KEYS as u64).map(|i| mix(i ^ 77) as u32).collect();
     let mut sum = 0_u64;
     for _ in 0..ROUNDS {
         hash_keys(&hash, &mixed, &mut out);
@@ -118,6 +149,14 @@ fn main() {
         sum = sum.wrapping_add(keystore_absent(&keystore, &kinds[2].0, &kinds[2].1));
         sum = sum.wrapping_add(flowtable_home(&flowtable, &flows[0].0, &flows[0].1));
         sum = sum.wrapping_add(flowtable_absent(&flowtable, &flows[1].0, &flows[1].1));
+        sum = sum.wrapping_add(cuckoo_mixed(&cuckoo, &hashes, &mixed));
+        sum = sum.wrapping_add(chaining_mixed(&chaining, &hashes, &mixed));
+        sum = sum.wrapping_add(keystore_mixed(&keystore, &hashes, &mixed));
+        sum = sum.wrapping_add(flowtable_mixed(&flowtable, &hashes, &mixed));
+        sum = sum.wrapping_add(fib_dxr(&*fibs[0], &addresses));
+        sum = sum.wrapping_add(fib_poptrie(&*fibs[1], &addresses));
+        sum = sum.wrapping_add(fib_sail(&*fibs[2], &addresses));
+        sum = sum.wrapping_add(fib_treebitmap(&*fibs[3], &addresses));
         keystore_batch(&keystore, &hashes, &mixed, &mut found);
         flowtable_batch(&flowtable, &hashes, &mixed, &mut found);
     }

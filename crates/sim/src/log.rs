@@ -176,7 +176,11 @@ impl Log {
                 let _ = match *touch {
                     Touch::Step => writeln!(text, "step"),
                     Touch::Read { address, bytes, dependent } => {
-                        writeln!(text, "read {address:#x} {bytes}{}", if dependent { " dependent" } else { "" })
+                        writeln!(
+                            text,
+                            "read {address:#x} {bytes}{}",
+                            if dependent { " dependent" } else { "" }
+                        )
                     }
                     Touch::Write { address, bytes } => writeln!(text, "write {address:#x} {bytes}"),
                 };
@@ -198,7 +202,10 @@ mod tests {
         log.push(9, &[]);
         log.push(7, &[Touch::Write { address: u64::MAX, bytes: 1 }]);
         assert_eq!(Log::parse(&log.text()), Ok(log.clone()));
-        assert_eq!((log.len(), log.lookup(0).map(|(table, touches)| (table, touches.len()))), (3, Some((7, 3))));
+        assert_eq!(
+            (log.len(), log.lookup(0).map(|(table, touches)| (table, touches.len()))),
+            (3, Some((7, 3)))
+        );
         let text = "# nothing\n\n lookup 0x7 # one\n step\nread 4096 64\nread 0x2340 64 dependent\nlookup 9\nlookup 7\nwrite 0xffffffffffffffff 1";
         assert_eq!(Log::parse(text), Ok(log));
     }

@@ -148,7 +148,9 @@ impl Software {
             let mut there = hashed;
             for touch in lookup.touches {
                 match *touch {
-                    Touch::Read { address, dependent: false, .. } => there = core.load(memory, address, 8, hashed),
+                    Touch::Read { address, dependent: false, .. } => {
+                        there = core.load(memory, address, 8, hashed)
+                    }
                     Touch::Read { address, dependent: true, .. } => {
                         let at = core.work(memory, &half, there);
                         core.prefetch(memory, address, at);
@@ -161,7 +163,8 @@ impl Software {
         let mix = self.mix;
         // The hashes are there already.
         self.mix.hash = Step::default();
-        let done = lookups.iter().map(|lookup| self.lookup(core, memory, lookup, after)).max().unwrap_or(after);
+        let done =
+            lookups.iter().map(|lookup| self.lookup(core, memory, lookup, after)).max().unwrap_or(after);
         self.mix = mix;
         done
     }
@@ -255,9 +258,17 @@ pub fn nonblocking(
     done
 }
 
-/// One search of a TCAM, whose result the core has like a load's.
-pub fn search(core: &mut Core, memory: &mut Memory, tcam: &mut Tcam, lookup: &Lookup<'_>, after: Time) -> Time {
+/// One search of a TCAM, which the core waits for as for LOOKUP_B.
+pub fn search(
+    core: &mut Core,
+    memory: &mut Memory,
+    tcam: &mut Tcam,
+    lookup: &Lookup<'_>,
+    after: Time,
+) -> Time {
     let seat = core.seat();
     let key = core.load(memory, lookup.key, lookup.key_bytes, after);
-    core.ask(memory, key, |memory, at| tcam.lookup(memory, seat, at))
+    let done = core.ask(memory, key, |memory, at| tcam.lookup(memory, seat, at));
+    core.stall_until(done);
+    done
 }

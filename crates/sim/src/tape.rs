@@ -42,7 +42,6 @@ impl Tape {
         touches.clear();
         touches.extend(self.0.borrow_mut().drain(..).map(|touch| translated(memory, touch)));
     }
-
 }
 
 /// A touch of the process's memory, in the simulated machine's.

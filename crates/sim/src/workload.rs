@@ -5,11 +5,15 @@
 
 use crate::machine::memory::{LINE, Memory};
 use crate::program::Lookup;
+use crate::study::StudyError;
 use crate::tape::{Tape, Touch};
-use tidemill_cachesim::random::mix;
+use std::sync::Arc;
+use tidemill_cachesim::random::{Random, mix};
 use tidemill_flow::hash::{KeyHash, Keyed};
 use tidemill_flow::key::Key;
 use tidemill_flow::table::{HashTable, SizeError};
+use tidemill_lookup::qsbr::Domain;
+use tidemill_lpm::{Algorithm, Fib, Label, Prefix, Rib, Table};
 
 /// Entries whose insertion the simulated machine sees.
 const SEEN: u64 = 1 << 20;
@@ -114,6 +118,29 @@ impl<T: HashTable<2>> Filled<T> {
     pub fn bytes(&self) -> usize {
         self.table.bytes()
     }
+}
+
+/// The structures for routes that are run: DXR, Poptrie, SAIL, tree bitmap.
+pub const FIBS: [&str; 4] = ["dxr-d16x4r", "poptrie-d18", "sail-l", "tree-bitmap"];
+
+/// A structure over so many random prefixes: four in seven are /24s, others /16 to /23, 64 next hops. The addresses are random,
+/// so the table is as spread out as can be; a real one is denser.
+///
+/// # Errors
+/// No such structure, or what the structure says.
+pub fn fib(name: &str, prefixes: u64, seed: u64) -> Result<Arc<dyn Fib<u32>>, StudyError> {
+    let mut rib = Rib::new();
+    let mut random = Random::new(seed);
+    while (rib.len() as u64) < prefixes {
+        let bits = random.bits();
+        let length = if bits % 7 < 4 { 24 } else { 16 + (bits >> 8 & 7) as u8 };
+        let address = (bits >> 32) as u32 & (u32::MAX << (32 - length));
+        if let Some(prefix) = Prefix::new(address, length) {
+            rib.insert(prefix, Label(1 + (bits >> 16 & 63) as u32));
+        }
+    }
+    let algorithm = Algorithm::parse::<u32>(name)?;
+    Ok(Table::new(&Domain::new(), rib, &algorithm)?.fib().clone())
 }
 
 /// Packets that come into a ring, each a line with its key in it.

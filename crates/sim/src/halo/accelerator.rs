@@ -128,13 +128,8 @@ impl Accelerators {
         let way = memory.to_slice_ps(core, slice);
         let arrives = at + way;
         let unit = &mut self.units[slice];
-        let (place, free) = unit
-            .scoreboard
-            .iter()
-            .copied()
-            .enumerate()
-            .min_by_key(|&(_, until)| until)
-            .unwrap_or((0, 0));
+        let (place, free) =
+            unit.scoreboard.iter().copied().enumerate().min_by_key(|&(_, until)| until).unwrap_or((0, 0));
         let mut start = arrives;
         if free > arrives {
             // The busy bit is set: the distributor, which is at the core's tile, sends it when the bit is cleared.

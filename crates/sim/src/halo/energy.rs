@@ -51,11 +51,7 @@ pub fn halo(slices: u64) -> Cost {
 
 impl Cost {
     fn times(self, n: f64) -> Cost {
-        Cost {
-            area_tiles: self.area_tiles * n,
-            static_mw: self.static_mw * n,
-            query_nj: self.query_nj * n,
-        }
+        Cost { area_tiles: self.area_tiles * n, static_mw: self.static_mw * n, query_nj: self.query_nj * n }
     }
 
     /// Nanojoules of so many queries in so many seconds, at rest too.

@@ -142,7 +142,9 @@ impl World {
             }
             (Discipline::Bit, line @ 0..2) => self.locks[usize::from(line)] = 1,
             (Discipline::Lock, line @ 0..2) => self.locks[usize::from(line)] += 1,
-            (Discipline::Bit | Discipline::Lock, look @ 2..4) => query.found |= self.holds[usize::from(look) - 2],
+            (Discipline::Bit | Discipline::Lock, look @ 2..4) => {
+                query.found |= self.holds[usize::from(look) - 2]
+            }
             (Discipline::Bit, line @ 4..6) => self.locks[usize::from(line) - 4] = 0,
             (Discipline::Lock, line @ 4..6) => self.locks[usize::from(line) - 4] -= 1,
             _ => {}
@@ -169,11 +171,7 @@ pub fn explore(discipline: Discipline, queries: usize, moves: usize) -> Outcome 
     count(World::new(queries, moves), discipline, &mut known)
 }
 
-fn count(
-    world: World,
-    discipline: Discipline,
-    known: &mut HashMap<World, Outcome, FixedState>,
-) -> Outcome {
+fn count(world: World, discipline: Discipline, known: &mut HashMap<World, Outcome, FixedState>) -> Outcome {
     if let Some(outcome) = known.get(&world) {
         return *outcome;
     }

@@ -24,7 +24,11 @@ impl<T: Copy + Default> Cache<T> {
 
     #[inline]
     fn set(&mut self, line: u64) -> &mut [(u64, T)] {
-        let set = if self.hashed { super::mesh::scaled(!line, self.sets as usize) } else { (line % self.sets) as usize };
+        let set = if self.hashed {
+            super::mesh::scaled(!line, self.sets as usize)
+        } else {
+            (line % self.sets) as usize
+        };
         &mut self.lines[set * self.ways..][..self.ways]
     }
 

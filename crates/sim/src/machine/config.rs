@@ -228,12 +228,7 @@ impl Config {
             cores: 8,
             slices: 8,
             core: CoreConfig { width: 6, rob: 320, loads: 136, stores: 64, mispredict_cycles: 13.0 },
-            cache: CacheConfig {
-                l2_ways: 8,
-                mshr: 24,
-                llc_cycles: 47.0,
-                ..base.cache
-            },
+            cache: CacheConfig { l2_ways: 8, mshr: 24, llc_cycles: 47.0, ..base.cache },
             mesh: MeshConfig { columns: 2, hop_cycles: 1.0 },
             dram: DramConfig { load_ns: 110.0, channels: 12, line_ns: 64.0 / 38.4 },
             ..base
@@ -256,6 +251,12 @@ impl Config {
             Some(name) => name.as_str().ok_or_else(|| ConfigError::Machine(name.to_string()))?,
         };
         Config::named(name).ok_or_else(|| ConfigError::Machine(name.into()))?.changed(changes)
+    }
+
+    /// As [`from_toml`](Self::from_toml) reads it.
+    pub fn to_toml(&self) -> String {
+        // Plain numbers and words: there is nothing that TOML has not.
+        toml::to_string(self).unwrap_or_default()
     }
 
     /// This machine with one key changed, such as `halo.scoreboard`, as `--sweep` does.
@@ -355,16 +356,34 @@ impl Config {
     /// Where the numbers of the first preset come from.
     pub const fn origins() -> &'static [Origin] {
         &[
-            ("ghz, cores, slices, core.rob, core.loads, core.stores, cache sizes and ways, mshr, llc", "given: Table 2"),
+            (
+                "ghz, cores, slices, core.rob, core.loads, core.stores, cache sizes and ways, mshr, llc",
+                "given: Table 2",
+            ),
             ("halo.scoreboard, halo.metadata_tables, halo.batch, distributor", "given: 4.3, 4.7, 5.1"),
-            ("core.width, core.mispredict_cycles", "public: Skylake takes 4 a cycle; some 16 cycles for a wrong guess"),
-            ("l1_cycles, l2_cycles, llc_cycles, hop_cycles", "public: 4, 14, and 54 to 70 cycles by distance: 16 more over 12 hops there and back"),
-            ("dram.load_ns, line_ns, channels", "public: some 90 ns; DDR4-2400 has 19.2 GB/s a channel; six channels"),
+            (
+                "core.width, core.mispredict_cycles",
+                "public: Skylake takes 4 a cycle; some 16 cycles for a wrong guess",
+            ),
+            (
+                "l1_cycles, l2_cycles, llc_cycles, hop_cycles",
+                "public: 4, 14, and 54 to 70 cycles by distance: 16 more over 12 hops there and back",
+            ),
+            (
+                "dram.load_ns, line_ns, channels",
+                "public: some 90 ns; DDR4-2400 has 19.2 GB/s a channel; six channels",
+            ),
             ("halo.hash_cycles", "public: what the same unit of a core takes for CRC32C of 8 bytes"),
-            ("slice_cycles, slice_busy_cycles", "assumed: tags 3 and data 5 cycles, as designs of such slices have; a line of 64 bytes is two transfers of 32"),
+            (
+                "slice_cycles, slice_busy_cycles",
+                "assumed: tags 3 and data 5 cycles, as designs of such slices have; a line of 64 bytes is two transfers of 32",
+            ),
             ("snoop_cycles, retry_cycles", "assumed: a core's L2 lookup; the length of a short query"),
             ("compare, mask, step", "assumed: one cycle each"),
-            ("tcam, sram", "assumed: \"a few cycles\" (6.1), two more for sub-tables; the way to it is the accelerators'"),
+            (
+                "tcam, sram",
+                "assumed: \"a few cycles\" (6.1), two more for sub-tables; the way to it is the accelerators'",
+            ),
         ]
     }
 }
@@ -374,7 +393,9 @@ fn merge(into: &mut toml::Table, changes: toml::Table) {
         match (into.get_mut(&key), value) {
             (Some(toml::Value::Table(old)), toml::Value::Table(new)) => merge(old, new),
             // 4 is a number of cycles too.
-            (Some(old @ toml::Value::Float(_)), toml::Value::Integer(new)) => *old = toml::Value::Float(new as f64),
+            (Some(old @ toml::Value::Float(_)), toml::Value::Integer(new)) => {
+                *old = toml::Value::Float(new as f64)
+            }
             (_, value) => {
                 into.insert(key, value);
             }
@@ -399,8 +420,7 @@ mod tests {
         for (name, make) in PRESETS {
             let config = make();
             assert_eq!((config.check(), config.machine.as_str()), (Ok(()), name));
-            let text = toml::to_string(&config).unwrap_or_default();
-            assert_eq!(Config::from_toml(&text), Ok(config));
+            assert_eq!(Config::from_toml(&config.to_toml()), Ok(config));
         }
         // 54 to 70 cycles by distance.
         let skylake = Config::skylake_sp();
@@ -411,7 +431,8 @@ mod tests {
 
     #[test]
     fn keys_are_changed_and_wrong_ones_named() {
-        let config = Config::from_toml("machine = \"zen-4\"\ncores = 4\n[halo]\nscoreboard = 20\nhash_cycles = 5");
+        let config =
+            Config::from_toml("machine = \"zen-4\"\ncores = 4\n[halo]\nscoreboard = 20\nhash_cycles = 5");
         let config = config.unwrap_or_else(|error| panic!("{error}"));
         assert_eq!((config.cores, config.halo.scoreboard, config.halo.hash_cycles), (4, 20, 5.0));
         assert_eq!(config.slices, 8);
@@ -431,7 +452,11 @@ mod tests {
             let error = of(text).expect_err(text);
             assert!(error.contains(said) && error.lines().count() == 1, "{text}: {error}");
         }
-        let error = Config::skylake_sp().with("halo.nothing", "3").map(|_| ()).map_err(|error| error.to_string());
-        assert!(error.as_ref().is_err_and(|error| error.starts_with("halo.nothing: unknown field")), "{error:?}");
+        let error =
+            Config::skylake_sp().with("halo.nothing", "3").map(|_| ()).map_err(|error| error.to_string());
+        assert!(
+            error.as_ref().is_err_and(|error| error.starts_with("halo.nothing: unknown field")),
+            "{error:?}"
+        );
     }
 }

@@ -122,8 +122,7 @@ impl Memory {
                 interface,
                 slice: ps(cache.slice_cycles),
                 // What is left of a load from memory in the slice next to the core.
-                dram: ((config.dram.load_ns * 1e3).round() as Time)
-                    .saturating_sub(ps(cache.llc_cycles)),
+                dram: ((config.dram.load_ns * 1e3).round() as Time).saturating_sub(ps(cache.llc_cycles)),
                 snoop: ps(cache.snoop_cycles),
                 retry: ps(cache.retry_cycles).max(1),
             },
@@ -453,8 +452,9 @@ impl Memory {
         for line in lines {
             let home = self.mesh.home(line);
             let known = self.llc[home].peek(line).copied();
-            let has: u64 =
-                (0..self.private.len()).map(|i| u64::from(self.private[i].l2.peek(line).is_some()) << i).sum();
+            let has: u64 = (0..self.private.len())
+                .map(|i| u64::from(self.private[i].l2.peek(line).is_some()) << i)
+                .sum();
             let known_cores = known.map_or(0, |known| known.cores);
             if has != known_cores {
                 return Err(format!("line {line}: cores {has:b} have it, core-valid bits {known_cores:b}"));
@@ -465,7 +465,8 @@ impl Memory {
                     return Err(format!("line {line}: core {core} has it in L1 only"));
                 }
                 if private.l2.peek(line) == Some(&mut true)
-                    && known.is_none_or(|known| known.cores != 1 << core || usize::from(known.owner) != core + 1)
+                    && known
+                        .is_none_or(|known| known.cores != 1 << core || usize::from(known.owner) != core + 1)
                 {
                     return Err(format!("line {line}: core {core} may write it: {known:?}"));
                 }

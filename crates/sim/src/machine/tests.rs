@@ -20,9 +20,11 @@ fn chase(config: &Config, bytes: u64, loads: usize) -> f64 {
     for i in (1..order.len()).rev() {
         order.swap(i, random.below(i as u64 + 1) as usize);
     }
-    memory.untimed(|memory| order.iter().for_each(|line| {
-        memory.load(0, base + line * LINE, 8, 0);
-    }));
+    memory.untimed(|memory| {
+        order.iter().for_each(|line| {
+            memory.load(0, base + line * LINE, 8, 0);
+        })
+    });
     let mut core = Core::new(&memory, 0);
     let (mut at, mut from, warm) = (0, 0, order.len().min(loads));
     for (i, line) in order.iter().cycle().take(warm + loads).enumerate() {

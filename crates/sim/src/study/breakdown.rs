@@ -55,8 +55,16 @@ pub fn breakdowns(options: &Options, serial: bool) -> Result<[[Breakdown; 2]; 2]
 pub fn figure(options: &Options) -> Result<Vec<Point>, StudyError> {
     let mut points = Vec::new();
     for (panel, text, serial) in [
-        ("each waits for the last: parts of software's time in the LLC", "each waits: what the text says", true),
-        ("overlapping lookups: parts of software's time in the LLC", "overlapping: what the text says", false),
+        (
+            "each waits for the last: parts of software's time in the LLC",
+            "each waits: what the text says",
+            true,
+        ),
+        (
+            "overlapping lookups: parts of software's time in the LLC",
+            "overlapping: what the text says",
+            false,
+        ),
     ] {
         let [software, halo] = breakdowns(options, serial)?;
         let unit = software[0].all();

@@ -90,12 +90,7 @@ fn chase(options: &Options, bytes: u64, seconds: &dyn Fn() -> f64) -> Row {
     for &line in order.iter().cycle().take(count) {
         done = core.load(&mut memory, base + u64::from(line) * LINE, 4, done);
     }
-    Row {
-        what: "dependent loads".into(),
-        bytes,
-        measured_ns,
-        simulated_ns: done as f64 / 1e3 / count as f64,
-    }
+    Row { what: "dependent loads".into(), bytes, measured_ns, simulated_ns: done as f64 / 1e3 / count as f64 }
 }
 
 /// Lookups of a table, nine tenths full.
@@ -120,5 +115,10 @@ fn table<T: HashTable<2>>(
     let simulated_ns = single(memory, &table, Series::Software(mix), options, Asking::default()).ns();
     // Something was looked up, and what the simulation ran is what was measured.
     debug_assert!(table.ask(0, &Tape::default()));
-    Ok(Row { what: format!("lookups of {}", T::NAME), bytes: table.bytes() as u64, measured_ns, simulated_ns })
+    Ok(Row {
+        what: format!("lookups of {}", T::NAME),
+        bytes: table.bytes() as u64,
+        measured_ns,
+        simulated_ns,
+    })
 }

@@ -20,6 +20,8 @@ pub mod tuples;
 use crate::machine::{Config, ConfigError};
 use crate::mix::{self, Mix};
 use tidemill_flow::table::SizeError;
+use tidemill_lpm::BuildError;
+use tidemill_lpm::algorithm::AlgorithmError;
 
 /// A point of a figure.
 #[derive(Debug, Clone, PartialEq)]
@@ -84,6 +86,12 @@ pub enum StudyError {
     /// A table cannot be made.
     #[error("{0}")]
     Table(#[from] SizeError),
+    /// A structure for routes cannot be made.
+    #[error("{0}")]
+    Routes(#[from] BuildError),
+    /// There is no such structure.
+    #[error("{0}")]
+    Structure(#[from] AlgorithmError),
     /// The machine is none.
     #[error("{0}")]
     Config(#[from] ConfigError),
@@ -105,7 +113,9 @@ pub fn in_parallel<T: Sync, R: Send>(
     std::thread::scope(|scope| {
         for _ in 0..jobs.clamp(1, items.len().max(1)) {
             scope.spawn(|| {
-                while let Some((i, item)) = Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|i| Some((i, items.get(i)?))) {
+                while let Some((i, item)) =
+                    Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|i| Some((i, items.get(i)?)))
+                {
                     let result = work(item);
                     results.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push((i, result));
                     progress(done.fetch_add(1, Ordering::Relaxed) + 1, items.len());
@@ -154,7 +164,12 @@ pub const FIGURES: [Figure; 9] = [
         x: "who, and where the table's lines are",
         make: |options, _| breakdown::figure(options),
     },
-    Figure { name: "halo-11", title: "Tuple space search (HALO, Figure 11)", x: "tuples", make: tuples::figure },
+    Figure {
+        name: "halo-11",
+        title: "Tuple space search (HALO, Figure 11)",
+        x: "tuples",
+        make: tuples::figure,
+    },
     Figure {
         name: "halo-12",
         title: "Functions on the switch's core (HALO, Figure 12)",

@@ -37,7 +37,13 @@ pub fn figure(options: &Options) -> Vec<Point> {
                 // "Accurately around twice as many flows as bits": no number at a point.
                 paper: None,
             });
-            points.push(Point { panel: "windows in which all bits were set, percent", series, x, y: 100.0 * full / WINDOWS as f64, paper: None });
+            points.push(Point {
+                panel: "windows in which all bits were set, percent",
+                series,
+                x,
+                y: 100.0 * full / WINDOWS as f64,
+                paper: None,
+            });
         }
     }
     points

@@ -1,9 +1,9 @@
 //! One table, one series: lookups of a program, one core, and what they took.
 
 use super::Options;
+use crate::halo::Accelerators;
 use crate::halo::accelerator::Activity;
 use crate::halo::tcam::{Kind, Tcam};
-use crate::halo::Accelerators;
 use crate::log::Log;
 use crate::machine::memory::{Counts, LINE};
 use crate::machine::{Core, Memory, Time};

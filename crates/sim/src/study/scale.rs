@@ -61,7 +61,8 @@ pub fn run(case: Case, options: &Options) -> Result<(f64, f64), StudyError> {
     let (tape, mut touches) = (Tape::default(), vec![Vec::<Touch>::new(); config.halo.batch]);
     let each = (options.lookups / 4).max(64);
     // The core that is least far goes on, until all have done theirs.
-    while let Some(i) = (0..seats.len()).filter(|&i| seats[i].5 < each).min_by_key(|&i| (seats[i].0.now(), i)) {
+    while let Some(i) = (0..seats.len()).filter(|&i| seats[i].5 < each).min_by_key(|&i| (seats[i].0.now(), i))
+    {
         let (core, results, packets, random, software, n) = &mut seats[i];
         let table = &tables[i % tables.len()];
         for (j, touches) in touches.iter_mut().enumerate() {

@@ -85,7 +85,13 @@ pub fn figure(options: &Options, progress: Progress<'_>) -> Result<Vec<Point>, S
         for (name, both) in &outcomes {
             for ((panel, software), outcome) in panels.into_iter().zip(software).zip(both) {
                 let x = Place::Number(f64::from(power));
-                points.push(Point { panel, series: name.clone(), x, y: software / outcome.ns(), paper: None });
+                points.push(Point {
+                    panel,
+                    series: name.clone(),
+                    x,
+                    y: software / outcome.ns(),
+                    paper: None,
+                });
             }
         }
         if load == 90 {
@@ -94,7 +100,13 @@ pub fn figure(options: &Options, progress: Progress<'_>) -> Result<Vec<Point>, S
                     ["cycles, overlapping, load 90 %", "cycles, each waits, load 90 %"].into_iter().zip(both)
                 {
                     let y = outcome.ns() * options.config.ghz;
-                    points.push(Point { panel, series: name.clone(), x: Place::Number(f64::from(power)), y, paper: None });
+                    points.push(Point {
+                        panel,
+                        series: name.clone(),
+                        x: Place::Number(f64::from(power)),
+                        y,
+                        paper: None,
+                    });
                 }
             }
         }

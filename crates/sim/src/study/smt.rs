@@ -38,9 +38,33 @@ struct Function {
 }
 
 const FUNCTIONS: [Function; 3] = [
-    Function { name: "ACL", instructions: 300.0, loads: 12, stores: 1, footprint: 24 << 10, hot: 24 << 10, hot_percent: 100 },
-    Function { name: "Snort-like", instructions: 1200.0, loads: 64, stores: 2, footprint: 4 << 20, hot: 16 << 10, hot_percent: 90 },
-    Function { name: "mTCP-like", instructions: 1500.0, loads: 24, stores: 12, footprint: 356 << 10, hot: 100 << 10, hot_percent: 70 },
+    Function {
+        name: "ACL",
+        instructions: 300.0,
+        loads: 12,
+        stores: 1,
+        footprint: 24 << 10,
+        hot: 24 << 10,
+        hot_percent: 100,
+    },
+    Function {
+        name: "Snort-like",
+        instructions: 1200.0,
+        loads: 64,
+        stores: 2,
+        footprint: 4 << 20,
+        hot: 16 << 10,
+        hot_percent: 90,
+    },
+    Function {
+        name: "mTCP-like",
+        instructions: 1500.0,
+        loads: 24,
+        stores: 12,
+        footprint: 356 << 10,
+        hot: 100 << 10,
+        hot_percent: 70,
+    },
 ];
 const FLOWS: [u64; 4] = [1_000, 10_000, 100_000, 1_000_000];
 

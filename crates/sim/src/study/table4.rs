@@ -40,7 +40,11 @@ pub fn figure(options: &Options) -> Result<Vec<Point>, StudyError> {
         let of = |series, cost: Cost| {
             let outcome = single(memory.clone(), &table, series, options, Asking::default());
             let seconds = outcome.ps as f64 / 1e12;
-            (cost.query_nj, cost.energy_nj(outcome.lookups, seconds) / outcome.lookups.max(1) as f64, cost.area_tiles)
+            (
+                cost.query_nj,
+                cost.energy_nj(outcome.lookups, seconds) / outcome.lookups.max(1) as f64,
+                cost.area_tiles,
+            )
         };
         let rows = [
             ("halo-nonblocking", of(nonblocking, energy::halo(slices))),
@@ -54,7 +58,13 @@ pub fn figure(options: &Options) -> Result<Vec<Point>, StudyError> {
             put("area by rules, tiles", name, x(), area, None);
             if name == "tcam" {
                 let paper = (rules == 100_000).then_some(48.2);
-                put("energy relative to HALO's by rules", "tcam, dynamic", x(), dynamic / energy::HALO.query_nj, paper);
+                put(
+                    "energy relative to HALO's by rules",
+                    "tcam, dynamic",
+                    x(),
+                    dynamic / energy::HALO.query_nj,
+                    paper,
+                );
                 put("energy relative to HALO's by rules", "tcam, with static", x(), all / rows[0].1.1, None);
             }
         }

@@ -10,7 +10,7 @@ use super::{Options, Place, Point, Progress, StudyError, in_parallel};
 use crate::halo::tcam::{Kind, Tcam};
 use crate::machine::{Memory, Time};
 use crate::mix::LOOP;
-use crate::program::{self, Software, WHOLE};
+use crate::program::{self, Lookup, Software, WHOLE};
 use crate::tape::{Tape, Touch};
 use crate::workload::Filled;
 use tidemill_cachesim::random::Random;
@@ -48,11 +48,12 @@ pub fn tables<T: HashTable<2>>(
     (0..tuples).map(table).collect()
 }
 
-/// Nanoseconds a packet.
+/// Nanoseconds a packet. With LOOKUP_NB a program may ask for so many packets before it looks at results; others have one at a time.
 pub fn run<T: HashTable<2>>(
     memory: Memory,
     tables: &[Filled<T>],
     series: Series,
+    packets_at_once: usize,
     keys: Where,
     options: &Options,
 ) -> f64 {
@@ -66,49 +67,57 @@ pub fn run<T: HashTable<2>>(
         Series::Tcam(kind) => Some(Tcam::new(bench.memory.config(), kind)),
         _ => None,
     };
+    let all_at_once = matches!(series, Series::NonBlocking(_));
+    let packets_at_once = if all_at_once { packets_at_once.max(1) } else { 1 };
     let tape = Tape::default();
-    let mut touches: Vec<Vec<Touch>> = vec![Vec::new(); tables.len()];
-    let mut from: Time = 0;
-    for n in 0..options.warm + options.lookups {
-        if n == options.warm {
-            from = bench.core.idle_at();
+    let mut touches: Vec<Vec<Touch>> = vec![Vec::new(); tables.len() * packets_at_once];
+    let (mut n, mut from, mut counted): (u64, Time, u64) = (0, 0, 0);
+    while n < options.warm + options.lookups {
+        if n >= options.warm {
+            if counted == 0 {
+                from = bench.core.idle_at();
+            }
+            counted += packets_at_once as u64;
         }
-        let home = match keys {
-            Where::Any => random.below(tables.len() as u64) as usize,
-            Where::Last => tables.len() - 1,
-        };
-        let entry = random.below(ENTRIES);
-        // All tables are asked by LOOKUP_NB, those up to the key's by others.
-        let asked = if matches!(series, Series::NonBlocking(_)) { tables.len() } else { home + 1 };
-        for (i, (table, touches)) in tables.iter().zip(&mut touches).enumerate().take(asked) {
-            // In other tables there is no such key.
-            let entry = if i == home { entry } else { ENTRIES + 1 + (n << 8 | i as u64) };
-            table.ask(entry, &tape);
-            tape.take(&mut bench.memory, touches);
+        // Tables to ask, by packet and table.
+        let mut asked = Vec::with_capacity(touches.len());
+        for packet in 0..packets_at_once {
+            let home = match keys {
+                Where::Any => random.below(tables.len() as u64) as usize,
+                Where::Last => tables.len() - 1,
+            };
+            let entry = random.below(ENTRIES);
+            let of = if all_at_once { tables.len() } else { home + 1 };
+            for (i, table) in tables.iter().enumerate().take(of) {
+                // In other tables there is no such key.
+                let other = ENTRIES + 1 + ((n + packet as u64) << 8 | i as u64);
+                table.ask(if i == home { entry } else { other }, &tape);
+                tape.take(&mut bench.memory, &mut touches[asked.len()]);
+                asked.push((i, n + packet as u64));
+            }
+            let next = bench.packets.come(&mut bench.memory, n + packet as u64);
+            if software.is_some() || tcam.is_some() {
+                bench.core.prefetch(&mut bench.memory, next, 0);
+            }
         }
-        let next = bench.packets.come(&mut bench.memory, n);
         let Bench { memory, core, halo, results, packets } = &mut bench;
-        let lookups: Vec<_> = tables
+        let lookups: Vec<Lookup<'_>> = asked
             .iter()
             .zip(&touches)
-            .take(asked)
-            .map(|(table, touches)| table.lookup(packets.key(n), touches))
+            .map(|(&(table, packet), touches)| tables[table].lookup(packets.key(packet), touches))
             .collect();
         core.work(memory, &LOOP, 0);
-        if software.is_some() || tcam.is_some() {
-            core.prefetch(memory, next, 0);
-        }
-        match (&mut software, &mut tcam, series) {
-            (Some(software), ..) => {
+        match (&mut software, &mut tcam) {
+            (Some(software), _) => {
                 for (i, lookup) in lookups.iter().enumerate() {
                     let found = software.lookup(core, memory, lookup, 0);
                     core.branch(1, i + 1 < lookups.len(), found);
                 }
             }
-            (_, Some(tcam), _) => {
+            (_, Some(tcam)) => {
                 program::search(core, memory, tcam, &lookups[0], 0);
             }
-            (.., Series::NonBlocking(_)) => {
+            _ if all_at_once => {
                 for _ in 0..lookups.len() {
                     core.work(memory, &LOOP, 0);
                 }
@@ -122,19 +131,23 @@ pub fn run<T: HashTable<2>>(
                 }
             }
         }
+        n += packets_at_once as u64;
     }
-    (bench.core.idle_at() - from) as f64 / 1e3 / options.lookups.max(1) as f64
+    (bench.core.idle_at() - from) as f64 / 1e3 / counted.max(1) as f64
 }
 
 /// The series; the first is what the others are relative to.
-pub fn series(options: &Options) -> [(&'static str, Series); 6] {
+pub fn series(options: &Options) -> [(&'static str, Series, usize); 8] {
+    let nonblocking = Series::NonBlocking(options.config.halo.batch);
     [
-        ("software", Series::Software(options.mix)),
-        ("halo-blocking", Series::Blocking),
-        ("halo-blocking-window", Series::Window),
-        ("halo-nonblocking", Series::NonBlocking(options.config.halo.batch)),
-        ("tcam", Series::Tcam(Kind::Tcam)),
-        ("sram-tcam", Series::Tcam(Kind::Sram)),
+        ("software", Series::Software(options.mix), 1),
+        ("halo-blocking", Series::Blocking, 1),
+        ("halo-blocking-window", Series::Window, 1),
+        ("halo-nonblocking", nonblocking, 1),
+        ("halo-nonblocking, 2 packets at once", nonblocking, 2),
+        ("halo-nonblocking, 4 packets at once", nonblocking, 4),
+        ("tcam", Series::Tcam(Kind::Tcam), 1),
+        ("sram-tcam", Series::Tcam(Kind::Sram), 1),
     ]
 }
 
@@ -148,7 +161,8 @@ pub fn figure(options: &Options, progress: Progress<'_>) -> Result<Vec<Point>, S
     let case = |&(tuples, keys): &(usize, Where)| -> Result<Vec<Point>, StudyError> {
         let mut memory = Memory::new(&options.config);
         let tables: Vec<Filled<Keystore<2>>> = tables(&mut memory, tuples, options)?;
-        let ns = series(options).map(|(_, series)| run(memory.clone(), &tables, series, keys, options));
+        let ns = series(options)
+            .map(|(_, series, at_once)| run(memory.clone(), &tables, series, at_once, keys, options));
         let panel = match keys {
             Where::Any => "keys in any tuple",
             Where::Last => "keys in the last tuple",
@@ -161,7 +175,7 @@ pub fn figure(options: &Options, progress: Progress<'_>) -> Result<Vec<Point>, S
             // "By up to": the paper's most.
             paper: (name == "halo-nonblocking" && tuples == 20).then_some(23.4),
         };
-        Ok(series(options).iter().map(|(name, _)| *name).zip(ns).map(point).collect())
+        Ok(series(options).iter().map(|(name, ..)| *name).zip(ns).map(point).collect())
     };
     let points: Result<Vec<_>, _> = in_parallel(options.jobs, &cases, progress, case).into_iter().collect();
     Ok(points?.into_iter().flatten().collect())
