@@ -1,0 +1,247 @@
+//! `tidemill sim halo`: HALO's near-cache accelerator (ISCA 2019), simulated with real tables. The machine, the programs and the figures are
+//! `tidemill_sim`; here they are chosen and shown.
+//!
+//! Without `--figure` it runs single lookups: every option that takes a list multiplies the configurations, as does `--sweep`.
+
+mod runs;
+
+use super::study::{parse_count, threads};
+use crate::bench::catalogue::{Named, pick};
+use crate::bench::drawing::{self, Drawing, Panel, X, check_plot};
+use crate::progress::Progress;
+use crate::usage;
+use anyhow::{Context, Result};
+use clap::Args;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use tidemill_sim::machine::Config;
+use tidemill_sim::machine::config::PRESETS;
+use tidemill_sim::mix::{self, Mix};
+use tidemill_sim::study::{FIGURES, Figure, Options, Place, Point};
+
+/// Arguments of `sim halo`.
+#[derive(Args)]
+#[command(
+    after_help = "Examples:\n  tidemill sim halo --figure list\n  tidemill sim halo --figure halo-11 --plot halo-11.svg\n  \
+    tidemill sim halo --entries 2^10,2^16,2^20 --series software,halo-nonblocking --json\n  \
+    tidemill sim halo --sweep halo.scoreboard=1,2,5,10,20 --series halo-nonblocking\n  \
+    tidemill sim halo --write-log dpdk-like.log --entries 2^16 && tidemill sim halo --log dpdk-like.log\n  \
+    tidemill sim halo --config machine.toml --show-config\n  tidemill sim halo --machine zen-4 --calibrate"
+)]
+pub(crate) struct Halo {
+    /// A figure to make; `list` prints the names and what they show
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["entries", "load", "series", "sweep", "serial", "log", "write_log", "calibrate"])]
+    figure: Option<String>,
+    /// The machine: skylake-sp (HALO's), zen-4
+    #[arg(long, value_name = "NAME", value_parser = parse_machine, conflicts_with = "config")]
+    machine: Option<Config>,
+    /// A machine in TOML: `machine = "skylake-sp"`, and keys that differ, as --show-config prints them
+    #[arg(long, value_name = "FILE.toml")]
+    config: Option<PathBuf>,
+    /// Print the machine as TOML and where its numbers come from, and do nothing
+    #[arg(long)]
+    show_config: bool,
+    /// A key of the configuration and values for it; repeat it for several keys
+    #[arg(long, value_name = "KEY=V1,V2", value_parser = parse_sweep)]
+    sweep: Vec<Sweep>,
+    /// Slots of the table
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "2^16", value_parser = parse_count)]
+    entries: Vec<usize>,
+    /// How full it is, percent
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "90", value_parser = clap::value_parser!(u64).range(1..=95))]
+    load: Vec<u64>,
+    /// Who looks up: software, halo-blocking, halo-blocking-window, halo-nonblocking, tcam, sram-tcam, software-keystore, software-batch
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "software,halo-blocking,halo-nonblocking,tcam,sram-tcam", value_parser = runs::parse_series)]
+    series: Vec<runs::Name>,
+    /// Each lookup waits for the one before: latencies
+    #[arg(long)]
+    serial: bool,
+    /// Also say how many lookups a second are simulated (of the wall's clock; the rest is the same in every run)
+    #[arg(long)]
+    speed: bool,
+    /// An access log to run instead of a table; how it is written is said in crates/sim/src/log.rs
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["entries", "load", "write_log", "calibrate"])]
+    log: Option<PathBuf>,
+    /// Write what lookups of the table touch as an access log, and do nothing else
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["serial", "sweep", "series", "calibrate"])]
+    write_log: Option<PathBuf>,
+    /// Really look up on this machine, and show it beside the simulation of --machine
+    #[arg(long, conflicts_with_all = ["entries", "load", "series", "sweep", "serial"])]
+    calibrate: bool,
+    /// Instructions of the paper's software: rte_hash (DPDK's, measured), table-1 (the paper's 210), keystore-cuckoo, flowtable (ours, measured)
+    #[arg(long, value_name = "NAME", default_value = "rte_hash", value_parser = parse_mix)]
+    mix: Mix,
+    /// Lookups that count
+    #[arg(long, value_name = "N", default_value = "20000", value_parser = parse_count)]
+    lookups: usize,
+    /// Lookups before them
+    #[arg(long, value_name = "N", default_value = "10000", value_parser = parse_count)]
+    warm: usize,
+    /// Figures: no table larger than 2^N slots
+    #[arg(long, value_name = "N", default_value_t = 24, value_parser = clap::value_parser!(u32).range(3..=26))]
+    most: u32,
+    /// Of keys and tables
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Threads [default: one for each core]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    jobs: Option<u16>,
+    /// One JSON object per line
+    #[arg(long)]
+    json: bool,
+    /// Also draw the figure
+    #[arg(long, value_name = "FILE.svg", requires = "figure")]
+    plot: Option<PathBuf>,
+}
+
+/// A key of the configuration and values for it.
+#[derive(Debug, Clone, PartialEq)]
+struct Sweep {
+    key: String,
+    values: Vec<String>,
+}
+
+pub(super) fn run(args: &Halo) -> Result<bool> {
+    let options = args.options()?;
+    if args.show_config {
+        return runs::show_config(&options.config);
+    }
+    if let Some(name) = &args.figure {
+        return figure(args, &options, name);
+    }
+    if args.calibrate {
+        return runs::calibrate(args, &options);
+    }
+    if let Some(path) = &args.write_log {
+        return runs::write_log(args, &options, path);
+    }
+    runs::run(args, &options)
+}
+
+impl Halo {
+    fn options(&self) -> Result<Options> {
+        let config = match (&self.config, &self.machine) {
+            (Some(path), _) => {
+                let text = std::fs::read_to_string(path)
+                    .with_context(|| format!("{}: cannot be read: give a file of TOML", path.display()))?;
+                Config::from_toml(&text).map_err(|error| usage(format!("{}: {error}", path.display())))?
+            }
+            (None, Some(machine)) => machine.clone(),
+            (None, None) => Config::skylake_sp(),
+        };
+        Ok(Options {
+            config,
+            mix: self.mix,
+            lookups: self.lookups as u64,
+            warm: self.warm as u64,
+            most: self.most,
+            seed: self.seed,
+            jobs: threads(self.jobs),
+        })
+    }
+}
+
+/// A figure under its name.
+struct Listed(Figure);
+
+impl Named for Listed {
+    fn name(&self) -> &'static str {
+        self.0.name
+    }
+
+    fn title(&self) -> String {
+        self.0.title.into()
+    }
+}
+
+fn figure(args: &Halo, options: &Options, name: &str) -> Result<bool> {
+    let all = FIGURES.map(Listed);
+    let Some(Listed(figure)) = pick(all.iter(), name)? else { return Ok(true) };
+    check_plot(args.plot.as_deref())?;
+    let bar = Progress::new(figure.name, 100);
+    let shown = AtomicUsize::new(0);
+    let progress = |done: usize, of: usize| {
+        let percent = 100 * done / of.max(1);
+        let before = shown.fetch_max(percent, Ordering::Relaxed);
+        bar.add(percent.saturating_sub(before) as u64);
+    };
+    let points = (figure.make)(options, &progress)?;
+    drop(bar);
+    let notes = vec![
+        format!(
+            "simulated: {}, {} cores; software: {} ({:.0} instructions for a hit in the first bucket); {} lookups after {}; seed {}",
+            options.config.machine,
+            options.config.cores,
+            options.mix.name,
+            options.mix.instructions(1.0, 1.0),
+            options.lookups,
+            options.warm,
+            options.seed
+        ),
+        "what differs from the paper, and why: bench/figures.md".into(),
+    ];
+    let drawing = Drawing {
+        figure: figure.name,
+        title: figure.title.to_owned(),
+        table: None,
+        panels: panels(figure, points),
+        notes,
+    };
+    drawing.show(args.json, args.plot.as_deref())?;
+    Ok(true)
+}
+
+/// Points by panel and series, in the order in which they come.
+fn panels(figure: &Figure, points: Vec<Point>) -> Vec<Panel> {
+    let mut panels: Vec<Panel> = Vec::new();
+    for Point { panel, series, x, y, paper } in points {
+        let at = panels.iter().position(|known| known.y == panel).unwrap_or_else(|| {
+            panels.push(Panel::new(figure.x, panel, Vec::new()));
+            panels.len() - 1
+        });
+        let known = &mut panels[at].series;
+        let at = known.iter().position(|other| other.name == series).unwrap_or_else(|| {
+            known.push(drawing::Series { name: series, points: Vec::new() });
+            known.len() - 1
+        });
+        let x = match x {
+            Place::Number(x) => X::Number(x),
+            Place::Name(name) => X::Name(name),
+        };
+        known[at].points.push(drawing::Point { x, y, paper });
+    }
+    panels
+}
+
+fn parse_machine(text: &str) -> Result<Config, String> {
+    Config::named(text)
+        .ok_or_else(|| format!("no such machine: use {}", PRESETS.map(|(name, _)| name).join(", ")))
+}
+
+fn parse_mix(text: &str) -> Result<Mix, String> {
+    Mix::named(text).ok_or_else(|| format!("no such mix: use {}", mix::ALL.map(|mix| mix.name).join(", ")))
+}
+
+fn parse_sweep(text: &str) -> Result<Sweep, String> {
+    let form = || "give KEY=V1,V2, such as halo.scoreboard=5,10,20".to_owned();
+    let (key, values) = text.split_once('=').ok_or_else(form)?;
+    let values: Vec<String> = values.split(',').map(|value| value.trim().to_owned()).collect();
+    if key.is_empty() || values.iter().any(String::is_empty) {
+        return Err(form());
+    }
+    Ok(Sweep { key: key.into(), values })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sweeps_are_a_key_and_values() {
+        let sweep = Sweep { key: "halo.scoreboard".into(), values: vec!["5".into(), "10".into()] };
+        assert_eq!(parse_sweep("halo.scoreboard=5, 10"), Ok(sweep));
+        for wrong in ["halo.scoreboard", "=5", "a=", "a=1,,2"] {
+            assert!(parse_sweep(wrong).is_err(), "{wrong}");
+        }
+    }
+}

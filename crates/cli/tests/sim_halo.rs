@@ -1,0 +1,96 @@
+//! `tidemill sim halo`, as a user sees it.
+#![allow(clippy::unwrap_used)] // a test may
+
+mod tool;
+
+use serde_json::Value;
+use tool::Folder;
+
+fn number(line: &Value, name: &str) -> f64 {
+    line[name].as_f64().unwrap()
+}
+
+#[test]
+fn configurations_are_the_product_of_the_lists_and_of_sweeps() {
+    let folder = Folder::new();
+    let line = "sim halo --entries 2^8,2^12 --load 50,90 --series software,halo-nonblocking \
+        --sweep halo.scoreboard=2,10 --lookups 400 --warm 400 --json";
+    let lines = folder.ok(line).json();
+    assert_eq!(lines.len(), 16);
+    for pair in lines.chunks(2) {
+        assert_eq!((pair[0]["series"].as_str(), number(&pair[0], "relative")), (Some("software"), 1.0));
+        let gain = number(&pair[0], "ns") / number(&pair[1], "ns");
+        assert!((number(&pair[1], "relative") / gain - 1.0).abs() < 0.01, "{pair:?}");
+        assert_eq!(pair[1]["lookups"], 400);
+    }
+    // Two entries of the scoreboard are fewer than eight lookups at once need; software has none.
+    let at = |scoreboard: &str, series: &str| {
+        let of = |line: &&Value| line["config"]["halo.scoreboard"] == scoreboard && line["series"] == series;
+        number(lines.iter().find(of).unwrap(), "ns")
+    };
+    assert!(at("2", "halo-nonblocking") > 1.2 * at("10", "halo-nonblocking"));
+    assert_eq!(at("2", "software"), at("10", "software"));
+    assert_eq!(folder.ok(&format!("{line} --jobs 1")).json(), lines, "the same on one thread");
+
+    let text = folder.ok("sim halo --entries 256 --lookups 80 --warm 80 --speed --serial").out;
+    assert!(text.contains("halo-blocking") && text.contains("lookups simulated a second"), "{text}");
+}
+
+#[test]
+fn logs_are_written_and_run() {
+    let folder = Folder::new();
+    folder.ok("sim halo --write-log a.log --entries 2^10 --lookups 300");
+    let lines = folder
+        .ok("sim halo --log a.log --lookups 400 --warm 100 --series software,halo-blocking --json")
+        .json();
+    assert_eq!((lines.len(), lines[0]["config"]["log_lookups"].as_u64()), (2, Some(300)));
+    folder.write("b.log", "lookup 1\nread 0x1000 64\nread zero 8\n");
+    folder.fail(&[
+        ("sim halo --log b.log", 2, "b.log: line 3: the address: give a number"),
+        ("sim halo --log absent.log", 1, "absent.log: cannot be read"),
+        ("sim halo --log a.log --entries 5", 2, "--entries"),
+    ]);
+}
+
+#[test]
+fn machines_are_shown_changed_and_refused() {
+    let folder = Folder::new();
+    let shown = folder.ok("sim halo --machine zen-4 --show-config").out;
+    assert!(
+        shown.contains("machine = \"zen-4\"") && shown.contains("# ") && shown.contains("assumed"),
+        "{shown}"
+    );
+    folder.write("own.toml", &shown.replace("cores = 8", "cores = 2"));
+    assert!(folder.ok("sim halo --config own.toml --show-config").out.contains("cores = 2"));
+    folder.write("wrong.toml", "[halo]\nscorebord = 3\n");
+    folder.fail(&[
+        ("sim halo --config wrong.toml", 2, "wrong.toml: unknown field `scorebord`"),
+        ("sim halo --config absent.toml", 1, "absent.toml: cannot be read"),
+        ("sim halo --machine 486", 2, "no such machine: use skylake-sp, zen-4"),
+        ("sim halo --sweep halo.scoreboard", 2, "give KEY=V1,V2"),
+        ("sim halo --sweep halo.scoreboard=0", 2, "halo.scoreboard = 0: use 1 to 1024"),
+        ("sim halo --sweep nothing=0", 2, "nothing: unknown field"),
+        ("sim halo --series fpga", 2, "no such series: use software"),
+        ("sim halo --mix fpga", 2, "no such mix: use rte_hash"),
+        ("sim halo --figure halo-99", 2, "use list"),
+        ("sim halo --figure halo-11 --serial", 2, "--serial"),
+        ("sim halo --figure halo-11 --plot absent/f.svg", 2, "give a file that can be written"),
+    ]);
+}
+
+#[test]
+fn figures_have_the_papers_numbers_beside_ours() {
+    let folder = Folder::new();
+    let list = folder.ok("sim halo --figure list").out;
+    for name in ["halo-8b", "halo-9", "halo-10", "halo-11", "halo-12", "halo-13", "halo-table4"] {
+        assert!(list.contains(name), "{name}: {list}");
+    }
+    let run = "--lookups 200 --warm 100";
+    let lines = folder.ok(&format!("sim halo --figure halo-10 {run} --json --plot f.svg")).json();
+    let stated = lines.iter().filter(|line| line["paper"].as_f64() == Some(4.1)).count();
+    assert_eq!(stated, 2, "each waits, and overlapping");
+    assert!(lines.iter().all(|line| line["figure"] == "halo-10" && line["y"].is_number()));
+    assert!(folder.read("f.svg").contains("</svg>"));
+    let text = folder.ok(&format!("sim halo --figure halo-9 --most 4 {run}")).out;
+    assert!(text.contains("halo-nonblocking") && text.contains("skylake-sp, 16 cores"), "{text}");
+}

@@ -1,0 +1,24 @@
+//! The figures as text, without the rest of the program: `cargo run --release -p tidemill-sim --example figures -- 9 20`; the second number is the largest
+//! table, as a power of two.
+
+use tidemill_sim::study::{self, Options, Place};
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut args = std::env::args().skip(1);
+    let name = args.next().unwrap_or_else(|| "10".into());
+    let most = args.next().map_or(Ok(20), |text| text.parse())?;
+    let options = Options { most, jobs: 2, ..Options::default() };
+    let progress = |done: usize, all: usize| eprint!("\r{done}/{all} ");
+    let figure = study::FIGURES.iter().find(|figure| figure.name.ends_with(&format!("-{name}")));
+    let points = (figure.ok_or("no such figure: 8b, 9, 10, 11, 12, 13, table4, hybrid, cores")?.make)(
+        &options, &progress,
+    )?;
+    for point in points {
+        let x = match point.x {
+            Place::Number(x) => x.to_string(),
+            Place::Name(name) => name,
+        };
+        println!("{:32} {:24} {x:28} {:8.3} {:?}", point.panel, point.series, point.y, point.paper);
+    }
+    Ok(())
+}
