@@ -219,7 +219,7 @@ fn ramdisk(
         );
         writeln!(
             script,
-            "CI=true HOME=/tmp busybox chroot /host /bin/sh -c \"ip link set lo up; '{}' '{filter}' --test-threads=1\"; echo {ENDED} $?",
+            "CI=true HOME=/tmp TERM=dumb busybox chroot /host /bin/sh -c \"ip link set lo up; '{}' '{filter}' --test-threads=1\"; echo {ENDED} $?",
             test.display()
         )?;
     }
