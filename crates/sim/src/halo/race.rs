@@ -111,7 +111,7 @@ impl World {
     /// The writer's next step: to which bucket, and which of copy, version, clear, version.
     fn write(&self) -> (usize, u8) {
         // The first move is from bucket 1 to bucket 0.
-        let from = usize::from(self.written / 4 % 2 == 0);
+        let from = usize::from((self.written / 4).is_multiple_of(2));
         let step = self.written % 4;
         (if step < 2 { 1 - from } else { from }, step)
     }
