@@ -1,7 +1,7 @@
 //! The figures: runs of programs on machines, and what comes of them as points.
 //!
 //! * [`run`]: one table, one series. [`register`]: Figure 8b. [`single`]: 9. [`breakdown`]: 10. [`tuples`]: 11. [`smt`]: 12. [`functions`]: 13. [`table4`].
-//! * Beyond the paper: [`hybrid`], [`scale`]. [`calibrate`]: this machine beside its model.
+//! * Beyond the paper: [`hybrid`], [`scale`], [`structures`]. [`calibrate`]: this machine beside its model.
 //!
 //! A figure is points with the paper's number beside ours where the paper states one. It is the same for the same arguments, on any number of threads.
 
@@ -14,6 +14,7 @@ pub mod run;
 pub mod scale;
 pub mod single;
 pub mod smt;
+pub mod structures;
 pub mod table4;
 pub mod tuples;
 
@@ -145,7 +146,7 @@ pub struct Figure {
 }
 
 /// All of them.
-pub const FIGURES: [Figure; 9] = [
+pub const FIGURES: [Figure; 10] = [
     Figure {
         name: "halo-8b",
         title: "Flows that a flow register counts (HALO, Figure 8b)",
@@ -199,5 +200,11 @@ pub const FIGURES: [Figure; 9] = [
         title: "Many cores, one table or one each, two distributors (beyond HALO)",
         x: "cores",
         make: scale::figure,
+    },
+    Figure {
+        name: "halo-structures",
+        title: "Other structures on the accelerator (beyond HALO)",
+        x: "structure",
+        make: structures::figure,
     },
 ];

@@ -1,0 +1,93 @@
+//! Beyond the paper: other structures on the same accelerator, and what would be gained, in one table.
+//!
+//! Each is run as software, by its own instructions, and on the accelerator, which does the same search: it fetches what the structure's lookup touches, in order. (Its
+//! hash unit, which structures for routes need not, is a few cycles.) Hash tables: 2^18 slots, nine tenths full, keys that are there; as an index of
+//! a key-value store is. Routes: 100,000 random prefixes, random addresses, so nothing is cached better than chance.
+//!
+//! The cuckoo filter tells its accesses to no probe, and is not here.
+
+use super::run::{Asking, Series, stream};
+use super::{Options, Place, Point, Progress, StudyError, in_parallel};
+use crate::machine::memory::LINE;
+use crate::machine::{Memory, Time};
+use crate::mix::{Mix, STRUCTURES};
+use crate::tape::{Tape, Touch};
+use crate::workload::{Filled, fib};
+use tidemill_cachesim::random::Random;
+use tidemill_flow::chaining::Chaining;
+use tidemill_flow::cuckoo::Cuckoo;
+use tidemill_flow::flowtable::FlowTable;
+use tidemill_flow::keystore::Keystore;
+use tidemill_flow::table::HashTable;
+
+const PREFIXES: u64 = 100_000;
+
+/// Cycles a lookup: software, LOOKUP_B, LOOKUP_NB.
+type Cycles = [f64; 3];
+
+fn hashed<T: HashTable<2>>(mix: Mix, options: &Options) -> Result<Cycles, StudyError> {
+    let slots = 1_u64 << options.most.min(18);
+    let mut memory = Memory::new(&options.config);
+    let table: Filled<T> = Filled::new(&mut memory, slots, slots * 9 / 10, options.seed)?;
+    Ok(cycles(memory, mix, options, &|random, tape| {
+        table.ask(random.below(table.len), tape);
+    }))
+}
+
+fn routed(mix: Mix, options: &Options) -> Result<Cycles, StudyError> {
+    let fib = fib(mix.name, PREFIXES, options.seed)?;
+    let memory = Memory::new(&options.config);
+    Ok(cycles(memory, mix, options, &|random, tape| {
+        fib.lookup_probed(random.bits() as u32, tape);
+    }))
+}
+
+fn cycles(mut memory: Memory, mix: Mix, options: &Options, ask: &dyn Fn(&mut Random, &Tape)) -> Cycles {
+    let description = memory.pages.allot(LINE);
+    // Many lookups, so that the caches hold what they can of the structure.
+    let mut random = Random::new(options.seed + 1);
+    let (tape, mut touches) = (Tape::default(), Vec::<Touch>::new());
+    for _ in 0..options.lookups * 10 {
+        ask(&mut random, &tape);
+        tape.take(&mut memory, &mut touches);
+        crate::workload::touch_all(&mut memory, 0, &touches);
+    }
+    [Series::Software(mix), Series::Blocking, Series::NonBlocking(options.config.halo.batch)].map(|series| {
+        let mut random = Random::new(options.seed);
+        let mut next = |memory: &mut Memory, touches: &mut Vec<Touch>| -> Time {
+            ask(&mut random, &tape);
+            tape.take(memory, touches);
+            description
+        };
+        stream(memory.clone(), &mut next, series, options, Asking::default()).ns() * options.config.ghz
+    })
+}
+
+/// The table.
+///
+/// # Errors
+/// [`StudyError`].
+pub fn figure(options: &Options, progress: Progress<'_>) -> Result<Vec<Point>, StudyError> {
+    let case = |&mix: &Mix| -> Result<Vec<Point>, StudyError> {
+        let cycles = match mix.name {
+            "keystore-cuckoo" => hashed::<Keystore<2>>(mix, options)?,
+            "cuckoo" => hashed::<Cuckoo<2>>(mix, options)?,
+            "chaining" => hashed::<Chaining<2>>(mix, options)?,
+            "flowtable" => hashed::<FlowTable<2>>(mix, options)?,
+            _ => routed(mix, options)?,
+        };
+        let mut points = Vec::new();
+        for (series, own) in ["software", "halo-blocking", "halo-nonblocking"].into_iter().zip(cycles) {
+            for (panel, y) in
+                [("cycles a lookup, overlapping", own), ("relative to its software", cycles[0] / own)]
+            {
+                let x = Place::Name(mix.name.into());
+                points.push(Point { panel, series: series.into(), x, y, paper: None });
+            }
+        }
+        Ok(points)
+    };
+    let points: Result<Vec<_>, _> =
+        in_parallel(options.jobs, &STRUCTURES, progress, case).into_iter().collect();
+    Ok(points?.into_iter().flatten().collect())
+}
