@@ -11,6 +11,7 @@
 //! * [`live`]: rules that change while workers look up.
 //! * [`pipeline`]: several tables, actions, groups, meters; the owner of a switch's rules.
 //! * [`decider`], [`cache`]: exact matches and megaflows in front of the rules, one per worker.
+//! * [`laps`]: where a packet's time goes, layer by layer.
 //! * [`suite`]: what holds every structure to the oracle.
 
 #![doc = include_str!("../README.md")]
@@ -20,6 +21,7 @@ pub mod cache;
 pub mod decider;
 pub mod flows;
 pub mod key;
+pub mod laps;
 pub mod live;
 pub mod oracle;
 pub mod packet;

@@ -7,6 +7,7 @@ use super::{File, source};
 const HOMES: &[(&str, &str)] = &[
     ("crates/lookup/src/publish.rs", "roots: pointers shared between threads"),
     ("crates/lookup/src/prefetch.rs", "prefetch instructions"),
+    ("crates/lookup/src/cycles.rs", "the time stamp counter"),
     ("crates/lookup/src/mem.rs", "huge-page memory"),
     ("crates/lookup/src/numa.rs", "memory policies"),
     ("crates/lookup/src/gather.rs", "SIMD gathers, as a measure"),

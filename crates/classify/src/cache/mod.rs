@@ -9,7 +9,7 @@
 //! A **megaflow** is a decision on all packets that have the same values of those bits that the decision looked at (Open vSwitch's: Pfaff et
 //! al., NSDI 2015, section 4). Megaflows of different masks may hold the same packet: they agree on it, so the first one found
 //! counts. Both tables are [`FlowTable`]s: bounded work, no allocation, nothing grows. A full one replaces what was
-//! not used in this unit of time.
+//! not used in this unit of time; where all was, most decisions are not kept (`tries.rs`), so that a flood pays for its lookups only.
 //!
 //! **Nothing stale.** Every entry has the version of the rules that it is right for. One of another version is not used as it
 //! is: if none of the [changes since](Snapshot::still_holds) concerns it, it gets this version, else it is thrown away and the rules are asked.
@@ -25,14 +25,17 @@
 //! probes a packet and no more.
 
 mod masks;
+mod tries;
 
 use crate::decider::Decider;
 use crate::key::{Key, Mask};
+use crate::laps::{Laps, Layer};
 use masks::Masks;
 use tidemill_flow::flowtable::{FlowTable, Outcome, Slot};
 use tidemill_flow::hash::{KeyHash, Keyed};
 use tidemill_flow::key::Key as FlowKey;
 use tidemill_flow::table::SizeError;
+use tries::Tries;
 
 /// Keys that go through the layers together.
 pub const GROUP: usize = 32;
@@ -82,7 +85,7 @@ pub struct CacheCounters {
     pub renewed: u64,
     /// Entries of an older version that were thrown away.
     pub outdated: u64,
-    /// Decisions that were not kept: no room, or no mask free.
+    /// Decisions that were not kept as megaflows: no room, or no mask free.
     pub not_kept: u64,
     /// Masks that megaflows were probed with.
     pub probes: u64,
@@ -98,6 +101,8 @@ pub struct Cache {
     megaflows: Table,
     masks: Masks,
     hasher: Keyed<8>,
+    /// Of exact matches, of megaflows.
+    tries: [Tries; 2],
     counters: CacheCounters,
 }
 
@@ -143,6 +148,7 @@ impl Cache {
             megaflows: Table::new(settings.megaflows.max(1), hasher).map_err(CacheError::Megaflows)?,
             masks: Masks::new(settings.masks),
             hasher,
+            tries: Default::default(),
             counters: CacheCounters::default(),
         })
     }
@@ -157,6 +163,11 @@ impl Cache {
         self.megaflows.len()
     }
 
+    /// Bytes of its tables: as many from the start to the end.
+    pub fn bytes(&self) -> usize {
+        self.megaflows.bytes() + self.exact.as_ref().map_or(0, Table::bytes)
+    }
+
     /// Masks of megaflows.
     pub fn masks(&self) -> usize {
         self.masks.order().len()
@@ -165,14 +176,33 @@ impl Cache {
     /// The decision on each key by `rules`: the first match by a [`Snapshot`](crate::live::Snapshot), or the way through the tables of a
     /// [pipeline](crate::pipeline). `out` is as long as `keys`, and what lies beyond the shorter is not looked at. `now` is the time in
     /// the caller's unit, which expiry and replacement go by.
-    pub fn classify<D: Decider>(&mut self, mut rules: D, now: u32, keys: &[Key], out: &mut [D::Decision]) {
+    pub fn classify<D: Decider>(&mut self, rules: D, now: u32, keys: &[Key], out: &mut [D::Decision]) {
+        self.classify_timed(rules, now, keys, out, &mut ());
+    }
+
+    /// The same, and tells a stopwatch which layer has been at work.
+    pub fn classify_timed<D: Decider>(
+        &mut self,
+        mut rules: D,
+        now: u32,
+        keys: &[Key],
+        out: &mut [D::Decision],
+        laps: &mut impl Laps,
+    ) {
         rules.begin();
         for (keys, out) in keys.chunks(GROUP).zip(out.chunks_mut(GROUP)) {
-            self.group(&mut rules, now, keys, out);
+            self.group(&mut rules, now, keys, out, laps);
         }
     }
 
-    fn group<D: Decider>(&mut self, rules: &mut D, now: u32, keys: &[Key], out: &mut [D::Decision]) {
+    fn group<D: Decider>(
+        &mut self,
+        rules: &mut D,
+        now: u32,
+        keys: &[Key],
+        out: &mut [D::Decision],
+        laps: &mut impl Laps,
+    ) {
         let n = keys.len().min(out.len());
         let mut open = Open { places: std::array::from_fn(|i| i as u8), len: n };
         let mut whole = [FlowKey([0; 8]); GROUP];
@@ -194,8 +224,13 @@ impl Cache {
                 false
             });
         }
+        laps.lap(Layer::Exact);
+        if open.len == 0 {
+            return;
+        }
         let missed: u32 = open.iter().fold(0, |bits, i| bits | 1 << i);
         self.megaflow_group(rules, now, keys, &mut open, out);
+        laps.lap(Layer::Megaflow);
         for i in open.iter() {
             self.counters.misses += 1;
             let (decided, mask) = rules.decide(&keys[i]);
@@ -206,10 +241,12 @@ impl Cache {
                 self.counters.not_kept += 1;
             }
         }
+        laps.lap(Layer::Rules);
         let Some(exact) = &mut self.exact else { return };
+        let tries = &mut self.tries[0];
         for i in (0..n).filter(|i| missed >> i & 1 != 0) {
             let (version, decided) = (rules.version(), out[i].into());
-            if !rules.keeps(decided) {
+            if !rules.keeps(decided) || !tries.now() {
                 continue;
             }
             let mut replaced = None;
@@ -220,11 +257,13 @@ impl Cache {
                 }
                 goes
             });
+            tries.came_to(outcome.slot().is_some());
             settle(exact, outcome, [decided, version], rules);
             if let Some(replaced) = replaced {
                 rules.release(replaced);
             }
         }
+        laps.lap(Layer::Exact);
     }
 
     /// Asks the megaflows of one mask after the other.
@@ -280,6 +319,11 @@ impl Cache {
 
     /// Keeps a decision as a megaflow, if there is room.
     fn keep<D: Decider>(&mut self, rules: &mut D, now: u32, key: &Key, mask: &Mask, decided: u64) {
+        let tries = &mut self.tries[1];
+        if !tries.now() {
+            self.counters.not_kept += 1;
+            return;
+        }
         let Some(number) = self.masks.number(mask) else {
             self.counters.not_kept += 1;
             return;
@@ -295,6 +339,7 @@ impl Cache {
             }
             goes
         });
+        tries.came_to(outcome.slot().is_some());
         settle(&mut self.megaflows, outcome, [decided, version], rules);
         match outcome {
             Outcome::New(_) => self.masks.one_more(number),
