@@ -15,7 +15,7 @@
 //! * [`suite`]: what holds every structure to the oracle.
 
 #![doc = include_str!("../README.md")]
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 pub mod cache;
 pub mod decider;
