@@ -113,6 +113,7 @@ impl<L> Switch<L> {
         for (counter, value) in [
             (Counter::ExactHits, cache.exact_hits),
             (Counter::MegaflowHits, cache.megaflow_hits),
+            (Counter::SignatureHits, cache.signature_hits),
             (Counter::Misses, cache.misses),
             (Counter::Probes, cache.probes),
             (Counter::Renewed, cache.renewed),

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! keys (up to 32) --> exact matches --misses--> megaflows, mask by mask --misses--> rules (`TupleSpace::lookup_wild`)
-//!                          ^                         |  ^                             |
+//!                          ^                     the mask of its signature first      |
+//!                          |                         |  ^                             |
 //!                          +------- the key ---------+  +--- the key under its mask --+
 //! ```
 //!
@@ -17,7 +18,8 @@
 //! | cost for each key of a batch | lines of 64 bytes |
 //! |---|---|
 //! | exact match | one of tags, two or three of the entry (88 bytes) |
-//! | megaflow | one of tags for each mask before its own, then as an exact match |
+//! | signature (four masks and more) | one |
+//! | megaflow | one of tags for each mask before its own (none if its signature is known), then as an exact match |
 //! | rules | a lookup, the chains' rules, and walks along two tries of a bit each step |
 //!
 //! Masks are asked in the order of their use ([`Cache::maintain`]). There are at most [`Settings::masks`]; a decision with another
@@ -25,12 +27,14 @@
 //! probes a packet and no more.
 
 mod masks;
+mod signatures;
 mod tries;
 
 use crate::decider::Decider;
 use crate::key::{Key, Mask};
 use crate::laps::{Laps, Layer};
 use masks::Masks;
+use signatures::{FEWEST_MASKS, Signatures};
 use tidemill_flow::flowtable::{FlowTable, Outcome, Slot};
 use tidemill_flow::hash::{KeyHash, Keyed};
 use tidemill_flow::key::Key as FlowKey;
@@ -52,6 +56,9 @@ pub enum CacheError {
     /// The table of megaflows.
     #[error("megaflows: {0}")]
     Megaflows(SizeError),
+    /// The signature cache.
+    #[error("signatures: no memory: {0}")]
+    Signatures(std::io::Error),
 }
 
 /// How large a cache is. None of it can change later.
@@ -59,6 +66,8 @@ pub enum CacheError {
 pub struct Settings {
     /// Room for exact matches; 0 for none.
     pub exact: usize,
+    /// Keys whose masks are remembered; 0 for none.
+    pub signatures: usize,
     /// Room for megaflows.
     pub megaflows: usize,
     /// The most masks that megaflows have, up to 16,383.
@@ -66,9 +75,9 @@ pub struct Settings {
 }
 
 impl Default for Settings {
-    /// 8,192 exact matches as Open vSwitch has them, 65,536 megaflows, 256 masks.
+    /// 8,192 exact matches and 2^20 signatures as Open vSwitch has them, 65,536 megaflows, 256 masks.
     fn default() -> Self {
-        Settings { exact: 8192, megaflows: 65_536, masks: 256 }
+        Settings { exact: 8192, signatures: 1 << 20, megaflows: 65_536, masks: 256 }
     }
 }
 
@@ -79,6 +88,8 @@ pub struct CacheCounters {
     pub exact_hits: u64,
     /// Keys that a megaflow decided.
     pub megaflow_hits: u64,
+    /// Those among them whose mask was known by their signature.
+    pub signature_hits: u64,
     /// Keys that the rules decided.
     pub misses: u64,
     /// Entries of an older version that no change concerned.
@@ -98,6 +109,7 @@ type Table = FlowTable<8, Cached>;
 /// One worker's cache. See the [module](self).
 pub struct Cache {
     exact: Option<Table>,
+    signatures: Option<Signatures>,
     megaflows: Table,
     masks: Masks,
     hasher: Keyed<8>,
@@ -143,7 +155,9 @@ impl Cache {
     pub fn new(settings: Settings, secret: u128) -> Result<Self, CacheError> {
         let hasher = Keyed::new(secret);
         let exact = (settings.exact > 0).then(|| Table::new(settings.exact, hasher)).transpose();
+        let signatures = (settings.signatures > 0).then(|| Signatures::new(settings.signatures));
         Ok(Cache {
+            signatures: signatures.transpose().map_err(CacheError::Signatures)?,
             exact: exact.map_err(CacheError::Exact)?,
             megaflows: Table::new(settings.megaflows.max(1), hasher).map_err(CacheError::Megaflows)?,
             masks: Masks::new(settings.masks),
@@ -165,7 +179,8 @@ impl Cache {
 
     /// Bytes of its tables: as many from the start to the end.
     pub fn bytes(&self) -> usize {
-        self.megaflows.bytes() + self.exact.as_ref().map_or(0, Table::bytes)
+        let exact = self.exact.as_ref().map_or(0, Table::bytes);
+        self.megaflows.bytes() + exact + self.signatures.as_ref().map_or(0, Signatures::bytes)
     }
 
     /// Masks of megaflows.
@@ -229,7 +244,11 @@ impl Cache {
             return;
         }
         let missed: u32 = open.iter().fold(0, |bits, i| bits | 1 << i);
-        self.megaflow_group(rules, now, keys, &mut open, out);
+        let signed = self.masks.order().len() >= FEWEST_MASKS;
+        if signed {
+            self.signature_group(rules, now, (keys, &hashes), &mut open, out);
+        }
+        self.megaflow_group(rules, now, (keys, signed.then_some(&hashes)), &mut open, out);
         laps.lap(Layer::Megaflow);
         for i in open.iter() {
             self.counters.misses += 1;
@@ -266,12 +285,54 @@ impl Cache {
         laps.lap(Layer::Exact);
     }
 
-    /// Asks the megaflows of one mask after the other.
+    /// Asks for the megaflows that keys of these hashes had last.
+    fn signature_group<D: Decider>(
+        &mut self,
+        rules: &mut D,
+        now: u32,
+        (keys, hashes): (&[Key], &[u64; GROUP]),
+        open: &mut Open,
+        out: &mut [D::Decision],
+    ) {
+        let Some(signatures) = &self.signatures else { return };
+        open.iter().for_each(|i| signatures.prefetch(hashes[i]));
+        let mut masked = [FlowKey([0; 8]); GROUP];
+        let mut hinted = [(0_u8, 0_u16); GROUP];
+        let mut n = 0;
+        for i in open.iter() {
+            if let Some(number) = signatures.get(hashes[i]) {
+                masked[n] = numbered(&keys[i], &self.masks.mask(number), number);
+                hinted[n] = (i as u8, number);
+                n += 1;
+            }
+        }
+        let (mut of_masked, mut slots) = ([0; GROUP], [None; GROUP]);
+        self.hasher.hash_batch(&masked[..n], &mut of_masked[..n]);
+        self.megaflows.lookup_batch(&of_masked[..n], &masked[..n], &mut slots[..n]);
+        let Cache { megaflows: table, counters, masks, .. } = self;
+        counters.probes += n as u64;
+        let mut done = 0_u32;
+        for (&(i, number), slot) in hinted[..n].iter().zip(slots) {
+            let (i, Some(slot)) = (usize::from(i), slot) else { continue };
+            // One that is outdated is thrown away when its mask's turn comes.
+            if let Some(decided) = decision(table, slot, rules, &keys[i], &masks.mask(number), counters) {
+                out[i] = D::Decision::from(decided);
+                table.touch(slot, now);
+                counters.megaflow_hits += 1;
+                counters.signature_hits += 1;
+                masks.used(number);
+                done |= 1 << i;
+            }
+        }
+        open.retain(|_, i| done >> i & 1 == 0);
+    }
+
+    /// Asks the megaflows of one mask after the other. With hashes of the whole keys, signatures are kept.
     fn megaflow_group<D: Decider>(
         &mut self,
         rules: &mut D,
         now: u32,
-        keys: &[Key],
+        (keys, whole): (&[Key], Option<&[u64; GROUP]>),
         open: &mut Open,
         out: &mut [D::Decision],
     ) {
@@ -291,6 +352,7 @@ impl Cache {
             self.megaflows.lookup_batch(&hashes[..n], &masked[..n], &mut slots[..n]);
             self.counters.probes += n as u64;
             let (table, counters, masks) = (&mut self.megaflows, &mut self.counters, &self.masks);
+            let mut signatures = self.signatures.as_mut().zip(whole);
             open.retain(|at, i| {
                 let Some(slot) = slots[at] else { return true };
                 match decision(table, slot, rules, &keys[i], &mask, counters) {
@@ -299,6 +361,9 @@ impl Cache {
                         table.touch(slot, now);
                         counters.megaflow_hits += 1;
                         masks.used(number);
+                        if let Some((signatures, whole)) = &mut signatures {
+                            signatures.put(whole[i], number);
+                        }
                         false
                     }
                     None => {
