@@ -13,7 +13,7 @@ use crate::json::{Measurement, Params};
 use crate::progress::Progress;
 use anyhow::{Context as _, Result};
 use std::time::Duration;
-use tidemill_switch::{Counter, SwitchSection};
+use tidemill_switch::Counter;
 
 /// The rule that floods live by.
 const RULE: &str = "priority=200,dl_src=02:66:66:66:66:66 actions=drop\n";
@@ -42,7 +42,7 @@ pub(super) fn measure(args: &ClassifyBench, progress: &Progress, report: &mut Re
             phases: vec![phase(seconds / 4, 0), phase(seconds, 0), phase(seconds, share), phase(seconds, 0)],
             slice: seconds / SLICES,
             extra: RULE,
-            section: SwitchSection { exact: args.exact, ..SwitchSection::default() },
+            section: args.section(),
             seed: args.seed,
         };
         check_rules(&plan)?;
@@ -68,6 +68,7 @@ pub(super) fn measure(args: &ClassifyBench, progress: &Progress, report: &mut Re
             params.insert("flood".into(), (f64::from(share) / 256.0).into());
             params.insert("seconds".into(), seconds.as_secs_f64().into());
             params.insert("slice_ms".into(), (plan.slice.as_secs_f64() * 1e3).into());
+            params.insert("signatures".into(), plan.section.signatures.into());
             params.insert("exact".into(), plan.section.exact.into());
             params.insert("megaflows".into(), plan.section.megaflows.into());
             params.insert("seed".into(), args.seed.into());

@@ -73,11 +73,12 @@ pub(super) fn measure(
         }
     }
     let params = || {
-        let params: [(&str, serde_json::Value); 8] = [
+        let params: [(&str, serde_json::Value); 9] = [
             ("flows", plan.traffic.flows.into()),
             ("rules", plan.traffic.rules.into()),
             ("family", family.into()),
             ("exact", plan.section.exact.into()),
+            ("signatures", plan.section.signatures.into()),
             ("megaflows", plan.section.megaflows.into()),
             ("seconds", args.seconds.into()),
             ("seed", args.seed.into()),
@@ -114,18 +115,20 @@ pub(super) fn measure(
         paper: plan.traffic.paper_cycles.filter(|_| !plan.v6),
         exact: median(&shares[0]),
         megaflow: median(&shares[1]),
-        masks: median(&shares[3]),
+        masks: median(&shares[4]),
     })
 }
 
 /// What the switch has counted, by packet or in the end.
-const SHARES: [&str; 5] = ["exact_share", "megaflow_share", "probes_per_packet", "masks", "megaflows_held"];
+const SHARES: [&str; 6] =
+    ["exact_share", "megaflow_share", "signature_share", "probes_per_packet", "masks", "megaflows_held"];
 
 fn counted(ran: &Ran) -> [f64; SHARES.len()] {
     let packets = ran.measured.sent().iter().sum::<u64>() as f64;
     [
         ran.count(Counter::ExactHits) / packets,
         ran.count(Counter::MegaflowHits) / packets,
+        ran.count(Counter::SignatureHits) / packets,
         ran.count(Counter::Probes) / packets,
         ran.count(Counter::Masks),
         ran.count(Counter::Megaflows),

@@ -10,7 +10,7 @@ mod traffic;
 
 use super::drawing::check_plot;
 use super::report::{Report, figure, pivot};
-use crate::json::{Measurement, significant};
+use crate::json::{Measurement, Ratio, significant};
 use crate::progress::Progress;
 use crate::usage;
 use anyhow::Result;
@@ -31,6 +31,8 @@ use traffic::{TRAFFIC, Traffic};
     traffic   the five traffic cases of HALO's Figure 3 through the whole switch between two ports in memory, on one core: rates, and the time\n            \
     of a packet by layer (io, parse, exact, megaflow, rules, actions). few: 10,000 flows, 1 rule; many-1: 100,000 flows, 1 rule;\n            \
     many-10: a million flows, 10 rules; rules-100k and rules-1M: 20 rules\n  \
+    caches    the keys of these five, by the caches alone: the switch's (cache), without signatures (cache-plain), HALO's baseline (cuckoo)
+  \
     sets      lookups of each structure on ClassBench sets and their traces (--rules, --data; without them on made-up sets)\n  \
     updates   changes of rules a second on these sets, published one by one (kups) and 64 at once (kups_64)\n  \
     flood     packets of which each makes a megaflow: how much slower, what memory, how soon over\n\n\
@@ -41,7 +43,7 @@ use traffic::{TRAFFIC, Traffic};
     tidemill bench classify --case sets,updates --rules acl1.rules.zst --trace acl1.trace.zst --json")]
 pub(crate) struct ClassifyBench {
     /// What is asked for
-    #[arg(long = "case", value_enum, value_name = "NAME", value_delimiter = ',', default_values = ["traffic", "sets", "updates", "flood"])]
+    #[arg(long = "case", value_enum, value_name = "NAME", value_delimiter = ',', default_values = ["traffic", "caches", "sets", "updates", "flood"])]
     cases: Vec<Case>,
     /// A figure of the paper, instead of the cases
     #[arg(long, value_enum, value_name = "NAME", conflicts_with = "cases")]
@@ -67,6 +69,9 @@ pub(crate) struct ClassifyBench {
     /// Exact matches that a cache has room for; 0 for none
     #[arg(long, value_name = "N", default_value_t = Settings::default().exact)]
     exact: usize,
+    /// Signatures that a cache has room for; 0 for none
+    #[arg(long, value_name = "N", default_value_t = Settings::default().signatures)]
+    signatures: usize,
     /// Seconds of a run of traffic; a phase of a flood has twice, changes of rules half of it
     #[arg(long, default_value_t = 1.0)]
     seconds: f64,
@@ -91,6 +96,8 @@ pub(crate) struct ClassifyBench {
 enum Case {
     /// The whole switch
     Traffic,
+    /// The caches alone
+    Caches,
     /// Structures on rule sets
     Sets,
     /// Changes of rules
@@ -121,7 +128,11 @@ impl ClassifyBench {
     }
 
     fn settings(&self) -> Settings {
-        Settings { exact: self.exact, ..Settings::default() }
+        Settings { exact: self.exact, signatures: self.signatures, ..Settings::default() }
+    }
+
+    fn section(&self) -> SwitchSection {
+        SwitchSection { exact: self.exact, signatures: self.signatures, ..SwitchSection::default() }
     }
 
     /// Checks arguments; the traffic cases that were asked for.
@@ -132,8 +143,10 @@ impl ClassifyBench {
         if let Some(wrong) = self.family.iter().find(|family| ![4, 6].contains(*family)) {
             return Err(usage(format!("--family {wrong}: give 4 or 6")));
         }
-        if self.exact > 1 << 24 {
-            return Err(usage(format!("--exact {}: give at most 2^24", self.exact)));
+        for (name, most) in [("--exact", self.exact), ("--signatures", self.signatures)] {
+            if most > 1 << 24 {
+                return Err(usage(format!("{name} {most}: give at most 2^24")));
+            }
         }
         check_plot(self.plot.as_deref())?;
         let find = |name: &String| {
@@ -167,6 +180,9 @@ pub(super) fn run(args: &ClassifyBench) -> Result<bool> {
     if args.asks(Case::Traffic) {
         splits(args, &machine, &traffic, &mut report)?;
     }
+    if args.asks(Case::Caches) {
+        caches(args, &traffic, &mut report)?;
+    }
     if args.asks(Case::Sets) || args.asks(Case::Updates) {
         sets(args, &mut report)?;
     }
@@ -194,7 +210,7 @@ fn splits(args: &ClassifyBench, machine: &Machine, traffic: &[Traffic], report: 
                 ],
                 slice: seconds,
                 extra: "",
-                section: SwitchSection { exact: args.exact, ..SwitchSection::default() },
+                section: args.section(),
                 seed: args.seed,
             };
             splits.push(layers::measure(args, machine, &plan, &progress, report)?);
@@ -206,14 +222,35 @@ fn splits(args: &ClassifyBench, machine: &Machine, traffic: &[Traffic], report: 
     }
     if !args.json {
         layers::print(&splits);
-        for ratio in report.ratios() {
-            println!(
-                "  {}: Mpps of {} to {}: {:.2} ({:.2} to {:.2}, {} pairs)",
-                ratio.case, ratio.of, ratio.to, ratio.value, ratio.low, ratio.high, ratio.pairs
-            );
-        }
+        show_ratios(report.ratios());
     }
     layers::drawing(&splits).plot(args.plot.as_deref())
+}
+
+/// What the caches alone make of the traffic cases.
+fn caches(args: &ClassifyBench, traffic: &[Traffic], report: &mut Report) -> Result<()> {
+    let kinds = [Kind::Cache, Kind::CachePlain, Kind::Cuckoo];
+    let progress =
+        Progress::new("bench classify, caches", (traffic.len() * args.runs() * kinds.len()) as u64);
+    let (lines, ratios) = (report.lines().len(), report.ratios().len());
+    for &traffic in traffic {
+        let set = sets::of_traffic(args, traffic)?;
+        sets::lookups(args, &set, &kinds, &progress, report)?;
+    }
+    if !args.json {
+        println!("\nThe caches alone: M lookups/s");
+        let lines: Vec<&Measurement> =
+            report.lines()[lines..].iter().filter(|line| line.metric == "mlps").collect();
+        pivot(&lines, |line| line.subject.clone(), |line| line.case.clone(), |line| figure(line.value));
+        show_ratios(&report.ratios()[ratios..]);
+    }
+    Ok(())
+}
+
+fn show_ratios(ratios: &[Ratio]) {
+    for Ratio { case, of, to, value, low, high, pairs, .. } in ratios {
+        println!("  {case}: {of} to {to}: {value:.2} ({low:.2} to {high:.2}, {pairs} pairs)");
+    }
 }
 
 fn sets(args: &ClassifyBench, report: &mut Report) -> Result<()> {
@@ -223,7 +260,7 @@ fn sets(args: &ClassifyBench, report: &mut Report) -> Result<()> {
     let steps = sets.len() * args.runs() * (lookups + updates);
     let progress = Progress::new("bench classify, sets", steps as u64);
     for set in &sets {
-        let before = report.lines().len();
+        let (before, ratios) = (report.lines().len(), report.ratios().len());
         if args.asks(Case::Sets) {
             sets::lookups(args, set, &kinds, &progress, report)?;
         }
@@ -238,6 +275,7 @@ fn sets(args: &ClassifyBench, report: &mut Report) -> Result<()> {
             let lines: Vec<&Measurement> = report.lines()[before..].iter().collect();
             let cell = |line: &Measurement| figure(line.value);
             pivot(&lines, |line| line.subject.clone(), |line| line.metric.to_owned(), cell);
+            show_ratios(&report.ratios()[ratios..]);
         }
     }
     Ok(())

@@ -3,7 +3,9 @@
 //! Every timed answer is stored and held to the oracle's. The linear oracle is measured too, on part of the trace: what a structure has to beat.
 
 use super::ClassifyBench;
+use super::ports::PORTS;
 use super::structures::{Kind, Structure, build};
+use super::traffic::{Frames, LONGEST, Traffic};
 use crate::bench::pass::{BLOCK, Checksum};
 use crate::bench::report::Report;
 use crate::classify::{Pair, collect, read};
@@ -12,16 +14,20 @@ use crate::progress::Progress;
 use crate::usage;
 use anyhow::{Context as _, Result, bail};
 use std::time::{Duration, Instant};
+use tidemill_classify::flows::{Item, PortNames, read_flows};
 use tidemill_classify::live::LiveRules;
 use tidemill_classify::oracle::Oracle;
 use tidemill_classify::suite::{self, Rng, Shape};
 use tidemill_classify::text::{in_order, read_headers, read_rules};
-use tidemill_classify::{Grouping, Key, Rank, Rule, RuleId, RuleSet};
+use tidemill_classify::{Grouping, Key, Rank, Rule, RuleId, RuleSet, packet};
 use tidemill_lookup::qsbr::Domain;
+use tidemill_lpm::keys::Random;
 
 /// Rules and headers that are made where no set is given.
 const MADE: usize = 1000;
 const HEADERS: usize = 1 << 14;
+/// Keys of a traffic case.
+const TRAFFIC_KEYS: usize = 1 << 19;
 /// Comparisons that the oracle is timed for, about.
 const COMPARISONS: usize = 1 << 23;
 /// Keys in a call.
@@ -76,6 +82,25 @@ pub(super) fn sets(args: &ClassifyBench) -> Result<Vec<Set>> {
         Ok(Set::new(name, rules, keys))
     };
     pairs.iter().map(named).collect()
+}
+
+/// The keys and rules of a traffic case: what the caches alone make of it.
+pub(super) fn of_traffic(args: &ClassifyBench, traffic: Traffic) -> Result<Set> {
+    let frames = Frames::new(traffic, false, args.seed)?;
+    let mut random = Random::new(args.seed);
+    let mut bytes = [0; LONGEST];
+    let bytes = &mut bytes[..frames.len()];
+    let keys = (0..TRAFFIC_KEYS).map(|_| {
+        frames.write(random.below(traffic.flows as usize) as u32, bytes);
+        packet::key(bytes, 1).context("a frame without a key")
+    });
+    let keys = keys.collect::<Result<Vec<Key>>>()?;
+    let ports = PortNames(PORTS.map(str::to_owned).to_vec());
+    let rules = read_flows(traffic.text(false).as_bytes(), &ports)?.into_iter().filter_map(|(_, item)| {
+        let Item::Flow(flow) = item else { return None };
+        Some(Rule { matches: flow.matches, priority: flow.priority.into() })
+    });
+    Ok(Set::new(format!("caches/{}", traffic.name), rules.collect(), keys))
 }
 
 fn headers(rules: &[Rule], seed: u64) -> Vec<Key> {
@@ -193,8 +218,9 @@ pub(super) fn lookups(
         report.line(line)?;
     }
     for (kind, of) in kinds.iter().zip(&rates) {
-        if let Some(at) = kind.scalar().and_then(|scalar| kinds.iter().position(|other| *other == scalar)) {
-            report.ratio("classify", &set.name, (kind.name(), of), (kinds[at].name(), &rates[at]))?;
+        for rival in kind.rivals() {
+            let Some(at) = kinds.iter().position(|other| other == rival) else { continue };
+            report.ratio("classify", &set.name, (kind.name(), of), (rival.name(), &rates[at]))?;
         }
     }
     Ok(())

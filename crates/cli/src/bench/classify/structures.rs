@@ -6,6 +6,7 @@ use std::sync::Arc;
 use tidemill_classify::cache::{Cache, Settings};
 use tidemill_classify::live::{LiveRules, Snapshot};
 use tidemill_classify::oracle::Oracle;
+use tidemill_classify::yardstick::CuckooLayers;
 use tidemill_classify::{Grouping, Key, Rank, RuleSet, TupleSpace};
 use tidemill_lookup::publish::View;
 use tidemill_lookup::qsbr::{Domain, Reader};
@@ -15,29 +16,55 @@ use tidemill_lookup::qsbr::{Domain, Reader};
 pub(super) enum Kind {
     /// A table for each mask
     TupleSpace,
+    /// The same without vectors
+    TupleSpaceScalar,
     /// Few tables of narrower masks
     TupleMerge,
+    /// The same without vectors
+    TupleMergeScalar,
     /// The switch's caches, and behind them the structure that the set gets
     Cache,
+    /// These caches without signatures
+    CachePlain,
+    /// HALO's baseline of them: cuckoo hashing with optimistic versions
+    Cuckoo,
     /// Every rule in order
     Linear,
 }
 
 impl Kind {
-    pub(super) const ALL: [Kind; 4] = [Kind::TupleSpace, Kind::TupleMerge, Kind::Cache, Kind::Linear];
+    pub(super) const ALL: [Kind; 8] = [
+        Kind::TupleSpace,
+        Kind::TupleSpaceScalar,
+        Kind::TupleMerge,
+        Kind::TupleMergeScalar,
+        Kind::Cache,
+        Kind::CachePlain,
+        Kind::Cuckoo,
+        Kind::Linear,
+    ];
 
     pub(super) fn name(self) -> &'static str {
         match self {
             Kind::TupleSpace => "tuple-space",
+            Kind::TupleSpaceScalar => "tuple-space-scalar",
             Kind::TupleMerge => "tuple-merge",
+            Kind::TupleMergeScalar => "tuple-merge-scalar",
             Kind::Cache => "cache",
+            Kind::CachePlain => "cache-plain",
+            Kind::Cuckoo => "cuckoo",
             Kind::Linear => "linear",
         }
     }
 
     /// What it is compared with.
-    pub(super) fn scalar(self) -> Option<Kind> {
-        None
+    pub(super) fn rivals(self) -> &'static [Kind] {
+        match self {
+            Kind::TupleSpace => &[Kind::TupleSpaceScalar],
+            Kind::TupleMerge => &[Kind::TupleMergeScalar],
+            Kind::Cache => &[Kind::CachePlain, Kind::Cuckoo],
+            _ => &[],
+        }
     }
 }
 
@@ -57,6 +84,32 @@ impl Structure for TupleSpace {
 
     fn bytes(&self) -> usize {
         TupleSpace::bytes(self)
+    }
+}
+
+/// Without vectors.
+struct Scalar(TupleSpace);
+
+impl Structure for Scalar {
+    fn lookup_batch(&mut self, keys: &[Key], out: &mut [Rank]) {
+        self.0.lookup_batch_scalar(keys, out);
+    }
+
+    fn bytes(&self) -> usize {
+        self.0.bytes()
+    }
+}
+
+/// HALO's baseline.
+struct Baseline(CuckooLayers, TupleSpace);
+
+impl Structure for Baseline {
+    fn lookup_batch(&mut self, keys: &[Key], out: &mut [Rank]) {
+        self.0.classify(&self.1, keys, out);
+    }
+
+    fn bytes(&self) -> usize {
+        self.0.bytes() + self.1.bytes()
     }
 }
 
@@ -106,10 +159,18 @@ pub(super) fn build(
     Ok(match kind {
         Kind::TupleSpace => Box::new(TupleSpace::build(rules, Grouping::Exact)),
         Kind::TupleMerge => Box::new(TupleSpace::build(rules, Grouping::Merged)),
+        Kind::TupleSpaceScalar => Box::new(Scalar(TupleSpace::build(rules, Grouping::Exact))),
+        Kind::TupleMergeScalar => Box::new(Scalar(TupleSpace::build(rules, Grouping::Merged))),
+        Kind::Cuckoo => {
+            let space = TupleSpace::build(rules, Grouping::for_set(rules));
+            Box::new(Baseline(CuckooLayers::new(settings.exact, seed.into())?, space))
+        }
         Kind::Linear => {
             Box::new(Linear(Oracle::new(rules), rules.len() * size_of::<tidemill_classify::Rule>()))
         }
-        Kind::Cache => {
+        Kind::Cache | Kind::CachePlain => {
+            let signatures = if kind == Kind::Cache { settings.signatures } else { 0 };
+            let settings = Settings { signatures, ..settings };
             let domain = Domain::new();
             let mut live = LiveRules::new(&domain, Grouping::for_set(rules), rules.len() + 1);
             for (_, rule) in rules.iter() {
