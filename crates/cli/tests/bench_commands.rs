@@ -249,6 +249,31 @@ fn the_switch_by_layer_and_its_sets() {
         (sums.len() - 1, &Some(16))
     );
     assert_eq!([of("kups").len(), of("kups_64").len()], [2, 2]);
+    let compared: Vec<&Value> = lines.iter().filter(|line| line["metric"] == "ratio").collect();
+    assert_eq!(compared.len(), 4, "vectors with the scalar form, the caches with theirs");
+
+    // The five cases by the caches alone, HALO's baseline beside them.
+    let lines = folder.ok(&format!("bench classify --case caches --traffic rules-100k {short}")).json();
+    let rates = lines.iter().filter(|line| line["metric"] == "mlps" && line["case"] == "caches/rules-100k");
+    let subjects: Vec<&str> = rates.map(|line| line["subject"].as_str().unwrap()).collect();
+    assert_eq!(subjects, ["cache", "cache-plain", "cuckoo"]);
+
+    // As a runner: the answers of the trace, before and after changes.
+    let said = folder.run_with(
+        "bench classify --runner --rules a.rules --trace a.trace --changes 10",
+        "run lookup\nrun update\nrun away\nquit\n",
+    );
+    let said = said.json();
+    assert_eq!((&said[0]["subject"], &said[0]["entries"]), (&json!("tuple-space"), &json!(40)));
+    // FNV-1a of the labels 2 and 0.
+    let sum = [2_u8, 0, 0, 0, 0, 0, 0, 0]
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |sum, byte| (sum ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3));
+    for (line, case, count) in [(&said[1], "lookup", 2), (&said[2], "update", 10)] {
+        assert_eq!((&line["case"], &line["lookups"]), (&json!(case), &json!(count)));
+        assert_eq!(line["checksum"], format!("{sum:016x}"), "{case}");
+    }
+    assert!(said[3]["error"].as_str().unwrap().contains("use run lookup|update or quit"));
     let made = folder.ok("bench classify --case sets --structure tuple-merge --seconds 0.01 --runs 1").out;
     assert!(made.contains("made-acl: M lookups/s") && made.contains("tuple-merge"), "{made}");
 

@@ -3,6 +3,7 @@
 mod flood;
 mod layers;
 mod ports;
+mod runner;
 mod sets;
 mod structures;
 mod switch;
@@ -90,6 +91,8 @@ pub(crate) struct ClassifyBench {
     /// Draw the figure, or the layers of the traffic cases
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
+    #[command(flatten)]
+    runner: runner::RunnerArgs,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -175,6 +178,9 @@ impl ClassifyBench {
 
 pub(super) fn run(args: &ClassifyBench) -> Result<bool> {
     let traffic = args.check()?;
+    if args.runner.runner {
+        return runner::run(args);
+    }
     let machine = Machine { ticks_per_ns: significant(cycles::per_ns(CALIBRATION)) };
     let mut report = Report::new(args.json);
     if args.asks(Case::Traffic) {

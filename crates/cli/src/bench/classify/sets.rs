@@ -31,7 +31,7 @@ const TRAFFIC_KEYS: usize = 1 << 19;
 /// Comparisons that the oracle is timed for, about.
 const COMPARISONS: usize = 1 << 23;
 /// Keys in a call.
-const BURST: usize = 256;
+pub(super) const BURST: usize = 256;
 /// Changes that are published at once, beside one at a time.
 const TOGETHER: usize = 64;
 /// Keys that the oracle is asked for after changes.
