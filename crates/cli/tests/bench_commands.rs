@@ -253,7 +253,8 @@ fn the_switch_by_layer_and_its_sets() {
     assert_eq!(compared.len(), 4, "vectors with the scalar form, the caches with theirs");
 
     // The five cases by the caches alone, HALO's baseline beside them.
-    let lines = folder.ok(&format!("bench classify --case caches --traffic rules-100k {short}")).json();
+    let lines =
+        folder.ok(&format!("bench classify --case caches --traffic rules-100k --quick {short}")).json();
     let rates = lines.iter().filter(|line| line["metric"] == "mlps" && line["case"] == "caches/rules-100k");
     let subjects: Vec<&str> = rates.map(|line| line["subject"].as_str().unwrap()).collect();
     assert_eq!(subjects, ["cache", "cache-plain", "cuckoo"]);

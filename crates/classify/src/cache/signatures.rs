@@ -38,7 +38,7 @@ impl Signatures {
 
     #[inline(always)]
     fn start(&self, hash: u64) -> usize {
-        ((hash >> 32) * self.buckets >> 32) as usize * WAYS
+        (((hash >> 32) * self.buckets) >> 32) as usize * WAYS
     }
 
     #[inline(always)]

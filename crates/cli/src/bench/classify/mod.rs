@@ -79,7 +79,7 @@ pub(crate) struct ClassifyBench {
     /// Runs; figures are medians over them [default: 5, with --quick 3]
     #[arg(long, value_name = "N")]
     runs: Option<usize>,
-    /// Fewer runs
+    /// Fewer runs, and a sixteenth of the keys for the caches alone
     #[arg(long)]
     quick: bool,
     /// Seed of everything random

@@ -186,7 +186,7 @@ impl Port for Front {
         for packet in pool.take_into(BURST, burst) {
             packet.set_len(len);
             let bits = self.random.bits();
-            let flow = ((bits >> 32) * u64::from(self.flows) >> 32) as u32;
+            let flow = (((bits >> 32) * u64::from(self.flows)) >> 32) as u32;
             let flow = if bits & 0xff < flood {
                 self.flooded += 1;
                 self.frames.write_flood(self.flooded, packet.data_mut());

@@ -90,7 +90,8 @@ pub(super) fn of_traffic(args: &ClassifyBench, traffic: Traffic) -> Result<Set> 
     let mut random = Random::new(args.seed);
     let mut bytes = [0; LONGEST];
     let bytes = &mut bytes[..frames.len()];
-    let keys = (0..TRAFFIC_KEYS).map(|_| {
+    let count = if args.quick { TRAFFIC_KEYS / 16 } else { TRAFFIC_KEYS };
+    let keys = (0..count).map(|_| {
         frames.write(random.below(traffic.flows as usize) as u32, bytes);
         packet::key(bytes, 1).context("a frame without a key")
     });
