@@ -11,15 +11,18 @@
 //! * [`live`]: rules that change while workers look up.
 //! * [`pipeline`]: several tables, actions, groups, meters; the owner of a switch's rules.
 //! * [`decider`], [`cache`]: exact matches and megaflows in front of the rules, one per worker.
+//! * [`laps`]: where a packet's time goes, layer by layer.
+//! * [`yardstick`]: HALO's software baseline of the caches.
 //! * [`suite`]: what holds every structure to the oracle.
 
 #![doc = include_str!("../README.md")]
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 pub mod cache;
 pub mod decider;
 pub mod flows;
 pub mod key;
+pub mod laps;
 pub mod live;
 pub mod oracle;
 pub mod packet;
@@ -29,6 +32,7 @@ pub mod rules;
 pub mod suite;
 pub mod text;
 pub mod tuple;
+pub mod yardstick;
 
 pub use key::{Field, Key, Mask};
 pub use rule::{Match, PortRange, Rank, Rule, RuleId, Side};

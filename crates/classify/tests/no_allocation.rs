@@ -18,7 +18,8 @@ fn classifying_allocates_nothing() {
     let (domain, mut rng) = (Domain::new(), Rng::new(5));
     let mut rules = LiveRules::new(&domain, Grouping::Merged, 5000);
     let mut list: Vec<Rule> = Vec::new();
-    let mut cache = Cache::new(Settings { exact: 200, megaflows: 500, masks: 40 }, 9).unwrap();
+    let mut cache =
+        Cache::new(Settings { exact: 31, signatures: 300, megaflows: 500, masks: 40 }, 9).unwrap();
     let (view, mut reader, mut out) = (rules.view(), domain.register(), vec![Rank::NONE; 256]);
     let mut worker = rules.counters().worker();
     for now in 0..40 {
@@ -27,7 +28,9 @@ fn classifying_allocates_nothing() {
             rules.insert(*list.last().unwrap()).unwrap();
         }
         rules.commit();
-        let mut keys: Vec<Key> = (0..128).map(|_| key(&list, &mut rng)).collect();
+        // The first time the rules decide, then a megaflow, then one whose mask is known.
+        let mut keys: Vec<Key> = (0..64).map(|_| key(&list, &mut rng)).collect();
+        keys.extend_from_within(..);
         keys.extend_from_within(..);
         let before = allocations();
         cache.classify(view.get(&reader), now, &keys, &mut out);
@@ -39,6 +42,7 @@ fn classifying_allocates_nothing() {
     }
     let counters = cache.counters();
     assert!(counters.outdated > 0 && counters.misses > 0 && counters.megaflow_hits > 0, "{counters:?}");
+    assert!(counters.signature_hits > 0, "{counters:?}");
     assert!(counters.not_kept > 0 && cache.masks() > 5, "{counters:?}");
 }
 
@@ -47,7 +51,8 @@ fn ways_through_tables_allocate_nothing() {
     let (domain, mut rng) = (Domain::new(), Rng::new(6));
     let mut rules = LiveRules::with_tables(&domain, Grouping::Merged, 5000, 3);
     let mut list: Vec<Rule> = Vec::new();
-    let mut cache = Cache::new(Settings { exact: 200, megaflows: 500, masks: 40 }, 9).unwrap();
+    let mut cache =
+        Cache::new(Settings { exact: 200, signatures: 100, megaflows: 500, masks: 40 }, 9).unwrap();
     let mut ways = Ways::new(100);
     let (view, mut reader, mut out) = (rules.view(), domain.register(), vec![WayId(0); 256]);
     let mut full = 0;

@@ -195,3 +195,102 @@ fn mistakes_get_one_line() {
         ("bench port ring", 2, "null, pcap"),
     ]);
 }
+
+#[test]
+fn the_switch_by_layer_and_its_sets() {
+    let folder = Folder::new();
+    let short = "--seconds 0.01 --runs 2 --json";
+    let lines = folder
+        .ok(&format!("bench classify --case traffic --traffic few,rules-1M --family 4,6 {short}"))
+        .json();
+    let value = |case: &str, subject: &str, metric: &str| {
+        let is =
+            |line: &&Value| line["case"] == case && line["subject"] == subject && line["metric"] == metric;
+        let mut found = lines.iter().filter(is);
+        let (line, more) = (found.next().unwrap_or_else(|| panic!("{case} {metric}")), found.next());
+        assert!(more.is_none() && line["bench"] == "classify" && line["runs"] == 2);
+        line["value"].as_f64().unwrap()
+    };
+    for case in ["few/v4", "few/v6", "rules-1M/v4", "rules-1M/v6"] {
+        for subject in ["switch", "switch-timed", "bound"] {
+            assert!(value(case, subject, "mpps") > 0.0 && value(case, subject, "cycles_per_packet") > 0.0);
+        }
+        for layer in ["io", "parse", "exact", "megaflow", "actions"] {
+            assert!(value(case, "switch", &format!("{layer}_ns")) > 0.0, "{case} {layer}");
+            assert!(value(case, "switch", &format!("{layer}_cycles")) > 0.0, "{case} {layer}");
+        }
+        let all = value(case, "switch", "exact_share") + value(case, "switch", "megaflow_share");
+        assert!(all > 0.5 && all <= 1.0, "{case}: {all}");
+        let rules = if case.starts_with("few") { 1.0 } else { 20.0 };
+        assert_eq!(value(case, "switch", "masks"), rules, "{case}");
+        assert_eq!(value(case, "switch", "megaflows_held"), rules, "{case}");
+    }
+    let figure = folder
+        .ok("bench classify --figure halo-3 --traffic rules-1M --seconds 0.01 --runs 2 --json --plot h.svg")
+        .json();
+    let of_paper: Vec<&Value> = figure.iter().filter(|line| line["paper"] == 993.0).collect();
+    assert!(of_paper.len() == 1 && of_paper[0]["figure"] == "halo-3" && of_paper[0]["series"] == "all");
+    assert!(folder.read("h.svg").contains("cycles per packet"));
+
+    // Structures on a set of a file, and changes.
+    let rules: String = (0..40)
+        .map(|i| format!("@10.{i}.0.0/16 0.0.0.0/0 0 : 65535 {i} : {} 0x06/0xFF\n", 100 + i))
+        .collect();
+    folder
+        .write("a.rules", rules)
+        .write("a.trace", "10.1.2.3 192.0.2.9 7 80 6 1\n8.8.8.8 8.8.4.4 7 9 17 -1\n");
+    let lines = folder
+        .ok(&format!("bench classify --case sets,updates --rules a.rules --trace a.trace {short}"))
+        .json();
+    let of = |metric: &str| -> Vec<&Value> { lines.iter().filter(|l| l["metric"] == metric).collect() };
+    let sums: Vec<&Value> = of("mlps").into_iter().map(|line| &line["checksum"]).collect();
+    assert_eq!(
+        (sums.iter().filter(|sum| **sum == sums[0]).count(), &sums[0].as_str().map(str::len)),
+        (sums.len() - 1, &Some(16))
+    );
+    assert_eq!([of("kups").len(), of("kups_64").len()], [2, 2]);
+    let compared: Vec<&Value> = lines.iter().filter(|line| line["metric"] == "ratio").collect();
+    assert_eq!(compared.len(), 4, "vectors with the scalar form, the caches with theirs");
+
+    // The five cases by the caches alone, HALO's baseline beside them.
+    let lines =
+        folder.ok(&format!("bench classify --case caches --traffic rules-100k --quick {short}")).json();
+    let rates = lines.iter().filter(|line| line["metric"] == "mlps" && line["case"] == "caches/rules-100k");
+    let subjects: Vec<&str> = rates.map(|line| line["subject"].as_str().unwrap()).collect();
+    assert_eq!(subjects, ["cache", "cache-plain", "cuckoo"]);
+
+    // As a runner: the answers of the trace, before and after changes.
+    let said = folder.run_with(
+        "bench classify --runner --rules a.rules --trace a.trace --changes 10",
+        "run lookup\nrun update\nrun away\nquit\n",
+    );
+    let said = said.json();
+    assert_eq!((&said[0]["subject"], &said[0]["entries"]), (&json!("tuple-space"), &json!(40)));
+    // FNV-1a of the labels 2 and 0.
+    let sum = [2_u8, 0, 0, 0, 0, 0, 0, 0]
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |sum, byte| (sum ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3));
+    for (line, case, count) in [(&said[1], "lookup", 2), (&said[2], "update", 10)] {
+        assert_eq!((&line["case"], &line["lookups"]), (&json!(case), &json!(count)));
+        assert_eq!(line["checksum"], format!("{sum:016x}"), "{case}");
+    }
+    assert!(said[3]["error"].as_str().unwrap().contains("use run lookup|update or quit"));
+    let made = folder.ok("bench classify --case sets --structure tuple-merge --seconds 0.01 --runs 1").out;
+    assert!(made.contains("made-acl: M lookups/s") && made.contains("tuple-merge"), "{made}");
+
+    // A flood.
+    let lines = folder.ok(&format!("bench classify --case flood {short}")).json();
+    let of = |metric: &str| lines.iter().filter(|line| line["metric"] == metric).count();
+    for metric in ["before_mpps", "flood_mpps", "after_mpps", "slower", "recovery_ms", "memory_mib", "masks"]
+    {
+        assert_eq!(of(metric), 2, "{metric}");
+    }
+    folder.fail(&[
+        ("bench classify --traffic none", 2, "--traffic none: give some of few, many-1"),
+        ("bench classify --seconds 0", 2, "--seconds, --runs"),
+        ("bench classify --family 5", 2, "--family 5: give 4 or 6"),
+        ("bench classify --exact 99999999", 2, "--exact 99999999: give at most 2^24"),
+        ("bench classify --case sets --plot p.svg", 2, "--plot: only traffic is drawn"),
+        ("bench classify --case sets --rules none", 2, "none: No such file"),
+    ]);
+}

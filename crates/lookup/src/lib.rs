@@ -9,11 +9,13 @@
 //! * [`drive`]: how lookups hide memory latency: in lock step (group prefetching), as coroutines.
 //! * [`probe`]: the recorder that lookups and updates are generic over.
 //! * [`cache`]: a small cache model that a probe feeds.
+//! * [`cycles`]: the CPU's time stamp counter, to measure with.
 //! * [`gather`]: random loads by gather instructions, to measure what a machine can do at best.
 //! * [`hash`]: the hash functions that published tables were built with.
 //! * [`image`]: index-only, versioned, checksummed table bytes.
 
 pub mod cache;
+pub mod cycles;
 pub mod drive;
 pub mod gather;
 pub mod hash;

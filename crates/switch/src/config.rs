@@ -24,6 +24,8 @@ pub struct SwitchSection {
     pub classifier: Classifier,
     /// Exact matches that each worker keeps; 0 for none.
     pub exact: usize,
+    /// Packets' keys of which each worker remembers the mask of their megaflow, 4 bytes each, as a hint where to begin; 0 for none.
+    pub signatures: usize,
     /// Megaflows that each worker keeps.
     pub megaflows: usize,
     /// Masks that they may have, up to 16,383.
@@ -44,6 +46,7 @@ impl Default for SwitchSection {
             rules: 65_536,
             classifier: Classifier::default(),
             exact: 8192,
+            signatures: 1 << 20,
             megaflows: 65_536,
             masks: 256,
             stations: 8192,

@@ -121,12 +121,18 @@ impl SwitchControl {
             grouping: section.classifier.into(),
         };
         let mut book = Pipeline::new(domain, settings);
-        let caches = Settings { exact: section.exact, megaflows: section.megaflows, masks: section.masks };
+        let caches = Settings {
+            exact: section.exact,
+            signatures: section.signatures,
+            megaflows: section.megaflows,
+            masks: section.masks,
+        };
         let (mut seats, mut boards) = (Vec::new(), Vec::new());
         for _ in 0..workers {
             let cache = Cache::new(caches, secret).map_err(|error| match error {
                 CacheError::Exact(error) => SwitchError::config("exact", error.to_string()),
                 CacheError::Megaflows(error) => SwitchError::config("megaflows", error.to_string()),
+                CacheError::Signatures(error) => SwitchError::config("signatures", error.to_string()),
             })?;
             let ways = Ways::new(section.megaflows.saturating_add(section.exact).min(1 << 16));
             let board = Board::default();
@@ -295,6 +301,7 @@ impl SwitchControl {
             ("rules", old.rules == section.rules),
             ("classifier", old.classifier == section.classifier),
             ("exact", old.exact == section.exact),
+            ("signatures", old.signatures == section.signatures),
             ("megaflows", old.megaflows == section.megaflows),
             ("masks", old.masks == section.masks),
             ("stations", old.stations == section.stations),
@@ -333,6 +340,9 @@ fn check(section: &SwitchSection, ports: &[String]) -> Result<(), SwitchError> {
     }
     if !(1..=1 << 22).contains(&section.rules) {
         return wrong("rules", "give 1 to 4194304");
+    }
+    if section.signatures > 1 << 28 {
+        return wrong("signatures", "give 0 to 268435456");
     }
     if !(1..=16_383).contains(&section.masks) {
         return wrong("masks", "give 1 to 16383");

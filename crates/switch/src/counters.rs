@@ -3,6 +3,7 @@
 tidemill_graph::counters! {
     ExactHits = "exact-hits": "packets that an exact match decided",
     MegaflowHits = "megaflow-hits": "packets that a megaflow decided",
+    SignatureHits = "signature-hits": "those among them whose mask was known by the packet's signature",
     Misses = "misses": "packets that the rules decided",
     Probes = "probes": "masks that megaflows were probed with",
     Renewed = "renewed": "cached decisions of older rules that no change concerned",

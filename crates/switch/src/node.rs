@@ -9,6 +9,7 @@ use crate::send::{Bridge, Turn};
 use crate::vlan::Vlans;
 use std::sync::Arc;
 use tidemill_burst::{BURST, DropReason, Packet, Pool};
+use tidemill_classify::laps::{Laps, Layer};
 use tidemill_classify::live::Snapshot;
 use tidemill_classify::packet::key;
 use tidemill_classify::pipeline::{Walker, WayId};
@@ -29,7 +30,7 @@ const IDLE_S: u32 = 10;
 const SWEPT: usize = 1024;
 
 /// The node, one for each worker.
-struct Switch {
+struct Switch<L> {
     rules: View<Arc<Snapshot>>,
     vlans: Arc<Vlans>,
     macs: Arc<Macs>,
@@ -42,10 +43,12 @@ struct Switch {
     found: Vec<WayId>,
     counters: Counters,
     swept_s: u32,
+    laps: L,
 }
 
-impl Node for Switch {
+impl<L: Laps + Send> Node for Switch<L> {
     fn process(&mut self, cx: &mut Context<'_>, burst: &mut [Packet], verdicts: &mut [Verdict]) {
+        self.laps.lap(Layer::Io);
         let Some(seat) = &mut self.seat else {
             verdicts.fill(Verdict::Drop(DropReason::NoRule));
             return;
@@ -63,8 +66,10 @@ impl Node for Switch {
                 None => verdicts[at] = Verdict::Drop(DropReason::EthernetTooShort),
             }
         }
+        self.laps.lap(Layer::Parse);
         let found = &mut self.found[..self.keys.len()];
-        seat.cache.classify(Walker::new(snapshot, &mut seat.ways), now_s, &self.keys, found);
+        let walker = Walker::new(snapshot, &mut seat.ways);
+        seat.cache.classify_timed(walker, now_s, &self.keys, found, &mut self.laps);
         let bridge = Bridge { macs: &self.macs, vlans: &self.vlans, ports: self.ports };
         for ((&at, key), &found) in self.places.iter().zip(&self.keys).zip(found.iter()) {
             let way = seat.ways.get(found);
@@ -75,6 +80,7 @@ impl Node for Switch {
             let mut turn = Turn { cx, bridge: &bridge, snapshot, counters, key, in_port, now_s };
             verdicts[at] = turn.take(packet, &way);
         }
+        self.laps.lap(Layer::Actions);
     }
 
     fn tick(&mut self, cx: &mut Context<'_>) {
@@ -99,7 +105,7 @@ impl Node for Switch {
     }
 }
 
-impl Switch {
+impl<L> Switch<L> {
     /// Shows the numbers to whoever asks.
     fn show(&mut self) {
         let Some(seat) = &self.seat else { return };
@@ -107,6 +113,7 @@ impl Switch {
         for (counter, value) in [
             (Counter::ExactHits, cache.exact_hits),
             (Counter::MegaflowHits, cache.megaflow_hits),
+            (Counter::SignatureHits, cache.signature_hits),
             (Counter::Misses, cache.misses),
             (Counter::Probes, cache.probes),
             (Counter::Renewed, cache.renewed),
@@ -124,6 +131,14 @@ impl Switch {
 
 /// The switch between the ports that `control` was made with. For one engine: its workers' caches are handed over when their nodes are made.
 pub fn graph(control: &SwitchControl) -> GraphBuilder {
+    graph_timed(control, |_| ())
+}
+
+/// The same with a stopwatch for each worker, by its number.
+pub fn graph_timed<L: Laps + Send + 'static>(
+    control: &SwitchControl,
+    laps: impl Fn(usize) -> L + Send + Sync + 'static,
+) -> GraphBuilder {
     let ports = control.ports().0.clone();
     let mut graph = GraphBuilder::new(ports.iter().cloned());
     let (rules, vlans, macs, seats) = control.shared();
@@ -140,6 +155,7 @@ pub fn graph(control: &SwitchControl) -> GraphBuilder {
             found: vec![WayId(0); BURST],
             counters: Counters::default(),
             swept_s: 0,
+            laps: laps(worker),
         })
     });
     for port in &ports {

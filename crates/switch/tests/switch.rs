@@ -5,11 +5,14 @@
 mod common;
 
 use common::{PORTS, Run, SECOND, START, run, run_with};
+use tidemill_burst::Memory;
 use tidemill_classify::packet::key;
 use tidemill_classify::{Field, Key};
+use tidemill_graph::{Clock, Engine, Limits, Options};
 use tidemill_lookup::qsbr::Domain;
-use tidemill_port::memory::Frame;
-use tidemill_switch::{Counter, SwitchControl};
+use tidemill_port::Port;
+use tidemill_port::memory::{Frame, MemoryPort, Sent};
+use tidemill_switch::{Counter, SwitchControl, graph};
 use tidemill_wire::checksum::Pseudo;
 use tidemill_wire::{MacAddr, Protocol, ipv4, udp, verify_checksums};
 
@@ -415,4 +418,84 @@ fn rules_count_time_out_and_are_explained() {
     assert_eq!(run.control.delete("table=1", false).unwrap(), 1);
     assert_eq!(run.control.rules(), 0);
     assert_eq!(PORTS.len(), run.control.ports().0.len());
+}
+
+/// Three workers, each with its queue of every port, while rules change: every packet meets the rules of one version in both tables, whatever its worker.
+#[test]
+fn workers_share_rules_and_stations_and_nothing_else() {
+    const WORKERS: usize = 3;
+    const BURSTS: usize = 60;
+    // What the first table writes the second one's rule must agree with: 4 goes by wan, 8 by dmz.
+    let version = |tos: u8, port: &str| {
+        format!(
+            "table=0,priority=10,ip actions=mod_nw_tos:{tos},goto_table:1\ntable=0,priority=1 actions=normal\n\
+             table=1,priority=10,ip actions={port}\n"
+        )
+    };
+    let versions = [version(4, "wan"), version(8, "dmz")];
+    let section = toml::from_str("exact = 31\nmegaflows = 62\nsignatures = 16").unwrap();
+    let (domain, names) = (Domain::new(), PORTS.map(str::to_owned));
+    let mut control = SwitchControl::new(&section, &names, WORKERS, &domain, 3).unwrap();
+    control.load(versions[0].as_bytes(), "test", true).unwrap();
+    // Stations are heard by `normal`: ARP-like frames of another ethertype, from a station of each worker.
+    let frames = |worker: usize| -> Vec<Vec<Frame>> {
+        let one = |burst_number: usize| {
+            let mut list: Vec<Vec<u8>> =
+                (0..31).map(|i| frame(10 + i, 2, None, &format!("{worker} {burst_number} {i}"))).collect();
+            let mut hello = [mac(2), mac(200 + worker as u8)].concat();
+            hello.extend([0x88, 0xb5, 1, 2, 3, 4]);
+            list.push(hello);
+            burst(0, &list)
+        };
+        (0..BURSTS).map(one).collect()
+    };
+    let mut outputs: Vec<Sent> = Vec::new();
+    let queues = PORTS.iter().enumerate().map(|(number, name)| {
+        let bursts = |worker: usize| if number == 0 { frames(worker) } else { Vec::new() };
+        let first = MemoryPort::new(name, bursts(0));
+        let sent = first.sent();
+        let others = (1..WORKERS).map(|worker| MemoryPort::new(name, bursts(worker)).sending_to(&sent));
+        let queues: Vec<Box<dyn Port>> =
+            std::iter::once(first).chain(others).map(|port| Box::new(port) as Box<dyn Port>).collect();
+        outputs.push(sent);
+        queues
+    });
+    let queues: Vec<Vec<Box<dyn Port>>> = queues.collect();
+    let memory = Memory::new(4096, 2048).unwrap();
+    let options = Options {
+        clock: Clock::wall(),
+        frames_per_worker: 4096 / WORKERS,
+        pin: false,
+        limits: Limits::default(),
+        traces: Vec::new(),
+        describe: |_| String::new(),
+    };
+    let built = graph(&control).build().unwrap();
+    let mut turn = 0;
+    let outcome = Engine::new(built, WORKERS, queues, &memory, &domain, options).unwrap().run(|_| {
+        turn += 1;
+        control.load(versions[turn % 2].as_bytes(), "test", true).unwrap();
+    });
+    assert!(outcome.errors.is_empty(), "{:?}", outcome.errors);
+    let (ledger, pool) = (outcome.snapshot.ledger(), &outcome.snapshot.pool);
+    assert!(ledger.balances(), "{ledger:?}");
+    assert_eq!((pool.free, pool.unnamed), (pool.frames, 0), "frames are home");
+    let all = (WORKERS * BURSTS * 32) as u64;
+    assert_eq!((ledger.received, ledger.dropped_total()), (all, 0));
+    let mut by_port = [0, 0];
+    for (output, tos) in [(1, 4), (2, 8)] {
+        for bytes in outputs[output].frames().iter().filter(|bytes| bytes[12..14] == [8, 0]) {
+            assert_eq!(bytes[15], tos, "a packet of two versions of the rules: {bytes:02x?}");
+            checksums_hold(bytes);
+            by_port[output - 1] += 1;
+        }
+    }
+    assert_eq!(by_port.iter().sum::<usize>(), WORKERS * BURSTS * 31);
+    assert!(turn > 1 && by_port[1] > 0, "{turn} changes, {by_port:?}");
+    let counters = control.counters();
+    let decided = [Counter::ExactHits, Counter::MegaflowHits, Counter::Misses].map(|c| counters.get(c));
+    assert_eq!(decided.iter().sum::<u64>(), all, "{counters:?}");
+    // One table of stations for all workers; each of theirs was new to it once.
+    let heard: Vec<u64> = control.stations().iter().map(|(station, _)| station.mac & 0xff).collect();
+    assert_eq!((heard.len(), counters.get(Counter::StationsNew)), (WORKERS, WORKERS as u64), "{heard:?}");
 }

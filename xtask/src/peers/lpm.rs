@@ -225,7 +225,7 @@ fn start(mut command: Command, scenario: &Scenario, cpu: Option<usize>) -> Resul
 }
 
 /// Whether this CPU has what DPDK's vector lookups want.
-fn has_avx512() -> bool {
+pub(super) fn has_avx512() -> bool {
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     info.contains(" avx512f") && info.contains(" avx512dq") && info.contains(" avx512bw")
 }

@@ -1,6 +1,7 @@
 //! `peers`: measurements against programs that others wrote. Runners are processes; bench/README.md has their protocol.
 
 mod build;
+pub(crate) mod classify;
 pub(crate) mod flow;
 mod keys;
 pub(crate) mod lpm;
@@ -23,6 +24,8 @@ pub(crate) enum Command {
     Lpm(lpm::Options),
     /// Exact match: DPDK's rte_hash, hashbrown, boost::unordered_flat_map, absl::flat_hash_map
     Flow(flow::Options),
+    /// Rules: DPDK's rte_acl
+    Classify(classify::Options),
     /// Forwarding: DPDK's testpmd, and a forwarder on rte_fib or rte_lpm
     Port(port::Options),
 }
@@ -32,6 +35,7 @@ pub(crate) fn run(command: &Command) -> Result<bool> {
     match command {
         Command::Lpm(options) => lpm::run(options),
         Command::Flow(options) => flow::run(options),
+        Command::Classify(options) => classify::run(options),
         Command::Port(options) => port::run(options),
     }
 }

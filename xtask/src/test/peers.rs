@@ -12,6 +12,7 @@ const CHECKS: &[Check] = &[
     ("peers::lpm_checksums_ipv4", || peers::lpm::self_check(4)),
     ("peers::lpm_checksums_ipv6", || peers::lpm::self_check(6)),
     ("peers::flow_checksums", peers::flow::self_check),
+    ("peers::classify_checksums", peers::classify::self_check),
 ];
 
 pub(crate) fn run() -> Result<Totals> {

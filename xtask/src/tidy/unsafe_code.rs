@@ -7,11 +7,13 @@ use super::{File, source};
 const HOMES: &[(&str, &str)] = &[
     ("crates/lookup/src/publish.rs", "roots: pointers shared between threads"),
     ("crates/lookup/src/prefetch.rs", "prefetch instructions"),
+    ("crates/lookup/src/cycles.rs", "the time stamp counter"),
     ("crates/lookup/src/mem.rs", "huge-page memory"),
     ("crates/lookup/src/numa.rs", "memory policies"),
     ("crates/lookup/src/gather.rs", "SIMD gathers, as a measure"),
     ("crates/lookup/src/drive/slots.rs", "futures pinned in an array"),
     ("crates/lookup/tests/common/allocations.rs", "an allocator that counts"),
+    ("crates/classify/src/tuple/simd.rs", "SIMD gathers"),
     ("crates/flow/src/flowtable/group.rs", "SIMD loads of tags and keys"),
     ("crates/flow/src/simd.rs", "SIMD comparisons"),
     ("crates/flowprog/examples/rate.rs", "another library's machine code, to compare with"),

@@ -2,14 +2,15 @@
 //!
 //! ```text
 //! keys (up to 32) --> exact matches --misses--> megaflows, mask by mask --misses--> rules (`TupleSpace::lookup_wild`)
-//!                          ^                         |  ^                             |
+//!                          ^                     the mask of its signature first      |
+//!                          |                         |  ^                             |
 //!                          +------- the key ---------+  +--- the key under its mask --+
 //! ```
 //!
 //! A **megaflow** is a decision on all packets that have the same values of those bits that the decision looked at (Open vSwitch's: Pfaff et
 //! al., NSDI 2015, section 4). Megaflows of different masks may hold the same packet: they agree on it, so the first one found
 //! counts. Both tables are [`FlowTable`]s: bounded work, no allocation, nothing grows. A full one replaces what was
-//! not used in this unit of time.
+//! not used in this unit of time; where all was, most decisions are not kept (`tries.rs`), so that a flood pays for its lookups only.
 //!
 //! **Nothing stale.** Every entry has the version of the rules that it is right for. One of another version is not used as it
 //! is: if none of the [changes since](Snapshot::still_holds) concerns it, it gets this version, else it is thrown away and the rules are asked.
@@ -17,7 +18,8 @@
 //! | cost for each key of a batch | lines of 64 bytes |
 //! |---|---|
 //! | exact match | one of tags, two or three of the entry (88 bytes) |
-//! | megaflow | one of tags for each mask before its own, then as an exact match |
+//! | signature (four masks and more) | one |
+//! | megaflow | one of tags for each mask before its own (none if its signature is known), then as an exact match |
 //! | rules | a lookup, the chains' rules, and walks along two tries of a bit each step |
 //!
 //! Masks are asked in the order of their use ([`Cache::maintain`]). There are at most [`Settings::masks`]; a decision with another
@@ -25,14 +27,19 @@
 //! probes a packet and no more.
 
 mod masks;
+mod signatures;
+mod tries;
 
 use crate::decider::Decider;
 use crate::key::{Key, Mask};
+use crate::laps::{Laps, Layer};
 use masks::Masks;
+use signatures::{FEWEST_MASKS, Signatures};
 use tidemill_flow::flowtable::{FlowTable, Outcome, Slot};
 use tidemill_flow::hash::{KeyHash, Keyed};
 use tidemill_flow::key::Key as FlowKey;
 use tidemill_flow::table::SizeError;
+use tries::Tries;
 
 /// Keys that go through the layers together.
 pub const GROUP: usize = 32;
@@ -49,6 +56,9 @@ pub enum CacheError {
     /// The table of megaflows.
     #[error("megaflows: {0}")]
     Megaflows(SizeError),
+    /// The signature cache.
+    #[error("signatures: no memory: {0}")]
+    Signatures(std::io::Error),
 }
 
 /// How large a cache is. None of it can change later.
@@ -56,6 +66,8 @@ pub enum CacheError {
 pub struct Settings {
     /// Room for exact matches; 0 for none.
     pub exact: usize,
+    /// Keys whose masks are remembered; 0 for none.
+    pub signatures: usize,
     /// Room for megaflows.
     pub megaflows: usize,
     /// The most masks that megaflows have, up to 16,383.
@@ -63,9 +75,9 @@ pub struct Settings {
 }
 
 impl Default for Settings {
-    /// 8,192 exact matches as Open vSwitch has them, 65,536 megaflows, 256 masks.
+    /// 8,192 exact matches and 2^20 signatures as Open vSwitch has them, 65,536 megaflows, 256 masks.
     fn default() -> Self {
-        Settings { exact: 8192, megaflows: 65_536, masks: 256 }
+        Settings { exact: 8192, signatures: 1 << 20, megaflows: 65_536, masks: 256 }
     }
 }
 
@@ -76,13 +88,15 @@ pub struct CacheCounters {
     pub exact_hits: u64,
     /// Keys that a megaflow decided.
     pub megaflow_hits: u64,
+    /// Those among them whose mask was known by their signature.
+    pub signature_hits: u64,
     /// Keys that the rules decided.
     pub misses: u64,
     /// Entries of an older version that no change concerned.
     pub renewed: u64,
     /// Entries of an older version that were thrown away.
     pub outdated: u64,
-    /// Decisions that were not kept: no room, or no mask free.
+    /// Decisions that were not kept as megaflows: no room, or no mask free.
     pub not_kept: u64,
     /// Masks that megaflows were probed with.
     pub probes: u64,
@@ -95,9 +109,12 @@ type Table = FlowTable<8, Cached>;
 /// One worker's cache. See the [module](self).
 pub struct Cache {
     exact: Option<Table>,
+    signatures: Option<Signatures>,
     megaflows: Table,
     masks: Masks,
     hasher: Keyed<8>,
+    /// Of exact matches, of megaflows.
+    tries: [Tries; 2],
     counters: CacheCounters,
 }
 
@@ -138,11 +155,14 @@ impl Cache {
     pub fn new(settings: Settings, secret: u128) -> Result<Self, CacheError> {
         let hasher = Keyed::new(secret);
         let exact = (settings.exact > 0).then(|| Table::new(settings.exact, hasher)).transpose();
+        let signatures = (settings.signatures > 0).then(|| Signatures::new(settings.signatures));
         Ok(Cache {
+            signatures: signatures.transpose().map_err(CacheError::Signatures)?,
             exact: exact.map_err(CacheError::Exact)?,
             megaflows: Table::new(settings.megaflows.max(1), hasher).map_err(CacheError::Megaflows)?,
             masks: Masks::new(settings.masks),
             hasher,
+            tries: Default::default(),
             counters: CacheCounters::default(),
         })
     }
@@ -157,6 +177,12 @@ impl Cache {
         self.megaflows.len()
     }
 
+    /// Bytes of its tables: as many from the start to the end.
+    pub fn bytes(&self) -> usize {
+        let exact = self.exact.as_ref().map_or(0, Table::bytes);
+        self.megaflows.bytes() + exact + self.signatures.as_ref().map_or(0, Signatures::bytes)
+    }
+
     /// Masks of megaflows.
     pub fn masks(&self) -> usize {
         self.masks.order().len()
@@ -165,14 +191,33 @@ impl Cache {
     /// The decision on each key by `rules`: the first match by a [`Snapshot`](crate::live::Snapshot), or the way through the tables of a
     /// [pipeline](crate::pipeline). `out` is as long as `keys`, and what lies beyond the shorter is not looked at. `now` is the time in
     /// the caller's unit, which expiry and replacement go by.
-    pub fn classify<D: Decider>(&mut self, mut rules: D, now: u32, keys: &[Key], out: &mut [D::Decision]) {
+    pub fn classify<D: Decider>(&mut self, rules: D, now: u32, keys: &[Key], out: &mut [D::Decision]) {
+        self.classify_timed(rules, now, keys, out, &mut ());
+    }
+
+    /// The same, and tells a stopwatch which layer has been at work.
+    pub fn classify_timed<D: Decider>(
+        &mut self,
+        mut rules: D,
+        now: u32,
+        keys: &[Key],
+        out: &mut [D::Decision],
+        laps: &mut impl Laps,
+    ) {
         rules.begin();
         for (keys, out) in keys.chunks(GROUP).zip(out.chunks_mut(GROUP)) {
-            self.group(&mut rules, now, keys, out);
+            self.group(&mut rules, now, keys, out, laps);
         }
     }
 
-    fn group<D: Decider>(&mut self, rules: &mut D, now: u32, keys: &[Key], out: &mut [D::Decision]) {
+    fn group<D: Decider>(
+        &mut self,
+        rules: &mut D,
+        now: u32,
+        keys: &[Key],
+        out: &mut [D::Decision],
+        laps: &mut impl Laps,
+    ) {
         let n = keys.len().min(out.len());
         let mut open = Open { places: std::array::from_fn(|i| i as u8), len: n };
         let mut whole = [FlowKey([0; 8]); GROUP];
@@ -194,8 +239,17 @@ impl Cache {
                 false
             });
         }
+        laps.lap(Layer::Exact);
+        if open.len == 0 {
+            return;
+        }
         let missed: u32 = open.iter().fold(0, |bits, i| bits | 1 << i);
-        self.megaflow_group(rules, now, keys, &mut open, out);
+        let signed = self.masks.order().len() >= FEWEST_MASKS;
+        if signed {
+            self.signature_group(rules, now, (keys, &hashes), &mut open, out);
+        }
+        self.megaflow_group(rules, now, (keys, signed.then_some(&hashes)), &mut open, out);
+        laps.lap(Layer::Megaflow);
         for i in open.iter() {
             self.counters.misses += 1;
             let (decided, mask) = rules.decide(&keys[i]);
@@ -206,10 +260,12 @@ impl Cache {
                 self.counters.not_kept += 1;
             }
         }
+        laps.lap(Layer::Rules);
         let Some(exact) = &mut self.exact else { return };
+        let tries = &mut self.tries[0];
         for i in (0..n).filter(|i| missed >> i & 1 != 0) {
             let (version, decided) = (rules.version(), out[i].into());
-            if !rules.keeps(decided) {
+            if !rules.keeps(decided) || !tries.now() {
                 continue;
             }
             let mut replaced = None;
@@ -220,19 +276,63 @@ impl Cache {
                 }
                 goes
             });
+            tries.came_to(outcome.slot().is_some());
             settle(exact, outcome, [decided, version], rules);
             if let Some(replaced) = replaced {
                 rules.release(replaced);
             }
         }
+        laps.lap(Layer::Exact);
     }
 
-    /// Asks the megaflows of one mask after the other.
+    /// Asks for the megaflows that keys of these hashes had last.
+    fn signature_group<D: Decider>(
+        &mut self,
+        rules: &mut D,
+        now: u32,
+        (keys, hashes): (&[Key], &[u64; GROUP]),
+        open: &mut Open,
+        out: &mut [D::Decision],
+    ) {
+        let Some(signatures) = &self.signatures else { return };
+        open.iter().for_each(|i| signatures.prefetch(hashes[i]));
+        let mut masked = [FlowKey([0; 8]); GROUP];
+        let mut hinted = [(0_u8, 0_u16); GROUP];
+        let mut n = 0;
+        for i in open.iter() {
+            if let Some(number) = signatures.get(hashes[i]) {
+                masked[n] = numbered(&keys[i], &self.masks.mask(number), number);
+                hinted[n] = (i as u8, number);
+                n += 1;
+            }
+        }
+        let (mut of_masked, mut slots) = ([0; GROUP], [None; GROUP]);
+        self.hasher.hash_batch(&masked[..n], &mut of_masked[..n]);
+        self.megaflows.lookup_batch(&of_masked[..n], &masked[..n], &mut slots[..n]);
+        let Cache { megaflows: table, counters, masks, .. } = self;
+        counters.probes += n as u64;
+        let mut done = 0_u32;
+        for (&(i, number), slot) in hinted[..n].iter().zip(slots) {
+            let (i, Some(slot)) = (usize::from(i), slot) else { continue };
+            // One that is outdated is thrown away when its mask's turn comes.
+            if let Some(decided) = decision(table, slot, rules, &keys[i], &masks.mask(number), counters) {
+                out[i] = D::Decision::from(decided);
+                table.touch(slot, now);
+                counters.megaflow_hits += 1;
+                counters.signature_hits += 1;
+                masks.used(number);
+                done |= 1 << i;
+            }
+        }
+        open.retain(|_, i| done >> i & 1 == 0);
+    }
+
+    /// Asks the megaflows of one mask after the other. With hashes of the whole keys, signatures are kept.
     fn megaflow_group<D: Decider>(
         &mut self,
         rules: &mut D,
         now: u32,
-        keys: &[Key],
+        (keys, whole): (&[Key], Option<&[u64; GROUP]>),
         open: &mut Open,
         out: &mut [D::Decision],
     ) {
@@ -252,6 +352,7 @@ impl Cache {
             self.megaflows.lookup_batch(&hashes[..n], &masked[..n], &mut slots[..n]);
             self.counters.probes += n as u64;
             let (table, counters, masks) = (&mut self.megaflows, &mut self.counters, &self.masks);
+            let mut signatures = self.signatures.as_mut().zip(whole);
             open.retain(|at, i| {
                 let Some(slot) = slots[at] else { return true };
                 match decision(table, slot, rules, &keys[i], &mask, counters) {
@@ -260,6 +361,9 @@ impl Cache {
                         table.touch(slot, now);
                         counters.megaflow_hits += 1;
                         masks.used(number);
+                        if let Some((signatures, whole)) = &mut signatures {
+                            signatures.put(whole[i], number);
+                        }
                         false
                     }
                     None => {
@@ -280,6 +384,11 @@ impl Cache {
 
     /// Keeps a decision as a megaflow, if there is room.
     fn keep<D: Decider>(&mut self, rules: &mut D, now: u32, key: &Key, mask: &Mask, decided: u64) {
+        let tries = &mut self.tries[1];
+        if !tries.now() {
+            self.counters.not_kept += 1;
+            return;
+        }
         let Some(number) = self.masks.number(mask) else {
             self.counters.not_kept += 1;
             return;
@@ -295,6 +404,7 @@ impl Cache {
             }
             goes
         });
+        tries.came_to(outcome.slot().is_some());
         settle(&mut self.megaflows, outcome, [decided, version], rules);
         match outcome {
             Outcome::New(_) => self.masks.one_more(number),

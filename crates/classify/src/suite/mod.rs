@@ -145,7 +145,11 @@ fn look(set: &RuleSet, space: &TupleSpace, seed: u64) -> Result<(), String> {
     let keys: Vec<Key> = (0..rng.below(2 * PACKETS)).map(|_| key(&rules, &mut rng)).collect();
     let mut found = vec![Rank::NONE; keys.len()];
     space.lookup_batch(&keys, &mut found);
-    let mut expected = found.clone();
+    let (mut scalar, mut expected) = (found.clone(), found.clone());
+    space.lookup_batch_scalar(&keys, &mut scalar);
+    if let Some(i) = (0..keys.len()).find(|&i| scalar[i] != found[i]) {
+        return Err(format!("{:?}: vectors {:?}, scalar {:?}", keys[i], found[i], scalar[i]));
+    }
     oracle.lookup_batch(&keys, &mut expected);
     for ((key, &batch), &batch_oracle) in keys.iter().zip(&found).zip(&expected) {
         let expected = oracle.lookup(key);

@@ -94,9 +94,15 @@ impl PipedCase {
     /// The case of a seed.
     pub fn random(seed: u64, shape: Shape, grouping: Grouping, steps: usize) -> Self {
         let mut rng = Rng::new(seed);
-        let small = Settings { exact: rng.below(3) * 31, megaflows: 31, masks: 1 + rng.below(6) };
+        let small = Settings {
+            exact: rng.below(3) * 31,
+            signatures: rng.below(3) * 8,
+            megaflows: 31,
+            masks: 1 + rng.below(8),
+        };
         let roomy = !rng.once_in(2);
-        let settings = if roomy { Settings { exact: 500, megaflows: 2000, masks: 100 } } else { small };
+        let settings =
+            if roomy { Settings { exact: 500, signatures: 300, megaflows: 2000, masks: 100 } } else { small };
         let ways = if roomy { 1000 } else { 1 + rng.below(20) };
         let pool = 20 + rng.below(200);
         let mut step = |_| match rng.below(16) {

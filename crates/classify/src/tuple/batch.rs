@@ -1,4 +1,5 @@
-//! Lookups of many keys: each table for a group of keys at once, so that their misses overlap (group prefetching).
+//! Lookups of many keys: each table for a group of keys at once, so that their misses overlap (group prefetching). With AVX-512 by
+//! vectors (`simd.rs`).
 
 use super::TupleSpace;
 use super::table::First;
@@ -11,6 +12,18 @@ pub(super) const GROUP: usize = 32;
 impl TupleSpace {
     /// The first matches of many keys; `out` is as long as `keys`, and what lies beyond the shorter is not looked at.
     pub fn lookup_batch(&self, keys: &[Key], out: &mut [Rank]) {
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        if let Some(avx512) = super::simd::Avx512::new() {
+            for (keys, out) in keys.chunks(GROUP).zip(out.chunks_mut(GROUP)) {
+                avx512.lookup_group(self, keys, out);
+            }
+            return;
+        }
+        self.lookup_batch_scalar(keys, out);
+    }
+
+    /// The same without vectors: the specification of [`lookup_batch`](Self::lookup_batch), and what it is where the CPU has none.
+    pub fn lookup_batch_scalar(&self, keys: &[Key], out: &mut [Rank]) {
         for (keys, out) in keys.chunks(GROUP).zip(out.chunks_mut(GROUP)) {
             self.lookup_group(keys, out);
         }
@@ -20,12 +33,23 @@ impl TupleSpace {
         let n = keys.len().min(out.len()).min(GROUP);
         let out = &mut out[..n];
         out.fill(Rank::NONE);
-        // Keys for which the tables to come may have a better rule; those that have something to compare in this one.
-        let mut open: [u8; GROUP] = std::array::from_fn(|i| i as u8);
+        self.lookup_rest(0, (std::array::from_fn(|i| i as u8), n), keys, out);
+    }
+
+    /// From a table on, for those keys of a group whose places are listed: the tables to come may have a better rule for them than
+    /// `out` says.
+    #[inline(always)]
+    pub(super) fn lookup_rest(
+        &self,
+        from: usize,
+        (mut open, mut left): ([u8; GROUP], usize),
+        keys: &[Key],
+        out: &mut [Rank],
+    ) {
         let mut hashes = [0_u64; GROUP];
+        // Those that have something to compare in a table.
         let mut firsts = [(0_u8, First::NONE); GROUP];
-        let mut left = n;
-        for &(bound, number) in &self.order {
+        for &(bound, number) in &self.order[from..] {
             let mut kept = 0;
             for at in 0..left {
                 let i = open[at];

@@ -25,6 +25,9 @@
 
 mod batch;
 mod merge;
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[allow(unsafe_code)]
+mod simd;
 mod table;
 mod trie;
 mod wild;

@@ -17,6 +17,13 @@ use tidemill_lookup::prefetch::prefetch_read;
 /// Words before an entry's values.
 const HEADER: usize = 3;
 
+/// What the bits of a key are multiplied with, word by word, and what their hash is in the end.
+pub(super) const FIRST_FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+pub(super) const LAST_FACTOR: u64 = 0xd6e8_feb8_6659_fd93;
+/// The bits of a hash that choose the bit of the filter: from the middle, where the head's number is not.
+pub(super) const FILTER_SHIFT: u32 = 20;
+pub(super) const FILTER_BITS: u64 = 31;
+
 /// Heads of an empty table; a power of two.
 const FEWEST_HEADS: usize = 4;
 
@@ -122,6 +129,12 @@ pub(super) struct First(u32);
 impl First {
     /// Nothing to look at.
     pub(super) const NONE: First = First(0);
+
+    /// Where a head leads.
+    #[inline(always)]
+    pub(super) fn of(head: u64) -> Self {
+        First(head as u32)
+    }
 }
 
 impl Table {
@@ -175,10 +188,10 @@ impl Table {
     pub(super) fn hash(&self, key: &Key) -> u64 {
         let mut hash = 0_u64;
         for i in self.hashed.iter() {
-            hash = (hash ^ (key.0[i] & self.mask.0[i])).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            hash = (hash ^ (key.0[i] & self.mask.0[i])).wrapping_mul(FIRST_FACTOR);
             hash ^= hash >> 32;
         }
-        hash.wrapping_mul(0xd6e8_feb8_6659_fd93)
+        hash.wrapping_mul(LAST_FACTOR)
     }
 
     #[inline(always)]
@@ -186,10 +199,10 @@ impl Table {
         (hash >> self.shift) as usize & (self.heads.len() - 1)
     }
 
-    /// The filter's bit of a hash: from the middle, where the head's number is not.
+    /// The filter's bit of a hash.
     #[inline(always)]
     fn bit(hash: u64) -> u64 {
-        1 << 32 << (hash >> 20 & 31)
+        1 << 32 << (hash >> FILTER_SHIFT & FILTER_BITS)
     }
 
     #[inline(always)]
@@ -197,11 +210,23 @@ impl Table {
         prefetch_read(&raw const self.heads[self.head(hash)]);
     }
 
+    /// The words that the hash is over, the heads (a power of two of them), and how far a hash is shifted to be a head's number: for the
+    /// vector form.
+    #[inline(always)]
+    pub(super) fn hashed_words(&self) -> impl Iterator<Item = usize> {
+        self.hashed.iter()
+    }
+
+    #[inline(always)]
+    pub(super) fn heads(&self) -> (&[u64], u32) {
+        (&self.heads, self.shift)
+    }
+
     /// Whether there is something to look at, and where.
     #[inline(always)]
     pub(super) fn first(&self, hash: u64) -> Option<First> {
         let head = self.heads[self.head(hash)];
-        (head & Self::bit(hash) != 0).then_some(First(head as u32))
+        (head & Self::bit(hash) != 0).then_some(First::of(head))
     }
 
     #[inline(always)]

@@ -189,7 +189,15 @@ impl Drawing {
         } else {
             self.print();
         }
-        let Some(file) = plot else { return Ok(()) };
+        self.plot(plot)
+    }
+
+    /// Draws it on request, and prints nothing.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub(crate) fn plot(&self, file: Option<&Path>) -> Result<()> {
+        let Some(file) = file else { return Ok(()) };
         std::fs::write(file, self.svg()).with_context(|| file.display().to_string())
     }
 

@@ -5,6 +5,7 @@ pub(crate) mod bound;
 mod bursts;
 pub(crate) mod catalogue;
 mod churn;
+mod classify;
 pub(crate) mod drawing;
 mod figures;
 mod flow;
@@ -40,6 +41,8 @@ pub(crate) enum BenchCommand {
     Amp(amp::AmpBench),
     /// The Gatekeeper server: what the paper's optimisations bring in the worst case, on its configuration and on ours
     Gate(Box<gate::GateBench>),
+    /// The switch: HALO's traffic cases by layer, rule sets, changes of rules, a flood of megaflows
+    Classify(Box<classify::ClassifyBench>),
     /// The cache in the kernel before memcached: hits a second, round trips, what it costs where nothing can be cached (root)
     #[cfg(all(feature = "xdp", target_os = "linux"))]
     Kv(kv::KvBench),
@@ -58,6 +61,7 @@ pub(crate) fn bench(command: BenchCommand) -> Result<bool> {
         BenchCommand::Port(args) => port::run(&args),
         BenchCommand::Amp(args) => amp::run(&args),
         BenchCommand::Gate(args) => gate::run(&args),
+        BenchCommand::Classify(args) => classify::run(&args),
         #[cfg(all(feature = "xdp", target_os = "linux"))]
         BenchCommand::Kv(args) => kv::run(&args),
         BenchCommand::Churn(args) => churn::run(&args),

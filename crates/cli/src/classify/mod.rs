@@ -5,6 +5,7 @@ mod verify;
 
 use anyhow::Result;
 use clap::Subcommand;
+pub(crate) use verify::{Pair, collect, read};
 
 /// The verbs of `tidemill classify`.
 #[derive(Subcommand)]

@@ -76,7 +76,7 @@ pub(super) fn run(args: &Verify) -> Result<bool> {
 }
 
 /// A rule set and its trace.
-type Pair = (PathBuf, Option<PathBuf>);
+pub(crate) type Pair = (PathBuf, Option<PathBuf>);
 
 impl Verify {
     fn files(&self) -> Result<Vec<Pair>> {
@@ -150,7 +150,7 @@ impl Verify {
 }
 
 /// Reads a file, and puts its name before what is wrong with it.
-fn read<T>(
+pub(crate) fn read<T>(
     file: &Path,
     parse: impl FnOnce(Box<dyn std::io::BufRead + Send>) -> Result<T, tidemill_classify::text::TextError>,
 ) -> Result<T> {
@@ -171,7 +171,7 @@ fn known_rules(headers: &[Header], rules: usize) -> Result<()> {
 }
 
 /// Rule sets of a folder, with their traces.
-fn collect(folder: &Path, pairs: &mut Vec<Pair>) -> Result<()> {
+pub(crate) fn collect(folder: &Path, pairs: &mut Vec<Pair>) -> Result<()> {
     let entries = std::fs::read_dir(folder)
         .map_err(|error| usage(format!("{}: {error}: give a folder that can be read", folder.display())))?;
     for entry in entries {

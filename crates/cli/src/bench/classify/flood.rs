@@ -1,0 +1,143 @@
+//! A flood that makes one megaflow for each packet, on the switch: how much slower it is meanwhile, what memory it takes, when it is over.
+//!
+//! One rule asks for a MAC address. Every decision then depends on all bits of that address, and each packet of the flood has another one: no
+//! cache ever has it, the rules decide, and the decision is kept in vain. Before, meanwhile and afterwards comes the same traffic.
+
+use super::ClassifyBench;
+use super::ports::{Phase, Slice};
+use super::switch::{Plan, Ran, Subject, check_rules, run_once};
+use super::traffic::TRAFFIC;
+use crate::bench::report::Report;
+use crate::bench::statistics::median;
+use crate::json::{Measurement, Params};
+use crate::progress::Progress;
+use anyhow::{Context as _, Result};
+use std::time::Duration;
+use tidemill_switch::Counter;
+
+/// The rule that floods live by.
+const RULE: &str = "priority=200,dl_src=02:66:66:66:66:66 actions=drop\n";
+/// Of 256 packets so many are the flood's.
+const SHARES: [(u32, &str); 2] = [(256, "flood/100"), (128, "flood/50")];
+/// The phases: the caches fill, before, the flood, after.
+const BEFORE: usize = 1;
+const FLOOD: usize = 2;
+const AFTER: usize = 3;
+/// Slices of a phase.
+const SLICES: u32 = 40;
+/// The part of the rate of before that has to be there again.
+const RECOVERED: f64 = 0.9;
+
+/// How many runs there are, of one round.
+pub(super) const RUNS: usize = SHARES.len();
+
+pub(super) fn measure(args: &ClassifyBench, progress: &Progress, report: &mut Report) -> Result<()> {
+    for (share, name) in SHARES {
+        progress.message(name);
+        let seconds = Duration::from_secs_f64(args.seconds * 2.0);
+        let phase = |duration, flood| Phase { duration, flood, timed: false };
+        let plan = Plan {
+            traffic: TRAFFIC[0],
+            v6: false,
+            phases: vec![phase(seconds / 4, 0), phase(seconds, 0), phase(seconds, share), phase(seconds, 0)],
+            slice: seconds / SLICES,
+            extra: RULE,
+            section: args.section(),
+            seed: args.seed,
+        };
+        check_rules(&plan)?;
+        let mut figures: [Vec<f64>; METRICS.len()] = Default::default();
+        for _ in 0..args.runs() {
+            let ran = run_once(Subject::Switch, &plan).context(name)?;
+            let values = figures_of(&ran);
+            figures.iter_mut().zip(values).for_each(|(figures, value)| figures.push(value));
+            progress.add(1);
+        }
+        if !args.json {
+            let [before, flood, after, slower, recovery, megaflows, masks, mib] =
+                std::array::from_fn(|i| median(&figures[i]));
+            println!(
+                "{name}: {before:.2} Mpps before, {flood:.2} meanwhile ({slower:.2} times slower), {after:.2} after; \
+                 at {:.0} % again after {recovery:.0} ms; {megaflows:.0} megaflows of {masks:.0} masks at the end; the flood has taken {mib:.1} MiB",
+                100.0 * RECOVERED
+            );
+        }
+        for (metric, values) in METRICS.into_iter().zip(&figures) {
+            let mut params = Params::new();
+            params.insert("flows".into(), plan.traffic.flows.into());
+            params.insert("flood".into(), (f64::from(share) / 256.0).into());
+            params.insert("seconds".into(), seconds.as_secs_f64().into());
+            params.insert("slice_ms".into(), (plan.slice.as_secs_f64() * 1e3).into());
+            params.insert("signatures".into(), plan.section.signatures.into());
+            params.insert("exact".into(), plan.section.exact.into());
+            params.insert("megaflows".into(), plan.section.megaflows.into());
+            params.insert("seed".into(), args.seed.into());
+            report.line(Measurement::of("classify", "switch", name, metric, values, params))?;
+        }
+    }
+    Ok(())
+}
+
+const METRICS: [&str; 8] = [
+    "before_mpps",
+    "flood_mpps",
+    "after_mpps",
+    "slower",
+    "recovery_ms",
+    "megaflows_held",
+    "masks",
+    "memory_mib",
+];
+
+fn figures_of(ran: &Ran) -> [f64; METRICS.len()] {
+    let slices = ran.measured.slices();
+    let rates = |phase| -> Vec<f64> {
+        let of = slices.iter().filter(|slice| slice.phase == phase && slice.packets > 0);
+        of.map(Slice::mpps).collect()
+    };
+    // Slices that somebody else's work has hit do not count.
+    let [before, flood, after] = [BEFORE, FLOOD, AFTER].map(|phase| median(&rates(phase)));
+    let resident = ran.measured.resident_mib();
+    let at = |phase: usize| resident.get(phase).copied().unwrap_or_default();
+    let grown_mib = (at(FLOOD) - at(BEFORE)).max(0.0);
+    [
+        before,
+        flood,
+        after,
+        before / flood,
+        recovery_ms(&slices, before),
+        ran.count(Counter::Megaflows),
+        ran.count(Counter::Masks),
+        grown_mib,
+    ]
+}
+
+/// How long after the flood the rate is there again, and how long a slice is at least; the whole phase if it is not.
+fn recovery_ms(slices: &[Slice], before: f64) -> f64 {
+    let mut elapsed = Duration::ZERO;
+    for slice in slices.iter().filter(|slice| slice.phase == AFTER) {
+        elapsed += slice.elapsed;
+        if slice.packets > 0 && slice.mpps() >= RECOVERED * before {
+            break;
+        }
+    }
+    elapsed.as_secs_f64() * 1e3
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn recovery_is_the_first_slice_that_is_fast_again() {
+        let slice = |phase, packets| Slice { phase, packets, elapsed: Duration::from_millis(10) };
+        let of = |after: &[u64]| {
+            let slices: Vec<Slice> = [slice(BEFORE, 100_000), slice(FLOOD, 10_000)]
+                .into_iter()
+                .chain(after.iter().map(|&packets| slice(AFTER, packets)))
+                .collect();
+            recovery_ms(&slices, 10.0)
+        };
+        assert_eq!([of(&[95_000, 1]), of(&[20_000, 80_000, 91_000]), of(&[1, 1])], [10.0, 30.0, 20.0]);
+    }
+}

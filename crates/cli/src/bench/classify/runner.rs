@@ -1,0 +1,108 @@
+//! `bench classify --runner`: our side of the comparison with peers. The protocol is in `bench/README.md`.
+
+use super::ClassifyBench;
+use super::sets::BURST;
+use crate::bench::pass::{BLOCK, Checksum};
+use crate::classify::read;
+use crate::json;
+use crate::usage;
+use anyhow::{Context, Result};
+use serde_json::json;
+use std::io::BufRead;
+use std::time::{Duration, Instant};
+use tidemill_classify::live::LiveRules;
+use tidemill_classify::suite::Rng;
+use tidemill_classify::text::{in_order, read_headers, read_rules};
+use tidemill_classify::{Grouping, Key, Rank, Rule, RuleId, RuleSet};
+use tidemill_lookup::qsbr::Domain;
+
+/// Arguments of `--runner`.
+#[derive(clap::Args)]
+pub(super) struct RunnerArgs {
+    /// Answer timed passes on standard input (protocol: bench/README.md)
+    #[arg(long, requires_all = ["rules", "trace"])]
+    pub(super) runner: bool,
+    /// With --runner: changes in an update pass
+    #[arg(long, value_name = "N", default_value_t = 2000, requires = "runner")]
+    changes: usize,
+}
+
+/// The number of a rule's line from 1 on, 0 for none: priorities fall from line to line.
+fn number(rank: Rank) -> u32 {
+    if rank == Rank::NONE { 0 } else { (rank.0 >> 32) as u32 + 1 }
+}
+
+pub(super) fn run(args: &ClassifyBench) -> Result<bool> {
+    let (Some(rules), Some(trace)) = (&args.rules, &args.trace) else {
+        return Err(usage("--runner: needs --rules FILE and --trace FILE"));
+    };
+    let rules = in_order(read(rules, read_rules)?.iter().map(|rule| rule.five_tuple));
+    let keys: Vec<Key> = read(trace, read_headers)?.iter().map(|header| header.key).collect();
+    if rules.is_empty() || keys.is_empty() {
+        return Err(usage("--rules, --trace: no rules or no headers in it"));
+    }
+    let start = Instant::now();
+    let set = RuleSet::from_list(&rules);
+    let grouping = Grouping::for_set(&set);
+    let domain = Domain::new();
+    let mut live = LiveRules::new(&domain, grouping, 2 * rules.len() + 2);
+    for rule in &rules {
+        live.insert(*rule)?;
+    }
+    live.commit();
+    let seconds = json::significant(start.elapsed().as_secs_f64());
+    let (subject, bytes) = (grouping.name(), live.snapshot().space().bytes());
+    json::print(&json!({"v": json::VERSION, "ready": true, "subject": subject, "entries": rules.len(),
+        "rejected": 0, "build_seconds": seconds, "bytes": bytes, "params": {"batch": BURST}}))?;
+    for line in std::io::stdin().lock().lines() {
+        let line = line.context("standard input")?;
+        let (case, count, time) = match line.trim() {
+            "run lookup" => ("lookup", keys.len(), None),
+            "run update" => ("update", args.runner.changes, Some(update(&mut live, args)?)),
+            "quit" => return Ok(true),
+            other => {
+                let error = format!("unknown command {other:?}: use run lookup|update or quit");
+                json::print(&json!({"v": json::VERSION, "error": error}))?;
+                continue;
+            }
+        };
+        // After changes the rules are what they were: the answers, too.
+        let (looked, checksum) = lookups(&live, &keys);
+        let seconds = time.unwrap_or(looked).as_secs_f64();
+        json::print(&json!({"v": json::VERSION, "bench": "classify", "subject": subject, "case": case,
+            "lookups": count, "seconds": seconds, "checksum": checksum}))?;
+    }
+    Ok(true)
+}
+
+/// All headers once.
+fn lookups(live: &LiveRules, keys: &[Key]) -> (Duration, String) {
+    let (mut time, mut checksum) = (Duration::ZERO, Checksum::new());
+    let (space, mut found) = (live.snapshot().space(), vec![Rank::NONE; BLOCK]);
+    for keys in keys.chunks(BLOCK) {
+        let found = &mut found[..keys.len()];
+        let start = Instant::now();
+        for (keys, found) in keys.chunks(BURST).zip(found.chunks_mut(BURST)) {
+            space.lookup_batch(keys, found);
+        }
+        time += start.elapsed();
+        checksum.bytes(found.iter().flat_map(|&rank| number(rank).to_le_bytes()));
+    }
+    (time, checksum.text())
+}
+
+/// Changes, each published on its own: a rule goes, and comes back.
+fn update(live: &mut LiveRules, args: &ClassifyBench) -> Result<Duration> {
+    let mut rng = Rng::new(args.seed);
+    let mut ids: Vec<RuleId> = live.set().iter().map(|(id, _)| id).collect();
+    let start = Instant::now();
+    let mut gone: Option<Rule> = None;
+    for _ in 0..args.runner.changes.next_multiple_of(2) {
+        match gone.take() {
+            None => gone = live.remove(ids.swap_remove(rng.below(ids.len()))),
+            Some(rule) => ids.push(live.insert(rule)?),
+        }
+        live.commit();
+    }
+    Ok(start.elapsed())
+}

@@ -1,0 +1,184 @@
+//! What answers which rule a key has: the structures, the caches in front of one, the linear oracle.
+
+use anyhow::Result;
+use clap::ValueEnum;
+use std::sync::Arc;
+use tidemill_classify::cache::{Cache, Settings};
+use tidemill_classify::live::{LiveRules, Snapshot};
+use tidemill_classify::oracle::Oracle;
+use tidemill_classify::yardstick::CuckooLayers;
+use tidemill_classify::{Grouping, Key, Rank, RuleSet, TupleSpace};
+use tidemill_lookup::publish::View;
+use tidemill_lookup::qsbr::{Domain, Reader};
+
+/// A structure by name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Kind {
+    /// A table for each mask
+    TupleSpace,
+    /// The same without vectors
+    TupleSpaceScalar,
+    /// Few tables of narrower masks
+    TupleMerge,
+    /// The same without vectors
+    TupleMergeScalar,
+    /// The switch's caches, and behind them the structure that the set gets
+    Cache,
+    /// These caches without signatures
+    CachePlain,
+    /// HALO's baseline of them: cuckoo hashing with optimistic versions
+    Cuckoo,
+    /// Every rule in order
+    Linear,
+}
+
+impl Kind {
+    pub(super) const ALL: [Kind; 8] = [
+        Kind::TupleSpace,
+        Kind::TupleSpaceScalar,
+        Kind::TupleMerge,
+        Kind::TupleMergeScalar,
+        Kind::Cache,
+        Kind::CachePlain,
+        Kind::Cuckoo,
+        Kind::Linear,
+    ];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Kind::TupleSpace => "tuple-space",
+            Kind::TupleSpaceScalar => "tuple-space-scalar",
+            Kind::TupleMerge => "tuple-merge",
+            Kind::TupleMergeScalar => "tuple-merge-scalar",
+            Kind::Cache => "cache",
+            Kind::CachePlain => "cache-plain",
+            Kind::Cuckoo => "cuckoo",
+            Kind::Linear => "linear",
+        }
+    }
+
+    /// What it is compared with.
+    pub(super) fn rivals(self) -> &'static [Kind] {
+        match self {
+            Kind::TupleSpace => &[Kind::TupleSpaceScalar],
+            Kind::TupleMerge => &[Kind::TupleMergeScalar],
+            Kind::Cache => &[Kind::CachePlain, Kind::Cuckoo],
+            _ => &[],
+        }
+    }
+}
+
+/// Answers.
+pub(super) trait Structure {
+    /// The first match of each key.
+    fn lookup_batch(&mut self, keys: &[Key], out: &mut [Rank]);
+
+    /// Its size.
+    fn bytes(&self) -> usize;
+}
+
+impl Structure for TupleSpace {
+    fn lookup_batch(&mut self, keys: &[Key], out: &mut [Rank]) {
+        TupleSpace::lookup_batch(self, keys, out);
+    }
+
+    fn bytes(&self) -> usize {
+        TupleSpace::bytes(self)
+    }
+}
+
+/// Without vectors.
+struct Scalar(TupleSpace);
+
+impl Structure for Scalar {
+    fn lookup_batch(&mut self, keys: &[Key], out: &mut [Rank]) {
+        self.0.lookup_batch_scalar(keys, out);
+    }
+
+    fn bytes(&self) -> usize {
+        self.0.bytes()
+    }
+}
+
+/// HALO's baseline.
+struct Baseline(CuckooLayers, TupleSpace);
+
+impl Structure for Baseline {
+    fn lookup_batch(&mut self, keys: &[Key], out: &mut [Rank]) {
+        self.0.classify(&self.1, keys, out);
+    }
+
+    fn bytes(&self) -> usize {
+        self.0.bytes() + self.1.bytes()
+    }
+}
+
+/// The oracle.
+struct Linear(Oracle, usize);
+
+impl Structure for Linear {
+    fn lookup_batch(&mut self, keys: &[Key], out: &mut [Rank]) {
+        self.0.lookup_batch(keys, out);
+    }
+
+    fn bytes(&self) -> usize {
+        self.1
+    }
+}
+
+/// The caches of one worker in front of published rules.
+struct Cached {
+    cache: Cache,
+    view: View<Arc<Snapshot>>,
+    reader: Reader,
+    /// Nothing is published any more, but a view wants its owner.
+    _rules: LiveRules,
+}
+
+impl Structure for Cached {
+    fn lookup_batch(&mut self, keys: &[Key], out: &mut [Rank]) {
+        self.cache.classify(self.view.get(&self.reader), 0, keys, out);
+        self.reader.quiescent();
+    }
+
+    fn bytes(&self) -> usize {
+        self.cache.bytes() + self.view.get(&self.reader).space().bytes()
+    }
+}
+
+/// Makes a structure of a set.
+///
+/// # Errors
+/// A cache that cannot be made.
+pub(super) fn build(
+    kind: Kind,
+    rules: &RuleSet,
+    settings: Settings,
+    seed: u64,
+) -> Result<Box<dyn Structure>> {
+    Ok(match kind {
+        Kind::TupleSpace => Box::new(TupleSpace::build(rules, Grouping::Exact)),
+        Kind::TupleMerge => Box::new(TupleSpace::build(rules, Grouping::Merged)),
+        Kind::TupleSpaceScalar => Box::new(Scalar(TupleSpace::build(rules, Grouping::Exact))),
+        Kind::TupleMergeScalar => Box::new(Scalar(TupleSpace::build(rules, Grouping::Merged))),
+        Kind::Cuckoo => {
+            let space = TupleSpace::build(rules, Grouping::for_set(rules));
+            Box::new(Baseline(CuckooLayers::new(settings.exact, seed.into())?, space))
+        }
+        Kind::Linear => {
+            Box::new(Linear(Oracle::new(rules), rules.len() * size_of::<tidemill_classify::Rule>()))
+        }
+        Kind::Cache | Kind::CachePlain => {
+            let signatures = if kind == Kind::Cache { settings.signatures } else { 0 };
+            let settings = Settings { signatures, ..settings };
+            let domain = Domain::new();
+            let mut live = LiveRules::new(&domain, Grouping::for_set(rules), rules.len() + 1);
+            for (_, rule) in rules.iter() {
+                live.insert(*rule)?;
+            }
+            live.commit();
+            let (view, reader) = (live.view(), domain.register());
+            Box::new(Cached { cache: Cache::new(settings, seed.into())?, view, reader, _rules: live })
+        }
+    })
+}

@@ -1,0 +1,199 @@
+//! The whole switch between two ports in memory, on one core: a run, and the books that it has to balance.
+
+use super::ports::{Back, Front, Measured, PORTS, Phase, Watch};
+use super::traffic::{Frames, LONGEST, Traffic};
+use anyhow::{Context as _, Result, bail};
+use std::sync::Arc;
+use std::time::Duration;
+use tidemill_burst::{Memory, Packet};
+use tidemill_classify::flows::{PortNames, read_flows};
+use tidemill_classify::live::Snapshot;
+use tidemill_classify::pipeline::{Pipeline, PipelineOracle, PipelineSettings};
+use tidemill_classify::{Grouping, packet};
+use tidemill_graph::{Clock, Context, Engine, Graph, GraphBuilder, Limits, Node, Options, Verdict};
+use tidemill_lookup::qsbr::Domain;
+use tidemill_port::Port;
+use tidemill_switch::{Counter, Counters, SwitchControl, SwitchSection, graph, graph_timed};
+
+/// Packet memory.
+const FRAMES: usize = 4096;
+const FRAME_SIZE: usize = 2048;
+/// Flows whose way the oracle is asked for.
+const SAMPLE: u32 = 10_000;
+
+/// What stands between the ports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Subject {
+    Switch,
+    /// With a stopwatch.
+    Timed,
+    /// A bridge that looks at nothing.
+    Bound,
+}
+
+/// What comes in, and what the switch is told.
+#[derive(Debug, Clone)]
+pub(super) struct Plan {
+    pub(super) traffic: Traffic,
+    pub(super) v6: bool,
+    pub(super) phases: Vec<Phase>,
+    pub(super) slice: Duration,
+    /// A rule more, that matches nothing.
+    pub(super) extra: &'static str,
+    pub(super) section: SwitchSection,
+    pub(super) seed: u64,
+}
+
+impl Plan {
+    pub(super) fn rules(&self) -> String {
+        format!("{}{}", self.traffic.text(self.v6), self.extra)
+    }
+
+    fn frames(&self) -> Result<Frames> {
+        Frames::new(self.traffic, self.v6, self.seed)
+    }
+}
+
+/// What a run gives.
+pub(super) struct Ran {
+    pub(super) measured: Arc<Measured>,
+    /// Of a switch.
+    pub(super) counters: Counters,
+}
+
+impl Ran {
+    /// M packets a second in a phase.
+    pub(super) fn mpps(&self, phase: usize) -> f64 {
+        let slices = self.measured.slices();
+        let of = slices.iter().filter(|slice| slice.phase == phase);
+        let (packets, seconds) = of.fold((0, 0.0), |(packets, seconds), slice| {
+            (packets + slice.packets, seconds + slice.elapsed.as_secs_f64())
+        });
+        packets as f64 / seconds / 1e6
+    }
+
+    pub(super) fn count(&self, counter: Counter) -> f64 {
+        self.counters.get(counter) as f64
+    }
+}
+
+/// The bridge.
+struct Pass;
+
+impl Node for Pass {
+    fn process(&mut self, _: &mut Context<'_>, _: &mut [Packet], _: &mut [Verdict]) {}
+}
+
+fn bridge() -> GraphBuilder {
+    let mut graph = GraphBuilder::new(PORTS);
+    graph.node("on", ["on"], |_| Box::new(Pass)).input(PORTS[0], "on").input(PORTS[1], "on");
+    graph.edge("on", "on", "port:out");
+    graph
+}
+
+/// The oracle's way for some flows: each has to be its rule's. What the counters say of all packets then follows.
+pub(super) fn check_rules(plan: &Plan) -> Result<()> {
+    let ports = PortNames(PORTS.map(str::to_owned).to_vec());
+    let settings = PipelineSettings { tables: 1, rules: 256, grouping: Grouping::Exact };
+    let mut book = Pipeline::new(&Domain::new(), settings);
+    book.load(read_flows(plan.rules().as_bytes(), &ports)?, true, 0)
+        .map_err(|(line, error)| anyhow::anyhow!("line {line}: {error}"))?;
+    book.commit();
+    let (oracle, snapshot): (PipelineOracle, &Snapshot) = (book.oracle(), book.snapshot());
+    let (frames, mut bytes) = (plan.frames()?, [0; LONGEST]);
+    let bytes = &mut bytes[..frames.len()];
+    for flow in 0..SAMPLE.min(plan.traffic.flows) {
+        frames.write(flow, bytes);
+        let key = packet::key(bytes, 1).context("a frame without a key")?;
+        let (way, expected) = (snapshot.walk(&key, |_| {}).0, oracle.way(&key));
+        let rule = expected.rules().next().map(|id| id.0);
+        if way != expected || rule != Some(plan.traffic.rule(flow)) {
+            bail!("WRONG: flow {flow}: {way:?}, the oracle says {expected:?}");
+        }
+    }
+    Ok(())
+}
+
+/// One run.
+pub(super) fn run_once(subject: Subject, plan: &Plan) -> Result<Ran> {
+    let domain = Domain::new();
+    let measured = Arc::new(Measured::default());
+    let mut control = None;
+    let graph: Graph = if subject == Subject::Bound {
+        bridge().build()?
+    } else {
+        let names = PORTS.map(str::to_owned);
+        let secret = u128::from(plan.seed) << 64 | 0x5eed;
+        let mut switch = SwitchControl::new(&plan.section, &names, 1, &domain, secret)?;
+        switch.load(plan.rules().as_bytes(), "the rules", true)?;
+        let switch = control.insert(switch);
+        let for_watch = measured.clone();
+        match subject {
+            Subject::Timed => graph_timed(switch, move |_| Watch::new(for_watch.clone())),
+            _ => graph(switch),
+        }
+        .build()?
+    };
+    let Traffic { flows, rules, .. } = plan.traffic;
+    let front = Front::new(
+        (plan.frames()?, flows, rules),
+        plan.phases.clone(),
+        plan.slice,
+        plan.seed,
+        measured.clone(),
+    );
+    let memory = Memory::new(FRAMES, FRAME_SIZE).context("packet memory")?;
+    let options = Options {
+        clock: Clock::wall(),
+        frames_per_worker: FRAMES,
+        pin: true,
+        limits: Limits::default(),
+        traces: Vec::new(),
+        describe: |_| String::new(),
+    };
+    let queues: Vec<Vec<Box<dyn Port>>> = vec![vec![Box::new(front)], vec![Box::<Back>::default()]];
+    let outcome = Engine::new(graph, 1, queues, &memory, &domain, options)?.run(|_| {});
+    if let Some(error) = outcome.errors.into_iter().next() {
+        return Err(error.into());
+    }
+    let ledger = outcome.snapshot.ledger();
+    let sent = measured.sent();
+    let all: u64 = sent.iter().sum();
+    if !ledger.balances() || all == 0 || ledger.received != all || ledger.out != all {
+        bail!(
+            "WRONG: the books do not balance: sent {all}, in {}, out {}, dropped {:?}",
+            ledger.received,
+            ledger.out,
+            ledger.dropped
+        );
+    }
+    let counters = match &mut control {
+        Some(switch) => {
+            check_hits(switch, &sent)?;
+            switch.counters()
+        }
+        None => Counters::default(),
+    };
+    Ok(Ran { measured, counters })
+}
+
+/// Every packet has met its rule, and each was decided by a layer.
+fn check_hits(switch: &mut SwitchControl, sent: &[u64]) -> Result<()> {
+    // By falling priority: what is extra comes first.
+    let shown = switch.flows("")?;
+    let hits: Vec<u64> = shown.iter().map(|flow| flow.hits.packets).collect();
+    let of_rules = hits.len().checked_sub(sent.len()).map(|extra| hits.split_at(extra));
+    let counters = switch.counters();
+    let layers = [Counter::ExactHits, Counter::MegaflowHits, Counter::Misses];
+    let decided: u64 = layers.into_iter().map(|layer| counters.get(layer)).sum();
+    match of_rules {
+        Some((extra, rules))
+            if rules == sent
+                && extra.iter().all(|hits| *hits == 0)
+                && decided == sent.iter().sum::<u64>() =>
+        {
+            Ok(())
+        }
+        _ => bail!("WRONG: of each rule {sent:?} were sent, its counters say {hits:?}; {decided} decided"),
+    }
+}
