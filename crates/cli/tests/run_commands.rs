@@ -373,3 +373,42 @@ fn workers_are_placed_as_the_configuration_says() {
         folder.fail(&[("check wrong.toml", 2, what), ("run wrong.toml --json", 2, what)]);
     }
 }
+
+#[test]
+fn a_nat_on_files_adds_up_replays_and_says_what_is_wrong_with_it() {
+    let folder = Folder::new();
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/");
+    let example = std::fs::read_to_string(format!("{root}nat/nat.toml")).unwrap();
+    let example = example.replace("../router/", &format!("{root}router/"));
+    folder.write("nat.toml", &example);
+    let said = folder.ok("check nat.toml");
+    assert!(said.out.contains("inside: lan; pool: 2 IPv4 and 1 IPv6 addresses"), "{}", said.out);
+    let report = books(&folder.ok("run nat.toml --json --record nat.tmrec.zst"));
+    let counter = |name: &str| report["nat"][name].as_u64().unwrap();
+    // Everything leaves: what goes out was translated, but for our own errors and for what had no session to belong to.
+    assert!(counter("out") > 1000 && counter("fragments") > 0 && counter("sessions6") > 0, "{report}");
+    let out = counter("out") + counter("fragments") + report["made"].as_u64().unwrap();
+    assert_eq!(Some(out), report["out"].as_u64(), "{report}");
+    assert!(folder.ok("replay nat.tmrec.zst").out.contains("0 wrong"));
+    for (from, to, message) in [
+        (
+            "inside = [\"lan\"]",
+            "inside = [\"len\"]",
+            "nat.inside[0]: there is no interface \"len\"; there are \"lan\", \"wan\"",
+        ),
+        ("host_mappings = 1000", "host_mapings = 1000", "unknown field `host_mapings`"),
+        ("host_mappings = 1000", "udp_s = 30", "nat.udp_s: 30: give 120 (RFC 4787, REQ-5)"),
+        ("host_mappings = 1000", "fragments = 8000", "memory.frames = 8192: nat.fragments = 8000 may wait"),
+        ("\"192.0.2.1:8080\"", "\"192.0.2.9:8080\"", "nat.static[0].external: 192.0.2.9: is not in nat.pool"),
+        ("role = \"nat\"", "role = \"router\"", "[nat]: a router has no such section"),
+        (
+            "[nat]",
+            "[run]\nworkers = 2\nstages = [[\"nat4\"]]\n[nat]",
+            "run.stages: a NAT's workers hand packets over",
+        ),
+    ] {
+        assert!(example.contains(from), "{from}");
+        folder.write("wrong.toml", example.replacen(from, to, 1));
+        folder.fail(&[("check wrong.toml", 2, message)]);
+    }
+}
