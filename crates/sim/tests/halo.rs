@@ -353,7 +353,7 @@ fn any_text_is_a_log_or_a_machine_or_is_refused_with_one_line() {
             for _ in 0..1 + random.below(3) {
                 let at = random.below(bytes.len() as u64) as usize;
                 match random.below(3) {
-                    0 => bytes[at] = b" \n0x9fg.-#[]=\""[random.below(15) as usize],
+                    0 => bytes[at] = b" \n0x9fg.-#[]=\""[random.below(14) as usize],
                     1 => drop(bytes.remove(at)),
                     _ => bytes.insert(at, b"0179 e"[random.below(6) as usize]),
                 }
