@@ -219,8 +219,6 @@ impl Role for Gatekeeper {
     }
 
     fn metrics(&self) -> Vec<Family> {
-        let mut families = self.router.metrics();
-        families.extend(self.told().figures().into_iter().filter(|family| family.name() == "gate"));
-        families
+        self.router.metrics_and(&self.told(), "gate")
     }
 }

@@ -169,8 +169,6 @@ impl Role for Grantor {
     }
 
     fn metrics(&self) -> Vec<Family> {
-        let mut families = self.router.metrics();
-        families.extend(self.told().figures().into_iter().filter(|family| family.name() == "grantor"));
-        families
+        self.router.metrics_and(&self.told(), "grantor")
     }
 }

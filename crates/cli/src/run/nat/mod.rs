@@ -11,7 +11,7 @@ use anyhow::Result;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::Scope;
-use tidemill_control::Registry;
+use tidemill_control::{Family, Registry};
 use tidemill_graph::GraphBuilder;
 use tidemill_graph::record::Recorder;
 use tidemill_nf::nat::{Counter, Host, NatControl, NatError};
@@ -200,5 +200,9 @@ impl Role for Nat {
         let counters = lock(&self.control).counters();
         told.counters("nat", "nat", counters.iter());
         told
+    }
+
+    fn metrics(&self) -> Vec<Family> {
+        self.router.metrics_and(&self.told(), "nat")
     }
 }

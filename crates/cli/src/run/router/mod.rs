@@ -290,6 +290,15 @@ impl Role for Router {
     }
 }
 
+impl Router {
+    /// Its metrics, and those of a role that has a router in it: the counters that it tells under a key.
+    pub(super) fn metrics_and(&self, told: &Told, key: &str) -> Vec<Family> {
+        let mut families = self.metrics();
+        families.extend(told.figures().into_iter().filter(|family| family.name() == key));
+        families
+    }
+}
+
 /// The lookup tables as metrics.
 fn tables(tables: &[LookupStats]) -> [Family; 3] {
     let mut prefixes = Family::gauge("fib_prefixes", "Prefixes in a lookup table");
