@@ -24,7 +24,7 @@ const TIMES: Times = Times {
 const POOL6: u128 = 0x2001_0db8 << 96 | 1;
 const INSIDE6: u128 = 0xfd00 << 112;
 
-fn plan<A>(pool: A, inside: A, how: u8) -> Plan<A> {
+fn plan<A: Copy>(pool: A, inside: A, how: u8) -> Plan<A> {
     let filterings = [Filtering::EndpointIndependent, Filtering::AddressDependent, Filtering::AddressAndPortDependent];
     Plan {
         pool: vec![pool],

@@ -19,8 +19,8 @@ pub(crate) struct Whole<A> {
     pub(crate) destination: A,
     pub(crate) ident: u32,
     pub(crate) protocol: u8,
-    /// Whether it is on its way out.
-    pub(crate) leaving: bool,
+    /// How its fragments come here, as a number: those of one way say nothing of another's.
+    pub(crate) way: u8,
 }
 
 /// What is known of it.
@@ -134,7 +134,7 @@ impl<A: Copy + Eq + Into<u128>> Fragments<A> {
             let bits: u128 = a.into();
             (bits >> 64) as u64 ^ mix(bits as u64)
         };
-        let rest = u64::from(whole.ident) << 16 | u64::from(whole.protocol) << 8 | u64::from(whole.leaving);
+        let rest = u64::from(whole.ident) << 16 | u64::from(whole.protocol) << 8 | u64::from(whole.way);
         let hash = mix(mix(mix(self.secret ^ fold(whole.source)) ^ fold(whole.destination)) ^ rest);
         let first = hash as usize & (self.entries.len() - 1) & !(WAYS - 1);
         let places = first..first + WAYS;
@@ -182,7 +182,7 @@ mod tests {
     use rand::{RngExt, SeedableRng};
 
     fn whole(ident: u32) -> Whole<u32> {
-        Whole { source: 1, destination: 2, ident, protocol: 17, leaving: true }
+        Whole { source: 1, destination: 2, ident, protocol: 17, way: 1 }
     }
 
     #[test]

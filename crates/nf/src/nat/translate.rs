@@ -571,13 +571,12 @@ fn fragment<A: Copy>(
     if piece.more && !length.is_multiple_of(8) {
         return Err(DropReason::NatFragmentRefused);
     }
-    let leaving = matches!(way, Way::Leaving | Way::Own);
     let whole = Whole {
         source: header.source,
         destination: header.destination,
         ident: piece.ident,
         protocol: header.protocol.0,
-        leaving,
+        way: way as u8,
     };
     let offset = u32::from(piece.offset);
     Ok((whole, offset..offset + length))
