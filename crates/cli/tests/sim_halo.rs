@@ -60,7 +60,7 @@ fn machines_are_shown_changed_and_refused() {
         shown.contains("machine = \"zen-4\"") && shown.contains("# ") && shown.contains("assumed"),
         "{shown}"
     );
-    folder.write("own.toml", &shown.replace("cores = 8", "cores = 2"));
+    folder.write("own.toml", shown.replace("cores = 8", "cores = 2"));
     assert!(folder.ok("sim halo --config own.toml --show-config").out.contains("cores = 2"));
     folder.write("wrong.toml", "[halo]\nscorebord = 3\n");
     folder.fail(&[
