@@ -1,6 +1,7 @@
 //! The figures as text, without the rest of the program: `cargo run --release -p tidemill-sim --example figures -- 9 20`; the second number is the largest
-//! table, as a power of two.
+//! table, as a power of two. `calibrate 20`: this machine beside the model of a Zen 4.
 
+use tidemill_sim::machine::Config;
 use tidemill_sim::study::{self, Options, Place};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -9,6 +10,16 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let most = args.next().map_or(Ok(20), |text| text.parse())?;
     let options = Options { most, jobs: 2, ..Options::default() };
     let progress = |done: usize, all: usize| eprint!("\r{done}/{all} ");
+    if name == "calibrate" {
+        let (options, start) = (Options { config: Config::zen_4(), ..options }, std::time::Instant::now());
+        for row in study::calibrate::rows(&options, &|| start.elapsed().as_secs_f64())? {
+            println!(
+                "{:28} {:12} {:8.2} ns, simulated {:8.2} ns",
+                row.what, row.bytes, row.measured_ns, row.simulated_ns
+            );
+        }
+        return Ok(());
+    }
     let figure = study::FIGURES.iter().find(|figure| figure.name.ends_with(&format!("-{name}")));
     let points = (figure.ok_or("no such figure: 8b, 9, 10, 11, 12, 13, table4, hybrid, cores")?.make)(
         &options, &progress,

@@ -13,7 +13,8 @@ use std::hint::black_box;
 use tidemill_cachesim::random::Random;
 use tidemill_flow::flowtable::FlowTable;
 use tidemill_flow::keystore::Keystore;
-use tidemill_flow::table::HashTable;
+use tidemill_flow::table::{HashTable, SizeError};
+use tidemill_lookup::mem::Table;
 
 /// A measurement beside its simulation.
 #[derive(Debug, Clone, PartialEq)]
@@ -30,6 +31,8 @@ pub struct Row {
 
 /// Passes, of which the quickest counts.
 const PASSES: usize = 7;
+/// Words of a line.
+const WORDS: usize = LINE as usize / 4;
 
 /// Measures and simulates. `seconds` is a clock; `options.config` the model of this machine.
 ///
@@ -38,7 +41,7 @@ const PASSES: usize = 7;
 pub fn rows(options: &Options, seconds: &dyn Fn() -> f64) -> Result<Vec<Row>, StudyError> {
     let mut rows = Vec::new();
     for kib in [16, 256, 4 << 10, 64 << 10] {
-        rows.push(chase(options, kib << 10, seconds));
+        rows.push(chase(options, kib << 10, seconds)?);
     }
     for power in [8, 12, 16, 20].into_iter().filter(|&power| power <= options.most) {
         rows.push(table::<Keystore<2>>(options, power, KEYSTORE, seconds)?);
@@ -52,27 +55,25 @@ fn least(mut pass: impl FnMut() -> f64) -> f64 {
 }
 
 /// A chain of loads through so many bytes.
-fn chase(options: &Options, bytes: u64, seconds: &dyn Fn() -> f64) -> Row {
+fn chase(options: &Options, bytes: u64, seconds: &dyn Fn() -> f64) -> Result<Row, StudyError> {
     let lines = (bytes / LINE) as usize;
     let mut order: Vec<u32> = (0..lines as u32).collect();
     let mut random = Random::new(options.seed);
     for i in (1..lines).rev() {
         order.swap(i, random.below(i as u64 + 1) as usize);
     }
-    // Each line says which is next.
-    let mut chain = vec![[0_u32; 16]; lines];
-    for pair in order.windows(2) {
-        chain[pair[0] as usize][0] = pair[1];
-    }
-    if let (Some(&first), Some(&last)) = (order.first(), order.last()) {
-        chain[last as usize][0] = first;
+    // The first word of each line says which is next. On huge pages, as tables are: the model has no TLB.
+    let memory = |source| SizeError::Memory { bytes: bytes as usize, source };
+    let mut chain: Table<u32> = Table::new(lines * WORDS).map_err(memory)?;
+    for (&line, &next) in order.iter().zip(order.iter().cycle().skip(1)) {
+        chain[line as usize * WORDS] = next;
     }
     let loads = 200_000_usize;
     let mut at = 0;
     let measured_ns = least(|| {
         let from = seconds();
         for _ in 0..loads {
-            at = chain[at as usize][0];
+            at = chain[at as usize * WORDS];
         }
         black_box(at);
         (seconds() - from) * 1e9 / loads as f64
@@ -90,7 +91,8 @@ fn chase(options: &Options, bytes: u64, seconds: &dyn Fn() -> f64) -> Row {
     for &line in order.iter().cycle().take(count) {
         done = core.load(&mut memory, base + u64::from(line) * LINE, 4, done);
     }
-    Row { what: "dependent loads".into(), bytes, measured_ns, simulated_ns: done as f64 / 1e3 / count as f64 }
+    let simulated_ns = done as f64 / 1e3 / count as f64;
+    Ok(Row { what: "dependent loads".into(), bytes, measured_ns, simulated_ns })
 }
 
 /// Lookups of a table, nine tenths full.
