@@ -667,7 +667,8 @@ fn metrics_of_a_run_are_read_on_tcp() {
             assert!(text.contains("tidemill_info{version=\"0.1.0\",role=\"router\"} 1"), "{text}");
             assert!(value(&text, "tidemill_fib_prefixes{vrf=\"\",family=\"ipv4\"}").is_some(), "{text}");
             assert!(value(&text, "tidemill_worker_frames{worker=\"0\"}").unwrap() > 0.0, "{text}");
-            return assert!(text.ends_with("# EOF\n"), "{text}");
+            assert!(text.ends_with("# EOF\n"), "{text}");
+            break;
         }
         assert!(
             began.elapsed() < Duration::from_secs(60) && running.0.try_wait().unwrap().is_none(),
@@ -675,6 +676,15 @@ fn metrics_of_a_run_are_read_on_tcp() {
         );
         std::thread::sleep(Duration::from_millis(20));
     }
+    // A token that is gone from the file is nobody's after a reload; a file that is wrong changes nothing.
+    folder.write("tokens", "prometheus read short\n");
+    let refused = folder.run("reload --socket s.sock");
+    assert!(refused.code == 1 && refused.err.contains("line 1: a token has at least"), "{}", refused.err);
+    assert!(get(TOKEN).starts_with("HTTP/1.1 200 "));
+    folder.write("tokens", format!("prometheus read {TOKEN}-2\n"));
+    folder.ok("reload --socket s.sock");
+    assert!(get(TOKEN).starts_with("HTTP/1.1 401 "));
+    assert!(get(&format!("{TOKEN}-2")).starts_with("HTTP/1.1 200 "));
 }
 
 /// Numbers of `gate top` are estimates, and it says so; before there are any, it says that.

@@ -11,7 +11,7 @@ pub(crate) fn document(verbs: &Verbs) -> Value {
     let mut paths: Map<String, Value> = Map::new();
     for verb in &verbs.verbs {
         let kind = match verb.path.as_str() {
-            crate::METRICS => "text/plain",
+            crate::METRICS => crate::metrics::CONTENT_TYPE.split(';').next().unwrap_or_default(),
             _ if verb.stream => "application/octet-stream",
             _ => "application/json",
         };

@@ -36,6 +36,7 @@ pub struct Registry {
     pub(crate) version: String,
     pub(crate) verbs: Vec<Verb>,
     pub(crate) elsewhere: Vec<(String, String)>,
+    pub(crate) packets: Vec<String>,
     pub(crate) collectors: Vec<Box<dyn Fn() -> Vec<Family> + Send + Sync>>,
 }
 
@@ -47,6 +48,7 @@ impl Registry {
             version: version.into(),
             verbs: Vec::new(),
             elsewhere: Vec::new(),
+            packets: Vec::new(),
             collectors: Vec::new(),
         }
     }
@@ -89,6 +91,11 @@ impl Registry {
         F: Fn(&Request) -> Result<Stream, ApiError> + Send + Sync + 'static,
     {
         self.add(Method::GET, path, help, Handler::Stream(Box::new(handler)));
+    }
+
+    /// Says that what a path answers shows packets, as every stream's does: not for tokens that may only look.
+    pub fn shows_packets(&mut self, path: &str) {
+        self.packets.push(path.to_owned());
     }
 
     fn answer<T, F>(&mut self, method: Method, path: &str, help: &str, handler: F)

@@ -4,11 +4,12 @@ use crate::registry::{ApiError, Handler, Registry, Request, Verb};
 use crate::schema::{Verbs, VerbsEntry};
 use crate::server::ServerError;
 use crate::stream::Streams;
+use crate::tcp::{Tls, Turnstile};
 use crate::{metrics, openapi};
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, on};
-use axum::{Json, Router};
+use axum::{Extension, Json, Router};
 use hyper::header::CONTENT_TYPE;
 use hyper::server::conn::http1;
 use hyper::{Method, StatusCode, Uri};
@@ -23,7 +24,6 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{sleep, timeout};
-use tokio_rustls::TlsAcceptor;
 
 /// Connections at the same time; more wait to be accepted.
 const CONNECTIONS: usize = 128;
@@ -64,7 +64,7 @@ pub(crate) fn router(
     streams: &Arc<Streams>,
     times: Times,
 ) -> Result<Router, ServerError> {
-    let Registry { service, version, verbs, elsewhere, collectors } = registry;
+    let Registry { service, version, verbs, elsewhere, packets: _, collectors } = registry;
     let here = service.clone();
     let entry = |verb: &Verb| VerbsEntry {
         method: verb.method.to_string(),
@@ -82,10 +82,14 @@ pub(crate) fn router(
     let list = Arc::new(Verbs { service, version, verbs: list });
     let document = Arc::new(openapi::document(&list));
     let collectors = Arc::new(collectors);
-    let scrape = move || {
+    let scrape = move |turnstile: Option<Extension<Turnstile>>| {
         let collectors = collectors.clone();
         async move {
-            let collect = move || metrics::text(collectors.iter().flat_map(|collect| collect()).collect());
+            let place = enter(turnstile.map(|Extension(turnstile)| turnstile)).await;
+            let collect = move || {
+                let _place = place;
+                metrics::text(collectors.iter().flat_map(|collect| collect()).collect())
+            };
             match timeout(times.handler, spawn_blocking(collect)).await {
                 Ok(Ok(Ok(text))) => ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response(),
                 Ok(Ok(Err(error))) => refuse(&error),
@@ -155,15 +159,19 @@ async fn call(
             return Err(ApiError::new(StatusCode::REQUEST_TIMEOUT, what));
         }
     };
+    let place = enter(head.extensions.get::<Turnstile>().cloned()).await;
     let request = Request::new(head.uri, body);
     let name = format!("{} {}", verb.method, verb.path);
-    let run = spawn_blocking(move || match &verb.handler {
-        Handler::Answer(handler) => handler(&request).map(json),
-        Handler::Stream(handler) => {
-            let stream = handler(&request)?;
-            let content_type = stream.content_type;
-            let pieces = stream.start(&streams).map_err(|error| ApiError::conflict(error.to_string()))?;
-            Ok(([(CONTENT_TYPE, content_type)], Body::new(pieces)).into_response())
+    let run = spawn_blocking(move || {
+        let _place = place;
+        match &verb.handler {
+            Handler::Answer(handler) => handler(&request).map(json),
+            Handler::Stream(handler) => {
+                let stream = handler(&request)?;
+                let content_type = stream.content_type;
+                let pieces = stream.start(&streams).map_err(|error| ApiError::conflict(error.to_string()))?;
+                Ok(([(CONTENT_TYPE, content_type)], Body::new(pieces)).into_response())
+            }
         }
     });
     match timeout(times.handler, run).await {
@@ -172,6 +180,14 @@ async fn call(
             Err(ApiError::internal(format!("{name}: a bug: its handler panicked: see the service's log")))
         }
         Err(_) => Err(ApiError::internal(format!("{name}: no answer within {:?}", times.handler))),
+    }
+}
+
+/// Waits for a place where there are few; who goes away meanwhile waits no more, and nothing was begun for him.
+async fn enter(turnstile: Option<Turnstile>) -> Option<OwnedSemaphorePermit> {
+    match turnstile {
+        Some(turnstile) => turnstile.enter().await,
+        None => None,
     }
 }
 
@@ -201,13 +217,13 @@ fn body_error(error: &axum::Error) -> ApiError {
 /// Where connections come from.
 pub(crate) enum Listener {
     Unix(UnixListener),
-    Tcp(TcpListener, Option<TlsAcceptor>),
+    Tcp(TcpListener, Option<Tls>),
 }
 
 /// What one waits for: a connection, perhaps to be secured first.
 enum Accepted {
     Unix(tokio::net::UnixStream),
-    Tcp(tokio::net::TcpStream, Option<TlsAcceptor>),
+    Tcp(tokio::net::TcpStream, Option<Tls>),
 }
 
 impl Listener {
@@ -261,7 +277,7 @@ impl Serving {
                 Ok(Accepted::Tcp(stream, Some(tls))) => {
                     connections.spawn(async move {
                         // Who does not speak TLS, or dawdles over it, hears no more.
-                        if let Ok(Ok(stream)) = timeout(times.head, tls.accept(stream)).await {
+                        if let Ok(Ok(stream)) = timeout(times.head, tls.acceptor().accept(stream)).await {
                             connection(stream, app, stopped, times.head, place).await;
                         }
                     });

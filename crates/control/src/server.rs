@@ -16,7 +16,6 @@ use tokio::net::TcpListener;
 use tokio::runtime::Builder;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio_rustls::TlsAcceptor;
 
 /// Threads for handlers; more calls than that wait their turn.
 const HANDLER_THREADS: usize = 16;
@@ -118,7 +117,9 @@ impl Server {
         times: Times,
     ) -> Result<Server, ServerError> {
         let streams = Arc::new(Streams::default());
-        let packets = registry.verbs.iter().filter(|verb| matches!(verb.handler, Handler::Stream(_)));
+        let packets = registry.verbs.iter().filter(|verb| {
+            matches!(verb.handler, Handler::Stream(_)) || registry.packets.contains(&verb.path)
+        });
         let packets: HashSet<String> = packets.map(|verb| verb.path.clone()).collect();
         let app = serve::router(registry, &streams, times)?;
         let runtime = Builder::new_current_thread()
@@ -140,8 +141,7 @@ impl Server {
                 listener.set_nonblocking(true).map_err(failed)?;
                 addresses.push(listener.local_addr().map_err(failed)?);
                 let listener = TcpListener::from_std(listener).map_err(failed)?;
-                let tls = tcp.tls.as_ref().map(|tls| TlsAcceptor::from(tls.0.clone()));
-                all.push(serving(Listener::Tcp(listener, tls), guarded.clone()));
+                all.push(serving(Listener::Tcp(listener, tcp.tls.clone()), guarded.clone()));
             }
         }
         let (listener, file) = socket::bind(path)?;

@@ -3,12 +3,12 @@
 use crate::registry::ApiError;
 use crate::serve::refuse;
 use crate::server::ServerError;
-use crate::tokens::{Scope, Tokens};
+use crate::tokens::{Scope, Tokens, for_few};
 use axum::Router;
 use axum::extract::Request;
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
-use hyper::header::{AUTHORIZATION, HeaderValue, WWW_AUTHENTICATE};
+use hyper::header::{AUTHORIZATION, CONNECTION, HeaderValue, WWW_AUTHENTICATE};
 use hyper::{Method, StatusCode};
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject as _;
@@ -16,7 +16,9 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_rustls::TlsAcceptor;
 
 /// Where the API answers besides its Unix socket, and to whom.
 #[derive(Debug, Clone)]
@@ -29,9 +31,9 @@ pub struct Tcp {
     pub tls: Option<Tls>,
 }
 
-/// A certificate with its key.
+/// A certificate with its key, which can be [renewed](Tcp::renew).
 #[derive(Clone)]
-pub struct Tls(pub(crate) Arc<ServerConfig>);
+pub struct Tls(Arc<RwLock<Arc<ServerConfig>>>);
 
 impl std::fmt::Debug for Tls {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -60,6 +62,7 @@ impl Tls {
         if chain.is_empty() {
             return Err(fail(certificate, "has no PEM certificate in it".into()));
         }
+        for_few(key).map_err(|what| fail(key, what))?;
         let secret = PrivateKeyDer::from_pem_file(key)
             .map_err(|error| fail(key, format!("no PEM private key: {error}")))?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -68,11 +71,25 @@ impl Tls {
             .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, secret))
             .map_err(|error| fail(key, format!("not the key of {}: {error}", certificate.display())))?;
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        Ok(Tls(Arc::new(config)))
+        Ok(Tls(Arc::new(RwLock::new(Arc::new(config)))))
+    }
+
+    /// What a connection that begins now is secured with.
+    pub(crate) fn acceptor(&self) -> TlsAcceptor {
+        TlsAcceptor::from(self.0.read().unwrap_or_else(PoisonError::into_inner).clone())
     }
 }
 
 impl Tcp {
+    /// Takes the tokens and the certificate of another one, read anew, from the next call and connection on. Addresses stay.
+    pub fn renew(&self, fresh: &Tcp) {
+        self.tokens.renew(&fresh.tokens);
+        if let (Some(tls), Some(fresh)) = (&self.tls, &fresh.tls) {
+            let fresh = fresh.0.read().unwrap_or_else(PoisonError::into_inner).clone();
+            *tls.0.write().unwrap_or_else(PoisonError::into_inner) = fresh;
+        }
+    }
+
     /// Whether what would be sent could be read by others on its way.
     pub(crate) fn check(&self) -> Result<(), ServerError> {
         let open = self.addresses.iter().find(|address| !address.ip().is_loopback());
@@ -83,14 +100,30 @@ impl Tcp {
     }
 }
 
+/// Handlers that work for the network at the same time: fewer than there are threads, so that the operator's socket always has some.
+const HANDLERS: usize = 8;
+
+/// A handler's place among those that work at the same time; waits for one.
+#[derive(Clone)]
+pub(crate) struct Turnstile(Arc<Semaphore>);
+
+impl Turnstile {
+    pub(crate) async fn enter(self) -> Option<OwnedSemaphorePermit> {
+        self.0.acquire_owned().await.ok()
+    }
+}
+
 /// Lets those through who may call. `packets` are the paths whose answers are packets: nothing for who may only look.
 pub(crate) fn guarded(app: Router, tokens: Arc<Tokens>, packets: HashSet<String>) -> Router {
-    let packets = Arc::new(packets);
-    app.layer(from_fn(move |request: Request, next: Next| {
-        let (tokens, packets) = (tokens.clone(), packets.clone());
+    let (packets, turnstile) = (Arc::new(packets), Turnstile(Arc::new(Semaphore::new(HANDLERS))));
+    app.layer(from_fn(move |mut request: Request, next: Next| {
+        let (tokens, packets, turnstile) = (tokens.clone(), packets.clone(), turnstile.clone());
         async move {
             match allowed(&tokens, &packets, &request) {
-                Ok(()) => next.run(request).await,
+                Ok(()) => {
+                    request.extensions_mut().insert(turnstile);
+                    next.run(request).await
+                }
                 Err(response) => *response,
             }
         }
@@ -113,6 +146,8 @@ fn allowed(tokens: &Tokens, packets: &HashSet<String>, request: &Request) -> Res
             let what = "send a token that is in control.token_file: Authorization: Bearer TOKEN";
             let mut response = refuse(&ApiError::new(StatusCode::UNAUTHORIZED, what)).into_response();
             response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            // Who has no token holds no place: else a hundred of them could keep all others out.
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             Err(Box::new(response))
         }
     }

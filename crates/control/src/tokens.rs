@@ -5,13 +5,12 @@
 //! prometheus read   6f1d...
 //! admin      all    93c0...
 //! ```
-//! `read`: what looks and is not packets. `all`: everything. Of a token only its digest is kept.
+//! `read`: what looks and shows no packets (captures, traces). `all`: everything. Of a token only its digest is kept.
 
 use sha2::{Digest as _, Sha256};
-use std::fs::File;
-use std::io::Read as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
 /// The fewest characters of a token.
 const LEAST: usize = 24;
@@ -25,12 +24,12 @@ pub(crate) enum Scope {
     All,
 }
 
-/// Tokens by their digests.
-pub struct Tokens(Vec<([u8; 32], Scope)>);
+/// Tokens by their digests. They can be [renewed](crate::Tcp::renew) while they are asked.
+pub struct Tokens(RwLock<Vec<([u8; 32], Scope)>>);
 
 impl std::fmt::Debug for Tokens {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} tokens", self.0.len())
+        write!(f, "{} tokens", self.list().len())
     }
 }
 
@@ -49,20 +48,22 @@ impl Tokens {
     /// It cannot be read, others can read it, or a line is wrong; with the line's number.
     pub fn read(path: &Path) -> Result<Tokens, TokensError> {
         let fail = |what: String| TokensError { path: path.to_owned(), what };
-        let file = File::open(path).map_err(|error| fail(error.to_string()))?;
-        let data = file.metadata().map_err(|error| fail(error.to_string()))?;
-        if !data.is_file() {
-            return Err(fail("is no file".into()));
+        let size = for_few(path).map_err(fail)?;
+        if size > LONGEST {
+            return Err(fail(format!("has {size} bytes: at most {LONGEST}")));
         }
-        if data.mode() & 0o007 != 0 {
-            return Err(fail(format!(
-                "has mode {:o}, so that everybody can use it: chmod o= it",
-                data.mode() & 0o777
-            )));
-        }
-        let mut text = String::new();
-        file.take(LONGEST).read_to_string(&mut text).map_err(|error| fail(error.to_string()))?;
+        let text = std::fs::read_to_string(path).map_err(|error| fail(error.to_string()))?;
         Self::parse(&text).map_err(fail)
+    }
+
+    fn list(&self) -> RwLockReadGuard<'_, Vec<([u8; 32], Scope)>> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes others in their place.
+    pub(crate) fn renew(&self, fresh: &Tokens) {
+        let fresh = fresh.list().clone();
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = fresh;
     }
 
     /// Reads the text of a file.
@@ -91,7 +92,7 @@ impl Tokens {
             }
             tokens.push((digest, scope));
         }
-        if tokens.is_empty() { Err("has no token in it".into()) } else { Ok(Tokens(tokens)) }
+        if tokens.is_empty() { Err("has no token in it".into()) } else { Ok(Tokens(RwLock::new(tokens))) }
     }
 
     /// What `Authorization: Bearer TOKEN` allows; `None` if it is nobody's.
@@ -102,8 +103,21 @@ impl Tokens {
         }
         // What the time of the comparison tells is about a digest, which nobody can choose.
         let digest = digest(token.trim());
-        self.0.iter().find(|(known, _)| *known == digest).map(|(_, scope)| *scope)
+        self.list().iter().find(|(known, _)| *known == digest).map(|(_, scope)| *scope)
     }
+}
+
+/// The size of a file, if not everybody can use it.
+pub(crate) fn for_few(path: &Path) -> Result<u64, String> {
+    // Before it is opened: a pipe would be waited for.
+    let data = std::fs::metadata(path).map_err(|error| error.to_string())?;
+    if !data.is_file() {
+        return Err("is no file".into());
+    }
+    if data.mode() & 0o007 != 0 {
+        return Err(format!("has mode {:o}, so that everybody can use it: chmod o= it", data.mode() & 0o777));
+    }
+    Ok(data.len())
 }
 
 fn digest(token: &str) -> [u8; 32] {
@@ -160,7 +174,9 @@ mod tests {
         let error = Tokens::read(&path).unwrap_err().to_string();
         assert!(error.contains("mode 644") && error.contains("tokens"), "{error}");
         mode(0o640);
-        assert_eq!(Tokens::read(&path).unwrap().0.len(), 1);
+        assert_eq!(Tokens::read(&path).unwrap().list().len(), 1);
+        std::fs::write(&path, "#".repeat(LONGEST as usize + 1)).unwrap();
+        assert!(Tokens::read(&path).unwrap_err().to_string().contains("bytes: at most"));
         assert!(Tokens::read(folder.path()).unwrap_err().to_string().contains("no file"));
         assert!(Tokens::read(&folder.path().join("none")).is_err());
     }

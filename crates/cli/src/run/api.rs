@@ -48,6 +48,7 @@ pub(crate) fn registry(service: &Arc<Service>) -> Registry {
     registry.post(path::TRACE, "Trace the next packets at a node or a port", move |r: &Request| {
         trace(&to, r.json()?)
     });
+    registry.shows_packets(path::TRACE);
     let to = service.clone();
     registry.post(path::RELOAD, "Read the configuration again", move |_: &Request| {
         to.reload().map(Done::from).map_err(|error| ApiError::conflict(one_line(&error)))

@@ -403,6 +403,11 @@ impl ControlSection {
         if self.certificate.is_some() != self.key.is_some() {
             return Err("control: give control.certificate and control.key, or neither".into());
         }
+        for (n, address) in self.listen.iter().enumerate() {
+            if address.port() != 0 && self.listen[..n].contains(address) {
+                return Err(format!("control.listen[{n}]: {address} is there already"));
+            }
+        }
         match self.listen.iter().find(|address| !address.ip().is_loopback() && self.key.is_none()) {
             Some(address) => Err(format!(
                 "control.listen: {address} is no loopback address: give control.certificate and control.key, for tokens \

@@ -189,9 +189,10 @@ pub(crate) fn run(args: RunArgs) -> Result<bool> {
         started_ns: service::now_ns(),
         config: Mutex::new(written),
         devices: Mutex::default(),
+        tcp,
     });
     let server = match &socket {
-        Some(socket) => Some(Server::start_on(api::registry(&service), socket, tcp)?),
+        Some(socket) => Some(Server::start_on(api::registry(&service), socket, service.tcp.clone())?),
         None => None,
     };
     for address in server.iter().flat_map(Server::addresses) {

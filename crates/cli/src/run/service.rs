@@ -1,6 +1,6 @@
 //! A run's control side: what happens beside the packets, on a thread of its own or at burst boundaries.
 
-use super::config::Config;
+use super::config::{Config, ControlSection};
 use super::devices::Devices;
 use super::role::{Role, Trouble};
 use crate::usage::{one_line, usage};
@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use tidemill_control::Tcp;
 use tidemill_graph::{Clock, Graph, Handle, Snapshot};
 
 /// A run, as its control thread and the control socket see it.
@@ -26,6 +27,8 @@ pub(crate) struct Service {
     pub(crate) trouble: Arc<Trouble>,
     pub(crate) started_ns: u64,
     pub(crate) devices: Mutex<Devices>,
+    /// Who may call over TCP.
+    pub(crate) tcp: Option<Tcp>,
 }
 
 /// Each worker's counters, now and about a second before.
@@ -90,7 +93,12 @@ impl Service {
             ("control", new.control == current.control),
         ];
         unchanged(&name, &same)?;
+        // Tokens and certificates are read anew, and refused before anything has changed.
+        let tcp = new.control.as_ref().map(ControlSection::tcp).transpose()?.flatten();
         self.role.reload(&name, &current, &new, &text)?;
+        if let (Some(tcp), Some(fresh)) = (&self.tcp, &tcp) {
+            tcp.renew(fresh);
+        }
         *current = new;
         drop(current);
         let count = self.reloads.fetch_add(1, Ordering::Relaxed) + 1;

@@ -154,6 +154,11 @@ pub(crate) fn check_files(
     let mut read = vec![config_path.to_path_buf()];
     read.extend(config.table.iter().flat_map(|table| table.path.paths()).cloned());
     read.extend(config.updates.iter().map(|updates| updates.path.clone()));
+    for control in config.control.iter() {
+        read.extend([&control.token_file, &control.certificate, &control.key].into_iter().flatten().cloned());
+    }
+    read.extend(config.grantor.iter().filter_map(|grantor| grantor.key_file.clone()));
+    read.extend(config.switch.iter().filter_map(|switch| switch.flows.clone()));
     let mut write: Vec<PathBuf> = record.map(Path::to_path_buf).into_iter().collect();
     if let Some(state) = &config.state {
         super::router::check_state(state)?;

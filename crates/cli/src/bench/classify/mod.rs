@@ -37,7 +37,8 @@ use traffic::{TRAFFIC, Traffic};
     sets      lookups of each structure on ClassBench sets and their traces (--rules, --data; without them on made-up sets)\n  \
     updates   changes of rules a second on these sets, published one by one (kups) and 64 at once (kups_64)\n  \
     flood     packets of which each makes a megaflow: how much slower, what memory, how soon over\n\n\
-    Every answer is held to the oracle's: a wrong one ends the benchmark.\n\n\
+    Lookups of rule sets are held to the oracle's one by one; of traffic a sample of its flows, and every packet by the counters of its rule;\n  \
+    after changes a sample. A wrong answer ends the benchmark.\n\n\
     Figures:\n  halo-3    cycles of a packet by layer, with the paper's numbers\n\n\
     Examples:\n  tidemill bench classify\n  tidemill bench classify --figure halo-3 --plot halo-3.svg\n  \
     tidemill bench classify --case traffic --traffic rules-1M --exact 0 --json\n  \
