@@ -1,9 +1,10 @@
-//! Builds ahead: the root tier mostly waits, for namespaces, daemons and timers. Meanwhile what the tiers behind it need is compiled, at the
-//! lowest priority, so that no test feels it.
+//! Builds ahead: the root tier mostly waits, for namespaces, daemons and timers. Meanwhile what the tiers behind it need is compiled, by one
+//! job of the lowest priority, so that no test feels it.
 
 use super::{examples, harness};
 use crate::{env, fuzz, peers, proc};
 use anyhow::{Context as _, Result};
+use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
 
 /// The process that builds.
@@ -18,12 +19,19 @@ impl Ahead {
         let mut command = Command::new("nice");
         command.args(["-n", "19"]).arg(std::env::current_exe().context("our own path")?);
         command.args(["test", "--build-ahead"]).stdin(Stdio::null());
+        // One job: tests of networks go wrong when both processors, and the disk, are busy for long.
+        command.env("CARGO_BUILD_JOBS", "1").process_group(0);
         let child = command.spawn().with_context(|| format!("cannot start {}", proc::shown(&command)))?;
         Ok(Some(Ahead(child)))
     }
 
-    /// Waits until all is built: nothing else wants the processors then.
+    /// Ends it: what is compiled stays compiled, and the rest the tiers build with all processors.
     pub(super) fn end(mut self) {
+        if !matches!(self.0.try_wait(), Ok(Some(_))) {
+            // With all that it has started. Where there is no `kill` it is waited for.
+            let group = format!("-{}", self.0.id());
+            proc::status(Command::new("kill").args(["-TERM", "--", &group])).ok();
+        }
         self.0.wait().ok();
     }
 }

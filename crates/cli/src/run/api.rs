@@ -194,7 +194,7 @@ fn workers(service: &Service) -> schema::Workers {
 
 fn drops(service: &Service) -> schema::Drops {
     let mut drops = Vec::new();
-    each_drop(service, |reason, count, at| {
+    each_drop(service, &service.handle.snapshot(), |reason, count, at| {
         drops.push(schema::DropCount {
             reason: reason.name().into(),
             help: reason.help().into(),
@@ -206,8 +206,7 @@ fn drops(service: &Service) -> schema::Drops {
 }
 
 /// What was dropped: reason, packets, and where: the name of a node, or `port:NAME`.
-pub(super) fn each_drop(service: &Service, mut each: impl FnMut(DropReason, u64, &str)) {
-    let snapshot = service.handle.snapshot();
+pub(super) fn each_drop(service: &Service, snapshot: &Snapshot, mut each: impl FnMut(DropReason, u64, &str)) {
     for (node, name) in snapshot.nodes.iter().zip(&service.graph.node_names) {
         node.dropped.iter().for_each(|(reason, count)| each(reason, count, name));
     }

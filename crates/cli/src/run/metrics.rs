@@ -3,12 +3,13 @@
 use super::api::each_drop;
 use super::service::{Service, lock, now_ns};
 use tidemill_control::Family;
+use tidemill_graph::Snapshot;
 use tidemill_port::PortSpec;
 
-/// All of it, with the role's.
+/// All of it, with the role's. Packets are of one moment, so that the books balance in what is read.
 pub(super) fn of(service: &Service) -> Vec<Family> {
     let snapshot = service.handle.snapshot();
-    let mut families = whole(service);
+    let mut families = whole(service, &snapshot);
     let mut packets = Family::counter("port_packets", "Packets by port and direction");
     let mut bytes = Family::counter("port_bytes", "Their bytes, without preamble and frame check sequence");
     let mut up = Family::gauge("port_up", "Whether the port's link is up, where it is known");
@@ -31,15 +32,15 @@ pub(super) fn of(service: &Service) -> Vec<Family> {
         packets.add(&[("node", name)], node.packets);
         busy.add_f64(&[("node", name)], node.busy_ns as f64 / 1e9);
     }
-    families.extend([packets, busy, dropped(service)]);
+    families.extend([packets, busy, dropped(service, &snapshot)]);
     families.extend(workers(service));
     families.extend(service.role.metrics());
     families
 }
 
 /// The books, and the process.
-fn whole(service: &Service) -> Vec<Family> {
-    let ledger = service.handle.snapshot().ledger();
+fn whole(service: &Service, snapshot: &Snapshot) -> Vec<Family> {
+    let ledger = snapshot.ledger();
     let one = |mut family: Family, value: f64| {
         family.add_f64(&[], value);
         family
@@ -66,9 +67,11 @@ fn whole(service: &Service) -> Vec<Family> {
 }
 
 /// Drops by reason and place.
-fn dropped(service: &Service) -> Family {
+fn dropped(service: &Service, snapshot: &Snapshot) -> Family {
     let mut family = Family::counter("dropped_packets", "Packets dropped, by reason and place");
-    each_drop(service, |reason, count, at| family.add(&[("reason", reason.name()), ("at", at)], count));
+    each_drop(service, snapshot, |reason, count, at| {
+        family.add(&[("reason", reason.name()), ("at", at)], count)
+    });
     family
 }
 

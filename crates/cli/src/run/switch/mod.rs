@@ -5,7 +5,7 @@ mod api;
 use super::bridge::{self, Bridge};
 use super::config::Config;
 use super::role::{Open, Opening, Role, Told};
-use super::service::{lock, unchanged};
+use super::service::{checked_room, lock, unchanged};
 use crate::usage;
 use anyhow::Result;
 use std::hash::{BuildHasher, RandomState};
@@ -44,8 +44,15 @@ pub(super) fn open(opening: &Opening<'_>) -> Result<Open> {
 
 /// Checks a switch's configuration and its file of rules.
 pub(super) fn check(config: &Config, name: &str) -> Result<(GraphBuilder, String)> {
-    let control = control(config, name, &Domain::new(), 0)?;
     let section = config.switch.clone().unwrap_or_default();
+    // With little memory, whatever the workers' caches are to have: one may run beside this.
+    let mut small = config.clone();
+    small.run.workers = 1;
+    let caches = small.switch.get_or_insert_default();
+    for room in [&mut caches.exact, &mut caches.signatures, &mut caches.megaflows] {
+        *room = checked_room(*room);
+    }
+    let control = control(&small, name, &Domain::new(), 0)?;
     let said = format!("{} ports, {} rules in {} tables", config.port.len(), control.rules(), section.tables);
     Ok((graph(&control), said))
 }
