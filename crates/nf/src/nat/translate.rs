@@ -561,12 +561,12 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
 }
 
 /// What a fragment is one of, and its bytes.
-fn fragment<A: Copy>(
+fn fragment<A: Family<E, S, T>, const E: usize, const S: usize, const T: usize>(
     way: Way,
     header: &Header<A>,
     piece: Piecemeal,
 ) -> Result<(Whole<A>, std::ops::Range<u32>), DropReason> {
-    let length = header.end.saturating_sub(header.upper) as u32;
+    let length = header.end.saturating_sub(piece.at) as u32;
     // All but the last are in units of eight bytes.
     if piece.more && !length.is_multiple_of(8) {
         return Err(DropReason::NatFragmentRefused);
@@ -575,7 +575,8 @@ fn fragment<A: Copy>(
         source: header.source,
         destination: header.destination,
         ident: piece.ident,
-        protocol: header.protocol.0,
+        // Behind IPv6's fragment header each may go on with another one; the identification is enough (RFC 8200, section 4.5).
+        protocol: if A::V6 { 0 } else { header.protocol.0 },
         way: way as u8,
     };
     let offset = u32::from(piece.offset);

@@ -6,6 +6,7 @@
 use crate::packets::*;
 use tidemill_burst::DropReason;
 use tidemill_nf::nat::config::{Filtering, Pooling};
+use tidemill_nf::nat::ip::Family;
 use tidemill_nf::nat::settings::{Deterministic, Whose};
 use tidemill_nf::nat::{Fate, Proto, Way};
 
@@ -563,6 +564,43 @@ both! {
         for host in 10..60 {
             assert_eq!(lab.out(end(A::inside(host), 9), client).address, A::pool(1));
         }
+    }
+}
+
+#[test]
+fn rfc8200_fragments_of_one_packet_may_go_on_with_other_headers() {
+    // Destination options behind the fragment header: only the first fragment shows what comes after them.
+    let (inside, remote) = (end(u128::inside(1), 4000), end(u128::remote(1), 53));
+    let plain = udp(inside, remote, &[7; 400]);
+    let mut sent = plain[..40].to_vec();
+    sent[6] = 60;
+    sent.extend_from_slice(&[17, 0, 1, 4, 0, 0, 0, 0]);
+    sent.extend_from_slice(&plain[40..]);
+    sent[4..6].copy_from_slice(&((plain.len() - 40 + 8) as u16).to_be_bytes());
+    for order in [[0, 1, 2], [1, 0, 2]] {
+        let mut lab = Lab::<u128, 3, 3, 7>::new(plan(1));
+        let pieces = fragments::<u128, 3, 3, 7>(&sent, 160, 7);
+        let mut waited = None;
+        for at in order {
+            match lab.send(Way::Leaving, &pieces[at]) {
+                (Fate::Waits(token), packet) => waited = Some((token, packet)),
+                (Fate::First(first, _), packet) => {
+                    assert_eq!(u128::read(&packet[8..]), u128::pool(1));
+                    if let Some((token, mut packet)) = waited.take() {
+                        assert_eq!(token, first);
+                        assert_eq!(lab.resume(Way::Leaving, token, &mut packet), Fate::Translated);
+                        assert_eq!(u128::read(&packet[8..]), u128::pool(1));
+                    }
+                }
+                (fate, packet) => {
+                    assert_eq!((fate, u128::read(&packet[8..])), (Fate::Translated, u128::pool(1)), "{at}");
+                }
+            }
+        }
+        assert!(waited.is_none());
+        // And what is there twice is seen: the first one's bytes begin at its options.
+        let again = lab.send(Way::Leaving, &pieces[2]).0;
+        assert_eq!(again, Fate::Drop(DropReason::NatFragmentRefused));
     }
 }
 
