@@ -451,6 +451,9 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
             Err(_) if !outer => return Fate::Passed,
             Err(reason) => return Fate::Drop(reason),
         };
+        if !is_to_sender(header, &quote) {
+            return unmatched;
+        }
         let (inside, remote) = (receiver(&quote), error_remote(quote.proto, quote.source));
         let found = self.state.find_inside(quote.proto, inside);
         let Some(mapping) = found.filter(|mapping| self.state.has_session(now.ms, *mapping, remote)) else {
@@ -473,6 +476,9 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
             Ok(quote) => quote,
             Err(reason) => return self.error_unmatched(now, header, reason),
         };
+        if !is_to_sender(header, &quote) {
+            return self.error_unmatched(now, header, DropReason::NatErrorUnmatched);
+        }
         let remote = error_remote(quote.proto, quote.destination);
         let found = self.state.find_outside(quote.proto, quote.source);
         let mapping = found.filter(|mapping| self.state.has_session(now.ms, *mapping, remote));
@@ -493,6 +499,9 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
             Ok(quote) => quote,
             Err(reason) => return self.error_unmatched(now, header, reason),
         };
+        if !is_to_sender(header, &quote) {
+            return self.error_unmatched(now, header, DropReason::NatErrorUnmatched);
+        }
         let worker = self.state.worker_of(quote.proto, quote.source);
         if worker != self.share.worker && self.share.workers > 1 {
             return match self.error_out(now, ip, header, true) {
@@ -589,6 +598,11 @@ fn remote_port(piece: Piece, port: u16) -> u16 {
         Piece::Tcp(_) | Piece::Udp => port,
         Piece::Request | Piece::Reply => 0,
     }
+}
+
+/// Whether an ICMP error goes to who has sent the packet that it is about: any other is nobody's answer.
+fn is_to_sender<A: PartialEq>(header: &Header<A>, quote: &Quote<A>) -> bool {
+    header.destination == quote.source.address
 }
 
 /// The endpoint that a quoted packet was to: an identifier is both ends'.

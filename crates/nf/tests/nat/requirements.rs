@@ -481,6 +481,29 @@ both! {
         assert_eq!(packet[upper + 8..], sent);
     }
 
+    fn errors_go_to_who_has_sent_what_they_are_about<A>() {
+        let mut plan = plan::<A, E, S, T>(2);
+        plan.filtering = Filtering::EndpointIndependent;
+        let mut lab = Lab::new(plan);
+        let (alice, bob, remote) = (end(A::inside(1), 4000), end(A::inside(2), 5000), end(A::remote(1), 53));
+        let (alices, bobs) = (lab.out(alice, remote), lab.out(bob, remote));
+        let unmatched = Fate::Drop(DropReason::NatErrorUnmatched);
+        let other = if alices.address == A::pool(1) { A::pool(2) } else { A::pool(1) };
+        let about = udp(alices, remote, b"question");
+        for (to, fate) in [(other, unmatched), (alices.address, Fate::Translated)] {
+            assert_eq!(lab.send(Way::ToPool, &error(A::remote(9), to, &about)).0, fate);
+        }
+        let (_, came) = lab.send(Way::ToPool, &udp(remote, alices, b"answer"));
+        for (to, fate) in [(A::remote(7), unmatched), (remote.address, Fate::Translated)] {
+            assert_eq!(lab.send(Way::Leaving, &error(alice.address, to, &came)).0, fate);
+        }
+        let (_, came) = lab.send(Way::Hairpin, &udp(alice, bobs, b"hello"));
+        assert_eq!(lab.out(bob, alices), bobs);
+        for (to, fate) in [(other, unmatched), (alices.address, Fate::Translated)] {
+            assert_eq!(lab.send(Way::Hairpin, &error(bob.address, to, &came)).0, fate);
+        }
+    }
+
     fn rfc5508_req8_who_can_have_no_session_is_told<A>() {
         let mut lab = Lab::<A, E, S, T>::with(|plan| plan.host_mappings = 3);
         let remote = end(A::remote(1), 53);
