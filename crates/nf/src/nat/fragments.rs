@@ -63,6 +63,8 @@ struct Entry<A> {
     serial: u32,
     pieces: [(u32, u32); PIECES],
     used: u8,
+    /// Fragments that were told to wait.
+    waiting: u8,
 }
 
 /// See the [module](self).
@@ -82,6 +84,7 @@ impl<A: Copy + Eq + Into<u128>> Fragments<A> {
             serial: 0,
             pieces: [(0, 0); PIECES],
             used: 0,
+            waiting: 0,
         };
         Fragments { entries: vec![empty; places].into(), secret, serial: 0 }
     }
@@ -104,11 +107,16 @@ impl<A: Copy + Eq + Into<u128>> Fragments<A> {
                 until_ms: now_ms + hold_ms,
                 serial: self.serial,
                 used: 0,
+                waiting: 0,
                 ..*entry
             };
         }
+        let is_first = bytes.start == 0;
         if !entry.add(bytes) {
             entry.known = Known::Refused;
+        }
+        if entry.known == Known::Nothing && !is_first {
+            entry.waiting = entry.waiting.saturating_add(1);
         }
         Some((Token { place: place as u32, serial: entry.serial, arrival: false }, entry.known))
     }
@@ -121,6 +129,12 @@ impl<A: Copy + Eq + Into<u128>> Fragments<A> {
         {
             entry.known = known;
         }
+    }
+
+    /// Whether fragments were told to wait since it was last asked.
+    pub(crate) fn take_waiting(&mut self, token: Token) -> bool {
+        let entry = self.entries.get_mut(token.place as usize).filter(|entry| entry.serial == token.serial);
+        entry.is_some_and(|entry| std::mem::take(&mut entry.waiting) > 0)
     }
 
     /// What is known now; `None` if the place is another packet's, or the time is over.

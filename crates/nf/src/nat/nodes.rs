@@ -352,9 +352,12 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
             let ip = packet.data_mut().get_mut(l3..).unwrap_or_default();
             let fate = seat.nat.adopt(&now, way, ip);
             self.carry_out(cx, fate, until_ns, packet);
+            let settled = self.seat.as_ref().map(|seat| seat.nat.settled());
             if let Fate::First(token, _) = fate {
                 self.release(cx, token);
             }
+            // What is refused keeps nobody waiting.
+            settled.into_iter().flatten().for_each(|token| self.release(cx, token));
         }
         // There is more.
         cx.wake_at(cx.now_ns);
@@ -402,8 +405,14 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
                     orders.push(Order::Hand(handover));
                     Verdict::Keep
                 }
-                Fate::Drop(reason) => Verdict::Drop(reason),
-                Fate::Tell(reason) => error(packet, reason, 0, ERROR),
+                Fate::Drop(reason) => {
+                    come.extend(seat.nat.settled());
+                    Verdict::Drop(reason)
+                }
+                Fate::Tell(reason) => {
+                    come.extend(seat.nat.settled());
+                    error(packet, reason, 0, ERROR)
+                }
             }
         });
         for at in 0..self.come.len() {

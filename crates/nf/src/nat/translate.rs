@@ -80,6 +80,8 @@ pub struct Nat<A: Family<E, S, T>, const E: usize, const S: usize, const T: usiz
     arrivals: Fragments<A>,
     share: Share,
     counters: Counters,
+    /// What [`settled`](Self::settled) says.
+    settled: [Option<Token>; 2],
 }
 
 /// NAT of IPv4.
@@ -96,7 +98,7 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
         let fragments = Fragments::new(plan.fragments, (secret >> 32) as u64);
         let arrivals = Fragments::new(plan.fragments, (secret >> 48) as u64);
         let state = State::new(plan, share, secret)?;
-        Ok(Nat { state, fragments, arrivals, share, counters: Counters::default() })
+        Ok(Nat { state, fragments, arrivals, share, counters: Counters::default(), settled: [None; 2] })
     }
 
     /// Mappings and sessions.
@@ -107,6 +109,11 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
     /// What it has counted.
     pub fn counters(&self) -> &Counters {
         &self.counters
+    }
+
+    /// After a fragment that was refused: tokens of those that have waited for it, and now need not any longer.
+    pub fn settled(&self) -> impl Iterator<Item = Token> + use<A, E, S, T> {
+        self.settled.into_iter().flatten()
     }
 
     pub(crate) fn counters_mut(&mut self) -> &mut Counters {
@@ -153,6 +160,7 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
     /// Translates `ip`, a packet from its IP header on that has come to this worker, in place. Where it is not translated its bytes are as
     /// they were.
     pub fn translate(&mut self, now: &Now<'_>, way: Way, ip: &mut [u8]) -> Fate {
+        self.settled = [None; 2];
         let Some(header) = header::<A, E, S, T>(ip) else { return Fate::Drop(DropReason::NatMalformed) };
         if self.share.workers < 2 {
             return self.own(now, way, ip, &header);
@@ -161,13 +169,17 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
             Err(fate) => fate,
             Ok(arrival) => match self.own(now, way, ip, &header) {
                 Fate::First(token, _) => Fate::First(token, arrival),
-                fate => fate,
+                fate => {
+                    self.settled[1] = self.settled[1].or(arrival);
+                    fate
+                }
             },
         }
     }
 
     /// The same of a packet that another worker has handed over to this one.
     pub fn adopt(&mut self, now: &Now<'_>, way: Way, ip: &mut [u8]) -> Fate {
+        self.settled = [None; 2];
         match header::<A, E, S, T>(ip) {
             Some(header) => self.own(now, way, ip, &header),
             None => Fate::Drop(DropReason::NatMalformed),
@@ -195,7 +207,12 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
         let (token, known) = met.ok_or(refused)?;
         let token = token.of_arrivals();
         let (worker, first) = match known {
-            Known::Refused | Known::Addresses(..) => return Err(refused),
+            Known::Refused | Known::Addresses(..) => {
+                if self.arrivals.take_waiting(token) {
+                    self.settled[1] = Some(token);
+                }
+                return Err(refused);
+            }
             Known::Worker(worker) => (usize::from(worker), None),
             Known::Nothing if piece.offset > 0 => return Err(Fate::Waits(token)),
             Known::Nothing => {
@@ -239,7 +256,10 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
         let met = self.fragments.meet(now.ms, now.times.fragment_ms, whole, bytes);
         let Some((token, known)) = met else { return Fate::Drop(DropReason::NatFragmentRefused) };
         match known {
-            Known::Refused | Known::Worker(_) => Fate::Drop(DropReason::NatFragmentRefused),
+            Known::Refused | Known::Worker(_) => {
+                self.settle(token);
+                Fate::Drop(DropReason::NatFragmentRefused)
+            }
             Known::Addresses(source, destination) => {
                 self.place(ip, header, source, destination);
                 Fate::Translated
@@ -257,10 +277,12 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
                     // Half of a hairpin: its other half, and so its fragments, are another worker's.
                     Fate::Elsewhere(handover) => {
                         self.fragments.learn(token, Known::Worker(handover.worker as u16));
+                        self.settle(token);
                         Fate::Drop(DropReason::NatFragmentRefused)
                     }
                     refused => {
                         self.fragments.learn(token, Known::Refused);
+                        self.settle(token);
                         refused
                     }
                 }
@@ -268,8 +290,16 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
         }
     }
 
+    /// Those that wait for this need not any longer.
+    fn settle(&mut self, token: Token) {
+        if self.fragments.take_waiting(token) {
+            self.settled[0] = Some(token);
+        }
+    }
+
     /// A fragment that has waited: what becomes of it now that its first one may have come.
     pub fn resume(&mut self, now: &Now<'_>, way: Way, token: Token, ip: &mut [u8]) -> Fate {
+        self.settled = [None; 2];
         let Some(header) = header::<A, E, S, T>(ip) else { return Fate::Drop(DropReason::NatMalformed) };
         let table = if token.is_of_arrivals() { &self.arrivals } else { &self.fragments };
         match table.look(now.ms, token) {

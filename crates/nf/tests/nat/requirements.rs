@@ -288,6 +288,22 @@ both! {
         assert_eq!(lab.send(Way::ToPool, &unasked[1]).0, refused);
     }
 
+    fn fragments_do_not_wait_for_a_first_one_that_was_refused<A>() {
+        let mut lab = Lab::<A, E, S, T>::new(plan(1));
+        let sent = udp(end(A::remote(1), 53), end(A::pool(1), 7), &[0; 100]);
+        let pieces = fragments::<A, E, S, T>(&sent, 48, 3);
+        let (fate, mut packet) = lab.send(Way::ToPool, &pieces[1]);
+        let Fate::Waits(token) = fate else { panic!("{fate:?}") };
+        assert_eq!(lab.nat.settled().count(), 0);
+        assert_eq!(lab.send(Way::ToPool, &pieces[0]).0, Fate::Drop(DropReason::NatUnmapped));
+        assert_eq!(lab.nat.settled().collect::<Vec<_>>(), [token]);
+        let fate = lab.resume(Way::ToPool, token, &mut packet);
+        assert_eq!(fate, Fate::Drop(DropReason::NatFragmentRefused));
+        // Once is enough.
+        assert_eq!(lab.send(Way::ToPool, &pieces[2]).0, Fate::Drop(DropReason::NatFragmentRefused));
+        assert_eq!(lab.nat.settled().count(), 0);
+    }
+
     fn fragments_of_one_way_say_nothing_of_anothers<A>() {
         // Found by the fuzz target: what passes as our own must not let an inside host's fragment out as it is.
         let mut lab = Lab::<A, E, S, T>::new(plan(1));
