@@ -256,6 +256,34 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
         slot.is_some_and(|slot| self.sessions.word(slot, 0) >> TIME_SHIFT > now_ms)
     }
 
+    /// Whether a packet of `remote` has come in by a mapping, or may have: datagrams leave nothing behind where the filter is all that is asked.
+    pub fn lets_in(&self, now_ms: u64, mapping: u32, remote: Endpoint<A>) -> bool {
+        let Some(&Mapping { proto, sort, .. }) = self.mappings.get(mapping as usize) else { return false };
+        self.has_session(now_ms, mapping, remote)
+            || (proto != Proto::Tcp && self.is_allowed(mapping, sort, remote))
+    }
+
+    /// Whether an address is a host's that has mappings.
+    pub fn is_host(&self, address: A) -> bool {
+        let key = A::endpoint(Proto::Tcp, Endpoint { address, port: 0 });
+        self.hosts.find(self.hosts.hasher().hash(&key), &key).is_some()
+            || self.plan.fixed.iter().any(|(_, inside, _)| inside.address == address)
+            || self.plan.whole.iter().any(|(_, host)| *host == address)
+    }
+
+    /// Whether the filter has a remote endpoint come in by a mapping.
+    fn is_allowed(&self, mapping: u32, sort: Sort, remote: Endpoint<A>) -> bool {
+        sort != Sort::Dynamic
+            || match self.plan.filtering {
+                Filtering::EndpointIndependent => true,
+                Filtering::AddressDependent => {
+                    let key = A::session(mapping, Endpoint { port: 0, ..remote });
+                    self.remotes.find(self.remotes.hasher().hash(&key), &key).is_some()
+                }
+                Filtering::AddressAndPortDependent => false,
+            }
+    }
+
     /// A packet from inside to `remote`: its mapping, made if there is none, and what it looks like from now on.
     ///
     /// # Errors
@@ -318,15 +346,7 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
             return followed.map(|()| (mapping, inside)).map_err(Refused::Drop);
         }
         let is_static = sort != Sort::Dynamic;
-        let allowed = is_static
-            || match self.plan.filtering {
-                Filtering::EndpointIndependent => true,
-                Filtering::AddressDependent => {
-                    let key = A::session(mapping, Endpoint { port: 0, ..remote });
-                    self.remotes.find(self.remotes.hasher().hash(&key), &key).is_some()
-                }
-                Filtering::AddressAndPortDependent => false,
-            };
+        let allowed = self.is_allowed(mapping, sort, remote);
         let entered = match piece {
             _ if !allowed => Err(DropReason::NatFiltered),
             Piece::Tcp(flags) if !Tcp::may_begin_outside(flags) => Err(DropReason::NatUnasked),

@@ -486,10 +486,15 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
         }
         let (inside, remote) = (receiver(&quote), error_remote(quote.proto, quote.source));
         let found = self.state.find_inside(quote.proto, inside);
-        let Some(mapping) = found.filter(|mapping| self.state.has_session(now.ms, *mapping, remote)) else {
-            return unmatched;
+        let known = found.filter(|mapping| self.state.lets_in(now.ms, *mapping, remote));
+        let Some((_, outside)) = known.and_then(|mapping| self.state.ends(mapping)) else {
+            // What we say ourselves shows nobody's inside address either.
+            return if self.state.is_host(inside.address) {
+                Fate::Drop(DropReason::NatErrorUnmatched)
+            } else {
+                unmatched
+            };
         };
-        let Some((_, outside)) = self.state.ends(mapping) else { return unmatched };
         quote.rewrite(ip, Side::Destination, outside);
         if outer {
             let address = Endpoint { port: 0, ..outside };
@@ -543,7 +548,7 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
         let sender = self.state.find_outside(quote.proto, quote.source).and_then(|m| self.state.ends(m));
         let receiver = self.state.find_inside(quote.proto, receiver(&quote));
         let remote = error_remote(quote.proto, quote.source);
-        let known = receiver.filter(|m| self.state.has_session(now.ms, *m, remote));
+        let known = receiver.filter(|m| self.state.lets_in(now.ms, *m, remote));
         let (Some((sender, _)), Some((_, looks))) = (sender, known.and_then(|m| self.state.ends(m))) else {
             return self.error_unmatched(now, header, DropReason::NatErrorUnmatched);
         };
