@@ -19,6 +19,8 @@ struct Session<A> {
     fin: [bool; 2],
     reset: bool,
     picked_up: bool,
+    /// Opened from outside by one of whom only SYNs have come.
+    unproven: bool,
     begun_outside: bool,
     packets: u32,
 }
@@ -101,15 +103,20 @@ impl<A: Copy + Eq + std::fmt::Debug> Model<A> {
                 let over = session.reset || session.fin == [true; 2];
                 if over && flags & (SYN | ACK) == SYN {
                     (session.syn, session.fin, session.picked_up) = ([false; 2], [false; 2], false);
+                    session.unproven = false;
                 }
                 session.reset = false;
                 let fresh = session.syn == [false; 2] && session.fin == [false; 2];
                 if fresh && !session.picked_up && flags & SYN == 0 {
                     session.picked_up = true;
                 }
+                if !out {
+                    session.unproven =
+                        flags & SYN != 0 && (session.unproven || (fresh && !session.picked_up));
+                }
                 session.syn[side] |= flags & SYN != 0 || session.picked_up;
                 session.fin[side] |= flags & FIN != 0;
-                let open = session.syn == [true; 2] && session.fin != [true; 2];
+                let open = session.syn == [true; 2] && session.fin != [true; 2] && !session.unproven;
                 session.until_ms = now_ms + if open { times.established_ms } else { times.transitory_ms };
             }
             Packet::Udp if out || inbound_refresh || session.packets == 0 => {
@@ -123,7 +130,8 @@ impl<A: Copy + Eq + std::fmt::Debug> Model<A> {
 
     fn begin(remote: Endpoint<A>, begun_outside: bool) -> Session<A> {
         let (syn, fin) = ([false; 2], [false; 2]);
-        Session { remote, until_ms: 0, syn, fin, reset: false, picked_up: false, begun_outside, packets: 0 }
+        let (reset, picked_up, unproven) = (false, false, false);
+        Session { remote, until_ms: 0, syn, fin, reset, picked_up, unproven, begun_outside, packets: 0 }
     }
 
     fn leave(

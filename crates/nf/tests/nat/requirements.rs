@@ -599,6 +599,21 @@ both! {
         lab.out(end(A::inside(7), 7), client);
     }
 
+    fn a_forged_syn_to_a_static_mapping_is_forgotten_soon<A>() {
+        let (server, public, client) = (end(A::inside(5), 80), end(A::pool(1), 8080), end(A::remote(3), 3333));
+        let mut lab = Lab::<A, E, S, T>::with(|plan| plan.fixed = vec![(Proto::Tcp, server, public)]);
+        let gone = Err(Fate::Drop(DropReason::NatUnasked));
+        for is_there in [false, true] {
+            assert_eq!(lab.tcp_in(client, public, SYN), Ok(server));
+            assert_eq!(lab.tcp_out(server, client, SYN | ACK), Ok(public));
+            if is_there {
+                assert_eq!(lab.tcp_in(client, public, ACK), Ok(server));
+            }
+            lab.ms += 240_000;
+            assert_eq!(lab.tcp_in(client, public, ACK), if is_there { Ok(server) } else { gone });
+        }
+    }
+
     fn a_whole_address_is_one_hosts_with_all_that_it_speaks<A>() {
         let (server, public) = (A::inside(5), A::pool(2));
         let mut plan = plan::<A, E, S, T>(2);
