@@ -203,7 +203,7 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
         };
         let refused = Fate::Drop(DropReason::NatFragmentRefused);
         let (whole, bytes) = fragment(way, header, piece).map_err(Fate::Drop)?;
-        let met = self.arrivals.meet(now.ms, now.times.fragment_ms, whole, bytes);
+        let met = self.arrivals.meet(now.ms, now.times.fragment_ms, whole, bytes, piece.more);
         let (token, known) = met.ok_or(refused)?;
         let token = token.of_arrivals();
         let (worker, first) = match known {
@@ -253,7 +253,7 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
             Ok(fragment) => fragment,
             Err(reason) => return Fate::Drop(reason),
         };
-        let met = self.fragments.meet(now.ms, now.times.fragment_ms, whole, bytes);
+        let met = self.fragments.meet(now.ms, now.times.fragment_ms, whole, bytes, piece.more);
         let Some((token, known)) = met else { return Fate::Drop(DropReason::NatFragmentRefused) };
         match known {
             Known::Refused | Known::Worker(_) => {
@@ -622,6 +622,7 @@ fn fragment<A: Family<E, S, T>, const E: usize, const S: usize, const T: usize>(
         // Behind IPv6's fragment header each may go on with another one; the identification is enough (RFC 8200, section 4.5).
         protocol: if A::V6 { 0 } else { header.protocol.0 },
         way: way as u8,
+        from_inside: matches!(way, Way::Leaving | Way::Hairpin),
     };
     let offset = u32::from(piece.offset);
     Ok((whole, offset..offset + length))
