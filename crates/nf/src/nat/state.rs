@@ -124,6 +124,8 @@ pub struct State<A: Family<E, S, T>, const E: usize, const S: usize, const T: us
     hosts: FlowTable<E, u64>,
     mappings: Box<[Mapping<A>]>,
     free: Vec<u32>,
+    /// Numbers of the pool's addresses that are not one host's whole.
+    shared: Box<[u16]>,
     /// By address of the pool and protocol.
     ports: Vec<[Ports; 3]>,
     /// Sessions begun from outside.
@@ -162,6 +164,8 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
             })
         });
         let ports = ports.collect();
+        let is_shared = |at: &usize| !plan.whole.iter().any(|(outside, _)| *outside == plan.pool[*at]);
+        let shared = (0..plan.pool.len()).filter(is_shared).map(|at| at as u16).collect();
         let mut state = State {
             inside: FlowTable::new(slots(plan.mappings), Keyed::new(keyed(1)))?,
             outside: FlowTable::new(slots(plan.mappings), Keyed::new(keyed(2)))?,
@@ -171,6 +175,7 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
             mappings: vec![empty; plan.mappings].into(),
             free: (0..plan.mappings as u32).rev().collect(),
             ports,
+            shared,
             unasked: 0,
             dead: Vec::with_capacity(STEP * LANES),
             ahead: Box::new(Ahead::new()),

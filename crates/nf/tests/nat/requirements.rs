@@ -698,6 +698,23 @@ fn rfc8200_fragments_of_one_packet_may_go_on_with_other_headers() {
 }
 
 #[test]
+fn whole_addresses_side_by_side_are_in_nobodys_way() {
+    let mut plan = plan::<u32, 1, 2, 4>(42);
+    plan.whole = (1..=40).map(|n| (u32::pool(n), u32::inside(100 + n))).collect();
+    let mut lab = Lab::new(plan);
+    let looks: Vec<u32> =
+        (1..=90).map(|host| lab.out(end(u32::inside(host), 9), end(u32::remote(1), 53)).address).collect();
+    assert!([41, 42].iter().all(|n| looks.contains(&u32::pool(*n))), "both are used");
+    assert!(looks.iter().all(|address| *address > u32::pool(40)));
+    // Nothing but whole ones: nobody else has a place.
+    let mut plan = crate::packets::plan::<u32, 1, 2, 4>(1);
+    plan.whole = vec![(u32::pool(1), u32::inside(100))];
+    let (fate, _) =
+        Lab::new(plan).send(Way::Leaving, &udp(end(u32::inside(1), 9), end(u32::remote(1), 53), b""));
+    assert_eq!(fate, Fate::Tell(DropReason::NatPortsExhausted));
+}
+
+#[test]
 fn rfc7422_ports_are_computed_and_say_whose_they_are() {
     let mut plan = plan::<u32, 1, 2, 4>(4);
     plan.ports = 1024..=65535;
