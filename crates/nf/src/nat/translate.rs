@@ -431,7 +431,10 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
         let is_whole = || self.state.plan().whole.iter().any(|(address, _)| *address == outside.address);
         // No mapping is made for who talks to nobody; with several workers only the other one may know.
         let alone = self.share.workers < 2;
-        if alone && self.state.find_outside(proto, outside).is_none() && !is_whole() {
+        // An identifier may become another one, and with it another worker's.
+        let would_know =
+            alone || (proto != Proto::Icmp && self.state.worker_of(proto, outside) == self.share.worker);
+        if would_know && self.state.find_outside(proto, outside).is_none() && !is_whole() {
             return self.unmapped(now, header, piece);
         }
         let remote = Endpoint { port: remote_port(piece, to), ..outside };

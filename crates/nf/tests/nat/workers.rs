@@ -208,6 +208,21 @@ fn fragments_of_one_datagram<A: Net<E, S, T>, const E: usize, const S: usize, co
 }
 
 #[test]
+fn a_hairpin_to_nobody_maps_nothing_where_that_is_known() {
+    let mut all = Workers::<u32, 1, 2, 4>::new(&plan(1), 3);
+    let host = u32::inside(1);
+    let own = all.nats[0].state().worker_of_host(host);
+    let mut known = 0;
+    for n in 0..60 {
+        let nobody = end(u32::pool(1), 20_000 + n);
+        known += usize::from(all.nats[0].state().worker_of(Proto::Udp, nobody) == own);
+        let fate = all.come(own, Way::Hairpin, &udp(end(host, 3000 + n), nobody, b""));
+        assert_eq!(fate, Fate::Drop(DropReason::NatUnmapped));
+    }
+    assert_eq!((known, all.nats[own].state().mappings()), (20, 40));
+}
+
+#[test]
 fn together_they_are_one_nat() {
     one_nat::<u32, 1, 2, 4>();
     one_nat::<u128, 3, 3, 7>();
