@@ -405,9 +405,14 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
         let (mut until_ms, mut low) = (first >> TIME_SHIFT, first & 0xffff);
         match piece {
             Piece::Tcp(flags) => {
-                let tcp = Tcp(low as u8).after(flags, out);
-                low = low & !0xff | u64::from(tcp.0);
-                until_ms = now_ms + tcp.timeout_ms(times);
+                let before = Tcp(low as u8);
+                // Who is outside keeps no session of a dynamic mapping that nobody inside has answered, nor one that is over.
+                let keeps = out || packets == 0 || before.is_answered() || !self.is_dynamic(mapping);
+                if keeps || !before.is_closed() || Tcp::is_anew(flags) {
+                    let tcp = before.after(flags, out);
+                    low = low & !0xff | u64::from(tcp.0);
+                    until_ms = if keeps { now_ms + tcp.timeout_ms(times) } else { until_ms };
+                }
             }
             // The first packet counts whoever sent it.
             Piece::Udp if out || times.inbound_refresh || packets == 0 => until_ms = now_ms + times.udp_ms,
@@ -419,6 +424,10 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
         let (sent, came) = if out { (sent.saturating_add(1), came) } else { (sent, came.saturating_add(1)) };
         self.sessions.set_word(slot, 1, u64::from(sent) << 32 | u64::from(came));
         Ok(())
+    }
+
+    fn is_dynamic(&self, mapping: u32) -> bool {
+        self.mappings[mapping as usize].sort == Sort::Dynamic
     }
 
     fn head(&self, slot: Slot) -> [u64; 2] {

@@ -4,7 +4,7 @@
 //! ```text
 //! SYN from one side --> opening --SYN from the other--> open --FIN from one--> open --FIN from the other--> closing
 //!                         transitory                  established                                         transitory
-//! RST from either side --> reset: transitory; any other segment takes that back, so a forged RST costs nothing
+//! RST from either side --> reset: transitory; any other segment takes that back (of a dynamic mapping: one from inside), so a forged RST costs nothing
 //! ```
 //!
 //! One that is opened from outside is established when a segment comes that is no SYN: a SYN with a forged source, and the answer to it, are none.
@@ -50,8 +50,18 @@ impl Tcp {
         flags & (flag::SYN | flag::ACK | flag::RST | flag::FIN) == flag::SYN
     }
 
-    fn is_closed(self) -> bool {
+    pub(crate) fn is_closed(self) -> bool {
         self.0 & (FIN_OUT | FIN_IN) == FIN_OUT | FIN_IN || self.0 & RESET != 0
+    }
+
+    /// Whether segments from outside keep it: somebody inside has opened it, or has answered, and it is not closed.
+    pub(crate) fn is_answered(self) -> bool {
+        self.0 & SYN_OUT != 0 && !self.is_closed()
+    }
+
+    /// Whether a segment opens the same ports again.
+    pub(crate) fn is_anew(flags: u8) -> bool {
+        flags & (flag::SYN | flag::ACK | flag::RST) == flag::SYN
     }
 
     /// Whether both have opened it, and not both closed it; and who has from outside has got the answer.

@@ -625,6 +625,27 @@ both! {
         }
     }
 
+    fn who_is_outside_keeps_nothing_that_nobody_inside_answers<A>() {
+        let (inside, remote, caller) = (end(A::inside(1), 4000), end(A::remote(1), 80), end(A::remote(2), 99));
+        for is_reset in [false, true] {
+            let mut lab = Lab::<A, E, S, T>::with(|plan| plan.filtering = Filtering::EndpointIndependent);
+            let looks = lab.tcp_out(inside, remote, SYN).unwrap();
+            assert_eq!(lab.tcp_in(caller, looks, SYN), Ok(inside));
+            if is_reset {
+                assert!(lab.tcp_out(inside, caller, SYN | ACK).is_ok() && lab.tcp_in(caller, looks, ACK).is_ok());
+                assert!(lab.tcp_out(inside, caller, RST).is_ok());
+            }
+            for _ in 0..3 {
+                lab.ms += 79_000;
+                let flags = if is_reset { ACK } else { SYN };
+                assert_eq!(lab.tcp_in(caller, looks, flags), Ok(inside));
+            }
+            lab.ms += 3_000;
+            assert_eq!(lab.tcp_in(caller, looks, SYN), Err(Fate::Drop(DropReason::NatUnmapped)));
+            assert_eq!(lab.nat.state().mappings(), 0);
+        }
+    }
+
     fn a_whole_address_is_one_hosts_with_all_that_it_speaks<A>() {
         let (server, public) = (A::inside(5), A::pool(2));
         let mut plan = plan::<A, E, S, T>(2);
