@@ -521,7 +521,8 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
         let found = self.state.find_outside(quote.proto, quote.source);
         let mapping = found.filter(|mapping| self.state.has_session(now.ms, *mapping, remote));
         let Some((inside, _)) = mapping.and_then(|mapping| self.state.ends(mapping)) else {
-            return self.error_unmatched(now, header, DropReason::NatErrorUnmatched);
+            // One of our own about a hairpin: that is quoted as it went to its receiver. Who says it stays.
+            return self.error_back(now, ip, header, &quote, false);
         };
         quote.rewrite(ip, Side::Source, inside);
         let address = Endpoint { port: 0, ..inside };
@@ -547,9 +548,21 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
                 refused => refused,
             };
         }
+        self.error_back(now, ip, header, &quote, true)
+    }
+
+    /// An ICMP error about a hairpin goes back to its sender; `outer`: whose source is to be hidden.
+    fn error_back(
+        &mut self,
+        now: &Now<'_>,
+        ip: &mut [u8],
+        header: &Header<A>,
+        quote: &Quote<A>,
+        outer: bool,
+    ) -> Fate {
         // As it came to its receiver: from what its sender looks like, to what the receiver is.
         let sender = self.state.find_outside(quote.proto, quote.source).and_then(|m| self.state.ends(m));
-        let receiver = self.state.find_inside(quote.proto, receiver(&quote));
+        let receiver = self.state.find_inside(quote.proto, receiver(quote));
         let remote = error_remote(quote.proto, quote.source);
         let known = receiver.filter(|m| self.state.lets_in(now.ms, *m, remote));
         let (Some((sender, _)), Some((_, looks))) = (sender, known.and_then(|m| self.state.ends(m))) else {
@@ -559,7 +572,9 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
         quote.rewrite(ip, Side::Destination, looks);
         quote.rewrite(ip, Side::Source, sender);
         let (from, to) = (Endpoint { port: 0, ..looks }, Endpoint { port: 0, ..sender });
-        rewrite::<A, E, S, T>(ip, header.upper, None, Side::Source, from);
+        if outer {
+            rewrite::<A, E, S, T>(ip, header.upper, None, Side::Source, from);
+        }
         rewrite::<A, E, S, T>(ip, header.upper, None, Side::Destination, to);
         seal::<A, E, S, T>(ip, header.upper, header.end);
         self.counters.one(Counter::Hairpin);

@@ -525,6 +525,14 @@ both! {
         let (alices, bobs) = (lab.out(alice, remote), lab.out(bob, remote));
         let sent = udp(alice, bobs, b"hello");
         let (_, came) = lab.send(Way::Hairpin, &sent);
+        // Our own about it (the way to Bob is too narrow) is to an address of the pool, and from nobody inside.
+        let gate = A::inside(254);
+        let (fate, packet) = lab.send(Way::ToPool, &error(gate, alices.address, &came));
+        assert_eq!(fate, Fate::Translated);
+        ends::<A, E, S, T>(&packet);
+        assert_eq!(A::read(&packet[A::SOURCE..]), gate);
+        assert_eq!(A::read(&packet[A::SOURCE + A::BYTES..]), alice.address);
+        assert_eq!(packet[if A::V6 { 48 } else { 28 }..], sent);
         let (fate, packet) = lab.send(Way::Hairpin, &error(bob.address, alices.address, &came));
         assert_eq!(fate, Fate::Translated);
         ends::<A, E, S, T>(&packet);
