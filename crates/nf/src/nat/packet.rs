@@ -61,6 +61,8 @@ pub(crate) struct Quote<A> {
     /// Where it begins.
     at: usize,
     header: Header<A>,
+    /// Whether it has no ports: then only whole addresses are translated, and `proto` means nothing.
+    pub(crate) is_plain: bool,
     pub(crate) proto: Proto,
     pub(crate) source: Endpoint<A>,
     pub(crate) destination: Endpoint<A>,
@@ -266,14 +268,20 @@ pub(crate) fn quote<A: Family<E, S, T>, const E: usize, const S: usize, const T:
             let proto = if header.protocol == Protocol::TCP { Proto::Tcp } else { Proto::Udp };
             (proto, source, destination)
         }
+        Protocol::ICMP | Protocol::ICMPV6 if (header.protocol == Protocol::ICMPV6) != A::V6 => {
+            return Err(DropReason::NatErrorUnmatched);
+        }
         Protocol::ICMP | Protocol::ICMPV6 if (header.protocol == Protocol::ICMPV6) == A::V6 => {
             let upper = icmp_upper::<A, E, S, T>(bytes.get(..EIGHT).ok_or(malformed)?, false);
             let Ok(Upper::Piece(_, ident, _)) = upper else { return Err(DropReason::NatErrorUnmatched) };
             (Proto::Icmp, ident, 0)
         }
-        _ => return Err(DropReason::NatErrorUnmatched),
+        _ => (Proto::Udp, 0, 0),
     };
+    let has_ports =
+        [Protocol::TCP, Protocol::UDP, Protocol::ICMP, Protocol::ICMPV6].contains(&header.protocol);
     Ok(Quote {
+        is_plain: !has_ports,
         at: outer.upper + EIGHT,
         header,
         proto,
@@ -293,7 +301,8 @@ impl<A> Quote<A> {
         A: Family<E, S, T>,
     {
         let quoted = ip.get_mut(self.at..).unwrap_or_default();
-        rewrite::<A, E, S, T>(quoted, self.header.upper, Some(self.proto), side, new);
+        let proto = (!self.is_plain).then_some(self.proto);
+        rewrite::<A, E, S, T>(quoted, self.header.upper, proto, side, new);
     }
 }
 

@@ -487,6 +487,10 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
         if !is_to_sender(header, &quote) {
             return unmatched;
         }
+        if quote.is_plain {
+            let way = if outer { Way::Leaving } else { Way::Own };
+            return self.error_whole(now, way, ip, header, &quote);
+        }
         let (inside, remote) = (receiver(&quote), error_remote(quote.proto, quote.source));
         let found = self.state.find_inside(quote.proto, inside);
         let known = found.filter(|mapping| self.state.lets_in(now.ms, *mapping, remote));
@@ -517,6 +521,9 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
         if !is_to_sender(header, &quote) {
             return self.error_unmatched(now, header, DropReason::NatErrorUnmatched);
         }
+        if quote.is_plain {
+            return self.error_whole(now, Way::ToPool, ip, header, &quote);
+        }
         let remote = error_remote(quote.proto, quote.destination);
         let found = self.state.find_outside(quote.proto, quote.source);
         let mapping = found.filter(|mapping| self.state.has_session(now.ms, *mapping, remote));
@@ -540,6 +547,9 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
         };
         if !is_to_sender(header, &quote) {
             return self.error_unmatched(now, header, DropReason::NatErrorUnmatched);
+        }
+        if quote.is_plain {
+            return self.error_whole(now, Way::Hairpin, ip, header, &quote);
         }
         let worker = self.state.worker_of(quote.proto, quote.source);
         if worker != self.share.worker && self.share.workers > 1 {
@@ -588,6 +598,42 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
             return Fate::Passed;
         }
         Fate::Drop(reason)
+    }
+
+    /// An ICMP error about a packet without ports: of who has a whole address.
+    fn error_whole(
+        &mut self,
+        now: &Now<'_>,
+        way: Way,
+        ip: &mut [u8],
+        header: &Header<A>,
+        quote: &Quote<A>,
+    ) -> Fate {
+        let whole = &self.state.plan().whole;
+        let looks = whole.iter().find(|(_, host)| *host == quote.destination.address).map(|pair| pair.0);
+        let sender = whole.iter().find(|(address, _)| *address == quote.source.address).map(|pair| pair.1);
+        let (inside, outside) = match (way, looks, sender) {
+            (Way::Leaving | Way::Own, Some(looks), _) => (None, Some(looks)),
+            (Way::ToPool, looks, Some(sender)) => (Some(sender), looks),
+            (Way::Hairpin, Some(looks), Some(sender)) => (Some(sender), Some(looks)),
+            (Way::Own, ..) if !self.state.is_host(quote.destination.address) => return Fate::Passed,
+            (Way::Leaving | Way::Own, ..) => return Fate::Drop(DropReason::NatErrorUnmatched),
+            _ => return self.error_unmatched(now, header, DropReason::NatErrorUnmatched),
+        };
+        let at = |address| Endpoint { address, port: 0 };
+        if let Some(outside) = outside {
+            quote.rewrite(ip, Side::Destination, at(outside));
+            if matches!(way, Way::Leaving | Way::Hairpin) {
+                rewrite::<A, E, S, T>(ip, header.upper, None, Side::Source, at(outside));
+            }
+        }
+        if let Some(inside) = inside {
+            quote.rewrite(ip, Side::Source, at(inside));
+            rewrite::<A, E, S, T>(ip, header.upper, None, Side::Destination, at(inside));
+        }
+        seal::<A, E, S, T>(ip, header.upper, header.end);
+        self.counters.one(Counter::Addresses);
+        Fate::Translated
     }
 
     /// A protocol without ports: only a host that has a whole address can be told by it.

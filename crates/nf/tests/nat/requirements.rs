@@ -633,6 +633,34 @@ both! {
         }
     }
 
+    fn errors_about_protocols_without_ports_find_whole_addresses<A>() {
+        let gre = tidemill_wire::Protocol::GRE;
+        let (server, public, remote, other) = (A::inside(5), A::pool(2), A::remote(1), A::inside(6));
+        let mut plan = plan::<A, E, S, T>(2);
+        plan.whole = vec![(public, server)];
+        let mut lab = Lab::new(plan);
+        let upper = if A::V6 { 40 } else { 20 };
+        let (sent, came) = (ip(server, remote, gre, b"tunnel.."), ip(remote, public, gre, b"tunnel.."));
+        let (_, out) = lab.send(Way::Leaving, &sent);
+        let (_, into) = lab.send(Way::ToPool, &came);
+        for (way, message, source, to, quoted) in [
+            (Way::ToPool, error(A::remote(9), public, &out), A::remote(9), server, &sent),
+            (Way::Leaving, error(server, remote, &into), public, remote, &came),
+            (Way::Own, error(A::pool(1), remote, &into), A::pool(1), remote, &came),
+        ] {
+            let (fate, packet) = lab.send(way, &message);
+            assert_eq!(fate, Fate::Translated, "{way:?}");
+            ends::<A, E, S, T>(&packet);
+            assert_eq!((A::read(&packet[A::SOURCE..]), A::read(&packet[A::SOURCE + A::BYTES..])), (source, to));
+            assert_eq!(&packet[upper + 8..], &quoted[..]);
+        }
+        // Nobody else has one.
+        let (fate, _) = lab.send(Way::Leaving, &error(other, remote, &ip(remote, other, gre, b"tunnel..")));
+        assert_eq!(fate, Fate::Drop(DropReason::NatErrorUnmatched));
+        let (fate, _) = lab.send(Way::ToPool, &error(remote, A::pool(1), &ip(A::pool(1), remote, gre, b"tunnel..")));
+        assert_eq!(fate, Fate::Drop(DropReason::NatErrorUnmatched));
+    }
+
     fn who_is_outside_keeps_nothing_that_nobody_inside_answers<A>() {
         let (inside, remote, caller) = (end(A::inside(1), 4000), end(A::remote(1), 80), end(A::remote(2), 99));
         for is_reset in [false, true] {
