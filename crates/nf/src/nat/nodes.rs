@@ -309,8 +309,9 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
             },
             Fate::Elsewhere(handover) => self.hand_over(cx, handover, packet),
             Fate::Translated | Fate::First(..) | Fate::Passed => {
-                let output = on(&mut packet, fate);
-                cx.release(output, packet);
+                on(&mut packet, fate);
+                // Time has gone by, or it was another worker's: its next hop's number may be another's by now, so it is looked up again.
+                cx.release(LOOKUP, packet);
             }
         }
     }
