@@ -1,8 +1,10 @@
 //! Fragments. Only the first one has the ports; the others get the addresses that it got (virtual reassembly: nothing is put together).
 //!
 //! * A fragment that comes before its first one waits, as a packet that the node keeps (RFC 4787, REQ-14: order does not matter).
-//! * Packets are known by source, destination, protocol and identification, in places of four that a secret hash chooses. Where all four are
-//!   taken, fragments of another packet are refused; what is whole never comes here (REQ-14a).
+//! * Packets are known by source, destination, protocol and identification, in places of four that a secret hash chooses. One that has come
+//!   whole gives its place to the next. Where all four are taken a first fragment gets that of a packet whose own has not come, or was
+//!   refused, so that what comes in order passes in a flood of what does not (REQ-14a); later fragments of another packet are refused.
+//! * What comes from outside has one half of the places, and what comes from inside the other one.
 //! * Fragments that overlap, reach beyond 65,535 bytes, or lie in more than eight pieces, have all fragments of their packet refused.
 
 use tidemill_flow::hash::mix;
@@ -11,6 +13,9 @@ use tidemill_flow::hash::mix;
 const WAYS: usize = 4;
 /// Pieces that a packet may be known in.
 const PIECES: usize = 8;
+
+/// How long a packet that has come whole, but out of order, keeps its place for those that still wait, milliseconds.
+const LINGER_MS: u64 = 1000;
 
 /// What a fragment belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,6 +26,8 @@ pub(crate) struct Whole<A> {
     pub(crate) protocol: u8,
     /// How its fragments come here, as a number: those of one way say nothing of another's.
     pub(crate) way: u8,
+    /// Whether an inside host has sent them.
+    pub(crate) from_inside: bool,
 }
 
 /// What is known of it.
@@ -63,6 +70,14 @@ struct Entry<A> {
     serial: u32,
     pieces: [(u32, u32); PIECES],
     used: u8,
+    /// Fragments that were told to wait.
+    waiting: u8,
+    /// Whether any ever was.
+    waited: bool,
+    /// Its bytes, once the last fragment has come; 0: it has not.
+    total: u32,
+    /// Whether it has come whole, in order: nobody needs the place any longer.
+    done: bool,
 }
 
 /// See the [module](self).
@@ -74,7 +89,8 @@ pub(crate) struct Fragments<A> {
 
 impl<A: Copy + Eq + Into<u128>> Fragments<A> {
     pub(crate) fn new(room: usize, secret: u64) -> Self {
-        let places = room.max(64).next_power_of_two();
+        // Of each side.
+        let places = 2 * room.max(64).next_power_of_two();
         let empty = Entry {
             whole: None,
             known: Known::Nothing,
@@ -82,6 +98,10 @@ impl<A: Copy + Eq + Into<u128>> Fragments<A> {
             serial: 0,
             pieces: [(0, 0); PIECES],
             used: 0,
+            waiting: 0,
+            waited: false,
+            total: 0,
+            done: false,
         };
         Fragments { entries: vec![empty; places].into(), secret, serial: 0 }
     }
@@ -93,10 +113,13 @@ impl<A: Copy + Eq + Into<u128>> Fragments<A> {
         hold_ms: u64,
         whole: Whole<A>,
         bytes: std::ops::Range<u32>,
+        more: bool,
     ) -> Option<(Token, Known<A>)> {
-        let place = self.place(now_ms, whole)?;
+        let (is_first, end) = (bytes.start == 0, bytes.end);
+        let place = self.place(now_ms, whole, is_first)?;
         let entry = &mut self.entries[place];
-        if entry.whole != Some(whole) || entry.until_ms <= now_ms {
+        // The next packet may have the same identification.
+        if entry.whole != Some(whole) || entry.is_over(now_ms) {
             self.serial = self.serial.wrapping_add(1);
             *entry = Entry {
                 whole: Some(whole),
@@ -104,11 +127,23 @@ impl<A: Copy + Eq + Into<u128>> Fragments<A> {
                 until_ms: now_ms + hold_ms,
                 serial: self.serial,
                 used: 0,
+                waiting: 0,
+                waited: false,
+                total: 0,
+                done: false,
                 ..*entry
             };
         }
-        if !entry.add(bytes) {
+        if !entry.add(bytes) || !entry.ends(end, more) {
             entry.known = Known::Refused;
+        }
+        if entry.known == Known::Nothing && !is_first {
+            entry.waiting = entry.waiting.saturating_add(1);
+            entry.waited = true;
+        }
+        if entry.total > 0 && entry.used == 1 && entry.pieces[0] == (0, entry.total) {
+            entry.done = !entry.waited;
+            entry.until_ms = entry.until_ms.min(now_ms + LINGER_MS);
         }
         Some((Token { place: place as u32, serial: entry.serial, arrival: false }, entry.known))
     }
@@ -123,28 +158,54 @@ impl<A: Copy + Eq + Into<u128>> Fragments<A> {
         }
     }
 
+    /// Whether fragments were told to wait since it was last asked.
+    pub(crate) fn take_waiting(&mut self, token: Token) -> bool {
+        let entry = self.entries.get_mut(token.place as usize).filter(|entry| entry.serial == token.serial);
+        entry.is_some_and(|entry| std::mem::take(&mut entry.waiting) > 0)
+    }
+
     /// What is known now; `None` if the place is another packet's, or the time is over.
     pub(crate) fn look(&self, now_ms: u64, token: Token) -> Option<Known<A>> {
         let entry = self.entries.get(token.place as usize)?;
         (entry.serial == token.serial && entry.until_ms > now_ms).then_some(entry.known)
     }
 
-    fn place(&self, now_ms: u64, whole: Whole<A>) -> Option<usize> {
+    fn place(&self, now_ms: u64, whole: Whole<A>, is_first: bool) -> Option<usize> {
         let fold = |a: A| {
             let bits: u128 = a.into();
             (bits >> 64) as u64 ^ mix(bits as u64)
         };
         let rest = u64::from(whole.ident) << 16 | u64::from(whole.protocol) << 8 | u64::from(whole.way);
         let hash = mix(mix(mix(self.secret ^ fold(whole.source)) ^ fold(whole.destination)) ^ rest);
-        let first = hash as usize & (self.entries.len() - 1) & !(WAYS - 1);
+        let half = self.entries.len() / 2;
+        let first = (hash as usize & (half - 1) & !(WAYS - 1)) + if whole.from_inside { half } else { 0 };
         let places = first..first + WAYS;
         let same = |at: &usize| self.entries[*at].whole == Some(whole) && self.entries[*at].until_ms > now_ms;
-        let over = |at: &usize| self.entries[*at].until_ms <= now_ms;
-        places.clone().find(same).or_else(|| places.clone().find(over))
+        let over = |at: &usize| self.entries[*at].is_over(now_ms);
+        let useless =
+            |at: &usize| is_first && matches!(self.entries[*at].known, Known::Nothing | Known::Refused);
+        let oldest = || places.clone().filter(useless).min_by_key(|at| self.entries[*at].until_ms);
+        places.clone().find(same).or_else(|| places.clone().find(over)).or_else(oldest)
     }
 }
 
 impl<A> Entry<A> {
+    fn is_over(&self, now_ms: u64) -> bool {
+        self.done || self.until_ms <= now_ms
+    }
+
+    /// Notes where the packet ends; false if that is not where it ended before, or bytes lie behind it.
+    fn ends(&mut self, end: u32, more: bool) -> bool {
+        if !more {
+            let others = self.total > 0;
+            self.total = end;
+            if others {
+                return false;
+            }
+        }
+        self.total == 0 || self.pieces[..usize::from(self.used)].iter().all(|(_, last)| *last <= self.total)
+    }
+
     /// Adds bytes to those known; false if some are there already, if there are none, or too many pieces.
     fn add(&mut self, bytes: std::ops::Range<u32>) -> bool {
         if bytes.is_empty() || bytes.end > 65_535 {
@@ -182,7 +243,7 @@ mod tests {
     use rand::{RngExt, SeedableRng};
 
     fn whole(ident: u32) -> Whole<u32> {
-        Whole { source: 1, destination: 2, ident, protocol: 17, way: 1 }
+        Whole { source: 1, destination: 2, ident, protocol: 17, way: 1, from_inside: false }
     }
 
     #[test]
@@ -202,7 +263,7 @@ mod tests {
                 let bytes = start as usize..end as usize;
                 refused |= seen[bytes.clone()].iter().any(|seen| *seen);
                 seen[bytes].fill(true);
-                let (_, known) = fragments.meet(1, 1000, whole(round), start..end).unwrap();
+                let (_, known) = fragments.meet(1, 1000, whole(round), start..end, true).unwrap();
                 assert_eq!(known == Known::Refused, refused, "{pieces:?} at {start}..{end}");
             }
         }
@@ -211,28 +272,78 @@ mod tests {
     #[test]
     fn time_and_room_end() {
         let mut fragments = Fragments::new(0, 5);
-        let (token, known) = fragments.meet(10, 100, whole(1), 8..16).unwrap();
+        let (token, known) = fragments.meet(10, 100, whole(1), 8..16, true).unwrap();
         assert_eq!((known, fragments.look(109, token)), (Known::Nothing, Some(Known::Nothing)));
         fragments.learn(token, Known::Addresses(7, 8));
         assert_eq!(fragments.look(109, token), Some(Known::Addresses(7, 8)));
         assert_eq!(fragments.look(110, token), None);
-        let (again, known) = fragments.meet(110, 100, whole(1), 8..16).unwrap();
+        let (again, known) = fragments.meet(110, 100, whole(1), 8..16, true).unwrap();
         assert_eq!((known, fragments.look(111, token)), (Known::Nothing, None));
         assert_ne!(again, token);
         let refused =
-            (2..1000).filter(|ident| fragments.meet(111, 100, whole(*ident), 0..8).is_none()).count();
+            (2..1000).filter(|ident| fragments.meet(111, 100, whole(*ident), 8..16, true).is_none()).count();
         assert!(refused > 998 - 64, "64 places: {refused} refused");
         assert_eq!(fragments.look(112, again), Some(Known::Nothing), "nobody is pushed out");
-        assert!(fragments.meet(210, 100, whole(5000), 0..8).is_some() || refused > 0);
+        assert!(fragments.meet(211, 100, whole(5000), 8..16, true).is_some());
     }
 
     #[test]
     fn what_is_too_long_or_in_too_many_pieces_is_refused() {
         let mut fragments = Fragments::new(0, 5);
-        assert_eq!(fragments.meet(1, 9, whole(1), 65_528..65_536).unwrap().1, Known::Refused);
+        assert_eq!(fragments.meet(1, 9, whole(1), 65_528..65_536, true).unwrap().1, Known::Refused);
         for n in 0..9 {
-            let known = fragments.meet(1, 9, whole(2), n * 16..n * 16 + 8).unwrap().1;
+            let known = fragments.meet(1, 9, whole(2), n * 16..n * 16 + 8, true).unwrap().1;
             assert_eq!(known == Known::Refused, n == 8);
         }
+    }
+
+    #[test]
+    fn what_has_come_in_order_gives_its_place_to_the_next() {
+        let mut fragments = Fragments::new(0, 5);
+        for ident in 0..2000 {
+            let (token, known) = fragments.meet(1, 1000, whole(ident % 300), 0..8, true).unwrap();
+            assert_eq!(known, Known::Nothing, "{ident}");
+            fragments.learn(token, Known::Addresses(7, 8));
+            let (_, known) = fragments.meet(1, 1000, whole(ident % 300), 8..16, true).unwrap();
+            assert_eq!(known, Known::Addresses(7, 8));
+            let (_, known) = fragments.meet(1, 1000, whole(ident % 300), 16..20, false).unwrap();
+            assert_eq!(known, Known::Addresses(7, 8));
+        }
+        // One that has come in another order is known as long as its fragments wait.
+        let (token, _) = fragments.meet(1, 1000, whole(1), 8..12, false).unwrap();
+        assert_eq!(fragments.meet(1, 1000, whole(1), 0..8, true).unwrap(), (token, Known::Nothing));
+        fragments.learn(token, Known::Addresses(7, 8));
+        assert_eq!(fragments.look(1, token), Some(Known::Addresses(7, 8)));
+    }
+
+    #[test]
+    fn a_first_fragment_finds_a_place_beside_those_that_have_none() {
+        let mut fragments = Fragments::new(0, 5);
+        for ident in 1000..3000 {
+            fragments.meet(1, 1000, whole(ident), 8..16, true);
+        }
+        let (token, _) = fragments.meet(1, 1000, whole(1), 0..8, true).unwrap();
+        fragments.learn(token, Known::Addresses(7, 8));
+        // Those whose first one was refused are in nobody's way either.
+        for ident in 1000..3000 {
+            if let Some((token, _)) = fragments.meet(1, 1000, whole(ident), 0..8, true) {
+                fragments.learn(token, Known::Refused);
+            }
+        }
+        assert_eq!(fragments.meet(1, 1000, whole(1), 8..12, false).unwrap(), (token, Known::Addresses(7, 8)));
+        let from_inside = Whole { from_inside: true, ..whole(1) };
+        assert!(
+            fragments.meet(1, 1000, from_inside, 8..16, true).is_some(),
+            "the other side's places are free"
+        );
+    }
+
+    #[test]
+    fn a_packet_ends_once_and_nothing_is_behind_it() {
+        let mut fragments = Fragments::new(0, 5);
+        fragments.meet(1, 9, whole(1), 16..20, false).unwrap();
+        assert_eq!(fragments.meet(1, 9, whole(1), 24..32, true).unwrap().1, Known::Refused);
+        fragments.meet(1, 9, whole(2), 24..32, true).unwrap();
+        assert_eq!(fragments.meet(1, 9, whole(2), 8..16, false).unwrap().1, Known::Refused);
     }
 }

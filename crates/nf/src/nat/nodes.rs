@@ -1,6 +1,7 @@
 //! The nodes, of each family that the pool has addresses of; the picture is in the crate's README.
 //!
-//! * `nat4-begin`, `nat6-begin`: which packets are to an address of the pool. Outputs: `lookup`, `nat`.
+//! * `nat4-begin`, `nat6-begin`: which packets are to an address of the pool. From an interface that is neither inside nor outside they reach
+//!   what is ours there, and nothing that is mapped: `nat-untranslated`. Outputs: `lookup`, `nat`.
 //! * `nat4-route`, `nat6-route`: of packets whose way is known, which leave from inside to outside. Those that will not go on (TTL, too big)
 //!   stay as they are, so that whoever sent them knows them again in the ICMP error. Straight from outside to inside: `nat-untranslated`.
 //!   Outputs: `forward`, `nat`.
@@ -13,7 +14,7 @@ use crate::nat::control::Seat;
 use crate::nat::counters::Counter;
 use crate::nat::fragments::Token;
 use crate::nat::ip::Family;
-use crate::nat::settings::Rules;
+use crate::nat::settings::{Rules, Whose};
 use crate::nat::translate::{Fate, Handover, Now, Way};
 use crossbeam_queue::ArrayQueue;
 use std::sync::{Arc, OnceLock};
@@ -63,6 +64,25 @@ impl<A> Begin<A> {
     }
 }
 
+/// Whether an address of the pool is an interface's, too.
+fn is_ours<A: Family<E, S, T>, const E: usize, const S: usize, const T: usize>(
+    rules: &Rules,
+    pool: &[A],
+    address: A,
+) -> bool {
+    let owners = if A::V6 { &rules.owners6 } else { &rules.owners4 };
+    pool.binary_search(&address).is_ok_and(|at| owners.get(at) == Some(&Whose::Ours))
+}
+
+/// What is noted of a packet to the pool that came in by this interface; `None` if that is on neither side: what would answer it
+/// leaves by an interface where nothing is translated.
+fn to_pool(rules: &Rules, interface: u16, own: bool) -> Option<u32> {
+    if !own && rules.is_inside(interface) {
+        return Some(note::HAIRPIN);
+    }
+    (own || rules.is_outside(interface)).then_some(note::TO_POOL)
+}
+
 impl<A> Begin<A> {
     fn step<const E: usize, const S: usize, const T: usize>(
         &mut self,
@@ -81,8 +101,12 @@ impl<A> Begin<A> {
             if destination < first || destination > last || self.pool.binary_search(&destination).is_err() {
                 return Verdict::Next(LOOKUP);
             }
-            let inside = !packet.is_own() && rules.is_inside(packet.port);
-            packet.hash = if inside { note::HAIRPIN } else { note::TO_POOL };
+            match to_pool(rules, packet.port, packet.is_own()) {
+                Some(noted) => packet.hash = noted,
+                // Nothing is translated for who is on neither side: the address is an interface's to him, or nobody's.
+                None if is_ours(rules, &self.pool, destination) => return Verdict::Next(LOOKUP),
+                None => return Verdict::Drop(DropReason::NatUntranslated),
+            }
             Verdict::Next(NAT)
         });
     }
@@ -285,8 +309,9 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
             },
             Fate::Elsewhere(handover) => self.hand_over(cx, handover, packet),
             Fate::Translated | Fate::First(..) | Fate::Passed => {
-                let output = on(&mut packet, fate);
-                cx.release(output, packet);
+                on(&mut packet, fate);
+                // Time has gone by, or it was another worker's: its next hop's number may be another's by now, so it is looked up again.
+                cx.release(LOOKUP, packet);
             }
         }
     }
@@ -328,9 +353,12 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
             let ip = packet.data_mut().get_mut(l3..).unwrap_or_default();
             let fate = seat.nat.adopt(&now, way, ip);
             self.carry_out(cx, fate, until_ns, packet);
+            let settled = self.seat.as_ref().map(|seat| seat.nat.settled());
             if let Fate::First(token, _) = fate {
                 self.release(cx, token);
             }
+            // What is refused keeps nobody waiting.
+            settled.into_iter().flatten().for_each(|token| self.release(cx, token));
         }
         // There is more.
         cx.wake_at(cx.now_ns);
@@ -378,8 +406,14 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
                     orders.push(Order::Hand(handover));
                     Verdict::Keep
                 }
-                Fate::Drop(reason) => Verdict::Drop(reason),
-                Fate::Tell(reason) => error(packet, reason, 0, ERROR),
+                Fate::Drop(reason) => {
+                    come.extend(seat.nat.settled());
+                    Verdict::Drop(reason)
+                }
+                Fate::Tell(reason) => {
+                    come.extend(seat.nat.settled());
+                    error(packet, reason, 0, ERROR)
+                }
             }
         });
         for at in 0..self.come.len() {
@@ -465,3 +499,34 @@ macro_rules! begin {
     )*};
 }
 begin!(u32, u128);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::nat::settings::Times;
+
+    fn rules() -> Rules {
+        let times = Times {
+            udp_ms: 1,
+            inbound_refresh: false,
+            established_ms: 1,
+            transitory_ms: 1,
+            icmp_ms: 1,
+            fragment_ms: 1,
+        };
+        let (inside, outside) = (vec![true, false, false], vec![false, true, false]);
+        Rules { inside, outside, owners4: vec![Whose::Ours, Whose::Pool], owners6: Vec::new(), times }
+    }
+
+    #[test]
+    fn who_is_neither_inside_nor_outside_does_not_reach_the_pool() {
+        let rules = rules();
+        let noted = [0, 1, 2, 3].map(|interface| to_pool(&rules, interface, false));
+        assert_eq!(noted, [Some(note::HAIRPIN), Some(note::TO_POOL), None, None]);
+        assert_eq!(to_pool(&rules, 2, true), Some(note::TO_POOL), "our own errors are about what is mapped");
+        assert_eq!(
+            [7, 8, 9].map(|address| is_ours::<u32, 1, 2, 4>(&rules, &[7, 9], address)),
+            [true, false, false]
+        );
+    }
+}

@@ -29,6 +29,8 @@ pub(crate) struct Piecemeal {
     /// Bytes.
     pub(crate) offset: u16,
     pub(crate) more: bool,
+    /// Where they begin in this packet: behind the fragment header (IPv6), not behind what may follow it in the first one.
+    pub(crate) at: usize,
 }
 
 /// An IP header, and where what is behind it begins and ends.
@@ -59,6 +61,8 @@ pub(crate) struct Quote<A> {
     /// Where it begins.
     at: usize,
     header: Header<A>,
+    /// Whether it has no ports: then only whole addresses are translated, and `proto` means nothing.
+    pub(crate) is_plain: bool,
     pub(crate) proto: Proto,
     pub(crate) source: Endpoint<A>,
     pub(crate) destination: Endpoint<A>,
@@ -89,6 +93,7 @@ pub(crate) fn header<A: Family<E, S, T>, const E: usize, const S: usize, const T
             ident: fragment.ident,
             offset: fragment.offset,
             more: fragment.more,
+            at: behind_fragment_header(ip).unwrap_or(walk.upper_offset),
         });
         let end = ipv6::HEADER_LEN + usize::from(ipv6::payload_len(ip));
         (walk.upper, walk.upper_offset, end, fragment)
@@ -98,6 +103,7 @@ pub(crate) fn header<A: Family<E, S, T>, const E: usize, const S: usize, const T
             ident: u16_at(ip, 4).unwrap_or(0).into(),
             offset: ipv4::fragment_offset(ip),
             more: u16_at(ip, 6).is_some_and(|word| word & 0x2000 != 0),
+            at: ipv4::header_len(ip),
         });
         (ipv4::protocol(ip), ipv4::header_len(ip), usize::from(ipv4::total_len(ip)), fragment)
     };
@@ -110,6 +116,27 @@ pub(crate) fn header<A: Family<E, S, T>, const E: usize, const S: usize, const T
         end: end.min(ip.len()),
         fragment,
     })
+}
+
+/// Where an IPv6 fragment's bytes begin: behind the first fragment header that is not atomic.
+fn behind_fragment_header(ip: &[u8]) -> Option<usize> {
+    const FRAGMENT: u8 = 44;
+    const AUTHENTICATION: u8 = 51;
+    let (mut next, mut at) = (*ip.get(6)?, ipv6::HEADER_LEN);
+    loop {
+        let &[following, length] = ip.get(at..)?.first_chunk()?;
+        let end = at
+            + match next {
+                FRAGMENT => EIGHT,
+                AUTHENTICATION => (usize::from(length) + 2) * 4,
+                _ => (usize::from(length) + 1) * 8,
+            };
+        // The offset and whether more come; two bits between them mean nothing.
+        if next == FRAGMENT && u16_at(ip, at + 2)? & !0b110 != 0 {
+            return Some(end);
+        }
+        (next, at) = (following, end);
+    }
 }
 
 /// Reads what is behind the header of a packet that is whole, or of a first fragment.
@@ -241,14 +268,20 @@ pub(crate) fn quote<A: Family<E, S, T>, const E: usize, const S: usize, const T:
             let proto = if header.protocol == Protocol::TCP { Proto::Tcp } else { Proto::Udp };
             (proto, source, destination)
         }
+        Protocol::ICMP | Protocol::ICMPV6 if (header.protocol == Protocol::ICMPV6) != A::V6 => {
+            return Err(DropReason::NatErrorUnmatched);
+        }
         Protocol::ICMP | Protocol::ICMPV6 if (header.protocol == Protocol::ICMPV6) == A::V6 => {
             let upper = icmp_upper::<A, E, S, T>(bytes.get(..EIGHT).ok_or(malformed)?, false);
             let Ok(Upper::Piece(_, ident, _)) = upper else { return Err(DropReason::NatErrorUnmatched) };
             (Proto::Icmp, ident, 0)
         }
-        _ => return Err(DropReason::NatErrorUnmatched),
+        _ => (Proto::Udp, 0, 0),
     };
+    let has_ports =
+        [Protocol::TCP, Protocol::UDP, Protocol::ICMP, Protocol::ICMPV6].contains(&header.protocol);
     Ok(Quote {
+        is_plain: !has_ports,
         at: outer.upper + EIGHT,
         header,
         proto,
@@ -268,7 +301,8 @@ impl<A> Quote<A> {
         A: Family<E, S, T>,
     {
         let quoted = ip.get_mut(self.at..).unwrap_or_default();
-        rewrite::<A, E, S, T>(quoted, self.header.upper, Some(self.proto), side, new);
+        let proto = (!self.is_plain).then_some(self.proto);
+        rewrite::<A, E, S, T>(quoted, self.header.upper, proto, side, new);
     }
 }
 

@@ -124,6 +124,8 @@ pub struct State<A: Family<E, S, T>, const E: usize, const S: usize, const T: us
     hosts: FlowTable<E, u64>,
     mappings: Box<[Mapping<A>]>,
     free: Vec<u32>,
+    /// Numbers of the pool's addresses that are not one host's whole.
+    shared: Box<[u16]>,
     /// By address of the pool and protocol.
     ports: Vec<[Ports; 3]>,
     /// Sessions begun from outside.
@@ -162,6 +164,8 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
             })
         });
         let ports = ports.collect();
+        let is_shared = |at: &usize| !plan.whole.iter().any(|(outside, _)| *outside == plan.pool[*at]);
+        let shared = (0..plan.pool.len()).filter(is_shared).map(|at| at as u16).collect();
         let mut state = State {
             inside: FlowTable::new(slots(plan.mappings), Keyed::new(keyed(1)))?,
             outside: FlowTable::new(slots(plan.mappings), Keyed::new(keyed(2)))?,
@@ -171,6 +175,7 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
             mappings: vec![empty; plan.mappings].into(),
             free: (0..plan.mappings as u32).rev().collect(),
             ports,
+            shared,
             unasked: 0,
             dead: Vec::with_capacity(STEP * LANES),
             ahead: Box::new(Ahead::new()),
@@ -256,6 +261,34 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
         slot.is_some_and(|slot| self.sessions.word(slot, 0) >> TIME_SHIFT > now_ms)
     }
 
+    /// Whether a packet of `remote` has come in by a mapping, or may have: datagrams leave nothing behind where the filter is all that is asked.
+    pub fn lets_in(&self, now_ms: u64, mapping: u32, remote: Endpoint<A>) -> bool {
+        let Some(&Mapping { proto, sort, .. }) = self.mappings.get(mapping as usize) else { return false };
+        self.has_session(now_ms, mapping, remote)
+            || (proto != Proto::Tcp && self.is_allowed(mapping, sort, remote))
+    }
+
+    /// Whether an address is a host's that has mappings.
+    pub fn is_host(&self, address: A) -> bool {
+        let key = A::endpoint(Proto::Tcp, Endpoint { address, port: 0 });
+        self.hosts.find(self.hosts.hasher().hash(&key), &key).is_some()
+            || self.plan.fixed.iter().any(|(_, inside, _)| inside.address == address)
+            || self.plan.whole.iter().any(|(_, host)| *host == address)
+    }
+
+    /// Whether the filter has a remote endpoint come in by a mapping.
+    fn is_allowed(&self, mapping: u32, sort: Sort, remote: Endpoint<A>) -> bool {
+        sort != Sort::Dynamic
+            || match self.plan.filtering {
+                Filtering::EndpointIndependent => true,
+                Filtering::AddressDependent => {
+                    let key = A::session(mapping, Endpoint { port: 0, ..remote });
+                    self.remotes.find(self.remotes.hasher().hash(&key), &key).is_some()
+                }
+                Filtering::AddressAndPortDependent => false,
+            }
+    }
+
     /// A packet from inside to `remote`: its mapping, made if there is none, and what it looks like from now on.
     ///
     /// # Errors
@@ -318,15 +351,7 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
             return followed.map(|()| (mapping, inside)).map_err(Refused::Drop);
         }
         let is_static = sort != Sort::Dynamic;
-        let allowed = is_static
-            || match self.plan.filtering {
-                Filtering::EndpointIndependent => true,
-                Filtering::AddressDependent => {
-                    let key = A::session(mapping, Endpoint { port: 0, ..remote });
-                    self.remotes.find(self.remotes.hasher().hash(&key), &key).is_some()
-                }
-                Filtering::AddressAndPortDependent => false,
-            };
+        let allowed = self.is_allowed(mapping, sort, remote);
         let entered = match piece {
             _ if !allowed => Err(DropReason::NatFiltered),
             Piece::Tcp(flags) if !Tcp::may_begin_outside(flags) => Err(DropReason::NatUnasked),
@@ -380,9 +405,14 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
         let (mut until_ms, mut low) = (first >> TIME_SHIFT, first & 0xffff);
         match piece {
             Piece::Tcp(flags) => {
-                let tcp = Tcp(low as u8).after(flags, out);
-                low = low & !0xff | u64::from(tcp.0);
-                until_ms = now_ms + tcp.timeout_ms(times);
+                let before = Tcp(low as u8);
+                // Who is outside keeps no session of a dynamic mapping that nobody inside has answered, nor one that is over.
+                let keeps = out || packets == 0 || before.is_answered() || !self.is_dynamic(mapping);
+                if keeps || !before.is_closed() || Tcp::is_anew(flags) {
+                    let tcp = before.after(flags, out);
+                    low = low & !0xff | u64::from(tcp.0);
+                    until_ms = if keeps { now_ms + tcp.timeout_ms(times) } else { until_ms };
+                }
             }
             // The first packet counts whoever sent it.
             Piece::Udp if out || times.inbound_refresh || packets == 0 => until_ms = now_ms + times.udp_ms,
@@ -394,6 +424,10 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
         let (sent, came) = if out { (sent.saturating_add(1), came) } else { (sent, came.saturating_add(1)) };
         self.sessions.set_word(slot, 1, u64::from(sent) << 32 | u64::from(came));
         Ok(())
+    }
+
+    fn is_dynamic(&self, mapping: u32) -> bool {
+        self.mappings[mapping as usize].sort == Sort::Dynamic
     }
 
     fn head(&self, slot: Slot) -> [u64; 2] {

@@ -4,8 +4,10 @@
 //! ```text
 //! SYN from one side --> opening --SYN from the other--> open --FIN from one--> open --FIN from the other--> closing
 //!                         transitory                  established                                         transitory
-//! RST from either side --> reset: transitory; any other segment takes that back, so a forged RST costs nothing
+//! RST from either side --> reset: transitory; any other segment takes that back (of a dynamic mapping: one from inside), so a forged RST costs nothing
 //! ```
+//!
+//! One that is opened from outside is established when a segment comes that is no SYN: a SYN with a forged source, and the answer to it, are none.
 //!
 //! A connection that was there before us (we have been started again) is picked up by a segment from inside, and counts as open once the other
 //! side has answered.
@@ -34,6 +36,8 @@ const FIN_OUT: u8 = 4;
 const FIN_IN: u8 = 8;
 const RESET: u8 = 16;
 const PICKED_UP: u8 = 32;
+/// Opened from outside, by somebody of whom only SYNs have come: his address may be forged.
+const UNPROVEN: u8 = 64;
 
 impl Tcp {
     /// Whether a segment may begin a session from inside.
@@ -46,13 +50,23 @@ impl Tcp {
         flags & (flag::SYN | flag::ACK | flag::RST | flag::FIN) == flag::SYN
     }
 
-    fn is_closed(self) -> bool {
+    pub(crate) fn is_closed(self) -> bool {
         self.0 & (FIN_OUT | FIN_IN) == FIN_OUT | FIN_IN || self.0 & RESET != 0
     }
 
-    /// Whether both have opened it, and not both closed it.
+    /// Whether segments from outside keep it: somebody inside has opened it, or has answered, and it is not closed.
+    pub(crate) fn is_answered(self) -> bool {
+        self.0 & SYN_OUT != 0 && !self.is_closed()
+    }
+
+    /// Whether a segment opens the same ports again.
+    pub(crate) fn is_anew(flags: u8) -> bool {
+        flags & (flag::SYN | flag::ACK | flag::RST) == flag::SYN
+    }
+
+    /// Whether both have opened it, and not both closed it; and who has from outside has got the answer.
     pub(crate) fn is_open(self) -> bool {
-        self.0 & (SYN_OUT | SYN_IN) == SYN_OUT | SYN_IN && !self.is_closed()
+        self.0 & (SYN_OUT | SYN_IN | UNPROVEN) == SYN_OUT | SYN_IN && !self.is_closed()
     }
 
     /// After a segment from inside (`out`) or outside.
@@ -67,6 +81,13 @@ impl Tcp {
         let mut state = if anew { 0 } else { self.0 & !RESET };
         if state == 0 && flags & flag::SYN == 0 {
             state = PICKED_UP;
+        }
+        if !out {
+            if flags & flag::SYN == 0 {
+                state &= !UNPROVEN;
+            } else if state == 0 {
+                state = UNPROVEN;
+            }
         }
         if flags & flag::SYN != 0 || state & PICKED_UP != 0 {
             state |= syn;
@@ -128,6 +149,16 @@ mod tests {
         assert!(walk(&[(true, SYN), (false, SYN)]).is_open());
         assert!(!walk(&[(true, ACK), (true, ACK)]).is_open());
         assert!(walk(&[(true, ACK), (false, ACK)]).is_open());
+    }
+
+    #[test]
+    fn a_forged_syn_and_its_answer_open_nothing() {
+        let answered = [(false, SYN), (true, SYN | ACK), (false, SYN), (true, ACK)];
+        assert_eq!(walk(&answered).name(), "opening");
+        assert_eq!(walk(&[&answered[..], &[(false, ACK)]].concat()).name(), "open");
+        let reset = [&answered[..], &[(false, RST), (true, SYN | ACK)]].concat();
+        assert_eq!(walk(&reset).name(), "opening", "the owner of a forged source says no");
+        assert!(walk(&[(true, SYN), (false, SYN)]).is_open(), "who was asked is there");
     }
 
     #[test]

@@ -80,6 +80,8 @@ pub struct Nat<A: Family<E, S, T>, const E: usize, const S: usize, const T: usiz
     arrivals: Fragments<A>,
     share: Share,
     counters: Counters,
+    /// What [`settled`](Self::settled) says.
+    settled: [Option<Token>; 2],
 }
 
 /// NAT of IPv4.
@@ -96,7 +98,7 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
         let fragments = Fragments::new(plan.fragments, (secret >> 32) as u64);
         let arrivals = Fragments::new(plan.fragments, (secret >> 48) as u64);
         let state = State::new(plan, share, secret)?;
-        Ok(Nat { state, fragments, arrivals, share, counters: Counters::default() })
+        Ok(Nat { state, fragments, arrivals, share, counters: Counters::default(), settled: [None; 2] })
     }
 
     /// Mappings and sessions.
@@ -107,6 +109,11 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
     /// What it has counted.
     pub fn counters(&self) -> &Counters {
         &self.counters
+    }
+
+    /// After a fragment that was refused: tokens of those that have waited for it, and now need not any longer.
+    pub fn settled(&self) -> impl Iterator<Item = Token> + use<A, E, S, T> {
+        self.settled.into_iter().flatten()
     }
 
     pub(crate) fn counters_mut(&mut self) -> &mut Counters {
@@ -153,6 +160,7 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
     /// Translates `ip`, a packet from its IP header on that has come to this worker, in place. Where it is not translated its bytes are as
     /// they were.
     pub fn translate(&mut self, now: &Now<'_>, way: Way, ip: &mut [u8]) -> Fate {
+        self.settled = [None; 2];
         let Some(header) = header::<A, E, S, T>(ip) else { return Fate::Drop(DropReason::NatMalformed) };
         if self.share.workers < 2 {
             return self.own(now, way, ip, &header);
@@ -161,13 +169,17 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
             Err(fate) => fate,
             Ok(arrival) => match self.own(now, way, ip, &header) {
                 Fate::First(token, _) => Fate::First(token, arrival),
-                fate => fate,
+                fate => {
+                    self.settled[1] = self.settled[1].or(arrival);
+                    fate
+                }
             },
         }
     }
 
     /// The same of a packet that another worker has handed over to this one.
     pub fn adopt(&mut self, now: &Now<'_>, way: Way, ip: &mut [u8]) -> Fate {
+        self.settled = [None; 2];
         match header::<A, E, S, T>(ip) {
             Some(header) => self.own(now, way, ip, &header),
             None => Fate::Drop(DropReason::NatMalformed),
@@ -191,11 +203,16 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
         };
         let refused = Fate::Drop(DropReason::NatFragmentRefused);
         let (whole, bytes) = fragment(way, header, piece).map_err(Fate::Drop)?;
-        let met = self.arrivals.meet(now.ms, now.times.fragment_ms, whole, bytes);
+        let met = self.arrivals.meet(now.ms, now.times.fragment_ms, whole, bytes, piece.more);
         let (token, known) = met.ok_or(refused)?;
         let token = token.of_arrivals();
         let (worker, first) = match known {
-            Known::Refused | Known::Addresses(..) => return Err(refused),
+            Known::Refused | Known::Addresses(..) => {
+                if self.arrivals.take_waiting(token) {
+                    self.settled[1] = Some(token);
+                }
+                return Err(refused);
+            }
             Known::Worker(worker) => (usize::from(worker), None),
             Known::Nothing if piece.offset > 0 => return Err(Fate::Waits(token)),
             Known::Nothing => {
@@ -236,10 +253,13 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
             Ok(fragment) => fragment,
             Err(reason) => return Fate::Drop(reason),
         };
-        let met = self.fragments.meet(now.ms, now.times.fragment_ms, whole, bytes);
+        let met = self.fragments.meet(now.ms, now.times.fragment_ms, whole, bytes, piece.more);
         let Some((token, known)) = met else { return Fate::Drop(DropReason::NatFragmentRefused) };
         match known {
-            Known::Refused | Known::Worker(_) => Fate::Drop(DropReason::NatFragmentRefused),
+            Known::Refused | Known::Worker(_) => {
+                self.settle(token);
+                Fate::Drop(DropReason::NatFragmentRefused)
+            }
             Known::Addresses(source, destination) => {
                 self.place(ip, header, source, destination);
                 Fate::Translated
@@ -257,10 +277,12 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
                     // Half of a hairpin: its other half, and so its fragments, are another worker's.
                     Fate::Elsewhere(handover) => {
                         self.fragments.learn(token, Known::Worker(handover.worker as u16));
+                        self.settle(token);
                         Fate::Drop(DropReason::NatFragmentRefused)
                     }
                     refused => {
                         self.fragments.learn(token, Known::Refused);
+                        self.settle(token);
                         refused
                     }
                 }
@@ -268,8 +290,16 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
         }
     }
 
+    /// Those that wait for this need not any longer.
+    fn settle(&mut self, token: Token) {
+        if self.fragments.take_waiting(token) {
+            self.settled[0] = Some(token);
+        }
+    }
+
     /// A fragment that has waited: what becomes of it now that its first one may have come.
     pub fn resume(&mut self, now: &Now<'_>, way: Way, token: Token, ip: &mut [u8]) -> Fate {
+        self.settled = [None; 2];
         let Some(header) = header::<A, E, S, T>(ip) else { return Fate::Drop(DropReason::NatMalformed) };
         let table = if token.is_of_arrivals() { &self.arrivals } else { &self.fragments };
         match table.look(now.ms, token) {
@@ -401,7 +431,10 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
         let is_whole = || self.state.plan().whole.iter().any(|(address, _)| *address == outside.address);
         // No mapping is made for who talks to nobody; with several workers only the other one may know.
         let alone = self.share.workers < 2;
-        if alone && self.state.find_outside(proto, outside).is_none() && !is_whole() {
+        // An identifier may become another one, and with it another worker's.
+        let would_know =
+            alone || (proto != Proto::Icmp && self.state.worker_of(proto, outside) == self.share.worker);
+        if would_know && self.state.find_outside(proto, outside).is_none() && !is_whole() {
             return self.unmapped(now, header, piece);
         }
         let remote = Endpoint { port: remote_port(piece, to), ..outside };
@@ -451,12 +484,24 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
             Err(_) if !outer => return Fate::Passed,
             Err(reason) => return Fate::Drop(reason),
         };
+        if !is_to_sender(header, &quote) {
+            return unmatched;
+        }
+        if quote.is_plain {
+            let way = if outer { Way::Leaving } else { Way::Own };
+            return self.error_whole(now, way, ip, header, &quote);
+        }
         let (inside, remote) = (receiver(&quote), error_remote(quote.proto, quote.source));
         let found = self.state.find_inside(quote.proto, inside);
-        let Some(mapping) = found.filter(|mapping| self.state.has_session(now.ms, *mapping, remote)) else {
-            return unmatched;
+        let known = found.filter(|mapping| self.state.lets_in(now.ms, *mapping, remote));
+        let Some((_, outside)) = known.and_then(|mapping| self.state.ends(mapping)) else {
+            // What we say ourselves shows nobody's inside address either.
+            return if self.state.is_host(inside.address) {
+                Fate::Drop(DropReason::NatErrorUnmatched)
+            } else {
+                unmatched
+            };
         };
-        let Some((_, outside)) = self.state.ends(mapping) else { return unmatched };
         quote.rewrite(ip, Side::Destination, outside);
         if outer {
             let address = Endpoint { port: 0, ..outside };
@@ -473,11 +518,18 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
             Ok(quote) => quote,
             Err(reason) => return self.error_unmatched(now, header, reason),
         };
+        if !is_to_sender(header, &quote) {
+            return self.error_unmatched(now, header, DropReason::NatErrorUnmatched);
+        }
+        if quote.is_plain {
+            return self.error_whole(now, Way::ToPool, ip, header, &quote);
+        }
         let remote = error_remote(quote.proto, quote.destination);
         let found = self.state.find_outside(quote.proto, quote.source);
         let mapping = found.filter(|mapping| self.state.has_session(now.ms, *mapping, remote));
         let Some((inside, _)) = mapping.and_then(|mapping| self.state.ends(mapping)) else {
-            return self.error_unmatched(now, header, DropReason::NatErrorUnmatched);
+            // One of our own about a hairpin: that is quoted as it went to its receiver. Who says it stays.
+            return self.error_back(now, ip, header, &quote, false);
         };
         quote.rewrite(ip, Side::Source, inside);
         let address = Endpoint { port: 0, ..inside };
@@ -493,6 +545,12 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
             Ok(quote) => quote,
             Err(reason) => return self.error_unmatched(now, header, reason),
         };
+        if !is_to_sender(header, &quote) {
+            return self.error_unmatched(now, header, DropReason::NatErrorUnmatched);
+        }
+        if quote.is_plain {
+            return self.error_whole(now, Way::Hairpin, ip, header, &quote);
+        }
         let worker = self.state.worker_of(quote.proto, quote.source);
         if worker != self.share.worker && self.share.workers > 1 {
             return match self.error_out(now, ip, header, true) {
@@ -500,11 +558,23 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
                 refused => refused,
             };
         }
+        self.error_back(now, ip, header, &quote, true)
+    }
+
+    /// An ICMP error about a hairpin goes back to its sender; `outer`: whose source is to be hidden.
+    fn error_back(
+        &mut self,
+        now: &Now<'_>,
+        ip: &mut [u8],
+        header: &Header<A>,
+        quote: &Quote<A>,
+        outer: bool,
+    ) -> Fate {
         // As it came to its receiver: from what its sender looks like, to what the receiver is.
         let sender = self.state.find_outside(quote.proto, quote.source).and_then(|m| self.state.ends(m));
-        let receiver = self.state.find_inside(quote.proto, receiver(&quote));
+        let receiver = self.state.find_inside(quote.proto, receiver(quote));
         let remote = error_remote(quote.proto, quote.source);
-        let known = receiver.filter(|m| self.state.has_session(now.ms, *m, remote));
+        let known = receiver.filter(|m| self.state.lets_in(now.ms, *m, remote));
         let (Some((sender, _)), Some((_, looks))) = (sender, known.and_then(|m| self.state.ends(m))) else {
             return self.error_unmatched(now, header, DropReason::NatErrorUnmatched);
         };
@@ -512,7 +582,9 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
         quote.rewrite(ip, Side::Destination, looks);
         quote.rewrite(ip, Side::Source, sender);
         let (from, to) = (Endpoint { port: 0, ..looks }, Endpoint { port: 0, ..sender });
-        rewrite::<A, E, S, T>(ip, header.upper, None, Side::Source, from);
+        if outer {
+            rewrite::<A, E, S, T>(ip, header.upper, None, Side::Source, from);
+        }
         rewrite::<A, E, S, T>(ip, header.upper, None, Side::Destination, to);
         seal::<A, E, S, T>(ip, header.upper, header.end);
         self.counters.one(Counter::Hairpin);
@@ -526,6 +598,42 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
             return Fate::Passed;
         }
         Fate::Drop(reason)
+    }
+
+    /// An ICMP error about a packet without ports: of who has a whole address.
+    fn error_whole(
+        &mut self,
+        now: &Now<'_>,
+        way: Way,
+        ip: &mut [u8],
+        header: &Header<A>,
+        quote: &Quote<A>,
+    ) -> Fate {
+        let whole = &self.state.plan().whole;
+        let looks = whole.iter().find(|(_, host)| *host == quote.destination.address).map(|pair| pair.0);
+        let sender = whole.iter().find(|(address, _)| *address == quote.source.address).map(|pair| pair.1);
+        let (inside, outside) = match (way, looks, sender) {
+            (Way::Leaving | Way::Own, Some(looks), _) => (None, Some(looks)),
+            (Way::ToPool, looks, Some(sender)) => (Some(sender), looks),
+            (Way::Hairpin, Some(looks), Some(sender)) => (Some(sender), Some(looks)),
+            (Way::Own, ..) if !self.state.is_host(quote.destination.address) => return Fate::Passed,
+            (Way::Leaving | Way::Own, ..) => return Fate::Drop(DropReason::NatErrorUnmatched),
+            _ => return self.error_unmatched(now, header, DropReason::NatErrorUnmatched),
+        };
+        let at = |address| Endpoint { address, port: 0 };
+        if let Some(outside) = outside {
+            quote.rewrite(ip, Side::Destination, at(outside));
+            if matches!(way, Way::Leaving | Way::Hairpin) {
+                rewrite::<A, E, S, T>(ip, header.upper, None, Side::Source, at(outside));
+            }
+        }
+        if let Some(inside) = inside {
+            quote.rewrite(ip, Side::Source, at(inside));
+            rewrite::<A, E, S, T>(ip, header.upper, None, Side::Destination, at(inside));
+        }
+        seal::<A, E, S, T>(ip, header.upper, header.end);
+        self.counters.one(Counter::Addresses);
+        Fate::Translated
     }
 
     /// A protocol without ports: only a host that has a whole address can be told by it.
@@ -561,12 +669,12 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
 }
 
 /// What a fragment is one of, and its bytes.
-fn fragment<A: Copy>(
+fn fragment<A: Family<E, S, T>, const E: usize, const S: usize, const T: usize>(
     way: Way,
     header: &Header<A>,
     piece: Piecemeal,
 ) -> Result<(Whole<A>, std::ops::Range<u32>), DropReason> {
-    let length = header.end.saturating_sub(header.upper) as u32;
+    let length = header.end.saturating_sub(piece.at) as u32;
     // All but the last are in units of eight bytes.
     if piece.more && !length.is_multiple_of(8) {
         return Err(DropReason::NatFragmentRefused);
@@ -575,8 +683,10 @@ fn fragment<A: Copy>(
         source: header.source,
         destination: header.destination,
         ident: piece.ident,
-        protocol: header.protocol.0,
+        // Behind IPv6's fragment header each may go on with another one; the identification is enough (RFC 8200, section 4.5).
+        protocol: if A::V6 { 0 } else { header.protocol.0 },
         way: way as u8,
+        from_inside: matches!(way, Way::Leaving | Way::Hairpin),
     };
     let offset = u32::from(piece.offset);
     Ok((whole, offset..offset + length))
@@ -588,6 +698,11 @@ fn remote_port(piece: Piece, port: u16) -> u16 {
         Piece::Tcp(_) | Piece::Udp => port,
         Piece::Request | Piece::Reply => 0,
     }
+}
+
+/// Whether an ICMP error goes to who has sent the packet that it is about: any other is nobody's answer.
+fn is_to_sender<A: PartialEq>(header: &Header<A>, quote: &Quote<A>) -> bool {
+    header.destination == quote.source.address
 }
 
 /// The endpoint that a quoted packet was to: an identifier is both ends'.

@@ -19,6 +19,8 @@ struct Session<A> {
     fin: [bool; 2],
     reset: bool,
     picked_up: bool,
+    /// Opened from outside by one of whom only SYNs have come.
+    unproven: bool,
     begun_outside: bool,
     packets: u32,
 }
@@ -89,28 +91,45 @@ impl<A: Copy + Eq + std::fmt::Debug> Model<A> {
             .count()
     }
 
-    fn note(session: &mut Session<A>, now_ms: u64, packet: Packet, out: bool, inbound_refresh: bool) {
+    /// `is_kept`: who is outside keeps it, too, whatever those inside say.
+    fn note(
+        session: &mut Session<A>,
+        now_ms: u64,
+        packet: Packet,
+        out: bool,
+        inbound_refresh: bool,
+        is_kept: bool,
+    ) {
         let times = times();
         let side = usize::from(!out);
+        let over = session.reset || session.fin == [true; 2];
+        let keeps = is_kept || out || session.packets == 0 || (session.syn[0] && !over);
+        let before = session.until_ms;
         match packet {
+            Packet::Tcp(flags) if !keeps && over && flags & (SYN | ACK | RST) != SYN => {}
             Packet::Tcp(flags) if flags & RST != 0 => {
                 session.reset = true;
-                session.until_ms = now_ms + times.transitory_ms;
+                session.until_ms = if keeps { now_ms + times.transitory_ms } else { before };
             }
             Packet::Tcp(flags) => {
-                let over = session.reset || session.fin == [true; 2];
                 if over && flags & (SYN | ACK) == SYN {
                     (session.syn, session.fin, session.picked_up) = ([false; 2], [false; 2], false);
+                    session.unproven = false;
                 }
                 session.reset = false;
                 let fresh = session.syn == [false; 2] && session.fin == [false; 2];
                 if fresh && !session.picked_up && flags & SYN == 0 {
                     session.picked_up = true;
                 }
+                if !out {
+                    session.unproven =
+                        flags & SYN != 0 && (session.unproven || (fresh && !session.picked_up));
+                }
                 session.syn[side] |= flags & SYN != 0 || session.picked_up;
                 session.fin[side] |= flags & FIN != 0;
-                let open = session.syn == [true; 2] && session.fin != [true; 2];
-                session.until_ms = now_ms + if open { times.established_ms } else { times.transitory_ms };
+                let open = session.syn == [true; 2] && session.fin != [true; 2] && !session.unproven;
+                let time_ms = if open { times.established_ms } else { times.transitory_ms };
+                session.until_ms = if keeps { now_ms + time_ms } else { before };
             }
             Packet::Udp if out || inbound_refresh || session.packets == 0 => {
                 session.until_ms = now_ms + times.udp_ms;
@@ -123,7 +142,8 @@ impl<A: Copy + Eq + std::fmt::Debug> Model<A> {
 
     fn begin(remote: Endpoint<A>, begun_outside: bool) -> Session<A> {
         let (syn, fin) = ([false; 2], [false; 2]);
-        Session { remote, until_ms: 0, syn, fin, reset: false, picked_up: false, begun_outside, packets: 0 }
+        let (reset, picked_up, unproven) = (false, false, false);
+        Session { remote, until_ms: 0, syn, fin, reset, picked_up, unproven, begun_outside, packets: 0 }
     }
 
     fn leave(
@@ -162,7 +182,7 @@ impl<A: Copy + Eq + std::fmt::Debug> Model<A> {
             };
         };
         if let Some(session) = mapping.sessions.iter_mut().find(|session| session.remote == remote) {
-            Self::note(session, now_ms, packet, true, refresh);
+            Self::note(session, now_ms, packet, true, refresh, false);
             return Expected::Passes(mapping.outside);
         }
         if !may_begin {
@@ -172,7 +192,7 @@ impl<A: Copy + Eq + std::fmt::Debug> Model<A> {
             return Expected::Dropped(DropReason::NatTableFull);
         }
         let mut session = Self::begin(remote, false);
-        Self::note(&mut session, now_ms, packet, true, refresh);
+        Self::note(&mut session, now_ms, packet, true, refresh, false);
         mapping.sessions.push(session);
         Expected::Passes(mapping.outside)
     }
@@ -228,7 +248,7 @@ impl<A: Copy + Eq + std::fmt::Debug> Model<A> {
             assert_eq!(other.outside.address, outside.address, "{inside:?}");
         }
         let mut session = Self::begin(remote, false);
-        Self::note(&mut session, now_ms, packet, true, false);
+        Self::note(&mut session, now_ms, packet, true, false, false);
         self.mappings.push(Mapping { proto, inside, outside, is_static: false, sessions: vec![session] });
     }
 
@@ -249,7 +269,7 @@ impl<A: Copy + Eq + std::fmt::Debug> Model<A> {
         }
         let inside = mapping.inside;
         if let Some(session) = mapping.sessions.iter_mut().find(|session| session.remote == remote) {
-            Self::note(session, now_ms, packet, false, refresh);
+            Self::note(session, now_ms, packet, false, refresh, mapping.is_static);
             return Expected::Passes(inside);
         }
         let allowed = mapping.is_static
@@ -275,7 +295,7 @@ impl<A: Copy + Eq + std::fmt::Debug> Model<A> {
             return Expected::Dropped(DropReason::NatTableFull);
         }
         let mut session = Self::begin(remote, true);
-        Self::note(&mut session, now_ms, packet, false, refresh);
+        Self::note(&mut session, now_ms, packet, false, refresh, mapping.is_static);
         mapping.sessions.push(session);
         Expected::Passes(inside)
     }

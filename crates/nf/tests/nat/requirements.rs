@@ -6,6 +6,7 @@
 use crate::packets::*;
 use tidemill_burst::DropReason;
 use tidemill_nf::nat::config::{Filtering, Pooling};
+use tidemill_nf::nat::ip::Family;
 use tidemill_nf::nat::settings::{Deterministic, Whose};
 use tidemill_nf::nat::{Fate, Proto, Way};
 
@@ -263,6 +264,17 @@ both! {
             }
         }
         assert!(refused >= 5000 - 64, "{refused}");
+        // What comes in order passes, in any number, both ways.
+        for n in 0..500 {
+            let question = fragments::<A, E, S, T>(&udp(inside, remote, &[3; 100]), 48, n);
+            let answer = fragments::<A, E, S, T>(&udp(remote, looks, &[4; 100]), 48, n);
+            for (way, pieces) in [(Way::Leaving, question), (Way::ToPool, answer)] {
+                assert!(matches!(lab.send(way, &pieces[0]).0, Fate::First(..)), "{way:?} {n}");
+                for piece in &pieces[1..] {
+                    assert_eq!(lab.send(way, piece).0, Fate::Translated, "{way:?} {n}");
+                }
+            }
+        }
         assert_eq!(lab.back(remote, looks), Ok(inside));
         assert_eq!(lab.out(inside, remote), looks);
     }
@@ -285,6 +297,22 @@ both! {
         let unasked = fragments::<A, E, S, T>(&udp(remote, end(A::pool(1), 7), &[0; 100]), 48, 3);
         assert_eq!(lab.send(Way::ToPool, &unasked[0]).0, Fate::Drop(DropReason::NatUnmapped));
         assert_eq!(lab.send(Way::ToPool, &unasked[1]).0, refused);
+    }
+
+    fn fragments_do_not_wait_for_a_first_one_that_was_refused<A>() {
+        let mut lab = Lab::<A, E, S, T>::new(plan(1));
+        let sent = udp(end(A::remote(1), 53), end(A::pool(1), 7), &[0; 100]);
+        let pieces = fragments::<A, E, S, T>(&sent, 48, 3);
+        let (fate, mut packet) = lab.send(Way::ToPool, &pieces[1]);
+        let Fate::Waits(token) = fate else { panic!("{fate:?}") };
+        assert_eq!(lab.nat.settled().count(), 0);
+        assert_eq!(lab.send(Way::ToPool, &pieces[0]).0, Fate::Drop(DropReason::NatUnmapped));
+        assert_eq!(lab.nat.settled().collect::<Vec<_>>(), [token]);
+        let fate = lab.resume(Way::ToPool, token, &mut packet);
+        assert_eq!(fate, Fate::Drop(DropReason::NatFragmentRefused));
+        // Once is enough.
+        assert_eq!(lab.send(Way::ToPool, &pieces[2]).0, Fate::Drop(DropReason::NatFragmentRefused));
+        assert_eq!(lab.nat.settled().count(), 0);
     }
 
     fn fragments_of_one_way_say_nothing_of_anothers<A>() {
@@ -463,14 +491,48 @@ both! {
         assert_eq!(fate, Fate::Drop(DropReason::NatErrorUnmatched));
     }
 
+    fn rfc5508_req5_errors_about_what_came_in_without_a_session<A>() {
+        for filtering in [Filtering::EndpointIndependent, Filtering::AddressDependent] {
+            let mut lab = Lab::<A, E, S, T>::with(|plan| plan.filtering = filtering);
+            let inside = end(A::inside(1), 4000);
+            let looks = lab.out(inside, end(A::remote(1), 53));
+            // Another port of his: the filter lets it in, and there is nothing to remember.
+            let answer = udp(end(A::remote(1), 99), looks, b"large");
+            let (_, let_in) = lab.send(Way::ToPool, &answer);
+            assert_eq!(lab.nat.state().sessions(), 1);
+            let upper = if A::V6 { 40 } else { 20 };
+            for (way, source) in [(Way::Own, A::pool(1)), (Way::Leaving, inside.address)] {
+                let (fate, packet) = lab.send(way, &error(source, A::remote(1), &let_in));
+                assert_eq!(fate, Fate::Translated);
+                ends::<A, E, S, T>(&packet);
+                assert_eq!(packet[upper + 8..], answer);
+                assert_eq!(A::read(&packet[A::SOURCE..]), looks.address);
+            }
+            // What has not come in is nobody's; least of all does it show where a host is.
+            for quoted in [tcp(end(A::remote(1), 99), inside, ACK), udp(end(A::remote(1), 99), end(inside.address, 1), b"")] {
+                let (fate, _) = lab.send(Way::Own, &error(A::pool(1), A::remote(1), &quoted));
+                assert_eq!(fate, Fate::Drop(DropReason::NatErrorUnmatched));
+            }
+            // About a packet that only went through.
+            let through = udp(end(A::remote(1), 99), end(A::remote(2), 1), b"");
+            assert_eq!(lab.send(Way::Own, &error(A::pool(1), A::remote(1), &through)).0, Fate::Passed);
+        }
+    }
+
     fn rfc5508_req6_req7_errors_about_hairpins<A>() {
         let mut lab = Lab::<A, E, S, T>::with(|plan| plan.filtering = Filtering::EndpointIndependent);
         let (alice, bob, remote) = (end(A::inside(1), 4000), end(A::inside(2), 5000), end(A::remote(1), 53));
         let (alices, bobs) = (lab.out(alice, remote), lab.out(bob, remote));
         let sent = udp(alice, bobs, b"hello");
         let (_, came) = lab.send(Way::Hairpin, &sent);
-        let looked = lab.out(bob, alices);
-        assert_eq!(looked, bobs);
+        // Our own about it (the way to Bob is too narrow) is to an address of the pool, and from nobody inside.
+        let gate = A::inside(254);
+        let (fate, packet) = lab.send(Way::ToPool, &error(gate, alices.address, &came));
+        assert_eq!(fate, Fate::Translated);
+        ends::<A, E, S, T>(&packet);
+        assert_eq!(A::read(&packet[A::SOURCE..]), gate);
+        assert_eq!(A::read(&packet[A::SOURCE + A::BYTES..]), alice.address);
+        assert_eq!(packet[if A::V6 { 48 } else { 28 }..], sent);
         let (fate, packet) = lab.send(Way::Hairpin, &error(bob.address, alices.address, &came));
         assert_eq!(fate, Fate::Translated);
         ends::<A, E, S, T>(&packet);
@@ -478,6 +540,28 @@ both! {
         assert_eq!(A::read(&packet[A::SOURCE + A::BYTES..]), alice.address);
         let upper = if A::V6 { 40 } else { 20 };
         assert_eq!(packet[upper + 8..], sent);
+    }
+
+    fn errors_go_to_who_has_sent_what_they_are_about<A>() {
+        let mut plan = plan::<A, E, S, T>(2);
+        plan.filtering = Filtering::EndpointIndependent;
+        let mut lab = Lab::new(plan);
+        let (alice, bob, remote) = (end(A::inside(1), 4000), end(A::inside(2), 5000), end(A::remote(1), 53));
+        let (alices, bobs) = (lab.out(alice, remote), lab.out(bob, remote));
+        let unmatched = Fate::Drop(DropReason::NatErrorUnmatched);
+        let other = if alices.address == A::pool(1) { A::pool(2) } else { A::pool(1) };
+        let about = udp(alices, remote, b"question");
+        for (to, fate) in [(other, unmatched), (alices.address, Fate::Translated)] {
+            assert_eq!(lab.send(Way::ToPool, &error(A::remote(9), to, &about)).0, fate);
+        }
+        let (_, came) = lab.send(Way::ToPool, &udp(remote, alices, b"answer"));
+        for (to, fate) in [(A::remote(7), unmatched), (remote.address, Fate::Translated)] {
+            assert_eq!(lab.send(Way::Leaving, &error(alice.address, to, &came)).0, fate);
+        }
+        let (_, came) = lab.send(Way::Hairpin, &udp(alice, bobs, b"hello"));
+        for (to, fate) in [(other, unmatched), (alices.address, Fate::Translated)] {
+            assert_eq!(lab.send(Way::Hairpin, &error(bob.address, to, &came)).0, fate);
+        }
     }
 
     fn rfc5508_req8_who_can_have_no_session_is_told<A>() {
@@ -534,6 +618,70 @@ both! {
         lab.out(end(A::inside(7), 7), client);
     }
 
+    fn a_forged_syn_to_a_static_mapping_is_forgotten_soon<A>() {
+        let (server, public, client) = (end(A::inside(5), 80), end(A::pool(1), 8080), end(A::remote(3), 3333));
+        let mut lab = Lab::<A, E, S, T>::with(|plan| plan.fixed = vec![(Proto::Tcp, server, public)]);
+        let gone = Err(Fate::Drop(DropReason::NatUnasked));
+        for is_there in [false, true] {
+            assert_eq!(lab.tcp_in(client, public, SYN), Ok(server));
+            assert_eq!(lab.tcp_out(server, client, SYN | ACK), Ok(public));
+            if is_there {
+                assert_eq!(lab.tcp_in(client, public, ACK), Ok(server));
+            }
+            lab.ms += 240_000;
+            assert_eq!(lab.tcp_in(client, public, ACK), if is_there { Ok(server) } else { gone });
+        }
+    }
+
+    fn errors_about_protocols_without_ports_find_whole_addresses<A>() {
+        let gre = tidemill_wire::Protocol::GRE;
+        let (server, public, remote, other) = (A::inside(5), A::pool(2), A::remote(1), A::inside(6));
+        let mut plan = plan::<A, E, S, T>(2);
+        plan.whole = vec![(public, server)];
+        let mut lab = Lab::new(plan);
+        let upper = if A::V6 { 40 } else { 20 };
+        let (sent, came) = (ip(server, remote, gre, b"tunnel.."), ip(remote, public, gre, b"tunnel.."));
+        let (_, out) = lab.send(Way::Leaving, &sent);
+        let (_, into) = lab.send(Way::ToPool, &came);
+        for (way, message, source, to, quoted) in [
+            (Way::ToPool, error(A::remote(9), public, &out), A::remote(9), server, &sent),
+            (Way::Leaving, error(server, remote, &into), public, remote, &came),
+            (Way::Own, error(A::pool(1), remote, &into), A::pool(1), remote, &came),
+        ] {
+            let (fate, packet) = lab.send(way, &message);
+            assert_eq!(fate, Fate::Translated, "{way:?}");
+            ends::<A, E, S, T>(&packet);
+            assert_eq!((A::read(&packet[A::SOURCE..]), A::read(&packet[A::SOURCE + A::BYTES..])), (source, to));
+            assert_eq!(&packet[upper + 8..], &quoted[..]);
+        }
+        // Nobody else has one.
+        let (fate, _) = lab.send(Way::Leaving, &error(other, remote, &ip(remote, other, gre, b"tunnel..")));
+        assert_eq!(fate, Fate::Drop(DropReason::NatErrorUnmatched));
+        let (fate, _) = lab.send(Way::ToPool, &error(remote, A::pool(1), &ip(A::pool(1), remote, gre, b"tunnel..")));
+        assert_eq!(fate, Fate::Drop(DropReason::NatErrorUnmatched));
+    }
+
+    fn who_is_outside_keeps_nothing_that_nobody_inside_answers<A>() {
+        let (inside, remote, caller) = (end(A::inside(1), 4000), end(A::remote(1), 80), end(A::remote(2), 99));
+        for is_reset in [false, true] {
+            let mut lab = Lab::<A, E, S, T>::with(|plan| plan.filtering = Filtering::EndpointIndependent);
+            let looks = lab.tcp_out(inside, remote, SYN).unwrap();
+            assert_eq!(lab.tcp_in(caller, looks, SYN), Ok(inside));
+            if is_reset {
+                assert!(lab.tcp_out(inside, caller, SYN | ACK).is_ok() && lab.tcp_in(caller, looks, ACK).is_ok());
+                assert!(lab.tcp_out(inside, caller, RST).is_ok());
+            }
+            for _ in 0..3 {
+                lab.ms += 79_000;
+                let flags = if is_reset { ACK } else { SYN };
+                assert_eq!(lab.tcp_in(caller, looks, flags), Ok(inside));
+            }
+            lab.ms += 3_000;
+            assert_eq!(lab.tcp_in(caller, looks, SYN), Err(Fate::Drop(DropReason::NatUnmapped)));
+            assert_eq!(lab.nat.state().mappings(), 0);
+        }
+    }
+
     fn a_whole_address_is_one_hosts_with_all_that_it_speaks<A>() {
         let (server, public) = (A::inside(5), A::pool(2));
         let mut plan = plan::<A, E, S, T>(2);
@@ -564,6 +712,63 @@ both! {
             assert_eq!(lab.out(end(A::inside(host), 9), client).address, A::pool(1));
         }
     }
+}
+
+#[test]
+fn rfc8200_fragments_of_one_packet_may_go_on_with_other_headers() {
+    // Destination options behind the fragment header: only the first fragment shows what comes after them.
+    let (inside, remote) = (end(u128::inside(1), 4000), end(u128::remote(1), 53));
+    let plain = udp(inside, remote, &[7; 400]);
+    let mut sent = plain[..40].to_vec();
+    sent[6] = 60;
+    sent.extend_from_slice(&[17, 0, 1, 4, 0, 0, 0, 0]);
+    sent.extend_from_slice(&plain[40..]);
+    sent[4..6].copy_from_slice(&((plain.len() - 40 + 8) as u16).to_be_bytes());
+    for order in [[0, 1, 2], [1, 0, 2]] {
+        let mut lab = Lab::<u128, 3, 3, 7>::new(plan(1));
+        let pieces = fragments::<u128, 3, 3, 7>(&sent, 160, 7);
+        let mut waited = None;
+        for at in order {
+            match lab.send(Way::Leaving, &pieces[at]) {
+                (Fate::Waits(token), packet) => waited = Some((token, packet)),
+                (Fate::First(first, _), packet) => {
+                    assert_eq!(u128::read(&packet[8..]), u128::pool(1));
+                    if let Some((token, mut packet)) = waited.take() {
+                        assert_eq!(token, first);
+                        assert_eq!(lab.resume(Way::Leaving, token, &mut packet), Fate::Translated);
+                        assert_eq!(u128::read(&packet[8..]), u128::pool(1));
+                    }
+                }
+                (fate, packet) => {
+                    assert_eq!((fate, u128::read(&packet[8..])), (Fate::Translated, u128::pool(1)), "{at}");
+                }
+            }
+        }
+        assert!(waited.is_none());
+    }
+    // What is there twice is seen: the first one's bytes begin at its options.
+    let mut lab = Lab::<u128, 3, 3, 7>::new(plan(1));
+    let (pieces, others) =
+        (fragments::<u128, 3, 3, 7>(&sent, 160, 7), fragments::<u128, 3, 3, 7>(&sent, 152, 7));
+    assert!(matches!(lab.send(Way::Leaving, &pieces[0]).0, Fate::First(..)));
+    assert_eq!(lab.send(Way::Leaving, &others[1]).0, Fate::Drop(DropReason::NatFragmentRefused));
+}
+
+#[test]
+fn whole_addresses_side_by_side_are_in_nobodys_way() {
+    let mut plan = plan::<u32, 1, 2, 4>(42);
+    plan.whole = (1..=40).map(|n| (u32::pool(n), u32::inside(100 + n))).collect();
+    let mut lab = Lab::new(plan);
+    let looks: Vec<u32> =
+        (1..=90).map(|host| lab.out(end(u32::inside(host), 9), end(u32::remote(1), 53)).address).collect();
+    assert!([41, 42].iter().all(|n| looks.contains(&u32::pool(*n))), "both are used");
+    assert!(looks.iter().all(|address| *address > u32::pool(40)));
+    // Nothing but whole ones: nobody else has a place.
+    let mut plan = crate::packets::plan::<u32, 1, 2, 4>(1);
+    plan.whole = vec![(u32::pool(1), u32::inside(100))];
+    let (fate, _) =
+        Lab::new(plan).send(Way::Leaving, &udp(end(u32::inside(1), 9), end(u32::remote(1), 53), b""));
+    assert_eq!(fate, Fate::Tell(DropReason::NatPortsExhausted));
 }
 
 #[test]

@@ -60,7 +60,11 @@ impl<A: Net<E, S, T>, const E: usize, const S: usize, const T: usize> Workers<A,
                 self.release(worker, arrival.as_slice());
             }
             Fate::Translated => self.out.push(packet.to_vec()),
-            Fate::Drop(_) | Fate::Tell(_) | Fate::Passed => {}
+            Fate::Drop(_) | Fate::Tell(_) => {
+                let settled: Vec<Token> = self.nats[worker].settled().collect();
+                self.release(worker, &settled);
+            }
+            Fate::Passed => {}
             Fate::Elsewhere(_) => panic!("it is on its way"),
         }
     }
@@ -96,6 +100,7 @@ impl<A: Net<E, S, T>, const E: usize, const S: usize, const T: usize> Workers<A,
                 }
                 Fate::Translated => self.out.push(packet),
                 Fate::Waits(token) => self.waiting.push((worker, way, token, packet)),
+                Fate::Drop(DropReason::NatFragmentRefused) => {}
                 fate => panic!("{fate:?}"),
             }
         }
@@ -191,8 +196,30 @@ fn fragments_of_one_datagram<A: Net<E, S, T>, const E: usize, const S: usize, co
             let whole = joined::<A, E, S, T>(&std::mem::take(&mut all.out));
             assert_eq!(ends::<A, E, S, T>(&whole), (remote, inside));
             assert!(all.waiting.is_empty());
+            // To nobody: the others go with their first one.
+            let unasked = udp(remote, end(A::pool(1), 100 + ident), &payload);
+            let pieces = fragments::<A, E, S, T>(&unasked, 800, ident + 1000);
+            for at in order {
+                all.come(n, Way::ToPool, &pieces[at]);
+            }
+            assert!(all.waiting.is_empty() && all.out.is_empty(), "{order:?}");
         }
     }
+}
+
+#[test]
+fn a_hairpin_to_nobody_maps_nothing_where_that_is_known() {
+    let mut all = Workers::<u32, 1, 2, 4>::new(&plan(1), 3);
+    let host = u32::inside(1);
+    let own = all.nats[0].state().worker_of_host(host);
+    let mut known = 0;
+    for n in 0..60 {
+        let nobody = end(u32::pool(1), 20_000 + n);
+        known += usize::from(all.nats[0].state().worker_of(Proto::Udp, nobody) == own);
+        let fate = all.come(own, Way::Hairpin, &udp(end(host, 3000 + n), nobody, b""));
+        assert_eq!(fate, Fate::Drop(DropReason::NatUnmapped));
+    }
+    assert_eq!((known, all.nats[own].state().mappings()), (20, 40));
 }
 
 #[test]

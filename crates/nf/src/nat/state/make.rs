@@ -96,14 +96,16 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
                 ports.search(block.clone(), start, parity).or_else(|| ports.search(block, start, None));
             return port.map(|port| (at, port)).ok_or(DropReason::NatPortsExhausted);
         }
-        let pool = self.plan.pool.len();
-        let first = paired.unwrap_or((hash >> 32) as usize % pool);
+        let shared = self.shared.len();
+        if shared == 0 {
+            return Err(DropReason::NatPortsExhausted);
+        }
+        let own = paired.and_then(|at| self.shared.binary_search(&(at as u16)).ok());
+        let first = own.unwrap_or((hash >> 32) as usize % shared);
         // A new host looks at a few addresses beside its own; one that has an address keeps it, if told so.
-        let tries = if paired.is_some() && self.plan.pooling == Pooling::Paired { 1 } else { pool.min(16) };
-        for at in (first..first + tries).map(|at| at % pool) {
-            if self.plan.whole.iter().any(|(outside, _)| *outside == self.plan.pool[at]) {
-                continue;
-            }
+        let tries = if own.is_some() && self.plan.pooling == Pooling::Paired { 1 } else { shared.min(16) };
+        for number in first..first + tries {
+            let at = usize::from(self.shared[number % shared]);
             if let Some(port) = self.port_of(at, proto, inside.port) {
                 return Ok((at, port));
             }
