@@ -6,6 +6,7 @@
 mod allocations;
 mod malformed;
 mod model;
+mod one_family;
 mod packets;
 mod requirements;
 mod steady;
