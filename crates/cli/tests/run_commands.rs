@@ -385,10 +385,11 @@ fn a_nat_on_files_adds_up_replays_and_says_what_is_wrong_with_it() {
     assert!(said.out.contains("inside: lan; pool: 2 IPv4 and 1 IPv6 addresses"), "{}", said.out);
     let report = books(&folder.ok("run nat.toml --json --record nat.tmrec.zst"));
     let counter = |name: &str| report["nat"][name].as_u64().unwrap();
-    // Everything leaves: what goes out was translated, but for our own errors and for what had no session to belong to.
+    // Everything leaves by the outside: what goes out was translated, but for errors of our own that tell nothing of an inside host.
     assert!(counter("out") > 1000 && counter("fragments") > 0 && counter("sessions6") > 0, "{report}");
-    let out = counter("out") + counter("fragments") + report["made"].as_u64().unwrap();
-    assert_eq!(Some(out), report["out"].as_u64(), "{report}");
+    let (translated, made) = (counter("out") + counter("fragments"), report["made"].as_u64().unwrap());
+    let out = report["out"].as_u64().unwrap();
+    assert!((translated..=translated + made).contains(&out), "{report}");
     assert!(folder.ok("replay nat.tmrec.zst").out.contains("0 wrong"));
     for (from, to, message) in [
         (
