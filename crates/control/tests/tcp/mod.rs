@@ -211,13 +211,15 @@ fn slow_calls_of_the_network_do_not_shut_the_operator_out() {
         stream.write_all(request.as_bytes()).unwrap();
         stream
     };
+    let mut callers: Vec<TcpStream> = (0..100).map(ask).collect();
+    // By the first answer all are waiting.
+    callers[0].read_exact(&mut [0]).unwrap();
+    let _: u64 = Client::new(server.path()).unwrap().get("/v1/count", &()).unwrap();
+    let has_answer =
+        |stream: &TcpStream| stream.set_nonblocking(true).is_ok() && stream.peek(&mut [0]).is_ok();
+    let answered = callers.iter().filter(|stream| has_answer(stream)).count();
+    assert!(answered < 50, "the socket's call came behind {answered} of the network's");
     // Those that wait for a place and go away have nothing begun for them.
-    let callers: Vec<TcpStream> = (0..100).map(ask).collect();
-    let client = Client::new(server.path()).unwrap();
-    let began = std::time::Instant::now();
-    let _: u64 = client.get("/v1/count", &()).unwrap();
-    // A hundred calls of 0.3 s with eight at a time are four seconds; nobody at the socket waits for them.
-    assert!(began.elapsed() < std::time::Duration::from_secs(3), "{:?}", began.elapsed());
     drop(callers);
 }
 
