@@ -7,14 +7,15 @@ use crate::graph::Graph;
 use crate::node::{Context, Node, Verdict};
 use crate::watch::Watch;
 use chain::{Cuts, Edge, Links, Passed};
+use laps::Laps;
 use sleep::Idle;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
 use tidemill_burst::{BURST, Burst, DropReason, Packet, Pool, PoolStats};
 use tidemill_lookup::qsbr::Reader;
 use tidemill_port::{Port, PortError, RxStatus, Waker};
 
 pub(crate) mod chain;
+mod laps;
 pub(crate) mod sleep;
 
 /// Packets that a node's queue can hold: a full burst, and what nodes make of one (fragments).
@@ -82,8 +83,7 @@ pub(crate) struct Worker {
     /// When a node wants to be called, as of the last ticks.
     due_ns: Option<u64>,
     shared: Arc<Mutex<Snapshot>>,
-    started: Instant,
-    mark: Instant,
+    laps: Laps,
     /// Time of the node at work up to a transmission in its midst.
     aside_ns: u64,
     shown_ns: u64,
@@ -122,7 +122,6 @@ impl Worker {
         let mut nodes = graph.factories.iter().map(|make| make(watch.worker)).collect::<Vec<_>>();
         nodes.iter_mut().for_each(|node| node.wake_with(&waker));
         let seat = |port: Box<dyn Port>| Seat { port, tx: Box::default(), offered: 0, ended: false };
-        let now = Instant::now();
         Worker {
             queues: nodes.iter().map(|_| Vec::with_capacity(QUEUE)).collect(),
             pending: 0,
@@ -148,8 +147,7 @@ impl Worker {
             now_ns: clock.now_ns(0),
             clock,
             shared,
-            started: now,
-            mark: now,
+            laps: Laps::start(),
             aside_ns: 0,
             shown_ns: 0,
             watch,
@@ -160,15 +158,14 @@ impl Worker {
 
     /// Starts the worker's own clock; called on its own thread.
     pub(crate) fn start(&mut self) {
-        self.started = Instant::now();
-        self.mark = self.started;
+        self.laps = Laps::start();
         self.reader.online();
     }
 
     /// One round over all ports: the packet's flow, whole.
     pub(crate) fn turn(&mut self) -> Turn {
         let (mut busy, mut open, mut due) = (false, false, None::<u64>);
-        let (begun, mut held_back) = (self.mark, false);
+        let (begun_ns, mut held_back) = (self.laps.at_ns(), false);
         if self.watch.has_mail() {
             self.watch.open_mail();
         }
@@ -211,7 +208,7 @@ impl Worker {
         self.flush();
         self.aside_ns = 0;
         if worked {
-            self.counters.busy_ns += self.mark.duration_since(begun).as_nanos() as u64;
+            self.counters.busy_ns += self.laps.at_ns() - begun_ns;
         }
         self.reader.quiescent();
         if self.watch.active {
@@ -300,7 +297,7 @@ impl Worker {
                 None => {}
             }
         }
-        self.counters.port_ns[p].0 += self.lap() + std::mem::take(&mut self.aside_ns);
+        self.counters.port_ns[p].0 += self.laps.lap() + std::mem::take(&mut self.aside_ns);
         status
     }
 
@@ -334,7 +331,7 @@ impl Worker {
         self.book(n, books);
         self.dispatch(n, count);
         self.deliver_emitted(n);
-        self.counters.nodes[n].busy_ns += self.lap() + std::mem::take(&mut self.aside_ns);
+        self.counters.nodes[n].busy_ns += self.laps.lap() + std::mem::take(&mut self.aside_ns);
     }
 
     /// Makes it `now_ns`, with what nodes have to do on the way there.
@@ -575,7 +572,7 @@ impl Worker {
 
     fn transmit(&mut self, p: usize) {
         // Sending may happen in the middle of a node's turn: its time is the port's, not the node's.
-        self.aside_ns += self.lap();
+        self.aside_ns += self.laps.lap();
         let Some(seat) = self.seats[p].as_mut() else { return };
         if self.watch.active {
             self.watch.handed(self.now_ns, p, seat.tx.get(seat.offered..).unwrap_or_default());
@@ -584,40 +581,46 @@ impl Worker {
             self.errors.push(error);
         }
         seat.offered = seat.tx.len();
-        self.counters.port_ns[p].1 += self.lap();
+        self.counters.port_ns[p].1 += self.laps.lap();
     }
 
-    /// Hands every port what waits for it (and lets ports send what they held).
+    /// Hands every port what waits for it, and lets the others send what they held.
     fn flush(&mut self) {
+        let mut last = None;
         for p in 0..self.seats.len() {
-            self.transmit(p);
+            match self.seats[p].as_mut() {
+                // Its time goes to whoever comes next: a look at the clock takes longer.
+                Some(seat) if seat.tx.is_empty() => {
+                    if let Err(error) = seat.port.tx(self.now_ns, &mut self.pool, &mut seat.tx) {
+                        self.errors.push(error);
+                    }
+                    last = Some(p);
+                }
+                _ => {
+                    self.transmit(p);
+                    last = None;
+                }
+            }
         }
-    }
-
-    /// Nanoseconds since the last lap.
-    #[inline]
-    fn lap(&mut self) -> u64 {
-        let now = Instant::now();
-        let ns = now.duration_since(self.mark).as_nanos() as u64;
-        self.mark = now;
-        ns
+        if let Some(p) = last {
+            self.counters.port_ns[p].1 += self.laps.lap();
+        }
     }
 
     /// Shows the counters to the control side, every few milliseconds; never waits for it.
     fn show(&mut self, now: bool) {
-        let elapsed_ns = self.mark.duration_since(self.started).as_nanos() as u64;
-        if !now && elapsed_ns < self.shown_ns + SHOW_NS {
+        if !now && self.laps.at_ns() < self.shown_ns + SHOW_NS {
             return;
         }
-        self.shown_ns = elapsed_ns;
-        self.collect(elapsed_ns);
+        self.shown_ns = self.laps.at_ns();
+        self.collect();
         if let Ok(mut shared) = self.shared.try_lock() {
             shared.clone_from(&self.counters);
         }
     }
 
-    fn collect(&mut self, elapsed_ns: u64) {
-        self.counters.elapsed_ns = elapsed_ns;
+    fn collect(&mut self) {
+        self.counters.elapsed_ns = self.laps.correct();
         self.counters.pool = self.pool.stats();
         let waiting = self.seats.iter().flatten().map(|seat| seat.tx.len() as u64).sum::<u64>();
         self.counters.held = self.kept + waiting + self.links.collected();
@@ -643,9 +646,8 @@ impl Worker {
                 self.pool.free(packet);
             }
         }
-        let elapsed_ns = self.mark.duration_since(self.started).as_nanos() as u64;
         self.nodes.iter_mut().for_each(|node| node.surrender(&mut self.pool));
-        self.collect(elapsed_ns);
+        self.collect();
         self.watch.close();
         self.counters.ended = 1;
         self.shared.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&self.counters);

@@ -28,6 +28,32 @@ pub fn now() -> u64 {
     }
 }
 
+/// As [`now`], but not in order with what is before and after: a few loads may be counted on the wrong side, and nothing waits. For times
+/// of bursts, taken several times in each.
+#[inline(always)]
+pub fn about_now() -> u64 {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    {
+        // SAFETY: the counter is part of the x86-64 baseline; it touches no memory.
+        unsafe { std::arch::x86_64::_rdtsc() }
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    {
+        now()
+    }
+}
+
+/// Whether the ticks of all cores go together and at one rate, for ever: so the kernel says, where it takes its own time from them.
+pub fn steady() -> bool {
+    use std::sync::LazyLock;
+    static STEADY: LazyLock<bool> = LazyLock::new(|| {
+        let source = std::fs::read_to_string("/sys/devices/system/clocksource/clocksource0/current_clocksource");
+        cfg!(all(target_arch = "x86_64", not(miri)))
+            && source.is_ok_and(|name| matches!(name.trim(), "tsc" | "kvm-clock" | "hyperv_clocksource_tsc_page"))
+    });
+    *STEADY
+}
+
 /// Ticks in a nanosecond, by the system's clock over so long; the longer the more exact.
 pub fn per_ns(over: Duration) -> f64 {
     let (start, from) = (Instant::now(), now());

@@ -3,6 +3,8 @@
 mod amp;
 pub(crate) mod bound;
 mod bursts;
+#[cfg(all(feature = "xdp", target_os = "linux"))]
+mod cable;
 pub(crate) mod catalogue;
 mod churn;
 mod classify;
@@ -22,6 +24,8 @@ mod runner;
 mod scaling;
 pub(crate) mod statistics;
 pub(crate) mod updates;
+#[cfg(all(feature = "xdp", target_os = "linux"))]
+mod wire;
 
 use anyhow::Result;
 use clap::Subcommand;

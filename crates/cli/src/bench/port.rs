@@ -2,6 +2,7 @@
 //!
 //! `null`: packets from a null port straight back into one, and, with a table, through the whole router on the way.
 //! `pcap`: reading a capture (decoding it on the way, and from memory), and writing one.
+//! `wire`: by our router on AF_XDP, and by the kernel, between two virtual cables ([`wire`](super::wire)).
 //! `dpdk`: between two of DPDK's net_null devices, as forwarders written on DPDK do ([`forward`](super::forward)).
 
 use super::report::Report;
@@ -30,7 +31,7 @@ use tidemill_router::{PortInfo, RouterConfig, RouterControl, Routes};
 #[derive(Args)]
 #[command(
     after_help = "Examples:\n  tidemill bench port null --table rib.zst\n  tidemill bench port pcap --size 512 --json\n  \
-    tidemill bench port dpdk --table rib.zst"
+    tidemill bench port dpdk --table rib.zst\n  sudo tidemill bench port wire --table rib.zst"
 )]
 pub(crate) struct PortBench {
     /// The ports to measure
@@ -81,6 +82,9 @@ enum Kind {
     Pcap,
     /// DPDK's net_null devices (needs a build with `--features dpdk`)
     Dpdk,
+    /// Virtual cables: AF_XDP beside the kernel's own forwarding (root, two processors, ip, ethtool)
+    #[cfg(all(feature = "xdp", target_os = "linux"))]
+    Wire,
 }
 
 /// Packet memory for one worker.
@@ -189,6 +193,14 @@ pub(super) fn run(args: &PortBench) -> Result<bool> {
         Kind::Null => null(args),
         Kind::Pcap => pcap(args),
         Kind::Dpdk => dpdk(args),
+        #[cfg(all(feature = "xdp", target_os = "linux"))]
+        Kind::Wire => {
+            let Some(table) = table(args)? else { return Err(usage("bench port wire: give --table FILE")) };
+            let destinations = NullArgs::of(args).destinations(Some(&table));
+            let PortBench { algorithm, seconds, runs, json, .. } = args;
+            let options = super::wire::Options { algorithm, seconds: *seconds, runs: *runs, json: *json };
+            super::wire::run(&table, &destinations, &options, params(args))
+        }
     }
 }
 

@@ -118,7 +118,7 @@ fn make(folder: &Path, options: &SynthOptions) -> PathBuf {
 }
 
 /// The image in the router's folder: sound, whatever happened.
-fn image(router: &Router) -> (State, u64) {
+pub(crate) fn image(router: &Router) -> (State, u64) {
     let bytes = std::fs::read(router.file(STATE)).unwrap();
     let state = State::decode(&bytes).unwrap_or_else(|error| panic!("a bad image: {error}"));
     let origin: serde_json::Value = serde_json::from_slice(&state.origin).unwrap();
@@ -134,6 +134,9 @@ fn assert_same(image: &[(Prefix<u32>, Label)], rib: &Rib<u32>) {
 fn saves(lab: &Lab) -> u64 {
     lab.router.get::<schema::StateFile>(path::STATE).unwrap().saves
 }
+
+/// Seconds from the kill to the first packet: 2 is what the release build is held to (`cargo xtask held 6`).
+const MOST_S: u64 = if cfg!(debug_assertions) { 10 } else { 2 };
 
 #[test]
 fn root_restart_full_table() {
@@ -182,7 +185,7 @@ fn root_restart_full_table() {
     for (name, stream) in [("there", there), ("back", back)] {
         let arrived = stream.finish();
         println!("{name}: nothing arrived for {} ms", arrived.gap.as_millis());
-        assert!(arrived.gap < Duration::from_secs(10), "{name}: {arrived:?}");
+        assert!(arrived.gap < Duration::from_secs(MOST_S), "{name}: {arrived:?}");
         assert!(arrived.received > 2000, "{name}: {arrived:?}");
     }
     // The updates go on where they were: in the end the table is as if nothing had been.

@@ -40,8 +40,8 @@ impl Default for Idle {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Doze {
     Awake,
-    /// It has found nothing since then.
-    Since(Instant),
+    /// It has found nothing since then (nanoseconds of its laps).
+    Since(u64),
     /// It has said that it will sleep if one more turn finds nothing.
     Dozing,
 }
@@ -59,16 +59,17 @@ impl Worker {
     /// A turn has found nothing, and nothing is due before `due_ns`. Sleeps when it is time to, until `end` at most.
     pub(crate) fn idle(&mut self, doze: &mut Doze, due_ns: Option<u64>, end: Option<Instant>) {
         let Some(poll) = self.idle.poll else { return };
+        let poll_ns = u64::try_from(poll.as_nanos()).unwrap_or(u64::MAX);
         let since = match *doze {
-            Doze::Awake => self.mark,
+            Doze::Awake => self.laps.at_ns(),
             Doze::Since(since) => since,
             Doze::Dozing => {
                 // Still nothing to do after the next turn: then no more polling before the next sleep.
-                *doze = Doze::Since(self.mark.checked_sub(poll).unwrap_or(self.mark));
+                *doze = Doze::Since(self.laps.at_ns().saturating_sub(poll_ns));
                 return self.sleep(due_ns, end);
             }
         };
-        if self.mark.duration_since(since) >= poll {
+        if self.laps.at_ns() - since >= poll_ns {
             self.waker.doze();
             *doze = Doze::Dozing;
         } else {
@@ -112,8 +113,6 @@ impl Worker {
             std::thread::sleep(time.min(self.idle.nap));
         }
         self.reader.online();
-        let now = Instant::now();
-        self.counters.slept_ns += now.duration_since(self.mark).as_nanos() as u64;
-        self.mark = now;
+        self.counters.slept_ns += self.laps.lap();
     }
 }

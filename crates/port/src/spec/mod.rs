@@ -41,7 +41,7 @@ use crate::{Fault, Faults, Port, PortError, Spreading, Tap, spread};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use tidemill_burst::Memory;
 
 /// One port of a configuration. Relative paths are relative to the configuration's folder.
@@ -231,12 +231,19 @@ impl PortSpec {
         let (fault, tap) = any!(self, spec => (spec.fault, spec.tap.as_deref()));
         let ports = wrap(open.queues, fault, tap, context)?;
         let queues = match <[_; 1]>::try_from(ports) {
-            Ok([port]) if device => spread(port, queues, Spreading::default()),
+            Ok([port]) if device => spread(port, queues, Spreading { seed: seed(), ..Spreading::default() }),
             Ok(port) => port.into(),
             Err(ports) => ports,
         };
         Ok(Opened { queues, ..open })
     }
+}
+
+/// Of all devices of this process, so that both directions of a flow go to one worker, and of no other: who does not know it cannot aim at one.
+fn seed() -> u64 {
+    use std::hash::{BuildHasher as _, RandomState};
+    static SEED: OnceLock<u64> = OnceLock::new();
+    *SEED.get_or_init(|| RandomState::new().hash_one(0))
 }
 
 /// A port that is open.

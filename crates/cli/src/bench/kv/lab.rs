@@ -4,16 +4,19 @@
 //!  processor 0: the client                                the last processor: the server
 //!  [generator, its end of the cable] 10.3.0.1/16 ---- 10.3.0.2/16 [its end of the cable, cache?, network stack, memcached]
 //! ```
+//! Where the role is measured, the cable has a machine in its middle ([`middle`](super::middle)), on the server's processor too.
 //! Each end receives on a thread of its own (threaded NAPI), which is what keeps the two apart: else the kernel would do the receiver's
 //! work on the sender's processor, as it does where round trips are measured.
 
+use super::super::cable::{FIRST, last, on, receive, urgent};
+use super::middle::{ENDS, Middle};
 use crate::netns::{Netns, move_in};
 use anyhow::{Context as _, Result, bail};
-use rustix::thread::{CpuSet, sched_setaffinity};
+use rustix::thread::sched_setaffinity;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tidemill_bpf::{Attachment, Kernel, Mode, Object, Source};
@@ -22,58 +25,6 @@ use tidemill_kv::kernel::{Cache, Options};
 pub(super) const PORT: u16 = 11211;
 pub(super) const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 3, 0, 1);
 pub(super) const SERVER: Ipv4Addr = Ipv4Addr::new(10, 3, 0, 2);
-/// What the client's processor is.
-const FIRST: usize = 0;
-
-/// The server's. Asked for before anything is bound to the other one.
-fn last() -> usize {
-    static COUNT: OnceLock<usize> = OnceLock::new();
-    *COUNT.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from)) - 1
-}
-
-fn on(processor: usize) -> CpuSet {
-    let mut set = CpuSet::new();
-    set.set(processor);
-    set
-}
-
-/// The threads that receive for interfaces of this name, here and in other namespaces.
-fn receivers(interface: &str) -> Result<Vec<(i32, String)>> {
-    let (wanted, mut found) = (format!("napi/{interface}-"), Vec::new());
-    for process in std::fs::read_dir("/proc")?.flatten() {
-        if let Some(id) = process.file_name().to_str().and_then(|name| name.parse().ok()) {
-            let name = std::fs::read_to_string(process.path().join("comm")).unwrap_or_default();
-            if name.starts_with(&wanted) {
-                found.push((id, name.trim().to_owned()));
-            }
-        }
-    }
-    if found.is_empty() {
-        bail!("{interface}: no thread {wanted}*");
-    }
-    Ok(found)
-}
-
-/// Has an interface receive on threads of its own, on one processor, or where the sender is.
-fn receive(net: &Netns, interface: &str, processor: Option<usize>) -> Result<()> {
-    // The kernel's files show the interfaces of the namespace that they are mounted in.
-    let on_threads = u8::from(processor.is_some());
-    let script =
-        format!("mount -t sysfs sysfs /sys && echo {on_threads} > /sys/class/net/{interface}/threaded");
-    let mut command = Command::new("unshare");
-    command.args(["--mount", "sh", "-c", &script]).stdin(Stdio::null());
-    let output = net.enter(|| command.output())?.context("unshare (package util-linux)")?;
-    if !output.status.success() {
-        bail!("{interface}: no threaded NAPI: {}", String::from_utf8_lossy(&output.stderr).trim());
-    }
-    if let Some(processor) = processor {
-        for (id, name) in receivers(interface)? {
-            sched_setaffinity(rustix::process::Pid::from_raw(id), &on(processor)).context(name)?;
-        }
-    }
-    Ok(())
-}
-
 /// The daemon, on a thread of its own.
 struct Daemon {
     stop: Arc<AtomicBool>,
@@ -160,9 +111,20 @@ pub(super) struct Udp {
     _passing: (Attachment, Object),
 }
 
+/// What is before memcached, with the bytes that it may take for values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Before {
+    Nothing,
+    /// The kernel's tier, at the server's end of the cable.
+    Kernel(u64),
+    /// `role = "kvcache"`, on a machine in the middle of the cable.
+    Role(u64),
+}
+
 /// The whole of it.
 pub(super) struct Lab {
     daemon: Option<Daemon>,
+    middle: Option<Middle>,
     memcached: Child,
     server: Netns,
     pub(super) client: Netns,
@@ -171,11 +133,24 @@ pub(super) struct Lab {
 }
 
 impl Lab {
-    /// With the cache, of so many bytes, or without.
-    pub(super) fn new(cache: Option<u64>) -> Result<Self> {
+    /// With a cache or without.
+    pub(super) fn new(before: Before) -> Result<Self> {
         let (client, server) = (Netns::new("client")?, Netns::new("server")?);
-        let path = server.path();
-        client.run(&format!("ip link add name client type veth peer name server netns {path}"))?;
+        let mut middle = if matches!(before, Before::Role(_)) { Some(Middle::new()?) } else { None };
+        let cable = |from: &Netns, name: &str, to: &Netns, other: &str| {
+            from.run(&format!("ip link add name {name} type veth peer name {other} netns {}", to.path()))
+        };
+        match &middle {
+            None => drop(cable(&client, "client", &server, "server")?),
+            Some(Middle { net, .. }) => {
+                cable(&client, "client", net, ENDS[0])?;
+                cable(&server, "server", net, ENDS[1])?;
+                for end in ENDS {
+                    net.run(&format!("ethtool -K {end} tx off gro on"))?;
+                    net.run(&format!("ip link set {end} up"))?;
+                }
+            }
+        }
         let macs = [[2, 0, 0, 0, 3, 1], [2, 0, 0, 0, 3, 2]];
         if last() == FIRST {
             bail!("bench kv needs two processors: one for the client, one for the server");
@@ -194,7 +169,10 @@ impl Lab {
         command.args(["-c", &last().to_string(), "memcached", "-u", "nobody", "-t", "1", "-m", "1024"]);
         command.args(["-p", &port, "-U", &port]).stdin(Stdio::null());
         let memcached = server.enter(|| command.spawn())?.context("taskset, memcached: install both")?;
-        let mut lab = Lab { daemon: None, memcached, server, client, macs };
+        if let (Before::Role(memory), Some(middle)) = (before, &mut middle) {
+            middle.start(last(), memory)?;
+        }
+        let mut lab = Lab { daemon: None, middle, memcached, server, client, macs };
         lab.apart(true)?;
         let started = Instant::now();
         while lab.tcp().is_err() {
@@ -203,7 +181,7 @@ impl Lab {
             }
             std::thread::sleep(Duration::from_millis(20));
         }
-        if let Some(memory) = cache {
+        if let Before::Kernel(memory) = before {
             lab.daemon = Some(Daemon::start(&lab.server, memory)?);
         }
         Ok(lab)
@@ -227,21 +205,18 @@ impl Lab {
     /// which takes longer than all the rest; otherwise what arrives is taken in at once, where its sender is.
     pub(super) fn apart(&self, apart: bool) -> Result<()> {
         receive(&self.client, "client", apart.then_some(FIRST))?;
+        if let Some(middle) = &self.middle {
+            for end in ENDS {
+                receive(&middle.net, end, apart.then(last))?;
+            }
+        }
         receive(&self.server, "server", apart.then(last))
     }
 
     /// Whether the client's end receives before everything else on its processor. The flood, which is in the kernel all the time, would not let
     /// answers in; a client that waits for them is better off without.
     pub(super) fn client_first(&self, first: bool) -> Result<()> {
-        for (id, name) in receivers("client")? {
-            let (policy, priority) = if first { ("-f", "1") } else { ("-o", "0") };
-            let output = Command::new("chrt").args([policy, "-p", priority, &id.to_string()]).output();
-            let output = output.context("chrt (package util-linux)")?;
-            if !output.status.success() {
-                bail!("{name}: chrt: {}", String::from_utf8_lossy(&output.stderr).trim());
-            }
-        }
-        Ok(())
+        urgent("client", first)
     }
 
     /// Keys that the cache has answered for.
@@ -251,6 +226,10 @@ impl Lab {
 
     /// Gets that the cache has answered, and all that it has looked for.
     pub(super) fn asked(&self) -> (u64, u64) {
+        if let Some(middle) = &self.middle {
+            let (hits, misses) = middle.counts().unwrap_or_default();
+            return (hits, hits + misses);
+        }
         let count =
             |at: usize| self.daemon.as_ref().map_or(0, |daemon| daemon.counts[at].load(Ordering::Relaxed));
         (count(0), count(0) + count(1))

@@ -1,29 +1,17 @@
 //! Loads: a flood of one frame after the other by the kernel, and clients that wait for their answers.
 
+use super::super::cable::{Law, flood as flood_frames};
 use super::lab::{CLIENT, Lab, PORT, SERVER, Udp};
 use anyhow::{Context as _, Result, bail};
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
-use tidemill_bpf::{Attachment, Kernel, Mode, Object, Source, to_io};
 use tidemill_port::rng::Rng;
 use tidemill_wire::checksum::checksum;
 
-static FLOOD: Source = Source {
-    object: tidemill_bpf::include_bytes_aligned!("../../../../../bpf/flood.bpf.o"),
-    program: "tidemill_flood",
-    minimum: Kernel(5, 18),
-    layout: 1,
-    shared: &[],
-};
-static SINK: Source = Source { program: "tidemill_drop", ..FLOOD };
-
-/// Frames of one call: setting one up takes the kernel tens of milliseconds.
-const RUN: u32 = 1 << 18;
 /// The flood's port: no socket of the client's.
 const FLOOD_PORT: u16 = 40_000;
-/// Bytes of a frame that the flood's program has room for, and entries of its table of numbers.
-const FRAME: usize = 256;
+/// Entries of the flood's table of numbers.
 const DRAWS: u32 = 1 << 20;
 
 /// Digits of a key's number.
@@ -91,56 +79,12 @@ pub(super) fn flood(lab: &Lab, draw: &Draw, seed: u64, time: Duration) -> Result
         Draw::Absent(_) => bail!("the flood asks for keys that are there"),
     };
     let frames: Vec<Vec<u8>> = (0..keys).map(|number| frame(lab, &key(number))).collect();
-    let length = frames.first().map_or(0, Vec::len);
-    if length > FRAME || frames.iter().any(|frame| frame.len() != length) {
-        bail!("the flood's frames are of one length, and of {FRAME} bytes at most");
-    }
+    // The digits are the key's end, which "\r\n" follows.
+    let law = ranks.map(|ranks| Law { ranks, place: frames[0].len() - DIGITS - 2, seed });
     lab.client_first(true)?;
-    let rate = lab.client.enter(move || -> Result<f64> {
-        let mut object = Object::load(&FLOOD, &[], None)?;
-        {
-            let mut whole = object.array::<[u8; FRAME]>("frames")?;
-            for (at, frame) in (0..).zip(&frames) {
-                let mut bytes = [0; FRAME];
-                bytes[..length].copy_from_slice(frame);
-                whole.set(at, bytes, 0).map_err(to_io)?;
-            }
-        }
-        if let Some(ranks) = &ranks {
-            let mut table = object.array::<u32>("ranks")?;
-            for (at, rank) in (0..).zip(ranks) {
-                table.set(at, rank, 0).map_err(to_io)?;
-            }
-        }
-        // The digits are the key's end, which "\r\n" follows.
-        let digits = length - DIGITS - 2;
-        let draws = if ranks.is_some() { DRAWS } else { 0 };
-        let random = [seed as u32 ^ 0x9e37_79b9, 0x7f4a_7c15];
-        let load =
-            [0, 0, 0, 0, frames.len() as u32, length as u32, draws, digits as u32, random[0], random[1]];
-        object.array::<[u32; 10]>("load")?.set(0, load, 0).map_err(to_io)?;
-        let sink = Object::load(&SINK, &[], None)?;
-        let index = tidemill_port::device("client")?.index;
-        let at = Attachment::attach(&sink, "client", index, Mode::Native, Duration::from_secs(2), None)?;
-        let started = Instant::now();
-        let mut first = None;
-        while started.elapsed() < time + Duration::from_millis(200) {
-            match object.flood(&frames[0], index, RUN) {
-                Err(error) if error.kind() != std::io::ErrorKind::Interrupted => return Err(error.into()),
-                _ => {}
-            }
-            // Whatever is being set up is over by then.
-            if first.is_none() && started.elapsed() > Duration::from_millis(200) {
-                first = Some((Instant::now(), sink.sum("dropped", 0)?));
-            }
-        }
-        let (since, before) = first.context("the flood took too long")?;
-        let answers = sink.sum("dropped", 0)? - before;
-        drop(at);
-        Ok(answers as f64 / since.elapsed().as_secs_f64())
-    })?;
+    let rate = flood_frames((&lab.client, "client"), (&lab.client, "client"), &frames, law.as_ref(), time)?;
     lab.client_first(false)?;
-    rate
+    Ok(rate)
 }
 
 /// Which key is asked for next.

@@ -2,10 +2,12 @@
 //!
 //! `l2-xdp` is a memcached with the cache in front, `peer:memcached-udp` and `peer:memcached-tcp` are one without, and without any program.
 //! The server - its end of the cable, network stack, memcached's one thread, the cache's daemon - has one processor, the client another.
+//! `l1-af-xdp` is `role = "kvcache"` between the two, on the server's processor as well.
 //! For round trips the network stack works where the sender is.
 
 mod lab;
 mod load;
+mod middle;
 mod residence;
 
 use super::report::Report;
@@ -15,7 +17,7 @@ use crate::progress::Progress;
 use crate::usage;
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
-use lab::Lab;
+use lab::{Before, Lab};
 use load::{Draw, Line, Zipf};
 use std::time::Duration;
 
@@ -27,7 +29,7 @@ use std::time::Duration;
 )]
 pub(crate) struct KvBench {
     /// Cases
-    #[arg(long = "case", value_enum, value_name = "NAME", value_delimiter = ',', default_values = ["hits", "latency", "uncacheable", "zipf"])]
+    #[arg(long = "case", value_enum, value_name = "NAME", value_delimiter = ',', default_values = ["hits", "latency", "uncacheable", "zipf", "role"])]
     cases: Vec<Case>,
     /// Keys of `zipf`
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
@@ -63,9 +65,12 @@ enum Case {
     Uncacheable,
     /// Keys by Zipf's law, exponent 0.99; of each the better of the same two loads
     Zipf,
+    /// As `hits`, for the role kvcache over AF_XDP on a machine between client and server
+    Role,
 }
 
 const L2: &str = "l2-xdp";
+const L1: &str = "l1-af-xdp";
 const UDP: &str = "peer:memcached-udp";
 const TCP: &str = "peer:memcached-tcp";
 /// Keys of the cases where all are cached.
@@ -110,15 +115,22 @@ impl KvBench {
     }
 }
 
-/// Two of them: with the cache and without.
+/// Two of them: with the cache, in the kernel or the role, and without.
 struct Labs {
     cached: Lab,
     plain: Lab,
 }
 
+impl Labs {
+    fn new(before: Before) -> Result<Self> {
+        Ok(Labs { cached: Lab::new(before)?, plain: Lab::new(Before::Nothing)? })
+    }
+}
+
 pub(super) fn run(args: &KvBench) -> Result<bool> {
     args.check()?;
-    let labs = Labs { cached: Lab::new(Some(args.memory_mib << 20))?, plain: Lab::new(None)? };
+    let memory = args.memory_mib << 20;
+    let mut labs = None;
     let progress = Progress::new("bench kv", (args.cases.len() * args.runs) as u64);
     let mut report = Report::new(args.json);
     for case in &args.cases {
@@ -127,12 +139,20 @@ pub(super) fn run(args: &KvBench) -> Result<bool> {
             Case::Latency => "latency",
             Case::Uncacheable => "uncacheable",
             Case::Zipf => "zipf",
+            Case::Role => "role",
+        });
+        let before = if *case == Case::Role { Before::Role(memory) } else { Before::Kernel(memory) };
+        let same = labs.take().filter(|(are, _)| *are == before);
+        let (_, labs) = labs.insert(match same {
+            Some(same) => same,
+            None => (before, Labs::new(before)?),
         });
         match case {
-            Case::Hits => hits(args, &labs, &mut report, &progress)?,
-            Case::Latency => latency(args, &labs, &mut report, &progress)?,
-            Case::Uncacheable => uncacheable(args, &labs, &mut report, &progress)?,
-            Case::Zipf => zipf(args, &labs, &mut report, &progress)?,
+            Case::Hits => hits(args, "hits", L2, labs, &mut report, &progress)?,
+            Case::Role => hits(args, "role", L1, labs, &mut report, &progress)?,
+            Case::Latency => latency(args, labs, &mut report, &progress)?,
+            Case::Uncacheable => uncacheable(args, labs, &mut report, &progress)?,
+            Case::Zipf => zipf(args, labs, &mut report, &progress)?,
         }
     }
     Ok(true)
@@ -180,9 +200,16 @@ fn rates(
     Ok(())
 }
 
-fn hits(args: &KvBench, labs: &Labs, report: &mut Report, progress: &Progress) -> Result<()> {
+fn hits(
+    args: &KvBench,
+    case: &'static str,
+    subject: &'static str,
+    labs: &Labs,
+    report: &mut Report,
+    progress: &Progress,
+) -> Result<()> {
     few(args, labs)?;
-    let mut all = [(L2, Vec::new()), (UDP, Vec::new()), (TCP, Vec::new())];
+    let mut all = [(subject, Vec::new()), (UDP, Vec::new()), (TCP, Vec::new())];
     for run in 0..args.runs {
         for turn in 0..all.len() {
             let at = (turn + run) % all.len();
@@ -193,7 +220,7 @@ fn hits(args: &KvBench, labs: &Labs, report: &mut Report, progress: &Progress) -
                     std::thread::sleep(Duration::from_millis(20));
                     let hits = (labs.cached.hits() - before) as f64;
                     if hits < 0.98 * rate * args.seconds {
-                        bail!("hits: {hits:.0} of {:.0} answers were the cache's", rate * args.seconds);
+                        bail!("{case}: {hits:.0} of {:.0} answers were the cache's", rate * args.seconds);
                     }
                     rate
                 }
@@ -209,7 +236,7 @@ fn hits(args: &KvBench, labs: &Labs, report: &mut Report, progress: &Progress) -
         }
         progress.add(1);
     }
-    rates(args, report, "hits", &all, &args.params(&[("keys", FEW)]))
+    rates(args, report, case, &all, &args.params(&[("keys", FEW)]))
 }
 
 fn latency(args: &KvBench, labs: &Labs, report: &mut Report, progress: &Progress) -> Result<()> {

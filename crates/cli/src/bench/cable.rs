@@ -1,0 +1,159 @@
+//! Virtual cables between namespaces, for measurements: who receives where, and a flood by the kernel.
+//!
+//! The client, or whoever makes the load and counts what comes of it, has the first processor; what is measured has the last one. Each end of a cable receives on
+//! a thread of its own (threaded NAPI), which is what keeps the two apart: else the kernel would do the receiver's work on the sender's processor.
+
+use crate::netns::Netns;
+use anyhow::{Context as _, Result, bail};
+use rustix::thread::{CpuSet, sched_setaffinity};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+use tidemill_bpf::{Attachment, Kernel, Mode, Object, Source, to_io};
+
+/// The client's processor.
+pub(super) const FIRST: usize = 0;
+
+/// The server's. Asked for before anything is bound to the other one.
+pub(super) fn last() -> usize {
+    static COUNT: OnceLock<usize> = OnceLock::new();
+    *COUNT.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from)) - 1
+}
+
+pub(super) fn on(processor: usize) -> CpuSet {
+    let mut set = CpuSet::new();
+    set.set(processor);
+    set
+}
+
+/// The threads that receive for interfaces of this name, here and in other namespaces.
+fn receivers(interface: &str) -> Result<Vec<(i32, String)>> {
+    let (wanted, mut found) = (format!("napi/{interface}-"), Vec::new());
+    for process in std::fs::read_dir("/proc")?.flatten() {
+        if let Some(id) = process.file_name().to_str().and_then(|name| name.parse().ok()) {
+            let name = std::fs::read_to_string(process.path().join("comm")).unwrap_or_default();
+            if name.starts_with(&wanted) {
+                found.push((id, name.trim().to_owned()));
+            }
+        }
+    }
+    if found.is_empty() {
+        bail!("{interface}: no thread {wanted}*");
+    }
+    Ok(found)
+}
+
+/// Has an interface receive on threads of its own, on one processor, or where the sender is.
+pub(super) fn receive(net: &Netns, interface: &str, processor: Option<usize>) -> Result<()> {
+    // The kernel's files show the interfaces of the namespace that they are mounted in.
+    let on_threads = u8::from(processor.is_some());
+    let script =
+        format!("mount -t sysfs sysfs /sys && echo {on_threads} > /sys/class/net/{interface}/threaded");
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", &script]).stdin(Stdio::null());
+    let output = net.enter(|| command.output())?.context("unshare (package util-linux)")?;
+    if !output.status.success() {
+        bail!("{interface}: no threaded NAPI: {}", String::from_utf8_lossy(&output.stderr).trim());
+    }
+    if let Some(processor) = processor {
+        for (id, name) in receivers(interface)? {
+            sched_setaffinity(rustix::process::Pid::from_raw(id), &on(processor)).context(name)?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether an interface receives before everything else on its processor. A flood, which is in the kernel all the time, would not let anything in.
+pub(super) fn urgent(interface: &str, first: bool) -> Result<()> {
+    for (id, name) in receivers(interface)? {
+        let (policy, priority) = if first { ("-f", "1") } else { ("-o", "0") };
+        let output = Command::new("chrt").args([policy, "-p", priority, &id.to_string()]).output();
+        let output = output.context("chrt (package util-linux)")?;
+        if !output.status.success() {
+            bail!("{name}: chrt: {}", String::from_utf8_lossy(&output.stderr).trim());
+        }
+    }
+    Ok(())
+}
+
+static FLOOD: Source = Source {
+    object: tidemill_bpf::include_bytes_aligned!("../../../../bpf/flood.bpf.o"),
+    program: "tidemill_flood",
+    minimum: Kernel(5, 18),
+    layout: 1,
+    shared: &[],
+};
+static SINK: Source = Source { program: "tidemill_drop", ..FLOOD };
+
+/// Frames of one call: setting one up takes the kernel tens of milliseconds.
+const RUN: u32 = 1 << 18;
+/// Bytes of a frame that the flood's program has room for, and how many frames.
+const FRAME: usize = 256;
+pub(super) const FRAMES: usize = 1024;
+
+/// Numbers that are drawn at random and written into the first frame, in place of the others.
+pub(super) struct Law {
+    /// Numbers at equal steps of probability: a power of two of them, and one more.
+    pub(super) ranks: Vec<u32>,
+    /// Where the digits are.
+    pub(super) place: usize,
+    pub(super) seed: u64,
+}
+
+/// As many frames as go onto the cable at `from` for so long; what comes out of the one at `to`, per second. That is counted by a program that
+/// drops it.
+pub(super) fn flood(
+    from: (&Netns, &str),
+    to: (&Netns, &str),
+    frames: &[Vec<u8>],
+    law: Option<&Law>,
+    time: Duration,
+) -> Result<f64> {
+    let length = frames.first().map_or(0, Vec::len);
+    if length == 0 || length > FRAME || frames.len() > FRAMES || frames.iter().any(|frame| frame.len() != length) {
+        bail!("a flood has 1 to {FRAMES} frames of one length, of {FRAME} bytes at most");
+    }
+    let sink = to.0.enter(|| -> Result<(Attachment, Object)> {
+        let sink = Object::load(&SINK, &[], None)?;
+        let index = tidemill_port::device(to.1)?.index;
+        let at = Attachment::attach(&sink, to.1, index, Mode::Native, Duration::from_secs(2), None)?;
+        Ok((at, sink))
+    })??;
+    from.0.enter(move || -> Result<f64> {
+        let mut object = Object::load(&FLOOD, &[], None)?;
+        {
+            let mut whole = object.array::<[u8; FRAME]>("frames")?;
+            for (at, frame) in (0..).zip(frames) {
+                let mut bytes = [0; FRAME];
+                bytes[..length].copy_from_slice(frame);
+                whole.set(at, bytes, 0).map_err(to_io)?;
+            }
+        }
+        let (mut draws, mut place, mut seed) = (0, 0, 1);
+        if let Some(law) = law {
+            let mut table = object.array::<u32>("ranks")?;
+            for (at, rank) in (0..).zip(&law.ranks) {
+                table.set(at, *rank, 0).map_err(to_io)?;
+            }
+            (draws, place, seed) = (law.ranks.len() as u32 - 1, law.place as u32, law.seed);
+        }
+        let random = [seed as u32 ^ 0x9e37_79b9, 0x7f4a_7c15];
+        let load = [0, 0, 0, 0, frames.len() as u32, length as u32, draws, place, random[0], random[1]];
+        object.array::<[u32; 10]>("load")?.set(0, load, 0).map_err(to_io)?;
+        let index = tidemill_port::device(from.1)?.index;
+        let started = Instant::now();
+        let mut first = None;
+        while started.elapsed() < time + Duration::from_millis(200) {
+            match object.flood(&frames[0], index, RUN) {
+                Err(error) if error.kind() != std::io::ErrorKind::Interrupted => return Err(error.into()),
+                _ => {}
+            }
+            // Whatever is being set up is over by then.
+            if first.is_none() && started.elapsed() > Duration::from_millis(200) {
+                first = Some((Instant::now(), sink.1.sum("dropped", 0)?));
+            }
+        }
+        let (since, before) = first.context("the flood took too long")?;
+        Ok((sink.1.sum("dropped", 0)? - before) as f64 / since.elapsed().as_secs_f64())
+    })?
+}

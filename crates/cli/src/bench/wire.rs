@@ -1,0 +1,220 @@
+//! `bench port wire`: a full table between two virtual cables, forwarded by our router on AF_XDP and by the kernel itself.
+//!
+//! ```text
+//!  first processor: the load                 the last processor: what is measured                   first processor: counted
+//!  [flood, its end of the cable] left ------ in [tidemill run, or the kernel's ip_forward] out ------ right [dropped]
+//! ```
+//! Both have the same routes, all by one neighbor, and the same packets: 60 bytes, UDP, to so many addresses within the table's prefixes as the flood
+//! has frames for. The machine in the middle receives on threads of its own on its processor, for the router as for the kernel.
+
+use super::cable::{FIRST, FRAMES, flood, last, receive, urgent};
+use super::report::Report;
+use super::statistics::median;
+use crate::json::{Params, Ratio};
+use crate::netns::Netns;
+use crate::progress::Progress;
+use anyhow::{Context as _, Result, bail};
+use rustix::thread::{CpuSet, sched_setaffinity};
+use std::fs::File;
+use std::io::Write as _;
+use std::net::{IpAddr, Ipv4Addr};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use tidemill_control::Client;
+use tidemill_feed::LoadedTable;
+use tidemill_wire::checksum::checksum;
+
+const OURS: &str = "af_xdp";
+const PEER: &str = "peer:kernel-forward";
+/// MAC addresses of the four ends.
+const MACS: [[u8; 6]; 4] = [[2, 0, 0, 0, 7, 1], [2, 0, 0, 0, 7, 2], [2, 0, 0, 0, 7, 3], [2, 0, 0, 0, 7, 4]];
+const ENDS: [&str; 4] = ["left", "in", "out", "right"];
+
+/// A forwarder and its two cables.
+struct Lab {
+    left: Netns,
+    middle: Netns,
+    right: Netns,
+    /// The router, if it is not the kernel that forwards.
+    router: Option<(Child, tempfile::TempDir)>,
+}
+
+impl Lab {
+    fn new() -> Result<Self> {
+        let (left, middle, right) = (Netns::new("left")?, Netns::new("middle")?, Netns::new("right")?);
+        let path = middle.path();
+        left.run(&format!("ip link add name left type veth peer name in netns {path}"))?;
+        right.run(&format!("ip link add name right type veth peer name out netns {path}"))?;
+        let lab = Lab { left, middle, right, router: None };
+        for (end, mac) in ENDS.iter().zip(MACS) {
+            let net = lab.of(end);
+            let mac = mac.map(|byte| format!("{byte:02x}")).join(":");
+            net.run(&format!("ip link set dev {end} address {mac}"))?;
+            net.run(&format!("ethtool -K {end} tx off gro on"))?;
+            net.run(&format!("ip link set {end} up"))?;
+            receive(net, end, Some(if matches!(*end, "in" | "out") { last() } else { FIRST }))?;
+        }
+        Ok(lab)
+    }
+
+    fn of(&self, end: &str) -> &Netns {
+        match end {
+            "left" => &self.left,
+            "right" => &self.right,
+            _ => &self.middle,
+        }
+    }
+
+    /// The kernel forwards.
+    fn kernel(table: &LoadedTable) -> Result<Self> {
+        let lab = Lab::new()?;
+        let net = &lab.middle;
+        net.run("ip addr add 10.255.1.1/30 dev in")?;
+        net.run("ip addr add 10.255.2.1/30 dev out")?;
+        let mac = MACS[3].map(|byte| format!("{byte:02x}")).join(":");
+        net.run(&format!("ip neigh replace 10.255.2.2 lladdr {mac} dev out nud permanent"))?;
+        for line in ["ip_forward=1", "conf.all.rp_filter=0", "conf.in.rp_filter=0", "conf.default.rp_filter=0"] {
+            net.run(&format!("sysctl -q -w net.ipv4.{line}"))?;
+        }
+        let mut file = tempfile::NamedTempFile::new().context("a file for ip")?;
+        {
+            let mut out = std::io::BufWriter::new(&mut file);
+            for (prefix, _) in table.v4.iter() {
+                writeln!(out, "route replace {prefix} via 10.255.2.2 dev out")?;
+            }
+            out.flush()?;
+        }
+        net.run(&format!("ip -force -batch {}", file.path().display()))?;
+        Ok(lab)
+    }
+
+    /// Our router does.
+    fn router(table: &LoadedTable, algorithm: &str) -> Result<Self> {
+        let mut lab = Lab::new()?;
+        let folder = tempfile::tempdir().context("a folder for the router")?;
+        let mut out = std::io::BufWriter::new(File::create(folder.path().join("table.txt"))?);
+        for (prefix, _) in table.v4.iter() {
+            writeln!(out, "{prefix} 1")?;
+        }
+        out.flush()?;
+        let mut config = format!(
+            "version = 1\nrole = \"router\"\n[control]\nsocket = \"wire.sock\"\n[table]\npath = \"table.txt\"\n\
+            [router]\nalgorithm = \"{algorithm}\"\n[next_hops]\nports = [\"out\"]\n"
+        );
+        for (port, address) in [("in", "addresses = [\"10.255.1.1/30\"]\n"), ("out", "addresses = [\"10.255.2.1/30\"]\n")] {
+            config += &format!(
+                "[[port]]\nname = \"{port}\"\nkind = \"af_xdp\"\n[[interface]]\nport = \"{port}\"\n{address}"
+            );
+        }
+        std::fs::write(folder.path().join("wire.toml"), config)?;
+        let said = folder.path().join("said");
+        let own = std::env::current_exe().context("the path of this program")?;
+        let mut command = Command::new("taskset");
+        command.args(["-c", &last().to_string()]).arg(own).args(["run", "wire.toml", "--json"]);
+        command.current_dir(folder.path()).stdin(Stdio::null()).stdout(Stdio::null());
+        command.stderr(File::create(&said)?);
+        let child = lab.middle.enter(|| command.spawn())?.context("taskset (package util-linux)")?;
+        let control = Client::new(&folder.path().join("wire.sock"))?;
+        lab.router = Some((child, folder));
+        let started = Instant::now();
+        while control.get::<serde_json::Value>(tidemill_control::schema::path::FIB, &()).is_err() {
+            let ended = lab.router.as_mut().is_some_and(|(child, _)| matches!(child.try_wait(), Ok(Some(_))));
+            if ended || started.elapsed() > Duration::from_secs(120) {
+                bail!("the router does not run: {}", std::fs::read_to_string(&said).unwrap_or_default());
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        Ok(lab)
+    }
+
+    /// Packets forwarded a second.
+    fn forwarded(&self, frames: &[Vec<u8>], time: Duration) -> Result<f64> {
+        urgent("right", true)?;
+        let rate = flood((&self.left, "left"), (&self.right, "right"), frames, None, time)?;
+        urgent("right", false)?;
+        Ok(rate)
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        if let Some((child, _)) = &mut self.router {
+            // It may have ended by itself.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// A UDP packet of 60 bytes to this address, to the machine in the middle.
+fn frame(destination: Ipv4Addr) -> Vec<u8> {
+    let mut frame = [&MACS[1][..], &MACS[0], &[8, 0], &[0x45, 0, 0, 46, 0, 1, 0, 0, 64, 17, 0, 0]].concat();
+    frame.extend([10, 255, 1, 2]);
+    frame.extend(destination.octets());
+    let check = checksum(&frame[14..34]);
+    frame[24..26].copy_from_slice(&check.to_be_bytes());
+    // Ports, length, no checksum.
+    frame.extend([0x80, 0, 0, 9, 0, 26, 0, 0]);
+    frame.resize(60, 0);
+    frame
+}
+
+/// What is measured, and how.
+pub(super) struct Options<'a> {
+    pub(super) algorithm: &'a str,
+    pub(super) seconds: f64,
+    pub(super) runs: usize,
+    pub(super) json: bool,
+}
+
+/// Both in turn, `runs` times.
+pub(super) fn run(table: &LoadedTable, destinations: &[IpAddr], options: &Options<'_>, mut params: Params) -> Result<bool> {
+    let v4 = destinations.iter().filter_map(|address| match address {
+        IpAddr::V4(v4) => Some(frame(*v4)),
+        IpAddr::V6(_) => None,
+    });
+    let frames: Vec<Vec<u8>> = v4.take(FRAMES).collect();
+    if last() == FIRST {
+        bail!("bench port wire needs two processors: one for the load, one for what is measured");
+    }
+    let mut first = CpuSet::new();
+    first.set(FIRST);
+    sched_setaffinity(None, &first)?;
+    let progress = Progress::new("bench port wire", options.runs as u64 + 2);
+    progress.message("the kernel's routes");
+    let kernel = Lab::kernel(table)?;
+    progress.add(1);
+    progress.message("the router's");
+    let router = Lab::router(table, options.algorithm)?;
+    progress.add(1);
+    progress.message("packets");
+    let time = Duration::from_secs_f64(options.seconds);
+    let mut rates = [Vec::new(), Vec::new()];
+    for run in 0..options.runs {
+        for turn in 0..2 {
+            let at = (turn + run) % 2;
+            let rate = [&router, &kernel][at].forwarded(&frames, time)?;
+            if rate == 0.0 {
+                bail!("{}: nothing was forwarded", [OURS, PEER][at]);
+            }
+            rates[at].push(rate / 1e6);
+        }
+        progress.add(1);
+    }
+    params.insert("prefixes".into(), table.v4.len().into());
+    params.insert("destinations".into(), frames.len().into());
+    let mut report = Report::new(options.json);
+    for (subject, rates) in [OURS, PEER].into_iter().zip(&rates) {
+        report.line(crate::json::Measurement::of("port", subject, "wire", "mpps", rates, params.clone()))?;
+        if !options.json {
+            println!("wire, {subject}: {:.3} Mpps", median(rates));
+        }
+    }
+    report.ratio("port", "wire", (OURS, &rates[0]), (PEER, &rates[1]))?;
+    if !options.json {
+        for Ratio { of, to, value, low, high, pairs, .. } in report.ratios() {
+            println!("  {of} to {to}: {value:.3} ({low:.3} to {high:.3}, {pairs} pairs)");
+        }
+    }
+    Ok(true)
+}
