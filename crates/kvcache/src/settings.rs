@@ -29,6 +29,9 @@ pub struct Settings {
     l1: Shape,
 }
 
+/// Chunks of a size that 32-bit numbers name.
+const CHUNKS_MAX: usize = 1 << 31;
+
 /// A tier.
 #[derive(Debug, Clone)]
 struct Shape {
@@ -138,7 +141,12 @@ impl Settings {
             .ok_or_else(|| KvcacheError::new("l1.slab", format!("{:?}: give \"A\" to \"E\"", l1.slab)))?;
         let memory = (l1.memory_mib as u64) << 20;
         let share = |count: usize| (u128::from(memory) * count as u128 / u128::from(types.bytes())) as usize;
-        let chunks = CHUNK_BYTES.iter().zip(types.0).map(|(&bytes, count)| (bytes as usize, share(count)));
+        let chunks: Vec<(usize, usize)> =
+            CHUNK_BYTES.iter().zip(types.0).map(|(&bytes, count)| (bytes as usize, share(count))).collect();
+        if chunks.iter().any(|(_, count)| *count > CHUNKS_MAX) {
+            let what = format!("{}: more than 2^31 chunks of a size", l1.memory_mib);
+            return Err(KvcacheError::new("l1.memory_mib", what));
+        }
         let l0_shape = Shape {
             entries: l0.entries,
             ways: l0.ways,
@@ -149,7 +157,7 @@ impl Settings {
             entries: l1.entries,
             ways: l1.ways,
             policy: policy("l1.policy", &l1.policy)?,
-            chunks: chunks.collect(),
+            chunks,
         };
         Ok(Settings {
             addresses,
@@ -203,6 +211,7 @@ mod tests {
             ("l0 = { policy = 's3fifo' }", "kvcache.l0.policy: \"s3fifo\": give"),
             ("l1 = { ways = 17 }", "kvcache.l1.ways: 17: give 1 to 16"),
             ("l0 = { entries = 3, ways = 4 }", "kvcache.l0.entries: 3: give 4 to"),
+            ("l1 = { memory_mib = 1048576 }", "kvcache.l1.memory_mib: 1048576: more than 2^31 chunks"),
         ] {
             assert!(error(toml).starts_with(said), "{toml}: {}", error(toml));
         }

@@ -4,6 +4,7 @@
 
 mod part1;
 mod part10;
+mod part11;
 mod part12;
 mod part2;
 mod part3;
@@ -148,6 +149,7 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
         8 => part8::LINES,
         9 => part9::LINES,
         10 => part10::LINES,
+        11 => part11::LINES,
         12 => part12::LINES,
         part => bail!("no lines are written down for part {part}"),
     };

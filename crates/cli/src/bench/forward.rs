@@ -168,8 +168,8 @@ impl Port for Digest {
 }
 
 /// One of the two devices.
-fn device(name: &str, number: usize, memory: &Arc<Memory>) -> Result<Box<dyn Port>> {
-    let text = format!("kind = 'dpdk'\nname = '{name}'\ndevice = 'net_null{number},size=60'");
+fn device(name: &str, number: usize, burst: u16, memory: &Arc<Memory>) -> Result<Box<dyn Port>> {
+    let text = format!("kind = 'dpdk'\nname = '{name}'\ndevice = 'net_null{number},size=60'\nburst = {burst}");
     let spec: PortSpec = toml::from_str(&text)?;
     let memory = [memory.clone()];
     let context = OpenContext { base: Path::new(""), table: None, memory: &memory };
@@ -187,6 +187,7 @@ pub(super) struct Passed {
 /// Forwards as many packets as there are destinations.
 pub(super) fn pass(
     way: Way,
+    burst: u16,
     destinations: &Arc<[u32]>,
     router: &RouterControl,
     domain: &Domain,
@@ -195,14 +196,14 @@ pub(super) fn pass(
     let (src, dst) = (Ipv4Addr::new(198, 18, 0, 1).into(), Ipv4Addr::UNSPECIFIED.into());
     let fields = Fields { src, dst, src_port: 1024, dst_port: 9, ident: 0 };
     let stamp = if way == Way::Io { None } else { Stamp::new(SIZE, &fields) };
-    let input = Fill { inner: device("in", 0, &memory)?, stamp, destinations: destinations.clone(), at: 0 };
+    let input = Fill { inner: device("in", 0, burst, &memory)?, stamp, destinations: destinations.clone(), at: 0 };
     let seen = Arc::new(Mutex::new((0, Checksum::new())));
     let output: Box<dyn Port> = match way {
         Way::Check => {
             let counters = PortCounters::default();
             Box::new(Digest { seen: seen.clone(), counters, most: destinations.len() })
         }
-        _ => Box::new(SendOnly(device("out", 1, &memory)?)),
+        _ => Box::new(SendOnly(device("out", 1, burst, &memory)?)),
     };
     let graph = match way {
         Way::Route | Way::Check => tidemill_router::graph(router).build()?,
@@ -237,6 +238,7 @@ pub(super) fn pass(
 
 /// Answers timed passes on standard input.
 pub(super) fn serve(
+    burst: u16,
     routes: usize,
     build_seconds: f64,
     destinations: &Arc<[u32]>,
@@ -246,7 +248,7 @@ pub(super) fn serve(
     let name = &format!("router-{}", router.lookup_stats()[0].algorithm);
     json::print(
         &json!({"v": json::VERSION, "ready": true, "subject": name, "routes": routes, "rejected": 0,
-        "build_seconds": build_seconds, "bytes": router.lookup_stats()[0].bytes, "params": {"burst": tidemill_burst::BURST}}),
+        "build_seconds": build_seconds, "bytes": router.lookup_stats()[0].bytes, "params": {"burst": burst}}),
     )?;
     for line in std::io::stdin().lock().lines() {
         let line = line.context("standard input")?;
@@ -260,7 +262,7 @@ pub(super) fn serve(
             json::print(&json!({"v": json::VERSION, "error": error}))?;
             continue;
         };
-        let passed = pass(way, destinations, router, domain)?;
+        let passed = pass(way, burst, destinations, router, domain)?;
         json::print(&json!({"v": json::VERSION, "bench": "port", "subject": name, "case": line[4..],
             "lookups": passed.received, "sent": passed.sent, "seconds": passed.seconds,
             "checksum": passed.checksum}))?;
@@ -270,6 +272,7 @@ pub(super) fn serve(
 
 /// All ways, in turn, `runs` times.
 pub(super) fn run(
+    burst: u16,
     runs: usize,
     destinations: &Arc<[u32]>,
     router: &RouterControl,
@@ -281,11 +284,12 @@ pub(super) fn run(
     params.insert("algorithm".into(), stats.algorithm.clone().into());
     params.insert("prefixes".into(), stats.prefixes.into());
     params.insert("size".into(), SIZE.into());
+    params.insert("burst".into(), burst.into());
     let ways = [("io", Way::Io), ("fill", Way::Fill), ("route", Way::Route)];
     let mut mpps = ways.map(|_| Vec::new());
     for _ in 0..runs {
         for ((_, way), mpps) in ways.iter().zip(&mut mpps) {
-            let passed = pass(*way, destinations, router, domain)?;
+            let passed = pass(*way, burst, destinations, router, domain)?;
             mpps.push(passed.sent as f64 / passed.seconds / 1e6);
         }
     }

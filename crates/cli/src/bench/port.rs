@@ -66,6 +66,9 @@ pub(crate) struct PortBench {
     /// One JSON object per line
     #[arg(long)]
     json: bool,
+    /// `dpdk`: the most packets taken from the device at once
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u16).range(1..=256))]
+    burst: u16,
     /// `dpdk`: destinations from a file, for `--runner` (format: bench/README.md)
     #[arg(long, value_name = "FILE")]
     keys: Option<PathBuf>,
@@ -275,9 +278,9 @@ fn dpdk(args: &PortBench) -> Result<bool> {
     let router = router(&args.algorithm, table, &domain)?.0;
     let build_seconds = start.elapsed().as_secs_f64();
     if args.runner {
-        return super::forward::serve(routes, build_seconds, &destinations, &router, &domain);
+        return super::forward::serve(args.burst, routes, build_seconds, &destinations, &router, &domain);
     }
-    super::forward::run(args.runs, &destinations, &router, &domain, args.json)
+    super::forward::run(args.burst, args.runs, &destinations, &router, &domain, args.json)
 }
 
 fn null(args: &PortBench) -> Result<bool> {

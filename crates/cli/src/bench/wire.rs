@@ -51,8 +51,12 @@ impl Lab {
             let mac = mac.map(|byte| format!("{byte:02x}")).join(":");
             net.run(&format!("ip link set dev {end} address {mac}"))?;
             net.run(&format!("ethtool -K {end} tx off gro on"))?;
+        }
+        // An end that is up takes a flood's frames if the other one had GRO on then.
+        for end in ENDS {
+            let net = lab.of(end);
             net.run(&format!("ip link set {end} up"))?;
-            receive(net, end, Some(if matches!(*end, "in" | "out") { last() } else { FIRST }))?;
+            receive(net, end, Some(if matches!(end, "in" | "out") { last() } else { FIRST }))?;
         }
         Ok(lab)
     }

@@ -131,6 +131,13 @@ fn commands_of_any_kind() {
 }
 
 #[test]
+#[ignore = "ten million commands: an hour"]
+fn ten_million_commands() {
+    let Some(_turn) = turn("ten_million_commands") else { return };
+    commands("misses = 1", seed(7), 10_000_000);
+}
+
+#[test]
 fn commands_of_any_kind_write_back() {
     let Some(_turn) = turn("commands_of_any_kind_write_back") else { return };
     let small = "misses = 1\ninclusion = \"non-inclusive\"\nwrite = \"back\"\n[kvcache.l0]\nentries = 2\nchunk = 512\n\

@@ -210,6 +210,7 @@ fn hits(
 ) -> Result<()> {
     few(args, labs)?;
     let mut all = [(subject, Vec::new()), (UDP, Vec::new()), (TCP, Vec::new())];
+    let mut shares = Vec::new();
     for run in 0..args.runs {
         for turn in 0..all.len() {
             let at = (turn + run) % all.len();
@@ -219,9 +220,12 @@ fn hits(
                     let rate = load::flood(&labs.cached, &Draw::Uniform(FEW), args.seed, args.time())?;
                     std::thread::sleep(Duration::from_millis(20));
                     let hits = (labs.cached.hits() - before) as f64;
-                    if hits < 0.98 * rate * args.seconds {
+                    let share = (hits / (rate * args.seconds).max(1.0)).min(1.0);
+                    // The role lets gets pass while memcached, on the same processor, has not said for long that it is the same.
+                    if subject == L2 && share < 0.98 {
                         bail!("{case}: {hits:.0} of {:.0} answers were the cache's", rate * args.seconds);
                     }
+                    shares.push(share);
                     rate
                 }
                 1 => {
@@ -236,6 +240,7 @@ fn hits(
         }
         progress.add(1);
     }
+    report.line(Measurement::of("kv", subject, case, "hit_share", &shares, args.params(&[("keys", FEW)])))?;
     rates(args, report, case, &all, &args.params(&[("keys", FEW)]))
 }
 

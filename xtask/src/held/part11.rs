@@ -1,0 +1,64 @@
+//! Part 11, the multi-layer cache: the role, its rates, the simulators.
+
+use super::{Line, Machine, Outcome, number, ratios, shown, verdict};
+use crate::tidy;
+use anyhow::{Context as _, Result};
+
+pub(crate) const LINES: &[Line] = &[
+    // What the part is held to, in its order.
+    ("L0 and L1 over AF_XDP: five times memcached's gets over UDP on one core", role),
+    ("clients that do anything, beside a real memcached", |machine| {
+        let target = ["-p", "tidemill-cli", "--test", "root_kvcache", "--", "--show-output"];
+        let mut passed = machine.tests(&target, 3)?;
+        if !machine.quick {
+            let long = ["-p", "tidemill-cli", "--release", "--test", "root_kvcache", "--", "--show-output", "--ignored"];
+            passed += machine.tests(&long, 1)?;
+        }
+        Ok(Outcome::Pass(format!("{passed} tests: root_kvcache")))
+    }),
+    ("never stale, in worlds that are made up; planted faults are found", |machine| {
+        Ok(Outcome::Pass(format!("{} tests: tidemill-kvcache", machine.tests(&["-p", "tidemill-kvcache"], 30)?)))
+    }),
+    ("20 M requests a second and core, simple policies", simulated),
+    ("figures of chapter 4, with the paper's numbers", |machine| {
+        let passed = machine.tests(&["-p", "tidemill-cli", "--test", "sim_lake", "--test", "sim_kv"], 6)?;
+        Ok(Outcome::Pass(format!("{passed} tests: sim_lake, sim_kv")))
+    }),
+    ("hits as libCacheSim counts them", |machine| {
+        let target = ["-p", "tidemill-cachesim", "--test", "real_libcachesim", "--", "--show-output"];
+        Ok(Outcome::Pass(format!("{} tests: real_libcachesim", machine.tests(&target, 1)?)))
+    }),
+    // What must exist besides.
+    ("the simulators by themselves", |machine| {
+        Ok(Outcome::Pass(format!("{} tests: tidemill-cachesim", machine.tests(&["-p", "tidemill-cachesim"], 30)?)))
+    }),
+    ("tidy", |_| {
+        let good = tidy::run()?;
+        Ok(verdict(good, if good { "nothing found" } else { "findings, see above" }))
+    }),
+];
+
+fn role(machine: &Machine) -> Result<Outcome> {
+    let (runs, seconds) = if machine.quick { ("4", "0.5") } else { ("11", "2") };
+    let objects = machine
+        .tidemill(&["bench", "kv", "--case", "role", "--runs", runs, "--seconds", seconds, "--json"])?;
+    let all = ratios(&objects);
+    let ratio = all.iter().find(|ratio| ratio["to"] == "peer:memcached-udp").context("no ratio to memcached over UDP")?;
+    let text: Vec<String> = all.iter().map(|ratio| shown(ratio)).collect();
+    Ok(verdict(number(ratio, "value") >= 5.0, text.join("; ")))
+}
+
+/// One thread, by a made-up log of the ETC pool's shape.
+fn simulated(machine: &Machine) -> Result<Outcome> {
+    let requests = if machine.quick { "2000000" } else { "20000000" };
+    let objects = machine.tidemill(&[
+        "sim", "kv", "--model", "etc", "--policy", "fifo,clock,random", "--entries", "2^16", "--requests", requests,
+        "--jobs", "1", "--json",
+    ])?;
+    let (mut good, mut text) = (true, Vec::new());
+    for object in objects.iter().filter(|object| !object["mrps"].is_null()) {
+        good &= number(object, "mrps") >= 20.0;
+        text.push(format!("{} {:.1} M/s", object["policy"].as_str().unwrap_or("?"), number(object, "mrps")));
+    }
+    Ok(verdict(good && text.len() == 3, text.join(", ")))
+}
