@@ -40,7 +40,7 @@ impl Flooded {
     }
 
     fn key(sender: u32, port: u16) -> Key {
-        let address = 0x1000_0000 | sender % 7 << 20;
+        let address = 0x1000_0000 | (sender % 7) << 20;
         Key::ipv4(1, address, port, 2, 17).with(Field::MacSource, 0x0600_0000_0000 | u128::from(sender))
     }
 

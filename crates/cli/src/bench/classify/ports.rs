@@ -9,6 +9,7 @@ use tidemill_classify::laps::{Laps, Layer};
 use tidemill_lookup::cycles;
 use tidemill_lpm::keys::Random;
 use tidemill_port::{Port, PortCounters, PortError, RxStatus};
+use tidemill_switch::{Counter, Counters};
 
 /// The ports' names, in the graph's order.
 pub(super) const PORTS: [&str; 2] = ["in", "out"];
@@ -49,6 +50,8 @@ pub(super) struct Measured {
     sent: Mutex<Vec<u64>>,
     /// What the process had in memory at the end of each phase, MiB.
     resident_mib: Mutex<Vec<f64>>,
+    /// What the switch had counted at the end of each phase.
+    counted: Mutex<Vec<Counters>>,
 }
 
 impl Measured {
@@ -63,6 +66,18 @@ impl Measured {
 
     pub(super) fn resident_mib(&self) -> Vec<f64> {
         self.resident_mib.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Packets of a phase.
+    pub(super) fn packets(&self, phase: usize) -> u64 {
+        self.slices().iter().filter(|slice| slice.phase == phase).map(|slice| slice.packets).sum()
+    }
+
+    /// What the switch has counted in a phase.
+    pub(super) fn counted(&self, phase: usize, counter: Counter) -> u64 {
+        let ends = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = |phase: Option<usize>| phase.and_then(|phase| ends.get(phase)).map_or(0, |c| c.get(counter));
+        at(Some(phase)).saturating_sub(at(phase.checked_sub(1)))
     }
 
     /// Ticks that a packet spends in each layer.
@@ -115,9 +130,15 @@ pub(super) struct Front {
     slices: Vec<Slice>,
     sent: Vec<u64>,
     resident_mib: Vec<f64>,
+    /// Reads what the switch has counted, and what that was.
+    read: Read,
+    counted: Vec<Counters>,
     measured: Arc<Measured>,
     counters: PortCounters,
 }
+
+/// Reads the switch's counters. Each turn of the worker ends with showing them, so at a port they are those of all packets that it has given.
+pub(super) type Read = Box<dyn Fn() -> Counters + Send>;
 
 impl Front {
     pub(super) fn new(
@@ -125,7 +146,7 @@ impl Front {
         phases: Vec<Phase>,
         slice: Duration,
         seed: u64,
-        measured: Arc<Measured>,
+        (measured, read): (Arc<Measured>, Read),
     ) -> Self {
         let slices = phases.iter().map(|phase| phase.duration.div_duration_f64(slice) as usize + 2).sum();
         Front {
@@ -143,6 +164,8 @@ impl Front {
             slices: Vec::with_capacity(slices),
             sent: vec![0; rules as usize],
             resident_mib: Vec::new(),
+            read,
+            counted: Vec::new(),
             measured,
             counters: PortCounters::default(),
         }
@@ -162,6 +185,7 @@ impl Front {
             self.given = 0;
             if over {
                 self.resident_mib.push(resident_mib());
+                self.counted.push((self.read)());
             }
             let now = Instant::now();
             self.since = Some([if over { now } else { phase }, now]);
@@ -214,6 +238,7 @@ impl Port for Front {
         put(&self.measured.slices, &mut self.slices);
         put(&self.measured.sent, &mut self.sent);
         put(&self.measured.resident_mib, &mut self.resident_mib);
+        put(&self.measured.counted, &mut self.counted);
         self.measured.timed_packets.store(self.timed, Relaxed);
         Ok(())
     }
