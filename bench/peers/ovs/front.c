@@ -5,12 +5,11 @@
  * frames of `tidemill bench classify` (crates/cli/src/bench/classify/traffic.rs), at the same place, drawn by the same generator. As a card would, it
  * says a hash of the flow (RSS).
  *
- * Told by a file, FOLDER/order: `NUMBER RUN FLOWS RULES SEED`; RUN is 1 to send, 0 to be silent, when it sleeps instead of turning in
- * a circle, so that others may have the processor. What was done is in FOLDER/done: `NUMBER HZ SENT SENT ...`, packets of each rule and the rate of the time
- * stamp counter. FOLDER is what the variable TIDEMILL_FRONT says.
+ * Told by a file, FOLDER/order: `NUMBER RUN FLOWS RULES SEED`; RUN is 1 to begin, 2 to go on, 0 to be silent, when it sleeps instead of turning in
+ * a circle, so that others may have the processor. What was done is in FOLDER/done: `NUMBER NS PACKETS SENT SENT ...`: for how many nanoseconds the thread
+ * had had a processor and how many packets it had been given when it took on the order; the packets of each rule. FOLDER is what the variable TIDEMILL_FRONT says.
  */
 #include <rte_byteorder.h>
-#include <rte_cycles.h>
 #include <rte_errno.h>
 #include <rte_ethdev.h>
 #include <rte_mbuf.h>
@@ -36,6 +35,7 @@ static struct order orders[2];
 static _Atomic(const struct order *) current = &orders[0];
 static _Atomic uint64_t taken;
 static _Atomic uint64_t sent[RULES];
+static _Atomic uint64_t had_ns, given;
 
 static uint8_t template[FRAME];
 static char folder[256];
@@ -109,15 +109,21 @@ static inline void write_frame(const struct order *order, uint32_t flow, struct 
 static uint16_t front(uint16_t port, uint16_t queue, struct rte_mbuf *packets[], uint16_t count, uint16_t most, void *unused)
 {
 	static const struct order *taken_on;
-	static uint64_t state;
+	static uint64_t state, total;
 	const struct order *order = atomic_load_explicit(&current, memory_order_acquire);
 	(void)port, (void)queue, (void)most, (void)unused;
 	if (order != taken_on) {
-		taken_on = order;
-		state = order->seed;
-		if (order->run)
+		struct timespec had = {0};
+		if (order->run == 1) {
+			state = order->seed;
+			total = 0;
 			for (int i = 0; i < RULES; i++)
 				atomic_store_explicit(&sent[i], 0, memory_order_relaxed);
+		}
+		taken_on = order;
+		clock_gettime(CLOCK_THREAD_CPUTIME_ID, &had);
+		atomic_store_explicit(&had_ns, (uint64_t)had.tv_sec * 1000000000 + (uint64_t)had.tv_nsec, memory_order_relaxed);
+		atomic_store_explicit(&given, total, memory_order_relaxed);
 		atomic_store_explicit(&taken, order->number, memory_order_release);
 	}
 	if (!order->run) {
@@ -126,6 +132,7 @@ static uint16_t front(uint16_t port, uint16_t queue, struct rte_mbuf *packets[],
 		nanosleep(&pause, NULL);
 		return 0;
 	}
+	total += count;
 	for (uint16_t i = 0; i < count; i++) {
 		state += 0x9e3779b97f4a7c15;
 		write_frame(order, (uint32_t)((mix(state) >> 32) * order->flows >> 32), packets[i]);
@@ -141,7 +148,7 @@ static void say_done(uint64_t number)
 	FILE *file = fopen(new, "w");
 	if (file == NULL)
 		return;
-	fprintf(file, "%" PRIu64 " %" PRIu64, number, rte_get_tsc_hz());
+	fprintf(file, "%" PRIu64 " %" PRIu64 " %" PRIu64, number, atomic_load(&had_ns), atomic_load(&given));
 	for (int i = 0; i < RULES; i++)
 		fprintf(file, " %" PRIu64, atomic_load(&sent[i]));
 	fprintf(file, "\n");

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 #
 # Open vSwitch with its DPDK datapath as a runner (protocol: bench/README.md), between two net_null devices, in user space and a folder of its own. `run NAME` lets
-# front.c send the packets of a traffic case; a rate is packets over the time that the switch's own statistics (pmd-stats-show) count as spent on
-# packets. Every packet must have met its rule, by the rules' own counters. Needs Debian's openvswitch-switch-dpdk, and root for 2 MB pages.
+# front.c send the packets of a traffic case; a rate is packets over the time that the switch's thread had a processor, less the part of it that its own
+# statistics (pmd-stats-show) call idle. Every packet must have met its rule, by the rules' own counters. Needs Debian's openvswitch-switch-dpdk, and root for 2 MB pages.
 #
 #   ovs.sh --structure ovs|ovs-smc|ovs-avx512 --front front.so --folder DIR --cpu N --seconds S --cases NAME:FLOWS:RULES,...
 set -u
@@ -86,11 +86,11 @@ vectors=none
 if [ "$structure" = ovs-avx512 ]; then
 	# Each by what it calls its vector form; miniflows by the form that it finds to fit the traffic.
 	vectors=$(appctl dpif-netdev/subtable-lookup-prio-set avx512_gather 5 2>&1 && appctl dpif-netdev/dpif-impl-set dpif_avx512 2>&1 &&
-		appctl dpif-netdev/miniflow-parser-set study 2>&1) || error "no vectors: $vectors"
+		appctl dpif-netdev/miniflow-parser-set study 2>&1) || error "this build has no vectors: $vectors"
 	vectors=avx512
 fi
 
-number=0 hz=0 counts=()
+number=0 had_ns=0 given=0 counts=()
 # Gives front.c an order and waits until it has been taken on.
 order() {
 	number=$((number + 1))
@@ -100,8 +100,8 @@ order() {
 		local done=()
 		[ -e "$folder/done" ] && read -ra done <"$folder/done"
 		if [ "${done[0]:-}" = "$number" ]; then
-			hz=${done[1]}
-			counts=("${done[@]:2:$3}")
+			had_ns=${done[1]} given=${done[2]}
+			counts=("${done[@]:3:$3}")
 			return
 		fi
 		sleep 0.005
@@ -137,22 +137,29 @@ while read -r word name; do
 		fi
 		rules "$count" >"$folder/flows"
 		said=$(ofctl del-flows br 2>&1 && ofctl add-flows br "$folder/flows" 2>&1) || error "$said"
+		# What is cached belongs to rules that have gone.
+		appctl revalidator/purge >/dev/null || error "flows are not purged"
 		order 1 "$flows" "$count"
 		sleep "$seconds"
 		appctl dpif-netdev/pmd-stats-clear >/dev/null || error "no statistics"
+		order 2 "$flows" "$count"
+		since_ns=$had_ns from=$given
 		sleep "$seconds"
 		stats=$(appctl dpif-netdev/pmd-stats-show) || error "no statistics"
 		order 0 "$flows" "$count"
 		# What the datapath has counted is added to the rules.
-		appctl revalidator/wait >/dev/null || error "no revalidation"
-		met=$(ofctl --no-names dump-flows br | sed -n 's/.*n_packets=\([0-9]*\),.*nw_dst=\([0-9]*\)\..*/\2 \1/p' | sort -n | awk '{printf "%s ", $2}')
+		for _ in 1 2 3 4 5; do
+			appctl revalidator/wait >/dev/null || error "no revalidation"
+			met=$(ofctl --no-names dump-flows br | sed -n 's/.*n_packets=\([0-9]*\),.*nw_dst=\([0-9]*\)\..*/\2 \1/p' | sort -n | awk '{printf "%s ", $2}')
+			[ "$met" = "$(printf '%s ' "${counts[@]}")" ] && break
+		done
 		[ "$met" = "$(printf '%s ' "${counts[@]}")" ] || error "of the rules ${counts[*]} packets were sent, their counters say $met"
-		packets=$(stat "packets received") busy=$(stat "processing cycles")
-		awk -v packets="$packets" -v busy="$busy" -v hz="$hz" -v name="$name" -v sum="$flows/$count" -v subject="$structure" -v emc="$(stat 'emc hits')" \
-			-v smc="$(stat 'smc hits')" -v mega="$(stat 'megaflow hits')" -v idle="$(stat 'idle cycles')" 'BEGIN {
-			if (packets + 0 == 0 || busy + 0 == 0) { print "{\"v\":1,\"error\":\"ovs: no packets in its statistics\"}"; exit }
-			printf "{\"v\":1,\"bench\":\"classify\",\"subject\":\"peer:%s\",\"case\":\"%s\",\"lookups\":%d,\"seconds\":%.6f,\"checksum\":\"%s\"", subject, name, packets, busy / hz, sum
-			printf ",\"cycles\":%.1f,\"emc\":%.4f,\"smc\":%.4f,\"megaflow\":%.4f,\"idle\":%.4f}\n", busy / packets, emc / packets, smc / packets, mega / packets, idle / (idle + busy) }'
+		awk -v packets=$((given - from)) -v ns=$((had_ns - since_ns)) -v name="$name" -v sum="$flows/$count" -v subject="$structure" \
+			-v received="$(stat 'packets received')" -v busy="$(stat 'processing cycles')" -v idle="$(stat 'idle cycles')" \
+			-v emc="$(stat 'emc hits')" -v smc="$(stat 'smc hits')" -v mega="$(stat 'megaflow hits')" 'BEGIN {
+			if (packets <= 0 || ns <= 0 || received + 0 == 0 || busy + 0 == 0) { print "{\"v\":1,\"error\":\"ovs: no packets in its statistics\"}"; exit }
+			printf "{\"v\":1,\"bench\":\"classify\",\"subject\":\"peer:%s\",\"case\":\"%s\",\"lookups\":%d,\"seconds\":%.6f,\"checksum\":\"%s\"", subject, name, packets, ns / 1e9 * busy / (busy + idle), sum
+			printf ",\"cycles\":%.1f,\"emc\":%.4f,\"smc\":%.4f,\"megaflow\":%.4f,\"idle\":%.4f}\n", busy / received, emc / received, smc / received, mega / received, idle / (idle + busy) }'
 		;;
 	quit) exit 0 ;;
 	*) printf '{"v":1,"error":"unknown command: use run NAME or quit"}\n' ;;
