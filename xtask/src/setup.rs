@@ -98,6 +98,17 @@ fn packages(options: &Options) -> Result<bool> {
     install(&missing)
 }
 
+/// Installs a package that only some need, when they need it. Where that cannot be, it is said.
+pub(crate) fn install_one(name: &'static str, reason: &'static str) -> Result<bool> {
+    let package = package(name, reason);
+    println!("setup: missing {} ({})", package.name, package.reason);
+    if !env::is_root() || !env::has_program("apt-get") {
+        println!("setup: not root, going on without; to install: apt-get install {name}");
+        return Ok(false);
+    }
+    install(&[&package])
+}
+
 fn names(packages: &[&Package]) -> String {
     packages.iter().map(|package| package.name).collect::<Vec<_>>().join(" ")
 }

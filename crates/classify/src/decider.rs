@@ -19,6 +19,11 @@ pub trait Decider {
     /// The decision on a key, and all bits that it was found by.
     fn decide(&mut self, key: &Key) -> (Self::Decision, Mask);
 
+    /// The decisions on some keys, without the bits: those that [`decide`](Self::decide) gives. `out` is as long as `keys`.
+    fn decide_batch(&mut self, keys: &[Key], out: &mut [Self::Decision]) {
+        keys.iter().zip(out).for_each(|(key, out)| *out = self.decide(key).0);
+    }
+
     /// Whether a decision of version `since` on all packets with these bits is one of this version too. A no may be wrong.
     fn still_holds(&self, decision: u64, since: u64, key: &Key, mask: &Mask) -> bool;
 
@@ -59,6 +64,10 @@ impl Decider for &Snapshot {
         self.space().lookup_wild(key)
     }
 
+    fn decide_batch(&mut self, keys: &[Key], out: &mut [Rank]) {
+        self.space().lookup_batch(keys, out);
+    }
+
     fn still_holds(&self, _decision: u64, since: u64, key: &Key, mask: &Mask) -> bool {
         Snapshot::still_holds(self, since, key, mask)
     }
@@ -75,6 +84,10 @@ impl Decider for &Arc<Snapshot> {
 
     fn decide(&mut self, key: &Key) -> (Rank, Mask) {
         self.space().lookup_wild(key)
+    }
+
+    fn decide_batch(&mut self, keys: &[Key], out: &mut [Rank]) {
+        self.space().lookup_batch(keys, out);
     }
 
     fn still_holds(&self, _decision: u64, since: u64, key: &Key, mask: &Mask) -> bool {

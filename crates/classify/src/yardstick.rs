@@ -1,8 +1,8 @@
 //! HALO's software baseline, to be compared with: exact matches and one table for each mask, all of them DPDK's cuckoo hashing with optimistic
 //! versions (ISCA 2019, sections 2.2, 3.3 and 5.2), by [`Keystore`], which [`tidemill_flow`] has for the same purpose.
 //!
-//! It is the layers' cost and nothing else: rules do not change, entries never go, a full table takes no more. The switch has the
-//! [cache](crate::cache).
+//! It is the layers' cost and nothing else: rules do not change, entries never go, a full table takes no more and is not searched for room; nothing is
+//! allocated for keys. The switch has the [cache](crate::cache).
 
 use crate::key::{Key, Mask};
 use crate::rule::Rank;
@@ -62,39 +62,36 @@ impl CuckooLayers {
 
     fn group(&mut self, rules: &TupleSpace, keys: &[Key], out: &mut [Rank]) {
         let n = keys.len().min(out.len());
-        let mut open: Vec<usize> = (0..n).collect();
-        let (mut asked, mut hashes, mut values) = ([FlowKey([0; 8]); GROUP], [0; GROUP], [None; GROUP]);
-        let mut missed = Vec::new();
+        // Places of the keys that nothing has decided yet.
+        let (mut open, mut left): ([u8; GROUP], usize) = (std::array::from_fn(|i| i as u8), n);
+        let (mut whole, mut hashes) = ([FlowKey([0; 8]); GROUP], [0; GROUP]);
+        let (mut asked, mut of_asked, mut values) = ([FlowKey([0; 8]); GROUP], [0; GROUP], [None; GROUP]);
+        let mut missed = 0;
         if let Some(exact) = &self.exact {
-            asked.iter_mut().zip(keys).for_each(|(asked, key)| asked.0 = key.0);
-            self.hasher.hash_batch(&asked[..n], &mut hashes[..n]);
-            exact.get_batch(&hashes[..n], &asked[..n], &mut values[..n]);
-            open.retain(|&i| take(values[i], &mut out[i]));
-            missed.extend(open.iter().map(|&i| (hashes[i], asked[i], i)));
+            whole.iter_mut().zip(keys).for_each(|(whole, key)| whole.0 = key.0);
+            self.hasher.hash_batch(&whole[..n], &mut hashes[..n]);
+            exact.get_batch(&hashes[..n], &whole[..n], &mut values[..n]);
+            left = take(&values, &mut open, left, out);
+            missed = bits(&open[..left]);
         }
         for (mask, table) in &self.tuples {
-            if open.is_empty() {
+            if left == 0 {
                 break;
             }
-            let n = open.len();
-            asked.iter_mut().zip(&open).for_each(|(asked, &i)| asked.0 = keys[i].masked(mask).0);
-            self.hasher.hash_batch(&asked[..n], &mut hashes[..n]);
-            table.get_batch(&hashes[..n], &asked[..n], &mut values[..n]);
-            let mut at = 0;
-            open.retain(|&i| {
-                at += 1;
-                take(values[at - 1], &mut out[i])
-            });
+            let places = open[..left].iter().map(|&i| usize::from(i));
+            asked.iter_mut().zip(places).for_each(|(asked, i)| asked.0 = keys[i].masked(mask).0);
+            self.hasher.hash_batch(&asked[..left], &mut of_asked[..left]);
+            table.get_batch(&of_asked[..left], &asked[..left], &mut values[..left]);
+            left = take(&values, &mut open, left, out);
         }
-        for i in open {
+        for i in open[..left].iter().map(|&i| usize::from(i)) {
             let (found, mask) = rules.lookup_wild(&keys[i]);
             out[i] = found;
             self.keep(&keys[i], &mask, found);
         }
         let Some(exact) = &mut self.exact else { return };
-        for (hash, key, i) in missed {
-            // A full table keeps what it has, and is not searched for room in vain.
-            if exact.len() * 20 < exact.capacity() * 19 && exact.insert(hash, &key, out[i].0).is_err() {
+        for i in (0..n).filter(|i| missed >> i & 1 != 0) {
+            if full(exact) || exact.insert(hashes[i], &whole[i], out[i].0).is_err() {
                 break;
             }
         }
@@ -110,25 +107,45 @@ impl CuckooLayers {
             }
             None => return,
         };
-        let masked = FlowKey(key.masked(mask).0);
-        // One without room is found by the rules every time.
-        let _ = self.tuples[at].1.insert(self.hasher.hash(&masked), &masked, found.0);
+        let table = &mut self.tuples[at].1;
+        if !full(table) {
+            let masked = FlowKey(key.masked(mask).0);
+            // One without room is found by the rules every time.
+            let _ = table.insert(self.hasher.hash(&masked), &masked, found.0);
+        }
     }
 }
 
-/// Takes an answer, if there is one; whether there is none.
-fn take(value: Option<u64>, out: &mut Rank) -> bool {
-    if let Some(value) = value {
-        *out = Rank(value);
+/// Whether a table takes no more: it keeps what it has, and is not searched for room in vain (248 buckets).
+fn full(table: &Keystore<8>) -> bool {
+    table.len() * 20 >= table.capacity() * 19
+}
+
+/// Takes the answers that there are to the open keys, in their order; how many are left open.
+fn take(values: &[Option<u64>; GROUP], open: &mut [u8; GROUP], left: usize, out: &mut [Rank]) -> usize {
+    let mut kept = 0;
+    for (at, value) in values[..left].iter().enumerate() {
+        match value {
+            Some(value) => out[usize::from(open[at])] = Rank(*value),
+            None => {
+                open[kept] = open[at];
+                kept += 1;
+            }
+        }
     }
-    value.is_none()
+    kept
+}
+
+/// Places as bits.
+fn bits(places: &[u8]) -> u32 {
+    places.iter().fold(0, |bits, place| bits | 1 << place)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::suite::{Rng, Shape, key};
-    use crate::{Grouping, RuleSet, oracle::Oracle};
+    use crate::{Field, Grouping, Match, Rule, RuleSet, oracle::Oracle};
 
     #[test]
     fn the_baseline_answers_as_the_oracle_does() {
@@ -149,6 +166,25 @@ mod tests {
                 assert_eq!(found, expected, "{shape:?}, {exact} exact matches, round {round}");
             }
             assert!(layers.masks() > 1 && layers.bytes() > 0);
+        }
+    }
+
+    #[test]
+    fn full_tables_keep_what_they_have() {
+        let matches = Match::any().exact(Field::MacSource, 7);
+        let set = RuleSet::from_list(&[Rule { matches, priority: 1 }]);
+        let space = TupleSpace::build(&set, Grouping::Exact);
+        let mut layers = CuckooLayers::new(500, 3).unwrap();
+        let keys: Vec<Key> = (0..3000).map(|mac| Key::default().with(Field::MacSource, mac)).collect();
+        let mut found = vec![Rank(0); keys.len()];
+        for _ in 0..2 {
+            layers.classify(&space, &keys, &mut found);
+            let matched: Vec<usize> = (0..keys.len()).filter(|&i| found[i] != Rank::NONE).collect();
+            assert_eq!(matched, [7]);
+            // No search of the last twentieth.
+            let tables = [layers.exact.as_ref().unwrap(), &layers.tuples[0].1];
+            let counts = tables.map(|table| (table.len(), table.capacity()));
+            assert_eq!(counts, [(479, 504), (973, 1024)]);
         }
     }
 }

@@ -10,7 +10,8 @@ use tidemill_classify::cache::{Cache, Settings};
 use tidemill_classify::live::LiveRules;
 use tidemill_classify::pipeline::{Action, Entry, Instructions, Output, Walker, WayId, Ways};
 use tidemill_classify::suite::{Rng, Shape, key};
-use tidemill_classify::{Grouping, Key, Rank, Rule};
+use tidemill_classify::yardstick::CuckooLayers;
+use tidemill_classify::{Grouping, Key, Rank, Rule, RuleSet, TupleSpace};
 use tidemill_lookup::qsbr::Domain;
 
 #[test]
@@ -43,7 +44,24 @@ fn classifying_allocates_nothing() {
     let counters = cache.counters();
     assert!(counters.outdated > 0 && counters.misses > 0 && counters.megaflow_hits > 0, "{counters:?}");
     assert!(counters.signature_hits > 0, "{counters:?}");
-    assert!(counters.not_kept > 0 && cache.masks() > 5, "{counters:?}");
+    assert!(counters.not_kept > counters.turned_away && cache.masks() > 5, "{counters:?}");
+    assert!(counters.turned_away > 0, "{counters:?}");
+}
+
+/// HALO's baseline is compared with the caches: it must not pay for what they do without.
+#[test]
+fn the_baseline_allocates_for_masks_only() {
+    let mut rng = Rng::new(7);
+    let list: Vec<Rule> = (0..50).map(|_| Shape::Acl.rule(&mut rng)).collect();
+    let space = TupleSpace::build(&RuleSet::from_list(&list), Grouping::Exact);
+    let mut layers = CuckooLayers::new(100, 9).unwrap();
+    let keys: Vec<Key> = (0..3000).map(|_| key(&list, &mut rng)).collect();
+    let (mut out, mut others) = (vec![Rank::NONE; keys.len()], vec![Rank::NONE; keys.len()]);
+    layers.classify(&space, &keys, &mut out);
+    let (before, masks) = (allocations(), layers.masks());
+    layers.classify(&space, &keys, &mut others);
+    assert_eq!((allocations() - before, layers.masks()), (0, masks));
+    assert!(out == others && masks > 5);
 }
 
 #[test]
@@ -79,5 +97,7 @@ fn ways_through_tables_allocate_nothing() {
         full += usize::from(ways.len() == 100);
         reader.quiescent();
     }
-    assert!(full > 5 && cache.counters().not_kept > 0, "{full} times full, {:?}", cache.counters());
+    let counters = cache.counters();
+    assert!(full > 5 && counters.not_kept > 0, "{full} times full, {counters:?}");
+    assert!(counters.turned_away > 0, "{counters:?}");
 }

@@ -275,17 +275,23 @@ fn the_switch_by_layer_and_its_sets() {
         assert_eq!(line["checksum"], format!("{sum:016x}"), "{case}");
     }
     assert!(said[3]["error"].as_str().unwrap().contains("use run lookup|update or quit"));
+    // Without a set: the traffic cases by the whole switch.
+    let said = folder.run_with("bench classify --runner --seconds 0.01", "run few\nrun away\nquit\n").json();
+    assert_eq!((&said[0]["subject"], &said[1]["checksum"]), (&json!("switch"), &json!("10000/1")));
+    assert!(said[1]["lookups"].as_f64().unwrap() > 0.0 && said[1]["seconds"].as_f64().unwrap() > 0.0);
+    assert!(said[2]["error"].as_str().unwrap().contains("use run few|many-1|"));
     let made = folder.ok("bench classify --case sets --structure tuple-merge --seconds 0.01 --runs 1").out;
     assert!(made.contains("made-acl: M lookups/s") && made.contains("tuple-merge"), "{made}");
 
     // A flood.
     let lines = folder.ok(&format!("bench classify --case flood {short}")).json();
     let of = |metric: &str| lines.iter().filter(|line| line["metric"] == metric).count();
-    for metric in ["before_mpps", "flood_mpps", "after_mpps", "slower", "recovery_ms", "memory_mib", "masks"]
-    {
+    let metrics = ["before_mpps", "flood_mpps", "after_mpps", "slower", "recovery_ms", "memory_mib", "masks"];
+    for metric in metrics.into_iter().chain(["turned_away_share"]) {
         assert_eq!(of(metric), 2, "{metric}");
     }
     folder.fail(&[
+        ("bench classify --runner --rules a.rules", 2, "needs --rules FILE and --trace FILE, or neither"),
         ("bench classify --traffic none", 2, "--traffic none: give some of few, many-1"),
         ("bench classify --seconds 0", 2, "--seconds, --runs"),
         ("bench classify --family 5", 2, "--family 5: give 4 or 6"),

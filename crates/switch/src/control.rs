@@ -262,9 +262,13 @@ impl SwitchControl {
 
     /// All that is counted, of all workers.
     pub fn counters(&self) -> Counters {
-        let mut sum = Counters::default();
-        self.boards.iter().for_each(|board| board.add_to(&mut sum));
-        sum
+        sum(&self.boards)
+    }
+
+    /// What reads [`counters`](Self::counters) from elsewhere.
+    pub fn counter_reader(&self) -> impl Fn() -> Counters + Send + use<> {
+        let boards = self.boards.clone();
+        move || sum(&boards)
     }
 
     /// Rules that there are.
@@ -327,6 +331,12 @@ impl SwitchControl {
     pub(crate) fn shared(&self) -> SharedParts {
         (self.book.view(), self.vlans.clone(), self.macs.clone(), self.seats.clone())
     }
+}
+
+fn sum(boards: &[Board]) -> Counters {
+    let mut sum = Counters::default();
+    boards.iter().for_each(|board| board.add_to(&mut sum));
+    sum
 }
 
 /// Whether numbers are in their ranges.

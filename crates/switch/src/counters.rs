@@ -9,6 +9,7 @@ tidemill_graph::counters! {
     Renewed = "renewed": "cached decisions of older rules that no change concerned",
     Outdated = "outdated": "cached decisions of older rules that were thrown away",
     NotKept = "not-kept": "decisions that found no room in the caches",
+    TurnedAway = "turned-away": "those among them that came for the first time while there was little room: the rules alone decided",
     Megaflows = "megaflows": "megaflows now, of all workers",
     Masks = "masks": "masks of megaflows now, of all workers",
     Ways = "ways": "ways through the tables that cached decisions have now, of all workers",

@@ -19,4 +19,4 @@ mod would;
 pub use config::{SwitchError, SwitchSection};
 pub use control::{ShownFlow, SwitchControl, Traced, TracedStep};
 pub use counters::{Counter, Counters};
-pub use node::{graph, graph_timed};
+pub use node::{IDLE_S, SWEPT, graph, graph_timed};

@@ -24,10 +24,10 @@ pub(crate) const NAME: &str = "switch";
 const SECOND: u64 = 1_000_000_000;
 
 /// Cached decisions that were not used for so long go, seconds.
-const IDLE_S: u32 = 10;
+pub const IDLE_S: u32 = 10;
 
 /// Buckets that are looked at for such, each second.
-const SWEPT: usize = 1024;
+pub const SWEPT: usize = 1024;
 
 /// The node, one for each worker.
 struct Switch<L> {
@@ -119,6 +119,7 @@ impl<L> Switch<L> {
             (Counter::Renewed, cache.renewed),
             (Counter::Outdated, cache.outdated),
             (Counter::NotKept, cache.not_kept),
+            (Counter::TurnedAway, cache.turned_away),
             (Counter::Megaflows, seat.cache.megaflows() as u64),
             (Counter::Masks, seat.cache.masks() as u64),
             (Counter::Ways, seat.ways.len() as u64),

@@ -22,6 +22,15 @@ pub(crate) fn c(name: &str, sources: &[PathBuf]) -> Result<PathBuf> {
     link(compiler, name, sources, DPDK)
 }
 
+/// Compiles C files to what a program with DPDK can load.
+pub(crate) fn plugin(name: &str, sources: &[PathBuf]) -> Result<PathBuf> {
+    let mut compiler = Command::new("gcc");
+    compiler
+        .args(["-O3", "-std=gnu11", "-Wall", "-Wextra", "-shared", "-fPIC"])
+        .args(flags("--cflags", DPDK)?);
+    link(compiler, name, sources, DPDK)
+}
+
 /// Compiles a C++ file, for this very machine, with the libraries that pkg-config knows by these names.
 pub(crate) fn cpp(name: &str, source: &Path, libraries: &[&str]) -> Result<PathBuf> {
     let mut compiler = Command::new("g++");

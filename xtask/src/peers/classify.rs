@@ -4,7 +4,7 @@
 
 use super::report::{self, Case, Report};
 use super::runner::Runner;
-use super::{build, cpu, pages};
+use super::{build, cpu, ovs, pages};
 use crate::env;
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
@@ -17,9 +17,10 @@ use std::process::Command;
 #[derive(clap::Args)]
 pub(crate) struct Options {
     /// Rule set in ClassBench's format, NAME.rules[.zst|.gz|.xz], with NAME.trace beside it; several with commas
-    #[arg(long, value_delimiter = ',', required_unless_present = "check")]
+    #[arg(long, value_delimiter = ',')]
     rules: Vec<PathBuf>,
-    /// Only peers whose name contains this
+    /// Only peers whose name contains this: of rte_acl-avx2, rte_acl-avx512x16, rte_acl-avx512x32; or the whole switch beside Open vSwitch on HALO's traffic
+    /// cases: ovs for all of ovs, ovs-smc, ovs-avx512 (its package is installed if need be)
     #[arg(long)]
     only: Option<String>,
     /// One JSON object per line
@@ -139,6 +140,14 @@ fn peers(only: Option<&str>) -> Vec<&'static str> {
 
 /// Whether everything agreed.
 pub(crate) fn run(options: &Options) -> Result<bool> {
+    let switches = ovs::asked(options.only.as_deref());
+    if !switches.is_empty() {
+        ensure!(options.rules.is_empty(), "--rules: not with --only ovs, whose traffic cases have their own");
+        let (rounds, seconds) = if options.quick || options.check { (3, 0.5) } else { (7, 1.0) };
+        let Options { check, json, .. } = *options;
+        return ovs::run(&switches, &ovs::Extent { rounds, seconds, check, json });
+    }
+    ensure!(options.check || !options.rules.is_empty(), "--rules: give at least one set");
     if options.check && options.rules.is_empty() {
         return self_check();
     }

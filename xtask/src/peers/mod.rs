@@ -5,6 +5,7 @@ pub(crate) mod classify;
 pub(crate) mod flow;
 mod keys;
 pub(crate) mod lpm;
+mod ovs;
 mod pages;
 pub(crate) mod port;
 mod reference;
@@ -24,7 +25,7 @@ pub(crate) enum Command {
     Lpm(lpm::Options),
     /// Exact match: DPDK's rte_hash, hashbrown, boost::unordered_flat_map, absl::flat_hash_map
     Flow(flow::Options),
-    /// Rules: DPDK's rte_acl
+    /// Rules: DPDK's rte_acl; the whole switch: Open vSwitch (--only ovs)
     Classify(classify::Options),
     /// Forwarding: DPDK's testpmd, and a forwarder on rte_fib or rte_lpm
     Port(port::Options),

@@ -43,6 +43,11 @@ impl Masks {
         &self.order
     }
 
+    /// Whether there can be another one.
+    pub(super) fn free(&self) -> bool {
+        !self.free.is_empty()
+    }
+
     fn used_at(&self, number: u16) -> Option<&Used> {
         self.slots.get(usize::from(number)).and_then(Option::as_ref)
     }

@@ -10,7 +10,10 @@
 //! A **megaflow** is a decision on all packets that have the same values of those bits that the decision looked at (Open vSwitch's: Pfaff et
 //! al., NSDI 2015, section 4). Megaflows of different masks may hold the same packet: they agree on it, so the first one found
 //! counts. Both tables are [`FlowTable`]s: bounded work, no allocation, nothing grows. A full one replaces what was
-//! not used in this unit of time; where all was, most decisions are not kept (`tries.rs`), so that a flood pays for its lookups only.
+//! not used in this unit of time; where all was, most decisions are not kept (`tries.rs`).
+//!
+//! **A flood** of packets that have a megaflow each pays for its lookups only: from three quarters of the room on a key gets a megaflow, and an exact match,
+//! when it comes again, or as one of a small sample (`door.rs`). What is turned away is decided by the rules as a batch, by vectors, and its mask is never made.
 //!
 //! **Nothing stale.** Every entry has the version of the rules that it is right for. One of another version is not used as it
 //! is: if none of the [changes since](Snapshot::still_holds) concerns it, it gets this version, else it is thrown away and the rules are asked.
@@ -26,6 +29,7 @@
 //! mask is not kept, so rules and packets made to multiply masks (Csikor et al., "Tuple Space Explosion", CoNEXT 2019) cost that many
 //! probes a packet and no more.
 
+mod door;
 mod masks;
 mod signatures;
 mod tries;
@@ -33,6 +37,7 @@ mod tries;
 use crate::decider::Decider;
 use crate::key::{Key, Mask};
 use crate::laps::{Laps, Layer};
+use door::Door;
 use masks::Masks;
 use signatures::{FEWEST_MASKS, Signatures};
 use tidemill_flow::flowtable::{FlowTable, Outcome, Slot};
@@ -96,8 +101,10 @@ pub struct CacheCounters {
     pub renewed: u64,
     /// Entries of an older version that were thrown away.
     pub outdated: u64,
-    /// Decisions that were not kept as megaflows: no room, or no mask free.
+    /// Decisions that were not kept as megaflows: no room, or no mask free; those that were turned away among them.
     pub not_kept: u64,
+    /// Keys that the rules decided without a look at what could be kept: they came for the first time, and there was little room.
+    pub turned_away: u64,
     /// Masks that megaflows were probed with.
     pub probes: u64,
 }
@@ -112,6 +119,7 @@ pub struct Cache {
     signatures: Option<Signatures>,
     megaflows: Table,
     masks: Masks,
+    door: Door,
     hasher: Keyed<8>,
     /// Of exact matches, of megaflows.
     tries: [Tries; 2],
@@ -161,6 +169,7 @@ impl Cache {
             exact: exact.map_err(CacheError::Exact)?,
             megaflows: Table::new(settings.megaflows.max(1), hasher).map_err(CacheError::Megaflows)?,
             masks: Masks::new(settings.masks),
+            door: Door::new(settings.megaflows),
             hasher,
             tries: Default::default(),
             counters: CacheCounters::default(),
@@ -180,7 +189,8 @@ impl Cache {
     /// Bytes of its tables: as many from the start to the end.
     pub fn bytes(&self) -> usize {
         let exact = self.exact.as_ref().map_or(0, Table::bytes);
-        self.megaflows.bytes() + exact + self.signatures.as_ref().map_or(0, Signatures::bytes)
+        let signatures = self.signatures.as_ref().map_or(0, Signatures::bytes);
+        self.megaflows.bytes() + exact + signatures + self.door.bytes()
     }
 
     /// Masks of megaflows.
@@ -231,6 +241,11 @@ impl Cache {
             open.retain(|_, i| {
                 let Some(slot) = slots[i] else { return true };
                 let Some(decided) = decision(exact, slot, rules, &keys[i], &Mask::ALL, counters) else {
+                    // Another place of this batch may have thrown it away already.
+                    if let Some([decided, _]) = exact.remove(hashes[i], &whole[i]) {
+                        rules.release(decided);
+                        counters.outdated += 1;
+                    }
                     return true;
                 };
                 out[i] = D::Decision::from(decided);
@@ -250,6 +265,7 @@ impl Cache {
         }
         self.megaflow_group(rules, now, (keys, signed.then_some(&hashes)), &mut open, out);
         laps.lap(Layer::Megaflow);
+        let away = self.turn_away(rules, (keys, &hashes), &mut open, out);
         for i in open.iter() {
             self.counters.misses += 1;
             let (decided, mask) = rules.decide(&keys[i]);
@@ -263,7 +279,7 @@ impl Cache {
         laps.lap(Layer::Rules);
         let Some(exact) = &mut self.exact else { return };
         let tries = &mut self.tries[0];
-        for i in (0..n).filter(|i| missed >> i & 1 != 0) {
+        for i in (0..n).filter(|i| (missed & !away) >> i & 1 != 0) {
             let (version, decided) = (rules.version(), out[i].into());
             if !rules.keeps(decided) || !tries.now() {
                 continue;
@@ -283,6 +299,36 @@ impl Cache {
             }
         }
         laps.lap(Layer::Exact);
+    }
+
+    /// Where there is little room for megaflows: decides by the rules alone what is to get none. Which keys those were, by bits.
+    fn turn_away<D: Decider>(
+        &mut self,
+        rules: &mut D,
+        (keys, hashes): (&[Key], &[u64; GROUP]),
+        open: &mut Open,
+        out: &mut [D::Decision],
+    ) -> u32 {
+        let room = self.masks.free() && !Door::little_room(self.megaflows.len(), self.megaflows.slots());
+        if open.len == 0 || room {
+            return 0;
+        }
+        let mut bits = 0_u32;
+        open.retain(|_, i| {
+            let stays = self.door.admits(hashes[i]);
+            bits |= u32::from(!stays) << i;
+            stays
+        });
+        let (mut away, mut found) = ([Key::default(); GROUP], [D::Decision::from(0); GROUP]);
+        let places = || (0..GROUP).filter(|i| bits >> i & 1 != 0);
+        let n = bits.count_ones() as usize;
+        away.iter_mut().zip(places()).for_each(|(away, i)| *away = keys[i]);
+        rules.decide_batch(&away[..n], &mut found[..n]);
+        found.iter().zip(places()).for_each(|(found, i)| out[i] = *found);
+        self.counters.misses += n as u64;
+        self.counters.not_kept += n as u64;
+        self.counters.turned_away += n as u64;
+        bits
     }
 
     /// Asks for the megaflows that keys of these hashes had last.
@@ -370,6 +416,7 @@ impl Cache {
                         // Another key of this batch may have thrown it away already.
                         if let Some([decided, _]) = table.remove(hashes[at], &masked[at]) {
                             rules.release(decided);
+                            counters.outdated += 1;
                             emptied |= masks.one_less(number);
                         }
                         true
@@ -463,7 +510,7 @@ impl Cache {
     }
 }
 
-/// The decision of an entry, if it is one of this version or no change since concerns it.
+/// The decision of an entry, if it is one of this version or no change since concerns it; else it is to be thrown away.
 #[inline(always)]
 fn decision<D: Decider>(
     table: &mut Table,
@@ -476,7 +523,6 @@ fn decision<D: Decider>(
     let [decided, version] = table.state(slot);
     if version != rules.version() {
         if !rules.still_holds(decided, version, key, mask) {
-            counters.outdated += 1;
             return None;
         }
         counters.renewed += 1;
@@ -508,13 +554,4 @@ fn number_of(key: &FlowKey<8>) -> u16 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn no_field_is_where_masks_are_numbered() {
-        assert_eq!(Mask::ALL.0[5] as u16, !MOST_MASKS);
-        let key = numbered(&Key([u64::MAX; 8]), &Mask::ALL, 0x1234);
-        assert_eq!((number_of(&key), key.0[5] >> 14), (0x1234, u64::MAX >> 14));
-    }
-}
+mod tests;

@@ -4,11 +4,14 @@ use super::action::Travelling;
 use crate::decider::Decider;
 use crate::key::{Key, Mask};
 use crate::live::Snapshot;
-use crate::rule::RuleId;
+use crate::rule::{Rank, RuleId};
 use hashbrown::HashMap;
 
 /// The most rules on a way: a packet that would need more is dropped.
 pub const DEPTH: usize = 16;
+
+/// Keys that the first table is asked for at once.
+const TOGETHER: usize = 32;
 
 /// How a way ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -109,6 +112,40 @@ impl Snapshot {
             table = next;
         };
         (way, seen)
+    }
+
+    /// The ways of some keys, without the bits: those that [`walk`](Self::walk) gives. The first table is asked for many keys at once.
+    pub fn walk_batch(&self, keys: &[Key], mut each: impl FnMut(usize, Way)) {
+        for (group, keys) in keys.chunks(TOGETHER).enumerate() {
+            let mut first = [Rank::NONE; TOGETHER];
+            self.space().lookup_batch(keys, &mut first[..keys.len()]);
+            for (at, (key, rank)) in keys.iter().zip(first).enumerate() {
+                each(group * TOGETHER + at, self.walk_on(key, rank));
+            }
+        }
+    }
+
+    /// The way of a key by its first match in the first table.
+    fn walk_on(&self, key: &Key, mut rank: Rank) -> Way {
+        let (mut way, mut travelling) = (Way::START, None);
+        way.end = loop {
+            let Some(id) = rank.rule() else { break End::Miss };
+            if !way.push(id) {
+                break End::Deep;
+            }
+            let instructions = self.entry(id).map(|entry| &entry.instructions);
+            let Some((next, instructions)) = instructions.and_then(|i| Some((i.goto?, i))) else {
+                break End::Done;
+            };
+            let travelling = travelling.get_or_insert_with(|| Travelling::new(key));
+            instructions.actions.iter().for_each(|action| travelling.apply(action, |_| {}));
+            if travelling.stacked {
+                break End::Stacked;
+            }
+            let Some(space) = self.tables().get(usize::from(next)) else { break End::Miss };
+            rank = space.lookup(&travelling.key);
+        };
+        way
     }
 
     /// Whether a way of version `since`, found by `mask` of `key`, is one of this version too, as far as remembered changes tell.
@@ -326,6 +363,19 @@ impl Decider for Walker<'_> {
     fn decide(&mut self, key: &Key) -> (WayId, Mask) {
         let (way, mask) = self.snapshot.walk(key, |_| {});
         (self.ways.number(&way), mask)
+    }
+
+    fn decide_batch(&mut self, keys: &[Key], out: &mut [WayId]) {
+        let Walker { snapshot, ways } = self;
+        // Packets of a flood mostly go one way.
+        let mut last: Option<(Way, WayId)> = None;
+        snapshot.walk_batch(keys, |at, way| {
+            let same = last.filter(|(other, _)| *other == way);
+            let (_, id) = *last.insert(same.unwrap_or_else(|| (way, ways.number(&way))));
+            if let Some(out) = out.get_mut(at) {
+                *out = id;
+            }
+        });
     }
 
     fn still_holds(&self, decision: u64, since: u64, key: &Key, mask: &Mask) -> bool {

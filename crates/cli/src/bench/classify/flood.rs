@@ -1,7 +1,7 @@
 //! A flood that makes one megaflow for each packet, on the switch: how much slower it is meanwhile, what memory it takes, when it is over.
 //!
 //! One rule asks for a MAC address. Every decision then depends on all bits of that address, and each packet of the flood has another one: no
-//! cache ever has it, the rules decide, and the decision is kept in vain. Before, meanwhile and afterwards comes the same traffic.
+//! cache ever has it, the rules decide, and to keep the decision is in vain. Before, meanwhile and afterwards comes the same traffic.
 
 use super::ClassifyBench;
 use super::ports::{Phase, Slice};
@@ -54,12 +54,14 @@ pub(super) fn measure(args: &ClassifyBench, progress: &Progress, report: &mut Re
             progress.add(1);
         }
         if !args.json {
-            let [before, flood, after, slower, recovery, megaflows, masks, mib] =
+            let [before, flood, after, slower, recovery, megaflows, masks, mib, away] =
                 std::array::from_fn(|i| median(&figures[i]));
             println!(
                 "{name}: {before:.2} Mpps before, {flood:.2} meanwhile ({slower:.2} times slower), {after:.2} after; \
-                 at {:.0} % again after {recovery:.0} ms; {megaflows:.0} megaflows of {masks:.0} masks at the end; the flood has taken {mib:.1} MiB",
-                100.0 * RECOVERED
+                 at {:.0} % again after {recovery:.0} ms; {megaflows:.0} megaflows of {masks:.0} masks at the end; the flood has taken {mib:.1} MiB; \
+                 {:.1} % of the packets meanwhile were turned away",
+                100.0 * RECOVERED,
+                100.0 * away
             );
         }
         for (metric, values) in METRICS.into_iter().zip(&figures) {
@@ -78,7 +80,7 @@ pub(super) fn measure(args: &ClassifyBench, progress: &Progress, report: &mut Re
     Ok(())
 }
 
-const METRICS: [&str; 8] = [
+const METRICS: [&str; 9] = [
     "before_mpps",
     "flood_mpps",
     "after_mpps",
@@ -87,6 +89,7 @@ const METRICS: [&str; 8] = [
     "megaflows_held",
     "masks",
     "memory_mib",
+    "turned_away_share",
 ];
 
 fn figures_of(ran: &Ran) -> [f64; METRICS.len()] {
@@ -109,6 +112,7 @@ fn figures_of(ran: &Ran) -> [f64; METRICS.len()] {
         ran.count(Counter::Megaflows),
         ran.count(Counter::Masks),
         grown_mib,
+        ran.share(FLOOD, Counter::TurnedAway),
     ]
 }
 

@@ -119,17 +119,16 @@ pub(super) fn measure(
     })
 }
 
-/// What the switch has counted, by packet or in the end.
+/// What the switch has counted, by packet of the phase that counts, or in the end.
 const SHARES: [&str; 6] =
     ["exact_share", "megaflow_share", "signature_share", "probes_per_packet", "masks", "megaflows_held"];
 
 fn counted(ran: &Ran) -> [f64; SHARES.len()] {
-    let packets = ran.measured.sent().iter().sum::<u64>() as f64;
     [
-        ran.count(Counter::ExactHits) / packets,
-        ran.count(Counter::MegaflowHits) / packets,
-        ran.count(Counter::SignatureHits) / packets,
-        ran.count(Counter::Probes) / packets,
+        ran.share(MEASURED, Counter::ExactHits),
+        ran.share(MEASURED, Counter::MegaflowHits),
+        ran.share(MEASURED, Counter::SignatureHits),
+        ran.share(MEASURED, Counter::Probes),
         ran.count(Counter::Masks),
         ran.count(Counter::Megaflows),
     ]

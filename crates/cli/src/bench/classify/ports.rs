@@ -9,6 +9,7 @@ use tidemill_classify::laps::{Laps, Layer};
 use tidemill_lookup::cycles;
 use tidemill_lpm::keys::Random;
 use tidemill_port::{Port, PortCounters, PortError, RxStatus};
+use tidemill_switch::{Counter, Counters};
 
 /// The ports' names, in the graph's order.
 pub(super) const PORTS: [&str; 2] = ["in", "out"];
@@ -49,6 +50,10 @@ pub(super) struct Measured {
     sent: Mutex<Vec<u64>>,
     /// What the process had in memory at the end of each phase, MiB.
     resident_mib: Mutex<Vec<f64>>,
+    /// What the switch had counted at the end of each phase.
+    counted: Mutex<Vec<Counters>>,
+    /// For how many seconds the worker had had a processor by then.
+    processor_s: Mutex<Vec<f64>>,
 }
 
 impl Measured {
@@ -63,6 +68,28 @@ impl Measured {
 
     pub(super) fn resident_mib(&self) -> Vec<f64> {
         self.resident_mib.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Packets of a phase.
+    pub(super) fn packets(&self, phase: usize) -> u64 {
+        self.slices().iter().filter(|slice| slice.phase == phase).map(|slice| slice.packets).sum()
+    }
+
+    /// What the switch has counted in a phase.
+    pub(super) fn counted(&self, phase: usize, counter: Counter) -> u64 {
+        let ends = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = |phase: Option<usize>| phase.and_then(|phase| ends.get(phase)).map_or(0, |c| c.get(counter));
+        at(Some(phase)).saturating_sub(at(phase.checked_sub(1)))
+    }
+
+    /// For how long the worker had a processor in a phase but the first; the phase's length where the system does not say.
+    pub(super) fn processor_time(&self, phase: usize) -> Duration {
+        let elapsed =
+            self.slices().iter().filter(|slice| slice.phase == phase).map(|slice| slice.elapsed).sum();
+        let ends = self.processor_s.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = phase.checked_sub(1).and_then(|before| ends.get(before));
+        let had = ends.get(phase).zip(before).map(|(end, begin)| end - begin).filter(|had| *had > 0.0);
+        had.map_or(elapsed, |had| Duration::from_secs_f64(had).min(elapsed))
     }
 
     /// Ticks that a packet spends in each layer.
@@ -115,9 +142,16 @@ pub(super) struct Front {
     slices: Vec<Slice>,
     sent: Vec<u64>,
     resident_mib: Vec<f64>,
+    /// Reads what the switch has counted, and what that was.
+    read: Read,
+    counted: Vec<Counters>,
+    processor_s: Vec<f64>,
     measured: Arc<Measured>,
     counters: PortCounters,
 }
+
+/// Reads the switch's counters. Each turn of the worker ends with showing them, so at a port they are those of all packets that it has given.
+pub(super) type Read = Box<dyn Fn() -> Counters + Send>;
 
 impl Front {
     pub(super) fn new(
@@ -125,7 +159,7 @@ impl Front {
         phases: Vec<Phase>,
         slice: Duration,
         seed: u64,
-        measured: Arc<Measured>,
+        (measured, read): (Arc<Measured>, Read),
     ) -> Self {
         let slices = phases.iter().map(|phase| phase.duration.div_duration_f64(slice) as usize + 2).sum();
         Front {
@@ -143,6 +177,9 @@ impl Front {
             slices: Vec::with_capacity(slices),
             sent: vec![0; rules as usize],
             resident_mib: Vec::new(),
+            read,
+            counted: Vec::new(),
+            processor_s: Vec::new(),
             measured,
             counters: PortCounters::default(),
         }
@@ -162,6 +199,8 @@ impl Front {
             self.given = 0;
             if over {
                 self.resident_mib.push(resident_mib());
+                self.counted.push((self.read)());
+                self.processor_s.push(processor_s());
             }
             let now = Instant::now();
             self.since = Some([if over { now } else { phase }, now]);
@@ -214,6 +253,8 @@ impl Port for Front {
         put(&self.measured.slices, &mut self.slices);
         put(&self.measured.sent, &mut self.sent);
         put(&self.measured.resident_mib, &mut self.resident_mib);
+        put(&self.measured.counted, &mut self.counted);
+        put(&self.measured.processor_s, &mut self.processor_s);
         self.measured.timed_packets.store(self.timed, Relaxed);
         Ok(())
     }
@@ -258,4 +299,28 @@ fn resident_mib() -> f64 {
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     let kib = line.and_then(|rest| rest.split_whitespace().next()?.parse::<f64>().ok());
     kib.unwrap_or(0.0) / 1024.0
+}
+
+/// For how many seconds this thread has had a processor; 0 where the system does not say.
+fn processor_s() -> f64 {
+    let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    stat.split_whitespace().next().and_then(|ns| ns.parse::<f64>().ok()).unwrap_or(0.0) / 1e9
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_phase_has_the_time_that_its_thread_had_a_processor() {
+        let measured = Measured::default();
+        let slice = |phase, ms| Slice { phase, packets: 1, elapsed: Duration::from_millis(ms) };
+        measured.slices.lock().unwrap().extend([slice(0, 500), slice(1, 700), slice(1, 300), slice(2, 100)]);
+        let ms = |phase| measured.processor_time(phase).as_millis();
+        assert_eq!([ms(0), ms(1), ms(2)], [500, 1000, 100], "the system does not say");
+        // In the first phase there was something before it; more than the clock says is what was not told in time.
+        measured.processor_s.lock().unwrap().extend([0.75, 1.0, 1.25]);
+        assert_eq!([ms(0), ms(1), ms(2)], [500, 250, 100]);
+        assert_eq!([0, 1, 2].map(|phase| measured.packets(phase)), [1, 2, 1]);
+    }
 }

@@ -1,7 +1,11 @@
-//! `bench classify --runner`: our side of the comparison with peers. The protocol is in `bench/README.md`.
+//! `bench classify --runner`: our side of the comparison with peers, on a rule set and its trace, or without them on the traffic cases by the whole
+//! switch. The protocol is in `bench/README.md`.
 
 use super::ClassifyBench;
+use super::ports::Phase;
 use super::sets::BURST;
+use super::switch::{Plan, Subject, check_rules, run_once};
+use super::traffic::TRAFFIC;
 use crate::bench::pass::{BLOCK, Checksum};
 use crate::classify::read;
 use crate::json;
@@ -15,12 +19,13 @@ use tidemill_classify::suite::Rng;
 use tidemill_classify::text::{in_order, read_headers, read_rules};
 use tidemill_classify::{Grouping, Key, Rank, Rule, RuleId, RuleSet};
 use tidemill_lookup::qsbr::Domain;
+use tidemill_switch::Counter;
 
 /// Arguments of `--runner`.
 #[derive(clap::Args)]
 pub(super) struct RunnerArgs {
-    /// Answer timed passes on standard input (protocol: bench/README.md)
-    #[arg(long, requires_all = ["rules", "trace"])]
+    /// Answer timed passes on standard input (protocol: bench/README.md): with --rules and --trace of these, else of the traffic cases
+    #[arg(long)]
     pub(super) runner: bool,
     /// With --runner: changes in an update pass
     #[arg(long, value_name = "N", default_value_t = 2000, requires = "runner")]
@@ -33,8 +38,10 @@ fn number(rank: Rank) -> u32 {
 }
 
 pub(super) fn run(args: &ClassifyBench) -> Result<bool> {
-    let (Some(rules), Some(trace)) = (&args.rules, &args.trace) else {
-        return Err(usage("--runner: needs --rules FILE and --trace FILE"));
+    let (rules, trace) = match (&args.rules, &args.trace) {
+        (Some(rules), Some(trace)) => (rules, trace),
+        (None, None) => return traffic(args),
+        _ => return Err(usage("--runner: needs --rules FILE and --trace FILE, or neither")),
     };
     let rules = in_order(read(rules, read_rules)?.iter().map(|rule| rule.five_tuple));
     let keys: Vec<Key> = read(trace, read_headers)?.iter().map(|header| header.key).collect();
@@ -71,6 +78,52 @@ pub(super) fn run(args: &ClassifyBench) -> Result<bool> {
         let seconds = time.unwrap_or(looked).as_secs_f64();
         json::print(&json!({"v": json::VERSION, "bench": "classify", "subject": subject, "case": case,
             "lookups": count, "seconds": seconds, "checksum": checksum}))?;
+    }
+    Ok(true)
+}
+
+/// Runs of the traffic cases, each after as long a one that does not count.
+fn traffic(args: &ClassifyBench) -> Result<bool> {
+    let seconds = Duration::from_secs_f64(args.seconds);
+    let params = json!({"exact": args.exact, "signatures": args.signatures, "seconds": args.seconds});
+    json::print(
+        &json!({"v": json::VERSION, "ready": true, "subject": "switch", "entries": 0, "rejected": 0,
+        "build_seconds": 0.0, "bytes": 0, "params": params}),
+    )?;
+    for line in std::io::stdin().lock().lines() {
+        let line = line.context("standard input")?;
+        let line = line.trim();
+        if line == "quit" {
+            return Ok(true);
+        }
+        let traffic = TRAFFIC.into_iter().find(|traffic| line.strip_prefix("run ") == Some(traffic.name));
+        let Some(traffic) = traffic else {
+            let names = TRAFFIC.map(|traffic| traffic.name).join("|");
+            let error = format!("unknown command {line:?}: use run {names} or quit");
+            json::print(&json!({"v": json::VERSION, "error": error}))?;
+            continue;
+        };
+        let phase = Phase { duration: seconds, flood: 0, timed: false };
+        let plan = Plan {
+            traffic,
+            v6: false,
+            phases: vec![phase; 2],
+            slice: seconds,
+            extra: "",
+            section: args.section(),
+            seed: args.seed,
+        };
+        check_rules(&plan)?;
+        let ran = run_once(Subject::Switch, &plan).context(traffic.name)?;
+        // As the peer's: others may have had the processor meanwhile.
+        let time = ran.measured.processor_time(1);
+        json::print(
+            &json!({"v": json::VERSION, "bench": "classify", "subject": "switch", "case": traffic.name,
+            "lookups": ran.measured.packets(1), "seconds": time.as_secs_f64(),
+            "checksum": format!("{}/{}", traffic.flows, traffic.rules),
+            "exact": ran.share(1, Counter::ExactHits), "signature": ran.share(1, Counter::SignatureHits),
+            "megaflow": ran.share(1, Counter::MegaflowHits)}),
+        )?;
     }
     Ok(true)
 }

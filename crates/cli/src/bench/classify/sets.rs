@@ -20,30 +20,60 @@ use tidemill_classify::oracle::Oracle;
 use tidemill_classify::suite::{self, Rng, Shape};
 use tidemill_classify::text::{in_order, read_headers, read_rules};
 use tidemill_classify::{Grouping, Key, Rank, Rule, RuleId, RuleSet, packet};
+use tidemill_flow::hash::mix;
 use tidemill_lookup::qsbr::Domain;
 use tidemill_lpm::keys::Random;
 
 /// Rules and headers that are made where no set is given.
 const MADE: usize = 1000;
 const HEADERS: usize = 1 << 14;
-/// Keys of a traffic case.
-const TRAFFIC_KEYS: usize = 1 << 19;
+/// Keys of a traffic case, drawn from all its flows: in a timed pass, before each of these, and before the first as many for each flow.
+const TIMED: usize = 1 << 19;
+const WARM: usize = 1 << 17;
+const WARM_FOR_FLOW: usize = 2;
 /// Comparisons that the oracle is timed for, about.
 const COMPARISONS: usize = 1 << 23;
 /// Keys in a call.
 pub(super) const BURST: usize = 256;
 /// Changes that are published at once, beside one at a time.
 const TOGETHER: usize = 64;
-/// Keys that the oracle is asked for after changes.
+/// Keys that the oracle is asked for after changes, flows whose keys it is asked for.
 const SAMPLE: usize = 500;
+const ORACLE_FLOWS: u32 = 10_000;
 
-/// A set with its trace.
+/// Rules, and the keys that they are asked for.
 pub(super) struct Set {
     pub(super) name: String,
     rules: Vec<Rule>,
-    keys: Vec<Key>,
-    /// By the oracle.
-    expected: Vec<Rank>,
+    keys: Keys,
+}
+
+/// Keys with the rules that they have by the oracle.
+enum Keys {
+    /// A trace.
+    Listed(Vec<Key>, Vec<Rank>),
+    /// Those of packets, drawn when they are asked for: as in a switch, a packet is of any of the flows, and which ones have been there
+    /// before is up to chance.
+    Drawn(Drawn),
+}
+
+/// What keys of a traffic case are drawn from.
+struct Drawn {
+    traffic: Traffic,
+    frames: Frames,
+    /// Of each rule.
+    ranks: Vec<Rank>,
+    seed: u64,
+    quick: bool,
+}
+
+/// A pass over keys.
+#[derive(Debug, Clone, Copy)]
+struct Pass {
+    /// From 0 on.
+    run: usize,
+    /// Whether it comes before the clock starts.
+    warm: bool,
 }
 
 /// The sets that were asked for: of files, of a folder, or made up.
@@ -87,21 +117,55 @@ pub(super) fn sets(args: &ClassifyBench) -> Result<Vec<Set>> {
 /// The keys and rules of a traffic case: what the caches alone make of it.
 pub(super) fn of_traffic(args: &ClassifyBench, traffic: Traffic) -> Result<Set> {
     let frames = Frames::new(traffic, false, args.seed)?;
-    let mut random = Random::new(args.seed);
-    let mut bytes = [0; LONGEST];
-    let bytes = &mut bytes[..frames.len()];
-    let count = if args.quick { TRAFFIC_KEYS / 16 } else { TRAFFIC_KEYS };
-    let keys = (0..count).map(|_| {
-        frames.write(random.below(traffic.flows as usize) as u32, bytes);
-        packet::key(bytes, 1).context("a frame without a key")
-    });
-    let keys = keys.collect::<Result<Vec<Key>>>()?;
     let ports = PortNames(PORTS.map(str::to_owned).to_vec());
     let rules = read_flows(traffic.text(false).as_bytes(), &ports)?.into_iter().filter_map(|(_, item)| {
         let Item::Flow(flow) = item else { return None };
         Some(Rule { matches: flow.matches, priority: flow.priority.into() })
     });
-    Ok(Set::new(format!("caches/{}", traffic.name), rules.collect(), keys))
+    let rules: Vec<Rule> = rules.collect();
+    let ranks = rules.iter().zip(0..).map(|(rule, id)| Rank::new(rule.priority, RuleId(id))).collect();
+    let drawn = Drawn { traffic, frames, ranks, seed: args.seed, quick: args.quick };
+    // What a flow's frame is made for is what the oracle says of it.
+    let oracle = Oracle::new(&RuleSet::from_list(&rules));
+    for flow in 0..traffic.flows.min(ORACLE_FLOWS) {
+        let (key, expected) = drawn.key(flow)?;
+        if oracle.lookup(&key) != expected {
+            bail!("WRONG: {}: flow {flow} is not of its rule", traffic.name);
+        }
+    }
+    Ok(Set { name: format!("caches/{}", traffic.name), rules, keys: Keys::Drawn(drawn) })
+}
+
+impl Drawn {
+    fn key(&self, flow: u32) -> Result<(Key, Rank)> {
+        let mut bytes = [0; LONGEST];
+        let bytes = &mut bytes[..self.frames.len()];
+        self.frames.write(flow, bytes);
+        let key = packet::key(bytes, 1).context("a frame without a key")?;
+        let rank = self.ranks.get(self.traffic.rule(flow) as usize).copied().unwrap_or(Rank::NONE);
+        Ok((key, rank))
+    }
+
+    fn len(&self, pass: Pass) -> usize {
+        let keys = match pass {
+            Pass { warm: false, .. } => TIMED,
+            Pass { run: 0, .. } => WARM.max(WARM_FOR_FLOW * self.traffic.flows as usize),
+            Pass { .. } => WARM,
+        };
+        if self.quick { keys / 16 } else { keys }
+    }
+
+    /// The keys of a block of a pass: the same whoever asks, others in every block.
+    fn block(&self, pass: Pass, at: usize, keys: &mut Vec<Key>, expected: &mut Vec<Rank>) -> Result<()> {
+        let stream = (pass.run as u64) << 33 | u64::from(pass.warm) << 32 | at as u64;
+        let mut random = Random::new(mix(mix(self.seed) ^ stream));
+        for _ in at..self.len(pass).min(at + BLOCK) {
+            let (key, rank) = self.key(random.below(self.traffic.flows as usize) as u32)?;
+            keys.push(key);
+            expected.push(rank);
+        }
+        Ok(())
+    }
 }
 
 fn headers(rules: &[Rule], seed: u64) -> Vec<Key> {
@@ -121,37 +185,67 @@ impl Set {
         let oracle = Oracle::new(&RuleSet::from_list(&rules));
         let mut expected = vec![Rank::NONE; keys.len()];
         oracle.lookup_batch(&keys, &mut expected);
-        Set { name, rules, keys, expected }
+        Set { name, rules, keys: Keys::Listed(keys, expected) }
+    }
+
+    /// Keys of a pass.
+    fn len(&self, pass: Pass) -> usize {
+        match &self.keys {
+            Keys::Listed(keys, _) => keys.len(),
+            Keys::Drawn(drawn) => drawn.len(pass),
+        }
     }
 
     fn params(&self, args: &ClassifyBench) -> Params {
         let mut params = Params::new();
         params.insert("rules".into(), self.rules.len().into());
-        params.insert("headers".into(), self.keys.len().into());
+        params.insert("headers".into(), self.len(Pass { run: 0, warm: false }).into());
+        if let Keys::Drawn(drawn) = &self.keys {
+            params.insert("flows".into(), drawn.traffic.flows.into());
+            params.insert("headers_before".into(), self.len(Pass { run: 0, warm: true }).into());
+        }
         params.insert("seed".into(), args.seed.into());
         params
     }
-}
 
-/// A pass over keys; its time, without that of the checksum.
-pub(super) fn pass(structure: &mut dyn Structure, keys: &[Key], found: &mut [Rank]) -> Duration {
-    let mut time = Duration::ZERO;
-    for (keys, found) in keys.chunks(BLOCK).zip(found.chunks_mut(BLOCK)) {
-        let start = Instant::now();
-        for (keys, found) in keys.chunks(BURST).zip(found.chunks_mut(BURST)) {
-            structure.lookup_batch(keys, found);
+    /// A pass over its first `most` keys, every answer held to the oracle's: its time, without that of drawing and comparing; a checksum of the answers.
+    fn pass(&self, pass: Pass, name: &str, structure: &mut dyn Structure, most: usize) -> Result<Passed> {
+        let mut passed =
+            Passed { keys: most.min(self.len(pass)), time: Duration::ZERO, sum: Checksum::new() };
+        let (mut keys, mut expected) = (Vec::with_capacity(BLOCK), Vec::with_capacity(BLOCK));
+        let mut found = vec![Rank::NONE; BLOCK];
+        for at in (0..passed.keys).step_by(BLOCK) {
+            let (keys, expected) = match &self.keys {
+                Keys::Listed(keys, expected) => (&keys[at..], &expected[at..]),
+                Keys::Drawn(drawn) => {
+                    keys.clear();
+                    expected.clear();
+                    drawn.block(pass, at, &mut keys, &mut expected)?;
+                    (&keys[..], &expected[..])
+                }
+            };
+            let n = keys.len().min(BLOCK).min(passed.keys - at);
+            let (keys, expected, found) = (&keys[..n], &expected[..n], &mut found[..n]);
+            found.fill(Rank::NONE);
+            let start = Instant::now();
+            for (keys, found) in keys.chunks(BURST).zip(found.chunks_mut(BURST)) {
+                structure.lookup_batch(keys, found);
+            }
+            passed.time += start.elapsed();
+            compare(&format!("{}: {name}", self.name), keys, found, expected)?;
+            let number = |rank: &Rank| rank.rule().map_or(0, |id| id.0 + 1);
+            passed.sum.bytes(found.iter().flat_map(|rank| number(rank).to_le_bytes()));
         }
-        time += start.elapsed();
+        Ok(passed)
     }
-    time
 }
 
-/// Rules' numbers from 1 on, 0 for none.
-pub(super) fn checksum(found: &[Rank]) -> String {
-    let mut checksum = Checksum::new();
-    let number = |rank: &Rank| rank.rule().map_or(0, |id| id.0 + 1);
-    checksum.bytes(found.iter().flat_map(|rank| number(rank).to_le_bytes()));
-    checksum.text()
+/// What a pass has come to.
+struct Passed {
+    keys: usize,
+    time: Duration,
+    /// Over rules' numbers from 1 on, 0 for none.
+    sum: Checksum,
 }
 
 /// Compares all answers.
@@ -193,29 +287,31 @@ pub(super) fn lookups(
         report.line(line("bytes", structure.bytes() as f64))?;
         structures.push(structure);
     }
-    let mut found = vec![Rank::NONE; set.keys.len()];
     let mut rates = vec![Vec::new(); kinds.len()];
+    let mut sums = vec![None; kinds.len()];
     for run in 0..args.runs() {
         for i in 0..kinds.len() {
             let turn = (i + run) % kinds.len();
-            let few = (COMPARISONS / set.rules.len()).clamp(64, set.keys.len().max(64));
-            let asked = if kinds[turn] == Kind::Linear { few.min(set.keys.len()) } else { set.keys.len() };
-            let (keys, found) = (&set.keys[..asked], &mut found[..asked]);
-            // One that is not counted brings its tables back into the caches.
-            if kinds[turn] != Kind::Linear {
-                pass(&mut *structures[turn], keys, found);
+            let (kind, structure) = (kinds[turn], &mut *structures[turn]);
+            let mut most = usize::MAX;
+            if kind == Kind::Linear {
+                most = (COMPARISONS / set.rules.len()).max(64);
+            } else {
+                // One that is not counted brings its tables back into the caches.
+                set.pass(Pass { run, warm: true }, kind.name(), structure, most)?;
+                structure.second();
             }
-            found.fill(Rank::NONE);
-            let time = pass(&mut *structures[turn], keys, found);
-            compare(&format!("{}: {}", set.name, kinds[turn].name()), keys, found, &set.expected[..asked])?;
-            rates[turn].push(asked as f64 / time.as_secs_f64().max(1e-9) / 1e6);
+            let passed = set.pass(Pass { run, warm: false }, kind.name(), structure, most)?;
+            rates[turn].push(passed.keys as f64 / passed.time.as_secs_f64().max(1e-9) / 1e6);
+            if run == 0 && kind != Kind::Linear {
+                sums[turn] = Some(passed.sum.text());
+            }
             progress.add(1);
         }
     }
-    let sum = checksum(&set.expected);
-    for (kind, rates) in kinds.iter().zip(&rates) {
+    for ((kind, rates), sum) in kinds.iter().zip(&rates).zip(sums) {
         let mut line = Measurement::of("classify", kind.name(), &set.name, "mlps", rates, set.params(args));
-        line.checksum = (*kind != Kind::Linear).then(|| sum.clone());
+        line.checksum = sum;
         report.line(line)?;
     }
     for (kind, of) in kinds.iter().zip(&rates) {
@@ -278,9 +374,41 @@ pub(super) fn updates(
 
 /// After all changes the structure still answers as the oracle does.
 fn check_after(set: &Set, live: &LiveRules, grouping: Grouping) -> Result<()> {
-    let keys = &set.keys[..set.keys.len().min(SAMPLE)];
+    let Keys::Listed(keys, _) = &set.keys else { return Ok(()) };
+    let keys = &keys[..keys.len().min(SAMPLE)];
     let (mut found, mut expected) = (vec![Rank::NONE; keys.len()], vec![Rank::NONE; keys.len()]);
     Oracle::new(live.set()).lookup_batch(keys, &mut expected);
     live.snapshot().space().lookup_batch(keys, &mut found);
     compare(&format!("{}: {} after changes", set.name, grouping.name()), keys, &found, &expected)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::traffic::TRAFFIC;
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn traffic_is_drawn_from_all_flows_and_anew_for_every_pass() {
+        let traffic = Traffic { flows: 3000, ..TRAFFIC[3] };
+        let frames = Frames::new(traffic, false, 7).unwrap();
+        let ranks = (0..traffic.rules).map(|id| Rank::new(100, RuleId(id))).collect();
+        let drawn = Drawn { traffic, frames, ranks, seed: 7, quick: true };
+        let all = |pass| {
+            let (mut keys, mut expected) = (Vec::new(), Vec::new());
+            for at in (0..drawn.len(pass)).step_by(BLOCK) {
+                drawn.block(pass, at, &mut keys, &mut expected).unwrap();
+            }
+            assert_eq!((keys.len(), expected.len()), (drawn.len(pass), drawn.len(pass)));
+            keys
+        };
+        let [timed, again, other, warm] =
+            [(0, false), (0, false), (1, false), (0, true)].map(|(run, warm)| all(Pass { run, warm }));
+        assert_eq!(timed.len(), TIMED / 16);
+        assert_eq!(timed.iter().collect::<HashSet<_>>().len(), 3000, "all flows");
+        assert!(timed == again, "whoever asks gets the same");
+        let same = |a: &[Key], b: &[Key]| a.iter().zip(b).filter(|(a, b)| a == b).count();
+        assert!(same(&timed, &other) < 100 && same(&timed, &warm) < 100);
+        assert!(same(&timed[..BLOCK], &timed[BLOCK..]) < 100);
+    }
 }

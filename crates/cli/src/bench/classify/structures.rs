@@ -10,6 +10,7 @@ use tidemill_classify::yardstick::CuckooLayers;
 use tidemill_classify::{Grouping, Key, Rank, RuleSet, TupleSpace};
 use tidemill_lookup::publish::View;
 use tidemill_lookup::qsbr::{Domain, Reader};
+use tidemill_switch::{IDLE_S, SWEPT};
 
 /// A structure by name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -75,6 +76,9 @@ pub(super) trait Structure {
 
     /// Its size.
     fn bytes(&self) -> usize;
+
+    /// A second passes, with what a worker of a switch does then.
+    fn second(&mut self) {}
 }
 
 impl Structure for TupleSpace {
@@ -129,6 +133,7 @@ impl Structure for Linear {
 /// The caches of one worker in front of published rules.
 struct Cached {
     cache: Cache,
+    now_s: u32,
     view: View<Arc<Snapshot>>,
     reader: Reader,
     /// Nothing is published any more, but a view wants its owner.
@@ -137,12 +142,17 @@ struct Cached {
 
 impl Structure for Cached {
     fn lookup_batch(&mut self, keys: &[Key], out: &mut [Rank]) {
-        self.cache.classify(self.view.get(&self.reader), 0, keys, out);
+        self.cache.classify(self.view.get(&self.reader), self.now_s, keys, out);
         self.reader.quiescent();
     }
 
     fn bytes(&self) -> usize {
         self.cache.bytes() + self.view.get(&self.reader).space().bytes()
+    }
+
+    fn second(&mut self) {
+        self.now_s += 1;
+        self.cache.maintain(self.view.get(&self.reader), self.now_s, IDLE_S, SWEPT);
     }
 }
 
@@ -178,7 +188,8 @@ pub(super) fn build(
             }
             live.commit();
             let (view, reader) = (live.view(), domain.register());
-            Box::new(Cached { cache: Cache::new(settings, seed.into())?, view, reader, _rules: live })
+            let cache = Cache::new(settings, seed.into())?;
+            Box::new(Cached { cache, now_s: 0, view, reader, _rules: live })
         }
     })
 }

@@ -1,6 +1,6 @@
 //! The whole switch between two ports in memory, on one core: a run, and the books that it has to balance.
 
-use super::ports::{Back, Front, Measured, PORTS, Phase, Watch};
+use super::ports::{Back, Front, Measured, PORTS, Phase, Read, Watch};
 use super::traffic::{Frames, LONGEST, Traffic};
 use anyhow::{Context as _, Result, bail};
 use std::sync::Arc;
@@ -72,8 +72,14 @@ impl Ran {
         packets as f64 / seconds / 1e6
     }
 
+    /// What is in the caches at the end.
     pub(super) fn count(&self, counter: Counter) -> f64 {
         self.counters.get(counter) as f64
+    }
+
+    /// What was counted in a phase, for each of its packets.
+    pub(super) fn share(&self, phase: usize, counter: Counter) -> f64 {
+        self.measured.counted(phase, counter) as f64 / self.measured.packets(phase).max(1) as f64
     }
 }
 
@@ -119,6 +125,7 @@ pub(super) fn run_once(subject: Subject, plan: &Plan) -> Result<Ran> {
     let domain = Domain::new();
     let measured = Arc::new(Measured::default());
     let mut control = None;
+    let mut read: Read = Box::new(Counters::default);
     let graph: Graph = if subject == Subject::Bound {
         bridge().build()?
     } else {
@@ -127,6 +134,7 @@ pub(super) fn run_once(subject: Subject, plan: &Plan) -> Result<Ran> {
         let mut switch = SwitchControl::new(&plan.section, &names, 1, &domain, secret)?;
         switch.load(plan.rules().as_bytes(), "the rules", true)?;
         let switch = control.insert(switch);
+        read = Box::new(switch.counter_reader());
         let for_watch = measured.clone();
         match subject {
             Subject::Timed => graph_timed(switch, move |_| Watch::new(for_watch.clone())),
@@ -140,7 +148,7 @@ pub(super) fn run_once(subject: Subject, plan: &Plan) -> Result<Ran> {
         plan.phases.clone(),
         plan.slice,
         plan.seed,
-        measured.clone(),
+        (measured.clone(), read),
     );
     let memory = Memory::new(FRAMES, FRAME_SIZE).context("packet memory")?;
     let options = Options {
@@ -174,8 +182,26 @@ pub(super) fn run_once(subject: Subject, plan: &Plan) -> Result<Ran> {
         }
         None => Counters::default(),
     };
+    if control.is_some() {
+        check_phases(plan, &measured)?;
+    }
     Ok(Ran { measured, counters })
 }
+
+/// In each phase as many packets were decided as it had: what is told of a phase is of no other's packets.
+fn check_phases(plan: &Plan, measured: &Measured) -> Result<()> {
+    for phase in 0..plan.phases.len() {
+        let decided: u64 = LAYERS.into_iter().map(|layer| measured.counted(phase, layer)).sum();
+        let packets = measured.packets(phase);
+        if decided != packets {
+            bail!("WRONG: {packets} packets in phase {phase}, and {decided} were decided");
+        }
+    }
+    Ok(())
+}
+
+/// The layers, each of which decides some of a phase's packets, and together all.
+pub(super) const LAYERS: [Counter; 3] = [Counter::ExactHits, Counter::MegaflowHits, Counter::Misses];
 
 /// Every packet has met its rule, and each was decided by a layer.
 fn check_hits(switch: &mut SwitchControl, sent: &[u64]) -> Result<()> {
@@ -184,8 +210,7 @@ fn check_hits(switch: &mut SwitchControl, sent: &[u64]) -> Result<()> {
     let hits: Vec<u64> = shown.iter().map(|flow| flow.hits.packets).collect();
     let of_rules = hits.len().checked_sub(sent.len()).map(|extra| hits.split_at(extra));
     let counters = switch.counters();
-    let layers = [Counter::ExactHits, Counter::MegaflowHits, Counter::Misses];
-    let decided: u64 = layers.into_iter().map(|layer| counters.get(layer)).sum();
+    let decided: u64 = LAYERS.into_iter().map(|layer| counters.get(layer)).sum();
     match of_rules {
         Some((extra, rules))
             if rules == sent

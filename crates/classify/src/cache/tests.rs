@@ -1,0 +1,185 @@
+//! What the layers do with a flood, and with what is outdated.
+
+use super::door::SAMPLED;
+use super::*;
+use crate::key::Field;
+use crate::live::LiveRules;
+use crate::oracle::Oracle;
+use crate::rule::{Match, Rank, Rule};
+use crate::tuple::Grouping;
+use tidemill_lookup::qsbr::Domain;
+
+#[test]
+fn no_field_is_where_masks_are_numbered() {
+    assert_eq!(Mask::ALL.0[5] as u16, !MOST_MASKS);
+    let key = numbered(&Key([u64::MAX; 8]), &Mask::ALL, 0x1234);
+    assert_eq!((number_of(&key), key.0[5] >> 14), (0x1234, u64::MAX >> 14));
+}
+
+/// Rules of which the first makes every decision depend on the whole MAC address of the sender, and the cache in front of them.
+struct Flooded {
+    rules: LiveRules,
+    oracle: Oracle,
+    cache: Cache,
+    /// The next sender's MAC address.
+    next: u32,
+}
+
+impl Flooded {
+    fn new(settings: Settings) -> Self {
+        let mut rules = LiveRules::new(&Domain::new(), Grouping::Exact, 100);
+        let sender = Match::any().exact(Field::MacSource, 0x0266_6666_6666);
+        rules.insert(Rule { matches: sender, priority: 100 }).unwrap();
+        for length in [9, 12] {
+            let network = Match::any().prefix(Field::Ipv4Destination, 0x1000_0000, length);
+            rules.insert(Rule { matches: network, priority: length }).unwrap();
+        }
+        rules.commit();
+        let oracle = Oracle::new(rules.set());
+        Flooded { rules, oracle, cache: Cache::new(settings, 5).unwrap(), next: 0 }
+    }
+
+    fn key(sender: u32, port: u16) -> Key {
+        let address = 0x1000_0000 | (sender % 7) << 20;
+        Key::ipv4(1, address, port, 2, 17).with(Field::MacSource, 0x0600_0000_0000 | u128::from(sender))
+    }
+
+    /// One that nobody has seen.
+    fn new_key(&mut self) -> Key {
+        self.next += 1;
+        Flooded::key(1 << 20 | self.next, 7)
+    }
+
+    /// Every answer has to be the oracle's; what the cache has counted meanwhile.
+    fn classify(&mut self, now: u32, keys: &[Key]) -> CacheCounters {
+        let (before, mut out) = (self.cache.counters(), vec![Rank(0); keys.len()]);
+        self.cache.classify(self.rules.snapshot(), now, keys, &mut out);
+        for (key, found) in keys.iter().zip(out) {
+            assert_eq!(found, self.oracle.lookup(key), "{key:?}");
+        }
+        self.cache.check().unwrap();
+        let after = self.cache.counters();
+        CacheCounters {
+            misses: after.misses - before.misses,
+            turned_away: after.turned_away - before.turned_away,
+            exact_hits: after.exact_hits - before.exact_hits,
+            megaflow_hits: after.megaflow_hits - before.megaflow_hits,
+            outdated: after.outdated - before.outdated,
+            ..after
+        }
+    }
+}
+
+const SETTINGS: Settings = Settings { exact: 310, signatures: 0, megaflows: 620, masks: 8 };
+
+#[test]
+fn a_flood_is_turned_away_and_drives_nobody_out() {
+    let mut flooded = Flooded::new(SETTINGS);
+    let used: Vec<Key> = (0..100).map(|sender| Flooded::key(sender, 7)).collect();
+    flooded.classify(0, &used);
+    let (mut hits, mut away, mut misses) = (0, 0, 0);
+    for round in 0..200 {
+        // Time passes: what was not used in this second may be replaced.
+        let mut keys: Vec<Key> = (0..100).map(|_| flooded.new_key()).collect();
+        keys.extend_from_slice(&used);
+        let counted = flooded.classify(round / 10, &keys);
+        if round >= 10 {
+            hits += counted.exact_hits + counted.megaflow_hits;
+            away += counted.turned_away;
+            misses += counted.misses;
+        }
+    }
+    let (flood, used_keys) = (190 * 100, 190 * used.len() as u64);
+    assert_eq!(misses + hits, flood + used_keys);
+    // A sample of the flood is kept, and costs a place of those in use now and then.
+    assert!(away > flood - flood / 32, "{away} of {flood} turned away");
+    assert!(hits > used_keys - used_keys / 50, "{hits} of {used_keys}");
+    let slots = flooded.cache.megaflows.slots();
+    assert!(flooded.cache.megaflows() * 4 >= slots * 3 && flooded.cache.megaflows() <= slots);
+}
+
+#[test]
+fn in_a_flood_who_comes_again_is_let_in() {
+    let mut flooded = Flooded::new(SETTINGS);
+    for _ in 0..20 {
+        let keys: Vec<Key> = (0..100).map(|_| flooded.new_key()).collect();
+        flooded.classify(0, &keys);
+    }
+    // A second later, or all that is there is in use.
+    let new = Flooded::key(77, 7);
+    let mut seen = Vec::new();
+    for _ in 0..4 {
+        let mut keys: Vec<Key> = (0..31).map(|_| flooded.new_key()).collect();
+        let flood = flooded.classify(1, &keys).misses;
+        keys.clear();
+        let counted = flooded.classify(1, &[new]);
+        seen.push((counted.misses, counted.exact_hits + counted.megaflow_hits));
+        assert_eq!(flood, 31);
+    }
+    // The first time turned away (or in the sample), the second time kept.
+    assert!(seen[2..] == [(0, 1), (0, 1)] && seen[0] == (1, 0), "{seen:?}");
+
+    // Packets that never come twice, of one megaflow: the sample lets it in.
+    let mut misses = 0;
+    for port in 0..10 * SAMPLED as u16 {
+        misses += flooded.classify(1, &[Flooded::key(78, port)]).misses;
+    }
+    assert!(misses <= u64::from(SAMPLED), "{misses}");
+}
+
+#[test]
+fn without_a_flood_the_first_packet_makes_a_megaflow() {
+    let mut flooded = Flooded::new(SETTINGS);
+    let keys: Vec<Key> = (0..300).map(|sender| Flooded::key(sender, 7)).collect();
+    assert_eq!(flooded.classify(0, &keys).misses, 300);
+    let again: Vec<Key> = (0..300).map(|sender| Flooded::key(sender, 8)).collect();
+    let counted = flooded.classify(0, &again);
+    assert_eq!((counted.megaflow_hits, counted.misses, counted.turned_away), (300, 0, 0));
+}
+
+#[test]
+fn where_no_mask_is_free_decisions_are_made_without_masks() {
+    let mut flooded = Flooded::new(Settings { masks: 1, ..SETTINGS });
+    flooded.classify(0, &[Flooded::key(1, 7)]);
+    let others: Vec<Key> =
+        (0..1000).map(|sender| Flooded::key(sender, 7).with(Field::EtherType, 7)).collect();
+    let counted = flooded.classify(0, &others);
+    assert_eq!((counted.misses, flooded.cache.masks()), (1000, 1));
+    assert!(counted.turned_away > 950, "{}", counted.turned_away);
+}
+
+/// What is outdated is thrown away by whoever finds it first, and counted then.
+#[test]
+fn what_is_outdated_is_counted_once() {
+    for (exact, signatures, entries) in [(0, 0, 1), (0, 100, 1), (310, 0, 2), (310, 100, 2)] {
+        let mut rules = LiveRules::new(&Domain::new(), Grouping::Exact, 100);
+        let port = |port: u16, priority| Rule {
+            matches: Match::any().exact(Field::DestinationPort, port.into()),
+            priority,
+        };
+        // Each decision looks at another length of the address: enough masks for signatures.
+        for length in 8..16 {
+            let matches = Match::any().prefix(Field::Ipv4Source, u128::from(length - 7) << 27, length);
+            rules.insert(Rule { matches, priority: 100 - length }).unwrap();
+        }
+        rules.insert(port(4, 1)).unwrap();
+        rules.commit();
+        let mut cache = Cache::new(Settings { exact, signatures, megaflows: 310, masks: 30 }, 3).unwrap();
+        let keys: Vec<Key> = (1..9).map(|i| Key::ipv4(i << 27, 1, 2, 4, 17)).collect();
+        let mut out = vec![Rank::NONE; keys.len()];
+        for _ in 0..3 {
+            cache.classify(rules.snapshot(), 0, &keys, &mut out);
+        }
+        assert!(cache.masks() >= FEWEST_MASKS);
+        assert_eq!(cache.counters().signature_hits > 0, signatures > 0 && exact == 0);
+        let held: u32 = cache.held().values().sum();
+        assert_eq!(held, entries * keys.len() as u32);
+        rules.insert(port(4, 200)).unwrap();
+        rules.commit();
+        for _ in 0..3 {
+            cache.classify(rules.snapshot(), 0, &keys, &mut out);
+        }
+        let counted = cache.counters().outdated;
+        assert_eq!(counted, u64::from(held), "{exact} exact matches, {signatures} signatures");
+    }
+}
