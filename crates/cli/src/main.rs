@@ -152,6 +152,8 @@ enum Command {
     Stop(live::Stop),
     /// Watch a running router: rates, drops, workers, neighbors
     Top(live::Top),
+    /// Watch what happens: reloads, links, drops beyond a rate, workers without time
+    Events(live::Events),
     /// Print a script that completes this command line
     Completions(live::Completions),
 }
@@ -188,6 +190,7 @@ fn main() -> ExitCode {
         Command::Reload(args) => live::reload(&args),
         Command::Stop(args) => live::stop(&args),
         Command::Top(args) => live::top(&args),
+        Command::Events(args) => live::events(&args),
         Command::Completions(args) => live::completions(&args, &mut Cli::command()),
     };
     match result {

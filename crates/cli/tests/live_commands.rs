@@ -92,7 +92,7 @@ fn registry() -> Registry {
     };
     let linkless = wire::Port { name: "file".into(), kind: "pcap".into(), ..wire::Port::default() };
     answer(&mut registry, path::PORTS, wire::Ports { ports: vec![port, linkless] });
-    let output = |name: &str, to: &str| wire::Output { name: name.into(), to: to.into() };
+    let output = |name: &str, to: &str| wire::Output { name: name.into(), to: to.into(), packets: 0 };
     let lookup = wire::Node {
         name: "ip4-lookup".into(),
         calls: 10,
@@ -548,6 +548,8 @@ fn without_a_router_every_verb_says_so_in_a_line() {
         "stop",
         "top",
         "top --once",
+        "show tables",
+        "events",
     ];
     for verb in verbs {
         for json in ["", " --json"] {

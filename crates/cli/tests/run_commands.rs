@@ -413,3 +413,72 @@ fn a_nat_on_files_adds_up_replays_and_says_what_is_wrong_with_it() {
         folder.fail(&[("check wrong.toml", 2, message)]);
     }
 }
+
+/// What happens in a run is told to who listens: its beginning, drops beyond the rate, reloads that were taken and refused, its end.
+#[cfg(target_os = "linux")]
+#[test]
+fn what_happens_in_a_run_is_an_event() {
+    use std::io::BufRead as _;
+    struct Ends(std::process::Child);
+    impl Drop for Ends {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+    let folder = Folder::new();
+    let config = "version = 1\nrole = \"router\"\n[control]\nsocket = \"s.sock\"\nalarm_drops_pps = 100\n\
+        [[port]]\nname = \"a\"\nkind = \"null\"\nreceive = false\n[[port]]\nname = \"b\"\nkind = \"generator\"\nrate_pps = 1000\n";
+    folder.write("router.toml", config);
+    let command = |line: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tidemill"));
+        command.args(line.split_whitespace()).current_dir(folder.path(".")).stdin(Stdio::null());
+        command.stdout(Stdio::piped()).stderr(Stdio::null());
+        Ends(command.spawn().unwrap())
+    };
+    let _run = command("run router.toml");
+    let began = std::time::Instant::now();
+    while folder.run("events --once --socket s.sock").code != 0 {
+        assert!(began.elapsed().as_secs() < 60);
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    let first = folder.ok("events --once --json --kind run --socket s.sock").json().remove(0);
+    assert_eq!(
+        (&first["seq"], &first["about"], &first["message"]),
+        (&1.into(), &"router.toml".into(), &"a router begins".into())
+    );
+    let text = folder.ok("events --once --kind run --socket s.sock").out;
+    assert!(text.ends_with("Z info    run      router.toml: a router begins\n"), "{text}");
+    // One who listens from the beginning, and hears of all in order.
+    let mut listener = command("events --last 1000 --kind drops,reload,run --json --socket s.sock");
+    let mut heard = std::io::BufReader::new(listener.0.stdout.take().unwrap()).lines();
+    let mut next = || {
+        let line: Value = serde_json::from_str(&heard.next().unwrap().unwrap()).unwrap();
+        let text = |key: &str| line[key].as_str().unwrap().to_owned();
+        (text("kind"), text("severity"), text("about"), text("message"), line["values"].clone())
+    };
+    assert_eq!(next().0, "run");
+    let (kind, severity, about, message, values) = next();
+    assert_eq!((&*kind, &*severity, &*about), ("drops", "warning", "not-for-us"));
+    assert!(message.ends_with("packets are dropped a second, most of them at ethernet-input"), "{message}");
+    assert!(values["packets_per_s"].as_f64().unwrap() > 100.0, "{values}");
+    folder.ok("reload --socket s.sock");
+    let (kind, severity, _, message, _) = next();
+    assert_eq!((&*kind, &*severity, &*message), ("reload", "info", "router.toml: reloaded (number 1)"));
+    folder.write("router.toml", config.replace("null", "nill"));
+    assert_eq!(folder.run("reload --socket s.sock").code, 1);
+    let (kind, severity, _, message, _) = next();
+    assert_eq!((&*kind, &*severity), ("reload", "warning"));
+    assert!(message.starts_with("refused, nothing has changed: router.toml:"), "{message}");
+    let tables = folder.ok("show tables --json --socket s.sock").json();
+    assert_eq!((&tables[0]["name"], &tables[0]["generation"]), (&"IPv4 routes".into(), &1.into()));
+    folder.fail(&[(
+        "events --kind drops,rain --socket s.sock",
+        2,
+        "there are no events \"rain\": give some of run, reload, table, port, drops, worker, trouble, router, alive, lost",
+    )]);
+    folder.ok("stop --socket s.sock");
+    assert_eq!(next().3, "stops: it was asked to");
+    // The answer ends with the service, and so does who listens, in good order.
+    assert_eq!(listener.0.wait().unwrap().code(), Some(0));
+}

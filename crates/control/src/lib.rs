@@ -20,8 +20,11 @@
 #![forbid(unsafe_code)]
 
 mod client;
+mod events;
 mod metrics;
 mod openapi;
+mod page;
+mod patience;
 mod registry;
 pub mod schema;
 mod serve;
@@ -32,6 +35,7 @@ mod tcp;
 mod tokens;
 
 pub use client::{Client, ClientError, PATIENCE};
+pub use events::Events;
 pub use metrics::{Family, METRICS};
 pub use registry::{ApiError, Registry, Request};
 pub use server::{Server, ServerError};

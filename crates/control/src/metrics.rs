@@ -1,6 +1,7 @@
 //! Metrics, in the text that Prometheus reads (OpenMetrics 1.0): `GET /metrics`.
 
-use crate::registry::{ApiError, Registry};
+use crate::registry::{ApiError, Collector as Part, Registry};
+use crate::schema::{Panel, PanelFamily, Panels, Sample};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text};
 use prometheus_client::metrics::counter::ConstCounter;
@@ -44,6 +45,11 @@ impl Family {
     /// What is so now: `tidemill_NAME`.
     pub fn gauge(name: impl Into<String>, help: &'static str) -> Family {
         Family { name: name.into(), help, kind: Kind::Gauge, samples: Vec::new() }
+    }
+
+    /// Whether it has no sample.
+    pub fn is_empty(&self) -> bool {
+        self.samples.is_empty()
     }
 
     /// Its name, without `tidemill_` and `_total`.
@@ -101,8 +107,39 @@ pub(crate) fn text(families: Vec<Family>) -> Result<Vec<u8>, ApiError> {
 impl Registry {
     /// Says what `GET /metrics` has; may be called by each part of a service for its own families.
     pub fn metrics(&mut self, collect: impl Fn() -> Vec<Family> + Send + Sync + 'static) {
-        self.collectors.push(Box::new(collect));
+        self.collectors.push(Part { title: None, collect: Box::new(collect) });
     }
+
+    /// The same, with a panel of these figures on the live page.
+    pub fn panel(
+        &mut self,
+        title: impl Into<String>,
+        collect: impl Fn() -> Vec<Family> + Send + Sync + 'static,
+    ) {
+        self.collectors.push(Part { title: Some(title.into()), collect: Box::new(collect) });
+    }
+}
+
+/// Samples of one family that a panel shows; `/metrics` has all of them.
+const SHOWN: usize = 256;
+
+/// The panels with their figures of now.
+pub(crate) fn panels(parts: &[Part]) -> Panels {
+    let sample = |(labels, value): (Vec<(&'static str, String)>, f64)| Sample {
+        labels: labels.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+        value,
+    };
+    let family = |family: Family| PanelFamily {
+        name: family.name,
+        help: family.help.into(),
+        grows: family.kind == Kind::Counter,
+        samples: family.samples.into_iter().take(SHOWN).map(sample).collect(),
+    };
+    let panel = |part: &Part| {
+        let title = part.title.clone()?;
+        Some(Panel { title, families: (part.collect)().into_iter().map(family).collect() })
+    };
+    Panels { panels: parts.iter().filter_map(panel).collect() }
 }
 
 #[cfg(test)]

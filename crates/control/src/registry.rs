@@ -1,6 +1,8 @@
 //! The verbs that a service answers to: what is registered, and what a handler sees and says.
 
+use crate::events::Events;
 use crate::metrics::Family;
+use crate::schema::EventKind;
 use crate::stream::Stream;
 use axum::extract::Query;
 use hyper::body::Bytes;
@@ -37,7 +39,18 @@ pub struct Registry {
     pub(crate) verbs: Vec<Verb>,
     pub(crate) elsewhere: Vec<(String, String)>,
     pub(crate) packets: Vec<String>,
-    pub(crate) collectors: Vec<Box<dyn Fn() -> Vec<Family> + Send + Sync>>,
+    pub(crate) collectors: Vec<Collector>,
+    pub(crate) events: Events,
+    pub(crate) kinds: Vec<EventKind>,
+}
+
+/// What says what is counted, now.
+pub(crate) type Collect = Box<dyn Fn() -> Vec<Family> + Send + Sync>;
+
+/// Figures of a part of a service; those with a title have a panel on the page.
+pub(crate) struct Collector {
+    pub(crate) title: Option<String>,
+    pub(crate) collect: Collect,
 }
 
 impl Registry {
@@ -50,7 +63,19 @@ impl Registry {
             elsewhere: Vec::new(),
             packets: Vec::new(),
             collectors: Vec::new(),
+            events: Events::default(),
+            kinds: Vec::new(),
         }
+    }
+
+    /// Serves what is told to `events`: `GET /v1/events`.
+    pub fn events(&mut self, events: &Events) {
+        self.events = events.clone();
+    }
+
+    /// Says that there are events of a kind, and when.
+    pub fn event_kind(&mut self, kind: &str, help: &str) {
+        self.kinds.push(EventKind { kind: kind.into(), help: help.into() });
     }
 
     /// Says which service has the verbs below a path, for who asks this one in vain: `whose` completes "it is a verb of".

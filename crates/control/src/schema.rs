@@ -41,6 +41,12 @@ pub mod path {
     pub const CAPTURE: &str = "/v1/capture";
     /// GET: [`StateFile`](super::StateFile). POST: saves it; [`Done`](super::Done).
     pub const STATE: &str = "/v1/state";
+    /// GET with [`EventsQuery`](super::EventsQuery): lines, each an [`Event`](super::Event).
+    pub const EVENTS: &str = "/v1/events";
+    /// GET: [`Tables`](super::Tables).
+    pub const TABLES: &str = "/v1/tables";
+    /// GET: [`Panels`](super::Panels).
+    pub const PANELS: &str = "/v1/panels";
     /// POST: [`Done`](super::Done).
     pub const RELOAD: &str = "/v1/reload";
     /// POST: [`Done`](super::Done).
@@ -71,11 +77,16 @@ macro_rules! requests {
 }
 
 pub mod amp;
+mod events;
 pub mod gate;
 pub mod grantor;
 pub mod kv;
 pub mod nat;
+mod panel;
 pub mod switch;
+
+pub use events::{Event, EventKind, EventsQuery, Severity};
+pub use panel::{Panel, PanelFamily, Panels, Sample, Table, Tables};
 
 answers! {
     /// The verbs of a service: the answer to `GET /v1`.
@@ -86,6 +97,8 @@ answers! {
         pub version: String,
         /// Its verbs, in the order of their registration.
         pub verbs: Vec<VerbsEntry>,
+        /// The kinds of its events.
+        pub events: Vec<EventKind>,
     }
 
     /// One verb.
@@ -143,6 +156,8 @@ answers! {
     pub struct Port {
         /// Its name.
         pub name: String,
+        /// The node (or `port:NAME`) that gets what it receives, if it receives.
+        pub to: Option<String>,
         /// `af_packet`, `xdp`, `pcap`, ...
         pub kind: String,
         /// Whether the link is up; none where a port has no link.
@@ -209,6 +224,8 @@ answers! {
         pub name: String,
         /// The node (or `port:NAME`) behind it.
         pub to: String,
+        /// Packets that left by it.
+        pub packets: u64,
     }
 
     /// All workers.

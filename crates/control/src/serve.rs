@@ -1,22 +1,25 @@
 //! Connections and calls: from bytes on the socket to a handler and back.
 
-use crate::registry::{ApiError, Handler, Registry, Request, Verb};
-use crate::schema::{Verbs, VerbsEntry};
+use crate::events::{self, Reader};
+use crate::patience::Impatient;
+use crate::registry::{ApiError, Collector, Handler, Registry, Request, Verb};
+use crate::schema::{EventsQuery, Verbs, VerbsEntry, path};
 use crate::server::ServerError;
 use crate::stream::Streams;
 use crate::tcp::{Tls, Turnstile};
-use crate::{metrics, openapi};
+use crate::{metrics, openapi, page};
 use axum::body::Body;
+use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, on};
 use axum::{Extension, Json, Router};
-use hyper::header::CONTENT_TYPE;
+use hyper::header::{CONTENT_TYPE, HOST, HeaderMap, ORIGIN};
 use hyper::server::conn::http1;
 use hyper::{Method, StatusCode, Uri};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use std::collections::HashSet;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -27,6 +30,9 @@ use tokio::time::{sleep, timeout};
 
 /// Connections at the same time; more wait to be accepted.
 const CONNECTIONS: usize = 128;
+
+/// TLS handshakes at the same time on a listener: they are the one thing that costs much before a token was seen.
+const HANDSHAKES: usize = 16;
 
 /// How long things may take.
 #[derive(Debug, Clone, Copy)]
@@ -39,6 +45,10 @@ pub(crate) struct Times {
     pub(crate) handler: Duration,
     /// Until answers that are under way have ended, when the server closes.
     pub(crate) grace: Duration,
+    /// Between two lines of events at most.
+    pub(crate) alive: Duration,
+    /// Until a client of the network takes more of its answer.
+    pub(crate) read: Duration,
 }
 
 impl Default for Times {
@@ -48,6 +58,8 @@ impl Default for Times {
             body: Duration::from_secs(10),
             handler: Duration::from_secs(60),
             grace: Duration::from_secs(1),
+            alive: Duration::from_secs(5),
+            read: Duration::from_secs(30),
         }
     }
 }
@@ -62,9 +74,10 @@ const HEAD_BYTES: usize = 1 << 16;
 pub(crate) fn router(
     registry: Registry,
     streams: &Arc<Streams>,
+    stopped: &watch::Receiver<bool>,
     times: Times,
 ) -> Result<Router, ServerError> {
-    let Registry { service, version, verbs, elsewhere, packets: _, collectors } = registry;
+    let Registry { service, version, verbs, elsewhere, packets: _, collectors, events, kinds } = registry;
     let here = service.clone();
     let entry = |verb: &Verb| VerbsEntry {
         method: verb.method.to_string(),
@@ -73,40 +86,56 @@ pub(crate) fn router(
         stream: matches!(verb.handler, Handler::Stream(_)),
     };
     let mut list: Vec<VerbsEntry> = verbs.iter().map(entry).collect();
-    for (path, help) in
-        [(openapi::PATH, "These verbs as an OpenAPI document"), (metrics::METRICS, "Metrics for Prometheus")]
-    {
-        let (method, path, help) = ("GET".into(), path.into(), help.into());
-        list.push(VerbsEntry { method, path, help, stream: false });
+    for (path, help, stream) in [
+        (openapi::PATH, "These verbs as an OpenAPI document", false),
+        (metrics::METRICS, "Metrics for Prometheus", false),
+        (path::PANELS, "The same figures by the parts of the service, for the live page", false),
+        (path::EVENTS, "What happens, a JSON object per line", true),
+    ] {
+        list.push(VerbsEntry { method: "GET".into(), path: path.into(), help: help.into(), stream });
     }
-    let list = Arc::new(Verbs { service, version, verbs: list });
+    let list = Arc::new(Verbs { service, version, verbs: list, events: events::kinds(kinds) });
     let document = Arc::new(openapi::document(&list));
     let collectors = Arc::new(collectors);
-    let scrape = move |turnstile: Option<Extension<Turnstile>>| {
-        let collectors = collectors.clone();
+    let scrape = figures(metrics::METRICS, times, collectors.clone(), |collectors| {
+        let text = metrics::text(collectors.iter().flat_map(|part| (part.collect)()).collect())?;
+        Ok(([(CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response())
+    });
+    let panels = figures(path::PANELS, times, collectors, |collectors| {
+        Ok(Json(metrics::panels(collectors)).into_response())
+    });
+    let readers = [(); 2].map(|()| Arc::new(Semaphore::new(events::READERS)));
+    let (known, stopped) = (list.clone(), stopped.clone());
+    let tell = move |request: axum::extract::Request| {
+        let (events, known, stopped) = (events.clone(), known.clone(), stopped.clone());
+        // Readers of the network take no place from those of the socket.
+        let place = readers[usize::from(request.extensions().get::<Turnstile>().is_some())].clone();
         async move {
-            let place = enter(turnstile.map(|Extension(turnstile)| turnstile)).await;
-            let collect = move || {
-                let _place = place;
-                metrics::text(collectors.iter().flat_map(|collect| collect()).collect())
+            let query = Request::new(request.uri().clone(), Default::default()).query::<EventsQuery>();
+            let reader = query.and_then(|query| Reader::new(events, &known.events, &query));
+            let reader = match (reader, place.try_acquire_owned()) {
+                (Ok(reader), Ok(place)) => reader.start(place, stopped, times.alive),
+                (Err(error), _) => return refuse(&error),
+                (_, Err(_)) => {
+                    let what =
+                        format!("{} readers of events are there already: end one of them", events::READERS);
+                    return refuse(&ApiError::conflict(what));
+                }
             };
-            match timeout(times.handler, spawn_blocking(collect)).await {
-                Ok(Ok(Ok(text))) => ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response(),
-                Ok(Ok(Err(error))) => refuse(&error),
-                Ok(Err(_)) => {
-                    refuse(&ApiError::internal("GET /metrics: a bug: it panicked: see the service's log"))
-                }
-                Err(_) => {
-                    refuse(&ApiError::internal(format!("GET /metrics: no answer within {:?}", times.handler)))
-                }
-            }
+            ([(CONTENT_TYPE, events::CONTENT_TYPE)], Body::new(reader)).into_response()
         }
     };
     let mut app = Router::new()
         .route("/v1", on(MethodFilter::GET, async move || Json(&*list).into_response()))
         .route(openapi::PATH, on(MethodFilter::GET, async move || Json(&*document).into_response()))
-        .route(metrics::METRICS, on(MethodFilter::GET, scrape));
-    let mut seen = HashSet::new();
+        .route(metrics::METRICS, on(MethodFilter::GET, scrape))
+        .route(path::PANELS, on(MethodFilter::GET, panels))
+        .route(path::EVENTS, on(MethodFilter::GET, tell));
+    for asset in page::ASSETS {
+        app = app.route(asset.path, on(MethodFilter::GET, async move || asset.answer()));
+    }
+    let own = ["/v1", openapi::PATH, path::PANELS, path::EVENTS];
+    let mut seen: HashSet<_> = own.iter().map(|path| (Method::GET, (*path).to_owned())).collect();
     for verb in verbs {
         let wrong = |why| ServerError::Verb { method: verb.method.to_string(), path: verb.path.clone(), why };
         let filter = MethodFilter::try_from(verb.method.clone()).map_err(|_| wrong("no such method"))?;
@@ -125,6 +154,12 @@ pub(crate) fn router(
         app = app.route(&path, on(filter, handler));
     }
     let app = app
+        .layer(from_fn(async |request: axum::extract::Request, next: Next| {
+            match foreign(request.headers()) {
+                Some(what) => refuse(&ApiError::new(StatusCode::FORBIDDEN, what)),
+                None => next.run(request).await,
+            }
+        }))
         .fallback(async move |method: Method, uri: Uri| {
             let path = uri.path();
             let whose = elsewhere.iter().find(|(below, _)| {
@@ -142,6 +177,47 @@ pub(crate) fn router(
         });
     Ok(app)
 }
+
+/// Why a request is not answered that a page of another site has a browser send: on the Unix socket (seen through `ssh -L`, say) there is no token
+/// that such a page would lack.
+fn foreign(headers: &HeaderMap) -> Option<String> {
+    let origin = headers.get(ORIGIN)?.to_str().unwrap_or("?");
+    let host = headers.get(HOST).and_then(|host| host.to_str().ok())?;
+    let same = origin.split_once("://").is_some_and(|(_, authority)| authority.eq_ignore_ascii_case(host));
+    (!same).then(|| format!("a page of {origin} asks here, at {host}: only this service's own page may"))
+}
+
+/// A handler that collects figures on a thread of its own, and says them as `say` does.
+fn figures(
+    name: &'static str,
+    times: Times,
+    collectors: Arc<Vec<Collector>>,
+    say: fn(&[Collector]) -> Result<Response, ApiError>,
+) -> impl Fn(Option<Extension<Turnstile>>) -> Answering + Clone + Send + Sync + 'static {
+    move |turnstile: Option<Extension<Turnstile>>| {
+        let collectors = collectors.clone();
+        Box::pin(async move {
+            let place = enter(turnstile.map(|Extension(turnstile)| turnstile)).await;
+            let collect = move || {
+                let _place = place;
+                say(&collectors)
+            };
+            match timeout(times.handler, spawn_blocking(collect)).await {
+                Ok(Ok(Ok(answer))) => answer,
+                Ok(Ok(Err(error))) => refuse(&error),
+                Ok(Err(_)) => refuse(&ApiError::internal(format!(
+                    "GET {name}: a bug: it panicked: see the service's log"
+                ))),
+                Err(_) => {
+                    refuse(&ApiError::internal(format!("GET {name}: no answer within {:?}", times.handler)))
+                }
+            }
+        })
+    }
+}
+
+/// An answer in the making.
+type Answering = Pin<Box<dyn Future<Output = Response> + Send>>;
 
 /// Reads the body, runs the handler, makes the response.
 async fn call(
@@ -253,6 +329,7 @@ impl Serving {
     pub(crate) async fn run(self) {
         let Serving { listener, app, mut stopped, times } = self;
         let places = Arc::new(Semaphore::new(CONNECTIONS));
+        let handshakes = Arc::new(Semaphore::new(HANDSHAKES));
         let mut connections = JoinSet::new();
         loop {
             let next = async {
@@ -272,12 +349,18 @@ impl Serving {
                     connections.spawn(connection(stream, app, stopped, times.head, place));
                 }
                 Ok(Accepted::Tcp(stream, None)) => {
+                    let stream = Impatient::new(stream, times.read);
                     connections.spawn(connection(stream, app, stopped, times.head, place));
                 }
                 Ok(Accepted::Tcp(stream, Some(tls))) => {
+                    let handshakes = handshakes.clone();
                     connections.spawn(async move {
+                        let secure = async {
+                            let _turn = handshakes.acquire_owned().await.ok()?;
+                            tls.acceptor().accept(Impatient::new(stream, times.read)).await.ok()
+                        };
                         // Who does not speak TLS, or dawdles over it, hears no more.
-                        if let Ok(Ok(stream)) = timeout(times.head, tls.acceptor().accept(stream)).await {
+                        if let Ok(Some(stream)) = timeout(times.head, secure).await {
                             connection(stream, app, stopped, times.head, place).await;
                         }
                     });

@@ -13,11 +13,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use tokio::net::TcpListener;
-use tokio::runtime::Builder;
+use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-/// Threads for handlers; more calls than that wait their turn.
+/// Threads for handlers of the socket; more calls than that wait their turn.
 const HANDLER_THREADS: usize = 16;
 
 /// Why there is no server.
@@ -89,7 +89,7 @@ pub struct Server {
     streams: Arc<Streams>,
     times: Times,
     addresses: Vec<SocketAddr>,
-    thread: Option<JoinHandle<()>>,
+    threads: Vec<JoinHandle<()>>,
 }
 
 impl Server {
@@ -121,19 +121,16 @@ impl Server {
             matches!(verb.handler, Handler::Stream(_)) || registry.packets.contains(&verb.path)
         });
         let packets: HashSet<String> = packets.map(|verb| verb.path.clone()).collect();
-        let app = serve::router(registry, &streams, times)?;
-        let runtime = Builder::new_current_thread()
-            .enable_io()
-            .enable_time()
-            .max_blocking_threads(HANDLER_THREADS)
-            .thread_name("control-verb")
-            .build()?;
         let (stop, stopped) = watch::channel(false);
+        let app = serve::router(registry, &streams, &stopped, times)?;
         let serving = |listener, app| Serving { listener, app, stopped: stopped.clone(), times };
-        let _inside = runtime.enter();
-        let (mut addresses, mut all) = (Vec::new(), Vec::new());
+        let (mut addresses, mut threads) = (Vec::new(), Vec::new());
+        let mut network = None;
         if let Some(tcp) = tcp {
             tcp.check()?;
+            // What strangers have computed for them (handshakes, above all) takes nothing from the socket's thread.
+            let (runtime, mut all) = (runtime("control-net-verb", tcp::HANDLERS)?, Vec::new());
+            let inside = runtime.enter();
             let guarded = tcp::guarded(app.clone(), tcp.tokens.clone(), packets);
             for address in &tcp.addresses {
                 let failed = |error| ServerError::Listen { address: *address, error };
@@ -143,20 +140,19 @@ impl Server {
                 let listener = TcpListener::from_std(listener).map_err(failed)?;
                 all.push(serving(Listener::Tcp(listener, tcp.tls.clone()), guarded.clone()));
             }
+            drop(inside);
+            network = Some((runtime, all));
         }
-        let (listener, file) = socket::bind(path)?;
-        all.push(serving(Listener::Unix(listener), app));
-        drop(_inside);
-        let thread = thread::Builder::new().name("control".to_owned()).spawn(move || {
-            runtime.block_on(async {
-                let mut running = JoinSet::new();
-                all.into_iter().for_each(|serving| drop(running.spawn(serving.run())));
-                while running.join_next().await.is_some() {}
-            });
-            // A handler that never returns must not keep the process from ending.
-            runtime.shutdown_background();
-        })?;
-        Ok(Server { file: Some(file), stop, streams, times, addresses, thread: Some(thread) })
+        let runtime = runtime("control-verb", HANDLER_THREADS)?;
+        let (listener, file) = {
+            let _inside = runtime.enter();
+            socket::bind(path)?
+        };
+        threads.push(serve("control", runtime, vec![serving(Listener::Unix(listener), app)])?);
+        if let Some((runtime, all)) = network {
+            threads.push(serve("control-net", runtime, all)?);
+        }
+        Ok(Server { file: Some(file), stop, streams, times, addresses, threads })
     }
 
     /// The addresses on TCP.
@@ -170,15 +166,36 @@ impl Server {
     }
 }
 
+/// A runtime of one thread, and so many for handlers.
+fn runtime(name: &str, handlers: usize) -> io::Result<Runtime> {
+    Builder::new_current_thread()
+        .enable_io()
+        .enable_time()
+        .max_blocking_threads(handlers)
+        .thread_name(name)
+        .build()
+}
+
+/// Serves on a thread until told to stop.
+fn serve(name: &str, runtime: Runtime, all: Vec<Serving>) -> io::Result<JoinHandle<()>> {
+    thread::Builder::new().name(name.to_owned()).spawn(move || {
+        runtime.block_on(async {
+            let mut running = JoinSet::new();
+            all.into_iter().for_each(|serving| drop(running.spawn(serving.run())));
+            while running.join_next().await.is_some() {}
+        });
+        // A handler that never returns must not keep the process from ending.
+        runtime.shutdown_background();
+    })
+}
+
 impl Drop for Server {
     fn drop(&mut self) {
         // First of all, so that a successor may take the place.
         self.file = None;
         let _ = self.stop.send(true);
         self.streams.close();
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
+        self.threads.drain(..).for_each(|thread| drop(thread.join()));
         self.streams.wait(self.times.grace);
     }
 }
@@ -197,7 +214,7 @@ mod tests {
 
     /// A server without patience; its handler at /v1/stuck returns when the sender is dropped.
     fn impatient(folder: &Path) -> (Server, Sender<()>) {
-        server(folder, Times { head: SHORT, body: SHORT, handler: SHORT, grace: SHORT })
+        server(folder, Times { head: SHORT, body: SHORT, handler: SHORT, grace: SHORT, ..Times::default() })
     }
 
     fn server(folder: &Path, times: Times) -> (Server, Sender<()>) {
@@ -237,7 +254,7 @@ mod tests {
     #[test]
     fn dawdlers_hold_up_nobody() {
         let folder = tempfile::tempdir().unwrap();
-        let patient = Times { head: EVER, body: EVER, handler: EVER, grace: SHORT };
+        let patient = Times { head: EVER, body: EVER, handler: EVER, grace: SHORT, ..Times::default() };
         let (server, _release) = server(folder.path(), patient);
         let parts: [&[u8]; 3] =
             [b"", b"GET /v1/ech", b"POST /v1/echo HTTP/1.1\r\nContent-Length: 100\r\n\r\n{"];
@@ -265,5 +282,46 @@ mod tests {
         drop(server); // Does not wait for the handler.
         assert!(!folder.path().join("s.sock").exists());
         drop(release);
+    }
+
+    /// Who asks and does not read what comes loses the place on the network, and keeps it on the socket, where an operator may be looking at it.
+    #[test]
+    fn who_does_not_read_loses_the_place_on_the_network() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("tokens");
+        std::fs::write(&path, "a all admin-admin-admin-admin-admin\n").unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        let tokens = Arc::new(crate::Tokens::read(&path).unwrap());
+        let tcp = Tcp { addresses: vec!["127.0.0.1:0".parse().unwrap()], tokens, tls: None };
+        let (tell, ended) = channel();
+        let tell = std::sync::Mutex::new(tell);
+        let mut registry = Registry::new("testmill", "9.9");
+        registry.stream("/v1/endless", "", move |request: &Request| {
+            let (name, tell) =
+                (format!("{:?}", request.query::<Vec<(String, String)>>()), tell.lock().unwrap().clone());
+            Ok(crate::Stream::new("text/plain", move |sink| {
+                let result = (0..).try_for_each(|_| sink.send(vec![b'x'; 65536]));
+                let _ = tell.send(name);
+                result
+            }))
+        });
+        let times = Times { read: SHORT, ..Times::default() };
+        let server = Server::start_with(registry, &folder.path().join("s.sock"), Some(tcp), times).unwrap();
+        let mut socket = UnixStream::connect(server.path()).unwrap();
+        socket.write_all(b"GET /v1/endless?by=socket HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+        let mut network = std::net::TcpStream::connect(server.addresses()[0]).unwrap();
+        network
+            .write_all(
+                b"GET /v1/endless?by=network HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer admin-admin-admin-admin-admin\r\n\r\n",
+            )
+            .unwrap();
+        let first = ended.recv_timeout(Duration::from_secs(20)).unwrap();
+        assert!(first.contains("network"), "{first}");
+        // The other one is still served: much more comes than can have been under way.
+        let mut bytes = vec![0; 1 << 20];
+        (0..30).for_each(|_| socket.read_exact(&mut bytes).unwrap());
+        drop(socket);
+        assert!(ended.recv_timeout(Duration::from_secs(20)).unwrap().contains("socket"));
     }
 }

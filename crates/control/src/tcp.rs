@@ -1,5 +1,6 @@
 //! The API on TCP: for who is not on this machine, or reads metrics. Every call needs a token; what leaves the machine needs TLS.
 
+use crate::page;
 use crate::registry::ApiError;
 use crate::serve::refuse;
 use crate::server::ServerError;
@@ -100,8 +101,8 @@ impl Tcp {
     }
 }
 
-/// Handlers that work for the network at the same time: fewer than there are threads, so that the operator's socket always has some.
-const HANDLERS: usize = 8;
+/// Handlers that work for the network at the same time. Those of the operator's socket have threads of their own.
+pub(crate) const HANDLERS: usize = 8;
 
 /// A handler's place among those that work at the same time; waits for one.
 #[derive(Clone)]
@@ -113,13 +114,22 @@ impl Turnstile {
     }
 }
 
-/// Lets those through who may call. `packets` are the paths whose answers are packets: nothing for who may only look.
+/// Lets those through who may call. `packets` are the paths whose answers are packets: nothing for who may only look. The page's files are for
+/// everybody: it asks for a token itself.
 pub(crate) fn guarded(app: Router, tokens: Arc<Tokens>, packets: HashSet<String>) -> Router {
     let (packets, turnstile) = (Arc::new(packets), Turnstile(Arc::new(Semaphore::new(HANDLERS))));
     app.layer(from_fn(move |mut request: Request, next: Next| {
         let (tokens, packets, turnstile) = (tokens.clone(), packets.clone(), turnstile.clone());
         async move {
             match allowed(&tokens, &packets, &request) {
+                Err(refused)
+                    if page::is_asset(request.uri().path())
+                        && refused.status() == StatusCode::UNAUTHORIZED =>
+                {
+                    let mut answer = next.run(request).await;
+                    close(&mut answer);
+                    answer
+                }
                 Ok(()) => {
                     request.extensions_mut().insert(turnstile);
                     next.run(request).await
@@ -146,9 +156,13 @@ fn allowed(tokens: &Tokens, packets: &HashSet<String>, request: &Request) -> Res
             let what = "send a token that is in control.token_file: Authorization: Bearer TOKEN";
             let mut response = refuse(&ApiError::new(StatusCode::UNAUTHORIZED, what)).into_response();
             response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-            // Who has no token holds no place: else a hundred of them could keep all others out.
-            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            close(&mut response);
             Err(Box::new(response))
         }
     }
+}
+
+/// Who has no token holds no place: else a hundred of them could keep all others out.
+fn close(response: &mut Response) {
+    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
 }

@@ -9,7 +9,7 @@ tidemill_graph::counters! {
     Malformed = "malformed": "outer packets with something broken in them; dropped",
     Nested = "nested": "outer packets in outer packets, forged with a Gatekeeper's address; dropped",
     Congested = "congested": "packets that met congestion in the tunnel and cannot say so; dropped",
-    Waiting = "waiting": "packets that wait for the policy's answer now",
+    Waiting = "waiting" now: "packets that wait for the policy's answer now",
     QueueFull = "queue-full": "packets that found too many waiting; dropped",
     Forwarded = "forwarded": "requests and renewals that the policy let on",
     PolicyDropped = "policy-dropped": "requests and renewals that the policy, or its fail-safe, did not let on",

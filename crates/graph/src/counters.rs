@@ -27,6 +27,8 @@ pub struct NodeCounters {
 pub struct Snapshot {
     /// One entry per node of the graph.
     pub nodes: Vec<NodeCounters>,
+    /// Packets that left each node by each of its outputs, those included that had no room behind it.
+    pub outputs: Vec<Vec<u64>>,
     /// One entry per port.
     pub ports: Vec<PortCounters>,
     /// Nanoseconds spent in each port's receive and transmit calls.
@@ -65,6 +67,7 @@ impl Clone for Snapshot {
     fn clone_from(&mut self, other: &Self) {
         let Snapshot {
             nodes,
+            outputs,
             ports,
             port_ns,
             edge_drops,
@@ -79,6 +82,7 @@ impl Clone for Snapshot {
             ended,
         } = other;
         self.nodes.clone_from(nodes);
+        self.outputs.clone_from(outputs);
         self.ports.clone_from(ports);
         self.port_ns.clone_from(port_ns);
         self.edge_drops.clone_from(edge_drops);
@@ -90,9 +94,12 @@ impl Clone for Snapshot {
 }
 
 impl Snapshot {
-    pub(crate) fn new(nodes: usize, ports: usize) -> Self {
+    /// Of nodes with so many outputs each.
+    pub(crate) fn new(outputs: impl Iterator<Item = usize>, ports: usize) -> Self {
+        let outputs: Vec<Vec<u64>> = outputs.map(|outputs| vec![0; outputs]).collect();
         Snapshot {
-            nodes: vec![NodeCounters::default(); nodes],
+            nodes: vec![NodeCounters::default(); outputs.len()],
+            outputs,
             ports: vec![PortCounters::default(); ports],
             port_ns: vec![(0, 0); ports],
             edge_drops: vec![DropCounts::default(); ports],
@@ -109,6 +116,9 @@ impl Snapshot {
             mine.made += theirs.made;
             mine.consumed += theirs.consumed;
             mine.dropped.add(&theirs.dropped);
+        }
+        for (mine, theirs) in self.outputs.iter_mut().zip(&other.outputs) {
+            mine.iter_mut().zip(theirs).for_each(|(mine, theirs)| *mine += theirs);
         }
         self.ports.iter_mut().zip(&other.ports).for_each(|(mine, theirs)| mine.add(theirs));
         self.edge_drops.iter_mut().zip(&other.edge_drops).for_each(|(mine, theirs)| mine.add(theirs));

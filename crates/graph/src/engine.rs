@@ -295,7 +295,7 @@ impl Handle {
     }
 
     fn empty_snapshot(&self) -> Snapshot {
-        Snapshot::new(self.graph.node_names.len(), self.graph.port_names.len())
+        Snapshot::new(self.graph.outputs.iter().map(Vec::len), self.graph.port_names.len())
     }
 }
 

@@ -2,12 +2,16 @@
 
 /// Declares a service's counters once: variant, stable name, what it means for an operator. Makes in the calling module
 ///
-/// * `Counter`, with `ALL`, `name` and `help`,
+/// A number that does not only grow is marked: `Flows = "flows" now: "flows in the table now"`.
+///
+/// * `Counter`, with `ALL`, `name`, `help` and `is_now`,
 /// * `Counters`: a plain number for each, of one worker or the sum,
 /// * `Board`: where a worker shows its numbers. One writes, anybody reads; the numbers are of one moment each.
 #[macro_export]
 macro_rules! counters {
-    ($($variant:ident = $name:literal : $help:literal,)*) => {
+    (@is_now) => { false };
+    (@is_now now) => { true };
+    ($($variant:ident = $name:literal $($now:ident)? : $help:literal,)*) => {
         /// What is counted.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[repr(u8)]
@@ -25,6 +29,11 @@ macro_rules! counters {
             /// One line for an operator.
             pub const fn help(self) -> &'static str {
                 match self { $(Counter::$variant => $help,)* }
+            }
+
+            /// Whether it is what is so now, and not what has been counted since the start.
+            pub const fn is_now(self) -> bool {
+                match self { $(Counter::$variant => $crate::counters!(@is_now $($now)?),)* }
             }
         }
 
@@ -48,6 +57,11 @@ macro_rules! counters {
             /// All of them, by their stable names, in order.
             pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + Clone + '_ {
                 Counter::ALL.iter().map(|&counter| (counter.name(), self.get(counter)))
+            }
+
+            /// The same, each with whether it is what is so now.
+            pub fn figures(&self) -> impl Iterator<Item = (&'static str, u64, bool)> + '_ {
+                Counter::ALL.iter().map(|&counter| (counter.name(), self.get(counter), counter.is_now()))
             }
 
             /// All that are not zero, in order.
@@ -108,12 +122,16 @@ mod tests {
     counters! {
         Sheep = "sheep": "over the fence",
         Goats = "goats": "under it",
+        Penned = "penned" now: "in the pen",
     }
 
     #[test]
     fn names_are_distinct_and_numbers_add_up() {
         let names: HashSet<_> = Counter::ALL.iter().map(|counter| (counter.name(), counter.help())).collect();
-        assert_eq!(names, HashSet::from([("sheep", "over the fence"), ("goats", "under it")]));
+        assert_eq!(
+            names,
+            HashSet::from([("sheep", "over the fence"), ("goats", "under it"), ("penned", "in the pen")])
+        );
         let mut counters = Counters::default();
         counters.add(Counter::Sheep, 3);
         counters.one(Counter::Goats);
@@ -123,6 +141,8 @@ mod tests {
         board.add_to(&mut sum);
         board.add_to(&mut sum);
         assert_eq!(sum.nonzero().collect::<Vec<_>>(), [(Counter::Sheep, 6), (Counter::Goats, 4)]);
-        assert_eq!(sum.iter().collect::<Vec<_>>(), [("sheep", 6), ("goats", 4)]);
+        assert_eq!(sum.iter().collect::<Vec<_>>(), [("sheep", 6), ("goats", 4), ("penned", 0)]);
+        let now: Vec<_> = sum.figures().filter(|(.., is_now)| *is_now).collect();
+        assert_eq!(now, [("penned", 0, true)]);
     }
 }

@@ -128,7 +128,7 @@ impl Worker {
             scratch: Vec::with_capacity(QUEUE),
             verdicts: vec![Verdict::Next(0); QUEUE],
             emitted: Vec::with_capacity(QUEUE),
-            counters: Snapshot::new(nodes.len(), ports.len()),
+            counters: Snapshot::new(graph.outputs.iter().map(Vec::len), ports.len()),
             kept: 0,
             due_ns: None,
             seats: ports.into_iter().map(|p| p.map(seat)).collect(),
@@ -409,16 +409,25 @@ impl Worker {
         let mut alike = Verdict::alike(&self.verdicts[..count]);
         // A burst that goes one way as a whole moves in one copy.
         let together = match self.verdicts[0] {
-            Verdict::Next(output) if alike == count => Some(self.edges[n][output as usize]),
+            Verdict::Next(output) if alike == count => {
+                Some((output as usize, self.edges[n][output as usize]))
+            }
             _ => None,
         };
         match together {
-            Some(Edge::Node(to)) if self.queues[to].len() + count <= QUEUE => {
+            Some((output, Edge::Node(to))) if self.queues[to].len() + count <= QUEUE => {
+                self.counters.outputs[n][output] += count as u64;
                 self.queues[to].append(&mut packets);
                 self.pending |= 1 << to;
             }
-            Some(Edge::Port(to)) => self.send_all(to, &mut packets),
-            Some(Edge::Pass(to)) => packets.drain(..).for_each(|packet| self.pass(to, packet)),
+            Some((output, Edge::Port(to))) => {
+                self.counters.outputs[n][output] += count as u64;
+                self.send_all(to, &mut packets);
+            }
+            Some((output, Edge::Pass(to))) => {
+                self.counters.outputs[n][output] += count as u64;
+                packets.drain(..).for_each(|packet| self.pass(to, packet));
+            }
             _ => {
                 let (mut at, mut rest) = (0, packets.drain(..));
                 while at < count {
@@ -447,9 +456,11 @@ impl Worker {
             }
             Verdict::Next(output) => match self.edges[n][output as usize] {
                 Edge::Node(to) if self.queues[to].len() + count <= QUEUE => {
+                    self.counters.outputs[n][output as usize] += count as u64;
                     self.queues[to].extend(packets);
                     self.pending |= 1 << to;
                 }
+                // Counted one by one.
                 _ => packets.for_each(|packet| self.carry_out(n, verdict, packet)),
             },
             _ => packets.for_each(|packet| self.carry_out(n, verdict, packet)),
@@ -459,15 +470,18 @@ impl Worker {
     #[inline]
     fn carry_out(&mut self, n: usize, verdict: Verdict, packet: Packet) {
         match verdict {
-            Verdict::Next(output) => match self.edges[n][output as usize] {
-                Edge::Node(to) if self.queues[to].len() < QUEUE => {
-                    self.queues[to].push(packet);
-                    self.pending |= 1 << to;
+            Verdict::Next(output) => {
+                self.counters.outputs[n][output as usize] += 1;
+                match self.edges[n][output as usize] {
+                    Edge::Node(to) if self.queues[to].len() < QUEUE => {
+                        self.queues[to].push(packet);
+                        self.pending |= 1 << to;
+                    }
+                    Edge::Node(_) => self.drop_at(n, DropReason::QueueFull, packet),
+                    Edge::Port(to) => self.send(to, packet),
+                    Edge::Pass(to) => self.pass(to, packet),
                 }
-                Edge::Node(_) => self.drop_at(n, DropReason::QueueFull, packet),
-                Edge::Port(to) => self.send(to, packet),
-                Edge::Pass(to) => self.pass(to, packet),
-            },
+            }
             Verdict::Drop(reason) => self.drop_at(n, reason, packet),
             Verdict::Consume => {
                 if let Some(observer) = &mut self.observer {

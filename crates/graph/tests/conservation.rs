@@ -34,6 +34,7 @@ fn every_packet_is_accounted_for_and_every_frame_comes_home() {
     assert_eq!((outcome.snapshot.pool.unnamed, outcome.snapshot.pool.free), (0, 8192));
     let (sent, back) = (sent.lock().unwrap().clone(), back.lock().unwrap().clone());
     assert_eq!((sent.len(), back.len()), (3900, 2000));
+    assert_eq!(outcome.snapshot.outputs, [[3900, 2000]]);
     let ordered: Vec<_> = sent.iter().filter(|n| *n % 7 != 2).collect();
     assert!(ordered.is_sorted(), "packets that take one path stay in order");
     // The trace of packet 3 tells the whole story.
@@ -62,6 +63,10 @@ fn a_queue_that_overflows_drops_by_name() {
     let ledger = outcome.snapshot.ledger();
     assert!(ledger.balances(), "{ledger:?}");
     assert_eq!(ledger.made, 256 * 30);
+    // Those that found no room have taken the way there.
+    let arrived = outcome.snapshot.nodes[1].packets;
+    assert_eq!(outcome.snapshot.outputs, [[256 * 31], [arrived]]);
+    assert!(arrived < 256 * 31);
     assert!(ledger.dropped_for(DropReason::QueueFull) > 0);
     assert_eq!((outcome.snapshot.pool.unnamed, outcome.snapshot.pool.free), (0, 16384));
 }
@@ -105,6 +110,7 @@ fn two_workers_share_nothing_and_add_up() {
     let ledger = outcome.snapshot.ledger();
     assert!(ledger.balances(), "{ledger:?}");
     assert_eq!((ledger.received, ledger.held), (10_000, 200));
+    assert_eq!(outcome.snapshot.outputs[0].iter().sum::<u64>(), ledger.out);
     assert!(boundaries.load(Ordering::Relaxed) > 10);
     assert_eq!(handle.snapshot().ended, 2);
     assert_eq!(handle.snapshot().ledger(), ledger);

@@ -40,7 +40,7 @@ tidemill_graph::counters! {
     Restarts = "restarts": "times that it was another, or that our clock had stood",
     AskPortUsed = "ask-port-used": "requests of clients from kvcache.ask_port: nothing is asked for three times kvcache.settle_ms; give another",
     EndsFull = "ends-full": "times that more mutations without proof were under way than kvcache.slots: everything made void",
-    EntriesL0 = "entries-l0": "answers in L0 now, void ones too",
-    EntriesL1 = "entries-l1": "answers in L1 now, void ones too",
-    Connections = "connections": "connections that are followed now",
+    EntriesL0 = "entries-l0" now: "answers in L0 now, void ones too",
+    EntriesL1 = "entries-l1" now: "answers in L1 now, void ones too",
+    Connections = "connections" now: "connections that are followed now",
 }

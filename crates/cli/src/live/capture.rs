@@ -81,7 +81,7 @@ pub(super) fn run(args: &Capture) -> Result<bool> {
 }
 
 /// A flag that Ctrl-C and `kill` set; the second one ends the program at once.
-fn stop_by_signal() -> Result<Arc<AtomicBool>> {
+pub(super) fn stop_by_signal() -> Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         signal_hook::flag::register_conditional_shutdown(signal, 1, stop.clone())?;

@@ -3,6 +3,7 @@
 mod amp;
 mod capture;
 mod completions;
+mod events;
 mod gate;
 mod grantor;
 mod grid;
@@ -23,6 +24,7 @@ use anyhow::Result;
 pub(crate) use capture::Capture;
 use clap::Args;
 pub(crate) use completions::Completions;
+pub(crate) use events::Events;
 pub(crate) use gate::GateVerb;
 pub(crate) use grantor::GrantorVerb;
 use grid::Grid;
@@ -171,6 +173,11 @@ pub(crate) fn reload(args: &Reload) -> Result<bool> {
 /// `tidemill stop`.
 pub(crate) fn stop(args: &Stop) -> Result<bool> {
     service::stop(args)
+}
+
+/// `tidemill events`.
+pub(crate) fn events(args: &Events) -> Result<bool> {
+    events::run(args)
 }
 
 /// `tidemill top`.

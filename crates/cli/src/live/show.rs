@@ -12,7 +12,7 @@ use std::net::IpAddr;
 use tidemill_control::Client;
 use tidemill_control::schema::{
     Drops, Fibs, Interfaces, Kernel, Link, Neighbors, NextHops, Node, Nodes, Ports, Queue, Queues, Route,
-    RoutePath, Routes, RoutesQuery, StateFile, Summary, Workers, path,
+    RoutePath, Routes, RoutesQuery, StateFile, Summary, Table, Tables, Workers, path,
 };
 use tidemill_lpm::Prefix;
 
@@ -68,6 +68,9 @@ enum What {
     /// Workers: load, rates, frames
     #[command(after_help = "Example:\n  tidemill show workers")]
     Workers,
+    /// Tables and caches: entries, room, memory, how often what is sought is found
+    #[command(after_help = "Example:\n  tidemill show tables")]
+    Tables,
     /// What lookups' labels stand for
     #[command(after_help = "Example:\n  tidemill show next-hops")]
     NextHops,
@@ -182,6 +185,7 @@ pub(super) fn run(args: &Show) -> Result<bool> {
                 grid.print("there are no neighbors");
             },
         )?,
+        What::Tables => list(live, path::TABLES, |all: Tables| all.tables, print_tables)?,
         What::Interfaces => list(
             live,
             path::INTERFACES,
@@ -343,6 +347,20 @@ fn print_summary(summary: &Summary) {
     println!("up {}, {} reloads", span(summary.seconds), summary.reloads);
     println!("{}", books(summary));
     println!("{} bytes in, {} bytes out, {:.3} Mpps", summary.in_bytes, summary.out_bytes, summary.mpps);
+}
+
+fn print_tables(tables: &[Table]) {
+    let mut grid =
+        Grid::new(&["table", "made of", ">entries", ">room", ">bytes", ">changes", ">hits", ">misses"]);
+    let number = |number: Option<u64>| number.map_or_else(|| "-".to_owned(), |number| number.to_string());
+    for table in tables {
+        let [room, bytes, generation, hits, misses] =
+            [table.room, table.bytes, table.generation, table.hits, table.misses].map(number);
+        let (name, kind, entries) =
+            (table.name.clone(), or_dash(Some(&table.kind)), table.entries.to_string());
+        grid.row([name, kind, entries, room, bytes, generation, hits, misses]);
+    }
+    grid.print("there are no tables");
 }
 
 fn print_ports(ports: &[tidemill_control::schema::Port]) {

@@ -2,13 +2,14 @@
 
 use super::config::ControlSection;
 use super::service::{Service, lock, now_ns};
+use super::watch::KINDS;
 use crate::usage::one_line;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tidemill_burst::{DropCounts, DropReason};
-use tidemill_control::schema::{self, Done, path};
+use tidemill_control::schema::{self, Done, Severity, path};
 use tidemill_control::{ApiError, DEFAULT_SOCKET, Registry, Request, Sink, Stream};
 use tidemill_graph::Snapshot;
 use tidemill_graph::capture::Capture;
@@ -42,6 +43,9 @@ pub(crate) fn registry(service: &Arc<Service>) -> Registry {
     get!(path::NODES, "The graph's nodes with their counters", |s: &Service, _: &Request| Ok(nodes(s)));
     get!(path::WORKERS, "Workers and their load", |s: &Service, _: &Request| Ok(workers(s)));
     get!(path::DROPS, "What was dropped, why and where", |s: &Service, _: &Request| Ok(drops(s)));
+    get!(path::TABLES, "Tables and caches, and how full they are", |s: &Service, _: &Request| {
+        Ok::<_, ApiError>(schema::Tables { tables: s.role.tables() })
+    });
     get!(path::TRACE, "What has been traced", |s: &Service, _: &Request| Ok(traces(s)));
 
     let to = service.clone();
@@ -55,6 +59,7 @@ pub(crate) fn registry(service: &Arc<Service>) -> Registry {
     });
     let to = service.clone();
     registry.post(path::STOP, "Stop in good order", move |_: &Request| {
+        to.trouble.tell("run", Severity::Info, &to.path.display().to_string(), "stops: it was asked to");
         to.handle.stop();
         Ok::<_, ApiError>(Done::from("stopping"))
     });
@@ -64,6 +69,8 @@ pub(crate) fn registry(service: &Arc<Service>) -> Registry {
     });
     let of = service.clone();
     registry.metrics(move || super::metrics::of(&of));
+    registry.events(service.trouble.events());
+    KINDS.iter().for_each(|(kind, help)| registry.event_kind(kind, help));
     service.role.clone().verbs(&mut registry);
     // Who asks the wrong one is told whom to ask.
     registry.elsewhere("/v1/amp", "the role mitigator");
@@ -113,10 +120,11 @@ fn summary(service: &Service) -> schema::Summary {
     }
 }
 
-fn ports(service: &Service) -> schema::Ports {
+pub(super) fn ports(service: &Service) -> schema::Ports {
     let snapshot = service.handle.snapshot();
     let config = lock(&service.config);
     let queues = service.handle.per_worker().len() as u32;
+    let inputs = &service.graph.inputs;
     let direction = |direction: &tidemill_port::Direction| schema::Direction {
         packets: direction.packets,
         bytes: direction.bytes,
@@ -124,6 +132,7 @@ fn ports(service: &Service) -> schema::Ports {
     };
     let one = |(number, (spec, counters)): (usize, (&PortSpec, &tidemill_port::PortCounters))| schema::Port {
         name: spec.name().into(),
+        to: inputs.get(number).copied().flatten().map(|target| service.graph.target_name(target)),
         kind: spec.kind().into(),
         link: spec.interface().and_then(|_| service.role.link(number)).map(|up| match up {
             _ if counters.away() > 0 => schema::Link::Away,
@@ -156,13 +165,18 @@ fn nodes(service: &Service) -> schema::Nodes {
         ns_per_packet: counters.busy_ns as f64 / counters.packets.max(1) as f64,
         outputs: graph.outputs[n]
             .iter()
-            .map(|(name, to)| schema::Output { name: name.clone(), to: graph.target_name(*to) })
+            .zip(&snapshot.outputs[n])
+            .map(|((name, to), packets)| schema::Output {
+                name: name.clone(),
+                to: graph.target_name(*to),
+                packets: *packets,
+            })
             .collect(),
     };
     schema::Nodes { nodes: snapshot.nodes.iter().enumerate().map(one).collect() }
 }
 
-fn workers(service: &Service) -> schema::Workers {
+pub(super) fn workers(service: &Service) -> schema::Workers {
     let rates = lock(&service.rates);
     let topology = Topology::read(Path::new("/sys"));
     // What ports have handed over: segments that they cut of a super-packet are packets here.
@@ -192,7 +206,7 @@ fn workers(service: &Service) -> schema::Workers {
     schema::Workers { workers: rates.now.iter().enumerate().map(one).collect() }
 }
 
-fn drops(service: &Service) -> schema::Drops {
+pub(super) fn drops(service: &Service) -> schema::Drops {
     let mut drops = Vec::new();
     each_drop(service, &service.handle.snapshot(), |reason, count, at| {
         drops.push(schema::DropCount {

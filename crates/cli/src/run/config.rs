@@ -346,7 +346,7 @@ pub(crate) struct GenerateSection {
 }
 
 /// The control socket.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct ControlSection {
     /// Where it is made, relative to this file's folder. Default: `/run/tidemill/tidemill.sock`, where the commands look
@@ -362,6 +362,21 @@ pub(crate) struct ControlSection {
     pub(crate) certificate: Option<PathBuf>,
     /// TLS: its private key (PEM).
     pub(crate) key: Option<PathBuf>,
+    /// Drops for one reason beyond so many packets a second are an event of `GET /v1/events`; 0: none are.
+    pub(crate) alarm_drops_pps: u64,
+}
+
+impl Default for ControlSection {
+    fn default() -> Self {
+        ControlSection {
+            socket: None,
+            listen: Vec::new(),
+            token_file: None,
+            certificate: None,
+            key: None,
+            alarm_drops_pps: 1000,
+        }
+    }
 }
 
 impl ControlSection {

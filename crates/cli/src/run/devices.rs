@@ -1,8 +1,10 @@
 //! Devices that go away and come back, as the operator reads it: a line each. The ports do the work
 //! ([`PortCounters::lost`]); the router follows links by netlink, with and without `[kernel]`.
 
+use super::role::Trouble;
 use super::setup;
 use std::time::{Duration, Instant};
+use tidemill_control::schema::Severity;
 use tidemill_graph::Handle;
 use tidemill_port::{PortCounters, PortSpec};
 
@@ -30,7 +32,7 @@ struct Said {
 
 impl Devices {
     /// Says what has changed since it last looked.
-    pub(crate) fn look(&mut self, handle: &Handle, ports: &[PortSpec]) {
+    pub(crate) fn look(&mut self, handle: &Handle, ports: &[PortSpec], trouble: &Trouble) {
         if self.looked.is_some_and(|at| at.elapsed() < EVERY) {
             return;
         }
@@ -39,8 +41,12 @@ impl Devices {
         for ((said, spec), counters) in self.ports.iter_mut().zip(ports).zip(&handle.snapshot().ports) {
             let Some(interface) = spec.interface() else { continue };
             if let Some(line) = said.news(counters, || tidemill_port::device(interface).is_ok()) {
-                let warning = if said.away.is_some() { "warning: " } else { "" };
+                let (warning, severity) = match said.away {
+                    Some(_) => ("warning: ", Severity::Warning),
+                    None => ("", Severity::Info),
+                };
                 eprintln!("tidemill: {warning}port {}: interface {interface} {line}", spec.name());
+                trouble.tell("port", severity, spec.name(), format!("interface {interface} {line}"));
                 if said.away.is_none() {
                     // It is another device, with the kernel's defaults.
                     setup::warn_of_forwarding(std::slice::from_ref(spec));

@@ -6,7 +6,7 @@ use tidemill_control::Family;
 use tidemill_graph::Snapshot;
 use tidemill_port::PortSpec;
 
-/// All of it, with the role's. Packets are of one moment, so that the books balance in what is read.
+/// All of it but the role's, which registers its own. Packets are of one moment, so that the books balance in what is read.
 pub(super) fn of(service: &Service) -> Vec<Family> {
     let snapshot = service.handle.snapshot();
     let mut families = whole(service, &snapshot);
@@ -34,7 +34,6 @@ pub(super) fn of(service: &Service) -> Vec<Family> {
     }
     families.extend([packets, busy, dropped(service, &snapshot)]);
     families.extend(workers(service));
-    families.extend(service.role.metrics());
     families
 }
 

@@ -17,6 +17,7 @@ mod rules;
 mod service;
 mod setup;
 mod switch;
+mod watch;
 
 use crate::usage;
 use anyhow::{Context, Result};
@@ -30,6 +31,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tidemill_control::Server;
+use tidemill_control::schema::Severity;
 use tidemill_graph::record::{Event, RecordReader, Recorder, VERSION};
 use tidemill_graph::replay::Replayer;
 use tidemill_graph::{Clock, Outcome};
@@ -189,6 +191,7 @@ pub(crate) fn run(args: RunArgs) -> Result<bool> {
         started_ns: service::now_ns(),
         config: Mutex::new(written),
         devices: Mutex::default(),
+        watched: Mutex::default(),
         tcp,
     });
     let server = match &socket {
@@ -198,6 +201,7 @@ pub(crate) fn run(args: RunArgs) -> Result<bool> {
     for address in server.iter().flat_map(Server::addresses) {
         eprintln!("tidemill: the API and /metrics are at {address}");
     }
+    service.trouble.tell("run", Severity::Info, &name, format!("a {} begins", config.role));
     let done = AtomicBool::new(false);
     let outcome = std::thread::scope(|scope| {
         scope.spawn(|| {

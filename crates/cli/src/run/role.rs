@@ -10,7 +10,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::Scope;
-use tidemill_control::{Family, Registry};
+use tidemill_control::schema::{Event, Severity, Table};
+use tidemill_control::{Events, Family, Registry};
 use tidemill_graph::GraphBuilder;
 use tidemill_graph::record::Recorder;
 use tidemill_lookup::qsbr::Domain;
@@ -32,7 +33,7 @@ pub(crate) trait Role: Send + Sync {
     /// Takes over what has changed between two configurations; all of it or nothing. `name` is for messages.
     fn reload(&self, name: &str, old: &Config, new: &Config, text: &str) -> Result<()>;
 
-    /// Adds its verbs to those of every run.
+    /// Adds its verbs to those of every run, and its figures.
     fn verbs(self: Arc<Self>, registry: &mut Registry);
 
     /// Starts what goes on beside the packets, each on a thread of its own, until `done`.
@@ -55,9 +56,9 @@ pub(crate) trait Role: Send + Sync {
     /// What to say in the end.
     fn told(&self) -> Told;
 
-    /// Its own figures, for `/metrics`.
-    fn metrics(&self) -> Vec<Family> {
-        self.told().figures()
+    /// Its tables and caches.
+    fn tables(&self) -> Vec<Table> {
+        Vec::new()
     }
 }
 
@@ -88,19 +89,17 @@ impl Told {
         let all = counters.map(|(name, count)| (name.to_owned(), Value::from(count))).collect();
         self.json.insert(key.into(), Value::Object(all));
     }
+}
 
-    /// The role's counters as metrics: `tidemill_KEY{figure="NAME"}`.
-    pub(crate) fn figures(&self) -> Vec<Family> {
-        let counters = self.json.iter().filter_map(|(key, value)| Some((key, value.as_object()?)));
-        let family = |(key, counters): (&String, &Map<String, Value>)| {
-            let mut family = Family::gauge(key.as_str(), "The role's own figures");
-            for (name, value) in counters {
-                family.add_f64(&[("figure", name)], value.as_f64().unwrap_or_default());
-            }
-            family
-        };
-        counters.map(family).collect()
+/// A role's counters as metrics: `tidemill_KEY_total{figure="NAME"}` for what only grows, `tidemill_KEY_now{figure="NAME"}` for what is so now.
+/// Each comes with its name, its number, and whether that is so now.
+pub(crate) fn figures<'a>(key: &str, counters: impl Iterator<Item = (&'a str, u64, bool)>) -> Vec<Family> {
+    let mut grows = Family::counter(key, "What the role has counted");
+    let mut now = Family::gauge(format!("{key}_now"), "What the role has now");
+    for (name, count, is_now) in counters {
+        if is_now { &mut now } else { &mut grows }.add(&[("figure", name)], count);
     }
+    [grows, now].into_iter().filter(|family| !family.is_empty()).collect()
 }
 
 /// What a role is made from.
@@ -166,18 +165,45 @@ pub(crate) fn check(config: &Config, name: &str) -> Result<(GraphBuilder, String
     }
 }
 
-/// What went wrong beside the packets: it is said, packets flow on, and the run fails in the end.
+/// What a run has to say beside the packets: to standard error, and as events. What went wrong lets packets flow on, and the run fails in the end.
 #[derive(Default)]
-pub(crate) struct Trouble(AtomicBool);
+pub(crate) struct Trouble {
+    any: AtomicBool,
+    events: Events,
+}
 
 impl Trouble {
+    /// Where the events go.
+    pub(crate) fn events(&self) -> &Events {
+        &self.events
+    }
+
+    /// Says what went wrong.
     pub(crate) fn complain(&self, what: &str, error: &anyhow::Error) {
-        eprintln!("tidemill: {what}: {}", crate::usage::one_line(error));
-        self.0.store(true, Ordering::Relaxed);
+        let message = crate::usage::one_line(error);
+        eprintln!("tidemill: {what}: {message}");
+        self.any.store(true, Ordering::Relaxed);
+        self.tell("trouble", Severity::Error, what, message);
+    }
+
+    /// Says a line of a role's, which has registered its name as a kind of events; one that begins with `warning: ` is one.
+    pub(crate) fn note(&self, role: &str, line: &str) {
+        eprintln!("tidemill: {line}");
+        let (severity, message) = match line.strip_prefix("warning: ") {
+            Some(message) => (Severity::Warning, message),
+            None => (Severity::Info, line),
+        };
+        self.tell(role, severity, "", message);
+    }
+
+    /// Tells of an event, without a line on standard error.
+    pub(crate) fn tell(&self, kind: &str, severity: Severity, about: &str, message: impl Into<String>) {
+        let (kind, about, message) = (kind.to_owned(), about.to_owned(), message.into());
+        self.events.tell(Event { kind, severity, about, message, ..Event::default() });
     }
 
     /// Whether there was any.
     pub(crate) fn is_any(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        self.any.load(Ordering::Relaxed)
     }
 }

@@ -1,8 +1,10 @@
 //! A run's control side: what happens beside the packets, on a thread of its own or at burst boundaries.
 
+use super::api;
 use super::config::{Config, ControlSection};
 use super::devices::Devices;
 use super::role::{Role, Trouble};
+use super::watch::{Look, Watched};
 use crate::usage::{one_line, usage};
 use anyhow::Result;
 use std::path::PathBuf;
@@ -10,6 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tidemill_control::Tcp;
+use tidemill_control::schema::Severity;
 use tidemill_graph::{Clock, Graph, Handle, Snapshot};
 
 /// A run, as its control thread and the control socket see it.
@@ -27,6 +30,7 @@ pub(crate) struct Service {
     pub(crate) trouble: Arc<Trouble>,
     pub(crate) started_ns: u64,
     pub(crate) devices: Mutex<Devices>,
+    pub(crate) watched: Mutex<Watched>,
     /// Who may call over TCP.
     pub(crate) tcp: Option<Tcp>,
 }
@@ -41,14 +45,16 @@ pub(crate) struct Rates {
 }
 
 impl Rates {
-    fn tick(&mut self, handle: &Handle) {
+    /// Returns whether a second was over.
+    fn tick(&mut self, handle: &Handle) -> bool {
         let elapsed = self.taken.map(|taken| taken.elapsed());
         if elapsed.is_some_and(|elapsed| elapsed < Duration::from_secs(1)) {
-            return;
+            return false;
         }
         self.before = std::mem::replace(&mut self.now, handle.per_worker());
         self.seconds = elapsed.map_or(0.0, |elapsed| elapsed.as_secs_f64());
         self.taken = Some(Instant::now());
+        true
     }
 }
 
@@ -65,8 +71,11 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Service {
     /// What happens by the wall clock alone.
     pub(crate) fn housekeeping(&self) {
-        lock(&self.rates).tick(&self.handle);
-        lock(&self.devices).look(&self.handle, &lock(&self.config).port);
+        let second = lock(&self.rates).tick(&self.handle);
+        lock(&self.devices).look(&self.handle, &lock(&self.config).port, &self.trouble);
+        if second {
+            self.watch();
+        }
         if self.hangup.swap(false, Ordering::Relaxed) {
             match self.reload() {
                 Ok(done) => eprintln!("tidemill: {done}"),
@@ -77,8 +86,35 @@ impl Service {
         }
     }
 
+    /// Tells of what has changed by itself, to who listens.
+    fn watch(&self) {
+        let alarm_pps = match &lock(&self.config).control {
+            Some(control) => control.alarm_drops_pps,
+            None => return,
+        };
+        let (ports, workers) = (api::ports(self).ports, api::workers(self).workers);
+        let (drops, tables) = (api::drops(self).drops, self.role.tables());
+        let now_s = now_ns().saturating_sub(self.started_ns) as f64 / 1e9;
+        let look = Look { now_s, ports: &ports, drops: &drops, workers: &workers, tables: &tables };
+        let events = lock(&self.watched).look(&look, alarm_pps);
+        events.into_iter().for_each(|event| self.trouble.events().tell(event));
+    }
+
     /// Reads the configuration again and takes what has changed; all of it or nothing.
     pub(crate) fn reload(&self) -> Result<String> {
+        let done = self.read_anew();
+        let name = self.path.display().to_string();
+        match &done {
+            Ok(done) => self.trouble.tell("reload", Severity::Info, &name, done.as_str()),
+            Err(error) => {
+                let what = format!("refused, nothing has changed: {}", one_line(error));
+                self.trouble.tell("reload", Severity::Warning, &name, what);
+            }
+        }
+        done
+    }
+
+    fn read_anew(&self) -> Result<String> {
         let (new, text) = Config::read(&self.path)?;
         let name = self.path.display().to_string();
         let mut current = lock(&self.config);

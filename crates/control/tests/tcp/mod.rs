@@ -12,10 +12,10 @@ use std::sync::Arc;
 use tempfile::TempDir;
 use tidemill_control::{Client, Family, Server, ServerError, Tcp, Tls, Tokens};
 
-const READ: &str = "reader-reader-reader-reader";
+pub(crate) const READ: &str = "reader-reader-reader-reader";
 const ALL: &str = "admin-admin-admin-admin-admin";
 
-fn tokens(folder: &Path) -> Arc<Tokens> {
+pub(crate) fn tokens(folder: &Path) -> Arc<Tokens> {
     let path = folder.join("tokens");
     std::fs::write(&path, format!("prometheus read {READ}\nadmin all {ALL}\n")).unwrap();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
@@ -37,13 +37,13 @@ fn start(addresses: &[&str], tls: Option<Tls>) -> (TempDir, Result<Server, Serve
     (folder, server)
 }
 
-fn connect(address: SocketAddr) -> TcpStream {
+pub(crate) fn connect(address: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(LONG)).unwrap();
     stream
 }
 
-fn exchange(mut stream: impl Read + Write, head: &str, token: Option<&str>, body: &str) -> String {
+pub(crate) fn exchange(mut stream: impl Read + Write, head: &str, token: Option<&str>, body: &str) -> String {
     let token = token.map_or(String::new(), |token| format!("Authorization: Bearer {token}\r\n"));
     let length = body.len();
     // Who hears no HTTP may have closed already.

@@ -12,8 +12,8 @@ tidemill_graph::counters! {
     Passed = "passed": "packets to an address of the pool that nothing is mapped for, on to us: the address is an interface's, too",
     HandedOver = "handed-over": "packets that came to one worker and belong to another",
     SessionsEnded = "sessions-ended": "sessions that were silent for too long",
-    Mappings4 = "mappings4": "IPv4 mappings now",
-    Mappings6 = "mappings6": "IPv6 mappings now",
-    Sessions4 = "sessions4": "IPv4 sessions now",
-    Sessions6 = "sessions6": "IPv6 sessions now",
+    Mappings4 = "mappings4" now: "IPv4 mappings now",
+    Mappings6 = "mappings6" now: "IPv6 mappings now",
+    Sessions4 = "sessions4" now: "IPv4 sessions now",
+    Sessions6 = "sessions6" now: "IPv6 sessions now",
 }

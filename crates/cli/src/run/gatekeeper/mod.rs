@@ -3,7 +3,7 @@
 mod api;
 
 use super::config::{Config, OTHERS};
-use super::role::{Open, Opening, Role, Told};
+use super::role::{Open, Opening, Role, Told, Trouble, figures};
 use super::router::{self, Router};
 use super::service::{checked_room, lock, unchanged};
 use crate::usage;
@@ -11,7 +11,8 @@ use anyhow::Result;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::Scope;
-use tidemill_control::{Family, Registry};
+use tidemill_control::Registry;
+use tidemill_control::schema::Table;
 use tidemill_gatekeeper::{Counter, GateError, GatekeeperControl};
 use tidemill_graph::GraphBuilder;
 use tidemill_graph::record::Recorder;
@@ -25,6 +26,8 @@ pub(super) struct Gatekeeper {
     interfaces: AtomicU64,
     /// Whether this run is recorded: what an operator changes of the gate is in no record.
     recorded: bool,
+    trouble: Arc<Trouble>,
+    workers: usize,
 }
 
 /// Makes a Gatekeeper: its router with its ports, and the gate.
@@ -113,6 +116,8 @@ fn gatekeeper(opening: &Opening<'_>, router: Arc<Router>, record: bool) -> Resul
         gate: Mutex::new(gate),
         interfaces: AtomicU64::new(generation),
         recorded: record,
+        trouble: opening.trouble.clone(),
+        workers,
     })
 }
 
@@ -153,7 +158,7 @@ impl Role for Gatekeeper {
         self.follow_interfaces();
         let mut gate = lock(&self.gate);
         let heard = gate.poll();
-        gate.notices().iter().for_each(|notice| eprintln!("tidemill: {notice}"));
+        gate.notices().iter().for_each(|notice| self.trouble.note("gatekeeper", &notice.to_string()));
         heard || did
     }
 
@@ -187,6 +192,23 @@ impl Role for Gatekeeper {
     fn verbs(self: Arc<Self>, registry: &mut Registry) {
         self.router.clone().verbs(registry);
         api::register(&self, registry);
+        registry
+            .event_kind("gatekeeper", "What the gate has to say: Grantors that do not answer, or do again");
+        registry.panel("Gatekeeper", move || figures("gate", lock(&self.gate).counters().figures()));
+    }
+
+    fn tables(&self) -> Vec<Table> {
+        let mut tables = self.router.tables();
+        let gate = lock(&self.gate);
+        let counters = gate.counters();
+        let flows = |name: &str, counter| Table {
+            name: name.into(),
+            entries: counters.get(counter),
+            room: Some((gate.section().flows * self.workers) as u64),
+            ..Table::default()
+        };
+        tables.extend([flows("IPv4 flows", Counter::Flows4), flows("IPv6 flows", Counter::Flows6)]);
+        tables
     }
 
     fn beside<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>, done: &'scope AtomicBool) {
@@ -216,9 +238,5 @@ impl Role for Gatekeeper {
         let counters = lock(&self.gate).counters();
         told.counters("gate", "gate", counters.iter());
         told
-    }
-
-    fn metrics(&self) -> Vec<Family> {
-        self.router.metrics_and(&self.told(), "gate")
     }
 }

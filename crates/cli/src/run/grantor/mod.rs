@@ -4,7 +4,7 @@
 mod api;
 
 use super::config::{Config, OTHERS};
-use super::role::{Open, Opening, Role, Told};
+use super::role::{Open, Opening, Role, Told, Trouble, figures};
 use super::router::{self, Router};
 use super::service::{lock, now_ns, unchanged};
 use super::setup;
@@ -15,7 +15,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::thread::Scope;
-use tidemill_control::{Family, Registry};
+use tidemill_control::Registry;
+use tidemill_control::schema::Table;
 use tidemill_grantor::{Counter, GrantorControl, GrantorSection, PolicyError, Run};
 use tidemill_graph::GraphBuilder;
 use tidemill_graph::record::Recorder;
@@ -42,7 +43,7 @@ pub(super) fn open(opening: &Opening<'_>) -> Result<Open> {
     } else {
         Run::Live { clock: Arc::new(now_ns), seed: RandomState::new().hash_one("policy") }
     };
-    let control = make(config, name, base, config.run.workers, domain, run)?;
+    let control = make(&opening.trouble, config, name, base, config.run.workers, domain, run)?;
     let (router, ports, state) = router::make(opening)?;
     let role = Arc::new(Grantor { router, control: Mutex::new(control) });
     Ok(Open { role, ports, state })
@@ -52,7 +53,7 @@ pub(super) fn open(opening: &Opening<'_>) -> Result<Open> {
 pub(super) fn check(config: &Config, name: &str) -> Result<(GraphBuilder, String)> {
     let (router, domain, routes) = router::check_control(config, name)?;
     let folder = Path::new(name).parent().map(PathBuf::from).unwrap_or_default();
-    let control = make(config, name, &folder, 1, &domain, Run::Repeatable)?;
+    let control = make(&Arc::default(), config, name, &folder, 1, &domain, Run::Repeatable)?;
     let mut graph = tidemill_router::graph(&router);
     tidemill_grantor::splice(&mut graph, &control);
     let tables = control.policy().library().list().len();
@@ -65,6 +66,7 @@ fn section(config: &Config) -> GrantorSection {
 }
 
 fn make(
+    trouble: &Arc<Trouble>,
     config: &Config,
     name: &str,
     folder: &Path,
@@ -74,7 +76,8 @@ fn make(
 ) -> Result<GrantorControl> {
     let section = section(config);
     check_memory(config, &section, name)?;
-    let log = Arc::new(|line: &str| eprintln!("tidemill: {line}"));
+    let trouble = trouble.clone();
+    let log = Arc::new(move |line: &str| trouble.note("grantor", line));
     GrantorControl::new(&section, folder, workers, domain, run, log).map_err(|error| mistake(name, &error))
 }
 
@@ -137,6 +140,24 @@ impl Role for Grantor {
     fn verbs(self: Arc<Self>, registry: &mut Registry) {
         self.router.clone().verbs(registry);
         api::register(&self, registry);
+        registry.event_kind("grantor", "What the policy prints, and what is wrong with it");
+        registry.panel("Grantor", move || {
+            let numbers = lock(&self.control).numbers();
+            let is_now = |name: &str| name == Counter::Waiting.name();
+            figures("grantor", numbers.iter().map(|(name, count)| (name.as_str(), *count, is_now(name))))
+        });
+    }
+
+    fn tables(&self) -> Vec<Table> {
+        let mut tables = self.router.tables();
+        let control = lock(&self.control);
+        tables.extend(control.policy().library().list().into_iter().map(|(name, table)| Table {
+            name,
+            kind: "policy's table".into(),
+            entries: table.prefixes() as u64,
+            ..Table::default()
+        }));
+        tables
     }
 
     fn beside<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>, done: &'scope AtomicBool) {
@@ -166,9 +187,5 @@ impl Role for Grantor {
         let numbers = lock(&self.control).numbers();
         told.counters("grantor", "grantor", numbers.iter().map(|(name, count)| (name.as_str(), *count)));
         told
-    }
-
-    fn metrics(&self) -> Vec<Family> {
-        self.router.metrics_and(&self.told(), "grantor")
     }
 }

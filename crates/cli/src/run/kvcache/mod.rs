@@ -4,12 +4,13 @@ mod api;
 
 use super::bridge::{self, Bridge};
 use super::config::Config;
-use super::role::{Open, Opening, Role, Told};
+use super::role::{Open, Opening, Role, Told, Trouble, figures};
 use super::service::{lock, unchanged};
 use crate::usage;
 use anyhow::Result;
 use std::sync::{Arc, Mutex};
 use tidemill_control::Registry;
+use tidemill_control::schema::Table;
 use tidemill_graph::GraphBuilder;
 use tidemill_graph::record::Recorder;
 use tidemill_kvcache::{Counter, KvcacheControl, KvcacheError};
@@ -19,6 +20,7 @@ use tidemill_port::Left;
 pub(super) struct Kvcache {
     control: Mutex<KvcacheControl>,
     bridge: Bridge,
+    trouble: Arc<Trouble>,
 }
 
 /// Makes a cache: its ports, which see every frame, and its control side.
@@ -27,12 +29,12 @@ pub(super) fn open(opening: &Opening<'_>) -> Result<Open> {
     // A wrong section is found before ports are opened.
     let control = control(opening)?;
     let (ports, bridge) = Bridge::open(&bridge::seeing(config), base, places)?;
-    Ok(Open { role: kvcache(control, bridge), ports, state: Vec::new() })
+    Ok(Open { role: kvcache(control, bridge, opening), ports, state: Vec::new() })
 }
 
 /// Makes the cache of a record.
 pub(super) fn reopen(opening: &Opening<'_>) -> Result<Arc<dyn Role>> {
-    Ok(kvcache(control(opening)?, Bridge::recorded(opening.config)))
+    Ok(kvcache(control(opening)?, Bridge::recorded(opening.config), opening))
 }
 
 /// Checks a cache's configuration.
@@ -78,8 +80,8 @@ fn control(opening: &Opening<'_>) -> Result<KvcacheControl> {
     made.map_err(|error| mistake(name, &error))
 }
 
-fn kvcache(control: KvcacheControl, bridge: Bridge) -> Arc<dyn Role> {
-    Arc::new(Kvcache { control: Mutex::new(control), bridge })
+fn kvcache(control: KvcacheControl, bridge: Bridge, opening: &Opening<'_>) -> Arc<dyn Role> {
+    Arc::new(Kvcache { control: Mutex::new(control), bridge, trouble: opening.trouble.clone() })
 }
 
 fn mistake(name: &str, error: &KvcacheError) -> anyhow::Error {
@@ -93,7 +95,7 @@ impl Role for Kvcache {
 
     fn turn(&self, _now_ns: u64, _recorder: Option<&Recorder>) -> bool {
         let notes = lock(&self.control).take_notes();
-        notes.iter().for_each(|note| eprintln!("tidemill: {note}"));
+        notes.iter().for_each(|note| self.trouble.note("kvcache", note));
         false
     }
 
@@ -105,6 +107,43 @@ impl Role for Kvcache {
 
     fn verbs(self: Arc<Self>, registry: &mut Registry) {
         api::register(&self, registry);
+        registry.event_kind("kvcache", "What the cache has to say: memcached was restarted, or is not heard");
+        registry.panel("Key-value cache", move || figures("kv", lock(&self.control).counters().figures()));
+    }
+
+    fn tables(&self) -> Vec<Table> {
+        let control = lock(&self.control);
+        let (counters, section) = (control.counters(), control.section());
+        let get = |counter| counters.get(counter);
+        let (l0, l1) = (get(Counter::HitL0), get(Counter::HitL1));
+        let missed = get(Counter::Miss);
+        vec![
+            Table {
+                name: "L0".into(),
+                kind: format!("{}-way {}", section.l0.ways, section.l0.policy),
+                entries: get(Counter::EntriesL0),
+                room: Some(section.l0.entries as u64),
+                hits: Some(l0),
+                misses: Some(l1 + missed),
+                ..Table::default()
+            },
+            Table {
+                name: "L1".into(),
+                kind: format!("{}-way {}", section.l1.ways, section.l1.policy),
+                entries: get(Counter::EntriesL1),
+                room: Some(section.l1.entries as u64),
+                bytes: Some((section.l1.memory_mib as u64) << 20),
+                hits: Some(l1),
+                misses: Some(missed),
+                ..Table::default()
+            },
+            Table {
+                name: "connections".into(),
+                entries: get(Counter::Connections),
+                room: Some(section.connections as u64),
+                ..Table::default()
+            },
+        ]
     }
 
     fn link(&self, port: usize) -> Option<bool> {

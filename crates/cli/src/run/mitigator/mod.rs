@@ -4,7 +4,7 @@ mod api;
 
 use super::bridge::{self, Bridge};
 use super::config::Config;
-use super::role::{Open, Opening, Role, Told};
+use super::role::{Open, Opening, Role, Told, Trouble, figures};
 use super::service::{checked_room, lock, now_ns, unchanged};
 use crate::usage;
 use anyhow::Result;
@@ -13,6 +13,7 @@ use tidemill_amp::config::OffloadKind;
 use tidemill_amp::offload::Offload;
 use tidemill_amp::{AmpError, Counter, MitigatorControl};
 use tidemill_control::Registry;
+use tidemill_control::schema::Table;
 use tidemill_graph::GraphBuilder;
 use tidemill_graph::record::Recorder;
 use tidemill_lookup::qsbr::Domain;
@@ -22,6 +23,8 @@ use tidemill_port::{Left, PortSpec};
 pub(super) struct Mitigator {
     control: Mutex<MitigatorControl>,
     bridge: Bridge,
+    trouble: Arc<Trouble>,
+    workers: usize,
 }
 
 /// Makes a mitigator: its ports, which see every frame, and its control side.
@@ -40,7 +43,7 @@ pub(super) fn open(opening: &Opening<'_>) -> Result<Open> {
         control.set_offload(offload).map_err(|error| mistake(opening.name, &error))?;
         control.adopt(now_ns());
     }
-    Ok(Open { role: mitigator(control, bridge), ports, state: Vec::new() })
+    Ok(Open { role: mitigator(control, bridge, opening), ports, state: Vec::new() })
 }
 
 /// Where an offload goes.
@@ -82,7 +85,7 @@ fn offload(opening: &Opening<'_>, _outside: &mut PortSpec) -> Result<Box<dyn Off
 
 /// Makes the mitigator of a record.
 pub(super) fn reopen(opening: &Opening<'_>) -> Result<Arc<dyn Role>> {
-    Ok(mitigator(control(opening)?, Bridge::recorded(opening.config)))
+    Ok(mitigator(control(opening)?, Bridge::recorded(opening.config), opening))
 }
 
 /// Checks a mitigator's configuration.
@@ -121,8 +124,9 @@ fn control(opening: &Opening<'_>) -> Result<MitigatorControl> {
     made.map_err(|error| mistake(name, &error))
 }
 
-fn mitigator(control: MitigatorControl, bridge: Bridge) -> Arc<dyn Role> {
-    Arc::new(Mitigator { control: Mutex::new(control), bridge })
+fn mitigator(control: MitigatorControl, bridge: Bridge, opening: &Opening<'_>) -> Arc<dyn Role> {
+    let (trouble, workers) = (opening.trouble.clone(), opening.config.run.workers);
+    Arc::new(Mitigator { control: Mutex::new(control), bridge, trouble, workers })
 }
 
 fn mistake(name: &str, error: &AmpError) -> anyhow::Error {
@@ -139,7 +143,7 @@ impl Role for Mitigator {
             let mut control = lock(&self.control);
             (control.poll(now_ns), control.take_notes())
         };
-        notes.iter().for_each(|note| eprintln!("tidemill: {note}"));
+        notes.iter().for_each(|note| self.trouble.note("mitigator", note));
         did
     }
 
@@ -151,6 +155,20 @@ impl Role for Mitigator {
 
     fn verbs(self: Arc<Self>, registry: &mut Registry) {
         api::register(&self, registry);
+        registry.event_kind("mitigator", "What the mitigator has to say: its offload");
+        registry.panel("Mitigator", move || figures("amp", lock(&self.control).counters().figures()));
+    }
+
+    fn tables(&self) -> Vec<Table> {
+        let control = lock(&self.control);
+        let counters = control.counters();
+        let room = Some((control.section().entries * self.workers) as u64);
+        let flows = |name: &str, entries| Table { name: name.into(), entries, room, ..Table::default() };
+        vec![
+            flows("IPv4 flows", counters.get(Counter::Flows4)),
+            flows("IPv6 flows", counters.get(Counter::Flows6)),
+            Table { name: "rules".into(), entries: counters.get(Counter::Rules), ..Table::default() },
+        ]
     }
 
     fn link(&self, port: usize) -> Option<bool> {

@@ -3,7 +3,7 @@
 mod api;
 
 use super::config::{Config, OTHERS};
-use super::role::{Open, Opening, Role, Told};
+use super::role::{Open, Opening, Role, Told, figures};
 use super::router::{self, Router};
 use super::service::{checked_room, lock, unchanged};
 use crate::usage;
@@ -11,7 +11,8 @@ use anyhow::Result;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::Scope;
-use tidemill_control::{Family, Registry};
+use tidemill_control::Registry;
+use tidemill_control::schema::Table;
 use tidemill_graph::GraphBuilder;
 use tidemill_graph::record::Recorder;
 use tidemill_nf::nat::{Counter, Host, NatControl, NatError};
@@ -24,6 +25,7 @@ pub(super) struct Nat {
     control: Mutex<NatControl>,
     /// The generation of the router's interfaces that the NAT knows.
     interfaces: AtomicU64,
+    workers: usize,
 }
 
 /// Makes a NAT: its router with its ports, and its tables.
@@ -100,7 +102,7 @@ fn nat(opening: &Opening<'_>, router: Arc<Router>, record: bool) -> Result<Nat> 
         })
     });
     let (nat, generation) = made.map_err(|error| mistake(name, &error))?;
-    Ok(Nat { router, control: Mutex::new(nat), interfaces: AtomicU64::new(generation) })
+    Ok(Nat { router, control: Mutex::new(nat), interfaces: AtomicU64::new(generation), workers })
 }
 
 fn mistake(name: &str, error: &NatError) -> anyhow::Error {
@@ -171,6 +173,26 @@ impl Role for Nat {
     fn verbs(self: Arc<Self>, registry: &mut Registry) {
         self.router.clone().verbs(registry);
         api::register(&self, registry);
+        registry.panel("NAT", move || figures("nat", lock(&self.control).counters().figures()));
+    }
+
+    fn tables(&self) -> Vec<Table> {
+        let mut tables = self.router.tables();
+        let control = lock(&self.control);
+        let (counters, section) = (control.counters(), control.section());
+        let table = |name: &str, counter, room: usize| Table {
+            name: name.into(),
+            entries: counters.get(counter),
+            room: Some((room * self.workers) as u64),
+            ..Table::default()
+        };
+        tables.extend([
+            table("IPv4 mappings", Counter::Mappings4, section.mappings),
+            table("IPv6 mappings", Counter::Mappings6, section.mappings),
+            table("IPv4 sessions", Counter::Sessions4, section.sessions),
+            table("IPv6 sessions", Counter::Sessions6, section.sessions),
+        ]);
+        tables
     }
 
     fn beside<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>, done: &'scope AtomicBool) {
@@ -200,9 +222,5 @@ impl Role for Nat {
         let counters = lock(&self.control).counters();
         told.counters("nat", "nat", counters.iter());
         told
-    }
-
-    fn metrics(&self) -> Vec<Family> {
-        self.router.metrics_and(&self.told(), "nat")
     }
 }

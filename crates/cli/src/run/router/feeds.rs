@@ -100,7 +100,7 @@ impl Router {
         let notes = control.take_notes();
         drop((control, feeds));
         // Whoever does not read our standard error holds up nobody who needs these.
-        notes.iter().for_each(|note| eprintln!("tidemill: {note}"));
+        notes.iter().for_each(|note| self.trouble.note("router", note));
         updated || heard || polled
     }
 
@@ -163,7 +163,7 @@ impl Router {
             lock(&self.control)
                 .kernel_conflicts(|port| self.rules.left(port).is_some())
                 .iter()
-                .for_each(|line| eprintln!("tidemill: warning: {line}"));
+                .for_each(|line| self.trouble.note("router", &format!("warning: {line}")));
         }
         taken || progress.more || progress.messages > 0
     }

@@ -7,7 +7,7 @@ mod setup;
 mod state;
 
 use super::config::Config;
-use super::role::{Open, Opening, Role, Told, Trouble};
+use super::role::{Open, Opening, Role, Told, Trouble, figures};
 use super::rules::Rules;
 use super::service::{lock, now_ns, unchanged};
 use super::setup::Queues;
@@ -22,6 +22,7 @@ use state::{Origin, Start, StateFile};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::Scope;
+use tidemill_control::schema::Table;
 use tidemill_control::{Family, Registry};
 use tidemill_feed::kernel::KernelFeed;
 use tidemill_feed::{Labels, LoadedTable};
@@ -213,6 +214,28 @@ impl Role for Router {
 
     fn verbs(self: Arc<Self>, registry: &mut Registry) {
         api::register(&self, registry);
+        registry
+            .event_kind("router", "What the router has to say: neighbors, interfaces, the kernel's routes");
+        registry.panel("Router", move || self.metrics());
+    }
+
+    fn tables(&self) -> Vec<Table> {
+        let control = lock(&self.control);
+        let table = |stats: LookupStats| {
+            let vrf = if stats.vrf.is_empty() { String::new() } else { format!(" of VRF {}", stats.vrf) };
+            Table {
+                name: format!("IPv{} routes{vrf}", stats.family),
+                kind: stats.algorithm,
+                entries: stats.prefixes as u64,
+                bytes: Some(stats.bytes as u64),
+                generation: Some(stats.generation),
+                ..Table::default()
+            }
+        };
+        let mut tables: Vec<Table> = control.lookup_stats().into_iter().map(table).collect();
+        let neighbors = control.neighbors().len() as u64;
+        tables.push(Table { name: "neighbors".into(), entries: neighbors, ..Table::default() });
+        tables
     }
 
     fn beside<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>, done: &'scope AtomicBool) {
@@ -279,22 +302,26 @@ impl Role for Router {
         told.json.insert("tables".into(), tables.iter().map(lookup_json).collect());
         told
     }
-
-    fn metrics(&self) -> Vec<Family> {
-        let mut families = self.told().figures();
-        families.extend(tables(&lock(&self.control).lookup_stats()));
-        let mut updates = Family::counter("route_updates", "Changes of routes while it runs");
-        updates.add(&[], self.applied.load(Ordering::Relaxed));
-        families.push(updates);
-        families
-    }
 }
 
 impl Router {
-    /// Its metrics, and those of a role that has a router in it: the counters that it tells under a key.
-    pub(super) fn metrics_and(&self, told: &Told, key: &str) -> Vec<Family> {
-        let mut families = self.metrics();
-        families.extend(told.figures().into_iter().filter(|family| family.name() == key));
+    fn metrics(&self) -> Vec<Family> {
+        let (stats, icmp) = {
+            let control = lock(&self.control);
+            (control.lookup_stats(), control.icmp_stats())
+        };
+        let IcmpStats { sent, suppressed, rate_limited, failed } = icmp;
+        let errors = [
+            ("sent", sent, false),
+            ("suppressed", suppressed, false),
+            ("rate_limited", rate_limited, false),
+            ("failed", failed, false),
+        ];
+        let mut families = figures("icmp", errors.into_iter());
+        families.extend(tables(&stats));
+        let mut updates = Family::counter("route_updates", "Changes of routes while it runs");
+        updates.add(&[], self.applied.load(Ordering::Relaxed));
+        families.push(updates);
         families
     }
 }

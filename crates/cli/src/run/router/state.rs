@@ -262,9 +262,9 @@ impl StateFile {
             last = Instant::now();
             let error = self.save(router).err().map(|error| one_line(&error));
             if error != said {
-                error
-                    .iter()
-                    .for_each(|error| eprintln!("tidemill: warning: the state is not saved: {error}"));
+                error.iter().for_each(|error| {
+                    router.trouble.note("router", &format!("warning: the state is not saved: {error}"))
+                });
                 said = error;
             }
         }

@@ -4,18 +4,19 @@ mod api;
 
 use super::bridge::{self, Bridge};
 use super::config::Config;
-use super::role::{Open, Opening, Role, Told};
+use super::role::{Open, Opening, Role, Told, figures};
 use super::service::{checked_room, lock, unchanged};
 use crate::usage;
 use anyhow::Result;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex};
-use tidemill_control::{Family, Registry};
+use tidemill_control::Registry;
+use tidemill_control::schema::Table;
 use tidemill_graph::GraphBuilder;
 use tidemill_graph::record::Recorder;
 use tidemill_lookup::qsbr::Domain;
 use tidemill_port::Left;
-use tidemill_switch::{SwitchControl, SwitchError, graph};
+use tidemill_switch::{Counter, SwitchControl, SwitchError, graph};
 
 /// A switch that runs.
 pub(super) struct Switch {
@@ -97,6 +98,29 @@ impl Role for Switch {
 
     fn verbs(self: Arc<Self>, registry: &mut Registry) {
         api::register(&self, registry);
+        registry.panel("Switch", move || figures("switch", lock(&self.control).counters().figures()));
+    }
+
+    fn tables(&self) -> Vec<Table> {
+        let control = lock(&self.control);
+        let counters = control.counters();
+        let get = |counter| counters.get(counter);
+        let (exact, megaflows) = (get(Counter::ExactHits), get(Counter::MegaflowHits));
+        let missed = get(Counter::Misses);
+        let table = |name: &str, entries| Table { name: name.into(), entries, ..Table::default() };
+        vec![
+            table("rules", control.rules() as u64),
+            Table {
+                hits: Some(exact + megaflows),
+                misses: Some(missed),
+                ..table("cached ways", get(Counter::Ways))
+            },
+            Table {
+                hits: Some(megaflows),
+                misses: Some(missed),
+                ..table("megaflows", get(Counter::Megaflows))
+            },
+        ]
     }
 
     fn link(&self, port: usize) -> Option<bool> {
@@ -121,15 +145,5 @@ impl Role for Switch {
         told.last.extend(used.map(|flow| format!("{:>10} packets  {}", flow.hits.packets, flow.text)));
         told.counters("switch", "switch", counters.iter());
         told
-    }
-
-    fn metrics(&self) -> Vec<Family> {
-        // Without the rules: there may be a hundred thousand.
-        let mut family = Family::gauge("switch", "The role's own figures");
-        lock(&self.control)
-            .counters()
-            .iter()
-            .for_each(|(name, count)| family.add(&[("figure", name)], count));
-        vec![family]
     }
 }

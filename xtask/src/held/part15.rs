@@ -1,0 +1,30 @@
+//! Part 15, operation: the API, events, the live page.
+
+use super::{Line, Outcome, verdict};
+use crate::tidy;
+
+pub(crate) const LINES: &[Line] = &[
+    ("unauthenticated, oversized, malformed, slow requests are refused within limits", |machine| {
+        let passed = machine.tests(&["-p", "tidemill-control", "--test", "server"], 20)?;
+        let inside = machine.tests(&["-p", "tidemill-control", "--lib"], 10)?;
+        Ok(Outcome::Pass(format!("{passed} tests: server; {inside} inside")))
+    }),
+    ("events: what happens in a run is told, and a slow reader is told what it has lost", |machine| {
+        let passed = machine.tests(&["-p", "tidemill-control", "--lib", "events"], 3)?;
+        let run = machine.tests(
+            &["-p", "tidemill-cli", "--test", "run_commands", "what_happens_in_a_run_is_an_event"],
+            1,
+        )?;
+        Ok(Outcome::Pass(format!("{} tests", passed + run)))
+    }),
+    // Chromium and its libraries are a large download: it is no package that `setup` installs.
+    ("the live page in headless Chromium (apt-get install chromium fonts-dejavu-core)", |machine| {
+        let arguments = ["-p", "tidemill-cli", "--test", "live_page", "--", "--ignored", "--nocapture"];
+        let passed = machine.tests(&arguments, 1)?;
+        Ok(Outcome::Pass(format!("{passed} tests: live_page")))
+    }),
+    ("tidy", |_| {
+        let good = tidy::run()?;
+        Ok(verdict(good, if good { "nothing found" } else { "findings, see above" }))
+    }),
+];
