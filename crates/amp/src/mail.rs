@@ -108,3 +108,33 @@ impl Events {
         self.lost.swap(false, Ordering::Acquire)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::{Duration, Instant};
+    use tidemill_wire::flow::Addresses;
+
+    #[test]
+    fn a_worker_whose_mailbox_fills_is_woken() {
+        let post = Post::new(2);
+        let waker = Waker::new().unwrap();
+        post.of(0).unwrap().wake_with(&waker);
+        let letter =
+            Tuple { addresses: Addresses::V4 { src: 1, dst: 2 }, source_port: 53, destination_port: 9 };
+        let kinds: [fn(&Mailbox) -> &ArrayQueue<Tuple>; 2] =
+            [|mailbox| &mailbox.queries, |mailbox| &mailbox.confirmations];
+        for kind in kinds {
+            waker.doze();
+            for _ in 0..LETTERS / 2 {
+                assert_eq!(post.send(1, letter, kind), 0);
+            }
+            assert!(!fills(kind(post.of(0).unwrap())), "it may sleep on");
+            post.send(1, letter, kind);
+            // Long, so that nobody takes the end of the time for a call.
+            let start = Instant::now();
+            waker.sleep(&[], Duration::from_secs(60));
+            assert!(start.elapsed() < Duration::from_secs(30), "nobody has woken it");
+        }
+    }
+}

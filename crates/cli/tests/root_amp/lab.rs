@@ -275,25 +275,18 @@ impl Drop for Lab {
 pub(crate) struct Attack {
     writer: Writer,
     at_ns: u64,
-    packets: u64,
 }
 
 impl Attack {
     pub(crate) fn create(path: &Path) -> Self {
         // Some day; only differences count.
-        Attack { writer: Writer::create(path).unwrap(), at_ns: 1_700_000_000_000_000_000, packets: 0 }
+        Attack { writer: Writer::create(path).unwrap(), at_ns: 1_700_000_000_000_000_000 }
     }
 
     /// Adds a frame, so long after the one before.
     pub(crate) fn frame(&mut self, frame: &[u8], gap: Duration) {
         self.at_ns += gap.as_nanos() as u64;
-        self.packets += 1;
         self.writer.write(self.at_ns, Sense::Unknown, frame, frame.len() as u32).unwrap();
-    }
-
-    /// How many there are.
-    pub(crate) fn packets(&self) -> u64 {
-        self.packets
     }
 }
 

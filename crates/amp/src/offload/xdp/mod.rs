@@ -45,7 +45,7 @@ use rules::{Lifter, Rule, Rules, Walker};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 use tidemill_bpf::{BpfError, Front, Kernel, Mode, Object, Shared, Source, coarse_now_ns, to_io};
 
@@ -339,9 +339,9 @@ impl Lift for Hand {
     }
 }
 
-/// What rules have kept away hitherto. The maps are locked for a page of theirs at a time.
+/// What rules have kept away hitherto. The maps are locked for a page of theirs at a time. It keeps nothing alive: an offload that is gone has kept nothing away.
 struct Hitherto {
-    front: Arc<Front>,
+    front: Weak<Front>,
     rules4: Walker<Key4>,
     rules6: Walker<Key6>,
     unread: Arc<Mutex<Option<io::Error>>>,
@@ -493,7 +493,7 @@ impl Offload for XdpOffload {
 
     fn account(&self) -> Box<dyn Account> {
         let (rules4, rules6) = (self.rules4.walker(), self.rules6.walker());
-        Box::new(Hitherto { front: self.front.clone(), rules4, rules6, unread: self.unread.clone() })
+        Box::new(Hitherto { front: Arc::downgrade(&self.front), rules4, rules6, unread: self.unread.clone() })
     }
 
     fn counters(&self) -> OffloadCounters {

@@ -6,8 +6,8 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use tidemill_bpf::{Cursor, Front, Object, Pod, Remover};
 
 /// `struct rule` of bpf/amp.bpf.c: end (coarse clock, nanoseconds), packets, bytes.
@@ -46,22 +46,25 @@ pub(super) struct Walker<K> {
 }
 
 impl<K: Pod + Default> Walker<K> {
-    pub(super) fn get(&self, front: &Front, key: &K) -> io::Result<Option<Rule>> {
+    pub(super) fn get(&self, front: &Weak<Front>, key: &K) -> io::Result<Option<Rule>> {
+        let Some(front) = front.upgrade() else { return Ok(None) };
         front.with(|object| object.table::<K, Rule>(self.name)?.get(key))
     }
 
     /// Reads all that is there, a page at a time.
-    pub(super) fn walk(&self, front: &Front, mut each: impl FnMut(K, Rule)) -> io::Result<()> {
+    pub(super) fn walk(&self, front: &Weak<Front>, mut each: impl FnMut(K, Rule)) -> io::Result<()> {
         let (mut cursor, mut page) = (Cursor::default(), Vec::new());
-        loop {
+        while let Some(front) = front.upgrade() {
             let read = front.with(|object| object.table::<K, Rule>(self.name)?.read_some(cursor, &mut page));
+            drop(front);
             let (next, done) = read?;
             page.drain(..).for_each(|(key, rule)| each(key, rule));
             if done {
-                return Ok(());
+                break;
             }
             cursor = next;
         }
+        Ok(())
     }
 }
 
