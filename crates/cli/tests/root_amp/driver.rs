@@ -68,5 +68,7 @@ fn two_workers_and_the_driver_in_front_of_the_real_kernel() {
         assert_eq!(lab.counter("offload-rules"), rules - 1);
     }
     let said = lab.end(Duration::from_secs(20), true);
-    assert_eq!(said["dropped"].as_object().unwrap().keys().collect::<Vec<_>>(), ["amplification"], "{said}");
+    // Of what came in before its rule was in the driver, user space may have dropped some.
+    assert!(said["dropped"].as_object().unwrap().keys().all(|reason| reason == "amplification"), "{said}");
+    assert_eq!(said["amp"]["mail-lost"], 0, "{said}");
 }
