@@ -32,7 +32,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     // The control side, and its one worker's half, which a graph would have otherwise.
     let names = ["outside".to_string(), "inside".to_string()];
-    let mut control = MitigatorControl::new(&MitigatorSection::default(), &names, 1, &Domain::new())?;
+    let control = MitigatorControl::new(&MitigatorSection::default(), &names, 1, &Domain::new())?;
     let mut mitigator = control.mitigator(0).ok_or("the worker's half is gone")?;
     let settings = control.settings().clone();
 

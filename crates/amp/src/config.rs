@@ -36,9 +36,9 @@ pub struct MitigatorSection {
     pub entries: usize,
     /// What drops the filtered before it comes in here.
     pub offload: OffloadKind,
-    /// Keep the program and its rules under this name in the BPF file system (`/sys/fs/bpf/tidemill/NAME`) when this process dies: it goes on
-    /// dropping by them, and the next process takes both over without a gap. While a process works with them, a second one is refused. `tidemill amp pins`
-    /// shows and removes what is left.
+    /// Keep the program and its rules under this name in the BPF file system (`/sys/fs/bpf/tidemill/NAME`) when this process ends, killed or in
+    /// order: the program goes on dropping by them, and the next process takes both over without a gap. While a process works with them, a second one is
+    /// refused. `tidemill amp pins` shows what is left, and `tidemill amp pins --remove NAME` takes it away.
     pub offload_pin: Option<String>,
 }
 

@@ -1,21 +1,20 @@
-//! The control side: owns the settings and publishes them, reads the workers' tables beside them, hands rules to the offload.
+//! The control side: owns the settings and publishes them, hands rules to the offload. What operators read is in `src/look.rs`.
 
-use crate::allow::{IpPrefix, tuple_of};
+use crate::allow::tuple_of;
 use crate::config::{MitigatorSection, OffloadKind};
 use crate::counters::{Board, Counter, Counters};
 use crate::error::AmpError;
 use crate::flows::{Known, State, Status};
+use crate::look::{Look, known};
 use crate::mail::{Events, Post};
 use crate::mitigator::{Mitigator, Ties};
-use crate::offload::{Hits, Offload, RuleEvent};
+use crate::offload::{Offload, RuleEvent};
 use crate::settings::Settings;
-use crate::show::{Because, Explained, Rule, RulesPage, TopBy, TopKey, TopLine, Wanted};
+use crate::show::{Because, Explained, RulesPage, TopBy, TopLine, Wanted};
 use crate::tuple::{Tuple, TupleKey, WORDS4, WORDS6, key4, key6, ports};
-use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
-use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
-use tidemill_flow::flowtable::{Flow, FlowReader};
+use tidemill_flow::flowtable::FlowReader;
 use tidemill_flow::key::Key;
 use tidemill_lookup::publish::{Publisher, View};
 use tidemill_lookup::qsbr::Domain;
@@ -52,10 +51,13 @@ pub struct MitigatorControl {
     full: Full,
     batch: Vec<RuleEvent>,
     lifetimes: Lifetimes,
+    /// Rules below us have not been held against a new allow-list yet.
+    relisted: bool,
 }
 
 /// The values that `expiry_s` has had, by the numbers that rules keep. 0 is none of them: there is room for 15.
-struct Lifetimes(Vec<u32>);
+#[derive(Debug, Clone)]
+pub(crate) struct Lifetimes(Vec<u32>);
 
 impl Lifetimes {
     fn number(&mut self, expiry_s: u32) -> u8 {
@@ -69,7 +71,7 @@ impl Lifetimes {
     }
 
     /// Seconds since a rule was made, if that can be known.
-    fn since(&self, known: &Known, now_s: u32) -> Option<u32> {
+    pub(crate) fn since(&self, known: &Known, now_s: u32) -> Option<u32> {
         let expiry_s = self.0.get(usize::from(known.lifetime).checked_sub(1)?)?;
         Some(expiry_s.saturating_sub(known.until_s.saturating_sub(now_s)))
     }
@@ -77,8 +79,6 @@ impl Lifetimes {
 
 /// Events handed to the offload at once.
 const BATCH: usize = 4096;
-/// Rules on a page where the caller does not say.
-const PAGE: usize = 1000;
 
 impl MitigatorControl {
     /// Checks a configuration against the names of the ports, and makes the tables of so many workers of `domain`.
@@ -124,6 +124,7 @@ impl MitigatorControl {
             full: Full::default(),
             batch: Vec::new(),
             lifetimes,
+            relisted: false,
         };
         let offloads = section.offload != OffloadKind::None;
         let mut seats = Vec::new();
@@ -134,6 +135,10 @@ impl MitigatorControl {
             let (v4, v6) = mitigator.readers();
             control.workers.push(Shown { v4, v6, board, events });
             seats.push(Some(Box::new(mitigator)));
+        }
+        for (worker, mitigator) in seats.iter_mut().flatten().enumerate() {
+            let others = control.workers.iter().enumerate().filter(|(other, _)| *other != worker);
+            mitigator.heed(others.map(|(_, shown)| (shown.v4.clone(), shown.v6.clone())));
         }
         control.seats = Arc::new(Seats(Mutex::new(seats)));
         Ok(control)
@@ -155,11 +160,8 @@ impl MitigatorControl {
         offload.configure(&self.settings.current().for_offload(entries)).map_err(AmpError::Offload)?;
         let seats = self.seats.clone();
         let mut seats = seats.0.lock().unwrap_or_else(PoisonError::into_inner);
-        for (worker, seat) in seats.iter_mut().enumerate() {
-            if let (Some(mitigator), Some(lifter)) = (seat, offload.lifter()) {
-                let others = self.workers.iter().enumerate().filter(|(other, _)| *other != worker);
-                mitigator.set_lifter(lifter, others.map(|(_, shown)| (shown.v4.clone(), shown.v6.clone())));
-            }
+        for mitigator in seats.iter_mut().flatten() {
+            offload.lifter().into_iter().for_each(|lifter| mitigator.set_lifter(lifter));
         }
         self.offload = Some(offload);
         Ok(())
@@ -171,18 +173,25 @@ impl MitigatorControl {
         let Some(offload) = &mut self.offload else { return 0 };
         let seats = self.seats.clone();
         let mut seats = seats.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // One table will do: what the others have of such a flow goes to it as mail.
-        let Some(Some(first)) = seats.first_mut() else { return 0 };
+        let mut seats: Vec<&mut Mitigator> = seats.iter_mut().flatten().map(|seat| &mut **seat).collect();
+        if seats.is_empty() {
+            return 0;
+        }
         let settings = self.settings.current();
         let (mut taken, mut left) = (0, Vec::new());
         for (tuple, expires_ns) in offload.adopted(now_ns) {
-            if first.adopt(settings, now_ns, tuple, expires_ns) {
+            // One table will do: what the others have of such a flow goes to it as mail. They take turns, for all of them together have room.
+            let fits = (0..seats.len()).any(|more| {
+                let seat = (taken + more) % seats.len();
+                seats[seat].adopt(settings, now_ns, tuple, expires_ns)
+            });
+            if fits {
                 taken += 1;
             } else {
                 left.push(RuleEvent::Removed { key: tuple });
             }
         }
-        first.show();
+        seats.iter_mut().for_each(|seat| seat.show());
         offload.apply(now_ns, &left, &|_| true);
         if taken + left.len() > 0 {
             self.notes.push(format!(
@@ -218,6 +227,7 @@ impl MitigatorControl {
             offload.configure(&settings.for_offload(entries)).map_err(AmpError::Offload)?;
         }
         settings.lifetime = self.lifetimes.number(section.expiry_s);
+        self.relisted |= !settings.allow.is_empty() && settings.allow != self.settings.current().allow;
         self.settings.publish(settings);
         self.section = section.clone();
         Ok(())
@@ -227,7 +237,8 @@ impl MitigatorControl {
     pub fn poll(&mut self, now_ns: u64) -> bool {
         self.settings.collect();
         self.note_full(now_ns);
-        let MitigatorControl { offload: Some(offload), workers, settings, notes, batch, .. } = self else {
+        let MitigatorControl { offload: Some(offload), workers, settings, notes, batch, relisted, .. } = self
+        else {
             return false;
         };
         let stands = |tuple: &Tuple| stands(workers, settings.current(), seconds(now_ns), tuple);
@@ -247,9 +258,27 @@ impl MitigatorControl {
             offload.replace(now_ns, &mut rules.into_iter(), &stands);
             busy = true;
         }
+        if std::mem::take(relisted) {
+            // A worker that sleeps comes round its table slowly, and what is dropped below never wakes it.
+            let (mode, allow) = (settings.current().mode, &settings.current().allow);
+            each_rule(workers, seconds(now_ns), &mut |key, _| {
+                if allow.forbids(&key, mode) {
+                    batch.push(RuleEvent::Removed { key });
+                }
+                if batch.len() == BATCH {
+                    offload.apply(now_ns, batch, &stands);
+                    batch.clear();
+                }
+            });
+            offload.apply(now_ns, batch, &stands);
+            batch.clear();
+            busy = true;
+        }
         for events in events() {
             batch.extend(std::iter::from_fn(|| events.pop()).take(BATCH));
             if !batch.is_empty() {
+                // What one worker has given up another may have made anew.
+                batch.retain(|event| !matches!(event, RuleEvent::Removed { key } if stands(key)));
                 offload.apply(now_ns, batch, &stands);
                 batch.clear();
                 busy = true;
@@ -354,74 +383,24 @@ impl MitigatorControl {
         self.seats.clone()
     }
 
-    /// A page of what is known. Nothing is missing or twice but what comes, goes or is moved by an insertion meanwhile.
-    pub fn rules(&mut self, wanted: &Wanted, now_ns: u64) -> RulesPage {
-        let limit = if wanted.limit == 0 { PAGE } else { wanted.limit };
-        let mut place = Place::from(wanted.cursor.unwrap_or_default());
-        let now_s = seconds(now_ns);
-        let suspect_s = self.settings().suspect_s;
-        let lifetimes = &self.lifetimes;
-        let (mut rules, mut next) = (Vec::new(), None);
-        while let Some(shown) = self.workers.get(place.worker) {
-            let mut seen = 0;
-            let mut visit = |tuple: Tuple, known: Known| {
-                let shows = known.holds(now_s, suspect_s)
-                    && wanted.status.is_none_or(|status| status == known.status)
-                    && wanted.address.is_none_or(|prefix| about(&tuple, &prefix));
-                if !shows {
-                    return;
-                }
-                seen += 1;
-                if seen <= place.skip {
-                    return;
-                }
-                if rules.len() < limit {
-                    rules.push(rule(place.worker, tuple, known, now_s, suspect_s, lifetimes));
-                } else if next.is_none() {
-                    next = Some(Place { skip: seen - 1, ..place });
-                }
-            };
-            let cursor = if place.v6 {
-                shown.v6.scan(place.bucket, 1, |key, flow| visit(key.tuple(), known(flow)))
-            } else {
-                shown.v4.scan(place.bucket, 1, |key, flow| visit(key.tuple(), known(flow)))
-            };
-            if next.is_some() {
-                break;
-            }
-            place = place.after(cursor);
+    /// What is known of flows, to be read without this control side: it may go on meanwhile, and nobody waits for who reads.
+    pub fn look(&self) -> Look {
+        Look {
+            workers: self.workers.iter().map(|shown| (shown.v4.clone(), shown.v6.clone())).collect(),
+            suspect_s: self.settings().suspect_s,
+            lifetimes: self.lifetimes.clone(),
+            account: self.offload.as_ref().map(|offload| offload.account()),
         }
-        if let Some(offload) = &mut self.offload {
-            for rule in rules.iter_mut().filter(|rule| rule.status == Status::Filtered) {
-                rule.hits += offload.hits(&rule.tuple);
-            }
-        }
-        RulesPage { rules, next: next.map(Place::into) }
     }
 
-    /// What was kept away by the rules that hold now, the most first: at most `n` lines.
-    pub fn top(&mut self, by: TopBy, n: usize, now_ns: u64) -> Vec<TopLine> {
-        let now_s = seconds(now_ns);
-        let mut lines: HashMap<TopKey, (Hits, u64)> = HashMap::new();
-        let mut add = |tuple: &Tuple, hits: Hits, rules: u64| {
-            let (sum, count) = lines.entry(top_key(by, tuple)).or_default();
-            *sum += hits;
-            *count += rules;
-        };
-        each_rule(&self.workers, now_s, &mut |tuple, known| add(&tuple, known.hits, 1));
-        if let Some(offload) = &mut self.offload {
-            offload.collect(&mut |tuple, hits| add(&tuple, hits, 0));
-        }
-        let line = |(key, (hits, rules)): (TopKey, (Hits, u64))| TopLine { key, hits, rules };
-        let mut lines: Vec<TopLine> = lines.into_iter().map(line).collect();
-        let order =
-            |line: &TopLine| (std::cmp::Reverse((line.hits.bytes, line.hits.packets, line.rules)), line.key);
-        if n < lines.len() && n > 0 {
-            lines.select_nth_unstable_by_key(n - 1, order);
-        }
-        lines.truncate(n);
-        lines.sort_by_key(order);
-        lines
+    /// [`Look::rules`] of a [`look`](Self::look) taken now.
+    pub fn rules(&self, wanted: &Wanted, now_ns: u64) -> RulesPage {
+        self.look().rules(wanted, now_ns)
+    }
+
+    /// [`Look::top`] of a [`look`](Self::look) taken now.
+    pub fn top(&self, by: TopBy, n: usize, now_ns: u64) -> Vec<TopLine> {
+        self.look().top(by, n, now_ns)
     }
 
     /// What would happen to a packet of this flow, outside to inside, and why.
@@ -513,43 +492,8 @@ fn sides(section: &MitigatorSection, ports: &[String]) -> Result<usize, AmpError
     }
 }
 
-fn seconds(now_ns: u64) -> u32 {
+pub(crate) fn seconds(now_ns: u64) -> u32 {
     (now_ns / 1_000_000_000) as u32
-}
-
-fn known(flow: Flow<State>) -> Known {
-    Known::new(flow.stamp, flow.state)
-}
-
-fn about(tuple: &Tuple, prefix: &IpPrefix) -> bool {
-    prefix.contains(tuple.source()) || prefix.contains(tuple.destination())
-}
-
-fn rule(
-    worker: usize,
-    tuple: Tuple,
-    known: Known,
-    now_s: u32,
-    suspect_s: u32,
-    lifetimes: &Lifetimes,
-) -> Rule {
-    let (until_s, since_s) = match known.status {
-        Status::Suspected => (known.until_s.saturating_add(suspect_s), None),
-        Status::Solicited => (known.until_s, None),
-        Status::Filtered => (known.until_s, lifetimes.since(&known, now_s)),
-    };
-    let left_s = until_s.saturating_sub(now_s);
-    Rule { worker, tuple, status: known.status, left_s, since_s, hits: known.hits }
-}
-
-fn top_key(by: TopBy, tuple: &Tuple) -> TopKey {
-    let given = |address: IpAddr| (!address.is_unspecified()).then_some(address);
-    match by {
-        TopBy::Rule => TopKey::Rule(*tuple),
-        TopBy::Amplifier => TopKey::Address(given(tuple.source())),
-        TopBy::Victim => TopKey::Address(given(tuple.destination())),
-        TopBy::Protocol => TopKey::Port(Some(tuple.source_port).filter(|&port| port != 0)),
-    }
 }
 
 /// Visits all rules that hold.
@@ -571,8 +515,12 @@ fn each_rule(workers: &[Shown], now_s: u32, visit: &mut dyn FnMut(Tuple, Known))
     }
 }
 
-/// Whether a rule holds: some worker has it, and none has seen a question that lifts it. Who has it may not have read of that yet.
+/// Whether a rule holds: some worker has it, none has seen a question that lifts it, and the list does not forbid it. Who has it may not have read of
+/// that yet.
 fn stands(workers: &[Shown], settings: &Settings, now_s: u32, tuple: &Tuple) -> bool {
+    if settings.allow.forbids(tuple, settings.mode) {
+        return false;
+    }
     let ports = ports(tuple.source_port, tuple.destination_port);
     let mut filtered = false;
     for shown in workers {
@@ -598,58 +546,9 @@ fn rules_of(workers: &[Shown], now_ns: u64) -> Vec<(Tuple, u64)> {
     rules
 }
 
-/// Where a page ends: worker, family, bucket, and flows of that bucket that were shown.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Place {
-    worker: usize,
-    v6: bool,
-    bucket: usize,
-    skip: usize,
-}
-
-impl Place {
-    /// The next bucket, given what a scan says.
-    fn after(self, cursor: usize) -> Self {
-        let Place { worker, v6, .. } = self;
-        match (cursor, v6) {
-            (0, false) => Place { worker, v6: true, bucket: 0, skip: 0 },
-            (0, true) => Place { worker: worker + 1, v6: false, bucket: 0, skip: 0 },
-            (bucket, v6) => Place { worker, v6, bucket, skip: 0 },
-        }
-    }
-}
-
-/// 5 bits of flows, 42 of buckets, 1 of family, the rest of workers.
-impl From<u64> for Place {
-    fn from(cursor: u64) -> Self {
-        Place {
-            skip: (cursor & 31) as usize,
-            bucket: (cursor >> 5) as usize & ((1 << 42) - 1),
-            v6: cursor >> 47 & 1 != 0,
-            worker: (cursor >> 48) as usize,
-        }
-    }
-}
-
-impl From<Place> for u64 {
-    fn from(place: Place) -> u64 {
-        (place.worker as u64) << 48
-            | u64::from(place.v6) << 47
-            | (place.bucket as u64) << 5
-            | place.skip as u64
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn cursors_go_round() {
-        for cursor in [0, 31, 1 << 5, (1 << 47) - 1, 1 << 47, 0x1234_5678_9abc_def0] {
-            assert_eq!(u64::from(Place::from(cursor)), cursor);
-        }
-    }
 
     #[test]
     fn the_two_sides_are_two_ports() {

@@ -8,7 +8,7 @@
 //!
 //! A suspected flow has no `until`: its stamp says how old the suspicion is. Packets and bytes are those that a filtered flow has lost; 2^48
 //! bytes are more than a day at 25 Gb/s. The lifetime is the number of the `expiry_s` that a rule was made with, so that its beginning is known whatever
-//! holds now; 0: nobody knows.
+//! holds now; 0: nobody knows. Of a solicited flow it is 1 if some worker's mailbox had no room for the question: the next one is told again.
 
 use crate::counters::Counter;
 use crate::mitigator::{Common, Now};
@@ -68,6 +68,16 @@ fn filtered(until_s: u32, lifetime: u8) -> State {
 /// Where the number of its `expiry_s` is in a rule's first word, and its packets.
 const LIFETIME: u32 = 34;
 const PACKETS: u32 = 38;
+
+/// Asked for until then; whether somebody has not been told.
+fn solicited(until_s: u32, untold: bool) -> State {
+    [u64::from(untold) << LIFETIME | SOLICITED << 32 | u64::from(until_s), 0]
+}
+
+/// Whether a solicited flow is one that some worker has not been told of.
+fn is_untold(word: u64) -> bool {
+    word >> LIFETIME & 15 != 0
+}
 
 #[inline(always)]
 fn holds(word: u64, what: u64, now_s: u32) -> bool {
@@ -139,7 +149,7 @@ pub(crate) struct Flows<const W: usize> {
     outcomes: Box<[Outcome; BURST]>,
     metas: Box<[Meta; BURST]>,
     crowded: Vec<u8>,
-    /// The other workers' tables, if an offload may have rules of theirs.
+    /// The other workers' tables.
     others: Vec<FlowReader<W, State>>,
     swept_ns: u64,
     /// Buckets whose rules have not been held against a new allow-list yet.
@@ -179,7 +189,7 @@ where
         self.table.reader()
     }
 
-    /// Has it look into other workers' tables for the rules that its questions lift.
+    /// Has it look into other workers' tables: for questions that no letter told of, and, where an offload repeats them, for rules that its questions lift.
     pub(crate) fn heed(&mut self, others: Vec<FlowReader<W, State>>) {
         self.others = others;
     }
@@ -335,20 +345,35 @@ where
             common.ended(if lives { Counter::RulesLifted } else { Counter::RulesExpired }, key);
         }
         let known = holds(word, SOLICITED, now.s);
+        let untold = known && is_untold(word);
         let fresh = known && until(word) >= until_s;
         if !fresh {
-            self.table.set_state(slot, [SOLICITED << 32 | u64::from(until_s), 0]);
+            self.table.set_state(slot, solicited(until_s, untold));
         }
-        // The others are told of what is new, and again before they forget.
+        // The others are told of what is new, again before they forget, and again if there was no room for it.
         let half = now.settings.query_s / 2;
-        let tells = ours && !(known && until(word).saturating_sub(now.s) > half);
+        let tells = ours && (untold || !(known && until(word).saturating_sub(now.s) > half));
         // Behind the change of the table, and before the question leaves: see `src/offload/mod.rs`.
-        if filtered || tells && now.settings.questions_lift() && self.others_filter(key, now.s) {
+        let looks = tells && common.lifts() && now.settings.questions_lift();
+        if filtered || looks && self.others_filter(key, now.s) {
             common.lift(key);
         }
         if tells {
-            common.tell_query(key);
+            let lost = !common.tell_query(key);
+            if lost != untold {
+                let until_s = if fresh { until(word) } else { until_s };
+                self.table.set_state(slot, solicited(until_s, lost));
+            }
         }
+    }
+
+    /// Until when another worker has the answers of this flow asked for; 0 if none has. Its letter may have found no room.
+    fn others_asked(&mut self, key: &Key<W>, now_s: u32) -> u32 {
+        let asked = |table: &mut FlowReader<W, State>| {
+            let word = table.get(key)?.state[0];
+            holds(word, SOLICITED, now_s).then(|| until(word))
+        };
+        self.others.iter_mut().filter_map(asked).max().unwrap_or(0)
     }
 
     /// Whether another worker has a rule of this flow, that it has not heard the question about. It may be asleep, where an offload
@@ -447,6 +472,13 @@ where
             Status::Solicited => return Confirmed::Refused(Counter::IcmpSolicited),
             Status::Filtered => return Confirmed::Refused(Counter::IcmpAlready),
             Status::Suspected => {}
+        }
+        if now.settings.heeds_questions() {
+            let until_s = self.others_asked(key, now.s);
+            if until_s > 0 {
+                self.table.set_state(slot, solicited(until_s, false));
+                return Confirmed::Refused(Counter::IcmpSolicited);
+            }
         }
         if !common.rates.admit(victim, now.ns, now.settings.icmp_rate) {
             return Confirmed::Refused(Counter::IcmpRate);

@@ -29,7 +29,9 @@
 //!   32 such replacements a burst: a flood of new flows does not make the known ones slow.
 //! * **Later fragments** have no ports: those of a datagram whose first fragment was dropped are dropped for 3 seconds.
 //! * **Several workers** have a table each. Questions, and ICMP messages that count or are about nothing known, go to the others too. Questions are
-//!   read before each burst: they are written before they leave, so no answer overtakes them.
+//!   read before each burst: they are written before they leave, so no answer overtakes them. A question that a full mailbox had no room for is told again
+//!   with the flow's next one. No rule is made without a look into the others' tables: what one worker knows to be asked for, no message has another filter,
+//!   whatever letters were lost.
 //! * **With an offload** a worker takes the rule that a question lifts out there, too, before the question leaves: 64 a burst at most, about a microsecond each;
 //!   of the others the offload hears from the control side, a millisecond later (`offload-late`). A rule takes a message within `icmp_rate` to make, so
 //!   who wants to have us make these calls has to have rules made first, each for one of them.
@@ -37,19 +39,21 @@
 use crate::counters::{Board, Counter, Counters};
 use crate::flows::{Confirmed, Flows, Meta};
 use crate::fragments::Fragments;
-use crate::mail::{Events, Mailbox, Post};
+use crate::mail::{Events, LETTERS, Mailbox, Post, fills};
 use crate::offload::{Lift, RuleEvent};
 use crate::parse::{FragmentKey, Parsed, parse, plain};
 use crate::rates::Rates;
 use crate::settings::Settings;
 use crate::tuple::{Tuple, TupleKey, WORDS4, WORDS6, key4, key6, ports};
 use crate::unreachable::{about, victim};
+use crossbeam_queue::ArrayQueue;
 use std::sync::Arc;
 use tidemill_burst::BURST;
 use tidemill_flow::flowtable::FlowReader;
 use tidemill_flow::hash::mix;
 use tidemill_flow::key::Key;
 use tidemill_flow::table::SizeError;
+use tidemill_graph::Waker;
 use tidemill_wire::flow::Addresses;
 
 /// The side of the bridge that a frame came from.
@@ -85,7 +89,7 @@ pub(crate) struct Common {
     events: Option<Arc<Events>>,
     lifter: Option<Box<dyn Lift>>,
     /// Rules that it may take out by itself yet, in this burst.
-    lifts: u32,
+    lifts_left: u32,
 }
 
 /// Rules that one burst, or what the mail brings between two, may take out of the offload.
@@ -128,20 +132,28 @@ impl Common {
         Key<W>: TupleKey,
     {
         let Some(lifter) = &mut self.lifter else { return };
-        if self.lifts == 0 || !lifter.lift(&key.tuple()) {
+        if self.lifts_left == 0 || !lifter.lift(&key.tuple()) {
             self.counters.one(Counter::OffloadLate);
         }
-        self.lifts = self.lifts.saturating_sub(1);
+        self.lifts_left = self.lifts_left.saturating_sub(1);
     }
 
-    pub(crate) fn tell_query<const W: usize>(&mut self, key: &Key<W>)
+    /// Whether rules may have to be taken out of an offload.
+    pub(crate) fn lifts(&self) -> bool {
+        self.lifter.is_some()
+    }
+
+    /// Tells the other workers of a question; false if not all had room for it.
+    pub(crate) fn tell_query<const W: usize>(&mut self, key: &Key<W>) -> bool
     where
         Key<W>: TupleKey,
     {
-        if !self.alone {
-            let lost = self.post.send(self.worker, key.tuple(), |mailbox| &mailbox.queries);
-            self.counters.add(Counter::MailLost, lost);
+        if self.alone {
+            return true;
         }
+        let lost = self.post.send(self.worker, key.tuple(), |mailbox| &mailbox.queries);
+        self.counters.add(Counter::MailLost, lost);
+        lost == 0
     }
 
     fn tell_confirmation(&mut self, tuple: Tuple) {
@@ -174,7 +186,7 @@ pub struct Mitigator {
     generation: u64,
 }
 
-/// Letters that a worker reads between two bursts, of each kind.
+/// Letters of each kind that a worker reads between two bursts; where its mailbox is more than half full, as many as fit into one at most.
 const LETTERS_READ: usize = 512;
 
 impl Mitigator {
@@ -205,7 +217,7 @@ impl Mitigator {
             post,
             events,
             lifter: None,
-            lifts: 0,
+            lifts_left: 0,
         };
         Ok(Mitigator {
             v4: Flows::new(entries, draw())?,
@@ -229,12 +241,27 @@ impl Mitigator {
         &self.common.counters
     }
 
-    /// Has it take the rules that questions lift out of the offload by itself, its own and those of other workers, whose tables it looks into.
-    pub(crate) fn set_lifter(&mut self, lifter: Box<dyn Lift>, others: impl Iterator<Item = Readers>) {
+    /// Has it look into the other workers' tables.
+    pub(crate) fn heed(&mut self, others: impl Iterator<Item = Readers>) {
         let (v4, v6) = others.unzip();
         self.v4.heed(v4);
         self.v6.heed(v6);
+    }
+
+    /// Has it take the rules that questions lift out of the offload by itself, its own and those of other workers.
+    pub(crate) fn set_lifter(&mut self, lifter: Box<dyn Lift>) {
         self.common.lifter = Some(lifter);
+    }
+
+    /// Has it woken when its mailbox fills.
+    pub(crate) fn wake_with(&self, waker: &Waker) {
+        self.mailbox().into_iter().for_each(|mailbox| mailbox.wake_with(waker));
+    }
+
+    /// Whether letters wait for the next [`tick`](Self::tick).
+    pub(crate) fn has_mail(&self) -> bool {
+        let waits = |mailbox: &Mailbox| !mailbox.queries.is_empty() || !mailbox.confirmations.is_empty();
+        !self.common.alone && self.mailbox().is_some_and(waits)
     }
 
     pub(crate) fn readers(&self) -> Readers {
@@ -254,7 +281,7 @@ impl Mitigator {
     ) {
         let now = Now::new(now_ns, settings);
         let burst = &burst[..burst.len().min(BURST)];
-        self.common.lifts = LIFTS;
+        self.common.lifts_left = LIFTS;
         self.hear(&now);
         let (mut answers, mut queries) = (0, 0);
         for (at, item) in burst.iter().enumerate() {
@@ -406,7 +433,7 @@ impl Mitigator {
             self.v4.recheck();
             self.v6.recheck();
         }
-        self.common.lifts = LIFTS;
+        self.common.lifts_left = LIFTS;
         self.hear(&now);
         if !self.common.alone {
             self.believe(&now);
@@ -428,10 +455,17 @@ impl Mitigator {
         self.common.post.of(self.common.worker)
     }
 
+    /// Whether to read one more letter of a queue, of which so many have been read.
+    fn reads_on(&self, read: usize, queue: impl Fn(&Mailbox) -> &ArrayQueue<Tuple>) -> bool {
+        read < LETTERS_READ || read < LETTERS && self.mailbox().is_some_and(|mailbox| fills(queue(mailbox)))
+    }
+
     #[cold]
     fn read_queries(&mut self, now: &Now<'_>) {
-        for _ in 0..LETTERS_READ {
+        let mut read = 0;
+        while self.reads_on(read, |mailbox| &mailbox.queries) {
             let Some(tuple) = self.mailbox().and_then(|mailbox| mailbox.queries.pop()) else { break };
+            read += 1;
             if !now.settings.heeds_questions() {
                 continue;
             }
@@ -449,8 +483,10 @@ impl Mitigator {
 
     /// Reads messages that other workers have seen.
     fn believe(&mut self, now: &Now<'_>) {
-        for _ in 0..LETTERS_READ {
+        let mut read = 0;
+        while self.reads_on(read, |mailbox| &mailbox.confirmations) {
             let Some(tuple) = self.mailbox().and_then(|mailbox| mailbox.confirmations.pop()) else { break };
+            read += 1;
             if self.confirm(now, tuple) == Confirmed::Filtered {
                 self.common.counters.one(Counter::MailConfirmed);
             }

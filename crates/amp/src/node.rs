@@ -7,7 +7,7 @@ use crate::mitigator::{Mitigator, Side};
 use crate::parse::{Parsed, parse};
 use crate::settings::Settings;
 use tidemill_burst::{DropReason, Packet, Pool};
-use tidemill_graph::{Context, GraphBuilder, Node, Verdict};
+use tidemill_graph::{Context, GraphBuilder, Node, Verdict, Waker};
 use tidemill_lookup::publish::View;
 
 /// The outputs' names, in order.
@@ -58,6 +58,16 @@ impl Node for Mitigate {
     fn tick(&mut self, cx: &mut Context<'_>) {
         if let Some(mitigator) = &mut self.mitigator {
             mitigator.tick(self.settings.get(cx.reader), cx.now_ns);
+            if mitigator.has_mail() {
+                // Whoever finds nothing else to do goes on reading, and does not sleep.
+                cx.wake_at(cx.now_ns);
+            }
+        }
+    }
+
+    fn wake_with(&mut self, waker: &Waker) {
+        if let Some(mitigator) = &self.mitigator {
+            mitigator.wake_with(waker);
         }
     }
 

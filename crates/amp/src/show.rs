@@ -22,7 +22,7 @@ pub struct Wanted {
 /// One flow that is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rule {
-    /// The worker whose table it is in.
+    /// The worker whose table it is in; of several, one that knows the most of it.
     pub worker: usize,
     /// The flow.
     pub tuple: Tuple,
@@ -71,7 +71,7 @@ impl TopBy {
     }
 }
 
-/// What a line of [`MitigatorControl::top`](crate::MitigatorControl::top) is about.
+/// What a line of [`Look::top`](crate::Look::top) is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TopKey {
     /// A rule.

@@ -4,7 +4,8 @@
 
 mod common;
 
-use common::ports::{Worker, run};
+use common::conversations::cut;
+use common::ports::{Run, Worker, run};
 use common::{Flow, SECOND, frame, section};
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -26,8 +27,12 @@ fn at(bytes: Vec<u8>, time_ns: u64) -> Frame {
 
 /// All captures there are, from folders that are named.
 fn captures(root: &std::path::Path) -> Vec<(String, Vec<Frame>)> {
+    captures_of(root, &["ddos", "dns", "frag", "icmp", "malformed", "memcached", "mix", "proto"])
+}
+
+fn captures_of(root: &std::path::Path, folders: &[&str]) -> Vec<(String, Vec<Frame>)> {
     let mut files = Vec::new();
-    for folder in ["ddos", "dns", "frag", "icmp", "malformed", "memcached", "mix", "proto"] {
+    for folder in folders {
         let Ok(entries) = std::fs::read_dir(root.join("pcap").join(folder)) else { continue };
         files.extend(entries.map(|entry| entry.unwrap().path()));
     }
@@ -63,6 +68,60 @@ fn real_captures_pass_byte_for_byte() {
     println!("{all} packets");
     assert!(all > 50_000);
 }
+
+/// Conversations on record: questions come in by the inside port, answers by the outside one, three times over; half of the hosts that got an answer say a
+/// while later that nobody listens there any more, as a resolver's closed socket does. Nobody loses a packet. Where questions are not remembered, many do.
+#[test]
+fn real_conversations_lose_nothing_to_late_messages() {
+    let Some(root) = data("real_conversations_lose_nothing_to_late_messages") else { return };
+    let (mut complaints, mut unprotected) = (0, 0);
+    for (name, inputs) in captures_of(&root, &["dns", "memcached", "proto"]) {
+        let frames = inputs.into_iter().map(|input| input.bytes).filter(|bytes| bytes.len() < 32_000);
+        let steps = cut(frames);
+        if steps.iter().all(|step| step.late.is_none()) {
+            continue;
+        }
+        let (mut outside, mut inside): (Vec<Vec<Frame>>, Vec<Vec<Frame>>) = (Vec::new(), Vec::new());
+        let (mut late, mut answers) = (vec![Vec::new(); 3 * steps.len() + LATE], 0);
+        for (n, step) in steps.iter().chain(&steps).chain(&steps).enumerate() {
+            let time_ns = 1_000_000_000 * SECOND + n as u64 * 100_000;
+            let (from, to) =
+                if step.inside { (&mut inside, &mut outside) } else { (&mut outside, &mut inside) };
+            from.push(vec![at(step.frame.clone(), time_ns)]);
+            to.push(Vec::new());
+            inside[n].extend(late[n].drain(..).map(|bytes| at(bytes, time_ns)));
+            if let Some(message) = &step.late {
+                answers += 1;
+                if answers % 2 == 0 {
+                    late[n + LATE].push(message.clone());
+                }
+            }
+        }
+        let rest = late.split_off(3 * steps.len()).into_iter().flatten();
+        inside.extend(rest.map(|bytes| vec![at(bytes, 1_000_000_001 * SECOND)]));
+        let play = |toml: &str| -> Run { run(&section(toml), vec![[outside.clone(), inside.clone()]]) };
+        let run = play("icmp_rate = 0");
+        let sent = [inside.iter().flatten().count(), outside.iter().flatten().count()];
+        let count = |counter| run.control.counters().get(counter);
+        assert_eq!((run.dropped(), count(Counter::RulesMade)), (0, 0), "{name}");
+        assert_eq!(run.sent.each_ref().map(Vec::len), sent, "{name}");
+        let refused = count(Counter::IcmpSolicited);
+        assert!(refused >= answers / 2, "{name}: {refused} of {}", answers / 2);
+        let lost = play("icmp_rate = 0\nquery_s = 0").dropped();
+        println!(
+            "{name}: {answers} answers that were asked for, {refused} late messages: 0 lost; {lost} if questions are not remembered"
+        );
+        complaints += refused;
+        unprotected += lost;
+    }
+    assert!(
+        complaints > 1000 && unprotected > 1000,
+        "{complaints} messages, {unprotected} lost without protection"
+    );
+}
+
+/// Packets between an answer and its host's late message.
+const LATE: usize = 50;
 
 /// Real reflected floods; every victim says of every packet that it gets that nobody listens. Of each flow the first packet passes, the
 /// rest does not, and what is no flood's is untouched.

@@ -7,9 +7,11 @@ mod common;
 use common::{Flow, SECOND, frame, section};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
-use tidemill_amp::offload::{Hits, Lift, Offload, OffloadCounters, OffloadSettings, RuleEvent, Stands};
+use tidemill_amp::offload::{
+    Account, Hits, Lift, Offload, OffloadCounters, OffloadSettings, RuleEvent, Stands,
+};
 use tidemill_amp::{
-    AmpError, Because, Counter, Mitigator, MitigatorControl, Side, TopBy, Tuple, Wanted, graph,
+    AmpError, Because, Counter, Mitigator, MitigatorControl, Side, Status, TopBy, Tuple, Wanted, graph,
 };
 use tidemill_lookup::qsbr::Domain;
 use tidemill_wire::flow_key;
@@ -89,6 +91,18 @@ impl Lift for Hand {
     }
 }
 
+struct FakeAccount(Arc<Mutex<Told>>);
+
+impl Account for FakeAccount {
+    fn hits(&self, _: &Tuple) -> Hits {
+        Hits { packets: 1000, bytes: 100_000 }
+    }
+    fn collect(&self, each: &mut dyn FnMut(Tuple, Hits)) {
+        let rules: Vec<Tuple> = self.0.lock().unwrap().rules.keys().copied().collect();
+        rules.into_iter().for_each(|key| each(key, self.hits(&key)));
+    }
+}
+
 struct Fake(Arc<Mutex<Told>>);
 
 impl Offload for Fake {
@@ -132,16 +146,8 @@ impl Offload for Fake {
     fn poll(&mut self, _: u64) -> bool {
         false
     }
-    fn hits(&mut self, _: &Tuple) -> Hits {
-        Hits { packets: 1000, bytes: 100_000 }
-    }
-    fn collect(&mut self, each: &mut dyn FnMut(Tuple, Hits)) {
-        self.0
-            .lock()
-            .unwrap()
-            .rules
-            .keys()
-            .for_each(|key| each(*key, Hits { packets: 1000, bytes: 100_000 }));
+    fn account(&self) -> Box<dyn Account> {
+        Box::new(FakeAccount(self.0.clone()))
     }
     fn counters(&self) -> OffloadCounters {
         let dropped = Hits { packets: 5, bytes: 500 };
@@ -156,9 +162,19 @@ impl Offload for Fake {
     }
 }
 
+fn tuple(flow: &Flow) -> Tuple {
+    let key = flow_key(&frame(&flow.answer(), 0), 14).unwrap();
+    let (source_port, destination_port) = key.ports.unwrap();
+    Tuple { addresses: key.addresses, source_port, destination_port }
+}
+
 fn flows(n: u32) -> Vec<Flow> {
+    flows_from(0, n)
+}
+
+fn flows_from(first: u32, n: u32) -> Vec<Flow> {
     let flow = |n| Flow { amplifier: std::net::Ipv4Addr::from(0x0900_0000 + n).into(), ..Flow::v4() };
-    (0..n).map(flow).collect()
+    (first..first + n).map(flow).collect()
 }
 
 #[test]
@@ -198,11 +214,6 @@ fn rules_of_a_process_before_go_on() {
     let mut control = MitigatorControl::new(&section(toml), &ports, 1, &Domain::new()).unwrap();
     let (flows, now_ns) = (flows(10), 5000 * SECOND);
     let told = Arc::new(Mutex::new(Told::default()));
-    let tuple = |flow: &Flow| {
-        let key = flow_key(&frame(&flow.answer(), 0), 14).unwrap();
-        let (source_port, destination_port) = key.ports.unwrap();
-        Tuple { addresses: key.addresses, source_port, destination_port }
-    };
     told.lock().unwrap().rules.extend(flows.iter().map(|flow| (tuple(flow), now_ns + 20 * SECOND)));
     control.set_offload(Box::new(Fake(told.clone()))).unwrap();
     // The list forbids one of them by now.
@@ -225,6 +236,33 @@ fn rules_of_a_process_before_go_on() {
     assert_eq!(bench.control.counters().get(Counter::RulesAdopted), 9);
     // They are not asked for twice.
     assert_eq!(bench.control.adopt(now_ns), 0);
+}
+
+#[test]
+fn rules_of_a_process_before_find_room_in_all_tables() {
+    // Together they have room for 186 of each family, one of them for 93.
+    let toml = "entries = 64\noffload = 'xdp'\nprotocols = ['dns']\nicmp_rate = 0";
+    let ports = ["outside".to_string(), "inside".to_string()];
+    let mut control = MitigatorControl::new(&section(toml), &ports, 2, &Domain::new()).unwrap();
+    let (flows, now_ns) = (flows(150), 5000 * SECOND);
+    let told = Arc::new(Mutex::new(Told::default()));
+    told.lock().unwrap().rules.extend(flows.iter().map(|flow| (tuple(flow), now_ns + 20 * SECOND)));
+    control.set_offload(Box::new(Fake(told.clone()))).unwrap();
+    assert_eq!(control.adopt(now_ns), 150);
+    assert_eq!(told.lock().unwrap().rules.len(), 150, "none is taken out of the driver");
+    let each: Vec<u64> =
+        (0..2).map(|worker| control.counters_of(worker).unwrap().get(Counter::RulesAdopted)).collect();
+    assert_eq!(each, [75, 75]);
+    assert_eq!(control.rules(&Wanted::default(), now_ns).rules.len(), 150);
+    // Where they do not fit at all, what is left goes, and is said.
+    let more = flows_from(1000, 100);
+    told.lock().unwrap().rules = more.iter().map(|flow| (tuple(flow), now_ns + 20 * SECOND)).collect();
+    let taken = control.adopt(now_ns);
+    assert!((20..=36).contains(&taken), "{taken}");
+    assert_eq!(told.lock().unwrap().rules.len(), taken);
+    assert!(
+        control.take_notes().iter().any(|note| note.contains(&format!("{} are not any more", 100 - taken)))
+    );
 }
 
 #[test]
@@ -473,4 +511,139 @@ fn a_burst_lifts_so_many_rules_by_itself() {
     assert_eq!((counters.get(Counter::RulesLifted), counters.get(Counter::OffloadLate)), (200, 72));
     control.poll(now_ns);
     assert_eq!(counts(), (128, 0));
+}
+
+/// Several workers that are driven by hand, with an offload.
+struct Gang {
+    control: MitigatorControl,
+    workers: Vec<Mitigator>,
+    told: Arc<Mutex<Told>>,
+    now_ns: u64,
+}
+
+impl Gang {
+    fn new(toml: &str, workers: usize) -> Self {
+        let (control, workers, told) = hands(toml, workers);
+        Gang { control, workers, told, now_ns: 5000 * SECOND }
+    }
+
+    fn say(&mut self, worker: usize, side: Side, packet: &[u8]) -> bool {
+        let (settings, burst, mut dropped) =
+            (self.control.settings().clone(), [(side, frame(packet, 0))], false);
+        let now_ns = self.now_ns;
+        self.workers[worker].decide(&settings, now_ns, &burst, |(s, b)| (*s, &b[..]), |_| dropped = true);
+        dropped
+    }
+
+    /// Has a worker make a rule by itself.
+    fn filter(&mut self, worker: usize, flow: &Flow) {
+        assert!(!self.say(worker, Side::Outside, &flow.answer()));
+        assert!(!self.say(worker, Side::Inside, &flow.complaint()));
+        assert!(self.say(worker, Side::Outside, &flow.answer()));
+    }
+
+    fn tick(&mut self, worker: usize) {
+        let settings = self.control.settings().clone();
+        self.workers[worker].tick(&settings, self.now_ns);
+    }
+
+    fn poll(&mut self) -> Vec<Tuple> {
+        self.control.poll(self.now_ns);
+        let mut below: Vec<Tuple> = self.told.lock().unwrap().rules.keys().copied().collect();
+        below.sort_unstable();
+        below
+    }
+}
+
+#[test]
+fn a_rule_stays_below_as_long_as_a_worker_has_it() {
+    for flow in [Flow::v4(), Flow::v6()] {
+        let mut gang = Gang::new("expiry_s = 50\nentries = 64", 2);
+        gang.filter(0, &flow);
+        assert_eq!(gang.poll(), [tuple(&flow)]);
+        // The other worker had nothing of it when it was told, and makes it anew by and by.
+        gang.tick(1);
+        gang.now_ns += 40 * SECOND;
+        gang.filter(1, &flow);
+        assert_eq!(gang.poll(), [tuple(&flow)]);
+        gang.now_ns += 15 * SECOND;
+        gang.tick(0);
+        assert_eq!(gang.workers[0].counters().get(Counter::RulesExpired), 1, "over for the first one");
+        assert_eq!(gang.poll(), [tuple(&flow)], "and not for the second");
+        assert!(gang.say(1, Side::Outside, &flow.answer()));
+        gang.now_ns += 40 * SECOND;
+        gang.tick(1);
+        assert_eq!(gang.poll(), []);
+    }
+}
+
+#[test]
+fn what_a_new_list_allows_leaves_the_offload_at_once() {
+    let mut gang = Gang::new("entries = 100_000", 2);
+    let some = flows(40);
+    for (n, flow) in some.iter().enumerate() {
+        gang.filter(n % 2, flow);
+    }
+    assert_eq!(gang.poll().len(), 40);
+    // One of which the control side has not heard yet.
+    let late = Flow { amplifier: "9.0.1.9".parse().unwrap(), ..Flow::v4() };
+    gang.filter(1, &late);
+    let text = |allow: &str| {
+        format!("entries = 100_000\noffload = 'xdp'\nprotocols = ['dns']\nicmp_rate = 0\nallow = [{allow}]")
+    };
+    gang.control.reload(&section(&text("'9.0.0.0/28', '9.0.1.0/24'"))).unwrap();
+    // No worker has moved since.
+    let below = gang.poll();
+    let kept: Vec<Tuple> = some[16..].iter().map(tuple).collect();
+    assert_eq!(below, kept, "none of the list, and all others");
+    assert_eq!(gang.poll(), kept);
+    // The workers' words about it, later, change nothing.
+    for _ in 0..200 {
+        gang.now_ns += SECOND / 50;
+        (0..2).for_each(|worker| gang.tick(worker));
+    }
+    assert_eq!(gang.control.counters().get(Counter::RulesAllowed), 17);
+    assert_eq!(gang.poll(), kept);
+}
+
+#[test]
+fn an_operator_sees_a_tuple_once_whichever_workers_have_it() {
+    let mut gang = Gang::new("", 3);
+    let (flow, six) = (Flow::v4(), Flow::v6());
+    let some = flows(30);
+    for flow in [&flow, &six].into_iter().chain(&some) {
+        for worker in [2, 0] {
+            gang.filter(worker, flow);
+            (0..3).for_each(|worker| gang.tick(worker));
+        }
+        // The third suspects it, or knows no more than that.
+        gang.say(1, Side::Outside, &flow.answer());
+    }
+    assert_eq!(gang.poll().len(), 32);
+    let look = gang.control.look();
+    // Whoever looks holds nobody up: the control side goes on.
+    let section = gang.control.section().clone();
+    gang.control.reload(&section).unwrap();
+    let page = |limit: usize, status: Option<Status>| {
+        let (mut all, mut wanted) = (Vec::new(), Wanted { limit, status, ..Wanted::default() });
+        loop {
+            let page = look.rules(&wanted, gang.now_ns);
+            all.extend(page.rules);
+            wanted.cursor = page.next;
+            if page.next.is_none() {
+                return all;
+            }
+        }
+    };
+    for limit in [1, 7, 100] {
+        let all = page(limit, None);
+        assert_eq!(all.len(), 32, "{limit}");
+        // Two drops by our own rules, and the driver's once.
+        assert!(all.iter().all(|rule| rule.status == Status::Filtered && rule.worker == 0));
+        assert!(all.iter().all(|rule| rule.hits.packets == 1002), "{all:?}");
+    }
+    assert_eq!(page(10, Some(Status::Filtered)).len(), 32);
+    assert_eq!(page(10, Some(Status::Suspected)), []);
+    let top = look.top(TopBy::Protocol, 5, gang.now_ns);
+    assert_eq!((top.len(), top[0].rules, top[0].hits.packets), (1, 32, 32 * 1002));
 }

@@ -18,15 +18,19 @@ fn what_a_flow_costs() {
 
 /// Every one of them is learnt by an answer and a message, all of them drop; then so many new flows come that they would fill the table
 /// again, and all rules still hold.
-fn hold(flows: u32) {
+fn hold(flows: u32, v6: bool) {
     let entries = section(&format!("entries = {flows}\nicmp_rate = 0"));
     let settings = Settings::new(&entries).unwrap();
     let mut lone =
         Lone { mitigator: Mitigator::new(entries.entries, 7).unwrap(), settings, now_ns: 1000 * SECOND };
     let all = u64::from(flows);
     let flow = |n: u32| {
-        let amplifier = std::net::Ipv4Addr::from(0x1000_0000 + n / 64).into();
-        Flow { amplifier, victim_port: 1024 + (n % 64) as u16, ..Flow::v4() }
+        let (number, victim_port) = (n / 64, 1024 + (n % 64) as u16);
+        if v6 {
+            let amplifier = std::net::Ipv6Addr::from((0x2001_0db8_u128 << 96) + u128::from(number)).into();
+            return Flow { amplifier, victim_port, ..Flow::v6() };
+        }
+        Flow { amplifier: std::net::Ipv4Addr::from(0x1000_0000 + number).into(), victim_port, ..Flow::v4() }
     };
     let burst = |side: Side, from: u32, packet: fn(&Flow) -> Vec<u8>| -> Vec<(Side, Vec<u8>)> {
         (from..from + 250).map(|n| (side, frame(&packet(&flow(n)), 0))).collect()
@@ -51,13 +55,21 @@ fn hold(flows: u32) {
 }
 
 #[test]
-fn fifty_thousand_rules_are_held() {
-    hold(50_000);
+fn tens_of_thousands_of_rules_are_held() {
+    hold(50_000, false);
+    hold(20_000, true);
 }
 
 /// Slow without optimisation: `cargo test --release -p tidemill-amp --test held -- --ignored`.
 #[test]
 #[ignore = "some minutes without optimisation"]
 fn two_million_rules_are_held() {
-    hold(2_000_000);
+    hold(2_000_000, false);
+}
+
+/// As above.
+#[test]
+#[ignore = "some minutes without optimisation"]
+fn two_million_rules_of_ipv6_are_held() {
+    hold(2_000_000, true);
 }

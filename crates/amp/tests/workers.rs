@@ -128,19 +128,91 @@ fn a_question_reaches_the_worker_that_gets_the_answer() {
     }
 }
 
+/// Room in a mailbox.
+const LETTERS: u32 = 4096;
+
+/// A flow of its own for each number, in all tuple modes.
+fn other(n: u32) -> Flow {
+    Flow { amplifier: std::net::Ipv4Addr::from(0x0900_0000 + n).into(), ..Flow::v4() }
+}
+
 #[test]
-fn a_full_mailbox_is_counted() {
+fn a_full_mailbox_is_counted_and_what_was_lost_is_told_again() {
     let mut team = Team::new("", 2);
-    for n in 0..5000 {
-        team.query(1, &Flow { victim_port: n, ..Flow::v4() });
-    }
-    assert_eq!(team.count(1, Counter::MailLost), 5000 - 4096);
-    // Asked again within half the time: nobody is told twice.
-    team.query(1, &Flow { victim_port: 4999, ..Flow::v4() });
-    assert_eq!(team.count(1, Counter::MailLost), 5000 - 4096);
+    (0..5000).for_each(|n| team.query(1, &other(n)));
+    let lost = 5000 - u64::from(LETTERS);
+    assert_eq!(team.count(1, Counter::MailLost), lost);
+    // Asked again within half the time: who was told is not told twice, and who was not is.
+    team.query(1, &other(7));
+    assert_eq!(team.count(1, Counter::MailLost), lost);
+    team.query(1, &other(4999));
+    assert_eq!(team.count(1, Counter::MailLost), lost + 1);
     (0..10).for_each(|_| team.tick(0));
     team.tick(1);
     assert_eq!((team.count(0, Counter::Flows4), team.count(1, Counter::Flows4)), (4096, 5000));
+    (0..5000).for_each(|n| team.query(1, &other(n)));
+    (0..10).for_each(|_| team.tick(0));
+    assert_eq!(team.count(0, Counter::Flows4), 5000);
+    // And when it has been told, it is not told again.
+    assert_eq!(team.count(1, Counter::MailLost), lost + 1);
+    for n in 0..5000 {
+        team.query(1, &other(n));
+        team.query(
+            1,
+            &Flow { amplifier: "2001:db8::1".parse().unwrap(), victim_port: n as u16, ..Flow::v6() },
+        );
+    }
+    assert_eq!(team.count(1, Counter::MailLost), lost + 1 + lost, "no more than the new ones");
+}
+
+#[test]
+fn a_rule_whose_end_was_lost_ends_with_the_next_question() {
+    for flow in [Flow::v4(), Flow::v6()] {
+        let mut team = Team::new("icmp_rate = 0", 2);
+        assert!(!team.answer(0, &flow));
+        team.complain(0, &flow);
+        assert!(team.answer(0, &flow));
+        (0..LETTERS).for_each(|n| team.query(1, &other(n)));
+        team.query(1, &flow);
+        assert_eq!(team.count(1, Counter::MailLost), 1);
+        (0..10).for_each(|_| team.tick(0));
+        assert!(team.answer(0, &flow), "nobody has told it");
+        team.query(1, &flow);
+        assert!(!team.answer(0, &flow));
+        assert_eq!((team.count(0, Counter::RulesLifted), team.count(1, Counter::MailLost)), (1, 1));
+    }
+}
+
+#[test]
+fn what_is_asked_for_is_not_filtered_whatever_letters_are_lost() {
+    for (tuple, flow) in [(4, Flow::v4()), (3, Flow::v6()), (2, Flow::v4()), (4, Flow::v6())] {
+        let mut team = Team::new(&format!("icmp_rate = 0\ntuple = {tuple}"), 3);
+        (0..LETTERS).for_each(|n| team.query(1, &other(n)));
+        team.query(1, &flow);
+        assert_eq!(team.count(1, Counter::MailLost), 2);
+        [0, 2, 0, 2].iter().for_each(|worker| (0..10).for_each(|_| team.tick(*worker)));
+        // A late message by mail; at the worker that saw the question; and at one that got the answer.
+        assert!(!team.answer(2, &flow));
+        for (worker, why) in [(0, Counter::IcmpUnknown), (1, Counter::IcmpSolicited)] {
+            team.complain(worker, &flow);
+            assert_eq!(team.count(worker, why), 1);
+            (0..3).for_each(|worker| team.tick(worker));
+        }
+        assert!(!team.answer(0, &flow));
+        team.complain(0, &flow);
+        (0..3).for_each(|worker| team.tick(worker));
+        for worker in 0..3 {
+            assert!(!team.answer(worker, &flow), "tuple {tuple}, worker {worker}");
+            assert_eq!(team.count(worker, Counter::RulesMade), 0, "tuple {tuple}, worker {worker}");
+        }
+        assert_eq!(team.count(0, Counter::IcmpSolicited), 1);
+        // What nobody asked for is filtered as ever, by mail too.
+        let unasked = Flow { amplifier: other(9999).amplifier, victim: Flow::v4().victim, ..flow };
+        assert!(!team.answer(2, &unasked));
+        team.complain(0, &unasked);
+        team.tick(2);
+        assert!(team.answer(2, &unasked));
+    }
 }
 
 /// Two workers on threads of their own: the books balance (see `run`), and who was asked is not cut off at the worker that saw the question.

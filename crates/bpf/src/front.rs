@@ -21,6 +21,8 @@ struct State {
     /// Before the object: the program leaves the interface first.
     attachment: Option<Attachment>,
     object: Object,
+    /// What is pinned stays when we go.
+    stays: bool,
 }
 
 impl fmt::Debug for Front {
@@ -40,14 +42,16 @@ impl Eq for Front {}
 
 impl Drop for Front {
     fn drop(&mut self) {
-        self.detach();
+        if !self.state().stays {
+            self.detach();
+        }
     }
 }
 
 impl Front {
     /// An object that is not attached yet, where it will run, and its pins.
     pub fn new(object: Object, mode: Mode, pins: Option<Pins>) -> Self {
-        Front { mode, pins, state: Mutex::new(State { attachment: None, object }) }
+        Front { mode, pins, state: Mutex::new(State { attachment: None, object, stays: false }) }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -91,6 +95,14 @@ impl Front {
             // What cannot be removed now can be later, by `Pins::remove`.
             let _ = pins.clear();
         }
+    }
+
+    /// Lets go of what is pinned and leaves it: program and maps go on, for the next process or for [`Pins::remove`]. Without pins it leaves nothing: the
+    /// program is off the interface then.
+    pub fn leave(&self) {
+        let mut state = self.state();
+        state.stays = self.pins.is_some();
+        state.attachment.take().into_iter().for_each(Attachment::leave);
     }
 
     /// Has `program` go on with what this one does not decide; without one the kernel does.

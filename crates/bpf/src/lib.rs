@@ -15,7 +15,7 @@
 //! that is killed takes its programs along. A pinned link stays, and so do pinned maps: the program goes on by what was
 //! last written into them. The next process that asks for the same name takes over: it works on the same maps, and
 //! replaces the program on the link in one step (`BPF_LINK_UPDATE`), so that every packet meets one of the two. A process
-//! that ends in order takes its pins away. [`Pins::remove`] takes away what is left.
+//! that ends in order takes its pins away, or [leaves](Front::leave) them as if it had been killed. [`Pins::remove`] takes away what is left.
 //!
 //! **What leaves** an interface is a second program's ([`Egress`], TC), loaded from the same object. Array maps can lie in memory
 //! ([`Mapped`]).

@@ -78,10 +78,10 @@ impl Machine {
         Ok(text.lines().last().unwrap_or_default().to_owned())
     }
 
-    /// Runs tests; how many passed. Fewer than `least` is an error: a filter may have gone stale.
+    /// Runs tests; how many passed. Fewer than `least` is an error: a filter may have gone stale; so is a test that says that it was skipped.
     fn tests(&self, arguments: &[&str], least: usize) -> Result<usize> {
         let mut command = env::cargo();
-        command.args(["test", "--quiet"]).args(arguments);
+        command.args(["test", "--quiet"]).args(outspoken(arguments));
         let mut text = String::new();
         if !proc::lines(&mut command, |line| text.extend([line, "\n"]))? {
             let failures = text.find("failures:").map_or(&*text, |at| &text[at..]);
@@ -96,6 +96,18 @@ impl Machine {
         }
         Ok(passed)
     }
+}
+
+/// Arguments of `cargo test` with which a test that passes shows what it has printed: that it was skipped, for one.
+fn outspoken<'a>(arguments: &[&'a str]) -> Vec<&'a str> {
+    const SHOW: &str = "--show-output";
+    let (cargos, tests) = match arguments.iter().position(|argument| *argument == "--") {
+        Some(at) => (&arguments[..at], &arguments[at + 1..]),
+        None => (arguments, &[][..]),
+    };
+    let is_there = tests.iter().any(|argument| [SHOW, "--nocapture"].contains(argument));
+    let show = (!is_there).then_some(SHOW);
+    cargos.iter().copied().chain(["--"]).chain(show).chain(tests.iter().copied()).collect()
 }
 
 /// How many tests passed. A test may run its own binary again; what that prints stands inside the other's, and counts for
@@ -181,6 +193,15 @@ fn count(counter: &mut usize, word: &'static str) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn tests_always_show_what_they_print() {
+        let of = |line: &str| super::outspoken(&line.split(' ').collect::<Vec<_>>()).join(" ");
+        assert_eq!(of("-p a"), "-p a -- --show-output");
+        assert_eq!(of("-p a -- name --ignored"), "-p a -- --show-output name --ignored");
+        assert_eq!(of("-p a -- name --show-output"), "-p a -- name --show-output");
+        assert_eq!(of("-p a --lib name"), "-p a --lib name -- --show-output");
+    }
+
     #[test]
     fn tests_inside_tests_count_for_nothing() {
         let one = "running 1 test\ntest result: ok. 1 passed; 0 failed; 7 filtered out\n";

@@ -17,14 +17,16 @@ pub(super) fn roles() -> Result<String> {
     Ok(out)
 }
 
+/// Families and numbers of flows, as columns.
+const COLUMNS: [(u64, u64, &str); 4] = [
+    (4, 1000, "IPv4, 1,000 flows"),
+    (4, 262_144, "IPv4, 262,144"),
+    (6, 1000, "IPv6, 1,000"),
+    (6, 262_144, "IPv6, 262,144"),
+];
+
 /// One row per case, one column per family and number of flows.
 fn amp(recorded: &Recorded) -> String {
-    const COLUMNS: [(u64, u64, &str); 4] = [
-        (4, 1000, "IPv4, 1,000 flows"),
-        (4, 262_144, "IPv4, 262,144"),
-        (6, 1000, "IPv6, 1,000"),
-        (6, 262_144, "IPv6, 262,144"),
-    ];
     let mut out = "The mitigator, Mpps of the shortest DNS responses; in brackets of a bridge that looks at nothing.\n\n".to_owned();
     out += &head(&[&["responses"][..], &COLUMNS.map(|(.., name)| name)].concat());
     for (case, name) in [
@@ -50,6 +52,42 @@ fn amp(recorded: &Recorded) -> String {
             }
         });
         out += &row(std::iter::once(name.to_owned()).chain(cells));
+    }
+    out + &added(recorded)
+}
+
+/// What it adds to the time of a burst: one row per size of it. Nothing if that was not measured.
+fn added(recorded: &Recorded) -> String {
+    let mut bursts: Vec<u64> = Vec::new();
+    for line in recorded.lines.iter().filter(|line| line["case"] == "latency") {
+        let burst = line["params"]["burst"].as_u64();
+        bursts.extend(burst.filter(|burst| !bursts.contains(burst)));
+    }
+    if bursts.is_empty() {
+        return String::new();
+    }
+    let mut out =
+        "\nWhat it adds to the time that a burst of suspected flows takes from coming in to going out (5.5.1 of the thesis): ns at the 50th and 99th percentile.\n\n".to_owned();
+    out += &head(&[&["packets in a burst"][..], &COLUMNS.map(|(.., name)| name)].concat());
+    for burst in bursts {
+        let cells = COLUMNS.iter().map(|(family, flows, _)| {
+            let value = |subject: &str, metric: &str| {
+                let is_it = |line: &&Value| {
+                    let params = &line["params"];
+                    line["case"] == "latency"
+                        && (line["subject"] == subject && line["metric"] == metric)
+                        && (params["family"] == *family && params["flows"] == *flows)
+                        && params["burst"] == burst
+                };
+                recorded.lines.iter().find(is_it).and_then(|line| line["value"].as_f64())
+            };
+            let more = |metric: &str| Some(value("mitigator", metric)? - value("bound", metric)?);
+            match (more("p50_ns"), more("p99_ns")) {
+                (Some(p50), Some(p99)) => format!("{p50:.0}, {p99:.0}"),
+                _ => "-".to_owned(),
+            }
+        });
+        out += &row(std::iter::once(burst.to_string()).chain(cells));
     }
     out
 }
@@ -134,6 +172,25 @@ mod tests {
             r#"{"subject":"mitigator","case":"dns/known","metric":"mpps","value":40,"params":{"family":6,"flows":262144}}"#,
         ]));
         assert!(table.contains("| of suspected flows | 50.0 (0.50) | - | - | 40.0 |\n"), "{table}");
+        assert!(!table.contains("burst"), "what was not measured is not told: {table}");
+    }
+
+    #[test]
+    fn what_it_adds_stands_by_bursts() {
+        let line = |subject: &str, metric: &str, value: u32, burst: u32| {
+            format!(
+                r#"{{"subject":"{subject}","case":"latency","metric":"{metric}","value":{value},"params":{{"family":6,"flows":1000,"burst":{burst}}}}}"#
+            )
+        };
+        let lines = [
+            line("mitigator", "p50_ns", 260, 1),
+            line("mitigator", "p99_ns", 330, 1),
+            line("bound", "p50_ns", 220, 1),
+            line("bound", "p99_ns", 241, 1),
+            line("mitigator", "p50_ns", 500, 32),
+        ];
+        let table = amp(&recorded(&lines.each_ref().map(String::as_str)));
+        assert!(table.contains("| 1 | - | - | 40, 89 | - |\n| 32 | - | - | - | - |\n"), "{table}");
     }
 
     #[test]

@@ -28,7 +28,9 @@ pub(crate) fn run() -> Result<bool> {
     files::check(&files, &mut findings);
     readmes::check(&files, &mut findings);
     numbers(&files, &mut findings);
-    for stale in [header::stale(), bpf::stale()] {
+    // A developer may have no clang; whoever decides what is taken has.
+    let must = std::env::var_os("CI").is_some();
+    for stale in [header::stale(), bpf::stale(must)] {
         match stale {
             Ok(stale) => findings.extend(stale),
             Err(error) => findings.push(format!("{error:#}")),

@@ -92,6 +92,16 @@ pub trait Lift: Send {
     fn lift(&mut self, key: &Tuple) -> bool;
 }
 
+/// What the rules below us have kept away. Whoever reads it holds up nobody: it may take as long as it likes, while the control side is in any call of
+/// [`Offload`]'s.
+pub trait Account: Send {
+    /// What one rule has kept away since it came; zero if it is not there.
+    fn hits(&self, key: &Tuple) -> Hits;
+
+    /// The hits of all rules that have any; one that is put in meanwhile may be missing.
+    fn collect(&self, each: &mut dyn FnMut(Tuple, Hits));
+}
+
 /// Something that drops by our rules, below us.
 pub trait Offload: Send {
     /// Its name in the configuration, such as `"xdp"`.
@@ -125,11 +135,13 @@ pub trait Offload: Send {
     /// Whatever it does beside rules, called often (every few milliseconds): true if it had something to do.
     fn poll(&mut self, now_ns: u64) -> bool;
 
-    /// What one rule has kept away since it came; zero if it is not there.
-    fn hits(&mut self, key: &Tuple) -> Hits;
+    /// What rules have kept away, for whoever reads it beside us.
+    fn account(&self) -> Box<dyn Account>;
 
-    /// The hits of all rules that have any.
-    fn collect(&mut self, each: &mut dyn FnMut(Tuple, Hits));
+    /// What one rule has kept away since it came; zero if it is not there.
+    fn hits(&mut self, key: &Tuple) -> Hits {
+        self.account().hits(key)
+    }
 
     /// What it has done so far.
     fn counters(&self) -> OffloadCounters;

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used)] // every test file uses a part of this module
 
+pub mod conversations;
 pub mod oracle;
 pub mod ports;
 

@@ -80,6 +80,14 @@ fn through(left: &mut End, right: &mut End, frames: &[Vec<u8>], wanted: usize) -
     seen
 }
 
+/// Whether somebody else can work on the maps now.
+fn is_free(front: &Arc<tidemill_bpf::Front>) -> bool {
+    let (tell, told) = std::sync::mpsc::channel();
+    let front = front.clone();
+    std::thread::spawn(move || front.with(|_| tell.send(())));
+    told.recv_timeout(Duration::from_secs(10)).is_ok()
+}
+
 /// What is like an answer of a filtered flow, and is none.
 fn others(rule: &Tuple) -> Vec<Vec<u8>> {
     let with = |change: fn(&mut Tuple)| {
@@ -152,7 +160,12 @@ fn root_amp_xdp_drops_what_is_filtered_and_passes_the_rest() {
         assert_eq!(xdp.hits(&v4), Hits { packets: 50 * 5, bytes: 50 * bytes(&bad[..5]) });
         assert_eq!(xdp.hits(&v6), Hits { packets: 50 * 5, bytes: 50 * bytes(&bad[7..12]) });
         let mut collected = Vec::new();
-        xdp.collect(&mut |tuple, hits| collected.push((tuple, hits.packets)));
+        // Whoever reads holds nobody up: the maps are free between two pages.
+        let (account, front) = (xdp.account(), xdp.front());
+        account.collect(&mut |tuple, hits| {
+            assert!(is_free(front), "the maps are locked while a page is read out");
+            collected.push((tuple, hits.packets));
+        });
         collected.sort_unstable();
         assert_eq!(collected, [(v4, 250), (v6, 250)]);
         // A dry run counts and passes; rules' hits are user space's then.
@@ -275,4 +288,29 @@ fn root_amp_xdp_interfaces_that_go_are_found_again() {
         drop((right, xdp));
         run("ip link del left");
     }
+}
+
+#[test]
+fn root_amp_xdp_of_an_interface_with_jumbo_frames_is_behind_the_driver() {
+    if !inside("root_amp_xdp_of_an_interface_with_jumbo_frames_is_behind_the_driver") {
+        return;
+    }
+    let rule = tuple("198.51.100.7", 53, "192.0.2.1", 4000);
+    cable("left", "right");
+    ["left", "right"].iter().for_each(|end| run(&format!("ip link set {end} mtu 9000")));
+    let mut xdp = XdpOffload::open(&XdpOptions::new("right")).unwrap();
+    xdp.configure(&settings()).unwrap();
+    assert!(!xdp.front().attached().unwrap().native);
+    let notes = xdp.take_notes();
+    let said = |note: &String| note.contains("on right, generic") && note.contains("MTU of 9000");
+    assert!(notes.iter().any(said), "{notes:?}");
+    // It works, there too.
+    let (mut left, mut right) = (End::new("left", KINDS[0], None), End::new("right", KINDS[0], None));
+    let good = numbered(3, 60);
+    xdp.apply(5, &[filtered(rule, 5 + MINUTE_NS)], &|_| true);
+    assert_eq!(through(&mut left, &mut right, &[plain(&rule), good.clone(), plain(&rule)], 1), [good]);
+    assert_eq!(xdp.counters().dropped.packets, 2);
+    // Where it must be in the driver, it is refused.
+    let native = XdpOptions { mode: Mode::Native, ..XdpOptions::new("left") };
+    assert!(XdpOffload::open(&native).unwrap().configure(&settings()).is_err());
 }

@@ -1,4 +1,4 @@
-//! One process after another: killed and followed while traffic flows, or gone in order; never two at once.
+//! One process after another: killed or ended in order, and followed while traffic flows; never two at once. What is pinned goes when somebody removes it.
 
 use crate::net::{cable, inside, run};
 use crate::packets::{plain, tuple};
@@ -59,9 +59,59 @@ impl Holder {
         self.0.wait().unwrap();
     }
 
+    /// In order, as by SIGTERM.
     fn end(&mut self) {
         drop(self.0.stdin.take());
         assert!(self.0.wait().unwrap().success());
+    }
+}
+
+/// By hand, as `tidemill amp pins --remove` does it.
+fn remove() {
+    assert!(Pins::remove(Path::new(Pins::ROOT), "right").unwrap());
+    assert_eq!(Pins::left(Path::new(Pins::ROOT)).unwrap(), []);
+    // The kernel takes the program off a moment later.
+    std::thread::sleep(Duration::from_millis(300));
+}
+
+#[test]
+fn root_amp_xdp_goes_on_when_its_process_ends() {
+    if !inside("upgrade::root_amp_xdp_goes_on_when_its_process_ends") {
+        return;
+    }
+    run("mount -t bpf bpf /sys/fs/bpf");
+    for kind in KINDS {
+        cable("left", "right");
+        let (mut left, mut right) = (End::new("left", KINDS[0], None), End::new("right", KINDS[0], None));
+        let frames: Vec<_> = (0..20).map(|n| plain(&rule(n))).collect();
+        let mut come = |left: &mut End, wanted: usize| through(left, &mut right, &frames, wanted).len();
+        let mut holder = Holder::start();
+        assert_eq!(come(&mut left, 10), 10);
+        holder.end();
+        assert_eq!(come(&mut left, 10), 10, "an upgrade: nobody is there, and it drops on");
+        assert_eq!(Pins::left(Path::new(Pins::ROOT)).unwrap()[0].process, None);
+        // The next one, with a port of whatever kind behind it, takes them on, and leaves them likewise.
+        let now = 77_000_000_000;
+        let mut xdp = XdpOffload::open(&options()).unwrap();
+        let port = End::new("right", kind, Some(&xdp));
+        xdp.configure(&settings()).unwrap();
+        assert_eq!(xdp.adopted(now).len(), 10);
+        drop(xdp);
+        drop(port);
+        assert_eq!(come(&mut left, 10), 10, "{kind}");
+        // A start that fails leaves what was there.
+        let mut xdp = XdpOffload::open(&XdpOptions { interface: "nowhere".into(), ..options() }).unwrap();
+        assert!(xdp.configure(&settings()).is_err());
+        drop(xdp);
+        assert_eq!(come(&mut left, 10), 10);
+        remove();
+        assert_eq!(come(&mut left, 20), 20);
+        // One that has never been in force leaves nothing.
+        let mut xdp = XdpOffload::open(&XdpOptions { interface: "nowhere".into(), ..options() }).unwrap();
+        assert!(xdp.configure(&settings()).is_err());
+        drop(xdp);
+        assert_eq!(Pins::left(Path::new(Pins::ROOT)).unwrap(), []);
+        run("ip link del left");
     }
 }
 
@@ -99,16 +149,17 @@ fn root_amp_xdp_goes_on_when_its_process_is_killed() {
     xdp.apply(now, &[RuleEvent::Removed { key: rule(3) }, filtered(rule(15), now + MINUTE_NS)], &|_| true);
     assert_eq!(come(&mut left, 10), 10);
     assert_eq!((xdp.counters().rules, xdp.counters().dropped.packets), (10, 10));
-    // In order: all of it is gone.
     drop(xdp);
+    assert_eq!(come(&mut left, 10), 10);
+    remove();
     assert_eq!(come(&mut left, 20), 20);
-    assert_eq!(Pins::left(Path::new(Pins::ROOT)).unwrap(), []);
     // Another tuple mode: rules of the one before say nothing.
     Holder::start().kill();
     let mut xdp = XdpOffload::open(&options()).unwrap();
     xdp.configure(&OffloadSettings { tuple: 3, ..settings() }).unwrap();
     assert_eq!((xdp.counters().rules, come(&mut left, 20)), (0, 20));
     drop(xdp);
+    remove();
     // Nobody asks for what was there: it ends a minute after the first minute.
     Holder::start().kill();
     let mut xdp = XdpOffload::open(&options()).unwrap();
@@ -119,11 +170,10 @@ fn root_amp_xdp_goes_on_when_its_process_is_killed() {
     assert_eq!(xdp.adopted(now), [], "too late");
     assert_eq!((come(&mut left, 10), end(&mut xdp).packets), (10, 1));
     drop(xdp);
-    // Or they are removed by hand.
+    // Or they are removed by hand, and never while a process works with them (below).
+    remove();
     Holder::start().kill();
-    assert!(Pins::remove(Path::new(Pins::ROOT), "right").unwrap());
-    // The kernel takes the program off a moment later.
-    std::thread::sleep(Duration::from_millis(300));
+    remove();
     assert_eq!(come(&mut left, 20), 20);
 }
 
@@ -204,10 +254,11 @@ fn root_amp_xdp_a_second_process_is_refused_while_the_first_lives() {
     xdp.apply(1, &[RuleEvent::Removed { key: rule(3) }, RuleEvent::Removed { key: rule(4) }], &|_| true);
     assert_eq!((come(12), xdp.counters().rules), (12, 8));
     drop(xdp);
-    assert_eq!(come(20), 20);
-    assert_eq!(Pins::left(Path::new(Pins::ROOT)).unwrap(), []);
+    assert_eq!(come(12), 12);
     // A hand that outlives its offload harms nobody.
     assert!(hand.lift(&rule(5)));
-    Holder::start().end();
-    assert_eq!(Pins::left(Path::new(Pins::ROOT)).unwrap(), []);
+    assert_eq!(come(13), 13);
+    remove();
+    assert_eq!(come(20), 20);
+    assert!(hand.lift(&rule(6)));
 }

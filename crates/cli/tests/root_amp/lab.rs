@@ -4,6 +4,8 @@
 //!   attack.pcap --> [outside  tidemill  inside: tm-in] ----veth---- [eth0: 10.9.0.2, fd00:9::2  victim]
 //!   outside.pcap <--                                                  answers with ICMP port unreachable
 //! ```
+//!
+//! Or between two cables ([`Lab::on_cables`]), where whoever tests sends frames by hand on both sides.
 
 use crate::net::{Netns, cable, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
@@ -74,9 +76,31 @@ impl Lab {
         attack.writer.finish().unwrap();
 
         let (middle, victim) = (Netns::new("middle"), Netns::new("victim"));
-        let quiet = ["net.ipv6.conf.default.accept_dad=0", "net.ipv6.conf.default.dad_transmits=0"];
-        [&middle, &victim].iter().for_each(|ns| ns.sysctl(&quiet));
-        cable(&middle, "tm-in", &victim, "eth0", 1500);
+        Self::equip(&middle, &victim, plan.icmp);
+        let outside = format!(
+            "kind = \"pcap\"\ninput = \"attack.pcap\"\noutput = \"outside.pcap\"\npreload = true\n{}",
+            plan.outside
+        );
+        Lab::launch(middle, victim, folder, &outside, plan)
+    }
+
+    /// Starts it between the victim and a cable to `world`, where nobody is at home: frames from outside are sent by hand on its `eth0`, frames
+    /// of other hosts inside on the victim's.
+    pub(crate) fn on_cables(world: &Netns, plan: &Plan) -> Self {
+        let (middle, victim) = (Netns::new("middle"), Netns::new("victim"));
+        world.sysctl(&["net.ipv6.conf.default.disable_ipv6=1"]);
+        Self::equip(&middle, &victim, plan.icmp);
+        cable(&middle, "tm-out", world, "eth0", 1500);
+        world.run("ethtool -K eth0 tx off");
+        let port = "kind = \"af_packet\"\ninterface = \"tm-out\"";
+        Lab::launch(middle, victim, tempfile::tempdir().unwrap(), port, plan)
+    }
+
+    /// The victim, on its cable to the mitigator. That one's own kernel says nothing.
+    fn equip(middle: &Netns, victim: &Netns, icmp: Icmp) {
+        middle.sysctl(&["net.ipv6.conf.default.disable_ipv6=1"]);
+        victim.sysctl(&["net.ipv6.conf.default.accept_dad=0", "net.ipv6.conf.default.dad_transmits=0"]);
+        cable(middle, "tm-in", victim, "eth0", 1500);
         victim.run("ethtool -K eth0 tx off");
         let mac = VICTIM_MAC.map(|byte| format!("{byte:02x}")).join(":");
         victim.run("ip link set eth0 down");
@@ -89,12 +113,14 @@ impl Lab {
                 .run(&format!("ip neigh replace {gateway} lladdr 02:00:00:00:09:01 dev eth0 nud permanent"));
             victim.run(&format!("ip route add default via {gateway}"));
         }
-        match plan.icmp {
-            // Not the other limit, one error a second to each address: an attack of one amplifier would meet nothing else.
+        match icmp {
+            // Not IPv4's other limit, one error a second to each address: an attack of one amplifier would meet nothing else. IPv6's, some more
+            // to each, is as delivered; the limit in all is one for both.
             Icmp::OneHost => victim.sysctl(&[
                 "net.ipv4.icmp_ratelimit=0",
                 "net.ipv4.icmp_msgs_per_sec=1000",
                 "net.ipv4.icmp_msgs_burst=50",
+                "net.ipv6.icmp.ratelimit=1000",
             ]),
             Icmp::ManyHosts => victim.sysctl(&[
                 "net.ipv4.icmp_ratelimit=0",
@@ -103,11 +129,6 @@ impl Lab {
                 "net.ipv6.icmp.ratelimit=0",
             ]),
         }
-        let outside = format!(
-            "kind = \"pcap\"\ninput = \"attack.pcap\"\noutput = \"outside.pcap\"\npreload = true\n{}",
-            plan.outside
-        );
-        Lab::launch(middle, victim, folder, &outside, plan)
     }
 
     /// Starts it between a host outside, `outside`, and the victim.
@@ -204,6 +225,12 @@ impl Lab {
         text.lines().filter_map(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok()).sum()
     }
 
+    /// Datagrams that have come to the victim, for ports that nobody listens on.
+    pub(crate) fn no_ports(&self) -> u64 {
+        let text = self.victim.run("nstat -asz UdpNoPorts Udp6NoPorts");
+        text.lines().filter_map(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok()).sum()
+    }
+
     /// Waits until it ends by itself, or ends it; returns what it says then.
     pub(crate) fn end(mut self, limit: Duration, stop: bool) -> Value {
         if stop {
@@ -248,25 +275,18 @@ impl Drop for Lab {
 pub(crate) struct Attack {
     writer: Writer,
     at_ns: u64,
-    packets: u64,
 }
 
 impl Attack {
     pub(crate) fn create(path: &Path) -> Self {
         // Some day; only differences count.
-        Attack { writer: Writer::create(path).unwrap(), at_ns: 1_700_000_000_000_000_000, packets: 0 }
+        Attack { writer: Writer::create(path).unwrap(), at_ns: 1_700_000_000_000_000_000 }
     }
 
     /// Adds a frame, so long after the one before.
     pub(crate) fn frame(&mut self, frame: &[u8], gap: Duration) {
         self.at_ns += gap.as_nanos() as u64;
-        self.packets += 1;
         self.writer.write(self.at_ns, Sense::Unknown, frame, frame.len() as u32).unwrap();
-    }
-
-    /// How many there are.
-    pub(crate) fn packets(&self) -> u64 {
-        self.packets
     }
 }
 

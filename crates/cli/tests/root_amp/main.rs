@@ -7,6 +7,9 @@
 #![allow(clippy::unwrap_used)] // a test may
 
 mod completion;
+#[path = "../../../amp/tests/common/conversations.rs"]
+mod conversations;
+mod driver;
 mod lab;
 mod mixed;
 #[path = "../root_wire/needs.rs"]

@@ -27,7 +27,8 @@
 //!
 //! **A full map** refuses new rules: user space goes on dropping by those, which are counted, and no live rule leaves.
 //!
-//! **Upgrade** (`pin`): program and maps stay when the process dies, and the next one takes over without a gap. Rules that
+//! **Upgrade** (`pin`): program and maps stay when the process ends, killed or in order, and the next one takes over without a gap; who wants them gone removes
+//! them ([`Pins::remove`]). Rules that
 //! it finds ([`Offload::adopted`]) are for user space to know; if it does not ask for them in its first minute, they end
 //! a minute later, because user space could not lift a rule that it does not know. Counters start at 0 with each process. While a
 //! process lives, a second one with the same name is refused.
@@ -37,14 +38,14 @@ mod rules;
 
 pub use tidemill_bpf::{LeftBehind, Pins};
 
-use super::{Hits, Lift, Offload, OffloadCounters, OffloadSettings, RuleEvent, Stands};
+use super::{Account, Hits, Lift, Offload, OffloadCounters, OffloadSettings, RuleEvent, Stands};
 use crate::tuple::Tuple;
 use keys::{Key, Key4, Key6, key, tuple4, tuple6};
-use rules::{Lifter, Rule, Rules};
+use rules::{Lifter, Rule, Rules, Walker};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 use tidemill_bpf::{BpfError, Front, Kernel, Mode, Object, Shared, Source, coarse_now_ns, to_io};
 
@@ -76,6 +77,9 @@ const SWEEP_NS: u64 = 1_000_000_000;
 const ADOPT_NS: u64 = 60_000_000_000;
 /// How much earlier than in user space a rule ends: more than a step of the coarse clock.
 const AHEAD_NS: u64 = 10_000_000;
+/// The largest MTU at which any driver may be expected to take a program: a frame has to fit into one buffer, with 256 bytes in front and the kernel's
+/// bookkeeping behind. Drivers stop somewhere from here to 3500.
+pub const LARGEST_MTU: usize = 3000;
 /// How long an interface that another program is on is waited for at the start.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -88,7 +92,7 @@ pub struct XdpOptions {
     pub mode: Mode,
     /// Rules of one family that there is room for. Memory is taken as they come.
     pub entries: usize,
-    /// Keep program and rules under this name when the process dies, and take over what is there.
+    /// Keep program and rules under this name when the process ends, and take over what is there.
     pub pin: Option<String>,
     /// Where names are.
     pub pin_root: PathBuf,
@@ -107,7 +111,7 @@ impl XdpOptions {
     }
 }
 
-/// The rules, in an XDP program. Ends with the program's leaving the interface.
+/// The rules, in an XDP program. Dropped, it takes the program off the interface; with pins that were in force it leaves both.
 pub struct XdpOffload {
     options: XdpOptions,
     front: Arc<Front>,
@@ -117,6 +121,8 @@ pub struct XdpOffload {
     /// The program's counts when it was taken over: packets and bytes dropped, and those of dry runs.
     before: [u64; 4],
     refused: u64,
+    /// Rules of a process before were there.
+    inherits: bool,
     /// Rules were found that nobody has asked for yet, and since when.
     found: Option<Option<u64>>,
     looked_ns: Option<u64>,
@@ -124,7 +130,18 @@ pub struct XdpOffload {
     /// Said already.
     is_lost: bool,
     has_failed: bool,
+    /// What somebody who reads beside us could not read.
+    unread: Arc<Mutex<Option<io::Error>>>,
     notes: Vec<String>,
+}
+
+impl Drop for XdpOffload {
+    fn drop(&mut self) {
+        // A start that fails before anything was in force leaves nothing, but what was there before it.
+        if self.options.pin.is_some() && (self.inherits || self.settings.is_some()) {
+            self.front.leave();
+        }
+    }
 }
 
 impl XdpOffload {
@@ -160,11 +177,13 @@ impl XdpOffload {
             settings: None,
             before,
             refused: 0,
+            inherits: found.is_some(),
             found,
             looked_ns: None,
             swept_ns: None,
             is_lost: false,
             has_failed: false,
+            unread: Arc::default(),
             notes: Vec::new(),
         })
     }
@@ -213,8 +232,15 @@ impl XdpOffload {
         let attached =
             self.front.attach(&interface, device.index, patience).map_err(|error| at(&interface, &error))?;
         if before != Some(attached) {
-            let mode = if attached.native { "native" } else { "generic" };
-            self.notes.push(format!("offload xdp: on {interface}, {mode}"));
+            self.notes.push(match attached.native {
+                true => format!("offload xdp: on {interface}, native"),
+                false if self.options.mode == Mode::Generic => format!("offload xdp: on {interface}, generic"),
+                false => format!(
+                    "offload xdp: on {interface}, generic, which is slower: its driver takes no XDP program, or none at an MTU of {} (drivers stop at \
+                     {LARGEST_MTU} to 3500)",
+                    device.mtu
+                ),
+            });
         }
         Ok(())
     }
@@ -310,6 +336,46 @@ impl Lift for Hand {
             Key::V4(key) => self.rules4.lift(&key),
             Key::V6(key) => self.rules6.lift(&key),
         }
+    }
+}
+
+/// What rules have kept away hitherto. The maps are locked for a page of theirs at a time. It keeps nothing alive: an offload that is gone has kept nothing away.
+struct Hitherto {
+    front: Weak<Front>,
+    rules4: Walker<Key4>,
+    rules6: Walker<Key6>,
+    unread: Arc<Mutex<Option<io::Error>>>,
+}
+
+impl Hitherto {
+    fn heed<T>(&self, result: io::Result<T>) -> Option<T> {
+        match result {
+            Ok(value) => Some(value),
+            Err(error) => {
+                *self.unread.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+                None
+            }
+        }
+    }
+}
+
+impl Account for Hitherto {
+    fn hits(&self, tuple: &Tuple) -> Hits {
+        let rule = match key(tuple) {
+            Key::V4(key) => self.rules4.get(&self.front, &key),
+            Key::V6(key) => self.rules6.get(&self.front, &key),
+        };
+        self.heed(rule).flatten().map_or(Hits::default(), hits)
+    }
+
+    fn collect(&self, each: &mut dyn FnMut(Tuple, Hits)) {
+        let mut some = |tuple: Tuple, rule: Rule| {
+            if rule[1] > 0 {
+                each(tuple, hits(rule));
+            }
+        };
+        let walked = self.rules4.walk(&self.front, |key, rule| some(tuple4(&key), rule));
+        self.heed(walked.and_then(|()| self.rules6.walk(&self.front, |key, rule| some(tuple6(&key), rule))));
     }
 }
 
@@ -425,27 +491,9 @@ impl Offload for XdpOffload {
         sweep
     }
 
-    fn hits(&mut self, tuple: &Tuple) -> Hits {
-        let (rules4, rules6) = (&self.rules4, &self.rules6);
-        let rule = self.front.with(|object| match key(tuple) {
-            Key::V4(key) => rules4.get(object, &key),
-            Key::V6(key) => rules6.get(object, &key),
-        });
-        rule.map_or(Hits::default(), hits)
-    }
-
-    fn collect(&mut self, each: &mut dyn FnMut(Tuple, Hits)) {
-        let (rules4, rules6) = (&self.rules4, &self.rules6);
-        let mut some = |tuple: Tuple, rule: Rule| {
-            if rule[1] > 0 {
-                each(tuple, hits(rule));
-            }
-        };
-        let read = self.front.with(|object| {
-            rules4.each(object, |key, rule| some(tuple4(&key), rule))?;
-            rules6.each(object, |key, rule| some(tuple6(&key), rule))
-        });
-        self.heed(read, "cannot read what rules keep away");
+    fn account(&self) -> Box<dyn Account> {
+        let (rules4, rules6) = (self.rules4.walker(), self.rules6.walker());
+        Box::new(Hitherto { front: Arc::downgrade(&self.front), rules4, rules6, unread: self.unread.clone() })
     }
 
     fn counters(&self) -> OffloadCounters {
@@ -459,6 +507,10 @@ impl Offload for XdpOffload {
     }
 
     fn take_notes(&mut self) -> Vec<String> {
+        let unread = self.unread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(error) = unread {
+            self.heed::<()>(Err(error), "cannot read what rules keep away");
+        }
         std::mem::take(&mut self.notes)
     }
 }

@@ -6,9 +6,9 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use tidemill_bpf::{Cursor, Object, Pod, Remover};
+use std::sync::{Arc, Weak};
+use tidemill_bpf::{Cursor, Front, Object, Pod, Remover};
 
 /// `struct rule` of bpf/amp.bpf.c: end (coarse clock, nanoseconds), packets, bytes.
 pub(super) type Rule = [u64; 3];
@@ -35,6 +35,36 @@ impl<K: Pod> Lifter<K> {
             }
             Err(_) => false,
         }
+    }
+}
+
+/// A reader of a family's map that waits for nobody long, and that nobody waits for long.
+#[derive(Debug)]
+pub(super) struct Walker<K> {
+    name: &'static str,
+    key: std::marker::PhantomData<fn(K)>,
+}
+
+impl<K: Pod + Default> Walker<K> {
+    pub(super) fn get(&self, front: &Weak<Front>, key: &K) -> io::Result<Option<Rule>> {
+        let Some(front) = front.upgrade() else { return Ok(None) };
+        front.with(|object| object.table::<K, Rule>(self.name)?.get(key))
+    }
+
+    /// Reads all that is there, a page at a time.
+    pub(super) fn walk(&self, front: &Weak<Front>, mut each: impl FnMut(K, Rule)) -> io::Result<()> {
+        let (mut cursor, mut page) = (Cursor::default(), Vec::new());
+        while let Some(front) = front.upgrade() {
+            let read = front.with(|object| object.table::<K, Rule>(self.name)?.read_some(cursor, &mut page));
+            drop(front);
+            let (next, done) = read?;
+            page.drain(..).for_each(|(key, rule)| each(key, rule));
+            if done {
+                break;
+            }
+            cursor = next;
+        }
+        Ok(())
     }
 }
 
@@ -90,8 +120,9 @@ impl<K: Pod + Ord + Default> Rules<K> {
         }
     }
 
-    pub(super) fn get(&self, object: &mut Object, key: &K) -> Option<Rule> {
-        object.table::<K, Rule>(self.name).and_then(|table| table.get(key)).ok().flatten()
+    /// For whoever reads beside us.
+    pub(super) fn walker(&self) -> Walker<K> {
+        Walker { name: self.name, key: std::marker::PhantomData }
     }
 
     /// Gives rules their ends, and takes away those without one, and those that do not stand any more. What a rule has kept away stays with it; what it

@@ -81,9 +81,12 @@ fn rules(mitigator: &Mitigator, query: &amp::RulesQuery) -> Result<amp::Rules, A
         cursor: cursor.transpose()?,
         limit: query.limit.unwrap_or(PAGE).min(PAGE) as usize,
     };
-    let mut control = lock(&mitigator.control);
-    let mode = control.settings().mode;
-    let page = control.rules(&wanted, now_ns());
+    // Read beside the control side: a walk over millions of flows holds nobody up.
+    let (mode, look) = {
+        let control = lock(&mitigator.control);
+        (control.settings().mode, control.look())
+    };
+    let page = look.rules(&wanted, now_ns());
     Ok(amp::Rules {
         rules: page.rules.iter().map(|rule| shown(rule, mode)).collect(),
         next: page.next.map(|next| next.to_string()),
@@ -95,7 +98,8 @@ fn top(mitigator: &Mitigator, query: &amp::TopQuery) -> Result<amp::Top, ApiErro
         ApiError::bad_request(format!("by {:?}: give rule, amplifier, victim or protocol", query.by))
     })?;
     let lines = query.limit.unwrap_or(PAGE).min(PAGE) as usize;
-    let lines = lock(&mitigator.control).top(by, lines, now_ns());
+    let look = lock(&mitigator.control).look();
+    let lines = look.top(by, lines, now_ns());
     let line = |line: &tidemill_amp::TopLine| amp::TopLine {
         what: line.key.to_string(),
         packets: line.hits.packets,

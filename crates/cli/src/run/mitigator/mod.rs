@@ -56,6 +56,24 @@ fn offload_interface<'a>(name: &str, outside: &'a PortSpec) -> Result<&'a str> {
     })
 }
 
+/// What to say of an interface whose frames may be too large for a program in the driver; nothing if it is not here.
+#[cfg(all(feature = "xdp", target_os = "linux"))]
+fn jumbo(interface: &str) -> String {
+    use tidemill_amp::offload::xdp::LARGEST_MTU;
+    match tidemill_port::device(interface) {
+        Ok(device) if device.mtu > LARGEST_MTU => format!(
+            "; {interface} has an MTU of {}: few drivers take an XDP program at that, and behind the driver it is slower (up to {LARGEST_MTU} all do that can)",
+            device.mtu
+        ),
+        _ => String::new(),
+    }
+}
+
+#[cfg(not(all(feature = "xdp", target_os = "linux")))]
+fn jumbo(_interface: &str) -> String {
+    String::new()
+}
+
 /// The program on the outside port's interface. A port that has a program of its own gets this one in front of it.
 #[cfg(all(feature = "xdp", target_os = "linux"))]
 fn offload(opening: &Opening<'_>, outside: &mut PortSpec) -> Result<Box<dyn Offload>> {
@@ -96,12 +114,13 @@ pub(super) fn check(config: &Config, name: &str) -> Result<(GraphBuilder, String
     let control = MitigatorControl::new(&section, &bridge::names(config), config.run.workers, &Domain::new());
     let control = control.map_err(|error| mistake(name, &error))?;
     let outside = config.port.iter().find(|port| port.name() == control.outside());
+    let mut below = String::new();
     if let (OffloadKind::Xdp, Some(outside)) = (section.offload, outside) {
-        offload_interface(name, outside)?;
+        below = jumbo(offload_interface(name, outside)?);
     }
     let dry = if section.dry_run { ", counting only" } else { "" };
     let said = format!(
-        "from {} to {}, {} protocols, rules of {} parts for {} s{dry}",
+        "from {} to {}, {} protocols, rules of {} parts for {} s{dry}{below}",
         control.outside(),
         control.inside(),
         control.protocols(),
@@ -151,6 +170,15 @@ impl Role for Mitigator {
         unchanged(name, &[])?;
         let section = new.mitigator.clone().unwrap_or_default();
         lock(&self.control).reload(&section).map_err(|error| mistake(name, &error))
+    }
+
+    fn end(&self) {
+        if let Some(pin) = &lock(&self.control).section().offload_pin {
+            eprintln!(
+                "tidemill: what is filtered stays filtered in the driver, under the name {pin}: the next process takes it over; \
+                 tidemill amp pins --remove {pin} ends it"
+            );
+        }
     }
 
     fn verbs(self: Arc<Self>, registry: &mut Registry) {
