@@ -135,7 +135,7 @@ fn router() -> GraphBuilder {
     let mut graph = GraphBuilder::new(["front", "back"]);
     graph.node("ethernet", ["ip4", "ip6"], |_| Box::new(Ethernet));
     graph.input("front", "ethernet").input("back", "ethernet");
-    graph.node("end", [""; 0], |_| Box::new(End));
+    graph.node("end", [""; 0], |_| Box::new(End)).node("errors", [""; 0], |_| Box::new(End));
     for (family, lookup) in [("ip4", "ip4"), ("ip6", "ip6")] {
         let name = |part: &str| format!("{lookup}-{part}");
         graph.node(&name("input"), ["lookup"], |_| Box::new(Pass)).edge("ethernet", family, &name("input"));
@@ -144,7 +144,7 @@ fn router() -> GraphBuilder {
         graph.node(&name("neighbor"), ["out"], |_| Box::new(Pass));
         graph.edge(&name("input"), "lookup", &name("lookup")).edge(&name("lookup"), "local", "end");
         graph.edge(&name("lookup"), "forward", &name("forward"));
-        graph.edge(&name("forward"), "out", "port:back").edge(&name("forward"), "error", "end");
+        graph.edge(&name("forward"), "out", "port:back").edge(&name("forward"), "error", "errors");
         graph.edge(&name("neighbor"), "out", "end");
     }
     graph
@@ -367,14 +367,18 @@ fn run(flows_room: usize, order: &str) {
         describe: |_| String::new(),
     };
     let graph = graph.build().unwrap();
-    let gate = ["gate4", "gate6", "solicitor", "encapsulate4", "encapsulate6", "decision", "path-mtu"];
+    let gate = ["gate4", "gate6", "solicitor", "encapsulate4", "encapsulate6", "decision", "path-mtu", "errors"];
     let gate = gate.map(|name| (name, graph.node(name).unwrap()));
     let engine = Engine::new(graph, 1, ports, &memory, &domain, options).unwrap();
     // Policies change between two bursts, a Grantor more and a Grantor less. That is the control side's work, here on the worker's thread: what it allocates is taken off.
     let (mut control_allocates, mut turns) = (0, 0);
     let outcome = engine.run(|_| {
-        let before = allocations();
         turns += 1;
+        // Later there are no more frames, only requests that wait.
+        if turns > TURNS as usize - 10 {
+            return;
+        }
+        let before = allocations();
         if turns % 100 == 50 {
             let grantors = [["10.0.0.9", "10.0.0.8"], ["10.0.0.9", "10.0.0.7"]][turns / 100 % 2];
             let grantors = grantors.map(String::from).to_vec();
@@ -420,7 +424,6 @@ fn run(flows_room: usize, order: &str) {
     }
     assert_eq!(counters.get(Counter::RequestsUntracked) > 0, flows_room < 60, "{flows_room}");
     assert_eq!(counters.get(Counter::FlowsReplaced) > 0, flows_room < 60, "{flows_room}");
-    assert!(ledger.dropped_for(DropReason::TooBig) > 0);
     for (name, at) in gate {
         let node = &outcome.snapshot.nodes[at];
         let least = if name == "path-mtu" { TURNS / 50 } else { TURNS };
