@@ -714,8 +714,18 @@ fn the_gates_top_says_what_its_numbers_are() {
     assert_eq!(
         lines,
         [
-            &["source", "destination", "packets,", "about", "from", "to", "per", "second", "ended", "workers"]
-                [..],
+            &[
+                "source",
+                "destination",
+                "packets,",
+                "about",
+                "from",
+                "to",
+                "per",
+                "second",
+                "ended",
+                "workers"
+            ][..],
             &["192.0.2.1", "-", "1600", "1313", "1948", "320", "3", "s", "ago", "0"]
         ]
     );

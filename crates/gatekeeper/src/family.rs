@@ -2,10 +2,10 @@
 
 use crate::tunnel::Outer;
 use std::net::IpAddr;
-use tidemill_flow::key::Key;
-use tidemill_lpm::table::Family;
 use tidemill_decision::GRANTOR_PORT;
+use tidemill_flow::key::Key;
 use tidemill_ip::datagram::ends;
+use tidemill_lpm::table::Family;
 use tidemill_wire::{Protocol, checksum, ipv4, ipv6, ipv6_ext};
 
 /// An address family that the gate knows.

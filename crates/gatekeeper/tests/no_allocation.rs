@@ -27,8 +27,8 @@ use tidemill_lookup::qsbr::Domain;
 use tidemill_lpm::table::{Algorithm, Family, Table};
 use tidemill_lpm::{Label, Prefix, Rib};
 use tidemill_port::{Port, PortCounters, PortError, RxStatus};
-use tidemill_wire::flow::Addresses;
 use tidemill_wire::checksum::{self, Pseudo};
+use tidemill_wire::flow::Addresses;
 use tidemill_wire::{EtherType, MacAddr, Protocol, ipv4, ipv6, udp};
 
 const SECOND: u64 = 1_000_000_000;
@@ -259,7 +259,8 @@ fn from_behind() -> Vec<Vec<Vec<u8>>> {
         let version = 40 + turn / 100;
         let mut frames = Vec::new();
         for v6 in [0, 1] {
-            let about = |n: u32, verdict| Message::Decision(Decision { flow: flows(4 + n % 50)[v6], verdict });
+            let about =
+                |n: u32, verdict| Message::Decision(Decision { flow: flows(4 + n % 50)[v6], verdict });
             let grant = Says::Granted {
                 rate_kib_s: 1 << 16,
                 expire_s: 600,
@@ -367,7 +368,8 @@ fn run(flows_room: usize, order: &str) {
         describe: |_| String::new(),
     };
     let graph = graph.build().unwrap();
-    let gate = ["gate4", "gate6", "solicitor", "encapsulate4", "encapsulate6", "decision", "path-mtu", "errors"];
+    let gate =
+        ["gate4", "gate6", "solicitor", "encapsulate4", "encapsulate6", "decision", "path-mtu", "errors"];
     let gate = gate.map(|name| (name, graph.node(name).unwrap()));
     let engine = Engine::new(graph, 1, ports, &memory, &domain, options).unwrap();
     // Policies change between two bursts, a Grantor more and a Grantor less. That is the control side's work, here on the worker's thread: what it allocates is taken off.

@@ -10,9 +10,7 @@ use crate::tag::{Tag, UNPLACED};
 use crate::top::{WINDOW_NS, keys_of};
 use std::collections::VecDeque;
 use tidemill_burst::{BURST, Burst, DropReason, Memory, Packet, Pool};
-use tidemill_graph::{
-    Clock, Context, Engine, GraphBuilder, Limits, Node, Options, Verdict as Step,
-};
+use tidemill_graph::{Clock, Context, Engine, GraphBuilder, Limits, Node, Options, Verdict as Step};
 use tidemill_ip::Interface;
 use tidemill_port::{Port, PortCounters, PortError, RxStatus};
 
@@ -178,8 +176,13 @@ fn the_worker_that_asked_makes_the_flow_where_all_tables_are_full() {
     // What the solicitor does with that when it leaves.
     let fold = |n: u32| u64::from(n);
     workers[1].notes.unplaced.note(fold(5), fold(HERE));
-    let verdict =
-        Verdict::Granted { rate_kib_s: 1 << 20, expire_s: 60, renew_ms: 50_000, step_ms: 1000, direct: false };
+    let verdict = Verdict::Granted {
+        rate_kib_s: 1 << 20,
+        expire_s: 60,
+        renew_ms: 50_000,
+        step_ms: 1000,
+        direct: false,
+    };
     let letter = |source| Letter {
         source,
         destination: HERE,

@@ -47,7 +47,10 @@ where
 
     fn state(&self, flow: (A, A)) -> Option<FlowState> {
         let key = A::key(flow.0, flow.1);
-        self.gate.table.find(self.gate.table.hasher().hash(&key), &key).map(|slot| self.gate.table.state(slot))
+        self.gate
+            .table
+            .find(self.gate.table.hasher().hash(&key), &key)
+            .map(|slot| self.gate.table.state(slot))
     }
 }
 
