@@ -266,11 +266,11 @@ fn from_behind() -> Vec<Vec<Vec<u8>>> {
                 expire_s: 600,
                 renew_ms: 50,
                 step_ms: 50,
-                direct: turn % 2 == 0,
+                direct: turn.is_multiple_of(2),
             };
             let cookie = Cookie::new(&program).unwrap();
             // Once in a while one that the program does not take.
-            let cookie = if turn % 7 == 0 { Cookie::new(&[]).unwrap() } else { cookie };
+            let cookie = if turn.is_multiple_of(7) { Cookie::new(&[]).unwrap() } else { cookie };
             let mut messages = vec![
                 about(turn, grant),
                 about(turn + 7, Says::Declined { expire_s: 1 }),
@@ -282,7 +282,7 @@ fn from_behind() -> Vec<Vec<Vec<u8>>> {
                 messages.push(Message::Revoke { to: Range::new(all, 0).unwrap(), below: version + 1 });
             }
             frames.push(datagram(v6, 2 * turn, time_ns, version, &messages));
-            if turn % 10 == 0 {
+            if turn.is_multiple_of(10) {
                 let mut forged = datagram(v6, 2 * turn + 1, time_ns, version, &messages);
                 *forged.last_mut().unwrap() ^= 1;
                 frames.push(forged);
