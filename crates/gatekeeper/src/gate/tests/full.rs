@@ -153,7 +153,7 @@ where
     let fates = flood.judge(SECOND, &[Seen { source: placed[0].0, destination: placed[0].1, bytes: 46 }]);
     assert!(matches!(fates[0], Fate::Granted(_)));
     // Who knows how many flows note a policy was told of each that went.
-    let mut counts = vec![0_u32; 3];
+    let mut counts = [0_u32; 3];
     flood.gate.table.scan(0, 1 << 20, |_, _, state| counts[usize::from(state.note())] += 1);
     assert_eq!(flood.gate.uses[1..3], counts[1..]);
     assert!(counts[2] > 900);
