@@ -108,6 +108,7 @@ reasons! {
     NoHeadroom = "no-headroom": "no room in its frame for another tag",
     // Gatekeeper.
     PolicyDrop = "policy-drop": "the policy for its destination says drop",
+    TunnelForged = "tunnel-forged": "from the front to a Grantor's own address, in the form of what Gatekeepers send there: in an outer packet, or a probe",
     FlowDeclined = "flow-declined": "its destination has declined this source",
     FlowOverRate = "flow-over-rate": "more than its destination has granted this source",
     DecisionRefused = "decision-refused": "decisions from where none are taken: set gatekeeper.decisions, and check the policies' Grantors",

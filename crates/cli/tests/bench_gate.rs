@@ -74,6 +74,27 @@ fn the_figure_has_both_configurations_and_the_papers_numbers() {
     assert_eq!(metric("ratio").len(), 2 * (8 + 8));
 }
 
+/// However short: the table gets full, and what was measured until then and from then on is told apart.
+#[test]
+fn the_worst_case_fills_its_table() {
+    let folder = Folder::new();
+    let lines = folder.ok("bench gate --case worst --entries 2^14 --seconds 0.0001 --runs 2 --json").json();
+    let of = |subject: &str, metric: &str| {
+        lines.iter().find(|line| line["subject"] == subject && line["metric"] == metric)
+    };
+    let bound = |line: &Value, name: &str| line[name].as_f64().unwrap();
+    let [all, filling, full] =
+        ["mpps", "mpps_filling", "mpps_full"].map(|metric| of("gatekeeper", metric).unwrap());
+    assert!(lines.iter().filter(|line| line["bench"] == "gate").all(|line| line["case"] == "worst/2^14"));
+    // A whole is between its parts.
+    let least = bound(filling, "min").min(bound(full, "min"));
+    let most = bound(filling, "max").max(bound(full, "max"));
+    assert!((least..=most).contains(&bound(all, "value")), "{lines:?}");
+    assert!(of("bound", "mpps").is_some() && of("bound", "mpps_full").is_none());
+    let text = folder.ok("bench gate --case worst --entries 2^10 --seconds 0.0001 --runs 2").out;
+    assert!(text.contains("while it fills: ") && text.contains("when it is full: "), "{text}");
+}
+
 #[test]
 fn it_speaks_to_people() {
     let text = Folder::new().ok(&format!("bench gate --figure fu-4.6 --entries 1k {SHORT}")).out;

@@ -51,6 +51,9 @@ pub struct GatekeeperSection {
     pub program_flows: u32,
     /// Flow programs besides those that come with it (0 granted, 1 declined, 2 grantedv2, 3 web, 4 tcp-services).
     pub program: Vec<ProgramConfig>,
+    /// Whether packets from the front that are routed, not sent to a Grantor, keep their code point (DSCP). Default: no, they get 0, for behind the gate code points
+    /// say what is a request and what was granted, and a [[queue]] there believes them.
+    pub keep_dscp: bool,
     /// In which order a burst is looked up.
     pub order: Order,
     /// How lookups of flows hide the memory's latency.
@@ -78,6 +81,7 @@ impl Default for GatekeeperSection {
             revocation_grace_ms: 100,
             program_flows: 1 << 16,
             program: Vec::new(),
+            keep_dscp: false,
             order: Order::OnePass,
             driver: Driver::Group,
         }

@@ -9,15 +9,16 @@ use crate::family::Paired;
 use crate::flow::{FlowState, Shown};
 use crate::gate::{Applied, Gate, Rules, Size};
 use crate::mail::{Letter, Post};
-use crate::nodes::solicitor::{self, SolicitorBoard};
+use crate::nodes::solicitor::{self, Notes, SolicitorBoard};
 use crate::ours::Ours;
-use crate::policy::{Choice, Policies, Policy, parse};
+use crate::policy::{Choice, Parsed, Plan, Policies, Policy, parse};
 use crate::programs::Catalog;
 use crate::seat::Seat;
 use crate::settings::{self, Settings};
 use crate::show::{FlowLine, FlowsPage, PolicyLine, TopLine, Tops, Wanted};
-use crate::top::{By, Exchange};
+use crate::top::{By, Refused};
 use crate::trust::{self, Doctor, Notice, Trust};
+use crate::unplaced::Unplaced;
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -33,14 +34,21 @@ use tidemill_lpm::Prefix;
 use tidemill_wire::flow::Addresses;
 
 /// The workers' halves, until their nodes are made.
-pub(crate) struct Seats<A: Paired<W>, const W: usize>(Mutex<Vec<Option<Box<Seat<A, W>>>>>);
+pub(crate) struct Halves<T>(Mutex<Vec<Option<Box<T>>>>);
 
-impl<A: Paired<W>, const W: usize> Seats<A, W> {
-    pub(crate) fn take(&self, worker: usize) -> Option<Box<Seat<A, W>>> {
+/// Those of their gates.
+pub(crate) type Seats<A, const W: usize> = Halves<Seat<A, W>>;
+
+impl<T> Halves<T> {
+    fn new(halves: Vec<Option<Box<T>>>) -> Arc<Self> {
+        Arc::new(Halves(Mutex::new(halves)))
+    }
+
+    pub(crate) fn take(&self, worker: usize) -> Option<Box<T>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get_mut(worker)?.take()
     }
 
-    fn put(&self, worker: usize, seat: Option<Box<Seat<A, W>>>) {
+    fn put(&self, worker: usize, seat: Option<Box<T>>) {
         if let Some(place) = self.0.lock().unwrap_or_else(PoisonError::into_inner).get_mut(worker) {
             *place = seat;
         }
@@ -51,7 +59,22 @@ impl<A: Paired<W>, const W: usize> Seats<A, W> {
 struct WorkerView<const W: usize> {
     reader: FlowReader<W, FlowState>,
     board: Board,
-    exchange: Arc<Exchange<W>>,
+}
+
+/// Buckets of flows that are looked at for one page: half a million flows, some milliseconds.
+const PAGE_BUCKETS: usize = 1 << 14;
+/// Buckets that are looked at before it is seen whether the page is full.
+const STEP_BUCKETS: usize = 64;
+
+/// A configuration that was checked, and what follows from it: to be taken over, before anything else is done with the control side that checked it.
+pub struct Prepared {
+    section: GatekeeperSection,
+    settings: Settings,
+    keys: Option<Keyring>,
+    policies: Parsed,
+    plans: (Plan<u32>, Plan<u128>),
+    own: (Vec<u32>, Vec<u128>),
+    ours: Ours,
 }
 
 /// One family's half.
@@ -62,7 +85,7 @@ pub(crate) struct Half<A: Paired<W>, const W: usize> {
     workers: Vec<WorkerView<W>>,
     /// Up to which change of the policies each worker has no flow with a retired number.
     passed: Vec<Arc<AtomicU64>>,
-    tops: Tops,
+    tops: Tops<W>,
 }
 
 /// The control side of a Gatekeeper. Workers hold views of what it publishes, and never wait for it.
@@ -85,6 +108,8 @@ pub struct GatekeeperControl {
     pub(crate) budget: Arc<Budget>,
     /// What the solicitors have counted.
     pub(crate) solicitors: Arc<SolicitorBoard>,
+    /// What they keep beside their requests.
+    pub(crate) notes: Arc<Halves<Notes>>,
     /// What was sent from here.
     counters: Counters,
     spread: u64,
@@ -142,6 +167,11 @@ impl GatekeeperControl {
         let too_large =
             |source| GateError::Flows { flows: section.flows, programs: section.program_flows, source };
         let catalog = Catalog::new(&section.program)?;
+        let note = |worker: usize| {
+            let secret = mix(secret as u64 ^ mix(!(worker as u64))) ^ (secret >> 64) as u64;
+            Ok(Notes { refused: Refused::new(secret)?, unplaced: Unplaced::new(mix(secret)) })
+        };
+        let notes = (0..workers).map(note).collect::<Result<Vec<Notes>, _>>().map_err(too_large)?;
         let (own4, own6) = settings::own(interfaces);
         let (policies4, policies6) = (
             Policies::new(domain, default, &policies.v4, settings.source4, own4)?,
@@ -154,18 +184,25 @@ impl GatekeeperControl {
             round: Arc::default(),
             doctor: Doctor::default(),
             notices: Vec::new(),
-            v4: Half::new(policies4, workers, &catalog, [Counter::Flows4, Counter::ProgramFlows4], &mut size)
+            v4: Half::new(policies4, &notes, &catalog, [Counter::Flows4, Counter::ProgramFlows4], &mut size)
                 .map_err(too_large)?,
-            v6: Half::new(policies6, workers, &catalog, [Counter::Flows6, Counter::ProgramFlows6], &mut size)
+            v6: Half::new(policies6, &notes, &catalog, [Counter::Flows6, Counter::ProgramFlows6], &mut size)
                 .map_err(too_large)?,
             decisions: (0..workers).map(|_| Board::default()).collect(),
             paths: (0..workers).map(|_| Board::default()).collect(),
             budget: solicitor::budget(bandwidth, f64::from(section.request_percent) / 100.0),
             solicitors: Arc::default(),
+            notes: Halves::new(Vec::new()),
             counters: Counters::default(),
             spread,
             ours,
         };
+        for (worker, note) in notes.iter().enumerate() {
+            let (four, six) = note.refused.exchanges();
+            control.v4.tops.listen(worker, four).map_err(too_large)?;
+            control.v6.tops.listen(worker, six).map_err(too_large)?;
+        }
+        control.notes = Halves::new(notes.into_iter().map(|note| Some(Box::new(note))).collect());
         control.trust_as_configured(keys);
         Ok(control)
     }
@@ -224,6 +261,19 @@ impl GatekeeperControl {
     /// # Errors
     /// Which key is wrong, or cannot change.
     pub fn reload(&mut self, section: &GatekeeperSection, interfaces: &Interfaces) -> Result<(), GateError> {
+        let prepared = self.prepare(section, interfaces)?;
+        self.commit(prepared)
+    }
+
+    /// Checks a new configuration against interfaces that there will be. Nothing has changed then.
+    ///
+    /// # Errors
+    /// Which key is wrong, or cannot change.
+    pub fn prepare(
+        &self,
+        section: &GatekeeperSection,
+        interfaces: &Interfaces,
+    ) -> Result<Prepared, GateError> {
         let old = &self.section;
         for (key, same) in [
             ("flows", section.flows == old.flows),
@@ -243,15 +293,30 @@ impl GatekeeperControl {
         let ours = Ours::of(interfaces);
         let policies = parse(&section.policy, &ours, |i, field| format!("policy[{i}].{field}"))?;
         sources_exist(&settings, !policies.v4.is_empty(), !policies.v6.is_empty())?;
-        let default = settings::default_action(section);
-        // Both families, or none.
-        let (plan4, plan6) = (self.v4.policies.plan(&policies.v4)?, self.v6.policies.plan(&policies.v6)?);
-        self.v4.policies.replace(plan4, default, &policies.v4)?;
-        self.v6.policies.replace(plan6, default, &policies.v6)?;
-        self.section = section.clone();
+        let plans = (self.v4.policies.plan(&policies.v4)?, self.v6.policies.plan(&policies.v6)?);
+        let own = settings::own(interfaces);
+        Ok(Prepared { section: section.clone(), settings, keys, policies, plans, own, ours })
+    }
+
+    /// Takes over what was prepared. Policies that were added while running go.
+    ///
+    /// # Errors
+    /// Only a policy table that outgrows its structure, or memory: then neither family's policies have changed, nor anything else.
+    pub fn commit(&mut self, prepared: Prepared) -> Result<(), GateError> {
+        let Prepared { section, settings, keys, policies, plans, own, ours } = prepared;
+        let (default, old) = (settings::default_action(&section), self.default_action());
+        let before = self.v4.policies.list();
+        self.v4.policies.replace(plans.0, default, &policies.v4)?;
+        if let Err(error) = self.v6.policies.replace(plans.1, default, &policies.v6) {
+            // Both families, or none. The table had room for these.
+            let plan = self.v4.policies.plan(&before)?;
+            self.v4.policies.replace(plan, old, &before)?;
+            return Err(error);
+        }
+        self.section = section;
         self.trust_as_configured(keys);
         self.wake();
-        self.publish(settings, interfaces)
+        self.publish(settings, own, ours)
     }
 
     /// The interfaces have changed: those in front have other numbers perhaps, and we have other addresses.
@@ -260,16 +325,20 @@ impl GatekeeperControl {
     /// The configuration does not fit them any more; nothing has changed then.
     pub fn interfaces(&mut self, interfaces: &Interfaces) -> Result<(), GateError> {
         let settings = settings::settings(&self.section, interfaces)?;
-        self.publish(settings, interfaces)
+        self.publish(settings, settings::own(interfaces), Ours::of(interfaces))
     }
 
-    fn publish(&mut self, settings: Settings, interfaces: &Interfaces) -> Result<(), GateError> {
-        let (own4, own6) = settings::own(interfaces);
+    fn publish(
+        &mut self,
+        settings: Settings,
+        (own4, own6): (Vec<u32>, Vec<u128>),
+        ours: Ours,
+    ) -> Result<(), GateError> {
         self.v4.policies.set_own(own4)?;
         self.v6.policies.set_own(own6)?;
         self.v4.policies.set_source(settings.source4);
         self.v6.policies.set_source(settings.source6);
-        self.meet_ourselves(Ours::of(interfaces));
+        self.meet_ourselves(ours);
         if settings != *self.settings.current() {
             self.settings.publish(settings);
         }
@@ -309,8 +378,8 @@ impl GatekeeperControl {
         self.trust.collect();
         self.v4.free();
         self.v6.free();
-        let four = self.v4.collect_tops();
-        self.v6.collect_tops() || four
+        let four = self.v4.tops.collect();
+        self.v6.tops.collect() || four
     }
 
     /// All numbers, of all workers together.
@@ -452,34 +521,34 @@ impl GatekeeperControl {
         }
     }
 
-    /// A page of flows.
+    /// A page of flows. It is given out when it is full, and when so much has been looked at that more would hold up whoever waits for the control side: it may be
+    /// empty though there are more.
     pub fn flows(&self, wanted: &Wanted, now_ns: u64) -> FlowsPage {
         let mut page = FlowsPage { flows: Vec::new(), next: None };
         let workers = self.v4.workers.len();
         let (mut table, mut bucket) =
             wanted.cursor.map_or((0, 0), |cursor| ((cursor >> 48) as usize, cursor as u32 as usize));
+        let mut left = PAGE_BUCKETS;
         // Tables in order: IPv4 of all workers, then IPv6.
-        while table < 2 * workers {
+        while table < 2 * workers && left > 0 && page.flows.len() < wanted.limit() {
             let next = match table.checked_sub(workers) {
                 None => self.v4.page(table, bucket, wanted, now_ns, &mut page.flows),
                 Some(worker) => self.v6.page(worker, bucket, wanted, now_ns, &mut page.flows),
             };
+            left = left.saturating_sub(STEP_BUCKETS);
             (table, bucket) = match next {
                 0 => (table + 1, 0),
                 next => (table, next),
             };
-            if page.flows.len() >= wanted.limit() {
-                break;
-            }
         }
         page.next = (table < 2 * workers).then_some((table as u64) << 48 | bucket as u64);
         page
     }
 
-    /// Where the most was dropped in the last window: at most `n` lines, the most first.
-    pub fn top(&self, by: By, n: usize, now_ns: u64) -> Vec<TopLine> {
-        let mut lines = self.v4.tops.lines(by, now_ns);
-        lines.extend(self.v6.tops.lines(by, now_ns));
+    /// Where the most was dropped in the last windows of all workers together: at most `n` lines, the most first.
+    pub fn top(&mut self, by: By, n: usize, now_ns: u64) -> Vec<TopLine> {
+        let mut lines = self.v4.tops.lines::<u32>(by, n, now_ns);
+        lines.extend(self.v6.tops.lines::<u128>(by, n, now_ns));
         lines.sort_by_key(|line| std::cmp::Reverse(line.packets));
         lines.truncate(n);
         lines
@@ -516,27 +585,29 @@ fn policy_line<A: crate::family::Gated>(policy: &Policy<A>) -> PolicyLine {
 impl<A: Paired<W>, const W: usize> Half<A, W> {
     fn new(
         policies: Policies<A>,
-        workers: usize,
+        notes: &[Notes],
         catalog: &Catalog,
         [flows, programs]: [Counter; 2],
         size: &mut dyn FnMut() -> Size,
     ) -> Result<Self, SizeError> {
-        let post = Post::new(workers);
+        let post = Post::new(notes.len());
         let (mut shown, mut seats, mut passed) = (Vec::new(), Vec::new(), Vec::new());
-        for worker in 0..workers {
+        let mut tops = Tops::new()?;
+        for (worker, note) in notes.iter().enumerate() {
             let mut gate = Gate::new(&size(), catalog.clone())?;
             let board = Board::default();
-            let exchange = gate.heavy().exchange();
-            let round = Arc::<AtomicU64>::default();
+            tops.listen(worker, gate.heavy().exchange())?;
+            let (round, unplaced) = (Arc::<AtomicU64>::default(), note.unplaced.clone());
             passed.push(round.clone());
-            shown.push(WorkerView { reader: gate.reader(), board: board.clone(), exchange });
+            shown.push(WorkerView { reader: gate.reader(), board: board.clone() });
             seats.push(post.of(worker).map(|mail| {
                 let (counters, mail) = (Counters::default(), mail.clone());
-                Box::new(Seat { gate, counters, mail, board, flows, programs, shown_ns: 0, passed: round })
+                let shown_ns = 0;
+                let passed = round;
+                Box::new(Seat { gate, counters, mail, board, flows, programs, shown_ns, unplaced, passed })
             }));
         }
-        let seats = Arc::new(Seats(Mutex::new(seats)));
-        Ok(Half { policies, seats, post, workers: shown, passed, tops: Tops::default() })
+        Ok(Half { policies, seats: Halves::new(seats), post, workers: shown, passed, tops })
     }
 
     /// Frees what no worker sees any more, and numbers that no flow has.
@@ -563,7 +634,7 @@ impl<A: Paired<W>, const W: usize> Half<A, W> {
         known.collect()
     }
 
-    /// Adds flows of a worker's table from a bucket on; returns the bucket to go on with, 0 if there is none.
+    /// Adds flows of the next [`STEP_BUCKETS`] of a worker's table from a bucket on; returns the bucket to go on with, 0 if there is none.
     fn page(
         &self,
         worker: usize,
@@ -573,35 +644,19 @@ impl<A: Paired<W>, const W: usize> Half<A, W> {
         flows: &mut Vec<FlowLine>,
     ) -> usize {
         let Some(shown) = self.workers.get(worker) else { return 0 };
-        let mut bucket = bucket;
-        loop {
-            bucket = shown.reader.scan(bucket, 64, |key, flow| {
-                let (source, destination) = A::of_key(key);
-                let line = line::<A, W>(worker, source, destination, flow.state.show(now_ns));
-                if wanted.takes(&line) {
-                    flows.push(line);
-                }
-            });
-            if bucket == 0 || flows.len() >= wanted.limit() {
-                return bucket;
+        shown.reader.scan(bucket, STEP_BUCKETS, |key, flow| {
+            let (source, destination) = A::of_key(key);
+            let line = line::<A, W>(worker, source, destination, flow.state.show(now_ns));
+            if wanted.takes(&line) {
+                flows.push(line);
             }
-        }
-    }
-
-    fn collect_tops(&mut self) -> bool {
-        let mut any = false;
-        for (worker, shown) in self.workers.iter().enumerate() {
-            let Some(mut window) = shown.exchange.full.pop() else { continue };
-            self.tops.take::<A, W>(worker, &window);
-            window.summary.clear();
-            // There is room: only we fill it.
-            let _ = shown.exchange.empty.push(window.summary);
-            any = true;
-        }
-        any
+        })
     }
 }
 
 fn line<A: Paired<W>, const W: usize>(worker: usize, source: A, destination: A, state: Shown) -> FlowLine {
     FlowLine { worker, source: source.address(), destination: destination.address(), state }
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,9 +2,11 @@
 
 use crate::tunnel::Outer;
 use std::net::IpAddr;
+use tidemill_decision::GRANTOR_PORT;
 use tidemill_flow::key::Key;
+use tidemill_ip::datagram::ends;
 use tidemill_lpm::table::Family;
-use tidemill_wire::{ipv4, ipv6};
+use tidemill_wire::{Protocol, checksum, ipv4, ipv6, ipv6_ext};
 
 /// An address family that the gate knows.
 pub trait Gated: Family + Outer {
@@ -14,6 +16,20 @@ pub trait Gated: Family + Outer {
     fn fold(self) -> u64;
     /// For operators.
     fn address(self) -> IpAddr;
+    /// Whether a Grantor that gets this packet, which begins with its IP header, would look into it as into one of a Gatekeeper's: a packet in a packet, of either
+    /// family and also in parts, or a datagram to the port of probes. What cannot be read to its end is taken for one.
+    fn is_for_grantors(ip: &[u8]) -> bool;
+    /// Sets the code point of the packet that begins with this header, which is whole, to 0; congestion marks stay.
+    fn clear_dscp(header: &mut [u8]);
+}
+
+/// Whether a protocol is of interest to Grantors.
+fn is_for_grantors(protocol: Protocol, ip: &[u8]) -> bool {
+    match protocol {
+        Protocol::IPV4 | Protocol::IPV6 => true,
+        Protocol::UDP => ends(ip).is_some_and(|[_, (_, port)]| port == GRANTOR_PORT),
+        _ => false,
+    }
 }
 
 /// The same, with flows (pairs of source and destination) that are keys of `W` words.
@@ -37,6 +53,22 @@ impl Gated for u32 {
     fn address(self) -> IpAddr {
         IpAddr::V4(self.into())
     }
+
+    #[inline(always)]
+    fn is_for_grantors(ip: &[u8]) -> bool {
+        ip.len() < ipv4::HEADER_LEN || is_for_grantors(ipv4::protocol(ip), ip)
+    }
+
+    #[inline(always)]
+    fn clear_dscp(header: &mut [u8]) {
+        if header[1] & !3 != 0 {
+            let word = |header: &[u8], at: usize| u16::from_be_bytes([header[at], header[at + 1]]);
+            let before = word(header, 0);
+            header[1] &= 3;
+            let check = checksum::update_u16(word(header, 10), before, word(header, 0));
+            header[10..12].copy_from_slice(&check.to_be_bytes());
+        }
+    }
 }
 
 impl Gated for u128 {
@@ -51,6 +83,18 @@ impl Gated for u128 {
 
     fn address(self) -> IpAddr {
         IpAddr::V6(self.into())
+    }
+
+    #[inline(always)]
+    fn is_for_grantors(ip: &[u8]) -> bool {
+        ip.len() < ipv6::HEADER_LEN || ipv6_ext::walk(ip).map_or(true, |walk| is_for_grantors(walk.upper, ip))
+    }
+
+    #[inline(always)]
+    fn clear_dscp(header: &mut [u8]) {
+        // version, class, label: 4, 8 and 20 bits; the class's last two are not the code point's
+        header[0] &= 0xf0;
+        header[1] &= 0x3f;
     }
 }
 

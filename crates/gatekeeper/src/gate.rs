@@ -5,10 +5,11 @@
 //!
 //! ```text
 //!  burst --> destinations --policy LPM--> Route ----------------------------------------------------------> on
+//!                                          |  dressed as ours, to a Grantor itself ----------------------------> tunnel-forged
 //!                                         Drop -----------------------------------------------------------> policy-drop
 //!                                         Grantors --> flows, found or made --> Request  (DSCP 3 to 63) --> solicitor
 //!                                                                               Granted  (DSCP 1, or 2) --> encapsulate
-//!                                                                               Granted, direct ----------> on
+//!                                                                               Granted, direct ----------> on, or tunnel-forged as above
 //!                                                                               Declined -----------------> flow-declined
 //!                                                                               over its rate ------------> flow-over-rate
 //! ```
@@ -17,7 +18,10 @@
 //!   ([`Order::FlowFirst`]) looks flows up first, policies for those that have none, and makes these in a third step: a flow then keeps
 //!   the policy that it was made by.
 //! * **A full table** is bounded work ([`tidemill_flow::flowtable`]): one search that fails is the last of its burst and of some bursts after
-//!   it. A packet whose flow found no room still asks, as one of a new flow.
+//!   it. A packet whose flow found no room still asks, as one of a new flow ([`Fate::Unplaced`]). A grant about such a flow makes it all the same: one that only
+//!   asks gives way ([`Gate::impose`]).
+//! * **Grantors believe outer packets**, so none may reach one from the front: what would be taken for ours there is dropped before it is routed
+//!   ([`Gated::is_for_grantors`](crate::family::Gated::is_for_grantors)), whatever the policies say.
 //! * **Programs** ([`crate::programs`]) decide about the packets of flows that have one; what they say is done like what a state says.
 //! * **Revocation** ([`tidemill_decision::revocation`]): a flow whose decision counts no more is found to be so by its next packet. It is not visited.
 //! * **Policies that change.** A flow notes the number of the policy that it was made by, or was decided about by, and its decision holds under no policy that does not
@@ -26,6 +30,8 @@
 //!   are given up by the flow's next packet, in either order, or by the sweep that reclaims; [`Gate::passed`] says when none is left.
 //! * **Reclaim** goes a few buckets per burst and per tick: [`Gate::reclaim`].
 //! * A fragment is a packet like any other: flows have no ports.
+
+mod outcome;
 
 use crate::config::{Driver, Order};
 use crate::counters::{Counter, Counters};
@@ -36,7 +42,8 @@ use crate::mail::{By, Revocation};
 use crate::policy::{Choice, Choices, MOST_CHOICES};
 use crate::programs::{Catalog, Programs, Refused};
 use crate::tag::Tag;
-use crate::top::Heavy;
+use crate::top::{Heavy, keys_of};
+pub use outcome::{Applied, Fate};
 use std::sync::atomic::{Ordering, fence};
 use tidemill_burst::BURST;
 use tidemill_decision::revocation::{Late, Revocations};
@@ -46,23 +53,6 @@ use tidemill_flow::key::Key;
 use tidemill_flow::table::SizeError;
 use tidemill_lookup::drive::coroutine;
 use tidemill_lpm::{Fib, Label};
-
-/// What becomes of a packet from the front.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fate {
-    /// Routed, as it is.
-    Route,
-    /// To a Grantor, by way of the solicitor.
-    Request(Tag),
-    /// To a Grantor.
-    Granted(Tag),
-    /// Dropped: the policy says so.
-    PolicyDrop,
-    /// Dropped: its flow is declined.
-    Declined,
-    /// Dropped: its flow is granted less.
-    OverRate,
-}
 
 /// A packet from the front, as far as the gate sees it.
 #[derive(Debug, Clone, Copy)]
@@ -118,37 +108,6 @@ pub struct Now<'a, A> {
 struct At<'n, 'a, A> {
     now: &'n Now<'a, A>,
     choices: &'a Choices<A>,
-}
-
-/// What became of a decision.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Applied {
-    /// Its flow has it.
-    Done,
-    /// There is no such flow here.
-    Unknown,
-    /// It counts no more: its version of the policy is revoked.
-    Revoked,
-    /// It brings a program that there is none of.
-    Unsupported,
-    /// It brings a program that does not take its cookie: its flow is declined instead.
-    NotTaken,
-    /// It brings a program, and there is no room for its cookie.
-    Full,
-}
-
-impl Applied {
-    /// What it counts as.
-    pub(crate) fn counter(self) -> Counter {
-        match self {
-            Applied::Done => Counter::DecisionsApplied,
-            Applied::Unknown => Counter::DecisionsUnknown,
-            Applied::Revoked => Counter::DecisionsRevoked,
-            Applied::Unsupported => Counter::DecisionsUnsupported,
-            Applied::NotTaken => Counter::CookiesNotTaken,
-            Applied::Full => Counter::ProgramsFull,
-        }
-    }
 }
 
 /// How large the tables of one worker and family are, and what is secret about them.
@@ -273,7 +232,7 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
         let mut flows = 0;
         for (at, packet) in seen.iter().enumerate() {
             let label = self.labels[at];
-            if Self::bypasses(choices, counters, label, &mut fates[at]) {
+            if self.bypasses(&At { now, choices }, counters, label, (at, packet), &mut fates[at]) {
                 continue;
             }
             self.keys[flows] = A::key(packet.source, packet.destination);
@@ -323,7 +282,7 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
         let mut flows = 0;
         for i in 0..missing {
             let (label, at) = (self.labels[i], usize::from(self.places[i]));
-            if Self::bypasses(choices, counters, label, &mut fates[at]) {
+            if self.bypasses(&At { now, choices }, counters, label, (at, &seen[at]), &mut fates[at]) {
                 continue;
             }
             (self.keys[flows], self.hashes[flows]) = (self.keys[i], self.hashes[i]);
@@ -347,19 +306,42 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
 
     /// Whether a packet has nothing to do with flows; then its fate is known.
     #[inline(always)]
-    fn bypasses(choices: &Choices<A>, counters: &mut Counters, label: Label, fate: &mut Fate) -> bool {
-        match choices.get(label.0) {
+    fn bypasses(
+        &mut self,
+        here: &At<'_, '_, A>,
+        counters: &mut Counters,
+        label: Label,
+        (at, packet): (usize, &Seen<A>),
+        fate: &mut Fate,
+    ) -> bool {
+        match here.choices.get(label.0) {
             Choice::Grantors(_) => return false,
-            Choice::Route => {
-                counters.one(Counter::Bypassed);
-                *fate = Fate::Route;
-            }
+            Choice::Route => *fate = self.routed(here, counters, (at, packet), Counter::Bypassed),
             Choice::Drop => {
                 counters.one(Counter::PolicyDropped);
+                self.heavy.dropped(|| keys_of(packet.source, packet.destination));
                 *fate = Fate::PolicyDrop;
             }
         }
         true
+    }
+
+    /// Lets a packet on as it is, and counts it as this; but not one that a Grantor would take for ours.
+    #[inline(always)]
+    fn routed(
+        &mut self,
+        At { now, choices }: &At<'_, '_, A>,
+        counters: &mut Counters,
+        (at, packet): (usize, &Seen<A>),
+        counter: Counter,
+    ) -> Fate {
+        if choices.is_grantor(packet.destination) && A::is_for_grantors((now.ip)(at)) {
+            counters.one(Counter::TunnelForged);
+            self.heavy.dropped(|| keys_of(packet.source, packet.destination));
+            return Fate::Forged;
+        }
+        counters.one(counter);
+        Fate::Route
     }
 
     /// Finds the flows of the first so many keys.
@@ -454,14 +436,14 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
         match act {
             Act::Request { dscp } => {
                 counters.one(Counter::Requests);
-                Fate::Request(self.tag(here, packet, number, dscp))
+                let tag = self.tag(here, packet, number, dscp);
+                if slot.is_some() { Fate::Request(tag) } else { Fate::Unplaced(tag) }
             }
             Act::Granted { dscp, direct } => {
                 counters.one(Counter::Granted);
                 counters.add(Counter::GrantedBytes, bytes);
                 if direct {
-                    counters.one(Counter::GrantedDirect);
-                    return Fate::Route;
+                    return self.routed(here, counters, (at, packet), Counter::GrantedDirect);
                 }
                 counters.add(Counter::Renewals, u64::from(dscp == 2));
                 Fate::Granted(self.tag(here, packet, number, dscp))
@@ -469,13 +451,13 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
             Act::Declined => {
                 counters.one(Counter::Declined);
                 counters.add(Counter::DeclinedBytes, bytes);
-                self.heavy.dropped(|| dropped_keys(packet));
+                self.heavy.dropped(|| keys_of(packet.source, packet.destination));
                 Fate::Declined
             }
             Act::OverRate => {
                 counters.one(Counter::OverRate);
                 counters.add(Counter::OverRateBytes, bytes);
-                self.heavy.dropped(|| dropped_keys(packet));
+                self.heavy.dropped(|| keys_of(packet.source, packet.destination));
                 Fate::OverRate
             }
         }
@@ -633,7 +615,9 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
         applied
     }
 
-    /// The same, and makes the flow if there is none and there is room: for what an operator says.
+    /// The same, and makes the flow if there is none and there is room: for what an operator says, and about flows of which this worker knows that they asked
+    /// here. What lets a flow send makes room where there is none: a flow that only asks, in one of the two buckets that it can lie in, gives way. A refusal does not,
+    /// or a flood of sources that are declined would push out those that wait.
     pub fn impose(
         &mut self,
         now_ns: u64,
@@ -644,8 +628,26 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
     ) -> Applied {
         let key = A::key(flow.0, flow.1);
         let hash = self.table.hasher().hash(&key);
-        self.table.find_or_insert((now_ns / 1_000_000_000) as u32, hash, &key);
+        let now_s = (now_ns / 1_000_000_000) as u32;
+        let outcome = self.table.find_or_insert(now_s, hash, &key);
+        if outcome == Outcome::Full && !matches!(verdict, Verdict::Declined { .. }) {
+            let mut gone = None;
+            self.table.find_or_replace(now_s, hash, &key, |_, _, state| {
+                let goes = !state.is_decided();
+                gone = goes.then(|| usize::from(state.note()));
+                goes
+            });
+            if let Some(note) = gone {
+                let place = &mut self.uses[note % MOST_CHOICES];
+                *place = place.wrapping_sub(1);
+            }
+        }
         self.apply(now_ns, rules, flow, verdict, by)
+    }
+
+    /// Flows that gave way to others so far.
+    pub(crate) fn replaced(&self) -> u64 {
+        self.table.counters().replaced
     }
 
     /// A Grantor has taken back what it decided.
@@ -725,13 +727,6 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
     pub(crate) fn settles_within(&mut self, ns: u64) {
         self.revoked.settle_within(ns);
     }
-}
-
-/// A packet's flow, its source alone, its destination alone.
-#[cold]
-fn dropped_keys<A: Paired<W>, const W: usize>(packet: &Seen<A>) -> [Key<W>; 3] {
-    let key = |source, destination| A::key(source, destination);
-    [key(packet.source, packet.destination), key(packet.source, A::MIN), key(A::MIN, packet.destination)]
 }
 
 #[cfg(test)]

@@ -23,11 +23,12 @@ pub mod tag;
 mod top;
 mod trust;
 pub mod tunnel;
+mod unplaced;
 mod wiring;
 pub mod yardstick;
 
 pub use config::GatekeeperSection;
-pub use control::GatekeeperControl;
+pub use control::{GatekeeperControl, Prepared};
 pub use counters::{Counter, Counters};
 pub use error::GateError;
 pub use family::{Gated, Paired};

@@ -1,6 +1,7 @@
 //! Decisions on their way to the workers, by bounded queues: nobody waits, what does not fit is counted.
 //!
-//! Nobody but the NIC knows which worker has a flow, so every worker gets every decision, and keeps those about flows that it knows.
+//! Nobody but the NIC knows which worker has a flow, so every worker gets every decision, and keeps those about flows that it knows, or for which it had no room when they
+//! asked ([`crate::unplaced`]).
 
 use crate::decision::Verdict;
 use crossbeam_queue::ArrayQueue;

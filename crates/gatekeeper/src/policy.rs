@@ -81,6 +81,8 @@ pub struct Choices<A> {
     named: Vec<Box<[u16]>>,
     /// Grantors' addresses by their number.
     pub grantors: Vec<A>,
+    /// The same in order, to be searched.
+    ordered: Vec<A>,
     /// Whether they are left out now, by their number.
     down: Vec<bool>,
 }
@@ -96,6 +98,7 @@ impl<A> Default for Choices<A> {
             spare: Vec::new(),
             named: Vec::new(),
             grantors: Vec::new(),
+            ordered: Vec::new(),
             down: Vec::new(),
         }
     }
@@ -129,6 +132,15 @@ impl<A: Copy> Choices<A> {
     /// Whether the Grantor with number `grantor` is among those of a policy with this number.
     pub fn names(&self, number: u32, grantor: u16) -> bool {
         self.named.get(number as usize).is_some_and(|named| named.contains(&grantor))
+    }
+
+    /// Whether a policy has named this Grantor since the start. One that none names any more may still be another Gatekeeper's.
+    #[inline]
+    pub fn is_grantor(&self, address: A) -> bool
+    where
+        A: Ord,
+    {
+        self.ordered.binary_search(&address).is_ok()
     }
 
     /// The number of a Grantor that is among those of a policy with this number, whether it is down or not.
@@ -194,6 +206,9 @@ pub struct Policies<A: Gated> {
     /// The policies; the table has our own addresses besides.
     policies: Rib<A>,
     own: Vec<A>,
+    /// Whether the table is to be taken for full.
+    #[cfg(test)]
+    pub(crate) is_full: bool,
 }
 
 /// The number of "routed": that of our own addresses, whatever the policies say.
@@ -234,6 +249,8 @@ impl<A: Gated> Policies<A> {
             known,
             policies: Rib::new(),
             own: Vec::new(),
+            #[cfg(test)]
+            is_full: false,
         };
         let plan = all.plan(policies)?;
         all.commit(plan, policies, &[])?;
@@ -288,6 +305,10 @@ impl<A: Gated> Policies<A> {
             }
         };
         let changes: Vec<Change<A>> = prefixes.iter().map(change).collect();
+        #[cfg(test)]
+        if self.is_full {
+            return Err(GateError::config("policy", "full, says the test"));
+        }
         self.table.apply(&changes)?;
         Ok(())
     }
@@ -304,26 +325,49 @@ impl<A: Gated> Policies<A> {
             .iter()
             .map(|policy| number(&mut known, &mut choices, &mut places, &mut any_new, policy))
             .collect();
-        Ok(Plan { labels: labels?, known, choices, any_new })
+        let labels = labels?;
+        if choices.ordered.len() != choices.grantors.len() {
+            choices.ordered.clone_from(&choices.grantors);
+            choices.ordered.sort_unstable();
+        }
+        Ok(Plan { labels, known, choices, any_new })
     }
 
-    /// Has planned policies hold, and those of `gone` no longer.
+    /// Has planned policies hold, and those of `gone` no longer; or nothing of it.
     fn commit(&mut self, plan: Plan<A>, policies: &[Policy<A>], gone: &[Prefix<A>]) -> Result<(), GateError> {
+        let before = (self.known[0] != plan.known[0]).then(|| self.known[0].clone());
         // First where Grantors are, then what numbers mean, then the numbers.
-        if plan.any_new || plan.known[0] != self.known[0] {
+        if plan.any_new || before.is_some() {
             self.endpoints.publish(self.ends(&plan.choices));
             self.choices.publish(plan.choices);
             self.known = plan.known;
         }
         let mut changed = gone.to_vec();
+        changed.extend(policies.iter().map(|policy| policy.prefix));
+        let old: Vec<Option<Label>> = changed.iter().map(|prefix| self.policies.get(*prefix)).collect();
         for prefix in gone {
             self.policies.remove(*prefix);
         }
         for (policy, label) in policies.iter().zip(plan.labels) {
             self.policies.insert(policy.prefix, label);
-            changed.push(policy.prefix);
         }
-        self.bring_up_to_date(&changed)?;
+        if let Err(error) = self.bring_up_to_date(&changed) {
+            // The table is as it was; so is what it was made of. New numbers, which nothing leads to, are retired.
+            for (prefix, old) in changed.iter().zip(old) {
+                match old {
+                    Some(label) => self.policies.insert(*prefix, label),
+                    None => self.policies.remove(*prefix),
+                };
+            }
+            if let Some(default) = before {
+                let mut choices = self.choices.current().clone();
+                choices.choices[0] = choice_of(default.as_ref().map_or(Action::Drop, |(action, _)| *action));
+                self.known[0] = default;
+                self.choices.publish(choices);
+            }
+            self.retire();
+            return Err(error);
+        }
         self.retire();
         Ok(())
     }

@@ -2,8 +2,9 @@
 
 use crate::counters::{Board, Counter, Counters};
 use crate::family::Paired;
-use crate::gate::{Gate, RECLAIM_IDLE, Rules};
+use crate::gate::{Applied, Gate, RECLAIM_IDLE, Rules};
 use crate::mail::{Letter, Mailbox};
+use crate::unplaced::Unplaced;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -23,6 +24,8 @@ pub(crate) struct Seat<A: Paired<W>, const W: usize> {
     /// How many of them have a program: [`Counter::ProgramFlows4`] or [`Counter::ProgramFlows6`].
     pub(crate) programs: Counter,
     pub(crate) shown_ns: u64,
+    /// Requests that this worker has sent of flows that it had no room for.
+    pub(crate) unplaced: Arc<Unplaced>,
     /// Up to which change of the policies no flow here has a retired number.
     pub(crate) passed: Arc<AtomicU64>,
 }
@@ -57,11 +60,15 @@ impl<A: Paired<W>, const W: usize> Seat<A, W> {
                 continue;
             }
             let flow = (source, destination);
-            let applied = if make {
-                self.gate.impose(now_ns, rules, flow, &verdict, by)
-            } else {
-                self.gate.apply(now_ns, rules, flow, &verdict, by)
-            };
+            let mut applied = Applied::Unknown;
+            if !make {
+                applied = self.gate.apply(now_ns, rules, flow, &verdict, by);
+            }
+            // Nobody else has it, or it asked here.
+            if applied == Applied::Unknown && (make || self.unplaced.take(source.fold(), destination.fold()))
+            {
+                applied = self.gate.impose(now_ns, rules, flow, &verdict, by);
+            }
             self.counters.one(applied.counter());
         }
         if now_ns.saturating_sub(self.shown_ns) >= SHOW_NS {
@@ -87,6 +94,7 @@ impl<A: Paired<W>, const W: usize> Seat<A, W> {
     /// Shows the numbers of now.
     pub(crate) fn show(&mut self) {
         self.counters.set(self.flows, self.gate.len() as u64);
+        self.counters.set(Counter::FlowsReplaced, self.gate.replaced());
         self.counters.set(self.programs, self.gate.programs() as u64);
         self.board.show(&self.counters);
     }

@@ -25,6 +25,8 @@ pub struct Settings {
     pub probe_ns: u64,
     /// How long what was granted passes after it has been revoked, until the Grantor has answered.
     pub grace_ns: u64,
+    /// Whether what is routed from the front keeps its code point.
+    pub keep_dscp: bool,
     /// In which order to look up.
     pub order: Order,
     /// How to look up flows.
@@ -118,6 +120,7 @@ pub(crate) fn settings(section: &GatekeeperSection, interfaces: &Interfaces) -> 
             DecisionFormat::Interoperable | DecisionFormat::None => 0,
         },
         grace_ns: u64::from(section.revocation_grace_ms) * 1_000_000,
+        keep_dscp: section.keep_dscp,
         order: section.order,
         driver: section.driver,
     })

@@ -3,8 +3,12 @@
 use crate::config::Action;
 use crate::family::Paired;
 use crate::flow::Shown;
-use crate::top::{By, Estimate, WINDOW_NS, Window};
+use crate::top::{By, ENTRIES, Estimate, Exchange, Summary, WINDOW_NS, Window, hash};
+use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::sync::Arc;
+use tidemill_flow::heavy::{HeavyHitters, Hitter};
+use tidemill_flow::table::SizeError;
 
 /// One flow that a worker knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,12 +82,12 @@ pub struct PolicyLine {
     pub grantors: Vec<IpAddr>,
 }
 
-/// What was dropped of one flow, source or destination in a window: an estimate, by a sample of one packet in
+/// What was dropped of one flow, source or destination in the last windows of all workers together: an estimate, by a sample of one packet in
 /// sixteen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TopLine {
-    /// The worker that dropped it.
-    pub worker: usize,
+    /// Workers that have it among the most that they dropped.
+    pub workers: usize,
     /// The source, unless destinations are told apart.
     pub source: Option<IpAddr>,
     /// The destination, unless sources are told apart.
@@ -94,60 +98,97 @@ pub struct TopLine {
     pub low: u64,
     /// See `low`.
     pub high: u64,
-    /// The window's length.
+    /// The windows' length, the longest.
     pub window_ns: u64,
-    /// When it ended.
+    /// When the first of them ended.
     pub ended_ns: u64,
 }
 
-/// What workers have said last; none: their first window has not ended.
-#[derive(Debug, Default)]
-pub(crate) struct Tops(Vec<Option<[Vec<TopLine>; 3]>>);
+/// One of those who drop: a worker's gate, or its solicitor.
+struct Source<const W: usize> {
+    worker: usize,
+    exchange: Arc<Exchange<W>>,
+    /// What it has said last; none: its first window has not ended.
+    last: Option<Window<W>>,
+    /// What it gets back for its first window.
+    spare: Option<Box<Summary<W>>>,
+}
+
+/// What all who drop have said last, and room to add it up.
+pub(crate) struct Tops<const W: usize> {
+    sources: Vec<Source<W>>,
+    sum: HeavyHitters<W>,
+}
 
 /// By which a window may come later than its length says.
 const LATE_NS: u64 = 1_000_000_000;
 
-/// Lines kept of each kind.
-const LINES: usize = 64;
-
-impl Tops {
-    /// Takes what a worker has collected.
-    pub(crate) fn take<A: Paired<W>, const W: usize>(&mut self, worker: usize, window: &Window<W>) {
-        if self.0.len() <= worker {
-            self.0.resize_with(worker + 1, Default::default);
-        }
-        let kinds = self.0[worker].get_or_insert_default();
-        for (by, (lines, hitters)) in By::ALL.into_iter().zip(kinds.iter_mut().zip(&window.summary.0)) {
-            *lines = hitters
-                .top(LINES)
-                .hitters
-                .iter()
-                .map(|hitter| {
-                    let (source, destination) = A::of_key(&hitter.key);
-                    let Estimate { packets, low, high } = Estimate::of(hitter.at_least, hitter.at_most);
-                    TopLine {
-                        worker,
-                        source: (by != By::Destination).then_some(source.address()),
-                        destination: (by != By::Source).then_some(destination.address()),
-                        packets,
-                        low,
-                        high,
-                        window_ns: window.length_ns,
-                        ended_ns: window.ended_ns,
-                    }
-                })
-                .collect();
-        }
+impl<const W: usize> Tops<W> {
+    pub(crate) fn new() -> Result<Self, SizeError> {
+        Ok(Tops { sources: Vec::new(), sum: HeavyHitters::new(ENTRIES)? })
     }
 
-    /// The lines of windows after which no other should have come by now: a worker that drops nothing any more may send none.
-    pub(crate) fn lines(&self, by: By, now_ns: u64) -> Vec<TopLine> {
-        let is_last = |line: &TopLine| now_ns < line.ended_ns.saturating_add(WINDOW_NS + LATE_NS);
-        self.0.iter().flatten().flat_map(|kinds| kinds[by as usize].iter().copied()).filter(is_last).collect()
+    /// One more who drops.
+    pub(crate) fn listen(&mut self, worker: usize, exchange: Arc<Exchange<W>>) -> Result<(), SizeError> {
+        let spare = Some(Box::new(Summary::new()?));
+        self.sources.push(Source { worker, exchange, last: None, spare });
+        Ok(())
     }
 
-    /// Whether a window of any worker has ended.
+    /// Takes what they have collected. Returns whether there was anything.
+    pub(crate) fn collect(&mut self) -> bool {
+        let mut any = false;
+        for Source { exchange, last, spare, .. } in &mut self.sources {
+            let Some(window) = exchange.full.pop() else { continue };
+            let before = last.replace(window).map(|window| window.summary);
+            if let Some(mut summary) = before.or_else(|| spare.take()) {
+                summary.clear();
+                // There is room: only we fill it.
+                let _ = exchange.empty.push(summary);
+            }
+            any = true;
+        }
+        any
+    }
+
+    /// The `n` heaviest, all windows together after which no other should have come by now: a worker that drops nothing any more may send none.
+    pub(crate) fn lines<A: Paired<W>>(&mut self, by: By, n: usize, now_ns: u64) -> Vec<TopLine> {
+        let Tops { sources, sum } = self;
+        let is_last = |window: &&Window<W>| now_ns < window.ended_ns.saturating_add(WINDOW_NS + LATE_NS);
+        let fresh: Vec<(usize, &Window<W>)> = sources
+            .iter()
+            .filter_map(|source| Some((source.worker, source.last.as_ref().filter(is_last)?)))
+            .collect();
+        sum.clear();
+        for (_, window) in &fresh {
+            // They are of one size.
+            let _ = sum.merge(&window.summary.0[by as usize]);
+        }
+        let window_ns = fresh.iter().map(|(_, window)| window.length_ns).max().unwrap_or(0);
+        let ended_ns = fresh.iter().map(|(_, window)| window.ended_ns).min().unwrap_or(0);
+        let line = |hitter: &Hitter<W>| {
+            let (source, destination) = A::of_key(&hitter.key);
+            let Estimate { packets, low, high } = Estimate::of(hitter.at_least, hitter.at_most);
+            let listed = fresh.iter().filter(|(_, window)| {
+                window.summary.0[by as usize].get(hash(&hitter.key), &hitter.key).at_least > 0
+            });
+            let workers: BTreeSet<usize> = listed.map(|(worker, _)| *worker).collect();
+            TopLine {
+                workers: workers.len(),
+                source: (by != By::Destination).then_some(source.address()),
+                destination: (by != By::Source).then_some(destination.address()),
+                packets,
+                low,
+                high,
+                window_ns,
+                ended_ns,
+            }
+        };
+        sum.top(n).hitters.iter().map(line).collect()
+    }
+
+    /// Whether a window of anybody has ended.
     pub(crate) fn any(&self) -> bool {
-        self.0.iter().any(Option::is_some)
+        self.sources.iter().any(|source| source.last.is_some())
     }
 }

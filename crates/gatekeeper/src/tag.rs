@@ -1,5 +1,8 @@
 //! What a packet carries from the gate to the encapsulation: to which Grantor, and under which code point.
 
+/// In the label beside a [`Tag`]: there was no room for the packet's flow.
+pub(crate) const UNPLACED: u32 = 1 << 24;
+
 /// A Grantor's number and a DSCP, in the packet's `label`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tag {
@@ -31,6 +34,8 @@ mod tests {
     fn labels_come_back() {
         for tag in [Tag { grantor: 0, dscp: 1 }, Tag { grantor: u16::MAX, dscp: 63 }] {
             assert_eq!(Tag::of(tag.label()), tag);
+            assert_eq!(Tag::of(tag.label() | UNPLACED), tag);
+            assert_eq!(tag.label() & UNPLACED, 0);
         }
     }
 }

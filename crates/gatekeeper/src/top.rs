@@ -1,13 +1,15 @@
-//! Where the most is dropped of declined flows and of those beyond their rates: by flow, by source, by destination.
+//! Where the most is dropped: of what policies drop, of declined flows and beyond rates, of what is dressed as ours, and of requests that the solicitor turned away or
+//! out again; by flow, by source, by destination. What is dropped elsewhere (no route, too long, decisions) is not in it.
 //!
 //! One dropped packet in [`EVERY`] on average is counted, for as many: the gate drops at the rate of an attack, and the largest parts of
-//! that are found all the same. A worker collects for [`WINDOW_NS`]; then the control side gets what it has by an exchange of boxes at
-//! a burst boundary, and shows it until the next should have come. A worker without packets comes back to hand over what it has.
+//! that are found all the same. The gate of each family and the solicitor collect for [`WINDOW_NS`], in each worker; then the control side gets what they have by an exchange
+//! of boxes at a burst boundary, adds it up ([`crate::show`]), and shows it until the next should have come. A worker without packets comes back to hand over what it has.
 //!
 //! **What a number is**: an estimate. The summary bounds what was *sampled* of a key ([`HeavyHitters`]); that the sample stands for sixteen times as much holds on
 //! average only. [`Estimate`] adds to those bounds what chance may do: the truth is between `low` and `high` in 19 of 20 cases. Few sampled packets say little: of a
 //! key with one, 2 to 91 may have been dropped. Who had fewer than sixteen dropped may not be there at all.
 
+use crate::family::{Gated, Paired};
 use crossbeam_queue::ArrayQueue;
 use std::sync::Arc;
 use tidemill_flow::hash::mix;
@@ -15,6 +17,7 @@ use tidemill_flow::heavy::HeavyHitters;
 use tidemill_flow::key::Key;
 use tidemill_flow::table::SizeError;
 use tidemill_port::rng::Rng;
+use tidemill_wire::{ipv4, ipv6};
 
 /// Dropped packets for each that is counted.
 pub(crate) const EVERY: u64 = 16;
@@ -23,7 +26,7 @@ pub(crate) const EVERY: u64 = 16;
 pub const WINDOW_NS: u64 = 5_000_000_000;
 
 /// Entries of a summary.
-const ENTRIES: usize = 1024;
+pub(crate) const ENTRIES: usize = 1024;
 
 /// What is told apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,6 +50,46 @@ impl By {
             By::Source => "source",
             By::Destination => "destination",
         }
+    }
+}
+
+/// The keys of a dropped packet: its flow, its source alone, its destination alone.
+#[cold]
+pub(crate) fn keys_of<A: Paired<W>, const W: usize>(source: A, destination: A) -> [Key<W>; 3] {
+    [A::key(source, destination), A::key(source, A::MIN), A::key(A::MIN, destination)]
+}
+
+/// What summaries hash keys with: the same in all of them, so that they can be added up.
+pub(crate) fn hash<const W: usize>(key: &Key<W>) -> u64 {
+    key.0.iter().fold(0, |hash, word| mix(hash ^ word))
+}
+
+/// Picks packets.
+struct Sampler {
+    /// Packets until the next that is counted.
+    gap: u64,
+    random: Rng,
+}
+
+impl Sampler {
+    fn new(secret: u64) -> Self {
+        Sampler { gap: EVERY, random: Rng::new(secret) }
+    }
+
+    #[inline(always)]
+    fn takes(&mut self) -> bool {
+        self.gap -= 1;
+        if self.gap == 0 {
+            self.draw();
+            return true;
+        }
+        false
+    }
+
+    #[cold]
+    fn draw(&mut self) {
+        // A regular gap would meet regular attacks always in the same place. 1 to 31: 16 on average.
+        self.gap = 1 + self.random.below(2 * EVERY - 1);
     }
 }
 
@@ -113,21 +156,19 @@ impl<const W: usize> Exchange<W> {
     }
 }
 
-/// One worker's half.
+/// A worker's half of an exchange.
 pub(crate) struct Heavy<const W: usize> {
     summary: Box<Summary<W>>,
     exchange: Arc<Exchange<W>>,
     /// When this window began; none before the first tick.
     since_ns: Option<u64>,
-    /// Packets until the next that is counted.
-    gap: u64,
-    random: Rng,
+    sampler: Sampler,
 }
 
 impl<const W: usize> Heavy<W> {
     pub(crate) fn new(secret: u64) -> Result<Self, SizeError> {
         let (summary, exchange) = (Box::new(Summary::new()?), Exchange::new()?);
-        Ok(Heavy { summary, exchange, since_ns: None, gap: EVERY, random: Rng::new(secret) })
+        Ok(Heavy { summary, exchange, since_ns: None, sampler: Sampler::new(secret) })
     }
 
     pub(crate) fn exchange(&self) -> Arc<Exchange<W>> {
@@ -137,18 +178,15 @@ impl<const W: usize> Heavy<W> {
     /// A packet was dropped; the keys are those of its flow, its source and its destination.
     #[inline(always)]
     pub(crate) fn dropped(&mut self, keys: impl FnOnce() -> [Key<W>; 3]) {
-        self.gap -= 1;
-        if self.gap == 0 {
+        if self.sampler.takes() {
             self.count(keys());
         }
     }
 
     #[cold]
     fn count(&mut self, keys: [Key<W>; 3]) {
-        // A regular gap would meet regular attacks always in the same place. 1 to 31: 16 on average.
-        self.gap = 1 + self.random.below(2 * EVERY - 1);
         for (summary, key) in self.summary.0.iter_mut().zip(keys) {
-            summary.add(key.0.iter().fold(0, |hash, word| mix(hash ^ word)), &key, EVERY);
+            summary.add(hash(&key), &key, EVERY);
         }
     }
 
@@ -174,6 +212,62 @@ impl<const W: usize> Heavy<W> {
     pub(crate) fn due_ns(&self) -> Option<u64> {
         let waits = !self.is_empty() && !self.exchange.full.is_full();
         self.since_ns.filter(|_| waits).map(|since_ns| since_ns + WINDOW_NS)
+    }
+}
+
+/// What one worker's solicitor drops, of both families: one sample, so that a packet that is not in it is not looked at.
+pub(crate) struct Refused {
+    sampler: Sampler,
+    v4: Heavy<1>,
+    v6: Heavy<4>,
+    ticked_ns: u64,
+}
+
+/// How often windows are looked at.
+const LOOK_NS: u64 = 10_000_000;
+
+impl Refused {
+    pub(crate) fn new(secret: u64) -> Result<Self, SizeError> {
+        let (v4, v6) = (Heavy::new(secret)?, Heavy::new(secret)?);
+        Ok(Refused { sampler: Sampler::new(mix(secret)), v4, v6, ticked_ns: 0 })
+    }
+
+    pub(crate) fn exchanges(&self) -> (Arc<Exchange<1>>, Arc<Exchange<4>>) {
+        (self.v4.exchange(), self.v6.exchange())
+    }
+
+    /// A packet was dropped; `ip` gives it from its IP header on.
+    #[inline(always)]
+    pub(crate) fn dropped<'a>(&mut self, ip: impl FnOnce() -> &'a [u8]) {
+        if self.sampler.takes() {
+            self.count(ip());
+        }
+    }
+
+    #[cold]
+    fn count(&mut self, ip: &[u8]) {
+        match ip.first().map(|first| first >> 4) {
+            Some(4) if ip.len() >= ipv4::HEADER_LEN => {
+                let (source, destination) = u32::pair(ip);
+                self.v4.count(keys_of(source, destination));
+            }
+            Some(6) if ip.len() >= ipv6::HEADER_LEN => {
+                let (source, destination) = u128::pair(ip);
+                self.v6.count(keys_of(source, destination));
+            }
+            _ => {}
+        }
+    }
+
+    /// Between two bursts: hands over what windows have brought. Returns when to come back though nothing happens, if so.
+    pub(crate) fn tick(&mut self, now_ns: u64) -> Option<u64> {
+        if now_ns.saturating_sub(self.ticked_ns) >= LOOK_NS {
+            self.ticked_ns = now_ns;
+            self.v4.tick(now_ns);
+            self.v6.tick(now_ns);
+        }
+        let due_ns = [self.v4.due_ns(), self.v6.due_ns()].into_iter().flatten().min();
+        due_ns.map(|due_ns| due_ns.max(self.ticked_ns + LOOK_NS))
     }
 }
 

@@ -40,9 +40,9 @@ pub fn splice(graph: &mut GraphBuilder, control: &GatekeeperControl, host: Host)
         let (settings, policies, choices) = (settings.clone(), policies.clone(), choices.clone());
         Box::new(GateNode::new(settings, policies, choices, seats.take(worker)))
     });
-    let (budget, board) = (control.budget.clone(), control.solicitors.clone());
-    graph.node("solicitor", solicitor::OUTPUTS, move |_| {
-        Box::new(Solicitor::new(queue, budget.clone(), &board))
+    let (budget, board, notes) = (control.budget.clone(), control.solicitors.clone(), control.notes.clone());
+    graph.node("solicitor", solicitor::OUTPUTS, move |worker| {
+        Box::new(Solicitor::new(queue, budget.clone(), &board).with_notes(notes.take(worker)))
     });
     let endpoints = control.v4.policies.endpoints();
     graph.node("encapsulate4", encapsulate::OUTPUTS, move |worker| {

@@ -7,7 +7,7 @@ use crate::derive::{
     vrf_number,
 };
 use crate::labels::NextHop;
-use crate::plane::{Plane, RouteChange, Source, World, integer};
+use crate::plane::{Plane, RouteChange, RouteList, Source, World, integer};
 use crate::queues::{PortQueue, ShownQueue, queues};
 use crate::resume::Unconfirmed;
 use crate::rules::{self, Rules};
@@ -16,9 +16,9 @@ use crate::state::{KernelRoutes, Resumed};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tidemill_ip::icmp::IcmpBoard;
-use tidemill_ip::neighbor::table::{Action, Table as Neighbors};
+use tidemill_ip::neighbor::table::{Action, Table as Neighbors, Timers};
 use tidemill_ip::neighbor::{Event, Key, Link, Notice};
-use tidemill_ip::{IcmpStats, NextHops, Settings};
+use tidemill_ip::{IcmpStats, Interfaces, NextHops, Settings};
 use tidemill_lookup::numa::Copies;
 use tidemill_lookup::publish::{Publisher, View};
 use tidemill_lookup::qsbr::Domain;
@@ -104,6 +104,24 @@ pub trait Routed: Family {
 
 /// A FIB, and what its labels mean.
 pub type Way<A> = (View<Arc<dyn Fib<A>>>, View<NextHops>);
+
+/// A configuration that was checked, with what follows from it: to be taken over by the control side that checked it.
+pub struct Prepared {
+    config: RouterConfig,
+    settings: Settings,
+    timers: Timers,
+    rules: (Rules, Rules),
+    /// The neighbors that are given now, and then.
+    fixed: [Vec<(Key, MacAddr)>; 2],
+    routes: (Vec<RouteList<u32>>, Vec<RouteList<u128>>),
+}
+
+impl Prepared {
+    /// The interfaces that there will be.
+    pub fn interfaces(&self) -> &Interfaces {
+        &self.settings.interfaces
+    }
+}
 
 /// The control side of a router. Workers hold views of what it publishes; dropping it while they run is safe.
 pub struct RouterControl {
@@ -400,6 +418,15 @@ impl RouterControl {
     /// # Errors
     /// What is wrong with the new configuration, or what it would need a restart for.
     pub fn reload(&mut self, now_ns: u64, config: &RouterConfig) -> Result<(), RouterError> {
+        let prepared = self.prepare(config)?;
+        self.commit(now_ns, prepared)
+    }
+
+    /// Checks a new configuration, for [`commit`](Self::commit). Nothing has changed then: whoever has more to check that goes with it, can.
+    ///
+    /// # Errors
+    /// What is wrong with the new configuration, or what it would need a restart for.
+    pub fn prepare(&self, config: &RouterConfig) -> Result<Prepared, RouterError> {
         let restart = |key: &str| {
             ConfigError::new(key, "cannot change while the router runs: put it back, or restart the router")
         };
@@ -435,19 +462,29 @@ impl RouterControl {
         let all = [&config.route[..], &self.added[..]].concat();
         let routes4 = static_routes::<u32>(&all, config.route.len(), interfaces, &self.vrfs, &self.names4)?;
         let routes6 = static_routes::<u128>(&all, config.route.len(), interfaces, &self.vrfs, &self.names6)?;
-        // All is checked: from here on only a table that outgrows its structure can fail.
-        self.config = config.clone();
+        let config = config.clone();
+        let (rules, fixed, routes) = ((rules4, rules6), [old_fixed, new_fixed], (routes4, routes6));
+        Ok(Prepared { config, settings, timers, rules, fixed, routes })
+    }
+
+    /// Takes over what was prepared, before anything else is done with this control side.
+    ///
+    /// # Errors
+    /// [`RouterError::Table`]: a table outgrows its structure. A part may have been taken.
+    pub fn commit(&mut self, now_ns: u64, prepared: Prepared) -> Result<(), RouterError> {
+        let Prepared { config, settings, timers, rules, fixed: [old_fixed, new_fixed], routes } = prepared;
+        self.config = config;
         self.count_rules(false);
-        (self.rules4, self.rules6) = (rules4, rules6);
+        (self.rules4, self.rules6) = rules;
         self.count_rules(true);
         self.neighbors.set_timers(timers);
         self.set_settings(now_ns, settings)?;
         self.fix_neighbors(now_ns, &old_fixed, &new_fixed);
-        for (vrf, wanted) in routes4.into_iter().enumerate() {
+        for (vrf, wanted) in routes.0.into_iter().enumerate() {
             let changes = self.v4.difference(vrf, Source::Static, &wanted);
             self.change(vrf, Source::Static, &changes)?;
         }
-        for (vrf, wanted) in routes6.into_iter().enumerate() {
+        for (vrf, wanted) in routes.1.into_iter().enumerate() {
             let changes = self.v6.difference(vrf, Source::Static, &wanted);
             self.change(vrf, Source::Static, &changes)?;
         }

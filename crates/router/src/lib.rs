@@ -25,7 +25,7 @@ pub mod state;
 mod wiring;
 
 pub use config::RouterConfig;
-pub use control::{LookupStats, Routed, RouterControl, RouterError, Routes, Way, static_name};
+pub use control::{LookupStats, Prepared, Routed, RouterControl, RouterError, Routes, Way, static_name};
 pub use kernel::devices as kernel_devices;
 pub use labels::NextHop;
 pub use plane::{Plane, Source};

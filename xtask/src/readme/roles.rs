@@ -100,7 +100,21 @@ fn gate(recorded: &Recorded) -> String {
     {
         let case = text(line, "case");
         let what = match case.split_once('/') {
-            Some(("worst", size)) => format!("every packet a new flow, table of {size}, filling and full"),
+            Some(("worst", size)) => {
+                // Records from before parts were told apart have none, and their tables did not always get full.
+                let param = |name: &str| line["params"][name].as_f64().unwrap_or_default();
+                let came = line["value"].as_f64().unwrap_or_default() * 1e6 * param("seconds");
+                let filled = if came > 1.1 * param("flows") { "filling and full" } else { "filling" };
+                let part = |metric: &str| recorded.value("gatekeeper", &case, metric);
+                match (part("mpps_filling"), part("mpps_full")) {
+                    (Some(filling), Some(full)) => format!(
+                        "every packet a new flow, table of {size}: filling ({}), then full ({})",
+                        figure(Some(filling)),
+                        figure(Some(full))
+                    ),
+                    _ => format!("every packet a new flow, table of {size}, {filled}"),
+                }
+            }
             Some(("granted", flows)) => format!("{flows} granted flows"),
             _ => case,
         };
@@ -208,13 +222,18 @@ mod tests {
     #[test]
     fn a_gatekeepers_case_is_told_in_words() {
         let table = gate(&recorded(&[
-            r#"{"subject":"gatekeeper","case":"worst/2^20","metric":"mpps","value":21.78}"#,
+            r#"{"subject":"gatekeeper","case":"worst/2^20","metric":"mpps","value":21.78,"params":{"flows":1048576,"seconds":0.5}}"#,
+            r#"{"subject":"gatekeeper","case":"worst/2^24","metric":"mpps","value":17.03,"params":{"flows":16777216,"seconds":0.5}}"#,
             r#"{"subject":"bound","case":"worst/2^20","metric":"mpps","value":152}"#,
+            r#"{"subject":"gatekeeper","case":"worst/2^25","metric":"mpps","value":12.1}"#,
+            r#"{"subject":"gatekeeper","case":"worst/2^25","metric":"mpps_filling","value":9.25}"#,
+            r#"{"subject":"gatekeeper","case":"worst/2^25","metric":"mpps_full","value":17.5}"#,
         ]));
-        assert!(
-            table.contains("| every packet a new flow, table of 2^20, filling and full | 21.8 |\n"),
-            "{table}"
-        );
+        for row in ["table of 2^20, filling and full | 21.8 |\n", "table of 2^24, filling | 17.0 |\n"] {
+            assert!(table.contains(&format!("| every packet a new flow, {row}")), "{table}");
+        }
+        let whole = "| every packet a new flow, table of 2^25: filling (9.25), then full (17.5) | 12.1 |\n";
+        assert!(table.contains(whole), "{table}");
         assert!(!table.contains("152"), "{table}");
     }
 }

@@ -67,9 +67,10 @@ pub(crate) enum GateVerb {
     /// Requests on their way to Grantors
     #[command(after_help = "Example:\n  tidemill gate solicitor --json")]
     Solicitor,
-    /// Where the most is dropped of declined flows and beyond granted rates, in the last window of 5 s
+    /// Where the most is dropped, in the last window of 5 s, all workers together
     #[command(
-        after_help = "Packets are an estimate: one dropped packet in sixteen is counted, for sixteen. The truth is from `from` to `to` in 19 of 20 cases (with --json: \
+        after_help = "What the gate and the solicitor drop: by policies, of declined flows, beyond granted rates, what is dressed as ours, requests that found no place. \
+        What is dropped elsewhere (no route, too long, decisions) is in show drops.\n\nPackets are an estimate: one dropped packet in sixteen is counted, for sixteen. The truth is from `from` to `to` in 19 of 20 cases (with --json: \
         low, high); who had only a few dropped may not be there.\n\nExamples:\n  tidemill gate top\n  tidemill gate top --by destination --limit 5 --json"
     )]
     Top {
@@ -401,7 +402,7 @@ fn top(live: &Live, by: By, limit: u32) -> Result<bool> {
         ">to",
         ">per second",
         ">ended",
-        ">worker",
+        ">workers",
     ]);
     for line in top.lines {
         let rate = line.packets as f64 / line.window_s.max(0.001);
@@ -413,7 +414,7 @@ fn top(live: &Live, by: By, limit: u32) -> Result<bool> {
             line.high.to_string(),
             format!("{rate:.0}"),
             format!("{} ago", span(line.age_s)),
-            line.worker.to_string(),
+            line.workers.to_string(),
         ]);
     }
     grid.print("");

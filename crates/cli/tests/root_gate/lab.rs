@@ -215,6 +215,27 @@ impl Lab {
         lab
     }
 
+    /// The MAC addresses of the client and of our port in front.
+    pub(crate) fn macs(&self) -> [[u8; 6]; 2] {
+        [(&self.client, "eth0"), (&self._middle, "tm-wan")].map(|(ns, interface)| {
+            let said = ns.run(&format!("ip link show {interface}"));
+            let mut words = said.split_whitespace().skip_while(|word| *word != "link/ether");
+            let mac: Vec<u8> =
+                words.nth(1).unwrap().split(':').map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect();
+            mac.try_into().unwrap()
+        })
+    }
+
+    /// The configuration, as it is now.
+    pub(crate) fn config(&self) -> String {
+        self.read("gate.toml")
+    }
+
+    /// Writes another, for the next reload.
+    pub(crate) fn configure(&self, text: &str) {
+        std::fs::write(self.folder.path().join("gate.toml"), text).unwrap();
+    }
+
     fn read(&self, name: &str) -> String {
         std::fs::read_to_string(self.folder.path().join(name)).unwrap_or_default()
     }

@@ -13,6 +13,8 @@ mod net;
 #[path = "../root_wire/raw.rs"]
 #[allow(dead_code)] // shared with another test
 mod raw;
+mod strangers;
+mod vlan;
 
 use lab::{Answer, Lab, SERVER};
 use net::{cable, wait_until};

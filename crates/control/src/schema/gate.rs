@@ -116,7 +116,7 @@ answers! {
         pub wait_max_us: Option<f64>,
     }
 
-    /// Where the most is dropped of declined flows and beyond granted rates.
+    /// Where the gate and the solicitor drop the most, all workers together.
     pub struct Top {
         /// Whether any worker's first window has ended; before that there is nothing to show.
         pub begun: bool,
@@ -126,7 +126,7 @@ answers! {
         pub lines: Vec<TopLine>,
     }
 
-    /// What was dropped of one flow, source or destination in the last window: an estimate, by a sample of one packet in sixteen.
+    /// What was dropped of one flow, source or destination in the last windows of all workers: an estimate, by a sample of one packet in sixteen.
     pub struct TopLine {
         /// The source, unless destinations are told apart.
         pub source: Option<String>,
@@ -138,12 +138,12 @@ answers! {
         pub low: u64,
         /// See `low`.
         pub high: u64,
-        /// The window's length in seconds.
+        /// The windows' length in seconds, the longest.
         pub window_s: f64,
-        /// Seconds since it ended.
+        /// Seconds since the first of them ended.
         pub age_s: f64,
-        /// The worker that dropped it.
-        pub worker: u32,
+        /// Workers that have it among the most that they dropped.
+        pub workers: u32,
     }
 }
 

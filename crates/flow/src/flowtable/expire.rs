@@ -49,6 +49,8 @@ impl<const W: usize, S: State, H: crate::hash::KeyHash<W> + Clone> FlowTable<W, 
     pub fn sweep(&mut self, buckets: usize, visit: impl FnMut(&Key<W>, u32, S) -> Swept<S>) -> usize {
         let cursor = self.expire_cursor as usize;
         let (next, gone) = self.sweep_from(cursor, buckets, visit);
+        let end = if next == 0 { self.store.buckets as usize } else { next };
+        self.counters.swept += end.saturating_sub(cursor) as u64;
         self.expire_cursor = next as u32;
         gone
     }

@@ -116,6 +116,8 @@ pub struct Counters {
     pub moves: u64,
     /// Flows that gave way to others ([`FlowTable::find_or_replace`]).
     pub replaced: u64,
+    /// Buckets that sweeps have looked at ([`FlowTable::sweep`], [`FlowTable::expire`]).
+    pub swept: u64,
 }
 
 /// The table, for the one thread that writes. See the [module](self).

@@ -2,6 +2,9 @@
 //!
 //! * The policy of its destination says route, or it is to one of our own addresses: on, like any router's.
 //! * It says drop: `policy-drop`.
+//! * It is to a Grantor itself, in the form of what we send there: `tunnel-forged`. Grantors believe an outer packet by its addresses, and a stranger can forge these.
+//! * What goes on from the front loses its code point, unless `keep_dscp` says otherwise: behind the gate code points are ours (`queue:PORT` goes by them), and a
+//!   stranger would take the class of requests or of what was granted.
 //! * A Grantor decides: what the flow's state says ([`crate::gate`]). Requests go to the solicitor, granted packets to be encapsulated, both
 //!   with a [`Tag`](crate::Tag) in their label; what is granted directly goes on. `flow-declined`, `flow-over-rate`.
 //!
@@ -12,6 +15,7 @@ use crate::gate::{Fate, Now, RECLAIM_BUCKETS, Rules, Seen};
 use crate::policy::Choices;
 use crate::seat::Seat;
 use crate::settings::Settings;
+use crate::tag::UNPLACED;
 use std::sync::Arc;
 use tidemill_burst::{BURST, DropReason, Packet, Pool};
 use tidemill_graph::{Context, Node, Verdict};
@@ -99,11 +103,24 @@ impl<A: Paired<W>, const W: usize> Node for GateNode<A, W> {
         for (fate, at) in fates.iter().zip(&self.places[..count]) {
             let at = usize::from(*at);
             verdicts[at] = match *fate {
-                Fate::Route => Verdict::Next(LOOKUP),
+                Fate::Route => {
+                    let l3 = usize::from(burst[at].l3);
+                    if !settings.keep_dscp
+                        && let Some(header) = burst[at].data_mut().get_mut(l3..)
+                    {
+                        A::clear_dscp(header);
+                    }
+                    Verdict::Next(LOOKUP)
+                }
                 Fate::Request(tag) => {
                     burst[at].label = tag.label();
                     Verdict::Next(SOLICITOR)
                 }
+                Fate::Unplaced(tag) => {
+                    burst[at].label = tag.label() | UNPLACED;
+                    Verdict::Next(SOLICITOR)
+                }
+                Fate::Forged => Verdict::Drop(DropReason::TunnelForged),
                 Fate::Granted(tag) => {
                     burst[at].label = tag.label();
                     Verdict::Next(ENCAPSULATE)

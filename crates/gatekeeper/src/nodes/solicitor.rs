@@ -16,9 +16,15 @@
 //!   (`examples/solicitor_flood.rs` measures it). Kept packets are the pool's: `memory.frames` must hold `capacity` more
 //!   than the ports need, for each worker.
 //!
+//! * A sample of what is dropped goes where `gate top` looks ([`crate::top`]); of requests whose flow found no room, those that leave are noted
+//!   ([`crate::unplaced`]).
+//!
 //! Outputs: `encapsulate4`, `encapsulate6`, by the packet's family: both wait in one queue.
 
-use crate::tag::Tag;
+use crate::family::Gated;
+use crate::tag::{Tag, UNPLACED};
+use crate::top::Refused;
+use crate::unplaced::Unplaced;
 use std::sync::Arc;
 use tidemill_burst::{BURST, DropReason, Packet, Pool};
 use tidemill_graph::{Context, Node, Verdict};
@@ -42,23 +48,55 @@ pub fn budget(link_bits_per_s: u64, share: f64) -> Arc<Budget> {
     Arc::new(Budget::with_burst_ns((link_bits_per_s as f64 * share) as u64, BURST_NS))
 }
 
+/// What a worker keeps beside its requests.
+pub(crate) struct Notes {
+    pub(crate) refused: Refused,
+    pub(crate) unplaced: Arc<Unplaced>,
+}
+
+impl Notes {
+    /// A request leaves whose flow found no room.
+    fn leaves(&self, packet: &Packet) {
+        let ip = ip(packet);
+        if output(packet) == 0 && ip.len() >= ipv4::HEADER_LEN {
+            let (source, destination) = u32::pair(ip);
+            self.unplaced.note(source.fold(), destination.fold());
+        } else if ip.len() >= ipv6::HEADER_LEN {
+            let (source, destination) = u128::pair(ip);
+            self.unplaced.note(source.fold(), destination.fold());
+        }
+    }
+}
+
 /// The node.
 pub struct Solicitor {
     requests: Requests<Packet>,
     purse: Purse,
     shown: Shown<Levels>,
+    notes: Option<Box<Notes>>,
 }
 
 impl Solicitor {
     /// The node of one worker, with room for `capacity` requests.
     pub fn new(capacity: usize, budget: Arc<Budget>, board: &SolicitorBoard) -> Self {
-        Solicitor { requests: Requests::new(capacity), purse: Purse::new(budget), shown: board.register() }
+        let (requests, purse) = (Requests::new(capacity), Purse::new(budget));
+        Solicitor { requests, purse, shown: board.register(), notes: None }
     }
+
+    /// The same, and notes what it drops and what leaves.
+    pub(crate) fn with_notes(self, notes: Option<Box<Notes>>) -> Self {
+        Solicitor { notes, ..self }
+    }
+}
+
+/// A packet from its IP header on.
+fn ip(packet: &Packet) -> &[u8] {
+    packet.data().get(usize::from(packet.l3)..).unwrap_or_default()
 }
 
 /// The number of a packet's output.
 fn output(packet: &Packet) -> u8 {
-    let ip = packet.data().get(usize::from(packet.l3)..).filter(|ip| !ip.is_empty());
+    let ip = Some(ip(packet)).filter(|ip| !ip.is_empty());
     u8::from(ip.map(ipv4::version) != Some(4))
 }
 
@@ -73,7 +111,12 @@ impl Node for Solicitor {
         for (packet, verdict) in burst.iter().zip(verdicts) {
             *verdict = match self.requests.admits(Tag::of(packet.label).dscp) {
                 true => Verdict::Keep,
-                false => Verdict::Drop(DropReason::RequestQueueFull),
+                false => {
+                    if let Some(notes) = &mut self.notes {
+                        notes.refused.dropped(|| ip(packet));
+                    }
+                    Verdict::Drop(DropReason::RequestQueueFull)
+                }
             };
         }
     }
@@ -81,6 +124,9 @@ impl Node for Solicitor {
     fn keep(&mut self, cx: &mut Context<'_>, packet: Packet) {
         let (level, bytes) = (Tag::of(packet.label).dscp, encapsulated(&packet));
         if let Some((reason, packet)) = self.requests.push(cx.now_ns, level, bytes, packet) {
+            if let Some(notes) = &mut self.notes {
+                notes.refused.dropped(|| ip(&packet));
+            }
             cx.discard(reason, packet);
         }
     }
@@ -94,6 +140,11 @@ impl Node for Solicitor {
                 }
                 let Some((_, bytes, packet)) = self.requests.pop(cx.now_ns) else { break };
                 self.purse.spend(bytes);
+                if packet.label & UNPLACED != 0
+                    && let Some(notes) = &self.notes
+                {
+                    notes.leaves(&packet);
+                }
                 cx.release(output(&packet), packet);
             }
             let more = !self.requests.is_empty();
@@ -104,6 +155,9 @@ impl Node for Solicitor {
         }
         if self.shown.is_due(cx.now_ns) {
             self.shown.show(cx.now_ns, self.requests.levels());
+        }
+        if let Some(at_ns) = self.notes.as_mut().and_then(|notes| notes.refused.tick(cx.now_ns)) {
+            cx.wake_at(at_ns);
         }
     }
 

@@ -16,6 +16,8 @@
 //!   as good as idle). Requests always wait for the turn's end, so that the highest of a burst goes first.
 //! * Traffic that carries other meanings of DSCP (46 for voice, 48 for routing protocols) is taken for requests: put this
 //!   node on paths between Gatekeepers and Grantors. Neighbor discovery is known by its messages, whatever its DSCP.
+//! * **Code points are believed**: who can send by this link takes what class he likes. Our gate clears those of what it routes from the front (`gatekeeper.keep_dscp`); edges
+//!   without a gate have to. What has none is operational, so what is routed past the Grantors shares that class, its 5 % and its queue, with ARP and all else.
 //! * The shares are budgets ([`Budget`]) that the port's queues of all workers draw on, in bytes on the wire. What is within
 //!   a share is charged to the link and never refused by it; the others wait until that is made up for. So over any time `t`
 //!   requests take at most `burst + 5 % rate t` and a packet per worker, and the link at most `rate t` and the three bursts,

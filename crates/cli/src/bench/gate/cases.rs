@@ -3,6 +3,13 @@
 //! The shortest frames there are (60 bytes without frame check sequence), to one protected destination. `worst`: each of a source that was
 //! never seen, so every packet makes a flow, while the table fills and when it is full. `granted`: each of one of so many
 //! flows that were granted before. The bound is the same ports with a bridge that looks at nothing.
+//!
+//! ```text
+//! worst   | filling: as many packets as there is room for | full: as many again, and on until --seconds have passed |
+//!         |<--------- mpps_filling ---------------------->|<--------------- mpps_full ------------------------------>|
+//!         |<--------------------------------- mpps: all packets by all the time ------------------------------------>|
+//! ```
+//! A run whose table did not get full is refused.
 
 use super::GateBench;
 use crate::bench::flow::{check_free, size_name};
@@ -80,6 +87,9 @@ enum Subject {
 
 const SUBJECTS: [(Subject, &str); 2] = [(Subject::Gatekeeper, "gatekeeper"), (Subject::Bound, "bound")];
 
+/// The parts of a run that makes flows: metric, and in words.
+const PARTS: [(&str, &str); 2] = [("mpps_filling", "while it fills"), ("mpps_full", "when it is full")];
+
 /// What is measured.
 #[derive(Debug, Clone, Copy)]
 struct Plan {
@@ -106,6 +116,8 @@ struct Front {
     random: Random,
     start: Option<Instant>,
     given: u64,
+    /// Whether as many have come as there is room for.
+    filled: bool,
     measured: Arc<Measured>,
     counters: PortCounters,
 }
@@ -115,6 +127,34 @@ struct Front {
 struct Measured {
     packets: AtomicU64,
     elapsed_ns: AtomicU64,
+    /// The same when the table was to be full.
+    filling: AtomicU64,
+    filling_ns: AtomicU64,
+}
+
+/// M packets a second.
+#[derive(Debug, Clone, Copy)]
+struct Rates {
+    all: f64,
+    /// While the table fills, and then; where flows are made.
+    parts: Option<[f64; 2]>,
+}
+
+impl Measured {
+    fn rates(&self, case: Case) -> Option<Rates> {
+        let [packets, ns, filling, filling_ns] =
+            [&self.packets, &self.elapsed_ns, &self.filling, &self.filling_ns]
+                .map(|number| number.load(Ordering::Relaxed));
+        let rate = |packets: u64, ns: u64| (packets > 0 && ns > 0).then(|| packets as f64 * 1e3 / ns as f64);
+        let parts = match case {
+            Case::Worst => Some([
+                rate(filling, filling_ns)?,
+                rate(packets.checked_sub(filling)?, ns.checked_sub(filling_ns)?)?,
+            ]),
+            Case::Granted => None,
+        };
+        Some(Rates { all: rate(packets, ns)?, parts })
+    }
 }
 
 /// The shortest UDP frame, with a source of zero and an identification that takes up the difference.
@@ -132,6 +172,16 @@ fn frame() -> Result<[u8; FRAME]> {
     datagram[4..6].copy_from_slice(&(payload as u16).to_be_bytes());
     debug_assert!(payload >= udp::HEADER_LEN);
     Ok(frame)
+}
+
+impl Plan {
+    /// Packets that come at least.
+    fn packets(&self) -> u64 {
+        match self.case {
+            Case::Worst => 2 * self.flows as u64,
+            Case::Granted => 0,
+        }
+    }
 }
 
 impl Front {
@@ -155,7 +205,13 @@ impl Port for Front {
 
     fn rx(&mut self, _now_ns: u64, pool: &mut Pool, burst: &mut Burst) -> Result<RxStatus, PortError> {
         let elapsed = self.start.get_or_insert_with(Instant::now).elapsed();
-        if elapsed >= self.plan.duration {
+        // What was given out before has been through the graph.
+        if !self.filled && self.given >= self.plan.flows as u64 {
+            self.filled = true;
+            self.measured.filling.store(self.given, Ordering::Relaxed);
+            self.measured.filling_ns.store(elapsed.as_nanos() as u64, Ordering::Relaxed);
+        }
+        if elapsed >= self.plan.duration && self.given >= self.plan.packets() {
             self.measured.packets.store(self.given, Ordering::Relaxed);
             self.measured.elapsed_ns.store(elapsed.as_nanos() as u64, Ordering::Relaxed);
             return Ok(RxStatus::Ended);
@@ -271,7 +327,7 @@ fn gatekeeper(plan: &Plan, domain: &Domain) -> Result<(RouterControl, Gatekeeper
     Ok((router, gate))
 }
 
-fn run_once(subject: Subject, plan: &Plan) -> Result<f64> {
+fn run_once(subject: Subject, plan: &Plan) -> Result<Rates> {
     let domain = Domain::new();
     let (graph, controls) = match subject {
         Subject::Bound => (bridge().build()?, None),
@@ -291,6 +347,7 @@ fn run_once(subject: Subject, plan: &Plan) -> Result<f64> {
         random: Random::new(plan.seed),
         start: None,
         given: 0,
+        filled: false,
         measured: measured.clone(),
         counters: PortCounters::default(),
     };
@@ -309,24 +366,23 @@ fn run_once(subject: Subject, plan: &Plan) -> Result<f64> {
         return Err(error.into());
     }
     let ledger = outcome.snapshot.ledger();
-    let (packets, elapsed_ns) =
-        (measured.packets.load(Ordering::Relaxed), measured.elapsed_ns.load(Ordering::Relaxed));
-    if !ledger.balances() || packets == 0 || elapsed_ns == 0 {
+    let Some(rates) = measured.rates(plan.case).filter(|_| ledger.balances()) else {
         bail!("the books do not balance: in {}, out {}", ledger.received, ledger.out);
-    }
+    };
     if let Some((_, gate)) = &controls {
-        check(plan.case, packets, &gate.counters(), &ledger)?;
+        check(plan.case, measured.packets.load(Ordering::Relaxed), &gate.counters(), &ledger)?;
     }
-    Ok(packets as f64 * 1e3 / elapsed_ns as f64)
+    Ok(rates)
 }
 
-/// Every packet has to be what the case is about, and nothing else may be dropped than requests that there is no room for.
+/// Every packet has to be what the case is about, a table that is to get full has to be, and nothing else may be dropped than requests that there is no room for.
 fn check(case: Case, packets: u64, counters: &Counters, ledger: &Ledger) -> Result<()> {
     let count = |counter| counters.get(counter);
     let (good, queued): (_, &[&str]) = match case {
         Case::Worst => (
             count(Counter::Requests) == packets
-                && count(Counter::FlowsMade) + count(Counter::RequestsUntracked) == packets,
+                && count(Counter::FlowsMade) + count(Counter::RequestsUntracked) == packets
+                && count(Counter::RequestsUntracked) > 0,
             &["request-queue-full", "request-evicted"],
         ),
         Case::Granted => (count(Counter::Granted) == packets, &[]),
@@ -363,10 +419,16 @@ pub(super) fn run(args: &GateBench) -> Result<()> {
         let case = format!("{}/{}", plan.case.name(), size_name(plan.flows));
         progress.message(&case);
         let mut rates: [Vec<f64>; SUBJECTS.len()] = Default::default();
+        // Of the Gatekeeper, while its table fills, and then.
+        let mut parts: [Vec<f64>; 2] = Default::default();
         for run in 0..args.runs {
             for i in 0..SUBJECTS.len() {
                 let turn = (i + run) % SUBJECTS.len();
-                rates[turn].push(run_once(SUBJECTS[turn].0, plan).context(case.clone())?);
+                let Rates { all, parts: two } = run_once(SUBJECTS[turn].0, plan).context(case.clone())?;
+                rates[turn].push(all);
+                if let Some(two) = two.filter(|_| SUBJECTS[turn].0 == Subject::Gatekeeper) {
+                    parts.iter_mut().zip(two).for_each(|(part, rate)| part.push(rate));
+                }
                 progress.add(1);
             }
         }
@@ -379,7 +441,16 @@ pub(super) fn run(args: &GateBench) -> Result<()> {
             if !args.json {
                 println!("{case}, {subject}: {:.2} Mpps", statistics::median(mpps));
             }
-            report.line(Measurement::of("gate", subject, &case, "mpps", mpps, params))?;
+            report.line(Measurement::of("gate", subject, &case, "mpps", mpps, params.clone()))?;
+            if *subject != SUBJECTS[0].1 || parts[0].is_empty() {
+                continue;
+            }
+            for ((metric, when), mpps) in PARTS.iter().zip(&parts) {
+                if !args.json {
+                    println!("  {when}: {:.2} Mpps", statistics::median(mpps));
+                }
+                report.line(Measurement::of("gate", subject, &case, metric, mpps, params.clone()))?;
+            }
         }
         let before = report.ratios().len();
         report.ratio("gate", &case, (SUBJECTS[0].1, &rates[0]), (SUBJECTS[1].1, &rates[1]))?;

@@ -16,7 +16,8 @@ use tidemill_gatekeeper::yardstick::MOST;
 /// Arguments of `bench gate`.
 #[derive(Args)]
 #[command(
-    after_help = "Without --figure: the whole Gatekeeper between two ports in memory, worst/2^20, worst/2^25 (room for so many flows) and granted/10M.\n\n\
+    after_help = "Without --figure: the whole Gatekeeper between two ports in memory, worst/2^20, worst/2^25 (room for so many flows) and granted/10M. worst lasts for --seconds, and until twice as \
+    many packets have come as there is room for flows: mpps is of all of it, mpps_filling and mpps_full of its parts.\n\n\
     Figures:\n  \
     fu-4.6   the paper's optimisations in the worst case (Fu 2020, 4.6.2), one after the other, on the paper's configuration and on ours:\n           \
     every packet is of a new flow from a random source, the flow table is full, and flows expire. Ratios of packets a second\n  \

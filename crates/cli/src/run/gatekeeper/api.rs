@@ -254,7 +254,7 @@ fn top(gatekeeper: &Gatekeeper, query: &gate::TopQuery) -> Result<gate::Top, Api
     })?;
     let now_ns = now_ns();
     let (lines, begun) = {
-        let gate = lock(&gatekeeper.gate);
+        let mut gate = lock(&gatekeeper.gate);
         (gate.top(by, query.limit.unwrap_or(PAGE).min(PAGE) as usize, now_ns), gate.top_has_begun())
     };
     let line = |line: &tidemill_gatekeeper::TopLine| gate::TopLine {
@@ -265,7 +265,7 @@ fn top(gatekeeper: &Gatekeeper, query: &gate::TopQuery) -> Result<gate::Top, Api
         high: line.high,
         window_s: seconds(line.window_ns),
         age_s: seconds(now_ns.saturating_sub(line.ended_ns)),
-        worker: line.worker as u32,
+        workers: line.workers as u32,
     };
     Ok(gate::Top { begun, window_s: seconds(TOP_WINDOW_NS), lines: lines.iter().map(line).collect() })
 }

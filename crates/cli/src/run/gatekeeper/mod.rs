@@ -7,7 +7,7 @@ use super::role::{Open, Opening, Role, Told, Trouble, figures};
 use super::router::{self, Router};
 use super::service::{checked_room, lock, unchanged};
 use crate::usage;
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::Scope;
@@ -170,20 +170,19 @@ impl Role for Gatekeeper {
         unchanged(name, &[])?;
         let section = new.gatekeeper.clone().unwrap_or_default();
         check_section(new, name)?;
-        // The gate first: it refuses a section that does not fit the interfaces of now before the router has changed anything.
-        let before = lock(&self.gate).section().clone();
-        let gate = |section| {
-            self.router
-                .with_control(|control| lock(&self.gate).reload(section, &control.settings().interfaces))
-        };
-        gate(&section).map_err(|error| mistake(name, &error))?;
-        if let Err(error) = self.router.reload(name, old, new, text) {
-            // Nothing has changed, all in all.
-            if let Err(error) = gate(&before) {
-                eprintln!("tidemill: {error}: the gate keeps the new policies");
-            }
-            return Err(error);
-        }
+        // All that can be wrong is found before anything changes: what was added through the API goes when a configuration is taken, not when one is refused.
+        self.router.reload_with(
+            (name, old, new, text),
+            |interfaces| {
+                let gate = lock(&self.gate);
+                let prepared = gate.prepare(&section, interfaces).map_err(|error| mistake(name, &error))?;
+                Ok((gate, prepared))
+            },
+            |(mut gate, prepared)| {
+                let what = "the router goes by the new configuration, the gate by the old one";
+                gate.commit(prepared).with_context(|| format!("{name}: {what}"))
+            },
+        )?;
         self.follow_interfaces();
         remark(name, &lock(&self.gate));
         Ok(())

@@ -29,7 +29,7 @@ use tidemill_feed::{Labels, LoadedTable};
 use tidemill_gatekeeper::Host;
 use tidemill_graph::GraphBuilder;
 use tidemill_graph::record::Recorder;
-use tidemill_ip::IcmpStats;
+use tidemill_ip::{IcmpStats, Interfaces};
 use tidemill_lookup::numa::Copies;
 use tidemill_lookup::qsbr::Domain;
 use tidemill_port::Left;
@@ -162,6 +162,34 @@ impl Router {
         work(&mut lock(&self.control))
     }
 
+    /// Takes a new configuration, and what a role beside takes with it: all of both is checked before anything changes. `prepare` sees the interfaces
+    /// that there will be; what it gives is taken over by `commit`, when the router has changed.
+    pub(super) fn reload_with<P>(
+        &self,
+        (name, old, new, text): (&str, &Config, &Config, &str),
+        prepare: impl FnOnce(&Interfaces) -> Result<P>,
+        commit: impl FnOnce(P) -> Result<()>,
+    ) -> Result<()> {
+        let same = [
+            ("table", new.table == old.table),
+            ("updates", new.updates == old.updates),
+            ("state", new.state == old.state),
+        ];
+        unchanged(name, &same)?;
+        {
+            let mut control = lock(&self.control);
+            let wrong = |error| usage(format!("{name}: {error}"));
+            let ours = control.prepare(&new.router()).map_err(wrong)?;
+            let theirs = prepare(ours.interfaces())?;
+            control.commit(now_ns(), ours).map_err(wrong)?;
+            commit(theirs)?;
+        }
+        self.tell_rules();
+        self.coalesce_ms.store(new.router.coalesce_ms, Ordering::Relaxed);
+        lock(&self.feeds).origin.set_config(text);
+        Ok(())
+    }
+
     fn new(
         config: &Config,
         control: RouterControl,
@@ -198,18 +226,7 @@ impl Role for Router {
     }
 
     fn reload(&self, name: &str, old: &Config, new: &Config, text: &str) -> Result<()> {
-        let same = [
-            ("table", new.table == old.table),
-            ("updates", new.updates == old.updates),
-            ("state", new.state == old.state),
-        ];
-        unchanged(name, &same)?;
-        let reloaded = lock(&self.control).reload(now_ns(), &new.router());
-        reloaded.map_err(|error| usage(format!("{name}: {error}")))?;
-        self.tell_rules();
-        self.coalesce_ms.store(new.router.coalesce_ms, Ordering::Relaxed);
-        lock(&self.feeds).origin.set_config(text);
-        Ok(())
+        self.reload_with((name, old, new, text), |_| Ok(()), |()| Ok(()))
     }
 
     fn verbs(self: Arc<Self>, registry: &mut Registry) {

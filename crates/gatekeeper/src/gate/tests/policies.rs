@@ -236,7 +236,7 @@ fn interleave(order: Order, driver: Driver, seed: u64) {
                     })
                     .collect();
                 let mut fates = vec![Fate::PolicyDrop; seen.len()];
-                let now = Now { ns, rules, order, driver, grace_ns: SECOND / 10, ip: &|_| &[] };
+                let now = Now { ns, rules, order, driver, grace_ns: SECOND / 10, ip: &|_| &TCP };
                 let worker = &mut world.workers[here];
                 let fell = worker.counters.get(Counter::FlowsOutgrown);
                 worker.gate.decide(&now, &mut worker.counters, &seen, &mut fates);
@@ -266,7 +266,10 @@ fn interleave(order: Order, driver: Driver, seed: u64) {
                         // Where nobody is asked, and what a grant says that goes past the Grantor.
                         Fate::Route => assert!(policy.0 == Action::Route || decided.is_some_and(asked)),
                         Fate::PolicyDrop => assert_eq!(policy.0, Action::Drop),
-                        Fate::Request(tag) => assert!(asked(address(tag)), "in round {round}: {flow:?}"),
+                        Fate::Request(tag) | Fate::Unplaced(tag) => {
+                            assert!(asked(address(tag)), "in round {round}: {flow:?}");
+                        }
+                        Fate::Forged => panic!("nothing is dressed as ours"),
                         Fate::Granted(tag) => {
                             assert!(asked(address(tag)));
                             assert!(
@@ -342,7 +345,7 @@ fn numbers_are_bounded_and_come_back() {
             order: Order::OnePass,
             driver: Driver::Group,
             grace_ns: 0,
-            ip: &|_| &[],
+            ip: &|_| &TCP,
         };
         let seen = [Seen { source: 5, destination: 10 << 24 | 77 << 8, bytes: 46 }];
         let mut fates = [Fate::Route];

@@ -1,0 +1,402 @@
+//! The control side with workers that are stepped by hand: reloads that are refused, decisions for full tables, what was dropped by several, lists of flows.
+
+use super::*;
+use crate::config::{DefaultAction, PolicyConfig};
+use crate::decision::Verdict;
+use crate::gate::{Fate, Now, Seen};
+use crate::nodes::solicitor::{OUTPUTS, Solicitor};
+use crate::seat::Seat;
+use crate::tag::{Tag, UNPLACED};
+use crate::top::{WINDOW_NS, keys_of};
+use std::collections::VecDeque;
+use tidemill_burst::{BURST, Burst, DropReason, Memory, Packet, Pool};
+use tidemill_graph::{Clock, Context, Engine, GraphBuilder, Limits, Node, Options, Verdict as Step};
+use tidemill_ip::Interface;
+use tidemill_port::{Port, PortCounters, PortError, RxStatus};
+
+const SECOND: u64 = 1_000_000_000;
+const START: u64 = 1_700_000_000 * SECOND;
+
+fn interfaces() -> Interfaces {
+    let mut back = Interface::of_port(1, "back");
+    back.v4.push(("10.0.0.1".parse().unwrap(), "10.0.0.0/24".parse().unwrap()));
+    back.v6.push(("fd00::1".parse().unwrap(), "fd00::/64".parse().unwrap()));
+    Interfaces::new(vec![Interface::of_port(0, "front"), back], 2)
+}
+
+fn policy(prefix: &str, action: Action, grantors: &[&str]) -> PolicyConfig {
+    let grantors = grantors.iter().map(|grantor| (*grantor).into()).collect();
+    PolicyConfig { prefix: prefix.into(), action, grantors }
+}
+
+fn section(flows: usize) -> GatekeeperSection {
+    GatekeeperSection {
+        policy: vec![
+            policy("203.0.113.0/24", Action::Grantor, &["10.0.0.2"]),
+            policy("2001:db8::/32", Action::Grantor, &["fd00::2"]),
+        ],
+        flows,
+        ..GatekeeperSection::default()
+    }
+}
+
+fn control(section: &GatekeeperSection, workers: usize) -> (Domain, GatekeeperControl) {
+    let domain = Domain::new();
+    let control = GatekeeperControl::new(section, &interfaces(), workers, &domain).unwrap();
+    (domain, control)
+}
+
+/// All that a reload could change, as far as it can be seen.
+fn seen(control: &mut GatekeeperControl) -> String {
+    control.poll();
+    let flow = Addresses::V4 { src: 5, dst: 0xcb00_7107 };
+    let (four, six) = (control.v4.policies.choices(), control.v6.policies.choices());
+    format!(
+        "{:?} {:?} {:?} {:?} {:?} {:?} {:?}",
+        control.policies(),
+        control.default_action(),
+        (four.get(0), six.get(0)),
+        (control.v4.policies.label(0xcb00_7107), control.v4.policies.label(9)),
+        control.grantor_of(&flow),
+        control.section(),
+        control.settings(),
+    )
+}
+
+/// What is refused leaves all as it was, policies that were added while running included; what is taken takes these away.
+#[test]
+fn a_reload_is_whole_or_not_at_all() {
+    let (_domain, mut control) = control(&section(100), 1);
+    control.set_policy(&policy("198.51.100.0/24", Action::Grantor, &["10.0.0.3"])).unwrap();
+    control.set_policy(&policy("2001:dba::/32", Action::Drop, &[])).unwrap();
+    let before = seen(&mut control);
+    assert!(before.contains("198.51.100.0/24") && before.contains("2001:dba::/32"));
+
+    // Wrong in its last policy.
+    let wrong = GatekeeperSection {
+        policy: vec![
+            policy("192.0.2.0/24", Action::Drop, &[]),
+            policy("2001:db9::/32", Action::Grantor, &["fd00::1"]),
+        ],
+        ..section(100)
+    };
+    assert!(control.reload(&wrong, &interfaces()).is_err());
+    assert_eq!(seen(&mut control), before);
+    assert!(matches!(control.reload(&section(101), &interfaces()), Err(GateError::Restart(_))));
+    assert_eq!(seen(&mut control), before);
+
+    // Good, but for one of the two tables, whichever that is.
+    let good = GatekeeperSection {
+        policy: vec![
+            policy("203.0.113.0/25", Action::Grantor, &["10.0.0.4"]),
+            policy("2001:db9::/32", Action::Grantor, &["fd00::4"]),
+            policy("203.0.113.0/24", Action::Route, &[]),
+        ],
+        default: DefaultAction::Drop,
+        ..section(100)
+    };
+    for full in [(true, false), (false, true)] {
+        (control.v4.policies.is_full, control.v6.policies.is_full) = full;
+        let error = control.reload(&good, &interfaces()).unwrap_err().to_string();
+        assert!(error.contains("full, says the test"), "{error}");
+        assert_eq!(seen(&mut control), before, "{full:?}");
+        let added = policy("192.0.2.0/24", Action::Drop, &[]);
+        (control.v4.policies.is_full, control.v6.policies.is_full) = (true, true);
+        assert!(control.set_policy(&added).is_err());
+        assert_eq!(seen(&mut control), before, "{full:?}");
+    }
+    // What is only prepared is nothing yet.
+    (control.v4.policies.is_full, control.v6.policies.is_full) = (false, false);
+    let prepared = control.prepare(&good, &interfaces()).unwrap();
+    assert_eq!(seen(&mut control), before);
+    control.commit(prepared).unwrap();
+    let after = seen(&mut control);
+    assert!(!after.contains("198.51.100.0/24") && after.contains("203.0.113.0/25"), "{after}");
+    assert!(after.contains("Drop (Drop, Drop)"), "{after}");
+}
+
+/// A worker's half of IPv4, its time and its policies.
+struct Worker {
+    seat: Box<Seat<u32, 1>>,
+    notes: Box<Notes>,
+}
+
+fn workers(control: &GatekeeperControl, count: usize) -> Vec<Worker> {
+    let of = |worker| {
+        let seat = control.v4.seats.take(worker).unwrap();
+        Worker { seat, notes: control.notes.take(worker).unwrap() }
+    };
+    (0..count).map(of).collect()
+}
+
+impl Worker {
+    fn judge(&mut self, rules: &Rules<'_, u32>, ns: u64, flows: &[(u32, u32)]) -> Vec<Fate> {
+        let see = |&(source, destination)| Seen { source, destination, bytes: 46 };
+        let seen: Vec<Seen<u32>> = flows.iter().map(see).collect();
+        let mut fates = vec![Fate::Route; seen.len()];
+        let now = Now {
+            ns,
+            rules: *rules,
+            order: crate::config::Order::OnePass,
+            driver: crate::config::Driver::Group,
+            grace_ns: 0,
+            ip: &|_| &[0x45; 20],
+        };
+        self.seat.gate.decide(&now, &mut self.seat.counters, &seen, &mut fates);
+        fates
+    }
+
+    fn tick(&mut self, rules: &Rules<'_, u32>, ns: u64) {
+        self.seat.tick(ns, 60 * SECOND, rules);
+        self.notes.refused.tick(ns);
+    }
+}
+
+const HERE: u32 = 0xcb00_7107;
+
+/// In a flood of invented sources no worker has room for a newcomer. The one that sent its request on makes its flow when the answer comes; the others do not.
+#[test]
+fn the_worker_that_asked_makes_the_flow_where_all_tables_are_full() {
+    let (domain, mut control) = control(&section(200), 2);
+    let mut workers = workers(&control, 2);
+    let reader = domain.register();
+    let (fib, choices) = control.v4.policies.views();
+    let choices = || choices.get(&reader);
+    let rules = Rules { policies: &**fib.get(&reader), choices: &choices };
+    let mut next = 1000;
+    for worker in &mut workers {
+        for _ in 0..40 {
+            let flood: Vec<(u32, u32)> = (next..next + 200).map(|source| (source, HERE)).collect();
+            worker.judge(&rules, START, &flood);
+            next += 200;
+        }
+    }
+    let fates = workers[1].judge(&rules, START, &[(5, HERE)]);
+    let Fate::Unplaced(tag) = fates[0] else { panic!("{fates:?}") };
+    // What the solicitor does with that when it leaves.
+    let fold = |n: u32| u64::from(n);
+    workers[1].notes.unplaced.note(fold(5), fold(HERE));
+    let verdict = Verdict::Granted {
+        rate_kib_s: 1 << 20,
+        expire_s: 60,
+        renew_ms: 50_000,
+        step_ms: 1000,
+        direct: false,
+    };
+    let letter = |source| Letter {
+        source,
+        destination: HERE,
+        verdict,
+        make: control.v4.post.is_alone(),
+        grantor: Some(tag.grantor),
+        by: None,
+    };
+    // About the newcomer, and about somebody who has not asked.
+    assert_eq!((control.v4.post.send(&letter(5)), control.v4.post.send(&letter(6))), (0, 0));
+    workers.iter_mut().for_each(|worker| worker.tick(&rules, START));
+    let of = |control: &mut GatekeeperControl, src| {
+        let lines = control.flow(&Addresses::V4 { src, dst: HERE }, START);
+        lines.iter().map(|line| (line.worker, line.state_name())).collect::<Vec<_>>()
+    };
+    assert_eq!(of(&mut control, 5), [(1, "granted")]);
+    assert_eq!(of(&mut control, 6), []);
+    let count = |worker: &Worker, counter| worker.seat.counters.get(counter);
+    let counts = |worker| {
+        [Counter::DecisionsApplied, Counter::DecisionsUnknown, Counter::FlowsReplaced]
+            .map(|counter| count(worker, counter))
+    };
+    assert_eq!([counts(&workers[0]), counts(&workers[1])], [[0, 2, 0], [1, 1, 1]]);
+    assert!(matches!(workers[1].judge(&rules, START, &[(5, HERE)])[0], Fate::Granted(_)));
+}
+
+/// One line for each that was dropped of, whoever dropped it: two gates and a solicitor.
+#[test]
+fn what_workers_drop_is_added_up() {
+    let drops = GatekeeperSection { default: DefaultAction::Drop, ..section(100) };
+    let (domain, mut control) = control(&drops, 2);
+    let mut workers = workers(&control, 2);
+    let reader = domain.register();
+    let (fib, choices) = control.v4.policies.views();
+    let choices = || choices.get(&reader);
+    let rules = Rules { policies: &**fib.get(&reader), choices: &choices };
+    workers.iter_mut().for_each(|worker| worker.tick(&rules, START));
+    assert!(!control.top_has_begun());
+    // The default drops what is to 9; of source 5 both workers drop, of 6 one.
+    for _ in 0..30 {
+        workers[0].judge(&rules, START, &[(5, 9); 200]);
+        workers[1].judge(&rules, START, &[(5, 9); 100]);
+        workers[1].judge(&rules, START, &[(6, 9); 50]);
+    }
+    for _ in 0..4000 {
+        workers[0].notes.refused.dropped(|| &[0x45, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 9]);
+    }
+    workers.iter_mut().for_each(|worker| worker.tick(&rules, START + WINDOW_NS));
+    assert!(control.poll() && control.top_has_begun());
+    let now_ns = START + WINDOW_NS + SECOND;
+    let address = |n: u32| Some(IpAddr::V4(n.into()));
+    for (by, first) in [
+        (By::Source, (address(5), None)),
+        (By::Flow, (address(5), address(9))),
+        (By::Destination, (None, address(9))),
+    ] {
+        let lines = control.top(by, 10, now_ns);
+        let whose: Vec<_> = lines.iter().map(|line| (line.source, line.destination)).collect();
+        assert_eq!(whose.iter().filter(|whose| **whose == first).count(), 1, "{lines:?}");
+        assert_eq!((whose[0], lines.len()), (first, 2 - usize::from(by == By::Destination)));
+        let truth = if by == By::Destination { 14_500 } else { 13_000 };
+        assert_eq!(lines[0].workers, 2);
+        assert!((lines[0].low..=lines[0].high).contains(&truth), "{:?}", lines[0]);
+        // One window alone would say no more than 10,000.
+        assert!(lines[0].low > 10_800, "{:?}", lines[0]);
+        if let Some(second) = lines.get(1) {
+            assert_eq!((second.source, second.workers), (address(6), 1));
+            assert!((second.low..=second.high).contains(&1500), "{second:?}");
+        }
+    }
+    assert_eq!(control.top(By::Flow, 1, now_ns).len(), 1);
+    // A window later that of worker 1 alone is the last; then none is.
+    for _ in 0..2000 {
+        workers[1].seat.gate.heavy().dropped(|| keys_of(8, 9));
+    }
+    workers[1].tick(&rules, START + 2 * WINDOW_NS);
+    control.poll();
+    let lines = control.top(By::Source, 10, START + 2 * WINDOW_NS + 2 * SECOND);
+    assert_eq!(lines.iter().map(|line| line.source).collect::<Vec<_>>(), [address(8)]);
+    assert_eq!(lines[0].ended_ns, START + 2 * WINDOW_NS);
+    assert!(control.top(By::Source, 10, START + 3 * WINDOW_NS + 2 * SECOND).is_empty());
+    // Boxes go to and fro for ever.
+    for window in 3..9 {
+        (0..1000).for_each(|_| workers[1].seat.gate.heavy().dropped(|| keys_of(8, 9)));
+        workers[1].tick(&rules, START + window * WINDOW_NS);
+        assert!(control.poll(), "window {window}");
+    }
+}
+
+/// A source's request: level, number of its source, whether its flow found no room.
+type Request = (u8, u32, bool);
+
+/// Gives bursts at their times, sends into nothing.
+struct Wire(VecDeque<(u64, Vec<Request>)>, PortCounters);
+
+impl Port for Wire {
+    fn name(&self) -> &str {
+        "wire"
+    }
+
+    fn rx(&mut self, _: u64, pool: &mut Pool, burst: &mut Burst) -> Result<RxStatus, PortError> {
+        let Some((time_ns, requests)) = self.0.pop_front() else { return Ok(RxStatus::Ended) };
+        for (level, source, unplaced) in requests {
+            let mut frame = vec![0; 60];
+            (frame[0], frame[1], frame[14]) = (level, u8::from(unplaced), 0x45);
+            frame[26..30].copy_from_slice(&source.to_be_bytes());
+            frame[30..34].copy_from_slice(&HERE.to_be_bytes());
+            let mut packet = pool.packet(&frame).unwrap();
+            packet.set_timestamp_ns(time_ns);
+            self.1.rx.count(frame.len());
+            assert!(burst.push(packet).is_ok());
+        }
+        Ok(RxStatus::Received)
+    }
+
+    fn tx(&mut self, _: u64, pool: &mut Pool, burst: &mut Burst) -> Result<(), PortError> {
+        self.1.tx.packets += burst.len() as u64;
+        pool.free_all(burst);
+        Ok(())
+    }
+
+    fn counters(&self) -> PortCounters {
+        self.1
+    }
+}
+
+/// Stands for the gate.
+struct Before;
+
+impl Node for Before {
+    fn process(&mut self, _: &mut Context<'_>, burst: &mut [Packet], _: &mut [Step]) {
+        for packet in burst {
+            let unplaced = if packet.data()[1] != 0 { UNPLACED } else { 0 };
+            packet.label = Tag { grantor: 0, dscp: packet.data()[0] }.label() | unplaced;
+            packet.l3 = 14;
+        }
+    }
+}
+
+/// Requests that the solicitor refuses or pushes out are among what was dropped; of those that leave it remembers the ones whose flow found no room.
+#[test]
+fn the_solicitor_says_what_it_drops_and_what_leaves() {
+    let (domain, mut control) = control(&section(100), 1);
+    let notes = control.notes.take(0).unwrap();
+    let unplaced = notes.unplaced.clone();
+    // Room for 8, and a budget that lets one burst's go. The first tick begins the window.
+    let mut input = VecDeque::from([(START, vec![(41, 1, false)])]);
+    for at in 1..=20 {
+        // Refused: source 5, but for the first; pushed out by the higher ones: source 6.
+        let mut burst: Vec<Request> = vec![(40, 6, true); 8];
+        burst.extend([(40, 5, true); 200]);
+        burst.extend((0..8).map(|n| (50, 100 + n, n % 2 == 0)));
+        input.push_back((START + at * 100_000_000, burst));
+    }
+    input.push_back((START + WINDOW_NS + SECOND, vec![(41, 1, false)]));
+    let mut graph = GraphBuilder::new(["wire"]);
+    graph.node("before", ["on"], |_| Box::new(Before));
+    let (board, budget) = (control.solicitors.clone(), control.budget.clone());
+    let notes = Mutex::new(Some(notes));
+    graph.node("solicitor", OUTPUTS, move |_| {
+        Box::new(Solicitor::new(8, budget.clone(), &board).with_notes(notes.lock().unwrap().take()))
+    });
+    graph.input("wire", "before").edge("before", "on", "solicitor");
+    OUTPUTS.iter().for_each(|output| {
+        graph.edge("solicitor", output, "port:wire");
+    });
+    let memory = Memory::new(8 * BURST, 2048).unwrap();
+    let options = Options {
+        clock: Clock::Capture,
+        frames_per_worker: 8 * BURST,
+        pin: false,
+        limits: Limits::default(),
+        traces: Vec::new(),
+        describe: |_| String::new(),
+    };
+    let ports: Vec<Vec<Box<dyn Port>>> = vec![vec![Box::new(Wire(input, PortCounters::default()))]];
+    let outcome =
+        Engine::new(graph.build().unwrap(), 1, ports, &memory, &domain, options).unwrap().run(|_| ());
+    assert!(outcome.errors.is_empty());
+    let ledger = outcome.snapshot.ledger();
+    assert!(ledger.balances(), "{ledger:?}");
+    let dropped = [DropReason::RequestQueueFull, DropReason::RequestEvicted].map(|r| ledger.dropped_for(r));
+    assert_eq!(dropped, [20 * 200, 20 * 8]);
+    assert!(control.poll());
+    let lines = control.top(By::Source, 10, START + WINDOW_NS + SECOND);
+    let five = lines.iter().find(|line| line.source == Some(IpAddr::V4(5.into()))).unwrap();
+    assert!((five.low..=five.high).contains(&4000), "{lines:?}");
+    let all = control.top(By::Destination, 10, START + WINDOW_NS + SECOND);
+    assert!(all.len() == 1 && (all[0].low..=all[0].high).contains(&4160), "{all:?}");
+    let fold = |source: u32| unplaced.take(u64::from(source), u64::from(HERE));
+    assert!(!fold(5) && !fold(6) && !fold(1), "who was dropped, and who had room");
+    assert!((0..8).all(|n| fold(100 + n) == (n % 2 == 0)));
+}
+
+/// One flow among tables with room for many: no page looks at more than its part of them, and all together find it once.
+#[test]
+fn a_rare_flow_is_found_page_by_page() {
+    let (_domain, mut control) = control(&section(600_000), 1);
+    let flow = Addresses::V4 { src: 5, dst: HERE };
+    let verdict = Verdict::Declined { expire_s: 60 };
+    assert_eq!(control.decide_before_start(0, START, [Decision { flow, verdict }]), 1);
+    let buckets = control.v4.workers[0].reader.buckets() + control.v6.workers[0].reader.buckets();
+    let mut wanted = Wanted { state: Some("declined".into()), ..Wanted::default() };
+    let (mut pages, mut found) = (0, Vec::new());
+    loop {
+        let page = control.flows(&wanted, START);
+        found.extend(page.flows);
+        pages += 1;
+        wanted.cursor = page.next;
+        if page.next.is_none() {
+            break;
+        }
+        assert!(pages < 100, "it does not end");
+    }
+    assert_eq!(found.iter().map(|line| line.source).collect::<Vec<_>>(), [IpAddr::V4(5.into())]);
+    assert!(pages >= buckets / PAGE_BUCKETS && pages <= buckets / PAGE_BUCKETS + 2, "{pages} of {buckets}");
+}
