@@ -214,7 +214,7 @@ impl<'a, A: Address, M: Make<A>> Run<'a, A, M> {
         self.writer = match (self.make)(&self.rib, &self.domain) {
             Ok(writer) => Some(writer),
             Err(BuildError::LabelTooWide { label, width_bits, .. }) if label > most_label(width_bits) => {
-                self.stats.refused += 1;
+                self.stats.refused = 1;
                 self.most = Some(most_label(width_bits));
                 None
             }
