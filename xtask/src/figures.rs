@@ -18,12 +18,14 @@ pub(crate) const FIGURES: [&str; 35] = [
     "fu-3.16", "fu-3.17", "cuvpp-1t", "cuvpp-2t", "cuvpp-3t", "cuvpp-6", "cuvpp-7", "cuvpp-10", "cuvpp-12",
 ];
 
-/// Those of which all that counts, or a part, is the same on every machine.
-pub(crate) const COUNTED: [&str; 19] = [
+/// Those of which all that counts, or a part, is the same on every machine: these are recorded.
+pub(crate) const COUNTED: [&str; 16] = [
     "zec-3.1t", "zec-3.2t", "zec-3.9", "zec-3.11", "zec-4.2", "zec-4.3", "zec-4.4", "zec-4.5", "fu-3.2t",
-    "fu-3.4t", "fu-3.5t", "fu-3.10", "fu-3.11", "fu-3.16", "fu-3.17", "cuvpp-2t", "cuvpp-3t", "cuvpp-10",
-    "cuvpp-12",
+    "fu-3.4t", "fu-3.5t", "fu-3.10", "fu-3.11", "fu-3.16", "fu-3.17", "cuvpp-12",
 ];
+
+/// These too, but they take minutes, so that only what is claimed of them is held.
+pub(crate) const LONG_COUNTED: [&str; 3] = ["cuvpp-2t", "cuvpp-3t", "cuvpp-10"];
 
 const V4: &str = "ris-as3333-20260511.v4.nh148.zst";
 const V6: &str = "ris-as3333-20260511.v6.nh148.zst";
@@ -59,14 +61,9 @@ fn timed(unit: &str) -> bool {
     ["build ms", "s for all lookups", "ns for an insertion"].contains(&unit) || unit.contains("M lookups/s")
 }
 
-/// How far a figure may be from its record, as a part of it and in all: a model of a cache sees the addresses that memory has, and
-/// cuckoo moves are a median over runs.
+/// How far a figure may be from its record, as a part of it and in all: cuckoo moves are a median over runs.
 fn tolerance(figure: &str) -> (f64, f64) {
-    match figure {
-        "cuvpp-3t" => (0.15, 0.05),
-        "cuvpp-12" => (0.25, 0.1),
-        _ => (0.0, 0.0),
-    }
+    if figure == "cuvpp-12" { (0.25, 0.1) } else { (0.0, 0.0) }
 }
 
 /// A point as the record has it.
@@ -145,7 +142,7 @@ mod tests {
 
     #[test]
     fn every_counted_figure_is_one_that_must_be_there() {
-        assert!(COUNTED.iter().all(|figure| FIGURES.contains(figure)));
+        assert!(COUNTED.iter().chain(&LONG_COUNTED).all(|figure| FIGURES.contains(figure)));
         let of = |figure: &str| arguments(figure, Path::new("/r")).join(" ");
         assert_eq!(of("cuvpp-6"), "bench lpm --figure cuvpp-6 --json");
         assert!(of("fu-3.11").ends_with("--updates /r/routeviews2-20130101.updates.txt.zst"));

@@ -128,7 +128,7 @@ fn flapping_case<A: Address>(seed: u64, rounds: usize) -> (Case<A>, Vec<A>) {
 }
 
 /// Batches in which a table grows tenfold, and as many in which it goes back.
-const GROWTH: usize = 30;
+const GROWTH: usize = 10;
 
 /// A table that grows to ten times its size, and goes back.
 fn growing_case<A: Address>(seed: u64) -> (Case<A>, Vec<A>) {

@@ -1,7 +1,7 @@
 //! Every figure: that it is there and drawn; who wins in it; and, where no clock has a part, that it is as recorded.
 
 use super::super::{Machine, Outcome, verdict};
-use crate::figures::{COUNTED, FIGURES, arguments, broken, different, recorded};
+use crate::figures::{COUNTED, FIGURES, LONG_COUNTED, arguments, broken, different, recorded};
 use anyhow::{Context, Result, ensure};
 
 pub(super) fn line(machine: &Machine) -> Result<Outcome> {
@@ -31,8 +31,8 @@ pub(super) fn line(machine: &Machine) -> Result<Outcome> {
         };
         let points = objects.iter().filter(|object| object["figure"] == name).count();
         // Rates of a few milliseconds say nothing of who is quicker.
-        let claims =
-            if machine.quick && !COUNTED.contains(&name) { Vec::new() } else { broken(name, &objects) };
+        let counts = COUNTED.contains(&name) || LONG_COUNTED.contains(&name);
+        let claims = if machine.quick && !counts { Vec::new() } else { broken(name, &objects) };
         let moved = COUNTED.contains(&name).then(|| different(name, &objects, &recorded)).flatten();
         good &= points > 0 && claims.is_empty() && moved.is_none();
         text.push(format!("{name} {points}"));
