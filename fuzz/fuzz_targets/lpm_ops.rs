@@ -1,17 +1,19 @@
-//! Any sequence of changes to a table: the range trie (both families) and DXR answer as the linear oracle does, singly and in
+//! Any sequence of changes to a table: every structure of both families answers as the linear oracle does, singly and in
 //! bursts, at both ends of every prefix that was named, beside them, and at random addresses.
 //!
 //! Input: one address byte by byte (the base), then records of four bytes: what to do, a prefix length, and two bytes that are
-//! XORed into the base at a place that the first byte chooses - so that neighbours and nested prefixes are easy to find.
+//! XORed into the base at a place that the first byte chooses - so that neighbours and nested prefixes are easy to find. Of the
+//! structures that take a megabyte and more without a route (direct tables, bitmaps) the base's last byte chooses one.
 
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use std::sync::LazyLock;
 use tidemill_lookup::qsbr::Domain;
 use tidemill_lpm::dxr::Layout;
 use tidemill_lpm::rib::Change;
 use tidemill_lpm::suite::{Case, run_case};
-use tidemill_lpm::{Address, Algorithm, Family, Label, Prefix, Rib, popdir};
+use tidemill_lpm::{Address, Algorithm, Family, Label, Prefix, Rib};
 
 fn case<A: Address>(data: &[u8]) -> Option<Case<A>> {
     let (base, records) = data.split_at_checked(16)?;
@@ -35,9 +37,22 @@ fn case<A: Address>(data: &[u8]) -> Option<Case<A>> {
     Some(case)
 }
 
-fn check<A: Family>(data: &[u8], algorithms: &[Algorithm]) {
+/// A structure is heavy with so many bytes without a route.
+const HEAVY: usize = 1 << 20;
+
+/// What is run each time, and of what one is chosen.
+fn structures<A: Family>(more: &[Algorithm]) -> [Vec<Algorithm>; 2] {
+    let empty = |algorithm: &Algorithm| algorithm.writer(&Rib::<A>::new(), &Domain::new());
+    let heavy = |algorithm: &Algorithm| empty(algorithm).map_or(0, |writer| writer.fib().bytes()) >= HEAVY;
+    let all = Algorithm::all::<A>().into_iter().chain(more.iter().copied());
+    let (heavy, light) = all.filter(|&algorithm| algorithm != Algorithm::Auto).partition(heavy);
+    [light, heavy]
+}
+
+fn check<A: Family>(data: &[u8], [light, heavy]: &[Vec<Algorithm>; 2]) {
     let Some(case) = case::<A>(data) else { return };
-    for algorithm in algorithms {
+    let one = heavy.get(usize::from(data[15]) % heavy.len().max(1));
+    for algorithm in light.iter().chain(one) {
         if let Err(failure) = run_case(&case, &|rib: &Rib<A>, domain: &Domain| algorithm.writer(rib, domain))
         {
             panic!("{algorithm}: {failure}");
@@ -45,10 +60,13 @@ fn check<A: Family>(data: &[u8], algorithms: &[Algorithm]) {
     }
 }
 
+static V4: LazyLock<[Vec<Algorithm>; 2]> = LazyLock::new(|| {
+    let dxr = [(16, 0), (8, 8)].into_iter().filter_map(|(d, x)| Layout::new(d, x).ok()).map(Algorithm::Dxr);
+    structures::<u32>(&dxr.collect::<Vec<_>>())
+});
+static V6: LazyLock<[Vec<Algorithm>; 2]> = LazyLock::new(|| structures::<u128>(&[]));
+
 fuzz_target!(|data: &[u8]| {
-    let trie = Algorithm::RangeTrie { root_bits: 12 };
-    check::<u128>(data, &[trie]);
-    let dxr = [(16, 0), (8, 8)].map(|(d, x)| Layout::new(d, x).map(Algorithm::Dxr).unwrap_or(trie));
-    let popdir = [popdir::Layout::D16X3, popdir::Layout::D19].map(Algorithm::Popdir);
-    check::<u32>(data, &[trie, dxr[0], dxr[1], popdir[0], popdir[1]]);
+    check::<u128>(data, &V6);
+    check::<u32>(data, &V4);
 });

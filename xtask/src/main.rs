@@ -4,6 +4,7 @@
 mod bpf;
 mod capture;
 mod env;
+mod figures;
 mod fuzz;
 mod header;
 mod held;

@@ -1,5 +1,5 @@
-//! `readme`: writes the numbers of README.md anew from the records of bench/results. They stand between
-//! `<!-- numbers:begin NAME -->` and `<!-- numbers:end -->`; where nothing has been recorded, nothing does.
+//! `readme`: writes the numbers of README.md and of crates/lpm/README.md anew from the records of bench/results. They stand
+//! between `<!-- numbers:begin NAME -->` and `<!-- numbers:end -->`; where nothing has been recorded, nothing does.
 
 mod roles;
 
@@ -17,6 +17,10 @@ pub(crate) struct Options {
 
 type Block = (&'static str, fn() -> Result<String>);
 
+/// The files with numbers, and their blocks.
+const FILES: &[(&str, &[Block])] =
+    &[("README.md", BLOCKS), ("crates/lpm/README.md", &[("members", members)])];
+
 const BLOCKS: &[Block] = &[
     ("peers", peers),
     ("lpm", lpm),
@@ -30,28 +34,37 @@ const BLOCKS: &[Block] = &[
 
 /// Whether the numbers are those of the records, now or already.
 pub(crate) fn run(options: &Options) -> Result<bool> {
-    let path = env::root().join("README.md");
-    let text = std::fs::read_to_string(&path).context("README.md")?;
-    let mut fresh = text.clone();
-    for (name, block) in BLOCKS {
-        fresh = replaced(&fresh, name, &block()?)?;
+    let mut good = true;
+    for (name, blocks) in FILES {
+        let path = env::root().join(name);
+        let text = std::fs::read_to_string(&path).context(*name)?;
+        let mut fresh = text.clone();
+        for (block, make) in *blocks {
+            fresh = replaced(&fresh, block, &make()?).context(*name)?;
+        }
+        if fresh == text {
+            println!("{name}: the numbers are those of bench/results");
+        } else if options.check {
+            println!("{name}: the numbers are not those of bench/results: cargo xtask readme");
+            good = false;
+        } else {
+            std::fs::write(&path, fresh).context(*name)?;
+            println!("{name}: new numbers");
+        }
     }
-    if fresh == text {
-        println!("README.md: the numbers are those of bench/results");
-    } else if options.check {
-        println!("README.md: the numbers are not those of bench/results: cargo xtask readme");
-        return Ok(false);
-    } else {
-        std::fs::write(&path, fresh).context("README.md")?;
-        println!("README.md: new numbers");
-    }
-    Ok(true)
+    Ok(good)
 }
 
-/// The blocks of the text that are not what the records say.
-pub(crate) fn stale(text: &str) -> Result<Vec<&'static str>> {
+/// The files with numbers.
+pub(crate) fn files() -> impl Iterator<Item = &'static str> {
+    FILES.iter().map(|(name, _)| *name)
+}
+
+/// The blocks of a file's text that are not what the records say.
+pub(crate) fn stale(file: &str, text: &str) -> Result<Vec<&'static str>> {
     let mut stale = Vec::new();
-    for (name, block) in BLOCKS {
+    let blocks = FILES.iter().filter(|(name, _)| *name == file).flat_map(|(_, blocks)| *blocks);
+    for (name, block) in blocks {
         if replaced(text, name, &block()?)? != text {
             stale.push(*name);
         }
@@ -292,6 +305,63 @@ fn lpm_table(recorded: &Recorded) -> String {
     out
 }
 
+/// Every longest-prefix matching structure that was measured, whichever record it is in.
+fn members() -> Result<String> {
+    let mut out = String::new();
+    for version in [4, 6] {
+        let names = ["yardsticks", "bench-lpm"].map(|what| format!("{what}-v{version}"));
+        let mut records = Vec::new();
+        for name in names {
+            records.extend(Recorded::read(&name)?);
+        }
+        if records.is_empty() {
+            continue;
+        }
+        let origins: String = records.iter().map(|record| format!("- {}", record.origin())).collect();
+        let gap = if out.is_empty() { "" } else { "\n" };
+        out = format!(
+            "{out}{gap}IPv{version}, from two runs; a structure that is in both is that of the first:\n\n{origins}\n"
+        );
+        out += &members_table(&records);
+    }
+    Ok(out)
+}
+
+/// A row for each structure of the records.
+fn members_table(records: &[Recorded]) -> String {
+    let mut out = head(&[
+        "structure",
+        "bytes per prefix",
+        "build, ms",
+        "rnd, M/s",
+        "prefix",
+        "seq",
+        "updates, k/s",
+        "in batches of 1000",
+    ]);
+    let mut known: Vec<String> = Vec::new();
+    for record in records {
+        for name in record.subjects() {
+            if known.contains(&name) {
+                continue;
+            }
+            let value = |case: &str, metric: &str| figure(record.value(&name, case, metric));
+            out += &row([
+                format!("`{name}`"),
+                value("build", "bytes_per_prefix"),
+                value("build", "build_ms"),
+                value("rnd", "mlps"),
+                value("prefix", "mlps"),
+                value("seq", "mlps"),
+                value("update", "kups"),
+                value("update-batch", "kups"),
+            ]);
+            known.push(name);
+        }
+    }
+    out
+}
+
 fn port() -> Result<String> {
     let recorded = Recorded::read("bench-port")?;
     Ok(recorded.map_or_else(String::new, |recorded| port_table(&recorded)))
@@ -454,6 +524,21 @@ mod tests {
         ];
         let table = lpm_table(&Recorded::parse(&lines.join("\n")).unwrap());
         assert!(table.contains("| s | 200 (0.50) | - |"), "{table}");
+    }
+
+    #[test]
+    fn a_structure_in_two_records_has_one_row() {
+        let line = |subject: &str, case: &str, metric: &str, value: f64| {
+            format!(r#"{{"subject":"{subject}","case":"{case}","metric":"{metric}","value":{value}}}"#)
+        };
+        let first =
+            [HEADER.to_owned(), line("s", "build", "build_ms", 40.0), line("s", "rnd", "mlps", 200.0)];
+        let second = [HEADER.to_owned(), line("s", "rnd", "mlps", 9.0), line("t", "update", "kups", 8.0)];
+        let records = [first, second].map(|lines| Recorded::parse(&lines.join("\n")).unwrap());
+        let table = members_table(&records);
+        assert_eq!(table.matches("| `s` |").count(), 1, "{table}");
+        assert!(table.contains("| `s` | - | 40.0 | 200 | - | - | - | - |\n"), "{table}");
+        assert!(table.ends_with("| `t` | - | - | - | - | - | 8.00 | - |\n"), "{table}");
     }
 
     #[test]

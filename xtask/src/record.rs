@@ -3,7 +3,7 @@
 //! The first line of a file says where and when: commit, CPU, kernel, load, table. The others are what the measurement
 //! printed, one JSON object per line.
 
-use crate::{env, peers, proc};
+use crate::{env, figures, peers, proc};
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "FILE")]
     table_v6: Option<PathBuf>,
     /// Only records whose name contains this: peers-lpm-v4, peers-lpm-v6, bench-lpm-v4, bench-lpm-v6, yardsticks-v4,
-    /// yardsticks-v6, bench-port, peers-port, peers-flow, bench-flow, bench-hide, bench-amp, bench-gate, bench-kv
+    /// yardsticks-v6, figures, bench-port, peers-port, peers-flow, bench-flow, bench-hide, bench-amp, bench-gate, bench-kv
     #[arg(long)]
     only: Option<String>,
     /// Fewer and shorter runs
@@ -114,6 +114,9 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
         if wanted(&name("peers-lpm")) {
             good &= peers::lpm::record(&table, options.quick)?;
         }
+    }
+    if wanted("figures") {
+        figures::record(options.quick)?;
     }
     if wanted("bench-port") {
         let table = table(options.table_v4.as_ref(), 4)?;

@@ -132,7 +132,8 @@ pub(crate) struct AlgorithmArgs {
         visible_alias = "structure",
         value_name = "NAME,..",
         value_delimiter = ',',
-        default_value = "auto"
+        default_value = "auto",
+        long_help = structures()
     )]
     pub(crate) algorithm: Vec<String>,
 }
@@ -145,7 +146,7 @@ impl AlgorithmArgs {
             v4: if families.v4 { self.of_family::<u32>() } else { Vec::new() },
             v6: if families.v6 { self.of_family::<u128>() } else { Vec::new() },
         };
-        for name in self.algorithm.iter().filter(|name| !WORDS.contains(&name.as_str())) {
+        for name in self.names() {
             let (v4, v6) = (Algorithm::parse::<u32>(name).err(), Algorithm::parse::<u128>(name).err());
             let wrong = match (families.v4, families.v6) {
                 (true, false) => v4,
@@ -157,6 +158,11 @@ impl AlgorithmArgs {
             }
         }
         Ok(chosen)
+    }
+
+    /// Names of structures, without the words for several.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.algorithm.iter().map(String::as_str).filter(|name| !WORDS.contains(name))
     }
 
     /// Those of one family.
@@ -183,6 +189,18 @@ impl AlgorithmArgs {
     pub(crate) fn any(&self) -> bool {
         self.algorithm.iter().any(|name| WORDS.contains(&name.as_str()))
     }
+}
+
+/// What `--algorithm` takes, with the names.
+fn structures() -> String {
+    let of = |names: Vec<Algorithm>| names.iter().map(Algorithm::to_string).collect::<Vec<_>>().join(", ");
+    format!(
+        "Lookup structures, separated by commas; `all` is every one, `yardsticks` those that are here to be compared with, `usual` the \
+         others.\n\nIPv4: {}.\n\nIPv6: {}.\n\nAlso other layouts of DXR and Popdir (dxr-d20r, dxr-d12x6r, popdir-d18), and widths of Poptrie \
+         (poptrie-d13). crates/lpm/README.md compares them",
+        of(Algorithm::all::<u32>()),
+        of(Algorithm::all::<u128>())
+    )
 }
 
 /// Words for several structures.

@@ -147,8 +147,10 @@ pub enum BuildError {
         /// What is possible.
         expected: String,
     },
-    /// A label is wider than the structure was told to store.
-    #[error("label {label} of {prefix} does not fit into {width_bits} bits: choose a wider label")]
+    /// A label is wider than the structure can store, or was told to. (Of 8 bits some structures need the greatest value for themselves.)
+    #[error(
+        "label {label} of {prefix} does not fit into {width_bits} bits: choose wider labels, or a structure that has them"
+    )]
     LabelTooWide {
         /// The prefix.
         prefix: String,

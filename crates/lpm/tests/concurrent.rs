@@ -2,7 +2,7 @@
 //! --tier model` also runs this under ThreadSanitizer, on the scalar forms (`--cfg scalar`: the sanitizer does not see what
 //! intrinsics load).
 
-use tidemill_lpm::suite::concurrent;
+use tidemill_lpm::suite::{concurrent, concurrent_growth};
 use tidemill_lpm::table::{Algorithm, Family};
 
 /// Batches of changes for each structure.
@@ -23,6 +23,20 @@ fn ipv4_readers_see_the_old_or_the_new_label() {
 #[test]
 fn ipv6_readers_see_the_old_or_the_new_label() {
     every_structure::<u128>(3);
+}
+
+fn every_structure_grows<A: Family>(seed: u64) {
+    for algorithm in Algorithm::all::<A>() {
+        println!("{algorithm}, IPv{}", A::FAMILY);
+        concurrent_growth::<A>(seed, move |rib, domain| algorithm.writer(rib, domain));
+    }
+}
+
+/// From some 60 prefixes to ten times as many, and back.
+#[test]
+fn readers_of_a_table_that_grows_tenfold_see_the_old_or_the_new_label() {
+    every_structure_grows::<u32>(5);
+    every_structure_grows::<u128>(6);
 }
 
 /// The widest and the narrowest root and extension of DXR, which `all` does not list.

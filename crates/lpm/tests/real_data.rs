@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::collections::HashMap;
 use std::path::Path;
 use tidemill_lookup::probe::Recorder;
 use tidemill_lookup::qsbr::Domain;
@@ -9,7 +10,7 @@ use tidemill_lpm::dxr::{Dxr, DxrConfig, Layout, Shared};
 use tidemill_lpm::keys::{Pattern, keys};
 use tidemill_lpm::rib::Change;
 use tidemill_lpm::table::{Algorithm, Family, How, Table};
-use tidemill_lpm::{Fib, Label, Oracle, Prefix, Rib};
+use tidemill_lpm::{BuildError, Fib, Label, Oracle, Prefix, Rib};
 
 const RANDOM_KEYS: usize = 1_000_000;
 
@@ -41,8 +42,14 @@ fn verify_table<A: Family>(path: &Path, prefixes: usize) {
     let rib: Rib<A> = list.iter().copied().collect();
     let domain = Domain::new();
     for algorithm in algorithms::<A>() {
-        let writer = algorithm.writer(&rib, &domain).unwrap_or_else(|e| panic!("{algorithm}: {e}"));
-        verify(&*writer.fib(), &list, &rib);
+        match algorithm.writer(&rib, &domain) {
+            Ok(writer) => verify(&*writer.fib(), &list, &rib),
+            // Of 8 bits: `sail-l8`.
+            Err(BuildError::LabelTooWide { label: 255.., width_bits: 8, .. }) => {
+                println!("{algorithm}: labels are too wide");
+            }
+            Err(error) => panic!("{algorithm}: {error}"),
+        }
     }
 }
 
@@ -54,6 +61,8 @@ fn verify_updates<A: Family>(path: &Path, changes: &[Change<A>], batch: usize) {
     for algorithm in algorithms::<A>() {
         let mut table = Table::new(&domain, rib.clone(), &algorithm).unwrap_or_else(|e| panic!("{e}"));
         let (mut patched, mut rebuilt) = (0, 0);
+        // The truth is kept apart from the table's RIB, which is under test too.
+        let mut truth: HashMap<Prefix<A>, Label> = list.iter().copied().collect();
         for part in changes.chunks(changes.len().div_ceil(4)) {
             for batch in part.chunks(batch) {
                 match table.apply(batch).unwrap_or_else(|e| panic!("{algorithm}: {e}")).how {
@@ -61,9 +70,19 @@ fn verify_updates<A: Family>(path: &Path, changes: &[Change<A>], batch: usize) {
                     How::Rebuilt => rebuilt += 1,
                     How::Unchanged => {}
                 }
+                for change in batch {
+                    match *change {
+                        Change::Announce(prefix, label) => truth.insert(prefix, label),
+                        Change::Withdraw(prefix) => truth.remove(&prefix),
+                    };
+                }
             }
-            let now: Vec<(Prefix<A>, Label)> = table.rib().iter().collect();
-            verify(&**table.fib(), &now, table.rib());
+            let now: Vec<(Prefix<A>, Label)> =
+                truth.iter().map(|(&prefix, &label)| (prefix, label)).collect();
+            assert!(
+                table.rib().len() == now.len() && now.iter().all(|&(p, l)| table.rib().get(p) == Some(l))
+            );
+            verify(&**table.fib(), &now, &now.iter().copied().collect());
         }
         println!("{algorithm}: {patched} batches patched, {rebuilt} rebuilt");
         assert!(patched > 10 * rebuilt, "{algorithm}: {patched} batches patched, {rebuilt} rebuilt");

@@ -51,6 +51,148 @@ fn coming_and_going_is_told<A: Family>(around: &str, comes: &str) {
     }
 }
 
+/// A prefix of each kind over one address: of a root's width and less, of the next strides, and of hosts.
+const V4: [&str; 6] =
+    ["0.0.0.0/0", "10.0.0.0/8", "10.1.0.0/16", "10.1.2.0/24", "10.1.2.128/25", "10.1.2.135/32"];
+/// A key whose longest match is each of them.
+const V4_KEYS: [&str; 6] = ["192.0.2.1", "10.9.9.9", "10.1.9.9", "10.1.2.3", "10.1.2.200", "10.1.2.135"];
+const V6: [&str; 6] = [
+    "::/0",
+    "2001:db8::/32",
+    "2001:db8:1::/48",
+    "2001:db8:1:2::/64",
+    "2001:db8:1:2:3::/80",
+    "2001:db8:1:2:3::7/128",
+];
+const V6_KEYS: [&str; 6] = [
+    "3000::1",
+    "2001:db8:9::",
+    "2001:db8:1:9::",
+    "2001:db8:1:2:9::",
+    "2001:db8:1:2:3::9",
+    "2001:db8:1:2:3::7",
+];
+
+/// Loads of a lookup of each key, as the structures' pages count them.
+type Loads = (&'static str, [u64; 6]);
+
+const LOADS_V4: &[Loads] = &[
+    // A direct entry and a descriptor, and where a /24 is cut the steps of a search.
+    ("dxr-d16x4r", [2, 2, 6, 6, 6, 6]),
+    ("dxr-d18r", [1, 1, 5, 5, 5, 5]),
+    // A direct entry (or none), a descriptor, and what lists the prefixes beyond /24.
+    ("popdir-d16x3", [2, 2, 7, 7, 7, 7]),
+    ("popdir-d19", [1, 1, 6, 6, 6, 6]),
+    // A root word, and two loads for each node.
+    ("rangetrie-d12", [1, 3, 3, 3, 3, 5]),
+    ("rangetrie-d16", [1, 1, 3, 3, 3, 3]),
+    ("rangetrie-d20", [1, 1, 3, 3, 3, 3]),
+    ("rangetrie-d24", [1, 1, 1, 3, 3, 3]),
+    // A root entry, nodes, a leaf.
+    ("poptrie-d16", [1, 1, 3, 4, 4, 5]),
+    ("poptrie-d18", [1, 1, 3, 4, 4, 5]),
+    ("poptrie-d20", [1, 1, 3, 3, 3, 4]),
+    // A node for each bit that the key shares with the longest path, and the root.
+    ("binary-trie", [1, 13, 21, 25, 26, 33]),
+    // A node for each place where prefixes part, and what hangs there.
+    ("patricia", [1, 3, 4, 4, 5, 6]),
+    // A cell of 2^24, and one of a block.
+    ("dir-24-8", [1, 1, 1, 2, 2, 2]),
+    ("tree-bitmap", [1, 1, 4, 4, 5, 6]),
+    ("lc-trie", [2, 2, 5, 4, 3, 2]),
+    // Bitmaps from 24 down to the answer's length, a label, and one more where a /24 has a chunk.
+    ("sail-b", [25 + 1, 17 + 1, 9 + 1, 1 + 2, 1 + 2, 1 + 2]),
+    // The same of levels 24, 18, 12 and 6.
+    ("sail-u", [4 + 1, 3 + 1, 2 + 1, 1 + 2, 1 + 2, 1 + 2]),
+    // A cell of each level.
+    ("sail-l", [1, 1, 2, 3, 3, 3]),
+    // And the number of the chunk.
+    ("sail-l8", [1, 1, 2, 4, 4, 4]),
+    // A cell of each level, up to three words and a label up to /16; what is beside a chunk.
+    ("sail-lv", [1 + 3 + 1, 1 + 2 + 1, 2 + 1 + 1, 4, 3, 3]),
+    // A cell, a word of the bitmap, a label or a cell and a label.
+    ("sail-m", [2, 2, 3, 4, 4, 4]),
+    // Four bytes of the key, then a length, a byte and a bucket for each length down to the answer's.
+    ("hash-per-length", [4 + 6 * 3, 4 + 5 * 3, 4 + 4 * 3, 4 + 3 * 3, 4 + 2 * 3, 4 + 3]),
+    // The same with one or two buckets of the filter, and one bucket of the table.
+    ("cuvpp", [28, 24, 20, 16, 12, 8]),
+    ("bloom-lpm", [27, 24, 22, 19, 14, 11]),
+    ("two-way-trie", [3, 16, 25, 30, 32, 39]),
+    // Three steps at most among six lengths.
+    ("length-search", [14, 14, 11, 14, 14, 11]),
+    ("pbf", [14, 14, 14, 19, 16, 13]),
+    // Codeword, base, row and pointer, and three for each chunk.
+    ("lulea-1997", [4, 4, 4 + 3, 4 + 6, 4 + 6, 4 + 6]),
+    ("cuvpp-simd", [28, 24, 20, 16, 12, 8]),
+    ("cuvpp-lengths", [17, 16, 12, 12, 15, 14]),
+];
+
+const LOADS_V6: &[Loads] = &[
+    ("lulea", [1, 8, 12, 16, 28, 28]),
+    ("rangetrie-d12", [1, 7, 9, 11, 17, 17]),
+    ("rangetrie-d16", [1, 5, 7, 9, 15, 15]),
+    ("rangetrie-d20", [1, 5, 7, 9, 15, 15]),
+    ("rangetrie-d24", [1, 5, 7, 9, 15, 15]),
+    ("poptrie-d16", [1, 7, 10, 13, 21, 21]),
+    ("poptrie-d18", [1, 7, 10, 12, 20, 21]),
+    ("poptrie-d20", [1, 7, 9, 12, 20, 20]),
+    ("binary-trie", [4, 45, 61, 77, 125, 129]),
+    ("patricia", [2, 3, 4, 5, 6, 6]),
+    // A flag and a cell for each level: 16, 24, 32, 40, 48, 64, and every 8 bits behind; the last level has no flags.
+    ("sail-l", [2, 2 * 5, 2 * 6, 2 * 8, 2 * 14 - 1, 2 * 14 - 1]),
+    ("tree-bitmap", [1, 8, 10, 13, 21, 22]),
+    ("lc-trie", [2, 6, 5, 4, 3, 2]),
+    // Sixteen bytes of the key, then as for IPv4.
+    ("hash-per-length", [16 + 6 * 3, 16 + 5 * 3, 16 + 4 * 3, 16 + 3 * 3, 16 + 2 * 3, 16 + 3]),
+    ("cuvpp", [40, 36, 32, 28, 24, 21]),
+    ("bloom-lpm", [38, 36, 35, 29, 26, 23]),
+    // The bitmaps; or the bit of length 24, four loads for each filter that says no, 13 for each that says yes; and a bucket.
+    (
+        "sail-hybrid",
+        [25 + 1, 1 + 4 * 4 + 13 + 1, 1 + 3 * 4 + 26 + 1, 1 + 2 * 4 + 39 + 1, 1 + 4 + 52 + 1, 1 + 65 + 1],
+    ),
+    ("two-way-trie", [6, 51, 69, 87, 137, 147]),
+    ("length-search", [26, 26, 23, 26, 26, 23]),
+    ("pbf", [32, 37, 34, 31, 28, 25]),
+    ("cuvpp-simd", [40, 36, 32, 28, 24, 21]),
+    ("cuvpp-lengths", [29, 28, 24, 24, 27, 26]),
+];
+
+/// Whose hash has a random key: a filter that says no may look at a few bits more.
+const RANDOM: (&str, u64) = ("sail-hybrid", 24);
+
+fn lookups_load_what_the_pages_say<A: Family>(prefixes: &[&str], keys: &[&str], stated: &[Loads]) {
+    let found = loads::<A>(prefixes, keys);
+    let names: Vec<&str> = found.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, stated.iter().map(|(name, _)| *name).collect::<Vec<_>>(), "every structure is stated");
+    for ((name, found), (_, stated)) in found.iter().zip(stated) {
+        let more = if name == RANDOM.0 { RANDOM.1 } else { 0 };
+        let within = found.iter().zip(stated).all(|(found, least)| (*least..=least + more).contains(found));
+        assert!(within, "{name}, IPv{}: {found:?}, the page {stated:?}", A::FAMILY);
+    }
+}
+
+#[test]
+fn every_lookup_loads_what_its_page_says() {
+    lookups_load_what_the_pages_say::<u32>(&V4, &V4_KEYS, LOADS_V4);
+    lookups_load_what_the_pages_say::<u128>(&V6, &V6_KEYS, LOADS_V6);
+}
+
+/// Loads of one lookup for each key, by every structure.
+fn loads<A: Family>(prefixes: &[&str], keys: &[&str]) -> Vec<(String, Vec<u64>)> {
+    let table: Rib<A> = (prefixes.iter().zip(1..)).map(|(p, l)| (p.parse().unwrap(), Label(l))).collect();
+    let of = |algorithm: Algorithm| {
+        let fib = algorithm.writer(&table, &Domain::new()).unwrap().fib();
+        let loads = keys.iter().map(|text| {
+            let (key, probe) = (A::parse(text).unwrap(), Recorder::new());
+            assert_eq!(Some(fib.lookup_probed(key, &probe)), table.lookup(key).map(|(_, label)| label));
+            probe.counts().reads
+        });
+        (algorithm.to_string(), loads.collect())
+    };
+    Algorithm::all::<A>().into_iter().filter(|&algorithm| algorithm != Algorithm::Auto).map(of).collect()
+}
+
 #[test]
 fn ipv4_routes_that_come_and_go_are_told() {
     coming_and_going_is_told::<u32>("240.0.0.0/8", "240.1.1.0/24");

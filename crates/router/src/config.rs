@@ -294,9 +294,18 @@ pub struct FixedNeighbor {
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RouterSection {
-    /// The lookup structure for IPv4: `"auto"`, or a name as in benchmarks.
+    /// The lookup structure for IPv4: `"auto"`, or `"dxr-d16x4r"`, `"dxr-d18r"` (or another layout: `"dxr-d12x6r"`), `"popdir-d16x3"`,
+    /// `"popdir-d19"`, `"rangetrie-d12"`, `"rangetrie-d16"`, `"rangetrie-d20"`, `"rangetrie-d24"`, `"poptrie-d16"`, `"poptrie-d18"`,
+    /// `"poptrie-d20"`. Those of the literature, to be compared with, take twice the memory while routes change: `"binary-trie"`,
+    /// `"patricia"`, `"dir-24-8"`, `"tree-bitmap"`, `"lc-trie"`, `"sail-b"`, `"sail-u"`, `"sail-l"`, `"sail-l8"` (for 254 next hops; the
+    /// router does not start with more, and refuses routes that would need more), `"sail-lv"`, `"sail-m"`, `"lulea-1997"`. And these hash without
+    /// a key, so that whoever announces routes can make them slow: `"hash-per-length"`, `"cuvpp"`, `"bloom-lpm"`, `"two-way-trie"`,
+    /// `"length-search"`, `"pbf"`, `"cuvpp-simd"`, `"cuvpp-lengths"`.
     pub algorithm: String,
-    /// The lookup structure for IPv6: `"auto"`, or a name as in benchmarks.
+    /// The lookup structure for IPv6: `"auto"`, or `"lulea"`, `"rangetrie-d12"`, `"rangetrie-d16"`, `"rangetrie-d20"`, `"rangetrie-d24"`,
+    /// `"poptrie-d16"`, `"poptrie-d18"`, `"poptrie-d20"`; of the literature `"binary-trie"`, `"patricia"`, `"sail-l"` (for tables with few prefixes
+    /// beyond /48), `"sail-hybrid"`, `"tree-bitmap"`, `"lc-trie"`, and, which hash without a key, `"hash-per-length"`, `"cuvpp"`, `"bloom-lpm"`,
+    /// `"two-way-trie"`, `"length-search"`, `"pbf"`, `"cuvpp-simd"`, `"cuvpp-lengths"`.
     pub algorithm6: String,
     /// Milliseconds that `"auto"` may measure for, per family, in tables of 10,000 prefixes or more. 0 measures nothing: what
     /// usually is the fastest, the same every time. Runs whose time comes from captures never measure. Answers are the same

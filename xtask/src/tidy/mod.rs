@@ -43,14 +43,16 @@ pub(crate) fn run() -> Result<bool> {
     Ok(findings.is_empty())
 }
 
-/// The README's numbers are those of the records.
+/// The READMEs' numbers are those of the records.
 fn numbers(files: &[File], findings: &mut Vec<String>) {
-    let Some(file) = files.iter().find(|file| file.name == "README.md") else { return };
-    match readme::stale(&file.text) {
-        Ok(stale) => findings.extend(stale.into_iter().map(|name| {
-            format!("README.md: the numbers {name} are not those of bench/results: cargo xtask readme")
-        })),
-        Err(error) => findings.push(format!("README.md: {error:#}")),
+    for name in readme::files() {
+        let Some(file) = files.iter().find(|file| file.name == name) else { continue };
+        match readme::stale(name, &file.text) {
+            Ok(stale) => findings.extend(stale.into_iter().map(|block| {
+                format!("{name}: the numbers {block} are not those of bench/results: cargo xtask readme")
+            })),
+            Err(error) => findings.push(format!("{name}: {error:#}")),
+        }
     }
 }
 

@@ -94,9 +94,17 @@ struct Subjects<'a, A: Family> {
 }
 
 impl<'a, A: Family> Subjects<'a, A> {
-    fn build(rib: &'a Rib<A>, algorithms: &[Algorithm]) -> Result<Self> {
-        let fibs = algorithms.iter().map(|algorithm| Ok(algorithm.writer(rib, &Domain::new())?.fib()));
-        Ok(Subjects { rib, oracle: Oracle::new(&routes(rib)), fibs: fibs.collect::<Result<_>>()? })
+    /// Of those that a word has chosen, one that cannot hold the table is left out, aloud.
+    fn build(rib: &'a Rib<A>, algorithms: &[Algorithm], by_word: bool) -> Result<Self> {
+        let mut fibs = Vec::new();
+        for algorithm in algorithms {
+            match algorithm.writer(rib, &Domain::new()) {
+                Ok(writer) => fibs.push(writer.fib()),
+                Err(error) if by_word => eprintln!("tidemill: left out {algorithm}: {error}"),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(Subjects { rib, oracle: Oracle::new(&routes(rib)), fibs })
     }
 
     fn answers(&self, table: &LoadedTable, key: A, explain: bool) -> Vec<Answer> {
@@ -158,7 +166,8 @@ pub(super) fn run(args: &Lookup) -> Result<bool> {
     let both = "auto";
     let v4 = if chosen.v4.is_empty() { vec![Algorithm::parse::<u32>(both)?] } else { chosen.v4 };
     let v6 = if chosen.v6.is_empty() { vec![Algorithm::parse::<u128>(both)?] } else { chosen.v6 };
-    let (v4, v6) = (Subjects::build(&table.v4, &v4)?, Subjects::build(&table.v6, &v6)?);
+    let by_word = args.structures.any();
+    let (v4, v6) = (Subjects::build(&table.v4, &v4, by_word)?, Subjects::build(&table.v6, &v6, by_word)?);
     let mut all_agree = true;
     let mut answer = |address: IpAddr| -> Result<()> {
         let answers = match address {

@@ -9,13 +9,18 @@
 //! ```
 //! What is in a full bucket is moved to its other bucket (a cuckoo move), which may be full too, up to [`KICKS`] times; then
 //! all moves are taken back, and [`insert`](CuckooFilter::insert) says that the filter is full. Nothing is ever lost.
-//! [`insert_always`](CuckooFilter::insert_always) keeps what does not fit in a list beside the buckets, the stash.
+//! [`insert_always`](CuckooFilter::insert_always) keeps what does not fit beside the buckets.
 //!
 //! Every item has a fingerprint of its own, also where several items have the same one and the same buckets: taking one item out
-//! takes one of them away. So no more than twice the slots of such items fit, whatever the load; more go to the stash.
+//! takes one of them away. So no more than twice the slots of such items fit, whatever the load. More are only counted: their
+//! fingerprint is in the buckets, where it stays as long as one of them is left, so that no question needs to look further.
+//! An item that fits nowhere and has no equal in the buckets is in a list that every question asks too, the stash; equal
+//! ones are one entry of it. Items of many kinds can be chosen so that their buckets are the same few: those fill the stash (the
+//! hash has no key, see [`hash`](crate::hashlengths::hash)).
 
 use crate::hashlengths::hash::below;
 use crate::keys::Random;
+use std::collections::BTreeMap;
 use tidemill_lookup::mem::collapse;
 use tidemill_lookup::prefetch::prefetch_read;
 use tidemill_lookup::probe::Probe;
@@ -64,7 +69,12 @@ pub struct Full;
 #[derive(Debug, Clone)]
 pub struct CuckooFilter<const SLOTS: usize = 4> {
     pub(super) buckets: Vec<[u16; SLOTS]>,
-    pub(super) stash: Vec<Item>,
+    /// What is asked beside the buckets, and how many there are of each.
+    pub(super) stash: Vec<(Item, u32)>,
+    /// How many items there are, beside those in the buckets, of a fingerprint that its buckets have: of the lower one.
+    repeated: BTreeMap<(u16, u32), u32>,
+    /// Items in both.
+    beside: usize,
     pub(super) rotate: u32,
     /// In the buckets.
     len: usize,
@@ -84,6 +94,8 @@ impl<const SLOTS: usize> CuckooFilter<SLOTS> {
         CuckooFilter {
             buckets: vec![[0; SLOTS]; buckets.clamp(1, u32::MAX as usize)],
             stash: Vec::new(),
+            repeated: BTreeMap::new(),
+            beside: 0,
             rotate: if fingerprint == Fingerprint::Crc32 { 0 } else { 32 },
             len: 0,
             moves: 0,
@@ -98,7 +110,7 @@ impl<const SLOTS: usize> CuckooFilter<SLOTS> {
 
     /// Items in the filter.
     pub fn len(&self) -> usize {
-        self.len + self.stash.len()
+        self.len + self.beside
     }
 
     /// Whether there are none.
@@ -113,6 +125,11 @@ impl<const SLOTS: usize> CuckooFilter<SLOTS> {
 
     /// Items beside the buckets.
     pub fn stashed(&self) -> usize {
+        self.beside
+    }
+
+    /// Entries beside the buckets that questions go through.
+    pub fn stash_entries(&self) -> usize {
         self.stash.len()
     }
 
@@ -194,7 +211,7 @@ impl<const SLOTS: usize> CuckooFilter<SLOTS> {
 
     #[cold]
     fn in_stash<P: Probe + ?Sized>(&self, item: Item, probe: &P) -> bool {
-        self.stash.iter().any(|stashed| {
+        self.stash.iter().any(|(stashed, _)| {
             probe.read((&raw const *stashed).addr(), size_of::<Item>(), false);
             self.same(*stashed, item)
         })
@@ -213,15 +230,83 @@ impl<const SLOTS: usize> CuckooFilter<SLOTS> {
         self.insert_item(self.item(hash), probe)
     }
 
-    /// Puts an item in; where there is no place for it, into the stash, which every question then asks too. Returns the cuckoo
-    /// moves that it took.
+    /// Puts an item in, beside the buckets if there is no place for it there. Returns the cuckoo moves that it took.
     pub fn insert_always<P: Probe + ?Sized>(&mut self, hash: u64, probe: &P) -> u32 {
         let item = self.item(hash);
-        self.insert_item(item, probe).unwrap_or_else(|Full| {
-            self.stash.push(item);
-            self.stash.last().inspect(|item| probe.write((&raw const **item).addr(), size_of::<Item>()));
-            0
-        })
+        // Of its kind there are more than fit already: no moves would help.
+        if !self.repeated.contains_key(&self.kind(item))
+            && let Ok(moves) = self.insert_item(item, probe)
+        {
+            return moves;
+        }
+        self.put_beside(item, 1, probe);
+        0
+    }
+
+    /// What items have in common that cannot be told apart.
+    fn kind(&self, item: Item) -> (u16, u32) {
+        (item.fingerprint, item.bucket.min(self.other(item)))
+    }
+
+    /// Whether a bucket of the item's has its fingerprint.
+    fn in_buckets(&self, item: Item) -> bool {
+        [item.bucket, self.other(item)]
+            .iter()
+            .any(|&at| self.buckets[at as usize].contains(&item.fingerprint))
+    }
+
+    /// Counts items, or stashes them if none of their kind is in the buckets.
+    fn put_beside<P: Probe + ?Sized>(&mut self, item: Item, count: u32, probe: &P) {
+        self.beside += count as usize;
+        if self.in_buckets(item) {
+            *self.repeated.entry(self.kind(item)).or_default() += count;
+            return;
+        }
+        match self.stash.iter().position(|&(stashed, _)| self.same(stashed, item)) {
+            Some(at) => self.stash[at].1 += count,
+            None => {
+                self.stash.push((item, count));
+                let entry = self.stash.last();
+                entry.inspect(|entry| probe.write((&raw const **entry).addr(), size_of::<Item>()));
+            }
+        }
+    }
+
+    /// Takes one item of a kind away from beside the buckets; false if there is none.
+    fn take_beside<P: Probe + ?Sized>(&mut self, item: Item, probe: &P) -> bool {
+        let kind = self.kind(item);
+        if let Some(count) = self.repeated.get_mut(&kind) {
+            *count -= 1;
+            if *count == 0 {
+                self.repeated.remove(&kind);
+            }
+        } else if let Some(at) = self.stash.iter().position(|&(stashed, _)| self.same(stashed, item)) {
+            self.stash[at].1 -= 1;
+            if self.stash[at].1 == 0 {
+                probe.write((&raw const self.stash[at]).addr(), size_of::<Item>());
+                self.stash.swap_remove(at);
+            }
+        } else {
+            return false;
+        }
+        self.beside -= 1;
+        true
+    }
+
+    /// There is room for one again, of the stash. (Those that are counted cost no question anything.)
+    fn bring_back<P: Probe + ?Sized>(&mut self, probe: &P) {
+        let Some(&(item, count)) = self.stash.last() else { return };
+        let inserted = self.insert_item(item, probe).is_ok();
+        if inserted || self.in_buckets(item) {
+            self.stash.last().inspect(|entry| probe.write((&raw const **entry).addr(), size_of::<Item>()));
+            self.stash.pop();
+            self.beside -= count as usize;
+            // The buckets answer for the others of its kind.
+            match count - u32::from(inserted) {
+                0 => {}
+                left => self.put_beside(item, left, probe),
+            }
+        }
     }
 
     fn insert_item<P: Probe + ?Sized>(&mut self, item: Item, probe: &P) -> Result<u32, Full> {
@@ -270,10 +355,8 @@ impl<const SLOTS: usize> CuckooFilter<SLOTS> {
     /// that looks the same.)
     pub fn remove<P: Probe + ?Sized>(&mut self, hash: u64, probe: &P) -> bool {
         let item = self.item(hash);
-        // From the stash first: it is to be empty.
-        if let Some(at) = self.stash.iter().position(|&stashed| self.same(stashed, item)) {
-            probe.write((&raw const self.stash[at]).addr(), size_of::<Item>());
-            self.stash.swap_remove(at);
+        // From beside the buckets first: there is to be nothing, and what is in the buckets answers for all of its kind.
+        if self.take_beside(item, probe) {
             return true;
         }
         for bucket in [item.bucket, self.other(item)] {
@@ -281,12 +364,7 @@ impl<const SLOTS: usize> CuckooFilter<SLOTS> {
             let Some(slot) = slot else { continue };
             self.swap(Item { fingerprint: 0, bucket }, slot, probe);
             self.len -= 1;
-            // There is room for one again.
-            if let Some(stashed) = self.stash.pop()
-                && self.insert_item(stashed, probe).is_err()
-            {
-                self.stash.push(stashed);
-            }
+            self.bring_back(probe);
             return true;
         }
         false

@@ -26,8 +26,9 @@
 //! Prefixes that are chosen to have one hash make lookups slow, not wrong: see [`hash`](crate::hashlengths::hash), whose hash is the paper's and has no key.
 //!
 //! # Invariants
-//! 1. The filter has one fingerprint for every prefix in the table, in one of its two buckets or in the stash.
-//! 2. The stash is used only where the buckets are full or where more than 8 prefixes have the same fingerprint and buckets.
+//! 1. The filter has one fingerprint for every prefix in the table, in one of its two buckets or beside them.
+//! 2. More than 8 prefixes of one fingerprint and the same buckets are counted and cost a lookup nothing; the stash, which every
+//!    question asks, has those that fit nowhere and have no equal in the buckets.
 //! 3. A filter is loaded to 9/10 at most: then one that is half again as large is made.
 //!
 //! Where we depart from the source: the published code drops a fingerprint when it runs out of moves, and answers wrongly from then
@@ -139,6 +140,7 @@ impl<const SLOTS: usize> Screen for CuckooFilter<SLOTS> {
             ("filter_load", self.load()),
             ("cuckoo_moves", self.moves() as f64),
             ("stashed", self.stashed() as f64),
+            ("stash_entries", self.stash_entries() as f64),
         ]
     }
 }

@@ -36,7 +36,8 @@ struct Maybe {
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,lzcnt")]
 fn avx512<A: Address>(fib: &CuVpp<A>, groups: &[Group], keys: &[A], out: &mut [Label]) {
     if !fib.screen.stash.is_empty() {
-        // Some hundreds of a kind, or a filter that is full: the table's next change of size ends that.
+        // A filter that is full, or prefixes that were chosen to crowd a few buckets: until they go, or a larger filter is made. (Many
+        // of one hash are not in the stash.)
         keys.iter().zip(out).for_each(|(&key, out)| *out = fib.lookup(key));
         return;
     }

@@ -215,7 +215,7 @@ fn a_table_that_no_split_can_encode_is_refused() {
     assert_eq!(with(16), Ok(()));
     assert_eq!(
         with(8).unwrap_err(),
-        "label 256 of 10.1.0.0/16 does not fit into 8 bits: choose a wider label"
+        "label 256 of 10.1.0.0/16 does not fit into 8 bits: choose wider labels, or a structure that has them"
     );
     assert_eq!(with(9).unwrap_err(), "label_bits = 9 is not possible: labels are 8, 16 or 32 bits wide");
 }

@@ -12,10 +12,11 @@
 //! # Limits: chosen prefixes
 //! The hash is the papers' and has no key, and being linear it would not help to mix one into the address: which prefixes collide stays
 //! the same. Who may announce routes can find any number of long prefixes with one hash by solving linear equations. Such prefixes fill
-//! bucket after bucket of the [table](super::HashTable) and the stash of the [cuckoo filter](crate::cuvpp::CuckooFilter): answers stay right, but each
-//! lookup near them walks through all of them (20,000 host routes of one hash: a hundredth of the rate and less). The structures that hash
-//! so are yardsticks, to be compared with; `auto` never takes one. Where routes come from others take one that
-//! does not hash, or `sail-hybrid`, whose hash has a key.
+//! bucket after bucket of the [table](super::HashTable): answers stay right, but each lookup that comes to their run of full buckets
+//! walks to its end (20,000 host routes of one hash: a hundredth of the rate and less); so does each change of one of them. The [cuckoo
+//! filter](crate::cuvpp::CuckooFilter) counts those of one hash and is no slower; but prefixes of several hashes, chosen so that they share a few
+//! of its buckets, are in its stash, through which every question walks. The structures that hash so are yardsticks, to be compared with; `auto`
+//! never takes one. Where routes come from others take one that does not hash, or `sail-hybrid`, whose hash has a random key.
 
 use crate::prefix::{Address, Prefix};
 use tidemill_lookup::probe::Probe;

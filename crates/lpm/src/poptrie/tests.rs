@@ -92,7 +92,7 @@ fn leaves_are_as_wide_as_the_labels_and_a_wider_one_asks_for_a_rebuild() {
     let error = Writer::<u32>::new(&rib(&[("10.0.0.0/8", u32::MAX)]), 16, &Domain::new()).err().unwrap();
     assert_eq!(
         error.to_string(),
-        "label 4294967295 of 10.0.0.0/8 does not fit into 31 bits: choose a wider label"
+        "label 4294967295 of 10.0.0.0/8 does not fit into 31 bits: choose wider labels, or a structure that has them"
     );
     assert!(Writer::<u32>::new(&Rib::new(), 25, &Domain::new()).is_err());
 }

@@ -8,7 +8,8 @@
 //! A cell is a label of 16 bits, and in arrays where it can be the number of a chunk instead, one bit more that says which: 17 bits, one
 //! behind the other, each still one load of 4 bytes. A chunk is 256 cells, one for each value of the next 8 bits. A table with a label
 //! or a number of chunks that does not fit is built with cells of 32 bits, 31 of them for the label. `sail-l8` is `sail-l` with labels of 8
-//! bits, as the source has them, up to 254: what leads on at level 24 is the cell 255, and the number of the chunk is in an array C24.
+//! bits, as the source has them, up to 254, and refuses others: what leads on at level 24 is the cell 255, and the number of the chunk is
+//! in an array C24.
 //! ```text
 //!                    on chip                                          off chip
 //! sail-b   [Levels]     a bit per prefix of 0..=24 bits, 4 MB            a label per bit; N24 may lead to a chunk of N32
@@ -42,19 +43,24 @@
 //! `sail-b` and `sail-u` look for the longest level with a bit, as Fu's Algorithm 3 does; the bits of all prefixes that one change touches
 //! share a word. `sail-l` and `sail-m` expand a prefix to its level and push it into all chunks below. A change of 0.0.0.0/0 looks
 //! at every cell there is. Stores per change of a real stream, in the mean (Fu's Figure 3.11 has 1.8 to 2.3
-//! for SAIL_L, with labels of 8 bits; `tests/real_sail.rs` has more on it):
+//! for SAIL_L, with labels of 8 bits; `tests/real_sail.rs` has more on it). Of 2013 `sail-l8` alone is in that range, and it alone has a third load
+//! off chip; `sail-l` keeps to Fu's two, with stores twice as many.
 //! ```text
 //! stream            sail-b   sail-u   sail-l   sail-l8   sail-lv   sail-m
 //! of 2026            1.08     1.35     1.55     1.08      1.45      1.35
 //! of 2013            1.10     2.23     3.60     1.91      2.98      3.18
 //! ```
+//! All of this is what one copy costs, while arrays do not grow. What it leaves out: a word is loaded before it is stored, and those that keep what
+//! they have are loaded only; an array that a new chunk does not fit is moved to twice the room (a cost of the order of a chunk for each,
+//! when spread over those before it); and the registry's structures are [copies](crate::copies), in which each change is made twice.
 //!
 //! # Virtual pushing
 //! What Fu leaves to the future: an L form without the domino. In `sail-lv` nothing is pushed from one level to the next. A cell of
 //! level 24 holds a label only if a prefix of 17 to 24 bits covers it, a cell of level 32 only for one of 25 to 32; else
 //! it is a *hole*, and the lookup asks the level above. Where a cell of level 24 has to lead to a chunk, its own label stays beside that
 //! chunk. So a change writes cells of one level and of one chunk (or what is beside the chunks that they lead to): 128 at most, and
-//! twice 256 of new chunks.
+//! twice 256 of new chunks. It loads no more words of cells than it stores at most, and beside them as many bytes of `owners`. That is a bound for
+//! each change but for the one in some that makes an array move, which is amortised; with the second copy, twice.
 //!
 //! What is left are the prefixes of 0 to 16 bits, of which there are few but which cover most. They are expanded to nothing:
 //! each has one bit, and one label. The bits are in words of 64 that belong to lengths 0 to 5, 6 to 11 and 12 to 17, numbered as a
@@ -91,7 +97,7 @@ mod virtually;
 
 pub use levels::{EveryLevel, EverySixth, Form, Levels, writer_b, writer_u};
 pub use overlay::{Overlay, writer_m};
-pub use pushed::{Pushed, writer_l, writer_l8};
+pub use pushed::{NARROW_MOST, Pushed, writer_l, writer_l8};
 pub use virtually::{Virtually, writer_lv};
 
 use crate::fib::{BuildError, Built, Label, Outgrown, check_labels};

@@ -4,7 +4,7 @@ use super::cells::{Cells, Numbers, Pen};
 use super::push::{self, Owners, Store};
 use super::{CHUNK, fits, narrow_or_wide, too_many_chunks};
 use crate::copies::{self, Whole};
-use crate::fib::{Built, Fib, Label, Outgrown, check_labels};
+use crate::fib::{BuildError, Built, Fib, Label, Outgrown};
 use crate::prefix::Prefix;
 use crate::rib::Rib;
 use tidemill_lookup::probe::Probe;
@@ -50,17 +50,24 @@ pub fn writer_l(rib: &Rib<u32>, _: &Domain) -> Built<u32> {
     )
 }
 
-/// Builds a `sail-l8` of `rib`, and its writer: with labels of 8 bits if those of the table are at most 254, else a `sail-l`.
+/// The greatest label of `sail-l8`.
+pub const NARROW_MOST: u32 = 254;
+
+/// Builds a `sail-l8` of `rib`, and its writer.
 ///
 /// # Errors
-/// A label of more than 31 bits.
-pub fn writer_l8(rib: &Rib<u32>, domain: &Domain) -> Built<u32> {
-    if check_labels(rib, 8).is_ok()
-        && let Ok(sail) = Pushed::<17, 8, 8>::build(rib)
-    {
-        return copies::writer(sail);
+/// A label above [`NARROW_MOST`]; more chunks than there are numbers for.
+pub fn writer_l8(rib: &Rib<u32>, _: &Domain) -> Built<u32> {
+    if let Some((prefix, label)) = rib.iter().find(|(_, label)| label.0 > NARROW_MOST) {
+        let (prefix, label) = (prefix.to_string(), label.0);
+        return Err(BuildError::LabelTooWide { prefix, label, width_bits: 8 });
     }
-    writer_l(rib, domain)
+    match Pushed::<17, 8, 8>::build(rib) {
+        Ok(sail) => copies::writer(sail),
+        Err(Outgrown { what }) => {
+            Err(BuildError::TooLarge { structure: "sail-l8".into(), what, advice: "take sail-l".into() })
+        }
+    }
 }
 
 impl<const ROOT: u32, const MIDDLE: u32, const PLAIN: u32> Arrays<ROOT, MIDDLE, PLAIN> {

@@ -150,9 +150,15 @@ fn the_on_chip_part_is_as_large_as_fu_says() {
     assert_eq!([key("1.2.128.0"), key("1.2.127.0")].map(|key| wide.lookup(key)), [Label(0), Label(1)]);
 }
 
-/// The greatest numbers of accesses of one lookup and of one change.
+/// The greatest numbers of accesses of one lookup and of one change: loads of lookups, stores of changes.
 fn greatest<S: Chip>() -> Accesses {
-    let mut most = Accesses::default();
+    let (lookups, changes) = greatest_of_each::<S>();
+    Accesses { reads: lookups.reads, writes: changes.writes }
+}
+
+/// Those of one lookup, and of one change.
+fn greatest_of_each<S: Chip>() -> (Accesses, Accesses) {
+    let (mut most, mut most_of_changes) = (Accesses::default(), Accesses::default());
     let named = edge_cases::<u32>().into_iter().map(|(_, case)| case);
     for case in named.chain((1..=60).map(random_case)).chain([dense(), scattered()]) {
         let mut rib: Rib<u32> = case.table.iter().copied().collect();
@@ -166,12 +172,12 @@ fn greatest<S: Chip>() -> Accesses {
             for a_change in batch {
                 rib.apply(a_change);
                 let Ok(accesses) = change(&mut sail, &rib, a_change.prefix()) else { break };
-                most.most(Accesses { reads: [0; 2], ..accesses });
+                most_of_changes.most(accesses);
             }
         }
         look(&sail, &mut most);
     }
-    most
+    (most, most_of_changes)
 }
 
 /// A table that is full of prefixes of all lengths, and short ones that flap above it.
@@ -279,6 +285,11 @@ fn virtual_pushing_bounds_lookups_and_changes() {
     assert!(wide.reads[0] <= 4 && wide.reads[1] <= 4, "{wide:?}");
     assert!(wide.writes[0] <= 2 && wide.writes[1] <= 322, "{wide:?}");
     assert!(wide.writes[1] > most.writes[1], "{wide:?}: cells twice as wide take more words");
+    // Before a word is stored it is loaded, whether it changes or not: as many loads as words of cells.
+    let loads = [greatest_of_each::<Lv>(), greatest_of_each::<LvWide>()].map(|(_, changes)| changes.reads);
+    println!("loads of a change: {loads:?}");
+    assert!(loads.iter().all(|loads| loads[0] <= 2), "{loads:?}");
+    assert!(loads[0][1] <= 174 && loads[1][1] <= 322, "{loads:?}");
 }
 
 /// The same changes above a table with chunks everywhere, and above an empty one.
@@ -382,24 +393,24 @@ fn a_wide_label_or_many_chunks_take_wide_cells() {
     assert_eq!(width(writer_l, &many), 31.);
 }
 
-/// 255 is the mark of a cell that leads on.
+/// 255 is the mark of a cell that leads on. A `sail-l8` is never silently something else.
 #[test]
 fn labels_up_to_254_take_8_bits() {
-    let width = |label: u32| {
-        let rib = rib(&[("10.1.2.0/24", label), ("10.1.2.3/32", 0)]);
-        let mut writer = writer_l8(&rib, &Domain::new()).unwrap();
-        let fib = writer.fib();
-        assert_eq!([key("10.1.2.0"), key("10.1.2.3")].map(|key| fib.lookup(key)), [Label(label), Label(0)]);
-        let mut more = rib.clone();
-        let host = "10.9.9.9/32".parse().unwrap();
-        more.insert(host, Label(255));
-        let details = fib.details();
-        let bits = details.iter().find(|(name, _)| *name == "label_bits").unwrap().1;
-        (fib.name(), bits, writer.patch(&more, &[host]).is_ok())
-    };
-    assert_eq!(width(254), ("sail-l8".into(), 8., false));
-    assert_eq!(width(255), ("sail-l".into(), 16., true));
-    assert_eq!(width(0x1_0000), ("sail-l".into(), 31., true));
+    let table = |label: u32| rib(&[("10.1.2.0/24", label), ("10.1.2.3/32", 0)]);
+    let mut more = table(254);
+    let mut writer = writer_l8(&more, &Domain::new()).unwrap();
+    let fib = writer.fib();
+    assert_eq!([key("10.1.2.0"), key("10.1.2.3")].map(|key| fib.lookup(key)), [Label(254), Label(0)]);
+    let bits = fib.details().iter().find(|(name, _)| *name == "label_bits").unwrap().1;
+    assert_eq!((fib.name(), bits), ("sail-l8".into(), 8.));
+    let host = "10.9.9.9/32".parse().unwrap();
+    more.insert(host, Label(255));
+    assert!(writer.patch(&more, &[host]).is_err());
+    for label in [255, 256, 0x1_0000] {
+        let error = writer_l8(&table(label), &Domain::new()).err().unwrap();
+        assert!(matches!(error, BuildError::LabelTooWide { width_bits: 8, .. }), "{error}");
+        assert!(error.to_string().starts_with(&format!("label {label} of 10.1.2.0/24 ")), "{error}");
+    }
 }
 
 #[test]

@@ -18,10 +18,10 @@ pub struct Case<A: Address> {
 }
 
 impl<A: Address> Case<A> {
-    /// The same with labels of 16 bits, which every structure takes.
-    pub(super) fn narrowed(&self) -> Self {
+    /// The same with labels up to `most`.
+    pub(super) fn narrowed(&self, most: u32) -> Self {
         let mut case = self.clone();
-        let narrow = |label: &mut Label| label.0 &= 0xffff;
+        let narrow = |label: &mut Label| label.0 %= most + 1;
         case.table.iter_mut().for_each(|(_, label)| narrow(label));
         for change in case.batches.iter_mut().flatten() {
             if let Change::Announce(_, label) = change {
@@ -203,6 +203,55 @@ pub fn random_case<A: Address>(seed: u64) -> Case<A> {
             batch = known.iter().map(|&prefix| Change::Withdraw(prefix)).collect();
         }
         batches.push(batch);
+    }
+    Case { seed, table, batches }
+}
+
+/// Prefixes of a large case, and changes to it.
+const LARGE: usize = 100_000;
+/// Batches of them.
+const LARGE_BATCHES: usize = 6;
+/// Points that half of its prefixes crowd around; every long IPv6 prefix is near one of them, since some structures spend 100 KB
+/// for each /48 that has longer prefixes.
+const LARGE_POINTS: usize = 200;
+
+/// A random case of 100,000 prefixes, with batches of a thousand changes and less: what only a large structure does, as growing, moving
+/// and numbering many parts. Labels have 16 bits at most.
+pub fn large_case<A: Address>(seed: u64) -> Case<A> {
+    let mut random = Random::new(seed);
+    let points: Vec<A> = (0..LARGE_POINTS).map(|_| random.address()).collect();
+    let labels = [4, 254, 0xffff][random.below(3)];
+    let prefix = |random: &mut Random| {
+        let point = points[random.below(LARGE_POINTS)];
+        // Of IPv4 /4 to /32, of IPv6 /16 to /128.
+        let (short, long) = (A::BITS / 8, A::BITS);
+        let near = random.below(2) == 0;
+        let most = if near { long } else { long.min(48) };
+        let len = short + random.below(usize::from(most - short) + 1) as u8;
+        let keep = if near {
+            A::mask(len.min(48) / 2 + random.below(usize::from(len) / 2 + 1) as u8)
+        } else {
+            A::mask(0)
+        };
+        let keep = if near && len > 48 { keep | A::mask(48) } else { keep };
+        let address = (point & keep) | (random.address::<A>() & !keep);
+        Prefix::new(address, len).unwrap_or(Prefix::DEFAULT)
+    };
+    let label = |random: &mut Random| Label(random.below(labels + 1) as u32);
+    let table: Vec<(Prefix<A>, Label)> =
+        (0..LARGE).map(|_| (prefix(&mut random), label(&mut random))).collect();
+    let mut batches = Vec::new();
+    for i in 0..LARGE_BATCHES {
+        let size = [1, 30, 1000][i % 3];
+        let change = |random: &mut Random| {
+            let old = table[random.below(LARGE)].0;
+            match random.below(4) {
+                0 => Change::Withdraw(old),
+                1 => Change::Announce(old, label(random)),
+                _ => Change::Announce(prefix(random), label(random)),
+            }
+        };
+        batches.push((0..size).map(|_| change(&mut random)).collect());
     }
     Case { seed, table, batches }
 }

@@ -7,7 +7,7 @@ use crate::oracle::Oracle;
 use crate::prefix::{Address, Prefix};
 use crate::rib::{Change, Rib};
 use crate::table::Table;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tidemill_lookup::qsbr::Domain;
 
@@ -22,7 +22,21 @@ const KEYS: usize = 96;
 /// At any other answer.
 pub fn concurrent<A: Address>(seed: u64, rounds: usize, make: impl Make<A> + Send + 'static) {
     let (case, keys) = flapping_case::<A>(seed, rounds);
-    let states = states(&case, &keys);
+    play(&case, &keys, make);
+}
+
+/// The same while the table grows to ten times its size and goes back again, so that structures take, number and free many parts, and are
+/// built anew.
+///
+/// # Panics
+/// As [`concurrent`].
+pub fn concurrent_growth<A: Address>(seed: u64, make: impl Make<A> + Send + 'static) {
+    let (case, keys) = growing_case::<A>(seed);
+    play(&case, &keys, make);
+}
+
+fn play<A: Address>(case: &Case<A>, keys: &[A], make: impl Make<A> + Send + 'static) {
+    let states = states(case, keys);
     let domain = Domain::new();
     let rib: Rib<A> = case.table.iter().copied().collect();
     let mut table = Table::with(&domain, rib, make).unwrap_or_else(|error| panic!("{error}"));
@@ -31,7 +45,7 @@ pub fn concurrent<A: Address>(seed: u64, rounds: usize, make: impl Make<A> + Sen
     std::thread::scope(|scope| {
         let mut readers = Vec::new();
         for burst in [1, KEYS] {
-            let (view, domain, states, keys) = (table.view(), domain.clone(), &states, &keys);
+            let (view, domain, states) = (table.view(), domain.clone(), &states);
             let (begun, finished, stop, waiting) = (&begun, &finished, &stop, &waiting);
             readers.push(scope.spawn(move || {
                 let mut reader = domain.register();
@@ -109,6 +123,35 @@ fn flapping_case<A: Address>(seed: u64, rounds: usize) -> (Case<A>, Vec<A>) {
         })
         .collect();
     let places: Vec<A> = prefixes.iter().copied().flat_map(edges).collect();
+    let keys = (0..KEYS).map(|_| places[random.below(places.len())]).collect();
+    (case, keys)
+}
+
+/// Batches in which a table grows tenfold, and as many in which it goes back.
+const GROWTH: usize = 10;
+
+/// A table that grows to ten times its size, and goes back.
+fn growing_case<A: Address>(seed: u64) -> (Case<A>, Vec<A>) {
+    let mut case =
+        (seed..).map(random_case::<A>).find(|c| c.table.len() > 30).unwrap_or_else(|| random_case(0));
+    case.table.iter_mut().for_each(|(_, label)| label.0 %= 200);
+    let around: Vec<Prefix<A>> = case.table.iter().map(|&(prefix, _)| prefix).collect();
+    let mut known: BTreeSet<Prefix<A>> = around.iter().copied().collect();
+    let (before, mut new) = (known.len(), Vec::new());
+    let mut random = Random::new(!seed);
+    while known.len() < 10 * before {
+        // Beside and inside those that are there, and anywhere.
+        let near = around[random.below(around.len())];
+        let at = if random.below(4) == 0 { random.address() } else { random.within(near) };
+        let prefix = Prefix::new(at, A::BITS / 4 + random.below(usize::from(A::BITS / 4 * 3) + 1) as u8);
+        new.extend(prefix.filter(|&prefix| known.insert(prefix)));
+    }
+    let batches: Vec<&[Prefix<A>]> = new.chunks(new.len().div_ceil(GROWTH).max(1)).collect();
+    let mut announced = |prefix: &Prefix<A>| Change::Announce(*prefix, Label(random.below(200) as u32));
+    case.batches = batches.iter().map(|batch| batch.iter().map(&mut announced).collect()).collect();
+    let withdrawn = |prefix: &Prefix<A>| Change::Withdraw(*prefix);
+    case.batches.extend(batches.iter().map(|batch| batch.iter().map(withdrawn).collect()));
+    let places: Vec<A> = new.iter().copied().chain(around).flat_map(edges).collect();
     let keys = (0..KEYS).map(|_| places[random.below(places.len())]).collect();
     (case, keys)
 }

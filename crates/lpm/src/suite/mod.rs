@@ -11,8 +11,8 @@ mod cases;
 mod concurrent;
 mod shrink;
 
-pub use cases::{Case, edge_cases, random_case};
-pub use concurrent::concurrent;
+pub use cases::{Case, edge_cases, large_case, random_case};
+pub use concurrent::{concurrent, concurrent_growth};
 
 use crate::fib::{BuildError, Fib, FibWriter, Label, Outgrown};
 use crate::keys::Random;
@@ -26,6 +26,8 @@ use tidemill_lookup::qsbr::Domain;
 
 /// Random keys per check, beside the edges of the prefixes.
 const RANDOM_KEYS: usize = 64;
+/// Of a large case not the edges of all prefixes are asked for after each batch, but of so many, and of those that change.
+const MANY: usize = 4096;
 
 /// Builds the structure under test.
 pub trait Make<A: Address>: Fn(&Rib<A>, &Domain) -> Result<Box<dyn FibWriter<A>>, BuildError> {}
@@ -122,11 +124,11 @@ impl<A: Address> std::error::Error for Failure<A> {}
 /// The smallest case found that fails.
 pub fn run_case<A: Address>(case: &Case<A>, make: &impl Make<A>) -> Result<Stats, Box<Failure<A>>> {
     match try_case(case, make) {
-        Ok(mut stats) if stats.refused > 0 => {
-            stats += Stats { tables: 0, ..run_case(&case.narrowed(), make)? };
+        Ok((mut stats, Some(most))) => {
+            stats += Stats { tables: 0, ..run_case(&case.narrowed(most), make)? };
             Ok(stats)
         }
-        Ok(stats) => Ok(stats),
+        Ok((stats, None)) => Ok(stats),
         Err(fault) => Err(Box::new(shrink::shrink(case.clone(), fault, |case| try_case(case, make).err()))),
     }
 }
@@ -149,7 +151,13 @@ pub fn run_many<A: Address>(
     Ok(total)
 }
 
-fn try_case<A: Address>(case: &Case<A>, make: &impl Make<A>) -> Result<Stats, Fault<A>> {
+/// The greatest label that a structure must take whose labels have so many bits, whatever it says: 16 of them, or 8 without the last value.
+fn most_label(width_bits: u8) -> u32 {
+    if width_bits < 16 { 0xfe } else { 0xffff }
+}
+
+/// What was checked; and, if the structure has refused the width of labels, the greatest label that it takes.
+fn try_case<A: Address>(case: &Case<A>, make: &impl Make<A>) -> Result<(Stats, Option<u32>), Fault<A>> {
     catch_unwind(AssertUnwindSafe(|| Run::new(case, make)?.finish())).unwrap_or_else(|panic| {
         let message = panic
             .downcast_ref::<String>()
@@ -170,6 +178,8 @@ struct Run<'a, A: Address, M> {
     truth: BTreeMap<Prefix<A>, Label>,
     /// `None`: the structure refuses the table's labels.
     writer: Option<Box<dyn FibWriter<A>>>,
+    /// The greatest label that it takes, once it has refused some.
+    most: Option<u32>,
     random: Random,
     stats: Stats,
 }
@@ -183,6 +193,7 @@ impl<'a, A: Address, M: Make<A>> Run<'a, A, M> {
             rib: case.table.iter().copied().collect(),
             truth: case.table.iter().copied().collect(),
             writer: None,
+            most: None,
             random: Random::new(case.seed),
             stats: Stats { tables: 1, ..Stats::default() },
         };
@@ -190,20 +201,21 @@ impl<'a, A: Address, M: Make<A>> Run<'a, A, M> {
         Ok(run)
     }
 
-    fn finish(mut self) -> Result<Stats, Fault<A>> {
+    fn finish(mut self) -> Result<(Stats, Option<u32>), Fault<A>> {
         self.check(0)?;
         for (i, batch) in self.case.batches.iter().enumerate() {
             self.apply(i + 1, batch)?;
             self.check(i + 1)?;
         }
-        Ok(self.stats)
+        Ok((self.stats, self.most))
     }
 
     fn build(&mut self, batches: usize) -> Result<(), Fault<A>> {
         self.writer = match (self.make)(&self.rib, &self.domain) {
             Ok(writer) => Some(writer),
-            Err(BuildError::LabelTooWide { label, .. }) if label > 0xffff => {
-                self.stats.refused += 1;
+            Err(BuildError::LabelTooWide { label, width_bits, .. }) if label > most_label(width_bits) => {
+                self.stats.refused = 1;
+                self.most = Some(most_label(width_bits));
                 None
             }
             Err(error) => return Err(Fault::Build { batches, error: error.to_string() }),
@@ -238,7 +250,15 @@ impl<'a, A: Address, M: Make<A>> Run<'a, A, M> {
         let fib = writer.fib();
         let list: Vec<(Prefix<A>, Label)> = self.truth.iter().map(|(&p, &l)| (p, l)).collect();
         let oracle = Oracle::new(&list);
-        let mut keys: Vec<A> = self.case.prefixes().flat_map(edges).collect();
+        let mut keys: Vec<A> = match self.case.prefixes().count().div_ceil(MANY) {
+            1 => self.case.prefixes().flat_map(edges).collect(),
+            step => {
+                let changed = batches.checked_sub(1).and_then(|last| self.case.batches.get(last));
+                let changed = changed.into_iter().flatten().map(Change::prefix);
+                let some = self.case.prefixes().skip(self.random.below(step.max(1))).step_by(step.max(1));
+                changed.chain(some).flat_map(edges).collect()
+            }
+        };
         for _ in 0..RANDOM_KEYS {
             let near = (!list.is_empty()).then(|| list[self.random.below(list.len())].0);
             keys.push(self.random.address());
@@ -284,9 +304,16 @@ fn compare<A: Address>(
 /// # Panics
 /// At a difference.
 pub fn burst_lengths<A: Address>(make: impl Make<A>) {
-    let case = random_case::<A>(4711);
-    let writer =
-        make(&case.table.iter().copied().collect(), &Domain::new()).unwrap_or_else(|e| panic!("{e}"));
+    let mut case = random_case::<A>(4711);
+    let build = |case: &Case<A>| make(&case.table.iter().copied().collect(), &Domain::new());
+    let writer = build(&case).or_else(|error| match error {
+        BuildError::LabelTooWide { width_bits, .. } => {
+            case = case.narrowed(most_label(width_bits));
+            build(&case)
+        }
+        error => Err(error),
+    });
+    let writer = writer.unwrap_or_else(|error| panic!("{error}"));
     let fib = writer.fib();
     let mut random = Random::new(4711);
     let near: Vec<A> = case.prefixes().flat_map(edges).collect();

@@ -5,6 +5,8 @@ use crate::prefix::Address;
 
 /// Runs at most; a case has some hundred parts.
 const RUNS: usize = 4_000;
+/// Parts of all cases that are run, at most: a large case takes a second.
+const PARTS: usize = 20_000_000;
 
 /// The smallest case found for which `fails` still finds a fault.
 pub(super) fn shrink<A: Address>(
@@ -13,13 +15,14 @@ pub(super) fn shrink<A: Address>(
     mut fails: impl FnMut(&Case<A>) -> Option<Fault<A>>,
 ) -> Failure<A> {
     let mut best = Failure { case, fault };
-    let mut runs = 0;
+    let (mut runs, mut run) = (0, 0);
     let mut step = parts(&best.case).next_power_of_two();
-    while step > 0 && runs < RUNS {
+    while step > 0 && runs < RUNS && run < PARTS {
         let (mut from, mut smaller) = (0, false);
-        while from < parts(&best.case) && runs < RUNS {
+        while from < parts(&best.case) && runs < RUNS && run < PARTS {
             let candidate = without(&best.case, from, from + step);
             runs += 1;
+            run += parts(&candidate);
             match fails(&candidate) {
                 Some(fault) => (best, smaller) = (Failure { case: candidate, fault }, true),
                 None => from += step,

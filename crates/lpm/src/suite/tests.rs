@@ -118,7 +118,77 @@ fn a_case_with_labels_that_are_refused_is_run_with_narrower_ones() {
         make(32, false)(rib, domain)
     })
     .unwrap();
-    let plain = run_case(&case.narrowed(), &make(32, false)).unwrap();
+    let plain = run_case(&case.narrowed(0xffff), &make(32, false)).unwrap();
     assert_eq!((stats.tables, stats.refused), (1, 1));
     assert!(stats.lookups > plain.lookups, "{stats:?}: the last state, too, in both");
+}
+
+/// Labels of 8 bits, and a structure that refuses one that it says it can store.
+#[test]
+fn a_structure_refuses_what_is_wider_than_it_says_and_no_more() {
+    let run = |most: u32, width_bits: u8, label: u32| {
+        let case = Case { seed: 1, table: vec![(Prefix::<u32>::DEFAULT, Label(label))], batches: vec![] };
+        run_case(&case, &|rib: &Rib<u32>, domain: &Domain| match rib.iter().find(|(_, l)| l.0 > most) {
+            None => make(32, false)(rib, domain),
+            Some((prefix, label)) => {
+                let (prefix, label) = (prefix.to_string(), label.0);
+                Err(BuildError::LabelTooWide { prefix, label, width_bits })
+            }
+        })
+    };
+    assert_eq!(run(254, 8, 254).unwrap().refused, 0);
+    for label in [255, 0xffff, 0x7fff_ffff] {
+        let stats = run(254, 8, label).unwrap();
+        assert!(stats.refused == 1 && stats.lookups > 0, "{stats:?}");
+    }
+    for (most, width_bits, label) in [(200, 8, 201), (254, 16, 255), (0xffff, 4, 0x1_5432), (100, 4, 965)] {
+        let sound = width_bits == 4 && most == 0xffff;
+        let found = run(most, width_bits, label);
+        assert_eq!(found.is_ok(), sound, "{most}, {width_bits} bits, {label}");
+        if let Err(failure) = found {
+            assert!(matches!(failure.fault, Fault::Build { .. }), "{failure}");
+        }
+    }
+}
+
+/// Of a large case some prefixes are asked for after each batch, others each time, and those that change.
+#[test]
+fn a_fault_in_a_large_case_is_found() {
+    let case = large_case::<u32>(3);
+    let make = |blind: usize| {
+        move |rib: &Rib<u32>, domain: &Domain| {
+            let mut rib = rib.clone();
+            let some: Vec<_> = rib.iter().map(|(prefix, _)| prefix).step_by(100).take(blind).collect();
+            for prefix in some {
+                rib.remove(prefix);
+            }
+            crate::binarytrie::writer(&rib, domain)
+        }
+    };
+    let (stats, refused) = try_case(&case, &make(0)).unwrap();
+    assert!(stats.states == case.batches.len() && stats.lookups > 100_000 && refused.is_none(), "{stats:?}");
+    // One in a hundred is left out.
+    assert!(matches!(try_case(&case, &make(usize::MAX)), Err(Fault::Wrong { batches: 0, .. })));
+}
+
+#[test]
+fn large_cases_have_prefixes_of_all_kinds() {
+    fn check<A: Address>(shortest: u8) {
+        let case = large_case::<A>(1);
+        assert_eq!((case.table.len(), case.batches.len()), (100_000, 6));
+        let of = |lens: std::ops::RangeInclusive<u8>| {
+            case.table.iter().filter(|(prefix, _)| lens.contains(&prefix.len())).count()
+        };
+        assert_eq!(of(shortest..=A::BITS), 100_000);
+        assert!(of(shortest..=24) > 1_000 && of(25..=32) > 1_000 && of(A::BITS..=A::BITS) > 100);
+        let mut long: Vec<A> =
+            case.prefixes().filter(|p| p.len() > 48).map(|p| p.first() & A::mask(48)).collect();
+        long.sort_unstable();
+        long.dedup();
+        assert!(long.len() <= 200, "{}", long.len());
+        let rib: Rib<A> = case.table.iter().copied().collect();
+        assert!(rib.len() > 50_000, "{}", rib.len());
+    }
+    check::<u32>(4);
+    check::<u128>(16);
 }

@@ -44,6 +44,8 @@ struct StructureLine<'a> {
     family: u8,
     structure: &'a str,
     stage: &'a str,
+    /// Of which edges and samples were asked, each key of each.
+    kernels: &'a [&'static str],
     checked: u64,
     wrong: u64,
     seconds: f64,
@@ -145,6 +147,8 @@ impl<'a, A: Address> Checker<'a, A> {
     /// Prints what was found and adds it to `tally`.
     pub(super) fn report(self, family: u8, stage: &str, tally: &mut Tally) -> Result<()> {
         let name = self.fib.name();
+        let mut kernels = Vec::new();
+        self.fib.lookup_batch_each(&[], &mut |kernel, _| kernels.push(kernel));
         let (checked, wrong) = (self.checked.load(Ordering::Relaxed), self.wrong.load(Ordering::Relaxed));
         tally.checked += checked;
         tally.wrong += wrong;
@@ -161,10 +165,13 @@ impl<'a, A: Address> Checker<'a, A> {
             }
         }
         if self.json {
-            let v = json::VERSION;
-            json::print(&StructureLine { v, family, structure: &name, stage, checked, wrong, seconds })?;
+            let (v, structure, kernels) = (json::VERSION, &*name, &*kernels);
+            json::print(&StructureLine { v, family, structure, stage, kernels, checked, wrong, seconds })?;
         } else {
-            println!("{name} (IPv{family}, {stage}): {checked} checked, {wrong} wrong, {seconds:.1} s");
+            let kernels = kernels.join(", ");
+            println!(
+                "{name} (IPv{family}, {stage}; {kernels}): {checked} checked, {wrong} wrong, {seconds:.1} s"
+            );
         }
         Ok(())
     }
@@ -213,7 +220,7 @@ impl<A: Address> Checker<'_, A> {
     }
 }
 
-/// Keys with their expected answers, asked for together and one by one.
+/// Keys with their expected answers, asked for together, by each of the structure's kernels, and one by one.
 struct Batch<'c, 'a, A: Address> {
     checker: &'c Checker<'a, A>,
     keys: Vec<A>,
@@ -240,6 +247,12 @@ impl<'c, 'a, A: Address> Batch<'c, 'a, A> {
         let got = &mut got[..keys.len()];
         checker.fib.lookup_batch(keys, got);
         checker.compare(keys, got, expected, "batch");
+        checker.fib.lookup_batch_each(keys, &mut |kernel, got| {
+            // The only way to answer a batch has answered.
+            if kernel != "batch" {
+                checker.compare(keys, got, expected, kernel);
+            }
+        });
         for (key, got) in keys.iter().zip(got.iter_mut()) {
             *got = checker.fib.lookup(*key);
         }
@@ -273,17 +286,31 @@ fn in_pieces(total: u64, piece: u64, work: impl Fn(u64, u64) + Sync) {
 mod tests {
     use super::*;
 
-    /// Answers as the oracle does, except for the keys in between.
+    /// Answers as the oracle does, except for the keys in between: all of it, or one kernel that is not the usual one.
     struct Faulty {
         oracle: Oracle<u32>,
         from: u32,
         to: u32,
+        only: Option<&'static str>,
+    }
+
+    impl Faulty {
+        fn faulty(&self, key: u32) -> Label {
+            let label = self.oracle.lookup(key);
+            if (self.from..=self.to).contains(&key) { Label(label.0 + 1) } else { label }
+        }
     }
 
     impl Fib<u32> for Faulty {
         fn lookup(&self, key: u32) -> Label {
-            let label = self.oracle.lookup(key);
-            if (self.from..=self.to).contains(&key) { Label(label.0 + 1) } else { label }
+            if self.only.is_some() { self.oracle.lookup(key) } else { self.faulty(key) }
+        }
+        fn lookup_batch_each(&self, keys: &[u32], each: &mut dyn FnMut(&'static str, &[Label])) {
+            let (mut right, wrong): (Vec<_>, Vec<_>) =
+                keys.iter().map(|&key| (Label::NONE, self.faulty(key))).unzip();
+            self.lookup_batch(keys, &mut right);
+            each("batch", &right);
+            self.only.inspect(|kernel| each(kernel, &wrong));
         }
         fn lookup_batch(&self, keys: &[u32], out: &mut [Label]) {
             keys.iter().zip(out).for_each(|(&key, out)| *out = self.lookup(key));
@@ -297,12 +324,21 @@ mod tests {
     }
 
     fn tally(from: u32, to: u32, check: impl Fn(&mut Checker<u32>, &[(Prefix<u32>, Label)])) -> Tally {
+        tally_of(None, from, to, check)
+    }
+
+    fn tally_of(
+        only: Option<&'static str>,
+        from: u32,
+        to: u32,
+        check: impl Fn(&mut Checker<u32>, &[(Prefix<u32>, Label)]),
+    ) -> Tally {
         let list: Vec<(Prefix<u32>, Label)> =
             [("10.0.0.0/8", 1), ("10.1.0.0/16", 2), ("255.255.255.255/32", 3)]
                 .map(|(p, l)| (p.parse().unwrap(), Label(l)))
                 .to_vec();
         let oracle = Oracle::new(&list);
-        let faulty = Faulty { oracle: oracle.clone(), from, to };
+        let faulty = Faulty { oracle: oracle.clone(), from, to, only };
         let mut checker = Checker::new(&faulty, &oracle, false);
         check(&mut checker, &list);
         let mut tally = Tally::default();
@@ -319,6 +355,17 @@ mod tests {
         for key in [0x09ff_ffff, 0x0a00_0000, 0x0b00_0000, u32::MAX] {
             assert!(tally(key, key, edges).wrong > 0, "{key:#x}");
         }
+    }
+
+    /// One that bursts are not answered by, on this CPU.
+    #[test]
+    fn a_fault_in_any_kernel_is_found() {
+        let edges = |checker: &mut Checker<u32>, list: &[_]| checker.edges(list).unwrap();
+        let sample = |checker: &mut Checker<u32>, list: &[_]| checker.sample(list, 100_000, 7).unwrap();
+        let (from, to) = (0x0a01_0000, 0x0a01_ffff);
+        assert!(tally_of(Some("avx2"), from, to, edges).wrong > 0);
+        assert!(tally_of(Some("scalar"), from, to, sample).wrong > 10_000);
+        assert_eq!(tally_of(Some("scalar"), 1, 0, sample).wrong, 0);
     }
 
     #[test]

@@ -11,13 +11,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 use tidemill_lookup::qsbr::Domain;
-use tidemill_lpm::suite::{Stats, random_case, run_case};
+use tidemill_lpm::suite::{Stats, large_case, random_case, run_case};
 use tidemill_lpm::{Algorithm, Family, Rib};
 
 /// Structures that are tested if none are named: those that `auto` chooses from, each pattern of code once or more.
 const USUAL_V4: [&str; 6] =
     ["popdir-d16x3", "popdir-d19", "dxr-d16x4r", "dxr-d18r", "dxr-d16r", "rangetrie-d16"];
 const USUAL_V6: [&str; 2] = ["lulea", "rangetrie-d16"];
+/// Every table of so many is a large one: 100,000 prefixes.
+const LARGE_EVERY: usize = 1000;
 /// A structure with so many failures gets no more tables: each is made small, which takes seconds.
 const MOST_FAILURES: usize = 8;
 
@@ -29,6 +31,8 @@ struct SuiteLine {
     structure: String,
     /// Tables that this structure was given, the first with this seed, the next with the next.
     tables: usize,
+    /// Those of them that have 100,000 prefixes.
+    large: usize,
     first_seed: u64,
     changes: usize,
     /// Batches of changes after which answers were compared.
@@ -58,17 +62,17 @@ pub(super) fn run(args: &Verify, tables: u64) -> Result<Tally> {
 
 /// The structures that `--algorithm` names.
 fn chosen<A: Family>(args: &Verify, usual: &[&str]) -> Result<Vec<Algorithm>> {
-    let mut names: Vec<&str> = args.structures.algorithm.iter().map(String::as_str).collect();
+    let mut names: Vec<&str> = args.structures.names().collect();
+    for name in &names {
+        if let (Err(error), Err(_)) = (Algorithm::parse::<u32>(name), Algorithm::parse::<u128>(name)) {
+            return Err(usage(format!("--algorithm: {error}")));
+        }
+    }
     if args.structures.any() {
         return Ok(args.structures.of_family::<A>());
     }
     if names.contains(&"auto") {
         names = usual.to_vec();
-    }
-    for name in &names {
-        if let (Err(error), Err(_)) = (Algorithm::parse::<u32>(name), Algorithm::parse::<u128>(name)) {
-            return Err(usage(format!("--algorithm: {error}")));
-        }
     }
     Ok(names.iter().filter_map(|name| Algorithm::parse::<A>(name).ok()).collect())
 }
@@ -83,10 +87,11 @@ fn family<A: Family>(args: &Verify, usual: &[&str], tables: usize, tally: &mut T
             continue;
         }
         println!(
-            "{} (IPv{}): {} tables, {} changes in {} batches, {} answers compared (singly, {}), {} rebuilds, {} refused, {} failures, {:.1} s",
+            "{} (IPv{}): {} tables, {} of them large, {} changes in {} batches, {} answers compared (singly, {}), {} rebuilds, {} refused, {} failures, {:.1} s",
             line.structure,
             line.family,
             line.tables,
+            line.large,
             line.changes,
             line.states,
             line.lookups,
@@ -120,7 +125,9 @@ fn structure<A: Family>(algorithm: Algorithm, tables: usize, seed: u64) -> Resul
             if table >= tables {
                 break;
             }
-            match run_case(&random_case(seed.wrapping_add(table as u64)), &make) {
+            let seed = seed.wrapping_add(table as u64);
+            let large = table % LARGE_EVERY == LARGE_EVERY - 1;
+            match run_case(&if large { large_case(seed) } else { random_case(seed) }, &make) {
                 Ok(of_case) => stats += of_case,
                 Err(failure) => {
                     stats.tables += 1;
@@ -141,6 +148,7 @@ fn structure<A: Family>(algorithm: Algorithm, tables: usize, seed: u64) -> Resul
         family: A::FAMILY,
         structure: empty.name(),
         tables: stats.tables,
+        large: stats.tables / LARGE_EVERY,
         first_seed: seed,
         changes: stats.changes,
         states: stats.states,

@@ -80,7 +80,12 @@ pub(super) fn run<A: OfFamily>(
     let progress = Progress::new(format!("updates, {}", table.fib().name()), changes.len() as u64);
     let (mut done, mut next_stop) = (0, stop_every);
     for batch in changes.chunks(args.batch) {
-        table.apply(batch).with_context(|| format!("{}: change {}", file.display(), done + 1))?;
+        if let Err(error) = table.apply(batch) {
+            // Labels of the updates go on from the table's.
+            return job
+                .left_out(algorithm, A::FAMILY, error)
+                .with_context(|| format!("{}: change {}", file.display(), done + 1));
+        }
         for change in batch {
             match *change {
                 Change::Announce(prefix, label) => truth.insert(prefix, label),

@@ -110,7 +110,10 @@ fn a_label_over_16_bits() {
     let error = under_readers(&domain, &mut table, &keys, |table| {
         table.apply(&[announce(0x0a00_0000, 8, 70_000)]).unwrap_err().to_string()
     });
-    assert_eq!(error, "label 70000 of 10.0.0.0/8 does not fit into 16 bits: choose a wider label");
+    assert_eq!(
+        error,
+        "label 70000 of 10.0.0.0/8 does not fit into 16 bits: choose wider labels, or a structure that has them"
+    );
     verify(&table);
 }
 

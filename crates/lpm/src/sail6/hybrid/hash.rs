@@ -1,4 +1,7 @@
-//! One 128-bit hash of a region, from which filters and tables take all their places.
+//! One 128-bit hash of a region, from which filters and tables take all their places. It has a key: whoever announces routes cannot
+//! know which of them share places.
+
+use std::hash::{BuildHasher, RandomState};
 
 /// Multiplies to 128 bits and folds the halves: every bit of both reaches every bit of the result.
 #[inline(always)]
@@ -12,9 +15,15 @@ fn fold(a: u64, b: u64) -> u64 {
 pub(super) struct Hasher([u64; 4]);
 
 impl Hasher {
-    /// The one that [`writer`](super::writer) uses: figures are the same on every machine. Digits of pi.
+    /// For figures and tests, which are the same on every machine. Digits of pi.
     pub(super) const FIXED: Self =
         Hasher([0x243f_6a88_85a3_08d3, 0x1319_8a2e_0370_7345, 0xa409_3822_299f_31d1, 0x082e_fa98_ec4e_6c89]);
+
+    /// One that nobody knows: the standard library's maps have their keys from there, too. No answer depends on it.
+    pub(super) fn random() -> Self {
+        let from = RandomState::new();
+        Hasher(std::array::from_fn(|i| from.hash_one(i)))
+    }
 
     /// Hashes the first `len` bits of `region`, whose other bits are zero.
     #[inline(always)]

@@ -55,8 +55,8 @@
 //! # Where we depart from the source
 //! It says how the worst case is searched, all filters saying yes, and not when a lookup begins to search that way: we do where the plain
 //! way could take more than 12 searches. It calls internal nodes what the two kinds 2 and 3 are together. It stops at /64; the levels
-//! behind go on in tens by the same rule. The hash is two multiplications keyed by constants, of which a filter takes 13 places by
-//! double hashing. Labels have 30 bits, so that kind and label are one word.
+//! behind go on in tens by the same rule. The hash is two multiplications with a key, random for each writer ([`SailHybrid::build`] has a fixed one, for
+//! figures), of which a filter takes 13 places by double hashing. Labels have 30 bits, so that kind and label are one word.
 
 mod bloom;
 mod hash;
@@ -119,12 +119,12 @@ struct Plan {
     base: u8,
 }
 
-/// Builds the structure and its writer.
+/// Builds the structure, with a key of its own for the hash, and its writer.
 ///
 /// # Errors
 /// A label of more than 30 bits.
 pub fn writer(rib: &Rib<u128>, _: &Domain) -> Built<u128> {
-    copies::writer(SailHybrid::build(rib)?)
+    copies::writer(SailHybrid::with_hasher(rib, Hasher::random())?)
 }
 
 /// The `n` lowest bits, of 128.

@@ -278,6 +278,31 @@ fn a_change_writes_little() {
     );
 }
 
+/// Prefixes that share their bucket under one key do not under another; the answers are the same.
+#[test]
+fn every_writer_has_a_key_of_its_own() {
+    let mut random = Random::new(13);
+    let list = crowded(&mut random, 4_000, 64);
+    let rib: Rib<u128> = list.iter().copied().collect();
+    let hashers = [Hasher::FIXED, Hasher::random(), Hasher::random()];
+    let sails = hashers.map(|hasher| SailHybrid::with_hasher(&rib, hasher).unwrap());
+    assert!(hashers[0] != hashers[1] && hashers[1] != hashers[2] && hashers[0] != hashers[2]);
+    assert_eq!(SailHybrid::build(&rib).unwrap().hasher, Hasher::FIXED);
+    let bucket = |hasher: Hasher, prefix: Prefix<u128>| hasher.hash(prefix.first(), prefix.len()).bucket(40);
+    let together: Vec<Prefix<u128>> =
+        rib.iter().map(|(prefix, _)| prefix).filter(|&prefix| bucket(hashers[0], prefix) == 7).collect();
+    assert!(together.len() > 40);
+    for hasher in &hashers[1..] {
+        let still = together.iter().filter(|&&prefix| bucket(*hasher, prefix) == 7).count();
+        assert!(still < together.len() / 4, "{still} of {}", together.len());
+    }
+    for &(prefix, _) in &list {
+        let key = random.within(prefix);
+        let expected = rib.lookup(key).unwrap().1;
+        assert!(sails.iter().all(|sail| sail.find(key, &()) == expected));
+    }
+}
+
 #[test]
 fn labels_have_30_bits() {
     let table = |label: u32| rib(&[("2001:db8::/32", label)]);

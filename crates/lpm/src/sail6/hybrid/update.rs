@@ -124,11 +124,15 @@ impl<const W: usize> Length<W> {
 }
 
 impl SailHybrid {
-    /// Builds the structure of `rib`.
+    /// Builds the structure of `rib`, the same one each time: who knows the fixed key of its hash can choose routes that share places.
     ///
     /// # Errors
     /// A label of more than 30 bits.
     pub fn build(rib: &Rib<u128>) -> Result<Self, BuildError> {
+        Self::with_hasher(rib, Hasher::FIXED)
+    }
+
+    pub(super) fn with_hasher(rib: &Rib<u128>, hasher: Hasher) -> Result<Self, BuildError> {
         check_labels(rib, Entry::WIDTH)?;
         // Entries and prefixes of each length, so that every table and filter has its size from the start.
         let mut sizes = [(0, 0); 129];
@@ -153,7 +157,7 @@ impl SailHybrid {
             short: (0..=64).map(|len| Length::new(len, sizes[len])).collect(),
             long: (65..=128).map(|len| Length::new(len, sizes[len])).collect(),
             filtered: 0,
-            hasher: Hasher::FIXED,
+            hasher,
         };
         for (prefix, _) in rib.iter() {
             let wanted = wanted(rib, prefix).map_err(too_wide)?;

@@ -37,7 +37,8 @@
 //! It stops at /64: we go on in steps of 8 bits, since a host route would cost half a megabyte in steps of 16. It numbers chunks from
 //! 1; with a flag for every cell 0 is a number too. It keeps next hops and chunk numbers of level 48 in two arrays, we in one, as it does
 //! itself for CPUs: both are off chip. The cells of levels 16 to 40 are on chip with their labels (the source's BCN of level 16, for all
-//! four). Labels or chunk numbers beyond 16 bits make every cell 32 bits wide.
+//! four). Labels or chunk numbers beyond 16 bits make every cell 32 bits wide. A level has 2^28 cells at most: 4,096 /48s with longer
+//! prefixes.
 
 #[cfg(test)]
 mod tests;
@@ -46,6 +47,7 @@ use crate::copies::{self, Whole};
 use crate::fib::{BuildError, Built, Fib, LABEL_31, Label, Outgrown, check_labels};
 use crate::prefix::Prefix;
 use crate::rib::Rib;
+use std::collections::TryReserveError;
 use std::ops::Range;
 use tidemill_lookup::mem::collapse;
 use tidemill_lookup::prefetch::prefetch_read;
@@ -57,8 +59,9 @@ const LEVELS: usize = 14;
 const ENDS: [u8; LEVELS] = [16, 24, 32, 40, 48, 64, 72, 80, 88, 96, 104, 112, 120, 128];
 /// The level of 48, at which the source parts on-chip and off-chip memory.
 const SPLIT: usize = 4;
-/// Cells of a level, at most: beyond, the structure is no longer one for small tables.
-const CELLS_MAX: usize = 1 << 30;
+/// Cells of a level, at most: 4,096 chunks of level 64, which with cells of 32 bits and their owners are 1.4 GB. Beyond, the
+/// structure is no longer one for small tables. (In tests of this folder less, so that they can go there.)
+const CELLS_MAX: usize = if cfg!(test) { 1 << 25 } else { 1 << 28 };
 /// Keys that are in flight together.
 const BURST: usize = 32;
 
@@ -109,12 +112,24 @@ impl<C: Cell> Level<C> {
     }
 
     /// A chunk of `1 << stride` equal labels.
-    fn allocate<P: Probe + ?Sized>(&mut self, stride: u8, label: C, owner: u8, probe: &P) -> Option<u32> {
+    fn allocate<P: Probe + ?Sized>(
+        &mut self,
+        stride: u8,
+        label: C,
+        owner: u8,
+        probe: &P,
+    ) -> Result<u32, Lack> {
         let size = 1_usize << stride;
         let chunk = match self.free.pop() {
             Some(chunk) => chunk,
-            None if self.cells.len() + size > CELLS_MAX => return None,
+            None if self.cells.len() + size > CELLS_MAX => {
+                return Err(Lack::Room(format!("sail-l has {CELLS_MAX} cells of a level at most")));
+            }
             None => {
+                // `resize` would abort where there is none.
+                self.cells.try_reserve(size)?;
+                self.owners.try_reserve(size)?;
+                self.flags.try_reserve(size / 64)?;
                 let chunk = self.cells.len() >> stride;
                 self.cells.resize(self.cells.len() + size, label);
                 self.owners.resize(self.cells.len(), owner);
@@ -126,10 +141,13 @@ impl<C: Cell> Level<C> {
         self.cells[first..first + size].fill(label);
         self.owners[first..first + size].fill(owner);
         self.flags[first / 64..(first + size) / 64].fill(u64::MAX);
-        probe.write((&raw const self.cells[first]).addr(), size * size_of::<C>());
-        probe.write((&raw const self.flags[first / 64]).addr(), size / 8);
+        // As stores of 64 bits.
+        let cells = self.cells[first..first + size].chunks(8 / size_of::<C>());
+        cells.for_each(|word| probe.write(word.as_ptr().addr(), size_of_val(word)));
+        let flags = &self.flags[first / 64..(first + size) / 64];
+        flags.iter().for_each(|word| probe.write((&raw const *word).addr(), size_of_val(word)));
         self.chunks += 1;
-        Some(chunk)
+        Ok(chunk)
     }
 
     fn release(&mut self, chunk: u32) {
@@ -137,6 +155,43 @@ impl<C: Cell> Level<C> {
         self.free.push(chunk);
         if self.chunks == 0 {
             *self = Self::default();
+        }
+    }
+}
+
+/// Why there is no chunk, or no cell for a label.
+#[derive(Debug)]
+enum Lack {
+    Label(Outgrown),
+    Room(String),
+    Memory(TryReserveError),
+}
+
+impl From<TryReserveError> for Lack {
+    fn from(error: TryReserveError) -> Self {
+        Lack::Memory(error)
+    }
+}
+
+impl From<Lack> for Outgrown {
+    fn from(lack: Lack) -> Self {
+        match lack {
+            Lack::Label(outgrown) => outgrown,
+            Lack::Room(what) => Outgrown { what },
+            Lack::Memory(error) => Outgrown { what: format!("no memory for a chunk of sail-l ({error})") },
+        }
+    }
+}
+
+impl From<Lack> for BuildError {
+    fn from(lack: Lack) -> Self {
+        match lack {
+            Lack::Memory(error) => BuildError::Memory(std::io::Error::other(error)),
+            other => BuildError::TooLarge {
+                structure: "sail-l".into(),
+                what: Outgrown::from(other).what,
+                advice: "use sail-hybrid".into(),
+            },
         }
     }
 }
@@ -150,10 +205,12 @@ pub struct SailL<C> {
 /// Builds the structure with 16-bit cells if labels and chunk numbers fit, else with 32-bit cells, and its writer.
 ///
 /// # Errors
-/// A label of more than 31 bits; a level of more than 2^30 cells.
+/// A label of more than 31 bits; a level of more than 2^28 cells; no memory.
 pub fn writer(rib: &Rib<u128>, _: &Domain) -> Built<u128> {
     match SailL::<u16>::build(rib) {
         Ok(narrow) => copies::writer(narrow),
+        // Wider cells take more.
+        Err(error @ BuildError::Memory(_)) => Err(error),
         Err(_) => copies::writer(SailL::<u32>::build(rib)?),
     }
 }
@@ -165,18 +222,13 @@ impl<C: Cell> SailL<C> {
     /// Builds the structure of `rib`.
     ///
     /// # Errors
-    /// A label, or the number of a chunk, that does not fit the cells; a level of more than 2^30 cells.
+    /// A label, or the number of a chunk, that does not fit the cells; a level of more than 2^28 cells; no memory.
     pub fn build(rib: &Rib<u128>) -> Result<Self, BuildError> {
         check_labels(rib, Self::WIDTH)?;
         let mut sail = SailL { levels: std::array::from_fn(|_| Level::default()) };
-        sail.levels[0].allocate(stride(0), C::default(), 0, &());
+        sail.levels[0].allocate(stride(0), C::default(), 0, &())?;
         for (prefix, label) in rib.iter() {
-            let too_large = |Outgrown { what }| BuildError::TooLarge {
-                structure: "sail-l".into(),
-                what,
-                advice: "use sail-hybrid".into(),
-            };
-            sail.announce(prefix, label, &()).map_err(too_large)?;
+            sail.announce(prefix, label, &())?;
         }
         Ok(sail)
     }
@@ -212,9 +264,10 @@ impl<C: Cell> SailL<C> {
         prefix: Prefix<u128>,
         label: Label,
         probe: &P,
-    ) -> Result<(), Outgrown> {
+    ) -> Result<(), Lack> {
         let narrow = |value: u32| C::try_from(value).ok().filter(|_| value <= LABEL_31);
-        let cell = narrow(label.0).ok_or_else(|| Outgrown::label(prefix, label, Self::WIDTH))?;
+        let too_wide = || Lack::Label(Outgrown::label(prefix, label, Self::WIDTH));
+        let cell = narrow(label.0).ok_or_else(too_wide)?;
         let (mut chunk, mut i) = (0, 0);
         while ENDS[i] < prefix.len() {
             let at = chunk << stride(i) | digit(prefix.first(), i);
@@ -223,9 +276,8 @@ impl<C: Cell> SailL<C> {
             if level.is_label(at) {
                 let label = level.cells[at];
                 let end = ENDS[i + 1];
-                let full =
-                    || Outgrown { what: format!("sail-l has no room or number for a chunk of level {end}") };
-                let new = self.levels[i + 1].allocate(stride(i + 1), label, owner, probe).ok_or_else(full)?;
+                let full = || Lack::Room(format!("sail-l has no number for one more chunk of level {end}"));
+                let new = self.levels[i + 1].allocate(stride(i + 1), label, owner, probe)?;
                 self.levels[i].store(at, narrow(new).ok_or_else(full)?, false, probe);
                 chunk = new as usize;
             }
@@ -440,7 +492,7 @@ impl<C: Cell> Whole<u128> for SailL<C> {
         probe: &P,
     ) -> Result<(), Outgrown> {
         match rib.get(prefix) {
-            Some(label) => self.announce(prefix, label, probe),
+            Some(label) => Ok(self.announce(prefix, label, probe)?),
             None => self.withdraw(rib, prefix, probe),
         }
     }

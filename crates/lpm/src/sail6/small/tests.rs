@@ -108,8 +108,31 @@ fn a_change_stores_what_changes() {
     assert_eq!(stores("2001:db8:2::/47", 4), (2, 4));
     assert_eq!(stores("2001:db8::/45", 5), (5, 10), "eight cells, three of them of longer prefixes");
     assert_eq!(stores("2001:db8:1::/48", 4), (1, 2));
-    // A new chunk with its flags, the cell and the flag that lead there, and one of its cells.
-    assert_eq!(stores("2001:db8:1:1::/64", 6), (5, (2 << 16) + (1 << 13) + 2 + 8 + 2));
+    // A new chunk with its flags, word by word; the cell and the flag that lead there; and one of its cells.
+    let words = (2 << 16) / 8 + (1 << 13) / 8;
+    assert_eq!(stores("2001:db8:1:1::/64", 6), (words + 3, 8 * words + 2 + 8 + 2));
+}
+
+/// Chunks of level 64 up to the limit of cells: then an error, and no attempt with wider cells that would take more.
+#[test]
+fn there_is_a_limit_of_cells() {
+    let first = address("2001::");
+    let chunks = CELLS_MAX as u128 >> 16;
+    let table = |count: u128| -> Rib<u128> {
+        (0..count).map(|i| (Prefix::new(first + (i << 80), 49).unwrap(), Label(1))).collect()
+    };
+    let (full, more) = (table(chunks), table(chunks + 1));
+    let mut sail = SailL::<u16>::build(&full).unwrap();
+    assert_eq!(sail.chunks(64), chunks as usize);
+    let last = Prefix::new(first + (chunks << 80), 49).unwrap();
+    let error = sail.change(&more, last, &()).unwrap_err();
+    assert!(error.what.contains("cells of a level at most"), "{error}");
+    drop(sail);
+    let error = writer(&more, &Domain::new()).err().unwrap();
+    assert!(matches!(error, BuildError::TooLarge { .. }), "{error}");
+    let none = Vec::<u64>::new().try_reserve(usize::MAX).unwrap_err();
+    assert!(matches!(BuildError::from(Lack::Memory(none.clone())), BuildError::Memory(_)));
+    assert!(Outgrown::from(Lack::Memory(none)).what.starts_with("no memory for a chunk"));
 }
 
 #[test]

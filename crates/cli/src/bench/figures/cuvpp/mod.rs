@@ -143,6 +143,9 @@ mod tests {
             assert_eq!(drawing.panels.len(), 2);
             for panel in &drawing.panels {
                 assert_eq!(series(drawing, 0)[..4], FOUR, "and what is quicker");
+                let behind = ["length-search", "cuvpp-simd", "cuvpp-lengths"];
+                assert_eq!(series(drawing, 0)[4..7], behind);
+                assert_eq!(series(drawing, 0)[7..], behind.map(|name| format!("{name}, key by key")));
                 for series in &panel.series {
                     let xs: Vec<&X> = series.points.iter().map(|point| &point.x).collect();
                     assert_eq!(xs, [&X::Number(0.0004), &X::Number(0.0008)]);

@@ -295,19 +295,24 @@ pub(super) fn bounds(setting: &Setting<'_>) -> Result<Drawing> {
         keys.extend(tidemill_lpm::keys::keys(rib, pattern, count, setting.args.seed));
     }
     let (changes, source) = changes(setting, UPDATES)?;
-    let progress = Progress::new(setting.figure.name, paper::BOUNDS.len() as u64);
+    let progress = Progress::new(setting.figure.name, paper::BOUNDS.len() as u64 + 1);
     let work = Work { progress: &progress, rib, keys: &keys, changes: &changes };
+    let (narrow_rib, narrow_changes) = narrowed(rib, &changes);
+    let narrow = Work { rib: &narrow_rib, changes: &narrow_changes, ..work };
     let mut cut_short = Vec::new();
     let (mut bytes, mut on, mut off, mut update) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    for (name, bound) in &paper::BOUNDS {
-        let seen = work.of(name)?;
+    // The form with labels as the source's has no chunks in its cells of level 24, and so one load more off chip than the source says.
+    let (l, more) = (&paper::BOUNDS[2].1, 1);
+    let all = paper::BOUNDS.iter().map(|(name, bound)| (*name, bound, 0)).chain([(SOURCES, l, more)]);
+    for (name, bound, more) in all {
+        let seen = if name == SOURCES { narrow.of(name)? } else { work.of(name)? };
         progress.add(1);
         cut_short.extend(seen.cut_short(name));
         let [on_chip, off_chip] = seen.lookup;
         ensure!(
             seen.on_chip_bytes <= bound.on_chip_bytes
                 && on_chip <= bound.lookup
-                && off_chip <= paper::OFF_CHIP
+                && off_chip <= paper::OFF_CHIP + more
                 && bound.update.is_none_or(|most| seen.on_chip_stores <= most),
             "WRONG: {name}: beyond the paper's bound: {} bytes on chip, {on_chip} and {off_chip} loads of a lookup, {} \
              on-chip stores of an update",
@@ -335,6 +340,10 @@ pub(super) fn bounds(setting: &Setting<'_>) -> Result<Drawing> {
                 work.changes.len()
             ),
             "sail-l has the bit of level 24 in the cell, as the paper's for CPUs: off chip; sail-m has it on chip, as far as there are chunks".into(),
+            format!(
+                "{SOURCES} has labels of 8 bits as the paper's (for it labels go up to {NARROW}, in turn), and the number of a chunk of level 32 in an \
+                 array of its own: three loads off chip where the paper says two. sail-l has both in one cell of 17 bits, so two"
+            ),
             "the paper: stores of an update of sail-l and sail-m are not bounded".into(),
         ]
         .into_iter()
@@ -347,7 +356,7 @@ pub(super) fn bounds(setting: &Setting<'_>) -> Result<Drawing> {
 /// `SAIL_L` with labels as wide as the paper's.
 const SOURCES: &str = "sail-l8";
 /// The greatest label of that one.
-const NARROW: u32 = 254;
+const NARROW: u32 = tidemill_lpm::sail::NARROW_MOST;
 
 /// The table and the changes with labels up to [`NARROW`].
 fn narrowed(rib: &Rib<u32>, changes: &[Change<u32>]) -> (Rib<u32>, Vec<Change<u32>>) {
