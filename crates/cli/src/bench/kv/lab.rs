@@ -87,7 +87,7 @@ impl Daemon {
         let mut options = Options::new(&["server"], 0x5eed);
         options.name = format!("kv-bench-p{}", std::process::id());
         options.memory = memory;
-        options.rate = 0;
+        (options.rate, options.rate_total) = (0, 0);
         let (stop, counts) = (Arc::new(AtomicBool::new(false)), Arc::new([const { AtomicU64::new(0) }; 2]));
         let (stopped, counted, inside) = (stop.clone(), counts.clone(), server.descriptor()?);
         let (ready, started) = std::sync::mpsc::channel();
