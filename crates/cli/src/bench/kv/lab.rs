@@ -79,6 +79,9 @@ struct Daemon {
     stop: Arc<AtomicBool>,
     /// Gets answered by the cache, and gets of which it had not every key.
     counts: Arc<[AtomicU64; 2]>,
+    /// It does nothing while this is set. And how often it has worked.
+    rests: Arc<AtomicBool>,
+    rounds: Arc<AtomicU64>,
     thread: Option<JoinHandle<Result<()>>>,
 }
 
@@ -89,7 +92,9 @@ impl Daemon {
         options.memory = memory;
         (options.rate, options.rate_total) = (0, 0);
         let (stop, counts) = (Arc::new(AtomicBool::new(false)), Arc::new([const { AtomicU64::new(0) }; 2]));
+        let (rests, rounds) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let (stopped, counted, inside) = (stop.clone(), counts.clone(), server.descriptor()?);
+        let (resting, worked) = (rests.clone(), rounds.clone());
         let (ready, started) = std::sync::mpsc::channel();
         let work = move || -> Result<()> {
             move_in(&inside)?;
@@ -98,6 +103,11 @@ impl Daemon {
             let _ = ready.send(());
             let mut looked = Instant::now();
             while !stopped.load(Ordering::Relaxed) {
+                if resting.load(Ordering::Relaxed) {
+                    std::thread::park();
+                    continue;
+                }
+                worked.fetch_add(1, Ordering::Relaxed);
                 if !cache.round()? {
                     std::thread::sleep(Duration::from_millis(1));
                 }
@@ -111,15 +121,37 @@ impl Daemon {
             Ok(())
         };
         let thread = std::thread::spawn(work);
-        let mut own = Daemon { stop, counts, thread: Some(thread) };
+        let mut own = Daemon { stop, counts, rests, rounds, thread: Some(thread) };
         match started.recv() {
             Ok(()) => Ok(own),
             Err(_) => Err(own.end().err().unwrap_or_else(|| anyhow::anyhow!("the cache has ended"))),
         }
     }
 
+    /// Has it rest, or work again; then until it has.
+    fn rest(&self, rests: bool) -> Result<()> {
+        if self.rests.swap(rests, Ordering::Relaxed) == rests {
+            return Ok(());
+        }
+        if let Some(thread) = &self.thread {
+            thread.thread().unpark();
+        }
+        let (started, before) = (Instant::now(), self.rounds.load(Ordering::Relaxed));
+        while !rests && self.rounds.load(Ordering::Relaxed) < before + 3 {
+            if started.elapsed() > Duration::from_secs(5) {
+                bail!("the cache's daemon does not work any more");
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    }
+
     fn end(&mut self) -> Result<()> {
         self.stop.store(true, Ordering::Relaxed);
+        self.rests.store(false, Ordering::Relaxed);
+        if let Some(thread) = &self.thread {
+            thread.thread().unpark();
+        }
         match self.thread.take().map(JoinHandle::join) {
             Some(Ok(result)) => result,
             Some(Err(_)) => bail!("the cache's daemon has failed"),
@@ -168,11 +200,13 @@ pub(super) struct Lab {
     pub(super) client: Netns,
     /// Of the client's end of the cable: its Ethernet address, and the server's.
     pub(super) macs: [[u8; 6]; 2],
+    /// The flood's datagrams have a checksum.
+    pub(super) checksum: bool,
 }
 
 impl Lab {
     /// With the cache, of so many bytes, or without.
-    pub(super) fn new(cache: Option<u64>) -> Result<Self> {
+    pub(super) fn new(cache: Option<u64>, checksum: bool) -> Result<Self> {
         let (client, server) = (Netns::new("client")?, Netns::new("server")?);
         let path = server.path();
         client.run(&format!("ip link add name client type veth peer name server netns {path}"))?;
@@ -194,7 +228,7 @@ impl Lab {
         command.args(["-c", &last().to_string(), "memcached", "-u", "nobody", "-t", "1", "-m", "1024"]);
         command.args(["-p", &port, "-U", &port]).stdin(Stdio::null());
         let memcached = server.enter(|| command.spawn())?.context("taskset, memcached: install both")?;
-        let mut lab = Lab { daemon: None, memcached, server, client, macs };
+        let mut lab = Lab { daemon: None, memcached, server, client, macs, checksum };
         lab.apart(true)?;
         let started = Instant::now();
         while lab.tcp().is_err() {
@@ -242,6 +276,11 @@ impl Lab {
             }
         }
         Ok(())
+    }
+
+    /// Has the cache's daemon rest: nothing is served meanwhile, and nothing is to be asked.
+    pub(super) fn rest(&self, rests: bool) -> Result<()> {
+        self.daemon.as_ref().map_or(Ok(()), |daemon| daemon.rest(rests))
     }
 
     /// Keys that the cache has answered for.
