@@ -82,6 +82,42 @@ fn pieces<'a>(rng: &mut Rng, bytes: &'a [u8]) -> Vec<&'a [u8]> {
     pieces
 }
 
+/// Commands of right forms, one behind the other: silent ones, such as are silent unless they fail, and such as fail.
+fn pipeline(rng: &mut Rng) -> Vec<u8> {
+    const COMMANDS: [&str; 26] = [
+        "set @ 0 0 1\r\nx\r\n",
+        "set @ 0 0 1\r\n1\r\n",
+        "set @ 0 0 1 noreply\r\nx\r\n",
+        "add @ 0 0 1\r\nx\r\n",
+        "add @ 0 0 1 noreply\r\nx\r\n",
+        "cas @ 0 0 1 99\r\nx\r\n",
+        "delete @\r\n",
+        "delete @ noreply\r\n",
+        "incr @ 1\r\n",
+        "incr @ x\r\n",
+        "incr @ x noreply\r\n",
+        "touch @ 0\r\n",
+        "gat 0 @\r\n",
+        "get @ a\r\n",
+        "ms @ 1\r\nx\r\n",
+        "ms @ 1 q\r\nx\r\n",
+        "ms @ 1 q ME\r\nx\r\n",
+        "ms @ 1 q MR\r\nx\r\n",
+        "md @\r\n",
+        "md @ q\r\n",
+        "ma @\r\n",
+        "ma @ q\r\n",
+        "mg @ v\r\n",
+        "mg @ v q\r\n",
+        "mn\r\n",
+        "flush_all\r\n",
+    ];
+    let count = 2 + rng.below(14);
+    let text: String =
+        (0..count).map(|_| rng.one(&COMMANDS).replace('@', rng.one(&["a", "b", "n"]))).collect();
+    text.into_bytes()
+}
+
 /// What a mutation may change.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum What {
@@ -146,9 +182,12 @@ fn connections(count: usize, seed: u64) {
             bytes
         };
         let mut bytes = some();
-        for more in [some(), some()] {
-            if rng.below(2) == 0 && ((more[0] >= 0x80) == (bytes[0] >= 0x80) || rng.below(10) == 0) {
-                bytes.extend(more);
+        if rng.below(2) == 0 {
+            bytes = pipeline(&mut rng);
+        } else {
+            let mut more = requests(&mut rng);
+            if (more[0] >= 0x80) == (bytes[0] >= 0x80) || rng.below(10) == 0 {
+                bytes.append(&mut more);
             }
         }
         let mut known = known(&bytes);
