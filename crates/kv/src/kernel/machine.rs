@@ -219,22 +219,24 @@ pub(super) fn udp_addresses(port: u16, sockets: &[u64]) -> Vec<(IpAddr, u32)> {
     addresses
 }
 
-/// The subnets of an interface: prefixes and their lengths. A route to everywhere is none.
+/// The subnets of an interface: prefixes and their lengths. Of IPv4 routes without a gateway those are that have one of this machine's addresses in them: neither
+/// a route to everywhere is, nor one to other hosts.
 pub(super) fn subnets(interface: &str) -> Vec<(IpAddr, u8)> {
     let routes = fs::read_to_string("/proc/thread-self/net/route").unwrap_or_default();
     let v6 = fs::read_to_string("/proc/thread-self/net/if_inet6").unwrap_or_default();
-    let mut subnets = subnets_of(interface, &routes, &v6);
+    let own: Vec<IpAddr> = addresses().into_iter().map(|(address, _)| address).collect();
+    let mut subnets = subnets_of(interface, &routes, &v6, &own);
     if interface == "lo" {
         subnets.push((IpAddr::V4(Ipv4Addr::new(127, 0, 0, 0)), 8));
         // What this machine sends to its own addresses comes that way too.
         let bits = |address: &IpAddr| if address.is_ipv4() { 32 } else { 128 };
-        subnets.extend(addresses().into_iter().map(|(address, _)| (address, bits(&address))));
+        subnets.extend(own.iter().map(|address| (*address, bits(address))));
     }
     subnets
 }
 
 /// The same, by /proc/net/route and if_inet6.
-fn subnets_of(interface: &str, routes: &str, v6: &str) -> Vec<(IpAddr, u8)> {
+fn subnets_of(interface: &str, routes: &str, v6: &str, own: &[IpAddr]) -> Vec<(IpAddr, u8)> {
     let mut subnets = Vec::new();
     for line in routes.lines().skip(1) {
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -244,8 +246,12 @@ fn subnets_of(interface: &str, routes: &str, v6: &str) -> Vec<(IpAddr, u8)> {
             continue;
         }
         if let (Some(network), Some(mask)) = (number(1), number(7)) {
-            let address = Ipv4Addr::from(network.to_ne_bytes());
-            subnets.push((IpAddr::V4(address), mask.count_ones() as u8));
+            // As they lie in memory, printed as this machine's numbers.
+            let of = |address: &IpAddr| matches!(address, IpAddr::V4(v4) if u32::from_ne_bytes(v4.octets()) & mask == network);
+            if own.iter().any(of) {
+                let address = Ipv4Addr::from(network.to_ne_bytes());
+                subnets.push((IpAddr::V4(address), mask.count_ones() as u8));
+            }
         }
     }
     for line in v6.lines() {
@@ -291,15 +297,17 @@ mod tests {
     }
 
     #[test]
-    fn a_route_to_everywhere_is_no_subnet() {
+    fn routes_to_everywhere_and_to_other_hosts_are_no_subnets() {
         let routes = "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n\
             wg0\t00000000\t00000000\t0001\t0\t0\t0\t00000000\t0\t0\t0\n\
             eth0\t00000000\t0100000A\t0003\t0\t0\t0\t00000000\t0\t0\t0\n\
+            eth0\t0100420A\t00000000\t0005\t0\t0\t0\tFFFFFFFF\t0\t0\t0\n\
             eth0\t0000000A\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0\n";
         let v6 = "fd000009000000000000000000000001 02 40 00 80     eth0\n";
-        assert_eq!(subnets_of("wg0", routes, v6), []);
+        let own = [IpAddr::from([10, 0, 0, 7]), IpAddr::from([127, 0, 0, 1])];
+        assert_eq!(subnets_of("wg0", routes, v6, &own), []);
         let eth0 =
             [(IpAddr::from([10, 0, 0, 0]), 24), (IpAddr::V6(Ipv6Addr::from(0xfd00_0009 << 96 | 1)), 64)];
-        assert_eq!(subnets_of("eth0", routes, v6), eth0);
+        assert_eq!(subnets_of("eth0", routes, v6, &own), eth0);
     }
 }

@@ -284,7 +284,7 @@ fn connections(count: usize, seed: u64) {
             }
         }
         let is_deaf = lab.cache.count("tcp-deaf") > deaf;
-        if fits && !is_deaf && known.answers_all && known.outstanding.len() == 0 {
+        if fits && !is_deaf && known.answers_all && known.outstanding.is_empty() {
             released += 1;
             for (what_changes, before) in keys.iter().zip(&slots) {
                 assert_eq!(

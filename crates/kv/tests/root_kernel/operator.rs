@@ -159,6 +159,7 @@ fn root_kernel_whom_it_answers_and_where() {
     );
     // A route to everywhere, without a gateway, is no subnet; one that is added later is.
     net::run("ip route add default dev server");
+    net::run("ip route add 198.51.100.1/32 dev server");
     net::run("ip addr add 192.0.2.7/24 dev server");
     lab.rounds(Duration::from_millis(600));
     let mut later = wanted;
