@@ -19,7 +19,7 @@
 // kernel drops must not be believed. What cannot be followed is `blind`: nothing is served until it ends.
 //
 // **What is not here**: values larger than 1,024 bytes, gets with more than 16 keys or replies beyond one datagram, IPv4 options and IPv6
-// extension headers (they pass; fragments and extension headers make everything void, as they may carry mutations).
+// extension headers (they pass; fragments and extension headers before memcached's port make everything void, as they may carry mutations).
 //
 // Costs, the argument why nothing stale is served, and what it rests on: crates/kv/KERNEL.md. Made into kv.bpf.o by `cargo xtask bpf`.
 // Linux 5.18 (bpf_xdp_load_bytes; bpf_loop is 5.17's); 6.1's verifier takes them (`cargo xtask kernels`), with less than 512 bytes of stack
@@ -148,6 +148,8 @@ static __always_inline int udp_in(struct xdp_md *context, struct parse *p, struc
 			return XDP_PASS;
 		}
 		verdict = get(context, p, where, frame);
+		if (verdict == XDP_PASS && w->done)
+			count_command(N_GET, 0, 0);
 		// Of another form: it may be anything.
 		if (w->done || verdict != XDP_PASS)
 			return verdict;
@@ -157,11 +159,11 @@ static __always_inline int udp_in(struct xdp_md *context, struct parse *p, struc
 
 // ---- TCP.
 
-static __always_inline void blind(struct state *state, struct conn *conn)
+static __always_inline void blind(struct state *state, struct conn *conn, __u32 why)
 {
 	if (conn->blind)
 		return;
-	conn->blind = 1;
+	conn->blind = why;
 	add64(&state->blind, 1);
 	add64(&state->epoch, 1);
 	count(C_TCP_BLIND);
@@ -198,7 +200,7 @@ static __always_inline void unknown(struct xdp_md *context, struct parse *p, con
 	}
 	if (state != BPF_TCP_ESTABLISHED && state != BPF_TCP_CLOSE_WAIT && state != BPF_TCP_SYN_RECV && state != BPF_TCP_NEW_SYN_RECV)
 		return;
-	p->w->fresh.blind = 1;
+	p->w->fresh.blind = B_BEFORE;
 	p->w->fresh.opened_ns = bpf_ktime_get_ns();
 	add64(&p->state->blind, 1);
 	add64(&p->state->epoch, 1);
@@ -253,7 +255,7 @@ __noinline int tcp_in(struct xdp_md *context, struct where *where)
 	}
 	if (tcp.urg || has_options) {
 		// A byte of it is not in the stream that memcached reads; of options the kernel takes some, and drops others with what is behind them.
-		blind(p.state, conn);
+		blind(p.state, conn, B_ODD);
 		goto pass;
 	}
 	// Its FIN is acknowledged, and nobody reads any more.
@@ -268,7 +270,7 @@ __noinline int tcp_in(struct xdp_md *context, struct where *where)
 			conn->hole_since_ns = now;
 		if (now - conn->hole_since_ns > 3000000000ull) {
 			// It, or the answer, has come another way.
-			blind(p.state, conn);
+			blind(p.state, conn, B_HOLE);
 			goto pass;
 		}
 		count(C_TCP_HOLE);
@@ -289,16 +291,34 @@ __noinline int tcp_in(struct xdp_md *context, struct where *where)
 	w->s = conn->in;
 	w->lost = 0;
 	bpf_loop(64, request_chunk, &p, 0);
-	if (w->lost || p.left)
-		blind(p.state, conn);
 	w->s.next = sequence + length;
 	conn->in = w->s;
+	if (w->lost || p.left)
+		blind(p.state, conn, B_REQUEST);
 pass:
 	__sync_lock_test_and_set(&conn->busy_in, 0);
 	return XDP_PASS;
 drop:
 	__sync_lock_test_and_set(&conn->busy_in, 0);
 	return XDP_DROP;
+}
+
+// How long the kernel may keep pieces of a packet at most (ipfrag_time and ip6frag_time are less).
+#define REASSEMBLY_NS 600000000000ull
+
+// A packet that is not read as a whole: where it may carry a mutation all is void. Of fragments the first says for which port they are; what the last to come
+// completes is executed then, so a later one counts as long as a first one for memcached may wait for it. Were pieces to overlap, the kernel takes none of them.
+static __always_inline void in_part(struct parse *p, const struct where *where)
+{
+	__u64 now = bpf_ktime_get_ns();
+
+	if (where->part == FIRST && where->dport != p->state->port)
+		return;
+	if (where->part == LATER && p->state->fragments_until_ns <= now)
+		return;
+	if (where->cut)
+		p->state->fragments_until_ns = now + REASSEMBLY_NS;
+	void_all(p->state);
 }
 
 SEC("xdp")
@@ -316,8 +336,8 @@ int tidemill_kv(struct xdp_md *context)
 	__builtin_memset(where, 0, sizeof(*where));
 	if (!locate(p.w, where, n))
 		return XDP_PASS;
-	if (where->fragment) {
-		void_all(p.state);
+	if (where->part != WHOLE) {
+		in_part(&p, where);
 		return XDP_PASS;
 	}
 	if (where->dport != p.state->port)
@@ -382,7 +402,7 @@ static __always_inline int opened(struct parse *p, const struct tuple *tuple, co
 	// The one before with these ends: what it sent may not be executed yet. The daemon sees to it; TCP tries again. Where there is none, nothing
 	// is served, and the next one asks what became of it.
 	if (conn && p->state->lease_ns + p->state->settle_ns < fresh->opened_ns) {
-		blind(p->state, conn);
+		blind(p->state, conn, B_AGAIN);
 		return GO_ON;
 	}
 	if (conn && (conn->blind || conn->deaf || conn->head != conn->tail || conn->overflow_in != conn->overflow_out)) {
@@ -422,7 +442,7 @@ static __always_inline int tcp_out(struct __sk_buff *context, struct parse *p, c
 			return opened(p, &tuple, &tcp);
 		conn = bpf_map_lookup_elem(&kv_conns, &tuple);
 		if (conn)
-			blind(p->state, conn);
+			blind(p->state, conn, B_COOKIE);
 		return GO_ON;
 	}
 	header = tcp.doff * 4;
@@ -478,7 +498,7 @@ int tidemill_kv_out(struct __sk_buff *context)
 	if (n > HEADS)
 		n = HEADS;
 	if (!found(&p, 1) || !p.state->port || !fits(&n, HEADS) || bpf_skb_load_bytes(context, 0, p.w->bytes, n) ||
-	    !locate(p.w, &where, n) || where.fragment || where.sport != p.state->port)
+	    !locate(p.w, &where, n) || where.part != WHOLE || where.sport != p.state->port)
 		return GO_ON;
 	return where.proto == IPPROTO_UDP ? udp_out(context, &where) : tcp_out(context, &p, &where);
 }

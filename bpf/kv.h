@@ -74,7 +74,56 @@ enum {
 	C_NO_ROOM, // passed: the answer does not fit into the frame's memory
 	C_UDP_HALF, // dropped: half a command
 	C_TOO_LONG, // passed: the answer is longer than what every way takes
+	C_GET_TOTAL, // passed: all sources together ask too much
 	COUNTS,
+};
+
+// Commands that are counted, each by the way it comes: the words of the text protocols, and opcodes of the binary one.
+enum {
+	N_OTHER,
+	N_GET,
+	N_GETS,
+	N_GAT,
+	N_GATS,
+	N_SET,
+	N_ADD,
+	N_REPLACE,
+	N_APPEND,
+	N_PREPEND,
+	N_CAS,
+	N_INCR,
+	N_DECR,
+	N_TOUCH,
+	N_DELETE,
+	N_FLUSH,
+	N_MG,
+	N_MS,
+	N_MD,
+	N_MA,
+	N_ME,
+	N_MN,
+	N_STATS,
+	N_VERSION,
+	N_VERBOSITY,
+	N_QUIT,
+	N_LRU,
+	N_CRAWLER,
+	N_SLABS,
+	N_MEMLIMIT,
+	N_SHUTDOWN,
+	N_EXTSTORE,
+	N_BINARY, // and the opcode, to 0x3f
+	COMMANDS = N_BINARY + 64,
+};
+
+// Why a connection is blind.
+enum {
+	B_BEFORE = 1, // it was not seen from its start
+	B_REQUEST, // a request that is not understood, or whose answers could not be
+	B_ODD, // urgent data, IP options
+	B_HOLE, // a segment, or what was acknowledged, has come another way
+	B_COOKIE, // opened by a cookie
+	B_AGAIN, // one with the same ends was not taken leave of
 };
 
 // What the daemon and the programs tell each other. Mapped into the daemon.
@@ -95,6 +144,11 @@ struct state {
 	__u64 server; // which memcached: the daemon's own word
 	__u64 invalid; // somebody has made an item stale by meta commands: asking by `mg` could take what its client is to win
 	__u64 broken; // the daemon is just taking counts back: one that is killed then leaves them wrong
+	__u64 rate_total; // answered datagrams a second for all sources; 0: no limit
+	__u64 fragments_until_ns; // later pieces of packets may be memcached's until then
+	// A line of its own: all processors write it.
+	__u64 total; // a second, in its upper half, and what was answered in it
+	__u64 of_the_daemon[7]; // what it has done, and why it does not serve
 };
 
 struct slot {
@@ -217,23 +271,31 @@ struct {
 	__type(value, struct udp_pending);
 } kv_udp SEC(".maps");
 
+struct local {
+	__be32 address[4];
+	__u32 interface; // of loopback and link-local ones; else 0: this machine takes them by any
+};
+
 // Addresses of this machine: only what is sent to them is answered.
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 1024);
-	__type(key, __be32[4]);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 16384);
+	__type(key, struct local);
 	__type(value, __u32);
 } kv_local SEC(".maps");
 
+// Sources that may be answered, by interface and family.
 struct allowed {
 	__u32 bits;
+	__u32 interface, family;
 	__be32 address[4];
 };
 
 struct {
 	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__uint(max_entries, 1024);
+	__uint(max_entries, 16384);
 	__type(key, struct allowed);
 	__type(value, __u32);
 } kv_allow SEC(".maps");
@@ -243,6 +305,7 @@ struct bucket {
 	__u64 spent; // in this second
 };
 
+// By IPv4 address, and by the first half of an IPv6 address: whoever has one has the others with that.
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 65536);
@@ -256,6 +319,18 @@ struct {
 	__type(key, __u32);
 	__type(value, __u64);
 } kv_counts SEC(".maps");
+
+struct answered {
+	__u64 hits, passes;
+};
+
+// By command, and whether it came over TCP.
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, COMMANDS * 2);
+	__type(key, __u32);
+	__type(value, struct answered);
+} kv_commands SEC(".maps");
 
 // Keys that were missed once.
 struct {
@@ -274,9 +349,17 @@ struct {
 // Where the parts of a packet are, and whose it is.
 struct where {
 	__u32 l3, l4, end; // end: of the packet, by the IP header
-	__u8 proto, family, fragment;
+	__u8 proto, family, part, cut; // part: see below; cut: into fragments
 	__be32 src[4], dst[4];
 	__be16 sport, dport;
+};
+
+// What of a packet is here.
+enum {
+	WHOLE,
+	FIRST, // its ports, and not all, or not without headers that no program here reads
+	LATER, // a later fragment
+	OPAQUE, // ports that were not found
 };
 
 struct work {
@@ -288,7 +371,11 @@ struct work {
 	struct udp_pending pending;
 	struct where where;
 	struct tuple tuple; // `zero` stays so
+	struct local local;
+	struct allowed allowed;
+	__be32 source[4];
 	__u64 sum, window_ms, events;
+	__u64 credit, credit_s; // answers of this second that are counted already
 	__u64 epoch, now_ns, version, hash; // of a get, and of its key
 	__u32 length; // of that
 	__u32 at, end, keys, done, total;
@@ -320,6 +407,19 @@ static __always_inline void count_more(__u32 which, __u64 more)
 
 	if (counter)
 		*counter += more;
+}
+
+static __always_inline void count_command(__u32 command, int tcp, int hit)
+{
+	__u32 at = command * 2 + (tcp != 0);
+	struct answered *answered = bpf_map_lookup_elem(&kv_commands, &at);
+
+	if (!answered)
+		return;
+	if (hit)
+		answered->hits += 1;
+	else
+		answered->passes += 1;
 }
 
 static __always_inline __u64 load64(const void *at)

@@ -211,26 +211,83 @@ static long get_copy(__u32 i, struct parse *p)
 	return 0;
 }
 
-// Whether the source may be answered.
-static __always_inline int may_answer(struct parse *p, const struct where *where)
+// In every network namespace.
+#define LOOPBACK 1
+
+static __always_inline int is_loopback(const __be32 *address)
 {
-	struct allowed allowed = { .bits = 128 };
-	struct bucket *bucket, fresh = {};
+	if (address[0] || address[1])
+		return 0;
+	return (address[2] == V4_MAPPED && (address[3] & bpf_htonl(0xff000000)) == bpf_htonl(0x7f000000)) ||
+	       (!address[2] && address[3] == bpf_htonl(1));
+}
+
+// Whether all sources together have not asked too much. Processors take answers from the second's in blocks, where it has many.
+static __always_inline int is_within_total(struct parse *p, __u64 now)
+{
+	struct state *state = p->state;
+	struct work *w = p->w;
+	__u64 second = (now / 1000000000) & 0xffffffff, word, block = state->rate_total < 65536 ? 1 : 64;
+
+	if (!state->rate_total)
+		return 1;
+	if (w->credit && w->credit_s == second) {
+		w->credit--;
+		return 1;
+	}
+	word = *(volatile __u64 *)&state->total;
+	if (word >> 32 != second) {
+		// Where another was first, its number is as good.
+		__sync_val_compare_and_swap(&state->total, word, second << 32);
+		word = *(volatile __u64 *)&state->total;
+	}
+	if ((word & 0xffffffff) >= state->rate_total) {
+		count(C_GET_TOTAL);
+		return 0;
+	}
+	add64(&state->total, block);
+	w->credit = block - 1;
+	w->credit_s = second;
+	return 1;
+}
+
+// Whether the source may be answered, by this address, where it came in.
+static __always_inline int may_answer(struct xdp_md *context, struct parse *p, const struct where *where)
+{
+	__u32 interface = context->ingress_ifindex;
+	struct bucket *bucket, fresh = { .spent = 1 };
+	struct work *w = p->w;
 	__u64 now;
 
-	__builtin_memcpy(allowed.address, where->src, 16);
-	if (!bpf_map_lookup_elem(&kv_local, where->dst) || !bpf_map_lookup_elem(&kv_allow, &allowed)) {
+	__builtin_memcpy(w->local.address, where->dst, 16);
+	w->local.interface = 0;
+	if (is_loopback(where->dst) || (where->family == 6 && (where->dst[0] & bpf_htonl(0xffc00000)) == bpf_htonl(0xfe800000)))
+		w->local.interface = interface;
+	w->allowed.bits = sizeof(w->allowed) * 8 - 32;
+	w->allowed.interface = interface;
+	w->allowed.family = where->family;
+	__builtin_memcpy(w->allowed.address, where->src, 16);
+	// By any other interface the kernel takes none from loopback addresses.
+	if ((is_loopback(where->src) && interface != LOOPBACK) || !bpf_map_lookup_elem(&kv_local, &w->local) ||
+	    !bpf_map_lookup_elem(&kv_allow, &w->allowed)) {
 		count(C_GET_DENIED);
 		return 0;
 	}
-	if (!p->state->rate)
-		return 1;
 	now = bpf_ktime_get_coarse_ns();
-	bucket = bpf_map_lookup_elem(&kv_sources, where->src);
+	if (!p->state->rate)
+		return is_within_total(p, now);
+	__builtin_memcpy(w->source, where->src, 16);
+	if (where->family == 6)
+		w->source[2] = w->source[3] = 0;
+	bucket = bpf_map_lookup_elem(&kv_sources, w->source);
 	if (!bucket) {
 		fresh.at_ns = now;
-		bpf_map_update_elem(&kv_sources, where->src, &fresh, BPF_ANY);
-		return 1;
+		// No room for it: it is not answered unbounded.
+		if (bpf_map_update_elem(&kv_sources, w->source, &fresh, BPF_ANY)) {
+			count(C_GET_LIMITED);
+			return 0;
+		}
+		return is_within_total(p, now);
 	}
 	if (now - bucket->at_ns >= 1000000000) {
 		bucket->at_ns = now;
@@ -241,7 +298,7 @@ static __always_inline int may_answer(struct parse *p, const struct where *where
 		return 0;
 	}
 	bucket->spent++;
-	return 1;
+	return is_within_total(p, now);
 }
 
 struct udp {
@@ -381,7 +438,7 @@ static __always_inline int get(struct xdp_md *context, struct parse *p, struct w
 		count(C_BAD_CHECKSUM);
 		return XDP_PASS;
 	}
-	if (!may_answer(p, where))
+	if (!may_answer(context, p, where))
 		return XDP_PASS;
 	size = w->total + 5;
 	if (size > MAX_REPLY) {
@@ -419,6 +476,7 @@ static __always_inline int get(struct xdp_md *context, struct parse *p, struct w
 		if (p->offset + 5 == payload + size && !bpf_xdp_store_bytes(context, p->offset, tail, 5) &&
 		    turn(context, w, where, size, sum)) {
 			count(C_GET_HIT);
+			count_command(N_GET, 0, 1);
 			count_more(C_KEYS_HIT, w->keys);
 			return XDP_TX;
 		}

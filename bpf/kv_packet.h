@@ -10,6 +10,8 @@
 #define HEADS 128
 
 #define V4_MAPPED bpf_htonl(0xffff)
+// Headers before an IPv6 packet's transport that are read.
+#define EXTENSIONS 6
 
 // A header at `at`, of the `n` bytes that there are.
 #define HEADER(type, at)                              \
@@ -27,7 +29,13 @@ struct tag {
 	__be16 tci, type;
 };
 
-// Finds ports in the first `n` bytes of a packet; 0: there are none. Not static: the verifier looks at it once, and by itself.
+// What IPv6 puts before the header of a transport; of a fragment `offset` is its place, in its upper 13 bits.
+struct extension {
+	__u8 next, length;
+	__be16 offset;
+};
+
+// Finds ports in the first `n` bytes of a packet; 0: there are none, and none that are memcached's can be behind. Not static: the verifier looks at it once, and by itself.
 __noinline int locate(struct work *w, struct where *where, __u32 n)
 {
 	__u32 at = sizeof(struct ethhdr);
@@ -44,7 +52,8 @@ __noinline int locate(struct work *w, struct where *where, __u32 n)
 		at += sizeof(struct tag);
 	}
 	where->l3 = at;
-	where->fragment = 0;
+	where->part = WHOLE;
+	where->cut = 0;
 	if (type == bpf_htons(ETH_P_IP)) {
 		struct iphdr *ip = HEADER(struct iphdr, at);
 		__u32 header = ip->ihl * 4, total = bpf_ntohs(ip->tot_len);
@@ -58,7 +67,11 @@ __noinline int locate(struct work *w, struct where *where, __u32 n)
 		where->src[2] = where->dst[2] = V4_MAPPED;
 		where->src[3] = ip->saddr;
 		where->dst[3] = ip->daddr;
-		where->fragment = !total || (ip->frag_off & bpf_htons(0x3fff)) != 0;
+		where->cut = (ip->frag_off & bpf_htons(0x3fff)) != 0;
+		if (ip->frag_off & bpf_htons(0x1fff))
+			where->part = LATER;
+		else if (!total || where->cut)
+			where->part = FIRST;
 		where->l4 = at + header;
 		where->end = at + total;
 	} else if (type == bpf_htons(ETH_P_IPV6)) {
@@ -75,20 +88,50 @@ __noinline int locate(struct work *w, struct where *where, __u32 n)
 		// Nobody has such a source: the kernel drops it. Here it would be one of IPv4.
 		if (!where->src[0] && !where->src[1] && where->src[2] == V4_MAPPED)
 			return 0;
-		// Behind these there may be anything, also to a group: a socket that is bound to no address gets that too. Behind options for each
-		// hop there mostly is ICMP (who listens to which group), which is everywhere and says itself that it is.
-		if (where->proto == IPPROTO_HOPOPTS)
-			where->fragment = *HEADER(__u8, where->l4) != IPPROTO_ICMPV6;
-		else if (where->proto == IPPROTO_ROUTING || where->proto == IPPROTO_FRAGMENT || where->proto == IPPROTO_DSTOPTS ||
-			 where->proto == IPPROTO_AH)
-			where->fragment = 1;
+		// Behind headers of these kinds there may be a transport's, also to a group: a socket that is bound to no address gets that too. Behind
+		// others (ICMP, tunnels) there is nothing for a socket of memcached's.
+		for (int i = 0; i < EXTENSIONS; i++) {
+			struct extension *extension;
+			__u32 next = where->proto, l4 = where->l4, length;
+
+			if (next != IPPROTO_HOPOPTS && next != IPPROTO_ROUTING && next != IPPROTO_DSTOPTS && next != IPPROTO_AH &&
+			    next != IPPROTO_FRAGMENT)
+				break;
+			if (l4 + sizeof(*extension) > n) {
+				where->part = OPAQUE;
+				return 1;
+			}
+			extension = (struct extension *)&w->bytes[l4 & (HEADS - 1)];
+			length = extension->length;
+			where->proto = extension->next;
+			where->part = FIRST;
+			if (next == IPPROTO_FRAGMENT) {
+				where->cut = 1;
+				if (extension->offset & bpf_htons(0xfff8)) {
+					where->part = LATER;
+					break;
+				}
+				length = 0;
+			}
+			where->l4 = l4 + (next == IPPROTO_AH ? length * 4 + 8 : length * 8 + 8);
+		}
+		if (where->part != WHOLE && where->proto != IPPROTO_UDP && where->proto != IPPROTO_TCP) {
+			if (where->proto != IPPROTO_HOPOPTS && where->proto != IPPROTO_ROUTING && where->proto != IPPROTO_DSTOPTS &&
+			    where->proto != IPPROTO_AH && where->proto != IPPROTO_FRAGMENT)
+				return 0;
+			if (where->part != LATER)
+				where->part = OPAQUE;
+			return 1;
+		}
+		if (where->part != WHOLE && where->l4 + sizeof(struct ports) > n)
+			where->part = where->part == LATER ? LATER : OPAQUE;
 	} else {
 		return 0;
 	}
-	if (where->fragment)
-		return where->family == 6 || where->proto == IPPROTO_UDP || where->proto == IPPROTO_TCP;
 	if (where->proto != IPPROTO_UDP && where->proto != IPPROTO_TCP)
 		return 0;
+	if (where->part > FIRST)
+		return 1;
 	ports = HEADER(struct ports, where->l4);
 	where->sport = ports->source;
 	where->dport = ports->destination;

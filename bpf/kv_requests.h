@@ -29,6 +29,8 @@ enum {
 	K_GAT,
 	K_FLUSH,
 	K_VERBOSE,
+	K_TUNE, // what changes no value, and is answered by one line
+	K_CRAWLER, // the same, unless it prints
 	K_STATS,
 	K_DEBUG, // me
 	K_MG,
@@ -56,64 +58,65 @@ struct parse {
 
 #define NOREPLY W7('n', 'o', 'r', 'e', 'p', 'l', 'y')
 
-static __always_inline __u8 command_of(__u64 word, __u32 length)
+// What a word is, and under which name it is counted.
+#define KNOWN(n, chars, kind, name)       \
+	if (word == W##n chars) \
+		return (kind) | (name) << 8
+
+static __always_inline __u16 command_of(__u64 word, __u32 length)
 {
 	switch (length) {
 	case 2:
-		if (word == W2('m', 'g'))
-			return K_MG;
-		if (word == W2('m', 's'))
-			return K_MS;
-		if (word == W2('m', 'd') || word == W2('m', 'a'))
-			return K_MD;
-		if (word == W2('m', 'n'))
-			return K_BARRIER;
-		if (word == W2('m', 'e'))
-			return K_DEBUG;
+		KNOWN(2, ('m', 'g'), K_MG, N_MG);
+		KNOWN(2, ('m', 's'), K_MS, N_MS);
+		KNOWN(2, ('m', 'd'), K_MD, N_MD);
+		KNOWN(2, ('m', 'a'), K_MD, N_MA);
+		KNOWN(2, ('m', 'n'), K_BARRIER, N_MN);
+		KNOWN(2, ('m', 'e'), K_DEBUG, N_ME);
 		break;
 	case 3:
-		if (word == W3('g', 'e', 't'))
-			return K_READ;
-		if (word == W3('s', 'e', 't') || word == W3('a', 'd', 'd'))
-			return K_STORE;
-		if (word == W3('c', 'a', 's'))
-			return K_CAS;
-		if (word == W3('g', 'a', 't'))
-			return K_GAT;
+		KNOWN(3, ('g', 'e', 't'), K_READ, N_GET);
+		KNOWN(3, ('s', 'e', 't'), K_STORE, N_SET);
+		KNOWN(3, ('a', 'd', 'd'), K_STORE, N_ADD);
+		KNOWN(3, ('c', 'a', 's'), K_CAS, N_CAS);
+		KNOWN(3, ('g', 'a', 't'), K_GAT, N_GAT);
+		KNOWN(3, ('l', 'r', 'u'), K_TUNE, N_LRU);
 		break;
 	case 4:
-		if (word == W4('g', 'e', 't', 's') || word == W4('b', 'g', 'e', 't'))
-			return K_READ;
-		if (word == W4('g', 'a', 't', 's'))
-			return K_GAT;
-		if (word == W4('i', 'n', 'c', 'r') || word == W4('d', 'e', 'c', 'r'))
-			return K_ARITH;
-		if (word == W4('q', 'u', 'i', 't'))
-			return K_QUIT;
+		KNOWN(4, ('g', 'e', 't', 's'), K_READ, N_GETS);
+		KNOWN(4, ('b', 'g', 'e', 't'), K_READ, N_GET);
+		KNOWN(4, ('g', 'a', 't', 's'), K_GAT, N_GATS);
+		KNOWN(4, ('i', 'n', 'c', 'r'), K_ARITH, N_INCR);
+		KNOWN(4, ('d', 'e', 'c', 'r'), K_ARITH, N_DECR);
+		KNOWN(4, ('q', 'u', 'i', 't'), K_QUIT, N_QUIT);
 		break;
 	case 5:
-		if (word == W5('t', 'o', 'u', 'c', 'h'))
-			return K_ARITH;
-		if (word == W5('s', 't', 'a', 't', 's'))
-			return K_STATS;
+		KNOWN(5, ('t', 'o', 'u', 'c', 'h'), K_ARITH, N_TOUCH);
+		KNOWN(5, ('s', 't', 'a', 't', 's'), K_STATS, N_STATS);
+		KNOWN(5, ('s', 'l', 'a', 'b', 's'), K_TUNE, N_SLABS);
 		break;
 	case 6:
-		if (word == W6('a', 'p', 'p', 'e', 'n', 'd'))
-			return K_STORE;
-		if (word == W6('d', 'e', 'l', 'e', 't', 'e'))
-			return K_DELETE;
+		KNOWN(6, ('a', 'p', 'p', 'e', 'n', 'd'), K_STORE, N_APPEND);
+		KNOWN(6, ('d', 'e', 'l', 'e', 't', 'e'), K_DELETE, N_DELETE);
 		break;
 	case 7:
-		if (word == W7('r', 'e', 'p', 'l', 'a', 'c', 'e') || word == W7('p', 'r', 'e', 'p', 'e', 'n', 'd'))
-			return K_STORE;
-		if (word == W7('v', 'e', 'r', 's', 'i', 'o', 'n'))
-			return K_READ;
+		KNOWN(7, ('r', 'e', 'p', 'l', 'a', 'c', 'e'), K_STORE, N_REPLACE);
+		KNOWN(7, ('p', 'r', 'e', 'p', 'e', 'n', 'd'), K_STORE, N_PREPEND);
+		KNOWN(7, ('v', 'e', 'r', 's', 'i', 'o', 'n'), K_READ, N_VERSION);
+		break;
+	case 8:
+		KNOWN(8, ('s', 'h', 'u', 't', 'd', 'o', 'w', 'n'), K_TUNE, N_SHUTDOWN);
+		KNOWN(8, ('e', 'x', 't', 's', 't', 'o', 'r', 'e'), K_TUNE, N_EXTSTORE);
 		break;
 	case 9: // their last eight letters
-		if (word == W8('l', 'u', 's', 'h', '_', 'a', 'l', 'l'))
-			return K_FLUSH;
-		if (word == W8('e', 'r', 'b', 'o', 's', 'i', 't', 'y'))
-			return K_VERBOSE;
+		KNOWN(8, ('l', 'u', 's', 'h', '_', 'a', 'l', 'l'), K_FLUSH, N_FLUSH);
+		KNOWN(8, ('e', 'r', 'b', 'o', 's', 'i', 't', 'y'), K_VERBOSE, N_VERBOSITY);
+		break;
+	case 11: // their last eight letters
+		KNOWN(8, ('_', 'c', 'r', 'a', 'w', 'l', 'e', 'r'), K_CRAWLER, N_CRAWLER);
+		break;
+	case 14: // their last eight letters
+		KNOWN(8, ('m', 'e', 'm', 'l', 'i', 'm', 'i', 't'), K_TUNE, N_MEMLIMIT);
 		break;
 	}
 	return K_NONE;
@@ -288,6 +291,14 @@ static __noinline void meta_flag(struct parse *p)
 	s->seen |= BIT(c);
 }
 
+// What `lru_crawler` answers by one line.
+static __always_inline int crawls(__u64 word, __u32 length)
+{
+	return (length == 5 && (word == W5('c', 'r', 'a', 'w', 'l') || word == W5('s', 'l', 'e', 'e', 'p'))) ||
+	       (length == 6 && word == W6('e', 'n', 'a', 'b', 'l', 'e')) ||
+	       (length == 7 && (word == W7('d', 'i', 's', 'a', 'b', 'l', 'e') || word == W7('t', 'o', 'c', 'r', 'a', 'w', 'l')));
+}
+
 static __noinline void end_token(struct parse *p)
 {
 	struct stream *s = &p->w->s;
@@ -297,12 +308,26 @@ static __noinline void end_token(struct parse *p)
 	if (which < 250)
 		s->token = which + 1;
 	if (which == 0) {
-		s->command = command_of(s->word, s->length);
-		if (s->command == K_NONE)
+		__u32 known = command_of(s->word, s->length);
+
+		s->command = known & 0xff;
+		count_command(known >> 8, p->conn != 0, 0);
+		// Its word stays, for whoever asks why.
+		if (s->command == K_NONE) {
 			lost(p);
-		else if (s->command <= K_QUIT)
+			return;
+		}
+		if (s->command <= K_QUIT)
 			s->phase = P_REST;
 		fresh_token(p);
+		return;
+	}
+	// Whether "noreply" silences these depends on what memcached says to them. `lru_crawler metadump` and `mgdump` print keys.
+	if (s->command == K_TUNE || s->command == K_CRAWLER) {
+		if (quiet || (which == 1 && s->command == K_CRAWLER && !crawls(s->word, s->length)))
+			lost(p);
+		else
+			fresh_token(p);
 		return;
 	}
 	// These print keys as they are, and one that came by the binary protocol may have lines in it that look like answers: `cachedump`, `detail`;
@@ -489,6 +514,7 @@ static __noinline void binary(struct parse *p)
 	int quiet = op_in(OP_QUIET, opcode);
 
 	p->w->opcode = opcode;
+	count_command(N_BINARY + (opcode & 0x3f), p->conn != 0, 0);
 	if (op_in(OP_FLUSHES, opcode)) {
 		if (s->first && s->number)
 			delayed_flush(p, s->number);

@@ -250,6 +250,18 @@ impl Object {
         Ok((Verdict { action: result.return_value, ns: result.duration.as_nanos() as u64 }, made))
     }
 
+    /// Runs a TC program, which [`Object::load_egress`] has loaded, once on a frame: what it says of that, as TC numbers it.
+    ///
+    /// # Errors
+    /// The kernel refuses: a frame shorter than 14 bytes, or longer than a page has room for.
+    pub fn run_egress(&self, name: &str, frame: &[u8]) -> io::Result<u32> {
+        let program = self.ebpf.program(name);
+        let program = program.ok_or_else(|| io::Error::other("no such program in the object"))?;
+        let program: &SchedClassifier = program.try_into().map_err(to_io)?;
+        let options = TestRunOptions { data_in: Some(frame), repeat: 1, ..TestRunOptions::new() };
+        Ok(program.test_run(options).map_err(to_io)?.return_value)
+    }
+
     /// Runs the program on copies of a frame, as if the device `interface` had received them, and has the kernel do what it says:
     /// `XDP_TX` sends them out of that device. For loads; Linux 5.18.
     ///

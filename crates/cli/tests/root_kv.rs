@@ -102,6 +102,9 @@ fn a_cache_is_attached_looked_at_flushed_and_detached() {
     assert!(said.contains("no interface \"sever\" here: see ip link"), "{said}");
     assert_eq!(tidemill("kv attach server --allow 10.0.0.0/33").status.code(), Some(2));
     assert!(!error("kv stats").is_empty());
+    for words in ["--memory 0", "--memory 99999999999999", "--connections 1"] {
+        assert_eq!(tidemill(&format!("kv attach server {words}")).status.code(), Some(2), "{words}");
+    }
 
     let cache = attach("server --generic");
     let socket = host.spawn(|| {
@@ -120,8 +123,30 @@ fn a_cache_is_attached_looked_at_flushed_and_detached() {
     assert!(top["key"] == "k" && top["hits"].as_u64().unwrap() > 1, "{top}");
     let text = String::from_utf8(tidemill("kv top").stdout).unwrap();
     assert!(text.trim_end().ends_with(" k"), "{text}");
+    // What was kept is void: the next get is memcached's to answer.
+    let counted = |name: &str| json("kv stats --json")[name].as_u64().unwrap();
+    let (hits, misses) = (counted("get-hit"), counted("get-miss"));
+    assert_eq!(ask(&socket, "get k\r\n"), "VALUE k 5 2\r\nhi\r\nEND\r\n");
+    assert_eq!((counted("get-hit"), counted("get-miss")), (hits + 1, misses));
     assert_eq!(json("kv flush --json")["flushed"], true);
     assert_eq!(ask(&socket, "get k\r\n"), "VALUE k 5 2\r\nhi\r\nEND\r\n");
+    assert_eq!((counted("get-hit"), counted("get-miss")), (hits + 1, misses + 1));
+    // Each number with what it is, commands by the way they came, nothing that keeps it from serving.
+    let text = String::from_utf8(tidemill("kv stats").stdout).unwrap();
+    assert!(
+        text.contains("datagrams answered in the kernel") && !text.contains("nothing is served:"),
+        "{text}"
+    );
+    let stats = json("kv stats --json");
+    let seen = stats["commands"].as_array().unwrap();
+    assert!(
+        seen.iter().any(|one| one["command"] == "set" && one["transport"] == "udp" && one["passes"] == 1),
+        "{stats}"
+    );
+    assert!(
+        stats["admitted"].as_u64().unwrap() > 0 && stats["why"].as_array().unwrap().is_empty(),
+        "{stats}"
+    );
     let said = error("kv attach server --generic");
     assert!(said.contains(&format!("process {}", cache.0.id())), "{said}");
     // The daemon ends, and its programs with it.

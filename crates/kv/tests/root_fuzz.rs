@@ -8,6 +8,8 @@
 mod lab;
 #[path = "../../port/tests/common/net.rs"]
 mod net;
+#[path = "root_fuzz/streams.rs"]
+mod streams;
 
 use lab::{Lab, ready};
 use std::collections::HashMap;
@@ -381,6 +383,10 @@ fn requests(rng: &mut Rng) -> Vec<u8> {
             "verbosity",
             "stats",
             "quit",
+            "lru",
+            "lru_crawler",
+            "slabs",
+            "cache_memlimit",
             "foo",
             "",
         ]);

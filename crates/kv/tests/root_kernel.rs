@@ -10,6 +10,8 @@ mod faults;
 mod lab;
 #[path = "../../port/tests/common/net.rs"]
 mod net;
+#[path = "root_kernel/operator.rs"]
+mod operator;
 
 use lab::{Lab, ready};
 use net::inside;
@@ -423,23 +425,4 @@ fn root_kernel_answers_in_a_value_release_nothing() {
     assert_eq!(lab.cache.blind(), 0);
     lab.tcp("stats detail on\r\n", "OK\r\n");
     assert_eq!(lab.cache.blind(), 1);
-}
-
-#[test]
-fn root_kernel_a_program_that_is_gone_ends_it() {
-    if !ready("root_kernel_a_program_that_is_gone_ends_it") {
-        return;
-    }
-    let mut lab = Lab::new(&["server"]);
-    lab.rounds(Duration::from_millis(600));
-    net::run("ip link del server");
-    let started = std::time::Instant::now();
-    let error = loop {
-        match lab.cache.round() {
-            Ok(_) => std::thread::sleep(Duration::from_millis(5)),
-            Err(error) => break error.to_string(),
-        }
-        assert!(started.elapsed() < Duration::from_secs(5), "it goes on");
-    };
-    assert!(error.contains("the programs on server are gone"), "{error}");
 }

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tidemill_control::Client;
 use tidemill_control::schema::{Done, kv as schema};
-use tidemill_kv::kernel::{self, Cache, Look, Mode, Options};
+use tidemill_kv::kernel::{self, COUNTS, Cache, Look, Mode, Options};
 
 /// `tidemill kv`.
 #[derive(Args)]
@@ -27,7 +27,7 @@ enum Verb {
     /// Stand in front of a memcached on these interfaces, until Ctrl-C or SIGTERM
     #[command(
         after_help = "Examples:\n  tidemill kv attach eth0 lo\n  tidemill kv attach eth0 --port 11300 --memcached 127.0.0.1:11300\n  \
-        tidemill kv attach eth0 --allow 10.0.0.0/8 --memory 1024 --stay"
+        tidemill kv attach eth0 --allow 10.0.0.0/8 --memory 1024 --stay\n  tidemill kv attach eth0 --json    (every ten seconds what was answered)"
     )]
     Attach(Attach),
     /// End it: programs leave their interfaces
@@ -98,10 +98,10 @@ struct Attach {
     /// Where memcached is asked for values [default: 127.0.0.1 and the port]
     #[arg(long, value_name = "ADDR:PORT")]
     memcached: Option<SocketAddr>,
-    /// Memory for values
-    #[arg(long, value_name = "MIB", default_value_t = 64)]
-    memory: u64,
-    /// Answer sources in this prefix [default: the interfaces' own subnets]
+    /// Memory for values; what is used is the next smaller power of two of sets, and said
+    #[arg(long, value_name = "MIB", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=65536))]
+    memory: u32,
+    /// Answer sources in this prefix, on every interface [default: on each its own subnets]
     #[arg(long, value_name = "PREFIX", value_parser = prefix)]
     allow: Vec<(IpAddr, u8)>,
     /// Longest value that is kept, bytes
@@ -110,9 +110,15 @@ struct Attach {
     /// Ask for so many of the hottest keys once a minute, so that memcached keeps them
     #[arg(long, value_name = "KEYS", default_value_t = 0)]
     refresh: u32,
-    /// Answers a second for one source; 0: no limit
-    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    /// Answers a second for one source (an IPv4 address, or the /64 of an IPv6 one), beyond which memcached answers; 0: no limit
+    #[arg(long, value_name = "N", default_value_t = 100_000)]
     rate: u64,
+    /// The same for all sources together
+    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    rate_total: u64,
+    /// TCP connections to memcached that there is room for
+    #[arg(long, value_name = "N", default_value_t = 16384, value_parser = clap::value_parser!(u32).range(16..=1_048_576))]
+    connections: u32,
     /// Longest time that memcached may take to execute a datagram
     #[arg(long, value_name = "MS", default_value_t = 3000, value_parser = clap::value_parser!(u32).range(100..))]
     settle: u32,
@@ -159,19 +165,7 @@ pub(crate) fn run(args: &Kv) -> Result<bool> {
             role_top(socket, *limit, name.json)
         }
         Verb::Stats { name, .. } => {
-            let look = Look::open(&root(), &name.name)?;
-            let counts = look.counts()?;
-            let mut line = Map::new();
-            for (known, value) in look.state().into_iter().chain(counts) {
-                if !name.json {
-                    println!("{known:<18} {value}");
-                }
-                line.insert(known.to_owned(), json!(value));
-            }
-            line.insert("values".to_owned(), json!(look.hot(0)?.0));
-            if name.json {
-                print_line(&Value::Object(line))?;
-            }
+            stats(&Look::open(&root(), &name.name)?, name.json)?;
             Ok(true)
         }
         Verb::Top { name, limit, .. } => {
@@ -196,6 +190,54 @@ pub(crate) fn run(args: &Kv) -> Result<bool> {
             Ok(true)
         }
     }
+}
+
+/// What a cache that is attached says of itself.
+fn stats(look: &Look, json: bool) -> Result<()> {
+    let (counts, commands, blind) = (look.counts()?, look.commands()?, look.blind()?);
+    let why = look.why();
+    let values = look.hot(0)?.0;
+    if json {
+        let mut line = Map::new();
+        let state = look.state().into_iter().map(|(known, value, _)| (known, value));
+        for (known, value) in state.chain(counts) {
+            line.insert(known.to_owned(), json!(value));
+        }
+        line.insert("values".to_owned(), json!(values));
+        line.insert("why".to_owned(), json!(why));
+        let ends = blind.iter().map(|one| {
+            json!({ "client": one.client.to_string(), "server": one.server.to_string(), "why": one.why, "word": one.word })
+        });
+        line.insert("blind-ends".to_owned(), ends.collect());
+        let commands = commands.iter().map(|one| {
+            json!({ "command": one.name, "transport": one.transport, "hits": one.hits, "passes": one.passes })
+        });
+        line.insert("commands".to_owned(), commands.collect());
+        return print_line(&Value::Object(line));
+    }
+    let explained = COUNTS.iter().zip(counts).map(|((_, text), (known, value))| (known, value, *text));
+    let values = ("values", values as u64, "values that may be served");
+    for (known, value, text) in look.state().into_iter().chain([values]).chain(explained) {
+        println!("{known:<18} {value:>12}  {text}");
+    }
+    for one in &why {
+        println!("nothing is served: {one}");
+    }
+    for one in &blind {
+        let word = one.word.as_ref().map(|word| format!(" (it read {word:?} last)")).unwrap_or_default();
+        println!("not followed: {} to {}: {}{word}", one.client, one.server, one.why);
+    }
+    let mut grid = Grid::new(&["command", "by", ">answered here", ">passed"]);
+    for one in commands {
+        grid.row([
+            one.name.to_owned(),
+            one.transport.to_owned(),
+            one.hits.to_string(),
+            one.passes.to_string(),
+        ]);
+    }
+    grid.print("no command was seen");
+    Ok(())
 }
 
 fn role_stats(socket: &Path, json: bool) -> Result<bool> {
@@ -241,12 +283,14 @@ fn serve(args: &Attach) -> Result<bool> {
     let mut options = Options::new(&names, std::hash::BuildHasher::hash_one(&seed, std::process::id()));
     options.port = args.port;
     options.memcached = args.memcached.unwrap_or(SocketAddr::from(([127, 0, 0, 1], args.port)));
-    options.memory = args.memory << 20;
+    options.memory = u64::from(args.memory) << 20;
     options.allow.clone_from(&args.allow);
     options.value_max = usize::from(args.value_max);
     options.refresh = args.refresh;
     options.reset_connections = args.reset_connections;
     options.rate = args.rate;
+    options.rate_total = args.rate_total;
+    options.connections = args.connections;
     options.settle = Duration::from_millis(u64::from(args.settle));
     options.mode = if args.generic { Mode::Generic } else { Mode::Auto };
     options.name.clone_from(&args.name.name);
@@ -256,18 +300,25 @@ fn serve(args: &Attach) -> Result<bool> {
     }
     let mut cache = Cache::attach(&options)?;
     cache.describe().iter().for_each(|line| eprintln!("tidemill: kv: {line}"));
-    let (mut said, mut before) = (Instant::now(), 0);
+    // Counts of the process before go on.
+    let (mut said, mut before) = (Instant::now(), cache.count("get-hit"));
     while !stop.load(Ordering::Relaxed) {
         let busy = cache.round()?;
         cache.take_notes().iter().for_each(|line| eprintln!("tidemill: kv: {line}"));
         let elapsed = said.elapsed();
         if elapsed >= Duration::from_secs(10) {
             let (hits, misses) = (cache.count("get-hit"), cache.count("get-miss"));
-            let rate = (hits - before) as f64 / elapsed.as_secs_f64();
-            eprintln!(
-                "tidemill: kv: {rate:.0} hits/s, {hits} hits, {misses} misses, {} admitted",
-                cache.daemon().admitted
-            );
+            let rate = hits.saturating_sub(before) as f64 / elapsed.as_secs_f64();
+            let admitted = cache.daemon().admitted;
+            if args.name.json {
+                print_line(
+                    &json!({ "v": 1, "hits-per-second": rate, "get-hit": hits, "get-miss": misses, "admitted": admitted }),
+                )?;
+            } else {
+                eprintln!(
+                    "tidemill: kv: {rate:.0} hits/s, {hits} hits, {misses} misses, {admitted} admitted"
+                );
+            }
             (said, before) = (Instant::now(), hits);
         }
         if !busy {

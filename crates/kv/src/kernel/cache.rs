@@ -1,21 +1,21 @@
 //! The programs on their interfaces, and the daemon's work in rounds ([`Cache::round`]).
 
 use super::ask::Asker;
-use super::layout::{COUNTS, EGRESS, LAYOUT, MAX_KEY, MAX_VALUE, SOURCE, Tuple, WAYS, entry, state};
-use super::look::detach;
-use super::machine;
+use super::layout::{COUNTS, EGRESS, LAYOUT, MAX_KEY, MAX_VALUE, SOURCE, Tuple, WAYS, entry, state, why};
+use super::look::{detach, entries};
+use super::places::{Missing, Place, index, pin_name};
 use super::server::{Server, find, is_held, own};
 use super::state::{State, now_ns};
 use super::values::{Hot, Token, Values};
 use super::{KvError, Options};
+use super::{allow::Who, machine};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use tidemill_bpf::maps::lpm_trie::Key;
 use tidemill_bpf::maps::{MapData, RingBuf};
-use tidemill_bpf::{Attachment, BpfError, Egress, Mapped, Object, Pins, to_io};
+use tidemill_bpf::{BpfError, Mapped, Object, Pins};
 
 const MS: u64 = 1_000_000;
 /// How long the programs may serve without a word of ours, how often connections are compared with the kernel's, and how often memcached
@@ -27,25 +27,17 @@ const BEAT_NS: u64 = 100 * MS;
 const SLOW_NS: u64 = 500 * MS;
 /// The program's clock may be as late as this: that of the kernel's last tick, where the processor that ticks may be away for some.
 const TICK_NS: u64 = 100 * MS;
+/// Hits are halved once in so many looks at connections: a minute.
+const AGE: usize = 120;
 /// Keys asked for at once.
 const BATCH: usize = 64;
 /// Missed keys each millisecond that are worth a question, while they help and while they do not.
 const EVENTS: u64 = 20;
-const PATIENCE: Duration = Duration::from_secs(2);
+pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 /// After so long a value that had a second left is gone; memcached's clock counts seconds, and now and then two at once.
 const SURELY_NS: u64 = 3000 * MS;
 /// Values of which it is not known whether they end, at once.
 const PERHAPS: usize = 4096;
-
-/// One interface's programs.
-#[derive(Debug)]
-struct Place {
-    interface: String,
-    native: bool,
-    ingress: Attachment,
-    egress: Egress,
-    pins: Pins,
-}
 
 /// What the daemon has done.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -61,7 +53,15 @@ pub struct Daemon {
 /// A cache in front of one memcached. It leaves its interfaces when this is dropped, unless [`Cache::leave`] is called.
 pub struct Cache {
     pub(super) options: Options,
-    places: Vec<Place>,
+    pub(super) places: Vec<Place>,
+    pub(super) missing: Vec<Missing>,
+    /// An interface is there, and our programs are not on it: nothing is served.
+    pub(super) uncovered: bool,
+    /// Who may be answered; and what of it, and of our addresses, has found no room.
+    pub(super) allowed: Who,
+    pub(super) left_out: usize,
+    /// It was said whom is answered: what changes is news.
+    pub(super) is_told_whom: bool,
     pub(super) server: Option<Server>,
     events: RingBuf<MapData>,
     pub(super) state: State,
@@ -80,9 +80,13 @@ pub struct Cache {
     /// Asked and admitted at the last look.
     before: (u64, u64),
     pub(super) gone: HashMap<Tuple, (u64, u64)>,
-    reconciled_ns: u64,
+    pub(super) reconciled_ns: u64,
     beaten_ns: u64,
     refreshed_ns: u64,
+    /// Hot keys that are still to be asked for.
+    refreshing: VecDeque<Vec<u8>>,
+    /// Up to which entry all have aged.
+    aged: usize,
     pub(super) notes: Vec<String>,
 }
 
@@ -97,14 +101,15 @@ impl Cache {
     /// # Errors
     /// One line each: no memcached there, UDP is not on, rights are missing, the kernel is too old, another program is there.
     pub fn attach(options: &Options) -> Result<Self, KvError> {
-        let indices: Vec<(String, u32)> = options
-            .interfaces
-            .iter()
-            .map(|name| match rustix::net::netdevice::name_to_index(socket()?, name) {
-                Ok(index) => Ok((name.clone(), index)),
-                Err(_) => Err(KvError::Refused(format!("no interface {name:?} here: see ip link"))),
-            })
-            .collect::<Result<_, _>>()?;
+        let mut places = Vec::new();
+        for name in &options.interfaces {
+            match index(name)? {
+                Some(index) => places.push((name.clone(), index)),
+                None => {
+                    return Err(KvError::Refused(format!("no interface {name:?} here: see ip link")));
+                }
+            }
+        }
         if options.name.rsplit_once('-').is_some_and(|(_, end)| end.bytes().all(|byte| byte.is_ascii_digit()))
         {
             return Err(KvError::Refused(format!(
@@ -113,29 +118,59 @@ impl Cache {
             )));
         }
         let server = find(options)?;
-        let mut notes = Vec::new();
-        if is_broken(options) {
+        let mut is_next = fits(options)?;
+        let is_broken = is_broken(options);
+        if is_broken {
             detach(&options.pin_root, &options.name)?;
-            notes.push("the process before was killed while it counted: its cache begins anew".to_owned());
+            is_next = false;
         }
         let pins = Pins::new(&options.pin_root, &options.name, LAYOUT)?;
+        let mut cache = match Self::load(options, pins) {
+            Ok(cache) => cache,
+            Err(error) => {
+                if !is_next {
+                    // What cannot be removed now can be later, by `detach`.
+                    let _ = Pins::remove(&options.pin_root, &options.name);
+                }
+                return Err(error);
+            }
+        };
+        if is_broken {
+            let text = "the process before was killed while it counted: its cache begins anew";
+            cache.notes.push(text.to_owned());
+        }
+        match cache.begin(places, server) {
+            Ok(()) => Ok(cache),
+            Err(error) => {
+                // What was taken over is the next one's to take over.
+                if is_next {
+                    cache.leave();
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Programs and maps in the kernel, nowhere yet.
+    fn load(options: &Options, pins: Pins) -> Result<Self, KvError> {
         let sets = sets(options.memory);
-        let slots = (sets * 16).clamp(1 << 12, 1 << 22) as u32;
-        let entries = [
-            ("kv_values", sets as u32 * WAYS as u32),
-            ("kv_slots", slots),
-            ("kv_conns", options.connections),
-        ];
-        let mut object = Object::load(&SOURCE, &entries, Some(&pins))?;
+        let room = room(options);
+        let slots = room[1].1 as usize;
+        let mut object = Object::load(&SOURCE, &room, Some(&pins))?;
         object.load_egress(&SOURCE, EGRESS)?;
         let map = object.mapped("kv_state", state::WORDS)?;
-        let slot_words = object.mapped("kv_slots", 2 * slots as usize)?;
+        let slot_words = object.mapped("kv_slots", 2 * slots)?;
         let value_words = object.mapped("kv_values", sets as usize * WAYS * entry::WORDS)?;
         let events = object.events("kv_events").map_err(system("cannot read the programs' events"))?;
-        let state = State { map, slots: slot_words, slot_mask: u64::from(slots) - 1 };
-        let mut cache = Cache {
+        let state = State { map, slots: slot_words, slot_mask: slots as u64 - 1 };
+        Ok(Cache {
             options: options.clone(),
             places: Vec::new(),
+            missing: Vec::new(),
+            uncovered: false,
+            allowed: Who::new(),
+            left_out: 0,
+            is_told_whom: false,
             server: None,
             events,
             state,
@@ -152,107 +187,77 @@ impl Cache {
             reconciled_ns: 0,
             beaten_ns: 0,
             refreshed_ns: now_ns(),
-            notes,
-        };
-        cache.configure(sets)?;
-        cache.allow()?;
+            refreshing: VecDeque::new(),
+            aged: 0,
+            notes: Vec::new(),
+        })
+    }
+
+    /// Puts the programs on their interfaces, in front of this memcached.
+    fn begin(&mut self, places: Vec<(String, u32)>, server: (Server, u64)) -> Result<(), KvError> {
+        self.configure();
         let (begun, mut is_gap) = (now_ns(), false);
-        for (interface, index) in indices {
-            let pins = Pins::new(&options.pin_root, &format!("{}-{index}", options.name), LAYOUT)?;
-            // What leaves first: a connection that opens meanwhile is then known from its first byte.
-            let egress = Egress::attach(&mut cache.object, EGRESS, index, Some(&pins))?;
-            let ingress =
-                Attachment::attach(&cache.object, &interface, index, options.mode, PATIENCE, Some(&pins))?;
-            let native = ingress.attached().native;
-            is_gap |= !ingress.is_taken_over() || !egress.is_taken_over();
-            cache.places.push(Place { interface, native, ingress, egress, pins });
+        for (interface, index) in places {
+            is_gap |= self.place(&interface, index, PATIENCE)?;
         }
+        is_gap |= self.take_off_others()?;
         if is_gap {
-            cache.bridge(begun)?;
+            self.bridge(begun)?;
         }
-        cache.adopt(server);
-        if options.reset_connections {
-            machine::reset(options.port)
+        self.adopt(server);
+        if self.options.reset_connections {
+            machine::reset(self.options.port)
                 .map_err(system("cannot reset connections (ss -K, package iproute2)"))?;
         }
         // Our own connection is older than the programs: one that they see from the start takes its place, or lo would be blind.
-        cache.lost();
+        self.lost();
+        self.localize()?;
         // Connections that are just ending, such as ours and that of the process before, would be blind for as long as `settle`.
         for _ in 0..LINGER {
-            if !cache.has_strangers()? {
+            if !self.has_strangers()? {
                 break;
             }
             std::thread::sleep(LINGER_STEP);
         }
-        cache.reconcile(now_ns())?;
-        Ok(cache)
+        self.reconcile(now_ns())
     }
 
     /// Tells the programs what they are to do; they only watch yet.
-    fn configure(&mut self, sets: u64) -> Result<(), KvError> {
+    fn configure(&mut self) {
         let state = &self.state;
         if state.get(state::SEED) == 0 {
             state.set(state::SEED, self.options.seed | 1);
             state.set(state::EPOCH, 1);
         }
+        self.serve(false);
         state.set(state::SETTLE, self.options.settle.as_nanos() as u64);
         state.set(state::RATE, self.options.rate);
-        state.set(state::MASKS, state.slot_mask | (sets - 1) << 32);
-        let port = u64::from(u16::from_ne_bytes(self.options.port.to_be_bytes()));
-        let before = state.get(state::PORT) as u16;
-        if before != 0 && u64::from(before) != port {
-            let text = format!(
-                "what is pinned as {:?} stands in front of port {}: detach it first (tidemill kv detach), or take another --name",
-                self.options.name,
-                u16::from_be(before)
-            );
-            return Err(KvError::Refused(text));
-        }
-        state.set(state::PORT, port | EVENTS << 32);
-        Ok(())
+        // Half of a word counts them.
+        state.set(state::RATE_TOTAL, self.options.rate_total.min(u64::from(u32::MAX / 2)));
+        state.set(state::MASKS, state.slot_mask | (sets(self.options.memory) - 1) << 32);
+        state.set(state::PORT, network_port(&self.options) | EVENTS << 32);
+        self.tell();
     }
 
-    fn serve(&self, on: bool) {
+    pub(super) fn serve(&self, on: bool) {
         let word = self.state.get(state::PORT);
         self.state.set(state::PORT, if on { word | 1 << 16 } else { word & !(1 << 16) });
     }
 
-    /// Who may be answered, and by which addresses.
-    fn allow(&mut self) -> Result<(), KvError> {
-        let mut prefixes = self.options.allow.clone();
-        if prefixes.is_empty() {
-            prefixes = self.options.interfaces.iter().flat_map(|name| machine::subnets(name)).collect();
-        }
-        let action = "cannot tell the programs whom to answer";
-        let mut allow = self.object.prefixes::<[u32; 4], u32>("kv_allow").map_err(system(action))?;
-        let old: Vec<Key<[u32; 4]>> = allow.keys().flatten().collect();
-        for key in old {
-            allow.remove(&key).map_err(|error| system(action)(to_io(error)))?;
-        }
-        for (address, length) in &prefixes {
-            let bits = u32::from(*length) + if address.is_ipv4() { 96 } else { 0 };
-            let key = Key::new(bits, machine::words(*address));
-            allow.insert(&key, 1, 0).map_err(|error| system(action)(to_io(error)))?;
-        }
-        self.localize()
-    }
-
-    /// Only what is sent to this machine's addresses is answered.
-    fn localize(&mut self) -> Result<(), KvError> {
-        let action = "cannot tell the programs this machine's addresses";
-        let lo = self.options.interfaces.iter().any(|name| name == "lo");
-        let sockets = self.server.as_ref().map_or(&[][..], |server| &server.udp);
-        let answers = machine::udp_addresses(self.options.port, sockets, lo);
-        let wanted: HashSet<[u32; 4]> = answers.into_iter().map(machine::words).collect();
-        let mut local = self.object.table::<[u32; 4], u32>("kv_local").map_err(system(action))?;
-        let there: HashSet<[u32; 4]> = local.keys().map_err(system(action))?.into_iter().collect();
-        for address in wanted.difference(&there) {
-            local.insert(address, &1).map_err(system(action))?;
-        }
-        for address in there.difference(&wanted) {
-            local.remove(address).map_err(system(action))?;
-        }
-        Ok(())
+    /// Says to whoever looks what this process has done, and why nothing is served.
+    fn tell(&self) {
+        let bits = [
+            (self.server.is_none(), why::NO_SERVER),
+            (self.server.is_some() && self.unasked, why::UNASKED),
+            (self.crowded, why::CROWDED),
+            (self.is_shared, why::SHARED),
+            (self.uncovered, why::UNCOVERED),
+        ];
+        let bits = bits.iter().filter(|(is_so, _)| *is_so).fold(0, |all, (_, bit)| all | bit);
+        let Daemon { asked, admitted, deaths } = self.daemon;
+        let words =
+            [(state::ASKED, asked), (state::ADMITTED, admitted), (state::DEATHS, deaths), (state::WHY, bits)];
+        words.iter().for_each(|(word, value)| self.state.set(*word, *value));
     }
 
     /// A memcached that was found: the same as before, or another one, of which nothing is known.
@@ -311,16 +316,21 @@ impl Cache {
     pub fn round(&mut self) -> Result<bool, KvError> {
         let now = now_ns();
         self.watch(now);
+        self.come_back(now)?;
         if now.saturating_sub(self.reconciled_ns) >= RECONCILE_NS {
             self.reconciled_ns = now;
-            self.still_there()?;
+            self.still_there();
             self.reconcile(now)?;
             self.sweep_udp(now)?;
             self.localize()?;
             self.budget();
-            self.refresh(now);
+            // Each entry once in so many looks.
+            self.age(AGE);
         }
-        let alive = self.server.is_some() && !self.unasked && !self.crowded && !self.is_shared;
+        self.refresh(now);
+        let alive =
+            self.server.is_some() && !self.unasked && !self.crowded && !self.is_shared && !self.uncovered;
+        self.tell();
         self.serve(alive);
         if alive {
             self.state.set(state::LEASE, now_ns() + LEASE_NS);
@@ -349,6 +359,7 @@ impl Cache {
             && let Ok((server, identity)) = find(&self.options)
         {
             self.notes.push(format!("memcached is process {} now", server.pid));
+            self.notes.extend(server.untested());
             self.adopt((server, identity));
         }
         if now.saturating_sub(self.beaten_ns) < BEAT_NS {
@@ -449,19 +460,26 @@ impl Cache {
         token.asked_ns.saturating_sub(seen.2) >= SURELY_NS
     }
 
-    /// Asks for the hottest keys, so that memcached does not take them for unused.
+    /// Asks for the hottest keys, so that memcached does not take them for unused: so many at once that the rest of the work goes on.
     fn refresh(&mut self, now: u64) {
         let every = self.options.refresh_every.as_nanos() as u64;
-        if self.options.refresh == 0 || now.saturating_sub(self.refreshed_ns) < every {
+        if self.options.refresh == 0 {
             return;
         }
-        self.refreshed_ns = now;
-        let hot = self.hot(self.options.refresh as usize);
+        if self.refreshing.is_empty() {
+            if now.saturating_sub(self.refreshed_ns) < every {
+                return;
+            }
+            self.refreshed_ns = now;
+            self.refreshing =
+                self.hot(self.options.refresh as usize).into_iter().map(|hot| hot.key).collect();
+        }
         let Some(asker) = self.server.as_mut().and_then(|server| server.asker.as_mut()) else { return };
-        let keys: Vec<&[u8]> = hot.iter().map(|hot| hot.key.as_slice()).collect();
+        let keys: Vec<Vec<u8>> = self.refreshing.drain(..BATCH.min(self.refreshing.len())).collect();
+        let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
         let softly = self.state.get(state::INVALID) != 0;
-        let mut ask = |keys: &[&[u8]]| if softly { asker.ask_softly(keys) } else { asker.ask(keys) };
-        if keys.chunks(BATCH).any(|keys| ask(keys).is_err()) {
+        let answers = if softly { asker.ask_softly(&keys) } else { asker.ask(&keys) };
+        if answers.is_err() {
             self.lost();
         }
     }
@@ -475,27 +493,16 @@ impl Cache {
         self.state.set(state::PORT, word | events << 32);
     }
 
-    /// Whether all programs are where they were put: what comes by an interface without them is not seen.
-    fn still_there(&self) -> Result<(), KvError> {
-        for place in &self.places {
-            if !place.ingress.is_ours() || !place.egress.is_there() {
-                self.serve(false);
-                self.state.void();
-                let text = format!(
-                    "the programs on {} are gone, with the interface or by another's hand: attach again when it is there",
-                    place.interface
-                );
-                return Err(KvError::Refused(text));
-            }
-        }
-        Ok(())
-    }
-
     /// The most wanted keys that are served.
     pub fn hot(&self, limit: usize) -> Vec<Hot> {
         let now = now_ns();
         let is_true = |hash, word, epoch, end| end > now && !self.state.is_void(hash, word, epoch);
         self.values.hot(limit, is_true).1
+    }
+
+    /// Halves the hits of one of `parts` of what is kept: with 1 of all.
+    pub fn age(&mut self, parts: usize) {
+        self.aged = self.values.age(self.aged, parts);
     }
 
     /// Makes everything void.
@@ -534,13 +541,22 @@ impl Cache {
         &self.object
     }
 
-    /// What there is to say at the start: where the programs are, and what they cannot see.
-    pub fn describe(&self) -> Vec<String> {
+    /// What there is to say at the start: where the programs are, whom they answer, and what they cannot see.
+    pub fn describe(&mut self) -> Vec<String> {
         let mut lines = Vec::new();
+        self.is_told_whom = true;
         for place in &self.places {
             let mode = if place.native { "native" } else { "generic" };
             lines.push(format!("on {}, {mode}", place.interface));
         }
+        lines.extend(self.whom());
+        let (sets, bytes) = (sets(self.options.memory), (entry::WORDS * 8 * WAYS) as u64);
+        lines.push(format!(
+            "room for {} values in {} MiB of {} (sets of {WAYS}, a power of two)",
+            sets * WAYS as u64,
+            (sets * bytes) >> 20,
+            self.options.memory >> 20
+        ));
         let others: Vec<String> = machine::interfaces()
             .into_iter()
             .filter(|name| !self.options.interfaces.contains(name))
@@ -557,6 +573,7 @@ impl Cache {
                 lines.push(format!("what reaches memcached by {} cannot be seen", sockets.join(", ")));
             }
             lines.push(format!("memcached is process {}, port {}", server.pid, self.options.port));
+            lines.extend(server.untested());
         }
         match self.blind() {
             0 => {}
@@ -576,11 +593,7 @@ impl Cache {
     /// Ends this process's part, and leaves programs and maps: they go on watching, and the next process takes them over.
     pub fn leave(mut self) {
         self.serve(false);
-        for place in std::mem::take(&mut self.places) {
-            place.ingress.leave();
-            place.egress.leave();
-            place.pins.leave();
-        }
+        std::mem::take(&mut self.places).into_iter().for_each(Place::leave);
         if let Some(pins) = self.pins.take() {
             pins.leave();
         }
@@ -594,7 +607,7 @@ impl Drop for Cache {
         let (root, name) = (self.options.pin_root.clone(), self.options.name.clone());
         let mut names = vec![name];
         for place in self.places.drain(..) {
-            names.push(format!("{}-{}", self.options.name, place.ingress.attached().index));
+            names.push(pin_name(&self.options.name, place.index));
         }
         drop(pins);
         for name in names {
@@ -609,7 +622,52 @@ fn sets(memory: u64) -> u64 {
     1 << fit.clamp(16, 1 << 18).ilog2()
 }
 
-fn socket() -> Result<OwnedFd, KvError> {
+/// How many entries maps have whose sizes are options.
+fn room(options: &Options) -> [(&'static str, u32); 3] {
+    let sets = sets(options.memory);
+    let slots = (sets * 16).clamp(1 << 12, 1 << 22) as u32;
+    [("kv_values", sets as u32 * WAYS as u32), ("kv_slots", slots), ("kv_conns", options.connections)]
+}
+
+fn network_port(options: &Options) -> u64 {
+    u64::from(u16::from_ne_bytes(options.port.to_be_bytes()))
+}
+
+/// Whether there is something pinned that a process before has left. Refuses where it is in front of another port, or of other sizes; nothing is changed.
+fn fits(options: &Options) -> Result<bool, KvError> {
+    let (root, name) = (&options.pin_root, &options.name);
+    if !root.join(name).join(format!("layout-{LAYOUT}")).join("kv_state").exists() {
+        return Ok(false);
+    }
+    let map = Mapped::of(&Pins::map(root, name, LAYOUT, "kv_state")?, state::WORDS)?;
+    let before = map.words()[state::PORT].load(Ordering::SeqCst) & 0xffff;
+    let refused = |what: String| {
+        let text = format!(
+            "what is pinned as {name:?} {what}: detach it first (tidemill kv detach --name {name}), or take another --name"
+        );
+        Err(KvError::Refused(text))
+    };
+    if before != 0 && before != network_port(options) {
+        return refused(format!("stands in front of port {}", u16::from_be(before as u16)));
+    }
+    let [(values, wanted), _, (connections, most)] = room(options);
+    let there = entries(root, name, values)?;
+    if there != wanted as usize {
+        let mib = (there * entry::WORDS * 8).div_ceil(1 << 20);
+        return refused(format!(
+            "has other room for values than --memory {}: --memory {mib} fits",
+            options.memory >> 20
+        ));
+    }
+    let there = entries(root, name, connections)?;
+    if there != most as usize {
+        return refused(format!("has room for {there} connections: --connections {there} fits"));
+    }
+    Ok(true)
+}
+
+/// Any socket: interfaces are asked for by one.
+pub(super) fn interface_socket() -> Result<OwnedFd, KvError> {
     use rustix::net::{AddressFamily, SocketType, socket};
     socket(AddressFamily::INET, SocketType::DGRAM, None)
         .map_err(|error| system("cannot look at interfaces")(error.into()))

@@ -3,7 +3,7 @@
 use tidemill_bpf::{Kernel, Shared, Source};
 
 /// A new number for every change that an older program would misread.
-pub(super) const LAYOUT: u32 = 4;
+pub(super) const LAYOUT: u32 = 5;
 
 /// Words of `struct state`.
 pub(super) mod state {
@@ -24,7 +24,14 @@ pub(super) mod state {
     pub(in crate::kernel) const INVALID: usize = 12;
     /// Not 0: counts are just being taken back.
     pub(in crate::kernel) const BROKEN: usize = 13;
-    pub(in crate::kernel) const WORDS: usize = 14;
+    pub(in crate::kernel) const RATE_TOTAL: usize = 14;
+    // 15: until when later fragments count; 16: what was answered in this second.
+    /// What the daemon has done, and why it does not serve.
+    pub(in crate::kernel) const ASKED: usize = 17;
+    pub(in crate::kernel) const ADMITTED: usize = 18;
+    pub(in crate::kernel) const DEATHS: usize = 19;
+    pub(in crate::kernel) const WHY: usize = 20;
+    pub(in crate::kernel) const WORDS: usize = 24;
 }
 
 /// Words of `struct entry`, and of its blob.
@@ -42,8 +49,36 @@ pub(super) mod entry {
     pub(in crate::kernel) const WORDS: usize = BLOB + super::MAX_BLOB / 8;
 }
 
+/// Bits of [`state::WHY`]: why the daemon lets nothing be served; each with what it says.
+pub(super) mod why {
+    pub(in crate::kernel) const NO_SERVER: u64 = 1;
+    pub(in crate::kernel) const UNASKED: u64 = 2;
+    pub(in crate::kernel) const CROWDED: u64 = 4;
+    pub(in crate::kernel) const SHARED: u64 = 8;
+    pub(in crate::kernel) const UNCOVERED: u64 = 16;
+    pub(in crate::kernel) const TEXTS: [&str; 5] = [
+        "there is no memcached",
+        "memcached does not say whether a flush_all waits",
+        "connections that cannot be followed have no room in the table (--connections)",
+        "another process has sockets on memcached's port",
+        "an interface is without its programs",
+    ];
+}
+
+/// Why a connection is blind, by its number less 1.
+pub(super) const BLIND: [&str; 6] = [
+    "it was not seen from its start",
+    "a request that is not understood, or that prints what could look like answers",
+    "urgent data, or IP options",
+    "a segment has come another way",
+    "it was opened by a SYN cookie",
+    "its ends were used again while nothing was served",
+];
+
 /// Words of 32 bits of `struct conn`.
 pub(super) mod conn {
+    /// The last 8 bytes of the token that the requests are read to; the low word first.
+    pub(in crate::kernel) const TOKEN: usize = 0;
     pub(in crate::kernel) const BLIND: usize = 38;
     pub(in crate::kernel) const DEAF: usize = 39;
     pub(in crate::kernel) const HEAD: usize = 42;
@@ -59,6 +94,8 @@ pub(super) mod conn {
 
 pub(super) const SEQ_ONE: u64 = 1 << 24;
 pub(super) const PENDING: u64 = SEQ_ONE - 1;
+/// Half of [`COMMANDS`]: words of the text protocols.
+const WORDS: usize = 32;
 pub(super) const WAYS: usize = 4;
 pub(super) const RING: usize = 128;
 pub(super) const MAX_KEY: usize = 250;
@@ -72,6 +109,10 @@ pub(super) type Conn = [u32; conn::WORDS];
 pub(super) type UdpKey = [u32; 5];
 /// Nanoseconds, then slot and opcode.
 pub(super) type UdpPending = [u64; 2];
+/// An address, and the interface that it is taken by; 0: any.
+pub(super) type Local = [u32; 5];
+/// Interface, family (4 or 6), address.
+pub(super) type Allowed = [u32; 6];
 
 pub(super) static SOURCE: Source = Source {
     object: tidemill_bpf::include_bytes_aligned!("../../../../bpf/kv.bpf.o"),
@@ -84,15 +125,16 @@ pub(super) static SOURCE: Source = Source {
         Shared { name: "kv_values", key: 4, value: 8 * entry::WORDS },
         Shared { name: "kv_conns", key: size_of::<Tuple>(), value: size_of::<Conn>() },
         Shared { name: "kv_udp", key: size_of::<UdpKey>(), value: size_of::<UdpPending>() },
-        Shared { name: "kv_local", key: 16, value: 4 },
-        Shared { name: "kv_allow", key: 20, value: 4 },
+        Shared { name: "kv_local", key: size_of::<Local>(), value: 4 },
+        Shared { name: "kv_allow", key: 4 + size_of::<Allowed>(), value: 4 },
         Shared { name: "kv_counts", key: 4, value: 8 },
+        Shared { name: "kv_commands", key: 4, value: 16 },
     ],
 };
 pub(super) const EGRESS: &str = "tidemill_kv_out";
 
 /// What is counted, in the order of bpf/kv.h, each with what it says.
-pub const COUNTS: [(&str, &str); 28] = [
+pub const COUNTS: [(&str, &str); 29] = [
     ("get-hit", "datagrams answered in the kernel"),
     ("keys-hit", "keys in them"),
     ("get-miss", "gets passed: a key is not here"),
@@ -124,6 +166,80 @@ pub const COUNTS: [(&str, &str); 28] = [
     ("get-no-room", "gets passed: the answer does not fit into the frame's memory"),
     ("udp-half", "datagrams dropped: half a command, that memcached would go on with in another datagram"),
     ("get-too-long", "gets passed: the answer is longer than what every way takes"),
+    ("get-limited-total", "gets passed: all sources together ask too much"),
+];
+
+/// Commands that are counted, in the order of bpf/kv.h: words of the text protocols, then the binary opcodes.
+pub(super) const COMMANDS: [&str; WORDS + 0x25] = [
+    "other",
+    "get",
+    "gets",
+    "gat",
+    "gats",
+    "set",
+    "add",
+    "replace",
+    "append",
+    "prepend",
+    "cas",
+    "incr",
+    "decr",
+    "touch",
+    "delete",
+    "flush_all",
+    "mg",
+    "ms",
+    "md",
+    "ma",
+    "me",
+    "mn",
+    "stats",
+    "version",
+    "verbosity",
+    "quit",
+    "lru",
+    "lru_crawler",
+    "slabs",
+    "cache_memlimit",
+    "shutdown",
+    "extstore",
+    "GET",
+    "SET",
+    "ADD",
+    "REPLACE",
+    "DELETE",
+    "INCREMENT",
+    "DECREMENT",
+    "QUIT",
+    "FLUSH",
+    "GETQ",
+    "NOOP",
+    "VERSION",
+    "GETK",
+    "GETKQ",
+    "APPEND",
+    "PREPEND",
+    "STAT",
+    "SETQ",
+    "ADDQ",
+    "REPLACEQ",
+    "DELETEQ",
+    "INCREMENTQ",
+    "DECREMENTQ",
+    "QUITQ",
+    "FLUSHQ",
+    "APPENDQ",
+    "PREPENDQ",
+    "OTHER",
+    "TOUCH",
+    "GAT",
+    "GATQ",
+    "OTHER",
+    "SASL_LIST",
+    "SASL_AUTH",
+    "SASL_STEP",
+    "GATK",
+    "GATKQ",
 ];
 
 /// As `mixed` and `stirred`: the hash of a key.

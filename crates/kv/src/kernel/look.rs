@@ -1,13 +1,15 @@
 //! Looks at a cache from another process, by what it has pinned; and takes it away.
 
 use super::KvError;
-use super::layout::{COUNTS, LAYOUT, WAYS, entry, state};
+use super::layout::{BLIND, COMMANDS, COUNTS, Conn, LAYOUT, Tuple, WAYS, conn, entry, state, why};
+use super::places::pin_index;
 use super::state::{State, now_ns};
 use super::values::{Hot, Values};
 use rustix::process::{Pid, Signal, kill_process};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use tidemill_bpf::maps::{Map, MapData, MapInfo, PerCpuArray};
+use tidemill_bpf::maps::{HashMap, Map, MapData, MapInfo, PerCpuArray};
 use tidemill_bpf::{BpfError, Mapped, Pins, to_io};
 
 /// A cache, looked at.
@@ -16,6 +18,44 @@ pub struct Look {
     root: PathBuf,
     name: String,
     state: State,
+}
+
+/// A connection that cannot be followed: nothing is served until it ends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Blind {
+    /// Whose it is.
+    pub client: SocketAddr,
+    /// The address that it came to.
+    pub server: IpAddr,
+    /// Why.
+    pub why: &'static str,
+    /// The end (8 bytes at most) of the word that was read last, where it was its requests; unprintable bytes escaped.
+    pub word: Option<String>,
+}
+
+/// How often a command was seen, by the way that it came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Command {
+    /// Of the text protocols in small letters, of the binary one in large ones; `other`, `OTHER`: what is not known.
+    pub name: &'static str,
+    /// `udp` or `tcp`.
+    pub transport: &'static str,
+    /// Answered in the kernel: datagrams.
+    pub hits: u64,
+    /// Passed on to memcached.
+    pub passes: u64,
+}
+
+fn ends(tuple: &Tuple) -> (SocketAddr, IpAddr) {
+    let address = |words: &[u32]| {
+        let mut bytes = [0; 16];
+        for (four, word) in bytes.chunks_mut(4).zip(words) {
+            four.copy_from_slice(&word.to_ne_bytes());
+        }
+        Ipv6Addr::from(bytes).to_canonical()
+    };
+    let [a, b, ..] = tuple[8].to_ne_bytes();
+    (SocketAddr::new(address(&tuple[..4]), u16::from_be_bytes([a, b])), address(&tuple[4..8]))
 }
 
 impl Look {
@@ -55,17 +95,99 @@ impl Look {
         COUNTS.iter().enumerate().map(|(at, (name, _))| Ok((*name, read(at)?))).collect()
     }
 
-    /// What is served now, and why not: whether the daemon lives, connections that are blind, mutations of everything outstanding.
-    pub fn state(&self) -> [(&'static str, u64); 4] {
+    /// How often each command was seen, those that were.
+    ///
+    /// # Errors
+    /// The map cannot be read.
+    pub fn commands(&self) -> Result<Vec<Command>, KvError> {
+        let data: MapData = Pins::map(&self.root, &self.name, LAYOUT, "kv_commands")?;
+        let action = "cannot read how often commands came";
+        let system = |source| KvError::Bpf(BpfError::System { action, source });
+        let counts = PerCpuArray::<_, [u64; 2]>::try_from(Map::PerCpuArray(data));
+        let counts = counts.map_err(|error| system(to_io(error)))?;
+        let mut seen = Vec::new();
+        for (at, name) in (0..).zip(COMMANDS) {
+            for (way, transport) in (0..).zip(["udp", "tcp"]) {
+                let each = counts.get(&(2 * at + way), 0).map_err(|error| system(to_io(error)))?;
+                let (hits, passes) = each.iter().fold((0, 0), |sum, one| (sum.0 + one[0], sum.1 + one[1]));
+                if hits + passes > 0 {
+                    seen.push(Command { name, transport, hits, passes });
+                }
+            }
+        }
+        Ok(seen)
+    }
+
+    /// Connections that cannot be followed.
+    ///
+    /// # Errors
+    /// The map cannot be read.
+    pub fn blind(&self) -> Result<Vec<Blind>, KvError> {
+        let data: MapData = Pins::map(&self.root, &self.name, LAYOUT, "kv_conns")?;
+        let system = |source| KvError::Bpf(BpfError::System { action: "cannot look at connections", source });
+        let table = HashMap::<_, Tuple, Conn>::try_from(Map::HashMap(data));
+        let table = table.map_err(|error| system(to_io(error)))?;
+        let mut blind = Vec::new();
+        for tuple in table.keys().flatten() {
+            // One that is gone by now is none.
+            let Ok(value) = table.get(&tuple, 0) else { continue };
+            let number = value[conn::BLIND] as usize;
+            let Some(why) = number.checked_sub(1).map(|at| BLIND.get(at).copied().unwrap_or("unknown"))
+            else {
+                continue;
+            };
+            let token = u64::from(value[conn::TOKEN]) | u64::from(value[conn::TOKEN + 1]) << 32;
+            let bytes = token.to_be_bytes();
+            let bytes = &bytes[token.leading_zeros() as usize / 8..];
+            let word = (number == 2 && token != 0).then(|| bytes.escape_ascii().to_string());
+            let (client, server) = ends(&tuple);
+            blind.push(Blind { client, server, why, word });
+        }
+        blind.sort_by_key(|blind| blind.client);
+        Ok(blind)
+    }
+
+    /// What is served now: whether it is, connections that are blind, mutations of everything outstanding, for how long nothing is served or admitted for
+    /// reasons of time; and what the daemon has done.
+    pub fn state(&self) -> [(&'static str, u64, &'static str); 8] {
         let now = now_ns();
         let serving = self.state.get(state::PORT) >> 16 & 1 == 1 && self.state.get(state::LEASE) > now;
-        let flush = self.state.get(state::FLUSH_UNTIL).saturating_sub(now) / 1_000_000_000;
+        let flush = self.state.get(state::FLUSH_UNTIL).saturating_sub(now).div_ceil(1_000_000_000);
+        let parked = self.state.get(state::NOT_BEFORE).saturating_sub(now).div_ceil(1_000_000);
+        let get = |word| self.state.get(word);
         [
-            ("serving", u64::from(serving)),
-            ("blind", self.state.get(state::BLIND)),
-            ("held", self.state.get(state::HOLD)),
-            ("flush-seconds", flush),
+            ("serving", u64::from(serving), "1: a daemon lives and lets values be served"),
+            (
+                "blind",
+                get(state::BLIND),
+                "connections that cannot be followed: nothing is served while there are",
+            ),
+            ("held", get(state::HOLD), "mutations that wait, and may be of anything: nothing is admitted"),
+            ("flush-seconds", flush, "until a flush_all for later has taken effect: nothing is served"),
+            ("parked-ms", parked, "until memcached has executed what may have come: nothing is admitted"),
+            ("asked", get(state::ASKED), "keys that memcached was asked for by the last daemon"),
+            ("admitted", get(state::ADMITTED), "values that it admitted"),
+            ("deaths", get(state::DEATHS), "times that memcached ended under it"),
         ]
+    }
+
+    /// Why nothing is served, a reason each.
+    pub fn why(&self) -> Vec<String> {
+        let now = now_ns();
+        let mut reasons = Vec::new();
+        if self.state.get(state::LEASE) <= now {
+            reasons.push("no daemon has worked for a second: tidemill kv attach takes over".to_owned());
+        }
+        let bits = self.state.get(state::WHY);
+        let said = (0..).zip(why::TEXTS).filter(|(bit, _)| bits >> bit & 1 == 1);
+        reasons.extend(said.map(|(_, text)| text.to_owned()));
+        if self.state.get(state::BLIND) > 0 {
+            reasons.push("connections cannot be followed".to_owned());
+        }
+        if self.state.get(state::FLUSH_UNTIL) > now {
+            reasons.push("a flush_all for later waits".to_owned());
+        }
+        reasons
     }
 
     /// The number of values that are served, and the most wanted of them.
@@ -86,25 +208,37 @@ impl Look {
     }
 }
 
-fn entries(root: &Path, name: &str, map: &str) -> Result<usize, KvError> {
+pub(super) fn entries(root: &Path, name: &str, map: &str) -> Result<usize, KvError> {
     let path = root.join(name).join(format!("layout-{LAYOUT}")).join(map);
     let info = MapInfo::from_pin(path).map_err(to_io);
     let info = info.map_err(|source| BpfError::System { action: "cannot open a pinned map", source })?;
     Ok(info.max_entries() as usize)
 }
 
+/// Whether what is pinned under a name is a cache's: of any layout, or nothing but a folder yet.
+fn is_cache(root: &Path, name: &str) -> bool {
+    let Ok(folders) = std::fs::read_dir(root.join(name)) else { return true };
+    let mut is_empty = true;
+    for folder in folders.flatten() {
+        if folder.path().join("kv_state").exists() {
+            return true;
+        }
+        is_empty &= std::fs::read_dir(folder.path()).is_ok_and(|mut inner| inner.next().is_none());
+    }
+    is_empty
+}
+
 /// Ends the process that works with a cache, and waits for it; or takes away what one has left. Says whether there was anything.
 ///
 /// # Errors
-/// The process does not end; rights are missing.
+/// What has this name is no cache; the process does not end; rights are missing.
 pub fn detach(root: &Path, name: &str) -> Result<bool, KvError> {
-    let is_ours = |other: &str| {
-        other == name
-            || other
-                .strip_prefix(name)
-                .and_then(|rest| rest.strip_prefix('-'))
-                .is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit()))
-    };
+    let is_ours = |other: &str| other == name || pin_index(other, name).is_some();
+    if !is_cache(root, name) {
+        let text =
+            format!("what is pinned as {name:?} is no cache: it is left as it is (ls {})", root.display());
+        return Err(KvError::Refused(text));
+    }
     let mut found = false;
     let started = Instant::now();
     loop {

@@ -180,8 +180,8 @@ fn hex6(text: &str) -> Option<Ipv6Addr> {
     Some(Ipv6Addr::from(u128::from_str_radix(text, 16).ok()?))
 }
 
-/// This machine's own addresses.
-pub(super) fn addresses() -> Vec<IpAddr> {
+/// This machine's own addresses; of IPv6 ones that are an interface's alone (link-local) that interface's number, else 0.
+fn addresses() -> Vec<(IpAddr, u32)> {
     let mut addresses = Vec::new();
     let trie = fs::read_to_string("/proc/thread-self/net/fib_trie").unwrap_or_default();
     let mut last = None;
@@ -190,19 +190,23 @@ pub(super) fn addresses() -> Vec<IpAddr> {
         if let Some(address) = line.strip_prefix("|-- ") {
             last = address.parse::<Ipv4Addr>().ok();
         } else if line.starts_with("/32 host LOCAL") {
-            addresses.extend(last.map(IpAddr::V4));
+            addresses.extend(last.map(|address| (IpAddr::V4(address), 0)));
         }
     }
     let v6 = fs::read_to_string("/proc/thread-self/net/if_inet6").unwrap_or_default();
-    addresses.extend(v6.lines().filter_map(|line| hex6(line.split_whitespace().next()?)).map(IpAddr::V6));
+    addresses.extend(v6.lines().filter_map(|line| {
+        let mut words = line.split_whitespace();
+        let address = hex6(words.next()?)?;
+        let interface = u32::from_str_radix(words.next()?, 16).ok()?;
+        Some((IpAddr::V6(address), if address.is_unicast_link_local() { interface } else { 0 }))
+    }));
     addresses.sort_unstable();
     addresses.dedup();
     addresses
 }
 
-/// Those of this machine's addresses at which these sockets take datagrams for a port; the loopback ones, which come from no wire, only if
-/// asked for.
-pub(super) fn udp_addresses(port: u16, sockets: &[u64], loopback: bool) -> Vec<IpAddr> {
+/// Those of this machine's addresses at which these sockets take datagrams for a port; each with the interface that it is taken by, or 0: by any.
+pub(super) fn udp_addresses(port: u16, sockets: &[u64]) -> Vec<(IpAddr, u32)> {
     let lines = lines(["udp", "udp6"], Some(port)).into_iter();
     let bound: HashSet<[u32; 4]> =
         lines.filter(|line| sockets.contains(&line.inode)).map(|line| line.local.0).collect();
@@ -211,34 +215,45 @@ pub(super) fn udp_addresses(port: u16, sockets: &[u64], loopback: bool) -> Vec<I
         IpAddr::V6(_) => bound.contains(&words(IpAddr::V6(Ipv6Addr::UNSPECIFIED))),
     };
     let mut addresses = addresses();
-    addresses.retain(|address| {
-        (loopback || !address.is_loopback()) && (any(address) || bound.contains(&words(*address)))
-    });
+    addresses.retain(|(address, _)| any(address) || bound.contains(&words(*address)));
     addresses
 }
 
-/// The subnets of an interface: prefixes and their lengths.
+/// The subnets of an interface: prefixes and their lengths. Of IPv4 routes without a gateway those are that have one of this machine's addresses in them: neither
+/// a route to everywhere is, nor one to other hosts.
 pub(super) fn subnets(interface: &str) -> Vec<(IpAddr, u8)> {
-    let mut subnets = Vec::new();
+    let routes = fs::read_to_string("/proc/thread-self/net/route").unwrap_or_default();
+    let v6 = fs::read_to_string("/proc/thread-self/net/if_inet6").unwrap_or_default();
+    let own: Vec<IpAddr> = addresses().into_iter().map(|(address, _)| address).collect();
+    let mut subnets = subnets_of(interface, &routes, &v6, &own);
     if interface == "lo" {
         subnets.push((IpAddr::V4(Ipv4Addr::new(127, 0, 0, 0)), 8));
         // What this machine sends to its own addresses comes that way too.
         let bits = |address: &IpAddr| if address.is_ipv4() { 32 } else { 128 };
-        subnets.extend(addresses().into_iter().map(|address| (address, bits(&address))));
+        subnets.extend(own.iter().map(|address| (*address, bits(address))));
     }
-    let routes = fs::read_to_string("/proc/thread-self/net/route").unwrap_or_default();
+    subnets
+}
+
+/// The same, by /proc/net/route and if_inet6.
+fn subnets_of(interface: &str, routes: &str, v6: &str, own: &[IpAddr]) -> Vec<(IpAddr, u8)> {
+    let mut subnets = Vec::new();
     for line in routes.lines().skip(1) {
         let words: Vec<&str> = line.split_whitespace().collect();
         let number = |at: usize| words.get(at).and_then(|text| u32::from_str_radix(text, 16).ok());
+        // One without a gateway.
         if words.first() != Some(&interface) || number(2) != Some(0) {
             continue;
         }
         if let (Some(network), Some(mask)) = (number(1), number(7)) {
-            let address = Ipv4Addr::from(network.to_ne_bytes());
-            subnets.push((IpAddr::V4(address), mask.count_ones() as u8));
+            // As they lie in memory, printed as this machine's numbers.
+            let of = |address: &IpAddr| matches!(address, IpAddr::V4(v4) if u32::from_ne_bytes(v4.octets()) & mask == network);
+            if own.iter().any(of) {
+                let address = Ipv4Addr::from(network.to_ne_bytes());
+                subnets.push((IpAddr::V4(address), mask.count_ones() as u8));
+            }
         }
     }
-    let v6 = fs::read_to_string("/proc/thread-self/net/if_inet6").unwrap_or_default();
     for line in v6.lines() {
         let words: Vec<&str> = line.split_whitespace().collect();
         let length = words.get(2).and_then(|text| u8::from_str_radix(text, 16).ok());
@@ -248,7 +263,14 @@ pub(super) fn subnets(interface: &str) -> Vec<(IpAddr, u8)> {
             subnets.push((IpAddr::V6(address), length));
         }
     }
+    subnets.retain(|(_, length)| *length > 0);
     subnets
+}
+
+/// The interfaces that a bond is made of; of another interface none.
+pub(super) fn members(interface: &str) -> Vec<String> {
+    let text = fs::read_to_string(format!("/proc/thread-self/net/bonding/{interface}")).unwrap_or_default();
+    text.lines().filter_map(|line| Some(line.strip_prefix("Slave Interface: ")?.trim().to_owned())).collect()
 }
 
 /// Interfaces that there are.
@@ -272,5 +294,20 @@ mod tests {
         let read = line(text).unwrap_or_else(|| panic!("{text}"));
         assert_eq!(read.local.0, words(IpAddr::from([10, 0, 0, 2])), "mapped");
         assert!(line("  sl  local_address rem_address   st").is_none());
+    }
+
+    #[test]
+    fn routes_to_everywhere_and_to_other_hosts_are_no_subnets() {
+        let routes = "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n\
+            wg0\t00000000\t00000000\t0001\t0\t0\t0\t00000000\t0\t0\t0\n\
+            eth0\t00000000\t0100000A\t0003\t0\t0\t0\t00000000\t0\t0\t0\n\
+            eth0\t0100420A\t00000000\t0005\t0\t0\t0\tFFFFFFFF\t0\t0\t0\n\
+            eth0\t0000000A\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0\n";
+        let v6 = "fd000009000000000000000000000001 02 40 00 80     eth0\n";
+        let own = [IpAddr::from([10, 0, 0, 7]), IpAddr::from([127, 0, 0, 1])];
+        assert_eq!(subnets_of("wg0", routes, v6, &own), []);
+        let eth0 =
+            [(IpAddr::from([10, 0, 0, 0]), 24), (IpAddr::V6(Ipv6Addr::from(0xfd00_0009 << 96 | 1)), 64)];
+        assert_eq!(subnets_of("eth0", routes, v6, &own), eth0);
     }
 }

@@ -3,11 +3,13 @@
 //! What it is, what it costs, and why nothing stale is served: crates/kv/KERNEL.md. Linux 6.1, x86-64; as root, or with `cap_net_admin`,
 //! `cap_bpf`, `cap_perfmon` and the right to look at memcached's process.
 
+mod allow;
 mod ask;
 mod cache;
 mod layout;
 mod look;
 mod machine;
+mod places;
 mod reconcile;
 mod server;
 mod state;
@@ -15,7 +17,7 @@ mod values;
 
 pub use cache::{Cache, Daemon};
 pub use layout::COUNTS;
-pub use look::{Look, detach};
+pub use look::{Blind, Command, Look, detach};
 pub use tidemill_bpf::{Mode, Verdict};
 pub use values::Hot;
 
@@ -35,7 +37,7 @@ pub struct Options {
     pub memcached: SocketAddr,
     /// Bytes for values.
     pub memory: u64,
-    /// Sources that may be answered; none: the interfaces' own subnets.
+    /// Sources that may be answered, by whichever of the interfaces; none: on each interface its own subnets.
     pub allow: Vec<(IpAddr, u8)>,
     /// Longest value that is kept, bytes; at most 1,024.
     pub value_max: usize,
@@ -43,8 +45,10 @@ pub struct Options {
     pub refresh: u32,
     /// How often.
     pub refresh_every: Duration,
-    /// Answers a second for one source; 0: no limit.
+    /// Answers a second for one source (an IPv4 address, or the /64 of an IPv6 one); 0: no limit.
     pub rate: u64,
+    /// Answers a second for all sources together; 0: no limit.
+    pub rate_total: u64,
     /// How long after its arrival memcached may still execute a datagram, or what a broken connection has brought.
     pub settle: Duration,
     /// TCP connections at once.
@@ -73,7 +77,8 @@ impl Options {
             value_max: 1024,
             refresh: 0,
             refresh_every: Duration::from_secs(60),
-            rate: 1_000_000,
+            rate: 100_000,
+            rate_total: 1_000_000,
             settle: Duration::from_secs(3),
             connections: 16384,
             reset_connections: false,

@@ -25,6 +25,23 @@ pub(super) struct Server {
     pub(super) is_asked: bool,
     /// That it is another is said.
     pub(super) is_told: bool,
+    version: String,
+}
+
+/// What the tests stand for.
+const TESTED: &str = "1.6.18";
+
+impl Server {
+    /// What there is to say of a version that was not tested.
+    pub(super) fn untested(&self) -> Option<String> {
+        let text = || {
+            format!(
+                "memcached says that it is {}; tested is {TESTED}: how others read what is not strictly right, and count time, was not compared",
+                self.version
+            )
+        };
+        (self.version != TESTED).then(text)
+    }
 }
 
 pub(super) fn own(asker: &Asker) -> Option<Tuple> {
@@ -40,7 +57,7 @@ pub(super) fn is_held(asker: &Asker, pid: u32) -> bool {
 }
 
 /// Whether this is a memcached that can be asked for values and their ends.
-fn is_known(version: &Result<String, String>, at: SocketAddr) -> Result<(), KvError> {
+fn is_known(version: Result<String, String>, at: SocketAddr) -> Result<String, KvError> {
     let version = match version {
         Ok(version) => version,
         Err(said) => {
@@ -57,7 +74,7 @@ fn is_known(version: &Result<String, String>, at: SocketAddr) -> Result<(), KvEr
         );
         return Err(KvError::Refused(text));
     }
-    Ok(())
+    Ok(version)
 }
 
 /// The memcached on the port, and which one it is.
@@ -114,7 +131,7 @@ pub(super) fn find(options: &Options) -> Result<(Server, u64), KvError> {
     };
     let asked = Asker::connect(options.memcached).and_then(|mut asker| Ok((asker.version()?, asker)));
     let (version, mut asker) = asked.map_err(silent)?;
-    is_known(&version, options.memcached)?;
+    let version = is_known(version, options.memcached)?;
     if !is_held(&asker, pid) {
         let text = format!(
             "what answers at {} is not process {pid}, which has port {port}: its values would be another's: say the same port in --memcached and --port",
@@ -131,6 +148,7 @@ pub(super) fn find(options: &Options) -> Result<(Server, u64), KvError> {
     }
     let own = own(&asker);
     let known = tcp.into_iter().chain(udp_now).collect();
-    let server = Server { pid, watch, known, udp, asker: Some(asker), own, is_asked: true, is_told: false };
+    let server =
+        Server { pid, watch, known, udp, asker: Some(asker), own, is_asked: true, is_told: false, version };
     Ok((server, started << 32 | u64::from(pid)))
 }

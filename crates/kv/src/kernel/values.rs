@@ -111,6 +111,21 @@ impl Values {
         true
     }
 
+    /// Halves the hits of one of `parts` of all entries, from `from` on; gives where to go on.
+    pub(super) fn age(&self, from: usize, parts: usize) -> usize {
+        let all = self.sets as usize * WAYS;
+        let upto = (from + all.div_ceil(parts.max(1))).min(all);
+        for number in from..upto {
+            let hits = &self.entry(number)[entry::HITS];
+            let had = hits.load(Ordering::Relaxed);
+            if had > 0 {
+                // A hit that is counted meanwhile may be lost.
+                hits.store(had / 2, Ordering::Relaxed);
+            }
+        }
+        if upto == all { 0 } else { upto }
+    }
+
     /// Entries that pass `is_true`, most hits first.
     pub(super) fn hot(
         &self,

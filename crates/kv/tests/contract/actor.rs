@@ -190,9 +190,11 @@ impl Actor {
         let written = self.written(expiry, speech);
         let flags = self.rng.below(1 << 16) as u32;
         match self.rng.below(100) {
-            0..=39 => (Action::Read, Ask::Get),
+            0 => (Action::Read, Ask::Recache),
+            1..=39 => (Action::Read, Ask::Get),
             40..=47 => (Action::Read, Ask::Gets),
-            48..=51 => (Action::ReadTouch(expiry), Ask::Gat(written)),
+            48 | 49 => (Action::ReadTouch(expiry), Ask::Gat(written)),
+            50 | 51 => (Action::ReadTouch(expiry), Ask::Gats(written)),
             52..=55 => (Action::Touch(expiry), Ask::Touch(written)),
             56..=63 => (Action::Delete, Ask::Delete),
             64 if !self.calm && self.rng.chance(0.3) => (Action::Flush, Ask::Flush(0)),

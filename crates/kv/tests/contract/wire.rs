@@ -31,6 +31,10 @@ pub(crate) enum Ask {
     Gets,
     /// Reads, and changes the expiry.
     Gat(i64),
+    /// The same, with the number that `cas` wants; in binary with the key.
+    Gats(i64),
+    /// Reads, and says who is to make a new one where little time is left (meta); else as `Get`.
+    Recache,
     Touch(i64),
     Put {
         mode: Mode,
@@ -102,9 +106,10 @@ fn line(text: &str, key: &[u8], noreply: bool) -> Vec<u8> {
 fn ascii(ask: &Ask, key: &[u8], quiet: bool) -> Vec<u8> {
     let with_data = |text: String, data: &[u8]| [&line(&text, key, quiet), data, b"\r\n"].concat();
     match ask {
-        Ask::Get => line("get @", key, false),
+        Ask::Get | Ask::Recache => line("get @", key, false),
         Ask::Gets => line("gets @", key, false),
         Ask::Gat(expiry) => line(&format!("gat {expiry} @"), key, false),
+        Ask::Gats(expiry) => line(&format!("gats {expiry} @"), key, false),
         Ask::Touch(expiry) => line(&format!("touch @ {expiry}"), key, quiet),
         Ask::Put { mode, data, flags, expiry } => {
             let verb = match mode {
@@ -134,6 +139,8 @@ fn meta(ask: &Ask, key: &[u8], quiet: bool, opaque: u32) -> Vec<u8> {
         Ask::Get => plain("mg @ v f"),
         Ask::Gets => plain("mg @ v f c"),
         Ask::Gat(expiry) => plain(&format!("mg @ v f T{expiry}")),
+        Ask::Gats(expiry) => plain(&format!("mg @ v f c T{expiry}")),
+        Ask::Recache => plain("mg @ v f R2"),
         Ask::Touch(expiry) => plain(&format!("mg @ T{expiry}")),
         Ask::Put { mode, data, flags, expiry } => {
             let mode = match mode {
@@ -161,8 +168,9 @@ fn meta(ask: &Ask, key: &[u8], quiet: bool, opaque: u32) -> Vec<u8> {
 /// An opcode, and its quiet form.
 fn opcode(ask: &Ask) -> (u8, u8) {
     match ask {
-        Ask::Get | Ask::Gets => (0x00, 0x09),
+        Ask::Get | Ask::Gets | Ask::Recache => (0x00, 0x09),
         Ask::Gat(_) => (0x1d, 0x1e),
+        Ask::Gats(_) => (0x23, 0x24),
         Ask::Touch(_) => (0x1c, 0x1c),
         Ask::Put { mode: Mode::Set, .. } | Ask::Cas { .. } => (0x01, 0x11),
         Ask::Put { mode: Mode::Add, .. } => (0x02, 0x12),
@@ -180,8 +188,8 @@ fn binary(ask: &Ask, key: &[u8], quiet: bool, opaque: u32) -> Vec<u8> {
     let (loud, hushed) = opcode(ask);
     let (mut extras, mut data, mut token) = (Vec::new(), &[][..], 0);
     match ask {
-        Ask::Get | Ask::Gets | Ask::Delete | Ask::Flush(0) => {}
-        Ask::Gat(expiry) | Ask::Touch(expiry) | Ask::Flush(expiry) => {
+        Ask::Get | Ask::Gets | Ask::Recache | Ask::Delete | Ask::Flush(0) => {}
+        Ask::Gat(expiry) | Ask::Gats(expiry) | Ask::Touch(expiry) | Ask::Flush(expiry) => {
             extras.extend((*expiry as u32).to_be_bytes());
         }
         Ask::Put { mode: Mode::Append | Mode::Prepend, data: value, .. } => data = value,
@@ -300,7 +308,7 @@ fn binary_reply(ask: &Ask, bytes: &[u8]) -> Option<Heard> {
         Said::Other(format!("magic {:#x}", bytes[0]))
     } else {
         match (status, ask) {
-            (0, Ask::Get | Ask::Gets | Ask::Gat(_)) => {
+            (0, Ask::Get | Ask::Gets | Ask::Recache | Ask::Gat(_) | Ask::Gats(_)) => {
                 let data = bytes.get(24 + extras + key..used).unwrap_or_default().to_vec();
                 Said::Value { data, flags: number(24, 4).unwrap_or(0) as u32, cas: Some(cas) }
             }

@@ -5,10 +5,10 @@
 
 use crate::net::{Host, cable, inside, run};
 use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-use tidemill_bpf::{Attachment, Kernel, Mode, Object, Source};
+use tidemill_bpf::{Attachment, Kernel, Mode, Object, Pins, Source};
 use tidemill_kv::kernel::{Cache, Options};
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -59,7 +59,7 @@ struct Client {
 }
 
 /// What XDP sends back arrives at a virtual card only where that has a program too: one that passes everything.
-fn passing() -> (Object, Attachment) {
+pub fn passing_on(interface: &str, pins: Option<&Pins>) -> (Object, Attachment) {
     static SOURCE: Source = Source {
         object: tidemill_bpf::include_bytes_aligned!("../../../../bpf/xsk.bpf.o"),
         program: "tidemill_xsk",
@@ -70,8 +70,8 @@ fn passing() -> (Object, Attachment) {
     let object = Object::load(&SOURCE, &[], None).unwrap();
     let socket =
         rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::DGRAM, None).unwrap();
-    let index = rustix::net::netdevice::name_to_index(socket, "client").unwrap();
-    let attachment = Attachment::attach(&object, "client", index, Mode::Native, PATIENCE, None).unwrap();
+    let index = rustix::net::netdevice::name_to_index(socket, interface).unwrap();
+    let attachment = Attachment::attach(&object, interface, index, Mode::Native, PATIENCE, pins).unwrap();
     (object, attachment)
 }
 
@@ -126,7 +126,7 @@ fn place() -> (Client, Memcached) {
     run("sysctl -qw net.ipv6.conf.server.disable_ipv6=0");
     run("ip addr add 10.9.0.1/24 dev server");
     run("ip addr add fd00:9::1/64 dev server nodad");
-    let passing = passing();
+    let passing = passing_on("client", None);
     let host = Host::new("client", &[]);
     host.run("sysctl -qw net.ipv6.conf.client.disable_ipv6=0");
     host.run("ip addr add 10.9.0.2/24 dev client");
@@ -254,6 +254,16 @@ impl Lab {
         assert_eq!(String::from_utf8_lossy(&seen), reply);
     }
 
+    /// Sends, and waits for no answer.
+    pub fn tcp_begins(&mut self, request: &str) {
+        self.client.tcp.as_mut().unwrap().write_all(request.as_bytes()).unwrap();
+    }
+
+    /// The client's end of the connection.
+    pub fn tcp_address(&self) -> SocketAddr {
+        self.client.tcp.as_ref().unwrap().local_addr().unwrap()
+    }
+
     /// Of an answer that is no text: what it begins with.
     pub fn tcp_starts(&mut self, request: &[u8], reply: &[u8]) {
         self.client.tcp.as_mut().unwrap().write_all(request).unwrap();
@@ -304,30 +314,70 @@ impl Lab {
     }
 }
 
-/// The frame that answers a get of what is kept (IPv4), as the program makes it.
-pub fn answer_to(lab: &Lab, request: &str) -> Vec<u8> {
+fn sum(parts: &[&[u8]]) -> u16 {
+    let bytes = parts.concat();
+    let words =
+        bytes.chunks(2).map(|two| u32::from(two[0]) << 8 | u32::from(two.get(1).copied().unwrap_or(0)));
+    let mut sum: u32 = words.sum();
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    sum as u16
+}
+
+/// An IP packet on Ethernet, its header's checksum right.
+pub fn packet(from: &str, to: &str, protocol: u8, data: &[u8]) -> Vec<u8> {
+    let mut frame = vec![2, 0, 0, 0, 9, 1, 2, 0, 0, 0, 9, 2];
+    match (from.parse().unwrap(), to.parse().unwrap()) {
+        (IpAddr::V4(from), IpAddr::V4(to)) => {
+            let length = (20 + data.len() as u16).to_be_bytes();
+            let head = [0x45, 0, length[0], length[1], 0, 1, 0x40, 0, 64, protocol, 0, 0];
+            let mut ip = [&head[..], &from.octets(), &to.octets()].concat();
+            let check = !sum(&[&ip]);
+            ip[10..12].copy_from_slice(&check.to_be_bytes());
+            frame.extend([8, 0]);
+            frame.extend(ip);
+        }
+        (IpAddr::V6(from), IpAddr::V6(to)) => {
+            let length = (data.len() as u16).to_be_bytes();
+            frame.extend([0x86, 0xdd, 0x60, 0, 0, 0, length[0], length[1], protocol, 64]);
+            frame.extend([from.octets(), to.octets()].concat());
+        }
+        _ => panic!("{from}, {to}: of two families"),
+    }
+    frame.extend(data);
+    frame
+}
+
+/// A request over UDP as a frame; of IPv6 with its checksum, of IPv4 with none.
+pub fn frame(from: &str, to: &str, port: u16, request: &str) -> Vec<u8> {
+    let length = (16 + request.len() as u16).to_be_bytes();
+    let [a, b] = port.to_be_bytes();
+    let mut data = vec![0x9c, 0x40, a, b, length[0], length[1], 0, 0, 0, 7, 0, 0, 0, 1, 0, 0];
+    data.extend(request.bytes());
+    if let (Ok(IpAddr::V6(from)), Ok(IpAddr::V6(to))) = (from.parse(), to.parse()) {
+        let check = !sum(&[&from.octets(), &to.octets(), &[0, 17], &length, &data]);
+        data[6..8].copy_from_slice(&check.to_be_bytes());
+    }
+    packet(from, to, 17, &data)
+}
+
+/// What the program makes of a frame that comes in by an interface: the action, and the bytes.
+pub fn came(lab: &Lab, interface: &str, frame: &[u8]) -> (u32, Vec<u8>) {
     let socket =
         rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::DGRAM, None).unwrap();
-    let interface = rustix::net::netdevice::name_to_index(socket, "server").unwrap();
-    let length = (16 + request.len()) as u16;
-    let mut ip = [
-        &[0x45, 0][..],
-        &(20 + length).to_be_bytes(),
-        &[0, 1, 0x40, 0, 64, 17, 0, 0, 10, 9, 0, 2, 10, 9, 0, 1],
-    ]
-    .concat();
-    let mut sum: u32 = ip.chunks(2).map(|two| u32::from(two[0]) << 8 | u32::from(two[1])).sum();
-    sum = (sum & 0xffff) + (sum >> 16);
-    ip[10..12].copy_from_slice(&(!(sum as u16)).to_be_bytes());
-    let mut frame = vec![2, 0, 0, 0, 9, 1, 2, 0, 0, 0, 9, 2, 8, 0];
-    frame.extend(ip);
-    // No checksum.
-    frame.extend(
-        [&[0x9c, 0x40, 0x2b, 0xcb][..], &length.to_be_bytes(), &[0, 0, 0, 7, 0, 0, 0, 1, 0, 0]].concat(),
-    );
-    frame.extend(request.bytes());
-    let (verdict, answer) = lab.cache.object().run_once(&frame, interface).unwrap();
-    assert_eq!(verdict.action, 3, "answered");
+    let interface = rustix::net::netdevice::name_to_index(socket, interface).unwrap();
+    let (verdict, made) = lab.cache.object().run_once(frame, interface).unwrap();
+    (verdict.action, made)
+}
+
+/// The frame that answers a get of what is kept (IPv4), as the program makes it.
+pub fn answer_to(lab: &Lab, request: &str) -> Vec<u8> {
+    let (action, answer) = came(lab, "server", &frame("10.9.0.2", "10.9.0.1", 11211, request));
+    assert_eq!(action, 3, "answered");
+    let data = &answer[34..];
+    let length = (data.len() as u16).to_be_bytes();
+    assert_eq!(sum(&[&answer[26..34], &[0, 17], &length, data]), 0xffff, "of UDP");
     answer
 }
 
@@ -342,8 +392,24 @@ impl Left {
     }
 
     pub fn attach_again(self) -> Lab {
-        let cache = Cache::attach(&options(&["server"])).unwrap();
+        self.attach_with(|_| {})
+    }
+
+    pub fn attach_with(self, change: impl FnOnce(&mut Options)) -> Lab {
+        let mut options = options(&["server"]);
+        change(&mut options);
+        let cache = Cache::attach(&options).unwrap();
         Lab { cache, client: self.client, memcached: self.memcached }
+    }
+
+    /// What is said where a cache cannot be attached.
+    pub fn refused(&self, change: impl FnOnce(&mut Options)) -> String {
+        let mut options = options(&["server"]);
+        change(&mut options);
+        match Cache::attach(&options) {
+            Ok(_) => panic!("it is attached"),
+            Err(error) => error.to_string(),
+        }
     }
 }
 

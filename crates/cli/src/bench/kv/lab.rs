@@ -30,6 +30,9 @@ struct Daemon {
     stop: Arc<AtomicBool>,
     /// Gets answered by the cache, and gets of which it had not every key.
     counts: Arc<[AtomicU64; 2]>,
+    /// It does nothing while this is set. And how often it has worked.
+    rests: Arc<AtomicBool>,
+    rounds: Arc<AtomicU64>,
     thread: Option<JoinHandle<Result<()>>>,
 }
 
@@ -38,9 +41,11 @@ impl Daemon {
         let mut options = Options::new(&["server"], 0x5eed);
         options.name = format!("kv-bench-p{}", std::process::id());
         options.memory = memory;
-        options.rate = 0;
+        (options.rate, options.rate_total) = (0, 0);
         let (stop, counts) = (Arc::new(AtomicBool::new(false)), Arc::new([const { AtomicU64::new(0) }; 2]));
+        let (rests, rounds) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let (stopped, counted, inside) = (stop.clone(), counts.clone(), server.descriptor()?);
+        let (resting, worked) = (rests.clone(), rounds.clone());
         let (ready, started) = std::sync::mpsc::channel();
         let work = move || -> Result<()> {
             move_in(&inside)?;
@@ -49,6 +54,11 @@ impl Daemon {
             let _ = ready.send(());
             let mut looked = Instant::now();
             while !stopped.load(Ordering::Relaxed) {
+                if resting.load(Ordering::Relaxed) {
+                    std::thread::park();
+                    continue;
+                }
+                worked.fetch_add(1, Ordering::Relaxed);
                 if !cache.round()? {
                     std::thread::sleep(Duration::from_millis(1));
                 }
@@ -62,15 +72,37 @@ impl Daemon {
             Ok(())
         };
         let thread = std::thread::spawn(work);
-        let mut own = Daemon { stop, counts, thread: Some(thread) };
+        let mut own = Daemon { stop, counts, rests, rounds, thread: Some(thread) };
         match started.recv() {
             Ok(()) => Ok(own),
             Err(_) => Err(own.end().err().unwrap_or_else(|| anyhow::anyhow!("the cache has ended"))),
         }
     }
 
+    /// Has it rest, or work again; then until it has.
+    fn rest(&self, rests: bool) -> Result<()> {
+        if self.rests.swap(rests, Ordering::Relaxed) == rests {
+            return Ok(());
+        }
+        if let Some(thread) = &self.thread {
+            thread.thread().unpark();
+        }
+        let (started, before) = (Instant::now(), self.rounds.load(Ordering::Relaxed));
+        while !rests && self.rounds.load(Ordering::Relaxed) < before + 3 {
+            if started.elapsed() > Duration::from_secs(5) {
+                bail!("the cache's daemon does not work any more");
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    }
+
     fn end(&mut self) -> Result<()> {
         self.stop.store(true, Ordering::Relaxed);
+        self.rests.store(false, Ordering::Relaxed);
+        if let Some(thread) = &self.thread {
+            thread.thread().unpark();
+        }
         match self.thread.take().map(JoinHandle::join) {
             Some(Ok(result)) => result,
             Some(Err(_)) => bail!("the cache's daemon has failed"),
@@ -130,11 +162,13 @@ pub(super) struct Lab {
     pub(super) client: Netns,
     /// Of the client's end of the cable: its Ethernet address, and the server's.
     pub(super) macs: [[u8; 6]; 2],
+    /// The flood's datagrams have a checksum.
+    pub(super) checksum: bool,
 }
 
 impl Lab {
-    /// With a cache or without.
-    pub(super) fn new(before: Before) -> Result<Self> {
+    /// With a cache or without. `checksum`: the flood's datagrams have one.
+    pub(super) fn new(before: Before, checksum: bool) -> Result<Self> {
         let (client, server) = (Netns::new("client")?, Netns::new("server")?);
         let mut middle = if matches!(before, Before::Role(_)) { Some(Middle::new()?) } else { None };
         let cable = |from: &Netns, name: &str, to: &Netns, other: &str| {
@@ -172,7 +206,7 @@ impl Lab {
         if let (Before::Role(memory), Some(middle)) = (before, &mut middle) {
             middle.start(last(), memory)?;
         }
-        let mut lab = Lab { daemon: None, middle, memcached, server, client, macs };
+        let mut lab = Lab { daemon: None, middle, memcached, server, client, macs, checksum };
         lab.apart(true)?;
         let started = Instant::now();
         while lab.tcp().is_err() {
@@ -217,6 +251,11 @@ impl Lab {
     /// answers in; a client that waits for them is better off without.
     pub(super) fn client_first(&self, first: bool) -> Result<()> {
         urgent("client", first)
+    }
+
+    /// Has the cache's daemon rest: nothing is served meanwhile, and nothing is to be asked.
+    pub(super) fn rest(&self, rests: bool) -> Result<()> {
+        self.daemon.as_ref().map_or(Ok(()), |daemon| daemon.rest(rests))
     }
 
     /// Keys that the cache has answered for.

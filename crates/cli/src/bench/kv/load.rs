@@ -61,13 +61,25 @@ fn frame(lab: &Lab, key: &str) -> Vec<u8> {
     frame.extend(SERVER.octets());
     let check = checksum(&frame[14..34]);
     frame[24..26].copy_from_slice(&check.to_be_bytes());
-    // No UDP checksum.
     frame.extend(FLOOD_PORT.to_be_bytes());
     frame.extend(PORT.to_be_bytes());
     frame.extend((total - 20).to_be_bytes());
     frame.extend([0, 0]);
     frame.extend(payload);
+    if lab.checksum {
+        let pseudo = [&[0, 17], &(total - 20).to_be_bytes()[..]].concat();
+        let check = checksum(&[&frame[26..34], &pseudo, &frame[34..]].concat());
+        frame[40..42].copy_from_slice(&(if check == 0 { 0xffff } else { check }).to_be_bytes());
+    }
     frame
+}
+
+/// The longest value that the cache answers with on this cable: a frame from a socket has room for so many more bytes.
+pub(super) fn longest() -> usize {
+    const ROOM: usize = 192;
+    let answer = |length: usize| format!("VALUE {} 0 {length}\r\n\r\nEND\r\n", key(0)).len() + length;
+    let request = format!("get {}\r\n", key(0)).len();
+    (0..1024).take_while(|length| answer(*length) <= request + ROOM).last().unwrap_or(0)
 }
 
 /// As many gets as go onto the cable for so long; answers that came back per second. Answers are counted at the client's end by a
@@ -239,6 +251,12 @@ pub(super) fn round_trips(line: &mut Line, keys: u64, per_second: u32, time: Dur
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_cable_has_room_for_so_long_values() {
+        // "VALUE key:0000000 0 177", two ends of lines, "END" and its end are 32 bytes more than the value; a request has 17.
+        assert_eq!(longest(), 177);
+    }
 
     #[test]
     fn zipf_has_its_shares() {

@@ -37,6 +37,9 @@ pub(crate) struct KvBench {
     /// Bytes of a value
     #[arg(long, value_name = "BYTES", default_value_t = 8)]
     value: usize,
+    /// The flood's datagrams have a UDP checksum, as those of clients
+    #[arg(long)]
+    checksum: bool,
     /// The cache's memory
     #[arg(long, value_name = "MIB", default_value_t = 64)]
     memory_mib: u64,
@@ -92,8 +95,15 @@ impl KvBench {
         if !(1..=9_999_999).contains(&self.keys) {
             return Err(usage(format!("--keys {}: give 1 to 9999999", self.keys)));
         }
-        if self.value > 1024 {
-            return Err(usage(format!("--value {}: the cache keeps values of up to 1024 bytes", self.value)));
+        if self.value > load::longest() {
+            return Err(usage(format!(
+                "--value {}: on a virtual cable a frame from a socket has room for an answer with {} bytes, and longer ones are memcached's",
+                self.value,
+                load::longest()
+            )));
+        }
+        if self.checksum && self.cases.contains(&Case::Zipf) {
+            return Err(usage("--checksum: not with --case zipf, where the flood's program writes the keys"));
         }
         if !(1..=65_536).contains(&self.memory_mib) {
             return Err(usage(format!("--memory-mib {}: give 1 to 65536", self.memory_mib)));
@@ -109,6 +119,7 @@ impl KvBench {
         let mut params = Params::new();
         params.insert("value".into(), self.value.into());
         params.insert("seconds".into(), self.seconds.into());
+        params.insert("checksum".into(), self.checksum.into());
         params.insert("seed".into(), self.seed.into());
         more.iter().for_each(|(name, value)| drop(params.insert((*name).into(), (*value).into())));
         params
@@ -122,8 +133,14 @@ struct Labs {
 }
 
 impl Labs {
-    fn new(before: Before) -> Result<Self> {
-        Ok(Labs { cached: Lab::new(before)?, plain: Lab::new(Before::Nothing)? })
+    fn new(before: Before, checksum: bool) -> Result<Self> {
+        Ok(Labs { cached: Lab::new(before, checksum)?, plain: Lab::new(Before::Nothing, checksum)? })
+    }
+
+    /// The one whose turn it is. Both servers have one processor: the cache's daemon rests while the other is timed.
+    fn turn(&self, cached: bool) -> Result<&Lab> {
+        self.cached.rest(!cached)?;
+        Ok(if cached { &self.cached } else { &self.plain })
     }
 }
 
@@ -145,7 +162,7 @@ pub(super) fn run(args: &KvBench) -> Result<bool> {
         let same = labs.take().filter(|(are, _)| *are == before);
         let (_, labs) = labs.insert(match same {
             Some(same) => same,
-            None => (before, Labs::new(before)?),
+            None => (before, Labs::new(before, args.checksum)?),
         });
         match case {
             Case::Hits => hits(args, "hits", L2, labs, &mut report, &progress)?,
@@ -160,6 +177,7 @@ pub(super) fn run(args: &KvBench) -> Result<bool> {
 
 /// A few keys in both, and all of them in the cache.
 fn few(args: &KvBench, labs: &Labs) -> Result<()> {
+    labs.turn(true)?;
     for lab in [&labs.cached, &labs.plain] {
         load::fill(lab, FEW, args.value, 0)?;
     }
@@ -216,6 +234,7 @@ fn hits(
             let at = (turn + run) % all.len();
             let rate = match at {
                 0 => {
+                    labs.turn(true)?;
                     let before = labs.cached.hits();
                     let rate = load::flood(&labs.cached, &Draw::Uniform(FEW), args.seed, args.time())?;
                     std::thread::sleep(Duration::from_millis(20));
@@ -229,12 +248,14 @@ fn hits(
                     rate
                 }
                 1 => {
+                    let plain = labs.turn(false)?;
                     // More than it can take costs memcached answers.
-                    let client =
-                        load::window(&labs.plain, &Draw::Uniform(FEW), DEEP, args.seed, args.time())?;
-                    client.max(load::flood(&labs.plain, &Draw::Uniform(FEW), args.seed, args.time())?)
+                    let client = load::window(plain, &Draw::Uniform(FEW), DEEP, args.seed, args.time())?;
+                    client.max(load::flood(plain, &Draw::Uniform(FEW), args.seed, args.time())?)
                 }
-                _ => load::pipelined(&labs.plain, FEW, args.value, args.seed + run as u64, args.time())?,
+                _ => {
+                    load::pipelined(labs.turn(false)?, FEW, args.value, args.seed + run as u64, args.time())?
+                }
             };
             all[at].1.push(rate);
         }
@@ -260,7 +281,7 @@ fn latency(args: &KvBench, labs: &Labs, report: &mut Report, progress: &Progress
     for run in 0..args.runs {
         for turn in 0..lines.len() {
             let at = (turn + run) % lines.len();
-            let lab = if at == 0 { &labs.cached } else { &labs.plain };
+            let lab = labs.turn(at == 0)?;
             let mut ask = || load::round_trips(&mut lines[at].1, FEW, PER_SECOND, args.time());
             // One after the other: watching costs time.
             let both = [ask()?, residence::measured(lab, &mut ask)?];
@@ -309,7 +330,7 @@ fn uncacheable(args: &KvBench, labs: &Labs, report: &mut Report, progress: &Prog
     for run in 0..args.runs * PAIRS {
         for turn in 0..2 {
             let at = (turn + run) % 2;
-            let lab = if at == 0 { &labs.cached } else { &labs.plain };
+            let lab = labs.turn(at == 0)?;
             // The same keys on both sides.
             let seed = args.seed + run as u64;
             all[at].1.push(load::window(lab, &Draw::Absent(10_000), WINDOW, seed, args.time() / 2)?);
@@ -320,6 +341,7 @@ fn uncacheable(args: &KvBench, labs: &Labs, report: &mut Report, progress: &Prog
 }
 
 fn zipf(args: &KvBench, labs: &Labs, report: &mut Report, progress: &Progress) -> Result<()> {
+    labs.turn(true)?;
     for lab in [&labs.cached, &labs.plain] {
         load::fill(lab, args.keys, args.value, 0)?;
     }
@@ -334,7 +356,7 @@ fn zipf(args: &KvBench, labs: &Labs, report: &mut Report, progress: &Progress) -
         let seed = args.seed + run as u64;
         for turn in 0..2 {
             let at = (turn + run) % 2;
-            let lab = if at == 0 { &labs.cached } else { &labs.plain };
+            let lab = labs.turn(at == 0)?;
             let before = lab.asked();
             let client = load::window(lab, &draw, DEEP, seed, args.time())?;
             if at == 0 {
