@@ -331,14 +331,27 @@ fn root_xdp_router_outlives_an_interface() {
 fn root_xdp_bench_beside_the_kernel() {
     let Some(_turn) = turn("root_xdp_bench_beside_the_kernel") else { return };
     let folder = tempfile::tempdir().unwrap();
-    let table: String = (0..2000).map(|n| format!("20.{}.{}.0/24 {}\n", n / 250, n % 250, 1 + n % 7)).collect();
+    let table: String =
+        (0..2000).map(|n| format!("20.{}.{}.0/24 {}\n", n / 250, n % 250, 1 + n % 7)).collect();
     std::fs::write(folder.path().join("table.txt"), table).unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidemill"));
-    command.args(["bench", "port", "wire", "--table", "table.txt", "--seconds", "0.2", "--runs", "2", "--json"]);
+    command.args([
+        "bench",
+        "port",
+        "wire",
+        "--table",
+        "table.txt",
+        "--seconds",
+        "0.2",
+        "--runs",
+        "2",
+        "--json",
+    ]);
     let output = command.current_dir(folder.path()).stdin(Stdio::null()).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let lines: Vec<serde_json::Value> = said.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let lines: Vec<serde_json::Value> =
+        said.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let rate = |subject: &str| {
         let line = lines.iter().find(|line| line["subject"] == subject && line["metric"] == "mpps");
         line.and_then(|line| line["value"].as_f64()).unwrap_or(0.0)

@@ -153,12 +153,8 @@ impl Settings {
             policy: policy("l0.policy", &l0.policy)?,
             chunks: vec![(l0.chunk, l0.entries / l0.ways * l0.ways)],
         };
-        let l1_shape = Shape {
-            entries: l1.entries,
-            ways: l1.ways,
-            policy: policy("l1.policy", &l1.policy)?,
-            chunks,
-        };
+        let l1_shape =
+            Shape { entries: l1.entries, ways: l1.ways, policy: policy("l1.policy", &l1.policy)?, chunks };
         Ok(Settings {
             addresses,
             port: section.port,

@@ -47,9 +47,11 @@ pub fn about_now() -> u64 {
 pub fn steady() -> bool {
     use std::sync::LazyLock;
     static STEADY: LazyLock<bool> = LazyLock::new(|| {
-        let source = std::fs::read_to_string("/sys/devices/system/clocksource/clocksource0/current_clocksource");
+        let source =
+            std::fs::read_to_string("/sys/devices/system/clocksource/clocksource0/current_clocksource");
         cfg!(all(target_arch = "x86_64", not(miri)))
-            && source.is_ok_and(|name| matches!(name.trim(), "tsc" | "kvm-clock" | "hyperv_clocksource_tsc_page"))
+            && source
+                .is_ok_and(|name| matches!(name.trim(), "tsc" | "kvm-clock" | "hyperv_clocksource_tsc_page"))
     });
     *STEADY
 }

@@ -11,13 +11,25 @@ pub(crate) const LINES: &[Line] = &[
         let target = ["-p", "tidemill-cli", "--test", "root_kvcache", "--", "--show-output"];
         let mut passed = machine.tests(&target, 3)?;
         if !machine.quick {
-            let long = ["-p", "tidemill-cli", "--release", "--test", "root_kvcache", "--", "--show-output", "--ignored"];
+            let long = [
+                "-p",
+                "tidemill-cli",
+                "--release",
+                "--test",
+                "root_kvcache",
+                "--",
+                "--show-output",
+                "--ignored",
+            ];
             passed += machine.tests(&long, 1)?;
         }
         Ok(Outcome::Pass(format!("{passed} tests: root_kvcache")))
     }),
     ("never stale, in worlds that are made up; planted faults are found", |machine| {
-        Ok(Outcome::Pass(format!("{} tests: tidemill-kvcache", machine.tests(&["-p", "tidemill-kvcache"], 30)?)))
+        Ok(Outcome::Pass(format!(
+            "{} tests: tidemill-kvcache",
+            machine.tests(&["-p", "tidemill-kvcache"], 30)?
+        )))
     }),
     ("20 M requests a second and core, simple policies", simulated),
     ("figures of chapter 4, with the paper's numbers", |machine| {
@@ -30,7 +42,10 @@ pub(crate) const LINES: &[Line] = &[
     }),
     // What must exist besides.
     ("the simulators by themselves", |machine| {
-        Ok(Outcome::Pass(format!("{} tests: tidemill-cachesim", machine.tests(&["-p", "tidemill-cachesim"], 30)?)))
+        Ok(Outcome::Pass(format!(
+            "{} tests: tidemill-cachesim",
+            machine.tests(&["-p", "tidemill-cachesim"], 30)?
+        )))
     }),
     ("tidy", |_| {
         let good = tidy::run()?;
@@ -40,10 +55,22 @@ pub(crate) const LINES: &[Line] = &[
 
 fn role(machine: &Machine) -> Result<Outcome> {
     let (runs, seconds) = if machine.quick { ("4", "0.5") } else { ("11", "2") };
-    let objects = machine
-        .tidemill(&["bench", "kv", "--case", "role", "--runs", runs, "--seconds", seconds, "--json"])?;
+    let objects = machine.tidemill(&[
+        "bench",
+        "kv",
+        "--case",
+        "role",
+        "--runs",
+        runs,
+        "--seconds",
+        seconds,
+        "--json",
+    ])?;
     let all = ratios(&objects);
-    let ratio = all.iter().find(|ratio| ratio["to"] == "peer:memcached-udp").context("no ratio to memcached over UDP")?;
+    let ratio = all
+        .iter()
+        .find(|ratio| ratio["to"] == "peer:memcached-udp")
+        .context("no ratio to memcached over UDP")?;
     let text: Vec<String> = all.iter().map(|ratio| shown(ratio)).collect();
     Ok(verdict(number(ratio, "value") >= 5.0, text.join("; ")))
 }
@@ -52,8 +79,19 @@ fn role(machine: &Machine) -> Result<Outcome> {
 fn simulated(machine: &Machine) -> Result<Outcome> {
     let requests = if machine.quick { "2000000" } else { "20000000" };
     let objects = machine.tidemill(&[
-        "sim", "kv", "--model", "etc", "--policy", "fifo,clock,random", "--entries", "2^16", "--requests", requests,
-        "--jobs", "1", "--json",
+        "sim",
+        "kv",
+        "--model",
+        "etc",
+        "--policy",
+        "fifo,clock,random",
+        "--entries",
+        "2^16",
+        "--requests",
+        requests,
+        "--jobs",
+        "1",
+        "--json",
     ])?;
     let (mut good, mut text) = (true, Vec::new());
     for object in objects.iter().filter(|object| !object["mrps"].is_null()) {

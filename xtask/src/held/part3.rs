@@ -163,7 +163,10 @@ fn leaving(machine: &Machine) -> Result<Outcome> {
     }
     let text: Vec<String> =
         to_group.iter().map(|ratio| format!("{} {:.2}", case(ratio), number(ratio, "value"))).collect();
-    Ok(verdict(good, format!("coroutine to group {} over all batches; {}", means.join(", "), text.join(", "))))
+    Ok(verdict(
+        good,
+        format!("coroutine to group {} over all batches; {}", means.join(", "), text.join(", ")),
+    ))
 }
 
 fn flood(machine: &Machine) -> Result<Outcome> {

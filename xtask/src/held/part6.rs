@@ -14,7 +14,8 @@ pub(crate) const LINES: &[Line] = &[
     ("the same on a wire", |machine| wire(machine, "churn::", 2)),
     ("interfaces that vanish, return, change MTU; out of frames", |machine| wire(machine, "devices::", 6)),
     ("kill -9 and restart from the image: forwarding again within 2 seconds", |machine| {
-        let target = ["-p", "tidemill-cli", "--release", "--test", "root_wire", "--", "--show-output", "restart::"];
+        let target =
+            ["-p", "tidemill-cli", "--release", "--test", "root_wire", "--", "--show-output", "restart::"];
         Ok(Outcome::Pass(format!("{} tests: root_wire restart::", machine.tests(&target, 4)?)))
     }),
     // What must exist besides.
@@ -82,13 +83,19 @@ fn forwarders(machine: &Machine) -> Result<Outcome> {
 fn kernel(machine: &Machine) -> Result<Outcome> {
     let table = table(machine)?;
     let mut arguments = vec!["bench", "port", "wire", "--table", &table, "--json"];
-    arguments.extend(if machine.quick { ["--seconds", "0.5", "--runs", "3"] } else { ["--seconds", "2", "--runs", "11"] });
+    arguments.extend(if machine.quick {
+        ["--seconds", "0.5", "--runs", "3"]
+    } else {
+        ["--seconds", "2", "--runs", "11"]
+    });
     let objects = machine.tidemill(&arguments)?;
     let ratio = ratios(&objects).into_iter().next().context("no ratio")?;
     let rates: Vec<String> = objects
         .iter()
         .filter(|object| object["metric"] == "mpps")
-        .map(|object| format!("{} {:.3} Mpps", object["subject"].as_str().unwrap_or("?"), number(object, "value")))
+        .map(|object| {
+            format!("{} {:.3} Mpps", object["subject"].as_str().unwrap_or("?"), number(object, "value"))
+        })
         .collect();
     Ok(verdict(number(ratio, "value") >= 1.0, format!("{}; {}", rates.join(", "), shown(ratio))))
 }
@@ -121,10 +128,15 @@ fn churn(machine: &Machine) -> Result<Outcome> {
     let slower = objects.iter().find(slower).context("no line with slower_percent")?;
     let interval = ratios(&objects).first().map(|ratio| shown(ratio)).unwrap_or_default();
     let percent = number(slower, "value");
-    let changes = objects.iter().find(|line| line["metric"] == "updates_per_s").context("no line with updates_per_s")?;
+    let changes = objects
+        .iter()
+        .find(|line| line["metric"] == "updates_per_s")
+        .context("no line with updates_per_s")?;
     let changes = number(changes, "value");
     Ok(verdict(
         percent <= 3.0 && changes >= 9_500.0,
-        format!("{percent:.1} % slower with {changes:.0} changes a second, {interval}; no drop beyond those of a quiet run"),
+        format!(
+            "{percent:.1} % slower with {changes:.0} changes a second, {interval}; no drop beyond those of a quiet run"
+        ),
     ))
 }

@@ -110,7 +110,11 @@ pub(super) fn flood(
     time: Duration,
 ) -> Result<f64> {
     let length = frames.first().map_or(0, Vec::len);
-    if length == 0 || length > FRAME || frames.len() > FRAMES || frames.iter().any(|frame| frame.len() != length) {
+    if length == 0
+        || length > FRAME
+        || frames.len() > FRAMES
+        || frames.iter().any(|frame| frame.len() != length)
+    {
         bail!("a flood has 1 to {FRAMES} frames of one length, of {FRAME} bytes at most");
     }
     let sink = to.0.enter(|| -> Result<(Attachment, Object)> {

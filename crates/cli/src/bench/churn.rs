@@ -365,7 +365,8 @@ pub(super) fn run(args: &ChurnBench) -> Result<bool> {
             params.insert("reason".into(), (*reason).into());
             report.line(Measurement::of("churn", "router", case, "dropped", &[*count as f64], params))?;
             // As many again as without may be chance, and one packet in a thousand.
-            let most = baseline.dropped.get(reason).map(|count| 2 * count + (pace * args.seconds / 1e3) as u64);
+            let most =
+                baseline.dropped.get(reason).map(|count| 2 * count + (pace * args.seconds / 1e3) as u64);
             good &= case == "share-quiet" || most.is_some_and(|most| *count <= most);
         }
     }

@@ -169,7 +169,8 @@ impl Port for Digest {
 
 /// One of the two devices.
 fn device(name: &str, number: usize, burst: u16, memory: &Arc<Memory>) -> Result<Box<dyn Port>> {
-    let text = format!("kind = 'dpdk'\nname = '{name}'\ndevice = 'net_null{number},size=60'\nburst = {burst}");
+    let text =
+        format!("kind = 'dpdk'\nname = '{name}'\ndevice = 'net_null{number},size=60'\nburst = {burst}");
     let spec: PortSpec = toml::from_str(&text)?;
     let memory = [memory.clone()];
     let context = OpenContext { base: Path::new(""), table: None, memory: &memory };
@@ -196,7 +197,8 @@ pub(super) fn pass(
     let (src, dst) = (Ipv4Addr::new(198, 18, 0, 1).into(), Ipv4Addr::UNSPECIFIED.into());
     let fields = Fields { src, dst, src_port: 1024, dst_port: 9, ident: 0 };
     let stamp = if way == Way::Io { None } else { Stamp::new(SIZE, &fields) };
-    let input = Fill { inner: device("in", 0, burst, &memory)?, stamp, destinations: destinations.clone(), at: 0 };
+    let input =
+        Fill { inner: device("in", 0, burst, &memory)?, stamp, destinations: destinations.clone(), at: 0 };
     let seen = Arc::new(Mutex::new((0, Checksum::new())));
     let output: Box<dyn Port> = match way {
         Way::Check => {

@@ -77,7 +77,9 @@ impl Lab {
         net.run("ip addr add 10.255.2.1/30 dev out")?;
         let mac = MACS[3].map(|byte| format!("{byte:02x}")).join(":");
         net.run(&format!("ip neigh replace 10.255.2.2 lladdr {mac} dev out nud permanent"))?;
-        for line in ["ip_forward=1", "conf.all.rp_filter=0", "conf.in.rp_filter=0", "conf.default.rp_filter=0"] {
+        for line in
+            ["ip_forward=1", "conf.all.rp_filter=0", "conf.in.rp_filter=0", "conf.default.rp_filter=0"]
+        {
             net.run(&format!("sysctl -q -w net.ipv4.{line}"))?;
         }
         let mut file = tempfile::NamedTempFile::new().context("a file for ip")?;
@@ -105,7 +107,9 @@ impl Lab {
             "version = 1\nrole = \"router\"\n[control]\nsocket = \"wire.sock\"\n[table]\npath = \"table.txt\"\n\
             [router]\nalgorithm = \"{algorithm}\"\n[next_hops]\nports = [\"out\"]\n"
         );
-        for (port, address) in [("in", "addresses = [\"10.255.1.1/30\"]\n"), ("out", "addresses = [\"10.255.2.1/30\"]\n")] {
+        for (port, address) in
+            [("in", "addresses = [\"10.255.1.1/30\"]\n"), ("out", "addresses = [\"10.255.2.1/30\"]\n")]
+        {
             config += &format!(
                 "[[port]]\nname = \"{port}\"\nkind = \"af_xdp\"\n[[interface]]\nport = \"{port}\"\n{address}"
             );
@@ -172,7 +176,12 @@ pub(super) struct Options<'a> {
 }
 
 /// Both in turn, `runs` times.
-pub(super) fn run(table: &LoadedTable, destinations: &[IpAddr], options: &Options<'_>, mut params: Params) -> Result<bool> {
+pub(super) fn run(
+    table: &LoadedTable,
+    destinations: &[IpAddr],
+    options: &Options<'_>,
+    mut params: Params,
+) -> Result<bool> {
     let v4 = destinations.iter().filter_map(|address| match address {
         IpAddr::V4(v4) => Some(frame(*v4)),
         IpAddr::V6(_) => None,

@@ -4,7 +4,7 @@
 //! Chromium and its libraries are a large download, so this is no part of a usual test run: `cargo test -p tidemill-cli --test live_page --
 //! --ignored`, or `cargo xtask held 15`. With TIDEMILL_PICTURES=FOLDER the pictures are kept there, to be looked at.
 #![cfg(target_os = "linux")]
-#![allow(clippy::unwrap_used)] // a test may
+#![allow(clippy::unwrap_used, clippy::expect_used)] // a test may
 
 mod browser;
 #[path = "../tool/mod.rs"]

@@ -90,7 +90,10 @@ fn churn(test: &str, run: &str) {
         asked.load(Ordering::Relaxed)
     );
     // 10,000 a second; a machine with other work may be late with some.
-    assert!(taken >= SECONDS * UPDATES / 2 && changes > SECONDS * UPDATES / 4096, "{taken} updates, {changes} changes");
+    assert!(
+        taken >= SECONDS * UPDATES / 2 && changes > SECONDS * UPDATES / 4096,
+        "{taken} updates, {changes} changes"
+    );
     for arrived in [&there, &back] {
         assert_eq!((arrived.late, arrived.received), (0, arrived.sent), "{arrived:?}");
         assert_eq!(arrived.flows, 16);

@@ -38,8 +38,7 @@ impl Laps {
             LazyLock::new(|| ((1u64 << POINT) as f64 / cycles::per_ns(FIRST).max(1e-3)) as u64);
         let counted = cycles::steady();
         let rate = if counted { *RATE } else { 1 << POINT };
-        let mut laps =
-            Laps { started: Instant::now(), counted, first: 0, last: 0, rate, rest: 0, at_ns: 0 };
+        let mut laps = Laps { started: Instant::now(), counted, first: 0, last: 0, rate, rest: 0, at_ns: 0 };
         laps.first = laps.ticks();
         laps.last = laps.first;
         laps

@@ -34,7 +34,9 @@ impl Middle {
     /// Starts the role on this processor, with so much memory for values.
     pub(super) fn start(&mut self, processor: usize, memory: u64) -> Result<()> {
         let port = |name: &str| {
-            format!("[[port]]\nname = \"{name}\"\nkind = \"af_xdp\"\ninterface = \"{name}\"\npromiscuous = true\n")
+            format!(
+                "[[port]]\nname = \"{name}\"\nkind = \"af_xdp\"\ninterface = \"{name}\"\npromiscuous = true\n"
+            )
         };
         let config = format!(
             "version = 1\nrole = \"kvcache\"\n[control]\nsocket = \"kv.sock\"\n[kvcache]\naddresses = [\"{SERVER}\"]\nport = {PORT}\n\
