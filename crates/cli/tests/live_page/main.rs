@@ -106,7 +106,7 @@ fn the_page_shows_what_runs() {
     browser.until(
         "document.querySelector('#state.live') && document.querySelectorAll('#graph .node').length > 4",
     );
-    assert_eq!(browser.eval("document.getElementById('name').textContent"), "tidemill gatekeeper");
+    browser.until("document.getElementById('name').textContent === 'tidemill gatekeeper'");
     assert_eq!(browser.eval("sessionStorage.getItem('tidemill-token')"), TOKEN);
 
     // Numbers are those of the command line.

@@ -129,7 +129,7 @@ export function layout(ids, edges, last, width, down) {
   }
   const least = Math.min(...list.flat().map((item) => item.c - across(item) / 2));
   const most = Math.max(...list.flat().map((item) => item.c + across(item) / 2));
-  const margin = back.size ? 40 : 12;
+  const margin = back.size ? 40 : 24; // room for ways back, and for what is said below a node
   let at = 12;
   for (const layer of list) {
     const deep = Math.max(...layer.map(along), 0);
