@@ -255,8 +255,13 @@ impl Cache {
         ];
         let bits = bits.iter().filter(|(is_so, _)| *is_so).fold(0, |all, (_, bit)| all | bit);
         let Daemon { asked, admitted, deaths } = self.daemon;
-        let words =
-            [(state::ASKED, asked), (state::ADMITTED, admitted), (state::DEATHS, deaths), (state::WHY, bits)];
+        let words = [
+            (state::ASKED, asked),
+            (state::ADMITTED, admitted),
+            (state::DEATHS, deaths),
+            (state::WHY, bits),
+            (state::BEAT, now_ns()),
+        ];
         words.iter().for_each(|(word, value)| self.state.set(*word, *value));
     }
 

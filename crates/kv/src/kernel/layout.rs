@@ -31,6 +31,8 @@ pub(super) mod state {
     pub(in crate::kernel) const ADMITTED: usize = 18;
     pub(in crate::kernel) const DEATHS: usize = 19;
     pub(in crate::kernel) const WHY: usize = 20;
+    /// When it has worked last.
+    pub(in crate::kernel) const BEAT: usize = 21;
     pub(in crate::kernel) const WORDS: usize = 24;
 }
 

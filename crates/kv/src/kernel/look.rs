@@ -175,7 +175,7 @@ impl Look {
     pub fn why(&self) -> Vec<String> {
         let now = now_ns();
         let mut reasons = Vec::new();
-        if self.state.get(state::LEASE) <= now {
+        if self.state.get(state::BEAT).saturating_add(1_000_000_000) <= now {
             reasons.push("no daemon has worked for a second: tidemill kv attach takes over".to_owned());
         }
         let bits = self.state.get(state::WHY);

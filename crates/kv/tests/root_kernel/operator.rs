@@ -322,7 +322,7 @@ fn root_kernel_an_interface_that_goes_and_comes_back() {
     // It comes back with another's program: nothing is served before ours is on it.
     other_cable();
     let theirs = passing_on("other", None);
-    lab.rounds(Duration::from_millis(300));
+    lab.rounds(Duration::from_millis(1300));
     let look = Look::open(root(), "kv").unwrap();
     assert_eq!(look.why(), ["an interface is without its programs"]);
     drop(theirs);
