@@ -62,7 +62,7 @@ fn start(folder: &Folder) -> Running {
         said.find_map(|line| Some(line.strip_prefix("tidemill: the API and /metrics are at ")?.to_owned()));
     // Whatever else it says is read and thrown away: a full pipe would hold it up.
     std::thread::spawn(move || said.for_each(drop));
-    Running { child, address: address.expect("it says where") }
+    Running { child, address: address.unwrap() }
 }
 
 fn show(folder: &Folder, line: &str) -> Vec<Value> {
