@@ -220,7 +220,8 @@ fn the_switch_by_layer_and_its_sets() {
             assert!(value(case, "switch", &format!("{layer}_cycles")) > 0.0, "{case} {layer}");
         }
         let all = value(case, "switch", "exact_share") + value(case, "switch", "megaflow_share");
-        assert!(all > 0.5 && all <= 1.0, "{case}: {all}");
+        // Each is rounded to six digits.
+        assert!(all > 0.5 && all <= 1.00001, "{case}: {all}");
         let rules = if case.starts_with("few") { 1.0 } else { 20.0 };
         assert_eq!(value(case, "switch", "masks"), rules, "{case}");
         assert_eq!(value(case, "switch", "megaflows_held"), rules, "{case}");
