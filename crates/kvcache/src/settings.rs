@@ -207,7 +207,10 @@ mod tests {
             ("l0 = { policy = 's3fifo' }", "kvcache.l0.policy: \"s3fifo\": give"),
             ("l1 = { ways = 17 }", "kvcache.l1.ways: 17: give 1 to 16"),
             ("l0 = { entries = 3, ways = 4 }", "kvcache.l0.entries: 3: give 4 to"),
-            ("l1 = { memory_mib = 1048576 }", "kvcache.l1.memory_mib: 1048576: more than 2^31 chunks"),
+            (
+                "l1 = { memory_mib = 1048576, slab = 'C' }",
+                "kvcache.l1.memory_mib: 1048576: more than 2^31 chunks",
+            ),
         ] {
             assert!(error(toml).starts_with(said), "{toml}: {}", error(toml));
         }
