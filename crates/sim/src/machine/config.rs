@@ -248,9 +248,12 @@ impl Config {
         let changes: toml::Table = toml::from_str(text).map_err(|error| wrong(&error))?;
         let name = match changes.get("machine") {
             None => PRESETS[0].0,
-            Some(name) => name.as_str().ok_or_else(|| ConfigError::Machine(name.to_string()))?,
+            Some(name) => name
+                .as_str()
+                .ok_or_else(|| ConfigError::Machine(name.to_string().escape_debug().to_string()))?,
         };
-        Config::named(name).ok_or_else(|| ConfigError::Machine(name.into()))?.changed(changes)
+        let unknown = || ConfigError::Machine(name.escape_debug().to_string());
+        Config::named(name).ok_or_else(unknown)?.changed(changes)
     }
 
     /// As [`from_toml`](Self::from_toml) reads it.
