@@ -101,6 +101,8 @@ mod tests {
 
     #[test]
     fn laps_add_up_to_what_the_system_says() {
+        // Whoever is held up between two looks at clocks is so within these bounds, not beyond them.
+        let before = Instant::now();
         let mut laps = Laps::start();
         let started = Instant::now();
         let mut sum = 0;
@@ -108,13 +110,13 @@ mod tests {
             sum += laps.lap();
             laps.correct();
         }
+        let least = started.elapsed().as_nanos() as u64;
         sum += laps.lap();
-        let elapsed = started.elapsed().as_nanos() as u64;
+        let most = before.elapsed().as_nanos() as u64;
         assert_eq!(sum, laps.at_ns());
         assert!(laps.correct() >= sum);
         // A thousandth is ten times what the first rate may be off.
-        assert!(sum <= elapsed + elapsed / 1000 + 50_000, "{sum} of {elapsed}");
-        assert!(sum >= elapsed - elapsed / 1000, "{sum} of {elapsed}");
+        assert!(sum <= most + most / 1000 && sum >= least - least / 1000, "{sum}: {least} to {most}");
     }
 
     #[test]

@@ -48,11 +48,11 @@ impl Middle {
         );
         std::fs::write(self.folder.path().join("kv.toml"), config)?;
         let said = self.folder.path().join("said");
-        let file = || File::create(&said).with_context(|| said.display().to_string());
+        let file = File::create(&said).with_context(|| said.display().to_string())?;
         let own = std::env::current_exe().context("the path of this program")?;
         let mut command = Command::new("taskset");
         command.arg("-c").arg(processor.to_string()).arg(own).args(["run", "kv.toml", "--json"]);
-        command.current_dir(self.folder.path()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(file()?);
+        command.current_dir(self.folder.path()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(file);
         self.child = Some(self.net.enter(|| command.spawn())?.context("taskset (package util-linux)")?);
         let started = Instant::now();
         while self.counts().is_none() {
