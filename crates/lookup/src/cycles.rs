@@ -49,9 +49,7 @@ pub fn steady() -> bool {
     static STEADY: LazyLock<bool> = LazyLock::new(|| {
         let source =
             std::fs::read_to_string("/sys/devices/system/clocksource/clocksource0/current_clocksource");
-        cfg!(all(target_arch = "x86_64", not(miri)))
-            && source
-                .is_ok_and(|name| matches!(name.trim(), "tsc" | "kvm-clock" | "hyperv_clocksource_tsc_page"))
+        cfg!(all(target_arch = "x86_64", not(miri))) && source.is_ok_and(|name| name.trim() == "tsc")
     });
     *STEADY
 }
