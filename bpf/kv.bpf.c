@@ -101,7 +101,8 @@ __noinline int udp_requests(struct xdp_md *context, struct where *where)
 	w->pending.at_ns = bpf_ktime_get_ns();
 	w->pending.slot = index;
 	w->pending.opcode = w->mutations == 1 && !w->lost ? w->opcode : 0xffff;
-	// First what is pending, then the entry that takes it back.
+	// First what is pending, then the entry that takes it back; and before its answer can come, when to look for it.
+	*(volatile __u64 *)&p.state->udp_mutation_ns = w->pending.at_ns;
 	add64(&slot->word, SEQ_ONE + 1);
 	if (bpf_map_update_elem(&kv_udp, &w->udp, &w->pending, BPF_NOEXIST)) {
 		there = bpf_map_lookup_elem(&kv_udp, &w->udp);
@@ -325,12 +326,21 @@ SEC("xdp")
 int tidemill_kv(struct xdp_md *context)
 {
 	struct parse p = { .context = context };
-	__u32 frame = bpf_xdp_get_buff_len(context), n = frame;
+	struct ports *ports;
 	struct where *where;
+	__u32 frame, n;
+	__u8 proto;
 
+	if (!found(&p, 0) || !p.state->port)
+		return XDP_PASS;
+	// Most packets are for others.
+	ports = plain((void *)(long)context->data, (void *)(long)context->data_end, &proto);
+	if (ports && ports->destination != p.state->port)
+		return XDP_PASS;
+	frame = n = bpf_xdp_get_buff_len(context);
 	if (n > HEADS)
 		n = HEADS;
-	if (!found(&p, 0) || !p.state->port || !fits(&n, HEADS) || bpf_xdp_load_bytes(context, 0, p.w->bytes, n))
+	if (!fits(&n, HEADS) || bpf_xdp_load_bytes(context, 0, p.w->bytes, n))
 		return XDP_PASS;
 	where = &p.w->where;
 	__builtin_memset(where, 0, sizeof(*where));
@@ -358,6 +368,16 @@ static __always_inline int of_mutation(const __u8 *reply)
 
 	return (reply[0] >= '0' && reply[0] <= '9') || word == W4('S', 'T', 'O', 'R') || word == W4('N', 'O', 'T', '_') ||
 	       word == W4('E', 'X', 'I', 'S') || word == W4('D', 'E', 'L', 'E') || word == W4('T', 'O', 'U', 'C');
+}
+
+// An answer later than this may release nothing; then the daemon does.
+#define UDP_WAITS_NS 1000000000ull
+
+// Whether an answer may release a mutation: of gets alone none is looked at.
+static __always_inline int waits(struct state *state)
+{
+	// The clock of the last tick may be behind.
+	return bpf_ktime_get_coarse_ns() - *(volatile __u64 *)&state->udp_mutation_ns + UDP_WAITS_NS / 8 <= UDP_WAITS_NS;
 }
 
 static __always_inline int udp_out(struct __sk_buff *context, const struct where *where)
@@ -493,11 +513,18 @@ int tidemill_kv_out(struct __sk_buff *context)
 {
 	struct where where = {};
 	struct parse p = { .context = context };
+	struct ports *ports;
 	__u32 n = context->len;
+	__u8 proto;
 
+	if (!found(&p, 1) || !p.state->port)
+		return GO_ON;
+	ports = plain((void *)(long)context->data, (void *)(long)context->data_end, &proto);
+	if (ports && (ports->source != p.state->port || (proto == IPPROTO_UDP && !waits(p.state))))
+		return GO_ON;
 	if (n > HEADS)
 		n = HEADS;
-	if (!found(&p, 1) || !p.state->port || !fits(&n, HEADS) || bpf_skb_load_bytes(context, 0, p.w->bytes, n) ||
+	if (!fits(&n, HEADS) || bpf_skb_load_bytes(context, 0, p.w->bytes, n) ||
 	    !locate(p.w, &where, n) || where.part != WHOLE || where.sport != p.state->port)
 		return GO_ON;
 	return where.proto == IPPROTO_UDP ? udp_out(context, &where) : tcp_out(context, &p, &where);

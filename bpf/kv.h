@@ -140,7 +140,7 @@ struct state {
 	__u32 slot_mask, set_mask;
 	__be16 port;
 	__u16 serving; // 0: only watch
-	__u32 events_per_ms;
+	__u32 events; // missed keys that are told, on each processor in 2^22 ns
 	__u64 server; // which memcached: the daemon's own word
 	__u64 invalid; // somebody has made an item stale by meta commands: asking by `mg` could take what its client is to win
 	__u64 broken; // the daemon is just taking counts back: one that is killed then leaves them wrong
@@ -148,7 +148,9 @@ struct state {
 	__u64 fragments_until_ns; // later pieces of packets may be memcached's until then
 	// A line of its own: all processors write it.
 	__u64 total; // a second, in its upper half, and what was answered in it
-	__u64 of_the_daemon[7]; // what it has done, and why it does not serve
+	__u64 of_the_daemon[5]; // what it has done, and why it does not serve
+	__u64 udp_mutation_ns; // the last one that waits for its answer came then
+	__u64 spare;
 };
 
 struct slot {
@@ -255,6 +257,15 @@ struct {
 	__type(key, __u32);
 	__type(value, struct entry);
 } kv_values SEC(".maps");
+
+// Of each set of entries 16 bits of their hashes, the first's lowest. Written by the daemon only, when the entry is there.
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1024);
+	__type(key, __u32);
+	__type(value, __u64);
+} kv_tags SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -374,7 +385,7 @@ struct work {
 	struct local local;
 	struct allowed allowed;
 	__be32 source[4];
-	__u64 sum, window_ms, events;
+	__u64 sum, window, events;
 	__u64 credit, credit_s; // answers of this second that are counted already
 	__u64 epoch, now_ns, version, hash; // of a get, and of its key
 	__u32 length; // of that

@@ -86,15 +86,23 @@ __noinline int sum_of(struct work *w, __u32 at, __u32 end)
 static __always_inline __u32 find(struct parse *p, __u32 length, __u64 hash)
 {
 	struct work *w = p->w;
-	__u32 first = (hash >> 32 & p->state->set_mask) * WAYS, index = hash & p->state->slot_mask;
+	__u32 set = hash >> 32 & p->state->set_mask, index = hash & p->state->slot_mask;
+	__u64 *tags = bpf_map_lookup_elem(&kv_tags, &set), differ;
 
+	if (!tags)
+		return NONE;
+	// Most of what is not here ends with this word, and no entry's memory is looked at.
+	differ = *(volatile __u64 *)tags ^ (hash >> 16 & 0xffff) * 0x0001000100010001ull;
 #pragma unroll
 	for (__u32 i = 0; i < WAYS; i++) {
-		__u32 number = first + i, bytes;
-		struct entry *entry = bpf_map_lookup_elem(&kv_values, &number);
+		__u32 number = set * WAYS + i, bytes;
+		struct entry *entry;
 		struct slot *slot;
 		__u64 version, sum;
 
+		if (differ >> (16 * i) & 0xffff)
+			continue;
+		entry = bpf_map_lookup_elem(&kv_values, &number);
 		if (!entry)
 			return NONE;
 		version = *(volatile __u64 *)&entry->version;
@@ -134,12 +142,12 @@ static __always_inline void missed(struct parse *p, __u32 start, __u32 length, _
 		*seen = tag;
 		return;
 	}
-	now = bpf_ktime_get_coarse_ns() / 1000000;
-	if (w->window_ms != now) {
-		w->window_ms = now;
+	now = w->now_ns >> 22;
+	if (w->window != now) {
+		w->window = now;
 		w->events = 0;
 	}
-	if (w->events >= p->state->events_per_ms * 4ull) {
+	if (w->events >= p->state->events) {
 		count(C_EVENT_LOST);
 		return;
 	}

@@ -138,6 +138,34 @@ __noinline int locate(struct work *w, struct where *where, __u32 n)
 	return 1;
 }
 
+// The ports of a packet that is plain: no tags, no options, no extension headers, no fragment, UDP or TCP; 0: it is not, or not to be seen here.
+static __always_inline struct ports *plain(void *data, void *end, __u8 *proto)
+{
+	struct ethhdr *ethernet = data;
+
+	if (data + sizeof(*ethernet) + sizeof(struct iphdr) + sizeof(struct ports) > end)
+		return 0;
+	if (ethernet->h_proto == bpf_htons(ETH_P_IP)) {
+		struct iphdr *ip = data + sizeof(*ethernet);
+
+		*proto = ip->protocol;
+		if (*(__u8 *)ip != 0x45 || ip->frag_off & bpf_htons(0x3fff) || !ip->tot_len || (*proto != IPPROTO_UDP && *proto != IPPROTO_TCP))
+			return 0;
+		return (void *)(ip + 1);
+	}
+	if (ethernet->h_proto == bpf_htons(ETH_P_IPV6)) {
+		struct ipv6hdr *ip = data + sizeof(*ethernet);
+
+		if ((void *)(ip + 1) + sizeof(struct ports) > end || ip->version != 6)
+			return 0;
+		*proto = ip->nexthdr;
+		if (*proto != IPPROTO_UDP && *proto != IPPROTO_TCP)
+			return 0;
+		return (void *)(ip + 1);
+	}
+	return 0;
+}
+
 // ---- Sums.
 
 static __always_inline __u32 folded(__u64 sum)

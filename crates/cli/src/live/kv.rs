@@ -322,7 +322,7 @@ fn serve(args: &Attach) -> Result<bool> {
             (said, before) = (Instant::now(), hits);
         }
         if !busy {
-            std::thread::sleep(Duration::from_millis(1));
+            cache.rest();
         }
     }
     if args.stay {

@@ -3,7 +3,7 @@
 use tidemill_bpf::{Kernel, Shared, Source};
 
 /// A new number for every change that an older program would misread.
-pub(super) const LAYOUT: u32 = 5;
+pub(super) const LAYOUT: u32 = 6;
 
 /// Words of `struct state`.
 pub(super) mod state {
@@ -17,7 +17,7 @@ pub(super) mod state {
     pub(in crate::kernel) const SETTLE: usize = 7;
     pub(in crate::kernel) const RATE: usize = 8;
     pub(in crate::kernel) const MASKS: usize = 9;
-    /// Port (network order), serving, events per millisecond.
+    /// Port (network order), serving, missed keys that are told in 2^22 ns.
     pub(in crate::kernel) const PORT: usize = 10;
     pub(in crate::kernel) const SERVER: usize = 11;
     /// Not 0: asking by `mg` could take what an item's client is to win.
@@ -33,6 +33,7 @@ pub(super) mod state {
     pub(in crate::kernel) const WHY: usize = 20;
     /// When it has worked last.
     pub(in crate::kernel) const BEAT: usize = 21;
+    // 22: when the last mutation came over UDP.
     pub(in crate::kernel) const WORDS: usize = 24;
 }
 
@@ -125,6 +126,7 @@ pub(super) static SOURCE: Source = Source {
         Shared { name: "kv_state", key: 4, value: 8 * state::WORDS },
         Shared { name: "kv_slots", key: 4, value: 16 },
         Shared { name: "kv_values", key: 4, value: 8 * entry::WORDS },
+        Shared { name: "kv_tags", key: 4, value: 8 },
         Shared { name: "kv_conns", key: size_of::<Tuple>(), value: size_of::<Conn>() },
         Shared { name: "kv_udp", key: size_of::<UdpKey>(), value: size_of::<UdpPending>() },
         Shared { name: "kv_local", key: size_of::<Local>(), value: 4 },

@@ -197,7 +197,10 @@ impl Look {
     pub fn hot(&self, limit: usize) -> Result<(usize, Vec<Hot>), KvError> {
         let count = entries(&self.root, &self.name, "kv_values")?;
         let map = Pins::map(&self.root, &self.name, LAYOUT, "kv_values")?;
-        let values = Values::new(Mapped::of(&map, count * entry::WORDS)?, (count / WAYS) as u64);
+        let tags = Pins::map(&self.root, &self.name, LAYOUT, "kv_tags")?;
+        let sets = count / WAYS;
+        let values =
+            Values::new(Mapped::of(&map, count * entry::WORDS)?, Mapped::of(&tags, sets)?, sets as u64);
         let now = now_ns();
         Ok(values.hot(limit, |hash, word, epoch, end| end > now && !self.state.is_void(hash, word, epoch)))
     }

@@ -1,4 +1,5 @@
 //! `kv_values`: a set of four entries for each hash. The daemon writes an entry while programs read it: its version is odd meanwhile.
+//! `kv_tags`: a word for each set, 16 bits of each entry's hash: what is not there costs a miss one cache line, instead of one of each entry.
 
 use super::ask::Answer;
 use super::layout::{self, MAX_BLOB, PENDING, WAYS, entry};
@@ -9,6 +10,7 @@ use tidemill_bpf::Mapped;
 #[derive(Debug)]
 pub(super) struct Values {
     map: Mapped,
+    tags: Mapped,
     sets: u64,
 }
 
@@ -36,8 +38,8 @@ pub struct Hot {
 }
 
 impl Values {
-    pub(super) fn new(map: Mapped, sets: u64) -> Self {
-        Values { map, sets }
+    pub(super) fn new(map: Mapped, tags: Mapped, sets: u64) -> Self {
+        Values { map, tags, sets }
     }
 
     fn entry(&self, number: usize) -> &[AtomicU64] {
@@ -108,7 +110,16 @@ impl Values {
             word.store(u64::from_ne_bytes(eight), Ordering::Relaxed);
         }
         words[entry::VERSION].store(odd.wrapping_add(1), Ordering::Release);
+        self.tag(number, token.hash);
         true
+    }
+
+    /// Has gets that find this tag look at the entry. One that sees an older tag misses, or looks in vain.
+    fn tag(&self, number: usize, hash: u64) {
+        let (word, shift) = (&self.tags.words()[number / WAYS], number % WAYS * 16);
+        let others = word.load(Ordering::Relaxed) & !(0xffff << shift);
+        // Nobody else writes it.
+        word.store(others | (hash >> 16 & 0xffff) << shift, Ordering::Release);
     }
 
     /// Halves the hits of one of `parts` of all entries, from `from` on; gives where to go on.

@@ -60,7 +60,7 @@ impl Daemon {
                 }
                 worked.fetch_add(1, Ordering::Relaxed);
                 if !cache.round()? {
-                    std::thread::sleep(Duration::from_millis(1));
+                    cache.rest();
                 }
                 if looked.elapsed() > Duration::from_millis(10) {
                     looked = Instant::now();
