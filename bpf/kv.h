@@ -112,7 +112,7 @@ enum {
 	N_MEMLIMIT,
 	N_SHUTDOWN,
 	N_EXTSTORE,
-	N_BINARY, // and the opcode, to 0x3f
+	N_BINARY, // and the opcode, to 0x24; then all others
 	COMMANDS = N_BINARY + 64,
 };
 
@@ -189,7 +189,8 @@ struct stream {
 	__u16 length; // of the token
 	__u8 phase, then, token, command, protocol, flags;
 	__u16 key_length;
-	__u8 first, zero; // byte of the token
+	__u8 first; // byte of the token
+	__u8 line; // what is wrong with a line that a value may follow
 };
 
 struct pending {
@@ -379,8 +380,8 @@ struct work {
 	__u64 epoch, now_ns, version, hash; // of a get, and of its key
 	__u32 length; // of that
 	__u32 at, end, keys, done, total;
-	__u32 mutations, first_slot, quiet, lost, refused, opcode;
-	__u32 next, line_end;
+	__u32 mutations, first_slot, quiet, lost, refused, wrong, opcode;
+	__u32 next;
 	__u32 found[MAX_GETS];
 	__u64 versions[MAX_GETS];
 	__u8 bytes[CHUNK + 512];

@@ -166,13 +166,16 @@ pub const COUNTS: [(&str, &str); 29] = [
     ("event", "missed keys told to the daemon"),
     ("event-lost", "missed keys not told: too many"),
     ("get-no-room", "gets passed: the answer does not fit into the frame's memory"),
-    ("udp-half", "datagrams dropped: half a command, that memcached would go on with in another datagram"),
+    (
+        "udp-half",
+        "datagrams dropped: a value in them is not whole, and memcached would take the rest from another",
+    ),
     ("get-too-long", "gets passed: the answer is longer than what every way takes"),
     ("get-limited-total", "gets passed: all sources together ask too much"),
 ];
 
 /// Commands that are counted, in the order of bpf/kv.h: words of the text protocols, then the binary opcodes.
-pub(super) const COMMANDS: [&str; WORDS + 0x25] = [
+pub(super) const COMMANDS: [&str; WORDS + 0x26] = [
     "other",
     "get",
     "gets",
@@ -242,6 +245,7 @@ pub(super) const COMMANDS: [&str; WORDS + 0x25] = [
     "SASL_STEP",
     "GATK",
     "GATKQ",
+    "OTHER",
 ];
 
 /// As `mixed` and `stirred`: the hash of a key.
