@@ -26,8 +26,8 @@ pub(crate) struct Kv {
 enum Verb {
     /// Stand in front of a memcached on these interfaces, until Ctrl-C or SIGTERM
     #[command(
-        after_help = "Examples:\n  tidemill kv attach eth0 lo\n  tidemill kv attach eth0 --port 11300 --memcached 127.0.0.1:11300\n  \
-        tidemill kv attach eth0 --allow 10.0.0.0/8 --memory 1024 --stay\n  tidemill kv attach eth0 --json    (every ten seconds what was answered)"
+        after_help = "Examples:\n  tidemill kv attach eth0 lo    (lo: clients on this machine write that way)\n  tidemill kv attach eth0 lo --port 11300 --memcached 127.0.0.1:11300\n  \
+        tidemill kv attach eth0 lo --allow 10.0.0.0/8 --memory 1024 --stay\n  tidemill kv attach eth0 lo --json    (every ten seconds what was answered)"
     )]
     Attach(Attach),
     /// End it: programs leave their interfaces

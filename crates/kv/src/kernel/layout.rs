@@ -33,6 +33,8 @@ pub(super) mod state {
     pub(in crate::kernel) const WHY: usize = 20;
     /// When it has worked last.
     pub(in crate::kernel) const BEAT: usize = 21;
+    /// Connections that memcached has taken and the programs have not seen.
+    pub(in crate::kernel) const UNSEEN: usize = 22;
     pub(in crate::kernel) const WORDS: usize = 24;
 }
 
@@ -173,6 +175,9 @@ pub const COUNTS: [(&str, &str); 29] = [
     ("get-too-long", "gets passed: the answer is longer than what every way takes"),
     ("get-limited-total", "gets passed: all sources together ask too much"),
 ];
+
+/// Which of these counts connections that were opened.
+pub(super) const OPENED: u32 = 16;
 
 /// Commands that are counted, in the order of bpf/kv.h: words of the text protocols, then the binary opcodes.
 pub(super) const COMMANDS: [&str; WORDS + 0x26] = [

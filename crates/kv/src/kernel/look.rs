@@ -149,7 +149,7 @@ impl Look {
 
     /// What is served now: whether it is, connections that are blind, mutations of everything outstanding, for how long nothing is served or admitted for
     /// reasons of time; and what the daemon has done.
-    pub fn state(&self) -> [(&'static str, u64, &'static str); 8] {
+    pub fn state(&self) -> [(&'static str, u64, &'static str); 9] {
         let now = now_ns();
         let serving = self.state.get(state::PORT) >> 16 & 1 == 1 && self.state.get(state::LEASE) > now;
         let flush = self.state.get(state::FLUSH_UNTIL).saturating_sub(now).div_ceil(1_000_000_000);
@@ -168,6 +168,11 @@ impl Look {
             ("asked", get(state::ASKED), "keys that memcached was asked for by the last daemon"),
             ("admitted", get(state::ADMITTED), "values that it admitted"),
             ("deaths", get(state::DEATHS), "times that memcached ended under it"),
+            (
+                "unseen",
+                get(state::UNSEEN),
+                "connections that came by ways that are not seen: each makes everything void",
+            ),
         ]
     }
 

@@ -13,6 +13,7 @@ mod places;
 mod reconcile;
 mod server;
 mod state;
+mod unseen;
 mod values;
 
 pub use cache::{Cache, Daemon};
