@@ -120,6 +120,8 @@ impl Cache {
         let mut places = Vec::new();
         for name in &options.interfaces {
             match index(name)? {
+                // By its number: an interface may have two names.
+                Some(index) if places.iter().any(|(_, other)| *other == index) => {}
                 Some(index) => places.push((name.clone(), index)),
                 None => {
                     return Err(KvError::Refused(format!("no interface {name:?} here: see ip link")));
