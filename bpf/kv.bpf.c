@@ -63,29 +63,24 @@ __noinline int udp_requests(struct xdp_md *context, struct where *where)
 	__builtin_memcpy(w->udp.client, where->src, 16);
 	__builtin_memset(&w->s, 0, sizeof(w->s));
 	w->at = 8;
-	w->lost = w->refused = w->mutations = w->quiet = 0;
+	w->lost = w->refused = w->wrong = w->mutations = w->quiet = 0;
 	w->opcode = 0x100;
 	w->first_slot = NONE;
 	p.conn = 0;
 	bpf_loop(CHUNK, request_byte, &p, 0);
 	if (!w->lost && p.left)
 		bpf_loop(32, request_chunk, &p, 0);
-	// Half a command waits in memcached for the next datagram that the same thread reads, whosever that is, and goes on with it: no
-	// datagram could be understood any more. It gets no answer of its own, so it is as if it had been lost.
-	// What follows a line that is not understood would be executed all the same.
-	w->line_end = 0;
-	if (w->lost)
-		bpf_loop(CHUNK, line_feed, &p, 0);
-	half = w->lost ? !w->refused && (w->s.protocol == BINARY || (w->s.command >= K_STORE && w->s.command <= K_CAS) ||
-				 w->s.command == K_MS || p.left || w->line_end + 1 != w->end ||
-				 w->bytes[(w->end - 1) & (CHUNK - 1)] != '\n') :
-			 w->s.phase != P_START;
+	// For the rest of a value memcached takes the next datagram that the same thread reads, whosever that is: no datagram could be understood any
+	// more. So one that ends within a value is dropped, and one of which that cannot be known. Half a line, half a header or key it forgets.
+	half = w->lost ? !w->refused : p.left || w->s.phase == P_SKIP || w->s.phase == P_CR || w->s.phase == P_LF;
 	if (half && key_total == bpf_htons(1)) {
 		count(C_UDP_HALF);
 		void_all(p.state);
 		return XDP_DROP;
 	}
-	if (w->lost)
+	if (w->lost || w->s.phase != P_START)
+		w->wrong = 1;
+	if (w->wrong)
 		void_all(p.state);
 	if (!w->mutations)
 		return XDP_PASS;
@@ -100,7 +95,7 @@ __noinline int udp_requests(struct xdp_md *context, struct where *where)
 		return XDP_PASS;
 	w->pending.at_ns = bpf_ktime_get_ns();
 	w->pending.slot = index;
-	w->pending.opcode = w->mutations == 1 && !w->lost ? w->opcode : 0xffff;
+	w->pending.opcode = w->mutations == 1 && !w->wrong ? w->opcode : 0xffff;
 	// First what is pending, then the entry that takes it back; and before its answer can come, when to look for it.
 	*(volatile __u64 *)&p.state->udp_mutation_ns = w->pending.at_ns;
 	add64(&slot->word, SEQ_ONE + 1);
@@ -213,6 +208,9 @@ static __always_inline void unknown(struct xdp_md *context, struct parse *p, con
 	}
 }
 
+// A window is never larger (RFC 7323).
+#define MAX_WINDOW (1 << 30)
+
 __noinline int tcp_in(struct xdp_md *context, struct where *where)
 {
 	struct parse p = { .context = context };
@@ -231,8 +229,9 @@ __noinline int tcp_in(struct xdp_md *context, struct where *where)
 	if (bpf_xdp_load_bytes(context, where->l4, &tcp, sizeof(tcp)))
 		return XDP_PASS;
 	header = tcp.doff * 4;
-	if (header < sizeof(tcp) || where->l4 + header >= where->end || tcp.syn || tcp.rst || !tcp.ack)
-		return XDP_PASS; // no data that memcached gets
+	// No data that memcached gets. One without any may say where urgent data will be.
+	if (header < sizeof(tcp) || where->l4 + header + !tcp.urg > where->end || tcp.syn || tcp.rst || !tcp.ack)
+		return XDP_PASS;
 	length = where->end - where->l4 - header;
 	sequence = bpf_ntohl(tcp.seq);
 	__builtin_memcpy(w->tuple.client, where->src, 16);
@@ -240,7 +239,8 @@ __noinline int tcp_in(struct xdp_md *context, struct where *where)
 	w->tuple.port = where->sport;
 	conn = bpf_map_lookup_elem(&kv_conns, &w->tuple);
 	if (!conn) {
-		unknown(context, &p, where, &w->tuple);
+		if (length)
+			unknown(context, &p, where, &w->tuple);
 		return XDP_PASS;
 	}
 	if (conn->blind)
@@ -254,17 +254,28 @@ __noinline int tcp_in(struct xdp_md *context, struct where *where)
 		count(C_TCP_BUSY);
 		return XDP_DROP;
 	}
-	if (tcp.urg || has_options) {
-		// A byte of it is not in the stream that memcached reads; of options the kernel takes some, and drops others with what is behind them.
-		blind(p.state, conn, B_ODD);
-		goto pass;
-	}
 	// Its FIN is acknowledged, and nobody reads any more.
 	beyond = bpf_ntohl(tcp.ack_seq) - *(volatile __u32 *)&conn->out.next;
 	if (beyond == 1 && *(volatile __u32 *)&conn->fin)
 		goto pass;
 	// What was never sent is acknowledged: the kernel takes none of it.
 	ahead = sequence - conn->in.next;
+	// Nothing in it is new. An urgent pointer would count all the same, if it were not the one that was seen.
+	if (ahead <= 0 && beyond <= 0 && ahead + (__s32)length <= 0 && (ahead || !tcp.urg)) {
+		count(tcp.urg ? C_TCP_HOLE : C_TCP_OLD);
+		if (tcp.urg)
+			goto drop;
+		goto pass;
+	}
+	// Whoever does not know a connection's numbers cannot end that it is followed: what the kernel takes none of is no reason.
+	if (ahead > MAX_WINDOW || beyond > MAX_WINDOW) {
+		count(C_TCP_HOLE);
+		goto drop;
+	}
+	if (!is_right(&p, where, tcp.check)) {
+		count(C_BAD_CHECKSUM);
+		goto drop;
+	}
 	if (ahead > 0 || beyond > 0) {
 		now = bpf_ktime_get_coarse_ns();
 		if (!conn->hole_since_ns)
@@ -277,13 +288,10 @@ __noinline int tcp_in(struct xdp_md *context, struct where *where)
 		count(C_TCP_HOLE);
 		goto drop;
 	}
-	if (ahead + (__s32)length <= 0) {
-		count(C_TCP_OLD);
+	if (tcp.urg || has_options) {
+		// A byte of it is not in the stream that memcached reads; of options the kernel takes some, and drops others with what is behind them.
+		blind(p.state, conn, B_ODD);
 		goto pass;
-	}
-	if (!is_right(&p, where, tcp.check)) {
-		count(C_BAD_CHECKSUM);
-		goto drop;
 	}
 	conn->hole_since_ns = 0;
 	p.conn = conn;

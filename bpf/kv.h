@@ -112,7 +112,7 @@ enum {
 	N_MEMLIMIT,
 	N_SHUTDOWN,
 	N_EXTSTORE,
-	N_BINARY, // and the opcode, to 0x3f
+	N_BINARY, // and the opcode, to 0x24; then all others
 	COMMANDS = N_BINARY + 64,
 };
 
@@ -148,9 +148,8 @@ struct state {
 	__u64 fragments_until_ns; // later pieces of packets may be memcached's until then
 	// A line of its own: all processors write it.
 	__u64 total; // a second, in its upper half, and what was answered in it
-	__u64 of_the_daemon[5]; // what it has done, and why it does not serve
+	__u64 of_the_daemon[6]; // what it has done, and why it does not serve
 	__u64 udp_mutation_ns; // the last one that waits for its answer came then
-	__u64 spare;
 };
 
 struct slot {
@@ -191,7 +190,8 @@ struct stream {
 	__u16 length; // of the token
 	__u8 phase, then, token, command, protocol, flags;
 	__u16 key_length;
-	__u8 first, zero; // byte of the token
+	__u8 first; // byte of the token
+	__u8 line; // what is wrong with a line that a value may follow
 };
 
 struct pending {
@@ -390,8 +390,8 @@ struct work {
 	__u64 epoch, now_ns, version, hash; // of a get, and of its key
 	__u32 length; // of that
 	__u32 at, end, keys, done, total;
-	__u32 mutations, first_slot, quiet, lost, refused, opcode;
-	__u32 next, line_end;
+	__u32 mutations, first_slot, quiet, lost, refused, wrong, opcode;
+	__u32 next;
 	__u32 found[MAX_GETS];
 	__u64 versions[MAX_GETS];
 	__u8 bytes[CHUNK + 512];

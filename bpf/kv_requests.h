@@ -8,6 +8,8 @@
 //
 // Only what decides where the next command begins is strict: of a store, all of the line. Of others a mistake is memcached's to
 // answer, in one line, and their key is moved for nothing.
+//
+// A datagram is read on behind what memcached surely refuses, as it does itself; all is void then (`wrong`).
 
 #pragma once
 
@@ -16,7 +18,12 @@
 enum { P_START, P_LINE, P_EOL, P_REST, P_SKIP, P_CR, P_LF, P_HEAD, P_EXTRAS, P_KEY, P_LOST };
 enum { ASCII = 1, BINARY = 2 };
 // Flags of a line, and of a token of it.
-enum { F_QUIET = 1, F_BASE64 = 2, F_INVALID = 4, F_WRITES = 8, F_DELAY = 16, F_OTHER = 32, F_MINUS = 64 };
+enum { F_QUIET = 1, F_BASE64 = 2, F_INVALID = 4, F_WRITES = 8, F_DELAY = 16, F_OTHER = 32, F_MINUS = 64, F_ODD = 128 };
+// Of a line that a value may follow: memcached refuses it, and the next line is a command; or it does the one or the other, by its version.
+enum { L_REFUSED = 1, L_ODD = 2 };
+// The longest value that memcached takes a line for, its line end not counted; and the longest number that is read for sure.
+#define MAX_LENGTH 0x7ffffffd
+#define MAX_DIGITS 18
 enum {
 	K_NONE,
 	K_READ, // answered in one unit; the rest of the line is of no interest
@@ -227,6 +234,17 @@ static __always_inline void lost(struct parse *p)
 	p->w->lost = 1;
 }
 
+// Something in a line is not as it should be. Of a connection nothing is followed from here on; a datagram is read on, and all is void.
+static __always_inline void wrong(struct parse *p, __u8 line)
+{
+	if (p->conn) {
+		lost(p);
+		return;
+	}
+	p->w->wrong = 1;
+	p->w->s.line |= line;
+}
+
 static __noinline void delayed_flush(struct parse *p, __u64 seconds)
 {
 	__u64 until;
@@ -254,7 +272,42 @@ static __always_inline void fresh_token(struct parse *p)
 
 	s->word = s->number = s->length = 0;
 	s->hash = p->state->seed;
-	s->flags &= ~(F_OTHER | F_MINUS);
+	s->flags &= ~(F_OTHER | F_MINUS | F_ODD);
+}
+
+static __always_inline void letter(struct stream *s, __u8 c)
+{
+	if (!s->length)
+		s->first = c;
+	if (c >= '0' && c <= '9')
+		s->number = s->number * 10 + c - '0';
+	else if (c == '-' && !s->length)
+		s->flags |= F_MINUS;
+	else if (c == '+' || (c >= '\t' && c <= '\r'))
+		s->flags |= F_OTHER | F_ODD;
+	else
+		s->flags |= F_OTHER;
+	if (s->length < 60000)
+		s->length++;
+	s->word = s->word << 8 | c;
+	s->hash = stirred(s->hash, c);
+}
+
+// What memcached makes of a number in a line that a value may follow; 0: it takes it as it is.
+static __always_inline __u8 judged(const struct stream *s, __u64 most, int is_time)
+{
+	int minus = (s->flags & F_MINUS) != 0;
+
+	if (s->flags & F_ODD)
+		return L_ODD;
+	if (s->flags & F_OTHER || s->length == minus) // a sign alone is no number
+		return L_REFUSED;
+	if (s->length > MAX_DIGITS)
+		return L_ODD;
+	// Far below 0 it may be taken for another one.
+	if (minus && !is_time)
+		return s->number && s->number <= 0x80000000 ? L_REFUSED : L_ODD;
+	return s->number > most ? L_ODD : 0;
 }
 
 #define HAS(set, c) ((c) >= 64 && (c) < 128 && ((set) >> ((c)-64) & 1))
@@ -275,7 +328,7 @@ static __noinline void meta_flag(struct parse *p)
 	if (c < 64 || c > 127) {
 		s->flags |= F_WRITES;
 		if (s->command == K_MS)
-			lost(p);
+			wrong(p, 0);
 		return;
 	}
 	if (c == 'q')
@@ -286,8 +339,9 @@ static __noinline void meta_flag(struct parse *p)
 		s->flags |= F_INVALID;
 	if (s->command == K_MG && !HAS(MG_READS, c))
 		s->flags |= F_WRITES;
+	// Its value is skipped all the same.
 	if (s->command == K_MS && (!HAS(MS_KNOWN, c) || s->seen & BIT(c)))
-		lost(p);
+		wrong(p, 0);
 	s->seen |= BIT(c);
 }
 
@@ -303,7 +357,9 @@ static __noinline void end_token(struct parse *p)
 {
 	struct stream *s = &p->w->s;
 	__u32 which = s->token;
-	int digits = !(s->flags & (F_OTHER | F_MINUS)), quiet = s->length == 7 && s->word == NOREPLY;
+	int quiet = s->length == 7 && s->word == NOREPLY, is_cas = s->command == K_CAS;
+	__u64 most;
+	__u8 line = 0;
 
 	if (which < 250)
 		s->token = which + 1;
@@ -314,8 +370,9 @@ static __noinline void end_token(struct parse *p)
 		count_command(known >> 8, p->conn != 0, 0);
 		// Its word stays, for whoever asks why.
 		if (s->command == K_NONE) {
-			lost(p);
-			return;
+			wrong(p, 0);
+			if (p->conn)
+				return;
 		}
 		if (s->command <= K_QUIT)
 			s->phase = P_REST;
@@ -325,44 +382,40 @@ static __noinline void end_token(struct parse *p)
 	// Whether "noreply" silences these depends on what memcached says to them. `lru_crawler metadump` and `mgdump` print keys.
 	if (s->command == K_TUNE || s->command == K_CRAWLER) {
 		if (quiet || (which == 1 && s->command == K_CRAWLER && !crawls(s->word, s->length)))
-			lost(p);
-		else
+			wrong(p, 0);
+		if (s->phase != P_LOST)
 			fresh_token(p);
 		return;
 	}
 	// These print keys as they are, and one that came by the binary protocol may have lines in it that look like answers: `cachedump`, `detail`;
 	// and `me` of a key that is written in base64.
 	if (which == 2 && (s->command == K_STATS || s->command == K_DEBUG)) {
-		lost(p);
-		return;
+		wrong(p, 0);
+		if (p->conn)
+			return;
 	}
 	if (which == 1 && s->command != K_GAT && s->command != K_FLUSH && s->command != K_VERBOSE) {
 		s->key_hash = s->hash;
 		if (s->length > MAX_KEY && (s->command == K_STORE || s->command == K_CAS || s->command == K_MS))
-			lost(p);
+			wrong(p, L_REFUSED);
 		fresh_token(p);
 		return;
 	}
 	switch (s->command) {
 	case K_STORE:
 	case K_CAS:
-		if (which == 2 && !(digits && s->length <= 10 && s->number <= 0xffffffff))
-			lost(p);
-		else if (which == 3 && (s->flags & F_OTHER || s->length > 11 || s->number > 0x7fffffff ||
-					(s->flags & F_MINUS && s->length == 1))) // a sign alone is no number
-			lost(p);
-		else if (which == 4 && !(digits && s->length <= 9))
-			lost(p);
-		else if (which == 4)
-			s->value = s->number;
-		else if (which == 5 && s->command == K_CAS && !(digits && s->length <= 19))
-			lost(p);
-		else if (which == 5 && s->command == K_STORE && quiet)
+		if (which < 5 || (which == 5 && is_cas)) {
+			most = which == 2 ? 0xffffffff : which == 3 ? 0x7fffffff : which == 4 ? MAX_LENGTH : ~0ull;
+			line = judged(s, most, which == 3);
+			if (which == 4)
+				s->value = s->number;
+		} else if (which > (is_cas ? 6 : 5)) {
+			line = L_REFUSED;
+		} else if (quiet) {
 			s->flags |= F_QUIET;
-		else if (which == 6 && s->command == K_CAS && quiet)
-			s->flags |= F_QUIET;
-		else if (which > (s->command == K_CAS ? 6 : 5))
-			lost(p);
+		}
+		if (line)
+			wrong(p, line);
 		break;
 	case K_ARITH:
 	case K_DELETE:
@@ -385,8 +438,9 @@ static __noinline void end_token(struct parse *p)
 		break;
 	case K_MS:
 		if (which == 2) {
-			if (!(digits && s->length <= 9))
-				lost(p);
+			line = judged(s, MAX_LENGTH, 0);
+			if (line)
+				wrong(p, line);
 			s->value = s->number;
 			break;
 		}
@@ -394,8 +448,11 @@ static __noinline void end_token(struct parse *p)
 	case K_MG:
 	case K_MD:
 		meta_flag(p);
-		if (which > 16)
-			lost(p); // more than it reads
+		// More than it reads: of `ms` a value may follow then, or not.
+		if (which > 16 && s->command == K_MS)
+			lost(p);
+		else if (which > 16)
+			wrong(p, 0);
 		break;
 	}
 	fresh_token(p);
@@ -405,7 +462,7 @@ static __always_inline void start_line(struct parse *p)
 {
 	struct stream *s = &p->w->s;
 
-	s->token = s->flags = s->command = 0;
+	s->token = s->flags = s->command = s->line = 0;
 	s->seen = s->value = 0;
 	s->phase = P_LINE;
 	fresh_token(p);
@@ -414,7 +471,7 @@ static __always_inline void start_line(struct parse *p)
 static __noinline void end_line(struct parse *p)
 {
 	struct stream *s = &p->w->s;
-	int quiet, meta, value = 0;
+	int quiet, meta, value = 0, is_store;
 
 	if (s->phase != P_REST && s->length)
 		end_token(p);
@@ -425,9 +482,20 @@ static __noinline void end_line(struct parse *p)
 	meta = s->command >= K_MG;
 	if (s->command == K_MG && s->seen & BIT('b') && s->seen & BIT('k')) {
 		// Its answer has the key as it is stored, and one that came by the binary protocol may have lines in it that look like answers.
-		lost(p);
+		wrong(p, 0);
 		return;
 	}
+	is_store = s->command == K_STORE || s->command == K_CAS;
+	if ((is_store && s->token < (s->command == K_CAS ? 6 : 5)) || (s->command == K_MS && s->token < 3))
+		wrong(p, L_REFUSED);
+	// What it refuses it does, whatever else is odd in it.
+	if ((is_store || s->command == K_MS) && s->line) {
+		if (!(s->line & L_REFUSED))
+			lost(p);
+		return;
+	}
+	if (s->phase == P_LOST)
+		return;
 	// First this, then what it does: whoever sees a slot at rest sees this.
 	if (s->flags & F_INVALID)
 		p->state->invalid = 1;
@@ -436,10 +504,6 @@ static __noinline void end_line(struct parse *p)
 		return;
 	case K_STORE:
 	case K_CAS:
-		if (s->token < (s->command == K_CAS ? 6 : 5)) {
-			lost(p);
-			return;
-		}
 		value = 1;
 		mutate(p, s->key_hash, quiet);
 		break;
@@ -459,13 +523,7 @@ static __noinline void end_line(struct parse *p)
 		// fall through
 	case K_MS:
 	case K_MD:
-		if (s->command == K_MS) {
-			if (s->token < 3) {
-				lost(p);
-				return;
-			}
-			value = 1;
-		}
+		value = s->command == K_MS;
 		if (s->flags & F_BASE64)
 			mutate_all(p, quiet);
 		else
@@ -485,6 +543,7 @@ static __noinline void end_line(struct parse *p)
 // ---- Binary.
 
 #define OP(n) (1ull << (n))
+#define OP_LAST 0x24
 #define OP_GETS (OP(0x00) | OP(0x09) | OP(0x0c) | OP(0x0d))
 #define OP_SETS (OP(0x01) | OP(0x02) | OP(0x03) | OP(0x11) | OP(0x12) | OP(0x13))
 #define OP_DELETES (OP(0x04) | OP(0x14))
@@ -514,7 +573,8 @@ static __noinline void binary(struct parse *p)
 	int quiet = op_in(OP_QUIET, opcode);
 
 	p->w->opcode = opcode;
-	count_command(N_BINARY + (opcode & 0x3f), p->conn != 0, 0);
+	// Above those that are known all are one.
+	count_command(N_BINARY + (opcode > OP_LAST ? OP_LAST + 1 : opcode), p->conn != 0, 0);
 	if (op_in(OP_FLUSHES, opcode)) {
 		if (s->first && s->number)
 			delayed_flush(p, s->number);
@@ -614,18 +674,6 @@ static __noinline void head_byte(struct parse *p, __u8 c)
 		start_key(p);
 }
 
-// Where the line ends that something was lost in.
-static long line_feed(__u32 i, struct parse *p)
-{
-	struct work *w = p->w;
-	__u32 at = w->at + i - 1;
-
-	if (at >= w->end)
-		return 1;
-	w->line_end = at;
-	return w->bytes[at & (CHUNK - 1)] == '\n';
-}
-
 // ---- One byte, or as much of a value as is there.
 
 static long request_byte(__u32 i, struct parse *p)
@@ -665,6 +713,12 @@ static long request_byte(__u32 i, struct parse *p)
 		}
 		start_line(p);
 	}
+	// Before something else it ends no line: memcached takes it for a letter.
+	if (s->phase == P_EOL && c != '\n' && !p->conn) {
+		w->wrong = 1;
+		letter(s, '\r');
+		s->phase = P_LINE;
+	}
 	switch (s->phase) {
 	case P_LINE:
 		if (c == '\n') {
@@ -675,20 +729,14 @@ static long request_byte(__u32 i, struct parse *p)
 			if (s->length)
 				end_token(p);
 		} else if (!c) {
-			lost(p);
+			// To memcached the line's text ends here.
+			wrong(p, 0);
+			if (s->phase == P_LINE && s->length)
+				end_token(p);
+			if (s->phase == P_LINE)
+				s->phase = P_REST;
 		} else {
-			if (!s->length)
-				s->first = c;
-			if (c >= '0' && c <= '9')
-				s->number = s->number * 10 + c - '0';
-			else if (c == '-' && !s->length)
-				s->flags |= F_MINUS;
-			else
-				s->flags |= F_OTHER;
-			if (s->length < 60000)
-				s->length++;
-			s->word = s->word << 8 | c;
-			s->hash = stirred(s->hash, c);
+			letter(s, c);
 		}
 		break;
 	case P_EOL:
@@ -701,19 +749,18 @@ static long request_byte(__u32 i, struct parse *p)
 		if (c == '\n')
 			end_line(p);
 		else if (!c)
-			lost(p);
+			wrong(p, 0);
 		break;
+	// memcached reads these two whatever they are, and refuses the value if they are others.
 	case P_CR:
-		if (c == '\r')
-			s->phase = P_LF;
-		else
-			lost(p);
+		s->phase = P_LF;
+		if (c != '\r')
+			wrong(p, 0);
 		break;
 	case P_LF:
-		if (c == '\n')
-			s->phase = P_START;
-		else
-			lost(p);
+		s->phase = P_START;
+		if (c != '\n')
+			wrong(p, 0);
 		break;
 	case P_HEAD:
 		head_byte(p, c);

@@ -4,6 +4,8 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)]
 
+#[path = "root_fuzz/dropped.rs"]
+mod dropped;
 #[path = "root_kernel/lab.rs"]
 mod lab;
 #[path = "../../port/tests/common/net.rs"]
@@ -506,7 +508,10 @@ fn as_the_codec(datagrams: usize, seed: u64) {
     let mut rng = Rng(seed);
     let (mut followed, mut lost, mut dropped) = (0, 0, 0);
     for number in 0..datagrams {
-        let bytes = requests(&mut rng);
+        let mut bytes = requests(&mut rng);
+        if rng.below(12) == 0 {
+            bytes.truncate(1 + rng.below(bytes.len()));
+        }
         let mut events = Vec::new();
         let place = datagram(&bytes, &mut |event: Event<'_>| events.push(event.to_owned()));
         let keys: Vec<&[u8]> = events
@@ -531,6 +536,11 @@ fn as_the_codec(datagrams: usize, seed: u64) {
         if verdict.action == DROP {
             dropped += 1;
             assert!(is_void, "{}", what());
+            assert!(
+                matches!(place, Place::InValue(_) | Place::Lost | Place::Closed),
+                "dropped, and not for the rest of a value: {}",
+                what()
+            );
         } else {
             // Half a line, and half a binary header and key, memcached forgets.
             assert!(!matches!(place, Place::InValue(_)), "half a command passes: {}", what());

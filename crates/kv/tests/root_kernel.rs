@@ -17,9 +17,10 @@ use lab::{Lab, ready};
 use net::inside;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, UdpSocket};
+use std::path::Path;
 use std::time::Duration;
-use tidemill_bpf::Mode;
-use tidemill_kv::kernel::{Cache, Options};
+use tidemill_bpf::{Mode, Pins};
+use tidemill_kv::kernel::{Cache, Look, Options};
 
 #[test]
 fn root_kernel_a_get_is_answered_until_its_key_is_written() {
@@ -309,6 +310,45 @@ fn root_kernel_more_unanswered_mutations_than_are_told_apart() {
 }
 
 #[test]
+fn root_kernel_a_connection_that_only_writes_without_answers() {
+    if !ready("root_kernel_a_connection_that_only_writes_without_answers") {
+        return;
+    }
+    let mut lab = Lab::new(&["server"]);
+    lab.tcp("set k 0 0 1\r\na\r\nset v 0 0 1\r\na\r\n", "STORED\r\nSTORED\r\n");
+    lab.until_hit("k", "VALUE k 0 1\r\na\r\nEND\r\n");
+    let look = Look::open(Path::new(Pins::ROOT), "kv").unwrap();
+    let quiet: String = (0..200).map(|n| format!("set q{n} 0 0 1 noreply\r\nz\r\n")).collect();
+    for how in ["asks", "ends"] {
+        assert_eq!(look.holding().unwrap(), []);
+        lab.tcp_begins(&quiet);
+        lab.wait("that they are read", |lab| lab.udp("get q199\r\n") == "VALUE q199 0 1\r\nz\r\nEND\r\n");
+        // Longer than anything that waits by time.
+        lab.rounds(Duration::from_millis(1200));
+        let holding = look.holding().unwrap();
+        let [one] = &holding[..] else { panic!("{holding:?}") };
+        assert_eq!((one.client, one.mutations, one.is_deaf), (lab.tcp_address(), 200, false), "{how}");
+        let (before, admitted) = (lab.cache.count("get-hit"), lab.cache.daemon().admitted);
+        for _ in 0..20 {
+            lab.udp("get v\r\n");
+            assert_eq!(lab.udp("get k\r\n"), "VALUE k 0 1\r\na\r\nEND\r\n");
+        }
+        assert_eq!(lab.cache.daemon().admitted, admitted, "nothing is admitted: {how}");
+        assert!(lab.cache.count("get-hit") >= before + 20, "what is kept is served: {how}");
+        // Until it asks something, or ends.
+        if how == "asks" {
+            lab.tcp("mn\r\n", "MN\r\n");
+            lab.until_hit("v", "VALUE v 0 1\r\na\r\nEND\r\n");
+            lab.tcp("set v 0 0 1\r\na\r\n", "STORED\r\n");
+        } else {
+            lab.reconnect();
+            lab.wait("its end", |_| look.holding().unwrap().is_empty());
+            lab.until_hit("q5", "VALUE q5 0 1\r\nz\r\nEND\r\n");
+        }
+    }
+}
+
+#[test]
 fn root_kernel_hot_keys_are_asked_for_so_that_memcached_keeps_them() {
     if !ready("root_kernel_hot_keys_are_asked_for_so_that_memcached_keeps_them") {
         return;
@@ -392,16 +432,20 @@ fn root_kernel_what_follows_a_line_that_is_not_known() {
     }
     let mut lab = Lab::new(&["server"]);
     lab.tcp("set k 0 0 1\r\na\r\n", "STORED\r\n");
-    // memcached would execute what follows, or wait for a value in the datagrams of others.
-    for rest in ["flush_all 60\r\n", "set k 0 0 13\r\n", "get k\r\n", "\r\n"] {
-        let before = lab.cache.count("udp-half");
-        assert_eq!(lab.udp_maybe(&format!("foo\r\n{rest}")), None, "{rest:?}");
-        assert_eq!(lab.cache.count("udp-half"), before + 1, "{rest:?}");
-    }
+    lab.until_hit("k", "VALUE k 0 1\r\na\r\nEND\r\n");
+    // memcached would wait for a value in the datagrams of others.
+    let before = lab.cache.count("udp-half");
+    assert_eq!(lab.udp_maybe("foo\r\nset k 0 0 13\r\n"), None);
+    assert_eq!(lab.cache.count("udp-half"), before + 1);
+    // It executes what follows, and so all is void.
+    assert_eq!(lab.udp("foo\r\nset k 0 0 1\r\nb\r\n"), "ERROR\r\n");
+    lab.wait("the second command", |lab| lab.udp("get k none\r\n") == "VALUE k 0 1\r\nb\r\n");
+    assert_eq!(lab.udp("get k\r\n"), "VALUE k 0 1\r\nb\r\nEND\r\n");
+    assert_eq!(lab.cache.count("udp-half"), before + 1);
     // By itself it is answered.
     assert_eq!(lab.udp("foo\r\n"), "ERROR\r\n");
     assert_eq!(lab.udp("foo bar\r\n"), "ERROR\r\n");
-    lab.until_hit("k", "VALUE k 0 1\r\na\r\nEND\r\n");
+    lab.until_hit("k", "VALUE k 0 1\r\nb\r\nEND\r\n");
 }
 
 #[test]

@@ -125,7 +125,7 @@ fn gate(recorded: &Recorded) -> String {
 
 /// One row per subject.
 fn kv(recorded: &Recorded) -> String {
-    let mut out = "Gets of memcached over a virtual cable, its side on one core; microseconds at the 50th and 99th percentile.\n\n".to_owned();
+    let mut out = "Gets of memcached over a virtual cable, memcached's side on one core for the rates; round trip and residence are taken one get at a time, and a get that the kernel answers is answered on the sender's core; microseconds at the 50th and 99th percentile.\n\n".to_owned();
     out += &head(&[
         "subject",
         "gets/s, all in the cache",

@@ -26,8 +26,8 @@ pub(crate) struct Kv {
 enum Verb {
     /// Stand in front of a memcached on these interfaces, until Ctrl-C or SIGTERM
     #[command(
-        after_help = "Examples:\n  tidemill kv attach eth0 lo\n  tidemill kv attach eth0 --port 11300 --memcached 127.0.0.1:11300\n  \
-        tidemill kv attach eth0 --allow 10.0.0.0/8 --memory 1024 --stay\n  tidemill kv attach eth0 --json    (every ten seconds what was answered)"
+        after_help = "Examples:\n  tidemill kv attach eth0 lo    (lo: clients on this machine write that way)\n  tidemill kv attach eth0 lo --port 11300 --memcached 127.0.0.1:11300\n  \
+        tidemill kv attach eth0 lo --allow 10.0.0.0/8 --memory 1024 --stay\n  tidemill kv attach eth0 lo --json    (every ten seconds what was answered)"
     )]
     Attach(Attach),
     /// End it: programs leave their interfaces
@@ -195,7 +195,7 @@ pub(crate) fn run(args: &Kv) -> Result<bool> {
 /// What a cache that is attached says of itself.
 fn stats(look: &Look, json: bool) -> Result<()> {
     let (counts, commands, blind) = (look.counts()?, look.commands()?, look.blind()?);
-    let why = look.why();
+    let (why, holding) = (look.why(), look.holding()?);
     let values = look.hot(0)?.0;
     if json {
         let mut line = Map::new();
@@ -209,6 +209,10 @@ fn stats(look: &Look, json: bool) -> Result<()> {
             json!({ "client": one.client.to_string(), "server": one.server.to_string(), "why": one.why, "word": one.word })
         });
         line.insert("blind-ends".to_owned(), ends.collect());
+        let ends = holding.iter().map(|one| {
+            json!({ "client": one.client.to_string(), "server": one.server.to_string(), "mutations": one.mutations, "deaf": one.is_deaf })
+        });
+        line.insert("held-ends".to_owned(), ends.collect());
         let commands = commands.iter().map(|one| {
             json!({ "command": one.name, "transport": one.transport, "hits": one.hits, "passes": one.passes })
         });
@@ -226,6 +230,14 @@ fn stats(look: &Look, json: bool) -> Result<()> {
     for one in &blind {
         let word = one.word.as_ref().map(|word| format!(" (it read {word:?} last)")).unwrap_or_default();
         println!("not followed: {} to {}: {}{word}", one.client, one.server, one.why);
+    }
+    for one in &holding {
+        let why =
+            if one.is_deaf { "its answers cannot be followed" } else { "nothing that it asks is answered" };
+        println!(
+            "nothing is admitted: {} to {}: {} mutations, of which no answer says that they are executed: {why}",
+            one.client, one.server, one.mutations
+        );
     }
     let mut grid = Grid::new(&["command", "by", ">answered here", ">passed"]);
     for one in commands {

@@ -86,34 +86,37 @@ impl Asker {
     }
 
     /// Seconds until a `flush_all` for later takes effect, whoever asked for it; 0: none waits. memcached tells the second of its own clock,
-    /// which began 60 before its uptime did; one that does not tell it has none.
-    pub(super) fn flush_in(&mut self) -> io::Result<u64> {
+    /// which began 60 before its uptime did; one that does not tell it has none. And how many connections it has taken, if it tells.
+    pub(super) fn flush_in(&mut self) -> io::Result<(u64, Option<u64>)> {
         const CLOCK_AHEAD: u64 = 60;
         self.stream.write_all(b"stats settings\r\nstats\r\n")?;
-        let oldest = self.stat("STAT oldest ")?.and_then(|text| text.parse::<u64>().ok());
-        let uptime = self.stat("STAT uptime ")?.and_then(|text| text.parse::<u64>().ok());
+        let number = |text: Option<String>| text.and_then(|text| text.parse::<u64>().ok());
+        let [oldest] = self.stats(["STAT oldest "])?.map(number);
+        let [uptime, taken] = self.stats(["STAT uptime ", "STAT total_connections "])?.map(number);
         let seconds = |(at, uptime): (u64, u64)| {
             (at.saturating_add(1)).saturating_sub(uptime.saturating_add(CLOCK_AHEAD))
         };
-        Ok(oldest.zip(uptime).map_or(0, seconds))
+        Ok((oldest.zip(uptime).map_or(0, seconds), taken))
     }
 
     /// Which protocols it takes (`-B`), if it tells.
     pub(super) fn protocol(&mut self) -> io::Result<Option<String>> {
         self.stream.write_all(b"stats settings\r\n")?;
-        self.stat("STAT binding_protocol ")
+        let [protocol] = self.stats(["STAT binding_protocol "])?;
+        Ok(protocol)
     }
 
-    /// One value of the answer to `stats`, which is read to its end.
-    fn stat(&mut self, name: &str) -> io::Result<Option<String>> {
-        let mut found = None;
+    /// Values of the answer to `stats`, which is read to its end.
+    fn stats<const N: usize>(&mut self, names: [&str; N]) -> io::Result<[Option<String>; N]> {
+        let mut found = [const { None }; N];
         loop {
             let line = self.reply(|item| match item {
                 Item::Line(line, _) => Ok(String::from_utf8_lossy(line).into_owned()),
                 _ => Err(bad()),
             })?;
-            if let Some(value) = line.strip_prefix(name) {
-                found = Some(value.trim().to_owned());
+            let named = |name: &&str| line.starts_with(*name);
+            if let Some(at) = names.iter().position(named) {
+                found[at] = line.get(names[at].len()..).map(|value| value.trim().to_owned());
             } else if line.trim_end() == "END" {
                 return Ok(found);
             } else if !line.starts_with("STAT ") {

@@ -1,11 +1,14 @@
 //! The programs on their interfaces, and the daemon's work in rounds ([`Cache::round`]).
 
 use super::ask::Asker;
-use super::layout::{COUNTS, EGRESS, LAYOUT, MAX_KEY, MAX_VALUE, SOURCE, Tuple, WAYS, entry, state, why};
+use super::layout::{
+    COUNTS, Conn, EGRESS, LAYOUT, MAX_KEY, MAX_VALUE, OPENED, SOURCE, Tuple, WAYS, entry, state, why,
+};
 use super::look::{detach, entries};
 use super::places::{Missing, Place, index, pin_name};
 use super::server::{Server, find, is_held, own};
 use super::state::{State, now_ns};
+use super::unseen::Balance;
 use super::values::{Hot, Token, Values};
 use super::{KvError, Options};
 use super::{allow::Who, machine};
@@ -51,6 +54,8 @@ pub struct Daemon {
     pub admitted: u64,
     /// Times that memcached went.
     pub deaths: u64,
+    /// Connections that memcached has taken, and that came by ways that are not seen.
+    pub unseen: u64,
 }
 
 /// A cache in front of one memcached. It leaves its interfaces when this is dropped, unless [`Cache::leave`] is called.
@@ -93,7 +98,18 @@ pub struct Cache {
     /// Up to which entry all have aged.
     aged: usize,
     pub(super) notes: Vec<String>,
+    /// Connections that the programs saw, against those that memcached took.
+    balance: Balance,
+    /// Connections of ours that came by a way that is not seen.
+    own_unseen: u64,
+    /// When one was last spoken of.
+    unseen_told_ns: u64,
+    /// Interfaces that are known to be there.
+    interfaces: Vec<String>,
 }
+
+/// How often at most connections that were not seen are spoken of.
+const UNSEEN_NS: u64 = 60_000 * MS;
 
 /// How long connections that end are waited for when the programs are attached.
 const LINGER: usize = 10;
@@ -109,6 +125,8 @@ impl Cache {
         let mut places = Vec::new();
         for name in &options.interfaces {
             match index(name)? {
+                // By its number: an interface may have two names.
+                Some(index) if places.iter().any(|(_, other)| *other == index) => {}
                 Some(index) => places.push((name.clone(), index)),
                 None => {
                     return Err(KvError::Refused(format!("no interface {name:?} here: see ip link")));
@@ -197,6 +215,10 @@ impl Cache {
             refreshing: VecDeque::new(),
             aged: 0,
             notes: Vec::new(),
+            balance: Balance::default(),
+            own_unseen: 0,
+            unseen_told_ns: 0,
+            interfaces: machine::interfaces(),
         })
     }
 
@@ -261,11 +283,12 @@ impl Cache {
             (self.uncovered, why::UNCOVERED),
         ];
         let bits = bits.iter().filter(|(is_so, _)| *is_so).fold(0, |all, (_, bit)| all | bit);
-        let Daemon { asked, admitted, deaths } = self.daemon;
+        let Daemon { asked, admitted, deaths, unseen } = self.daemon;
         let words = [
             (state::ASKED, asked),
             (state::ADMITTED, admitted),
             (state::DEATHS, deaths),
+            (state::UNSEEN, unseen),
             (state::WHY, bits),
             (state::BEAT, now_ns()),
         ];
@@ -281,6 +304,7 @@ impl Cache {
         }
         self.state.unsettle();
         self.server = Some(server);
+        self.balance = Balance::default();
         self.unasked = true;
         // It is asked, and its addresses are told, at once.
         (self.beaten_ns, self.reconciled_ns) = (0, 0);
@@ -290,10 +314,11 @@ impl Cache {
     /// followed. False: there was no answer.
     fn flushes(&mut self) -> bool {
         let asker = self.server.as_mut().and_then(|server| server.asker.as_mut());
-        let Some(Ok(seconds)) = asker.map(Asker::flush_in) else {
+        let Some(Ok((seconds, taken))) = asker.map(Asker::flush_in) else {
             self.lost();
             return false;
         };
+        self.weigh(taken);
         if let Some(server) = self.server.as_mut().filter(|server| !server.is_asked) {
             if !server.asker.as_ref().is_some_and(|asker| is_held(asker, server.pid)) {
                 if !std::mem::replace(&mut server.is_told, true) {
@@ -320,6 +345,47 @@ impl Cache {
         true
     }
 
+    /// Whether memcached has taken connections that the programs have not seen. They may be over by now, before anybody has found them: what they
+    /// have written is void, and what they may still have executed is waited for.
+    fn weigh(&mut self, taken: Option<u64>) {
+        // Counted behind memcached's answer: what it has taken was opened before.
+        let opened = self.object.sum("kv_counts", OPENED).unwrap_or_default();
+        let Some(taken) = taken else { return };
+        let missing = self.balance.weigh(opened.wrapping_add(self.own_unseen), taken, now_ns());
+        if missing == 0 {
+            return;
+        }
+        self.state.unsettle();
+        self.state.void();
+        self.daemon.unseen += missing;
+        let now = now_ns();
+        if self.unseen_told_ns == 0 || now.saturating_sub(self.unseen_told_ns) >= UNSEEN_NS {
+            self.unseen_told_ns = now;
+            self.notes.push(format!(
+                "memcached has taken {missing} connection(s) that were not seen: what is kept is void; attach to the interface that they come by ({} are not attached)",
+                self.others().join(", ")
+            ));
+        }
+    }
+
+    /// Interfaces that the programs are not on.
+    fn others(&self) -> Vec<String> {
+        let named = |name: &String| !self.options.interfaces.contains(name);
+        machine::interfaces().into_iter().filter(named).collect()
+    }
+
+    /// Interfaces that have come since the last look, and are not attached.
+    fn look_for_interfaces(&mut self) {
+        let (now, known) = (machine::interfaces(), &self.interfaces);
+        let new = |name: &&String| !known.contains(name) && !self.options.interfaces.contains(name);
+        let new: Vec<&str> = now.iter().filter(new).map(String::as_str).collect();
+        if !new.is_empty() {
+            let text = format!("{} has come: what reaches memcached by it is not seen", new.join(", "));
+            self.notes.push(text);
+        }
+        self.interfaces = now;
+    }
+
     /// One round: the lease, memcached's death, connections, missed keys. Says whether there was anything to do; if not, [`Cache::rest`].
     ///
     /// # Errors
@@ -331,6 +397,7 @@ impl Cache {
         if now.saturating_sub(self.reconciled_ns) >= RECONCILE_NS {
             self.reconciled_ns = now;
             self.still_there();
+            self.look_for_interfaces();
             self.reconcile(now)?;
             self.sweep_udp(now)?;
             self.localize()?;
@@ -408,6 +475,12 @@ impl Cache {
             if let Ok(asker) = Asker::connect(self.options.memcached) {
                 server.own = own(&asker);
                 server.asker = Some(asker);
+                // Its SYN-ACK was seen or not by now.
+                let table = self.object.table::<Tuple, Conn>("kv_conns");
+                let is_seen = table.is_ok_and(|table| {
+                    server.own.is_some_and(|tuple| table.get(&tuple).is_ok_and(|value| value.is_some()))
+                });
+                self.own_unseen += u64::from(!is_seen);
             }
         }
     }
@@ -577,10 +650,7 @@ impl Cache {
             (sets * bytes) >> 20,
             self.options.memory >> 20
         ));
-        let others: Vec<String> = machine::interfaces()
-            .into_iter()
-            .filter(|name| !self.options.interfaces.contains(name))
-            .collect();
+        let others = self.others();
         if !others.is_empty() {
             lines.push(format!(
                 "what reaches memcached by {} is not seen: attach there too, or let nothing write that way",
@@ -647,7 +717,12 @@ fn room(options: &Options) -> [(&'static str, u32); 4] {
     let sets = sets(options.memory);
     let slots = (sets * 16).clamp(1 << 12, 1 << 22) as u32;
     let sets = sets as u32;
-    [("kv_values", sets * WAYS as u32), ("kv_slots", slots), ("kv_conns", options.connections), ("kv_tags", sets)]
+    [
+        ("kv_values", sets * WAYS as u32),
+        ("kv_slots", slots),
+        ("kv_conns", options.connections),
+        ("kv_tags", sets),
+    ]
 }
 
 fn network_port(options: &Options) -> u64 {

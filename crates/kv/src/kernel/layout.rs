@@ -33,7 +33,9 @@ pub(super) mod state {
     pub(in crate::kernel) const WHY: usize = 20;
     /// When it has worked last.
     pub(in crate::kernel) const BEAT: usize = 21;
-    // 22: when the last mutation came over UDP.
+    /// Connections that memcached has taken and the programs have not seen.
+    pub(in crate::kernel) const UNSEEN: usize = 22;
+    // 23: when the last mutation came over UDP.
     pub(in crate::kernel) const WORDS: usize = 24;
 }
 
@@ -168,13 +170,19 @@ pub const COUNTS: [(&str, &str); 29] = [
     ("event", "missed keys told to the daemon"),
     ("event-lost", "missed keys not told: too many"),
     ("get-no-room", "gets passed: the answer does not fit into the frame's memory"),
-    ("udp-half", "datagrams dropped: half a command, that memcached would go on with in another datagram"),
+    (
+        "udp-half",
+        "datagrams dropped: a value in them is not whole, and memcached would take the rest from another",
+    ),
     ("get-too-long", "gets passed: the answer is longer than what every way takes"),
     ("get-limited-total", "gets passed: all sources together ask too much"),
 ];
 
+/// Which of these counts connections that were opened.
+pub(super) const OPENED: u32 = 16;
+
 /// Commands that are counted, in the order of bpf/kv.h: words of the text protocols, then the binary opcodes.
-pub(super) const COMMANDS: [&str; WORDS + 0x25] = [
+pub(super) const COMMANDS: [&str; WORDS + 0x26] = [
     "other",
     "get",
     "gets",
@@ -244,6 +252,7 @@ pub(super) const COMMANDS: [&str; WORDS + 0x25] = [
     "SASL_STEP",
     "GATK",
     "GATKQ",
+    "OTHER",
 ];
 
 /// As `mixed` and `stirred`: the hash of a key.

@@ -33,6 +33,20 @@ pub struct Blind {
     pub word: Option<String>,
 }
 
+/// A connection that keeps everything from being admitted: it has more mutations that no answer has shown to be executed than are told apart, or its
+/// answers cannot be followed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Holding {
+    /// Whose it is.
+    pub client: SocketAddr,
+    /// The address that it came to.
+    pub server: IpAddr,
+    /// Mutations that no answer has shown to be executed.
+    pub mutations: u32,
+    /// Its answers cannot be followed any more.
+    pub is_deaf: bool,
+}
+
 /// How often a command was seen, by the way that it came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Command {
@@ -123,33 +137,62 @@ impl Look {
     /// # Errors
     /// The map cannot be read.
     pub fn blind(&self) -> Result<Vec<Blind>, KvError> {
-        let data: MapData = Pins::map(&self.root, &self.name, LAYOUT, "kv_conns")?;
-        let system = |source| KvError::Bpf(BpfError::System { action: "cannot look at connections", source });
-        let table = HashMap::<_, Tuple, Conn>::try_from(Map::HashMap(data));
-        let table = table.map_err(|error| system(to_io(error)))?;
         let mut blind = Vec::new();
-        for tuple in table.keys().flatten() {
-            // One that is gone by now is none.
-            let Ok(value) = table.get(&tuple, 0) else { continue };
+        self.connections(|tuple, value| {
             let number = value[conn::BLIND] as usize;
             let Some(why) = number.checked_sub(1).map(|at| BLIND.get(at).copied().unwrap_or("unknown"))
             else {
-                continue;
+                return;
             };
             let token = u64::from(value[conn::TOKEN]) | u64::from(value[conn::TOKEN + 1]) << 32;
             let bytes = token.to_be_bytes();
             let bytes = &bytes[token.leading_zeros() as usize / 8..];
             let word = (number == 2 && token != 0).then(|| bytes.escape_ascii().to_string());
-            let (client, server) = ends(&tuple);
+            let (client, server) = ends(tuple);
             blind.push(Blind { client, server, why, word });
-        }
+        })?;
         blind.sort_by_key(|blind| blind.client);
         Ok(blind)
     }
 
+    /// Connections that keep everything from being admitted.
+    ///
+    /// # Errors
+    /// The map cannot be read.
+    pub fn holding(&self) -> Result<Vec<Holding>, KvError> {
+        let mut holding = Vec::new();
+        self.connections(|tuple, value| {
+            let beyond = value[conn::OVERFLOW_IN].wrapping_sub(value[conn::OVERFLOW_OUT]);
+            let is_deaf = value[conn::DEAF] != 0;
+            if beyond == 0 && !is_deaf {
+                return;
+            }
+            let mutations = value[conn::HEAD].wrapping_sub(value[conn::TAIL]).wrapping_add(beyond);
+            let (client, server) = ends(tuple);
+            holding.push(Holding { client, server, mutations, is_deaf });
+        })?;
+        holding.sort_by_key(|one| one.client);
+        Ok(holding)
+    }
+
+    /// Each connection that is known.
+    fn connections(&self, mut look: impl FnMut(&Tuple, &Conn)) -> Result<(), KvError> {
+        let data: MapData = Pins::map(&self.root, &self.name, LAYOUT, "kv_conns")?;
+        let system = |source| KvError::Bpf(BpfError::System { action: "cannot look at connections", source });
+        let table = HashMap::<_, Tuple, Conn>::try_from(Map::HashMap(data));
+        let table = table.map_err(|error| system(to_io(error)))?;
+        for tuple in table.keys().flatten() {
+            // One that is gone by now is none.
+            if let Ok(value) = table.get(&tuple, 0) {
+                look(&tuple, &value);
+            }
+        }
+        Ok(())
+    }
+
     /// What is served now: whether it is, connections that are blind, mutations of everything outstanding, for how long nothing is served or admitted for
     /// reasons of time; and what the daemon has done.
-    pub fn state(&self) -> [(&'static str, u64, &'static str); 8] {
+    pub fn state(&self) -> [(&'static str, u64, &'static str); 9] {
         let now = now_ns();
         let serving = self.state.get(state::PORT) >> 16 & 1 == 1 && self.state.get(state::LEASE) > now;
         let flush = self.state.get(state::FLUSH_UNTIL).saturating_sub(now).div_ceil(1_000_000_000);
@@ -168,6 +211,11 @@ impl Look {
             ("asked", get(state::ASKED), "keys that memcached was asked for by the last daemon"),
             ("admitted", get(state::ADMITTED), "values that it admitted"),
             ("deaths", get(state::DEATHS), "times that memcached ended under it"),
+            (
+                "unseen",
+                get(state::UNSEEN),
+                "connections that came by ways that are not seen: each makes everything void",
+            ),
         ]
     }
 

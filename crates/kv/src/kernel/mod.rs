@@ -13,11 +13,12 @@ mod places;
 mod reconcile;
 mod server;
 mod state;
+mod unseen;
 mod values;
 
 pub use cache::{Cache, Daemon};
 pub use layout::COUNTS;
-pub use look::{Blind, Command, Look, detach};
+pub use look::{Blind, Command, Holding, Look, detach};
 pub use tidemill_bpf::{Mode, Verdict};
 pub use values::Hot;
 

@@ -223,7 +223,8 @@ fn what_is_no_plain_question_passes() {
     lab.attach();
     let mut pair = Pair::new(&lab);
     pair.given(b"one", 3, 0, b"value");
-    let requests: [&[u8]; 31] = [
+    let long = [b"set ", &[b'k'; 251][..], b" 0 0 1\r\nx\r\n"].concat();
+    let requests: &[&[u8]] = &[
         b"get\r\n",
         b"get \r\n",
         b"GET one\r\n",
@@ -255,9 +256,28 @@ fn what_is_no_plain_question_passes() {
         b"\n",
         b"",
         b"\x81\x00\x00\x03\x00\x00\x00\x00\x00\x00\x00\x03\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00\x00one",
+        // Stores that are refused, and what is behind them.
+        &long,
+        b"set k 0 0 -1\r\n",
+        b"set k 0 0 3\r\nabcdef\r\n",
+        b"set k 0 0 3\r\nabcd\r\nget one\r\n",
+        b"ms k x\r\n",
+        b"ms k\r\n",
+        b"ms k 3 Z\r\nabc\r\nmg one v\r\n",
+        b"set k\r\n",
+        b"set k 0 0 3 4 5 6\r\nget one\r\n",
+        b"set k x 0 3\r\nget one\r\n",
+        b"set k 0 - 3\r\nget one\r\n",
+        b"cas k 0 0 3\r\nget one\r\n",
+        b"cas k 0 0 3 x\r\nget one\r\n",
+        b"add k 0\x000 3\r\nget one\r\n",
+        b"nonsense\r\nget one\r\n",
+        b"get one\r\nnonsense\r\nversion\r\n",
+        b"get one\r\nset k 0 0 1",
+        b"version\r\n\x80",
     ];
     for bytes in requests {
-        let what = format!("{:?}", String::from_utf8_lossy(bytes));
+        let what = format!("{:?}", bytes.escape_ascii().to_string());
         pair.datagrams(bytes, &what);
     }
     for (request, bytes) in [

@@ -16,15 +16,15 @@ use tidemill_kv::codec::replies::Replies;
 use tidemill_kv::codec::stream::Requests;
 use tidemill_kv::kernel::Look;
 
-const SYN_ACK: u8 = 0x12;
-const PUSH: u8 = 0x18;
+pub(super) const SYN_ACK: u8 = 0x12;
+pub(super) const PUSH: u8 = 0x18;
 /// Where the connections' bytes begin.
-const CLIENT: u32 = 0xffff_ff00;
-const SERVER: u32 = 9;
-const EGRESS: &str = "tidemill_kv_out";
+pub(super) const CLIENT: u32 = 0xffff_ff00;
+pub(super) const SERVER: u32 = 9;
+pub(super) const EGRESS: &str = "tidemill_kv_out";
 
 /// A segment to memcached's port, or from it.
-fn segment(
+pub(super) fn segment(
     v6: bool,
     port: u16,
     is_to: bool,

@@ -1,6 +1,7 @@
 //! Ways to a stale or another answer that were found by reading and by trying: each with what a client or an operator does, and what is right then.
 
 use crate::lab::{self, Lab, ready};
+use std::io::{Read as _, Write as _};
 use std::process::{Child, Command};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -233,4 +234,42 @@ fn root_kernel_a_long_answer_may_be_cut() {
     assert!(numbers.len() > 10, "{numbers:?}");
     // A short one is not.
     assert_eq!(lab::answer_to(&lab, &format!("get {key}\r\n"))[20] & 0x40, 0x40);
+}
+
+#[test]
+fn root_kernel_a_short_connection_that_was_not_seen() {
+    if !ready("faults::root_kernel_a_short_connection_that_was_not_seen") {
+        return;
+    }
+    let mut lab = Lab::new(&["server"]);
+    let said = lab.cache.describe();
+    assert!(said.iter().any(|line| line.contains("by lo is not seen")), "{said:?}");
+    kept(&mut lab);
+    lab.rounds(Duration::from_millis(300));
+    assert_eq!(lab.cache.daemon().unseen, 0, "{:?}", lab.cache.take_notes());
+    // By loopback, where the programs are not; over in a millisecond.
+    let mut short = std::net::TcpStream::connect("127.0.0.1:11211").unwrap();
+    short.write_all(b"set v 0 0 1\r\nb\r\n").unwrap();
+    let mut reply = [0; 8];
+    short.read_exact(&mut reply).unwrap();
+    assert_eq!(&reply, b"STORED\r\n");
+    drop(short);
+    lab.wait("that it is missed", |lab| lab.cache.daemon().unseen > 0);
+    for _ in 0..5 {
+        assert_eq!(lab.udp("get v\r\n"), "VALUE v 0 1\r\nb\r\nEND\r\n");
+    }
+    let notes = lab.cache.take_notes();
+    assert!(notes.iter().any(|note| note.contains("taken 1 connection(s) that were not seen")), "{notes:?}");
+    // Those that are seen are none of these, and it is kept again.
+    for _ in 0..5 {
+        lab.reconnect();
+        lab.tcp("mn\r\n", "MN\r\n");
+    }
+    lab.until_hit("v", "VALUE v 0 1\r\nb\r\nEND\r\n");
+    assert_eq!(lab.cache.daemon().unseen, 1, "{:?}", lab.cache.take_notes());
+    // An interface that comes is named.
+    crate::net::run("ip link add late type veth peer name nobody");
+    lab.rounds(Duration::from_millis(700));
+    let notes = lab.cache.take_notes();
+    assert!(notes.iter().any(|note| note.contains("late") && note.contains("has come")), "{notes:?}");
 }

@@ -33,6 +33,16 @@ fn pinned() -> Vec<String> {
 }
 
 #[test]
+fn root_kernel_an_interface_that_is_named_twice() {
+    if !ready("operator::root_kernel_an_interface_that_is_named_twice") {
+        return;
+    }
+    let mut lab = Lab::with(|options| options.interfaces.push("server".to_owned()));
+    kept(&mut lab);
+    assert_eq!(pinned().len(), 1, "{:?}", pinned());
+}
+
+#[test]
 fn root_kernel_who_is_refused_leaves_what_was_there() {
     if !ready("operator::root_kernel_who_is_refused_leaves_what_was_there") {
         return;
