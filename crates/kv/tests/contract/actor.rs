@@ -273,7 +273,7 @@ impl Actor {
         let (action, ask) = self.pick(keys, key, speech);
         let quiet = action.is_write() && !always_answers(speech, &ask) && self.rng.chance(0.06);
         let socket = self.rng.below(self.udp.len() as u64) as usize;
-        let bytes = wire::request(speech, &ask, &keys.names[key], quiet, 0x1234);
+        let bytes = self.spoken(speech, (&action, &ask), &keys.names[key], quiet, 0x1234);
         let events = self.begin(keys, key, &action, how(speech, true));
         self.asked += 1;
         let request = self.udp[socket].send(&bytes);
@@ -353,7 +353,8 @@ impl Actor {
         let (action, ask) = self.pick(keys, key, speech);
         let quiet = action.is_write() && !always_answers(speech, &ask) && self.rng.chance(0.2);
         // Some of what is quiet answers all the same: its opaque is another.
-        let bytes = wire::request(speech, &ask, &keys.names[key], quiet, if quiet { SILENT } else { LOUD });
+        let opaque = if quiet { SILENT } else { LOUD };
+        let bytes = self.spoken(speech, (&action, &ask), &keys.names[key], quiet, opaque);
         let events = self.begin(keys, key, &action, how(speech, false));
         self.send(speech, &bytes);
         if quiet {
@@ -372,7 +373,7 @@ impl Actor {
             let key = self.key(keys);
             let (action, ask) = self.pick(keys, key, speech);
             let events = self.begin(keys, key, &action, "tcp pipeline");
-            bytes.extend(wire::request(speech, &ask, &keys.names[key], false, LOUD));
+            bytes.extend(self.spoken(speech, (&action, &ask), &keys.names[key], false, LOUD));
             asked.push((key, events, ask));
         }
         self.send(speech, &bytes);
@@ -381,6 +382,20 @@ impl Actor {
             self.end(key, events, said)?;
         }
         Ok(())
+    }
+
+    /// The bytes of a request; of the meta protocol now and then with a key in base64. A mutation of such a key makes everything void.
+    fn spoken(
+        &mut self,
+        speech: Speech,
+        (action, ask): (&Action, &Ask),
+        key: &[u8],
+        quiet: bool,
+        opaque: u32,
+    ) -> Vec<u8> {
+        let may = speech == Speech::Meta && (!self.calm || *action == Action::Read && *ask != Ask::Recache);
+        let encoded = if may && self.rng.chance(0.1) { wire::encoded(ask, key, quiet, opaque) } else { None };
+        encoded.unwrap_or_else(|| wire::request(speech, ask, key, quiet, opaque))
     }
 
     /// Often in pieces.

@@ -33,6 +33,8 @@ pub(crate) struct Ran {
     /// UDP requests, and such without a reply.
     pub(crate) asked: u64,
     pub(crate) lost: u64,
+    /// Datagrams that the cache has answered.
+    pub(crate) hits: u64,
 }
 
 /// A wrong history, for people.
@@ -100,6 +102,7 @@ pub(crate) fn run(lab: &Lab, seed: u64, commands: u64) -> Result<Ran, Fault> {
             drop(std::io::stderr().write_all(line.as_bytes()));
         }
     }
+    ran.hits = lab.cache.as_ref().map_or(0, |cache| cache.count("get-hit"));
     Ok(ran)
 }
 

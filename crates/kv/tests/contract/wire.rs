@@ -165,6 +165,31 @@ fn meta(ask: &Ask, key: &[u8], quiet: bool, opaque: u32) -> Vec<u8> {
     }
 }
 
+/// The longest key that is also taken in base64: written so it may have 250 bytes.
+const ENCODED: usize = 180;
+
+/// A meta request whose key is written in base64; none if there is no such form.
+pub(crate) fn encoded(ask: &Ask, key: &[u8], quiet: bool, opaque: u32) -> Option<Vec<u8>> {
+    if key.len() > ENCODED || matches!(ask, Ask::Flush(_)) {
+        return None;
+    }
+    let plain = meta(ask, &base64(key), quiet, opaque);
+    let end = plain.windows(2).position(|two| two == b"\r\n")?;
+    Some([&plain[..end], b" b", &plain[end..]].concat())
+}
+
+fn base64(bytes: &[u8]) -> Vec<u8> {
+    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = Vec::new();
+    for three in bytes.chunks(3) {
+        let word = (0..3).fold(0, |word, at| word << 8 | usize::from(three.get(at).copied().unwrap_or(0)));
+        let letters = [18, 12, 6, 0].map(|shift| LETTERS[word >> shift & 63]);
+        text.extend(&letters[..=three.len()]);
+        text.resize(text.len().next_multiple_of(4), b'=');
+    }
+    text
+}
+
 /// An opcode, and its quiet form.
 fn opcode(ask: &Ask) -> (u8, u8) {
     match ask {
