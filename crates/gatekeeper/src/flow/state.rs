@@ -144,6 +144,17 @@ pub enum Shown {
     },
 }
 
+/// What a packet has changed of a state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Changed {
+    /// Nothing.
+    Nothing,
+    /// The last word, to this.
+    Last(u64),
+    /// More than that.
+    More,
+}
+
 /// A flow's program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Installed {
@@ -273,10 +284,29 @@ impl FlowState {
         self.tag() == PROGRAM
     }
 
-    /// Whether it is another state than that. Word by word: `==` compares vectors, which waits for the words to be stored.
+    /// What is different from that. Word by word: `==` compares vectors, which waits for the words to be stored.
     #[inline(always)]
-    pub fn differs(&self, other: &Self) -> bool {
-        (self.0[0] ^ other.0[0]) | (self.0[1] ^ other.0[1]) | (self.0[2] ^ other.0[2]) != 0
+    pub fn changed(&self, before: &Self) -> Changed {
+        if (self.0[0] ^ before.0[0]) | (self.0[1] ^ before.0[1]) != 0 {
+            Changed::More
+        } else if self.0[2] != before.0[2] {
+            Changed::Last(self.0[2])
+        } else {
+            Changed::Nothing
+        }
+    }
+
+    /// The last of its words.
+    pub const LAST: usize = 2;
+
+    /// What the first packet of a flow is sent with: whatever it is, it is a request of the one level that these have.
+    pub const FIRST_DSCP: u8 = priority::FIRST + 3;
+
+    /// A flow whose first packet has come, with a note.
+    #[inline(always)]
+    pub fn first(now_ns: u64, note: u16) -> Self {
+        let standing = u64::from(priority::ALLOWANCE - 1) << 6 | u64::from(priority::FIRST);
+        FlowState([SEEN | standing, u64::from(note) << NOTE_AT, now_ns])
     }
 
     /// A packet of the flow has come at `now_ns`, of `bytes` bytes from its IP header on. What has expired is a request again (transitions
