@@ -80,6 +80,11 @@ impl Machine {
 
     /// Runs tests; how many passed. Fewer than `least` is an error: a filter may have gone stale; so is a test that says that it was skipped.
     fn tests(&self, arguments: &[&str], least: usize) -> Result<usize> {
+        Ok(self.tests_said(arguments, least)?.0)
+    }
+
+    /// The same, and all that they printed.
+    fn tests_said(&self, arguments: &[&str], least: usize) -> Result<(usize, String)> {
         let mut command = env::cargo();
         command.args(["test", "--quiet"]).args(outspoken(arguments));
         let mut text = String::new();
@@ -94,7 +99,7 @@ impl Machine {
         if passed < least {
             bail!("{passed} tests, at least {least}: cargo test {}", arguments.join(" "));
         }
-        Ok(passed)
+        Ok((passed, text))
     }
 }
 
