@@ -40,7 +40,6 @@ use crate::config::{Driver, Order};
 use crate::counters::{Counter, Counters};
 use crate::decision::Verdict;
 use crate::family::Paired;
-use crate::flow::state::Changed;
 use crate::flow::{Act, FlowState, Installed};
 use crate::mail::{By, Revocation};
 use crate::policy::{Choice, Choices, MOST_CHOICES};
@@ -442,11 +441,9 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
             state.set_note(number as u16);
             self.uses_change(noted, number);
         }
-        // What is dropped changes nothing, what was granted one word: no reader is disturbed.
-        match state.changed(&before) {
-            Changed::Nothing => {}
-            Changed::Last(word) => self.table.set_word(slot, FlowState::LAST, word),
-            Changed::More => self.table.set_state(slot, state),
+        // What is dropped changes nothing: no store, and no reader is disturbed.
+        if state.differs(&before) {
+            self.table.set_state(slot, state);
         }
         let bytes = u64::from(packet.bytes);
         match act {

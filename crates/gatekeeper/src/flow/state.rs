@@ -144,17 +144,6 @@ pub enum Shown {
     },
 }
 
-/// What a packet has changed of a state.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Changed {
-    /// Nothing.
-    Nothing,
-    /// The last word, to this.
-    Last(u64),
-    /// More than that.
-    More,
-}
-
 /// A flow's program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Installed {
@@ -284,20 +273,11 @@ impl FlowState {
         self.tag() == PROGRAM
     }
 
-    /// What is different from that. Word by word: `==` compares vectors, which waits for the words to be stored.
+    /// Whether it is another state than that. Word by word: `==` compares vectors, which waits for the words to be stored.
     #[inline(always)]
-    pub fn changed(&self, before: &Self) -> Changed {
-        if (self.0[0] ^ before.0[0]) | (self.0[1] ^ before.0[1]) != 0 {
-            Changed::More
-        } else if self.0[2] != before.0[2] {
-            Changed::Last(self.0[2])
-        } else {
-            Changed::Nothing
-        }
+    pub fn differs(&self, other: &Self) -> bool {
+        (self.0[0] ^ other.0[0]) | (self.0[1] ^ other.0[1]) | (self.0[2] ^ other.0[2]) != 0
     }
-
-    /// The last of its words.
-    pub const LAST: usize = 2;
 
     /// What the first packet of a flow is sent with: whatever it is, it is a request of the one level that these have.
     pub const FIRST_DSCP: u8 = priority::FIRST + 3;

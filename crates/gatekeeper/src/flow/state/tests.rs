@@ -46,21 +46,6 @@ fn the_first_packet_of_a_flow_is_known_before() {
     }
 }
 
-/// A granted packet changes the last word, and no other until it is time to renew; one that is dropped, none.
-#[test]
-fn what_passes_changes_one_word() {
-    let mut state = FlowState::default();
-    state.decide(START, &granted(1, 100));
-    let before = state;
-    assert!(matches!(state.packet(START, 1000), Act::Granted { dscp: 1, .. }));
-    assert_eq!(state.changed(&before), Changed::Last(state.0[FlowState::LAST]));
-    let before = state;
-    assert_eq!(state.packet(START, 1000), Act::OverRate);
-    assert_eq!(state.changed(&before), Changed::Nothing);
-    assert!(matches!(state.packet(START + 5 * SECOND_NS, 1000), Act::Granted { dscp: 2, .. }));
-    assert_eq!(state.changed(&before), Changed::More);
-}
-
 #[test]
 fn a_bucket_holds_a_second_and_fills_in_one() {
     let mut state = FlowState::default();
