@@ -774,33 +774,6 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
             next
         })
     }
-
-    /// As much of [`reclaim`](Self::reclaim) as is due by now, in `most` buckets at most; while policies' numbers wait to come back, `most`.
-    pub fn keep_up(
-        &mut self,
-        now_ns: u64,
-        idle_ns: u64,
-        rules: &Rules<'_, A>,
-        counters: &mut Counters,
-        most: usize,
-    ) -> usize {
-        let mut buckets = self.pace.due(now_ns, idle_ns, most);
-        if rules.choices().any_retired() {
-            buckets = most;
-        }
-        if buckets == 0 {
-            return 0;
-        }
-        let before = self.table.counters().swept;
-        let gone = self.reclaim(now_ns, idle_ns, rules, counters, buckets);
-        self.pace.looked(now_ns, self.table.counters().swept - before);
-        gone
-    }
-
-    /// Says to revocations after how long no flow has a dead rank: within two rounds each has been visited when it had been silent for long enough, and stamps are whole seconds.
-    pub(crate) fn settles(&mut self, now_ns: u64, idle_ns: u64) {
-        self.revoked.settle_within(2 * self.pace.longest_ns(now_ns, idle_ns) + idle_ns + 2_000_000_000);
-    }
 }
 
 /// A decision that counts and can be done.

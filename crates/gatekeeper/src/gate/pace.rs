@@ -5,6 +5,10 @@
 //! looks at buckets empties no receive ring. Where that is too little (a worker that sleeps has few turns, and a large table) rounds are longer, and the worker
 //! knows by how much.
 
+use super::{Gate, Rules};
+use crate::counters::Counters;
+use crate::family::Paired;
+
 /// A burst looks at so many buckets of 31 flows at most.
 pub const RECLAIM_BURST: usize = 8;
 /// A turn of a worker at so many besides, packets or not: 1.3 MB would be 1,024 of them, and hold it up for 0.3 ms.
@@ -73,6 +77,35 @@ impl Pace {
     pub(super) fn longest_ns(&self, now_ns: u64, idle_ns: u64) -> u64 {
         let so_far_ns = now_ns.saturating_sub(self.began_ns);
         Self::round_ns(idle_ns).max(self.last_ns).max(so_far_ns)
+    }
+}
+
+impl<A: Paired<W>, const W: usize> Gate<A, W> {
+    /// As much of [`reclaim`](Self::reclaim) as is due by now, in `most` buckets at most; while policies' numbers wait to come back, `most`.
+    pub fn keep_up(
+        &mut self,
+        now_ns: u64,
+        idle_ns: u64,
+        rules: &Rules<'_, A>,
+        counters: &mut Counters,
+        most: usize,
+    ) -> usize {
+        let mut buckets = self.pace.due(now_ns, idle_ns, most);
+        if rules.choices().any_retired() {
+            buckets = most;
+        }
+        if buckets == 0 {
+            return 0;
+        }
+        let before = self.table.counters().swept;
+        let gone = self.reclaim(now_ns, idle_ns, rules, counters, buckets);
+        self.pace.looked(now_ns, self.table.counters().swept - before);
+        gone
+    }
+
+    /// Says to revocations after how long no flow has a dead rank: within two rounds each has been visited when it had been silent for long enough, and stamps are whole seconds.
+    pub(crate) fn settles(&mut self, now_ns: u64, idle_ns: u64) {
+        self.revoked.settle_within(2 * self.pace.longest_ns(now_ns, idle_ns) + idle_ns + 2_000_000_000);
     }
 }
 
