@@ -23,7 +23,7 @@ pub struct GatekeeperSection {
     /// What flows are spread over a policy's Grantors by. Gatekeepers with the same number choose alike, also after a restart. Whoever knows it can aim
     /// at one of the Grantors: give a number of your own.
     pub spread: u64,
-    /// Flows that each worker has room for, of IPv4 and as many of IPv6: 45 and 70 bytes each.
+    /// Flows that each worker has room for, of IPv4 and as many of IPv6: 53 and 83 bytes each. So many are made by packets; what is decided has room for a quarter more, in the same memory.
     pub flows: usize,
     /// Seconds after which a flow that has asked and sends no more is forgotten; also after a grant or a refusal has expired. 1 to 86,400.
     pub idle_s: u32,

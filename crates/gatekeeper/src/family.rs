@@ -12,8 +12,10 @@ use tidemill_wire::{Protocol, checksum, ipv4, ipv6, ipv6_ext};
 pub trait Gated: Family + Outer {
     /// Source and destination of the packet that begins with this header, which is whole.
     fn pair(header: &[u8]) -> (Self, Self);
-    /// An address in 64 bits, for spreading.
+    /// An address in 64 bits, for spreading. Of IPv6 many are one, and who makes addresses chooses which.
     fn fold(self) -> u64;
+    /// All of an address in 64-bit words, the upper first.
+    fn words(self) -> [u64; 2];
     /// For operators.
     fn address(self) -> IpAddr;
     /// Whether a Grantor that gets this packet, which begins with its IP header, would look into it as into one of a Gatekeeper's: a packet in a packet, of either
@@ -50,6 +52,11 @@ impl Gated for u32 {
         self.into()
     }
 
+    #[inline(always)]
+    fn words(self) -> [u64; 2] {
+        [0, self.into()]
+    }
+
     fn address(self) -> IpAddr {
         IpAddr::V4(self.into())
     }
@@ -79,6 +86,11 @@ impl Gated for u128 {
 
     fn fold(self) -> u64 {
         (self >> 64) as u64 ^ self as u64
+    }
+
+    #[inline(always)]
+    fn words(self) -> [u64; 2] {
+        [(self >> 64) as u64, self as u64]
     }
 
     fn address(self) -> IpAddr {

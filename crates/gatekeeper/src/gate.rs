@@ -17,9 +17,11 @@
 //! * **One pass** ([`Order::OnePass`]): the policies of all destinations, then the flows in one step that finds or makes them. The paper's order
 //!   ([`Order::FlowFirst`]) looks flows up first, policies for those that have none, and makes these in a third step: a flow then keeps
 //!   the policy that it was made by.
-//! * **A full table** is bounded work ([`tidemill_flow::flowtable`]): one search that fails is the last of its burst and of some bursts after
-//!   it. A packet whose flow found no room still asks, as one of a new flow ([`Fate::Unplaced`]). A grant about such a flow makes it all the same: one that only
-//!   asks gives way ([`Gate::impose`]).
+//! * **A full table** is bounded work. Packets make flows until there are as many as the gate has room for, which are four fifths of the table's slots: up to there a new flow
+//!   goes where it belongs, beyond it a burst looks up and no more ([`FlowTable::keep_free`]). Should a search for room fail all the same, it is the last of its burst and of some
+//!   bursts after it, by any driver. A packet whose flow found no room still asks, as one of a new flow ([`Fate::Unplaced`]). A grant about such a flow makes it all the same: in
+//!   the last fifth, or else one that only asks gives way ([`Gate::impose`]).
+//! * **A new flow's first packet** is a request of the one level that these have, whatever it is: its state is known before it is made, and nobody reads it back.
 //! * **Grantors believe outer packets**, so none may reach one from the front: what would be taken for ours there is dropped before it is routed
 //!   ([`Gated::is_for_grantors`](crate::family::Gated::is_for_grantors)), whatever the policies say.
 //! * **Programs** ([`crate::programs`]) decide about the packets of flows that have one; what they say is done like what a state says.
@@ -28,10 +30,11 @@
 //!   name the Grantor that decided: its next packet finds that out, and is a request as of a new flow, without grace, for nobody that this destination asks now
 //!   has granted anything. A policy with a Grantor more, or one less, so costs the flows of that Grantor only. Numbers that mean nothing any more ([`crate::policy`])
 //!   are given up by the flow's next packet, in either order, or by the sweep that reclaims; [`Gate::passed`] says when none is left.
-//! * **Reclaim** goes a few buckets per burst and per tick: [`Gate::reclaim`].
+//! * **Reclaim** goes a few buckets per burst and per tick, as fast as time goes: [`Gate::keep_up`].
 //! * A fragment is a packet like any other: flows have no ports.
 
 mod outcome;
+mod pace;
 
 use crate::config::{Driver, Order};
 use crate::counters::{Counter, Counters};
@@ -44,6 +47,8 @@ use crate::programs::{Catalog, Programs, Refused};
 use crate::tag::Tag;
 use crate::top::{Heavy, keys_of};
 pub use outcome::{Applied, Fate};
+use pace::Pace;
+pub use pace::{RECLAIM_BURST, RECLAIM_TURN};
 use std::sync::atomic::{Ordering, fence};
 use tidemill_burst::BURST;
 use tidemill_decision::revocation::{Late, Revocations};
@@ -113,7 +118,7 @@ struct At<'n, 'a, A> {
 /// How large the tables of one worker and family are, and what is secret about them.
 #[derive(Debug, Clone)]
 pub struct Size {
-    /// Room for flows.
+    /// Flows that packets make. What is decided has room for a quarter more.
     pub flows: usize,
     /// Room for flows with a program.
     pub program_flows: u32,
@@ -126,14 +131,10 @@ pub struct Size {
 /// Coroutines side by side.
 const COROUTINES: usize = 24;
 
-/// A burst looks at so many buckets of 31 for flows to reclaim: at 14.88 Mpps a table of 2^25 flows is gone through in 2.3 s.
-pub const RECLAIM_BUCKETS: usize = 8;
-/// So many are looked at every 10 ms, packets or not: the same table takes 11 s.
-pub const RECLAIM_IDLE: usize = 1024;
-
 /// One worker's flows of one family.
 pub struct Gate<A: Paired<W>, const W: usize> {
     table: FlowTable<W, FlowState>,
+    pace: Pace,
     heavy: Heavy<W>,
     programs: Programs,
     revoked: Revocations<A>,
@@ -158,10 +159,12 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
     /// A table that is too large.
     pub fn new(size: &Size, catalog: Catalog) -> Result<Self, SizeError> {
         let Size { flows, program_flows, secret, spread } = *size;
-        // A table is full at a load of 0.95.
-        let slots = flows.saturating_mul(20) / 19;
+        let slots = flows.saturating_mul(5).div_ceil(4);
+        let mut table = FlowTable::new(slots.max(1), Keyed::new(secret))?;
+        table.keep_free(flows);
         Ok(Gate {
-            table: FlowTable::new(slots.max(1), Keyed::new(secret))?,
+            pace: Pace::new(table.slots() / 31),
+            table,
             heavy: Heavy::new(secret as u64 ^ spread)?,
             programs: Programs::new(catalog, program_flows)?,
             revoked: Revocations::new(u64::MAX),
@@ -178,7 +181,7 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
     }
 
     /// Bytes of memory for each flow that there is room for.
-    pub const BYTES_PER_FLOW: f64 = FlowTable::<W, FlowState>::BYTES_PER_SLOT * 20.0 / 19.0;
+    pub const BYTES_PER_FLOW: f64 = FlowTable::<W, FlowState>::BYTES_PER_SLOT * 5.0 / 4.0;
 
     /// The flows, to be read beside this worker.
     pub fn reader(&self) -> FlowReader<W, FlowState> {
@@ -269,7 +272,7 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
             let holds = |number| number != 0 && !at_first.choices.is_retired(number);
             if let Some((slot, number)) = known.filter(|(_, number)| holds(*number)) {
                 self.table.touch(slot, (now.ns / 1_000_000_000) as u32);
-                fates[at] = self.act(&at_first, counters, Some(slot), (at, packet), number);
+                fates[at] = self.act(&at_first, counters, slot, (at, packet), number);
                 continue;
             }
             self.destinations[missing] = packet.destination;
@@ -380,21 +383,36 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
     ) {
         let now = here.now;
         let seconds = (now.ns / 1_000_000_000) as u32;
-        // One at a time, or all at once.
-        let step = if now.driver == Driver::Group { BURST } else { 1 };
-        for start in (0..flows).step_by(step) {
-            let end = flows.min(start + step);
-            let (hashes, keys) = (&self.hashes[start..end], &self.keys[start..end]);
-            self.table.find_or_insert_batch(seconds, hashes, keys, &mut self.outcomes[start..end]);
-            for i in start..end {
-                let at = usize::from(self.places[i]);
-                if let Outcome::New(_) = self.outcomes[i] {
-                    counters.one(Counter::FlowsMade);
-                }
-                let (slot, number) = (self.outcomes[i].slot(), self.labels[i].0);
-                fates[at] = self.act(here, counters, slot, (at, &seen[at]), number);
+        let (hashes, keys, labels) = (&self.hashes[..flows], &self.keys[..flows], &self.labels[..flows]);
+        let outcomes = &mut self.outcomes[..flows];
+        let first = |i: usize| FlowState::first(now.ns, labels[i].0 as u16);
+        // One after the other, or all at once.
+        match now.driver {
+            Driver::Plain => self.table.find_or_insert_each_with(seconds, hashes, keys, outcomes, first),
+            Driver::Group | Driver::Coroutine => {
+                self.table.find_or_insert_batch_with(seconds, hashes, keys, outcomes, first);
             }
         }
+        let (mut made, mut unplaced) = (0, 0);
+        for i in 0..flows {
+            let at = usize::from(self.places[i]);
+            let (packet, number) = (&seen[at], self.labels[i].0);
+            fates[at] = match self.outcomes[i] {
+                Outcome::Found(slot) => self.act(here, counters, slot, (at, packet), number),
+                Outcome::New(_) => {
+                    made += 1;
+                    self.uses_change(0, number);
+                    Fate::Request(self.tag(here, packet, number, FlowState::FIRST_DSCP))
+                }
+                Outcome::Full => {
+                    unplaced += 1;
+                    Fate::Unplaced(self.tag(here, packet, number, FlowState::FIRST_DSCP))
+                }
+            };
+        }
+        counters.add(Counter::FlowsMade, made);
+        counters.add(Counter::RequestsUntracked, unplaced);
+        counters.add(Counter::Requests, made + unplaced);
     }
 
     /// Algorithm 7: what the state of its flow says about a packet, of which the place in its burst is given. `number` is its policy's.
@@ -403,12 +421,12 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
         &mut self,
         here: &At<'_, '_, A>,
         counters: &mut Counters,
-        slot: Option<Slot>,
+        slot: Slot,
         (at, packet): (usize, &Seen<A>),
         number: u32,
     ) -> Fate {
         let now = here.now;
-        let before = slot.map_or(FlowState::default(), |slot| self.table.state(slot));
+        let before = self.table.state(slot);
         let mut state = before;
         let noted = u32::from(before.note());
         if noted != number && before.is_decided() {
@@ -419,25 +437,19 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
             Some(program) => self.run(now, counters, &mut state, program, (at, packet), ask),
             None => state.packet(now.ns, packet.bytes),
         };
-        match slot {
-            Some(slot) => {
-                if noted != number {
-                    state.set_note(number as u16);
-                    self.uses_change(noted, number);
-                }
-                // What is dropped changes nothing: no store, and no reader is disturbed.
-                if state.differs(&before) {
-                    self.table.set_state(slot, state);
-                }
-            }
-            None => counters.one(Counter::RequestsUntracked),
+        if noted != number {
+            state.set_note(number as u16);
+            self.uses_change(noted, number);
+        }
+        // What is dropped changes nothing: no store, and no reader is disturbed.
+        if state.differs(&before) {
+            self.table.set_state(slot, state);
         }
         let bytes = u64::from(packet.bytes);
         match act {
             Act::Request { dscp } => {
                 counters.one(Counter::Requests);
-                let tag = self.tag(here, packet, number, dscp);
-                if slot.is_some() { Fate::Request(tag) } else { Fate::Unplaced(tag) }
+                Fate::Request(self.tag(here, packet, number, dscp))
             }
             Act::Granted { dscp, direct } => {
                 counters.one(Counter::Granted);
@@ -578,46 +590,70 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
         let Some(slot) = self.table.find(self.table.hasher().hash(&key), &key) else {
             return Applied::Unknown;
         };
+        match self.accept(now_ns, destination, verdict, by) {
+            Ok(accepted) => self.take(now_ns, rules, (slot, destination), accepted),
+            Err(applied) => applied,
+        }
+    }
+
+    /// Whether a decision counts and can be done, of whatever flow; then its program has a place.
+    fn accept(
+        &mut self,
+        now_ns: u64,
+        destination: A,
+        verdict: &Verdict,
+        by: Option<By>,
+    ) -> Result<Accepted, Applied> {
         let rank = match by {
             Some(By { grantor, version }) => {
-                let Some(rank) = self.revoked.rank(now_ns, grantor, destination, version) else {
-                    return Applied::Revoked;
-                };
-                rank
+                self.revoked.rank(now_ns, grantor, destination, version).ok_or(Applied::Revoked)?
             }
             None => 0,
         };
+        let Verdict::Bpf { expire_s, program, ref cookie } = *verdict else {
+            return Ok(Accepted { rank, verdict: *verdict, program: None, applied: Applied::Done });
+        };
+        let (verdict, applied) = (Verdict::Declined { expire_s }, Applied::NotTaken);
+        match self.programs.install(now_ns, expire_s, program, cookie) {
+            Ok(program) => {
+                let program = Some((program, expire_s));
+                Ok(Accepted { rank, verdict, program, applied: Applied::Done })
+            }
+            Err(Refused::Unsupported) => Err(Applied::Unsupported),
+            Err(Refused::Full) => Err(Applied::Full),
+            Err(Refused::NotTaken) => Ok(Accepted { rank, verdict, program: None, applied }),
+        }
+    }
+
+    /// A flow takes a decision.
+    fn take(
+        &mut self,
+        now_ns: u64,
+        rules: &Rules<'_, A>,
+        (slot, destination): (Slot, A),
+        accepted: Accepted,
+    ) -> Applied {
         let mut state = self.table.state(slot);
         let before = state.installed();
-        let mut applied = Applied::Done;
-        match *verdict {
-            Verdict::Bpf { expire_s, program, ref cookie } => {
-                match self.programs.install(now_ns, expire_s, program, cookie) {
-                    Ok(program) => state.install(now_ns, expire_s, program),
-                    Err(Refused::Unsupported) => return Applied::Unsupported,
-                    Err(Refused::Full) => return Applied::Full,
-                    Err(Refused::NotTaken) => {
-                        state.decide(now_ns, &Verdict::Declined { expire_s });
-                        applied = Applied::NotTaken;
-                    }
-                }
-            }
-            _ => state.decide(now_ns, verdict),
+        match accepted.program {
+            Some((program, expire_s)) => state.install(now_ns, expire_s, program),
+            None => state.decide(now_ns, &accepted.verdict),
         }
         if let Some(before) = before {
             self.programs.release(before);
         }
-        state.set_rank(rank);
+        state.set_rank(accepted.rank);
         let (number, _) = rules.of(destination);
         self.uses_change(state.note().into(), number);
         state.set_note(number as u16);
         self.table.set_state(slot, state);
-        applied
+        accepted.applied
     }
 
     /// The same, and makes the flow if there is none and there is room: for what an operator says, and about flows of which this worker knows that they asked
-    /// here. What lets a flow send makes room where there is none: a flow that only asks, in one of the two buckets that it can lie in, gives way. A refusal does not,
-    /// or a flood of sources that are declined would push out those that wait.
+    /// here. What lets a flow send may use all slots, and makes room where there is none: a flow that only asks, or whose decision is over, in one of the two buckets that it can
+    /// lie in, gives way. A refusal gets no more room than a packet, or a flood of sources that are declined would push out those that wait. What does not count, or cannot be
+    /// done, makes no flow and pushes none out.
     pub fn impose(
         &mut self,
         now_ns: u64,
@@ -626,23 +662,44 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
         verdict: &Verdict,
         by: Option<By>,
     ) -> Applied {
+        let accepted = match self.accept(now_ns, flow.1, verdict, by) {
+            Ok(accepted) => accepted,
+            Err(applied) => return applied,
+        };
         let key = A::key(flow.0, flow.1);
         let hash = self.table.hasher().hash(&key);
         let now_s = (now_ns / 1_000_000_000) as u32;
-        let outcome = self.table.find_or_insert(now_s, hash, &key);
-        if outcome == Outcome::Full && !matches!(verdict, Verdict::Declined { .. }) {
+        let mut outcome = [Outcome::Full];
+        if accepted.refuses() {
+            let new = |_| FlowState::default();
+            self.table.find_or_insert_each_with(now_s, &[hash], &[key], &mut outcome, new);
+        } else {
+            outcome = [self.table.find_or_insert(now_s, hash, &key)];
+        }
+        if outcome[0] == Outcome::Full && !accepted.refuses() {
             let mut gone = None;
-            self.table.find_or_replace(now_s, hash, &key, |_, _, state| {
-                let goes = !state.is_decided();
-                gone = goes.then(|| usize::from(state.note()));
+            outcome[0] = self.table.find_or_replace(now_s, hash, &key, |_, _, state| {
+                let goes = !state.is_decided() || state.over(now_ns);
+                gone = goes.then_some(state);
                 goes
             });
-            if let Some(note) = gone {
-                let place = &mut self.uses[note % MOST_CHOICES];
+            if let Some(state) = gone {
+                let place = &mut self.uses[usize::from(state.note()) % MOST_CHOICES];
                 *place = place.wrapping_sub(1);
+                if let Some(program) = state.installed() {
+                    self.programs.release(program);
+                }
             }
         }
-        self.apply(now_ns, rules, flow, verdict, by)
+        match outcome[0].slot() {
+            Some(slot) => self.take(now_ns, rules, (slot, flow.1), accepted),
+            None => {
+                if let Some((program, _)) = accepted.program {
+                    self.programs.release(program);
+                }
+                Applied::Unknown
+            }
+        }
     }
 
     /// Flows that gave way to others so far.
@@ -717,15 +774,21 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
             next
         })
     }
+}
 
-    /// How long one round of [`RECLAIM_IDLE`] buckets every 10 ms takes.
-    pub(crate) fn round_ns(&self) -> u64 {
-        (self.table.slots() as u64 / (31 * RECLAIM_IDLE as u64) + 1) * 10_000_000
-    }
+/// A decision that counts and can be done.
+struct Accepted {
+    rank: u8,
+    /// What it says, where it brings no program.
+    verdict: Verdict,
+    /// What it brings, and for how many seconds.
+    program: Option<(Installed, u32)>,
+    applied: Applied,
+}
 
-    /// Whoever reclaims has been through the whole table within so long, and once more when flows have been silent for long enough.
-    pub(crate) fn settles_within(&mut self, ns: u64) {
-        self.revoked.settle_within(ns);
+impl Accepted {
+    fn refuses(&self) -> bool {
+        self.program.is_none() && matches!(self.verdict, Verdict::Declined { .. })
     }
 }
 

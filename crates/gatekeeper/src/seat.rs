@@ -2,7 +2,7 @@
 
 use crate::counters::{Board, Counter, Counters};
 use crate::family::Paired;
-use crate::gate::{Applied, Gate, RECLAIM_IDLE, Rules};
+use crate::gate::{Applied, Gate, RECLAIM_TURN, Rules};
 use crate::mail::{Letter, Mailbox};
 use crate::unplaced::Unplaced;
 use std::sync::Arc;
@@ -12,6 +12,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const READ: usize = 256;
 /// How often numbers are shown.
 const SHOW_NS: u64 = 10_000_000;
+/// How soon a worker comes back for numbers of policies that wait to be free, though nothing happens.
+const RETIRE_NS: u64 = 200_000;
 
 /// See the [module](self).
 pub(crate) struct Seat<A: Paired<W>, const W: usize> {
@@ -31,10 +33,10 @@ pub(crate) struct Seat<A: Paired<W>, const W: usize> {
 }
 
 impl<A: Paired<W>, const W: usize> Seat<A, W> {
-    /// Looks for flows to forget.
+    /// Looks for flows to forget, in so many buckets at most.
     #[inline]
-    pub(crate) fn reclaim(&mut self, now_ns: u64, idle_ns: u64, rules: &Rules<'_, A>, buckets: usize) {
-        let gone = self.gate.reclaim(now_ns, idle_ns, rules, &mut self.counters, buckets);
+    pub(crate) fn reclaim(&mut self, now_ns: u64, idle_ns: u64, rules: &Rules<'_, A>, most: usize) {
+        let gone = self.gate.keep_up(now_ns, idle_ns, rules, &mut self.counters, most);
         self.counters.add(Counter::FlowsReclaimed, gone as u64);
     }
 
@@ -65,18 +67,16 @@ impl<A: Paired<W>, const W: usize> Seat<A, W> {
                 applied = self.gate.apply(now_ns, rules, flow, &verdict, by);
             }
             // Nobody else has it, or it asked here.
-            if applied == Applied::Unknown && (make || self.unplaced.take(source.fold(), destination.fold()))
-            {
+            if applied == Applied::Unknown && (make || self.unplaced.take(source, destination)) {
                 applied = self.gate.impose(now_ns, rules, flow, &verdict, by);
             }
             self.counters.one(applied.counter());
         }
+        // What bursts have left, also where no packets come.
+        self.reclaim(now_ns, idle_ns, rules, RECLAIM_TURN);
         if now_ns.saturating_sub(self.shown_ns) >= SHOW_NS {
             self.shown_ns = now_ns;
-            // Twice round, and those that were just not silent for long enough the first time.
-            self.gate.settles_within(2 * self.gate.round_ns() + idle_ns);
-            // Also where no packets come.
-            self.reclaim(now_ns, idle_ns, rules, RECLAIM_IDLE);
+            self.gate.settles(now_ns, idle_ns);
             self.gate.heavy().tick(now_ns);
             self.show();
         }
@@ -87,7 +87,7 @@ impl<A: Paired<W>, const W: usize> Seat<A, W> {
         }
         // What was dropped last is shown also where no more packets come.
         let due_ns = self.gate.heavy().due_ns().map(|due_ns| due_ns.max(self.shown_ns + SHOW_NS));
-        let retired_ns = choices.any_retired().then_some(now_ns + SHOW_NS);
+        let retired_ns = choices.any_retired().then_some(now_ns + RETIRE_NS);
         [due_ns, retired_ns].into_iter().flatten().min()
     }
 

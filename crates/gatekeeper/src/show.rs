@@ -3,7 +3,7 @@
 use crate::config::Action;
 use crate::family::Paired;
 use crate::flow::Shown;
-use crate::top::{By, ENTRIES, Estimate, Exchange, Summary, WINDOW_NS, Window, hash};
+use crate::top::{By, ENTRIES, EVERY, Estimate, Exchange, Summary, WINDOW_NS, Window, hash};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -165,10 +165,11 @@ impl<const W: usize> Tops<W> {
             let _ = sum.merge(&window.summary.0[by as usize]);
         }
         let window_ns = fresh.iter().map(|(_, window)| window.length_ns).max().unwrap_or(0);
+        let every = fresh.iter().map(|(_, window)| window.every).max().unwrap_or(EVERY);
         let ended_ns = fresh.iter().map(|(_, window)| window.ended_ns).min().unwrap_or(0);
         let line = |hitter: &Hitter<W>| {
             let (source, destination) = A::of_key(&hitter.key);
-            let Estimate { packets, low, high } = Estimate::of(hitter.at_least, hitter.at_most);
+            let Estimate { packets, low, high } = Estimate::of(hitter.at_least, hitter.at_most, every);
             let listed = fresh.iter().filter(|(_, window)| {
                 window.summary.0[by as usize].get(hash(&hitter.key), &hitter.key).at_least > 0
             });

@@ -296,14 +296,14 @@ fn from_behind() -> Vec<Vec<Vec<u8>>> {
     (0..TURNS as u32).map(turn).collect()
 }
 
-fn run(flows_room: usize, order: &str) {
+fn run(flows_room: usize, order: &str, driver: &str) {
     let domain = Domain::new();
     let mut back = Interface::of_port(1, "back");
     back.v4.push(("10.0.0.1".parse().unwrap(), "10.0.0.0/24".parse().unwrap()));
     back.v6.push(("fd00::1".parse().unwrap(), "fd00::/64".parse().unwrap()));
     let interfaces = Interfaces::new(vec![Interface::of_port(0, "front"), back.clone()], 2);
     let text = format!(
-        "front = ['front']\nbandwidth = '1 Gbps'\nrequest_queue = 64\nflows = {flows_room}\norder = '{order}'\n\
+        "front = ['front']\nbandwidth = '1 Gbps'\nrequest_queue = 64\nflows = {flows_room}\norder = '{order}'\ndriver = '{driver}'\n\
          keys = ['{}']\nprobes = {{ interval_ms = 20 }}\n\
          policy = [{{ prefix = '203.0.113.0/24', action = 'grantor', grantors = ['10.0.0.9', '10.0.0.8'] }},\
          {{ prefix = '2001:db9::/32', action = 'grantor', grantors = ['fd00::9'] }},\
@@ -436,15 +436,17 @@ fn run(flows_room: usize, order: &str) {
     assert_eq!(
         marks[2] + control_allocates,
         *marks.last().unwrap(),
-        "{flows_room}, {order}: allocations after each turn: {marks:?}"
+        "{flows_room}, {order}, {driver}: allocations after each turn: {marks:?}"
     );
 }
 
 #[test]
 fn the_gate_allocates_nothing() {
     for order in ["one-pass", "flow-first"] {
-        run(1000, order);
-        // So full that most flows find no room.
-        run(20, order);
+        for driver in ["group", "coroutine", "plain"] {
+            run(1000, order, driver);
+            // So full that most flows find no room.
+            run(20, order, driver);
+        }
     }
 }

@@ -80,11 +80,11 @@ impl Machine {
 
     /// Runs tests; how many passed. Fewer than `least` is an error: a filter may have gone stale; so is a test that says that it was skipped.
     fn tests(&self, arguments: &[&str], least: usize) -> Result<usize> {
-        Ok(self.tests_and_text(arguments, least)?.0)
+        Ok(self.tests_said(arguments, least)?.0)
     }
 
-    /// The same, and what was printed.
-    fn tests_and_text(&self, arguments: &[&str], least: usize) -> Result<(usize, String)> {
+    /// The same, and all that they printed.
+    fn tests_said(&self, arguments: &[&str], least: usize) -> Result<(usize, String)> {
         let mut command = env::cargo();
         command.args(["test", "--quiet"]).args(outspoken(arguments));
         let mut text = String::new();

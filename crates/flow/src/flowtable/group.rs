@@ -26,6 +26,10 @@ pub(super) struct Group {
     away: Away,
     /// Bits of the keys that are new and whose two buckets are full: known to insertions only.
     pub(super) hopeless: u32,
+    /// Bits of the keys that are new, and whose home has a free lane and no strays: known to insertions only.
+    pub(super) welcome: u32,
+    /// That lane, the lowest that is free.
+    lanes: [u8; GROUP],
 }
 
 impl Group {
@@ -39,7 +43,15 @@ impl Group {
             found: 0,
             away: Away { strays: 0, crowded: 0 },
             hopeless: 0,
+            welcome: 0,
+            lanes: [0; GROUP],
         }
+    }
+
+    /// Where key `i` goes that is [welcome](Self::welcome).
+    #[inline(always)]
+    pub(super) fn lane(&self, i: usize) -> usize {
+        self.lanes[i].into()
     }
 
     #[inline(always)]
@@ -100,7 +112,8 @@ impl<const W: usize, S: State> Store<W, S> {
             (group.homes[i], group.tags[i]) = (bucket, tag);
             self.prefetch_tags(bucket);
         }
-        (group.seen, group.found, group.hopeless, group.away) = (0, 0, 0, Away::default());
+        (group.seen, group.found, group.hopeless, group.welcome) = (0, 0, 0, 0);
+        group.away = Away::default();
         for i in 0..n {
             let matches = self.tags(group.homes[i], &()).matches(group.tags[i]);
             self.ask::<INSERT>(group, i, matches, |tags: Tags, tag| tags.matches(tag));
@@ -152,8 +165,11 @@ impl<const W: usize, S: State> Store<W, S> {
             if free == 0 {
                 group.away.crowded |= 1 << i;
             } else {
-                self.prefetch_entry(group.homes[i] as usize * LANES + free.trailing_zeros() as usize);
+                let lane = free.trailing_zeros();
+                self.prefetch_entry(group.homes[i] as usize * LANES + lane as usize);
                 if !strays {
+                    group.lanes[i] = lane as u8;
+                    group.welcome |= 1 << i;
                     return;
                 }
             }
@@ -236,7 +252,7 @@ impl<const W: usize, S: State> Store<W, S> {
     #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx2,bmi1,bmi2,lzcnt,popcnt")]
     #[inline]
     fn middle_avx512<const INSERT: bool>(&self, group: &mut Group) {
-        (group.seen, group.hopeless, group.away) = (0, 0, Away::default());
+        (group.seen, group.hopeless, group.welcome, group.away) = (0, 0, 0, Away::default());
         for i in 0..GROUP {
             let tags = self.tags(read_back(&group.homes, i), &());
             let matches = matches_avx512(tags, read_back(&group.tags, i));

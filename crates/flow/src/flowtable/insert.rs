@@ -179,16 +179,79 @@ impl<const W: usize, S: State, H: KeyHash<W> + Clone> FlowTable<W, S, H> {
     /// looked at. The slots in `out` are right at the end of the call, also where insertions moved flows:
     /// each move looks through those given out before, so give batches of bursts (256), not of millions.
     pub fn find_or_insert_batch(&mut self, now: u32, hashes: &[u64], keys: &[Key<W>], out: &mut [Outcome]) {
+        self.find_or_insert_batch_with(now, hashes, keys, out, |_| S::new_zeroed());
+    }
+
+    /// The same, and a flow that is made begins with what `first` says, asked with the number of its key: one write of the entry instead of two.
+    pub fn find_or_insert_batch_with(
+        &mut self,
+        now: u32,
+        hashes: &[u64],
+        keys: &[Key<W>],
+        out: &mut [Outcome],
+        first: impl Fn(usize) -> S,
+    ) {
         let count = hashes.len().min(keys.len()).min(out.len());
-        let mut effort = if self.rest == 0 { Effort::Search } else { Effort::Look };
-        self.rest = self.rest.saturating_sub(1);
+        let (hashes, keys, out) = (&hashes[..count], &keys[..count], &mut out[..count]);
+        let mut effort = self.next_effort();
         // What a group says of slots is as old as the beginning of the group before it.
         let mut then = Moment { moves: self.counters.moves, settled: self.old == 0 };
         let store = self.store.clone();
-        store.look::<true>(&hashes[..count], &keys[..count], |group, start| {
+        if self.len >= self.most {
+            return self.find_batch(now, hashes, keys, out);
+        }
+        store.look::<true>(hashes, keys, |group, start| {
             let before = Moment { moves: self.counters.moves, settled: self.old == 0 };
-            self.settle_group(now, group, start, &keys[start..count], then, &mut effort, out);
+            self.settle_group(now, group, start, &keys[start..], then, &mut effort, out, &first);
             then = before;
+        });
+    }
+
+    /// As [`find_or_insert_batch_with`](Self::find_or_insert_batch_with), key by key: nothing is looked at ahead of its turn. What a batch may cost holds here too.
+    pub fn find_or_insert_each_with(
+        &mut self,
+        now: u32,
+        hashes: &[u64],
+        keys: &[Key<W>],
+        out: &mut [Outcome],
+        first: impl Fn(usize) -> S,
+    ) {
+        let mut effort = self.next_effort();
+        for (i, (&hash, key)) in hashes.iter().zip(keys).enumerate().take(out.len()) {
+            if self.len >= self.most {
+                effort = Effort::None;
+            }
+            let (given, rest) = out.split_at_mut(i);
+            let place = self.store.place(hash);
+            rest[0] = self.find_or_insert_one(now, place, key, &mut effort, given, || first(i), &());
+        }
+    }
+
+    /// What the first insertion of a batch may cost.
+    #[inline(always)]
+    fn next_effort(&mut self) -> Effort {
+        let effort = if self.rest == 0 { Effort::Search } else { Effort::Look };
+        self.rest = self.rest.saturating_sub(1);
+        effort
+    }
+
+    /// What a batch does that may make no flow: nobody looks for room.
+    fn find_batch(&mut self, now: u32, hashes: &[u64], keys: &[Key<W>], out: &mut [Outcome]) {
+        // Who comes over from another hash is where no group has seen it.
+        let settled = self.old == 0;
+        let store = self.store.clone();
+        store.look::<false>(hashes, keys, |group, start| {
+            for (i, key) in keys[start..].iter().enumerate().take(GROUP) {
+                out[start + i] = if group.found >> i & 1 != 0 {
+                    self.stamp_now(group.slots[i] as usize, now, &())
+                } else if settled && group.unsure() >> i & 1 == 0 {
+                    self.counters.skipped += 1;
+                    Outcome::Full
+                } else {
+                    let (given, effort) = (&mut out[..start + i], &mut Effort::None);
+                    self.find_or_insert_one(now, group.place(i), key, effort, given, S::new_zeroed, &())
+                };
+            }
         });
     }
 
@@ -205,19 +268,50 @@ impl<const W: usize, S: State, H: KeyHash<W> + Clone> FlowTable<W, S, H> {
         then: Moment,
         effort: &mut Effort,
         out: &mut [Outcome],
+        first: &impl Fn(usize) -> S,
     ) {
         for (i, key) in keys.iter().enumerate().take(GROUP) {
+            if self.len >= self.most {
+                *effort = Effort::None;
+            }
             let (given, rest) = out.split_at_mut(start + i);
             let still = self.counters.moves == then.moves;
+            let welcome = still && then.settled && group.welcome >> i & 1 != 0;
             rest[0] = if still && group.found >> i & 1 != 0 {
                 self.stamp_now(group.slots[i] as usize, now, &())
             } else if still && *effort != Effort::Search && then.settled && group.hopeless >> i & 1 != 0 {
                 self.counters.skipped += 1;
                 Outcome::Full
+            } else if welcome && *effort != Effort::None && self.is_free(group.place(i), group.lane(i)) {
+                // Who came to this bucket since would have this lane: so nobody did, and the key is new still.
+                self.make(now, group.place(i), key, group.lane(i), first(start + i), &())
             } else {
-                self.find_or_insert_one(now, group.place(i), key, effort, given, &())
+                self.find_or_insert_one(now, group.place(i), key, effort, given, || first(start + i), &())
             };
         }
+    }
+
+    #[inline(always)]
+    fn is_free(&self, place: Place, lane: usize) -> bool {
+        self.store.tags(place.bucket, &()).tag(lane) == 0
+    }
+
+    /// Makes the flow of a key that is new in a free lane of its home.
+    #[inline(always)]
+    fn make<P: Probe>(
+        &mut self,
+        now: u32,
+        place: Place,
+        key: &Key<W>,
+        lane: usize,
+        state: S,
+        probe: &P,
+    ) -> Outcome {
+        let new = New { key, head: u64::from(now) | self.generation_flag(), state };
+        let slot = self.store.put(place, place.bucket, lane, &new, probe);
+        self.len += 1;
+        self.counters.inserted += 1;
+        Outcome::New(Slot::new(slot))
     }
 
     #[inline(always)]
@@ -242,10 +336,12 @@ impl<const W: usize, S: State, H: KeyHash<W> + Clone> FlowTable<W, S, H> {
         probe: &P,
     ) -> Outcome {
         let place = self.store.place(hash);
-        self.find_or_insert_one(now, place, key, &mut Effort::Search, &mut [], probe)
+        self.find_or_insert_one(now, place, key, &mut Effort::Search, &mut [], S::new_zeroed, probe)
     }
 
+    /// One of a batch, which has given out slots before. A flow that is made begins with what `first` says.
     #[inline(always)]
+    #[allow(clippy::too_many_arguments)]
     pub(super) fn find_or_insert_one<P: Probe>(
         &mut self,
         now: u32,
@@ -253,6 +349,7 @@ impl<const W: usize, S: State, H: KeyHash<W> + Clone> FlowTable<W, S, H> {
         key: &Key<W>,
         effort: &mut Effort,
         given: &mut [Outcome],
+        first: impl Fn() -> S,
         probe: &P,
     ) -> Outcome {
         let store = &self.store;
@@ -262,11 +359,7 @@ impl<const W: usize, S: State, H: KeyHash<W> + Clone> FlowTable<W, S, H> {
         if (matches == 0) & (tags.strays() == 0) & (self.old == 0) && *effort != Effort::None {
             let free = tags.free();
             if free != 0 {
-                let new = New { key, head: u64::from(now) | self.generation_flag(), state: S::new_zeroed() };
-                let slot = store.put(place, place.bucket, free.trailing_zeros() as usize, &new, probe);
-                self.len += 1;
-                self.counters.inserted += 1;
-                return Outcome::New(Slot::new(slot));
+                return self.make(now, place, key, free.trailing_zeros() as usize, first(), probe);
             }
         }
         let mut found = store.find(place, key, probe);
@@ -281,7 +374,7 @@ impl<const W: usize, S: State, H: KeyHash<W> + Clone> FlowTable<W, S, H> {
             self.counters.skipped += 1;
             return Outcome::Full;
         }
-        let new = New { key, head: u64::from(now) | self.generation_flag(), state: S::new_zeroed() };
+        let new = New { key, head: u64::from(now) | self.generation_flag(), state: first() };
         let mut moves = 0;
         let moved = |from, to| {
             moves += 1;
@@ -329,7 +422,8 @@ impl<const W: usize, S: State, H: KeyHash<W> + Clone> FlowTable<W, S, H> {
         mut may_go: impl FnMut(&Key<W>, u32, S) -> bool,
     ) -> Outcome {
         let place = self.store.place(hash);
-        let outcome = self.find_or_insert_one(now, place, key, &mut Effort::Look, &mut [], &());
+        let outcome =
+            self.find_or_insert_one(now, place, key, &mut Effort::Look, &mut [], S::new_zeroed, &());
         if outcome != Outcome::Full {
             return outcome;
         }

@@ -129,6 +129,8 @@ pub struct FlowTable<const W: usize, S: State = u64, H = Keyed<W>> {
     rekey_cursor: u32,
     expire_cursor: u32,
     len: usize,
+    /// Batches make no flow where there are so many.
+    most: usize,
     /// Batches to come that do without searches, and how many searches have failed in a row.
     rest: u32,
     failures: u32,
@@ -258,9 +260,16 @@ impl<const W: usize, S: State, H: KeyHash<W> + Clone> FlowTable<W, S, H> {
             rekey_cursor: 0,
             expire_cursor: 0,
             len: 0,
+            most: usize::MAX,
             rest: 0,
             failures: 0,
             counters: Counters::default(),
         })
+    }
+
+    /// Keeps slots free: a batch ([`find_or_insert_batch`](Self::find_or_insert_batch)) makes no flow where there are `most`. What makes one flow at a time may use all
+    /// slots. Up to a load of 0.8 nearly every new flow goes home, and no search fails; a batch at the bound looks for no room at all.
+    pub fn keep_free(&mut self, most: usize) {
+        self.most = most;
     }
 }

@@ -38,7 +38,8 @@ impl<const W: usize> KeyHash<W> for Masked<W> {
 /// One operation; keys by their place in the pool, round and round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FlowOp {
-    /// Find or insert a batch: from this key on, this many, this far apart (0: one key again and again).
+    /// Find or insert a batch: from this key on, this many, this far apart (0: one key again and again). The numbers also say in which form, and whether the
+    /// table is to make few flows or none.
     Batch(usize, usize, usize),
     /// Find or insert one.
     One(usize),
@@ -141,7 +142,7 @@ impl<const W: usize, S: State + PartialEq + Debug> Beside<W, S> {
             FlowOp::One(at) => {
                 let key = self.key(at);
                 let outcome = self.table.find_or_insert(self.now, self.hash_of(&key), &key);
-                self.ended(&key, outcome, self.model.contains_key(&key))?;
+                self.ended(&key, outcome, self.model.contains_key(&key), S::new_zeroed())?;
             }
             FlowOp::Replace(at, age) => self.replace(at, age)?,
             FlowOp::SetState(at, number) => {
@@ -225,8 +226,8 @@ impl<const W: usize, S: State + PartialEq + Debug> Beside<W, S> {
         Ok(found.zip(self.model.get_mut(&key)))
     }
 
-    /// Books one outcome, given whether its flow was there.
-    fn ended(&mut self, key: &Key<W>, outcome: Outcome, there: bool) -> Checked {
+    /// Books one outcome, given whether its flow was there, and what a new one begins with.
+    fn ended(&mut self, key: &Key<W>, outcome: Outcome, there: bool, state: S) -> Checked {
         match (outcome, there) {
             (Outcome::Found(_), true) => {
                 self.totals.found += 1;
@@ -236,7 +237,7 @@ impl<const W: usize, S: State + PartialEq + Debug> Beside<W, S> {
             }
             (Outcome::New(_), false) => {
                 self.totals.new += 1;
-                self.model.insert(*key, (self.now, S::new_zeroed()));
+                self.model.insert(*key, (self.now, state));
             }
             (Outcome::Full, false) => self.totals.full += 1,
             _ => return Err(format!("{outcome:?} for {key:x?}, there before: {there}")),
@@ -259,11 +260,22 @@ impl<const W: usize, S: State + PartialEq + Debug> Beside<W, S> {
         self.table.hasher().hash_batch(&keys, &mut hashes);
         let mut out = vec![Outcome::Full; len];
         let moves = self.table.counters().moves;
-        self.table.find_or_insert_batch(self.now, &hashes, &keys, &mut out);
+        let (now, before) = (self.now, self.table.len());
+        let most = if first % 7 == 3 { before + len / 3 } else { usize::MAX };
+        let zeros = (first + len).is_multiple_of(4);
+        let state = |i: usize| if zeros { S::new_zeroed() } else { state_of((first + i) as u64) };
+        self.table.keep_free(most);
+        match (first + len) % 4 {
+            0 => self.table.find_or_insert_batch(now, &hashes, &keys, &mut out),
+            1 => self.table.find_or_insert_each_with(now, &hashes, &keys, &mut out, state),
+            _ => self.table.find_or_insert_batch_with(now, &hashes, &keys, &mut out, state),
+        }
+        self.table.keep_free(usize::MAX);
+        same(|| format!("{before} flows, {most} at most"), self.table.len() <= most.max(before), true)?;
         let moves = self.table.counters().moves - moves;
         same(|| format!("{moves} moves in a batch of {len}: few enough"), moves <= len as u64, true)?;
-        for (key, &outcome) in keys.iter().zip(&out) {
-            self.ended(key, outcome, self.model.contains_key(key))?;
+        for (i, (key, &outcome)) in keys.iter().zip(&out).enumerate() {
+            self.ended(key, outcome, self.model.contains_key(key), state(i))?;
         }
         // All slots are those of the end.
         for ((key, &hash), outcome) in keys.iter().zip(&hashes).zip(&out) {
@@ -299,7 +311,7 @@ impl<const W: usize, S: State + PartialEq + Debug> Beside<W, S> {
         }
         same(|| "somebody gives way".into(), age == 0 && outcome == Outcome::Full, false)?;
         same(|| "counters.replaced".into(), self.table.counters().replaced, self.totals.replaced)?;
-        self.ended(&key, outcome, there)
+        self.ended(&key, outcome, there, S::new_zeroed())
     }
 
     fn lookup(&mut self, first: usize, len: usize) -> Checked {

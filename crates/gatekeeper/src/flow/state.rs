@@ -279,6 +279,16 @@ impl FlowState {
         (self.0[0] ^ other.0[0]) | (self.0[1] ^ other.0[1]) | (self.0[2] ^ other.0[2]) != 0
     }
 
+    /// What the first packet of a flow is sent with: whatever it is, it is a request of the one level that these have.
+    pub const FIRST_DSCP: u8 = priority::FIRST + 3;
+
+    /// A flow whose first packet has come, with a note.
+    #[inline(always)]
+    pub fn first(now_ns: u64, note: u16) -> Self {
+        let standing = u64::from(priority::ALLOWANCE - 1) << 6 | u64::from(priority::FIRST);
+        FlowState([SEEN | standing, u64::from(note) << NOTE_AT, now_ns])
+    }
+
     /// A packet of the flow has come at `now_ns`, of `bytes` bytes from its IP header on. What has expired is a request again (transitions
     /// e and f).
     #[inline(always)]

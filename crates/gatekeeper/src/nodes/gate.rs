@@ -11,7 +11,7 @@
 //! Outputs: `lookup`, `solicitor`, `encapsulate`.
 
 use crate::family::Paired;
-use crate::gate::{Fate, Now, RECLAIM_BUCKETS, Rules, Seen};
+use crate::gate::{Fate, Now, RECLAIM_BURST, Rules, Seen};
 use crate::policy::Choices;
 use crate::seat::Seat;
 use crate::settings::Settings;
@@ -132,7 +132,7 @@ impl<A: Paired<W>, const W: usize> Node for GateNode<A, W> {
         }
         let choices = || view.get(reader);
         let rules = Rules { policies, choices: &choices };
-        seat.reclaim(cx.now_ns, settings.idle_ns, &rules, RECLAIM_BUCKETS);
+        seat.reclaim(cx.now_ns, settings.idle_ns, &rules, RECLAIM_BURST);
     }
 
     fn tick(&mut self, cx: &mut Context<'_>) {

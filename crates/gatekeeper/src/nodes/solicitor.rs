@@ -60,10 +60,10 @@ impl Notes {
         let ip = ip(packet);
         if output(packet) == 0 && ip.len() >= ipv4::HEADER_LEN {
             let (source, destination) = u32::pair(ip);
-            self.unplaced.note(source.fold(), destination.fold());
+            self.unplaced.note(source, destination);
         } else if ip.len() >= ipv6::HEADER_LEN {
             let (source, destination) = u128::pair(ip);
-            self.unplaced.note(source.fold(), destination.fold());
+            self.unplaced.note(source, destination);
         }
     }
 }

@@ -26,8 +26,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tidemill_burst::{BURST, Burst, Memory, Packet, Pool};
 use tidemill_gatekeeper::config::{Action, PolicyConfig};
+use tidemill_gatekeeper::gate::Gate;
 use tidemill_gatekeeper::{
-    Counter, Counters, Decision, FlowState, GatekeeperControl, GatekeeperSection, Host, Pair, Verdict, splice,
+    Counter, Counters, Decision, GatekeeperControl, GatekeeperSection, Host, Pair, Verdict, splice,
 };
 use tidemill_graph::{Clock, Context, Engine, GraphBuilder, Ledger, Limits, Node, Options, Verdict as Fate};
 use tidemill_lookup::qsbr::Domain;
@@ -408,7 +409,9 @@ pub(super) fn run(args: &GateBench) -> Result<()> {
             if !(1024..=1 << 28).contains(&flows) {
                 return Err(usage(format!("{flows} flows: give 1024 to 2^28")));
             }
-            check_free(flows, "the Gatekeeper's table", flows * (size_of::<FlowState>() + 24))?;
+            // Of both families: both are there from the start.
+            let bytes = Gate::<u32, 1>::BYTES_PER_FLOW + Gate::<u128, 4>::BYTES_PER_FLOW;
+            check_free(flows, "the Gatekeeper's tables", (flows as f64 * bytes) as usize)?;
             let duration = Duration::from_secs_f64(args.seconds);
             plans.push(Plan { case: *case, flows, duration, seed: args.seed });
         }

@@ -159,7 +159,7 @@ fn a_flood_costs_a_lookup_for_each_packet() {
     for key in flood.new_keys(packets) {
         let place = flood.table.store.place(flood.table.hasher().hash(&key));
         for mut effort in [Effort::Look, Effort::None] {
-            let outcome = flood.table.find_or_insert_one(0, place, &key, &mut effort, &mut [], &probe);
+            let outcome = flood.table.find_or_insert_one(0, place, &key, &mut effort, &mut [], || 0, &probe);
             let (lines, writes) = probe.take();
             if outcome == Outcome::Full {
                 assert_eq!(writes, 0);
@@ -215,7 +215,8 @@ fn a_flood_while_the_table_hashes_anew() {
     for key in flood.there.clone() {
         let place = flood.table.store.place(flood.table.hasher().hash(&key));
         let left = flood.table.left_to_migrate();
-        let outcome = flood.table.find_or_insert_one(0, place, &key, &mut Effort::None, &mut [], &probe);
+        let effort = &mut Effort::None;
+        let outcome = flood.table.find_or_insert_one(0, place, &key, effort, &mut [], || 0, &probe);
         let (lines, writes) = probe.take();
         assert!(matches!(outcome, Outcome::Found(_)));
         if writes <= 1 && left == flood.table.left_to_migrate() {

@@ -35,6 +35,17 @@ fn a_new_flow_asks_at_41_eight_times() {
     assert_eq!(state.packet(START + SECOND_NS, 100), Act::Request { dscp: 42 });
 }
 
+/// What is known of a first packet before its flow is made is what the states say of it.
+#[test]
+fn the_first_packet_of_a_flow_is_known_before() {
+    for (now_ns, note, bytes) in [(0, 0, 0), (START, 7, 46), (u64::MAX, u16::MAX, u32::MAX)] {
+        let mut state = FlowState::default();
+        assert_eq!(state.packet(now_ns, bytes), Act::Request { dscp: FlowState::FIRST_DSCP });
+        state.set_note(note);
+        assert_eq!(state, FlowState::first(now_ns, note));
+    }
+}
+
 #[test]
 fn a_bucket_holds_a_second_and_fills_in_one() {
     let mut state = FlowState::default();

@@ -56,7 +56,7 @@ fn meaning(random: &mut StdRng) -> Meaning {
 impl World {
     fn new(domain: &Domain) -> Self {
         let worker = |_| Worker {
-            gate: Gate::new(&size(300), Catalog::new(&[]).unwrap()).unwrap(),
+            gate: Gate::new(&size(272), Catalog::new(&[]).unwrap()).unwrap(),
             counters: Counters::default(),
             noted: BTreeMap::new(),
             decided: BTreeMap::new(),
