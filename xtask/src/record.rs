@@ -22,7 +22,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "FILE")]
     table_v6: Option<PathBuf>,
     /// Only records whose name contains this: peers-lpm-v4, peers-lpm-v6, bench-lpm-v4, bench-lpm-v6, yardsticks-v4,
-    /// yardsticks-v6, figures, bench-port, peers-port, peers-flow, bench-flow, bench-hide, bench-amp, bench-gate, bench-kv
+    /// yardsticks-v6, figures, bench-port, peers-port, peers-flow, bench-flow, bench-hide, bench-amp, bench-amp-xdp, bench-gate, bench-kv
     #[arg(long)]
     only: Option<String>,
     /// Fewer and shorter runs
@@ -137,6 +137,11 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
         let quick: &[&str] = if options.quick { &["--runs", "2", "--seconds", "0.05"] } else { &[] };
         bench(record, &["amp"], None, quick)?;
     }
+    // By root; `bench-amp` alone means both.
+    if wanted("bench-amp-xdp") {
+        let record = Record::start("bench-amp-xdp", json!({}), options.quick)?;
+        lines_of(record, &mut xdp_rate(options.quick))?;
+    }
     if wanted("bench-gate") {
         let record = Record::start("bench-gate", json!({}), options.quick)?;
         bench(record, &["gate"], None, if options.quick { &["--runs", "2"] } else { &[] })?;
@@ -156,14 +161,41 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
 }
 
 /// What `tidemill bench` prints, of a table of routes if there is one.
-fn bench(mut record: Record, what: &[&str], table: Option<&Path>, quick: &[&str]) -> Result<()> {
+fn bench(record: Record, what: &[&str], table: Option<&Path>, quick: &[&str]) -> Result<()> {
     let mut command = Command::new(env::tidemill()?);
     command.arg("bench").args(what).args(quick).arg("--json");
     if let Some(table) = table {
         command.arg("--table").arg(table);
     }
+    lines_of(record, &mut command)
+}
+
+/// The mitigator's program in the driver beside other ways of dropping: needs root.
+pub(crate) fn xdp_rate(quick: bool) -> Command {
+    let mut command = env::cargo();
+    command.args([
+        "run",
+        "--release",
+        "--quiet",
+        "-p",
+        "tidemill-amp",
+        "--features",
+        "xdp",
+        "--example",
+        "xdp_rate",
+        "--",
+    ]);
+    if quick {
+        command.args(["1024", "0.2", "3"]);
+    }
+    command.arg("--json");
+    command
+}
+
+/// What a command prints, line by line.
+fn lines_of(mut record: Record, command: &mut Command) -> Result<()> {
     let mut bad = None;
-    let good = proc::lines(&mut command, |line| match serde_json::from_str(line) {
+    let good = proc::lines(command, |line| match serde_json::from_str(line) {
         Ok(line) => record.add(line),
         Err(_) => bad = Some(line.to_owned()),
     })?;
@@ -171,7 +203,7 @@ fn bench(mut record: Record, what: &[&str], table: Option<&Path>, quick: &[&str]
         bail!("not JSON: {line}");
     }
     if !good {
-        bail!("failed: {}", proc::shown(&command));
+        bail!("failed: {}", proc::shown(command));
     }
     record.write()
 }

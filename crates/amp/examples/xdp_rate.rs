@@ -5,13 +5,16 @@
 //! cargo run --release -p tidemill-amp --features xdp --example xdp_rate               # 1024 and 262144 flows
 //! cargo run --release -p tidemill-amp --features xdp --example xdp_rate -- 1024 0.2 5  # flows, seconds of a turn, rounds
 //! ```
+//! With `--json` one object a line, as `tidemill bench` prints them; `cargo xtask record --only bench-amp-xdp` keeps them.
 //!
 //! A thread of the kernel's offers answers of all flows in an order that no cache knows, as fast as the cable takes them
 //! (`bpf/flood.bpf.c`); all of them are filtered. It shares its processor with whatever drops in the kernel, so that such a rate is
 //! that of making a packet *and* dropping it; what drops in user space has a processor of its own beside. That favours user space.
 //! Ways: `bare` (a program that drops without a look: the ceiling), `xdp`, `af_packet` and `af_xdp` (the mitigator's tables behind such a
-//! port), `nft-ingress` and `nft-prerouting` (a set of as many elements). Medians over rounds, and ratios to `xdp`.
+//! port), `nft-ingress` and `nft-prerouting` (a set of as many elements). Medians over rounds, and medians of each round's ratio to `xdp`,
+//! with the least and the most. A way that drops nothing in a turn ends the run: there is no rate without a drop.
 
+use serde_json::json;
 use std::error::Error;
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -37,6 +40,8 @@ static FLOOD: Source = Source {
 };
 static BARE: Source = Source { program: "tidemill_drop", ..FLOOD };
 
+/// Which of the ways is the one that others are compared with.
+const XDP: usize = 1;
 const WAYS: [&str; 6] = ["bare", "xdp", "af_packet", "af_xdp", "nft-ingress", "nft-prerouting"];
 /// The first amplifier, the victim, and the ports.
 const SOURCE: u32 = 0x0a00_0000;
@@ -143,6 +148,8 @@ struct Way {
     count: Box<dyn FnMut() -> Fallible<u64>>,
     /// Takes it down.
     end: Box<dyn FnOnce() -> Fallible<()>>,
+    /// Bytes of the kernel's memory for each rule, where they are known.
+    each: Option<f64>,
 }
 
 /// Whatever goes when it is dropped.
@@ -158,7 +165,7 @@ fn bare() -> Fallible<Way> {
     let attachment =
         Attachment::attach(&object, "right", index("right")?, Mode::Native, Duration::ZERO, None)?;
     let count = move || Ok(object.sum("dropped", 0)?);
-    Ok(Way { name: "bare", count: Box::new(count), end: ending(attachment) })
+    Ok(Way { name: "bare", count: Box::new(count), end: ending(attachment), each: None })
 }
 
 /// Memory of this process's largest hash table in the kernel, as that says.
@@ -182,14 +189,15 @@ fn xdp(flows: u32) -> Fallible<Way> {
         .collect();
     xdp.apply(0, &rules, &|_| true);
     let (written, elapsed) = (xdp.counters().rules, started.elapsed());
-    eprintln!(
-        "xdp: {written} rules written in {elapsed:.0?}, {:.1} bytes each",
-        map_bytes() as f64 / f64::from(flows)
-    );
+    if written != u64::from(flows) {
+        return Err(format!("xdp: {written} rules of {flows}").into());
+    }
+    let each = map_bytes() as f64 / f64::from(flows);
+    eprintln!("xdp: {written} rules written in {elapsed:.0?}, {each:.1} bytes each");
     let xdp = Arc::new(xdp);
     let counted = xdp.clone();
     let count = move || Ok(counted.counters().dropped.packets);
-    Ok(Way { name: "xdp", count: Box::new(count), end: ending(xdp) })
+    Ok(Way { name: "xdp", count: Box::new(count), end: ending(xdp), each: Some(each) })
 }
 
 /// The mitigator's tables behind a port, on a thread of their own.
@@ -240,7 +248,7 @@ fn user_space(name: &'static str, flows: u32) -> Fallible<Way> {
         stop.store(true, Ordering::Relaxed);
         worker.join().map_err(|_| "the worker ended early")?
     };
-    Ok(Way { name, count: Box::new(count), end: Box::new(end) })
+    Ok(Way { name, count: Box::new(count), end: Box::new(end), each: None })
 }
 
 fn nftables(name: &'static str, flows: u32) -> Fallible<Way> {
@@ -265,7 +273,7 @@ fn nftables(name: &'static str, flows: u32) -> Fallible<Way> {
         Ok(number.ok_or("nft shows no counter")?.parse()?)
     };
     let end = move || run(&format!("nft delete table {family} amp")).map(drop);
-    Ok(Way { name, count: Box::new(count), end: Box::new(end) })
+    Ok(Way { name, count: Box::new(count), end: Box::new(end), each: None })
 }
 
 fn set_up(name: &'static str, flows: u32) -> Fallible<Way> {
@@ -293,12 +301,79 @@ fn turn(way: &mut Way, flows: u32, seconds: f64) -> Fallible<(f64, f64)> {
     let (after, elapsed) = ((way.count)()?, started.elapsed().as_secs_f64());
     stop.store(true, Ordering::Relaxed);
     let offered = source.join().map_err(|_| "the source ended early")??;
+    if after <= before {
+        return Err(format!("{}: nothing was dropped in {elapsed:.2} s: there is no rate", way.name).into());
+    }
     Ok(((after - before) as f64 / elapsed / 1e6, offered))
 }
 
-fn median(rates: &mut [f64]) -> f64 {
-    rates.sort_by(f64::total_cmp);
-    rates.get(rates.len() / 2).copied().unwrap_or_default()
+/// Of numbers: the median, the least, the most.
+struct Spread {
+    value: f64,
+    low: f64,
+    high: f64,
+}
+
+impl Spread {
+    fn of(what: &str, numbers: impl Iterator<Item = f64>) -> Fallible<Spread> {
+        let mut numbers: Vec<f64> = numbers.collect();
+        numbers.sort_by(f64::total_cmp);
+        match (numbers.first(), numbers.get(numbers.len() / 2), numbers.last()) {
+            (Some(&low), Some(&value), Some(&high)) if numbers.iter().all(|n| n.is_finite() && *n > 0.0) => {
+                Ok(Spread { value, low, high })
+            }
+            _ => Err(format!("{what}: {numbers:?}: not all of these are rates").into()),
+        }
+    }
+}
+
+/// What the turns of one size came to.
+fn report(
+    flows: u32,
+    rates: &[(Vec<f64>, Vec<f64>); WAYS.len()],
+    each: Option<f64>,
+    seconds: f64,
+    json: bool,
+) -> Fallible<()> {
+    let case = format!("drop/{flows}");
+    let rounds = rates[XDP].0.len();
+    if !json {
+        println!("{flows} flows, {rounds} turns of {seconds} s each");
+    }
+    for (name, (dropped, offered)) in WAYS.into_iter().zip(rates) {
+        let rate = Spread::of(name, dropped.iter().copied())?;
+        let offered = Spread::of(name, offered.iter().copied())?;
+        let ratio = Spread::of(name, rates[XDP].0.iter().zip(dropped).map(|(xdp, other)| xdp / other))?;
+        if json {
+            let params = json!({"family": 4, "frame": 60, "flows": flows, "seconds": seconds});
+            for (metric, rate) in [("mpps", &rate), ("mpps_offered", &offered)] {
+                println!(
+                    "{}",
+                    json!({"v": 1, "bench": "amp-xdp", "subject": name, "case": case, "metric": metric, "value": rate.value,
+                        "min": rate.low, "max": rate.high, "runs": rounds, "params": params})
+                );
+            }
+            if name != WAYS[XDP] {
+                println!(
+                    "{}",
+                    json!({"v": 1, "bench": "amp-xdp", "case": case, "metric": "ratio", "of": WAYS[XDP], "to": name,
+                        "value": ratio.value, "low": ratio.low, "high": ratio.high, "pairs": rounds})
+                );
+            }
+        } else {
+            println!(
+                " {name:14} {:6.3} M/s dropped ({:.3} to {:.3}), of {:6.3} offered; xdp / {name} = {:.2} ({:.2} to {:.2})",
+                rate.value, rate.low, rate.high, offered.value, ratio.value, ratio.low, ratio.high
+            );
+        }
+    }
+    if let (true, Some(each)) = (json, each) {
+        println!(
+            "{}",
+            json!({"v": 1, "bench": "amp-xdp", "subject": WAYS[XDP], "case": case, "metric": "bytes_per_rule", "value": each})
+        );
+    }
+    Ok(())
 }
 
 fn main() -> Fallible<()> {
@@ -316,10 +391,12 @@ fn main() -> Fallible<()> {
             Err("it failed in its namespace (is this root?)".into())
         };
     }
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let mut arguments: Vec<String> = std::env::args().skip(1).collect();
+    let json = arguments.iter().any(|argument| argument == "--json");
+    arguments.retain(|argument| argument != "--json");
     let number = |at: usize| arguments.get(at).map(|text| text.parse::<f64>()).transpose();
     let sizes = number(0)?.map_or(vec![1024, 262_144], |flows| vec![(flows as u32).next_power_of_two()]);
-    let (seconds, rounds) = (number(1)?.unwrap_or(1.0), number(2)?.unwrap_or(5.0) as usize);
+    let (seconds, rounds) = (number(1)?.unwrap_or(1.0), number(2)?.unwrap_or(5.0).max(1.0) as usize);
     run("sysctl -qw net.ipv6.conf.default.disable_ipv6=1")?;
     run("ip link add left type veth peer name right")?;
     run("ip link set right address 02:00:00:00:00:01")?;
@@ -328,29 +405,21 @@ fn main() -> Fallible<()> {
     run("ip link set left up")?;
     run("ip link set right up")?;
     for flows in sizes {
-        let mut rates = vec![(Vec::new(), Vec::new()); WAYS.len()];
+        let mut rates: [(Vec<f64>, Vec<f64>); WAYS.len()] = Default::default();
+        let mut each = None;
         for _ in 0..rounds {
             for (name, (dropped, offered)) in WAYS.into_iter().zip(&mut rates) {
                 let mut way = set_up(name, flows)?;
                 let (a, b) = turn(&mut way, flows, seconds)?;
                 dropped.push(a);
                 offered.push(b);
-                let Way { name, count, end } = way;
+                let Way { name, count, end, each: bytes } = way;
+                each = each.or(bytes);
                 drop(count);
                 end().map_err(|error| format!("{name}: {error}"))?;
             }
         }
-        let of_xdp = median(&mut rates[1].0.clone());
-        println!("{flows} flows, {rounds} turns of {seconds} s each");
-        for (name, (dropped, offered)) in WAYS.into_iter().zip(&mut rates) {
-            let rate = median(dropped);
-            let (least, most) = (dropped[0], dropped[dropped.len() - 1]);
-            println!(
-                " {name:14} {rate:6.3} M/s dropped ({least:.3} to {most:.3}), of {:6.3} offered; xdp / {name} = {:.2}",
-                median(offered),
-                of_xdp / rate
-            );
-        }
+        report(flows, &rates, each, seconds, json)?;
     }
     Ok(())
 }

@@ -180,7 +180,8 @@ impl MitigatorControl {
         let settings = self.settings.current();
         let (mut taken, mut left) = (0, Vec::new());
         for (tuple, expires_ns) in offload.adopted(now_ns) {
-            // One table will do: what the others have of such a flow goes to it as mail. They take turns, for all of them together have room.
+            // One table will do: where the offload has not the rule, another worker that gets such a flow suspects it, and is told with the victim's first
+            // message about it. They take turns, for all of them together have room.
             let fits = (0..seats.len()).any(|more| {
                 let seat = (taken + more) % seats.len();
                 seats[seat].adopt(settings, now_ns, tuple, expires_ns)
@@ -406,8 +407,14 @@ impl MitigatorControl {
     /// What would happen to a packet of this flow, outside to inside, and why.
     pub fn explain(&mut self, flow: &FlowKey, now_ns: u64) -> Explained {
         let settings = self.settings.current();
-        let passes =
-            |because| Explained { rule: None, drops: false, would_drop: false, because, workers: Vec::new() };
+        let passes = |because| Explained {
+            rule: None,
+            drops: false,
+            would_drop: false,
+            because,
+            workers: Vec::new(),
+            filters: Vec::new(),
+        };
         let Some(tuple) = tuple_of(flow) else { return passes(Because::NotUdp) };
         if !settings.is_protocol(tuple.source_port) {
             return passes(Because::NotAProtocol { port: tuple.source_port });
@@ -419,7 +426,7 @@ impl MitigatorControl {
         let dry_run = settings.dry_run;
         let ports = ports(tuple.source_port, tuple.destination_port);
         let (mask4, mask6) = (settings.mask4, settings.mask6);
-        let (mut workers, mut most) = (Vec::new(), None::<Known>);
+        let (mut workers, mut filters, mut most) = (Vec::new(), Vec::new(), None::<Known>);
         for (worker, shown) in self.workers.iter_mut().enumerate() {
             let flow = match tuple.addresses {
                 Addresses::V4 { src, dst } => shown.v4.get(&key4(src, dst, ports, &mask4)),
@@ -427,6 +434,7 @@ impl MitigatorControl {
             };
             let Some(known) = flow.map(known).filter(|known| known.holds(now_s, suspect_s)) else { continue };
             workers.push(worker);
+            filters.extend((known.status == Status::Filtered).then_some(worker));
             let more = most.is_none_or(|most| known.status > most.status);
             most = Some(match most {
                 Some(most) if !more => most,
@@ -451,7 +459,7 @@ impl MitigatorControl {
             }
         };
         let would_drop = matches!(because, Because::Filtered { .. });
-        Explained { rule: Some(rule), drops: would_drop && !dry_run, would_drop, because, workers }
+        Explained { rule: Some(rule), drops: would_drop && !dry_run, would_drop, because, workers, filters }
     }
 }
 

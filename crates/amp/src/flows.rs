@@ -8,7 +8,8 @@
 //!
 //! A suspected flow has no `until`: its stamp says how old the suspicion is. Packets and bytes are those that a filtered flow has lost; 2^48
 //! bytes are more than a day at 25 Gb/s. The lifetime is the number of the `expiry_s` that a rule was made with, so that its beginning is known whatever
-//! holds now; 0: nobody knows. Of a solicited flow it is 1 if some worker's mailbox had no room for the question: the next one is told again.
+//! holds now; 0: nobody knows. Of a solicited flow it is 1 if some worker's mailbox had no room for the question: the next one is told again; and its word 1
+//! is the second in which the others were told last.
 
 use crate::counters::Counter;
 use crate::mitigator::{Common, Now};
@@ -16,7 +17,7 @@ use crate::offload::{Hits, RuleEvent};
 use crate::parse::{Parsed, parse};
 use crate::tuple::{Mode, TupleKey};
 use tidemill_burst::BURST;
-use tidemill_flow::flowtable::{FlowReader, FlowTable, Outcome, Slot};
+use tidemill_flow::flowtable::{Flow, FlowReader, FlowTable, Outcome, Slot};
 use tidemill_flow::hash::{KeyHash, Keyed};
 use tidemill_flow::key::Key;
 use tidemill_flow::table::SizeError;
@@ -69,9 +70,9 @@ fn filtered(until_s: u32, lifetime: u8) -> State {
 const LIFETIME: u32 = 34;
 const PACKETS: u32 = 38;
 
-/// Asked for until then; whether somebody has not been told.
-fn solicited(until_s: u32, untold: bool) -> State {
-    [u64::from(untold) << LIFETIME | SOLICITED << 32 | u64::from(until_s), 0]
+/// Asked for until then; whether somebody has not been told, and when the others were.
+fn solicited(until_s: u32, untold: bool, told_s: u32) -> State {
+    [u64::from(untold) << LIFETIME | SOLICITED << 32 | u64::from(until_s), u64::from(told_s)]
 }
 
 /// Whether a solicited flow is one that some worker has not been told of.
@@ -104,7 +105,11 @@ impl Known {
         };
         let packets = state[0] >> PACKETS << 16 | state[1] >> 48;
         let lifetime = (state[0] >> LIFETIME & 15) as u8;
-        Known { status, until_s, lifetime, hits: Hits { packets, bytes: state[1] & ((1 << 48) - 1) } }
+        let hits = match status {
+            Status::Filtered => Hits { packets, bytes: state[1] & ((1 << 48) - 1) },
+            Status::Suspected | Status::Solicited => Hits::default(),
+        };
+        Known { status, until_s, lifetime, hits }
     }
 
     /// Whether it still counts at this time.
@@ -346,13 +351,19 @@ where
         }
         let known = holds(word, SOLICITED, now.s);
         let untold = known && is_untold(word);
-        let fresh = known && until(word) >= until_s;
-        if !fresh {
-            self.table.set_state(slot, solicited(until_s, untold));
+        let told_s = if known { self.table.word(slot, 1) as u32 } else { now.s };
+        // The others are told of what is new, again before they forget, and again if there was no room for it. They count from when they were
+        // told, not from the last question.
+        let half = now.settings.query_s.div_ceil(2);
+        let tells = ours && (untold || !known || now.s.abs_diff(told_s) >= half);
+        // What comes by mail has been told to all.
+        let told_s = if tells || !ours { now.s } else { told_s };
+        let before = self.table.state(slot);
+        let until_s = if known { until(word).max(until_s) } else { until_s };
+        let state = solicited(until_s, untold, told_s);
+        if state != before {
+            self.table.set_state(slot, state);
         }
-        // The others are told of what is new, again before they forget, and again if there was no room for it.
-        let half = now.settings.query_s / 2;
-        let tells = ours && (untold || !(known && until(word).saturating_sub(now.s) > half));
         // Behind the change of the table, and before the question leaves: see `src/offload/mod.rs`.
         let looks = tells && common.lifts() && now.settings.questions_lift();
         if filtered || looks && self.others_filter(key, now.s) {
@@ -361,8 +372,7 @@ where
         if tells {
             let lost = !common.tell_query(key);
             if lost != untold {
-                let until_s = if fresh { until(word) } else { until_s };
-                self.table.set_state(slot, solicited(until_s, lost));
+                self.table.set_state(slot, solicited(until_s, lost, told_s));
             }
         }
     }
@@ -382,6 +392,15 @@ where
         self.others
             .iter_mut()
             .any(|table| table.get(key).is_some_and(|flow| holds(flow.state[0], FILTERED, now_s)))
+    }
+
+    /// Whether another worker suspects this flow: its packets pass there.
+    pub(crate) fn others_suspect(&mut self, now: &Now<'_>, key: &Key<W>) -> bool {
+        let suspects = |flow: Flow<State>| {
+            let known = Known::new(flow.stamp, flow.state);
+            known.status == Status::Suspected && known.holds(now.s, now.settings.suspect_s)
+        };
+        self.others.iter_mut().any(|table| table.get(key).is_some_and(suspects))
     }
 
     /// Packets of flows that found no room: at the cost of others, as far as that goes.
@@ -408,12 +427,24 @@ where
                     budget = budget.saturating_sub(FAILURE);
                     let query = self.metas[i].query;
                     common.counters.one(if query { Counter::QueriesUntracked } else { Counter::Untracked });
+                    if query {
+                        self.pass_on(common, now, &key);
+                    }
                     if self.metas[i].first {
                         first_fragment(common, now, frame(self.metas[i].at), false);
                     }
                 }
             }
         }
+    }
+
+    /// A question that we have no room for: the others may have, and what they filter ends all the same. Nobody remembers here that they were told, so
+    /// each such question tells them.
+    fn pass_on(&mut self, common: &mut Common, now: &Now<'_>, key: &Key<W>) {
+        if common.lifts() && now.settings.questions_lift() && self.others_filter(key, now.s) {
+            common.lift(key);
+        }
+        common.tell_query(key);
     }
 
     /// The flow of a key, at the cost of another one if need be: never of a filtered or solicited one whose time is not over.
@@ -476,7 +507,8 @@ where
         if now.settings.heeds_questions() {
             let until_s = self.others_asked(key, now.s);
             if until_s > 0 {
-                self.table.set_state(slot, solicited(until_s, false));
+                // Who knows it has told us in vain: our own next question is told.
+                self.table.set_state(slot, solicited(until_s, false, 0));
                 return Confirmed::Refused(Counter::IcmpSolicited);
             }
         }

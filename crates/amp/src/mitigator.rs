@@ -28,7 +28,8 @@
 //! * **A full table**: a new flow may take the place of one whose time is over, or of a suspected one; a filtered or solicited one stays (paper, 5.3.3). At most
 //!   32 such replacements a burst: a flood of new flows does not make the known ones slow.
 //! * **Later fragments** have no ports: those of a datagram whose first fragment was dropped are dropped for 3 seconds.
-//! * **Several workers** have a table each. Questions, and ICMP messages that count or are about nothing known, go to the others too. Questions are
+//! * **Several workers** have a table each. Questions go to the others too, and so do ICMP messages that count, that are about nothing known, or that are about a
+//!   flow which has a rule here and is suspected by another: its packets still pass there. Questions are
 //!   read before each burst: they are written before they leave, so no answer overtakes them. A question that a full mailbox had no room for is told again
 //!   with the flow's next one. No rule is made without a look into the others' tables: what one worker knows to be asked for, no message has another filter,
 //!   whatever letters were lost.
@@ -380,7 +381,13 @@ impl Mitigator {
             Ok(tuple) if now.settings.allow.find(&tuple).is_some() => Some(Counter::IcmpAllowed),
             Ok(tuple) => {
                 let confirmed = self.confirm(now, tuple);
-                if matches!(confirmed, Confirmed::Filtered | Confirmed::Refused(Counter::IcmpUnknown)) {
+                let tells = match confirmed {
+                    Confirmed::Filtered | Confirmed::Refused(Counter::IcmpUnknown) => true,
+                    // Who suspects it had nothing of it when it was told, and lets it pass. Where nobody does, there is nothing to say.
+                    Confirmed::Refused(Counter::IcmpAlready) => self.others_suspect(now, tuple),
+                    Confirmed::Refused(_) => false,
+                };
+                if tells {
                     self.common.tell_confirmation(tuple);
                 }
                 match confirmed {
@@ -403,6 +410,19 @@ impl Mitigator {
             }
             Addresses::V6 { src, dst } => {
                 self.v6.confirm(common, now, &key6(src, dst, ports, &now.settings.mask6), victim)
+            }
+        }
+    }
+
+    /// Whether another worker suspects this flow.
+    fn others_suspect(&mut self, now: &Now<'_>, tuple: Tuple) -> bool {
+        let ports = ports(tuple.source_port, tuple.destination_port);
+        match tuple.addresses {
+            Addresses::V4 { src, dst } => {
+                self.v4.others_suspect(now, &key4(src, dst, ports, &now.settings.mask4))
+            }
+            Addresses::V6 { src, dst } => {
+                self.v6.others_suspect(now, &key6(src, dst, ports, &now.settings.mask6))
             }
         }
     }

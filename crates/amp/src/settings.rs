@@ -187,6 +187,17 @@ mod tests {
     }
 
     #[test]
+    fn one_family_may_be_left_out() {
+        for toml in [
+            "allow = ['0.0.0.0/0']",
+            "allow = ['::/0']",
+            "allow = ['0.0.0.0/0', {source = '::/0', port = 'dns'}]",
+        ] {
+            assert!(settings(toml).is_ok(), "{toml}");
+        }
+    }
+
+    #[test]
     fn mistakes_are_named() {
         for (toml, error) in [
             ("tuple = 5", "mitigator.tuple: 5: give 4, 3, 2 or 1"),
@@ -200,8 +211,8 @@ mod tests {
                 "mitigator.protocols: none: nothing would be looked at; leave it out for all that are known",
             ),
             (
-                "allow = ['8.8.8.8', '0.0.0.0/0']",
-                "mitigator.allow: entry 2: nothing would ever be filtered; to only count, write dry_run = true",
+                "allow = ['0.0.0.0/0', '8.8.8.8', {source = '::/0', destination = '::/0'}, '::/0']",
+                "mitigator.allow: entry 3: nothing would ever be filtered; to only count, write dry_run = true",
             ),
             (
                 "tuple = 1\noffload = 'xdp'\nallow = ['::1']",

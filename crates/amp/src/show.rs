@@ -160,6 +160,8 @@ pub struct Explained {
     pub because: Because,
     /// Workers that know of the flow: the one that the packet comes to decides.
     pub workers: Vec<usize>,
+    /// Those of them that have a rule of it. Another one lets its packets pass until the victim's next message about it.
+    pub filters: Vec<usize>,
 }
 
 impl std::fmt::Display for Because {

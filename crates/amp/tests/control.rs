@@ -243,7 +243,7 @@ fn rules_of_a_process_before_find_room_in_all_tables() {
     // Together they have room for 186 of each family, one of them for 93.
     let toml = "entries = 64\noffload = 'xdp'\nprotocols = ['dns']\nicmp_rate = 0";
     let ports = ["outside".to_string(), "inside".to_string()];
-    let mut control = MitigatorControl::new(&section(toml), &ports, 2, &Domain::new()).unwrap();
+    let mut control = MitigatorControl::with_secret(&section(toml), &ports, 2, &Domain::new(), 7).unwrap();
     let (flows, now_ns) = (flows(150), 5000 * SECOND);
     let told = Arc::new(Mutex::new(Told::default()));
     told.lock().unwrap().rules.extend(flows.iter().map(|flow| (tuple(flow), now_ns + 20 * SECOND)));
@@ -252,7 +252,8 @@ fn rules_of_a_process_before_find_room_in_all_tables() {
     assert_eq!(told.lock().unwrap().rules.len(), 150, "none is taken out of the driver");
     let each: Vec<u64> =
         (0..2).map(|worker| control.counters_of(worker).unwrap().get(Counter::RulesAdopted)).collect();
-    assert_eq!(each, [75, 75]);
+    // They take turns; whose turn it is may have no room in two buckets, and the other one takes it.
+    assert!(each[0] + each[1] == 150 && each[0].abs_diff(each[1]) <= 8, "{each:?}");
     assert_eq!(control.rules(&Wanted::default(), now_ns).rules.len(), 150);
     // Where they do not fit at all, what is left goes, and is said.
     let more = flows_from(1000, 100);
@@ -486,6 +487,27 @@ fn a_question_lifts_a_rule_below_before_it_leaves() {
 }
 
 #[test]
+fn a_question_without_room_lifts_what_others_filter() {
+    for flow in [Flow::v4(), Flow::v6()] {
+        let mut gang = Gang::new("entries = 16", 2);
+        gang.filter(0, &flow);
+        // Rules fill the table of the worker that is going to be asked.
+        for n in 0..64 {
+            let other = Flow { victim_port: 1000 + n, ..flow };
+            gang.say(1, Side::Outside, &other.answer());
+            gang.say(1, Side::Inside, &other.complaint());
+        }
+        assert!(gang.poll().contains(&tuple(&flow)));
+        assert!(!gang.say(1, Side::Inside, &flow.query()));
+        assert_eq!(gang.workers[1].counters().get(Counter::QueriesUntracked), 1);
+        assert!(!gang.told.lock().unwrap().rules.contains_key(&tuple(&flow)), "before the question leaves");
+        assert!(!gang.say(0, Side::Outside, &flow.answer()), "it has heard of the question");
+        assert_eq!(gang.workers[0].counters().get(Counter::RulesLifted), 1);
+        assert!(!gang.poll().contains(&tuple(&flow)), "it does not come back");
+    }
+}
+
+#[test]
 fn a_burst_lifts_so_many_rules_by_itself() {
     let (mut control, mut workers, told) = hands("tuple = 3", 1);
     let (settings, now_ns, flows) = (control.settings().clone(), 5000 * SECOND, flows(200));
@@ -574,6 +596,28 @@ fn a_rule_stays_below_as_long_as_a_worker_has_it() {
         gang.now_ns += 40 * SECOND;
         gang.tick(1);
         assert_eq!(gang.poll(), []);
+    }
+}
+
+#[test]
+fn a_rule_of_a_process_before_reaches_the_workers_that_get_its_flow() {
+    for flow in [Flow::v4(), Flow::v6()] {
+        let ports = ["outside".to_string(), "inside".to_string()];
+        let text = "offload = 'xdp'\nprotocols = ['dns']\nicmp_rate = 0\nexpiry_s = 50";
+        let mut control = MitigatorControl::new(&section(text), &ports, 2, &Domain::new()).unwrap();
+        let told = Arc::new(Mutex::new(Told { hands: true, ..Told::default() }));
+        let now_ns = 5000 * SECOND;
+        told.lock().unwrap().rules.insert(tuple(&flow), now_ns + 20 * SECOND);
+        control.set_offload(Box::new(Fake(told.clone()))).unwrap();
+        assert_eq!(control.adopt(now_ns), 1);
+        let workers = (0..2).map(|worker| *control.mitigator(worker).unwrap()).collect();
+        let mut gang = Gang { control, workers, told, now_ns };
+        // The first one took it on. It comes to the second, and the victim's message to the first.
+        assert!(gang.say(0, Side::Outside, &flow.answer()) && !gang.say(1, Side::Outside, &flow.answer()));
+        assert!(!gang.say(0, Side::Inside, &flow.complaint()));
+        gang.tick(1);
+        assert!(gang.say(1, Side::Outside, &flow.answer()), "it passes as long as the rule holds");
+        assert_eq!(gang.poll(), [tuple(&flow)]);
     }
 }
 

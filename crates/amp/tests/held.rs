@@ -16,8 +16,8 @@ fn what_a_flow_costs() {
     assert_eq!((format!("{v4:.1}"), format!("{v6:.1}")), ("44.6".into(), "69.8".into()));
 }
 
-/// Every one of them is learnt by an answer and a message, all of them drop; then so many new flows come that they would fill the table
-/// again, and all rules still hold.
+/// Every one of them is learnt by an answer and a message, all of them drop; then new flows come, a tenth as many as the table has room
+/// for, of which each would take a rule's place if one could be taken; and all rules still hold.
 fn hold(flows: u32, v6: bool) {
     let entries = section(&format!("entries = {flows}\nicmp_rate = 0"));
     let settings = Settings::new(&entries).unwrap();

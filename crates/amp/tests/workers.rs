@@ -16,6 +16,7 @@ const NOW: u64 = 1_000_000 * SECOND;
 struct Team {
     control: MitigatorControl,
     workers: Vec<Mitigator>,
+    now_ns: u64,
 }
 
 impl Team {
@@ -23,7 +24,7 @@ impl Team {
         let ports = ["outside".to_string(), "inside".to_string()];
         let control = MitigatorControl::new(&section(toml), &ports, count, &Domain::new()).unwrap();
         let workers = (0..count).map(|worker| *control.mitigator(worker).unwrap()).collect();
-        Team { control, workers }
+        Team { control, workers, now_ns: NOW }
     }
 
     fn drops(&mut self, worker: usize, side: Side, packet: &[u8]) -> bool {
@@ -31,7 +32,7 @@ impl Team {
         let mut drops = false;
         self.workers[worker].decide(
             &settings,
-            NOW,
+            self.now_ns,
             &burst,
             |(side, bytes)| (*side, &bytes[..]),
             |_| drops = true,
@@ -53,7 +54,7 @@ impl Team {
 
     fn tick(&mut self, worker: usize) {
         let settings = self.control.settings().clone();
-        self.workers[worker].tick(&settings, NOW);
+        self.workers[worker].tick(&settings, self.now_ns);
     }
 
     fn count(&self, worker: usize, counter: Counter) -> u64 {
@@ -88,9 +89,54 @@ fn a_message_reaches_the_worker_that_has_the_flow() {
         let explained = team.control.explain(&key, NOW);
         assert!(explained.drops && matches!(explained.because, Because::Filtered { .. }), "{explained:?}");
         assert_eq!(explained.workers, [0, 1, 2], "worker 1 suspects it");
+        assert_eq!(explained.filters, [0, 2]);
         team.tick(1);
         team.tick(2);
         assert_eq!(team.control.counters().get(Counter::RulesMade), 4);
+    }
+}
+
+/// Flows that a rule of this mode makes one, and that their receive hash puts on several workers.
+fn alike(tuple: u8, flow: Flow, n: u16) -> Flow {
+    let victim = match flow.victim {
+        std::net::IpAddr::V4(_) => [10, 0, 0, 1 + n as u8].into(),
+        std::net::IpAddr::V6(_) => [0xfd00, 0, 0, 0, 0, 0, 0, 1 + n].into(),
+    };
+    match tuple {
+        4 => flow,
+        3 => Flow { victim_port: flow.victim_port + n, ..flow },
+        2 => Flow { port: [53, 123, 161, 389][usize::from(n)], victim_port: flow.victim_port + n, ..flow },
+        _ => Flow { victim, port: [53, 123, 161, 389][usize::from(n)], ..flow },
+    }
+}
+
+#[test]
+fn a_worker_that_gets_a_flow_later_learns_its_rule_too() {
+    // A tuple's packets meet several workers: the coarser modes by what they leave out, the finest by fragments, which have no ports to hash.
+    for (tuple, flow) in (1..=4).flat_map(|tuple| [(tuple, Flow::v4()), (tuple, Flow::v6())]) {
+        let case = format!("tuple {tuple}, {flow:?}");
+        let mut team = Team::new(&format!("icmp_rate = 0\ntuple = {tuple}"), 3);
+        assert!(!team.answer(0, &alike(tuple, flow, 0)));
+        team.complain(0, &alike(tuple, flow, 0));
+        (0..3).for_each(|worker| team.tick(worker));
+        assert!(team.answer(0, &alike(tuple, flow, 1)), "{case}");
+        // The others had nothing of it when they were told. The victim's next message comes to the worker that has the rule already.
+        for worker in [1, 2] {
+            let later = alike(tuple, flow, worker as u16);
+            assert!(!team.answer(worker, &later), "{case}");
+            team.complain(0, &later);
+            assert_eq!(team.count(0, Counter::IcmpAlready), worker as u64, "{case}");
+            team.tick(worker);
+            assert!(team.answer(worker, &later), "worker {worker} lets it pass: {case}");
+            assert_eq!(team.count(worker, Counter::MailConfirmed), 1, "{case}");
+        }
+        // Who has it, and who does not, an operator sees.
+        let key = flow_key(&frame(&flow.answer(), 0), 14).unwrap();
+        assert_eq!(team.control.explain(&key, NOW).filters, [0, 1, 2], "{case}");
+        // Where nobody suspects it, nobody is told, however often the victim says it.
+        (0..3).for_each(|worker| team.tick(worker));
+        (0..=LETTERS).for_each(|_| team.complain(0, &alike(tuple, flow, 1)));
+        assert_eq!(team.count(0, Counter::MailLost), 0, "{case}");
     }
 }
 
@@ -125,6 +171,28 @@ fn a_question_reaches_the_worker_that_gets_the_answer() {
         team.tick(0);
         assert!(!team.answer(0, &third));
         assert_eq!(team.count(0, Counter::RulesLifted), 1);
+    }
+}
+
+#[test]
+fn who_goes_on_asking_is_not_forgotten_by_the_others() {
+    for (flow, query_s, every) in
+        [(Flow::v4(), 10, 3), (Flow::v6(), 10, 1), (Flow::v4(), 7, 2), (Flow::v6(), 1, 1)]
+    {
+        let mut team = Team::new(&format!("icmp_rate = 0\nquery_s = {query_s}"), 2);
+        for second in 0..40 {
+            team.now_ns = NOW + second * SECOND;
+            if second % every == 0 {
+                team.query(1, &flow);
+            }
+            team.tick(0);
+            assert!(!team.answer(0, &flow));
+            assert_eq!(
+                team.count(0, Counter::AnswersSolicited),
+                second + 1,
+                "query_s {query_s}, each {every} s"
+            );
+        }
     }
 }
 

@@ -24,7 +24,27 @@ fn real_messages_have_what_the_paper_found() {
     let Some(pairs) = lines("real_messages_have_what_the_paper_found", "tok-5.7") else { return };
     let of = |capture| at(&pairs, "pairs of addresses", "port unreachable", capture);
     assert!(of("amp.UDP.snmp.src161.pcapng.zst") > 0.0 && of("lroot-knot-live.pcap.xz") > 0.0);
-    assert!(at(&pairs, "pairs of addresses", "about DNS", "all") > 0.0);
+    let all = |series| at(&pairs, "pairs of addresses", series, "all");
+    assert_eq!((all("port unreachable"), all("about DNS")), (122.0, 9.0));
+    let said = Folder::new().ok("sim amp --figure tok-5.7").out;
+    let messages = "messages: 196 (7 of them IPv6); about DNS: ";
+    assert!(said.contains(messages) && said.contains("to tell its flow: 196"), "{said}");
+}
+
+#[test]
+fn real_messages_are_as_long_as_the_paper_found() {
+    let Some(lines) = lines("real_messages_are_as_long_as_the_paper_found", "tok-5.8") else { return };
+    let shortest = |x| at(&lines, "bytes", "IPv4", x);
+    assert_eq!((shortest("IP packet"), shortest("embedded")), (56.0, 28.0));
+    let share = |bytes: f64| {
+        let point = |line: &&Value| {
+            line["unit"] == "percent of the messages"
+                && line["series"] == "IPv4"
+                && line["x"].as_f64() == Some(bytes)
+        };
+        lines.iter().find(point).unwrap()["y"].as_f64().unwrap()
+    };
+    assert_eq!((share(56.0).round(), share(96.0).round()), (6.0, 73.0));
 }
 
 #[test]

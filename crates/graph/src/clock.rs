@@ -16,7 +16,7 @@ pub enum Clock {
     Manual(Arc<AtomicU64>),
 }
 
-/// A monotonic clock that started at wall time.
+/// A monotonic clock that started at wall time: steps of the system's time do not reach it, and while the machine is suspended it stands still.
 #[derive(Debug, Clone, Copy)]
 pub struct Wall {
     start: Instant,

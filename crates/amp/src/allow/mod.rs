@@ -174,15 +174,19 @@ impl Allow {
         self.entries.is_empty()
     }
 
-    /// The first entry that allows every flow of a family, by number from 0.
+    /// The entry with which the list allows every flow of both families, by number from 0. One family alone may be left out.
     pub(crate) fn everything(&self) -> Option<usize> {
-        let all = |prefix: Option<IpPrefix>| match prefix {
-            None => true,
-            Some(IpPrefix::V4(prefix)) => prefix.len() == 0,
-            Some(IpPrefix::V6(prefix)) => prefix.len() == 0,
+        let all = |v6: bool| {
+            let all = move |prefix: Option<IpPrefix>| match prefix {
+                None => true,
+                Some(IpPrefix::V4(prefix)) => !v6 && prefix.len() == 0,
+                Some(IpPrefix::V6(prefix)) => v6 && prefix.len() == 0,
+            };
+            self.entries
+                .iter()
+                .position(|entry| entry.port.is_none() && all(entry.source) && all(entry.destination))
         };
-        let all = |entry: &AllowEntry| entry.port.is_none() && all(entry.source) && all(entry.destination);
-        self.entries.iter().position(all)
+        Some(all(false)?.max(all(true)?))
     }
 
     /// The first entry that allows this flow, all parts of which are given.

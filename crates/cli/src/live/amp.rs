@@ -206,6 +206,18 @@ fn explain(live: &Live, tuple: &str) -> Result<bool> {
         let from = end(Some(source), explained.source_port);
         println!("tuple: {from} > {}", end(explained.destination.as_deref(), explained.destination_port));
     }
+    let without: Vec<String> = explained
+        .workers
+        .iter()
+        .filter(|worker| !explained.filters.contains(worker))
+        .map(ToString::to_string)
+        .collect();
+    if explained.would_drop && !without.is_empty() {
+        println!(
+            "not by worker {}: it learns the rule with the victim's next message about a packet that it let pass",
+            without.join(", ")
+        );
+    }
     Ok(true)
 }
 

@@ -9,7 +9,7 @@ use crate::usage::{one_line, usage};
 use anyhow::Result;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use tidemill_control::Tcp;
 use tidemill_control::schema::Severity;
@@ -58,8 +58,20 @@ impl Rates {
     }
 }
 
-/// The wall clock, ns since the epoch.
+/// The clock of this process's run, which workers and control side share: wall time at its start, and from then on what has passed. The ends of rules, flows
+/// and sessions are handed from one to the other, so a step of the system's time must not come between them.
+pub(crate) fn clock() -> Clock {
+    static CLOCK: OnceLock<Clock> = OnceLock::new();
+    CLOCK.get_or_init(Clock::wall).clone()
+}
+
+/// The time of the run's [`clock`], ns since the epoch.
 pub(crate) fn now_ns() -> u64 {
+    clock().now_ns(0)
+}
+
+/// The system's own time, ns since the epoch: for what another process will read.
+pub(crate) fn system_ns() -> u64 {
     Clock::wall().now_ns(0)
 }
 

@@ -208,10 +208,10 @@ fn identity(path: &Path) -> (u64, u64, PathBuf) {
 pub(crate) fn clock(config: &Config) -> Clock {
     let flat = |spec: &PortSpec| matches!(spec, PortSpec::Pcap(pcap) if pcap.pace == PaceSpec::Flat);
     match config.run.clock {
-        ClockChoice::Wall => Clock::wall(),
+        ClockChoice::Wall => super::service::clock(),
         ClockChoice::Capture => Clock::Capture,
         ClockChoice::Auto if config.port.iter().filter(|spec| spec.receives()).all(flat) => Clock::Capture,
-        ClockChoice::Auto => Clock::wall(),
+        ClockChoice::Auto => super::service::clock(),
     }
 }
 
@@ -309,5 +309,26 @@ pub(crate) fn trace_request(text: &str) -> TraceRequest {
     match text.rsplit_once(':').and_then(|(at, n)| Some((at, n.parse().ok()?))) {
         Some((at, packets)) => TraceRequest { at: at.into(), packets },
         None => TraceRequest { at: text.into(), packets: 8 },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::service;
+    use super::*;
+
+    /// As if the system's time were stepped: a clock that is begun again is another one.
+    #[test]
+    fn the_control_side_has_the_workers_clock() {
+        let text = "version = 1\nrole = \"mitigator\"\n[run]\nclock = \"wall\"\n\
+            [[port]]\nname = \"a\"\nkind = \"null\"\n[[port]]\nname = \"b\"\nkind = \"null\"\n";
+        let config = Config::parse(text, "test").unwrap();
+        let workers = clock(&config);
+        std::thread::sleep(Duration::from_millis(2));
+        assert_ne!(format!("{workers:?}"), format!("{:?}", Clock::wall()));
+        assert_eq!(format!("{workers:?}"), format!("{:?}", service::clock()));
+        assert_eq!(format!("{workers:?}"), format!("{:?}", clock(&config)));
+        let (before, now, after) = (workers.now_ns(0), service::now_ns(), workers.now_ns(0));
+        assert!(before <= now && now <= after, "{before} {now} {after}");
     }
 }

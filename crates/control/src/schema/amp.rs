@@ -86,6 +86,8 @@ answers! {
         pub destination_port: Option<u16>,
         /// Workers that know of the tuple.
         pub workers: Vec<u32>,
+        /// Those of them that have a rule of it; another one lets its packets pass until the victim's next message about it.
+        pub filters: Vec<u32>,
     }
 }
 

@@ -136,6 +136,7 @@ fn explain(mitigator: &Mitigator, query: &amp::ExplainQuery) -> Result<amp::Expl
         source_port,
         destination_port,
         workers: explained.workers.iter().map(|worker| *worker as u32).collect(),
+        filters: explained.filters.iter().map(|worker| *worker as u32).collect(),
     })
 }
 

@@ -13,7 +13,7 @@
 
 use super::{Router, routes};
 use crate::run::config::{Config, StateSection};
-use crate::run::service::{lock, now_ns};
+use crate::run::service::{lock, system_ns};
 use crate::usage;
 use crate::usage::one_line;
 use anyhow::{Context, Result};
@@ -130,7 +130,7 @@ pub(crate) fn start(config: &Config, text: &str) -> Result<Start> {
         None => (None, Start::fresh(now)),
         Some((state, origin)) => {
             let State { labels, v4, v6, added, resumed, .. } = state;
-            let age = now_ns().saturating_sub(origin.saved_ns) / 1_000_000_000;
+            let age = system_ns().saturating_sub(origin.saved_ns) / 1_000_000_000;
             let kernel: usize = resumed.kernel.iter().map(|k| k.v4.len() + k.v6.len()).sum();
             let more = format!("{} routes of the API, {kernel} of the kernel", added.len());
             let (same, like) = (origin.is(&now), origin.is_like(&now));
@@ -288,7 +288,7 @@ impl StateFile {
                 // In this order, as everywhere; updates are counted and applied with both held.
                 let feeds = lock(&router.feeds);
                 let control = lock(&router.control);
-                let origin = Origin { saved_ns: now_ns(), ..feeds.origin.clone() };
+                let origin = Origin { saved_ns: system_ns(), ..feeds.origin.clone() };
                 (control.state(feeds.labels().clone(), serde_json::to_vec(&origin)?), control.revision())
             };
             let bytes = state.encode()?;
