@@ -60,7 +60,7 @@ pub(crate) const LINES: &[Line] = &[
     }),
     ("filters: false positives, nothing lost at load 0.95", |machine| {
         let all = ["-p", "tidemill-lpm", "--lib", "--", "cuvpp", "bloom", "pbf"];
-        tests(machine, "filters", &all, 15)
+        tests(machine, "filters", &all, 25)
     }),
     // What must exist besides.
     ("the suite", |machine| tests(machine, "the suite", &["-p", "tidemill-lpm", "--test", "suite"], 100)),
