@@ -75,7 +75,7 @@ fn more_with_two(points: &Points<'_>) -> bool {
 const BY_THREADS: &[Claim] = &[
     ("DIR-24-8 is behind D16R to D20R", |p| {
         [1, 2].iter().all(|threads| {
-            BESIDE_DIR.iter().all(|name| p.at(MLPS, "dir-24-8", *threads) < p.at(MLPS, *name, *threads))
+            BESIDE_DIR.iter().all(|name| p.at(MLPS, "dir-24-8", *threads) < p.at(MLPS, name, *threads))
         })
     }),
     ("two threads do more than one", more_with_two),
@@ -193,10 +193,10 @@ const CLAIMS: &[(&str, &[Claim])] = &[
         &[
             (
                 "where each waits for the one before, DIR-24-8 is behind D16R to D20R by more than twice",
-                |p| BESIDE_DIR.iter().all(|name| p.at(MLPS, "dir-24-8", 1) < p.at(MLPS, *name, 1) / 2.0),
+                |p| BESIDE_DIR.iter().all(|name| p.at(MLPS, "dir-24-8", 1) < p.at(MLPS, name, 1) / 2.0),
             ),
             ("D21R is behind those, too", |p| {
-                BESIDE_DIR.iter().all(|name| p.at(MLPS, "dxr-d21r", 1) < p.at(MLPS, *name, 1))
+                BESIDE_DIR.iter().all(|name| p.at(MLPS, "dxr-d21r", 1) < p.at(MLPS, name, 1))
             }),
             ("two threads do more than one", more_with_two),
         ],
