@@ -89,6 +89,11 @@ impl<A: Address, S: Whole<A>> FibWriter<A> for Writer<A, S> {
         Ok(())
     }
 
+    /// What was being changed is thrown away.
+    fn fails_whole(&self) -> bool {
+        true
+    }
+
     /// Tells what the changes do to a structure that has seen all those before. The spare has not seen the last ones - what came
     /// then and goes now would be no change to it - so the active copy itself is changed, or, while somebody looks at it, a new copy of it.
     fn patch_probed(

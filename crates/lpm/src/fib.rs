@@ -86,6 +86,12 @@ pub trait FibWriter<A: Address>: Send {
     /// new one from `rib` and publish that.
     fn patch(&mut self, rib: &Rib<A>, changed: &[Prefix<A>]) -> Result<(), Outgrown>;
 
+    /// Whether a [`patch`](Self::patch) that fails leaves the structure that readers use as it was, and the writer fit for the next patch, by
+    /// a RIB without those changes.
+    fn fails_whole(&self) -> bool {
+        false
+    }
+
     /// [`patch`](Self::patch), with every store to what lookups can touch told to `probe`. A structure that cannot be probed
     /// tells nothing.
     ///

@@ -302,7 +302,8 @@ fn spread(hash: u32) -> u64 {
     u64::from(hash) * 0x1_0000_0001
 }
 
-/// Multiply and fold; the contents are our own, so nobody can aim at collisions that matter (a full comparison follows).
+/// Multiply and fold, without a key. Contents follow from routes, so whoever may announce them can make runs of one hash: a full comparison
+/// follows, so that answers stay right, but changes then search through all of those. No lookup hashes.
 pub(crate) fn hash<T: Copy + Into<u64>>(content: &[T]) -> u32 {
     let hash = content.iter().fold(0x9e37_79b9_7f4a_7c15_u64, |hash, &element| {
         let mixed = (hash ^ element.into()).wrapping_mul(0xd6e8_feb8_6659_fd93);

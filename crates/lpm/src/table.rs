@@ -68,11 +68,14 @@ struct Copy<A: Address> {
 }
 
 impl<A: Address> Copy<A> {
-    /// Brings the structure up to date; false if it has to be built anew.
-    fn patch(&mut self, rib: &Rib<A>, changed: &[Prefix<A>]) -> bool {
+    /// Brings the structure up to date; false if it has to be built anew. `touched` becomes true if readers may have another structure
+    /// than before.
+    fn patch(&mut self, rib: &Rib<A>, changed: &[Prefix<A>], touched: &mut bool) -> bool {
         if self.writer.patch(rib, changed).is_err() {
+            *touched |= !self.writer.fails_whole();
             return false;
         }
+        *touched = true;
         let patched = self.writer.fib();
         if Arc::ptr_eq(&patched, self.publisher.current()) {
             self.publisher.touch();
@@ -93,6 +96,7 @@ pub struct Table<A: Address> {
     domain: Domain,
     why: String,
     epoch: Epoch,
+    glimpsed: bool,
 }
 
 impl<A: Address> Table<A> {
@@ -221,6 +225,7 @@ impl<A: Address> Table<A> {
             domain: domain.clone(),
             why: String::new(),
             epoch: domain.current(),
+            glimpsed: false,
         };
         let made = table.build()?;
         for (copy, (writer, why)) in made.into_iter().enumerate() {
@@ -242,7 +247,7 @@ impl<A: Address> Table<A> {
     ///
     /// # Errors
     /// The structure cannot hold the new table. Nothing has changed then: the RIB is as before, and so are the
-    /// answers.
+    /// answers; whether a reader may have seen some of it in between, [`glimpsed`](Self::glimpsed) says.
     pub fn apply(&mut self, changes: &[Change<A>]) -> Result<Applied, BuildError> {
         let mut changed = Vec::new();
         let mut before: Vec<Option<Label>> = Vec::new();
@@ -262,6 +267,7 @@ impl<A: Address> Table<A> {
                         None => self.rib.remove(prefix),
                     };
                 }
+                self.glimpsed = touched;
                 if touched {
                     self.rebuild()?;
                 }
@@ -274,22 +280,23 @@ impl<A: Address> Table<A> {
         Ok(Applied { changed: changed.len(), how, generation: self.generation(), epoch: self.epoch })
     }
 
-    /// Brings the structure up to date with the RIB. An error says whether the structure has been touched.
+    /// Brings the structure up to date with the RIB. An error says whether what readers use has been touched.
     fn update(&mut self, changed: &[Prefix<A>]) -> Result<How, (BuildError, bool)> {
         if changed.is_empty() {
             return Ok(How::Unchanged);
         }
         let many = changed.len() >= REBUILD_CHANGES && changed.len() * REBUILD_RATIO >= self.rib.len();
         let Table { rib, copies, nodes, .. } = self;
+        let mut touched = false;
         let patch = |(at, copy): (usize, &mut Copy<A>)| {
             // A structure that is patched as a spare takes the one that readers have left.
             copy.publisher.collect_within(FOR_READERS);
-            nodes.on(at, || copy.patch(rib, changed))
+            nodes.on(at, || copy.patch(rib, changed, &mut touched))
         };
         if !many && copies.iter_mut().enumerate().all(patch) {
             return Ok(How::Patched);
         }
-        self.rebuild().map(|()| How::Rebuilt).map_err(|error| (error, !many))
+        self.rebuild().map(|()| How::Rebuilt).map_err(|error| (error, touched))
     }
 
     /// Builds all copies anew, or none.
@@ -331,6 +338,12 @@ impl<A: Address> Table<A> {
     /// The structure now published. For the control side; workers use a [`view`](Self::view).
     pub fn fib(&self) -> &Arc<dyn Fib<A>> {
         self.copies[0].publisher.current()
+    }
+
+    /// After an [`apply`](Self::apply) that was refused: whether a worker may have seen part of it. If not, labels that were new in it
+    /// may be given to other next hops at once.
+    pub fn glimpsed(&self) -> bool {
+        self.glimpsed
     }
 
     /// Why `auto` has chosen this structure; empty if it has not.

@@ -6,6 +6,7 @@ use crate::derive::{
     Either, check_names, fixed_neighbors, limits, own_routes, plane, prefix_of, static_routes, timers,
     vrf_number,
 };
+use crate::fits::Waiting;
 use crate::labels::NextHop;
 use crate::plane::{Plane, RouteChange, RouteList, Source, World, integer};
 use crate::queues::{PortQueue, ShownQueue, queues};
@@ -61,6 +62,29 @@ pub enum RouterError {
         /// What the structure says.
         source: BuildError,
     },
+    /// A lookup structure has no room for some routes. All else has been taken.
+    #[error(
+        "IPv{family} table{}: {count} of the {from} routes left out, {first} the first: {why}; the others have been taken",
+        of_vrf(.vrf)
+    )]
+    Refused {
+        /// 4 or 6.
+        family: u8,
+        /// The VRF's name; empty for the one without.
+        vrf: String,
+        /// Whose routes they are: a [`Source`]'s name.
+        from: &'static str,
+        /// How many.
+        count: usize,
+        /// The first one's prefix.
+        first: String,
+        /// What the structure says.
+        why: String,
+    },
+}
+
+fn of_vrf(vrf: &str) -> String {
+    if vrf.is_empty() { String::new() } else { format!(" of VRF {vrf}") }
 }
 
 /// What lookups of one VRF and family run on.
@@ -84,6 +108,8 @@ pub struct LookupStats {
     pub next_hops: usize,
     /// Published so far: 1 at first, one more for each change.
     pub generation: u64,
+    /// Routes that the structure has no room for now; they are tried again.
+    pub refused: usize,
 }
 
 /// A family that the router routes.
@@ -94,6 +120,9 @@ pub trait Routed: Family {
     /// The half, and all that adjacencies are made from.
     #[doc(hidden)]
     fn split(control: &mut RouterControl) -> (&mut Plane<Self>, World<'_>);
+    /// What its tables have refused.
+    #[doc(hidden)]
+    fn waiting(control: &mut RouterControl) -> &mut Waiting<Self>;
     /// What the table's file calls its labels.
     #[doc(hidden)]
     fn names(control: &mut RouterControl) -> &mut Vec<(Label, String)>;
@@ -136,6 +165,8 @@ pub struct RouterControl {
     pub(crate) neighbors: Neighbors,
     pub(crate) v4: Plane<u32>,
     pub(crate) v6: Plane<u128>,
+    pub(crate) waiting4: Waiting<u32>,
+    pub(crate) waiting6: Waiting<u128>,
     rules4: Rules,
     rules6: Rules,
     names4: Vec<(Label, String)>,
@@ -160,6 +191,10 @@ impl Routed for u32 {
         (v4, World { interfaces: &settings.current().interfaces, neighbors, rules: rules4 })
     }
 
+    fn waiting(control: &mut RouterControl) -> &mut Waiting<u32> {
+        &mut control.waiting4
+    }
+
     fn names(control: &mut RouterControl) -> &mut Vec<(Label, String)> {
         &mut control.names4
     }
@@ -177,6 +212,10 @@ impl Routed for u128 {
     fn split(control: &mut RouterControl) -> (&mut Plane<u128>, World<'_>) {
         let RouterControl { v6, settings, neighbors, rules6, .. } = control;
         (v6, World { interfaces: &settings.current().interfaces, neighbors, rules: rules6 })
+    }
+
+    fn waiting(control: &mut RouterControl) -> &mut Waiting<u128> {
+        &mut control.waiting6
     }
 
     fn names(control: &mut RouterControl) -> &mut Vec<(Label, String)> {
@@ -265,6 +304,8 @@ impl RouterControl {
             neighbors,
             v4,
             v6,
+            waiting4: Waiting::default(),
+            waiting6: Waiting::default(),
             rules4,
             rules6,
             names4,
@@ -412,11 +453,11 @@ impl RouterControl {
     }
 
     /// Takes a new configuration: everything that is in [`RouterConfig`] but the algorithms, coalescing, the VRFs, the
-    /// kernel's section and the neighbors' limit. What is wrong with it is found before anything changes; only if a table
-    /// outgrows its structure ([`RouterError::Table`]) may a part have been taken.
+    /// kernel's section and the neighbors' limit. What is wrong with it is found before anything changes.
     ///
     /// # Errors
-    /// What is wrong with the new configuration, or what it would need a restart for.
+    /// What is wrong with the new configuration, or what it would need a restart for; or, when all else has been taken, routes that a
+    /// table has no room for ([`RouterError::Refused`]).
     pub fn reload(&mut self, now_ns: u64, config: &RouterConfig) -> Result<(), RouterError> {
         let prepared = self.prepare(config)?;
         self.commit(now_ns, prepared)
@@ -470,7 +511,7 @@ impl RouterControl {
     /// Takes over what was prepared, before anything else is done with this control side.
     ///
     /// # Errors
-    /// [`RouterError::Table`]: a table outgrows its structure. A part may have been taken.
+    /// [`RouterError::Refused`]: routes that a table has no room for. All else has been taken; the next reload tries them again.
     pub fn commit(&mut self, now_ns: u64, prepared: Prepared) -> Result<(), RouterError> {
         let Prepared { config, settings, timers, rules, fixed: [old_fixed, new_fixed], routes } = prepared;
         self.config = config;
@@ -478,19 +519,19 @@ impl RouterControl {
         (self.rules4, self.rules6) = rules;
         self.count_rules(true);
         self.neighbors.set_timers(timers);
-        self.set_settings(now_ns, settings)?;
+        let mut result = self.set_settings(now_ns, settings);
         self.fix_neighbors(now_ns, &old_fixed, &new_fixed);
         for (vrf, wanted) in routes.0.into_iter().enumerate() {
             let changes = self.v4.difference(vrf, Source::Static, &wanted);
-            self.change(vrf, Source::Static, &changes)?;
+            result = result.and(self.change_as_fits(vrf, Source::Static, &changes));
         }
         for (vrf, wanted) in routes.1.into_iter().enumerate() {
             let changes = self.v6.difference(vrf, Source::Static, &wanted);
-            self.change(vrf, Source::Static, &changes)?;
+            result = result.and(self.change_as_fits(vrf, Source::Static, &changes));
         }
-        self.settle(now_ns)?;
+        result = result.and(self.settle(now_ns));
         self.publish_hops();
-        Ok(())
+        result
     }
 
     /// Publishes new interfaces, and changes the routes that follow from them.
@@ -515,23 +556,24 @@ impl RouterControl {
                 self.v6.turn(number);
             }
         }
-        self.change_own_routes()?;
+        let result = self.change_own_routes();
         self.publish_hops();
-        self.settle(now_ns)
+        result.and(self.settle(now_ns))
     }
 
     /// Brings our own routes up to date with the interfaces, and with the addresses that the kernel has elsewhere.
     pub(crate) fn change_own_routes(&mut self) -> Result<(), RouterError> {
+        let mut result = Ok(());
         for vrf in 0..self.vrfs.len() {
             let hosts = self.kernel_hosts(vrf as u16);
             let wanted = own_routes::<u32>(&self.settings.current().interfaces, vrf as u16, &hosts);
             let changes = self.v4.difference(vrf, Source::Own, &wanted);
-            self.change(vrf, Source::Own, &changes)?;
+            result = result.and(self.change_as_fits(vrf, Source::Own, &changes));
             let wanted = own_routes::<u128>(&self.settings.current().interfaces, vrf as u16, &hosts);
             let changes = self.v6.difference(vrf, Source::Own, &wanted);
-            self.change(vrf, Source::Own, &changes)?;
+            result = result.and(self.change_as_fits(vrf, Source::Own, &changes));
         }
-        Ok(())
+        result
     }
 
     fn fix_neighbors(&mut self, now_ns: u64, before: &[(Key, MacAddr)], after: &[(Key, MacAddr)]) {
@@ -548,7 +590,7 @@ impl RouterControl {
     /// Call it every few milliseconds. Returns whether there was anything.
     ///
     /// # Errors
-    /// A table that outgrows its structure; that change is left out.
+    /// Routes that a table has no room for; they are left out, and tried again.
     pub fn poll(&mut self, now_ns: u64) -> Result<bool, RouterError> {
         let mut busy = false;
         for _ in 0..EVENTS {
@@ -564,6 +606,8 @@ impl RouterControl {
         self.neighbors.tick(now_ns, &mut self.actions);
         busy |= !self.actions.is_empty();
         self.settle(now_ns)?;
+        self.try_again::<u32>(now_ns)?;
+        self.try_again::<u128>(now_ns)?;
         Ok(busy)
     }
 
@@ -653,10 +697,10 @@ impl RouterControl {
             self.publish_hops();
         }
         for (vrf, changes) in hosts4.into_iter().filter(|(_, changes)| !changes.is_empty()) {
-            result = result.and(self.change(vrf, Source::Neighbor, &changes).map(drop));
+            result = result.and(self.change_as_fits(vrf, Source::Neighbor, &changes));
         }
         for (vrf, changes) in hosts6.into_iter().filter(|(_, changes)| !changes.is_empty()) {
-            result = result.and(self.change(vrf, Source::Neighbor, &changes).map(drop));
+            result = result.and(self.change_as_fits(vrf, Source::Neighbor, &changes));
         }
         result
     }
@@ -672,8 +716,8 @@ impl RouterControl {
     pub fn lookup_stats(&self) -> Vec<LookupStats> {
         let mut all = Vec::new();
         for (vrf, name) in self.vrfs.iter().enumerate() {
-            all.extend(stats(&self.v4, vrf, name));
-            all.extend(stats(&self.v6, vrf, name));
+            all.extend(stats(&self.v4, &self.waiting4, vrf, name));
+            all.extend(stats(&self.v6, &self.waiting6, vrf, name));
         }
         all
     }
@@ -712,7 +756,7 @@ impl RouterControl {
 /// Workers' events that one call of [`RouterControl::poll`] hears.
 const EVENTS: usize = 4096;
 
-fn stats<A: Family>(plane: &Plane<A>, vrf: usize, name: &str) -> Option<LookupStats> {
+fn stats<A: Family>(plane: &Plane<A>, waiting: &Waiting<A>, vrf: usize, name: &str) -> Option<LookupStats> {
     let table = plane.table(vrf)?;
     Some(LookupStats {
         vrf: name.into(),
@@ -724,11 +768,12 @@ fn stats<A: Family>(plane: &Plane<A>, vrf: usize, name: &str) -> Option<LookupSt
         shared_bytes: table.fib().shared_bytes(),
         next_hops: plane.next_hops(),
         generation: table.generation(),
+        refused: waiting.count(vrf),
     })
 }
 
 /// The change of the host route of a neighbor that is known, or lost.
-fn host_route<A: Family>(
+pub(crate) fn host_route<A: Family>(
     plane: &Plane<A>,
     vrf: usize,
     key: Key,

@@ -36,8 +36,8 @@ impl RouterControl {
     /// Takes over what the kernel says.
     ///
     /// # Errors
-    /// A table that outgrows its structure, or a device whose parameters contradict the configuration; what else there
-    /// was has been taken over.
+    /// Routes that a table has no room for ([`RouterError::Refused`]: they are tried again when there may be), or a device whose
+    /// parameters contradict the configuration; what else there was has been taken over.
     pub fn kernel(&mut self, now_ns: u64, events: &[KernelEvent]) -> Result<(), RouterError> {
         let mut changes4: Vec<Vec<RouteChange<u32>>> = vec![Vec::new(); self.vrfs.len()];
         let mut changes6: Vec<Vec<RouteChange<u128>>> = vec![Vec::new(); self.vrfs.len()];
@@ -104,10 +104,10 @@ impl RouterControl {
             }
         }
         for (vrf, changes) in changes4.into_iter().enumerate().filter(|(_, changes)| !changes.is_empty()) {
-            result = result.and(self.change(vrf, Source::Kernel, &changes).map(drop));
+            result = result.and(self.change_as_fits(vrf, Source::Kernel, &changes));
         }
         for (vrf, changes) in changes6.into_iter().enumerate().filter(|(_, changes)| !changes.is_empty()) {
-            result = result.and(self.change(vrf, Source::Kernel, &changes).map(drop));
+            result = result.and(self.change_as_fits(vrf, Source::Kernel, &changes));
         }
         result.and(self.settle(now_ns))
     }

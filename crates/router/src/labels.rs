@@ -3,7 +3,7 @@
 //! A label that no route uses any more keeps its meaning, and is not given out again, before every worker has passed a
 //! burst boundary: until then a packet on its way may still carry it.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::net::IpAddr;
 use tidemill_lookup::qsbr::{Domain, Epoch};
 use tidemill_lpm::Label;
@@ -60,7 +60,8 @@ pub(crate) struct Labels {
     /// By label; `None` is free, and so is 0, which means "no route".
     entries: Vec<Option<Entry>>,
     index: HashMap<NextHop, Label>,
-    free: Vec<Label>,
+    /// The smallest is given out first: structures with narrow labels have no others.
+    free: BTreeSet<Label>,
     resting: VecDeque<(Epoch, Vec<Label>)>,
     released: Vec<Label>,
 }
@@ -70,7 +71,7 @@ impl Default for Labels {
         Labels {
             entries: vec![None],
             index: HashMap::new(),
-            free: Vec::new(),
+            free: BTreeSet::new(),
             resting: VecDeque::new(),
             released: Vec::new(),
         }
@@ -99,7 +100,7 @@ impl Labels {
             NextHop::Group(members) => members.iter().map(|(member, _)| self.take(member).0).collect(),
             _ => Vec::new(),
         };
-        let label = self.free.pop().unwrap_or_else(|| {
+        let label = self.free.pop_first().unwrap_or_else(|| {
             self.entries.push(None);
             Label(self.entries.len() as u32 - 1)
         });
@@ -130,12 +131,26 @@ impl Labels {
         }
     }
 
+    /// How many have been given back and do not rest yet.
+    pub(crate) fn released(&self) -> usize {
+        self.released.len()
+    }
+
+    /// Frees at once what has been given back since [`released`](Self::released) said `from`, which no worker has ever seen in
+    /// a table.
+    pub(crate) fn free_unseen(&mut self, from: usize) {
+        for label in self.released.drain(from..) {
+            self.entries[label.0 as usize] = None;
+            self.free.insert(label);
+        }
+    }
+
     /// Ends the grace periods that are over.
     pub(crate) fn collect(&mut self, domain: &Domain) {
         while self.resting.front().is_some_and(|(epoch, _)| domain.passed(*epoch)) {
             for label in self.resting.pop_front().into_iter().flat_map(|(_, labels)| labels) {
                 self.entries[label.0 as usize] = None;
-                self.free.push(label);
+                self.free.insert(label);
             }
         }
     }
@@ -179,6 +194,29 @@ mod tests {
         labels.collect(&domain);
         assert_eq!(labels.take(&NextHop::OnLink(3)).0, Label(1));
         assert_eq!((labels.hop(Label(1)), labels.index.len()), (Some(&NextHop::OnLink(3)), 2));
+    }
+
+    #[test]
+    fn the_smallest_free_label_is_given_out() {
+        let (domain, hop) = (Domain::new(), NextHop::OnLink);
+        let mut labels = Labels::default();
+        let all: Vec<Label> = (0..20).map(|n| labels.take(&hop(n)).0).collect();
+        for &label in &all[4..] {
+            labels.give_back(label);
+        }
+        labels.rest(&domain);
+        labels.collect(&domain);
+        assert_eq!([20, 21].map(|n| labels.take(&hop(n)).0), [Label(5), Label(6)]);
+        // What no worker has seen is there again at once, and what was given back before rests.
+        labels.give_back(Label(5));
+        let before = labels.released();
+        let group = labels.take(&NextHop::Group(vec![(hop(30), 1), (hop(31), 1)])).0;
+        assert_eq!(labels.take(&hop(32)).0, Label(10));
+        labels.give_back(group);
+        labels.free_unseen(before);
+        let next: Vec<Label> = (40..44).map(|n| labels.take(&hop(n)).0).collect();
+        assert_eq!(next, [7, 8, 9, 11].map(Label));
+        assert!(labels.hop(Label(5)).is_some(), "at rest");
     }
 
     #[test]

@@ -10,6 +10,7 @@
 pub mod config;
 mod control;
 mod derive;
+mod fits;
 mod groups;
 mod kernel;
 mod labels;

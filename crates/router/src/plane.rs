@@ -19,7 +19,7 @@ use tidemill_lpm::{BuildError, Fib, Label, Prefix, Rib};
 use tidemill_wire::EtherType;
 
 /// Where a route comes from, in order of preference: of several routes to one prefix the first counts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Source {
     /// Our addresses and the links that they are on (RFC 1812 5.2.4.3 leaves preference to the implementer; a link that
     /// we are on is the better news).
@@ -208,7 +208,7 @@ impl<A: Family> Plane<A> {
         let changes = coalesced.as_deref().unwrap_or(changes);
         let mut before = Vec::with_capacity(changes.len());
         let mut best = Vec::with_capacity(changes.len());
-        let mut new = false;
+        let (mut new, released) = (false, labels.released());
         for (prefix, hop) in changes {
             let rib = &mut owner.routes[source as usize];
             let old = match hop {
@@ -232,7 +232,7 @@ impl<A: Family> Plane<A> {
         let applied = match self.vrfs[vrf].table.apply(&best) {
             Ok(applied) => applied,
             Err(error) => {
-                self.undo(vrf, source, changes, before);
+                self.undo(vrf, source, changes, before, released);
                 return Err(error);
             }
         };
@@ -248,8 +248,17 @@ impl<A: Family> Plane<A> {
         Ok(Some(applied))
     }
 
-    fn undo(&mut self, vrf: usize, source: Source, changes: &[RouteChange<A>], before: Vec<Option<Label>>) {
-        let rib = &mut self.vrfs[vrf].routes[source as usize];
+    /// `released` as it was before the changes.
+    fn undo(
+        &mut self,
+        vrf: usize,
+        source: Source,
+        changes: &[RouteChange<A>],
+        before: Vec<Option<Label>>,
+        released: usize,
+    ) {
+        let Vrf { routes, table } = &mut self.vrfs[vrf];
+        let rib = &mut routes[source as usize];
         for ((prefix, _), old) in changes.iter().zip(before).rev() {
             let failed = match old {
                 Some(label) => rib.insert(*prefix, label),
@@ -258,6 +267,10 @@ impl<A: Family> Plane<A> {
             failed.into_iter().for_each(|label| {
                 self.labels.give_back(label);
             });
+        }
+        // Whoever is without users now was new. At rest such labels would push the next ones up, beyond what narrow structures hold.
+        if !table.glimpsed() {
+            self.labels.free_unseen(released);
         }
         self.labels.rest(&self.domain);
     }
@@ -533,7 +546,7 @@ fn alive(hop: &NextHop, world: World<'_>) -> bool {
 }
 
 /// The last change of each prefix, in their order; `None` if all are.
-fn coalesce<A: Family>(changes: &[RouteChange<A>]) -> Option<Vec<RouteChange<A>>> {
+pub(crate) fn coalesce<A: Family>(changes: &[RouteChange<A>]) -> Option<Vec<RouteChange<A>>> {
     let last = last_of_each(changes.iter().map(|(prefix, _)| *prefix));
     if last.len() == changes.len() {
         return None;

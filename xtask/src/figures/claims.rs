@@ -47,12 +47,39 @@ fn rising(ys: &[f64]) -> bool {
 const SPACE: &str = "% of the address space";
 const OVER_DXR: &str = "bytes over those of DxR";
 const MLPS: &str = "M lookups/s";
+const MIXED_MLPS: &str = "M lookups/s, in a mixed order";
+const MISSES_MODELLED: &str = "L3 misses per lookup, modelled";
 const RANDOM_MLPS: &str = "M lookups/s, random keys";
 const FOR_NOTHING: &str = "questions to the FIB for nothing";
 const INSIDE: &str = "keys inside prefixes";
 const RANDOM: &str = "random keys";
 /// Sizes of CuVPP's tables, in millions.
 const SIZES: [f64; 4] = [0.5, 1.0, 1.5, 2.0];
+
+/// Figures 4.6 to 4.8.
+const ALL_ARRANGED: [&str; 4] = ["DxR", "D12XxR", "D14XxR", "D16XxR"];
+
+/// Of Figures 3.15 to 3.17, besides DIR-24-8 and D21R, which leave the caches.
+const BESIDE_DIR: [&str; 3] = ["dxr-d16r", "dxr-d18r", "dxr-d20r"];
+
+/// The best rate of a series among these K.
+fn best_of(points: &Points<'_>, series: &str, ks: std::ops::RangeInclusive<u8>) -> f64 {
+    ks.map(|k| points.at(MLPS, series, k)).fold(0.0, f64::max)
+}
+
+fn more_with_two(points: &Points<'_>) -> bool {
+    let more = |name: &str| points.at(MLPS, name, 2) > 1.1 * points.at(MLPS, name, 1);
+    BESIDE_DIR.iter().all(|name| more(name)) && more("dir-24-8")
+}
+
+const BY_THREADS: &[Claim] = &[
+    ("DIR-24-8 is behind D16R to D20R", |p| {
+        [1, 2].iter().all(|threads| {
+            BESIDE_DIR.iter().all(|name| p.at(MLPS, "dir-24-8", *threads) < p.at(MLPS, name, *threads))
+        })
+    }),
+    ("two threads do more than one", more_with_two),
+];
 
 /// The structures of Figures 3.7 to 3.9 that are last, there and here.
 const LAST: [&str; 2] = ["lc-trie", "tree-bitmap"];
@@ -149,10 +176,76 @@ const CLAIMS: &[(&str, &[Claim])] = &[
     ("zec-4.5", &[("extension blocks are the most from 20 on", |p| blocks(p, 20))]),
     (
         "zec-3.13",
-        &[("no K beyond 20 is near the best", |p| {
-            let best = (16..=20).map(|k| p.at(MLPS, "DxR", k)).fold(0.0, f64::max);
-            (21..=24).all(|k| p.at(MLPS, "DxR", k) < 0.8 * best)
-        })],
+        &[
+            ("no K beyond 20 is near the best", |p| {
+                let best = best_of(p, "DxR", 16..=20);
+                (21..=24).all(|k| p.at(MLPS, "DxR", k) < 0.8 * best)
+            }),
+            ("up to 20 every K does half of the best, at 24 none does", |p| {
+                let best = best_of(p, "DxR", 16..=20);
+                (16..=20).all(|k| p.at(MLPS, "DxR", k) > best / 2.0) && p.at(MLPS, "DxR", 24) < best / 2.0
+            }),
+        ],
+    ),
+    ("zec-3.15", BY_THREADS),
+    (
+        "zec-3.16",
+        &[
+            (
+                "where each waits for the one before, DIR-24-8 is behind D16R to D20R by more than twice",
+                |p| BESIDE_DIR.iter().all(|name| p.at(MLPS, "dir-24-8", 1) < p.at(MLPS, name, 1) / 2.0),
+            ),
+            ("D21R is behind those, too", |p| {
+                BESIDE_DIR.iter().all(|name| p.at(MLPS, "dxr-d21r", 1) < p.at(MLPS, name, 1))
+            }),
+            ("two threads do more than one", more_with_two),
+        ],
+    ),
+    ("zec-3.17", BY_THREADS),
+    (
+        "zec-3.18",
+        &[
+            ("the floor up to 20 is the paper's, the stream of keys and answers", |p| {
+                (16..=20).all(|k| (0.09..0.1).contains(&p.at(MISSES_MODELLED, "DxR", k)))
+            }),
+            ("it bends at 21, and 22 misses far more often", |p| {
+                let at = |k: u8| p.at(MISSES_MODELLED, "DxR", k);
+                at(21) > 1.5 * at(20) && at(22) > 1.5 * at(21)
+            }),
+        ],
+    ),
+    (
+        "zec-4.6",
+        &[
+            ("at 21 D16 is ahead of DxR", |p| p.at(MLPS, "D16XxR", 21) > p.at(MLPS, "DxR", 21)),
+            ("all of them fall: at 24 none has 0.6 of its best", |p| {
+                ALL_ARRANGED.iter().all(|name| p.at(MLPS, name, 24) < 0.6 * best_of(p, name, 17..=20))
+            }),
+        ],
+    ),
+    (
+        "zec-4.7",
+        &[
+            ("none of them is at its best at 24", |p| {
+                ALL_ARRANGED.iter().all(|name| p.at(MLPS, name, 24) < 0.9 * best_of(p, name, 17..=20))
+            }),
+            ("with keys that come again DxR is level from 22 on", |p| {
+                let from_22: Vec<f64> = (22..=24).map(|k| p.at(MLPS, "DxR", k)).collect();
+                from_22.iter().all(|a| from_22.iter().all(|b| *a > 0.7 * b))
+            }),
+        ],
+    ),
+    (
+        "zec-4.8",
+        &[
+            ("at 22 D16 is ahead of D14, and of DxR by half", |p| {
+                let at = |name: &str| p.at(MLPS, name, 22);
+                at("D16XxR") > at("D14XxR") && at("D16XxR") > 1.5 * at("DxR")
+            }),
+            ("at 22 DxR has lost half of its best", |p| {
+                p.at(MLPS, "DxR", 22) < best_of(p, "DxR", 16..=18) / 2.0
+            }),
+        ],
     ),
     (
         "fu-3.2t",
@@ -216,10 +309,35 @@ const CLAIMS: &[(&str, &[Claim])] = &[
     ("fu-3.9", THREE_SEVEN),
     (
         "fu-3.12",
-        &[("on-chip memory is bounded, the rest grows with the FIBs", |p| {
-            let (on_chip, all) = (p.ys("bytes", "on chip"), p.ys("bytes", "all"));
-            on_chip.iter().all(|bytes| *bytes < 2_236_417.0) && rising(&all) && all.last() > all.first()
-        })],
+        &[
+            ("on-chip memory is bounded, the rest grows with the FIBs", |p| {
+                let (on_chip, all) = (p.ys("bytes", "on chip"), p.ys("bytes", "all"));
+                on_chip.iter().all(|bytes| *bytes < 2_236_417.0) && rising(&all) && all.last() > all.first()
+            }),
+            ("twelve FIBs are slower than one, by a quarter and more with keys for each prefix", |p| {
+                let at = |series: &str, fibs: u8| p.at(MLPS, series, fibs);
+                at("random", 12) < at("random", 1)
+                    && at("for each prefix", 12) < 0.75 * at("for each prefix", 1)
+            }),
+            ("keys for each prefix are quicker than random ones", |p| {
+                (1..=12).all(|fibs| p.at(MLPS, "for each prefix", fibs) > p.at(MLPS, "random", fibs))
+            }),
+        ],
+    ),
+    (
+        "fu-3.13",
+        &[
+            ("SAIL_L falls less than the source's, in the table's order and in a mixed one", |p| {
+                [MLPS, MIXED_MLPS].iter().all(|unit| {
+                    let at = |share: u8| p.at(unit, "sail-l, slowest table", share);
+                    at(10) > 0.65 * at(0)
+                })
+            }),
+            ("nowhere is it ahead of Poptrie by as much as there", |p| {
+                const OVER: &str = "sail-l's rate over Poptrie's";
+                [1, 5, 10].iter().all(|share| p.at(OVER, "most", *share) < 1.47)
+            }),
+        ],
     ),
     (
         "fu-3.16",
@@ -239,6 +357,22 @@ const CLAIMS: &[(&str, &[Claim])] = &[
                 shares.len() == 4 && shares[0] < 0.25 && shares[1..].iter().all(|share| *share > 0.5)
             },
         )],
+    ),
+    (
+        "cuvpp-1t",
+        &[
+            (
+                "129 lengths cost a hash for each more than ten times what one does, the trie less than twice",
+                |p| {
+                    const UNIT: &str = "time of a lookup, random keys, by that with one length";
+                    p.at(UNIT, "hash-per-length", 129) > 10.0 && p.at(UNIT, "two-way-trie", 129) < 2.0
+                },
+            ),
+            ("with 129 what asks for fewer lengths does more than twice as many", |p| {
+                let at = |name: &str| p.at(RANDOM_MLPS, name, 129);
+                ["length-search", "cuvpp-lengths"].iter().all(|name| at(name) > 2.0 * at("hash-per-length"))
+            }),
+        ],
     ),
     (
         "cuvpp-2t",
@@ -306,4 +440,10 @@ pub(crate) fn broken(figure: &str, objects: &[Value]) -> Vec<&'static str> {
     let points = Points(objects.iter().filter(|object| object["figure"] == figure).collect());
     let claims = CLAIMS.iter().filter(|(name, _)| *name == figure).flat_map(|(_, claims)| *claims);
     claims.filter(|(_, holds)| !holds(&points)).map(|(claim, _)| *claim).collect()
+}
+
+/// How many claims there are on a figure.
+#[cfg(test)]
+pub(crate) fn count(figure: &str) -> usize {
+    CLAIMS.iter().filter(|(name, _)| *name == figure).map(|(_, claims)| claims.len()).sum()
 }

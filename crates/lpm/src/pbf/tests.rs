@@ -34,8 +34,7 @@ fn table(random: &mut Random) -> Rib<u128> {
     rib
 }
 
-/// The false positives are those that the page promises, between two thirds and one and a half of them: some 8,000, with a
-/// spread of 100, and one seed.
+/// The false positives are those that the page promises, within a tenth: some 8,000 and more, with a spread of 100.
 #[test]
 fn the_table_is_asked_as_often_as_theory_says() {
     let mut random = Random::new(5);
@@ -55,7 +54,8 @@ fn the_table_is_asked_as_often_as_theory_says() {
         }
         assert_eq!(trace.fib_probes(), matched + trace.false_positives());
         let ratio = trace.false_positives() as f64 / (expected - matched as f64);
-        assert!((0.67..1.5).contains(&ratio), "{trace:?}, expected {expected} of {}", keys.len());
+        println!("{} false positives, {ratio:.3} of what theory says", trace.false_positives());
+        assert!((0.9..1.1).contains(&ratio), "{trace:?}, expected {expected} of {}", keys.len());
         // 44 filters at 0.37 %, then fuller ones.
         let of_a_miss = pbf.expected_probes(None);
         let fuller = if round == 0 { 0.10..0.17 } else { 0.17..0.8 };

@@ -89,6 +89,32 @@ fn a_table_that_cannot_be_built_changes_nothing() {
     assert_eq!((table.rib().len(), table.fib().lookup(0x0a01_0001)), (2, Label(2)));
 }
 
+/// A structure that is patched as a copy is as before when a patch fails: it is built once, in vain, and not a second time to restore it.
+#[test]
+fn a_refusal_costs_one_build_where_nothing_was_touched() {
+    for (name, restored) in [("sail-l8", 0), ("rangetrie-d16", 1)] {
+        let algorithm = Algorithm::parse::<u32>(name).unwrap();
+        let domain = Domain::new();
+        let builds = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+        let counted = builds.clone();
+        let mut table = Table::with(&domain, Rib::new(), move |rib, domain| {
+            counted.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            algorithm.writer(rib, domain)
+        })
+        .unwrap();
+        table.apply(&[announce("10.0.0.0/8", 1)]).unwrap();
+        let (reader, before) = (domain.register(), builds.load(std::sync::atomic::Ordering::Relaxed));
+        let refused = [announce("10.0.0.0/8", 2), announce("11.0.0.0/8", u32::MAX)];
+        assert!(table.apply(&refused).is_err());
+        let more = builds.load(std::sync::atomic::Ordering::Relaxed) - before;
+        assert_eq!((more, table.glimpsed()), (1 + restored, restored > 0), "{name}");
+        assert_eq!(table.view().get(&reader).lookup(0x0a00_0001), Label(1), "{name}");
+        table.apply(&[announce("11.0.0.0/8", 3), Change::Withdraw(prefix("10.0.0.0/8"))]).unwrap();
+        let answers = [0x0a00_0001, 0x0b00_0001].map(|key| table.view().get(&reader).lookup(key));
+        assert_eq!(answers, [Label::NONE, Label(3)], "{name}");
+    }
+}
+
 #[test]
 fn a_label_is_free_when_every_worker_has_moved_on() {
     let domain = Domain::new();

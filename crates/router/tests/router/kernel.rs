@@ -366,3 +366,94 @@ fn a_device_is_known_again_by_its_name() {
         assert_eq!(notes[0].contains("ours stays 1700"), mtu == 9000, "{notes:?}");
     }
 }
+
+/// A batch with a route too many: what it takes away goes, what fits comes, what does not is named and comes when there is room.
+#[test]
+fn what_does_not_fit_costs_nothing_else() {
+    let text = "router.algorithm='sail-l8'\n[kernel]\n[[interface]]\nport='lan'\naddresses=['10.0.0.1/8']\n\
+        [[interface]]\nport='wan'\nowner='kernel'\n[[interface]]\nport='dmz'\n";
+    let mut index = 9;
+    let ports = ["lan", "wan", "dmz"].map(|name| {
+        index += 1;
+        let device = Device { index, mac: port_mac(index as u8 - 10), mtu: 1500, up: true };
+        PortInfo { device: Some(device), ..PortInfo::new(name) }
+    });
+    let mut lab = Lab::with(text, ports, Routes::default(), Routes::default());
+    lab.settle();
+    tell(&mut lab, &[address(11, "11.0.0.1/24", false), KernelEvent::InSync]).unwrap();
+    let to = |prefix: &str, gateway: u32| {
+        let gateway = format!("10.1.{}.{}", gateway / 250, 1 + gateway % 250);
+        route(254, prefix, via(&[(10, Some(&gateway), 1)]))
+    };
+    let some = |i: u32| format!("20.{}.{}.0/24", i / 250, i % 250);
+    let in_use = |lab: &mut Lab, i: u32| lab.route("", &some(i).replace("0/24", "1")) != "none";
+    let state = |lab: &Lab| (lab.control.kernel_routes().0, lab.control.lookup_stats()[0].refused);
+
+    // 254 labels, some of them for our own routes.
+    let error = tell(&mut lab, &(0..300).map(|i| to(&some(i), i)).collect::<Vec<_>>()).unwrap_err();
+    let (taken, left) = state(&lab);
+    assert!((230..254).contains(&taken) && taken + left == 300, "{taken} and {left}");
+    assert!(error.contains(&format!("{left} of the kernel routes left out")), "{error}");
+    assert!(error.contains("does not fit into 8 bits"), "{error}");
+
+    let batch = [
+        to("40.0.0.0/24", 500),
+        route(254, &some(0), None),
+        to(&some(1), 501),
+        to("30.0.0.0/24", 3),
+        route(254, &some(2), None),
+    ];
+    let error = tell(&mut lab, &batch).unwrap_err();
+    assert!(error.contains("2 of the kernel routes left out") && error.contains("40.0.0.0/24"), "{error}");
+    let kept: Vec<bool> = (0..4).map(|i| in_use(&mut lab, i)).collect();
+    assert_eq!(
+        kept,
+        [false, false, false, true],
+        "withdrawn; not by that gateway any more; withdrawn; as before"
+    );
+    assert!(lab.route("", "30.0.0.1").starts_with("kernel 30.0.0.0/24"));
+    assert_eq!(lab.route("", "40.0.0.1"), "none");
+    assert_eq!(state(&lab), (taken - 2, left + 2));
+
+    // Three next hops are free for three of those that wait. The others wait on, whatever they are told again.
+    lab.wait(25.0);
+    assert_eq!(state(&lab), (taken + 1, left - 1));
+    let notes = lab.control.take_notes().concat();
+    assert!(notes.contains("fit now that had been refused"), "{notes}");
+    let again: Vec<KernelEvent> =
+        (0..300).filter(|&i| i > 2 && !in_use(&mut lab, i)).map(|i| to(&some(i), i)).collect();
+    let before = lab.control.lookup_stats()[0].generation;
+    tell(&mut lab, &again).unwrap();
+    assert_eq!((state(&lab), lab.control.lookup_stats()[0].generation), ((taken + 1, left - 1), before));
+    let gone: Vec<KernelEvent> = [to("40.0.0.0/24", 0), to(&some(1), 0)]
+        .into_iter()
+        .map(|event| match event {
+            KernelEvent::Route { table, prefix, .. } => KernelEvent::Route { table, prefix, path: None },
+            other => other,
+        })
+        .chain((0..300).filter(|&i| !in_use(&mut lab, i)).map(|i| route(254, &some(i), None)))
+        .collect();
+    tell(&mut lab, &gone).unwrap();
+    assert_eq!(state(&lab).1, 0, "what the kernel has taken back waits no more");
+    lab.wait(25.0);
+
+    // Hosts of the link, more than there are labels for: as many as there are have their routes.
+    let full = state(&lab).0;
+    let events: Vec<KernelEvent> =
+        (0..300).filter(|&i| in_use(&mut lab, i)).map(|i| route(254, &some(i), None)).take(3).collect();
+    tell(&mut lab, &events).unwrap();
+    assert_eq!(state(&lab), (full - 3, 0));
+    let host = |i: u8| KernelEvent::Neighbor {
+        index: 11,
+        address: format!("11.0.0.{i}").parse().unwrap(),
+        mac: Some(mac(i).0),
+        reachable: true,
+    };
+    let hosts: Vec<KernelEvent> = (10..250).map(host).collect();
+    let error = tell(&mut lab, &hosts).unwrap_err();
+    assert!(error.contains("of the neighbor routes left out"), "{error}");
+    let has_route = |lab: &mut Lab, i: u8| lab.route("", &format!("11.0.0.{i}")).starts_with("neighbor");
+    let with_route = (10..250).filter(|&i| has_route(&mut lab, i)).count();
+    assert_eq!(with_route, 2, "30.0.0.0/24 has one of the three next hops");
+    lab.end();
+}

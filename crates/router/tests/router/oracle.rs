@@ -195,6 +195,16 @@ fn too_many_next_hops_for_a_structure_are_an_error() {
     assert!(error.contains("does not fit into 8 bits"), "{error}");
     let after = control.lookup_stats().swap_remove(0);
     assert_eq!((after.algorithm.as_str(), after.prefixes), ("sail-l8", before), "the table is as before");
+    // What is refused, however often, takes no labels from what fits.
+    let other = |from: u32, to: u32| -> Vec<Change<u32>> {
+        let prefix = |i: u32| Prefix::new(0x3000_0000 | i << 8, 24).unwrap();
+        (from..to).map(|i| Change::Announce(prefix(i), Label(1000 + i))).collect()
+    };
+    assert!(control.apply(&other(0, 100)).is_err() && control.apply(&other(100, 110)).is_ok());
+    assert!(control.apply(&other(110, 200)).is_err());
+    control.collect();
+    control.apply(&other(200, 201)).unwrap();
+    assert_eq!(control.lookup_stats()[0].prefixes, before + 11);
     let parsed: RouterConfig = toml::from_str(&config).unwrap();
     let many = Routes { rib: list(400).into_iter().collect(), names: Vec::new() };
     let ports = [PortInfo::new("lan"), PortInfo::new("wan")];

@@ -275,3 +275,33 @@ fn packets_on_their_way_during_a_reload_have_one_header_or_the_other() {
     }
     lab.end();
 }
+
+/// Routes that a table has no room for are left out of it, and named; all else is taken.
+#[test]
+fn what_a_table_has_no_room_for_is_left_out() {
+    let text = |more: &str| format!("router.algorithm='sail-l8'\n[[vrf]]\nname='blue'\n{LINKS}{more}");
+    let via = |i: u32| {
+        let gateway = format!("10.{}.0.{}", 2 + i / 200, 10 + i % 200);
+        format!("[[route]]\nprefix='20.{}.{}.0/24'\nvia='{gateway}'\n", i / 200, i % 200)
+    };
+    let nine = |net: u8| format!("[[route]]\nprefix='{net}.0.0.0/8'\nvia='10.2.0.9'\n");
+    let mut lab = Lab::new(&text(&(nine(30) + &nine(31))));
+    lab.settle();
+    let many: String = (0..390).map(via).collect();
+    let error = reload(&mut lab, &text(&(nine(31) + &many + &nine(40)))).unwrap_err();
+    lab.settle();
+    let now = routes(&mut lab.control);
+    let taken = now.iter().filter(|line| line.contains(" 20.")).count();
+    assert!((200..254).contains(&taken), "{taken}");
+    assert!(error.contains(&format!("{} of the static routes left out", 390 - taken)), "{error}");
+    assert!(now.iter().any(|line| line.ends_with(" 40.0.0.0/8")), "it came last, and needs no label");
+    assert!(!now.iter().any(|line| line.contains("30.0.0.0/8")), "the file does not have it any more");
+    // The next file fits.
+    let few: String = (380..390).map(via).collect();
+    reload(&mut lab, &text(&few)).unwrap_err();
+    lab.settle();
+    reload(&mut lab, &text(&few)).unwrap();
+    let now = routes(&mut lab.control);
+    assert_eq!(now.iter().filter(|line| line.contains("static")).count(), 10, "{now:?}");
+    lab.end();
+}

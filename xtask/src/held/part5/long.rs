@@ -10,7 +10,7 @@ const SITES: u64 = 1500;
 /// Prefixes of 49 to 128 bits in each, besides a nest: prefixes of many lengths over one address.
 const SCATTERED: u64 = 16;
 /// Changes.
-const UPDATES: u64 = 60_000;
+pub(super) const UPDATES: u64 = 60_000;
 
 /// The files, which go when this does.
 pub(super) struct LongRoutes {

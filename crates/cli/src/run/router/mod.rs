@@ -34,7 +34,7 @@ use tidemill_lookup::numa::Copies;
 use tidemill_lookup::qsbr::Domain;
 use tidemill_port::Left;
 use tidemill_router::state::Resumed;
-use tidemill_router::{LookupStats, RouterControl};
+use tidemill_router::{LookupStats, RouterControl, RouterError};
 
 /// A router that runs. Who needs both locks takes `feeds` first.
 pub(super) struct Router {
@@ -176,13 +176,21 @@ impl Router {
             ("state", new.state == old.state),
         ];
         unchanged(name, &same)?;
-        {
+        let left_out = {
             let mut control = lock(&self.control);
             let wrong = |error| usage(format!("{name}: {error}"));
             let ours = control.prepare(&new.router()).map_err(wrong)?;
             let theirs = prepare(ours.interfaces())?;
-            control.commit(now_ns(), ours).map_err(wrong)?;
+            // All but some routes has been taken then.
+            let left_out = match control.commit(now_ns(), ours) {
+                Err(error @ RouterError::Refused { .. }) => Some(error),
+                other => other.map(|()| None).map_err(wrong)?,
+            };
             commit(theirs)?;
+            left_out
+        };
+        if let Some(error) = left_out {
+            self.trouble.complain("reload", &error.into());
         }
         self.tell_rules();
         self.coalesce_ms.store(new.router.coalesce_ms, Ordering::Relaxed);
@@ -344,21 +352,24 @@ impl Router {
 }
 
 /// The lookup tables as metrics.
-fn tables(tables: &[LookupStats]) -> [Family; 3] {
+fn tables(tables: &[LookupStats]) -> [Family; 4] {
     let mut prefixes = Family::gauge("fib_prefixes", "Prefixes in a lookup table");
     let mut bytes = Family::gauge("fib_bytes", "Bytes that lookups can touch");
     let mut generation = Family::counter("fib_changes", "Published changes of a lookup table");
+    let mut refused =
+        Family::gauge("fib_refused", "Routes that a lookup table has no room for; they are tried again");
     for table in tables {
         let family = format!("ipv{}", table.family);
         let labels = [("vrf", table.vrf.as_str()), ("family", family.as_str())];
         prefixes.add(&labels, table.prefixes as u64);
         bytes.add(&labels, table.bytes as u64);
         generation.add(&labels, table.generation);
+        refused.add(&labels, table.refused as u64);
     }
-    [prefixes, bytes, generation]
+    [prefixes, bytes, generation, refused]
 }
 
 fn lookup_json(stats: &LookupStats) -> serde_json::Value {
     json!({"family": stats.family, "algorithm": stats.algorithm, "why": stats.why, "prefixes": stats.prefixes, "bytes": stats.bytes,
-        "shared_bytes": stats.shared_bytes, "generation": stats.generation})
+        "shared_bytes": stats.shared_bytes, "generation": stats.generation, "refused": stats.refused})
 }

@@ -123,7 +123,7 @@ impl<C: Cell> Level<C> {
         let chunk = match self.free.pop() {
             Some(chunk) => chunk,
             None if self.cells.len() + size > CELLS_MAX => {
-                return Err(Lack::Room(format!("sail-l has {CELLS_MAX} cells of a level at most")));
+                return Err(Lack::Room);
             }
             None => {
                 // `resize` would abort where there is none.
@@ -162,8 +162,12 @@ impl<C: Cell> Level<C> {
 /// Why there is no chunk, or no cell for a label.
 #[derive(Debug)]
 enum Lack {
+    /// The cells are too narrow for a label.
     Label(Outgrown),
-    Room(String),
+    /// The cells are too narrow for the number of one more chunk of the level that ends here.
+    Number(u8),
+    /// A level has all the cells that it may have.
+    Room,
     Memory(TryReserveError),
 }
 
@@ -177,7 +181,10 @@ impl From<Lack> for Outgrown {
     fn from(lack: Lack) -> Self {
         match lack {
             Lack::Label(outgrown) => outgrown,
-            Lack::Room(what) => Outgrown { what },
+            Lack::Number(end) => {
+                Outgrown { what: format!("sail-l has no number for one more chunk of level {end}") }
+            }
+            Lack::Room => Outgrown { what: format!("sail-l has {CELLS_MAX} cells of a level at most") },
             Lack::Memory(error) => Outgrown { what: format!("no memory for a chunk of sail-l ({error})") },
         }
     }
@@ -207,12 +214,21 @@ pub struct SailL<C> {
 /// # Errors
 /// A label of more than 31 bits; a level of more than 2^28 cells; no memory.
 pub fn writer(rib: &Rib<u128>, _: &Domain) -> Built<u128> {
-    match SailL::<u16>::build(rib) {
-        Ok(narrow) => copies::writer(narrow),
-        // Wider cells take more.
-        Err(error @ BuildError::Memory(_)) => Err(error),
-        Err(_) => copies::writer(SailL::<u32>::build(rib)?),
+    if check_labels(rib, SailL::<u16>::WIDTH).is_ok() {
+        match SailL::<u16>::of(rib) {
+            Ok(narrow) => return copies::writer(narrow),
+            // Wider cells have numbers for more chunks. They make neither room nor memory, and building takes long.
+            Err(Lack::Label(_) | Lack::Number(_)) => {}
+            Err(lack) => return Err(lack.into()),
+        }
     }
+    copies::writer(SailL::<u32>::build(rib)?)
+}
+
+#[cfg(test)]
+thread_local! {
+    /// Structures that were built, or begun, by this thread.
+    static BUILDS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
 impl<C: Cell> SailL<C> {
@@ -225,6 +241,12 @@ impl<C: Cell> SailL<C> {
     /// A label, or the number of a chunk, that does not fit the cells; a level of more than 2^28 cells; no memory.
     pub fn build(rib: &Rib<u128>) -> Result<Self, BuildError> {
         check_labels(rib, Self::WIDTH)?;
+        Ok(Self::of(rib)?)
+    }
+
+    fn of(rib: &Rib<u128>) -> Result<Self, Lack> {
+        #[cfg(test)]
+        BUILDS.with(|builds| builds.set(builds.get() + 1));
         let mut sail = SailL { levels: std::array::from_fn(|_| Level::default()) };
         sail.levels[0].allocate(stride(0), C::default(), 0, &())?;
         for (prefix, label) in rib.iter() {
@@ -276,9 +298,8 @@ impl<C: Cell> SailL<C> {
             if level.is_label(at) {
                 let label = level.cells[at];
                 let end = ENDS[i + 1];
-                let full = || Lack::Room(format!("sail-l has no number for one more chunk of level {end}"));
                 let new = self.levels[i + 1].allocate(stride(i + 1), label, owner, probe)?;
-                self.levels[i].store(at, narrow(new).ok_or_else(full)?, false, probe);
+                self.levels[i].store(at, narrow(new).ok_or(Lack::Number(end))?, false, probe);
                 chunk = new as usize;
             }
             i += 1;

@@ -128,7 +128,9 @@ fn there_is_a_limit_of_cells() {
     let error = sail.change(&more, last, &()).unwrap_err();
     assert!(error.what.contains("cells of a level at most"), "{error}");
     drop(sail);
+    let before = BUILDS.get();
     let error = writer(&more, &Domain::new()).err().unwrap();
+    assert_eq!(BUILDS.get() - before, 1, "wider cells make no room");
     assert!(matches!(error, BuildError::TooLarge { .. }), "{error}");
     let none = Vec::<u64>::new().try_reserve(usize::MAX).unwrap_err();
     assert!(matches!(BuildError::from(Lack::Memory(none.clone())), BuildError::Memory(_)));
