@@ -129,26 +129,26 @@ static __always_inline __u32 find(struct parse *p, __u32 length, __u64 hash)
 	return NONE;
 }
 
-// A key that is not here: told to the daemon when it is missed for the second time, and not too often.
+// A key that is not here: told to the daemon when it is missed for the second time, and not too often. Where enough were told nothing is remembered.
 static __always_inline void missed(struct parse *p, __u32 start, __u32 length, __u64 hash)
 {
-	__u32 index = hash >> 16 & 0xffff, tag = hash >> 32 | 1, *seen = bpf_map_lookup_elem(&kv_seen, &index);
+	__u32 index = hash >> 16 & 0xffff, tag = hash >> 32 | 1, *seen;
 	struct work *w = p->w;
-	__u64 now;
+	__u64 now = w->now_ns >> 22;
 
-	if (!seen)
-		return;
-	if (*seen != tag) {
-		*seen = tag;
-		return;
-	}
-	now = w->now_ns >> 22;
 	if (w->window != now) {
 		w->window = now;
 		w->events = 0;
 	}
 	if (w->events >= p->state->events) {
 		count(C_EVENT_LOST);
+		return;
+	}
+	seen = bpf_map_lookup_elem(&kv_seen, &index);
+	if (!seen)
+		return;
+	if (*seen != tag) {
+		*seen = tag;
 		return;
 	}
 	w->events++;

@@ -168,7 +168,7 @@ pub const COUNTS: [(&str, &str); 29] = [
     ("tcp-deaf", "connections whose replies cannot be followed"),
     ("void", "everything made void: a fragment, an unknown command"),
     ("event", "missed keys told to the daemon"),
-    ("event-lost", "missed keys not told: too many"),
+    ("event-lost", "missed keys not looked at, or not told: too many"),
     ("get-no-room", "gets passed: the answer does not fit into the frame's memory"),
     (
         "udp-half",
