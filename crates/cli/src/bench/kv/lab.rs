@@ -9,6 +9,7 @@
 //! work on the sender's processor, as it does where round trips are measured.
 
 use super::super::cable::{FIRST, last, on, receive, urgent};
+use super::load::{self, Draw};
 use super::middle::{ENDS, Middle};
 use crate::netns::{Netns, move_in};
 use anyhow::{Context as _, Result, bail};
@@ -219,6 +220,25 @@ impl Lab {
             lab.daemon = Some(Daemon::start(&lab.server, memory)?);
         }
         Ok(lab)
+    }
+
+    /// Puts the kernel's tier in front of the same memcached, or takes it away. With it, gets are looked for when this returns.
+    pub(super) fn cache(&mut self, memory: Option<u64>) -> Result<()> {
+        match (memory, self.daemon.is_some()) {
+            (Some(memory), false) => self.daemon = Some(Daemon::start(&self.server, memory)?),
+            (None, true) => self.daemon = None,
+            _ => return Ok(()),
+        }
+        // Whoever receives is another thread by now.
+        self.apart(true)?;
+        let started = Instant::now();
+        while self.daemon.is_some() && self.asked().1 == 0 {
+            if started.elapsed() > Duration::from_secs(10) {
+                bail!("the cache looks for nothing");
+            }
+            load::window(self, &Draw::Absent(1), 1, 1, Duration::from_millis(50))?;
+        }
+        Ok(())
     }
 
     pub(super) fn tcp(&self) -> Result<TcpStream> {
