@@ -366,6 +366,31 @@ fn root_kernel_hot_keys_are_asked_for_so_that_memcached_keeps_them() {
 }
 
 #[test]
+fn root_kernel_where_nothing_can_be_cached_few_keys_are_asked_for() {
+    if !ready("root_kernel_where_nothing_can_be_cached_few_keys_are_asked_for") {
+        return;
+    }
+    let mut lab = Lab::new(&["server"]);
+    let mut gets = 0;
+    // Until the daemon has seen that it asks in vain, and the programs look at one key in 4 ms: all the others are passed by their tags alone.
+    lab.wait("keys that are not told", |lab| {
+        for key in 0..64 {
+            assert_eq!(lab.udp(&format!("get absent-{key}\r\n")), "END\r\n");
+            gets += 1;
+        }
+        lab.cache.count("event-lost") > 1000
+    });
+    // The first come before anything is served.
+    assert_eq!(lab.cache.count("get-miss") + lab.cache.count("get-parked"), gets, "each is counted once");
+    assert!(lab.cache.count("event") < gets / 2);
+    // Keys that are here are found all the same, and new ones are admitted.
+    assert_eq!(lab.udp("set absent-1 0 0 1\r\na\r\n"), "STORED\r\n");
+    assert_eq!(lab.udp("get absent-1\r\n"), "VALUE absent-1 0 1\r\na\r\nEND\r\n");
+    lab.until_hit("absent-1", "VALUE absent-1 0 1\r\na\r\nEND\r\n");
+    assert_eq!(lab.udp("get absent-2\r\n"), "END\r\n");
+}
+
+#[test]
 fn root_kernel_what_is_no_memcached_is_refused() {
     if !inside("root_kernel_what_is_no_memcached_is_refused") {
         return;

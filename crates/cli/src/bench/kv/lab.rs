@@ -154,9 +154,21 @@ pub(super) enum Before {
     Role(u64),
 }
 
+/// What is put in front of one memcached, and taken away again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Front {
+    Nothing,
+    /// A program that passes everything: what having one costs on a virtual cable, where each packet is copied for it.
+    Passing,
+    /// The kernel's tier, with so many bytes.
+    Cache(u64),
+}
+
 /// The whole of it.
 pub(super) struct Lab {
     daemon: Option<Daemon>,
+    passing: Option<(Attachment, Object)>,
+    front: Front,
     middle: Option<Middle>,
     memcached: Child,
     server: Netns,
@@ -207,7 +219,9 @@ impl Lab {
         if let (Before::Role(memory), Some(middle)) = (before, &mut middle) {
             middle.start(last(), memory)?;
         }
-        let mut lab = Lab { daemon: None, middle, memcached, server, client, macs, checksum };
+        let front = Front::Nothing;
+        let mut lab =
+            Lab { daemon: None, passing: None, front, middle, memcached, server, client, macs, checksum };
         lab.apart(true)?;
         let started = Instant::now();
         while lab.tcp().is_err() {
@@ -222,13 +236,18 @@ impl Lab {
         Ok(lab)
     }
 
-    /// Puts the kernel's tier in front of the same memcached, or takes it away. With it, gets are looked for when this returns.
-    pub(super) fn cache(&mut self, memory: Option<u64>) -> Result<()> {
-        match (memory, self.daemon.is_some()) {
-            (Some(memory), false) => self.daemon = Some(Daemon::start(&self.server, memory)?),
-            (None, true) => self.daemon = None,
-            _ => return Ok(()),
+    /// Puts something else in front of the same memcached, and takes away what was there. With the kernel's tier, gets are looked for when this returns.
+    pub(super) fn front(&mut self, front: Front) -> Result<()> {
+        if self.front == front {
+            return Ok(());
         }
+        (self.daemon, self.passing) = (None, None);
+        match front {
+            Front::Nothing => {}
+            Front::Passing => self.passing = Some(passing(&self.server, "server")?),
+            Front::Cache(memory) => self.daemon = Some(Daemon::start(&self.server, memory)?),
+        }
+        self.front = front;
         // Whoever receives is another thread by now.
         self.apart(true)?;
         let started = Instant::now();

@@ -17,7 +17,7 @@ use crate::progress::Progress;
 use crate::usage;
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
-use lab::{Before, Lab};
+use lab::{Before, Front, Lab};
 use load::{Draw, Line, Zipf};
 use std::time::Duration;
 
@@ -64,7 +64,8 @@ enum Case {
     Hits,
     /// One get at a time, 2,000 a second: the client's round trip, and the residence time from the end of the client's cable to it
     Latency,
-    /// Nothing can be cached: keys that are not there, asked of one memcached with the cache in front and without it
+    /// Nothing can be cached: keys that are not there, asked of one memcached with the cache in front, without it, and behind a
+    /// program that passes everything (`bound:xdp-pass`)
     Uncacheable,
     /// Keys by Zipf's law, exponent 0.99; of each the better of the same two loads
     Zipf,
@@ -76,6 +77,8 @@ const L2: &str = "l2-xdp";
 const L1: &str = "l1-af-xdp";
 const UDP: &str = "peer:memcached-udp";
 const TCP: &str = "peer:memcached-tcp";
+/// memcached behind an XDP program that passes everything.
+const PASSING: &str = "bound:xdp-pass";
 /// Keys of the cases where all are cached.
 const FEW: u64 = 64;
 /// A client's requests on their way.
@@ -331,13 +334,14 @@ fn latency(args: &KvBench, labs: &Labs, report: &mut Report, progress: &Progress
 fn uncacheable(args: &KvBench, memory: u64, report: &mut Report, progress: &Progress) -> Result<()> {
     // Two servers may differ by more than what is looked for, each for as long as it lives: this is one, with the programs and without.
     let mut lab = Lab::new(Before::Nothing, args.checksum)?;
-    let mut all = [(L2, Vec::new()), (UDP, Vec::new())];
+    let mut all = [(L2, Vec::new()), (UDP, Vec::new()), (PASSING, Vec::new())];
+    let fronts = [Front::Cache(memory), Front::Nothing, Front::Passing];
     // A small difference: many short turns.
     let turn = args.time() / 2;
     for run in 0..args.runs * PAIRS {
-        for place in 0..2 {
-            let at = (place + run) % 2;
-            lab.cache((at == 0).then_some(memory))?;
+        for place in 0..fronts.len() {
+            let at = (place + run) % fronts.len();
+            lab.front(fronts[at])?;
             let before = lab.asked();
             // The same keys on both sides.
             let rate = load::window(&lab, &Draw::Absent(10_000), WINDOW, args.seed + run as u64, turn)?;
