@@ -166,7 +166,7 @@ static __always_inline void blind(struct state *state, struct conn *conn, __u32 
 }
 
 // Data of a connection that we do not know: if there is one, it is blind.
-static __always_inline void unknown(struct xdp_md *context, struct parse *p, const struct where *where, const struct tuple *tuple)
+static __noinline void unknown(struct xdp_md *context, struct parse *p, const struct where *where, const struct tuple *tuple)
 {
 	struct bpf_sock_tuple ends = {};
 	struct bpf_sock *sock;
@@ -373,21 +373,30 @@ static __always_inline int is_missed(struct parse *p, struct ports *ports, void 
 	return 1;
 }
 
+// Whether a packet is surely nothing to look at: for another port, or such a get. By itself: its stack counts in no chain of calls.
+__noinline int passes(struct xdp_md *context)
+{
+	void *end = (void *)(long)context->data_end;
+	struct parse p = { .context = context };
+	struct ports *ports;
+	__u8 proto;
+
+	if (!found(&p, 0) || !p.state->port)
+		return 1;
+	ports = plain((void *)(long)context->data, end, &proto);
+	if (!ports)
+		return 0;
+	return ports->destination != p.state->port || (proto == IPPROTO_UDP && is_missed(&p, ports, end));
+}
+
 SEC("xdp")
 int tidemill_kv(struct xdp_md *context)
 {
 	struct parse p = { .context = context };
-	struct ports *ports;
 	struct where *where;
 	__u32 frame, n;
-	__u8 proto;
 
-	if (!found(&p, 0) || !p.state->port)
-		return XDP_PASS;
-	// Most packets are for others.
-	ports = plain((void *)(long)context->data, (void *)(long)context->data_end, &proto);
-	if (ports && (ports->destination != p.state->port ||
-		      (proto == IPPROTO_UDP && is_missed(&p, ports, (void *)(long)context->data_end))))
+	if (passes(context) || !found(&p, 0))
 		return XDP_PASS;
 	frame = n = bpf_xdp_get_buff_len(context);
 	if (n > HEADS)
