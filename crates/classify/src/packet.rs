@@ -117,14 +117,16 @@ fn ipv4_words(packet: &[u8], key: &mut Key) -> Option<Upper> {
 #[inline]
 fn ipv6_words(packet: &[u8], key: &mut Key) -> Option<Upper> {
     ipv6::check(packet).ok()?;
-    let walk = ipv6_ext::walk(packet).ok()?;
     let (source, destination) = (ipv6::src_u128(packet), ipv6::dst_u128(packet));
     key.0[0] = (source >> 64) as u64;
     key.0[1] = source as u64;
     key.0[2] = (destination >> 64) as u64;
     key.0[3] = destination as u64;
     let class = be16(packet, 0) >> 4 & 0xff;
-    key.0[4] |= u64::from(walk.upper.0) << 8 | u64::from(class);
+    key.0[4] |= u64::from(class);
+    // Of headers that cannot be followed only what lies above is not known: rules on addresses hold all the same.
+    let Ok(walk) = ipv6_ext::walk(packet) else { return Some(Upper { protocol: 0, place: None }) };
+    key.0[4] |= u64::from(walk.upper.0) << 8;
     let later = walk.fragment.is_some_and(|fragment| fragment.offset != 0);
     note_fragment(walk.is_fragment(), later, key);
     let end = ipv6::HEADER_LEN + usize::from(ipv6::payload_len(packet));
@@ -285,8 +287,11 @@ mod tests {
         assert_eq!(fields(&frame("2c", "11 00 0000 00000007 0035 0fa0 0008 0000")), with(&udp));
         let ping = [(Field::Protocol, 58), (Field::SourcePort, 128)];
         assert_eq!(fields(&frame("3a", "8000 0000 0001 0001")), with(&ping));
-        // A header that runs over the end.
-        assert_eq!(fields(&frame("3c", "11 09 01 04 00000000")), [(Field::EtherType, 0x86dd)]);
+        // Where headers cannot be followed - one runs over the end, there are more than are read - addresses are as they are, and what lies above is 0.
+        assert_eq!(fields(&frame("3c", "11 09 01 04 00000000")), with(&[]));
+        let many = "3c 00 01 04 00000000 ".repeat(17);
+        assert_eq!(fields(&frame("3c", &format!("{many}{TCP}"))), with(&[]));
+        assert_eq!(parse(&frame("3c", &many), 0).unwrap().1, Layers { network: Some(14), transport: None });
     }
 
     #[test]
