@@ -85,7 +85,8 @@ pub struct Cache {
     pub(super) is_shared: bool,
     /// Values that have no end or just a second left, and what they were seen under and when: which of the two shows later.
     perhaps_for_ever: HashMap<Vec<u8>, (u64, u64, u64)>,
-    /// Asked and admitted at the last look.
+    /// Keys that the programs have told as missed; and of them, and of those that were admitted, how many until the last look.
+    told: u64,
     before: (u64, u64),
     /// Hardly an answer since the look before could be admitted.
     is_vain: bool,
@@ -202,6 +203,7 @@ impl Cache {
             object,
             pins: Some(pins),
             daemon: Daemon::default(),
+            told: 0,
             before: (0, 0),
             is_vain: false,
             unasked: true,
@@ -413,7 +415,12 @@ impl Cache {
         if alive {
             self.state.set(state::LEASE, now_ns() + LEASE_NS);
         }
-        Ok(self.admit())
+        let worked = self.admit();
+        // That it is in vain to be told of keys shows before the next look; that it is not any more does not.
+        if !self.is_vain && self.is_told_in_vain() {
+            self.set_vain(true);
+        }
+        Ok(worked)
     }
 
     /// Waits until there may be something to do: 1 ms, 10 where hardly a key that is missed can be cached, and not beyond memcached's death.
@@ -501,6 +508,7 @@ impl Cache {
         if keys.is_empty() {
             return false;
         }
+        self.told += keys.len() as u64;
         if self.unasked || self.is_shared {
             return true;
         }
@@ -577,11 +585,20 @@ impl Cache {
         }
     }
 
-    /// Fewer questions while answers cannot be admitted.
+    /// Fewer keys are told while hardly one can be admitted: there is none such value, nothing may be admitted now.
     fn budget(&mut self) {
-        let (asked, admitted) = (self.daemon.asked - self.before.0, self.daemon.admitted - self.before.1);
-        self.before = (self.daemon.asked, self.daemon.admitted);
-        self.is_vain = asked > 50 && admitted * 10 < asked;
+        self.set_vain(self.is_told_in_vain());
+        self.before = (self.told, self.daemon.admitted);
+    }
+
+    /// Whether hardly a key that was told since the last look could be admitted.
+    fn is_told_in_vain(&self) -> bool {
+        let (told, admitted) = (self.told - self.before.0, self.daemon.admitted - self.before.1);
+        told > 50 && admitted * 10 < told
+    }
+
+    fn set_vain(&mut self, is_vain: bool) {
+        self.is_vain = is_vain;
         let word = self.state.get(state::PORT) & 0xffff_ffff;
         self.state.set(state::PORT, word | EVENTS[usize::from(self.is_vain)] << 32);
     }

@@ -1,6 +1,7 @@
-//! What the machine says: who listens on a port, which connections there are, its addresses and subnets. From /proc, and from `ss`.
+//! What the machine says: who listens on a port, which connections there are, its addresses and subnets. From the kernel's list of sockets, /proc, and `ss`.
 
 use super::layout::Tuple;
+use super::sockets::{self, CLOSE_WAIT, ESTABLISHED, LISTEN, Line, SYN_RECV, Transport};
 use std::collections::HashSet;
 use std::fs;
 use std::io;
@@ -16,14 +17,6 @@ pub(super) fn words(address: IpAddr) -> [u32; 4] {
     std::array::from_fn(|i| {
         u32::from_ne_bytes([bytes[4 * i], bytes[4 * i + 1], bytes[4 * i + 2], bytes[4 * i + 3]])
     })
-}
-
-/// One line of /proc/net/tcp, udp or of their IPv6 forms.
-struct Line {
-    local: ([u32; 4], u16),
-    remote: ([u32; 4], u16),
-    state: u8,
-    inode: u64,
 }
 
 fn end(text: &str) -> Option<([u32; 4], u16)> {
@@ -45,16 +38,18 @@ fn line(text: &str) -> Option<Line> {
     Some(Line { local, remote, state, inode: words.nth(5)?.parse().ok()? })
 }
 
-fn lines(names: [&str; 2], port: Option<u16>) -> Vec<Line> {
+/// What /proc/net says in two of its files.
+pub(super) fn lines_of_proc(names: [&str; 2], port: Option<u16>) -> Vec<Line> {
     let of = |name| fs::read_to_string(format!("/proc/thread-self/net/{name}")).unwrap_or_default();
     let text = names.map(of).concat();
     text.lines().filter_map(line).filter(|line| port.is_none_or(|port| line.local.1 == port)).collect()
 }
 
-const ESTABLISHED: u8 = 1;
-const SYN_RECV: u8 = 3;
-const CLOSE_WAIT: u8 = 8;
-const LISTEN: u8 = 10;
+/// The sockets of a port: over TCP those that wait, are being opened, or can still be read from.
+fn lines(transport: Transport, port: u16) -> Vec<Line> {
+    let names = if transport == Transport::Tcp { ["tcp", "tcp6"] } else { ["udp", "udp6"] };
+    sockets::of_port(transport, port).unwrap_or_else(|_| lines_of_proc(names, Some(port)))
+}
 
 /// Connections to a port of this machine: all that its program can still read from, and among them those whose handshake is done.
 #[derive(Debug, Default)]
@@ -67,7 +62,7 @@ pub(super) struct Connections {
 
 pub(super) fn connections(port: u16) -> Connections {
     let mut connections = Connections::default();
-    for line in lines(["tcp", "tcp6"], Some(port)) {
+    for line in lines(Transport::Tcp, port) {
         if line.state == LISTEN {
             connections.listening.push(line.inode);
         }
@@ -104,25 +99,25 @@ pub(super) fn tuple((client, port): ([u32; 4], u16), server: [u32; 4]) -> Tuple 
 
 /// Sockets that listen on a port over TCP, and those that are bound to it over UDP.
 pub(super) fn listeners(port: u16) -> (Vec<u64>, Vec<u64>) {
-    let tcp = lines(["tcp", "tcp6"], Some(port)).into_iter().filter(|line| line.state == LISTEN);
+    let tcp = lines(Transport::Tcp, port).into_iter().filter(|line| line.state == LISTEN);
     (tcp.map(|line| line.inode).collect(), bound(port))
 }
 
 /// Sockets that are bound to a port over UDP.
 pub(super) fn bound(port: u16) -> Vec<u64> {
-    lines(["udp", "udp6"], Some(port)).into_iter().map(|line| line.inode).collect()
+    lines(Transport::Udp, port).into_iter().map(|line| line.inode).collect()
 }
 
 /// Whether all of these sockets are a process's.
 pub(super) fn holds(pid: u32, inodes: &[u64]) -> bool {
-    let held = sockets(pid);
+    let held = sockets_of(pid);
     inodes.iter().all(|inode| held.contains(inode))
 }
 
 /// The socket at the other end of a connection of ours, if that is on this machine and somebody has it.
 pub(super) fn other_end(ours: SocketAddr, theirs: SocketAddr) -> Option<u64> {
     let end = |at: SocketAddr| (words(at.ip()), at.port());
-    let lines = lines(["tcp", "tcp6"], Some(theirs.port())).into_iter();
+    let lines = lines(Transport::Tcp, theirs.port()).into_iter();
     let mut lines = lines.filter(|line| line.local == end(theirs) && line.remote == end(ours));
     // One that nobody has accepted has no number.
     lines.find(|line| line.inode != 0).map(|line| line.inode)
@@ -132,12 +127,12 @@ pub(super) fn other_end(ours: SocketAddr, theirs: SocketAddr) -> Option<u64> {
 pub(super) fn holders(inodes: &[u64]) -> Vec<(u32, u64)> {
     let Ok(processes) = fs::read_dir("/proc") else { return Vec::new() };
     let pids = processes.flatten().filter_map(|process| process.file_name().to_str()?.parse().ok());
-    let holding = pids.filter(|pid| sockets(*pid).iter().any(|inode| inodes.contains(inode)));
+    let holding = pids.filter(|pid| sockets_of(*pid).iter().any(|inode| inodes.contains(inode)));
     holding.filter_map(|pid| Some((pid, started(pid)?))).collect()
 }
 
 /// The sockets of a process.
-fn sockets(pid: u32) -> HashSet<u64> {
+fn sockets_of(pid: u32) -> HashSet<u64> {
     let Ok(descriptors) = fs::read_dir(format!("/proc/{pid}/fd")) else { return HashSet::new() };
     let inodes = descriptors.flatten().filter_map(|descriptor| {
         let target = fs::read_link(descriptor.path()).ok()?;
@@ -148,8 +143,8 @@ fn sockets(pid: u32) -> HashSet<u64> {
 
 /// Other ports that a process listens on over TCP.
 pub(super) fn other_ports(pid: u32, port: u16) -> Vec<u16> {
-    let held = sockets(pid);
-    let lines = lines(["tcp", "tcp6"], None).into_iter();
+    let held = sockets_of(pid);
+    let lines = lines_of_proc(["tcp", "tcp6"], None).into_iter();
     let others =
         lines.filter(|line| line.state == LISTEN && line.local.1 != port && held.contains(&line.inode));
     let mut ports: Vec<u16> = others.map(|line| line.local.1).collect();
@@ -166,7 +161,7 @@ fn started(pid: u32) -> Option<u64> {
 /// Unix sockets that a process listens on, by path: what comes there cannot be seen.
 pub(super) fn unix_sockets(pid: u32) -> Vec<String> {
     let text = fs::read_to_string("/proc/thread-self/net/unix").unwrap_or_default();
-    let held = sockets(pid);
+    let held = sockets_of(pid);
     text.lines()
         .filter_map(|line| {
             let words: Vec<&str> = line.split_whitespace().collect();
@@ -207,7 +202,7 @@ fn addresses() -> Vec<(IpAddr, u32)> {
 
 /// Those of this machine's addresses at which these sockets take datagrams for a port; each with the interface that it is taken by, or 0: by any.
 pub(super) fn udp_addresses(port: u16, sockets: &[u64]) -> Vec<(IpAddr, u32)> {
-    let lines = lines(["udp", "udp6"], Some(port)).into_iter();
+    let lines = lines(Transport::Udp, port).into_iter();
     let bound: HashSet<[u32; 4]> =
         lines.filter(|line| sockets.contains(&line.inode)).map(|line| line.local.0).collect();
     let any = |address: &IpAddr| match address {

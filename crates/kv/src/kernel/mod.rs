@@ -12,6 +12,7 @@ mod machine;
 mod places;
 mod reconcile;
 mod server;
+mod sockets;
 mod state;
 mod unseen;
 mod values;

@@ -84,6 +84,8 @@ const FEW: u64 = 64;
 /// A client's requests on their way.
 const WINDOW: usize = 16;
 const DEEP: usize = 64;
+/// The load of `uncacheable` before what is measured of it.
+const BEGINS: Duration = Duration::from_millis(300);
 /// Pairs of turns in a round of `uncacheable`, each half as long.
 const PAIRS: usize = 6;
 /// Thousandths, and what they are called of a round trip and of a residence.
@@ -342,9 +344,11 @@ fn uncacheable(args: &KvBench, memory: u64, report: &mut Report, progress: &Prog
         for place in 0..fronts.len() {
             let at = (place + run) % fronts.len();
             lab.front(fronts[at])?;
+            // The same keys on all sides; what is new begins cold, and is not measured.
+            let seed = args.seed + run as u64;
+            load::window(&lab, &Draw::Absent(10_000), WINDOW, seed, BEGINS)?;
             let before = lab.asked();
-            // The same keys on both sides.
-            let rate = load::window(&lab, &Draw::Absent(10_000), WINDOW, args.seed + run as u64, turn)?;
+            let rate = load::window(&lab, &Draw::Absent(10_000), WINDOW, seed, turn)?;
             if at == 0 {
                 std::thread::sleep(Duration::from_millis(20));
                 let (hits, asked) = lab.asked();
