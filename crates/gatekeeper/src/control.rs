@@ -441,12 +441,12 @@ impl GatekeeperControl {
         let mut given = 0;
         for Decision { flow, verdict } in decisions {
             let known = match flow {
-                Addresses::V4 { src, dst } => {
-                    v4.as_mut().map(|seat| seat.gate.impose(now_ns, &rules4, (src, dst), &verdict, None))
-                }
-                Addresses::V6 { src, dst } => {
-                    v6.as_mut().map(|seat| seat.gate.impose(now_ns, &rules6, (src, dst), &verdict, None))
-                }
+                Addresses::V4 { src, dst } => v4
+                    .as_mut()
+                    .map(|seat| seat.gate.impose(now_ns, rules4.of(dst), (src, dst), &verdict, None, None)),
+                Addresses::V6 { src, dst } => v6
+                    .as_mut()
+                    .map(|seat| seat.gate.impose(now_ns, rules6.of(dst), (src, dst), &verdict, None, None)),
             };
             given += usize::from(known == Some(Applied::Done));
         }

@@ -19,7 +19,7 @@ tidemill_graph::counters! {
     Bypassed = "bypassed": "packets to where the policy says route, or that no policy is about",
     FlowsMade = "flows-made": "flows that were new",
     FlowsReplaced = "flows-replaced": "flows without a decision that gave way in a full table to one that was granted",
-    FlowsOutgrown = "flows-outgrown": "flows whose decision fell with a change of policies: its Grantor is none that their destination asks now",
+    FlowsOutgrown = "flows-outgrown": "flows whose decision fell with a change of policies: its Grantor is none that their destination asks now, or may be none",
     FlowsReclaimed = "flows-reclaimed": "flows that were forgotten: silent, or expired",
     Flows4 = "flows4" now: "IPv4 flows in the tables now",
     Flows6 = "flows6" now: "IPv6 flows in the tables now",

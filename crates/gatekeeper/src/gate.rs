@@ -27,12 +27,13 @@
 //! * **Programs** ([`crate::programs`]) decide about the packets of flows that have one; what they say is done like what a state says.
 //! * **Revocation** ([`tidemill_decision::revocation`]): a flow whose decision counts no more is found to be so by its next packet. It is not visited.
 //! * **Policies that change.** A flow notes the number of the policy that it was made by, or was decided about by, and its decision holds under no policy that does not
-//!   name the Grantor that decided: its next packet finds that out, and is a request as of a new flow, without grace, for nobody that this destination asks now
-//!   has granted anything. A policy with a Grantor more, or one less, so costs the flows of that Grantor only. Numbers that mean nothing any more ([`crate::policy`])
+//!   name the Grantor that decided (`gate/holds.rs`): its next packet finds that out, and is a request as of a new flow, without grace, for nobody that this destination asks now
+//!   has granted anything. A policy with a Grantor more, or one less, so costs the flows of that Grantor only, and those of which it is not sure who decided. Numbers that mean nothing any more ([`crate::policy`])
 //!   are given up by the flow's next packet, in either order, or by the sweep that reclaims; [`Gate::passed`] says when none is left.
 //! * **Reclaim** goes a few buckets per burst and per tick, as fast as time goes: [`Gate::keep_up`].
 //! * A fragment is a packet like any other: flows have no ports.
 
+mod holds;
 mod outcome;
 mod pace;
 
@@ -475,27 +476,6 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
         }
     }
 
-    /// The flow's policy is another one: what was decided holds if the Grantor that decided is one of its Grantors, too.
-    #[cold]
-    fn outgrow(
-        &mut self,
-        choices: &Choices<A>,
-        counters: &mut Counters,
-        state: &mut FlowState,
-        (source, destination): (A, A),
-        number: u32,
-    ) {
-        let decided_by = self.decides(choices, state.note().into(), source, destination);
-        if choices.names(number, decided_by) {
-            return;
-        }
-        counters.one(Counter::FlowsOutgrown);
-        if let Some(program) = state.installed() {
-            self.programs.release(program);
-        }
-        *state = state.forgotten();
-    }
-
     /// A flow notes another number.
     #[inline(always)]
     fn uses_change(&mut self, from: u32, to: u32) {
@@ -576,22 +556,24 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
         choices.grantor(buckets, mix(source.fold() ^ spread ^ destination.fold().rotate_left(32)))
     }
 
-    /// A decision about a flow has come: of a Grantor, by a version of its policy, or one that cannot be revoked. The flow notes the policy that its destination has
-    /// now. Whether the Grantor is one of that policy's is for the caller to see: [`names`](Choices::names).
+    /// A decision about a flow has come: of a Grantor (none: of an operator), by a version of its policy, or one that cannot be revoked. The flow notes the policy that its
+    /// destination has, `at`: its number and what numbers mean. Whether the Grantor is one of that policy's is for the caller to see: [`names`](Choices::names).
     pub fn apply(
         &mut self,
         now_ns: u64,
-        rules: &Rules<'_, A>,
-        (source, destination): (A, A),
+        at: (u32, &Choices<A>),
+        flow: (A, A),
         verdict: &Verdict,
+        grantor: Option<u16>,
         by: Option<By>,
     ) -> Applied {
-        let key = A::key(source, destination);
+        let key = A::key(flow.0, flow.1);
         let Some(slot) = self.table.find(self.table.hasher().hash(&key), &key) else {
             return Applied::Unknown;
         };
-        match self.accept(now_ns, destination, verdict, by) {
-            Ok(accepted) => self.take(now_ns, rules, (slot, destination), accepted),
+        let strays = Self::strays(self.spread, at.1, at.0, flow, grantor);
+        match self.accept(now_ns, flow.1, verdict, by) {
+            Ok(accepted) => self.take(now_ns, (at.0, strays), slot, accepted),
             Err(applied) => applied,
         }
     }
@@ -625,12 +607,12 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
         }
     }
 
-    /// A flow takes a decision.
+    /// A flow takes a decision, by a policy of this number, and is a stray there or not.
     fn take(
         &mut self,
         now_ns: u64,
-        rules: &Rules<'_, A>,
-        (slot, destination): (Slot, A),
+        (number, strays): (u32, bool),
+        slot: Slot,
         accepted: Accepted,
     ) -> Applied {
         let mut state = self.table.state(slot);
@@ -643,7 +625,7 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
             self.programs.release(before);
         }
         state.set_rank(accepted.rank);
-        let (number, _) = rules.of(destination);
+        state.set_stray(strays);
         self.uses_change(state.note().into(), number);
         state.set_note(number as u16);
         self.table.set_state(slot, state);
@@ -657,11 +639,13 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
     pub fn impose(
         &mut self,
         now_ns: u64,
-        rules: &Rules<'_, A>,
+        at: (u32, &Choices<A>),
         flow: (A, A),
         verdict: &Verdict,
+        grantor: Option<u16>,
         by: Option<By>,
     ) -> Applied {
+        let strays = Self::strays(self.spread, at.1, at.0, flow, grantor);
         let accepted = match self.accept(now_ns, flow.1, verdict, by) {
             Ok(accepted) => accepted,
             Err(applied) => return applied,
@@ -692,7 +676,7 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
             }
         }
         match outcome[0].slot() {
-            Some(slot) => self.take(now_ns, rules, (slot, flow.1), accepted),
+            Some(slot) => self.take(now_ns, (at.0, strays), slot, accepted),
             None => {
                 if let Some((program, _)) = accepted.program {
                     self.programs.release(program);
@@ -735,7 +719,7 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
             let Choice::Grantors(buckets) = choices.get(note.into()) else { return None };
             Some(Self::grantor(*spread, choices, buckets, source, destination))
         };
-        table.sweep(buckets, |key, stamp, state| {
+        table.sweep(buckets, |key, stamp, mut state| {
             let note = state.note();
             let stands = || {
                 let grantor = by(choices, key, note);
@@ -746,11 +730,15 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
             if state.reclaimable(now_ns, idle_ns) || state.rank() != 0 && silent() && !stands() {
                 next = Swept::Goes;
             } else if choices.is_retired(note.into()) {
-                let (number, choices) = rules.of(A::of_key(key).1);
+                let flow = A::of_key(key);
+                let (number, choices) = rules.of(flow.1);
                 let stays = matches!(choices.get(number), Choice::Grantors(_));
-                let holds = || by(choices, key, note).is_some_and(|grantor| choices.names(number, grantor));
                 next = match stays {
-                    true if !state.is_decided() || holds() => Swept::Becomes(state),
+                    true if !state.is_decided()
+                        || Self::holds(*spread, choices, &mut state, flow, number) =>
+                    {
+                        Swept::Becomes(state)
+                    }
                     // What has been decided about it counts no more, and a flow that does not ask has nothing to keep.
                     _ => Swept::Goes,
                 };

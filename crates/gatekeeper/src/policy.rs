@@ -73,7 +73,7 @@ pub struct Choices<A> {
     is_retired: Vec<bool>,
     /// Changes that have retired numbers.
     epoch: u64,
-    /// Grantors' numbers, [`BUCKETS`] for each choice that has any.
+    /// Grantors' numbers, twice [`BUCKETS`] for each choice that has any: among those that are up, and among all.
     buckets: Vec<u16>,
     /// Where buckets begin that no choice has.
     spare: Vec<u32>,
@@ -134,6 +134,14 @@ impl<A: Copy> Choices<A> {
         self.named.get(number as usize).is_some_and(|named| named.contains(&grantor))
     }
 
+    /// Whether a policy with this number names all Grantors that the one with number `of` names. Not where these are more than [`BUCKETS`]: work is bounded.
+    pub fn names_all(&self, number: u32, of: u32) -> bool {
+        let named = self.named.get(of as usize);
+        named.is_some_and(|named| {
+            !named.is_empty() && named.len() <= BUCKETS && named.iter().all(|at| self.names(number, *at))
+        })
+    }
+
     /// Whether a policy has named this Grantor since the start. One that none names any more may still be another Gatekeeper's.
     #[inline]
     pub fn is_grantor(&self, address: A) -> bool
@@ -158,6 +166,12 @@ impl<A: Copy> Choices<A> {
         let at = buckets as usize + (spread >> (64 - BUCKETS.ilog2())) as usize;
         self.buckets.get(at).copied().unwrap_or_default()
     }
+
+    /// The Grantor that it would be if all were up.
+    #[inline]
+    pub fn home(&self, buckets: u32, spread: u64) -> u16 {
+        self.grantor(buckets + BUCKETS as u32, spread)
+    }
 }
 
 impl<A: Gated> Choices<A> {
@@ -170,12 +184,15 @@ impl<A: Gated> Choices<A> {
         let is_up = |at: &&u16| !self.down.get(usize::from(**at)).copied().unwrap_or(false);
         let any = named.iter().any(|at| is_up(&at));
         let first = *first as usize;
-        let Some(buckets) = self.buckets.get_mut(first..first + BUCKETS) else { return };
+        let Some(buckets) = self.buckets.get_mut(first..first + 2 * BUCKETS) else { return };
         let address = |at: u16| self.grantors.get(usize::from(at)).map_or(0, |grantor| grantor.fold());
-        for (bucket, best) in (0..).zip(buckets) {
-            let there = named.iter().filter(|at| !any || is_up(at));
-            let most = there.max_by_key(|at| mix(mix(address(**at)) ^ bucket));
-            *best = most.copied().unwrap_or(0);
+        let (now, home) = buckets.split_at_mut(BUCKETS);
+        for (buckets, all) in [(now, !any), (home, true)] {
+            for (bucket, best) in (0..).zip(buckets) {
+                let there = named.iter().filter(|at| all || is_up(at));
+                let most = there.max_by_key(|at| mix(mix(address(**at)) ^ bucket));
+                *best = most.copied().unwrap_or(0);
+            }
         }
     }
 }
@@ -568,8 +585,8 @@ fn number<A: Gated>(
             named = numbers.into_boxed_slice();
             choices.down.resize(choices.grantors.len(), false);
             let first = choices.spare.pop().unwrap_or_else(|| {
-                choices.buckets.resize(choices.buckets.len() + BUCKETS, 0);
-                (choices.buckets.len() - BUCKETS) as u32
+                choices.buckets.resize(choices.buckets.len() + 2 * BUCKETS, 0);
+                (choices.buckets.len() - 2 * BUCKETS) as u32
             });
             Choice::Grantors(first)
         }
@@ -690,12 +707,14 @@ mod tests {
         let given = [policy("10.0.0.0/8", &[1, 2, 3, 4, 5]), policy("11.0.0.0/8", &[2, 9])];
         let mut policies = Policies::<u32>::new(&domain, Action::Drop, &given, 7, Vec::new()).unwrap();
         assert_eq!(policies.grantors(), [1, 2, 3, 4, 5, 9]);
-        let buckets = |policies: &Policies<u32>, destination| -> Vec<u32> {
-            let choices = policies.choices();
-            let Choice::Grantors(first) = choices.get(policies.label(destination)) else { panic!() };
-            let spread = |bucket: u64| choices.grantor(first, bucket << (64 - BUCKETS.ilog2()));
-            (0..BUCKETS as u64).map(|bucket| choices.grantors[usize::from(spread(bucket))]).collect()
-        };
+        let read =
+            |policies: &Policies<u32>, destination, of: fn(&Choices<u32>, u32, u64) -> u16| -> Vec<u32> {
+                let choices = policies.choices();
+                let Choice::Grantors(first) = choices.get(policies.label(destination)) else { panic!() };
+                let spread = |bucket: u64| of(choices, first, bucket << (64 - BUCKETS.ilog2()));
+                (0..BUCKETS as u64).map(|bucket| choices.grantors[usize::from(spread(bucket))]).collect()
+            };
+        let buckets = |policies: &Policies<u32>, destination| read(policies, destination, Choices::grantor);
         let (ten, eleven) = (10 << 24, 11 << 24);
         let before = [buckets(&policies, ten), buckets(&policies, eleven)];
         for set in 0..1_u32 << 6 {
@@ -707,6 +726,7 @@ mod tests {
                 [(ten, &before[0], &[1, 2, 3, 4, 5][..]), (eleven, &before[1], &[2, 9])]
             {
                 let none_is_up = named.iter().all(|grantor| down(*grantor));
+                assert_eq!(read(&policies, destination, Choices::home), *before, "home is where it was");
                 for (now, before) in buckets(&policies, destination).into_iter().zip(before) {
                     let stays = none_is_up || !down(*before);
                     assert!(if stays { now == *before } else { !down(now) && named.contains(&now) });

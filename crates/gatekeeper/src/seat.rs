@@ -54,21 +54,19 @@ impl<A: Paired<W>, const W: usize> Seat<A, W> {
                 break;
             };
             // Policies may have changed since it was put there.
-            if let Some(grantor) = grantor
-                && let (number, choices) = rules.of(destination)
-                && !choices.names(number, grantor)
-            {
+            let at = rules.of(destination);
+            if grantor.is_some_and(|grantor| !at.1.names(at.0, grantor)) {
                 self.counters.one(Counter::DecisionsRefused);
                 continue;
             }
             let flow = (source, destination);
             let mut applied = Applied::Unknown;
             if !make {
-                applied = self.gate.apply(now_ns, rules, flow, &verdict, by);
+                applied = self.gate.apply(now_ns, at, flow, &verdict, grantor, by);
             }
             // Nobody else has it, or it asked here.
             if applied == Applied::Unknown && (make || self.unplaced.take(source, destination)) {
-                applied = self.gate.impose(now_ns, rules, flow, &verdict, by);
+                applied = self.gate.impose(now_ns, at, flow, &verdict, grantor, by);
             }
             self.counters.one(applied.counter());
         }

@@ -4,6 +4,7 @@
 //!          Granted                                         Declined           Request                        Program
 //! word 0   63, 62: tag                                     63, 62: tag        63, 62: tag (0)                63, 62: tag
 //!          61: direct                                                         9: seen
+//!          60: stray                                       60: stray                                         60: stray
 //!          59 ... 32: the renewal, ticks before expiry                        8 ... 6: allowance
 //!          31 ... 0: expiry, tick                          31 ... 0: expiry   5 ... 0: level                 31 ... 0: expiry
 //! word 1   63 ... 40: rate, KiB/s
@@ -35,6 +36,9 @@
 //! **The rank** is that of the version of its policy by which a Grantor has decided ([`tidemill_decision::revocation`]). [`FlowState::revoke`] is what becomes of a
 //! flow whose decision counts no more.
 //!
+//! **A stray** is a flow of which it is not sure that the Grantor has decided that its policy leads it to (`gate/holds.rs`): a mark that the owner puts on a decision, and
+//! the next decision is without.
+//!
 //! **A program** decides about each packet itself; its cookie lies elsewhere ([`crate::programs`]), so who has a state with one in hand has its
 //! cookie to give back when the state goes: [`FlowState::installed`].
 //!
@@ -62,6 +66,7 @@ const PROGRAM: u64 = 3;
 
 const TAG_AT: u32 = 62;
 const DIRECT: u64 = 1 << 61;
+const STRAY: u64 = 1 << 60;
 const RENEWAL_AT: u32 = 32;
 const RENEWAL: u64 = LONGEST << RENEWAL_AT;
 const SEEN: u64 = 1 << 9;
@@ -232,6 +237,19 @@ impl FlowState {
         }
     }
 
+    /// Whether the mark of a stray is on its decision.
+    #[inline]
+    pub fn is_stray(&self) -> bool {
+        self.tag() != REQUEST && self.0[0] & STRAY != 0
+    }
+
+    /// Puts that mark on it, or takes it off. A request has none.
+    pub fn set_stray(&mut self, is_stray: bool) {
+        if self.tag() != REQUEST {
+            self.0[0] = self.0[0] & !STRAY | if is_stray { STRAY } else { 0 };
+        }
+    }
+
     /// Its program, whether its time is over or not.
     #[inline(always)]
     pub fn installed(&self) -> Option<Installed> {
@@ -360,7 +378,7 @@ impl FlowState {
     fn set_renewal(&mut self, now_ns: u64, at: u32) {
         let until = u64::from(at.wrapping_sub(tick(now_ns)));
         let before = u64::from(self.left(now_ns)).saturating_sub(until);
-        self.0[0] = self.0[0] & !RENEWAL | before << RENEWAL_AT;
+        self.0[0] = self.0[0] & !RENEWAL | before << RENEWAL_AT & RENEWAL;
     }
 
     /// A decision about the flow has come: transitions a, b, and d, which is a again. What [`Verdict::Bpf`] brings, [`install`](Self::install)

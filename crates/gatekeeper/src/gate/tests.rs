@@ -157,7 +157,8 @@ fn all_ways_agree<A: Paired<W> + std::hash::Hash, const W: usize>(
                     (address(random.random_range(0..12)), address(random.random_range(0..40) << 24));
                 let verdict = verdict(&mut random);
                 let known =
-                    gate.apply(ns, &now.rules, (source, destination), &verdict, None) == Applied::Done;
+                    gate.apply(ns, now.rules.of(destination), (source, destination), &verdict, None, None)
+                        == Applied::Done;
                 let there = oracle.flows.get_mut(&(source, destination));
                 assert_eq!(known, there.is_some());
                 there.into_iter().for_each(|flow| flow.decide(ns, &verdict));
@@ -277,11 +278,11 @@ fn reclaim(gate: &mut Gate<u32, 1>, ns: u64, idle_ns: u64, buckets: usize) -> us
 }
 
 fn apply(gate: &mut Gate<u32, 1>, ns: u64, flow: (u32, u32), verdict: &Verdict, by: Option<By>) -> Applied {
-    with_law(|rules| gate.apply(ns, rules, flow, verdict, by))
+    with_law(|rules| gate.apply(ns, rules.of(flow.1), flow, verdict, None, by))
 }
 
 fn impose(gate: &mut Gate<u32, 1>, ns: u64, flow: (u32, u32), verdict: &Verdict) -> Applied {
-    with_law(|rules| gate.impose(ns, rules, flow, verdict, None))
+    with_law(|rules| gate.impose(ns, rules.of(flow.1), flow, verdict, None, None))
 }
 
 fn to(source: u32) -> Seen<u32> {

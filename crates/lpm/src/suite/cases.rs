@@ -180,6 +180,11 @@ impl FromLen for u32 {
 
 /// A random case: up to some tens of prefixes, and up to twelve batches of changes to them and to new ones.
 pub fn random_case<A: Address>(seed: u64) -> Case<A> {
+    long_case(seed, 1)
+}
+
+/// A random case with so many times as many batches: for structures that take longer to be made than to be changed.
+pub fn long_case<A: Address>(seed: u64, times: usize) -> Case<A> {
     let mut random = Random::new(seed);
     let mut source = Source::new(&mut random);
     let count = [0, 3, 12, 40, 120][random.below(5)];
@@ -187,7 +192,7 @@ pub fn random_case<A: Address>(seed: u64) -> Case<A> {
         (0..count).map(|_| (source.prefix(&mut random), source.label(&mut random))).collect();
     let mut known: Vec<Prefix<A>> = table.iter().map(|&(prefix, _)| prefix).collect();
     let mut batches = Vec::new();
-    for _ in 0..random.below(13) {
+    for _ in 0..random.below(13) * times {
         let size = [1, 1, 2, 8, 40][random.below(5)];
         let mut batch = Vec::new();
         for _ in 0..size {

@@ -11,7 +11,7 @@ mod cases;
 mod concurrent;
 mod shrink;
 
-pub use cases::{Case, edge_cases, large_case, random_case};
+pub use cases::{Case, edge_cases, large_case, long_case, random_case};
 pub use concurrent::{concurrent, concurrent_growth};
 
 use crate::fib::{BuildError, Fib, FibWriter, Label, Outgrown};

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 use tidemill_lookup::qsbr::Domain;
-use tidemill_lpm::suite::{Stats, large_case, random_case, run_case};
+use tidemill_lpm::suite::{Stats, large_case, long_case, run_case};
 use tidemill_lpm::{Algorithm, Family, Rib};
 
 /// Structures that are tested if none are named: those that `auto` chooses from, each pattern of code once or more.
@@ -79,7 +79,7 @@ fn chosen<A: Family>(args: &Verify, usual: &[&str]) -> Result<Vec<Algorithm>> {
 
 fn family<A: Family>(args: &Verify, usual: &[&str], tables: usize, tally: &mut Tally) -> Result<()> {
     for algorithm in chosen::<A>(args, usual)? {
-        let line = structure::<A>(algorithm, tables, args.seed)?;
+        let line = structure::<A>(algorithm, tables, args)?;
         tally.checked += line.lookups as u64;
         tally.wrong += line.failures as u64;
         if args.json {
@@ -109,7 +109,8 @@ fn family<A: Family>(args: &Verify, usual: &[&str], tables: usize, tally: &mut T
 }
 
 /// Runs the suite on all cores. Each table has its own seed, so that threads do not matter to the result.
-fn structure<A: Family>(algorithm: Algorithm, tables: usize, seed: u64) -> Result<SuiteLine> {
+fn structure<A: Family>(algorithm: Algorithm, tables: usize, args: &Verify) -> Result<SuiteLine> {
+    let (seed, batches) = (args.seed, usize::from(args.batches));
     let start = Instant::now();
     let empty = algorithm.writer(&Rib::<A>::new(), &Domain::new())?.fib();
     let mut kernels = Vec::new();
@@ -127,7 +128,7 @@ fn structure<A: Family>(algorithm: Algorithm, tables: usize, seed: u64) -> Resul
             }
             let seed = seed.wrapping_add(table as u64);
             let large = table % LARGE_EVERY == LARGE_EVERY - 1;
-            match run_case(&if large { large_case(seed) } else { random_case(seed) }, &make) {
+            match run_case(&if large { large_case(seed) } else { long_case(seed, batches) }, &make) {
                 Ok(of_case) => stats += of_case,
                 Err(failure) => {
                     stats.tables += 1;

@@ -61,7 +61,7 @@ where
         let choices = || &self.law.0;
         let rules = Rules { policies: &self.law, choices: &choices };
         let by = version.map(|version| By { grantor: 0, version });
-        self.gate.impose(ns, &rules, flow, verdict, by)
+        self.gate.impose(ns, rules.of(flow.1), flow, verdict, by.map(|by| by.grantor), by)
     }
 
     /// Packets of sources from this one on until none makes a flow any more; the first source that has not come yet.

@@ -119,6 +119,12 @@ impl World {
         }
     }
 
+    /// Has some Grantors be down, or none.
+    fn go_down(&mut self, random: &mut StdRng) {
+        let down = if random.random_range(0..3) == 0 { 0 } else { random.random_range(0..1_u32 << 12) };
+        self.control.set_down(|grantor| down >> grantor & 1 != 0);
+    }
+
     /// Frees what can be freed.
     fn free(&mut self) {
         let passed = self.workers.iter().map(|worker| worker.passed).min().unwrap();
@@ -189,6 +195,7 @@ fn interleave(order: Order, driver: Driver, seed: u64) {
         let choices = || choices.get(&reader);
         let rules = Rules { policies: &**fib.get(&reader), choices: &choices };
         match random.random_range(0..20) {
+            0 if random.random_range(0..3) == 0 => world.go_down(&mut random),
             0 => world.change(&mut random),
             // A worker between two bursts. It may be long until it comes round, and it goes through a part of its table only.
             1..4 => {
@@ -199,31 +206,19 @@ fn interleave(order: Order, driver: Driver, seed: u64) {
             }
             4 => world.free(),
             5..9 => {
-                // A Grantor that is asked now decides about a flow, for the worker that has it.
+                // Any Grantor that is named now may decide about a flow, for the worker that has it: asked or not, late or in time.
                 let flow = (random.random_range(0..4), 10 << 24 | random.random_range(0..64_u32) << 16);
                 let Some((Action::Grantor, grantors)) = world.of(flow.1).cloned() else { continue };
-                let number = world.control.label(flow.1);
-                let state = {
-                    let worker = &world.workers[here];
-                    let key = u32::key(flow.0, flow.1);
-                    worker
-                        .gate
-                        .table
-                        .find(worker.gate.table.hasher().hash(&key), &key)
-                        .map(|slot| worker.gate.table.state(slot))
-                };
-                // The one that its packets go to.
-                let noted = state.map_or(number, |state| u32::from(state.note()));
+                let at = rules.of(flow.1);
                 let worker = &mut world.workers[here];
-                let by = worker.gate.decides(rules.choices(), noted, flow.0, flow.1);
-                // What a mailbox's letter is held to (`Seat::tick`).
-                if !rules.choices().names(number, by) {
-                    continue;
+                let mut by = worker.gate.decides(at.1, at.0, flow.0, flow.1);
+                if random.random_range(0..3) == 0 {
+                    by = at.1.decides(at.0, grantors[random.random_range(0..grantors.len())]).unwrap();
                 }
                 let address = rules.choices().grantors[usize::from(by)];
                 assert!(grantors.contains(&address));
                 let verdict = verdict(&mut random);
-                if worker.gate.apply(ns, &rules, flow, &verdict, None) == Applied::Done {
+                if worker.gate.apply(ns, at, flow, &verdict, Some(by), None) == Applied::Done {
                     worker.decided.insert(flow, address);
                 }
             }
@@ -374,4 +369,64 @@ fn numbers_are_bounded_and_come_back() {
     control.free(gate.passed(rules.choices()));
     assert!(!control.choices().is_retired(old as u32) && !control.choices().any_retired());
     assert!(counters.get(Counter::FlowsOutgrown) == 0, "it was not decided about");
+}
+
+/// No decision holds where its Grantor is not named, be it that another one was asked when it came, that the flow's own was down, or that a policy between named both.
+#[test]
+fn no_decision_passes_for_another_grantors() {
+    // Who is named, who is down, who decides (0: nobody); whether the flow is granted then. It is 5's where it can be.
+    const CASES: [&[(&[u32], u32, u32, bool)]; 7] = [
+        &[(&[4], 0, 4, true), (&[4, 5, 6], 0, 0, true), (&[5, 6], 0, 0, false)],
+        &[(&[4], 0, 0, false), (&[4, 5, 6], 0, 4, true), (&[5, 6], 0, 0, false)],
+        &[(&[4, 5], 0, 4, true), (&[5], 0, 0, false)],
+        &[(&[4, 5], 0, 5, true), (&[4, 5], 5, 0, true), (&[4], 5, 0, false)],
+        &[(&[4, 5], 5, 4, true), (&[4, 5], 0, 0, true), (&[5], 0, 0, false)],
+        &[(&[4], 0, 4, true), (&[4, 5, 6], 0, 5, true), (&[5, 6], 0, 0, true)],
+        &[(&[4], 0, 4, true), (&[4, 5], 0, 0, true), (&[4, 5, 6], 0, 0, true), (&[6, 5, 4], 0, 0, true)],
+    ];
+    let grant = Verdict::Granted {
+        rate_kib_s: 1 << 20,
+        expire_s: 99,
+        renew_ms: 90_000,
+        step_ms: 1000,
+        direct: false,
+    };
+    let flow = (3, 10 << 24);
+    for (order, driver) in WAYS {
+        for (case, steps) in CASES.into_iter().enumerate() {
+            for sweeps in [false, true] {
+                let (domain, mut counters) = (Domain::new(), Counters::default());
+                let mut reader = domain.register();
+                let mut control = Policies::<u32>::new(&domain, Action::Route, &[], 0, Vec::new()).unwrap();
+                let (fib, choices) = control.views();
+                let mut gate = Gate::<u32, 1>::new(&size(100), Catalog::new(&[]).unwrap()).unwrap();
+                for (step, (named, down, by, holds)) in steps.iter().enumerate() {
+                    reader.quiescent();
+                    let ns = (step as u64 + 1) * SECOND;
+                    control.set(&[policy("10.0.0.0/8".parse().unwrap(), Action::Grantor, named)]).unwrap();
+                    control.set_down(|grantor| grantor == *down);
+                    let choices = || choices.get(&reader);
+                    let rules = Rules { policies: &**fib.get(&reader), choices: &choices };
+                    let at = rules.of(flow.1);
+                    if let Some(by) = at.1.decides(at.0, *by) {
+                        assert_eq!(gate.impose(ns, at, flow, &grant, Some(by), None), Applied::Done);
+                    }
+                    if sweeps {
+                        gate.reclaim(ns, IDLE, &rules, &mut counters, 1 << 20);
+                    }
+                    let now = Now { ns, rules, order, driver, grace_ns: 0, ip: &|_| &TCP };
+                    let mut fates = [Fate::Route];
+                    let seen = [Seen { source: flow.0, destination: flow.1, bytes: 46 }];
+                    gate.decide(&now, &mut counters, &seen, &mut fates);
+                    let is_granted = matches!(fates[0], Fate::Granted(_));
+                    assert_eq!(
+                        is_granted, *holds,
+                        "case {case}, step {step}, {order:?}, {driver:?}, {sweeps}"
+                    );
+                }
+                let fell = steps.windows(2).filter(|pair| pair[0].3 && !pair[1].3).count();
+                assert_eq!(counters.get(Counter::FlowsOutgrown), fell as u64, "case {case}, {order:?}");
+            }
+        }
+    }
 }

@@ -68,7 +68,8 @@ fn none_reaches_a_grantor<A: Paired<W>, const W: usize>(
             step_ms: 1000,
             direct: true,
         };
-        assert_eq!(gate.impose(SECOND, &rules, (address(77), address(7)), &direct, None), Applied::Done);
+        let flow = (address(77), address(7));
+        assert_eq!(gate.impose(SECOND, rules.of(flow.1), flow, &direct, None, None), Applied::Done);
         let mut counters = Counters::default();
         let mut forged = 0;
         for (ip, is_dressed) in packets {
