@@ -87,7 +87,8 @@ fn write<A: Family<E, S, T>, const E: usize, const S: usize, const T: usize>(
     let mut bytes = Vec::with_capacity(sessions.len() * record(A::BYTES));
     for saved in sessions {
         let About { proto, inside, outside } = saved.about;
-        let flags = u8::from(saved.from_outside) * FROM_OUTSIDE | u8::from(saved.answered) * ANSWERED;
+        let flag = |is: bool, flag: u8| if is { flag } else { 0 };
+        let flags = flag(saved.from_outside, FROM_OUTSIDE) | flag(saved.answered, ANSWERED);
         bytes.extend_from_slice(&[proto as u8, saved.tcp, flags, 0]);
         for end in [inside, outside, saved.remote] {
             bytes.extend_from_slice(&end.port.to_ne_bytes());

@@ -246,8 +246,8 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
         lanes: Arc<[Lane]>,
         worker: usize,
     ) -> Self {
-        let of = |seat: &Box<Seat<A, E, S, T>>| (seat.nat.state().plan().fragments, seat.nat.salt());
-        let (room, salt) = seat.as_ref().map_or((0, 0), of);
+        let (room, salt) =
+            seat.as_ref().map_or((0, 0), |seat| (seat.nat.state().plan().fragments, seat.nat.salt()));
         let burst = tidemill_burst::BURST;
         Translate {
             rules,
