@@ -9,7 +9,7 @@
 use libfuzzer_sys::fuzz_target;
 use tidemill_nf::nat::config::{Filtering, Pooling};
 use tidemill_nf::nat::ip::Family;
-use tidemill_nf::nat::settings::{Plan, Times, Whose};
+use tidemill_nf::nat::settings::{Deterministic, Plan, Times, Whose};
 use tidemill_nf::nat::{Endpoint, Fate, Nat, Now, Proto, Share, Way};
 use tidemill_wire::{ipv4, verify_checksums};
 
@@ -25,6 +25,13 @@ const POOL6: u128 = 0x2001_0db8 << 96 | 1;
 const INSIDE6: u128 = 0xfd00 << 112;
 
 fn plan<A: Copy>(pool: A, inside: A, how: u8) -> Plan<A> {
+    // An address that is one host's whole, or ports by computation: both exclude each other.
+    let (whole, deterministic) = match how >> 4 & 3 {
+        1 => (vec![(pool, inside)], None),
+        2 => (Vec::new(), Some(Deterministic { first: inside, own_bits: 0, hosts: 2, ports: 16, from: 1024, each: 2 })),
+        3 => (Vec::new(), Some(Deterministic { first: inside, own_bits: 4, hosts: 2, ports: 16, from: 1024, each: 2 })),
+        _ => (Vec::new(), None),
+    };
     let filterings = [Filtering::EndpointIndependent, Filtering::AddressDependent, Filtering::AddressAndPortDependent];
     Plan {
         pool: vec![pool],
@@ -32,12 +39,19 @@ fn plan<A: Copy>(pool: A, inside: A, how: u8) -> Plan<A> {
         filtering: filterings[usize::from(how & 3).min(2)],
         pooling: if how & 8 == 0 { Pooling::Paired } else { Pooling::Arbitrary },
         host_mappings: 20,
+        host_sessions: 30,
+        network_mappings: 25,
+        network_sessions: 35,
+        source_sessions: 3,
         mappings: 40,
         sessions: 40,
         fragments: 64,
-        fixed: vec![(Proto::Tcp, Endpoint { address: inside, port: 80 }, Endpoint { address: pool, port: 80 })],
-        whole: Vec::new(),
-        deterministic: None,
+        fixed: match whole.is_empty() {
+            true => vec![(Proto::Tcp, Endpoint { address: inside, port: 80 }, Endpoint { address: pool, port: 80 })],
+            false => Vec::new(),
+        },
+        whole,
+        deterministic,
     }
 }
 

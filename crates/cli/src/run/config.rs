@@ -628,6 +628,7 @@ impl Config {
             [socket, token_file, certificate, key].into_iter().flatten().for_each(join);
         }
         self.state.iter_mut().for_each(|state| join(&mut state.path));
+        self.nat.iter_mut().filter_map(|nat| nat.handover.as_mut()).for_each(join);
         self.grantor.iter_mut().filter_map(|grantor| grantor.key_file.as_mut()).for_each(join);
         self.switch.iter_mut().filter_map(|switch| switch.flows.as_mut()).for_each(join);
     }

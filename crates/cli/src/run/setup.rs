@@ -164,6 +164,7 @@ pub(crate) fn check_files(
         super::router::check_state(state)?;
         write.push(state.path.clone());
     }
+    write.extend(config.nat.iter().filter_map(|nat| nat.handover.clone()));
     for spec in &config.port {
         if let PortSpec::Pcap(spec) = spec {
             read.extend(spec.input.iter().map(|path| base.join(path)));

@@ -11,6 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use tidemill_control::Client;
@@ -30,7 +31,7 @@ pub(crate) struct Lab {
     pub(crate) bob: Netns,
     pub(crate) isp: Netns,
     pub(crate) far: Netns,
-    _middle: Netns,
+    middle: Netns,
     child: Child,
     folder: tempfile::TempDir,
     control: Client,
@@ -75,21 +76,31 @@ impl Lab {
         isp.run(&format!("ip -6 route add fd01::/16 via {}", POOL[1]));
 
         let folder = tempfile::tempdir().unwrap();
-        let file = |name: &str| File::create(folder.path().join(name)).unwrap();
         std::fs::write(folder.path().join("nat.toml"), config(workers, more)).unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tidemill"));
-        command.args(["run", "nat.toml", "--json"]).current_dir(folder.path());
-        command.stdin(Stdio::null()).stdout(file("out")).stderr(file("log"));
-        let child = middle.enter(|| command.spawn()).unwrap();
+        let child = start(&middle, folder.path());
         let control = Client::new(&folder.path().join("nat.sock")).unwrap();
-        let mut lab = Lab { alice, bob, isp, far, _middle: middle, child, folder, control };
-        wait_until("the NAT answers", Duration::from_secs(60), || {
-            if let Some(status) = lab.child.try_wait().unwrap() {
-                panic!("the NAT ended: {status}: {}", lab.read("log"));
-            }
-            lab.control.get::<Counters>(path::COUNTERS, &()).is_ok()
-        });
+        let mut lab = Lab { alice, bob, isp, far, middle, child, folder, control };
+        lab.wait();
         lab
+    }
+
+    /// Until it answers.
+    fn wait(&mut self) {
+        wait_until("the NAT answers", Duration::from_secs(60), || {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                panic!("the NAT ended: {status}: {}", self.read("log"));
+            }
+            self.control.get::<Counters>(path::COUNTERS, &()).is_ok()
+        });
+    }
+
+    /// Kills it, as a box that dies, and starts another one in its place; what that says of sessions.
+    pub(crate) fn replace(&mut self) -> String {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        self.child = start(&self.middle, self.folder.path());
+        self.wait();
+        self.read("log")
     }
 
     /// Writes another configuration, for a reload.
@@ -138,6 +149,15 @@ impl Lab {
         let said = self.read("out");
         serde_json::from_str(said.lines().last().unwrap()).unwrap()
     }
+}
+
+/// The NAT of this folder.
+fn start(middle: &Netns, folder: &Path) -> Child {
+    let file = |name: &str| File::create(folder.join(name)).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidemill"));
+    command.args(["run", "nat.toml", "--json"]).current_dir(folder);
+    command.stdin(Stdio::null()).stdout(file("out")).stderr(file("log"));
+    middle.enter(|| command.spawn()).unwrap()
 }
 
 fn config(workers: usize, more: &str) -> String {

@@ -175,6 +175,42 @@ fn real_programs_through_two_workers() {
     services(2, 1_000_000);
 }
 
+/// A box dies, and another one goes on with what it has written: connections live, whoever speaks first.
+#[test]
+fn connections_go_on_after_a_failover() {
+    let Some(_turn) = turn("connections_go_on_after_a_failover") else { return };
+    let mut lab = Lab::start(1, "handover = \"sessions\"\nhandover_s = 1\n");
+    let mut pairs = Vec::new();
+    for v6 in [0, 1] {
+        assert!((0..20).any(|_| lab.alice.attempt(&format!("ping -c 1 -W 1 {}", FAR[v6])).0));
+        // Out by a mapping, and in by a static one; the second of each pair is outside.
+        let listener = lab.far.listen(at(FAR[v6], 8000));
+        let client = lab.alice.connect(at(FAR[v6], 8000));
+        pairs.push((client, listener.accept().unwrap().0));
+        let listener = lab.bob.listen(at(BOB[v6], 80));
+        let client = lab.far.connect(at(POOL[v6], 8080));
+        pairs.push((listener.accept().unwrap().0, client));
+    }
+    for (inside, outside) in &pairs {
+        exchange(inside.try_clone().unwrap(), outside.try_clone().unwrap(), 10_000);
+    }
+    std::thread::sleep(Duration::from_millis(2500));
+    let said = lab.replace();
+    assert!(said.contains("sessions go on, 0 do not fit this configuration"), "{said}");
+    // Who is outside speaks first: without the sessions nothing of that would come in.
+    for (inside, outside) in &mut pairs {
+        outside.write_all(b"still there?").unwrap();
+        inside.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        let mut got = [0; 12];
+        inside.read_exact(&mut got).unwrap();
+        assert_eq!(&got, b"still there?");
+    }
+    for (inside, outside) in pairs {
+        exchange(inside, outside, 100_000);
+    }
+    lab.end();
+}
+
 /// `cargo test -p tidemill-cli --test root_nat -- --ignored`
 #[test]
 #[ignore = "some seconds: 100 MB each way, intact"]

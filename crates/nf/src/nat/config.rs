@@ -2,6 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
 
 /// Network address translation: hosts inside share the addresses of a pool. Everything else is routed.
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
@@ -24,8 +25,13 @@ pub struct NatSection {
     pub mappings: usize,
     /// Sessions that each worker has room for, of each family: a mapping and a remote endpoint.
     pub sessions: usize,
-    /// Mappings that one inside host may have.
+    /// Mappings that one inside host may have, on its worker. All of an IPv6 /64 together may have three quarters of `mappings`.
     pub host_mappings: u32,
+    /// Sessions that one inside host may have begun, on its worker. All of an IPv6 /64 together may have three quarters of `sessions`.
+    pub host_sessions: u32,
+    /// TCP connections that one outside address (of IPv6: one /64) may have, on each worker, with what it reaches inside by itself: static mappings,
+    /// and those that are open to it.
+    pub source_sessions: u32,
     /// Seconds after which a UDP session without packets from inside is forgotten; 120 or more (RFC 4787, REQ-5).
     pub udp_s: u32,
     /// Whether packets from outside keep a UDP session, too (RFC 4787, REQ-6a).
@@ -40,6 +46,11 @@ pub struct NatSection {
     pub fragments: usize,
     /// Seconds for which they wait, and for which the fragments of a packet are known; 1 to 60.
     pub fragment_s: u32,
+    /// A file, relative to this file's folder, that sessions are written to, and read from when the NAT starts, so that connections go on after a restart
+    /// or on another box that has this configuration and the file.
+    pub handover: Option<PathBuf>,
+    /// Seconds between two of its versions, 1 to 3600; one more is written when the NAT stops.
+    pub handover_s: u32,
     /// What inside endpoints always look like; whoever wants to reaches them there.
     #[serde(rename = "static")]
     pub fixed: Vec<StaticConfig>,
@@ -59,6 +70,8 @@ impl Default for NatSection {
             mappings: 1 << 16,
             sessions: 1 << 18,
             host_mappings: 4096,
+            host_sessions: 1 << 14,
+            source_sessions: 4096,
             udp_s: 300,
             inbound_refresh: false,
             tcp_established_s: 7440,
@@ -66,6 +79,8 @@ impl Default for NatSection {
             icmp_s: 60,
             fragments: 256,
             fragment_s: 15,
+            handover: None,
+            handover_s: 5,
             fixed: Vec::new(),
             deterministic: None,
         }
@@ -122,8 +137,36 @@ pub enum StaticProtocol {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DeterministicConfig {
-    /// The IPv4 prefix of the inside hosts.
-    pub inside: String,
+    /// The prefix of the inside hosts, IPv4 or IPv6; or one of each, in a list.
+    pub inside: Prefixes,
     /// Ports for each of them; even, 2 to 32,256.
     pub ports_per_host: u16,
+    /// What one host is of IPv6: 128 for an address; 64 if each has a /64 and takes addresses of it as it likes. Up to 2^24 of these may be in the
+    /// prefix.
+    #[serde(default = "whole_address")]
+    pub host_length6: u8,
+}
+
+fn whole_address() -> u8 {
+    128
+}
+
+/// A prefix, or several.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum Prefixes {
+    /// One.
+    One(String),
+    /// Several.
+    Several(Vec<String>),
+}
+
+impl Prefixes {
+    /// All of them.
+    pub fn all(&self) -> &[String] {
+        match self {
+            Prefixes::One(prefix) => std::slice::from_ref(prefix),
+            Prefixes::Several(prefixes) => prefixes,
+        }
+    }
 }

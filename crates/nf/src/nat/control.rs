@@ -3,10 +3,11 @@
 use crate::nat::config::NatSection;
 use crate::nat::counters::{Board, Counter, Counters};
 use crate::nat::error::NatError;
+use crate::nat::image::Sessions;
 use crate::nat::ip::{Endpoint, Family, Proto};
 use crate::nat::settings::{self, Checked, Plan, Rules, Whose};
-use crate::nat::state::{Share, Shown, show};
-use crate::nat::translate::Nat;
+use crate::nat::state::{Saved, Share, Shown, save, show};
+use crate::nat::translate::{Nat, Now};
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -67,6 +68,39 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
 
     pub(crate) fn seats(&self) -> Arc<Seats<A, E, S, T>> {
         self.seats.clone()
+    }
+
+    /// All sessions that live, as they are to be taken over. Packets may flow: what moves meanwhile may be there twice.
+    fn saved(&self, now_ms: u64) -> Vec<Saved<A>> {
+        let mut sessions = Vec::new();
+        for (reader, _) in &self.workers {
+            // What an insertion moves may be missed by one round, hardly by two.
+            for _ in 0..2 {
+                let mut bucket = 0;
+                loop {
+                    bucket = reader.scan(bucket, 64, |key, flow| {
+                        sessions.extend(save::<A, E, S, T>(now_ms, key, &flow.state));
+                    });
+                    if bucket == 0 {
+                        break;
+                    }
+                }
+            }
+        }
+        sessions
+    }
+
+    /// Has the workers go on with sessions; how many do not fit, or `None` if the workers have begun already.
+    fn restore(&self, now: &Now<'_>, sessions: &[Saved<A>]) -> Option<usize> {
+        let mut seats = self.seats.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut left_out = 0;
+        for saved in sessions {
+            let first = seats.first()?.as_ref()?;
+            let worker = first.nat.state().worker_of_host(saved.about.inside.address);
+            let seat = seats.get_mut(worker)?.as_mut()?;
+            left_out += usize::from(seat.nat.restore(now, saved).is_err());
+        }
+        Some(left_out)
     }
 
     /// Adds sessions of worker `worker` from a bucket on; the bucket to go on with, 0 if there is none.
@@ -224,6 +258,24 @@ pub enum Role {
     Ports(IpAddr, u16, u16),
     /// Deterministic: an endpoint of the pool, and the inside host that it is.
     Host(IpAddr),
+    /// The same, where hosts have prefixes: the first address, the length.
+    Network(IpAddr, u8),
+}
+
+/// What was taken over of another NAT's sessions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Taken {
+    /// Sessions that go on.
+    pub sessions: usize,
+    /// Those that do not fit: their addresses or ports are others' by this configuration, or they are more than there is room for.
+    pub left_out: usize,
+}
+
+/// A configuration that was found right.
+#[derive(Debug)]
+pub struct Prepared {
+    section: NatSection,
+    rules: Rules,
 }
 
 impl NatControl {
@@ -293,14 +345,54 @@ impl NatControl {
                 interface.name
             ))
         });
-        on_link.take(3).collect()
+        on_link.take(3).chain(self.limits()).chain(self.families()).collect()
+    }
+
+    /// What one host may take of everybody's room.
+    fn limits(&self) -> impl Iterator<Item = String> {
+        let NatSection { mappings, sessions, host_mappings, host_sessions, .. } = self.section;
+        [
+            ("host_mappings", host_mappings as usize, "mappings", mappings),
+            ("host_sessions", host_sessions as usize, "sessions", sessions),
+        ]
+        .into_iter()
+        .filter(|(_, of_host, _, room)| of_host >= room)
+        .map(|(key, of_host, all, room)| {
+            format!(
+                "nat.{key}: {of_host} is not below nat.{all} = {room}: one host can take all of them; lower it, or raise nat.{all}"
+            )
+        })
+    }
+
+    /// Which family of the pool has no deterministic ports, where the other one has.
+    fn families(&self) -> Option<String> {
+        let v4 = self.v4.as_ref().map(|half| half.plan.deterministic.is_some());
+        let v6 = self.v6.as_ref().map(|half| half.plan.deterministic.is_some());
+        let other = match (v4, v6) {
+            (Some(true), Some(false)) => "IPv6",
+            (Some(false), Some(true)) => "IPv4",
+            _ => return None,
+        };
+        Some(format!(
+            "nat.deterministic.inside: {other} ports of the pool are given as they come: give an {other} prefix, too, if they are to say whose they are"
+        ))
     }
 
     /// Takes over a new configuration, or nothing of it.
     ///
     /// # Errors
-    /// Which key is wrong, or cannot change.
+    /// As of [`prepare`](Self::prepare).
     pub fn reload(&mut self, section: &NatSection, interfaces: &Interfaces) -> Result<(), NatError> {
+        let prepared = self.prepare(section, interfaces)?;
+        self.commit(prepared);
+        Ok(())
+    }
+
+    /// Checks a new configuration against the interfaces that there will be; nothing changes yet.
+    ///
+    /// # Errors
+    /// Which key is wrong, or cannot change.
+    pub fn prepare(&self, section: &NatSection, interfaces: &Interfaces) -> Result<Prepared, NatError> {
         let old = &self.section;
         for (key, same) in [
             ("pool", section.pool == old.pool),
@@ -310,7 +402,11 @@ impl NatControl {
             ("mappings", section.mappings == old.mappings),
             ("sessions", section.sessions == old.sessions),
             ("host_mappings", section.host_mappings == old.host_mappings),
+            ("host_sessions", section.host_sessions == old.host_sessions),
+            ("source_sessions", section.source_sessions == old.source_sessions),
             ("fragments", section.fragments == old.fragments),
+            ("handover", section.handover == old.handover),
+            ("handover_s", section.handover_s == old.handover_s),
             ("static", section.fixed == old.fixed),
             ("deterministic", section.deterministic == old.deterministic),
         ] {
@@ -318,10 +414,14 @@ impl NatControl {
                 return Err(NatError::Restart(key.into()));
             }
         }
-        let checked = settings::check(section, interfaces)?;
-        self.section = section.clone();
-        self.publish(checked.rules);
-        Ok(())
+        let rules = settings::check(section, interfaces)?.rules;
+        Ok(Prepared { section: section.clone(), rules })
+    }
+
+    /// Takes over what was prepared.
+    pub fn commit(&mut self, prepared: Prepared) {
+        self.section = prepared.section;
+        self.publish(prepared.rules);
     }
 
     /// The interfaces have changed: they have other numbers perhaps, and other addresses.
@@ -353,6 +453,28 @@ impl NatControl {
         sum
     }
 
+    /// All sessions that live, as an [image](crate::nat::image) that another NAT, or this one when it starts again, goes on with.
+    pub fn export(&self, now_ms: u64) -> Vec<u8> {
+        let v4 = self.v4.as_ref().map(|half| half.saved(now_ms)).unwrap_or_default();
+        let v6 = self.v6.as_ref().map(|half| half.saved(now_ms)).unwrap_or_default();
+        Sessions { v4, v6 }.encode()
+    }
+
+    /// Goes on with the sessions of an image: those that fit the configuration. Before the graph is made.
+    ///
+    /// # Errors
+    /// The image is none; workers have begun already.
+    pub fn import(&mut self, now_ms: u64, image: &[u8]) -> Result<Taken, NatError> {
+        let Sessions { v4, v6 } = Sessions::decode(image)?;
+        let rules = self.rules.current();
+        let now = |owners| Now { ms: now_ms, times: &rules.times, owners };
+        let all = v4.len() + v6.len();
+        let v4 = self.v4.as_ref().map_or(Some(v4.len()), |half| half.restore(&now(&rules.owners4), &v4));
+        let v6 = self.v6.as_ref().map_or(Some(v6.len()), |half| half.restore(&now(&rules.owners6), &v6));
+        let (Some(v4), Some(v6)) = (v4, v6) else { return Err(NatError::Begun) };
+        Ok(Taken { sessions: all - v4 - v6, left_out: v4 + v6 })
+    }
+
     /// A page of sessions in no order, and the cursor of the next one, if there is one.
     pub fn sessions(&self, wanted: &Wanted, now_ms: u64) -> (Vec<Line>, Option<u64>) {
         let mut lines = Vec::new();
@@ -377,16 +499,6 @@ impl NatControl {
         let rules = self.rules.current();
         if let (Some(half), Some(of)) = (&self.v4, <u32 as Family<1, 2, 4>>::of_ip(address)) {
             known(&half.plan, &rules.owners4, of, port, &mut roles);
-            if let Some(deterministic) = half.plan.deterministic {
-                if let Some((at, ports)) = deterministic.of_host(of) {
-                    roles.push(Role::Ports(half.pool[at].ip(), *ports.start(), *ports.end()));
-                }
-                if let (Ok(at), Some(port)) = (half.pool.binary_search(&of), port)
-                    && let Some(host) = deterministic.host_of(at, port)
-                {
-                    roles.push(Role::Host((deterministic.first + host).ip()));
-                }
-            }
         }
         if let (Some(half), Some(of)) = (&self.v6, <u128 as Family<3, 3, 7>>::of_ip(address)) {
             known(&half.plan, &rules.owners6, of, port, &mut roles);
@@ -395,7 +507,7 @@ impl NatControl {
     }
 }
 
-fn known<A: Family<E, S, T>, const E: usize, const S: usize, const T: usize>(
+fn known<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: usize>(
     plan: &Plan<A>,
     owners: &[Whose],
     address: A,
@@ -425,4 +537,18 @@ fn known<A: Family<E, S, T>, const E: usize, const S: usize, const T: usize>(
             roles.push(Role::Static(*proto, end(*inside)));
         }
     }
+    let Some(rule) = plan.deterministic else { return };
+    if let Some((at, ports)) = rule.of_host(address) {
+        roles.push(Role::Ports(plan.pool[at].ip(), *ports.start(), *ports.end()));
+    }
+    if let (Ok(at), Some(port)) = (plan.pool.binary_search(&address), port)
+        && let Some(host) = rule.host_of(at, port)
+    {
+        let host = A::of_bits(rule.address_of(host)).ip();
+        let length = if A::V6 { 128 - rule.own_bits } else { 32 };
+        roles.push(if rule.own_bits == 0 { Role::Host(host) } else { Role::Network(host, length) });
+    }
 }
+
+#[cfg(test)]
+mod tests;

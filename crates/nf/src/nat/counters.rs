@@ -12,6 +12,8 @@ tidemill_graph::counters! {
     Passed = "passed": "packets to an address of the pool that nothing is mapped for, on to us: the address is an interface's, too",
     HandedOver = "handed-over": "packets that came to one worker and belong to another",
     SessionsEnded = "sessions-ended": "sessions that were silent for too long",
+    SessionsEvicted = "sessions-evicted": "connections from outside that nobody inside had answered, and that gave way to others",
+    Unnoted = "unnoted": "datagrams of static mappings that passed without a session, for there was no room",
     Mappings4 = "mappings4" now: "IPv4 mappings now",
     Mappings6 = "mappings6" now: "IPv6 mappings now",
     Sessions4 = "sessions4" now: "IPv4 sessions now",

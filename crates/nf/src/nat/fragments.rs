@@ -2,8 +2,9 @@
 //!
 //! * A fragment that comes before its first one waits, as a packet that the node keeps (RFC 4787, REQ-14: order does not matter).
 //! * Packets are known by source, destination, protocol and identification, in places of four that a secret hash chooses. One that has come
-//!   whole gives its place to the next. Where all four are taken a first fragment gets that of a packet whose own has not come, or was
-//!   refused, so that what comes in order passes in a flood of what does not (REQ-14a); later fragments of another packet are refused.
+//!   whole gives its place to the next. Where all four are taken one of them gives way: of a packet whose first fragment has not come, or was
+//!   refused, its own source's before others'; else one that has been there for a second; else the oldest. So nobody's fragments are
+//!   refused for others were there first, and what comes in order passes in a flood of what does not (REQ-14a).
 //! * What comes from outside has one half of the places, and what comes from inside the other one.
 //! * Fragments that overlap, reach beyond 65,535 bytes, or lie in more than eight pieces, have all fragments of their packet refused.
 
@@ -16,6 +17,9 @@ const PIECES: usize = 8;
 
 /// How long a packet that has come whole, but out of order, keeps its place for those that still wait, milliseconds.
 const LINGER_MS: u64 = 1000;
+
+/// Within this a packet's fragments come after each other, milliseconds: one that takes longer gives way before others.
+const SOON_MS: u64 = 1000;
 
 /// What a fragment belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,6 +56,16 @@ pub struct Token {
 }
 
 impl Token {
+    /// As a number.
+    pub(crate) fn bits(self) -> u64 {
+        u64::from(self.place) << 32 | u64::from(self.serial) << 1 | u64::from(self.arrival)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn numbered(serial: u32) -> Self {
+        Token { place: 0, serial, arrival: false }
+    }
+
     /// Of the table that says whose fragments are.
     pub(crate) fn of_arrivals(self) -> Self {
         Token { arrival: true, ..self }
@@ -90,7 +104,7 @@ pub(crate) struct Fragments<A> {
 impl<A: Copy + Eq + Into<u128>> Fragments<A> {
     pub(crate) fn new(room: usize, secret: u64) -> Self {
         // Of each side.
-        let places = 2 * room.max(64).next_power_of_two();
+        let places = 2 * WAYS * room.max(16).next_power_of_two();
         let empty = Entry {
             whole: None,
             known: Known::Nothing,
@@ -106,7 +120,11 @@ impl<A: Copy + Eq + Into<u128>> Fragments<A> {
         Fragments { entries: vec![empty; places].into(), secret, serial: 0 }
     }
 
-    /// A fragment of `whole` with these bytes: its packet's place and what is known of that; `None` if there is no place.
+    pub(crate) fn salt(&self) -> u64 {
+        mix(self.secret)
+    }
+
+    /// A fragment of `whole` with these bytes: its packet's place and what is known of that.
     pub(crate) fn meet(
         &mut self,
         now_ms: u64,
@@ -114,9 +132,9 @@ impl<A: Copy + Eq + Into<u128>> Fragments<A> {
         whole: Whole<A>,
         bytes: std::ops::Range<u32>,
         more: bool,
-    ) -> Option<(Token, Known<A>)> {
+    ) -> (Token, Known<A>) {
         let (is_first, end) = (bytes.start == 0, bytes.end);
-        let place = self.place(now_ms, whole, is_first)?;
+        let place = self.place(now_ms, hold_ms, whole);
         let entry = &mut self.entries[place];
         // The next packet may have the same identification.
         if entry.whole != Some(whole) || entry.is_over(now_ms) {
@@ -145,7 +163,7 @@ impl<A: Copy + Eq + Into<u128>> Fragments<A> {
             entry.done = !entry.waited;
             entry.until_ms = entry.until_ms.min(now_ms + LINGER_MS);
         }
-        Some((Token { place: place as u32, serial: entry.serial, arrival: false }, entry.known))
+        (Token { place: place as u32, serial: entry.serial, arrival: false }, entry.known)
     }
 
     /// Says what became of the first fragment.
@@ -170,7 +188,7 @@ impl<A: Copy + Eq + Into<u128>> Fragments<A> {
         (entry.serial == token.serial && entry.until_ms > now_ms).then_some(entry.known)
     }
 
-    fn place(&self, now_ms: u64, whole: Whole<A>, is_first: bool) -> Option<usize> {
+    fn place(&self, now_ms: u64, hold_ms: u64, whole: Whole<A>) -> usize {
         let fold = |a: A| {
             let bits: u128 = a.into();
             (bits >> 64) as u64 ^ mix(bits as u64)
@@ -182,10 +200,23 @@ impl<A: Copy + Eq + Into<u128>> Fragments<A> {
         let places = first..first + WAYS;
         let same = |at: &usize| self.entries[*at].whole == Some(whole) && self.entries[*at].until_ms > now_ms;
         let over = |at: &usize| self.entries[*at].is_over(now_ms);
-        let useless =
-            |at: &usize| is_first && matches!(self.entries[*at].known, Known::Nothing | Known::Refused);
-        let oldest = || places.clone().filter(useless).min_by_key(|at| self.entries[*at].until_ms);
-        places.clone().find(same).or_else(|| places.clone().find(over)).or_else(oldest)
+        let found = places.clone().find(same).or_else(|| places.clone().find(over));
+        found.unwrap_or_else(|| self.gives_way(now_ms, hold_ms, whole.source, places))
+    }
+
+    /// All of these places are taken: the one whose packet is forgotten.
+    fn gives_way(&self, now_ms: u64, hold_ms: u64, source: A, places: std::ops::Range<usize>) -> usize {
+        let until = |at: &usize| self.entries[*at].until_ms;
+        let useless = |at: &usize| matches!(self.entries[*at].known, Known::Nothing | Known::Refused);
+        let mine = |at: &usize| useless(at) && self.entries[*at].whole.is_some_and(|w| w.source == source);
+        let oldest = places.clone().min_by_key(until).unwrap_or(places.start);
+        if let Some(mine) = places.clone().filter(mine).min_by_key(until) {
+            return mine;
+        }
+        if self.entries[oldest].until_ms + SOON_MS <= now_ms + hold_ms {
+            return oldest;
+        }
+        places.filter(useless).min_by_key(until).unwrap_or(oldest)
     }
 }
 
@@ -263,7 +294,7 @@ mod tests {
                 let bytes = start as usize..end as usize;
                 refused |= seen[bytes.clone()].iter().any(|seen| *seen);
                 seen[bytes].fill(true);
-                let (_, known) = fragments.meet(1, 1000, whole(round), start..end, true).unwrap();
+                let (_, known) = fragments.meet(1, 1000, whole(round), start..end, true);
                 assert_eq!(known == Known::Refused, refused, "{pieces:?} at {start}..{end}");
             }
         }
@@ -272,27 +303,72 @@ mod tests {
     #[test]
     fn time_and_room_end() {
         let mut fragments = Fragments::new(0, 5);
-        let (token, known) = fragments.meet(10, 100, whole(1), 8..16, true).unwrap();
+        let (token, known) = fragments.meet(10, 100, whole(1), 8..16, true);
         assert_eq!((known, fragments.look(109, token)), (Known::Nothing, Some(Known::Nothing)));
         fragments.learn(token, Known::Addresses(7, 8));
         assert_eq!(fragments.look(109, token), Some(Known::Addresses(7, 8)));
         assert_eq!(fragments.look(110, token), None);
-        let (again, known) = fragments.meet(110, 100, whole(1), 8..16, true).unwrap();
+        let (again, known) = fragments.meet(110, 100, whole(1), 8..16, true);
         assert_eq!((known, fragments.look(111, token)), (Known::Nothing, None));
         assert_ne!(again, token);
-        let refused =
-            (2..1000).filter(|ident| fragments.meet(111, 100, whole(*ident), 8..16, true).is_none()).count();
-        assert!(refused > 998 - 64, "64 places: {refused} refused");
-        assert_eq!(fragments.look(112, again), Some(Known::Nothing), "nobody is pushed out");
-        assert!(fragments.meet(211, 100, whole(5000), 8..16, true).is_some());
+    }
+
+    #[test]
+    fn whoever_floods_pushes_out_his_own_first() {
+        let mut fragments = Fragments::new(0, 5);
+        let of = |source: u32, ident| Whole { source, ..whole(ident) };
+        let mine: Vec<Token> = (0..16).map(|n| fragments.meet(1, 1000, of(1, n), 8..16, true).0).collect();
+        let alive = |fragments: &Fragments<u32>| {
+            mine.iter().filter(|token| fragments.look(2, **token).is_some()).count()
+        };
+        let before = alive(&fragments);
+        assert!(before >= 14, "sixteen sets of four");
+        // One other fills what is free, and then his own.
+        for ident in 0..100_000 {
+            fragments.meet(2, 1000, of(9, ident), 8..16, true);
+        }
+        assert!(alive(&fragments) >= before - 1, "{}", alive(&fragments));
+        // Many others have the oldest go; but those that come now have their time.
+        for source in 0..1000 {
+            fragments.meet(2, 1000, of(100 + source, 1), 8..16, true);
+        }
+        assert_eq!(alive(&fragments), 0);
+        let (token, _) = fragments.meet(3, 1000, of(1, 77), 8..16, true);
+        for source in 0..16 {
+            fragments.meet(3, 1000, of(5000 + source, 1), 8..16, true);
+        }
+        assert_eq!(fragments.look(3, token), Some(Known::Nothing));
+    }
+
+    #[test]
+    fn who_begins_datagrams_and_never_ends_them_refuses_nobody() {
+        let mut fragments = Fragments::new(0, 5);
+        let of = |source: u32, ident| Whole { source, ..whole(ident) };
+        for ident in 0..1000 {
+            let (token, _) = fragments.meet(1, 15_000, of(9, ident), 0..8, true);
+            fragments.learn(token, Known::Addresses(7, 8));
+        }
+        // In order and not, each of another source, all while the flood goes on.
+        for n in 0..500_u32 {
+            let now = 10 + u64::from(n);
+            let (token, _) = fragments.meet(now, 15_000, of(9, 5000 + n), 0..8, true);
+            fragments.learn(token, Known::Addresses(7, 8));
+            let (first, second) = if n % 2 == 0 { (0..8, 8..12) } else { (8..12, 0..8) };
+            let whole = of(100 + n, n);
+            let (token, _) = fragments.meet(now, 15_000, whole, first.clone(), first.start == 0);
+            fragments.learn(token, Known::Addresses(1, 2));
+            fragments.meet(now, 15_000, of(9, 50_000 + n), 0..8, true);
+            let again = fragments.meet(now, 15_000, whole, second.clone(), second.start == 0);
+            assert_eq!(again, (token, Known::Addresses(1, 2)), "{n}");
+        }
     }
 
     #[test]
     fn what_is_too_long_or_in_too_many_pieces_is_refused() {
         let mut fragments = Fragments::new(0, 5);
-        assert_eq!(fragments.meet(1, 9, whole(1), 65_528..65_536, true).unwrap().1, Known::Refused);
+        assert_eq!(fragments.meet(1, 9, whole(1), 65_528..65_536, true).1, Known::Refused);
         for n in 0..9 {
-            let known = fragments.meet(1, 9, whole(2), n * 16..n * 16 + 8, true).unwrap().1;
+            let known = fragments.meet(1, 9, whole(2), n * 16..n * 16 + 8, true).1;
             assert_eq!(known == Known::Refused, n == 8);
         }
     }
@@ -301,17 +377,17 @@ mod tests {
     fn what_has_come_in_order_gives_its_place_to_the_next() {
         let mut fragments = Fragments::new(0, 5);
         for ident in 0..2000 {
-            let (token, known) = fragments.meet(1, 1000, whole(ident % 300), 0..8, true).unwrap();
+            let (token, known) = fragments.meet(1, 1000, whole(ident % 300), 0..8, true);
             assert_eq!(known, Known::Nothing, "{ident}");
             fragments.learn(token, Known::Addresses(7, 8));
-            let (_, known) = fragments.meet(1, 1000, whole(ident % 300), 8..16, true).unwrap();
+            let (_, known) = fragments.meet(1, 1000, whole(ident % 300), 8..16, true);
             assert_eq!(known, Known::Addresses(7, 8));
-            let (_, known) = fragments.meet(1, 1000, whole(ident % 300), 16..20, false).unwrap();
+            let (_, known) = fragments.meet(1, 1000, whole(ident % 300), 16..20, false);
             assert_eq!(known, Known::Addresses(7, 8));
         }
         // One that has come in another order is known as long as its fragments wait.
-        let (token, _) = fragments.meet(1, 1000, whole(1), 8..12, false).unwrap();
-        assert_eq!(fragments.meet(1, 1000, whole(1), 0..8, true).unwrap(), (token, Known::Nothing));
+        let (token, _) = fragments.meet(1, 1000, whole(1), 8..12, false);
+        assert_eq!(fragments.meet(1, 1000, whole(1), 0..8, true), (token, Known::Nothing));
         fragments.learn(token, Known::Addresses(7, 8));
         assert_eq!(fragments.look(1, token), Some(Known::Addresses(7, 8)));
     }
@@ -322,28 +398,29 @@ mod tests {
         for ident in 1000..3000 {
             fragments.meet(1, 1000, whole(ident), 8..16, true);
         }
-        let (token, _) = fragments.meet(1, 1000, whole(1), 0..8, true).unwrap();
+        let (token, _) = fragments.meet(1, 1000, whole(1), 0..8, true);
         fragments.learn(token, Known::Addresses(7, 8));
         // Those whose first one was refused are in nobody's way either.
         for ident in 1000..3000 {
-            if let Some((token, _)) = fragments.meet(1, 1000, whole(ident), 0..8, true) {
-                fragments.learn(token, Known::Refused);
-            }
+            let (token, _) = fragments.meet(1, 1000, whole(ident), 0..8, true);
+            fragments.learn(token, Known::Refused);
         }
-        assert_eq!(fragments.meet(1, 1000, whole(1), 8..12, false).unwrap(), (token, Known::Addresses(7, 8)));
+        assert_eq!(fragments.meet(1, 1000, whole(1), 8..12, false), (token, Known::Addresses(7, 8)));
         let from_inside = Whole { from_inside: true, ..whole(1) };
-        assert!(
-            fragments.meet(1, 1000, from_inside, 8..16, true).is_some(),
-            "the other side's places are free"
-        );
+        let (token, known) = fragments.meet(1, 1000, from_inside, 8..16, true);
+        assert_eq!(known, Known::Nothing);
+        for ident in 1000..3000 {
+            fragments.meet(1, 1000, whole(ident), 8..16, true);
+        }
+        assert_eq!(fragments.look(1, token), Some(Known::Nothing), "the other side has its own places");
     }
 
     #[test]
     fn a_packet_ends_once_and_nothing_is_behind_it() {
         let mut fragments = Fragments::new(0, 5);
-        fragments.meet(1, 9, whole(1), 16..20, false).unwrap();
-        assert_eq!(fragments.meet(1, 9, whole(1), 24..32, true).unwrap().1, Known::Refused);
-        fragments.meet(1, 9, whole(2), 24..32, true).unwrap();
-        assert_eq!(fragments.meet(1, 9, whole(2), 8..16, false).unwrap().1, Known::Refused);
+        fragments.meet(1, 9, whole(1), 16..20, false);
+        assert_eq!(fragments.meet(1, 9, whole(1), 24..32, true).1, Known::Refused);
+        fragments.meet(1, 9, whole(2), 24..32, true);
+        assert_eq!(fragments.meet(1, 9, whole(2), 8..16, false).1, Known::Refused);
     }
 }

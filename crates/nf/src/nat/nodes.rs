@@ -15,7 +15,8 @@ use crate::nat::counters::Counter;
 use crate::nat::fragments::Token;
 use crate::nat::ip::Family;
 use crate::nat::settings::{Rules, Whose};
-use crate::nat::translate::{Fate, Handover, Now, Way};
+use crate::nat::translate::{Fate, Handover, Nat, Now, Way};
+use crate::nat::waiting::Waiting;
 use crossbeam_queue::ArrayQueue;
 use std::sync::{Arc, OnceLock};
 use tidemill_burst::{DropReason, Packet, Pool};
@@ -188,13 +189,6 @@ pub(crate) fn lanes(workers: usize) -> Arc<[Lane]> {
     (0..if workers > 1 { workers } else { 0 }).map(lane).collect()
 }
 
-/// A fragment that waits.
-struct Held {
-    token: Token,
-    until_ns: u64,
-    packet: Packet,
-}
-
 /// What a packet is kept for.
 #[derive(Clone, Copy)]
 enum Order {
@@ -209,13 +203,12 @@ pub(crate) struct Translate<A: Family<E, S, T>, const E: usize, const S: usize, 
     seat: Option<Box<Seat<A, E, S, T>>>,
     lanes: Arc<[Lane]>,
     worker: usize,
-    held: Vec<Held>,
+    held: Waiting<Packet>,
     /// What this burst's packets are kept for, in order, and the next of them.
     orders: Vec<Order>,
     kept: usize,
     /// Tokens whose first fragment has come.
     come: Vec<Token>,
-    room: usize,
     shown_ns: u64,
 }
 
@@ -253,33 +246,38 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
         lanes: Arc<[Lane]>,
         worker: usize,
     ) -> Self {
-        let room = seat.as_ref().map_or(0, |seat| seat.nat.state().plan().fragments);
+        let (room, salt) =
+            seat.as_ref().map_or((0, 0), |seat| (seat.nat.state().plan().fragments, seat.nat.salt()));
         let burst = tidemill_burst::BURST;
         Translate {
             rules,
             seat,
             lanes,
             worker,
-            held: Vec::with_capacity(room),
+            held: Waiting::new(room, salt),
             orders: Vec::with_capacity(burst),
             kept: 0,
             come: Vec::with_capacity(2 * burst),
-            room,
             shown_ns: 0,
         }
     }
 
     /// What waits for this token goes on, in the order in which it came.
     fn release(&mut self, cx: &mut Context<'_>, token: Token) {
-        let waiting = self.held.len();
-        let mut at = 0;
-        for _ in 0..waiting {
-            if self.held.get(at).is_some_and(|held| held.token == token) {
-                let Held { token, until_ns, packet } = self.held.remove(at);
-                self.resume(cx, token, until_ns, packet);
-            } else {
-                at += 1;
-            }
+        for _ in 0..self.held.count(token) {
+            let Some((until_ns, packet)) = self.held.take(token) else { return };
+            self.resume(cx, token, until_ns, packet);
+        }
+    }
+
+    /// A fragment waits; the one that it pushes out does not any longer.
+    fn wait(&mut self, cx: &mut Context<'_>, token: Token, until_ns: u64, packet: Packet) {
+        let ip = packet.data().get(usize::from(packet.l3)..).unwrap_or_default();
+        let source = Nat::<A, E, S, T>::source(way_of(&packet), ip);
+        match self.held.put(token, until_ns, source, packet) {
+            Ok(None) => {}
+            Ok(Some(gone)) => cx.discard(DropReason::NatFragmentTimeout, gone),
+            Err(packet) => cx.discard(DropReason::NatFragmentRefused, packet),
         }
     }
 
@@ -298,10 +296,7 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
     /// What becomes of a packet that this node keeps.
     fn carry_out(&mut self, cx: &mut Context<'_>, fate: Fate, until_ns: u64, mut packet: Packet) {
         match fate {
-            Fate::Waits(token) if self.held.len() < self.room => {
-                self.held.push(Held { token, until_ns, packet });
-            }
-            Fate::Waits(_) => cx.discard(DropReason::NatFragmentRefused, packet),
+            Fate::Waits(token) => self.wait(cx, token, until_ns, packet),
             Fate::Drop(reason) => cx.discard(reason, packet),
             Fate::Tell(reason) => match error(&mut packet, reason, 0, ERROR) {
                 Verdict::Next(output) => cx.release(output, packet),
@@ -447,11 +442,10 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
     fn tick(&mut self, cx: &mut Context<'_>) {
         let now_ns = cx.now_ns;
         self.take_over(cx);
-        while let Some(at) = self.held.iter().position(|held| held.until_ns <= now_ns) {
-            let held = self.held.remove(at);
-            cx.discard(DropReason::NatFragmentTimeout, held.packet);
+        while let Some(packet) = self.held.take_over(now_ns) {
+            cx.discard(DropReason::NatFragmentTimeout, packet);
         }
-        if let Some(next_ns) = self.held.iter().map(|held| held.until_ns).min() {
+        if let Some(next_ns) = self.held.next_ns() {
             cx.wake_at(next_ns);
         }
         let Some(seat) = &mut self.seat else { return };
@@ -470,7 +464,7 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
     }
 
     fn surrender(&mut self, pool: &mut Pool) {
-        self.held.drain(..).for_each(|held| pool.free(held.packet));
+        self.held.drain().for_each(|packet| pool.free(packet));
         if let Some(lane) = self.lanes.get(self.worker) {
             std::iter::from_fn(|| lane.ring.pop()).for_each(|(packet, _)| pool.free(packet));
         }

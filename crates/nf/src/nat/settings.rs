@@ -81,6 +81,14 @@ pub struct Plan<A> {
     pub pooling: Pooling,
     /// Mappings of one host.
     pub host_mappings: u32,
+    /// Sessions that one host has begun.
+    pub host_sessions: u32,
+    /// Mappings of one /64 (IPv6).
+    pub network_mappings: usize,
+    /// Sessions that one /64 has begun (IPv6).
+    pub network_sessions: usize,
+    /// Connections of one outside address, of IPv6 one /64, that it has begun.
+    pub source_sessions: u32,
     /// Room.
     pub mappings: usize,
     /// Room.
@@ -100,7 +108,9 @@ pub struct Plan<A> {
 pub struct Deterministic<A> {
     /// The first inside address.
     pub first: A,
-    /// Inside addresses.
+    /// Bits at the end of an address that are the host's own: 0 if a host is one address.
+    pub own_bits: u8,
+    /// Inside hosts.
     pub hosts: u32,
     /// Ports of each.
     pub ports: u16,
@@ -113,8 +123,8 @@ pub struct Deterministic<A> {
 impl<A: Copy + Into<u128>> Deterministic<A> {
     /// The number of a host's address in the pool, and its ports; `None` for hosts that have none.
     pub fn of_host(&self, host: A) -> Option<(usize, RangeInclusive<u16>)> {
-        let number =
-            host.into().checked_sub(self.first.into()).filter(|n| *n < u128::from(self.hosts))? as u32;
+        let number = host.into().checked_sub(self.first.into())? >> self.own_bits;
+        let number = u32::try_from(number).ok().filter(|number| *number < self.hosts)?;
         let first = self.from + (number % self.each) as u16 * self.ports;
         Some(((number / self.each) as usize, first..=first + (self.ports - 1)))
     }
@@ -124,6 +134,16 @@ impl<A: Copy + Into<u128>> Deterministic<A> {
         let block = u32::from(port.checked_sub(self.from)? / self.ports);
         let host = u32::try_from(at).ok()?.checked_mul(self.each)?.checked_add(block)?;
         (block < self.each && host < self.hosts).then_some(host)
+    }
+
+    /// The first address of an inside host, by its number.
+    pub fn address_of(&self, number: u32) -> u128 {
+        self.first.into() + (u128::from(number) << self.own_bits)
+    }
+
+    /// The first of the addresses that are one host's, as this one is.
+    pub fn block_of(&self, host: A) -> u128 {
+        host.into() >> self.own_bits << self.own_bits
     }
 }
 
@@ -151,9 +171,20 @@ pub(crate) fn check(section: &NatSection, interfaces: &Interfaces) -> Result<Che
     if section.host_mappings == 0 {
         return Err(NatError::config("host_mappings", "0: a host could have no session: give 1 or more"));
     }
+    if section.host_sessions == 0 {
+        return Err(NatError::config("host_sessions", "0: a host could have no session: give 1 or more"));
+    }
+    if section.source_sessions == 0 {
+        let what = "0: nobody could be answered who comes from outside: give 1 or more";
+        return Err(NatError::config("source_sessions", what));
+    }
+    if !(1..=3600).contains(&section.handover_s) {
+        return Err(NatError::config("handover_s", format!("{}: give 1 to 3600", section.handover_s)));
+    }
     if section.fragments > 65_536 {
         return Err(NatError::config("fragments", format!("{}: give at most 65536", section.fragments)));
     }
+    one_vrf(interfaces, &inside, &outside)?;
     let (pool4, pool6) = pool(section)?;
     let (v4, v6) = (plan::<u32, 1, 2, 4>(section, pool4)?, plan::<u128, 3, 3, 7>(section, pool6)?);
     let owner = |address: IpAddr| match interfaces.iter().find(|interface| interface.has(address)) {
@@ -172,6 +203,22 @@ pub(crate) fn check(section: &NatSection, interfaces: &Interfaces) -> Result<Che
     let pool6 = v6.iter().flat_map(|plan| &plan.pool).map(|a| owner(IpAddr::V6((*a).into())));
     let owners6 = pool6.collect::<Result<_, _>>()?;
     Ok(Checked { rules: Rules { inside, outside, owners4, owners6, times }, v4, v6 })
+}
+
+/// Hosts of two VRFs may have the same address, and what tells them apart is gone outside.
+fn one_vrf(interfaces: &Interfaces, inside: &[bool], outside: &[bool]) -> Result<(), NatError> {
+    let sides = inside.iter().zip(outside);
+    let mut all =
+        interfaces.iter().zip(sides).filter(|(_, (i, o))| **i || **o).map(|(interface, _)| interface);
+    let Some(first) = all.next() else { return Ok(()) };
+    let Some(other) = all.find(|interface| interface.vrf != first.vrf) else { return Ok(()) };
+    let key =
+        if inside[usize::from(interfaces.by_name(&other.name).unwrap_or(0))] { "inside" } else { "outside" };
+    let what = format!(
+        "interfaces {:?} and {:?} are of two VRFs, whose hosts may have the same addresses: a NAT translates within one; name interfaces of one",
+        first.name, other.name
+    );
+    Err(NatError::config(key, what))
 }
 
 fn named(key: &str, names: &[String], interfaces: &Interfaces) -> Result<Vec<bool>, NatError> {
@@ -369,8 +416,8 @@ fn plan<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T
         }
     }
     let deterministic = match &section.deterministic {
-        Some(config) if !A::V6 => Some(deterministic::<A, E, S, T>(config, &pool, &ports, &whole)?),
-        _ => None,
+        Some(config) => deterministic::<A, E, S, T>(config, &pool, &ports, &fixed, &whole)?,
+        None => None,
     };
     if fixed.len() > section.mappings {
         let what = format!("{}: there are {} static mappings: give more", section.mappings, fixed.len());
@@ -382,6 +429,10 @@ fn plan<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T
         filtering: section.filtering,
         pooling: section.pooling,
         host_mappings: section.host_mappings,
+        host_sessions: section.host_sessions,
+        network_mappings: three_quarters(section.mappings),
+        network_sessions: three_quarters(section.sessions),
+        source_sessions: section.source_sessions,
         mappings: section.mappings,
         sessions: section.sessions,
         fragments: section.fragments,
@@ -391,19 +442,53 @@ fn plan<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T
     }))
 }
 
-fn deterministic<A: Family<E, S, T>, const E: usize, const S: usize, const T: usize>(
+/// What one link may have, whatever addresses its hosts take.
+fn three_quarters(room: usize) -> usize {
+    room - room / 4
+}
+
+/// A prefix of either family: its first address, its length, its family's bits.
+fn any_prefix(text: &str) -> Result<(u128, u8, u8), String> {
+    if text.contains(':') {
+        let prefix: Prefix<u128> = text.parse().map_err(|error| format!("{text:?}: {error}"))?;
+        return Ok((prefix.first(), prefix.len(), 128));
+    }
+    let prefix: Prefix<u32> = text.parse().map_err(|error| format!("{text:?}: {error}"))?;
+    Ok((prefix.first().into(), prefix.len(), 32))
+}
+
+/// One family's ports by computation; `None` if none of the prefixes is of it.
+fn deterministic<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: usize>(
     config: &crate::nat::config::DeterministicConfig,
     pool: &[A],
     ports: &RangeInclusive<u16>,
+    fixed: &[(Proto, Endpoint<A>, Endpoint<A>)],
     whole: &[(A, A)],
-) -> Result<Deterministic<A>, NatError> {
+) -> Result<Option<Deterministic<A>>, NatError> {
     let wrong = |key: &str, what: String| NatError::config(format!("deterministic.{key}"), what);
-    let prefix: Prefix<u32> = config
-        .inside
-        .parse()
-        .map_err(|error| wrong("inside", format!("{:?}: {error}: give an IPv4 prefix", config.inside)))?;
-    if prefix.len() < 8 {
-        return Err(wrong("inside", format!("{prefix}: give a prefix of length 8 or more")));
+    let mut mine = None;
+    if config.inside.all().is_empty() {
+        return Err(wrong("inside", "is empty: give an IPv4 or an IPv6 prefix, or one of each".into()));
+    }
+    for text in config.inside.all() {
+        let prefix = any_prefix(text).map_err(|what| wrong("inside", format!("{what}: give a prefix")))?;
+        if (prefix.2 == 128) == A::V6 && mine.replace((text, prefix)).is_some() {
+            return Err(wrong("inside", format!("{text:?}: is the second of its family: give one of each")));
+        }
+    }
+    let Some((text, (first, length, bits))) = mine else { return Ok(None) };
+    if pool.is_empty() {
+        let what = format!("{text:?}: nat.pool has no address of that family: add some, or leave it out");
+        return Err(wrong("inside", what));
+    }
+    let host_length = if A::V6 { config.host_length6 } else { 32 };
+    if !(64..=128).contains(&config.host_length6) {
+        let what = format!("{}: give 64 to 128", config.host_length6);
+        return Err(wrong("host_length6", what));
+    }
+    if length > host_length || host_length - length > 24 {
+        let (least, of) = (host_length - 24, if A::V6 { " (host_length6 - 24 to host_length6)" } else { "" });
+        return Err(wrong("inside", format!("{text}: give a prefix of length {least} to {host_length}{of}")));
     }
     if !whole.is_empty() {
         let what =
@@ -418,17 +503,35 @@ fn deterministic<A: Family<E, S, T>, const E: usize, const S: usize, const T: us
     let from = (*ports.start()).max(REGISTERED).next_multiple_of(2);
     let there = (u32::from(*ports.end()) + 1).saturating_sub(from.into());
     let each = there / u32::from(per_host);
-    let hosts = 1_u32 << (32 - u32::from(prefix.len()));
+    let hosts = 1_u32 << (host_length - length);
     if u64::from(each) * (pool.len() as u64) < u64::from(hosts) {
         let what = format!(
-            "{per_host}: {hosts} hosts of {prefix} need {} addresses with {each} hosts each, and nat.pool has {}: give fewer ports, or more \
+            "{per_host}: {hosts} hosts of {text} need {} addresses with {each} hosts each, and nat.pool has {}: give fewer ports, or more \
              addresses",
             if each == 0 { "more".into() } else { hosts.div_ceil(each).to_string() },
             pool.len()
         );
         return Err(wrong("ports_per_host", what));
     }
-    Ok(Deterministic { first: A::of_bits(prefix.first().into()), hosts, ports: per_host, from, each })
+    let own_bits = bits - host_length;
+    let rule = Deterministic { first: A::of_bits(first), own_bits, hosts, ports: per_host, from, each };
+    // A port says whose it is, or it says nothing.
+    for (_, inside, outside) in fixed {
+        let owner = pool.binary_search(&outside.address).ok().and_then(|at| rule.host_of(at, outside.port));
+        if let Some(owner) = owner.map(|number| rule.address_of(number))
+            && owner != rule.block_of(inside.address)
+        {
+            let what = format!(
+                "{}, port {}, which is static for {}, is among the ports of {}: give that another port, below {from} or of its own host",
+                outside.address.ip(),
+                outside.port,
+                inside.address.ip(),
+                A::of_bits(owner).ip()
+            );
+            return Err(wrong("inside", what));
+        }
+    }
+    Ok(Some(rule))
 }
 
 #[cfg(test)]

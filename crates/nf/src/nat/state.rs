@@ -9,27 +9,37 @@
 //! * A **mapping** belongs to an inside endpoint and a protocol, whatever it sends to (endpoint-independent: RFC 4787 REQ-1, RFC 5382 REQ-1,
 //!   RFC 5508 REQ-1). It is found by what it is and by what it looks like, and lives as long as one of its sessions does.
 //! * A **session** belongs to a mapping and a remote endpoint. It is made by packets from inside; from outside only where that has a right
-//!   to come in and must be followed: a TCP connection, anything to a static mapping. Those have half of the room at most.
+//!   to come in and must be followed: a TCP connection, anything to a static mapping. What those may take is in `follow.rs`.
 //! * A **static** mapping of a port is there from the start. An address that is one host's whole gets mappings whose port is the inside port,
 //!   also by packets from outside.
+//! * A mapping is **kept** by sessions that were begun from inside, or answered from there. One that is not lets nobody new in.
 //! * Nothing grows: tables, ports and the list of free mappings are made at the start. A silent session goes when the sweep comes round:
 //!   never before its time, and after it a packet of it counts as a new one's.
 
 mod ahead;
+mod follow;
+mod hosts;
 mod make;
+mod saved;
 mod shown;
+mod statics;
 
 pub(crate) use ahead::Ask;
+pub use saved::Saved;
+pub(crate) use saved::save;
 pub use shown::{Shown, show};
+pub(crate) use statics::Statics;
 
 use crate::nat::config::Filtering;
-use crate::nat::ip::{About, Endpoint, Family, Proto};
+use crate::nat::ip::{Endpoint, Family, Proto};
 use crate::nat::ports::Ports;
 use crate::nat::settings::{Plan, Times};
 use crate::nat::tcp::Tcp;
 use ahead::{Ahead, Hint};
+use hosts::Hosts;
+use std::collections::VecDeque;
 use tidemill_burst::DropReason;
-use tidemill_flow::flowtable::{FlowReader, FlowTable, Outcome, Slot, Swept};
+use tidemill_flow::flowtable::{FlowReader, FlowTable, Outcome, Slot};
 use tidemill_flow::hash::{KeyHash, Keyed, mix};
 use tidemill_flow::key::Key;
 use tidemill_flow::sharded::shard_of;
@@ -84,6 +94,12 @@ struct Mapping<A> {
     inside: Endpoint<A>,
     outside: Endpoint<A>,
     sessions: u32,
+    /// Of these, those that keep it: begun from inside, or answered.
+    kept: u32,
+    /// Of these, those that were begun from outside.
+    answered: u32,
+    /// The number of its inside host.
+    host: u32,
     /// The number of the outside address in the pool.
     at: u16,
     proto: Proto,
@@ -102,12 +118,16 @@ pub struct Share {
 /// Buckets that one step of the sweep looks at.
 const STEP: usize = 8;
 const LANES: usize = 31;
-/// Bits of a session's first word behind the time: what TCP has seen; whether it was begun from outside.
+/// Bits of a session's first word behind the time: what TCP has seen; whether it was begun from outside, and if so, answered; which of those that
+/// wait for an answer it is.
 const FROM_OUTSIDE: u64 = 1 << 8;
+const ANSWERED: u64 = 1 << 9;
+const SERIAL_SHIFT: u32 = 10;
+const SERIAL: u64 = 0x3f << SERIAL_SHIFT;
 const TIME_SHIFT: u32 = 16;
 
-/// A session that has ended: mapping, remote address, whether it was begun from outside.
-type Dead<A> = (u32, A, bool);
+/// A session that has ended: mapping, remote address, its first word.
+type Dead<A> = (u32, A, u64);
 
 /// See the [module](self).
 pub struct State<A: Family<E, S, T>, const E: usize, const S: usize, const T: usize> {
@@ -118,18 +138,33 @@ pub struct State<A: Family<E, S, T>, const E: usize, const S: usize, const T: us
     inside: FlowTable<E, u64>,
     outside: FlowTable<E, u64>,
     sessions: FlowTable<S, [u64; T]>,
-    /// With address-dependent filtering: sessions by mapping and remote address.
+    /// With address-dependent filtering: how many sessions that keep a mapping there are with a remote address.
     remotes: FlowTable<S, u64>,
-    /// Inside hosts: the number of their address in the pool above 32 bits of how many mappings they have.
-    hosts: FlowTable<E, u64>,
+    /// How many connections an outside address has that it has begun, and that were answered.
+    sources: FlowTable<E, u64>,
+    hosts: Hosts<A, E, S, T>,
+    statics: Statics<A>,
     mappings: Box<[Mapping<A>]>,
     free: Vec<u32>,
     /// Numbers of the pool's addresses that are not one host's whole.
     shared: Box<[u16]>,
+    /// Where a search for an address with a port goes on, among these.
+    further: usize,
     /// By address of the pool and protocol.
     ports: Vec<[Ports; 3]>,
-    /// Sessions begun from outside.
-    unasked: usize,
+    /// Mappings that nobody keeps, without static ones of ports.
+    unkept: usize,
+    /// Connections from outside in the order in which they began. Those that were answered or have ended are in it, too, until it is their turn.
+    waiting: VecDeque<(Key<S>, u8)>,
+    /// The last one's number among these.
+    serial: u8,
+    /// Connections from outside that were answered.
+    answered: usize,
+    /// Other sessions from outside.
+    datagrams: usize,
+    /// What gave way to others, and what passed without a session, since it was last asked.
+    evicted: u64,
+    unnoted: u64,
     dead: Vec<Dead<A>>,
     ahead: Box<Ahead<A, E, S>>,
     /// Of the packet that is being looked at.
@@ -152,8 +187,17 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
         let slots = |room: usize| room + room / 16 + LANES;
         let remotes = if plan.filtering == Filtering::AddressDependent { plan.sessions } else { 0 };
         let none = Endpoint { address: A::default(), port: 0 };
-        let empty =
-            Mapping { inside: none, outside: none, sessions: 0, at: 0, proto: Proto::Udp, sort: Sort::Free };
+        let empty = Mapping {
+            inside: none,
+            outside: none,
+            sessions: 0,
+            kept: 0,
+            answered: 0,
+            host: 0,
+            at: 0,
+            proto: Proto::Udp,
+            sort: Sort::Free,
+        };
         // Whole addresses have each port once, and belong to no worker's share.
         let ports = plan.pool.iter().map(|address| {
             let whole = plan.whole.iter().any(|(outside, _)| outside == address);
@@ -171,12 +215,21 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
             outside: FlowTable::new(slots(plan.mappings), Keyed::new(keyed(2)))?,
             sessions: FlowTable::new(slots(plan.sessions), Keyed::new(keyed(3)))?,
             remotes: FlowTable::new(slots(remotes), Keyed::new(keyed(4)))?,
-            hosts: FlowTable::new(slots(plan.mappings), Keyed::new(keyed(5)))?,
+            sources: FlowTable::new(slots(plan.sessions.div_ceil(4)), Keyed::new(keyed(7)))?,
+            hosts: Hosts::new(&plan, [keyed(5), keyed(8)])?,
+            statics: Statics::new(&plan),
             mappings: vec![empty; plan.mappings].into(),
             free: (0..plan.mappings as u32).rev().collect(),
             ports,
             shared,
-            unasked: 0,
+            further: 0,
+            unkept: 0,
+            waiting: VecDeque::with_capacity(plan.sessions.div_ceil(8)),
+            serial: 0,
+            answered: 0,
+            datagrams: 0,
+            evicted: 0,
+            unnoted: 0,
             dead: Vec::with_capacity(STEP * LANES),
             ahead: Box::new(Ahead::new()),
             hint: None,
@@ -189,9 +242,24 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
         for (proto, inside, outside) in state.plan.fixed.clone() {
             let Ok(at) = state.plan.pool.binary_search(&outside.address) else { continue };
             state.ports[at][proto as usize].take(outside.port);
-            let _ = state.enroll(proto, inside, outside, at, Sort::Fixed);
+            if let Some(host) = state.pin(inside.address, at) {
+                let _ = state.enroll(proto, inside, outside, at, Sort::Fixed, host);
+            }
+        }
+        for (outside, host) in state.plan.whole.clone() {
+            if let Ok(at) = state.plan.pool.binary_search(&outside) {
+                state.pin(host, at);
+            }
         }
         Ok(state)
+    }
+
+    /// A host that has something static is known for ever, and this address is its (RFC 4787, REQ-2).
+    fn pin(&mut self, host: A, at: usize) -> Option<u32> {
+        let number = self.hosts.find_or_make(host)?;
+        self.hosts.settle(number, at);
+        self.hosts.enroll(number);
+        Some(number)
     }
 
     /// Mappings that there are.
@@ -215,7 +283,9 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
             + self.outside.bytes()
             + self.sessions.bytes()
             + self.remotes.bytes()
+            + self.sources.bytes()
             + self.hosts.bytes()
+            + self.waiting.capacity() * size_of::<(Key<S>, u8)>()
             + self.mappings.len() * size_of::<Mapping<A>>()
             + self.ports.len() * 3 * 8192
     }
@@ -249,31 +319,70 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
         Some(self.outside.state(slot) as u32)
     }
 
-    /// What a mapping is, and what it looks like.
-    pub fn ends(&self, mapping: u32) -> Option<(Endpoint<A>, Endpoint<A>)> {
-        let mapping = self.mappings.get(mapping as usize)?;
-        Some((mapping.inside, mapping.outside))
-    }
-
     /// Whether a mapping has a session with this remote endpoint now.
-    pub fn has_session(&self, now_ms: u64, mapping: u32, remote: Endpoint<A>) -> bool {
+    fn has_session(&self, now_ms: u64, mapping: u32, remote: Endpoint<A>) -> bool {
         let slot = self.find_session(&A::session(mapping, remote));
         slot.is_some_and(|slot| self.sessions.word(slot, 0) >> TIME_SHIFT > now_ms)
     }
 
-    /// Whether a packet of `remote` has come in by a mapping, or may have: datagrams leave nothing behind where the filter is all that is asked.
-    pub fn lets_in(&self, now_ms: u64, mapping: u32, remote: Endpoint<A>) -> bool {
-        let Some(&Mapping { proto, sort, .. }) = self.mappings.get(mapping as usize) else { return false };
-        self.has_session(now_ms, mapping, remote)
-            || (proto != Proto::Tcp && self.is_allowed(mapping, sort, remote))
+    /// Whose packet to `remote` it was that left looking like `outside`; `None` if none can have.
+    pub(crate) fn sent_by(
+        &self,
+        now_ms: u64,
+        proto: Proto,
+        outside: Endpoint<A>,
+        remote: Endpoint<A>,
+    ) -> Option<Endpoint<A>> {
+        let Some(mapping) = self.find_outside(proto, outside) else {
+            let host = self.statics.host_of(outside.address).filter(|_| proto != Proto::Tcp)?;
+            return Some(Endpoint { address: host, ..outside });
+        };
+        let Mapping { inside, sort, .. } = self.mappings[mapping as usize];
+        (is_unnoted(sort, proto) || self.has_session(now_ms, mapping, remote)).then_some(inside)
+    }
+
+    /// What `inside` looked like to `remote`, a packet of whom has come in to it; `None` if none can have. Datagrams leave nothing behind where the
+    /// filter is all that is asked.
+    pub(crate) fn reached_as(
+        &self,
+        now_ms: u64,
+        proto: Proto,
+        inside: Endpoint<A>,
+        remote: Endpoint<A>,
+    ) -> Option<Endpoint<A>> {
+        let Some(mapping) = self.find_inside(proto, inside) else {
+            let address = self.statics.address_of(inside.address).filter(|_| proto != Proto::Tcp)?;
+            return Some(Endpoint { address, ..inside });
+        };
+        let Mapping { outside, sort, .. } = self.mappings[mapping as usize];
+        let let_in = self.has_session(now_ms, mapping, remote)
+            || (proto != Proto::Tcp && self.is_allowed(mapping, sort, remote));
+        let_in.then_some(outside)
+    }
+
+    /// Who is mapped there, whoever asks.
+    pub(crate) fn inside_of(&self, proto: Proto, outside: Endpoint<A>) -> Option<Endpoint<A>> {
+        self.find_outside(proto, outside).map(|mapping| self.mappings[mapping as usize].inside)
     }
 
     /// Whether an address is a host's that has mappings.
     pub fn is_host(&self, address: A) -> bool {
-        let key = A::endpoint(Proto::Tcp, Endpoint { address, port: 0 });
-        self.hosts.find(self.hosts.hasher().hash(&key), &key).is_some()
-            || self.plan.fixed.iter().any(|(_, inside, _)| inside.address == address)
-            || self.plan.whole.iter().any(|(_, host)| *host == address)
+        self.hosts.find(address).is_some()
+    }
+
+    /// Of an inside host: mappings that it keeps, sessions that it has begun.
+    pub fn host_counts(&self, address: A) -> (u32, u32) {
+        self.hosts.counts(address)
+    }
+
+    /// Static mappings.
+    pub(crate) fn statics(&self) -> &Statics<A> {
+        &self.statics
+    }
+
+    /// Since it was last asked: connections from outside that gave way to others; datagrams of static mappings that passed without a session.
+    pub(crate) fn take_counts(&mut self) -> (u64, u64) {
+        (std::mem::take(&mut self.evicted), std::mem::take(&mut self.unnoted))
     }
 
     /// Whether the filter has a remote endpoint come in by a mapping.
@@ -289,7 +398,7 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
             }
     }
 
-    /// A packet from inside to `remote`: its mapping, made if there is none, and what it looks like from now on.
+    /// A packet from inside to `remote`: what it looks like from now on; mapping and session are made if there are none.
     ///
     /// # Errors
     /// Why it is dropped.
@@ -300,30 +409,43 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
         inside: Endpoint<A>,
         remote: Endpoint<A>,
         piece: Piece,
-    ) -> Result<(u32, Endpoint<A>), DropReason> {
+    ) -> Result<Endpoint<A>, DropReason> {
         let may_begin = match piece {
             Piece::Tcp(flags) => Tcp::may_begin_inside(flags),
             Piece::Udp | Piece::Request => true,
             Piece::Reply => false,
         };
         let proto = piece.proto();
-        let (mapping, made) = match self.find_inside(proto, inside) {
-            Some(mapping) => (mapping, false),
-            None if may_begin => (self.map(proto, inside)?, true),
-            None => return Err(DropReason::NatUnasked),
+        let found = match self.find_inside(proto, inside) {
+            Some(mapping) => Ok(mapping),
+            None if may_begin => self.map(proto, inside),
+            None => Err(DropReason::NatUnasked),
         };
+        let is_datagram = matches!(piece, Piece::Udp | Piece::Reply);
+        let mapping = match (found, self.statics.address_of(inside.address)) {
+            (Ok(mapping), _) => mapping,
+            // What a whole address looks like is known without a mapping.
+            (Err(_), Some(address)) if is_datagram => {
+                self.unnoted += 1;
+                return Ok(Endpoint { address, ..inside });
+            }
+            (Err(reason), _) => return Err(reason),
+        };
+        let Mapping { outside, sort, .. } = self.mappings[mapping as usize];
         match self.follow(now_ms, times, mapping, remote, piece, true, may_begin) {
-            Ok(()) => Ok((mapping, self.mappings[mapping as usize].outside)),
+            Ok(()) => Ok(outside),
             Err(reason) => {
-                if made {
-                    self.unmap(mapping);
+                self.unmap_idle(mapping);
+                if is_datagram && is_unnoted(sort, proto) {
+                    self.unnoted += 1;
+                    return Ok(outside);
                 }
                 Err(reason)
             }
         }
     }
 
-    /// A packet from `remote` to what looks like `outside`: the mapping, and what it is.
+    /// A packet from `remote` to what looks like `outside`: what it is.
     ///
     /// # Errors
     /// Why it does not come in.
@@ -334,21 +456,37 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
         outside: Endpoint<A>,
         remote: Endpoint<A>,
         piece: Piece,
-    ) -> Result<(u32, Endpoint<A>), Refused> {
+    ) -> Result<Endpoint<A>, Refused> {
         let proto = piece.proto();
-        let found = self.find_outside(proto, outside);
-        let (mapping, made) = match found {
-            Some(mapping) => (mapping, false),
-            None => (self.map_whole(proto, outside, piece)?, true),
+        let is_datagram = matches!(piece, Piece::Udp | Piece::Request);
+        let mapping = match self.find_outside(proto, outside) {
+            Some(mapping) => mapping,
+            None => {
+                let host = self.statics.host_of(outside.address).ok_or(Refused::Unmapped)?;
+                let inside = Endpoint { address: host, ..outside };
+                match self.map_whole(inside, outside, piece) {
+                    Ok(mapping) => mapping,
+                    // What is behind a whole address is known without a mapping.
+                    Err(_) if is_datagram => {
+                        self.unnoted += 1;
+                        return Ok(inside);
+                    }
+                    Err(reason) => return Err(Refused::Drop(reason)),
+                }
+            }
         };
-        let &Mapping { inside, sort, .. } = &self.mappings[mapping as usize];
+        let Mapping { inside, sort, kept, .. } = self.mappings[mapping as usize];
         // Who asks for an identifier asks the address: only a whole one has somebody to answer.
         if piece == Piece::Request && sort != Sort::Whole {
             return Err(Refused::Unmapped);
         }
-        if !made && self.has_session(now_ms, mapping, remote) {
+        if self.has_session(now_ms, mapping, remote) {
             let followed = self.follow(now_ms, times, mapping, remote, piece, false, false);
-            return followed.map(|()| (mapping, inside)).map_err(Refused::Drop);
+            return followed.map(|()| inside).map_err(Refused::Drop);
+        }
+        // It is there for those only whom it has let in before: nobody inside keeps it.
+        if sort == Sort::Dynamic && kept == 0 {
+            return Err(Refused::Unmapped);
         }
         let is_static = sort != Sort::Dynamic;
         let allowed = self.is_allowed(mapping, sort, remote);
@@ -362,121 +500,14 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
             Piece::Udp | Piece::Reply => Ok(()),
         };
         match entered {
-            Ok(()) => Ok((mapping, inside)),
+            Ok(()) => Ok(inside),
             Err(reason) => {
-                if made {
-                    self.unmap(mapping);
+                self.unmap_idle(mapping);
+                if is_datagram && is_unnoted(sort, proto) {
+                    self.unnoted += 1;
+                    return Ok(inside);
                 }
                 Err(Refused::Drop(reason))
-            }
-        }
-    }
-
-    /// Notes a packet in its session, which is made if `may_begin` and there is none.
-    #[allow(clippy::too_many_arguments)] // a packet is that
-    fn follow(
-        &mut self,
-        now_ms: u64,
-        times: &Times,
-        mapping: u32,
-        remote: Endpoint<A>,
-        piece: Piece,
-        out: bool,
-        may_begin: bool,
-    ) -> Result<(), DropReason> {
-        let key = A::session(mapping, remote);
-        let slot = match self.find_session(&key) {
-            Some(slot) => {
-                let [until, _] = self.head(slot);
-                if until >> TIME_SHIFT <= now_ms {
-                    // Over, but not swept yet: what begins now has nothing of it.
-                    if !may_begin {
-                        return Err(DropReason::NatUnasked);
-                    }
-                    self.sessions.set_word(slot, 0, until & FROM_OUTSIDE);
-                    self.sessions.set_word(slot, 1, 0);
-                }
-                slot
-            }
-            None if !may_begin => return Err(DropReason::NatUnasked),
-            None => self.begin(mapping, remote, key, out)?,
-        };
-        let [first, packets] = self.head(slot);
-        let (mut until_ms, mut low) = (first >> TIME_SHIFT, first & 0xffff);
-        match piece {
-            Piece::Tcp(flags) => {
-                let before = Tcp(low as u8);
-                // Who is outside keeps no session of a dynamic mapping that nobody inside has answered, nor one that is over.
-                let keeps = out || packets == 0 || before.is_answered() || !self.is_dynamic(mapping);
-                if keeps || !before.is_closed() || Tcp::is_anew(flags) {
-                    let tcp = before.after(flags, out);
-                    low = low & !0xff | u64::from(tcp.0);
-                    until_ms = if keeps { now_ms + tcp.timeout_ms(times) } else { until_ms };
-                }
-            }
-            // The first packet counts whoever sent it.
-            Piece::Udp if out || times.inbound_refresh || packets == 0 => until_ms = now_ms + times.udp_ms,
-            Piece::Request => until_ms = now_ms + times.icmp_ms,
-            Piece::Udp | Piece::Reply => {}
-        }
-        self.sessions.set_word(slot, 0, until_ms << TIME_SHIFT | low);
-        let (sent, came) = ((packets >> 32) as u32, packets as u32);
-        let (sent, came) = if out { (sent.saturating_add(1), came) } else { (sent, came.saturating_add(1)) };
-        self.sessions.set_word(slot, 1, u64::from(sent) << 32 | u64::from(came));
-        Ok(())
-    }
-
-    fn is_dynamic(&self, mapping: u32) -> bool {
-        self.mappings[mapping as usize].sort == Sort::Dynamic
-    }
-
-    fn head(&self, slot: Slot) -> [u64; 2] {
-        [self.sessions.word(slot, 0), self.sessions.word(slot, 1)]
-    }
-
-    fn begin(
-        &mut self,
-        mapping: u32,
-        remote: Endpoint<A>,
-        key: Key<S>,
-        out: bool,
-    ) -> Result<Slot, DropReason> {
-        let hash = self.sessions.hasher().hash(&key);
-        // What comes unasked cannot take the room of what goes out.
-        if self.sessions.len() >= self.plan.sessions
-            || (!out && self.unasked >= self.plan.sessions.div_ceil(2))
-        {
-            return Err(DropReason::NatTableFull);
-        }
-        if self.plan.filtering == Filtering::AddressDependent {
-            let key = A::session(mapping, Endpoint { port: 0, ..remote });
-            let hash = self.remotes.hasher().hash(&key);
-            let slot = insert(&mut self.remotes, hash, &key).ok_or(DropReason::NatTableFull)?;
-            let count = self.remotes.word(slot, 0);
-            self.remotes.set_word(slot, 0, count + 1);
-        }
-        let Some(slot) = insert(&mut self.sessions, hash, &key) else {
-            self.forget_remote(mapping, remote.address);
-            return Err(DropReason::NatTableFull);
-        };
-        self.unasked += usize::from(!out);
-        let about = &mut self.mappings[mapping as usize];
-        about.sessions += 1;
-        let about = About { proto: about.proto, inside: about.inside, outside: about.outside };
-        self.sessions.set_state(slot, A::state([if out { 0 } else { FROM_OUTSIDE }, 0], &about));
-        Ok(slot)
-    }
-
-    fn forget_remote(&mut self, mapping: u32, address: A) {
-        if self.plan.filtering != Filtering::AddressDependent {
-            return;
-        }
-        let key = A::session(mapping, Endpoint { address, port: 0 });
-        let hash = self.remotes.hasher().hash(&key);
-        if let Some(slot) = self.remotes.find(hash, &key) {
-            match self.remotes.word(slot, 0) {
-                0 | 1 => drop(self.remotes.remove(hash, &key)),
-                count => self.remotes.set_word(slot, 0, count - 1),
             }
         }
     }
@@ -488,6 +519,7 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
         outside: Endpoint<A>,
         at: usize,
         sort: Sort,
+        host: u32,
     ) -> Result<u32, DropReason> {
         let Some(&number) = self.free.last() else { return Err(DropReason::NatTableFull) };
         let (in_key, out_key) = (A::endpoint(proto, inside), A::endpoint(proto, outside));
@@ -501,12 +533,16 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
         };
         self.outside.set_word(slot, 0, number.into());
         self.free.pop();
-        self.mappings[number as usize] = Mapping { inside, outside, sessions: 0, at: at as u16, proto, sort };
+        self.unkept += usize::from(sort != Sort::Fixed);
+        self.hosts.enroll(host);
+        let (sessions, kept, answered, at) = (0, 0, 0, at as u16);
+        self.mappings[number as usize] =
+            Mapping { inside, outside, sessions, kept, answered, host, at, proto, sort };
         Ok(number)
     }
 
     fn unmap(&mut self, number: u32) {
-        let Mapping { inside, outside, at, proto, sort, .. } = self.mappings[number as usize];
+        let Mapping { inside, outside, at, proto, sort, host, .. } = self.mappings[number as usize];
         if matches!(sort, Sort::Free | Sort::Fixed) {
             return;
         }
@@ -515,52 +551,10 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
         let key = A::endpoint(proto, outside);
         self.outside.remove(self.outside.hasher().hash(&key), &key);
         self.ports[usize::from(at)][proto as usize].give_back(outside.port);
-        if sort == Sort::Dynamic {
-            self.leave_host(inside.address);
-        }
+        self.unkept -= 1;
+        self.hosts.leave(host);
         self.mappings[number as usize].sort = Sort::Free;
         self.free.push(number);
-    }
-
-    fn leave_host(&mut self, address: A) {
-        let key = A::endpoint(Proto::Tcp, Endpoint { address, port: 0 });
-        let hash = self.hosts.hasher().hash(&key);
-        if let Some(slot) = self.hosts.find(hash, &key) {
-            match self.hosts.word(slot, 0) {
-                host if host as u32 <= 1 => drop(self.hosts.remove(hash, &key)),
-                host => self.hosts.set_word(slot, 0, host - 1),
-            }
-        }
-    }
-
-    /// Looks at the sessions of the next `buckets` buckets, and ends those whose time is over; returns how many.
-    pub fn reclaim(&mut self, now_ms: u64, buckets: usize) -> usize {
-        let mut gone = 0;
-        let mut left = buckets.min(self.sessions.slots() / LANES + 1);
-        while left > 0 {
-            let step = left.min(STEP);
-            left -= step;
-            let dead = &mut self.dead;
-            gone += self.sessions.sweep(step, |key, _, state| {
-                if state[0] >> TIME_SHIFT > now_ms || dead.len() == dead.capacity() {
-                    return Swept::Stays;
-                }
-                let (mapping, remote) = A::of_session(key);
-                dead.push((mapping, remote.address, state[0] & FROM_OUTSIDE != 0));
-                Swept::Goes
-            });
-            self.ended = self.ended.wrapping_add(self.dead.len() as u64);
-            while let Some((mapping, address, from_outside)) = self.dead.pop() {
-                self.unasked -= usize::from(from_outside);
-                self.forget_remote(mapping, address);
-                let about = &mut self.mappings[mapping as usize];
-                about.sessions -= 1;
-                if about.sessions == 0 {
-                    self.unmap(mapping);
-                }
-            }
-        }
-        gone
     }
 
     /// Buckets of the sweep's whole round.
@@ -568,9 +562,9 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
         self.sessions.slots() / LANES
     }
 
-    /// The worker that an inside host belongs to.
+    /// The worker that an inside host belongs to; hosts that share a block of ports have one.
     pub fn worker_of_host(&self, address: A) -> usize {
-        self.share.of_host(address.into())
+        self.share.of_host(self.plan.deterministic.map_or(address.into(), |rule| rule.block_of(address)))
     }
 
     /// The worker that what looks like this belongs to.
@@ -578,19 +572,23 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
         if self.share.workers < 2 {
             return 0;
         }
-        let fixed = self.plan.fixed.iter().find(|(p, _, out)| (*p, *out) == (proto, outside));
-        let whole = || self.plan.whole.iter().find(|(out, _)| *out == outside.address);
-        if let Some(host) = fixed.map(|(_, inside, _)| inside.address).or_else(|| whole().map(|w| w.1)) {
+        let fixed = self.statics.host_of_port(proto, outside);
+        if let Some(host) = fixed.or_else(|| self.statics.host_of(outside.address)) {
             return self.worker_of_host(host);
         }
         if let Some(deterministic) = self.plan.deterministic
             && let Ok(at) = self.plan.pool.binary_search(&outside.address)
             && let Some(number) = deterministic.host_of(at, outside.port)
         {
-            return self.worker_of_host(A::of_bits(deterministic.first.into() + u128::from(number)));
+            return self.worker_of_host(A::of_bits(deterministic.address_of(number)));
         }
         usize::from(outside.port >> 1) % self.share.workers
     }
+}
+
+/// Whether datagrams of such a mapping need no session: from everybody to one, always.
+fn is_unnoted(sort: Sort, proto: Proto) -> bool {
+    matches!(sort, Sort::Fixed | Sort::Whole) && proto != Proto::Tcp
 }
 
 impl Share {

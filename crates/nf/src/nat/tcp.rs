@@ -59,6 +59,11 @@ impl Tcp {
         self.0 & SYN_OUT != 0 && !self.is_closed()
     }
 
+    /// Of one that was begun from outside: whether somebody inside has opened it too, and who has begun it has got that.
+    pub(crate) fn is_proven(self) -> bool {
+        self.is_answered() && self.0 & UNPROVEN == 0
+    }
+
     /// Whether a segment opens the same ports again.
     pub(crate) fn is_anew(flags: u8) -> bool {
         flags & (flag::SYN | flag::ACK | flag::RST) == flag::SYN
@@ -155,7 +160,10 @@ mod tests {
     fn a_forged_syn_and_its_answer_open_nothing() {
         let answered = [(false, SYN), (true, SYN | ACK), (false, SYN), (true, ACK)];
         assert_eq!(walk(&answered).name(), "opening");
-        assert_eq!(walk(&[&answered[..], &[(false, ACK)]].concat()).name(), "open");
+        assert!(!walk(&answered).is_proven() && !walk(&[(false, SYN), (false, ACK)]).is_proven());
+        let proven = walk(&[&answered[..], &[(false, ACK)]].concat());
+        assert_eq!((proven.name(), proven.is_proven()), ("open", true));
+        assert!(!walk(&[(false, SYN), (true, RST | ACK), (false, ACK)]).is_proven(), "a no is no answer");
         let reset = [&answered[..], &[(false, RST), (true, SYN | ACK)]].concat();
         assert_eq!(walk(&reset).name(), "opening", "the owner of a forged source says no");
         assert!(walk(&[(true, SYN), (false, SYN)]).is_open(), "who was asked is there");

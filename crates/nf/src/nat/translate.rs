@@ -14,7 +14,7 @@ use crate::nat::fragments::{Fragments, Known, Token, Whole};
 use crate::nat::ip::{Endpoint, Family, Proto};
 use crate::nat::packet::{Header, Piecemeal, Quote, Side, Upper, header, quote, rewrite, seal, upper};
 use crate::nat::settings::{Plan, Times, Whose};
-use crate::nat::state::{Ask, Piece, Refused, Share, State};
+use crate::nat::state::{Ask, Piece, Refused, Saved, Share, State};
 use tidemill_burst::DropReason;
 use tidemill_flow::table::SizeError;
 
@@ -106,6 +106,11 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
         &self.state
     }
 
+    #[cfg(test)]
+    pub(crate) fn state_mut(&mut self) -> &mut State<A, E, S, T> {
+        &mut self.state
+    }
+
     /// What it has counted.
     pub fn counters(&self) -> &Counters {
         &self.counters
@@ -116,6 +121,17 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
         self.settled.into_iter().flatten()
     }
 
+    /// What a fragment's source is counted by, of IPv6 its /64; and whether an inside host has sent it.
+    pub(crate) fn source(way: Way, ip: &[u8]) -> (u128, bool) {
+        let source: u128 = A::read(ip.get(A::SOURCE..).unwrap_or_default()).into();
+        (if A::V6 { source >> 64 } else { source }, matches!(way, Way::Leaving | Way::Hairpin))
+    }
+
+    /// What nobody outside knows, for tables of whoever holds packets for it.
+    pub(crate) fn salt(&self) -> u64 {
+        self.fragments.salt()
+    }
+
     pub(crate) fn counters_mut(&mut self) -> &mut Counters {
         &mut self.counters
     }
@@ -123,7 +139,18 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
     /// Ends sessions whose time is over, among those of the next `buckets` buckets.
     pub fn reclaim(&mut self, now_ms: u64, buckets: usize) {
         let gone = self.state.reclaim(now_ms, buckets);
+        let (evicted, unnoted) = self.state.take_counts();
         self.counters.add(Counter::SessionsEnded, gone as u64);
+        self.counters.add(Counter::SessionsEvicted, evicted);
+        self.counters.add(Counter::Unnoted, unnoted);
+    }
+
+    /// Goes on with a session of another process ([`State::restore`]): before packets flow.
+    ///
+    /// # Errors
+    /// It does not fit, or belongs to another worker.
+    pub fn restore(&mut self, now: &Now<'_>, saved: &Saved<A>) -> Result<(), DropReason> {
+        self.state.restore(now.ms, now.times, saved)
     }
 
     /// Looks up what a burst will ask, all at once. Call it before the burst's packets are [translated](Self::translate_next), with each of them in
@@ -203,8 +230,7 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
         };
         let refused = Fate::Drop(DropReason::NatFragmentRefused);
         let (whole, bytes) = fragment(way, header, piece).map_err(Fate::Drop)?;
-        let met = self.arrivals.meet(now.ms, now.times.fragment_ms, whole, bytes, piece.more);
-        let (token, known) = met.ok_or(refused)?;
+        let (token, known) = self.arrivals.meet(now.ms, now.times.fragment_ms, whole, bytes, piece.more);
         let token = token.of_arrivals();
         let (worker, first) = match known {
             Known::Refused | Known::Addresses(..) => {
@@ -253,8 +279,7 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
             Ok(fragment) => fragment,
             Err(reason) => return Fate::Drop(reason),
         };
-        let met = self.fragments.meet(now.ms, now.times.fragment_ms, whole, bytes, piece.more);
-        let Some((token, known)) = met else { return Fate::Drop(DropReason::NatFragmentRefused) };
+        let (token, known) = self.fragments.meet(now.ms, now.times.fragment_ms, whole, bytes, piece.more);
         match known {
             Known::Refused | Known::Worker(_) => {
                 self.settle(token);
@@ -384,7 +409,7 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
         let inside = Endpoint { address: header.source, port: from };
         let remote = Endpoint { address: header.destination, port: remote_port(piece, to) };
         match self.state.leave(now.ms, now.times, inside, remote, piece) {
-            Ok((_, outside)) => {
+            Ok(outside) => {
                 rewrite::<A, E, S, T>(ip, header.upper, Some(piece.proto()), Side::Source, outside);
                 self.counters.one(Counter::Out);
                 Fate::Translated
@@ -405,7 +430,7 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
         let outside = Endpoint { address: header.destination, port: to };
         let remote = Endpoint { address: header.source, port: remote_port(piece, from) };
         match self.state.enter(now.ms, now.times, outside, remote, piece) {
-            Ok((_, inside)) => {
+            Ok(inside) => {
                 rewrite::<A, E, S, T>(ip, header.upper, Some(piece.proto()), Side::Destination, inside);
                 self.counters.one(Counter::In);
                 Fate::Translated
@@ -428,7 +453,7 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
         let outside = Endpoint { address: header.destination, port: to };
         let inside = Endpoint { address: header.source, port: from };
         let proto = piece.proto();
-        let is_whole = || self.state.plan().whole.iter().any(|(address, _)| *address == outside.address);
+        let is_whole = || self.state.statics().host_of(outside.address).is_some();
         // No mapping is made for who talks to nobody; with several workers only the other one may know.
         let alone = self.share.workers < 2;
         // An identifier may become another one, and with it another worker's.
@@ -439,7 +464,7 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
         }
         let remote = Endpoint { port: remote_port(piece, to), ..outside };
         let looks = match self.state.leave(now.ms, now.times, inside, remote, piece) {
-            Ok((_, looks)) => looks,
+            Ok(looks) => looks,
             Err(reason) => return refused(reason),
         };
         // An identifier is both ends': it comes in as what it has become.
@@ -452,7 +477,7 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
         }
         let remote = Endpoint { port: remote_port(piece, looks.port), ..looks };
         match self.state.enter(now.ms, now.times, outside, remote, piece) {
-            Ok((_, to)) => {
+            Ok(to) => {
                 rewrite::<A, E, S, T>(ip, header.upper, Some(proto), Side::Source, looks);
                 rewrite::<A, E, S, T>(ip, header.upper, Some(proto), Side::Destination, to);
                 self.counters.one(Counter::Hairpin);
@@ -492,9 +517,7 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
             return self.error_whole(now, way, ip, header, &quote);
         }
         let (inside, remote) = (receiver(&quote), error_remote(quote.proto, quote.source));
-        let found = self.state.find_inside(quote.proto, inside);
-        let known = found.filter(|mapping| self.state.lets_in(now.ms, *mapping, remote));
-        let Some((_, outside)) = known.and_then(|mapping| self.state.ends(mapping)) else {
+        let Some(outside) = self.state.reached_as(now.ms, quote.proto, inside, remote) else {
             // What we say ourselves shows nobody's inside address either.
             return if self.state.is_host(inside.address) {
                 Fate::Drop(DropReason::NatErrorUnmatched)
@@ -525,9 +548,7 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
             return self.error_whole(now, Way::ToPool, ip, header, &quote);
         }
         let remote = error_remote(quote.proto, quote.destination);
-        let found = self.state.find_outside(quote.proto, quote.source);
-        let mapping = found.filter(|mapping| self.state.has_session(now.ms, *mapping, remote));
-        let Some((inside, _)) = mapping.and_then(|mapping| self.state.ends(mapping)) else {
+        let Some(inside) = self.state.sent_by(now.ms, quote.proto, quote.source, remote) else {
             // One of our own about a hairpin: that is quoted as it went to its receiver. Who says it stays.
             return self.error_back(now, ip, header, &quote, false);
         };
@@ -571,11 +592,10 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
         outer: bool,
     ) -> Fate {
         // As it came to its receiver: from what its sender looks like, to what the receiver is.
-        let sender = self.state.find_outside(quote.proto, quote.source).and_then(|m| self.state.ends(m));
-        let receiver = self.state.find_inside(quote.proto, receiver(quote));
+        let sender = self.state.inside_of(quote.proto, quote.source);
         let remote = error_remote(quote.proto, quote.source);
-        let known = receiver.filter(|m| self.state.lets_in(now.ms, *m, remote));
-        let (Some((sender, _)), Some((_, looks))) = (sender, known.and_then(|m| self.state.ends(m))) else {
+        let looks = self.state.reached_as(now.ms, quote.proto, receiver(quote), remote);
+        let (Some(sender), Some(looks)) = (sender, looks) else {
             return self.error_unmatched(now, header, DropReason::NatErrorUnmatched);
         };
         // An identifier stands once: in the end it is its sender's.
@@ -609,9 +629,8 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
         header: &Header<A>,
         quote: &Quote<A>,
     ) -> Fate {
-        let whole = &self.state.plan().whole;
-        let looks = whole.iter().find(|(_, host)| *host == quote.destination.address).map(|pair| pair.0);
-        let sender = whole.iter().find(|(address, _)| *address == quote.source.address).map(|pair| pair.1);
+        let looks = self.state.statics().address_of(quote.destination.address);
+        let sender = self.state.statics().host_of(quote.source.address);
         let (inside, outside) = match (way, looks, sender) {
             (Way::Leaving | Way::Own, Some(looks), _) => (None, Some(looks)),
             (Way::ToPool, looks, Some(sender)) => (Some(sender), looks),
@@ -640,9 +659,8 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
     fn without_ports(&mut self, now: &Now<'_>, way: Way, ip: &mut [u8], header: &Header<A>) -> Fate {
         // Those whose checksums cover the addresses: UDP-Lite, DCCP.
         let covered = matches!(header.protocol.0, 136 | 33);
-        let whole = &self.state.plan().whole;
-        let out = whole.iter().find(|(_, host)| *host == header.source).map(|pair| pair.0);
-        let into = whole.iter().find(|(address, _)| *address == header.destination).map(|pair| pair.1);
+        let out = self.state.statics().address_of(header.source);
+        let into = self.state.statics().host_of(header.destination);
         let (source, destination) = match way {
             Way::Leaving => (out, Some(header.destination)),
             Way::Hairpin => (out, into),
@@ -725,6 +743,7 @@ fn refused(reason: DropReason) -> Fate {
     match reason {
         DropReason::NatPortsExhausted
         | DropReason::NatHostLimit
+        | DropReason::NatHostSessions
         | DropReason::NatTableFull
         | DropReason::NatHostUnknown => Fate::Tell(reason),
         reason => Fate::Drop(reason),

@@ -4,10 +4,13 @@
 
 #[path = "../../../lookup/tests/common/allocations.rs"]
 mod allocations;
+#[macro_use]
+mod packets;
+mod floods;
 mod malformed;
 mod model;
+mod node;
 mod one_family;
-mod packets;
 mod requirements;
 mod steady;
 mod workers;

@@ -6,6 +6,7 @@
 use crate::packets::*;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
+use std::collections::VecDeque;
 use tidemill_burst::DropReason;
 use tidemill_nf::nat::config::{Filtering, Pooling};
 use tidemill_nf::nat::{Endpoint, Fate, Proto, Way};
@@ -22,7 +23,18 @@ struct Session<A> {
     /// Opened from outside by one of whom only SYNs have come.
     unproven: bool,
     begun_outside: bool,
+    /// Begun outside, and the handshake has gone both ways.
+    answered: bool,
     packets: u32,
+    /// Which of all that ever were it is.
+    number: u64,
+}
+
+impl<A> Session<A> {
+    /// Whether it keeps its mapping, and opens the filter.
+    fn keeps(&self) -> bool {
+        !self.begun_outside || self.answered
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -32,6 +44,12 @@ struct Mapping<A> {
     outside: Endpoint<A>,
     is_static: bool,
     sessions: Vec<Session<A>>,
+}
+
+impl<A> Mapping<A> {
+    fn is_kept(&self) -> bool {
+        self.sessions.iter().any(Session::keeps)
+    }
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -58,7 +76,13 @@ struct Model<A> {
     pooling: Pooling,
     ports: (u16, u16),
     host_mappings: usize,
+    host_sessions: usize,
+    source_sessions: usize,
     room: (usize, usize),
+    /// Connections from outside by number, in the order in which they have come.
+    waiting: VecDeque<u64>,
+    begun: u64,
+    refresh: bool,
 }
 
 /// What becomes of a packet.
@@ -71,24 +95,91 @@ enum Expected<A> {
     Dropped(DropReason),
 }
 
-impl<A: Copy + Eq + std::fmt::Debug> Model<A> {
+/// What an address outside is counted by.
+fn source<A: Into<u128>>(address: A) -> u128 {
+    let bits: u128 = address.into();
+    if bits > u32::MAX.into() { bits >> 64 } else { bits }
+}
+
+impl<A: Copy + Eq + std::fmt::Debug + Into<u128>> Model<A> {
     fn forget(&mut self, now_ms: u64) {
         for mapping in &mut self.mappings {
             mapping.sessions.retain(|session| session.until_ms > now_ms);
         }
-        self.mappings.retain(|mapping| mapping.is_static || !mapping.sessions.is_empty());
+        self.tidy(None);
+    }
+
+    /// Mappings without a session go; but not this one yet.
+    fn tidy(&mut self, but: Option<(Proto, Endpoint<A>)>) {
+        self.mappings.retain(|m| m.is_static || !m.sessions.is_empty() || but == Some((m.proto, m.outside)));
     }
 
     fn sessions(&self) -> usize {
         self.mappings.iter().map(|mapping| mapping.sessions.len()).sum()
     }
 
-    fn unasked(&self) -> usize {
+    fn all(&self) -> impl Iterator<Item = (&Mapping<A>, &Session<A>)> {
         self.mappings
             .iter()
-            .flat_map(|mapping| &mapping.sessions)
-            .filter(|session| session.begun_outside)
-            .count()
+            .flat_map(|mapping| mapping.sessions.iter().map(move |session| (mapping, session)))
+    }
+
+    /// The oldest connection that waits for an answer goes, if it still does.
+    fn give_way(&mut self, but: Option<(Proto, Endpoint<A>)>) -> bool {
+        let Some(oldest) = self.waiting.pop_front() else { return false };
+        for mapping in &mut self.mappings {
+            mapping.sessions.retain(|session| session.number != oldest || session.answered);
+        }
+        self.tidy(but);
+        true
+    }
+
+    /// A connection waits behind all others; the oldest goes if there is no room for it.
+    fn wait(&mut self, number: u64, mapping: (Proto, Endpoint<A>)) {
+        if self.waiting.len() >= self.room.1.div_ceil(8) {
+            self.give_way(Some(mapping));
+        }
+        self.waiting.push_back(number);
+    }
+
+    fn make_room(&mut self, but: Option<(Proto, Endpoint<A>)>) -> bool {
+        for _ in 0..16 {
+            if self.sessions() < self.room.1 || !self.give_way(but) {
+                break;
+            }
+        }
+        self.sessions() < self.room.1
+    }
+
+    /// Whether the host may begin another session; and whether it may keep another mapping, if it has to.
+    fn may_begin(&self, host: A, keeps_more: bool) -> Result<(), DropReason> {
+        let begun = self.all().filter(|(m, session)| m.inside.address == host && !session.begun_outside);
+        if begun.count() >= self.host_sessions {
+            return Err(DropReason::NatHostSessions);
+        }
+        if keeps_more && self.kept_of(host) >= self.host_mappings {
+            return Err(DropReason::NatHostLimit);
+        }
+        Ok(())
+    }
+
+    fn kept_of(&self, host: A) -> usize {
+        self.mappings.iter().filter(|m| m.inside.address == host && !m.is_static && m.is_kept()).count()
+    }
+
+    /// Whether one more connection from outside may be answered.
+    fn may_answer(&self, mapping: (Proto, Endpoint<A>), address: A) -> Result<(), DropReason> {
+        let answered = || self.all().filter(|(_, session)| session.answered);
+        let room = self.room.1.div_ceil(4);
+        let of_mapping = answered().filter(|(m, _)| (m.proto, m.outside) == mapping).count();
+        if answered().count() >= room || of_mapping >= (3 * room).div_ceil(4) {
+            return Err(DropReason::NatTableFull);
+        }
+        let of_source = answered().filter(|(_, session)| source(session.remote.address) == source(address));
+        if of_source.count() >= self.source_sessions {
+            return Err(DropReason::NatSourceLimit);
+        }
+        Ok(())
     }
 
     /// `is_kept`: who is outside keeps it, too, whatever those inside say.
@@ -99,7 +190,9 @@ impl<A: Copy + Eq + std::fmt::Debug> Model<A> {
         out: bool,
         inbound_refresh: bool,
         is_kept: bool,
-    ) {
+        may_answer: Result<(), DropReason>,
+    ) -> Result<(), DropReason> {
+        let whole = session.clone();
         let times = times();
         let side = usize::from(!out);
         let over = session.reset || session.fin == [true; 2];
@@ -127,6 +220,19 @@ impl<A: Copy + Eq + std::fmt::Debug> Model<A> {
                 }
                 session.syn[side] |= flags & SYN != 0 || session.picked_up;
                 session.fin[side] |= flags & FIN != 0;
+                let is_over = session.fin == [true; 2];
+                if session.begun_outside
+                    && !session.answered
+                    && session.syn[0]
+                    && !is_over
+                    && !session.unproven
+                {
+                    if let Err(reason) = may_answer {
+                        *session = whole;
+                        return Err(reason);
+                    }
+                    session.answered = true;
+                }
                 let open = session.syn == [true; 2] && session.fin != [true; 2] && !session.unproven;
                 let time_ms = if open { times.established_ms } else { times.transitory_ms };
                 session.until_ms = if keeps { now_ms + time_ms } else { before };
@@ -138,12 +244,37 @@ impl<A: Copy + Eq + std::fmt::Debug> Model<A> {
             Packet::Udp | Packet::Reply => {}
         }
         session.packets += 1;
+        Ok(())
     }
 
-    fn begin(remote: Endpoint<A>, begun_outside: bool) -> Session<A> {
-        let (syn, fin) = ([false; 2], [false; 2]);
-        let (reset, picked_up, unproven) = (false, false, false);
-        Session { remote, until_ms: 0, syn, fin, reset, picked_up, unproven, begun_outside, packets: 0 }
+    /// One whose first packet this is.
+    fn begin(
+        &mut self,
+        now_ms: u64,
+        remote: Endpoint<A>,
+        packet: Packet,
+        begun_outside: bool,
+        is_static: bool,
+    ) -> Session<A> {
+        self.begun += 1;
+        let (syn, fin, number) = ([false; 2], [false; 2], self.begun);
+        let (reset, picked_up, unproven, answered) = (false, false, false, false);
+        let mut session = Session {
+            remote,
+            until_ms: 0,
+            syn,
+            fin,
+            reset,
+            picked_up,
+            unproven,
+            begun_outside,
+            answered,
+            packets: 0,
+            number,
+        };
+        let noted = Self::note(&mut session, now_ms, packet, !begun_outside, self.refresh, is_static, Ok(()));
+        assert!(noted.is_ok() && !session.answered);
+        session
     }
 
     fn leave(
@@ -152,49 +283,88 @@ impl<A: Copy + Eq + std::fmt::Debug> Model<A> {
         inside: Endpoint<A>,
         remote: Endpoint<A>,
         packet: Packet,
-        refresh: bool,
     ) -> Expected<A> {
         let may_begin = match packet {
             Packet::Tcp(flags) => flags & (RST | FIN) == 0 && flags & (SYN | ACK) != SYN | ACK,
             Packet::Udp | Packet::Request => true,
             Packet::Reply => false,
         };
-        let (proto, full) = (packet.proto(), self.sessions() >= self.room.1);
-        let mappings = self.mappings.len();
-        let found = self.mappings.iter_mut().find(|m| (m.proto, m.inside) == (proto, inside));
-        let Some(mapping) = found else {
+        let proto = packet.proto();
+        let Some(at) = self.mappings.iter().position(|m| (m.proto, m.inside) == (proto, inside)) else {
             if !may_begin {
                 return Expected::Dropped(DropReason::NatUnasked);
             }
-            if mappings >= self.room.0 {
-                return Expected::Dropped(DropReason::NatTableFull);
-            }
-            let hosts = self.mappings.iter().filter(|m| m.inside.address == inside.address && !m.is_static);
-            if hosts.count() >= self.host_mappings {
-                return Expected::Dropped(DropReason::NatHostLimit);
-            }
-            return if full && !self.is_exhausted(proto, inside) {
-                Expected::Dropped(DropReason::NatTableFull)
-            } else if self.is_exhausted(proto, inside) {
-                Expected::Dropped(DropReason::NatPortsExhausted)
-            } else {
-                Expected::New
+            return match self.may_map(proto, inside) {
+                Ok(()) => Expected::New,
+                Err(reason) => Expected::Dropped(reason),
             };
         };
-        if let Some(session) = mapping.sessions.iter_mut().find(|session| session.remote == remote) {
-            Self::note(session, now_ms, packet, true, refresh, false);
-            return Expected::Passes(mapping.outside);
+        let Mapping { outside, is_static, .. } = self.mappings[at];
+        let mapping = (proto, outside);
+        let is_kept = self.mappings[at].is_kept();
+        let may_answer = self.may_answer(mapping, remote.address);
+        let refresh = self.refresh;
+        if let Some(session) = self.mappings[at].sessions.iter_mut().find(|session| session.remote == remote)
+        {
+            if let Err(reason) = Self::note(session, now_ms, packet, true, refresh, false, may_answer) {
+                return Expected::Dropped(reason);
+            }
+            // What is reset from inside waits again, behind all others.
+            if session.answered && matches!(packet, Packet::Tcp(flags) if flags & RST != 0) {
+                self.begun += 1;
+                let number = self.begun;
+                self.wait(number, mapping);
+                let sessions = &mut self.mapping(mapping).sessions;
+                let session = sessions.iter_mut().find(|session| session.remote == remote).unwrap();
+                (session.answered, session.number) = (false, number);
+            }
+            return Expected::Passes(outside);
         }
         if !may_begin {
             return Expected::Dropped(DropReason::NatUnasked);
         }
-        if full {
-            return Expected::Dropped(DropReason::NatTableFull);
+        let may_begin = self.may_begin(inside.address, !is_static && !is_kept).and_then(|()| {
+            if self.make_room(Some(mapping)) { Ok(()) } else { Err(DropReason::NatTableFull) }
+        });
+        match may_begin {
+            Ok(()) => {
+                let session = self.begin(now_ms, remote, packet, false, is_static);
+                self.mapping(mapping).sessions.push(session);
+                Expected::Passes(outside)
+            }
+            // A static mapping is one whether it is noted or not.
+            Err(_) if is_static && proto == Proto::Udp => Expected::Passes(outside),
+            Err(reason) => {
+                self.tidy(None);
+                Expected::Dropped(reason)
+            }
         }
-        let mut session = Self::begin(remote, false);
-        Self::note(&mut session, now_ms, packet, true, refresh, false);
-        mapping.sessions.push(session);
-        Expected::Passes(mapping.outside)
+    }
+
+    fn mapping(&mut self, (proto, outside): (Proto, Endpoint<A>)) -> &mut Mapping<A> {
+        let at = self.mappings.iter().position(|m| (m.proto, m.outside) == (proto, outside));
+        &mut self.mappings[at.unwrap()]
+    }
+
+    /// Whether there is all that a new mapping needs.
+    fn may_map(&mut self, proto: Proto, inside: Endpoint<A>) -> Result<(), DropReason> {
+        if self.kept_of(inside.address) >= self.host_mappings {
+            return Err(DropReason::NatHostLimit);
+        }
+        for _ in 0..16 {
+            let is_anybodys = self.mappings.iter().any(|m| !m.is_static && !m.is_kept());
+            if !is_anybodys || self.mappings.len() < self.room.0 || !self.give_way(None) {
+                break;
+            }
+        }
+        if self.mappings.len() >= self.room.0 {
+            return Err(DropReason::NatTableFull);
+        }
+        if self.is_exhausted(proto, inside) {
+            return Err(DropReason::NatPortsExhausted);
+        }
+        self.may_begin(inside.address, true)?;
+        if self.make_room(None) { Ok(()) } else { Err(DropReason::NatTableFull) }
     }
 
     /// Whether no port is left for it: of its half first, and where that has none, above 1024.
@@ -205,7 +375,8 @@ impl<A: Copy + Eq + std::fmt::Debug> Model<A> {
         let (first, last) = self.ports;
         let high = (first.max(1024)..=last).len();
         let low = if first > 1023 { 0 } else { (first..=last.min(1023)).len() };
-        let of_host = self.mappings.iter().find(|m| m.inside.address == inside.address && !m.is_static);
+        // A static mapping's address is its host's, too.
+        let of_host = self.mappings.iter().find(|m| m.inside.address == inside.address);
         let taken = |address: Option<A>, is_low: bool| {
             let of = |m: &&Mapping<A>| {
                 m.proto == proto
@@ -242,13 +413,11 @@ impl<A: Copy + Eq + std::fmt::Debug> Model<A> {
             assert!(inside.port < 1024 || outside.port >= 1024, "{inside:?} became {outside:?}");
         }
         if self.pooling == Pooling::Paired
-            && let Some(other) =
-                self.mappings.iter().find(|m| m.inside.address == inside.address && !m.is_static)
+            && let Some(other) = self.mappings.iter().find(|m| m.inside.address == inside.address)
         {
             assert_eq!(other.outside.address, outside.address, "{inside:?}");
         }
-        let mut session = Self::begin(remote, false);
-        Self::note(&mut session, now_ms, packet, true, false, false);
+        let session = self.begin(now_ms, remote, packet, false, false);
         self.mappings.push(Mapping { proto, inside, outside, is_static: false, sessions: vec![session] });
     }
 
@@ -258,45 +427,65 @@ impl<A: Copy + Eq + std::fmt::Debug> Model<A> {
         outside: Endpoint<A>,
         remote: Endpoint<A>,
         packet: Packet,
-        refresh: bool,
     ) -> Expected<A> {
-        let (full, unasked) = (self.sessions() >= self.room.1, self.unasked() >= self.room.1.div_ceil(2));
         let proto = packet.proto();
-        let found = self.mappings.iter_mut().find(|m| (m.proto, m.outside) == (proto, outside));
-        let Some(mapping) = found else { return Expected::Dropped(DropReason::NatUnmapped) };
+        let mapping = (proto, outside);
+        let Some(at) = self.mappings.iter().position(|m| (m.proto, m.outside) == mapping) else {
+            return Expected::Dropped(DropReason::NatUnmapped);
+        };
         if matches!(packet, Packet::Request) {
             return Expected::Dropped(DropReason::NatUnmapped);
         }
-        let inside = mapping.inside;
-        if let Some(session) = mapping.sessions.iter_mut().find(|session| session.remote == remote) {
-            Self::note(session, now_ms, packet, false, refresh, mapping.is_static);
-            return Expected::Passes(inside);
+        let may_answer = self.may_answer(mapping, remote.address);
+        let refresh = self.refresh;
+        let about = &mut self.mappings[at];
+        let (inside, is_static) = (about.inside, about.is_static);
+        if let Some(session) = about.sessions.iter_mut().find(|session| session.remote == remote) {
+            return match Self::note(session, now_ms, packet, false, refresh, is_static, may_answer) {
+                Ok(()) => Expected::Passes(inside),
+                Err(reason) => Expected::Dropped(reason),
+            };
         }
-        let allowed = mapping.is_static
+        if !is_static && !about.is_kept() {
+            return Expected::Dropped(DropReason::NatUnmapped);
+        }
+        let allowed = is_static
             || match self.filtering {
                 Filtering::EndpointIndependent => true,
                 Filtering::AddressDependent => {
-                    mapping.sessions.iter().any(|session| session.remote.address == remote.address)
+                    let opens =
+                        |session: &Session<A>| session.keeps() && session.remote.address == remote.address;
+                    about.sessions.iter().any(opens)
                 }
                 Filtering::AddressAndPortDependent => false,
             };
         if !allowed {
             return Expected::Dropped(DropReason::NatFiltered);
         }
+        let eighth = self.room.1.div_ceil(8);
         match packet {
             Packet::Tcp(flags) if flags & (SYN | ACK | RST | FIN) != SYN => {
                 return Expected::Dropped(DropReason::NatUnasked);
             }
-            Packet::Tcp(_) => {}
-            Packet::Udp if mapping.is_static => {}
-            Packet::Udp | Packet::Reply | Packet::Request => return Expected::Passes(inside),
+            Packet::Tcp(_) => {
+                if !self.make_room(Some(mapping)) {
+                    self.tidy(None);
+                    return Expected::Dropped(DropReason::NatTableFull);
+                }
+                let session = self.begin(now_ms, remote, packet, true, is_static);
+                self.wait(session.number, mapping);
+                self.mapping(mapping).sessions.push(session);
+            }
+            // Noted where there is room; it passes anyway.
+            Packet::Udp if is_static => {
+                let noted = self.all().filter(|(m, session)| m.proto != Proto::Tcp && session.begun_outside);
+                if noted.count() < eighth && self.sessions() < self.room.1 {
+                    let session = self.begin(now_ms, remote, packet, true, true);
+                    self.mapping(mapping).sessions.push(session);
+                }
+            }
+            Packet::Udp | Packet::Reply | Packet::Request => {}
         }
-        if full || unasked {
-            return Expected::Dropped(DropReason::NatTableFull);
-        }
-        let mut session = Self::begin(remote, true);
-        Self::note(&mut session, now_ms, packet, false, refresh, mapping.is_static);
-        mapping.sessions.push(session);
         Expected::Passes(inside)
     }
 }
@@ -325,6 +514,7 @@ fn run<A: Net<E, S, T>, const E: usize, const S: usize, const T: usize>(seed: u6
     plan.pooling = if (seed / 3).is_multiple_of(2) { Pooling::Paired } else { Pooling::Arbitrary };
     plan.ports = if (seed / 6).is_multiple_of(2) { 1020..=1031 } else { 1..=u16::MAX };
     plan.host_mappings = random.random_range(3..20);
+    (plan.host_sessions, plan.source_sessions) = (random.random_range(5..40), random.random_range(1..8));
     (plan.mappings, plan.sessions) = (random.random_range(8..40), random.random_range(10..60));
     let server = (Proto::Tcp, end(A::inside(1), 80), end(A::pool(1), 8080));
     let resolver = (Proto::Udp, end(A::inside(2), 53), end(A::pool(2), 5353));
@@ -343,7 +533,12 @@ fn run<A: Net<E, S, T>, const E: usize, const S: usize, const T: usize>(seed: u6
         pooling: plan.pooling,
         ports: (*plan.ports.start(), *plan.ports.end()),
         host_mappings: plan.host_mappings as usize,
+        host_sessions: plan.host_sessions as usize,
+        source_sessions: plan.source_sessions as usize,
         room: (plan.mappings, plan.sessions),
+        waiting: VecDeque::new(),
+        begun: 0,
+        refresh,
     };
     let mut lab = Lab::new(plan);
     lab.times.inbound_refresh = refresh;
@@ -367,7 +562,7 @@ fn run<A: Net<E, S, T>, const E: usize, const S: usize, const T: usize>(seed: u6
         let port = if is_icmp { 0 } else { random.random_range(50..53) };
         let remote = end(A::remote(random.random_range(1..4)), port);
         let (expected, fate, other) = if random.random_bool(0.5) {
-            let expected = model.leave(lab.ms, inside, remote, packet, refresh);
+            let expected = model.leave(lab.ms, inside, remote, packet);
             let sent = packet_of::<A, E, S, T>(inside, remote, packet, inside.port);
             let (fate, got) = lab.send(Way::Leaving, &sent);
             (expected, fate, ends::<A, E, S, T>(&got).0)
@@ -377,7 +572,7 @@ fn run<A: Net<E, S, T>, const E: usize, const S: usize, const T: usize>(seed: u6
                 true => end(A::pool(random.random_range(1..3)), random.random_range(1000..1040)),
                 false => model.mappings[random.random_range(0..model.mappings.len())].outside,
             };
-            let expected = model.enter(lab.ms, outside, remote, packet, refresh);
+            let expected = model.enter(lab.ms, outside, remote, packet);
             let sent = packet_of::<A, E, S, T>(remote, outside, packet, outside.port);
             let (fate, got) = lab.send(Way::ToPool, &sent);
             (expected, fate, ends::<A, E, S, T>(&got).1)
@@ -395,8 +590,13 @@ fn run<A: Net<E, S, T>, const E: usize, const S: usize, const T: usize>(seed: u6
             }
             (Expected::Dropped(reason), Fate::Drop(why) | Fate::Tell(why)) => {
                 assert_eq!(reason, why, "{said}");
-                let full =
-                    [DropReason::NatTableFull, DropReason::NatPortsExhausted, DropReason::NatHostLimit];
+                let full = [
+                    DropReason::NatTableFull,
+                    DropReason::NatPortsExhausted,
+                    DropReason::NatHostLimit,
+                    DropReason::NatHostSessions,
+                    DropReason::NatSourceLimit,
+                ];
                 seen[2 + usize::from(full.contains(&why))] += 1;
             }
             (expected, fate) => panic!("{said}: expected {expected:?}, got {fate:?}"),

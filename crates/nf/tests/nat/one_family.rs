@@ -4,7 +4,7 @@ use crate::packets::*;
 use tidemill_burst::DropReason;
 use tidemill_nf::nat::ip::Family;
 use tidemill_nf::nat::settings::Deterministic;
-use tidemill_nf::nat::{Fate, Way};
+use tidemill_nf::nat::{Fate, Nat, Proto, Share, Way};
 
 #[test]
 fn rfc8200_fragments_of_one_packet_may_go_on_with_other_headers() {
@@ -67,7 +67,8 @@ fn whole_addresses_side_by_side_are_in_nobodys_way() {
 fn rfc7422_ports_are_computed_and_say_whose_they_are() {
     let mut plan = plan::<u32, 1, 2, 4>(4);
     plan.ports = 1024..=65535;
-    let rule = Deterministic { first: u32::inside(0), hosts: 128, ports: 2016, from: 1024, each: 32 };
+    let (first, own_bits, hosts, ports) = (u32::inside(0), 0, 128, 2016);
+    let rule = Deterministic { first, own_bits, hosts, ports, from: 1024, each: 32 };
     plan.deterministic = Some(rule);
     plan.host_mappings = u32::MAX;
     plan.mappings = 5000;
@@ -94,6 +95,41 @@ fn rfc7422_ports_are_computed_and_say_whose_they_are() {
     let all: usize =
         (0..4).map(|at| (0..=u16::MAX).filter(|port| rule.host_of(at, *port).is_some()).count()).sum();
     assert_eq!(all, 128 * 2016);
+}
+
+#[test]
+fn rfc7422_ports_of_customers_networks_are_one_workers() {
+    let first = 0xfd00 << 112;
+    let rule = Deterministic { first, own_bits: 64, hosts: 64, ports: 2000, from: 1024, each: 32 };
+    let of = |customer: u128, n: u128| first + (customer << 64) + n;
+    let mut plan = plan::<u128, 3, 3, 7>(2);
+    plan.deterministic = Some(rule);
+    for customer in 0..64 {
+        let (at, ports) = rule.of_host(of(customer, 7)).unwrap();
+        let own = |workers| {
+            let nat = |worker| Nat::new(plan.clone(), Share { worker, workers }, 3).unwrap();
+            let nats: Vec<_> = (0..workers).map(nat).collect();
+            let worker = nats[0].state().worker_of_host(of(customer, 1));
+            for n in 0..50 {
+                assert_eq!(nats[0].state().worker_of_host(of(customer, n << 30)), worker);
+            }
+            for port in [*ports.start(), *ports.end()] {
+                let looks = end(u128::pool(1 + at as u8), port);
+                assert_eq!(nats[0].state().worker_of(Proto::Udp, looks), worker);
+            }
+        };
+        if customer < 4 {
+            own(3);
+        }
+    }
+    let mut lab = Lab::new(plan.clone());
+    for n in 0..50 {
+        let looks = lab.out(end(of(5, n << 40), 4000), end(u128::remote(1), 53));
+        let at = if looks.address == u128::pool(1) { 0 } else { 1 };
+        assert_eq!(rule.host_of(at, looks.port), Some(5));
+    }
+    let (fate, _) = lab.send(Way::Leaving, &udp(end(of(64, 1), 1), end(u128::remote(1), 53), b""));
+    assert_eq!(fate, Fate::Tell(DropReason::NatHostUnknown));
 }
 
 #[test]

@@ -1,5 +1,18 @@
 //! Packets for tests, made byte by byte, of both families; and a NAT to send them through.
 
+/// One test for both families.
+macro_rules! both {
+    ($($(#[$doc:meta])* fn $name:ident<$a:ident>() $body:block)*) => {$(
+        $(#[$doc])*
+        #[test]
+        fn $name() {
+            fn test<$a: Net<E, S, T>, const E: usize, const S: usize, const T: usize>() $body
+            test::<u32, 1, 2, 4>();
+            test::<u128, 3, 3, 7>();
+        }
+    )*};
+}
+
 use std::net::{Ipv4Addr, Ipv6Addr};
 use tidemill_nf::nat::config::{Filtering, Pooling};
 use tidemill_nf::nat::ip::Family;
@@ -211,6 +224,10 @@ pub(crate) fn plan<A: Net<E, S, T>, const E: usize, const S: usize, const T: usi
         filtering: Filtering::AddressDependent,
         pooling: Pooling::Paired,
         host_mappings: 4096,
+        host_sessions: u32::MAX,
+        network_mappings: usize::MAX,
+        network_sessions: usize::MAX,
+        source_sessions: u32::MAX,
         mappings: 1000,
         sessions: 2000,
         fragments: 64,

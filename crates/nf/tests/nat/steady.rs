@@ -59,7 +59,7 @@ fn a_scan_from_inside_fills_the_tables_and_goes_away() {
         let target = end(n.wrapping_mul(0x9e37_79b9), 1 + (n % 1000) as u16);
         refused += u32::from(lab.tcp_out(end(u32::inside(1), 1024 + (n % 400) as u16), target, SYN).is_err());
     }
-    assert_eq!((refused, lab.nat.state().sessions()), (5000 - 999, 1000));
+    assert_eq!((refused, lab.nat.state().sessions()), (5000 - 999, 1000), "without a limit");
     assert_eq!(lab.tcp_in(remote, looks, ACK), Ok(old), "what was there goes on");
     lab.ms += 240_000;
     assert_eq!(lab.tcp_in(remote, looks, ACK), Ok(old));

@@ -114,5 +114,6 @@ fn told(address: IpAddr, role: &Role) -> String {
             format!("{address} is {outside}, ports {first} to {last} (deterministic)")
         }
         Role::Host(host) => format!("this port belongs to {host} (deterministic)"),
+        Role::Network(first, length) => format!("this port belongs to {first}/{length} (deterministic)"),
     }
 }

@@ -1,13 +1,16 @@
 //! The role `nat`: a router that translates addresses. All that a router is and answers, this is and answers too.
 
 mod api;
+mod handover;
 
 use super::config::{Config, OTHERS};
 use super::role::{Open, Opening, Role, Told, figures};
 use super::router::{self, Router};
 use super::service::{checked_room, lock, unchanged};
 use crate::usage;
+use crate::usage::one_line;
 use anyhow::Result;
+use handover::HandoverFile;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::Scope;
@@ -26,6 +29,7 @@ pub(super) struct Nat {
     /// The generation of the router's interfaces that the NAT knows.
     interfaces: AtomicU64,
     workers: usize,
+    handover: Option<HandoverFile>,
 }
 
 /// Makes a NAT: its router with its ports, and its tables.
@@ -101,8 +105,17 @@ fn nat(opening: &Opening<'_>, router: Arc<Router>, record: bool) -> Result<Nat> 
             (nat, control.settings_generation())
         })
     });
-    let (nat, generation) = made.map_err(|error| mistake(name, &error))?;
-    Ok(Nat { router, control: Mutex::new(nat), interfaces: AtomicU64::new(generation), workers })
+    let (mut nat, generation) = made.map_err(|error| mistake(name, &error))?;
+    let handover = HandoverFile::new(&section);
+    match &handover {
+        Some(_) if record => {
+            eprintln!("tidemill: {name}: nat.handover: a run that is recorded takes no sessions over");
+        }
+        Some(file) => file.take(name, &mut nat),
+        None => {}
+    }
+    let (control, interfaces) = (Mutex::new(nat), AtomicU64::new(generation));
+    Ok(Nat { router, control, interfaces, workers, handover: handover.filter(|_| !record) })
 }
 
 fn mistake(name: &str, error: &NatError) -> anyhow::Error {
@@ -152,20 +165,19 @@ impl Role for Nat {
         unchanged(name, &[])?;
         check_section(new, name)?;
         let section = new.nat.clone().unwrap_or_default();
-        // The NAT first: it refuses a section that does not fit the interfaces of now before the router has changed anything.
-        let before = lock(&self.control).section().clone();
-        let nat = |section| {
-            self.router
-                .with_control(|control| lock(&self.control).reload(section, &control.settings().interfaces))
-        };
-        nat(&section).map_err(|error| mistake(name, &error))?;
-        if let Err(error) = self.router.reload(name, old, new, text) {
-            // Nothing has changed, all in all.
-            if let Err(error) = nat(&before) {
-                eprintln!("tidemill: {error}: the NAT keeps the new section");
-            }
-            return Err(error);
-        }
+        // All that can be wrong is found before anything changes; new interfaces may be in the section at once.
+        self.router.reload_with(
+            (name, old, new, text),
+            |interfaces| {
+                let nat = lock(&self.control);
+                let prepared = nat.prepare(&section, interfaces).map_err(|error| mistake(name, &error))?;
+                Ok((nat, prepared))
+            },
+            |(mut nat, prepared)| {
+                nat.commit(prepared);
+                Ok(())
+            },
+        )?;
         self.follow_interfaces();
         Ok(())
     }
@@ -197,10 +209,18 @@ impl Role for Nat {
 
     fn beside<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>, done: &'scope AtomicBool) {
         self.router.beside(scope, done);
+        if let Some(file) = &self.handover {
+            scope.spawn(|| file.watch(&self.control, done));
+        }
     }
 
     fn end(&self) {
         self.router.end();
+        if let Some(file) = &self.handover
+            && let Err(error) = file.save(&self.control)
+        {
+            eprintln!("tidemill: warning: {}: sessions are not saved", one_line(&error));
+        }
     }
 
     fn link(&self, port: usize) -> Option<bool> {

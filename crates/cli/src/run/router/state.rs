@@ -316,7 +316,7 @@ impl StateFile {
 }
 
 /// Puts `bytes` in the place of a file, as a whole or not at all.
-fn replace(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+pub(crate) fn replace(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_os_string();
     name.push(".new");
     let fresh = path.with_file_name(name);

@@ -30,10 +30,13 @@ fn every_mistake_is_named_with_its_key() {
         ("tcp_transitory_s = 60", "nat.tcp_transitory_s: 60: give 240"),
         ("icmp_s = 10", "nat.icmp_s: 10: give 60"),
         ("fragment_s = 0", "nat.fragment_s: 0: give 1 to 60"),
+        ("handover_s = 0", "nat.handover_s: 0: give 1 to 3600"),
         ("fragments = 100000", "nat.fragments: 100000: give at most 65536"),
         ("mappings = 0", "nat.mappings: 0: give 1 to 2^28"),
         ("sessions = 0", "nat.sessions: 0: give 1 to 2^30"),
         ("host_mappings = 0", "nat.host_mappings: 0: a host could have no session"),
+        ("host_sessions = 0", "nat.host_sessions: 0: a host could have no session"),
+        ("source_sessions = 0", "nat.source_sessions: 0: nobody could be answered"),
         ("ports = \"0-9\"", "nat.ports: \"0-9\": give \"first-last\", of 1 to 65535"),
         ("ports = \"9-8\"", "nat.ports: \"9-8\""),
         ("ports = \"80\"", "nat.ports: \"80\""),
@@ -134,6 +137,7 @@ fn deterministic_ports_have_to_suffice() {
             "nat.deterministic.ports_per_host: 2016: 64 hosts of 10.0.0.0/26 need 2 addresses with 32 hosts each, and nat.pool has 1",
         ),
         ("10.0.0.0/33", 2016, "", "nat.deterministic.inside: \"10.0.0.0/33\""),
+        ("ten", 2016, "", "nat.deterministic.inside: \"ten\""),
         ("10.0.0.0/7", 2016, "", "nat.deterministic.inside: "),
         ("10.0.0.0/27", 7, "", "nat.deterministic.ports_per_host: 7: give an even number"),
         ("10.0.0.0/32", 100, "ports = \"1000-1050\"\n", "nat.deterministic.ports_per_host: 100: 1 hosts"),
@@ -147,6 +151,91 @@ fn deterministic_ports_have_to_suffice() {
         let said = with(inside, ports, more);
         assert!(said.starts_with(what), "{inside} {ports}: {said}");
     }
+}
+
+#[test]
+fn deterministic_ports_of_both_families() {
+    let base = BASE.replace("\"192.0.2.1\"", "\"192.0.2.1\", \"2001:db8:1::/126\"");
+    let with = |rest: &str| toml::from_str::<NatSection>(&format!("{base}{rest}")).unwrap();
+    let of = |rest: &str| check(&with(rest), &interfaces()).map(|checked| (checked.v4, checked.v6));
+    let both = "[deterministic]\ninside = [\"10.0.0.0/27\", \"fd00::/121\"]\nports_per_host = 2016\n";
+    let (v4, v6) = of(both).unwrap();
+    let (v4, v6) = (v4.unwrap().deterministic.unwrap(), v6.unwrap().deterministic.unwrap());
+    assert_eq!((v4.hosts, v4.own_bits, v6.hosts, v6.own_bits), (32, 0, 128, 0));
+    let host = 0xfd00 << 112 | 100;
+    let (at, ports) = v6.of_host(host).unwrap();
+    assert_eq!((at, v6.host_of(at, *ports.start()), v6.host_of(at, *ports.end())), (3, Some(100), Some(100)));
+    assert_eq!((v6.address_of(100), v6.of_host(0xfd00 << 112 | 128)), (host, None));
+    // Of customers' networks.
+    let links = "[deterministic]\ninside = \"fd00::/57\"\nports_per_host = 2016\nhost_length6 = 64\n";
+    let rule = of(links).unwrap().1.unwrap().deterministic.unwrap();
+    let (one, other) = (0xfd00 << 112 | 5 << 64 | 1, 0xfd00 << 112 | 5 << 64 | 0xffff << 40);
+    assert_eq!((rule.hosts, rule.of_host(one)), (128, rule.of_host(other)));
+    assert_eq!(
+        (rule.block_of(other), rule.address_of(5)),
+        (0xfd00 << 112 | 5 << 64, 0xfd00 << 112 | 5 << 64)
+    );
+    assert_ne!(rule.of_host(one), rule.of_host(one + (1 << 64)));
+    // One family alone leaves the other one as it is.
+    assert!(of(links).unwrap().0.unwrap().deterministic.is_none());
+    for (rest, what) in [
+        ("inside = []", "nat.deterministic.inside: is empty"),
+        (
+            "inside = [\"10.0.0.0/27\", \"10.1.0.0/27\"]",
+            "nat.deterministic.inside: \"10.1.0.0/27\": is the second",
+        ),
+        ("inside = \"fd00::/64\"", "nat.deterministic.inside: fd00::/64: give a prefix of length 104 to 128"),
+        ("host_length6 = 48\ninside = \"fd00::/40\"", "nat.deterministic.host_length6: 48: give 64 to 128"),
+        (
+            "host_length6 = 64\ninside = \"fd00::/120\"",
+            "nat.deterministic.inside: fd00::/120: give a prefix of length 40",
+        ),
+        (
+            "inside = \"fd00::/120\"",
+            "nat.deterministic.ports_per_host: 2016: 256 hosts of fd00::/120 need 8 addresses",
+        ),
+    ] {
+        let said =
+            match check(&with(&format!("[deterministic]\nports_per_host = 2016\n{rest}\n")), &interfaces()) {
+                Ok(_) => String::new(),
+                Err(error) => error.to_string(),
+            };
+        assert!(said.starts_with(what), "{rest}: {said}");
+    }
+    let no_pool = format!("{BASE}[deterministic]\ninside = \"fd00::/121\"\nports_per_host = 2016\n");
+    assert!(said(&no_pool).starts_with("nat.deterministic.inside: \"fd00::/121\": nat.pool has no address"));
+}
+
+#[test]
+fn a_static_port_is_in_nobody_elses_block() {
+    let with = |external: &str, internal: &str| {
+        said(&format!(
+            "{BASE}[[static]]\nprotocol = \"tcp\"\nexternal = \"192.0.2.1:{external}\"\ninternal = \"{internal}:80\"\n\
+             [deterministic]\ninside = \"10.0.0.0/27\"\nports_per_host = 2016\n"
+        ))
+    };
+    assert_eq!(with("443", "10.0.0.5"), "", "below 1024 they are nobody's");
+    assert_eq!(with("1025", "10.0.0.0"), "", "its own");
+    let said = with("1025", "10.0.0.5");
+    let what = "nat.deterministic.inside: 192.0.2.1, port 1025, which is static for 10.0.0.5, is among the ports of 10.0.0.0";
+    assert!(said.starts_with(what), "{said}");
+}
+
+#[test]
+fn a_nat_is_of_one_vrf() {
+    let of = |vrfs: [u16; 3]| {
+        let names = ["lan", "red", "wan"].iter().zip(vrfs).enumerate();
+        let list: Vec<Interface> =
+            names.map(|(n, (name, vrf))| Interface { vrf, ..Interface::of_port(n as u16, name) }).collect();
+        let text = "inside = [\"lan\", \"red\"]\noutside = [\"wan\"]\npool = [\"192.0.2.1\"]";
+        match check(&toml::from_str(text).unwrap(), &Interfaces::new(list, 3)) {
+            Ok(_) => String::new(),
+            Err(error) => error.to_string(),
+        }
+    };
+    assert_eq!((of([0, 0, 0]), of([2, 2, 2])), (String::new(), String::new()));
+    assert!(of([1, 2, 1]).starts_with("nat.inside: interfaces \"lan\" and \"red\" are of two VRFs"));
+    assert!(of([1, 1, 0]).starts_with("nat.outside: interfaces \"lan\" and \"wan\" are of two VRFs"));
 }
 
 #[test]

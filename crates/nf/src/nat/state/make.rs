@@ -1,66 +1,76 @@
 //! New mappings: whose address of the pool, which port.
 
-use super::{Piece, Refused, Sort, State, insert};
+use super::{Piece, Sort, State};
 use crate::nat::config::Pooling;
 use crate::nat::ip::{Endpoint, Family, Proto};
 use crate::nat::ports::REGISTERED;
 use crate::nat::tcp::Tcp;
 use tidemill_burst::DropReason;
-use tidemill_flow::hash::{KeyHash, mix};
+use tidemill_flow::hash::mix;
+
+/// Addresses that a new host looks at.
+const BESIDE: usize = 16;
 
 impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: usize> State<A, E, S, T> {
     /// Makes a mapping.
     pub(super) fn map(&mut self, proto: Proto, inside: Endpoint<A>) -> Result<u32, DropReason> {
-        if self.free.is_empty() {
+        if let Some(host) = self.hosts.find(inside.address) {
+            self.hosts.may_keep(host)?;
+        }
+        if !self.make_mapping_room(|state| !state.free.is_empty()) {
             return Err(DropReason::NatTableFull);
         }
-        if let Some((outside, _)) = self.plan.whole.iter().find(|(_, host)| *host == inside.address) {
-            let outside = Endpoint { address: *outside, port: inside.port };
-            return self.take_whole(proto, inside, outside);
+        let host = self.hosts.find_or_make(inside.address).ok_or(DropReason::NatTableFull)?;
+        let made = self.map_of(proto, inside, host);
+        if made.is_err() {
+            self.hosts.forget_unused(host);
         }
-        let key = A::endpoint(Proto::Tcp, Endpoint { address: inside.address, port: 0 });
-        let hash = self.hosts.hasher().hash(&key);
-        let known = self.hosts.find(hash, &key).map(|slot| self.hosts.word(slot, 0));
-        if known.is_some_and(|host| host as u32 >= self.plan.host_mappings) {
-            return Err(DropReason::NatHostLimit);
+        made
+    }
+
+    fn map_of(&mut self, proto: Proto, inside: Endpoint<A>, host: u32) -> Result<u32, DropReason> {
+        self.hosts.may_keep(host)?;
+        if let Some(address) = self.statics.address_of(inside.address) {
+            return self.take_whole(proto, inside, Endpoint { address, port: inside.port }, host);
         }
-        let (at, port) = self.port_for(proto, inside, hash, known.map(|host| (host >> 32) as usize))?;
+        let (at, port) = self.port_for(proto, inside, self.hosts.at(host))?;
         let outside = Endpoint { address: self.plan.pool[at], port };
-        let Some(slot) = insert(&mut self.hosts, hash, &key) else {
-            self.ports[at][proto as usize].give_back(port);
-            return Err(DropReason::NatTableFull);
-        };
-        let host = known.unwrap_or((at as u64) << 32) + 1;
-        self.hosts.set_word(slot, 0, host);
-        self.enroll(proto, inside, outside, at, Sort::Dynamic).inspect_err(|_| {
-            self.ports[at][proto as usize].give_back(port);
-            self.leave_host(inside.address);
-        })
+        let made = self.enroll(proto, inside, outside, at, Sort::Dynamic, host);
+        match made {
+            Ok(_) => self.hosts.settle(host, at),
+            Err(_) => self.ports[at][proto as usize].give_back(port),
+        }
+        made
     }
 
     /// The mapping of a whole address, by a packet from outside.
     pub(super) fn map_whole(
         &mut self,
-        proto: Proto,
+        inside: Endpoint<A>,
         outside: Endpoint<A>,
         piece: Piece,
-    ) -> Result<u32, Refused> {
-        let whole = self.plan.whole.iter().find(|(address, _)| *address == outside.address);
-        let Some((_, host)) = whole else { return Err(Refused::Unmapped) };
+    ) -> Result<u32, DropReason> {
         let may_begin = match piece {
             Piece::Tcp(flags) => Tcp::may_begin_outside(flags),
             Piece::Udp | Piece::Request => true,
             Piece::Reply => false,
         };
         if !may_begin {
-            return Err(Refused::Drop(DropReason::NatUnasked));
+            return Err(DropReason::NatUnasked);
         }
-        // As with sessions, one half is kept for what goes out.
-        if self.free.len() <= self.mappings.len() / 2 {
-            return Err(Refused::Drop(DropReason::NatTableFull));
+        // As with sessions: what nobody inside keeps takes one half at most, and what need not be followed one quarter.
+        let half = self.mappings.len() / 2;
+        let has_room = match piece {
+            Piece::Tcp(_) => {
+                self.make_mapping_room(|state| state.unkept < half.max(1) && !state.free.is_empty())
+            }
+            _ => self.unkept < half / 2 && !self.free.is_empty(),
+        };
+        if !has_room {
+            return Err(DropReason::NatTableFull);
         }
-        let inside = Endpoint { address: *host, port: outside.port };
-        self.take_whole(proto, inside, outside).map_err(Refused::Drop)
+        let host = self.hosts.find(inside.address).ok_or(DropReason::NatTableFull)?;
+        self.take_whole(piece.proto(), inside, outside, host)
     }
 
     fn take_whole(
@@ -68,12 +78,13 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
         proto: Proto,
         inside: Endpoint<A>,
         outside: Endpoint<A>,
+        host: u32,
     ) -> Result<u32, DropReason> {
         let at = self.plan.pool.binary_search(&outside.address).map_err(|_| DropReason::NatUnmapped)?;
         if !self.ports[at][proto as usize].take(outside.port) {
             return Err(DropReason::NatPortsExhausted);
         }
-        self.enroll(proto, inside, outside, at, Sort::Whole)
+        self.enroll(proto, inside, outside, at, Sort::Whole, host)
             .inspect_err(|_| self.ports[at][proto as usize].give_back(outside.port))
     }
 
@@ -82,7 +93,6 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
         &mut self,
         proto: Proto,
         inside: Endpoint<A>,
-        hash: u64,
         paired: Option<usize>,
     ) -> Result<(usize, u16), DropReason> {
         if let Some(deterministic) = self.plan.deterministic {
@@ -101,10 +111,18 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
             return Err(DropReason::NatPortsExhausted);
         }
         let own = paired.and_then(|at| self.shared.binary_search(&(at as u16)).ok());
-        let first = own.unwrap_or((hash >> 32) as usize % shared);
+        let first = own.unwrap_or((self.hosts.hash(inside.address) >> 32) as usize % shared);
         // A new host looks at a few addresses beside its own; one that has an address keeps it, if told so.
-        let tries = if own.is_some() && self.plan.pooling == Pooling::Paired { 1 } else { shared.min(16) };
-        for number in first..first + tries {
+        let is_bound = own.is_some() && self.plan.pooling == Pooling::Paired;
+        let tries = if is_bound { 1 } else { shared.min(BESIDE) };
+        // Where these have none, each try goes on where the last one has ended, so that a host that asks again comes to all of them.
+        let further = if is_bound { 0 } else { (shared - tries).min(BESIDE) };
+        for step in 0..tries + further {
+            let mut number = first + step;
+            if step >= tries {
+                number = self.further;
+                self.further = (number + 1) % shared;
+            }
             let at = usize::from(self.shared[number % shared]);
             if let Some(port) = self.port_of(at, proto, inside.port) {
                 return Ok((at, port));

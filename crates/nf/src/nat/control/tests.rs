@@ -1,0 +1,178 @@
+use super::*;
+use tidemill_ip::Interface;
+
+fn interfaces(names: &[&str]) -> Interfaces {
+    let list: Vec<Interface> =
+        names.iter().enumerate().map(|(n, name)| Interface::of_port(n as u16, name)).collect();
+    Interfaces::new(list, names.len())
+}
+
+fn section(more: &str) -> NatSection {
+    let base = "inside = [\"lan\"]\noutside = [\"wan\"]\npool = [\"192.0.2.1\", \"2001:db8::/126\"]\nmappings = 100\nsessions = 100\n";
+    let limits = if more.contains("host_mappings") { "" } else { "host_mappings = 50\nhost_sessions = 50\n" };
+    toml::from_str(&format!("{base}{limits}{more}")).unwrap()
+}
+
+fn control(more: &str) -> NatControl {
+    NatControl::with_secret(&section(more), &interfaces(&["lan", "wan"]), 1, &Domain::new(), 7).unwrap()
+}
+
+#[test]
+fn ports_say_whose_they_are_in_both_families() {
+    let control = control(
+        "[deterministic]\ninside = [\"10.0.0.0/27\", \"fd00::/57\"]\nports_per_host = 2016\nhost_length6 = 64\n",
+    );
+    let ip = |text: &str| text.parse::<IpAddr>().unwrap();
+    assert_eq!(control.roles(ip("10.0.0.3"), None), [Role::Ports(ip("192.0.2.1"), 7072, 9087)]);
+    assert_eq!(control.roles(ip("192.0.2.1"), Some(7072)).last(), Some(&Role::Host(ip("10.0.0.3"))));
+    let host = ip("fd00:0:0:21::abcd");
+    assert_eq!(control.roles(host, None), [Role::Ports(ip("2001:db8::1"), 3040, 5055)]);
+    let network = Role::Network(ip("fd00:0:0:21::"), 64);
+    assert_eq!(control.roles(ip("2001:db8::1"), Some(5055)).last(), Some(&network));
+    assert_eq!(control.remarks(&interfaces(&["lan", "wan"])), Vec::<String>::new());
+}
+
+#[test]
+fn what_will_not_work_as_it_seems_is_remarked() {
+    let remarks = control("host_mappings = 100\nhost_sessions = 100\n").remarks(&interfaces(&["lan", "wan"]));
+    assert!(remarks[0].starts_with("nat.host_mappings: 100 is not below nat.mappings = 100"), "{remarks:?}");
+    assert!(remarks[1].starts_with("nat.host_sessions: 100 is not below nat.sessions"), "{remarks:?}");
+    let remarks = control("[deterministic]\ninside = \"10.0.0.0/27\"\nports_per_host = 2016\n")
+        .remarks(&interfaces(&["lan", "wan"]));
+    assert!(remarks[0].starts_with("nat.deterministic.inside: IPv6 ports of the pool"), "{remarks:?}");
+}
+
+#[test]
+fn a_new_section_is_checked_against_the_interfaces_that_there_will_be() {
+    let mut control = control("");
+    let mut wanted = section("");
+    wanted.inside.push("lan.20".into());
+    let error = control.prepare(&wanted, &interfaces(&["lan", "wan"])).unwrap_err();
+    assert!(error.to_string().contains("there is no interface \"lan.20\""), "{error}");
+    let prepared = control.prepare(&wanted, &interfaces(&["lan", "wan", "lan.20"])).unwrap();
+    assert!(!control.rules().is_inside(2), "nothing has changed yet");
+    control.commit(prepared);
+    assert!(control.rules().is_inside(2));
+    assert_eq!(control.section().inside, ["lan", "lan.20"]);
+}
+
+/// Everything that `bytes` of a NAT's sessions become here.
+fn taken(more: &str, bytes: &[u8], workers: usize) -> (NatControl, Taken) {
+    let mut control =
+        NatControl::with_secret(&section(more), &interfaces(&["lan", "wan"]), workers, &Domain::new(), 99)
+            .unwrap();
+    let taken = control.import(5_000, bytes).unwrap();
+    (control, taken)
+}
+
+const STATIC: &str =
+    "[[static]]\nprotocol = \"tcp\"\nexternal = \"192.0.2.1:80\"\ninternal = \"10.0.0.80:8080\"\n";
+
+/// Sends packets through the only worker: some of each sort.
+fn filled(more: &str) -> NatControl {
+    use crate::nat::state::Piece;
+    let control = control(more);
+    let times = control.rules().times;
+    let end = |address: &str, port: u16| Endpoint {
+        address: address.parse::<std::net::Ipv4Addr>().unwrap().into(),
+        port,
+    };
+    if let Some(half) = &control.v4 {
+        let mut seats = half.seats.lock().unwrap();
+        let state = seats[0].as_mut().unwrap().nat.state_mut();
+        let (server, public, caller) = (end("10.0.0.80", 8080), end("192.0.2.1", 80), end("198.51.100.7", 7));
+        for host in 1..=9 {
+            let (inside, remote) = (end(&format!("10.0.0.{host}"), 4000), end("198.51.100.1", 443));
+            state.leave(1_000, &times, inside, remote, Piece::Udp).unwrap();
+            state.leave(1_000, &times, inside, Endpoint { port: 0, ..remote }, Piece::Request).unwrap();
+            let looks = state.leave(1_000, &times, inside, remote, Piece::Tcp(2)).unwrap();
+            state.enter(1_000, &times, looks, remote, Piece::Tcp(0x12)).unwrap();
+        }
+        state.enter(1_000, &times, public, caller, Piece::Tcp(2)).unwrap();
+        state.leave(1_000, &times, server, caller, Piece::Tcp(0x12)).unwrap();
+        state.enter(1_000, &times, public, caller, Piece::Tcp(0x10)).unwrap();
+        state.enter(1_000, &times, public, Endpoint { port: 8, ..caller }, Piece::Tcp(2)).unwrap();
+    }
+    if let Some(half) = &control.v6 {
+        let mut seats = half.seats.lock().unwrap();
+        let state = seats[0].as_mut().unwrap().nat.state_mut();
+        for host in 1..=9 {
+            let inside = Endpoint { address: 0xfd00 << 112 | host, port: 4000 };
+            let remote = Endpoint { address: 0x2001_0db8 << 96 | 7, port: 53 };
+            state.leave(1_000, &times, inside, remote, Piece::Udp).unwrap();
+        }
+    }
+    control
+}
+
+#[test]
+fn sessions_go_on_elsewhere() {
+    let before = filled(STATIC);
+    let image = before.export(2_000);
+    // Its clock is another one, and so is its secret.
+    let (after, all) = taken(STATIC, &image, 1);
+    assert_eq!(all, Taken { sessions: 27 + 2 + 9, left_out: 0 });
+    let lines = |control: &NatControl, now_ms| {
+        let wanted = Wanted { limit: 1000, ..Wanted::default() };
+        let mut lines = control.sessions(&wanted, now_ms).0;
+        lines.sort_by_key(|line| format!("{line:?}"));
+        lines
+    };
+    assert_eq!(lines(&after, 5_000), lines(&before, 2_000));
+    // And again, the very same.
+    assert_eq!(after.export(5_000), image);
+    // What is over by then is not taken.
+    let (_, later) = taken(STATIC, &before.export(1_000 + 60_000), 1);
+    assert_eq!(later.sessions, 18 + 2 + 9, "queries");
+    // With more workers each has its own, or nobody.
+    let (of_three, some) = taken(STATIC, &image, 3);
+    assert_eq!((lines(&of_three, 5_000).len(), some.sessions + some.left_out), (some.sessions, 38));
+    assert!(some.sessions >= 2, "the static one is whoever's its host is");
+}
+
+#[test]
+fn what_was_taken_over_is_as_if_it_had_been_made_here() {
+    use crate::nat::state::Piece;
+    let (control, _) = taken(STATIC, &filled(STATIC).export(2_000), 1);
+    let times = control.rules().times;
+    let mut seats = control.v4.as_ref().unwrap().seats.lock().unwrap();
+    let state = seats[0].as_mut().unwrap().nat.state_mut();
+    let end = |last: u32, port| Endpoint { address: 0x0a00_0000 + last, port };
+    let remote = Endpoint { address: u32::from_be_bytes([198, 51, 100, 1]), port: 443 };
+    assert_eq!(state.host_counts(0x0a00_0001), (3, 3));
+    // A connection that was open is open for two hours, and its end is seen.
+    let looks = state.leave(3_600_000, &times, end(1, 4000), remote, Piece::Tcp(0x10)).unwrap();
+    assert_eq!(state.enter(7_000_000, &times, looks, remote, Piece::Tcp(0x10)), Ok(end(1, 4000)));
+    // No port is given twice.
+    let other = state.leave(5_000, &times, end(50, looks.port), remote, Piece::Tcp(2)).unwrap();
+    assert_ne!(other, looks);
+    // All ends as it began: nothing is counted that is not there.
+    state.reclaim(20_000_000, usize::MAX);
+    assert_eq!((state.sessions(), state.mappings(), state.host_counts(0x0a00_0001)), (0, 1, (0, 0)));
+    assert!(state.is_host(0x0a00_0050) && !state.is_host(0x0a00_0001));
+}
+
+#[test]
+fn what_does_not_fit_stays_out() {
+    let image = filled(STATIC).export(2_000);
+    // The static port is another host's now.
+    let moved = STATIC.replace("10.0.0.80", "10.0.0.81");
+    assert_eq!(taken(&moved, &image, 1).1.left_out, 2);
+    // Ports by computation: a port must be its host's.
+    let block = "[deterministic]\ninside = \"10.0.0.0/27\"\nports_per_host = 2016\n";
+    // Of IPv6 all; of IPv4 those of host 1, whose block port 4000 is in, and of another one by chance.
+    let some = taken(block, &image, 1).1.sessions;
+    assert!((9 + 3..9 + 8).contains(&some), "{some}");
+    // Somebody else's file, and none.
+    let mut control = control("");
+    assert!(
+        control.import(1, b"TIDEMILL").unwrap_err().to_string().starts_with("nat.handover: table image ends")
+    );
+    assert_eq!(
+        control.import(1, &NatControl::export(&control, 1)).unwrap(),
+        Taken { sessions: 0, left_out: 0 }
+    );
+    // Packets flow already.
+    drop(take(&control.v4.as_ref().unwrap().seats, 0));
+    assert!(matches!(control.import(1, &image), Err(NatError::Begun)));
+}
