@@ -3,7 +3,7 @@
 mod api;
 
 use super::config::{Config, OTHERS};
-use super::role::{Open, Opening, Role, Told, figures};
+use super::role::{LeftOver, Open, Opening, Role, Told, Trouble, figures};
 use super::router::{self, Router};
 use super::service::{checked_room, lock, unchanged};
 use crate::usage;
@@ -25,6 +25,7 @@ pub(super) struct Nat {
     control: Mutex<NatControl>,
     /// The generation of the router's interfaces that the NAT knows.
     interfaces: AtomicU64,
+    trouble: Arc<Trouble>,
     workers: usize,
 }
 
@@ -102,7 +103,8 @@ fn nat(opening: &Opening<'_>, router: Arc<Router>, record: bool) -> Result<Nat> 
         })
     });
     let (nat, generation) = made.map_err(|error| mistake(name, &error))?;
-    Ok(Nat { router, control: Mutex::new(nat), interfaces: AtomicU64::new(generation), workers })
+    let (interfaces, trouble) = (AtomicU64::new(generation), opening.trouble.clone());
+    Ok(Nat { router, control: Mutex::new(nat), interfaces, trouble, workers })
 }
 
 fn mistake(name: &str, error: &NatError) -> anyhow::Error {
@@ -122,7 +124,8 @@ impl Nat {
             if self.interfaces.swap(generation, Ordering::Relaxed) != generation
                 && let Err(error) = lock(&self.control).interfaces(&control.settings().interfaces)
             {
-                eprintln!("tidemill: {error}: the NAT goes by the interfaces of before");
+                self.trouble
+                    .note("nat", &format!("warning: {error}: the NAT goes by the interfaces of before"));
             }
         });
     }
@@ -148,7 +151,7 @@ impl Role for Nat {
         self.router.repeat(change)
     }
 
-    fn reload(&self, name: &str, old: &Config, new: &Config, text: &str) -> Result<()> {
+    fn reload(&self, name: &str, old: &Config, new: &Config, text: &str) -> Result<LeftOver> {
         unchanged(name, &[])?;
         check_section(new, name)?;
         let section = new.nat.clone().unwrap_or_default();
@@ -159,20 +162,25 @@ impl Role for Nat {
                 .with_control(|control| lock(&self.control).reload(section, &control.settings().interfaces))
         };
         nat(&section).map_err(|error| mistake(name, &error))?;
-        if let Err(error) = self.router.reload(name, old, new, text) {
-            // Nothing has changed, all in all.
-            if let Err(error) = nat(&before) {
-                eprintln!("tidemill: {error}: the NAT keeps the new section");
+        let left = match self.router.reload(name, old, new, text) {
+            Ok(left) => left,
+            Err(error) => {
+                // Nothing has changed, all in all; unless the way back is closed.
+                let Err(back) = nat(&before) else { return Err(error) };
+                let old = crate::usage::one_line(&error);
+                vec![format!(
+                    "the router keeps the old configuration ({old}), the NAT the new section ({back})"
+                )]
             }
-            return Err(error);
-        }
+        };
         self.follow_interfaces();
-        Ok(())
+        Ok(left)
     }
 
     fn verbs(self: Arc<Self>, registry: &mut Registry) {
         self.router.clone().verbs(registry);
         api::register(&self, registry);
+        registry.event_kind("nat", "What the NAT has to say: interfaces that it cannot follow");
         registry.panel("NAT", move || figures("nat", lock(&self.control).counters().figures()));
     }
 
