@@ -3,6 +3,7 @@
 
 mod bpf;
 mod capture;
+mod deb;
 mod env;
 mod figures;
 mod fuzz;
@@ -10,12 +11,14 @@ mod header;
 mod held;
 mod kernels;
 mod licences;
+mod man;
 mod peers;
 mod proc;
 mod python;
 mod readme;
 mod record;
 mod setup;
+mod soak;
 mod test;
 mod tidy;
 
@@ -57,6 +60,12 @@ enum Command {
     Header,
     /// Make the XDP program of AF_XDP ports anew, or check that it is (clang)
     Bpf(bpf::Options),
+    /// Write the manual's pages
+    Man(man::Options),
+    /// Make the Debian package, and try it
+    Deb(deb::Options),
+    /// Run every role under load with reloads, churn, nonsense and kills
+    Soak(soak::Options),
     /// Record an example's captures anew (root)
     RecordCapture(capture::Options),
 }
@@ -75,6 +84,9 @@ fn main() -> ExitCode {
         Command::Readme(options) => readme::run(&options),
         Command::Header => header::run(),
         Command::Bpf(options) => bpf::run(&options),
+        Command::Man(options) => man::run(&options),
+        Command::Deb(options) => deb::run(&options),
+        Command::Soak(options) => soak::run(&options),
         Command::RecordCapture(options) => capture::run(&options),
     };
     match result {

@@ -24,6 +24,7 @@ mod fib;
 mod generate;
 mod json;
 mod live;
+mod manual;
 #[cfg(all(target_os = "linux", feature = "xdp"))]
 mod netns;
 mod plot;
@@ -156,6 +157,8 @@ enum Command {
     Events(live::Events),
     /// Print a script that completes this command line
     Completions(live::Completions),
+    /// Write the manual: a page for each command
+    Man(manual::Man),
 }
 
 fn main() -> ExitCode {
@@ -191,6 +194,7 @@ fn main() -> ExitCode {
         Command::Stop(args) => live::stop(&args),
         Command::Top(args) => live::top(&args),
         Command::Events(args) => live::events(&args),
+        Command::Man(args) => manual::man(&args, Cli::command()),
         Command::Completions(args) => live::completions(&args, &mut Cli::command()),
     };
     match result {

@@ -37,7 +37,10 @@ const PIECE: usize = 16 << 10;
 
 /// The kinds that every service has: what a reader is told of itself.
 const OF_READERS: [(&str, &str); 2] = [
-    ("alive", "Nothing has happened for a while; the first line of an answer is one too"),
+    (
+        "alive",
+        "Nothing has happened for a while; the first line of an answer is one too. about is this process's name, for the query's of",
+    ),
     (
         "lost",
         "Events were overwritten before this reader took them: values.events says how many, of all kinds",
@@ -49,6 +52,8 @@ const OF_READERS: [(&str, &str); 2] = [
 pub struct Events(Arc<Hub>);
 
 struct Hub {
+    /// This process's, unlike that of the next one.
+    id: String,
     ring: Mutex<Ring>,
     /// The number of the next event, for who waits for it.
     next: watch::Sender<u64>,
@@ -69,7 +74,8 @@ struct Kept {
 impl Default for Events {
     fn default() -> Self {
         let ring = Ring { kept: VecDeque::with_capacity(KEPT), next: 1 };
-        Events(Arc::new(Hub { ring: Mutex::new(ring), next: watch::Sender::new(1) }))
+        let id = format!("{:x}-{:x}", now_ns(), std::process::id());
+        Events(Arc::new(Hub { id, ring: Mutex::new(ring), next: watch::Sender::new(1) }))
     }
 }
 
@@ -132,11 +138,11 @@ fn now_ns() -> u64 {
 }
 
 /// A line about the reader itself: the number of the last event before it, and what there is to say.
-fn of_reader(kind: &str, seq: u64, message: String, events: Option<u64>) -> Box<[u8]> {
+fn of_reader(kind: &str, about: &str, seq: u64, message: String, events: Option<u64>) -> Box<[u8]> {
     let severity = if events.is_some() { Severity::Warning } else { Severity::Info };
     let values = events.map(|events| ("events".to_owned(), events as f64)).into_iter().collect();
     let event =
-        Event { seq, time_ns: now_ns(), kind: kind.into(), severity, about: String::new(), message, values };
+        Event { seq, time_ns: now_ns(), kind: kind.into(), severity, about: about.into(), message, values };
     line(&event).unwrap_or_default()
 }
 
@@ -164,13 +170,19 @@ impl Reader {
                 known.join(", ")
             )));
         }
+        if query.of.is_some() && query.after.is_none() {
+            return Err(ApiError::bad_request("of: is the process whose number after is: give after too"));
+        }
         if query.after.is_some() && query.last.is_some() {
             return Err(ApiError::bad_request("give after or last, not both"));
         }
         let at = {
             let ring = events.ring();
             let oldest = ring.next - ring.kept.len() as u64;
+            let elsewhere = query.of.as_ref().is_some_and(|of| *of != events.0.id);
             match (query.after, query.last) {
+                // Another process has counted so far: all of this one's are new.
+                (Some(_), _) if elsewhere => oldest,
                 // A number that is still to come is another process's: this one's events are all new.
                 (Some(after), _) if after >= ring.next => oldest,
                 (Some(after), _) => after + 1,
@@ -199,7 +211,7 @@ impl Reader {
         if self.at < oldest {
             let lost = oldest - self.at;
             let message = format!("{lost} events are lost: they came faster than they were read");
-            piece.extend_from_slice(&of_reader("lost", oldest - 1, message, Some(lost)));
+            piece.extend_from_slice(&of_reader("lost", "", oldest - 1, message, Some(lost)));
             self.at = oldest;
         }
         for kept in ring.kept.iter().skip((self.at - oldest) as usize) {
@@ -244,7 +256,8 @@ impl Reader {
                 return;
             }
             if quiet {
-                let alive = of_reader("alive", self.at.saturating_sub(1), String::new(), None);
+                let (id, at) = (&self.events.0.id, self.at.saturating_sub(1));
+                let alive = of_reader("alive", id, at, String::new(), None);
                 piece.splice(..0, alive);
             }
             quiet = false;
@@ -341,6 +354,15 @@ mod tests {
         // Another process's number: all of this one's are new.
         assert_eq!(of(EventsQuery { after: Some(7), ..query() }), [1, 2, 3, 4, 5, 6]);
         assert_eq!(of(EventsQuery { after: Some(u64::MAX), ..query() }), [1, 2, 3, 4, 5, 6]);
+        // A number that may be of both: the process's name tells.
+        let id = Some(events.0.id.clone());
+        assert_eq!(of(EventsQuery { after: Some(4), of: id.clone(), ..query() }), [5, 6]);
+        assert_eq!(
+            of(EventsQuery { after: Some(4), of: Some("other".into()), ..query() }),
+            [1, 2, 3, 4, 5, 6]
+        );
+        let known = [EventKind { kind: "a".into(), help: String::new() }];
+        assert!(Reader::new(events.clone(), &known, &EventsQuery { of: id, ..query() }).is_err());
         let wrong = EventsQuery { kind: Some("a,c".into()), ..query() };
         let known = [EventKind { kind: "a".into(), help: String::new() }];
         let error = Reader::new(events.clone(), &known, &wrong).err().unwrap();

@@ -20,7 +20,10 @@
 #![forbid(unsafe_code)]
 
 mod client;
+mod connections;
 mod events;
+mod foreign;
+mod lease;
 mod metrics;
 mod openapi;
 mod page;
@@ -30,6 +33,7 @@ pub mod schema;
 mod serve;
 mod server;
 mod socket;
+mod strangers;
 mod stream;
 mod tcp;
 mod tokens;
@@ -40,7 +44,7 @@ pub use metrics::{Family, METRICS};
 pub use registry::{ApiError, Registry, Request};
 pub use server::{Server, ServerError};
 pub use stream::{Gone, Sink, Stream};
-pub use tcp::{Tcp, Tls, TlsError};
+pub use tcp::{Bound, Tcp, Tls, TlsError};
 pub use tokens::{Tokens, TokensError};
 
 /// Where a service answers unless its configuration says otherwise, and where clients ask.

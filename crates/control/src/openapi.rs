@@ -13,6 +13,7 @@ pub(crate) fn document(verbs: &Verbs) -> Value {
         let kind = match verb.path.as_str() {
             crate::METRICS => crate::metrics::CONTENT_TYPE.split(';').next().unwrap_or_default(),
             path::EVENTS => crate::events::CONTENT_TYPE,
+            path::CAPTURE => crate::schema::PCAPNG,
             _ if verb.stream => "application/octet-stream",
             _ => "application/json",
         };
@@ -65,6 +66,7 @@ fn events_query() -> Value {
     json!([
         parameter("kind", "string", "Only these kinds, with commas between them"),
         parameter("after", "integer", "Those with greater numbers, as far as they are kept"),
+        parameter("of", "string", "The process whose number after is: what its alive lines are about"),
         parameter("last", "integer", "The last so many first"),
         parameter("once", "boolean", "Only what has happened: the answer ends then"),
     ])

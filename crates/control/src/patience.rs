@@ -1,4 +1,5 @@
-//! A connection whose other end has to take what it is sent. Who asks and does not read would else hold its place for ever.
+//! A connection whose other end has to take what it is sent: who asks and does not read would else hold its place for ever. And one that knows whether
+//! something of a question has come that has no answer yet.
 
 use std::future::Future;
 use std::io::{self, ErrorKind, IoSlice};
@@ -78,5 +79,67 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Impatient<S> {
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let sent = Pin::new(&mut self.stream).poll_shutdown(context);
         self.bounded(context, sent)
+    }
+}
+
+/// A stream that knows whether its other end has said something since we did.
+pub(crate) struct Heard<S> {
+    stream: S,
+    heard: bool,
+}
+
+impl<S> Heard<S> {
+    pub(crate) fn new(stream: S) -> Self {
+        Heard { stream, heard: false }
+    }
+
+    /// Whether something has come since the last that was sent.
+    pub(crate) fn is_waited_for(&self) -> bool {
+        self.heard
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Heard<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(context, buffer);
+        self.heard |= buffer.filled().len() > before;
+        read
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Heard<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.heard = false;
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.heard = false;
+        Pin::new(&mut self.stream).poll_write_vectored(context, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
     }
 }

@@ -1,38 +1,27 @@
-//! Connections and calls: from bytes on the socket to a handler and back.
+//! Calls: from a request to a handler and back.
 
 use crate::events::{self, Reader};
-use crate::patience::Impatient;
+use crate::foreign;
 use crate::registry::{ApiError, Collector, Handler, Registry, Request, Verb};
 use crate::schema::{EventsQuery, Verbs, VerbsEntry, path};
 use crate::server::ServerError;
 use crate::stream::Streams;
-use crate::tcp::{Tls, Turnstile};
+use crate::tcp::Turnstile;
 use crate::{metrics, openapi, page};
 use axum::body::Body;
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, on};
 use axum::{Extension, Json, Router};
-use hyper::header::{CONTENT_TYPE, HOST, HeaderMap, ORIGIN};
-use hyper::server::conn::http1;
+use hyper::header::CONTENT_TYPE;
 use hyper::{Method, StatusCode, Uri};
-use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::service::TowerToHyperService;
 use std::collections::HashSet;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
-use tokio::task::{JoinSet, spawn_blocking};
-use tokio::time::{sleep, timeout};
-
-/// Connections at the same time; more wait to be accepted.
-const CONNECTIONS: usize = 128;
-
-/// TLS handshakes at the same time on a listener: they are the one thing that costs much before a token was seen.
-const HANDSHAKES: usize = 16;
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
 
 /// How long things may take.
 #[derive(Debug, Clone, Copy)]
@@ -67,13 +56,10 @@ impl Default for Times {
 /// Bytes of a request's body.
 const BODY_BYTES: usize = 1 << 20;
 
-/// Bytes of a request's head.
-const HEAD_BYTES: usize = 1 << 16;
-
-/// Makes routes of verbs.
+/// Makes routes of verbs. Streams of the socket and of the network have places of their own, in this order.
 pub(crate) fn router(
     registry: Registry,
-    streams: &Arc<Streams>,
+    streams: &[Arc<Streams>; 2],
     stopped: &watch::Receiver<bool>,
     times: Times,
 ) -> Result<Router, ServerError> {
@@ -155,7 +141,7 @@ pub(crate) fn router(
     }
     let app = app
         .layer(from_fn(async |request: axum::extract::Request, next: Next| {
-            match foreign(request.headers()) {
+            match foreign::elsewhere(request.uri().path(), request.headers()) {
                 Some(what) => refuse(&ApiError::new(StatusCode::FORBIDDEN, what)),
                 None => next.run(request).await,
             }
@@ -176,15 +162,6 @@ pub(crate) fn router(
             refuse(&ApiError::new(StatusCode::METHOD_NOT_ALLOWED, what))
         });
     Ok(app)
-}
-
-/// Why a request is not answered that a page of another site has a browser send: on the Unix socket (seen through `ssh -L`, say) there is no token
-/// that such a page would lack.
-fn foreign(headers: &HeaderMap) -> Option<String> {
-    let origin = headers.get(ORIGIN)?.to_str().unwrap_or("?");
-    let host = headers.get(HOST).and_then(|host| host.to_str().ok())?;
-    let same = origin.split_once("://").is_some_and(|(_, authority)| authority.eq_ignore_ascii_case(host));
-    (!same).then(|| format!("a page of {origin} asks here, at {host}: only this service's own page may"))
 }
 
 /// A handler that collects figures on a thread of its own, and says them as `say` does.
@@ -222,7 +199,7 @@ type Answering = Pin<Box<dyn Future<Output = Response> + Send>>;
 /// Reads the body, runs the handler, makes the response.
 async fn call(
     verb: Arc<Verb>,
-    streams: Arc<Streams>,
+    streams: [Arc<Streams>; 2],
     times: Times,
     request: axum::extract::Request,
 ) -> Result<Response, ApiError> {
@@ -235,7 +212,11 @@ async fn call(
             return Err(ApiError::new(StatusCode::REQUEST_TIMEOUT, what));
         }
     };
-    let place = enter(head.extensions.get::<Turnstile>().cloned()).await;
+    let turnstile = head.extensions.get::<Turnstile>().cloned();
+    // Who captures over the network takes no place from the operator at the socket.
+    let [of_socket, of_network] = streams;
+    let streams = if turnstile.is_some() { of_network } else { of_socket };
+    let place = enter(turnstile).await;
     let request = Request::new(head.uri, body);
     let name = format!("{} {}", verb.method, verb.path);
     let run = spawn_blocking(move || {
@@ -255,7 +236,10 @@ async fn call(
         Ok(Err(_)) => {
             Err(ApiError::internal(format!("{name}: a bug: its handler panicked: see the service's log")))
         }
-        Err(_) => Err(ApiError::internal(format!("{name}: no answer within {:?}", times.handler))),
+        Err(_) => Err(ApiError::internal(format!(
+            "{name}: no answer within {:?}: it goes on, and may still succeed: GET /v1/events tells",
+            times.handler
+        ))),
     }
 }
 
@@ -288,108 +272,4 @@ fn body_error(error: &axum::Error) -> ApiError {
         cause = error.source();
     }
     ApiError::bad_request(format!("the request's body: {error}"))
-}
-
-/// Where connections come from.
-pub(crate) enum Listener {
-    Unix(UnixListener),
-    Tcp(TcpListener, Option<Tls>),
-}
-
-/// What one waits for: a connection, perhaps to be secured first.
-enum Accepted {
-    Unix(tokio::net::UnixStream),
-    Tcp(tokio::net::TcpStream, Option<Tls>),
-}
-
-impl Listener {
-    async fn accept(&self) -> std::io::Result<Accepted> {
-        match self {
-            Listener::Unix(listener) => listener.accept().await.map(|(stream, _)| Accepted::Unix(stream)),
-            Listener::Tcp(listener, tls) => {
-                let (stream, _) = listener.accept().await?;
-                // Answers are short: nobody waits for more to send. What fails here fails again when it is used.
-                let _ = stream.set_nodelay(true);
-                Ok(Accepted::Tcp(stream, tls.clone()))
-            }
-        }
-    }
-}
-
-/// A listener at work.
-pub(crate) struct Serving {
-    pub(crate) listener: Listener,
-    pub(crate) app: Router,
-    pub(crate) stopped: watch::Receiver<bool>,
-    pub(crate) times: Times,
-}
-
-impl Serving {
-    /// Serves until it is stopped, then lets the answers under way end.
-    pub(crate) async fn run(self) {
-        let Serving { listener, app, mut stopped, times } = self;
-        let places = Arc::new(Semaphore::new(CONNECTIONS));
-        let handshakes = Arc::new(Semaphore::new(HANDSHAKES));
-        let mut connections = JoinSet::new();
-        loop {
-            let next = async {
-                let place = places.clone().acquire_owned().await.ok()?;
-                Some((listener.accept().await, place))
-            };
-            let (accepted, place) = tokio::select! {
-                _ = stopped.wait_for(|stop| *stop) => break,
-                next = next => match next {
-                    Some(next) => next,
-                    None => break,
-                },
-            };
-            let (app, stopped) = (app.clone(), stopped.clone());
-            match accepted {
-                Ok(Accepted::Unix(stream)) => {
-                    connections.spawn(connection(stream, app, stopped, times.head, place));
-                }
-                Ok(Accepted::Tcp(stream, None)) => {
-                    let stream = Impatient::new(stream, times.read);
-                    connections.spawn(connection(stream, app, stopped, times.head, place));
-                }
-                Ok(Accepted::Tcp(stream, Some(tls))) => {
-                    let handshakes = handshakes.clone();
-                    connections.spawn(async move {
-                        let secure = async {
-                            let _turn = handshakes.acquire_owned().await.ok()?;
-                            tls.acceptor().accept(Impatient::new(stream, times.read)).await.ok()
-                        };
-                        // Who does not speak TLS, or dawdles over it, hears no more.
-                        if let Ok(Some(stream)) = timeout(times.head, secure).await {
-                            connection(stream, app, stopped, times.head, place).await;
-                        }
-                    });
-                }
-                // Out of file descriptors, most likely: it passes.
-                Err(_) => sleep(Duration::from_millis(50)).await,
-            }
-            while connections.try_join_next().is_some() {}
-        }
-        drop(listener);
-        let _ = timeout(times.grace, async { while connections.join_next().await.is_some() {} }).await;
-    }
-}
-
-async fn connection(
-    stream: impl AsyncRead + AsyncWrite + Unpin,
-    app: Router,
-    mut stopped: watch::Receiver<bool>,
-    head_time: Duration,
-    _place: OwnedSemaphorePermit,
-) {
-    let mut builder = http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(head_time).max_buf_size(HEAD_BYTES);
-    let serving = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(app));
-    let mut serving = pin!(serving);
-    // What a client does wrong concerns nobody but the client, who has been told.
-    tokio::select! {
-        _ = serving.as_mut() => return,
-        _ = stopped.wait_for(|stop| *stop) => serving.as_mut().graceful_shutdown(),
-    }
-    let _ = serving.await;
 }

@@ -1,11 +1,14 @@
 //! The API on TCP: for who is not on this machine, or reads metrics. Every call needs a token; what leaves the machine needs TLS.
 
+use crate::lease::Lease;
 use crate::page;
 use crate::registry::ApiError;
 use crate::serve::refuse;
 use crate::server::ServerError;
-use crate::tokens::{Scope, Tokens, for_few};
+use crate::strangers::Seat;
+use crate::tokens::{Digest32, Scope, Tokens, for_few};
 use axum::Router;
+use axum::body::{Body, HttpBody as _};
 use axum::extract::Request;
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
@@ -15,7 +18,7 @@ use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use std::collections::HashSet;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -91,6 +94,20 @@ impl Tcp {
         }
     }
 
+    /// Listens at the addresses, before anybody answers there: who cannot have them should hear of it before anything else is made. An address that is not
+    /// there yet (one of IPv6 that is still tentative) is taken all the same; one of IPv6 takes nothing of IPv4, so that both may be named with one port.
+    ///
+    /// # Errors
+    /// An address that is taken, or one of a network without TLS.
+    pub fn bind(&self) -> Result<Bound, ServerError> {
+        self.check()?;
+        let listen = |address: &SocketAddr| {
+            listen(*address).map_err(|error| ServerError::Listen { address: *address, error: error.into() })
+        };
+        let listeners = self.addresses.iter().map(listen).collect::<Result<_, _>>()?;
+        Ok(Bound { tcp: self.clone(), listeners })
+    }
+
     /// Whether what would be sent could be read by others on its way.
     pub(crate) fn check(&self) -> Result<(), ServerError> {
         let open = self.addresses.iter().find(|address| !address.ip().is_loopback());
@@ -99,6 +116,39 @@ impl Tcp {
             _ => Ok(()),
         }
     }
+}
+
+/// [`Tcp`] whose addresses are ours; who connects is kept waiting until a [`Server`](crate::Server) serves.
+#[derive(Debug)]
+pub struct Bound {
+    pub(crate) tcp: Tcp,
+    pub(crate) listeners: Vec<TcpListener>,
+}
+
+/// Connections that wait to be accepted; the system takes fewer if it likes.
+const BACKLOG: i32 = 1024;
+
+fn listen(address: SocketAddr) -> rustix::io::Result<TcpListener> {
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, socket_with, sockopt};
+    let (family, is_v6) = match address {
+        SocketAddr::V4(_) => (AddressFamily::INET, false),
+        SocketAddr::V6(_) => (AddressFamily::INET6, true),
+    };
+    let socket = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)?;
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    if is_v6 {
+        sockopt::set_ipv6_v6only(&socket, true)?;
+    }
+    // Where there is no such thing, the address has to be there.
+    #[cfg(target_os = "linux")]
+    let _ = if is_v6 {
+        sockopt::set_ipv6_freebind(&socket, true)
+    } else {
+        sockopt::set_ip_freebind(&socket, true)
+    };
+    bind(&socket, &address)?;
+    listen(&socket, BACKLOG)?;
+    Ok(socket.into())
 }
 
 /// Handlers that work for the network at the same time. Those of the operator's socket have threads of their own.
@@ -121,6 +171,7 @@ pub(crate) fn guarded(app: Router, tokens: Arc<Tokens>, packets: HashSet<String>
     app.layer(from_fn(move |mut request: Request, next: Next| {
         let (tokens, packets, turnstile) = (tokens.clone(), packets.clone(), turnstile.clone());
         async move {
+            let seat = request.extensions().get::<Arc<Seat>>().cloned();
             match allowed(&tokens, &packets, &request) {
                 Err(refused)
                     if page::is_asset(request.uri().path())
@@ -130,9 +181,14 @@ pub(crate) fn guarded(app: Router, tokens: Arc<Tokens>, packets: HashSet<String>
                     close(&mut answer);
                     answer
                 }
-                Ok(()) => {
+                Ok((token, needed)) => {
+                    seat.iter().for_each(|seat| seat.is_known());
                     request.extensions_mut().insert(turnstile);
-                    next.run(request).await
+                    let answer = next.run(request).await;
+                    if answer.body().size_hint().exact().is_some() {
+                        return answer;
+                    }
+                    answer.map(|body| Body::new(Lease::new(body, tokens.taken_back(token, needed))))
                 }
                 Err(response) => *response,
             }
@@ -140,14 +196,19 @@ pub(crate) fn guarded(app: Router, tokens: Arc<Tokens>, packets: HashSet<String>
     }))
 }
 
-fn allowed(tokens: &Tokens, packets: &HashSet<String>, request: &Request) -> Result<(), Box<Response>> {
+/// The caller's token, and what the call needs of it.
+fn allowed(
+    tokens: &Tokens,
+    packets: &HashSet<String>,
+    request: &Request,
+) -> Result<(Digest32, Scope), Box<Response>> {
     let header = request.headers().get(AUTHORIZATION).and_then(|value| value.to_str().ok());
     let looks = request.method() == Method::GET || request.method() == Method::HEAD;
     let path = request.uri().path();
+    let needed = if looks && !packets.contains(path) { Scope::Read } else { Scope::All };
     match tokens.scope(header) {
-        Some(Scope::All) => Ok(()),
-        Some(Scope::Read) if looks && !packets.contains(path) => Ok(()),
-        Some(Scope::Read) => {
+        Some((token, scope)) if scope == Scope::All || needed == Scope::Read => Ok((token, needed)),
+        Some(_) => {
             let what =
                 format!("{} {path}: this token may only look: use one whose scope is all", request.method());
             Err(Box::new(refuse(&ApiError::new(StatusCode::FORBIDDEN, what))))
@@ -165,4 +226,25 @@ fn allowed(tokens: &Tokens, packets: &HashSet<String>, request: &Request) -> Res
 /// Who has no token holds no place: else a hundred of them could keep all others out.
 fn close(response: &mut Response) {
     response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One port for both families, and addresses that are not here yet.
+    #[test]
+    fn all_addresses_of_both_families_can_be_listened_at() {
+        let of = |text: &str| listen(text.parse().unwrap());
+        let four = of("0.0.0.0:0").unwrap();
+        let port = four.local_addr().unwrap().port();
+        // Another process may have taken it meanwhile, but hardly.
+        let six = of(&format!("[::]:{port}")).unwrap();
+        assert!(of(&format!("0.0.0.0:{port}")).is_err() && of(&format!("[::]:{port}")).is_err());
+        drop((four, six));
+        #[cfg(target_os = "linux")]
+        for later in ["192.0.2.7:0", "[2001:db8::7]:0"] {
+            of(later).unwrap();
+        }
+    }
 }

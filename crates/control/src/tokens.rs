@@ -10,7 +10,8 @@
 use sha2::{Digest as _, Sha256};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use tokio::sync::watch;
 
 /// The fewest characters of a token.
 const LEAST: usize = 24;
@@ -24,8 +25,15 @@ pub(crate) enum Scope {
     All,
 }
 
+/// What is kept of a token.
+pub(crate) type Digest32 = [u8; 32];
+
 /// Tokens by their digests. They can be [renewed](crate::Tcp::renew) while they are asked.
-pub struct Tokens(RwLock<Vec<([u8; 32], Scope)>>);
+pub struct Tokens {
+    list: RwLock<Vec<(Digest32, Scope)>>,
+    /// Hears of every renewal.
+    renewed: watch::Sender<()>,
+}
 
 impl std::fmt::Debug for Tokens {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -56,14 +64,39 @@ impl Tokens {
         Self::parse(&text).map_err(fail)
     }
 
-    fn list(&self) -> RwLockReadGuard<'_, Vec<([u8; 32], Scope)>> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    fn new(list: Vec<(Digest32, Scope)>) -> Tokens {
+        Tokens { list: RwLock::new(list), renewed: watch::Sender::new(()) }
+    }
+
+    fn list(&self) -> RwLockReadGuard<'_, Vec<(Digest32, Scope)>> {
+        self.list.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes others in their place.
     pub(crate) fn renew(&self, fresh: &Tokens) {
         let fresh = fresh.list().clone();
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = fresh;
+        *self.list.write().unwrap_or_else(PoisonError::into_inner) = fresh;
+        self.renewed.send_replace(());
+    }
+
+    /// Returns when a token is good for less than `needed`: it was taken back, or may only look from now on.
+    pub(crate) async fn taken_back(self: Arc<Self>, token: Digest32, needed: Scope) {
+        let mut renewed = self.renewed.subscribe();
+        loop {
+            // Marked as seen before looking, so that no renewal comes in between.
+            renewed.borrow_and_update();
+            if self.of(&token).is_none_or(|scope| scope != Scope::All && needed == Scope::All) {
+                return;
+            }
+            if renewed.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// What a token is good for now.
+    fn of(&self, token: &Digest32) -> Option<Scope> {
+        self.list().iter().find(|(known, _)| known == token).map(|(_, scope)| *scope)
     }
 
     /// Reads the text of a file.
@@ -92,18 +125,18 @@ impl Tokens {
             }
             tokens.push((digest, scope));
         }
-        if tokens.is_empty() { Err("has no token in it".into()) } else { Ok(Tokens(RwLock::new(tokens))) }
+        if tokens.is_empty() { Err("has no token in it".into()) } else { Ok(Tokens::new(tokens)) }
     }
 
     /// What `Authorization: Bearer TOKEN` allows; `None` if it is nobody's.
-    pub(crate) fn scope(&self, authorization: Option<&str>) -> Option<Scope> {
+    pub(crate) fn scope(&self, authorization: Option<&str>) -> Option<(Digest32, Scope)> {
         let (scheme, token) = authorization?.split_once(' ')?;
         if !scheme.eq_ignore_ascii_case("bearer") {
             return None;
         }
         // What the time of the comparison tells is about a digest, which nobody can choose.
         let digest = digest(token.trim());
-        self.list().iter().find(|(known, _)| *known == digest).map(|(_, scope)| *scope)
+        self.of(&digest).map(|scope| (digest, scope))
     }
 }
 
@@ -120,7 +153,7 @@ pub(crate) fn for_few(path: &Path) -> Result<u64, String> {
     Ok(data.len())
 }
 
-fn digest(token: &str) -> [u8; 32] {
+fn digest(token: &str) -> Digest32 {
     Sha256::digest(token.as_bytes()).into()
 }
 
@@ -136,14 +169,14 @@ mod tests {
     fn tokens_have_their_scopes_and_others_none() {
         let text = format!("# comment\n\nprometheus read {READER}\n  admin\tall {ADMIN}  \n");
         let tokens = Tokens::parse(&text).unwrap();
-        let scope = |header: &str| tokens.scope(Some(header));
+        let scope = |header: &str| tokens.scope(Some(header)).map(|(_, scope)| scope);
         assert_eq!(scope(&format!("Bearer {ADMIN}")), Some(Scope::All));
         assert_eq!(scope(&format!("bearer  {READER}")), Some(Scope::Read));
         for wrong in ["", "Bearer", "Bearer ", "Basic admin-admin-admin-admin-admin", "Bearer x"] {
             assert_eq!(scope(wrong), None, "{wrong}");
         }
         assert_eq!(scope(&format!("Bearer {ADMIN}x")), None);
-        assert_eq!(tokens.scope(None), None);
+        assert!(tokens.scope(None).is_none());
         assert!(!format!("{tokens:?}").contains("admin"));
     }
 

@@ -18,6 +18,7 @@ use tidemill_control::{ApiError, Client, ClientError, Registry, Request, Server,
 /// What a test waits for at most; nothing takes that long unless it is broken.
 const LONG: Duration = Duration::from_secs(20);
 
+mod hostile;
 mod live;
 mod tcp;
 

@@ -349,8 +349,17 @@ impl GrantorControl {
     /// # Errors
     /// A thread that had ended could not be started again; the other workers have the new policy.
     pub fn commit(&mut self, prepared: Prepared, now_ns: u64) -> Result<bool, PolicyError> {
+        let swap = self.begin(prepared);
+        while !self.is_over(&swap) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.end(swap, now_ns)
+    }
+
+    /// The first part of [`commit`](Self::commit), for who must not hold `self` while workers finish their batches: hands the policy over. Then ask
+    /// [`is_over`](Self::is_over) again and again, and [`end`](Self::end) it.
+    pub fn begin(&mut self, prepared: Prepared) -> Swap {
         let before = self.counts().swapped;
-        let workers = self.handles.len() as u64;
         let mut went = Ok(());
         for (handle, engine) in self.handles.iter_mut().zip(prepared.engines) {
             if let Err(error) = handle.replace(engine) {
@@ -361,19 +370,40 @@ impl GrantorControl {
             self.settings.publish(prepared.settings);
         }
         (self.section, self.policy) = (prepared.section, prepared.policy);
-        let started = Instant::now();
+        Swap { before, went, began: Instant::now() }
+    }
+
+    /// Whether all workers have taken up what was handed over, or have been waited for long enough.
+    pub fn is_over(&self, swap: &Swap) -> bool {
+        self.has_taken(swap) || swap.began.elapsed() >= PATIENCE
+    }
+
+    fn has_taken(&self, swap: &Swap) -> bool {
         // In line there is nothing to wait for: the next question takes it up.
-        let mut taken = !self.live || went.is_err();
-        while !taken && started.elapsed() < PATIENCE {
-            taken = self.counts().swapped.wrapping_sub(before) >= workers;
-            if !taken {
-                std::thread::sleep(Duration::from_millis(1));
-            }
-        }
+        !self.live
+            || swap.went.is_err()
+            || self.counts().swapped.wrapping_sub(swap.before) >= self.handles.len() as u64
+    }
+
+    /// The last part of [`commit`](Self::commit): returns what that does.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn end(&mut self, swap: Swap, now_ns: u64) -> Result<bool, PolicyError> {
+        let taken = self.has_taken(&swap);
         // Only now: no decision of the old policy has the new version.
         self.voice.raise(now_ns);
-        went.map(|()| taken)
+        swap.went.map(|()| taken)
     }
+}
+
+/// A policy that is being taken up.
+#[derive(Debug)]
+pub struct Swap {
+    /// How often workers had taken up one before.
+    before: u64,
+    went: Result<(), PolicyError>,
+    began: Instant,
 }
 
 type Loaded = (Settings, Arc<Policy>, Vec<Engine>);

@@ -216,6 +216,11 @@ impl Handle {
         self.wakers.iter().for_each(Waker::wake);
     }
 
+    /// Whether a worker has ended: it takes no orders any more.
+    pub fn has_ended(&self, worker: usize) -> bool {
+        self.mailboxes.get(worker).is_none_or(Mailbox::closed)
+    }
+
     /// Where each worker runs.
     pub fn seats(&self) -> &[Seat] {
         &self.seats
@@ -314,6 +319,8 @@ pub struct Engine {
     workers: Vec<Worker>,
     handle: Handle,
     limits: Limits,
+    /// What each worker's thread does first.
+    first: Option<Box<dyn Fn(usize) + Send + Sync>>,
 }
 
 impl Engine {
@@ -408,12 +415,17 @@ impl Engine {
             };
             made.push(Worker::new(graph.clone(), ports, pool, reader, clock, snapshot, watch, place));
         }
-        Ok(Engine { workers: made, handle, limits: options.limits })
+        Ok(Engine { workers: made, handle, limits: options.limits, first: None })
     }
 
     /// Sets the observer of one worker.
     pub fn observe(&mut self, worker: usize, observer: Box<dyn Observer>) {
         self.workers[worker].observer = Some(observer);
+    }
+
+    /// What each worker's thread does before anything else, given its number, once it is on its CPU: giving up rights, say.
+    pub fn before_work(&mut self, first: impl Fn(usize) + Send + Sync + 'static) {
+        self.first = Some(Box::new(first));
     }
 
     /// The control side's handle.
@@ -424,7 +436,7 @@ impl Engine {
     /// Runs until the ports end, a limit is reached, or [`Handle::stop`]. `boundary` is called by the first worker
     /// at each of its burst boundaries with its time: control events that must be repeatable happen there.
     pub fn run(self, mut boundary: impl FnMut(u64) + Send) -> Outcome {
-        let (handle, limits) = (self.handle, self.limits);
+        let (handle, limits, first) = (self.handle, self.limits, &self.first);
         let mut outcome =
             Outcome { snapshot: handle.empty_snapshot(), errors: Vec::new(), traces: Vec::new() };
         let mut boundary: Option<&mut (dyn FnMut(u64) + Send)> = Some(&mut boundary);
@@ -436,6 +448,9 @@ impl Engine {
                     // If this worker panics, the others end and the panic is passed on.
                     let _stop = StopOnPanic(handle);
                     cpu.into_iter().for_each(pin_to);
+                    if let Some(first) = first {
+                        first(index);
+                    }
                     run_worker(&mut worker, &handle.stop, limits, &mut boundary);
                     let snapshot = worker.finish();
                     (snapshot, worker)

@@ -526,3 +526,40 @@ fn a_port_without_output_refuses() {
     port.finish(0, &mut pool).unwrap();
     assert_all_home(&pool);
 }
+
+/// As another library reads it; and our own reader passes over it.
+#[test]
+fn statistics_of_an_interface_are_a_block_of_pcapng() {
+    use pcap_file::pcapng::Block;
+    use pcap_file::pcapng::blocks::interface_statistics::InterfaceStatisticsOption::{
+        self, IsbIfDrop, IsbIfRecv,
+    };
+    use tidemill_port::capture::{pcapng_header, pcapng_packet, pcapng_statistics};
+    let mut file = Vec::new();
+    pcapng_header(&mut file);
+    pcapng_packet(&mut file, 1_000_000_007, Sense::Inbound, &[1; 60], 0);
+    let (received, missed, now_ns) = (5_000_000_001, u64::from(u32::MAX) + 7, 1_700_000_000_123_456_789);
+    pcapng_statistics(&mut file, now_ns, received, missed);
+    pcapng_packet(&mut file, 1_000_000_008, Sense::Outbound, &[2; 61], 0);
+    let mut parser = pcap_file::pcapng::PcapNgReader::new(&file[..]).unwrap();
+    let mut told = Vec::new();
+    while let Some(block) = parser.next_block() {
+        if let (Block::InterfaceStatistics(block), _) = block.unwrap() {
+            let of = |option: &InterfaceStatisticsOption| match option {
+                IsbIfRecv(count) => ("received", *count),
+                IsbIfDrop(count) => ("missed", *count),
+                other => panic!("{other:?}"),
+            };
+            let options: Vec<_> = block.options.iter().map(of).collect();
+            told.push((block.interface_id, block.timestamp.as_nanos() as u64, options));
+        }
+    }
+    assert_eq!(told, [(0, now_ns, vec![("received", received), ("missed", missed)])]);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.pcapng");
+    std::fs::write(&path, &file).unwrap();
+    let mut reader = Reader::open(&path).unwrap();
+    let lengths: Vec<usize> =
+        std::iter::from_fn(|| reader.next().unwrap().map(|record| record.data.len())).collect();
+    assert_eq!(lengths, [60, 61]);
+}

@@ -1,4 +1,4 @@
-//! Part 15, operation: the API, events, the live page.
+//! Part 15, operation: the API, events, the live page, the package, what a process gives up.
 
 use super::{Line, Outcome, verdict};
 use crate::tidy;
@@ -23,6 +23,23 @@ pub(crate) const LINES: &[Line] = &[
         let passed = machine.tests(&arguments, 1)?;
         Ok(Outcome::Pass(format!("{passed} tests: live_page")))
     }),
+    ("the fuzzed API survives", |machine| {
+        let seconds = if machine.quick { "20" } else { "300" };
+        let said = machine.said(&["fuzz", "--target", "control_api", "--seconds", seconds])?;
+        Ok(Outcome::Pass(format!("{seconds} s: {said}")))
+    }),
+    ("a compromised worker thread opens neither files nor sockets", |machine| {
+        let passed = machine.tests(&["-p", "tidemill-daemon", "--test", "service"], 2)?;
+        Ok(Outcome::Pass(format!("{passed} tests: service")))
+    }),
+    ("privileges are given up after the start (root)", |machine| {
+        let passed = machine.tests(&["-p", "tidemill-daemon", "--test", "root_privileges"], 1)?;
+        Ok(Outcome::Pass(format!("{passed} tests: root_privileges")))
+    }),
+    (
+        "the package is installed, its examples run, it is upgraded, removed, and leaves nothing (root)",
+        |machine| Ok(Outcome::Pass(machine.said(&["deb", "--trial"])?)),
+    ),
     ("tidy", |_| {
         let good = tidy::run()?;
         Ok(verdict(good, if good { "nothing found" } else { "findings, see above" }))

@@ -7,6 +7,7 @@ use serde_json::Value;
 const ROOMS: &[(&str, &[&str])] = &[
     ("archive", &[]),
     ("wire", &[]),
+    ("daemon", &[]),
     ("lookup", &[]),
     ("lpm", &["lookup"]),
     ("lpm-c", &["lookup", "lpm"]),

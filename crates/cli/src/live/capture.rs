@@ -45,6 +45,8 @@ pub(crate) struct Capture {
 struct Captured {
     packets: u64,
     bytes: u64,
+    /// Packets that passed and are not in it: they came faster than they were taken.
+    missed: u64,
 }
 
 pub(super) fn run(args: &Capture) -> Result<bool> {
@@ -68,14 +70,19 @@ pub(super) fn run(args: &Capture) -> Result<bool> {
     let mut file = Blocks::new(Target::new(&args.write, to_pipe));
     let streamed = args.live.client()?.stream(path::CAPTURE, &query, &mut file, &stop);
     // Whole blocks have been written; the file can be read whatever has happened.
-    let Blocks { target, packets, bytes, .. } = file;
+    let Blocks { target, packets, bytes, missed, .. } = file;
     let finished = target.finish();
     streamed.map_err(failed)?;
     finished?;
     if args.live.json {
-        print_line(&Captured { packets, bytes })?;
+        print_line(&Captured { packets, bytes, missed })?;
     } else {
         eprintln!("tidemill: {packets} packets, {bytes} bytes");
+    }
+    if missed > 0 {
+        eprintln!(
+            "tidemill: {missed} packets that passed are not in it: they came faster than they were taken: give --snap, or a node that sees fewer"
+        );
     }
     Ok(true)
 }
@@ -131,16 +138,35 @@ struct Blocks<'a> {
     waiting: Vec<u8>,
     packets: u64,
     bytes: u64,
+    /// The last that was said of it.
+    missed: u64,
 }
 
 /// Enhanced packet block.
 const PACKET_BLOCK: u32 = 6;
+/// Interface statistics block, and its option that says how many packets are missing (isb_ifdrop).
+const STATISTICS_BLOCK: u32 = 5;
+const MISSED_OPTION: u16 = 5;
 /// No block of ours is longer: something else than pcapng arrives.
 const LONGEST_BLOCK: usize = 1 << 24;
 
 impl<'a> Blocks<'a> {
     fn new(target: Target<'a>) -> Self {
-        Blocks { target, waiting: Vec::new(), packets: 0, bytes: 0 }
+        Blocks { target, waiting: Vec::new(), packets: 0, bytes: 0, missed: 0 }
+    }
+}
+
+/// What a statistics block says is missing. Its options begin after interface and time, and each with kind and length.
+fn missed(block: &[u8]) -> Option<u64> {
+    let mut options = block.get(20..block.len().saturating_sub(4))?;
+    loop {
+        let (head, rest) = options.split_first_chunk::<4>()?;
+        let (kind, length) =
+            (u16::from_le_bytes([head[0], head[1]]), usize::from(u16::from_le_bytes([head[2], head[3]])));
+        if kind == MISSED_OPTION {
+            return rest.first_chunk().map(|value| u64::from_le_bytes(*value));
+        }
+        options = rest.get(length.next_multiple_of(4)..)?;
     }
 }
 
@@ -151,7 +177,7 @@ impl Write for Blocks<'_> {
             let bytes = self.waiting.get(at..at + 4)?;
             Some(u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
         };
-        let (mut whole, mut packets) = (0, 0);
+        let (mut whole, mut packets, mut said) = (0, 0, None);
         while let (Some(kind), Some(length)) = (word(whole), word(whole + 4)) {
             let length = length as usize;
             if !(12..=LONGEST_BLOCK).contains(&length) {
@@ -160,12 +186,16 @@ impl Write for Blocks<'_> {
             if self.waiting.len() < whole + length {
                 break;
             }
+            if kind == STATISTICS_BLOCK {
+                said = missed(&self.waiting[whole..whole + length]).or(said);
+            }
             whole += length;
             packets += u64::from(kind == PACKET_BLOCK);
         }
         if whole > 0 {
             self.target.write(&self.waiting[..whole])?;
             self.waiting.drain(..whole);
+            self.missed = said.unwrap_or(self.missed);
             self.packets += packets;
             self.bytes += whole as u64;
         }
@@ -180,6 +210,27 @@ impl Write for Blocks<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// As the service writes them: the last one holds.
+    #[test]
+    fn what_is_missing_is_read_from_the_statistics() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.pcapng");
+        let mut blocks = Blocks::new(Target::new(&path, false));
+        let mut all = Vec::new();
+        tidemill_port::capture::pcapng_header(&mut all);
+        for missed in [7, u64::from(u32::MAX) + 9] {
+            tidemill_port::capture::pcapng_statistics(&mut all, 1, missed + 3, missed);
+        }
+        all.chunks(11).for_each(|piece| blocks.write_all(piece).unwrap());
+        assert_eq!(
+            (blocks.packets, blocks.bytes, blocks.missed),
+            (0, all.len() as u64, u64::from(u32::MAX) + 9)
+        );
+        // Cut short, or without the option: nothing is said.
+        assert_eq!(missed(&[]), None);
+        assert_eq!(missed(&[0; 24]), None);
+    }
 
     #[test]
     fn only_whole_blocks_are_written() {

@@ -1,7 +1,7 @@
 //! The verbs of a running router on its control socket.
 
 use super::config::ControlSection;
-use super::service::{Service, lock, now_ns};
+use super::service::{Reload, Service, lock, now_ns, system_ns};
 use super::watch::KINDS;
 use crate::usage::one_line;
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ use tidemill_graph::Snapshot;
 use tidemill_graph::capture::Capture;
 use tidemill_graph::trace::TraceRequest;
 use tidemill_lookup::numa::Topology;
-use tidemill_port::capture::{pcapng_header, pcapng_packet};
+use tidemill_port::capture::{pcapng_header, pcapng_packet, pcapng_statistics};
 use tidemill_port::{PortCounters, PortSpec};
 
 /// Where the socket is made.
@@ -54,8 +54,10 @@ pub(crate) fn registry(service: &Arc<Service>) -> Registry {
     });
     registry.shows_packets(path::TRACE);
     let to = service.clone();
-    registry.post(path::RELOAD, "Read the configuration again", move |_: &Request| {
-        to.reload().map(Done::from).map_err(|error| ApiError::conflict(one_line(&error)))
+    registry.post(path::RELOAD, "Read the configuration again", move |_: &Request| match to.reload() {
+        Reload::Taken(line) => Ok(Done::from(line)),
+        Reload::InPart(line) => Err(ApiError::conflict(line)),
+        Reload::Refused(error) => Err(ApiError::conflict(one_line(&error))),
     });
     let to = service.clone();
     registry.post(path::STOP, "Stop in good order", move |_: &Request| {
@@ -281,16 +283,23 @@ fn send(
 ) -> Result<(), tidemill_control::Gone> {
     let mut piece = Vec::with_capacity(PIECE + 4096);
     pcapng_header(&mut piece);
+    let (mut taken, mut told) = (0, None);
     loop {
         let over = left == 0 || capture.ended() || end.is_some_and(|end| Instant::now() >= end);
         while left > 0 && piece.len() < PIECE {
             let Some(packet) = capture.receive() else { break };
-            left -= 1;
+            (left, taken) = (left - 1, taken + 1);
             let wire_len = packet.wire_len.max(packet.bytes.len() as u32);
             let kept = &packet.bytes[..packet.bytes.len().min(snap)];
             pcapng_packet(&mut piece, packet.timestamp_ns, packet.sense, kept, wire_len);
         }
         let full = piece.len() >= PIECE;
+        // What is missing is said when it goes missing, for who ends the capture, and in the end, also that nothing is.
+        let missed = capture.missed();
+        if told != Some(missed) && (missed > 0 || over && !full) {
+            pcapng_statistics(&mut piece, system_ns(), taken + missed, missed);
+            told = Some(missed);
+        }
         if !piece.is_empty() {
             sink.send(std::mem::replace(&mut piece, Vec::with_capacity(PIECE + 4096)))?;
         }

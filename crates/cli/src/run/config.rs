@@ -166,6 +166,14 @@ pub(crate) struct RunSection {
     pub(crate) nap_us: u64,
     /// Where time comes from.
     pub(crate) clock: ClockChoice,
+    /// The user to become once ports, sockets and tables are there, of the capabilities with those that ports need to come back; only root can. What is read or written later
+    /// (tokens, the state file, this file in a reload) has to be that user's to read or write. systemd's `User=` with `AmbientCapabilities=` does the same from the start.
+    pub(crate) user: Option<String>,
+    /// The group to become with it; the user's own, unless this says another.
+    pub(crate) group: Option<String>,
+    /// Whether workers can open neither files nor sockets, nor start programs, once they have begun (seccomp, Landlock): who takes one over by a packet has nothing but what is
+    /// open already. A device that goes away does not come back then before a restart.
+    pub(crate) confine: bool,
 }
 
 impl Default for RunSection {
@@ -181,6 +189,9 @@ impl Default for RunSection {
                 .map_or(IdleTime::Never(Never::Never), |poll| IdleTime::Micros(poll.as_micros() as u64)),
             nap_us: nap.as_micros() as u64,
             clock: ClockChoice::Auto,
+            user: None,
+            group: None,
+            confine: false,
         }
     }
 }
@@ -230,6 +241,9 @@ impl RunSection {
         }
         if !(1..=1_000_000).contains(nap_us) {
             return Err(format!("run.nap_us = {nap_us}: give 1 to 1000000"));
+        }
+        if self.group.is_some() && self.user.is_none() {
+            return Err("run.group: needs run.user".into());
         }
         let Some(cpus) = self.cpus()? else { return Ok(()) };
         if !self.pin {

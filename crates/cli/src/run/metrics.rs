@@ -2,6 +2,8 @@
 
 use super::api::each_drop;
 use super::service::{Service, lock, now_ns};
+use std::collections::BTreeMap;
+use tidemill_burst::DropReason;
 use tidemill_control::Family;
 use tidemill_graph::Snapshot;
 use tidemill_port::PortSpec;
@@ -32,7 +34,8 @@ pub(super) fn of(service: &Service) -> Vec<Family> {
         packets.add(&[("node", name)], node.packets);
         busy.add_f64(&[("node", name)], node.busy_ns as f64 / 1e9);
     }
-    families.extend([packets, busy, dropped(service, &snapshot)]);
+    families.extend([packets, busy]);
+    families.extend(dropped(service, &snapshot));
     families.extend(workers(service));
     families
 }
@@ -65,13 +68,17 @@ fn whole(service: &Service, snapshot: &Snapshot) -> Vec<Family> {
     ]
 }
 
-/// Drops by reason and place.
-fn dropped(service: &Service, snapshot: &Snapshot) -> Family {
+/// Drops by reason and place, where there are any; and by reason alone, every one of them from the start, so that what falls first is a rise from 0, too.
+fn dropped(service: &Service, snapshot: &Snapshot) -> [Family; 2] {
+    let mut sums: BTreeMap<&str, u64> = DropReason::ALL.iter().map(|reason| (reason.name(), 0)).collect();
     let mut family = Family::counter("dropped_packets", "Packets dropped, by reason and place");
     each_drop(service, snapshot, |reason, count, at| {
+        *sums.entry(reason.name()).or_default() += count;
         family.add(&[("reason", reason.name()), ("at", at)], count)
     });
-    family
+    let mut by_reason = Family::counter("drops", "Packets dropped, by reason, wherever");
+    sums.into_iter().for_each(|(reason, count)| by_reason.add(&[("reason", reason)], count));
+    [family, by_reason]
 }
 
 fn workers(service: &Service) -> [Family; 4] {

@@ -6,6 +6,7 @@ mod config;
 mod devices;
 mod gatekeeper;
 mod grantor;
+mod harden;
 mod kvcache;
 mod metrics;
 mod mitigator;
@@ -30,8 +31,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tidemill_control::Server;
 use tidemill_control::schema::Severity;
+use tidemill_control::{Server, Tcp};
 use tidemill_graph::record::{Event, RecordReader, Recorder, VERSION};
 use tidemill_graph::replay::Replayer;
 use tidemill_graph::{Clock, Outcome};
@@ -126,7 +127,10 @@ pub(crate) fn run(args: RunArgs) -> Result<bool> {
     }
     let base = args.config.parent().unwrap_or(Path::new("")).to_path_buf();
     setup::check_files(&config, &args.config, &base, args.record.as_deref())?;
+    harden::check(&config, &name, args.record.is_some())?;
     let tcp = config.control.as_ref().map(ControlSection::tcp).transpose()?.flatten();
+    // So are addresses that cannot be had, which are waited for by nobody.
+    let bound = tcp.as_ref().map(Tcp::bind).transpose()?;
     let domain = Domain::new();
     // Wrong ports are found before the tables are built.
     let places = setup::places(&config, &Topology::read(Path::new("/sys")), &name)?;
@@ -170,6 +174,7 @@ pub(crate) fn run(args: RunArgs) -> Result<bool> {
     };
 
     let handle = engine.handle();
+    harden::workers(&config, &mut engine, &handle, &trouble)?;
     let hangup = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         signal_hook::flag::register_conditional_shutdown(signal, 130, handle.stop_flag())
@@ -189,32 +194,37 @@ pub(crate) fn run(args: RunArgs) -> Result<bool> {
         reloads: AtomicU64::new(0),
         trouble,
         started_ns: service::now_ns(),
+        reloading: Mutex::default(),
         config: Mutex::new(written),
         devices: Mutex::default(),
         watched: Mutex::default(),
         tcp,
     });
     let server = match &socket {
-        Some(socket) => Some(Server::start_on(api::registry(&service), socket, service.tcp.clone())?),
+        Some(socket) => Some(Server::start_bound(api::registry(&service), socket, bound)?),
         None => None,
     };
     for address in server.iter().flat_map(Server::addresses) {
         eprintln!("tidemill: the API and /metrics are at {address}");
     }
+    // The last that needs more: from here on this thread, and all that it starts, have what is left.
+    harden::give_up(&config)?;
     service.trouble.tell("run", Severity::Info, &name, format!("a {} begins", config.role));
     let done = AtomicBool::new(false);
     let outcome = std::thread::scope(|scope| {
         scope.spawn(|| {
-            let mut live = Live::new();
+            let (mut live, mut manager) = (Live::new(), harden::Manager::new(&service));
             while !done.load(Ordering::Acquire) {
                 live.tick(&service.handle, || service.role.progress());
                 service.housekeeping();
+                manager.turn();
                 if repeatable || !service.role.turn(service::now_ns(), None) {
                     std::thread::sleep(Duration::from_millis(1));
                 }
             }
             live.end();
         });
+        scope.spawn(|| service.follow_hangups(&done));
         service.role.beside(scope, &done);
         // Even if a worker panics: else the scope would wait for the threads above for ever.
         let _done = SetOnDrop(&done);
@@ -224,6 +234,7 @@ pub(crate) fn run(args: RunArgs) -> Result<bool> {
             }
         })
     });
+    service.trouble.tell("run", Severity::Info, &name, "has stopped: all workers have ended");
     drop(server);
     service.role.end();
     let recorded = recorder.map(|recorder| recorder.finish()).transpose();
@@ -288,6 +299,7 @@ pub(crate) fn check(args: CheckArgs) -> Result<bool> {
     config.port.iter().try_for_each(|spec| spec.check(config.run.chains())).map_err(usage)?;
     setup::cpus(&config, &name)?;
     setup::check_files(&config, &path, base, None)?;
+    harden::check(&config, &name, false)?;
     config.control.as_ref().map(ControlSection::tcp).transpose()?;
     let (graph, said) = role::check(&config, &name)?;
     let graph = graph.build()?;

@@ -30,8 +30,8 @@ pub(crate) trait Role: Send + Sync {
         Err("this role records no changes".into())
     }
 
-    /// Takes over what has changed between two configurations; all of it or nothing. `name` is for messages.
-    fn reload(&self, name: &str, old: &Config, new: &Config, text: &str) -> Result<()>;
+    /// Takes over what has changed between two configurations, or is refused and has changed nothing. `name` is for messages.
+    fn reload(&self, name: &str, old: &Config, new: &Config, text: &str) -> Result<LeftOver>;
 
     /// Adds its verbs to those of every run, and its figures.
     fn verbs(self: Arc<Self>, registry: &mut Registry);
@@ -61,6 +61,9 @@ pub(crate) trait Role: Send + Sync {
         Vec::new()
     }
 }
+
+/// What of a new configuration is not in force, although it was taken, a line each; empty if all of it is.
+pub(crate) type LeftOver = Vec<String>;
 
 /// What a role says when a run has ended.
 #[derive(Default)]

@@ -3,7 +3,7 @@
 use super::api;
 use super::config::{Config, ControlSection};
 use super::devices::Devices;
-use super::role::{Role, Trouble};
+use super::role::{LeftOver, Role, Trouble};
 use super::watch::{Look, Watched};
 use crate::usage::{one_line, usage};
 use anyhow::Result;
@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use tidemill_control::Tcp;
 use tidemill_control::schema::Severity;
+use tidemill_daemon::notify;
 use tidemill_graph::{Clock, Graph, Handle, Snapshot};
 
 /// A run, as its control thread and the control socket see it.
@@ -27,6 +28,8 @@ pub(crate) struct Service {
     /// Set by SIGHUP.
     pub(crate) hangup: Arc<AtomicBool>,
     pub(crate) reloads: AtomicU64,
+    /// One reload at a time. What it waits for must hold up nobody who only looks at `config`.
+    pub(crate) reloading: Mutex<()>,
     pub(crate) trouble: Arc<Trouble>,
     pub(crate) started_ns: u64,
     pub(crate) devices: Mutex<Devices>,
@@ -88,13 +91,20 @@ impl Service {
         if second {
             self.watch();
         }
-        if self.hangup.swap(false, Ordering::Relaxed) {
-            match self.reload() {
-                Ok(done) => eprintln!("tidemill: {done}"),
-                Err(error) => {
-                    eprintln!("tidemill: reload refused, nothing has changed: {}", one_line(&error));
+    }
+
+    /// Reloads whenever a SIGHUP came, until `done`. On a thread of its own: what a reload waits for holds up nothing else.
+    pub(crate) fn follow_hangups(&self, done: &AtomicBool) {
+        while !done.load(Ordering::Acquire) {
+            if self.hangup.swap(false, Ordering::Relaxed) {
+                match self.reload() {
+                    Reload::Taken(line) | Reload::InPart(line) => eprintln!("tidemill: {line}"),
+                    Reload::Refused(error) => {
+                        eprintln!("tidemill: reload refused, nothing has changed: {}", one_line(&error));
+                    }
                 }
             }
+            std::thread::sleep(Duration::from_millis(20));
         }
     }
 
@@ -112,24 +122,36 @@ impl Service {
         events.into_iter().for_each(|event| self.trouble.events().tell(event));
     }
 
-    /// Reads the configuration again and takes what has changed; all of it or nothing.
-    pub(crate) fn reload(&self) -> Result<String> {
-        let done = self.read_anew();
+    /// Reads the configuration again and takes what has changed.
+    pub(crate) fn reload(&self) -> Reload {
+        let _one = lock(&self.reloading);
+        notify::reloading();
         let name = self.path.display().to_string();
-        match &done {
-            Ok(done) => self.trouble.tell("reload", Severity::Info, &name, done.as_str()),
-            Err(error) => {
-                let what = format!("refused, nothing has changed: {}", one_line(error));
-                self.trouble.tell("reload", Severity::Warning, &name, what);
+        let done = match self.read_anew() {
+            Ok((number, left)) if left.is_empty() => {
+                Reload::Taken(format!("{name}: reloaded (number {number})"))
             }
-        }
+            Ok((number, left)) => {
+                Reload::InPart(format!("{name}: taken in part (number {number}): {}", left.join("; ")))
+            }
+            Err(error) => Reload::Refused(error),
+        };
+        let (severity, what) = match &done {
+            Reload::Taken(line) => (Severity::Info, line.clone()),
+            Reload::InPart(line) => (Severity::Error, line.clone()),
+            Reload::Refused(error) => {
+                (Severity::Warning, format!("refused, nothing has changed: {}", one_line(error)))
+            }
+        };
+        notify::ready(&what);
+        self.trouble.tell("reload", severity, &name, what);
         done
     }
 
-    fn read_anew(&self) -> Result<String> {
+    fn read_anew(&self) -> Result<(u64, LeftOver)> {
         let (new, text) = Config::read(&self.path)?;
         let name = self.path.display().to_string();
-        let mut current = lock(&self.config);
+        let current = lock(&self.config).clone();
         // What the command line has overridden stays overridden: these are compared as they are written.
         let same = [
             ("role", new.role == current.role),
@@ -143,15 +165,23 @@ impl Service {
         unchanged(&name, &same)?;
         // Tokens and certificates are read anew, and refused before anything has changed.
         let tcp = new.control.as_ref().map(ControlSection::tcp).transpose()?.flatten();
-        self.role.reload(&name, &current, &new, &text)?;
+        let left = self.role.reload(&name, &current, &new, &text)?;
         if let (Some(tcp), Some(fresh)) = (&self.tcp, &tcp) {
             tcp.renew(fresh);
         }
-        *current = new;
-        drop(current);
-        let count = self.reloads.fetch_add(1, Ordering::Relaxed) + 1;
-        Ok(format!("{name}: reloaded (number {count})"))
+        *lock(&self.config) = new;
+        Ok((self.reloads.fetch_add(1, Ordering::Relaxed) + 1, left))
     }
+}
+
+/// What became of a reload.
+pub(crate) enum Reload {
+    /// All of it is in force.
+    Taken(String),
+    /// It is in force, but for what the line says.
+    InPart(String),
+    /// Nothing has changed.
+    Refused(anyhow::Error),
 }
 
 /// Refuses a reload of what cannot change; each section comes with whether it is the same.

@@ -2,7 +2,7 @@
 
 import { Rates, el, exact, fill, pps, short, svg, table } from "./show.js";
 
-const SAMPLES = 120; // two minutes
+const SECONDS = 120; // two minutes
 const [H, LEFT, RIGHT, TOP, BOTTOM] = [260, 58, 8, 12, 26];
 // Okabe and Ito's colours with a pattern each; the last is for all others.
 const LOOKS = [
@@ -22,7 +22,7 @@ export function round(value) {
 }
 
 export class Drops {
-  #rates = new Rates();
+  #rates = new Rates(true);
   #history = []; // {at, rates: Map of reason to drops a second}
   #order = []; // reasons, as they were first seen
   #chart = el("div", { id: "chart" });
@@ -37,7 +37,7 @@ export class Drops {
   }
 
   forget() {
-    [this.#history, this.#order, this.#rates] = [[], [], new Rates()];
+    [this.#history, this.#order, this.#rates] = [[], [], new Rates(true)];
   }
 
   /// Draws again what is known, after something about the window has changed.
@@ -53,7 +53,9 @@ export class Drops {
     this.#rates.take(sums, at);
     const rates = new Map([...sums.keys()].map((reason) => [reason, this.#rates.of(reason) ?? 0]));
     this.#history.push({ at, rates });
-    this.#history.splice(0, this.#history.length - SAMPLES);
+    // By time: after a lost connection, or in a tab that was asleep, there are fewer samples. One that is older is the chart's left edge.
+    const kept = this.#history.findIndex((sample) => sample.at >= at - SECONDS * 1000);
+    this.#history.splice(0, Math.max(0, kept));
     this.#draw(drops);
   }
 
@@ -81,7 +83,7 @@ export class Drops {
     const now = this.#history.at(-1).at;
     const value = ({ rates }, { reasons }) => reasons.reduce((sum, reason) => sum + (rates.get(reason) || 0), 0);
     const most = round(Math.max(1, ...this.#history.map((one) => series.reduce((sum, s) => sum + value(one, s), 0))));
-    const x = (at) => W - RIGHT - ((now - at) / 1000 / SAMPLES) * (W - LEFT - RIGHT);
+    const x = (at) => W - RIGHT - ((now - at) / 1000 / SECONDS) * (W - LEFT - RIGHT);
     const y = (rate) => H - BOTTOM - (rate / most) * (H - TOP - BOTTOM);
     const root = svg("svg", { viewBox: `0 0 ${W} ${H}`, width: W, height: H, role: "img", "aria-label": this.#said(series) });
     root.append(svg("defs", {}, ...LOOKS.map((look, at) => swatch(`look-${at}`, look))));
@@ -89,7 +91,7 @@ export class Drops {
       root.append(svg("line", { class: "grid", x1: LEFT, x2: W - RIGHT, y1: y(most * part), y2: y(most * part) }),
         svg("text", { x: LEFT - 6, y: y(most * part) + 4, "text-anchor": "end" }, `${short(most * part)}/s`));
     }
-    for (const [seconds, text, anchor] of [[SAMPLES, "2 minutes ago", "start"], [SAMPLES / 2, "1 minute", "middle"], [0, "now", "end"]]) {
+    for (const [seconds, text, anchor] of [[SECONDS, "2 minutes ago", "start"], [SECONDS / 2, "1 minute", "middle"], [0, "now", "end"]]) {
       root.append(svg("text", { x: x(now - seconds * 1000), y: H - 8, "text-anchor": anchor }, text));
     }
     const ground = this.#history.map(() => 0);

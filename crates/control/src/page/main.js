@@ -119,8 +119,18 @@ function showTables({ value, at }) {
 }
 
 function showPanels({ value, at }) {
+  const ids = value.panels.map(({ title }) => `service-${title.toLowerCase().replace(/[^a-z0-9]+/g, "-")}`);
+  // Another role at the same address has other panels.
+  for (const id of [...tabs.keys()].filter((id) => id.startsWith("service-") && !ids.includes(id))) {
+    const { button, panel } = tabs.get(id);
+    const was = !panel.hidden;
+    [button, panel].forEach((element) => element.remove());
+    tabs.delete(id);
+    rates.panels.delete(id);
+    if (was) choose(tabs.keys().next().value, false);
+  }
   value.panels.forEach((panel, number) => {
-    const id = `service-${number}`;
+    const id = ids[number];
     const zeros = () => el("input", { type: "checkbox", onchange: () => latest?.() });
     const { body } = tab(id, panel.title, el("section", {},
       el("div", { class: "row" }, el("h2", {}, panel.title), el("label", {}, zeros(), " figures that are zero too")), el("div")));
@@ -167,6 +177,13 @@ function found() {
   byId("main").hidden = false;
 }
 
+/// Says which parts are not what they are now.
+function missing(failed) {
+  byId("banner").hidden = failed.length === 0;
+  byId("banner").textContent = failed.map(({ path, reason }) => `${path}: ${reason.message}`).join("; ");
+  if (failed.length) state("lost", `\u25b2 without ${failed.map(({ path }) => path).join(", ")}`);
+}
+
 function wantToken() {
   byId("main").hidden = true;
   byId("banner").hidden = true;
@@ -181,8 +198,14 @@ function wantToken() {
 
 async function look() {
   const paths = ["summary", "ports", "nodes", "workers", "drops", "tables", "panels"];
-  const [summary, ports, nodes, workers, dropped, all, panels] = await Promise.all(paths.map((path) => ask(`/v1/${path}`)));
+  const asked = await Promise.allSettled(paths.map((path) => ask(`/v1/${path}`)));
+  const failed = asked.map(({ reason }, at) => ({ path: paths[at], reason })).filter(({ reason }) => reason);
+  // Nobody there, or nobody who knows us: that is said of all of it. One part that cannot be had keeps no other from being shown.
+  const unknown = failed.find(({ reason }) => reason instanceof NeedsToken);
+  if (unknown || failed.length === paths.length) throw (unknown ?? failed[0]).reason;
+  const [summary, ports, nodes, workers, dropped, all, panels] = asked.map(({ value }) => value ?? null);
   found();
+  missing(failed);
   if (summary) showSummary(summary);
   if (nodes && ports) {
     picture.take(nodes.value.nodes, ports.value.ports, nodes.at);
@@ -234,16 +257,19 @@ function hear(event) {
 }
 
 async function follow() {
-  let after = null;
+  // The number of the last event, and whose it is: another process counts anew.
+  let [after, of] = [null, null];
   for (;;) {
     if (!byId("entry").hidden || byId("main").hidden) {
       await new Promise((over) => setTimeout(over, 200));
       continue;
     }
     try {
-      for await (const event of lines(`/v1/events?${after === null ? "last=100" : `after=${after}`}`, SILENCE_MS)) {
+      const from = of === null ? "last=100" : `after=${after}&of=${encodeURIComponent(of)}`;
+      for await (const event of lines(`/v1/events?${from}`, SILENCE_MS)) {
         after = event.seq;
-        if (event.kind !== "alive") hear(event);
+        if (event.kind === "alive") of = event.about;
+        else hear(event);
       }
     } catch { /* Whatever it is, the other loop says so. */ }
     await new Promise((over) => setTimeout(over, EVERY_MS));

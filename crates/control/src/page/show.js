@@ -92,6 +92,12 @@ export class Rates {
   #now = new Map();
   #at = null;
   #over = null;
+  #fromZero;
+
+  /// `fromZero`: a counter that is there only once it has counted something began at 0.
+  constructor(fromZero = false) {
+    this.#fromZero = fromZero;
+  }
 
   /// Takes new counts, of one moment in milliseconds.
   take(counts, at) {
@@ -102,7 +108,7 @@ export class Rates {
 
   /// Per second; null before there are two moments, or where a counter is new.
   of(name) {
-    const [before, now] = [this.#before.get(name), this.#now.get(name)];
+    const [before, now] = [this.#before.get(name) ?? (this.#fromZero ? 0 : undefined), this.#now.get(name)];
     if (!(this.#over > 0) || before === undefined || now === undefined || now < before) return null;
     return (now - before) / this.#over;
   }

@@ -40,6 +40,9 @@ requests! {
         /// Those with greater numbers, as far as they are kept (the last 1024).
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub after: Option<u64>,
+        /// The process whose number `after` is: what its `alive` lines are about. All events of another one are new.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub of: Option<String>,
         /// The last so many first.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub last: Option<u32>,

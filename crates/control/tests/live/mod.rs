@@ -151,7 +151,7 @@ fn readers_of_the_network_leave_places_to_the_socket() {
     assert!(refused.starts_with("HTTP/1.1 409 ") && refused.contains("32 readers"), "{refused}");
     let mut socket = UnixStream::connect(server.path()).unwrap();
     socket.set_read_timeout(Some(LONG)).unwrap();
-    socket.write_all(b"GET /v1/events HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    socket.write_all(b"GET /v1/events HTTP/1.1\r\nHost: localhost:8080\r\n\r\n").unwrap();
     let mut socket = BufReader::new(socket);
     assert_eq!(next(&mut socket).kind, "alive");
     // Captures have places of their own.
@@ -249,7 +249,7 @@ fn the_page_is_whole_and_fetches_nothing_from_elsewhere() {
         assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{origin}: {answer}");
     }
     let mut socket = UnixStream::connect(server.path()).unwrap();
-    socket.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    socket.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
     let mut line = String::new();
     BufReader::new(socket).read_line(&mut line).unwrap();
     assert_eq!(line, "HTTP/1.1 200 OK\r\n");

@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use tidemill_control::{Client, Family, Server, ServerError, Tcp, Tls, Tokens};
 
 pub(crate) const READ: &str = "reader-reader-reader-reader";
-const ALL: &str = "admin-admin-admin-admin-admin";
+pub(crate) const ALL: &str = "admin-admin-admin-admin-admin";
 
 pub(crate) fn tokens(folder: &Path) -> Arc<Tokens> {
     let path = folder.join("tokens");
@@ -129,29 +129,44 @@ fn nothing_is_said_in_the_clear_to_a_network() {
     assert!(error.to_string().starts_with("control.listen: 127.0.0.1:"), "{error}");
 }
 
-#[test]
-fn with_a_certificate_it_is_tls_and_nothing_else() {
+/// A server with a certificate, and what connects to it. The first address is 127.0.0.1.
+pub(crate) fn secured() -> ([TempDir; 2], Server, impl Fn() -> StreamOwned<ClientConnection, TcpStream>) {
     let folder = tempfile::tempdir().unwrap();
-    let (certificate, key) = (folder.path().join("c.pem"), folder.path().join("k.pem"));
-    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
-    std::fs::write(&certificate, made.cert.pem()).unwrap();
-    std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
-    let private =
-        |path: &Path| std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).unwrap();
-    private(&key);
-    let tls = Tls::read(&certificate, &key).unwrap();
-    let (_folder, server) = start(&["127.0.0.1:0", "0.0.0.0:0"], Some(tls));
+    let (tls, root) = certificate(folder.path());
+    let (other, server) = start(&["127.0.0.1:0", "0.0.0.0:0"], Some(tls));
     let server = server.unwrap();
     let address = server.addresses()[0];
     let mut roots = RootCertStore::empty();
-    roots.add(CertificateDer::from(made.cert.der().to_vec())).unwrap();
+    roots.add(root).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
     let config = Arc::new(config.with_root_certificates(roots).with_no_client_auth());
-    let secured = || {
+    let connect = move || {
         let name = ServerName::try_from("localhost").unwrap();
         StreamOwned::new(ClientConnection::new(config.clone(), name).unwrap(), connect(address))
     };
+    ([folder, other], server, connect)
+}
+
+/// c.pem and k.pem in a folder, and what a client trusts.
+fn certificate(folder: &Path) -> (Tls, CertificateDer<'static>) {
+    let (certificate, key) = (folder.join("c.pem"), folder.join("k.pem"));
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    std::fs::write(&certificate, made.cert.pem()).unwrap();
+    std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    private(&key);
+    (Tls::read(&certificate, &key).unwrap(), CertificateDer::from(made.cert.der().to_vec()))
+}
+
+fn private(path: &Path) {
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).unwrap();
+}
+
+#[test]
+fn with_a_certificate_it_is_tls_and_nothing_else() {
+    let (folders, server, secured) = secured();
+    let (folder, address) = (folders[0].path(), server.addresses()[0]);
+    let (certificate, key) = (folder.join("c.pem"), folder.join("k.pem"));
     assert!(exchange(secured(), "GET /v1/echo?a=b", Some(READ), "").ends_with("{\"a\":\"b\"}"));
     assert!(exchange(secured(), "GET /metrics", None, "").starts_with("HTTP/1.1 401 "));
     let clear = exchange(connect(address), "GET /metrics", Some(READ), "");
@@ -159,13 +174,13 @@ fn with_a_certificate_it_is_tls_and_nothing_else() {
 
     // Wrong files are told by their names.
     let other = rcgen::generate_simple_self_signed(vec!["other".to_owned()]).unwrap();
-    let other_key = folder.path().join("other.pem");
+    let other_key = folder.join("other.pem");
     std::fs::write(&other_key, other.signing_key.serialize_pem()).unwrap();
     private(&other_key);
-    let none = folder.path().join("none.pem");
+    let none = folder.join("none.pem");
     std::fs::write(&none, "nothing\n").unwrap();
     private(&none);
-    let open = folder.path().join("open.pem");
+    let open = folder.join("open.pem");
     std::fs::copy(&key, &open).unwrap();
     std::fs::set_permissions(&open, std::fs::Permissions::from_mode(0o644)).unwrap();
     for (c, k, part) in [
@@ -173,7 +188,7 @@ fn with_a_certificate_it_is_tls_and_nothing_else() {
         (&certificate, &other_key, "other.pem: not the key of"),
         (&certificate, &none, "none.pem: no PEM private key"),
         (&none, &key, "none.pem: has no PEM certificate"),
-        (&folder.path().join("gone.pem"), &key, "gone.pem: no chain of PEM certificates"),
+        (&folder.join("gone.pem"), &key, "gone.pem: no chain of PEM certificates"),
     ] {
         let error = Tls::read(c, k).unwrap_err().to_string();
         assert!(error.contains(part), "{error}");

@@ -18,4 +18,4 @@ mod writer;
 pub use link::{LinkType, SYNTHETIC_DST, SYNTHETIC_SRC};
 pub use reader::{Reader, Record};
 pub(crate) use source::{Preloaded, Source};
-pub use writer::{Sense, Writer, pcapng_header, pcapng_packet};
+pub use writer::{Sense, Writer, pcapng_header, pcapng_packet, pcapng_statistics};

@@ -183,6 +183,21 @@ pub fn pcapng_packet(buffer: &mut Vec<u8>, timestamp_ns: u64, sense: Sense, data
     push_u32(buffer, &[block]);
 }
 
+/// The interface's statistics in a pcapng file or stream, at a moment: packets that passed and are not in it (`isb_ifdrop`), of all that did (`isb_ifrecv`). There
+/// may be one at any time; the last one holds.
+pub fn pcapng_statistics(buffer: &mut Vec<u8>, timestamp_ns: u64, received: u64, missed: u64) {
+    const LEN: u32 = 52;
+    let halves = |value: u64| [value as u32, (value >> 32) as u32];
+    let [low, high] = halves(timestamp_ns);
+    push_u32(buffer, &[5, LEN, 0, high, low]);
+    // isb_ifrecv, isb_ifdrop, end of options.
+    for (option, value) in [(4, received), (5, missed)] {
+        let [low, high] = halves(value);
+        push_u32(buffer, &[option | 8 << 16, low, high]);
+    }
+    push_u32(buffer, &[0, LEN]);
+}
+
 #[inline]
 fn push_u32(buffer: &mut Vec<u8>, words: &[u32]) {
     words.iter().for_each(|word| buffer.extend_from_slice(&word.to_le_bytes()));

@@ -3,11 +3,11 @@
 mod api;
 
 use super::config::{Config, OTHERS};
-use super::role::{Open, Opening, Role, Told, Trouble, figures};
+use super::role::{LeftOver, Open, Opening, Role, Told, Trouble, figures};
 use super::router::{self, Router};
 use super::service::{checked_room, lock, unchanged};
 use crate::usage;
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::Scope;
@@ -138,7 +138,8 @@ impl Gatekeeper {
             if self.interfaces.swap(generation, Ordering::Relaxed) != generation
                 && let Err(error) = lock(&self.gate).interfaces(&control.settings().interfaces)
             {
-                eprintln!("tidemill: {error}: the gate goes by the interfaces of before");
+                let line = format!("warning: {error}: the gate goes by the interfaces of before");
+                self.trouble.note("gatekeeper", &line);
             }
         });
     }
@@ -166,12 +167,12 @@ impl Role for Gatekeeper {
         self.router.repeat(change)
     }
 
-    fn reload(&self, name: &str, old: &Config, new: &Config, text: &str) -> Result<()> {
+    fn reload(&self, name: &str, old: &Config, new: &Config, text: &str) -> Result<LeftOver> {
         unchanged(name, &[])?;
         let section = new.gatekeeper.clone().unwrap_or_default();
         check_section(new, name)?;
         // All that can be wrong is found before anything changes: what was added through the API goes when a configuration is taken, not when one is refused.
-        self.router.reload_with(
+        let left = self.router.reload_with(
             (name, old, new, text),
             |interfaces| {
                 let gate = lock(&self.gate);
@@ -180,12 +181,12 @@ impl Role for Gatekeeper {
             },
             |(mut gate, prepared)| {
                 let what = "the router goes by the new configuration, the gate by the old one";
-                gate.commit(prepared).with_context(|| format!("{name}: {what}"))
+                gate.commit(prepared).err().map(|error| format!("{what}: {error}")).into_iter().collect()
             },
         )?;
         self.follow_interfaces();
         remark(name, &lock(&self.gate));
-        Ok(())
+        Ok(left)
     }
 
     fn verbs(self: Arc<Self>, registry: &mut Registry) {

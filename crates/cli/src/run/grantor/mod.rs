@@ -4,7 +4,7 @@
 mod api;
 
 use super::config::{Config, OTHERS};
-use super::role::{Open, Opening, Role, Told, Trouble, figures};
+use super::role::{LeftOver, Open, Opening, Role, Told, Trouble, figures};
 use super::router::{self, Router};
 use super::service::{lock, now_ns, unchanged};
 use super::setup;
@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::thread::Scope;
+use std::time::Duration;
 use tidemill_control::Registry;
 use tidemill_control::schema::Table;
 use tidemill_grantor::{Counter, GrantorControl, GrantorSection, PolicyError, Run};
@@ -27,6 +28,7 @@ use tidemill_port::Left;
 pub(super) struct Grantor {
     router: Arc<Router>,
     control: Mutex<GrantorControl>,
+    trouble: Arc<Trouble>,
 }
 
 /// Makes a Grantor: its router with its ports, its policy, the policy's threads.
@@ -45,7 +47,7 @@ pub(super) fn open(opening: &Opening<'_>) -> Result<Open> {
     };
     let control = make(&opening.trouble, config, name, base, config.run.workers, domain, run)?;
     let (router, ports, state) = router::make(opening)?;
-    let role = Arc::new(Grantor { router, control: Mutex::new(control) });
+    let role = Arc::new(Grantor { router, control: Mutex::new(control), trouble: opening.trouble.clone() });
     Ok(Open { role, ports, state })
 }
 
@@ -120,21 +122,29 @@ impl Role for Grantor {
         lock(&self.control).poll(now_ns) || did
     }
 
-    fn reload(&self, name: &str, old: &Config, new: &Config, text: &str) -> Result<()> {
+    fn reload(&self, name: &str, old: &Config, new: &Config, text: &str) -> Result<LeftOver> {
         unchanged(name, &[])?;
         let section = section(new);
         check_memory(new, &section, name)?;
         // All that can be wrong is found before anything changes.
         let prepared = lock(&self.control).prepare(&section).map_err(|error| mistake(name, &error))?;
-        self.router.reload(name, old, new, text)?;
-        match lock(&self.control).commit(prepared, now_ns()) {
-            Ok(true) => {}
-            Ok(false) => eprintln!(
-                "tidemill: a worker is still at work by the old policy; the next question is the new one's"
-            ),
-            Err(error) => eprintln!("tidemill: {error}: this worker has no policy; reload again"),
+        let mut left = self.router.reload(name, old, new, text)?;
+        // Not under the lock: packets' control side needs it while workers finish their batches.
+        let swap = lock(&self.control).begin(prepared);
+        while !lock(&self.control).is_over(&swap) {
+            std::thread::sleep(Duration::from_millis(1));
         }
-        Ok(())
+        match lock(&self.control).end(swap, now_ns()) {
+            Ok(true) => {}
+            Ok(false) => left.push(
+                "a worker is still at work by the old policy: its next question is the new one's".into(),
+            ),
+            Err(error) => {
+                left.push(format!("{error}: this worker has no policy: reload again"));
+                self.trouble.complain("grantor", &error.into());
+            }
+        }
+        Ok(left)
     }
 
     fn verbs(self: Arc<Self>, registry: &mut Registry) {

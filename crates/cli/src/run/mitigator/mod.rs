@@ -4,7 +4,7 @@ mod api;
 
 use super::bridge::{self, Bridge};
 use super::config::Config;
-use super::role::{Open, Opening, Role, Told, Trouble, figures};
+use super::role::{LeftOver, Open, Opening, Role, Told, Trouble, figures};
 use super::service::{checked_room, lock, now_ns, unchanged};
 use crate::usage;
 use anyhow::Result;
@@ -166,10 +166,11 @@ impl Role for Mitigator {
         did
     }
 
-    fn reload(&self, name: &str, _old: &Config, new: &Config, _text: &str) -> Result<()> {
+    fn reload(&self, name: &str, _old: &Config, new: &Config, _text: &str) -> Result<LeftOver> {
         unchanged(name, &[])?;
         let section = new.mitigator.clone().unwrap_or_default();
-        lock(&self.control).reload(&section).map_err(|error| mistake(name, &error))
+        lock(&self.control).reload(&section).map_err(|error| mistake(name, &error))?;
+        Ok(LeftOver::new())
     }
 
     fn end(&self) {

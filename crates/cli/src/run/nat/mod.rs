@@ -4,7 +4,7 @@ mod api;
 mod handover;
 
 use super::config::{Config, OTHERS};
-use super::role::{Open, Opening, Role, Told, figures};
+use super::role::{LeftOver, Open, Opening, Role, Told, Trouble, figures};
 use super::router::{self, Router};
 use super::service::{checked_room, lock, unchanged};
 use crate::usage;
@@ -28,6 +28,7 @@ pub(super) struct Nat {
     control: Mutex<NatControl>,
     /// The generation of the router's interfaces that the NAT knows.
     interfaces: AtomicU64,
+    trouble: Arc<Trouble>,
     workers: usize,
     handover: Option<HandoverFile>,
 }
@@ -115,7 +116,8 @@ fn nat(opening: &Opening<'_>, router: Arc<Router>, record: bool) -> Result<Nat> 
         None => {}
     }
     let (control, interfaces) = (Mutex::new(nat), AtomicU64::new(generation));
-    Ok(Nat { router, control, interfaces, workers, handover: handover.filter(|_| !record) })
+    let (trouble, handover) = (opening.trouble.clone(), handover.filter(|_| !record));
+    Ok(Nat { router, control, interfaces, trouble, workers, handover })
 }
 
 fn mistake(name: &str, error: &NatError) -> anyhow::Error {
@@ -135,7 +137,8 @@ impl Nat {
             if self.interfaces.swap(generation, Ordering::Relaxed) != generation
                 && let Err(error) = lock(&self.control).interfaces(&control.settings().interfaces)
             {
-                eprintln!("tidemill: {error}: the NAT goes by the interfaces of before");
+                self.trouble
+                    .note("nat", &format!("warning: {error}: the NAT goes by the interfaces of before"));
             }
         });
     }
@@ -161,12 +164,12 @@ impl Role for Nat {
         self.router.repeat(change)
     }
 
-    fn reload(&self, name: &str, old: &Config, new: &Config, text: &str) -> Result<()> {
+    fn reload(&self, name: &str, old: &Config, new: &Config, text: &str) -> Result<LeftOver> {
         unchanged(name, &[])?;
         check_section(new, name)?;
         let section = new.nat.clone().unwrap_or_default();
         // All that can be wrong is found before anything changes; new interfaces may be in the section at once.
-        self.router.reload_with(
+        let left = self.router.reload_with(
             (name, old, new, text),
             |interfaces| {
                 let nat = lock(&self.control);
@@ -175,16 +178,17 @@ impl Role for Nat {
             },
             |(mut nat, prepared)| {
                 nat.commit(prepared);
-                Ok(())
+                Vec::new()
             },
         )?;
         self.follow_interfaces();
-        Ok(())
+        Ok(left)
     }
 
     fn verbs(self: Arc<Self>, registry: &mut Registry) {
         self.router.clone().verbs(registry);
         api::register(&self, registry);
+        registry.event_kind("nat", "What the NAT has to say: interfaces that it cannot follow");
         registry.panel("NAT", move || figures("nat", lock(&self.control).counters().figures()));
     }
 

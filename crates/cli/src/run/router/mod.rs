@@ -7,7 +7,7 @@ mod setup;
 mod state;
 
 use super::config::Config;
-use super::role::{Open, Opening, Role, Told, Trouble, figures};
+use super::role::{LeftOver, Open, Opening, Role, Told, Trouble, figures};
 use super::rules::Rules;
 use super::service::{lock, now_ns, unchanged};
 use super::setup::Queues;
@@ -168,15 +168,15 @@ impl Router {
         &self,
         (name, old, new, text): (&str, &Config, &Config, &str),
         prepare: impl FnOnce(&Interfaces) -> Result<P>,
-        commit: impl FnOnce(P) -> Result<()>,
-    ) -> Result<()> {
+        commit: impl FnOnce(P) -> LeftOver,
+    ) -> Result<LeftOver> {
         let same = [
             ("table", new.table == old.table),
             ("updates", new.updates == old.updates),
             ("state", new.state == old.state),
         ];
         unchanged(name, &same)?;
-        let left_out = {
+        let (left_out, mut left) = {
             let mut control = lock(&self.control);
             let wrong = |error| usage(format!("{name}: {error}"));
             let ours = control.prepare(&new.router()).map_err(wrong)?;
@@ -186,16 +186,16 @@ impl Router {
                 Err(error @ RouterError::Refused { .. }) => Some(error),
                 other => other.map(|()| None).map_err(wrong)?,
             };
-            commit(theirs)?;
-            left_out
+            (left_out, commit(theirs))
         };
         if let Some(error) = left_out {
+            left.insert(0, error.to_string());
             self.trouble.complain("reload", &error.into());
         }
         self.tell_rules();
         self.coalesce_ms.store(new.router.coalesce_ms, Ordering::Relaxed);
         lock(&self.feeds).origin.set_config(text);
-        Ok(())
+        Ok(left)
     }
 
     fn new(
@@ -233,8 +233,8 @@ impl Role for Router {
         changes.apply(&mut lock(&self.control)).map_err(|error| format!("{error:#}"))
     }
 
-    fn reload(&self, name: &str, old: &Config, new: &Config, text: &str) -> Result<()> {
-        self.reload_with((name, old, new, text), |_| Ok(()), |()| Ok(()))
+    fn reload(&self, name: &str, old: &Config, new: &Config, text: &str) -> Result<LeftOver> {
+        self.reload_with((name, old, new, text), |_| Ok(()), |()| LeftOver::new())
     }
 
     fn verbs(self: Arc<Self>, registry: &mut Registry) {

@@ -4,7 +4,7 @@ mod api;
 
 use super::bridge::{self, Bridge};
 use super::config::Config;
-use super::role::{Open, Opening, Role, Told, figures};
+use super::role::{LeftOver, Open, Opening, Role, Told, figures};
 use super::service::{checked_room, lock, unchanged};
 use crate::usage;
 use anyhow::Result;
@@ -84,7 +84,7 @@ impl Role for Switch {
         lock(&self.control).poll(now_ns)
     }
 
-    fn reload(&self, name: &str, _old: &Config, new: &Config, _text: &str) -> Result<()> {
+    fn reload(&self, name: &str, _old: &Config, new: &Config, _text: &str) -> Result<LeftOver> {
         unchanged(name, &[])?;
         let section = new.switch.clone().unwrap_or_default();
         let loaded = lock(&self.control).reload(&section);
@@ -93,7 +93,7 @@ impl Role for Switch {
             "tidemill: {} rules new, {} as they were, {} gone",
             loaded.added, loaded.kept, loaded.removed
         );
-        Ok(())
+        Ok(LeftOver::new())
     }
 
     fn verbs(self: Arc<Self>, registry: &mut Registry) {

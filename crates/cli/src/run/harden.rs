@@ -1,0 +1,100 @@
+//! A run as a service: what the manager hears, what the process gives up, what its workers may still do.
+
+use super::config::Config;
+use super::role::Trouble;
+use super::service::Service;
+use super::setup;
+use crate::usage;
+use anyhow::{Context, Result};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+use tidemill_daemon::confine::Confinement;
+use tidemill_daemon::notify::{self, Watchdog};
+use tidemill_daemon::privileges::{self, Keep};
+use tidemill_graph::{Engine, Handle};
+use tidemill_port::PortSpec;
+
+/// Refuses to confine workers that do what files and sockets are needed for: the control side of a run that can be repeated is the first worker's.
+pub(super) fn check(config: &Config, name: &str, is_recorded: bool) -> Result<()> {
+    if config.run.confine && (is_recorded || setup::clock(config).follows_packets()) {
+        return Err(usage(format!(
+            "{name}: run.confine: not in a run that is recorded, or takes its time from captures: its control side is in the first worker"
+        )));
+    }
+    Ok(())
+}
+
+/// Has workers confine themselves before they touch a packet. One that cannot ends the run: it must not go on as if it were.
+pub(super) fn workers(
+    config: &Config,
+    engine: &mut Engine,
+    handle: &Handle,
+    trouble: &Arc<Trouble>,
+) -> Result<()> {
+    if !config.run.confine {
+        return Ok(());
+    }
+    let confinement = Confinement::of_workers().context("run.confine")?;
+    let (handle, trouble) = (handle.clone(), trouble.clone());
+    engine.before_work(move |worker| match confinement.take_on() {
+        Ok(confined) if worker == 0 && !confined.landlock => {
+            trouble.note(
+                "run",
+                "warning: run.confine: this kernel has no Landlock: seccomp alone confines workers",
+            );
+        }
+        Ok(_) => {}
+        Err(error) => {
+            trouble.complain("run.confine", &error.into());
+            handle.stop();
+        }
+    });
+    Ok(())
+}
+
+/// Becomes another user, if one is named, with what ports need to come back.
+pub(super) fn give_up(config: &Config) -> Result<()> {
+    let run = &config.run;
+    let Some(user) = &run.user else { return Ok(()) };
+    let is_real = config.port.iter().any(|spec: &PortSpec| spec.interface().is_some());
+    let keep: &[Keep] = if is_real { &[Keep::NetRaw, Keep::NetAdmin, Keep::Bpf] } else { &[] };
+    let given = privileges::give_up(Some(user), run.group.as_deref(), keep)?;
+    eprintln!("tidemill: {given}");
+    Ok(())
+}
+
+/// What the service manager hears of a run; looked at beside the packets.
+pub(super) struct Manager<'a> {
+    service: &'a Service,
+    watchdog: Watchdog,
+    stop: Arc<AtomicBool>,
+    begun: bool,
+    ends: bool,
+}
+
+impl<'a> Manager<'a> {
+    pub(super) fn new(service: &'a Service) -> Self {
+        let stop = service.handle.stop_flag();
+        Manager { service, watchdog: Watchdog::of_manager(), stop, begun: false, ends: false }
+    }
+
+    /// Tells what has changed.
+    pub(super) fn turn(&mut self) {
+        if !self.begun && progress(&self.service.handle).iter().all(|at| at.is_none_or(|at| at > 0)) {
+            self.begun = true;
+            notify::ready(&format!("{}: at work", self.service.path.display()));
+        }
+        if self.begun && !self.ends && self.stop.load(Ordering::Relaxed) {
+            self.ends = true;
+            notify::stopping("ends: what is inside is sent, nothing more is received");
+        }
+        self.watchdog.look(Instant::now(), || progress(&self.service.handle));
+    }
+}
+
+/// How far each worker is; none for one that has ended.
+fn progress(handle: &Handle) -> Vec<Option<u64>> {
+    let workers = handle.per_worker().into_iter().enumerate();
+    workers.map(|(n, worker)| (!handle.has_ended(n)).then_some(worker.elapsed_ns)).collect()
+}
