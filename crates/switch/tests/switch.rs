@@ -166,7 +166,7 @@ fn no_second_tag_becomes_the_first() {
     let input = [
         vec![burst(0, &[frame(7, 1, None, "I am here")])],
         vec![burst(1, &[back])],
-        vec![burst(1, &[double.clone()])],
+        vec![burst(1, std::slice::from_ref(&double))],
     ];
     let run = self::run(section, "", input);
     assert_eq!(run.sent[0].len(), 0);
@@ -226,8 +226,11 @@ fn what_hides_behind_headers_passes_no_rule_on_what_it_hides() {
     assert_eq!(control.delete("tcp6", false).unwrap(), 1);
     assert_eq!(control.trace(asked).unwrap().end, "sent");
     // What is in front of the hidden is changed; what would need what it hides is dropped.
-    let lowered =
-        self::run("", "ipv6 actions=dec_ttl,mod_nw_tos:8,wan", lan(vec![burst(0, &[many.clone()])]));
+    let lowered = self::run(
+        "",
+        "ipv6 actions=dec_ttl,mod_nw_tos:8,wan",
+        lan(vec![burst(0, std::slice::from_ref(many))]),
+    );
     let changed = &lowered.sent[1][0];
     assert_eq!((changed[14], changed[15], changed[14 + 7]), (0x60, 0x80, 63));
     let dying = self::run("", "ipv6 actions=dec_ttl,wan", lan(vec![burst(0, &[behind_options(17, 1)])]));
