@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod bpf;
+mod callgrind;
 mod capture;
 mod deb;
 mod env;
@@ -52,6 +53,8 @@ enum Command {
     /// Measure against other programs
     #[command(subcommand)]
     Peers(peers::Command),
+    /// Count what a lookup of the switch executes, beside HALO's Table 1 (valgrind)
+    Callgrind(callgrind::Options),
     /// Measure what the README shows, for bench/results
     Record(record::Options),
     /// Write the README's numbers anew from bench/results
@@ -80,6 +83,7 @@ fn main() -> ExitCode {
         Command::Held(options) => held::run(&options),
         Command::Kernels(options) => kernels::run(&options),
         Command::Peers(command) => peers::run(&command),
+        Command::Callgrind(options) => callgrind::run(&options),
         Command::Record(options) => record::run(&options),
         Command::Readme(options) => readme::run(&options),
         Command::Header => header::run(),

@@ -22,7 +22,8 @@ pub(crate) struct Options {
     #[arg(long, value_name = "FILE")]
     table_v6: Option<PathBuf>,
     /// Only records whose name contains this: peers-lpm-v4, peers-lpm-v6, bench-lpm-v4, bench-lpm-v6, yardsticks-v4,
-    /// yardsticks-v6, figures, bench-port, peers-port, peers-flow, bench-flow, bench-hide, bench-amp, bench-amp-xdp, bench-gate, bench-kv
+    /// yardsticks-v6, figures, bench-port, peers-port, peers-flow, bench-flow, bench-hide, bench-amp, bench-amp-xdp, bench-gate, bench-kv, bench-classify,
+    /// bench-classify-sets, peers-classify, peers-ovs
     #[arg(long)]
     only: Option<String>,
     /// Fewer and shorter runs
@@ -156,6 +157,23 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     }
     if wanted("peers-flow") {
         good &= peers::flow::record(options.quick)?;
+    }
+    let quick: &[&str] = if options.quick { &["--quick", "--seconds", "0.2"] } else { &[] };
+    if wanted("bench-classify") {
+        let record = Record::start("bench-classify", json!({}), options.quick)?;
+        bench(record, &["classify", "--case", "traffic,caches,flood"], None, quick)?;
+    }
+    if wanted("bench-classify-sets") {
+        let record = Record::start("bench-classify-sets", json!({}), options.quick)?;
+        let data = env::data().context("TIDEMILL_DATA is not set: the rule sets are there")?.join("acl");
+        let data = data.display().to_string();
+        bench(record, &["classify", "--case", "sets,updates", "--data", &data], None, quick)?;
+    }
+    if wanted("peers-classify") {
+        good &= peers::classify::record(true, options.quick)?;
+    }
+    if wanted("peers-ovs") {
+        good &= peers::classify::record(false, options.quick)?;
     }
     Ok(good)
 }

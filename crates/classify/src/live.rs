@@ -38,6 +38,8 @@ pub struct Snapshot {
     version: u64,
     /// By number; there is one at least.
     tables: Vec<TupleSpace>,
+    /// Of each table: rules that ask for what lies above IPv6.
+    above: Vec<u32>,
     /// Of rules that have instructions, by number.
     entries: Vec<Option<Arc<Entry>>>,
     shared: Arc<Shared>,
@@ -78,6 +80,12 @@ impl Snapshot {
         &self.shared
     }
 
+    /// Whether a rule of a table asks for what lies above IPv6.
+    #[inline]
+    pub(crate) fn asks_above_ipv6(&self, table: u8) -> bool {
+        self.above.get(usize::from(table)).is_some_and(|rules| *rules > 0)
+    }
+
     /// Whether a decision of the first table, of version `since`, on all packets with these bits is one of this version too, as far as the
     /// remembered changes tell: none of them can have touched such a packet.
     pub fn still_holds(&self, since: u64, value: &Key, mask: &Mask) -> bool {
@@ -103,15 +111,31 @@ impl Snapshot {
                     self.entries.resize(places, None);
                     self.entries[id.0 as usize] = entry.clone();
                 }
-                let table = entry.as_ref().map_or(0, |entry| entry.table);
-                self.tables.get_mut(usize::from(table)).is_some_and(|space| space.insert(*id, rule))
+                let table = usize::from(entry.as_ref().map_or(0, |entry| entry.table));
+                let done = self.tables.get_mut(table).is_some_and(|space| space.insert(*id, rule));
+                if done && rule.matches.asks_above_ipv6() {
+                    self.above[table] += 1;
+                }
+                done
             }
             Step::Remove(id, rule, table) => {
                 if let Some(entry) = self.entries.get_mut(id.0 as usize) {
                     *entry = None;
                 }
-                self.tables.get_mut(usize::from(*table)).is_some_and(|space| space.remove(*id, rule))
+                let table = usize::from(*table);
+                let done = self.tables.get_mut(table).is_some_and(|space| space.remove(*id, rule));
+                if done && rule.matches.asks_above_ipv6() {
+                    self.above[table] -= 1;
+                }
+                done
             }
+            Step::Regroup(table, grouping) => match self.tables.get_mut(usize::from(*table)) {
+                Some(space) => {
+                    *space = space.regrouped(*grouping);
+                    true
+                }
+                None => false,
+            },
             Step::Share(shared) => {
                 self.shared = shared.clone();
                 true
@@ -129,8 +153,8 @@ impl Snapshot {
             let (table, rule) = match step {
                 Step::Insert(_, rule, entry) => (entry.as_ref().map_or(0, |entry| entry.table), rule),
                 Step::Remove(_, rule, table) => (*table, rule),
-                // No cached decision depends on them.
-                Step::Share(_) => continue,
+                // No cached decision depends on these.
+                Step::Share(_) | Step::Regroup(..) => continue,
             };
             self.changes.push_back((version, table, rule.matches));
         }
@@ -143,6 +167,8 @@ enum Step {
     Insert(RuleId, Rule, Option<Arc<Entry>>),
     Remove(RuleId, Rule, u8),
     Share(Arc<Shared>),
+    /// A table's rules, grouped otherwise.
+    Regroup(u8, Grouping),
 }
 
 /// The rules with their writer.
@@ -178,6 +204,7 @@ impl LiveRules {
         let snapshot = Snapshot {
             version: 1,
             tables: (0..tables.max(1)).map(|_| TupleSpace::new(grouping)).collect(),
+            above: vec![0; tables.max(1).into()],
             entries: Vec::new(),
             shared: Arc::default(),
             changes: VecDeque::with_capacity(REMEMBERED),
@@ -263,6 +290,12 @@ impl LiveRules {
         self.staged.push(Step::Share(Arc::new(shared)));
     }
 
+    /// Groups a table's rules otherwise, from the next [`commit`](Self::commit) on. No decision changes by that. It costs the time of building the
+    /// table, in either copy.
+    pub fn regroup(&mut self, table: u8, grouping: Grouping) {
+        self.staged.push(Step::Regroup(table, grouping));
+    }
+
     /// Takes a rule out; workers see it until the next [`commit`](Self::commit).
     pub fn remove(&mut self, id: RuleId) -> Option<Rule> {
         let rule = self.set.remove(id)?;
@@ -304,7 +337,7 @@ impl LiveRules {
         let since = self.publisher.domain().advance();
         let gone = steps.iter().filter_map(|step| match step {
             Step::Remove(id, ..) => Some((since, *id)),
-            Step::Insert(..) | Step::Share(_) => None,
+            Step::Insert(..) | Step::Share(_) | Step::Regroup(..) => None,
         });
         self.gone.extend(gone);
         self.behind.push((version, steps));

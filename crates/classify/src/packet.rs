@@ -9,6 +9,10 @@
 //! on: a packet with a broken IP header is one of its ethertype without addresses, a TCP segment that ends in its header one without ports.
 //! So a rule that asks for an address or a port never matches what does not have one (but for the value 0).
 //!
+//! **IPv6 packets whose headers cannot be followed** (more than 16 extension headers, one that runs over the end) have their addresses, and nothing of what
+//! lies above: no rule about it holds for them, neither one that lets pass nor one that does not. A receiver may read on where we do not, so
+//! whoever decides by such rules must not pass them on: [`unfollowed`] tells.
+//!
 //! **Fragments.** The first one of a packet has its ports, the later ones have none: [`Field::Fragment`](crate::Field::Fragment) tells
 //! them apart. An IPv6 packet in a single fragment (RFC 6946) is none.
 //!
@@ -84,6 +88,13 @@ pub fn parse(frame: &[u8], in_port: u16) -> Option<(Key, Layers)> {
         }
     }
     Some((key, layers))
+}
+
+/// Whether a key is that of an IPv6 packet of which nobody knows what lies above: its header is broken, or its extension headers cannot be followed.
+#[inline(always)]
+pub fn unfollowed(key: &Key) -> bool {
+    // Protocol 0 is hop-by-hop options, behind which there is always more: only a later fragment may have them as the last that is known.
+    key.0[4] as u32 & 0xffff_ff00 == u32::from(IPV6) << 16 && key.0[5] >> 14 & u64::from(FRAGMENT_LATER) == 0
 }
 
 /// What a frame with a length carries.
@@ -292,6 +303,21 @@ mod tests {
         let many = "3c 00 01 04 00000000 ".repeat(17);
         assert_eq!(fields(&frame("3c", &format!("{many}{TCP}"))), with(&[]));
         assert_eq!(parse(&frame("3c", &many), 0).unwrap().1, Layers { network: Some(14), transport: None });
+        // Which is told of them, and of nothing that can be followed; a later fragment may begin anywhere.
+        let told = |next: &str, rest: &str| unfollowed(&key(&frame(next, rest), 7).unwrap());
+        assert!(told("3c", "11 09 01 04 00000000") && told("3c", &format!("{many}{TCP}")));
+        assert!(told("2c", "3c 00 0001 00000007 11 09 01 04 00000000"), "the first fragment of them, too");
+        let mut broken = frame("11", "0035 0fa0 0008 0000");
+        broken[14] = 0x45;
+        assert!(unfollowed(&key(&broken, 7).unwrap()));
+        assert!(
+            !told("11", "0035 0fa0 0008 0000")
+                && !told("3b", "")
+                && !told("3c", &format!("{options} 0035 0fa0 0008 0000"))
+        );
+        assert!(
+            !told("2c", "00 00 0009 00000007 0035 0fa0 0008 0000") && !told("2c", "11 00 0009 00000007 00")
+        );
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Matches, priorities, and the order in which rules win.
 
-use crate::key::{Field, Key, Mask, WORDS, ones};
+use crate::key::{Field, IPV6, Key, Mask, WORDS, ones};
 use std::ops::RangeInclusive;
 
 /// A rule's number: stable while the rule is there, and used again after it has gone.
@@ -20,6 +20,11 @@ impl Rank {
     #[inline(always)]
     pub fn new(priority: u32, id: RuleId) -> Self {
         Rank(u64::from(!priority) << 32 | u64::from(id.0))
+    }
+
+    /// The priority of the rule that has it.
+    pub fn priority(self) -> u32 {
+        !((self.0 >> 32) as u32)
     }
 
     /// The rule that has it.
@@ -67,6 +72,10 @@ impl PortRange {
         self.first <= port && port <= self.last
     }
 }
+
+/// What lies above an IP header.
+const ABOVE: [Field; 5] =
+    [Field::Protocol, Field::SourcePort, Field::DestinationPort, Field::TcpFlags, Field::Fragment];
 
 /// What packets a rule is about: bits that must have a value, and a range for each port.
 ///
@@ -165,6 +174,14 @@ impl Match {
         })
     }
 
+    /// Whether it asks, of packets that may be IPv6, for what lies above the IPv6 header: protocol, ports, flags, fragments.
+    pub fn asks_above_ipv6(&self) -> bool {
+        let ethertype = self.mask.get(Field::EtherType);
+        let may_be = (self.value.get(Field::EtherType) ^ u128::from(IPV6)) & ethertype == 0;
+        let mut above = ABOVE.into_iter();
+        may_be && (self.ports != [PortRange::ALL; 2] || above.any(|field| self.mask.get(field) != 0))
+    }
+
     /// Whether some packet with these bits could be matched. Ranges are not looked at, so a yes may be wrong, a no is not.
     pub fn may_meet(&self, value: &Key, mask: &Mask) -> bool {
         (0..WORDS).all(|i| (value.0[i] ^ self.value.0[i]) & mask.0[i] & self.mask.0[i] == 0)
@@ -183,6 +200,7 @@ pub struct Rule {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::key::IPV4;
 
     #[test]
     fn one_match_has_one_form() {
@@ -199,10 +217,32 @@ mod tests {
     }
 
     #[test]
+    fn what_lies_above_ipv6_is_asked_for_by_what_may_be_ipv6() {
+        let any = Match::any();
+        let [v4, v6] = [IPV4, IPV6].map(|family| any.exact(Field::EtherType, family.into()));
+        for of_addresses in [any, v4, v6, v6.prefix(Field::Ipv6Source, 7, 128), v6.exact(Field::Tos, 4)] {
+            assert!(!of_addresses.asks_above_ipv6(), "{of_addresses:?}");
+        }
+        for family in [any, v6, any.masked(Field::EtherType, 0x8000, 0x8000)] {
+            for above in [
+                family.exact(Field::Protocol, 6),
+                family.masked(Field::TcpFlags, 2, 2),
+                family.masked(Field::Fragment, 0, 1),
+                family.port_range(Side::Destination, 1..=9),
+                family.exact(Field::SourcePort, 53),
+            ] {
+                assert!(above.asks_above_ipv6(), "{above:?}");
+            }
+        }
+        assert!(!v4.exact(Field::Protocol, 6).port_range(Side::Source, 1..=9).asks_above_ipv6());
+    }
+
+    #[test]
     fn ranks_order_rules() {
         let ranks = [(9, 5), (9, 6), (8, 0), (0, 0)].map(|(priority, id)| Rank::new(priority, RuleId(id)));
         assert!(ranks.is_sorted());
         assert!(ranks[3] < Rank::NONE);
         assert_eq!((ranks[1].rule(), Rank::NONE.rule()), (Some(RuleId(6)), None));
+        assert_eq!(ranks.map(Rank::priority), [9, 9, 8, 0]);
     }
 }

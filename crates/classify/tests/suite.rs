@@ -2,7 +2,8 @@
 
 #![allow(clippy::unwrap_used)]
 
-use tidemill_classify::suite::{Case, Shape, run_cached, run_piped};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tidemill_classify::suite::{Case, Shape, run_booked, run_cached, run_piped};
 use tidemill_classify::{Grouping, RuleSet, TupleSpace};
 
 fn run(shape: Shape) {
@@ -33,6 +34,50 @@ fn piped(shape: Shape) {
     }
 }
 
+fn booked(shape: Shape) {
+    for grouping in Grouping::ALL {
+        for seed in 0..6 {
+            run_booked(seed, shape, grouping, 150)
+                .unwrap_or_else(|what| panic!("{shape:?}, seed {seed}: {what}"));
+        }
+    }
+}
+
+/// Cases of seeds that nobody has chosen, for so long; `TIDEMILL_SEED=N` begins with that one instead.
+fn random(time: Duration) {
+    let given = std::env::var("TIDEMILL_SEED").ok().and_then(|seed| seed.parse().ok());
+    let first: u64 = given.unwrap_or_else(|| {
+        SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64 & 0xffff_ffff_ffff
+    });
+    let (start, mut cases) = (Instant::now(), 0);
+    'all: for seed in first.. {
+        for (shape, grouping) in Shape::ALL.into_iter().flat_map(|shape| Grouping::ALL.map(|g| (shape, g))) {
+            let told = |what: String| panic!("{shape:?}, {grouping:?}, TIDEMILL_SEED={seed}: {what}");
+            run_piped(seed, shape, grouping, 300).unwrap_or_else(told);
+            run_booked(seed, shape, grouping, 150).unwrap_or_else(told);
+            run_cached(seed, shape, grouping, 300).unwrap_or_else(told);
+            Case::random(seed, shape, grouping, 100).check().unwrap_or_else(told);
+            cases += 4;
+            if start.elapsed() > time {
+                break 'all;
+            }
+        }
+    }
+    println!("{cases} cases from seed {first} on");
+}
+
+#[test]
+#[ignore = "seconds: cargo test --release -p tidemill-classify --test suite -- --ignored random_for_seconds"]
+fn random_for_seconds() {
+    random(Duration::from_secs(20));
+}
+
+#[test]
+#[ignore = "minutes: cargo test --release -p tidemill-classify --test suite -- --ignored random_for_minutes"]
+fn random_for_minutes() {
+    random(Duration::from_secs(300));
+}
+
 macro_rules! shapes {
     ($($name:ident: $shape:ident,)*) => {$(
         mod $name {
@@ -51,6 +96,11 @@ macro_rules! shapes {
             #[test]
             fn several_tables() {
                 piped(Shape::$shape);
+            }
+
+            #[test]
+            fn as_the_list() {
+                booked(Shape::$shape);
             }
         }
     )*};

@@ -288,9 +288,11 @@ fn the_switch_by_layer_and_its_sets() {
     let lines = folder.ok(&format!("bench classify --case flood {short}")).json();
     let of = |metric: &str| lines.iter().filter(|line| line["metric"] == metric).count();
     let metrics = ["before_mpps", "flood_mpps", "after_mpps", "slower", "recovery_ms", "memory_mib", "masks"];
-    for metric in metrics.into_iter().chain(["turned_away_share"]) {
-        assert_eq!(of(metric), 2, "{metric}");
+    for metric in metrics.into_iter().chain(["turned_away_share", "spared_share"]) {
+        assert_eq!(of(metric), 4, "{metric}");
     }
+    let of_many = folder.ok(&format!("bench classify --case flood --traffic many-10 {short}")).json();
+    assert!(of_many.iter().all(|line| line["case"].as_str().unwrap().ends_with("/many-10")), "{of_many:?}");
     folder.fail(&[
         ("bench classify --runner --rules a.rules", 2, "needs --rules FILE and --trace FILE, or neither"),
         ("bench classify --traffic none", 2, "--traffic none: give some of few, many-1"),

@@ -68,12 +68,12 @@ fn mistakes_are_one_line_with_their_place() {
         (
             "actions=group:7",
             "actions=group:8",
-            "switch.flows: line 15: group 8: there is no such group: add it first",
+            "switch.flows: line 15, column 32: group 8: there is no such group: add it first",
         ),
         (
             "meter:1,goto_table:1     #",
             "goto_table:9     #",
-            "switch.flows: line 6: table 9: there are only the tables 0 to 7",
+            "switch.flows: line 6, column 53: table 9: there are only the tables 0 to 7",
         ),
         (
             "mod_nw_tos:184,dmz",
@@ -175,7 +175,7 @@ fn rules_change_while_packets_flow() {
     let before = count().unwrap();
     folder.write("wrong.flows", "priority=1 actions=lan\npriority=2 actions=goto_table:99\n");
     folder.fail(&[
-        ("switch add --file wrong.flows --socket s.sock", 2, "the rules: line 2: table 99"),
+        ("switch add --file wrong.flows --socket s.sock", 2, "the rules: line 2, column 20: table 99"),
         ("switch add actions=fly --socket s.sock", 2, "the rules: line 1, column 9: port \"fly\""),
         ("switch trace tcp,tp_dst=1-2 --socket s.sock", 2, "a packet has one value for each field"),
         ("show flows nothing --socket s.sock", 2, "the filter: line 1, column 1"),
@@ -188,7 +188,36 @@ fn rules_change_while_packets_flow() {
     assert!(ask("reload").err.lines().count() > 0);
     assert!(count().unwrap() >= before);
     assert!(ask("switch groups").out.contains("group_id=7,type=select,bucket=weight:2"));
-    assert!(ask("switch counters").out.contains("megaflow-hits"));
+    let counters = ask("switch counters").out;
+    assert!(counters.contains("megaflow-hits") && counters.contains("tuple-space"), "{counters}");
+
+    // A file of more than a mebibyte: what a body is elsewhere.
+    let mut large = String::new();
+    for n in 0..12_000 {
+        let (high, low) = (n / 250, n % 250);
+        large.push_str(&format!("table=2,priority={n},tcp,nw_src=10.{high}.{low}.0/24,nw_dst=192.0.2.0/24,tp_dst=443 actions=drop\n"));
+    }
+    assert!(large.len() > 1 << 20, "{}", large.len());
+    folder.write("large.flows", large);
+    assert!(ask("switch add --file large.flows").err.contains("12000 rules new"));
+    assert!(ask("switch delete table=2").err.contains("12000 rules gone"));
+
+    // Groups and meters go live, and take the rules along that use them.
+    assert!(ask("switch add group_id=9,type=all,bucket=wan").err.contains("0 rules new"));
+    ask("switch add table=7,priority=3,actions=group:9");
+    assert!(ask("switch delete-group 9").err.contains("group 9 gone, with 1 rules that used it"));
+    ask("switch add meter=9,pktps,band=type=drop,rate=5");
+    assert!(ask("switch delete-meter 9").err.contains("meter 9 gone, with 0 rules that used it"));
+    assert_eq!(flows("table=7").len(), 0);
+    folder.fail(&[
+        ("switch delete-group 9 --socket s.sock", 2, "group 9: there is none"),
+        ("switch delete-meter 9 --socket s.sock", 2, "meter 9: there is none"),
+        (
+            "switch add actions=controller --socket s.sock",
+            2,
+            "column 9: controller: there is no controller here",
+        ),
+    ]);
     let stations = ask("switch stations --json").json();
     assert!(stations.iter().all(|station| station["port"] == "lan") && !stations.is_empty(), "{stations:?}");
     ask("stop");

@@ -26,8 +26,13 @@ pub(crate) struct Verb {
     pub(crate) method: Method,
     pub(crate) path: String,
     pub(crate) help: String,
+    /// Bytes that a request's body may have.
+    pub(crate) body_bytes: usize,
     pub(crate) handler: Handler,
 }
+
+/// Bytes of a request's body, where a verb says nothing else.
+pub(crate) const BODY_BYTES: usize = 1 << 20;
 
 /// The verbs of a service. `GET /v1` lists them.
 ///
@@ -101,6 +106,18 @@ impl Registry {
         self.answer(Method::POST, path, help, handler);
     }
 
+    /// The same for bodies of up to so many bytes, where a mebibyte would not do.
+    pub fn post_large<T, F>(&mut self, path: &str, help: &str, body_bytes: usize, handler: F)
+    where
+        T: Serialize,
+        F: Fn(&Request) -> Result<T, ApiError> + Send + Sync + 'static,
+    {
+        self.post(path, help, handler);
+        if let Some(verb) = self.verbs.last_mut() {
+            verb.body_bytes = body_bytes.max(BODY_BYTES);
+        }
+    }
+
     /// Registers a verb that removes. What to remove is in the query.
     pub fn delete<T, F>(&mut self, path: &str, help: &str, handler: F)
     where
@@ -137,7 +154,8 @@ impl Registry {
     }
 
     fn add(&mut self, method: Method, path: &str, help: &str, handler: Handler) {
-        self.verbs.push(Verb { method, path: path.to_owned(), help: help.to_owned(), handler });
+        let (path, help) = (path.to_owned(), help.to_owned());
+        self.verbs.push(Verb { method, path, help, body_bytes: BODY_BYTES, handler });
     }
 }
 

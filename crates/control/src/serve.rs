@@ -53,9 +53,6 @@ impl Default for Times {
     }
 }
 
-/// Bytes of a request's body.
-const BODY_BYTES: usize = 1 << 20;
-
 /// Makes routes of verbs. Streams of the socket and of the network have places of their own, in this order.
 pub(crate) fn router(
     registry: Registry,
@@ -204,9 +201,9 @@ async fn call(
     request: axum::extract::Request,
 ) -> Result<Response, ApiError> {
     let (head, body) = request.into_parts();
-    let body = match timeout(times.body, axum::body::to_bytes(body, BODY_BYTES)).await {
+    let body = match timeout(times.body, axum::body::to_bytes(body, verb.body_bytes)).await {
         Ok(Ok(body)) => body,
-        Ok(Err(error)) => return Err(body_error(&error)),
+        Ok(Err(error)) => return Err(body_error(&error, verb.body_bytes)),
         Err(_) => {
             let what = format!("the request's body took more than {:?}", times.body);
             return Err(ApiError::new(StatusCode::REQUEST_TIMEOUT, what));
@@ -262,11 +259,11 @@ pub(crate) fn refuse(error: &ApiError) -> Response {
 }
 
 /// Too long, or broken off.
-fn body_error(error: &axum::Error) -> ApiError {
+fn body_error(error: &axum::Error, most: usize) -> ApiError {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(error) = cause {
         if error.is::<http_body_util::LengthLimitError>() {
-            let what = format!("the request's body has more than {BODY_BYTES} bytes");
+            let what = format!("the request's body has more than {most} bytes");
             return ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, what);
         }
         cause = error.source();

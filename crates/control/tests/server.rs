@@ -82,6 +82,10 @@ fn registry() -> (Registry, Receiver<bool>) {
         let add: RouteAdd = request.json()?;
         Ok(Done::from(format!("{} via {}", add.prefix, add.via.join(","))))
     });
+    registry.post_large("/v1/large", "Says how much", 4 << 20, |request: &Request| {
+        let text: String = request.json()?;
+        Ok(text.len())
+    });
     registry.delete(path::ROUTES, "Removes", |request: &Request| -> Result<Done, ApiError> {
         let RouteDelete { prefix, .. } = request.query()?;
         Err(ApiError::not_found(format!("{prefix}: no static route\nto it")))
@@ -217,6 +221,13 @@ fn oversized_bodies_are_refused_with_and_without_their_length() {
     let chunks = format!("10000\r\n{}\r\n", "x".repeat(0x10000)).repeat(40);
     let answer = service.raw(format!("{head}{chunks}0\r\n\r\n").as_bytes());
     assert!(answer.starts_with("HTTP/1.1 413"), "{answer}");
+    // Where a verb wants more, it gets that, and no more than that.
+    assert_eq!(service.client().post::<usize>("/v1/large", &big).unwrap(), 3 << 20);
+    let larger = "x".repeat(5 << 20);
+    let head =
+        format!("POST /v1/large HTTP/1.1\r\nConnection: close\r\nContent-Length: {}\r\n\r\n", larger.len());
+    let answer = service.raw(format!("{head}{larger}").as_bytes());
+    assert!(answer.starts_with("HTTP/1.1 413") && answer.contains("more than 4194304 bytes"), "{answer}");
 }
 
 #[test]

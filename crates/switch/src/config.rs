@@ -5,7 +5,7 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use tidemill_classify::Grouping;
-use tidemill_classify::pipeline::BookError;
+use tidemill_classify::pipeline::LoadError;
 use tidemill_classify::text::TextError;
 
 /// A switch. Everything has a default: without rules it is a learning bridge of all ports.
@@ -20,7 +20,8 @@ pub struct SwitchSection {
     /// new ones are there at once: for a file that changes all of them give twice as many.
     pub rules: usize,
     /// How rules are grouped into hash tables: `tuple-space` has one for each mask, `tuple-merge` a few with narrower masks, for rules of many different
-    /// masks.
+    /// masks. `auto`: for each table of rules the one that is cheaper for them, when they are loaded and when they have become twice as many or half as
+    /// many; `tidemill switch counters` says which.
     pub classifier: Classifier,
     /// Exact matches that each worker keeps; 0 for none.
     pub exact: usize,
@@ -60,17 +61,20 @@ impl Default for SwitchSection {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Classifier {
-    /// A hash table for each mask.
+    /// By the rules.
     #[default]
+    Auto,
+    /// A hash table for each mask.
     TupleSpace,
     /// Merged ones.
     TupleMerge,
 }
 
-impl From<Classifier> for Grouping {
-    fn from(classifier: Classifier) -> Self {
-        match classifier {
-            Classifier::TupleSpace => Grouping::Exact,
+impl Classifier {
+    /// What tables begin with.
+    pub(crate) fn grouping(self) -> Grouping {
+        match self {
+            Classifier::Auto | Classifier::TupleSpace => Grouping::Exact,
             Classifier::TupleMerge => Grouping::Merged,
         }
     }
@@ -118,14 +122,12 @@ pub enum SwitchError {
         error: TextError,
     },
     /// A rule, group or meter.
-    #[error("{name}: line {line}: {error}")]
+    #[error("{name}: {error}")]
     Book {
         /// Of what.
         name: String,
-        /// Its line.
-        line: usize,
-        /// What is wrong.
-        error: BookError,
+        /// What is wrong, and where.
+        error: LoadError,
     },
     /// The file of rules cannot be read.
     #[error("{name}: {error}")]
@@ -134,6 +136,14 @@ pub enum SwitchError {
         name: String,
         /// Why.
         error: std::io::Error,
+    },
+    /// A group or meter to take out.
+    #[error("{what} {number}: there is none: `tidemill switch groups` shows those that there are")]
+    None {
+        /// `group` or `meter`.
+        what: &'static str,
+        /// Its number.
+        number: u32,
     },
     /// Keys that cannot change while packets flow.
     #[error("switch.{0}: cannot change while the switch runs: put it back, or restart")]

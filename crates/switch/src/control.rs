@@ -1,6 +1,6 @@
 //! The control side: owns the rules and publishes them, lets them time out, says why a packet goes where.
 
-use crate::config::{SwitchError, SwitchSection};
+use crate::config::{Classifier, SwitchError, SwitchSection};
 use crate::counters::{Board, Counters};
 use crate::macs::{Macs, Station};
 use crate::vlan::Vlans;
@@ -8,12 +8,14 @@ use crate::would::Would;
 use std::io::BufRead;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
+use tidemill_burst::DropReason;
 use tidemill_classify::RuleId;
 use tidemill_classify::cache::{Cache, CacheError, Settings};
 use tidemill_classify::flows::{
     PortNames, read_filter, read_flows, read_packet, show_flow, show_group, show_looked, show_meter,
 };
 use tidemill_classify::live::{Hits, Snapshot, WorkerCounters};
+use tidemill_classify::packet::unfollowed;
 use tidemill_classify::pipeline::{Flow, FlowSpec, Loaded, Pipeline, PipelineSettings, Ways, Why};
 use tidemill_flow::hash::mix;
 use tidemill_lookup::publish::View;
@@ -118,7 +120,7 @@ impl SwitchControl {
             tables: section.tables,
             // A rule that is replaced makes room only when all workers have passed a burst boundary.
             rules: section.rules,
-            grouping: section.classifier.into(),
+            grouping: section.classifier.grouping(),
         };
         let mut book = Pipeline::new(domain, settings);
         let caches = Settings {
@@ -155,9 +157,20 @@ impl SwitchControl {
 
     /// The rules that the configuration names.
     fn load_section(&mut self) -> Result<Loaded, SwitchError> {
-        match self.section.flows.clone() {
+        let loaded = match self.section.flows.clone() {
             Some(path) => self.load_file(&path),
             None => self.load(BRIDGE.as_bytes(), "the rule of a bridge", true),
+        }?;
+        if loaded.added + loaded.removed > 0 {
+            self.choose(true);
+        }
+        Ok(loaded)
+    }
+
+    /// Groups tables by the rules that they have now, if that is wanted.
+    fn choose(&mut self, all: bool) {
+        if self.section.classifier == Classifier::Auto && self.book.choose_groupings(all) {
+            self.book.commit();
         }
     }
 
@@ -177,7 +190,8 @@ impl SwitchControl {
             .map_err(|error| SwitchError::Text { name: name.to_owned(), error })?;
         let loaded = self.book.load(items, replace, self.now_ns);
         self.book.commit();
-        loaded.map_err(|(line, error)| SwitchError::Book { name: name.to_owned(), line, error })
+        self.choose(false);
+        loaded.map_err(|error| SwitchError::Book { name: name.to_owned(), error })
     }
 
     /// Takes rules out; says how many. `filter` is a rule without actions; with `strict` it is the rule itself.
@@ -189,7 +203,45 @@ impl SwitchControl {
             .map_err(|error| SwitchError::Text { name: "the filter".into(), error })?;
         let gone = self.book.delete(&filter).len();
         self.book.commit();
+        self.choose(false);
         Ok(gone)
+    }
+
+    /// Takes a group out, and the rules that lead to it; says how many those were.
+    ///
+    /// # Errors
+    /// There is no such group.
+    pub fn delete_group(&mut self, number: u32) -> Result<usize, SwitchError> {
+        if !self.book.shared().groups.contains_key(&number) {
+            return Err(SwitchError::None { what: "group", number });
+        }
+        let gone = self.book.delete_group(number).len();
+        self.book.commit();
+        Ok(gone)
+    }
+
+    /// Takes a meter out, and the rules that use it; says how many those were.
+    ///
+    /// # Errors
+    /// There is no such meter.
+    pub fn delete_meter(&mut self, number: u32) -> Result<usize, SwitchError> {
+        if !self.book.shared().meters.contains_key(&number) {
+            return Err(SwitchError::None { what: "meter", number });
+        }
+        let gone = self.book.delete_meter(number).len();
+        self.book.commit();
+        Ok(gone)
+    }
+
+    /// Of each table that has rules: its number, how many, and how they are grouped.
+    pub fn classifiers(&self) -> Vec<(u8, usize, &'static str)> {
+        let with_rules = self.book.groupings().filter(|(_, rules, _)| *rules > 0);
+        with_rules.map(|(table, rules, grouping)| (table, rules, grouping.name())).collect()
+    }
+
+    /// Bytes that a text of rules may have: 256 for each rule that there can be, and a mebibyte for groups and meters.
+    pub fn text_bytes(&self) -> usize {
+        (1 << 20) + 256 * self.section.rules
     }
 
     /// Rules that a filter wants, by table and falling priority.
@@ -239,7 +291,15 @@ impl SwitchControl {
         });
         let actions = way.rules().filter_map(spec).flat_map(|spec| &spec.instructions.actions);
         let parts = (&self.ports, &*self.vlans, &*self.macs, self.book.shared());
-        let (actions, end) = Would::new(parts, &key, self.now_s()).take(actions, way.end());
+        let (actions, end) = if unfollowed(&key) && self.book.snapshot().way_asks_above_ipv6(&way) {
+            let why = DropReason::Ipv6HeadersUnfollowed.name();
+            (
+                Vec::new(),
+                format!("dropped: {why}: nw_proto=0 is what such headers have: give the packet's own"),
+            )
+        } else {
+            Would::new(parts, &key, self.now_s()).take(actions, way.end())
+        };
         let megaflow = show_looked(&key, &mask, &self.ports);
         Ok(Traced { steps, actions, end, megaflow })
     }
@@ -289,6 +349,7 @@ impl SwitchControl {
         debug_assert!(gone.iter().all(|gone| gone.why != Why::Deleted));
         if !gone.is_empty() {
             self.book.commit();
+            self.choose(false);
         }
         !gone.is_empty()
     }

@@ -1,11 +1,12 @@
 //! What actions do to a packet's bytes.
 //!
 //! Checksums are updated by what has changed (RFC 1624): IPv4's, and those of TCP, UDP and ICMPv6 over the addresses. A packet that does not have
-//! what an action works on is left as it is. IP is found behind any number of tags: a rule may have put one in front of another. Of an IPv6 packet with a routing header the checksum is taken to be over the address that it has.
+//! what an action works on is left as it is; one whose IP header is broken, or whose checksum over the addresses cannot be found behind IPv6
+//! headers that nobody can follow, is dropped. IP is found behind any number of tags: a rule may have put one in front of another. Of an IPv6 packet with a routing header the checksum is taken to be over the address that it has.
 
-use tidemill_burst::Packet;
+use tidemill_burst::{DropReason, Packet};
 use tidemill_classify::Field;
-use tidemill_classify::packet::{Layers, parse};
+use tidemill_classify::packet::{Layers, parse, unfollowed};
 use tidemill_wire::checksum::{for_udp, update_u16};
 use tidemill_wire::vlan::Tci;
 use tidemill_wire::{EtherType, Protocol, ipv4, ipv6};
@@ -30,6 +31,11 @@ fn put16(bytes: &mut [u8], at: usize, value: u16) {
 pub(crate) fn tag(frame: &[u8]) -> Option<(EtherType, Tci)> {
     let tpid = EtherType(be16(frame, ETHERTYPE));
     (tpid.is_vlan() && frame.len() >= ETHERTYPE + 2 + TAG).then(|| (tpid, Tci(be16(frame, ETHERTYPE + 2))))
+}
+
+/// Whether there is another tag behind the outer one.
+pub(crate) fn stacked(frame: &[u8]) -> bool {
+    tag(frame).is_some() && EtherType(be16(frame, ETHERTYPE + TAG)).is_vlan()
 }
 
 /// Puts a tag in front; false if there is no room.
@@ -89,6 +95,8 @@ struct Known {
     layers: Layers,
     v6: bool,
     protocol: Protocol,
+    /// Whether what lies above IPv6 is not known.
+    unfollowed: bool,
 }
 
 fn known(frame: &[u8]) -> Option<Known> {
@@ -104,7 +112,8 @@ fn known(frame: &[u8]) -> Option<Known> {
     let layers = Layers { network: behind(layers.network), transport: behind(layers.transport) };
     let v6 = key.get(Field::EtherType) == u128::from(EtherType::IPV6.0);
     let v4 = key.get(Field::EtherType) == u128::from(EtherType::IPV4.0);
-    (v4 || v6).then(|| Known { layers, v6, protocol: Protocol(key.get(Field::Protocol) as u8) })
+    let protocol = Protocol(key.get(Field::Protocol) as u8);
+    (v4 || v6).then(|| Known { layers, v6, protocol, unfollowed: unfollowed(&key) })
 }
 
 impl Known {
@@ -121,15 +130,19 @@ impl Known {
     }
 }
 
-/// Gives bits of a field other values; false if there is no room for the tag that this takes.
-pub(crate) fn set(packet: &mut Packet, field: Field, value: u128, mask: u128) -> bool {
+/// Gives bits of a field other values; or why the packet is to be dropped: there is no room for the tag that this takes, or its headers cannot
+/// be read.
+pub(crate) fn set(packet: &mut Packet, field: Field, value: u128, mask: u128) -> Result<(), DropReason> {
     match field {
         Field::MacDestination => write(packet.data_mut(), 0, 3, value, mask, &[]),
         Field::MacSource => write(packet.data_mut(), 6, 3, value, mask, &[]),
-        Field::Vlan => return set_vlan(packet, value as u16, mask as u16),
-        _ => set_network(packet.data_mut(), field, value, mask),
+        Field::Vlan => {
+            let room = set_vlan(packet, value as u16, mask as u16);
+            return room.then_some(()).ok_or(DropReason::NoHeadroom);
+        }
+        _ => return set_network(packet.data_mut(), field, value, mask),
     }
-    true
+    Ok(())
 }
 
 /// Priority and number of the tag; a packet without one gets one. Drop eligibility stays.
@@ -144,9 +157,13 @@ fn set_vlan(packet: &mut Packet, value: u16, mask: u16) -> bool {
     }
 }
 
-fn set_network(frame: &mut [u8], field: Field, value: u128, mask: u128) {
-    let Some(known) = known(frame) else { return };
-    let Some(network) = known.layers.network else { return };
+fn set_network(frame: &mut [u8], field: Field, value: u128, mask: u128) -> Result<(), DropReason> {
+    let Some(known) = known(frame) else { return Ok(()) };
+    let Some(network) = known.layers.network else { return Err(DropReason::IpHeaderBroken) };
+    // Class and addresses are there, and what else they change is not known.
+    if known.unfollowed && field != Field::Tos {
+        return Err(DropReason::Ipv6HeadersUnfollowed);
+    }
     let transport = known.transport(frame);
     let header = Some(Check { at: network + 10, udp: false });
     match (field, known.v6) {
@@ -157,7 +174,7 @@ fn set_network(frame: &mut [u8], field: Field, value: u128, mask: u128) {
         (Field::Tos, false) => write(frame, network, 1, value & 0xff, mask & 0xff, &[header]),
         (Field::Tos, true) => write(frame, network, 1, (value & 0xff) << 4, (mask & 0xff) << 4, &[]),
         (Field::SourcePort | Field::DestinationPort, _) => {
-            let Some(at) = known.layers.transport else { return };
+            let Some(at) = known.layers.transport else { return Ok(()) };
             if matches!(known.protocol, Protocol::TCP | Protocol::UDP) {
                 let place = if field == Field::SourcePort { at } else { at + 2 };
                 write(frame, place, 1, value, mask, &[transport]);
@@ -165,23 +182,24 @@ fn set_network(frame: &mut [u8], field: Field, value: u128, mask: u128) {
         }
         _ => {}
     }
+    Ok(())
 }
 
-/// Lowers TTL or hop limit; false if there is none left to lower.
-pub(crate) fn dec_ttl(packet: &mut Packet) -> bool {
+/// Lowers TTL or hop limit; or why the packet is to be dropped: there is none left to lower, or it cannot be read.
+pub(crate) fn dec_ttl(packet: &mut Packet) -> Result<(), DropReason> {
     let frame = packet.data_mut();
-    let Some(Known { layers: Layers { network: Some(at), .. }, v6, .. }) = known(frame) else { return true };
-    let Some(header) = frame.get_mut(at..) else { return true };
+    let Some(Known { layers, v6, .. }) = known(frame) else { return Ok(()) };
+    let header = layers.network.and_then(|at| frame.get_mut(at..)).ok_or(DropReason::IpHeaderBroken)?;
     let left = if v6 { ipv6::hop_limit(header) } else { ipv4::ttl(header) };
     if left <= 1 {
-        return false;
+        return Err(DropReason::TtlExpired);
     }
     if v6 {
         ipv6::decrement_hop_limit(header);
     } else {
         ipv4::decrement_ttl(header);
     }
-    true
+    Ok(())
 }
 
 #[cfg(test)]
@@ -195,17 +213,18 @@ mod tests {
         let mut pool = memory.pool(1).unwrap();
         let mut packet = pool.packet(&[7; 60]).unwrap();
         let number = (Field::Vlan, 0x1005, 0x1fff);
-        assert!(set(&mut packet, number.0, number.1, number.2), "with room it gets a tag");
+        let set = |packet: &mut Packet| set(packet, number.0, number.1, number.2);
+        assert_eq!(set(&mut packet), Ok(()), "with room it gets a tag");
         assert_eq!(tag(packet.data()), Some((EtherType::VLAN, Tci(5))));
         pop(&mut packet);
         let room = packet.headroom();
         assert!(packet.grow_front(room));
         packet.data_mut().fill(7);
-        assert!(!set(&mut packet, number.0, number.1, number.2));
+        assert_eq!(set(&mut packet), Err(DropReason::NoHeadroom));
         assert!(packet.data().iter().all(|&byte| byte == 7), "it is left as it was");
         // One that has a tag needs no room.
         put16(packet.data_mut(), ETHERTYPE, EtherType::VLAN.0);
-        assert!(set(&mut packet, number.0, number.1, number.2));
+        assert_eq!(set(&mut packet), Ok(()));
         pool.free(packet);
     }
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use tidemill_burst::{BURST, DropReason, Packet, Pool};
 use tidemill_classify::laps::{Laps, Layer};
 use tidemill_classify::live::Snapshot;
-use tidemill_classify::packet::key;
+use tidemill_classify::packet::{key, unfollowed};
 use tidemill_classify::pipeline::{Walker, WayId};
 use tidemill_classify::{Key, Rank};
 use tidemill_graph::{Context, GraphBuilder, Node, Verdict};
@@ -74,6 +74,10 @@ impl<L: Laps + Send> Node for Switch<L> {
         for ((&at, key), &found) in self.places.iter().zip(&self.keys).zip(found.iter()) {
             let way = seat.ways.get(found);
             let packet = &mut burst[at];
+            if unfollowed(key) && snapshot.way_asks_above_ipv6(&way) {
+                verdicts[at] = Verdict::Drop(DropReason::Ipv6HeadersUnfollowed);
+                continue;
+            }
             way.rules().for_each(|id| seat.hits.add(Rank::new(0, id), packet.len() as u64));
             let in_port = usize::from(packet.port);
             let counters = &mut self.counters;
@@ -120,6 +124,7 @@ impl<L> Switch<L> {
             (Counter::Outdated, cache.outdated),
             (Counter::NotKept, cache.not_kept),
             (Counter::TurnedAway, cache.turned_away),
+            (Counter::Spared, cache.spared),
             (Counter::Megaflows, seat.cache.megaflows() as u64),
             (Counter::Masks, seat.cache.masks() as u64),
             (Counter::Ways, seat.ways.len() as u64),

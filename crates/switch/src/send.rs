@@ -116,8 +116,8 @@ impl Turn<'_, '_> {
             Action::Set { field: Field::Metadata, .. } => {}
             Action::Set { field, value, mask } => {
                 self.before_edit(packet, standing);
-                if !edit::set(packet, field, value, mask) {
-                    standing.stop(DropReason::NoHeadroom);
+                if let Err(why) = edit::set(packet, field, value, mask) {
+                    standing.stop(why);
                 }
             }
             Action::PushVlan(tpid) => {
@@ -132,8 +132,8 @@ impl Turn<'_, '_> {
             }
             Action::DecTtl => {
                 self.before_edit(packet, standing);
-                if !edit::dec_ttl(packet) {
-                    standing.stop(DropReason::TtlExpired);
+                if let Err(why) = edit::dec_ttl(packet) {
+                    standing.stop(why);
                 }
             }
             Action::Meter(number) => {
@@ -200,7 +200,6 @@ impl Turn<'_, '_> {
                     self.by(port, packet, standing);
                 }
             }
-            Output::Controller => standing.note(DropReason::NoController),
             Output::Normal => self.normal(packet, last, standing),
             Output::Flood => match self.vlan(packet) {
                 Some(vlan) => self.flood(vlan, packet, last, standing),
@@ -209,9 +208,14 @@ impl Turn<'_, '_> {
         }
     }
 
-    /// The VLAN of a packet as it is now.
+    /// The VLAN of a packet as it is now. A tag that only has a priority is none: with another behind it, what VLAN is meant is open, and where
+    /// it came off the other would count.
     fn vlan(&self, packet: &Packet) -> Option<u16> {
-        self.bridge.vlans.of(self.in_port, edit::tag(packet.data()).map(|(_, tci)| tci.id()))
+        let tag = edit::tag(packet.data()).map(|(_, tci)| tci.id());
+        if tag == Some(0) && edit::stacked(packet.data()) {
+            return None;
+        }
+        self.bridge.vlans.of(self.in_port, tag)
     }
 
     /// As a learning bridge does.
@@ -264,11 +268,17 @@ impl Turn<'_, '_> {
         standing: &mut Standing,
     ) {
         let now = edit::tag(packet.data()).map(|(_, tci)| tci.id());
+        // Without its outer tag it would be of the VLAN of the one behind it.
+        let stacked = edit::stacked(packet.data());
         let as_it_is = |tagged: bool| if tagged { now == Some(vlan) } else { now.is_none() };
         // One other form, at most: with the tag where it has none, or without where it has one, or with another number.
         let mut others = [0_u64; 4];
-        let mut any = false;
+        let (mut any, mut nothing) = (false, DropReason::OutputNowhere);
         for (port, tagged) in targets {
+            if stacked && !tagged {
+                nothing = DropReason::VlanRefused;
+                continue;
+            }
             any = true;
             if as_it_is(tagged) {
                 self.by(port, packet, standing);
@@ -277,7 +287,7 @@ impl Turn<'_, '_> {
             }
         }
         if !any {
-            return standing.note(DropReason::OutputNowhere);
+            return standing.note(nothing);
         }
         if others == [0; 4] {
             return;
@@ -372,7 +382,7 @@ fn retag(packet: &mut Packet, vlan: u16, tagged: bool) -> bool {
             edit::pop(packet);
             true
         }
-        (true, Some(_)) => edit::set(packet, Field::Vlan, vlan.into(), 0x0fff),
+        (true, Some(_)) => edit::set(packet, Field::Vlan, vlan.into(), 0x0fff).is_ok(),
         (true, None) => edit::push(packet, EtherType::VLAN, Tci(vlan)),
     }
 }

@@ -180,7 +180,6 @@ impl<'a> Would<'a> {
             }
             Output::InPort => said(self.in_port < count),
             Output::All => said((0..count).any(|port| port != self.in_port)),
-            Output::Controller => (String::new(), Err(DropReason::NoController)),
             Output::Normal | Output::Flood => self.bridged(output == Output::Normal, headers),
         }
     }
@@ -190,13 +189,19 @@ impl<'a> Would<'a> {
             self.unknown = true;
             return ("bridge: the VLAN is that of a tag behind the first".into(), Ok(String::new()));
         }
-        let Some(vlan) = self.vlans.of(self.in_port, headers.tags.last().copied()) else {
+        let stacked = headers.tags.len() + usize::from(headers.hidden) > 1;
+        let tag = headers.tags.last().copied();
+        if tag == Some(0) && stacked {
+            let what = "bridge: there is another tag behind one of number 0";
+            return (what.into(), Err(DropReason::VlanRefused));
+        }
+        let Some(vlan) = self.vlans.of(self.in_port, tag) else {
             let what = "bridge: the port is not in its VLAN (or in_port is missing)";
             return (what.into(), Err(DropReason::VlanRefused));
         };
         let bridge = format!("bridge: VLAN {vlan}");
         if !normal {
-            return (bridge, self.flooded(vlan));
+            return (bridge, self.flooded(vlan, stacked));
         }
         let group = |mac: u64| mac >> 40 & 1 != 0;
         if group(headers.source) {
@@ -215,19 +220,27 @@ impl<'a> Would<'a> {
             known.filter(|&port| !group(headers.destination) && self.vlans.sends(port, vlan).is_some());
         match known {
             Some(port) if port == self.in_port => (bridge, Err(DropReason::BridgeSamePort)),
+            Some(port) if stacked && self.vlans.sends(port, vlan) == Some(false) => {
+                (format!("{bridge}, where the second tag would be the first"), Err(DropReason::VlanRefused))
+            }
             Some(port) => {
                 let name = self.ports.0.get(port).map_or("?", String::as_str);
                 (bridge, Ok(format!("the station is behind {name}")))
             }
-            None => (format!("{bridge}, nobody knows the station"), self.flooded(vlan)),
+            None => (format!("{bridge}, nobody knows the station"), self.flooded(vlan, stacked)),
         }
     }
 
-    fn flooded(&self, vlan: u16) -> Leads {
-        let wanted =
-            |&(port, _): &(usize, &String)| port != self.in_port && self.vlans.sends(port, vlan).is_some();
-        let names = self.ports.0.iter().enumerate().filter(wanted).map(|(_, name)| name.as_str());
-        let names = names.collect::<Vec<_>>().join(", ");
-        if names.is_empty() { Err(DropReason::OutputNowhere) } else { Ok(format!("flooded by {names}")) }
+    /// By which ports a packet of a VLAN goes. One with two tags does not leave without the first.
+    fn flooded(&self, vlan: u16, stacked: bool) -> Leads {
+        let (mut names, mut nothing) = (Vec::new(), DropReason::OutputNowhere);
+        for (port, name) in self.ports.0.iter().enumerate().filter(|(port, _)| *port != self.in_port) {
+            match self.vlans.sends(port, vlan) {
+                Some(false) if stacked => nothing = DropReason::VlanRefused,
+                Some(_) => names.push(name.as_str()),
+                None => {}
+            }
+        }
+        if names.is_empty() { Err(nothing) } else { Ok(format!("flooded by {}", names.join(", "))) }
     }
 }

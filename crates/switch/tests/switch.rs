@@ -128,6 +128,127 @@ fn vlans_keep_stations_apart() {
     assert_eq!(run.drops(), [("vlan-refused".to_owned(), 2)]);
 }
 
+/// Another tag in front.
+fn behind(outer: u16, mut frame: Vec<u8>) -> Vec<u8> {
+    frame.splice(12..12, [[0x81, 0], outer.to_be_bytes()].concat());
+    frame
+}
+
+#[test]
+fn no_second_tag_becomes_the_first() {
+    // A station behind an access port of VLAN 10 wants to be in VLAN 20 of the trunk, by tags that come off; one behind the trunk in 20 and 10 likewise.
+    let section =
+        "[vlans.lan]\naccess = 10\n[vlans.wan]\ntrunk = [10, 20]\nnative = 10\n[vlans.dmz]\naccess = 20\n";
+    let hidden = broadcast(1, Some(20));
+    let from_lan = [behind(0, hidden.clone()), behind(0x6000, hidden.clone()), behind(10, hidden.clone())];
+    let from_wan = [behind(20, broadcast(2, Some(10))), behind(10, broadcast(2, Some(20)))];
+    let inner_zero = [behind(20, broadcast(2, Some(0)))];
+    let from_dmz = [broadcast(3, None), behind(0, broadcast(3, None))];
+    let run = run(
+        section,
+        "",
+        [
+            vec![burst(0, &from_lan)],
+            vec![burst(1, &[&from_wan[..], &inner_zero].concat())],
+            vec![burst(2, &from_dmz)],
+        ],
+    );
+    // What has one tag of number 0 is of the port's own VLAN, as before.
+    let of_dmz = broadcast(3, Some(20));
+    assert_eq!(run.sent[1], [of_dmz.clone(), of_dmz]);
+    assert_eq!((run.sent[0].len(), run.sent[2].len()), (0, 0));
+    assert_eq!(run.drops(), [("vlan-refused".to_owned(), 6)]);
+    // Ports that show tags get both, and to a station that is known it is as to all.
+    let section = "[vlans.lan]\naccess = 10\n[vlans.wan]\ntrunk = [10, 20]\nnative = 20\n";
+    let double = behind(10, hidden);
+    let mut back = double.clone();
+    back[..6].copy_from_slice(&mac(7));
+    let input = [
+        vec![burst(0, &[frame(7, 1, None, "I am here")])],
+        vec![burst(1, &[back])],
+        vec![burst(1, std::slice::from_ref(&double))],
+    ];
+    let run = self::run(section, "", input);
+    assert_eq!(run.sent[0].len(), 0);
+    assert_eq!(run.sent[1].last(), Some(&double));
+    assert_eq!(run.drops(), [("vlan-refused".to_owned(), 1)]);
+}
+
+/// An IPv6 packet behind so many destination options headers: TCP to port 22.
+fn behind_options(headers: u8, hop_limit: u8) -> Vec<u8> {
+    let mut rest = Vec::new();
+    for left in (0..headers).rev() {
+        rest.extend([if left == 0 { 6 } else { 60 }, 0, 1, 4, 0, 0, 0, 0]);
+    }
+    let mut tcp = [0_u8; 20];
+    (tcp[1], tcp[3], tcp[12]) = (80, 22, 0x50);
+    let addresses: [[u8; 16]; 2] = [[0x20; 16], [0x21; 16]];
+    let pseudo = Pseudo::V6 { src: addresses[0].into(), dst: addresses[1].into() };
+    let check = pseudo.checksum(Protocol::TCP, &tcp);
+    tcp[16..18].copy_from_slice(&check.to_be_bytes());
+    rest.extend(tcp);
+    let first = if headers == 0 { 6 } else { 60 };
+    let head = [0x60, 0, 0, 0, 0, rest.len() as u8, first, hop_limit];
+    [&mac(2)[..], &mac(1), &[0x86, 0xdd], &head, &addresses.concat(), &rest].concat()
+}
+
+#[test]
+fn what_hides_behind_headers_passes_no_rule_on_what_it_hides() {
+    let frames = [behind_options(0, 64), behind_options(16, 64), behind_options(17, 64)];
+    let many = &frames[2];
+    // Of rules, what leaves by wan, and what is dropped for being hidden.
+    for (rules, sent, hidden) in [
+        // Nobody asks for what lies above.
+        ("actions=wan", 3, 0),
+        ("priority=9,ipv6,ipv6_dst=2121:2121::/32 actions=wan", 3, 0),
+        ("priority=9,tcp,tp_dst=22 actions=drop\npriority=1 actions=wan", 3, 0),
+        ("priority=9,ipv6,ipv6_dst=2121:2121::/32 actions=drop\npriority=1 actions=wan", 0, 0),
+        // Somebody does, whatever rule it would have met.
+        ("priority=9,tcp6,tp_dst=22 actions=drop\npriority=1 actions=wan", 0, 1),
+        ("priority=9,tcp6,tp_dst=22 actions=wan", 2, 1),
+        ("priority=9,ipv6,ip_frag=yes actions=drop\npriority=1 actions=wan", 2, 1),
+        (
+            "priority=9,ipv6 actions=goto_table:1\ntable=1,udp6 actions=drop\ntable=1,priority=1 actions=wan",
+            2,
+            1,
+        ),
+        // In a table that it does not come by.
+        ("priority=9,ipv6 actions=wan\ntable=1,udp6 actions=drop", 3, 0),
+    ] {
+        let run = run("", rules, lan(vec![burst(0, &frames)]));
+        assert_eq!((run.sent[1].len(), run.dropped("ipv6-headers-unfollowed")), (sent, hidden), "{rules}");
+    }
+    // Rules that were there and have gone ask for nothing.
+    let mut control = run("", "priority=9,tcp6 actions=drop\npriority=1 actions=wan\n", lan(vec![])).control;
+    let asked = "in_port=lan,ipv6,ipv6_src=2001:db8::1,ipv6_dst=2001:db8::2";
+    assert!(control.trace(asked).unwrap().end.starts_with("dropped: ipv6-headers-unfollowed: nw_proto=0"));
+    assert_eq!(control.trace(&format!("{asked},nw_proto=89")).unwrap().end, "sent");
+    assert_eq!(control.delete("tcp6", false).unwrap(), 1);
+    assert_eq!(control.trace(asked).unwrap().end, "sent");
+    // What is in front of the hidden is changed; what would need what it hides is dropped.
+    let lowered = self::run(
+        "",
+        "ipv6 actions=dec_ttl,mod_nw_tos:8,wan",
+        lan(vec![burst(0, std::slice::from_ref(many))]),
+    );
+    let changed = &lowered.sent[1][0];
+    assert_eq!((changed[14], changed[15], changed[14 + 7]), (0x60, 0x80, 63));
+    let dying = self::run("", "ipv6 actions=dec_ttl,wan", lan(vec![burst(0, &[behind_options(17, 1)])]));
+    assert_eq!(dying.drops(), [("ttl-expired".to_owned(), 1)]);
+    let rules = "ipv6 actions=set_field:2001:db8::7->ipv6_dst,wan";
+    let moved = self::run("", rules, lan(vec![burst(0, &frames)]));
+    assert_eq!((moved.sent[1].len(), moved.dropped("ipv6-headers-unfollowed")), (2, 1));
+    checksums_hold(&moved.sent[1][0]);
+    // A header that cannot be read at all is not said to be changed.
+    let mut cut = many.clone();
+    cut.truncate(60);
+    let mut broken = frame(1, 2, None, "no such version");
+    broken[14] = 0x35;
+    let rules = "ipv6 actions=dec_ttl,wan\nip actions=mod_nw_tos:8,wan\n";
+    let run = self::run("", rules, lan(vec![burst(0, &[cut, broken])]));
+    assert_eq!(run.drops(), [("ip-header-broken".to_owned(), 2)]);
+}
+
 #[test]
 fn rules_edit_packets_and_their_checksums() {
     let rules = "table=0,priority=9,in_port=lan,udp actions=output:dmz,mod_nw_dst:192.0.2.9,mod_nw_src:192.0.2.1,mod_tp_dst:53,\
@@ -206,20 +327,14 @@ fn drops_of_rules_have_names() {
                  priority=9,ip,nw_dst=10.0.0.4 actions=lan\n\
                  priority=9,ip,nw_dst=10.0.0.5 actions=dec_ttl,wan\n\
                  priority=9,dl_vlan=9 actions=pop_vlan,goto_table:1\n\
-                 priority=9,ip,nw_dst=10.0.0.7 actions=controller\n\
                  priority=9,ip,nw_dst=10.0.0.8 actions=17\n";
     let to = |n: u8| frame(1, n, None, "x");
-    let frames = [to(2), to(3), to(4), dying, stacked, to(7), to(8)];
+    let frames = [to(2), to(3), to(4), dying, stacked, to(8)];
     let run = run("", rules, lan(vec![burst(0, &frames)]));
     assert_eq!(sent(&run), [0, 0, 0]);
-    for (name, count) in [
-        ("rule-drop", 1),
-        ("no-rule", 1),
-        ("output-nowhere", 2),
-        ("ttl-expired", 1),
-        ("vlan-stacked", 1),
-        ("no-controller", 1),
-    ] {
+    for (name, count) in
+        [("rule-drop", 1), ("no-rule", 1), ("output-nowhere", 2), ("ttl-expired", 1), ("vlan-stacked", 1)]
+    {
         assert_eq!(run.dropped(name), count, "{name}: {:?}", run.drops());
     }
 }
@@ -291,7 +406,7 @@ fn a_trace_tells_what_happens() {
     let vlans =
         "[vlans.lan]\ntrunk = [10, 20]\nnative = 10\n[vlans.wan]\naccess = 20\n[vlans.dmz]\naccess = 30\n";
     let (known, reserved, nobody) = (mac(2), [1, 0x80, 0xc2, 0, 0, 0], mac(7));
-    let group = "group_id=1,type=all,bucket=mod_vlan_vid:20,normal,bucket=controller\n\
+    let group = "group_id=1,type=all,bucket=mod_vlan_vid:20,normal,bucket=output:9\n\
                  group_id=2,type=all,bucket=mod_vlan_vid:20,bucket=drop\n";
     // Actions, whom to, with which tag; the last line of the trace's actions.
     for (actions, to, tag, last) in [
@@ -330,14 +445,26 @@ fn a_trace_tells_what_happens() {
         ("output:9", known, None, "dropped: output-nowhere"),
         ("in_port", known, None, "in_port"),
         ("all", known, None, "all"),
-        ("controller", known, None, "dropped: no-controller"),
-        ("controller,wan", known, None, "output:wan"),
-        ("wan,controller", known, None, "dropped: no-controller"),
+        ("output:9,wan", known, None, "output:wan"),
+        ("wan,output:9", known, None, "dropped: output-nowhere"),
         ("lan,goto_table:1", known, None, "dropped: output-nowhere"),
         ("wan,goto_table:1", known, None, "output:wan"),
         ("goto_table:1", known, None, ""),
         ("mod_vlan_vid:20", known, None, "mod_vlan_vid:20"),
-        ("group:1", known, None, "bucket: dropped: no-controller"),
+        ("group:1", known, None, "bucket: dropped: output-nowhere"),
+        (
+            "push_vlan:0x8100,mod_vlan_vid:20,normal",
+            known,
+            Some(10),
+            "bridge: VLAN 20, where the second tag would be the first: dropped: vlan-refused",
+        ),
+        ("push_vlan:0x8100,mod_vlan_vid:20,flood", known, Some(10), "bridge: VLAN 20: dropped: vlan-refused"),
+        (
+            "push_vlan:0x8100,flood",
+            known,
+            Some(20),
+            "bridge: there is another tag behind one of number 0: dropped: vlan-refused",
+        ),
         ("group:2", known, None, "bucket: mod_vlan_vid:20"),
     ] {
         let rules =
@@ -370,6 +497,63 @@ fn a_trace_tells_what_happens() {
     let control = run(vlans, rules, lan(vec![])).control;
     let traced = control.trace("in_port=lan,dl_vlan=20,dl_type=0x8100").unwrap();
     assert_eq!(traced.end, "not known: its VLAN is that of a tag behind the first");
+}
+
+#[test]
+fn a_traces_megaflow_leaves_no_bit_out() {
+    let rules = "priority=10,tcp,nw_dst=10.1.2.0/24,tp_dst=80 actions=wan\n";
+    for (classifier, megaflow) in
+        [("tuple-merge", "nw_proto=0x10/0x10"), ("tuple-space", "udp,nw_dst=10.1.2.0/24,tp_dst=80")]
+    {
+        let section = format!("classifier = \"{classifier}\"\n");
+        let control = run(&section, rules, lan(vec![])).control;
+        let traced = control.trace("in_port=lan,udp,nw_dst=10.1.2.3,tp_dst=80").unwrap();
+        assert_eq!((&*traced.end, &*traced.megaflow), ("dropped: no-rule", megaflow));
+        assert_eq!(traced.steps[0].looked, megaflow);
+    }
+}
+
+#[test]
+fn rules_choose_their_classifier() {
+    let ports = PORTS.map(str::to_owned);
+    let made = |section: &str| {
+        let section = toml::from_str(section).unwrap();
+        SwitchControl::new(&section, &ports, 1, &Domain::new(), 9).unwrap()
+    };
+    // Many masks in table 0, one in table 1.
+    let text: String = (0..400)
+        .map(|n: u32| {
+            let (source, destination) = (17 + n % 16, 17 + n / 16 % 16);
+            let of_many = format!("nw_src=10.{}.7.9/{source},nw_dst=10.{}.9.1/{destination}", n % 200, n % 250);
+            format!("priority={n},ip,{of_many} actions=wan\ntable=1,priority=1,ip,nw_src=10.0.{}.{} actions=wan\n", n / 200, n % 200)
+        })
+        .collect();
+    let mut auto = made("");
+    assert_eq!(auto.classifiers(), [(0, 1, "tuple-space")]);
+    auto.load(text.as_bytes(), "test", true).unwrap();
+    assert_eq!(auto.classifiers(), [(0, 400, "tuple-merge"), (1, 400, "tuple-space")]);
+    auto.load("priority=1,arp actions=normal".as_bytes(), "test", false).unwrap();
+    assert_eq!(auto.classifiers()[0], (0, 401, "tuple-merge"));
+    auto.delete("table=0,ip", false).unwrap();
+    assert_eq!(auto.classifiers()[0], (0, 1, "tuple-space"));
+    for name in ["tuple-space", "tuple-merge"] {
+        let mut fixed = made(&format!("classifier = \"{name}\""));
+        fixed.load(text.as_bytes(), "test", true).unwrap();
+        assert_eq!(fixed.classifiers(), [(0, 400, name), (1, 400, name)]);
+    }
+}
+
+#[test]
+fn groups_and_meters_go_with_their_rules() {
+    let rules = "group_id=7,type=all,bucket=wan\nmeter=1,pktps,band=type=drop,rate=5\n\
+                 priority=3 actions=meter:1,group:7\npriority=2 actions=meter:1,wan\npriority=1 actions=normal\n";
+    let mut control = run("", rules, lan(vec![])).control;
+    assert_eq!(control.delete_group(7).unwrap(), 1);
+    assert_eq!(control.delete_meter(1).unwrap(), 1);
+    assert_eq!((control.rules(), control.groups().0.len(), control.groups().1.len()), (1, 0, 0));
+    let errors = [control.delete_group(7), control.delete_meter(1)].map(|gone| gone.unwrap_err().to_string());
+    let told = "there is none: `tidemill switch groups` shows those that there are";
+    assert_eq!(errors, [format!("group 7: {told}"), format!("meter 1: {told}")]);
 }
 
 #[test]

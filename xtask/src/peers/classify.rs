@@ -6,6 +6,7 @@ use super::report::{self, Case, Report};
 use super::runner::Runner;
 use super::{build, cpu, ovs, pages};
 use crate::env;
+use crate::record::Record;
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -35,6 +36,46 @@ pub(crate) struct Options {
     /// Without our side
     #[arg(long)]
     peers_only: bool,
+    /// Keep it in bench/results: as peers-classify, or peers-ovs
+    #[arg(long, conflicts_with = "check")]
+    record: bool,
+}
+
+/// Sets of the data's folder acl that are compared in the records: all but the last three in every way, those in lookups only.
+pub(crate) const SETS: [&str; 9] = [
+    "wustl-acl1",
+    "wustl-fw1",
+    "wustl-ipc1",
+    "wustl-acl1_10K",
+    "wustl-fw1_10K",
+    "wustl-ipc1_10K",
+    "cbgen-acl1_100k",
+    "cbgen-fw1_100k",
+    "cbgen-ipc1_100k",
+];
+
+/// More rules than so many are not built anew for each change: that takes minutes, and says nothing new.
+const LARGE: usize = 20_000;
+
+/// Compares with `rte_acl` (false: with Open vSwitch) for the records.
+pub(crate) fn record(acl: bool, quick: bool) -> Result<bool> {
+    let mut options = Options {
+        rules: Vec::new(),
+        only: None,
+        json: true,
+        quick,
+        check: false,
+        peers_only: false,
+        record: true,
+    };
+    if acl {
+        let folder = env::data().context("TIDEMILL_DATA is not set: the rule sets are there")?.join("acl");
+        let sets = if quick { &SETS[..3] } else { &SETS[..] };
+        options.rules = sets.iter().map(|name| folder.join(format!("{name}.rules.zst"))).collect();
+    } else {
+        options.only = Some("ovs".into());
+    }
+    run(&options)
 }
 
 /// `rte_acl` by its classify methods.
@@ -50,6 +91,8 @@ struct Scenario {
     trace: PathBuf,
     expected: BTreeMap<&'static str, String>,
     headers: usize,
+    /// Its rules.
+    size: usize,
 }
 
 /// A file, compressed or not.
@@ -83,8 +126,10 @@ impl Scenario {
         // Several runs at once must not share files.
         let file = |ending: &str| folder.join(format!("{}-{name}.{ending}", std::process::id()));
         let expected = CASES.into_iter().map(|case| (case, sum.clone())).collect();
-        let scenario =
-            Scenario { name: name.to_owned(), rules: file("rules"), trace: file("trace"), expected, headers };
+        let size = rules.lines().filter(|line| line.starts_with('@')).count();
+        let (name, files) = (name.to_owned(), [file("rules"), file("trace")]);
+        let [rules_file, trace_file] = files;
+        let scenario = Scenario { name, rules: rules_file, trace: trace_file, expected, headers, size };
         for (file, text) in [(&scenario.rules, rules), (&scenario.trace, trace)] {
             std::fs::write(file, text).with_context(|| file.display().to_string())?;
         }
@@ -144,8 +189,8 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     if !switches.is_empty() {
         ensure!(options.rules.is_empty(), "--rules: not with --only ovs, whose traffic cases have their own");
         let (rounds, seconds) = if options.quick || options.check { (3, 0.5) } else { (7, 1.0) };
-        let Options { check, json, .. } = *options;
-        return ovs::run(&switches, &ovs::Extent { rounds, seconds, check, json });
+        let Options { check, json, record, quick, .. } = *options;
+        return ovs::run(&switches, &ovs::Extent { rounds, seconds, check, json, record, quick });
     }
     ensure!(options.check || !options.rules.is_empty(), "--rules: give at least one set");
     if options.check && options.rules.is_empty() {
@@ -154,7 +199,9 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     let (program, peers) = (program()?, peers(options.only.as_deref()));
     ensure!(!peers.is_empty(), "--only: no such peer, or this CPU has not what it needs");
     let _pages = (!options.check).then(|| pages::raise(PAGES));
-    let mut report = Report { bench: "classify", metric: "mlps", json: options.json, record: None };
+    let record = options.record.then(|| Record::start("peers-classify", json!({}), options.quick));
+    let record = record.transpose()?;
+    let mut report = Report { bench: "classify", metric: "mlps", json: options.json, record };
     for rules in &options.rules {
         let scenario = Scenario::read(rules)?;
         if options.check {
@@ -172,11 +219,16 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
             report.built(&theirs, &build, "entries");
             let lookups = if options.quick { 7 } else { 21 };
             // A change of theirs is a build: seconds for 10,000 rules.
-            for (asked, rounds, warm) in [("lookup", lookups, true), ("update", 3, false)] {
+            let asked = [("lookup", lookups, true), ("update", 3, false)];
+            let asked = if scenario.size > LARGE { &asked[..1] } else { &asked[..] };
+            for &(asked, rounds, warm) in asked {
                 let name = format!("{}/{asked}", scenario.name);
                 report.compare(&mut ours, &mut theirs, &Case { name: &name, asked, rounds, warm })?;
             }
         }
+    }
+    if let Some(record) = report.record {
+        record.write()?;
     }
     Ok(true)
 }

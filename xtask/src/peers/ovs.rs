@@ -1,11 +1,13 @@
 //! `peers classify --only ovs`: our switch and Open vSwitch with its DPDK datapath on HALO's traffic cases, runs alternating.
 //!
-//! Both get the same frames from a device in memory that writes them, have the same rules, and send to a device that takes everything. Both are timed by what
-//! their thread had of the processor, theirs less what its own statistics call idle. What is compared and what each side is spared is in bench/README.md.
+//! Both get the same frames, have the same rules, and send to a device that takes everything; but their devices are DPDK's `net_null` with its buffers, and ours are
+//! our own ports in memory with our frames, without DPDK: so theirs pay for DPDK's device layer, and ours do not. Both are timed by what their thread had of the
+//! processor, theirs less what its own statistics call idle. What is compared and what each side is spared is in bench/README.md.
 
 use super::report::{self, Case, Report};
 use super::runner::Runner;
 use super::{build, cpu, pages};
+use crate::record::Record;
 use crate::{env, setup};
 use anyhow::{Result, ensure};
 use serde_json::json;
@@ -36,6 +38,8 @@ pub(crate) struct Extent {
     pub(crate) seconds: f64,
     pub(crate) check: bool,
     pub(crate) json: bool,
+    pub(crate) record: bool,
+    pub(crate) quick: bool,
 }
 
 /// Those that were asked for and that this CPU has; by default none: they need a package that the tests do without.
@@ -101,7 +105,8 @@ pub(crate) fn run(peers: &[&'static str], extent: &Extent) -> Result<bool> {
     provide()?;
     let front: PathBuf = build::plugin("ovs-front", &build::sources("ovs", "c")?)?;
     let (_pages, cpu) = (pages::raise(PAGES), cpu());
-    let mut report = Report { bench: "classify", metric: "mpps", json: extent.json, record: None };
+    let record = extent.record.then(|| Record::start("peers-ovs", json!({}), extent.quick)).transpose()?;
+    let mut report = Report { bench: "classify", metric: "mpps", json: extent.json, record };
     let mut ours = vec![ours(extent.seconds, cpu)?];
     for peer in peers {
         let (_folder, mut theirs) = match theirs(peer, &front, extent.seconds, cpu) {
@@ -121,6 +126,9 @@ pub(crate) fn run(peers: &[&'static str], extent: &Extent) -> Result<bool> {
             let case = Case { name: &name, asked, rounds: extent.rounds, warm: false };
             report.compare(&mut ours, &mut theirs, &case)?;
         }
+    }
+    if let Some(record) = report.record {
+        record.write()?;
     }
     Ok(true)
 }

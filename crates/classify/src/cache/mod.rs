@@ -13,7 +13,8 @@
 //! not used in this unit of time; where all was, most decisions are not kept (`tries.rs`).
 //!
 //! **A flood** of packets that have a megaflow each pays for its lookups only: from three quarters of the room on a key gets a megaflow, and an exact match,
-//! when it comes again, or as one of a small sample (`door.rs`). What is turned away is decided by the rules as a batch, by vectors, and its mask is never made.
+//! when it comes again, or as one of a small sample (`door.rs`); and if few of the keys that were asked for had one, the masks are asked for a sample only
+//! (`sparing.rs`). What is turned away is decided by the rules as a batch, by vectors, and its mask is never made.
 //!
 //! **Nothing stale.** Every entry has the version of the rules that it is right for. One of another version is not used as it
 //! is: if none of the [changes since](Snapshot::still_holds) concerns it, it gets this version, else it is thrown away and the rules are asked.
@@ -32,6 +33,7 @@
 mod door;
 mod masks;
 mod signatures;
+mod sparing;
 mod tries;
 
 use crate::decider::Decider;
@@ -40,6 +42,7 @@ use crate::laps::{Laps, Layer};
 use door::Door;
 use masks::Masks;
 use signatures::{FEWEST_MASKS, Signatures};
+use sparing::Sparing;
 use tidemill_flow::flowtable::{FlowTable, Outcome, Slot};
 use tidemill_flow::hash::{KeyHash, Keyed};
 use tidemill_flow::key::Key as FlowKey;
@@ -105,6 +108,8 @@ pub struct CacheCounters {
     pub not_kept: u64,
     /// Keys that the rules decided without a look at what could be kept: they came for the first time, and there was little room.
     pub turned_away: u64,
+    /// Keys that the rules decided and megaflows were not probed for: lately that was in vain, and there was little room.
+    pub spared: u64,
     /// Masks that megaflows were probed with.
     pub probes: u64,
 }
@@ -120,6 +125,7 @@ pub struct Cache {
     megaflows: Table,
     masks: Masks,
     door: Door,
+    sparing: Sparing,
     hasher: Keyed<8>,
     /// Of exact matches, of megaflows.
     tries: [Tries; 2],
@@ -133,6 +139,7 @@ impl std::fmt::Debug for Cache {
 }
 
 /// Keys of a batch, by their places in it.
+#[derive(Clone, Copy)]
 struct Open {
     places: [u8; GROUP],
     len: usize,
@@ -153,6 +160,14 @@ impl Open {
         }
         self.len = kept;
     }
+
+    /// Adds the keys of these bits.
+    fn add(&mut self, bits: u32) {
+        for place in (0..GROUP as u8).filter(|place| bits >> place & 1 != 0) {
+            self.places[self.len] = place;
+            self.len += 1;
+        }
+    }
 }
 
 impl Cache {
@@ -170,6 +185,7 @@ impl Cache {
             megaflows: Table::new(settings.megaflows.max(1), hasher).map_err(CacheError::Megaflows)?,
             masks: Masks::new(settings.masks),
             door: Door::new(settings.megaflows),
+            sparing: Sparing::default(),
             hasher,
             tries: Default::default(),
             counters: CacheCounters::default(),
@@ -263,7 +279,14 @@ impl Cache {
         if signed {
             self.signature_group(rules, now, (keys, &hashes), &mut open, out);
         }
+        let room = self.room();
+        let spared = self.spare(room, &mut open);
+        let asked = open.len;
         self.megaflow_group(rules, now, (keys, signed.then_some(&hashes)), &mut open, out);
+        if !room {
+            self.sparing.came_to(asked, asked - open.len);
+        }
+        open.add(spared);
         laps.lap(Layer::Megaflow);
         let away = self.turn_away(rules, (keys, &hashes), &mut open, out);
         for i in open.iter() {
@@ -301,6 +324,31 @@ impl Cache {
         laps.lap(Layer::Exact);
     }
 
+    /// Whether whoever asks for a megaflow gets one.
+    fn room(&self) -> bool {
+        self.masks.free() && !Door::little_room(self.megaflows.len(), self.megaflows.slots())
+    }
+
+    /// Where there is little room for megaflows, and asking for them was in vain lately: takes out the keys that are not asked for. Which those were,
+    /// by bits.
+    fn spare(&mut self, room: bool, open: &mut Open) -> u32 {
+        if room {
+            self.sparing = Sparing::default();
+            return 0;
+        }
+        if self.masks.order().len() < sparing::FEWEST_MASKS {
+            return 0;
+        }
+        let mut spared = 0_u32;
+        open.retain(|_, i| {
+            let asks = self.sparing.asks();
+            spared |= u32::from(!asks) << i;
+            asks
+        });
+        self.counters.spared += u64::from(spared.count_ones());
+        spared
+    }
+
     /// Where there is little room for megaflows: decides by the rules alone what is to get none. Which keys those were, by bits.
     fn turn_away<D: Decider>(
         &mut self,
@@ -309,8 +357,7 @@ impl Cache {
         open: &mut Open,
         out: &mut [D::Decision],
     ) -> u32 {
-        let room = self.masks.free() && !Door::little_room(self.megaflows.len(), self.megaflows.slots());
-        if open.len == 0 || room {
+        if open.len == 0 || self.room() {
             return 0;
         }
         let mut bits = 0_u32;

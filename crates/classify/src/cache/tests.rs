@@ -127,6 +127,70 @@ fn in_a_flood_who_comes_again_is_let_in() {
     assert!(misses <= u64::from(SAMPLED), "{misses}");
 }
 
+/// With many masks a flood's packets pay for a probe or two, not for all of them, and those in use are found as ever.
+#[test]
+fn many_masks_are_asked_for_a_sample_of_a_flood() {
+    let mut rules = LiveRules::new(&Domain::new(), Grouping::Exact, 100);
+    let sender = Match::any().exact(Field::MacSource, 0x0266_6666_6666);
+    rules.insert(Rule { matches: sender, priority: 100 }).unwrap();
+    // Another length for each packet's network: 30 masks without the flood.
+    let network = |length: u32| 1_u32.rotate_right(length);
+    for length in 1..31 {
+        let matches = Match::any().prefix(Field::Ipv4Source, network(length).into(), length);
+        rules.insert(Rule { matches, priority: 40 - length }).unwrap();
+    }
+    rules.commit();
+    let oracle = Oracle::new(rules.set());
+    let settings = Settings { exact: 310, signatures: 1000, megaflows: 620, masks: 64 };
+    let mut cache = Cache::new(settings, 5).unwrap();
+    let key = |length: u32, mac: u64, port: u16| {
+        Key::ipv4(network(length), 9, port, 2, 17).with(Field::MacSource, 0x0600_0000_0000 | u128::from(mac))
+    };
+    let used: Vec<Key> = (0..120).map(|n| key(1 + n % 30, u64::from(n), 7)).collect();
+    let mut classify = |now: u32, keys: &[Key]| {
+        let (before, mut out) = (cache.counters(), vec![Rank(0); keys.len()]);
+        cache.classify(rules.snapshot(), now, keys, &mut out);
+        keys.iter().zip(out).for_each(|(key, found)| assert_eq!(found, oracle.lookup(key), "{key:?}"));
+        cache.check().unwrap();
+        let (after, masks) = (cache.counters(), cache.masks());
+        let hits = after.exact_hits + after.megaflow_hits - before.exact_hits - before.megaflow_hits;
+        (after.probes - before.probes, after.spared - before.spared, hits, masks)
+    };
+    for _ in 0..3 {
+        classify(0, &used);
+    }
+    // A flood, with those in use between: first it fills the room, then it is on.
+    let (mut next, mut probes, mut spared, mut hits, mut masks) = (0, 0, 0, 0, 0);
+    for round in 0..120 {
+        let mut keys: Vec<Key> = (0..100)
+            .map(|_| {
+                next += 1;
+                key(1 + next % 30, u64::from(1 << 20 | next), 7)
+            })
+            .collect();
+        keys.extend_from_slice(&used);
+        let counted = classify(round / 20, &keys);
+        if round >= 20 {
+            (probes, spared, hits) = (probes + counted.0, spared + counted.1, hits + counted.2);
+            masks = counted.3;
+        }
+    }
+    let (flood, used_keys) = (100 * 100, 100 * used.len() as u64);
+    assert!(masks >= 30, "{masks}");
+    assert!(spared > flood * 3 / 4, "{spared} of {flood}");
+    assert!(probes < 6 * flood, "{probes} probes");
+    assert!(hits > used_keys * 19 / 20, "{hits} of {used_keys}");
+    // When what is idle has gone there is room again, and every key is asked for.
+    cache.maintain(rules.snapshot(), 100, 10, 10_000);
+    let of_port = |port: u16| (0..120).map(|n| key(1 + n % 30, u64::from(n), port)).collect::<Vec<_>>();
+    let (before, mut out) = (cache.counters(), vec![Rank(0); 120]);
+    for port in [8, 9] {
+        cache.classify(rules.snapshot(), 100, &of_port(port), &mut out);
+    }
+    let after = cache.counters();
+    assert_eq!((after.spared - before.spared, after.megaflow_hits - before.megaflow_hits), (0, 120));
+}
+
 #[test]
 fn without_a_flood_the_first_packet_makes_a_megaflow() {
     let mut flooded = Flooded::new(SETTINGS);

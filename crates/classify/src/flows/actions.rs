@@ -55,21 +55,22 @@ fn call(text: &str, start: usize, end: usize) -> Option<Call<'_>> {
     Some(Call { name: &trimmed[..len], at, value, value_at: at + (len + 1).min(trimmed.len()) })
 }
 
-/// Actions, and the table to go on with.
+/// Actions, and the table to go on with; and where each stands.
 pub(super) fn instructions(
     source: &Source<'_>,
     from: usize,
     to: usize,
     matches: &Match,
-) -> Result<Instructions, TextError> {
+) -> Result<(Instructions, Vec<u16>), TextError> {
     let calls = calls(source, from, to)?;
+    let places = calls.iter().map(|call| super::byte(call.at)).collect();
     let mut instructions = Instructions::default();
     let Some(first) = calls.first() else {
         return Err(source.error(from, "give actions, or `drop`"));
     };
     if first.name == "drop" {
         return match calls.get(1) {
-            None if first.value.is_empty() => Ok(instructions),
+            None if first.value.is_empty() => Ok((instructions, places)),
             None => Err(source.error(first.value_at, "drop takes nothing")),
             Some(next) => Err(source.error(next.at, "nothing may follow drop")),
         };
@@ -95,7 +96,7 @@ pub(super) fn instructions(
             }
         }
     }
-    Ok(instructions)
+    Ok((instructions, places))
 }
 
 /// The actions of a bucket.
@@ -134,8 +135,7 @@ fn action(source: &Source<'_>, call: &Call<'_>, in_bucket: bool) -> Result<Actio
         "normal" | "NORMAL" => bare(Action::Output(Output::Normal)),
         "flood" | "FLOOD" => bare(Action::Output(Output::Flood)),
         "all" | "ALL" => bare(Action::Output(Output::All)),
-        // What else a controller is told has no meaning here.
-        "controller" | "CONTROLLER" => Ok(Action::Output(Output::Controller)),
+        "controller" | "CONTROLLER" => Err(no_controller(source, call.at)),
         "set_field" => set_field(source, call),
         "mod_vlan_vid" => Ok(set(Field::Vlan, u128::from(number(4095)?) | present, 0x1fff)),
         "mod_vlan_pcp" => Ok(set(Field::Vlan, u128::from(number(7)?) << 13 | present, 0xf000)),
@@ -171,13 +171,18 @@ fn action(source: &Source<'_>, call: &Call<'_>, in_bucket: bool) -> Result<Actio
     }
 }
 
+/// Packets for one would be dropped: that is to be seen here, not when they are missing.
+fn no_controller(source: &Source<'_>, at: usize) -> TextError {
+    source.error(at, "controller: there is no controller here: give another action, or drop")
+}
+
 fn output(source: &Source<'_>, text: &str, at: usize) -> Result<Action, TextError> {
     let output = match text {
         "in_port" | "IN_PORT" => Output::InPort,
         "normal" | "NORMAL" => Output::Normal,
         "flood" | "FLOOD" => Output::Flood,
         "all" | "ALL" => Output::All,
-        "controller" | "CONTROLLER" => Output::Controller,
+        "controller" | "CONTROLLER" => return Err(no_controller(source, at)),
         port => Output::Port(source.port(port, at)?),
     };
     Ok(Action::Output(output))

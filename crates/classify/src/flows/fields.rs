@@ -124,7 +124,7 @@ pub(super) fn field(name: &str) -> Option<(Field, Form, Needs)> {
 }
 
 /// Ethertype and protocol that a word alone stands for.
-fn shorthand(name: &str) -> Option<(u16, Option<Protocol>)> {
+pub(super) fn shorthand(name: &str) -> Option<(u16, Option<Protocol>)> {
     Some(match name {
         "ip" => (IPV4, None),
         "ipv6" => (IPV6, None),
@@ -164,7 +164,7 @@ fn own_word(source: &Source<'_>, word: &Word<'_>, head: &mut Head) -> Result<boo
     let value = word.value.unwrap_or_default();
     let number = |most: u64| source.number(value, word.value_at, most, word.name);
     match word.name {
-        "table" => head.table = Some(number(254)? as u8),
+        "table" => (head.table, head.table_at) = (Some(number(254)? as u8), Some(word.at)),
         "priority" => head.priority = Some(number(u16::MAX.into())? as u16),
         "idle_timeout" => head.idle_s = number(u16::MAX.into())? as u16,
         "hard_timeout" => head.hard_s = number(u16::MAX.into())? as u16,
@@ -209,8 +209,16 @@ impl Growing {
 
 /// The words between two places.
 pub(super) fn head(source: &Source<'_>, from: usize, to: usize) -> Result<Head, TextError> {
-    let mut head =
-        Head { table: None, priority: None, cookie: None, idle_s: 0, hard_s: 0, matches: Match::any() };
+    let mut head = Head {
+        table: None,
+        table_at: None,
+        priority: None,
+        cookie: None,
+        idle_s: 0,
+        hard_s: 0,
+        matches: Match::any(),
+    };
+    let mut own: Vec<&str> = Vec::new();
     let (mut ethertype, mut protocol) = (None, None);
     let mut growing = Growing { parts: Vec::new(), ranges: [None; 2] };
     let mut fields: Vec<Word<'_>> = Vec::new();
@@ -243,7 +251,10 @@ pub(super) fn head(source: &Source<'_>, from: usize, to: usize) -> Result<Head, 
                 protocol = Some(source.number(value, word.value_at, 255, word.name)? as u8);
                 fields.push(word);
             }
-            _ if own_word(source, &word, &mut head)? => {}
+            _ if own_word(source, &word, &mut head)? => {
+                twice(own.contains(&word.name), "this")?;
+                own.push(word.name);
+            }
             _ => fields.push(word),
         }
     }

@@ -16,7 +16,7 @@
 //! | link | `in_port`, `dl_src`, `dl_dst`, `dl_vlan` (0xffff: no tag), `dl_vlan_pcp`, `vlan_tci`, `metadata` |
 //! | network | `nw_src`, `nw_dst`, `ipv6_src`, `ipv6_dst`, `arp_spa`, `arp_tpa`, `arp_op`, `nw_tos`, `ip_dscp`, `nw_ecn`, `ip_frag` |
 //! | transport | `tp_src`, `tp_dst` (and `tcp_`, `udp_`, `sctp_`), `tcp_flags`, `icmp_type`, `icmp_code`, `icmpv6_type`, `icmpv6_code` |
-//! | actions | a port's number or name, `output`, `in_port`, `normal`, `flood`, `all`, `controller`, `drop`, `set_field`, `mod_...`, `push_vlan`, `pop_vlan`, `strip_vlan`, `dec_ttl`, `write_metadata`, `group`, `meter`, `goto_table`, `resubmit(,N)` |
+//! | actions | a port's number or name, `output`, `in_port`, `normal`, `flood`, `all`, `drop`, `set_field`, `mod_...`, `push_vlan`, `pop_vlan`, `strip_vlan`, `dec_ttl`, `write_metadata`, `group`, `meter`, `goto_table`, `resubmit(,N)` |
 //!
 //! A meter without `burst_size` holds what a second lets through.
 //!
@@ -24,7 +24,7 @@
 //!
 //! Departures: ports may be ranges (`8000-8999`); ports have names; a field without the protocol that it needs is an error
 //! rather than passed over; `resubmit` leads to a later table and comes last, so it is `goto_table`. What `dump-flows` counts (`n_packets`,
-//! `duration`, ...) is read and passed over, so that a dump can be loaded.
+//! `duration`, ...) is read and passed over, so that a dump can be loaded. There is no controller: an action that needs one is an error.
 
 mod actions;
 mod fields;
@@ -37,7 +37,7 @@ mod tests;
 pub use show::{show_action, show_flow, show_group, show_looked, show_match, show_meter};
 
 use crate::key::Field;
-use crate::pipeline::{FlowFilter, FlowSpec, Group, Instructions, MeterRate};
+use crate::pipeline::{Action, BookError, FlowFilter, FlowSpec, Group, Instructions, MeterRate};
 use crate::rule::Match;
 use crate::text::{TextError, lines};
 use source::Source;
@@ -77,11 +77,52 @@ pub enum Item {
     Meter(u32, MeterRate),
 }
 
-/// Reads a file; each item with its line's number.
+/// Where a line stands, and its parts in it: for what is found wrong with them later.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Place {
+    /// The line, from 1.
+    pub line: usize,
+    /// Its first word, by bytes of the line.
+    start: u16,
+    /// The rule's table, or the first word.
+    table: u16,
+    /// Each action, and behind them the one that leads to another table.
+    actions: Box<[u16]>,
+}
+
+impl Place {
+    /// The column, from 1, of what an error says of a line's item.
+    pub fn column(&self, item: &Item, error: &BookError) -> usize {
+        let of = |wanted: &dyn Fn(&Action) -> bool| match item {
+            Item::Flow(spec) => spec.instructions.actions.iter().position(wanted),
+            Item::Group(..) | Item::Meter(..) => None,
+        };
+        let at =
+            match (item, error) {
+                (Item::Flow(spec), BookError::NoTable(table, _)) if *table == spec.table => Some(self.table),
+                (Item::Flow(_), BookError::NoTable(..) | BookError::Backwards(..)) => {
+                    self.actions.last().copied()
+                }
+                (_, BookError::NoGroup(number)) => of(&|action| *action == Action::Group(*number))
+                    .and_then(|at| self.actions.get(at).copied()),
+                (_, BookError::NoMeter(number)) => of(&|action| *action == Action::Meter(*number))
+                    .and_then(|at| self.actions.get(at).copied()),
+                _ => None,
+            };
+        usize::from(at.unwrap_or(self.start)) + 1
+    }
+}
+
+/// A byte of a line, which has no more than 4,096.
+fn byte(at: usize) -> u16 {
+    u16::try_from(at).unwrap_or(u16::MAX)
+}
+
+/// Reads a file; each item with its place.
 ///
 /// # Errors
 /// The first thing that is wrong, with line and column.
-pub fn read_flows(reader: impl BufRead, ports: &PortNames) -> Result<Vec<(usize, Item)>, TextError> {
+pub fn read_flows(reader: impl BufRead, ports: &PortNames) -> Result<Vec<(Place, Item)>, TextError> {
     let mut items = Vec::new();
     lines(reader, |line| {
         let (bytes, number) = line.whole();
@@ -92,7 +133,7 @@ pub fn read_flows(reader: impl BufRead, ports: &PortNames) -> Result<Vec<(usize,
         })?;
         // A comment may follow.
         let text = text.split('#').next().unwrap_or_default().trim_end();
-        items.push((number, item(&Source::new(text, number, ports))?));
+        items.push(item(&Source::new(text, number, ports))?);
         Ok(())
     })?;
     Ok(items)
@@ -103,7 +144,7 @@ pub fn read_flows(reader: impl BufRead, ports: &PortNames) -> Result<Vec<(usize,
 /// # Errors
 /// What is wrong with it, in line 1.
 pub fn read_flow(text: &str, ports: &PortNames) -> Result<Item, TextError> {
-    item(&Source::new(text, 1, ports))
+    item(&Source::new(text, 1, ports)).map(|(_, item)| item)
 }
 
 /// Reads what to delete or to show: a rule without actions. With `strict` it has a priority, and its match is a rule's own. Words that would not be
@@ -162,22 +203,25 @@ pub fn read_packet(text: &str, ports: &PortNames) -> Result<crate::Key, TextErro
     Ok(*head.matches.value())
 }
 
-fn item(source: &Source<'_>) -> Result<Item, TextError> {
+fn item(source: &Source<'_>) -> Result<(Place, Item), TextError> {
     let text = source.text();
     let begins = text.trim_start();
+    let start = byte(text.len() - begins.len());
+    let mut place = Place { line: source.line(), start, table: start, actions: Box::default() };
     if begins.starts_with("group_id") {
-        return groups::group(source).map(|(number, group)| Item::Group(number, group));
+        return groups::group(source).map(|(number, group)| (place, Item::Group(number, group)));
     }
     if begins.starts_with("meter=") {
-        return groups::meter(source).map(|(number, rate)| Item::Meter(number, rate));
+        return groups::meter(source).map(|(number, rate)| (place, Item::Meter(number, rate)));
     }
     let Some(actions) = source.find_word("actions=") else {
         return Err(source.error(text.len(), "`actions=` is missing: say what is to become of the packets"));
     };
     let head = fields::head(source, 0, actions)?;
-    let instructions: Instructions =
+    let (instructions, places): (Instructions, Vec<u16>) =
         actions::instructions(source, actions + "actions=".len(), text.len(), &head.matches)?;
-    Ok(Item::Flow(Box::new(FlowSpec {
+    (place.table, place.actions) = (head.table_at.map_or(start, byte), places.into());
+    let spec = FlowSpec {
         table: head.table.unwrap_or(0),
         priority: head.priority.unwrap_or(DEFAULT_PRIORITY),
         matches: head.matches,
@@ -185,12 +229,15 @@ fn item(source: &Source<'_>) -> Result<Item, TextError> {
         cookie: head.cookie.map_or(0, |(cookie, _)| cookie),
         idle_s: head.idle_s,
         hard_s: head.hard_s,
-    })))
+    };
+    Ok((place, Item::Flow(Box::new(spec))))
 }
 
 /// What a line says before its actions.
 struct Head {
     table: Option<u8>,
+    /// Where that stands.
+    table_at: Option<usize>,
     priority: Option<u16>,
     cookie: Option<(u64, u64)>,
     idle_s: u16,

@@ -29,9 +29,19 @@ pub fn show_flow(spec: &FlowSpec, ports: &PortNames) -> String {
     format!("{} actions={}", words.join(","), show_instructions(&spec.instructions, ports))
 }
 
-/// The bits of a key that a decision has looked at, as a match.
+/// The bits of a key that a decision has looked at, as a match: every packet that matches it has them. Some bits of a field are shown as value and mask
+/// (`nw_proto=0x10/0x10`); bits of addresses come with the whole ethertype, which says what addresses they are.
 pub fn show_looked(key: &Key, mask: &Mask, ports: &PortNames) -> String {
-    show_match(&Match::from_parts(key.masked(mask), *mask, [PortRange::ALL; 2]), ports)
+    let mut mask = *mask;
+    if mask.0[..4] != [0; 4] {
+        mask = mask.with(Field::EtherType, 0xffff);
+    }
+    show_match(&Match::from_parts(key.masked(&mask), mask, [PortRange::ALL; 2]), ports)
+}
+
+/// Some bits of a number.
+fn some(value: u128, mask: u128) -> String {
+    format!("{value:#x}/{mask:#x}")
 }
 
 /// A value with its mask, if that is not the whole field.
@@ -76,8 +86,7 @@ fn words(field: Field, value: u128, mask: u128) -> Option<(&'static str, String)
         Field::Metadata => address("metadata", &hex),
         Field::SourcePort | Field::DestinationPort => {
             let name = if field == Field::SourcePort { "tp_src" } else { "tp_dst" };
-            let text = if mask == 0xffff { value.to_string() } else { format!("{value:#x}/{mask:#x}") };
-            Some((name, text))
+            Some((name, if mask == 0xffff { value.to_string() } else { some(value, mask) }))
         }
         Field::Vlan => {
             let (present, id) = (u128::from(VLAN_PRESENT), value & 0xfff);
@@ -85,12 +94,12 @@ fn words(field: Field, value: u128, mask: u128) -> Option<(&'static str, String)
                 0x1fff if value & present != 0 => ("dl_vlan", id.to_string()),
                 0xf000 if value & present != 0 => ("dl_vlan_pcp", (value >> 13).to_string()),
                 0x1000 if value == 0 => ("dl_vlan", "0xffff".into()),
-                _ => ("vlan_tci", format!("{value:#x}/{mask:#x}")),
+                _ => ("vlan_tci", some(value, mask)),
             })
         }
         Field::Fragment => {
             let word = FRAGMENTS.iter().find(|(_, v, m)| (u128::from(*v), u128::from(*m)) == (value, mask));
-            word.map(|(word, ..)| ("ip_frag", (*word).to_owned()))
+            Some(("ip_frag", word.map_or_else(|| some(value, mask), |(word, ..)| (*word).to_owned())))
         }
         Field::TcpFlags => {
             let mut text = String::new();
@@ -98,7 +107,7 @@ fn words(field: Field, value: u128, mask: u128) -> Option<(&'static str, String)
                 let _ = write!(text, "{}{name}", if value >> bit & 1 != 0 { '+' } else { '-' });
             }
             let named = mask >> FLAGS.len() == 0;
-            Some(("tcp_flags", if named { text } else { format!("{value:#x}/{mask:#x}") }))
+            Some(("tcp_flags", if named { text } else { some(value, mask) }))
         }
         // What stands in words of its own.
         Field::Tos | Field::EtherType | Field::Protocol | Field::InPort => None,
@@ -109,10 +118,10 @@ fn words(field: Field, value: u128, mask: u128) -> Option<(&'static str, String)
 pub fn show_match(matches: &Match, ports: &PortNames) -> String {
     let part = |field: Field| (matches.value().get(field), matches.mask().get(field));
     let mut list = Vec::new();
-    let (family, family_mask) = part(Field::EtherType);
-    let family = (family_mask == 0xffff).then_some(family as u16);
-    let (protocol, protocol_mask) = part(Field::Protocol);
-    let protocol = (protocol_mask == 0xff).then_some(Protocol(protocol as u8));
+    let (ethertype, ethertype_mask) = part(Field::EtherType);
+    let family = (ethertype_mask == 0xffff).then_some(ethertype as u16);
+    let (number, number_mask) = part(Field::Protocol);
+    let protocol = (number_mask == 0xff).then_some(Protocol(number as u8));
     let mut icmp = None;
     let (word, named) = match (family, protocol) {
         (Some(IPV4), Some(Protocol::TCP)) => ("tcp", true),
@@ -136,22 +145,30 @@ pub fn show_match(matches: &Match, ports: &PortNames) -> String {
     };
     match (word, family) {
         ("", Some(family)) => list.push(format!("dl_type={family:#06x}")),
+        ("", None) if ethertype_mask != 0 => {
+            list.push(format!("dl_type={}", some(ethertype, ethertype_mask)))
+        }
         ("", None) => {}
         (word, _) => list.push(word.to_owned()),
     }
-    if let Some(protocol) = protocol.filter(|_| !named) {
+    if number_mask != 0 && !named {
         let name = if family == Some(ARP) { "arp_op" } else { "nw_proto" };
-        list.push(format!("{name}={}", protocol.0));
+        let number = protocol.map_or_else(|| some(number, number_mask), |protocol| protocol.0.to_string());
+        list.push(format!("{name}={number}"));
     }
-    if matches.mask().get(Field::InPort) != 0 {
-        list.insert(0, format!("in_port={}", port(matches.value().get(Field::InPort) as u16, ports)));
+    let (in_port, in_port_mask) = part(Field::InPort);
+    if in_port_mask != 0 {
+        let whole = in_port_mask == 0xffff;
+        let text = if whole { port(in_port as u16, ports) } else { some(in_port, in_port_mask) };
+        list.insert(0, format!("in_port={text}"));
     }
     let (tos, tos_mask) = part(Field::Tos);
-    if tos_mask & 0xfc != 0 {
-        list.push(format!("nw_tos={}", tos & 0xfc));
-    }
-    if tos_mask & 3 != 0 {
-        list.push(format!("nw_ecn={}", tos & 3));
+    for (name, bits) in [("nw_tos", 0xfc), ("nw_ecn", 3)] {
+        let (value, mask) = (tos & bits, tos_mask & bits);
+        if mask != 0 {
+            let text = if mask == bits { value.to_string() } else { some(value, mask) };
+            list.push(format!("{name}={text}"));
+        }
     }
     for field in Field::ALL {
         let (value, mask) = part(field);
@@ -185,7 +202,6 @@ pub fn show_action(action: &Action, ports: &PortNames) -> String {
             Output::Normal => "normal".into(),
             Output::Flood => "flood".into(),
             Output::All => "all".into(),
-            Output::Controller => "controller".into(),
         },
         Action::Set { field, value, mask } => match (field, mask) {
             (Field::Vlan, 0x1fff) => format!("mod_vlan_vid:{}", value & 0xfff),

@@ -35,6 +35,11 @@ impl<'a> Source<'a> {
         self.text
     }
 
+    /// Its number, from 1.
+    pub(super) fn line(&self) -> usize {
+        self.line
+    }
+
     /// An error at a byte of the line.
     pub(super) fn error(&self, at: usize, what: impl Into<String>) -> TextError {
         TextError::Line { line: self.line, column: at + 1, what: what.into() }

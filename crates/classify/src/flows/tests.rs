@@ -1,9 +1,9 @@
 //! What is read, what is refused, and that what is shown is read as the same.
 
 use super::*;
-use crate::Key;
 use crate::pipeline::{Action, GroupKind, MeterUnit, Output};
 use crate::rule::Side;
+use crate::{Key, Mask};
 
 fn ports() -> PortNames {
     PortNames(["lan", "wan", "dmz"].map(str::to_owned).to_vec())
@@ -88,7 +88,7 @@ fn what_is_shown_is_read_as_the_same() {
     for text in [
         "table=0,priority=32768 actions=drop",
         "cookie=0x2a,table=3,idle_timeout=30,hard_timeout=60,priority=100,in_port=wan,tcp,nw_dst=192.0.2.0/24,tcp_flags=+syn-ack,tp_dst=8000-8999 actions=meter:1,mod_vlan_vid:20,output:lan,goto_table:4",
-        "table=1,priority=1,dl_type=0x88cc,dl_dst=01:80:c2:00:00:0e actions=controller",
+        "table=1,priority=1,dl_type=0x88cc,dl_dst=01:80:c2:00:00:0e actions=lan",
         "table=1,priority=1,dl_vlan=0xffff,dl_src=02:00:00:00:00:00/ff:00:00:00:00:00 actions=push_vlan:0x88a8,mod_vlan_vid:7,mod_vlan_pcp:3,flood",
         "table=0,priority=9,ipv6,nw_proto=89,nw_tos=184,nw_ecn=1,ipv6_src=2001:db8::/32,ipv6_dst=ff02::5,ip_frag=not_later actions=all,in_port",
         "table=0,priority=9,arp,arp_op=1,arp_spa=10.0.0.0/8,arp_tpa=10.0.0.1 actions=normal",
@@ -104,6 +104,104 @@ fn what_is_shown_is_read_as_the_same() {
     }
     let dumped = " cookie=0x0, duration=12.3s, table=0, n_packets=7, n_bytes=420, idle_age=3, priority=5,ip actions=drop";
     assert_eq!(flow(dumped), flow("priority=5,ip,actions=drop"));
+}
+
+/// Reads what a trace shows back: the values of the bits that it names, and the bits.
+fn looked(text: &str) -> (Key, Mask) {
+    use super::fields::{Form, field, parse, shorthand};
+    let ports = ports();
+    let source = Source::new(text, 1, &ports);
+    let (mut key, mut mask) = (Key::default(), Mask::NONE);
+    let mut put = |field: Field, value: u128, bits: u128| {
+        let bits = bits & Mask::prefix(field, 128).get(field);
+        assert_eq!((mask.get(field) & bits, value & !bits), (0, 0), "{field:?} in {text}");
+        key = key.with(field, key.get(field) | value);
+        mask = mask.with(field, mask.get(field) | bits);
+    };
+    for word in source.words(0, text.len()) {
+        let Some(value) = word.value else {
+            let (family, upper) = shorthand(word.name).unwrap_or_else(|| panic!("{text}"));
+            put(Field::EtherType, family.into(), 0xffff);
+            upper.into_iter().for_each(|upper| put(Field::Protocol, upper.0.into(), 0xff));
+            continue;
+        };
+        let (field, form) = match word.name {
+            "dl_type" => (Field::EtherType, Form::Masked(16)),
+            name => field(name).map(|(field, form, _)| (field, form)).unwrap_or_else(|| panic!("{text}")),
+        };
+        // Numbers of any size, and some bits of what otherwise has words.
+        let number = match form {
+            Form::Number(_) => true,
+            Form::InPort | Form::Fragment | Form::TcpFlags => value.starts_with(|c: char| c.is_ascii_digit()),
+            Form::Tos | Form::Ecn => value.contains('/'),
+            _ => false,
+        };
+        let (value, bits) = match form {
+            _ if number => source.masked(value, word.value_at, 0xffff, word.name).unwrap(),
+            form => parse(&source, value, word.value_at, form, word.name).unwrap(),
+        };
+        put(field, value, bits);
+    }
+    (key, mask)
+}
+
+/// As packets are: only those of IPv4, IPv6 and ARP have addresses.
+fn as_packets_are(mut key: Key) -> Key {
+    let words = match key.get(Field::EtherType) as u16 {
+        crate::key::IPV6 => 4,
+        crate::key::IPV4 | crate::key::ARP => 1,
+        _ => 0,
+    };
+    key.0[words..4].fill(0);
+    key
+}
+
+#[test]
+fn what_a_trace_shows_is_all_that_was_looked_at() {
+    use crate::suite::{Rng, Shape, flipped, key};
+    use crate::{Grouping, RuleSet, TupleSpace};
+    let mut partial = 0;
+    for (shape, grouping) in Shape::ALL.into_iter().flat_map(|s| Grouping::ALL.map(|g| (s, g))) {
+        let mut rng = Rng::new(7);
+        let rules: Vec<_> = (0..60).map(|_| shape.rule(&mut rng)).collect();
+        let space = TupleSpace::build(&RuleSet::from_list(&rules), grouping);
+        for _ in 0..60 {
+            let asked = as_packets_are(key(&rules, &mut rng));
+            let (found, mask) = space.lookup_wild(&asked);
+            let text = show_looked(&asked, &mask, &ports());
+            let (value, shown) = looked(&text);
+            assert_eq!(asked.masked(&shown), value, "{text}");
+            let protocol = shown.get(Field::Protocol);
+            partial += u32::from(protocol != 0 && protocol != 0xff);
+            // Whatever matches the text goes that way.
+            for turn in 0..12 {
+                let noise = Key(std::array::from_fn(|i| rng.number() & Mask::ALL.0[i]));
+                let family = [0x0800, 0x86dd, 0x0806, 0x88cc][turn % 4];
+                let noise = match turn % 3 {
+                    0 => noise.with(Field::EtherType, family),
+                    1 => flipped(&key(&rules, &mut rng), &mut rng),
+                    _ => flipped(&asked, &mut rng),
+                };
+                let other = Key(std::array::from_fn(|i| value.0[i] | noise.0[i] & !shown.0[i]));
+                let other = as_packets_are(other);
+                assert_eq!(space.lookup(&other), found, "{text}: {asked:?} and {other:?}");
+            }
+        }
+    }
+    assert!(partial > 100, "{partial} lookups saw some bits of the protocol only");
+    // As they are: bits of addresses come with what addresses they are, bits of what has no address are none.
+    let mask = Mask::NONE.with(Field::Ipv4Source, 0x8000_0000).with(Field::Protocol, 0x10);
+    let udp = Key::ipv4(0x8001_0203, 2, 3, 4, 17);
+    assert_eq!(show_looked(&udp, &mask, &ports()), "ip,nw_proto=0x10/0x10,nw_src=128.0.0.0/1");
+    let frame = Key::default().with(Field::EtherType, 0x88cc);
+    assert_eq!(show_looked(&frame, &mask, &ports()), "dl_type=0x88cc,nw_proto=0x0/0x10");
+    let odd = Mask::NONE
+        .with(Field::EtherType, 0x8000)
+        .with(Field::Tos, 0x8a)
+        .with(Field::InPort, 4)
+        .with(Field::Fragment, 3);
+    let text = show_looked(&udp.with(Field::Tos, 0x8b).with(Field::InPort, 6), &odd, &ports());
+    assert_eq!(text, "in_port=0x4/0x4,dl_type=0x0/0x8000,nw_tos=0x88/0x88,nw_ecn=0x2/0x2,ip_frag=0x0/0x3");
 }
 
 #[test]
@@ -144,6 +242,16 @@ fn mistakes_are_told_with_their_place() {
         ("udp,tcp_flags=+syn actions=drop", "line 1, column 5: tcp_flags needs tcp or tcp6 in the same line"),
         ("ip,tcp actions=drop", "line 1, column 4: tcp: the line says a protocol already"),
         ("tcp,tp_dst=80,tp_dst=81 actions=drop", "line 1, column 15: tp_dst: the line asks for this already"),
+        (
+            "priority=900,ip,priority=9 actions=drop",
+            "line 1, column 17: priority: the line says this already",
+        ),
+        ("table=1,table=1 actions=drop", "line 1, column 9: table: the line says this already"),
+        ("cookie=1 cookie=2 actions=drop", "line 1, column 10: cookie: the line says this already"),
+        (
+            "idle_timeout=1,hard_timeout=1,idle_timeout=1 actions=drop",
+            "line 1, column 31: idle_timeout: the line says this already",
+        ),
         ("tcp,tp_dst=90-80 actions=drop", "line 1, column 12: tp_dst: the range ends before it begins"),
         ("tcp,tp_dst=1/0 actions=drop", "line 1, column 12: tp_dst: the value has bits outside its mask 0x0"),
         (
@@ -188,6 +296,18 @@ fn mistakes_are_told_with_their_place() {
         ("actions=goto_table:2,1", "line 1, column 22: nothing may follow goto_table"),
         ("actions=resubmit(1,2)", "line 1, column 18: resubmit: give a later table, as resubmit(,2)"),
         ("actions=resubmit(,2", "line 1, column 17: `(` without `)`"),
+        (
+            "priority=0 actions=lan,CONTROLLER:65535",
+            "line 1, column 24: controller: there is no controller here: give another action, or drop",
+        ),
+        (
+            "actions=output:controller",
+            "line 1, column 16: controller: there is no controller here: give another action, or drop",
+        ),
+        (
+            "group_id=1,type=all,bucket=controller(max_len=9)",
+            "line 1, column 28: controller: there is no controller here: give another action, or drop",
+        ),
         ("actions=fly:1", "line 1, column 9: there is no action \"fly\""),
         (
             "actions=fly",
@@ -223,7 +343,7 @@ fn mistakes_are_told_with_their_place() {
     let error = read_flows(file.as_bytes(), &ports()).unwrap_err().to_string();
     assert!(error.starts_with("line 5, column 12: port \"fly\""), "{error}");
     let good = read_flows(&file.as_bytes()[..file.len() - 15], &ports()).unwrap();
-    assert_eq!(good.iter().map(|(line, _)| *line).collect::<Vec<_>>(), [3, 4]);
+    assert_eq!(good.iter().map(|(place, _)| place.line).collect::<Vec<_>>(), [3, 4]);
     let error = read_flows(&b"ip \xff actions=drop"[..], &ports()).unwrap_err().to_string();
     assert_eq!(error, "line 1, column 4: this is no UTF-8");
 }

@@ -16,8 +16,6 @@ pub enum Output {
     Flood,
     /// Out by all ports but the one that it came in by, whatever their VLANs.
     All,
-    /// To a controller.
-    Controller,
 }
 
 /// A step of what becomes of a packet. Steps are taken in order; outputs and groups get a copy as it is by then.

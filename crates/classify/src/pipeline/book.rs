@@ -25,7 +25,7 @@ pub struct PipelineSettings {
     pub tables: u8,
     /// Rules in all of them together.
     pub rules: usize,
-    /// How each table groups its rules.
+    /// How each table groups its rules, until [`Pipeline::choose_groupings`] says otherwise.
     pub grouping: Grouping,
 }
 
@@ -169,7 +169,9 @@ fn within(one: &Match, other: &Match) -> bool {
 
 /// The rules of a switch with their groups and meters. See the [module](self).
 pub struct Pipeline {
-    rules: LiveRules,
+    pub(super) rules: LiveRules,
+    /// Rules of each table when its grouping was last chosen.
+    pub(super) looked: Vec<usize>,
     flows: BTreeMap<RuleId, Flow>,
     /// Rules by what OpenFlow takes for the same one.
     by_match: HashMap<(u8, u16, Match), RuleId>,
@@ -191,6 +193,7 @@ impl Pipeline {
         let settings = PipelineSettings { tables: settings.tables.max(1), ..settings };
         Pipeline {
             rules: LiveRules::with_tables(domain, settings.grouping, settings.rules, settings.tables),
+            looked: vec![0; settings.tables.into()],
             flows: BTreeMap::new(),
             by_match: HashMap::new(),
             timed: BTreeSet::new(),
@@ -457,14 +460,7 @@ pub(crate) fn check_action(action: &Action, matches: &Match) -> Result<(), BookE
             field => Err(BookError::NotSettable(field)),
         },
         Action::DecTtl => needs(family(&[IPV4, IPV6]), "dec_ttl", "ip or ipv6"),
-        Action::Output(
-            Output::Port(_)
-            | Output::InPort
-            | Output::Normal
-            | Output::Flood
-            | Output::All
-            | Output::Controller,
-        )
+        Action::Output(Output::Port(_) | Output::InPort | Output::Normal | Output::Flood | Output::All)
         | Action::PushVlan(_)
         | Action::PopVlan
         | Action::Group(_)

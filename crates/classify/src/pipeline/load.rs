@@ -3,8 +3,27 @@
 use super::action::Action;
 use super::book::{BookError, FlowFilter, Pipeline, Why, check_group};
 use super::{FlowSpec, Meter};
-use crate::flows::Item;
+use crate::flows::{Item, Place};
+use hashbrown::HashMap;
 use std::collections::BTreeSet;
+
+/// What of a file was not taken, and where it stands.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}, column {column}: {error}")]
+pub struct LoadError {
+    /// From 1.
+    pub line: usize,
+    /// From 1.
+    pub column: usize,
+    /// What is wrong.
+    pub error: BookError,
+}
+
+impl LoadError {
+    fn at(place: &Place, item: &Item, error: BookError) -> Self {
+        LoadError { line: place.line, column: place.column(item, &error), error }
+    }
+}
 
 /// What a file has changed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -18,29 +37,34 @@ pub struct Loaded {
 }
 
 impl Pipeline {
-    /// Puts items of a file in, each with its line. With `replace` all that is not in the file goes; without, timeouts of rules that are there as they
+    /// Puts items of a file in, each with its place. With `replace` all that is not in the file goes; without, timeouts of rules that are there as they
     /// are begin anew, as OpenFlow's are when a rule is added again.
     ///
     /// # Errors
-    /// The first item that is wrong, by its line; then nothing has changed.
+    /// The first item that is wrong, by its place; then nothing has changed.
     pub fn load(
         &mut self,
-        items: Vec<(usize, Item)>,
+        items: Vec<(Place, Item)>,
         replace: bool,
         now_ns: u64,
-    ) -> Result<Loaded, (usize, BookError)> {
+    ) -> Result<Loaded, LoadError> {
         self.check_all(&items, replace)?;
         let mut loaded = Loaded::default();
         let (mut groups, mut meters, mut wanted) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
         // Groups and meters first: rules may stand before them.
         let mut flows = Vec::new();
-        for (line, item) in items {
+        for (place, item) in items {
             match item {
-                Item::Flow(spec) => flows.push((line, *spec)),
+                Item::Flow(spec) => flows.push((place.line, *spec)),
                 Item::Group(number, group) => {
                     groups.insert(number);
                     if self.shared().groups.get(&number).is_none_or(|known| **known != group) {
-                        self.set_group(number, group).map_err(|error| (line, error))?;
+                        let line = place.line;
+                        self.set_group(number, group).map_err(|error| LoadError {
+                            line,
+                            column: 1,
+                            error,
+                        })?;
                     }
                 }
                 Item::Meter(number, rate) => {
@@ -63,7 +87,8 @@ impl Pipeline {
                     wanted.extend(same);
                 }
                 false => {
-                    wanted.insert(self.add(spec, now_ns).map_err(|error| (line, error))?);
+                    let added = self.add(spec, now_ns);
+                    wanted.insert(added.map_err(|error| LoadError { line, column: 1, error })?);
                     loaded.added += 1;
                 }
             }
@@ -82,7 +107,7 @@ impl Pipeline {
         Ok(loaded)
     }
 
-    fn check_all(&mut self, items: &[(usize, Item)], replace: bool) -> Result<(), (usize, BookError)> {
+    fn check_all(&mut self, items: &[(Place, Item)], replace: bool) -> Result<(), LoadError> {
         let group = |number: u32| {
             let new = items.iter().any(|(_, item)| matches!(item, Item::Group(n, _) if *n == number));
             new || !replace && self.shared().groups.contains_key(&number)
@@ -102,32 +127,32 @@ impl Pipeline {
         };
         let groups = used(|action| if let Action::Group(n) = action { Some(*n) } else { None }, &group);
         let meters = used(|action| if let Action::Meter(n) = action { Some(*n) } else { None }, &meter);
-        let mut rules = 0;
-        for (line, item) in items {
+        // Each rule that is put in takes a number, and what it replaces gives none back before workers have seen that. A file may say one rule
+        // several times, each time otherwise: what counts is what is there by then.
+        let (mut rules, mut by_then) = (0, HashMap::<_, &FlowSpec>::new());
+        for (place, item) in items {
             match item {
                 Item::Flow(spec) => {
                     self.check_with(spec, &|n| groups.contains(&n), &|n| meters.contains(&n))
-                        .map_err(|error| (*line, error))?;
-                    rules += usize::from(self.changes(spec));
+                        .map_err(|error| LoadError::at(place, item, error))?;
+                    let same = (spec.table, spec.priority, spec.matches);
+                    let before = by_then.insert(same, &**spec);
+                    let there = || self.same(spec).and_then(|id| self.flow(id)).map(|flow| &flow.spec);
+                    rules += usize::from(before.or_else(there).is_none_or(|known| *known != **spec));
                 }
                 Item::Group(number, group) => {
-                    check_group(*number, group).map_err(|error| (*line, error))?;
+                    check_group(*number, group).map_err(|error| LoadError::at(place, item, error))?;
                 }
                 Item::Meter(..) => {}
             }
         }
-        if rules > self.room() {
-            let last = items.last().map_or(0, |(line, _)| *line);
+        if rules > self.room()
+            && let Some((place, item)) = items.last()
+        {
             let (there, most) = (self.flows().len(), self.settings().rules);
-            return Err((last, BookError::FullAtOnce { new: rules, there, most }));
+            return Err(LoadError::at(place, item, BookError::FullAtOnce { new: rules, there, most }));
         }
         Ok(())
-    }
-
-    /// Whether a rule is not there as it is.
-    fn changes(&self, spec: &FlowSpec) -> bool {
-        let flow = self.same(spec).and_then(|id| self.flow(id));
-        flow.is_none_or(|flow| flow.spec != *spec)
     }
 
     /// Takes all rules, groups and meters out.

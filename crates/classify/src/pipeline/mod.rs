@@ -22,6 +22,7 @@
 
 mod action;
 mod book;
+mod choose;
 mod group;
 mod load;
 mod oracle;
@@ -33,7 +34,7 @@ pub use action::{Action, Instructions, Output, SETTABLE, Travelling};
 pub(crate) use book::check_action;
 pub use book::{BookError, Flow, FlowFilter, FlowSpec, Gone, Pipeline, PipelineSettings, Why};
 pub use group::{Bucket, Group, GroupKind, Meter, MeterRate, MeterUnit, Shared, flow_hash};
-pub use load::Loaded;
+pub use load::{LoadError, Loaded};
 pub use oracle::PipelineOracle;
 pub use way::{DEPTH, End, Step, Walker, Way, WayId, Ways};
 

@@ -144,10 +144,91 @@ fn a_file_that_changes_too_much_at_once_is_told_so() {
         crate::flows::read_flows(lines.join("\n").as_bytes(), &PortNames::default()).unwrap()
     };
     book.load(read(1), true, 0).unwrap();
-    let (line, error) = book.load(read(2), true, 0).unwrap_err();
+    let error = book.load(read(2), true, 0).unwrap_err();
     let told =
         "no room for 3 new or changed rules beside the 3 that are there until then: 5 can be there at once";
-    assert_eq!((line, error.to_string()), (3, told.to_owned()));
+    assert_eq!(error.to_string(), format!("line 3, column 1: {told}"));
+}
+
+#[test]
+fn a_file_that_says_a_rule_twice_is_taken_whole_or_not_at_all() {
+    use crate::flows::read_flows;
+    let read = |text: &str| read_flows(text.as_bytes(), &PortNames::default()).unwrap();
+    let there = |book: &Pipeline| shown(book).join("; ");
+    let twice = "priority=1 actions=2\npriority=1 actions=1\n";
+    for (rules, fits) in [(2, false), (3, true)] {
+        let domain = Domain::new();
+        let mut book = pipeline(&domain, rules);
+        add(&mut book, "priority=1 actions=1");
+        book.commit();
+        // The second line is as what is there before the first.
+        let loaded = book.load(read(twice), false, 0);
+        assert_eq!(loaded.is_ok(), fits, "{loaded:?}");
+        assert_eq!(there(&book), "table=0,priority=1 actions=output:1");
+        let version = book.snapshot().version();
+        assert_eq!(book.commit() > version, fits, "all or nothing");
+    }
+    // What is there already takes no room, however often it is said.
+    let domain = Domain::new();
+    let mut book = pipeline(&domain, 1);
+    let same = "priority=1 actions=1\npriority=1 actions=1\n";
+    assert_eq!(book.load(read(same), false, 0), Ok(Loaded { added: 1, kept: 1, removed: 0 }));
+}
+
+#[test]
+fn tables_are_grouped_by_their_rules() {
+    let domain = Domain::new();
+    let mut book = pipeline(&domain, 10_000);
+    // Of many lengths in table 1, of one in table 2.
+    let lengths = |n: u32| {
+        format!(
+            "table=1,priority={n},ip,nw_src=10.{}.7.9/{},nw_dst=10.9.{}.1/{}",
+            n % 200,
+            17 + n % 16,
+            n % 250,
+            17 + n / 16 % 16
+        )
+    };
+    let add_all = |book: &mut Pipeline, from: u32, to: u32| {
+        for n in from..to {
+            add(book, &format!("{} actions=1", lengths(n)));
+            add(book, &format!("table=2,priority=1,ip,nw_src=10.0.{}.{} actions=1", n / 256, n % 256));
+        }
+        book.commit();
+    };
+    let now =
+        |book: &Pipeline| book.groupings().map(|(_, rules, grouping)| (rules, grouping)).collect::<Vec<_>>();
+    add_all(&mut book, 0, 500);
+    assert!(now(&book).iter().all(|(_, grouping)| *grouping == Grouping::Exact));
+    let key = |n: u32| Key::ipv4(0x0a00_0709 | (n % 200) << 16, 0x0a09_0001 | (n % 250) << 8, 1, 2, 6);
+    let way = |book: &Pipeline, n: u32| {
+        let space = &book.snapshot().tables()[1];
+        (space.lookup(&key(n)), space.rules().count())
+    };
+    let before: Vec<_> = (0..300).map(|n| way(&book, n)).collect();
+    assert!(book.choose_groupings(false));
+    let version = book.snapshot().version();
+    assert_eq!(book.commit(), version + 1);
+    let expected =
+        [(0, Grouping::Exact), (500, Grouping::Merged), (500, Grouping::Exact), (0, Grouping::Exact)];
+    assert_eq!(now(&book), expected);
+    assert_eq!((0..300).map(|n| way(&book, n)).collect::<Vec<_>>(), before, "no decision changes");
+    book.snapshot().tables().iter().for_each(|space| space.check().unwrap());
+    // Few rules more are no reason to look again; in either copy the table is the other one.
+    add_all(&mut book, 500, 502);
+    assert!(!book.choose_groupings(false));
+    add_all(&mut book, 502, 504);
+    assert_eq!(now(&book)[1], (504, Grouping::Merged));
+    // What is left of it is of one length.
+    let gone = (0..504).filter(|n| n % 256 != 3).map(lengths);
+    for text in gone.collect::<Vec<_>>() {
+        let filter = read_filter(&text, true, &PortNames::default()).unwrap();
+        assert_eq!(book.delete(&filter).len(), 1, "{text}");
+    }
+    book.commit();
+    assert!(book.choose_groupings(false));
+    book.commit();
+    assert_eq!(now(&book)[1], (2, Grouping::Exact));
 }
 
 #[test]
@@ -256,19 +337,24 @@ fn a_file_is_taken_whole_or_not_at_all() {
     let loaded = book.load(read(first), true, 0).unwrap();
     assert_eq!(loaded, Loaded { added: 3, kept: 0, removed: 0 });
     let version = book.commit();
-    for (text, line, error) in [
-        ("priority=4 actions=1\npriority=5 actions=group:8", 2, BookError::NoGroup(8)),
-        ("priority=4 actions=1\n\npriority=5 actions=goto_table:9", 3, BookError::NoTable(9, 3)),
+    let at = |line, column, error| Err(LoadError { line, column, error });
+    for (text, line, column, error) in [
+        ("priority=4 actions=1\npriority=5 actions=2, group:8,3", 2, 23, BookError::NoGroup(8)),
+        ("priority=4 actions=meter:1,meter:4", 1, 28, BookError::NoMeter(4)),
+        ("priority=4 actions=1\n\npriority=5 actions=1,goto_table:9", 3, 22, BookError::NoTable(9, 3)),
+        ("  table=2,priority=5,actions=resubmit(,2)", 1, 30, BookError::Backwards(2, 2)),
+        ("priority=5,table=7 actions=goto_table:8", 1, 12, BookError::NoTable(7, 3)),
         (
-            "priority=4 actions=1\npriority=5 actions=1\npriority=6 actions=1",
+            "priority=4 actions=1\npriority=5 actions=1\n priority=6 actions=1",
             3,
+            2,
             BookError::FullAtOnce { new: 3, there: 3, most: 5 },
         ),
     ] {
-        assert_eq!(book.load(read(text), false, 0), Err((line, error)));
+        assert_eq!(book.load(read(text), false, 0), at(line, column, error), "{text}");
     }
     // What is not in the file is not there for its rules.
-    assert_eq!(book.load(read("actions=group:7"), true, 0), Err((1, BookError::NoGroup(7))));
+    assert_eq!(book.load(read("actions=group:7"), true, 0), at(1, 9, BookError::NoGroup(7)));
     assert_eq!((book.commit(), book.flows().len()), (version, 3), "nothing has changed");
     let kept = book.flows().map(|(id, _)| id).last();
     let second = "priority=3 actions=3\npriority=1 actions=2\n";

@@ -148,6 +148,13 @@ impl Snapshot {
         way
     }
 
+    /// Whether a table that a way comes by has a rule that asks for what lies above IPv6: what cannot be known of a packet that is
+    /// [`unfollowed`](crate::packet::unfollowed), so that its way is none to trust.
+    pub fn way_asks_above_ipv6(&self, way: &Way) -> bool {
+        let next = |id: RuleId| self.entry(id)?.instructions.goto;
+        self.asks_above_ipv6(0) || way.rules().filter_map(next).any(|table| self.asks_above_ipv6(table))
+    }
+
     /// Whether a way of version `since`, found by `mask` of `key`, is one of this version too, as far as remembered changes tell.
     pub fn way_holds(&self, way: &Way, since: u64, key: &Key, mask: &Mask) -> bool {
         if !self.remembers(since) {

@@ -4,10 +4,12 @@
 //! oracle gives; packets that agree with the key in the mask are given the same by the oracle. A case that fails is made as
 //! short as leaving steps out can make it, and printed.
 
+mod booked;
 mod cached;
 mod piped;
 mod sets;
 
+pub use booked::{BookedCase, BookedStep, run_booked};
 pub use cached::{CachedCase, run_cached};
 pub use piped::{PipedCase, run_piped};
 pub use sets::{Rng, Shape, flipped, key};

@@ -40,7 +40,7 @@ pub struct PipedCase {
 }
 
 /// Tables of a case.
-const TABLES: u8 = 4;
+pub(super) const TABLES: u8 = 4;
 
 /// Other packets that a mask is tried with.
 const OTHERS: usize = 4;
@@ -53,7 +53,7 @@ pub fn run_piped(seed: u64, shape: Shape, grouping: Grouping, steps: usize) -> R
     PipedCase::random(seed, shape, grouping, steps).check()
 }
 
-fn entry(shape: Shape, rng: &mut Rng) -> Entry {
+pub(super) fn entry(shape: Shape, rng: &mut Rng) -> Entry {
     let table = rng.below(TABLES.into()) as u8;
     let actions = (0..rng.below(4)).map(|_| action(shape, rng)).collect();
     // Mostly on; now and then to a table that there is not.
@@ -200,7 +200,7 @@ fn other(i: usize, key: &Key, mask: &Mask, rng: &mut Rng) -> Key {
 }
 
 /// A burst: packets of a pool that comes again with the same seed, and few others; some with tags, fragments among them.
-fn packets(rules: &[Rule], seed: u64, pool: usize, rng: &mut Rng) -> Vec<Key> {
+pub(super) fn packets(rules: &[Rule], seed: u64, pool: usize, rng: &mut Rng) -> Vec<Key> {
     (0..rng.below(100))
         .map(|_| match rng.once_in(8) {
             true => key(rules, rng),

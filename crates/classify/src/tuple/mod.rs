@@ -137,6 +137,24 @@ impl TupleSpace {
         space
     }
 
+    /// The same rules, grouped otherwise.
+    #[must_use]
+    pub fn regrouped(&self, grouping: Grouping) -> Self {
+        let mut space = TupleSpace::new(grouping);
+        for (id, rule) in self.rules() {
+            space.insert(id, &rule);
+        }
+        space
+    }
+
+    /// Its rules, the first match first.
+    pub fn rules(&self) -> impl Iterator<Item = (RuleId, Rule)> {
+        let mut all: Vec<(Rank, Match)> = self.tables.iter().flat_map(Table::all).collect();
+        all.sort_unstable_by_key(|&(rank, _)| rank);
+        all.into_iter()
+            .filter_map(|(rank, matches)| Some((rank.rule()?, Rule { matches, priority: rank.priority() })))
+    }
+
     /// How rules are grouped.
     pub fn grouping(&self) -> Grouping {
         self.grouping

@@ -8,7 +8,8 @@ use clap::Subcommand;
 use std::path::{Path, PathBuf};
 use tidemill_control::schema::Done;
 use tidemill_control::schema::switch::{
-    Flows, FlowsDelete, FlowsLoad, FlowsQuery, Groups, Stations, TraceQuery, Traced, path,
+    Counters, Flows, FlowsDelete, FlowsLoad, FlowsQuery, Groups, GroupsDelete, Stations, TraceQuery, Traced,
+    path,
 };
 
 /// The verbs of `tidemill switch`.
@@ -46,6 +47,18 @@ pub(crate) enum SwitchVerb {
         #[arg(long)]
         strict: bool,
     },
+    /// Take a group out, with the rules that lead to it
+    #[command(after_help = "Example:\n  tidemill switch delete-group 7")]
+    DeleteGroup {
+        /// The group's number
+        number: u32,
+    },
+    /// Take a meter out, with the rules that use it
+    #[command(after_help = "Example:\n  tidemill switch delete-meter 1")]
+    DeleteMeter {
+        /// The meter's number
+        number: u32,
+    },
     /// Groups, and meters with what they let through
     #[command(after_help = "Example:\n  tidemill switch groups")]
     Groups,
@@ -56,7 +69,7 @@ pub(crate) enum SwitchVerb {
         #[arg(long)]
         forget: bool,
     },
-    /// All that the switch counts
+    /// All that the switch counts, and which classifier each table of rules has
     #[command(after_help = "Example:\n  tidemill switch counters --json")]
     Counters,
 }
@@ -70,14 +83,44 @@ pub(super) fn run(live: &Live, verb: &SwitchVerb) -> Result<bool> {
             let done: Done = live.client()?.delete(path::FLOWS, &query).map_err(failed)?;
             live.done(&done)
         }
+        SwitchVerb::DeleteGroup { number } => {
+            delete_group(live, &GroupsDelete { group: Some(*number), meter: None })
+        }
+        SwitchVerb::DeleteMeter { number } => {
+            delete_group(live, &GroupsDelete { group: None, meter: Some(*number) })
+        }
         SwitchVerb::Groups => groups(live),
         SwitchVerb::Stations { forget: true } => {
             let done: Done = live.client()?.delete(path::STATIONS, &()).map_err(failed)?;
             live.done(&done)
         }
         SwitchVerb::Stations { forget: false } => stations(live),
-        SwitchVerb::Counters => live.counters(path::COUNTERS),
+        SwitchVerb::Counters => counters(live),
     }
+}
+
+fn delete_group(live: &Live, query: &GroupsDelete) -> Result<bool> {
+    let done: Done = live.client()?.delete(path::GROUPS, query).map_err(failed)?;
+    live.done(&done)
+}
+
+fn counters(live: &Live) -> Result<bool> {
+    let all: Counters = live.client()?.get(path::COUNTERS, &()).map_err(failed)?;
+    if live.json {
+        print_line(&all)?;
+        return Ok(true);
+    }
+    let mut grid = Grid::new(&["counter", ">"]);
+    for (name, count) in all.counters {
+        grid.row([name, count.to_string()]);
+    }
+    grid.print("nothing is counted");
+    let mut grid = Grid::new(&[">table", ">rules", "classifier"]);
+    for table in all.tables {
+        grid.row([table.table.to_string(), table.rules.to_string(), table.classifier]);
+    }
+    grid.print("no table has rules");
+    Ok(true)
 }
 
 fn add(live: &Live, flow: Option<&str>, file: Option<&Path>, replace: bool) -> Result<bool> {

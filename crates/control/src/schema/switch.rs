@@ -1,14 +1,14 @@
 //! What a switch says and is asked. Rules, groups and meters are texts, in the words of `ovs-ofctl`.
 
-pub use super::Counters;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// The paths of the verbs.
 pub mod path {
     /// GET with [`FlowsQuery`](super::FlowsQuery): [`Flows`](super::Flows). POST of a [`FlowsLoad`](super::FlowsLoad), DELETE with
     /// [`FlowsDelete`](super::FlowsDelete): [`Done`](super::super::Done).
     pub const FLOWS: &str = "/v1/switch/flows";
-    /// GET: [`Groups`](super::Groups).
+    /// GET: [`Groups`](super::Groups). DELETE with [`GroupsDelete`](super::GroupsDelete): [`Done`](super::super::Done).
     pub const GROUPS: &str = "/v1/switch/groups";
     /// GET with [`TraceQuery`](super::TraceQuery): [`Traced`](super::Traced).
     pub const TRACE: &str = "/v1/switch/trace";
@@ -57,6 +57,24 @@ answers! {
         pub passed: u64,
         /// Packets that it has refused.
         pub refused: u64,
+    }
+
+    /// All that a switch counts, and how the rules of its tables are grouped.
+    pub struct Counters {
+        /// Names and counts.
+        pub counters: BTreeMap<String, u64>,
+        /// Tables that have rules.
+        pub tables: Vec<RuleTable>,
+    }
+
+    /// A table of rules.
+    pub struct RuleTable {
+        /// Its number.
+        pub table: u8,
+        /// Its rules.
+        pub rules: u64,
+        /// `tuple-space` or `tuple-merge`.
+        pub classifier: String,
     }
 
     /// Why a packet goes where.
@@ -125,6 +143,16 @@ requests! {
         /// Just the rule of this priority and match.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub strict: Option<bool>,
+    }
+
+    /// A group or a meter to take out, with the rules that use it: give one of them.
+    pub struct GroupsDelete {
+        /// The group's number.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub group: Option<u32>,
+        /// The meter's number.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub meter: Option<u32>,
     }
 
     /// Which packet: a match that leaves nothing open.

@@ -3,7 +3,7 @@
 
 use super::ClassifyBench;
 use super::ports::Phase;
-use super::sets::BURST;
+use super::sets::{BURST, beside_a_reader};
 use super::switch::{Plan, Subject, check_rules, run_once};
 use super::traffic::TRAFFIC;
 use crate::bench::pass::{BLOCK, Checksum};
@@ -65,7 +65,10 @@ pub(super) fn run(args: &ClassifyBench) -> Result<bool> {
         let line = line.context("standard input")?;
         let (case, count, time) = match line.trim() {
             "run lookup" => ("lookup", keys.len(), None),
-            "run update" => ("update", args.runner.changes, Some(update(&mut live, args)?)),
+            "run update" => {
+                let done = beside_a_reader(&domain, &mut live, &keys, |live| update(live, args))?;
+                ("update", args.runner.changes, Some(done.0))
+            }
             "quit" => return Ok(true),
             other => {
                 let error = format!("unknown command {other:?}: use run lookup|update or quit");
@@ -144,7 +147,7 @@ fn lookups(live: &LiveRules, keys: &[Key]) -> (Duration, String) {
     (time, checksum.text())
 }
 
-/// Changes, each published on its own: a rule goes, and comes back.
+/// Changes, each published on its own: a rule goes, and comes back. A reader looks up meanwhile, as a switch's workers would.
 fn update(live: &mut LiveRules, args: &ClassifyBench) -> Result<Duration> {
     let mut rng = Rng::new(args.seed);
     let mut ids: Vec<RuleId> = live.set().iter().map(|(id, _)| id).collect();

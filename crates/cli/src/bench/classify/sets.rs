@@ -13,6 +13,7 @@ use crate::json::{Measurement, Params};
 use crate::progress::Progress;
 use crate::usage;
 use anyhow::{Context as _, Result, bail};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use tidemill_classify::flows::{Item, PortNames, read_flows};
 use tidemill_classify::live::LiveRules;
@@ -134,6 +135,16 @@ pub(super) fn of_traffic(args: &ClassifyBench, traffic: Traffic) -> Result<Set> 
         }
     }
     Ok(Set { name: format!("caches/{}", traffic.name), rules, keys: Keys::Drawn(drawn) })
+}
+
+impl Set {
+    /// What a reader looks up while rules change.
+    fn some_keys(&self) -> Vec<Key> {
+        match &self.keys {
+            Keys::Listed(keys, _) => keys[..keys.len().min(WARM)].to_vec(),
+            Keys::Drawn(_) => self.rules.iter().map(|rule| rule.matches.first_key()).collect(),
+        }
+    }
 }
 
 impl Drawn {
@@ -323,7 +334,48 @@ pub(super) fn lookups(
     Ok(())
 }
 
-/// Changes a second: a rule goes and comes back, published one by one and some at once.
+/// Does something while a worker on another thread looks up bursts of these keys: a change waits for it as it would in a switch. What was done, and how
+/// many bursts the worker has looked up meanwhile.
+///
+/// # Errors
+/// That of what is done; a worker that has done nothing.
+pub(super) fn beside_a_reader<T>(
+    domain: &Domain,
+    live: &mut LiveRules,
+    keys: &[Key],
+    work: impl FnOnce(&mut LiveRules) -> Result<T>,
+) -> Result<(T, u64)> {
+    let (stop, ready) = (AtomicBool::new(false), AtomicBool::new(false));
+    let view = live.view();
+    let mut reader = domain.register();
+    std::thread::scope(|scope| {
+        let (stop, ready) = (&stop, &ready);
+        let worker = scope.spawn(move || {
+            let (mut out, mut bursts) = ([Rank::NONE; BURST], 0_u64);
+            for keys in keys.chunks(BURST).cycle() {
+                view.get(&reader).space().lookup_batch(keys, &mut out[..keys.len()]);
+                std::hint::black_box(&out);
+                reader.quiescent();
+                bursts += 1;
+                ready.store(true, Relaxed);
+                if stop.load(Relaxed) {
+                    break;
+                }
+            }
+            bursts
+        });
+        while !ready.load(Relaxed) && !worker.is_finished() {
+            std::thread::yield_now();
+        }
+        let done = work(live);
+        stop.store(true, Relaxed);
+        let bursts = worker.join().map_err(|_| anyhow::anyhow!("the reader has panicked"))?;
+        anyhow::ensure!(bursts > 0, "no keys to look up meanwhile");
+        Ok((done?, bursts))
+    })
+}
+
+/// Changes a second: a rule goes and comes back, published one by one and some at once; a reader looks up meanwhile.
 pub(super) fn updates(
     args: &ClassifyBench,
     set: &Set,
@@ -337,6 +389,7 @@ pub(super) fn updates(
             live.insert(*rule).context(set.name.clone())?;
         }
         live.commit();
+        let beside = set.some_keys();
         let mut rng = Rng::new(args.seed);
         for (together, case) in [(1, "one"), (TOGETHER, "64")] {
             let metric = if together == 1 { "kups" } else { "kups_64" };
@@ -345,22 +398,25 @@ pub(super) fn updates(
             for _ in 0..args.runs() {
                 // Rules that came back have other numbers.
                 let mut ids: Vec<RuleId> = live.set().iter().map(|(id, _)| id).collect();
-                let (start, mut changes) = (Instant::now(), 0_u64);
                 let slice = Duration::from_secs_f64(args.seconds / 2.0);
-                while start.elapsed() < slice {
-                    let mut gone = Vec::with_capacity(together);
-                    for _ in 0..together.min(ids.len()) {
-                        let id = ids.swap_remove(rng.below(ids.len()));
-                        gone.extend(live.remove(id));
+                let (rate, _) = beside_a_reader(&domain, &mut live, &beside, |live| {
+                    let (start, mut changes) = (Instant::now(), 0_u64);
+                    while start.elapsed() < slice {
+                        let mut gone = Vec::with_capacity(together);
+                        for _ in 0..together.min(ids.len()) {
+                            let id = ids.swap_remove(rng.below(ids.len()));
+                            gone.extend(live.remove(id));
+                        }
+                        live.commit();
+                        for rule in &gone {
+                            ids.push(live.insert(*rule).context(set.name.clone())?);
+                        }
+                        live.commit();
+                        changes += 2 * gone.len() as u64;
                     }
-                    live.commit();
-                    for rule in &gone {
-                        ids.push(live.insert(*rule).context(set.name.clone())?);
-                    }
-                    live.commit();
-                    changes += 2 * gone.len() as u64;
-                }
-                rates.push(changes as f64 / start.elapsed().as_secs_f64() / 1e3);
+                    Ok(changes as f64 / start.elapsed().as_secs_f64() / 1e3)
+                })?;
+                rates.push(rate);
                 progress.add(1);
             }
             let line =

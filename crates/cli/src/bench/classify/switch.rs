@@ -102,8 +102,7 @@ pub(super) fn check_rules(plan: &Plan) -> Result<()> {
     let ports = PortNames(PORTS.map(str::to_owned).to_vec());
     let settings = PipelineSettings { tables: 1, rules: 256, grouping: Grouping::Exact };
     let mut book = Pipeline::new(&Domain::new(), settings);
-    book.load(read_flows(plan.rules().as_bytes(), &ports)?, true, 0)
-        .map_err(|(line, error)| anyhow::anyhow!("line {line}: {error}"))?;
+    book.load(read_flows(plan.rules().as_bytes(), &ports)?, true, 0)?;
     book.commit();
     let (oracle, snapshot): (PipelineOracle, &Snapshot) = (book.oracle(), book.snapshot());
     let (frames, mut bytes) = (plan.frames()?, [0; LONGEST]);

@@ -14,11 +14,19 @@ pub(super) fn register(role: &Arc<Switch>, registry: &mut Registry) {
     let to = role.clone();
     registry.get(path::FLOWS, "Rules with their counters", move |r: &Request| flows(&to, &r.query()?));
     let to = role.clone();
-    registry.post(path::FLOWS, "Put rules, groups and meters in", move |r: &Request| load(&to, &r.json()?));
+    // As many rules as there can be, at once.
+    let most = lock(&to.control).text_bytes();
+    registry.post_large(path::FLOWS, "Put rules, groups and meters in", most, move |r: &Request| {
+        load(&to, &r.json()?)
+    });
     let to = role.clone();
     registry.delete(path::FLOWS, "Take rules out", move |r: &Request| delete(&to, &r.query()?));
     let to = role.clone();
     registry.get(path::GROUPS, "Groups and meters", move |_: &Request| Ok(groups(&to)));
+    let to = role.clone();
+    registry.delete(path::GROUPS, "Take a group or a meter out", move |r: &Request| {
+        delete_group(&to, &r.query()?)
+    });
     let to = role.clone();
     registry.get(path::TRACE, "Where a packet goes, and why", move |r: &Request| trace(&to, &r.query()?));
     let to = role.clone();
@@ -30,9 +38,15 @@ pub(super) fn register(role: &Arc<Switch>, registry: &mut Registry) {
     });
     let to = role.clone();
     registry.get(path::COUNTERS, "All that the switch counts", move |_: &Request| {
-        let counters = lock(&to.control).counters();
+        let control = lock(&to.control);
+        let counters = control.counters();
         let counters = counters.iter().map(|(name, count)| (name.to_owned(), count)).collect();
-        Ok(switch::Counters { counters })
+        let table = |(table, rules, classifier): (u8, usize, &str)| switch::RuleTable {
+            table,
+            rules: rules as u64,
+            classifier: classifier.to_owned(),
+        };
+        Ok(switch::Counters { counters, tables: control.classifiers().into_iter().map(table).collect() })
     });
 }
 
@@ -67,6 +81,17 @@ fn delete(role: &Switch, query: &switch::FlowsDelete) -> Result<Done, ApiError> 
     let filter = query.filter.as_deref().unwrap_or_default();
     let gone = lock(&role.control).delete(filter, query.strict.unwrap_or(false));
     gone.map(|gone| Done::from(format!("{gone} rules gone"))).map_err(|error| wrong(&error))
+}
+
+fn delete_group(role: &Switch, query: &switch::GroupsDelete) -> Result<Done, ApiError> {
+    let mut control = lock(&role.control);
+    let (what, number, gone) = match (query.group, query.meter) {
+        (Some(number), None) => ("group", number, control.delete_group(number)),
+        (None, Some(number)) => ("meter", number, control.delete_meter(number)),
+        _ => return Err(ApiError::bad_request("give group=N or meter=N")),
+    };
+    let gone = gone.map_err(|error| wrong(&error))?;
+    Ok(Done::from(format!("{what} {number} gone, with {gone} rules that used it")))
 }
 
 fn groups(role: &Switch) -> switch::Groups {

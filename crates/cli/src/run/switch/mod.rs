@@ -71,7 +71,9 @@ fn mistake(name: &str, error: &SwitchError) -> anyhow::Error {
         SwitchError::Text { .. } | SwitchError::Book { .. } | SwitchError::Read { .. } => {
             usage(error.to_string())
         }
-        SwitchError::Config { .. } | SwitchError::Restart(_) => usage(format!("{name}: {error}")),
+        SwitchError::Config { .. } | SwitchError::Restart(_) | SwitchError::None { .. } => {
+            usage(format!("{name}: {error}"))
+        }
     }
 }
 
