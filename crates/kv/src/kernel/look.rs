@@ -180,8 +180,9 @@ impl Look {
 
     /// A daemon works, and it is not sure that memcached has read what connections beyond their rings have written.
     fn is_late(&self) -> bool {
-        let now = now_ns();
-        self.state.get(state::SURE) <= now && self.state.get(state::BEAT).saturating_add(1_000_000_000) > now
+        let (now, sure) = (now_ns(), self.state.get(state::SURE));
+        // 0: none has looked yet.
+        sure != 0 && sure <= now && self.state.get(state::BEAT).saturating_add(1_000_000_000) > now
     }
 
     /// Each connection that is known.
