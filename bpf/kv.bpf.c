@@ -103,7 +103,8 @@ __noinline int udp_requests(struct xdp_md *context, struct where *where)
 		there = bpf_map_lookup_elem(&kv_udp, &w->udp);
 		if (there)
 			there->opcode = 0xffff;
-		slot->not_before_ns = bpf_ktime_get_ns() + p.state->settle_ns;
+		if (!not_before(slot, bpf_ktime_get_ns() + p.state->settle_ns))
+			void_all(p.state);
 		add64(&slot->word, SEQ_ONE - 1);
 	}
 	return XDP_PASS;
@@ -486,12 +487,13 @@ static __always_inline int opened(struct parse *p, const struct tuple *tuple, co
 		blind(p->state, conn, B_AGAIN);
 		return GO_ON;
 	}
-	if (conn && (conn->blind || conn->deaf || conn->head != conn->tail || conn->overflow_in != conn->overflow_out)) {
+	if (conn && (conn->blind || conn->deaf || conn->head != conn->tail || conn->overflow_in != conn->overflow_out ||
+		     conn->beyond_in != conn->beyond_out)) {
 		count(C_TCP_BUSY);
 		return SHOT;
 	}
 	// The rest of it is never written, and stays 0.
-	fresh->in.next = in;
+	fresh->in.next = fresh->first = in;
 	fresh->out.next = out;
 	if (!bpf_map_update_elem(&kv_conns, tuple, fresh, BPF_ANY))
 		count(C_TCP_OPENED);
@@ -589,6 +591,42 @@ int tidemill_kv_out(struct __sk_buff *context)
 	    !locate(p.w, &where, n) || where.part != WHOLE || where.sport != p.state->port)
 		return GO_ON;
 	return where.proto == IPPROTO_UDP ? udp_out(context, &where) : tcp_out(context, &p, &where);
+}
+
+// Not on any interface: the daemon runs it on a frame that says what memcached has read (`struct seen`, behind an Ethernet header). 1: it is released.
+SEC("classifier")
+int tidemill_kv_read(struct __sk_buff *context)
+{
+	struct releasing releasing;
+	struct parse p = {};
+	struct seen seen;
+	struct conn *conn;
+	__s32 more;
+
+	if (!found(&p, 1) || bpf_skb_load_bytes(context, sizeof(struct ethhdr), &seen, sizeof(seen)))
+		return 0;
+	conn = bpf_map_lookup_elem(&kv_conns, &seen.tuple);
+	if (!conn || conn->opened_ns != seen.opened_ns || conn->blind || conn->deaf)
+		return 0;
+	// Whoever reads its answers releases as well.
+	if (__sync_lock_test_and_set(&conn->busy_out, 1))
+		return 0;
+	releasing.conn = conn;
+	releasing.upto = seen.head;
+	bpf_loop(RING, release_read, &releasing, 0);
+	more = seen.overflow - conn->overflow_out;
+	if (more > 0) {
+		add64(&p.state->hold, -(__u64)more);
+		conn->overflow_out = seen.overflow;
+		count_more(C_TCP_READ, more);
+	}
+	more = seen.beyond - conn->beyond_out;
+	if (more > 0) {
+		conn->beyond_out = seen.beyond;
+		count_more(C_TCP_READ, more);
+	}
+	__sync_lock_test_and_set(&conn->busy_out, 0);
+	return 1;
 }
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";

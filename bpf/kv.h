@@ -36,6 +36,8 @@
 // Commands of one connection that are known to be of the meta protocol or not, until they are answered.
 #define KINDS 1024
 #define CHUNK 2048
+// A slot that a quiet mutation beyond the ring has moved waits so long, and twice the time that memcached is given. The daemon counts on a second less.
+#define FAR_NS 3000000000ull
 // Keys of one get that is answered here, and the payload of one datagram of memcached's.
 #define MAX_GETS 16
 #define MAX_REPLY 1400
@@ -75,6 +77,7 @@ enum {
 	C_UDP_HALF, // dropped: half a command
 	C_TOO_LONG, // passed: the answer is longer than what every way takes
 	C_GET_TOTAL, // passed: all sources together ask too much
+	C_TCP_READ, // mutations over TCP that nobody answers, and that memcached has read
 	COUNTS,
 };
 
@@ -150,6 +153,7 @@ struct state {
 	__u64 total; // a second, in its upper half, and what was answered in it
 	__u64 of_the_daemon[6]; // what it has done, and why it does not serve
 	__u64 udp_mutation_ns; // the last one that waits for its answer came then
+	__u64 sure_until_ns; // the daemon's own word: until then the slots of mutations beyond a ring wait, where they may not be executed
 };
 
 struct slot {
@@ -207,7 +211,10 @@ struct conn {
 	__u32 answered;
 	__u32 head, tail; // of the ring
 	__u32 quiet_upto, meta_quiet_upto;
-	__u32 overflow_in, overflow_out, overflow_upto, mutations;
+	__u32 overflow_in, overflow_out, overflow_upto;
+	__u32 first; // sequence number of the client's first byte
+	// Quiet mutations that the ring had no room for: their slots wait (`FAR_NS`), and the daemon or an answer says when they are executed.
+	__u32 beyond_in, beyond_out, beyond_upto, unused;
 	__u64 hole_since_ns;
 	__u64 opened_ns;
 	struct pending ring[RING];
@@ -463,6 +470,18 @@ static __always_inline void void_all(struct state *state)
 	state->not_before_ns = bpf_ktime_get_ns() + state->settle_ns;
 	add64(&state->epoch, 1);
 	count(C_VOID);
+}
+
+// Nothing of a slot is admitted before this. 0: others write there all the time.
+static __always_inline int not_before(struct slot *slot, __u64 until)
+{
+	for (int i = 0; i < 4; i++) {
+		__u64 old = *(volatile __u64 *)&slot->not_before_ns;
+
+		if (old >= until || __sync_val_compare_and_swap(&slot->not_before_ns, old, until) == old)
+			return 1;
+	}
+	return 0;
 }
 
 static __always_inline __u64 mixed(__u64 h)

@@ -223,4 +223,37 @@ static __always_inline void release_all(struct parse *p)
 		add64(&p->state->hold, -(__u64)(in - conn->overflow_out));
 		conn->overflow_out = in;
 	}
+	in = __sync_fetch_and_add(&conn->beyond_in, 0);
+	if (in != conn->beyond_out && (__s32)(conn->answered - conn->beyond_upto) >= 0)
+		conn->beyond_out = in;
+}
+
+// What the daemon has seen memcached read, of a connection that nobody answers on: so much of each.
+struct seen {
+	struct tuple tuple;
+	__u32 unused;
+	__u64 opened_ns;
+	__u32 head, overflow, beyond, zero;
+};
+
+struct releasing {
+	struct conn *conn;
+	__u32 upto;
+};
+
+static long release_read(__u32 i, struct releasing *r)
+{
+	struct conn *conn = r->conn;
+	struct slot *slot;
+	__u32 index;
+
+	if ((__s32)(r->upto - conn->tail) <= 0)
+		return 1;
+	index = conn->ring[conn->tail & (RING - 1)].slot;
+	slot = bpf_map_lookup_elem(&kv_slots, &index);
+	if (slot)
+		add64(&slot->word, -1ull);
+	add32(&conn->tail, 1);
+	count(C_TCP_READ);
+	return 0;
 }

@@ -133,7 +133,8 @@ static __always_inline __u16 command_of(__u64 word, __u32 length)
 
 static __noinline void later(struct state *state, struct slot *slot)
 {
-	slot->not_before_ns = bpf_ktime_get_ns() + state->settle_ns;
+	if (!not_before(slot, bpf_ktime_get_ns() + state->settle_ns))
+		void_all(state);
 	add64(&slot->word, SEQ_ONE);
 }
 
@@ -179,6 +180,14 @@ static __noinline void mutate(struct parse *p, __u64 hash, int quiet)
 	head = conn->head;
 	if (head - conn->tail >= RING || conn->deaf) {
 		count(C_TCP_OVERFLOW);
+		// One that no answer may ever tell of keeps its own slot, and not all of them. First the time, then the word: whoever sees the new
+		// word sees the time.
+		if (quiet && !conn->deaf && not_before(slot, bpf_ktime_get_ns() + 2 * p->state->settle_ns + FAR_NS)) {
+			conn->beyond_upto = conn->asked + 1;
+			add32(&conn->beyond_in, 1);
+			add64(&slot->word, SEQ_ONE);
+			return;
+		}
 		conn->overflow_upto = conn->asked + 1;
 		add32(&conn->overflow_in, 1);
 		add64(&p->state->hold, 1);

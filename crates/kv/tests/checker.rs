@@ -14,7 +14,7 @@ mod rng;
 #[path = "contract/wire.rs"]
 mod wire;
 
-use checker::{Verdict, check, loosen, minimal};
+use checker::{Verdict, check, loosen, minimal, unfirm};
 use history::{Action, Event, Expiry, OPEN, Outcome, SECOND_NS, trimmed};
 use rng::Rng;
 use wire::{Mode, Said};
@@ -23,6 +23,9 @@ use wire::{Mode, Said};
 #[derive(Default)]
 struct Server {
     value: Option<(Vec<u8>, u32, Option<u64>)>,
+    /// In which second it was stored, and what was stored by which second is flushed from then on.
+    stored: u64,
+    flush: Option<u64>,
     /// How far the clock is behind, nanoseconds.
     late_ns: u64,
 }
@@ -42,7 +45,17 @@ impl Server {
 
     fn act(&mut self, at_ns: u64, action: &Action) -> Outcome {
         let now = self.seconds(at_ns);
-        self.value = self.value.take().filter(|(.., end)| end.is_none_or(|end| now < end));
+        let flushed = self.flush.is_some_and(|flush| flush <= now && self.stored <= flush);
+        self.value = self.value.take().filter(|(.., end)| !flushed && end.is_none_or(|end| now < end));
+        let before = self.value.clone();
+        let outcome = self.does(at_ns, action);
+        if self.value.as_ref().map(|value| &value.0) != before.as_ref().map(|value| &value.0) {
+            self.stored = now;
+        }
+        outcome
+    }
+
+    fn does(&mut self, at_ns: u64, action: &Action) -> Outcome {
         let value = self.value.clone();
         let mut put = |data: Vec<u8>, flags, end| {
             self.value = Some((data, flags, end));
@@ -50,8 +63,17 @@ impl Server {
         };
         match (action, value) {
             (Action::Flush, _) => {
-                self.value = None;
+                (self.value, self.flush) = (None, None);
                 Outcome::Done
+            }
+            (Action::FlushLater { seconds, .. }, _) => {
+                self.flush = Some(self.seconds(at_ns) + u64::from(*seconds) - 1);
+                Outcome::Done
+            }
+            (Action::Vivify(expiry), None) => {
+                let end = self.end(at_ns, *expiry);
+                self.value = Some((Vec::new(), 0, end));
+                Outcome::Hit { data: Vec::new(), flags: 0 }
             }
             (Action::Put { mode, data, flags, expiry }, value) => match (mode, value) {
                 (Mode::Set, _) | (Mode::Add, None) | (Mode::Replace, Some(_)) => {
@@ -64,7 +86,12 @@ impl Server {
                 _ => Outcome::NotStored,
             },
             (_, None) => Outcome::Miss,
-            (Action::Read, Some((data, flags, _))) => Outcome::Hit { data, flags },
+            (Action::Read | Action::Vivify(_), Some((data, flags, _))) => Outcome::Hit { data, flags },
+            (Action::Stale, Some(_)) => Outcome::Done,
+            (Action::CasStale { data, flags }, Some((_, _, end))) => {
+                self.value = Some((data.clone(), *flags, end));
+                Outcome::Done
+            }
             (Action::ReadTouch(expiry), Some((data, flags, _))) => {
                 let end = self.end(at_ns, *expiry);
                 self.value = Some((data.clone(), flags, end));
@@ -108,6 +135,8 @@ struct Simulation {
     counts: bool,
     /// Whether datagrams are lost, and replies are not asked for.
     loses: bool,
+    /// Whether there are flushes for later.
+    flushes: bool,
     events: Vec<Event>,
 }
 
@@ -116,7 +145,7 @@ const CLIENTS: usize = 6;
 impl Simulation {
     fn new(seed: u64) -> Self {
         let mut rng = Rng::new(seed);
-        let server = Server { value: None, late_ns: rng.below(2 * SECOND_NS) };
+        let server = Server { late_ns: rng.below(2 * SECOND_NS), ..Server::default() };
         let counts = rng.chance(0.3);
         Simulation {
             rng,
@@ -126,6 +155,7 @@ impl Simulation {
             seen: vec![b"?".to_vec()],
             counts,
             loses: true,
+            flushes: false,
             events: Vec::new(),
         }
     }
@@ -152,16 +182,25 @@ impl Simulation {
         let expiry = self.expiry();
         let flags = self.rng.below(1000) as u32;
         match self.rng.below(12) {
-            0..=5 => Action::Read,
+            0..=4 => Action::Read,
             6 => Action::Touch(expiry),
             7 => Action::ReadTouch(expiry),
+            8 if self.flushes && self.rng.chance(0.3) => {
+                Action::FlushLater { seconds: 1 + self.rng.below(4) as u32, firm: true }
+            }
             8 if self.rng.chance(0.5) => Action::Delete,
             8 => Action::Flush,
+            5 if !self.counts && self.rng.chance(0.5) => match self.rng.below(3) {
+                0 => Action::Vivify(expiry),
+                1 => Action::Stale,
+                _ => Action::CasStale { data: self.value(), flags },
+            },
             9 if self.counts => Action::Count(self.rng.below(1 << 20) as i64 - (1 << 19)),
             9 => {
                 let wanted = self.seen[self.seen.len() - 1].clone();
                 Action::Cas { wanted, data: self.value(), flags, expiry }
             }
+            5 => Action::Read,
             number => {
                 let mode = match self.rng.below(5) {
                     0 => Mode::Add,
@@ -237,7 +276,9 @@ impl Simulation {
     }
 
     fn verdict(&self) -> Verdict {
-        check(&None, &self.events, self.now_ns)
+        let mut events = self.events.clone();
+        unfirm(&mut events);
+        check(&None, &events, self.now_ns)
     }
 }
 
@@ -254,7 +295,7 @@ fn right_histories_are_right() {
 /// A fault that is planted into an otherwise right history.
 type Plant = fn(&mut Simulation);
 
-const FAULTS: [(&str, Plant); 8] = [
+const FAULTS: [(&str, Plant); 10] = [
     ("a read gives the value before the last one", |simulation| {
         simulation.set(Expiry::Never);
         let old = simulation.server.value.clone().unwrap();
@@ -273,6 +314,23 @@ const FAULTS: [(&str, Plant); 8] = [
         simulation.set(Expiry::Never);
         let old = simulation.server.value.clone();
         simulation.alone(Action::Flush);
+        simulation.server.value = old;
+        simulation.alone(Action::Read);
+    }),
+    ("a value is still read after a flush for later", |simulation| {
+        simulation.set(Expiry::Never);
+        let old = simulation.server.value.clone();
+        simulation.alone(Action::FlushLater { seconds: 2, firm: true });
+        simulation.now_ns += 3 * SECOND_NS + SECOND_NS / 10;
+        simulation.alone(Action::Read);
+        let Some((data, flags, _)) = old else { unreachable!() };
+        simulation.events.last_mut().unwrap().outcome = Outcome::Hit { data, flags };
+    }),
+    ("a value is still read after a stale one took its place", |simulation| {
+        simulation.set(Expiry::Never);
+        let old = simulation.server.value.clone();
+        let data = simulation.value();
+        simulation.alone(Action::CasStale { data, flags: 3 });
         simulation.server.value = old;
         simulation.alone(Action::Read);
     }),
@@ -355,6 +413,20 @@ fn unfaulted_histories_of_the_same_kind_are_right() {
         simulation.round();
         assert!(matches!(simulation.verdict(), Verdict::Right), "seed {seed}: {:#?}", simulation.events);
     }
+}
+
+/// Flushes for later, and what takes their place, among all the rest.
+#[test]
+fn histories_with_flushes_for_later_are_right() {
+    let mut flushed = 0;
+    for seed in 0..1000 {
+        let mut simulation = Simulation::new(seed);
+        simulation.flushes = true;
+        (0..8).for_each(|_| simulation.round());
+        flushed += usize::from(simulation.server.flush.is_some());
+        assert!(matches!(simulation.verdict(), Verdict::Right), "seed {seed}: {:#?}", simulation.events);
+    }
+    assert!(flushed > 100, "{flushed}");
 }
 
 /// A lost datagram may still have been executed, long after its sender gave up; but not before it was sent.

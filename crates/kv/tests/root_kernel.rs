@@ -12,15 +12,16 @@ mod lab;
 mod net;
 #[path = "root_kernel/operator.rs"]
 mod operator;
+#[path = "root_kernel/unanswered.rs"]
+mod unanswered;
 
 use lab::{Lab, ready};
 use net::inside;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, UdpSocket};
-use std::path::Path;
 use std::time::Duration;
-use tidemill_bpf::{Mode, Pins};
-use tidemill_kv::kernel::{Cache, Look, Options};
+use tidemill_bpf::Mode;
+use tidemill_kv::kernel::{Cache, Options};
 
 #[test]
 fn root_kernel_a_get_is_answered_until_its_key_is_written() {
@@ -307,45 +308,6 @@ fn root_kernel_more_unanswered_mutations_than_are_told_apart() {
     assert!(lab.cache.count("tcp-overflow") > 0, "{:?}", lab.cache.counts());
     assert_eq!(lab.udp("get k\r\n"), "VALUE k 0 1\r\nb\r\nEND\r\n");
     lab.until_hit("k", "VALUE k 0 1\r\nb\r\nEND\r\n");
-}
-
-#[test]
-fn root_kernel_a_connection_that_only_writes_without_answers() {
-    if !ready("root_kernel_a_connection_that_only_writes_without_answers") {
-        return;
-    }
-    let mut lab = Lab::new(&["server"]);
-    lab.tcp("set k 0 0 1\r\na\r\nset v 0 0 1\r\na\r\n", "STORED\r\nSTORED\r\n");
-    lab.until_hit("k", "VALUE k 0 1\r\na\r\nEND\r\n");
-    let look = Look::open(Path::new(Pins::ROOT), "kv").unwrap();
-    let quiet: String = (0..200).map(|n| format!("set q{n} 0 0 1 noreply\r\nz\r\n")).collect();
-    for how in ["asks", "ends"] {
-        assert_eq!(look.holding().unwrap(), []);
-        lab.tcp_begins(&quiet);
-        lab.wait("that they are read", |lab| lab.udp("get q199\r\n") == "VALUE q199 0 1\r\nz\r\nEND\r\n");
-        // Longer than anything that waits by time.
-        lab.rounds(Duration::from_millis(1200));
-        let holding = look.holding().unwrap();
-        let [one] = &holding[..] else { panic!("{holding:?}") };
-        assert_eq!((one.client, one.mutations, one.is_deaf), (lab.tcp_address(), 200, false), "{how}");
-        let (before, admitted) = (lab.cache.count("get-hit"), lab.cache.daemon().admitted);
-        for _ in 0..20 {
-            lab.udp("get v\r\n");
-            assert_eq!(lab.udp("get k\r\n"), "VALUE k 0 1\r\na\r\nEND\r\n");
-        }
-        assert_eq!(lab.cache.daemon().admitted, admitted, "nothing is admitted: {how}");
-        assert!(lab.cache.count("get-hit") >= before + 20, "what is kept is served: {how}");
-        // Until it asks something, or ends.
-        if how == "asks" {
-            lab.tcp("mn\r\n", "MN\r\n");
-            lab.until_hit("v", "VALUE v 0 1\r\na\r\nEND\r\n");
-            lab.tcp("set v 0 0 1\r\na\r\n", "STORED\r\n");
-        } else {
-            lab.reconnect();
-            lab.wait("its end", |_| look.holding().unwrap().is_empty());
-            lab.until_hit("q5", "VALUE q5 0 1\r\nz\r\nEND\r\n");
-        }
-    }
 }
 
 #[test]

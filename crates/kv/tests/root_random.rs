@@ -26,7 +26,8 @@ fn seed(default: u64) -> u64 {
     std::env::var("TIDEMILL_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(default)
 }
 
-fn right(lab: &Lab, seed: u64, commands: u64) -> Ran {
+/// `hits`: the cache answers so many at least, about a quarter of what it does on an idle machine.
+fn right(lab: &Lab, seed: u64, commands: u64, hits: u64) -> Ran {
     let ran = run(lab, seed, commands).unwrap_or_else(|fault| panic!("{}", fault.text));
     println!("{ran:?}");
     // Were all of them lost, nothing would have been looked at.
@@ -34,7 +35,7 @@ fn right(lab: &Lab, seed: u64, commands: u64) -> Ran {
     if let Some(cache) = &lab.cache {
         // Nor if the cache had never answered.
         println!("{}", cache.describe());
-        assert!(cache.count("get-hit") > commands / 1000, "{}", cache.describe());
+        assert!(ran.hits > hits, "{}", cache.describe());
     }
     ran
 }
@@ -43,7 +44,7 @@ fn right(lab: &Lab, seed: u64, commands: u64) -> Ran {
 fn a_hundred_thousand_commands() {
     let Some(_turn) = turn("a_hundred_thousand_commands") else { return };
     let lab = Lab::cached();
-    right(&lab, seed(1), 100_000);
+    right(&lab, seed(1), 100_000, 550);
 }
 
 #[test]
@@ -51,14 +52,14 @@ fn a_hundred_thousand_commands() {
 fn ten_million_commands() {
     let Some(_turn) = turn("ten_million_commands") else { return };
     let lab = Lab::cached();
-    right(&lab, seed(7), 10_000_000);
+    right(&lab, seed(7), 10_000_000, 10_000);
 }
 
 /// memcached alone passes: what the checker finds is not of its own making.
 #[test]
 fn memcached_by_itself_is_right() {
     let Some(_turn) = turn("memcached_by_itself_is_right") else { return };
-    right(&Lab::plain(), seed(2), 20_000);
+    right(&Lab::plain(), seed(2), 20_000, 0);
 }
 
 /// A cache that does not know of all that changes a value is found out, and a short history says how.

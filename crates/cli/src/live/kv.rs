@@ -232,8 +232,11 @@ fn stats(look: &Look, json: bool) -> Result<()> {
         println!("not followed: {} to {}: {}{word}", one.client, one.server, one.why);
     }
     for one in &holding {
-        let why =
-            if one.is_deaf { "its answers cannot be followed" } else { "nothing that it asks is answered" };
+        let why = if one.is_deaf {
+            "its answers cannot be followed"
+        } else {
+            "nor has memcached read them all, and said all that it has to"
+        };
         println!(
             "nothing is admitted: {} to {}: {} mutations, of which no answer says that they are executed: {why}",
             one.client, one.server, one.mutations

@@ -2,10 +2,11 @@
 
 use super::ask::Asker;
 use super::layout::{
-    COUNTS, Conn, EGRESS, LAYOUT, MAX_KEY, MAX_VALUE, OPENED, SOURCE, Tuple, WAYS, entry, state, why,
+    COUNTS, Conn, EGRESS, LAYOUT, MAX_KEY, MAX_VALUE, OPENED, READ, SOURCE, Tuple, WAYS, entry, state, why,
 };
 use super::look::{detach, entries};
 use super::places::{Missing, Place, index, pin_name};
+use super::prove::Unanswered;
 use super::server::{Server, find, is_held, own};
 use super::state::{State, now_ns};
 use super::unseen::Balance;
@@ -78,7 +79,7 @@ pub struct Cache {
     pins: Option<Pins>,
     daemon: Daemon,
     /// Whether memcached is still to be asked for a `flush_all` that waits: nothing is served before that.
-    unasked: bool,
+    pub(super) unasked: bool,
     /// Connections that cannot be followed found no room in the table: nothing is served until they do.
     pub(super) crowded: bool,
     /// Another process has sockets on the port: who gets a datagram is not known.
@@ -91,6 +92,8 @@ pub struct Cache {
     /// Hardly an answer since the look before could be admitted.
     is_vain: bool,
     pub(super) gone: HashMap<Tuple, (u64, u64)>,
+    /// Connections with mutations that no answer has shown to be executed.
+    pub(super) unanswered: Unanswered,
     pub(super) reconciled_ns: u64,
     beaten_ns: u64,
     refreshed_ns: u64,
@@ -182,6 +185,7 @@ impl Cache {
         let slots = room[1].1 as usize;
         let mut object = Object::load(&SOURCE, &room, Some(&pins))?;
         object.load_egress(&SOURCE, EGRESS)?;
+        object.load_egress(&SOURCE, READ)?;
         let map = object.mapped("kv_state", state::WORDS)?;
         let slot_words = object.mapped("kv_slots", 2 * slots)?;
         let value_words = object.mapped("kv_values", sets as usize * WAYS * entry::WORDS)?;
@@ -211,6 +215,7 @@ impl Cache {
             is_shared: false,
             perhaps_for_ever: HashMap::new(),
             gone: HashMap::new(),
+            unanswered: Unanswered::default(),
             reconciled_ns: 0,
             beaten_ns: 0,
             refreshed_ns: now_ns(),
@@ -401,6 +406,7 @@ impl Cache {
             self.still_there();
             self.look_for_interfaces();
             self.reconcile(now)?;
+            self.prove(now)?;
             self.sweep_udp(now)?;
             self.localize()?;
             self.budget();

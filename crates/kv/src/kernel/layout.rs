@@ -3,7 +3,7 @@
 use tidemill_bpf::{Kernel, Shared, Source};
 
 /// A new number for every change that an older program would misread.
-pub(super) const LAYOUT: u32 = 6;
+pub(super) const LAYOUT: u32 = 7;
 
 /// Words of `struct state`.
 pub(super) mod state {
@@ -36,7 +36,9 @@ pub(super) mod state {
     /// Connections that memcached has taken and the programs have not seen.
     pub(in crate::kernel) const UNSEEN: usize = 22;
     // 23: when the last mutation came over UDP.
-    pub(in crate::kernel) const WORDS: usize = 24;
+    /// Until then the slots of all mutations wait that are beyond a connection's ring and may not be executed.
+    pub(in crate::kernel) const SURE: usize = 24;
+    pub(in crate::kernel) const WORDS: usize = 25;
 }
 
 /// Words of `struct entry`, and of its blob.
@@ -84,15 +86,29 @@ pub(super) const BLIND: [&str; 6] = [
 pub(super) mod conn {
     /// The last 8 bytes of the token that the requests are read to; the low word first.
     pub(in crate::kernel) const TOKEN: usize = 0;
+    /// Of the requests: the next sequence number; how far a command is read (its third byte); the command (its second).
+    pub(in crate::kernel) const NEXT: usize = 12;
+    pub(in crate::kernel) const PHASE: usize = 14;
+    pub(in crate::kernel) const COMMAND: usize = 15;
+    /// All that is known of how far they are read.
+    pub(in crate::kernel) const REQUESTS: std::ops::Range<usize> = 0..18;
+    pub(in crate::kernel) const BUSY: usize = 36;
     pub(in crate::kernel) const BLIND: usize = 38;
     pub(in crate::kernel) const DEAF: usize = 39;
+    /// Commands that get an answer, and those that have.
+    pub(in crate::kernel) const ASKED: usize = 40;
+    pub(in crate::kernel) const ANSWERED: usize = 41;
     pub(in crate::kernel) const HEAD: usize = 42;
     pub(in crate::kernel) const TAIL: usize = 43;
     pub(in crate::kernel) const OVERFLOW_IN: usize = 46;
     pub(in crate::kernel) const OVERFLOW_OUT: usize = 47;
+    /// The sequence number of the client's first byte.
+    pub(in crate::kernel) const FIRST: usize = 49;
+    pub(in crate::kernel) const BEYOND_IN: usize = 50;
+    pub(in crate::kernel) const BEYOND_OUT: usize = 51;
     /// Nanoseconds, the low word first.
-    pub(in crate::kernel) const OPENED: usize = 52;
-    pub(in crate::kernel) const RING: usize = 54;
+    pub(in crate::kernel) const OPENED: usize = 56;
+    pub(in crate::kernel) const RING: usize = 58;
     /// Behind the ring: barriers and kinds.
     pub(in crate::kernel) const WORDS: usize = RING + 2 * super::RING + 4 + 16 + 2 * 16;
 }
@@ -138,9 +154,13 @@ pub(super) static SOURCE: Source = Source {
     ],
 };
 pub(super) const EGRESS: &str = "tidemill_kv_out";
+/// On no interface: it takes back what memcached was seen to read, by a frame that says which.
+pub(super) const READ: &str = "tidemill_kv_read";
+/// A slot that a quiet mutation beyond the ring has moved waits so long, and twice what memcached is given: a second less than in bpf/kv.h (`FAR_NS`).
+pub(super) const FAR_NS: u64 = 2_000_000_000;
 
 /// What is counted, in the order of bpf/kv.h, each with what it says.
-pub const COUNTS: [(&str, &str); 29] = [
+pub const COUNTS: [(&str, &str); 30] = [
     ("get-hit", "datagrams answered in the kernel"),
     ("keys-hit", "keys in them"),
     ("get-miss", "gets passed: a key is not here"),
@@ -157,7 +177,7 @@ pub const COUNTS: [(&str, &str); 29] = [
     ("tcp-released", "mutations over TCP that were answered"),
     (
         "tcp-overflow",
-        "mutations of a connection with too many unanswered: nothing is admitted until they are",
+        "mutations of a connection with too many unanswered: of those without an answer the keys wait, of others all",
     ),
     ("flush", "mutations of everything"),
     ("tcp-opened", "connections opened"),
@@ -176,7 +196,12 @@ pub const COUNTS: [(&str, &str); 29] = [
     ),
     ("get-too-long", "gets passed: the answer is longer than what every way takes"),
     ("get-limited-total", "gets passed: all sources together ask too much"),
+    ("tcp-read", "mutations over TCP that nobody answers, and that memcached has read"),
 ];
+
+/// Which of these count mutations over TCP, and mutations of everything.
+pub(super) const TCP_MUTATION: u32 = 12;
+pub(super) const FLUSH: u32 = 15;
 
 /// Which of these counts connections that were opened.
 pub(super) const OPENED: u32 = 16;

@@ -161,18 +161,28 @@ impl Look {
     /// The map cannot be read.
     pub fn holding(&self) -> Result<Vec<Holding>, KvError> {
         let mut holding = Vec::new();
+        let is_late = self.is_late();
         self.connections(|tuple, value| {
             let beyond = value[conn::OVERFLOW_IN].wrapping_sub(value[conn::OVERFLOW_OUT]);
             let is_deaf = value[conn::DEAF] != 0;
-            if beyond == 0 && !is_deaf {
+            let unread = value[conn::BEYOND_IN].wrapping_sub(value[conn::BEYOND_OUT]);
+            if beyond == 0 && !is_deaf && !(is_late && unread != 0) {
                 return;
             }
-            let mutations = value[conn::HEAD].wrapping_sub(value[conn::TAIL]).wrapping_add(beyond);
+            let ring = value[conn::HEAD].wrapping_sub(value[conn::TAIL]);
+            let mutations = ring.wrapping_add(beyond).wrapping_add(unread);
             let (client, server) = ends(tuple);
             holding.push(Holding { client, server, mutations, is_deaf });
         })?;
         holding.sort_by_key(|one| one.client);
         Ok(holding)
+    }
+
+    /// A daemon works, and it is not sure that memcached has read what connections beyond their rings have written.
+    fn is_late(&self) -> bool {
+        let (now, sure) = (now_ns(), self.state.get(state::SURE));
+        // 0: none has looked yet.
+        sure != 0 && sure <= now && self.state.get(state::BEAT).saturating_add(1_000_000_000) > now
     }
 
     /// Each connection that is known.
@@ -205,7 +215,11 @@ impl Look {
                 get(state::BLIND),
                 "connections that cannot be followed: nothing is served while there are",
             ),
-            ("held", get(state::HOLD), "mutations that wait, and may be of anything: nothing is admitted"),
+            (
+                "held",
+                get(state::HOLD) + u64::from(self.is_late()),
+                "mutations that wait, and may be of anything: nothing is admitted",
+            ),
             ("flush-seconds", flush, "until a flush_all for later has taken effect: nothing is served"),
             ("parked-ms", parked, "until memcached has executed what may have come: nothing is admitted"),
             ("asked", get(state::ASKED), "keys that memcached was asked for by the last daemon"),

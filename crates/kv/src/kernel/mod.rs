@@ -6,10 +6,12 @@
 mod allow;
 mod ask;
 mod cache;
+mod diag;
 mod layout;
 mod look;
 mod machine;
 mod places;
+mod prove;
 mod reconcile;
 mod server;
 mod sockets;

@@ -156,7 +156,7 @@ impl Cache {
 }
 
 /// When a connection was opened: tells it from others with the same ends.
-fn opened_ns(value: &Conn) -> u64 {
+pub(super) fn opened_ns(value: &Conn) -> u64 {
     u64::from(value[conn::OPENED]) | u64::from(value[conn::OPENED + 1]) << 32
 }
 
@@ -164,6 +164,7 @@ fn opened_ns(value: &Conn) -> u64 {
 fn has_left(value: &Conn) -> bool {
     value[conn::HEAD] != value[conn::TAIL]
         || value[conn::OVERFLOW_IN] != value[conn::OVERFLOW_OUT]
+        || value[conn::BEYOND_IN] != value[conn::BEYOND_OUT]
         || value[conn::BLIND] != 0
         || value[conn::DEAF] != 0
 }

@@ -56,7 +56,8 @@ impl State {
     /// As [`State::release`], of one of which it is not known that it was executed.
     pub(super) fn release_unsettled(&self, slot: u32) {
         if let Some(time) = self.slots.words().get(2 * slot as usize + 1) {
-            time.store(now_ns() + self.get(state::SETTLE), SeqCst);
+            // It may be waiting for something that takes longer.
+            time.fetch_max(now_ns() + self.get(state::SETTLE), SeqCst);
         }
         self.release(slot);
     }
@@ -73,6 +74,7 @@ impl State {
         let waits = [slot_time, self.get(state::NOT_BEFORE), self.get(state::FLUSH_UNTIL)];
         let is_quiet = word & PENDING == 0
             && waits.iter().all(|until| *until <= asked_ns)
+            && asked_ns < self.get(state::SURE)
             && self.get(state::BLIND) == 0
             && self.get(state::HOLD) == 0;
         is_quiet.then_some(Token { hash, slot, word, epoch, asked_ns })

@@ -23,6 +23,10 @@ pub(crate) struct Pace {
     pub(crate) pause: Duration,
     /// Mostly reads, and nothing that makes everything void: `flush_all`, datagrams in fragments. Else there would hardly be a hit.
     pub(crate) calm: bool,
+    /// One of them asks for a flush in a second or two.
+    pub(crate) later: bool,
+    /// Items are made stale: from then on a cache asks in another way, and keeps less.
+    pub(crate) stale: bool,
 }
 
 /// What an actor saw of each key.
@@ -46,6 +50,7 @@ pub(crate) struct Actor {
     tokens: HashMap<usize, (u64, Vec<u8>)>,
     made: u64,
     calm: bool,
+    stale: bool,
     /// UDP requests, and those without a reply.
     pub(crate) asked: u64,
     pub(crate) lost: u64,
@@ -76,6 +81,7 @@ impl Actor {
             tokens,
             made: 0,
             calm: false,
+            stale: false,
             asked: 0,
             lost: 0,
         }
@@ -87,8 +93,11 @@ impl Actor {
 
     /// One round; what was seen. A fault that needs no checker is an error.
     pub(crate) fn round(&mut self, keys: &Keys, pace: Pace) -> Result<Seen, String> {
-        self.calm = pace.calm;
-        for _ in 0..pace.commands {
+        (self.calm, self.stale) = (pace.calm, pace.stale);
+        for at in 0..pace.commands {
+            if pace.later && self.number == 0 && at == pace.commands / 6 {
+                self.flush_later(keys)?;
+            }
             if !pace.pause.is_zero() {
                 let pause = self.rng.below(pace.pause.as_nanos() as u64);
                 std::thread::sleep(Duration::from_nanos(pause));
@@ -129,8 +138,28 @@ impl Actor {
         match self.rng.below(100) {
             0..=9 => self.several(keys),
             10..=17 => self.pipeline(keys),
+            18..=33 if self.calm => self.again(keys),
             18..=59 => self.by_udp(keys),
             _ => self.by_tcp(keys),
+        }
+    }
+
+    /// The same key a few times: what a cache is for.
+    fn again(&mut self, keys: &Keys) -> Result<(), String> {
+        let key = self.key(keys);
+        (0..6).try_for_each(|_| self.udp(keys, key, Speech::Ascii, (Action::Read, Ask::Get)))
+    }
+
+    /// All keys, in a second or two.
+    fn flush_later(&mut self, keys: &Keys) -> Result<(), String> {
+        let speech = SPEECHES[self.rng.below(3) as usize];
+        let seconds = 1 + self.rng.below(2) as u32;
+        let action = Action::FlushLater { seconds, firm: true };
+        let ask = Ask::Flush(seconds.into());
+        if self.rng.chance(0.3) {
+            self.udp(keys, 0, speech, (action, ask))
+        } else {
+            self.tcp(keys, 0, speech, (action, ask))
         }
     }
 
@@ -182,7 +211,7 @@ impl Actor {
     /// What to do with a key, and how that is written in a protocol.
     fn pick(&mut self, keys: &Keys, key: usize, speech: Speech) -> (Action, Ask) {
         // What is always being written is never kept: a cache has something to say where most of it is read.
-        if self.calm && self.rng.chance(0.9) {
+        if self.calm && self.rng.chance(0.97) {
             return (Action::Read, Ask::Get);
         }
         let is_number = key >= keys.numbers;
@@ -191,6 +220,16 @@ impl Actor {
         let flags = self.rng.below(1 << 16) as u32;
         match self.rng.below(100) {
             0 => (Action::Read, Ask::Recache),
+            1..=3 if speech == Speech::Meta && !is_number => match expiry {
+                Expiry::Past => (Action::Vivify(Expiry::Never), Ask::Vivify(0)),
+                expiry => (Action::Vivify(expiry), Ask::Vivify(written)),
+            },
+            4 | 5 if speech == Speech::Meta && self.stale => (Action::Stale, Ask::Stale),
+            6 | 7 if speech == Speech::Meta && self.stale && !is_number && self.tokens.contains_key(&key) => {
+                let (token, data) = (self.tokens[&key].0, self.value(false));
+                let ask = Ask::CasStale { token, data: data.clone(), flags };
+                (Action::CasStale { data, flags }, ask)
+            }
             1..=39 => (Action::Read, Ask::Get),
             40..=47 => (Action::Read, Ask::Gets),
             48 | 49 => (Action::ReadTouch(expiry), Ask::Gat(written)),
@@ -205,7 +244,8 @@ impl Actor {
                     false => (Action::Count(-(by as i64)), Ask::Decr(by)),
                 }
             }
-            65..=72 if self.tokens.contains_key(&key) => {
+            // What is made stale has another number, and the same bytes: the checker tells numbers by these.
+            65..=72 if self.tokens.contains_key(&key) && !self.stale => {
                 let (token, wanted) = self.tokens[&key].clone();
                 let data = self.value(false);
                 let ask = Ask::Cas { token, data: data.clone(), flags, expiry: written };
@@ -233,7 +273,7 @@ impl Actor {
         how: &'static str,
     ) -> std::ops::Range<usize> {
         let (start, from_ns) = (self.seen.len(), self.now_ns());
-        let all = if *action == Action::Flush { 0..keys.names.len() } else { key..key + 1 };
+        let all = if action.is_of_all() { 0..keys.names.len() } else { key..key + 1 };
         for key in all {
             let event = Event {
                 from_ns,
@@ -251,7 +291,10 @@ impl Actor {
 
     /// Writes down a reply.
     fn end(&mut self, key: usize, events: std::ops::Range<usize>, said: Said) -> Result<(), String> {
-        if let Said::Value { data, cas: Some(token), .. } = &said {
+        // Empty ones are made more than once: a number is of one of them.
+        if let Said::Value { data, cas: Some(token), .. } = &said
+            && !data.is_empty()
+        {
             self.tokens.insert(key, (*token, data.clone()));
         }
         let now_ns = self.now_ns();
@@ -270,8 +313,18 @@ impl Actor {
     fn by_udp(&mut self, keys: &Keys) -> Result<(), String> {
         let speech = SPEECHES[self.rng.below(3) as usize];
         let key = self.key(keys);
-        let (action, ask) = self.pick(keys, key, speech);
-        let quiet = action.is_write() && !always_answers(speech, &ask) && self.rng.chance(0.06);
+        let what = self.pick(keys, key, speech);
+        // Only these can be a cache's.
+        let speech =
+            if self.calm && what.1 == Ask::Get && self.rng.chance(0.8) { Speech::Ascii } else { speech };
+        self.udp(keys, key, speech, what)
+    }
+
+    fn udp(&mut self, keys: &Keys, key: usize, speech: Speech, what: (Action, Ask)) -> Result<(), String> {
+        let (action, ask) = what;
+        // Without a reply a key waits for as long as memcached may take.
+        let often = if self.calm { 0.01 } else { 0.06 };
+        let quiet = action.is_write() && !always_answers(speech, &ask) && self.rng.chance(often);
         let socket = self.rng.below(self.udp.len() as u64) as usize;
         let bytes = self.spoken(speech, (&action, &ask), &keys.names[key], quiet, 0x1234);
         let events = self.begin(keys, key, &action, how(speech, true));
@@ -301,12 +354,22 @@ impl Actor {
         let count = 2 + self.rng.below(4);
         let wanted: Vec<usize> = (0..count).map(|_| self.key(keys)).collect();
         let names: Vec<&[u8]> = wanted.iter().map(|key| &keys.names[*key][..]).collect();
-        let bytes = [b"get ", &names.join(&b' ')[..], b"\r\n"].concat();
+        // Some read and touch, each key by itself.
+        let touches = self.rng.chance(if self.calm { 0.02 } else { 0.3 });
+        let (action, verb) = if touches {
+            let expiry = self.expiry();
+            let written = self.written(expiry, Speech::Ascii);
+            let word = if self.rng.chance(0.5) { "gat" } else { "gats" };
+            (Action::ReadTouch(expiry), format!("{word} {written} "))
+        } else {
+            (Action::Read, "get ".to_owned())
+        };
+        let bytes = [verb.as_bytes(), &names.join(&b' ')[..], b"\r\n"].concat();
         let udp = self.rng.chance(0.7);
         let how = if udp { "udp multi-get" } else { "tcp multi-get" };
         let start = self.seen.len();
         for key in &wanted {
-            self.begin(keys, *key, &Action::Read, how);
+            self.begin(keys, *key, &action, how);
         }
         let values = if udp {
             let socket = self.rng.below(self.udp.len() as u64) as usize;
@@ -314,7 +377,11 @@ impl Actor {
             let request = self.udp[socket].send(&bytes);
             let Some(bytes) = self.udp[socket].receive_values(request) else {
                 self.lost += 1;
-                self.seen.truncate(start);
+                if touches {
+                    self.seen[start..].iter_mut().for_each(|(_, event)| event.optional = true);
+                } else {
+                    self.seen.truncate(start);
+                }
                 return Ok(());
             };
             let shown = || String::from_utf8_lossy(&bytes).into_owned();
@@ -350,7 +417,12 @@ impl Actor {
     fn by_tcp(&mut self, keys: &Keys) -> Result<(), String> {
         let speech = SPEECHES[self.rng.below(3) as usize];
         let key = self.key(keys);
-        let (action, ask) = self.pick(keys, key, speech);
+        let what = self.pick(keys, key, speech);
+        self.tcp(keys, key, speech, what)
+    }
+
+    fn tcp(&mut self, keys: &Keys, key: usize, speech: Speech, what: (Action, Ask)) -> Result<(), String> {
+        let (action, ask) = what;
         let quiet = action.is_write() && !always_answers(speech, &ask) && self.rng.chance(0.2);
         // Some of what is quiet answers all the same: its opaque is another.
         let opaque = if quiet { SILENT } else { LOUD };
@@ -374,12 +446,21 @@ impl Actor {
             let (action, ask) = self.pick(keys, key, speech);
             let events = self.begin(keys, key, &action, "tcp pipeline");
             bytes.extend(self.spoken(speech, (&action, &ask), &keys.names[key], false, LOUD));
-            asked.push((key, events, ask));
+            asked.push((Some((key, events)), ask));
+            // One that says that all before it is done.
+            if self.rng.chance(0.2) {
+                bytes.extend(wire::request(speech, &Ask::Noop, b"", false, LOUD));
+                asked.push((None, Ask::Noop));
+            }
         }
         self.send(speech, &bytes);
-        for (key, events, ask) in asked {
+        for (what, ask) in asked {
             let said = self.hear(speech, &ask)?;
-            self.end(key, events, said)?;
+            match what {
+                Some((key, events)) => self.end(key, events, said)?,
+                None if said == Said::Done => {}
+                None => return Err(format!("not a reply to mn or NOOP: {said:?}")),
+            }
         }
         Ok(())
     }

@@ -32,12 +32,32 @@ pub(crate) enum Action {
     Delete,
     /// `flush_all`: this key, too.
     Flush,
+    /// The same, in so many seconds; `firm` until another flush may take its place.
+    FlushLater {
+        seconds: u32,
+        firm: bool,
+    },
+    /// Reads, and where nothing is there makes an empty value.
+    Vivify(Expiry),
+    /// Makes it stale: it is read as before.
+    Stale,
+    /// Like `cas`, but an old number makes what is stored stale, and does not refuse it: that keeps the time to live of what was there. With the number of what is
+    /// there it lives for ever.
+    CasStale {
+        data: Vec<u8>,
+        flags: u32,
+    },
 }
 
 impl Action {
     /// Whether it is there to change something, and may do so without a reply.
     pub(crate) fn is_write(&self) -> bool {
-        !matches!(self, Action::Read | Action::ReadTouch(_))
+        !matches!(self, Action::Read | Action::ReadTouch(_) | Action::Vivify(_))
+    }
+
+    /// Whether it is about all keys.
+    pub(crate) fn is_of_all(&self) -> bool {
+        matches!(self, Action::Flush | Action::FlushLater { .. })
     }
 }
 
@@ -142,6 +162,10 @@ impl fmt::Display for Event {
             Action::Count(by) => write!(f, "count {by:+}")?,
             Action::Delete => write!(f, "delete")?,
             Action::Flush => write!(f, "flush_all")?,
+            Action::FlushLater { seconds, .. } => write!(f, "flush_all {seconds}")?,
+            Action::Vivify(expiry) => write!(f, "mg N {expiry:?}")?,
+            Action::Stale => write!(f, "md I")?,
+            Action::CasStale { data, flags } => write!(f, "ms C I {} flags {flags}", shown(data))?,
         }
         match &self.outcome {
             Outcome::Unknown => write!(f, ": ?")?,

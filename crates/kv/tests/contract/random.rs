@@ -10,7 +10,7 @@
 //! The seed decides who does what in which order; when it happens is the machine's.
 
 use super::actor::{Actor, Keys, Pace, Seen};
-use super::checker::{Item, MOST, Verdict, check, loosen, minimal};
+use super::checker::{Item, MOST, Verdict, check, loosen, minimal, over_ns};
 use super::client::{Tcp, Udp};
 use super::history::{Action, Event, Outcome, SECOND_NS, trimmed};
 use super::lab::{Lab, PORT, THREADS};
@@ -19,6 +19,7 @@ use crate::rng::Rng;
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::net::SocketAddr;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 /// Clients on the other side of the cable, and such beside memcached, on its loopback interface.
@@ -62,6 +63,10 @@ struct Run<'a> {
     probes: Vec<Tcp>,
     judge: Tcp,
     judge_udp: Udp,
+    /// Flushes for later of the rounds before that may still take effect.
+    later: Vec<Event>,
+    /// When each value that was last seen is known to have been there, at first.
+    stored: Vec<Option<(Rc<[u8]>, u64)>>,
 }
 
 /// Does at least so many commands; the first wrong history ends it.
@@ -73,13 +78,19 @@ pub(crate) fn run(lab: &Lab, seed: u64, commands: u64) -> Result<Ran, Fault> {
     while ran.commands < commands {
         let slow = rng.below(60) == 0;
         let calm = ran.rounds % 40 >= 5;
-        let pace = if slow {
-            Pace { commands: 25, pause: Duration::from_millis(300), calm }
+        // Nothing is served for some seconds then.
+        let later = ran.rounds % 250 == 45;
+        // A cache keeps less from then on.
+        let stale = ran.commands > commands - commands / 8;
+        let pace = if slow || later {
+            Pace { commands: 25, pause: Duration::from_millis(300), calm, later, stale }
         } else {
             Pace {
                 commands: 60,
                 pause: [Duration::ZERO, Duration::from_micros(200)][rng.below(2) as usize],
                 calm,
+                later,
+                stale,
             }
         };
         let events = run
@@ -132,7 +143,9 @@ impl<'a> Run<'a> {
         let probes = (0..THREADS).map(|_| lab.tcp(&lab.cached)).collect();
         let judge = lab.tcp(&lab.cached);
         let judge_udp = lab.udp(&lab.cached);
-        Run { lab, keys: keys(), actors, epoch, probes, judge, judge_udp }
+        let keys = keys();
+        let stored = vec![None; keys.names.len()];
+        Run { lab, keys, actors, epoch, probes, judge, judge_udp, later: Vec::new(), stored }
     }
 
     fn now_ns(&self) -> u64 {
@@ -140,7 +153,17 @@ impl<'a> Run<'a> {
     }
 
     fn round(&mut self, pace: Pace) -> Result<Round, String> {
-        let first: Vec<Option<Item>> = (0..self.keys.names.len()).map(|key| self.read(key).1).collect();
+        let mut first: Vec<Option<Item>> = (0..self.keys.names.len()).map(|key| self.read(key).1).collect();
+        for (item, stored) in first.iter_mut().zip(&mut self.stored) {
+            // No two have the same bytes: one that was there before has been there since.
+            if let (Some(item), Some((data, by_ns))) = (item.as_mut(), stored.as_ref())
+                && item.data == *data
+                && !data.is_empty()
+            {
+                item.stored_ns.1 = *by_ns;
+            }
+            *stored = item.as_ref().map(|item| (item.data.clone(), item.stored_ns.1));
+        }
         let keys = &self.keys;
         let seen: Vec<Result<Seen, String>> = std::thread::scope(|scope| {
             let threads: Vec<_> =
@@ -158,11 +181,14 @@ impl<'a> Run<'a> {
         for key in 0..self.keys.names.len() {
             let (event, _) = self.read(key);
             events[key].push(event);
+            events[key].extend(self.later.iter().cloned());
             loosen(&mut events[key]);
             for _ in 0..2 {
                 events[key].extend(self.read_udp(key)?);
             }
         }
+        // Each is about all keys.
+        self.later = events[0].iter().filter_map(|event| flush_to_come(event, end_ns)).collect();
         Ok((first, events, end_ns))
     }
 
@@ -211,7 +237,8 @@ impl<'a> Run<'a> {
                 let dies_ns = seconds.map(|left| {
                     (from_ns + u64::saturating_sub(left, 2) * SECOND_NS, to_ns + (left + 1) * SECOND_NS)
                 });
-                Some(Item { data: trimmed(data.clone()).into(), flags: *flags, dies_ns })
+                let data = trimmed(data.clone()).into();
+                Some(Item { data, flags: *flags, dies_ns, stored_ns: (0, to_ns) })
             }
             _ => None,
         };
@@ -285,4 +312,13 @@ impl<'a> Run<'a> {
         }
         Ok(())
     }
+}
+
+/// A flush for later, for the rounds after this one.
+fn flush_to_come(event: &Event, end_ns: u64) -> Option<Event> {
+    let Action::FlushLater { seconds, .. } = event.action else { return None };
+    // All that was sent has arrived.
+    let event = Event { to_ns: event.to_ns.min(end_ns), ..event.clone() };
+    // Whoever read a key after its effect, at the end of a round, has taken away what it took.
+    (over_ns(&event, seconds, end_ns) + 2 * SECOND_NS > end_ns).then_some(event)
 }

@@ -53,6 +53,18 @@ pub(crate) enum Ask {
     Delete,
     /// All keys; the delay in seconds.
     Flush(i64),
+    /// Reads, and makes an empty value where there is none (meta).
+    Vivify(i64),
+    /// Makes it stale (meta).
+    Stale,
+    /// With a number that may be old: then what is stored is stale (meta).
+    CasStale {
+        token: u64,
+        data: Vec<u8>,
+        flags: u32,
+    },
+    /// Is answered, and nothing else.
+    Noop,
 }
 
 /// What a reply says.
@@ -129,6 +141,9 @@ fn ascii(ask: &Ask, key: &[u8], quiet: bool) -> Vec<u8> {
         Ask::Delete => line("delete @", key, quiet),
         Ask::Flush(0) => line("flush_all", b"", quiet),
         Ask::Flush(delay) => line(&format!("flush_all {delay}"), b"", quiet),
+        Ask::Noop => line("mn", b"", false),
+        // There is no such command in this protocol: by meta.
+        Ask::Vivify(_) | Ask::Stale | Ask::CasStale { .. } => meta(ask, key, quiet, 0),
     }
 }
 
@@ -160,8 +175,14 @@ fn meta(ask: &Ask, key: &[u8], quiet: bool, opaque: u32) -> Vec<u8> {
         Ask::Incr(delta) => plain(&format!("ma @ v D{delta}")),
         Ask::Decr(delta) => plain(&format!("ma @ v MD D{delta}")),
         Ask::Delete => plain("md @"),
+        Ask::Vivify(expiry) => plain(&format!("mg @ v f N{expiry}")),
+        Ask::Stale => plain("md @ I"),
+        Ask::CasStale { token, data, flags } => {
+            let head = plain(&format!("ms @ {} C{token} I F{flags} T0", data.len()));
+            [&head[..], data, b"\r\n"].concat()
+        }
         // There is no such meta command.
-        Ask::Flush(_) => ascii(ask, key, quiet),
+        Ask::Flush(_) | Ask::Noop => ascii(ask, key, quiet),
     }
 }
 
@@ -170,7 +191,7 @@ const ENCODED: usize = 180;
 
 /// A meta request whose key is written in base64; none if there is no such form.
 pub(crate) fn encoded(ask: &Ask, key: &[u8], quiet: bool, opaque: u32) -> Option<Vec<u8>> {
-    if key.len() > ENCODED || matches!(ask, Ask::Flush(_)) {
+    if key.len() > ENCODED || matches!(ask, Ask::Flush(_) | Ask::Noop) {
         return None;
     }
     let plain = meta(ask, &base64(key), quiet, opaque);
@@ -193,7 +214,10 @@ fn base64(bytes: &[u8]) -> Vec<u8> {
 /// An opcode, and its quiet form.
 fn opcode(ask: &Ask) -> (u8, u8) {
     match ask {
-        Ask::Get | Ask::Gets | Ask::Recache => (0x00, 0x09),
+        Ask::Get | Ask::Gets | Ask::Recache | Ask::Vivify(_) | Ask::Stale | Ask::CasStale { .. } => {
+            (0x00, 0x09)
+        }
+        Ask::Noop => (0x0a, 0x0a),
         Ask::Gat(_) => (0x1d, 0x1e),
         Ask::Gats(_) => (0x23, 0x24),
         Ask::Touch(_) => (0x1c, 0x1c),
@@ -213,7 +237,8 @@ fn binary(ask: &Ask, key: &[u8], quiet: bool, opaque: u32) -> Vec<u8> {
     let (loud, hushed) = opcode(ask);
     let (mut extras, mut data, mut token) = (Vec::new(), &[][..], 0);
     match ask {
-        Ask::Get | Ask::Gets | Ask::Recache | Ask::Delete | Ask::Flush(0) => {}
+        Ask::Get | Ask::Gets | Ask::Recache | Ask::Delete | Ask::Flush(0) | Ask::Noop => {}
+        Ask::Vivify(_) | Ask::Stale | Ask::CasStale { .. } => panic!("{ask:?} is of the meta protocol only"),
         Ask::Gat(expiry) | Ask::Gats(expiry) | Ask::Touch(expiry) | Ask::Flush(expiry) => {
             extras.extend((*expiry as u32).to_be_bytes());
         }
@@ -233,7 +258,7 @@ fn binary(ask: &Ask, key: &[u8], quiet: bool, opaque: u32) -> Vec<u8> {
             extras.extend([255; 4]);
         }
     }
-    let key = if matches!(ask, Ask::Flush(_)) { &[][..] } else { key };
+    let key = if matches!(ask, Ask::Flush(_) | Ask::Noop) { &[][..] } else { key };
     packet(if quiet { hushed } else { loud }, &extras, key, data, opaque, token)
 }
 
@@ -307,6 +332,7 @@ fn text_reply(ask: &Ask, bytes: &[u8]) -> Option<Heard> {
         }
         "END" | "EN" | "NOT_FOUND" | "NF" => plain(Said::Absent),
         "STORED" | "DELETED" | "TOUCHED" | "OK" | "HD" => plain(Said::Done),
+        "MN" if *ask == Ask::Noop => plain(Said::Done),
         "NOT_STORED" | "NS" => plain(Said::NotStored),
         "EXISTS" | "EX" => plain(Said::Exists),
         word => match (ask, word.parse()) {

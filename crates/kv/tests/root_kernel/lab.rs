@@ -259,6 +259,13 @@ impl Lab {
         self.client.tcp.as_mut().unwrap().write_all(request.as_bytes()).unwrap();
     }
 
+    /// Reads so many bytes of answers, while the cache works.
+    pub fn tcp_reads(&mut self, bytes: usize) {
+        let mut seen = Vec::new();
+        self.wait("answers over TCP", |lab| (0..200).any(|_| lab.client.read(&mut seen) >= bytes));
+        assert_eq!(seen.len(), bytes);
+    }
+
     /// The client's end of the connection.
     pub fn tcp_address(&self) -> SocketAddr {
         self.client.tcp.as_ref().unwrap().local_addr().unwrap()

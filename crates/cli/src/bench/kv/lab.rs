@@ -29,8 +29,8 @@ pub(super) const SERVER: Ipv4Addr = Ipv4Addr::new(10, 3, 0, 2);
 /// The daemon, on a thread of its own.
 struct Daemon {
     stop: Arc<AtomicBool>,
-    /// Gets answered by the cache, and gets of which it had not every key.
-    counts: Arc<[AtomicU64; 2]>,
+    /// Gets answered by the cache, and gets of which it had not every key; connections that were opened, and that were not followed.
+    counts: Arc<[AtomicU64; 4]>,
     /// It does nothing while this is set. And how often it has worked.
     rests: Arc<AtomicBool>,
     rounds: Arc<AtomicU64>,
@@ -43,7 +43,7 @@ impl Daemon {
         options.name = format!("kv-bench-p{}", std::process::id());
         options.memory = memory;
         (options.rate, options.rate_total) = (0, 0);
-        let (stop, counts) = (Arc::new(AtomicBool::new(false)), Arc::new([const { AtomicU64::new(0) }; 2]));
+        let (stop, counts) = (Arc::new(AtomicBool::new(false)), Arc::new([const { AtomicU64::new(0) }; 4]));
         let (rests, rounds) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let (stopped, counted, inside) = (stop.clone(), counts.clone(), server.descriptor()?);
         let (resting, worked) = (rests.clone(), rounds.clone());
@@ -65,7 +65,9 @@ impl Daemon {
                 }
                 if looked.elapsed() > Duration::from_millis(10) {
                     looked = Instant::now();
-                    for (count, name) in counted.iter().zip(["get-hit", "get-miss"]) {
+                    for (count, name) in
+                        counted.iter().zip(["get-hit", "get-miss", "tcp-opened", "tcp-blind"])
+                    {
                         count.store(cache.count(name), Ordering::Relaxed);
                     }
                 }
@@ -300,6 +302,13 @@ impl Lab {
     /// Keys that the cache has answered for.
     pub(super) fn hits(&self) -> u64 {
         self.asked().0
+    }
+
+    /// Connections that the kernel's tier has seen opened, and that it does not follow.
+    pub(super) fn followed(&self) -> (u64, u64) {
+        let count =
+            |at: usize| self.daemon.as_ref().map_or(0, |daemon| daemon.counts[at].load(Ordering::Relaxed));
+        (count(2), count(3))
     }
 
     /// Gets that the cache has answered, and all that it has looked for.

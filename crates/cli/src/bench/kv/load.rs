@@ -173,10 +173,12 @@ pub(super) fn window(lab: &Lab, draw: &Draw, window: usize, seed: u64, time: Dur
     Ok(answers as f64 / started.elapsed().as_secs_f64())
 }
 
+/// What `pipelined` asks by, and how often at once on each.
+pub(super) const CONNECTIONS: usize = 8;
+pub(super) const DEPTH: usize = 16;
+
 /// Eight connections that ask 16 times at once; answers per second.
 pub(super) fn pipelined(lab: &Lab, keys: u64, value: usize, seed: u64, time: Duration) -> Result<f64> {
-    const CONNECTIONS: usize = 8;
-    const DEPTH: usize = 16;
     let mut streams: Vec<TcpStream> = (0..CONNECTIONS).map(|_| lab.tcp()).collect::<Result<_>>()?;
     let mut rng = Rng::new(seed);
     let one = format!("VALUE {} 0 {value}\r\n", key(0)).len() + value + "\r\nEND\r\n".len();

@@ -29,7 +29,7 @@ use std::time::Duration;
 )]
 pub(crate) struct KvBench {
     /// Cases
-    #[arg(long = "case", value_enum, value_name = "NAME", value_delimiter = ',', default_values = ["hits", "latency", "uncacheable", "zipf", "role"])]
+    #[arg(long = "case", value_enum, value_name = "NAME", value_delimiter = ',', default_values = ["hits", "latency", "uncacheable", "uncacheable-tcp", "zipf", "role"])]
     cases: Vec<Case>,
     /// Keys of `zipf`
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
@@ -67,6 +67,9 @@ enum Case {
     /// Nothing can be cached: keys that are not there, asked of one memcached with the cache in front, without it, and behind a
     /// program that passes everything (`bound:xdp-pass`)
     Uncacheable,
+    /// The same over TCP, where nothing is ever answered by the cache and all is read by it: gets of keys that are there, by eight connections that ask 16 at
+    /// once
+    UncacheableTcp,
     /// Keys by Zipf's law, exponent 0.99; of each the better of the same two loads
     Zipf,
     /// As `hits`, for the role kvcache over AF_XDP on a machine between client and server
@@ -84,9 +87,9 @@ const FEW: u64 = 64;
 /// A client's requests on their way.
 const WINDOW: usize = 16;
 const DEEP: usize = 64;
-/// The load of `uncacheable` before what is measured of it.
+/// The load of `uncacheable` and `uncacheable-tcp` before what is measured of it.
 const BEGINS: Duration = Duration::from_millis(300);
-/// Pairs of turns in a round of `uncacheable`, each half as long.
+/// Pairs of turns in a round of them, each half as long.
 const PAIRS: usize = 6;
 /// Thousandths, and what they are called of a round trip and of a residence.
 const PERCENTILES: [(usize, [&str; 2]); 2] =
@@ -160,12 +163,13 @@ pub(super) fn run(args: &KvBench) -> Result<bool> {
             Case::Hits => "hits",
             Case::Latency => "latency",
             Case::Uncacheable => "uncacheable",
+            Case::UncacheableTcp => "uncacheable-tcp",
             Case::Zipf => "zipf",
             Case::Role => "role",
         });
-        if *case == Case::Uncacheable {
+        if matches!(case, Case::Uncacheable | Case::UncacheableTcp) {
             labs = None;
-            uncacheable(args, memory, &mut report, &progress)?;
+            uncacheable(args, *case == Case::UncacheableTcp, memory, &mut report, &progress)?;
             continue;
         }
         let before = if *case == Case::Role { Before::Role(memory) } else { Before::Kernel(memory) };
@@ -178,7 +182,9 @@ pub(super) fn run(args: &KvBench) -> Result<bool> {
             Case::Hits => hits(args, "hits", L2, labs, &mut report, &progress)?,
             Case::Role => hits(args, "role", L1, labs, &mut report, &progress)?,
             Case::Latency => latency(args, labs, &mut report, &progress)?,
-            Case::Uncacheable | Case::Zipf => zipf(args, labs, &mut report, &progress)?,
+            Case::Uncacheable | Case::UncacheableTcp | Case::Zipf => {
+                zipf(args, labs, &mut report, &progress)?
+            }
         }
     }
     Ok(true)
@@ -333,10 +339,20 @@ fn latency(args: &KvBench, labs: &Labs, report: &mut Report, progress: &Progress
     Ok(())
 }
 
-fn uncacheable(args: &KvBench, memory: u64, report: &mut Report, progress: &Progress) -> Result<()> {
+fn uncacheable(
+    args: &KvBench,
+    is_tcp: bool,
+    memory: u64,
+    report: &mut Report,
+    progress: &Progress,
+) -> Result<()> {
+    let case = if is_tcp { "uncacheable-tcp" } else { "uncacheable" };
     // Two servers may differ by more than what is looked for, each for as long as it lives: this is one, with the programs and without.
     let mut lab = Lab::new(Before::Nothing, args.checksum)?;
-    let mut all = [(L2, Vec::new()), (UDP, Vec::new()), (PASSING, Vec::new())];
+    let mut all = [(L2, Vec::new()), (if is_tcp { TCP } else { UDP }, Vec::new()), (PASSING, Vec::new())];
+    if is_tcp {
+        load::fill(&lab, FEW, args.value, 0)?;
+    }
     let fronts = [Front::Cache(memory), Front::Nothing, Front::Passing];
     // A small difference: many short turns.
     let turn = args.time() / 2;
@@ -346,23 +362,35 @@ fn uncacheable(args: &KvBench, memory: u64, report: &mut Report, progress: &Prog
             lab.front(fronts[at])?;
             // The same keys on all sides; what is new begins cold, and is not measured.
             let seed = args.seed + run as u64;
-            load::window(&lab, &Draw::Absent(10_000), WINDOW, seed, BEGINS)?;
-            let before = lab.asked();
-            let rate = load::window(&lab, &Draw::Absent(10_000), WINDOW, seed, turn)?;
+            let load = |time| match is_tcp {
+                true => load::pipelined(&lab, FEW, args.value, seed, time),
+                false => load::window(&lab, &Draw::Absent(10_000), WINDOW, seed, time),
+            };
+            load(BEGINS)?;
+            let (before, followed) = (lab.asked(), lab.followed());
+            let rate = load(turn)?;
             if at == 0 {
                 std::thread::sleep(Duration::from_millis(20));
+                // Of a connection that is not followed nothing is read.
+                let (opened, blind) = lab.followed();
+                if is_tcp && (opened < followed.0 + load::CONNECTIONS as u64 || blind > followed.1) {
+                    bail!("{case}: the cache has followed {} connections", opened - followed.0);
+                }
+            }
+            if at == 0 && !is_tcp {
                 let (hits, asked) = lab.asked();
                 let missed = ((asked - before.1) - (hits - before.0)) as f64;
                 let answers = rate * turn.as_secs_f64();
                 if missed < 0.98 * answers {
-                    bail!("uncacheable: the cache has looked for {missed:.0} of {answers:.0} keys");
+                    bail!("{case}: the cache has looked for {missed:.0} of {answers:.0} keys");
                 }
             }
             all[at].1.push(rate);
         }
         progress.add(u64::from(run % PAIRS == 0));
     }
-    rates(args, report, "uncacheable", &all, &args.params(&[("window", WINDOW as u64)]))
+    let window = if is_tcp { load::CONNECTIONS * load::DEPTH } else { WINDOW };
+    rates(args, report, case, &all, &args.params(&[("window", window as u64)]))
 }
 
 fn zipf(args: &KvBench, labs: &Labs, report: &mut Report, progress: &Progress) -> Result<()> {
