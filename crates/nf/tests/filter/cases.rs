@@ -394,3 +394,21 @@ fn workers_agree_on_whose_a_packet_is() {
     }
     assert!(seen.iter().all(|count| *count > 30), "{seen:?}");
 }
+
+#[test]
+fn the_example_is_right() {
+    use tidemill_ip::{Interface, Interfaces};
+    use tidemill_nf::filter::{FilterControl, FilterSection};
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/filter/filter.rules");
+    let section = FilterSection { rules: Some(path.into()), ..FilterSection::default() };
+    let interfaces = Interfaces::new(vec![Interface::of_port(0, "lan"), Interface::of_port(1, "wan")], 2);
+    let domain = tidemill_lookup::qsbr::Domain::new();
+    let control = FilterControl::new(&section, &interfaces, 1, &domain).unwrap();
+    let sets: Vec<_> = control.set_list().into_iter().map(|set| (set.name, set.v4, set.v6)).collect();
+    assert_eq!(sets, [("bad".to_owned(), 2, 1), ("private".to_owned(), 3, 1)]);
+    assert_eq!(control.rule_list().count(), 9);
+    // Without the interfaces it is refused, with the place.
+    let none = Interfaces::new(vec![Interface::of_port(0, "len")], 1);
+    let error = FilterControl::new(&section, &none, 1, &domain).map(|_| ()).unwrap_err().to_string();
+    assert!(error.contains("line 10, column 12: there is no interface \"lan\""), "{error}");
+}

@@ -136,7 +136,8 @@ fn what_passes_goes_on_and_what_waits_follows() {
     let (outcome, mut out, control) = run(RULES, vec![sent]);
     let mut expected = expected.to_vec();
     // In which order what waited follows the first one is the graph's.
-    (out.sort(), expected.sort());
+    out.sort();
+    expected.sort();
     assert_eq!(out, expected);
     let ledger = outcome.snapshot.ledger();
     let drops: Vec<String> = ledger.dropped.iter().map(|(reason, n)| format!("{reason}={n}")).collect();

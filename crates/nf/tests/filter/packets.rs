@@ -50,8 +50,7 @@ fn upper(source: IpAddr, destination: IpAddr, body: Body) -> (u8, Vec<u8>) {
             bytes.extend(to.to_be_bytes());
             bytes.extend(segment.seq.to_be_bytes());
             bytes.extend(segment.ack.to_be_bytes());
-            let options: &[u8] =
-                if segment.scale.is_some() { &[1, 3, 3, segment.scale.unwrap()] } else { &[] };
+            let options = segment.scale.map_or(Vec::new(), |scale| vec![1, 3, 3, scale]);
             bytes.push(((20 + options.len()) as u8 / 4) << 4);
             bytes.push(segment.flags);
             bytes.extend(segment.window.to_be_bytes());

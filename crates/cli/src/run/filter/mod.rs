@@ -61,6 +61,7 @@ pub(super) fn check(config: &Config, name: &str) -> Result<(GraphBuilder, String
     check_section(config, name)?;
     let (control, domain, routes) = router::check_control(config, name)?;
     let mut section = config.filter.clone().unwrap_or_default();
+    tidemill_nf::filter::settings::check(&section).map_err(|error| mistake(name, &error))?;
     // Nothing will flow: small tables do.
     section.states = checked_room(section.states);
     section.half_open = section.half_open.min(section.states);
