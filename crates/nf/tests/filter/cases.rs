@@ -412,3 +412,16 @@ fn the_example_is_right() {
     let error = FilterControl::new(&section, &none, 1, &domain).map(|_| ()).unwrap_err().to_string();
     assert!(error.contains("line 10, column 12: there is no interface \"lan\""), "{error}");
 }
+
+#[test]
+fn what_an_answer_was_let_in_by_is_held_to_new_rules_as_an_answer() {
+    let rest = "block all\npass in on lan\npass out on wan no state\n";
+    let mut lab = Lab::new(&format!("{rest}pass in on wan proto udp to any port 4000\n"));
+    let (inside, remote) = ("10.0.0.5", "192.0.2.1");
+    assert!(lab.passes(OUTWARD, inside, remote, Body::Udp(4000, 53)));
+    // Nothing covers the way in by `wan`: a rule of its own lets the answer in, with state.
+    assert!(lab.passes(INWARD, remote, inside, Body::Udp(53, 4000)));
+    lab.load(rest);
+    assert!(!lab.passes(INWARD, remote, inside, Body::Udp(53, 4000)));
+    assert_eq!(lab.v4.counters().get(Counter::StatesRevoked), 1);
+}
