@@ -144,6 +144,16 @@ reasons! {
     NatFragmentTimeout = "nat-fragment-timeout": "a fragment whose first one, with the ports, did not come in time, or before others needed the room",
     NatUntranslated = "nat-untranslated": "from outside straight to an inside address, or to what is mapped by an interface on neither side",
     NatHandoverFull = "nat-handover-full": "the worker that its mapping belongs to fell behind",
+    // Network functions: the packet filter.
+    FilterBlocked = "filter-blocked": "a rule of the filter says block",
+    FilterRejected = "filter-rejected": "a rule of the filter says reject: its sender is told",
+    FilterOutOfWindow = "filter-out-of-window": "a TCP segment, or an error that quotes one, that does not fit its connection: outside its window, or against its state",
+    FilterStatesFull = "filter-states-full": "no room for another connection; raise filter.states",
+    FilterMalformed = "filter-malformed": "ends before its ports or flags, has port 0, lengths that contradict, or goes to itself",
+    FilterHeaders = "filter-headers": "IPv6 extension headers that cannot be followed, or a routing header that would send it on",
+    FilterFragmentRefused = "filter-fragment-refused": "a fragment of a packet whose first one was refused, that overlaps another, or that came when too many were waiting",
+    FilterFragmentTimeout = "filter-fragment-timeout": "a fragment whose first one, with the ports, never came",
+    FilterHandoverFull = "filter-handover-full": "the worker that its connection belongs to fell behind",
     // The cache in front of a memcached.
     KvHalfCommand = "kv-half-command": "half a command to memcached in a datagram: memcached would go on with it in anybody's next one",
     KvOutOfOrder = "kv-out-of-order": "a segment from or to memcached before which one is missing (TCP sends both again), or with urgent data, or data in a SYN",

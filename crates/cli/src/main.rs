@@ -132,6 +132,11 @@ enum Command {
         after_help = "Examples:\n  tidemill nat sessions --address 10.0.0.5\n  tidemill nat explain 192.0.2.1:61002\n  tidemill nat counters --json"
     )]
     Nat(live::Nat),
+    /// Look into a running packet filter: rules with their counters, connections, tables of addresses; change those
+    #[command(
+        after_help = "Examples:\n  tidemill filter rules\n  tidemill filter states --address 10.0.0.5\n  tidemill filter add-to-set bad 192.0.2.1"
+    )]
+    Filter(live::Filter),
     /// Look into a running switch: why a packet goes where, its stations; put rules in and take them out
     #[command(
         after_help = "Examples:\n  tidemill switch trace in_port=lan,tcp,nw_dst=192.0.2.1,tp_dst=80\n  \
@@ -186,6 +191,7 @@ fn main() -> ExitCode {
         Command::Gate(args) => live::gate(&args),
         Command::Grantor(args) => live::grantor(&args),
         Command::Nat(args) => live::nat(&args),
+        Command::Filter(args) => live::filter(&args),
         Command::Switch(args) => live::switch(&args),
         #[cfg(target_os = "linux")]
         Command::Kv(args) => live::kv(&args),

@@ -414,6 +414,40 @@ fn a_nat_on_files_adds_up_replays_and_says_what_is_wrong_with_it() {
     }
 }
 
+#[test]
+fn a_filter_on_files_adds_up_and_says_what_is_wrong_with_it() {
+    let folder = Folder::new();
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/");
+    let example = std::fs::read_to_string(format!("{root}filter/filter.toml")).unwrap();
+    let example = example.replace("../router/", &format!("{root}router/"));
+    folder.write("filter.toml", &example);
+    for file in ["filter.rules", "bad.txt"] {
+        folder.write(file, std::fs::read_to_string(format!("{root}filter/{file}")).unwrap());
+    }
+    let said = folder.ok("check filter.toml");
+    assert!(said.out.contains("9 rules (") && said.out.contains("2 tables of 7 addresses"), "{}", said.out);
+    let report = books(&folder.ok("run filter.toml --json"));
+    let counter = |name: &str| report["filter"][name].as_u64().unwrap();
+    assert!(counter("passed") > 1000 && counter("states-made") > 0 && counter("by-state") > 0, "{report}");
+    folder.write("wrong.rules", "block all\npass in on len\n");
+    for (from, to, message) in [
+        ("\"filter.rules\"", "\"no.rules\"", "no.rules: No such file or directory"),
+        (
+            "\"filter.rules\"",
+            "\"wrong.rules\"",
+            "wrong.rules: line 2, column 12: there is no interface \"len\"",
+        ),
+        ("states = 100000", "states = 5", "filter.half_open: 10000: half-open connections are connections"),
+        ("states = 100000", "stats = 5", "unknown field `stats`"),
+        ("log_per_s = 50", "fragments = 8000", "memory.frames = 8192: filter.fragments = 8000 may wait"),
+        ("role = \"filter\"", "role = \"router\"", "[filter]: a router has no such section"),
+    ] {
+        assert!(example.contains(from), "{from}");
+        folder.write("wrong.toml", example.replacen(from, to, 1));
+        folder.fail(&[("check wrong.toml", 2, message)]);
+    }
+}
+
 /// What happens in a run is told to who listens: its beginning, drops beyond the rate, reloads that were taken and refused, its end.
 #[cfg(target_os = "linux")]
 #[test]

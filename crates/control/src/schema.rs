@@ -78,6 +78,7 @@ macro_rules! requests {
 
 pub mod amp;
 mod events;
+pub mod filter;
 pub mod gate;
 pub mod grantor;
 pub mod kv;

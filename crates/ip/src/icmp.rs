@@ -61,6 +61,7 @@ const CAUSES: [Cause; 18] = {
         cause(DropReason::NatHostSessions, prohibited4, prohibited6),
         cause(DropReason::NatTableFull, prohibited4, prohibited6),
         cause(DropReason::NatHostUnknown, prohibited4, prohibited6),
+        cause(DropReason::FilterRejected, prohibited4, prohibited6),
         cause(DropReason::Unreachable, host4, address6),
         cause(DropReason::NeighborUnresolved, host4, address6),
         cause(DropReason::NextHopUnknown, host4, address6),

@@ -1,6 +1,7 @@
-//! Network functions that stand in a router's way: NAT.
+//! Network functions that stand in a router's way: NAT, and a packet filter.
 
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+pub mod filter;
 pub mod nat;

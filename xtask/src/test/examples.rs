@@ -25,6 +25,7 @@ pub(crate) fn run() -> Result<Totals> {
     told(&mut totals, "examples::gatekeeper", gatekeeper());
     told(&mut totals, "examples::grantor", grantor());
     told(&mut totals, "examples::nat", nat());
+    told(&mut totals, "examples::filter", filter());
     told(&mut totals, "examples::ddos", ddos());
     told(&mut totals, "examples::wire_variants", wire_variants());
     if !env::is_root() && !env::in_ci() {
@@ -232,6 +233,20 @@ fn nat() -> Result<()> {
     let counter = |name: &str| said["nat"][name].as_u64().with_context(|| format!("no counter {name:?}"));
     if counter("out")? == 0 || counter("fragments")? == 0 || counter("sessions4")? == 0 {
         bail!("{} packets translated, {} later fragments", counter("out")?, counter("fragments")?);
+    }
+    match env::has_program("tshark") || env::in_ci() {
+        true => judge_all(&outputs(&folder)?),
+        false => Ok(()),
+    }
+}
+
+/// The packet filter on files: what leaves has been let through, and what is blocked is counted.
+fn filter() -> Result<()> {
+    let folder = env::root().join("examples").join("filter");
+    let said = ended("examples/filter/filter.toml")?;
+    let counter = |name: &str| said["filter"][name].as_u64().with_context(|| format!("no counter {name:?}"));
+    if counter("passed")? == 0 || counter("states-made")? == 0 {
+        bail!("{} packets passed, of {} connections", counter("passed")?, counter("states-made")?);
     }
     match env::has_program("tshark") || env::in_ci() {
         true => judge_all(&outputs(&folder)?),

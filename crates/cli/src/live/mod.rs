@@ -4,6 +4,7 @@ mod amp;
 mod capture;
 mod completions;
 mod events;
+mod filter;
 mod gate;
 mod grantor;
 mod grid;
@@ -25,6 +26,7 @@ pub(crate) use capture::Capture;
 use clap::Args;
 pub(crate) use completions::Completions;
 pub(crate) use events::Events;
+pub(crate) use filter::FilterVerb;
 pub(crate) use gate::GateVerb;
 pub(crate) use grantor::GrantorVerb;
 use grid::Grid;
@@ -97,6 +99,15 @@ pub(crate) struct Nat {
     verb: NatVerb,
 }
 
+/// `tidemill filter`.
+#[derive(Args)]
+pub(crate) struct Filter {
+    #[command(flatten)]
+    live: Live,
+    #[command(subcommand)]
+    verb: FilterVerb,
+}
+
 /// `tidemill switch`.
 #[derive(Args)]
 pub(crate) struct Switch {
@@ -148,6 +159,11 @@ pub(crate) fn grantor(args: &Grantor) -> Result<bool> {
 /// `tidemill nat`.
 pub(crate) fn nat(args: &Nat) -> Result<bool> {
     nat::run(&args.live, &args.verb)
+}
+
+/// `tidemill filter`.
+pub(crate) fn filter(args: &Filter) -> Result<bool> {
+    filter::run(&args.live, &args.verb)
 }
 
 /// `tidemill switch`.

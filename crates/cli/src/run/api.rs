@@ -81,6 +81,7 @@ pub(crate) fn registry(service: &Arc<Service>) -> Registry {
     registry.elsewhere("/v1/switch", "the role switch");
     registry.elsewhere("/v1/kv", "the role kvcache");
     registry.elsewhere("/v1/nat", "the role nat");
+    registry.elsewhere("/v1/filter", "the role filter");
     for path in [
         path::INTERFACES,
         path::NEIGHBORS,
@@ -91,7 +92,7 @@ pub(crate) fn registry(service: &Arc<Service>) -> Registry {
         path::KERNEL,
         path::STATE,
     ] {
-        registry.elsewhere(path, "the roles router, gatekeeper, grantor and nat");
+        registry.elsewhere(path, "the roles router, gatekeeper, grantor, nat and filter");
     }
     registry
 }

@@ -15,6 +15,7 @@ use tidemill_grantor::GrantorSection;
 use tidemill_graph::Idle;
 use tidemill_kvcache::KvcacheSection;
 use tidemill_lookup::numa::cpu_list;
+use tidemill_nf::filter::FilterSection;
 use tidemill_nf::nat::NatSection;
 use tidemill_port::PortSpec;
 use tidemill_port::spec::DpdkSection;
@@ -101,6 +102,9 @@ pub(crate) struct Config {
     /// The role `nat`: who is inside, which addresses they share. All that a router has goes beside it.
     #[serde(default)]
     pub(crate) nat: Option<NatSection>,
+    /// The role `filter`: its rules, its tables. All that a router has goes beside it.
+    #[serde(default)]
+    pub(crate) filter: Option<FilterSection>,
     /// What single labels of the table stand for.
     #[serde(default)]
     pub(crate) next_hop: Vec<NextHopConfig>,
@@ -128,6 +132,8 @@ pub(crate) enum Role {
     Switch,
     /// An IP router that translates addresses: hosts inside share those of a pool.
     Nat,
+    /// An IP router that lets pass what its rules let: a stateful packet filter.
+    Filter,
 }
 
 impl std::fmt::Display for Role {
@@ -140,6 +146,7 @@ impl std::fmt::Display for Role {
             Role::Kvcache => f.write_str("kvcache"),
             Role::Switch => f.write_str("switch"),
             Role::Nat => f.write_str("nat"),
+            Role::Filter => f.write_str("filter"),
         }
     }
 }
@@ -621,8 +628,10 @@ impl Config {
             (Role::Kvcache, "kvcache", self.kvcache.is_some()),
             (Role::Switch, "switch", self.switch.is_some()),
             (Role::Nat, "nat", self.nat.is_some()),
+            (Role::Filter, "filter", self.filter.is_some()),
         ];
-        let routes = matches!(self.role, Role::Router | Role::Gatekeeper | Role::Grantor | Role::Nat);
+        let routes =
+            matches!(self.role, Role::Router | Role::Gatekeeper | Role::Grantor | Role::Nat | Role::Filter);
         let of_routers = routers.iter().filter(|_| !routes).copied();
         let of_others = services.iter().filter(|(role, ..)| *role != self.role);
         let mut foreign = of_routers.chain(of_others.map(|(_, section, there)| (*section, *there)));
@@ -645,6 +654,7 @@ impl Config {
         self.nat.iter_mut().filter_map(|nat| nat.handover.as_mut()).for_each(join);
         self.grantor.iter_mut().filter_map(|grantor| grantor.key_file.as_mut()).for_each(join);
         self.switch.iter_mut().filter_map(|switch| switch.flows.as_mut()).for_each(join);
+        self.filter.iter_mut().filter_map(|filter| filter.rules.as_mut()).for_each(join);
     }
 
     /// The interfaces, with what open devices that are none of the kernel's say of themselves.

@@ -4,6 +4,7 @@ mod api;
 mod bridge;
 mod config;
 mod devices;
+mod filter;
 mod gatekeeper;
 mod grantor;
 mod harden;

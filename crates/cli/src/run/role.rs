@@ -2,7 +2,7 @@
 
 use super::config::{Config, Role as Name};
 use super::setup::{Places, Queues};
-use super::{gatekeeper, grantor, kvcache, mitigator, nat, router, switch};
+use super::{filter, gatekeeper, grantor, kvcache, mitigator, nat, router, switch};
 use crate::usage;
 use anyhow::Result;
 use serde_json::{Map, Value};
@@ -139,6 +139,7 @@ pub(crate) fn open(opening: &Opening<'_>) -> Result<Open> {
         Name::Kvcache => kvcache::open(opening),
         Name::Switch => switch::open(opening),
         Name::Nat => nat::open(opening),
+        Name::Filter => filter::open(opening),
     }
 }
 
@@ -152,6 +153,7 @@ pub(crate) fn reopen(opening: &Opening<'_>, state: &[u8]) -> Result<Arc<dyn Role
         Name::Kvcache => kvcache::reopen(opening),
         Name::Switch => Err(usage("a switch is in no record")),
         Name::Nat => nat::reopen(opening, state),
+        Name::Filter => Err(usage("a filter is in no record")),
     }
 }
 
@@ -165,6 +167,7 @@ pub(crate) fn check(config: &Config, name: &str) -> Result<(GraphBuilder, String
         Name::Kvcache => kvcache::check(config, name),
         Name::Switch => switch::check(config, name),
         Name::Nat => nat::check(config, name),
+        Name::Filter => filter::check(config, name),
     }
 }
 

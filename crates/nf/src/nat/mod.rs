@@ -21,7 +21,7 @@ pub mod config;
 mod control;
 mod counters;
 pub mod error;
-mod fragments;
+pub(crate) mod fragments;
 pub mod image;
 pub mod ip;
 mod nodes;

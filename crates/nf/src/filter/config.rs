@@ -1,0 +1,66 @@
+//! The section `[filter]` as written; its comments are the schema's text. What follows from it: [`crate::filter::settings`].
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use std::path::PathBuf;
+
+/// A stateful packet filter: what is routed passes if the rules let it. Everything else is the router's.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct FilterSection {
+    /// The file of rules, in pf's syntax. Its tables' files start from its folder.
+    pub rules: Option<PathBuf>,
+    /// Connections that each worker has room for, of each family.
+    pub states: usize,
+    /// Of those how many may be half-open TCP connections. Who comes when there are so many has the oldest give way.
+    pub half_open: usize,
+    /// How many half-open connections one source may have. Its own oldest gives way.
+    pub half_open_per_source: u32,
+    /// Whether connections that new rules or tables do not allow end with their next packet. If not they go on as they are.
+    pub recheck: bool,
+    /// Seconds after which a silent TCP connection that is being opened is forgotten.
+    pub tcp_opening_s: u32,
+    /// The same of one that is open.
+    pub tcp_established_s: u32,
+    /// The same of one that one side has closed.
+    pub tcp_closing_s: u32,
+    /// The same of one that both sides have closed, or that was reset.
+    pub tcp_closed_s: u32,
+    /// Seconds after which a UDP connection that nobody has answered is forgotten.
+    pub udp_first_s: u32,
+    /// The same of one that was answered.
+    pub udp_s: u32,
+    /// Seconds after which an ICMP echo's connection is forgotten.
+    pub icmp_s: u32,
+    /// The same of other protocols.
+    pub other_s: u32,
+    /// Fragments that wait for the first of their packet, on each worker, of each family; 0 refuses those that come before it. Each occupies a frame.
+    pub fragments: usize,
+    /// Seconds for which they wait, and for which the fragments of a packet are known; 1 to 60.
+    pub fragment_s: u32,
+    /// Lines that each worker logs in a second, of each family. Packets of rules with `log` beyond that are counted only.
+    pub log_per_s: u32,
+}
+
+impl Default for FilterSection {
+    fn default() -> Self {
+        FilterSection {
+            rules: None,
+            states: 1 << 18,
+            half_open: 1 << 14,
+            half_open_per_source: 128,
+            recheck: true,
+            tcp_opening_s: 30,
+            tcp_established_s: 86_400,
+            tcp_closing_s: 900,
+            tcp_closed_s: 90,
+            udp_first_s: 30,
+            udp_s: 120,
+            icmp_s: 20,
+            other_s: 60,
+            fragments: 256,
+            fragment_s: 15,
+            log_per_s: 100,
+        }
+    }
+}

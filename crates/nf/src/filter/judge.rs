@@ -1,0 +1,603 @@
+//! What becomes of one packet: pure; time is handed in.
+//!
+//! A routed packet has two ways, in by one interface and out by another, and has to pass on both, as in pf. A connection that is known covers
+//! those ways of its packets on which a rule with state has let its first one pass; rules are asked about the others. So with state on both,
+//! which is usual, a packet of a known connection costs one lookup.
+
+use crate::filter::connection::{Connection, Kind, NO_RULE, Words};
+use crate::filter::counters::{Counter, Counters};
+use crate::filter::log::{Budget, LogLine};
+use crate::filter::net::Net;
+use crate::filter::packet::{Load, Read, pair, quoted, read};
+use crate::filter::rules::{Asked, Decision, Rules};
+use crate::filter::settings::Plan;
+use crate::filter::states::{States, source_of};
+use crate::filter::tcp::{Tcp, flag};
+use crate::filter::text::{Action, Direction};
+use crate::nat::fragments::{Fragments, Known, Token, Whole};
+use crossbeam_queue::ArrayQueue;
+use std::sync::Arc;
+use tidemill_burst::{BURST, DropReason};
+use tidemill_classify::{Key as RuleKey, Rank};
+use tidemill_flow::flowtable::{FlowReader, Slot};
+use tidemill_flow::hash::{KeyHash, mix};
+use tidemill_flow::key::Key;
+use tidemill_flow::sharded::shard_of;
+use tidemill_flow::table::SizeError;
+use tidemill_lpm::Label;
+use tidemill_wire::{icmpv4, icmpv6};
+
+/// By which interfaces a packet comes and goes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Ways {
+    /// In.
+    pub from: u16,
+    /// Out.
+    pub to: u16,
+}
+
+/// What becomes of a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    /// It goes on.
+    Passes,
+    /// A fragment that waits for the first one of its packet.
+    Waits(Token),
+    /// It is dropped.
+    Drop(DropReason),
+    /// It is dropped, and its sender is told.
+    Tell(DropReason),
+}
+
+/// One worker's filter of one family.
+pub struct Filter<A, const W: usize> {
+    worker: usize,
+    workers: usize,
+    states: States<W>,
+    fragments: Fragments<A>,
+    counters: Counters,
+    budget: Budget,
+    log: Arc<ArrayQueue<LogLine>>,
+    /// A packet whose first fragment has just been judged.
+    settled: Option<Token>,
+    ahead: Box<Ahead<A, W>>,
+    pairs: u64,
+}
+
+/// Room for a look ahead at a burst.
+struct Ahead<A, const W: usize> {
+    reads: Vec<(Ways, Result<Read<A, W>, DropReason>)>,
+    epoch: u64,
+    /// Of each packet: what was found, and what rules say on both ways, if they were asked.
+    hints: [Hint; BURST],
+    places: [u8; BURST],
+    keys: [Key<W>; BURST],
+    hashes: [u64; BURST],
+    slots: [Option<Slot>; BURST],
+    sources: Vec<A>,
+    destinations: Vec<A>,
+    labels: [Label; BURST],
+    sets: [[u64; BURST]; 2],
+    rule_keys: Vec<RuleKey>,
+    ranks: [Rank; 2 * BURST],
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Hint {
+    slot: Option<Slot>,
+    ranks: Option<[Rank; 2]>,
+}
+
+impl<A: Net<W>, const W: usize> Filter<A, W> {
+    /// Tables of this size for worker number `worker` of `workers`, with a secret that nobody can foresee. What it logs goes to `log`.
+    ///
+    /// # Errors
+    /// Tables that are too large.
+    pub fn new(
+        plan: &Plan,
+        (worker, workers): (usize, usize),
+        secret: u128,
+        log: Arc<ArrayQueue<LogLine>>,
+    ) -> Result<Self, SizeError> {
+        let own = secret ^ (worker as u128) << 64;
+        let ahead = Ahead {
+            reads: Vec::with_capacity(BURST),
+            epoch: 0,
+            hints: [Hint::default(); BURST],
+            places: [0; BURST],
+            keys: [Key([0; W]); BURST],
+            hashes: [0; BURST],
+            slots: [None; BURST],
+            sources: Vec::with_capacity(BURST),
+            destinations: Vec::with_capacity(BURST),
+            labels: [Label::NONE; BURST],
+            sets: [[0; BURST]; 2],
+            rule_keys: Vec::with_capacity(2 * BURST),
+            ranks: [Rank::NONE; 2 * BURST],
+        };
+        Ok(Filter {
+            worker,
+            workers: workers.max(1),
+            states: States::new(plan, own)?,
+            fragments: Fragments::new(plan.fragments, mix(own as u64 ^ (own >> 64) as u64)),
+            counters: Counters::default(),
+            budget: Budget::default(),
+            log,
+            settled: None,
+            ahead: Box::new(ahead),
+            // The same for all workers: they must agree on whose a packet is.
+            pairs: mix(secret as u64 ^ 0x5bd1),
+        })
+    }
+
+    /// Connections.
+    pub fn states(&self) -> &States<W> {
+        &self.states
+    }
+
+    pub(crate) fn reader(&self) -> FlowReader<W, Words> {
+        self.states.reader()
+    }
+
+    /// What it has counted.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    pub(crate) fn counters_mut(&mut self) -> &mut Counters {
+        &mut self.counters
+    }
+
+    /// The packet whose first fragment has been judged since this was last asked: those of it that wait can go on.
+    pub fn settled(&mut self) -> Option<Token> {
+        self.settled.take()
+    }
+
+    /// Ends connections whose time is over, in the next `buckets` buckets; returns how many.
+    pub fn reclaim(&mut self, now_ms: u64, buckets: usize) -> usize {
+        let gone = self.states.reclaim(now_ms, buckets);
+        self.counters.add(Counter::StatesEnded, gone as u64);
+        gone
+    }
+
+    /// Reads a burst's packets from their IP headers on. Ask [`owner`](Self::owner) then, and [`look_up`](Self::look_up) before the first is judged.
+    pub fn read<'a>(&mut self, packets: impl Iterator<Item = (Ways, &'a [u8])>) {
+        self.ahead.reads.clear();
+        self.ahead.reads.extend(packets.take(BURST).map(|(ways, ip)| (ways, read::<A, W>(ip))));
+    }
+
+    /// The worker that the packet at this place belongs to: a hash of both addresses, so that all packets, fragments and errors of a connection are one
+    /// worker's. What cannot be read is anybody's.
+    pub fn owner(&self, place: usize, ip: &[u8]) -> usize {
+        if self.workers < 2 {
+            return self.worker;
+        }
+        let Some((_, Ok(read))) = self.ahead.reads.get(place) else { return self.worker };
+        let (low, high) = pair(ip, read);
+        let fold = |address: A| {
+            let bits: u128 = address.into();
+            (bits >> 64) as u64 ^ mix(bits as u64)
+        };
+        shard_of(mix(mix(self.pairs ^ fold(low)) ^ fold(high)), self.workers)
+    }
+
+    /// Looks up what the burst's packets will ask, all at once, so that waits for memory overlap: first their connections, then rules for those that have none.
+    pub fn look_up(&mut self, rules: &Rules) {
+        let ahead = &mut *self.ahead;
+        ahead.epoch = self.states.epoch();
+        let hints = &mut ahead.hints[..ahead.reads.len()];
+        hints.fill(Hint::default());
+        let mut count = 0;
+        for (place, (_, read)) in ahead.reads.iter().enumerate() {
+            if let Ok(read) = read
+                && read.is_of_connection()
+            {
+                ahead.places[count] = place as u8;
+                ahead.keys[count] = read.key;
+                count += 1;
+            }
+        }
+        let table = &self.states.table;
+        table.hasher().hash_batch(&ahead.keys[..count], &mut ahead.hashes[..count]);
+        table.lookup_batch(&ahead.hashes[..count], &ahead.keys[..count], &mut ahead.slots[..count]);
+        for (place, slot) in ahead.places[..count].iter().zip(&ahead.slots[..count]) {
+            hints[usize::from(*place)].slot = *slot;
+        }
+        // Those that rules will be asked about.
+        let (mut asking, unknown) = (0, |hint: &Hint| hint.slot.is_none());
+        ahead.sources.clear();
+        ahead.destinations.clear();
+        ahead.rule_keys.clear();
+        for (place, (_, read)) in ahead.reads.iter().enumerate() {
+            let Ok(read) = read else { continue };
+            if matches!(read.load, Load::Later) || !unknown(&hints[place]) {
+                continue;
+            }
+            ahead.places[asking] = place as u8;
+            ahead.sources.push(read.source);
+            ahead.destinations.push(read.destination);
+            asking += 1;
+        }
+        if asking == 0 {
+            return;
+        }
+        let index = A::index(rules.sets());
+        let [of_source, of_destination] = &mut ahead.sets;
+        index.of_batch(&ahead.sources, &mut ahead.labels, &mut of_source[..asking]);
+        index.of_batch(&ahead.destinations, &mut ahead.labels, &mut of_destination[..asking]);
+        for (at, place) in ahead.places[..asking].iter().enumerate() {
+            let Some((ways, Ok(read))) = ahead.reads.get(usize::from(*place)) else { continue };
+            let (asked, sets) = (Asked::of(read), (of_source[at], of_destination[at]));
+            ahead.rule_keys.push(asked.key(false, ways.from, sets));
+            ahead.rule_keys.push(asked.key(true, ways.to, sets));
+        }
+        let ranks = &mut ahead.ranks[..ahead.rule_keys.len()];
+        rules.space().lookup_batch(&ahead.rule_keys, ranks);
+        for (place, ranks) in ahead.places[..asking].iter().zip(ranks.chunks_exact(2)) {
+            hints[usize::from(*place)].ranks = Some([ranks[0], ranks[1]]);
+        }
+    }
+
+    /// What becomes of one packet, on its own.
+    pub fn judge_one(&mut self, now_ms: u64, rules: &Rules, ways: Ways, ip: &[u8]) -> Fate {
+        self.read(std::iter::once((ways, ip)));
+        self.look_up(rules);
+        self.judge(0, now_ms, rules, ip)
+    }
+
+    /// What becomes of the packet at this place of the burst that was [read](Self::read) and [looked up](Self::look_up).
+    pub fn judge(&mut self, place: usize, now_ms: u64, rules: &Rules, ip: &[u8]) -> Fate {
+        self.settled = None;
+        let (ways, read) = match self.ahead.reads.get(place) {
+            Some((ways, Ok(read))) => (*ways, *read),
+            Some((_, Err(reason))) => return Fate::Drop(*reason),
+            None => return Fate::Drop(DropReason::FilterMalformed),
+        };
+        let fate = match read.fragment {
+            None => self.whole(place, now_ms, rules, ways, &read, ip),
+            Some(_) => self.piece(place, now_ms, rules, ways, &read, ip),
+        };
+        if fate == Fate::Passes {
+            self.counters.one(Counter::Passed);
+        }
+        fate
+    }
+
+    /// A fragment.
+    fn piece(
+        &mut self,
+        place: usize,
+        now_ms: u64,
+        rules: &Rules,
+        ways: Ways,
+        read: &Read<A, W>,
+        ip: &[u8],
+    ) -> Fate {
+        const REFUSED: Fate = Fate::Drop(DropReason::FilterFragmentRefused);
+        let Some(piece) = read.fragment else { return REFUSED };
+        let (start, end) = piece.bytes;
+        // All but the last are multiples of eight bytes.
+        if piece.more && !(end - start).is_multiple_of(8) {
+            return REFUSED;
+        }
+        let whole = Whole {
+            source: read.source,
+            destination: read.destination,
+            ident: piece.ident,
+            protocol: read.protocol,
+            way: 0,
+            from_inside: false,
+        };
+        let met = self.fragments.meet(now_ms, rules.times.fragment_ms, whole, start..end, piece.more);
+        match met {
+            None | Some((_, Known::Refused)) => REFUSED,
+            Some((token, _)) if start == 0 => {
+                let fate = self.whole(place, now_ms, rules, ways, read, ip);
+                let known = match fate {
+                    Fate::Passes => Known::Addresses(read.source, read.destination),
+                    _ => Known::Refused,
+                };
+                self.fragments.learn(token, known);
+                self.settled = Some(token);
+                fate
+            }
+            Some((_, Known::Addresses(..))) => {
+                self.counters.one(Counter::Fragments);
+                Fate::Passes
+            }
+            Some((token, Known::Nothing | Known::Worker(_))) => {
+                self.counters.one(Counter::FragmentsHeld);
+                Fate::Waits(token)
+            }
+        }
+    }
+
+    /// A fragment that has waited.
+    pub fn resume(&mut self, now_ms: u64, token: Token) -> Fate {
+        match self.fragments.look(now_ms, token) {
+            None => Fate::Drop(DropReason::FilterFragmentTimeout),
+            Some(Known::Refused) => Fate::Drop(DropReason::FilterFragmentRefused),
+            Some(Known::Addresses(..)) => {
+                self.counters.one(Counter::Fragments);
+                self.counters.one(Counter::Passed);
+                Fate::Passes
+            }
+            Some(Known::Nothing | Known::Worker(_)) => Fate::Waits(token),
+        }
+    }
+
+    /// A packet that is whole, or a first fragment.
+    fn whole(
+        &mut self,
+        place: usize,
+        now_ms: u64,
+        rules: &Rules,
+        ways: Ways,
+        read: &Read<A, W>,
+        ip: &[u8],
+    ) -> Fate {
+        if let Load::Error(at) = read.load
+            && let Some(fate) = self.about(now_ms, rules, read, ip, at)
+        {
+            return fate;
+        }
+        let mut slot =
+            if read.is_of_connection() { self.live(now_ms, rules, &read.key, Some(place)) } else { None };
+        let mut known = slot.map(|slot| self.states.connection(slot));
+        if let (Some(connection), Load::Tcp(segment)) = (&known, &read.load)
+            && connection.tcp.is_over()
+            && segment.opens()
+        {
+            // The same ports again.
+            self.states.remove(&read.key);
+            (slot, known) = (None, None);
+        }
+        let side = known.map_or(0, |connection| usize::from(connection.origin_low != read.from_low));
+        // What is decided now, by the ways of the first packet; and by which rules the packet passes, by its own.
+        let mut kept = [false; 2];
+        let mut by_rule = [NO_RULE; 2];
+        let mut decided = [None; 2];
+        let mut asked = false;
+        for way in 0..2 {
+            let (out, interface) = (way == 1, if way == 0 { ways.from } else { ways.to });
+            if rules.skips(interface) {
+                continue;
+            }
+            let of_first = way ^ side;
+            if let Some(connection) = known.filter(|connection| connection.kept[of_first]) {
+                if connection.version == rules.version() {
+                    decided[way] = rule_of(connection.rules[of_first]);
+                }
+                continue;
+            }
+            asked = true;
+            let decision = self.decide(rules, place, read, out, interface);
+            if decision.log {
+                self.note(now_ms, rules, decision, read, out, interface);
+            }
+            decided[way] = decision.rule;
+            if decision.action != Action::Pass {
+                self.counters.one(Counter::ByRules);
+                self.counters.one(Counter::Blocked);
+                if let Some(cell) = rules.cell(self.worker, decision.rule) {
+                    cell.packet(read.bytes);
+                }
+                return match decision.action {
+                    Action::Tell => Fate::Tell(DropReason::FilterRejected),
+                    _ => Fate::Drop(DropReason::FilterBlocked),
+                };
+            }
+            kept[of_first] = decision.keep_state;
+            by_rule[of_first] = decision.rule.unwrap_or(NO_RULE);
+        }
+        self.counters.one(if asked || known.is_none() { Counter::ByRules } else { Counter::ByState });
+        match (slot, known) {
+            (Some(slot), Some(before)) => {
+                let mut after = before;
+                if let Load::Tcp(segment) = &read.load
+                    && after.tcp.step(side, segment).is_err()
+                {
+                    self.counters.one(Counter::OutOfWindow);
+                    return Fate::Drop(DropReason::FilterOutOfWindow);
+                }
+                for of_first in (0..2).filter(|of_first| kept[*of_first]) {
+                    after.kept[of_first] = true;
+                    after.turned[of_first] = side == 1;
+                    after.rules[of_first] = by_rule[of_first];
+                    after.interfaces[of_first] = if of_first ^ side == 0 { ways.from } else { ways.to };
+                }
+                after.answered |= side == 1;
+                after.packets[side] = after.packets[side].saturating_add(1);
+                if after.is_half_open() && (after.tcp.is_established() || after.tcp.is_over()) {
+                    self.states.opened(&mut after);
+                }
+                after.until_ms = now_ms + after.timeout_ms(Kind::of(read.protocol), &rules.times);
+                self.states.note(slot, &before, &after);
+            }
+            _ if kept == [false; 2] => {}
+            _ => {
+                if let Some(reason) = self.begin(now_ms, rules, ways, read, kept, by_rule) {
+                    return Fate::Drop(reason);
+                }
+            }
+        }
+        for rule in decided.into_iter().flatten() {
+            if let Some(cell) = rules.cell(self.worker, Some(rule)) {
+                cell.packet(read.bytes);
+            }
+        }
+        Fate::Passes
+    }
+
+    /// Remembers a new connection, if the packet can begin one; why not, if it must be dropped for that.
+    fn begin(
+        &mut self,
+        now_ms: u64,
+        rules: &Rules,
+        ways: Ways,
+        read: &Read<A, W>,
+        kept: [bool; 2],
+        by_rule: [u32; 2],
+    ) -> Option<DropReason> {
+        let tcp = match &read.load {
+            Load::Tcp(segment) if segment.opens() => Tcp::begun(segment),
+            // Only rules that say so let it come here without a SYN.
+            Load::Tcp(segment) if segment.flags & (flag::SYN | flag::RST | flag::ACK) == flag::ACK => {
+                Tcp::picked_up(segment)
+            }
+            Load::Udp | Load::Echo(true) | Load::Other => Tcp::default(),
+            _ => return None,
+        };
+        let mut connection = Connection {
+            until_ms: 0,
+            origin_low: read.from_low,
+            kept,
+            answered: false,
+            turned: [false; 2],
+            version: rules.version(),
+            interfaces: [ways.from, ways.to],
+            rules: by_rule,
+            packets: [1, 0],
+            tcp,
+            half: crate::filter::half::NONE,
+        };
+        connection.until_ms = now_ms + connection.timeout_ms(Kind::of(read.protocol), &rules.times);
+        let half_open = matches!(read.load, Load::Tcp(_)).then(|| source_of::<A, W>(read.source));
+        let Some(evicted) = self.states.insert(&read.key, connection, half_open) else {
+            self.counters.one(Counter::StatesFull);
+            return Some(DropReason::FilterStatesFull);
+        };
+        self.counters.add(Counter::HalfOpenEvicted, evicted);
+        self.counters.one(Counter::StatesMade);
+        for (rule, _) in by_rule.into_iter().zip(kept).filter(|(_, kept)| *kept) {
+            if let Some(cell) = rules.cell(self.worker, rule_of(rule)) {
+                cell.state();
+            }
+        }
+        None
+    }
+
+    /// An ICMP error about a packet of a connection: it passes, and ends nothing. `None`: it is about none.
+    fn about(&mut self, now_ms: u64, rules: &Rules, read: &Read<A, W>, ip: &[u8], at: usize) -> Option<Fate> {
+        let (key, from_low, seq) = quoted(ip, read, at)?;
+        let slot = self.live(now_ms, rules, &key, None)?;
+        let connection = self.states.connection(slot);
+        let side = usize::from(connection.origin_low != from_low);
+        if seq.is_some_and(|seq| !connection.tcp.may_quote(side, seq)) {
+            self.counters.one(Counter::OutOfWindow);
+            return Some(Fate::Drop(DropReason::FilterOutOfWindow));
+        }
+        self.counters.one(Counter::ErrorsPassed);
+        Some(Fate::Passes)
+    }
+
+    /// The slot of a connection that lives, and that the rules of now allow.
+    fn live(&mut self, now_ms: u64, rules: &Rules, key: &Key<W>, place: Option<usize>) -> Option<Slot> {
+        let hint = place.filter(|_| self.ahead.epoch == self.states.epoch());
+        let slot = hint.and_then(|place| self.ahead.hints.get(place)?.slot);
+        let slot = slot.or_else(|| self.states.find(key))?;
+        let before = self.states.connection(slot);
+        if before.until_ms <= now_ms {
+            self.states.remove(key);
+            self.counters.one(Counter::StatesEnded);
+            return None;
+        }
+        if before.version != rules.version() && rules.recheck {
+            let mut after = before;
+            if !self.still(rules, key, &mut after) {
+                self.states.remove(key);
+                self.counters.one(Counter::StatesRevoked);
+                return None;
+            }
+            self.states.note(slot, &before, &after);
+        }
+        Some(slot)
+    }
+
+    /// Holds a connection to other rules: whether they would let its first packet begin it.
+    fn still(&self, rules: &Rules, key: &Key<W>, connection: &mut Connection) -> bool {
+        let ends = A::of_key(key);
+        let (from, to) = if connection.origin_low { (ends.low, ends.high) } else { (ends.high, ends.low) };
+        let kind = Kind::of(ends.protocol);
+        let index = A::index(rules.sets());
+        let sets = (index.of(from.0), index.of(to.0));
+        for of_first in 0..2 {
+            let interface = connection.interfaces[of_first];
+            if !connection.kept[of_first] || rules.skips(interface) {
+                continue;
+            }
+            // A packet of the other side goes the other way.
+            let turned = connection.turned[of_first];
+            let (source, destination, sets, out) = match turned {
+                false => (from, to, sets, of_first == 1),
+                true => (to, from, (sets.1, sets.0), of_first == 0),
+            };
+            let asked = Asked {
+                source: source.0,
+                destination: destination.0,
+                ports: match (kind, A::V6, turned) {
+                    (Kind::Tcp | Kind::Udp, ..) => (source.1, destination.1),
+                    (Kind::Icmp, false, false) => (icmpv4::kind::ECHO_REQUEST.into(), 0),
+                    (Kind::Icmp, false, true) => (icmpv4::kind::ECHO_REPLY.into(), 0),
+                    (Kind::Icmp, true, false) => (icmpv6::kind::ECHO_REQUEST.into(), 0),
+                    (Kind::Icmp, true, true) => (icmpv6::kind::ECHO_REPLY.into(), 0),
+                    (Kind::Other, ..) => (0, 0),
+                },
+                protocol: ends.protocol,
+                flags: match kind {
+                    Kind::Tcp if turned || connection.tcp.is_picked_up() => flag::ACK,
+                    Kind::Tcp => flag::SYN,
+                    _ => 0,
+                },
+            };
+            let decision = rules.decide(&asked.key(out, interface, sets));
+            if decision.action != Action::Pass {
+                return false;
+            }
+            connection.kept[of_first] = decision.keep_state;
+            connection.rules[of_first] = decision.rule.unwrap_or(NO_RULE);
+        }
+        connection.version = rules.version();
+        connection.kept != [false; 2]
+    }
+
+    /// What rules say of a packet on one of its ways.
+    fn decide(&self, rules: &Rules, place: usize, read: &Read<A, W>, out: bool, interface: u16) -> Decision {
+        if let Some(ranks) = self.ahead.hints.get(place).and_then(|hint| hint.ranks) {
+            return rules.decision(ranks[usize::from(out)]);
+        }
+        let index = A::index(rules.sets());
+        let sets = (index.of(read.source), index.of(read.destination));
+        rules.decide(&Asked::of(read).key(out, interface, sets))
+    }
+
+    fn note(
+        &mut self,
+        now_ms: u64,
+        rules: &Rules,
+        decision: Decision,
+        read: &Read<A, W>,
+        out: bool,
+        interface: u16,
+    ) {
+        let line = LogLine {
+            ms: now_ms,
+            rule: decision.rule.unwrap_or(NO_RULE),
+            version: rules.version(),
+            action: decision.action,
+            direction: if out { Direction::Out } else { Direction::In },
+            interface,
+            source: read.source.to_ip(),
+            destination: read.destination.to_ip(),
+            protocol: read.protocol,
+            ports: read.ports,
+            bytes: read.bytes,
+        };
+        let logged = self.budget.take(now_ms, rules.log_per_s) && self.log.push(line).is_ok();
+        self.counters.one(if logged { Counter::Logged } else { Counter::LogSkipped });
+    }
+}
+
+fn rule_of(number: u32) -> Option<u32> {
+    (number != NO_RULE).then_some(number)
+}

@@ -1,0 +1,131 @@
+//! What a filter needs to know of an address family: where addresses lie, and how a connection becomes a key.
+
+use crate::filter::sets::{Index, Sets};
+use tidemill_classify::key::Key as RuleKey;
+use tidemill_flow::key::Key;
+use tidemill_lpm::{Address, Family};
+use tidemill_wire::{ipv4, ipv6};
+
+/// An address family, whose connections have keys of `W` words.
+pub trait Net<const W: usize>: Address + Family + Into<u128> + Default {
+    /// Whether it is IPv6.
+    const V6: bool;
+    /// Bytes of an address.
+    const BYTES: usize;
+    /// Where the source address lies in a header; the destination follows.
+    const SOURCE: usize;
+
+    /// Reads an address in network order; 0 where there are too few bytes.
+    fn read(bytes: &[u8]) -> Self;
+    /// The key of a connection: its lower end, its upper end, and what else tells it apart.
+    fn key(ends: &Ends<Self>) -> Key<W>;
+    /// What a key was made of.
+    fn of_key(key: &Key<W>) -> Ends<Self>;
+    /// The key that rules look at, without interface, flags and sets.
+    fn rule_key(source: Self, destination: Self, ports: (u16, u16), protocol: u8) -> RuleKey;
+    /// Its part of the sets.
+    fn index(sets: &Sets) -> &Index<Self>;
+}
+
+/// Both ends of a connection in order of address and port, so that packets of both directions have one key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Ends<A> {
+    /// The lower end: address, and port, or the identifier of an ICMP echo.
+    pub low: (A, u16),
+    /// The upper end; of an ICMP echo the port is 1 if this end asks.
+    pub high: (A, u16),
+    /// The protocol.
+    pub protocol: u8,
+}
+
+impl Net<2> for u32 {
+    const V6: bool = false;
+    const BYTES: usize = 4;
+    const SOURCE: usize = 12;
+
+    #[inline(always)]
+    fn read(bytes: &[u8]) -> u32 {
+        bytes.first_chunk().map_or(0, |four| u32::from_be_bytes(*four))
+    }
+
+    #[inline(always)]
+    fn key(ends: &Ends<u32>) -> Key<2> {
+        Key([
+            u64::from(ends.low.0) << 32 | u64::from(ends.high.0),
+            rest(ends.low.1, ends.high.1, ends.protocol),
+        ])
+    }
+
+    fn of_key(key: &Key<2>) -> Ends<u32> {
+        let (low, high, protocol) = of_rest(key.0[1]);
+        Ends { low: ((key.0[0] >> 32) as u32, low), high: (key.0[0] as u32, high), protocol }
+    }
+
+    fn rule_key(source: u32, destination: u32, (from, to): (u16, u16), protocol: u8) -> RuleKey {
+        RuleKey::ipv4(source, destination, from, to, protocol)
+    }
+
+    fn index(sets: &Sets) -> &Index<u32> {
+        &sets.v4
+    }
+}
+
+impl Net<5> for u128 {
+    const V6: bool = true;
+    const BYTES: usize = 16;
+    const SOURCE: usize = 8;
+
+    #[inline(always)]
+    fn read(bytes: &[u8]) -> u128 {
+        bytes.first_chunk().map_or(0, |all| u128::from_be_bytes(*all))
+    }
+
+    #[inline(always)]
+    fn key(ends: &Ends<u128>) -> Key<5> {
+        let (low, high) = (ends.low.0, ends.high.0);
+        let rest = rest(ends.low.1, ends.high.1, ends.protocol);
+        Key([(low >> 64) as u64, low as u64, (high >> 64) as u64, high as u64, rest])
+    }
+
+    fn of_key(key: &Key<5>) -> Ends<u128> {
+        let address = |at: usize| u128::from(key.0[at]) << 64 | u128::from(key.0[at + 1]);
+        let (low, high, protocol) = of_rest(key.0[4]);
+        Ends { low: (address(0), low), high: (address(2), high), protocol }
+    }
+
+    fn rule_key(source: u128, destination: u128, (from, to): (u16, u16), protocol: u8) -> RuleKey {
+        RuleKey::ipv6(source, destination, from, to, protocol)
+    }
+
+    fn index(sets: &Sets) -> &Index<u128> {
+        &sets.v6
+    }
+}
+
+#[inline(always)]
+fn rest(low: u16, high: u16, protocol: u8) -> u64 {
+    u64::from(low) << 32 | u64::from(high) << 16 | u64::from(protocol)
+}
+
+fn of_rest(word: u64) -> (u16, u16, u8) {
+    ((word >> 32) as u16, (word >> 16) as u16, word as u8)
+}
+
+// Addresses are the last of a header.
+const _: () = assert!(ipv4::HEADER_LEN == 12 + 2 * 4 && ipv6::HEADER_LEN == 8 + 2 * 16);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn round<A: Net<W>, const W: usize>(low: A, high: A) {
+        let ends = Ends { low: (low, 0xabcd), high: (high, 0xffff), protocol: 58 };
+        assert_eq!(A::of_key(&A::key(&ends)), ends);
+    }
+
+    #[test]
+    fn what_goes_into_words_comes_out_of_them() {
+        round::<u32, 2>(0xc000_0201, 0xffff_ffff);
+        round::<u128, 5>(0x2001_0db8_u128 << 96 | 7, u128::MAX);
+    }
+}

@@ -1,0 +1,297 @@
+//! The nodes `filter4` and `filter6`: between the lookup of a route and forwarding, where both interfaces of a packet are known. Outputs: `forward`, `error`.
+//!
+//! Packets to us do not come here, and our own pass. Each judges what belongs to its worker, and hands the rest over to its instance there by bounded
+//! rings: `filter-handover-full`. It keeps fragments that wait for the first one of their packet.
+//!
+//! A packet that was handed over, or has waited, goes on by its next hop of then, if that still leads out by the same interface: its rules were asked about that one.
+
+use crate::filter::control::Seat;
+use crate::filter::counters::Counter;
+use crate::filter::judge::{Fate, Ways};
+use crate::filter::net::Net;
+use crate::filter::rules::Rules;
+use crate::nat::fragments::Token;
+use crossbeam_queue::ArrayQueue;
+use std::sync::{Arc, OnceLock};
+use tidemill_burst::{DropReason, Packet, Pool};
+use tidemill_graph::{Context, Node, Verdict, Waker};
+use tidemill_ip::nodes::{AHEAD, each, error};
+use tidemill_ip::{Kind, NextHops};
+use tidemill_lookup::prefetch::prefetch_read;
+use tidemill_lookup::publish::View;
+
+/// Outputs.
+pub(crate) const OUTPUTS: [&str; 2] = ["forward", "error"];
+const FORWARD: u8 = 0;
+const ERROR: u8 = 1;
+
+/// How often numbers are shown, and the sweep goes on.
+const SHOW_NS: u64 = 10_000_000;
+/// In how many such steps it comes round.
+const STEPS: usize = 100;
+/// Packets that wait for one worker at most.
+const LANE: usize = 1024;
+
+/// What was handed over to a worker, and whom to wake for it. Bounded; nobody waits.
+pub(crate) struct Lane {
+    ring: ArrayQueue<Packet>,
+    waker: OnceLock<Waker>,
+}
+
+/// A lane for each worker; none where there is one worker.
+pub(crate) fn lanes(workers: usize) -> Arc<[Lane]> {
+    let lane = |_| Lane { ring: ArrayQueue::new(LANE), waker: OnceLock::new() };
+    (0..if workers > 1 { workers } else { 0 }).map(lane).collect()
+}
+
+/// A fragment that waits.
+struct Held {
+    token: Token,
+    until_ns: u64,
+    packet: Packet,
+}
+
+/// What a packet is kept for.
+#[derive(Clone, Copy)]
+enum Order {
+    Wait(Token),
+    Hand(usize),
+}
+
+/// See the [module](self).
+pub(crate) struct Judge<A, const W: usize> {
+    rules: View<Rules>,
+    hops: View<NextHops>,
+    /// None if this graph's tables are with another engine already: then nothing passes.
+    seat: Option<Box<Seat<A, W>>>,
+    lanes: Arc<[Lane]>,
+    worker: usize,
+    held: Vec<Held>,
+    room: usize,
+    /// What this burst's packets are kept for, in order, and the next of them.
+    orders: Vec<Order>,
+    kept: usize,
+    /// Packets whose first fragment was judged.
+    settled: Vec<Token>,
+    shown_ns: u64,
+}
+
+/// A packet's interfaces, and its bytes from the IP header on.
+fn seen<'a>(packet: &'a Packet, hops: &NextHops) -> (Ways, &'a [u8]) {
+    let ways = Ways { from: packet.port, to: hops.get(packet.label).interface };
+    (ways, packet.data().get(usize::from(packet.l3)..).unwrap_or_default())
+}
+
+impl<A: Net<W>, const W: usize> Judge<A, W> {
+    pub(crate) fn new(
+        rules: View<Rules>,
+        hops: View<NextHops>,
+        seat: Option<Box<Seat<A, W>>>,
+        lanes: Arc<[Lane]>,
+        worker: usize,
+    ) -> Self {
+        let room = seat.as_ref().map_or(0, |seat| seat.fragments);
+        let burst = tidemill_burst::BURST;
+        Judge {
+            rules,
+            hops,
+            seat,
+            lanes,
+            worker,
+            held: Vec::with_capacity(room),
+            room,
+            orders: Vec::with_capacity(burst),
+            kept: 0,
+            settled: Vec::with_capacity(burst),
+            shown_ns: 0,
+        }
+    }
+
+    /// What waits for this token goes on, in the order in which it came.
+    fn release(&mut self, cx: &mut Context<'_>, token: Token) {
+        let waiting = self.held.len();
+        let mut at = 0;
+        for _ in 0..waiting {
+            if self.held.get(at).is_some_and(|held| held.token == token) {
+                let Held { token, until_ns, packet } = self.held.remove(at);
+                self.resume(cx, token, until_ns, packet);
+            } else {
+                at += 1;
+            }
+        }
+    }
+
+    /// One that has waited; it waits on if it has to and there is room.
+    fn resume(&mut self, cx: &mut Context<'_>, token: Token, until_ns: u64, packet: Packet) {
+        let Some(seat) = &mut self.seat else { return cx.discard(DropReason::FilterFragmentTimeout, packet) };
+        let fate = seat.filter.resume(cx.now_ns / 1_000_000, token);
+        self.carry_out(cx, fate, until_ns, packet);
+    }
+
+    /// What becomes of a packet that this node keeps; the number of its interface out is noted in its `hash`.
+    fn carry_out(&mut self, cx: &mut Context<'_>, fate: Fate, until_ns: u64, mut packet: Packet) {
+        match fate {
+            Fate::Waits(token) if self.held.len() < self.room => {
+                self.held.push(Held { token, until_ns, packet });
+            }
+            Fate::Waits(_) => cx.discard(DropReason::FilterFragmentRefused, packet),
+            Fate::Drop(reason) => cx.discard(reason, packet),
+            Fate::Tell(reason) => match error(&mut packet, reason, 0, ERROR) {
+                Verdict::Next(output) => cx.release(output, packet),
+                _ => cx.discard(reason, packet),
+            },
+            Fate::Passes => {
+                let hop = self.hops.get(cx.reader).get(packet.label);
+                // Its next hop's number may be another's by now.
+                if hop.kind != Kind::Forward || u32::from(hop.interface) != packet.hash {
+                    return cx.discard(DropReason::NextHopUnknown, packet);
+                }
+                cx.release(FORWARD, packet);
+            }
+        }
+    }
+
+    fn hand_over(&mut self, cx: &mut Context<'_>, worker: usize, packet: Packet) {
+        let Some(lane) = self.lanes.get(worker) else {
+            return cx.discard(DropReason::FilterHandoverFull, packet);
+        };
+        match lane.ring.push(packet) {
+            Ok(()) => {
+                cx.hand_over();
+                if let Some(seat) = &mut self.seat {
+                    seat.filter.counters_mut().one(Counter::HandedOver);
+                }
+                lane.waker.get().into_iter().for_each(Waker::wake);
+            }
+            Err(packet) => cx.discard(DropReason::FilterHandoverFull, packet),
+        }
+    }
+
+    /// Takes what other workers have handed over.
+    fn take_over(&mut self, cx: &mut Context<'_>) {
+        let lanes = self.lanes.clone();
+        let Some(lane) = lanes.get(self.worker) else { return };
+        // As many as a burst, so that what is made of them has room.
+        for _ in 0..tidemill_burst::BURST {
+            let Some(packet) = lane.ring.pop() else { return };
+            cx.take_over();
+            let Some(seat) = &mut self.seat else {
+                cx.discard(DropReason::FilterBlocked, packet);
+                continue;
+            };
+            let rules = self.rules.get(cx.reader);
+            let until_ns = cx.now_ns + rules.times.fragment_ms * 1_000_000;
+            let ways = Ways { from: packet.port, to: packet.hash as u16 };
+            let ip = packet.data().get(usize::from(packet.l3)..).unwrap_or_default();
+            let fate = seat.filter.judge_one(cx.now_ns / 1_000_000, rules, ways, ip);
+            let settled = seat.filter.settled();
+            self.carry_out(cx, fate, until_ns, packet);
+            settled.into_iter().for_each(|token| self.release(cx, token));
+        }
+        // There is more.
+        cx.wake_at(cx.now_ns);
+    }
+}
+
+impl<A: Net<W>, const W: usize> Node for Judge<A, W> {
+    fn process(&mut self, cx: &mut Context<'_>, burst: &mut [Packet], verdicts: &mut [Verdict]) {
+        let Some(seat) = &mut self.seat else {
+            return each(burst, verdicts, |_| Verdict::Drop(DropReason::FilterBlocked));
+        };
+        let (rules, hops) = (self.rules.get(cx.reader), self.hops.get(cx.reader));
+        let now_ms = cx.now_ns / 1_000_000;
+        self.kept = 0;
+        self.orders.clear();
+        self.settled.clear();
+        seat.filter.read(burst.iter().enumerate().map(|(at, packet)| {
+            if let Some(next) = burst.get(at + AHEAD) {
+                prefetch_read(next.data_ptr());
+            }
+            seen(packet, hops)
+        }));
+        seat.filter.look_up(rules);
+        let (orders, settled, worker) = (&mut self.orders, &mut self.settled, self.worker);
+        let mut place = 0;
+        each(burst, verdicts, |packet| {
+            let at = place;
+            place += 1;
+            let hop = hops.get(packet.label);
+            if packet.is_own() || hop.kind != Kind::Forward {
+                return Verdict::Next(FORWARD);
+            }
+            let (_, ip) = seen(packet, hops);
+            let owner = seat.filter.owner(at, ip);
+            let fate = if owner == worker { seat.filter.judge(at, now_ms, rules, ip) } else { Fate::Passes };
+            settled.extend(seat.filter.settled());
+            match fate {
+                _ if owner != worker => {
+                    packet.hash = hop.interface.into();
+                    orders.push(Order::Hand(owner));
+                    Verdict::Keep
+                }
+                Fate::Passes => Verdict::Next(FORWARD),
+                Fate::Waits(token) => {
+                    packet.hash = hop.interface.into();
+                    orders.push(Order::Wait(token));
+                    Verdict::Keep
+                }
+                Fate::Drop(reason) => Verdict::Drop(reason),
+                Fate::Tell(reason) => error(packet, reason, 0, ERROR),
+            }
+        });
+        for at in 0..self.settled.len() {
+            self.release(cx, self.settled[at]);
+        }
+    }
+
+    fn keep(&mut self, cx: &mut Context<'_>, packet: Packet) {
+        let Some(order) = self.orders.get(self.kept).copied() else {
+            return cx.discard(DropReason::FilterFragmentRefused, packet);
+        };
+        self.kept += 1;
+        match order {
+            Order::Wait(token) => {
+                let hold_ns = self.rules.get(cx.reader).times.fragment_ms * 1_000_000;
+                // Its first fragment may have come later in the same burst.
+                self.resume(cx, token, cx.now_ns + hold_ns, packet);
+            }
+            Order::Hand(worker) => self.hand_over(cx, worker, packet),
+        }
+    }
+
+    fn tick(&mut self, cx: &mut Context<'_>) {
+        let now_ns = cx.now_ns;
+        self.take_over(cx);
+        while let Some(at) = self.held.iter().position(|held| held.until_ns <= now_ns) {
+            let held = self.held.remove(at);
+            cx.discard(DropReason::FilterFragmentTimeout, held.packet);
+        }
+        if let Some(next_ns) = self.held.iter().map(|held| held.until_ns).min() {
+            cx.wake_at(next_ns);
+        }
+        let Some(seat) = &mut self.seat else { return };
+        if now_ns.saturating_sub(self.shown_ns) >= SHOW_NS {
+            self.shown_ns = now_ns;
+            let buckets = seat.filter.states().buckets().div_ceil(STEPS);
+            seat.filter.reclaim(now_ns / 1_000_000, buckets);
+            seat.show();
+        }
+    }
+
+    fn wake_with(&mut self, waker: &Waker) {
+        if let Some(lane) = self.lanes.get(self.worker) {
+            let _ = lane.waker.set(waker.clone());
+        }
+    }
+
+    fn surrender(&mut self, pool: &mut Pool) {
+        self.held.drain(..).for_each(|held| pool.free(held.packet));
+        if let Some(lane) = self.lanes.get(self.worker) {
+            std::iter::from_fn(|| lane.ring.pop()).for_each(|packet| pool.free(packet));
+        }
+        // The last burst's numbers, too.
+        if let Some(seat) = &mut self.seat {
+            seat.show();
+        }
+    }
+}

@@ -1,0 +1,453 @@
+//! What is known of a TCP connection: who has opened it, who has closed it, and in which window its segments must lie.
+//!
+//! The window is that of van Rooij, "Real stateful TCP packet filtering in IP Filter" (2001), as packet filters have it since: a segment may
+//! begin no later than the other side has allowed, end no earlier than one window before the latest data, acknowledge nothing that was not sent,
+//! and nothing older than a window.
+//!
+//! ```text
+//!       end - window of the other side            end            allowed
+//!  -----------|------------------------------------|----------------|-------> sequence numbers of one side
+//!             '-- a segment ends behind this --                     '-- and begins before this
+//! ```
+//!
+//! ```text
+//! SYN --> opening --SYN and ACK--> opening --ACK of who began--> established --FIN--> closing --FIN of the other--> closed
+//!                     half-open until here                          RST at the very next sequence number --> closed
+//! ```
+//!
+//! A connection that was there before us ([`Tcp::picked_up`]) has scales of windows that we do not know: its windows count as the largest there can be.
+
+/// Flags of a segment, as in its header.
+pub mod flag {
+    /// No more data.
+    pub const FIN: u8 = 0x01;
+    /// Opens.
+    pub const SYN: u8 = 0x02;
+    /// Reset.
+    pub const RST: u8 = 0x04;
+    /// Acknowledges.
+    pub const ACK: u8 = 0x10;
+}
+use flag::{ACK, FIN, RST, SYN};
+
+/// Words that a connection is kept in.
+pub(crate) const WORDS: usize = 4;
+
+/// A segment, as far as it is looked at.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Segment {
+    /// Sequence number of the first byte, or of the SYN.
+    pub seq: u32,
+    /// Acknowledgement; means something with ACK only.
+    pub ack: u32,
+    /// As in the header, not shifted.
+    pub window: u16,
+    /// See [`flag`].
+    pub flags: u8,
+    /// Bytes of data.
+    pub len: u32,
+    /// The option of a SYN.
+    pub scale: Option<u8>,
+}
+
+impl Segment {
+    /// Whether it opens a connection.
+    pub fn opens(&self) -> bool {
+        opens(self.flags)
+    }
+
+    fn end(&self) -> u32 {
+        let more = u32::from(self.flags & SYN != 0) + u32::from(self.flags & FIN != 0);
+        self.seq.wrapping_add(self.len).wrapping_add(more)
+    }
+}
+
+/// Whether a segment with these flags opens a connection: pf's `S/SA`, and neither FIN nor RST, which make no sense beside SYN.
+pub fn opens(flags: u8) -> bool {
+    flags & (SYN | ACK | RST | FIN) == SYN
+}
+
+/// What one side has sent, and may send.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Side {
+    /// Behind the last byte sent.
+    end: u32,
+    /// Behind the last byte that the other side has allowed.
+    allowed: u32,
+    /// The largest window that it has told, shifted.
+    window: u32,
+    scale: u8,
+    /// Bits of [`side`].
+    bits: u8,
+}
+
+mod side {
+    pub(super) const SEEN: u8 = 1;
+    pub(super) const SCALES: u8 = 2;
+    pub(super) const FIN: u8 = 4;
+}
+
+/// The largest scale (RFC 7323, section 2.3).
+const MOST_SCALE: u8 = 14;
+/// Data that a SYN may carry (fast open): it need not be acknowledged with it.
+const SYN_DATA: u32 = 1500;
+
+/// A connection. Side 0 has begun it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Tcp {
+    sides: [Side; 2],
+    bits: u8,
+}
+
+const PICKED_UP: u8 = 1;
+const ANSWERED: u8 = 2;
+const RESET: u8 = 4;
+
+/// A segment that does not fit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Unfit;
+
+/// How far `a` is behind `b`.
+fn behind(a: u32, b: u32) -> i32 {
+    a.wrapping_sub(b) as i32
+}
+
+impl Tcp {
+    /// A connection that this segment begins, of a side that opens it.
+    pub fn begun(segment: &Segment) -> Self {
+        let mut tcp = Tcp::default();
+        tcp.sides[0] = Side::opened(segment);
+        tcp
+    }
+
+    /// One that was there before: the first segment that we see of it.
+    pub fn picked_up(segment: &Segment) -> Self {
+        let (end, window) = (segment.end(), (u32::from(segment.window) << MOST_SCALE).max(1));
+        let loose = 0xffff << MOST_SCALE;
+        let scale = MOST_SCALE;
+        let fin = if segment.flags & FIN != 0 { side::FIN } else { 0 };
+        let first = Side { end, allowed: end.wrapping_add(loose), window, scale, bits: side::SEEN | fin };
+        let allowed = segment.ack.wrapping_add(window);
+        let other = Side { end: segment.ack, allowed, window: loose, scale, bits: 0 };
+        Tcp { sides: [first, other], bits: PICKED_UP }
+    }
+
+    /// Whether both sides have opened it, and who began it has shown that the answer reached it.
+    pub fn is_established(&self) -> bool {
+        self.bits & ANSWERED != 0
+    }
+
+    /// Whether it is over: both sides have closed it, or one has reset it.
+    pub fn is_over(&self) -> bool {
+        self.bits & RESET != 0 || self.sides.iter().all(|one| one.bits & side::FIN != 0)
+    }
+
+    /// Whether a side has closed it.
+    pub fn is_closing(&self) -> bool {
+        self.sides.iter().any(|one| one.bits & side::FIN != 0)
+    }
+
+    /// Whether it was picked up.
+    pub fn is_picked_up(&self) -> bool {
+        self.bits & PICKED_UP != 0
+    }
+
+    /// For operators.
+    pub fn name(&self) -> &'static str {
+        match () {
+            () if self.bits & RESET != 0 => "reset",
+            () if self.is_over() => "closed",
+            () if !self.is_established() => "opening",
+            () if self.is_closing() => "closing",
+            () => "established",
+        }
+    }
+
+    /// A segment of side `from` (0: who began it).
+    ///
+    /// # Errors
+    /// It does not fit, and changes nothing.
+    pub fn step(&mut self, from: usize, segment: &Segment) -> Result<(), Unfit> {
+        let mut next = *self;
+        next.advance(from & 1, segment)?;
+        *self = next;
+        Ok(())
+    }
+
+    fn advance(&mut self, from: usize, segment: &Segment) -> Result<(), Unfit> {
+        let Segment { seq, ack, flags, .. } = *segment;
+        let (syn, rst, acks) = (flags & SYN != 0, flags & RST != 0, flags & ACK != 0);
+        if syn && (rst || flags & FIN != 0) || (!acks && !syn && !rst) {
+            return Err(Unfit);
+        }
+        let [mine, other] = if from == 0 { self.sides } else { [self.sides[1], self.sides[0]] };
+        if mine.bits & side::SEEN == 0 && self.bits & PICKED_UP == 0 {
+            return self.answer(from, segment);
+        }
+        let unanswered = other.bits & side::SEEN == 0 && self.bits & PICKED_UP == 0;
+        if unanswered {
+            // Who opens it says so again, or gives up; nobody has told it what it may send.
+            if syn && !acks {
+                self.sides[from] = Side::opened(segment);
+                return Ok(());
+            }
+            if rst && (behind(seq, mine.end) == 0 || behind(seq, mine.end) == -1) {
+                self.bits |= RESET;
+                return Ok(());
+            }
+            return Err(Unfit);
+        }
+        let window = self.window(from, segment);
+        let end = segment.end();
+        // A side that is not seen yet is allowed as much as its partner is.
+        let fits = behind(seq, mine.allowed) <= 0
+            && behind(end, mine.end.wrapping_sub(other.window.max(1))) >= 0
+            && (!acks
+                || behind(ack, other.end) <= 0
+                    && behind(ack, other.end.wrapping_sub(mine.window.max(1 << 16))) >= 0);
+        if !fits {
+            return Err(Unfit);
+        }
+        if rst {
+            // Whoever forges one has to know the very next number (RFC 5961, section 3): the others pass, and end nothing here.
+            if seq == mine.end {
+                self.bits |= RESET;
+            }
+            return Ok(());
+        }
+        self.note(from, segment, window);
+        let answered = match self.bits & PICKED_UP != 0 {
+            true => self.sides.iter().all(|one| one.bits & side::SEEN != 0),
+            false => from == 0 && acks && !syn,
+        };
+        if answered {
+            self.bits |= ANSWERED;
+        }
+        Ok(())
+    }
+
+    /// The first segment of the side that was asked.
+    fn answer(&mut self, from: usize, segment: &Segment) -> Result<(), Unfit> {
+        let Segment { ack, flags, .. } = *segment;
+        let (syn, rst, acks) = (flags & SYN != 0, flags & RST != 0, flags & ACK != 0);
+        let asked = &mut self.sides[1 - from];
+        let unacked = behind(asked.end, ack);
+        if rst {
+            return match acks && unacked == 0 {
+                true => {
+                    self.bits |= RESET;
+                    Ok(())
+                }
+                false => Err(Unfit),
+            };
+        }
+        // Without ACK: both open it at once.
+        if !syn || (acks && !(0..=SYN_DATA as i32).contains(&unacked)) {
+            return Err(Unfit);
+        }
+        let mut mine = Side::opened(segment);
+        mine.allowed = mine.end.wrapping_add(asked.window);
+        asked.allowed = if acks { ack } else { asked.end }.wrapping_add(mine.window);
+        if (mine.bits & asked.bits) & side::SCALES == 0 {
+            (mine.scale, asked.scale) = (0, 0);
+        }
+        self.sides[from] = mine;
+        Ok(())
+    }
+
+    /// The window that a segment tells. That of a SYN is never shifted.
+    fn window(&self, from: usize, segment: &Segment) -> u32 {
+        let raw = u32::from(segment.window);
+        if segment.flags & SYN != 0 { raw } else { raw << self.sides[from].scale }
+    }
+
+    fn note(&mut self, from: usize, segment: &Segment, window: u32) {
+        let end = segment.end();
+        let (mine, other) = match &mut self.sides {
+            [first, second] if from == 0 => (first, second),
+            [first, second] => (second, first),
+        };
+        if behind(end, mine.end) > 0 || mine.bits & side::SEEN == 0 {
+            mine.end = end;
+        }
+        mine.bits |= side::SEEN;
+        mine.window = mine.window.max(window);
+        if segment.flags & FIN != 0 {
+            mine.bits |= side::FIN;
+        }
+        if segment.flags & ACK != 0 {
+            // A closed window may be probed with a byte.
+            let allowed = segment.ack.wrapping_add(window.max(1));
+            if behind(allowed, other.allowed) > 0 {
+                other.allowed = allowed;
+            }
+        }
+    }
+
+    /// Whether a packet of side `of`, quoted by an ICMP error, may have been one: its sequence number is among what it has sent.
+    pub fn may_quote(&self, of: usize, seq: u32) -> bool {
+        let (mine, other) = (&self.sides[of & 1], &self.sides[1 - (of & 1)]);
+        mine.bits & side::SEEN != 0
+            && behind(seq, mine.end) <= 0
+            && behind(seq, mine.end.wrapping_sub(other.window.max(1 << 16))) >= 0
+    }
+
+    pub(crate) fn pack(&self) -> [u64; WORDS] {
+        let word = |high: u32, low: u32| u64::from(high) << 32 | u64::from(low);
+        let [a, b] = self.sides;
+        let rest =
+            |one: &Side, bits: u8| u32::from(one.scale) << 16 | u32::from(bits) << 8 | u32::from(one.bits);
+        [
+            word(a.end, a.allowed),
+            word(a.window, rest(&a, self.bits)),
+            word(b.end, b.allowed),
+            word(b.window, rest(&b, 0)),
+        ]
+    }
+
+    pub(crate) fn unpack(words: [u64; WORDS]) -> Self {
+        let one = |ends: u64, rest: u64| Side {
+            end: (ends >> 32) as u32,
+            allowed: ends as u32,
+            window: (rest >> 32) as u32,
+            scale: (rest >> 16) as u8,
+            bits: rest as u8,
+        };
+        Tcp { sides: [one(words[0], words[1]), one(words[2], words[3])], bits: (words[1] >> 8) as u8 }
+    }
+}
+
+impl Side {
+    fn opened(segment: &Segment) -> Self {
+        let end = segment.end();
+        let scales = if segment.scale.is_some() { side::SCALES } else { 0 };
+        Side {
+            end,
+            allowed: end,
+            window: u32::from(segment.window).max(1),
+            scale: segment.scale.unwrap_or(0).min(MOST_SCALE),
+            bits: side::SEEN | scales,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn segment(flags: u8, seq: u32, ack: u32, window: u16, len: u32) -> Segment {
+        Segment { seq, ack, window, flags, len, scale: None }
+    }
+
+    /// Opened with these scales; the next numbers are 1001 and 5001, and both windows 1000 (before shifting).
+    fn open(scales: [Option<u8>; 2]) -> Tcp {
+        let mut tcp = Tcp::begun(&Segment { scale: scales[0], ..segment(SYN, 1000, 0, 1000, 0) });
+        assert_eq!(tcp.name(), "opening");
+        let answer = Segment { scale: scales[1], ..segment(SYN | ACK, 5000, 1001, 1000, 0) };
+        tcp.step(1, &answer).unwrap();
+        assert!(!tcp.is_established());
+        tcp.step(0, &segment(ACK, 1001, 5001, 1000, 0)).unwrap();
+        assert_eq!(tcp.name(), "established");
+        assert_eq!(Tcp::unpack(tcp.pack()), tcp);
+        tcp
+    }
+
+    #[test]
+    fn a_connection_opens_and_closes() {
+        let mut tcp = open([None, None]);
+        tcp.step(0, &segment(ACK, 1001, 5001, 1000, 500)).unwrap();
+        tcp.step(1, &segment(ACK | FIN, 5001, 1501, 1000, 0)).unwrap();
+        assert_eq!(tcp.name(), "closing");
+        tcp.step(0, &segment(ACK | FIN, 1501, 5002, 1000, 0)).unwrap();
+        assert_eq!(tcp.name(), "closed");
+        tcp.step(1, &segment(ACK, 5002, 1502, 1000, 0)).unwrap();
+    }
+
+    #[test]
+    fn what_lies_outside_the_window_does_not_fit() {
+        let tcp = open([None, None]);
+        let fits = |from: usize, one: Segment| tcp.clone().step(from, &one).is_ok();
+        // Allowed: up to 2001 (1001 + 1000).
+        assert!(fits(0, segment(ACK, 1001, 5001, 1000, 1000)));
+        assert!(fits(0, segment(ACK, 2001, 5001, 1000, 1)));
+        assert!(!fits(0, segment(ACK, 2002, 5001, 1000, 1)));
+        // One window back: a segment that was sent again.
+        assert!(fits(0, segment(ACK, 1, 5001, 1000, 0)));
+        assert!(!fits(0, segment(ACK, 0, 5001, 1000, 0)));
+        // Nothing is acknowledged that was not sent.
+        assert!(!fits(0, segment(ACK, 1001, 5002, 1000, 0)));
+        assert!(!fits(1, segment(ACK, 5001, 1002, 1000, 0)));
+        // Without ACK, or with flags that make no sense.
+        assert!(!fits(0, segment(0, 1001, 0, 1000, 5)));
+        assert!(!fits(0, segment(SYN | FIN | ACK, 1001, 5001, 1000, 0)));
+    }
+
+    #[test]
+    fn windows_are_shifted_if_both_say_so() {
+        let far = segment(ACK, 1001 + 60_000, 5001, 1000, 0);
+        assert_eq!(open([Some(7), None]).step(0, &far), Err(Unfit));
+        let mut tcp = open([Some(7), Some(7)]);
+        // The window of the SYN and ACK was not shifted; that of the next segment is.
+        assert_eq!(tcp.step(0, &far), Err(Unfit));
+        tcp.step(1, &segment(ACK, 5001, 1001, 1000, 0)).unwrap();
+        assert_eq!(tcp.step(0, &far), Ok(()));
+    }
+
+    #[test]
+    fn a_reset_counts_at_the_very_next_number() {
+        let mut tcp = open([None, None]);
+        tcp.step(1, &segment(RST, 5002, 0, 0, 0)).unwrap();
+        assert_eq!(tcp.name(), "established");
+        assert_eq!(tcp.step(1, &segment(RST, 90_000, 0, 0, 0)), Err(Unfit));
+        tcp.step(1, &segment(RST, 5001, 0, 0, 0)).unwrap();
+        assert_eq!(tcp.name(), "reset");
+        // In answer to a SYN it acknowledges that.
+        let mut tcp = Tcp::begun(&segment(SYN, 1000, 0, 1000, 0));
+        assert_eq!(tcp.step(1, &segment(RST | ACK, 0, 1000, 0, 0)), Err(Unfit));
+        tcp.step(1, &segment(RST | ACK, 0, 1001, 0, 0)).unwrap();
+        assert!(tcp.is_over());
+    }
+
+    #[test]
+    fn who_asks_does_not_send_before_the_answer() {
+        let mut tcp = Tcp::begun(&segment(SYN, 1000, 0, 1000, 0));
+        assert_eq!(tcp.step(0, &segment(ACK, 1001, 5001, 1000, 10)), Err(Unfit));
+        assert_eq!(tcp.step(1, &segment(ACK, 5001, 1001, 1000, 10)), Err(Unfit));
+        assert_eq!(tcp.step(1, &segment(SYN | ACK, 5000, 2001, 1000, 0)), Err(Unfit));
+        tcp.step(0, &segment(SYN, 7000, 0, 1000, 0)).unwrap();
+        tcp.step(1, &segment(SYN | ACK, 5000, 7001, 1000, 0)).unwrap();
+        assert!(!tcp.is_established());
+    }
+
+    #[test]
+    fn both_may_open_it_at_once() {
+        let mut tcp = Tcp::begun(&segment(SYN, 1000, 0, 1000, 0));
+        tcp.step(1, &segment(SYN, 5000, 0, 1000, 0)).unwrap();
+        tcp.step(0, &segment(SYN | ACK, 1000, 5001, 1000, 0)).unwrap();
+        tcp.step(1, &segment(SYN | ACK, 5000, 1001, 1000, 0)).unwrap();
+        assert!(!tcp.is_established());
+        tcp.step(0, &segment(ACK, 1001, 5001, 1000, 0)).unwrap();
+        assert!(tcp.is_established());
+    }
+
+    #[test]
+    fn what_was_there_is_picked_up_loosely() {
+        let mut tcp = Tcp::picked_up(&segment(ACK, 1000, 5000, 100, 50));
+        assert_eq!(tcp.name(), "opening");
+        tcp.step(0, &segment(ACK, 900_000, 5000, 100, 50)).unwrap();
+        tcp.step(1, &segment(ACK, 5000, 1050, 100, 1000)).unwrap();
+        assert_eq!((tcp.name(), Tcp::unpack(tcp.pack())), ("established", tcp));
+        assert_eq!(tcp.step(1, &segment(ACK, 5000, 3_000_000, 100, 0)), Err(Unfit), "was not sent");
+    }
+
+    #[test]
+    fn numbers_go_round() {
+        let mut tcp = Tcp::begun(&segment(SYN, u32::MAX - 1, 0, 60_000, 0));
+        tcp.step(1, &segment(SYN | ACK, u32::MAX, u32::MAX, 60_000, 0)).unwrap();
+        tcp.step(0, &segment(ACK, u32::MAX, 0, 60_000, 1000)).unwrap();
+        tcp.step(1, &segment(ACK, 0, 999, 60_000, 1000)).unwrap();
+        tcp.step(0, &segment(ACK, 999, 1000, 60_000, 1)).unwrap();
+        assert!(tcp.is_established());
+        assert!(tcp.may_quote(0, u32::MAX) && tcp.may_quote(1, 10) && !tcp.may_quote(0, 2000));
+    }
+}

@@ -1,0 +1,142 @@
+use super::*;
+
+fn said(text: &str) -> String {
+    read_rules(text).map_or_else(|error| error.to_string(), |_| "nothing".into())
+}
+
+#[test]
+fn a_file_is_read() {
+    let file = read_rules(
+        "# hosts behind us\n\
+         lan = \"lan0\"   # a name\n\
+         web = \"{ http, https 8000:8080 }\"\n\
+         table <bad> persist file \"bad.txt\" file \"worse.txt\" { 192.0.2.1, 2001:db8::/32 }\n\
+         table <ours> const { 10.0.0.0/8 }\n\
+         set skip on { lo mgmt }\n\
+         block all\n\
+         pass in log quick on $lan inet proto tcp from <ours> port > 1023 to ! <bad> \\\n    port $web flags S/SA keep state label \"web\"\n\
+         pass out proto { udp, 47 } to { 192.0.2.0/24 }\n\
+         pass inet6 proto icmp6 icmp6-type { echoreq, unreach code 4 } no state\n\
+         reject from ! 10.1.0.0/16\r\n",
+    )
+    .unwrap();
+    assert_eq!(file.sets.len(), 2);
+    assert_eq!(
+        file.sets[0].files.iter().map(|(file, _)| &file[..]).collect::<Vec<_>>(),
+        ["bad.txt", "worse.txt"]
+    );
+    assert_eq!(
+        file.sets[0].networks.iter().map(Network::to_string).collect::<Vec<_>>(),
+        ["192.0.2.1", "2001:db8::/32"]
+    );
+    assert!(file.sets[1].is_const && !file.sets[0].is_const);
+    assert_eq!(file.skip.iter().map(|(name, _)| &name[..]).collect::<Vec<_>>(), ["lo", "mgmt"]);
+    let [all, web, out, six, told] = &file.rules[..] else { panic!("{}", file.rules.len()) };
+    assert_eq!((all.action, all.keep_state, all.place), (Action::Drop, false, Place { line: 7, column: 1 }));
+    assert_eq!(
+        (web.action, web.direction, web.log, web.quick),
+        (Action::Pass, Some(Direction::In), true, true)
+    );
+    assert_eq!((web.is_v6, &web.protocols[..], web.keep_state), (Some(false), &[6][..], true));
+    assert_eq!(web.interfaces, [("lan0".to_owned(), Place { line: 8, column: 22 })]);
+    assert_eq!(web.from, Ends { hosts: vec![Host::Set(1, false)], ports: vec![1024..=65535] });
+    assert_eq!(
+        web.to,
+        Ends { hosts: vec![Host::Set(0, true)], ports: vec![80..=80, 443..=443, 8000..=8080] }
+    );
+    assert_eq!((web.flags, web.label.as_deref()), (Flags::Masked { set: 2, of: 18 }, Some("web")));
+    assert_eq!(
+        web.text,
+        "pass in log quick on $lan inet proto tcp from <ours> port > 1023 to ! <bad> port $web flags S/SA keep state label \"web\""
+    );
+    assert_eq!(
+        (&out.protocols[..], out.direction, out.keep_state),
+        (&[17, 47][..], Some(Direction::Out), true)
+    );
+    assert_eq!((&six.icmp[..], six.keep_state), (&[(128, None), (1, Some(4))][..], false));
+    assert_eq!(told.action, Action::Tell);
+    assert!(matches!(told.from.hosts[..], [Host::NotIn(Network::V4(_))]));
+}
+
+#[test]
+fn mistakes_are_named_with_their_place() {
+    for (text, says) in [
+        ("pas all", "line 1, column 1: `pas` begins no statement"),
+        ("block all\n  scrub in all", "line 2, column 3: packets are not changed"),
+        ("nat on wan from any to any -> 192.0.2.1", "line 1, column 1: a filter does not translate"),
+        ("anchor x", "line 1, column 1: anchors are not supported"),
+        ("pass in on wan from any to any tag x", "line 1, column 32: `tag` is pf's, and not supported here"),
+        ("pass all all", "line 1, column 10: `all` has no place here"),
+        ("pass from 10.0.0.1/8", "line 1, column 11: 10.0.0.1/8 has host bits set: did you mean 10.0.0.0/8?"),
+        ("pass from example.net", "line 1, column 11: `example.net` is no address"),
+        ("pass from wan:network", "line 1, column 11: \"wan:network\" is not an IPv6 address"),
+        ("pass from { 10.0.0.1, ! 10.0.0.2 }", "line 1, column 23: `!` in a list would mean everybody"),
+        ("pass from ! any", "line 1, column 11: `! any` is nobody"),
+        ("pass to <bad>\npass to <worse>", "line 1, column 10: there is no table <bad>"),
+        ("table <a> {}\ntable <a> {}", "line 2, column 8: there is a table <a> already"),
+        ("table <a> { 10.0.0.0/33 }", "line 1, column 13: \"33\" is not a prefix length"),
+        ("table <a> { ! 10.0.0.0/8 }", "line 1, column 13: `!` in a table is not supported"),
+        ("table <a> file bad.txt", "line 1, column 16: a file's name in quotes must be here"),
+        ("table <a> { 10.0.0.0/8", "line 1, column 23: this list is not closed"),
+        ("pass proto tcp to any port htpp", "line 1, column 28: `htpp` is no port"),
+        ("pass proto tcp to any port 90:80", "line 1, column 28: the range 90:80 ends before it begins"),
+        ("pass proto tcp to any port > 65535", "line 1, column 30: no port is like this"),
+        ("pass proto tcp to any port 1 >< 9", "line 1, column 30: a range of ports is `first:last`"),
+        ("pass proto tpc", "line 1, column 12: `tpc` is no protocol"),
+        ("pass proto udp flags S/SA", "line 1, column 16: `flags` is about TCP"),
+        ("pass proto tcp flags S/A", "line 1, column 22: of the flags behind"),
+        ("pass proto tcp flags X/A", "line 1, column 22: flags are written SET/OF"),
+        ("pass icmp-type echoreq", "line 1, column 6: it needs `proto icmp`"),
+        ("pass proto icmp icmp-type echo", "line 1, column 27: `echo` is no type of ICMP"),
+        ("block keep state", "line 1, column 7: what is blocked has no state"),
+        ("pass synproxy state", "line 1, column 6: it is not supported"),
+        ("pass keep state (max 3)", "line 1, column 17: `keep state` takes no options"),
+        ("block return-rst", "line 1, column 7: senders are told by ICMP"),
+        ("set timeout tcp.first 3", "line 1, column 5: `set timeout`: timeouts and room are"),
+        ("set debug urgent", "line 1, column 5: `set debug` is not supported"),
+        ("pass on ! wan", "line 1, column 9: `! INTERFACE` is not supported"),
+        ("pass on $wan", "line 1, column 9: there is no macro wan above this line"),
+        ("1a = \"x\"", "line 1, column 1: a macro's name"),
+        ("a = \"\"", "line 1, column 1: the macro a is nothing"),
+        ("a = \"x", "line 1, column 5: this quote is not closed"),
+        ("pass from { }", "line 1, column 14: this list is empty"),
+        ("pass \\ x", "line 1, column 6: a `\\` goes on with the next line"),
+        ("pass \\", "line 1, column 1: the file ends behind a `\\`"),
+        ("pass from 10.0.0.1; drop", "line 1, column 19: `;` has no place"),
+        ("pass label \"\"", "line 1, column 12: a label has 1 to 63 bytes"),
+    ] {
+        let said = said(text);
+        assert!(said.starts_with(says), "{text:?}: {said}");
+        assert!(!said.contains('\n'), "{said}");
+    }
+}
+
+#[test]
+fn files_of_addresses() {
+    let mut networks = Vec::new();
+    read_set("# a list\n192.0.2.1\t10\n\n  10.0.0.0/8 ; ours\r\n2001:db8::/32\n", &mut networks).unwrap();
+    assert_eq!(
+        networks.iter().map(Network::to_string).collect::<Vec<_>>(),
+        ["192.0.2.1", "10.0.0.0/8", "2001:db8::/32"]
+    );
+    for (text, says) in [
+        ("192.0.2.1\n 192.0.2.256", "line 2, column 2: \"192.0.2.256\" is not an IPv4 address"),
+        ("192.0.2.1 192.0.2.2", "line 1, column 11: `192.0.2.2` follows the address"),
+    ] {
+        assert_eq!(
+            read_set(text, &mut networks).unwrap_err().to_string().split(": give").next(),
+            Some(says),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn macros_do_not_grow_without_bound() {
+    let mut text = String::from("a0 = \"1 1 1 1 1 1 1 1\"\n");
+    for n in 1..20 {
+        let before = n - 1;
+        text += &format!("a{n} = \"$a{before} $a{before} $a{before} $a{before}\"\n");
+    }
+    assert!(said(&text).contains("words"), "{}", said(&text));
+}
