@@ -179,8 +179,10 @@ mod tests {
     #[test]
     fn med_makes_no_order() {
         let make = |asn: u32, med: u32, id: u8| {
-            let attributes =
-                Attributes { med: Some(med), ..Attributes::new(IpAddr::from([10, 0, 0, 1]), AsPath::sequence(&[asn])) };
+            let attributes = Attributes {
+                med: Some(med),
+                ..Attributes::new(IpAddr::from([10, 0, 0, 1]), AsPath::sequence(&[asn]))
+            };
             let rank = Rank {
                 internal: false,
                 id: Ipv4Addr::new(0, 0, 0, id),

@@ -278,8 +278,12 @@ impl Station {
                 }
             }
             5 => {
-                let why: Vec<String> =
-                    texts(body).map_err(short)?.into_iter().filter(|(kind, _)| *kind == 0).map(|(_, t)| t).collect();
+                let why: Vec<String> = texts(body)
+                    .map_err(short)?
+                    .into_iter()
+                    .filter(|(kind, _)| *kind == 0)
+                    .map(|(_, t)| t)
+                    .collect();
                 let why = if why.is_empty() { "without a word".into() } else { why.join("; ") };
                 return Err(BmpError::Ended(why));
             }
@@ -362,7 +366,9 @@ impl Station {
             let length = body.u16("a statistic's length")?;
             let value = body.bytes(usize::from(length), "a statistic")?;
             // Others are counts of one family.
-            if matches!(value.len(), 4 | 8) && (peer.statistics.len() < 64 || peer.statistics.contains_key(&kind)) {
+            if matches!(value.len(), 4 | 8)
+                && (peer.statistics.len() < 64 || peer.statistics.contains_key(&kind))
+            {
                 let value = value.iter().fold(0, |value, byte| value << 8 | u64::from(*byte));
                 peer.statistics.insert(kind, value);
             }

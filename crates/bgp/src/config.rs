@@ -194,7 +194,8 @@ impl BgpSection {
     /// As [`check`](Self::check), or a file that cannot be read.
     pub fn runner(&self) -> Result<RunnerConfig, String> {
         self.with_passwords(&|path| {
-            let text = std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
+            let text =
+                std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
             Ok(text.lines().next().unwrap_or_default().to_owned())
         })
     }
@@ -216,7 +217,8 @@ impl BgpSection {
         let mut names = BTreeSet::new();
         let mut peers = Vec::new();
         for (n, peer) in self.peer.iter().enumerate() {
-            let config = peer.config(password).map_err(|(field, what)| format!("bgp.peer[{n}].{field}: {what}"))?;
+            let config =
+                peer.config(password).map_err(|(field, what)| format!("bgp.peer[{n}].{field}: {what}"))?;
             if !addresses.insert(config.address) {
                 return Err(format!("bgp.peer[{n}].address: {} is there already: keep one", config.address));
             }
@@ -231,9 +233,13 @@ impl BgpSection {
         let mut prefixes = BTreeSet::new();
         let mut exports = Vec::new();
         for (n, announce) in self.announce.iter().enumerate() {
-            let export = announce.export().map_err(|(field, what)| format!("bgp.announce[{n}].{field}: {what}"))?;
+            let export =
+                announce.export().map_err(|(field, what)| format!("bgp.announce[{n}].{field}: {what}"))?;
             if !prefixes.insert(export.prefix) {
-                return Err(format!("bgp.announce[{n}].prefix: {} is there already: keep one", export.prefix));
+                return Err(format!(
+                    "bgp.announce[{n}].prefix: {} is there already: keep one",
+                    export.prefix
+                ));
             }
             exports.push(export);
         }
@@ -318,7 +324,9 @@ impl AnnounceSection {
             return Err(("prepend", format!("{}: give 0 to 20", self.prepend)));
         }
         let community = |text: &String| {
-            let pair = text.split_once(':').and_then(|(a, b)| Some((a.parse::<u16>().ok()?, b.parse::<u16>().ok()?)));
+            let pair = text
+                .split_once(':')
+                .and_then(|(a, b)| Some((a.parse::<u16>().ok()?, b.parse::<u16>().ok()?)));
             let (high, low) = pair.ok_or_else(|| {
                 ("communities", format!("{text:?} is no community such as \"65000:1\", both up to 65535"))
             })?;
@@ -349,7 +357,10 @@ mod tests {
     #[test]
     fn little_has_to_be_said() {
         let config = read(&format!("{HEAD}[[peer]]\naddress='192.0.2.9'\nasn=64496\n")).unwrap();
-        assert_eq!(config.listen.iter().map(SocketAddr::to_string).collect::<Vec<_>>(), ["0.0.0.0:179", "[::]:179"]);
+        assert_eq!(
+            config.listen.iter().map(SocketAddr::to_string).collect::<Vec<_>>(),
+            ["0.0.0.0:179", "[::]:179"]
+        );
         let peer = PeerConfig::new("192.0.2.9", "192.0.2.9".parse().unwrap(), 64_496);
         assert_eq!(config.speaker.peers, [peer]);
         let text = "[[announce]]\nprefix='198.51.100.0/24'\ncommunities=['65000:7']\n[bmp]\nlisten=['0.0.0.0:11019']\n\
@@ -366,7 +377,10 @@ mod tests {
             ("asn=0\nid='192.0.2.1'".into(), "bgp.asn: 0 is no AS: private use has 64512 to 65534"),
             (format!("{HEAD}hold_s=2"), "bgp.hold_s = 2: give 0 or at least 3 (RFC 4271, 4.2)"),
             (format!("{HEAD}{peer}{peer}"), "bgp.peer[1].address: 192.0.2.9 is there already: keep one"),
-            (format!("{HEAD}{peer}families=[]"), "bgp.peer[0].families: empty: give \"ipv4\", \"ipv6\", or both"),
+            (
+                format!("{HEAD}{peer}families=[]"),
+                "bgp.peer[0].families: empty: give \"ipv4\", \"ipv6\", or both",
+            ),
             (format!("{HEAD}{peer}restart_s=5000"), "bgp.peer[0].restart_s: 5000: give 0 to 4095 (RFC 4724)"),
             (
                 format!("{HEAD}listen=[]\n{peer}"),

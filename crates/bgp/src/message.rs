@@ -277,11 +277,8 @@ impl Capabilities {
             WIDE_AS => self.wide_as = Some(value.u32("an AS number")?),
             GRACEFUL => {
                 let flags = value.u16("the restart time")?;
-                let mut graceful = Graceful {
-                    restarted: flags & 0x8000 != 0,
-                    time_s: flags & 0x0fff,
-                    families: Vec::new(),
-                };
+                let mut graceful =
+                    Graceful { restarted: flags & 0x8000 != 0, time_s: flags & 0x0fff, families: Vec::new() };
                 while !value.is_empty() {
                     let afi = value.u16("an address family")?;
                     let safi = value.u8("a subsequent address family")?;

@@ -29,7 +29,9 @@ pub struct AsPath(pub Box<[Segment]>);
 impl AsPath {
     /// A path that is one sequence; empty for no AS.
     pub fn sequence(asns: &[u32]) -> Self {
-        AsPath(asns.chunks(255).map(|part| Segment { kind: SegmentKind::Sequence, asns: part.into() }).collect())
+        AsPath(
+            asns.chunks(255).map(|part| Segment { kind: SegmentKind::Sequence, asns: part.into() }).collect(),
+        )
     }
 
     /// Reads AS_PATH or AS4_PATH. Segments of a confederation are malformed: we are in none (RFC 5065, 5.3).

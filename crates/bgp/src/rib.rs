@@ -250,9 +250,7 @@ impl Rib {
     /// The prefixes behind `after`, in order, with their paths.
     pub fn after(&self, after: Option<AnyPrefix>) -> impl Iterator<Item = (AnyPrefix, Vec<ShownPath>)> {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
-        self.prefixes
-            .range((from, Bound::Unbounded))
-            .map(|(prefix, entry)| (*prefix, self.show(entry)))
+        self.prefixes.range((from, Bound::Unbounded)).map(|(prefix, entry)| (*prefix, self.show(entry)))
     }
 
     fn show(&self, entry: &Entry) -> Vec<ShownPath> {

@@ -58,7 +58,9 @@ pub struct RunnerConfig {
 #[derive(Debug, thiserror::Error)]
 pub enum RunnerError {
     /// Another program has the port, it is not allowed, or there is no such address.
-    #[error("cannot listen on {address}: {source}; is another BGP daemon there? ports below 1024 want root or CAP_NET_BIND_SERVICE")]
+    #[error(
+        "cannot listen on {address}: {source}; is another BGP daemon there? ports below 1024 want root or CAP_NET_BIND_SERVICE"
+    )]
     Listen {
         /// Where.
         address: SocketAddr,
@@ -142,7 +144,8 @@ impl Runner {
     pub fn open(config: RunnerConfig) -> Result<Self, RunnerError> {
         let RunnerConfig { listen, speaker, bmp_listen, bmp } = config;
         let listen_on = |address: &SocketAddr| {
-            listener(*address).map_err(|source| RunnerError::Listen { address: *address, source: source.into() })
+            listener(*address)
+                .map_err(|source| RunnerError::Listen { address: *address, source: source.into() })
         };
         let listeners = listen.iter().map(listen_on).collect::<Result<Vec<_>, _>>()?;
         sign(&listeners, &speaker.peers)?;
@@ -396,6 +399,7 @@ impl Runner {
     }
 
     fn hear_exporters(&mut self, changes: &mut Vec<Change>, progress: &mut Progress) {
+        let mut notes = Vec::new();
         for listener in &self.bmp_listeners {
             for _ in 0..ACCEPTED_PER_POLL {
                 let Ok((stream, remote)) = listener.accept() else { break };
@@ -403,6 +407,7 @@ impl Runner {
                 let known = self.exporters.iter_mut().find(|exporter| exporter.config.address == remote);
                 let Some(exporter) = known.filter(|_| stream.set_nonblocking(true).is_ok()) else {
                     self.refused += 1;
+                    notes.push(format!("BMP connection refused: {remote} is no router of ours: add it to the configuration, or leave it"));
                     continue;
                 };
                 // A router that connects again has forgotten the connection before.
@@ -411,7 +416,6 @@ impl Runner {
                 }
             }
         }
-        let mut notes = Vec::new();
         for exporter in &mut self.exporters {
             for chunk in 0..=CHUNKS_PER_POLL {
                 let Some(stream) = &mut exporter.stream else { break };
@@ -435,7 +439,10 @@ impl Runner {
                 };
                 exporter.stream = None;
                 exporter.station.lost(self.speaker.rib_mut(), changes);
-                notes.push(format!("BMP router {} ({}): {why}", exporter.config.name, exporter.config.address));
+                notes.push(format!(
+                    "BMP router {} ({}): {why}",
+                    exporter.config.name, exporter.config.address
+                ));
             }
         }
         notes.into_iter().for_each(|line| self.note(line));

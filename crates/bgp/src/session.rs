@@ -266,13 +266,7 @@ impl Session {
         self.input = input;
     }
 
-    fn message(
-        &mut self,
-        now_ns: u64,
-        kind: u8,
-        body: &[u8],
-        events: &mut Vec<Event>,
-    ) -> Result<(), Notice> {
+    fn message(&mut self, now_ns: u64, kind: u8, body: &[u8], events: &mut Vec<Event>) -> Result<(), Notice> {
         match (self.state, kind) {
             (State::Closed, _) => {}
             (_, message::NOTIFICATION) => {
@@ -303,7 +297,8 @@ impl Session {
                 events.push(Event::Update(update));
             }
             (State::Established, message::ROUTE_REFRESH) => {
-                if let Some(family) = message::read_refresh(body).filter(|family| self.reading.families[at(*family)])
+                if let Some(family) =
+                    message::read_refresh(body).filter(|family| self.reading.families[at(*family)])
                 {
                     self.stats.refreshes += 1;
                     self.told.retain(|prefix, _| family_of(*prefix) != family);
@@ -340,8 +335,9 @@ impl Session {
             internal,
             monitored: false,
             families,
-            add_path: FAMILIES
-                .map(|family| config.add_path && families[at(family)] && theirs.add_path[at(family)] & 2 != 0),
+            add_path: FAMILIES.map(|family| {
+                config.add_path && families[at(family)] && theirs.add_path[at(family)] & 2 != 0
+            }),
         };
         self.longest = if theirs.extended { LONGEST_EXTENDED } else { LONGEST };
         self.hold_ns = u64::from(config.hold_s.min(open.hold_s)) * SECOND;

@@ -541,14 +541,7 @@ impl Speaker {
         None
     }
 
-    fn ended(
-        &mut self,
-        now_ns: u64,
-        id: ConnectionId,
-        number: usize,
-        end: End,
-        changes: &mut Vec<Change>,
-    ) {
+    fn ended(&mut self, now_ns: u64, id: ConnectionId, number: usize, end: End, changes: &mut Vec<Change>) {
         let Some(connection) = self.connections.get(&id) else { return };
         let (session, peer) = (&connection.session, &mut self.peers[number]);
         peer.past = sum(peer.past, session.stats());

@@ -32,7 +32,9 @@ pub(crate) fn any_nlri(rng: &mut StdRng, family: Family, add_path: bool) -> Nlri
 
 /// Attributes as a peer of another AS, or of ours, sends them.
 pub(crate) fn any_attributes(rng: &mut StdRng, family: Family, wide: bool, internal: bool) -> Attributes {
-    let mut asn = || if wide && rng.random() { rng.random_range(65_536..=u32::MAX) } else { rng.random_range(1..23_456) };
+    let mut asn = || {
+        if wide && rng.random() { rng.random_range(65_536..=u32::MAX) } else { rng.random_range(1..23_456) }
+    };
     let asns: Vec<u32> = (0..4).map(|_| asn()).collect();
     let length = rng.random_range(0..=4);
     let mut path = AsPath::sequence(&asns[..length]);

@@ -29,7 +29,8 @@ fn one() -> IpAddr {
 
 /// What BIRD is to have told: `MANY` prefixes of each family by its addresses.
 fn all(last: u8) -> BTreeMap<AnyPrefix, IpAddr> {
-    let (v4, v6) = (IpAddr::from([10, 0, 0, last]), IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 0, u16::from(last)]));
+    let (v4, v6) =
+        (IpAddr::from([10, 0, 0, last]), IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 0, u16::from(last)]));
     (0..MANY).flat_map(|n| [(four(n), v4), (six(n), v6)]).collect()
 }
 
@@ -66,7 +67,14 @@ fn export(text: &str) -> Export {
         false => AnyPrefix::V4(text.parse().unwrap()),
     };
     let next_hop = text.contains(':').then(|| "fd00::c8".parse().unwrap());
-    Export { prefix, next_hop, med: Some(7), local_pref: 100, prepend: 1, communities: vec![65_000 << 16 | 1] }
+    Export {
+        prefix,
+        next_hop,
+        med: Some(7),
+        local_pref: 100,
+        prepend: 1,
+        communities: vec![65_000 << 16 | 1],
+    }
 }
 
 #[test]
@@ -161,7 +169,7 @@ fn root_bird_sends_several_paths() {
     }
     let ns = Namespace::new();
     let mut ours = Ours::open(&ns, vec![PeerConfig { add_path: true, ..peer() }]);
-    let more = "protocol static another { ipv4; preference 150; route 20.0.0.0/24 unreachable; }\n";
+    let more = "protocol static another { ipv4 { preference 150; }; route 20.0.0.0/24 unreachable; }\n";
     let daemon = Daemon::bird(&ns, &(bird(10, "", "add paths tx;") + more));
     ours.until("routes", |ours| ours.peer("bird").synchronized == [true; 2]);
     let paths = |ours: &Ours| ours.runner.speaker().rib().get(four(0)).map_or(0, |paths| paths.len());
@@ -217,7 +225,10 @@ fn root_strangers_get_no_session() {
     let _daemon = Daemon::bird(&ns, &bird(10, "", ""));
     ours.until("a refusal", |ours| ours.runner.refused() > 0);
     let notes = ours.runner.take_notes();
-    assert_eq!(notes[0], "connection refused: 10.0.0.1 is no peer of ours: add it to the configuration, or leave it");
+    assert_eq!(
+        notes[0],
+        "connection refused: 10.0.0.1 is no peer of ours: add it to the configuration, or leave it"
+    );
     // The right address, and another AS.
     drop(ours);
     let mut ours = Ours::open(&ns, vec![PeerConfig::new("bird", one(), 64_999)]);
@@ -239,7 +250,8 @@ fn root_gobgp_feeds_and_is_monitored() {
         config.bmp_listen = vec!["10.0.0.200:11019".parse().unwrap()];
         config.bmp = vec![BmpConfig {
             name: "gobgp".into(),
-            address: IpAddr::from([10, 0, 0, 200]),
+            // What the kernel takes for a destination on the same link.
+            address: one(),
             view: View::PrePolicy,
             max_prefixes: 100_000,
         }];

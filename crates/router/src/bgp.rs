@@ -30,11 +30,7 @@ impl RouterControl {
     ///
     /// # Errors
     /// Routes that a table has no room for ([`RouterError::Refused`]); they are tried again when there may be.
-    pub fn bgp(
-        &mut self,
-        now_ns: u64,
-        changes: &[(AnyPrefix, Option<IpAddr>)],
-    ) -> Result<(), RouterError> {
+    pub fn bgp(&mut self, now_ns: u64, changes: &[(AnyPrefix, Option<IpAddr>)]) -> Result<(), RouterError> {
         let mut changes4: Vec<RouteChange<u32>> = Vec::new();
         let mut changes6: Vec<RouteChange<u128>> = Vec::new();
         for (prefix, address) in changes {
@@ -107,7 +103,9 @@ impl RouterControl {
             NextHop::Group(members) => {
                 rules::group(members.iter().map(|(member, weight)| (on_link(member), *weight)).collect())
             }
-            NextHop::OnLink(_) | NextHop::Via(..) | NextHop::Mac(..) | NextHop::Named(_) => Some(on_link(hop)),
+            NextHop::OnLink(_) | NextHop::Via(..) | NextHop::Mac(..) | NextHop::Named(_) => {
+                Some(on_link(hop))
+            }
             // Ourselves, or refused: no way to anywhere.
             _ => None,
         }

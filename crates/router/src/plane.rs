@@ -407,7 +407,8 @@ impl<A: Family> Plane<A> {
     pub(crate) fn without(&self, vrf: usize, left_out: Source, address: A) -> Option<&NextHop> {
         let (vrf, host) = (self.vrfs.get(vrf)?, Prefix::new(address, A::BITS)?);
         let mut best: Option<(u8, Label)> = None;
-        for source in Source::ALL.into_iter().filter(|source| ![Source::Neighbor, left_out].contains(source)) {
+        for source in Source::ALL.into_iter().filter(|source| ![Source::Neighbor, left_out].contains(source))
+        {
             if let Some((prefix, label)) = vrf.routes[source as usize].covering(host)
                 && best.is_none_or(|(len, _)| prefix.len() > len)
             {

@@ -144,7 +144,10 @@ fn path_identifiers_are_read_where_both_speak_them() {
 #[test]
 fn what_is_no_bmp_ends_the_connection() {
     let error = |bytes: &[u8]| Lab::new(View::PrePolicy).hear(bytes).unwrap_err().to_string();
-    assert_eq!(error(b"GET / HTTP/1.1"), "version 71 is not BMP's 3: is it a BMP exporter that connects here?");
+    assert_eq!(
+        error(b"GET / HTTP/1.1"),
+        "version 71 is not BMP's 3: is it a BMP exporter that connects here?"
+    );
     assert_eq!(error(&[3, 0, 0, 0, 5, 0]), "a message of 5 bytes: the stream is corrupt");
     assert_eq!(error(&[3, 0xff, 0, 0, 0, 0]), "a message of 4278190080 bytes: the stream is corrupt");
     assert_eq!(

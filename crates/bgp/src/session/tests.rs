@@ -96,7 +96,8 @@ fn only_differences_are_announced_and_all_when_asked() {
     let read = |session: &mut Session| -> (Vec<Nlri>, Vec<Nlri>) {
         let updates: Vec<Update> =
             said(session).iter().map(|(_, body)| Update::read(body, &voice.reading).unwrap()).collect();
-        let announced = updates.iter().flat_map(|update| &update.announced).flat_map(|(_, list)| list.clone());
+        let announced =
+            updates.iter().flat_map(|update| &update.announced).flat_map(|(_, list)| list.clone());
         (announced.collect(), updates.iter().flat_map(|update| update.withdrawn.clone()).collect())
     };
     let (a, b, c) = (export("198.51.100.0/24"), export("203.0.113.0/24"), export("2001:db8:1::/48"));
@@ -121,7 +122,10 @@ fn internal_peers_get_local_pref_and_an_empty_path() {
     let own = SessionConfig { peer_as: 65_000, ..config() };
     let one = Export { communities: vec![7], ..export("198.51.100.0/24") };
     let internal = attributes_of(&one, &own).unwrap();
-    assert_eq!((internal.local_pref, internal.as_path.len(), &internal.communities[..]), (Some(100), 0, &[7][..]));
+    assert_eq!(
+        (internal.local_pref, internal.as_path.len(), &internal.communities[..]),
+        (Some(100), 0, &[7][..])
+    );
     let external = attributes_of(&Export { prepend: 2, ..one }, &config()).unwrap();
     assert_eq!((external.local_pref, external.as_path.to_string()), (None, "65000 65000 65000".into()));
 }

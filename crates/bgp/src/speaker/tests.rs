@@ -228,7 +228,8 @@ fn of_two_connections_the_higher_identifier_makes_one() {
         lab.speaker.peers[0].config.address = address(id);
         let voice = Voice::new(id, 0, false);
         let theirs = lab.connect(&voice);
-        let ours = lab.with(|speaker, now, out| speaker.connected(now, address(id), LOCAL, true, out)).unwrap();
+        let ours =
+            lab.with(|speaker, now, out| speaker.connected(now, address(id), LOCAL, true, out)).unwrap();
         let mut open = Vec::new();
         voice.open.put(&mut open);
         lab.say(theirs, &open);

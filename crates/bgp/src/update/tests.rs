@@ -70,11 +70,13 @@ fn another_implementation_reads_the_same() {
         let attributes = any_attributes(&mut rng, family, true, true);
         // It takes a zero at the beginning for a path identifier's.
         let any = std::iter::repeat_with(|| any_nlri(&mut rng, family, false));
-        let prefixes: Vec<Nlri> = any.filter(|nlri| !nlri.prefix.to_string().ends_with("/0")).take(5).collect();
+        let prefixes: Vec<Nlri> =
+            any.filter(|nlri| !nlri.prefix.to_string().ends_with("/0")).take(5).collect();
         let mut bytes = Vec::new();
         put_announcement(&mut bytes, &attributes, &prefixes, family, &reading);
         let mut data = bytes.into();
-        let read = bgpkit_parser::parser::bgp::parse_bgp_message(&mut data, false, &AsnLength::Bits32).unwrap();
+        let read =
+            bgpkit_parser::parser::bgp::parse_bgp_message(&mut data, false, &AsnLength::Bits32).unwrap();
         let BgpMessage::Update(theirs) = read else { panic!("{read:?}") };
         let reached = match family {
             Family::V4 => theirs.announced_prefixes.clone(),
@@ -111,7 +113,8 @@ const PREFER: &[u8] = &[0x40, 5, 4, 0, 0, 0, 200];
 const NET: &[u8] = &[24, 192, 0, 2];
 /// 2001:db8::/32 by 2001:db8::1.
 const REACH: &[u8] = &[
-    0x80, 14, 26, 0, 2, 1, 16, 0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 32, 0x20, 1, 0xd, 0xb8,
+    0x80, 14, 26, 0, 2, 1, 16, 0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 32, 0x20, 1, 0xd,
+    0xb8,
 ];
 
 #[derive(Debug, PartialEq)]
@@ -229,7 +232,11 @@ fn lengths_that_contradict_each_other_reset_the_session() {
     assert_eq!(with(good.len() - 4, 33), Err((3, 10)), "a prefix of 33 bits");
     assert_eq!(with(good.len() - 4, 32), Err((3, 10)), "a prefix that ends too early");
     // RFC 7606, 5.2.
-    assert_eq!(code(&body(&[], &[&[0x40, 1, 1, 3]], &[])), Err((3, 1)), "malformed, and no routes to withdraw");
+    assert_eq!(
+        code(&body(&[], &[&[0x40, 1, 1, 3]], &[])),
+        Err((3, 1)),
+        "malformed, and no routes to withdraw"
+    );
     assert!(code(&body(&[], &[ORIGIN, PATH], &[])).is_ok(), "attributes alone");
 }
 

@@ -22,7 +22,8 @@ pub(crate) fn may_run(test: &str) -> bool {
 
 /// Whether a program is there; a daemon that is not among the set-up's packages may be missing.
 pub(crate) fn has(test: &str, program: &str) -> bool {
-    let there = Command::new("sh").args(["-c", &format!("command -v {program}")]).stdout(Stdio::null()).status();
+    let there =
+        Command::new("sh").args(["-c", &format!("command -v {program}")]).stdout(Stdio::null()).status();
     let there = there.is_ok_and(|status| status.success());
     if !there {
         println!("skipped: {test} (needs {program})");
@@ -175,7 +176,10 @@ impl Ours {
             self.poll();
             if start.elapsed() > Duration::from_secs(20) {
                 let peers: Vec<ShownPeer> = self.runner.speaker().peers().collect();
-                panic!("no {what}: {} told, {peers:#?}, {:?}", self.told.len(), self.runner.take_notes());
+                let exporters: Vec<_> = self.runner.exporters().collect();
+                let (told, refused) = (self.told.len(), self.runner.refused());
+                let notes = self.runner.take_notes();
+                panic!("no {what}: {told} told, {refused} refused, {peers:#?}, {exporters:?}, {notes:?}");
             }
         }
     }

@@ -46,9 +46,11 @@ pub(crate) enum BgpVerb {
 pub(super) fn run(live: &Live, verb: &BgpVerb) -> Result<bool> {
     match verb {
         BgpVerb::Peers => peers(live),
-        BgpVerb::Routes { prefix, peer, limit } => {
-            routes(live, RoutesQuery { prefix: prefix.clone(), peer: peer.clone(), ..RoutesQuery::default() }, *limit)
-        }
+        BgpVerb::Routes { prefix, peer, limit } => routes(
+            live,
+            RoutesQuery { prefix: prefix.clone(), peer: peer.clone(), ..RoutesQuery::default() },
+            *limit,
+        ),
         BgpVerb::Bmp => bmp(live),
         BgpVerb::Reset { peer } => {
             let done: Done =
@@ -65,7 +67,16 @@ fn peers(live: &Live) -> Result<bool> {
         return Ok(true);
     }
     let mut grid = Grid::new(&[
-        "peer", "address", ">AS", "state", ">since", ">IPv4", ">IPv6", ">announced", ">updates", "last end",
+        "peer",
+        "address",
+        ">AS",
+        "state",
+        ">since",
+        ">IPv4",
+        ">IPv6",
+        ">announced",
+        ">updates",
+        "last end",
     ]);
     for peer in answer.peers {
         let stale = if peer.stale { " (stale)" } else { "" };
@@ -111,8 +122,17 @@ fn routes(live: &Live, mut query: RoutesQuery, limit: u32) -> Result<bool> {
 }
 
 fn print_routes(routes: &[Route]) {
-    let mut grid =
-        Grid::new(&["", "prefix", "next hop", "peer", ">preference", ">MED", "origin", "AS path", "communities"]);
+    let mut grid = Grid::new(&[
+        "",
+        "prefix",
+        "next hop",
+        "peer",
+        ">preference",
+        ">MED",
+        "origin",
+        "AS path",
+        "communities",
+    ]);
     for route in routes {
         let number = |number: Option<u32>| number.map_or_else(|| "-".into(), |number| number.to_string());
         let mark = if route.best { "*" } else { "" };
@@ -142,11 +162,27 @@ fn bmp(live: &Live) -> Result<bool> {
     for router in answer.routers {
         let state = if router.connected { "connected" } else { "away" };
         let malformed = router.malformed.to_string();
-        grid.row([router.name.clone(), "-".into(), "-".into(), state.into(), "-".into(), "-".into(), malformed]);
+        grid.row([
+            router.name.clone(),
+            "-".into(),
+            "-".into(),
+            state.into(),
+            "-".into(),
+            "-".into(),
+            malformed,
+        ]);
         for peer in router.peers {
             let state = if peer.up { "up" } else { "down" };
             let [paths4, paths6] = [peer.paths4, peer.paths6].map(|paths| paths.to_string());
-            grid.row([router.name.clone(), peer.address, peer.asn.to_string(), state.into(), paths4, paths6, "-".into()]);
+            grid.row([
+                router.name.clone(),
+                peer.address,
+                peer.asn.to_string(),
+                state.into(),
+                paths4,
+                paths6,
+                "-".into(),
+            ]);
         }
     }
     grid.print("there are no BMP routers");

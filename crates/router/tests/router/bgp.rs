@@ -3,8 +3,8 @@
 use crate::lab::*;
 use std::net::IpAddr;
 use tidemill_feed::AnyPrefix;
-use tidemill_router::config::RouteConfig;
 use tidemill_router::config::OneOrMany;
+use tidemill_router::config::RouteConfig;
 
 const TEXT: &str = "[[interface]]\nport='lan'\naddresses=['10.1.0.1/24','fd01::1/64']\n\
     [[interface]]\nport='wan'\naddresses=['10.2.0.1/24','fd02::1/64']\n\

@@ -9,10 +9,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tidemill_bgp::config::BgpSection;
 use tidemill_bgp::{Change, PeerId, Runner, ShownPath, ShownPeer};
+use tidemill_control::schema::Done;
 use tidemill_control::schema::bgp::{
     Monitor, MonitoredPeer, Monitors, Peer, Peers, Reset, Route, Routes, RoutesQuery, path,
 };
-use tidemill_control::schema::Done;
 use tidemill_control::{ApiError, Registry, Request};
 use tidemill_feed::AnyPrefix;
 
@@ -136,7 +136,9 @@ fn names(runner: &Runner) -> BTreeMap<PeerId, String> {
     let peers = runner.speaker().peers().map(|peer| (peer.number, peer.name));
     let mut names: BTreeMap<PeerId, String> = peers.collect();
     for router in runner.exporters() {
-        names.extend(router.peers.iter().map(|peer| (peer.number, format!("{}/{}", router.name, peer.address))));
+        names.extend(
+            router.peers.iter().map(|peer| (peer.number, format!("{}/{}", router.name, peer.address))),
+        );
     }
     names
 }
