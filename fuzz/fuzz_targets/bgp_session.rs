@@ -12,8 +12,14 @@ const US: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
 /// OPEN and KEEPALIVE of a peer that can do all.
 fn hello(asn: u32) -> Vec<u8> {
     let graceful = Some(Graceful { time_s: 60, ..Graceful::default() });
-    let capabilities =
-        Capabilities { families: [true; 2], wide_as: Some(asn), extended: true, graceful, add_path: [3; 2], ..Capabilities::default() };
+    let capabilities = Capabilities {
+        families: [true; 2],
+        wide_as: Some(asn),
+        extended: true,
+        graceful,
+        add_path: [3; 2],
+        ..Capabilities::default()
+    };
     let mut bytes = Vec::new();
     Open { asn, hold_s: 90, id: PEER, capabilities }.put(&mut bytes);
     message::put(&mut bytes, message::KEEPALIVE, &[]);
@@ -50,7 +56,8 @@ fuzz_target!(|data: &[u8]| {
     }
 
     // The same to a speaker: what it tells is what its table holds.
-    let peers = vec![PeerConfig { add_path: choice & 4 != 0, ..PeerConfig::new("peer", PEER.into(), peer_as) }];
+    let peers =
+        vec![PeerConfig { add_path: choice & 4 != 0, ..PeerConfig::new("peer", PEER.into(), peer_as) }];
     let config = SpeakerConfig { asn: 65_000, id: US, hold_s: 90, peers, exports: Vec::new() };
     let mut speaker = Speaker::new(config);
     let mut changes = Vec::new();

@@ -174,7 +174,7 @@ impl Ours {
         let start = Instant::now();
         while !so(self) {
             self.poll();
-            if start.elapsed() > Duration::from_secs(20) {
+            if start.elapsed() > Duration::from_secs(60) {
                 let peers: Vec<ShownPeer> = self.runner.speaker().peers().collect();
                 let exporters: Vec<_> = self.runner.exporters().collect();
                 let (told, refused) = (self.told.len(), self.runner.refused());

@@ -185,7 +185,8 @@ fn run(seed: u64, rounds: usize) -> usize {
         let changes: Vec<RouteChange<u32>> = match last {
             // In the end everything goes.
             true => {
-                let (source, vrf) = (Source::ALL[round % Source::ALL.len()], round / Source::ALL.len() % VRFS);
+                let (source, vrf) =
+                    (Source::ALL[round % Source::ALL.len()], round / Source::ALL.len() % VRFS);
                 let gone = plane.difference(vrf, source, &[]);
                 plane.apply(vrf, source, &gone, world).unwrap();
                 model.apply(vrf, source, &gone);
