@@ -52,7 +52,12 @@ const FOR_TESTS: &[Package] = &[
     package("iputils-ping", "real traffic for the root tests"),
     package("iputils-tracepath", "path MTU discovery in the root tests"),
     package("traceroute", "small time-to-live values on purpose"),
-    package("bird2", "a routing daemon that fills the kernel's tables for the feed's root tests"),
+    package(
+        "bird2",
+        "a routing daemon that fills the kernel's tables for the feed's root tests, and a BGP peer",
+    ),
+    package("frr", "a BGP peer"),
+    package("gobgpd", "a BGP peer and BMP exporter"),
     package("memcached", "what the key-value cache stands in front of"),
     package("python3-venv", "libCacheSim from PyPI, which the cache simulator counts the same hits as"),
 ];

@@ -110,6 +110,11 @@ enum Command {
         after_help = "Examples:\n  tidemill route add 10.9.0.0/16 via 10.1.0.2\n  tidemill route delete 10.9.0.0/16"
     )]
     Route(live::Route),
+    /// Look into a running router's BGP: peers, the paths that they have told, BMP routers
+    #[command(
+        after_help = "Examples:\n  tidemill bgp peers\n  tidemill bgp routes 192.0.2.0/24\n  tidemill bgp reset upstream"
+    )]
+    Bgp(live::Bgp),
     /// Look into a running mitigator: what it has learnt, what it keeps away and why
     #[command(
         after_help = "Examples:\n  tidemill amp rules --status filtered\n  tidemill amp top --by victim\n  \
@@ -187,6 +192,7 @@ fn main() -> ExitCode {
         Command::Trace(args) => live::trace(&args),
         Command::Capture(args) => live::capture(&args),
         Command::Route(args) => live::route(&args),
+        Command::Bgp(args) => live::bgp(&args),
         Command::Amp(args) => live::amp(&args),
         Command::Gate(args) => live::gate(&args),
         Command::Grantor(args) => live::grantor(&args),

@@ -539,6 +539,7 @@ fn without_a_router_every_verb_says_so_in_a_line() {
         "show queues",
         "show next-hops",
         "show kernel",
+        "bgp peers",
         "trace show",
         "trace add ip4-input",
         "capture port:left -w a.pcapng",

@@ -77,6 +77,7 @@ macro_rules! requests {
 }
 
 pub mod amp;
+pub mod bgp;
 mod events;
 pub mod filter;
 pub mod gate;

@@ -9,6 +9,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod bgp;
 pub mod error;
 #[cfg(target_os = "linux")]
 pub mod kernel;

@@ -1,6 +1,7 @@
 //! The control side: owns the routes, the interfaces and the neighbors, turns them into tables and next hops, and
 //! publishes those to the workers.
 
+use crate::bgp::BgpHops;
 use crate::config::{RouteConfig, RouterConfig};
 use crate::derive::{
     Either, check_names, fixed_neighbors, limits, own_routes, plane, prefix_of, static_routes, timers,
@@ -174,6 +175,7 @@ pub struct RouterControl {
     /// Routes added while running; they outlive a reload.
     pub(crate) added: Vec<RouteConfig>,
     pub(crate) unconfirmed: Unconfirmed,
+    pub(crate) bgp: BgpHops,
     pub(crate) revision: u64,
     pub(crate) notes: Vec<String>,
     /// The longest packet that there is memory for.
@@ -312,6 +314,7 @@ impl RouterControl {
             names6,
             added: Vec::new(),
             unconfirmed,
+            bgp: BgpHops::default(),
             revision: 0,
             notes: Vec::new(),
             longest: u32::MAX,

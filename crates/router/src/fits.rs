@@ -75,7 +75,7 @@ impl RouterControl {
     /// Changes routes of one source in one VRF, as far as they fit.
     ///
     /// # Errors
-    /// [`RouterError::Refused`]: some do not. Those of the kernel, and of neighbors, wait for room.
+    /// [`RouterError::Refused`]: some do not. Those of BGP, of the kernel and of neighbors wait for room.
     pub(crate) fn change_as_fits<A: Routed>(
         &mut self,
         vrf: usize,
@@ -140,7 +140,7 @@ impl RouterControl {
             refused.iter().filter(older).map(|(prefix, _)| (*prefix, None)).collect();
         let mut kept = Rest::new(None, REFUSALS);
         self.halve(vrf, source, older, &mut kept)?;
-        if matches!(source, Source::Kernel | Source::Neighbor) {
+        if matches!(source, Source::Bgp | Source::Kernel | Source::Neighbor) {
             let generation = if all_tried { self.generation() } else { 0 };
             let waiting = A::waiting(self);
             // What has been tried needs another table first.

@@ -295,7 +295,7 @@ fn note(devices: &mut Devices, ports: &[settings::PortInfo], event: &KernelEvent
 }
 
 /// Link-local and multicast prefixes are no routes of a router's.
-fn stays_on_link(prefix: Prefix<u128>) -> bool {
+pub(crate) fn stays_on_link(prefix: Prefix<u128>) -> bool {
     let first = prefix.first();
     first >> 118 == 0xfe80 >> 6 && prefix.len() >= 10 || first >> 120 == 0xff && prefix.len() >= 8
 }

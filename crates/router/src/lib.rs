@@ -7,6 +7,7 @@
 
 #![forbid(unsafe_code)]
 
+mod bgp;
 pub mod config;
 mod control;
 mod derive;

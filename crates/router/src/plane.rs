@@ -26,6 +26,8 @@ pub enum Source {
     Own,
     /// Configured, or added through the API.
     Static,
+    /// The best paths of BGP peers.
+    Bgp,
     /// The kernel's routing tables.
     Kernel,
     /// The table's file, and its updates.
@@ -36,14 +38,15 @@ pub enum Source {
 
 impl Source {
     /// All sources in order of preference.
-    pub const ALL: [Source; 5] =
-        [Source::Own, Source::Static, Source::Kernel, Source::Table, Source::Neighbor];
+    pub const ALL: [Source; 6] =
+        [Source::Own, Source::Static, Source::Bgp, Source::Kernel, Source::Table, Source::Neighbor];
 
     /// The stable name.
     pub fn name(self) -> &'static str {
         match self {
             Source::Own => "own",
             Source::Static => "static",
+            Source::Bgp => "bgp",
             Source::Kernel => "kernel",
             Source::Table => "table",
             Source::Neighbor => "neighbor",
@@ -178,7 +181,7 @@ impl<A: Family> Plane<A> {
             }
             // The largest source is copied whole; what is preferred goes on top.
             let mut best = routes[Source::Table as usize].clone();
-            for source in [Source::Kernel, Source::Static, Source::Own] {
+            for source in [Source::Kernel, Source::Bgp, Source::Static, Source::Own] {
                 routes[source as usize].iter().for_each(|(prefix, label)| {
                     best.insert(prefix, label);
                 });
@@ -397,18 +400,22 @@ impl<A: Family> Plane<A> {
 
     /// Whether the neighbor `address` on `interface` may have a host route: no better route leads elsewhere.
     pub(crate) fn is_gleaned(&self, vrf: usize, interface: u16, address: A) -> bool {
-        let (Some(vrf), Some(host)) = (self.vrfs.get(vrf), Prefix::new(address, A::BITS)) else {
-            return false;
-        };
+        self.without(vrf, Source::Neighbor, address).is_some_and(|hop| hop.gleans(interface))
+    }
+
+    /// Where the best route to an address leads but for those of `left_out`, and of neighbors.
+    pub(crate) fn without(&self, vrf: usize, left_out: Source, address: A) -> Option<&NextHop> {
+        let (vrf, host) = (self.vrfs.get(vrf)?, Prefix::new(address, A::BITS)?);
         let mut best: Option<(u8, Label)> = None;
-        for source in [Source::Own, Source::Static, Source::Kernel, Source::Table] {
+        for source in Source::ALL.into_iter().filter(|source| ![Source::Neighbor, left_out].contains(source))
+        {
             if let Some((prefix, label)) = vrf.routes[source as usize].covering(host)
                 && best.is_none_or(|(len, _)| prefix.len() > len)
             {
                 best = Some((prefix.len(), label));
             }
         }
-        best.and_then(|(_, label)| self.labels.hop(label)).is_some_and(|hop| hop.gleans(interface))
+        best.and_then(|(_, label)| self.labels.hop(label))
     }
 
     /// Host routes of neighbors that other routes, changed just now, no longer leave to them.

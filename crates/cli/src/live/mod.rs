@@ -1,6 +1,7 @@
 //! The verbs that ask what runs, over its control socket.
 
 mod amp;
+mod bgp;
 mod capture;
 mod completions;
 mod events;
@@ -22,6 +23,7 @@ use crate::json;
 use crate::usage;
 pub(crate) use amp::AmpVerb;
 use anyhow::Result;
+pub(crate) use bgp::BgpVerb;
 pub(crate) use capture::Capture;
 use clap::Args;
 pub(crate) use completions::Completions;
@@ -61,6 +63,15 @@ pub(crate) struct Route {
     live: Live,
     #[command(subcommand)]
     verb: RouteVerb,
+}
+
+/// `tidemill bgp`.
+#[derive(Args)]
+pub(crate) struct Bgp {
+    #[command(flatten)]
+    live: Live,
+    #[command(subcommand)]
+    verb: BgpVerb,
 }
 
 /// `tidemill amp`.
@@ -139,6 +150,11 @@ pub(crate) fn trace(args: &Trace) -> Result<bool> {
 /// `tidemill route`.
 pub(crate) fn route(args: &Route) -> Result<bool> {
     route::run(&args.live, &args.verb)
+}
+
+/// `tidemill bgp`.
+pub(crate) fn bgp(args: &Bgp) -> Result<bool> {
+    bgp::run(&args.live, &args.verb)
 }
 
 /// `tidemill amp`.

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tidemill_amp::MitigatorSection;
+use tidemill_bgp::config::BgpSection;
 use tidemill_control::{Tcp, Tls, Tokens};
 use tidemill_gatekeeper::GatekeeperSection;
 use tidemill_grantor::GrantorSection;
@@ -75,6 +76,9 @@ pub(crate) struct Config {
     /// What comes live from the kernel (BIRD, FRR or `ip route` feed it).
     #[serde(default)]
     pub(crate) kernel: Option<KernelSection>,
+    /// BGP sessions and BMP: routes from peers, and prefixes that are announced to them.
+    #[serde(default)]
+    pub(crate) bgp: Option<BgpSection>,
     /// How DPDK is started, if a port is of kind `dpdk`.
     #[serde(default)]
     pub(crate) dpdk: DpdkSection,
@@ -585,6 +589,7 @@ impl Config {
             }
         }
         self.control.as_ref().map_or(Ok(()), ControlSection::check)?;
+        self.bgp.as_ref().map_or(Ok(()), BgpSection::check)?;
         if let Some(table) = &self.table
             && (table.path.paths().is_empty() || table.generate.is_some() && table.path.paths().len() != 1)
         {
@@ -617,6 +622,7 @@ impl Config {
             ("[queue]", !self.queue.is_empty()),
             ("neighbors", self.neighbors != NeighborsSection::default()),
             ("kernel", self.kernel.is_some()),
+            ("bgp", self.bgp.is_some()),
             ("state", self.state.is_some()),
             ("[next_hop]", !self.next_hop.is_empty()),
             ("next_hops", self.next_hops.is_some()),
@@ -646,6 +652,7 @@ impl Config {
             None => {}
         }
         self.updates.iter_mut().for_each(|updates| join(&mut updates.path));
+        self.bgp.iter_mut().for_each(|bgp| bgp.resolve(folder));
         if let Some(control) = &mut self.control {
             let ControlSection { socket, token_file, certificate, key, .. } = control;
             [socket, token_file, certificate, key].into_iter().flatten().for_each(join);

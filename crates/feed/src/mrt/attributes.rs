@@ -106,7 +106,7 @@ impl<'a> Attributes<'a> {
 }
 
 /// The next hop of an MP_REACH_NLRI: its length, then one address; for IPv6 a link-local one may follow (RFC 2545, 3).
-pub(crate) fn mp_next_hop(value: &mut Cursor<'_>) -> Fault<IpAddr> {
+pub fn mp_next_hop(value: &mut Cursor<'_>) -> Fault<IpAddr> {
     let length = value.u8("a next hop's length")?;
     let mut next_hop = value.part(usize::from(length), "a next hop")?;
     match length {
@@ -117,7 +117,7 @@ pub(crate) fn mp_next_hop(value: &mut Cursor<'_>) -> Fault<IpAddr> {
 }
 
 /// What an MP_REACH_NLRI or MP_UNREACH_NLRI begins with; `None` for families that are not IP unicast.
-pub(crate) fn mp_family(value: &mut Cursor<'_>) -> Fault<Option<Family>> {
+pub fn mp_family(value: &mut Cursor<'_>) -> Fault<Option<Family>> {
     let afi = value.u16("an address family")?;
     let safi = value.u8("a subsequent address family")?;
     Ok(match (afi, safi) {

@@ -4,7 +4,7 @@
 //! corrupt and says so only in a log message; here that is an error with its place. It reads no attribute but next
 //! hop, AS path and multiprotocol reachability, allocates one buffer per file and nothing per route.
 
-mod attributes;
+pub(crate) mod attributes;
 pub(crate) mod table;
 pub(crate) mod update;
 
@@ -117,30 +117,34 @@ impl Records {
 }
 
 /// A record's body, read front to back. Every read says which field it is for.
-#[derive(Clone, Copy)]
-pub(crate) struct Cursor<'a> {
+#[derive(Debug, Clone, Copy)]
+pub struct Cursor<'a> {
     data: &'a [u8],
     /// Offset of `data` in the record's body.
     at: usize,
 }
 
-type Fault<T> = Result<T, RecordFault>;
+/// What reading a field comes to.
+pub type Fault<T> = Result<T, RecordFault>;
 
 impl<'a> Cursor<'a> {
-    pub(crate) fn new(data: &'a [u8]) -> Self {
+    /// Reads `data`; places in errors count from its first byte.
+    pub fn new(data: &'a [u8]) -> Self {
         Cursor { data, at: 0 }
     }
 
-    pub(crate) fn left(&self) -> usize {
+    /// Bytes that are left.
+    pub fn left(&self) -> usize {
         self.data.len()
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    /// Whether nothing is left.
+    pub fn is_empty(&self) -> bool {
         self.data.is_empty()
     }
 
     /// The next `len` bytes, as a cursor of their own.
-    pub(crate) fn part(&mut self, len: usize, field: &'static str) -> Fault<Cursor<'a>> {
+    pub fn part(&mut self, len: usize, field: &'static str) -> Fault<Cursor<'a>> {
         let (head, tail) =
             self.data.split_at_checked(len).ok_or(RecordFault::Short { field, at: self.at })?;
         let part = Cursor { data: head, at: self.at };
@@ -149,7 +153,8 @@ impl<'a> Cursor<'a> {
         Ok(part)
     }
 
-    pub(crate) fn bytes(&mut self, len: usize, field: &'static str) -> Fault<&'a [u8]> {
+    /// The next `len` bytes.
+    pub fn bytes(&mut self, len: usize, field: &'static str) -> Fault<&'a [u8]> {
         self.part(len, field).map(|part| part.data)
     }
 
@@ -161,34 +166,39 @@ impl<'a> Cursor<'a> {
         Ok(*head)
     }
 
-    pub(crate) fn u8(&mut self, field: &'static str) -> Fault<u8> {
+    /// One byte.
+    pub fn u8(&mut self, field: &'static str) -> Fault<u8> {
         self.array::<1>(field).map(|[b]| b)
     }
 
-    pub(crate) fn u16(&mut self, field: &'static str) -> Fault<u16> {
+    /// Two bytes, as a number.
+    pub fn u16(&mut self, field: &'static str) -> Fault<u16> {
         self.array(field).map(u16::from_be_bytes)
     }
 
-    pub(crate) fn u32(&mut self, field: &'static str) -> Fault<u32> {
+    /// Four bytes, as a number.
+    pub fn u32(&mut self, field: &'static str) -> Fault<u32> {
         self.array(field).map(u32::from_be_bytes)
     }
 
-    pub(crate) fn v4(&mut self, field: &'static str) -> Fault<IpAddr> {
+    /// An IPv4 address.
+    pub fn v4(&mut self, field: &'static str) -> Fault<IpAddr> {
         self.u32(field).map(|a| Ipv4Addr::from(a).into())
     }
 
-    pub(crate) fn v6(&mut self, field: &'static str) -> Fault<IpAddr> {
+    /// An IPv6 address.
+    pub fn v6(&mut self, field: &'static str) -> Fault<IpAddr> {
         self.array(field).map(|a| Ipv6Addr::from(u128::from_be_bytes(a)).into())
     }
 
     /// An AS number of 2 or 4 bytes.
-    pub(crate) fn asn(&mut self, wide: bool, field: &'static str) -> Fault<u32> {
+    pub fn asn(&mut self, wide: bool, field: &'static str) -> Fault<u32> {
         if wide { self.u32(field) } else { self.u16(field).map(u32::from) }
     }
 
     /// A prefix as BGP encodes it: the length in bits, then as many bytes as it needs (RFC 4271, 4.3). Host bits
     /// are cleared and counted.
-    pub(crate) fn prefix(&mut self, family: Family, masked: &mut u64) -> Fault<AnyPrefix> {
+    pub fn prefix(&mut self, family: Family, masked: &mut u64) -> Fault<AnyPrefix> {
         Ok(match family {
             Family::V4 => AnyPrefix::V4(self.prefix_of(masked)?),
             Family::V6 => AnyPrefix::V6(self.prefix_of(masked)?),
@@ -218,9 +228,11 @@ pub(crate) fn canonical<A: Address>(addr: A, len: u8, masked: &mut u64) -> Fault
 }
 
 /// The address families that we route.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Family {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Family {
+    /// IPv4.
     V4,
+    /// IPv6.
     V6,
 }
 

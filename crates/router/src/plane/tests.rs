@@ -81,7 +81,7 @@ fn any_prefix(rng: &mut StdRng) -> Prefix<u32> {
 #[derive(Default, Clone, PartialEq, Debug)]
 struct Model {
     /// By VRF, prefix and source.
-    routes: BTreeMap<(usize, Prefix<u32>), [Option<NextHop>; 5]>,
+    routes: BTreeMap<(usize, Prefix<u32>), [Option<NextHop>; Source::ALL.len()]>,
 }
 
 impl Model {
@@ -91,7 +91,7 @@ impl Model {
         }
     }
 
-    fn best(sources: &[Option<NextHop>; 5]) -> Option<&NextHop> {
+    fn best(sources: &[Option<NextHop>; Source::ALL.len()]) -> Option<&NextHop> {
         let first = sources.iter().flatten().next()?;
         let on_link: Vec<_> = match first {
             NextHop::Group(members) => members.iter().map(|(hop, _)| hop).collect(),
@@ -180,12 +180,13 @@ fn run(seed: u64, rounds: usize) -> usize {
     let mut carried: Vec<(Label, NextHop)> = Vec::new();
     let mut refused = 0;
     for round in 0..rounds {
-        let (vrf, source) = (rng.random_range(0..VRFS), Source::ALL[rng.random_range(0..5)]);
-        let last = round + 2 * VRFS * 5 > rounds;
+        let (vrf, source) = (rng.random_range(0..VRFS), Source::ALL[rng.random_range(0..Source::ALL.len())]);
+        let last = round + 2 * VRFS * Source::ALL.len() > rounds;
         let changes: Vec<RouteChange<u32>> = match last {
             // In the end everything goes.
             true => {
-                let (vrf, source) = (round % VRFS, Source::ALL[round % 5]);
+                let (source, vrf) =
+                    (Source::ALL[round % Source::ALL.len()], round / Source::ALL.len() % VRFS);
                 let gone = plane.difference(vrf, source, &[]);
                 plane.apply(vrf, source, &gone, world).unwrap();
                 model.apply(vrf, source, &gone);

@@ -8,6 +8,7 @@ mod common;
 mod lab;
 
 mod any_bytes;
+mod bgp;
 mod coalesce;
 mod control;
 mod ecmp;

@@ -1,6 +1,7 @@
 //! Where the router's changes come from while it runs: an update file, the kernel, its own timers.
 
 use super::Router;
+use super::bgp::Bgp;
 use super::routes::UpdateFeed;
 use super::state::Origin;
 use crate::run::service::lock;
@@ -14,6 +15,7 @@ use tidemill_graph::record::Recorder;
 pub(crate) struct Feeds {
     pub(crate) updates: Option<UpdateFeed>,
     pub(crate) kernel: Option<Kernel>,
+    pub(crate) bgp: Option<Bgp>,
     /// What the table's routes have been made from so far.
     pub(crate) origin: Origin,
     /// The table's names, those of updates included if there are none any more.
@@ -25,10 +27,11 @@ impl Feeds {
     pub(crate) fn new(
         updates: Option<UpdateFeed>,
         kernel: Option<Kernel>,
+        bgp: Option<Bgp>,
         names: Labels,
         origin: Origin,
     ) -> Self {
-        Feeds { updates, kernel, origin, names, window: Window::default() }
+        Feeds { updates, kernel, bgp, origin, names, window: Window::default() }
     }
 
     /// What the table's labels are called.
@@ -88,7 +91,8 @@ impl Router {
         let over = feeds.window.is_over(now_ns);
         let updated = over && self.update(&mut feeds, now_ns, recorder);
         let heard = self.hear_kernel(&mut feeds.kernel, now_ns, over);
-        if updated || heard && over {
+        let spoken = self.hear_bgp(&mut feeds.bgp, now_ns, over);
+        if updated || (heard || spoken) && over {
             feeds.window.begin(now_ns, self.coalesce_ms.load(Ordering::Relaxed));
         }
         let mut control = lock(&self.control);
@@ -101,7 +105,7 @@ impl Router {
         drop((control, feeds));
         // Whoever does not read our standard error holds up nobody who needs these.
         notes.iter().for_each(|note| self.trouble.note("router", note));
-        updated || heard || polled
+        updated || heard || spoken || polled
     }
 
     /// Applies the route changes that are due. Returns whether there were any.

@@ -1,6 +1,7 @@
 //! The role `router`: routes, neighbors, and what feeds them.
 
 mod api;
+mod bgp;
 mod feeds;
 mod routes;
 mod setup;
@@ -22,6 +23,7 @@ pub(super) use state::{check as check_state, replace};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::Scope;
+use tidemill_bgp::config::BgpSection;
 use tidemill_control::schema::Table;
 use tidemill_control::{Family, Registry};
 use tidemill_feed::kernel::KernelFeed;
@@ -100,8 +102,12 @@ pub(super) fn make(opening: &Opening<'_>) -> Result<(Arc<Router>, Queues, Vec<u8
             "--record: a record cannot hold what the kernel says: use ports that are no interfaces",
         ));
     }
+    let bgp = config.bgp.as_ref().map(bgp::Bgp::open).transpose()?;
+    if bgp.is_some() && opening.record {
+        return Err(usage("--record: a record cannot hold what BGP peers say: leave [bgp] out"));
+    }
     let behind = from_image.then(|| Behind { config: config.clone(), newer });
-    let feeds = Feeds::new(updates, kernel, labels, origin);
+    let feeds = Feeds::new(updates, kernel, bgp, labels, origin);
     let router = Arc::new(Router { behind, ..Router::new(config, control, feeds, rules, opening) });
     Ok((router, ports, recorded))
 }
@@ -118,7 +124,7 @@ pub(super) fn remake(opening: &Opening<'_>, state: &[u8]) -> Result<Arc<Router>>
     let (v4, v6) = state.routes();
     let infos = setup::port_infos(config, true)?;
     let control = setup::control(config, &infos, name, v4, v6, &Resumed::default(), domain, &places.copies)?;
-    let feeds = Feeds::new(None, None, Labels::default(), Origin::default());
+    let feeds = Feeds::new(None, None, None, Labels::default(), Origin::default());
     Ok(Arc::new(Router::new(config, control, feeds, Rules::default(), opening)))
 }
 
@@ -174,6 +180,7 @@ impl Router {
             ("table", new.table == old.table),
             ("updates", new.updates == old.updates),
             ("state", new.state == old.state),
+            ("bgp", new.bgp.as_ref().map(BgpSection::fixed) == old.bgp.as_ref().map(BgpSection::fixed)),
         ];
         unchanged(name, &same)?;
         let (left_out, mut left) = {
@@ -194,7 +201,15 @@ impl Router {
         }
         self.tell_rules();
         self.coalesce_ms.store(new.router.coalesce_ms, Ordering::Relaxed);
-        lock(&self.feeds).origin.set_config(text);
+        let mut feeds = lock(&self.feeds);
+        feeds.origin.set_config(text);
+        // What can be wrong with it is a password's file only: then the sessions stay as they are.
+        if let (Some(bgp), Some(section), true) = (&mut feeds.bgp, &new.bgp, new.bgp != old.bgp)
+            && let Err(error) = bgp.reload(section)
+        {
+            left.push(format!("bgp: the sessions stay as they are: {error:#}"));
+            self.trouble.complain("bgp", &error);
+        }
         Ok(left)
     }
 
@@ -239,6 +254,8 @@ impl Role for Router {
 
     fn verbs(self: Arc<Self>, registry: &mut Registry) {
         api::register(&self, registry);
+        bgp::register(&self, registry);
+        registry.event_kind("bgp", "BGP sessions: established, ended and why; connections refused");
         registry
             .event_kind("router", "What the router has to say: neighbors, interfaces, the kernel's routes");
         registry.panel("Router", move || self.metrics());
@@ -273,6 +290,9 @@ impl Role for Router {
     }
 
     fn end(&self) {
+        if let Some(bgp) = &mut lock(&self.feeds).bgp {
+            bgp.shut_down();
+        }
         if let Some(file) = self.state.as_ref().filter(|file| file.is_stale(self))
             && let Err(error) = file.save(self)
         {

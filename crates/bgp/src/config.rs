@@ -1,0 +1,408 @@
+//! The section `[bgp]` of a configuration file, as written; [`BgpSection::runner`] is what it comes to.
+//!
+//! The doc comments here are the text of the JSON schema.
+
+use crate::bmp::View;
+use crate::runner::{BmpConfig, RunnerConfig};
+use crate::session::Export;
+use crate::speaker::{PeerConfig, SpeakerConfig};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use tidemill_feed::AnyPrefix;
+
+/// BGP sessions, and BMP. They run over the kernel's TCP: on an interface with `owner = "kernel"`, or one that is no port at all.
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct BgpSection {
+    /// Our AS, from 1.
+    pub asn: u32,
+    /// Our BGP identifier, usually an IPv4 address of ours.
+    pub id: Ipv4Addr,
+    /// Where peers connect to. Default: port 179 of all addresses.
+    #[serde(default = "everywhere")]
+    pub listen: Vec<SocketAddr>,
+    /// Seconds of silence after which a peer is given up, unless it wants fewer; 0 (never) or from 3.
+    #[serde(default = "hold_s")]
+    pub hold_s: u16,
+    /// The peers. Nobody else gets a session.
+    #[serde(default)]
+    pub peer: Vec<PeerSection>,
+    /// What is announced to all peers.
+    #[serde(default)]
+    pub announce: Vec<AnnounceSection>,
+    /// Other routers that tell what they hear.
+    #[serde(default)]
+    pub bmp: Option<BmpSection>,
+}
+
+/// A BGP peer.
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PeerSection {
+    /// What it is called. Default: its address.
+    #[serde(default)]
+    pub name: Option<String>,
+    /// Its address.
+    pub address: IpAddr,
+    /// Its AS; our own for an internal peer.
+    pub asn: u32,
+    /// Whether we connect to it, too; else it has to.
+    #[serde(default)]
+    pub connect: bool,
+    /// Its port, when we connect.
+    #[serde(default = "port")]
+    pub port: u16,
+    /// The address of ours that we connect from. Default: the one that the system takes.
+    #[serde(default)]
+    pub local: Option<IpAddr>,
+    /// What it tells: `["ipv4", "ipv6"]`, or one of them.
+    #[serde(default = "both")]
+    pub families: Vec<FamilyName>,
+    /// Whether it may tell several paths per prefix (add-path).
+    #[serde(default)]
+    pub add_path: bool,
+    /// LOCAL_PREF of what it tells: higher is better. An internal peer sends its own.
+    #[serde(default = "hundred")]
+    pub local_pref: u32,
+    /// Prefixes that it may tell; with more its session ends, and it is left alone for five minutes.
+    #[serde(default = "max_prefixes")]
+    pub max_prefixes: u32,
+    /// Seconds for which its routes may be kept while it restarts (graceful restart), 0 to 4095.
+    #[serde(default = "restart_s")]
+    pub restart_s: u16,
+    /// A file with the password of TCP MD5 signatures in its first line, relative to this file's folder.
+    #[serde(default)]
+    pub password_file: Option<PathBuf>,
+}
+
+/// A family.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum FamilyName {
+    /// IPv4 unicast.
+    Ipv4,
+    /// IPv6 unicast.
+    Ipv6,
+}
+
+/// A prefix that is announced.
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AnnounceSection {
+    /// The prefix: `"192.0.2.0/24"`, `"2001:db8::/32"`.
+    pub prefix: String,
+    /// The next hop. Default: our address on the connection; peers of the other family need it.
+    #[serde(default)]
+    pub next_hop: Option<IpAddr>,
+    /// MULTI_EXIT_DISC: of two links to one AS the lower one is taken.
+    #[serde(default)]
+    pub med: Option<u32>,
+    /// LOCAL_PREF, for internal peers.
+    #[serde(default = "hundred")]
+    pub local_pref: u32,
+    /// How often our AS stands in the path beyond the once that it must, 0 to 20: who has another way takes that.
+    #[serde(default)]
+    pub prepend: u8,
+    /// Communities: `["65000:1"]`.
+    #[serde(default)]
+    pub communities: Vec<String>,
+}
+
+/// BMP: other routers tell what they hear.
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct BmpSection {
+    /// Where they connect to: `["0.0.0.0:11019"]`.
+    pub listen: Vec<SocketAddr>,
+    /// The routers. Nobody else is heard.
+    pub router: Vec<BmpRouterSection>,
+}
+
+/// A router that tells what it hears.
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct BmpRouterSection {
+    /// What it is called. Default: its address.
+    #[serde(default)]
+    pub name: Option<String>,
+    /// Its address.
+    pub address: IpAddr,
+    /// Which of its tables is taken.
+    #[serde(default)]
+    pub view: View,
+    /// Prefixes that it may tell of each of its peers.
+    #[serde(default = "max_prefixes")]
+    pub max_prefixes: u32,
+}
+
+fn everywhere() -> Vec<SocketAddr> {
+    vec![SocketAddr::from(([0; 4], 179)), SocketAddr::from(([0u16; 8], 179))]
+}
+
+fn hold_s() -> u16 {
+    90
+}
+
+fn port() -> u16 {
+    179
+}
+
+fn both() -> Vec<FamilyName> {
+    vec![FamilyName::Ipv4, FamilyName::Ipv6]
+}
+
+fn hundred() -> u32 {
+    100
+}
+
+fn max_prefixes() -> u32 {
+    2_000_000
+}
+
+fn restart_s() -> u16 {
+    120
+}
+
+impl BgpSection {
+    /// Makes the paths in it relative to `folder`.
+    pub fn resolve(&mut self, folder: &Path) {
+        for peer in &mut self.peer {
+            peer.password_file.iter_mut().for_each(|path| *path = folder.join(&*path));
+        }
+    }
+
+    /// What can change while sessions run is what is left out here.
+    #[must_use]
+    pub fn fixed(&self) -> Self {
+        BgpSection { peer: Vec::new(), announce: Vec::new(), ..self.clone() }
+    }
+
+    /// Checks it.
+    ///
+    /// # Errors
+    /// One line: the key, what is wrong, what to do.
+    pub fn check(&self) -> Result<(), String> {
+        self.with_passwords(&|_| Ok(String::from("x"))).map(|_| ())
+    }
+
+    /// What it comes to; reads the passwords' files.
+    ///
+    /// # Errors
+    /// As [`check`](Self::check), or a file that cannot be read.
+    pub fn runner(&self) -> Result<RunnerConfig, String> {
+        self.with_passwords(&|path| {
+            let text =
+                std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
+            Ok(text.lines().next().unwrap_or_default().to_owned())
+        })
+    }
+
+    fn with_passwords(
+        &self,
+        password: &dyn Fn(&Path) -> Result<String, String>,
+    ) -> Result<RunnerConfig, String> {
+        if self.asn == 0 {
+            return Err("bgp.asn: 0 is no AS: private use has 64512 to 65534".into());
+        }
+        if self.id.is_unspecified() {
+            return Err("bgp.id: 0.0.0.0 is no identifier: give an address of ours".into());
+        }
+        if matches!(self.hold_s, 1 | 2) {
+            return Err(format!("bgp.hold_s = {}: give 0 or at least 3 (RFC 4271, 4.2)", self.hold_s));
+        }
+        let mut addresses = BTreeSet::new();
+        let mut names = BTreeSet::new();
+        let mut peers = Vec::new();
+        for (n, peer) in self.peer.iter().enumerate() {
+            let config =
+                peer.config(password).map_err(|(field, what)| format!("bgp.peer[{n}].{field}: {what}"))?;
+            if !addresses.insert(config.address) {
+                return Err(format!("bgp.peer[{n}].address: {} is there already: keep one", config.address));
+            }
+            if !names.insert(config.name.clone()) {
+                return Err(format!("bgp.peer[{n}].name: {:?} is there already: rename one", config.name));
+            }
+            peers.push(config);
+        }
+        if self.listen.is_empty() && peers.iter().any(|peer| !peer.connect) {
+            return Err("bgp.listen: nobody can connect: give an address, or all peers connect = true".into());
+        }
+        let mut prefixes = BTreeSet::new();
+        let mut exports = Vec::new();
+        for (n, announce) in self.announce.iter().enumerate() {
+            let export =
+                announce.export().map_err(|(field, what)| format!("bgp.announce[{n}].{field}: {what}"))?;
+            if !prefixes.insert(export.prefix) {
+                return Err(format!(
+                    "bgp.announce[{n}].prefix: {} is there already: keep one",
+                    export.prefix
+                ));
+            }
+            exports.push(export);
+        }
+        let mut routers = BTreeSet::new();
+        let mut bmp = Vec::new();
+        for (n, router) in self.bmp.iter().flat_map(|bmp| &bmp.router).enumerate() {
+            if !routers.insert(router.address) {
+                let address = router.address;
+                return Err(format!("bgp.bmp.router[{n}].address: {address} is there already: keep one"));
+            }
+            bmp.push(BmpConfig {
+                name: router.name.clone().unwrap_or_else(|| router.address.to_string()),
+                address: router.address,
+                view: router.view,
+                max_prefixes: router.max_prefixes,
+            });
+        }
+        let bmp_listen = self.bmp.as_ref().map_or_else(Vec::new, |bmp| bmp.listen.clone());
+        if bmp_listen.is_empty() && self.bmp.is_some() {
+            return Err("bgp.bmp.listen: empty: give an address, such as \"0.0.0.0:11019\"".into());
+        }
+        let (asn, id, hold_s) = (self.asn, self.id, self.hold_s);
+        let speaker = SpeakerConfig { asn, id, hold_s, peers, exports };
+        Ok(RunnerConfig { listen: self.listen.clone(), speaker, bmp_listen, bmp })
+    }
+}
+
+/// A key, and what is wrong with it.
+type Wrong = (&'static str, String);
+
+impl PeerSection {
+    fn config(&self, password: &dyn Fn(&Path) -> Result<String, String>) -> Result<PeerConfig, Wrong> {
+        if self.asn == 0 {
+            return Err(("asn", "0 is no AS".into()));
+        }
+        if self.families.is_empty() {
+            return Err(("families", "empty: give \"ipv4\", \"ipv6\", or both".into()));
+        }
+        if self.restart_s > 4095 {
+            return Err(("restart_s", format!("{}: give 0 to 4095 (RFC 4724)", self.restart_s)));
+        }
+        if self.port == 0 {
+            return Err(("port", "0 is no port".into()));
+        }
+        if self.local.is_some_and(|local| local.is_ipv4() != self.address.is_ipv4()) {
+            return Err(("local", format!("{} is of the other family", self.address)));
+        }
+        let password = self.password_file.as_ref().map(|path| password(path)).transpose();
+        let password = password.map_err(|what| ("password_file", what))?;
+        if password.as_ref().is_some_and(|text| !(1..=80).contains(&text.len())) {
+            return Err(("password_file", "its first line has to have 1 to 80 bytes".into()));
+        }
+        let speaks = |family| self.families.contains(&family);
+        Ok(PeerConfig {
+            name: self.name.clone().unwrap_or_else(|| self.address.to_string()),
+            address: self.address,
+            asn: self.asn,
+            connect: self.connect,
+            port: self.port,
+            local: self.local,
+            families: [speaks(FamilyName::Ipv4), speaks(FamilyName::Ipv6)],
+            add_path: self.add_path,
+            local_pref: self.local_pref,
+            max_prefixes: self.max_prefixes,
+            restart_s: self.restart_s,
+            password,
+        })
+    }
+}
+
+impl AnnounceSection {
+    fn export(&self) -> Result<Export, Wrong> {
+        let wrong = |error: &dyn ToString| ("prefix", error.to_string());
+        let prefix = match self.prefix.contains(':') {
+            true => AnyPrefix::V6(self.prefix.parse().map_err(|error| wrong(&error))?),
+            false => AnyPrefix::V4(self.prefix.parse().map_err(|error| wrong(&error))?),
+        };
+        if self.next_hop.is_some_and(|hop| hop.is_ipv4() != matches!(prefix, AnyPrefix::V4(_))) {
+            return Err(("next_hop", format!("{} is of the other family", self.prefix)));
+        }
+        if self.prepend > 20 {
+            return Err(("prepend", format!("{}: give 0 to 20", self.prepend)));
+        }
+        let community = |text: &String| {
+            let pair = text
+                .split_once(':')
+                .and_then(|(a, b)| Some((a.parse::<u16>().ok()?, b.parse::<u16>().ok()?)));
+            let (high, low) = pair.ok_or_else(|| {
+                ("communities", format!("{text:?} is no community such as \"65000:1\", both up to 65535"))
+            })?;
+            Ok(u32::from(high) << 16 | u32::from(low))
+        };
+        Ok(Export {
+            prefix,
+            next_hop: self.next_hop,
+            med: self.med,
+            local_pref: self.local_pref,
+            prepend: self.prepend,
+            communities: self.communities.iter().map(community).collect::<Result<_, Wrong>>()?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<RunnerConfig, String> {
+        let section: BgpSection = toml::from_str(text).map_err(|error| error.message().to_owned())?;
+        section.check().and_then(|()| section.runner())
+    }
+
+    const HEAD: &str = "asn=65000\nid='192.0.2.1'\n";
+
+    #[test]
+    fn little_has_to_be_said() {
+        let config = read(&format!("{HEAD}[[peer]]\naddress='192.0.2.9'\nasn=64496\n")).unwrap();
+        assert_eq!(
+            config.listen.iter().map(SocketAddr::to_string).collect::<Vec<_>>(),
+            ["0.0.0.0:179", "[::]:179"]
+        );
+        let peer = PeerConfig::new("192.0.2.9", "192.0.2.9".parse().unwrap(), 64_496);
+        assert_eq!(config.speaker.peers, [peer]);
+        let text = "[[announce]]\nprefix='198.51.100.0/24'\ncommunities=['65000:7']\n[bmp]\nlisten=['0.0.0.0:11019']\n\
+                    [[bmp.router]]\naddress='192.0.2.8'\nview='loc-rib'\n";
+        let config = read(&format!("{HEAD}{text}")).unwrap();
+        assert_eq!(config.speaker.exports[0].communities, [65_000 << 16 | 7]);
+        assert_eq!((config.bmp[0].view, config.bmp[0].name.as_str()), (View::LocRib, "192.0.2.8"));
+    }
+
+    #[test]
+    fn mistakes_name_the_key_and_the_way_out() {
+        let peer = "[[peer]]\naddress='192.0.2.9'\nasn=64496\n";
+        for (text, error) in [
+            ("asn=0\nid='192.0.2.1'".into(), "bgp.asn: 0 is no AS: private use has 64512 to 65534"),
+            (format!("{HEAD}hold_s=2"), "bgp.hold_s = 2: give 0 or at least 3 (RFC 4271, 4.2)"),
+            (format!("{HEAD}{peer}{peer}"), "bgp.peer[1].address: 192.0.2.9 is there already: keep one"),
+            (
+                format!("{HEAD}{peer}families=[]"),
+                "bgp.peer[0].families: empty: give \"ipv4\", \"ipv6\", or both",
+            ),
+            (format!("{HEAD}{peer}restart_s=5000"), "bgp.peer[0].restart_s: 5000: give 0 to 4095 (RFC 4724)"),
+            (
+                format!("{HEAD}listen=[]\n{peer}"),
+                "bgp.listen: nobody can connect: give an address, or all peers connect = true",
+            ),
+            (
+                format!("{HEAD}[[announce]]\nprefix='198.51.100.1/24'"),
+                "bgp.announce[0].prefix: 198.51.100.1/24 has host bits set: did you mean 198.51.100.0/24?",
+            ),
+            (
+                format!("{HEAD}[[announce]]\nprefix='198.51.100.0/24'\nnext_hop='2001:db8::1'"),
+                "bgp.announce[0].next_hop: 198.51.100.0/24 is of the other family",
+            ),
+            (
+                format!("{HEAD}[[announce]]\nprefix='198.51.100.0/24'\ncommunities=['x']"),
+                "bgp.announce[0].communities: \"x\" is no community such as \"65000:1\", both up to 65535",
+            ),
+        ] {
+            assert_eq!(read(&text).unwrap_err(), error);
+        }
+        assert!(read(&format!("{HEAD}speed=1")).unwrap_err().contains("unknown field `speed`"));
+        let missing = read(&format!("{HEAD}{peer}password_file='/nonexistent/password'")).unwrap_err();
+        assert!(missing.starts_with("bgp.peer[0].password_file: /nonexistent/password: "), "{missing}");
+    }
+}

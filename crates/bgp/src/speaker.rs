@@ -1,0 +1,623 @@
+//! The speaker: which peers there are, their sessions, and what all of them say. Pure as sessions are: connections have
+//! numbers here, and whoever has the sockets brings bytes and the time.
+//!
+//! A peer has one session at most, and while two connections compete (RFC 4271, 6.8) two. When a session goes without a
+//! NOTIFICATION and the peer restarts gracefully (RFC 4724), its routes stay in use as *stale* until it has sent them again, or its
+//! restart takes too long.
+
+use crate::best::Rank;
+use crate::message::{FAMILIES, at};
+use crate::notice::{self, Notice};
+use crate::rib::{Change, PeerId, Rib};
+use crate::session::{End, Event, Export, SECOND, Session, SessionConfig, SessionStats, State};
+use crate::update::Update;
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+
+/// How long after its restart a peer may take to send its routes again.
+const STALE_NS: u64 = 360 * SECOND;
+/// How long a peer with too many prefixes is left alone.
+const LEFT_ALONE_NS: u64 = 300 * SECOND;
+
+/// A peer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PeerConfig {
+    /// What it is called.
+    pub name: String,
+    /// Its address: connections from others are refused.
+    pub address: IpAddr,
+    /// Its AS; our own for an internal peer.
+    pub asn: u32,
+    /// Whether we connect to it too; else it has to.
+    pub connect: bool,
+    /// Its port, when we connect.
+    pub port: u16,
+    /// The address that we connect from; `None` is the one that the system takes.
+    pub local: Option<IpAddr>,
+    /// The families that are spoken with it, by [`at`].
+    pub families: [bool; 2],
+    /// Whether it may send several paths per prefix.
+    pub add_path: bool,
+    /// LOCAL_PREF of what it sends; peers of our own AS send their own.
+    pub local_pref: u32,
+    /// Prefixes (paths, where it sends several) that it may announce; with more its session is ended.
+    pub max_prefixes: u32,
+    /// How long its routes may be kept while it restarts, in seconds; 0 never. What it asks for itself counts if that is less.
+    pub restart_s: u16,
+    /// The password of TCP MD5 signatures (RFC 2385), 1 to 80 bytes.
+    pub password: Option<String>,
+}
+
+impl PeerConfig {
+    /// A peer that connects to us, with everything else as usual.
+    pub fn new(name: &str, address: IpAddr, asn: u32) -> Self {
+        PeerConfig {
+            name: name.into(),
+            address,
+            asn,
+            connect: false,
+            port: 179,
+            local: None,
+            families: [true, true],
+            add_path: false,
+            local_pref: 100,
+            max_prefixes: 2_000_000,
+            restart_s: 120,
+            password: None,
+        }
+    }
+}
+
+/// What a speaker goes by.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SpeakerConfig {
+    /// Our AS.
+    pub asn: u32,
+    /// Our BGP identifier.
+    pub id: Ipv4Addr,
+    /// The hold time that we offer in seconds: 0 (none) or from 3.
+    pub hold_s: u16,
+    /// The peers.
+    pub peers: Vec<PeerConfig>,
+    /// What we announce to all of them.
+    pub exports: Vec<Export>,
+}
+
+/// Why a connection is refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// No such peer.
+    #[error("{0} is no peer of ours: add it to the configuration, or leave it")]
+    Unknown(IpAddr),
+    /// It had too many prefixes lately.
+    #[error("{0} announced too many prefixes: it is left alone for {1} s more")]
+    LeftAlone(String, u64),
+    /// It has a session.
+    #[error("{0} has a session already")]
+    Busy(String),
+}
+
+/// The number of a connection.
+pub type ConnectionId = u64;
+
+struct Connection {
+    peer: usize,
+    /// We made it.
+    ours: bool,
+    session: Session,
+}
+
+/// A family of a peer that restarts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Restart {
+    until: u64,
+}
+
+struct Peer {
+    config: PeerConfig,
+    number: PeerId,
+    /// By family: its stale routes.
+    restart: [Option<Restart>; 2],
+    left_alone_until: u64,
+    ended: Option<End>,
+    established: u64,
+    since: u64,
+    past: SessionStats,
+    ignored: u64,
+    synchronized: [bool; 2],
+}
+
+/// A peer as it is shown.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShownPeer {
+    /// What it is called.
+    pub name: String,
+    /// Its address.
+    pub address: IpAddr,
+    /// Its AS.
+    pub asn: u32,
+    /// Its number in the RIB.
+    pub number: PeerId,
+    /// Where its session stands; `None` without one.
+    pub state: Option<State>,
+    /// Since when its session stands or does not, in the clock that was handed in; 0: never.
+    pub since_ns: u64,
+    /// Its BGP identifier.
+    pub id: Option<Ipv4Addr>,
+    /// The hold time agreed on, in seconds.
+    pub hold_s: Option<u64>,
+    /// Paths by family.
+    pub paths: [usize; 2],
+    /// Prefixes that we announce to it.
+    pub announced: usize,
+    /// How often a session was established.
+    pub established: u64,
+    /// By family: whether it has said that it has sent everything.
+    pub synchronized: [bool; 2],
+    /// By family: whether routes from before its restart are kept.
+    pub stale: [bool; 2],
+    /// Why its last session ended.
+    pub ended: Option<String>,
+    /// All its sessions' messages.
+    pub stats: SessionStats,
+    /// Routes with our own AS in their path, or that we have announced ourselves.
+    pub loops: u64,
+}
+
+/// Sessions and what they say.
+pub struct Speaker {
+    config: SpeakerConfig,
+    peers: Vec<Peer>,
+    connections: BTreeMap<ConnectionId, Connection>,
+    next: ConnectionId,
+    rib: Rib,
+    notes: Vec<String>,
+}
+
+/// Lines that wait to be read.
+const NOTES_MAX: usize = 1000;
+
+impl Speaker {
+    /// A speaker without any session.
+    pub fn new(config: SpeakerConfig) -> Self {
+        let mut rib = Rib::default();
+        let peers = config.peers.iter().map(|peer| new_peer(peer, &config, &mut rib)).collect();
+        Speaker { config, peers, connections: BTreeMap::new(), next: 0, rib, notes: Vec::new() }
+    }
+
+    /// What it goes by.
+    pub fn config(&self) -> &SpeakerConfig {
+        &self.config
+    }
+
+    /// What all peers say.
+    pub fn rib(&self) -> &Rib {
+        &self.rib
+    }
+
+    /// The same, for what comes otherwise than by sessions.
+    pub fn rib_mut(&mut self) -> &mut Rib {
+        &mut self.rib
+    }
+
+    /// What there is to say, a line each, since the last call.
+    pub fn take_notes(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.notes)
+    }
+
+    fn note(&mut self, number: usize, what: &str) {
+        if let Some(peer) = self.peers.get(number).filter(|_| self.notes.len() < NOTES_MAX) {
+            self.notes.push(format!("peer {} ({}): {what}", peer.config.name, peer.config.address));
+        }
+    }
+
+    /// A connection with `remote` has been made, from our address `local`; `ours`: by us.
+    ///
+    /// # Errors
+    /// It is to be closed. Peers that we know but do not want are told so first: see [`Refusal`].
+    pub fn connected(
+        &mut self,
+        now_ns: u64,
+        remote: IpAddr,
+        local: IpAddr,
+        ours: bool,
+        changes: &mut Vec<Change>,
+    ) -> Result<ConnectionId, Refusal> {
+        let remote = remote.to_canonical();
+        let known = self.peers.iter().position(|peer| peer.config.address == remote);
+        let Some(number) = known else { return Err(Refusal::Unknown(remote)) };
+        let peer = &self.peers[number];
+        if now_ns < peer.left_alone_until {
+            let left = (peer.left_alone_until - now_ns).div_ceil(SECOND);
+            return Err(Refusal::LeftAlone(peer.config.name.clone(), left));
+        }
+        let of_peer = self.connections.iter().filter(|(_, connection)| connection.peer == number);
+        let mut old = Vec::new();
+        for (id, connection) in of_peer {
+            match connection.session.state() {
+                // RFC 4724, 5: a peer that restarts gracefully may come back before we notice that it was gone.
+                State::Established if graceful(&connection.session) && !ours => old.push(*id),
+                State::Established => return Err(Refusal::Busy(peer.config.name.clone())),
+                // Both sides made one: their identifiers decide, when the OPENs have come. One side made two: the first is given up.
+                _ if connection.ours == ours => old.push(*id),
+                _ => {}
+            }
+        }
+        for id in old {
+            self.closed(now_ns, id, changes);
+        }
+        let config = SessionConfig {
+            local_as: self.config.asn,
+            id: self.config.id,
+            peer_as: self.peers[number].config.asn,
+            hold_s: self.config.hold_s,
+            families: self.peers[number].config.families,
+            add_path: self.peers[number].config.add_path,
+            local: local.to_canonical(),
+        };
+        let mut session = Session::new(config, now_ns);
+        session.set_exports(&self.config.exports);
+        let id = self.next;
+        self.next += 1;
+        self.connections.insert(id, Connection { peer: number, ours, session });
+        Ok(id)
+    }
+
+    /// Bytes have come.
+    pub fn receive(&mut self, now_ns: u64, id: ConnectionId, bytes: &[u8], changes: &mut Vec<Change>) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        let mut events = Vec::new();
+        connection.session.receive(now_ns, bytes, &mut events);
+        self.events(now_ns, id, events, changes);
+    }
+
+    /// The connection is gone, or is to be given up without a word.
+    pub fn closed(&mut self, now_ns: u64, id: ConnectionId, changes: &mut Vec<Change>) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        let mut events = Vec::new();
+        connection.session.lost(&mut events);
+        self.events(now_ns, id, events, changes);
+        self.connections.remove(&id);
+    }
+
+    /// Does what is due.
+    pub fn tick(&mut self, now_ns: u64, changes: &mut Vec<Change>) {
+        let due: Vec<ConnectionId> = self
+            .connections
+            .iter()
+            .filter(|(_, connection)| connection.session.next_tick() <= now_ns)
+            .map(|(id, _)| *id)
+            .collect();
+        for id in due {
+            let mut events = Vec::new();
+            if let Some(connection) = self.connections.get_mut(&id) {
+                connection.session.tick(now_ns, &mut events);
+            }
+            self.events(now_ns, id, events, changes);
+        }
+        let Speaker { peers, rib, .. } = self;
+        for peer in peers {
+            for family in FAMILIES {
+                if peer.restart[at(family)].is_some_and(|restart| restart.until <= now_ns) {
+                    peer.restart[at(family)] = None;
+                    rib.withdraw_all(peer.number, Some(family), true, changes);
+                }
+            }
+        }
+    }
+
+    /// When [`tick`](Self::tick) has to be called next.
+    pub fn next_tick(&self) -> u64 {
+        let sessions = self.connections.values().map(|connection| connection.session.next_tick());
+        let restarts = self.peers.iter().flat_map(|peer| peer.restart).flatten().map(|restart| restart.until);
+        sessions.chain(restarts).min().unwrap_or(u64::MAX)
+    }
+
+    /// The session of a connection: for its output, and to see whether it is over.
+    pub fn session(&mut self, id: ConnectionId) -> Option<&mut Session> {
+        self.connections.get_mut(&id).map(|connection| &mut connection.session)
+    }
+
+    /// Peers that we should connect to now: they have no connection.
+    pub fn wanted(&self, now_ns: u64) -> impl Iterator<Item = &PeerConfig> {
+        let free = move |(number, peer): &(usize, &Peer)| {
+            let has = self.connections.values().any(|connection| connection.peer == *number);
+            peer.config.connect && !has && now_ns >= peer.left_alone_until
+        };
+        self.peers.iter().enumerate().filter(free).map(|(_, peer)| &peer.config)
+    }
+
+    /// Announces other prefixes from now on; peers get the difference.
+    pub fn set_exports(&mut self, exports: Vec<Export>) {
+        for connection in self.connections.values_mut() {
+            connection.session.set_exports(&exports);
+        }
+        self.config.exports = exports;
+    }
+
+    /// Takes other peers: sessions of those that are gone or have changed are ended, the others stay.
+    pub fn set_peers(&mut self, now_ns: u64, peers: Vec<PeerConfig>, changes: &mut Vec<Change>) {
+        let before = std::mem::take(&mut self.peers);
+        let places: Vec<Option<usize>> =
+            before.iter().map(|old| peers.iter().position(|new| *new == old.config)).collect();
+        let mut connections = std::mem::take(&mut self.connections);
+        for connection in connections.values_mut() {
+            match places.get(connection.peer).copied() {
+                // Taken out before.
+                None => {}
+                Some(Some(place)) => connection.peer = place,
+                Some(None) => {
+                    let still = peers.iter().any(|new| new.address == before[connection.peer].config.address);
+                    let why = if still { notice::CHANGED } else { notice::DECONFIGURED };
+                    connection.session.end(Notice::new(notice::CEASE, why), &mut Vec::new());
+                    connection.peer = usize::MAX;
+                }
+            }
+        }
+        self.connections = connections;
+        let mut kept: Vec<Option<Peer>> = peers.iter().map(|_| None).collect();
+        for (peer, place) in before.into_iter().zip(places) {
+            match place {
+                Some(place) => kept[place] = Some(peer),
+                None => self.rib.withdraw_all(peer.number, None, false, changes),
+            }
+        }
+        let Speaker { config, rib, .. } = self;
+        let make = |(kept, new): (Option<Peer>, &PeerConfig)| {
+            kept.unwrap_or_else(|| Peer { since: now_ns, ..new_peer(new, config, rib) })
+        };
+        self.peers = kept.into_iter().zip(&peers).map(make).collect();
+        self.config.peers = peers;
+    }
+
+    /// Ends all sessions: the process goes.
+    pub fn shut_down(&mut self) {
+        for connection in self.connections.values_mut() {
+            connection.session.end(Notice::new(notice::CEASE, notice::SHUTDOWN), &mut Vec::new());
+        }
+    }
+
+    /// Ends a peer's session so that it begins anew. Returns whether there was one.
+    pub fn reset(&mut self, now_ns: u64, name: &str, changes: &mut Vec<Change>) -> bool {
+        let of = |connection: &Connection| {
+            self.peers.get(connection.peer).is_some_and(|peer| peer.config.name == name)
+        };
+        let ids: Vec<ConnectionId> =
+            self.connections.iter().filter(|(_, connection)| of(connection)).map(|(id, _)| *id).collect();
+        for id in &ids {
+            self.end(now_ns, *id, Notice::new(notice::CEASE, notice::RESET), changes);
+        }
+        !ids.is_empty()
+    }
+
+    /// The peers.
+    pub fn peers(&self) -> impl Iterator<Item = ShownPeer> {
+        self.peers.iter().enumerate().map(|(number, peer)| self.shown(number, peer))
+    }
+
+    fn shown(&self, number: usize, peer: &Peer) -> ShownPeer {
+        let of_peer = self.connections.values().filter(|connection| connection.peer == number);
+        let session = of_peer
+            .map(|connection| &connection.session)
+            .filter(|session| session.state() != State::Closed)
+            .max_by_key(|session| session.state() as u8);
+        let opened = session.filter(|session| session.peer().is_some());
+        ShownPeer {
+            name: peer.config.name.clone(),
+            address: peer.config.address,
+            asn: peer.config.asn,
+            number: peer.number,
+            state: session.map(Session::state),
+            since_ns: peer.since,
+            id: opened.and_then(Session::peer).map(|open| open.id),
+            hold_s: opened.map(Session::hold_s),
+            paths: self.rib.paths(peer.number),
+            announced: session.map_or(0, Session::told),
+            established: peer.established,
+            synchronized: peer.synchronized,
+            stale: peer.restart.map(|restart| restart.is_some()),
+            ended: peer.ended.as_ref().map(End::to_string),
+            stats: session.map_or(peer.past, |session| sum(peer.past, session.stats())),
+            loops: peer.ignored,
+        }
+    }
+
+    fn end(&mut self, now_ns: u64, id: ConnectionId, notice: Notice, changes: &mut Vec<Change>) {
+        let mut events = Vec::new();
+        if let Some(connection) = self.connections.get_mut(&id) {
+            connection.session.end(notice, &mut events);
+        }
+        self.events(now_ns, id, events, changes);
+    }
+
+    fn events(&mut self, now_ns: u64, id: ConnectionId, events: Vec<Event>, changes: &mut Vec<Change>) {
+        let Some(number) = self.connections.get(&id).map(|connection| connection.peer) else { return };
+        // One that was taken out of the configuration has nothing more to say.
+        if number >= self.peers.len() {
+            return;
+        }
+        for event in events {
+            // Events before this one may have ended the session; what it said before that has been said.
+            match event {
+                Event::Opened => self.collide(now_ns, id, number, changes),
+                Event::Established => {
+                    self.established(now_ns, id, number, changes);
+                    self.note(number, "established");
+                }
+                Event::Update(update) => {
+                    if let Some(notice) = self.update(number, update, changes) {
+                        self.peers[number].left_alone_until = now_ns.saturating_add(LEFT_ALONE_NS);
+                        self.end(now_ns, id, notice, changes);
+                        return;
+                    }
+                }
+                Event::Closed(end) => {
+                    self.note(number, &end.to_string());
+                    self.ended(now_ns, id, number, end, changes);
+                }
+            }
+        }
+    }
+
+    /// RFC 4271, 6.8: of two connections, that of the side with the higher identifier stays.
+    fn collide(&mut self, now_ns: u64, id: ConnectionId, number: usize, changes: &mut Vec<Change>) {
+        let Some(this) = self.connections.get(&id) else { return };
+        let theirs = this.session.peer().map(|open| open.id);
+        let open = |connection: &Connection| {
+            matches!(connection.session.state(), State::OpenSent | State::OpenConfirm)
+        };
+        let rival = self.connections.iter().find(|(other, connection)| {
+            **other != id && connection.peer == number && open(connection) && connection.ours != this.ours
+        });
+        let Some((rival, _)) = rival else { return };
+        let keeps_ours = theirs.is_some_and(|theirs| self.config.id > theirs);
+        let loser = if this.ours == keeps_ours { *rival } else { id };
+        self.end(now_ns, loser, Notice::new(notice::CEASE, notice::COLLISION), changes);
+    }
+
+    fn established(&mut self, now_ns: u64, id: ConnectionId, number: usize, changes: &mut Vec<Change>) {
+        let Some(connection) = self.connections.get(&id) else { return };
+        let Some(open) = connection.session.peer() else { return };
+        let peer = &mut self.peers[number];
+        self.rib.set_rank(peer.number, rank(&peer.config, self.config.asn, open.id), changes);
+        peer.established += 1;
+        peer.since = now_ns;
+        peer.synchronized = [false; 2];
+        // RFC 4724, 4.2: what the peer has not kept is gone; what it has kept is stale until it says that it has told all.
+        let graceful = open.capabilities.graceful.as_ref();
+        for family in FAMILIES {
+            if peer.restart[at(family)].is_none() {
+                continue;
+            }
+            let spoken = connection.session.reading().families[at(family)];
+            let kept = graceful.is_some_and(|graceful| graceful.families.contains(&(family, true)));
+            if kept && spoken {
+                peer.restart[at(family)] = Some(Restart { until: now_ns.saturating_add(STALE_NS) });
+            } else {
+                peer.restart[at(family)] = None;
+                self.rib.withdraw_all(peer.number, Some(family), true, changes);
+            }
+        }
+    }
+
+    /// Takes routes. Returns why the session must end.
+    fn update(&mut self, number: usize, update: Update, changes: &mut Vec<Change>) -> Option<Notice> {
+        let Speaker { rib, peers, config, .. } = self;
+        let peer = &mut peers[number];
+        let internal = peer.config.asn == config.asn;
+        for nlri in update.withdrawn {
+            rib.withdraw(peer.number, nlri, changes);
+        }
+        for (mut attributes, prefixes) in update.announced {
+            let own = attributes.as_path.contains(config.asn) || attributes.originator == Some(config.id);
+            if own {
+                // Not to be used (RFC 4271, 9.1.2; RFC 4456, 8), and what there was before is no more.
+                peer.ignored += prefixes.len() as u64;
+                prefixes.into_iter().for_each(|nlri| rib.withdraw(peer.number, nlri, changes));
+                continue;
+            }
+            if !internal {
+                attributes.local_pref = Some(peer.config.local_pref);
+            }
+            let attributes = Arc::new(attributes);
+            for nlri in prefixes {
+                let room = rib.announce(peer.number, nlri, &attributes, changes);
+                let paths: usize = rib.paths(peer.number).iter().sum();
+                if !room || paths > peer.config.max_prefixes as usize {
+                    let family = crate::message::afi(nlri.family()).to_be_bytes();
+                    let most = peer.config.max_prefixes.to_be_bytes();
+                    let data = [&family[..], &[1], &most].concat();
+                    return Some(Notice::with(notice::CEASE, notice::TOO_MANY_PREFIXES, data));
+                }
+            }
+        }
+        if let Some(family) = update.end_of_rib {
+            peer.synchronized[at(family)] = true;
+            if peer.restart[at(family)].take().is_some() {
+                rib.withdraw_all(peer.number, Some(family), true, changes);
+            }
+        }
+        None
+    }
+
+    fn ended(&mut self, now_ns: u64, id: ConnectionId, number: usize, end: End, changes: &mut Vec<Change>) {
+        let Some(connection) = self.connections.get(&id) else { return };
+        let (session, peer) = (&connection.session, &mut self.peers[number]);
+        peer.past = sum(peer.past, session.stats());
+        // Another connection of the peer may be the one that has the routes.
+        let other = self.connections.iter().any(|(other, connection)| {
+            *other != id && connection.peer == number && connection.session.state() == State::Established
+        });
+        let collided = |notice: &Notice| (notice.code, notice.subcode) == (notice::CEASE, notice::COLLISION);
+        if matches!(&end, End::Sent(notice) | End::Received(notice) if collided(notice)) || other {
+            return;
+        }
+        peer.since = now_ns;
+        peer.synchronized = [false; 2];
+        let graceful = session.peer().and_then(|open| open.capabilities.graceful.clone());
+        for family in FAMILIES {
+            // One that dies again before it has sent all: what was stale stays so, for no longer than it would have.
+            let before = peer.restart[at(family)];
+            let kept = match (&end, &graceful) {
+                (End::Lost, Some(graceful)) => {
+                    let time_s = u64::from(graceful.time_s.min(peer.config.restart_s));
+                    let has = graceful.families.iter().any(|(kept, _)| *kept == family);
+                    (has && time_s > 0).then(|| now_ns.saturating_add(time_s * SECOND))
+                }
+                // A connection that brought no OPEN says nothing of the routes.
+                (End::Lost, None) => before.map(|restart| restart.until),
+                _ => None,
+            };
+            match kept.map(|until| before.map_or(until, |before| until.min(before.until))) {
+                Some(until) => {
+                    peer.restart[at(family)] = Some(Restart { until });
+                    self.rib.mark_stale(peer.number, family);
+                }
+                None => {
+                    peer.restart[at(family)] = None;
+                    self.rib.withdraw_all(peer.number, Some(family), false, changes);
+                }
+            }
+        }
+        peer.ended = Some(end);
+    }
+}
+
+fn new_peer(config: &PeerConfig, speaker: &SpeakerConfig, rib: &mut Rib) -> Peer {
+    Peer {
+        number: rib.add_peer(rank(config, speaker.asn, Ipv4Addr::UNSPECIFIED)),
+        config: config.clone(),
+        restart: [None; 2],
+        left_alone_until: 0,
+        ended: None,
+        established: 0,
+        since: 0,
+        past: SessionStats::default(),
+        ignored: 0,
+        synchronized: [false; 2],
+    }
+}
+
+fn rank(peer: &PeerConfig, asn: u32, id: Ipv4Addr) -> Rank {
+    Rank { internal: peer.asn == asn, id, address: peer.address, local_pref: peer.local_pref }
+}
+
+fn graceful(session: &Session) -> bool {
+    let graceful = session.peer().and_then(|open| open.capabilities.graceful.as_ref());
+    graceful.is_some_and(|graceful| !graceful.families.is_empty())
+}
+
+fn sum(a: SessionStats, b: SessionStats) -> SessionStats {
+    SessionStats {
+        received: a.received + b.received,
+        updates: a.updates + b.updates,
+        sent: a.sent + b.sent,
+        treated_as_withdraw: a.treated_as_withdraw + b.treated_as_withdraw,
+        discarded: a.discarded + b.discarded,
+        refreshes: a.refreshes + b.refreshes,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,348 @@
+//! Sessions with real daemons: BIRD, GoBGP, FRR. Needs root; each test has its own network namespace. GoBGP and FRR get
+//! their routes from BIRD.
+
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used)]
+
+mod lab;
+
+use lab::{Daemon, Namespace, Ours, has, may_run};
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use tidemill_bgp::bmp::View;
+use tidemill_bgp::{BmpConfig, Export, PeerConfig, State};
+use tidemill_feed::AnyPrefix;
+
+const MANY: u32 = 10_000;
+
+fn four(n: u32) -> AnyPrefix {
+    AnyPrefix::V4(format!("20.{}.{}.0/24", n / 256, n % 256).parse().unwrap())
+}
+
+fn six(n: u32) -> AnyPrefix {
+    AnyPrefix::V6(format!("2001:db8:{n:x}::/48").parse().unwrap())
+}
+
+fn one() -> IpAddr {
+    IpAddr::from([10, 0, 0, 1])
+}
+
+/// What BIRD is to have told: `MANY` prefixes of each family by its addresses.
+fn all(last: u8) -> BTreeMap<AnyPrefix, IpAddr> {
+    let (v4, v6) =
+        (IpAddr::from([10, 0, 0, last]), IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 0, u16::from(last)]));
+    (0..MANY).flat_map(|n| [(four(n), v4), (six(n), v6)]).collect()
+}
+
+/// BIRD's configuration: routes, and a session by the lines in `session` and `channel`.
+fn bird(many: u32, session: &str, channel: &str) -> String {
+    let list = |prefix: &dyn Fn(u32) -> AnyPrefix| {
+        (0..many).map(|n| format!("route {} unreachable;\n", prefix(n))).collect::<String>()
+    };
+    format!(
+        "router id 10.0.0.1;\nprotocol device {{}}\n\
+         protocol static four {{ ipv4;\n{}}}\nprotocol static six {{ ipv6;\n{}}}\n{}",
+        list(&four),
+        list(&six),
+        bird_session("ours", "10.0.0.200 port 1790 as 65000", session, channel)
+    )
+}
+
+fn bird_session(name: &str, neighbor: &str, session: &str, channel: &str) -> String {
+    format!(
+        "protocol bgp {name} {{\nlocal 10.0.0.1 as 64496; neighbor {neighbor}; multihop;\n\
+         connect delay time 1; connect retry time 1; error wait time 1, 2; error forget time 1; {session}\n\
+         ipv4 {{ import all; export all; next hop self; {channel} }};\n\
+         ipv6 {{ import all; export all; next hop self; next hop address fd00::1; {channel} }};\n}}\n"
+    )
+}
+
+fn peer() -> PeerConfig {
+    PeerConfig::new("bird", one(), 64_496)
+}
+
+fn export(text: &str) -> Export {
+    let prefix: AnyPrefix = match text.contains(':') {
+        true => AnyPrefix::V6(text.parse().unwrap()),
+        false => AnyPrefix::V4(text.parse().unwrap()),
+    };
+    let next_hop = text.contains(':').then(|| "fd00::c8".parse().unwrap());
+    Export {
+        prefix,
+        next_hop,
+        med: Some(7),
+        local_pref: 100,
+        prepend: 1,
+        communities: vec![65_000 << 16 | 1],
+    }
+}
+
+#[test]
+fn root_bird_feeds_flaps_and_withdraws() {
+    if !may_run("root_bird_feeds_flaps_and_withdraws") {
+        return;
+    }
+    let ns = Namespace::new();
+    let mut ours = Ours::with(&ns, vec![peer()], |config| {
+        config.speaker.exports = vec![export("198.51.100.0/24"), export("2001:db8:ffff::/48")];
+    });
+    let daemon = Daemon::bird(&ns, &bird(MANY, "", ""));
+    let start = std::time::Instant::now();
+    ours.until("routes", |ours| ours.peer("bird").synchronized == [true; 2]);
+    println!("{} routes after {:?}", ours.told.len(), start.elapsed());
+    assert!(ours.told == all(1), "{} of {}", ours.told.len(), 2 * MANY);
+    ours.check();
+    let shown = ours.peer("bird");
+    assert_eq!((shown.hold_s, shown.announced, shown.paths), (Some(90), 2, [MANY as usize; 2]));
+    let stats = shown.stats;
+    assert_eq!((stats.treated_as_withdraw, stats.discarded), (0, 0));
+    // What we announce, as BIRD has it.
+    for prefix in ["198.51.100.0/24", "2001:db8:ffff::/48"] {
+        let told = daemon.birdc(&format!("show route all {prefix}"));
+        for part in ["BGP.as_path: 65000 65000", "BGP.med: 7", "BGP.community: (65000,1)"] {
+            assert!(told.contains(part), "{part}: {told}");
+        }
+    }
+    ours.runner.speaker_mut().set_exports(vec![export("198.51.100.0/24")]);
+    (0..100).for_each(|_| ours.poll());
+    assert!(!daemon.birdc("show route").contains("2001:db8:ffff::/48"));
+    // A part goes and comes.
+    daemon.birdc("disable six");
+    ours.until("IPv4 alone", |ours| ours.told.len() == MANY as usize);
+    daemon.birdc("enable six");
+    ours.until("both again", |ours| ours.told.len() == 2 * MANY as usize);
+    // The session does.
+    for round in 1..=3 {
+        daemon.birdc("disable ours");
+        ours.until("no routes", |ours| ours.told.is_empty());
+        let ended = ours.peer("bird").ended.unwrap();
+        assert!(ended.starts_with("received: administrative shutdown (6/2)"), "{ended}");
+        daemon.birdc("enable ours");
+        ours.until("all again", |ours| ours.told.len() == 2 * MANY as usize);
+        assert_eq!(ours.peer("bird").established, round + 1);
+    }
+    assert!(ours.told == all(1));
+    ours.check();
+    daemon.birdc("disable four");
+    daemon.birdc("disable six");
+    ours.until("withdrawals", |ours| ours.told.is_empty());
+    assert_eq!(ours.peer("bird").state, Some(State::Established));
+    assert_eq!((ours.runner.speaker().rib().len(), ours.runner.speaker().rib().attributes()), (0, 0));
+    ours.check();
+}
+
+#[test]
+fn root_bird_restarts_gracefully() {
+    if !may_run("root_bird_restarts_gracefully") {
+        return;
+    }
+    let ns = Namespace::new();
+    let mut ours = Ours::open(&ns, vec![peer()]);
+    let configuration = bird(100, "graceful restart on; graceful restart time 60;", "");
+    let mut daemon = Daemon::bird(&ns, &configuration);
+    ours.until("routes", |ours| ours.peer("bird").synchronized == [true; 2]);
+    let (told, changes) = (ours.told.clone(), ours.changes);
+    assert_eq!(told.len(), 200);
+    daemon.kill();
+    ours.until("the loss", |ours| ours.peer("bird").state.is_none());
+    assert_eq!((ours.peer("bird").stale, ours.told.len()), ([true; 2], 200));
+    drop(daemon);
+    // It recovers (-R), with fewer routes.
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let fewer = bird(60, "graceful restart on; graceful restart time 60;", "");
+    std::fs::write(path("bird.conf"), fewer).unwrap();
+    let arguments = format!("bird -f -R -c {} -s {}", path("bird.conf"), path("bird.ctl"));
+    let _daemon = Daemon::start(&ns, &arguments, folder);
+    ours.until("the rest", |ours| ours.peer("bird").synchronized == [true; 2]);
+    let shown = ours.peer("bird");
+    println!("{} changes since, {shown:?}", ours.changes - changes);
+    assert_eq!((shown.stale, ours.told.len()), ([false; 2], 120));
+    assert!(ours.told.iter().all(|(prefix, hop)| told.get(prefix) == Some(hop)));
+    ours.check();
+}
+
+#[test]
+fn root_bird_sends_several_paths() {
+    if !may_run("root_bird_sends_several_paths") {
+        return;
+    }
+    let ns = Namespace::new();
+    let mut ours = Ours::open(&ns, vec![PeerConfig { add_path: true, ..peer() }]);
+    let more = "protocol static another { ipv4 { preference 150; }; route 20.0.0.0/24 unreachable; }\n";
+    let daemon = Daemon::bird(&ns, &(bird(10, "", "add paths tx;") + more));
+    ours.until("routes", |ours| ours.peer("bird").synchronized == [true; 2]);
+    let paths = |ours: &Ours| ours.runner.speaker().rib().get(four(0)).map_or(0, |paths| paths.len());
+    assert_eq!((paths(&ours), ours.peer("bird").paths), (2, [11, 10]));
+    daemon.birdc("disable another");
+    ours.until("one path", |ours| paths(ours) == 1);
+    ours.check();
+}
+
+#[test]
+fn root_bird_signs_its_segments() {
+    if !may_run("root_bird_signs_its_segments") {
+        return;
+    }
+    let ns = Namespace::new();
+    let password = |text: &str| vec![PeerConfig { password: Some(text.into()), ..peer() }];
+    let daemon = Daemon::bird(&ns, &bird(10, "password \"correct horse\";", ""));
+    let mut ours = Ours::open(&ns, password("battery staple"));
+    let start = std::time::Instant::now();
+    while start.elapsed().as_secs() < 3 {
+        ours.poll();
+    }
+    assert_eq!((ours.peer("bird").state, ours.peer("bird").established), (None, 0));
+    drop(ours);
+    let mut ours = Ours::open(&ns, password("correct horse"));
+    ours.until("routes", |ours| ours.told.len() == 20);
+    drop(daemon);
+}
+
+#[test]
+fn root_we_connect_to_bird_that_waits() {
+    if !may_run("root_we_connect_to_bird_that_waits") {
+        return;
+    }
+    let ns = Namespace::new();
+    let configuration = bird(10, "passive;", "").replace("local 10.0.0.1 as", "local 10.0.0.1 port 1791 as");
+    let _daemon = Daemon::bird(&ns, &configuration);
+    let local = Some(IpAddr::from([10, 0, 0, 200]));
+    let peers = vec![PeerConfig { connect: true, port: 1791, local, ..peer() }];
+    // Connections are made where the sockets are.
+    let mut ours = Ours::with(&ns, peers, |config| config.listen.clear());
+    ns.within(|| ours.until("routes", |ours| ours.told.len() == 20));
+    assert_eq!(ours.peer("bird").established, 1);
+}
+
+#[test]
+fn root_strangers_get_no_session() {
+    if !may_run("root_strangers_get_no_session") {
+        return;
+    }
+    let ns = Namespace::new();
+    let mut ours = Ours::open(&ns, vec![PeerConfig::new("two", IpAddr::from([10, 0, 0, 2]), 64_496)]);
+    let _daemon = Daemon::bird(&ns, &bird(10, "", ""));
+    ours.until("a refusal", |ours| ours.runner.refused() > 0);
+    let notes = ours.runner.take_notes();
+    assert_eq!(
+        notes[0],
+        "connection refused: 10.0.0.1 is no peer of ours: add it to the configuration, or leave it"
+    );
+    // The right address, and another AS.
+    drop(ours);
+    let mut ours = Ours::open(&ns, vec![PeerConfig::new("bird", one(), 64_999)]);
+    ours.until("an end", |ours| ours.peer("bird").ended.is_some());
+    assert_eq!(ours.peer("bird").ended.as_deref(), Some("sent: bad peer AS (2/2)"));
+    assert!(ours.told.is_empty());
+}
+
+/// BIRD's routes by way of GoBGP, and GoBGP's BMP, which tells what BIRD has said.
+#[test]
+fn root_gobgp_feeds_and_is_monitored() {
+    let test = "root_gobgp_feeds_and_is_monitored";
+    if !may_run(test) || !has(test, "gobgpd") {
+        return;
+    }
+    let ns = Namespace::new();
+    let gobgp = PeerConfig::new("gobgp", IpAddr::from([10, 0, 0, 2]), 64_497);
+    let mut ours = Ours::with(&ns, vec![gobgp], |config| {
+        config.bmp_listen = vec!["10.0.0.200:11019".parse().unwrap()];
+        config.bmp = vec![BmpConfig {
+            name: "gobgp".into(),
+            // What the kernel takes for a destination on the same link.
+            address: one(),
+            view: View::PrePolicy,
+            max_prefixes: 100_000,
+        }];
+    });
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("gobgpd.toml");
+    let neighbor = |address: &str, asn: u32, remote: u16, passive: bool| {
+        format!(
+            "[[neighbors]]\n[neighbors.config]\nneighbor-address = \"{address}\"\npeer-as = {asn}\n\
+             [neighbors.transport.config]\nlocal-address = \"10.0.0.2\"\nremote-port = {remote}\npassive-mode = {passive}\n\
+             [neighbors.timers.config]\nconnect-retry = 1\nidle-hold-time-after-reset = 1\n\
+             [neighbors.ebgp-multihop.config]\nenabled = true\nmultihop-ttl = 10\n\
+             [[neighbors.afi-safis]]\n[neighbors.afi-safis.config]\nafi-safi-name = \"ipv4-unicast\"\n\
+             [[neighbors.afi-safis]]\n[neighbors.afi-safis.config]\nafi-safi-name = \"ipv6-unicast\"\n"
+        )
+    };
+    let configuration = format!(
+        "[global.config]\nas = 64497\nrouter-id = \"10.0.0.2\"\nport = 1792\nlocal-address-list = [\"10.0.0.2\"]\n{}{}\
+         [[bmp-servers]]\n[bmp-servers.config]\naddress = \"10.0.0.200\"\nport = 11019\n\
+         route-monitoring-policy = \"pre-policy\"\n",
+        neighbor("10.0.0.200", 65_000, 1790, false),
+        neighbor("10.0.0.1", 64_496, 179, true)
+    );
+    std::fs::write(&file, configuration).unwrap();
+    let session = bird_session("gobgp", "10.0.0.2 port 1792 as 64497", "", "");
+    let bird_file = bird(MANY, "disabled yes;", "") + &session;
+    let arguments = format!("gobgpd -t toml -f {} --api-hosts 127.0.0.1:50051", file.display());
+    let _gobgp = Daemon::start(&ns, &arguments, folder);
+    let daemon = Daemon::bird(&ns, &bird_file);
+    let paths = |ours: &Ours| ours.peer("gobgp").paths;
+    ours.until("routes", |ours| paths(ours) == [MANY as usize; 2]);
+    let monitored = |ours: &Ours| -> usize {
+        let exporters: Vec<_> = ours.runner.exporters().collect();
+        let peers = exporters.iter().flat_map(|exporter| &exporter.peers).filter(|peer| peer.asn == 64_496);
+        peers.map(|peer| ours.runner.speaker().rib().paths(peer.number).iter().sum::<usize>()).sum()
+    };
+    ours.until("monitored routes", |ours| monitored(ours) == 2 * MANY as usize);
+    ours.check();
+    // BIRD's own path is the shorter one: what it has said counts, though only BMP tells it.
+    assert!(ours.told == all(1), "{} of {}", ours.told.len(), 2 * MANY);
+    daemon.birdc("disable six");
+    ours.until("withdrawals", |ours| ours.told.len() == MANY as usize);
+    daemon.birdc("disable gobgp");
+    ours.until("the end of it", |ours| ours.told.is_empty());
+    ours.check();
+}
+
+/// BIRD's routes by way of FRR.
+#[test]
+fn root_frr_feeds_and_withdraws() {
+    let test = "root_frr_feeds_and_withdraws";
+    let bgpd = "/usr/lib/frr/bgpd";
+    if !may_run(test) || !has(test, bgpd) {
+        return;
+    }
+    let ns = Namespace::new();
+    let mut ours = Ours::open(&ns, vec![PeerConfig::new("frr", IpAddr::from([10, 0, 0, 2]), 64_498)]);
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let neighbor = |address: &str, asn: u32, more: &str| {
+        format!(
+            " neighbor {address} remote-as {asn}\n neighbor {address} ebgp-multihop 10\n neighbor {address} update-source 10.0.0.2\n \
+             neighbor {address} timers connect 1\n neighbor {address} advertisement-interval 0\n{more}"
+        )
+    };
+    let configuration = format!(
+        "router bgp 64498\n bgp router-id 10.0.0.2\n no bgp ebgp-requires-policy\n no bgp network import-check\n{}{} \
+         address-family ipv4 unicast\n  neighbor 10.0.0.200 next-hop-self\n exit-address-family\n \
+         address-family ipv6 unicast\n  neighbor 10.0.0.1 activate\n  neighbor 10.0.0.200 activate\n  \
+         neighbor 10.0.0.200 route-map SIX out\n exit-address-family\n!\n\
+         route-map SIX permit 10\n set ipv6 next-hop global fd00::2\n!\n",
+        neighbor("10.0.0.200", 65_000, " neighbor 10.0.0.200 port 1790\n"),
+        neighbor("10.0.0.1", 64_496, " neighbor 10.0.0.1 passive\n"),
+    );
+    std::fs::write(path("bgpd.conf"), configuration).unwrap();
+    // As root, for its folders are ours.
+    let arguments = format!(
+        "{bgpd} -f {} -p 1793 -l 10.0.0.2 -Z -S -u root -g root -i {} --vty_socket {} -P 0",
+        path("bgpd.conf"),
+        path("bgpd.pid"),
+        folder.path().display()
+    );
+    let _frr = Daemon::start(&ns, &arguments, folder);
+    let session = bird_session("frr", "10.0.0.2 port 1793 as 64498", "", "");
+    let daemon = Daemon::bird(&ns, &(bird(MANY, "disabled yes;", "") + &session));
+    ours.until("routes", |ours| ours.told.len() == 2 * MANY as usize);
+    assert!(ours.told == all(2));
+    ours.check();
+    daemon.birdc("disable four");
+    ours.until("withdrawals", |ours| ours.told.len() == MANY as usize);
+    daemon.birdc("disable frr");
+    ours.until("the end of it", |ours| ours.told.is_empty());
+    ours.check();
+}

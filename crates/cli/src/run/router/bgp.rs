@@ -1,0 +1,238 @@
+//! BGP beside the router: what peers say goes into its routes, and the verbs that show it.
+
+use super::Router;
+use crate::run::service::{lock, now_ns};
+use anyhow::Result;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use tidemill_bgp::config::BgpSection;
+use tidemill_bgp::{Change, PeerId, Runner, ShownPath, ShownPeer};
+use tidemill_control::schema::Done;
+use tidemill_control::schema::bgp::{
+    Monitor, MonitoredPeer, Monitors, Peer, Peers, Reset, Route, Routes, RoutesQuery, path,
+};
+use tidemill_control::{ApiError, Registry, Request};
+use tidemill_feed::AnyPrefix;
+
+/// Prefixes in one answer.
+const PAGE: u32 = 10_000;
+
+/// Sessions, and what they have said that is not in the routes yet.
+pub(crate) struct Bgp {
+    runner: Runner,
+    changes: Vec<Change>,
+}
+
+impl Bgp {
+    pub(crate) fn open(section: &BgpSection) -> Result<Self> {
+        let config = section.runner().map_err(crate::usage)?;
+        Ok(Bgp { runner: Runner::open(config)?, changes: Vec::new() })
+    }
+
+    pub(crate) fn shut_down(&mut self) {
+        self.runner.shut_down();
+    }
+
+    /// Takes other peers and announcements.
+    pub(crate) fn reload(&mut self, section: &BgpSection) -> Result<()> {
+        let config = section.runner().map_err(crate::usage)?.speaker;
+        self.runner.set_peers(now_ns(), config.peers, &mut self.changes)?;
+        self.runner.speaker_mut().set_exports(config.exports);
+        Ok(())
+    }
+}
+
+fn change(change: &Change) -> (AnyPrefix, Option<IpAddr>) {
+    (change.prefix, change.next_hop)
+}
+
+impl Router {
+    /// Hears what peers say, and takes it over if `apply`. Returns whether there was anything.
+    pub(super) fn hear_bgp(&self, bgp: &mut Option<Bgp>, now_ns: u64, apply: bool) -> bool {
+        let Some(Bgp { runner, changes }) = bgp else { return false };
+        let progress = runner.poll(now_ns, changes);
+        runner.take_notes().iter().for_each(|note| self.trouble.note("bgp", note));
+        if !apply {
+            return progress.bytes > 0;
+        }
+        let complain = |result| {
+            if let Err(error) = result {
+                self.trouble.complain("routes from BGP", &anyhow::Error::from(error));
+            }
+        };
+        let list: Vec<_> = changes.drain(..).map(|one| change(&one)).collect();
+        let mut control = lock(&self.control);
+        if !list.is_empty() {
+            complain(control.bgp(now_ns, &list));
+            self.applied.fetch_add(list.len() as u64, Ordering::Relaxed);
+        }
+        let turned = control.bgp_turned();
+        if !turned.is_empty() {
+            let best = runner.speaker().rib().best();
+            let again = best.filter(|(_, hop)| turned.binary_search(hop).is_ok());
+            let again: Vec<_> = again.map(|(prefix, hop)| (prefix, Some(hop))).collect();
+            complain(control.bgp(now_ns, &again));
+        }
+        !list.is_empty() || progress.bytes > 0
+    }
+}
+
+/// Adds the verbs.
+pub(super) fn register(router: &Arc<Router>, registry: &mut Registry) {
+    let to = router.clone();
+    registry.get(path::PEERS, "BGP peers and their sessions", move |_: &Request| peers(&to));
+    let to = router.clone();
+    registry.get(path::ROUTES, "Paths that BGP peers have told", move |asked: &Request| {
+        routes(&to, &asked.query()?)
+    });
+    let to = router.clone();
+    registry.get(path::BMP, "BMP routers and their peers", move |_: &Request| monitors(&to));
+    let to = router.clone();
+    registry.post(path::RESET, "Have a BGP session begin anew", move |asked: &Request| {
+        reset(&to, &asked.json()?)
+    });
+}
+
+fn none() -> ApiError {
+    ApiError::conflict("there is no BGP here: give the configuration a section [bgp]")
+}
+
+fn with<T>(router: &Router, work: impl FnOnce(&mut Bgp) -> Result<T, ApiError>) -> Result<T, ApiError> {
+    lock(&router.feeds).bgp.as_mut().ok_or_else(none).and_then(work)
+}
+
+fn peers(router: &Router) -> Result<Peers, ApiError> {
+    let now_ns = now_ns();
+    let one = |peer: ShownPeer| Peer {
+        name: peer.name,
+        address: peer.address.to_string(),
+        asn: peer.asn,
+        state: peer.state.map_or("idle", |state| state.name()).into(),
+        since_s: (peer.since_ns > 0).then(|| now_ns.saturating_sub(peer.since_ns) as f64 / 1e9),
+        id: peer.id.map(|id| id.to_string()),
+        hold_s: peer.hold_s,
+        paths4: peer.paths[0] as u64,
+        paths6: peer.paths[1] as u64,
+        announced: peer.announced as u64,
+        synchronized4: peer.synchronized[0],
+        synchronized6: peer.synchronized[1],
+        stale: peer.stale.contains(&true),
+        established: peer.established,
+        ended: peer.ended,
+        received: peer.stats.received,
+        updates: peer.stats.updates,
+        sent: peer.stats.sent,
+        treated_as_withdraw: peer.stats.treated_as_withdraw,
+        discarded: peer.stats.discarded,
+        loops: peer.loops,
+    };
+    with(router, |bgp| Ok(Peers { peers: bgp.runner.speaker().peers().map(one).collect() }))
+}
+
+/// What peers are called, by their numbers in the table.
+fn names(runner: &Runner) -> BTreeMap<PeerId, String> {
+    let peers = runner.speaker().peers().map(|peer| (peer.number, peer.name));
+    let mut names: BTreeMap<PeerId, String> = peers.collect();
+    for router in runner.exporters() {
+        names.extend(
+            router.peers.iter().map(|peer| (peer.number, format!("{}/{}", router.name, peer.address))),
+        );
+    }
+    names
+}
+
+fn prefix(text: &str) -> Result<AnyPrefix, ApiError> {
+    match text.contains(':') {
+        true => text.parse().map(AnyPrefix::V6).map_err(|error| ApiError::bad_request(format!("{error}"))),
+        false => text.parse().map(AnyPrefix::V4).map_err(|error| ApiError::bad_request(format!("{error}"))),
+    }
+}
+
+fn routes(router: &Router, query: &RoutesQuery) -> Result<Routes, ApiError> {
+    let limit = query.limit.unwrap_or(PAGE).clamp(1, PAGE) as usize;
+    let exact = query.prefix.as_deref().map(prefix).transpose()?;
+    let after = query.after.as_deref().map(prefix).transpose()?;
+    with(router, |bgp| {
+        let names = names(&bgp.runner);
+        if let Some(peer) = query.peer.as_ref().filter(|peer| !names.values().any(|name| name == *peer)) {
+            return Err(ApiError::not_found(format!("there is no peer {peer:?}: see `tidemill bgp peers`")));
+        }
+        let rib = bgp.runner.speaker().rib();
+        if let Some(prefix) = exact {
+            let paths = rib.get(prefix).unwrap_or_default();
+            let wanted = |route: &Route| query.peer.as_ref().is_none_or(|peer| *peer == route.peer);
+            let routes = paths.into_iter().map(|path| route(prefix, path, &names)).filter(wanted).collect();
+            return Ok(Routes { routes, next: None });
+        }
+        let (mut list, mut last, mut more) = (Vec::new(), None, false);
+        // A peer with few paths among a million: the page ends in time all the same.
+        for (seen, (prefix, paths)) in rib.after(after).enumerate() {
+            if list.len() >= limit || seen >= 10 * PAGE as usize {
+                more = true;
+                break;
+            }
+            let wanted = |route: &Route| query.peer.as_ref().is_none_or(|peer| *peer == route.peer);
+            list.extend(paths.into_iter().map(|path| route(prefix, path, &names)).filter(wanted));
+            last = Some(prefix);
+        }
+        let next = last.filter(|_| more).map(|prefix| prefix.to_string());
+        Ok(Routes { routes: list, next })
+    })
+}
+
+fn route(prefix: AnyPrefix, path: ShownPath, names: &BTreeMap<PeerId, String>) -> Route {
+    let of = &path.attributes;
+    let large = |[a, b, c]: &[u32; 3]| format!("{a}:{b}:{c}");
+    Route {
+        prefix: prefix.to_string(),
+        peer: names.get(&path.peer).cloned().unwrap_or_default(),
+        path: path.path,
+        next_hop: of.next_hop.to_string(),
+        as_path: of.as_path.to_string(),
+        origin: of.origin.name().into(),
+        med: of.med,
+        local_pref: of.local_pref,
+        communities: of.communities.iter().map(|one| format!("{}:{}", one >> 16, one & 0xffff)).collect(),
+        large_communities: of.large_communities.iter().map(large).collect(),
+        stale: path.stale,
+        best: path.best,
+    }
+}
+
+fn monitors(router: &Router) -> Result<Monitors, ApiError> {
+    with(router, |bgp| {
+        let rib = bgp.runner.speaker().rib();
+        let peer = |peer: &tidemill_bgp::bmp::ShownBmpPeer| {
+            let [paths4, paths6] = rib.paths(peer.number).map(|paths| paths as u64);
+            MonitoredPeer { address: peer.address.to_string(), asn: peer.asn, up: peer.up, paths4, paths6 }
+        };
+        let one = |router: tidemill_bgp::ShownExporter| Monitor {
+            peers: router.peers.iter().map(peer).collect(),
+            name: router.name,
+            address: router.address.to_string(),
+            system: router.system,
+            connected: router.connected,
+            messages: router.stats.messages,
+            updates: router.stats.updates,
+            ignored: router.stats.ignored,
+            malformed: router.stats.malformed,
+        };
+        Ok(Monitors { routers: bgp.runner.exporters().map(one).collect() })
+    })
+}
+
+fn reset(router: &Router, asked: &Reset) -> Result<Done, ApiError> {
+    with(router, |Bgp { runner, changes }| {
+        let speaker = runner.speaker_mut();
+        if !speaker.peers().any(|peer| peer.name == asked.peer) {
+            let what = format!("there is no peer {:?}: see `tidemill bgp peers`", asked.peer);
+            return Err(ApiError::not_found(what));
+        }
+        Ok(Done::from(match speaker.reset(now_ns(), &asked.peer, changes) {
+            true => format!("{}: its session begins anew", asked.peer),
+            false => format!("{}: it has no session", asked.peer),
+        }))
+    })
+}

@@ -1,0 +1,172 @@
+//! What BGP sessions say and are asked.
+
+pub use super::Done;
+use serde::{Deserialize, Serialize};
+
+/// The paths of the verbs.
+pub mod path {
+    /// GET: [`Peers`](super::Peers).
+    pub const PEERS: &str = "/v1/bgp/peers";
+    /// GET with [`RoutesQuery`](super::RoutesQuery): [`Routes`](super::Routes).
+    pub const ROUTES: &str = "/v1/bgp/routes";
+    /// GET: [`Monitors`](super::Monitors).
+    pub const BMP: &str = "/v1/bgp/bmp";
+    /// POST of a [`Reset`](super::Reset): [`Done`](super::Done).
+    pub const RESET: &str = "/v1/bgp/reset";
+}
+
+answers! {
+    /// The peers.
+    pub struct Peers {
+        /// In the order of the configuration.
+        pub peers: Vec<Peer>,
+    }
+
+    /// A peer.
+    pub struct Peer {
+        /// What it is called.
+        pub name: String,
+        /// Its address.
+        pub address: String,
+        /// Its AS.
+        pub asn: u32,
+        /// `idle` (no connection), `open-sent`, `open-confirm`, `established`.
+        pub state: String,
+        /// For how long its session has stood, or has not; none if it never did.
+        pub since_s: Option<f64>,
+        /// Its BGP identifier.
+        pub id: Option<String>,
+        /// The hold time agreed on.
+        pub hold_s: Option<u64>,
+        /// IPv4 paths from it.
+        pub paths4: u64,
+        /// IPv6 paths from it.
+        pub paths6: u64,
+        /// Prefixes announced to it.
+        pub announced: u64,
+        /// Whether it has said that it has told all, IPv4.
+        pub synchronized4: bool,
+        /// The same, IPv6.
+        pub synchronized6: bool,
+        /// Whether routes from before its restart are kept.
+        pub stale: bool,
+        /// How often a session was established.
+        pub established: u64,
+        /// Why its last session ended.
+        pub ended: Option<String>,
+        /// Messages received.
+        pub received: u64,
+        /// UPDATEs among them.
+        pub updates: u64,
+        /// Messages sent.
+        pub sent: u64,
+        /// UPDATEs whose routes were withdrawn because they were malformed.
+        pub treated_as_withdraw: u64,
+        /// Attributes left out because they were malformed.
+        pub discarded: u64,
+        /// Routes not used because they had come through us.
+        pub loops: u64,
+    }
+
+    /// A page of routes.
+    pub struct Routes {
+        /// Those of this page.
+        pub routes: Vec<Route>,
+        /// What to give as `after` for the next page, if there is one.
+        pub next: Option<String>,
+    }
+
+    /// One path to a prefix.
+    pub struct Route {
+        /// The prefix.
+        pub prefix: String,
+        /// Whose path: the peer's name, or `ROUTER/ADDRESS` of a BMP router's peer.
+        pub peer: String,
+        /// Its identifier, where the peer tells several.
+        pub path: u32,
+        /// The next hop.
+        pub next_hop: String,
+        /// The ASes, the nearest first.
+        pub as_path: String,
+        /// `igp`, `egp` or `incomplete`.
+        pub origin: String,
+        /// MULTI_EXIT_DISC.
+        pub med: Option<u32>,
+        /// LOCAL_PREF.
+        pub local_pref: Option<u32>,
+        /// Communities.
+        pub communities: Vec<String>,
+        /// Large communities.
+        pub large_communities: Vec<String>,
+        /// From before the peer's restart.
+        pub stale: bool,
+        /// The one in use.
+        pub best: bool,
+    }
+
+    /// The BMP routers.
+    pub struct Monitors {
+        /// In the order of the configuration.
+        pub routers: Vec<Monitor>,
+    }
+
+    /// A BMP router.
+    pub struct Monitor {
+        /// What it is called.
+        pub name: String,
+        /// Its address.
+        pub address: String,
+        /// What it calls itself.
+        pub system: String,
+        /// Whether it is connected.
+        pub connected: bool,
+        /// Messages.
+        pub messages: u64,
+        /// UPDATEs whose routes were taken.
+        pub updates: u64,
+        /// Messages that are none of our business.
+        pub ignored: u64,
+        /// UPDATEs that could not be read.
+        pub malformed: u64,
+        /// Its peers.
+        pub peers: Vec<MonitoredPeer>,
+    }
+
+    /// A peer of a BMP router.
+    pub struct MonitoredPeer {
+        /// Its address.
+        pub address: String,
+        /// Its AS.
+        pub asn: u32,
+        /// Whether the router has a session with it.
+        pub up: bool,
+        /// IPv4 paths from it.
+        pub paths4: u64,
+        /// IPv6 paths from it.
+        pub paths6: u64,
+    }
+}
+
+requests! {
+    /// Which routes.
+    pub struct RoutesQuery {
+        /// Only those of this peer.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub peer: Option<String>,
+        /// Only those to this prefix.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub prefix: Option<String>,
+        /// What the last page said.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub after: Option<String>,
+        /// Prefixes at most.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub limit: Option<u32>,
+    }
+
+    /// Whose session is to begin anew.
+    pub struct Reset {
+        /// The peer's name.
+        pub peer: String,
+    }
+}

@@ -1,0 +1,104 @@
+//! The best paths of BGP peers, taken into a running router: what their next hops come to, and when that changes.
+
+use crate::lab::*;
+use std::net::IpAddr;
+use tidemill_feed::AnyPrefix;
+use tidemill_router::config::OneOrMany;
+use tidemill_router::config::RouteConfig;
+
+const TEXT: &str = "[[interface]]\nport='lan'\naddresses=['10.1.0.1/24','fd01::1/64']\n\
+    [[interface]]\nport='wan'\naddresses=['10.2.0.1/24','fd02::1/64']\n\
+    [[route]]\nprefix='203.0.113.0/24'\nvia='10.1.0.7'\n\
+    [[route]]\nprefix='2001:db8:77::/48'\nvia='fd02::7'\n";
+
+fn path(prefix: &str, hop: Option<&str>) -> (AnyPrefix, Option<IpAddr>) {
+    let prefix = match prefix.contains(':') {
+        true => AnyPrefix::V6(prefix.parse().unwrap()),
+        false => AnyPrefix::V4(prefix.parse().unwrap()),
+    };
+    (prefix, hop.map(|hop| hop.parse().unwrap()))
+}
+
+fn tell(lab: &mut Lab, changes: &[(AnyPrefix, Option<IpAddr>)]) {
+    lab.control.bgp(lab.now_ns(), changes).unwrap();
+    lab.settle();
+}
+
+fn leads(lab: &mut Lab, address: &str, expected: &str) {
+    let route = lab.route("", address);
+    assert!(route.starts_with(expected), "{address}: {route}, not {expected}");
+}
+
+fn via(prefix: &str, via: &str) -> RouteConfig {
+    RouteConfig { prefix: prefix.into(), via: Some(OneOrMany::One(via.into())), ..RouteConfig::default() }
+}
+
+#[test]
+fn next_hops_are_looked_up_among_the_other_routes() {
+    let mut lab = Lab::new(TEXT);
+    tell(
+        &mut lab,
+        &[
+            path("20.0.0.0/8", Some("10.2.0.9")),
+            path("20.1.0.0/16", Some("203.0.113.5")),
+            path("20.2.0.0/16", Some("192.0.2.99")),
+            path("20.3.0.0/16", Some("10.1.0.1")),
+            path("2001:db8:1::/48", Some("fd02::9")),
+            path("2001:db8:2::/48", Some("2001:db8:77::1")),
+            path("ff00::/8", Some("fd02::9")),
+        ],
+    );
+    leads(&mut lab, "20.200.0.1", "bgp 20.0.0.0/8 wan");
+    leads(&mut lab, "20.1.0.1", "bgp 20.1.0.0/16 lan");
+    leads(&mut lab, "2001:db8:1::1", "bgp 2001:db8:1::/48 wan");
+    leads(&mut lab, "2001:db8:2::1", "bgp 2001:db8:2::/48 wan");
+    // One that nobody knows the way to, and ourselves, make no route.
+    leads(&mut lab, "20.2.0.1", "bgp 20.0.0.0/8");
+    leads(&mut lab, "20.3.0.1", "bgp 20.0.0.0/8");
+    assert_eq!(lab.control.bgp_routes(), (2, 2));
+    // A next hop that only BGP leads to is not reached.
+    tell(&mut lab, &[path("20.4.0.0/16", Some("20.200.0.1"))]);
+    leads(&mut lab, "20.4.0.1", "bgp 20.0.0.0/8");
+    tell(&mut lab, &[path("20.0.0.0/8", None), path("20.1.0.0/16", None), path("2001:db8:1::/48", None)]);
+    leads(&mut lab, "20.1.0.1", "none");
+    assert_eq!(lab.control.bgp_routes(), (0, 1));
+}
+
+#[test]
+fn other_routes_turn_next_hops() {
+    let mut lab = Lab::new(TEXT);
+    let all = [path("20.1.0.0/16", Some("203.0.113.5")), path("20.2.0.0/16", Some("192.0.2.99"))];
+    tell(&mut lab, &all);
+    lab.control.bgp_turned();
+    assert_eq!(lab.control.bgp_turned(), Vec::<IpAddr>::new(), "nothing has changed");
+    let now_ns = lab.now_ns();
+    let again = |lab: &mut Lab, turned: &[&str]| {
+        let expected: Vec<IpAddr> = turned.iter().map(|text| text.parse().unwrap()).collect();
+        assert_eq!(lab.control.bgp_turned(), expected);
+        let paths: Vec<_> = all.iter().copied().filter(|(_, hop)| expected.contains(&hop.unwrap())).collect();
+        tell(lab, &paths);
+    };
+    lab.control.add_route(now_ns, &via("192.0.2.0/24", "10.2.0.9")).unwrap();
+    again(&mut lab, &["192.0.2.99"]);
+    leads(&mut lab, "20.2.0.1", "bgp 20.2.0.0/16 wan");
+    // A more specific route to a next hop.
+    lab.control.add_route(now_ns, &via("203.0.113.5/32", "10.2.0.9")).unwrap();
+    again(&mut lab, &["203.0.113.5"]);
+    leads(&mut lab, "20.1.0.1", "bgp 20.1.0.0/16 wan");
+    lab.control.delete_route(now_ns, "203.0.113.5/32", None).unwrap();
+    lab.control.delete_route(now_ns, "192.0.2.0/24", None).unwrap();
+    again(&mut lab, &["192.0.2.99", "203.0.113.5"]);
+    leads(&mut lab, "20.1.0.1", "bgp 20.1.0.0/16 lan");
+    leads(&mut lab, "20.2.0.1", "none");
+}
+
+#[test]
+fn static_routes_come_first() {
+    let mut lab = Lab::new(TEXT);
+    tell(&mut lab, &[path("203.0.113.0/24", Some("10.2.0.9")), path("10.1.0.0/24", Some("10.2.0.9"))]);
+    leads(&mut lab, "203.0.113.1", "static 203.0.113.0/24 lan");
+    leads(&mut lab, "10.1.0.77", "own 10.1.0.0/24 lan");
+    lab.control.delete_route(lab.now_ns(), "203.0.113.0/24", None).unwrap();
+    lab.settle();
+    leads(&mut lab, "203.0.113.1", "bgp 203.0.113.0/24 wan");
+}
