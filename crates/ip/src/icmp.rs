@@ -31,7 +31,7 @@ const fn cause(reason: DropReason, v4: (u8, u8), v6: (u8, u8)) -> Cause {
 }
 
 /// What senders are told about (RFC 1812 5.2.7.1, RFC 4443 3.1).
-const CAUSES: [Cause; 18] = {
+const CAUSES: [Cause; 19] = {
     use icmpv4::{code as c4, kind as k4};
     use icmpv6::{code as c6, kind as k6};
     let host4 = (k4::DEST_UNREACHABLE, c4::UNREACHABLE_HOST);

@@ -145,7 +145,7 @@ fn sockets_of(pid: u32) -> HashSet<u64> {
 /// memcached has.
 pub(super) fn memcached_sockets(pid: u32) -> HashSet<u64> {
     let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    if name.starts_with("memcached") { sockets(pid) } else { HashSet::new() }
+    if name.starts_with("memcached") { sockets_of(pid) } else { HashSet::new() }
 }
 
 /// Other ports that a process listens on over TCP.

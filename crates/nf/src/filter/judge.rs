@@ -290,8 +290,8 @@ impl<A: Net<W>, const W: usize> Filter<A, W> {
         };
         let met = self.fragments.meet(now_ms, rules.times.fragment_ms, whole, start..end, piece.more);
         match met {
-            None | Some((_, Known::Refused)) => REFUSED,
-            Some((token, _)) if start == 0 => {
+            (_, Known::Refused) => REFUSED,
+            (token, _) if start == 0 => {
                 let fate = self.whole(place, now_ms, rules, ways, read, ip);
                 let known = match fate {
                     Fate::Passes => Known::Addresses(read.source, read.destination),
@@ -301,11 +301,11 @@ impl<A: Net<W>, const W: usize> Filter<A, W> {
                 self.settled = Some(token);
                 fate
             }
-            Some((_, Known::Addresses(..))) => {
+            (_, Known::Addresses(..)) => {
                 self.counters.one(Counter::Fragments);
                 Fate::Passes
             }
-            Some((token, Known::Nothing | Known::Worker(_))) => {
+            (token, Known::Nothing | Known::Worker(_)) => {
                 self.counters.one(Counter::FragmentsHeld);
                 Fate::Waits(token)
             }

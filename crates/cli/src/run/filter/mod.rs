@@ -3,7 +3,7 @@
 mod api;
 
 use super::config::{Config, OTHERS};
-use super::role::{Open, Opening, Role, Told, figures};
+use super::role::{LeftOver, Open, Opening, Role, Told, figures};
 use super::router::{self, Router};
 use super::service::{checked_room, lock, unchanged};
 use crate::usage;
@@ -141,7 +141,7 @@ impl Role for Filter {
         did
     }
 
-    fn reload(&self, name: &str, old: &Config, new: &Config, text: &str) -> Result<()> {
+    fn reload(&self, name: &str, old: &Config, new: &Config, text: &str) -> Result<LeftOver> {
         unchanged(name, &[])?;
         check_section(new, name)?;
         let section = new.filter.clone().unwrap_or_default();
@@ -152,15 +152,19 @@ impl Role for Filter {
                 .with_control(|control| lock(&self.control).reload(section, &control.settings().interfaces))
         };
         filter(&section).map_err(|error| mistake(name, &error))?;
-        if let Err(error) = self.router.reload(name, old, new, text) {
-            // The section is as before; its files are as they are now.
-            if let Err(error) = filter(&before) {
-                eprintln!("tidemill: {error}: the filter keeps the new section");
+        let left = match self.router.reload(name, old, new, text) {
+            Ok(left) => left,
+            Err(error) => {
+                // The section is as before, its files are as they are now; unless the way back is closed.
+                let Err(back) = filter(&before) else { return Err(error) };
+                let why = crate::usage::one_line(&error);
+                vec![format!(
+                    "the router keeps the old configuration ({why}), the filter the new section ({back})"
+                )]
             }
-            return Err(error);
-        }
+        };
         self.follow_interfaces();
-        Ok(())
+        Ok(left)
     }
 
     fn verbs(self: Arc<Self>, registry: &mut Registry) {
