@@ -274,8 +274,11 @@ fn act(place: &Place<'_>, life: &Life, routes: bool, draw: &mut Draw) -> Result<
         3 | 4 if routes => {
             // Nothing of the examples' traffic goes there.
             let n = draw.below(256);
-            let prefix =
-                if n.is_multiple_of(2) { format!("198.18.{n}.0/24") } else { format!("2001:db8:ffff:{n:x}::/64") };
+            let prefix = if n.is_multiple_of(2) {
+                format!("198.18.{n}.0/24")
+            } else {
+                format!("2001:db8:ffff:{n:x}::/64")
+            };
             must(&["route", "add", &prefix, "blackhole"])?;
             must(&["route", "delete", &prefix])?;
         }

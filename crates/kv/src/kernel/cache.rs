@@ -35,8 +35,6 @@ const TICK_NS: u64 = 100 * MS;
 const AGE: usize = 120;
 /// Keys asked for at once.
 const BATCH: usize = 64;
-/// Missed keys that are worth a question, on each processor in 4.2 ms (`missed` in bpf/kv_get.h), while answers can be admitted and while they cannot.
-const EVENTS: [u64; 2] = [80, 1];
 /// How long to wait where there is nothing to do, in the same two cases: a question costs memcached's processor more than what it asks for where it
 /// is asked alone.
 const PAUSES: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(10)];
@@ -77,7 +75,7 @@ pub struct Cache {
     values: Values,
     pub(super) object: Object,
     pins: Option<Pins>,
-    daemon: Daemon,
+    pub(super) daemon: Daemon,
     /// Whether memcached is still to be asked for a `flush_all` that waits: nothing is served before that.
     pub(super) unasked: bool,
     /// Connections that cannot be followed found no room in the table: nothing is served until they do.
@@ -87,10 +85,10 @@ pub struct Cache {
     /// Values that have no end or just a second left, and what they were seen under and when: which of the two shows later.
     perhaps_for_ever: HashMap<Vec<u8>, (u64, u64, u64)>,
     /// Keys that the programs have told as missed; and of them, and of those that were admitted, how many until the last look.
-    told: u64,
-    before: (u64, u64),
+    pub(super) told: u64,
+    pub(super) before: (u64, u64),
     /// Hardly an answer since the look before could be admitted.
-    is_vain: bool,
+    pub(super) is_vain: bool,
     pub(super) gone: HashMap<Tuple, (u64, u64)>,
     /// Connections with mutations that no answer has shown to be executed.
     pub(super) unanswered: Unanswered,
@@ -271,7 +269,7 @@ impl Cache {
         // Half of a word counts them.
         state.set(state::RATE_TOTAL, self.options.rate_total.min(u64::from(u32::MAX / 2)));
         state.set(state::MASKS, state.slot_mask | (sets(self.options.memory) - 1) << 32);
-        state.set(state::PORT, network_port(&self.options) | EVENTS[0] << 32);
+        state.set(state::PORT, network_port(&self.options) | super::budget::EVENTS[0] << 32);
         self.tell();
     }
 
@@ -589,24 +587,6 @@ impl Cache {
         if answers.is_err() {
             self.lost();
         }
-    }
-
-    /// Fewer keys are told while hardly one can be admitted: there is none such value, nothing may be admitted now.
-    fn budget(&mut self) {
-        self.set_vain(self.is_told_in_vain());
-        self.before = (self.told, self.daemon.admitted);
-    }
-
-    /// Whether hardly a key that was told since the last look could be admitted.
-    fn is_told_in_vain(&self) -> bool {
-        let (told, admitted) = (self.told - self.before.0, self.daemon.admitted - self.before.1);
-        told > 50 && admitted * 10 < told
-    }
-
-    fn set_vain(&mut self, is_vain: bool) {
-        self.is_vain = is_vain;
-        let word = self.state.get(state::PORT) & 0xffff_ffff;
-        self.state.set(state::PORT, word | EVENTS[usize::from(self.is_vain)] << 32);
     }
 
     /// The most wanted keys that are served.

@@ -5,6 +5,7 @@
 
 mod allow;
 mod ask;
+mod budget;
 mod cache;
 mod diag;
 mod layout;

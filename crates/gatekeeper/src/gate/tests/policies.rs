@@ -375,7 +375,8 @@ fn numbers_are_bounded_and_come_back() {
 #[test]
 fn no_decision_passes_for_another_grantors() {
     // Who is named, who is down, who decides (0: nobody); whether the flow is granted then. It is 5's where it can be.
-    const CASES: [&[(&[u32], u32, u32, bool)]; 7] = [
+    type Step = (&'static [u32], u32, u32, bool);
+    const CASES: [&[Step]; 7] = [
         &[(&[4], 0, 4, true), (&[4, 5, 6], 0, 0, true), (&[5, 6], 0, 0, false)],
         &[(&[4], 0, 0, false), (&[4, 5, 6], 0, 4, true), (&[5, 6], 0, 0, false)],
         &[(&[4, 5], 0, 4, true), (&[5], 0, 0, false)],
