@@ -98,14 +98,14 @@ fn root_bird_feeds_flaps_and_withdraws() {
     assert_eq!((stats.treated_as_withdraw, stats.discarded), (0, 0));
     // What we announce, as BIRD has it.
     for prefix in ["198.51.100.0/24", "2001:db8:ffff::/48"] {
-        let told = daemon.birdc(&format!("show route all {prefix}"));
-        for part in ["BGP.as_path: 65000 65000", "BGP.med: 7", "BGP.community: (65000,1)"] {
-            assert!(told.contains(part), "{part}: {told}");
-        }
+        ours.until(&format!("{prefix} at BIRD, as it was announced"), |_| {
+            let told = daemon.birdc(&format!("show route all {prefix}"));
+            let parts = ["BGP.as_path: 65000 65000", "BGP.med: 7", "BGP.community: (65000,1)"];
+            parts.iter().all(|part| told.contains(part))
+        });
     }
     ours.runner.speaker_mut().set_exports(vec![export("198.51.100.0/24")]);
-    (0..100).for_each(|_| ours.poll());
-    assert!(!daemon.birdc("show route").contains("2001:db8:ffff::/48"));
+    ours.until("withdrawal at BIRD", |_| !daemon.birdc("show route").contains("2001:db8:ffff::/48"));
     // A part goes and comes.
     daemon.birdc("disable six");
     ours.until("IPv4 alone", |ours| ours.told.len() == MANY as usize);

@@ -96,6 +96,16 @@ impl Lab {
 
     /// Kills it, as a box that dies, and starts another one in its place; what that says of sessions.
     pub(crate) fn replace(&mut self) -> String {
+        // The sessions of now are in the file once it was written twice: the first may have been under way.
+        let file = self.folder.path().join("sessions");
+        let written = || std::fs::metadata(&file).and_then(|file| file.modified()).ok();
+        for _ in 0..2 {
+            let (before, started) = (written(), std::time::Instant::now());
+            while written() == before {
+                assert!(started.elapsed() < Duration::from_secs(60), "no sessions are written");
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        }
         self.child.kill().unwrap();
         self.child.wait().unwrap();
         self.child = start(&self.middle, self.folder.path());

@@ -4,6 +4,7 @@
 use crate::codec::reply::{self, Item};
 use crate::codec::verb::Verb;
 use crate::codec::write;
+use std::collections::HashMap;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
@@ -106,6 +107,34 @@ impl Asker {
         Ok(protocol)
     }
 
+    /// Clients that memcached has connections of over TCP, and whether it has carried out all that it has read of them: it waits for more of what the client
+    /// sends (`conn_read`, `conn_nread`, `conn_swallow`) then. One that has had its turn and waits for the next, or for room for an answer, is in another state.
+    pub(super) fn at_rest(&mut self) -> io::Result<HashMap<SocketAddr, bool>> {
+        self.stream.write_all(b"stats conns\r\n")?;
+        let (mut all, mut client) = (HashMap::new(), None);
+        loop {
+            let line = self.reply(|item| match item {
+                Item::Line(line, _) => Ok(String::from_utf8_lossy(line).into_owned()),
+                _ => Err(bad()),
+            })?;
+            if line.trim_end() == "END" {
+                return Ok(all);
+            }
+            let Some((_, what)) = line.strip_prefix("STAT ").ok_or_else(bad)?.split_once(':') else {
+                continue;
+            };
+            if let Some(address) = what.strip_prefix("addr ") {
+                client = client_of(address);
+            } else if let Some(state) = what.strip_prefix("state ")
+                && let Some(client) = client.take()
+            {
+                let rests = ["conn_read", "conn_nread", "conn_swallow"].contains(&state.trim());
+                // Another listener may have one with the same ends: then neither is known to rest before both do.
+                all.entry(client).and_modify(|all| *all &= rests).or_insert(rests);
+            }
+        }
+    }
+
     /// Values of the answer to `stats`, which is read to its end.
     fn stats<const N: usize>(&mut self, names: [&str; N]) -> io::Result<[Option<String>; N]> {
         let mut found = [const { None }; N];
@@ -180,6 +209,13 @@ impl Asker {
         self.stream.write_all(&request)?;
         keys.iter().map(|_| self.reply(answer)).collect()
     }
+}
+
+/// `tcp:192.0.2.1:4000`, `tcp6:[2001:db8::1]:4000`.
+fn client_of(text: &str) -> Option<SocketAddr> {
+    let (transport, address) = text.trim().split_once(':')?;
+    let address: SocketAddr = address.parse().ok().filter(|_| ["tcp", "tcp6"].contains(&transport))?;
+    Some(SocketAddr::new(address.ip().to_canonical(), address.port()))
 }
 
 fn bad() -> io::Error {

@@ -476,7 +476,7 @@ impl Cache {
     }
 
     /// memcached did not answer, or late: no mutation is taken for executed by now. Another connection.
-    fn lost(&mut self) {
+    pub(super) fn lost(&mut self) {
         self.state.unsettle();
         self.unasked = true;
         if let Some(server) = &mut self.server {

@@ -60,7 +60,7 @@ pub struct Command {
     pub passes: u64,
 }
 
-fn ends(tuple: &Tuple) -> (SocketAddr, IpAddr) {
+pub(super) fn ends(tuple: &Tuple) -> (SocketAddr, IpAddr) {
     let address = |words: &[u32]| {
         let mut bytes = [0; 16];
         for (four, word) in bytes.chunks_mut(4).zip(words) {

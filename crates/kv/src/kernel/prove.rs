@@ -5,8 +5,8 @@
 //! the kernel:      read up to `next`, nothing unsent, a acknowledged ........ nothing unsent, a acknowledged: memcached has said nothing meanwhile
 //! time:      look    read_ns <----------- settle: a thread that could go on has done so -----------> executed: released
 //! ```
-//! What it has read and not executed waits for two things only: its thread, for which it has `settle`, as with datagrams; or a client that does not read its answers,
-//! and then something is unsent, or has been sent since. The argument in whole: crates/kv/KERNEL.md.
+//! What it has read and not executed waits for two things only: its thread, of which memcached itself says whether it has more to do for this connection (`stats conns`);
+//! or a client that does not read its answers, and then something is unsent, or has been sent since. The argument in whole: crates/kv/KERNEL.md.
 //!
 //! Mutations that a connection's ring had no room for moved their slots for a time ([`FAR_NS`]), which is longer than all of this takes. Where it takes longer still,
 //! nothing is admitted (`SURE`).
@@ -16,11 +16,13 @@
 use super::cache::{Cache, system};
 use super::diag::{Diag, Socket};
 use super::layout::{Conn, FAR_NS, FLUSH, READ, TCP_MUTATION, Tuple, conn, state};
+use super::look::ends;
 use super::reconcile::opened_ns;
 use super::state::now_ns;
 use super::{KvError, machine};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
+use std::net::SocketAddr;
 
 /// Connections of this kind.
 #[derive(Debug, Default)]
@@ -196,7 +198,12 @@ impl Cache {
             let record = records.entry(left.tuple).or_insert_with(|| Record::new(left, before_ns));
             record.look(left, before_ns);
         }
-        let executed = self.executed(looked_ns, &left);
+        let mut executed = self.executed(looked_ns, &left);
+        // Time does not say how much there was to do before it: memcached does.
+        if !executed.is_empty() {
+            let rests = self.at_rest().unwrap_or_default();
+            executed.retain(|(tuple, _)| rests.get(&ends(tuple).0) == Some(&true));
+        }
         for (tuple, mark) in executed {
             let Some(record) = self.unanswered.records.get_mut(&tuple) else { continue };
             let frame = frame(&tuple, record.opened_ns, &mark.snapshot);
@@ -209,6 +216,16 @@ impl Cache {
         let oldest_ns = oldest.fold(looked_ns, u64::min);
         self.state.set(state::SURE, oldest_ns.saturating_add(far_ns));
         Ok(())
+    }
+
+    /// Clients that memcached has connections of, and whether all that it has read of them is executed. `None`: it does not say.
+    pub(super) fn at_rest(&mut self) -> Option<HashMap<SocketAddr, bool>> {
+        let asker = self.server.as_mut().and_then(|server| server.asker.as_mut())?;
+        let said = asker.at_rest();
+        if said.is_err() {
+            self.lost();
+        }
+        said.ok()
     }
 
     /// Connections with mutations that may not be executed.

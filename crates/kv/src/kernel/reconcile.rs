@@ -2,6 +2,7 @@
 
 use super::cache::{Cache, system};
 use super::layout::{Conn, RING, Tuple, UdpKey, UdpPending, conn, state};
+use super::look::ends;
 use super::state::State;
 use super::{KvError, machine};
 use std::collections::HashSet;
@@ -81,6 +82,7 @@ impl Cache {
             }
         }
         self.gone.retain(|tuple, _| dead.contains(tuple));
+        let mut due = Vec::new();
         for tuple in &dead {
             let Some(value) = table.get(tuple).map_err(system(action))? else { continue };
             // Not the time of one before it with the same ends.
@@ -88,11 +90,20 @@ impl Cache {
             if gone.1 != opened_ns(&value) {
                 *gone = (now, opened_ns(&value));
             }
-            if now.saturating_sub(gone.0) < settle {
-                continue;
+            if now.saturating_sub(gone.0) >= settle {
+                due.push((*tuple, has_left(&value)));
             }
-            let looked_at = gone.1;
-            self.gone.remove(tuple);
+        }
+        // What a reset connection had brought memcached still executes, however much it is; it closes the connection then.
+        if self.server.is_some() && due.iter().any(|(_, has_left)| *has_left) {
+            let listed = self.at_rest();
+            due.retain(|(tuple, has_left)| {
+                !has_left || listed.as_ref().is_some_and(|listed| !listed.contains_key(&ends(tuple).0))
+            });
+        }
+        let mut table = self.object.table::<Tuple, Conn>("kv_conns").map_err(system(action))?;
+        for (tuple, _) in &due {
+            let Some((_, looked_at)) = self.gone.remove(tuple) else { continue };
             let mut value: Conn = [0; conn::WORDS];
             self.state.set(state::BROKEN, 1);
             if table.take(tuple, &mut value).map_err(system(action))? {
