@@ -125,8 +125,7 @@ fn pages_of_other_sites_get_nothing_from_the_socket() {
     }
 }
 
-/// Requests that are cut, repeated, spliced and filled with other bytes: each is answered or closed, and a good one is answered behind it. The same as a target
-/// for the fuzzer: fuzz/fuzz_targets/control_api.rs.
+/// Requests that are cut, repeated, spliced and filled with other bytes: each is answered or closed, and a good one is answered behind it.
 #[test]
 fn mutilated_requests_harm_nobody() {
     const SEEDS: [&[u8]; 6] = [
