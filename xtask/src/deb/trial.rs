@@ -51,9 +51,9 @@ dpkg -P tidemill
 hasnt /etc/tidemill
 hasnt /var/lib/tidemill
 hasnt /usr/share/doc/tidemill
-! getent passwd tidemill
-! getent group tidemill
-! dpkg -s tidemill 2>/dev/null
+if getent passwd tidemill; then echo 'trial: left: getent passwd tidemill'; exit 1; fi
+if getent group tidemill; then echo 'trial: left: getent group tidemill'; exit 1; fi
+if dpkg -s tidemill 2>/dev/null; then echo 'trial: left: dpkg -s tidemill'; exit 1; fi
 echo "trial: installed, upgraded, removed, purged"
 "##;
 

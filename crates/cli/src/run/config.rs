@@ -178,12 +178,12 @@ pub(crate) struct RunSection {
     /// Where time comes from.
     pub(crate) clock: ClockChoice,
     /// The user to become once ports, sockets and tables are there, of the capabilities with those that ports need to come back; only root can. What is read or written later
-    /// (tokens, the state file, this file in a reload) has to be that user's to read or write. systemd's `User=` with `AmbientCapabilities=` does the same from the start.
+    /// (tokens, the state file, this file in a reload) has to be that user's to read or write. With systemd's `User=` and `AmbientCapabilities=` the service has that user and these capabilities from the start, and keeps them.
     pub(crate) user: Option<String>,
     /// The group to become with it; the user's own, unless this says another.
     pub(crate) group: Option<String>,
     /// Whether workers can open neither files nor sockets, nor start programs, once they have begun (seccomp, Landlock): who takes one over by a packet has nothing but what is
-    /// open already. A device that goes away does not come back then before a restart.
+    /// open already, and the memory of the process. A device that goes away does not come back then before a restart.
     pub(crate) confine: bool,
 }
 

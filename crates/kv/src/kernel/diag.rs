@@ -2,6 +2,7 @@
 //! many bytes have come and have been acknowledged.
 
 use super::layout::Tuple;
+use super::sockets::{ANSWER, HEADER, QUESTION, SOCK_DIAG_BY_FAMILY, Transport, question};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketType, netlink, recv, send, socket};
 use std::io;
@@ -32,16 +33,9 @@ pub(super) struct Diag {
     number: u32,
 }
 
-const BY_FAMILY: u16 = 20;
 const REQUEST: u16 = 1;
-const ERROR: u16 = 2;
-const TCP: u8 = 6;
 /// `INET_DIAG_INFO`, an attribute, and a bit of what is wanted.
 const INFO: u16 = 2;
-const HEAD: usize = 16;
-/// Of a request with its head; of an answer behind its head.
-const ASKED: usize = 72;
-const MESSAGE: usize = 72;
 /// In `struct tcp_info` (Linux 4.1).
 const ACKNOWLEDGED: usize = 120;
 const RECEIVED: usize = 128;
@@ -72,32 +66,28 @@ impl Diag {
     }
 }
 
-/// `struct nlmsghdr` and `struct inet_diag_req_v2`.
-fn request(tuple: &Tuple, port: u16, number: u32) -> [u8; ASKED] {
-    let mut bytes = [0; ASKED];
-    let mut put = |at: usize, part: &[u8]| bytes[at..at + part.len()].copy_from_slice(part);
-    put(0, &(ASKED as u32).to_ne_bytes());
-    put(4, &BY_FAMILY.to_ne_bytes());
-    put(6, &REQUEST.to_ne_bytes());
-    put(8, &number.to_ne_bytes());
+/// Of one connection.
+fn request(tuple: &Tuple, port: u16, number: u32) -> [u8; HEADER + QUESTION] {
     let (client, server) = (&tuple[..4], &tuple[4..8]);
     // An IPv4 address is a mapped one here.
     let is_v4 = |words: &[u32]| words[..3] == [0, 0, 0xffff_u32.to_be()];
     let is_v4 = is_v4(client) && is_v4(server);
     let family = if is_v4 { AddressFamily::INET } else { AddressFamily::INET6 };
-    put(HEAD, &[family.as_raw() as u8, TCP, 1 << (INFO - 1), 0]);
-    put(HEAD + 4, &u32::MAX.to_ne_bytes());
+    let mut bytes = question(Transport::Tcp, family, u32::MAX, REQUEST);
+    let mut put = |at: usize, part: &[u8]| bytes[at..at + part.len()].copy_from_slice(part);
+    put(8, &number.to_ne_bytes());
+    put(HEADER + 2, &[1 << (INFO - 1)]);
     // Ports, own and other; addresses the same.
-    put(HEAD + 8, &port.to_be_bytes());
-    put(HEAD + 10, &tuple[8].to_ne_bytes()[..2]);
-    for (at, words) in [(HEAD + 12, server), (HEAD + 28, client)] {
+    put(HEADER + 8, &port.to_be_bytes());
+    put(HEADER + 10, &tuple[8].to_ne_bytes()[..2]);
+    for (at, words) in [(HEADER + 12, server), (HEADER + 28, client)] {
         let words = if is_v4 { &words[3..] } else { words };
         for (four, word) in words.iter().enumerate() {
             put(at + 4 * four, &word.to_ne_bytes());
         }
     }
-    // By any interface; no cookie.
-    put(HEAD + 48, &[0xff; 8]);
+    // By no interface, which link-local addresses would need; no cookie.
+    put(HEADER + 48, &[0xff; 8]);
     bytes
 }
 
@@ -115,12 +105,12 @@ fn half(bytes: &[u8], at: usize) -> Option<u16> {
 
 /// `struct nlmsghdr`, `struct inet_diag_msg` and attributes; an error is no socket.
 fn read(answer: &[u8]) -> Option<Socket> {
-    if half(answer, 4)? != BY_FAMILY || half(answer, 4)? == ERROR {
+    if half(answer, 4)? != SOCK_DIAG_BY_FAMILY {
         return None;
     }
     let answer = answer.get(..usize::try_from(word(answer, 0)?).ok()?)?;
-    let message = answer.get(HEAD..HEAD + MESSAGE)?;
-    let mut at = HEAD + MESSAGE;
+    let message = answer.get(HEADER..HEADER + ANSWER)?;
+    let mut at = HEADER + ANSWER;
     let info = loop {
         let (length, kind) = (usize::from(half(answer, at)?), half(answer, at + 2)?);
         let attribute = answer.get(at + 4..at + length)?;
@@ -199,11 +189,11 @@ mod tests {
 
     #[test]
     fn answers_that_are_cut_off_are_none() {
-        let mut answer = vec![0; HEAD + MESSAGE + 4 + 136];
+        let mut answer = vec![0; HEADER + ANSWER + 4 + 136];
         let length = answer.len() as u32;
         answer[..4].copy_from_slice(&length.to_ne_bytes());
-        answer[4..6].copy_from_slice(&BY_FAMILY.to_ne_bytes());
-        let at = HEAD + MESSAGE;
+        answer[4..6].copy_from_slice(&SOCK_DIAG_BY_FAMILY.to_ne_bytes());
+        let at = HEADER + ANSWER;
         answer[at..at + 2].copy_from_slice(&140_u16.to_ne_bytes());
         answer[at + 2..at + 4].copy_from_slice(&INFO.to_ne_bytes());
         assert!(read(&answer).is_some());

@@ -18,6 +18,7 @@ use super::diag::{Diag, Socket};
 use super::layout::{Conn, FAR_NS, FLUSH, READ, TCP_MUTATION, Tuple, conn, state};
 use super::look::ends;
 use super::reconcile::opened_ns;
+use super::sockets::{CLOSE_WAIT, ESTABLISHED};
 use super::state::now_ns;
 use super::{KvError, machine};
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -78,8 +79,6 @@ struct Record {
 const MARKS: usize = 64;
 /// Questions at a look, until memcached has read what was there at its start.
 const QUESTIONS: usize = 4;
-const ESTABLISHED: u8 = 1;
-const CLOSE_WAIT: u8 = 8;
 /// `K_GAT` of bpf/kv_requests.h.
 const GAT: u32 = 8;
 

@@ -35,11 +35,11 @@ const NEW_SYN_RECV: u8 = 12;
 /// The states that somebody here wants to know of.
 const WANTED: u32 = 1 << ESTABLISHED | 1 << SYN_RECV | 1 << CLOSE_WAIT | 1 << LISTEN | 1 << NEW_SYN_RECV;
 
-const HEADER: usize = 16;
+pub(super) const HEADER: usize = 16;
 /// `struct inet_diag_req_v2`, and `struct inet_diag_msg`.
-const QUESTION: usize = 56;
-const ANSWER: usize = 72;
-const SOCK_DIAG_BY_FAMILY: u16 = 20;
+pub(super) const QUESTION: usize = 56;
+pub(super) const ANSWER: usize = 72;
+pub(super) const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const ERROR: u16 = 2;
 const DONE: u16 = 3;
 /// A request, with all that match as the answer.
@@ -56,19 +56,16 @@ pub(super) fn of_port(transport: Transport, port: u16) -> io::Result<Vec<Line>> 
     let socket =
         rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, Some(netlink::SOCK_DIAG))?;
     sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(Duration::from_secs(1)))?;
+    let states = if transport == Transport::Tcp { WANTED } else { u32::MAX };
     let mut lines = Vec::new();
     let mut buffer = vec![0; 32768];
     for family in [AddressFamily::INET, AddressFamily::INET6] {
         // A dump that was interrupted is read again.
         for attempt in 0.. {
             let before = lines.len();
-            let sent = rustix::net::sendto(
-                &socket,
-                &question(transport, family, port),
-                SendFlags::empty(),
-                &SocketAddrNetlink::new(0, 0),
-            );
-            sent?;
+            let mut asked = question(transport, family, states, REQUEST_DUMP);
+            asked[HEADER + 8..HEADER + 10].copy_from_slice(&port.to_be_bytes());
+            rustix::net::sendto(&socket, &asked, SendFlags::empty(), &SocketAddrNetlink::new(0, 0))?;
             let whole = loop {
                 let (length, _) = match rustix::net::recv(&socket, &mut buffer[..], RecvFlags::empty()) {
                     Err(Errno::INTR) => continue,
@@ -90,16 +87,20 @@ pub(super) fn of_port(transport: Transport, port: u16) -> io::Result<Vec<Line>> 
     Ok(lines)
 }
 
-fn question(transport: Transport, family: AddressFamily, port: u16) -> [u8; HEADER + QUESTION] {
+/// A question, of any port: its header, the family, the transport, and the states that are wanted.
+pub(super) fn question(
+    transport: Transport,
+    family: AddressFamily,
+    states: u32,
+    flags: u16,
+) -> [u8; HEADER + QUESTION] {
     let mut bytes = [0; HEADER + QUESTION];
     bytes[..4].copy_from_slice(&((HEADER + QUESTION) as u32).to_ne_bytes());
     bytes[4..6].copy_from_slice(&SOCK_DIAG_BY_FAMILY.to_ne_bytes());
-    bytes[6..8].copy_from_slice(&REQUEST_DUMP.to_ne_bytes());
-    let states = if transport == Transport::Tcp { WANTED } else { u32::MAX };
+    bytes[6..8].copy_from_slice(&flags.to_ne_bytes());
     bytes[HEADER] = family.as_raw() as u8;
     bytes[HEADER + 1] = transport as u8;
     bytes[HEADER + 4..HEADER + 8].copy_from_slice(&states.to_ne_bytes());
-    bytes[HEADER + 8..HEADER + 10].copy_from_slice(&port.to_be_bytes());
     bytes
 }
 
