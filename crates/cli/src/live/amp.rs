@@ -248,6 +248,7 @@ fn parse(tuple: &str) -> Result<ExplainQuery> {
 #[cfg(all(feature = "xdp", target_os = "linux"))]
 fn pins(live: &Live, remove: Option<&str>) -> Result<bool> {
     use anyhow::Context;
+    use rustix::net::{AddressFamily, SocketType};
     use std::path::Path;
     use tidemill_amp::offload::xdp::Pins;
     let root = Path::new(Pins::ROOT);
@@ -262,17 +263,21 @@ fn pins(live: &Live, remove: Option<&str>) -> Result<bool> {
         return Ok(true);
     }
     let left = Pins::left(root).with_context(|| root.display().to_string())?;
-    let interface = |index: u32| {
-        let there = std::fs::read_dir("/sys/class/net").into_iter().flatten().flatten();
-        let name = there.map(|entry| entry.path()).find(|path| {
-            std::fs::read_to_string(path.join("ifindex")).is_ok_and(|text| text.trim() == index.to_string())
-        });
-        let name = name.and_then(|path| path.file_name().map(|name| name.to_string_lossy().into_owned()));
-        name.unwrap_or_else(|| format!("number {index}"))
+    // A number means an interface in one network namespace: that of the process, if there is one; else it may be ours.
+    let namespace = |process: &str| std::fs::read_link(format!("/proc/{process}/ns/net")).ok();
+    let interface = |index: u32, process: Option<u32>| {
+        let name = rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None)
+            .and_then(|socket| rustix::net::netdevice::index_to_name(socket, index));
+        let is_ours = process.map(|process| namespace(&process.to_string()) == namespace("self"));
+        match (name, is_ours) {
+            (Ok(name), Some(true)) => name,
+            (Ok(name), None) => format!("number {index} (here {name})"),
+            _ => format!("number {index}"),
+        }
     };
     if live.json {
         for pin in &left {
-            let on = pin.attached.map(|(index, _)| interface(index));
+            let on = pin.attached.map(|(index, _)| interface(index, pin.process));
             let native = pin.attached.map(|(_, native)| native);
             let line = serde_json::json!({"name": pin.name, "interface": on, "native": native, "process": pin.process});
             print_line(&line)?;
@@ -282,7 +287,9 @@ fn pins(live: &Live, remove: Option<&str>) -> Result<bool> {
     let mut grid = Grid::new(&["name", "interface", "mode", ">process"]);
     for pin in left {
         let (on, mode) = match pin.attached {
-            Some((index, native)) => (interface(index), if native { "native" } else { "generic" }),
+            Some((index, native)) => {
+                (interface(index, pin.process), if native { "native" } else { "generic" })
+            }
             None => ("-".into(), "off"),
         };
         let process = pin.process.map_or_else(|| "-".into(), |process| process.to_string());
