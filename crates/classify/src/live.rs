@@ -38,8 +38,8 @@ pub struct Snapshot {
     version: u64,
     /// By number; there is one at least.
     tables: Vec<TupleSpace>,
-    /// Of each table: rules that ask for what lies above IPv6.
-    above: Vec<u32>,
+    /// Of each table: rules that ask for what lies above IPv6, and those that ask for what a transport header has.
+    asking: Vec<[u32; 2]>,
     /// Of rules that have instructions, by number.
     entries: Vec<Option<Arc<Entry>>>,
     shared: Arc<Shared>,
@@ -83,7 +83,21 @@ impl Snapshot {
     /// Whether a rule of a table asks for what lies above IPv6.
     #[inline]
     pub(crate) fn asks_above_ipv6(&self, table: u8) -> bool {
-        self.above.get(usize::from(table)).is_some_and(|rules| *rules > 0)
+        self.asking.get(usize::from(table)).is_some_and(|[above, _]| *above > 0)
+    }
+
+    /// Whether a rule of a table asks for what a transport header has.
+    #[inline]
+    pub(crate) fn asks_transport(&self, table: u8) -> bool {
+        self.asking.get(usize::from(table)).is_some_and(|[_, transport]| *transport > 0)
+    }
+
+    /// Counts a rule that a table has got (`more`) or lost.
+    fn count_asking(&mut self, table: usize, rule: &Rule, more: bool) {
+        let asks = [rule.matches.asks_above_ipv6(), rule.matches.asks_transport()];
+        for (count, _) in self.asking[table].iter_mut().zip(asks).filter(|(_, asks)| *asks) {
+            *count = if more { *count + 1 } else { *count - 1 };
+        }
     }
 
     /// Whether a decision of the first table, of version `since`, on all packets with these bits is one of this version too, as far as the
@@ -113,8 +127,8 @@ impl Snapshot {
                 }
                 let table = usize::from(entry.as_ref().map_or(0, |entry| entry.table));
                 let done = self.tables.get_mut(table).is_some_and(|space| space.insert(*id, rule));
-                if done && rule.matches.asks_above_ipv6() {
-                    self.above[table] += 1;
+                if done {
+                    self.count_asking(table, rule, true);
                 }
                 done
             }
@@ -124,8 +138,8 @@ impl Snapshot {
                 }
                 let table = usize::from(*table);
                 let done = self.tables.get_mut(table).is_some_and(|space| space.remove(*id, rule));
-                if done && rule.matches.asks_above_ipv6() {
-                    self.above[table] -= 1;
+                if done {
+                    self.count_asking(table, rule, false);
                 }
                 done
             }
@@ -204,7 +218,7 @@ impl LiveRules {
         let snapshot = Snapshot {
             version: 1,
             tables: (0..tables.max(1)).map(|_| TupleSpace::new(grouping)).collect(),
-            above: vec![0; tables.max(1).into()],
+            asking: vec![[0; 2]; tables.max(1).into()],
             entries: Vec::new(),
             shared: Arc::default(),
             changes: VecDeque::with_capacity(REMEMBERED),

@@ -14,7 +14,8 @@
 //! whoever decides by such rules must not pass them on: [`unfollowed`] tells.
 //!
 //! **Fragments.** The first one of a packet has its ports, the later ones have none: [`Field::Fragment`](crate::Field::Fragment) tells
-//! them apart. An IPv6 packet in a single fragment (RFC 6946) is none.
+//! them apart. An IPv6 packet in a single fragment (RFC 6946) is none. A first one that ends in its transport header has no ports
+//! either, and hides them from rules: [`cut_first`] tells.
 //!
 //! **Frames with a length** (802.3) have the ethertype of their SNAP header, else [`NO_ETHERTYPE`].
 
@@ -97,6 +98,15 @@ pub fn unfollowed(key: &Key) -> bool {
     key.0[4] as u32 & 0xffff_ff00 == u32::from(IPV6) << 16 && key.0[5] >> 14 & u64::from(FRAGMENT_LATER) == 0
 }
 
+/// Whether a frame is the first fragment of a packet and ends in the middle of its transport header: its key has no ports, and whoever puts the
+/// packet together again finds some (RFC 1858, section 3).
+#[inline(always)]
+pub fn cut_first(key: &Key, layers: &Layers) -> bool {
+    let is_first = key.0[5] >> 14 & 0b11 == u64::from(FRAGMENT_ANY);
+    let (protocol, ethertype) = (Protocol((key.0[4] >> 8) as u8), (key.0[4] >> 16) as u16);
+    is_first && layers.transport.is_none() && transport_needs(protocol, ethertype).is_some()
+}
+
 /// What a frame with a length carries.
 fn snap(frame: &[u8], at: usize) -> (u16, usize) {
     match frame.get(at..at + 8) {
@@ -159,17 +169,23 @@ fn arp_words(packet: &[u8], key: &mut Key) -> Option<Upper> {
     Some(Upper { protocol: 0, place: None })
 }
 
-/// Ports and flags, or type and code; whether the header is whole.
+/// Bytes of a transport header that are read, and whether it has ports; `None` of protocols that have none that we know.
 #[inline]
-fn transport(header: &[u8], protocol: u8, ethertype: u16, key: &mut Key) -> bool {
-    let (needed, ports) = match Protocol(protocol) {
+fn transport_needs(protocol: Protocol, ethertype: u16) -> Option<(usize, bool)> {
+    Some(match protocol {
         Protocol::TCP => (20, true),
         Protocol::UDP => (8, true),
         Protocol::SCTP => (12, true),
         Protocol::ICMP if ethertype == IPV4 => (8, false),
         Protocol::ICMPV6 if ethertype == IPV6 => (4, false),
-        _ => return false,
-    };
+        _ => return None,
+    })
+}
+
+/// Ports and flags, or type and code; whether the header is whole.
+#[inline]
+fn transport(header: &[u8], protocol: u8, ethertype: u16, key: &mut Key) -> bool {
+    let Some((needed, ports)) = transport_needs(Protocol(protocol), ethertype) else { return false };
     if header.len() < needed {
         return false;
     }
@@ -257,6 +273,24 @@ mod tests {
         assert_eq!(fields(&ipv4_frame("2f", "0000", TCP)), ipv4_fields(0x2f));
         let (_, layers) = parse(&frame, 0).unwrap();
         assert_eq!(layers, Layers { network: Some(14), transport: Some(34) });
+    }
+
+    #[test]
+    fn a_first_fragment_that_hides_its_ports_is_told() {
+        let told = |frame: &[u8]| {
+            let (key, layers) = parse(frame, 0).unwrap();
+            cut_first(&key, &layers)
+        };
+        for (protocol, whole, cut) in [
+            ("06", TCP, &TCP[..40]),
+            ("11", "0035 0fa0 0008 0000", "0035 0fa0"),
+            ("01", "0803 0000 0001 0001", "08"),
+        ] {
+            let of = |fragment, rest| told(&ipv4_frame(protocol, fragment, rest));
+            assert!(of("2000", cut) && !of("2000", whole), "{protocol}");
+            assert!(!of("2001", cut) && !of("0000", cut), "{protocol}: a later one; none at all");
+        }
+        assert!(!told(&ipv4_frame("2f", "2000", "00")), "no ports are known of it");
     }
 
     #[test]

@@ -182,6 +182,12 @@ impl Match {
         may_be && (self.ports != [PortRange::ALL; 2] || above.any(|field| self.mask.get(field) != 0))
     }
 
+    /// Whether it asks for what a transport header has: ports (of ICMP type and code), TCP flags.
+    pub fn asks_transport(&self) -> bool {
+        let mut fields = [Field::SourcePort, Field::DestinationPort, Field::TcpFlags].into_iter();
+        self.ports != [PortRange::ALL; 2] || fields.any(|field| self.mask.get(field) != 0)
+    }
+
     /// Whether some packet with these bits could be matched. Ranges are not looked at, so a yes may be wrong, a no is not.
     pub fn may_meet(&self, value: &Key, mask: &Mask) -> bool {
         (0..WORDS).all(|i| (value.0[i] ^ self.value.0[i]) & mask.0[i] & self.mask.0[i] == 0)

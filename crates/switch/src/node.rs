@@ -11,7 +11,7 @@ use std::sync::Arc;
 use tidemill_burst::{BURST, DropReason, Packet, Pool};
 use tidemill_classify::laps::{Laps, Layer};
 use tidemill_classify::live::Snapshot;
-use tidemill_classify::packet::{key, unfollowed};
+use tidemill_classify::packet::{cut_first, key, parse, unfollowed};
 use tidemill_classify::pipeline::{Walker, WayId};
 use tidemill_classify::{Key, Rank};
 use tidemill_graph::{Context, GraphBuilder, Node, Verdict};
@@ -38,8 +38,8 @@ struct Switch<L> {
     /// None if this graph's tables are with another engine already: then it drops everything.
     seat: Option<Box<Seat>>,
     keys: Vec<Key>,
-    /// Of each key its packet's place.
-    places: Vec<usize>,
+    /// Of each key its packet's place, and whether its ports are cut off.
+    places: Vec<(usize, bool)>,
     found: Vec<WayId>,
     counters: Counters,
     swept_s: u32,
@@ -58,10 +58,10 @@ impl<L: Laps + Send> Node for Switch<L> {
         self.keys.clear();
         self.places.clear();
         for (at, packet) in burst.iter().enumerate() {
-            match key(packet.data(), packet.port + 1) {
-                Some(key) => {
+            match parse(packet.data(), packet.port + 1) {
+                Some((key, layers)) => {
                     self.keys.push(key);
-                    self.places.push(at);
+                    self.places.push((at, cut_first(&key, &layers)));
                 }
                 None => verdicts[at] = Verdict::Drop(DropReason::EthernetTooShort),
             }
@@ -71,11 +71,15 @@ impl<L: Laps + Send> Node for Switch<L> {
         let walker = Walker::new(snapshot, &mut seat.ways);
         seat.cache.classify_timed(walker, now_s, &self.keys, found, &mut self.laps);
         let bridge = Bridge { macs: &self.macs, vlans: &self.vlans, ports: self.ports };
-        for ((&at, key), &found) in self.places.iter().zip(&self.keys).zip(found.iter()) {
+        for ((&(at, is_cut), key), &found) in self.places.iter().zip(&self.keys).zip(found.iter()) {
             let way = seat.ways.get(found);
             let packet = &mut burst[at];
             if unfollowed(key) && snapshot.way_asks_above_ipv6(&way) {
                 verdicts[at] = Verdict::Drop(DropReason::Ipv6HeadersUnfollowed);
+                continue;
+            }
+            if is_cut && snapshot.way_asks_transport(&way) {
+                verdicts[at] = Verdict::Drop(DropReason::FirstFragmentCut);
                 continue;
             }
             way.rules().for_each(|id| seat.hits.add(Rank::new(0, id), packet.len() as u64));

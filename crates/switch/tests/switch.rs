@@ -193,6 +193,36 @@ fn behind_options(headers: u8, hop_limit: u8) -> Vec<u8> {
 }
 
 #[test]
+fn a_first_fragment_that_hides_its_ports_passes_no_rule_on_ports() {
+    // The ports of TCP to port 22, and nothing behind them: the rest of the header is in the next fragment.
+    let fragment = |bytes: &[u8]| {
+        let repr = ipv4::Repr::new([10, 0, 0, 1].into(), [10, 0, 0, 2].into(), Protocol::TCP, bytes.len());
+        let mut header = vec![0; repr.buffer_len()];
+        repr.emit(&mut header).unwrap();
+        header[6] = 0x20;
+        ipv4::fill_checksum(&mut header);
+        [&mac(2)[..], &mac(1), &[8, 0], &header, bytes].concat()
+    };
+    let tcp = [&[0, 80, 0, 22][..], &[0; 8], &[0x50, 2, 4, 0], &[0; 8]].concat();
+    let frames = [fragment(&tcp), fragment(&tcp[..8])];
+    for (rules, sent, cut) in [
+        ("actions=wan", 2, 0),
+        ("priority=9,tcp actions=wan", 2, 0),
+        ("priority=9,tcp,tp_dst=22 actions=drop\npriority=1 actions=wan", 0, 1),
+        ("priority=9,tcp,tp_dst=0 actions=wan\npriority=1 actions=drop", 0, 1),
+        (
+            "priority=9,ip actions=goto_table:1\ntable=1,udp,tp_dst=9 actions=drop\ntable=1,priority=1 actions=wan",
+            1,
+            1,
+        ),
+        ("priority=9,ip actions=wan\ntable=1,udp,tp_dst=9 actions=drop", 2, 0),
+    ] {
+        let run = run("", rules, lan(vec![burst(0, &frames)]));
+        assert_eq!((run.sent[1].len(), run.dropped("first-fragment-cut")), (sent, cut), "{rules}");
+    }
+}
+
+#[test]
 fn what_hides_behind_headers_passes_no_rule_on_what_it_hides() {
     let frames = [behind_options(0, 64), behind_options(16, 64), behind_options(17, 64)];
     let many = &frames[2];

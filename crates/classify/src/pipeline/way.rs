@@ -151,8 +151,18 @@ impl Snapshot {
     /// Whether a table that a way comes by has a rule that asks for what lies above IPv6: what cannot be known of a packet that is
     /// [`unfollowed`](crate::packet::unfollowed), so that its way is none to trust.
     pub fn way_asks_above_ipv6(&self, way: &Way) -> bool {
+        self.way_asks(way, |table| self.asks_above_ipv6(table))
+    }
+
+    /// Whether a table that a way comes by has a rule that asks for what a transport header has: what is not all there of a packet
+    /// that is [`cut_first`](crate::packet::cut_first), so that its way is none to trust either.
+    pub fn way_asks_transport(&self, way: &Way) -> bool {
+        self.way_asks(way, |table| self.asks_transport(table))
+    }
+
+    fn way_asks(&self, way: &Way, asks: impl Fn(u8) -> bool) -> bool {
         let next = |id: RuleId| self.entry(id)?.instructions.goto;
-        self.asks_above_ipv6(0) || way.rules().filter_map(next).any(|table| self.asks_above_ipv6(table))
+        asks(0) || way.rules().filter_map(next).any(asks)
     }
 
     /// Whether a way of version `since`, found by `mask` of `key`, is one of this version too, as far as remembered changes tell.
