@@ -39,12 +39,51 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
 /// The workers' halves, until their nodes are made.
 type Seats<A, const E: usize, const S: usize, const T: usize> = Mutex<Vec<Option<Box<Seat<A, E, S, T>>>>>;
 
+/// A way to read one worker's sessions beside it.
+type Reader<const S: usize, const T: usize> = FlowReader<S, [u64; T]>;
+
+/// All sessions that live, as they are to be taken over. Packets may flow: what moves meanwhile may be there twice.
+fn saved<A: Family<E, S, T>, const E: usize, const S: usize, const T: usize>(
+    readers: &[Reader<S, T>],
+    now_ms: u64,
+) -> Vec<Saved<A>> {
+    let mut sessions = Vec::new();
+    for reader in readers {
+        // What an insertion moves may be missed by one round, hardly by two.
+        for _ in 0..2 {
+            let mut bucket = 0;
+            loop {
+                bucket = reader.scan(bucket, 64, |key, flow| {
+                    sessions.extend(save::<A, E, S, T>(now_ms, key, &flow.state));
+                });
+                if bucket == 0 {
+                    break;
+                }
+            }
+        }
+    }
+    sessions
+}
+
+/// Reads all sessions beside the workers, and beside the control side: a large table takes a while.
+pub struct Exporter {
+    v4: Vec<Reader<2, 4>>,
+    v6: Vec<Reader<3, 7>>,
+}
+
+impl Exporter {
+    /// All sessions that live, as an [image](crate::nat::image) that another NAT, or this one when it starts again, goes on with.
+    pub fn export(&self, now_ms: u64) -> Vec<u8> {
+        Sessions { v4: saved(&self.v4, now_ms), v6: saved(&self.v6, now_ms) }.encode()
+    }
+}
+
 /// One family's half.
 pub(crate) struct Half<A: Family<E, S, T>, const E: usize, const S: usize, const T: usize> {
     pub(crate) plan: Plan<A>,
     pub(crate) pool: Arc<[A]>,
     seats: Arc<Seats<A, E, S, T>>,
-    workers: Vec<(FlowReader<S, [u64; T]>, Board)>,
+    workers: Vec<(Reader<S, T>, Board)>,
 }
 
 impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: usize> Half<A, E, S, T> {
@@ -70,24 +109,8 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
         self.seats.clone()
     }
 
-    /// All sessions that live, as they are to be taken over. Packets may flow: what moves meanwhile may be there twice.
-    fn saved(&self, now_ms: u64) -> Vec<Saved<A>> {
-        let mut sessions = Vec::new();
-        for (reader, _) in &self.workers {
-            // What an insertion moves may be missed by one round, hardly by two.
-            for _ in 0..2 {
-                let mut bucket = 0;
-                loop {
-                    bucket = reader.scan(bucket, 64, |key, flow| {
-                        sessions.extend(save::<A, E, S, T>(now_ms, key, &flow.state));
-                    });
-                    if bucket == 0 {
-                        break;
-                    }
-                }
-            }
-        }
-        sessions
+    fn readers(&self) -> Vec<Reader<S, T>> {
+        self.workers.iter().map(|(reader, _)| reader.clone()).collect()
     }
 
     /// Has the workers go on with sessions; how many do not fit, or `None` if the workers have begun already.
@@ -453,11 +476,12 @@ impl NatControl {
         sum
     }
 
-    /// All sessions that live, as an [image](crate::nat::image) that another NAT, or this one when it starts again, goes on with.
-    pub fn export(&self, now_ms: u64) -> Vec<u8> {
-        let v4 = self.v4.as_ref().map(|half| half.saved(now_ms)).unwrap_or_default();
-        let v6 = self.v6.as_ref().map(|half| half.saved(now_ms)).unwrap_or_default();
-        Sessions { v4, v6 }.encode()
+    /// What reads all sessions, with nothing of this locked meanwhile.
+    pub fn exporter(&self) -> Exporter {
+        Exporter {
+            v4: self.v4.as_ref().map(Half::readers).unwrap_or_default(),
+            v6: self.v6.as_ref().map(Half::readers).unwrap_or_default(),
+        }
     }
 
     /// Goes on with the sessions of an image: those that fit the configuration. Before the graph is made.

@@ -29,7 +29,7 @@ pub(crate) struct Whole<A> {
     pub(crate) ident: u32,
     pub(crate) protocol: u8,
     /// How its fragments come here, as a number: those of one way say nothing of another's.
-    pub(crate) way: u8,
+    pub(crate) way: u16,
     /// Whether an inside host has sent them.
     pub(crate) from_inside: bool,
 }
@@ -193,7 +193,7 @@ impl<A: Copy + Eq + Into<u128>> Fragments<A> {
             let bits: u128 = a.into();
             (bits >> 64) as u64 ^ mix(bits as u64)
         };
-        let rest = u64::from(whole.ident) << 16 | u64::from(whole.protocol) << 8 | u64::from(whole.way);
+        let rest = u64::from(whole.ident) << 24 | u64::from(whole.protocol) << 16 | u64::from(whole.way);
         let hash = mix(mix(mix(self.secret ^ fold(whole.source)) ^ fold(whole.destination)) ^ rest);
         let half = self.entries.len() / 2;
         let first = (hash as usize & (half - 1) & !(WAYS - 1)) + if whole.from_inside { half } else { 0 };

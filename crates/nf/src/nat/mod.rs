@@ -35,7 +35,7 @@ mod waiting;
 mod wiring;
 
 pub use config::NatSection;
-pub use control::{End, Line, NatControl, Prepared, Role, Taken, Wanted};
+pub use control::{End, Exporter, Line, NatControl, Prepared, Role, Taken, Wanted};
 pub use counters::{Counter, Counters};
 pub use error::NatError;
 pub use fragments::Token;

@@ -36,6 +36,7 @@ use crate::nat::ports::Ports;
 use crate::nat::settings::{Plan, Times};
 use crate::nat::tcp::Tcp;
 use ahead::{Ahead, Hint};
+use follow::Begins;
 use hosts::Hosts;
 use std::collections::VecDeque;
 use tidemill_burst::DropReason;
@@ -118,8 +119,8 @@ pub struct Share {
 /// Buckets that one step of the sweep looks at.
 const STEP: usize = 8;
 const LANES: usize = 31;
-/// Bits of a session's first word behind the time: what TCP has seen; whether it was begun from outside, and if so, answered; which of those that
-/// wait for an answer it is.
+/// Bits of a session's first word behind the time: what TCP has seen; whether it counts as begun from outside (or is a datagram of a static mapping,
+/// whoever has sent it), and if so, answered; which of those that wait for an answer it is.
 const FROM_OUTSIDE: u64 = 1 << 8;
 const ANSWERED: u64 = 1 << 9;
 const SERIAL_SHIFT: u32 = 10;
@@ -416,9 +417,13 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
             Piece::Reply => false,
         };
         let proto = piece.proto();
+        let mut is_new = false;
         let found = match self.find_inside(proto, inside) {
             Some(mapping) => Ok(mapping),
-            None if may_begin => self.map(proto, inside),
+            None if may_begin => {
+                is_new = true;
+                self.map(proto, inside)
+            }
             None => Err(DropReason::NatUnasked),
         };
         let is_datagram = matches!(piece, Piece::Udp | Piece::Reply);
@@ -432,7 +437,10 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
             (Err(reason), _) => return Err(reason),
         };
         let Mapping { outside, sort, .. } = self.mappings[mapping as usize];
-        match self.follow(now_ms, times, mapping, remote, piece, true, may_begin) {
+        // What a static mapping sends may be answers to datagrams that found no place: they must not use up its host's sessions.
+        let counts = piece != Piece::Udp || !is_unnoted(sort, proto) || (sort == Sort::Whole && is_new);
+        let begins = may_begin.then_some(if counts { Begins::Inside } else { Begins::Outside });
+        match self.follow(now_ms, times, mapping, remote, piece, true, begins) {
             Ok(()) => Ok(outside),
             Err(reason) => {
                 self.unmap_idle(mapping);
@@ -481,21 +489,23 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
             return Err(Refused::Unmapped);
         }
         if self.has_session(now_ms, mapping, remote) {
-            let followed = self.follow(now_ms, times, mapping, remote, piece, false, false);
+            let followed = self.follow(now_ms, times, mapping, remote, piece, false, None);
             return followed.map(|()| inside).map_err(Refused::Drop);
         }
         // It is there for those only whom it has let in before: nobody inside keeps it.
         if sort == Sort::Dynamic && kept == 0 {
             return Err(Refused::Unmapped);
         }
-        let is_static = sort != Sort::Dynamic;
+        let (is_static, begins) = (sort != Sort::Dynamic, Some(Begins::Outside));
         let allowed = self.is_allowed(mapping, sort, remote);
         let entered = match piece {
             _ if !allowed => Err(DropReason::NatFiltered),
             Piece::Tcp(flags) if !Tcp::may_begin_outside(flags) => Err(DropReason::NatUnasked),
             Piece::Reply if is_static => Err(DropReason::NatUnasked),
-            Piece::Tcp(_) | Piece::Request => self.follow(now_ms, times, mapping, remote, piece, false, true),
-            Piece::Udp if is_static => self.follow(now_ms, times, mapping, remote, piece, false, true),
+            Piece::Tcp(_) | Piece::Request => {
+                self.follow(now_ms, times, mapping, remote, piece, false, begins)
+            }
+            Piece::Udp if is_static => self.follow(now_ms, times, mapping, remote, piece, false, begins),
             // Nothing to remember: it must not keep the mapping.
             Piece::Udp | Piece::Reply => Ok(()),
         };

@@ -7,7 +7,8 @@
 //! RST from either side --> reset: transitory; any other segment takes that back (of a dynamic mapping: one from inside), so a forged RST costs nothing
 //! ```
 //!
-//! One that is opened from outside is established when a segment comes that is no SYN: a SYN with a forged source, and the answer to it, are none.
+//! One that is opened from outside is established when a segment comes that acknowledges, and is no SYN: a SYN with a forged source, and the answer to it, do
+//! not; and after its handshake every segment of a real caller does (RFC 9293, section 3.4).
 //!
 //! A connection that was there before us (we have been started again) is picked up by a segment from inside, and counts as open once the other
 //! side has answered.
@@ -51,7 +52,12 @@ impl Tcp {
     }
 
     pub(crate) fn is_closed(self) -> bool {
-        self.0 & (FIN_OUT | FIN_IN) == FIN_OUT | FIN_IN || self.0 & RESET != 0
+        self.is_finished() || self.0 & RESET != 0
+    }
+
+    /// Whether both sides have closed it. A reset is none: the next segment may take that back.
+    pub(crate) fn is_finished(self) -> bool {
+        self.0 & (FIN_OUT | FIN_IN) == FIN_OUT | FIN_IN
     }
 
     /// Whether segments from outside keep it: somebody inside has opened it, or has answered, and it is not closed.
@@ -88,9 +94,9 @@ impl Tcp {
             state = PICKED_UP;
         }
         if !out {
-            if flags & flag::SYN == 0 {
+            if flags & (flag::SYN | flag::ACK) == flag::ACK {
                 state &= !UNPROVEN;
-            } else if state == 0 {
+            } else if flags & flag::SYN != 0 && state == 0 {
                 state = UNPROVEN;
             }
         }
@@ -161,6 +167,10 @@ mod tests {
         let answered = [(false, SYN), (true, SYN | ACK), (false, SYN), (true, ACK)];
         assert_eq!(walk(&answered).name(), "opening");
         assert!(!walk(&answered).is_proven() && !walk(&[(false, SYN), (false, ACK)]).is_proven());
+        for forged in [0, FIN, FIN | 8, 0x20] {
+            let walked = walk(&[&answered[..], &[(false, forged)]].concat());
+            assert!(!walked.is_proven() && !walked.is_open(), "{forged:#x} acknowledges nothing");
+        }
         let proven = walk(&[&answered[..], &[(false, ACK)]].concat());
         assert_eq!((proven.name(), proven.is_proven()), ("open", true));
         assert!(!walk(&[(false, SYN), (true, RST | ACK), (false, ACK)]).is_proven(), "a no is no answer");

@@ -703,7 +703,7 @@ fn fragment<A: Family<E, S, T>, const E: usize, const S: usize, const T: usize>(
         ident: piece.ident,
         // Behind IPv6's fragment header each may go on with another one; the identification is enough (RFC 8200, section 4.5).
         protocol: if A::V6 { 0 } else { header.protocol.0 },
-        way: way as u8,
+        way: way as u16,
         from_inside: matches!(way, Way::Leaving | Way::Hairpin),
     };
     let offset = u32::from(piece.offset);

@@ -35,7 +35,12 @@ both! {
             // It answers, and that leaves, whatever there is room for.
             assert_eq!(lab.out(resolver, somebody(n)), names, "{n}");
         }
-        assert!(lab.nat.state().sessions() <= 100 + 100, "an eighth, and the host's own");
+        assert!(lab.nat.state().sessions() <= 100, "an eighth");
+        // Its answers have used up nothing that it needs for itself.
+        assert_eq!(lab.nat.state().host_counts(A::inside(5)).1, 0);
+        for n in 0..100 {
+            lab.out(end(A::inside(5), 2000 + n), end(A::remote(1), 53));
+        }
         assert_eq!(lab.call(somebody(1_000_000), public, server), Ok(()));
         // An error about an answer that was not noted finds the resolver.
         let about = udp(names, somebody(2999), b"answer");
@@ -82,6 +87,55 @@ both! {
         // And one half of the room is for inside.
         for n in 0..400 {
             lab.out(end(A::inside(1 + (n / 40) as u8), 2000 + n), end(A::remote(1), 53));
+        }
+    }
+
+    fn connections_that_are_over_hold_no_place<A>() {
+        let (server, public) = (end(A::inside(6), 80), end(A::pool(1), 8080));
+        let mut lab = Lab::<A, E, S, T>::with(|plan| {
+            plan.fixed = vec![(Proto::Tcp, server, public)];
+            (plan.sessions, plan.source_sessions) = (800, 3);
+        });
+        // A busy server: more connections within a few minutes than may be open at once, all of few addresses.
+        for n in 0..1000 {
+            let caller = somebody(n);
+            assert_eq!(lab.call(caller, public, server), Ok(()), "{n}");
+            let (first, last) = if n % 2 == 0 { (true, false) } else { (false, true) };
+            for from_outside in [first, last] {
+                match from_outside {
+                    true => assert_eq!(lab.tcp_in(caller, public, FIN | ACK), Ok(server)),
+                    false => assert_eq!(lab.tcp_out(server, caller, FIN | ACK), Ok(public)),
+                }
+            }
+            // What comes late still finds them.
+            assert_eq!(lab.tcp_in(caller, public, ACK), Ok(server));
+            assert_eq!(lab.tcp_out(server, caller, ACK), Ok(public));
+        }
+        // The same ports again.
+        assert_eq!(lab.call(somebody(999), public, server), Ok(()));
+        assert!(lab.nat.state().sessions() <= 101);
+        // One that only one side has closed is open.
+        for n in 2000..2003 {
+            assert_eq!(lab.call(somebody(n), public, server), Ok(()));
+            assert_eq!(lab.tcp_in(somebody(n), public, FIN | ACK), Ok(server));
+        }
+        let refused = lab.call(somebody(2003), public, server);
+        assert_eq!(refused, Err(Fate::Drop(DropReason::NatSourceLimit)));
+    }
+
+    fn a_whole_addresses_answers_leave_it_its_sessions<A>() {
+        let (host, address) = (A::inside(5), A::pool(1));
+        let mut lab = Lab::<A, E, S, T>::with(|plan| {
+            plan.whole = vec![(address, host)];
+            (plan.sessions, plan.host_sessions) = (800, 100);
+        });
+        for n in 0..3000 {
+            assert_eq!(lab.back(somebody(n), end(address, 53)), Ok(end(host, 53)), "{n}");
+            assert_eq!(lab.out(end(host, 53), somebody(n)), end(address, 53), "{n}");
+        }
+        assert_eq!(lab.nat.state().host_counts(host).1, 0);
+        for n in 0..90 {
+            assert_eq!(lab.tcp_out(end(host, 2000 + n), end(A::remote(1), 80), SYN), Ok(end(address, 2000 + n)));
         }
     }
 

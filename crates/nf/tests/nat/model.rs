@@ -214,9 +214,11 @@ impl<A: Copy + Eq + std::fmt::Debug + Into<u128>> Model<A> {
                 if fresh && !session.picked_up && flags & SYN == 0 {
                     session.picked_up = true;
                 }
-                if !out {
-                    session.unproven =
-                        flags & SYN != 0 && (session.unproven || (fresh && !session.picked_up));
+                // A caller's handshake ends with a segment that acknowledges and is no SYN.
+                if !out && flags & (SYN | ACK) == ACK {
+                    session.unproven = false;
+                } else if !out && flags & SYN != 0 {
+                    session.unproven |= fresh && !session.picked_up;
                 }
                 session.syn[side] |= flags & SYN != 0 || session.picked_up;
                 session.fin[side] |= flags & FIN != 0;
@@ -255,6 +257,7 @@ impl<A: Copy + Eq + std::fmt::Debug + Into<u128>> Model<A> {
         packet: Packet,
         begun_outside: bool,
         is_static: bool,
+        out: bool,
     ) -> Session<A> {
         self.begun += 1;
         let (syn, fin, number) = ([false; 2], [false; 2], self.begun);
@@ -272,7 +275,7 @@ impl<A: Copy + Eq + std::fmt::Debug + Into<u128>> Model<A> {
             packets: 0,
             number,
         };
-        let noted = Self::note(&mut session, now_ms, packet, !begun_outside, self.refresh, is_static, Ok(()));
+        let noted = Self::note(&mut session, now_ms, packet, out, self.refresh, is_static, Ok(()));
         assert!(noted.is_ok() && !session.answered);
         session
     }
@@ -310,14 +313,15 @@ impl<A: Copy + Eq + std::fmt::Debug + Into<u128>> Model<A> {
                 return Expected::Dropped(reason);
             }
             // What is reset from inside waits again, behind all others.
-            if session.answered && matches!(packet, Packet::Tcp(flags) if flags & RST != 0) {
-                self.begun += 1;
-                let number = self.begun;
-                self.wait(number, mapping);
-                let sessions = &mut self.mapping(mapping).sessions;
-                let session = sessions.iter_mut().find(|session| session.remote == remote).unwrap();
-                (session.answered, session.number) = (false, number);
+            let is_reset = matches!(packet, Packet::Tcp(flags) if flags & RST != 0);
+            if session.answered && (is_reset || session.fin == [true; 2]) {
+                self.wait_again(mapping, remote);
             }
+            return Expected::Passes(outside);
+        }
+        // What a static mapping sends is as what comes to it: noted where there is room, and passes anyway.
+        if is_static && proto == Proto::Udp {
+            self.note_datagram(now_ms, mapping, remote, packet, true);
             return Expected::Passes(outside);
         }
         if !may_begin {
@@ -328,16 +332,40 @@ impl<A: Copy + Eq + std::fmt::Debug + Into<u128>> Model<A> {
         });
         match may_begin {
             Ok(()) => {
-                let session = self.begin(now_ms, remote, packet, false, is_static);
+                let session = self.begin(now_ms, remote, packet, false, is_static, true);
                 self.mapping(mapping).sessions.push(session);
                 Expected::Passes(outside)
             }
-            // A static mapping is one whether it is noted or not.
-            Err(_) if is_static && proto == Proto::Udp => Expected::Passes(outside),
             Err(reason) => {
                 self.tidy(None);
                 Expected::Dropped(reason)
             }
+        }
+    }
+
+    /// One that was answered waits again, behind all others.
+    fn wait_again(&mut self, mapping: (Proto, Endpoint<A>), remote: Endpoint<A>) {
+        self.begun += 1;
+        let number = self.begun;
+        self.wait(number, mapping);
+        let sessions = &mut self.mapping(mapping).sessions;
+        let session = sessions.iter_mut().find(|session| session.remote == remote).unwrap();
+        (session.answered, session.number) = (false, number);
+    }
+
+    /// A datagram to a static mapping, or from it (`out`), is noted where there is room.
+    fn note_datagram(
+        &mut self,
+        now_ms: u64,
+        mapping: (Proto, Endpoint<A>),
+        remote: Endpoint<A>,
+        packet: Packet,
+        out: bool,
+    ) {
+        let noted = self.all().filter(|(m, session)| m.proto != Proto::Tcp && session.begun_outside);
+        if noted.count() < self.room.1.div_ceil(8) && self.sessions() < self.room.1 {
+            let session = self.begin(now_ms, remote, packet, true, true, out);
+            self.mapping(mapping).sessions.push(session);
         }
     }
 
@@ -417,7 +445,7 @@ impl<A: Copy + Eq + std::fmt::Debug + Into<u128>> Model<A> {
         {
             assert_eq!(other.outside.address, outside.address, "{inside:?}");
         }
-        let session = self.begin(now_ms, remote, packet, false, false);
+        let session = self.begin(now_ms, remote, packet, false, false, true);
         self.mappings.push(Mapping { proto, inside, outside, is_static: false, sessions: vec![session] });
     }
 
@@ -441,10 +469,14 @@ impl<A: Copy + Eq + std::fmt::Debug + Into<u128>> Model<A> {
         let about = &mut self.mappings[at];
         let (inside, is_static) = (about.inside, about.is_static);
         if let Some(session) = about.sessions.iter_mut().find(|session| session.remote == remote) {
-            return match Self::note(session, now_ms, packet, false, refresh, is_static, may_answer) {
-                Ok(()) => Expected::Passes(inside),
-                Err(reason) => Expected::Dropped(reason),
-            };
+            if let Err(reason) = Self::note(session, now_ms, packet, false, refresh, is_static, may_answer) {
+                return Expected::Dropped(reason);
+            }
+            // Both have hung up.
+            if session.answered && session.fin == [true; 2] {
+                self.wait_again(mapping, remote);
+            }
+            return Expected::Passes(inside);
         }
         if !is_static && !about.is_kept() {
             return Expected::Dropped(DropReason::NatUnmapped);
@@ -462,7 +494,6 @@ impl<A: Copy + Eq + std::fmt::Debug + Into<u128>> Model<A> {
         if !allowed {
             return Expected::Dropped(DropReason::NatFiltered);
         }
-        let eighth = self.room.1.div_ceil(8);
         match packet {
             Packet::Tcp(flags) if flags & (SYN | ACK | RST | FIN) != SYN => {
                 return Expected::Dropped(DropReason::NatUnasked);
@@ -472,18 +503,12 @@ impl<A: Copy + Eq + std::fmt::Debug + Into<u128>> Model<A> {
                     self.tidy(None);
                     return Expected::Dropped(DropReason::NatTableFull);
                 }
-                let session = self.begin(now_ms, remote, packet, true, is_static);
+                let session = self.begin(now_ms, remote, packet, true, is_static, false);
                 self.wait(session.number, mapping);
                 self.mapping(mapping).sessions.push(session);
             }
             // Noted where there is room; it passes anyway.
-            Packet::Udp if is_static => {
-                let noted = self.all().filter(|(m, session)| m.proto != Proto::Tcp && session.begun_outside);
-                if noted.count() < eighth && self.sessions() < self.room.1 {
-                    let session = self.begin(now_ms, remote, packet, true, true);
-                    self.mapping(mapping).sessions.push(session);
-                }
-            }
+            Packet::Udp if is_static => self.note_datagram(now_ms, mapping, remote, packet, false),
             Packet::Udp | Packet::Reply | Packet::Request => {}
         }
         Expected::Passes(inside)

@@ -69,7 +69,9 @@ impl HandoverFile {
     /// # Errors
     /// What went wrong; the last one is still there.
     pub(super) fn save(&self, control: &Mutex<NatControl>) -> Result<()> {
-        let image = lock(control).export(now_ns() / 1_000_000);
+        // Whoever asks the NAT something meanwhile does not wait for the whole table.
+        let exporter = lock(control).exporter();
+        let image = exporter.export(now_ns() / 1_000_000);
         // One that would be refused is found out now, not when it is needed.
         Sessions::decode(&image).context("this is a fault of the program, please report it")?;
         replace(&self.path, &image).with_context(|| format!("{}: cannot write", self.path.display()))

@@ -108,7 +108,7 @@ fn filled(more: &str) -> NatControl {
 #[test]
 fn sessions_go_on_elsewhere() {
     let before = filled(STATIC);
-    let image = before.export(2_000);
+    let image = before.exporter().export(2_000);
     // Its clock is another one, and so is its secret.
     let (after, all) = taken(STATIC, &image, 1);
     assert_eq!(all, Taken { sessions: 27 + 2 + 9, left_out: 0 });
@@ -120,9 +120,9 @@ fn sessions_go_on_elsewhere() {
     };
     assert_eq!(lines(&after, 5_000), lines(&before, 2_000));
     // And again, the very same.
-    assert_eq!(after.export(5_000), image);
+    assert_eq!(after.exporter().export(5_000), image);
     // What is over by then is not taken.
-    let (_, later) = taken(STATIC, &before.export(1_000 + 60_000), 1);
+    let (_, later) = taken(STATIC, &before.exporter().export(1_000 + 60_000), 1);
     assert_eq!(later.sessions, 18 + 2 + 9, "queries");
     // With more workers each has its own, or nobody.
     let (of_three, some) = taken(STATIC, &image, 3);
@@ -133,7 +133,7 @@ fn sessions_go_on_elsewhere() {
 #[test]
 fn what_was_taken_over_is_as_if_it_had_been_made_here() {
     use crate::nat::state::Piece;
-    let (control, _) = taken(STATIC, &filled(STATIC).export(2_000), 1);
+    let (control, _) = taken(STATIC, &filled(STATIC).exporter().export(2_000), 1);
     let times = control.rules().times;
     let mut seats = control.v4.as_ref().unwrap().seats.lock().unwrap();
     let state = seats[0].as_mut().unwrap().nat.state_mut();
@@ -154,7 +154,7 @@ fn what_was_taken_over_is_as_if_it_had_been_made_here() {
 
 #[test]
 fn what_does_not_fit_stays_out() {
-    let image = filled(STATIC).export(2_000);
+    let image = filled(STATIC).exporter().export(2_000);
     // The static port is another host's now.
     let moved = STATIC.replace("10.0.0.80", "10.0.0.81");
     assert_eq!(taken(&moved, &image, 1).1.left_out, 2);
@@ -168,11 +168,18 @@ fn what_does_not_fit_stays_out() {
     assert!(
         control.import(1, b"TIDEMILL").unwrap_err().to_string().starts_with("nat.handover: table image ends")
     );
-    assert_eq!(
-        control.import(1, &NatControl::export(&control, 1)).unwrap(),
-        Taken { sessions: 0, left_out: 0 }
-    );
+    assert_eq!(control.import(1, &control.exporter().export(1)).unwrap(), Taken { sessions: 0, left_out: 0 });
     // Packets flow already.
     drop(take(&control.v4.as_ref().unwrap().seats, 0));
     assert!(matches!(control.import(1, &image), Err(NatError::Begun)));
+}
+
+#[test]
+fn sessions_are_read_while_somebody_has_the_control_side() {
+    let before = std::sync::Mutex::new(filled(STATIC));
+    let exporter = before.lock().unwrap().exporter();
+    let held = before.lock().unwrap();
+    let image = std::thread::scope(|scope| scope.spawn(|| exporter.export(2_000)).join()).unwrap();
+    assert_eq!(image, held.exporter().export(2_000));
+    assert_eq!(taken(STATIC, &image, 1).1.sessions, 27 + 2 + 9);
 }

@@ -7,7 +7,8 @@
 //! | begun from inside | for its host (`host_sessions`), keeps its mapping | when it is silent for too long |
 //! | a connection from outside, not answered | an eighth of the room | so, or as the oldest of them where another needs the place |
 //! | the same, answered: the handshake has gone both ways | a quarter of the room, three quarters of that at one mapping, `source_sessions` of one address; keeps its mapping | when it is silent for too long; reset from inside it is as one that was not answered |
-//! | a datagram or query from outside to a static mapping | an eighth of the room; without a place it passes, and nothing is noted | when it is silent for too long |
+//! | the same, closed by both | as one that was not answered: it gives way where another needs the place (what lingers of it may be long: RFC 5382, REQ-5) | so, or when it is silent for too long |
+//! | a datagram or query from outside to a static mapping, or a datagram from there | an eighth of the room; without a place it passes, and nothing is noted | when it is silent for too long |
 //!
 //! So one half and more is always for what begins inside. A mapping that nobody inside keeps any more lets nobody new in, and goes with its
 //! last session, which nobody outside can keep.
@@ -26,11 +27,20 @@ use tidemill_flow::flowtable::{Slot, Swept};
 use tidemill_flow::hash::KeyHash;
 use tidemill_flow::key::Key;
 
+/// As whose a session counts that a packet begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Begins {
+    /// Its inside host's.
+    Inside,
+    /// Nobody's inside: from outside, or a datagram of a static mapping, which is its answer as often as not.
+    Outside,
+}
+
 /// Notes of connections that wait for an answer that one packet looks at to find a place.
 const TRIES: usize = 16;
 
 impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: usize> State<A, E, S, T> {
-    /// Notes a packet in its session, which is made if `may_begin` and there is none.
+    /// Notes a packet in its session, which is made if the packet `begins` one and there is none.
     #[allow(clippy::too_many_arguments)] // a packet is that
     pub(super) fn follow(
         &mut self,
@@ -40,20 +50,21 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
         remote: Endpoint<A>,
         piece: Piece,
         out: bool,
-        may_begin: bool,
+        begins: Option<Begins>,
     ) -> Result<(), DropReason> {
         let key = A::session(mapping, remote);
         let slot = match self.find_session(&key) {
             Some(slot) if self.sessions.word(slot, 0) >> TIME_SHIFT > now_ms => slot,
-            _ if !may_begin => return Err(DropReason::NatUnasked),
-            None => self.begin(mapping, remote, key, out)?,
-            Some(_) => {
+            over => {
+                let Some(begins) = begins else { return Err(DropReason::NatUnasked) };
                 // Over, but not swept yet: what begins now has nothing of it.
-                if let Some(state) = self.sessions.remove(self.sessions.hasher().hash(&key), &key) {
+                if over.is_some()
+                    && let Some(state) = self.sessions.remove(self.sessions.hasher().hash(&key), &key)
+                {
                     self.ended = self.ended.wrapping_add(1);
                     self.settle(mapping, remote.address, state[0]);
                 }
-                self.begin(mapping, remote, key, out)?
+                self.begin(mapping, remote, key, begins == Begins::Inside)?
             }
         };
         let [first, packets] = [self.sessions.word(slot, 0), self.sessions.word(slot, 1)];
@@ -68,8 +79,8 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
                     if low & (FROM_OUTSIDE | ANSWERED) == FROM_OUTSIDE && tcp.is_proven() {
                         self.answer(mapping, remote.address)?;
                         low |= ANSWERED;
-                    } else if low & ANSWERED != 0 && out && flags & flag::RST != 0 {
-                        // So a server tells forged handshakes from others: it has heard nothing of this one.
+                    } else if low & ANSWERED != 0 && (tcp.is_finished() || (out && flags & flag::RST != 0)) {
+                        // So a server tells forged handshakes from others: it has heard nothing of this one. And who has hung up holds no place.
                         low = low & !(ANSWERED | SERIAL) | self.deny(mapping, remote.address, key);
                     }
                     low = low & !0xff | u64::from(tcp.0);
@@ -92,6 +103,7 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
         self.mappings[mapping as usize].sort == Sort::Dynamic
     }
 
+    /// A session that counts as its inside host's if `out`.
     pub(super) fn begin(
         &mut self,
         mapping: u32,
