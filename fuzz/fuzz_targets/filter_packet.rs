@@ -24,7 +24,15 @@ const TIMES: Times = Times {
     other_ms: 10_000,
     fragment_ms: 15_000,
 };
-const PLAN: Plan = Plan { states: 20, half_open: 6, half_open_per_source: 3, fragments: 64 };
+const PLAN: Plan = Plan {
+    states: 20,
+    states_per_source: 9,
+    half_open: 6,
+    half_open_per_source: 3,
+    unanswered: 7,
+    unanswered_per_source: 4,
+    fragments: 64,
+};
 const RULES: &str = "table <bad> { 10.0.0.64/26, 2001:db8:bad::/48 }\nblock log all\npass in on lan\npass out on wan\nblock return quick from <bad>\n\
     pass in on wan proto tcp to any port { 22, 80:90 } flags any\npass out on lan proto tcp to any port { 22, 80:90 } flags any\n";
 
@@ -42,7 +50,7 @@ impl<A: Net<W>, const W: usize> Twins<A, W> {
 
     fn judge(&mut self, ms: u64, rules: &Rules) {
         for burst in self.burst.chunks(256) {
-            self.all.read(burst.iter().map(|(ways, ip)| (*ways, &ip[..])));
+            self.all.read(rules, burst.iter().map(|(ways, ip)| (*ways, &ip[..])));
             self.all.look_up(rules);
             for (place, (ways, ip)) in burst.iter().enumerate() {
                 let fate = self.all.judge(place, ms, rules, ip);
@@ -58,6 +66,7 @@ impl<A: Net<W>, const W: usize> Twins<A, W> {
         self.all.reclaim(ms, 3);
         assert_eq!(self.one.states().len(), self.all.states().len());
         assert!(self.all.states().len() <= PLAN.states && self.all.states().half_open() <= PLAN.half_open);
+        assert!(self.all.states().unanswered() <= PLAN.unanswered);
     }
 }
 
@@ -69,6 +78,7 @@ fuzz_target!(|data: &[u8]| {
     let sets: Vec<AddressSet> = file.sets.iter().map(|set| AddressSet::of(&set.networks)).collect();
     let frame = Frame {
         interface: &|name| ["lan", "wan"].iter().position(|known| *known == name).map(|at| at as u16),
+        vrfs: &[],
         workers: 1,
         domain: &domain,
         times: TIMES,

@@ -3,8 +3,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tidemill_nf::filter::text::{read_rules, read_set};
 use tidemill_nf::filter::settings::{Plan, Times};
+use tidemill_nf::filter::text::{read_rules, read_set};
 use tidemill_nf::filter::{AddressSet, Filter, Frame, Rules, Ways};
 
 const TIMES: Times = Times {
@@ -24,7 +24,10 @@ fuzz_target!(|data: &[u8]| {
     let lines = text.split('\n').count() as u32;
     let mut networks = Vec::new();
     if let Err(error) = read_set(text, &mut networks) {
-        assert!(error.line >= 1 && error.line <= lines && error.column >= 1 && !error.to_string().contains('\n'), "{error}");
+        assert!(
+            error.line >= 1 && error.line <= lines && error.column >= 1 && !error.to_string().contains('\n'),
+            "{error}"
+        );
     }
     let file = match read_rules(text) {
         Ok(file) => file,
@@ -39,10 +42,18 @@ fuzz_target!(|data: &[u8]| {
         .rules
         .iter()
         .map(|rule| {
-            [rule.interfaces.len(), rule.protocols.len(), rule.icmp.len(), rule.from.hosts.len(), rule.to.hosts.len(), rule.from.ports.len(), rule.to.ports.len()]
-                .iter()
-                .map(|list| (*list).max(1))
-                .fold(1, usize::saturating_mul)
+            [
+                rule.interfaces.len(),
+                rule.protocols.len(),
+                rule.icmp.len(),
+                rule.from.hosts.len(),
+                rule.to.hosts.len(),
+                rule.from.ports.len(),
+                rule.to.ports.len(),
+            ]
+            .iter()
+            .map(|list| (*list).max(1))
+            .fold(1, usize::saturating_mul)
         })
         .fold(0, usize::saturating_add);
     if size > 2000 {
@@ -52,6 +63,7 @@ fuzz_target!(|data: &[u8]| {
     let sets: Vec<AddressSet> = file.sets.iter().map(|set| AddressSet::of(&set.networks)).collect();
     let frame = Frame {
         interface: &|name| ["lan", "wan"].iter().position(|known| *known == name).map(|at| at as u16),
+        vrfs: &[],
         workers: 1,
         domain: &domain,
         times: TIMES,
@@ -65,7 +77,15 @@ fuzz_target!(|data: &[u8]| {
             return;
         }
     };
-    let plan = Plan { states: 10, half_open: 5, half_open_per_source: 2, fragments: 64 };
+    let plan = Plan {
+        states: 10,
+        states_per_source: 8,
+        half_open: 5,
+        half_open_per_source: 2,
+        unanswered: 5,
+        unanswered_per_source: 3,
+        fragments: 64,
+    };
     let log = std::sync::Arc::new(crossbeam_queue::ArrayQueue::new(1));
     let mut filter: Filter<u32, 2> = Filter::new(&plan, (0, 1), 1, log).expect("small tables");
     for n in 0..20_u8 {

@@ -206,6 +206,9 @@ const MERGED: u8 = 16;
 /// The device has found the IPv4 header's checksum right.
 const CHECKED: u8 = 32;
 
+/// A node has put something of its own into `hash`.
+const NOTED: u8 = 64;
+
 /// How a packet that was merged of segments of one TCP flow falls into them again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Merged {
@@ -545,6 +548,20 @@ impl Packet {
     /// Says that the device's word on the checksum is no longer worth anything: the bytes were changed.
     pub fn clear_checked(&mut self) {
         self.flags &= !CHECKED;
+    }
+
+    /// Puts a node's note where the device's hash was: for that node itself, to which the packet comes back. Nobody else can make one,
+    /// whatever a packet's hash is.
+    #[inline]
+    pub fn set_note(&mut self, note: u32) {
+        self.hash = note;
+        self.flags |= NOTED;
+    }
+
+    /// The note.
+    #[inline]
+    pub fn note(&self) -> Option<u32> {
+        (self.flags & NOTED != 0).then_some(self.hash)
     }
 
     /// Marks the packet for tracing under `id`.

@@ -12,10 +12,16 @@ pub struct FilterSection {
     pub rules: Option<PathBuf>,
     /// Connections that each worker has room for, of each family.
     pub states: usize,
+    /// How many of them one source may have begun (of IPv6: one /64). Who has so many begins no more.
+    pub states_per_source: u32,
     /// Of those how many may be half-open TCP connections. Who comes when there are so many has the oldest give way.
     pub half_open: usize,
     /// How many half-open connections one source may have. Its own oldest gives way.
     pub half_open_per_source: u32,
+    /// Of `states` how many may be of other protocols than TCP, and not answered yet; half of them at most. Who comes when there are so many has the oldest give way: it may come again.
+    pub unanswered: usize,
+    /// How many such one source may have. Its own oldest gives way.
+    pub unanswered_per_source: u32,
     /// Whether connections that new rules or tables do not allow end with their next packet. If not they go on as they are.
     pub recheck: bool,
     /// Seconds after which a silent TCP connection that is being opened is forgotten.
@@ -47,8 +53,11 @@ impl Default for FilterSection {
         FilterSection {
             rules: None,
             states: 1 << 18,
+            states_per_source: 1 << 14,
             half_open: 1 << 14,
             half_open_per_source: 128,
+            unanswered: 1 << 16,
+            unanswered_per_source: 4096,
             recheck: true,
             tcp_opening_s: 30,
             tcp_established_s: 86_400,

@@ -6,7 +6,7 @@
 //!      2   rule in << 32 | rule out
 //!      3   packets of who began it << 32 | packets of the other
 //!      4   four words of TCP
-//!      8   its place among half-open ones
+//!      8   its place among those that wait for an answer
 //! ```
 //!
 //! In and out are those of its first packet; packets of the other side come in where those go out.
@@ -132,8 +132,8 @@ impl Connection {
         }
     }
 
-    /// Whether it is among the half-open ones.
-    pub(crate) fn is_half_open(&self) -> bool {
+    /// Whether it is among those that wait for an answer.
+    pub(crate) fn waits(&self) -> bool {
         self.half != NONE
     }
 

@@ -10,7 +10,7 @@ use crate::filter::net::Net;
 use crate::filter::rules::{Frame, Hits, Rules};
 use crate::filter::sets::AddressSet;
 use crate::filter::settings::{self, Plan, Times};
-use crate::filter::text::{MOST_BYTES, Network, Rule, RuleError, Ruleset, read_rules, read_set};
+use crate::filter::text::{MOST_BYTES, Network, Place, Rule, RuleError, Ruleset, read_rules, read_set};
 use crossbeam_queue::ArrayQueue;
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
@@ -40,13 +40,15 @@ pub(crate) struct Seat<A, const W: usize> {
 impl<A: Net<W>, const W: usize> Seat<A, W> {
     /// Shows the numbers of now.
     pub(crate) fn show(&mut self) {
-        let (states, half) = (self.filter.states().len() as u64, self.filter.states().half_open() as u64);
+        let states = self.filter.states();
+        let now = [states.len(), states.half_open(), states.unanswered()];
         let names = match A::V6 {
-            false => (Counter::States4, Counter::HalfOpen4),
-            true => (Counter::States6, Counter::HalfOpen6),
+            false => [Counter::States4, Counter::HalfOpen4, Counter::Unanswered4],
+            true => [Counter::States6, Counter::HalfOpen6, Counter::Unanswered6],
         };
-        self.filter.counters_mut().set(names.0, states);
-        self.filter.counters_mut().set(names.1, half);
+        for (name, now) in names.into_iter().zip(now) {
+            self.filter.counters_mut().set(name, now as u64);
+        }
         self.board.show(self.filter.counters());
     }
 }
@@ -146,6 +148,8 @@ pub struct Line {
     pub rules: [Option<u32>; 2],
     /// Of which version.
     pub version: u32,
+    /// The number of its VRF.
+    pub vrf: u16,
 }
 
 impl Line {
@@ -172,6 +176,7 @@ impl Line {
             packets_to: connection.packets[1],
             rules: [rule(0), rule(1)],
             version: connection.version,
+            vrf: ends.vrf,
         }
     }
 
@@ -256,20 +261,29 @@ fn path_of(section: &FilterSection) -> PathBuf {
 fn read_files(path: &Path) -> Result<(Ruleset, Vec<AddressSet>), FilterError> {
     let shown = |error| FilterError::Rules { file: path.display().to_string(), error };
     let text = read_text(path, MOST_BYTES as u64)?;
-    let file = read_rules(&text).map_err(shown)?;
+    let mut file = read_rules(&text).map_err(shown)?;
     let folder = path.parent().unwrap_or(Path::new(""));
+    let named = |name: &str, place: Place, most: u64| {
+        let path = folder.join(name);
+        let text = read_text(&path, most).map_err(|error| match error {
+            // Who names it is to blame.
+            FilterError::File { file, error } => shown(place.error(format!("{file}: {error}"))),
+            other => other,
+        })?;
+        Ok((path.display().to_string(), text))
+    };
+    let mut loaded = Vec::new();
+    for load in &file.loads {
+        let (file, text) = named(&load.file, load.place, MOST_BYTES as u64)?;
+        loaded.push(load.rules(&text).map_err(|error| FilterError::Rules { file, error })?);
+    }
+    file.put_in(loaded).map_err(shown)?;
     let mut sets = Vec::new();
     for set in &file.sets {
         let mut networks = set.networks.clone();
         for (name, place) in &set.files {
-            let path = folder.join(name);
-            let text = read_text(&path, MOST_SET_BYTES).map_err(|error| match error {
-                // Who names it is to blame.
-                FilterError::File { file, error } => shown(place.error(format!("{file}: {error}"))),
-                other => other,
-            })?;
-            read_set(&text, &mut networks)
-                .map_err(|error| FilterError::Rules { file: path.display().to_string(), error })?;
+            let (file, text) = named(name, *place, MOST_SET_BYTES)?;
+            read_set(&text, &mut networks).map_err(|error| FilterError::Rules { file, error })?;
         }
         sets.push(AddressSet::of(&networks));
     }
@@ -291,8 +305,10 @@ fn make(
     around: &Surroundings<'_>,
     version: u32,
 ) -> Result<Rules, FilterError> {
+    let vrfs: Vec<u16> = around.interfaces.iter().map(|interface| interface.vrf).collect();
     let frame = Frame {
         interface: &|name| around.interfaces.by_name(name),
+        vrfs: &vrfs,
         workers: around.workers,
         domain: around.domain,
         times,
@@ -379,6 +395,9 @@ impl FilterControl {
             ("states", section.states == old.states),
             ("half_open", section.half_open == old.half_open),
             ("half_open_per_source", section.half_open_per_source == old.half_open_per_source),
+            ("unanswered", section.unanswered == old.unanswered),
+            ("unanswered_per_source", section.unanswered_per_source == old.unanswered_per_source),
+            ("states_per_source", section.states_per_source == old.states_per_source),
             ("fragments", section.fragments == old.fragments),
         ] {
             if !same {

@@ -13,6 +13,8 @@ tidemill_graph::counters! {
     StatesEnded = "states-ended": "connections that were silent for too long",
     StatesRevoked = "states-revoked": "connections that new rules or tables did not allow",
     HalfOpenEvicted = "half-open-evicted": "half-open connections that gave way to newer ones: a flood of SYNs, or too little room",
+    UnansweredEvicted = "unanswered-evicted": "connections of other protocols that nobody had answered, and that gave way to newer ones",
+    SourceLimit = "source-limit": "packets whose source had too many connections to begin another",
     StatesFull = "states-full": "packets that found no room for their connection",
     Logged = "logged": "packets that were logged",
     LogSkipped = "log-skipped": "packets that should have been logged and were too many in their second",
@@ -21,4 +23,6 @@ tidemill_graph::counters! {
     States6 = "states6" now: "IPv6 connections now",
     HalfOpen4 = "half-open4" now: "of those half-open TCP connections, IPv4",
     HalfOpen6 = "half-open6" now: "the same, IPv6",
+    Unanswered4 = "unanswered4" now: "IPv4 connections of other protocols than TCP that nobody has answered now",
+    Unanswered6 = "unanswered6" now: "the same, IPv6",
 }

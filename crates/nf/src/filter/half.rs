@@ -1,6 +1,6 @@
-//! Half-open connections: a bounded number of them, and a bounded number of each source, in the order in which they came. Who comes when there
-//! is no room has the oldest give way: its own source's oldest, if that has too many. So a flood of SYNs with forged sources turns over the
-//! room for half-open connections and nothing else, and one from a single source turns over its own few places.
+//! Connections that wait for an answer: a bounded number of them, and a bounded number of each source, in the order in which they came. Who comes when there
+//! is no room has the oldest give way: its own source's oldest, if that has too many. So a flood with forged sources turns over the
+//! room for those that wait and nothing else, and one from a single source turns over its own few places. Half-open connections of TCP have one such list.
 //!
 //! ```text
 //! all:        oldest <-> ... <-> ... <-> newest        one list through every place taken
@@ -122,7 +122,7 @@ impl<const W: usize> HalfOpen<W> {
         number
     }
 
-    /// It is half-open no longer.
+    /// It waits no longer.
     pub(crate) fn take(&mut self, number: u32) {
         let Some(&Place { source, all, own, .. }) = self.places.get(number as usize) else { return };
         match self.places.get_mut(all.older as usize) {
@@ -157,7 +157,8 @@ impl<const W: usize> HalfOpen<W> {
     }
 }
 
-fn key_of(source: u128) -> Key<2> {
+/// What a source is counted by.
+pub(crate) fn key_of(source: u128) -> Key<2> {
     Key([(source >> 64) as u64, source as u64])
 }
 

@@ -11,7 +11,7 @@ use crate::filter::net::Net;
 use crate::filter::packet::{Load, Read, pair, quoted, read};
 use crate::filter::rules::{Asked, Decision, Rules};
 use crate::filter::settings::Plan;
-use crate::filter::states::{States, source_of};
+use crate::filter::states::{NoRoom, States};
 use crate::filter::tcp::{Tcp, flag};
 use crate::filter::text::{Action, Direction};
 use crate::nat::fragments::{Fragments, Known, Token, Whole};
@@ -32,9 +32,12 @@ use tidemill_wire::{icmpv4, icmpv6};
 pub struct Ways {
     /// In.
     pub from: u16,
-    /// Out.
+    /// Out, or [`NOWHERE`].
     pub to: u16,
 }
+
+/// The number of no interface: for a packet that no route leads on. It is judged on its way in, and begins no connection.
+pub const NOWHERE: u16 = u16::MAX;
 
 /// What becomes of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,7 +56,7 @@ pub enum Fate {
 pub struct Filter<A, const W: usize> {
     worker: usize,
     workers: usize,
-    states: States<W>,
+    states: States<A, W>,
     fragments: Fragments<A>,
     counters: Counters,
     budget: Budget,
@@ -131,7 +134,7 @@ impl<A: Net<W>, const W: usize> Filter<A, W> {
     }
 
     /// Connections.
-    pub fn states(&self) -> &States<W> {
+    pub fn states(&self) -> &States<A, W> {
         &self.states
     }
 
@@ -161,9 +164,10 @@ impl<A: Net<W>, const W: usize> Filter<A, W> {
     }
 
     /// Reads a burst's packets from their IP headers on. Ask [`owner`](Self::owner) then, and [`look_up`](Self::look_up) before the first is judged.
-    pub fn read<'a>(&mut self, packets: impl Iterator<Item = (Ways, &'a [u8])>) {
+    pub fn read<'a>(&mut self, rules: &Rules, packets: impl Iterator<Item = (Ways, &'a [u8])>) {
         self.ahead.reads.clear();
-        self.ahead.reads.extend(packets.take(BURST).map(|(ways, ip)| (ways, read::<A, W>(ip))));
+        let read = |(ways, ip): (Ways, &[u8])| (ways, read::<A, W>(ip, rules.vrf(ways.from)));
+        self.ahead.reads.extend(packets.take(BURST).map(read));
     }
 
     /// The worker that the packet at this place belongs to: a hash of both addresses, so that all packets, fragments and errors of a connection are one
@@ -240,7 +244,7 @@ impl<A: Net<W>, const W: usize> Filter<A, W> {
 
     /// What becomes of one packet, on its own.
     pub fn judge_one(&mut self, now_ms: u64, rules: &Rules, ways: Ways, ip: &[u8]) -> Fate {
-        self.read(std::iter::once((ways, ip)));
+        self.read(rules, std::iter::once((ways, ip)));
         self.look_up(rules);
         self.judge(0, now_ms, rules, ip)
     }
@@ -284,8 +288,9 @@ impl<A: Net<W>, const W: usize> Filter<A, W> {
             source: read.source,
             destination: read.destination,
             ident: piece.ident,
-            protocol: read.protocol,
-            way: 0,
+            // Behind IPv6's fragment header each may go on with another one; the identification is enough (RFC 8200, section 4.5).
+            protocol: if A::V6 { 0 } else { read.protocol },
+            way: read.vrf,
             from_inside: false,
         };
         let met = self.fragments.meet(now_ms, rules.times.fragment_ms, whole, start..end, piece.more);
@@ -360,7 +365,7 @@ impl<A: Net<W>, const W: usize> Filter<A, W> {
         let mut asked = false;
         for way in 0..2 {
             let (out, interface) = (way == 1, if way == 0 { ways.from } else { ways.to });
-            if rules.skips(interface) {
+            if (out && ways.to == NOWHERE) || rules.skips(interface) {
                 continue;
             }
             let of_first = way ^ side;
@@ -408,13 +413,17 @@ impl<A: Net<W>, const W: usize> Filter<A, W> {
                 }
                 after.answered |= side == 1;
                 after.packets[side] = after.packets[side].saturating_add(1);
-                if after.is_half_open() && (after.tcp.is_established() || after.tcp.is_over()) {
-                    self.states.opened(&mut after);
+                let is_answered = match read.load {
+                    Load::Tcp(_) => after.tcp.is_established() || after.tcp.is_over(),
+                    _ => after.answered,
+                };
+                if after.waits() && is_answered {
+                    self.states.opened(&read.key, &mut after);
                 }
                 after.until_ms = now_ms + after.timeout_ms(Kind::of(read.protocol), &rules.times);
                 self.states.note(slot, &before, &after);
             }
-            _ if kept == [false; 2] => {}
+            _ if kept == [false; 2] || ways.to == NOWHERE => {}
             _ => {
                 if let Some(reason) = self.begin(now_ms, rules, ways, read, kept, by_rule) {
                     return Fate::Drop(reason);
@@ -462,12 +471,19 @@ impl<A: Net<W>, const W: usize> Filter<A, W> {
             half: crate::filter::half::NONE,
         };
         connection.until_ms = now_ms + connection.timeout_ms(Kind::of(read.protocol), &rules.times);
-        let half_open = matches!(read.load, Load::Tcp(_)).then(|| source_of::<A, W>(read.source));
-        let Some(evicted) = self.states.insert(&read.key, connection, half_open) else {
-            self.counters.one(Counter::StatesFull);
-            return Some(DropReason::FilterStatesFull);
+        let evicted = match self.states.insert(&read.key, connection) {
+            Ok(evicted) => evicted,
+            Err(NoRoom::Source) => {
+                self.counters.one(Counter::SourceLimit);
+                return Some(DropReason::FilterSourceLimit);
+            }
+            Err(NoRoom::Full) => {
+                self.counters.one(Counter::StatesFull);
+                return Some(DropReason::FilterStatesFull);
+            }
         };
-        self.counters.add(Counter::HalfOpenEvicted, evicted);
+        self.counters.add(Counter::HalfOpenEvicted, evicted.half_open);
+        self.counters.add(Counter::UnansweredEvicted, evicted.unanswered);
         self.counters.one(Counter::StatesMade);
         for (rule, _) in by_rule.into_iter().zip(kept).filter(|(_, kept)| *kept) {
             if let Some(cell) = rules.cell(self.worker, rule_of(rule)) {

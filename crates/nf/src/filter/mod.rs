@@ -42,7 +42,7 @@ pub use connection::Kind;
 pub use control::{End, FilterControl, Line, SetLine, Wanted};
 pub use counters::{Counter, Counters};
 pub use error::FilterError;
-pub use judge::{Fate, Filter, Ways};
+pub use judge::{Fate, Filter, NOWHERE, Ways};
 pub use log::LogLine;
 pub use net::{Ends, Net};
 pub use rules::{Decision, Frame, Hits, MOST_MATCHES, Rules};

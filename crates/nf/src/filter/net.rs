@@ -36,6 +36,14 @@ pub struct Ends<A> {
     pub high: (A, u16),
     /// The protocol.
     pub protocol: u8,
+    /// The VRF that its packets come in by: those of two say nothing of each other.
+    pub vrf: u16,
+}
+
+/// The protocol of a connection's key.
+#[inline(always)]
+pub(crate) fn protocol_of<const W: usize>(key: &Key<W>) -> u8 {
+    key.0.last().map_or(0, |rest| *rest as u8)
 }
 
 impl Net<2> for u32 {
@@ -50,15 +58,12 @@ impl Net<2> for u32 {
 
     #[inline(always)]
     fn key(ends: &Ends<u32>) -> Key<2> {
-        Key([
-            u64::from(ends.low.0) << 32 | u64::from(ends.high.0),
-            rest(ends.low.1, ends.high.1, ends.protocol),
-        ])
+        Key([u64::from(ends.low.0) << 32 | u64::from(ends.high.0), rest(ends)])
     }
 
     fn of_key(key: &Key<2>) -> Ends<u32> {
-        let (low, high, protocol) = of_rest(key.0[1]);
-        Ends { low: ((key.0[0] >> 32) as u32, low), high: (key.0[0] as u32, high), protocol }
+        let (low, high) = ((key.0[0] >> 32) as u32, key.0[0] as u32);
+        of_rest(low, high, key.0[1])
     }
 
     fn rule_key(source: u32, destination: u32, (from, to): (u16, u16), protocol: u8) -> RuleKey {
@@ -83,14 +88,12 @@ impl Net<5> for u128 {
     #[inline(always)]
     fn key(ends: &Ends<u128>) -> Key<5> {
         let (low, high) = (ends.low.0, ends.high.0);
-        let rest = rest(ends.low.1, ends.high.1, ends.protocol);
-        Key([(low >> 64) as u64, low as u64, (high >> 64) as u64, high as u64, rest])
+        Key([(low >> 64) as u64, low as u64, (high >> 64) as u64, high as u64, rest(ends)])
     }
 
     fn of_key(key: &Key<5>) -> Ends<u128> {
         let address = |at: usize| u128::from(key.0[at]) << 64 | u128::from(key.0[at + 1]);
-        let (low, high, protocol) = of_rest(key.0[4]);
-        Ends { low: (address(0), low), high: (address(2), high), protocol }
+        of_rest(address(0), address(2), key.0[4])
     }
 
     fn rule_key(source: u128, destination: u128, (from, to): (u16, u16), protocol: u8) -> RuleKey {
@@ -103,12 +106,14 @@ impl Net<5> for u128 {
 }
 
 #[inline(always)]
-fn rest(low: u16, high: u16, protocol: u8) -> u64 {
-    u64::from(low) << 32 | u64::from(high) << 16 | u64::from(protocol)
+fn rest<A>(ends: &Ends<A>) -> u64 {
+    let (low, high) = (u64::from(ends.low.1), u64::from(ends.high.1));
+    u64::from(ends.vrf) << 48 | low << 32 | high << 16 | u64::from(ends.protocol)
 }
 
-fn of_rest(word: u64) -> (u16, u16, u8) {
-    ((word >> 32) as u16, (word >> 16) as u16, word as u8)
+fn of_rest<A>(low: A, high: A, word: u64) -> Ends<A> {
+    let (low, high) = ((low, (word >> 32) as u16), (high, (word >> 16) as u16));
+    Ends { low, high, protocol: word as u8, vrf: (word >> 48) as u16 }
 }
 
 // Addresses are the last of a header.
@@ -119,8 +124,9 @@ mod tests {
     use super::*;
 
     fn round<A: Net<W>, const W: usize>(low: A, high: A) {
-        let ends = Ends { low: (low, 0xabcd), high: (high, 0xffff), protocol: 58 };
+        let ends = Ends { low: (low, 0xabcd), high: (high, 0xffff), protocol: 58, vrf: 0x1234 };
         assert_eq!(A::of_key(&A::key(&ends)), ends);
+        assert_eq!(protocol_of(&A::key(&ends)), 58);
     }
 
     #[test]

@@ -1,4 +1,8 @@
-//! The nodes `filter4` and `filter6`: between the lookup of a route and forwarding, where both interfaces of a packet are known. Outputs: `forward`, `error`.
+//! The nodes `filter4` and `filter6`: behind the lookup of a route, where both interfaces of a packet are known, and before anything is done for it: before
+//! a neighbor is asked for, and before its sender is told that no route leads on. Outputs: `forward`, `neighbor`, `error`.
+//!
+//! What no route leads on comes by way of `filter4-lost` and `filter6-lost`, which say so; it is judged on its way in. A packet that waits for its neighbor's address
+//! is looked up again, and is not judged again for that.
 //!
 //! Packets to us do not come here, and our own pass. Each judges what belongs to its worker, and hands the rest over to its instance there by bounded
 //! rings: `filter-handover-full`. It keeps fragments that wait for the first one of their packet.
@@ -7,7 +11,7 @@
 
 use crate::filter::control::Seat;
 use crate::filter::counters::Counter;
-use crate::filter::judge::{Fate, Ways};
+use crate::filter::judge::{Fate, NOWHERE, Ways};
 use crate::filter::net::Net;
 use crate::filter::rules::Rules;
 use crate::nat::fragments::Token;
@@ -16,14 +20,18 @@ use std::sync::{Arc, OnceLock};
 use tidemill_burst::{DropReason, Packet, Pool};
 use tidemill_graph::{Context, Node, Verdict, Waker};
 use tidemill_ip::nodes::{AHEAD, each, error};
-use tidemill_ip::{Kind, NextHops};
+use tidemill_ip::{Adjacency, Kind, NextHops};
 use tidemill_lookup::prefetch::prefetch_read;
 use tidemill_lookup::publish::View;
 
 /// Outputs.
-pub(crate) const OUTPUTS: [&str; 2] = ["forward", "error"];
+pub(crate) const OUTPUTS: [&str; 3] = ["forward", "neighbor", "error"];
 const FORWARD: u8 = 0;
-const ERROR: u8 = 1;
+const NEIGHBOR: u8 = 1;
+const ERROR: u8 = 2;
+
+/// The label of what no route leads on; why not is in its `hash` then. No next hop has it: tables of routes are not that large.
+const LOST: u32 = u32::MAX;
 
 /// How often numbers are shown, and the sweep goes on.
 const SHOW_NS: u64 = 10_000_000;
@@ -78,8 +86,47 @@ pub(crate) struct Judge<A, const W: usize> {
 
 /// A packet's interfaces, and its bytes from the IP header on.
 fn seen<'a>(packet: &'a Packet, hops: &NextHops) -> (Ways, &'a [u8]) {
-    let ways = Ways { from: packet.port, to: hops.get(packet.label).interface };
+    let to = if packet.label == LOST { NOWHERE } else { hops.get(packet.label).interface };
+    let ways = Ways { from: packet.port, to };
     (ways, packet.data().get(usize::from(packet.l3)..).unwrap_or_default())
+}
+
+/// Lets a packet go on that may: by which output, if its next hop is there. Where it waits for an address it notes by which interface it was judged.
+fn onward(packet: &mut Packet, hop: &Adjacency) -> Option<u8> {
+    if packet.label == LOST {
+        packet.label = packet.hash;
+        return Some(ERROR);
+    }
+    match hop.kind {
+        Kind::Forward => Some(FORWARD),
+        Kind::Glean | Kind::Unresolved => {
+            packet.set_note(hop.interface.into());
+            Some(NEIGHBOR)
+        }
+        _ => None,
+    }
+}
+
+/// Notes of a packet that is kept by which interface it is to leave.
+fn note_interface(packet: &mut Packet, hop: &Adjacency) {
+    if packet.label != LOST {
+        packet.hash = hop.interface.into();
+    }
+}
+
+/// See the [module](self): says of packets that no route leads on that they are such.
+pub(crate) struct Lost;
+
+/// Its output.
+pub(crate) const LOST_OUTPUTS: [&str; 1] = ["filter"];
+
+impl Node for Lost {
+    fn process(&mut self, _: &mut Context<'_>, burst: &mut [Packet], verdicts: &mut [Verdict]) {
+        each(burst, verdicts, |packet| {
+            (packet.hash, packet.label) = (packet.label, LOST);
+            Verdict::Next(0)
+        });
+    }
 }
 
 impl<A: Net<W>, const W: usize> Judge<A, W> {
@@ -141,12 +188,13 @@ impl<A: Net<W>, const W: usize> Judge<A, W> {
                 _ => cx.discard(reason, packet),
             },
             Fate::Passes => {
-                let hop = self.hops.get(cx.reader).get(packet.label);
+                let hop = *self.hops.get(cx.reader).get(packet.label);
                 // Its next hop's number may be another's by now.
-                if hop.kind != Kind::Forward || u32::from(hop.interface) != packet.hash {
-                    return cx.discard(DropReason::NextHopUnknown, packet);
+                let same = packet.label == LOST || u32::from(hop.interface) == packet.hash;
+                match onward(&mut packet, &hop).filter(|_| same) {
+                    Some(output) => cx.release(output, packet),
+                    None => cx.discard(DropReason::NextHopUnknown, packet),
                 }
-                cx.release(FORWARD, packet);
             }
         }
     }
@@ -181,7 +229,8 @@ impl<A: Net<W>, const W: usize> Judge<A, W> {
             };
             let rules = self.rules.get(cx.reader);
             let until_ns = cx.now_ns + rules.times.fragment_ms * 1_000_000;
-            let ways = Ways { from: packet.port, to: packet.hash as u16 };
+            let to = if packet.label == LOST { NOWHERE } else { packet.hash as u16 };
+            let ways = Ways { from: packet.port, to };
             let ip = packet.data().get(usize::from(packet.l3)..).unwrap_or_default();
             let fate = seat.filter.judge_one(cx.now_ns / 1_000_000, rules, ways, ip);
             let settled = seat.filter.settled();
@@ -203,12 +252,15 @@ impl<A: Net<W>, const W: usize> Node for Judge<A, W> {
         self.kept = 0;
         self.orders.clear();
         self.settled.clear();
-        seat.filter.read(burst.iter().enumerate().map(|(at, packet)| {
-            if let Some(next) = burst.get(at + AHEAD) {
-                prefetch_read(next.data_ptr());
-            }
-            seen(packet, hops)
-        }));
+        seat.filter.read(
+            rules,
+            burst.iter().enumerate().map(|(at, packet)| {
+                if let Some(next) = burst.get(at + AHEAD) {
+                    prefetch_read(next.data_ptr());
+                }
+                seen(packet, hops)
+            }),
+        );
         seat.filter.look_up(rules);
         let (orders, settled, worker) = (&mut self.orders, &mut self.settled, self.worker);
         let mut place = 0;
@@ -216,8 +268,12 @@ impl<A: Net<W>, const W: usize> Node for Judge<A, W> {
             let at = place;
             place += 1;
             let hop = hops.get(packet.label);
-            if packet.is_own() || hop.kind != Kind::Forward {
-                return Verdict::Next(FORWARD);
+            let goes =
+                packet.label == LOST || matches!(hop.kind, Kind::Forward | Kind::Glean | Kind::Unresolved);
+            // It has waited for an address since it was judged by that interface.
+            let judged = packet.note() == Some(hop.interface.into()) && packet.label != LOST;
+            if packet.is_own() || !goes || judged {
+                return Verdict::Next(onward(packet, hop).unwrap_or(FORWARD));
             }
             let (_, ip) = seen(packet, hops);
             let owner = seat.filter.owner(at, ip);
@@ -225,13 +281,13 @@ impl<A: Net<W>, const W: usize> Node for Judge<A, W> {
             settled.extend(seat.filter.settled());
             match fate {
                 _ if owner != worker => {
-                    packet.hash = hop.interface.into();
+                    note_interface(packet, hop);
                     orders.push(Order::Hand(owner));
                     Verdict::Keep
                 }
-                Fate::Passes => Verdict::Next(FORWARD),
+                Fate::Passes => Verdict::Next(onward(packet, hop).unwrap_or(FORWARD)),
                 Fate::Waits(token) => {
-                    packet.hash = hop.interface.into();
+                    note_interface(packet, hop);
                     orders.push(Order::Wait(token));
                     Verdict::Keep
                 }

@@ -53,6 +53,8 @@ pub(crate) struct Read<A, const W: usize> {
     pub(crate) fragment: Option<Piece>,
     /// As its header says.
     pub(crate) bytes: u32,
+    /// By which it came.
+    pub(crate) vrf: u16,
 }
 
 impl<A, const W: usize> Read<A, W> {
@@ -156,12 +158,12 @@ fn behind_fragment_header(ip: &[u8]) -> Option<usize> {
     None
 }
 
-/// Reads a packet from its IP header on.
+/// Reads a packet from its IP header on, which came in by this VRF.
 ///
 /// # Errors
 /// Why nobody can say what it is.
 #[inline]
-pub(crate) fn read<A: Net<W>, const W: usize>(ip: &[u8]) -> Result<Read<A, W>, DropReason> {
+pub(crate) fn read<A: Net<W>, const W: usize>(ip: &[u8], vrf: u16) -> Result<Read<A, W>, DropReason> {
     let header = header::<A, W>(ip, true)?;
     let mut read = Read {
         source: header.source,
@@ -173,6 +175,7 @@ pub(crate) fn read<A: Net<W>, const W: usize>(ip: &[u8]) -> Result<Read<A, W>, D
         from_low: true,
         fragment: header.fragment,
         bytes: header.end as u32,
+        vrf,
     };
     if header.fragment.is_some_and(|piece| piece.bytes.0 > 0) {
         return Ok(read);
@@ -187,7 +190,7 @@ pub(crate) fn read<A: Net<W>, const W: usize>(ip: &[u8]) -> Result<Read<A, W>, D
         };
         let asks = matches!(read.load, Load::Echo(true));
         (read.key, read.from_low) =
-            connection(&header, ports, matches!(read.load, Load::Echo(_)).then_some(asks))?;
+            connection(&header, vrf, ports, matches!(read.load, Load::Echo(_)).then_some(asks))?;
     }
     Ok(read)
 }
@@ -195,6 +198,7 @@ pub(crate) fn read<A: Net<W>, const W: usize>(ip: &[u8]) -> Result<Read<A, W>, D
 /// The key of a connection, and whether the source is its lower end. `echo`: whether it asks.
 fn connection<A: Net<W>, const W: usize>(
     header: &Header<A>,
+    vrf: u16,
     ports: (u16, u16),
     echo: Option<bool>,
 ) -> Result<(Key<W>, bool), DropReason> {
@@ -214,7 +218,7 @@ fn connection<A: Net<W>, const W: usize>(
         low.1 = ports.0;
         high.1 = u16::from(asks != from_low);
     }
-    Ok((A::key(&Ends { low, high, protocol }), from_low))
+    Ok((A::key(&Ends { low, high, protocol, vrf }), from_low))
 }
 
 fn load<A: Net<W>, const W: usize>(
@@ -341,7 +345,7 @@ pub(crate) fn quoted<A: Net<W>, const W: usize>(
         }
         _ => ((0, 0), None, None),
     };
-    let (key, from_low) = connection::<A, W>(&header, ports, echo).ok()?;
+    let (key, from_low) = connection::<A, W>(&header, outer.vrf, ports, echo).ok()?;
     Some((key, from_low, seq))
 }
 

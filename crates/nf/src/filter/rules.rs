@@ -99,6 +99,8 @@ struct Compiled {
     matches: RuleSet,
     /// By an interface's number: nothing is judged on it.
     skip: Vec<bool>,
+    /// By an interface's number: its VRF.
+    vrfs: Vec<u16>,
     /// Of each worker, by the rule's number.
     cells: Vec<Box<[Cell]>>,
     names: Vec<String>,
@@ -124,6 +126,8 @@ pub struct Rules {
 pub struct Frame<'a> {
     /// Numbers of interfaces by their names.
     pub interface: &'a dyn Fn(&str) -> Option<u16>,
+    /// By an interface's number: its VRF; 0 of those that are not there.
+    pub vrfs: &'a [u16],
     /// Workers.
     pub workers: usize,
     /// Whose readers see them.
@@ -173,6 +177,7 @@ impl Rules {
             of_match: expand.of_match,
             matches: expand.matches,
             skip,
+            vrfs: frame.vrfs.to_vec(),
             cells: (0..frame.workers).map(|_| cells()).collect(),
             names: file.sets.iter().map(|set| set.name.clone()).collect(),
             unnamed: expand.unnamed,
@@ -241,6 +246,12 @@ impl Rules {
     #[inline]
     pub fn skips(&self, interface: u16) -> bool {
         self.compiled.skip.get(usize::from(interface)).copied().unwrap_or(false)
+    }
+
+    /// The VRF of an interface.
+    #[inline]
+    pub(crate) fn vrf(&self, interface: u16) -> u16 {
+        self.compiled.vrfs.get(usize::from(interface)).copied().unwrap_or(0)
     }
 
     pub(crate) fn space(&self) -> &TupleSpace {
@@ -328,7 +339,7 @@ type Parts = Vec<Match>;
 impl Expand {
     fn rule(&mut self, rule: &Rule, number: u32, priority: u32, frame: &Frame<'_>) -> Result<(), RuleError> {
         let wrong = |what: String| rule.place.error(what);
-        let mut base = Match::any();
+        let mut base = rule.matches.unwrap_or_default();
         let mut notes = (0_u64, 0_u64);
         if let Some(direction) = rule.direction {
             notes = (if direction == Direction::Out { OUT } else { 0 }, OUT);
@@ -503,7 +514,7 @@ impl Expand {
         for from in ranges(&rule.from) {
             for to in ranges(&rule.to) {
                 let mut one = one;
-                if !icmp {
+                if !icmp && rule.matches.is_none() {
                     one = one.port_range(Side::Source, from.clone()).port_range(Side::Destination, to);
                 }
                 let matches = tidemill_classify::Rule { matches: one, priority };

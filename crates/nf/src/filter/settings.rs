@@ -31,10 +31,16 @@ pub struct Times {
 pub struct Plan {
     /// Connections.
     pub states: usize,
+    /// Those that one source has begun.
+    pub states_per_source: u32,
     /// Half-open ones.
     pub half_open: usize,
     /// Half-open ones of one source.
     pub half_open_per_source: u32,
+    /// Those of other protocols than TCP that nobody has answered.
+    pub unanswered: usize,
+    /// Such of one source.
+    pub unanswered_per_source: u32,
     /// Fragments that wait.
     pub fragments: usize,
 }
@@ -81,13 +87,25 @@ pub fn check(section: &FilterSection) -> Result<(Plan, Times), FilterError> {
             ),
         ));
     }
-    if section.half_open_per_source == 0 {
-        return Err(config("half_open_per_source", "0: nobody could open a TCP connection: give 1 at least"));
+    if section.unanswered == 0 {
+        return Err(config("unanswered", "0: nobody could begin anything but TCP: give 1 at least"));
+    }
+    for (key, what, most) in [
+        ("states_per_source", "begin anything", section.states_per_source),
+        ("half_open_per_source", "open a TCP connection", section.half_open_per_source),
+        ("unanswered_per_source", "begin anything but TCP", section.unanswered_per_source),
+    ] {
+        if most == 0 {
+            return Err(config(key, format!("0: nobody could {what}: give 1 at least")));
+        }
     }
     let plan = Plan {
         states: section.states,
+        states_per_source: section.states_per_source,
         half_open: section.half_open,
         half_open_per_source: section.half_open_per_source,
+        unanswered: section.unanswered.min(section.states.div_ceil(2)),
+        unanswered_per_source: section.unanswered_per_source,
         fragments: section.fragments,
     };
     Ok((plan, times))
@@ -115,6 +133,9 @@ mod tests {
             (&|section| section.half_open = 0, "filter.half_open: 0"),
             (&|section| section.half_open = section.states + 1, "filter.half_open: 262145"),
             (&|section| section.half_open_per_source = 0, "filter.half_open_per_source: 0"),
+            (&|section| section.unanswered = 0, "filter.unanswered: 0: nobody"),
+            (&|section| section.unanswered_per_source = 0, "filter.unanswered_per_source: 0"),
+            (&|section| section.states_per_source = 0, "filter.states_per_source: 0: nobody"),
             (&|section| section.tcp_opening_s = 0, "filter.tcp_opening_s: 0 seconds: give 1 to 600"),
             (&|section| section.fragment_s = 61, "filter.fragment_s: 61 seconds: give 1 to 60"),
             (&|section| section.udp_s = u32::MAX, "filter.udp_s: 4294967295 seconds"),

@@ -1,9 +1,12 @@
-//! One worker's connections of one family.
+//! One worker's connections of one family. A source has so many of them and no more; and those that nobody has answered are a bounded number, in which
+//! the oldest gives way: half-open ones of TCP for themselves, those of other protocols for themselves. So who forges sources turns over those,
+//! and takes nothing from connections that two sides have.
 
 use crate::filter::connection::{Connection, Words};
-use crate::filter::half::{HalfOpen, NONE};
-use crate::filter::net::Net;
+use crate::filter::half::{HalfOpen, NONE, key_of};
+use crate::filter::net::{Net, protocol_of};
 use crate::filter::settings::Plan;
+use std::marker::PhantomData;
 use tidemill_flow::flowtable::{FlowReader, FlowTable, Outcome, Slot, Swept};
 use tidemill_flow::hash::{KeyHash, Keyed};
 use tidemill_flow::key::Key;
@@ -11,25 +14,55 @@ use tidemill_flow::table::SizeError;
 
 /// Flows of a bucket of the flow table.
 const LANES: usize = 31;
+/// Which of the two lists a connection waits in.
+const TCP: usize = 0;
+const OTHERS: usize = 1;
+
+/// Connections that had to give way to a new one.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Evicted {
+    pub(crate) half_open: u64,
+    pub(crate) unanswered: u64,
+}
+
+/// Why a new one has no room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NoRoom {
+    /// Its source has as many as it may have.
+    Source,
+    /// Everything is taken.
+    Full,
+}
 
 /// See the [module](self).
-pub struct States<const W: usize> {
+pub struct States<A, const W: usize> {
     pub(super) table: FlowTable<W, Words>,
-    half: HalfOpen<W>,
+    waiting: [HalfOpen<W>; 2],
+    /// Of each source: how many it has begun.
+    sources: FlowTable<2, u64>,
+    of_source: u64,
     room: usize,
     /// Connections taken out.
     gone: u64,
+    family: PhantomData<A>,
 }
 
-impl<const W: usize> States<W> {
+impl<A: Net<W>, const W: usize> States<A, W> {
     pub(crate) fn new(plan: &Plan, secret: u128) -> Result<Self, SizeError> {
         let room = plan.states.max(1);
+        // Up to nine tenths of the slots are taken: there is room for every connection.
+        let slots = room + room / 8 + LANES;
         Ok(States {
-            // Up to nine tenths of the slots are taken: there is room for every connection.
-            table: FlowTable::new(room + room / 8 + LANES, Keyed::new(secret))?,
-            half: HalfOpen::new(plan.half_open.min(room), plan.half_open_per_source, !secret)?,
+            table: FlowTable::new(slots, Keyed::new(secret))?,
+            waiting: [
+                HalfOpen::new(plan.half_open.min(room), plan.half_open_per_source, !secret)?,
+                HalfOpen::new(plan.unanswered.min(room), plan.unanswered_per_source, secret.rotate_left(1))?,
+            ],
+            sources: FlowTable::new(slots, Keyed::new(secret.rotate_left(2)))?,
+            of_source: plan.states_per_source.max(1).into(),
             room,
             gone: 0,
+            family: PhantomData,
         })
     }
 
@@ -45,12 +78,22 @@ impl<const W: usize> States<W> {
 
     /// Half-open ones.
     pub fn half_open(&self) -> usize {
-        self.half.len()
+        self.waiting[TCP].len()
+    }
+
+    /// Those of other protocols than TCP that nobody has answered.
+    pub fn unanswered(&self) -> usize {
+        self.waiting[OTHERS].len()
+    }
+
+    /// Sources that have begun any.
+    pub fn sources(&self) -> usize {
+        self.sources.len()
     }
 
     /// Bytes of memory.
     pub fn bytes(&self) -> usize {
-        self.table.bytes() + self.half.bytes()
+        self.table.bytes() + self.sources.bytes() + self.waiting.iter().map(HalfOpen::bytes).sum::<usize>()
     }
 
     /// Buckets of the sweep's whole round.
@@ -85,9 +128,9 @@ impl<const W: usize> States<W> {
         }
     }
 
-    /// It is no longer half-open.
-    pub(crate) fn opened(&mut self, connection: &mut Connection) {
-        self.half.take(connection.half);
+    /// It waits for no answer any longer.
+    pub(crate) fn opened(&mut self, key: &Key<W>, connection: &mut Connection) {
+        self.waiting[list_of(key)].take(connection.half);
         connection.half = NONE;
     }
 
@@ -96,58 +139,61 @@ impl<const W: usize> States<W> {
         let hash = self.table.hasher().hash(key);
         let Some(words) = self.table.remove(hash, key) else { return false };
         self.gone += 1;
-        let connection = Connection::unpack(&words);
-        if connection.is_half_open() {
-            self.half.take(connection.half);
-        }
+        forget::<A, W>(&mut self.waiting, &mut self.sources, key, &words);
         true
     }
 
-    /// Makes room for a half-open connection of this source; returns how many had to give way.
-    pub(crate) fn make_half_room(&mut self, source: u128) -> u64 {
-        let mut evicted = 0;
-        while let Some(key) = self.half.in_the_way(source) {
-            if !self.remove(&key) {
-                debug_assert!(false, "a half-open connection that is not there");
+    /// Puts a connection in that waits for an answer.
+    ///
+    /// # Errors
+    /// There is no room, whoever may give way.
+    pub(crate) fn insert(&mut self, key: &Key<W>, mut connection: Connection) -> Result<Evicted, NoRoom> {
+        let source = source_of::<A, W>(key, connection.origin_low);
+        let (of, list) = (key_of(source), list_of(key));
+        let of_hash = self.sources.hasher().hash(&of);
+        // Before anybody gives way for it.
+        if self.sources.find(of_hash, &of).is_some_and(|slot| self.sources.word(slot, 0) >= self.of_source) {
+            return Err(NoRoom::Source);
+        }
+        let mut evicted = [0; 2];
+        while let Some(oldest) = self.waiting[list].in_the_way(source) {
+            if !self.remove(&oldest) {
+                debug_assert!(false, "a connection that waits and is not there");
                 break;
             }
-            evicted += 1;
+            evicted[list] += 1;
         }
-        evicted
-    }
-
-    /// Puts a connection in, `half_open` with its source; `None` if there is no room, else how many half-open ones had to give way.
-    pub(crate) fn insert(
-        &mut self,
-        key: &Key<W>,
-        mut connection: Connection,
-        half_open: Option<u128>,
-    ) -> Option<u64> {
-        let mut evicted = half_open.map_or(0, |source| self.make_half_room(source));
         if self.table.len() >= self.room {
-            let oldest = self.half.oldest()?;
-            evicted += u64::from(self.remove(&oldest));
+            // Those of the other sort give way where there is none of its own.
+            let oldest = |list: usize| self.waiting[list].oldest().map(|oldest| (list, oldest));
+            let (sort, oldest) = oldest(list).or_else(|| oldest(1 - list)).ok_or(NoRoom::Full)?;
+            evicted[sort] += u64::from(self.remove(&oldest));
         }
-        let hash = self.table.hasher().hash(key);
-        let mut out = [Outcome::Full];
+        let (hash, mut out) = (self.table.hasher().hash(key), [Outcome::Full]);
         self.table.find_or_insert_batch(0, &[hash], std::slice::from_ref(key), &mut out);
-        let slot = out[0].slot()?;
-        connection.half = half_open.map_or(NONE, |source| self.half.add(*key, source));
+        let slot = out[0].slot().ok_or(NoRoom::Full)?;
+        let mut out = [Outcome::Full];
+        self.sources.find_or_insert_batch(0, &[of_hash], std::slice::from_ref(&of), &mut out);
+        let Some(of_slot) = out[0].slot() else {
+            self.table.remove(hash, key);
+            self.gone += 1;
+            return Err(NoRoom::Full);
+        };
+        let count = self.sources.word(of_slot, 0);
+        self.sources.set_word(of_slot, 0, count + 1);
+        connection.half = self.waiting[list].add(*key, source);
         self.table.set_state(slot, connection.pack());
-        Some(evicted)
+        Ok(Evicted { half_open: evicted[TCP], unanswered: evicted[OTHERS] })
     }
 
     /// Looks at the connections of the next `buckets` buckets, and ends those whose time is over; returns how many.
     pub(crate) fn reclaim(&mut self, now_ms: u64, buckets: usize) -> usize {
-        let half = &mut self.half;
-        let gone = self.table.sweep(buckets.min(self.table.slots() / LANES + 1), |_, _, words| {
+        let (waiting, sources) = (&mut self.waiting, &mut self.sources);
+        let gone = self.table.sweep(buckets.min(self.table.slots() / LANES + 1), |key, _, words| {
             if words[0] >> 16 > now_ms {
                 return Swept::Stays;
             }
-            let connection = Connection::unpack(&words);
-            if connection.is_half_open() {
-                half.take(connection.half);
-            }
+            forget::<A, W>(waiting, sources, key, &words);
             Swept::Goes
         });
         self.gone += gone as u64;
@@ -155,8 +201,35 @@ impl<const W: usize> States<W> {
     }
 }
 
-/// Who counts as one source: an IPv6 host has a /64 to itself.
-pub(crate) fn source_of<A: Net<W>, const W: usize>(address: A) -> u128 {
-    let bits: u128 = address.into();
-    if A::V6 { bits >> 64 } else { bits }
+/// A connection is gone: it counts for its source no longer, and waits for nothing.
+fn forget<A: Net<W>, const W: usize>(
+    waiting: &mut [HalfOpen<W>; 2],
+    sources: &mut FlowTable<2, u64>,
+    key: &Key<W>,
+    words: &Words,
+) {
+    let connection = Connection::unpack(words);
+    if connection.waits() {
+        waiting[list_of(key)].take(connection.half);
+    }
+    let of = key_of(source_of::<A, W>(key, connection.origin_low));
+    let hash = sources.hasher().hash(&of);
+    if let Some(slot) = sources.find(hash, &of) {
+        match sources.word(slot, 0) {
+            0 | 1 => drop(sources.remove(hash, &of)),
+            count => sources.set_word(slot, 0, count - 1),
+        }
+    }
+}
+
+fn list_of<const W: usize>(key: &Key<W>) -> usize {
+    if protocol_of(key) == 6 { TCP } else { OTHERS }
+}
+
+/// Who counts as one source, of who has begun a connection: an IPv6 host has a /64 to itself. VRFs' addresses are others.
+fn source_of<A: Net<W>, const W: usize>(key: &Key<W>, origin_low: bool) -> u128 {
+    let ends = A::of_key(key);
+    let bits: u128 = if origin_low { ends.low.0 } else { ends.high.0 }.into();
+    let network = if A::V6 { bits >> 64 } else { bits };
+    u128::from(ends.vrf) << 64 | network
 }

@@ -1,7 +1,7 @@
 //! The nodes, put into a router's graph; the picture is in the crate's README.
 
 use crate::filter::control::{FilterControl, take};
-use crate::filter::nodes::{Judge, OUTPUTS, lanes};
+use crate::filter::nodes::{Judge, LOST_OUTPUTS, Lost, OUTPUTS, lanes};
 use tidemill_graph::GraphBuilder;
 use tidemill_ip::NextHops;
 use tidemill_lookup::publish::View;
@@ -32,7 +32,12 @@ pub fn splice(graph: &mut GraphBuilder, control: &FilterControl, host: Host) {
     for (ip, filter, errors) in [("ip4", "filter4", "icmp4-error"), ("ip6", "filter6", "icmp6-error")] {
         let (lookup, forward) = (format!("{ip}-lookup"), format!("{ip}-forward"));
         graph.insert(&lookup, "forward", filter, "forward");
+        graph.insert(&lookup, "neighbor", filter, "neighbor");
         let error = graph.leads(&forward, "error").unwrap_or(errors).to_owned();
         graph.edge(filter, "error", &error);
+        // Who is not let in is told nothing, whether or not there is a route.
+        let lost = format!("{filter}-lost");
+        graph.node(&lost, LOST_OUTPUTS, |_| Box::new(Lost));
+        graph.edge(&lookup, "error", &lost).edge(&lost, LOST_OUTPUTS[0], filter);
     }
 }

@@ -3,7 +3,7 @@
 use crate::packets::*;
 use tidemill_burst::DropReason;
 use tidemill_nf::filter::settings::Plan;
-use tidemill_nf::filter::{Counter, Fate, Ways};
+use tidemill_nf::filter::{Counter, Fate, NOWHERE, Ways};
 
 /// Hosts inside reach everybody, and nobody reaches them.
 const USUAL: &str = "block all\npass in on lan keep state\npass out on wan keep state\n";
@@ -86,7 +86,7 @@ fn errors_about_a_connection_pass_and_others_do_not() {
 
 #[test]
 fn a_flood_of_syns_turns_over_half_open_connections_only() {
-    let plan = Plan { states: 100, half_open: 20, half_open_per_source: 5, fragments: 64 };
+    let plan = Plan { states: 100, half_open: 20, half_open_per_source: 5, ..plan() };
     let mut lab = Lab::with("pass all keep state\n", plan, true);
     let (inside, remote) = ("10.0.0.5", "192.0.2.1");
     let open = |lab: &mut Lab, port: u16| {
@@ -114,6 +114,7 @@ fn a_flood_of_syns_turns_over_half_open_connections_only() {
     // Where all is full half-open ones give way, and then nothing more fits.
     for port in 0..200 {
         lab.passes(OUTWARD, inside, remote, Body::Udp(1 + port, 53));
+        lab.passes(INWARD, remote, inside, Body::Udp(53, 1 + port));
     }
     assert_eq!((lab.v4.states().half_open(), lab.v4.states().len()), (0, 100));
     let more = packet(ip(inside), ip(remote), Body::Udp(999, 53));
@@ -288,7 +289,7 @@ fn a_burst_is_judged_as_its_packets_one_by_one() {
         "table <bad> {{ 10.0.0.2 }}\n{USUAL}block quick from <bad>\npass in on wan proto tcp to port 80\npass out on lan proto tcp to port 80\n"
     );
     // Small tables, so that entries go while a burst goes through.
-    let plan = Plan { states: 60, half_open: 10, half_open_per_source: 4, fragments: 64 };
+    let plan = Plan { states: 60, half_open: 10, half_open_per_source: 4, unanswered: 20, ..plan() };
     let (mut one, mut all) = (Lab::with(&text, plan, true), Lab::with(&text, plan, true));
     let mut random = StdRng::seed_from_u64(5);
     for _ in 0..300 {
@@ -357,6 +358,7 @@ fn workers_agree_on_whose_a_packet_is() {
     let log = Arc::new(ArrayQueue::new(1));
     let mut filters: Vec<Filter<u32, 2>> =
         (0..3).map(|worker| Filter::new(&plan(), (worker, 3), 9, log.clone()).unwrap()).collect();
+    let rules = Lab::new(USUAL).rules;
     let mut seen = [0; 3];
     for n in 1..200 {
         let (inside, remote) = (ip(&format!("10.0.0.{n}")), ip("192.0.2.1"));
@@ -383,7 +385,7 @@ fn workers_agree_on_whose_a_packet_is() {
                 filters
                     .iter_mut()
                     .map(|filter| {
-                        filter.read(std::iter::once((OUTWARD, &bytes[..])));
+                        filter.read(&rules, std::iter::once((OUTWARD, &bytes[..])));
                         filter.owner(0, bytes)
                     })
                     .collect::<Vec<_>>()
@@ -424,4 +426,152 @@ fn what_an_answer_was_let_in_by_is_held_to_new_rules_as_an_answer() {
     lab.load(rest);
     assert!(!lab.passes(INWARD, remote, inside, Body::Udp(53, 4000)));
     assert_eq!(lab.v4.counters().get(Counter::StatesRevoked), 1);
+}
+
+#[test]
+fn a_flood_of_datagrams_turns_over_what_nobody_has_answered_only() {
+    let bounds = Plan { states: 100, unanswered: 20, unanswered_per_source: 5, ..plan() };
+    for (inside, remote, v6) in [("10.0.0.5", "192.0.2.1", false), ("2001:db8::5", "2001:db8:1::1", true)] {
+        let mut lab = Lab::with("pass all keep state\n", bounds, true);
+        let counts = |lab: &Lab| match v6 {
+            false => (lab.v4.states().unanswered(), lab.v4.states().len()),
+            true => (lab.v6.states().unanswered(), lab.v6.states().len()),
+        };
+        let ask = |lab: &mut Lab, port: u16| {
+            assert!(lab.passes(OUTWARD, inside, remote, Body::Udp(port, 53)));
+            assert!(lab.passes(INWARD, remote, inside, Body::Udp(53, port)));
+        };
+        (4000..4030).for_each(|port| ask(&mut lab, port));
+        assert!(lab.passes(OUTWARD, inside, remote, Body::Echo(7, true)));
+        assert_eq!(counts(&lab), (1, 31));
+        assert!(lab.passes(INWARD, remote, inside, Body::Echo(7, false)));
+        assert_eq!(counts(&lab), (0, 31));
+        // From one source: it has its five, and its addresses of one link are one source.
+        for port in 1..=500 {
+            let source = if v6 { format!("2001:db8:66::{port:x}") } else { "198.51.100.1".to_owned() };
+            assert!(lab.passes(INWARD, &source, inside, Body::Udp(port, 9)));
+        }
+        assert_eq!(counts(&lab), (5, 36));
+        // From everybody: it has twenty.
+        for n in 1..=500_u32 {
+            let source =
+                if v6 { format!("2001:db8:{n:x}::1") } else { format!("11.0.{}.{}", n / 256, n % 256) };
+            assert!(lab.passes(INWARD, &source, inside, Body::Other(47)));
+        }
+        assert_eq!(counts(&lab), (20, 51));
+        let evicted = if v6 { lab.v6.counters() } else { lab.v4.counters() }.get(Counter::UnansweredEvicted);
+        assert_eq!(evicted, 495 + 485);
+        // Meanwhile others ask, and what was answered goes on.
+        (5000..5020).for_each(|port| ask(&mut lab, port));
+        assert!(lab.passes(INWARD, remote, inside, Body::Udp(53, 4000)));
+    }
+}
+
+#[test]
+fn one_source_has_so_many_connections_and_no_more() {
+    let bounds = Plan { states_per_source: 30, ..plan() };
+    let mut lab = Lab::with(USUAL, bounds, true);
+    let (inside, remote) = ("10.0.0.5", "192.0.2.1");
+    for port in 0..30 {
+        assert!(lab.passes(OUTWARD, inside, remote, Body::Udp(4000 + port, 53)));
+        assert!(lab.passes(INWARD, remote, inside, Body::Udp(53, 4000 + port)), "who answers begins nothing");
+    }
+    let refused = Fate::Drop(DropReason::FilterSourceLimit);
+    for body in [Body::Udp(4999, 53), Body::Echo(7, true), syn(4999)] {
+        assert_eq!(lab.send(OUTWARD, &packet(ip(inside), ip(remote), body)), refused, "{body:?}");
+    }
+    assert_eq!((lab.v4.states().len(), lab.v4.states().sources()), (30, 1));
+    assert!(lab.passes(OUTWARD, "10.0.0.6", remote, Body::Udp(4000, 53)), "others have theirs");
+    assert!(lab.passes(OUTWARD, inside, remote, Body::Udp(4000, 53)), "and those that are there go on");
+    lab.ms += times().udp_ms;
+    let buckets = lab.v4.states().buckets() + 1;
+    lab.v4.reclaim(lab.ms, buckets);
+    assert_eq!((lab.v4.states().len(), lab.v4.states().sources()), (0, 0));
+    assert!(lab.passes(OUTWARD, inside, remote, Body::Udp(4999, 53)));
+}
+
+#[test]
+fn vrfs_know_nothing_of_each_others_connections() {
+    // Interface 3 is of another VRF, where hosts may have the same addresses.
+    let other = Ways { from: 3, to: LAN };
+    let mut lab = Lab::new(USUAL);
+    let (inside, remote) = ("10.0.0.5", "192.0.2.1");
+    assert!(lab.passes(OUTWARD, inside, remote, Body::Udp(4000, 53)));
+    assert!(!lab.passes(other, remote, inside, Body::Udp(53, 4000)));
+    assert!(lab.passes(INWARD, remote, inside, Body::Udp(53, 4000)));
+    let about = error(ip("203.0.113.9"), ip(inside), &packet(ip(inside), ip(remote), Body::Udp(4000, 53)));
+    assert_eq!(lab.send(other, &about), Fate::Drop(DropReason::FilterBlocked));
+    assert_eq!(lab.send(INWARD, &about), Fate::Passes);
+    // Nor of each other's fragments.
+    let long = tidemill_nf::filter::tcp::Segment { len: 100, ..segment(SYN, 1, 0) };
+    let pieces = fragments(&packet(ip(inside), ip(remote), Body::Tcp(4000, 80, long)), 48, 1);
+    assert_eq!(lab.send(OUTWARD, &pieces[0]), Fate::Passes);
+    assert!(matches!(lab.send(other, &pieces[1]), Fate::Waits(_)));
+    assert_eq!(lab.send(OUTWARD, &pieces[1]), Fate::Passes);
+}
+
+#[test]
+fn what_no_route_leads_on_is_judged_on_its_way_in_and_begins_nothing() {
+    let mut lab = Lab::new("block return in on wan\nblock out on wan\n");
+    let lost = |from| Ways { from, to: NOWHERE };
+    let (inside, remote) = ("10.0.0.5", "192.0.2.1");
+    assert!(lab.passes(lost(LAN), inside, remote, Body::Udp(4000, 53)));
+    let from_outside = packet(ip(remote), ip(inside), Body::Udp(53, 4000));
+    assert_eq!(lab.send(lost(WAN), &from_outside), Fate::Tell(DropReason::FilterRejected));
+    lab.load(USUAL);
+    assert!(lab.passes(lost(LAN), inside, remote, Body::Udp(4000, 53)));
+    assert_eq!(lab.v4.states().len(), 0);
+    assert_eq!(lab.send(lost(WAN), &from_outside), Fate::Drop(DropReason::FilterBlocked));
+    // Of a connection that is known an answer passes, whose route has gone meanwhile.
+    assert!(lab.passes(OUTWARD, inside, remote, Body::Udp(4000, 53)));
+    assert!(lab.passes(lost(WAN), remote, inside, Body::Udp(53, 4000)));
+}
+
+/// An IPv6 fragment: what its header says is next, offset, whether more come, the data.
+fn fragment6(source: &str, destination: &str, next: u8, offset: u16, more: bool, data: &[u8]) -> Vec<u8> {
+    let at = (offset | u16::from(more)).to_be_bytes();
+    let header = [next, 0, at[0], at[1], 0, 0, 0, 9];
+    wrap(ip(source), ip(destination), 44, &[&header, data].concat())
+}
+
+#[test]
+fn ipv6_fragments_are_one_packets_whatever_each_says_is_next() {
+    let (inside, remote) = ("2001:db8::5", "2001:db8:1::1");
+    let udp = packet(ip(inside), ip(remote), Body::Udp(4000, 53))[40..].to_vec();
+    let whole = [&udp[..6], &[0, 0, 9, 9, 9, 9], &[7; 28]].concat();
+    let mut lab = Lab::new(USUAL);
+    let piece =
+        |next, at: usize, end: usize| fragment6(inside, remote, next, at as u16, end < 40, &whole[at..end]);
+    assert_eq!(lab.send(OUTWARD, &piece(17, 0, 16)), Fate::Passes);
+    assert_eq!(lab.send(OUTWARD, &piece(60, 16, 32)), Fate::Passes, "another next header");
+    // Nor can one that claims to be another packet's fill the same bytes with something else.
+    let again = Fate::Drop(DropReason::FilterFragmentRefused);
+    assert_eq!(lab.send(OUTWARD, &piece(6, 16, 32)), again);
+    assert_eq!(lab.send(OUTWARD, &piece(17, 32, 40)), again);
+}
+
+#[test]
+fn first_fragments_that_end_in_their_header_pass_no_rule_on_ports() {
+    // The ports are there, and are those that are let in; what else the header says is in the next fragment.
+    let mut lab = Lab::new("pass all no state\npass in on lan proto { tcp udp } to port 80\n");
+    let cut = Fate::Drop(DropReason::FilterMalformed);
+    let segment = packet(ip("10.0.0.5"), ip("192.0.2.1"), Body::Tcp(4000, 80, segment(SYN, 1, 0)));
+    let datagram = packet(ip("10.0.0.5"), ip("192.0.2.1"), Body::Udp(4000, 80));
+    for (protocol, bytes, lengths) in [(6, &segment[20..], [8, 16]), (17, &datagram[20..], [4, 7])] {
+        for length in lengths {
+            let mut first = wrap(ip("10.0.0.5"), ip("192.0.2.1"), protocol, &bytes[..length]);
+            first[6] = 0x20;
+            tidemill_wire::ipv4::fill_checksum(&mut first[..20]);
+            assert_eq!(lab.send(OUTWARD, &first), cut, "{length} of {protocol}");
+            let first = fragment6("2001:db8::5", "2001:db8:1::1", protocol, 0, true, &bytes[..length]);
+            assert_eq!(lab.send(OUTWARD, &first), cut, "IPv6, {length} of {protocol}");
+        }
+    }
+    // Options of TCP that run beyond it.
+    let mut long = segment[20..].to_vec();
+    long[12] = 0xf0;
+    let mut first = wrap(ip("10.0.0.5"), ip("192.0.2.1"), 6, &[&long[..], &[1; 4]].concat());
+    first[6] = 0x20;
+    tidemill_wire::ipv4::fill_checksum(&mut first[..20]);
+    assert_eq!(lab.send(OUTWARD, &first), cut);
 }

@@ -5,6 +5,7 @@ use crate::packets::*;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
+use std::collections::HashSet;
 use std::net::IpAddr;
 use tidemill_burst::DropReason;
 use tidemill_nf::filter::settings::Plan;
@@ -104,7 +105,27 @@ struct Conn {
     until_ms: u64,
     answered: bool,
     tcp: Tcp,
-    half_open: bool,
+    /// Nobody has answered yet.
+    waits: bool,
+}
+
+impl Conn {
+    /// Whom it counts for: an address, of IPv6 a /64; each family for itself.
+    fn source(&self) -> (bool, u128) {
+        source(self.from.0)
+    }
+
+    /// Whether it waits among those of this sort: TCP's, or others'.
+    fn waits_as(&self, is_v6: bool, is_tcp: bool) -> bool {
+        self.waits && self.from.0.is_ipv6() == is_v6 && (self.protocol == 6) == is_tcp
+    }
+}
+
+fn source(address: IpAddr) -> (bool, u128) {
+    match address {
+        IpAddr::V4(address) => (false, u32::from(address).into()),
+        IpAddr::V6(address) => (true, u128::from(address) >> 64),
+    }
 }
 
 struct Model {
@@ -291,7 +312,7 @@ impl Model {
                 conn.ways[of_first] = if of_first ^ side == 0 { ways.from } else { ways.to };
             }
             conn.answered |= side == 1;
-            conn.half_open &= conn.tcp.name() == "opening";
+            conn.waits &= if conn.protocol == 6 { conn.tcp.name() == "opening" } else { !conn.answered };
             conn.until_ms = ms + Model::time(conn);
         } else if new != [None; 2]
             && let Some(reason) = self.begin(ms, ways, &packet, body, new)
@@ -324,31 +345,28 @@ impl Model {
             Body::Other(_) => ((0, 0), Tcp::default()),
             _ => return None,
         };
-        let half_open = packet.protocol == 6;
-        if half_open {
-            let network = |address: IpAddr| match address {
-                IpAddr::V4(address) => u128::from(u32::from(address)),
-                IpAddr::V6(address) => u128::from(address) >> 64,
-            };
-            let is_v6 = packet.source.is_ipv6();
-            let of = |conn: &Conn| conn.half_open && conn.from.0.is_ipv6() == is_v6;
-            let own = |conn: &Conn| of(conn) && network(conn.from.0) == network(packet.source);
-            let gone = match () {
-                () if self.conns.iter().filter(|conn| own(conn)).count()
-                    >= self.plan.half_open_per_source as usize =>
-                {
-                    self.conns.iter().position(own)
-                }
-                () if self.conns.iter().filter(|conn| of(conn)).count() >= self.plan.half_open => {
-                    self.conns.iter().position(of)
-                }
-                () => None,
-            };
-            self.evict(gone);
+        let (is_v6, is_tcp) = (packet.source.is_ipv6(), packet.protocol == 6);
+        let of_source = |conn: &&Conn| conn.source() == source(packet.source);
+        if self.conns.iter().filter(of_source).count() >= self.plan.states_per_source as usize {
+            return Some(DropReason::FilterSourceLimit);
         }
-        let of = |conn: &Conn| conn.from.0.is_ipv6() == packet.source.is_ipv6();
+        let (most, most_of_source) = match is_tcp {
+            true => (self.plan.half_open, self.plan.half_open_per_source),
+            false => (self.plan.unanswered, self.plan.unanswered_per_source),
+        };
+        let same = |conn: &Conn| conn.waits_as(is_v6, is_tcp);
+        let own = |conn: &Conn| same(conn) && conn.source() == source(packet.source);
+        let count = |is: &dyn Fn(&Conn) -> bool| self.conns.iter().filter(|conn| is(conn)).count();
+        let gone = match () {
+            () if count(&own) >= most_of_source as usize => self.conns.iter().position(own),
+            () if count(&same) >= most => self.conns.iter().position(same),
+            () => None,
+        };
+        self.evict(gone);
+        let of = |conn: &Conn| conn.from.0.is_ipv6() == is_v6;
         if self.conns.iter().filter(|conn| of(conn)).count() >= self.plan.states {
-            match self.conns.iter().position(|conn| of(conn) && conn.half_open) {
+            let first = |is_tcp: bool| self.conns.iter().position(|conn| conn.waits_as(is_v6, is_tcp));
+            match first(is_tcp).or_else(|| first(!is_tcp)) {
                 None => return Some(DropReason::FilterStatesFull),
                 gone => self.evict(gone),
             }
@@ -366,7 +384,7 @@ impl Model {
             until_ms: 0,
             answered: false,
             tcp,
-            half_open,
+            waits: true,
         };
         conn.until_ms = ms + Model::time(&conn);
         self.conns.push(conn);
@@ -475,11 +493,18 @@ fn run(seed: u64, steps: u32) -> [u32; 5] {
     let mut random = StdRng::seed_from_u64(seed);
     let plan = Plan {
         states: random.random_range(5..30),
+        states_per_source: random.random_range(3..40),
         half_open: random.random_range(2..6),
         half_open_per_source: random.random_range(1..4),
+        unanswered: random.random_range(2..8),
+        unanswered_per_source: random.random_range(1..6),
         fragments: 64,
     };
-    let plan = Plan { half_open: plan.half_open.min(plan.states), ..plan };
+    let plan = Plan {
+        half_open: plan.half_open.min(plan.states),
+        unanswered: plan.unanswered.min(plan.states),
+        ..plan
+    };
     let recheck = random.random_bool(0.7);
     let text = rules(&mut random);
     let mut lab = Lab::with(&text, plan, recheck);
@@ -582,7 +607,13 @@ fn run(seed: u64, steps: u32) -> [u32; 5] {
         let states = lab.v4.states().len() + lab.v6.states().len();
         let half_open = lab.v4.states().half_open() + lab.v6.states().half_open();
         assert_eq!(states, model.conns.len(), "{said}{:#?}", model.conns);
-        assert_eq!(half_open, model.conns.iter().filter(|conn| conn.half_open).count(), "{said}");
+        let unanswered = lab.v4.states().unanswered() + lab.v6.states().unanswered();
+        let waits = |is_tcp: bool| {
+            model.conns.iter().filter(|conn| conn.waits && (conn.protocol == 6) == is_tcp).count()
+        };
+        assert_eq!((half_open, unanswered), (waits(true), waits(false)), "{said}");
+        let sources: HashSet<_> = model.conns.iter().map(Conn::source).collect();
+        assert_eq!(lab.v4.states().sources() + lab.v6.states().sources(), sources.len(), "{said}");
         for (number, hits) in model.hits.iter().enumerate() {
             assert_eq!(lab.rules.hits(number), *hits, "rule {number}; {said}");
         }
@@ -592,7 +623,8 @@ fn run(seed: u64, steps: u32) -> [u32; 5] {
     let counted = |counter| lab.v4.counters().get(counter) + lab.v6.counters().get(counter);
     assert_eq!(logged as u64, counted(Counter::Logged));
     assert_eq!(counted(Counter::Logged) + counted(Counter::LogSkipped), model.logged as u64);
-    assert_eq!(counted(Counter::HalfOpenEvicted), model.evicted, "seed {seed}");
+    let evicted = counted(Counter::HalfOpenEvicted) + counted(Counter::UnansweredEvicted);
+    assert_eq!(evicted, model.evicted, "seed {seed}");
     assert_eq!(counted(Counter::StatesRevoked), model.revoked, "seed {seed}");
     counts[4] += model.revoked as u32;
     counts

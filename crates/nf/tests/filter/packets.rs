@@ -18,6 +18,8 @@ pub(crate) const ACK: u8 = 16;
 
 /// Interfaces by their numbers.
 pub(crate) const INTERFACES: [&str; 3] = ["lan", "wan", "dmz"];
+/// And their VRFs, with a fourth that has no name.
+pub(crate) const VRFS: [u16; 4] = [0, 0, 0, 1];
 pub(crate) const LAN: u16 = 0;
 pub(crate) const WAN: u16 = 1;
 /// In by `lan` and out by `wan`.
@@ -170,7 +172,15 @@ pub(crate) fn times() -> Times {
 }
 
 pub(crate) fn plan() -> Plan {
-    Plan { states: 1000, half_open: 500, half_open_per_source: 400, fragments: 64 }
+    Plan {
+        states: 1000,
+        states_per_source: 1000,
+        half_open: 500,
+        half_open_per_source: 400,
+        unanswered: 1000,
+        unanswered_per_source: 1000,
+        fragments: 64,
+    }
 }
 
 /// A filter of both families with its rules.
@@ -201,7 +211,9 @@ pub(crate) fn make(
     recheck: bool,
     version: u32,
 ) -> Rules {
-    let frame = Frame { interface: &interface, workers: 1, domain, times: times(), recheck, log_per_s: 100 };
+    let vrfs = &VRFS;
+    let (times, log_per_s) = (times(), 100);
+    let frame = Frame { interface: &interface, vrfs, workers: 1, domain, times, recheck, log_per_s };
     Rules::new(file, sets, &frame, version).unwrap()
 }
 
@@ -264,7 +276,7 @@ pub(crate) fn burst<A: Net<W>, const W: usize>(
     ms: u64,
     packets: &[(Ways, Vec<u8>)],
 ) -> Vec<Fate> {
-    filter.read(packets.iter().map(|(ways, ip)| (*ways, &ip[..])));
+    filter.read(rules, packets.iter().map(|(ways, ip)| (*ways, &ip[..])));
     filter.look_up(rules);
     packets.iter().enumerate().map(|(place, (_, ip))| filter.judge(place, ms, rules, ip)).collect()
 }

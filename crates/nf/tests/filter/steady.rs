@@ -12,7 +12,15 @@ const RULES: &str = "table <bad> { 10.0.0.200/29, 2001:db8::c0/124 }\nblock log 
 
 #[test]
 fn nothing_is_allocated_while_packets_flow() {
-    let plan = Plan { states: 300, half_open: 50, half_open_per_source: 10, fragments: 64 };
+    let plan = Plan {
+        states: 300,
+        states_per_source: 60,
+        half_open: 50,
+        half_open_per_source: 10,
+        unanswered: 80,
+        unanswered_per_source: 30,
+        fragments: 64,
+    };
     let mut lab = Lab::with(RULES, plan, true);
     let mut packets = Vec::new();
     for n in 0..400_u16 {

@@ -188,6 +188,8 @@ impl Role for Filter {
             table("IPv6 states", Counter::States6, section.states),
             table("IPv4 half-open", Counter::HalfOpen4, section.half_open),
             table("IPv6 half-open", Counter::HalfOpen6, section.half_open),
+            table("IPv4 unanswered", Counter::Unanswered4, section.unanswered),
+            table("IPv6 unanswered", Counter::Unanswered6, section.unanswered),
         ]);
         tables
     }

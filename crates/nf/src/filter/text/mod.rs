@@ -1,23 +1,28 @@
 //! Rule files in pf's syntax: a part of it, and what is not supported is refused by name. The grammar is in the crate's README.
 
+mod cisco;
 mod lex;
+mod load;
 mod names;
 mod parse;
 mod set_file;
 #[cfg(test)]
 mod tests;
 
+pub use cisco::{AclLine, read_acl};
+pub use load::{Format, Load};
 pub use names::{protocol_name, protocol_number};
 pub use parse::read_rules;
 pub use set_file::{read_network, read_set};
 
 use std::ops::RangeInclusive;
+use tidemill_classify::Match;
 use tidemill_lpm::{Address, Prefix};
 
 /// Bytes that a rule file may have.
 pub const MOST_BYTES: usize = 16 << 20;
 /// Rules that it may have.
-pub const MOST_RULES: usize = 1 << 16;
+pub const MOST_RULES: usize = 1 << 17;
 
 /// Why a rule file is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -169,6 +174,8 @@ pub struct Rule {
     pub keep_state: bool,
     /// Its name, for counters.
     pub label: Option<String>,
+    /// Of a line of a loaded access list: what it is about; the fields above say nothing of addresses, ports and protocols then.
+    pub matches: Option<Match>,
 }
 
 /// A set as written.
@@ -193,4 +200,6 @@ pub struct Ruleset {
     pub rules: Vec<Rule>,
     /// Interfaces on which nothing is judged.
     pub skip: Vec<(String, Place)>,
+    /// Access lists to load. Their rules are [put in](Ruleset::put_in) when their files have been read.
+    pub loads: Vec<Load>,
 }

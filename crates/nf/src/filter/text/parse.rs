@@ -1,6 +1,7 @@
 //! Tokens to rules.
 
 use super::lex::{Kind, Token, read_line, short, tokens};
+use super::load::read_load;
 use super::set_file::read_network;
 use super::{
     Action, Direction, Ends, Flags, Host, MOST_BYTES, MOST_RULES, Place, Rule, RuleError, Ruleset, Set, names,
@@ -14,9 +15,8 @@ const MOST_TOKENS: usize = 1 << 14;
 pub(super) const MOST_SETS: usize = 48;
 
 /// What pf has and this has not, and why or what instead.
-const REFUSED: [(&str, &str); 17] = [
+const REFUSED: [(&str, &str); 16] = [
     ("anchor", "anchors are not supported: put the rules here"),
-    ("load", "anchors are not supported: put the rules here"),
     ("include", "there is one rule file: put the rules here"),
     ("nat", "a filter does not translate: that is the role `nat`"),
     ("rdr", "a filter does not translate: that is the role `nat`"),
@@ -87,7 +87,7 @@ pub fn read_rules(text: &str) -> Result<Ruleset, RuleError> {
 }
 
 #[derive(Default)]
-struct File {
+pub(super) struct File {
     macros: HashMap<String, Vec<Token>>,
     set: Ruleset,
     tells: bool,
@@ -97,18 +97,18 @@ struct File {
 }
 
 /// One statement, its macros put in.
-struct Line<'a> {
+pub(super) struct Line<'a> {
     tokens: &'a [Token],
     at: usize,
 }
 
 impl Line<'_> {
-    fn peek(&self) -> &Token {
+    pub(super) fn peek(&self) -> &Token {
         // The last one is the end, which nobody takes.
         &self.tokens[self.at.min(self.tokens.len() - 1)]
     }
 
-    fn next(&mut self) -> Token {
+    pub(super) fn next(&mut self) -> Token {
         let token = self.peek().clone();
         if token.kind != Kind::End {
             self.at += 1;
@@ -129,7 +129,7 @@ impl Line<'_> {
     }
 
     /// Takes this word, if it is next.
-    fn take(&mut self, word: &str) -> bool {
+    pub(super) fn take(&mut self, word: &str) -> bool {
         let is = self.word() == Some(word);
         self.at += usize::from(is);
         is
@@ -149,7 +149,7 @@ impl Line<'_> {
         Err(next.error(format!("{what}: `{sign}` must be here, not {}", next.shown())))
     }
 
-    fn need_word(&mut self, what: &str) -> Result<(String, Token), RuleError> {
+    pub(super) fn need_word(&mut self, what: &str) -> Result<(String, Token), RuleError> {
         let token = self.next();
         match &token.kind {
             Kind::Word(word) => Ok((word.clone(), token)),
@@ -157,8 +157,14 @@ impl Line<'_> {
         }
     }
 
+    /// An error that something else must be next.
+    pub(super) fn wrong(&self, what: &str) -> RuleError {
+        let next = self.peek();
+        next.error(format!("{what} must be here, not {}", next.shown()))
+    }
+
     /// One of something, or a list of them in braces.
-    fn list<T>(
+    pub(super) fn list<T>(
         &mut self,
         mut one: impl FnMut(&mut Self, bool) -> Result<T, RuleError>,
     ) -> Result<Vec<T>, RuleError> {
@@ -184,6 +190,11 @@ impl Line<'_> {
 }
 
 impl File {
+    /// Rules so far.
+    pub(super) fn rules(&self) -> usize {
+        self.set.rules.len()
+    }
+
     fn statement(&mut self, raw: &[Token], lines: &[&str]) -> Result<(), RuleError> {
         let Some(first) = raw.first().filter(|token| token.kind != Kind::End) else { return Ok(()) };
         if let [Token { kind: Kind::Word(name), .. }, Token { kind: Kind::Sign("="), .. }, ..] = raw {
@@ -191,8 +202,8 @@ impl File {
         }
         let tokens = self.put_in(raw)?;
         let mut line = Line { tokens: &tokens, at: 0 };
-        let (word, token) =
-            line.need_word("a statement (`pass`, `block`, `reject`, `table`, `set`, `name = \"...\"`)")?;
+        let (word, token) = line
+            .need_word("a statement (`pass`, `block`, `reject`, `load`, `table`, `set`, `name = \"...\"`)")?;
         match &word[..] {
             "pass" | "block" | "reject" => {
                 let rule = self.rule(&word, &mut line, raw, lines)?;
@@ -201,6 +212,10 @@ impl File {
                 }
                 self.set.rules.push(rule);
             }
+            "load" => {
+                let load = read_load(self, &mut line, raw, lines)?;
+                self.set.loads.push(load);
+            }
             "table" => self.table(&mut line)?,
             "set" => self.option(&mut line)?,
             _ => {
@@ -208,7 +223,7 @@ impl File {
                 return Err(token.error(match why {
                     Some((_, why)) => (*why).to_owned(),
                     None => format!(
-                        "{} begins no statement: there are `pass`, `block`, `reject`, `table`, `set`, and `name = \"...\"`",
+                        "{} begins no statement: there are `pass`, `block`, `reject`, `load`, `table`, `set`, and `name = \"...\"`",
                         token.shown()
                     ),
                 }));
@@ -391,54 +406,9 @@ impl File {
         raw: &[Token],
         lines: &[&str],
     ) -> Result<Rule, RuleError> {
-        let place =
-            raw.first().map(|token| Place { line: token.line, column: token.column }).unwrap_or_default();
-        let mut rule = Rule {
-            place,
-            text: shown(raw, lines),
-            action: match word {
-                "pass" => Action::Pass,
-                "reject" => Action::Tell,
-                _ if self.tells => Action::Tell,
-                _ => Action::Drop,
-            },
-            direction: None,
-            log: false,
-            quick: false,
-            interfaces: Vec::new(),
-            is_v6: None,
-            protocols: Vec::new(),
-            from: Ends::default(),
-            to: Ends::default(),
-            flags: Flags::Default,
-            icmp: Vec::new(),
-            keep_state: word == "pass",
-            label: None,
-        };
-        if word == "block" {
-            if line.take("drop") {
-                rule.action = Action::Drop;
-            } else if line.take("return") {
-                rule.action = Action::Tell;
-            } else if line.word().is_some_and(|word| word.starts_with("return-")) {
-                return Err(line.peek().error(
-                    "senders are told by ICMP, `return` or `reject`: kinds of answers are not supported",
-                ));
-            }
-        }
-        if line.take("in") {
-            rule.direction = Some(Direction::In);
-        } else if line.take("out") {
-            rule.direction = Some(Direction::Out);
-        }
-        if line.take("log") {
-            rule.log = true;
-            if matches!(line.peek().kind, Kind::Sign("(")) {
-                return Err(line
-                    .peek()
-                    .error("`log` takes no options: of a connection the first packet is logged"));
-            }
-        }
+        let mut rule = blank(self.action(word, line)?, raw, lines);
+        rule.keep_state = word == "pass";
+        way(&mut rule, line)?;
         rule.quick = line.take("quick");
         if line.take("on") {
             rule.interfaces = line.list(|line, _| interface(line))?;
@@ -461,6 +431,29 @@ impl File {
         }
         self.options(&mut rule, line)?;
         Ok(rule)
+    }
+
+    /// What a word says is done, with what may follow it.
+    pub(super) fn action(&self, word: &str, line: &mut Line<'_>) -> Result<Action, RuleError> {
+        if word == "block" {
+            if line.take("drop") {
+                return Ok(Action::Drop);
+            }
+            if line.take("return") {
+                return Ok(Action::Tell);
+            }
+            if line.word().is_some_and(|word| word.starts_with("return-")) {
+                return Err(line.peek().error(
+                    "senders are told by ICMP, `return` or `reject`: kinds of answers are not supported",
+                ));
+            }
+        }
+        Ok(match word {
+            "pass" => Action::Pass,
+            "reject" => Action::Tell,
+            _ if self.tells => Action::Tell,
+            _ => Action::Drop,
+        })
     }
 
     fn ends(&mut self, line: &mut Line<'_>) -> Result<Ends, RuleError> {
@@ -590,6 +583,46 @@ impl File {
     }
 }
 
+/// A rule about everything.
+pub(super) fn blank(action: Action, raw: &[Token], lines: &[&str]) -> Rule {
+    Rule {
+        place: raw.first().map(|token| Place { line: token.line, column: token.column }).unwrap_or_default(),
+        text: shown(raw, lines),
+        action,
+        direction: None,
+        log: false,
+        quick: false,
+        interfaces: Vec::new(),
+        is_v6: None,
+        protocols: Vec::new(),
+        from: Ends::default(),
+        to: Ends::default(),
+        flags: Flags::Default,
+        icmp: Vec::new(),
+        keep_state: false,
+        label: None,
+        matches: None,
+    }
+}
+
+/// On which way, and whether packets are logged.
+pub(super) fn way(rule: &mut Rule, line: &mut Line<'_>) -> Result<(), RuleError> {
+    if line.take("in") {
+        rule.direction = Some(Direction::In);
+    } else if line.take("out") {
+        rule.direction = Some(Direction::Out);
+    }
+    if line.take("log") {
+        rule.log = true;
+        if matches!(line.peek().kind, Kind::Sign("(")) {
+            return Err(line
+                .peek()
+                .error("`log` takes no options: of a connection the first packet is logged"));
+        }
+    }
+    Ok(())
+}
+
 /// The text of a statement on one line, without comments.
 fn shown(raw: &[Token], lines: &[&str]) -> String {
     let (first, last) = (raw.first().map_or(1, |token| token.line), raw.last().map_or(1, |token| token.line));
@@ -614,7 +647,7 @@ fn plain(line: &str) -> &str {
     line.strip_suffix('\\').unwrap_or(line)
 }
 
-fn interface(line: &mut Line<'_>) -> Result<(String, Place), RuleError> {
+pub(super) fn interface(line: &mut Line<'_>) -> Result<(String, Place), RuleError> {
     let place = line.place();
     if matches!(line.peek().kind, Kind::Sign("!")) {
         return Err(place.error("`! INTERFACE` is not supported: list the others"));

@@ -140,3 +140,71 @@ fn macros_do_not_grow_without_bound() {
     }
     assert!(said(&text).contains("words"), "{}", said(&text));
 }
+
+#[test]
+fn access_lists_are_loaded_where_the_statement_stands() {
+    let mut file = read_rules(
+        "block all\nload \"a.rules\" format classbench pass in on lan\npass quick all\nload \"b.txt\" format cisco acl 101 log keep state\n",
+    )
+    .unwrap();
+    let [a, b] = &file.loads[..] else { panic!("{:?}", file.loads) };
+    assert_eq!((&a.file[..], &a.format, a.at), ("a.rules", &Format::ClassBench(Action::Pass), 1));
+    assert_eq!((&b.file[..], &b.format, b.at), ("b.txt", &Format::Cisco("101".into()), 2));
+    let first = a
+        .rules("# two\n@10.0.0.0/8 0.0.0.0/0 0 : 65535 80 : 80 0x06/0xFF 0x0000/0x0200\n\n@0.0.0.0/0 0.0.0.0/0 0 : 65535 0 : 65535 0x00/0x00\n")
+        .unwrap();
+    assert_eq!(
+        first.iter().map(|rule| &rule.text[..14]).collect::<Vec<_>>(),
+        ["a.rules:2: @10", "a.rules:4: @0."]
+    );
+    assert!(first.iter().all(|rule| rule.quick && !rule.keep_state && rule.direction == Some(Direction::In)));
+    let list = "access-list 101 permit tcp any any established\naccess-list 101 permit udp any any\naccess-list 101 deny ip any any log\n";
+    let second = b.rules(list).unwrap();
+    let shape: Vec<_> = second.iter().map(|rule| (rule.action, rule.keep_state, rule.flags)).collect();
+    assert_eq!(
+        shape,
+        [
+            (Action::Pass, false, Flags::Any),
+            (Action::Pass, false, Flags::Any),
+            (Action::Pass, true, Flags::Default),
+            (Action::Drop, false, Flags::Default),
+            (Action::Drop, false, Flags::Default),
+        ],
+        "of what goes on two, of ACK and of RST; what nobody permits is denied"
+    );
+    assert_eq!(second[4].text, "b.txt:at its end: deny ip any any");
+    file.put_in(vec![first, second]).unwrap();
+    let texts: Vec<&str> = file.rules.iter().map(|rule| &rule.text[..7]).collect();
+    assert_eq!(
+        texts,
+        ["block a", "a.rules", "a.rules", "pass qu", "b.txt:1", "b.txt:1", "b.txt:2", "b.txt:3", "b.txt:a"]
+    );
+    // Mistakes of the file have places of the file.
+    let load = &file.loads[0];
+    assert_eq!(load.rules("\n@10.0.0.0/8 x\n").unwrap_err().line, 2);
+    assert!(file.loads[1].rules(list).is_ok() && file.loads[1].rules("").is_err());
+}
+
+#[test]
+fn what_is_wrong_with_a_load_is_named() {
+    for (text, says) in [
+        ("load anchor \"x\" from \"y\"", "line 1, column 6: anchors are not supported"),
+        ("load x format cisco acl 1", "line 1, column 6: a file's name in quotes"),
+        ("load \"x\" cisco", "line 1, column 10: `format` must be here, not `cisco`"),
+        ("load \"x\" format juniper", "line 1, column 17: there are the formats"),
+        (
+            "load \"x\" format cisco 101",
+            "line 1, column 23: `acl` and the list's name or number must be here",
+        ),
+        ("load \"x\" format classbench", "line 1, column 27: `pass`, `block` or `reject`"),
+        (
+            "load \"x\" format classbench permit",
+            "line 1, column 28: `pass`, `block` or `reject` must be here",
+        ),
+        ("load \"x\" format classbench pass quick", "line 1, column 33: `quick` has no place here"),
+        ("load \"x\" format cisco acl in keep", "line 1, column 34: `keep state`"),
+    ] {
+        let said = said(text);
+        assert!(said.starts_with(says), "{text}: {said}");
+    }
+}
