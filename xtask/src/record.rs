@@ -22,7 +22,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "FILE")]
     table_v6: Option<PathBuf>,
     /// Only records whose name contains this: peers-lpm-v4, peers-lpm-v6, bench-lpm-v4, bench-lpm-v6, yardsticks-v4,
-    /// yardsticks-v6, figures, bench-port, peers-port, peers-flow, bench-flow, bench-hide, bench-amp, bench-amp-xdp, bench-gate, bench-kv, bench-classify,
+    /// yardsticks-v6, figures, bench-port, peers-port, peers-flow, bench-flow, bench-hide, bench-amp, bench-amp-xdp, bench-gate, bench-nf, bench-kv, bench-classify,
     /// bench-classify-sets, peers-classify, peers-ovs
     #[arg(long)]
     only: Option<String>,
@@ -146,6 +146,10 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     if wanted("bench-gate") {
         let record = Record::start("bench-gate", json!({}), options.quick)?;
         bench(record, &["gate"], None, if options.quick { &["--runs", "2"] } else { &[] })?;
+    }
+    if wanted("bench-nf") {
+        let record = Record::start("bench-nf", json!({}), options.quick)?;
+        bench(record, &["nf"], None, if options.quick { &["--runs", "2"] } else { &[] })?;
     }
     if wanted("bench-kv") {
         let record = Record::start("bench-kv", json!({}), options.quick)?;

@@ -9,6 +9,7 @@ pub(crate) mod catalogue;
 mod churn;
 mod classify;
 pub(crate) mod drawing;
+mod ends;
 mod figures;
 mod flow;
 mod forward;
@@ -17,6 +18,7 @@ mod hide;
 #[cfg(all(feature = "xdp", target_os = "linux"))]
 mod kv;
 mod lpm;
+mod nf;
 pub(crate) mod pass;
 mod port;
 pub(crate) mod report;
@@ -45,6 +47,8 @@ pub(crate) enum BenchCommand {
     Amp(amp::AmpBench),
     /// The Gatekeeper server: what the paper's optimisations bring in the worst case, on its configuration and on ours
     Gate(Box<gate::GateBench>),
+    /// The network functions: NAT by mapped flows, the filter's known and new connections, with 10,000 rules
+    Nf(nf::NfBench),
     /// The switch: HALO's traffic cases by layer, rule sets, changes of rules, a flood of megaflows
     Classify(Box<classify::ClassifyBench>),
     /// The cache in the kernel before memcached: hits a second, round trips, what it costs where nothing can be cached (root)
@@ -65,6 +69,7 @@ pub(crate) fn bench(command: BenchCommand) -> Result<bool> {
         BenchCommand::Port(args) => port::run(&args),
         BenchCommand::Amp(args) => amp::run(&args),
         BenchCommand::Gate(args) => gate::run(&args),
+        BenchCommand::Nf(args) => nf::run(&args),
         BenchCommand::Classify(args) => classify::run(&args),
         #[cfg(all(feature = "xdp", target_os = "linux"))]
         BenchCommand::Kv(args) => kv::run(&args),

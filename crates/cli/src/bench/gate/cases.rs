@@ -12,6 +12,7 @@
 //! A run whose table did not get full is refused.
 
 use super::GateBench;
+use crate::bench::ends::{Back, FRAME, PORTS, bridge, frame, source, write};
 use crate::bench::flow::{check_free, size_name};
 use crate::bench::report::Report;
 use crate::bench::statistics;
@@ -24,18 +25,17 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use tidemill_burst::{BURST, Burst, Memory, Packet, Pool};
+use tidemill_burst::{BURST, Burst, Memory, Pool};
 use tidemill_gatekeeper::config::{Action, PolicyConfig};
 use tidemill_gatekeeper::gate::Gate;
 use tidemill_gatekeeper::{
     Counter, Counters, Decision, GatekeeperControl, GatekeeperSection, Host, Pair, Verdict, splice,
 };
-use tidemill_graph::{Clock, Context, Engine, GraphBuilder, Ledger, Limits, Node, Options, Verdict as Fate};
+use tidemill_graph::{Clock, Engine, Ledger, Limits, Options};
 use tidemill_lookup::qsbr::Domain;
 use tidemill_lpm::keys::Random;
 use tidemill_port::{Port, PortCounters, PortError, RxStatus};
 use tidemill_router::{PortInfo, RouterConfig, RouterControl, Routes};
-use tidemill_wire::{Protocol, ipv4, udp};
 
 /// What comes in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -58,8 +58,6 @@ impl Case {
 /// Packet memory.
 const FRAMES: usize = 8192;
 const FRAME_SIZE: usize = 2048;
-const PORTS: [&str; 2] = ["front", "back"];
-const FRAME: usize = 60;
 const DESTINATION: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 const ROUTER: &str = "
 [[interface]]
@@ -99,14 +97,6 @@ struct Plan {
     flows: usize,
     duration: Duration,
     seed: u64,
-}
-
-/// The source of flow number `n`: any 32 bits, each number another. The router is told to let all sources pass.
-fn source(n: u32) -> u32 {
-    // Odd factors and shifts are undone by others: a bijection (MurmurHash3's end).
-    let n = (n ^ n >> 16).wrapping_mul(0x85eb_ca6b);
-    let n = (n ^ n >> 13).wrapping_mul(0xc2b2_ae35);
-    n ^ n >> 16
 }
 
 /// The front: makes packets while the clock runs.
@@ -158,23 +148,6 @@ impl Measured {
     }
 }
 
-/// The shortest UDP frame, with a source of zero and an identification that takes up the difference.
-fn frame() -> Result<[u8; FRAME]> {
-    let mut frame = [0; FRAME];
-    frame[..14].copy_from_slice(&[2, 0x49, 0, 0, 0, 0, 2, 0, 0, 0, 0, 1, 8, 0]);
-    let payload = FRAME - 14 - ipv4::HEADER_LEN;
-    let header = ipv4::Repr {
-        ident: 0xffff,
-        ..ipv4::Repr::new(Ipv4Addr::UNSPECIFIED, DESTINATION, Protocol::UDP, payload)
-    };
-    header.emit(&mut frame[14..]).context("the frame")?;
-    let datagram = &mut frame[14 + ipv4::HEADER_LEN..];
-    datagram[..4].copy_from_slice(&[0x30, 0x39, 0x00, 0x50]);
-    datagram[4..6].copy_from_slice(&(payload as u16).to_be_bytes());
-    debug_assert!(payload >= udp::HEADER_LEN);
-    Ok(frame)
-}
-
 impl Plan {
     /// Packets that come at least.
     fn packets(&self) -> u64 {
@@ -182,20 +155,6 @@ impl Plan {
             Case::Worst => 2 * self.flows as u64,
             Case::Granted => 0,
         }
-    }
-}
-
-impl Front {
-    #[inline(always)]
-    fn write(&self, source: u32, packet: &mut Packet) {
-        packet.set_len(FRAME);
-        let Some(bytes) = packet.data_mut().first_chunk_mut::<FRAME>() else { return };
-        *bytes = self.frame;
-        bytes[26..30].copy_from_slice(&source.to_be_bytes());
-        // Identification and source add up to what they were.
-        let sum = (source >> 16) + (source & 0xffff);
-        let sum = (sum & 0xffff) + (sum >> 16);
-        bytes[18..20].copy_from_slice(&(!(sum as u16)).to_be_bytes());
     }
 }
 
@@ -228,7 +187,7 @@ impl Port for Front {
                     (scaled >> 32) as u32
                 }
             };
-            self.write(source(number), packet);
+            write(&self.frame, source(number), packet);
             self.counters.rx.count(FRAME);
             self.given += 1;
         }
@@ -244,45 +203,6 @@ impl Port for Front {
     fn counters(&self) -> PortCounters {
         self.counters
     }
-}
-
-/// The back: takes what comes.
-#[derive(Default)]
-struct Back(PortCounters);
-
-impl Port for Back {
-    fn name(&self) -> &str {
-        PORTS[1]
-    }
-
-    fn rx(&mut self, _: u64, _: &mut Pool, _: &mut Burst) -> Result<RxStatus, PortError> {
-        Ok(RxStatus::Ended)
-    }
-
-    fn tx(&mut self, _now_ns: u64, pool: &mut Pool, burst: &mut Burst) -> Result<(), PortError> {
-        self.0.tx.packets += burst.len() as u64;
-        self.0.tx.bytes += burst.iter().map(|packet| packet.len() as u64).sum::<u64>();
-        pool.free_all(burst);
-        Ok(())
-    }
-
-    fn counters(&self) -> PortCounters {
-        self.0
-    }
-}
-
-/// The bridge.
-struct Pass;
-
-impl Node for Pass {
-    fn process(&mut self, _: &mut Context<'_>, _: &mut [Packet], _: &mut [Fate]) {}
-}
-
-fn bridge() -> GraphBuilder {
-    let mut graph = GraphBuilder::new(PORTS);
-    graph.node("on", ["on"], |_| Box::new(Pass)).input(PORTS[0], "on").input(PORTS[1], "on");
-    graph.edge("on", "on", "port:back");
-    graph
 }
 
 /// A Gatekeeper with one policy and one Grantor; of `granted`, with the flows.
@@ -343,7 +263,7 @@ fn run_once(subject: Subject, plan: &Plan) -> Result<Rates> {
     let measured = Arc::new(Measured::default());
     let front = Front {
         plan: *plan,
-        frame: frame()?,
+        frame: frame(DESTINATION)?,
         next: 0,
         random: Random::new(plan.seed),
         start: None,

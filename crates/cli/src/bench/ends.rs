@@ -1,0 +1,90 @@
+//! What benchmarks of whole roles have at their two ends: the shortest frames, a port that takes what comes, and the bound, a bridge that looks at nothing.
+
+use anyhow::{Context as _, Result};
+use std::net::Ipv4Addr;
+use tidemill_burst::{Burst, Packet, Pool};
+use tidemill_graph::{Context, GraphBuilder, Node, Verdict};
+use tidemill_port::{Port, PortCounters, PortError, RxStatus};
+use tidemill_wire::{Protocol, ipv4};
+
+/// The ports' names.
+pub(super) const PORTS: [&str; 2] = ["front", "back"];
+/// Bytes of a frame, without its check sequence.
+pub(super) const FRAME: usize = 60;
+
+/// The shortest UDP frame from port 12345 to port 80 of `destination`, with a source of zero and an identification that takes up the difference.
+pub(super) fn frame(destination: Ipv4Addr) -> Result<[u8; FRAME]> {
+    let mut frame = [0; FRAME];
+    frame[..14].copy_from_slice(&[2, 0x49, 0, 0, 0, 0, 2, 0, 0, 0, 0, 1, 8, 0]);
+    let payload = FRAME - 14 - ipv4::HEADER_LEN;
+    let header = ipv4::Repr {
+        ident: 0xffff,
+        ..ipv4::Repr::new(Ipv4Addr::UNSPECIFIED, destination, Protocol::UDP, payload)
+    };
+    header.emit(&mut frame[14..]).context("the frame")?;
+    let datagram = &mut frame[14 + ipv4::HEADER_LEN..];
+    datagram[..4].copy_from_slice(&[0x30, 0x39, 0x00, 0x50]);
+    datagram[4..6].copy_from_slice(&(payload as u16).to_be_bytes());
+    Ok(frame)
+}
+
+/// Makes a packet of such a frame, with this source.
+#[inline(always)]
+pub(super) fn write(frame: &[u8; FRAME], source: u32, packet: &mut Packet) {
+    packet.set_len(FRAME);
+    let Some(bytes) = packet.data_mut().first_chunk_mut::<FRAME>() else { return };
+    *bytes = *frame;
+    bytes[26..30].copy_from_slice(&source.to_be_bytes());
+    // Identification and source add up to what they were.
+    let sum = (source >> 16) + (source & 0xffff);
+    let sum = (sum & 0xffff) + (sum >> 16);
+    bytes[18..20].copy_from_slice(&(!(sum as u16)).to_be_bytes());
+}
+
+/// The source of flow number `n`: any 32 bits, each number another.
+pub(super) fn source(n: u32) -> u32 {
+    // Odd factors and shifts are undone by others: a bijection (MurmurHash3's end).
+    let n = (n ^ n >> 16).wrapping_mul(0x85eb_ca6b);
+    let n = (n ^ n >> 13).wrapping_mul(0xc2b2_ae35);
+    n ^ n >> 16
+}
+
+/// The back: takes what comes.
+#[derive(Default)]
+pub(super) struct Back(PortCounters);
+
+impl Port for Back {
+    fn name(&self) -> &str {
+        PORTS[1]
+    }
+
+    fn rx(&mut self, _: u64, _: &mut Pool, _: &mut Burst) -> Result<RxStatus, PortError> {
+        Ok(RxStatus::Ended)
+    }
+
+    fn tx(&mut self, _now_ns: u64, pool: &mut Pool, burst: &mut Burst) -> Result<(), PortError> {
+        self.0.tx.packets += burst.len() as u64;
+        self.0.tx.bytes += burst.iter().map(|packet| packet.len() as u64).sum::<u64>();
+        pool.free_all(burst);
+        Ok(())
+    }
+
+    fn counters(&self) -> PortCounters {
+        self.0
+    }
+}
+
+/// The bridge's node.
+struct Pass;
+
+impl Node for Pass {
+    fn process(&mut self, _: &mut Context<'_>, _: &mut [Packet], _: &mut [Verdict]) {}
+}
+
+/// The bridge: everything to the back.
+pub(super) fn bridge() -> GraphBuilder {
+    let mut graph = GraphBuilder::new(PORTS);
+    graph.node("on", ["on"], |_| Box::new(Pass)).input(PORTS[0], "on").input(PORTS[1], "on");
+    graph.edge("on", "on", "port:back");
+    graph
+}

@@ -1,0 +1,573 @@
+//! `bench nf`: the network functions, as `tidemill run` makes them, between two ports in memory, on one core.
+//!
+//! The shortest frames there are (60 bytes without frame check sequence), UDP, to one destination. `nat`: each of one of so many flows that were mapped before, a mapping
+//! and a session each. `established`: each of one of so many connections that were let in and answered before, with so many rules behind them. `new`: each of a
+//! connection that never was, past all of the rules; the table is small enough to get full, and from then on the oldest that nobody has answered gives way. The bound
+//! is the same ports with a bridge that looks at nothing.
+//!
+//! ```text
+//! front: each flow once | -- clock: flows at random, until --seconds have passed -- |       nat; established, with an answer of the back to each
+//! front:                | -- clock: a new one with each packet -------------------- |       new
+//! ```
+
+use super::ends::{Back, FRAME, PORTS, bridge, frame, source, write};
+use super::flow::{check_free, parse_entries};
+use super::report::Report;
+use super::statistics;
+use crate::json::{Measurement, Params, Ratio};
+use crate::progress::Progress;
+use crate::usage;
+use anyhow::{Context as _, Result, bail};
+use clap::{Args, ValueEnum};
+use std::fmt::Write as _;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use tidemill_burst::{BURST, Burst, Memory, Packet, Pool};
+use tidemill_graph::{Clock, Engine, GraphBuilder, Ledger, Limits, Options};
+use tidemill_lookup::qsbr::Domain;
+use tidemill_lpm::keys::Random;
+use tidemill_nf::filter::{self, FilterControl, FilterSection};
+use tidemill_nf::nat::{self, NatControl, NatSection};
+use tidemill_port::{Port, PortCounters, PortError, RxStatus};
+use tidemill_router::{PortInfo, RouterConfig, RouterControl, Routes};
+
+/// Arguments of `bench nf`.
+#[derive(Args)]
+#[command(
+    after_help = "Cases:\n  nat          packets of flows that are mapped, from inside to outside (--flows)\n  \
+    established  packets of connections that a filter has let in and that were answered (--flows, but 100k unless given)\n  \
+    new          packets that each begin a connection, past all rules (--rules)\n\n\
+    Examples:\n  tidemill bench nf\n  tidemill bench nf --case nat --flows 100k --json\n  tidemill bench nf --case new --rules 1000"
+)]
+pub(crate) struct NfBench {
+    /// Cases
+    #[arg(long = "case", value_enum, value_name = "NAME", value_delimiter = ',', default_values = ["nat", "established", "new"])]
+    cases: Vec<Case>,
+    /// Flows that come over and over: numbers, 2^N, or with k or M behind them [default: 1k,10k,100k,1M for nat, 100k for established]
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = parse_entries)]
+    flows: Vec<usize>,
+    /// Connections that the filter of `new` has room for; half of them may be unanswered
+    #[arg(long, value_name = "N", default_value = "2^18", value_parser = parse_entries)]
+    entries: usize,
+    /// Rules of the filter
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    rules: u32,
+    /// Seconds that each run is measured for
+    #[arg(long, default_value_t = 0.5)]
+    seconds: f64,
+    /// Runs, in each of which the function and the bound take turns; ratios are means over them
+    #[arg(long, default_value_t = 7)]
+    runs: usize,
+    /// Seed of flows and rules
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// One JSON object per line
+    #[arg(long)]
+    json: bool,
+}
+
+/// What comes in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Case {
+    /// Flows that NAT has mapped
+    Nat,
+    /// Connections that the filter knows
+    Established,
+    /// A connection with each packet
+    New,
+}
+
+const FRAMES: usize = 8192;
+const FRAME_SIZE: usize = 2048;
+const DESTINATION: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
+/// Flows of one inside host.
+const OF_HOST: u32 = 16;
+/// Addresses of the pool: ports for a million flows, and half of them free.
+const POOL: &str = "203.0.113.0-203.0.113.31";
+const ROUTER: &str = "
+[[interface]]
+port = 'front'
+promiscuous = true
+addresses = ['198.18.0.1/24']
+[[interface]]
+port = 'back'
+promiscuous = true
+addresses = ['198.19.0.1/24']
+[[route]]
+prefix = '192.0.2.0/24'
+port = 'back'
+mac = '02:00:00:00:00:02'
+[[route]]
+prefix = '0.0.0.0/0'
+port = 'front'
+mac = '02:00:00:00:00:01'
+";
+
+/// What is measured.
+#[derive(Debug, Clone, Copy)]
+struct Plan {
+    case: Case,
+    /// Flows that come; of `new` none are before.
+    flows: u32,
+    /// Connections that `new` has room for.
+    entries: usize,
+    rules: u32,
+    duration: Duration,
+    seed: u64,
+    /// Whether anybody is to learn the flows: not the bound.
+    learns: bool,
+}
+
+impl Plan {
+    fn name(&self) -> String {
+        let short = |n: u32| match n {
+            n if n > 0 && n % 1_000_000 == 0 => format!("{}M", n / 1_000_000),
+            n if n > 0 && n % 1000 == 0 => format!("{}K", n / 1000),
+            n => n.to_string(),
+        };
+        match self.case {
+            Case::Nat => format!("nat/{}", short(self.flows)),
+            Case::Established => format!("established/{}/{} rules", short(self.flows), short(self.rules)),
+            Case::New => format!("new/{} rules", short(self.rules)),
+        }
+    }
+
+    /// Source address and port of flow `n`, each number others.
+    #[inline(always)]
+    fn flow(&self, n: u32) -> (u32, u16) {
+        match self.case {
+            // Hosts with some flows each. The steps and the range have no common factor, so a host's ports are different ones.
+            Case::Nat => (0x0a00_0000 + 1 + n / OF_HOST, 1024 + (n.wrapping_mul(7919) % 60_000) as u16),
+            Case::Established => (0x0a00_0001 + n, 12_345),
+            Case::New => (source(n), 12_345),
+        }
+    }
+
+    /// Whether each flow comes once before the clock runs.
+    fn is_learnt(&self) -> bool {
+        self.learns && self.case != Case::New
+    }
+
+    /// Flows of which an answer has to come, too.
+    fn is_answered(&self) -> bool {
+        self.learns && self.case == Case::Established
+    }
+}
+
+/// What both ports know. One thread has both: nothing here orders anything.
+#[derive(Debug, Default)]
+struct Shared {
+    /// Flows that have come in once, and those that were answered.
+    learnt: AtomicU64,
+    answered: AtomicU64,
+    /// Packets since the clock was started, and for how long it ran; zero until it has stopped.
+    packets: AtomicU64,
+    elapsed_ns: AtomicU64,
+}
+
+/// The front: makes packets.
+struct Front {
+    plan: Plan,
+    frame: [u8; FRAME],
+    shared: Arc<Shared>,
+    random: Random,
+    /// The next new flow.
+    next: u32,
+    given: u64,
+    start: Option<Instant>,
+    counters: PortCounters,
+}
+
+impl Front {
+    fn put(&mut self, n: u32, packet: &mut Packet) {
+        let (address, port) = self.plan.flow(n);
+        write(&self.frame, address, packet);
+        if let Some(bytes) = packet.data_mut().get_mut(34..36) {
+            bytes.copy_from_slice(&port.to_be_bytes());
+        }
+        self.counters.rx.count(FRAME);
+    }
+
+    /// Whether flows have to come once yet; some of them.
+    fn learn(&mut self, pool: &mut Pool, burst: &mut Burst) -> bool {
+        let (learnt, answered) = (&self.shared.learnt, &self.shared.answered);
+        let (before, flows) = (learnt.load(Ordering::Relaxed), u64::from(self.plan.flows));
+        if !self.plan.is_learnt() {
+            return false;
+        }
+        if before == flows {
+            return self.plan.is_answered() && answered.load(Ordering::Relaxed) < flows;
+        }
+        let count = (flows - before).min(BURST as u64);
+        let packets = pool.take_into(count as usize, burst);
+        learnt.store(before + packets.len() as u64, Ordering::Relaxed);
+        for (packet, n) in packets.iter_mut().zip(before as u32..) {
+            self.put(n, packet);
+        }
+        true
+    }
+}
+
+impl Port for Front {
+    fn name(&self) -> &str {
+        PORTS[0]
+    }
+
+    fn rx(&mut self, _now_ns: u64, pool: &mut Pool, burst: &mut Burst) -> Result<RxStatus, PortError> {
+        if self.learn(pool, burst) {
+            return Ok(RxStatus::Received);
+        }
+        let elapsed = self.start.get_or_insert_with(Instant::now).elapsed();
+        // A table that is to get full gets so, however short that is.
+        let least = if self.plan.case == Case::New { self.plan.entries as u64 } else { 1 };
+        if elapsed >= self.plan.duration && self.given >= least {
+            self.shared.packets.store(self.given, Ordering::Relaxed);
+            self.shared.elapsed_ns.store(elapsed.as_nanos() as u64, Ordering::Relaxed);
+            return Ok(RxStatus::Ended);
+        }
+        for packet in pool.take_into(BURST, burst) {
+            let n = match self.plan.case {
+                Case::New => {
+                    self.next = self.next.wrapping_add(1);
+                    self.next
+                }
+                Case::Nat | Case::Established => {
+                    ((self.random.bits() >> 32) * u64::from(self.plan.flows) >> 32) as u32
+                }
+            };
+            self.put(n, packet);
+            self.given += 1;
+        }
+        Ok(RxStatus::Received)
+    }
+
+    fn tx(&mut self, _now_ns: u64, pool: &mut Pool, burst: &mut Burst) -> Result<(), PortError> {
+        self.counters.tx.packets += burst.len() as u64;
+        pool.free_all(burst);
+        Ok(())
+    }
+
+    fn counters(&self) -> PortCounters {
+        self.counters
+    }
+}
+
+/// The back of `established`: answers each flow once, and takes what comes.
+struct Answering {
+    plan: Plan,
+    /// From the destination to nobody yet.
+    frame: [u8; FRAME],
+    shared: Arc<Shared>,
+    /// Flows that had come in when it was asked last.
+    seen: u64,
+    back: Back,
+}
+
+impl Port for Answering {
+    fn name(&self) -> &str {
+        PORTS[1]
+    }
+
+    fn rx(&mut self, _: u64, pool: &mut Pool, burst: &mut Burst) -> Result<RxStatus, PortError> {
+        let answered = self.shared.answered.load(Ordering::Relaxed);
+        if answered == u64::from(self.plan.flows) {
+            return Ok(RxStatus::Ended);
+        }
+        // What had come in a turn ago has been through the graph.
+        let count = (self.seen - answered).min(BURST as u64);
+        self.seen = self.shared.learnt.load(Ordering::Relaxed);
+        let packets = pool.take_into(count as usize, burst);
+        self.shared.answered.store(answered + packets.len() as u64, Ordering::Relaxed);
+        for (packet, n) in packets.iter_mut().zip(answered as u32..) {
+            let (address, port) = self.plan.flow(n);
+            write(&self.frame, address, packet);
+            let Some(bytes) = packet.data_mut().first_chunk_mut::<FRAME>() else { continue };
+            // The other way round: sums do not mind.
+            let (source, destination) = (address.to_be_bytes(), DESTINATION.octets());
+            bytes[26..30].copy_from_slice(&destination);
+            bytes[30..34].copy_from_slice(&source);
+            bytes[34..36].copy_from_slice(&80_u16.to_be_bytes());
+            bytes[36..38].copy_from_slice(&port.to_be_bytes());
+        }
+        Ok(RxStatus::Received)
+    }
+
+    fn tx(&mut self, now_ns: u64, pool: &mut Pool, burst: &mut Burst) -> Result<(), PortError> {
+        self.back.tx(now_ns, pool, burst)
+    }
+
+    fn counters(&self) -> PortCounters {
+        self.back.counters()
+    }
+}
+
+/// So many rules that none of the packets matches, of many shapes, and one that lets them in.
+fn rule_file(rules: u32, seed: u64) -> String {
+    let mut random = Random::new(seed);
+    let mut text = String::new();
+    for _ in 1..rules {
+        let network = |random: &mut Random, inside: u32, lengths: &[u32]| {
+            let length = lengths[random.below(lengths.len())];
+            let bits = inside | random.bits() as u32 >> 15;
+            format!("{}/{length}", Ipv4Addr::from(bits & u32::MAX << (32 - length)))
+        };
+        // To networks where no packet goes: 198.18.0.0/15.
+        let from = network(&mut random, 0x0a00_0000, &[8, 16, 20, 24, 28, 32]);
+        let to = network(&mut random, 0xc612_0000, &[16, 20, 24, 28, 32]);
+        let port = random.bits() as u16;
+        let ports = match random.below(3) {
+            0 => String::new(),
+            1 => format!(" port {port}"),
+            _ => format!(" port {}:{}", port / 2, port / 2 + 1 + port % 1000),
+        };
+        let protocol = ["tcp", "udp"][random.below(2)];
+        let _ = writeln!(text, "block in quick proto {protocol} from {from} to {to}{ports}");
+    }
+    text += "pass all keep state\n";
+    text
+}
+
+/// The function that is measured.
+enum Function {
+    Nat(NatControl),
+    Filter(FilterControl),
+}
+
+fn router(domain: &Domain) -> Result<RouterControl> {
+    let mut config: RouterConfig = toml::from_str(ROUTER).context("the router's configuration")?;
+    config.router.martians = tidemill_ip::Martians::Off;
+    let port = |name: &&str| PortInfo {
+        name: (*name).into(),
+        capture: false,
+        device: None,
+        interface: String::new(),
+    };
+    let ports: Vec<PortInfo> = PORTS.iter().map(port).collect();
+    Ok(RouterControl::new(&config, &ports, Routes::default(), Routes::default(), domain)?)
+}
+
+fn function(plan: &Plan, router: &RouterControl, domain: &Domain) -> Result<Function> {
+    let interfaces = &router.settings().interfaces;
+    let flows = plan.flows as usize;
+    if plan.case == Case::Nat {
+        let section = NatSection {
+            inside: vec![PORTS[0].into()],
+            outside: vec![PORTS[1].into()],
+            pool: vec![POOL.into()],
+            mappings: flows,
+            sessions: flows,
+            host_mappings: OF_HOST,
+            host_sessions: OF_HOST,
+            ..NatSection::default()
+        };
+        return Ok(Function::Nat(NatControl::new(&section, interfaces, 1, domain)?));
+    }
+    let folder = tempfile::tempdir()?;
+    let path = folder.path().join("rules");
+    std::fs::write(&path, rule_file(plan.rules, plan.seed))?;
+    let states = if plan.case == Case::New { plan.entries } else { flows };
+    let section = FilterSection {
+        rules: Some(path),
+        states,
+        half_open: states.min(1024),
+        unanswered: states,
+        ..FilterSection::default()
+    };
+    Ok(Function::Filter(FilterControl::new(&section, interfaces, 1, domain)?))
+}
+
+impl Function {
+    fn splice(&self, graph: &mut GraphBuilder, router: &RouterControl) {
+        let (ways4, ways6) = (router.ways4(), router.ways6());
+        match self {
+            Function::Nat(control) => {
+                let (hops4, hops6) =
+                    (move |worker: usize| ways4(worker).1, move |worker: usize| ways6(worker).1);
+                nat::splice(graph, control, nat::Host { hops4: Box::new(hops4), hops6: Box::new(hops6) });
+            }
+            Function::Filter(control) => {
+                let (hops4, hops6) =
+                    (move |worker: usize| ways4(worker).1, move |worker: usize| ways6(worker).1);
+                filter::splice(
+                    graph,
+                    control,
+                    filter::Host { hops4: Box::new(hops4), hops6: Box::new(hops6) },
+                );
+            }
+        }
+    }
+
+    /// Every packet has to be what the case is about.
+    fn check(&self, plan: &Plan, packets: u64, ledger: &Ledger) -> Result<()> {
+        let flows = u64::from(plan.flows);
+        let good = match self {
+            Function::Nat(control) => {
+                let counters = control.counters();
+                counters.get(nat::Counter::Out) == packets + flows
+                    && counters.get(nat::Counter::Mappings4) == flows
+                    && counters.get(nat::Counter::Sessions4) == flows
+            }
+            Function::Filter(control) => {
+                let counters = control.counters();
+                let count = |counter| counters.get(counter);
+                match plan.case {
+                    // Each flow's first packet asked the rules, and its answer did not.
+                    Case::Established => {
+                        count(filter::Counter::ByState) == packets + flows
+                            && count(filter::Counter::ByRules) == flows
+                            && count(filter::Counter::StatesMade) == flows
+                    }
+                    _ => {
+                        count(filter::Counter::StatesMade) == packets
+                            && count(filter::Counter::UnansweredEvicted) > 0
+                    }
+                }
+            }
+        };
+        if !good || ledger.dropped_total() > 0 {
+            let counted = match self {
+                Function::Nat(control) => format!("{:?}", control.counters()),
+                Function::Filter(control) => format!("{:?}", control.counters()),
+            };
+            bail!("WRONG: of {packets} packets {} were dropped; counted: {counted}", ledger.dropped_total());
+        }
+        Ok(())
+    }
+}
+
+/// M packets a second.
+fn run_once(plan: &Plan) -> Result<f64> {
+    let domain = Domain::new();
+    let (graph, controls) = if plan.learns {
+        let router = router(&domain)?;
+        let function = function(plan, &router, &domain)?;
+        let mut graph = tidemill_router::graph(&router);
+        function.splice(&mut graph, &router);
+        (graph.build()?, Some((router, function)))
+    } else {
+        (bridge().build()?, None)
+    };
+    let shared = Arc::new(Shared::default());
+    let front = Front {
+        plan: *plan,
+        frame: frame(DESTINATION)?,
+        shared: shared.clone(),
+        random: Random::new(plan.seed),
+        next: 0,
+        given: 0,
+        start: None,
+        counters: PortCounters::default(),
+    };
+    let back: Box<dyn Port> = match plan.is_answered() {
+        true => {
+            let (frame, shared) = (frame(DESTINATION)?, shared.clone());
+            Box::new(Answering { plan: *plan, frame, shared, seen: 0, back: Back::default() })
+        }
+        false => Box::<Back>::default(),
+    };
+    let memory = Memory::new(FRAMES, FRAME_SIZE).context("packet memory")?;
+    let options = Options {
+        clock: Clock::wall(),
+        frames_per_worker: FRAMES,
+        pin: true,
+        limits: Limits::default(),
+        traces: Vec::new(),
+        describe: |_| String::new(),
+    };
+    let queues: Vec<Vec<Box<dyn Port>>> = vec![vec![Box::new(front)], vec![back]];
+    let outcome = Engine::new(graph, 1, queues, &memory, &domain, options)?.run(|_| {});
+    if let Some(error) = outcome.errors.into_iter().next() {
+        return Err(error.into());
+    }
+    let ledger = outcome.snapshot.ledger();
+    let (packets, ns) = (shared.packets.load(Ordering::Relaxed), shared.elapsed_ns.load(Ordering::Relaxed));
+    if !ledger.balances() || packets == 0 || ns == 0 {
+        bail!("the books do not balance: in {}, out {}", ledger.received, ledger.out);
+    }
+    if let Some((_, function)) = &controls {
+        function.check(plan, packets, &ledger)?;
+    }
+    Ok(packets as f64 * 1e3 / ns as f64)
+}
+
+impl NfBench {
+    fn plans(&self) -> Result<Vec<Plan>> {
+        if !(self.seconds > 0.0 && self.seconds <= 3600.0) || self.runs < 2 {
+            return Err(usage(
+                "--seconds, --runs: give more than 0 and at most 3600 seconds, 2 runs or more",
+            ));
+        }
+        let mut plans = Vec::new();
+        for case in &self.cases {
+            let sizes: &[usize] = match (case, self.flows.is_empty()) {
+                (Case::New, _) => &[0],
+                (_, false) => &self.flows,
+                (Case::Nat, true) => &[1000, 10_000, 100_000, 1_000_000],
+                (Case::Established, true) => &[100_000],
+            };
+            for flows in sizes {
+                if *flows > 1_500_000 {
+                    return Err(usage(format!(
+                        "--flows {flows}: give 1500000 at most: the pool has no more ports"
+                    )));
+                }
+                // A mapping or a connection of each family, with what counts it.
+                check_free(*flows, "the function's tables", self.entries.max(*flows) * 1024)?;
+                plans.push(Plan {
+                    case: *case,
+                    flows: *flows as u32,
+                    entries: self.entries,
+                    rules: self.rules,
+                    duration: Duration::from_secs_f64(self.seconds),
+                    seed: self.seed,
+                    learns: true,
+                });
+            }
+        }
+        Ok(plans)
+    }
+}
+
+pub(super) fn run(args: &NfBench) -> Result<bool> {
+    let plans = args.plans()?;
+    let progress = Progress::new("bench nf", (plans.len() * args.runs * 2) as u64);
+    let mut report = Report::new(args.json);
+    for plan in &plans {
+        let case = plan.name();
+        progress.message(&case);
+        let function = if plan.case == Case::Nat { "nat" } else { "filter" };
+        let mut rates: [Vec<f64>; 2] = Default::default();
+        for run in 0..args.runs {
+            for i in 0..2 {
+                let turn = (i + run) % 2;
+                let plan = Plan { learns: turn == 0, ..*plan };
+                rates[turn].push(run_once(&plan).with_context(|| case.clone())?);
+                progress.add(1);
+            }
+        }
+        for (subject, mpps) in [function, "bound"].into_iter().zip(&rates) {
+            let mut params = Params::new();
+            params.insert("flows".into(), plan.flows.into());
+            if plan.case != Case::Nat {
+                params.insert("rules".into(), plan.rules.into());
+            }
+            params.insert("frame".into(), FRAME.into());
+            params.insert("seconds".into(), args.seconds.into());
+            params.insert("seed".into(), args.seed.into());
+            if !args.json {
+                println!("{case}, {subject}: {:.2} Mpps", statistics::median(mpps));
+            }
+            report.line(Measurement::of("nf", subject, &case, "mpps", mpps, params))?;
+        }
+        let before = report.ratios().len();
+        report.ratio("nf", &case, (function, &rates[0]), ("bound", &rates[1]))?;
+        if !args.json {
+            for Ratio { of, to, value, low, high, pairs, .. } in &report.ratios()[before..] {
+                println!("  {of} to {to}: {value:.2} ({low:.2} to {high:.2}, {pairs} pairs)");
+            }
+        }
+    }
+    Ok(true)
+}

@@ -1,0 +1,51 @@
+//! `tidemill bench nf`, as a user sees it. No times are judged.
+#![allow(clippy::unwrap_used)] // a test may
+
+mod tool;
+
+use serde_json::Value;
+use tool::Folder;
+
+const SHORT: &str = "--seconds 0.0001 --runs 2";
+
+/// Every packet is what its case is about: the bench itself refuses a run in which one was not.
+#[test]
+fn each_case_has_its_rates_and_a_ratio_to_the_bound() {
+    let folder = Folder::new();
+    let lines =
+        folder.ok(&format!("bench nf --flows 1k,3000 --rules 50 --entries 2^11 {SHORT} --json")).json();
+    let of = |case: &str, subject: &str| -> Vec<&Value> {
+        lines.iter().filter(|line| line["case"] == case && line["subject"] == subject).collect()
+    };
+    for (case, subject) in [
+        ("nat/1K", "nat"),
+        ("nat/3K", "nat"),
+        ("established/1K/50 rules", "filter"),
+        ("established/3K/50 rules", "filter"),
+        ("new/50 rules", "filter"),
+    ] {
+        for subject in [subject, "bound"] {
+            let [line] = of(case, subject)[..] else { panic!("{case}, {subject}: {lines:?}") };
+            assert!(line["value"].as_f64().unwrap() > 0.0 && line["metric"] == "mpps" && line["runs"] == 2);
+        }
+        let ratio = lines.iter().find(|line| line["case"] == case && line["metric"] == "ratio").unwrap();
+        assert_eq!(
+            (&ratio["of"], &ratio["to"], &ratio["pairs"]),
+            (&subject.into(), &"bound".into(), &2.into())
+        );
+    }
+    let text = folder.ok(&format!("bench nf --case nat --flows 500 {SHORT}")).out;
+    assert!(text.contains("nat/500, nat: ") && text.contains("nat to bound: "), "{text}");
+}
+
+#[test]
+fn mistakes_get_one_line() {
+    Folder::new().fail(&[
+        ("bench nf --case router", 2, "established"),
+        ("bench nf --flows 9M", 2, "give 1500000 at most"),
+        ("bench nf --flows 3", 2, "2^20, 1M"),
+        ("bench nf --rules 0", 2, "--rules"),
+        ("bench nf --runs 1", 2, "2 runs or more"),
+        ("bench nf --seconds 0", 2, "--seconds"),
+    ]);
+}

@@ -1,0 +1,110 @@
+//! Part 13, network functions: NAT and the packet filter, their tables of requirements, models, real clients, rates.
+
+use super::{Line, Machine, Outcome, number, ratios, shown, verdict};
+use crate::tidy;
+use anyhow::{Context as _, Result};
+
+pub(crate) const LINES: &[Line] = &[
+    // What the part is held to, in its order.
+    ("real clients through NAT and through its failover, 100 MB intact", |machine| {
+        let short = ["-p", "tidemill-cli", "--test", "root_nat", "--", "--show-output"];
+        let mut passed = machine.tests(&short, 3)?;
+        if !machine.quick {
+            let long = ["-p", "tidemill-cli", "--release", "--test", "root_nat", "--", "--ignored"];
+            passed += machine.tests(&long, 1)?;
+        }
+        Ok(Outcome::Pass(format!("{passed} tests: root_nat")))
+    }),
+    ("NAT: 10 M packets a second on 100,000 flows, one core", |machine| {
+        rate(machine, "nat", &["--flows", "100k"], 10.0)
+    }),
+    ("NAT: a million entries", |machine| {
+        let objects = bench(machine, "nat", &["--flows", "1M"])?;
+        Ok(Outcome::Measured(
+            ratios(&objects).iter().map(|ratio| shown(ratio)).collect::<Vec<_>>().join("; "),
+        ))
+    }),
+    ("filter with 10,000 rules: 10 M packets a second of known connections, one core", |machine| {
+        rate(machine, "established", &[], 10.0)
+    }),
+    ("filter with 10,000 rules: 2 M new connections a second, one core", |machine| {
+        rate(machine, "new", &[], 2.0)
+    }),
+    ("NAT: RFC 4787, 5382, 5508, a model, floods, workers", |machine| {
+        let passed = machine.tests(&["-p", "tidemill-nf", "--test", "nat"], 60)?;
+        Ok(Outcome::Pass(format!("{passed} tests: nat")))
+    }),
+    ("filter: a model, cases, TCP's window, floods, workers", |machine| {
+        let passed = machine.tests(&["-p", "tidemill-nf", "--test", "filter"], 25)?;
+        Ok(Outcome::Pass(format!("{passed} tests: filter")))
+    }),
+    ("both models for long (not with --quick)", |machine| {
+        if machine.quick {
+            return Ok(Outcome::Measured("left out: --quick".into()));
+        }
+        let long = [
+            "-p",
+            "tidemill-nf",
+            "--release",
+            "--test",
+            "nat",
+            "--test",
+            "filter",
+            "--",
+            "--ignored",
+            "long",
+        ];
+        Ok(Outcome::Pass(format!("{} tests: long_random_walks", machine.tests(&long, 2)?)))
+    }),
+    ("any bytes: packets, rules, access lists, sessions handed over", |machine| {
+        let seconds = if machine.quick { "10" } else { "120" };
+        let targets = ["nat_packet", "nat_image", "filter_packet", "filter_rules", "filter_acl"];
+        let one = |target| machine.said(&["fuzz", "--target", target, "--seconds", seconds]);
+        let said: Vec<String> = targets.into_iter().map(one).collect::<Result<_>>()?;
+        Ok(Outcome::Pass(said.join("; ")))
+    }),
+    // What must exist besides.
+    (
+        "access lists of ClassBench and of real routers, by their traces and line by line; a blocklist of 120,000",
+        |machine| {
+            machine.data()?;
+            let target = [
+                "-p",
+                "tidemill-nf",
+                "--test",
+                "real_acl",
+                "--test",
+                "real_blocklists",
+                "--",
+                "--show-output",
+            ];
+            Ok(Outcome::Pass(format!("{} tests: real_acl, real_blocklists", machine.tests(&target, 3)?)))
+        },
+    ),
+    ("rules, settings, tables, images", |machine| {
+        let passed = machine.tests(&["-p", "tidemill-nf", "--lib"], 30)?;
+        Ok(Outcome::Pass(format!("{passed} tests: tidemill-nf")))
+    }),
+    ("tidy", |_| {
+        let good = tidy::run()?;
+        Ok(verdict(good, if good { "nothing found" } else { "findings, see above" }))
+    }),
+];
+
+fn bench(machine: &Machine, case: &str, more: &[&str]) -> Result<Vec<serde_json::Value>> {
+    let (runs, seconds) = if machine.quick { ("3", "0.3") } else { ("11", "1") };
+    let arguments = ["bench", "nf", "--case", case, "--runs", runs, "--seconds", seconds, "--json"];
+    machine.tidemill(&[&arguments, more].concat())
+}
+
+/// The median of a case's runs, M packets a second, at least `least`.
+fn rate(machine: &Machine, case: &str, more: &[&str], least: f64) -> Result<Outcome> {
+    let objects = bench(machine, case, more)?;
+    let line = objects
+        .iter()
+        .find(|line| line["metric"] == "mpps" && line["subject"] != "bound")
+        .context("no rate")?;
+    let (mpps, low) = (number(line, "value"), number(line, "min"));
+    let ratios: Vec<String> = ratios(&objects).iter().map(|ratio| shown(ratio)).collect();
+    Ok(verdict(mpps >= least, format!("{mpps:.2} M/s (least {low:.2}); {}", ratios.join("; "))))
+}
