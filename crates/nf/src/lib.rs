@@ -4,4 +4,6 @@
 #![forbid(unsafe_code)]
 
 pub mod filter;
+pub mod header;
+mod lanes;
 pub mod nat;

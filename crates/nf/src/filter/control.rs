@@ -234,6 +234,14 @@ pub struct FilterControl {
     lines: VecDeque<LogLine>,
 }
 
+/// A configuration that was found right, with its rules.
+pub struct Prepared {
+    section: FilterSection,
+    file: Ruleset,
+    sets: Vec<AddressSet>,
+    rules: Rules,
+}
+
 /// Reads a file of text whose first wrong byte is named.
 fn read_text(path: &Path, most: u64) -> Result<String, FilterError> {
     let file = path.display().to_string();
@@ -270,7 +278,7 @@ fn read_files(path: &Path) -> Result<(Ruleset, Vec<AddressSet>), FilterError> {
             FilterError::File { file, error } => shown(place.error(format!("{file}: {error}"))),
             other => other,
         })?;
-        Ok((path.display().to_string(), text))
+        Ok::<_, FilterError>((path.display().to_string(), text))
     };
     let mut loaded = Vec::new();
     for load in &file.loads {
@@ -388,8 +396,18 @@ impl FilterControl {
     /// Takes over a new configuration with its rule file, or nothing of it.
     ///
     /// # Errors
-    /// Which key is wrong or cannot change, or which place of the file is wrong.
+    /// As of [`prepare`](Self::prepare).
     pub fn reload(&mut self, section: &FilterSection, interfaces: &Interfaces) -> Result<(), FilterError> {
+        let prepared = self.prepare(section, interfaces)?;
+        self.commit(prepared);
+        Ok(())
+    }
+
+    /// Checks a new configuration with its rule file against the interfaces that there will be; nothing changes yet.
+    ///
+    /// # Errors
+    /// Which key is wrong or cannot change, or which place of the file is wrong.
+    pub fn prepare(&self, section: &FilterSection, interfaces: &Interfaces) -> Result<Prepared, FilterError> {
         let old = &self.section;
         for (key, same) in [
             ("states", section.states == old.states),
@@ -409,9 +427,14 @@ impl FilterControl {
         let (file, sets) = read_files(&path)?;
         let around = Surroundings { interfaces, workers: self.workers, domain: &self.domain };
         let rules = make(section, times, (&file, &sets), &path, &around, self.next_version())?;
-        (self.section, self.file, self.sets) = (section.clone(), file, sets);
+        Ok(Prepared { section: section.clone(), file, sets, rules })
+    }
+
+    /// Takes over what was prepared; nothing else may have been changed since.
+    pub fn commit(&mut self, prepared: Prepared) {
+        let Prepared { section, file, sets, rules } = prepared;
+        (self.section, self.file, self.sets) = (section, file, sets);
         self.rules.publish(rules);
-        Ok(())
     }
 
     /// Reads the rule file and the files of its sets again: all of it is taken over, or nothing. Returns the version.

@@ -1,22 +1,13 @@
-//! What a filter needs to know of an address family: where addresses lie, and how a connection becomes a key.
+//! What a filter needs to know of an address family: how a connection becomes a key.
 
 use crate::filter::sets::{Index, Sets};
+use crate::header::InHeader;
 use tidemill_classify::key::Key as RuleKey;
 use tidemill_flow::key::Key;
 use tidemill_lpm::{Address, Family};
-use tidemill_wire::{ipv4, ipv6};
 
 /// An address family, whose connections have keys of `W` words.
-pub trait Net<const W: usize>: Address + Family + Into<u128> + Default {
-    /// Whether it is IPv6.
-    const V6: bool;
-    /// Bytes of an address.
-    const BYTES: usize;
-    /// Where the source address lies in a header; the destination follows.
-    const SOURCE: usize;
-
-    /// Reads an address in network order; 0 where there are too few bytes.
-    fn read(bytes: &[u8]) -> Self;
+pub trait Net<const W: usize>: InHeader + Address + Family + Into<u128> + Default {
     /// The key of a connection: its lower end, its upper end, and what else tells it apart.
     fn key(ends: &Ends<Self>) -> Key<W>;
     /// What a key was made of.
@@ -47,15 +38,6 @@ pub(crate) fn protocol_of<const W: usize>(key: &Key<W>) -> u8 {
 }
 
 impl Net<2> for u32 {
-    const V6: bool = false;
-    const BYTES: usize = 4;
-    const SOURCE: usize = 12;
-
-    #[inline(always)]
-    fn read(bytes: &[u8]) -> u32 {
-        bytes.first_chunk().map_or(0, |four| u32::from_be_bytes(*four))
-    }
-
     #[inline(always)]
     fn key(ends: &Ends<u32>) -> Key<2> {
         Key([u64::from(ends.low.0) << 32 | u64::from(ends.high.0), rest(ends)])
@@ -76,15 +58,6 @@ impl Net<2> for u32 {
 }
 
 impl Net<5> for u128 {
-    const V6: bool = true;
-    const BYTES: usize = 16;
-    const SOURCE: usize = 8;
-
-    #[inline(always)]
-    fn read(bytes: &[u8]) -> u128 {
-        bytes.first_chunk().map_or(0, |all| u128::from_be_bytes(*all))
-    }
-
     #[inline(always)]
     fn key(ends: &Ends<u128>) -> Key<5> {
         let (low, high) = (ends.low.0, ends.high.0);
@@ -115,9 +88,6 @@ fn of_rest<A>(low: A, high: A, word: u64) -> Ends<A> {
     let (low, high) = ((low, (word >> 32) as u16), (high, (word >> 16) as u16));
     Ends { low, high, protocol: word as u8, vrf: (word >> 48) as u16 }
 }
-
-// Addresses are the last of a header.
-const _: () = assert!(ipv4::HEADER_LEN == 12 + 2 * 4 && ipv6::HEADER_LEN == 8 + 2 * 16);
 
 #[cfg(test)]
 mod tests {

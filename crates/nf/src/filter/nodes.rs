@@ -14,9 +14,8 @@ use crate::filter::counters::Counter;
 use crate::filter::judge::{Fate, NOWHERE, Ways};
 use crate::filter::net::Net;
 use crate::filter::rules::Rules;
+use crate::lanes::Lanes;
 use crate::nat::fragments::Token;
-use crossbeam_queue::ArrayQueue;
-use std::sync::{Arc, OnceLock};
 use tidemill_burst::{DropReason, Packet, Pool};
 use tidemill_graph::{Context, Node, Verdict, Waker};
 use tidemill_ip::nodes::{AHEAD, each, error};
@@ -37,21 +36,6 @@ const LOST: u32 = u32::MAX;
 const SHOW_NS: u64 = 10_000_000;
 /// In how many such steps it comes round.
 const STEPS: usize = 100;
-/// Packets that wait for one worker at most.
-const LANE: usize = 1024;
-
-/// What was handed over to a worker, and whom to wake for it. Bounded; nobody waits.
-pub(crate) struct Lane {
-    ring: ArrayQueue<Packet>,
-    waker: OnceLock<Waker>,
-}
-
-/// A lane for each worker; none where there is one worker.
-pub(crate) fn lanes(workers: usize) -> Arc<[Lane]> {
-    let lane = |_| Lane { ring: ArrayQueue::new(LANE), waker: OnceLock::new() };
-    (0..if workers > 1 { workers } else { 0 }).map(lane).collect()
-}
-
 /// A fragment that waits.
 struct Held {
     token: Token,
@@ -72,7 +56,7 @@ pub(crate) struct Judge<A, const W: usize> {
     hops: View<NextHops>,
     /// None if this graph's tables are with another engine already: then nothing passes.
     seat: Option<Box<Seat<A, W>>>,
-    lanes: Arc<[Lane]>,
+    lanes: Lanes<Packet>,
     worker: usize,
     held: Vec<Held>,
     room: usize,
@@ -134,7 +118,7 @@ impl<A: Net<W>, const W: usize> Judge<A, W> {
         rules: View<Rules>,
         hops: View<NextHops>,
         seat: Option<Box<Seat<A, W>>>,
-        lanes: Arc<[Lane]>,
+        lanes: Lanes<Packet>,
         worker: usize,
     ) -> Self {
         let room = seat.as_ref().map_or(0, |seat| seat.fragments);
@@ -200,16 +184,12 @@ impl<A: Net<W>, const W: usize> Judge<A, W> {
     }
 
     fn hand_over(&mut self, cx: &mut Context<'_>, worker: usize, packet: Packet) {
-        let Some(lane) = self.lanes.get(worker) else {
-            return cx.discard(DropReason::FilterHandoverFull, packet);
-        };
-        match lane.ring.push(packet) {
+        match self.lanes.hand_over(worker, packet) {
             Ok(()) => {
                 cx.hand_over();
                 if let Some(seat) = &mut self.seat {
                     seat.filter.counters_mut().one(Counter::HandedOver);
                 }
-                lane.waker.get().into_iter().for_each(Waker::wake);
             }
             Err(packet) => cx.discard(DropReason::FilterHandoverFull, packet),
         }
@@ -217,11 +197,9 @@ impl<A: Net<W>, const W: usize> Judge<A, W> {
 
     /// Takes what other workers have handed over.
     fn take_over(&mut self, cx: &mut Context<'_>) {
-        let lanes = self.lanes.clone();
-        let Some(lane) = lanes.get(self.worker) else { return };
         // As many as a burst, so that what is made of them has room.
         for _ in 0..tidemill_burst::BURST {
-            let Some(packet) = lane.ring.pop() else { return };
+            let Some(packet) = self.lanes.take_over() else { return };
             cx.take_over();
             let Some(seat) = &mut self.seat else {
                 cx.discard(DropReason::FilterBlocked, packet);
@@ -335,16 +313,12 @@ impl<A: Net<W>, const W: usize> Node for Judge<A, W> {
     }
 
     fn wake_with(&mut self, waker: &Waker) {
-        if let Some(lane) = self.lanes.get(self.worker) {
-            let _ = lane.waker.set(waker.clone());
-        }
+        self.lanes.wake_with(waker);
     }
 
     fn surrender(&mut self, pool: &mut Pool) {
         self.held.drain(..).for_each(|held| pool.free(held.packet));
-        if let Some(lane) = self.lanes.get(self.worker) {
-            std::iter::from_fn(|| lane.ring.pop()).for_each(|packet| pool.free(packet));
-        }
+        self.lanes.surrender(pool, |packet| packet);
         // The last burst's numbers, too.
         if let Some(seat) = &mut self.seat {
             seat.show();

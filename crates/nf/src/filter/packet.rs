@@ -3,10 +3,11 @@
 
 use crate::filter::net::{Ends, Net};
 use crate::filter::tcp::Segment;
+use crate::header::{Fragment, Header, InHeader, Unread};
 use tidemill_burst::DropReason;
 use tidemill_flow::key::Key;
 use tidemill_wire::tcp::{Options, TcpOption};
-use tidemill_wire::{Protocol, checksum, icmpv4, icmpv6, ipv4, ipv6, ipv6_ext};
+use tidemill_wire::{Protocol, checksum, icmpv4, icmpv6};
 
 const TCP_HEADER: usize = 20;
 /// Of UDP and ICMP, and what an ICMP error quotes at least behind the IP header.
@@ -72,90 +73,36 @@ impl<A, const W: usize> Read<A, W> {
 }
 
 fn u16_at(bytes: &[u8], at: usize) -> u16 {
-    bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |two| u16::from_be_bytes(*two))
+    crate::header::u16_at(bytes, at).unwrap_or(0)
 }
 
 fn u32_at(bytes: &[u8], at: usize) -> u32 {
     bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |four| u32::from_be_bytes(*four))
 }
 
-/// An IP header.
-struct Header<A> {
-    source: A,
-    destination: A,
-    protocol: u8,
-    upper: usize,
-    end: usize,
-    fragment: Option<Piece>,
-}
-
 /// `whole`: the packet must be there as long as it says; what an ICMP error quotes need not.
 #[inline]
-fn header<A: Net<W>, const W: usize>(ip: &[u8], whole: bool) -> Result<Header<A>, DropReason> {
-    let malformed = DropReason::FilterMalformed;
-    let (protocol, upper, end, fragment) = if A::V6 {
-        ipv6::check_header(ip).map_err(|_| malformed)?;
-        let walk = ipv6_ext::walk(ip).map_err(|_| DropReason::FilterHeaders)?;
-        let end = ipv6::HEADER_LEN + usize::from(ipv6::payload_len(ip));
-        // Where segments are left the destination is not who gets it.
-        if walk.routing_offset.and_then(|at| ip.get(at + 3)).is_some_and(|left| *left != 0) {
-            return Err(DropReason::FilterHeaders);
-        }
-        let fragment = match walk.fragment.filter(|_| walk.is_fragment()) {
-            None => None,
-            Some(fragment) => {
-                let at = behind_fragment_header(ip).ok_or(DropReason::FilterHeaders)?;
-                Some((fragment.ident, u32::from(fragment.offset), fragment.more, at))
-            }
-        };
-        (walk.upper.0, walk.upper_offset, end, fragment)
-    } else {
-        ipv4::check_header(ip).map_err(|_| malformed)?;
-        let upper = ipv4::header_len(ip);
-        let fragment = ipv4::is_fragment(ip).then(|| {
-            let more = u16_at(ip, 6) & 0x2000 != 0;
-            (u16_at(ip, 4).into(), u32::from(ipv4::fragment_offset(ip)), more, upper)
-        });
-        (ipv4::protocol(ip).0, upper, usize::from(ipv4::total_len(ip)), fragment)
-    };
-    if whole && end > ip.len() || end < upper {
-        return Err(malformed);
+fn header<A: InHeader>(ip: &[u8], whole: bool) -> Result<Header<A>, DropReason> {
+    let header = crate::header::header::<A>(ip).map_err(|unread| match unread {
+        Unread::Malformed => DropReason::FilterMalformed,
+        Unread::Extensions => DropReason::FilterHeaders,
+    })?;
+    // Where segments are left the destination is not who gets it.
+    if header.routing.and_then(|at| ip.get(at + 3)).is_some_and(|left| *left != 0) {
+        return Err(DropReason::FilterHeaders);
     }
-    let fragment = fragment.map(|(ident, offset, more, at)| Piece {
-        ident,
-        bytes: (offset, offset + end.saturating_sub(at) as u32),
-        more,
-    });
-    let address = |at: usize| A::read(ip.get(at..).unwrap_or_default());
-    Ok(Header {
-        source: address(A::SOURCE),
-        destination: address(A::SOURCE + A::BYTES),
-        protocol,
-        upper,
-        end: end.min(ip.len()),
-        fragment,
-    })
+    if whole && header.end > ip.len() || header.end < header.upper {
+        return Err(DropReason::FilterMalformed);
+    }
+    Ok(header)
 }
 
-/// Where an IPv6 fragment's bytes begin: behind the first fragment header that is not atomic.
-fn behind_fragment_header(ip: &[u8]) -> Option<usize> {
-    const FRAGMENT: u8 = 44;
-    const AUTHENTICATION: u8 = 51;
-    let (mut next, mut at) = (*ip.get(6)?, ipv6::HEADER_LEN);
-    for _ in 0..=ipv6_ext::MAX_HEADERS {
-        let &[following, length] = ip.get(at..)?.first_chunk()?;
-        let end = at
-            + match next {
-                FRAGMENT => EIGHT,
-                AUTHENTICATION => (usize::from(length) + 2) * 4,
-                _ => (usize::from(length) + 1) * 8,
-            };
-        if next == FRAGMENT && u16_at(ip, at + 2) & !0b110 != 0 {
-            return Some(end);
-        }
-        (next, at) = (following, end);
+impl Piece {
+    fn of<A>(header: &Header<A>) -> Option<Piece> {
+        let Fragment { ident, offset, more, at } = header.fragment?;
+        let end = offset + header.end.saturating_sub(at) as u32;
+        Some(Piece { ident, bytes: (offset, end), more })
     }
-    None
 }
 
 /// Reads a packet from its IP header on, which came in by this VRF.
@@ -164,20 +111,20 @@ fn behind_fragment_header(ip: &[u8]) -> Option<usize> {
 /// Why nobody can say what it is.
 #[inline]
 pub(crate) fn read<A: Net<W>, const W: usize>(ip: &[u8], vrf: u16) -> Result<Read<A, W>, DropReason> {
-    let header = header::<A, W>(ip, true)?;
+    let header = header::<A>(ip, true)?;
     let mut read = Read {
         source: header.source,
         destination: header.destination,
-        protocol: header.protocol,
+        protocol: header.protocol.0,
         ports: (0, 0),
         load: Load::Later,
         key: Key([0; W]),
         from_low: true,
-        fragment: header.fragment,
-        bytes: header.end as u32,
+        fragment: Piece::of(&header),
+        bytes: header.end.min(ip.len()) as u32,
         vrf,
     };
-    if header.fragment.is_some_and(|piece| piece.bytes.0 > 0) {
+    if header.fragment.is_some_and(|fragment| fragment.offset > 0) {
         return Ok(read);
     }
     let body = ip.get(header.upper..header.end).unwrap_or_default();
@@ -202,7 +149,7 @@ fn connection<A: Net<W>, const W: usize>(
     ports: (u16, u16),
     echo: Option<bool>,
 ) -> Result<(Key<W>, bool), DropReason> {
-    let Header { source, destination, protocol, .. } = *header;
+    let Header { source, destination, protocol: Protocol(protocol), .. } = *header;
     let (from, to) = match echo {
         None => ((source, ports.0), (destination, ports.1)),
         // Both ends have the identifier; who asks is the other half of it.
@@ -228,7 +175,7 @@ fn load<A: Net<W>, const W: usize>(
 ) -> Result<Load, DropReason> {
     let malformed = DropReason::FilterMalformed;
     let icmp = if A::V6 { Protocol::ICMPV6 } else { Protocol::ICMP };
-    match Protocol(header.protocol) {
+    match header.protocol {
         Protocol::TCP => {
             if body.len() < TCP_HEADER {
                 return Err(malformed);
@@ -320,13 +267,13 @@ pub(crate) fn quoted<A: Net<W>, const W: usize>(
         }
     };
     let quoted = message.get(EIGHT..).filter(|_| is_right)?;
-    let header = header::<A, W>(quoted, false).ok()?;
-    if header.source != outer.destination || header.fragment.is_some_and(|piece| piece.bytes.0 > 0) {
+    let header = header::<A>(quoted, false).ok()?;
+    if header.source != outer.destination || header.fragment.is_some_and(|fragment| fragment.offset > 0) {
         return None;
     }
     let body = quoted.get(header.upper..).unwrap_or_default();
     let icmp = if A::V6 { Protocol::ICMPV6 } else { Protocol::ICMP };
-    let (ports, echo, seq) = match Protocol(header.protocol) {
+    let (ports, echo, seq) = match header.protocol {
         Protocol::TCP if body.len() >= EIGHT => {
             ((u16_at(body, 0), u16_at(body, 2)), None, Some(u32_at(body, 4)))
         }

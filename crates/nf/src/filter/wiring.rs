@@ -1,7 +1,8 @@
 //! The nodes, put into a router's graph; the picture is in the crate's README.
 
 use crate::filter::control::{FilterControl, take};
-use crate::filter::nodes::{Judge, LOST_OUTPUTS, Lost, OUTPUTS, lanes};
+use crate::filter::nodes::{Judge, LOST_OUTPUTS, Lost, OUTPUTS};
+use crate::lanes::Shared;
 use tidemill_graph::GraphBuilder;
 use tidemill_ip::NextHops;
 use tidemill_lookup::publish::View;
@@ -21,13 +22,13 @@ pub struct Host {
 pub fn splice(graph: &mut GraphBuilder, control: &FilterControl, host: Host) {
     let Host { hops4, hops6 } = host;
     let workers = control.workers();
-    let (rules, seats, between) = (control.rules.view(), control.v4.seats(), lanes(workers));
+    let (rules, seats, between) = (control.rules.view(), control.v4.seats(), Shared::new(workers));
     graph.node("filter4", OUTPUTS, move |worker| {
-        Box::new(Judge::new(rules.clone(), hops4(worker), take(&seats, worker), between.clone(), worker))
+        Box::new(Judge::new(rules.clone(), hops4(worker), take(&seats, worker), between.of(worker), worker))
     });
-    let (rules, seats, between) = (control.rules.view(), control.v6.seats(), lanes(workers));
+    let (rules, seats, between) = (control.rules.view(), control.v6.seats(), Shared::new(workers));
     graph.node("filter6", OUTPUTS, move |worker| {
-        Box::new(Judge::new(rules.clone(), hops6(worker), take(&seats, worker), between.clone(), worker))
+        Box::new(Judge::new(rules.clone(), hops6(worker), take(&seats, worker), between.of(worker), worker))
     });
     for (ip, filter, errors) in [("ip4", "filter4", "icmp4-error"), ("ip6", "filter6", "icmp6-error")] {
         let (lookup, forward) = (format!("{ip}-lookup"), format!("{ip}-forward"));

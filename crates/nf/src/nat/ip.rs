@@ -1,5 +1,6 @@
 //! What NAT needs to know of an address family: how its addresses become keys and words, and where they lie in a header.
 
+use crate::header::InHeader;
 use std::fmt::Debug;
 use std::hash::Hash;
 use std::net::IpAddr;
@@ -44,15 +45,8 @@ pub struct Endpoint<A> {
 
 /// An address family, with the words of: an endpoint's key (`E`), a session's key (`S`), a session's state (`T`).
 pub trait Family<const E: usize, const S: usize, const T: usize>:
-    Copy + Eq + Ord + Hash + Debug + Default + Send + Sync + 'static
+    InHeader + Eq + Ord + Hash + Debug + Default + Send + Sync + 'static
 {
-    /// Whether it is IPv6.
-    const V6: bool;
-    /// Bytes of an address.
-    const BYTES: usize;
-    /// Where the source address lies in a header; the destination follows.
-    const SOURCE: usize;
-
     /// An endpoint's key.
     fn endpoint(proto: Proto, endpoint: Endpoint<Self>) -> Key<E>;
     /// The endpoint of a key.
@@ -65,9 +59,7 @@ pub trait Family<const E: usize, const S: usize, const T: usize>:
     fn state(head: [u64; 2], about: &About<Self>) -> [u64; T];
     /// What a session is about.
     fn about(state: &[u64; T]) -> About<Self>;
-    /// Reads an address in network order, where there are enough bytes.
-    fn read(bytes: &[u8]) -> Self;
-    /// Writes it.
+    /// Writes an address in network order.
     fn write(self, bytes: &mut [u8]);
     /// A checksum after this address was replaced by `new` in what it covers.
     fn updated(self, new: Self, check: u16) -> u16;
@@ -93,10 +85,6 @@ pub struct About<A> {
 }
 
 impl Family<1, 2, 4> for u32 {
-    const V6: bool = false;
-    const BYTES: usize = 4;
-    const SOURCE: usize = 12;
-
     #[inline(always)]
     fn endpoint(proto: Proto, Endpoint { address, port }: Endpoint<u32>) -> Key<1> {
         Key([u64::from(address) << 32 | u64::from(port) << 8 | proto as u64])
@@ -132,11 +120,6 @@ impl Family<1, 2, 4> for u32 {
     }
 
     #[inline(always)]
-    fn read(bytes: &[u8]) -> u32 {
-        bytes.first_chunk().map_or(0, |four| u32::from_be_bytes(*four))
-    }
-
-    #[inline(always)]
     fn write(self, bytes: &mut [u8]) {
         if let Some(four) = bytes.first_chunk_mut() {
             *four = self.to_be_bytes();
@@ -169,10 +152,6 @@ impl Family<1, 2, 4> for u32 {
 }
 
 impl Family<3, 3, 7> for u128 {
-    const V6: bool = true;
-    const BYTES: usize = 16;
-    const SOURCE: usize = 8;
-
     #[inline(always)]
     fn endpoint(proto: Proto, Endpoint { address, port }: Endpoint<u128>) -> Key<3> {
         Key([(address >> 64) as u64, address as u64, u64::from(port) << 8 | proto as u64])
@@ -217,11 +196,6 @@ impl Family<3, 3, 7> for u128 {
             inside: Endpoint { address: address(2), port: (ports >> 32) as u16 },
             outside: Endpoint { address: address(4), port: (ports >> 16) as u16 },
         }
-    }
-
-    #[inline(always)]
-    fn read(bytes: &[u8]) -> u128 {
-        bytes.first_chunk().map_or(0, |all| u128::from_be_bytes(*all))
     }
 
     #[inline(always)]

@@ -10,6 +10,7 @@
 //!
 //! What one has found out it tells the next in the packet's `hash`, which nobody behind needs.
 
+use crate::lanes::Lanes;
 use crate::nat::control::Seat;
 use crate::nat::counters::Counter;
 use crate::nat::fragments::Token;
@@ -17,8 +18,7 @@ use crate::nat::ip::Family;
 use crate::nat::settings::{Rules, Whose};
 use crate::nat::translate::{Fate, Handover, Nat, Now, Way};
 use crate::nat::waiting::Waiting;
-use crossbeam_queue::ArrayQueue;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use tidemill_burst::{DropReason, Packet, Pool};
 use tidemill_graph::{Context, Node, Verdict, Waker};
 use tidemill_ip::nodes::{AHEAD, each, error};
@@ -174,21 +174,6 @@ fn is_icmp(ip: &[u8], v6: bool) -> bool {
     }
 }
 
-/// What was handed over to a worker, and whom to wake for it. Bounded; nobody waits.
-pub(crate) struct Lane {
-    ring: ArrayQueue<(Packet, Way)>,
-    waker: OnceLock<Waker>,
-}
-
-/// Packets that wait for one worker at most.
-const LANE: usize = 1024;
-
-/// A lane for each worker; none where there is one worker.
-pub(crate) fn lanes(workers: usize) -> Arc<[Lane]> {
-    let lane = |_| Lane { ring: ArrayQueue::new(LANE), waker: OnceLock::new() };
-    (0..if workers > 1 { workers } else { 0 }).map(lane).collect()
-}
-
 /// What a packet is kept for.
 #[derive(Clone, Copy)]
 enum Order {
@@ -201,8 +186,7 @@ pub(crate) struct Translate<A: Family<E, S, T>, const E: usize, const S: usize, 
     rules: View<Rules>,
     /// None if this graph's tables are with another engine already: then nothing is translated.
     seat: Option<Box<Seat<A, E, S, T>>>,
-    lanes: Arc<[Lane]>,
-    worker: usize,
+    lanes: Lanes<(Packet, Way)>,
     held: Waiting<Packet>,
     /// What this burst's packets are kept for, in order, and the next of them.
     orders: Vec<Order>,
@@ -243,8 +227,7 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
     pub(crate) fn new(
         rules: View<Rules>,
         seat: Option<Box<Seat<A, E, S, T>>>,
-        lanes: Arc<[Lane]>,
-        worker: usize,
+        lanes: Lanes<(Packet, Way)>,
     ) -> Self {
         let (room, salt) =
             seat.as_ref().map_or((0, 0), |seat| (seat.nat.state().plan().fragments, seat.nat.salt()));
@@ -253,7 +236,6 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
             rules,
             seat,
             lanes,
-            worker,
             held: Waiting::new(room, salt),
             orders: Vec::with_capacity(burst),
             kept: 0,
@@ -312,17 +294,13 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
     }
 
     fn hand_over(&mut self, cx: &mut Context<'_>, handover: Handover, mut packet: Packet) {
-        let Some(lane) = self.lanes.get(handover.worker) else {
-            return cx.discard(DropReason::NatHandoverFull, packet);
-        };
         packet.hash = note_of(handover.way);
-        match lane.ring.push((packet, handover.way)) {
+        match self.lanes.hand_over(handover.worker, (packet, handover.way)) {
             Ok(()) => {
                 cx.hand_over();
                 if let Some(seat) = &mut self.seat {
                     seat.nat.counters_mut().one(Counter::HandedOver);
                 }
-                lane.waker.get().into_iter().for_each(Waker::wake);
             }
             Err((packet, _)) => cx.discard(DropReason::NatHandoverFull, packet),
         }
@@ -330,11 +308,9 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
 
     /// Takes what other workers have handed over.
     fn take_over(&mut self, cx: &mut Context<'_>) {
-        let lanes = self.lanes.clone();
-        let Some(lane) = lanes.get(self.worker) else { return };
         // As many as a burst, so that what is made of them has room.
         for _ in 0..tidemill_burst::BURST {
-            let Some((mut packet, way)) = lane.ring.pop() else { return };
+            let Some((mut packet, way)) = self.lanes.take_over() else { return };
             cx.take_over();
             let Some(seat) = &mut self.seat else {
                 cx.discard(DropReason::NatUntranslated, packet);
@@ -458,16 +434,12 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
     }
 
     fn wake_with(&mut self, waker: &Waker) {
-        if let Some(lane) = self.lanes.get(self.worker) {
-            let _ = lane.waker.set(waker.clone());
-        }
+        self.lanes.wake_with(waker);
     }
 
     fn surrender(&mut self, pool: &mut Pool) {
         self.held.drain().for_each(|packet| pool.free(packet));
-        if let Some(lane) = self.lanes.get(self.worker) {
-            std::iter::from_fn(|| lane.ring.pop()).for_each(|(packet, _)| pool.free(packet));
-        }
+        self.lanes.surrender(pool, |(packet, _)| packet);
         // The last burst's numbers, too.
         if let Some(seat) = &mut self.seat {
             seat.show();

@@ -3,12 +3,13 @@
 //! Checksums are updated by what has changed (RFC 1624), never computed anew, so that a packet that was damaged stays so. An ICMP error is
 //! the exception: its checksum is looked at first (RFC 5508, REQ-3), and covers the quoted headers that are rewritten.
 
+use crate::header::{Header, InHeader, u16_at};
 use crate::nat::ip::{Endpoint, Family, Proto};
 use crate::nat::state::Piece;
 use std::net::Ipv6Addr;
 use tidemill_burst::DropReason;
 use tidemill_wire::checksum::{self, Pseudo, for_udp, update_u16};
-use tidemill_wire::{Protocol, icmpv4, icmpv6, ipv4, ipv6, ipv6_ext};
+use tidemill_wire::{Protocol, icmpv4, icmpv6, ipv4};
 
 const TCP_HEADER: usize = 20;
 const TCP_FLAGS: usize = 13;
@@ -20,28 +21,6 @@ const EIGHT: usize = 8;
 pub(crate) enum Side {
     Source,
     Destination,
-}
-
-/// A fragment's place.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Piecemeal {
-    pub(crate) ident: u32,
-    /// Bytes.
-    pub(crate) offset: u16,
-    pub(crate) more: bool,
-    /// Where they begin in this packet: behind the fragment header (IPv6), not behind what may follow it in the first one.
-    pub(crate) at: usize,
-}
-
-/// An IP header, and where what is behind it begins and ends.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Header<A> {
-    pub(crate) source: A,
-    pub(crate) destination: A,
-    pub(crate) protocol: Protocol,
-    pub(crate) upper: usize,
-    pub(crate) end: usize,
-    pub(crate) fragment: Option<Piecemeal>,
 }
 
 /// What is behind it.
@@ -68,75 +47,19 @@ pub(crate) struct Quote<A> {
     pub(crate) destination: Endpoint<A>,
 }
 
-fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
-    bytes.get(at..)?.first_chunk().map(|two| u16::from_be_bytes(*two))
-}
-
 fn put_u16(bytes: &mut [u8], at: usize, value: u16) {
     if let Some(two) = bytes.get_mut(at..).and_then(|rest| rest.first_chunk_mut()) {
         *two = value.to_be_bytes();
     }
 }
 
-/// Reads the header of a packet, or of the beginning of one. `None` if that is none, or one that cannot be translated.
+/// Reads the header of a packet, or of the beginning of one; it ends where there are no more bytes. `None` if that is none, or one that cannot be
+/// translated.
 #[inline]
-pub(crate) fn header<A: Family<E, S, T>, const E: usize, const S: usize, const T: usize>(
-    ip: &[u8],
-) -> Option<Header<A>> {
-    let (protocol, upper, end, fragment) = if A::V6 {
-        let walk = ipv6_ext::walk(ip).ok()?;
-        // The checksum is over an address further on.
-        if walk.routing_offset.is_some() {
-            return None;
-        }
-        let fragment = walk.fragment.filter(|_| walk.is_fragment()).map(|fragment| Piecemeal {
-            ident: fragment.ident,
-            offset: fragment.offset,
-            more: fragment.more,
-            at: behind_fragment_header(ip).unwrap_or(walk.upper_offset),
-        });
-        let end = ipv6::HEADER_LEN + usize::from(ipv6::payload_len(ip));
-        (walk.upper, walk.upper_offset, end, fragment)
-    } else {
-        ipv4::check_header(ip).ok()?;
-        let fragment = ipv4::is_fragment(ip).then(|| Piecemeal {
-            ident: u16_at(ip, 4).unwrap_or(0).into(),
-            offset: ipv4::fragment_offset(ip),
-            more: u16_at(ip, 6).is_some_and(|word| word & 0x2000 != 0),
-            at: ipv4::header_len(ip),
-        });
-        (ipv4::protocol(ip), ipv4::header_len(ip), usize::from(ipv4::total_len(ip)), fragment)
-    };
-    let address = |at: usize| A::read(ip.get(at..).unwrap_or_default());
-    Some(Header {
-        source: address(A::SOURCE),
-        destination: address(A::SOURCE + A::BYTES),
-        protocol,
-        upper,
-        end: end.min(ip.len()),
-        fragment,
-    })
-}
-
-/// Where an IPv6 fragment's bytes begin: behind the first fragment header that is not atomic.
-fn behind_fragment_header(ip: &[u8]) -> Option<usize> {
-    const FRAGMENT: u8 = 44;
-    const AUTHENTICATION: u8 = 51;
-    let (mut next, mut at) = (*ip.get(6)?, ipv6::HEADER_LEN);
-    loop {
-        let &[following, length] = ip.get(at..)?.first_chunk()?;
-        let end = at
-            + match next {
-                FRAGMENT => EIGHT,
-                AUTHENTICATION => (usize::from(length) + 2) * 4,
-                _ => (usize::from(length) + 1) * 8,
-            };
-        // The offset and whether more come; two bits between them mean nothing.
-        if next == FRAGMENT && u16_at(ip, at + 2)? & !0b110 != 0 {
-            return Some(end);
-        }
-        (next, at) = (following, end);
-    }
+pub(crate) fn header<A: InHeader>(ip: &[u8]) -> Option<Header<A>> {
+    let header = crate::header::header::<A>(ip).ok()?;
+    // With a routing header the checksum is over an address further on.
+    header.routing.is_none().then(|| Header { end: header.end.min(ip.len()), ..header })
 }
 
 /// Reads what is behind the header of a packet that is whole, or of a first fragment.
@@ -251,7 +174,7 @@ pub(crate) fn quote<A: Family<E, S, T>, const E: usize, const S: usize, const T:
         Some(pseudo) => pseudo.is_valid(Protocol::ICMPV6, message),
     };
     let quoted = message.get(EIGHT..).filter(|_| whole).ok_or(malformed)?;
-    let header = header::<A, E, S, T>(quoted).ok_or(malformed)?;
+    let header = header::<A>(quoted).ok_or(malformed)?;
     if !A::V6 && !ipv4::checksum_ok(quoted) {
         return Err(malformed);
     }

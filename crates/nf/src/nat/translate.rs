@@ -9,10 +9,11 @@
 //! | a later fragment | the addresses that its first one got |
 //! | without ports, of a host that has a whole address | that address |
 
+use crate::header::{Fragment, Header};
 use crate::nat::counters::{Counter, Counters};
 use crate::nat::fragments::{Fragments, Known, Token, Whole};
 use crate::nat::ip::{Endpoint, Family, Proto};
-use crate::nat::packet::{Header, Piecemeal, Quote, Side, Upper, header, quote, rewrite, seal, upper};
+use crate::nat::packet::{Quote, Side, Upper, header, quote, rewrite, seal, upper};
 use crate::nat::settings::{Plan, Times, Whose};
 use crate::nat::state::{Ask, Piece, Refused, Saved, Share, State};
 use tidemill_burst::DropReason;
@@ -157,7 +158,7 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
     /// order; at most [`BURST`](tidemill_burst::BURST).
     pub fn look_ahead<'a>(&mut self, packets: impl Iterator<Item = (Way, &'a [u8])>) {
         self.state.look_ahead(packets.zip(0_u8..=u8::MAX).filter_map(|((way, ip), place)| {
-            let header = header::<A, E, S, T>(ip)?;
+            let header = header::<A>(ip)?;
             if header.fragment.is_some() {
                 return None;
             }
@@ -188,7 +189,7 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
     /// they were.
     pub fn translate(&mut self, now: &Now<'_>, way: Way, ip: &mut [u8]) -> Fate {
         self.settled = [None; 2];
-        let Some(header) = header::<A, E, S, T>(ip) else { return Fate::Drop(DropReason::NatMalformed) };
+        let Some(header) = header::<A>(ip) else { return Fate::Drop(DropReason::NatMalformed) };
         if self.share.workers < 2 {
             return self.own(now, way, ip, &header);
         }
@@ -207,7 +208,7 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
     /// The same of a packet that another worker has handed over to this one.
     pub fn adopt(&mut self, now: &Now<'_>, way: Way, ip: &mut [u8]) -> Fate {
         self.settled = [None; 2];
-        match header::<A, E, S, T>(ip) {
+        match header::<A>(ip) {
             Some(header) => self.own(now, way, ip, &header),
             None => Fate::Drop(DropReason::NatMalformed),
         }
@@ -325,7 +326,7 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
     /// A fragment that has waited: what becomes of it now that its first one may have come.
     pub fn resume(&mut self, now: &Now<'_>, way: Way, token: Token, ip: &mut [u8]) -> Fate {
         self.settled = [None; 2];
-        let Some(header) = header::<A, E, S, T>(ip) else { return Fate::Drop(DropReason::NatMalformed) };
+        let Some(header) = header::<A>(ip) else { return Fate::Drop(DropReason::NatMalformed) };
         let table = if token.is_of_arrivals() { &self.arrivals } else { &self.fragments };
         match table.look(now.ms, token) {
             None => Fate::Drop(DropReason::NatFragmentTimeout),
@@ -690,7 +691,7 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
 fn fragment<A: Family<E, S, T>, const E: usize, const S: usize, const T: usize>(
     way: Way,
     header: &Header<A>,
-    piece: Piecemeal,
+    piece: Fragment,
 ) -> Result<(Whole<A>, std::ops::Range<u32>), DropReason> {
     let length = header.end.saturating_sub(piece.at) as u32;
     // All but the last are in units of eight bytes.
@@ -706,8 +707,7 @@ fn fragment<A: Family<E, S, T>, const E: usize, const S: usize, const T: usize>(
         way: way as u16,
         from_inside: matches!(way, Way::Leaving | Way::Hairpin),
     };
-    let offset = u32::from(piece.offset);
-    Ok((whole, offset..offset + length))
+    Ok((whole, piece.offset..piece.offset + length))
 }
 
 /// What stands for the remote port: queries have one identifier, which is ours.

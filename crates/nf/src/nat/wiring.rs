@@ -1,7 +1,8 @@
 //! The nodes, put into a router's graph; the picture is in the crate's README.
 
+use crate::lanes::Shared;
 use crate::nat::control::{NatControl, take};
-use crate::nat::nodes::{BEGIN, Begin, OUTPUTS, ROUTE, Route, Translate, lanes};
+use crate::nat::nodes::{BEGIN, Begin, OUTPUTS, ROUTE, Route, Translate};
 use tidemill_graph::GraphBuilder;
 use tidemill_ip::NextHops;
 use tidemill_lookup::publish::View;
@@ -27,9 +28,9 @@ pub fn splice(graph: &mut GraphBuilder, control: &NatControl, host: Host) {
         graph.node("nat4-route", ROUTE, move |worker| {
             Box::new(Route::new(rules.clone(), hops4(worker), false))
         });
-        let (rules, seats, lanes) = (control.rules.view(), half.seats(), lanes(half.workers()));
+        let (rules, seats, lanes) = (control.rules.view(), half.seats(), Shared::new(half.workers()));
         graph.node("nat4", OUTPUTS, move |worker| {
-            Box::new(Translate::new(rules.clone(), take(&seats, worker), lanes.clone(), worker))
+            Box::new(Translate::new(rules.clone(), take(&seats, worker), lanes.of(worker)))
         });
         wire(graph, "ip4", "nat4", "icmp4-error");
     }
@@ -40,9 +41,9 @@ pub fn splice(graph: &mut GraphBuilder, control: &NatControl, host: Host) {
         graph.node("nat6-route", ROUTE, move |worker| {
             Box::new(Route::new(rules.clone(), hops6(worker), true))
         });
-        let (rules, seats, lanes) = (control.rules.view(), half.seats(), lanes(half.workers()));
+        let (rules, seats, lanes) = (control.rules.view(), half.seats(), Shared::new(half.workers()));
         graph.node("nat6", OUTPUTS, move |worker| {
-            Box::new(Translate::new(rules.clone(), take(&seats, worker), lanes.clone(), worker))
+            Box::new(Translate::new(rules.clone(), take(&seats, worker), lanes.of(worker)))
         });
         wire(graph, "ip6", "nat6", "icmp6-error");
     }

@@ -493,7 +493,7 @@ fn run(seed: u64, steps: u32) -> [u32; 5] {
     let mut random = StdRng::seed_from_u64(seed);
     let plan = Plan {
         states: random.random_range(5..30),
-        states_per_source: random.random_range(3..40),
+        states_per_source: random.random_range(2..14),
         half_open: random.random_range(2..6),
         half_open_per_source: random.random_range(1..4),
         unanswered: random.random_range(2..8),

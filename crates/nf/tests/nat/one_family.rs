@@ -2,7 +2,7 @@
 
 use crate::packets::*;
 use tidemill_burst::DropReason;
-use tidemill_nf::nat::ip::Family;
+use tidemill_nf::header::InHeader;
 use tidemill_nf::nat::settings::Deterministic;
 use tidemill_nf::nat::{Fate, Nat, Proto, Share, Way};
 
