@@ -18,6 +18,7 @@ mod router;
 mod rules;
 mod service;
 mod setup;
+mod spliced;
 mod switch;
 mod watch;
 
