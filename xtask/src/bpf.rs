@@ -14,6 +14,8 @@ use std::process::Command;
 const PROGRAMS: &[&str] = &[
     "xsk",
     "amp",
+    "route",
+    "fib",
     "kv",
     "flood",
     "attack",

@@ -1,26 +1,30 @@
-//! A program that stands on an interface in front of another one: what it does not decide goes on to that.
+//! A program that stands on an interface in front of another one: what it does not decide goes on to that. One object's program may stand on several
+//! interfaces, each with a place of its own among them.
 
 use crate::attach::{Attached, Attachment, Mode};
 use crate::object::{Object, to_io};
 use crate::{BpfError, Pins, ProgramFd};
 use std::fmt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// The map of an object that may stand in front: at index 0 is the program that goes on with what it does not decide.
+/// The map of an object that may stand in front: at the place of an interface, 0 where there is one, is the program that goes on with what it does not decide.
 const NEXT: &str = "next";
+/// The map of an object that stands on several interfaces: their places by the device's number.
+const PLACES: &str = "ports";
 
 /// An object whose program stands in front, shared by whoever works on its maps and by the port behind it.
 pub struct Front {
     mode: Mode,
     pins: Option<Pins>,
+    /// Among the interfaces that share the object, if several do.
+    place: Option<u32>,
+    object: Arc<Mutex<Object>>,
     state: Mutex<State>,
 }
 
 struct State {
-    /// Before the object: the program leaves the interface first.
     attachment: Option<Attachment>,
-    object: Object,
     /// What is pinned stays when we go.
     stays: bool,
 }
@@ -51,16 +55,40 @@ impl Drop for Front {
 impl Front {
     /// An object that is not attached yet, where it will run, and its pins.
     pub fn new(object: Object, mode: Mode, pins: Option<Pins>) -> Self {
-        Front { mode, pins, state: Mutex::new(State { attachment: None, object, stays: false }) }
+        Self::at(Arc::new(Mutex::new(object)), None, mode, pins)
+    }
+
+    /// The same of an object that stands on several interfaces, each with a `place`: its maps `next` and `ports` have room for all.
+    pub fn beside(object: Arc<Mutex<Object>>, place: u32, mode: Mode) -> Self {
+        Self::at(object, Some(place), mode, None)
+    }
+
+    fn at(object: Arc<Mutex<Object>>, place: Option<u32>, mode: Mode, pins: Option<Pins>) -> Self {
+        Front { mode, pins, place, object, state: Mutex::new(State { attachment: None, stays: false }) }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn object(&self) -> MutexGuard<'_, Object> {
+        self.object.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Works on the object's maps.
     pub fn with<T>(&self, work: impl FnOnce(&mut Object) -> T) -> T {
-        work(&mut self.state().object)
+        work(&mut self.object())
+    }
+
+    /// Tells the program which place a device has, or that it has none.
+    fn set_place(&self, index: u32, is_there: bool) -> Result<(), BpfError> {
+        let Some(place) = self.place else { return Ok(()) };
+        let mut object = self.object();
+        let set = object.table::<u32, u32>(PLACES).and_then(|mut places| match is_there {
+            true => places.insert(&index, &place),
+            false => places.remove(&index).map(drop),
+        });
+        set.map_err(BpfError::system("cannot tell the XDP program its interfaces"))
     }
 
     /// Puts the program on the device `index`, unless it is there.
@@ -75,9 +103,18 @@ impl Front {
             return Ok(attachment.attached());
         }
         // A link to a device that is gone holds nothing any more.
-        state.attachment = None;
+        self.let_go(&mut state);
         let pins = self.pins.as_ref();
-        let attachment = Attachment::attach(&state.object, interface, index, self.mode, patience, pins)?;
+        self.set_place(index, true)?;
+        let made = Attachment::attach(&self.object(), interface, index, self.mode, patience, pins);
+        let attachment = match made {
+            Ok(attachment) => attachment,
+            Err(error) => {
+                // It is no place then; the error that led to that is the one to tell.
+                let _ = self.set_place(index, false);
+                return Err(error);
+            }
+        };
         let attached = attachment.attached();
         state.attachment = Some(attachment);
         Ok(attached)
@@ -88,9 +125,18 @@ impl Front {
         self.state().attachment.as_ref().map(Attachment::attached)
     }
 
+    fn let_go(&self, state: &mut State) {
+        if let Some(attachment) = state.attachment.take() {
+            let index = attachment.attached().index;
+            drop(attachment);
+            // A device that is gone, or has another program, asks for no place.
+            let _ = self.set_place(index, false);
+        }
+    }
+
     /// Takes the program off the interface and its pins away.
     pub fn detach(&self) {
-        self.state().attachment = None;
+        self.let_go(&mut self.state());
         if let Some(pins) = &self.pins {
             // What cannot be removed now can be later, by `Pins::remove`.
             let _ = pins.clear();
@@ -110,11 +156,11 @@ impl Front {
     /// # Errors
     /// The kernel does not let the two go together: they must be of one type.
     pub fn set_next(&self, program: Option<&ProgramFd>) -> Result<(), BpfError> {
-        let mut state = self.state();
-        let next = state.object.programs(NEXT);
+        let (mut object, place) = (self.object(), self.place.unwrap_or(0));
+        let next = object.programs(NEXT);
         let set = next.and_then(|mut next| match program {
-            Some(program) => next.set(0, program, 0).map_err(to_io),
-            None => match next.clear_index(&0).map_err(to_io) {
+            Some(program) => next.set(place, program, 0).map_err(to_io),
+            None => match next.clear_index(&place).map_err(to_io) {
                 Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(()),
                 other => other,
             },

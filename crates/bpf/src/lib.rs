@@ -17,6 +17,9 @@
 //! replaces the program on the link in one step (`BPF_LINK_UPDATE`), so that every packet meets one of the two. A process
 //! that ends in order takes its pins away, or [leaves](Front::leave) them as if it had been killed. [`Pins::remove`] takes away what is left.
 //!
+//! **What is redirected** to a device by another's driver is lost, unless its driver takes such frames: [`Receivers`] says whether it does. What programs may
+//! still be reading is kept until [`grace`] is over.
+//!
 //! **What leaves** an interface is a second program's ([`Egress`], TC), loaded from the same object. Array maps can lie in memory
 //! ([`Mapped`]).
 //!
@@ -39,6 +42,7 @@ mod kernel;
 mod mapped;
 mod object;
 mod pin;
+mod redirect;
 mod sys;
 mod table;
 
@@ -52,4 +56,5 @@ pub use kernel::{Kernel, coarse_now_ns};
 pub use mapped::Mapped;
 pub use object::{Object, Source, Verdict, to_io};
 pub use pin::{LeftBehind, Pins, Shared};
+pub use redirect::{Receivers, grace};
 pub use table::{Cursor, Remover, Table};

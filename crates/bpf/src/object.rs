@@ -1,7 +1,7 @@
 //! A program and its maps, loaded from the bytes of an object file.
 
 use crate::{BpfError, Kernel, Mapped, Pins, Shared, Table, kernel};
-use aya::maps::{Array, LpmTrie, Map, MapData, MapError, PerCpuArray, ProgramArray, RingBuf, XskMap};
+use aya::maps::{Array, DevMap, LpmTrie, Map, MapData, MapError, PerCpuArray, ProgramArray, RingBuf, XskMap};
 use aya::programs::{ProgramError, ProgramFd, SchedClassifier, TestRun, TestRunAttrs, TestRunOptions, Xdp};
 use aya::{Ebpf, EbpfError, EbpfLoader, Pod};
 use std::io;
@@ -208,6 +208,27 @@ impl Object {
     /// There is no such map, or it is of another type.
     pub fn programs(&mut self, name: &str) -> io::Result<ProgramArray<&mut MapData>> {
         ProgramArray::try_from(self.map(name)?).map_err(to_io)
+    }
+
+    /// A map of devices that programs send by, by index.
+    ///
+    /// # Errors
+    /// There is no such map, or it is of another type.
+    pub fn devices(&mut self, name: &str) -> io::Result<DevMap<&mut MapData>> {
+        DevMap::try_from(self.map(name)?).map_err(to_io)
+    }
+
+    /// Numbers that lie together and that every processor counts for itself, each summed.
+    ///
+    /// # Errors
+    /// There is no such map, it is of another type or size, or `index` is beyond it.
+    pub fn sums<const N: usize>(&self, name: &str, index: u32) -> io::Result<[u64; N]> {
+        let counts = PerCpuArray::<_, [u64; N]>::try_from(self.map_ref(name)?).map_err(to_io)?;
+        let mut sums = [0_u64; N];
+        for counts in counts.get(&index, 0).map_err(to_io)?.iter() {
+            sums.iter_mut().zip(counts).for_each(|(sum, count)| *sum = sum.wrapping_add(*count));
+        }
+        Ok(sums)
     }
 
     /// A number that every processor counts for itself, summed.

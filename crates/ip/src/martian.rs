@@ -123,6 +123,11 @@ impl<A: tidemill_lpm::Address> Filter<A> {
         filter
     }
 
+    /// By the first byte of an address: whether such sources (1) and such destinations (2) may be refused; all others never are.
+    pub fn suspects(&self) -> &[u8; 256] {
+        &self.suspects
+    }
+
     #[cold]
     fn judge(&self, src: A, dst: A) -> Option<DropReason> {
         // The first rule that names a reason counts; a rule for an exception names none and ends the search.

@@ -327,6 +327,23 @@ pub struct RouterSection {
     pub icmp_rate_per_prefix_per_s: u32,
     /// TTL and hop limit of packets that the router itself sends, at least 1.
     pub ttl: u8,
+    /// What forwards packets before they come in here. Traces, captures and the counters of ports do not see what is forwarded there.
+    pub offload: OffloadKind,
+    /// MiB of the kernel's memory for the routes of an offload, of which there are two copies, 8 to 4096. Default: what the routes at the start
+    /// take, twice over, and at least 16; with `[bgp]`, `[kernel]` or `[state]` at least 128, for they bring more later.
+    pub offload_mb: Option<u32>,
+}
+
+/// What forwards packets before they come in.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum OffloadKind {
+    /// Nothing.
+    #[default]
+    None,
+    /// An XDP program on the ports' network interfaces, in their drivers where these can (Linux; feature `xdp`). What it
+    /// does not forward comes in as ever. Where it cannot be loaded the router says why, and forwards without it.
+    Xdp,
 }
 
 impl Default for RouterSection {
@@ -341,6 +358,8 @@ impl Default for RouterSection {
             icmp_rate_per_s: 1000,
             icmp_rate_per_prefix_per_s: 100,
             ttl: 64,
+            offload: OffloadKind::None,
+            offload_mb: None,
         }
     }
 }

@@ -481,6 +481,9 @@ impl RouterControl {
         if old.coalesce_tcp != new.coalesce_tcp {
             return Err(restart("router.coalesce_tcp").into());
         }
+        if (old.offload, old.offload_mb) != (new.offload, new.offload_mb) {
+            return Err(restart("router.offload").into());
+        }
         if vrf_names(config)? != self.vrfs || self.config.vrf != config.vrf {
             return Err(restart("vrf").into());
         }

@@ -16,6 +16,7 @@ mod groups;
 mod kernel;
 mod labels;
 pub mod nodes;
+pub mod offload;
 mod ownership;
 mod plane;
 mod queues;

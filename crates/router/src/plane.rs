@@ -2,6 +2,7 @@
 
 use crate::groups::{self, Member};
 use crate::labels::{Labels, NextHop, Used};
+use crate::offload::journal::Journal;
 use crate::rules::Rules;
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -125,6 +126,8 @@ pub struct Plane<A: Family> {
     gateways: HashMap<Key, usize>,
     /// Gateways that began or ceased to be needed.
     turned: Vec<Key>,
+    /// What has changed in the first VRF, if somebody asks for that.
+    pub(crate) journal: Option<Journal<A>>,
 }
 
 impl<A: Family> Plane<A> {
@@ -155,6 +158,7 @@ impl<A: Family> Plane<A> {
             buckets: HashMap::new(),
             gateways: HashMap::new(),
             turned: Vec::new(),
+            journal: None,
         };
         let vrfs = first.len();
         // What is shared is shared on one memory node.
@@ -239,6 +243,9 @@ impl<A: Family> Plane<A> {
                 return Err(error);
             }
         };
+        if let Some(journal) = self.journal.as_mut().filter(|_| vrf == 0) {
+            journal.note(best.iter().map(Change::prefix));
+        }
         for ((_, hop), old) in changes.iter().zip(before) {
             if let Some(hop) = hop {
                 self.count_gateways(source, hop, true);
@@ -513,6 +520,12 @@ impl<A: Family> Plane<A> {
 
     pub(crate) fn table(&self, vrf: usize) -> Option<&Table<A>> {
         self.vrfs.get(vrf).map(|vrf| &vrf.table)
+    }
+
+    /// The adjacencies now published, and the number that counts their changes.
+    #[cfg(all(feature = "xdp", target_os = "linux"))]
+    pub(crate) fn hops(&self) -> (&NextHops, u64) {
+        (self.hops[0].current(), self.hops[0].generation())
     }
 
     pub(crate) fn next_hops(&self) -> usize {

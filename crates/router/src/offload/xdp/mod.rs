@@ -1,0 +1,295 @@
+//! The fast path as an XDP program: `bpf/route.bpf.c`, made into an object that is part of this one. As root, or with `cap_net_admin` and `cap_bpf`.
+//!
+//! **One program, several interfaces.** All ports share the object and its maps; each has a link of its own. An interface takes one program: that of an AF_XDP port
+//! stands behind this one ([`Offload::front`], `PortSpec::set_front`), and gets by a tail call what is left to the router. Of AF_PACKET ports what is left goes up into the
+//! kernel, whose packet socket the port is.
+//!
+//! **Devices.** A frame is redirected in the driver only to a device that is known to take it ([`Receivers`], Linux 6.3): packets for others are left to the router, as are those
+//! for ports on no interface. Where the kernel does not say, programs run behind the drivers (generic mode), where every device takes frames, and packets cost more. What a
+//! driver of an AF_XDP port in the driver receives on such a kernel is left to the router.
+//!
+//! **A turn** is three steps: [`Offload::look`] at the interfaces; [`Offload::cut`], under the control side's lock, writes all that is small and patches a few prefixes, or copies the routes; [`Offload::finish`], without it,
+//! writes them whole if need be, names the generation and waits until nobody reads the one before.
+
+mod account;
+mod devices;
+
+pub use account::{Account, PORT_REASONS, PortCounters};
+pub use devices::OffloadPort;
+
+use super::image::{Full, Image};
+use super::journal::Journal;
+use super::layout::{Hop, Input, LINE, NODES, write_hop, write_inputs, write_suspects};
+use crate::control::RouterControl;
+use devices::Devices;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use tidemill_bpf::{BpfError, Front, Kernel, Mapped, Object, Source, grace};
+use tidemill_ip::martian::Filter;
+use tidemill_ip::{Kind, NextHops};
+use tidemill_lpm::{Address, Prefix, Rib};
+
+static SOURCE: Source = Source {
+    object: tidemill_bpf::include_bytes_aligned!("../../../../../bpf/route.bpf.o"),
+    program: "tidemill_route",
+    minimum: Kernel(5, 9),
+    layout: 1,
+    shared: &[],
+};
+
+/// From so many changed prefixes on, all routes are written anew.
+const PATCHES: usize = 4096;
+/// How long routes that did not fit are let alone.
+const RETRY_NS: u64 = 10_000_000_000;
+/// Bytes in a line.
+const LINE_BYTES: u64 = 8 * LINE as u64;
+/// Lines for what comes beside twice the routes of the start.
+const SPARE: u32 = 32_768;
+/// Where generations begin: number 0 is none.
+const FIRST_LINE: u32 = 1;
+
+/// One of the two.
+struct Generation {
+    image: Image,
+    /// What has changed since its routes were written.
+    stale4: Journal<u32>,
+    stale6: Journal<u128>,
+    /// Next hops of each family that are written.
+    hops: [u32; 2],
+}
+
+impl Generation {
+    fn new(start: u32, lines: u32) -> Self {
+        let (mut stale4, mut stale6) = (Journal::default(), Journal::default());
+        (stale4.all, stale6.all) = (true, true);
+        Generation { image: Image::new(start, lines), stale4, stale6, hops: [0; 2] }
+    }
+}
+
+/// What a generation was made of, but for routes: a number for each thing, that counts its changes.
+type Made = [u64; 4];
+
+/// A generation that is to come into force; of routes that are to be written whole, a copy.
+pub struct Cut {
+    now_ns: u64,
+    ribs: Option<(Rib<u32>, Rib<u128>)>,
+}
+
+/// The fast path. Dropped, its programs leave the interfaces.
+pub struct Offload {
+    /// Before the object: programs leave first.
+    devices: Devices,
+    object: Arc<Mutex<Object>>,
+    lines: Mapped,
+    root: Mapped,
+    generations: [Generation; 2],
+    /// The one in force, if any is.
+    current: usize,
+    made: Option<Made>,
+    /// Routes did not fit, at this time.
+    full_ns: Option<u64>,
+    /// Generations that have come into force.
+    flips: Arc<AtomicU64>,
+    notes: Vec<String>,
+}
+
+/// Bytes that the images of these routes should have, both together: room for twice as much and some more.
+pub fn bytes_for(rib4: &Rib<u32>, rib6: &Rib<u128>) -> u64 {
+    let nodes = Image::measure(rib4, rib6).saturating_sub(NODES);
+    2 * LINE_BYTES * u64::from(NODES.saturating_add(SPARE).saturating_add(nodes.saturating_mul(2)))
+}
+
+impl Offload {
+    /// Loads the program. `ports` are those on network interfaces, by their numbers; `bytes` is the memory of both images.
+    ///
+    /// # Errors
+    /// Rights or memory are missing; the kernel is too old.
+    pub fn open(ports: Vec<(u16, OffloadPort)>, bytes: u64) -> Result<Self, BpfError> {
+        // What cannot be waited for cannot be used twice.
+        grace().map_err(|error| {
+            BpfError::Refused(format!(
+                "the kernel has no global memory barrier, by which memory that programs have read can be used again: {error}"
+            ))
+        })?;
+        let lines = u32::try_from(bytes / LINE_BYTES / 2).unwrap_or(u32::MAX).clamp(NODES, (1 << 30) - 1);
+        let entries = FIRST_LINE + 2 * lines;
+        let object = Object::load(&SOURCE, &[("lines", entries)], None)?;
+        let words = object.mapped("lines", entries as usize * LINE)?;
+        let root = object.mapped("root", 1)?;
+        let object = Arc::new(Mutex::new(object));
+        Ok(Offload {
+            devices: Devices::new(ports, &object)?,
+            object,
+            lines: words,
+            root,
+            generations: [Generation::new(FIRST_LINE, lines), Generation::new(FIRST_LINE + lines, lines)],
+            current: 1,
+            made: None,
+            full_ns: None,
+            flips: Arc::default(),
+            notes: Vec::new(),
+        })
+    }
+
+    /// What stands on a port's interface, for the port that stands behind it.
+    pub fn front(&self, port: u16) -> Option<&Arc<Front>> {
+        self.devices.front(port)
+    }
+
+    /// What was forwarded and what was not, for whoever reads it beside us.
+    pub fn account(&self) -> Account {
+        let bytes = self.lines.words().len() as u64 * 8;
+        Account::new(self.object.clone(), self.devices.names(), self.flips.clone(), bytes)
+    }
+
+    /// Lines for the log since the last call; warnings begin with `warning: `.
+    pub fn take_notes(&mut self) -> Vec<String> {
+        let mut notes = self.devices.take_notes();
+        notes.append(&mut self.notes);
+        notes
+    }
+
+    /// Looks at the interfaces, a few times a second, and puts the program where it is missing. Takes its time.
+    pub fn look(&mut self, now_ns: u64) {
+        self.devices.look(now_ns);
+    }
+
+    /// Looks whether anything has changed since the last cut, and writes what is to come into force. Call it every few milliseconds.
+    pub fn cut(&mut self, control: &mut RouterControl, now_ns: u64) -> Option<Cut> {
+        let new4 = control.v4.journal.replace(Journal::default());
+        let new6 = control.v6.journal.replace(Journal::default());
+        for generation in &mut self.generations {
+            match (&new4, &new6) {
+                (Some(new4), Some(new6)) => {
+                    generation.stale4.extend(new4);
+                    generation.stale6.extend(new6);
+                }
+                // Nobody has taken notes so far.
+                _ => (generation.stale4.all, generation.stale6.all) = (true, true),
+            }
+        }
+        if let Some(full_ns) = self.full_ns {
+            if now_ns.saturating_sub(full_ns) < RETRY_NS {
+                return None;
+            }
+            self.full_ns = None;
+            self.made = None;
+        }
+        let ((hops4, hops4_made), (hops6, hops6_made)) = (control.v4.hops(), control.v6.hops());
+        let made = [hops4_made, hops6_made, control.settings_generation(), self.devices.generation()];
+        let is_quiet =
+            new4.as_ref().is_some_and(Journal::is_empty) && new6.as_ref().is_some_and(Journal::is_empty);
+        if is_quiet && self.made == Some(made) {
+            return None;
+        }
+        self.made = Some(made);
+        let words = self.lines.words();
+        let spare = &mut self.generations[1 - self.current];
+        let start = spare.image.start();
+        let settings = control.settings();
+        let inputs: Vec<Input> = self.devices.inputs(&settings.interfaces);
+        for left_out in write_inputs(words, start, &inputs) {
+            self.devices.has_no_place(left_out.port);
+        }
+        write_suspects(words, start, 4, Filter::v4(settings.martians).suspects());
+        write_suspects(words, start, 6, Filter::v6(settings.martians).suspects());
+        let [before4, before6] = &mut spare.hops;
+        write_hops(words, start, 4, hops4, before4, &self.devices);
+        write_hops(words, start, 6, hops6, before6, &self.devices);
+        let (Some(table4), Some(table6)) = (control.v4.table(0), control.v6.table(0)) else { return None };
+        let (rib4, rib6) = (table4.rib(), table6.rib());
+        let is_patched = patch(&mut spare.image, words, rib4, &mut spare.stale4)
+            && patch(&mut spare.image, words, rib6, &mut spare.stale6);
+        (spare.stale4, spare.stale6) = Default::default();
+        Some(Cut { now_ns, ribs: (!is_patched).then(|| (rib4.clone(), rib6.clone())) })
+    }
+
+    /// Brings into force what was cut.
+    pub fn finish(&mut self, cut: Cut) {
+        let next = 1 - self.current;
+        let image = &mut self.generations[next].image;
+        if let Some((rib4, rib6)) = cut.ribs
+            && let Err(Full) = image.build(self.lines.words(), &rib4, &rib6)
+        {
+            self.name(0);
+            self.notes.push(format!(
+                "warning: offload: the routes have outgrown the image ({} MiB): forwarding goes on in user space alone; set router.offload_mb to more, and restart",
+                self.lines.words().len() >> 17
+            ));
+            (self.generations[next].stale4.all, self.generations[next].stale6.all) = (true, true);
+            self.full_ns = Some(cut.now_ns);
+            return;
+        }
+        let start = image.start();
+        self.name(start);
+        self.flips.fetch_add(1, Ordering::Relaxed);
+        self.current = next;
+        if let Err(error) = grace() {
+            // It was there at the start: without it what comes next would be written under a program's eyes.
+            self.name(0);
+            self.notes.push(format!(
+                "warning: offload: the kernel's memory barrier fails ({error}): forwarding goes on in user space alone"
+            ));
+            self.full_ns = Some(cut.now_ns);
+            self.made = None;
+        }
+    }
+
+    /// Names the generation in force by its first line; 0 is none.
+    fn name(&self, start: u32) {
+        if let Some(root) = self.root.words().first() {
+            root.store(u64::from(start), Ordering::SeqCst);
+        }
+    }
+
+    /// Takes the programs off the interfaces; the router has all packets from then on.
+    pub fn close(&mut self) {
+        self.name(0);
+        self.devices.close();
+    }
+
+    /// Runs the program once on a frame, as if the device `interface` had received it, and gives what it has made of that; for tests.
+    ///
+    /// # Errors
+    /// As [`Object::run_once`].
+    pub fn run_once(
+        &self,
+        frame: &[u8],
+        interface: u32,
+    ) -> std::io::Result<(tidemill_bpf::Verdict, Vec<u8>)> {
+        devices::lock(&self.object).run_once(frame, interface)
+    }
+}
+
+/// Makes the image what the RIB says of what has changed; false if that is to be written whole.
+fn patch<A: Address>(image: &mut Image, words: &[AtomicU64], rib: &Rib<A>, stale: &mut Journal<A>) -> bool {
+    if stale.all {
+        return false;
+    }
+    let prefixes: &[Prefix<A>] = stale.sorted();
+    let is_little = prefixes.len() <= PATCHES && !prefixes.iter().any(|prefix| Image::is_broad(*prefix));
+    is_little && prefixes.iter().all(|prefix| image.update(words, rib, *prefix).is_ok())
+}
+
+/// Writes the next hops of a family, over `before` that were there.
+fn write_hops(
+    words: &[AtomicU64],
+    start: u32,
+    family: u8,
+    hops: &NextHops,
+    before: &mut u32,
+    devices: &Devices,
+) {
+    let count = hops.len() as u32;
+    for label in 0..count {
+        let adjacency = hops.get(label);
+        let ready = || {
+            let header = adjacency.plain_header().filter(|_| adjacency.kind == Kind::Forward)?;
+            let takes = devices.sends(adjacency.port)?;
+            Some(Hop { header: *header, mtu: adjacency.mtu, port: adjacency.port.into(), takes })
+        };
+        write_hop(words, start, family, label, ready().as_ref());
+    }
+    (count..*before).for_each(|label| write_hop(words, start, family, label, None));
+    *before = count;
+}
