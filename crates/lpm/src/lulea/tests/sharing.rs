@@ -13,7 +13,7 @@ fn base(random: &mut Random, count: usize) -> Rib<u128> {
     let mut rib = Rib::new();
     while rib.len() < count {
         // Some hundred /32s, in which the others crowd.
-        let near = 0x2000 + random.below(4) as u128 * 0x601 << 112 | (random.below(100) as u128) << 96;
+        let near = (0x2000 + random.below(4) as u128 * 0x601) << 112 | (random.below(100) as u128) << 96;
         let addr = near | u128::from(random.bits()) << 32 & u128::MAX >> 32;
         let len = lens[random.below(lens.len())];
         rib.insert(Prefix::new(addr, len).unwrap(), Label(1 + random.below(150) as u32));
