@@ -309,7 +309,9 @@ fn lpm_table(recorded: &Recorded) -> String {
 fn members() -> Result<String> {
     let mut out = String::new();
     for version in [4, 6] {
-        let names = ["yardsticks", "bench-lpm"].map(|what| format!("{what}-v{version}"));
+        let mut names = ["yardsticks", "bench-lpm"].map(|what| format!("{what}-v{version}")).to_vec();
+        // Of what the labels of the others are too many for.
+        names.extend((version == 4).then(|| record::FEW_LABELS_RECORD.to_owned()));
         let mut records = Vec::new();
         for name in names {
             records.extend(Recorded::read(&name)?);
@@ -320,7 +322,12 @@ fn members() -> Result<String> {
         let origins: String = records.iter().map(|record| format!("- {}", record.origin())).collect();
         let gap = if out.is_empty() { "" } else { "\n" };
         out = format!(
-            "{out}{gap}IPv{version}, from two runs; a structure that is in both is that of the first:\n\n{origins}\n"
+            "{out}{gap}IPv{version}, from {}; a structure that is in several is that of the first:\n\n{origins}\n",
+            match records.len() {
+                1 => "one run".to_owned(),
+                2 => "two runs".to_owned(),
+                runs => format!("{runs} runs"),
+            }
         );
         out += &members_table(&records);
     }

@@ -13,6 +13,11 @@ use std::process::Command;
 pub(crate) const TABLES: [&str; 2] =
     ["ris-as3333-20260511.v4.nh30000.zst", "ris-as3333-20260511.v6.nh148.zst"];
 
+/// One with labels that `sail-l8` can store, which are 254 at most; in the same folder.
+const FEW_LABELS: &str = "ris-as3333-20260511.v4.nh148.zst";
+/// The record of what cannot store the labels of the first of [`TABLES`].
+pub(crate) const FEW_LABELS_RECORD: &str = "yardsticks-v4-nh148";
+
 #[derive(clap::Args)]
 pub(crate) struct Options {
     /// IPv4 routes [default: the full table of the data that TIDEMILL_DATA names]
@@ -111,6 +116,11 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
             let quick: &[&str] =
                 if options.quick { &["--runs", "3", "--seconds", "0.05"] } else { &["--runs", "5"] };
             bench(record, &["lpm", "--algorithm", ours], Some(&table), quick)?;
+            let few = (version == 4).then(|| Some(env::data()?.join("rib").join(FEW_LABELS))).flatten();
+            if let Some(few) = few {
+                let record = Record::of_table(FEW_LABELS_RECORD, &few, bits, options.quick)?;
+                bench(record, &["lpm", "--algorithm", "sail-l,sail-l8"], Some(&few), quick)?;
+            }
         }
         if wanted(&name("peers-lpm")) {
             good &= peers::lpm::record(&table, options.quick)?;

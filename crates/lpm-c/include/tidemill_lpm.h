@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: MIT OR Apache-2.0. Made by `cargo xtask header` from 5e52bd360300f07d: do not edit. */
+/* SPDX-License-Identifier: MIT OR Apache-2.0. Made by `cargo xtask header` from 21360031bf28e139: do not edit. */
 /*
  * Longest-prefix matching, IPv4 and IPv6: tables that one thread changes while others look addresses up, without locks.
  *
@@ -6,9 +6,14 @@
  * Every thread that looks up has a reader of its own, and calls `tm_lpm*_quiescent` between bursts: that is how a table learns
  * what nobody looks at any more. A reader that will not come by for a while goes offline before. Lookups never wait, for nobody.
  *
+ * Who has many tables makes them in a domain (`tm_lpm_domain_create`, `tm_lpm4_create_in`): every thread then has one worker for all of
+ * them (`tm_lpm_worker_create`, `tm_lpm4_lookup_by`), and says once that it is between bursts. Tables of the structure "shared" store
+ * what is alike in them once, as the tables of VRFs mostly are.
+ *
  * Contract of every function: pointers are valid for what their type says, for the time of the call; handles come from
- * `tm_lpm*_create` or `tm_lpm*_reader_create` and are freed once, when no thread uses them. A table may be used by several threads at
- * a time, a reader by one. Readers may outlive their table: they go on with its last state. Arrays may be NULL if they are empty.
+ * `tm_lpm*_create*` and `tm_lpm*_reader_create` and are freed once, when no thread uses them. A table and a domain may be used by several threads at
+ * a time, a reader or a worker by one. Readers may outlive their table: they go on with its last state. A domain may be freed before what was
+ * made in it. Arrays may be NULL if they are empty.
  * A function that fails returns a code other than `TM_LPM_OK`, changes nothing, and says why in `tm_lpm_last_error`.
  *
  */
@@ -50,7 +55,7 @@
 #define TM_LPM_BUILD 5
 
 /*
- The reader is offline.
+ The reader, or the worker, is offline.
  */
 #define TM_LPM_OFFLINE 6
 
@@ -58,6 +63,16 @@
  An error of ours. The table that it happened to cannot be changed any more; its readers go on.
  */
 #define TM_LPM_PANIC 7
+
+/*
+ The table and the worker are of different domains.
+ */
+#define TM_LPM_DOMAIN 8
+
+/*
+ Tables of both families that one worker of each thread looks into.
+ */
+typedef struct tm_lpm_domain tm_lpm_domain;
 
 /*
  One thread's way to look into a table of IPv4.
@@ -78,6 +93,11 @@ typedef struct tm_lpm4 tm_lpm4;
  A table of IPv6.
  */
 typedef struct tm_lpm6 tm_lpm6;
+
+/*
+ One thread's way to look into all tables of a domain.
+ */
+typedef struct tm_lpm_worker tm_lpm_worker;
 
 /*
  A route of IPv4.
@@ -125,6 +145,41 @@ extern "C" {
 const char *tm_lpm_last_error(void);
 
 /*
+ Makes a domain. It goes to `*domain`.
+ */
+int32_t tm_lpm_domain_create(tm_lpm_domain **domain);
+
+/*
+ Frees a domain; its tables and workers go on. NULL is allowed.
+ */
+void tm_lpm_domain_free(tm_lpm_domain *domain);
+
+/*
+ Makes a worker, online, for one thread. It goes to `*worker`.
+ */
+int32_t tm_lpm_worker_create(const tm_lpm_domain *domain, tm_lpm_worker **worker);
+
+/*
+ Frees a worker. NULL is allowed.
+ */
+void tm_lpm_worker_free(tm_lpm_worker *worker);
+
+/*
+ Says that the thread is between two bursts. Call it often: what tables have replaced is kept until all workers have.
+ */
+int32_t tm_lpm_worker_quiescent(tm_lpm_worker *worker);
+
+/*
+ Says that the thread will not look up for a while: nobody waits for it until `tm_lpm_worker_online`.
+ */
+int32_t tm_lpm_worker_offline(tm_lpm_worker *worker);
+
+/*
+ Says that the thread will look up again.
+ */
+int32_t tm_lpm_worker_online(tm_lpm_worker *worker);
+
+/*
  Makes a table of `count` routes; of several with one prefix the last counts. `algorithm` names the lookup structure; NULL is
  "auto", which chooses. The table goes to `*table`.
  */
@@ -132,6 +187,15 @@ int32_t tm_lpm4_create(const char *algorithm,
                        const tm_route4 *routes,
                        size_t count,
                        tm_lpm4 **table);
+
+/*
+ The same in a domain, where `algorithm` may also be "shared": what such tables of the domain have in common is stored once.
+ */
+int32_t tm_lpm4_create_in(const tm_lpm_domain *domain,
+                          const char *algorithm,
+                          const tm_route4 *routes,
+                          size_t count,
+                          tm_lpm4 **table);
 
 /*
  Frees a table. NULL is allowed.
@@ -189,6 +253,15 @@ int32_t tm_lpm4_lookup(const tm_lpm4_reader *reader,
                        size_t count);
 
 /*
+ The same by a worker of the table's domain. The table must not be freed meanwhile.
+ */
+int32_t tm_lpm4_lookup_by(const tm_lpm4 *table,
+                          const tm_lpm_worker *worker,
+                          const uint32_t *keys,
+                          uint32_t *labels,
+                          size_t count);
+
+/*
  Says that the thread is between two bursts. Call it often: what a table has replaced is kept until all its readers have.
  */
 int32_t tm_lpm4_quiescent(tm_lpm4_reader *reader);
@@ -211,6 +284,15 @@ int32_t tm_lpm6_create(const char *algorithm,
                        const tm_route6 *routes,
                        size_t count,
                        tm_lpm6 **table);
+
+/*
+ The same in a domain, where `algorithm` may also be "shared": what such tables of the domain have in common is stored once.
+ */
+int32_t tm_lpm6_create_in(const tm_lpm_domain *domain,
+                          const char *algorithm,
+                          const tm_route6 *routes,
+                          size_t count,
+                          tm_lpm6 **table);
 
 /*
  Frees a table. NULL is allowed.
@@ -266,6 +348,15 @@ int32_t tm_lpm6_lookup(const tm_lpm6_reader *reader,
                        const uint8_t (*keys)[16],
                        uint32_t *labels,
                        size_t count);
+
+/*
+ The same by a worker of the table's domain. The table must not be freed meanwhile.
+ */
+int32_t tm_lpm6_lookup_by(const tm_lpm6 *table,
+                          const tm_lpm_worker *worker,
+                          const uint8_t (*keys)[16],
+                          uint32_t *labels,
+                          size_t count);
 
 /*
  Says that the thread is between two bursts. Call it often: what a table has replaced is kept until all its readers have.

@@ -4,9 +4,14 @@
 //! Every thread that looks up has a reader of its own, and calls `tm_lpm*_quiescent` between bursts: that is how a table learns
 //! what nobody looks at any more. A reader that will not come by for a while goes offline before. Lookups never wait, for nobody.
 //!
+//! Who has many tables makes them in a domain (`tm_lpm_domain_create`, `tm_lpm4_create_in`): every thread then has one worker for all of
+//! them (`tm_lpm_worker_create`, `tm_lpm4_lookup_by`), and says once that it is between bursts. Tables of the structure "shared" store
+//! what is alike in them once, as the tables of VRFs mostly are.
+//!
 //! Contract of every function: pointers are valid for what their type says, for the time of the call; handles come from
-//! `tm_lpm*_create` or `tm_lpm*_reader_create` and are freed once, when no thread uses them. A table may be used by several threads at
-//! a time, a reader by one. Readers may outlive their table: they go on with its last state. Arrays may be NULL if they are empty.
+//! `tm_lpm*_create*` and `tm_lpm*_reader_create` and are freed once, when no thread uses them. A table and a domain may be used by several threads at
+//! a time, a reader or a worker by one. Readers may outlive their table: they go on with its last state. A domain may be freed before what was
+//! made in it. Arrays may be NULL if they are empty.
 //! A function that fails returns a code other than `TM_LPM_OK`, changes nothing, and says why in `tm_lpm_last_error`.
 //!
 //! This module is one of the named homes of `unsafe`.
@@ -15,7 +20,7 @@
 #![allow(clippy::missing_safety_doc)]
 
 use crate::guard::{Error, apart, exclusive, give, guard, last, shared, slice, slice_mut, take, text};
-use crate::handle::{Control, Reader};
+use crate::handle::{Control, Group, Member, Reader};
 use std::ffi::c_char;
 use tidemill_lpm::{Fib, Label};
 
@@ -31,10 +36,12 @@ pub const TM_LPM_PREFIX: i32 = 3;
 pub const TM_LPM_ALGORITHM: i32 = 4;
 /// The structure cannot hold the table, or there is no memory.
 pub const TM_LPM_BUILD: i32 = 5;
-/// The reader is offline.
+/// The reader, or the worker, is offline.
 pub const TM_LPM_OFFLINE: i32 = 6;
 /// An error of ours. The table that it happened to cannot be changed any more; its readers go on.
 pub const TM_LPM_PANIC: i32 = 7;
+/// The table and the worker are of different domains.
+pub const TM_LPM_DOMAIN: i32 = 8;
 
 /// What the last function that failed in this thread had to say; valid until the next one fails. Never NULL.
 #[unsafe(no_mangle)]
@@ -66,11 +73,74 @@ pub struct Route6 {
     pub label: u32,
 }
 
+/// Tables of both families that one worker of each thread looks into.
+pub struct Domain(Group);
+
+/// One thread's way to look into all tables of a domain.
+pub struct Worker(Member);
+
+/// Makes a domain. It goes to `*domain`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tm_lpm_domain_create(domain: *mut *mut Domain) -> i32 {
+    // SAFETY: the contract above.
+    guard(|| unsafe { give(domain, Domain(Group::new()), "domain") })
+}
+
+/// Frees a domain; its tables and workers go on. NULL is allowed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tm_lpm_domain_free(domain: *mut Domain) {
+    // SAFETY: the contract above.
+    unsafe { take(domain) }
+}
+
+/// Makes a worker, online, for one thread. It goes to `*worker`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tm_lpm_worker_create(domain: *const Domain, worker: *mut *mut Worker) -> i32 {
+    // SAFETY: the contract above.
+    guard(|| unsafe { give(worker, Worker(shared(domain, "domain")?.0.member()), "worker") })
+}
+
+/// Frees a worker. NULL is allowed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tm_lpm_worker_free(worker: *mut Worker) {
+    // SAFETY: the contract above.
+    unsafe { take(worker) }
+}
+
+/// Says that the thread is between two bursts. Call it often: what tables have replaced is kept until all workers have.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tm_lpm_worker_quiescent(worker: *mut Worker) -> i32 {
+    // SAFETY: the contract above.
+    guard(|| unsafe { exclusive(worker, "worker").map(|worker| worker.0.quiescent()) })
+}
+
+/// Says that the thread will not look up for a while: nobody waits for it until `tm_lpm_worker_online`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tm_lpm_worker_offline(worker: *mut Worker) -> i32 {
+    // SAFETY: the contract above.
+    guard(|| unsafe { exclusive(worker, "worker").map(|worker| worker.0.offline()) })
+}
+
+/// Says that the thread will look up again.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tm_lpm_worker_online(worker: *mut Worker) -> i32 {
+    // SAFETY: the contract above.
+    guard(|| unsafe { exclusive(worker, "worker").map(|worker| worker.0.online_again()) })
+}
+
 /// Keys that are turned into numbers at once.
 const CHUNK: usize = 256;
 
 fn number(addr: [u8; 16]) -> u128 {
     u128::from_be_bytes(addr)
+}
+
+fn lookup6(fib: &dyn Fib<u128>, keys: &[[u8; 16]], labels: &mut [Label]) {
+    let mut numbers = [0; CHUNK];
+    for (keys, labels) in keys.chunks(CHUNK).zip(labels.chunks_mut(CHUNK)) {
+        numbers.iter_mut().zip(keys).for_each(|(to, &key)| *to = number(key));
+        fib.lookup_batch(&numbers[..keys.len()], labels);
+    }
 }
 
 /// Writes a string with its NUL, cut to the room that there is.
@@ -107,6 +177,26 @@ pub unsafe extern "C" fn tm_lpm4_create(
         let (algorithm, routes) = unsafe { (text(algorithm, "algorithm")?, slice(routes, count, "routes")?) };
         let routes = routes.iter().map(|route| (route.addr, route.len, route.label));
         let control = Control::new(algorithm, routes)?;
+        // SAFETY: the contract above.
+        unsafe { give(table, Table4(control), "table") }
+    })
+}
+
+/// The same in a domain, where `algorithm` may also be "shared": what such tables of the domain have in common is stored once.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tm_lpm4_create_in(
+    domain: *const Domain,
+    algorithm: *const c_char,
+    routes: *const Route4,
+    count: usize,
+    table: *mut *mut Table4,
+) -> i32 {
+    guard(|| {
+        // SAFETY: the contract above.
+        let (algorithm, routes) = unsafe { (text(algorithm, "algorithm")?, slice(routes, count, "routes")?) };
+        let routes = routes.iter().map(|route| (route.addr, route.len, route.label));
+        // SAFETY: the contract above.
+        let control = Control::new_in(&unsafe { shared(domain, "domain") }?.0, algorithm, routes)?;
         // SAFETY: the contract above.
         unsafe { give(table, Table4(control), "table") }
     })
@@ -204,6 +294,28 @@ pub unsafe extern "C" fn tm_lpm4_lookup(
     })
 }
 
+/// The same by a worker of the table's domain. The table must not be freed meanwhile.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tm_lpm4_lookup_by(
+    table: *const Table4,
+    worker: *const Worker,
+    keys: *const u32,
+    labels: *mut u32,
+    count: usize,
+) -> i32 {
+    guard(|| {
+        apart(keys, labels, count)?;
+        // SAFETY: the contract above; a label is a `u32` and nothing else. The arrays do not overlap, as just checked.
+        let (table, worker, keys, labels) = unsafe {
+            let labels = slice_mut(labels.cast::<Label>(), count, "labels")?;
+            (shared(table, "table")?, shared(worker, "worker")?, slice(keys, count, "keys")?, labels)
+        };
+        let fib: &dyn Fib<u32> = table.0.fib(&worker.0)?;
+        fib.lookup_batch(keys, labels);
+        Ok(())
+    })
+}
+
 /// Says that the thread is between two bursts. Call it often: what a table has replaced is kept until all its readers have.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tm_lpm4_quiescent(reader: *mut Reader4) -> i32 {
@@ -245,6 +357,26 @@ pub unsafe extern "C" fn tm_lpm6_create(
         let (algorithm, routes) = unsafe { (text(algorithm, "algorithm")?, slice(routes, count, "routes")?) };
         let routes = routes.iter().map(|route| (number(route.addr), route.len, route.label));
         let control = Control::new(algorithm, routes)?;
+        // SAFETY: the contract above.
+        unsafe { give(table, Table6(control), "table") }
+    })
+}
+
+/// The same in a domain, where `algorithm` may also be "shared": what such tables of the domain have in common is stored once.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tm_lpm6_create_in(
+    domain: *const Domain,
+    algorithm: *const c_char,
+    routes: *const Route6,
+    count: usize,
+    table: *mut *mut Table6,
+) -> i32 {
+    guard(|| {
+        // SAFETY: the contract above.
+        let (algorithm, routes) = unsafe { (text(algorithm, "algorithm")?, slice(routes, count, "routes")?) };
+        let routes = routes.iter().map(|route| (number(route.addr), route.len, route.label));
+        // SAFETY: the contract above.
+        let control = Control::new_in(&unsafe { shared(domain, "domain") }?.0, algorithm, routes)?;
         // SAFETY: the contract above.
         unsafe { give(table, Table6(control), "table") }
     })
@@ -341,12 +473,29 @@ pub unsafe extern "C" fn tm_lpm6_lookup(
             let labels = slice_mut(labels.cast::<Label>(), count, "labels")?;
             (shared(reader, "reader")?, slice(keys, count, "keys")?, labels)
         };
-        let fib: &dyn Fib<u128> = reader.0.fib()?;
-        let mut numbers = [0; CHUNK];
-        for (keys, labels) in keys.chunks(CHUNK).zip(labels.chunks_mut(CHUNK)) {
-            numbers.iter_mut().zip(keys).for_each(|(to, &key)| *to = number(key));
-            fib.lookup_batch(&numbers[..keys.len()], labels);
-        }
+        lookup6(reader.0.fib()?, keys, labels);
+        Ok(())
+    })
+}
+
+/// The same by a worker of the table's domain. The table must not be freed meanwhile.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tm_lpm6_lookup_by(
+    table: *const Table6,
+    worker: *const Worker,
+    keys: *const [u8; 16],
+    labels: *mut u32,
+    count: usize,
+) -> i32 {
+    guard(|| {
+        apart(keys, labels, count)?;
+        // SAFETY: the contract above; a label is a `u32` and nothing else. The arrays do not overlap, as just checked.
+        let (table, worker, keys, labels) = unsafe {
+            let labels = slice_mut(labels.cast::<Label>(), count, "labels")?;
+            (shared(table, "table")?, shared(worker, "worker")?, slice(keys, count, "keys")?, labels)
+        };
+        let fib: &dyn Fib<u128> = table.0.fib(&worker.0)?;
+        lookup6(fib, keys, labels);
         Ok(())
     })
 }

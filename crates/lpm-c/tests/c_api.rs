@@ -170,6 +170,78 @@ fn changes_that_do_not_fit_change_nothing() {
     }
 }
 
+#[test]
+fn one_worker_looks_into_all_tables_of_a_domain() {
+    let (mut domain, mut worker, mut other) = (null_mut(), null_mut(), null_mut());
+    let mut tables = [null_mut(); 20];
+    let (mut six, mut alone, mut labels) = (null_mut(), null_mut(), [u32::MAX; 3]);
+    let keys = [0x0a01_0203, 0x0a01_0204, 0x0a02_0000];
+    // Enough that what is shared shows.
+    let mut routes: Vec<Route4> =
+        (0..3000).map(|i| Route4 { addr: i << 18, len: 26, label: 1 + i % 9 }).collect();
+    routes.extend(ROUTES4);
+    let route6 = Route6 { addr: address6("2001:db8::"), len: 32, label: 5 };
+    let key6 = address6("2001:db8::1");
+    // SAFETY: pointers to locals and arrays of the length given, handles that were just made.
+    unsafe {
+        fails(tm_lpm_domain_create(null_mut()), TM_LPM_NULL, "domain is NULL");
+        assert_eq!(tm_lpm_domain_create(&mut domain), TM_LPM_OK);
+        fails(tm_lpm_worker_create(null(), &mut worker), TM_LPM_NULL, "domain is NULL");
+        assert_eq!(tm_lpm_worker_create(domain, &mut worker), TM_LPM_OK);
+        let shared = c"shared".as_ptr();
+        for table in &mut tables {
+            let (all, count) = (routes.as_ptr(), routes.len());
+            assert_eq!(tm_lpm4_create_in(domain, shared, all, count, table), TM_LPM_OK, "{}", last_error());
+        }
+        assert_eq!(tm_lpm6_create_in(domain, shared, &route6, 1, &mut six), TM_LPM_OK, "{}", last_error());
+        // Which a table on its own has nobody to do with.
+        fails(tm_lpm4_create(shared, null(), 0, &mut alone), TM_LPM_ALGORITHM, "\"shared\" is not");
+        fails(tm_lpm4_create_in(null(), shared, null(), 0, &mut alone), TM_LPM_NULL, "domain is NULL");
+        assert_eq!(tm_lpm4_create_in(domain, null(), ROUTES4.as_ptr(), 3, &mut alone), TM_LPM_OK);
+        let mut look = |table: *const Table4, worker: *const Worker| {
+            let status = tm_lpm4_lookup_by(table, worker, keys.as_ptr(), labels.as_mut_ptr(), keys.len());
+            (status, labels)
+        };
+        assert_eq!(look(alone, worker), (TM_LPM_OK, [70_000, 2, 1]));
+        for table in tables {
+            assert_eq!(look(table, worker), (TM_LPM_OK, [70_000, 2, 1]));
+        }
+        // A change of one is no change of the others.
+        assert_eq!(tm_lpm4_add(tables[7], 0x0a01_0000, 16, 8), TM_LPM_OK);
+        assert_eq!(tm_lpm4_commit(tables[7], null_mut()), TM_LPM_OK);
+        assert_eq!(tm_lpm_worker_quiescent(worker), TM_LPM_OK);
+        for (i, table) in tables.into_iter().enumerate() {
+            assert_eq!(look(table, worker).1, [70_000, if i == 7 { 8 } else { 2 }, 1]);
+        }
+        let mut label = 0;
+        assert_eq!(tm_lpm6_lookup_by(six, worker, &key6, &mut label, 1), TM_LPM_OK);
+        assert_eq!(label, 5);
+        fails(tm_lpm6_lookup_by(null(), worker, &key6, &mut label, 1), TM_LPM_NULL, "table is NULL");
+        assert_eq!(tm_lpm_worker_offline(worker), TM_LPM_OK);
+        assert_eq!(tm_lpm_worker_quiescent(worker), TM_LPM_OK);
+        fails(look(alone, worker).0, TM_LPM_OFFLINE, "the worker is offline");
+        assert_eq!(tm_lpm_worker_online(worker), TM_LPM_OK);
+        assert_eq!(look(alone, worker).0, TM_LPM_OK);
+        // A worker of another domain would not be waited for.
+        let mut elsewhere = null_mut();
+        assert_eq!(tm_lpm_domain_create(&mut elsewhere), TM_LPM_OK);
+        assert_eq!(tm_lpm_worker_create(elsewhere, &mut other), TM_LPM_OK);
+        fails(look(alone, other).0, TM_LPM_DOMAIN, "another domain");
+        fails(look(alone, null()).0, TM_LPM_NULL, "worker is NULL");
+        fails(tm_lpm_worker_quiescent(null_mut()), TM_LPM_NULL, "worker is NULL");
+        // The domain may go first.
+        tm_lpm_domain_free(domain);
+        tm_lpm_domain_free(elsewhere);
+        tm_lpm_domain_free(null_mut());
+        assert_eq!(look(tables[7], worker), (TM_LPM_OK, [70_000, 8, 1]));
+        tables.into_iter().chain([alone]).for_each(|table| tm_lpm4_free(table));
+        tm_lpm6_free(six);
+        tm_lpm_worker_free(worker);
+        tm_lpm_worker_free(other);
+        tm_lpm_worker_free(null_mut());
+    }
+}
+
 /// A pointer that one thread hands to another.
 #[derive(Clone, Copy)]
 struct Handed<T>(T);

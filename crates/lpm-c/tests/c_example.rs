@@ -56,7 +56,8 @@ fn the_example_links_and_answers() {
     assert!(lines[0].starts_with("IPv4: 2 prefixes in "), "{said}");
     assert_eq!(lines[1], "worker: every label was 1 or 2: yes");
     assert_eq!(lines[2], "IPv6: 2001:db8::1 leads to 7, 2002:: to 0");
-    assert_eq!(lines[3], "refused: route 0: 10.0.0.1/8 has host bits set: did you mean 10.0.0.0/8?");
+    assert_eq!(lines[3], "300 VRFs: each has its own route: yes");
+    assert_eq!(lines[4], "refused: route 0: 10.0.0.1/8 has host bits set: did you mean 10.0.0.0/8?");
 }
 
 #[test]

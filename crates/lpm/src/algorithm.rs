@@ -2,7 +2,7 @@
 
 use crate::auto;
 use crate::dxr::{self, Dxr, DxrConfig, Layout};
-use crate::fib::{BuildError, Built};
+use crate::fib::{BuildError, Built, FibWriter};
 use crate::prefix::Address;
 use crate::rib::Rib;
 use crate::{
@@ -150,7 +150,25 @@ pub trait Family: Address {
 }
 
 /// Builds structures that share what they have in common; see [`Family::sharing`].
-pub type Sharing<A> = Arc<dyn Fn(&Rib<A>, &Domain) -> Built<A> + Send + Sync>;
+pub type Sharing<A> = Arc<dyn Fn(&Rib<A>, &Domain) -> Result<Shares<A>, BuildError> + Send + Sync>;
+
+/// The writer of a structure that shares; or that of another one, which holds a table that those that share cannot, and why it is that.
+pub type Shares<A> = (Box<dyn FibWriter<A>>, Option<String>);
+
+/// Those that `make` builds; for [`Algorithm::Auto`] another one holds what they cannot, as without sharing.
+fn sharing<A: Family>(
+    algorithm: Algorithm,
+    make: impl Fn(&Rib<A>, &Domain) -> Built<A> + Send + Sync + 'static,
+) -> Sharing<A> {
+    Arc::new(move |rib, domain| match make(rib, domain) {
+        Ok(writer) => Ok((writer, None)),
+        Err(error) if algorithm == Algorithm::Auto => {
+            let auto::Chosen { writer, why, .. } = auto::choose(rib, domain, Duration::ZERO)?;
+            Ok((writer, Some(format!("{why}; shares nothing: {error}"))))
+        }
+        Err(error) => Err(error),
+    })
+}
 
 fn other_family<A: Address>(algorithm: Algorithm) -> BuildError {
     let expected = format!("{algorithm} is for the other family");
@@ -208,12 +226,7 @@ impl Family for u32 {
             Algorithm::Auto => Layout::D16X4R,
             _ => return None,
         };
-        let make = dxr::Shared::new(&DxrConfig::new(layout), domain).make();
-        Some(Arc::new(move |rib, domain| match algorithm {
-            // As without sharing: another structure may hold the table.
-            Algorithm::Auto => make(rib, domain).or_else(|_| Algorithm::Auto.writer(rib, domain)),
-            _ => make(rib, domain),
-        }))
+        Some(sharing(algorithm, dxr::Shared::new(&DxrConfig::new(layout), domain).make()))
     }
 }
 
@@ -255,7 +268,8 @@ impl Family for u128 {
             _ => Err(other_family::<Self>(algorithm)),
         }
     }
-    fn sharing(_: Algorithm, _: &Domain) -> Option<Sharing<Self>> {
-        None
+    fn sharing(algorithm: Algorithm, domain: &Domain) -> Option<Sharing<Self>> {
+        let shares = matches!(algorithm, Algorithm::Lulea | Algorithm::Auto);
+        shares.then(|| sharing(algorithm, lulea::Shared::new(domain).make()))
     }
 }

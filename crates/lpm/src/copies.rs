@@ -13,7 +13,7 @@
 //! the structure ([`crate::Table`]) knows when they have gone. Should some still look when the next patch comes, the
 //! structure is copied.
 
-use crate::fib::{Built, Fib, FibWriter, Outgrown};
+use crate::fib::{AfterFailure, Built, Fib, FibWriter, Outgrown};
 use crate::prefix::{Address, Prefix};
 use crate::rib::Rib;
 use std::sync::Arc;
@@ -90,8 +90,8 @@ impl<A: Address, S: Whole<A>> FibWriter<A> for Writer<A, S> {
     }
 
     /// What was being changed is thrown away.
-    fn fails_whole(&self) -> bool {
-        true
+    fn after_failure(&self) -> AfterFailure {
+        AfterFailure::Untouched
     }
 
     /// Tells what the changes do to a structure that has seen all those before. The spare has not seen the last ones - what came

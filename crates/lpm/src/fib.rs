@@ -82,14 +82,13 @@ pub trait FibWriter<A: Address>: Send {
     /// `rib` (each named once; a prefix that did not really change is harmless).
     ///
     /// # Errors
-    /// [`Outgrown`]: the structure has no room or no encoding for the change. It may then be partly patched; build a
-    /// new one from `rib` and publish that.
+    /// [`Outgrown`]: the structure has no room or no encoding for the change; [`after_failure`](Self::after_failure) says what it
+    /// is like then. Build a new one from `rib` and publish that.
     fn patch(&mut self, rib: &Rib<A>, changed: &[Prefix<A>]) -> Result<(), Outgrown>;
 
-    /// Whether a [`patch`](Self::patch) that fails leaves the structure that readers use as it was, and the writer fit for the next patch, by
-    /// a RIB without those changes.
-    fn fails_whole(&self) -> bool {
-        false
+    /// What a [`patch`](Self::patch) that has failed leaves.
+    fn after_failure(&self) -> AfterFailure {
+        AfterFailure::Partly
     }
 
     /// [`patch`](Self::patch), with every store to what lookups can touch told to `probe`. A structure that cannot be probed
@@ -106,6 +105,17 @@ pub trait FibWriter<A: Address>: Send {
         let _ = probe;
         self.patch(rib, changed)
     }
+}
+
+/// What a patch that fails leaves of the structure that readers use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AfterFailure {
+    /// It is as it was, and nobody has seen anything else. The writer is fit for the next patch, by a RIB without those changes.
+    Untouched,
+    /// The same, but readers may have seen some of the changes meanwhile.
+    Restored,
+    /// It is partly patched, and its writer refuses all patches.
+    Partly,
 }
 
 /// A structure's writer, or why there is none.

@@ -298,15 +298,20 @@ impl Pool {
 }
 
 /// hashbrown takes its tag from the top bits of a hash and its bucket from the low ones: fill both.
-fn spread(hash: u32) -> u64 {
+pub(crate) fn spread(hash: u32) -> u64 {
     u64::from(hash) * 0x1_0000_0001
 }
 
 /// Multiply and fold, without a key. Contents follow from routes, so whoever may announce them can make runs of one hash: a full comparison
 /// follows, so that answers stay right, but changes then search through all of those. No lookup hashes.
 pub(crate) fn hash<T: Copy + Into<u64>>(content: &[T]) -> u32 {
-    let hash = content.iter().fold(0x9e37_79b9_7f4a_7c15_u64, |hash, &element| {
-        let mixed = (hash ^ element.into()).wrapping_mul(0xd6e8_feb8_6659_fd93);
+    hash_each(content.iter().map(|&element| element.into()))
+}
+
+/// The same of elements that come one by one.
+pub(crate) fn hash_each(content: impl Iterator<Item = u64>) -> u32 {
+    let hash = content.fold(0x9e37_79b9_7f4a_7c15_u64, |hash, element| {
+        let mixed = (hash ^ element).wrapping_mul(0xd6e8_feb8_6659_fd93);
         mixed ^ mixed >> 32
     });
     (hash.wrapping_mul(0xd6e8_feb8_6659_fd93) >> 32) as u32

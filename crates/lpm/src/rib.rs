@@ -81,9 +81,16 @@ impl<A: Address> Rib<A> {
 
     /// Applies one change; true if it changed anything.
     pub fn apply(&mut self, change: &Change<A>) -> bool {
+        self.exchange(change).is_some()
+    }
+
+    /// Applies one change; if it changed anything, the label that was there before, if there was one.
+    pub fn exchange(&mut self, change: &Change<A>) -> Option<Option<Label>> {
         match *change {
-            Change::Announce(prefix, label) => self.insert(prefix, label) != Some(label),
-            Change::Withdraw(prefix) => self.remove(prefix).is_some(),
+            Change::Announce(prefix, label) => {
+                Some(self.insert(prefix, label)).filter(|before| *before != Some(label))
+            }
+            Change::Withdraw(prefix) => self.remove(prefix).map(Some),
         }
     }
 

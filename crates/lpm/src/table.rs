@@ -11,7 +11,7 @@
 pub use crate::algorithm::{Algorithm, AlgorithmError, Family, Named, Sharing};
 
 use crate::auto;
-use crate::fib::{BuildError, Fib, FibWriter, Label};
+use crate::fib::{AfterFailure, BuildError, Fib, FibWriter, Label};
 use crate::prefix::{Address, Prefix};
 use crate::rib::{Change, Rib, last_of_each};
 use std::sync::Arc;
@@ -58,6 +58,15 @@ pub struct Applied {
 /// A structure's writer, and why it is this structure.
 type Made<A> = (Box<dyn FibWriter<A>>, String);
 
+/// What an update that was not taken has done to what readers use.
+#[derive(Debug, Clone, Copy, Default)]
+struct Touched {
+    /// Some may have seen it.
+    seen: bool,
+    /// It is still there.
+    left: bool,
+}
+
 /// Builds the structure of one copy.
 type Make<A> = Box<dyn FnMut(&Rib<A>, &Domain, usize) -> Result<Made<A>, BuildError> + Send>;
 
@@ -68,14 +77,17 @@ struct Copy<A: Address> {
 }
 
 impl<A: Address> Copy<A> {
-    /// Brings the structure up to date; false if it has to be built anew. `touched` becomes true if readers may have another structure
-    /// than before.
-    fn patch(&mut self, rib: &Rib<A>, changed: &[Prefix<A>], touched: &mut bool) -> bool {
+    /// Brings the structure up to date; false if it has to be built anew.
+    fn patch(&mut self, rib: &Rib<A>, changed: &[Prefix<A>], touched: &mut Touched) -> bool {
         if self.writer.patch(rib, changed).is_err() {
-            *touched |= !self.writer.fails_whole();
+            match self.writer.after_failure() {
+                AfterFailure::Untouched => {}
+                AfterFailure::Restored => touched.seen = true,
+                AfterFailure::Partly => *touched = Touched { seen: true, left: true },
+            }
             return false;
         }
-        *touched = true;
+        *touched = Touched { seen: true, left: true };
         let patched = self.writer.fib();
         if Arc::ptr_eq(&patched, self.publisher.current()) {
             self.publisher.touch();
@@ -97,6 +109,8 @@ pub struct Table<A: Address> {
     why: String,
     epoch: Epoch,
     glimpsed: bool,
+    /// Readers may use something that is not what the RIB says.
+    broken: bool,
 }
 
 impl<A: Address> Table<A> {
@@ -191,7 +205,7 @@ impl<A: Address> Table<A> {
         Self::make(domain, rib, nodes, move |rib, domain, copy| Ok((make(rib, domain, copy)?, String::new())))
     }
 
-    /// The same for a structure that shares with others, a `sharing` for each of `nodes`: `why` it is this one.
+    /// The same for a structure that shares with others, a `sharing` for each of `nodes`: `why` it is this one, while it is.
     ///
     /// # Errors
     /// What `sharing` says.
@@ -207,7 +221,8 @@ impl<A: Address> Table<A> {
     ) -> Result<Self, BuildError> {
         assert!(sharing.len() >= nodes.count(), "a sharing for each copy");
         Self::make(domain, rib, nodes, move |rib, domain, copy| {
-            Ok((sharing[copy](rib, domain)?, why.clone()))
+            let (writer, another) = sharing[copy](rib, domain)?;
+            Ok((writer, another.unwrap_or_else(|| why.clone())))
         })
     }
 
@@ -226,6 +241,7 @@ impl<A: Address> Table<A> {
             why: String::new(),
             epoch: domain.current(),
             glimpsed: false,
+            broken: false,
         };
         let made = table.build()?;
         for (copy, (writer, why)) in made.into_iter().enumerate() {
@@ -247,18 +263,20 @@ impl<A: Address> Table<A> {
     ///
     /// # Errors
     /// The structure cannot hold the new table. Nothing has changed then: the RIB is as before, and so are the
-    /// answers; whether a reader may have seen some of it in between, [`glimpsed`](Self::glimpsed) says.
+    /// answers; whether a reader may have seen some of it in between, [`glimpsed`](Self::glimpsed) says. Only if there is no memory to
+    /// build the structure of the RIB as before either, some of the changes stay in the answers: see [`is_broken`](Self::is_broken).
     pub fn apply(&mut self, changes: &[Change<A>]) -> Result<Applied, BuildError> {
+        let mended = self.broken && self.mend();
         let mut changed = Vec::new();
         let mut before: Vec<Option<Label>> = Vec::new();
         for (prefix, at) in last_of_each(changes.iter().map(Change::prefix)) {
-            let old = self.rib.get(prefix);
-            if self.rib.apply(&changes[at]) {
+            if let Some(old) = self.rib.exchange(&changes[at]) {
                 changed.push(prefix);
                 before.push(old);
             }
         }
         let how = match self.update(&changed) {
+            Ok(How::Unchanged) if mended => How::Rebuilt,
             Ok(how) => how,
             Err((error, touched)) => {
                 for (&prefix, old) in changed.iter().zip(before) {
@@ -267,9 +285,9 @@ impl<A: Address> Table<A> {
                         None => self.rib.remove(prefix),
                     };
                 }
-                self.glimpsed = touched;
-                if touched {
-                    self.rebuild()?;
+                self.glimpsed = touched.seen;
+                if touched.left {
+                    self.broken = self.rebuild().is_err();
                 }
                 return Err(error);
             }
@@ -280,20 +298,21 @@ impl<A: Address> Table<A> {
         Ok(Applied { changed: changed.len(), how, generation: self.generation(), epoch: self.epoch })
     }
 
-    /// Brings the structure up to date with the RIB. An error says whether what readers use has been touched.
-    fn update(&mut self, changed: &[Prefix<A>]) -> Result<How, (BuildError, bool)> {
+    /// Brings the structure up to date with the RIB. An error says what has been done to what readers use.
+    fn update(&mut self, changed: &[Prefix<A>]) -> Result<How, (BuildError, Touched)> {
         if changed.is_empty() {
             return Ok(How::Unchanged);
         }
         let many = changed.len() >= REBUILD_CHANGES && changed.len() * REBUILD_RATIO >= self.rib.len();
+        let broken = self.broken;
         let Table { rib, copies, nodes, .. } = self;
-        let mut touched = false;
+        let mut touched = Touched { seen: broken, left: broken };
         let patch = |(at, copy): (usize, &mut Copy<A>)| {
             // A structure that is patched as a spare takes the one that readers have left.
             copy.publisher.collect_within(FOR_READERS);
             nodes.on(at, || copy.patch(rib, changed, &mut touched))
         };
-        if !many && copies.iter_mut().enumerate().all(patch) {
+        if !many && !broken && copies.iter_mut().enumerate().all(patch) {
             return Ok(How::Patched);
         }
         self.rebuild().map(|()| How::Rebuilt).map_err(|error| (error, touched))
@@ -306,7 +325,22 @@ impl<A: Address> Table<A> {
             copy.publisher.publish(writer.fib());
             (copy.writer, self.why) = (writer, why);
         }
+        self.broken = false;
         Ok(())
+    }
+
+    /// Whether a change was refused, and then there was no memory to build the structure without it: answers may be those of some of the
+    /// changes that were refused. The next change, or [`mend`](Self::mend), tries again.
+    pub fn is_broken(&self) -> bool {
+        self.broken
+    }
+
+    /// Builds what [is broken](Self::is_broken) anew; whether the answers are what the RIB says now.
+    pub fn mend(&mut self) -> bool {
+        if self.broken && self.rebuild().is_ok() {
+            self.epoch = self.domain.advance();
+        }
+        !self.broken
     }
 
     /// Replaces the whole RIB, for example after a reload. On an error nothing has changed.

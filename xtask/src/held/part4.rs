@@ -2,7 +2,7 @@
 
 use super::{Line, Machine, Outcome, number, ratios, shown, verdict};
 use crate::{env, fuzz, proc, tidy};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use std::process::Command;
 
@@ -33,13 +33,13 @@ pub(crate) const LINES: &[Line] = &[
     ("DXR's layouts, widths, kernels, threads", |machine| {
         tests(machine, "DXR", &["-p", "tidemill-lpm", "--lib", "dxr"], 20)
     }),
-    ("readers beside a writer", |machine| {
-        tests(machine, "readers", &["-p", "tidemill-lpm", "--test", "concurrent"], 1)
+    ("readers beside a writer, and what the probe counts", |machine| {
+        let both = ["-p", "tidemill-lpm", "--test", "concurrent", "--test", "registry"];
+        tests(machine, "every structure", &both, 4)
     }),
-    ("VRFs share chunks", |machine| {
-        tests(machine, "shared stores", &["-p", "tidemill-lpm", "--lib", "shared"], 1)
-    }),
+    ("VRFs share, IPv4 and IPv6", sharing),
     ("tune", tune),
+    ("the crate on its own", |machine| tests(machine, "examples", &["-p", "tidemill-lpm", "--doc"], 3)),
     ("the crate on its own, in C", |machine| tests(machine, "the C interface", &["-p", "tidemill-lpm-c"], 3)),
     ("Poptrie is no strawman", poptrie),
     ("tidy", |_| {
@@ -123,6 +123,17 @@ fn compact(machine: &Machine) -> Result<Outcome> {
 fn tests(machine: &Machine, what: &str, arguments: &[&str], least: usize) -> Result<Outcome> {
     let passed = machine.tests(arguments, least)?;
     Ok(Outcome::Pass(format!("{what}: {passed} tests")))
+}
+
+/// Stores that tables have in common; what a further table costs is what the tests print.
+fn sharing(machine: &Machine) -> Result<Outcome> {
+    let (passed, said) = machine.tests_said(&["-p", "tidemill-lpm", "--lib", "sharing"], 9)?;
+    let costs: Vec<&str> = said.lines().filter(|line| line.contains("tables share")).collect();
+    ensure!(
+        costs.len() >= 3,
+        "what a further table costs of DXR's layouts and of IPv6 was not said: {costs:?}"
+    );
+    Ok(Outcome::Pass(format!("{passed} tests; {}", costs.join("; "))))
 }
 
 /// What bursts of every size cost, and the table's own worst case.

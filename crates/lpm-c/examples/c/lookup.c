@@ -99,10 +99,45 @@ static void ipv6(void)
 	tm_lpm6_free(table);
 }
 
+#define VRFS 300
+
+/* Many tables that are alike, and one worker for all of them: a router with VRFs. */
+static void vrfs(void)
+{
+	static tm_route4 routes[4096];
+	static tm_lpm4 *tables[VRFS];
+	tm_lpm_domain *domain;
+	tm_lpm_worker *worker;
+	const uint32_t key = IP(10, 1, 2, 3);
+	unsigned wrong = 0;
+	uint32_t label;
+
+	for (uint32_t i = 0; i < 4096; i++)
+		routes[i] = (tm_route4){IP(10, 0, 0, 0) + (i << 8), 24, 1 + i % 7};
+	must(tm_lpm_domain_create(&domain), "domain");
+	must(tm_lpm_worker_create(domain, &worker), "worker");
+	for (uint32_t i = 0; i < VRFS; i++) {
+		must(tm_lpm4_create_in(domain, "shared", routes, 4096, &tables[i]), "create");
+		must(tm_lpm4_add(tables[i], key, 32, 1000 + i), "add");
+		must(tm_lpm4_commit(tables[i], NULL), "commit");
+	}
+	for (uint32_t i = 0; i < VRFS; i++) {
+		must(tm_lpm4_lookup_by(tables[i], worker, &key, &label, 1), "lookup");
+		wrong += label != 1000 + i;
+	}
+	must(tm_lpm_worker_quiescent(worker), "quiescent");
+	printf("%d VRFs: each has its own route: %s\n", VRFS, wrong == 0 ? "yes" : "no");
+	for (uint32_t i = 0; i < VRFS; i++)
+		tm_lpm4_free(tables[i]);
+	tm_lpm_worker_free(worker);
+	tm_lpm_domain_free(domain);
+}
+
 int main(void)
 {
 	ipv4();
 	ipv6();
+	vrfs();
 	/* Errors say what is wrong. */
 	tm_lpm4 *table;
 	const tm_route4 bad = {IP(10, 0, 0, 1), 8, 1};

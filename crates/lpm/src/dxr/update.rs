@@ -6,6 +6,7 @@ use super::load::Load;
 use super::{Dxr, DxrConfig};
 use crate::fib::{BuildError, Fib, FibWriter, Label, Outgrown};
 use crate::prefix::Prefix;
+use crate::ranges::outermost;
 use crate::rib::Rib;
 use std::sync::Arc;
 use tidemill_lookup::probe::Probe;
@@ -148,13 +149,4 @@ fn flatten_from(rib: &Rib<u32>, span: Prefix<u32>, ranges: &mut Vec<Range>) {
         _ => rib.covering(span).map_or(Label::NONE, |(_, label)| label),
     };
     flatten(span, outer, inside, ranges);
-}
-
-/// The prefixes without those inside others, by address.
-fn outermost(changed: &[Prefix<u32>]) -> Vec<Prefix<u32>> {
-    let mut prefixes = changed.to_vec();
-    // By address and then length: what covers comes before what is covered.
-    prefixes.sort_unstable();
-    prefixes.dedup_by(|next, kept| kept.covers(*next));
-    prefixes
 }

@@ -1,20 +1,23 @@
 //! From a RIB to nodes: cut a region into ranges, spread them over slots, store the runs of the slots.
 
-use super::{
-    Entry, LARGE_HEAD, LINE_UNITS, NOWHERE, ROOT, SLOTS, SMALL_HEAD, SMALL_RUNS, UNIT, byte, slot_region,
-};
+use super::node::{Run, encode, is_large, place, words};
+use super::{Entry, NOWHERE, ROOT, SLOTS, UNIT, byte, slot_region};
 use crate::fib::{BuildError, Label, Outgrown};
 use crate::prefix::{Address, Prefix};
 
 /// Where new nodes are put.
-pub(super) trait Space {
-    /// Room for so many units in a row, as invariant 4 wants them: the first.
-    fn take(&mut self, units: usize) -> Result<u32, Outgrown>;
-    /// Writes a word of a node that is not published yet.
-    fn set(&mut self, word: usize, value: u32);
+pub(super) trait Nodes {
+    /// A node of these runs. What their entries lead to belongs to it from now on.
+    fn node(&mut self, runs: &[Run]) -> Result<Entry, Outgrown>;
+    /// A block of these entries, likewise.
+    fn block(&mut self, slots: &Slots) -> Result<Entry, Outgrown>;
+    /// Where nodes are shared: somebody more refers to what is behind this entry.
+    fn acquire(&mut self, _: Entry) {}
+    /// The other way.
+    fn release(&mut self, _: Entry) {}
 }
 
-/// The entries of a region's slots.
+/// The entries of a block's slots.
 pub(super) type Slots = [Entry; SLOTS];
 
 /// Refuses labels that an entry cannot hold.
@@ -31,12 +34,12 @@ pub(super) fn check(ranges: &[(u128, Label)]) -> Result<(), BuildError> {
 
 /// Spreads the ranges of `extent` over the slots of `region` that it covers, calling `put` with each run of slots; a slot that is
 /// not of one label gets a node. The first range may begin before the extent.
-pub(super) fn spread<S: Space + ?Sized>(
-    space: &mut S,
+pub(super) fn spread<N: Nodes + ?Sized>(
+    nodes: &mut N,
     mut ranges: &[(u128, Label)],
     region: Prefix<u128>,
     extent: Prefix<u128>,
-    mut put: impl FnMut(&mut S, std::ops::RangeInclusive<usize>, Entry),
+    mut put: impl FnMut(&mut N, std::ops::RangeInclusive<usize>, Entry),
 ) -> Result<(), Outgrown> {
     let slot_of = |addr| usize::from(byte(addr, region.len()));
     let (mut slot, last) = (slot_of(extent.first()), slot_of(extent.last()));
@@ -50,17 +53,17 @@ pub(super) fn spread<S: Space + ?Sized>(
             // The slots up to the one in which the next range begins.
             Some(start) if start > part.last() => {
                 let end = slot_of(start) - 1;
-                put(space, slot..=end, Entry::leaf(ranges[0].1));
+                put(nodes, slot..=end, Entry::leaf(ranges[0].1));
                 end
             }
             Some(_) => {
                 let count = ranges.partition_point(|&(start, _)| start <= part.last());
-                let entry = node(space, &ranges[..count], part)?;
-                put(space, slot..=slot, entry);
+                let entry = node(nodes, &ranges[..count], part)?;
+                put(nodes, slot..=slot, entry);
                 slot
             }
             None => {
-                put(space, slot..=last, Entry::leaf(ranges[0].1));
+                put(nodes, slot..=last, Entry::leaf(ranges[0].1));
                 last
             }
         };
@@ -69,128 +72,96 @@ pub(super) fn spread<S: Space + ?Sized>(
     Ok(())
 }
 
+/// Adds a run to those of a node, unless it goes on the one before.
+fn push<N: Nodes + ?Sized>(nodes: &mut N, runs: &mut Vec<Run>, start: u8, entry: Entry) {
+    match runs.last() {
+        Some(last) if last.entry == entry => nodes.release(entry),
+        _ => runs.push(Run { start, entry }),
+    }
+}
+
+/// The node of these runs, or the label if it is one. (Where nodes are shared all slots may lead to one node, too.)
+pub(super) fn close<N: Nodes + ?Sized>(nodes: &mut N, runs: &[Run]) -> Result<Entry, Outgrown> {
+    match runs {
+        [run] if run.entry.is_leaf() => Ok(run.entry),
+        _ => nodes.node(runs),
+    }
+}
+
 /// The node for `region`, which begins at a byte, or its label if it has only one.
-pub(super) fn node<S: Space + ?Sized>(
-    space: &mut S,
+pub(super) fn node<N: Nodes + ?Sized>(
+    nodes: &mut N,
     ranges: &[(u128, Label)],
     region: Prefix<u128>,
 ) -> Result<Entry, Outgrown> {
-    let mut slots = [Entry(0); SLOTS];
-    spread(space, ranges, region, region, |_, run, entry| slots[run].fill(entry))?;
-    write(space, &slots)
+    let mut runs = Vec::with_capacity((ranges.len() + 2).min(SLOTS));
+    spread(nodes, ranges, region, region, |nodes, run, entry| {
+        push(nodes, &mut runs, *run.start() as u8, entry);
+    })?;
+    close(nodes, &runs)
 }
 
 /// The block for `region`, a /16, or its label.
-pub(super) fn block<S: Space + ?Sized>(
-    space: &mut S,
+pub(super) fn block<N: Nodes + ?Sized>(
+    nodes: &mut N,
     ranges: &[(u128, Label)],
     region: Prefix<u128>,
 ) -> Result<Entry, Outgrown> {
     if let [(_, label)] = ranges {
         return Ok(Entry::leaf(*label));
     }
-    let unit = space.take(SLOTS / UNIT)?;
-    let word = unit as usize * UNIT;
-    let put = |space: &mut S, run: std::ops::RangeInclusive<usize>, entry: Entry| {
-        run.for_each(|slot| space.set(word + slot, entry.0));
-    };
-    spread(space, ranges, region, region, put)?;
-    Ok(Entry::pointer(false, unit))
+    let mut slots = [Entry(0); SLOTS];
+    spread(nodes, ranges, region, region, |_, run, entry| slots[run].fill(entry))?;
+    nodes.block(&slots)
 }
 
 /// Everything below the root: `put` gets the root's slots with their entries.
-pub(super) fn root<S: Space + ?Sized>(
-    space: &mut S,
+pub(super) fn root<N: Nodes + ?Sized>(
+    nodes: &mut N,
     mut ranges: &[(u128, Label)],
     slots: std::ops::Range<usize>,
-    mut put: impl FnMut(&mut S, usize, Entry),
+    mut put: impl FnMut(&mut N, usize, Entry),
 ) -> Result<(), Outgrown> {
     for slot in slots {
         let Some(region) = Prefix::new((slot as u128) << 112, 16) else { continue };
         while ranges.get(1).is_some_and(|&(start, _)| start <= region.first()) {
             ranges = &ranges[1..];
         }
-        let count = ranges.partition_point(|&(start, _)| start <= region.last());
-        let entry = block(space, &ranges[..count], region)?;
-        put(space, slot, entry);
+        // Nearly all slots are of one label.
+        let count = match ranges.get(1) {
+            Some(&(start, _)) if start <= region.last() => {
+                ranges.partition_point(|&(start, _)| start <= region.last())
+            }
+            _ => 1,
+        };
+        let entry = block(nodes, &ranges[..count], region)?;
+        put(nodes, slot, entry);
     }
     Ok(())
 }
 
-/// Bit i: slot i begins a run. That slot 0 does goes without saying.
-pub(super) fn heads(slots: &Slots) -> [u32; 8] {
-    let mut heads = [0; 8];
-    for (i, pair) in slots.windows(2).enumerate() {
-        heads[(i + 1) / 32] |= u32::from(pair[0] != pair[1]) << ((i + 1) % 32);
-    }
-    heads
-}
-
-/// The first slots of the runs.
-pub(super) fn starts(heads: &[u32; 8]) -> impl Iterator<Item = usize> {
-    std::iter::once(0).chain(heads.iter().enumerate().flat_map(|(i, &word)| {
-        let mut rest = word;
-        std::iter::from_fn(move || {
-            let bit = rest.trailing_zeros() as usize;
-            rest &= rest.checked_sub(1)?;
-            Some(32 * i + bit)
-        })
-    }))
-}
-
-/// Writes a node, unless its slots are of one label.
-pub(super) fn write(space: &mut (impl Space + ?Sized), slots: &Slots) -> Result<Entry, Outgrown> {
-    let heads = heads(slots);
-    let runs = 1 + heads.iter().map(|word| word.count_ones()).sum::<u32>() as usize;
-    if runs == 1 {
-        return Ok(slots[0]);
-    }
-    let large = runs > SMALL_RUNS;
-    let head = if large { LARGE_HEAD } else { SMALL_HEAD };
-    let unit = space.take((head + runs).div_ceil(UNIT))?;
-    let word = unit as usize * UNIT;
-    if large {
-        let mut base = (word + head) as u32;
-        for (i, &bitmap) in heads.iter().enumerate() {
-            space.set(word + 2 * i, bitmap);
-            space.set(word + 2 * i + 1, base);
-            base += bitmap.count_ones();
-        }
-    } else {
-        let mut ends = [u8::MAX; 8];
-        for (end, start) in ends.iter_mut().zip(starts(&heads).skip(1)) {
-            *end = (start - 1) as u8;
-        }
-        let ends = u64::from_le_bytes(ends);
-        space.set(word, ends as u32);
-        space.set(word + 1, (ends >> 32) as u32);
-    }
-    for (i, start) in starts(&heads).enumerate() {
-        space.set(word + head + i, slots[start].0);
-    }
-    Ok(Entry::pointer(large, unit))
-}
-
-/// Where the next run of `units` goes when `fresh` units are taken, and the unit behind it: invariant 4.
-pub(super) fn place(fresh: usize, units: usize) -> usize {
-    let in_line = fresh % LINE_UNITS;
-    if in_line > 0 && in_line + units > LINE_UNITS { fresh + LINE_UNITS - in_line } else { fresh }
-}
-
-/// Space for the first build: a growing vector, with the root and its zeros in front.
+/// Space for the first build: a growing vector.
 pub(super) struct Draft {
     pub(super) words: Vec<u32>,
-    /// Units left out to keep invariant 4: first unit and number.
+    /// Units left out so that nodes do not lie across lines: first unit and number.
     pub(super) gaps: Vec<(u32, usize)>,
 }
 
 impl Draft {
-    pub(super) fn new() -> Self {
-        Draft { words: vec![0; ROOT + NOWHERE], gaps: Vec::new() }
+    /// All nodes of these ranges, and the root.
+    pub(super) fn new(ranges: &[(u128, Label)]) -> Result<(Self, Vec<Entry>), BuildError> {
+        let mut draft = Draft { words: vec![0; NOWHERE], gaps: Vec::new() };
+        let mut all = vec![Entry(0); ROOT];
+        root(&mut draft, ranges, 0..ROOT, |_, slot, entry| all[slot] = entry).map_err(|full| {
+            BuildError::TooLarge {
+                structure: "lulea".into(),
+                what: full.what,
+                advice: "split the table".into(),
+            }
+        })?;
+        Ok((draft, all))
     }
-}
 
-impl Space for Draft {
     fn take(&mut self, units: usize) -> Result<u32, Outgrown> {
         let fresh = self.words.len() / UNIT;
         let unit = place(fresh, units);
@@ -203,8 +174,19 @@ impl Space for Draft {
         self.words.resize((unit + units) * UNIT, 0);
         Ok(unit as u32)
     }
+}
 
-    fn set(&mut self, word: usize, value: u32) {
-        self.words[word] = value;
+impl Nodes for Draft {
+    fn node(&mut self, runs: &[Run]) -> Result<Entry, Outgrown> {
+        let unit = self.take(words(runs.len()).div_ceil(UNIT))?;
+        encode(runs, unit as usize * UNIT, |word, value| self.words[word] = value);
+        Ok(Entry::pointer(is_large(runs.len()), unit))
+    }
+
+    fn block(&mut self, slots: &Slots) -> Result<Entry, Outgrown> {
+        let unit = self.take(SLOTS / UNIT)?;
+        let words = &mut self.words[unit as usize * UNIT..][..SLOTS];
+        words.iter_mut().zip(slots).for_each(|(word, entry)| *word = entry.0);
+        Ok(Entry::pointer(false, unit))
     }
 }

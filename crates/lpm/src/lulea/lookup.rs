@@ -89,16 +89,16 @@ fn up_to(bitmap: u32, bit: u8) -> usize {
 impl Lulea {
     /// Longest match of one key, telling `probe` every access.
     pub fn lookup_probed<P: Probe + ?Sized>(&self, key: u128, probe: &P) -> Label {
-        let read = |word: usize, size: usize, dependent: bool| {
-            probe.read(self.words.as_ptr().wrapping_add(word).addr(), size, dependent);
+        let read = |word: usize, size: usize| {
+            probe.read(self.store.words.as_ptr().wrapping_add(word).addr(), size, true);
         };
-        let mut at = (key >> 112) as usize;
-        read(at, 4, false);
-        let mut entry = self.entry(at);
+        let slot = (key >> 112) as usize;
+        probe.read((&raw const self.root[slot]).addr(), 4, false);
+        let mut entry = self.root(slot);
         if !entry.is_leaf() {
-            at = entry.word() + usize::from(byte(key, 16));
-            read(at, 4, true);
-            entry = self.entry(at);
+            let at = entry.word() + usize::from(byte(key, 16));
+            read(at, 4);
+            entry = self.store.entry(at);
         }
         self.walk(key, entry, ROOT_AND_BLOCK, &read, &|| probe.step())
     }
@@ -110,23 +110,24 @@ impl Lulea {
         key: u128,
         mut entry: Entry,
         mut depth: u8,
-        read: &impl Fn(usize, usize, bool),
+        read: &impl Fn(usize, usize),
         step: &impl Fn(),
     ) -> Label {
+        let store = &*self.store;
         while !entry.is_leaf() {
             step();
             let x = byte(key, depth);
             let node = entry.word();
             let word = if entry.is_large() { node + 2 * usize::from(x / 32) } else { node };
-            read(word, 8, true);
-            let [low, high] = [word, word + 1].map(|at| self.words[at].load(Ordering::Relaxed));
+            read(word, 8);
+            let [low, high] = [word, word + 1].map(|at| store.words[at].load(Ordering::Relaxed));
             let at = if entry.is_large() {
                 high as usize + up_to(low, x % 32)
             } else {
                 node + SMALL_HEAD + below(u64::from(high) << 32 | u64::from(low), x)
             };
-            read(at, 4, true);
-            entry = self.entry(at);
+            read(at, 4);
+            entry = store.entry(at);
             depth += 8;
         }
         Label(entry.0)
@@ -139,22 +140,23 @@ impl Lulea {
         let (pointer, large) = (!Entry(entry).is_leaf(), entry >= Entry::POINTER | Entry::LARGE);
         let pair = select_unpredictable(pointer, entry & Entry::PLACE, Entry::NOWHERE) as usize;
         let aside = select_unpredictable(large, usize::from(x / 32), 0);
-        let pairs: &[[AtomicU32; 2]] = self.words.as_chunks().0;
+        let words = &*self.store.words;
+        let pairs: &[[AtomicU32; 2]] = words.as_chunks().0;
         let Look { low, high, below } = look(&pairs[pair + aside], x);
         let small = pair * UNIT + SMALL_HEAD + below as usize;
         let in_large = high as usize + up_to(low, x % 32);
         let at = select_unpredictable(large, in_large, small);
-        let next = self.words[at].load(Ordering::Acquire);
+        let next = words[at].load(Ordering::Acquire);
         select_unpredictable(pointer, next, entry)
     }
 
     /// The entry of the block for the first 24 bits of a key, of which these are the first 64.
     #[inline(always)]
     fn start(&self, high: u64) -> u32 {
-        let entry = self.words[(high >> 48) as usize].load(Ordering::Acquire);
+        let entry = self.root[(high >> 48) as usize].load(Ordering::Acquire);
         let pointer = !Entry(entry).is_leaf();
         let block = select_unpredictable(pointer, entry & Entry::PLACE, 0) as usize * UNIT;
-        let next = self.words[block + usize::from((high >> 40) as u8)].load(Ordering::Acquire);
+        let next = self.store.words[block + usize::from((high >> 40) as u8)].load(Ordering::Acquire);
         select_unpredictable(pointer, next, entry)
     }
 
@@ -179,7 +181,7 @@ impl Lulea {
 
     #[cold]
     fn rest_slowly(&self, key: u128, entry: Entry, depth: u8) -> Label {
-        self.walk(key, entry, depth, &|_, _, _| {}, &|| {})
+        self.walk(key, entry, depth, &|_, _| {}, &|| {})
     }
 
     /// Looks up bursts of [`BURST`] keys, each round taking every key that has no answer yet one node further. The loads of a
@@ -258,7 +260,16 @@ impl Fib<u128> for Lulea {
     }
 
     fn bytes(&self) -> usize {
-        self.used.load(Ordering::Relaxed) * UNIT * size_of::<u32>()
+        // All of the store: what of it is others' alone would take a walk to find out.
+        self.own_bytes() + self.store.bytes()
+    }
+
+    fn shared_bytes(&self) -> usize {
+        if self.store.tables() > 1 { self.store.bytes() } else { 0 }
+    }
+
+    fn details(&self) -> Vec<(&'static str, f64)> {
+        vec![("own_bytes", self.own_bytes() as f64), ("shared_by", self.store.tables() as f64)]
     }
 
     fn lookup_probed(&self, key: u128, probe: &dyn Probe) -> Label {

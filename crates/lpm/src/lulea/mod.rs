@@ -5,9 +5,11 @@
 //! slot's run by counting the runs that begin up to it. A chunk of few runs lists where they are, one of many has a bitmap.
 //!
 //! # Memory
-//! One array of 32-bit words. An *entry* is one word: a label, or where the node is that looks at the next byte.
+//! Two arrays of 32-bit words: the root, and the *store* of all nodes. An *entry* is one word: a label, or where the node is that
+//! looks at the next byte.
 //! ```text
-//! root    2^16 entries, indexed by the bits 0..16; then a line of zeros, where a key looks that has its answer already
+//! root    2^16 entries, indexed by the bits 0..16
+//! store   256 zeros, where a key looks that has its answer already; then blocks and nodes:
 //! block   256 entries, indexed by the bits 16..24: below the root, where nearly every slot differs
 //! small   at most 9 runs:  | last slot of run 0 .. 7: 8 bytes | entry 0 .. entry n-1 |
 //!         answer: entry i, i = how many of the last slots are below x (free ones are ff, below nothing)
@@ -27,8 +29,8 @@
 //! Root and block, of which a real table touches some 100 lines; then per node two loads, of one line where the node is
 //! small. Of keys spread over the prefixes of the 2026 table all visit one node, 52 % a second, 34 % a third. Bursts take all
 //! keys one node further at a time, those that have their answer left out; with AVX-512, 16 keys at once. A single lookup
-//! makes three visits without a branch that depends on the key. A patch reads and compares the 256 slots of each node
-//! on its way. Bytes, rates and updates: the crate's README.
+//! makes three visits without a branch that depends on the key. A patch looks at one run of each node on its way, and reads the
+//! runs of those that it makes anew. Bytes, rates and updates: the crate's README.
 //!
 //! # Where we depart from the source
 //! * Popcount takes the place of the table of possible bitmaps; bases stand beside their bitmaps, so a word is one load.
@@ -37,23 +39,29 @@
 //! * Updates: the source builds the whole table anew. [`Writer`] replaces single nodes.
 //!
 //! # Invariants
-//! 1. Every node has exactly one entry that points to it, and its byte lies before the address's end.
+//! 1. Every node has exactly one entry that points to it, or, where structures share, as many as are counted; its byte lies before
+//!    the address's end.
 //! 2. A published node's last slots, bitmaps and bases never change. Its entries change one at a time, by one atomic
-//!    store, as do those of the root and of blocks.
+//!    store, as do those of the root and of blocks; where structures share, those of the root only.
 //! 3. A node is written before the entry that points to it is stored (release), and its words are used again only after
 //!    the grace period of the batch that unlinked it.
-//! 4. A small node lies in one cache line if it fits, and a large one begins a line.
+//!
+//! While there is room that was never used, a small node is put into one cache line if it fits, and a large one at the beginning of one.
 //!
 //! From 2 and 3: readers take no lock, never retry, and see for each key the old or the new answer of every change.
 
 mod build;
 mod lookup;
+mod node;
+mod patch;
+mod shared;
 #[cfg(target_arch = "x86_64")]
 mod simd;
 #[cfg(test)]
 mod tests;
 mod update;
 
+pub use shared::{Shared, SharedStats};
 pub use update::Writer;
 
 /// Whether this CPU has the AVX-512 that the quick kernel wants.
@@ -63,15 +71,16 @@ pub(crate) fn has_wide_kernel() -> bool {
 
 use crate::fib::Label;
 use crate::prefix::Prefix;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use tidemill_lookup::mem::Table;
 
 /// Entries of the root, which is indexed by the first 16 bits.
 const ROOT: usize = 1 << 16;
-/// Words behind the root, a line of zeros. A key that has its answer looks here where another one in step with it looks at a node.
-const NOWHERE: usize = 16;
 /// Slots of a block and of a node.
 const SLOTS: usize = 256;
+/// Words of zeros that begin a store. A key that has its answer looks here where another one in step with it looks at a block or a node.
+const NOWHERE: usize = SLOTS;
 /// Words are handed out in units of so many, a pair.
 const UNIT: usize = 2;
 /// Units of a cache line.
@@ -83,12 +92,20 @@ const SMALL_HEAD: usize = 2;
 /// Words of a large node before its entries.
 const LARGE_HEAD: usize = 16;
 
-/// The structure that readers use; see the module's page. Made and patched by a [`Writer`].
+/// The structure that readers use; see the module's page. Made and patched by a [`Writer`], or by a [`Shared`]'s.
 pub struct Lulea {
-    words: Table<AtomicU32>,
-    /// Units in use, the root's among them.
-    used: AtomicUsize,
+    root: Table<AtomicU32>,
+    store: Arc<Store>,
     kernel: lookup::Kernel,
+}
+
+/// Blocks and nodes, of one structure or of several.
+struct Store {
+    words: Table<AtomicU32>,
+    /// Units in use, the zeros among them.
+    used: AtomicUsize,
+    /// Who refers to what, if structures share the store.
+    books: Option<shared::Books>,
 }
 
 /// What one word says: a label (bit 31 clear), or where the next node is.
@@ -102,8 +119,8 @@ impl Entry {
     const PLACE: u32 = Self::LARGE - 1;
     /// Most units of a table, 8 GB: word numbers stay below 2^31, as the gather instruction wants them.
     const UNITS_MAX: usize = 1 << 30;
-    /// The unit of the zeros behind the root.
-    const NOWHERE: u32 = (ROOT / UNIT) as u32;
+    /// The unit of the zeros.
+    const NOWHERE: u32 = 0;
     /// The widest label that fits.
     const LABEL_MAX: u32 = Self::POINTER - 1;
 
@@ -128,10 +145,16 @@ impl Entry {
         self.0 & Self::LARGE != 0
     }
 
-    /// The first word of the node behind a pointer.
+    /// The unit in which the node behind a pointer begins.
+    #[inline(always)]
+    fn unit(self) -> u32 {
+        self.0 & Self::PLACE
+    }
+
+    /// Its first word.
     #[inline(always)]
     fn word(self) -> usize {
-        (self.0 & Self::PLACE) as usize * UNIT
+        self.unit() as usize * UNIT
     }
 }
 
@@ -149,20 +172,25 @@ fn slot_region(region: Prefix<u128>, slot: usize) -> Prefix<u128> {
 }
 
 impl Lulea {
+    /// The entry of a root's slot.
+    fn root(&self, slot: usize) -> Entry {
+        Entry(self.root[slot].load(Ordering::Acquire))
+    }
+
+    /// Bytes that this structure does not share, whatever others do: its root.
+    pub fn own_bytes(&self) -> usize {
+        size_of_val(&*self.root)
+    }
+}
+
+impl Store {
+    /// The entry at a word of a block or a node.
     fn entry(&self, word: usize) -> Entry {
         Entry(self.words[word].load(Ordering::Acquire))
     }
 
-    /// Of the node behind a pointer that is no block's: its units, its first entry's word, its runs.
-    fn extent(&self, node: Entry) -> (usize, usize, usize) {
-        let word = node.word();
-        let load = |at: usize| self.words[at].load(Ordering::Relaxed);
-        let (head, runs) = if node.is_large() {
-            (LARGE_HEAD, (0..8).map(|i| load(word + 2 * i).count_ones()).sum::<u32>() as usize + 1)
-        } else {
-            let ends = [load(word), load(word + 1)].map(u32::to_le_bytes);
-            (SMALL_HEAD, ends.iter().flatten().filter(|&&end| end != u8::MAX).count() + 1)
-        };
-        ((head + runs).div_ceil(UNIT), word + head, runs)
+    /// Bytes in use.
+    fn bytes(&self) -> usize {
+        self.used.load(Ordering::Relaxed) * UNIT * size_of::<u32>()
     }
 }

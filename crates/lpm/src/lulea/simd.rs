@@ -32,8 +32,8 @@ pub(super) fn has_avx512() -> bool {
 #[inline]
 fn both(pair: &[AtomicU32; 2]) -> (u64, __m128i) {
     let from = pair.as_ptr();
-    // SAFETY: 8 readable bytes, no alignment wanted. Not a race: they are a node's head, see `gather_pairs`, or the zeros behind the
-    // root, which nobody stores to.
+    // SAFETY: 8 readable bytes, no alignment wanted. Not a race: they are a node's head, see `gather_pairs`, or the zeros that begin a
+    // store, to which nobody stores.
     unsafe { (from.cast::<u64>().read_unaligned(), _mm_loadl_epi64(from.cast())) }
 }
 
@@ -262,14 +262,14 @@ fn head_bits(keys: &[u128; LANES]) -> (__m512i, __m512i) {
 /// Root and block: the entries of 16 keys, and their windows.
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn start(words: &[AtomicU32], keys: &[u128; LANES]) -> (__m512i, __m512i) {
+fn start(root: &[AtomicU32], words: &[AtomicU32], keys: &[u128; LANES]) -> (__m512i, __m512i) {
     let (top, window) = head_bits(keys);
     let slot = _mm512_and_si512(_mm512_srli_epi32::<8>(top), _mm512_set1_epi32(0xff));
-    let root = gather(words, _mm512_srli_epi32::<16>(top));
-    let on = pointers(root);
+    let entry = gather(root, _mm512_srli_epi32::<16>(top));
+    let on = pointers(entry);
     // Shifting out the pointer bit; a block's pointer has no other. An answer reads where it is harmless.
-    let at = _mm512_mask_add_epi32(slot, on, _mm512_slli_epi32::<1>(root), slot);
-    (_mm512_mask_mov_epi32(root, on, gather(words, at)), window)
+    let at = _mm512_mask_add_epi32(slot, on, _mm512_slli_epi32::<1>(entry), slot);
+    (_mm512_mask_mov_epi32(entry, on, gather(words, at)), window)
 }
 
 #[inline]
@@ -333,18 +333,18 @@ thread_local! {
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vnni,avx512vpopcntdq,bmi1,bmi2,popcnt")]
 fn one_burst(fib: &Lulea, keys: &[u128], out: &mut [Label], levels: &mut [Level; VISITS]) {
-    let words = &*fib.words;
+    let (root, words) = (&*fib.root, &*fib.store.words);
     let (groups, tail) = keys.as_chunks();
     levels[0].len = keys.len();
     for (group, keys) in groups.iter().enumerate() {
-        let (entries, windows) = start(words, keys);
+        let (entries, windows) = start(root, words, keys);
         levels[0].set(group, entries);
         store(&mut levels[0].windows[group * LANES..], windows);
     }
     if !tail.is_empty() {
         let mut last = [0; LANES];
         last[..tail.len()].copy_from_slice(tail);
-        let (entries, windows) = start(words, &last);
+        let (entries, windows) = start(root, words, &last);
         levels[0].set(groups.len(), entries);
         store(&mut levels[0].windows[groups.len() * LANES..], windows);
     }

@@ -1,11 +1,14 @@
 //! Tests of what is particular to this structure; `tests/suite.rs` runs the family's suite over it.
 
+mod sharing;
+
 use super::lookup::{Kernel, below, look};
+use super::node::{Ledger, Run};
 use super::*;
-use crate::fib::{BuildError, Fib, FibWriter};
+use crate::fib::{AfterFailure, BuildError, Fib, FibWriter};
 use crate::keys::Random;
 use crate::oracle::Oracle;
-use crate::rib::Rib;
+use crate::rib::{Change, Rib};
 use crate::suite::{edges, random_case};
 use tidemill_lookup::probe::Recorder;
 use tidemill_lookup::qsbr::Domain;
@@ -15,7 +18,7 @@ fn rib(list: &[(&str, u32)]) -> Rib<u128> {
 }
 
 fn words(fib: &Lulea, from: usize, count: usize) -> Vec<u32> {
-    fib.words[from..from + count].iter().map(|word| word.load(Ordering::Relaxed)).collect()
+    fib.store.words[from..from + count].iter().map(|word| word.load(Ordering::Relaxed)).collect()
 }
 
 #[test]
@@ -23,13 +26,13 @@ fn the_picture_of_the_page_is_what_is_built() {
     let rib = rib(&[("2001:db8::/32", 1), ("2001:db8:40::/48", 2)]);
     let writer = Writer::new(&rib, &Domain::new()).unwrap();
     let fib = writer.lulea();
-    let block = fib.entry(0x2001);
+    let block = fib.root(0x2001);
     assert!(!block.is_leaf() && !block.is_large());
     // The byte 0xb8 of 2001:0d.., then 0x00 and 0x40 of 2001:db8:...
-    let mut entry = fib.entry(block.word() + 0x0d);
+    let mut entry = fib.store.entry(block.word() + 0x0d);
     for (ends, slot) in [([0xffff_b8b7, u32::MAX], 1), ([0xffff_ff00, u32::MAX], 0)] {
         assert_eq!(words(fib, entry.word(), 2), ends);
-        entry = fib.entry(entry.word() + SMALL_HEAD + slot);
+        entry = fib.store.entry(entry.word() + SMALL_HEAD + slot);
     }
     assert_eq!(words(fib, entry.word(), 5), [0xffff_403f, u32::MAX, 1, 2, 1]);
     let recorder = Recorder::new();
@@ -46,10 +49,10 @@ fn a_node_of_many_runs_counts_bits() {
     let rib: Rib<u128> = list.iter().copied().collect();
     let writer = Writer::new(&rib, &Domain::new()).unwrap();
     let fib = writer.lulea();
-    let node = fib.entry(fib.entry(0x2001).word() + 0x0d);
+    let node = fib.store.entry(fib.root(0x2001).word() + 0x0d);
     assert!(node.is_large());
     assert_eq!(node.word() % 16, 0, "it begins a line");
-    assert_eq!(fib.extent(node), ((LARGE_HEAD + 256) / UNIT, node.word() + LARGE_HEAD, 256));
+    assert_eq!(fib.store.extent(node), ((LARGE_HEAD + 256) / UNIT, node.word() + LARGE_HEAD, 256));
     for i in 0..256_u128 {
         let label = if i % 3 == 1 { 0 } else { 1 + i as u32 };
         let key = 0x2001_0d00 << 96 | i << 96 | 77;
@@ -72,6 +75,82 @@ fn ends_below_are_counted() {
             assert_eq!(below(u64::from_le_bytes(ends), x), expected, "{ends:?} {x}");
         }
     }
+}
+
+/// Nodes of every number of runs at random places: each slot finds its run, and all are read as they were written.
+#[test]
+fn runs_are_found_and_read_as_they_were_written() {
+    let (store, mut ledger) = Ledger::new(4096, &Domain::new()).unwrap();
+    let mut random = Random::new(6);
+    let sizes = (2..20).chain([31, 32, 33, 64, 100, 200, 255, 256]);
+    for count in sizes {
+        let mut starts = vec![0_u8];
+        while starts.len() < count {
+            starts.push(random.bits() as u8);
+            starts.sort_unstable();
+            starts.dedup();
+        }
+        let runs: Vec<Run> = (starts.iter().zip(1..))
+            .map(|(&start, label)| Run { start, entry: Entry::leaf(Label(label)) })
+            .collect();
+        let unit = ledger.take(&store, node::words(count).div_ceil(UNIT)).unwrap();
+        node::encode(&runs, unit as usize * UNIT, |word, value| {
+            store.words[word].store(value, Ordering::Relaxed);
+        });
+        let entry = Entry::pointer(node::is_large(count), unit);
+        let mut read = Vec::new();
+        store.runs(entry, &mut read);
+        assert_eq!(read, runs);
+        assert_eq!(store.extent(entry).2, count);
+        for slot in 0..=u8::MAX {
+            let at = starts.partition_point(|&start| start <= slot) - 1;
+            let found = store.find(entry, slot);
+            let last = starts.get(at + 1).map_or(u8::MAX, |&next| next - 1);
+            assert_eq!((found.first, found.last, found.entry), (starts[at], last, runs[at].entry), "{slot}");
+            assert_eq!(store.entry(found.word), runs[at].entry);
+        }
+    }
+}
+
+/// Runs of all lengths are taken and given back until nothing was never used: none lie in one another, and in the end all can be had in one piece.
+#[test]
+fn units_are_cut_and_joined() {
+    let domain = Domain::new();
+    let (store, mut ledger) = Ledger::new(2000, &domain).unwrap();
+    let mut random = Random::new(8);
+    let mut taken: Vec<(u32, usize)> = Vec::new();
+    let mut owners = vec![false; 2000];
+    let mut refused = 0;
+    for _ in 0..if cfg!(miri) { 200 } else { 20_000 } {
+        let units = 2 + random.below(135);
+        match ledger.take(&store, units) {
+            Ok(unit) => {
+                let range = unit as usize..unit as usize + units;
+                assert!(range.end <= 2000 && owners[range.clone()].iter().all(|owned| !owned), "{range:?}");
+                owners[range].fill(true);
+                taken.push((unit, units));
+            }
+            Err(_) => {
+                refused += 1;
+                for _ in 0..1 + random.below(taken.len()) {
+                    let (unit, units) = taken.swap_remove(random.below(taken.len()));
+                    owners[unit as usize..unit as usize + units].fill(false);
+                    ledger.unlinked.push((unit, units));
+                }
+                ledger.retire();
+                ledger.reclaim(&store);
+            }
+        }
+        let used = NOWHERE / UNIT + taken.iter().map(|(_, units)| units).sum::<usize>();
+        assert_eq!(store.used.load(Ordering::Relaxed), used);
+    }
+    assert!(refused > 5, "{refused}");
+    ledger.unlinked.append(&mut taken);
+    ledger.retire();
+    ledger.reclaim(&store);
+    ledger.join();
+    let pieces = (0..).map_while(|_| ledger.take(&store, 136).ok()).count();
+    assert_eq!(pieces, (2000 - NOWHERE / UNIT) / 136);
 }
 
 /// Checks every kernel, the single lookup and the specification at the edges of all prefixes.
@@ -193,4 +272,55 @@ fn a_label_of_31_bits_is_held_and_one_of_32_refused() {
     let rib = self::rib(&[("2001:db8::/32", u32::MAX)]);
     let Err(error) = Writer::new(&rib, &Domain::new()) else { panic!("32 bits do not fit") };
     assert!(matches!(error, BuildError::LabelTooWide { label: u32::MAX, width_bits: 31, .. }), "{error}");
+}
+
+/// The same change with a label that fits.
+fn narrow(change: &Change<u128>) -> Change<u128> {
+    match *change {
+        Change::Announce(prefix, label) => Change::Announce(prefix, Label(label.0 % 300)),
+        withdraw => withdraw,
+    }
+}
+
+/// A label that fits no entry comes last in a batch: what the batch has done before is undone, and the writer goes on.
+#[test]
+fn a_patch_that_fails_is_undone() {
+    for seed in 0..30 {
+        let case = random_case::<u128>(seed);
+        let mut rib: Rib<u128> = case.table.iter().map(|&(p, l)| (p, Label(l.0 % 300))).collect();
+        let domain = Domain::new();
+        let mut reader = domain.register();
+        let mut writer = Writer::new(&rib, &domain).unwrap();
+        let bytes = writer.fib().bytes();
+        for batch in &case.batches {
+            let before = rib.clone();
+            for change in batch {
+                rib.apply(&narrow(change));
+            }
+            let last: Prefix<u128> = "ffff:ffff::/32".parse().unwrap();
+            rib.insert(last, Label(u32::MAX));
+            let mut changed: Vec<Prefix<u128>> = batch.iter().map(|change| change.prefix()).collect();
+            changed.push(last);
+            assert!(writer.patch(&rib, &changed).is_err());
+            assert_eq!(writer.after_failure(), AfterFailure::Restored);
+            rib = before;
+            check(writer.lulea(), &rib, seed);
+            reader.quiescent();
+        }
+        // Nothing that a failed patch has made is lost.
+        writer.patch(&rib, &[]).unwrap();
+        assert_eq!(writer.fib().bytes(), bytes);
+        // And then as if nothing had been.
+        for batch in &case.batches {
+            for change in batch {
+                rib.apply(&narrow(change));
+            }
+            let changed: Vec<Prefix<u128>> = batch.iter().map(|change| change.prefix()).collect();
+            if writer.patch(&rib, &changed).is_err() {
+                writer = Writer::new(&rib, &domain).unwrap();
+            }
+            reader.quiescent();
+            check(writer.lulea(), &rib, seed);
+        }
+    }
 }

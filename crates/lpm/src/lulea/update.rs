@@ -1,44 +1,36 @@
-//! The writer: builds the structure, and patches it while readers look.
-//!
-//! A patch goes down to the smallest region of the trie that holds the changed prefix, and spreads anew over its slots what the
-//! RIB says of the prefix. If the node's runs are where they were, their entries are stored in place; otherwise a
-//! new node takes the old one's place in the entry above, over the same nodes below.
+//! The writer of a structure that shares with no other: builds it, and patches it while readers look.
 
-use super::build::{self, Draft, Slots, Space, heads, place, spread, starts};
+use super::build::{self, Draft, Nodes, Slots};
 use super::lookup::Kernel;
-use super::{Entry, LARGE_HEAD, Lulea, ROOT, SLOTS, UNIT, byte, slot_region};
-use crate::fib::{BuildError, Fib, FibWriter, Label, Outgrown};
+use super::node::{BLOCK, Ledger, Run, encode, is_large, words};
+use super::patch::{self, Patch, Scratch, inside};
+use super::{Entry, Lulea, ROOT, SLOTS, Store, UNIT, byte, slot_region};
+use crate::fib::{AfterFailure, BuildError, Fib, FibWriter, Outgrown};
 use crate::prefix::Prefix;
-use crate::ranges::ranges;
+use crate::ranges::{outermost, ranges};
 use crate::rib::Rib;
-use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use tidemill_lookup::mem::Table;
 use tidemill_lookup::probe::Probe;
-use tidemill_lookup::qsbr::{Domain, Epoch};
-
-/// Units of a block.
-const BLOCK: usize = SLOTS / UNIT;
-/// Units of the largest node.
-const LARGEST: usize = (LARGE_HEAD + SLOTS) / UNIT;
+use tidemill_lookup::qsbr::Domain;
 
 /// The one writer of a [`Lulea`].
 pub struct Writer {
     fib: Arc<Lulea>,
-    domain: Domain,
-    /// Units from here on have never been used.
-    fresh: usize,
-    /// Free runs of units, by their number.
-    free: Vec<Vec<u32>>,
-    /// Runs of units unlinked by the batch under way: first and number.
-    unlinked: Vec<(u32, usize)>,
-    /// Those of earlier batches, until no reader can see them.
-    waiting: VecDeque<(Epoch, Vec<(u32, usize)>)>,
-    /// A patch was refused half-way: what is noted as unlinked may still be linked, so nothing may be used again.
-    outgrown: bool,
-    /// Words stored to, while a probe listens.
-    stored: Option<Vec<usize>>,
+    ledger: Ledger,
+    scratch: Scratch,
+    /// What the patch under way has stored to, and what was there before.
+    stored: Vec<(Word, Entry)>,
+    /// The nodes that it has written: the first unit, and how many words.
+    taken: Vec<(u32, usize)>,
+}
+
+/// A word that readers look at.
+#[derive(Clone, Copy)]
+enum Word {
+    Root(usize),
+    Store(usize),
 }
 
 impl Writer {
@@ -49,37 +41,19 @@ impl Writer {
     pub fn new(rib: &Rib<u128>, domain: &Domain) -> Result<Self, BuildError> {
         let ranges = ranges(rib, Prefix::DEFAULT);
         build::check(&ranges)?;
-        let mut draft = Draft::new();
-        let put = |draft: &mut Draft, slot: usize, entry: Entry| draft.set(slot, entry.0);
-        build::root(&mut draft, &ranges, 0..ROOT, put).map_err(|full| BuildError::TooLarge {
-            structure: "lulea".into(),
-            what: full.what,
-            advice: "split the table".into(),
-        })?;
+        let (draft, entries) = Draft::new(&ranges)?;
         let fresh = draft.words.len() / UNIT;
         // Room for patches: a table grows by some per cent a month, and the units of a batch are used twice over.
-        let capacity = (fresh + fresh / 4 + 8192).min(Entry::UNITS_MAX);
-        let words = Table::<AtomicU32>::new(capacity * UNIT)?;
-        for (to, &from) in words.iter().zip(&draft.words) {
+        let (store, mut ledger) = Ledger::new(fresh + fresh / 4 + 8192, domain)?;
+        for (to, &from) in store.words.iter().zip(&draft.words) {
             to.store(from, Ordering::Relaxed);
         }
-        let mut free = vec![Vec::new(); LARGEST + 1];
-        let mut used = fresh;
-        for &(unit, units) in &draft.gaps {
-            free[units].push(unit);
-            used -= units;
-        }
-        let fib = Arc::new(Lulea { words, used: AtomicUsize::new(used), kernel: Kernel::best() });
-        Ok(Writer {
-            fib,
-            domain: domain.clone(),
-            fresh,
-            free,
-            unlinked: Vec::new(),
-            waiting: VecDeque::new(),
-            outgrown: false,
-            stored: None,
-        })
+        ledger.fill(&store, fresh, &draft.gaps);
+        let root = Table::<AtomicU32>::new(ROOT)?;
+        root.iter().zip(entries).for_each(|(to, entry)| to.store(entry.0, Ordering::Relaxed));
+        let fib = Arc::new(Lulea { root, store: Arc::new(store), kernel: Kernel::best() });
+        let (stored, taken) = (Vec::new(), Vec::new());
+        Ok(Writer { fib, ledger, scratch: Scratch::default(), stored, taken })
     }
 
     /// The structure, with all that its own type offers.
@@ -87,193 +61,174 @@ impl Writer {
         &self.fib
     }
 
-    fn note(&mut self, word: usize) {
-        if let Some(stored) = &mut self.stored {
-            stored.push(word);
+    fn word(&self, word: Word) -> &AtomicU32 {
+        match word {
+            Word::Root(slot) => &self.fib.root[slot],
+            Word::Store(word) => &self.fib.store.words[word],
         }
-    }
-
-    fn ranges(&self, rib: &Rib<u128>, region: Prefix<u128>) -> Result<Vec<(u128, Label)>, Outgrown> {
-        let ranges = ranges(rib, region);
-        build::check(&ranges).map_err(|error| Outgrown { what: error.to_string() })?;
-        Ok(ranges)
     }
 
     /// Stores what has changed. The node behind `new` was written before: this makes it visible.
-    fn publish(&mut self, word: usize, old: Entry, new: Entry) {
+    fn store_at(&mut self, word: Word, old: Entry, new: Entry) {
         if new != old {
-            self.fib.words[word].store(new.0, Ordering::Release);
-            self.note(word);
+            self.word(word).store(new.0, Ordering::Release);
+            self.stored.push((word, old));
         }
     }
 
-    fn patch_one(&mut self, rib: &Rib<u128>, prefix: Prefix<u128>) -> Result<(), Outgrown> {
-        if prefix.len() <= 16 {
-            let ranges = self.ranges(rib, prefix)?;
-            let slots = (prefix.first() >> 112) as usize..(prefix.last() >> 112) as usize + 1;
-            return build::root(self, &ranges, slots, |writer, slot, new| {
-                let old = writer.fib.entry(slot);
-                writer.publish(slot, old, new);
-                writer.unlink_block(old);
-            });
-        }
-        let slot = (prefix.first() >> 112) as usize;
-        let Some(region) = Prefix::new(prefix.first(), 16) else { return Ok(()) };
-        let entry = self.fib.entry(slot);
-        if entry.is_leaf() {
-            let new = build::block(self, &self.ranges(rib, region)?, region)?;
-            self.publish(slot, entry, new);
-            return Ok(());
-        }
-        let block = entry.word();
-        if prefix.len() <= 24 {
-            let ranges = self.ranges(rib, prefix)?;
-            spread(self, &ranges, region, prefix, |writer, run, new| {
-                for slot in run {
-                    let old = writer.fib.entry(block + slot);
-                    writer.publish(block + slot, old, new);
-                    writer.unlink(old);
+    /// Room for so many words.
+    fn take(&mut self, words: usize) -> Result<u32, Outgrown> {
+        let unit = self.ledger.take(&self.fib.store, words.div_ceil(UNIT))?;
+        self.taken.push((unit, words));
+        Ok(unit)
+    }
+
+    /// Brings the structure up to date for `changed`, in order and none inside another.
+    fn change(
+        &mut self,
+        scratch: &mut Scratch,
+        rib: &Rib<u128>,
+        changed: &[Prefix<u128>],
+    ) -> Result<(), Outgrown> {
+        let mut rest = changed;
+        while let Some((&prefix, behind)) = rest.split_first() {
+            let slot = (prefix.first() >> 112) as usize;
+            let Some(region) = Prefix::new(prefix.first(), 16).filter(|region| prefix.len() > region.len())
+            else {
+                if prefix == Prefix::DEFAULT && !self.ledger.has_room(&self.fib.store) {
+                    // Found out before anything is written.
+                    return Err(Outgrown { what: "the default route changes all nodes".into() });
                 }
-            })?;
-        } else {
+                let ranges = scratch.take_ranges(rib, prefix)?;
+                let slots = slot..(prefix.last() >> 112) as usize + 1;
+                build::root(self, &ranges, slots, |writer, slot, new| {
+                    let old = writer.fib.root(slot);
+                    writer.store_at(Word::Root(slot), old, new);
+                    writer.unlink_block(old);
+                })?;
+                scratch.ranges = ranges;
+                rest = behind;
+                continue;
+            };
+            let (here, behind) = rest.split_at(inside(region, rest));
+            rest = behind;
+            let entry = self.fib.root(slot);
+            if entry.is_leaf() {
+                let ranges = scratch.take_ranges(rib, region)?;
+                let new = build::block(self, &ranges, region)?;
+                scratch.ranges = ranges;
+                self.store_at(Word::Root(slot), entry, new);
+            } else {
+                self.change_block(scratch, rib, slot, region, here)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The same for the block of a root's slot, in which all of `changed` lie.
+    fn change_block(
+        &mut self,
+        scratch: &mut Scratch,
+        rib: &Rib<u128>,
+        slot: usize,
+        region: Prefix<u128>,
+        changed: &[Prefix<u128>],
+    ) -> Result<(), Outgrown> {
+        let entry = self.fib.root(slot);
+        let block = entry.word();
+        let mut rest = changed;
+        while let Some((&prefix, behind)) = rest.split_first() {
+            if prefix.len() <= 24 {
+                let ranges = scratch.take_ranges(rib, prefix)?;
+                build::spread(self, &ranges, region, prefix, |writer, run, new| {
+                    for slot in run {
+                        let old = writer.fib.store.entry(block + slot);
+                        writer.publish(block + slot, old, new);
+                        writer.replaced(old);
+                    }
+                })?;
+                scratch.ranges = ranges;
+                rest = behind;
+                continue;
+            }
             let at = usize::from(byte(prefix.first(), 16));
-            let old = self.fib.entry(block + at);
-            let new = self.patch_node(rib, old, slot_region(region, at), prefix)?;
+            let part = slot_region(region, at);
+            let (here, behind) = rest.split_at(inside(part, rest));
+            rest = behind;
+            let old = self.fib.store.entry(block + at);
+            let new = patch::node(self, scratch, rib, old, part, here)?;
             self.publish(block + at, old, new);
         }
-        let first = self.fib.entry(block);
-        if first.is_leaf() && (1..SLOTS).all(|slot| self.fib.entry(block + slot) == first) {
-            self.publish(slot, entry, first); // one label everywhere: no block needed
+        let first = self.fib.store.entry(block);
+        if first.is_leaf() && (1..SLOTS).all(|slot| self.fib.store.entry(block + slot) == first) {
+            self.store_at(Word::Root(slot), entry, first); // one label everywhere: no block needed
             self.unlink_block(entry);
         }
         Ok(())
     }
 
-    /// The entry for `region`, where `entry` stood, after a change of `prefix`, which lies in it and is longer.
-    fn patch_node(
-        &mut self,
-        rib: &Rib<u128>,
-        entry: Entry,
-        region: Prefix<u128>,
-        prefix: Prefix<u128>,
-    ) -> Result<Entry, Outgrown> {
-        let (old, first) = self.slots(entry);
-        let mut new = old;
-        let at = usize::from(byte(prefix.first(), region.len()));
-        let mut covered = at..at;
-        if prefix.len() > region.len() + 8 {
-            new[at] = self.patch_node(rib, old[at], slot_region(region, at), prefix)?;
-        } else {
-            covered.end = usize::from(byte(prefix.last(), region.len())) + 1;
-            let ranges = self.ranges(rib, prefix)?;
-            spread(self, &ranges, region, prefix, |_, run, entry| new[run].fill(entry))?;
-        }
-        let runs = heads(&new);
-        let found = if entry.is_leaf() || runs != heads(&old) {
-            let found = build::write(self, &new)?;
-            self.unlink_node(entry);
-            found
-        } else {
-            for (i, start) in starts(&runs).enumerate() {
-                self.publish(first + i, old[start], new[start]);
-            }
-            entry
-        };
-        // A label may cover several slots; a node has one of its own.
-        old[covered].iter().for_each(|&below| self.unlink(below));
-        Ok(found)
-    }
-
-    /// The slots of a node, and the word of its first entry; a label is all slots.
-    fn slots(&self, entry: Entry) -> (Slots, usize) {
-        let mut slots = [entry; SLOTS];
-        if entry.is_leaf() {
-            return (slots, 0);
-        }
-        let (_, first, _) = self.fib.extent(entry);
-        let load = |at: usize| self.fib.words[at].load(Ordering::Relaxed);
-        let word = entry.word();
-        let mut run = |i: usize, from: usize, to: usize| slots[from..to].fill(Entry(load(first + i)));
-        if entry.is_large() {
-            let heads = std::array::from_fn(|i| load(word + 2 * i));
-            let all: Vec<usize> = starts(&heads).chain([SLOTS]).collect();
-            all.windows(2).enumerate().for_each(|(i, ends)| run(i, ends[0], ends[1]));
-        } else {
-            let mut start = 0;
-            let ends = [load(word), load(word + 1)].map(u32::to_le_bytes);
-            for (i, &end) in ends.iter().flatten().chain([&u8::MAX]).enumerate() {
-                run(i, start, usize::from(end) + 1);
-                start = usize::from(end) + 1;
-                if end == u8::MAX {
-                    break;
-                }
-            }
-        }
-        (slots, first)
-    }
-
     fn unlink_block(&mut self, entry: Entry) {
         if !entry.is_leaf() {
             let block = entry.word();
-            (block..block + SLOTS).for_each(|slot| self.unlink(self.fib.entry(slot)));
-            self.unlinked.push(((block / UNIT) as u32, BLOCK));
+            (block..block + SLOTS).for_each(|word| self.replaced(self.fib.store.entry(word)));
+            self.ledger.unlinked.push((entry.unit(), BLOCK));
         }
     }
 
-    /// Notes the node behind `entry` as unlinked, not those below.
-    fn unlink_node(&mut self, entry: Entry) {
-        if !entry.is_leaf() {
-            let (units, ..) = self.fib.extent(entry);
-            self.unlinked.push(((entry.word() / UNIT) as u32, units));
+    /// Makes undone what a patch that failed has done. Readers may have seen it.
+    fn undo(&mut self) {
+        for (word, old) in std::mem::take(&mut self.stored).into_iter().rev() {
+            self.word(word).store(old.0, Ordering::Release);
         }
-    }
-
-    /// Notes the node behind `entry` and all below it as unlinked.
-    fn unlink(&mut self, entry: Entry) {
-        if entry.is_leaf() {
-            return;
-        }
-        let (units, first, runs) = self.fib.extent(entry);
-        (first..first + runs).for_each(|at| self.unlink(self.fib.entry(at)));
-        self.unlinked.push(((entry.word() / UNIT) as u32, units));
-    }
-
-    /// Takes back the units that no reader can see any more.
-    fn reclaim(&mut self) {
-        while self.waiting.front().is_some_and(|(epoch, _)| self.domain.passed(*epoch)) {
-            let Some((_, all)) = self.waiting.pop_front() else { break };
-            for (unit, units) in all {
-                self.fib.used.fetch_sub(units, Ordering::Relaxed);
-                self.free[units].push(unit);
-            }
-        }
+        // What was unlinked is linked again, and what was written is not.
+        let units = |&(unit, words): &(u32, usize)| (unit, words.div_ceil(UNIT));
+        self.ledger.unlinked = self.taken.iter().map(units).collect();
+        self.scratch = Scratch::default();
     }
 }
 
-impl Space for Writer {
-    fn take(&mut self, units: usize) -> Result<u32, Outgrown> {
-        let unit = match self.free[units].pop() {
-            Some(unit) => unit,
-            None => {
-                let unit = place(self.fresh, units);
-                let capacity = self.fib.words.len() / UNIT;
-                if unit + units > capacity {
-                    return Err(Outgrown { what: format!("all {capacity} units are in use") });
-                }
-                if unit > self.fresh {
-                    self.free[unit - self.fresh].push(self.fresh as u32);
-                }
-                self.fresh = unit + units;
-                unit as u32
-            }
-        };
-        self.fib.used.fetch_add(units, Ordering::Relaxed);
-        Ok(unit)
+impl Nodes for Writer {
+    fn node(&mut self, runs: &[Run]) -> Result<Entry, Outgrown> {
+        let unit = self.take(words(runs.len()))?;
+        encode(runs, unit as usize * UNIT, |word, value| {
+            self.fib.store.words[word].store(value, Ordering::Relaxed);
+        });
+        Ok(Entry::pointer(is_large(runs.len()), unit))
     }
 
-    fn set(&mut self, word: usize, value: u32) {
-        self.fib.words[word].store(value, Ordering::Relaxed);
-        self.note(word);
+    fn block(&mut self, slots: &Slots) -> Result<Entry, Outgrown> {
+        let unit = self.take(SLOTS)?;
+        let words = &self.fib.store.words[unit as usize * UNIT..];
+        words.iter().zip(slots).for_each(|(word, entry)| word.store(entry.0, Ordering::Relaxed));
+        Ok(Entry::pointer(false, unit))
+    }
+}
+
+impl Patch for Writer {
+    const ALONE: bool = true;
+
+    fn store(&self) -> &Store {
+        &self.fib.store
+    }
+
+    fn publish(&mut self, word: usize, old: Entry, new: Entry) {
+        self.store_at(Word::Store(word), old, new);
+    }
+
+    fn replaced(&mut self, entry: Entry) {
+        if entry.is_leaf() {
+            return;
+        }
+        let (units, first, runs) = self.fib.store.extent(entry);
+        (first..first + runs).for_each(|word| self.replaced(self.fib.store.entry(word)));
+        self.ledger.unlinked.push((entry.unit(), units));
+    }
+
+    fn left(&mut self, node: Entry) {
+        if !node.is_leaf() {
+            let (units, ..) = self.fib.store.extent(node);
+            self.ledger.unlinked.push((node.unit(), units));
+        }
     }
 }
 
@@ -283,20 +238,22 @@ impl FibWriter<u128> for Writer {
     }
 
     fn patch(&mut self, rib: &Rib<u128>, changed: &[Prefix<u128>]) -> Result<(), Outgrown> {
-        if self.outgrown {
-            return Err(Outgrown { what: "an earlier patch was refused".into() });
+        self.ledger.reclaim(&self.fib.store);
+        self.stored.clear();
+        self.taken.clear();
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let done = self.change(&mut scratch, rib, &outermost(changed));
+        match done {
+            Ok(()) => self.scratch = scratch,
+            Err(_) => self.undo(),
         }
-        self.reclaim();
-        for &prefix in changed {
-            let done = self.patch_one(rib, prefix);
-            self.outgrown = done.is_err();
-            done?;
-        }
-        if !self.unlinked.is_empty() {
-            self.waiting.push_back((self.domain.advance(), std::mem::take(&mut self.unlinked)));
-            self.reclaim();
-        }
-        Ok(())
+        self.ledger.retire();
+        self.ledger.reclaim(&self.fib.store);
+        done
+    }
+
+    fn after_failure(&self) -> AfterFailure {
+        AfterFailure::Restored
     }
 
     fn patch_probed(
@@ -305,11 +262,13 @@ impl FibWriter<u128> for Writer {
         changed: &[Prefix<u128>],
         probe: &dyn Probe,
     ) -> Result<(), Outgrown> {
-        self.stored = Some(Vec::new());
-        let done = self.patch(rib, changed);
-        for word in self.stored.take().unwrap_or_default() {
-            probe.write(std::ptr::from_ref(&self.fib.words[word]).addr(), size_of::<AtomicU32>());
+        self.patch(rib, changed)?;
+        let tell = |word: &AtomicU32| probe.write(std::ptr::from_ref(word).addr(), size_of::<AtomicU32>());
+        // What nodes were made of, then what made them visible.
+        for &(unit, words) in &self.taken {
+            self.fib.store.words[unit as usize * UNIT..][..words].iter().for_each(tell);
         }
-        done
+        self.stored.iter().for_each(|&(word, _)| tell(self.word(word)));
+        Ok(())
     }
 }

@@ -115,6 +115,60 @@ fn a_refusal_costs_one_build_where_nothing_was_touched() {
     }
 }
 
+/// One that undoes what it has done is not built a second time either; but somebody may have seen it.
+#[test]
+fn a_refusal_that_was_undone_costs_one_build() {
+    let prefix = |text: &str| text.parse::<Prefix<u128>>().unwrap();
+    let builds = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let counted = builds.clone();
+    let domain = Domain::new();
+    let first: Rib<u128> = [(prefix("2001:db8::/32"), Label(1))].into_iter().collect();
+    let mut table = Table::with(&domain, first, move |rib, domain| {
+        counted.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        Algorithm::Lulea.writer(rib, domain)
+    })
+    .unwrap();
+    let changes = [("2001:db8::/32", 2), ("2001:db8:1::/48", 3), ("3000::/16", u32::MAX)];
+    let refused = changes.map(|(text, label)| Change::Announce(prefix(text), Label(label)));
+    assert!(table.apply(&refused).is_err());
+    assert_eq!(builds.load(std::sync::atomic::Ordering::Relaxed), 2);
+    assert!(table.glimpsed() && !table.is_broken());
+    let key = prefix("2001:db8:1::/48").first();
+    assert_eq!(table.fib().lookup(key), Label(1));
+    assert_eq!(table.apply(&refused[..2]).unwrap().how, How::Patched);
+    assert_eq!((table.fib().lookup(key), table.fib().lookup(key - 1)), (Label(3), Label(2)));
+}
+
+/// A change is refused half-way, and then there is no memory to build the table without it.
+#[test]
+fn what_could_not_be_restored_is_mended() {
+    let domain = Domain::new();
+    let full = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let refuses = full.clone();
+    let first: Rib<u32> = [(prefix("10.0.0.0/8"), Label(1))].into_iter().collect();
+    let mut table = Table::with(&domain, first, move |rib, domain| {
+        if refuses.load(std::sync::atomic::Ordering::Relaxed) {
+            return Err(BuildError::Memory(std::io::Error::from(std::io::ErrorKind::OutOfMemory)));
+        }
+        trie().writer(rib, domain)
+    })
+    .unwrap();
+    full.store(true, std::sync::atomic::Ordering::Relaxed);
+    assert!(table.apply(&[announce("10.0.0.0/8", 5), announce("11.0.0.0/8", u32::MAX)]).is_err());
+    assert!(table.is_broken() && table.glimpsed());
+    assert_eq!((table.rib().get(prefix("10.0.0.0/8")), table.rib().len()), (Some(Label(1)), 1));
+    // While there is none, nothing is taken; the RIB stays as it is.
+    assert!(!table.mend());
+    assert!(table.apply(&[announce("12.0.0.0/8", 2)]).is_err() && table.rib().len() == 1);
+    full.store(false, std::sync::atomic::Ordering::Relaxed);
+    let applied = table.apply(&[announce("10.0.0.0/8", 1)]).unwrap();
+    assert_eq!((applied.changed, applied.how, table.is_broken()), (0, How::Rebuilt, false));
+    let answers = [0x0a00_0001, 0x0b00_0001, 0x0c00_0001].map(|key| table.fib().lookup(key));
+    assert_eq!(answers, [Label(1), Label::NONE, Label::NONE]);
+    table.apply(&[announce("12.0.0.0/8", 2)]).unwrap();
+    assert_eq!(table.fib().lookup(0x0c00_0001), Label(2));
+}
+
 #[test]
 fn a_label_is_free_when_every_worker_has_moved_on() {
     let domain = Domain::new();
