@@ -6,6 +6,7 @@ mod part1;
 mod part10;
 mod part11;
 mod part12;
+mod part14;
 mod part15;
 mod part2;
 mod part3;
@@ -169,6 +170,7 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
         10 => part10::LINES,
         11 => part11::LINES,
         12 => part12::LINES,
+        14 => part14::LINES,
         15 => part15::LINES,
         part => bail!("no lines are written down for part {part}"),
     };
