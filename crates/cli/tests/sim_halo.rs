@@ -52,6 +52,36 @@ fn logs_are_written_and_run() {
     ]);
 }
 
+/// Whoever looks up, the packets are the same.
+#[test]
+fn captures_go_through_a_whole_classifier() {
+    let folder = Folder::new();
+    folder.ok("gen traffic --pattern random --packets 300 -o a.pcap");
+    let line = "sim halo --capture a.pcap --capture a.pcap --tuples 5 --lookups 400 --warm 200 --json";
+    let lines = folder.ok(line).json();
+    let names: Vec<_> = lines.iter().map(|line| line["series"].as_str().unwrap()).collect();
+    assert_eq!(names, ["software", "halo-blocking", "halo-nonblocking", "tcam", "sram-tcam"]);
+    for line in &lines {
+        assert_eq!((line["packets"].as_u64(), line["config"]["captured"].as_u64()), (Some(400), Some(600)));
+        assert_eq!(
+            (&line["each"]["exact"], &line["each"]["unknown"]),
+            (&lines[0]["each"]["exact"], &lines[0]["each"]["unknown"])
+        );
+        assert!(number(line, "ns") > 1.0);
+    }
+    // The second time all flows are known.
+    assert!(lines[0]["each"]["exact"].as_f64().unwrap() > 0.5);
+    assert_eq!(folder.ok(line).json(), lines);
+    assert!(folder.ok(&line.replace(" --json", "")).out.contains("in no tuple"));
+    folder.write("text.pcap", "no capture").fail(&[
+        ("sim halo --capture absent.pcap", 1, "absent.pcap"),
+        ("sim halo --capture text.pcap", 1, "text.pcap"),
+        ("sim halo --capture a.pcap --entries 5", 2, "--entries"),
+        ("sim halo --capture a.pcap --tuples 21", 2, "--tuples"),
+        ("sim halo --capture a.pcap --series software-batch", 2, "leave it out"),
+    ]);
+}
+
 #[test]
 fn machines_are_shown_changed_and_refused() {
     let folder = Folder::new();
@@ -82,7 +112,18 @@ fn machines_are_shown_changed_and_refused() {
 fn figures_have_the_papers_numbers_beside_ours() {
     let folder = Folder::new();
     let list = folder.ok("sim halo --figure list").out;
-    for name in ["halo-8b", "halo-9", "halo-10", "halo-11", "halo-12", "halo-13", "halo-table4"] {
+    for name in [
+        "halo-4",
+        "halo-table1",
+        "halo-headlines",
+        "halo-8b",
+        "halo-9",
+        "halo-10",
+        "halo-11",
+        "halo-12",
+        "halo-13",
+        "halo-table4",
+    ] {
         assert!(list.contains(name), "{name}: {list}");
     }
     let run = "--lookups 200 --warm 100";

@@ -1,5 +1,5 @@
 //! The figures as text, without the rest of the program: `cargo run --release -p tidemill-sim --example figures -- 9 20`; the second number is the largest
-//! table, as a power of two. `calibrate 20`: this machine beside the model of a Zen 4.
+//! table, as a power of two, a third one the lookups. `calibrate 20`: this machine beside the model of a Zen 4.
 
 use tidemill_sim::machine::Config;
 use tidemill_sim::study::{self, Options, Place};
@@ -8,7 +8,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut args = std::env::args().skip(1);
     let name = args.next().unwrap_or_else(|| "10".into());
     let most = args.next().map_or(Ok(20), |text| text.parse())?;
-    let options = Options { most, jobs: 2, ..Options::default() };
+    let lookups = args.next().map_or(Ok(20_000), |text| text.parse())?;
+    let options = Options { most, lookups, warm: lookups / 2, jobs: 2, ..Options::default() };
     let progress = |done: usize, all: usize| eprint!("\r{done}/{all} ");
     if name == "calibrate" {
         let (options, start) = (Options { config: Config::zen_4(), ..options }, std::time::Instant::now());

@@ -13,6 +13,7 @@ use std::hint::black_box;
 use tidemill_cachesim::random::mix;
 use tidemill_flow::chaining::Chaining;
 use tidemill_flow::cuckoo::Cuckoo;
+use tidemill_flow::filter::CuckooFilter;
 use tidemill_flow::flowtable::FlowTable;
 use tidemill_flow::hash::{KeyHash, Keyed};
 use tidemill_flow::key::Key;
@@ -29,8 +30,15 @@ const SLOTS: usize = 1 << 12;
 
 type K = Key<2>;
 
+/// Of a key-value store: 32 bytes.
+type Long = Key<4>;
+
 fn key(i: u64) -> K {
     Key([i.wrapping_mul(0x9e37_79b9_7f4a_7c15), i])
+}
+
+fn long_key(i: u64) -> Long {
+    Key([i.wrapping_mul(0x9e37_79b9_7f4a_7c15), i, mix(i), mix(i + 1)])
 }
 
 #[inline(never)]
@@ -38,6 +46,23 @@ fn hash_keys(hash: &Keyed<2>, keys: &[K], out: &mut [u64]) {
     for (key, out) in keys.iter().zip(out) {
         *out = hash.hash(key);
     }
+}
+
+#[inline(never)]
+fn hash_long_keys(hash: &Keyed<4>, keys: &[Long], out: &mut [u64]) {
+    for (key, out) in keys.iter().zip(out) {
+        *out = hash.hash(key);
+    }
+}
+
+#[inline(never)]
+fn long_mixed(table: &Keystore<4>, hashes: &[u64], keys: &[Long]) -> u64 {
+    hashes.iter().zip(keys).fold(9, |sum, (&hash, key)| sum.wrapping_add(table.get(hash, key).unwrap_or(1)))
+}
+
+#[inline(never)]
+fn filter_mixed(filter: &CuckooFilter, hashes: &[u64]) -> u64 {
+    hashes.iter().fold(15, |sum, &hash| sum.wrapping_add(u64::from(filter.contains(hash))))
 }
 
 #[inline(never)]
@@ -114,7 +139,7 @@ fn of_kind<T: HashTable<2>>(
     (keys.iter().map(|key| hash.hash(key)).collect(), keys)
 }
 
-fn filled<T: HashTable<2>>(hash: &Keyed<2>) -> T {
+fn filled<T: HashTable<W>, const W: usize>(hash: &Keyed<W>, key: fn(u64) -> Key<W>) -> T {
     let mut table = T::new(SLOTS).unwrap_or_else(|error| panic!("{error}"));
     for i in 0..SLOTS as u64 * 9 / 10 {
         let key = key(i);
@@ -127,8 +152,8 @@ fn filled<T: HashTable<2>>(hash: &Keyed<2>) -> T {
 
 fn main() {
     let hash = Keyed::<2>::new(1);
-    let keystore: Keystore<2> = filled(&hash);
-    let flowtable: FlowTable<2> = filled(&hash);
+    let keystore: Keystore<2> = filled(&hash, key);
+    let flowtable: FlowTable<2> = filled(&hash, key);
     let absent = 1 << 40;
     let kinds = [(0, 1, 1), (0, 2, 1), (absent, 2, 0)]
         .map(|(from, steps, entries)| of_kind(&keystore, &hash, from, steps, entries));
@@ -137,7 +162,16 @@ fn main() {
     let mixed: Vec<K> = (0..KEYS as u64).map(key).collect();
     let hashes: Vec<u64> = mixed.iter().map(|key| hash.hash(key)).collect();
     let (mut out, mut found) = (vec![0; KEYS], vec![None; KEYS]);
-    let (cuckoo, chaining): (Cuckoo<2>, Chaining<2>) = (filled(&hash), filled(&hash));
+    let (cuckoo, chaining): (Cuckoo<2>, Chaining<2>) = (filled(&hash, key), filled(&hash, key));
+    let long_hash = Keyed::<4>::new(1);
+    let long: Keystore<4> = filled(&long_hash, long_key);
+    let long_keys: Vec<Long> = (0..KEYS as u64).map(long_key).collect();
+    let long_hashes: Vec<u64> = long_keys.iter().map(|key| long_hash.hash(key)).collect();
+    let entries = SLOTS * 9 / 10;
+    let mut filter = CuckooFilter::new(entries).unwrap_or_else(|error| panic!("{error}"));
+    for i in 0..entries as u64 {
+        assert!(filter.insert(hash.hash(&key(i))).is_ok(), "no room for key {i}");
+    }
     let fibs = FIBS.map(|name| fib(name, 100_000, 1).unwrap_or_else(|error| panic!("{error}")));
     let addresses: Vec<u32> = (0..KEYS as u64).map(|i| mix(i ^ 77) as u32).collect();
     let mut sum = 0_u64;
@@ -157,6 +191,9 @@ fn main() {
         sum = sum.wrapping_add(fib_poptrie(&*fibs[1], &addresses));
         sum = sum.wrapping_add(fib_sail(&*fibs[2], &addresses));
         sum = sum.wrapping_add(fib_treebitmap(&*fibs[3], &addresses));
+        hash_long_keys(&long_hash, &long_keys, &mut out);
+        sum = sum.wrapping_add(long_mixed(&long, &long_hashes, &long_keys));
+        sum = sum.wrapping_add(filter_mixed(&filter, &hashes));
         keystore_batch(&keystore, &hashes, &mixed, &mut found);
         flowtable_batch(&flowtable, &hashes, &mixed, &mut found);
     }

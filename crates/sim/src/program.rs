@@ -32,17 +32,19 @@ impl Lookup<'_> {
     }
 }
 
-/// What of a lookup in software is left out, to see what it costs: Figure 10.
+/// What of a lookup is left out, to see what it costs: Figure 10.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Parts {
     /// Whether lines of the table are where they are; else in L1.
     pub data: bool,
     /// Whether locks are taken.
     pub lock: bool,
+    /// Whether the way from a core to an accelerator and back takes its time.
+    pub way: bool,
 }
 
 /// All of it.
-pub const WHOLE: Parts = Parts { data: true, lock: true };
+pub const WHOLE: Parts = Parts { data: true, lock: true, way: true };
 
 /// Software, one lookup at a time.
 #[derive(Debug)]

@@ -21,14 +21,14 @@ const SEEN: u64 = 1 << 20;
 const RING: u64 = 512;
 /// How much earlier than it is looked at a packet comes, and is asked for by software.
 const AHEAD: u64 = 8;
-/// Bytes of a key.
+/// Bytes of a key of two words.
 pub const KEY_BYTES: u64 = 16;
 
-/// A table with entries 0 to `len`, and its description.
+/// A table with entries 0 to `len`, and its description. Keys are of `W` words.
 #[derive(Debug)]
-pub struct Filled<T> {
+pub struct Filled<T, const W: usize = 2> {
     table: T,
-    hash: Keyed<2>,
+    hash: Keyed<W>,
     seed: u64,
     /// Entries.
     pub len: u64,
@@ -55,7 +55,7 @@ pub fn touch_all(memory: &mut Memory, core: usize, touches: &[Touch]) {
     });
 }
 
-impl<T: HashTable<2>> Filled<T> {
+impl<T: HashTable<W>, const W: usize> Filled<T, W> {
     /// A table of `slots` slots with so many entries; fewer, if no more go in.
     ///
     /// # Errors
@@ -84,8 +84,12 @@ impl<T: HashTable<2>> Filled<T> {
         Ok(filled)
     }
 
-    fn key(&self, i: u64) -> Key<2> {
-        Key([mix(i ^ self.seed << 40), i])
+    fn key(&self, i: u64) -> Key<W> {
+        Key(std::array::from_fn(|word| match word {
+            0 => mix(i ^ self.seed << 40),
+            1 => i,
+            _ => mix(i + word as u64),
+        }))
     }
 
     /// The hash of entry `i`.
@@ -109,9 +113,20 @@ impl<T: HashTable<2>> Filled<T> {
         found.count() as u64
     }
 
+    /// Buckets that a lookup of an entry looks at, on average over so many of the first ones.
+    pub fn buckets(&self, entries: u64) -> f64 {
+        let (tape, mut steps) = (Tape::default(), 0);
+        let entries = entries.min(self.len);
+        for i in 0..entries {
+            self.ask(i, &tape);
+            steps += tape.take_raw().iter().filter(|touch| **touch == Touch::Step).count();
+        }
+        steps as f64 / entries.max(1) as f64
+    }
+
     /// The lookup whose touches are these.
     pub fn lookup<'a>(&self, key: u64, touches: &'a [Touch]) -> Lookup<'a> {
-        Lookup { table: self.description, key, key_bytes: KEY_BYTES, masked: self.masked, touches }
+        Lookup { table: self.description, key, key_bytes: 8 * W as u64, masked: self.masked, touches }
     }
 
     /// Bytes of the table.

@@ -13,7 +13,7 @@ use tidemill_sim::program::{self, Lookup, Parts, Results, Software, WHOLE};
 use tidemill_sim::study::run::{Asking, Outcome, Series, replay, single};
 use tidemill_sim::study::scale::{self, Case};
 use tidemill_sim::study::tuples::{self, Where};
-use tidemill_sim::study::{self, FIGURES, Options, Place, functions, hybrid};
+use tidemill_sim::study::{self, FIGURES, Options, Place, functions, hybrid, misses};
 use tidemill_sim::tape::{Tape, Touch};
 use tidemill_sim::workload::Filled;
 
@@ -99,6 +99,27 @@ fn one_table_is_one_slice_unless_keys_decide() {
     assert_eq!(by_key.halo.distributor, Distributor::Key);
     assert_eq!(slices(&Accelerators::new(&by_key), &|_| 4096, &|i| i * 64), 16);
     halo.lookup(&mut memory, 0, 0, &query(4096, &touches));
+}
+
+#[test]
+fn by_the_bucket_a_query_goes_where_its_line_is() {
+    let config = Config::skylake_sp().with("halo.distributor", "bucket").unwrap();
+    let (mut memory, mut halo) = (Memory::new(&config), Accelerators::new(&config));
+    in_llc(&mut memory, &[4096, 1 << 20]);
+    for i in 0..64_u64 {
+        let bucket = (2 << 20) + i * LINE;
+        let touches = [Touch::Step, read(bucket, false)];
+        in_llc(&mut memory, &[bucket]);
+        let query = query(4096, &touches);
+        let answer = halo.lookup(&mut memory, 5, config.ps(1000.0 * i as f64), &query);
+        assert_eq!((answer.slice, halo.slice_of(&query)), (memory.mesh().home(bucket / LINE), answer.slice));
+    }
+    // The description once and keys always come to the core's own tile; buckets are at home.
+    let key_elsewhere = memory.mesh().home((1 << 20) / LINE) != 5;
+    let description_elsewhere = memory.mesh().home(4096 / LINE) != 5;
+    let expected = 64 * u64::from(key_elsewhere) + u64::from(description_elsewhere);
+    assert_eq!((memory.counts.near, memory.counts.near_elsewhere), (129, expected));
+    assert_eq!((halo.activity.metadata_misses, halo.activity.hashes, halo.activity.queries), (1, 64, 64));
 }
 
 #[test]
@@ -240,7 +261,7 @@ fn who_waits_for_each_lookup_is_never_quicker_and_parts_never_cost_less_than_not
         let free = ns(Asking::default());
         let serial = Asking { serial: true, ..Asking::default() };
         assert!(ns(serial) >= free * 0.999, "{series:?}");
-        let none = Asking { parts: Parts { data: false, lock: true }, placed: Some(true), ..serial };
+        let none = Asking { parts: Parts { data: false, ..WHOLE }, placed: Some(true), ..serial };
         let llc = Asking { placed: Some(true), ..serial };
         let dram = Asking { placed: Some(false), ..serial };
         let times = [ns(none), ns(llc), ns(dram)];
@@ -299,8 +320,14 @@ fn the_figures_have_their_shape() {
     assert!(gain(20, Series::Tcam(Kind::Tcam)) > many);
 
     // Functions.
-    let ns = |series| functions::run(functions::Function::Nat, 1000, series, &small()).unwrap();
-    assert!(ns(Series::NonBlocking(8)) < ns(Series::Software(RTE_HASH)));
+    let gain = |function, beside| {
+        let ns = |series| functions::run::<Keystore<2>>(function, 1000, series, beside, &small()).unwrap();
+        ns(Series::Software(RTE_HASH)) / ns(Series::NonBlocking(8))
+    };
+    for function in functions::ALL {
+        let gains = [0.0, 400.0, 1600.0].map(|beside| gain(function, beside));
+        assert!(gains[0] > gains[1] && gains[1] > gains[2] && gains[2] > 1.0, "{function:?}: {gains:?}");
+    }
 
     // One table is one accelerator's, however many cores; by key it is everybody's.
     let rate = |distributor| {
@@ -308,6 +335,8 @@ fn the_figures_have_their_shape() {
         scale::run(case, &Options { lookups: 800, ..small() }).unwrap()
     };
     let (table, key) = (rate(Distributor::Table), rate(Distributor::Key));
+    let bucket = rate(Distributor::Bucket);
+    assert!(bucket.0 > 2.0 * table.0 && bucket.1 < 20.0, "{table:?} {bucket:?}");
     assert!(key.0 > 2.0 * table.0 && table.1 > 50.0 && key.1 < 20.0, "{table:?} {key:?}");
 
     // The hybrid is whichever is better where that is clear.
@@ -317,10 +346,24 @@ fn the_figures_have_their_shape() {
 }
 
 #[test]
+fn a_single_hash_function_misses_where_two_do_not() {
+    let mut options = Options { lookups: 3000, warm: 6000, ..small() };
+    // 70,000 flows: 2.8 MiB with two hash functions, 5 MiB with one.
+    (options.config.cache.l2_kib, options.config.cache.llc_kib) = (256, 4096);
+    let of = |kind| misses::misses(kind, 70_000, &options).unwrap();
+    let (cuckoo, sfh) = (of(misses::Kind::Cuckoo), of(misses::Kind::Sfh));
+    assert!(sfh.buckets < 1.001 && cuckoo.buckets > 1.05, "{cuckoo:?} {sfh:?}");
+    assert!(sfh.by_thousand[1] > 3.0 * cuckoo.by_thousand[1] + 1.0, "{cuckoo:?} {sfh:?}");
+    assert!(sfh.stalled[1] > 2.0 * cuckoo.stalled[1].max(1.0), "{cuckoo:?} {sfh:?}");
+    // Most loads miss nothing, whatever the table: a lookup has some fifty, of which two are for its lines.
+    assert!(cuckoo.by_thousand[0] < 100.0 && cuckoo.stalled[0] > 10.0, "{cuckoo:?}");
+}
+
+#[test]
 fn every_figure_can_be_made() {
     let options = Options { lookups: 160, warm: 80, most: 4, jobs: 2, ..Options::default() };
     // The largest of these take seconds even so: `tidemill sim halo --figure` makes them.
-    let quick = ["halo-8b", "halo-9", "halo-10", "halo-11"];
+    let quick = ["halo-table1", "halo-8b", "halo-9", "halo-10", "halo-11"];
     for figure in FIGURES.iter().filter(|figure| quick.contains(&figure.name)) {
         let points = (figure.make)(&options, &|_, _| {}).unwrap();
         assert!(points.iter().all(|point| point.y.is_finite()) && points.len() > 10, "{}", figure.name);

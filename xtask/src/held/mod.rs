@@ -7,6 +7,7 @@ mod part10;
 mod part11;
 mod part12;
 mod part13;
+mod part14;
 mod part15;
 mod part2;
 mod part3;
@@ -171,6 +172,7 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
         11 => part11::LINES,
         12 => part12::LINES,
         13 => part13::LINES,
+        14 => part14::LINES,
         15 => part15::LINES,
         part => bail!("no lines are written down for part {part}"),
     };

@@ -2,6 +2,7 @@
 //! model of those around it.
 
 mod amp;
+mod captures;
 mod halo;
 mod kv;
 mod lake;

@@ -89,6 +89,18 @@ pub struct Accelerators {
     pub locking: bool,
     /// Whether lines of the table are where they are; else they are there at once, to see what they cost.
     pub data: bool,
+    /// Whether the way between a core and an accelerator takes its time; likewise.
+    pub way: bool,
+}
+
+impl Query<'_> {
+    /// The line of the first bucket.
+    fn first_line(&self) -> Option<u64> {
+        self.touches.iter().find_map(|touch| match *touch {
+            Touch::Read { address, .. } => Some(address / LINE),
+            _ => None,
+        })
+    }
 }
 
 impl Accelerators {
@@ -110,23 +122,37 @@ impl Accelerators {
             activity: Activity::default(),
             locking: true,
             data: true,
+            way: true,
         }
     }
 
     /// The slice whose accelerator gets a query.
     pub fn slice_of(&self, query: &Query<'_>) -> usize {
         let line = match self.config.halo.distributor {
-            Distributor::Table => query.table,
-            Distributor::Key => query.key,
+            Distributor::Table => query.table / LINE,
+            Distributor::Key => query.key / LINE,
+            // The hash that spreads lines over slices is this one too (`Mesh::home`).
+            Distributor::Bucket => query.first_line().unwrap_or(query.table / LINE),
         };
-        scaled(line / LINE, self.config.slices)
+        scaled(line, self.config.slices)
+    }
+
+    fn way_ps(&self, memory: &Memory, core: usize, slice: usize) -> Time {
+        if self.way { memory.to_slice_ps(core, slice) } else { 0 }
     }
 
     /// A query leaves a core at a time: all that becomes of it.
     pub fn lookup(&mut self, memory: &mut Memory, core: usize, at: Time, query: &Query<'_>) -> Answer {
         let slice = self.slice_of(query);
-        let way = memory.to_slice_ps(core, slice);
-        let arrives = at + way;
+        let way = self.way_ps(memory, core, slice);
+        let by_bucket = self.config.halo.distributor == Distributor::Bucket;
+        let arrives = if by_bucket {
+            let tile = core % self.config.slices;
+            let at = at + self.way_ps(memory, core, tile);
+            self.hashed(memory, tile, at, query) + memory.mesh().travel_ps(tile, slice)
+        } else {
+            at + way
+        };
         let unit = &mut self.units[slice];
         let (place, free) =
             unit.scoreboard.iter().copied().enumerate().min_by_key(|&(_, until)| until).unwrap_or((0, 0));
@@ -137,7 +163,9 @@ impl Accelerators {
             start = free + 2 * memory.mesh().travel_ps(core, slice);
         }
         let accepted = start;
-        let done = self.run(memory, slice, start, query);
+        self.activity.queries += 1;
+        let hashed = if by_bucket { start } else { self.hashed(memory, slice, start, query) };
+        let done = self.search(memory, slice, hashed, query);
         self.units[slice].scoreboard[place] = done;
         let done = match query.to {
             Destination::Register => done + way,
@@ -146,16 +174,19 @@ impl Accelerators {
         Answer { accepted, done, slice }
     }
 
-    /// The steps of a query: when its result is in the result queue.
-    fn run(&mut self, memory: &mut Memory, slice: usize, start: Time, query: &Query<'_>) -> Time {
-        self.activity.queries += 1;
+    /// A query's first steps: when the unit of this slice knows the key's hash.
+    fn hashed(&mut self, memory: &mut Memory, slice: usize, start: Time, query: &Query<'_>) -> Time {
         let now = self.metadata(memory, slice, query.table / LINE, start) + self.step_ps;
         let now = memory.near_load(slice, query.key, query.key_bytes, now) + self.step_ps;
-        let mut now = now + if query.masked { self.mask_ps } else { 0 };
+        let now = now + if query.masked { self.mask_ps } else { 0 };
         self.activity.hashes += 1;
         let words = query.key_bytes.div_ceil(8) as f64;
-        now = self.units[slice].hash.reserve(now) + (self.hash_ps * words) as Time + self.step_ps;
-        let locked_from = now;
+        self.units[slice].hash.reserve(now) + (self.hash_ps * words) as Time + self.step_ps
+    }
+
+    /// The others, from then on: when its result is in the result queue.
+    fn search(&mut self, memory: &mut Memory, slice: usize, hashed: Time, query: &Query<'_>) -> Time {
+        let mut now = hashed;
         for touch in query.touches {
             if let Touch::Read { address, bytes, .. } = *touch {
                 if self.data {
@@ -170,7 +201,7 @@ impl Accelerators {
                 if let Touch::Read { address, bytes, .. } = *touch {
                     for line in lines(address, bytes) {
                         self.activity.locks += 1;
-                        memory.lock(line, locked_from, now);
+                        memory.lock(line, hashed, now);
                     }
                 }
             }

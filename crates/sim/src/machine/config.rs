@@ -96,7 +96,7 @@ pub struct HaloConfig {
     pub step_cycles: f64,
     /// Lookups that share a line of results and are asked for together.
     pub batch: usize,
-    /// Which slice gets a query: by the table's address (the paper), or by that of the key's bucket.
+    /// Which slice gets a query: by the table's address (the paper), by the key's, or by that of the key's first bucket.
     pub distributor: Distributor,
 }
 
@@ -108,6 +108,9 @@ pub enum Distributor {
     Table,
     /// By the address of the key: a table's queries go everywhere, and so does its description. Ours.
     Key,
+    /// To the slice that has the key's first bucket. So the key is fetched and hashed before it is known which that is: at the core's own
+    /// tile, whose metadata cache has the table's description. Ours.
+    Bucket,
 }
 
 /// TCAM beside the caches, in the middle of the mesh.
@@ -173,7 +176,8 @@ pub enum ConfigError {
 type Preset = (&'static str, fn() -> Config);
 
 /// The machines that are known by name.
-pub const PRESETS: [Preset; 2] = [("skylake-sp", Config::skylake_sp), ("zen-4", Config::zen_4)];
+pub const PRESETS: [Preset; 3] =
+    [("skylake-sp", Config::skylake_sp), ("zen-4", Config::zen_4), ("zen-3", Config::zen_3)];
 
 /// Where a number is from.
 pub type Origin = (&'static str, &'static str);
@@ -232,6 +236,19 @@ impl Config {
             mesh: MeshConfig { columns: 2, hop_cycles: 1.0 },
             dram: DramConfig { load_ns: 110.0, channels: 12, line_ns: 64.0 / 38.4 },
             ..base
+        }
+    }
+
+    /// A core complex of AMD's Zen 3 server parts, likewise: a smaller window, half the L2, DDR4-3200.
+    pub fn zen_3() -> Self {
+        let next = Config::zen_4();
+        Config {
+            machine: "zen-3".into(),
+            ghz: 3.5,
+            core: CoreConfig { rob: 256, loads: 116, ..next.core },
+            cache: CacheConfig { l2_kib: 512, l2_cycles: 12.0, llc_cycles: 46.0, ..next.cache },
+            dram: DramConfig { channels: 8, line_ns: 64.0 / 25.6, ..next.dram },
+            ..next
         }
     }
 

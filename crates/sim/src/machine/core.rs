@@ -79,6 +79,8 @@ pub struct Done {
     pub mispredicted: u64,
     /// Branches.
     pub branches: u64,
+    /// Loads; no prefetches.
+    pub loads: u64,
 }
 
 /// A hardware thread. See the [module](self).
@@ -197,6 +199,7 @@ impl Core {
     pub fn work(&mut self, memory: &mut Memory, step: &Step, ready: Time) -> Time {
         let (n, loads) = (self.whole(0, step.instructions), self.whole(1, step.loads));
         let stores = self.whole(2, step.stores);
+        self.done.loads += loads;
         let room = self.loads.wait(loads as usize, self.front);
         let room = self.stores.wait(stores as usize, room);
         self.stall_until(room);
@@ -218,6 +221,7 @@ impl Core {
         self.stall_until(room);
         let entered = self.enter(memory, 1);
         let done = memory.load(self.seat, address, bytes, entered.max(ready));
+        self.done.loads += 1;
         self.retire(done);
         self.loads.put(1, self.retired);
         done

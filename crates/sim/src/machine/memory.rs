@@ -140,6 +140,12 @@ impl Memory {
         }
     }
 
+    /// The same caches and what is in them, with the latencies of a machine whose caches are of the same sizes.
+    pub fn retimed(&self, config: &Config) -> Self {
+        let Memory { private, llc, pages, .. } = self.clone();
+        Memory { private, llc, pages, ..Memory::new(config) }
+    }
+
     /// The machine's numbers.
     pub fn config(&self) -> &Config {
         &self.config

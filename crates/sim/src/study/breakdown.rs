@@ -2,11 +2,15 @@
 //!
 //! Each lookup waits for the one before. Parts are found by leaving them out: the table's lines are in L1 (an accelerator has them at once), or
 //! locks are not taken; what is left is computing.
+//!
+//! Further panels ask what our differences from the paper come from: LOOKUP_B without the way from the core to the accelerator and back, a DRAM that answers
+//! sooner, locks by their share of the instructions.
 
 use super::run::{Asking, Series, single};
 use super::{Options, Place, Point, StudyError};
 use crate::machine::Memory;
-use crate::program::Parts;
+use crate::mix::Mix;
+use crate::program::{Parts, WHOLE};
 use crate::workload::Filled;
 use tidemill_flow::keystore::Keystore;
 
@@ -28,21 +32,70 @@ impl Breakdown {
     }
 }
 
+fn table(options: &Options) -> Result<(Memory, Filled<Keystore<2>>), StudyError> {
+    let mut memory = Memory::new(&options.config);
+    let table = Filled::new(&mut memory, 1 << 14, (1 << 14) * 3 / 4, options.seed)?;
+    Ok((memory, table))
+}
+
+/// Nanoseconds of a LOOKUP_B, its lines in the LLC, if the way between core and accelerator took no time; each waits for the one before.
+///
+/// # Errors
+/// [`StudyError`].
+pub fn without_the_way(options: &Options) -> Result<f64, StudyError> {
+    let (memory, table) = table(options)?;
+    let parts = Parts { way: false, ..WHOLE };
+    let asking = Asking { serial: true, parts, placed: Some(true), ..Asking::default() };
+    Ok(single(memory, &table, Series::Blocking, options, asking).ns())
+}
+
+/// How many times faster an accelerator has data from DRAM than a core, if a core's load from there takes so many nanoseconds.
+///
+/// # Errors
+/// [`StudyError`].
+pub fn dram_gain(options: &Options, load_ns: f64) -> Result<f64, StudyError> {
+    let mut options = options.clone();
+    options.config.dram.load_ns = load_ns;
+    options.config.check()?;
+    let (memory, table) = table(&options)?;
+    let data = |series| {
+        let ns = |parts| {
+            let asking = Asking { serial: true, parts, placed: Some(false), ..Asking::default() };
+            single(memory.clone(), &table, series, &options, asking).ns()
+        };
+        ns(WHOLE) - ns(Parts { data: false, ..WHOLE })
+    };
+    Ok(data(Series::Software(options.mix)) / data(Series::Blocking))
+}
+
+/// Kinds of lookups, by the buckets and entries that they look at: of a key in its first bucket, in its other one, in none.
+pub const KINDS: [(&str, f64, f64); 3] =
+    [("first bucket", 1.0, 1.0), ("other bucket", 2.0, 1.0), ("absent", 2.0, 0.0)];
+
+/// Percent of a lookup's instructions that are its locks'.
+pub fn lock_instructions(mix: &Mix, buckets: f64, entries: f64) -> f64 {
+    let all = mix.instructions(buckets, entries);
+    100.0 * (1.0 - mix.without_lock().instructions(buckets, entries) / all)
+}
+
+/// A core's load from DRAM, in nanoseconds: ours, less, and what gem5's own DDR4-2400 makes of it where the row is open: 10 + 14.16 + 3.33 + 10 ns
+/// (controller, column, transfer, controller) behind an LLC that has answered after 25.7.
+pub const DRAM_NS: [f64; 4] = [90.0, 80.0, 70.0, 63.2];
+
 /// Of software and of LOOKUP_B, with lines in the LLC and in DRAM: in this order, software first. `serial`: each lookup waits for the one before.
 ///
 /// # Errors
 /// [`StudyError`].
 pub fn breakdowns(options: &Options, serial: bool) -> Result<[[Breakdown; 2]; 2], StudyError> {
-    let mut memory = Memory::new(&options.config);
-    let table: Filled<Keystore<2>> = Filled::new(&mut memory, 1 << 14, (1 << 14) * 3 / 4, options.seed)?;
+    let (memory, table) = table(options)?;
     let of = |series, in_llc| {
         let ns = |parts| {
-            let asking = Asking { serial, parts, placed: Some(in_llc) };
+            let asking = Asking { serial, parts, placed: Some(in_llc), ..Asking::default() };
             single(memory.clone(), &table, series, options, asking).ns()
         };
-        let whole = ns(Parts { data: true, lock: true });
-        let data = whole - ns(Parts { data: false, lock: true });
-        let lock = whole - ns(Parts { data: true, lock: false });
+        let whole = ns(WHOLE);
+        let data = whole - ns(Parts { data: false, ..WHOLE });
+        let lock = whole - ns(Parts { lock: false, ..WHOLE });
         Breakdown { compute: whole - data - lock, data, lock }
     };
     Ok([Series::Software(options.mix), Series::Blocking].map(|series| [of(series, true), of(series, false)]))
@@ -90,6 +143,29 @@ pub fn figure(options: &Options) -> Result<Vec<Point>, StudyError> {
             y,
             paper: Some(paper),
         }));
+    }
+    points.extend(causes(options)?);
+    Ok(points)
+}
+
+/// What the differences come from.
+fn causes(options: &Options) -> Result<Vec<Point>, StudyError> {
+    let mut points = Vec::new();
+    let mut put = |panel, series: &str, x, y, paper| {
+        points.push(Point { panel, series: series.into(), x, y, paper });
+    };
+    let [software, _] = breakdowns(options, true)?;
+    let without = without_the_way(options)?;
+    let panel = "each waits: a lookup in the LLC without the way to the accelerator, times faster";
+    put(panel, "halo-blocking", Place::Name("LLC".into()), software[0].all() / without, Some(3.3));
+    for load_ns in DRAM_NS {
+        let panel = "data from DRAM, times faster, by a core's load from DRAM, ns";
+        put(panel, "halo-blocking", Place::Number(load_ns), dram_gain(options, load_ns)?, Some(1.6));
+    }
+    for (name, buckets, entries) in KINDS {
+        let panel = "locks of software, percent of its instructions (the paper: of its time)";
+        let share = lock_instructions(&options.mix, buckets, entries);
+        put(panel, options.mix.name, Place::Name(name.into()), share, Some(13.1));
     }
     Ok(points)
 }

@@ -1,6 +1,7 @@
 //! This machine beside its model: the same tables, really looked up and simulated, so that one can see how far the model of a core may be believed.
 //!
-//! Time is handed in. What is compared is software only: nobody has an accelerator.
+//! Time is handed in. What is compared is software only: nobody has an accelerator. A chain of multiplications tells the clock: where that differs from the model's, so do all
+//! other rows.
 
 use super::run::{Asking, Series, single};
 use super::{Options, StudyError};
@@ -39,7 +40,7 @@ const WORDS: usize = LINE as usize / 4;
 /// # Errors
 /// [`StudyError`].
 pub fn rows(options: &Options, seconds: &dyn Fn() -> f64) -> Result<Vec<Row>, StudyError> {
-    let mut rows = Vec::new();
+    let mut rows = vec![multiplications(options, seconds)];
     for kib in [16, 256, 4 << 10, 64 << 10] {
         rows.push(chase(options, kib << 10, seconds)?);
     }
@@ -52,6 +53,26 @@ pub fn rows(options: &Options, seconds: &dyn Fn() -> f64) -> Result<Vec<Row>, St
 
 fn least(mut pass: impl FnMut() -> f64) -> f64 {
     (0..PASSES).map(|_| pass()).fold(f64::INFINITY, f64::min)
+}
+
+/// A chain of multiplications of 64 bits: three cycles each, on all cores that there is a model of.
+fn multiplications(options: &Options, seconds: &dyn Fn() -> f64) -> Row {
+    let count = 20_000_000_u32;
+    let (mut product, factor) = (black_box(3_u64), black_box(0x9e37_79b9_7f4a_7c15_u64));
+    let measured_ns = least(|| {
+        let from = seconds();
+        for _ in 0..count {
+            product = product.wrapping_mul(factor);
+        }
+        product = black_box(product);
+        (seconds() - from) * 1e9 / f64::from(count)
+    });
+    Row {
+        what: "dependent multiplications".into(),
+        bytes: 0,
+        measured_ns,
+        simulated_ns: 3.0 / options.config.ghz,
+    }
 }
 
 /// A chain of loads through so many bytes.

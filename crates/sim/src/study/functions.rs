@@ -10,18 +10,27 @@
 //! | filter | three tables: by source, by destination, by 5-tuple; one packet in ten is in one of them | nothing but the verdict |
 //!
 //! Packets come in bursts of eight. LOOKUP_NB asks for all of a burst before it looks at results.
+//!
+//! What a function does beside lookups, nobody accelerates: the more that is, the less is gained. So a second panel has the gain by instructions
+//! that a packet takes beside those of the table above, four a cycle; a third has the functions on our production table.
 
 use super::run::{Bench, Series};
 use super::{Options, Place, Point, Progress, StudyError, in_parallel};
-use crate::machine::{Memory, Step, Time};
+use crate::machine::{Core, Memory, Step, Time};
+use crate::mix::FLOWTABLE;
 use crate::program::{self, Lookup, Software, WHOLE};
 use crate::tape::{Tape, Touch};
 use crate::workload::Filled;
 use tidemill_cachesim::random::Random;
+use tidemill_flow::flowtable::FlowTable;
 use tidemill_flow::keystore::Keystore;
+use tidemill_flow::table::HashTable;
 
 /// Packets of a burst.
 const BURST: u64 = 8;
+
+/// Instructions beside, for the second panel.
+pub const BESIDE: [f64; 6] = [0.0, 200.0, 400.0, 800.0, 1200.0, 1600.0];
 
 /// A function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,6 +42,9 @@ pub enum Function {
     /// A filter of rules in hash tables.
     Filter,
 }
+
+/// All of them.
+pub const ALL: [Function; 3] = [Function::Nat, Function::Prads, Function::Filter];
 
 impl Function {
     /// As in the figure.
@@ -81,13 +93,19 @@ const REWRITE: Step = Step { instructions: 36.0, loads: 8.0, stores: 6.0, chain_
 /// A time stamp and a counter; a verdict.
 const NOTE: Step = Step { instructions: 8.0, loads: 2.0, stores: 2.0, chain_cycles: 3.0 };
 
-/// Nanoseconds a packet.
+/// Nanoseconds a packet, which takes so many instructions beside what is said above.
 ///
 /// # Errors
 /// [`StudyError`].
-pub fn run(function: Function, entries: u64, series: Series, options: &Options) -> Result<f64, StudyError> {
+pub fn run<T: HashTable<2>>(
+    function: Function,
+    entries: u64,
+    series: Series,
+    beside: f64,
+    options: &Options,
+) -> Result<f64, StudyError> {
     let mut memory = Memory::new(&options.config);
-    let tables: Vec<Filled<Keystore<2>>> = (0..function.tables())
+    let tables: Vec<Filled<T>> = (0..function.tables())
         .map(|i| {
             let own = (entries / function.tables() as u64).max(1);
             Filled::new(&mut memory, own * 10 / 9 + 1, own, options.seed + i as u64)
@@ -132,13 +150,14 @@ pub fn run(function: Function, entries: u64, series: Series, options: &Options) 
         };
         let lookups: Vec<Lookup<'_>> = (0..touches.len()).map(lookup).collect();
         // The header is read by the function in any case.
-        let parse = |core: &mut _, memory: &mut _, packet: u64| -> Time {
-            let core: &mut crate::machine::Core = core;
+        let parse = |core: &mut Core, memory: &mut Memory, packet: u64| -> Time {
+            if beside > 0.0 {
+                core.work(memory, &Step { instructions: beside, ..Step::default() }, 0);
+            }
             let header = core.load(memory, packets.key(packet), 40, 0);
             core.work(memory, &PARSE, header)
         };
-        let act = |core: &mut _, memory: &mut _, i: usize, found: Time| {
-            let core: &mut crate::machine::Core = core;
+        let act = |core: &mut Core, memory: &mut Memory, i: usize, found: Time| {
             if let Some(record) = record_of[i] {
                 let there = core.load(memory, record, function.record(), found);
                 let step = if function == Function::Nat { &REWRITE } else { &NOTE };
@@ -170,33 +189,56 @@ pub fn run(function: Function, entries: u64, series: Series, options: &Options) 
     Ok((bench.core.idle_at() - from) as f64 / 1e3 / counted.max(1) as f64)
 }
 
+/// Points of one case: each series relative to the software.
+fn points<T: HashTable<2>>(
+    panel: &'static str,
+    x: Place,
+    (function, size, beside): (Function, u64, f64),
+    series: &[(String, Series)],
+    options: &Options,
+) -> Result<Vec<Point>, StudyError> {
+    let software = run::<Keystore<2>>(function, size, Series::Software(options.mix), beside, options)?;
+    let point = |(name, series): &(String, Series)| -> Result<Point, StudyError> {
+        let y = software / run::<T>(function, size, *series, beside, options)?;
+        Ok(Point { panel, series: name.clone(), x: x.clone(), y, paper: None })
+    };
+    series.iter().map(point).collect()
+}
+
 /// The figure: packets a second relative to software.
 ///
 /// # Errors
 /// [`StudyError`].
 pub fn figure(options: &Options, progress: Progress<'_>) -> Result<Vec<Point>, StudyError> {
-    let cases: Vec<(Function, u64)> = [Function::Nat, Function::Prads, Function::Filter]
+    let nonblocking = Series::NonBlocking(options.config.halo.batch);
+    let named = |name: &str, series| (name.to_owned(), series);
+    let papers = [
+        named("software", Series::Software(options.mix)),
+        named("halo-blocking", Series::Blocking),
+        named("halo-nonblocking", nonblocking),
+    ];
+    let production = [
+        named("software-flowtable", Series::Software(FLOWTABLE)),
+        named("halo-nonblocking-flowtable", nonblocking),
+    ];
+    let sizes = ALL.into_iter().flat_map(|function| function.sizes().map(|size| (function, size, None)));
+    let beside = ALL
         .into_iter()
-        .flat_map(|function| function.sizes().map(|size| (function, size)))
-        .collect();
-    let case = |&(function, size): &(Function, u64)| -> Result<Vec<Point>, StudyError> {
-        let ns = |series| run(function, size, series, options);
-        let software = ns(Series::Software(options.mix))?;
-        let series = [
-            ("software", Series::Software(options.mix)),
-            ("halo-blocking", Series::Blocking),
-            ("halo-nonblocking", Series::NonBlocking(options.config.halo.batch)),
-        ];
-        let point = |(name, series): (&str, Series)| -> Result<Point, StudyError> {
-            Ok(Point {
-                panel: "packets a second relative to software",
-                series: name.into(),
-                x: Place::Name(format!("{}, {size}", function.name())),
-                y: software / ns(series)?,
-                paper: None,
-            })
-        };
-        series.into_iter().map(point).collect()
+        .flat_map(|function| BESIDE.map(|beside| (function, function.sizes()[1], Some(beside))));
+    let cases: Vec<(Function, u64, Option<f64>)> = sizes.chain(beside).collect();
+    let case = |&(function, size, beside): &(Function, u64, Option<f64>)| -> Result<Vec<Point>, StudyError> {
+        let name = function.name();
+        if let Some(beside) = beside {
+            let (panel, x) = ("relative to software, by instructions beside", Place::Number(beside));
+            let own = [named(&format!("{name}, halo-nonblocking"), nonblocking)];
+            return points::<Keystore<2>>(panel, x, (function, size, beside), &own, options);
+        }
+        let x = Place::Name(format!("{name}, {size}"));
+        let (panel, of) = ("packets a second relative to software", (function, size, 0.0));
+        let mut all = points::<Keystore<2>>(panel, x.clone(), of, &papers, options)?;
+        let panel = "the same on our production table";
+        all.extend(points::<FlowTable<2>>(panel, x, of, &production, options)?);
+        Ok(all)
     };
     let points: Result<Vec<_>, _> = in_parallel(options.jobs, &cases, progress, case).into_iter().collect();
     Ok(points?.into_iter().flatten().collect())

@@ -1,14 +1,18 @@
 //! The figures: runs of programs on machines, and what comes of them as points.
 //!
-//! * [`run`]: one table, one series. [`register`]: Figure 8b. [`single`]: 9. [`breakdown`]: 10. [`tuples`]: 11. [`smt`]: 12. [`functions`]: 13. [`table4`].
-//! * Beyond the paper: [`hybrid`], [`scale`], [`structures`]. [`calibrate`]: this machine beside its model.
+//! * [`run`]: one table, one series. [`misses`]: Figure 4, Table 1. [`register`]: Figure 8b. [`single`]: 9. [`breakdown`]: 10. [`tuples`]: 11. [`smt`]: 12. [`functions`]: 13. [`table4`].
+//! * [`headlines`]: the numbers that the paper states, ours, and what makes the difference.
+//! * Beyond the paper: [`hybrid`], [`scale`], [`llc`], [`structures`]; [`traffic`]: real packets. [`calibrate`]: this machine beside its model.
 //!
 //! A figure is points with the paper's number beside ours where the paper states one. It is the same for the same arguments, on any number of threads.
 
 pub mod breakdown;
 pub mod calibrate;
 pub mod functions;
+pub mod headlines;
 pub mod hybrid;
+pub mod llc;
+pub mod misses;
 pub mod register;
 pub mod run;
 pub mod scale;
@@ -16,6 +20,7 @@ pub mod single;
 pub mod smt;
 pub mod structures;
 pub mod table4;
+pub mod traffic;
 pub mod tuples;
 
 use crate::machine::{Config, ConfigError};
@@ -146,7 +151,19 @@ pub struct Figure {
 }
 
 /// All of them.
-pub const FIGURES: [Figure; 10] = [
+pub const FIGURES: [Figure; 14] = [
+    Figure {
+        name: "halo-4",
+        title: "What lookups in software miss and wait for, simulated (HALO, Figure 4)",
+        x: "flows",
+        make: misses::figure,
+    },
+    Figure {
+        name: "halo-table1",
+        title: "What lookups in software execute, counted by callgrind (HALO, Table 1)",
+        x: "where the key is",
+        make: |options, _| Ok(misses::instructions(options)),
+    },
     Figure {
         name: "halo-8b",
         title: "Flows that a flow register counts (HALO, Figure 8b)",
@@ -190,6 +207,12 @@ pub const FIGURES: [Figure; 10] = [
         make: |options, _| table4::figure(options),
     },
     Figure {
+        name: "halo-headlines",
+        title: "What the paper states, ours, and ours without what makes the difference",
+        x: "of what",
+        make: headlines::figure,
+    },
+    Figure {
         name: "halo-hybrid",
         title: "The hybrid mode by flows (HALO, section 4.6; no figure of the paper)",
         x: "flows",
@@ -200,6 +223,12 @@ pub const FIGURES: [Figure; 10] = [
         title: "Many cores, one table or one each, two distributors (beyond HALO)",
         x: "cores",
         make: scale::figure,
+    },
+    Figure {
+        name: "halo-llc",
+        title: "One table, other last-level caches (beyond HALO)",
+        x: "MiB of all slices",
+        make: llc::figure,
     },
     Figure {
         name: "halo-structures",

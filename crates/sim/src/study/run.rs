@@ -55,6 +55,8 @@ pub struct Outcome {
     pub ps: Time,
     /// Instructions of the core.
     pub instructions: f64,
+    /// Its loads.
+    pub loads: u64,
     /// Wrong guesses.
     pub mispredicted: u64,
     /// What the memory system did.
@@ -100,6 +102,7 @@ impl Bench {
             lookups: 0,
             ps: self.core.idle_at(),
             instructions: self.core.done.instructions,
+            loads: self.core.done.loads,
             mispredicted: self.core.done.mispredicted,
             counts: self.memory.counts,
             activity: self.halo.activity,
@@ -135,6 +138,7 @@ impl Bench {
             lookups,
             ps: now.ps - before.ps,
             instructions: now.instructions - before.instructions,
+            loads: now.loads - before.loads,
             mispredicted: now.mispredicted - before.mispredicted,
             counts,
             activity,
@@ -151,18 +155,20 @@ pub struct Asking {
     pub parts: Parts,
     /// Where the lines of the table are put before each lookup: in the LLC, in DRAM; or left where they are.
     pub placed: Option<bool>,
+    /// Bytes of a key.
+    pub key_bytes: u64,
 }
 
 impl Default for Asking {
     fn default() -> Self {
-        Asking { serial: false, parts: WHOLE, placed: None }
+        Asking { serial: false, parts: WHOLE, placed: None, key_bytes: KEY_BYTES }
     }
 }
 
 /// Looks up random entries of a table that are there.
-pub fn single<T: HashTable<2>>(
+pub fn single<T: HashTable<W>, const W: usize>(
     memory: Memory,
-    table: &Filled<T>,
+    table: &Filled<T, W>,
     series: Series,
     options: &Options,
     asking: Asking,
@@ -202,7 +208,8 @@ type Ask<'a> = &'a mut dyn FnMut(&mut Memory, &mut Vec<Touch>) -> u64;
 /// Runs lookups as they come.
 pub fn stream(memory: Memory, ask: Ask<'_>, series: Series, options: &Options, asking: Asking) -> Outcome {
     let mut bench = Bench::new(memory);
-    (bench.halo.locking, bench.halo.data) = (asking.parts.lock, asking.parts.data);
+    let Parts { data, lock, way } = asking.parts;
+    (bench.halo.locking, bench.halo.data, bench.halo.way) = (lock, data, way);
     let mut software = match series {
         Series::Software(mix) | Series::Batch(mix) => Some(Software::new(mix, asking.parts)),
         _ => None,
@@ -243,7 +250,7 @@ pub fn stream(memory: Memory, ask: Ask<'_>, series: Series, options: &Options, a
         let Bench { memory, core, halo, results, packets } = &mut bench;
         let lookup = |(i, touches)| -> Lookup<'_> {
             let (table, key): (u64, u64) = (tables[i], packets.key(n + i as u64));
-            Lookup { table, key, key_bytes: KEY_BYTES, masked: false, touches }
+            Lookup { table, key, key_bytes: asking.key_bytes, masked: false, touches }
         };
         let keys: Vec<Lookup<'_>> =
             touches.iter().enumerate().map(|(i, touches)| lookup((i, touches.as_slice()))).collect();

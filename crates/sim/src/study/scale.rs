@@ -2,7 +2,8 @@
 //! all slices.
 //!
 //! By the table's address, all queries for one table meet in one accelerator: with more cores than it can serve they wait there, whatever
-//! the other slices do. By the key, they go everywhere, and each accelerator keeps the table's description.
+//! the other slices do. By the key, they go everywhere, and each accelerator keeps the table's description. By the bucket, they go where its line is, and
+//! what is before that, the key's fetch and hash, is done at the core's own tile.
 
 use super::{Options, Place, Point, Progress, StudyError, in_parallel};
 use crate::halo::Accelerators;
@@ -102,6 +103,7 @@ pub fn figure(options: &Options, progress: Progress<'_>) -> Result<Vec<Point>, S
         ("software, one table", false, None),
         ("halo-nonblocking, one table", false, Some(Distributor::Table)),
         ("halo-nonblocking, one table, by key", false, Some(Distributor::Key)),
+        ("halo-nonblocking, one table, by bucket", false, Some(Distributor::Bucket)),
         ("halo-nonblocking, a table each", true, Some(Distributor::Table)),
     ];
     let cases: Vec<(&str, Case)> = CORES

@@ -4,9 +4,11 @@ use super::run::{Asking, Outcome, Series, single};
 use super::{Options, Place, Point, Progress, StudyError, in_parallel};
 use crate::halo::tcam::Kind;
 use crate::machine::Memory;
-use crate::mix::{KEYSTORE, TABLE_1};
+use crate::mix::{FLOWTABLE, KEYSTORE, TABLE_1};
 use crate::workload::Filled;
+use tidemill_flow::flowtable::FlowTable;
 use tidemill_flow::keystore::Keystore;
+use tidemill_flow::table::HashTable;
 
 /// Sizes, as powers of two.
 const SIZES: [u32; 12] = [3, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24];
@@ -41,6 +43,35 @@ pub fn series(options: &Options) -> Vec<(String, Series)> {
     ]
 }
 
+/// The same of our production table.
+fn production(options: &Options) -> Vec<(String, Series)> {
+    let named = |name: &str, series| (name.to_owned(), series);
+    vec![
+        named("software-flowtable", Series::Software(FLOWTABLE)),
+        named("halo-blocking-flowtable", Series::Blocking),
+        named("halo-nonblocking-flowtable", Series::NonBlocking(options.config.halo.batch)),
+    ]
+}
+
+/// What each series comes to on one table.
+fn outcomes<T: HashTable<2>>(
+    power: u32,
+    load: u64,
+    series: &[(String, Series)],
+    options: &Options,
+) -> Result<Vec<(String, [Outcome; 2])>, StudyError> {
+    let mut memory = Memory::new(&options.config);
+    let slots = 1_u64 << power;
+    let entries = (slots * load / 100).max(1);
+    let table: Filled<T> = Filled::new(&mut memory, slots, entries, options.seed)?;
+    let run = |series: &Series| {
+        [false, true].map(|serial| {
+            single(memory.clone(), &table, *series, options, Asking { serial, ..Asking::default() })
+        })
+    };
+    Ok(series.iter().map(|(name, series)| (name.clone(), run(series))).collect())
+}
+
 /// All of them.
 ///
 /// # Errors
@@ -51,19 +82,11 @@ pub fn rows(options: &Options, progress: Progress<'_>) -> Result<Vec<Row>, Study
         .filter(|&power| power <= options.most)
         .flat_map(|power| LOADS.map(|load| (power, load)))
         .collect();
-    let series = series(options);
+    let (series, ours) = (series(options), production(options));
     let row = |&(power, load): &(u32, u64)| -> Result<Row, StudyError> {
-        let mut memory = Memory::new(&options.config);
-        let slots = 1_u64 << power;
-        let entries = (slots * load / 100).max(1);
-        let table: Filled<Keystore<2>> = Filled::new(&mut memory, slots, entries, options.seed)?;
-        let run = |series: &Series| {
-            [false, true].map(|serial| {
-                single(memory.clone(), &table, *series, options, Asking { serial, ..Asking::default() })
-            })
-        };
-        let outcomes = series.iter().map(|(name, series)| (name.clone(), run(series))).collect();
-        Ok(Row { power, load, outcomes })
+        let mut all = outcomes::<Keystore<2>>(power, load, &series, options)?;
+        all.extend(outcomes::<FlowTable<2>>(power, load, &ours, options)?);
+        Ok(Row { power, load, outcomes: all })
     };
     in_parallel(options.jobs, &cases, progress, row).into_iter().collect()
 }

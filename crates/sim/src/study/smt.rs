@@ -11,6 +11,9 @@
 //!
 //! The other thread looks up random flows without a pause. Window and queues are divided between two threads in any case; what a function
 //! does beside an idle thread is what its loss is reckoned from.
+//!
+//! What a function loses is above all what of L1 it had for itself: one that never was in L1 (mTCP-like), or needs half of it (Snort-like), loses little. A further panel has
+//! the same functions over 24 KiB, all of it hot, as the ACL.
 
 use super::run::{Bench, Series};
 use super::{Options, Place, Point, Progress, StudyError, in_parallel};
@@ -163,37 +166,70 @@ fn threads_counts(memory: &Memory) -> Counts {
     memory.counts
 }
 
+/// Percent of its packets that a function loses to a switch with so many flows, and by how much more, in percent, the core's accesses miss L1.
+fn loss(
+    function: &Function,
+    series: Series,
+    flows: u64,
+    options: &Options,
+) -> Result<(f64, f64), StudyError> {
+    let alone = run(function, None, options)?;
+    let beside = run(function, Some((series, flows)), options)?;
+    Ok((100.0 * (1.0 - alone.ns / beside.ns), 100.0 * (beside.l1_misses - alone.l1_misses)))
+}
+
+/// Bytes of L1 that a function of the further panel needs: those of the ACL.
+const IN_L1: u64 = 24 << 10;
+
+impl Function {
+    /// The same instructions over as much as fits into L1, all of it hot.
+    fn in_l1(self) -> Self {
+        Function { footprint: IN_L1, hot: IN_L1, hot_percent: 100, ..self }
+    }
+}
+
+/// The least and the most that functions lose, in percent, to a switch with so many flows; with the footprints that are assumed, or all in L1.
+///
+/// # Errors
+/// [`StudyError`].
+pub fn losses(series: Series, flows: u64, in_l1: bool, options: &Options) -> Result<[f64; 2], StudyError> {
+    let mut ends = [f64::INFINITY, f64::NEG_INFINITY];
+    for function in FUNCTIONS {
+        let function = if in_l1 { function.in_l1() } else { function };
+        let (lost, _) = loss(&function, series, flows, options)?;
+        ends = [ends[0].min(lost), ends[1].max(lost)];
+    }
+    Ok(ends)
+}
+
 /// The figure: percent of its packets that a function loses, and misses in the core's L1.
 ///
 /// # Errors
 /// [`StudyError`].
 pub fn figure(options: &Options, progress: Progress<'_>) -> Result<Vec<Point>, StudyError> {
-    let cases: Vec<(Function, u64)> =
-        FUNCTIONS.into_iter().flat_map(|function| FLOWS.map(|flows| (function, flows))).collect();
-    let case = |&(function, flows): &(Function, u64)| -> Result<Vec<Point>, StudyError> {
-        let alone = run(&function, None, options)?;
+    let all = |in_l1: bool| {
+        let function = move |function: Function| if in_l1 { function.in_l1() } else { function };
+        FUNCTIONS.into_iter().flat_map(move |own| FLOWS.map(|flows| (function(own), flows, in_l1)))
+    };
+    let cases: Vec<(Function, u64, bool)> = all(false).chain(all(true)).collect();
+    let case = |&(function, flows, in_l1): &(Function, u64, bool)| -> Result<Vec<Point>, StudyError> {
         let mut points = Vec::new();
         for (name, series) in [
             ("software", Series::Software(options.mix)),
             ("halo-blocking", Series::Blocking),
             ("halo-nonblocking", Series::NonBlocking(options.config.halo.batch)),
         ] {
-            let beside = run(&function, Some((series, flows)), options)?;
-            let x = || Place::Name(format!("{}, {flows} flows", function.name));
-            points.push(Point {
-                panel: "throughput lost, percent",
-                series: name.into(),
-                x: x(),
-                y: 100.0 * (1.0 - alone.ns / beside.ns),
-                paper: None,
-            });
-            points.push(Point {
-                panel: "misses in L1 of the core's accesses, percent more",
-                series: name.into(),
-                x: x(),
-                y: 100.0 * (beside.l1_misses - alone.l1_misses),
-                paper: None,
-            });
+            let (lost, misses) = loss(&function, series, flows, options)?;
+            let mut put = |panel, y| {
+                let x = Place::Name(format!("{}, {flows} flows", function.name));
+                points.push(Point { panel, series: name.into(), x, y, paper: None });
+            };
+            if in_l1 {
+                put("throughput lost by the same functions over 24 KiB, percent", lost);
+            } else {
+                put("throughput lost, percent", lost);
+                put("misses in L1 of the core's accesses, percent more", misses);
+            }
         }
         Ok(points)
     };

@@ -4,16 +4,20 @@
 //! A packet's key is in one of the tables. Software and LOOKUP_B ask one after the other and stop there; LOOKUP_NB asks all at once
 //! (5.1), so it looks at more. Two kinds of packets: those whose table is any of them, and those whose table is the last
 //! (as if it were a miss).
+//!
+//! How many packets a program asks for before it looks at results decides what LOOKUP_NB gains. By 5.1 a query is of eight lookups, all tuples get theirs at once, and
+//! each query's results are one line: read so, eight packets are on their way, and a line holds what one tuple says to all eight. That is the series of eight.
 
 use super::run::{Bench, Series};
 use super::{Options, Place, Point, Progress, StudyError, in_parallel};
 use crate::halo::tcam::{Kind, Tcam};
 use crate::machine::{Memory, Time};
-use crate::mix::LOOP;
+use crate::mix::{FLOWTABLE, LOOP};
 use crate::program::{self, Lookup, Software, WHOLE};
 use crate::tape::{Tape, Touch};
 use crate::workload::Filled;
 use tidemill_cachesim::random::Random;
+use tidemill_flow::flowtable::FlowTable;
 use tidemill_flow::keystore::Keystore;
 use tidemill_flow::table::HashTable;
 
@@ -101,10 +105,14 @@ pub fn run<T: HashTable<2>>(
             }
         }
         let Bench { memory, core, halo, results, packets } = &mut bench;
-        let lookups: Vec<Lookup<'_>> = asked
-            .iter()
-            .zip(&touches)
-            .map(|(&(table, packet), touches)| tables[table].lookup(packets.key(packet), touches))
+        let mut order: Vec<usize> = (0..asked.len()).collect();
+        if packets_at_once == options.config.halo.batch {
+            // A line of results for each tuple.
+            order.sort_by_key(|&i| asked[i].0);
+        }
+        let lookups: Vec<Lookup<'_>> = order
+            .into_iter()
+            .map(|i| tables[asked[i].0].lookup(packets.key(asked[i].1), &touches[i]))
             .collect();
         core.work(memory, &LOOP, 0);
         match (&mut software, &mut tcam) {
@@ -137,7 +145,7 @@ pub fn run<T: HashTable<2>>(
 }
 
 /// The series; the first is what the others are relative to.
-pub fn series(options: &Options) -> [(&'static str, Series, usize); 8] {
+pub fn series(options: &Options) -> [(&'static str, Series, usize); 9] {
     let nonblocking = Series::NonBlocking(options.config.halo.batch);
     [
         ("software", Series::Software(options.mix), 1),
@@ -146,8 +154,18 @@ pub fn series(options: &Options) -> [(&'static str, Series, usize); 8] {
         ("halo-nonblocking", nonblocking, 1),
         ("halo-nonblocking, 2 packets at once", nonblocking, 2),
         ("halo-nonblocking, 4 packets at once", nonblocking, 4),
+        ("halo-nonblocking, 8 packets at once", nonblocking, options.config.halo.batch),
         ("tcam", Series::Tcam(Kind::Tcam), 1),
         ("sram-tcam", Series::Tcam(Kind::Sram), 1),
+    ]
+}
+
+/// The same with a production table for each tuple.
+fn production(options: &Options) -> [(&'static str, Series, usize); 2] {
+    let nonblocking = Series::NonBlocking(options.config.halo.batch);
+    [
+        ("software-flowtable", Series::Software(FLOWTABLE), 1),
+        ("halo-nonblocking-flowtable", nonblocking, options.config.halo.batch),
     ]
 }
 
@@ -173,9 +191,17 @@ pub fn figure(options: &Options, progress: Progress<'_>) -> Result<Vec<Point>, S
             x: Place::Number(tuples as f64),
             y: ns[0] / ns_of,
             // "By up to": the paper's most.
-            paper: (name == "halo-nonblocking" && tuples == 20).then_some(23.4),
+            paper: (name.starts_with("halo-nonblocking") && !name.ends_with("flowtable") && tuples == 20)
+                .then_some(23.4),
         };
-        Ok(series(options).iter().map(|(name, ..)| *name).zip(ns).map(point).collect())
+        let mut points: Vec<Point> =
+            series(options).iter().map(|(name, ..)| *name).zip(ns).map(point).collect();
+        let mut memory = Memory::new(&options.config);
+        let tables: Vec<Filled<FlowTable<2>>> = self::tables(&mut memory, tuples, options)?;
+        for (name, series, at_once) in production(options) {
+            points.push(point((name, run(memory.clone(), &tables, series, at_once, keys, options))));
+        }
+        Ok(points)
     };
     let points: Result<Vec<_>, _> = in_parallel(options.jobs, &cases, progress, case).into_iter().collect();
     Ok(points?.into_iter().flatten().collect())

@@ -3,9 +3,9 @@
 //! Of every such message in captures (IPv4 type 3 code 3, IPv6 type 1 code 4): who sent it to whom, how long it is, how much of the packet it is about it has
 //! in it, and whether that is about DNS.
 
-use super::captures::{Captured, Captures};
 use super::{Amp, Figure, named_points};
 use crate::bench::drawing::{Drawing, Panel, Series};
+use crate::sim::captures::{Captured, Captures};
 use anyhow::Result;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

@@ -2,7 +2,6 @@
 //! tell, what coarser tuples cost, how long an attack goes on. The decisions are `tidemill_amp`'s own.
 
 mod answer;
-mod captures;
 mod completion;
 mod icmp;
 mod real;

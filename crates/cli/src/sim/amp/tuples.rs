@@ -6,9 +6,9 @@
 //! later. Times are those of the captures.
 
 use super::answer::port_unreachable;
-use super::captures::{Captured, Captures};
 use super::{Amp, Figure, named_points};
 use crate::bench::drawing::{Drawing, Panel};
+use crate::sim::captures::{Captured, Captures};
 use crate::usage;
 use anyhow::Result;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

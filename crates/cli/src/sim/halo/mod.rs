@@ -3,6 +3,7 @@
 //!
 //! Without `--figure` it runs single lookups: every option that takes a list multiplies the configurations, as does `--sweep`.
 
+mod replay;
 mod runs;
 
 use super::study::{parse_count, threads};
@@ -17,6 +18,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tidemill_sim::machine::Config;
 use tidemill_sim::machine::config::PRESETS;
 use tidemill_sim::mix::{self, Mix};
+use tidemill_sim::study::traffic::MOST_TUPLES;
 use tidemill_sim::study::{FIGURES, Figure, Options, Place, Point};
 
 /// Arguments of `sim halo`.
@@ -26,13 +28,14 @@ use tidemill_sim::study::{FIGURES, Figure, Options, Place, Point};
     tidemill sim halo --entries 2^10,2^16,2^20 --series software,halo-nonblocking --json\n  \
     tidemill sim halo --sweep halo.scoreboard=1,2,5,10,20 --series halo-nonblocking\n  \
     tidemill sim halo --write-log dpdk-like.log --entries 2^16 && tidemill sim halo --log dpdk-like.log\n  \
+    tidemill sim halo --capture uplink.pcap.zst --tuples 10 --json\n  \
     tidemill sim halo --config machine.toml --show-config\n  tidemill sim halo --machine zen-4 --calibrate"
 )]
 pub(crate) struct Halo {
     /// A figure to make; `list` prints the names and what they show
     #[arg(long, value_name = "NAME", conflicts_with_all = ["entries", "load", "series", "sweep", "serial", "log", "write_log", "calibrate"])]
     figure: Option<String>,
-    /// The machine: skylake-sp (HALO's), zen-4
+    /// The machine: skylake-sp (HALO's), zen-4, zen-3
     #[arg(long, value_name = "NAME", value_parser = parse_machine, conflicts_with = "config")]
     machine: Option<Config>,
     /// A machine in TOML: `machine = "skylake-sp"`, and keys that differ, as --show-config prints them
@@ -65,6 +68,13 @@ pub(crate) struct Halo {
     /// Write what lookups of the table touch as an access log, and do nothing else
     #[arg(long, value_name = "FILE", conflicts_with_all = ["serial", "sweep", "series", "calibrate"])]
     write_log: Option<PathBuf>,
+    /// Replay the IP packets of a capture through a whole classifier, exact matches and tuples; repeat it for several. How rules are
+    /// made up is said in crates/sim/src/study/traffic.rs
+    #[arg(long = "capture", value_name = "FILE", conflicts_with_all = ["figure", "entries", "load", "serial", "speed", "log", "write_log", "calibrate"])]
+    captures: Vec<PathBuf>,
+    /// Tuples of that classifier
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=MOST_TUPLES as u64))]
+    tuples: u64,
     /// Really look up on this machine, and show it beside the simulation of --machine
     #[arg(long, conflicts_with_all = ["entries", "load", "series", "sweep", "serial"])]
     calibrate: bool,
@@ -114,6 +124,9 @@ pub(super) fn run(args: &Halo) -> Result<bool> {
     }
     if let Some(path) = &args.write_log {
         return runs::write_log(args, &options, path);
+    }
+    if !args.captures.is_empty() {
+        return replay::run(args, &options);
     }
     runs::run(args, &options)
 }

@@ -22,7 +22,7 @@ use tidemill_sim::workload::Filled;
 
 /// A series' name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Name(&'static str);
+pub(crate) struct Name(pub(super) &'static str);
 
 const NAMES: [&str; 8] = [
     "software",
@@ -41,7 +41,7 @@ pub(super) fn parse_series(text: &str) -> Result<Name, String> {
 }
 
 impl Name {
-    fn series(self, options: &Options) -> Series {
+    pub(super) fn series(self, options: &Options) -> Series {
         match self.0 {
             "halo-blocking" => Series::Blocking,
             "halo-blocking-window" => Series::Window,
@@ -56,9 +56,9 @@ impl Name {
 }
 
 /// A machine with the values of a sweep that made it.
-type Swept = (Config, Vec<(String, String)>);
+pub(super) type Swept = (Config, Vec<(String, String)>);
 
-fn swept(config: &Config, sweeps: &[Sweep]) -> Result<Vec<Swept>> {
+pub(super) fn swept(config: &Config, sweeps: &[Sweep]) -> Result<Vec<Swept>> {
     let mut machines = vec![(config.clone(), Vec::new())];
     for Sweep { key, values } in sweeps {
         let mut next = Vec::new();
@@ -207,7 +207,7 @@ fn print(rows: &[Value]) {
     }
 }
 
-fn text(value: &Value) -> String {
+pub(super) fn text(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
