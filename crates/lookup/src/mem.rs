@@ -274,6 +274,27 @@ mod tests {
         assert!(Region::new(usize::MAX).is_err());
     }
 
+    /// Pages of a region that are in memory.
+    #[cfg(all(target_os = "linux", not(miri)))]
+    fn resident(region: &Region) -> usize {
+        let mut there = vec![0_u8; region.map.len().div_ceil(PAGE)];
+        // SAFETY: the range is the region's mapping, and `there` has a byte for each of its pages.
+        let result =
+            unsafe { libc::mincore(region.as_ptr().cast_mut().cast(), region.map.len(), there.as_mut_ptr()) };
+        assert_eq!(result, 0);
+        there.iter().filter(|&&there| there & 1 == 1).count()
+    }
+
+    #[cfg(all(target_os = "linux", not(miri)))]
+    #[test]
+    fn memory_is_there_before_it_is_used() {
+        for len in [1, PAGE, 100 * PAGE + 1, HUGE_FROM, HUGE, 3 * HUGE + 17] {
+            let region = Region::new(len).unwrap();
+            assert_eq!(resident(&region), region.map.len().div_ceil(PAGE), "{len} bytes");
+        }
+        assert_eq!(resident(&Region::untouched(100 * PAGE).unwrap()), 0);
+    }
+
     #[test]
     fn tables_of_an_arena_are_disjoint_and_end_with_it() {
         let bytes = Arena::bytes_for::<AtomicU16>(33) + Arena::bytes_for::<u32>(1000);

@@ -6,8 +6,12 @@
 
 use super::State;
 use super::store::{Place, Store};
-use super::tags::{LANES, Tags, bits};
+use super::tags::{LANES, Tags, WORDS, bits};
 use crate::key::Key;
+use crate::words::AtomicU64;
+use std::hint::select_unpredictable;
+use tidemill_lookup::prefetch::prefetch_read;
+use tidemill_lookup::probe::Probe;
 
 /// Keys that are under way at once.
 pub(super) const GROUP: usize = 32;
@@ -30,6 +34,14 @@ pub(super) struct Group {
     pub(super) welcome: u32,
     /// That lane, the lowest that is free.
     lanes: [u8; GROUP],
+}
+
+/// What homes show of a group's keys, while one after the other is looked at: numbers of their own, so that they stay in registers.
+#[derive(Clone, Copy, Default)]
+struct AtHome {
+    seen: u32,
+    away: Away,
+    welcome: u32,
 }
 
 impl Group {
@@ -57,6 +69,12 @@ impl Group {
     #[inline(always)]
     pub(super) fn place(&self, i: usize) -> Place {
         Place { bucket: self.homes[i], tag: self.tags[i] }
+    }
+
+    /// Takes over what homes have shown.
+    #[inline(always)]
+    fn note(&mut self, shown: AtHome) {
+        (self.seen, self.away, self.welcome, self.hopeless) = (shown.seen, shown.away, shown.welcome, 0);
     }
 
     /// Bits of the keys that are in the table all the same perhaps, behind others with their tag: one in thousands.
@@ -95,104 +113,157 @@ impl<const W: usize, S: State> Store<W, S> {
             unsafe { self.look_avx512::<INSERT>(hashes, keys, &mut done) };
             start = hashes.len().min(keys.len()) * GROUP;
         }
+        self.look_probed::<INSERT, ()>(&hashes[start..], &keys[start..], &(), |group, first| {
+            done(group, start + first);
+        });
+    }
+
+    /// As [`look`](Self::look), by its specification, one group after the other, telling a probe every line that is asked for.
+    #[inline(always)]
+    pub(super) fn look_probed<const INSERT: bool, P: Probe>(
+        &self,
+        hashes: &[u64],
+        keys: &[Key<W>],
+        probe: &P,
+        mut done: impl FnMut(&Group, usize),
+    ) {
         let mut group = Group::new();
-        for (hashes, keys) in hashes[start..].chunks(GROUP).zip(keys[start..].chunks(GROUP)) {
-            self.look_scalar::<INSERT>(&mut group, hashes, keys);
-            done(&group, start);
-            start += GROUP;
+        for (i, (hashes, keys)) in hashes.chunks(GROUP).zip(keys.chunks(GROUP)).enumerate() {
+            self.look_scalar::<INSERT, P>(&mut group, hashes, keys, probe);
+            done(&group, i * GROUP);
         }
     }
 
     /// The specification of [`look`](Self::look), for one group.
     #[inline(always)]
-    pub(super) fn look_scalar<const INSERT: bool>(&self, group: &mut Group, hashes: &[u64], keys: &[Key<W>]) {
+    pub(super) fn look_scalar<const INSERT: bool, P: Probe>(
+        &self,
+        group: &mut Group,
+        hashes: &[u64],
+        keys: &[Key<W>],
+        probe: &P,
+    ) {
         let n = hashes.len().min(keys.len()).min(GROUP);
         for (i, &hash) in hashes[..n].iter().enumerate() {
             let Place { bucket, tag } = self.place(hash);
             (group.homes[i], group.tags[i]) = (bucket, tag);
             self.prefetch_tags(bucket);
         }
-        (group.seen, group.found, group.hopeless, group.welcome) = (0, 0, 0, 0);
-        group.away = Away::default();
+        let mut shown = AtHome::default();
         for i in 0..n {
-            let matches = self.tags(group.homes[i], &()).matches(group.tags[i]);
-            self.ask::<INSERT>(group, i, matches, |tags: Tags, tag| tags.matches(tag));
+            let place = group.place(i);
+            let tags = self.tags(place.bucket, probe);
+            let matches_of = |tags: Tags, tag| tags.matches(tag);
+            self.ask::<INSERT, P>(group, &mut shown, i, place, tags, matches_of, probe);
         }
-        self.look_away(group, |tags: Tags, tag| tags.matches(tag));
+        group.note(shown);
+        self.look_away(group, |tags: Tags, tag| tags.matches(tag), probe);
+        group.found = 0;
         for i in bits(group.seen) {
-            let equal = self.key_is(group.slots[i] as usize, &keys[i], &());
+            let equal = self.key_is(group.slots[i] as usize, &keys[i], probe);
             group.found |= u32::from(equal) << i;
         }
     }
 
-    /// Asks for the entry that home shows, or for what else tells.
+    /// Asks for what home shows that a key needs next.
+    ///
+    /// Of an insertion it is the entry with its tag; else the free slot that it would go to; else the other bucket, which tells whether it
+    /// is there. No jump depends on which of them: of a flood in the same bursts as flows that are there nobody can guess it, and a wrong
+    /// guess costs as much as a lookup in the cache.
     #[inline(always)]
-    fn ask<const INSERT: bool>(
+    #[allow(clippy::too_many_arguments)]
+    fn ask<const INSERT: bool, P: Probe>(
         &self,
         group: &mut Group,
+        shown: &mut AtHome,
         i: usize,
-        matches: u32,
+        place: Place,
+        tags: Tags,
         matches_of: impl Fn(Tags, u16) -> u32,
+        probe: &P,
     ) {
-        if matches == 0 {
-            self.ask_away::<INSERT>(group, i, matches_of);
-            return;
+        let matches = matches_of(tags, place.tag);
+        if !INSERT {
+            return self.ask_found(group, shown, i, place, tags, matches, probe);
         }
-        group.seen |= 1 << i;
-        group.slots[i] = group.homes[i] * LANES as u32 + matches.trailing_zeros();
-        self.prefetch_entry(group.slots[i] as usize);
+        let (seen, strays) = (matches != 0, tags.strays() != 0);
+        let wanted = select_unpredictable(seen, matches, matches_of(tags, 0));
+        let here = wanted != 0;
+        // Where there is none: the first slot behind the bucket, which is not asked for.
+        let lane = (wanted | 1 << LANES).trailing_zeros();
+        let slot = place.bucket * LANES as u32 + lane;
+        // Slot 0 is compared in vain.
+        group.slots[i] = select_unpredictable(seen, slot, 0);
+        group.lanes[i] = lane as u8;
+        shown.seen |= u32::from(seen) << i;
+        shown.away.strays |= u32::from(!seen & strays) << i;
+        shown.away.crowded |= u32::from(!here) << i;
+        shown.welcome |= u32::from(!seen & here & !strays) << i;
+        let entry = self.entries.as_ptr().wrapping_add(slot as usize * Self::STRIDE);
+        let alternate = self.alternate(place.bucket, place.tag) as usize;
+        let other = self.tags.as_ptr().wrapping_add(alternate * WORDS);
+        ask_line(select_unpredictable(here, entry, other), probe);
+        if let Some(word) = Self::SECOND {
+            ask_line(select_unpredictable(here, entry.wrapping_add(word), other), probe);
+        }
+        // Some have gone elsewhere, and there is room again: seldom, and never in a flood.
+        if !seen & here & strays {
+            ask_line(other, probe);
+        }
     }
 
-    /// A key of which home shows nothing may be in its other bucket, or new: asks for what tells, and for where it would go.
-    /// A lookup asks for the other bucket in any case: whether home has strays cannot be predicted, and [`look_away`] looks
-    /// only where it has.
-    ///
-    /// [`look_away`]: Self::look_away
+    /// The same of a lookup. It asks for the other bucket of a key that home does not show in any case: whether home has strays cannot be
+    /// predicted, and [`look_away`](Self::look_away) looks only where it has.
     #[inline(always)]
-    fn ask_away<const INSERT: bool>(
+    #[allow(clippy::too_many_arguments)]
+    fn ask_found<P: Probe>(
         &self,
         group: &mut Group,
+        shown: &mut AtHome,
         i: usize,
-        matches_of: impl Fn(Tags, u16) -> u32,
+        place: Place,
+        tags: Tags,
+        matches: u32,
+        probe: &P,
     ) {
-        // Slot 0 is compared in vain.
-        group.slots[i] = 0;
-        let tags = self.tags(group.homes[i], &());
-        let strays = tags.strays() != 0;
-        group.away.strays |= u32::from(strays) << i;
-        if INSERT {
-            let free = matches_of(tags, 0);
-            if free == 0 {
-                group.away.crowded |= 1 << i;
-            } else {
-                let lane = free.trailing_zeros();
-                self.prefetch_entry(group.homes[i] as usize * LANES + lane as usize);
-                if !strays {
-                    group.lanes[i] = lane as u8;
-                    group.welcome |= 1 << i;
-                    return;
-                }
-            }
+        if matches != 0 {
+            shown.seen |= 1 << i;
+            group.slots[i] = place.bucket * LANES as u32 + matches.trailing_zeros();
+            self.ask_entry(group.slots[i] as usize, probe);
+        } else {
+            group.slots[i] = 0;
+            shown.away.strays |= u32::from(tags.strays() != 0) << i;
+            let alternate = self.alternate(place.bucket, place.tag) as usize;
+            ask_line(self.tags.as_ptr().wrapping_add(alternate * WORDS), probe);
         }
-        self.prefetch_tags(self.alternate(group.homes[i], group.tags[i]));
     }
 
     /// Looks into the other buckets, and asks for the entries there.
     #[inline(always)]
-    fn look_away(&self, group: &mut Group, matches_of: impl Fn(Tags, u16) -> u32) {
+    fn look_away<P: Probe>(&self, group: &mut Group, matches_of: impl Fn(Tags, u16) -> u32, probe: &P) {
         let away = group.away;
         for i in bits(away.strays | away.crowded) {
             let alternate = self.alternate(group.homes[i], group.tags[i]);
-            let tags = self.tags(alternate, &());
+            let tags = self.tags(alternate, probe);
             let matches = matches_of(tags, group.tags[i]);
             let to_go = matches == 0 && away.crowded >> i & 1 != 0;
             let wanted = if to_go { matches_of(tags, 0) } else { matches };
             if wanted != 0 {
                 group.slots[i] = alternate * LANES as u32 + wanted.trailing_zeros();
-                self.prefetch_entry(group.slots[i] as usize);
+                self.ask_entry(group.slots[i] as usize, probe);
             }
             group.seen |= u32::from(matches != 0) << i;
             group.hopeless |= u32::from(to_go && wanted == 0) << i;
+        }
+    }
+
+    /// Asks for the line with the beginning of an entry, and for that of [`SECOND`](Self::SECOND).
+    #[inline(always)]
+    fn ask_entry<P: Probe>(&self, slot: usize, probe: &P) {
+        let entry = self.entries.as_ptr().wrapping_add(slot * Self::STRIDE);
+        ask_line(entry, probe);
+        if let Some(word) = Self::SECOND {
+            ask_line(entry.wrapping_add(word), probe);
         }
     }
 
@@ -252,12 +323,21 @@ impl<const W: usize, S: State> Store<W, S> {
     #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx2,bmi1,bmi2,lzcnt,popcnt")]
     #[inline]
     fn middle_avx512<const INSERT: bool>(&self, group: &mut Group) {
-        (group.seen, group.hopeless, group.welcome, group.away) = (0, 0, 0, Away::default());
+        let mut shown = AtHome::default();
         for i in 0..GROUP {
-            let tags = self.tags(read_back(&group.homes, i), &());
-            let matches = matches_avx512(tags, read_back(&group.tags, i));
-            self.ask::<INSERT>(group, i, matches, |tags: Tags, tag| matches_avx512(tags, tag));
+            let place = Place { bucket: read_back(&group.homes, i), tag: read_back(&group.tags, i) };
+            let tags = self.tags(place.bucket, &());
+            self.ask::<INSERT, ()>(
+                group,
+                &mut shown,
+                i,
+                place,
+                tags,
+                |tags: Tags, tag| matches_avx512(tags, tag),
+                &(),
+            );
         }
+        group.note(shown);
     }
 
     /// Other buckets looked at, entries compared.
@@ -266,7 +346,7 @@ impl<const W: usize, S: State> Store<W, S> {
     #[inline]
     fn end_avx512(&self, group: &mut Group, keys: &[Key<W>; GROUP]) {
         use std::arch::x86_64::*;
-        self.look_away(group, |tags: Tags, tag| matches_avx512(tags, tag));
+        self.look_away(group, |tags: Tags, tag| matches_avx512(tags, tag), &());
         let entries: *const i64 = self.entries.as_ptr().cast();
         let mut differ = [0_u8; GROUP];
         for i in 0..GROUP {
@@ -291,6 +371,13 @@ impl<const W: usize, S: State> Store<W, S> {
         };
         group.found = equal & group.seen;
     }
+}
+
+/// Asks the cache for the line of a word, and tells a probe, for that line comes whether it is looked at or not.
+#[inline(always)]
+fn ask_line<P: Probe>(word: *const AtomicU64, probe: &P) {
+    prefetch_read(word);
+    probe.read(word.addr(), 8, true);
 }
 
 /// What vectors have written, read back one by one from memory: extracting it from registers would cost more.

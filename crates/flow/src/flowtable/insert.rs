@@ -1,6 +1,5 @@
 //! Putting flows in and taking them out.
 
-use super::group::{GROUP, Group};
 use super::store::{GENERATION, IN_ALTERNATE, Place, Store};
 use super::tags::{LANES, Tags, bits};
 use super::{FlowTable, Outcome, Slot, State};
@@ -28,15 +27,6 @@ pub(super) enum Effort {
     Look,
     /// Nothing: one of this batch has failed.
     None,
-}
-
-/// When buckets were looked at.
-#[derive(Clone, Copy)]
-struct Moment {
-    /// So many entries had been moved.
-    moves: u64,
-    /// No flow lay under the hash before.
-    settled: bool,
 }
 
 /// What goes into a slot.
@@ -169,136 +159,9 @@ impl<const W: usize, S: State> Store<W, S> {
 }
 
 impl<const W: usize, S: State, H: KeyHash<W> + Clone> FlowTable<W, S, H> {
-    /// For each key its flow, which is made if there is none: one pass instead of a lookup, a decision and an insertion (Fu 5.2.2).
-    /// `hashes` are the keys' under [`hasher`](Self::hasher); `now` is the time in whatever the caller counts (seconds, say): the
-    /// stamp that [`expire`](Self::expire) goes by. A key that comes twice is new once.
-    ///
-    /// The first search for room that fails is the last of this call, and ends its insertions (Fu 4.5.2). The calls after it do without
-    /// searches for a while ([`LONGEST_REST`]), and longer if the next fails too: then a new flow goes into one of its own two
-    /// buckets or nowhere. So in a flood that fills the table a packet costs a lookup. The slices have one length; what lies beyond the shortest is not
-    /// looked at. The slots in `out` are right at the end of the call, also where insertions moved flows:
-    /// each move looks through those given out before, so give batches of bursts (256), not of millions.
-    pub fn find_or_insert_batch(&mut self, now: u32, hashes: &[u64], keys: &[Key<W>], out: &mut [Outcome]) {
-        self.find_or_insert_batch_with(now, hashes, keys, out, |_| S::new_zeroed());
-    }
-
-    /// The same, and a flow that is made begins with what `first` says, asked with the number of its key: one write of the entry instead of two.
-    pub fn find_or_insert_batch_with(
-        &mut self,
-        now: u32,
-        hashes: &[u64],
-        keys: &[Key<W>],
-        out: &mut [Outcome],
-        first: impl Fn(usize) -> S,
-    ) {
-        let count = hashes.len().min(keys.len()).min(out.len());
-        let (hashes, keys, out) = (&hashes[..count], &keys[..count], &mut out[..count]);
-        let mut effort = self.next_effort();
-        // What a group says of slots is as old as the beginning of the group before it.
-        let mut then = Moment { moves: self.counters.moves, settled: self.old == 0 };
-        let store = self.store.clone();
-        if self.len >= self.most {
-            return self.find_batch(now, hashes, keys, out);
-        }
-        store.look::<true>(hashes, keys, |group, start| {
-            let before = Moment { moves: self.counters.moves, settled: self.old == 0 };
-            self.settle_group(now, group, start, &keys[start..], then, &mut effort, out, &first);
-            then = before;
-        });
-    }
-
-    /// As [`find_or_insert_batch_with`](Self::find_or_insert_batch_with), key by key: nothing is looked at ahead of its turn. What a batch may cost holds here too.
-    pub fn find_or_insert_each_with(
-        &mut self,
-        now: u32,
-        hashes: &[u64],
-        keys: &[Key<W>],
-        out: &mut [Outcome],
-        first: impl Fn(usize) -> S,
-    ) {
-        let mut effort = self.next_effort();
-        for (i, (&hash, key)) in hashes.iter().zip(keys).enumerate().take(out.len()) {
-            if self.len >= self.most {
-                effort = Effort::None;
-            }
-            let (given, rest) = out.split_at_mut(i);
-            let place = self.store.place(hash);
-            rest[0] = self.find_or_insert_one(now, place, key, &mut effort, given, || first(i), &());
-        }
-    }
-
-    /// What the first insertion of a batch may cost.
-    #[inline(always)]
-    fn next_effort(&mut self) -> Effort {
-        let effort = if self.rest == 0 { Effort::Search } else { Effort::Look };
-        self.rest = self.rest.saturating_sub(1);
-        effort
-    }
-
-    /// What a batch does that may make no flow: nobody looks for room.
-    fn find_batch(&mut self, now: u32, hashes: &[u64], keys: &[Key<W>], out: &mut [Outcome]) {
-        // Who comes over from another hash is where no group has seen it.
-        let settled = self.old == 0;
-        let store = self.store.clone();
-        store.look::<false>(hashes, keys, |group, start| {
-            for (i, key) in keys[start..].iter().enumerate().take(GROUP) {
-                out[start + i] = if group.found >> i & 1 != 0 {
-                    self.stamp_now(group.slots[i] as usize, now, &())
-                } else if settled && group.unsure() >> i & 1 == 0 {
-                    self.counters.skipped += 1;
-                    Outcome::Full
-                } else {
-                    let (given, effort) = (&mut out[..start + i], &mut Effort::None);
-                    self.find_or_insert_one(now, group.place(i), key, effort, given, S::new_zeroed, &())
-                };
-            }
-        });
-    }
-
-    /// Finds or makes the flows of a group's keys, of which the first is number `start`. What was seen of them `then` holds unless an entry
-    /// has moved since. (Who comes over from another hash makes room, also the last.)
-    #[inline(always)]
-    #[allow(clippy::too_many_arguments)]
-    fn settle_group(
-        &mut self,
-        now: u32,
-        group: &Group,
-        start: usize,
-        keys: &[Key<W>],
-        then: Moment,
-        effort: &mut Effort,
-        out: &mut [Outcome],
-        first: &impl Fn(usize) -> S,
-    ) {
-        for (i, key) in keys.iter().enumerate().take(GROUP) {
-            if self.len >= self.most {
-                *effort = Effort::None;
-            }
-            let (given, rest) = out.split_at_mut(start + i);
-            let still = self.counters.moves == then.moves;
-            let welcome = still && then.settled && group.welcome >> i & 1 != 0;
-            rest[0] = if still && group.found >> i & 1 != 0 {
-                self.stamp_now(group.slots[i] as usize, now, &())
-            } else if still && *effort != Effort::Search && then.settled && group.hopeless >> i & 1 != 0 {
-                self.counters.skipped += 1;
-                Outcome::Full
-            } else if welcome && *effort != Effort::None && self.is_free(group.place(i), group.lane(i)) {
-                // Who came to this bucket since would have this lane: so nobody did, and the key is new still.
-                self.make(now, group.place(i), key, group.lane(i), first(start + i), &())
-            } else {
-                self.find_or_insert_one(now, group.place(i), key, effort, given, || first(start + i), &())
-            };
-        }
-    }
-
-    #[inline(always)]
-    fn is_free(&self, place: Place, lane: usize) -> bool {
-        self.store.tags(place.bucket, &()).tag(lane) == 0
-    }
-
     /// Makes the flow of a key that is new in a free lane of its home.
     #[inline(always)]
-    fn make<P: Probe>(
+    pub(super) fn make<P: Probe>(
         &mut self,
         now: u32,
         place: Place,
@@ -315,7 +178,7 @@ impl<const W: usize, S: State, H: KeyHash<W> + Clone> FlowTable<W, S, H> {
     }
 
     #[inline(always)]
-    fn stamp_now<P: Probe>(&self, slot: usize, now: u32, probe: &P) -> Outcome {
+    pub(super) fn stamp_now<P: Probe>(&self, slot: usize, now: u32, probe: &P) -> Outcome {
         self.store.stamp(slot, now, probe);
         Outcome::Found(Slot::new(slot))
     }

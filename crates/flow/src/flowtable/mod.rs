@@ -21,6 +21,7 @@
 //! | lookup | 2 of tags, 8 entries: [`FlowTable::LOOKUP_LINES`] |
 //! | insertion | a lookup, [`SEARCH`] of tags, one move (2 entries, 2 versions), the entry: [`FlowTable::INSERT_LINES`] |
 //! | a packet of a flood into a full table | a lookup; a search is tried in one batch of [`LONGEST_REST`] + 1 |
+//! | a batch of n packets | n lookups, and an insertion more for each of them that searches: one at most that fails |
 //! | replacement in a full table | a look at the key's 2 buckets, the 62 entries there |
 //!
 //! This is what Fu's thesis (2020, section 4.5.6 and chapter 5) asks of a flow table and finds in none: high lookup speed, high
@@ -31,6 +32,7 @@
 //! One thread writes ([`FlowTable`]); any number read without locks ([`FlowReader`]); `store.rs` says why that is right. The
 //! capacity is fixed and its memory there from the start: growing would stop the world.
 
+mod batch;
 mod expire;
 #[allow(unsafe_code)]
 mod group;

@@ -71,6 +71,13 @@ impl<const W: usize, S: State> Store<W, S> {
     pub(super) const STATE: usize = size_of::<S>() / 8;
     /// Words of an entry.
     pub(super) const STRIDE: usize = W + 1 + Self::STATE;
+    /// The word of an entry whose line is asked for beside that of its first one, where it can be another: its last; of an entry longer than
+    /// a line the last that its key may need.
+    pub(super) const SECOND: Option<usize> = match Self::STRIDE {
+        stride if 64 % (stride * 8) == 0 => None,
+        stride if stride <= 8 => Some(stride - 1),
+        _ => Some(W),
+    };
 
     pub(super) fn new(slots: usize) -> Result<Self, SizeError> {
         const { assert!(size_of::<S>().is_multiple_of(8), "a state is a whole number of words") };
@@ -151,17 +158,6 @@ impl<const W: usize, S: State> Store<W, S> {
     #[inline(always)]
     pub(super) fn prefetch_tags(&self, bucket: u32) {
         prefetch_read(self.tags.as_ptr().wrapping_add(bucket as usize * WORDS));
-    }
-
-    /// The line with the beginning of an entry, and that with its end if it can be another; of one longer than a line that with the end of
-    /// its key.
-    #[inline(always)]
-    pub(super) fn prefetch_entry(&self, slot: usize) {
-        let entry = self.entries.as_ptr().wrapping_add(slot * Self::STRIDE);
-        prefetch_read(entry);
-        if 64 % (Self::STRIDE * 8) != 0 {
-            prefetch_read(entry.wrapping_add(if Self::STRIDE <= 8 { Self::STRIDE - 1 } else { W }));
-        }
     }
 
     #[inline(always)]
@@ -308,6 +304,36 @@ mod tests {
         store.one_more_stray(0, &());
         store.one_less_stray(0, &());
         assert_eq!((strays(), store.tags(0, &()).used()), (u16::MAX, 0));
+    }
+
+    /// Numbers of a table of 10^8 flows, and of the largest that there can be, without its memory.
+    #[test]
+    fn a_hundred_million_flows_and_more_have_places_of_their_own() {
+        for slots in [105_263_157, 1 << 30, MOST_SLOTS / LANES * LANES] {
+            let buckets = slots.div_ceil(LANES) as u32;
+            let small = Store::<2, u64>::new(1).unwrap();
+            let reflections = std::array::from_fn(|tag| place(mix(tag as u64 + 1), buckets));
+            let store = Store { buckets, reflections, ..small };
+            assert!(store.slots() >= slots && store.slots() <= MOST_SLOTS);
+            // All buckets in the order of the hash, from the first to the last.
+            let at = |hash: u64| store.place(hash).bucket;
+            assert_eq!((at(0), at(u64::MAX)), (0, buckets - 1));
+            let step = (1_u64 << 32).div_ceil(u64::from(buckets));
+            let mut before = 0;
+            for i in 0..10_000 {
+                let hash = (u64::from(u32::MAX) - step * i) << 32 | i;
+                let Place { bucket, tag } = store.place(hash);
+                assert!(i == 0 || (1..=2).contains(&(before - bucket)), "{before}, {bucket}");
+                before = bucket;
+                let alternate = store.alternate(bucket, tag);
+                assert!(alternate < buckets && store.alternate(alternate, tag) == bucket);
+                let slot = alternate as usize * LANES + LANES - 1;
+                assert!(slot < store.slots() && crate::flowtable::Slot::new(slot).index() == slot);
+            }
+        }
+        // 16-byte keys, 8 bytes of state, load 0.95.
+        let bytes = crate::flowtable::FlowTable::<2>::BYTES_PER_SLOT / 0.95;
+        assert!(bytes < 36.2, "{bytes} bytes a flow");
     }
 
     #[test]

@@ -5,6 +5,7 @@ use crate::flowtable::insert::Effort;
 use crate::flowtable::{FlowTable, LONGEST_REST, Outcome};
 use crate::hash::{KeyHash, Keyed};
 use crate::key::Key;
+use tidemill_lookup::probe::Probe;
 
 const BATCH: usize = 32;
 
@@ -16,9 +17,13 @@ struct Flood {
 }
 
 impl Flood {
-    /// Filled with a batch after the other until nothing has got in for a while.
     fn full() -> Self {
-        let table = FlowTable::new(31 * 100, Keyed::new(7)).unwrap();
+        Self::full_of(100)
+    }
+
+    /// A table of so many buckets, filled with a batch after the other until nothing has got in for a while.
+    fn full_of(buckets: usize) -> Self {
+        let table = FlowTable::new(31 * buckets, Keyed::new(7)).unwrap();
         let mut flood = Flood { table, there: Vec::new(), next: 0 };
         let mut calm = 0;
         while calm < 500 {
@@ -45,6 +50,13 @@ impl Flood {
         let hashes: Vec<u64> = keys.iter().map(|key| self.table.hasher().hash(key)).collect();
         let mut out = vec![Outcome::Full; keys.len()];
         self.table.find_or_insert_batch(now, &hashes, keys, &mut out);
+        out
+    }
+
+    fn batch_probed(&mut self, now: u32, keys: &[Key<2>], probe: &impl Probe) -> Vec<Outcome> {
+        let hashes: Vec<u64> = keys.iter().map(|key| self.table.hasher().hash(key)).collect();
+        let mut out = vec![Outcome::Full; keys.len()];
+        self.table.find_or_insert_batch_probed(now, &hashes, keys, &mut out, probe);
         out
     }
 
@@ -171,6 +183,73 @@ fn a_flood_costs_a_lookup_for_each_packet() {
     let mean = all as f64 / (2 * packets) as f64;
     assert!(most <= FlowTable::<2>::LOOKUP_LINES, "a packet touches {most} lines");
     assert!(mean < 2.1, "a packet touches {mean} lines");
+}
+
+/// What batches touch, by their scalar form, lines that are asked for in vain among them: of a flood alone, and of a flood in the same
+/// bursts as flows that are there. Batches are longer than a group, and not whole groups.
+#[test]
+fn a_batch_of_a_flood_costs_a_lookup_for_each_packet() {
+    let (lookup, insert) = (FlowTable::<2>::LOOKUP_LINES, FlowTable::<2>::INSERT_LINES);
+    // So many that a batch seldom meets a line twice.
+    let mut flood = Flood::full_of(4000);
+    let probe = Lines::default();
+    for of_flows in [false, true] {
+        let (mut all, mut packets, mut searches) = (0, 0, 0);
+        for round in 0..600 {
+            let mut keys = flood.new_keys(70);
+            if of_flows {
+                keys = [flood.mixed(round), flood.mixed(round + 1), flood.mixed(round + 2)].concat();
+                keys.truncate(70);
+            }
+            let before = flood.table.counters();
+            let out = flood.batch_probed(0, &keys, &probe);
+            assert!(!of_flows || out.iter().step_by(2).all(|out| matches!(out, Outcome::Found(_))));
+            let after = flood.table.counters();
+            let searched = (after.failed - before.failed + after.inserted - before.inserted) as usize;
+            let (lines, _) = probe.take();
+            let most = keys.len() * lookup + searched * (insert - lookup);
+            assert!(lines <= most, "{lines} lines of a batch that searched {searched} times, at most {most}");
+            assert!(after.failed - before.failed <= 1);
+            if searched == 0 {
+                (all, packets) = (all + lines, packets + keys.len());
+            }
+            searches += searched;
+        }
+        let mean = all as f64 / packets as f64;
+        assert!((1.9..2.1).contains(&mean), "a packet touches {mean} lines, flows among them: {of_flows}");
+        assert!(packets > 500 * 70 && searches < 100, "{packets} packets, {searches} searches");
+    }
+}
+
+/// The scalar form, group after group, does what the vectors do with three groups under way: same outcomes in the same slots.
+#[test]
+fn the_form_that_is_probed_does_the_same() {
+    for most in [usize::MAX, 2800] {
+        let mut tables = [0, 1].map(|_| Flood {
+            there: Vec::new(),
+            table: FlowTable::new(3100, Keyed::new(3)).unwrap(),
+            next: 0,
+        });
+        tables.iter_mut().for_each(|flood| flood.table.keep_free(most));
+        for round in 0..400_u64 {
+            // Until it is full: new flows, flows that are there, and each twice in a batch now and then.
+            let number = |i: u64| crate::hash::mix(round << 8 | i) % (round * 40 + 10);
+            let keys: Vec<Key<2>> = (0..1 + round % 150).map(|i| key(number(i))).collect();
+            let [one, other] = &mut tables;
+            let outcomes = one.batch(round as u32, &keys);
+            assert_eq!(outcomes, other.batch_probed(round as u32, &keys, &()), "round {round}");
+            assert_eq!(one.table.counters(), other.table.counters(), "round {round}");
+            if round == 200 {
+                tables.iter_mut().for_each(|flood| flood.table.rekey(Keyed::new(4)).unwrap());
+            }
+            if round > 220 {
+                tables.iter_mut().for_each(|flood| _ = flood.table.migrate(1));
+            }
+        }
+        let counters = tables[0].table.counters();
+        assert!(counters.skipped > 1000, "{counters:?}");
+        assert!(most != usize::MAX || counters.failed > 5 && counters.moves > 20, "{counters:?}");
+    }
 }
 
 #[test]

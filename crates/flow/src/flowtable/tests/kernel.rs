@@ -2,6 +2,7 @@
 
 use super::key;
 use crate::flowtable::group::{GROUP, Group};
+use crate::flowtable::store::Store;
 use crate::flowtable::{FlowTable, Outcome, State};
 use crate::hash::{KeyHash, mix};
 use crate::key::Key;
@@ -25,10 +26,12 @@ fn agree<const W: usize, S: State>(hash: Masked<W>, slots: usize, flows: u64) {
         for insert in [false, true] {
             if insert {
                 store.look::<true>(&hashes, &keys, |group, _| vectors = group.clone());
-                store.look_scalar::<true>(&mut scalar, &hashes, &keys);
+                store.look_scalar::<true, ()>(&mut scalar, &hashes, &keys, &());
+                assert_eq!((vectors.hopeless, vectors.welcome), (scalar.hopeless, scalar.welcome));
+                check_new(store, &scalar, &hashes, &keys);
             } else {
                 store.look::<false>(&hashes, &keys, |group, _| vectors = group.clone());
-                store.look_scalar::<false>(&mut scalar, &hashes, &keys);
+                store.look_scalar::<false, ()>(&mut scalar, &hashes, &keys, &());
             }
             assert_eq!(
                 (vectors.found, vectors.unsure()),
@@ -57,6 +60,28 @@ fn agree<const W: usize, S: State>(hash: Masked<W>, slots: usize, flows: u64) {
     assert!(found > 20 && missed > 20, "{found} {missed} {unsure}");
     let few = hash.clear != 0;
     assert!(!few || unsure > 20, "{found} {missed} {unsure}");
+}
+
+/// What a group says of new keys, by the definitions.
+fn check_new<const W: usize, S: State>(
+    store: &Store<W, S>,
+    group: &Group,
+    hashes: &[u64; GROUP],
+    keys: &[Key<W>; GROUP],
+) {
+    for i in 0..GROUP {
+        let place = store.place(hashes[i]);
+        let (home, other) =
+            (store.tags(place.bucket, &()), store.tags(store.alternate(place.bucket, place.tag), &()));
+        let new = store.find(place, &keys[i], &()).is_none() && home.matches(place.tag) == 0;
+        let (hopeless, welcome) = (group.hopeless >> i & 1 != 0, group.welcome >> i & 1 != 0);
+        let full = home.free() == 0 && other.free() == 0;
+        assert_eq!(hopeless, new && full && other.matches(place.tag) == 0, "key {i}");
+        assert_eq!(welcome, new && home.free() != 0 && home.strays() == 0, "key {i}");
+        if welcome {
+            assert_eq!(group.lane(i), home.free().trailing_zeros() as usize);
+        }
+    }
 }
 
 #[test]
