@@ -189,6 +189,7 @@ static __noinline void unknown(struct xdp_md *context, struct parse *p, const st
 	if (!sock)
 		return;
 	state = sock->state;
+	p->w->fresh.interface = sock->bound_dev_if;
 	bpf_sk_release(sock);
 	if (state == BPF_TCP_LISTEN) {
 		// Nobody's, or the end of a handshake by cookie that has taken too long.
@@ -227,7 +228,9 @@ __noinline int tcp_in(struct xdp_md *context, struct where *where)
 		return XDP_PASS;
 	w = p.w;
 	has_options = where->family == 4 && where->l4 != where->l3 + sizeof(struct iphdr);
-	if (bpf_xdp_load_bytes(context, where->l4, &tcp, sizeof(tcp)))
+	if (where->l4 + sizeof(tcp) <= w->loaded)
+		tcp = *(struct tcphdr *)&w->bytes[where->l4 & (HEADS - 1)];
+	else if (bpf_xdp_load_bytes(context, where->l4, &tcp, sizeof(tcp)))
 		return XDP_PASS;
 	header = tcp.doff * 4;
 	// No data that memcached gets. One without any may say where urgent data will be.
@@ -238,6 +241,7 @@ __noinline int tcp_in(struct xdp_md *context, struct where *where)
 	__builtin_memcpy(w->tuple.client, where->src, 16);
 	__builtin_memcpy(w->tuple.server, where->dst, 16);
 	w->tuple.port = where->sport;
+	w->tuple.scope = scope_of(p.state, context->ingress_ifindex, where->src, where->dst);
 	conn = bpf_map_lookup_elem(&kv_conns, &w->tuple);
 	if (!conn) {
 		if (length)
@@ -300,7 +304,15 @@ __noinline int tcp_in(struct xdp_md *context, struct where *where)
 	p.left = length + ahead;
 	w->s = conn->in;
 	w->lost = 0;
-	bpf_loop(64, request_chunk, &p, 0);
+	if (where->end <= w->loaded) {
+		// Short, as most are: it is here already.
+		w->at = p.offset;
+		w->end = where->end;
+		p.left = 0;
+		bpf_loop(HEADS, request_byte, &p, 0);
+	} else {
+		bpf_loop(64, request_chunk, &p, 0);
+	}
 	w->s.next = sequence + length;
 	conn->in = w->s;
 	if (w->lost || p.left)
@@ -334,60 +346,99 @@ static __always_inline void in_part(struct parse *p, const struct where *where)
 // Whether this datagram is one get of one key that is surely not here, and no key is to be told now: it passes, and nothing else of it is looked at. Its bytes are
 // those that memcached gets, by the UDP length, whatever else is wrong with it. What a miss costs is mostly code that the processor does not have at hand, so this is
 // short, and by itself.
-static __always_inline int is_missed(struct parse *p, struct ports *ports, void *end)
+static __always_inline int is_missed(struct state *state, struct ports *ports, void *end)
 {
 	struct udp *udp = (void *)ports;
-	struct state *state = p->state;
 	__u8 *key = (__u8 *)(udp + 1) + 12, c = 0;
-	__u64 hash = state->seed, now, *tags, differ;
-	__u32 *begin = (__u32 *)(udp + 1), set, n;
+	__u64 hash = state->seed, *tags, differ, word;
+	__u32 *begin = (__u32 *)(udp + 1), set, n = 0, zero = 0;
+	struct told *told;
+	int is_empty;
 
 	if ((void *)key > end || begin[0] >> 16 || begin[1] != bpf_htons(1) || begin[2] != bpf_htonl(W4('g', 'e', 't', ' ')))
 		return 0;
-	for (n = 0; n <= MAX_KEY; n++) {
-		if ((void *)(key + n + 2) > end)
-			return 0;
-		c = key[n];
-		if (c <= ' ' || c >= 0x7f)
-			break;
-		hash = stirred(hash, c);
+	// A lease that is over, or a flush that waits, in the daemon's time, which is not ahead of ours: to pass is right in any case, and the rest is how it is counted.
+	if (!state->serving || state->blind || state->flush_until_ns + LEASE_NS > state->lease_ns)
+		return 0;
+	told = bpf_map_lookup_elem(&kv_told, &zero);
+	if (!told || told->window != window_of(state) || told->events < state->events)
+		return 0;
+	is_empty = *(volatile __u64 *)&state->kept_epoch != *(volatile __u64 *)&state->epoch;
+	if (is_empty) {
+		// No value is true: which key it is does not matter, only where it ends.
+		for (__u32 i = 0; i < MAX_KEY / 8; i++) {
+			if ((void *)(key + n + 8) > end)
+				break;
+			word = load64(key + n);
+			// Has it a byte up to ' ', or from 0x7f on?
+			if (((word | (word + EACH(0x01)) | ~(word + EACH(0x5f))) & EACH(0x80)))
+				break;
+			n += 8;
+		}
+		for (__u32 i = 0; i < 8; i++) {
+			if ((void *)(key + n + 2) > end)
+				return 0;
+			c = key[n];
+			if (c <= ' ' || c >= 0x7f)
+				break;
+			n++;
+		}
+	} else {
+		for (; n <= MAX_KEY; n++) {
+			if ((void *)(key + n + 2) > end)
+				return 0;
+			c = key[n];
+			if (c <= ' ' || c >= 0x7f)
+				break;
+			hash = stirred(hash, c);
+		}
 	}
 	if (!n || n > MAX_KEY || c != '\r' || (void *)(key + n + 2) > end || key[n + 1] != '\n' ||
 	    udp->length != bpf_htons(sizeof(*udp) + 12 + n + 2))
 		return 0;
-	now = bpf_ktime_get_coarse_ns();
-	if (!state->serving || state->lease_ns <= now || state->blind || state->flush_until_ns > now || p->w->window != now >> 22 ||
-	    p->w->events < state->events)
-		return 0;
-	hash = mixed(hash);
-	set = hash >> 32 & state->set_mask;
-	tags = bpf_map_lookup_elem(&kv_tags, &set);
-	if (!tags)
-		return 0;
-	// Has it a lane of zeros?
-	differ = *(volatile __u64 *)tags ^ (hash >> 16 & 0xffff) * 0x0001000100010001ull;
-	if ((differ - 0x0001000100010001ull) & ~differ & 0x8000800080008000ull)
-		return 0;
-	count(C_EVENT_LOST);
-	count(C_GET_MISS);
-	count_command(N_GET, 0, 0);
+	if (!is_empty) {
+		hash = mixed(hash);
+		set = hash >> 32 & state->set_mask;
+		tags = bpf_map_lookup_elem(&kv_tags, &set);
+		if (!tags)
+			return 0;
+		// Has it a lane of zeros?
+		differ = *(volatile __u64 *)tags ^ (hash >> 16 & 0xffff) * 0x0001000100010001ull;
+		if ((differ - 0x0001000100010001ull) & ~differ & 0x8000800080008000ull)
+			return 0;
+	}
+	// As three counters, each added to by who reads them.
+	told->passed++;
 	return 1;
 }
 
-// Whether a packet is surely nothing to look at: for another port, or such a get. By itself: its stack counts in no chain of calls.
+// Whether a segment has no data, nor anything else that is looked at: most of those that acknowledge answers. `length`: of it, by whoever knows.
+static __always_inline int is_bare(struct ports *ports, void *end, __u32 length, int leaves)
+{
+	struct tcphdr *tcp = (void *)ports;
+
+	if ((void *)(tcp + 1) > end || length > tcp->doff * 4)
+		return 0;
+	return leaves ? !tcp->syn && !tcp->fin : !tcp->urg;
+}
+
+// Whether a packet is surely nothing to look at: for another port, an acknowledgment, or such a get. By itself: its stack counts in no chain of calls.
 __noinline int passes(struct xdp_md *context)
 {
 	void *end = (void *)(long)context->data_end;
-	struct parse p = { .context = context };
+	__u32 zero = 0, l4, length;
+	struct state *state = bpf_map_lookup_elem(&kv_state, &zero);
 	struct ports *ports;
 	__u8 proto;
 
-	if (!found(&p, 0) || !p.state->port)
+	if (!state || !state->port)
 		return 1;
-	ports = plain((void *)(long)context->data, end, &proto);
+	ports = plain((void *)(long)context->data, end, &proto, &l4, &length);
 	if (!ports)
 		return 0;
-	return ports->destination != p.state->port || (proto == IPPROTO_UDP && is_missed(&p, ports, end));
+	if (ports->destination != state->port)
+		return 1;
+	return proto == IPPROTO_UDP ? is_missed(state, ports, end) : is_bare(ports, end, length, 0);
 }
 
 SEC("xdp")
@@ -404,6 +455,7 @@ int tidemill_kv(struct xdp_md *context)
 		n = HEADS;
 	if (!fits(&n, HEADS) || bpf_xdp_load_bytes(context, 0, p.w->bytes, n))
 		return XDP_PASS;
+	p.w->loaded = n;
 	where = &p.w->where;
 	__builtin_memset(where, 0, sizeof(*where));
 	if (!locate(p.w, where, n))
@@ -435,11 +487,10 @@ static __always_inline int of_mutation(const __u8 *reply)
 // An answer later than this may release nothing; then the daemon does.
 #define UDP_WAITS_NS 1000000000ull
 
-// Whether an answer may release a mutation: of gets alone none is looked at.
+// Whether an answer may release a mutation: of gets alone none is looked at. In the daemon's time, which is not ahead of ours: without a daemon all are.
 static __always_inline int waits(struct state *state)
 {
-	// The clock of the last tick may be behind.
-	return bpf_ktime_get_coarse_ns() - *(volatile __u64 *)&state->udp_mutation_ns + UDP_WAITS_NS / 8 <= UDP_WAITS_NS;
+	return *(volatile __u64 *)&state->lease_ns < *(volatile __u64 *)&state->udp_mutation_ns + LEASE_NS + UDP_WAITS_NS;
 }
 
 static __always_inline int udp_out(struct __sk_buff *context, const struct where *where)
@@ -473,12 +524,13 @@ static __always_inline int udp_out(struct __sk_buff *context, const struct where
 	return GO_ON;
 }
 
-static __always_inline int opened(struct parse *p, const struct tuple *tuple, const struct tcphdr *tcp)
+static __always_inline int opened(struct parse *p, const struct tuple *tuple, const struct tcphdr *tcp, __u32 interface)
 {
 	struct conn *conn = bpf_map_lookup_elem(&kv_conns, tuple), *fresh = &p->w->fresh;
 	__u32 in = bpf_ntohl(tcp->ack_seq), out = bpf_ntohl(tcp->seq) + 1;
 
 	fresh->opened_ns = bpf_ktime_get_ns();
+	fresh->interface = interface;
 	if (conn && conn->in.next == in && conn->out.next == out && !conn->blind)
 		return GO_ON; // sent again
 	// The one before with these ends: what it sent may not be executed yet. The daemon sees to it; TCP tries again. Where there is none, nothing
@@ -515,6 +567,7 @@ static __always_inline int tcp_out(struct __sk_buff *context, struct parse *p, c
 	__builtin_memcpy(tuple.client, where->dst, 16);
 	__builtin_memcpy(tuple.server, where->src, 16);
 	tuple.port = where->dport;
+	tuple.scope = scope_of(p->state, context->ifindex, where->dst, where->src);
 	if (tcp.syn) {
 		if (!tcp.ack)
 			return GO_ON;
@@ -522,7 +575,7 @@ static __always_inline int tcp_out(struct __sk_buff *context, struct parse *p, c
 		// what was known of the one before says nothing of it.
 		sock = context->sk;
 		if (sock && sock->state != BPF_TCP_LISTEN)
-			return opened(p, &tuple, &tcp);
+			return opened(p, &tuple, &tcp, sock->bound_dev_if);
 		conn = bpf_map_lookup_elem(&kv_conns, &tuple);
 		if (conn)
 			blind(p->state, conn, B_COOKIE);
@@ -574,16 +627,21 @@ out:
 SEC("classifier")
 int tidemill_kv_out(struct __sk_buff *context)
 {
+	void *data = (void *)(long)context->data, *end = (void *)(long)context->data_end;
 	struct where where = {};
 	struct parse p = { .context = context };
 	struct ports *ports;
-	__u32 n = context->len;
+	__u32 n = context->len, zero = 0, l4, length;
+	struct state *state = bpf_map_lookup_elem(&kv_state, &zero);
 	__u8 proto;
 
-	if (!found(&p, 1) || !p.state->port)
+	if (!state || !state->port)
 		return GO_ON;
-	ports = plain((void *)(long)context->data, (void *)(long)context->data_end, &proto);
-	if (ports && (ports->source != p.state->port || (proto == IPPROTO_UDP && !waits(p.state))))
+	ports = plain(data, end, &proto, &l4, &length);
+	if (ports && (ports->source != state->port ||
+		      (proto == IPPROTO_UDP ? !waits(state) : is_bare(ports, end, n - l4, 1))))
+		return GO_ON;
+	if (!found(&p, 1))
 		return GO_ON;
 	if (n > HEADS)
 		n = HEADS;

@@ -38,6 +38,8 @@
 #define CHUNK 2048
 // A slot that a quiet mutation beyond the ring has moved waits so long, and twice the time that memcached is given. The daemon counts on a second less.
 #define FAR_NS 3000000000ull
+// For so long the daemon lets values be served at each of its rounds.
+#define LEASE_NS 1000000000ull
 // Keys of one get that is answered here, and the payload of one datagram of memcached's.
 #define MAX_GETS 16
 #define MAX_REPLY 1400
@@ -144,9 +146,9 @@ struct state {
 	__be16 port;
 	__u16 serving; // 0: only watch
 	__u32 events; // missed keys that are told, on each processor in 2^22 ns
-	__u64 server; // which memcached: the daemon's own word
+	__u64 kept_epoch; // the newest that a value was stored under: with another `epoch` no value is true
 	__u64 invalid; // somebody has made an item stale by meta commands: asking by `mg` could take what its client is to win
-	__u64 broken; // the daemon is just taking counts back: one that is killed then leaves them wrong
+	__u64 scoped; // 0: `kv_scopes` is empty
 	__u64 rate_total; // answered datagrams a second for all sources; 0: no limit
 	__u64 fragments_until_ns; // later pieces of packets may be memcached's until then
 	// A line of its own: all processors write it.
@@ -154,6 +156,8 @@ struct state {
 	__u64 of_the_daemon[6]; // what it has done, and why it does not serve
 	__u64 udp_mutation_ns; // the last one that waits for its answer came then
 	__u64 sure_until_ns; // the daemon's own word: until then the slots of mutations beyond a ring wait, where they may not be executed
+	__u64 server; // which memcached: the daemon's own word
+	__u64 broken; // the daemon is just taking counts back: one that is killed then leaves them wrong
 };
 
 struct slot {
@@ -179,6 +183,7 @@ struct entry {
 struct tuple {
 	__be32 client[4], server[4];
 	__be16 port, zero;
+	__u32 scope; // where these addresses are known: `scope_of`
 };
 
 // How far a stream of requests or of replies is read.
@@ -210,11 +215,13 @@ struct conn {
 	__u32 asked; // commands that get an answer
 	__u32 answered;
 	__u32 head, tail; // of the ring
-	__u32 quiet_upto, meta_quiet_upto;
+	__u32 quiet_upto, meta_quiet_upto; // after the last quiet command that is not meta; that is, and writes; and `mg_quiet_upto`: that reads
 	__u32 overflow_in, overflow_out, overflow_upto;
 	__u32 first; // sequence number of the client's first byte
 	// Quiet mutations that the ring had no room for: their slots wait (`FAR_NS`), and the daemon or an answer says when they are executed.
-	__u32 beyond_in, beyond_out, beyond_upto, unused;
+	__u32 beyond_in, beyond_out, beyond_upto;
+	__u32 mg_quiet_upto;
+	__u32 interface, zero; // that memcached's socket is bound to
 	__u64 hole_since_ns;
 	__u64 opened_ns;
 	struct pending ring[RING];
@@ -223,6 +230,11 @@ struct conn {
 	__u32 mn_upto[BARRIERS]; // `asked` after each
 	__u64 kinds[KINDS / 64]; // by `asked` after the command: 1 is meta
 };
+
+// As layout.rs has them.
+_Static_assert(sizeof(struct state) == 27 * 8, "words of the state");
+_Static_assert(__builtin_offsetof(struct state, kept_epoch) == 11 * 8 && __builtin_offsetof(struct state, server) == 25 * 8, "places of the state");
+_Static_assert(__builtin_offsetof(struct conn, interface) == 54 * 4 && __builtin_offsetof(struct conn, ring) == 60 * 4, "places of a connection");
 
 struct udp_key {
 	__be32 client[4];
@@ -318,6 +330,20 @@ struct {
 	__type(value, __u32);
 } kv_allow SEC(".maps");
 
+// What an interface's addresses are known by: those that are a link's alone, and all others.
+struct scope {
+	__u32 link, domain;
+};
+
+// Of interfaces for which these are not their own number and 0: a bond's members, and those of a VRF.
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 4096);
+	__type(key, __u32);
+	__type(value, struct scope);
+} kv_scopes SEC(".maps");
+
 struct bucket {
 	__u64 at_ns;
 	__u64 spent; // in this second
@@ -349,6 +375,18 @@ struct {
 	__type(key, __u32);
 	__type(value, struct answered);
 } kv_commands SEC(".maps");
+
+// How many missed keys were told in this part of the time, and gets that were passed for a key that is not here, and is not told either.
+struct told {
+	__u64 window, events, passed;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct told);
+} kv_told SEC(".maps");
 
 // Keys that were missed once.
 struct {
@@ -392,13 +430,14 @@ struct work {
 	struct local local;
 	struct allowed allowed;
 	__be32 source[4];
-	__u64 sum, window, events;
+	__u64 sum;
 	__u64 credit, credit_s; // answers of this second that are counted already
 	__u64 epoch, now_ns, version, hash; // of a get, and of its key
 	__u32 length; // of that
 	__u32 at, end, keys, done, total;
 	__u32 mutations, first_slot, quiet, lost, refused, wrong, opcode;
 	__u32 next;
+	__u32 loaded; // bytes of the frame that are in `bytes`, from its beginning on
 	__u32 found[MAX_GETS];
 	__u64 versions[MAX_GETS];
 	__u8 bytes[CHUNK + 512];
@@ -439,6 +478,9 @@ static __always_inline void count_command(__u32 command, int tcp, int hit)
 	else
 		answered->passes += 1;
 }
+
+// A word of eight bytes that are all this.
+#define EACH(byte) ((byte) * 0x0101010101010101ull)
 
 static __always_inline __u64 load64(const void *at)
 {

@@ -61,27 +61,6 @@ __noinline int has_key(struct work *w, struct entry *entry)
 	return differ << (64 - 8 * (length - at) & 63) == 0;
 }
 
-// What is from `at` to `end`, as the Internet checksum sums it.
-__noinline int sum_of(struct work *w, __u32 at, __u32 end)
-{
-	__u64 sum = 0, word;
-
-	if (!w)
-		return 0;
-	for (__u32 i = 0; i < CHUNK / 8; i++) {
-		if (at + 8 > end)
-			break;
-		word = load64(&w->bytes[at & (CHUNK - 1)]);
-		sum += (word & 0xffffffff) + (word >> 32);
-		at += 8;
-	}
-	if (at < end) {
-		word = load64(&w->bytes[at & (CHUNK - 1)]) & ~0ull >> (64 - 8 * (end - at) & 63);
-		sum += (word & 0xffffffff) + (word >> 32);
-	}
-	return folded(sum);
-}
-
 // The number of the entry that has the key and may be served now, or NONE. Its length and sum are added up.
 static __always_inline __u32 find(struct parse *p, __u32 length, __u64 hash)
 {
@@ -129,18 +108,27 @@ static __always_inline __u32 find(struct parse *p, __u32 length, __u64 hash)
 	return NONE;
 }
 
+// The part of the time in which so many keys are told (`events`). By the daemon's last round: no clock has to be read, and one that does not work is told nothing.
+static __always_inline __u64 window_of(struct state *state)
+{
+	return *(volatile __u64 *)&state->lease_ns >> 22;
+}
+
 // A key that is not here: told to the daemon when it is missed for the second time, and not too often. Where enough were told nothing is remembered.
 static __always_inline void missed(struct parse *p, __u32 start, __u32 length, __u64 hash)
 {
-	__u32 index = hash >> 16 & 0xffff, tag = hash >> 32 | 1, *seen;
+	__u32 index = hash >> 16 & 0xffff, tag = hash >> 32 | 1, zero = 0, *seen;
+	struct told *told = bpf_map_lookup_elem(&kv_told, &zero);
+	__u64 window = window_of(p->state);
 	struct work *w = p->w;
-	__u64 now = w->now_ns >> 22;
 
-	if (w->window != now) {
-		w->window = now;
-		w->events = 0;
+	if (!told)
+		return;
+	if (told->window != window) {
+		told->window = window;
+		told->events = 0;
 	}
-	if (w->events >= p->state->events) {
+	if (told->events >= p->state->events) {
 		count(C_EVENT_LOST);
 		return;
 	}
@@ -151,7 +139,7 @@ static __always_inline void missed(struct parse *p, __u32 start, __u32 length, _
 		*seen = tag;
 		return;
 	}
-	w->events++;
+	told->events++;
 	*seen = 0;
 	if (length == 0 || length > MAX_KEY)
 		return;
@@ -269,7 +257,7 @@ static __always_inline int may_answer(struct xdp_md *context, struct parse *p, c
 
 	__builtin_memcpy(w->local.address, where->dst, 16);
 	w->local.interface = 0;
-	if (is_loopback(where->dst) || (where->family == 6 && (where->dst[0] & bpf_htonl(0xffc00000)) == bpf_htonl(0xfe800000)))
+	if (is_loopback(where->dst) || is_link_local(where->dst))
 		w->local.interface = interface;
 	w->allowed.bits = sizeof(w->allowed) * 8 - 32;
 	w->allowed.interface = interface;

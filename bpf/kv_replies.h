@@ -3,15 +3,16 @@
 // Reading replies, byte by byte: how many commands have been answered, and so certainly been executed?
 //
 // A command that is not quiet gets one unit: the lines up to END or the last VA's value, or one line; of STAT, ITEM, PREFIX and
-// VALUE the next line goes on. A unit that may be a quiet command's (an error; of meta, a code) is not counted while one may be
-// unanswered, and so `answered` may be behind the truth, and never ahead of it. A reply that no meta command
-// has makes up for them, as it is to the first command that is not meta; and MN does, which is to `mn` and to nothing else.
+// VALUE the next line goes on. A unit that may be a quiet command's is not counted while one may be unanswered, and so `answered` may be behind the truth, and
+// never ahead of it: an error; HD and VA of a quiet `mg`, which is silent where it misses; NS, EX and NF of a quiet `ms`, `md` or `ma`, which are silent where they
+// do what was asked. A reply that no meta command has makes up for them, as it is to the first command that is not meta; and MN does, which is to `mn` and to nothing else.
 
 #pragma once
 
 #include "kv_requests.h"
 
-enum { U_PLAIN, U_ERROR, U_META };
+// Of meta: what a command that is silent then could not say; what one that only reads could not; EN, which no quiet one says.
+enum { U_PLAIN, U_ERROR, U_DONE, U_NOT, U_MISS };
 
 static __always_inline void deaf(struct parse *p)
 {
@@ -36,9 +37,10 @@ static __noinline void unit(struct parse *p, int kind)
 	struct conn *conn = p->conn;
 	__u32 next = conn->answered + 1;
 	int quiet = (__s32)(conn->quiet_upto - next) >= 0 && conn->quiet_upto;
-	int meta = (__s32)(conn->meta_quiet_upto - next) >= 0 && conn->meta_quiet_upto;
+	int writes = (__s32)(conn->meta_quiet_upto - next) >= 0 && conn->meta_quiet_upto;
+	int reads = (__s32)(conn->mg_quiet_upto - next) >= 0 && conn->mg_quiet_upto;
 
-	if ((kind == U_ERROR && (quiet || meta)) || (kind == U_META && meta))
+	if ((kind == U_ERROR && (quiet || writes || reads)) || (kind == U_DONE && reads) || (kind == U_NOT && writes))
 		return;
 	// A plain reply is to a command that is not meta: what was asked before it has been executed, whether it was counted or not.
 	if (kind == U_PLAIN && conn->in.protocol == ASCII && conn->asked - next < KINDS - 64) {
@@ -84,10 +86,12 @@ static __always_inline void reply_line(struct parse *p)
 		}
 		if (s->word == W2('V', 'A'))
 			skip = s->value + 2;
-		if (s->word == W2('V', 'A') || s->word == W2('H', 'D') || s->word == W2('E', 'N') ||
-		    s->word == W2('N', 'F') || s->word == W2('N', 'S') || s->word == W2('E', 'X') ||
-		    s->word == W2('O', 'K')) // before 1.6.10 what HD is now
-			kind = U_META;
+		if (s->word == W2('V', 'A') || s->word == W2('H', 'D') || s->word == W2('O', 'K')) // before 1.6.10 what HD is now
+			kind = U_DONE;
+		else if (s->word == W2('N', 'F') || s->word == W2('N', 'S') || s->word == W2('E', 'X'))
+			kind = U_NOT;
+		else if (s->word == W2('E', 'N'))
+			kind = U_MISS;
 	} else if (s->first == 4 && (s->word == W4('S', 'T', 'A', 'T') || s->word == W4('I', 'T', 'E', 'M'))) {
 		return;
 	} else if (s->first == 5 && s->word == W5('V', 'A', 'L', 'U', 'E')) {
@@ -135,6 +139,40 @@ static __always_inline void reply_head(struct parse *p, __u8 c)
 		unit(p, U_PLAIN);
 }
 
+// One of a line's bytes that end nothing.
+static __always_inline void reply_letter(struct stream *s, __u8 c)
+{
+	if (!s->token) {
+		s->word = s->word << 8 | c;
+		if (s->first < 100)
+			s->first++;
+	}
+	if (c >= '0' && c <= '9')
+		s->number = s->number * 10 + c - '0';
+}
+
+// As many of them as come next. Not static, and by itself: as `letters`.
+__noinline int reply_letters(struct work *w)
+{
+	__u32 at, i;
+	__u8 c;
+
+	if (!w)
+		return 0;
+	at = w->at;
+	for (i = 0; i < 64; i++) {
+		if (at >= w->end)
+			break;
+		c = w->bytes[at & (CHUNK - 1)];
+		if (c == '\n' || c == ' ' || c == '\r')
+			break;
+		reply_letter(&w->s, c);
+		at++;
+	}
+	w->at = at;
+	return 0;
+}
+
 static long reply_byte(__u32 i, struct parse *p)
 {
 	struct work *w = p->w;
@@ -178,13 +216,8 @@ static long reply_byte(__u32 i, struct parse *p)
 			s->number = 0;
 		}
 	} else {
-		if (!s->token) {
-			s->word = s->word << 8 | c;
-			if (s->first < 100)
-				s->first++;
-		}
-		if (c >= '0' && c <= '9')
-			s->number = s->number * 10 + c - '0';
+		reply_letter(s, c);
+		reply_letters(w);
 	}
 	return 0;
 }
@@ -231,7 +264,6 @@ static __always_inline void release_all(struct parse *p)
 // What the daemon has seen memcached read, of a connection that nobody answers on: so much of each.
 struct seen {
 	struct tuple tuple;
-	__u32 unused;
 	__u64 opened_ns;
 	__u32 head, overflow, beyond, zero;
 };

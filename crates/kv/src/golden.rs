@@ -114,6 +114,8 @@ fn event(text: &str) -> Owned {
                 "always" => Answer::Always,
                 "never" => Answer::Never,
                 "maybe" => Answer::Maybe,
+                "found" => Answer::Found,
+                "failed" => Answer::Failed,
                 _ => panic!("{text}"),
             };
             let family = match family {

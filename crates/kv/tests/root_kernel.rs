@@ -12,6 +12,8 @@ mod lab;
 mod net;
 #[path = "root_kernel/operator.rs"]
 mod operator;
+#[path = "root_kernel/scopes.rs"]
+mod scopes;
 #[path = "root_kernel/unanswered.rs"]
 mod unanswered;
 

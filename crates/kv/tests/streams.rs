@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use tidemill_kv::codec::event::{Event, Lost, Owned};
 use tidemill_kv::codec::outstanding::Outstanding;
-use tidemill_kv::codec::replies::{Replies, Reply};
+use tidemill_kv::codec::replies::{Replies, Reply, Says};
 use tidemill_kv::codec::request::{self, Parsed};
 use tidemill_kv::codec::stream::{Place, Requests};
 use tidemill_kv::golden::{self, Transaction};
@@ -146,7 +146,8 @@ fn a_line_without_end_is_lost() {
 fn replies_of_every_kind() {
     let text = b"VALUE k 0 5\r\nEND\r\n\r\nVALUE l 0 0 7\r\n\r\nEND\r\nVA 2 f0\r\nMN\r\nHD\r\nSTAT a 1\r\nSTAT b 2\r\nEND\r\nkey=a la=1\nkey=b la=2\nEND\r\nMN\r\n12\r\nSERVER_ERROR x y\r\nSTORED\r\n";
     use Reply::*;
-    let expected = [Classic, Meta, Meta, Classic, Classic, MetaNoOp, Classic, Error, Classic];
+    let done = Meta(Says::Done);
+    let expected = [Classic, done, done, Classic, Classic, MetaNoOp, Classic, Error, Classic];
     assert_eq!(replies([&text[..]]), expected);
     assert_eq!(replies([&b"VALUE k 0 x\r\n"[..]]), [Lost]);
     // A key longer than the body; text behind binary.

@@ -33,8 +33,12 @@ pub enum Answer {
     Always,
     /// Not at all (`noreply`, `quit`).
     Never,
-    /// Once or not at all (`q` of the meta protocol, the quiet opcodes): it depends on what memcached finds.
+    /// Once or not at all (the quiet opcodes): it depends on what memcached finds.
     Maybe,
+    /// Where something is found: `mg` with `q`. It never says that there is nothing.
+    Found,
+    /// Where it is not done: `ms md ma` with `q`. They never say that it is.
+    Failed,
 }
 
 /// How the answer is told from answers to other commands.

@@ -217,7 +217,7 @@ impl Line {
             None if self.noreply && matches!(verb, Verb::Unknown | Verb::Tunes | Verb::Watch) => {
                 Answer::Maybe
             }
-            None if self.quiet => Answer::Maybe,
+            None if self.quiet => verb.quiet_answer(),
             _ => Answer::Always,
         };
         let family = match verb {

@@ -4,16 +4,18 @@
 //! been executed. What is hard is whose reply it is, when commands in between may be silent:
 //!
 //! ```text
-//!  ms a q    may answer          HD    of a? no: a's HD is silent, but EX, NS and errors are not;
-//!  ms b      answers                   told by the family alone, it is taken for a's: b is released later
-//!  mn        answers MN          MN    only mn answers so: a, b and mn are released
+//!  ms a q    may answer          HD    of a? no: a's HD is silent: a and b are released
+//!  ms b      answers
+//!  ms c q    may answer          NS    c's or d's: it is taken for c's, and d is released later
+//!  ms d      answers
+//!  mn        answers MN          MN    only mn answers so: d and mn are released
 //! ```
 //!
 //! The rule: a reply is taken for that of the **oldest** command that could have sent it. Its true command is that one or a later one, so what is
 //! released has been executed; it may be released late (at the latest when the connection ends), never early.
 
 use super::event::{Answer, Command, Family};
-use super::replies::Reply;
+use super::replies::{Reply, Says};
 use std::collections::VecDeque;
 
 /// Commands not yet known to be executed, oldest first, each with something of the caller's.
@@ -56,7 +58,8 @@ impl<T> Outstanding<T> {
             let (command, _) = self.commands[at];
             let could = could_answer(command, reply);
             if could {
-                self.late = late.saturating_add(u32::from(command.answer == Answer::Maybe));
+                let is_sure = matches!(command.answer, Answer::Always | Answer::Never);
+                self.late = late.saturating_add(u32::from(!is_sure));
                 self.watching = command.family == Family::Watch && reply == Reply::Classic;
                 self.commands.drain(..=at).for_each(|(_, tag)| release(tag));
                 return Ok(());
@@ -95,7 +98,12 @@ fn could_answer(command: Command, reply: Reply) -> bool {
             (opcode, opaque) == (of, to)
         }
         (Family::Classic | Family::Watch, Reply::Classic | Reply::Error) => true,
-        (Family::Meta, Reply::Meta | Reply::Error) => true,
+        (Family::Meta, Reply::Meta(says)) => match command.answer {
+            Answer::Found => says == Says::Done,
+            Answer::Failed => says == Says::Failed,
+            _ => true,
+        },
+        (Family::Meta, Reply::Error) => true,
         (Family::MetaNoOp, Reply::MetaNoOp) => true,
         _ => false,
     }
@@ -138,14 +146,21 @@ mod tests {
 
     #[test]
     fn late_never_early_and_in_time_again() {
-        let maybe = command(Answer::Maybe, Family::Meta);
+        let quiet = command(Answer::Failed, Family::Meta);
         let always = command(Answer::Always, Family::Meta);
         let mn = command(Answer::Always, Family::MetaNoOp);
-        let mut outstanding = of(&[maybe, always, mn, always]);
+        let (done, failed) = (Reply::Meta(Says::Done), Reply::Meta(Says::Failed));
+        let mut outstanding = of(&[quiet, always, mn, always]);
         // Of the first or of the second: the first it is.
-        assert_eq!(released(&mut outstanding, Reply::Meta), Ok(vec![0]));
+        assert_eq!(released(&mut outstanding, failed), Ok(vec![0]));
         assert_eq!(released(&mut outstanding, Reply::MetaNoOp), Ok(vec![1, 2]));
-        assert_eq!(released(&mut outstanding, Reply::Meta), Ok(vec![3]));
+        assert_eq!(released(&mut outstanding, done), Ok(vec![3]));
+        // What the first never says is the second's.
+        assert_eq!(released(&mut of(&[quiet, always, mn]), done), Ok(vec![0, 1]));
+        let found = command(Answer::Found, Family::Meta);
+        assert_eq!(released(&mut of(&[found, always, mn]), done), Ok(vec![0]));
+        assert_eq!(released(&mut of(&[found, quiet, always]), failed), Ok(vec![0, 1]));
+        assert_eq!(released(&mut of(&[found, quiet, always]), Reply::Meta(Says::Missed)), Ok(vec![0, 1, 2]));
         // Without doubt before it, an answer that does not fit is one that nobody knows.
         let mut outstanding = of(&[always, mn]);
         assert_eq!(released(&mut outstanding, Reply::MetaNoOp), Err(Lost));
@@ -172,9 +187,13 @@ mod tests {
 
     fn any_command() -> impl Strategy<Value = (Command, bool, bool)> {
         let answer = prop_oneof![Just(Answer::Always), Just(Answer::Never), Just(Answer::Maybe)];
+        let quiet = prop_oneof![Just(Answer::Found), Just(Answer::Failed)];
         let text = prop_oneof![Just(Family::Classic), Just(Family::Meta), Just(Family::MetaNoOp)];
-        (answer, text, any::<bool>(), any::<bool>())
-            .prop_map(|(answer, family, speaks, error)| (command(answer, family), speaks, error))
+        let command = prop_oneof![
+            3 => (answer, text).prop_map(|(answer, family)| command(answer, family)),
+            2 => quiet.prop_map(|answer| command(answer, Family::Meta)),
+        ];
+        (command, any::<bool>(), any::<bool>())
     }
 
     fn any_binary() -> impl Strategy<Value = (Command, bool, bool)> {
@@ -186,12 +205,21 @@ mod tests {
 
     /// What a memcached would send.
     fn reply((command, speaks, error): (Command, bool, bool)) -> Option<Reply> {
-        let silent = command.answer == Answer::Never || (command.answer == Answer::Maybe && !speaks);
+        let silent = match command.answer {
+            Answer::Never => true,
+            Answer::Always => false,
+            Answer::Maybe | Answer::Found | Answer::Failed => !speaks,
+        };
         (!silent).then_some(match command.family {
             Family::MetaNoOp => Reply::MetaNoOp,
             Family::Binary { opcode, opaque } => Reply::Binary { opcode, opaque },
             _ if error => Reply::Error,
-            Family::Meta => Reply::Meta,
+            Family::Meta => Reply::Meta(match command.answer {
+                Answer::Found => Says::Done,
+                Answer::Failed => Says::Failed,
+                _ if speaks => Says::Done,
+                _ => Says::Failed,
+            }),
             _ => Reply::Classic,
         })
     }
@@ -222,7 +250,8 @@ mod tests {
                     prop_assert!(tag <= executed, "{} was released when {} was executed: {:?}", tag, executed, commands);
                     next += 1;
                 }
-                let doubt = commands[..=executed].iter().any(|(command, ..)| command.answer == Answer::Maybe);
+                let sure = |answer| matches!(answer, Answer::Always | Answer::Never);
+                let doubt = commands[..=executed].iter().any(|(command, ..)| !sure(command.answer));
                 prop_assert!(doubt || next == executed + 1, "late without a doubt");
             }
         }

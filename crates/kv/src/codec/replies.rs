@@ -17,7 +17,7 @@ pub enum Reply {
     /// Values and `END`, a line of the classic protocol, or lines of `stats` and their `END`.
     Classic,
     /// `VA HD EN NF NS EX ME`.
-    Meta,
+    Meta(Says),
     /// `MN`.
     MetaNoOp,
     /// `ERROR`, `CLIENT_ERROR ...`, `SERVER_ERROR ...`: of any text command.
@@ -31,6 +31,19 @@ pub enum Reply {
     },
     /// The bytes are no reply: nothing more is known of this connection. The last one.
     Lost,
+}
+
+/// What a reply of the meta protocol says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Says {
+    /// `HD`, `VA`: it is there, or it is done.
+    Done,
+    /// `NF NS EX`: it is not done.
+    Failed,
+    /// `EN`: it is not there.
+    Missed,
+    /// `ME`: what is known of it.
+    About,
 }
 
 /// A stream of replies.
@@ -178,8 +191,11 @@ impl Line {
         };
         match word {
             b"VALUE" => value(&self.numbers[1], None),
-            b"VA" => value(&self.numbers[0], Some(Reply::Meta)),
-            b"HD" | b"EN" | b"NF" | b"NS" | b"EX" | b"ME" => (0, Some(Reply::Meta)),
+            b"VA" => value(&self.numbers[0], Some(Reply::Meta(Says::Done))),
+            b"HD" => (0, Some(Reply::Meta(Says::Done))),
+            b"NF" | b"NS" | b"EX" => (0, Some(Reply::Meta(Says::Failed))),
+            b"EN" => (0, Some(Reply::Meta(Says::Missed))),
+            b"ME" => (0, Some(Reply::Meta(Says::About))),
             b"MN" => (0, Some(Reply::MetaNoOp)),
             b"STAT" | b"ITEM" | b"PREFIX" => (0, None),
             // What `lru_crawler metadump` says of a key.

@@ -384,8 +384,8 @@ fn command(line: Tokens<'_>) -> Command {
     let quiet = |at: usize| line.skip(at).any(|flag| flag[0] == b'q');
     let answer = match verb {
         Verb::Quit => Answer::Never,
-        Verb::Mg | Verb::Md | Verb::Ma | Verb::Me | Verb::Mn if quiet(2) => Answer::Maybe,
-        Verb::Ms if quiet(3) => Answer::Maybe,
+        Verb::Mg | Verb::Md | Verb::Ma | Verb::Me | Verb::Mn if quiet(2) => verb.quiet_answer(),
+        Verb::Ms if quiet(3) => verb.quiet_answer(),
         Verb::Unknown | Verb::Tunes | Verb::Watch if noreply => Answer::Maybe,
         _ if noreply && verb.tokens().is_some_and(|right| right.contains(&count)) => Answer::Never,
         _ => Answer::Always,

@@ -1,5 +1,7 @@
 //! The words that a command line of the text protocols begins with.
 
+use super::event::Answer;
+
 /// A command of the classic or the meta protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(missing_docs, reason = "they are memcached's words")]
@@ -41,6 +43,15 @@ pub enum Verb {
 pub const LONGEST: usize = 14;
 
 impl Verb {
+    /// How a meta command with `q` is answered.
+    pub fn quiet_answer(self) -> Answer {
+        match self {
+            Verb::Mg => Answer::Found,
+            Verb::Ms | Verb::Md | Verb::Ma => Answer::Failed,
+            _ => Answer::Maybe,
+        }
+    }
+
     /// Of the line's first token. Case matters.
     pub fn of(word: &[u8]) -> Self {
         match word {

@@ -78,6 +78,7 @@ impl Cache {
 
     /// Tells the programs who may be answered, and by which addresses: only what is sent to one of this machine's, at which memcached takes datagrams.
     pub(super) fn localize(&mut self) -> Result<(), KvError> {
+        self.scope(&[])?;
         let who = self.who()?;
         let is_new = who != self.allowed;
         let action = "cannot tell the programs whom to answer";

@@ -2,29 +2,28 @@
 
 use super::ask::Asker;
 use super::layout::{
-    COUNTS, Conn, EGRESS, LAYOUT, MAX_KEY, MAX_VALUE, OPENED, READ, SOURCE, Tuple, WAYS, entry, state, why,
+    COUNTS, Conn, EGRESS, LAYOUT, LEASE_NS, MAX_KEY, MAX_VALUE, OPENED, READ, SCOPE, SHORT, SOURCE, Scope,
+    Tuple, WAYS, entry, state, why,
 };
-use super::look::{detach, entries};
+use super::look::detach;
 use super::places::{Missing, Place, index, pin_name};
 use super::prove::Unanswered;
 use super::server::{Server, find, is_held, own};
+use super::sizes::{fits, holds, is_broken, network_port, room, sets};
 use super::state::{State, now_ns};
 use super::unseen::Balance;
 use super::values::{Hot, Token, Values};
 use super::{KvError, Options};
 use super::{allow::Who, machine};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::os::fd::OwnedFd;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tidemill_bpf::maps::{MapData, RingBuf};
-use tidemill_bpf::{BpfError, Mapped, Object, Pins};
+use tidemill_bpf::{BpfError, Object, Pins};
 
 const MS: u64 = 1_000_000;
-/// How long the programs may serve without a word of ours, how often connections are compared with the kernel's, and how often memcached
-/// is asked whether it works.
-const LEASE_NS: u64 = 1000 * MS;
+/// How often connections are compared with the kernel's, and how often memcached is asked whether it works.
 const RECONCILE_NS: u64 = 500 * MS;
 const BEAT_NS: u64 = 100 * MS;
 /// How long an answer may take before nothing is believed for a while.
@@ -36,8 +35,8 @@ const AGE: usize = 120;
 /// Keys asked for at once.
 const BATCH: usize = 64;
 /// How long to wait where there is nothing to do, in the same two cases: a question costs memcached's processor more than what it asks for where it
-/// is asked alone.
-const PAUSES: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(10)];
+/// is asked alone, and each round takes some of what may be its processor.
+const PAUSES: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(50)];
 pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 /// After so long a value that had a second left is gone; memcached's clock counts seconds, and now and then two at once.
 const SURELY_NS: u64 = 3000 * MS;
@@ -67,6 +66,9 @@ pub struct Cache {
     /// Who may be answered; and what of it, and of our addresses, has found no room.
     pub(super) allowed: Who,
     pub(super) left_out: usize,
+    /// What interfaces' addresses are known by, where that is not plain; and whether there are VRFs.
+    pub(super) scopes: BTreeMap<u32, Scope>,
+    pub(super) has_domains: bool,
     /// It was said whom is answered: what changes is news.
     pub(super) is_told_whom: bool,
     pub(super) server: Option<Server>,
@@ -142,6 +144,7 @@ impl Cache {
                 options.name
             )));
         }
+        holds(options)?;
         let server = find(options)?;
         let mut is_next = fits(options)?;
         let is_broken = is_broken(options);
@@ -197,6 +200,8 @@ impl Cache {
             uncovered: false,
             allowed: Who::new(),
             left_out: 0,
+            scopes: BTreeMap::new(),
+            has_domains: false,
             is_told_whom: false,
             server: None,
             events,
@@ -230,6 +235,7 @@ impl Cache {
     /// Puts the programs on their interfaces, in front of this memcached.
     fn begin(&mut self, places: Vec<(String, u32)>, server: (Server, u64)) -> Result<(), KvError> {
         self.configure();
+        self.scope(&places)?;
         let (begun, mut is_gap) = (now_ns(), false);
         for (interface, index) in places {
             is_gap |= self.place(&interface, index, PATIENCE)?;
@@ -404,13 +410,14 @@ impl Cache {
             self.still_there();
             self.look_for_interfaces();
             self.reconcile(now)?;
-            self.prove(now)?;
+            self.begin_proof(now)?;
             self.sweep_udp(now)?;
             self.localize()?;
             self.budget();
             // Each entry once in so many looks.
             self.age(AGE);
         }
+        self.prove()?;
         self.refresh(now);
         let alive =
             self.server.is_some() && !self.unasked && !self.crowded && !self.is_shared && !self.uncovered;
@@ -427,9 +434,9 @@ impl Cache {
         Ok(worked)
     }
 
-    /// Waits until there may be something to do: 1 ms, 10 where hardly a key that is missed can be cached, and not beyond memcached's death.
+    /// Waits until there may be something to do: 1 ms, 50 where hardly a key that is missed can be cached, and not beyond memcached's death.
     pub fn rest(&self) {
-        let pause = PAUSES[usize::from(self.is_vain)];
+        let pause = PAUSES[usize::from(self.is_vain && !self.is_proving())];
         let Some(server) = &self.server else { return std::thread::sleep(pause) };
         let mut fds = [PollFd::new(&server.watch, PollFlags::IN)];
         // A signal ends it early, which is as good.
@@ -489,7 +496,18 @@ impl Cache {
                 // Its SYN-ACK was seen or not by now.
                 let table = self.object.table::<Tuple, Conn>("kv_conns");
                 let is_seen = table.is_ok_and(|table| {
-                    server.own.is_some_and(|tuple| table.get(&tuple).is_ok_and(|value| value.is_some()))
+                    // In whichever scope: the kernel alone knows by which way it goes.
+                    let scopes =
+                        self.scopes.iter().flat_map(|(index, [link, domain])| [*index, *link, *domain]);
+                    let scopes = scopes.chain(self.places.iter().map(|place| place.index)).chain([0]);
+                    let keys = server.own.into_iter().flat_map(|own| {
+                        scopes.clone().map(move |scope| {
+                            let mut key = own;
+                            key[SCOPE] = scope;
+                            key
+                        })
+                    });
+                    keys.into_iter().any(|key| table.get(&key).is_ok_and(|value| value.is_some()))
                 });
                 self.own_unseen += u64::from(!is_seen);
             }
@@ -541,6 +559,7 @@ impl Cache {
                 continue;
             }
             let is_void = |hash, word, epoch| self.state.is_void(hash, word, epoch);
+            self.state.keeps(token.epoch);
             if self.values.store(key, &answer, token, expires_ns, is_void) {
                 self.daemon.admitted += 1;
             }
@@ -618,7 +637,11 @@ impl Cache {
 
     /// What is counted, by name.
     pub fn counts(&self) -> Vec<(&'static str, u64)> {
-        let sum = |at: usize| self.object.sum("kv_counts", at as u32).unwrap_or_default();
+        let [_, _, short] = self.object.sums("kv_told", 0).unwrap_or_default();
+        let sum = |at: usize| {
+            let more = if SHORT.contains(&at) { short } else { 0 };
+            self.object.sum("kv_counts", at as u32).unwrap_or_default() + more
+        };
         COUNTS.iter().enumerate().map(|(at, (name, _))| (*name, sum(at))).collect()
     }
 
@@ -710,61 +733,6 @@ impl Drop for Cache {
     }
 }
 
-fn sets(memory: u64) -> u64 {
-    let fit = memory / (entry::WORDS * 8 * WAYS) as u64;
-    1 << fit.clamp(16, 1 << 18).ilog2()
-}
-
-/// How many entries maps have whose sizes are options.
-fn room(options: &Options) -> [(&'static str, u32); 4] {
-    let sets = sets(options.memory);
-    let slots = (sets * 16).clamp(1 << 12, 1 << 22) as u32;
-    let sets = sets as u32;
-    [
-        ("kv_values", sets * WAYS as u32),
-        ("kv_slots", slots),
-        ("kv_conns", options.connections),
-        ("kv_tags", sets),
-    ]
-}
-
-fn network_port(options: &Options) -> u64 {
-    u64::from(u16::from_ne_bytes(options.port.to_be_bytes()))
-}
-
-/// Whether there is something pinned that a process before has left. Refuses where it is in front of another port, or of other sizes; nothing is changed.
-fn fits(options: &Options) -> Result<bool, KvError> {
-    let (root, name) = (&options.pin_root, &options.name);
-    if !root.join(name).join(format!("layout-{LAYOUT}")).join("kv_state").exists() {
-        return Ok(false);
-    }
-    let map = Mapped::of(&Pins::map(root, name, LAYOUT, "kv_state")?, state::WORDS)?;
-    let before = map.words()[state::PORT].load(Ordering::SeqCst) & 0xffff;
-    let refused = |what: String| {
-        let text = format!(
-            "what is pinned as {name:?} {what}: detach it first (tidemill kv detach --name {name}), or take another --name"
-        );
-        Err(KvError::Refused(text))
-    };
-    if before != 0 && before != network_port(options) {
-        return refused(format!("stands in front of port {}", u16::from_be(before as u16)));
-    }
-    let [(values, wanted), _, (connections, most), _] = room(options);
-    let there = entries(root, name, values)?;
-    if there != wanted as usize {
-        let mib = (there * entry::WORDS * 8).div_ceil(1 << 20);
-        return refused(format!(
-            "has other room for values than --memory {}: --memory {mib} fits",
-            options.memory >> 20
-        ));
-    }
-    let there = entries(root, name, connections)?;
-    if there != most as usize {
-        return refused(format!("has room for {there} connections: --connections {there} fits"));
-    }
-    Ok(true)
-}
-
 /// Any socket: interfaces are asked for by one.
 pub(super) fn interface_socket() -> Result<OwnedFd, KvError> {
     use rustix::net::{AddressFamily, SocketType, socket};
@@ -774,14 +742,4 @@ pub(super) fn interface_socket() -> Result<OwnedFd, KvError> {
 
 pub(super) fn system(action: &'static str) -> impl Fn(std::io::Error) -> KvError {
     move |source| KvError::Bpf(BpfError::System { action, source })
-}
-
-/// Whether what is pinned was left by a process that was killed while it took counts back: they are wrong for ever.
-fn is_broken(options: &Options) -> bool {
-    Pins::map(&options.pin_root, &options.name, LAYOUT, "kv_state")
-        .and_then(|map| Mapped::of(&map, state::WORDS))
-        .is_ok_and(|map| map.words()[state::BROKEN].load(Ordering::SeqCst) != 0)
-        // One that is alive is in the midst of it.
-        && Pins::left(&options.pin_root)
-            .is_ok_and(|left| left.iter().all(|left| left.name != options.name || left.process.is_none()))
 }

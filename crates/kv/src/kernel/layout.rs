@@ -3,7 +3,7 @@
 use tidemill_bpf::{Kernel, Shared, Source};
 
 /// A new number for every change that an older program would misread.
-pub(super) const LAYOUT: u32 = 7;
+pub(super) const LAYOUT: u32 = 8;
 
 /// Words of `struct state`.
 pub(super) mod state {
@@ -19,11 +19,12 @@ pub(super) mod state {
     pub(in crate::kernel) const MASKS: usize = 9;
     /// Port (network order), serving, missed keys that are told in 2^22 ns.
     pub(in crate::kernel) const PORT: usize = 10;
-    pub(in crate::kernel) const SERVER: usize = 11;
+    /// The newest epoch that a value was stored under.
+    pub(in crate::kernel) const KEPT: usize = 11;
     /// Not 0: asking by `mg` could take what an item's client is to win.
     pub(in crate::kernel) const INVALID: usize = 12;
-    /// Not 0: counts are just being taken back.
-    pub(in crate::kernel) const BROKEN: usize = 13;
+    /// Not 0: `kv_scopes` says something.
+    pub(in crate::kernel) const SCOPED: usize = 13;
     pub(in crate::kernel) const RATE_TOTAL: usize = 14;
     // 15: until when later fragments count; 16: what was answered in this second.
     /// What the daemon has done, and why it does not serve.
@@ -38,7 +39,11 @@ pub(super) mod state {
     // 23: when the last mutation came over UDP.
     /// Until then the slots of all mutations wait that are beyond a connection's ring and may not be executed.
     pub(in crate::kernel) const SURE: usize = 24;
-    pub(in crate::kernel) const WORDS: usize = 25;
+    /// Which memcached.
+    pub(in crate::kernel) const SERVER: usize = 25;
+    /// Not 0: counts are just being taken back.
+    pub(in crate::kernel) const BROKEN: usize = 26;
+    pub(in crate::kernel) const WORDS: usize = 27;
 }
 
 /// Words of `struct entry`, and of its blob.
@@ -100,15 +105,20 @@ pub(super) mod conn {
     pub(in crate::kernel) const ANSWERED: usize = 41;
     pub(in crate::kernel) const HEAD: usize = 42;
     pub(in crate::kernel) const TAIL: usize = 43;
+    /// Not 0: quiet meta commands have come, that write, and that read.
+    pub(in crate::kernel) const META_QUIET: usize = 45;
+    pub(in crate::kernel) const MG_QUIET: usize = 53;
     pub(in crate::kernel) const OVERFLOW_IN: usize = 46;
     pub(in crate::kernel) const OVERFLOW_OUT: usize = 47;
     /// The sequence number of the client's first byte.
     pub(in crate::kernel) const FIRST: usize = 49;
     pub(in crate::kernel) const BEYOND_IN: usize = 50;
     pub(in crate::kernel) const BEYOND_OUT: usize = 51;
+    /// What memcached's socket is bound to.
+    pub(in crate::kernel) const INTERFACE: usize = 54;
     /// Nanoseconds, the low word first.
-    pub(in crate::kernel) const OPENED: usize = 56;
-    pub(in crate::kernel) const RING: usize = 58;
+    pub(in crate::kernel) const OPENED: usize = 58;
+    pub(in crate::kernel) const RING: usize = 60;
     /// Behind the ring: barriers and kinds.
     pub(in crate::kernel) const WORDS: usize = RING + 2 * super::RING + 4 + 16 + 2 * 16;
 }
@@ -123,8 +133,10 @@ pub(super) const MAX_KEY: usize = 250;
 pub(super) const MAX_VALUE: usize = 1024;
 pub(super) const MAX_BLOB: usize = 1304;
 
-/// Client, server (16 bytes each; IPv4 addresses mapped), the client's port; network order.
-pub(super) type Tuple = [u32; 9];
+/// Client, server (16 bytes each; IPv4 addresses mapped), the client's port; network order. And where these addresses are known ([`SCOPE`]).
+pub(super) type Tuple = [u32; SCOPE + 1];
+/// Of a tuple: the link of addresses that are a link's alone, the VRF of others; 0: the machine.
+pub(super) const SCOPE: usize = 9;
 pub(super) type Conn = [u32; conn::WORDS];
 /// Client, then its port and the request id.
 pub(super) type UdpKey = [u32; 5];
@@ -134,6 +146,12 @@ pub(super) type UdpPending = [u64; 2];
 pub(super) type Local = [u32; 5];
 /// Interface, family (4 or 6), address.
 pub(super) type Allowed = [u32; 6];
+/// Of an interface: the scope of addresses that are a link's alone, and that of others.
+pub(super) type Scope = [u32; 2];
+/// For so long values may be served after a round, and the most TCP connections: the mutations that all their rings, and `kv_udp`, hold together have room in what is
+/// pending of one slot.
+pub(super) const LEASE_NS: u64 = 1_000_000_000;
+pub(super) const MOST_CONNECTIONS: u32 = ((PENDING - 65536) / RING as u64) as u32;
 
 pub(super) static SOURCE: Source = Source {
     object: tidemill_bpf::include_bytes_aligned!("../../../../bpf/kv.bpf.o"),
@@ -149,6 +167,8 @@ pub(super) static SOURCE: Source = Source {
         Shared { name: "kv_udp", key: size_of::<UdpKey>(), value: size_of::<UdpPending>() },
         Shared { name: "kv_local", key: size_of::<Local>(), value: 4 },
         Shared { name: "kv_allow", key: 4 + size_of::<Allowed>(), value: 4 },
+        Shared { name: "kv_scopes", key: 4, value: size_of::<Scope>() },
+        Shared { name: "kv_told", key: 4, value: 24 },
         Shared { name: "kv_counts", key: 4, value: 8 },
         Shared { name: "kv_commands", key: 4, value: 16 },
     ],
@@ -198,6 +218,9 @@ pub const COUNTS: [(&str, &str); 30] = [
     ("get-limited-total", "gets passed: all sources together ask too much"),
     ("tcp-read", "mutations over TCP that nobody answers, and that memcached has read"),
 ];
+
+/// Gets that were passed on the short way are counted by one number (`passed` in bpf/kv.h), and are these, besides the command `get` over UDP.
+pub(super) const SHORT: [usize; 2] = [2, 24];
 
 /// Which of these count mutations over TCP, and mutations of everything.
 pub(super) const TCP_MUTATION: u32 = 12;
@@ -300,4 +323,16 @@ pub(super) fn sum(bytes: &[u8]) -> u16 {
         sum = (sum & 0xffff) + (sum >> 16);
     }
     sum as u16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{MOST_CONNECTIONS, PENDING, RING};
+
+    /// Each may have a ring full under one slot, and so may all datagrams.
+    #[test]
+    fn what_is_pending_never_reaches_the_number_above_it() {
+        let most = |connections: u32| u64::from(connections) * RING as u64 + 65536;
+        assert!(most(MOST_CONNECTIONS) <= PENDING && most(MOST_CONNECTIONS + 1) > PENDING);
+    }
 }

@@ -1,7 +1,9 @@
 //! Looks at a cache from another process, by what it has pinned; and takes it away.
 
 use super::KvError;
-use super::layout::{BLIND, COMMANDS, COUNTS, Conn, LAYOUT, Tuple, WAYS, conn, entry, state, why};
+use super::layout::{
+    BLIND, COMMANDS, COUNTS, Conn, LAYOUT, SCOPE, SHORT, Tuple, WAYS, conn, entry, state, why,
+};
 use super::places::pin_index;
 use super::state::{State, now_ns};
 use super::values::{Hot, Values};
@@ -72,6 +74,17 @@ pub(super) fn ends(tuple: &Tuple) -> (SocketAddr, IpAddr) {
     (SocketAddr::new(address(&tuple[..4]), u16::from_be_bytes([a, b])), address(&tuple[4..8]))
 }
 
+/// The same for people: a client whose address is a link's alone with that.
+fn named(tuple: &Tuple) -> (SocketAddr, IpAddr) {
+    let (mut client, server) = ends(tuple);
+    if let SocketAddr::V6(client) = &mut client
+        && client.ip().is_unicast_link_local()
+    {
+        client.set_scope_id(tuple[SCOPE]);
+    }
+    (client, server)
+}
+
 impl Look {
     /// The cache that is pinned under a name.
     ///
@@ -103,10 +116,24 @@ impl Look {
         let system = |source| KvError::Bpf(BpfError::System { action, source });
         let counts =
             PerCpuArray::<_, u64>::try_from(Map::PerCpuArray(data)).map_err(|error| system(to_io(error)))?;
+        let short = self.short()?;
         let read = |at: usize| -> Result<u64, KvError> {
-            Ok(counts.get(&(at as u32), 0).map_err(|error| system(to_io(error)))?.iter().sum())
+            let more = if SHORT.contains(&at) { short } else { 0 };
+            let counted: u64 =
+                counts.get(&(at as u32), 0).map_err(|error| system(to_io(error)))?.iter().sum();
+            Ok(counted + more)
         };
         COUNTS.iter().enumerate().map(|(at, (name, _))| Ok((*name, read(at)?))).collect()
+    }
+
+    /// Gets that were passed on the short way.
+    fn short(&self) -> Result<u64, KvError> {
+        let data: MapData = Pins::map(&self.root, &self.name, LAYOUT, "kv_told")?;
+        let system =
+            |source| KvError::Bpf(BpfError::System { action: "cannot read what is counted", source });
+        let told = PerCpuArray::<_, [u64; 3]>::try_from(Map::PerCpuArray(data));
+        let told = told.and_then(|told| told.get(&0, 0)).map_err(|error| system(to_io(error)))?;
+        Ok(told.iter().map(|[_, _, passed]| passed).sum())
     }
 
     /// How often each command was seen, those that were.
@@ -119,11 +146,15 @@ impl Look {
         let system = |source| KvError::Bpf(BpfError::System { action, source });
         let counts = PerCpuArray::<_, [u64; 2]>::try_from(Map::PerCpuArray(data));
         let counts = counts.map_err(|error| system(to_io(error)))?;
-        let mut seen = Vec::new();
+        let (short, mut seen) = (self.short()?, Vec::new());
         for (at, name) in (0..).zip(COMMANDS) {
             for (way, transport) in (0..).zip(["udp", "tcp"]) {
                 let each = counts.get(&(2 * at + way), 0).map_err(|error| system(to_io(error)))?;
-                let (hits, passes) = each.iter().fold((0, 0), |sum, one| (sum.0 + one[0], sum.1 + one[1]));
+                let (hits, mut passes) =
+                    each.iter().fold((0, 0), |sum, one| (sum.0 + one[0], sum.1 + one[1]));
+                if (name, transport) == ("get", "udp") {
+                    passes += short;
+                }
                 if hits + passes > 0 {
                     seen.push(Command { name, transport, hits, passes });
                 }
@@ -148,7 +179,7 @@ impl Look {
             let bytes = token.to_be_bytes();
             let bytes = &bytes[token.leading_zeros() as usize / 8..];
             let word = (number == 2 && token != 0).then(|| bytes.escape_ascii().to_string());
-            let (client, server) = ends(tuple);
+            let (client, server) = named(tuple);
             blind.push(Blind { client, server, why, word });
         })?;
         blind.sort_by_key(|blind| blind.client);
@@ -171,7 +202,7 @@ impl Look {
             }
             let ring = value[conn::HEAD].wrapping_sub(value[conn::TAIL]);
             let mutations = ring.wrapping_add(beyond).wrapping_add(unread);
-            let (client, server) = ends(tuple);
+            let (client, server) = named(tuple);
             holding.push(Holding { client, server, mutations, is_deaf });
         })?;
         holding.sort_by_key(|one| one.client);

@@ -1,7 +1,8 @@
 //! What the machine says: who listens on a port, which connections there are, its addresses and subnets. From the kernel's list of sockets, /proc, and `ss`.
 
-use super::layout::Tuple;
-use super::sockets::{self, CLOSE_WAIT, ESTABLISHED, LISTEN, Line, SYN_RECV, Transport};
+use super::diag::{CLOSE_WAIT, ESTABLISHED, LISTEN, SYN_RECV, Transport};
+use super::layout::{SCOPE, Tuple};
+use super::sockets;
 use std::collections::HashSet;
 use std::fs;
 use std::io;
@@ -19,60 +20,68 @@ pub(super) fn words(address: IpAddr) -> [u32; 4] {
     })
 }
 
-fn end(text: &str) -> Option<([u32; 4], u16)> {
-    let (address, port) = text.split_once(':')?;
-    let word = |at: usize| u32::from_str_radix(address.get(at..at + 8)?, 16).ok();
-    // Words as they lie in memory, printed as this machine's numbers.
-    let words = match address.len() {
-        8 => [0, 0, 0xffff_u32.to_be(), word(0)?],
-        32 => [word(0)?, word(8)?, word(16)?, word(24)?],
-        _ => return None,
-    };
-    Some((words, u16::from_str_radix(port, 16).ok()?))
-}
-
-fn line(text: &str) -> Option<Line> {
-    let mut words = text.split_whitespace();
-    let (local, remote) = (end(words.nth(1)?)?, end(words.next()?)?);
-    let state = u8::from_str_radix(words.next()?, 16).ok()?;
-    Some(Line { local, remote, state, inode: words.nth(5)?.parse().ok()? })
-}
-
-/// What /proc/net says in two of its files.
-pub(super) fn lines_of_proc(names: [&str; 2], port: Option<u16>) -> Vec<Line> {
-    let of = |name| fs::read_to_string(format!("/proc/thread-self/net/{name}")).unwrap_or_default();
-    let text = names.map(of).concat();
-    text.lines().filter_map(line).filter(|line| port.is_none_or(|port| line.local.1 == port)).collect()
-}
-
-/// The sockets of a port: over TCP those that wait, are being opened, or can still be read from.
-fn lines(transport: Transport, port: u16) -> Vec<Line> {
-    let names = if transport == Transport::Tcp { ["tcp", "tcp6"] } else { ["udp", "udp6"] };
-    sockets::of_port(transport, port).unwrap_or_else(|_| lines_of_proc(names, Some(port)))
-}
-
-/// Connections to a port of this machine: all that its program can still read from, and among them those whose handshake is done.
+/// Connections to a port of this machine: all that its program can still read from, and among them those whose handshake is done. The last word of each says what its
+/// socket is bound to, where [`Connections::tells`] that.
 #[derive(Debug, Default)]
 pub(super) struct Connections {
     pub(super) alive: HashSet<Tuple>,
     pub(super) open: HashSet<Tuple>,
     /// Sockets that wait for connections.
     pub(super) listening: Vec<u64>,
+    /// Of which connections it is told by what their sockets are bound to.
+    pub(super) tells: Tells,
 }
 
-pub(super) fn connections(port: u16) -> Connections {
-    let mut connections = Connections::default();
-    for line in lines(Transport::Tcp, port) {
+/// Which connections are told apart by what memcached's socket is bound to. The kernel binds it to the interface where the client's address is a link's alone, and to
+/// the VRF that it came by, if any (`tcp_l3mdev_accept`).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum Tells {
+    /// It is not known (/proc does not say it).
+    #[default]
+    Nothing,
+    /// There are no VRFs.
+    Links,
+    All,
+}
+
+impl Tells {
+    /// The ends of a connection, and what tells it from another one with the same.
+    pub(super) fn ends(self, tuple: &Tuple, interface: u32) -> Tuple {
+        let mut ends = *tuple;
+        ends[SCOPE] = match self {
+            Tells::Nothing => 0,
+            Tells::Links if !is_link_local(&tuple[..4]) && !is_link_local(&tuple[4..8]) => 0,
+            Tells::Links | Tells::All => interface,
+        };
+        ends
+    }
+}
+
+fn is_link_local(words: &[u32]) -> bool {
+    words[0] & 0xffc0_0000_u32.to_be() == 0xfe80_0000_u32.to_be()
+}
+
+/// With VRFs or without.
+pub(super) fn connections(port: u16, has_domains: bool) -> Connections {
+    let lines = sockets::of_port(Transport::Tcp, port);
+    let tells = match has_domains {
+        _ if lines.iter().any(|line| line.interface.is_none()) => Tells::Nothing,
+        true => Tells::All,
+        false => Tells::Links,
+    };
+    let mut connections = Connections { tells, ..Connections::default() };
+    for line in lines {
         if line.state == LISTEN {
             connections.listening.push(line.inode);
         }
         if ![ESTABLISHED, SYN_RECV, CLOSE_WAIT].contains(&line.state) {
             continue;
         }
-        let tuple = tuple(line.remote, line.local.0);
-        connections.alive.insert(tuple);
+        let interface = line.interface.unwrap_or(0);
+        let ends = tells.ends(&tuple(line.remote, line.local.0, interface), interface);
+        connections.alive.insert(ends);
         if line.state != SYN_RECV {
-            connections.open.insert(tuple);
+            connections.open.insert(ends);
         }
     }
     connections
@@ -90,22 +99,22 @@ pub(super) fn reset(port: u16) -> io::Result<()> {
     }
 }
 
-pub(super) fn tuple((client, port): ([u32; 4], u16), server: [u32; 4]) -> Tuple {
+pub(super) fn tuple((client, port): ([u32; 4], u16), server: [u32; 4], scope: u32) -> Tuple {
     let [a, b] = port.to_be_bytes();
     let [c, d, e, f] = client;
     let [g, h, i, j] = server;
-    [c, d, e, f, g, h, i, j, u32::from_ne_bytes([a, b, 0, 0])]
+    [c, d, e, f, g, h, i, j, u32::from_ne_bytes([a, b, 0, 0]), scope]
 }
 
 /// Sockets that listen on a port over TCP, and those that are bound to it over UDP.
 pub(super) fn listeners(port: u16) -> (Vec<u64>, Vec<u64>) {
-    let tcp = lines(Transport::Tcp, port).into_iter().filter(|line| line.state == LISTEN);
+    let tcp = sockets::of_port(Transport::Tcp, port).into_iter().filter(|line| line.state == LISTEN);
     (tcp.map(|line| line.inode).collect(), bound(port))
 }
 
 /// Sockets that are bound to a port over UDP.
 pub(super) fn bound(port: u16) -> Vec<u64> {
-    lines(Transport::Udp, port).into_iter().map(|line| line.inode).collect()
+    sockets::of_port(Transport::Udp, port).into_iter().map(|line| line.inode).collect()
 }
 
 /// Whether all of these sockets are a process's.
@@ -117,7 +126,7 @@ pub(super) fn holds(pid: u32, inodes: &[u64]) -> bool {
 /// The socket at the other end of a connection of ours, if that is on this machine and somebody has it.
 pub(super) fn other_end(ours: SocketAddr, theirs: SocketAddr) -> Option<u64> {
     let end = |at: SocketAddr| (words(at.ip()), at.port());
-    let lines = lines(Transport::Tcp, theirs.port()).into_iter();
+    let lines = sockets::of_port(Transport::Tcp, theirs.port()).into_iter();
     let mut lines = lines.filter(|line| line.local == end(theirs) && line.remote == end(ours));
     // One that nobody has accepted has no number.
     lines.find(|line| line.inode != 0).map(|line| line.inode)
@@ -151,7 +160,7 @@ pub(super) fn memcached_sockets(pid: u32) -> HashSet<u64> {
 /// Other ports that a process listens on over TCP.
 pub(super) fn other_ports(pid: u32, port: u16) -> Vec<u16> {
     let held = sockets_of(pid);
-    let lines = lines_of_proc(["tcp", "tcp6"], None).into_iter();
+    let lines = sockets::of_proc(["tcp", "tcp6"], None).into_iter();
     let others =
         lines.filter(|line| line.state == LISTEN && line.local.1 != port && held.contains(&line.inode));
     let mut ports: Vec<u16> = others.map(|line| line.local.1).collect();
@@ -209,7 +218,7 @@ fn addresses() -> Vec<(IpAddr, u32)> {
 
 /// Those of this machine's addresses at which these sockets take datagrams for a port; each with the interface that it is taken by, or 0: by any.
 pub(super) fn udp_addresses(port: u16, sockets: &[u64]) -> Vec<(IpAddr, u32)> {
-    let lines = lines(Transport::Udp, port).into_iter();
+    let lines = sockets::of_port(Transport::Udp, port).into_iter();
     let bound: HashSet<[u32; 4]> =
         lines.filter(|line| sockets.contains(&line.inode)).map(|line| line.local.0).collect();
     let any = |address: &IpAddr| match address {
@@ -286,16 +295,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_of_sockets_are_read() {
-        let text = "   1: 0100007F:2BCB 0200000A:D431 01 00000000:00000000 00:00000000 00000000     0        0 7311 1 0000 20";
-        let read = line(text).unwrap_or_else(|| panic!("{text}"));
-        assert_eq!(read.local, (words(IpAddr::from([127, 0, 0, 1])), 11211));
-        assert_eq!(read.remote, (words(IpAddr::from([10, 0, 0, 2])), 0xd431));
-        assert_eq!((read.state, read.inode), (ESTABLISHED, 7311));
-        let text = "   0: 0000000000000000FFFF00000200000A:2BCB 00000000000000000000000000000000:0000 0A 0:0 0:0 0 0 0 9 1";
-        let read = line(text).unwrap_or_else(|| panic!("{text}"));
-        assert_eq!(read.local.0, words(IpAddr::from([10, 0, 0, 2])), "mapped");
-        assert!(line("  sl  local_address rem_address   st").is_none());
+    fn what_tells_connections_apart() {
+        let of = |client: &str, interface| {
+            let client = client.parse().unwrap_or_else(|_| panic!("{client}"));
+            tuple((words(client), 7), words(IpAddr::from([10, 0, 0, 1])), interface)
+        };
+        let (plain, local) = (of("10.0.0.2", 5), of("fe80::1", 5));
+        let told = |tells: Tells| [&plain, &local].map(|tuple| tells.ends(tuple, 3)[SCOPE]);
+        assert_eq!((told(Tells::Nothing), told(Tells::Links), told(Tells::All)), ([0, 0], [0, 3], [3, 3]));
+        assert_eq!(Tells::Links.ends(&local, 3)[..SCOPE], local[..SCOPE]);
     }
 
     #[test]

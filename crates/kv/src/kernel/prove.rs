@@ -11,14 +11,14 @@
 //! Mutations that a connection's ring had no room for moved their slots for a time ([`FAR_NS`]), which is longer than all of this takes. Where it takes longer still,
 //! nothing is admitted (`SURE`).
 //!
-//! At every look a table's entry is read for each connection, where a mutation has come by TCP since the last; where such are left, a few questions to the kernel.
+//! At every look a table's entry is read for each connection, where a mutation has come by TCP since the last; where such are left, a few questions to the kernel. That
+//! goes in steps of so many connections each ([`STEP`]), with a round of everything else in between.
 
 use super::cache::{Cache, system};
-use super::diag::{Diag, Socket};
+use super::diag::{CLOSE_WAIT, Diag, ESTABLISHED, Socket};
 use super::layout::{Conn, FAR_NS, FLUSH, READ, TCP_MUTATION, Tuple, conn, state};
 use super::look::ends;
 use super::reconcile::opened_ns;
-use super::sockets::{CLOSE_WAIT, ESTABLISHED};
 use super::state::now_ns;
 use super::{KvError, machine};
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -29,12 +29,23 @@ use std::net::SocketAddr;
 #[derive(Debug, Default)]
 pub(super) struct Unanswered {
     records: HashMap<Tuple, Record>,
-    /// When was looked last; 0: not by this process.
+    /// When the last look began that was made at all connections; 0: not by this process.
     looked_ns: u64,
+    /// The one that is being made.
+    look: Option<Steps>,
     /// Mutations that were counted by then.
     counted: u64,
     diag: Option<Diag>,
     is_told: bool,
+}
+
+/// A look at all connections.
+#[derive(Debug)]
+struct Steps {
+    begun_ns: u64,
+    /// Those that are still to be looked at.
+    keys: Vec<Tuple>,
+    executed: Vec<(Tuple, Mark)>,
 }
 
 /// What the programs had read of a connection at one moment.
@@ -77,14 +88,18 @@ struct Record {
 
 /// At a look there is one more; with a longer `--settle` than half a minute the next ones wait until the first are used.
 const MARKS: usize = 64;
+/// Connections at a step.
+const STEP: usize = 512;
 /// Questions at a look, until memcached has read what was there at its start.
 const QUESTIONS: usize = 4;
-/// `K_GAT` of bpf/kv_requests.h.
+/// `K_GAT` of bpf/kv_commands.h.
 const GAT: u32 = 8;
 
 /// A connection with something left.
 struct Left {
     tuple: Tuple,
+    /// What memcached's socket is bound to.
+    interface: u32,
     opened_ns: u64,
     beyond: u32,
     is_beyond: bool,
@@ -92,10 +107,12 @@ struct Left {
 }
 
 impl Snapshot {
-    /// `None`: a program is at work on it, a command that is answered waits, or it cannot be said which commands are whole.
+    /// `None`: a program is at work on it, a command that is answered waits, or it cannot be said which commands are whole. Where quiet meta commands have been, answers
+    /// may not be counted, and it is not known by them which commands wait: memcached itself says that none does (`at_rest`), and that it has nothing left to say.
     fn of(value: &Conn) -> Option<Self> {
+        let is_counted = value[conn::META_QUIET] == 0 && value[conn::MG_QUIET] == 0;
         if [conn::BUSY, conn::BLIND, conn::DEAF].iter().any(|at| value[*at] != 0)
-            || value[conn::ASKED] != value[conn::ANSWERED]
+            || is_counted && value[conn::ASKED] != value[conn::ANSWERED]
         {
             return None;
         }
@@ -176,28 +193,72 @@ impl Record {
 }
 
 impl Cache {
-    /// Releases what memcached has executed, and says how long the slots of all that it may not have are sure to wait.
-    pub(super) fn prove(&mut self, looked_ns: u64) -> Result<(), KvError> {
-        let settle_ns = self.state.get(state::SETTLE);
-        let far_ns = FAR_NS + 2 * settle_ns;
-        let action = "cannot look at connections";
-        let count = |at: u32| self.object.sum("kv_counts", at).map_err(system(action));
-        let counted = count(TCP_MUTATION)?.wrapping_add(count(FLUSH)?);
-        let before_ns = std::mem::replace(&mut self.unanswered.looked_ns, looked_ns);
-        let same = std::mem::replace(&mut self.unanswered.counted, counted) == counted;
-        if before_ns != 0 && same && self.unanswered.records.is_empty() {
-            self.state.set(state::SURE, looked_ns.saturating_add(far_ns));
+    /// For how long the slots of mutations beyond a ring wait that have come just now.
+    fn far_ns(&self) -> u64 {
+        FAR_NS + 2 * self.state.get(state::SETTLE)
+    }
+
+    /// Whether there are connections that are still to be looked at.
+    pub(super) fn is_proving(&self) -> bool {
+        self.unanswered.look.is_some()
+    }
+
+    /// Begins a look at what memcached may not have executed, unless one is being made.
+    pub(super) fn begin_proof(&mut self, now: u64) -> Result<(), KvError> {
+        if self.unanswered.look.is_some() {
             return Ok(());
         }
-        let left = self.left().map_err(system(action))?;
-        let is_there: HashSet<(Tuple, u64)> = left.iter().map(|left| (left.tuple, left.opened_ns)).collect();
+        let action = "cannot look at connections";
+        let count = |at: u32| self.object.sum("kv_counts", at).map_err(system(action));
+        // Before the connections: the programs count a mutation behind all else that they do for it.
+        let counted = count(TCP_MUTATION)?.wrapping_add(count(FLUSH)?);
+        let same = std::mem::replace(&mut self.unanswered.counted, counted) == counted;
+        if self.unanswered.looked_ns != 0 && same && self.unanswered.records.is_empty() {
+            self.unanswered.looked_ns = now;
+            self.state.set(state::SURE, now.saturating_add(self.far_ns()));
+            return Ok(());
+        }
+        let table = self.object.table::<Tuple, Conn>("kv_conns").map_err(system(action))?;
+        let keys = table.keys().map_err(system(action))?;
+        let known: HashSet<&Tuple> = keys.iter().collect();
+        self.unanswered.records.retain(|tuple, _| known.contains(tuple));
+        self.unanswered.look = Some(Steps { begun_ns: now, keys, executed: Vec::new() });
+        Ok(())
+    }
+
+    /// Goes on with it, by one step: releases what memcached has executed, and says at the end how long the slots of all that it may not have are sure to wait. Until
+    /// then what was said by the look before holds: it counted on nothing that is younger than its own beginning.
+    pub(super) fn prove(&mut self) -> Result<(), KvError> {
+        let action = "cannot look at connections";
+        let Some(mut look) = self.unanswered.look.take() else { return Ok(()) };
+        let before_ns = self.unanswered.looked_ns;
+        let step = look.keys.split_off(look.keys.len().saturating_sub(STEP));
+        let left = self.left(&step).map_err(system(action))?;
+        let there: HashMap<Tuple, u64> = left.iter().map(|left| (left.tuple, left.opened_ns)).collect();
         let Unanswered { records, .. } = &mut self.unanswered;
-        records.retain(|tuple, record| is_there.contains(&(*tuple, record.opened_ns)));
+        for tuple in &step {
+            if records.get(tuple).is_some_and(|record| there.get(tuple) != Some(&record.opened_ns)) {
+                records.remove(tuple);
+            }
+        }
         for left in &left {
             let record = records.entry(left.tuple).or_insert_with(|| Record::new(left, before_ns));
             record.look(left, before_ns);
         }
-        let mut executed = self.executed(looked_ns, &left);
+        look.executed.extend(self.executed(look.begun_ns, &left));
+        if look.keys.is_empty() {
+            self.finish(look)
+        } else {
+            self.unanswered.look = Some(look);
+            Ok(())
+        }
+    }
+
+    /// All have been looked at.
+    fn finish(&mut self, look: Steps) -> Result<(), KvError> {
+        let action = "cannot look at connections";
+        let (mut executed, looked_ns) = (look.executed, look.begun_ns);
+        self.unanswered.looked_ns = looked_ns;
         // Time does not say how much there was to do before it: memcached does.
         if !executed.is_empty() {
             let rests = self.at_rest().unwrap_or_default();
@@ -213,7 +274,7 @@ impl Cache {
         }
         let oldest = self.unanswered.records.values().filter_map(|record| record.oldest_ns);
         let oldest_ns = oldest.fold(looked_ns, u64::min);
-        self.state.set(state::SURE, oldest_ns.saturating_add(far_ns));
+        self.state.set(state::SURE, oldest_ns.saturating_add(self.far_ns()));
         Ok(())
     }
 
@@ -227,11 +288,11 @@ impl Cache {
         said.ok()
     }
 
-    /// Connections with mutations that may not be executed.
-    fn left(&mut self) -> io::Result<Vec<Left>> {
+    /// Those of these connections that have mutations that may not be executed.
+    fn left(&mut self, step: &[Tuple]) -> io::Result<Vec<Left>> {
         let table = self.object.table::<Tuple, Conn>("kv_conns")?;
         let mut all = Vec::new();
-        for tuple in table.keys()? {
+        for tuple in step.iter().copied() {
             let Some(value) = table.get(&tuple)? else { continue };
             let is_beyond = value[conn::BEYOND_IN] != value[conn::BEYOND_OUT];
             if !is_beyond
@@ -246,7 +307,8 @@ impl Cache {
             let snapshot =
                 if is_same(&two) && is_same(&three) { three.as_ref().and_then(Snapshot::of) } else { None };
             let beyond = value[conn::BEYOND_IN];
-            all.push(Left { tuple, opened_ns: opened_ns(&value), beyond, is_beyond, snapshot });
+            let (interface, opened_ns) = (value[conn::INTERFACE], opened_ns(&value));
+            all.push(Left { tuple, interface, opened_ns, beyond, is_beyond, snapshot });
         }
         Ok(all)
     }
@@ -302,9 +364,9 @@ impl Cache {
 /// What the kernel says at last of a connection's socket, and whether its program has read what was there when the snapshot was taken. `None`: there is no such
 /// socket here that is open.
 fn questions(diag: &mut Diag, left: &Left, port: u16) -> io::Result<Option<(Socket, bool)>> {
-    let Some(mut before) = diag.ask(&left.tuple, port)? else { return Ok(None) };
+    let Some(mut before) = diag.ask(&left.tuple, port, left.interface)? else { return Ok(None) };
     for _ in 0..QUESTIONS {
-        let Some(socket) = diag.ask(&left.tuple, port)? else { return Ok(None) };
+        let Some(socket) = diag.ask(&left.tuple, port, left.interface)? else { return Ok(None) };
         if socket.cookie != before.cookie || ![ESTABLISHED, CLOSE_WAIT].contains(&socket.state) {
             return Ok(None);
         }
@@ -320,11 +382,13 @@ fn questions(diag: &mut Diag, left: &Left, port: u16) -> io::Result<Option<(Sock
 
 /// Whether two copies have the same in all that a snapshot is made of.
 fn is_same(one: &Conn, other: &Conn) -> bool {
-    const WORDS: [usize; 10] = [
+    const WORDS: [usize; 12] = [
         conn::BUSY,
         conn::BLIND,
         conn::DEAF,
         conn::ASKED,
+        conn::META_QUIET,
+        conn::MG_QUIET,
         conn::HEAD,
         conn::OVERFLOW_IN,
         conn::FIRST,
@@ -339,7 +403,6 @@ fn is_same(one: &Conn, other: &Conn) -> bool {
 fn frame(tuple: &Tuple, opened_ns: u64, snapshot: &Snapshot) -> Vec<u8> {
     let mut frame = vec![0; 14];
     tuple.iter().for_each(|word| frame.extend(word.to_ne_bytes()));
-    frame.extend([0; 4]);
     frame.extend(opened_ns.to_ne_bytes());
     for word in [snapshot.head, snapshot.overflow, snapshot.beyond, 0] {
         frame.extend(word.to_ne_bytes());
@@ -354,7 +417,7 @@ mod tests {
     const SECOND: u64 = 1_000_000_000;
 
     fn left(beyond: u32, is_beyond: bool) -> Left {
-        Left { tuple: [0; 9], opened_ns: 1, beyond, is_beyond, snapshot: None }
+        Left { tuple: Tuple::default(), interface: 0, opened_ns: 1, beyond, is_beyond, snapshot: None }
     }
 
     fn snapshot(next: u32) -> Snapshot {
@@ -452,6 +515,13 @@ mod tests {
             let mut value = value;
             value[word] = what;
             assert_eq!(at(&value, 0, 0), None, "{word}");
+        }
+        // Answers that are not counted: memcached says that none is left.
+        for quiet in [conn::META_QUIET, conn::MG_QUIET] {
+            let mut value = value;
+            (value[conn::ASKED], value[conn::ANSWERED], value[quiet]) = (7, 5, 3);
+            assert_eq!(at(&value, 0, 0), Some((128, 5, 0)));
+            assert_eq!(at(&value, 4, 0), Some((127, 4, u32::MAX)));
         }
         let mut other = value;
         // Answers go on meanwhile.

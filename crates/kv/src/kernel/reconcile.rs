@@ -1,11 +1,42 @@
 //! What the daemon does with what the programs leave to it: connections that have ended or that they do not know, mutations over UDP that nobody answers.
 
 use super::cache::{Cache, system};
-use super::layout::{Conn, RING, Tuple, UdpKey, UdpPending, conn, state};
+use super::layout::{Conn, RING, SCOPE, Tuple, UdpKey, UdpPending, conn, state};
 use super::look::ends;
+use super::machine::{Connections, Tells};
 use super::state::State;
 use super::{KvError, machine};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
+use tidemill_bpf::maps::MapData;
+
+/// So many connections are taken in at a look, and so many let go; the others are at the next ones.
+const CHANGES: usize = 1024;
+
+type Table<'a> = tidemill_bpf::Table<&'a mut MapData, Tuple, Conn>;
+
+/// Connections that the programs know: by their ends and what tells these from others that are the same ([`Tells::ends`]), under which key.
+fn known(table: &Table<'_>, tells: Tells) -> std::io::Result<HashMap<Tuple, Tuple>> {
+    let mut known = HashMap::new();
+    for key in table.keys()? {
+        let mut interface = 0;
+        // What the socket is bound to is asked for only where it counts.
+        if tells.ends(&key, u32::MAX)[SCOPE] != 0 {
+            let Some(value) = table.get(&key)? else { continue };
+            interface = value[conn::INTERFACE];
+        }
+        known.insert(key, tells.ends(&key, interface));
+    }
+    Ok(known)
+}
+
+/// Connections that the programs do not know, but for our own, where there is only one that may be that.
+fn strangers(kernel: &Connections, known: &HashMap<Tuple, Tuple>, own: Option<Tuple>) -> Vec<Tuple> {
+    let known: HashSet<&Tuple> = known.values().collect();
+    let is_own = |ends: &Tuple| own.is_some_and(|own| own[..SCOPE] == ends[..SCOPE]);
+    let several = kernel.open.iter().filter(|ends| is_own(ends)).count() > 1;
+    let strange = |ends: &&Tuple| !known.contains(ends) && (several || !is_own(ends));
+    kernel.open.iter().filter(strange).copied().collect()
+}
 
 impl Cache {
     /// What has passed while there were no programs is not known: nothing that was kept counts, and connections from before `begun` are strangers.
@@ -31,28 +62,29 @@ impl Cache {
 
     /// Whether there are connections that the programs do not know.
     pub(super) fn has_strangers(&mut self) -> Result<bool, KvError> {
-        let kernel = machine::connections(self.options.port);
+        let action = "cannot compare connections";
+        let kernel = machine::connections(self.options.port, self.has_domains);
         let own = self.server.as_ref().and_then(|server| server.own);
-        let table =
-            self.object.table::<Tuple, Conn>("kv_conns").map_err(system("cannot compare connections"))?;
-        let known: HashSet<Tuple> =
-            table.keys().map_err(system("cannot compare connections"))?.into_iter().collect();
-        Ok(kernel.open.difference(&known).any(|tuple| Some(*tuple) != own))
+        let table = self.object.table::<Tuple, Conn>("kv_conns").map_err(system(action))?;
+        let known = known(&table, kernel.tells).map_err(system(action))?;
+        Ok(!strangers(&kernel, &known, own).is_empty())
     }
 
     /// Compares connections with the kernel's: those that are gone release what they had; those that are not known are blind.
     pub(super) fn reconcile(&mut self, now: u64) -> Result<(), KvError> {
         let action = "cannot compare connections";
-        let kernel = machine::connections(self.options.port);
+        let kernel = machine::connections(self.options.port, self.has_domains);
         self.look_for_others(&kernel.listening);
         let own = self.server.as_ref().and_then(|server| server.own);
         let settle = self.options.settle.as_nanos() as u64;
         let mut table = self.object.table::<Tuple, Conn>("kv_conns").map_err(system(action))?;
-        let known: HashSet<Tuple> = table.keys().map_err(system(action))?.into_iter().collect();
+        let known = known(&table, kernel.tells).map_err(system(action))?;
         let mut crowded = false;
-        for tuple in kernel.open.difference(&known).filter(|tuple| Some(**tuple) != own) {
+        // While some are blind nothing is served, whether the others are in the table yet or not: before one of these is let go there will be another look.
+        for tuple in strangers(&kernel, &known, own).iter().take(CHANGES) {
             let mut unseen: Conn = [0; conn::WORDS];
             unseen[conn::BLIND] = 1;
+            unseen[conn::INTERFACE] = tuple[SCOPE];
             self.state.set(state::BROKEN, 1);
             self.state.add(state::BLIND, 1);
             self.state.void();
@@ -74,24 +106,35 @@ impl Cache {
                 if crowded { "have no room in the table: nothing is served" } else { "have room again" };
             self.notes.push(format!("connections {what} (--connections {})", self.options.connections));
         }
-        let mut dead: HashSet<Tuple> = known.difference(&kernel.alive).copied().collect();
+        let is_dead = |ends: &Tuple| !kernel.alive.contains(ends);
         // Where another one begins with the same ends, what the one before had is over; till that is said, its SYN-ACKs are dropped.
-        for tuple in known.intersection(&kernel.alive).filter(|tuple| !kernel.open.contains(*tuple)) {
-            if table.get(tuple).map_err(system(action))?.is_some_and(|value| has_left(&value)) {
-                dead.insert(*tuple);
+        let begins = |ends: &Tuple| kernel.alive.contains(ends) && !kernel.open.contains(ends);
+        self.gone.retain(|key, _| known.get(key).is_some_and(|ends| is_dead(ends) || begins(ends)));
+        let mut new = 0;
+        for (key, ends) in known.iter().filter(|(_, ends)| is_dead(ends) || begins(ends)) {
+            if self.gone.contains_key(key) {
+                continue;
+            }
+            let Some(value) = table.get(key).map_err(system(action))? else { continue };
+            new += 1;
+            if is_dead(ends) || has_left(&value) {
+                self.gone.insert(*key, (now, opened_ns(&value)));
+            }
+            if new == CHANGES {
+                break;
             }
         }
-        self.gone.retain(|tuple, _| dead.contains(tuple));
         let mut due = Vec::new();
-        for tuple in &dead {
-            let Some(value) = table.get(tuple).map_err(system(action))? else { continue };
-            // Not the time of one before it with the same ends.
-            let gone = self.gone.entry(*tuple).or_insert((now, opened_ns(&value)));
-            if gone.1 != opened_ns(&value) {
-                *gone = (now, opened_ns(&value));
+        for (key, gone) in &mut self.gone {
+            if now.saturating_sub(gone.0) < settle || due.len() == CHANGES {
+                continue;
             }
-            if now.saturating_sub(gone.0) >= settle {
-                due.push((*tuple, has_left(&value)));
+            let Some(value) = table.get(key).map_err(system(action))? else { continue };
+            if gone.1 == opened_ns(&value) {
+                due.push((*key, has_left(&value)));
+            } else {
+                // Not the time of one before it with the same ends.
+                *gone = (now, opened_ns(&value));
             }
         }
         // What a reset connection had brought memcached still executes, however much it is; it closes the connection then.

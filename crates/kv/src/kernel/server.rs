@@ -20,6 +20,7 @@ pub(super) struct Server {
     /// It takes datagrams by these sockets.
     pub(super) udp: Vec<u64>,
     pub(super) asker: Option<Asker>,
+    /// Our own connection's ends, wherever these addresses are known.
     pub(super) own: Option<Tuple>,
     /// That it is this process who answers is seen.
     pub(super) is_asked: bool,
@@ -46,7 +47,7 @@ impl Server {
 
 pub(super) fn own(asker: &Asker) -> Option<Tuple> {
     let (local, peer) = asker.ends().ok()?;
-    Some(machine::tuple((machine::words(local.ip()), local.port()), machine::words(peer.ip())))
+    Some(machine::tuple((machine::words(local.ip()), local.port()), machine::words(peer.ip()), 0))
 }
 
 /// Whether a process is at the other end of a connection that it has answered on.

@@ -41,6 +41,11 @@ impl State {
         self.add(state::EPOCH, 1);
     }
 
+    /// A value is about to be stored under this epoch: what is asked for is looked up again. First this, then the value.
+    pub(super) fn keeps(&self, epoch: u64) {
+        self.raise(state::KEPT, epoch);
+    }
+
     /// Nothing is admitted for a while: how memcached works now is not known.
     pub(super) fn unsettle(&self) {
         self.set(state::NOT_BEFORE, now_ns() + self.get(state::SETTLE));

@@ -126,8 +126,8 @@ fn root_kernel_a_daemon_that_was_killed_while_it_counted() {
     let left = lab.leave();
     // As such a daemon leaves it: a word that says so, and a mutation that waits for ever. (Words of `struct state` and `struct slot`.)
     let root = std::path::Path::new(Pins::ROOT);
-    let map = |name: &str| Pins::map(root, "kv", 7, name).unwrap();
-    Mapped::of(&map("kv_state"), 25).unwrap().words()[13].store(1, Ordering::SeqCst);
+    let map = |name: &str| Pins::map(root, "kv", 8, name).unwrap();
+    Mapped::of(&map("kv_state"), 27).unwrap().words()[26].store(1, Ordering::SeqCst);
     for slot in Mapped::of(&map("kv_slots"), 8192).unwrap().words().chunks(2) {
         slot[0].fetch_add(1, Ordering::SeqCst);
     }

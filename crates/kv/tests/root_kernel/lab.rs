@@ -26,10 +26,10 @@ pub fn ready(test: &str) -> bool {
 struct Memcached(Child);
 
 impl Memcached {
-    fn start() -> Self {
+    fn start(threads: &str) -> Self {
         let mut command = Command::new("memcached");
         let child = command
-            .args(["-u", "root", "-p", "11211", "-U", "11211", "-t", "4", "-l", "0.0.0.0,::"])
+            .args(["-u", "root", "-p", "11211", "-U", "11211", "-t", threads, "-l", "0.0.0.0,::"])
             .spawn()
             .unwrap();
         let started = Instant::now();
@@ -119,7 +119,9 @@ fn options(interfaces: &[&str]) -> Options {
     options
 }
 
-fn place() -> (Client, Memcached) {
+const THREADS: &str = "4";
+
+fn place(threads: &str) -> (Client, Memcached) {
     run("mount -t bpf bpf /sys/fs/bpf");
     run("ip link set lo up");
     cable("client", "server");
@@ -131,7 +133,7 @@ fn place() -> (Client, Memcached) {
     host.run("sysctl -qw net.ipv6.conf.client.disable_ipv6=0");
     host.run("ip addr add 10.9.0.2/24 dev client");
     host.run("ip addr add fd00:9::2/64 dev client nodad");
-    let memcached = Memcached::start();
+    let memcached = Memcached::start(threads);
     let (udp, udp6) = (socket(&host, "0.0.0.0:0"), socket(&host, "[::]:0"));
     let client = Client { tcp: None, old: None, udp, udp6, host, id: 7, _passing: passing };
     (client, memcached)
@@ -177,8 +179,19 @@ impl Lab {
         Self::make(&options, false)
     }
 
+    /// With so many threads of memcached's, and what `prepare` does before there is a cache.
+    pub fn prepared(interfaces: &[&str], threads: &str, prepare: impl FnOnce()) -> Self {
+        let (client, memcached) = place(threads);
+        prepare();
+        Self::attached(client, memcached, &options(interfaces), false)
+    }
+
     fn make(options: &Options, before: bool) -> Self {
-        let (mut client, memcached) = place();
+        let (client, memcached) = place(THREADS);
+        Self::attached(client, memcached, options, before)
+    }
+
+    fn attached(mut client: Client, memcached: Memcached, options: &Options, before: bool) -> Self {
         if before {
             client.old = Some(connect(&client.host));
         }
@@ -199,6 +212,11 @@ impl Lab {
         self.client.tcp = Some(connect(&self.client.host));
     }
 
+    /// Another connection of the client's.
+    pub fn another(&self) -> TcpStream {
+        connect(&self.client.host)
+    }
+
     pub fn end_old(&mut self) {
         self.client.old = None;
     }
@@ -206,7 +224,7 @@ impl Lab {
     pub fn restart(&mut self) {
         self.memcached.0.kill().unwrap();
         self.memcached.0.wait().unwrap();
-        self.memcached = Memcached::start();
+        self.memcached = Memcached::start(THREADS);
     }
 
     pub fn rounds(&mut self, time: Duration) {

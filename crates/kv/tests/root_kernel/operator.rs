@@ -51,6 +51,9 @@ fn root_kernel_who_is_refused_leaves_what_was_there() {
     kept(&mut lab);
     let before = lab.cache.slot(b"v").0;
     let left = lab.leave();
+    // More would have more unanswered writes than one slot counts.
+    let said = left.refused(|options| options.connections = 131_072);
+    assert!(said.starts_with("--connections 131072: there is room for 1 to 130559"), "{said}");
     let mut second = std::process::Command::new("memcached")
         .args("-u root -p 11300 -U 11300 -l 127.0.0.1".split(' '))
         .spawn()

@@ -1,7 +1,9 @@
 //! Connections on which nothing says that what was written is executed: what they keep from being admitted, for how long, and that nothing stale is served then.
 
 use crate::lab::{Lab, ready};
+use std::io::{Read, Write};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tidemill_bpf::Pins;
 use tidemill_kv::kernel::Look;
@@ -144,4 +146,112 @@ fn root_kernel_who_does_not_read_its_answers_is_waited_for() {
         lab.until_hit(key, &value(key, "b"));
     }
     assert_eq!(look.holding().unwrap(), []);
+}
+
+#[test]
+fn root_kernel_quiet_meta_writes_among_reads() {
+    if !ready("unanswered::root_kernel_quiet_meta_writes_among_reads") {
+        return;
+    }
+    let mut lab = Lab::new(&["server"]);
+    let look = Look::open(Path::new(Pins::ROOT), "kv").unwrap();
+    // Whose these answers are can be known: what is quiet says none of them.
+    for (request, reply) in [
+        ("ms k 1 q\r\na\r\nmg k v\r\n", "VA 1\r\na\r\n"),
+        ("ms k 1 q\r\nb\r\nmg k\r\n", "HD\r\n"),
+        ("md k q\r\nms k 1 q\r\nc\r\nmg nosuch v\r\n", "EN\r\n"),
+        ("ms k 1 q\r\nd\r\nms k 1\r\ne\r\n", "HD\r\n"),
+        ("mg nosuch v q\r\nms k 1 ME\r\nx\r\n", "NS\r\n"),
+    ] {
+        let read = lab.cache.count("tcp-read");
+        lab.tcp(request, reply);
+        let said = (lab.cache.slot(b"k").1, lab.cache.count("tcp-read") - read);
+        assert_eq!(said, (0, 0), "{request:?}: its answer says that all is executed");
+    }
+    lab.until_hit("k", &value("k", "e"));
+    // Whose these are cannot: the kernel, and memcached, say what has been read and executed.
+    for (request, reply, now) in [
+        ("ms k 1 q\r\nf\r\nms k 1 ME\r\nx\r\n", "NS\r\n", "f"),
+        ("mg k v q\r\nms k 1\r\ng\r\n", "VA 1\r\nf\r\nHD\r\n", "g"),
+        ("md nosuch q\r\nmd nosuch\r\nms k 1\r\nh\r\n", "NF\r\nNF\r\nHD\r\n", "h"),
+    ] {
+        lab.tcp(request, reply);
+        assert_eq!(lab.udp("get k\r\n"), value("k", now));
+        lab.until_hit("k", &value("k", now));
+    }
+    lab.wait("the last", |lab| lab.cache.slot(b"k").1 == 0);
+    assert_eq!(look.holding().unwrap(), []);
+}
+
+#[test]
+fn root_kernel_a_thread_with_45_busy_connections() {
+    if !ready("unanswered::root_kernel_a_thread_with_45_busy_connections") {
+        return;
+    }
+    // A thread of memcached's executes 20 commands of a connection at its turn, and each of these takes its while. What one connection has brought is read at once, and
+    // waits for many turns, in which nothing is said on it: longer than `--settle`. That it was read, and that time has passed, does not show that it is executed.
+    const BUSY: usize = 45;
+    const TURNS: usize = 25;
+    let mut lab = Lab::prepared(&["server"], "1", || {});
+    lab.tcp("set v 0 0 1\r\na\r\n", "STORED\r\n");
+    lab.until_hit("v", &value("v", "a"));
+    let mut busy: Vec<_> = (0..BUSY).map(|_| lab.another()).collect();
+    for stream in &mut busy {
+        stream.set_nonblocking(true).unwrap();
+        stream.write_all("stats\r\n".repeat(20 * TURNS).as_bytes()).unwrap();
+    }
+    lab.tcp_begins(&format!("{}set v 0 0 1 noreply\r\nb\r\n", silent(20 * TURNS)));
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        // Answers are read as they come, or memcached would wait for that.
+        scope.spawn(|| {
+            let mut room = vec![0; 1 << 16];
+            while !is_over.load(Ordering::Relaxed) {
+                let read = busy.iter_mut().map(|stream| stream.read(&mut room).unwrap_or(0)).sum::<usize>();
+                if read == 0 {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            }
+        });
+        let started = Instant::now();
+        let mut now = String::new();
+        while now != value("v", "b") && started.elapsed() < Duration::from_secs(20) {
+            let hits = lab.cache.count("get-hit");
+            now = lab.udp("get v\r\n");
+            let is_kept = lab.cache.count("get-hit") > hits;
+            assert!(!is_kept || now == value("v", "b"), "what is about to be changed is kept");
+        }
+        is_over.store(true, Ordering::Relaxed);
+        assert_eq!(now, value("v", "b"));
+    });
+    drop(busy);
+    lab.until_hit("v", &value("v", "b"));
+}
+
+#[test]
+fn root_kernel_more_connections_than_are_looked_at_in_a_step() {
+    if !ready("unanswered::root_kernel_more_connections_than_are_looked_at_in_a_step") {
+        return;
+    }
+    const MANY: usize = 700;
+    let mut lab = Lab::new(&["server"]);
+    let mut clients: Vec<_> = (0..MANY).map(|_| lab.another()).collect();
+    let read = lab.cache.count("tcp-read");
+    for (at, client) in clients.iter_mut().enumerate() {
+        client.write_all(format!("set q{at} 0 0 1 noreply\r\nz\r\n").as_bytes()).unwrap();
+    }
+    lab.wait("that all are read", |lab| lab.cache.count("tcp-read") - read == MANY as u64);
+    for at in [0, MANY / 2, MANY - 1] {
+        lab.until_hit(&format!("q{at}"), &value(&format!("q{at}"), "z"));
+    }
+    // All at once: what they had is over.
+    for (at, client) in clients.iter_mut().enumerate() {
+        client.write_all(format!("set q{at} 0 0 1 noreply\r\ny\r\n").as_bytes()).unwrap();
+    }
+    drop(clients);
+    lab.until_hit("q9", &value("q9", "y"));
+    lab.wait("that they are forgotten", |lab| {
+        (0..MANY).all(|at| lab.cache.slot(format!("q{at}").as_bytes()).1 == 0)
+    });
+    assert_eq!(lab.cache.blind(), 0);
 }
