@@ -125,6 +125,39 @@ impl GraphBuilder {
         self.edge(node, output, between)
     }
 
+    /// Puts a node in front of all others: what ports have received goes to it, and on by its outputs to where it went before, one output for each of
+    /// those. `factory` makes an instance per worker, and is told by which output each port's packets go on, by the port's number. A graph without
+    /// inputs stays as it is.
+    pub fn front(
+        &mut self,
+        name: &str,
+        factory: impl Fn(usize, &[u8]) -> Box<dyn Node> + Send + Sync + 'static,
+    ) -> &mut Self {
+        let led =
+            |port: &String| self.inputs.iter().rev().find(|(from, _)| from == port).map(|(_, to)| to.clone());
+        let led: Vec<Option<String>> = self.ports.iter().map(led).collect();
+        let mut targets: Vec<String> = led.iter().flatten().cloned().collect();
+        targets.sort();
+        targets.dedup();
+        if targets.is_empty() {
+            return self;
+        }
+        let way = |to: &Option<String>| {
+            targets.iter().position(|target| Some(target) == to.as_ref()).unwrap_or(0) as u8
+        };
+        let ways: Vec<u8> = led.iter().map(way).collect();
+        for (port, _) in self.ports.clone().iter().zip(&led).filter(|(_, to)| to.is_some()) {
+            self.input(port, name);
+        }
+        targets.iter().for_each(|target| {
+            self.edge(name, target, target);
+        });
+        let outputs = targets.into_iter().map(|target| (target, None)).collect();
+        let factory = Box::new(move |worker| factory(worker, &ways));
+        self.nodes.insert(0, Spec { name: name.into(), factory, outputs });
+        self
+    }
+
     /// Checks the description.
     pub fn build(mut self) -> Result<Graph, GraphError> {
         if self.nodes.len() > MAX_NODES {
@@ -273,6 +306,30 @@ mod tests {
             (Some("b"), Some("port:wan"), None)
         );
         assert!(g.build().is_ok());
+    }
+
+    #[test]
+    fn a_node_stands_in_front_of_all_ports() {
+        let seen = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+        let to = seen.clone();
+        let mut g = GraphBuilder::new(["lan", "wan", "out"]);
+        g.node("a", ["on"], |_| Box::new(Pass)).node("b", ["on"], |_| Box::new(Pass));
+        g.edge("a", "on", "port:wan").edge("b", "on", "port:out").input("lan", "b").input("wan", "a");
+        g.front("tap", move |_, ways| {
+            to.lock().unwrap().push(ways.to_vec());
+            Box::new(Pass)
+        });
+        let graph = g.build().unwrap();
+        assert_eq!(graph.node_names, ["tap", "a", "b"]);
+        assert_eq!(graph.inputs, [Some(Target::Node(0)), Some(Target::Node(0)), None]);
+        let to = |name: &str, node| (name.to_owned(), Target::Node(node));
+        assert_eq!(graph.outputs[0], [to("a", 1), to("b", 2)]);
+        (graph.factories[0])(0);
+        // What never receives has no way; what does has its own.
+        assert_eq!(seen.lock().unwrap()[0][..2], [1, 0]);
+        let mut sink = GraphBuilder::new(["out"]);
+        sink.front("tap", |_, _| Box::new(Pass));
+        assert!(sink.build().unwrap().node_names.is_empty());
     }
 
     #[test]

@@ -1,9 +1,12 @@
-//! Network functions that stand in a router's way: NAT, and a packet filter.
+//! Network functions that stand in a router's way, NAT and a packet filter; and two that look on in any role: detection of assets, and flow export.
 
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+pub mod assets;
 pub mod filter;
 pub mod header;
 mod lanes;
+pub mod ipfix;
 pub mod nat;
+mod tap;

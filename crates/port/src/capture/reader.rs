@@ -3,7 +3,7 @@
 //!
 //! Strict: the first thing that breaks the format ends the capture with an error; what came before was delivered.
 
-use super::link::LinkType;
+use super::link::{Conversion, LinkType};
 use crate::PortError;
 use std::io::{self, BufRead, Read};
 use std::path::{Path, PathBuf};
@@ -33,6 +33,18 @@ pub struct Record<'a> {
     pub data: &'a [u8],
     /// Length on the wire. At least `data.len()`: more if the capture was cut to a snap length.
     pub wire_len: u32,
+}
+
+impl Record<'_> {
+    /// The packet as an Ethernet frame: as it is, or put together in `buffer` with a header that is made up.
+    pub fn frame<'b>(&'b self, buffer: &'b mut Vec<u8>) -> &'b [u8] {
+        let Conversion { skip, header } = self.link.conversion(self.data);
+        let Some(header) = header else { return self.data };
+        buffer.clear();
+        buffer.extend(header);
+        buffer.extend(self.data.get(skip..).unwrap_or_default());
+        buffer
+    }
 }
 
 /// Reads one capture from any buffered reader.
