@@ -1,4 +1,4 @@
-//! `readme`: writes the numbers of README.md and of crates/lpm/README.md anew from the records of bench/results. They stand
+//! `readme`: writes the numbers of README.md, crates/lpm/README.md and bench/figures.md anew from the records of bench/results. They stand
 //! between `<!-- numbers:begin NAME -->` and `<!-- numbers:end -->`; where nothing has been recorded, nothing does.
 
 mod roles;
@@ -18,8 +18,11 @@ pub(crate) struct Options {
 type Block = (&'static str, fn() -> Result<String>);
 
 /// The files with numbers, and their blocks.
-const FILES: &[(&str, &[Block])] =
-    &[("README.md", BLOCKS), ("crates/lpm/README.md", &[("members", members)])];
+const FILES: &[(&str, &[Block])] = &[
+    ("README.md", BLOCKS),
+    ("crates/lpm/README.md", &[("members", members)]),
+    ("bench/figures.md", &[("fu-4.7", fu_4_7)]),
+];
 
 const BLOCKS: &[Block] = &[
     ("peers", peers),
@@ -430,18 +433,62 @@ fn flow_table(recorded: &Recorded) -> String {
     out
 }
 
-fn hide() -> Result<String> {
-    let recorded = Recorded::read("bench-hide")?;
-    Ok(recorded.map_or_else(String::new, |recorded| hide_table(&recorded)))
+/// Lookup rates of the six hash tables of Fu 2020, Figure 4.7: one row per load, one column per table.
+fn fu_4_7() -> Result<String> {
+    let recorded = Recorded::read(crate::figures::FLOW)?;
+    Ok(recorded.map_or_else(String::new, |recorded| loads_table(&recorded)))
 }
 
-/// One row per table and case, one column per driver.
+fn loads_table(recorded: &Recorded) -> String {
+    let points: Vec<&Value> =
+        recorded.lines.iter().filter(|line| line["figure"] == crate::figures::FLOW).collect();
+    let (mut names, mut loads): (Vec<String>, Vec<f64>) = (Vec::new(), Vec::new());
+    for point in &points {
+        let (name, load) = (text(point, "series"), point["x"].as_f64().unwrap_or(0.0));
+        if !names.contains(&name) {
+            names.push(name);
+        }
+        if !loads.contains(&load) {
+            loads.push(load);
+        }
+    }
+    loads.sort_by(f64::total_cmp);
+    let columns: Vec<&str> = std::iter::once("load").chain(names.iter().map(String::as_str)).collect();
+    let unit = points.first().map_or_else(String::new, |point| text(point, "unit"));
+    let mut out = format!("{}\n{unit}.\n\n{}", recorded.origin(), head(&columns));
+    for load in loads {
+        let rate = |name: &String| {
+            let wanted = |point: &&&Value| point["series"] == name.as_str() && point["x"] == load;
+            points.iter().find(wanted).map_or_else(|| "full".to_owned(), |point| figure(point["y"].as_f64()))
+        };
+        out += &row(std::iter::once(load.to_string()).chain(names.iter().map(rate)));
+    }
+    out
+}
+
+/// Of hash tables, then of tries.
+fn hide() -> Result<String> {
+    let mut out = String::new();
+    for name in ["bench-hide", "bench-hide-v4", "bench-hide-v6"] {
+        if let Some(recorded) = Recorded::read(name)? {
+            out += if out.is_empty() { "" } else { "\n" };
+            out += &hide_table(&recorded);
+        }
+    }
+    Ok(out)
+}
+
+/// One row per structure and case, one column per driver.
 fn hide_table(recorded: &Recorded) -> String {
-    const DRIVERS: [&str; 4] = ["plain", "group", "coroutine", "adaptive"];
+    let mut drivers = vec!["plain", "group", "coroutine", "adaptive"];
+    // Older records have no call of the structure's own.
+    if recorded.subjects().iter().any(|subject| subject.ends_with("/batch")) {
+        drivers.push("batch");
+    }
     let mut out = format!(
         "{}\nM lookups/s in batches of 256; in brackets the ratio to the plain loop.\n\n{}",
         recorded.origin(),
-        head(&[&["table, case"], &DRIVERS[..]].concat())
+        head(&[&["table, case"], &drivers[..]].concat())
     );
     let mut rows: Vec<(String, String)> = Vec::new();
     for line in recorded.lines.iter().filter(|line| line["metric"] == "mlps") {
@@ -461,7 +508,7 @@ fn hide_table(recorded: &Recorded) -> String {
             };
             recorded.lines.iter().find(wanted).and_then(|line| line["value"].as_f64())
         };
-        let cells = DRIVERS.iter().map(|driver| match ratio(driver) {
+        let cells = drivers.iter().map(|driver| match ratio(driver) {
             Some(ratio) => format!("{} ({ratio:.2})", figure(rate(driver))),
             None => figure(rate(driver)),
         });
@@ -586,6 +633,16 @@ mod tests {
         ];
         let table = hide_table(&Recorded::parse(&lines.join("\n")).unwrap());
         assert!(table.contains("| c 2^20/16B/batch-256/hit | 20.0 | 30.0 (1.50) | - | - |\n"), "{table}");
+    }
+
+    #[test]
+    fn a_table_that_is_full_before_says_so() {
+        let point = |series: &str, x: f64, y: f64| {
+            format!(r#"{{"figure":"fu-4.7","series":"{series}","x":{x},"y":{y},"unit":"M lookups/s"}}"#)
+        };
+        let lines = [HEADER.to_owned(), point("a", 0.1, 30.0), point("a", 0.9, 20.25), point("b", 0.1, 40.0)];
+        let table = loads_table(&Recorded::parse(&lines.join("\n")).unwrap());
+        assert!(table.contains("| 0.1 | 30.0 | 40.0 |\n| 0.9 | 20.3 | full |\n"), "{table}");
     }
 
     #[test]

@@ -27,7 +27,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "FILE")]
     table_v6: Option<PathBuf>,
     /// Only records whose name contains this: peers-lpm-v4, peers-lpm-v6, bench-lpm-v4, bench-lpm-v6, yardsticks-v4,
-    /// yardsticks-v6, figures, bench-port, peers-port, peers-flow, bench-flow, bench-hide, bench-amp, bench-amp-xdp, bench-gate, bench-nf, bench-kv, bench-classify,
+    /// yardsticks-v6, figures, bench-port, peers-port, peers-flow, bench-flow, fu-4.7, bench-hide-v4, bench-hide-v6, bench-hide, bench-amp, bench-amp-xdp, bench-gate, bench-nf, bench-kv, bench-classify,
     /// bench-classify-sets, peers-classify, peers-ovs
     #[arg(long)]
     only: Option<String>,
@@ -92,7 +92,7 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     let mut good = true;
     for (version, bits, given) in [(4, 32, &options.table_v4), (6, 128, &options.table_v6)] {
         let name = |what: &str| format!("{what}-v{version}");
-        if !["bench-lpm", "yardsticks", "peers-lpm"].iter().any(|what| wanted(&name(what))) {
+        if !["bench-lpm", "yardsticks", "peers-lpm", "bench-hide"].iter().any(|what| wanted(&name(what))) {
             continue;
         }
         let table = table(given.as_ref(), version)?;
@@ -122,6 +122,12 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
                 bench(record, &["lpm", "--algorithm", "sail-l,sail-l8"], Some(&few), quick)?;
             }
         }
+        if wanted(&name("bench-hide")) {
+            let record = Record::of_table(&name("bench-hide"), &table, bits, options.quick)?;
+            let routes = table.display().to_string();
+            let quick: &[&str] = if options.quick { &["--runs", "3"] } else { &[] };
+            bench(record, &["hide", "--routes", &routes], None, quick)?;
+        }
         if wanted(&name("peers-lpm")) {
             good &= peers::lpm::record(&table, options.quick)?;
         }
@@ -138,6 +144,11 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     if wanted("bench-flow") {
         let record = Record::start("bench-flow", json!({}), options.quick)?;
         bench(record, &["flow"], None, if options.quick { &["--quick"] } else { &[] })?;
+    }
+    if wanted(figures::FLOW) {
+        let record = Record::start(figures::FLOW, json!({}), options.quick)?;
+        let quick: &[&str] = if options.quick { &["--quick"] } else { &[] };
+        bench(record, &["flow", "--figure", figures::FLOW], None, quick)?;
     }
     if wanted("bench-hide") {
         let record = Record::start("bench-hide", json!({}), options.quick)?;

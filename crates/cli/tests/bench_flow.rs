@@ -118,6 +118,9 @@ fn flows_that_were_there_are_found_in_a_flood() {
     assert!(case("existing_mpps", "flood-100").is_none() && case("mpps", "flood-0").is_some());
     assert!(case("kept", "flood-between").unwrap()["value"].as_f64().unwrap() > 0.0);
     assert!(case("lines_max", "flood-100").unwrap()["value"].as_f64().unwrap() >= 1.0);
+    // 34 buckets' tags, and here and there an entry.
+    let batch = case("batch_lines_max", "flood-100").unwrap()["value"].as_f64().unwrap();
+    assert!((2.0..60.0).contains(&batch), "{batch}");
     assert!(lines.iter().all(|line| line["params"]["hash"] == "given"));
 }
 

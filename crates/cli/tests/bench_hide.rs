@@ -6,16 +6,16 @@ mod tool;
 use serde_json::{Value, json};
 use tool::Folder;
 
-const DRIVERS: [&str; 4] = ["plain", "group", "coroutine", "adaptive"];
+const DRIVERS: [&str; 5] = ["plain", "group", "coroutine", "adaptive", "batch"];
 
 #[test]
 fn every_driver_measures_every_case_with_the_same_answers() {
     let folder = Folder::new();
-    let line = "bench hide --table chaining,keystore-cuckoo --entries 2^10 --key-bytes 8,36 --batch 1,100 --width 7 \
+    let line = "bench hide --table chaining,keystore-cuckoo,flowtable --entries 2^10 --key-bytes 8,36 --batch 1,100 --width 7 \
                 --lookups-ki 6 --runs 3 --load 0.8 --json --plot p.svg";
     let lines = folder.ok(line).json();
     let (rates, ratios): (Vec<&Value>, Vec<&Value>) = lines.iter().partition(|line| line["metric"] == "mlps");
-    for table in ["chaining", "keystore-cuckoo"] {
+    for table in ["chaining", "keystore-cuckoo", "flowtable"] {
         for key in ["8B", "36B"] {
             for (batch, case) in [1, 100].iter().flat_map(|b| ["hit", "miss", "early"].map(|case| (b, case)))
             {
@@ -58,13 +58,43 @@ fn every_driver_measures_every_case_with_the_same_answers() {
                     pair("coroutine", "plain"),
                     pair("adaptive", "plain"),
                     pair("coroutine", "group"),
+                    pair("batch", "plain"),
                 ];
                 assert_eq!(pairs, wanted.iter().map(|(of, to)| (of, to)).collect::<Vec<_>>());
             }
         }
     }
-    assert_eq!((rates.len(), ratios.len()), (2 * 2 * 6 * 4, 2 * 2 * 6 * 4));
+    assert_eq!((rates.len(), ratios.len()), (3 * 2 * 6 * 5, 3 * 2 * 6 * 5));
     assert_eq!(folder.read("p.svg").matches("<title>").count(), rates.len());
+}
+
+/// Every driver of both tries answers as the oracle does: what is wrong fails the command.
+#[test]
+fn tries_are_looked_up_by_every_driver() {
+    let folder = Folder::new();
+    folder.ok("gen table --ipv4 2000 --ipv6 500 -o r.txt");
+    let lines =
+        folder.ok("bench hide --routes r.txt --batch 1,100 --width 5 --lookups-ki 6 --runs 2 --json").json();
+    let rates: Vec<&Value> = lines.iter().filter(|line| line["metric"] == "mlps").collect();
+    for trie in ["binary-trie", "patricia"] {
+        for (family, prefixes) in [("v4", 2000), ("v6", 500)] {
+            for case in ["batch-1/rnd", "batch-1/prefix", "batch-100/rnd", "batch-100/prefix"] {
+                for driver in DRIVERS {
+                    let (subject, case) = (format!("{trie}/{driver}"), format!("{family}/{case}"));
+                    let of = |line: &&&Value| line["subject"] == subject && line["case"] == case;
+                    let line = rates.iter().find(of).unwrap_or_else(|| panic!("{subject} {case}"));
+                    let params = &line["params"];
+                    assert_eq!((&params["table"], &params["lookups"]), (&json!("r.txt"), &json!(6144)));
+                    assert!(params["prefixes"] == json!(prefixes) && line["value"].as_f64().unwrap() > 0.0);
+                    assert!(params["loads"].as_f64().unwrap() >= 1.0);
+                }
+            }
+        }
+    }
+    assert_eq!((rates.len(), lines.len()), (2 * 2 * 4 * 5, 2 * 2 * 2 * 4 * 5));
+    let of_one =
+        folder.ok("bench hide --routes r.txt --trie patricia --batch 32 --lookups-ki 1 --runs 2").out;
+    assert!(of_one.contains("patricia/batch to patricia/plain: ") && !of_one.contains("binary"), "{of_one}");
 }
 
 #[test]
@@ -81,7 +111,11 @@ fn it_speaks_to_people() {
 #[test]
 fn mistakes_get_one_line() {
     Folder::new().fail(&[
-        ("bench hide --table flow", 2, "--table flow: use one of chaining, keystore-cuckoo"),
+        ("bench hide --table flow", 2, "--table flow: use one of chaining, keystore-cuckoo, flowtable"),
+        ("bench hide --routes none.txt", 2, "none.txt: No such file"),
+        ("bench hide --routes . --table chaining", 2, "--table"),
+        ("bench hide --routes . --trie lulea", 2, "--trie lulea: use one of binary-trie, patricia"),
+        ("bench hide --trie patricia", 2, "--routes"),
         ("bench hide --entries 2^70", 2, "--entries"),
         ("bench hide --entries 2^20,2^32 --key-bytes 40", 2, "give fewer"),
         ("bench hide --load 1.5", 2, "--load 1.5"),

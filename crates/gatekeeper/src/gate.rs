@@ -57,7 +57,8 @@ use tidemill_flow::flowtable::{FlowReader, FlowTable, Outcome, Slot, Swept};
 use tidemill_flow::hash::{KeyHash, Keyed, mix};
 use tidemill_flow::key::Key;
 use tidemill_flow::table::SizeError;
-use tidemill_lookup::drive::coroutine;
+use tidemill_lookup::cycles::about_now;
+use tidemill_lookup::drive::{MAX_WIDTH, Steered, coroutine};
 use tidemill_lpm::{Fib, Label};
 
 /// A packet from the front, as far as the gate sees it.
@@ -129,12 +130,27 @@ pub struct Size {
     pub spread: u64,
 }
 
-/// Coroutines side by side.
+/// Coroutines side by side, to begin with: as many as pay is found out (Fu 2020, 4.5.4). No packet's fate depends on it.
 const COROUTINES: usize = 24;
+
+/// Looks keys up as coroutines, as many side by side as pays.
+fn by_coroutines<const W: usize>(
+    table: &FlowTable<W, FlowState>,
+    steered: &mut Steered,
+    hashes: &[u64],
+    keys: &[Key<W>],
+    done: impl FnMut(usize, Option<Slot>),
+) {
+    let from = about_now();
+    coroutine(keys.len(), steered.width(), |i| table.find_suspended(hashes[i], &keys[i]), done);
+    steered.ran(keys.len(), from, about_now());
+}
 
 /// One worker's flows of one family.
 pub struct Gate<A: Paired<W>, const W: usize> {
     table: FlowTable<W, FlowState>,
+    /// How many lookups go side by side as coroutines.
+    steered: Steered,
     pace: Pace,
     heavy: Heavy<W>,
     programs: Programs,
@@ -166,6 +182,7 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
         Ok(Gate {
             pace: Pace::new(table.slots() / 31),
             table,
+            steered: Steered::new(COROUTINES, MAX_WIDTH),
             heavy: Heavy::new(secret as u64 ^ spread)?,
             programs: Programs::new(catalog, program_flows)?,
             revoked: Revocations::new(u64::MAX),
@@ -360,17 +377,15 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
             }
             Driver::Group => self.table.lookup_batch(hashes, keys, found),
             Driver::Coroutine => {
-                let table = &self.table;
-                let start = |i: usize| table.find_suspended(hashes[i], &keys[i]);
-                coroutine(count, COROUTINES, start, |i, slot| found[i] = slot);
+                by_coroutines(&self.table, &mut self.steered, hashes, keys, |i, slot| found[i] = slot);
             }
         }
     }
 
     /// Has the lines of the first so many keys fetched, by coroutines.
     fn warm(&mut self, count: usize) {
-        let (table, hashes, keys) = (&self.table, &self.hashes[..count], &self.keys[..count]);
-        coroutine(count, COROUTINES, |i| table.find_suspended(hashes[i], &keys[i]), |_, _| {});
+        let (hashes, keys) = (&self.hashes[..count], &self.keys[..count]);
+        by_coroutines(&self.table, &mut self.steered, hashes, keys, |_, _| {});
     }
 
     /// Finds or makes the flows of the first so many keys, and acts by them.

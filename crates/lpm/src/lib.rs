@@ -32,6 +32,7 @@ pub mod auto;
 pub mod binarytrie;
 mod bits;
 pub mod bloomlpm;
+pub mod chain;
 pub mod copies;
 pub mod cuvpp;
 pub mod cuvpplengths;

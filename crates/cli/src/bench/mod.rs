@@ -39,7 +39,7 @@ pub(crate) enum BenchCommand {
     Lpm(Box<lpm::Lpm>),
     /// Hash tables and the flow table: lookups, updates, occupancy, cache lines, floods
     Flow(Box<flow::Flow>),
-    /// What hiding memory latency brings: hash table lookups by a plain loop, in groups, as coroutines
+    /// What hiding memory latency brings: lookups of hash tables and tries by a plain loop, in groups, as coroutines
     Hide(Box<hide::Hide>),
     /// The engine without a network: null ports, capture files or DPDK's net_null, with and without a router between them
     Port(port::PortBench),

@@ -14,8 +14,8 @@ use super::MAX_WIDTH;
 /// ```
 ///
 /// The clock is the caller's: cycles, nanoseconds, anything that grows. One decision compares two batches, so a batch should be
-/// long against the clock's grain and the machine's noise: feed it every few thousand tasks rather than every 32. A wrong
-/// decision costs one step and is mended by the next.
+/// long against the clock's grain and the machine's noise: feed it every few thousand tasks rather than every 32 ([`Steered`] does that for
+/// bursts of packets). A wrong decision costs one step and is mended by the next.
 #[derive(Debug, Clone)]
 pub struct Adaptive {
     width: usize,
@@ -55,5 +55,42 @@ impl Adaptive {
         }
         let step = if self.up { self.width + 1 } else { self.width - 1 };
         self.width = step.clamp(1, self.most);
+    }
+}
+
+/// An [`Adaptive`] for bursts: adds their times up until a decision can be made of them.
+#[derive(Debug, Clone)]
+pub struct Steered {
+    adaptive: Adaptive,
+    tasks: usize,
+    ticks: u64,
+}
+
+impl Steered {
+    /// Tasks for one decision: a hundred bursts of 32, or a dozen of 256.
+    pub const GRAIN: usize = 4096;
+
+    /// See [`Adaptive::new`].
+    pub fn new(width: usize, most: usize) -> Self {
+        Steered { adaptive: Adaptive::new(width, most), tasks: 0, ticks: 0 }
+    }
+
+    /// Coroutines to run the next burst with.
+    #[inline]
+    pub fn width(&self) -> usize {
+        self.adaptive.width()
+    }
+
+    /// Takes note of a burst that ran with [`width`](Self::width) coroutines, from one reading of the clock to another. One in which the
+    /// clock went back says nothing.
+    #[inline]
+    pub fn ran(&mut self, tasks: usize, from: u64, to: u64) {
+        let Some(ticks) = to.checked_sub(from) else { return };
+        self.tasks = self.tasks.saturating_add(tasks);
+        self.ticks = self.ticks.saturating_add(ticks);
+        if self.tasks >= Self::GRAIN {
+            self.adaptive.ran(self.tasks, 0, self.ticks);
+            (self.tasks, self.ticks) = (0, 0);
+        }
     }
 }

@@ -10,7 +10,8 @@
 //! * [`group`] is group prefetching (Fu 2020, 2.5.2 and 4.5.3), without the programmer's work of cutting the lookup into
 //!   stages: best where all tasks are equally long.
 //! * [`coroutine`] refills (Fu 2.5.3, 4.5.4): best where some tasks end early.
-//! * [`Adaptive`] finds how many coroutines to run (Fu 4.5.4).
+//! * [`Adaptive`] finds how many coroutines to run (Fu 4.5.4), [`Steered`] from bursts of packets. It is for whoever owns the lookups: a
+//!   structure that threads share has a fixed number.
 //!
 //! The plain loop has no driver here: it is the structure's own lookup, which never suspends and which the CPU overlaps as
 //! far as its window reaches. A driver that polls an `async` lookup to its end one by one would be slower than that.
@@ -28,7 +29,7 @@ mod slots;
 #[cfg(test)]
 mod tests;
 
-pub use adaptive::Adaptive;
+pub use adaptive::{Adaptive, Steered};
 
 use crate::prefetch::prefetch_read;
 use slots::Slots;

@@ -263,6 +263,33 @@ fn the_number_settles_around_the_minimum_and_follows_it() {
     }
 }
 
+/// Bursts of 32 and of 256 decide as batches of thousands do, and not before there are so many tasks.
+#[test]
+fn bursts_are_added_up_to_a_decision() {
+    for burst in [1, 32, 256, 5000] {
+        let (mut steered, mut adaptive) = (Steered::new(20, MAX_WIDTH), Adaptive::new(20, MAX_WIDTH));
+        let (cost, mut clock) = (bowl(6), 0);
+        for _ in 0..60 {
+            let (width, bursts) = (steered.width(), Steered::GRAIN.div_ceil(burst));
+            assert_eq!(width, adaptive.width(), "bursts of {burst}");
+            let (ticks, before) = ((burst as f64 * cost(width)) as u64, clock);
+            for _ in 0..bursts {
+                assert_eq!(steered.width(), width);
+                steered.ran(burst, clock, clock + ticks);
+                // Of no use: the clock went back.
+                steered.ran(burst, clock + ticks, clock);
+                clock += ticks;
+            }
+            adaptive.ran(burst * bursts, before, clock);
+        }
+        assert!(steered.width().abs_diff(6) <= 2, "{burst}: {}", steered.width());
+    }
+    let mut steered = Steered::new(3, 8);
+    steered.ran(usize::MAX, 0, u64::MAX);
+    steered.ran(usize::MAX, 5, 5);
+    assert!((1..=8).contains(&steered.width()));
+}
+
 #[test]
 fn noise_costs_steps_not_the_way() {
     let mut adaptive = Adaptive::new(40, MAX_WIDTH);

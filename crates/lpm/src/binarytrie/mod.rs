@@ -11,7 +11,7 @@
 //! ```
 //! # Cost
 //! A lookup reads a node of 12 bytes per bit of the longest path that there is for its key, each found by the one before: up to 33
-//! or 129 loads. A change writes one node per bit that is not shared with other prefixes, and one more.
+//! or 129 loads. Bursts go as coroutines ([`crate::chain`]), which wait for several such chains at once. A change writes one node per bit that is not shared with other prefixes, and one more.
 //!
 //! # Invariants
 //! 1. Every node but the root has a child or a label.
@@ -20,6 +20,7 @@
 #[cfg(test)]
 mod tests;
 
+use crate::chain::{self, Chain, IN_CACHE, ask};
 use crate::copies::{self, Whole};
 use crate::fib::{BuildError, Built, Fib, LABEL_31, Label, Outgrown, check_labels};
 use crate::prefix::{Address, Prefix};
@@ -152,9 +153,36 @@ impl BinaryTrie {
     }
 }
 
+impl<A: Address> Chain<A> for BinaryTrie {
+    #[inline(always)]
+    async fn find_suspended(&self, key: A) -> Label {
+        let (mut at, mut depth, mut best) = (0, 0, Label::NONE);
+        loop {
+            if depth > IN_CACHE {
+                ask(self.nodes.as_ptr().wrapping_add(at)).await;
+            }
+            let node = &self.nodes[at];
+            if node.label != UNSET {
+                best = Label(node.label);
+            }
+            if depth == A::BITS {
+                return best;
+            }
+            match node.children[bit(key, depth)] {
+                0 => return best,
+                child => (at, depth) = (child as usize, depth + 1),
+            }
+        }
+    }
+}
+
 impl<A: Address> Fib<A> for BinaryTrie {
     fn lookup(&self, key: A) -> Label {
         self.find(key, &())
+    }
+
+    fn lookup_batch(&self, keys: &[A], out: &mut [Label]) {
+        chain::lookup_batch(self, keys, out);
     }
 
     fn name(&self) -> String {

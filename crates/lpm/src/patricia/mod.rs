@@ -19,7 +19,8 @@
 //! # Cost
 //! A lookup reads a node, and one more for each time that the table's prefixes part on the key's way: as many as the binary trie in
 //! the worst case (33, 129), mostly fewer than the logarithm of the number of prefixes suggests, since the tree is not balanced
-//! but the table is bushy at its short prefixes. Each load needs the one before. A change makes two nodes at most, or takes two away, and
+//! but the table is bushy at its short prefixes. Each load needs the one before; bursts go as coroutines
+//! ([`crate::chain`]), which wait for several such chains at once. A change makes two nodes at most, or takes two away, and
 //! stores one link; to find the place it reads what a lookup reads.
 //!
 //! # Invariants
@@ -34,6 +35,7 @@
 #[cfg(test)]
 mod tests;
 
+use crate::chain::{self, Chain, IN_CACHE, ask};
 use crate::copies::{self, Whole};
 use crate::fib::{BuildError, Built, Fib, LABEL_31, Label, Outgrown, check_labels};
 use crate::prefix::{Address, Prefix};
@@ -208,9 +210,40 @@ impl<A: Address> Patricia<A> {
     }
 }
 
+impl<A: Address> Chain<A> for Patricia<A> {
+    #[inline(always)]
+    async fn find_suspended(&self, key: A) -> Label {
+        // How deep the node at `at` is at least.
+        let (mut at, mut depth, mut best) = (0, 0, Label::NONE);
+        loop {
+            if depth > IN_CACHE {
+                ask(self.nodes.as_ptr().wrapping_add(at)).await;
+            }
+            let node = &self.nodes[at];
+            if !node.contains(key) {
+                return best;
+            }
+            if node.label != UNSET {
+                best = Label(node.label);
+            }
+            if node.len == A::BITS {
+                return best;
+            }
+            match node.children[node.side(key)] {
+                0 => return best,
+                child => (at, depth) = (child as usize, node.len + 1),
+            }
+        }
+    }
+}
+
 impl<A: Address> Fib<A> for Patricia<A> {
     fn lookup(&self, key: A) -> Label {
         self.find(key, &())
+    }
+
+    fn lookup_batch(&self, keys: &[A], out: &mut [Label]) {
+        chain::lookup_batch(self, keys, out);
     }
 
     fn name(&self) -> String {

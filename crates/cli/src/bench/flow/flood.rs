@@ -22,7 +22,7 @@ use tidemill_lpm::keys::Random;
 pub(super) const SHARES: [u64; 4] = [10, 50, 90, 100];
 /// Packets of the flood between two looks at the lookups of other flows, and lookups of these.
 const BURST: usize = MOST;
-/// Packets whose lines are counted.
+/// Packets whose lines are counted, one by one and in batches.
 const PROBED: u64 = 1 << 14;
 
 /// What one run gave.
@@ -39,8 +39,10 @@ pub(super) struct Flooded {
     /// M lookups/s of flows that were there, without and between packets of the flood.
     pub(super) quiet_mlps: f64,
     pub(super) mlps: f64,
-    /// Lines that a packet of the flood touches.
+    /// Lines that a packet of the flood touches that searches for room.
     pub(super) lines: Option<Summary>,
+    /// Lines that a batch of packets of the flood touches: what a packet costs is that over the packets.
+    pub(super) batch_lines: Option<Summary>,
 }
 
 pub(super) fn flood<const W: usize, T: Subject<W>>(plan: &Plan<W>) -> Result<Flooded> {
@@ -87,6 +89,15 @@ pub(super) fn flood<const W: usize, T: Subject<W>>(plan: &Plan<W>) -> Result<Flo
             probe.take()
         })
         .collect();
+    next += PROBED;
+    let batch_lines = (0..PROBED / plan.batch as u64).map(|i| {
+        let first = next + i * plan.batch as u64;
+        let keys: Vec<_> = (first..first + plan.batch as u64).map(|i| plan.keys.key(i)).collect();
+        let hashes: Vec<u64> = keys.iter().map(|key| plan.keys.hash(key)).collect();
+        filled.table.find_or_insert_batch_probed(&hashes, &keys, &vec![1; keys.len()], &probe);
+        probe.take()
+    });
+    let batch_lines = Summary::of(batch_lines.collect());
     Ok(Flooded {
         flows,
         slots,
@@ -96,6 +107,7 @@ pub(super) fn flood<const W: usize, T: Subject<W>>(plan: &Plan<W>) -> Result<Flo
         quiet_mlps,
         mlps,
         lines: Summary::of(lines).filter(|lines| lines.max > 0.0),
+        batch_lines: batch_lines.filter(|lines| lines.max > 0.0),
     })
 }
 

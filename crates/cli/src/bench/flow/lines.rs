@@ -53,6 +53,8 @@ impl Probe for Lines {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Unit {
     Lines,
+    /// Lines of a whole batch.
+    BatchLines,
     /// Entries moved out of the way.
     Moves,
 }

@@ -84,6 +84,7 @@ impl Sheet {
         let more = [("operations", counts.operations.into())];
         let [mean, p99, max] = match unit {
             Unit::Lines => ["lines_mean", "lines_p99", "lines_max"],
+            Unit::BatchLines => ["batch_lines_mean", "batch_lines_p99", "batch_lines_max"],
             Unit::Moves => ["moves_mean", "moves_p99", "moves_max"],
         };
         self.line(name, case, mean, &[counts.mean], &more, None)?;
@@ -113,10 +114,12 @@ impl Sheet {
         self.line(name, "flood-between", "mlps", &each(&|run| run.mlps), &more, None)?;
         self.line(name, "flood-between", "kept", &each(&|run| run.mlps / run.quiet_mlps), &more, None)?;
         self.line(name, "flood-100", "admitted", &each(&|run| run.admitted), &more, None)?;
-        match &last.lines {
-            Some(lines) => self.summary(name, "flood-100", Unit::Lines, lines),
-            None => Ok(()),
+        for (unit, lines) in [(Unit::Lines, &last.lines), (Unit::BatchLines, &last.batch_lines)] {
+            if let Some(lines) = lines {
+                self.summary(name, "flood-100", unit, lines)?;
+            }
         }
+        Ok(())
     }
 
     /// For people.
@@ -183,7 +186,7 @@ impl Sheet {
     }
 
     fn print_flood(&self) {
-        let shown = |line: &&Measurement| flood(line) && line.metric != "lines_p99";
+        let shown = |line: &&Measurement| flood(line) && !line.metric.ends_with("lines_p99");
         let floods: Vec<&Measurement> = self.report.lines().iter().filter(shown).collect();
         if floods.is_empty() {
             return;
@@ -192,8 +195,9 @@ impl Sheet {
             "\na full table, by percent of the packets that belong to new flows. M packets/s: all (mpps), of flows that were there"
         );
         println!(
-            "(existing_mpps), all against no flood (kept). M lookups/s of flows that were there (mlps), without and between new flows"
+            "(existing_mpps), all against no flood (kept). M lookups/s of flows that were there (mlps), without and between new flows."
         );
+        println!("Cache lines of a packet that searches for room (lines), of a whole batch (batch_lines)");
         let row = |line: &Measurement| format!("{} {}", line.subject, ending(line));
         let metric = |line: &Measurement| line.metric.to_owned();
         pivot(&floods, row, metric, |line| {

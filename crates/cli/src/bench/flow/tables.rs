@@ -48,6 +48,19 @@ pub(super) trait Subject<const W: usize>: HashTable<W> {
         }
     }
 
+    /// Packets of a batch, told to a probe: the lines that are asked for ahead of their turn, too.
+    fn find_or_insert_batch_probed<P: Probe>(
+        &mut self,
+        hashes: &[u64],
+        keys: &[Key<W>],
+        values: &[u64],
+        probe: &P,
+    ) {
+        for ((hash, key), value) in hashes.iter().zip(keys).zip(values) {
+            self.find_or_insert_probed(*hash, key, *value, probe);
+        }
+    }
+
     /// Entries that insertions have moved so far, if the table counts them.
     fn moves(&self) -> Option<u64> {
         None
@@ -161,6 +174,17 @@ impl<const W: usize> Subject<W> for FlowTable<W> {
     fn find_or_insert_probed<P: Probe>(&mut self, hash: u64, key: &Key<W>, value: u64, probe: &P) {
         // No room, or there: as above.
         let _ = self.insert_probed(hash, key, value, probe);
+    }
+
+    fn find_or_insert_batch_probed<P: Probe>(
+        &mut self,
+        hashes: &[u64],
+        keys: &[Key<W>],
+        _: &[u64],
+        probe: &P,
+    ) {
+        let mut outcomes = [Outcome::Full; MOST];
+        FlowTable::find_or_insert_batch_probed(self, 0, hashes, keys, &mut outcomes[..keys.len()], probe);
     }
 
     fn moves(&self) -> Option<u64> {

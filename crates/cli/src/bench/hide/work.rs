@@ -1,9 +1,11 @@
 //! A filled table, and the keys that are asked for.
 
 use super::super::pass::Checksum;
+use super::drivers::Subject;
 use super::{Case, Shape};
 use crate::usage;
 use anyhow::Result;
+use std::future::Future;
 use tidemill_flow::hash::{KeyHash, Keyed, mix};
 use tidemill_flow::key::Key;
 use tidemill_flow::table::HashTable;
@@ -53,8 +55,23 @@ impl<const W: usize, T: HashTable<W>> Filled<W, T> {
         Ok(filled)
     }
 
-    /// The key of a number; two numbers have two keys, which differ in their first words already.
-    pub(super) fn key(&self, number: u64) -> Key<W> {
+    /// How many loads the lookup of a key takes.
+    fn loads(&self, number: u64) -> u64 {
+        let (recorder, key) = (Recorder::new(), self.key(number));
+        self.table.get_probed(self.hash.hash(&key), &key, &recorder);
+        recorder.counts().reads
+    }
+}
+
+/// Keys that a table gets in one call.
+const MOST: usize = 256;
+
+impl<const W: usize, T: HashTable<W>> Subject for Filled<W, T> {
+    type Key = Key<W>;
+    type Answer = Option<u64>;
+
+    /// Two numbers have two keys, which differ in their first words already.
+    fn key(&self, number: u64) -> Key<W> {
         let first = mix(self.base ^ number);
         let mut words =
             std::array::from_fn(|i| if i == 0 { first } else { mix(first.wrapping_add(i as u64)) });
@@ -65,11 +82,31 @@ impl<const W: usize, T: HashTable<W>> Filled<W, T> {
         Key(words)
     }
 
-    /// How many loads the lookup of a key takes.
-    fn loads(&self, number: u64) -> u64 {
-        let (recorder, key) = (Recorder::new(), self.key(number));
-        self.table.get_probed(self.hash.hash(&key), &key, &recorder);
-        recorder.counts().reads
+    #[inline(always)]
+    fn one(&self, key: &Key<W>) -> u64 {
+        self.table.get(self.hash.hash(key), key).unwrap_or(NONE)
+    }
+
+    #[inline(always)]
+    fn find(&self, key: &Key<W>) -> impl Future<Output = Option<u64>> {
+        self.table.find(self.hash.hash(key), key)
+    }
+
+    #[inline(always)]
+    fn answer(answer: Option<u64>) -> u64 {
+        answer.unwrap_or(NONE)
+    }
+
+    fn batch(&self, keys: &[Key<W>], answers: &mut [u64]) {
+        let (mut hashes, mut found) = ([0; MOST], [None; MOST]);
+        for (keys, answers) in keys.chunks(MOST).zip(answers.chunks_mut(MOST)) {
+            let (hashes, found) = (&mut hashes[..keys.len()], &mut found[..keys.len()]);
+            self.hash.hash_batch(keys, hashes);
+            self.table.get_batch(hashes, keys, found);
+            for (answer, found) in answers.iter_mut().zip(found) {
+                *answer = found.unwrap_or(NONE);
+            }
+        }
     }
 }
 
