@@ -194,16 +194,22 @@ impl RouterControl {
         Ok(())
     }
 
-    /// Tries some of what waits again, now and then, if anything has changed since.
+    /// Tries some of what waits again, now and then, if anything has changed since; and to build what had no memory.
     ///
     /// # Errors
     /// What a table's refusal is not.
     pub(crate) fn try_again<A: Routed>(&mut self, now_ns: u64) -> Result<(), RouterError> {
         let waiting = A::waiting(self);
-        if waiting.changes.is_empty() || now_ns < waiting.due_ns {
+        let (due, none) = (now_ns >= waiting.due_ns, waiting.changes.is_empty());
+        if !due || none && !A::plane(self).is_broken() {
             return Ok(());
         }
-        waiting.due_ns = now_ns.saturating_add(AGAIN_NS);
+        A::waiting(self).due_ns = now_ns.saturating_add(AGAIN_NS);
+        A::plane(self).mend();
+        if none {
+            return Ok(());
+        }
+        let waiting = A::waiting(self);
         let (from, seen) = (waiting.last.take(), waiting.generation);
         let generation = self.generation();
         if from.is_none() {

@@ -254,7 +254,7 @@ impl<A: Family> Plane<A> {
                 self.drop_label(source, old);
             }
         }
-        self.labels.rest(&self.domain);
+        self.rest();
         Ok(Some(applied))
     }
 
@@ -282,7 +282,7 @@ impl<A: Family> Plane<A> {
         if !table.glimpsed() {
             self.labels.free_unseen(released);
         }
-        self.labels.rest(&self.domain);
+        self.rest();
     }
 
     fn drop_label(&mut self, source: Source, label: Label) {
@@ -543,6 +543,26 @@ impl<A: Family> Plane<A> {
     fn copy(&self, copy: usize) -> Views<A> {
         let fibs = self.vrfs.iter().map(|vrf| vrf.table.copy(copy)).collect();
         Views { fibs, hops: self.hops[copy].view() }
+    }
+
+    /// Whether a refused change has left a table partly patched, for want of memory.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.vrfs.iter().any(|vrf| vrf.table.is_broken())
+    }
+
+    /// Builds such tables anew, where there is memory for it now.
+    pub(crate) fn mend(&mut self) {
+        self.vrfs.iter_mut().for_each(|vrf| {
+            vrf.table.mend();
+        });
+        self.rest();
+    }
+
+    /// Starts the grace period of labels that nothing has any more; one that a broken table may show waits until that is mended.
+    fn rest(&mut self) {
+        if !self.is_broken() {
+            self.labels.rest(&self.domain);
+        }
     }
 
     pub(crate) fn collect(&mut self) -> usize {
