@@ -31,6 +31,8 @@ pub mod path {
     pub const ROUTES: &str = "/v1/routes";
     /// GET: [`Queues`](super::Queues).
     pub const QUEUES: &str = "/v1/queues";
+    /// GET: [`Offload`](super::Offload).
+    pub const OFFLOAD: &str = "/v1/offload";
     /// GET: [`NextHops`](super::NextHops).
     pub const NEXT_HOPS: &str = "/v1/next-hops";
     /// GET: [`Kernel`](super::Kernel).
@@ -304,6 +306,34 @@ answers! {
         pub addresses: Vec<String>,
         /// Whether it works.
         pub up: bool,
+    }
+
+    /// What forwards packets before they come in.
+    pub struct Offload {
+        /// Whether there is one.
+        pub enabled: bool,
+        /// Changes of routes, next hops and ports that it has taken over, of several at once one.
+        pub generations: u64,
+        /// Memory of its tables, in bytes.
+        pub bytes: u64,
+        /// Of each port that it is on or sends by. No counter of the ports has any of these packets but those that are left to the router.
+        pub ports: Vec<OffloadPort>,
+    }
+
+    /// What an offload has done at one port: frames that came are `forwarded`, or in `left`.
+    pub struct OffloadPort {
+        /// The port's name.
+        pub port: String,
+        /// Packets that came in by it and were forwarded.
+        pub forwarded: u64,
+        /// Their bytes.
+        pub forwarded_bytes: u64,
+        /// Packets that came in by it and were left to the router, by why.
+        pub left: BTreeMap<String, u64>,
+        /// Packets that were sent by it, wherever they came in.
+        pub sent: u64,
+        /// Their bytes.
+        pub sent_bytes: u64,
     }
 
     /// The queues in front of ports.

@@ -1,10 +1,11 @@
-//! `bench port wire`: a full table between two virtual cables, forwarded by our router on AF_XDP and by the kernel itself.
+//! `bench port wire`: a full table between two virtual cables, forwarded by our router on AF_XDP, by the program in front of it (`router.offload = "xdp"`), by the
+//! kernel itself, and by a program that asks the kernel's table (`bpf_fib_lookup`).
 //!
 //! ```text
 //!  first processor: the load                 the last processor: what is measured                   first processor: counted
 //!  [flood, its end of the cable] left ------ in [tidemill run, or the kernel's ip_forward] out ------ right [dropped]
 //! ```
-//! Both have the same routes, all by one neighbor, and the same packets: 60 bytes, UDP, to so many addresses within the table's prefixes as the flood
+//! All have the same routes, all by one neighbor, and the same packets: 60 bytes, UDP, to so many addresses within the table's prefixes as the flood
 //! has frames for. The machine in the middle receives on threads of its own on its processor, for the router as for the kernel.
 
 use super::cable::{FIRST, FRAMES, flood, last, receive, urgent};
@@ -20,12 +21,26 @@ use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+use tidemill_bpf::{Attachment, Kernel, Mode, Object, Source, to_io};
 use tidemill_control::Client;
 use tidemill_feed::LoadedTable;
 use tidemill_wire::checksum::checksum;
 
 const OURS: &str = "af_xdp";
+const BELOW: &str = "xdp-offload";
 const PEER: &str = "peer:kernel-forward";
+const ASKING: &str = "peer:bpf-fib-lookup";
+/// In the order of a run's first turn.
+const SUBJECTS: [&str; 4] = [OURS, BELOW, PEER, ASKING];
+
+/// A program that forwards by the kernel's table.
+static FIB: Source = Source {
+    object: tidemill_bpf::include_bytes_aligned!("../../../../bpf/fib.bpf.o"),
+    program: "tidemill_fib",
+    minimum: Kernel(5, 9),
+    layout: 1,
+    shared: &[],
+};
 /// MAC addresses of the four ends.
 const MACS: [[u8; 6]; 4] = [[2, 0, 0, 0, 7, 1], [2, 0, 0, 0, 7, 2], [2, 0, 0, 0, 7, 3], [2, 0, 0, 0, 7, 4]];
 const ENDS: [&str; 4] = ["left", "in", "out", "right"];
@@ -37,6 +52,8 @@ struct Lab {
     right: Netns,
     /// The router, if it is not the kernel that forwards.
     router: Option<(Child, tempfile::TempDir)>,
+    /// A program that forwards instead of the kernel.
+    program: Option<(Attachment, Object)>,
 }
 
 impl Lab {
@@ -45,7 +62,7 @@ impl Lab {
         let path = middle.path();
         left.run(&format!("ip link add name left type veth peer name in netns {path}"))?;
         right.run(&format!("ip link add name right type veth peer name out netns {path}"))?;
-        let lab = Lab { left, middle, right, router: None };
+        let lab = Lab { left, middle, right, router: None, program: None };
         for (end, mac) in ENDS.iter().zip(MACS) {
             let net = lab.of(end);
             let mac = mac.map(|byte| format!("{byte:02x}")).join(":");
@@ -94,8 +111,23 @@ impl Lab {
         Ok(lab)
     }
 
-    /// Our router does.
-    fn router(table: &LoadedTable, algorithm: &str) -> Result<Self> {
+    /// The kernel's table, and a program that asks it.
+    fn asking(table: &LoadedTable) -> Result<Self> {
+        let mut lab = Lab::kernel(table)?;
+        let program = lab.middle.enter(|| -> Result<(Attachment, Object)> {
+            let mut object = Object::load(&FIB, &[], None)?;
+            let [from, to] = ["in", "out"].map(tidemill_port::device);
+            object.devices("devices")?.set(0, to?.index, None, 0).map_err(to_io)?;
+            let at =
+                Attachment::attach(&object, "in", from?.index, Mode::Native, Duration::from_secs(2), None)?;
+            Ok((at, object))
+        })??;
+        lab.program = Some(program);
+        Ok(lab)
+    }
+
+    /// Our router does, or the program in front of it.
+    fn router(table: &LoadedTable, algorithm: &str, offload: &str) -> Result<Self> {
         let mut lab = Lab::new()?;
         let folder = tempfile::tempdir().context("a folder for the router")?;
         let mut out = std::io::BufWriter::new(File::create(folder.path().join("table.txt"))?);
@@ -105,7 +137,7 @@ impl Lab {
         out.flush()?;
         let mut config = format!(
             "version = 1\nrole = \"router\"\n[control]\nsocket = \"wire.sock\"\n[table]\npath = \"table.txt\"\n\
-            [router]\nalgorithm = \"{algorithm}\"\n[next_hops]\nports = [\"out\"]\n"
+            [router]\nalgorithm = \"{algorithm}\"\noffload = \"{offload}\"\n[next_hops]\nports = [\"out\"]\n"
         );
         for (port, address) in
             [("in", "addresses = [\"10.255.1.1/30\"]\n"), ("out", "addresses = [\"10.255.2.1/30\"]\n")]
@@ -129,6 +161,18 @@ impl Lab {
             let ended = lab.router.as_mut().is_some_and(|(child, _)| matches!(child.try_wait(), Ok(Some(_))));
             if ended || started.elapsed() > Duration::from_secs(120) {
                 bail!("the router does not run: {}", std::fs::read_to_string(&said).unwrap_or_default());
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        let begun = || -> bool {
+            let path = tidemill_control::schema::path::OFFLOAD;
+            control
+                .get::<tidemill_control::schema::Offload>(path, &())
+                .is_ok_and(|below| below.generations > 0)
+        };
+        while offload == "xdp" && !begun() {
+            if started.elapsed() > Duration::from_secs(120) {
+                bail!("nothing is forwarded below: {}", std::fs::read_to_string(&said).unwrap_or_default());
             }
             std::thread::sleep(Duration::from_millis(50));
         }
@@ -175,7 +219,7 @@ pub(super) struct Options<'a> {
     pub(super) json: bool,
 }
 
-/// Both in turn, `runs` times.
+/// All in turn, `runs` times.
 pub(super) fn run(
     table: &LoadedTable,
     destinations: &[IpAddr],
@@ -193,22 +237,27 @@ pub(super) fn run(
     let mut first = CpuSet::new();
     first.set(FIRST);
     sched_setaffinity(None, &first)?;
-    let progress = Progress::new("bench port wire", options.runs as u64 + 2);
-    progress.message("the kernel's routes");
-    let kernel = Lab::kernel(table)?;
-    progress.add(1);
-    progress.message("the router's");
-    let router = Lab::router(table, options.algorithm)?;
-    progress.add(1);
+    let progress = Progress::new("bench port wire", (options.runs + SUBJECTS.len()) as u64);
+    let mut labs = Vec::new();
+    for subject in SUBJECTS {
+        progress.message(&format!("the routes of {subject}"));
+        labs.push(match subject {
+            OURS => Lab::router(table, options.algorithm, "none")?,
+            BELOW => Lab::router(table, options.algorithm, "xdp")?,
+            ASKING => Lab::asking(table)?,
+            _ => Lab::kernel(table)?,
+        });
+        progress.add(1);
+    }
     progress.message("packets");
     let time = Duration::from_secs_f64(options.seconds);
-    let mut rates = [Vec::new(), Vec::new()];
+    let mut rates = SUBJECTS.map(|_| Vec::new());
     for run in 0..options.runs {
-        for turn in 0..2 {
-            let at = (turn + run) % 2;
-            let rate = [&router, &kernel][at].forwarded(&frames, time)?;
+        for turn in 0..SUBJECTS.len() {
+            let at = (turn + run) % SUBJECTS.len();
+            let rate = labs[at].forwarded(&frames, time)?;
             if rate == 0.0 {
-                bail!("{}: nothing was forwarded", [OURS, PEER][at]);
+                bail!("{}: nothing was forwarded", SUBJECTS[at]);
             }
             rates[at].push(rate / 1e6);
         }
@@ -217,13 +266,15 @@ pub(super) fn run(
     params.insert("prefixes".into(), table.v4.len().into());
     params.insert("destinations".into(), frames.len().into());
     let mut report = Report::new(options.json);
-    for (subject, rates) in [OURS, PEER].into_iter().zip(&rates) {
+    for (subject, rates) in SUBJECTS.into_iter().zip(&rates) {
         report.line(crate::json::Measurement::of("port", subject, "wire", "mpps", rates, params.clone()))?;
         if !options.json {
             println!("wire, {subject}: {:.3} Mpps", median(rates));
         }
     }
-    report.ratio("port", "wire", (OURS, &rates[0]), (PEER, &rates[1]))?;
+    for (of, to) in [(0, 2), (1, 2), (1, 3)] {
+        report.ratio("port", "wire", (SUBJECTS[of], &rates[of]), (SUBJECTS[to], &rates[to]))?;
+    }
     if !options.json {
         for Ratio { of, to, value, low, high, pairs, .. } in report.ratios() {
             println!("  {of} to {to}: {value:.3} ({low:.3} to {high:.3}, {pairs} pairs)");

@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use tidemill_control::Client;
 use tidemill_control::schema::{
-    Drops, Fibs, Interfaces, Kernel, Link, Neighbors, NextHops, Node, Nodes, Ports, Queue, Queues, Route,
-    RoutePath, Routes, RoutesQuery, StateFile, Summary, Table, Tables, Workers, path,
+    Drops, Fibs, Interfaces, Kernel, Link, Neighbors, NextHops, Node, Nodes, Offload, OffloadPort, Ports,
+    Queue, Queues, Route, RoutePath, Routes, RoutesQuery, StateFile, Summary, Table, Tables, Workers, path,
 };
 use tidemill_lpm::Prefix;
 
@@ -65,6 +65,9 @@ enum What {
         after_help = "Examples:\n  tidemill show queues\n  tidemill show queues --json | jq '.classes[1].levels'"
     )]
     Queues,
+    /// What an offload forwards before packets come in, and why it leaves others to the router
+    #[command(after_help = "Examples:\n  tidemill show offload\n  tidemill show offload --json | jq .left")]
+    Offload,
     /// Workers: load, rates, frames
     #[command(after_help = "Example:\n  tidemill show workers")]
     Workers,
@@ -277,6 +280,7 @@ pub(super) fn run(args: &Show) -> Result<bool> {
                 grid.print("there are no next hops");
             },
         )?,
+        What::Offload => list(live, path::OFFLOAD, |offload: Offload| offload.ports, print_offload)?,
         What::Queues => list(live, path::QUEUES, |queues: Queues| queues.queues, print_queues)?,
         What::Kernel => {
             let kernel: Kernel = get(live, path::KERNEL)?;
@@ -429,6 +433,19 @@ fn print_queues(queues: &[Queue]) {
         }
     }
     grid.print("there are no queues: a section [[queue]] puts one in front of a port");
+}
+
+fn print_offload(ports: &[OffloadPort]) {
+    let mut grid =
+        Grid::new(&["port", ">forwarded", ">bytes", ">sent", ">sent bytes", ">left to the router", "why"]);
+    for port in ports {
+        let numbers = [port.forwarded, port.forwarded_bytes, port.sent, port.sent_bytes, total(&port.left)];
+        let [forwarded, bytes, sent, sent_bytes, left] = numbers.map(|n| n.to_string());
+        let why = port.left.iter().filter(|(_, count)| **count > 0);
+        let why: Vec<String> = why.map(|(why, count)| format!("{why} {count}")).collect();
+        grid.row([port.port.clone(), forwarded, bytes, sent, sent_bytes, left, why.join(", ")]);
+    }
+    grid.print("nothing is forwarded before packets come in: router.offload = \"xdp\" has the driver do it");
 }
 
 fn print_graph(nodes: &[Node]) {

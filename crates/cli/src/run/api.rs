@@ -89,6 +89,7 @@ pub(crate) fn registry(service: &Arc<Service>) -> Registry {
         path::FIB,
         path::ROUTES,
         path::QUEUES,
+        path::OFFLOAD,
         path::NEXT_HOPS,
         path::KERNEL,
         path::STATE,

@@ -156,6 +156,11 @@ impl PortSpec {
         any!(self, spec => spec.tap.as_deref())
     }
 
+    /// Whether faults are injected.
+    pub fn is_faulty(&self) -> bool {
+        any!(self, spec => spec.fault.is_some())
+    }
+
     /// Whether anything is received.
     pub fn receives(&self) -> bool {
         match self {

@@ -1,6 +1,7 @@
 //! The verbs that only a router has.
 
 use super::Router;
+use super::offload::Counted;
 use crate::run::service::{lock, now_ns};
 use crate::usage::one_line;
 use std::collections::BTreeMap;
@@ -34,6 +35,7 @@ pub(super) fn register(router: &Arc<Router>, registry: &mut Registry) {
         |r: &Router, asked: &Request| { routes(r, &asked.query()?) }
     );
     get!(path::QUEUES, "Queues in front of ports", |r: &Router, _: &Request| Ok(queues(r)));
+    get!(path::OFFLOAD, "What is forwarded below", |r: &Router, _: &Request| Ok(offload(r)));
     get!(path::NEXT_HOPS, "Next hops in use", |r: &Router, _: &Request| Ok(next_hops(r)));
     get!(path::KERNEL, "What comes from the kernel", |r: &Router, _: &Request| Ok(kernel(r)));
     get!(path::STATE, "The state file: what outlives the process", |r: &Router, _: &Request| Ok(state(r)));
@@ -81,6 +83,24 @@ fn neighbors(router: &Router) -> schema::Neighbors {
         kind: neighbor.origin.name().into(),
     };
     schema::Neighbors { neighbors: all.into_iter().map(one).collect() }
+}
+
+fn offload(router: &Router) -> schema::Offload {
+    let Some(below) = &router.below else { return schema::Offload::default() };
+    let one = |counted: Counted| schema::OffloadPort {
+        port: counted.port,
+        forwarded: counted.forwarded,
+        forwarded_bytes: counted.bytes,
+        left: counted.left.into_iter().map(|(why, count)| (why.to_owned(), count)).collect(),
+        sent: counted.sent,
+        sent_bytes: counted.sent_bytes,
+    };
+    schema::Offload {
+        enabled: true,
+        generations: below.generations(),
+        bytes: below.bytes(),
+        ports: below.ports().into_iter().map(one).collect(),
+    }
 }
 
 fn queues(router: &Router) -> schema::Queues {

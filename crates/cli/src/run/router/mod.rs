@@ -3,6 +3,7 @@
 mod api;
 mod bgp;
 mod feeds;
+mod offload;
 mod routes;
 mod setup;
 mod state;
@@ -16,6 +17,7 @@ use crate::addresses::TableAddresses;
 use crate::usage;
 use anyhow::{Context, Result};
 use feeds::{Feeds, Kernel};
+use offload::Below;
 use routes::{State, UpdateFeed};
 use serde_json::json;
 use state::{Origin, Start, StateFile};
@@ -46,6 +48,8 @@ pub(super) struct Router {
     state: Option<StateFile>,
     /// What a start from the state file has left to do.
     behind: Option<Behind>,
+    /// What forwards before us.
+    below: Option<Below>,
     /// Route updates so far.
     applied: AtomicU64,
     coalesce_ms: AtomicU32,
@@ -71,7 +75,10 @@ pub(super) fn make(opening: &Opening<'_>) -> Result<(Arc<Router>, Queues, Vec<u8
         return Err(usage("--record: a record begins with the table's files: leave [state] out"));
     }
     let Start { table, resumed, added, origin, from_image, newer } = state::start(config, opening.text)?;
-    let (ports, rules) = super::setup::ports(config, opening.base, &TableAddresses::of(&table), places)?;
+    let (below, fronted) = Below::open(opening, &table)?;
+    let addresses = TableAddresses::of(&table);
+    let (ports, rules) =
+        super::setup::ports(fronted.as_ref().unwrap_or(config), opening.base, &addresses, places)?;
     let infos = setup::port_infos(config, false)?;
     let updates = match &config.updates {
         // Behind what the image has of them: that takes a while, and the packets do not wait for it.
@@ -108,7 +115,7 @@ pub(super) fn make(opening: &Opening<'_>) -> Result<(Arc<Router>, Queues, Vec<u8
     }
     let behind = from_image.then(|| Behind { config: config.clone(), newer });
     let feeds = Feeds::new(updates, kernel, bgp, labels, origin);
-    let router = Arc::new(Router { behind, ..Router::new(config, control, feeds, rules, opening) });
+    let router = Arc::new(Router { behind, below, ..Router::new(config, control, feeds, rules, opening) });
     Ok((router, ports, recorded))
 }
 
@@ -137,6 +144,7 @@ pub(super) fn check(config: &Config, name: &str) -> Result<(GraphBuilder, String
 /// The same: the control side, its domain, and what to say of it.
 pub(super) fn check_control(config: &Config, name: &str) -> Result<(RouterControl, Domain, String)> {
     config.updates.iter().try_for_each(|updates| crate::tables::check_input(&updates.path))?;
+    let below = offload::check(config, name)?;
     let missing = config.table.iter().flat_map(|t| t.path.paths()).any(|path| !path.exists());
     let to_make = config.table.as_ref().and_then(|t| t.generate.as_ref()).filter(|_| missing);
     let table = match to_make {
@@ -151,8 +159,8 @@ pub(super) fn check_control(config: &Config, name: &str) -> Result<(RouterContro
     setup::check_mtu(config, &control)?;
     setup::warn_of_small_frames(config);
     let routes = match to_make {
-        Some(make) => format!("a table of {} + {} prefixes will be made", make.ipv4, make.ipv6),
-        None => format!("{count4} IPv4 and {count6} IPv6 prefixes"),
+        Some(make) => format!("a table of {} + {} prefixes will be made{below}", make.ipv4, make.ipv6),
+        None => format!("{count4} IPv4 and {count6} IPv6 prefixes{below}"),
     };
     Ok((control, domain, routes))
 }
@@ -226,6 +234,7 @@ impl Router {
             rules,
             state: config.state.as_ref().map(StateFile::new),
             behind: None,
+            below: None,
             applied: AtomicU64::new(0),
             coalesce_ms: AtomicU32::new(config.router.coalesce_ms),
             trouble: opening.trouble.clone(),
@@ -277,6 +286,21 @@ impl Role for Router {
         let mut tables: Vec<Table> = control.lookup_stats().into_iter().map(table).collect();
         let neighbors = control.neighbors().len() as u64;
         tables.push(Table { name: "neighbors".into(), entries: neighbors, ..Table::default() });
+        tables.extend(self.below.as_ref().map(|below| {
+            Table {
+                name: "routes of the offload".into(),
+                kind: "xdp".into(),
+                entries: control
+                    .lookup_stats()
+                    .iter()
+                    .filter(|stats| stats.vrf.is_empty())
+                    .map(|stats| stats.prefixes as u64)
+                    .sum(),
+                bytes: Some(below.bytes()),
+                generation: Some(below.generations()),
+                ..Table::default()
+            }
+        }));
         tables
     }
 
@@ -287,9 +311,15 @@ impl Role for Router {
         if let Some(file) = &self.state {
             scope.spawn(|| file.watch(self, done));
         }
+        if let Some(below) = &self.below {
+            scope.spawn(|| below.follow(self, done));
+        }
     }
 
     fn end(&self) {
+        if let Some(below) = &self.below {
+            below.close();
+        }
         if let Some(bgp) = &mut lock(&self.feeds).bgp {
             bgp.shut_down();
         }
@@ -336,6 +366,9 @@ impl Role for Router {
                 "ICMP errors: {sent} sent, {suppressed} not allowed, {rate_limited} over the rate limit, {failed} failed"
             ));
         }
+        if let Some(below) = &self.below {
+            below.tell(&mut told);
+        }
         if updates > 0 {
             told.last.push(format!("{updates} route updates while running"));
         }
@@ -367,6 +400,7 @@ impl Router {
         let mut updates = Family::counter("route_updates", "Changes of routes while it runs");
         updates.add(&[], self.applied.load(Ordering::Relaxed));
         families.push(updates);
+        families.extend(self.below.iter().flat_map(Below::metrics));
         families
     }
 }
