@@ -100,6 +100,8 @@ pub(crate) struct Plan {
     pub(crate) owner: Owner,
     /// Prefixes with the addresses of their next hops.
     pub(crate) routes: Vec<(String, Vec<String>)>,
+    /// What kind Tidemill's ports are.
+    pub(crate) kind: &'static str,
     /// Further tables of Tidemill's configuration.
     pub(crate) config: String,
     /// Where Tidemill runs, if there are files for it.
@@ -159,6 +161,7 @@ impl Plan {
         Plan {
             links: links.into(),
             owner: Owner::Us,
+            kind: "af_packet",
             routes: Vec::new(),
             config: String::new(),
             folder: None,
@@ -254,7 +257,8 @@ impl Plan {
         for link in &self.links {
             let Link { name, port, interface, .. } = link;
             text += &format!(
-                "[[port]]\nname = \"{name}\"\nkind = \"af_packet\"\ninterface = \"tm-{name}\"\n{port}\n"
+                "[[port]]\nname = \"{name}\"\nkind = \"{}\"\ninterface = \"tm-{name}\"\n{port}\n",
+                self.kind
             );
             text += &format!("[[interface]]\nport = \"{name}\"\n{interface}\n");
             match self.owner {
