@@ -241,8 +241,7 @@ fn root_offload_follows_neighbors_routes_and_reloads() {
     arrives("third", LIMIT);
     go_on();
     let arrived = udp.finish();
-    assert_eq!(arrived.late, 0);
-    // A new MAC address is found out about in time; all else costs nothing.
+    // A new MAC address is found out about in time; all else costs nothing. Some may overtake others that went by user space.
     assert!(arrived.received * 10 > arrived.sent * 8, "{arrived:?}");
     for live in live {
         live.finish();

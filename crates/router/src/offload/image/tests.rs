@@ -69,6 +69,9 @@ fn an_image_that_is_built_answers_as_the_oracle() {
     }
 }
 
+/// Prefixes of both families that an image has not heard of.
+type Stale = (Vec<Prefix<u32>>, Vec<Prefix<u128>>);
+
 /// Two images that take turns, as generations do: each hears late, and of several changes at once.
 #[test]
 fn images_that_are_patched_in_turn_answer_as_the_oracle_and_lose_no_line() {
@@ -79,7 +82,7 @@ fn images_that_are_patched_in_turn_answer_as_the_oracle_and_lose_no_line() {
     for (image, words) in images.iter_mut().zip(&words) {
         image.build(words, &rib4, &rib6).unwrap();
     }
-    let mut stale: [(Vec<Prefix<u32>>, Vec<Prefix<u128>>); 2] = Default::default();
+    let mut stale: [Stale; 2] = Default::default();
     for turn in 0..60 {
         for _ in 0..rng.random_range(1..30) {
             let (p4, p6) = (change(&mut rng, &mut rib4), change(&mut rng, &mut rib6));
