@@ -123,8 +123,8 @@ struct Plan {
 impl Plan {
     fn name(&self) -> String {
         let short = |n: u32| match n {
-            n if n > 0 && n % 1_000_000 == 0 => format!("{}M", n / 1_000_000),
-            n if n > 0 && n % 1000 == 0 => format!("{}K", n / 1000),
+            n if n > 0 && n.is_multiple_of(1_000_000) => format!("{}M", n / 1_000_000),
+            n if n > 0 && n.is_multiple_of(1000) => format!("{}K", n / 1000),
             n => n.to_string(),
         };
         match self.case {
@@ -234,7 +234,7 @@ impl Port for Front {
                     self.next
                 }
                 Case::Nat | Case::Established => {
-                    ((self.random.bits() >> 32) * u64::from(self.plan.flows) >> 32) as u32
+                    (((self.random.bits() >> 32) * u64::from(self.plan.flows)) >> 32) as u32
                 }
             };
             self.put(n, packet);
