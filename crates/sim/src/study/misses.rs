@@ -11,7 +11,7 @@ use super::breakdown::{KINDS, lock_instructions};
 use super::run::{Asking, Outcome, Series, single};
 use super::{Options, Place, Point, Progress, StudyError, in_parallel};
 use crate::machine::{Config, Memory};
-use crate::mix::{FLOWTABLE, KEYSTORE};
+use crate::mix::{FLOWTABLE, KEYSTORE, Mix};
 use crate::workload::Filled;
 use tidemill_flow::keystore::Keystore;
 
@@ -122,12 +122,24 @@ pub fn figure(options: &Options, progress: Progress<'_>) -> Result<Vec<Point>, S
     Ok(points?.into_iter().flatten().collect())
 }
 
+/// A kind of lookup as it was counted: our production table finds what it has, and that it has not, in one bucket.
+fn counted(
+    mix: &Mix,
+    (name, buckets, entries): (&'static str, f64, f64),
+) -> Option<(&'static str, f64, f64)> {
+    match (mix.name == FLOWTABLE.name, name) {
+        (true, "other bucket") => None,
+        (true, _) => Some((name, 1.0, entries)),
+        _ => Some((name, buckets, entries)),
+    }
+}
+
 /// Table 1: the paper's 210 instructions, 36.2 % of them loads and 11.8 % stores, are an average that it does not say more of.
 pub fn instructions(options: &Options) -> Vec<Point> {
     let mut points = Vec::new();
     for mix in [options.mix, KEYSTORE, FLOWTABLE] {
         let is_papers = mix.name == options.mix.name;
-        for (name, buckets, entries) in KINDS {
+        for (name, buckets, entries) in KINDS.into_iter().filter_map(|kind| counted(&mix, kind)) {
             let all = mix.instructions(buckets, entries);
             let [loads, stores] = mix.memory(buckets, entries).map(|of| 100.0 * of / all);
             for (panel, y, paper) in [
