@@ -15,7 +15,7 @@ use tidemill_control::Registry;
 use tidemill_control::schema::Table;
 use tidemill_graph::GraphBuilder;
 use tidemill_graph::record::Recorder;
-use tidemill_nf::filter::{Counter, FilterControl, FilterError, Host};
+use tidemill_nf::filter::{Counter, FilterControl, FilterError, FilterFiles, FilterSection, Host};
 use tidemill_port::Left;
 use tidemill_router::RouterControl;
 
@@ -23,6 +23,8 @@ use tidemill_router::RouterControl;
 pub(super) struct Filter {
     router: Arc<Router>,
     control: Mutex<FilterControl>,
+    /// One at a time reads files and takes them over: nobody who works beside packets waits for that.
+    loading: Mutex<()>,
     /// The generation of the router's interfaces that the filter knows.
     interfaces: AtomicU64,
     workers: usize,
@@ -51,8 +53,14 @@ pub(super) fn open(opening: &Opening<'_>) -> Result<Open> {
     });
     let (control, generation) = made.map_err(|error| mistake(name, &error))?;
     let interfaces = AtomicU64::new(generation);
-    let role =
-        Arc::new(Filter { router, control: Mutex::new(control), interfaces, workers: config.run.workers });
+    let workers = config.run.workers;
+    let role = Arc::new(Filter {
+        router,
+        control: Mutex::new(control),
+        loading: Mutex::new(()),
+        interfaces,
+        workers,
+    });
     Ok(Open { role, ports, state })
 }
 
@@ -112,6 +120,12 @@ fn host(control: &RouterControl) -> Host {
 }
 
 impl Filter {
+    /// Reads a section's files, and takes them over: whoever needs what is locked waits for the second only. Returns the version.
+    fn load(&self, section: &FilterSection) -> Result<u32, FilterError> {
+        let files = FilterFiles::read(section)?;
+        self.router.with_control(|control| lock(&self.control).take(files, &control.settings().interfaces))
+    }
+
     /// Has the filter know interfaces that have changed.
     fn follow_interfaces(&self) {
         self.router.with_control(|control| {
@@ -146,17 +160,14 @@ impl Role for Filter {
         check_section(new, name)?;
         let section = new.filter.clone().unwrap_or_default();
         // The filter first: it refuses rules that do not fit the interfaces of now before the router has changed anything.
+        let _one = lock(&self.loading);
         let before = lock(&self.control).section().clone();
-        let filter = |section| {
-            self.router
-                .with_control(|control| lock(&self.control).reload(section, &control.settings().interfaces))
-        };
-        filter(&section).map_err(|error| mistake(name, &error))?;
+        self.load(&section).map_err(|error| mistake(name, &error))?;
         let left = match self.router.reload(name, old, new, text) {
             Ok(left) => left,
             Err(error) => {
                 // The section is as before, its files are as they are now; unless the way back is closed.
-                let Err(back) = filter(&before) else { return Err(error) };
+                let Err(back) = self.load(&before) else { return Err(error) };
                 let why = crate::usage::one_line(&error);
                 vec![format!(
                     "the router keeps the old configuration ({why}), the filter the new section ({back})"
