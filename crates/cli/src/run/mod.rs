@@ -14,6 +14,7 @@ mod mitigator;
 mod nat;
 mod report;
 mod role;
+mod room;
 mod router;
 mod rules;
 mod service;
