@@ -6,7 +6,8 @@
 //! lives       start - (reload | bad reload | SIGHUP | routes | questions | nonsense)... - SIGTERM: books, reasons  or  SIGKILL
 //! ```
 //! A life that ends in good order has to say so: exit status 0 is books that balance, and nothing that went wrong. Its drop reasons are those of the reference. Within a life
-//! memory stays flat.
+//! memory stays flat: it jumps by no more than [`GROWTH_KIB`], and the last life, which has half of the time, grows by no more than [`LEAK_KIB`] by the slope of its
+//! memory over time. A life of half a minute shows no slow leak; one of hours shows one of a kilobyte in a second.
 
 use crate::{env, proc};
 use anyhow::{Context, Result, bail, ensure};
@@ -45,6 +46,12 @@ const ROLES: &[(&str, bool)] =
 const REFERENCE_S: &str = "20";
 /// How much more memory a life may have in its end than when it had warmed up: the kernel gives pages as they are first touched.
 const GROWTH_KIB: u64 = 16 << 10;
+/// How much a life may grow by from when it had warmed up to its end, as the median slope says: single jumps, up or down, count for little in it.
+const LEAK_KIB: f64 = 1024.0;
+/// A life is warm after this, or after a quarter of its time if that is longer.
+const WARM: Duration = Duration::from_secs(3);
+/// Looks at memory that a slope is made of, at most.
+const LOOKS: usize = 500;
 /// A question or a reload takes no longer.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -99,31 +106,46 @@ fn soak(binary: &Path, role: &str, routes: bool, time: Duration, seed: u64) -> R
     let reference =
         proc::output(&mut place.command(&["run", "run.toml", "--json", "--duration", REFERENCE_S]))?;
     let known = reasons(&last_object(&reference)?);
-    let (end, mut draw) = (Instant::now() + time, Draw(seed | 1));
+    let (began, mut draw) = (Instant::now(), Draw(seed | 1));
+    let (half, end) = (began + time / 2, began + time);
     let (mut lives, mut kills, mut acts, mut most_kib) = (0, 0, 0, 0);
-    while lives == 0 || Instant::now() < end {
+    let mut grown_kib = 0.0;
+    let mut is_last = false;
+    while !is_last {
         lives += 1;
+        is_last = Instant::now() >= half;
         let mut life = Life::start(&place, lives)?;
-        let until = (Instant::now() + Duration::from_secs(5 + draw.below(25))).min(end.max(Instant::now()));
-        let mut warm_kib = None;
         let began = Instant::now();
+        let short = began + Duration::from_secs(5 + draw.below(25));
+        let until = if is_last { end } else { short.min(half) };
+        let warm = if is_last { WARM.max(time / 8) } else { WARM };
+        let (mut warm_kib, mut looks) = (None, Vec::new());
         while Instant::now() < until {
             act(&place, &life, routes, &mut draw)?;
             acts += 1;
             let kib = life.rss_kib()?;
-            if began.elapsed() > Duration::from_secs(3) {
+            if began.elapsed() > warm {
                 let warm = *warm_kib.get_or_insert(kib);
                 ensure!(
                     kib <= warm + GROWTH_KIB,
                     "life {lives}: {kib} KiB of memory, {warm} when it had warmed up"
                 );
+                looks.push((began.elapsed().as_secs_f64(), kib as f64));
             }
             most_kib = kib.max(most_kib);
             std::thread::sleep(Duration::from_millis(50 + draw.below(300)));
         }
+        if is_last {
+            grown_kib = growth(&looks);
+            ensure!(
+                grown_kib <= LEAK_KIB,
+                "life {lives}: it grows: by {grown_kib:.0} KiB of memory since it had warmed up, {:.0} s ago, by the median slope; {LEAK_KIB} at most",
+                began.elapsed().saturating_sub(warm).as_secs_f64()
+            );
+        }
         fs::write(place.folder.join("run.toml"), &place.text)?;
         // The last one ends in good order, so that its books are looked at.
-        if draw.below(3) == 0 && Instant::now() < end {
+        if !is_last && draw.below(3) == 0 {
             kills += 1;
             life.child.kill()?;
             life.child.wait()?;
@@ -134,8 +156,28 @@ fn soak(binary: &Path, role: &str, routes: bool, time: Duration, seed: u64) -> R
         ensure!(unknown.is_empty(), "life {lives}: drops for other reasons than the example's: {unknown:?}");
     }
     Ok(format!(
-        "{lives} lives, {kills} of them killed, {acts} acts, at most {most_kib} KiB; drops: {known:?}"
+        "{lives} lives, {kills} of them killed, {acts} acts, at most {most_kib} KiB, the last one grew by {grown_kib:.0}; drops: {known:?}"
     ))
+}
+
+/// By how much something grows over all of its looks (seconds, KiB), by the median of the slopes between each two of them (Theil-Sen): what jumps now and then, and
+/// does not go on, moves it little.
+fn growth(looks: &[(f64, f64)]) -> f64 {
+    // As many as are compared in a moment, evenly.
+    let looks: Vec<(f64, f64)> = looks.iter().step_by(looks.len().div_ceil(LOOKS).max(1)).copied().collect();
+    let pairs =
+        looks.iter().enumerate().flat_map(|(at, one)| looks[at + 1..].iter().map(move |other| (one, other)));
+    let mut slopes: Vec<f64> = pairs
+        .filter(|(one, other)| other.0 > one.0)
+        .map(|(one, other)| (other.1 - one.1) / (other.0 - one.0))
+        .collect();
+    let (Some(first), Some(last)) = (looks.first(), looks.last()) else { return 0.0 };
+    let middle = slopes.len() / 2;
+    if slopes.is_empty() {
+        return 0.0;
+    }
+    let (_, median, _) = slopes.select_nth_unstable_by(middle, f64::total_cmp);
+    *median * (last.0 - first.0)
 }
 
 impl<'a> Place<'a> {
@@ -307,4 +349,33 @@ fn last_object(text: &str) -> Result<Value> {
 /// What was dropped for.
 fn reasons(report: &Value) -> BTreeSet<String> {
     report["dropped"].as_object().into_iter().flat_map(|dropped| dropped.keys().cloned()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Draw, GROWTH_KIB, LEAK_KIB, growth};
+
+    /// Fifteen minutes of looks, by what is there beside noise that comes and goes by pages.
+    fn looks(of: impl Fn(f64) -> f64) -> Vec<(f64, f64)> {
+        let mut draw = Draw(7);
+        let look = |at: u32| {
+            let second = f64::from(at) * 0.2;
+            (second, 50_000.0 + of(second) + (draw.below(64) * 4) as f64)
+        };
+        (0..4500).map(look).collect()
+    }
+
+    #[test]
+    fn slow_leaks_are_seen_and_jumps_are_none() {
+        let leak = |kib_s: f64| growth(&looks(|second| second * kib_s));
+        assert!(leak(0.0).abs() < LEAK_KIB / 20.0);
+        // 2 KiB a second: in a life of half a minute less than a jump, in a day 170 MB.
+        assert!(leak(2.0) > LEAK_KIB && 2.0 * 30.0 < GROWTH_KIB as f64);
+        assert!((leak(2.0) - 1800.0).abs() < 100.0, "{}", leak(2.0));
+        // One table that grows once and stays; a peak that goes.
+        assert!(growth(&looks(|second| if second > 600.0 { 800.0 } else { 0.0 })) < LEAK_KIB);
+        let peak = growth(&looks(|second| if (300.0..400.0).contains(&second) { 12_000.0 } else { 0.0 }));
+        assert!(peak.abs() < LEAK_KIB / 10.0, "{peak}");
+        assert_eq!((growth(&[]), growth(&[(1.0, 5.0)]), growth(&[(1.0, 5.0), (1.0, 9.0)])), (0.0, 0.0, 0.0));
+    }
 }

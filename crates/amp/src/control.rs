@@ -455,7 +455,7 @@ impl MitigatorControl {
                     hits += offload.hits(&rule);
                 }
                 let left_s = until_s.saturating_sub(now_s);
-                Because::Filtered { since_s: self.lifetimes.since(&known, now_s), left_s, hits }
+                Because::Filtered { since_s: self.lifetimes.since(&known, now_s), left_s, hits, dry_run }
             }
         };
         let would_drop = matches!(because, Because::Filtered { .. });

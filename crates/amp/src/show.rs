@@ -142,8 +142,10 @@ pub enum Because {
         since_s: Option<u32>,
         /// Seconds until it ends.
         left_s: u32,
-        /// What it has kept away.
+        /// What it has kept away, or would have.
         hits: Hits,
+        /// Nothing is kept away.
+        dry_run: bool,
     },
 }
 
@@ -187,14 +189,38 @@ impl std::fmt::Display for Because {
             Because::Solicited { left_s } => {
                 write!(f, "solicited: somebody inside asked; remembered for {left_s} s more")
             }
-            Because::Filtered { since_s, left_s, hits } => {
+            Because::Filtered { since_s, left_s, hits, dry_run } => {
                 f.write_str("filtered: the victim said that nobody listens, ")?;
                 match since_s {
                     Some(since_s) => write!(f, "{since_s} s ago")?,
                     None => f.write_str("to a process before this one")?,
                 }
-                write!(f, "; for {left_s} s more; kept away {} packets, {} bytes", hits.packets, hits.bytes)
+                let away = if *dry_run { "a dry run: would have kept away" } else { "kept away" };
+                write!(f, "; for {left_s} s more; {away} {} packets, {} bytes", hits.packets, hits.bytes)
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Because, Hits};
+
+    #[test]
+    fn a_dry_run_says_that_nothing_is_kept_away() {
+        let said = |dry_run| {
+            let hits = Hits { packets: 2, bytes: 90 };
+            Because::Filtered { since_s: Some(3), left_s: 60, hits, dry_run }.to_string()
+        };
+        assert!(
+            said(false).ends_with("3 s ago; for 60 s more; kept away 2 packets, 90 bytes"),
+            "{}",
+            said(false)
+        );
+        assert!(
+            said(true).ends_with("; a dry run: would have kept away 2 packets, 90 bytes"),
+            "{}",
+            said(true)
+        );
     }
 }

@@ -263,7 +263,7 @@ fn what_an_operator_sees() {
         control.explain(&key, t + SECOND).because
     };
     assert!(
-        matches!(explain(&flows[0]), Because::Filtered { since_s: Some(1), left_s: 7829, hits } if hits.packets == 2)
+        matches!(explain(&flows[0]), Because::Filtered { since_s: Some(1), left_s: 7829, hits, dry_run: false } if hits.packets == 2)
     );
     assert_eq!(explain(&flows[1]), Because::Suspected { age_s: 1 });
     assert_eq!(explain(&Flow { port: 54, ..flows[0] }), Because::NotAProtocol { port: 54 });

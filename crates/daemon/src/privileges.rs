@@ -3,7 +3,7 @@
 //! ```text
 //! root, or capabilities of systemd's AmbientCapabilities=
 //!   ports, sockets, tables, huge pages
-//!   give_up(user, group, keep)       uid and gid of all threads; capabilities of this one and of those that it starts
+//!   give_up(user, group, keep)       uid and gid of all threads; capabilities of this one and of those that it starts: where the user stays, threads that run keep theirs
 //! ```
 //! Source: capabilities(7), setresuid(2).
 
@@ -25,6 +25,8 @@ pub struct GivenUp {
     pub user: Option<String>,
     /// Names of the capabilities that are left.
     pub kept: Vec<String>,
+    /// Threads that ran before and have more: without another user they alone could give it up.
+    pub others: usize,
 }
 
 impl std::fmt::Display for GivenUp {
@@ -33,8 +35,13 @@ impl std::fmt::Display for GivenUp {
             write!(f, "user {user}, ")?;
         }
         match &self.kept[..] {
-            [] => f.write_str("no capabilities"),
-            kept => write!(f, "of the capabilities only {}", kept.join(", ")),
+            [] => f.write_str("no capabilities")?,
+            kept => write!(f, "of the capabilities only {}", kept.join(", "))?,
+        }
+        match self.others {
+            0 => Ok(()),
+            1 => f.write_str("; one thread that ran before has more"),
+            others => write!(f, "; {others} threads that ran before have more"),
         }
     }
 }
@@ -77,6 +84,11 @@ pub fn give_up(user: Option<&str>, group: Option<&str>, keep: &[Keep]) -> Result
     imp::give_up(user, group, keep)
 }
 
+/// Whether this is a process with capabilities that is not root's: a service manager has given it those (systemd's User= and AmbientCapabilities=).
+pub fn is_given_some() -> bool {
+    imp::is_given_some()
+}
+
 #[cfg(target_os = "linux")]
 mod imp {
     use super::{GivenUp, Keep, PrivilegeError};
@@ -109,6 +121,22 @@ mod imp {
             }
         };
         Ok((found.uid, gid))
+    }
+
+    pub(super) fn is_given_some() -> bool {
+        !geteuid().is_root() && caps::read(None, CapSet::Permitted).is_ok_and(|there| !there.is_empty())
+    }
+
+    /// Threads of this process that have more than these.
+    fn others(kept: &CapsHashSet) -> usize {
+        let kept = kept.iter().fold(0, |all, capability| all | capability.bitmask());
+        let has_more = |status: &String| {
+            let of = |line: &str| u64::from_str_radix(line.strip_prefix("CapPrm:")?.trim(), 16).ok();
+            status.lines().find_map(of).is_some_and(|there| there & !kept != 0)
+        };
+        let threads = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+        let status = |thread: std::fs::DirEntry| std::fs::read_to_string(thread.path().join("status")).ok();
+        threads.filter_map(status).filter(has_more).count()
     }
 
     pub(super) fn give_up(
@@ -149,15 +177,20 @@ mod imp {
         {
             caps::set(None, set, wanted).map_err(|error| refused("capabilities")(&error))?;
         }
+        let others = others(&kept);
         let mut kept: Vec<String> = kept.into_iter().map(|capability| capability.to_string()).collect();
         kept.sort();
-        Ok(GivenUp { user: user.map(str::to_owned), kept })
+        Ok(GivenUp { user: user.map(str::to_owned), kept, others })
     }
 }
 
 #[cfg(not(target_os = "linux"))]
 mod imp {
     use super::{GivenUp, Keep, PrivilegeError};
+
+    pub(super) fn is_given_some() -> bool {
+        false
+    }
 
     pub(super) fn give_up(
         _user: Option<&str>,

@@ -48,6 +48,63 @@ fn as_root() {
 }
 
 #[test]
+#[ignore = "started by a_service_with_capabilities_gives_up_those_that_it_does_not_need"]
+fn as_a_service() {
+    let (start, waits) = std::sync::mpsc::channel::<()>();
+    let other = std::thread::spawn(move || waits.recv());
+    assert!(tidemill_daemon::privileges::is_given_some());
+    let given = give_up(None, None, &[Keep::NetRaw, Keep::NetAdmin]).unwrap();
+    println!("gave up: {given}");
+    let child = std::thread::spawn(|| {
+        let id = std::fs::read_link("/proc/thread-self").unwrap();
+        status(&id.file_name().unwrap().to_string_lossy())
+    });
+    let fields = child.join().unwrap();
+    for name in ["Uid", "CapInh", "CapPrm", "CapEff", "CapAmb"] {
+        println!("child {name} {}", fields[name].replace('\t', " "));
+    }
+    drop(start);
+    assert!(other.join().unwrap().is_err());
+}
+
+/// As systemd starts one with User= and AmbientCapabilities=.
+#[test]
+fn a_service_with_capabilities_gives_up_those_that_it_does_not_need() {
+    const TEST: &str = "a_service_with_capabilities_gives_up_those_that_it_does_not_need";
+    if !nix::unistd::geteuid().is_root() {
+        return println!("skipped: {TEST} (needs root)");
+    }
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
+    command.args([
+        "--inh-caps=+net_raw,+net_bind_service",
+        "--ambient-caps=+net_raw,+net_bind_service",
+        "--",
+    ]);
+    command.arg(std::env::current_exe().unwrap()).args([
+        "--exact",
+        "as_a_service",
+        "--ignored",
+        "--nocapture",
+    ]);
+    let output = match command.stdin(Stdio::null()).output() {
+        Err(error) => return println!("skipped: {TEST} (setpriv of util-linux: {error})"),
+        Ok(output) => output,
+    };
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    let has = |line: &str| assert!(said.lines().any(|said| said == line), "{line}: {said}");
+    // The test program's first thread, and one of the test's own.
+    has("gave up: of the capabilities only CAP_NET_RAW; 2 threads that ran before have more");
+    for what in ["CapPrm 0000000000002000", "CapEff 0000000000002000"] {
+        has(&format!("child {what}"));
+    }
+    for what in ["Uid 65534 65534 65534 65534", "CapInh 0000000000000000", "CapAmb 0000000000000000"] {
+        has(&format!("child {what}"));
+    }
+}
+
+#[test]
 fn nobody_is_left_with_what_he_does_not_need() {
     if !nix::unistd::geteuid().is_root() {
         println!("skipped: nobody_is_left_with_what_he_does_not_need (needs root)");

@@ -92,6 +92,26 @@ struct Revoking {
     next_ns: u64,
 }
 
+/// A configuration that is to be read.
+pub struct Preparation {
+    section: GrantorSection,
+    folder: PathBuf,
+    workers: usize,
+    around: Surroundings,
+}
+
+impl Preparation {
+    /// Reads and checks it; nothing changes yet.
+    ///
+    /// # Errors
+    /// As [`GrantorControl::new`].
+    pub fn read(self) -> Result<Prepared, PolicyError> {
+        let Preparation { section, folder, workers, around } = self;
+        let (settings, policy, engines) = load(&section, &folder, workers, &around)?;
+        Ok(Prepared { section, settings, policy, engines })
+    }
+}
+
 /// A configuration that can be taken over.
 pub struct Prepared {
     section: GrantorSection,
@@ -324,11 +344,11 @@ impl GrantorControl {
         Ok((below, told))
     }
 
-    /// Reads and checks a configuration; nothing changes yet.
+    /// What a configuration is to be read for: [`Preparation::read`] does that, and nobody has to hold `self` meanwhile, however slow its files come.
     ///
     /// # Errors
-    /// As [`new`](Self::new); keys that cannot change while packets flow.
-    pub fn prepare(&self, section: &GrantorSection) -> Result<Prepared, PolicyError> {
+    /// Keys that cannot change while packets flow.
+    pub fn prepare(&self, section: &GrantorSection) -> Result<Preparation, PolicyError> {
         let (old, new) = (&self.section.policy, &section.policy);
         for (key, same) in [
             ("policy.queue", new.queue == old.queue),
@@ -339,8 +359,8 @@ impl GrantorControl {
                 return Err(PolicyError::Restart(key.into()));
             }
         }
-        let (settings, policy, engines) = load(section, &self.folder, self.handles.len(), &self.around)?;
-        Ok(Prepared { section: section.clone(), settings, policy, engines })
+        let (section, folder) = (section.clone(), self.folder.clone());
+        Ok(Preparation { section, folder, workers: self.handles.len(), around: self.around.clone() })
     }
 
     /// Takes over what was prepared: each worker's policy between two batches, with no question lost. Waits until all have; returns false if some are still at

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tidemill_ip::{Interface, Interfaces};
 use tidemill_lookup::qsbr::Domain;
 use tidemill_nf::filter::text::Network;
-use tidemill_nf::filter::{Fate, Filter, FilterControl, FilterSection, Ways, settings};
+use tidemill_nf::filter::{Fate, Filter, FilterControl, FilterFiles, FilterSection, Ways, settings};
 
 fn data() -> Option<PathBuf> {
     let data = std::env::var_os("TIDEMILL_DATA").map(PathBuf::from);
@@ -93,13 +93,13 @@ fn every_address_of_a_real_blocklist_is_blocked_and_no_other() {
     assert_eq!(error, "there is no table <good>: <bad>, <worse>");
     // The file again: all of it or nothing.
     std::fs::write(folder.path().join("ipsum.txt"), "192.0.2.1\n192.0.2.300\n").unwrap();
-    let error = control.load(&interfaces).unwrap_err().to_string();
+    let error = FilterFiles::read(&section).unwrap_err().to_string();
     assert!(
         error.ends_with("ipsum.txt: line 2, column 1: \"192.0.2.300\" is not an IPv4 address"),
         "{error}"
     );
     assert_eq!(control.set_list()[0].v4, listed.len());
     std::fs::write(folder.path().join("ipsum.txt"), "192.0.2.1\n").unwrap();
-    control.load(&interfaces).unwrap();
+    control.take(FilterFiles::read(&section).unwrap(), &interfaces).unwrap();
     assert_eq!(filter.judge_one(1000, control.rules(), ways, &udp(first.into(), home)), Fate::Passes);
 }

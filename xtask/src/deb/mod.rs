@@ -204,3 +204,46 @@ fn sums(root: &Path) -> Result<String> {
         files(root)?.into_iter().filter_map(|file| Some(file.strip_prefix(root).ok()?.to_owned())).collect();
     proc::output(Command::new("md5sum").current_dir(root).arg("--").args(names))
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::env;
+    use std::collections::BTreeMap;
+
+    /// A unit's settings, by section.
+    fn settings(unit: &str) -> BTreeMap<String, Vec<String>> {
+        let path = env::root().join("packaging/systemd").join(unit);
+        let text =
+            std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let (mut sections, mut section) = (BTreeMap::<String, Vec<String>>::new(), String::new());
+        for line in text.lines().filter(|line| !line.starts_with('#') && !line.is_empty()) {
+            match line.strip_prefix('[').and_then(|line| line.strip_suffix(']')) {
+                Some(name) => section = name.to_owned(),
+                None => sections.entry(section.clone()).or_default().push(line.to_owned()),
+            }
+        }
+        sections
+    }
+
+    #[test]
+    fn units_go_on_restarting_and_start_behind_the_network() {
+        for unit in ["tidemill.service", "tidemill@.service"] {
+            let settings = settings(unit);
+            let has = |section: &str, line: &str| {
+                assert!(settings[section].iter().any(|known| known == line), "{unit}: [{section}] {line}");
+            };
+            // In [Service] it would count for nothing.
+            has("Unit", "StartLimitIntervalSec=0");
+            has("Unit", "Wants=network-online.target");
+            has("Unit", "After=network-pre.target network.target network-online.target");
+            has("Service", "Restart=on-failure");
+            has("Service", "WatchdogSec=10");
+        }
+        // But for what names the instance, both are the same.
+        let service = |unit| settings(unit).remove("Service").unwrap_or_default();
+        let of_all = |lines: Vec<String>| -> Vec<String> {
+            lines.into_iter().filter(|line| !line.contains("tidemill")).collect()
+        };
+        assert_eq!(of_all(service("tidemill.service")), of_all(service("tidemill@.service")));
+    }
+}

@@ -5,6 +5,8 @@
 //! / (lower, read only) + upper --overlay--> merged: chroot: install, use, change, upgrade, remove, purge
 //! what differs in upper in the end, but for dpkg's own records, is what was left behind
 //! ```
+//! No service manager runs in there: a `systemctl` of the trial's own stands in for it, that says which units are active, writes down what it is asked for, and fails where
+//! it is told to. What the package's scripts ask of it is compared at each step.
 
 use crate::{env, proc};
 use anyhow::{Context, Result, bail, ensure};
@@ -15,10 +17,29 @@ use std::process::Command;
 /// What runs in there, as root. Each step ends it if it fails.
 const STEPS: &str = r##"
 set -e
-export DEBIAN_FRONTEND=noninteractive PATH=/usr/sbin:/usr/bin:/sbin:/bin
+export DEBIAN_FRONTEND=noninteractive PATH=/trial/bin:/usr/sbin:/usr/bin:/sbin:/bin
 has() { [ -e "$1" ] || { echo "trial: $1 is missing"; exit 1; }; }
 hasnt() { [ ! -e "$1" ] || { echo "trial: $1 is left"; exit 1; }; }
+# What systemctl was asked for since the last time, one a line.
+asked() {
+    touch /trial/asked
+    [ "$(cat /trial/asked)" = "$1" ] || { echo "trial: $2: systemctl was asked for:"; cat /trial/asked; echo "and not for:"; echo "$1"; exit 1; }
+    rm /trial/asked
+}
+list="list-units --state=active --plain --no-legend --full tidemill.service tidemill@*.service"
+all="list-units --all --plain --no-legend --full tidemill.service tidemill@*.service"
+mkdir -p /trial/bin /run/systemd/system
+cat > /trial/bin/systemctl <<'END'
+#!/bin/sh
+echo "$*" >> /trial/asked
+case "$1 $2" in
+list-units*) if [ -e /trial/units ]; then cat /trial/units; fi ;;
+"restart tidemill@broken.service"|stop*) exit 1 ;;
+esac
+END
+chmod 755 /trial/bin/systemctl
 dpkg -i /trial/first.deb
+asked "--system daemon-reload" "a first installation"
 tidemill --version
 getent passwd tidemill
 has /usr/lib/systemd/system/tidemill.service
@@ -37,17 +58,41 @@ fi
 echo "# changed by the operator" >> /etc/tidemill/tidemill.toml
 touch /etc/tidemill/another.toml
 mkdir -p /var/lib/tidemill && touch /var/lib/tidemill/router.state
-dpkg -i /trial/second.deb
+# The package before asks for it once more as it goes. One that does not start any more fails neither the upgrade nor the others.
+for unit in tidemill tidemill@broken tidemill@edge; do echo "$unit.service loaded active running Tidemill" >> /trial/units; done
+dpkg -i /trial/second.deb 2>&1 | tee /trial/said
+dpkg -s tidemill | grep -q '^Status: install ok installed'
+grep -q "tidemill@broken.service does not start any more" /trial/said || { echo "trial: nobody says what does not start"; exit 1; }
+asked "--system daemon-reload
+--system daemon-reload
+$list
+restart tidemill.service
+restart tidemill@broken.service
+restart tidemill@edge.service" "an upgrade of what runs"
 dpkg -s tidemill | grep '^Version:'
 grep -q "changed by the operator" /etc/tidemill/tidemill.toml
+# One that does not stop fails the removal as little.
 dpkg -r tidemill
+asked "$all
+stop tidemill.service tidemill@broken.service tidemill@edge.service
+disable --quiet tidemill.service tidemill@broken.service tidemill@edge.service
+--system daemon-reload" "a removal of what runs"
+rm /trial/units
 hasnt /usr/bin/tidemill
 hasnt /usr/lib/systemd/system/tidemill.service
 has /etc/tidemill/tidemill.toml
 has /var/lib/tidemill/router.state
 dpkg -i /trial/second.deb
+asked "--system daemon-reload
+$list" "an installation on what was left"
 grep -q "changed by the operator" /etc/tidemill/tidemill.toml
+mkdir -p /etc/systemd/system/multi-user.target.wants
+ln -s /usr/lib/systemd/system/tidemill@.service /etc/systemd/system/multi-user.target.wants/tidemill@edge.service
+# Without systemd nobody is asked.
+rmdir /run/systemd/system
 dpkg -P tidemill
+asked "" "a purge without systemd"
+hasnt /etc/systemd/system/multi-user.target.wants/tidemill@edge.service
 hasnt /etc/tidemill
 hasnt /var/lib/tidemill
 hasnt /usr/share/doc/tidemill

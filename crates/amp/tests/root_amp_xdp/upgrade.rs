@@ -158,6 +158,10 @@ fn root_amp_xdp_goes_on_when_its_process_is_killed() {
     let mut xdp = XdpOffload::open(&options()).unwrap();
     xdp.configure(&OffloadSettings { tuple: 3, ..settings() }).unwrap();
     assert_eq!((xdp.counters().rules, come(&mut left, 20)), (0, 20));
+    let notes = xdp.take_notes();
+    let is_said =
+        |note: &String| note.contains("10 rules that were there are gone: they were made for another");
+    assert!(notes.iter().any(is_said), "{notes:?}");
     drop(xdp);
     remove();
     // Nobody asks for what was there: it ends a minute after the first minute.

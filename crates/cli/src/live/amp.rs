@@ -186,7 +186,10 @@ fn top(live: &Live, by: By, limit: u32) -> Result<bool> {
     for line in top.lines {
         grid.row([line.what, line.packets.to_string(), line.bytes.to_string(), line.rules.to_string()]);
     }
-    grid.print("nothing has been kept away");
+    if top.dry_run {
+        println!("a dry run: nothing is kept away; this would have been");
+    }
+    grid.print(if top.dry_run { "nothing would have been kept away" } else { "nothing has been kept away" });
     Ok(true)
 }
 
@@ -196,11 +199,7 @@ fn explain(live: &Live, tuple: &str) -> Result<bool> {
         print_line(&explained)?;
         return Ok(true);
     }
-    let dry = if explained.would_drop && explained.verdict == "pass" {
-        " (a dry run: otherwise dropped)"
-    } else {
-        ""
-    };
+    let dry = if explained.would_drop && explained.verdict == "pass" { " (otherwise dropped)" } else { "" };
     println!("{}: {}{dry}", explained.verdict, explained.why);
     if let Some(source) = &explained.source {
         let from = end(Some(source), explained.source_port);

@@ -53,13 +53,27 @@ pub(super) fn workers(
     Ok(())
 }
 
+/// What ports need to come back.
+fn kept(config: &Config) -> &'static [Keep] {
+    let is_real = config.port.iter().any(|spec: &PortSpec| spec.interface().is_some());
+    if is_real { &[Keep::NetRaw, Keep::NetAdmin, Keep::Bpf] } else { &[] }
+}
+
+/// Gives up capabilities that a service manager has given, where ports, sockets and tables have taken what they needed: before the threads of the API begin, for the user
+/// stays, and threads that run would keep theirs.
+pub(super) fn give_up_given(config: &Config) -> Result<()> {
+    if config.run.user.is_none() && privileges::is_given_some() {
+        let given = privileges::give_up(None, None, kept(config))?;
+        eprintln!("tidemill: {given}");
+    }
+    Ok(())
+}
+
 /// Becomes another user, if one is named, with what ports need to come back.
 pub(super) fn give_up(config: &Config) -> Result<()> {
     let run = &config.run;
     let Some(user) = &run.user else { return Ok(()) };
-    let is_real = config.port.iter().any(|spec: &PortSpec| spec.interface().is_some());
-    let keep: &[Keep] = if is_real { &[Keep::NetRaw, Keep::NetAdmin, Keep::Bpf] } else { &[] };
-    let given = privileges::give_up(Some(user), run.group.as_deref(), keep)?;
+    let given = privileges::give_up(Some(user), run.group.as_deref(), kept(config))?;
     eprintln!("tidemill: {given}");
     Ok(())
 }

@@ -14,6 +14,7 @@ mod mitigator;
 mod nat;
 mod report;
 mod role;
+mod room;
 mod router;
 mod rules;
 mod service;
@@ -202,6 +203,7 @@ pub(crate) fn run(args: RunArgs) -> Result<bool> {
         watched: Mutex::default(),
         tcp,
     });
+    harden::give_up_given(&config)?;
     let server = match &socket {
         Some(socket) => Some(Server::start_bound(api::registry(&service), socket, bound)?),
         None => None,

@@ -23,6 +23,8 @@ use tidemill_router::RouterControl;
 pub(super) trait Part: Sized + Send + Sync + 'static {
     /// Its control side, which workers never wait for.
     type Control: Send;
+    /// What a configuration names and has to be read from a disk.
+    type Files;
     /// A configuration that was found right.
     type Prepared;
     /// Its name: of its section, in counters and events.
@@ -36,9 +38,12 @@ pub(super) trait Part: Sized + Send + Sync + 'static {
     fn splice(graph: &mut GraphBuilder, control: &Self::Control, router: &RouterControl);
     /// What the section needs of the rest of the configuration.
     fn check_section(config: &Config, name: &str) -> Result<()>;
+    /// Reads what a new configuration names, which may take as long as the disk likes: nothing is locked.
+    fn read(config: &Config, name: &str) -> Result<Self::Files>;
     /// Checks a new configuration against the interfaces that there will be.
     fn prepare(
         control: &Self::Control,
+        files: Self::Files,
         config: &Config,
         name: &str,
         interfaces: &Interfaces,
@@ -74,6 +79,8 @@ pub(super) struct Spliced<P: Part> {
     pub(super) router: Arc<Router>,
     pub(super) part: P,
     pub(super) control: Mutex<P::Control>,
+    /// One at a time reads files and takes them over: nobody who works beside packets waits for that.
+    pub(super) loading: Mutex<()>,
     /// The generation of the router's interfaces that the part knows.
     interfaces: AtomicU64,
     trouble: Arc<Trouble>,
@@ -126,6 +133,7 @@ impl<P: Part> Spliced<P> {
             router,
             part,
             control: Mutex::new(control),
+            loading: Mutex::new(()),
             interfaces: AtomicU64::new(generation),
             trouble: opening.trouble.clone(),
             workers: opening.config.run.workers,
@@ -169,12 +177,14 @@ impl<P: Part> Role for Spliced<P> {
     fn reload(&self, name: &str, old: &Config, new: &Config, text: &str) -> Result<LeftOver> {
         unchanged(name, &[])?;
         P::check_section(new, name)?;
+        let _one = lock(&self.loading);
+        let files = P::read(new, name)?;
         // All that can be wrong is found before anything changes; new interfaces may be in the section at once.
         let left = self.router.reload_with(
             (name, old, new, text),
             |interfaces| {
                 let control = lock(&self.control);
-                let prepared = P::prepare(&control, new, name, interfaces)?;
+                let prepared = P::prepare(&control, files, new, name, interfaces)?;
                 Ok((control, prepared))
             },
             |(mut control, prepared)| {

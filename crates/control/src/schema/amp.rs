@@ -52,6 +52,8 @@ answers! {
     pub struct Top {
         /// The most first.
         pub lines: Vec<TopLine>,
+        /// Nothing is: all of it would have been (`mitigator.dry_run`).
+        pub dry_run: bool,
     }
 
     /// What was kept away of one rule, address or protocol.

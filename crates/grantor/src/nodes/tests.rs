@@ -1,7 +1,7 @@
 //! Outer packets through the three nodes in an engine: what goes on, what is asked, what is dropped and under which name, what Gatekeepers are told. The
 //! policy is asked in line, so every run is the same.
 
-use crate::control::{GrantorControl, Run};
+use crate::control::{GrantorControl, Preparation, Run};
 use crate::section::GrantorSection;
 use crate::tally::Counter;
 use crate::wiring::splice;
@@ -475,13 +475,14 @@ fn a_broken_script_changes_nothing_and_a_good_one_begins_a_version() {
     let version = bench.control.version(START);
     let write = |bench: &Bench, text: &str| std::fs::write(bench.folder.path().join("p.lua"), text).unwrap();
     write(&bench, "\nfunction decide(q");
-    let error = bench.control.prepare(&section("")).map(drop).unwrap_err().to_string();
+    let error =
+        bench.control.prepare(&section("")).and_then(Preparation::read).map(drop).unwrap_err().to_string();
     assert!(error.contains("p.lua:2"), "{error}");
     let error = bench.control.prepare(&section("[policy]\nqueue = 7")).map(drop).unwrap_err().to_string();
     assert_eq!(error, "grantor.policy.queue: cannot change while the grantor runs: put it back, or restart");
     assert_eq!(bench.control.version(START), version);
     write(&bench, "function decide(q) return declined { expire = 9 } end");
-    let prepared = bench.control.prepare(&section("")).unwrap();
+    let prepared = bench.control.prepare(&section("")).unwrap().read().unwrap();
     assert!(bench.control.commit(prepared, START).unwrap());
     assert_eq!(bench.control.version(START), version + 1);
     assert_eq!(bench.control.revoke(None, START).unwrap(), (version + 2, 0));

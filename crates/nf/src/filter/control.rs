@@ -298,6 +298,29 @@ fn read_files(path: &Path) -> Result<(Ruleset, Vec<AddressSet>), FilterError> {
     Ok((file, sets))
 }
 
+/// A configuration with its rule file and the files of its sets, read. Nothing has changed yet, and a slow disk has held up nobody.
+#[derive(Debug)]
+pub struct FilterFiles {
+    section: FilterSection,
+    times: Times,
+    path: PathBuf,
+    file: Ruleset,
+    sets: Vec<AddressSet>,
+}
+
+impl FilterFiles {
+    /// Reads them.
+    ///
+    /// # Errors
+    /// Which key is wrong, or which place of which file.
+    pub fn read(section: &FilterSection) -> Result<Self, FilterError> {
+        let (_, times) = settings::check(section)?;
+        let path = path_of(section);
+        let (file, sets) = read_files(&path)?;
+        Ok(FilterFiles { section: section.clone(), times, path, file, sets })
+    }
+}
+
 /// What rules are made for.
 struct Surroundings<'a> {
     interfaces: &'a Interfaces,
@@ -393,21 +416,22 @@ impl FilterControl {
         self.rules().version().wrapping_add(1)
     }
 
-    /// Takes over a new configuration with its rule file, or nothing of it.
+    /// Takes over a new configuration with its rules, or nothing of it. Returns the version.
     ///
     /// # Errors
     /// As of [`prepare`](Self::prepare).
-    pub fn reload(&mut self, section: &FilterSection, interfaces: &Interfaces) -> Result<(), FilterError> {
-        let prepared = self.prepare(section, interfaces)?;
+    pub fn take(&mut self, files: FilterFiles, interfaces: &Interfaces) -> Result<u32, FilterError> {
+        let prepared = self.prepare(files, interfaces)?;
         self.commit(prepared);
-        Ok(())
+        Ok(self.rules().version())
     }
 
-    /// Checks a new configuration with its rule file against the interfaces that there will be; nothing changes yet.
+    /// Checks a new configuration with its rules against the interfaces that there will be; nothing changes yet.
     ///
     /// # Errors
-    /// Which key is wrong or cannot change, or which place of the file is wrong.
-    pub fn prepare(&self, section: &FilterSection, interfaces: &Interfaces) -> Result<Prepared, FilterError> {
+    /// Which key cannot change, or which place of the file is wrong.
+    pub fn prepare(&self, files: FilterFiles, interfaces: &Interfaces) -> Result<Prepared, FilterError> {
+        let FilterFiles { section, times, path, file, sets } = files;
         let old = &self.section;
         for (key, same) in [
             ("states", section.states == old.states),
@@ -422,12 +446,9 @@ impl FilterControl {
                 return Err(FilterError::Restart(key));
             }
         }
-        let (_, times) = settings::check(section)?;
-        let path = path_of(section);
-        let (file, sets) = read_files(&path)?;
         let around = Surroundings { interfaces, workers: self.workers, domain: &self.domain };
-        let rules = make(section, times, (&file, &sets), &path, &around, self.next_version())?;
-        Ok(Prepared { section: section.clone(), file, sets, rules })
+        let rules = make(&section, times, (&file, &sets), &path, &around, self.next_version())?;
+        Ok(Prepared { section, file, sets, rules })
     }
 
     /// Takes over what was prepared; nothing else may have been changed since.
@@ -435,16 +456,6 @@ impl FilterControl {
         let Prepared { section, file, sets, rules } = prepared;
         (self.section, self.file, self.sets) = (section, file, sets);
         self.rules.publish(rules);
-    }
-
-    /// Reads the rule file and the files of its sets again: all of it is taken over, or nothing. Returns the version.
-    ///
-    /// # Errors
-    /// Which place of which file is wrong.
-    pub fn load(&mut self, interfaces: &Interfaces) -> Result<u32, FilterError> {
-        let section = self.section.clone();
-        self.reload(&section, interfaces)?;
-        Ok(self.rules().version())
     }
 
     /// The interfaces have changed: they have other numbers perhaps.

@@ -39,7 +39,7 @@ mod wiring;
 
 pub use config::FilterSection;
 pub use connection::Kind;
-pub use control::{End, FilterControl, Line, Prepared, SetLine, Wanted};
+pub use control::{End, FilterControl, FilterFiles, Line, Prepared, SetLine, Wanted};
 pub use counters::{Counter, Counters};
 pub use error::FilterError;
 pub use judge::{Fate, Filter, NOWHERE, Ways};

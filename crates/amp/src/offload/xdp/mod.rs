@@ -404,20 +404,28 @@ impl Offload for XdpOffload {
         let told = self.front.with(|object| {
             let mut config = object.array::<[u64; CONFIG_WORDS]>("config")?;
             let before = config.get(&0, 0).map_err(to_io)?[0] as u32;
+            let mut gone = 0;
             if before != 0 && before != words[0] as u32 {
                 // Rules of another tuple mode say nothing to this one.
                 config.set(0, [0; CONFIG_WORDS], 0).map_err(to_io)?;
-                rules4.retain(object, |_, _| false)?;
-                rules6.retain(object, |_, _| false)?;
+                gone += rules4.retain(object, |_, _| false)?;
+                gone += rules6.retain(object, |_, _| false)?;
             }
-            object.array::<[u64; CONFIG_WORDS]>("config")?.set(0, words, 0).map_err(to_io)
+            object.array::<[u64; CONFIG_WORDS]>("config")?.set(0, words, 0).map_err(to_io)?;
+            Ok(gone)
         });
-        told.map_err(|error| {
+        let gone = told.map_err(|error: io::Error| {
             format!(
                 "offload xdp: {}: cannot tell the XDP program its settings: {error}",
                 self.options.interface
             )
         })?;
+        if gone > 0 {
+            self.notes.push(format!(
+                "warning: offload xdp: {}: {gone} rules that were there are gone: they were made for another mitigator.tuple, and are learnt anew",
+                self.options.interface
+            ));
+        }
         if settings.entries > self.options.entries && self.settings.is_none() {
             self.notes.push(format!(
                 "offload xdp: {}: room for {} rules of {}: user space alone drops by the others",

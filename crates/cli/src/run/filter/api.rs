@@ -63,12 +63,12 @@ fn rules(role: &Filter) -> filter::Rules {
 }
 
 fn load(role: &Filter) -> Result<Done, ApiError> {
-    role.router.with_control(|router| {
-        let mut control = lock(&role.control);
-        let version = control.load(&router.settings().interfaces).map_err(|error| wrong(&error))?;
-        let (rules, sets) = (control.rules().list().len(), control.set_list().len());
-        Ok(Done::from(format!("{rules} rules and {sets} tables loaded: version {version}")))
-    })
+    let _one = lock(&role.loading);
+    let section = lock(&role.control).section().clone();
+    let version = role.load(&section).map_err(|error| wrong(&error))?;
+    let control = lock(&role.control);
+    let (rules, sets) = (control.rules().list().len(), control.set_list().len());
+    Ok(Done::from(format!("{rules} rules and {sets} tables loaded: version {version}")))
 }
 
 fn state(line: &Line) -> filter::State {

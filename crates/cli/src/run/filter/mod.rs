@@ -5,7 +5,7 @@ mod api;
 use super::config::Config;
 use super::role::{Open, Opening};
 use super::router;
-use super::service::checked_room;
+use super::service::{checked_room, lock};
 use super::spliced::{self, Part, Spliced, check_room, hops, mistake};
 use crate::usage;
 use anyhow::Result;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use tidemill_control::Registry;
 use tidemill_graph::GraphBuilder;
 use tidemill_ip::Interfaces;
-use tidemill_nf::filter::{Counter, FilterControl, Host, Prepared};
+use tidemill_nf::filter::{Counter, FilterControl, FilterError, FilterFiles, FilterSection, Host, Prepared};
 use tidemill_router::RouterControl;
 
 /// A filter that runs.
@@ -21,6 +21,14 @@ type Filter = Spliced<FilterPart>;
 
 /// It has nothing beside its control side.
 pub(super) struct FilterPart;
+
+impl Filter {
+    /// Reads a section's files, and takes them over: whoever needs what is locked waits for the second only. Returns the version.
+    fn load(&self, section: &FilterSection) -> Result<u32, FilterError> {
+        let files = FilterFiles::read(section)?;
+        self.router.with_control(|control| lock(&self.control).take(files, &control.settings().interfaces))
+    }
+}
 
 /// Makes a filter: its router with its ports, and its tables.
 pub(super) fn open(opening: &Opening<'_>) -> Result<Open> {
@@ -73,6 +81,7 @@ pub(super) fn check(config: &Config, name: &str) -> Result<(GraphBuilder, String
 
 impl Part for FilterPart {
     type Control = FilterControl;
+    type Files = FilterFiles;
     type Prepared = Prepared;
     const NAME: &'static str = "filter";
     const WHO: &'static str = "the filter";
@@ -90,14 +99,19 @@ impl Part for FilterPart {
         check_room(config, name, "a filter", "filter", section.fragments)
     }
 
+    fn read(config: &Config, name: &str) -> Result<FilterFiles> {
+        let section = config.filter.clone().unwrap_or_default();
+        FilterFiles::read(&section).map_err(|error| mistake(name, &error))
+    }
+
     fn prepare(
         control: &FilterControl,
-        config: &Config,
+        files: FilterFiles,
+        _config: &Config,
         name: &str,
         interfaces: &Interfaces,
     ) -> Result<Prepared> {
-        let section = config.filter.clone().unwrap_or_default();
-        control.prepare(&section, interfaces).map_err(|error| mistake(name, &error))
+        control.prepare(files, interfaces).map_err(|error| mistake(name, &error))
     }
 
     fn commit(control: &mut FilterControl, prepared: Prepared) {

@@ -127,7 +127,10 @@ impl Role for Grantor {
         let section = section(new);
         check_memory(new, &section, name)?;
         // All that can be wrong is found before anything changes.
-        let prepared = lock(&self.control).prepare(&section).map_err(|error| mistake(name, &error))?;
+        // Its files are read without the lock, which packets' control side needs.
+        let preparation = lock(&self.control).prepare(&section);
+        let prepared = preparation.and_then(|preparation| preparation.read());
+        let prepared = prepared.map_err(|error| mistake(name, &error))?;
         let mut left = self.router.reload(name, old, new, text)?;
         // Not under the lock: packets' control side needs it while workers finish their batches.
         let swap = lock(&self.control).begin(prepared);

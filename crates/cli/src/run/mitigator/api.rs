@@ -98,7 +98,10 @@ fn top(mitigator: &Mitigator, query: &amp::TopQuery) -> Result<amp::Top, ApiErro
         ApiError::bad_request(format!("by {:?}: give rule, amplifier, victim or protocol", query.by))
     })?;
     let lines = query.limit.unwrap_or(PAGE).min(PAGE) as usize;
-    let look = lock(&mitigator.control).look();
+    let (look, dry_run) = {
+        let control = lock(&mitigator.control);
+        (control.look(), control.settings().dry_run)
+    };
     let lines = look.top(by, lines, now_ns());
     let line = |line: &tidemill_amp::TopLine| amp::TopLine {
         what: line.key.to_string(),
@@ -106,7 +109,7 @@ fn top(mitigator: &Mitigator, query: &amp::TopQuery) -> Result<amp::Top, ApiErro
         bytes: line.hits.bytes,
         rules: line.rules,
     };
-    Ok(amp::Top { lines: lines.iter().map(line).collect() })
+    Ok(amp::Top { lines: lines.iter().map(line).collect(), dry_run })
 }
 
 fn explain(mitigator: &Mitigator, query: &amp::ExplainQuery) -> Result<amp::Explained, ApiError> {

@@ -93,6 +93,7 @@ fn nat(opening: &Opening<'_>, router: Arc<Router>, record: bool) -> Result<Nat> 
 
 impl Part for NatPart {
     type Control = NatControl;
+    type Files = ();
     type Prepared = Prepared;
     const NAME: &'static str = "nat";
     const WHO: &'static str = "the NAT";
@@ -112,8 +113,14 @@ impl Part for NatPart {
         check_room(config, name, "a NAT", "nat", section.fragments)
     }
 
+    /// It names no file.
+    fn read(_config: &Config, _name: &str) -> Result<()> {
+        Ok(())
+    }
+
     fn prepare(
         control: &NatControl,
+        (): (),
         config: &Config,
         name: &str,
         interfaces: &Interfaces,

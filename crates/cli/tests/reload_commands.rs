@@ -1,0 +1,102 @@
+//! Reloads of files that come slowly: what happens beside packets goes on, and so does what the service manager hears.
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used)] // a test may
+
+mod tool;
+
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::net::UnixDatagram;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use tool::Folder;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn tidemill(folder: &Folder, line: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidemill"));
+    command.args(line.split(' ')).current_dir(folder.path(".")).stdin(Stdio::null());
+    command
+}
+
+/// A run of `run.toml`, whose `file` is read again while its disk gives nothing: it answers, and says that all goes on. Then it gets `text`.
+fn goes_on_while_a_file_is_slow(folder: &Folder, file: &str, text: &str) {
+    let manager = UnixDatagram::bind(folder.path("notify")).unwrap();
+    manager.set_read_timeout(Some(PATIENCE)).unwrap();
+    let heard = || {
+        let mut room = [0; 4096];
+        let length = manager.recv(&mut room).unwrap();
+        String::from_utf8(room[..length].to_vec()).unwrap()
+    };
+    let mut command = tidemill(folder, "run run.toml");
+    command.env("NOTIFY_SOCKET", folder.path("notify")).env("WATCHDOG_USEC", "400000");
+    command.env_remove("WATCHDOG_PID");
+    let mut running = Running(command.stdout(Stdio::null()).spawn().unwrap());
+    while !heard().contains("READY=1") {}
+    // A file of which nothing comes.
+    std::fs::remove_file(folder.path(file)).unwrap();
+    assert!(Command::new("mkfifo").arg(folder.path(file)).status().unwrap().success());
+    let mut reload = Running(tidemill(folder, "reload --socket s.sock").spawn().unwrap());
+    const NONBLOCK: i32 = 0o4000;
+    let started = Instant::now();
+    // This end can be opened when somebody reads at the other one.
+    let mut disk = loop {
+        match OpenOptions::new().write(true).custom_flags(NONBLOCK).open(folder.path(file)) {
+            Ok(disk) => break disk,
+            Err(error) => assert!(started.elapsed() < PATIENCE, "{error}"),
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    };
+    // What was said before is heard.
+    while manager.set_nonblocking(true).is_ok() && manager.recv(&mut [0; 4096]).is_ok() {}
+    manager.set_nonblocking(false).unwrap();
+    for _ in 0..4 {
+        while !heard().contains("WATCHDOG=1") {}
+    }
+    folder.ok("show ports --socket s.sock --timeout 30");
+    assert!(reload.0.try_wait().unwrap().is_none(), "it waits for its file");
+    disk.write_all(text.as_bytes()).unwrap();
+    drop(disk);
+    assert!(reload.0.wait().unwrap().success());
+    assert!(running.0.try_wait().unwrap().is_none());
+}
+
+#[test]
+fn a_filter_whose_rules_come_slowly() {
+    let folder = Folder::new();
+    folder.write(
+        "run.toml",
+        "version = 1\nrole = \"filter\"\n[control]\nsocket = \"s.sock\"\n[filter]\nrules = \"f.rules\"\nstates = 1000\nhalf_open = 100\n\
+         [[port]]\nname = \"a\"\nkind = \"null\"\nreceive = false\n[[port]]\nname = \"b\"\nkind = \"generator\"\nrate_pps = 1000\n",
+    );
+    folder.write("f.rules", "pass all\n");
+    goes_on_while_a_file_is_slow(&folder, "f.rules", "block all\npass all\n");
+}
+
+#[cfg(feature = "lua")]
+#[test]
+fn a_grantor_whose_tables_come_slowly() {
+    let folder = Folder::new();
+    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/grantor/");
+    let text = std::fs::read_to_string(format!("{example}grantor.toml")).unwrap();
+    let of_files = [
+        "kind = \"pcap\"\ninput = \"outer.pcapng.zst\"\noutput = \"out.up.pcapng\"",
+        "kind = \"pcap\"\noutput = \"out.down.pcapng\"",
+    ];
+    assert!(of_files.iter().all(|ports| text.contains(ports)));
+    let text = text.replace(of_files[0], "kind = \"null\"\nreceive = false");
+    let text = text.replace(of_files[1], "kind = \"generator\"\nrate_pps = 1000");
+    folder.write("run.toml", format!("{text}\n[control]\nsocket = \"s.sock\"\n"));
+    std::fs::copy(format!("{example}deny.txt"), folder.path("deny.txt")).unwrap();
+    goes_on_while_a_file_is_slow(&folder, "deny.txt", "192.0.2.0/24\n");
+}
