@@ -239,16 +239,6 @@ impl Object {
         self.sums(name, index).map(|[sum]| sum)
     }
 
-    /// The same of several numbers that lie in one entry.
-    ///
-    /// # Errors
-    /// As [`Object::sum`].
-    pub fn sums<const N: usize>(&self, name: &str, index: u32) -> io::Result<[u64; N]> {
-        let counts = PerCpuArray::<_, [u64; N]>::try_from(self.map_ref(name)?).map_err(to_io)?;
-        let each = counts.get(&index, 0).map_err(to_io)?;
-        Ok(each.iter().fold([0; N], |sum, one| std::array::from_fn(|at| sum[at].wrapping_add(one[at]))))
-    }
-
     /// Runs the program on a frame, without an interface, `repeat` times.
     ///
     /// # Errors

@@ -6,7 +6,7 @@
 pub mod assets;
 pub mod filter;
 pub mod header;
-mod lanes;
 pub mod ipfix;
+mod lanes;
 pub mod nat;
 mod tap;
