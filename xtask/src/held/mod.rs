@@ -7,6 +7,7 @@ mod part10;
 mod part11;
 mod part12;
 mod part15;
+mod part16;
 mod part2;
 mod part3;
 mod part4;
@@ -170,6 +171,7 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
         11 => part11::LINES,
         12 => part12::LINES,
         15 => part15::LINES,
+        16 => part16::LINES,
         part => bail!("no lines are written down for part {part}"),
     };
     let machine = Machine { quick: options.quick };
