@@ -2,7 +2,7 @@
 //! tells a station. Pure as sessions are: bytes in, paths into a [`Rib`].
 //!
 //! One *view* is taken, for a router may tell the same routes several times: before its policies, behind them, or its own table.
-//! Peers of VRFs, and what a router announces itself, are counted and left.
+//! Peers of VRFs, what a router announces itself, and what it has from us are counted and left.
 
 use crate::attributes::Reading;
 use crate::best::Rank;
@@ -115,11 +115,23 @@ pub struct BmpStats {
     pub ignored: u64,
     /// UPDATEs that could not be read.
     pub malformed: u64,
+    /// Routes that have come through our own AS, or from ourselves.
+    pub loops: u64,
+}
+
+/// Who we are, so that what comes back to us by way of a monitored router is known for that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Own {
+    /// Our AS.
+    pub asn: u32,
+    /// Our BGP identifier.
+    pub id: Ipv4Addr,
 }
 
 /// A connection from a monitored router.
 pub struct Station {
     view: View,
+    own: Own,
     max_prefixes: u32,
     input: Vec<u8>,
     peers: BTreeMap<Key, Peer>,
@@ -176,9 +188,10 @@ impl Header {
 
 impl Station {
     /// A connection that has just been made.
-    pub fn new(view: View, max_prefixes: u32) -> Self {
+    pub fn new(view: View, max_prefixes: u32, own: Own) -> Self {
         Station {
             view,
+            own,
             max_prefixes,
             input: Vec::new(),
             peers: BTreeMap::new(),
@@ -266,8 +279,8 @@ impl Station {
                 match kind {
                     0 => self.routes(&header, body, rib, changes)?,
                     1 => self.statistics(&header, body).map_err(short)?,
-                    2 => self.down(&header, rib, changes),
-                    _ => self.up(&header, body, rib, changes).map_err(short)??,
+                    2 => self.down(&header, rib),
+                    _ => self.up(&header, body, rib).map_err(short)??,
                 }
             }
             4 => {
@@ -311,13 +324,7 @@ impl Station {
         }
     }
 
-    fn up(
-        &mut self,
-        header: &Header,
-        mut body: Cursor<'_>,
-        rib: &mut Rib,
-        changes: &mut Vec<Change>,
-    ) -> Fault<Result<(), BmpError>> {
+    fn up(&mut self, header: &Header, mut body: Cursor<'_>, rib: &mut Rib) -> Fault<Result<(), BmpError>> {
         body.bytes(20, "addresses and ports")?;
         let rest = body.bytes(body.left(), "the OPENs")?;
         // OPENs that cannot be read leave what is usual.
@@ -333,7 +340,7 @@ impl Station {
             Err(error) => return Ok(Err(error)),
         };
         if peer.up {
-            rib.withdraw_all(peer.number, None, false, changes);
+            rib.withdraw_all(peer.number, None, false);
         }
         (peer.up, peer.asn, peer.id, peer.synchronized) = (true, header.asn, header.id, [false; 2]);
         if let (Some((sent, _)), Some((received, _))) = (sent, received) {
@@ -343,15 +350,15 @@ impl Station {
             peer.add_path = FAMILIES.map(|family| both(at(family)));
             peer.internal = sent.asn == received.asn;
         }
-        rib.set_rank(peer.number, rank(header, peer.internal), changes);
+        rib.set_rank(peer.number, rank(header, peer.internal));
         Ok(Ok(()))
     }
 
-    fn down(&mut self, header: &Header, rib: &mut Rib, changes: &mut Vec<Change>) {
+    fn down(&mut self, header: &Header, rib: &mut Rib) {
         if let Some(peer) = self.peers.get_mut(&header.key) {
             peer.up = false;
             peer.synchronized = [false; 2];
-            rib.withdraw_all(peer.number, None, false, changes);
+            rib.withdraw_all(peer.number, None, false);
         }
     }
 
@@ -427,7 +434,16 @@ impl Station {
         for nlri in update.withdrawn {
             rib.withdraw(number, nlri, changes);
         }
+        let Own { asn, id } = self.own;
+        // What a router of our own AS has from us has no AS in its path yet.
+        let ours = header.key.kind != LOC_RIB && header.id == id;
         for (attributes, prefixes) in update.announced {
+            if ours || attributes.as_path.contains(asn) || attributes.originator == Some(id) {
+                // As from a peer (RFC 4271, 9.1.2; RFC 4456, 8): or a prefix that we announce would lead to that router, and back.
+                self.stats.loops += prefixes.len() as u64;
+                prefixes.into_iter().for_each(|nlri| rib.withdraw(number, nlri, changes));
+                continue;
+            }
             let attributes = Arc::new(attributes);
             for nlri in prefixes {
                 let room = rib.announce(number, nlri, &attributes, changes);
@@ -443,11 +459,11 @@ impl Station {
     }
 
     /// The connection is gone, and with it what it has told.
-    pub fn lost(&mut self, rib: &mut Rib, changes: &mut Vec<Change>) {
+    pub fn lost(&mut self, rib: &mut Rib) {
         self.input.clear();
         for peer in self.peers.values_mut() {
             peer.up = false;
-            rib.withdraw_all(peer.number, None, false, changes);
+            rib.withdraw_all(peer.number, None, false);
         }
     }
 }

@@ -5,6 +5,7 @@
 use crate::bmp::View;
 use crate::runner::{BmpConfig, RunnerConfig};
 use crate::session::Export;
+use crate::signature::{AoAlgorithm, AoKey, SECRET_MAX, Signature};
 use crate::speaker::{PeerConfig, SpeakerConfig};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -76,6 +77,26 @@ pub struct PeerSection {
     /// A file with the password of TCP MD5 signatures in its first line, relative to this file's folder.
     #[serde(default)]
     pub password_file: Option<PathBuf>,
+    /// TCP-AO (RFC 5925) instead: signatures that are better than MD5's. It takes Linux 6.7 or newer, built with CONFIG_TCP_AO.
+    #[serde(default)]
+    pub ao: Option<AoSection>,
+}
+
+/// A key of TCP-AO; the peer has the same, with the identifiers the other way round.
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AoSection {
+    /// A file with the key in its first line, 1 to 80 bytes, relative to this file's folder.
+    pub key_file: PathBuf,
+    /// By what keys and signatures are made (RFC 5926).
+    #[serde(default)]
+    pub algorithm: AoAlgorithm,
+    /// The identifier in segments that we send.
+    #[serde(default)]
+    pub send_id: u8,
+    /// The identifier in segments that the peer sends.
+    #[serde(default)]
+    pub receive_id: u8,
 }
 
 /// A family.
@@ -170,7 +191,8 @@ impl BgpSection {
     /// Makes the paths in it relative to `folder`.
     pub fn resolve(&mut self, folder: &Path) {
         for peer in &mut self.peer {
-            peer.password_file.iter_mut().for_each(|path| *path = folder.join(&*path));
+            let key = peer.ao.as_mut().map(|ao| &mut ao.key_file);
+            peer.password_file.as_mut().into_iter().chain(key).for_each(|path| *path = folder.join(&*path));
         }
     }
 
@@ -287,11 +309,24 @@ impl PeerSection {
         if self.local.is_some_and(|local| local.is_ipv4() != self.address.is_ipv4()) {
             return Err(("local", format!("{} is of the other family", self.address)));
         }
-        let password = self.password_file.as_ref().map(|path| password(path)).transpose();
-        let password = password.map_err(|what| ("password_file", what))?;
-        if password.as_ref().is_some_and(|text| !(1..=80).contains(&text.len())) {
-            return Err(("password_file", "its first line has to have 1 to 80 bytes".into()));
-        }
+        let secret = |field, path: &Path| {
+            let text = password(path).map_err(|what| (field, what))?;
+            match text.len() {
+                1..=SECRET_MAX => Ok(text),
+                _ => Err((field, format!("its first line has to have 1 to {SECRET_MAX} bytes"))),
+            }
+        };
+        let signature = match (&self.password_file, &self.ao) {
+            (Some(_), Some(_)) => return Err(("ao", "there is password_file, too: keep one".into())),
+            (Some(path), None) => Some(Signature::Md5(secret("password_file", path)?)),
+            (None, Some(ao)) => Some(Signature::Ao(AoKey {
+                algorithm: ao.algorithm,
+                send_id: ao.send_id,
+                receive_id: ao.receive_id,
+                secret: secret("ao.key_file", &ao.key_file)?,
+            })),
+            (None, None) => None,
+        };
         let speaks = |family| self.families.contains(&family);
         Ok(PeerConfig {
             name: self.name.clone().unwrap_or_else(|| self.address.to_string()),
@@ -305,7 +340,7 @@ impl PeerSection {
             local_pref: self.local_pref,
             max_prefixes: self.max_prefixes,
             restart_s: self.restart_s,
-            password,
+            signature,
         })
     }
 }
@@ -370,6 +405,32 @@ mod tests {
         assert_eq!((config.bmp[0].view, config.bmp[0].name.as_str()), (View::LocRib, "192.0.2.8"));
     }
 
+    /// The first line of a file is the secret; the same section means something else when the file has.
+    #[test]
+    fn secrets_are_read_from_their_files() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("key"), "first\nsecond\n").unwrap();
+        let text = format!(
+            "{HEAD}[[peer]]\naddress='192.0.2.9'\nasn=64496\nao={{key_file='key', algorithm='aes-128-cmac-96', send_id=3}}\n"
+        );
+        let mut section: BgpSection = toml::from_str(&text).unwrap();
+        section.resolve(folder.path());
+        let key = |secret: &str| AoKey {
+            algorithm: AoAlgorithm::AesCmac,
+            send_id: 3,
+            receive_id: 0,
+            secret: secret.into(),
+        };
+        let read =
+            |section: &BgpSection| section.runner().map(|runner| runner.speaker.peers[0].signature.clone());
+        assert_eq!(read(&section), Ok(Some(Signature::Ao(key("first")))));
+        std::fs::write(folder.path().join("key"), "another\n").unwrap();
+        assert_eq!(read(&section), Ok(Some(Signature::Ao(key("another")))));
+        std::fs::write(folder.path().join("key"), "\n").unwrap();
+        let error = read(&section).unwrap_err();
+        assert_eq!(error, "bgp.peer[0].ao.key_file: its first line has to have 1 to 80 bytes");
+    }
+
     #[test]
     fn mistakes_name_the_key_and_the_way_out() {
         let peer = "[[peer]]\naddress='192.0.2.9'\nasn=64496\n";
@@ -402,6 +463,10 @@ mod tests {
             assert_eq!(read(&text).unwrap_err(), error);
         }
         assert!(read(&format!("{HEAD}speed=1")).unwrap_err().contains("unknown field `speed`"));
+        let both = read(&format!("{HEAD}{peer}password_file='a'\nao={{key_file='b'}}"));
+        assert_eq!(both.unwrap_err(), "bgp.peer[0].ao: there is password_file, too: keep one");
+        let missing = read(&format!("{HEAD}{peer}ao={{key_file='/nonexistent/key'}}")).unwrap_err();
+        assert!(missing.starts_with("bgp.peer[0].ao.key_file: /nonexistent/key: "), "{missing}");
         let missing = read(&format!("{HEAD}{peer}password_file='/nonexistent/password'")).unwrap_err();
         assert!(missing.starts_with("bgp.peer[0].password_file: /nonexistent/password: "), "{missing}");
     }

@@ -20,9 +20,6 @@ pub mod best;
 pub mod bmp;
 #[cfg(target_os = "linux")]
 pub mod config;
-#[cfg(target_os = "linux")]
-#[allow(unsafe_code)]
-mod md5;
 pub mod message;
 pub mod notice;
 pub mod path;
@@ -30,6 +27,9 @@ pub mod rib;
 #[cfg(target_os = "linux")]
 mod runner;
 pub mod session;
+#[cfg(target_os = "linux")]
+#[allow(unsafe_code)]
+mod signature;
 pub mod speaker;
 #[cfg(test)]
 mod testing;
@@ -42,5 +42,7 @@ pub use rib::{Change, PeerId, Rib, ShownPath};
 #[cfg(target_os = "linux")]
 pub use runner::{BmpConfig, Progress, Runner, RunnerConfig, RunnerError, ShownExporter};
 pub use session::{End, Event, Export, Session, SessionConfig, SessionStats, State};
+#[cfg(target_os = "linux")]
+pub use signature::{AoAlgorithm, AoKey, Signature};
 pub use speaker::{PeerConfig, Refusal, ShownPeer, Speaker, SpeakerConfig};
 pub use update::{Nlri, Update};

@@ -1,12 +1,12 @@
 //! The sockets of a [`Speaker`] and of BMP stations. It has no thread: who owns it calls [`Runner::poll`], as with the kernel's
 //! feed, and each call does a bounded amount of work.
 
-use crate::bmp::{BmpStats, ShownBmpPeer, Station, View};
-use crate::md5;
+use crate::bmp::{BmpStats, Own, ShownBmpPeer, Station, View};
 use crate::message::put_notice;
 use crate::notice::{self, Notice};
 use crate::rib::Change;
 use crate::session::{SECOND, State};
+use crate::signature::{self, Signature};
 use crate::speaker::{ConnectionId, PeerConfig, Refusal, Speaker, SpeakerConfig};
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
@@ -20,6 +20,8 @@ const CHUNK: usize = 64 << 10;
 const CHUNKS_PER_POLL: usize = 16;
 /// Who does not read what we have to say is not listened to either.
 const OUTPUT_MAX: usize = 1 << 20;
+/// Prefixes that one call looks at, when what concerns all of them (a peer that is gone) is carried out.
+const PREFIXES_PER_POLL: usize = 32_768;
 /// Connections taken in one call.
 const ACCEPTED_PER_POLL: usize = 64;
 /// How long a connection of ours may take, and how long it is until the next try.
@@ -67,9 +69,9 @@ pub enum RunnerError {
         /// What the system says.
         source: std::io::Error,
     },
-    /// TCP MD5.
-    #[error("peer {peer}: cannot set its password (TCP MD5): {source}")]
-    Password {
+    /// TCP MD5 or TCP-AO.
+    #[error("peer {peer}: its segments cannot be signed: {source}")]
+    Signature {
         /// Whose.
         peer: String,
         /// What the system says.
@@ -118,7 +120,7 @@ pub struct ShownExporter {
 pub struct Progress {
     /// Bytes read.
     pub bytes: u64,
-    /// There is more to read at once.
+    /// There is more to do at once: to read, or prefixes to look at.
     pub more: bool,
 }
 
@@ -149,8 +151,9 @@ impl Runner {
         };
         let listeners = listen.iter().map(listen_on).collect::<Result<Vec<_>, _>>()?;
         sign(&listeners, &speaker.peers)?;
+        let own = Own { asn: speaker.asn, id: speaker.id };
         let exporter = |config: BmpConfig| {
-            let station = Station::new(config.view, config.max_prefixes);
+            let station = Station::new(config.view, config.max_prefixes, own);
             Exporter { config, station, stream: None }
         };
         Ok(Runner {
@@ -180,27 +183,24 @@ impl Runner {
     /// Takes other peers: sessions of those that are gone or have changed are ended, the others stay.
     ///
     /// # Errors
-    /// A password that cannot be set; nothing has changed then but passwords.
-    pub fn set_peers(
-        &mut self,
-        now_ns: u64,
-        peers: Vec<PeerConfig>,
-        changes: &mut Vec<Change>,
-    ) -> Result<(), RunnerError> {
-        let before = self.speaker.config().peers.iter();
-        let unsigned = |old: &&PeerConfig| {
-            let signed = |new: &PeerConfig| new.address == old.address && new.password.is_some();
-            old.password.is_some() && !peers.iter().any(signed)
-        };
-        let unsigned: Vec<PeerConfig> = before
-            .filter(unsigned)
-            .map(|old| PeerConfig { password: Some(String::new()), ..old.clone() })
-            .collect();
-        sign(&self.listeners, &unsigned)?;
+    /// A signature that cannot be set; nothing has changed then but signatures, and the same call may be made again.
+    pub fn set_peers(&mut self, now_ns: u64, peers: Vec<PeerConfig>) -> Result<(), RunnerError> {
+        if peers == self.speaker.config().peers {
+            return Ok(());
+        }
+        for old in &self.speaker.config().peers {
+            let Some(signature) = &old.signature else { continue };
+            let kept = |new: &PeerConfig| new.address == old.address && new.signature == old.signature;
+            if !peers.iter().any(kept) {
+                on_listeners(&self.listeners, old, |listener| {
+                    signature::unset(listener, old.address, signature)
+                })?;
+            }
+        }
         sign(&self.listeners, &peers)?;
         self.attempts.clear();
         self.retry.clear();
-        self.speaker.set_peers(now_ns, peers, changes);
+        self.speaker.set_peers(now_ns, peers);
         Ok(())
     }
 
@@ -269,6 +269,7 @@ impl Runner {
             }
         }
         self.hear_exporters(changes, &mut progress);
+        progress.more |= self.speaker.rib_mut().sweep(PREFIXES_PER_POLL, changes);
         progress
     }
 
@@ -325,6 +326,7 @@ impl Runner {
     /// Makes connections that are wanted, and takes over those that have been made.
     fn connect(&mut self, now_ns: u64, changes: &mut Vec<Change>) {
         let Runner { speaker, attempts, retry, .. } = self;
+        let mut notes = Vec::new();
         for peer in speaker.wanted(now_ns) {
             let tried = attempts.iter().any(|attempt| attempt.peer == peer.address);
             if tried || retry.get(&peer.address).is_some_and(|at| now_ns < *at) {
@@ -332,9 +334,12 @@ impl Runner {
             }
             retry.insert(peer.address, now_ns.saturating_add(RETRY_NS));
             let address = SocketAddr::new(peer.address, peer.port);
-            if let Ok(stream) = begin(address, peer.local, peer.password.as_deref()) {
-                let until = now_ns.saturating_add(CONNECT_NS);
-                attempts.push(Attempt { stream, peer: peer.address, until });
+            match begin(address, peer.local, peer.signature.as_ref()) {
+                Ok(stream) => {
+                    let until = now_ns.saturating_add(CONNECT_NS);
+                    attempts.push(Attempt { stream, peer: peer.address, until });
+                }
+                Err(error) => notes.push(format!("peer {}: cannot connect to {address}: {error}", peer.name)),
             }
         }
         let mut made = Vec::new();
@@ -345,6 +350,7 @@ impl Runner {
                 _ => {}
             }
         }
+        notes.into_iter().for_each(|line| self.note(line));
         for attempt in made {
             self.take(now_ns, attempt.stream, attempt.peer, true, changes);
         }
@@ -412,7 +418,7 @@ impl Runner {
                 };
                 // A router that connects again has forgotten the connection before.
                 if exporter.stream.replace(stream).is_some() {
-                    exporter.station.lost(self.speaker.rib_mut(), changes);
+                    exporter.station.lost(self.speaker.rib_mut());
                 }
             }
         }
@@ -438,7 +444,7 @@ impl Runner {
                     Err(error) => error.to_string(),
                 };
                 exporter.stream = None;
-                exporter.station.lost(self.speaker.rib_mut(), changes);
+                exporter.station.lost(self.speaker.rib_mut());
                 notes.push(format!(
                     "BMP router {} ({}): {why}",
                     exporter.config.name, exporter.config.address
@@ -449,17 +455,27 @@ impl Runner {
     }
 }
 
-/// Sets the passwords of peers where they connect to.
+/// Has the segments of peers signed where they connect to.
 fn sign(listeners: &[TcpListener], peers: &[PeerConfig]) -> Result<(), RunnerError> {
-    for listener in listeners {
-        let is_v4 = listener.local_addr().is_ok_and(|address| address.is_ipv4());
-        for peer in peers.iter().filter(|peer| peer.address.is_ipv4() == is_v4) {
-            let Some(password) = &peer.password else { continue };
-            md5::set(listener, peer.address, password)
-                .map_err(|source| RunnerError::Password { peer: peer.name.clone(), source })?;
+    for peer in peers {
+        if let Some(signature) = &peer.signature {
+            on_listeners(listeners, peer, |listener| signature::set(listener, peer.address, signature))?;
         }
     }
     Ok(())
+}
+
+/// Does something to the listening sockets of a peer's family.
+fn on_listeners(
+    listeners: &[TcpListener],
+    peer: &PeerConfig,
+    work: impl Fn(&TcpListener) -> std::io::Result<()>,
+) -> Result<(), RunnerError> {
+    let of_family = |listener: &&TcpListener| {
+        listener.local_addr().is_ok_and(|address| address.is_ipv4() == peer.address.is_ipv4())
+    };
+    let result = listeners.iter().filter(of_family).try_for_each(work);
+    result.map_err(|source| RunnerError::Signature { peer: peer.name.clone(), source })
 }
 
 /// Sends what the connection takes.
@@ -499,13 +515,17 @@ fn listener(address: SocketAddr) -> Result<TcpListener, Errno> {
 }
 
 /// Begins to connect.
-fn begin(address: SocketAddr, local: Option<IpAddr>, password: Option<&str>) -> std::io::Result<TcpStream> {
+fn begin(
+    address: SocketAddr,
+    local: Option<IpAddr>,
+    signature: Option<&Signature>,
+) -> std::io::Result<TcpStream> {
     let socket = socket(address)?;
     if let Some(local) = local {
         net::bind(&socket, &SocketAddr::new(local, 0))?;
     }
-    if let Some(password) = password {
-        md5::set(&socket, address.ip(), password)?;
+    if let Some(signature) = signature {
+        signature::set(&socket, address.ip(), signature)?;
     }
     match net::connect(&socket, &address) {
         Ok(()) | Err(Errno::INPROGRESS) => Ok(socket.into()),

@@ -45,8 +45,9 @@ pub struct PeerConfig {
     pub max_prefixes: u32,
     /// How long its routes may be kept while it restarts, in seconds; 0 never. What it asks for itself counts if that is less.
     pub restart_s: u16,
-    /// The password of TCP MD5 signatures (RFC 2385), 1 to 80 bytes.
-    pub password: Option<String>,
+    /// How its segments and ours are signed, if they are.
+    #[cfg(target_os = "linux")]
+    pub signature: Option<crate::signature::Signature>,
 }
 
 impl PeerConfig {
@@ -64,7 +65,8 @@ impl PeerConfig {
             local_pref: 100,
             max_prefixes: 2_000_000,
             restart_s: 120,
-            password: None,
+            #[cfg(target_os = "linux")]
+            signature: None,
         }
     }
 }
@@ -301,7 +303,7 @@ impl Speaker {
             for family in FAMILIES {
                 if peer.restart[at(family)].is_some_and(|restart| restart.until <= now_ns) {
                     peer.restart[at(family)] = None;
-                    rib.withdraw_all(peer.number, Some(family), true, changes);
+                    rib.withdraw_all(peer.number, Some(family), true);
                 }
             }
         }
@@ -337,7 +339,7 @@ impl Speaker {
     }
 
     /// Takes other peers: sessions of those that are gone or have changed are ended, the others stay.
-    pub fn set_peers(&mut self, now_ns: u64, peers: Vec<PeerConfig>, changes: &mut Vec<Change>) {
+    pub fn set_peers(&mut self, now_ns: u64, peers: Vec<PeerConfig>) {
         let before = std::mem::take(&mut self.peers);
         let places: Vec<Option<usize>> =
             before.iter().map(|old| peers.iter().position(|new| *new == old.config)).collect();
@@ -360,7 +362,7 @@ impl Speaker {
         for (peer, place) in before.into_iter().zip(places) {
             match place {
                 Some(place) => kept[place] = Some(peer),
-                None => self.rib.withdraw_all(peer.number, None, false, changes),
+                None => self.rib.withdraw_all(peer.number, None, false),
             }
         }
         let Speaker { config, rib, .. } = self;
@@ -442,7 +444,7 @@ impl Speaker {
             match event {
                 Event::Opened => self.collide(now_ns, id, number, changes),
                 Event::Established => {
-                    self.established(now_ns, id, number, changes);
+                    self.established(now_ns, id, number);
                     self.note(number, "established");
                 }
                 Event::Update(update) => {
@@ -454,7 +456,7 @@ impl Speaker {
                 }
                 Event::Closed(end) => {
                     self.note(number, &end.to_string());
-                    self.ended(now_ns, id, number, end, changes);
+                    self.ended(now_ns, id, number, end);
                 }
             }
         }
@@ -476,11 +478,11 @@ impl Speaker {
         self.end(now_ns, loser, Notice::new(notice::CEASE, notice::COLLISION), changes);
     }
 
-    fn established(&mut self, now_ns: u64, id: ConnectionId, number: usize, changes: &mut Vec<Change>) {
+    fn established(&mut self, now_ns: u64, id: ConnectionId, number: usize) {
         let Some(connection) = self.connections.get(&id) else { return };
         let Some(open) = connection.session.peer() else { return };
         let peer = &mut self.peers[number];
-        self.rib.set_rank(peer.number, rank(&peer.config, self.config.asn, open.id), changes);
+        self.rib.set_rank(peer.number, rank(&peer.config, self.config.asn, open.id));
         peer.established += 1;
         peer.since = now_ns;
         peer.synchronized = [false; 2];
@@ -496,7 +498,7 @@ impl Speaker {
                 peer.restart[at(family)] = Some(Restart { until: now_ns.saturating_add(STALE_NS) });
             } else {
                 peer.restart[at(family)] = None;
-                self.rib.withdraw_all(peer.number, Some(family), true, changes);
+                self.rib.withdraw_all(peer.number, Some(family), true);
             }
         }
     }
@@ -535,13 +537,13 @@ impl Speaker {
         if let Some(family) = update.end_of_rib {
             peer.synchronized[at(family)] = true;
             if peer.restart[at(family)].take().is_some() {
-                rib.withdraw_all(peer.number, Some(family), true, changes);
+                rib.withdraw_all(peer.number, Some(family), true);
             }
         }
         None
     }
 
-    fn ended(&mut self, now_ns: u64, id: ConnectionId, number: usize, end: End, changes: &mut Vec<Change>) {
+    fn ended(&mut self, now_ns: u64, id: ConnectionId, number: usize, end: End) {
         let Some(connection) = self.connections.get(&id) else { return };
         let (session, peer) = (&connection.session, &mut self.peers[number]);
         peer.past = sum(peer.past, session.stats());
@@ -576,7 +578,7 @@ impl Speaker {
                 }
                 None => {
                     peer.restart[at(family)] = None;
-                    self.rib.withdraw_all(peer.number, Some(family), false, changes);
+                    self.rib.withdraw_all(peer.number, Some(family), false);
                 }
             }
         }

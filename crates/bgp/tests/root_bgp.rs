@@ -10,7 +10,7 @@ use lab::{Daemon, Namespace, Ours, has, may_run};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use tidemill_bgp::bmp::View;
-use tidemill_bgp::{BmpConfig, Export, PeerConfig, State};
+use tidemill_bgp::{BmpConfig, Export, PeerConfig, Signature, State};
 use tidemill_feed::AnyPrefix;
 
 const MANY: u32 = 10_000;
@@ -185,7 +185,7 @@ fn root_bird_signs_its_segments() {
         return;
     }
     let ns = Namespace::new();
-    let password = |text: &str| vec![PeerConfig { password: Some(text.into()), ..peer() }];
+    let password = |text: &str| vec![PeerConfig { signature: Some(Signature::Md5(text.into())), ..peer() }];
     let daemon = Daemon::bird(&ns, &bird(10, "password \"correct horse\";", ""));
     let mut ours = Ours::open(&ns, password("battery staple"));
     let start = std::time::Instant::now();

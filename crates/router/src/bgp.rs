@@ -1,8 +1,10 @@
 //! The best paths of BGP peers, taken into the router.
 //!
 //! A path's next hop is an address that need not be on a link of ours: it is looked up among the routes that do not come from BGP,
-//! and what those come to is where the path leads. One that cannot be reached makes no route. When other routes change,
-//! next hops may come to something else: [`RouterControl::bgp_turned`] names those, and their paths are handed in again.
+//! and what those come to is where the path leads. One that cannot be reached makes no route: whoever chooses among paths asks
+//! first ([`RouterControl::bgp_reaches`]). When other routes change, next hops may come to something else:
+//! [`RouterControl::bgp_turned`] names those, and their paths are handed in again. Next hops that no path has any more are to be
+//! forgotten ([`RouterControl::bgp_forget`]).
 
 use crate::control::{RouterControl, RouterError};
 use crate::kernel::stays_on_link;
@@ -22,6 +24,7 @@ pub(crate) struct BgpHops {
     known: BTreeMap<IpAddr, Option<NextHop>>,
     /// How the other routes stood then.
     looked: (u64, u64),
+    /// There was no room for one.
     left_out: bool,
 }
 
@@ -46,9 +49,14 @@ impl RouterControl {
         result.and(self.settle(now_ns))
     }
 
-    /// The next hops of BGP that come to something else now than when their paths were taken over. All paths by them are to be
-    /// handed to [`bgp`](Self::bgp) again. Costs nothing while no other route changes.
-    pub fn bgp_turned(&mut self) -> Vec<IpAddr> {
+    /// Whether a route of others leads to this next hop. It is known from now on, until it is [forgotten](Self::bgp_forget).
+    pub fn bgp_reaches(&mut self, address: IpAddr) -> bool {
+        self.bgp_hop(address).is_some()
+    }
+
+    /// The next hops of BGP that come to something else now than when they were looked up, and whether that is anything. All paths
+    /// by them are to be handed to [`bgp`](Self::bgp) again. Costs nothing while no other route changes.
+    pub fn bgp_turned(&mut self) -> Vec<(IpAddr, bool)> {
         let now = (self.revision, self.settings_generation());
         if self.bgp.looked == now {
             return Vec::new();
@@ -58,13 +66,30 @@ impl RouterControl {
         for (address, hop) in &mut known {
             let resolved = self.resolve(*address);
             if *hop != resolved {
+                turned.push((*address, resolved.is_some()));
                 *hop = resolved;
-                turned.push(*address);
             }
         }
         self.bgp.known = known;
         self.bgp.looked = now;
         turned
+    }
+
+    /// No path has these next hops any more. Returns whether there is room for some that were left out: they are to be looked up
+    /// again.
+    pub fn bgp_forget(&mut self, gone: &[IpAddr]) -> bool {
+        for address in gone {
+            self.bgp.known.remove(address);
+        }
+        // Not for each place that gets free: whoever is left out is asked for as a whole.
+        self.bgp.left_out
+            && self.bgp.known.len() <= HOPS_MAX - HOPS_MAX / 8
+            && std::mem::replace(&mut self.bgp.left_out, false)
+    }
+
+    /// Next hops that are known.
+    pub fn bgp_hops(&self) -> usize {
+        self.bgp.known.len()
     }
 
     /// How many routes BGP has, IPv4 and IPv6.

@@ -9,6 +9,7 @@ mod part12;
 mod part13;
 mod part14;
 mod part15;
+mod part16;
 mod part2;
 mod part3;
 mod part4;
@@ -174,6 +175,7 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
         13 => part13::LINES,
         14 => part14::LINES,
         15 => part15::LINES,
+        16 => part16::LINES,
         part => bail!("no lines are written down for part {part}"),
     };
     let machine = Machine { quick: options.quick };

@@ -7,7 +7,8 @@ use crate::{env, proc};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 /// Examples of crates that are there to be copied from: they check their own sums. The others are measurements.
 const TO_COPY: &[(&str, &str)] = &[("tidemill-flow", "flow_cache")];
@@ -26,6 +27,7 @@ pub(crate) fn run() -> Result<Totals> {
     told(&mut totals, "examples::grantor", grantor());
     told(&mut totals, "examples::nat", nat());
     told(&mut totals, "examples::filter", filter());
+    told(&mut totals, "examples::bgp", bgp());
     told(&mut totals, "examples::ddos", ddos());
     told(&mut totals, "examples::wire_variants", wire_variants());
     if !env::is_root() && !env::in_ci() {
@@ -271,6 +273,64 @@ fn grantor() -> Result<()> {
         true => judge_all(&outputs(&folder)?),
         false => Ok(()),
     }
+}
+
+/// A process that ends with its value.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
+
+/// The router that BIRD feeds: five of its six routes are used, for the sixth one's next hop cannot be reached; and BIRD has what we announce.
+fn bgp() -> Result<()> {
+    let (tidemill, folder) = (env::tidemill()?, env::root().join("examples").join("bgp"));
+    let config = folder.join("bgp.toml");
+    proc::check(Command::new(&tidemill).arg("check").arg(&config))?;
+    if !env::has_program("bird") && !env::in_ci() {
+        println!("examples::bgp: checked only: bird is not installed");
+        return Ok(());
+    }
+    let start = |command: &mut Command| {
+        let quiet = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        Ok::<_, anyhow::Error>(Running(quiet.spawn().context("cannot be started")?))
+    };
+    let ctl = env::scratch("bgp")?.join("bird.ctl");
+    let _bird =
+        start(Command::new("bird").args(["-f", "-c"]).arg(folder.join("bird.conf")).arg("-s").arg(&ctl))?;
+    let mut router = start(Command::new(&tidemill).arg("run").arg(&config))?;
+    let ask = |arguments: &[&str]| -> String {
+        let socket = folder.join("bgp.sock");
+        let output = Command::new(&tidemill).args(arguments).arg("--socket").arg(socket).output();
+        output.map_or_else(|_| String::new(), |output| String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    let began = Instant::now();
+    loop {
+        let used = ask(&["show", "routes", "--json"]).matches("\"source\":\"bgp\"").count();
+        let paths = ask(&["bgp", "routes", "--json"]);
+        let (told, lost) = (paths.lines().count(), paths.matches("\"reachable\":false").count());
+        let output =
+            Command::new("birdc").arg("-s").arg(&ctl).args(["show", "route", "198.51.100.0/24"]).output()?;
+        let announced = String::from_utf8_lossy(&output.stdout).contains("AS65000");
+        if (used, told, lost, announced) == (5, 6, 1, true) {
+            break;
+        }
+        if began.elapsed() > Duration::from_secs(60) || router.0.try_wait()?.is_some() {
+            bail!(
+                "{used} of 5 routes used, {told} of 6 told, {lost} of 1 unreachable, announced: {announced}"
+            );
+        }
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    println!("examples::bgp: {}", ask(&["stop"]).trim());
+    let ended = router.0.wait()?;
+    if !ended.success() {
+        bail!("the router ended with {ended}");
+    }
+    Ok(())
 }
 
 /// The scenario is a good one. Played it is by `held 9`, and in a short form by the test `root_scenario`.

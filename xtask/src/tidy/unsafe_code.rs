@@ -27,7 +27,7 @@ const HOMES: &[(&str, &str)] = &[
     ("crates/lpm/src/rangetrie/simd.rs", "SIMD comparisons"),
     ("crates/lpm/src/lulea/simd.rs", "SIMD gathers"),
     ("crates/lpm/src/treebitmap/simd.rs", "bit counts by instructions"),
-    ("crates/bgp/src/md5.rs", "a socket option that no safe library has"),
+    ("crates/bgp/src/signature.rs", "socket options that no safe library has"),
     ("crates/bpf/src/sys.rs", "the bpf system call"),
     ("crates/bpf/src/mapped.rs", "maps in memory"),
     ("crates/lpm-c/src/api.rs", "functions that C calls"),

@@ -8,6 +8,8 @@ use tidemill_feed::AnyPrefix;
 const PEER: (IpAddr, u32, Ipv4Addr) =
     (IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)), 64_496, Ipv4Addr::new(10, 0, 0, 1));
 
+const OWN: Own = Own { asn: 65_000, id: Ipv4Addr::new(10, 0, 0, 200) };
+
 /// A station and its table.
 struct Lab {
     station: Station,
@@ -17,12 +19,13 @@ struct Lab {
 
 impl Lab {
     fn new(view: View) -> Self {
-        Lab { station: Station::new(view, 1000), rib: Rib::default(), told: BTreeMap::new() }
+        Lab { station: Station::new(view, 1000, OWN), rib: Rib::default(), told: BTreeMap::new() }
     }
 
     fn hear(&mut self, bytes: &[u8]) -> Result<(), BmpError> {
         let mut changes = Vec::new();
         let result = self.station.receive(bytes, &mut self.rib, &mut changes);
+        while self.rib.sweep(2, &mut changes) {}
         for change in changes {
             match change.next_hop {
                 Some(hop) => drop(self.told.insert(change.prefix, hop)),
@@ -90,7 +93,8 @@ fn a_routers_peers_and_their_routes_are_followed() {
     lab.hear(&stream()).unwrap();
     assert_eq!(lab.told.len(), 2);
     let mut changes = Vec::new();
-    lab.station.lost(&mut lab.rib, &mut changes);
+    lab.station.lost(&mut lab.rib);
+    while lab.rib.sweep(1, &mut changes) {}
     assert_eq!((changes.len(), lab.rib.len()), (2, 0));
 }
 
@@ -124,6 +128,33 @@ fn one_view_is_taken() {
             assert_eq!(lab.station.stats().ignored, u64::from(number != taken));
         }
     }
+}
+
+/// A prefix that we announce, as its router has it from us, or by a way that leads through us.
+#[test]
+fn what_has_come_through_us_is_not_used() {
+    let mut lab = Lab::new(View::PrePolicy);
+    let voice = Voice::new(1, 0, false);
+    let anycast = ["198.51.100.0/24", "2001:db8::/32"];
+    lab.hear(&message(0, 0, &voice.announce(&anycast, 2))).unwrap();
+    assert_eq!(lab.told.len(), 2);
+    let mut looped = voice.clone();
+    looped.open.asn = OWN.asn;
+    lab.hear(&message(0, 0, &looped.announce(&anycast[..1], 1))).unwrap();
+    assert_eq!(
+        lab.told.keys().map(AnyPrefix::to_string).collect::<Vec<_>>(),
+        anycast[1..],
+        "what was there is no more"
+    );
+    assert_eq!(lab.station.stats().loops, 1);
+    // A router of our own AS: the path that it has from us is empty.
+    let mut bytes = Vec::new();
+    put(&mut bytes, 0, (IpAddr::V4(OWN.id), OWN.asn, OWN.id), 0, &voice.announce(&["203.0.113.0/24"], 0));
+    lab.hear(&bytes).unwrap();
+    assert_eq!((lab.told.len(), lab.station.stats().loops), (1, 2));
+    // The same prefix from somebody else is a path as any.
+    lab.hear(&message(0, 0, &voice.announce(&["203.0.113.0/24"], 1))).unwrap();
+    assert_eq!(lab.told.len(), 2);
 }
 
 #[test]
@@ -202,7 +233,8 @@ fn any_bytes_are_heard_or_end_it() {
         let mut lab = Lab::new(View::PrePolicy);
         if lab.hear(&bytes).is_err() {
             ended += 1;
-            lab.station.lost(&mut lab.rib, &mut Vec::new());
+            lab.station.lost(&mut lab.rib);
+            while lab.rib.sweep(100, &mut Vec::new()) {}
             assert!(lab.rib.is_empty());
         }
     }

@@ -137,10 +137,11 @@ fn print_routes(routes: &[Route]) {
         let number = |number: Option<u32>| number.map_or_else(|| "-".into(), |number| number.to_string());
         let mark = if route.best { "*" } else { "" };
         let stale = if route.stale { " (stale)" } else { "" };
+        let lost = if route.reachable { "" } else { " (unreachable)" };
         grid.row([
             mark.into(),
             route.prefix.clone(),
-            route.next_hop.clone(),
+            format!("{}{lost}", route.next_hop),
             format!("{}{stale}", route.peer),
             number(route.local_pref),
             number(route.med),

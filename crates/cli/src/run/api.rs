@@ -82,7 +82,7 @@ pub(crate) fn registry(service: &Arc<Service>) -> Registry {
     registry.elsewhere("/v1/kv", "the role kvcache");
     registry.elsewhere("/v1/nat", "the role nat");
     registry.elsewhere("/v1/filter", "the role filter");
-    registry.elsewhere("/v1/bgp", "the roles router, gatekeeper, grantor and nat");
+    registry.elsewhere("/v1/bgp", "the roles router, gatekeeper, grantor, nat and filter");
     for path in [
         path::INTERFACES,
         path::NEIGHBORS,

@@ -100,6 +100,8 @@ answers! {
         pub large_communities: Vec<String>,
         /// From before the peer's restart.
         pub stale: bool,
+        /// Whether a route leads to its next hop; if none does it is not used.
+        pub reachable: bool,
         /// The one in use.
         pub best: bool,
     }
@@ -128,6 +130,8 @@ answers! {
         pub ignored: u64,
         /// UPDATEs that could not be read.
         pub malformed: u64,
+        /// Routes not used because they had come through us.
+        pub loops: u64,
         /// Its peers.
         pub peers: Vec<MonitoredPeer>,
     }

@@ -70,24 +70,26 @@ fn other_routes_turn_next_hops() {
     let all = [path("20.1.0.0/16", Some("203.0.113.5")), path("20.2.0.0/16", Some("192.0.2.99"))];
     tell(&mut lab, &all);
     lab.control.bgp_turned();
-    assert_eq!(lab.control.bgp_turned(), Vec::<IpAddr>::new(), "nothing has changed");
+    assert_eq!(lab.control.bgp_turned(), [], "nothing has changed");
     let now_ns = lab.now_ns();
-    let again = |lab: &mut Lab, turned: &[&str]| {
-        let expected: Vec<IpAddr> = turned.iter().map(|text| text.parse().unwrap()).collect();
+    let again = |lab: &mut Lab, turned: &[(&str, bool)]| {
+        let expected: Vec<(IpAddr, bool)> =
+            turned.iter().map(|(text, reached)| (text.parse().unwrap(), *reached)).collect();
         assert_eq!(lab.control.bgp_turned(), expected);
-        let paths: Vec<_> = all.iter().copied().filter(|(_, hop)| expected.contains(&hop.unwrap())).collect();
+        let named = |hop: IpAddr| expected.iter().any(|(address, _)| *address == hop);
+        let paths: Vec<_> = all.iter().copied().filter(|(_, hop)| named(hop.unwrap())).collect();
         tell(lab, &paths);
     };
     lab.control.add_route(now_ns, &via("192.0.2.0/24", "10.2.0.9")).unwrap();
-    again(&mut lab, &["192.0.2.99"]);
+    again(&mut lab, &[("192.0.2.99", true)]);
     leads(&mut lab, "20.2.0.1", "bgp 20.2.0.0/16 wan");
     // A more specific route to a next hop.
     lab.control.add_route(now_ns, &via("203.0.113.5/32", "10.2.0.9")).unwrap();
-    again(&mut lab, &["203.0.113.5"]);
+    again(&mut lab, &[("203.0.113.5", true)]);
     leads(&mut lab, "20.1.0.1", "bgp 20.1.0.0/16 wan");
     lab.control.delete_route(now_ns, "203.0.113.5/32", None).unwrap();
     lab.control.delete_route(now_ns, "192.0.2.0/24", None).unwrap();
-    again(&mut lab, &["192.0.2.99", "203.0.113.5"]);
+    again(&mut lab, &[("192.0.2.99", false), ("203.0.113.5", true)]);
     leads(&mut lab, "20.1.0.1", "bgp 20.1.0.0/16 lan");
     leads(&mut lab, "20.2.0.1", "none");
 }
@@ -101,4 +103,34 @@ fn static_routes_come_first() {
     lab.control.delete_route(lab.now_ns(), "203.0.113.0/24", None).unwrap();
     lab.settle();
     leads(&mut lab, "203.0.113.1", "bgp 203.0.113.0/24 wan");
+}
+
+/// Peers that come and go with ever other next hops: what no path has any more takes no room, and who was left out gets it.
+#[test]
+fn next_hops_are_forgotten() {
+    let mut lab = Lab::new(TEXT);
+    let hop = |n: u32| IpAddr::from((0x0a06_0000 + n).to_be_bytes());
+    let near: IpAddr = "10.2.0.9".parse().unwrap();
+    assert!(lab.control.bgp_reaches(near) && !lab.control.bgp_reaches("192.0.2.99".parse().unwrap()));
+    assert_eq!(lab.control.bgp_hops(), 2);
+    let gone = [near, "192.0.2.99".parse().unwrap()];
+    assert!(!lab.control.bgp_forget(&gone), "nobody was left out");
+    assert_eq!(lab.control.bgp_hops(), 0);
+    // As many as are known at once, twice.
+    lab.control.add_route(lab.now_ns(), &via("10.0.0.0/8", "10.2.0.9")).unwrap();
+    for churn in 0..2 {
+        let all: Vec<IpAddr> = (0..65_536).map(|n| hop(n + churn * 65_536)).collect();
+        assert!(all.iter().all(|hop| lab.control.bgp_reaches(*hop)));
+        let more = hop(200_000);
+        assert!(!lab.control.bgp_reaches(more), "there is no room");
+        assert_eq!(
+            lab.control.take_notes().iter().filter(|note| note.contains("different next hops")).count(),
+            1
+        );
+        assert!(!lab.control.bgp_forget(&all[..10]));
+        assert!(lab.control.bgp_forget(&all[10..]), "there is room again");
+        assert!(lab.control.bgp_reaches(more));
+        lab.control.bgp_forget(&[more]);
+        assert_eq!(lab.control.bgp_hops(), 0);
+    }
 }

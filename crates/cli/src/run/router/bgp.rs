@@ -8,12 +8,12 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tidemill_bgp::config::BgpSection;
-use tidemill_bgp::{Change, PeerId, Runner, ShownPath, ShownPeer};
+use tidemill_bgp::{Change, PeerId, Runner, ShownPath, ShownPeer, State};
 use tidemill_control::schema::Done;
 use tidemill_control::schema::bgp::{
     Monitor, MonitoredPeer, Monitors, Peer, Peers, Reset, Route, Routes, RoutesQuery, path,
 };
-use tidemill_control::{ApiError, Registry, Request};
+use tidemill_control::{ApiError, Family, Registry, Request};
 use tidemill_feed::AnyPrefix;
 
 /// Prefixes in one answer.
@@ -35,10 +35,11 @@ impl Bgp {
         self.runner.shut_down();
     }
 
-    /// Takes other peers and announcements.
+    /// Takes other peers and announcements, and passwords that were changed in their files. What is as before stays as it is, so that what
+    /// could not be taken over is tried again by the next reload.
     pub(crate) fn reload(&mut self, section: &BgpSection) -> Result<()> {
         let config = section.runner().map_err(crate::usage)?.speaker;
-        self.runner.set_peers(now_ns(), config.peers, &mut self.changes)?;
+        self.runner.set_peers(now_ns(), config.peers)?;
         self.runner.speaker_mut().set_exports(config.exports);
         Ok(())
     }
@@ -54,28 +55,29 @@ impl Router {
         let Some(Bgp { runner, changes }) = bgp else { return false };
         let progress = runner.poll(now_ns, changes);
         runner.take_notes().iter().for_each(|note| self.trouble.note("bgp", note));
+        let busy = progress.bytes > 0 || progress.more;
         if !apply {
-            return progress.bytes > 0;
+            return busy;
         }
-        let complain = |result| {
-            if let Err(error) = result {
+        let mut control = lock(&self.control);
+        let rib = runner.speaker_mut().rib_mut();
+        // What other routes have changed first; then the next hops that are new.
+        for (address, reached) in control.bgp_turned() {
+            rib.hop_turned(address, reached);
+        }
+        rib.look_up(|address| control.bgp_reaches(address), changes);
+        let list: Vec<_> = changes.drain(..).map(|one| change(&one)).collect();
+        if !list.is_empty() {
+            if let Err(error) = control.bgp(now_ns, &list) {
                 self.trouble.complain("routes from BGP", &anyhow::Error::from(error));
             }
-        };
-        let list: Vec<_> = changes.drain(..).map(|one| change(&one)).collect();
-        let mut control = lock(&self.control);
-        if !list.is_empty() {
-            complain(control.bgp(now_ns, &list));
             self.applied.fetch_add(list.len() as u64, Ordering::Relaxed);
         }
-        let turned = control.bgp_turned();
-        if !turned.is_empty() {
-            let best = runner.speaker().rib().best();
-            let again = best.filter(|(_, hop)| turned.binary_search(hop).is_ok());
-            let again: Vec<_> = again.map(|(prefix, hop)| (prefix, Some(hop))).collect();
-            complain(control.bgp(now_ns, &again));
+        // No route leads by these any more.
+        if control.bgp_forget(&rib.gone()) {
+            rib.ask_lost();
         }
-        !list.is_empty() || progress.bytes > 0
+        !list.is_empty() || busy
     }
 }
 
@@ -197,6 +199,7 @@ fn route(prefix: AnyPrefix, path: ShownPath, names: &BTreeMap<PeerId, String>) -
         communities: of.communities.iter().map(|one| format!("{}:{}", one >> 16, one & 0xffff)).collect(),
         large_communities: of.large_communities.iter().map(large).collect(),
         stale: path.stale,
+        reachable: path.reached,
         best: path.best,
     }
 }
@@ -218,6 +221,7 @@ fn monitors(router: &Router) -> Result<Monitors, ApiError> {
             updates: router.stats.updates,
             ignored: router.stats.ignored,
             malformed: router.stats.malformed,
+            loops: router.stats.loops,
         };
         Ok(Monitors { routers: bgp.runner.exporters().map(one).collect() })
     })
@@ -235,4 +239,60 @@ fn reset(router: &Router, asked: &Reset) -> Result<Done, ApiError> {
             false => format!("{}: it has no session", asked.peer),
         }))
     })
+}
+
+/// BGP as metrics; nothing where there is none.
+pub(super) fn metrics(router: &Router) -> Vec<Family> {
+    let feeds = lock(&router.feeds);
+    let Some(Bgp { runner, .. }) = &feeds.bgp else { return Vec::new() };
+    let mut up = Family::gauge("bgp_peer_up", "Whether a peer's session is established");
+    let mut paths = Family::gauge("bgp_peer_paths", "Paths that a peer has told");
+    let mut announced = Family::gauge("bgp_peer_announced", "Prefixes announced to a peer");
+    let mut stale =
+        Family::gauge("bgp_peer_stale", "Whether a peer's routes from before its restart are kept");
+    let mut sessions = Family::counter("bgp_peer_sessions", "Sessions that were established");
+    let mut updates = Family::counter("bgp_peer_updates", "UPDATEs received");
+    let mut malformed = Family::counter(
+        "bgp_peer_malformed",
+        "What of UPDATEs was malformed: routes withdrawn, attributes left out",
+    );
+    let mut loops = Family::counter("bgp_peer_loops", "Routes not used because they had come through us");
+    for peer in runner.speaker().peers() {
+        let name = peer.name.as_str();
+        let of = [("peer", name)];
+        up.add(&of, u64::from(peer.state == Some(State::Established)));
+        for (family, count) in ["ipv4", "ipv6"].into_iter().zip(peer.paths) {
+            paths.add(&[("peer", name), ("family", family)], count as u64);
+        }
+        announced.add(&of, peer.announced as u64);
+        stale.add(&of, u64::from(peer.stale.contains(&true)));
+        sessions.add(&of, peer.established);
+        updates.add(&of, peer.stats.updates);
+        for (kind, count) in
+            [("withdrawn", peer.stats.treated_as_withdraw), ("discarded", peer.stats.discarded)]
+        {
+            malformed.add(&[("peer", name), ("then", kind)], count);
+        }
+        loops.add(&of, peer.loops);
+    }
+    let mut monitors = Family::gauge("bgp_bmp_up", "Whether a BMP router is connected");
+    for exporter in runner.exporters() {
+        monitors.add(&[("router", exporter.name.as_str())], u64::from(exporter.connected));
+    }
+    let rib = runner.speaker().rib();
+    let one = |mut family: Family, value: u64| {
+        family.add(&[], value);
+        family
+    };
+    let mut all = vec![
+        one(Family::gauge("bgp_prefixes", "Prefixes that a peer has a path to"), rib.len() as u64),
+        one(Family::gauge("bgp_next_hops", "Different next hops of all paths"), rib.next_hops() as u64),
+        one(
+            Family::counter("bgp_refused", "Connections of strangers, and of peers that may not now"),
+            runner.refused(),
+        ),
+    ];
+    let of_peers = [up, paths, announced, stale, sessions, updates, malformed, loops, monitors];
+    all.extend(of_peers.into_iter().filter(|family| !family.is_empty()));
+    all
 }

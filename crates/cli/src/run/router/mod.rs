@@ -211,8 +211,9 @@ impl Router {
         self.coalesce_ms.store(new.router.coalesce_ms, Ordering::Relaxed);
         let mut feeds = lock(&self.feeds);
         feeds.origin.set_config(text);
-        // What can be wrong with it is a password's file only: then the sessions stay as they are.
-        if let (Some(bgp), Some(section), true) = (&mut feeds.bgp, &new.bgp, new.bgp != old.bgp)
+        // What can be wrong with it is a password or its file only: then the sessions stay as they are. The same text may mean something else by
+        // now: what the files have, or what could not be taken over before.
+        if let (Some(bgp), Some(section)) = (&mut feeds.bgp, &new.bgp)
             && let Err(error) = bgp.reload(section)
         {
             left.push(format!("bgp: the sessions stay as they are: {error:#}"));
@@ -401,6 +402,7 @@ impl Router {
         updates.add(&[], self.applied.load(Ordering::Relaxed));
         families.push(updates);
         families.extend(self.below.iter().flat_map(Below::metrics));
+        families.extend(bgp::metrics(self));
         families
     }
 }
