@@ -19,6 +19,7 @@ mod rules;
 mod service;
 mod setup;
 mod switch;
+mod taps;
 mod watch;
 
 use crate::usage;
