@@ -18,6 +18,7 @@ macro_rules! eprintln {
 }
 
 mod addresses;
+mod assets;
 mod bench;
 mod classify;
 mod fib;
@@ -59,6 +60,8 @@ enum Command {
     Check(run::CheckArgs),
     /// Repeat a recorded run and compare every decision
     Replay(run::ReplayArgs),
+    /// Hosts that captures show: operating systems, services, names
+    Assets(assets::AssetsArgs),
     /// Look at, verify, convert and compare routing tables
     #[command(subcommand)]
     #[command(
@@ -180,6 +183,7 @@ fn main() -> ExitCode {
         Command::Run(args) => run::run(args),
         Command::Check(args) => run::check(args),
         Command::Replay(args) => run::replay(args),
+        Command::Assets(args) => assets::assets(&args),
         Command::Fib(command) => fib::fib(command),
         Command::Classify(command) => classify::classify(&command),
         Command::Bench(command) => bench::bench(command),

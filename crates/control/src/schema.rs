@@ -79,11 +79,13 @@ macro_rules! requests {
 }
 
 pub mod amp;
+pub mod assets;
 pub mod bgp;
 mod events;
 pub mod filter;
 pub mod gate;
 pub mod grantor;
+pub mod ipfix;
 pub mod kv;
 pub mod nat;
 mod panel;

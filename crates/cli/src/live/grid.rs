@@ -3,11 +3,11 @@
 use comfy_table::{CellAlignment, Table, presets::NOTHING};
 
 /// A table that is being filled.
-pub(super) struct Grid(Table);
+pub(crate) struct Grid(Table);
 
 impl Grid {
     /// Column names; those that begin with `>` hold numbers.
-    pub(super) fn new(header: &[&str]) -> Self {
+    pub(crate) fn new(header: &[&str]) -> Self {
         let mut table = Table::new();
         table.load_style(NOTHING).set_header(header.iter().map(|name| name.trim_start_matches('>')));
         for (column, name) in table.column_iter_mut().zip(header) {
@@ -18,12 +18,12 @@ impl Grid {
         Grid(table)
     }
 
-    pub(super) fn row<const N: usize>(&mut self, cells: [String; N]) {
+    pub(crate) fn row<const N: usize>(&mut self, cells: [String; N]) {
         self.0.add_row(cells);
     }
 
     /// Prints it, or `nothing` if it has no rows.
-    pub(super) fn print(&self, nothing: &str) {
+    pub(crate) fn print(&self, nothing: &str) {
         if self.0.is_empty() {
             eprintln!("tidemill: {nothing}");
             return;
@@ -35,7 +35,7 @@ impl Grid {
 }
 
 /// A text that may be missing.
-pub(super) fn or_dash(text: Option<&str>) -> String {
+pub(crate) fn or_dash(text: Option<&str>) -> String {
     text.filter(|text| !text.is_empty()).unwrap_or("-").to_owned()
 }
 

@@ -1,6 +1,7 @@
 //! The verbs that ask what runs, over its control socket.
 
 mod amp;
+mod assets;
 mod bgp;
 mod capture;
 mod completions;
@@ -31,7 +32,7 @@ pub(crate) use events::Events;
 pub(crate) use filter::FilterVerb;
 pub(crate) use gate::GateVerb;
 pub(crate) use grantor::GrantorVerb;
-use grid::Grid;
+pub(crate) use grid::{Grid, or_dash};
 #[cfg(target_os = "linux")]
 pub(crate) use kv::{Kv, run as kv};
 pub(crate) use nat::NatVerb;

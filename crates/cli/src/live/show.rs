@@ -84,6 +84,14 @@ enum What {
         /// A rule without actions
         filter: Option<String>,
     },
+    /// Hosts that were detected by their packets: systems, services, names
+    #[command(
+        after_help = "Examples:\n  tidemill show assets\n  tidemill show assets 10.0.0.5 --json\n  tidemill show assets --counters"
+    )]
+    Assets(super::assets::AssetArgs),
+    /// Flows that are exported (IPFIX): all that is counted
+    #[command(after_help = "Example:\n  tidemill show ipfix --json")]
+    Ipfix,
     /// Whether we have what the kernel has (netlink)
     #[command(after_help = "Example:\n  tidemill show kernel")]
     Kernel,
@@ -117,6 +125,8 @@ pub(super) fn run(args: &Show) -> Result<bool> {
                 print_summary(&summary);
             }
         }
+        What::Assets(args) => return super::assets::run(live, args),
+        What::Ipfix => return live.counters(tidemill_control::schema::ipfix::path::COUNTERS),
         What::Flows { filter } => return super::switch::flows(live, filter.as_deref()),
         What::Ports => list(live, path::PORTS, |ports: Ports| ports.ports, print_ports)?,
         What::Graph => list(live, path::NODES, |nodes: Nodes| nodes.nodes, print_graph)?,

@@ -16,7 +16,9 @@ use tidemill_grantor::GrantorSection;
 use tidemill_graph::Idle;
 use tidemill_kvcache::KvcacheSection;
 use tidemill_lookup::numa::cpu_list;
+use tidemill_nf::assets::AssetsSection;
 use tidemill_nf::filter::FilterSection;
+use tidemill_nf::ipfix::IpfixSection;
 use tidemill_nf::nat::NatSection;
 use tidemill_port::PortSpec;
 use tidemill_port::spec::DpdkSection;
@@ -109,6 +111,12 @@ pub(crate) struct Config {
     /// The role `filter`: its rules, its tables. All that a router has goes beside it.
     #[serde(default)]
     pub(crate) filter: Option<FilterSection>,
+    /// Passive detection of assets, beside any role. Without this section there is none.
+    #[serde(default)]
+    pub(crate) assets: Option<AssetsSection>,
+    /// Export of flows by IPFIX, beside any role. Without this section there is none.
+    #[serde(default)]
+    pub(crate) ipfix: Option<IpfixSection>,
     /// What single labels of the table stand for.
     #[serde(default)]
     pub(crate) next_hop: Vec<NextHopConfig>,
@@ -662,6 +670,7 @@ impl Config {
         self.grantor.iter_mut().filter_map(|grantor| grantor.key_file.as_mut()).for_each(join);
         self.switch.iter_mut().filter_map(|switch| switch.flows.as_mut()).for_each(join);
         self.filter.iter_mut().filter_map(|filter| filter.rules.as_mut()).for_each(join);
+        self.assets.iter_mut().filter_map(|assets| assets.fingerprints.as_mut()).for_each(join);
     }
 
     /// The interfaces, with what open devices that are none of the kernel's say of themselves.

@@ -21,6 +21,7 @@ mod service;
 mod setup;
 mod spliced;
 mod switch;
+mod taps;
 mod watch;
 
 use crate::usage;

@@ -2,6 +2,7 @@
 
 use super::config::{Config, Role as Name};
 use super::setup::{Places, Queues};
+use super::taps::{self, Taps};
 use super::{filter, gatekeeper, grantor, kvcache, mitigator, nat, router, switch};
 use crate::usage;
 use anyhow::Result;
@@ -129,8 +130,15 @@ pub(crate) struct Open {
     pub(crate) state: Vec<u8>,
 }
 
-/// Makes the role that a configuration names, and opens its ports.
+/// Makes the role that a configuration names, with what looks on beside it, and opens its ports.
 pub(crate) fn open(opening: &Opening<'_>) -> Result<Open> {
+    // What is wrong there is said before the tables are built.
+    let taps = Taps::open(opening)?;
+    let open = open_alone(opening)?;
+    Ok(Open { role: taps::beside(taps, open.role), ..open })
+}
+
+fn open_alone(opening: &Opening<'_>) -> Result<Open> {
     match opening.config.role {
         Name::Router => router::open(opening),
         Name::Mitigator => mitigator::open(opening),
@@ -145,6 +153,11 @@ pub(crate) fn open(opening: &Opening<'_>) -> Result<Open> {
 
 /// Makes the role of a record that begins with `state`; its ports are the record's.
 pub(crate) fn reopen(opening: &Opening<'_>, state: &[u8]) -> Result<Arc<dyn Role>> {
+    let taps = Taps::reopen(opening)?;
+    Ok(taps::beside(taps, reopen_alone(opening, state)?))
+}
+
+fn reopen_alone(opening: &Opening<'_>, state: &[u8]) -> Result<Arc<dyn Role>> {
     match opening.config.role {
         Name::Router => router::reopen(opening, state),
         Name::Mitigator => mitigator::reopen(opening),
@@ -159,6 +172,13 @@ pub(crate) fn reopen(opening: &Opening<'_>, state: &[u8]) -> Result<Arc<dyn Role
 
 /// Checks what a role makes of a configuration without opening anything. Returns its nodes, and what to say of it.
 pub(crate) fn check(config: &Config, name: &str) -> Result<(GraphBuilder, String)> {
+    let taps = Taps::check(config, name)?;
+    let (mut graph, said) = check_alone(config, name)?;
+    taps.splice(&mut graph);
+    Ok((graph, said + &taps.said()))
+}
+
+fn check_alone(config: &Config, name: &str) -> Result<(GraphBuilder, String)> {
     match config.role {
         Name::Router => router::check(config, name),
         Name::Mitigator => mitigator::check(config, name),

@@ -161,6 +161,8 @@ impl Service {
             ("remap", new.remap == current.remap),
             ("dpdk", new.dpdk == current.dpdk),
             ("control", new.control == current.control),
+            ("assets", new.assets == current.assets),
+            ("ipfix", new.ipfix == current.ipfix),
         ];
         unchanged(&name, &same)?;
         // Tokens and certificates are read anew, and refused before anything has changed.
