@@ -640,7 +640,7 @@ mod tests {
         let point = |series: &str, x: f64, y: f64| {
             format!(r#"{{"figure":"fu-4.7","series":"{series}","x":{x},"y":{y},"unit":"M lookups/s"}}"#)
         };
-        let lines = [HEADER.to_owned(), point("a", 0.1, 30.0), point("a", 0.9, 20.25), point("b", 0.1, 40.0)];
+        let lines = [HEADER.to_owned(), point("a", 0.1, 30.0), point("a", 0.9, 20.3), point("b", 0.1, 40.0)];
         let table = loads_table(&Recorded::parse(&lines.join("\n")).unwrap());
         assert!(table.contains("| 0.1 | 30.0 | 40.0 |\n| 0.9 | 20.3 | full |\n"), "{table}");
     }

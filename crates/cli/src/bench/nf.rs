@@ -262,6 +262,8 @@ struct Answering {
     shared: Arc<Shared>,
     /// Flows that had come in when it was asked last.
     seen: u64,
+    /// Answers that were made.
+    made: PortCounters,
     back: Back,
 }
 
@@ -283,6 +285,7 @@ impl Port for Answering {
         for (packet, n) in packets.iter_mut().zip(answered as u32..) {
             let (address, port) = self.plan.flow(n);
             write(&self.frame, address, packet);
+            self.made.rx.count(FRAME);
             let Some(bytes) = packet.data_mut().first_chunk_mut::<FRAME>() else { continue };
             // The other way round: sums do not mind.
             let (source, destination) = (address.to_be_bytes(), DESTINATION.octets());
@@ -299,7 +302,7 @@ impl Port for Answering {
     }
 
     fn counters(&self) -> PortCounters {
-        self.back.counters()
+        PortCounters { rx: self.made.rx, ..self.back.counters() }
     }
 }
 
@@ -331,8 +334,8 @@ fn rule_file(rules: u32, seed: u64) -> String {
 
 /// The function that is measured.
 enum Function {
-    Nat(NatControl),
-    Filter(FilterControl),
+    Nat(Box<NatControl>),
+    Filter(Box<FilterControl>),
 }
 
 fn router(domain: &Domain) -> Result<RouterControl> {
@@ -362,7 +365,7 @@ fn function(plan: &Plan, router: &RouterControl, domain: &Domain) -> Result<Func
             host_sessions: OF_HOST,
             ..NatSection::default()
         };
-        return Ok(Function::Nat(NatControl::new(&section, interfaces, 1, domain)?));
+        return Ok(Function::Nat(Box::new(NatControl::new(&section, interfaces, 1, domain)?)));
     }
     let folder = tempfile::tempdir()?;
     let path = folder.path().join("rules");
@@ -375,7 +378,7 @@ fn function(plan: &Plan, router: &RouterControl, domain: &Domain) -> Result<Func
         unanswered: states,
         ..FilterSection::default()
     };
-    Ok(Function::Filter(FilterControl::new(&section, interfaces, 1, domain)?))
+    Ok(Function::Filter(Box::new(FilterControl::new(&section, interfaces, 1, domain)?)))
 }
 
 impl Function {
@@ -463,7 +466,14 @@ fn run_once(plan: &Plan) -> Result<f64> {
     let back: Box<dyn Port> = match plan.is_answered() {
         true => {
             let (frame, shared) = (frame(DESTINATION)?, shared.clone());
-            Box::new(Answering { plan: *plan, frame, shared, seen: 0, back: Back::default() })
+            Box::new(Answering {
+                plan: *plan,
+                frame,
+                shared,
+                seen: 0,
+                made: PortCounters::default(),
+                back: Back::default(),
+            })
         }
         false => Box::<Back>::default(),
     };

@@ -240,7 +240,7 @@ pub(super) fn run(
     let progress = Progress::new("bench port wire", (options.runs + SUBJECTS.len()) as u64);
     let mut labs = Vec::new();
     for subject in SUBJECTS {
-        progress.message(&format!("the routes of {subject}"));
+        progress.message(format!("the routes of {subject}"));
         labs.push(match subject {
             OURS => Lab::router(table, options.algorithm, "none")?,
             BELOW => Lab::router(table, options.algorithm, "xdp")?,

@@ -61,7 +61,9 @@ fn flow(record: &Record) -> String {
 fn every_packet_is_in_one_record() {
     let mut random = StdRng::seed_from_u64(1);
     let mut meter = Meter::new(20_000, TIMES, 5).unwrap();
-    let (mut sent, mut told): (HashMap<String, (u64, u64)>, HashMap<String, (u64, u64)>) = Default::default();
+    // Packets and bytes of each flow.
+    let mut sent: HashMap<String, (u64, u64)> = HashMap::new();
+    let mut told = sent.clone();
     let mut reasons: HashMap<Ended, u32> = HashMap::new();
     let mut tell = |record: Record| {
         assert!(record.first_ms <= record.last_ms && record.packets > 0);
