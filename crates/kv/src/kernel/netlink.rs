@@ -151,7 +151,10 @@ pub(super) fn long(bytes: &[u8], at: usize) -> Option<u64> {
 mod tests {
     use super::*;
 
-    fn read(bytes: &[u8]) -> io::Result<(bool, bool, Vec<(u16, usize)>)> {
+    /// Whether it is the end, whether it is whole, and the messages: kind and length.
+    type Read = (bool, bool, Vec<(u16, usize)>);
+
+    fn read(bytes: &[u8]) -> io::Result<Read> {
         let mut seen = Vec::new();
         let (is_done, is_whole) = messages(bytes, &mut |message| {
             seen.push((message.kind, message.body.len()));

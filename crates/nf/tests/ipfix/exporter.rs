@@ -56,8 +56,8 @@ fn a_collector_understands_it() {
         let last = collector.statistics.last().unwrap();
         assert_eq!((number(last, IGNORED_PACKETS), number(last, EXPORTED_RECORDS)), (4, 1500));
         assert_eq!(exporter.messages().0 as usize, collector.messages);
-        // A message of 1232 bytes holds 16 or more records of either kind.
-        assert!(most < 1232 || collector.messages < 1500 / 16, "{}", collector.messages);
+        // A message of 1232 bytes holds 15 or more records of either kind.
+        assert!(most < 1232 || collector.messages <= 1500 / 15, "{}", collector.messages);
     }
 }
 

@@ -149,8 +149,8 @@ fn flows_end_by_what_they_are() {
         told,
         [
             (20_000, Ended::Active, 6, 8, 0, 20_000),
-            (40_000, Ended::Active, 5, 8, 24_000, 40_000),
-            (42_600, Ended::Over, 2, 9, 41_000, 41_500),
+            // What is told next begins with the packet after that, and so does its time.
+            (42_600, Ended::Over, 7, 9, 24_000, 41_500),
             (55_000, Ended::Idle, 1, 8, 50_000, 50_000),
         ]
     );

@@ -68,17 +68,18 @@ fn what_is_told_is_what_came() {
     let mut random = StdRng::seed_from_u64(4);
     for (workers, flows) in [(1, 4000), (2, 4000), (1, 62)] {
         let (mut bytes, mut queues) = (0, vec![Vec::new(); workers]);
-        for n in 0..1500_u64 {
+        // Few enough that all messages wait in a socket's usual room: nobody reads before the end.
+        for n in 0..700_u64 {
             let (frame, _, length) = frame(&mut random, 6);
             bytes += length;
-            queues[n as usize % workers].push((1_000_000 + n * 40, frame));
+            queues[n as usize % workers].push((1_000_000 + n * 90, frame));
         }
         queues[0].push((1_100_000, vec![0; 60]));
         let (collector, control) = run(queues, flows);
         let counters = control.counters();
         let get = |counter| counters.get(counter);
-        assert_eq!((get(Counter::Packets), get(Counter::NotIp), get(Counter::Malformed)), (1501, 1, 0));
-        assert_eq!(collector.sum(PACKETS) + get(Counter::FlowsFull), 1500);
+        assert_eq!((get(Counter::Packets), get(Counter::NotIp), get(Counter::Malformed)), (701, 1, 0));
+        assert_eq!(collector.sum(PACKETS) + get(Counter::FlowsFull), 700);
         assert_eq!(collector.sum(OCTETS) + get(Counter::FlowsFullBytes), bytes);
         assert_eq!(get(Counter::FlowsFull) > 0, flows == 62);
         assert_eq!(

@@ -189,7 +189,11 @@ fn the_fuzzers_seeds_are_of_this_version() {
             std::fs::write(folder.join(name), state.encode().unwrap()).unwrap();
         }
         let seed = std::fs::read(folder.join(name)).unwrap();
-        let seed = State::decode(&seed).unwrap_or_else(|error| panic!("{name}: {error}: write it anew"));
+        let mut seed = State::decode(&seed).unwrap_or_else(|error| panic!("{name}: {error}: write it anew"));
+        // Which structure is the usual one is a question of the processor that wrote it.
+        for (seed, here) in seed.resumed.chosen.iter_mut().zip(&state.resumed.chosen) {
+            seed.algorithm.clone_from(&here.algorithm);
+        }
         assert_eq!(
             (seed.v4, seed.v6, seed.resumed),
             (state.v4, state.v6, state.resumed),
