@@ -1,5 +1,5 @@
-//! Signed segments: TCP MD5 (RFC 2385) and TCP-AO (RFC 5925), which are socket options that no safe library has. One of the named
-//! homes of `unsafe`.
+//! Signed segments: TCP MD5 (RFC 2385) and TCP-AO (RFC 5925), which are socket options that no safe library has.
+//! One of the named homes of `unsafe`.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
