@@ -10,7 +10,7 @@
 
 mod lab;
 
-use lab::{Daemon, Namespace, Ours, has, may_run};
+use lab::{Daemon, FRR, Namespace, Ours, has, may_run};
 use std::fmt::Write as _;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -175,26 +175,7 @@ fn real_gobgp_feeds_the_full_table() {
     }
     let Some((table, whole)) = table(test) else { return };
     let ns = Namespace::new();
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("gobgpd.toml");
-    let neighbor = |address: &str, asn: u32, remote: u16, passive: bool| {
-        format!(
-            "[[neighbors]]\n[neighbors.config]\nneighbor-address = \"{address}\"\npeer-as = {asn}\n\
-             [neighbors.transport.config]\nlocal-address = \"10.0.0.2\"\nremote-port = {remote}\npassive-mode = {passive}\n\
-             [neighbors.timers.config]\nconnect-retry = 1\nidle-hold-time-after-reset = 1\n\
-             [neighbors.ebgp-multihop.config]\nenabled = true\nmultihop-ttl = 10\n\
-             [[neighbors.afi-safis]]\n[neighbors.afi-safis.config]\nafi-safi-name = \"ipv4-unicast\"\n\
-             [[neighbors.afi-safis]]\n[neighbors.afi-safis.config]\nafi-safi-name = \"ipv6-unicast\"\n"
-        )
-    };
-    let configuration = format!(
-        "[global.config]\nas = 64497\nrouter-id = \"10.0.0.2\"\nport = 1792\nlocal-address-list = [\"10.0.0.2\"]\n{}{}",
-        neighbor("10.0.0.200", 65_000, 1790, false),
-        neighbor("10.0.0.1", 64_496, 179, true)
-    );
-    std::fs::write(&file, configuration).unwrap();
-    let arguments = format!("gobgpd -t toml -f {} --api-hosts 127.0.0.1:50051", file.display());
-    let _gobgp = Daemon::start(&ns, &arguments, folder);
+    let _gobgp = Daemon::gobgp(&ns, "");
     let sessions = session("gobgp", "10.0.0.2 port 1792 as 64497", "");
     let _bird = Daemon::bird(&ns, &bird(&table, &sessions));
     // First it gets all of it; then we come.
@@ -211,38 +192,14 @@ fn real_gobgp_feeds_the_full_table() {
 #[test]
 #[ignore = "a million routes: see the head of the file"]
 fn real_frr_feeds_the_full_table() {
-    let (test, bgpd) = ("real_frr_feeds_the_full_table", "/usr/lib/frr/bgpd");
-    if !may_run(test) || !has(test, "bird") || !has(test, bgpd) {
+    let test = "real_frr_feeds_the_full_table";
+    if !may_run(test) || !has(test, "bird") || !has(test, FRR) {
         return;
     }
     let Some((table, whole)) = table(test) else { return };
     let ns = Namespace::new();
-    let folder = tempfile::tempdir().unwrap();
-    let path = |name: &str| folder.path().join(name).display().to_string();
-    let neighbor = |address: &str, asn: u32, more: &str| {
-        format!(
-            " neighbor {address} remote-as {asn}\n neighbor {address} ebgp-multihop 10\n neighbor {address} update-source 10.0.0.2\n \
-             neighbor {address} timers connect 1\n neighbor {address} advertisement-interval 0\n{more}"
-        )
-    };
-    let configuration = format!(
-        "router bgp 64498\n bgp router-id 10.0.0.2\n no bgp ebgp-requires-policy\n no bgp network import-check\n{}{} \
-         address-family ipv4 unicast\n  neighbor 10.0.0.200 next-hop-self\n exit-address-family\n \
-         address-family ipv6 unicast\n  neighbor 10.0.0.1 activate\n  neighbor 10.0.0.200 activate\n  \
-         neighbor 10.0.0.200 route-map SIX out\n exit-address-family\n!\n\
-         route-map SIX permit 10\n set ipv6 next-hop global fd00::2\n!\n",
-        neighbor("10.0.0.200", 65_000, " neighbor 10.0.0.200 port 1790\n"),
-        neighbor("10.0.0.1", 64_496, " neighbor 10.0.0.1 passive\n"),
-    );
-    std::fs::write(path("bgpd.conf"), configuration).unwrap();
-    // As root, for its folders are ours.
-    let sockets = folder.path().display().to_string();
-    let arguments = format!(
-        "{bgpd} -f {} -p 1793 -l 10.0.0.2 -Z -S -u root -g root -i {} --vty_socket {sockets} -P 0",
-        path("bgpd.conf"),
-        path("bgpd.pid"),
-    );
-    let _frr = Daemon::start(&ns, &arguments, folder);
+    let daemon = Daemon::frr(&ns);
+    let sockets = daemon.folder.path().display().to_string();
     let sessions = session("frr", "10.0.0.2 port 1793 as 64498", "");
     let _bird = Daemon::bird(&ns, &bird(&table, &sessions));
     // First it gets all of it; then we come.

@@ -6,7 +6,7 @@
 
 mod lab;
 
-use lab::{Daemon, Namespace, Ours, has, may_run};
+use lab::{Daemon, FRR, Namespace, Ours, has, may_run};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use tidemill_bgp::bmp::View;
@@ -256,30 +256,11 @@ fn root_gobgp_feeds_and_is_monitored() {
             max_prefixes: 100_000,
         }];
     });
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("gobgpd.toml");
-    let neighbor = |address: &str, asn: u32, remote: u16, passive: bool| {
-        format!(
-            "[[neighbors]]\n[neighbors.config]\nneighbor-address = \"{address}\"\npeer-as = {asn}\n\
-             [neighbors.transport.config]\nlocal-address = \"10.0.0.2\"\nremote-port = {remote}\npassive-mode = {passive}\n\
-             [neighbors.timers.config]\nconnect-retry = 1\nidle-hold-time-after-reset = 1\n\
-             [neighbors.ebgp-multihop.config]\nenabled = true\nmultihop-ttl = 10\n\
-             [[neighbors.afi-safis]]\n[neighbors.afi-safis.config]\nafi-safi-name = \"ipv4-unicast\"\n\
-             [[neighbors.afi-safis]]\n[neighbors.afi-safis.config]\nafi-safi-name = \"ipv6-unicast\"\n"
-        )
-    };
-    let configuration = format!(
-        "[global.config]\nas = 64497\nrouter-id = \"10.0.0.2\"\nport = 1792\nlocal-address-list = [\"10.0.0.2\"]\n{}{}\
-         [[bmp-servers]]\n[bmp-servers.config]\naddress = \"10.0.0.200\"\nport = 11019\n\
-         route-monitoring-policy = \"pre-policy\"\n",
-        neighbor("10.0.0.200", 65_000, 1790, false),
-        neighbor("10.0.0.1", 64_496, 179, true)
-    );
-    std::fs::write(&file, configuration).unwrap();
     let session = bird_session("gobgp", "10.0.0.2 port 1792 as 64497", "", "");
     let bird_file = bird(MANY, "disabled yes;", "") + &session;
-    let arguments = format!("gobgpd -t toml -f {} --api-hosts 127.0.0.1:50051", file.display());
-    let _gobgp = Daemon::start(&ns, &arguments, folder);
+    let monitor = "[[bmp-servers]]\n[bmp-servers.config]\naddress = \"10.0.0.200\"\nport = 11019\n\
+                   route-monitoring-policy = \"pre-policy\"\n";
+    let _gobgp = Daemon::gobgp(&ns, monitor);
     let daemon = Daemon::bird(&ns, &bird_file);
     let paths = |ours: &Ours| ours.peer("gobgp").paths;
     ours.until("routes", |ours| paths(ours) == [MANY as usize; 2]);
@@ -303,38 +284,12 @@ fn root_gobgp_feeds_and_is_monitored() {
 #[test]
 fn root_frr_feeds_and_withdraws() {
     let test = "root_frr_feeds_and_withdraws";
-    let bgpd = "/usr/lib/frr/bgpd";
-    if !may_run(test) || !has(test, bgpd) {
+    if !may_run(test) || !has(test, FRR) {
         return;
     }
     let ns = Namespace::new();
     let mut ours = Ours::open(&ns, vec![PeerConfig::new("frr", IpAddr::from([10, 0, 0, 2]), 64_498)]);
-    let folder = tempfile::tempdir().unwrap();
-    let path = |name: &str| folder.path().join(name).display().to_string();
-    let neighbor = |address: &str, asn: u32, more: &str| {
-        format!(
-            " neighbor {address} remote-as {asn}\n neighbor {address} ebgp-multihop 10\n neighbor {address} update-source 10.0.0.2\n \
-             neighbor {address} timers connect 1\n neighbor {address} advertisement-interval 0\n{more}"
-        )
-    };
-    let configuration = format!(
-        "router bgp 64498\n bgp router-id 10.0.0.2\n no bgp ebgp-requires-policy\n no bgp network import-check\n{}{} \
-         address-family ipv4 unicast\n  neighbor 10.0.0.200 next-hop-self\n exit-address-family\n \
-         address-family ipv6 unicast\n  neighbor 10.0.0.1 activate\n  neighbor 10.0.0.200 activate\n  \
-         neighbor 10.0.0.200 route-map SIX out\n exit-address-family\n!\n\
-         route-map SIX permit 10\n set ipv6 next-hop global fd00::2\n!\n",
-        neighbor("10.0.0.200", 65_000, " neighbor 10.0.0.200 port 1790\n"),
-        neighbor("10.0.0.1", 64_496, " neighbor 10.0.0.1 passive\n"),
-    );
-    std::fs::write(path("bgpd.conf"), configuration).unwrap();
-    // As root, for its folders are ours.
-    let arguments = format!(
-        "{bgpd} -f {} -p 1793 -l 10.0.0.2 -Z -S -u root -g root -i {} --vty_socket {} -P 0",
-        path("bgpd.conf"),
-        path("bgpd.pid"),
-        folder.path().display()
-    );
-    let _frr = Daemon::start(&ns, &arguments, folder);
+    let _frr = Daemon::frr(&ns);
     let session = bird_session("frr", "10.0.0.2 port 1793 as 64498", "", "");
     let daemon = Daemon::bird(&ns, &(bird(MANY, "disabled yes;", "") + &session));
     ours.until("routes", |ours| ours.told.len() == 2 * MANY as usize);

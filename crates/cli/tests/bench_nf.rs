@@ -28,7 +28,6 @@ fn each_has_rates(options: &str, cases: &[(&str, &str)]) {
 }
 
 #[test]
-#[ignore = "the answers are counted now, and nobody has run it since"]
 fn the_filter_has_its_rates_and_a_ratio_to_the_bound() {
     let cases = [
         ("established/1K/50 rules", "filter"),

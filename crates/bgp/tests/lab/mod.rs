@@ -82,6 +82,9 @@ impl Drop for Namespace {
     }
 }
 
+/// Where Debian has FRR's daemon.
+pub(crate) const FRR: &str = "/usr/lib/frr/bgpd";
+
 /// A daemon in a namespace.
 pub(crate) struct Daemon {
     child: Child,
@@ -94,6 +97,60 @@ impl Daemon {
         let path = |name: &str| folder.path().join(name).display().to_string();
         std::fs::write(path("bird.conf"), configuration).unwrap();
         let arguments = format!("bird -f -c {} -s {}", path("bird.conf"), path("bird.ctl"));
+        Daemon::start(ns, &arguments, folder)
+    }
+
+    /// FRR at 10.0.0.2, port 1793, AS 64498: it waits for BIRD at 10.0.0.1, and connects to us.
+    pub(crate) fn frr(ns: &Namespace) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name).display().to_string();
+        let neighbor = |address: &str, asn: u32, more: &str| {
+            format!(
+                " neighbor {address} remote-as {asn}\n neighbor {address} ebgp-multihop 10\n neighbor {address} update-source 10.0.0.2\n \
+                 neighbor {address} timers connect 1\n neighbor {address} advertisement-interval 0\n{more}"
+            )
+        };
+        let configuration = format!(
+            "router bgp 64498\n bgp router-id 10.0.0.2\n no bgp ebgp-requires-policy\n no bgp network import-check\n{}{} \
+             address-family ipv4 unicast\n  neighbor 10.0.0.200 next-hop-self\n exit-address-family\n \
+             address-family ipv6 unicast\n  neighbor 10.0.0.1 activate\n  neighbor 10.0.0.200 activate\n  \
+             neighbor 10.0.0.200 route-map SIX out\n exit-address-family\n!\n\
+             route-map SIX permit 10\n set ipv6 next-hop global fd00::2\n!\n",
+            neighbor("10.0.0.200", 65_000, " neighbor 10.0.0.200 port 1790\n"),
+            neighbor("10.0.0.1", 64_496, " neighbor 10.0.0.1 passive\n"),
+        );
+        std::fs::write(path("bgpd.conf"), configuration).unwrap();
+        // As root, for its folders are ours.
+        let arguments = format!(
+            "{FRR} -f {} -p 1793 -l 10.0.0.2 -Z -S -u root -g root -i {} --vty_socket {} -P 0",
+            path("bgpd.conf"),
+            path("bgpd.pid"),
+            folder.path().display()
+        );
+        Daemon::start(ns, &arguments, folder)
+    }
+
+    /// GoBGP at 10.0.0.2, port 1792, AS 64497, likewise; with more in its configuration.
+    pub(crate) fn gobgp(ns: &Namespace, more: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("gobgpd.toml");
+        let neighbor = |address: &str, asn: u32, remote: u16, passive: bool| {
+            format!(
+                "[[neighbors]]\n[neighbors.config]\nneighbor-address = \"{address}\"\npeer-as = {asn}\n\
+                 [neighbors.transport.config]\nlocal-address = \"10.0.0.2\"\nremote-port = {remote}\npassive-mode = {passive}\n\
+                 [neighbors.timers.config]\nconnect-retry = 1\nidle-hold-time-after-reset = 1\n\
+                 [neighbors.ebgp-multihop.config]\nenabled = true\nmultihop-ttl = 10\n\
+                 [[neighbors.afi-safis]]\n[neighbors.afi-safis.config]\nafi-safi-name = \"ipv4-unicast\"\n\
+                 [[neighbors.afi-safis]]\n[neighbors.afi-safis.config]\nafi-safi-name = \"ipv6-unicast\"\n"
+            )
+        };
+        let configuration = format!(
+            "[global.config]\nas = 64497\nrouter-id = \"10.0.0.2\"\nport = 1792\nlocal-address-list = [\"10.0.0.2\"]\n{}{}{more}",
+            neighbor("10.0.0.200", 65_000, 1790, false),
+            neighbor("10.0.0.1", 64_496, 179, true)
+        );
+        std::fs::write(&file, configuration).unwrap();
+        let arguments = format!("gobgpd -t toml -f {} --api-hosts 127.0.0.1:50051", file.display());
         Daemon::start(ns, &arguments, folder)
     }
 

@@ -1,16 +1,25 @@
-//! What benchmarks of whole roles have at their two ends: the shortest frames, a port that takes what comes, and the bound, a bridge that looks at nothing.
+//! What benchmarks of whole roles have in common: the shortest frames, a port that takes what comes, a run from one port to the other, and the bound, a bridge that looks at nothing.
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use std::net::Ipv4Addr;
-use tidemill_burst::{Burst, Packet, Pool};
-use tidemill_graph::{Context, GraphBuilder, Node, Verdict};
+use tidemill_burst::{Burst, Memory, Packet, Pool};
+use tidemill_graph::{Clock, Context, Engine, Graph, GraphBuilder, Ledger, Limits, Node, Options, Verdict};
+use tidemill_lookup::qsbr::Domain;
 use tidemill_port::{Port, PortCounters, PortError, RxStatus};
+use tidemill_router::{PortInfo, RouterConfig, RouterControl, Routes};
 use tidemill_wire::{Protocol, ipv4};
 
 /// The ports' names.
 pub(super) const PORTS: [&str; 2] = ["front", "back"];
 /// Bytes of a frame, without its check sequence.
 pub(super) const FRAME: usize = 60;
+
+/// Where the packets go.
+pub(super) const DESTINATION: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
+
+/// Packet memory.
+const FRAMES: usize = 8192;
+const FRAME_SIZE: usize = 2048;
 
 /// The shortest UDP frame from port 12345 to port 80 of `destination`, with a source of zero and an identification that takes up the difference.
 pub(super) fn frame(destination: Ipv4Addr) -> Result<[u8; FRAME]> {
@@ -87,4 +96,41 @@ pub(super) fn bridge() -> GraphBuilder {
     graph.node("on", ["on"], |_| Box::new(Pass)).input(PORTS[0], "on").input(PORTS[1], "on");
     graph.edge("on", "on", "port:back");
     graph
+}
+
+/// A router of this configuration between the ports, to which no address is a martian.
+pub(super) fn router(config: &str, domain: &Domain) -> Result<RouterControl> {
+    let mut config: RouterConfig = toml::from_str(config).context("the router's configuration")?;
+    config.router.martians = tidemill_ip::Martians::Off;
+    let port = |name: &&str| PortInfo {
+        name: (*name).into(),
+        capture: false,
+        device: None,
+        interface: String::new(),
+    };
+    let ports: Vec<PortInfo> = PORTS.iter().map(port).collect();
+    Ok(RouterControl::new(&config, &ports, Routes::default(), Routes::default(), domain)?)
+}
+
+/// Runs a graph on one worker until both ports have ended; its books, which balance.
+pub(super) fn ran(graph: Graph, ports: [Box<dyn Port>; 2], domain: &Domain) -> Result<Ledger> {
+    let memory = Memory::new(FRAMES, FRAME_SIZE).context("packet memory")?;
+    let options = Options {
+        clock: Clock::wall(),
+        frames_per_worker: FRAMES,
+        pin: true,
+        limits: Limits::default(),
+        traces: Vec::new(),
+        describe: |_| String::new(),
+    };
+    let queues = ports.into_iter().map(|port| vec![port]).collect();
+    let outcome = Engine::new(graph, 1, queues, &memory, domain, options)?.run(|_| {});
+    if let Some(error) = outcome.errors.into_iter().next() {
+        return Err(error.into());
+    }
+    let ledger = outcome.snapshot.ledger();
+    if !ledger.balances() {
+        bail!("the books do not balance: in {}, out {}", ledger.received, ledger.out);
+    }
+    Ok(ledger)
 }

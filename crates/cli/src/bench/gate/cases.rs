@@ -12,7 +12,7 @@
 //! A run whose table did not get full is refused.
 
 use super::GateBench;
-use crate::bench::ends::{Back, FRAME, PORTS, bridge, frame, source, write};
+use crate::bench::ends::{Back, DESTINATION, FRAME, PORTS, bridge, frame, ran, router, source, write};
 use crate::bench::flow::{check_free, size_name};
 use crate::bench::report::Report;
 use crate::bench::statistics;
@@ -21,21 +21,20 @@ use crate::progress::Progress;
 use crate::usage;
 use anyhow::{Context as _, Result, bail};
 use clap::ValueEnum;
-use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use tidemill_burst::{BURST, Burst, Memory, Pool};
+use tidemill_burst::{BURST, Burst, Pool};
 use tidemill_gatekeeper::config::{Action, PolicyConfig};
 use tidemill_gatekeeper::gate::Gate;
 use tidemill_gatekeeper::{
     Counter, Counters, Decision, GatekeeperControl, GatekeeperSection, Host, Pair, Verdict, splice,
 };
-use tidemill_graph::{Clock, Engine, Ledger, Limits, Options};
+use tidemill_graph::{Clock, Ledger};
 use tidemill_lookup::qsbr::Domain;
 use tidemill_lpm::keys::Random;
 use tidemill_port::{Port, PortCounters, PortError, RxStatus};
-use tidemill_router::{PortInfo, RouterConfig, RouterControl, Routes};
+use tidemill_router::RouterControl;
 
 /// What comes in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -55,10 +54,6 @@ impl Case {
     }
 }
 
-/// Packet memory.
-const FRAMES: usize = 8192;
-const FRAME_SIZE: usize = 2048;
-const DESTINATION: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 const ROUTER: &str = "
 [[interface]]
 port = 'front'
@@ -207,16 +202,7 @@ impl Port for Front {
 
 /// A Gatekeeper with one policy and one Grantor; of `granted`, with the flows.
 fn gatekeeper(plan: &Plan, domain: &Domain) -> Result<(RouterControl, GatekeeperControl)> {
-    let mut config: RouterConfig = toml::from_str(ROUTER).context("the router's configuration")?;
-    config.router.martians = tidemill_ip::Martians::Off;
-    let port = |name: &&str| PortInfo {
-        name: (*name).into(),
-        capture: false,
-        device: None,
-        interface: String::new(),
-    };
-    let ports: Vec<PortInfo> = PORTS.iter().map(port).collect();
-    let router = RouterControl::new(&config, &ports, Routes::default(), Routes::default(), domain)?;
+    let router = router(ROUTER, domain)?;
     let section = GatekeeperSection {
         front: vec![PORTS[0].into()],
         policy: vec![PolicyConfig {
@@ -272,24 +258,8 @@ fn run_once(subject: Subject, plan: &Plan) -> Result<Rates> {
         measured: measured.clone(),
         counters: PortCounters::default(),
     };
-    let memory = Memory::new(FRAMES, FRAME_SIZE).context("packet memory")?;
-    let options = Options {
-        clock: Clock::wall(),
-        frames_per_worker: FRAMES,
-        pin: true,
-        limits: Limits::default(),
-        traces: Vec::new(),
-        describe: |_| String::new(),
-    };
-    let queues: Vec<Vec<Box<dyn Port>>> = vec![vec![Box::new(front)], vec![Box::<Back>::default()]];
-    let outcome = Engine::new(graph, 1, queues, &memory, &domain, options)?.run(|_| {});
-    if let Some(error) = outcome.errors.into_iter().next() {
-        return Err(error.into());
-    }
-    let ledger = outcome.snapshot.ledger();
-    let Some(rates) = measured.rates(plan.case).filter(|_| ledger.balances()) else {
-        bail!("the books do not balance: in {}, out {}", ledger.received, ledger.out);
-    };
+    let ledger = ran(graph, [Box::new(front), Box::<Back>::default()], &domain)?;
+    let rates = measured.rates(plan.case).context("no time has passed")?;
     if let Some((_, gate)) = &controls {
         check(plan.case, measured.packets.load(Ordering::Relaxed), &gate.counters(), &ledger)?;
     }
