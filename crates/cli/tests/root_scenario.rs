@@ -84,7 +84,9 @@ fn the_client_is_served_under_attacks_and_nothing_gets_through() {
     assert!(flood > 1000.0, "{}", all());
     let random = dropped("random", "request-queue-full") + dropped("random", "request-evicted");
     assert!(random > 1000.0, "{}", all());
-    assert!(number(&phase("requests")["front_mpps"]) > 0.01, "{}", all());
+    // By far more than the client's own, however slow the machine is.
+    let requests = phase("requests");
+    assert!(number(&requests["front_mpps"]) * 1e6 > 2.0 * number(&requests["client_pps"]), "{}", all());
     assert!(dropped("cookies", "flow-declined") + dropped("cookies", "flow-over-rate") > 1000.0, "{}", all());
     let counted = |name: &str| number(&phase("forgery")["gatekeeper_s"][name]);
     assert!(counted("decisions-refused") > 1000.0, "{}", all());
