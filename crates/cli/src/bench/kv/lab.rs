@@ -31,6 +31,8 @@ struct Daemon {
     stop: Arc<AtomicBool>,
     /// Gets answered by the cache, and gets of which it had not every key; connections that were opened, and that were not followed.
     counts: Arc<[AtomicU64; 4]>,
+    /// How often these have been read.
+    readings: Arc<AtomicU64>,
     /// It does nothing while this is set. And how often it has worked.
     rests: Arc<AtomicBool>,
     rounds: Arc<AtomicU64>,
@@ -47,6 +49,8 @@ impl Daemon {
         let (rests, rounds) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let (stopped, counted, inside) = (stop.clone(), counts.clone(), server.descriptor()?);
         let (resting, worked) = (rests.clone(), rounds.clone());
+        let readings = Arc::new(AtomicU64::new(0));
+        let read = readings.clone();
         let (ready, started) = std::sync::mpsc::channel();
         let work = move || -> Result<()> {
             move_in(&inside)?;
@@ -70,12 +74,13 @@ impl Daemon {
                     {
                         count.store(cache.count(name), Ordering::Relaxed);
                     }
+                    read.fetch_add(1, Ordering::Release);
                 }
             }
             Ok(())
         };
         let thread = std::thread::spawn(work);
-        let mut own = Daemon { stop, counts, rests, rounds, thread: Some(thread) };
+        let mut own = Daemon { stop, counts, readings, rests, rounds, thread: Some(thread) };
         match started.recv() {
             Ok(()) => Ok(own),
             Err(_) => Err(own.end().err().unwrap_or_else(|| anyhow::anyhow!("the cache has ended"))),
@@ -98,6 +103,18 @@ impl Daemon {
             std::thread::sleep(Duration::from_millis(1));
         }
         Ok(())
+    }
+
+    /// The counters as they are now: those of the reading after the next, which has begun later than this.
+    fn read(&self) -> Result<[u64; 4]> {
+        let (started, before) = (Instant::now(), self.readings.load(Ordering::Acquire));
+        while self.readings.load(Ordering::Acquire) < before + 2 {
+            if started.elapsed() > Duration::from_secs(5) {
+                bail!("the cache's daemon does not count any more");
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(std::array::from_fn(|at| self.counts[at].load(Ordering::Relaxed)))
     }
 
     fn end(&mut self) -> Result<()> {
@@ -253,7 +270,7 @@ impl Lab {
         // Whoever receives is another thread by now.
         self.apart(true)?;
         let started = Instant::now();
-        while self.daemon.is_some() && self.asked().1 == 0 {
+        while self.daemon.is_some() && self.asked()?.1 == 0 {
             if started.elapsed() > Duration::from_secs(10) {
                 bail!("the cache looks for nothing");
             }
@@ -299,27 +316,27 @@ impl Lab {
         self.daemon.as_ref().map_or(Ok(()), |daemon| daemon.rest(rests))
     }
 
-    /// Keys that the cache has answered for.
-    pub(super) fn hits(&self) -> u64 {
-        self.asked().0
+    /// Keys that the cache has answered for, until now.
+    pub(super) fn hits(&self) -> Result<u64> {
+        Ok(self.asked()?.0)
     }
 
-    /// Connections that the kernel's tier has seen opened, and that it does not follow.
-    pub(super) fn followed(&self) -> (u64, u64) {
-        let count =
-            |at: usize| self.daemon.as_ref().map_or(0, |daemon| daemon.counts[at].load(Ordering::Relaxed));
-        (count(2), count(3))
+    /// Connections that the kernel's tier has seen opened, and that it does not follow, until now.
+    pub(super) fn followed(&self) -> Result<(u64, u64)> {
+        let [_, _, opened, blind] = self.daemon.as_ref().map_or(Ok([0; 4]), Daemon::read)?;
+        Ok((opened, blind))
     }
 
-    /// Gets that the cache has answered, and all that it has looked for.
-    pub(super) fn asked(&self) -> (u64, u64) {
+    /// Gets that the cache has answered, and all that it has looked for, until now.
+    pub(super) fn asked(&self) -> Result<(u64, u64)> {
         if let Some(middle) = &self.middle {
+            // Its worker counts what it has done when the burst is over.
+            std::thread::sleep(Duration::from_millis(20));
             let (hits, misses) = middle.counts().unwrap_or_default();
-            return (hits, hits + misses);
+            return Ok((hits, hits + misses));
         }
-        let count =
-            |at: usize| self.daemon.as_ref().map_or(0, |daemon| daemon.counts[at].load(Ordering::Relaxed));
-        (count(0), count(0) + count(1))
+        let [hits, misses, ..] = self.daemon.as_ref().map_or(Ok([0; 4]), Daemon::read)?;
+        Ok((hits, hits + misses))
     }
 }
 
