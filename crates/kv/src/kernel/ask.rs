@@ -31,6 +31,15 @@ pub(super) struct Asker {
     at: usize,
 }
 
+/// memcached's connections, as it counts them, if it tells.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Counted {
+    /// That it has taken, since it was started.
+    pub(super) taken: Option<u64>,
+    /// That it has now.
+    pub(super) open: Option<u64>,
+}
+
 impl Asker {
     pub(super) fn connect(address: SocketAddr) -> io::Result<Self> {
         let stream = TcpStream::connect_timeout(&address, PATIENCE)?;
@@ -87,17 +96,18 @@ impl Asker {
     }
 
     /// Seconds until a `flush_all` for later takes effect, whoever asked for it; 0: none waits. memcached tells the second of its own clock,
-    /// which began 60 before its uptime did; one that does not tell it has none. And how many connections it has taken, if it tells.
-    pub(super) fn flush_in(&mut self) -> io::Result<(u64, Option<u64>)> {
+    /// which began 60 before its uptime did; one that does not tell it has none. And its connections.
+    pub(super) fn flush_in(&mut self) -> io::Result<(u64, Counted)> {
         const CLOCK_AHEAD: u64 = 60;
         self.stream.write_all(b"stats settings\r\nstats\r\n")?;
         let number = |text: Option<String>| text.and_then(|text| text.parse::<u64>().ok());
         let [oldest] = self.stats(["STAT oldest "])?.map(number);
-        let [uptime, taken] = self.stats(["STAT uptime ", "STAT total_connections "])?.map(number);
+        let of_all = ["STAT uptime ", "STAT curr_connections ", "STAT total_connections "];
+        let [uptime, open, taken] = self.stats(of_all)?.map(number);
         let seconds = |(at, uptime): (u64, u64)| {
             (at.saturating_add(1)).saturating_sub(uptime.saturating_add(CLOCK_AHEAD))
         };
-        Ok((oldest.zip(uptime).map_or(0, seconds), taken))
+        Ok((oldest.zip(uptime).map_or(0, seconds), Counted { taken, open }))
     }
 
     /// Which protocols it takes (`-B`), if it tells.

@@ -1,6 +1,6 @@
 //! The programs on their interfaces, and the daemon's work in rounds ([`Cache::round`]).
 
-use super::ask::Asker;
+use super::ask::{Asker, Counted};
 use super::layout::{
     COUNTS, Conn, EGRESS, LAYOUT, LEASE_NS, MAX_KEY, MAX_VALUE, OPENED, READ, SCOPE, SHORT, SOURCE, Scope,
     Tuple, WAYS, entry, state, why,
@@ -95,6 +95,12 @@ pub struct Cache {
     /// Connections with mutations that no answer has shown to be executed.
     pub(super) unanswered: Unanswered,
     pub(super) reconciled_ns: u64,
+    /// When the kernel's connections were looked through last.
+    pub(super) walked_ns: u64,
+    /// Connections that the programs saw opened, and memcached's count, at the last beat.
+    counted: (u64, Counted),
+    /// They have changed since the last look.
+    pub(super) has_moved: bool,
     beaten_ns: u64,
     refreshed_ns: u64,
     /// Hot keys that are still to be asked for.
@@ -220,6 +226,9 @@ impl Cache {
             gone: HashMap::new(),
             unanswered: Unanswered::default(),
             reconciled_ns: 0,
+            walked_ns: 0,
+            counted: (0, Counted::default()),
+            has_moved: true,
             beaten_ns: 0,
             refreshed_ns: now_ns(),
             refreshing: VecDeque::new(),
@@ -316,6 +325,7 @@ impl Cache {
         self.state.unsettle();
         self.server = Some(server);
         self.balance = Balance::default();
+        self.has_moved = true;
         self.unasked = true;
         // It is asked, and its addresses are told, at once.
         (self.beaten_ns, self.reconciled_ns) = (0, 0);
@@ -325,11 +335,11 @@ impl Cache {
     /// followed. False: there was no answer.
     fn flushes(&mut self) -> bool {
         let asker = self.server.as_mut().and_then(|server| server.asker.as_mut());
-        let Some(Ok((seconds, taken))) = asker.map(Asker::flush_in) else {
+        let Some(Ok((seconds, counted))) = asker.map(Asker::flush_in) else {
             self.lost();
             return false;
         };
-        self.weigh(taken);
+        self.weigh(counted);
         if let Some(server) = self.server.as_mut().filter(|server| !server.is_asked) {
             if !server.asker.as_ref().is_some_and(|asker| is_held(asker, server.pid)) {
                 if !std::mem::replace(&mut server.is_told, true) {
@@ -358,10 +368,14 @@ impl Cache {
 
     /// Whether memcached has taken connections that the programs have not seen. They may be over by now, before anybody has found them: what they
     /// have written is void, and what they may still have executed is waited for.
-    fn weigh(&mut self, taken: Option<u64>) {
+    fn weigh(&mut self, counted: Counted) {
         // Counted behind memcached's answer: what it has taken was opened before.
         let opened = self.object.sum("kv_counts", OPENED).unwrap_or_default();
-        let Some(taken) = taken else { return };
+        // What is not told may have changed.
+        let is_told = counted.taken.is_some() && counted.open.is_some();
+        self.has_moved |=
+            !is_told || std::mem::replace(&mut self.counted, (opened, counted)) != (opened, counted);
+        let Some(taken) = counted.taken else { return };
         let missing = self.balance.weigh(opened.wrapping_add(self.own_unseen), taken, now_ns());
         if missing == 0 {
             return;

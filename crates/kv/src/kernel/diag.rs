@@ -24,6 +24,8 @@ pub(super) const LISTEN: u8 = 10;
 const NEW_SYN_RECV: u8 = 12;
 /// The states that somebody here wants to know of.
 const WANTED: u32 = 1 << ESTABLISHED | 1 << SYN_RECV | 1 << CLOSE_WAIT | 1 << LISTEN | 1 << NEW_SYN_RECV;
+/// Sockets that wait for connections are in a small table of their own: the kernel looks through nothing else for these.
+const WAITING: u32 = 1 << LISTEN;
 
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
 /// `struct inet_diag_req_v2`, and `struct inet_diag_msg`.
@@ -83,7 +85,18 @@ impl Diag {
     /// # Errors
     /// The kernel does not list this transport, or not whole.
     pub(super) fn of_port(&self, transport: Transport, port: u16) -> io::Result<Vec<Line>> {
-        let states = if transport == Transport::Tcp { WANTED } else { u32::MAX };
+        self.in_states(transport, port, if transport == Transport::Tcp { WANTED } else { u32::MAX })
+    }
+
+    /// The sockets of a port that wait for connections.
+    ///
+    /// # Errors
+    /// As [`Diag::of_port`].
+    pub(super) fn waiting(&self, port: u16) -> io::Result<Vec<Line>> {
+        self.in_states(Transport::Tcp, port, WAITING)
+    }
+
+    fn in_states(&self, transport: Transport, port: u16, states: u32) -> io::Result<Vec<Line>> {
         let mut lines = Vec::new();
         for family in [AddressFamily::INET, AddressFamily::INET6] {
             let mut asked = question(transport, family, states);

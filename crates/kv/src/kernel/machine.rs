@@ -108,8 +108,12 @@ pub(super) fn tuple((client, port): ([u32; 4], u16), server: [u32; 4], scope: u3
 
 /// Sockets that listen on a port over TCP, and those that are bound to it over UDP.
 pub(super) fn listeners(port: u16) -> (Vec<u64>, Vec<u64>) {
-    let tcp = sockets::of_port(Transport::Tcp, port).into_iter().filter(|line| line.state == LISTEN);
-    (tcp.map(|line| line.inode).collect(), bound(port))
+    (waiting(port), bound(port))
+}
+
+/// Sockets that listen on a port over TCP.
+pub(super) fn waiting(port: u16) -> Vec<u64> {
+    sockets::waiting(port).into_iter().map(|line| line.inode).collect()
 }
 
 /// Sockets that are bound to a port over UDP.

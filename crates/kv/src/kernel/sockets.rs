@@ -1,13 +1,23 @@
 //! Sockets of a port, as the kernel lists them: by its diagnosis socket (`sock_diag`, which `ss` asks too), that looks through its table once for each family
 //! and says nothing of other ports; where it has none, by `/proc`, which looks through all of it several times and writes all of it as text.
 
-use super::diag::{Diag, Line, Transport};
+use super::diag::{Diag, LISTEN, Line, Transport};
 use std::{fs, io};
 
 /// The sockets of a port: over TCP those that wait, are being opened, or can still be read from.
 pub(super) fn of_port(transport: Transport, port: u16) -> Vec<Line> {
     let names = if transport == Transport::Tcp { ["tcp", "tcp6"] } else { ["udp", "udp6"] };
     listed(transport, port).unwrap_or_else(|_| of_proc(names, Some(port)))
+}
+
+/// The sockets of a port that wait for connections: where there is a diagnosis socket this is quick, however many connections the kernel has room for.
+pub(super) fn waiting(port: u16) -> Vec<Line> {
+    let listed = Diag::open().and_then(|diag| diag.waiting(port));
+    listed.unwrap_or_else(|_| {
+        let mut lines = of_proc(["tcp", "tcp6"], Some(port));
+        lines.retain(|line| line.state == LISTEN);
+        lines
+    })
 }
 
 fn listed(transport: Transport, port: u16) -> io::Result<Vec<Line>> {
@@ -81,6 +91,8 @@ mod tests {
             assert_eq!(asked, read);
             assert!(asked.len() >= least, "{asked:?}");
         }
+        let waiting = waiting(port);
+        assert!(waiting.len() == 1 && waiting[0].state == LISTEN && waiting[0].local.1 == port, "{waiting:?}");
         drop((clients, udp));
         assert_eq!(listed(Transport::Udp, port).unwrap(), []);
     }
