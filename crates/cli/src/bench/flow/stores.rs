@@ -24,13 +24,13 @@ pub(super) trait Store<const W: usize>: Sized {
     /// What the other calls want to be given with the key.
     fn hash(&self, key: &Key<W>) -> u64;
 
-    /// The same for the key of this number, where it lies beside the key: its hash as a NIC would give it, or where it is.
+    /// The same of many keys.
+    fn hash_batch(&self, keys: &[Key<W>], out: &mut [u64]);
+
+    /// What lies beside the key of this number, where nothing is hashed in the timed part: its hash as a NIC would give it, or where it is.
     fn given(&self, _number: usize, key: &Key<W>) -> u64 {
         self.hash(key)
     }
-
-    /// The same of many keys.
-    fn hash_batch(&self, keys: &[Key<W>], out: &mut [u64]);
 
     /// Adds a new key; whether there was room.
     fn insert(&mut self, hash: u64, key: &Key<W>, value: u64) -> bool;
