@@ -12,13 +12,14 @@ use tidemill_classify::yardstick::CuckooLayers;
 use tidemill_classify::{Field, Grouping, Key, Match, Rank, Rule};
 use tidemill_lookup::qsbr::Domain;
 
-/// Name, layer, masks: HALO's baseline and the switch's cache, each with exact matches or without, and the rules behind them.
+/// Name, layer, masks: HALO's baseline and the switch's cache, each with exact matches or without, and the rules behind them. The cache asks for exact
+/// matches where there is more than one mask.
 const KINDS: [(&str, Layer, u32); 9] = [
     ("nothing", Layer::Nothing, 1),
     ("cuckoo-exact", Layer::Cuckoo(4096), 1),
     ("cuckoo-megaflow-1", Layer::Cuckoo(0), 1),
     ("cuckoo-megaflow-20", Layer::Cuckoo(0), 20),
-    ("cache-exact", Layer::Cache(4096, 0), 1),
+    ("cache-exact", Layer::Cache(4096, 0), 2),
     ("cache-megaflow-1", Layer::Cache(0, 0), 1),
     ("cache-megaflow-20", Layer::Cache(0, 0), 20),
     ("cache-signature-20", Layer::Cache(0, 4096), 20),

@@ -3,7 +3,7 @@
 use super::runner::Runner;
 use super::stats;
 use crate::record::Record;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 /// Prints what is measured, and keeps it if asked to.
@@ -87,6 +87,29 @@ impl Report {
                 "value": value, "low": low, "high": high, "pairs": pairs, "rejected": theirs.rejected});
             let text = format!("  {case} {of} to {to}: {value:.2} ({low:.2} to {high:.2}, {pairs} pairs)");
             self.line(object, &text);
+        }
+        Ok(())
+    }
+
+    /// A case whose pass is, for them, the build that they were timed at when they started: too long to be done again. So there is one pair,
+    /// our median and that build, and no interval.
+    pub(crate) fn beside_build(
+        &mut self,
+        ours: &mut [Runner],
+        theirs: &Runner,
+        case: &Case<'_>,
+    ) -> Result<()> {
+        let Runner { subject: to, build_seconds, rejected, .. } = theirs;
+        ensure!(*build_seconds > 0.0, "{to}: a build that took no time");
+        let their_rate = 1.0 / build_seconds / 1e6;
+        self.rates(theirs, case, &[their_rate]);
+        for our in ours {
+            let rates: Vec<f64> = (0..case.rounds).map(|_| our.pass(case)).collect::<Result<_>>()?;
+            self.rates(our, case, &rates);
+            let (value, of, case) = (stats::median(&rates) / their_rate, &our.subject, case.name);
+            let object = json!({"v": 1, "bench": self.bench, "case": case, "metric": "ratio", "of": of, "to": to,
+                "value": value, "low": value, "high": value, "pairs": 1, "rejected": rejected});
+            self.line(object, &format!("  {case} {of} to {to}: {value:.0} (one build of theirs)"));
         }
         Ok(())
     }

@@ -26,6 +26,8 @@
 //! | megaflow | one of tags for each mask before its own (none if its signature is known), then as an exact match |
 //! | rules | a lookup, the chains' rules, and walks along two tries of a bit each step |
 //!
+//! While all megaflows have one mask, and are no more than exact matches have room, exact matches are neither asked for nor made.
+//!
 //! Masks are asked in the order of their use ([`Cache::maintain`]). There are at most [`Settings::masks`]; a decision with another
 //! mask is not kept, so rules and packets made to multiply masks (Csikor et al., "Tuple Space Explosion", CoNEXT 2019) cost that many
 //! probes a packet and no more.
@@ -246,29 +248,10 @@ impl Cache {
     ) {
         let n = keys.len().min(out.len());
         let mut open = Open { places: std::array::from_fn(|i| i as u8), len: n };
-        let mut whole = [FlowKey([0; 8]); GROUP];
-        whole.iter_mut().zip(keys).for_each(|(whole, key)| whole.0 = key.0);
         let mut hashes = [0; GROUP];
-        self.hasher.hash_batch(&whole[..n], &mut hashes[..n]);
-        let mut slots = [None; GROUP];
-        if let Some(exact) = &mut self.exact {
-            exact.lookup_batch(&hashes[..n], &whole[..n], &mut slots[..n]);
-            let counters = &mut self.counters;
-            open.retain(|_, i| {
-                let Some(slot) = slots[i] else { return true };
-                let Some(decided) = decision(exact, slot, rules, &keys[i], &Mask::ALL, counters) else {
-                    // Another place of this batch may have thrown it away already.
-                    if let Some([decided, _]) = exact.remove(hashes[i], &whole[i]) {
-                        rules.release(decided);
-                        counters.outdated += 1;
-                    }
-                    return true;
-                };
-                out[i] = D::Decision::from(decided);
-                exact.touch(slot, now);
-                counters.exact_hits += 1;
-                false
-            });
+        let direct = self.is_direct();
+        if !direct {
+            self.exact_group(rules, now, (&keys[..n], &mut hashes), &mut open, out);
         }
         laps.lap(Layer::Exact);
         if open.len == 0 {
@@ -300,7 +283,7 @@ impl Cache {
             }
         }
         laps.lap(Layer::Rules);
-        let Some(exact) = &mut self.exact else { return };
+        let Some(exact) = self.exact.as_mut().filter(|_| !direct) else { return };
         let tries = &mut self.tries[0];
         for i in (0..n).filter(|i| (missed & !away) >> i & 1 != 0) {
             let (version, decided) = (rules.version(), out[i].into());
@@ -308,7 +291,7 @@ impl Cache {
                 continue;
             }
             let mut replaced = None;
-            let outcome = exact.find_or_replace(now, hashes[i], &whole[i], |_, stamp, state| {
+            let outcome = exact.find_or_replace(now, hashes[i], &FlowKey(keys[i].0), |_, stamp, state| {
                 let goes = stamp != now || state[1] != version;
                 if goes {
                     replaced = Some(state[0]);
@@ -322,6 +305,52 @@ impl Cache {
             }
         }
         laps.lap(Layer::Exact);
+    }
+
+    /// Whether a megaflow is as near as an exact match: there is one mask to ask for, and there are no more megaflows than room for exact matches.
+    /// Then either is one lookup, in tables that are as warm as each other at best, and whoever had no exact match has paid for two. The hashes of
+    /// whole keys are not asked for either: signatures are for more masks, and the door for where there is little room.
+    #[inline(always)]
+    fn is_direct(&self) -> bool {
+        let exact = self.exact.as_ref().map(Table::slots);
+        self.masks.order().len() == 1
+            && exact.is_none_or(|slots| self.megaflows.len() <= slots)
+            && self.room()
+    }
+
+    /// Hashes the keys, and asks for exact matches.
+    #[inline(always)]
+    fn exact_group<D: Decider>(
+        &mut self,
+        rules: &mut D,
+        now: u32,
+        (keys, hashes): (&[Key], &mut [u64; GROUP]),
+        open: &mut Open,
+        out: &mut [D::Decision],
+    ) {
+        let n = keys.len();
+        let mut whole = [FlowKey([0; 8]); GROUP];
+        whole.iter_mut().zip(keys).for_each(|(whole, key)| whole.0 = key.0);
+        self.hasher.hash_batch(&whole[..n], &mut hashes[..n]);
+        let Some(exact) = &mut self.exact else { return };
+        let mut slots = [None; GROUP];
+        exact.lookup_batch(&hashes[..n], &whole[..n], &mut slots[..n]);
+        let counters = &mut self.counters;
+        open.retain(|_, i| {
+            let Some(slot) = slots[i] else { return true };
+            let Some(decided) = decision(exact, slot, rules, &keys[i], &Mask::ALL, counters) else {
+                // Another place of this batch may have thrown it away already.
+                if let Some([decided, _]) = exact.remove(hashes[i], &whole[i]) {
+                    rules.release(decided);
+                    counters.outdated += 1;
+                }
+                return true;
+            };
+            out[i] = D::Decision::from(decided);
+            exact.touch(slot, now);
+            counters.exact_hits += 1;
+            false
+        });
     }
 
     /// Whether whoever asks for a megaflow gets one.

@@ -247,3 +247,48 @@ fn what_is_outdated_is_counted_once() {
         assert_eq!(counted, u64::from(held), "{exact} exact matches, {signatures} signatures");
     }
 }
+
+/// With one mask a megaflow is as near as an exact match, and nobody asks for both.
+#[test]
+fn exact_matches_are_asked_for_where_there_is_more_than_one_mask() {
+    let mut rules = LiveRules::new(&Domain::new(), Grouping::Exact, 100);
+    let network = |first: u128, length| Rule {
+        matches: Match::any().prefix(Field::Ipv4Destination, first << 24, length),
+        priority: 100,
+    };
+    let keys_in = |first: u32| (0..64).map(move |i| Key::ipv4(1, first << 24 | i, 7, 2, 17));
+    let classify = |rules: &LiveRules, cache: &mut Cache, keys: &[Key]| {
+        let oracle = Oracle::new(rules.set());
+        for _ in 0..3 {
+            let mut out = vec![Rank::NONE; keys.len()];
+            cache.classify(rules.snapshot(), 0, keys, &mut out);
+            keys.iter().zip(out).for_each(|(key, found)| assert_eq!(found, oracle.lookup(key), "{key:?}"));
+        }
+        cache.counters()
+    };
+    rules.insert(network(16, 9)).unwrap();
+    rules.commit();
+    for exact in [0, 310] {
+        let mut cache = Cache::new(Settings { exact, ..SETTINGS }, 5).unwrap();
+        let counted = classify(&rules, &mut cache, &keys_in(16).collect::<Vec<_>>());
+        // The first group of keys makes the megaflow.
+        let counts = (cache.masks(), counted.exact_hits, counted.megaflow_hits, counted.misses);
+        assert_eq!(counts, (1, 0, 3 * 64 - GROUP as u64, GROUP as u64));
+    }
+    let mut cache = Cache::new(SETTINGS, 5).unwrap();
+    rules.insert(network(17, 10)).unwrap();
+    rules.commit();
+    let counted = classify(&rules, &mut cache, &keys_in(16).chain(keys_in(17)).collect::<Vec<_>>());
+    assert!(cache.masks() > 1 && counted.exact_hits >= 128, "{} masks, {counted:?}", cache.masks());
+}
+
+/// Where there are more megaflows than room for exact matches, those in use are found among the few.
+#[test]
+fn many_megaflows_of_one_mask_leave_exact_matches_their_part() {
+    let mut flooded = Flooded::new(Settings { exact: 31, ..SETTINGS });
+    let keys: Vec<Key> = (0..200).map(|sender| Flooded::key(7 * sender, 7)).collect();
+    flooded.classify(0, &keys);
+    flooded.classify(0, &keys[..8]);
+    assert_eq!(flooded.cache.masks(), 1);
+    assert_eq!(flooded.classify(0, &keys[..8]).exact_hits, 8);
+}

@@ -137,6 +137,13 @@ const PEERS: &[Peer] = &[
     Peer { name: "absl-flat", program: Program::Maps, most: 0.87, variant: false },
 ];
 
+/// What memory allows, measured beside `rte_hash`: a line a lookup, and two of which the first says where the other one is. They are told where
+/// keys lie, so nothing is hashed or searched.
+const BOUNDS: [&str; 2] = ["bound-2-lines", "bound-1-line"];
+
+/// The cases for which they are measured: those that a ratio to `rte_hash` is wanted of.
+const BOUNDED: [&str; 2] = ["hit", "find-or-insert"];
+
 /// What allocates by malloc gets huge pages as we do (`madvise`), and keeps them from one filling to the next.
 const TUNABLES: &str =
     "glibc.malloc.hugetlb=1:glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=1099511627776";
@@ -214,6 +221,12 @@ impl Scenario {
         if self.hash_given {
             command.args(["--hash", "given"]);
         }
+        self.start(command, 1.0, cpu)
+    }
+
+    fn bound(&self, programs: &mut Programs, name: &str, cpu: Option<usize>) -> Result<Runner> {
+        let mut command = tidemill(programs, name)?;
+        command.args(["--hash", "given"]);
         self.start(command, 1.0, cpu)
     }
 
@@ -295,11 +308,11 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     Ok(true)
 }
 
-/// 2 MB pages for DPDK's table and ours at once: each entry is key and value in whole 16 bytes, and some more beside it.
+/// 2 MB pages for DPDK's table, ours and the two bounds at once: each entry is key and value in whole 16 bytes, and some more beside it.
 fn pages_for(options: &Options) -> u64 {
     let largest = |sizes: &[usize]| sizes.iter().copied().max().unwrap_or(0);
     let entry = (largest(&options.key_bytes) + 8).next_multiple_of(16) + 16;
-    (largest(&options.entries) * entry * 5 / 2 / (2 << 20) + 128) as u64
+    (largest(&options.entries) * entry * 9 / 2 / (2 << 20) + 128) as u64
 }
 
 fn measure(
@@ -310,18 +323,27 @@ fn measure(
     report: &mut Report,
 ) -> Result<()> {
     let cpu = cpu();
-    let mut ours = match options.peers_only {
-        true => None,
-        false => Some(scenario.ours(programs, &options.structure, cpu)?),
-    };
+    let mut ours = Vec::new();
+    if !options.peers_only {
+        ours.push(scenario.ours(programs, &options.structure, cpu)?);
+    }
+    let own = ours.len();
+    let chosen = |case: &&str| options.case.iter().any(|wanted| wanted == case);
     let build = scenario.name("build");
-    if let Some(ours) = &ours {
+    for ours in &ours {
         report.built(ours, &build, "entries");
     }
     for peer in peers {
+        if peer.program == Program::RteHash && own > 0 && BOUNDED.iter().any(chosen) {
+            for name in BOUNDS {
+                let bound = scenario.bound(programs, name, cpu)?;
+                report.built(&bound, &build, "entries");
+                ours.push(bound);
+            }
+        }
         let mut theirs = scenario.peer(programs, peer, cpu)?;
         report.built(&theirs, &build, "entries");
-        for asked in CASES.into_iter().filter(|case| options.case.iter().any(|wanted| wanted == case)) {
+        for asked in CASES.into_iter().filter(chosen) {
             let rounds = match (fills(asked), options.quick) {
                 (false, false) => 11,
                 (true, false) | (false, true) => 5,
@@ -329,8 +351,11 @@ fn measure(
             };
             // A filling has just emptied its table: that is warm enough, and each costs seconds.
             let case = Case { name: &scenario.name(asked), asked, rounds, warm: !fills(asked) };
-            report.compare(ours.as_mut_slice(), &mut theirs, &case)?;
+            let beside = if BOUNDED.contains(&asked) { ours.len() } else { own };
+            report.compare(&mut ours[..beside], &mut theirs, &case)?;
         }
+        // The bounds have been seen, and their memory is others'.
+        ours.truncate(own);
     }
     Ok(())
 }
@@ -343,6 +368,9 @@ fn check(programs: &mut Programs, peers: &[&Peer], options: &Options) -> Result<
         let mut runners = Vec::new();
         if !options.peers_only {
             runners.push(scenario.ours(programs, &options.structure, None)?);
+            for name in BOUNDS {
+                runners.push(scenario.bound(programs, name, None)?);
+            }
         }
         for peer in peers {
             runners.push(scenario.peer(programs, peer, None)?);

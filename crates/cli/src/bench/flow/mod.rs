@@ -4,6 +4,7 @@
 //! nobody and one table at a time needs memory. Every timed answer is stored and held to what was inserted; a wrong one
 //! ends the benchmark.
 
+mod bound;
 mod figure;
 mod flood;
 mod hashbrown;

@@ -1,5 +1,6 @@
 //! `bench flow --runner`: our side of the comparison with peers. The protocol is in `bench/README.md`.
 
+use super::bound::Bound;
 use super::stores::{Flows, MOST, Map, Plain, Store};
 use crate::bench::pass::{BLOCK, Checksum, Pass};
 use crate::json;
@@ -21,7 +22,7 @@ pub(super) struct RunnerArgs {
     /// With --runner: keys of --key-bytes each, those in the table first
     #[arg(long, value_name = "FILE", requires = "runner")]
     keys: Option<PathBuf>,
-    /// With --runner: the table, or hashbrown
+    /// With --runner: the table, or hashbrown, or what memory allows: bound-1-line, bound-2-lines (with --hash given)
     #[arg(long, value_name = "NAME", requires = "runner")]
     structure: Option<String>,
     /// With --runner: how many keys of the file are in the table
@@ -90,6 +91,9 @@ pub(super) fn run<const W: usize>(args: &RunnerArgs, common: Common) -> Result<b
         return Err(usage(format!("--batch {}: give 1 to {MOST}", common.batch)));
     }
     let asked = Asked { args, common, keys, present, slots, queries };
+    if asked.structure().starts_with("bound-") && asked.common.keyed {
+        return Err(usage("--structure bound-...: is told where keys are, so give --hash given"));
+    }
     structures!(asked, W,
         "flowtable" => Flows<W>,
         "linear" => Plain<tidemill_flow::linear::Linear<W>, W>,
@@ -100,6 +104,8 @@ pub(super) fn run<const W: usize>(args: &RunnerArgs, common: Common) -> Result<b
         "cuckoo" => Plain<tidemill_flow::cuckoo::Cuckoo<W>, W>,
         "keystore-cuckoo" => Plain<tidemill_flow::keystore::Keystore<W>, W>,
         "hashbrown" => Map<W>,
+        "bound-1-line" => Bound<W, 1>,
+        "bound-2-lines" => Bound<W, 2>,
     )
 }
 
@@ -157,7 +163,7 @@ impl<const W: usize> Queries<W> {
             let missing = case == Case::Miss || (case == Case::Mixed && random.bits() & 1 != 0);
             let at = if missing { present + random.below(absent) } else { random.below(present) };
             let mut key = keys[at];
-            let hash = store.hash(&key);
+            let hash = store.given(at, &key);
             key.0[0] ^= previous;
             queries.keys.push(key);
             if !asked.common.keyed {
@@ -234,8 +240,10 @@ fn hashes<'a, const W: usize, S: Store<W>>(
 
 /// Fills an empty table. The checksum is over the values of all keys, asked for afterwards.
 fn fill<const W: usize, S: Store<W>>(store: &mut S, keys: &[Key<W>], common: &Common, batched: bool) -> Pass {
-    let given: Vec<u64> =
-        if common.keyed { Vec::new() } else { keys.iter().map(|key| store.hash(key)).collect() };
+    let given: Vec<u64> = match common.keyed {
+        true => Vec::new(),
+        false => keys.iter().enumerate().map(|(i, key)| store.given(i, key)).collect(),
+    };
     let start = Instant::now();
     if batched {
         let mut own = [0; MOST];
@@ -252,10 +260,32 @@ fn fill<const W: usize, S: Store<W>>(store: &mut S, keys: &[Key<W>], common: &Co
     }
     let time = start.elapsed();
     let mut checksum = Checksum::new();
-    for key in keys {
-        checksum.bytes(store.lookup(store.hash(key), key).to_le_bytes());
+    for (i, key) in keys.iter().enumerate() {
+        checksum.bytes(store.lookup(store.given(i, key), key).to_le_bytes());
     }
     Pass { time, checksum: checksum.text() }
+}
+
+/// The pages that a table of so many bytes lies on, nearly all of it, by the process's own books.
+fn pages(bytes: usize) -> &'static str {
+    let Ok(text) = std::fs::read_to_string("/proc/self/smaps_rollup") else {
+        return "unknown";
+    };
+    let on = |kinds: &[&str]| {
+        let of = |line: &str| {
+            let (kind, size) = line.split_once(':')?;
+            let kilobytes: usize = size.trim().strip_suffix(" kB")?.parse().ok()?;
+            kinds.contains(&kind).then_some(kilobytes << 10)
+        };
+        text.lines().filter_map(of).sum::<usize>() >= bytes / 10 * 9
+    };
+    if on(&["Private_Hugetlb"]) {
+        "2 MB"
+    } else if on(&["Private_Hugetlb", "AnonHugePages"]) {
+        "2 MB, transparent"
+    } else {
+        "4 KB"
+    }
 }
 
 fn serve<const W: usize, S: Store<W>>(asked: &Asked<'_>) -> Result<bool> {
@@ -264,13 +294,15 @@ fn serve<const W: usize, S: Store<W>>(asked: &Asked<'_>) -> Result<bool> {
     let mut store = S::new(asked.slots)?;
     let start = Instant::now();
     let mut rejected = 0;
-    for (key, value) in present.iter().zip(1..) {
-        rejected += usize::from(!store.insert(store.hash(key), key, value));
+    for (i, key) in present.iter().enumerate() {
+        rejected += usize::from(!store.insert(store.given(i, key), key, i as u64 + 1));
     }
     let build_seconds = json::significant(start.elapsed().as_secs_f64());
     // A peer that is a Rust program runs in this one.
     let subject = match asked.structure() {
         "hashbrown" => "peer:hashbrown",
+        "bound-1-line" => "bound:1-line",
+        "bound-2-lines" => "bound:2-lines",
         ours => ours,
     };
     let common = &asked.common;
@@ -278,7 +310,8 @@ fn serve<const W: usize, S: Store<W>>(asked: &Asked<'_>) -> Result<bool> {
     json::print(&json!({"v": json::VERSION, "ready": true, "subject": subject,
         "entries": asked.present - rejected, "rejected": rejected, "build_seconds": build_seconds,
         "bytes": store.bytes(),
-        "params": {"batch": common.batch, "capacity": store.capacity(), "hash": hash}}))?;
+        "params": {"batch": common.batch, "capacity": store.capacity(), "hash": hash,
+            "pages": pages(store.bytes())}}))?;
     let mut queries: Option<Queries<W>> = None;
     for line in std::io::stdin().lock().lines() {
         let line = line.context("standard input")?;
@@ -363,5 +396,37 @@ mod tests {
         }
         let whole = Asked { present: 150, ..asked(&args, &file, true) };
         assert!(read_keys::<5>(&whole).unwrap_err().is::<crate::Usage>());
+    }
+
+    /// Checksums of all cases: of a table that is filled key by key, and once more in batches.
+    fn sums<S: Store<5>>(asked: &Asked<'_>, keys: &[Key<5>]) -> Vec<String> {
+        let mut all = Vec::new();
+        for batched in [false, true] {
+            let mut store = S::new(asked.slots).unwrap();
+            all.push(fill(&mut store, &keys[..asked.present], &asked.common, batched).checksum);
+            for case in [Case::Hit, Case::Miss, Case::Mixed, Case::HitSingle, Case::HitDependent] {
+                all.push(Queries::lay_out(case, asked, keys, &store).pass(&store, 32).checksum);
+            }
+        }
+        all
+    }
+
+    #[test]
+    fn bounds_answer_as_tables_do() {
+        let args = RunnerArgs {
+            runner: true,
+            keys: None,
+            structure: None,
+            present: None,
+            slots: None,
+            queries: None,
+        };
+        // More absent ones than there are slots.
+        let mut random = Random::new(9);
+        let keys: Vec<Key<5>> = (0..400).map(|_| Key(std::array::from_fn(|_| random.bits()))).collect();
+        let asked = asked(&args, Path::new(""), false);
+        let right = sums::<Map<5>>(&asked, &keys);
+        assert_eq!(sums::<Bound<5, 1>>(&asked, &keys), right);
+        assert_eq!(sums::<Bound<5, 2>>(&asked, &keys), right);
     }
 }
