@@ -262,6 +262,8 @@ answers! {
         pub pool_free: u64,
         /// Frames that its pool has.
         pub pool_frames: u64,
+        /// Why it is not on the CPU that it was to be bound to, in a line.
+        pub unbound: Option<String>,
     }
 
     /// What was dropped, by reason and place.

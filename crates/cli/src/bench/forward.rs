@@ -9,6 +9,7 @@
 //! ```
 //! net_null gives frames and touches nothing, so packets have to be written: by us as by the others.
 
+use super::ends::warn_unbound;
 use super::pass::Checksum;
 use super::report::Report;
 use crate::json::{self, Measurement, Params};
@@ -225,7 +226,9 @@ pub(super) fn pass(
     };
     let ports: Vec<Vec<Box<dyn Port>>> = vec![vec![Box::new(input)], vec![output]];
     let engine = Engine::new(graph, 1, ports, &memory, domain, options)?;
+    let handle = engine.handle();
     let outcome = engine.run(|_| {});
+    warn_unbound(&handle);
     if let Some(error) = outcome.errors.into_iter().next() {
         return Err(error.into());
     }

@@ -271,6 +271,7 @@ pub(super) fn run(args: &Show) -> Result<bool> {
                     ]);
                 }
                 grid.print("there are no workers");
+                workers.iter().flat_map(|w| &w.unbound).for_each(|why| println!("{why}"));
             },
         )?,
         What::NextHops => list(

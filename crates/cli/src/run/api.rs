@@ -196,7 +196,8 @@ pub(super) fn workers(service: &Service) -> schema::Workers {
         let elapsed_ns = since(|snapshot| snapshot.elapsed_ns).max(1.0);
         let packets = received(now).saturating_sub(before.map_or(0, received)) as f64;
         let seat = service.handle.seats().get(index);
-        let cpu = seat.and_then(|seat| seat.cpu);
+        let unbound = service.handle.unbound(index).map(|unbound| unbound.to_string());
+        let cpu = seat.and_then(|seat| seat.cpu).filter(|_| unbound.is_none());
         schema::Worker {
             index: index as u32,
             cpu: cpu.map(|cpu| cpu as u32),
@@ -208,6 +209,7 @@ pub(super) fn workers(service: &Service) -> schema::Workers {
             rx_pps: packets / (elapsed_ns / 1e9),
             pool_free: now.pool.free as u64,
             pool_frames: now.pool.frames as u64,
+            unbound,
         }
     };
     schema::Workers { workers: rates.now.iter().enumerate().map(one).collect() }
