@@ -137,24 +137,28 @@ pub(super) fn ports(service: &Service) -> schema::Ports {
         bytes: direction.bytes,
         dropped: dropped(&direction.dropped),
     };
-    let one = |(number, (spec, counters)): (usize, (&PortSpec, &tidemill_port::PortCounters))| schema::Port {
-        name: spec.name().into(),
-        to: inputs.get(number).copied().flatten().map(|target| service.graph.target_name(target)),
-        kind: spec.kind().into(),
-        link: spec.interface().and_then(|_| service.role.link(number)).map(|up| match up {
-            _ if counters.away() > 0 => schema::Link::Away,
-            true => schema::Link::Up,
-            false => schema::Link::Down,
-        }),
-        queues,
-        rx: direction(&counters.rx),
-        tx: direction(&counters.tx),
-        made: counters.rx.made + counters.tx.made,
-        held: counters.rx.held + counters.tx.held,
-        left: service.role.left(number).map(|left| left.by_rule),
-        unread: service.role.left(number).map(|left| left.unread),
-        lost: counters.lost,
-        found: counters.found,
+    let one = |(number, (spec, counters)): (usize, (&PortSpec, &tidemill_port::PortCounters))| {
+        let left = service.role.left(number);
+        schema::Port {
+            name: spec.name().into(),
+            to: inputs.get(number).copied().flatten().map(|target| service.graph.target_name(target)),
+            kind: spec.kind().into(),
+            link: spec.interface().and_then(|_| service.role.link(number)).map(|up| match up {
+                _ if counters.away() > 0 => schema::Link::Away,
+                true => schema::Link::Up,
+                false => schema::Link::Down,
+            }),
+            queues,
+            rx: direction(&counters.rx),
+            tx: direction(&counters.tx),
+            made: counters.rx.made + counters.tx.made,
+            held: counters.rx.held + counters.tx.held,
+            left: left.as_ref().map(|left| left.by_rule),
+            unread: left.as_ref().map(|left| left.unread),
+            lost: counters.lost,
+            found: counters.found,
+            hindered: left.and_then(|left| left.hindered),
+        }
     };
     schema::Ports { ports: config.port.iter().zip(&snapshot.ports).enumerate().map(one).collect() }
 }

@@ -45,7 +45,9 @@
 //!
 //! **Coming and going.** A device that is removed, renamed, or moved away makes the port `lost`: its frames come back, what
 //! waited to be sent is `tx-failed`, and every 100 ms a queue looks for the interface's name. When it is there the program
-//! is attached again, its maps as they were, and the port is `found`. A queue or an interface that a process that has just
+//! is attached again, its maps as they were, and the port is `found`. It must be one that could have been opened in the first
+//! place: MTU, queues, nobody else's program or socket on it; what is in the way is tried again and told
+//! ([`Left::hindered`](crate::Left::hindered)). At the start, a queue or an interface that a process that has just
 //! ended still holds is waited for (2 s). The program goes with this process, however that ends.
 //!
 //! **Behind another program** ([`Options::front`]): an interface takes one XDP program. One that decides first, such as the
