@@ -513,13 +513,34 @@ impl Link {
     }
 }
 
+/// Looks at all queues of both ends until something is so of each.
+fn each_is(
+    near: &mut [Box<dyn Port>],
+    far: &mut [Box<dyn Port>],
+    pools: &mut [Pool],
+    what: &str,
+    is_so: impl Fn(&PortCounters) -> bool,
+) {
+    let started = Instant::now();
+    while !near.iter().chain(far.iter()).all(|port| is_so(&port.counters())) {
+        for ((near, far), pool) in near.iter_mut().zip(far.iter_mut()).zip(pools.iter_mut()) {
+            ready(&mut **near, pool);
+            ready(&mut **far, pool);
+        }
+        assert!(started.elapsed() < PATIENCE, "not {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
 #[test]
 fn root_xdp_several_queues() {
     if !inside("root_xdp_several_queues") {
         return;
     }
     run("sysctl -qw net.ipv6.conf.default.disable_ipv6=1");
-    run("ip link add name qa numrxqueues 2 numtxqueues 2 type veth peer name qb numrxqueues 2 numtxqueues 2");
+    let devices =
+        "ip link add name qa numrxqueues 2 numtxqueues 2 type veth peer name qb numrxqueues 2 numtxqueues 2";
+    run(devices);
     run("ip link set qa up");
     run("ip link set qb up");
     let memory = memory();
@@ -537,19 +558,30 @@ fn root_xdp_several_queues() {
     let mut pools = [memory.pool(FRAMES / 2).unwrap(), memory.pool(FRAMES / 2).unwrap()];
     let mut near = spec("name = \"qa\"\nrx_ring = 256\nmode = \"native\"").open(2, &context).unwrap();
     let mut far = spec("name = \"far\"\ninterface = \"qb\"\nrx_ring = 256").open(2, &context).unwrap();
-    for queue in 0..2 {
-        ready(&mut *far[queue], &mut pools[queue]);
-    }
-    // A queue of one end is the same queue of the other.
-    for queue in 0..2 {
-        let frames: Vec<_> = (0..200).map(|i| numbered(i + 1000 * queue as u32, 60)).collect();
-        send(&mut *near[queue], &mut pools[queue], &frames);
-        assert_eq!(receive(&mut *far[queue], &mut pools[queue], 200), frames);
+    for round in 0..2 {
+        if round == 1 {
+            // Both queues of both ends miss their device, and each finds the one with its number again.
+            run("ip link del qa");
+            each_is(&mut near, &mut far, &mut pools, "missed", |counters| counters.away() == 1);
+            run(devices);
+            run("ip link set qa up");
+            run("ip link set qb up");
+            each_is(&mut near, &mut far, &mut pools, "found", |counters| counters.found == 1);
+        }
+        for queue in 0..2 {
+            ready(&mut *far[queue], &mut pools[queue]);
+        }
+        // A queue of one end is the same queue of the other.
+        for queue in 0..2 {
+            let frames: Vec<_> = (0..200).map(|i| numbered(i + 1000 * queue as u32, 60)).collect();
+            send(&mut *near[queue], &mut pools[queue], &frames);
+            assert_eq!(receive(&mut *far[queue], &mut pools[queue], 200), frames, "{round}");
+        }
     }
     for (queue, pool) in pools.iter_mut().enumerate() {
         near[queue].finish(now_ns(), pool).unwrap();
         far[queue].finish(now_ns(), pool).unwrap();
-        assert_eq!((near[queue].counters().tx.packets, far[queue].counters().rx.packets), (200, 200));
+        assert_eq!((near[queue].counters().tx.packets, far[queue].counters().rx.packets), (400, 400));
         assert_home(pool);
     }
 }

@@ -57,6 +57,10 @@
 //! program in the driver the kernel switches segmentation off on the other end by itself; in generic mode it does not,
 //! and merged or unsegmented packets do not fit in frames: `ethtool -K DEV gro off`, `ethtool -K PEER tso off gso off`.
 //!
+//! **VLAN tags** that a card takes off lie beside the packet, where neither the program nor the socket finds them: the packet looks
+//! as if it had none. `ethtool -K DEV rxvlan off` leaves them in it; the port says so where that is on. On a virtual link it is the
+//! sender that leaves tags to its card: `ethtool -K PEER txvlan off`.
+//!
 //! **Busy polling** (`busy_poll_us`) needs, to be of use, interrupts that are put off:
 //! `echo 2 > /sys/class/net/DEV/napi_defer_hard_irqs; echo 200000 > /sys/class/net/DEV/gro_flush_timeout`.
 
@@ -291,6 +295,12 @@ fn notes(name: &str, interface: &str, options: &Options, ports: &[XdpPort]) -> V
         line += &format!(", busy polling for {} us", options.busy_poll_us);
     }
     let mut notes = vec![line];
+    if !is_virtual(interface) && sys::takes_tags_off(interface) {
+        notes.push(format!(
+            "port {name}: warning: {interface} takes VLAN tags off what it receives, and tagged packets look like untagged ones here: \
+             ethtool -K {interface} rxvlan off"
+        ));
+    }
     if ports.iter().any(|port| !port.is_native()) {
         if sys::merges(interface) {
             notes.push(format!(
