@@ -209,7 +209,6 @@ fn mistakes_get_one_line() {
         ("bench port null --size 63", 2, "--size 63"),
         ("bench port null --workers 0", 2, "--workers 0"),
         ("bench port pcap --workers 2", 2, "--workers 2"),
-        ("bench port wire --table v6.txt", 2, "no IPv4 routes"),
         ("bench port null --table v4.txt --algorithm x", 2, "router.algorithm"),
         ("bench port ring", 2, "null, pcap"),
     ]);

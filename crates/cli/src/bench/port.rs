@@ -201,11 +201,6 @@ pub(super) fn run(args: &PortBench) -> Result<bool> {
         #[cfg(all(feature = "xdp", target_os = "linux"))]
         Kind::Wire => {
             let Some(table) = table(args)? else { return Err(usage("bench port wire: give --table FILE")) };
-            if family(&table) == 6 {
-                return Err(usage(
-                    "--table: has no IPv4 routes, and bench port wire routes IPv4: give one that has",
-                ));
-            }
             let destinations = NullArgs::of(args).destinations(Some(&table));
             let PortBench { algorithm, seconds, runs, json, .. } = args;
             let options = super::wire::Options { algorithm, seconds: *seconds, runs: *runs, json: *json };
