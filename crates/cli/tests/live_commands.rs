@@ -115,6 +115,7 @@ fn registry() -> Registry {
         rx_pps: 5e6,
         pool_free: 10,
         pool_frames: 64,
+        unbound: Some("worker 1 is not bound".into()),
     };
     answer(&mut registry, path::WORKERS, wire::Workers { workers: vec![worker] });
     let drop = |reason: &str, count| wire::DropCount {
@@ -330,6 +331,7 @@ fn show_prints_tables_and_lines_of_json() {
         fake.words("show workers", "1"),
         ["1", "3", "1", "2", "42.0", "7.5", "100", "5000000", "10", "64"]
     );
+    assert!(fake.ok("show workers").out.ends_with("\nworker 1 is not bound\n"));
     assert_eq!(
         fake.words("show fib", "main"),
         ["main", "IPv4", "dxr", "3", "4096", "1024", "2", "5", "usual", "for", "IPv4"]

@@ -85,6 +85,28 @@ fn root_a_capture_is_routed_between_dpdk_devices() {
     assert!(sorted == other, "two workers send something else than one");
 }
 
+/// As many IPv6 packets are sent as were received, each to the next hop of its longest prefix, once forwarded and with its checksum right.
+#[test]
+fn root_ipv6_between_devices_that_cost_nothing() {
+    let folder = Folder::new();
+    let key = |n: u16| {
+        let [high, low] = n.to_be_bytes();
+        [0x20, 0x01, 0x0d, 0xb8, 0, (n % 3) as u8, 0, 0, 0, 0, 0, 0, 0, 0, high, low]
+    };
+    folder.write("v6.txt", "2001:db8::/32\t7\n2001:db8:1::/48\t300\n");
+    folder.write("keys6", (0..4096).flat_map(key).collect::<Vec<u8>>());
+    let labels = (0..4096).map(|n| if n % 3 == 1 { 300_u32 } else { 7 });
+    let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+    let expected = labels.flat_map(u32::to_le_bytes).fold(0xcbf2_9ce4_8422_2325, step);
+    let line = "bench port dpdk --runner --table v6.txt --keys keys6";
+    let lines = folder.run_with(line, "run check\nrun route\nrun io\nquit\n").json();
+    assert_eq!((lines.len(), &lines[0]["routes"]), (4, &2.into()));
+    assert_eq!(lines[1]["checksum"], format!("{expected:016x}"));
+    for line in &lines[1..] {
+        assert!(line["sent"].as_u64() >= Some(4096) && line["sent"] == line["lookups"], "{line}");
+    }
+}
+
 #[test]
 fn root_a_build_without_such_a_device_says_so() {
     let folder = Folder::new();

@@ -186,6 +186,8 @@ answers! {
         pub lost: u64,
         /// Times that it came back and was opened anew, by queue.
         pub found: u64,
+        /// What keeps the port from a device that is there (again), in a line; told of `af_xdp` only.
+        pub hindered: Option<String>,
     }
 
     /// One direction of a port.
@@ -262,6 +264,8 @@ answers! {
         pub pool_free: u64,
         /// Frames that its pool has.
         pub pool_frames: u64,
+        /// Why it is not on the CPU that it was to be bound to, in a line.
+        pub unbound: Option<String>,
     }
 
     /// What was dropped, by reason and place.

@@ -17,7 +17,7 @@ use crate::worker::chain::{Cuts, Links};
 use crate::worker::sleep::Doze;
 pub use crate::worker::sleep::Idle;
 use crate::worker::{self, Turn, Worker};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tidemill_burst::{BURST, Memory, Packet, PoolStats};
@@ -186,10 +186,22 @@ fn cuts(graph: &Graph, stages: &[Vec<String>]) -> Result<Cuts, EngineError> {
     Ok(Cuts(cuts))
 }
 
+/// A worker that the system did not let onto its CPU. Its run is right all the same, but its rates are those of wherever it is put.
+#[derive(Debug, thiserror::Error)]
+#[error("worker {worker} is not bound to CPU {cpu}: {source}")]
+pub struct Unbound {
+    /// The worker.
+    pub worker: usize,
+    /// The CPU that it was to be bound to.
+    pub cpu: usize,
+    /// What the system said.
+    pub source: std::io::Error,
+}
+
 /// Where one worker runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Seat {
-    /// The CPU that it is bound to.
+    /// The CPU that it is to be bound to; where that failed, [`Handle::unbound`] says why.
     pub cpu: Option<usize>,
     /// Its chain.
     pub chain: usize,
@@ -206,6 +218,8 @@ pub struct Handle {
     mailboxes: Arc<[Mailbox]>,
     wakers: Arc<[Waker]>,
     seats: Arc<[Seat]>,
+    /// By worker: the code of the error that kept it from its CPU, or 0.
+    unbound: Arc<[AtomicI32]>,
     store: Arc<Mutex<Store>>,
 }
 
@@ -224,6 +238,13 @@ impl Handle {
     /// Where each worker runs.
     pub fn seats(&self) -> &[Seat] {
         &self.seats
+    }
+
+    /// Why a worker is not on its CPU, if the system refused that: known once its thread has begun.
+    pub fn unbound(&self, worker: usize) -> Option<Unbound> {
+        let cpu = self.seats.get(worker)?.cpu?;
+        let code = self.unbound.get(worker)?.load(Ordering::Acquire);
+        (code != 0).then(|| Unbound { worker, cpu, source: std::io::Error::from_raw_os_error(code) })
     }
 
     /// The switch itself, for signal handlers.
@@ -386,6 +407,7 @@ impl Engine {
             mailboxes: (0..workers).map(|_| Mailbox::default()).collect(),
             wakers: wakers.into(),
             seats: (0..workers).map(place).collect(),
+            unbound: (0..workers).map(|_| AtomicI32::new(0)).collect(),
             store: Arc::new(Mutex::new(Store::new(limit))),
         };
         let mut made = Vec::new();
@@ -423,7 +445,8 @@ impl Engine {
         self.workers[worker].observer = Some(observer);
     }
 
-    /// What each worker's thread does before anything else, given its number, once it is on its CPU: giving up rights, say.
+    /// What each worker's thread does before anything else, given its number, once it is on its CPU, or could not be put there
+    /// ([`Handle::unbound`]): giving up rights, say.
     pub fn before_work(&mut self, first: impl Fn(usize) + Send + Sync + 'static) {
         self.first = Some(Box::new(first));
     }
@@ -447,7 +470,11 @@ impl Engine {
                 let work = move || {
                     // If this worker panics, the others end and the panic is passed on.
                     let _stop = StopOnPanic(handle);
-                    cpu.into_iter().for_each(pin_to);
+                    if let Some(cpu) = cpu
+                        && let Err(error) = pin_to(cpu)
+                    {
+                        handle.unbound[index].store(error.raw_os_error(), Ordering::Release);
+                    }
                     if let Some(first) = first {
                         first(index);
                     }
@@ -545,9 +572,12 @@ pub fn allowed_cpus() -> Vec<usize> {
         .unwrap_or_default()
 }
 
-fn pin_to(cpu: usize) {
+/// Binds the calling thread to a CPU. A container may forbid it.
+fn pin_to(cpu: usize) -> Result<(), rustix::io::Errno> {
+    if cpu >= rustix::thread::CpuSet::MAX_CPU {
+        return Err(rustix::io::Errno::INVAL);
+    }
     let mut set = rustix::thread::CpuSet::new();
     set.set(cpu);
-    // A container may forbid it; the run is right all the same.
-    let _ = rustix::thread::sched_setaffinity(None, &set);
+    rustix::thread::sched_setaffinity(None, &set)
 }

@@ -32,7 +32,7 @@ pub use capture::{Capture, Captured};
 pub use clock::Clock;
 pub use counters::{Ledger, Snapshot};
 pub use engine::{
-    Engine, EngineError, Fate, Handle, Idle, Limits, Observer, Options, Outcome, Placement, Seat,
+    Engine, EngineError, Fate, Handle, Idle, Limits, Observer, Options, Outcome, Placement, Seat, Unbound,
     allowed_cpus, check_stages,
 };
 pub use graph::{Graph, GraphBuilder, GraphError};

@@ -322,3 +322,25 @@ fn stages_that_make_no_sense_are_refused() {
         "stages: a node is named twice: only one can begin there"
     );
 }
+
+#[test]
+fn a_worker_that_cannot_have_its_cpu_says_so_and_works() {
+    let ours = allowed_cpus()[0];
+    // One that the system has a name for and no machine has, and one beyond all names.
+    for (cpu, is_bound) in [(ours, true), (1023, false), (1 << 20, false)] {
+        let memory = Memory::new(FRAMES, 2048).unwrap();
+        let ((a, _), (b, _)) = (script("a", 700), script("b", 0));
+        let placement = Placement { cpus: vec![cpu], ..Placement::simple(1, &memory) };
+        let (graph, domain, options) = (mixed_graph(0), Domain::new(), options(FRAMES, vec![]));
+        let engine = Engine::placed(graph, vec![vec![a], vec![b]], placement, &domain, options).unwrap();
+        let handle = engine.handle();
+        assert!(handle.unbound(0).is_none(), "it has not begun");
+        let ledger = engine.run(|_| ()).snapshot.ledger();
+        assert!(ledger.balances() && ledger.received == 700, "{ledger:?}");
+        let said = format!("worker 0 is not bound to CPU {cpu}: Invalid argument (os error 22)");
+        let unbound = handle.unbound(0).map(|unbound| unbound.to_string());
+        assert_eq!(unbound, (!is_bound).then_some(said));
+        assert_eq!(handle.seats()[0].cpu, Some(cpu));
+        assert!(handle.unbound(1).is_none(), "there is no such worker");
+    }
+}

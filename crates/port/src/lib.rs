@@ -45,7 +45,7 @@ pub use rule::{Left, Ownership, Rule};
 pub use spec::{OpenContext, Opened, PortSpec};
 pub use spread::{Spreading, flow_hash, spread};
 pub use tap::Tap;
-pub use template::{Fields, Payload, Stamp, Template};
+pub use template::{Fields, Payload, Stamp, StampV6, Template};
 pub use wake::{DESCRIPTORS, Wake, Waker};
 
 use tidemill_burst::{Burst, Pool};

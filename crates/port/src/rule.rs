@@ -22,12 +22,14 @@ pub struct Ownership {
 }
 
 /// What was not taken, since the port was opened.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Left {
     /// Packets left to the kernel by the rule.
     pub by_rule: u64,
     /// Packets on queues of the device that nobody reads; the kernel got them.
     pub unread: u64,
+    /// Why nothing is taken now from a device that is there (again): what keeps the port from it, in a line.
+    pub hindered: Option<String>,
 }
 
 /// A port's rule, which the control side holds while workers hold the port's queues.

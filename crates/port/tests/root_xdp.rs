@@ -19,6 +19,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use tidemill_bpf::{Front, Kernel, Object, Source};
 use tidemill_burst::{Burst, DropReason, Memory, Pool};
 use tidemill_port::spec::{Mode, OpenContext, PortSpec};
 use tidemill_port::xdp::{Options, XdpPort, open};
@@ -26,6 +27,14 @@ use tidemill_port::{Ownership, Port, PortCounters, Rule, RxStatus};
 use tidemill_wire::verify_checksums;
 
 const FRAMES: usize = 8192;
+/// The mitigator's program, which has no rules here: everything goes on to what stands behind it.
+static FRONT: Source = Source {
+    object: tidemill_bpf::include_bytes_aligned!("../../../bpf/amp.bpf.o"),
+    program: "tidemill_amp",
+    minimum: Kernel(5, 11),
+    layout: 1,
+    shared: &[],
+};
 
 fn memory() -> Arc<Memory> {
     Memory::new(FRAMES, 2048).unwrap()
@@ -70,11 +79,21 @@ fn root_xdp_frames_pass_both_ways_byte_for_byte() {
     if !inside("root_xdp_frames_pass_both_ways_byte_for_byte") {
         return;
     }
-    for (mode, native) in [(Mode::Auto, true), (Mode::Native, true), (Mode::Generic, false)] {
+    // With busy polling the same frames pass, by our calls; without rights or a kernel for it, no port opens.
+    for (mode, native, busy_poll_us) in
+        [(Mode::Auto, true, 0), (Mode::Native, true, 50), (Mode::Generic, false, 50), (Mode::Native, true, 0)]
+    {
         cable("left", "right");
         let memory = memory();
         let mut pool = memory.pool(FRAMES).unwrap();
-        let (mut left, mut right) = (port("left", &memory, mode), port("right", &memory, mode));
+        let options = Options { busy_poll_us, ..small(mode) };
+        let [mut left, mut right] = ["left", "right"].map(|interface| {
+            let mut open = open(interface, interface, 1, &options, std::slice::from_ref(&memory)).unwrap();
+            let polls = open.notes.iter().any(|note| note.contains("busy polling for 50 us"));
+            assert_eq!(polls, busy_poll_us > 0, "{:?}", open.notes);
+            open.rule.set(&Ownership::default()).unwrap();
+            open.queues.remove(0)
+        });
         assert_eq!((left.is_native(), left.is_zero_copy()), (native, false));
         let frames: Vec<_> = (0..10_000).map(|i| numbered(i, 14 + (i as usize * 7) % 1501)).collect();
         let bytes = frames.iter().map(|f| f.len() as u64).sum();
@@ -494,13 +513,34 @@ impl Link {
     }
 }
 
+/// Looks at all queues of both ends until something is so of each.
+fn each_is(
+    near: &mut [Box<dyn Port>],
+    far: &mut [Box<dyn Port>],
+    pools: &mut [Pool],
+    what: &str,
+    is_so: impl Fn(&PortCounters) -> bool,
+) {
+    let started = Instant::now();
+    while !near.iter().chain(far.iter()).all(|port| is_so(&port.counters())) {
+        for ((near, far), pool) in near.iter_mut().zip(far.iter_mut()).zip(pools.iter_mut()) {
+            ready(&mut **near, pool);
+            ready(&mut **far, pool);
+        }
+        assert!(started.elapsed() < PATIENCE, "not {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
 #[test]
 fn root_xdp_several_queues() {
     if !inside("root_xdp_several_queues") {
         return;
     }
     run("sysctl -qw net.ipv6.conf.default.disable_ipv6=1");
-    run("ip link add name qa numrxqueues 2 numtxqueues 2 type veth peer name qb numrxqueues 2 numtxqueues 2");
+    let devices =
+        "ip link add name qa numrxqueues 2 numtxqueues 2 type veth peer name qb numrxqueues 2 numtxqueues 2";
+    run(devices);
     run("ip link set qa up");
     run("ip link set qb up");
     let memory = memory();
@@ -518,19 +558,30 @@ fn root_xdp_several_queues() {
     let mut pools = [memory.pool(FRAMES / 2).unwrap(), memory.pool(FRAMES / 2).unwrap()];
     let mut near = spec("name = \"qa\"\nrx_ring = 256\nmode = \"native\"").open(2, &context).unwrap();
     let mut far = spec("name = \"far\"\ninterface = \"qb\"\nrx_ring = 256").open(2, &context).unwrap();
-    for queue in 0..2 {
-        ready(&mut *far[queue], &mut pools[queue]);
-    }
-    // A queue of one end is the same queue of the other.
-    for queue in 0..2 {
-        let frames: Vec<_> = (0..200).map(|i| numbered(i + 1000 * queue as u32, 60)).collect();
-        send(&mut *near[queue], &mut pools[queue], &frames);
-        assert_eq!(receive(&mut *far[queue], &mut pools[queue], 200), frames);
+    for round in 0..2 {
+        if round == 1 {
+            // Both queues of both ends miss their device, and each finds the one with its number again.
+            run("ip link del qa");
+            each_is(&mut near, &mut far, &mut pools, "missed", |counters| counters.away() == 1);
+            run(devices);
+            run("ip link set qa up");
+            run("ip link set qb up");
+            each_is(&mut near, &mut far, &mut pools, "found", |counters| counters.found == 1);
+        }
+        for queue in 0..2 {
+            ready(&mut *far[queue], &mut pools[queue]);
+        }
+        // A queue of one end is the same queue of the other.
+        for queue in 0..2 {
+            let frames: Vec<_> = (0..200).map(|i| numbered(i + 1000 * queue as u32, 60)).collect();
+            send(&mut *near[queue], &mut pools[queue], &frames);
+            assert_eq!(receive(&mut *far[queue], &mut pools[queue], 200), frames, "{round}");
+        }
     }
     for (queue, pool) in pools.iter_mut().enumerate() {
         near[queue].finish(now_ns(), pool).unwrap();
         far[queue].finish(now_ns(), pool).unwrap();
-        assert_eq!((near[queue].counters().tx.packets, far[queue].counters().rx.packets), (200, 200));
+        assert_eq!((near[queue].counters().tx.packets, far[queue].counters().rx.packets), (400, 400));
         assert_home(pool);
     }
 }
@@ -661,4 +712,70 @@ fn root_xdp_what_is_in_the_way_is_said() {
     send(&mut right, &mut pool, &[numbered(1, 60)]);
     assert_eq!(receive(&mut second, &mut pool, 1), [numbered(1, 60)]);
     finish(&mut [&mut second, &mut right], &mut pool);
+}
+
+/// Looks at a port until something is so.
+fn until(port: &mut XdpPort, pool: &mut Pool, what: &str, is_so: impl Fn(&XdpPort) -> bool) {
+    let started = Instant::now();
+    while !is_so(port) {
+        ready(port, pool);
+        assert!(started.elapsed() < PATIENCE, "{what}: {:?}", port.counters());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn root_xdp_what_keeps_a_port_from_a_device_that_is_back_is_said() {
+    if !inside("root_xdp_what_keeps_a_port_from_a_device_that_is_back_is_said") {
+        return;
+    }
+    let memory = memory();
+    let mut pool = memory.pool(FRAMES).unwrap();
+    // Behind a program of its own choice a port meets no other one's program, but it does meet another one's socket.
+    let front = Front::new(Object::load(&FRONT, &[], None).unwrap(), tidemill_bpf::Mode::Auto, None);
+    let behind = Options { front: Some(Arc::new(front)), ..small(Mode::Auto) };
+    cable("left", "right");
+    let (mut left, rule) = ruled("left", &memory, &behind);
+    rule.set(&Ownership::default()).unwrap();
+    ready(&mut left, &mut pool);
+    assert_eq!(rule.left().hindered, None);
+    let says = |what: &'static str| {
+        let rule = rule.clone();
+        move |port: &XdpPort| {
+            port.counters().away() == 1 && rule.left().hindered.is_some_and(|why| why.contains(what))
+        }
+    };
+    let is_back = |port: &XdpPort| port.counters().away() == 0 && rule.left().hindered.is_none();
+    let is_gone = |port: &XdpPort| port.counters().away() == 1 && rule.left().hindered.is_none();
+    run("ip link del left");
+    until(&mut left, &mut pool, "it is missed", is_gone);
+    // Packets of its MTU do not fit in frames, until it is made smaller.
+    cable("left", "right");
+    run("ip link set left mtu 3000");
+    until(&mut left, &mut pool, "its MTU is told", says("the MTU of left is 3000"));
+    run("ip link set left mtu 1500");
+    until(&mut left, &mut pool, "it is back", is_back);
+    run("ip link del left");
+    until(&mut left, &mut pool, "it is missed again", is_gone);
+    // More queues than are read.
+    run(
+        "ip link add name left numrxqueues 2 numtxqueues 2 type veth peer name right numrxqueues 2 numtxqueues 2",
+    );
+    run("ip link set left up");
+    until(&mut left, &mut pool, "its queues are told", says("left has 2 queues and 1 would be read"));
+    run("ip link del left");
+    until(&mut left, &mut pool, "that one is gone too", is_gone);
+    // Somebody else was faster.
+    cable("left", "right");
+    let (mut faster, _rule) = ruled("left", &memory, &behind);
+    let taken = "queue 0 is taken by another AF_XDP socket (these have some open: root_xdp";
+    until(&mut left, &mut pool, "the other one is told", says(taken));
+    faster.finish(now_ns(), &mut pool).unwrap();
+    until(&mut left, &mut pool, "it is back after all", is_back);
+    assert_eq!((left.counters().lost, left.counters().found), (2, 2));
+    let mut right = port("right", &memory, Mode::Native);
+    ready(&mut left, &mut pool);
+    send(&mut right, &mut pool, &[numbered(1, 60)]);
+    assert_eq!(receive(&mut left, &mut pool, 1), [numbered(1, 60)]);
+    finish(&mut [&mut left, &mut right], &mut pool);
 }

@@ -17,7 +17,7 @@ use std::process::Command;
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// IPv4 routes, `prefix TAB label`, compressed or not
+    /// Routes of one family, `prefix TAB label`, compressed or not
     #[arg(long)]
     table: PathBuf,
     /// One JSON object per line
@@ -62,6 +62,8 @@ const PACKETS: usize = 1 << 21;
 struct Scenario {
     table: PathBuf,
     keys: PathBuf,
+    /// 4 or 6.
+    family: u8,
     expected: BTreeMap<&'static str, String>,
     params: Value,
 }
@@ -72,15 +74,18 @@ impl Scenario {
     fn new(name: &str, table: &Table, count: usize) -> Result<Scenario> {
         let folder = env::scratch("peers")?;
         let file = |ending: &str| folder.join(format!("{}-port.{ending}", std::process::id()));
+        // The shortest UDP frame of IPv6 is longer.
+        let size = if table.family == 4 { 64 } else { 66 };
         let mut scenario = Scenario {
             table: file("table"),
             keys: file("keys"),
+            family: table.family,
             expected: BTreeMap::new(),
-            params: json!({"table": name, "prefixes": table.routes.len(), "packets": count, "size": 64}),
+            params: json!({"table": name, "prefixes": table.routes.len(), "packets": count, "size": size}),
         };
         table.write(&scenario.table)?;
         let keys = keys::generate(table, Spread::Prefix, count, 1);
-        keys::write(&scenario.keys, 4, &keys)?;
+        keys::write(&scenario.keys, table.family, &keys)?;
         let sent = Pattern::Rnd.expected(&Reference::new(table), &keys);
         scenario.expected.insert("check", sent);
         Ok(scenario)
@@ -104,6 +109,7 @@ impl Scenario {
         sources.extend(build::sources("dpdk", "c")?);
         let mut command = Command::new(build::c("port", &sources)?);
         command.args(["--structure", name, "--burst", &burst.to_string()]);
+        command.args(["--family", &self.family.to_string()]);
         self.start(command, cpu)
     }
 }
@@ -148,11 +154,11 @@ fn fastest(
 /// Whether everything agreed.
 pub(crate) fn run(options: &Options) -> Result<bool> {
     let table = Table::read(&options.table)?;
-    anyhow::ensure!(table.family == 4, "{}: give a table of IPv4 routes", options.table.display());
     let name = options.table.file_name().unwrap_or_default().to_string_lossy();
     let scenario = Scenario::new(&name, &table, if options.check { 1 << 14 } else { PACKETS })?;
+    let records = if table.family == 4 { "peers-port" } else { "peers-port-v6" };
     let record =
-        options.record.then(|| Record::of_table("peers-port", &options.table, table.bits(), options.quick));
+        options.record.then(|| Record::of_table(records, &options.table, table.bits(), options.quick));
     let record = record.transpose()?;
     let _pages = pages::raise(PAGES);
     let cpu = cpu();

@@ -10,11 +10,12 @@
 //! First at capacity, in pairs: how much slower is the router with churn? Then at a share of it, with packets that come whether
 //! or not anybody has time for them (a device's ring that overflows is `rx-ring-full`): does churn drop what quiet does not?
 //! Half of the changes give a route another next hop and back, half withdraw and announce a route that no packet takes, so
-//! that no packet loses its route. Before and after, every packet's next hop is looked at: they must be the same.
+//! that no packet loses its route. Before and after, every packet's next hop is looked at: they must be the same. All of it is IPv4 if
+//! the table has that, else IPv6.
 
-use super::forward::{Digest, SendOnly};
+use super::forward::{Digest, Forwarded, SendOnly};
 use super::pass::Checksum;
-use super::port::{NullArgs, router};
+use super::port::{NullArgs, family, of_family, router, stats};
 use super::report::Report;
 use super::statistics;
 use crate::json::{Measurement, Params};
@@ -24,11 +25,11 @@ use crate::usage;
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tidemill_burst::{BURST, Burst, DropReason, Memory, Pool};
+use tidemill_feed::LoadedTable;
 use tidemill_graph::trace::TraceRequest;
 use tidemill_graph::{Clock, Engine, Handle, Limits, Options};
 use tidemill_lookup::qsbr::Domain;
@@ -124,15 +125,15 @@ impl<P: Port> Port for Paced<P> {
 }
 
 /// The control side, and what it is to do.
-struct Side {
+struct Side<A: Forwarded> {
     control: RouterControl,
     config: RouterConfig,
     domain: Domain,
-    changes: Vec<Change<u32>>,
+    changes: Vec<Change<A>>,
     next: usize,
 }
 
-impl Side {
+impl<A: Forwarded> Side<A> {
     /// Housekeeping and, with a rate, load, until told to stop; how many changes were applied.
     fn work(&mut self, handle: &Handle, rate: Option<f64>, done: &AtomicBool) -> Result<u64> {
         let (started, mut applied, mut turns) = (Instant::now(), 0, 0_u64);
@@ -152,7 +153,8 @@ impl Side {
                 }
                 if turns.is_multiple_of(100) {
                     // A worker that is behind with the last one says so; then this one is left out.
-                    let asked = handle.trace(&TraceRequest { at: "ip4-lookup".into(), packets: 8 });
+                    let at = format!("ip{}-lookup", A::FAMILY);
+                    let asked = handle.trace(&TraceRequest { at, packets: 8 });
                     std::hint::black_box((asked.is_ok(), handle.traces(0)));
                 }
                 if turns.is_multiple_of(1000) {
@@ -176,9 +178,9 @@ struct Ran {
 }
 
 /// One run, at capacity or at a pace (packets per second).
-fn run_once(
+fn run_once<A: Forwarded>(
     args: &ChurnBench,
-    side: &mut Side,
+    side: &mut Side<A>,
     supply: &Supply,
     rate: Option<f64>,
     pace: Option<f64>,
@@ -218,8 +220,8 @@ fn run_once(
     Ok(Ran { mpps: ledger.out as f64 / seconds / 1e6, dropped, changes_per_s: applied as f64 / seconds })
 }
 
-fn engine(
-    side: &Side,
+fn engine<A: Forwarded>(
+    side: &Side<A>,
     source: Box<dyn Port>,
     sink: Box<dyn Port>,
     duration: Option<Duration>,
@@ -238,7 +240,7 @@ fn engine(
 }
 
 /// The labels by which each destination's packet is sent, as a digest.
-fn digest(side: &Side, supply: &Supply, packets: usize) -> Result<String> {
+fn digest<A: Forwarded>(side: &Side<A>, supply: &Supply, packets: usize) -> Result<String> {
     let source = Box::new(NullPort::new("in", supply.clone(), 0, Some(packets as u64)));
     let seen = Arc::new(Mutex::new((0, Checksum::new())));
     let sink = Box::new(Digest { seen: seen.clone(), counters: PortCounters::default(), most: packets });
@@ -252,16 +254,16 @@ fn digest(side: &Side, supply: &Supply, packets: usize) -> Result<String> {
 
 /// Changes that come back to where they began. Even ones give a route another label, odd ones withdraw a route that holds none
 /// of the destinations (sorted); each is undone `DISTANCE` changes later.
-fn changes(rib: &Rib<u32>, destinations: &[u32], seed: u64) -> Vec<Change<u32>> {
+fn changes<A: Forwarded>(rib: &Rib<A>, destinations: &[A], seed: u64) -> Vec<Change<A>> {
     const ROUTES: usize = 50_000;
-    let mut routes: Vec<(Prefix<u32>, Label)> = rib.iter().collect();
+    let mut routes: Vec<(Prefix<A>, Label)> = rib.iter().collect();
     let mut random = tidemill_lpm::keys::Random::new(seed);
     for at in 0..routes.len().min(4 * ROUTES) {
         let other = at + random.below(routes.len() - at);
         routes.swap(at, other);
     }
     let labels: Vec<Label> = routes.iter().map(|(_, label)| *label).collect();
-    let empty = |prefix: &Prefix<u32>| {
+    let empty = |prefix: &Prefix<A>| {
         let from = destinations.partition_point(|&address| address < prefix.first());
         destinations.get(from).is_none_or(|&address| address > prefix.last())
     };
@@ -286,19 +288,17 @@ pub(super) fn run(args: &ChurnBench) -> Result<bool> {
         ));
     }
     let table = args.table.load()?;
+    if family(&table) == 4 { run_with::<u32>(args, table) } else { run_with::<u128>(args, table) }
+}
+
+fn run_with<A: Forwarded>(args: &ChurnBench, table: LoadedTable) -> Result<bool> {
     let null = NullArgs { packets: args.packets, seed: args.seed };
     let addresses = null.destinations(Some(&table));
-    let mut sorted: Vec<u32> = addresses
-        .iter()
-        .filter_map(|address| match address {
-            IpAddr::V4(v4) => Some(v4.to_bits()),
-            IpAddr::V6(_) => None,
-        })
-        .collect();
+    let mut sorted: Vec<A> = of_family(&addresses);
     sorted.sort_unstable();
-    let changes = changes(&table.v4, &sorted, args.seed);
+    let changes = changes(A::rib(&table), &sorted, args.seed);
     if changes.is_empty() || addresses.is_empty() {
-        return Err(usage("--table: has no IPv4 routes: give one that has"));
+        return Err(usage("--table: has no routes that packets can take: give one that has"));
     }
     let domain = Domain::new();
     let (control, config) = router(&args.algorithm, table, &domain)?;
@@ -307,9 +307,12 @@ pub(super) fn run(args: &ChurnBench) -> Result<bool> {
     let before = digest(&side, &supply, args.packets)?;
 
     let mut params = Params::new();
-    let stats = &side.control.lookup_stats()[0];
-    params.insert("algorithm".into(), stats.algorithm.clone().into());
+    let stats = stats(&side.control, A::FAMILY)?;
+    params.insert("algorithm".into(), stats.algorithm.into());
     params.insert("prefixes".into(), stats.prefixes.into());
+    if A::FAMILY == 6 {
+        params.insert("family".into(), A::FAMILY.into());
+    }
     params.insert("updates_per_s".into(), args.rate.into());
     let progress = Progress::new("bench churn", (2 * args.pairs + 2) as u64);
     let (mut quiet, mut churn, mut changes_per_s) = (Vec::new(), Vec::new(), Vec::new());

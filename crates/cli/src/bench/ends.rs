@@ -3,7 +3,9 @@
 use anyhow::{Context as _, Result, bail};
 use std::net::Ipv4Addr;
 use tidemill_burst::{Burst, Memory, Packet, Pool};
-use tidemill_graph::{Clock, Context, Engine, Graph, GraphBuilder, Ledger, Limits, Node, Options, Verdict};
+use tidemill_graph::{
+    Clock, Context, Engine, Graph, GraphBuilder, Handle, Ledger, Limits, Node, Options, Verdict,
+};
 use tidemill_lookup::qsbr::Domain;
 use tidemill_port::{Port, PortCounters, PortError, RxStatus};
 use tidemill_router::{PortInfo, RouterConfig, RouterControl, Routes};
@@ -112,6 +114,13 @@ pub(super) fn router(config: &str, domain: &Domain) -> Result<RouterControl> {
     Ok(RouterControl::new(&config, &ports, Routes::default(), Routes::default(), domain)?)
 }
 
+/// Says it where the worker was not on its CPU: then its rate is that of wherever it was put.
+pub(super) fn warn_unbound(handle: &Handle) {
+    if let Some(unbound) = handle.unbound(0) {
+        eprintln!("tidemill: warning: {unbound}");
+    }
+}
+
 /// Runs a graph on one worker until both ports have ended; its books, which balance.
 pub(super) fn ran(graph: Graph, ports: [Box<dyn Port>; 2], domain: &Domain) -> Result<Ledger> {
     let memory = Memory::new(FRAMES, FRAME_SIZE).context("packet memory")?;
@@ -124,7 +133,10 @@ pub(super) fn ran(graph: Graph, ports: [Box<dyn Port>; 2], domain: &Domain) -> R
         describe: |_| String::new(),
     };
     let queues = ports.into_iter().map(|port| vec![port]).collect();
-    let outcome = Engine::new(graph, 1, queues, &memory, domain, options)?.run(|_| {});
+    let engine = Engine::new(graph, 1, queues, &memory, domain, options)?;
+    let handle = engine.handle();
+    let outcome = engine.run(|_| {});
+    warn_unbound(&handle);
     if let Some(error) = outcome.errors.into_iter().next() {
         return Err(error.into());
     }

@@ -7,29 +7,80 @@
 //! net_null -> Fill ----------------------------> net_null           fill
 //! net_null ------------------------------------> net_null           io
 //! ```
-//! net_null gives frames and touches nothing, so packets have to be written: by us as by the others.
+//! net_null gives frames and touches nothing, so packets have to be written: by us as by the others. IPv4 or IPv6, as the table is.
 
+use super::ends::warn_unbound;
 use super::pass::Checksum;
+use super::port::stats;
 use super::report::Report;
 use crate::json::{self, Measurement, Params};
 use crate::usage;
 use anyhow::{Context as _, Result, bail};
 use serde_json::{Value, json};
 use std::io::BufRead;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
-use tidemill_burst::{Burst, Memory, Pool};
+use tidemill_burst::{Burst, Memory, Packet, Pool};
+use tidemill_feed::LoadedTable;
 use tidemill_graph::{Clock, Engine, GraphBuilder, Limits, Options};
 use tidemill_lookup::qsbr::Domain;
-use tidemill_lpm::Label;
-use tidemill_port::{Fields, OpenContext, Port, PortCounters, PortError, PortSpec, RxStatus, Stamp};
-use tidemill_router::RouterControl;
+use tidemill_lpm::{Label, Rib};
+use tidemill_port::{Fields, OpenContext, Port, PortCounters, PortError, PortSpec, RxStatus, Stamp, StampV6};
+use tidemill_router::{Routed, RouterControl};
 
 /// Frames of the worker's pool.
 const FRAMES: usize = 4096;
-/// Frame length with the frame check sequence.
-const SIZE: usize = 64;
+/// An address family whose packets are forwarded here.
+pub(super) trait Forwarded: Routed {
+    /// The shortest UDP frame, with the frame check sequence.
+    const SIZE: usize;
+    /// What writes such a frame.
+    type Stamp: Send + 'static;
+
+    fn stamp() -> Option<Self::Stamp>;
+    fn write(stamp: &Self::Stamp, packet: &mut Packet, to: Self);
+    /// The table's routes of this family.
+    fn rib(table: &LoadedTable) -> &Rib<Self>;
+}
+
+impl Forwarded for u32 {
+    const SIZE: usize = 64;
+    type Stamp = Stamp;
+
+    fn stamp() -> Option<Stamp> {
+        let (src, dst) = (Ipv4Addr::new(198, 18, 0, 1).into(), Ipv4Addr::UNSPECIFIED.into());
+        Stamp::new(Self::SIZE, &Fields { src, dst, src_port: 1024, dst_port: 9, ident: 0 })
+    }
+
+    #[inline(always)]
+    fn write(stamp: &Stamp, packet: &mut Packet, to: u32) {
+        stamp.write(packet, to);
+    }
+
+    fn rib(table: &LoadedTable) -> &Rib<u32> {
+        &table.v4
+    }
+}
+
+impl Forwarded for u128 {
+    const SIZE: usize = 66;
+    type Stamp = StampV6;
+
+    fn stamp() -> Option<StampV6> {
+        let (src, dst) = (Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 1).into(), Ipv6Addr::UNSPECIFIED.into());
+        StampV6::new(Self::SIZE, &Fields { src, dst, src_port: 1024, dst_port: 9, ident: 0 })
+    }
+
+    #[inline(always)]
+    fn write(stamp: &StampV6, packet: &mut Packet, to: u128) {
+        stamp.write(packet, to);
+    }
+
+    fn rib(table: &LoadedTable) -> &Rib<u128> {
+        &table.v6
+    }
+}
 
 /// What is done with packets between the two devices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,15 +104,15 @@ impl Way {
 }
 
 /// Wraps the receiving device: writes a UDP packet into every frame, and ends after so many.
-struct Fill<P> {
+struct Fill<P, A: Forwarded> {
     inner: P,
     /// `None`: frames stay as they are.
-    stamp: Option<Stamp>,
-    destinations: Arc<[u32]>,
+    stamp: Option<A::Stamp>,
+    destinations: Arc<[A]>,
     at: usize,
 }
 
-impl<P: Port> Port for Fill<P> {
+impl<P: Port, A: Forwarded> Port for Fill<P, A> {
     fn name(&self) -> &str {
         self.inner.name()
     }
@@ -76,11 +127,11 @@ impl<P: Port> Port for Fill<P> {
             let new = &mut burst[before..];
             let rest = &self.destinations[self.at..];
             for (packet, &dst) in new.iter_mut().zip(rest) {
-                stamp.write(packet, dst);
+                A::write(stamp, packet, dst);
             }
             // More than were asked for go to the first ones again.
             for (packet, &dst) in new.iter_mut().skip(rest.len()).zip(&*self.destinations) {
-                stamp.write(packet, dst);
+                A::write(stamp, packet, dst);
             }
         }
         self.at += burst.len() - before;
@@ -149,11 +200,8 @@ impl Port for Digest {
         for packet in burst.iter() {
             self.counters.tx.count(packet.len());
             if let (true, [2, 0x54, a, b, c, d, ..]) = (seen.0 < self.most, packet.data()) {
-                let right = packet.data().get(14..34).is_some_and(|ip| {
-                    ip[8] == 63
-                        && tidemill_wire::checksum::fold(tidemill_wire::checksum::sum(ip).into()) == 0xFFFF
-                });
-                let label = if right { u32::from_be_bytes([*a, *b, *c, *d]) } else { u32::MAX };
+                let label =
+                    if is_right(packet.data()) { u32::from_be_bytes([*a, *b, *c, *d]) } else { u32::MAX };
                 seen.0 += 1;
                 seen.1.add(&[Label(label)]);
             }
@@ -167,10 +215,20 @@ impl Port for Digest {
     }
 }
 
-/// One of the two devices.
-fn device(name: &str, number: usize, burst: u16, memory: &Arc<Memory>) -> Result<Box<dyn Port>> {
+/// Whether a frame is a packet that was forwarded once: its time to live, and the checksum of its header, or in IPv6 of all.
+fn is_right(frame: &[u8]) -> bool {
+    match frame.get(12..14) {
+        Some([0x86, 0xDD]) => frame.get(21) == Some(&63) && tidemill_wire::verify_checksums(frame).is_ok(),
+        _ => frame.get(14..34).is_some_and(|ip| {
+            ip[8] == 63 && tidemill_wire::checksum::fold(tidemill_wire::checksum::sum(ip).into()) == 0xFFFF
+        }),
+    }
+}
+
+/// One of the two devices, for frames of this length.
+fn device(name: &str, number: usize, len: usize, burst: u16, memory: &Arc<Memory>) -> Result<Box<dyn Port>> {
     let text =
-        format!("kind = 'dpdk'\nname = '{name}'\ndevice = 'net_null{number},size=60'\nburst = {burst}");
+        format!("kind = 'dpdk'\nname = '{name}'\ndevice = 'net_null{number},size={len}'\nburst = {burst}");
     let spec: PortSpec = toml::from_str(&text)?;
     let memory = [memory.clone()];
     let context = OpenContext { base: Path::new(""), table: None, memory: &memory };
@@ -186,26 +244,24 @@ pub(super) struct Passed {
 }
 
 /// Forwards as many packets as there are destinations.
-pub(super) fn pass(
+pub(super) fn pass<A: Forwarded>(
     way: Way,
     burst: u16,
-    destinations: &Arc<[u32]>,
+    destinations: &Arc<[A]>,
     router: &RouterControl,
     domain: &Domain,
 ) -> Result<Passed> {
     let memory = Memory::new(FRAMES, 2048).context("packet memory")?;
-    let (src, dst) = (Ipv4Addr::new(198, 18, 0, 1).into(), Ipv4Addr::UNSPECIFIED.into());
-    let fields = Fields { src, dst, src_port: 1024, dst_port: 9, ident: 0 };
-    let stamp = if way == Way::Io { None } else { Stamp::new(SIZE, &fields) };
-    let input =
-        Fill { inner: device("in", 0, burst, &memory)?, stamp, destinations: destinations.clone(), at: 0 };
+    let stamp = if way == Way::Io { None } else { A::stamp() };
+    let inner = device("in", 0, A::SIZE - 4, burst, &memory)?;
+    let input = Fill { inner, stamp, destinations: destinations.clone(), at: 0 };
     let seen = Arc::new(Mutex::new((0, Checksum::new())));
     let output: Box<dyn Port> = match way {
         Way::Check => {
             let counters = PortCounters::default();
             Box::new(Digest { seen: seen.clone(), counters, most: destinations.len() })
         }
-        _ => Box::new(SendOnly(device("out", 1, burst, &memory)?)),
+        _ => Box::new(SendOnly(device("out", 1, A::SIZE - 4, burst, &memory)?)),
     };
     let graph = match way {
         Way::Route | Way::Check => tidemill_router::graph(router).build()?,
@@ -225,7 +281,9 @@ pub(super) fn pass(
     };
     let ports: Vec<Vec<Box<dyn Port>>> = vec![vec![Box::new(input)], vec![output]];
     let engine = Engine::new(graph, 1, ports, &memory, domain, options)?;
+    let handle = engine.handle();
     let outcome = engine.run(|_| {});
+    warn_unbound(&handle);
     if let Some(error) = outcome.errors.into_iter().next() {
         return Err(error.into());
     }
@@ -239,18 +297,19 @@ pub(super) fn pass(
 }
 
 /// Answers timed passes on standard input.
-pub(super) fn serve(
+pub(super) fn serve<A: Forwarded>(
     burst: u16,
     routes: usize,
     build_seconds: f64,
-    destinations: &Arc<[u32]>,
+    destinations: &Arc<[A]>,
     router: &RouterControl,
     domain: &Domain,
 ) -> Result<bool> {
-    let name = &format!("router-{}", router.lookup_stats()[0].algorithm);
+    let stats = stats(router, A::FAMILY)?;
+    let name = &format!("router-{}", stats.algorithm);
     json::print(
         &json!({"v": json::VERSION, "ready": true, "subject": name, "routes": routes, "rejected": 0,
-        "build_seconds": build_seconds, "bytes": router.lookup_stats()[0].bytes, "params": {"burst": burst}}),
+        "build_seconds": build_seconds, "bytes": stats.bytes, "params": {"burst": burst}}),
     )?;
     for line in std::io::stdin().lock().lines() {
         let line = line.context("standard input")?;
@@ -273,19 +332,19 @@ pub(super) fn serve(
 }
 
 /// All ways, in turn, `runs` times.
-pub(super) fn run(
+pub(super) fn run<A: Forwarded>(
     burst: u16,
     runs: usize,
-    destinations: &Arc<[u32]>,
+    destinations: &Arc<[A]>,
     router: &RouterControl,
     domain: &Domain,
     json: bool,
 ) -> Result<bool> {
-    let stats = &router.lookup_stats()[0];
+    let stats = stats(router, A::FAMILY)?;
     let mut params = Params::new();
     params.insert("algorithm".into(), stats.algorithm.clone().into());
     params.insert("prefixes".into(), stats.prefixes.into());
-    params.insert("size".into(), SIZE.into());
+    params.insert("size".into(), A::SIZE.into());
     params.insert("burst".into(), burst.into());
     let ways = [("io", Way::Io), ("fill", Way::Fill), ("route", Way::Route)];
     let mut mpps = ways.map(|_| Vec::new());
@@ -306,7 +365,7 @@ pub(super) fn run(
 }
 
 /// Reads the destinations of a runner's key file.
-pub(super) fn destinations(file: Option<&Path>) -> Result<Arc<[u32]>> {
+pub(super) fn destinations<A: Forwarded>(file: Option<&Path>) -> Result<Arc<[A]>> {
     let file = file.ok_or_else(|| usage("--runner: needs --keys FILE"))?;
-    Ok(super::runner::read_keys::<u32>(file)?.into())
+    Ok(super::runner::read_keys::<A>(file)?.into())
 }

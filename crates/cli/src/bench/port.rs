@@ -5,6 +5,7 @@
 //! `wire`: by our router on AF_XDP, and by the kernel, between two virtual cables ([`wire`](super::wire)).
 //! `dpdk`: between two of DPDK's net_null devices, as forwarders written on DPDK do ([`forward`](super::forward)).
 
+use super::forward::Forwarded;
 use super::report::Report;
 use crate::addresses::TableAddresses;
 use crate::json::{Measurement, Params, Ratio};
@@ -21,11 +22,12 @@ use tidemill_burst::{Burst, Memory, Packet};
 use tidemill_feed::LoadedTable;
 use tidemill_graph::{Clock, Context, Engine, Graph, GraphBuilder, Limits, Node, Options, Outcome, Verdict};
 use tidemill_lookup::qsbr::Domain;
+use tidemill_lpm::Address;
 use tidemill_port::capture::{Sense, Writer};
 use tidemill_port::generator::{AddressSource, PublicV4};
 use tidemill_port::rng::Rng;
 use tidemill_port::{NullPort, PcapPort, Playback, Port, RxStatus, Supply};
-use tidemill_router::{PortInfo, RouterConfig, RouterControl, Routes};
+use tidemill_router::{LookupStats, PortInfo, RouterConfig, RouterControl, Routes};
 
 /// Arguments of `bench port`.
 #[derive(Args)]
@@ -40,7 +42,7 @@ pub(crate) struct PortBench {
     /// Frame length with frame check sequence
     #[arg(long, value_name = "BYTES", default_value_t = 64)]
     size: usize,
-    /// Also route by this table between the null ports
+    /// Also route by this table between the ports: IPv4 if it has that, else IPv6 (in frames of 66 bytes at least)
     #[arg(long = "table", value_name = "FILE")]
     tables: Vec<PathBuf>,
     #[command(flatten)]
@@ -213,10 +215,30 @@ fn table(args: &PortBench) -> Result<Option<LoadedTable>> {
         return Ok(None);
     }
     let table = TableArgs { files: args.tables.clone(), load: args.load.clone() }.load()?;
-    if table.v4.is_empty() {
-        return Err(usage("--table: has no IPv4 routes, and this benchmark routes IPv4: give one that has"));
+    if table.v4.is_empty() && table.v6.is_empty() {
+        return Err(usage("--table: has no routes: give one that has"));
     }
     Ok(Some(table))
+}
+
+/// The family that is routed: IPv4 if the table has any of that, else IPv6.
+pub(super) fn family(table: &LoadedTable) -> u8 {
+    if table.v4.is_empty() { 6 } else { 4 }
+}
+
+/// What lookups of this family run on.
+pub(super) fn stats(router: &RouterControl, family: u8) -> Result<LookupStats> {
+    let all = router.lookup_stats();
+    all.into_iter().find(|stats| stats.family == family).context("the router has no such table")
+}
+
+/// The addresses of this family among these.
+pub(super) fn of_family<A: Address>(addresses: &[IpAddr]) -> Vec<A> {
+    let own = |address: &IpAddr| match address {
+        IpAddr::V4(v4) => (A::FAMILY == 4).then(|| A::from_u128(v4.to_bits().into())),
+        IpAddr::V6(v6) => (A::FAMILY == 6).then(|| A::from_u128(v6.to_bits())),
+    };
+    addresses.iter().filter_map(own).collect()
 }
 
 /// What packets between null ports are sent to.
@@ -241,7 +263,7 @@ impl NullArgs {
         // Destinations that a router refuses whatever the table says are not what is measured.
         let refused = |address: &IpAddr| match address {
             IpAddr::V4(a) => matches!(a.octets(), [0 | 127 | 224..=255, ..] | [169, 254, ..]),
-            IpAddr::V6(_) => true,
+            IpAddr::V6(a) => matches!(a.octets(), [0, 0, ..] | [0xFF, ..] | [0xFE, 0x80..=0xBF, ..]),
         };
         let mut addresses = Vec::new();
         for _ in 0..self.packets.saturating_mul(20) {
@@ -259,22 +281,17 @@ impl NullArgs {
 
 fn dpdk(args: &PortBench) -> Result<bool> {
     let Some(table) = table(args)? else { return Err(usage("bench port dpdk: give --table FILE")) };
-    let destinations = match &args.keys {
+    if family(&table) == 4 { dpdk_of::<u32>(args, table) } else { dpdk_of::<u128>(args, table) }
+}
+
+fn dpdk_of<A: Forwarded>(args: &PortBench, table: LoadedTable) -> Result<bool> {
+    let destinations: Arc<[A]> = match &args.keys {
         Some(_) => super::forward::destinations(args.keys.as_deref())?,
         None if args.runner => return Err(usage("--runner: needs --keys FILE")),
-        None => {
-            let v4 =
-                NullArgs::of(args).destinations(Some(&table)).into_iter().filter_map(
-                    |address| match address {
-                        IpAddr::V4(v4) => Some(v4.to_bits()),
-                        IpAddr::V6(_) => None,
-                    },
-                );
-            v4.collect()
-        }
+        None => of_family(&NullArgs::of(args).destinations(Some(&table))).into(),
     };
     let (domain, start) = (Domain::new(), Instant::now());
-    let routes = table.v4.len();
+    let routes = A::rib(&table).len();
     let router = router(&args.algorithm, table, &domain)?.0;
     let build_seconds = start.elapsed().as_secs_f64();
     if args.runner {
@@ -299,6 +316,7 @@ fn null(args: &PortBench) -> Result<bool> {
         ]
     };
     let domain = Domain::new();
+    let family = table.as_ref().map_or(4, family);
     let router =
         table.map(|table| Ok::<_, anyhow::Error>(router(&args.algorithm, table, &domain)?.0)).transpose()?;
     let mut ways = Vec::new();
@@ -307,9 +325,7 @@ fn null(args: &PortBench) -> Result<bool> {
     for &workers in &counts {
         ways.push(Way::new("null", workers, move || Ok((straight()?, nulls(workers)))));
     }
-    let mut prefixes = 0;
     if let Some(router) = &router {
-        prefixes = router.lookup_stats()[0].prefixes;
         for &workers in &counts {
             let open = move || Ok((tidemill_router::graph(router).build()?, nulls(workers)));
             ways.push(Way::new("route", workers, open));
@@ -318,13 +334,18 @@ fn null(args: &PortBench) -> Result<bool> {
     measure(args, &mut ways, &domain)?;
     let mut params = params(args);
     if let Some(router) = &router {
-        params.insert("algorithm".into(), router.lookup_stats()[0].algorithm.clone().into());
-        params.insert("prefixes".into(), prefixes.into());
+        let stats = stats(router, family)?;
+        params.insert("algorithm".into(), stats.algorithm.into());
+        params.insert("prefixes".into(), stats.prefixes.into());
+    }
+    if family == 6 {
+        params.insert("family".into(), family.into());
     }
     report(args, "null", &ways, &params)
 }
 
-/// A router between the ports `in` and `out`, all of whose next hops are behind `out`; and its configuration.
+/// A router between the ports `in` and `out`, all of whose next hops are behind `out`, with the table's routes of its [`family`]; and its
+/// configuration.
 pub(super) fn router(
     algorithm: &str,
     table: LoadedTable,
@@ -342,10 +363,16 @@ pub(super) fn router(
         mtu = 9000
     ";
     let mut config: RouterConfig = toml::from_str(CONFIG)?;
-    config.router.algorithm = algorithm.into();
     let ports = [PortInfo::new("in"), PortInfo::new("out")];
-    let v4 = Routes { rib: table.v4, names: Vec::new() };
-    let control = RouterControl::new(&config, &ports, v4, Routes::default(), domain);
+    let (mut v4, mut v6) = (Routes::default(), Routes::default());
+    if family(&table) == 4 {
+        config.router.algorithm = algorithm.into();
+        v4.rib = table.v4;
+    } else {
+        config.router.algorithm6 = algorithm.into();
+        v6.rib = table.v6;
+    }
+    let control = RouterControl::new(&config, &ports, v4, v6, domain);
     let control = control.map_err(|error| match error {
         tidemill_router::RouterError::Config(error) => usage(error),
         other => other.into(),

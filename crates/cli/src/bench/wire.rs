@@ -5,10 +5,12 @@
 //!  first processor: the load                 the last processor: what is measured                   first processor: counted
 //!  [flood, its end of the cable] left ------ in [tidemill run, or the kernel's ip_forward] out ------ right [dropped]
 //! ```
-//! All have the same routes, all by one neighbor, and the same packets: 60 bytes, UDP, to so many addresses within the table's prefixes as the flood
-//! has frames for. The machine in the middle receives on threads of its own on its processor, for the router as for the kernel.
+//! All have the same routes, all by one neighbor, and the same packets: 60 bytes (62 of IPv6), UDP, to so many addresses within the table's prefixes as the
+//! flood has frames for. IPv4 if the table has that, else IPv6, which the program that asks the kernel's table does not know: it is left out then. The machine
+//! in the middle receives on threads of its own on its processor, for the router as for the kernel.
 
 use super::cable::{FIRST, FRAMES, flood, last, receive, urgent};
+use super::port::family;
 use super::report::Report;
 use super::statistics::median;
 use crate::json::{Params, Ratio};
@@ -18,7 +20,7 @@ use anyhow::{Context as _, Result, bail};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use std::fs::File;
 use std::io::Write as _;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use tidemill_bpf::{Attachment, Kernel, Mode, Object, Source, to_io};
@@ -30,8 +32,8 @@ const OURS: &str = "af_xdp";
 const BELOW: &str = "xdp-offload";
 const PEER: &str = "peer:kernel-forward";
 const ASKING: &str = "peer:bpf-fib-lookup";
-/// In the order of a run's first turn.
-const SUBJECTS: [&str; 4] = [OURS, BELOW, PEER, ASKING];
+/// In the order of a run's first turn; the last one is for IPv4 alone.
+static SUBJECTS: [&str; 4] = [OURS, BELOW, PEER, ASKING];
 
 /// A program that forwards by the kernel's table.
 static FIB: Source = Source {
@@ -44,6 +46,48 @@ static FIB: Source = Source {
 /// MAC addresses of the four ends.
 const MACS: [[u8; 6]; 4] = [[2, 0, 0, 0, 7, 1], [2, 0, 0, 0, 7, 2], [2, 0, 0, 0, 7, 3], [2, 0, 0, 0, 7, 4]];
 const ENDS: [&str; 4] = ["left", "in", "out", "right"];
+
+/// The sources' address of IPv6.
+const SOURCE6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0xff, 1, 0, 0, 0, 0, 2);
+
+/// What is routed: a family's prefixes, the addresses of the machine in the middle, and its neighbor's.
+struct Plan {
+    six: bool,
+    prefixes: Vec<String>,
+    addresses: [&'static str; 2],
+    neighbor: &'static str,
+}
+
+impl Plan {
+    fn of(table: &LoadedTable) -> Self {
+        match family(table) {
+            4 => Plan {
+                six: false,
+                prefixes: table.v4.iter().map(|(prefix, _)| prefix.to_string()).collect(),
+                addresses: ["10.255.1.1/30", "10.255.2.1/30"],
+                neighbor: "10.255.2.2",
+            },
+            _ => Plan {
+                six: true,
+                prefixes: table.v6.iter().map(|(prefix, _)| prefix.to_string()).collect(),
+                addresses: ["fd00:ff:1::1/64", "fd00:ff:2::1/64"],
+                neighbor: "fd00:ff:2::2",
+            },
+        }
+    }
+
+    fn subjects(&self) -> &'static [&'static str] {
+        if self.six { &SUBJECTS[..3] } else { &SUBJECTS }
+    }
+
+    fn frame(&self, destination: &IpAddr) -> Option<Vec<u8>> {
+        match destination {
+            IpAddr::V4(v4) if !self.six => Some(frame(*v4)),
+            IpAddr::V6(v6) if self.six => Some(frame6(*v6)),
+            _ => None,
+        }
+    }
+}
 
 /// A forwarder and its two cables.
 struct Lab {
@@ -87,33 +131,44 @@ impl Lab {
     }
 
     /// The kernel forwards.
-    fn kernel(table: &LoadedTable) -> Result<Self> {
+    fn kernel(plan: &Plan) -> Result<Self> {
         let lab = Lab::new()?;
         let net = &lab.middle;
-        net.run("ip addr add 10.255.1.1/30 dev in")?;
-        net.run("ip addr add 10.255.2.1/30 dev out")?;
-        let mac = MACS[3].map(|byte| format!("{byte:02x}")).join(":");
-        net.run(&format!("ip neigh replace 10.255.2.2 lladdr {mac} dev out nud permanent"))?;
-        for line in
-            ["ip_forward=1", "conf.all.rp_filter=0", "conf.in.rp_filter=0", "conf.default.rp_filter=0"]
-        {
-            net.run(&format!("sysctl -q -w net.ipv4.{line}"))?;
+        // Nobody else has the address: it need not be asked for.
+        let at_once = if plan.six { " nodad" } else { "" };
+        for (end, address) in ["in", "out"].iter().zip(plan.addresses) {
+            net.run(&format!("ip addr add {address} dev {end}{at_once}"))?;
+        }
+        let (mac, neighbor) = (MACS[3].map(|byte| format!("{byte:02x}")).join(":"), plan.neighbor);
+        net.run(&format!("ip neigh replace {neighbor} lladdr {mac} dev out nud permanent"))?;
+        let settings: &[&str] = match plan.six {
+            true => &["ipv6.conf.all.forwarding=1"],
+            false => &[
+                "ipv4.ip_forward=1",
+                "ipv4.conf.all.rp_filter=0",
+                "ipv4.conf.in.rp_filter=0",
+                "ipv4.conf.default.rp_filter=0",
+            ],
+        };
+        for setting in settings {
+            net.run(&format!("sysctl -q -w net.{setting}"))?;
         }
         let mut file = tempfile::NamedTempFile::new().context("a file for ip")?;
         {
             let mut out = std::io::BufWriter::new(&mut file);
-            for (prefix, _) in table.v4.iter() {
-                writeln!(out, "route replace {prefix} via 10.255.2.2 dev out")?;
+            for prefix in &plan.prefixes {
+                writeln!(out, "route replace {prefix} via {neighbor} dev out")?;
             }
             out.flush()?;
         }
-        net.run(&format!("ip -force -batch {}", file.path().display()))?;
+        let version = if plan.six { 6 } else { 4 };
+        net.run(&format!("ip -{version} -force -batch {}", file.path().display()))?;
         Ok(lab)
     }
 
     /// The kernel's table, and a program that asks it.
-    fn asking(table: &LoadedTable) -> Result<Self> {
-        let mut lab = Lab::kernel(table)?;
+    fn asking(plan: &Plan) -> Result<Self> {
+        let mut lab = Lab::kernel(plan)?;
         let program = lab.middle.enter(|| -> Result<(Attachment, Object)> {
             let mut object = Object::load(&FIB, &[], None)?;
             let [from, to] = ["in", "out"].map(tidemill_port::device);
@@ -127,23 +182,22 @@ impl Lab {
     }
 
     /// Our router does, or the program in front of it.
-    fn router(table: &LoadedTable, algorithm: &str, offload: &str) -> Result<Self> {
+    fn router(plan: &Plan, algorithm: &str, offload: &str) -> Result<Self> {
         let mut lab = Lab::new()?;
         let folder = tempfile::tempdir().context("a folder for the router")?;
         let mut out = std::io::BufWriter::new(File::create(folder.path().join("table.txt"))?);
-        for (prefix, _) in table.v4.iter() {
+        for prefix in &plan.prefixes {
             writeln!(out, "{prefix} 1")?;
         }
         out.flush()?;
+        let key = if plan.six { "algorithm6" } else { "algorithm" };
         let mut config = format!(
             "version = 1\nrole = \"router\"\n[control]\nsocket = \"wire.sock\"\n[table]\npath = \"table.txt\"\n\
-            [router]\nalgorithm = \"{algorithm}\"\noffload = \"{offload}\"\n[next_hops]\nports = [\"out\"]\n"
+            [router]\n{key} = \"{algorithm}\"\noffload = \"{offload}\"\n[next_hops]\nports = [\"out\"]\n"
         );
-        for (port, address) in
-            [("in", "addresses = [\"10.255.1.1/30\"]\n"), ("out", "addresses = [\"10.255.2.1/30\"]\n")]
-        {
+        for (port, address) in ["in", "out"].iter().zip(plan.addresses) {
             config += &format!(
-                "[[port]]\nname = \"{port}\"\nkind = \"af_xdp\"\n[[interface]]\nport = \"{port}\"\n{address}"
+                "[[port]]\nname = \"{port}\"\nkind = \"af_xdp\"\n[[interface]]\nport = \"{port}\"\naddresses = [\"{address}\"]\n"
             );
         }
         std::fs::write(folder.path().join("wire.toml"), config)?;
@@ -211,6 +265,18 @@ fn frame(destination: Ipv4Addr) -> Vec<u8> {
     frame
 }
 
+/// The same of IPv6: 62 bytes, and a checksum, which it must have.
+fn frame6(destination: Ipv6Addr) -> Vec<u8> {
+    let (source, destination) = (SOURCE6.octets(), destination.octets());
+    let mut udp: [u8; 8] = [0x80, 0, 0, 9, 0, 8, 0, 0];
+    // In front of it, the pseudo header: length 8, protocol 17.
+    let check = checksum(&[&source[..], &destination, &[0, 0, 0, 8, 0, 0, 0, 17], &udp].concat());
+    let check = if check == 0 { 0xFFFF } else { check };
+    udp[6..].copy_from_slice(&check.to_be_bytes());
+    let head: [u8; 10] = [0x86, 0xDD, 0x60, 0, 0, 0, 0, 8, 17, 64];
+    [&MACS[1][..], &MACS[0], &head, &source, &destination, &udp].concat()
+}
+
 /// What is measured, and how.
 pub(super) struct Options<'a> {
     pub(super) algorithm: &'a str,
@@ -226,54 +292,56 @@ pub(super) fn run(
     options: &Options<'_>,
     mut params: Params,
 ) -> Result<bool> {
-    let v4 = destinations.iter().filter_map(|address| match address {
-        IpAddr::V4(v4) => Some(frame(*v4)),
-        IpAddr::V6(_) => None,
-    });
-    let frames: Vec<Vec<u8>> = v4.take(FRAMES).collect();
+    let plan = Plan::of(table);
+    let subjects = plan.subjects();
+    let frames: Vec<Vec<u8>> =
+        destinations.iter().filter_map(|address| plan.frame(address)).take(FRAMES).collect();
     if last() == FIRST {
         bail!("bench port wire needs two processors: one for the load, one for what is measured");
     }
     let mut first = CpuSet::new();
     first.set(FIRST);
     sched_setaffinity(None, &first)?;
-    let progress = Progress::new("bench port wire", (options.runs + SUBJECTS.len()) as u64);
+    let progress = Progress::new("bench port wire", (options.runs + subjects.len()) as u64);
     let mut labs = Vec::new();
-    for subject in SUBJECTS {
+    for &subject in subjects {
         progress.message(format!("the routes of {subject}"));
         labs.push(match subject {
-            OURS => Lab::router(table, options.algorithm, "none")?,
-            BELOW => Lab::router(table, options.algorithm, "xdp")?,
-            ASKING => Lab::asking(table)?,
-            _ => Lab::kernel(table)?,
+            OURS => Lab::router(&plan, options.algorithm, "none")?,
+            BELOW => Lab::router(&plan, options.algorithm, "xdp")?,
+            ASKING => Lab::asking(&plan)?,
+            _ => Lab::kernel(&plan)?,
         });
         progress.add(1);
     }
     progress.message("packets");
     let time = Duration::from_secs_f64(options.seconds);
-    let mut rates = SUBJECTS.map(|_| Vec::new());
+    let mut rates: Vec<Vec<f64>> = vec![Vec::new(); subjects.len()];
     for run in 0..options.runs {
-        for turn in 0..SUBJECTS.len() {
-            let at = (turn + run) % SUBJECTS.len();
+        for turn in 0..subjects.len() {
+            let at = (turn + run) % subjects.len();
             let rate = labs[at].forwarded(&frames, time)?;
             if rate == 0.0 {
-                bail!("{}: nothing was forwarded", SUBJECTS[at]);
+                bail!("{}: nothing was forwarded", subjects[at]);
             }
             rates[at].push(rate / 1e6);
         }
         progress.add(1);
     }
-    params.insert("prefixes".into(), table.v4.len().into());
+    params.insert("prefixes".into(), plan.prefixes.len().into());
+    if plan.six {
+        params.insert("family".into(), 6.into());
+    }
     params.insert("destinations".into(), frames.len().into());
     let mut report = Report::new(options.json);
-    for (subject, rates) in SUBJECTS.into_iter().zip(&rates) {
+    for (&subject, rates) in subjects.iter().zip(&rates) {
         report.line(crate::json::Measurement::of("port", subject, "wire", "mpps", rates, params.clone()))?;
         if !options.json {
             println!("wire, {subject}: {:.3} Mpps", median(rates));
         }
     }
-    for (of, to) in [(0, 2), (1, 2), (1, 3)] {
-        report.ratio("port", "wire", (SUBJECTS[of], &rates[of]), (SUBJECTS[to], &rates[to]))?;
+    for (of, to) in [(0, 2), (1, 2), (1, 3)].into_iter().filter(|(_, to)| *to < subjects.len()) {
+        report.ratio("port", "wire", (subjects[of], &rates[of]), (subjects[to], &rates[to]))?;
     }
     if !options.json {
         for Ratio { of, to, value, low, high, pairs, .. } in report.ratios() {

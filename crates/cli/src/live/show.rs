@@ -271,6 +271,7 @@ pub(super) fn run(args: &Show) -> Result<bool> {
                     ]);
                 }
                 grid.print("there are no workers");
+                workers.iter().flat_map(|w| &w.unbound).for_each(|why| println!("{why}"));
             },
         )?,
         What::NextHops => list(
@@ -407,6 +408,9 @@ fn print_ports(ports: &[tidemill_control::schema::Port]) {
     }
     grid.print("there are no ports");
     for port in ports {
+        if let Some(why) = &port.hindered {
+            println!("{}: its device is there, but cannot be opened: {why}", port.name);
+        }
         if let Some(left) = port.left {
             println!("{}: {left} packets left to the kernel", port.name);
         }

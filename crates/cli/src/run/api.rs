@@ -137,24 +137,28 @@ pub(super) fn ports(service: &Service) -> schema::Ports {
         bytes: direction.bytes,
         dropped: dropped(&direction.dropped),
     };
-    let one = |(number, (spec, counters)): (usize, (&PortSpec, &tidemill_port::PortCounters))| schema::Port {
-        name: spec.name().into(),
-        to: inputs.get(number).copied().flatten().map(|target| service.graph.target_name(target)),
-        kind: spec.kind().into(),
-        link: spec.interface().and_then(|_| service.role.link(number)).map(|up| match up {
-            _ if counters.away() > 0 => schema::Link::Away,
-            true => schema::Link::Up,
-            false => schema::Link::Down,
-        }),
-        queues,
-        rx: direction(&counters.rx),
-        tx: direction(&counters.tx),
-        made: counters.rx.made + counters.tx.made,
-        held: counters.rx.held + counters.tx.held,
-        left: service.role.left(number).map(|left| left.by_rule),
-        unread: service.role.left(number).map(|left| left.unread),
-        lost: counters.lost,
-        found: counters.found,
+    let one = |(number, (spec, counters)): (usize, (&PortSpec, &tidemill_port::PortCounters))| {
+        let left = service.role.left(number);
+        schema::Port {
+            name: spec.name().into(),
+            to: inputs.get(number).copied().flatten().map(|target| service.graph.target_name(target)),
+            kind: spec.kind().into(),
+            link: spec.interface().and_then(|_| service.role.link(number)).map(|up| match up {
+                _ if counters.away() > 0 => schema::Link::Away,
+                true => schema::Link::Up,
+                false => schema::Link::Down,
+            }),
+            queues,
+            rx: direction(&counters.rx),
+            tx: direction(&counters.tx),
+            made: counters.rx.made + counters.tx.made,
+            held: counters.rx.held + counters.tx.held,
+            left: left.as_ref().map(|left| left.by_rule),
+            unread: left.as_ref().map(|left| left.unread),
+            lost: counters.lost,
+            found: counters.found,
+            hindered: left.and_then(|left| left.hindered),
+        }
     };
     schema::Ports { ports: config.port.iter().zip(&snapshot.ports).enumerate().map(one).collect() }
 }
@@ -196,7 +200,8 @@ pub(super) fn workers(service: &Service) -> schema::Workers {
         let elapsed_ns = since(|snapshot| snapshot.elapsed_ns).max(1.0);
         let packets = received(now).saturating_sub(before.map_or(0, received)) as f64;
         let seat = service.handle.seats().get(index);
-        let cpu = seat.and_then(|seat| seat.cpu);
+        let unbound = service.handle.unbound(index).map(|unbound| unbound.to_string());
+        let cpu = seat.and_then(|seat| seat.cpu).filter(|_| unbound.is_none());
         schema::Worker {
             index: index as u32,
             cpu: cpu.map(|cpu| cpu as u32),
@@ -208,6 +213,7 @@ pub(super) fn workers(service: &Service) -> schema::Workers {
             rx_pps: packets / (elapsed_ns / 1e9),
             pool_free: now.pool.free as u64,
             pool_frames: now.pool.frames as u64,
+            unbound,
         }
     };
     schema::Workers { workers: rates.now.iter().enumerate().map(one).collect() }

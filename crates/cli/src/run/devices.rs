@@ -25,22 +25,32 @@ struct Said {
     lost: u64,
     /// Since when it is away.
     away: Option<Instant>,
-    /// Since when a device of that name is there all the same, and whether that was said.
-    there: Option<Instant>,
-    stuck: bool,
+    /// Since when nothing was said, though a device of that name may be there all the same; and what was said of it last.
+    silent: Option<Instant>,
+    stuck: Option<String>,
 }
 
 impl Devices {
-    /// Says what has changed since it last looked.
-    pub(crate) fn look(&mut self, handle: &Handle, ports: &[PortSpec], trouble: &Trouble) {
+    /// Says what has changed since it last looked. `why` says what keeps a port from a device that is there, as far as the port tells.
+    pub(crate) fn look(
+        &mut self,
+        handle: &Handle,
+        ports: &[PortSpec],
+        trouble: &Trouble,
+        why: impl Fn(usize) -> Option<String>,
+    ) {
         if self.looked.is_some_and(|at| at.elapsed() < EVERY) {
             return;
         }
         self.looked = Some(Instant::now());
         self.ports.resize(ports.len(), Said::default());
-        for ((said, spec), counters) in self.ports.iter_mut().zip(ports).zip(&handle.snapshot().ports) {
+        let snapshot = handle.snapshot();
+        for (number, ((said, spec), counters)) in
+            self.ports.iter_mut().zip(ports).zip(&snapshot.ports).enumerate()
+        {
             let Some(interface) = spec.interface() else { continue };
-            if let Some(line) = said.news(counters, || tidemill_port::device(interface).is_ok()) {
+            let stuck = || tidemill_port::device(interface).ok().map(|_| why(number));
+            if let Some(line) = said.news(counters, STUCK, stuck) {
                 let (warning, severity) = match said.away {
                     Some(_) => ("warning: ", Severity::Warning),
                     None => ("", Severity::Info),
@@ -57,7 +67,13 @@ impl Devices {
 }
 
 impl Said {
-    fn news(&mut self, counters: &PortCounters, is_there: impl FnOnce() -> bool) -> Option<String> {
+    /// What is to be said; of a device that is `stuck`, that is there and not opened, at most every so often.
+    fn news(
+        &mut self,
+        counters: &PortCounters,
+        every: Duration,
+        stuck: impl FnOnce() -> Option<Option<String>>,
+    ) -> Option<String> {
         let more = counters.lost > self.lost;
         self.lost = counters.lost;
         match (self.away, counters.away() > 0) {
@@ -70,18 +86,18 @@ impl Said {
                 Some(format!("is back after {:.1} s", since.elapsed().as_secs_f64()))
             }
             (None, false) if more => Some("was another for a moment: opened anew".into()),
-            (Some(_), true) if !self.stuck => {
-                let there = *self.there.get_or_insert_with(Instant::now);
-                if there.elapsed() < STUCK {
+            (Some(_), true) => {
+                let silent = *self.silent.get_or_insert_with(Instant::now);
+                if silent.elapsed() < every {
                     return None;
                 }
-                self.there = None;
-                self.stuck = is_there();
-                self.stuck.then(|| {
-                    "is there again, but cannot be opened: is it up, and does the process still have its rights?".into()
-                })
+                self.silent = None;
+                let why = stuck()?;
+                let why = why.as_deref().unwrap_or("is it up, and does the process still have its rights?");
+                let line = format!("is there again, but cannot be opened: {why}");
+                (self.stuck.replace(line.clone()).as_ref() != Some(&line)).then_some(line)
             }
-            _ => None,
+            (None, false) => None,
         }
     }
 }
@@ -93,7 +109,7 @@ mod tests {
     #[test]
     fn each_turn_is_said_once() {
         let (mut said, mut counters) = (Said::default(), PortCounters::default());
-        let mut news = |counters: &PortCounters| said.news(counters, || true);
+        let mut news = |counters: &PortCounters| said.news(counters, STUCK, || Some(None));
         assert_eq!(news(&counters), None);
         // Of two queues one notices first.
         counters.lost = 1;
@@ -108,5 +124,22 @@ mod tests {
         (counters.lost, counters.found) = (4, 4);
         assert_eq!(news(&counters).as_deref(), Some("was another for a moment: opened anew"));
         assert_eq!(news(&counters), None);
+    }
+
+    #[test]
+    fn what_keeps_a_port_from_its_device_is_said_when_it_changes() {
+        let mut said = Said::default();
+        let counters = PortCounters { lost: 1, ..PortCounters::default() };
+        let mut news = |stuck: Option<Option<&str>>| {
+            said.news(&counters, Duration::ZERO, || stuck.map(|why| why.map(str::to_owned)))
+        };
+        assert_eq!(news(None).as_deref(), Some("is gone: looking for it"));
+        assert_eq!(news(None), None, "it is not there");
+        let begins = "is there again, but cannot be opened: ";
+        assert_eq!(news(Some(Some("taken"))), Some(format!("{begins}taken")));
+        assert_eq!(news(Some(Some("taken"))), None);
+        assert_eq!(news(Some(Some("too long"))), Some(format!("{begins}too long")));
+        assert!(news(Some(None)).unwrap().starts_with(&format!("{begins}is it up, ")));
+        assert_eq!(news(Some(None)), None);
     }
 }

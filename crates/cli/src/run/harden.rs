@@ -9,6 +9,7 @@ use anyhow::{Context, Result};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
+use tidemill_control::schema::Severity;
 use tidemill_daemon::confine::Confinement;
 use tidemill_daemon::notify::{self, Watchdog};
 use tidemill_daemon::privileges::{self, Keep};
@@ -25,29 +26,42 @@ pub(super) fn check(config: &Config, name: &str, is_recorded: bool) -> Result<()
     Ok(())
 }
 
-/// Has workers confine themselves before they touch a packet. One that cannot ends the run: it must not go on as if it were.
+/// What workers do before they touch a packet. One that is not on its CPU says so. Where they are to confine themselves, one that cannot ends the run: it must not go
+/// on as if it were.
 pub(super) fn workers(
     config: &Config,
     engine: &mut Engine,
     handle: &Handle,
     trouble: &Arc<Trouble>,
 ) -> Result<()> {
-    if !config.run.confine {
-        return Ok(());
-    }
-    let confinement = Confinement::of_workers().context("run.confine")?;
+    let confinement = config.run.confine.then(Confinement::of_workers).transpose().context("run.confine")?;
     let (handle, trouble) = (handle.clone(), trouble.clone());
-    engine.before_work(move |worker| match confinement.take_on() {
-        Ok(confined) if worker == 0 && !confined.landlock => {
-            trouble.note(
-                "run",
-                "warning: run.confine: this kernel has no Landlock: seccomp alone confines workers",
-            );
+    let without = handle.seats().iter().position(|seat| seat.cpu.is_none()).filter(|_| config.run.pin);
+    engine.before_work(move |worker| {
+        let unbound = match handle.unbound(worker) {
+            Some(unbound) => Some(format!("is not bound to CPU {}: {}", unbound.cpu, unbound.source)),
+            None if without == Some(worker) => {
+                Some("and those after it are bound to no CPU: there are fewer than workers".to_owned())
+            }
+            None => None,
+        };
+        if let Some(what) = unbound {
+            let about = format!("worker {worker}");
+            eprintln!("tidemill: warning: {about} {what}");
+            trouble.tell("worker", Severity::Warning, &about, what);
         }
-        Ok(_) => {}
-        Err(error) => {
-            trouble.complain("run.confine", &error.into());
-            handle.stop();
+        match confinement.as_ref().map(Confinement::take_on) {
+            Some(Ok(confined)) if worker == 0 && !confined.landlock => {
+                trouble.note(
+                    "run",
+                    "warning: run.confine: this kernel has no Landlock: seccomp alone confines workers",
+                );
+            }
+            None | Some(Ok(_)) => {}
+            Some(Err(error)) => {
+                trouble.complain("run.confine", &error.into());
+                handle.stop();
+            }
         }
     });
     Ok(())

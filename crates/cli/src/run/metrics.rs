@@ -81,18 +81,20 @@ fn dropped(service: &Service, snapshot: &Snapshot) -> [Family; 2] {
     [family, by_reason]
 }
 
-fn workers(service: &Service) -> [Family; 4] {
+fn workers(service: &Service) -> [Family; 5] {
     let mut busy = Family::counter("worker_busy_seconds", "Time in turns that moved packets");
     let mut asleep = Family::counter("worker_asleep_seconds", "Time asleep");
     let mut frames = Family::gauge("worker_frames", "Frames of packet memory");
     let mut free = Family::gauge("worker_free_frames", "Those of them that hold no packet");
-    for (index, snapshot) in service.handle.per_worker().iter().enumerate() {
-        let index = index.to_string();
+    let mut unbound = Family::gauge("worker_unbound", "Whether the system refused the worker its CPU");
+    for (worker, snapshot) in service.handle.per_worker().iter().enumerate() {
+        let index = worker.to_string();
         let labels = [("worker", index.as_str())];
         busy.add_f64(&labels, snapshot.busy_ns as f64 / 1e9);
         asleep.add_f64(&labels, snapshot.slept_ns as f64 / 1e9);
         frames.add(&labels, snapshot.pool.frames as u64);
         free.add(&labels, snapshot.pool.free as u64);
+        unbound.add(&labels, u64::from(service.handle.unbound(worker).is_some()));
     }
-    [busy, asleep, frames, free]
+    [busy, asleep, frames, free, unbound]
 }

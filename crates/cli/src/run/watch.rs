@@ -18,7 +18,7 @@ pub(super) const KINDS: [(&str, &str); 7] = [
     ("drops", "Drops for a reason went beyond control.alarm_drops_pps, or fell below half of it again"),
     (
         "worker",
-        "A worker has no time left, or hardly any frames, or has them again; sleeps, or is awake again",
+        "A worker is not on its CPU; has no time left, or hardly any frames, or has them again; sleeps, or is awake again",
     ),
     ("trouble", "Something beside the packets went wrong: the run will fail in the end"),
 ];

@@ -81,7 +81,7 @@ function showSummary({ value: s, at }) {
 
 function showWorkers({ value }) {
   const rows = value.workers.map((w) => [
-    String(w.index), w.cpu === null ? "-" : String(w.cpu), String(w.stage),
+    String(w.index), w.cpu === null ? (w.unbound ? "refused" : "-") : String(w.cpu), String(w.stage),
     bar(w.busy_percent, 100, `${w.busy_percent.toFixed(0)} %`), bar(w.asleep_percent, 100, `${w.asleep_percent.toFixed(0)} %`),
     pps(w.rx_pps), exact(w.packets), bar(w.pool_frames - w.pool_free, w.pool_frames, `${exact(w.pool_free)} free`),
   ]);

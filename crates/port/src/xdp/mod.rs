@@ -45,7 +45,9 @@
 //!
 //! **Coming and going.** A device that is removed, renamed, or moved away makes the port `lost`: its frames come back, what
 //! waited to be sent is `tx-failed`, and every 100 ms a queue looks for the interface's name. When it is there the program
-//! is attached again, its maps as they were, and the port is `found`. A queue or an interface that a process that has just
+//! is attached again, its maps as they were, and the port is `found`. It must be one that could have been opened in the first
+//! place: MTU, queues, nobody else's program or socket on it; what is in the way is tried again and told
+//! ([`Left::hindered`](crate::Left::hindered)). At the start, a queue or an interface that a process that has just
 //! ended still holds is waited for (2 s). The program goes with this process, however that ends.
 //!
 //! **Behind another program** ([`Options::front`]): an interface takes one XDP program. One that decides first, such as the
@@ -54,6 +56,10 @@
 //! **Virtual links** (veth): a local sender leaves checksums to its card; they are completed here (`partial.rs`). With the
 //! program in the driver the kernel switches segmentation off on the other end by itself; in generic mode it does not,
 //! and merged or unsegmented packets do not fit in frames: `ethtool -K DEV gro off`, `ethtool -K PEER tso off gso off`.
+//!
+//! **VLAN tags** that a card takes off lie beside the packet, where neither the program nor the socket finds them: the packet looks
+//! as if it had none. `ethtool -K DEV rxvlan off` leaves them in it; the port says so where that is on. On a virtual link it is the
+//! sender that leaves tags to its card: `ethtool -K PEER txvlan off`.
 //!
 //! **Busy polling** (`busy_poll_us`) needs, to be of use, interrupts that are put off:
 //! `echo 2 > /sys/class/net/DEV/napi_defer_hard_irqs; echo 200000 > /sys/class/net/DEV/gro_flush_timeout`.
@@ -289,6 +295,12 @@ fn notes(name: &str, interface: &str, options: &Options, ports: &[XdpPort]) -> V
         line += &format!(", busy polling for {} us", options.busy_poll_us);
     }
     let mut notes = vec![line];
+    if !is_virtual(interface) && sys::takes_tags_off(interface) {
+        notes.push(format!(
+            "port {name}: warning: {interface} takes VLAN tags off what it receives, and tagged packets look like untagged ones here: \
+             ethtool -K {interface} rxvlan off"
+        ));
+    }
     if ports.iter().any(|port| !port.is_native()) {
         if sys::merges(interface) {
             notes.push(format!(

@@ -5,7 +5,7 @@
 use super::program::Program;
 use super::socket::{Place, Socket};
 use super::sys::{self, Desc, Kick, Statistics};
-use super::{ETHERNET, Options, device, failed, is_virtual, partial};
+use super::{ETHERNET, Options, check_memory, check_queues, device, failed, is_virtual, partial};
 use crate::{Device, Port, PortCounters, PortError, RxStatus, Wake, Waker};
 use rustix::event::epoll;
 use std::io;
@@ -408,12 +408,19 @@ impl XdpPort {
             (Some(_), _) => self.lose(pool),
             (None, Some(device)) => {
                 // What is in the way now (half of it is made, somebody else is faster) may not be the next time.
-                if self.open(&device, Duration::ZERO).is_ok() {
-                    self.counters.found += 1;
-                }
+                let opened = self.reopen(&device);
+                self.counters.found += u64::from(opened.is_ok());
+                self.program.hinder(self.queue, opened.err());
             }
-            (None, None) => {}
+            (None, None) => self.program.hinder(self.queue, None),
         }
+    }
+
+    /// Opens the queue on a device that is back, if it could have been opened on that one in the first place.
+    fn reopen(&mut self, device: &Device) -> Result<(), PortError> {
+        check_memory(&self.name, device, self.lent.memory())?;
+        check_queues(&self.name, &self.interface, self.program.queues())?;
+        self.open(device, Duration::ZERO)
     }
 
     /// Closes the socket and takes frames back. Of a device that is `gone` nothing is under way any more.

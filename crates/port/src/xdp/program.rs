@@ -5,6 +5,7 @@
 //! gets everything again. Where another program stands in front (`Options::front`), that one is attached, and goes on to
 //! this one with what it does not decide.
 
+use super::socket::{self, TAKEN};
 use super::{Options, failed};
 use crate::PortError;
 use crate::rule::{Left, Ownership, Rule};
@@ -49,6 +50,7 @@ pub(super) struct Program {
     interface: String,
     mode: Mode,
     leave: Vec<Leave>,
+    queues: usize,
     /// A program that is on the interface instead, and goes on to this one.
     front: Option<Arc<Front>>,
     state: Mutex<State>,
@@ -62,6 +64,8 @@ struct State {
     queues: usize,
     hosts: BTreeMap<[u32; 4], u32>,
     told: Option<Ownership>,
+    /// What keeps queues from the device that is there.
+    hindered: BTreeMap<u32, PortError>,
 }
 
 /// A program's error, in words of the port's.
@@ -87,12 +91,14 @@ impl Program {
             return Err(PortError::config(port, format!("leave: {ports} ports: {MAX_PORTS} at most")));
         }
         let object = Object::load(&SOURCE, &[], None).map_err(at(port))?;
-        let state = State { attachment: None, object, queues, hosts: BTreeMap::new(), told: None };
+        let (hosts, hindered) = (BTreeMap::new(), BTreeMap::new());
+        let state = State { attachment: None, object, queues, hosts, told: None, hindered };
         Ok(Program {
             port: port.into(),
             interface: interface.into(),
             mode: options.mode,
             leave: leave.clone(),
+            queues,
             front: options.front.clone(),
             state: Mutex::new(state),
         })
@@ -151,6 +157,20 @@ impl Program {
             &self.port,
             format!("the XDP program in front runs in {there} mode: set mode = \"auto\""),
         ))
+    }
+
+    /// The port's queues.
+    pub(super) fn queues(&self) -> usize {
+        self.queues
+    }
+
+    /// What keeps a queue from the device that is there, or that nothing does.
+    pub(super) fn hinder(&self, queue: u32, by: Option<PortError>) {
+        let mut state = self.state();
+        match by {
+            Some(error) => state.hindered.insert(queue, error),
+            None => state.hindered.remove(&queue),
+        };
     }
 
     /// Sends a queue's packets to a socket.
@@ -228,7 +248,38 @@ impl Rule for Program {
     fn left(&self) -> Left {
         let state = self.state();
         let sum = |which: u32| state.object.sum("counts", which).unwrap_or(0);
-        Left { by_rule: sum(LEFT), unread: sum(UNBOUND) }
+        let (by_rule, unread) = (sum(LEFT), sum(UNBOUND));
+        let hindered = state.hindered.first_key_value().map(|(queue, error)| Hindrance::of(*queue, error));
+        // Workers want the lock, and who has a queue is not found at once.
+        drop(state);
+        Left { by_rule, unread, hindered: hindered.map(Hindrance::text) }
+    }
+}
+
+/// What keeps a queue from a device.
+enum Hindrance {
+    /// Another socket has this queue.
+    Taken(u32),
+    Other(String),
+}
+
+impl Hindrance {
+    fn of(queue: u32, error: &PortError) -> Self {
+        match error {
+            PortError::Device { action, .. } if *action == TAKEN => Hindrance::Taken(queue),
+            PortError::Device { action, source, .. } => Hindrance::Other(format!("{action}: {source}")),
+            PortError::Config { what, .. } => Hindrance::Other(what.clone()),
+            other => Hindrance::Other(other.to_string()),
+        }
+    }
+
+    fn text(self) -> String {
+        match self {
+            Hindrance::Taken(queue) => {
+                format!("queue {queue} {TAKEN} ({}): stop that program", socket::who())
+            }
+            Hindrance::Other(text) => text,
+        }
     }
 }
 

@@ -161,18 +161,31 @@ impl Place<'_> {
         Ok(Socket { fill, completion, rx, tx, zero_copy, shares: share, fd })
     }
 
-    /// Somebody else has the queue.
+    /// Somebody else has the queue. Who does not wait for it is a worker: its packets must not wait either until all
+    /// processes have been looked at.
     fn taken(&self) -> PortError {
-        let holders = holders();
-        let who = match holders.is_empty() {
-            true => "nobody that can be seen has one open".to_owned(),
-            false => format!("these have some open: {}", holders.join(", ")),
-        };
+        if self.patience.is_zero() {
+            return failed(self.port, TAKEN)(io::Error::from_raw_os_error(libc::EBUSY));
+        }
         let what = format!(
-            "queue {} of {} is taken by another AF_XDP socket ({who}): stop that program, or use another interface",
-            self.queue, self.interface
+            "queue {} of {} {TAKEN} ({}): stop that program, or use another interface",
+            self.queue,
+            self.interface,
+            who()
         );
         PortError::config(self.port, what)
+    }
+}
+
+/// What is said of a queue that somebody else has.
+pub(super) const TAKEN: &str = "is taken by another AF_XDP socket";
+
+/// Who may have it, in words: it takes a look at every process.
+pub(super) fn who() -> String {
+    let holders = holders();
+    match holders.is_empty() {
+        true => "nobody that can be seen has one open".to_owned(),
+        false => format!("these have some open: {}", holders.join(", ")),
     }
 }
 

@@ -25,7 +25,9 @@ const SO_BUSY_POLL: i32 = 46;
 const SO_PREFER_BUSY_POLL: i32 = 69;
 const SO_BUSY_POLL_BUDGET: i32 = 70;
 const ETHTOOL_GDRVINFO: u32 = 0x03;
+const ETHTOOL_GFLAGS: u32 = 0x25;
 const ETHTOOL_GGRO: u32 = 0x2b;
+const ETH_FLAG_RXVLAN: u32 = 1 << 8;
 const ETHTOOL_GCHANNELS: u32 = 0x3c;
 
 /// Where the rings are mapped.
@@ -400,6 +402,13 @@ pub(super) fn merges(interface: &str) -> bool {
     let mut value = [ETHTOOL_GGRO, 0];
     // SAFETY: struct ethtool_value, plain integers.
     unsafe { ethtool(interface, &mut value) }.is_ok() && value[1] != 0
+}
+
+/// Whether a device takes VLAN tags off what it receives.
+pub(super) fn takes_tags_off(interface: &str) -> bool {
+    let mut value = [ETHTOOL_GFLAGS, 0];
+    // SAFETY: struct ethtool_value, plain integers.
+    unsafe { ethtool(interface, &mut value) }.is_ok() && value[1] & ETH_FLAG_RXVLAN != 0
 }
 
 /// Whether a file descriptor of some process, given by its path below /proc, is an AF_XDP socket.

@@ -2,6 +2,7 @@
 
 use super::ports::{Back, Front, Measured, PORTS, Phase, Read, Watch};
 use super::traffic::{Frames, LONGEST, Traffic};
+use crate::bench::ends::warn_unbound;
 use anyhow::{Context as _, Result, bail};
 use std::sync::Arc;
 use std::time::Duration;
@@ -159,7 +160,10 @@ pub(super) fn run_once(subject: Subject, plan: &Plan) -> Result<Ran> {
         describe: |_| String::new(),
     };
     let queues: Vec<Vec<Box<dyn Port>>> = vec![vec![Box::new(front)], vec![Box::<Back>::default()]];
-    let outcome = Engine::new(graph, 1, queues, &memory, &domain, options)?.run(|_| {});
+    let engine = Engine::new(graph, 1, queues, &memory, &domain, options)?;
+    let handle = engine.handle();
+    let outcome = engine.run(|_| {});
+    warn_unbound(&handle);
     if let Some(error) = outcome.errors.into_iter().next() {
         return Err(error.into());
     }
