@@ -77,13 +77,13 @@ struct Touched {
     left: bool,
 }
 
-/// Builds the structure of one copy.
-type Make<A> = Box<dyn FnMut(&Rib<A>, &Domain, usize) -> Result<Made<A>, BuildError> + Send>;
-
 impl Touched {
     /// Readers may use what has been done so far.
     const YES: Touched = Touched { seen: true, left: true };
 }
+
+/// Builds the structure of one copy.
+type Make<A> = Box<dyn FnMut(&Rib<A>, &Domain, usize) -> Result<Made<A>, BuildError> + Send>;
 
 /// An update under way.
 struct Update<'a, A: Address> {
