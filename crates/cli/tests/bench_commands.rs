@@ -83,6 +83,13 @@ fn lpm_speaks_to_people_and_takes_updates() {
         text.contains("M lookups/s") && text.contains("popdir-d16x3") && text.contains("update-batch kups"),
         "{text}"
     );
+    // A stream of the other family, as far as its order goes.
+    let line = "bench lpm --table v6.txt --case rnd --runs 2 --seconds 0.001 --lookups-ki 4 --json";
+    let lines = folder.ok(&format!("{line} --updates-like u.txt")).json();
+    let rates: Vec<&Value> = lines.iter().filter(|line| line["metric"] == "kups").collect();
+    assert!(!rates.is_empty() && rates.iter().all(|line| line["params"]["updates"] == "like u.txt"));
+    assert!(rates.iter().all(|line| line["value"].as_f64() > Some(0.0)));
+    assert_eq!(folder.run(&format!("{line} --updates-like u.txt --updates u.txt")).code, 2);
 }
 
 /// The protocol of bench/README.md.

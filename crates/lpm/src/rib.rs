@@ -114,6 +114,16 @@ impl<A: Address> Rib<A> {
         self.map.iter().map(|(p, l)| (p, *l))
     }
 
+    /// Does `work` as if there were no default route.
+    pub(crate) fn without_default<T>(&mut self, work: impl FnOnce(&Self) -> T) -> T {
+        let default = self.remove(Prefix::DEFAULT);
+        let done = work(self);
+        if let Some(label) = default {
+            self.insert(Prefix::DEFAULT, label);
+        }
+        done
+    }
+
     /// The prefixes inside `prefix` (itself included), in the order of [`iter`](Self::iter).
     pub fn inside(&self, prefix: Prefix<A>) -> impl Iterator<Item = (Prefix<A>, Label)> + '_ {
         self.map.children(&prefix).map(|(p, l)| (p, *l))

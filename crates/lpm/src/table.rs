@@ -7,6 +7,15 @@
 //! A patch changes the structure in place, word by word; a rebuild makes a new one and swaps the root. Either way every
 //! lookup answers each key with its old or its new label. With `auto` a rebuild may be by another structure: see
 //! [`crate::auto`].
+//!
+//! The default route is not in the structure but above it (`fallback.rs`), where the change that a table sees most costs one store.
+//! While a worker may still go by the old one, no other route may go, or the worker would take the old default route for what
+//! that one covered: its label is neither the old nor the new one there. So in a batch that changes the default route what is announced comes first, then the
+//! default route, then, when all workers have moved on, what is withdrawn; those who do not in time keep the old structure, and a new
+//! one is built. A table in which another route leads nowhere (label 0, which is what a structure says where it has no route) has its
+//! default route in the structure.
+
+mod fallback;
 
 pub use crate::algorithm::{Algorithm, AlgorithmError, Family, Named, Sharing};
 
@@ -17,6 +26,7 @@ use crate::rib::{Change, Rib, last_of_each};
 use std::sync::Arc;
 use std::time::Duration;
 use tidemill_lookup::numa::Copies;
+use tidemill_lookup::probe::Probe;
 use tidemill_lookup::publish::{Publisher, View};
 use tidemill_lookup::qsbr::{Domain, Epoch};
 
@@ -31,11 +41,11 @@ const FOR_READERS: Duration = Duration::from_millis(2);
 const CHOOSE_AGAIN: usize = 4;
 
 /// How [`Table::apply`] brought the structure up to date.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum How {
     /// There was nothing to do.
     Unchanged,
-    /// In place.
+    /// In place; or it was the default route, which is above the structure.
     Patched,
     /// A new structure was published.
     Rebuilt,
@@ -67,32 +77,90 @@ struct Touched {
     left: bool,
 }
 
+impl Touched {
+    /// Readers may use what has been done so far.
+    const YES: Touched = Touched { seen: true, left: true };
+}
+
 /// Builds the structure of one copy.
 type Make<A> = Box<dyn FnMut(&Rib<A>, &Domain, usize) -> Result<Made<A>, BuildError> + Send>;
+
+/// An update under way.
+struct Update<'a, A: Address> {
+    /// Prefixes that are different in the RIB now, and what was there before.
+    changed: Vec<Prefix<A>>,
+    before: Vec<Option<Label>>,
+    touched: Touched,
+    probe: Option<&'a dyn Probe>,
+}
 
 /// What the workers of one memory node read.
 struct Copy<A: Address> {
     writer: Box<dyn FibWriter<A>>,
     publisher: Publisher<Arc<dyn Fib<A>>>,
+    /// The writer's structure that is published, below the default route if there is one above it.
+    shown: Arc<dyn Fib<A>>,
+    /// Some workers may still go by another default route above it.
+    default_moved: bool,
 }
 
 impl<A: Address> Copy<A> {
+    fn new(writer: Box<dyn FibWriter<A>>, default: Label, domain: &Domain) -> Self {
+        let shown = writer.fib();
+        let publisher = Publisher::new(domain, fallback::over(shown.clone(), default));
+        Copy { writer, publisher, shown, default_moved: false }
+    }
+
+    /// Publishes the writer's structure below this default route.
+    fn show(&mut self, default: Label) {
+        self.shown = self.writer.fib();
+        self.publisher.publish(fallback::over(self.shown.clone(), default));
+    }
+
+    /// Publishes the same structure below another default route.
+    fn move_default(&mut self, default: Label, probe: Option<&dyn Probe>) {
+        self.show(default);
+        self.default_moved = true;
+        if let Some(probe) = probe.filter(|_| default != Label::NONE) {
+            let place = Arc::as_ptr(self.publisher.current()).cast::<u8>().addr();
+            probe.write(place, size_of::<Label>());
+        }
+    }
+
+    /// Whether the structure may be patched: nobody goes by an earlier default route any more. (And a structure that is patched as a spare takes the
+    /// one that readers have left.)
+    fn is_settled(&mut self) -> bool {
+        let waiting = self.publisher.collect_within(FOR_READERS);
+        self.default_moved &= waiting > 0;
+        !self.default_moved
+    }
+
     /// Brings the structure up to date; false if it has to be built anew.
-    fn patch(&mut self, rib: &Rib<A>, changed: &[Prefix<A>], touched: &mut Touched) -> bool {
-        if self.writer.patch(rib, changed).is_err() {
+    fn patch(
+        &mut self,
+        rib: &Rib<A>,
+        changed: &[Prefix<A>],
+        default: Label,
+        touched: &mut Touched,
+        probe: Option<&dyn Probe>,
+    ) -> bool {
+        let patched = match probe {
+            None => self.writer.patch(rib, changed),
+            Some(probe) => self.writer.patch_probed(rib, changed, probe),
+        };
+        if patched.is_err() {
             match self.writer.after_failure() {
                 AfterFailure::Untouched => {}
                 AfterFailure::Restored => touched.seen = true,
-                AfterFailure::Partly => *touched = Touched { seen: true, left: true },
+                AfterFailure::Partly => *touched = Touched::YES,
             }
             return false;
         }
-        *touched = Touched { seen: true, left: true };
-        let patched = self.writer.fib();
-        if Arc::ptr_eq(&patched, self.publisher.current()) {
+        *touched = Touched::YES;
+        if Arc::ptr_eq(&self.writer.fib(), &self.shown) {
             self.publisher.touch();
         } else {
-            self.publisher.publish(patched);
+            self.show(default);
         }
         true
     }
@@ -111,6 +179,27 @@ pub struct Table<A: Address> {
     glimpsed: bool,
     /// Readers may use something that is not what the RIB says.
     broken: bool,
+    /// The default route is above the structures, not in them. Without one the two are the same.
+    apart: bool,
+    /// Prefixes besides the default route that lead nowhere: with them, it cannot be above.
+    nowhere: usize,
+}
+
+/// Whether this is a route to nowhere, and not the default route.
+fn is_nowhere<A: Address>(prefix: Prefix<A>, label: Option<Label>) -> bool {
+    label == Some(Label::NONE) && prefix != Prefix::DEFAULT
+}
+
+/// The label that a change announces.
+fn announced<A: Address>(change: &Change<A>) -> Option<Label> {
+    match *change {
+        Change::Announce(_, label) => Some(label),
+        Change::Withdraw(_) => None,
+    }
+}
+
+fn count_nowhere<A: Address>(rib: &Rib<A>) -> usize {
+    rib.iter().filter(|&(prefix, label)| is_nowhere(prefix, Some(label))).count()
 }
 
 impl<A: Address> Table<A> {
@@ -232,6 +321,8 @@ impl<A: Address> Table<A> {
         nodes: &Copies,
         make: impl FnMut(&Rib<A>, &Domain, usize) -> Result<Made<A>, BuildError> + Send + 'static,
     ) -> Result<Self, BuildError> {
+        let nowhere = count_nowhere(&rib);
+        let apart = nowhere == 0;
         let mut table = Table {
             rib,
             make: Box::new(make),
@@ -242,20 +333,31 @@ impl<A: Address> Table<A> {
             epoch: domain.current(),
             glimpsed: false,
             broken: false,
+            apart,
+            nowhere,
         };
-        let made = table.build()?;
-        for (copy, (writer, why)) in made.into_iter().enumerate() {
-            let publisher = nodes.on(copy, || Publisher::new(domain, writer.fib()));
-            table.copies.push(Copy { writer, publisher });
+        let made = table.build(apart)?;
+        let default = table.default_above();
+        for (at, (writer, why)) in made.into_iter().enumerate() {
+            table.copies.push(nodes.on(at, || Copy::new(writer, default, domain)));
             table.why = why;
         }
         Ok(table)
     }
 
-    /// A new structure for each copy.
-    fn build(&mut self) -> Result<Vec<Made<A>>, BuildError> {
+    /// A new structure for each copy, with the default route or without.
+    fn build(&mut self, apart: bool) -> Result<Vec<Made<A>>, BuildError> {
         let Table { rib, make, nodes, domain, .. } = self;
-        (0..nodes.count()).map(|copy| nodes.on(copy, || make(rib, domain, copy))).collect()
+        let mut build = |rib: &Rib<A>| -> Result<Vec<Made<A>>, BuildError> {
+            (0..nodes.count()).map(|copy| nodes.on(copy, || make(rib, domain, copy))).collect()
+        };
+        if apart { rib.without_default(build) } else { build(&*rib) }
+    }
+
+    /// The label of the default route above the structures.
+    fn default_above(&self) -> Label {
+        let default = if self.apart { self.rib.get(Prefix::DEFAULT) } else { None };
+        default.unwrap_or(Label::NONE)
     }
 
     /// Applies changes in their order - of several to one prefix only the last matters - to the RIB and to what
@@ -266,27 +368,43 @@ impl<A: Address> Table<A> {
     /// answers; whether a reader may have seen some of it in between, [`glimpsed`](Self::glimpsed) says. Only if there is no memory to
     /// build the structure of the RIB as before either, some of the changes stay in the answers: see [`is_broken`](Self::is_broken).
     pub fn apply(&mut self, changes: &[Change<A>]) -> Result<Applied, BuildError> {
+        self.apply_told(changes, None)
+    }
+
+    /// The same, with every store to what lookups can touch told to `probe`; what a rebuild stores is not. A structure that cannot
+    /// be probed tells nothing.
+    ///
+    /// # Errors
+    /// As [`apply`](Self::apply).
+    pub fn apply_probed(&mut self, changes: &[Change<A>], probe: &dyn Probe) -> Result<Applied, BuildError> {
+        self.apply_told(changes, Some(probe))
+    }
+
+    fn apply_told(
+        &mut self,
+        changes: &[Change<A>],
+        probe: Option<&dyn Probe>,
+    ) -> Result<Applied, BuildError> {
         let mended = self.broken && self.mend();
-        let mut changed = Vec::new();
-        let mut before: Vec<Option<Label>> = Vec::new();
-        for (prefix, at) in last_of_each(changes.iter().map(Change::prefix)) {
-            if let Some(old) = self.rib.exchange(&changes[at]) {
-                changed.push(prefix);
-                before.push(old);
-            }
+        if self.rib.get(Prefix::DEFAULT).is_none() {
+            self.apart = self.nowhere == 0;
         }
-        let how = match self.update(&changed) {
+        let nowhere = self.nowhere;
+        let touched = Touched { seen: self.broken, left: self.broken };
+        let mut update = Update { changed: Vec::new(), before: Vec::new(), touched, probe };
+        let how = match self.exchange(changes, &mut update) {
             Ok(How::Unchanged) if mended => How::Rebuilt,
             Ok(how) => how,
-            Err((error, touched)) => {
-                for (&prefix, old) in changed.iter().zip(before) {
+            Err(error) => {
+                for (&prefix, old) in update.changed.iter().zip(update.before) {
                     match old {
                         Some(label) => self.rib.insert(prefix, label),
                         None => self.rib.remove(prefix),
                     };
                 }
-                self.glimpsed = touched.seen;
-                if touched.left {
+                self.nowhere = nowhere;
+                self.glimpsed = update.touched.seen;
+                if update.touched.left {
                     self.broken = self.rebuild().is_err();
                 }
                 return Err(error);
@@ -295,35 +413,105 @@ impl<A: Address> Table<A> {
         if how != How::Unchanged {
             self.epoch = self.domain.advance();
         }
-        Ok(Applied { changed: changed.len(), how, generation: self.generation(), epoch: self.epoch })
+        let changed = update.changed.len();
+        Ok(Applied { changed, how, generation: self.generation(), epoch: self.epoch })
     }
 
-    /// Brings the structure up to date with the RIB. An error says what has been done to what readers use.
-    fn update(&mut self, changed: &[Prefix<A>]) -> Result<How, (BuildError, Touched)> {
-        if changed.is_empty() {
-            return Ok(How::Unchanged);
-        }
-        let many = changed.len() >= REBUILD_CHANGES && changed.len() * REBUILD_RATIO >= self.rib.len();
-        let broken = self.broken;
-        let Table { rib, copies, nodes, .. } = self;
-        let mut touched = Touched { seen: broken, left: broken };
-        let patch = |(at, copy): (usize, &mut Copy<A>)| {
-            // A structure that is patched as a spare takes the one that readers have left.
-            copy.publisher.collect_within(FOR_READERS);
-            nodes.on(at, || copy.patch(rib, changed, &mut touched))
+    /// Makes the changes, the last one of each prefix, in the RIB and in what workers see.
+    fn exchange(&mut self, changes: &[Change<A>], update: &mut Update<'_, A>) -> Result<How, BuildError> {
+        let last = last_of_each(changes.iter().map(Change::prefix));
+        let default = last.first().filter(|(prefix, _)| *prefix == Prefix::DEFAULT);
+        let above = self.apart && self.nowhere == 0 && !self.broken && !self.are_many(last.len());
+        let leads = |&(prefix, at): &(Prefix<A>, usize)| !is_nowhere(prefix, announced(&changes[at]));
+        let Some(&(_, default)) = default.filter(|_| above && last.iter().all(leads)) else {
+            return self.step(changes, &last, |_| true, update);
         };
-        if !many && !broken && copies.iter_mut().enumerate().all(patch) {
+        // See the module's page for why in this order.
+        let others = &last[1..];
+        let mut how = self.step(changes, others, |label| label.is_some(), update)?;
+        if let Some(old) = self.rib.exchange(&changes[default]) {
+            update.changed.push(Prefix::DEFAULT);
+            update.before.push(old);
+            let label = self.default_above();
+            for (at, copy) in self.copies.iter_mut().enumerate() {
+                self.nodes.on(at, || copy.move_default(label, update.probe));
+            }
+            update.touched = Touched::YES;
+            how = how.max(How::Patched);
+        }
+        let withdrawn = self.step(changes, others, |label| label.is_none(), update)?;
+        Ok(how.max(withdrawn))
+    }
+
+    /// Makes the changes at these places that announce or withdraw as wanted.
+    fn step(
+        &mut self,
+        changes: &[Change<A>],
+        places: &[(Prefix<A>, usize)],
+        wanted: impl Fn(Option<Label>) -> bool,
+        update: &mut Update<'_, A>,
+    ) -> Result<How, BuildError> {
+        let from = update.changed.len();
+        for &(prefix, at) in places {
+            let label = announced(&changes[at]);
+            if !wanted(label) {
+                continue;
+            }
+            if let Some(old) = self.rib.exchange(&changes[at]) {
+                self.nowhere += usize::from(is_nowhere(prefix, label));
+                self.nowhere -= usize::from(is_nowhere(prefix, old));
+                update.changed.push(prefix);
+                update.before.push(old);
+            }
+        }
+        self.follow(from, update)
+    }
+
+    /// Brings the structure up to date with the RIB, for what has been changed in it from number `from` on.
+    fn follow(&mut self, from: usize, update: &mut Update<'_, A>) -> Result<How, BuildError> {
+        let Update { changed, touched, probe, .. } = update;
+        let changed = &changed[from..];
+        let Some(&first) = changed.first() else { return Ok(How::Unchanged) };
+        // The default route has to go from above the structure into it.
+        let default = Prefix::DEFAULT;
+        let into = self.apart && (first == default || (self.nowhere > 0 && self.rib.get(default).is_some()));
+        let patch = !into && !self.broken && !self.are_many(changed.len());
+        if patch && self.patch(changed, touched, *probe) {
             return Ok(How::Patched);
         }
-        self.rebuild().map(|()| How::Rebuilt).map_err(|error| (error, touched))
+        self.rebuild()?;
+        *touched = Touched::YES;
+        Ok(How::Rebuilt)
+    }
+
+    /// Whether so many changes are better answered by a rebuild.
+    fn are_many(&self, changes: usize) -> bool {
+        changes >= REBUILD_CHANGES && changes * REBUILD_RATIO >= self.rib.len()
+    }
+
+    /// Patches all copies; false if they have to be built anew.
+    fn patch(&mut self, changed: &[Prefix<A>], touched: &mut Touched, probe: Option<&dyn Probe>) -> bool {
+        let default = self.default_above();
+        let Table { rib, copies, nodes, apart, .. } = self;
+        let mut patch = |rib: &Rib<A>| -> bool {
+            copies.iter_mut().enumerate().all(|(at, copy)| {
+                copy.is_settled() && nodes.on(at, || copy.patch(rib, changed, default, touched, probe))
+            })
+        };
+        if *apart { rib.without_default(patch) } else { patch(&*rib) }
     }
 
     /// Builds all copies anew, or none.
     fn rebuild(&mut self) -> Result<(), BuildError> {
-        let made = self.build()?;
+        let apart = self.nowhere == 0;
+        let made = self.build(apart)?;
+        self.apart = apart;
+        let default = self.default_above();
         for (copy, (writer, why)) in self.copies.iter_mut().zip(made) {
-            copy.publisher.publish(writer.fib());
-            (copy.writer, self.why) = (writer, why);
+            let _before = std::mem::replace(&mut copy.writer, writer);
+            copy.show(default);
+            copy.default_moved = false;
+            self.why = why;
         }
         self.broken = false;
         Ok(())
@@ -350,9 +538,10 @@ impl<A: Address> Table<A> {
     pub fn replace(&mut self, rib: Rib<A>) -> Result<Applied, BuildError> {
         let changed = rib.iter().filter(|&(p, l)| self.rib.get(p) != Some(l)).count()
             + self.rib.iter().filter(|&(p, _)| rib.get(p).is_none()).count();
+        let nowhere = std::mem::replace(&mut self.nowhere, count_nowhere(&rib));
         let old = std::mem::replace(&mut self.rib, rib);
         if let Err(error) = self.rebuild() {
-            self.rib = old;
+            (self.rib, self.nowhere) = (old, nowhere);
             return Err(error);
         }
         self.epoch = self.domain.advance();

@@ -2,7 +2,7 @@
 //! --tier model` also runs this under ThreadSanitizer, on the scalar forms (`--cfg scalar`: the sanitizer does not see what
 //! intrinsics load).
 
-use tidemill_lpm::suite::{concurrent, concurrent_growth};
+use tidemill_lpm::suite::{concurrent, concurrent_default, concurrent_growth};
 use tidemill_lpm::table::{Algorithm, Family};
 
 /// Batches of changes for each structure.
@@ -46,4 +46,18 @@ fn other_layouts_of_dxr_too() {
         let algorithm = Algorithm::parse::<u32>(name).unwrap();
         concurrent::<u32>(4, ROUNDS, move |rib, domain| algorithm.writer(rib, domain));
     }
+}
+
+fn default_route_moves<A: Family>(seed: u64, names: &[&str]) {
+    for name in names {
+        let algorithm = Algorithm::parse::<A>(name).unwrap();
+        concurrent_default::<A>(seed, ROUNDS, move |rib, domain| algorithm.writer(rib, domain));
+    }
+}
+
+/// Also for what comes and goes in the same batch, whose readers may go by the default route before.
+#[test]
+fn readers_beside_a_default_route_that_moves_see_the_old_or_the_new_label() {
+    default_route_moves::<u32>(7, &["popdir-d16x3", "dxr-d16x4r", "rangetrie-d16", "binary-trie"]);
+    default_route_moves::<u128>(8, &["lulea", "rangetrie-d16", "patricia"]);
 }

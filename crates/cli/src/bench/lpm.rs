@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use tidemill_feed::LoadedTable;
 use tidemill_lookup::qsbr::Domain;
 use tidemill_lpm::keys::{Pattern, keys, repeated};
-use tidemill_lpm::{Algorithm, Family, Fib, Oracle, Rib};
+use tidemill_lpm::{Algorithm, Change, Family, Fib, Oracle, Rib};
 
 /// Arguments of `bench lpm`.
 #[derive(Args)]
@@ -41,6 +41,7 @@ use tidemill_lpm::{Algorithm, Family, Fib, Oracle, Rib};
     tidemill bench lpm --table rib.zst --algorithm all --case rnd,seq --json\n  \
     tidemill bench lpm --table rib.zst --case rnd,adv --bursts 1,4,16,64,256\n  \
     tidemill bench lpm --table rib.zst --updates updates.zst --plot rates.svg\n  \
+    tidemill bench lpm --table v6.zst --updates-like v4.updates.zst\n  \
     tidemill bench lpm --figure list\n  \
     tidemill bench lpm --figure zec-3.13 --table rib.zst --plot zec-3.13.svg",
     // The list of figures needs no table.
@@ -74,8 +75,11 @@ pub(crate) struct Lpm {
     /// Measure update rates with this update file instead of withdrawing and announcing routes of the table
     #[arg(long, value_name = "FILE")]
     pub(super) updates: Option<PathBuf>,
+    /// Measure update rates with the order of this update file, of either family, on routes of the table
+    #[arg(long, value_name = "FILE", conflicts_with = "updates")]
+    updates_like: Option<PathBuf>,
     /// Leave updates out
-    #[arg(long, conflicts_with = "updates")]
+    #[arg(long, conflicts_with_all = ["updates", "updates_like"])]
     no_updates: bool,
     /// The case `update-coalesced`: updates that come within so many milliseconds are applied together
     #[arg(long, value_name = "N", default_value_t = 5)]
@@ -209,7 +213,10 @@ impl Lpm {
             )));
         }
         check_plot(self.plot.as_deref())?;
-        [&self.updates, &self.keys].into_iter().flatten().try_for_each(|file| check_input(file))
+        [&self.updates, &self.updates_like, &self.keys]
+            .into_iter()
+            .flatten()
+            .try_for_each(|file| check_input(file))
     }
 }
 
@@ -341,16 +348,18 @@ fn family<A: OfFamily>(
     }
     let mut updated = true;
     if !args.no_updates {
-        let changes = match &args.updates {
-            Some(file) => crate::fib::read_changes::<A>(file, &table.labels, &args.table.load)?,
-            None => updates::flaps(rib, args.seed),
+        let name = |file: &Path| file.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let (changes, source) = match (&args.updates, &args.updates_like) {
+            (Some(file), _) => {
+                (crate::fib::read_changes::<A>(file, &table.labels, &args.table.load)?, name(file))
+            }
+            (None, Some(file)) => (updates_like(args, table, rib, file)?, format!("like {}", name(file))),
+            (None, None) => (updates::flaps(rib, args.seed), "flaps".to_owned()),
         };
         // Those of a file as they come; else routes that go and come back one after the other.
-        let alternating = args.updates.is_none().then(|| updates::alternating(rib, args.seed));
+        let made = args.updates.is_none() && args.updates_like.is_none();
+        let alternating = made.then(|| updates::alternating(rib, args.seed));
         let probed = alternating.as_deref().unwrap_or(&changes);
-        let source =
-            args.updates.as_ref().and_then(|file| file.file_name()).map(|name| name.to_string_lossy());
-        let source = source.as_deref().unwrap_or("flaps");
         for subject in &subjects {
             let plan = updates::Plan {
                 rib,
@@ -361,7 +370,7 @@ fn family<A: OfFamily>(
                 window: Duration::from_millis(args.coalesce_ms),
             };
             updated &= plan.report(probed, &mut |case, metric, values, more| {
-                let mut params = params(&[("updates", source.into())]);
+                let mut params = params(&[("updates", source.as_str().into())]);
                 params.extend(more);
                 report.line(Measurement::of("lpm", &subject.name, case, metric, values, params))
             })?;
@@ -369,6 +378,21 @@ fn family<A: OfFamily>(
     }
     report.tables(A::FAMILY);
     Ok(right && updated)
+}
+
+/// The order of a file's changes, of the family that it has, on routes of the table.
+fn updates_like<A: OfFamily>(
+    args: &Lpm,
+    table: &LoadedTable,
+    rib: &Rib<A>,
+    file: &Path,
+) -> Result<Vec<Change<A>>> {
+    let (labels, load) = (&table.labels, &args.table.load);
+    let four = crate::fib::read_changes::<u32>(file, labels, load)?;
+    if !four.is_empty() {
+        return Ok(updates::like(rib, &four));
+    }
+    Ok(updates::like(rib, &crate::fib::read_changes::<u128>(file, labels, load)?))
 }
 
 /// Keys and right checksums of every case.

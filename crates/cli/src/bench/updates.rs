@@ -56,6 +56,37 @@ pub(crate) fn alternating<A: Family>(rib: &Rib<A>, seed: u64) -> Vec<Change<A>> 
     (0..times).flat_map(|_| routes.iter().flat_map(both)).collect()
 }
 
+/// How far announcements go on in the table for their next label: so that two that follow each other hardly ever have the same.
+const NEXT_LABEL: usize = 7919;
+
+/// A stream's order, of whichever family, on routes of this table: each prefix of the stream stands for a route, in the order of both, so that
+/// neighbors stay near each other; what flaps there flaps here. An announcement gives its route the label of another one, so that it changes
+/// something, unless a later one of the same batch does.
+pub(crate) fn like<A: Family, B: Family>(rib: &Rib<A>, stream: &[Change<B>]) -> Vec<Change<A>> {
+    let routes: Vec<(Prefix<A>, Label)> = rib.iter().collect();
+    if routes.is_empty() {
+        return Vec::new();
+    }
+    let mut prefixes: Vec<Prefix<B>> = stream.iter().map(Change::prefix).collect();
+    prefixes.sort_unstable();
+    prefixes.dedup();
+    let mut from = 0;
+    let mut made = Vec::with_capacity(stream.len());
+    for change in stream {
+        // It is one of them.
+        let place = prefixes.binary_search(&change.prefix()).unwrap_or(0);
+        let (prefix, _) = routes[place * routes.len() / prefixes.len()];
+        made.push(match change {
+            Change::Announce(..) => {
+                from = (from + NEXT_LABEL) % routes.len();
+                Change::Announce(prefix, routes[from].1)
+            }
+            Change::Withdraw(_) => Change::Withdraw(prefix),
+        });
+    }
+    made
+}
+
 /// So many of the table's routes (half of them at most), in a random order.
 fn some_routes<A: Family>(rib: &Rib<A>, seed: u64) -> Vec<(Prefix<A>, Label)> {
     let mut routes: Vec<(Prefix<A>, Label)> = rib.iter().collect();
@@ -280,5 +311,37 @@ struct SetOnDrop<'a>(&'a AtomicBool);
 impl Drop for SetOnDrop<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A stream of three IPv4 prefixes on an IPv6 table: who comes when, and that an announcement changes its route.
+    #[test]
+    fn a_stream_keeps_its_order_on_another_table() {
+        let list = (0..6_u128).map(|i| (Prefix::new(i << 120, 16).unwrap(), Label(1 + i as u32)));
+        let rib: Rib<u128> = list.collect();
+        let four = |text: &str| text.parse::<Prefix<u32>>().unwrap();
+        let [a, b, c] = ["10.0.0.0/8", "11.0.0.0/8", "192.0.2.0/24"].map(four);
+        let announce = |prefix| Change::Announce(prefix, Label(9));
+        let stream = [announce(c), announce(a), Change::Withdraw(c), announce(b), announce(c), announce(c)];
+        let made = like(&rib, &stream);
+        let places: Vec<u128> = made.iter().map(|change| change.prefix().first() >> 120).collect();
+        assert_eq!(places, [4, 0, 4, 2, 4, 4]);
+        let announces = |change: &Change<u128>| matches!(change, Change::Announce(..));
+        let kinds: Vec<bool> = made.iter().map(announces).collect();
+        assert_eq!(kinds, [true, true, false, true, true, true]);
+        let labels: Vec<u32> = made
+            .iter()
+            .filter_map(|change| match change {
+                Change::Announce(_, label) => Some(label.0),
+                Change::Withdraw(_) => None,
+            })
+            .collect();
+        assert!(labels.iter().all(|label| (1..=6).contains(label)), "the table's");
+        assert!(labels.windows(2).all(|two| two[0] != two[1]), "{labels:?}");
+        assert!(like(&Rib::<u128>::new(), &stream).is_empty() && like::<u128, u32>(&rib, &[]).is_empty());
     }
 }

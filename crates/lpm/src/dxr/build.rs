@@ -3,6 +3,7 @@
 use super::{Layout, MAX_RANGE_WORDS, Split};
 use crate::fib::{BuildError, Label};
 use crate::prefix::Prefix;
+use crate::rib::Rib;
 
 /// Addresses from `start` to the next range's start have one label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,6 +37,17 @@ pub(crate) fn flatten(
         begin(ranges, prefix.first(), label.0);
     }
     close_all(&open, depth, span.last(), ranges);
+}
+
+/// What the RIB says about `span`.
+pub(crate) fn flatten_from(rib: &Rib<u32>, span: Prefix<u32>, ranges: &mut Vec<Range>) {
+    let mut inside = rib.inside(span).peekable();
+    // Most prefixes are there themselves, which saves the search for what covers them.
+    let outer = match inside.peek() {
+        Some(&(prefix, label)) if prefix == span => label,
+        _ => rib.covering(span).map_or(Label::NONE, |(_, label)| label),
+    };
+    flatten(span, outer, inside, ranges);
 }
 
 /// Ends the prefixes that end before `address`; returns how many stay open.

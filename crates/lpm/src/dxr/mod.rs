@@ -75,7 +75,7 @@ mod update;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use build::{Chunks, Range, Stretch, flatten};
+pub(crate) use build::{Chunks, Range, Stretch, flatten, flatten_from};
 pub use image::{Fault, KIND};
 pub use shared::{Shared, SharedStats};
 pub use simd::Kernel;

@@ -1,10 +1,10 @@
 //! The writer: patches a structure while readers look up.
 
-use super::build::{Range, Splice, flatten};
+use super::build::{Range, Splice, flatten_from};
 use super::edit::{Edit, Scratch};
 use super::load::Load;
 use super::{Dxr, DxrConfig};
-use crate::fib::{BuildError, Fib, FibWriter, Label, Outgrown};
+use crate::fib::{BuildError, Fib, FibWriter, Outgrown};
 use crate::prefix::Prefix;
 use crate::ranges::outermost;
 use crate::rib::Rib;
@@ -138,15 +138,4 @@ impl FibWriter<u32> for DxrWriter {
     ) -> Result<(), Outgrown> {
         self.patch_probed(rib, changed, &probe)
     }
-}
-
-/// What the RIB says about `span`.
-fn flatten_from(rib: &Rib<u32>, span: Prefix<u32>, ranges: &mut Vec<Range>) {
-    let mut inside = rib.inside(span).peekable();
-    // Most prefixes are there themselves, which saves the search for what covers them.
-    let outer = match inside.peek() {
-        Some(&(prefix, label)) if prefix == span => label,
-        _ => rib.covering(span).map_or(Label::NONE, |(_, label)| label),
-    };
-    flatten(span, outer, inside, ranges);
 }

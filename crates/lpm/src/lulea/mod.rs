@@ -30,7 +30,7 @@
 //! small. Of keys spread over the prefixes of the 2026 table all visit one node, 52 % a second, 34 % a third. Bursts take all
 //! keys one node further at a time, those that have their answer left out; with AVX-512, 16 keys at once. A single lookup
 //! makes three visits without a branch that depends on the key. A patch looks at one run of each node on its way, and reads the
-//! runs of those that it makes anew. Bytes, rates and updates: the crate's README.
+//! runs of those that it makes anew; in a large node, a slot that has a run of its own is one store, whatever its neighbors are. Bytes, rates and updates: the crate's README.
 //!
 //! # Where we depart from the source
 //! * Popcount takes the place of the table of possible bitmaps; bases stand beside their bitmaps, so a word is one load.

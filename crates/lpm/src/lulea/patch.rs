@@ -3,6 +3,10 @@
 //! A patch goes down to the smallest regions that hold the changed prefixes, and spreads anew over their slots what the RIB says
 //! of the prefixes. On the way up each node is told which of its slots lead elsewhere now. It is changed where it is, if it is its
 //! structure's alone and its runs stay where they are; otherwise a new node takes its place, over what it keeps.
+//!
+//! A large node that is changed where it is may have neighboring runs of one label: they become one when it is next made anew, or when all
+//! of it is one label. To make it anew at once would be some 200 words for a route that goes, and as many when it comes back, as it
+//! mostly does; so either is one store.
 
 use super::build::{self, Nodes};
 use super::node::Run;
@@ -120,13 +124,30 @@ fn change<P: Patch>(
         }
     }
     if left == base {
-        return Ok(entry);
+        return Ok(collapsed(nodes, entry));
     }
     nodes.store().runs(entry, old);
     splice(nodes, old, &edits[base..left], new);
     let done = build::close(nodes, new)?;
     nodes.left(entry);
     Ok(done)
+}
+
+/// The node behind `entry` as before, or its label if all runs of a large one have become that.
+fn collapsed<P: Patch>(nodes: &mut P, entry: Entry) -> Entry {
+    if !P::ALONE || entry.is_leaf() || !entry.is_large() {
+        return entry;
+    }
+    let store = nodes.store();
+    let (_, first, runs) = store.extent(entry);
+    let label = store.entry(first);
+    // Mostly the second one is another.
+    let is_one = label.is_leaf() && (first + 1..first + runs).all(|word| store.entry(word) == label);
+    if !is_one {
+        return entry;
+    }
+    nodes.left(entry);
+    label
 }
 
 /// Does what can be done without a new node.
@@ -137,11 +158,12 @@ fn in_place<P: Patch>(nodes: &mut P, node: Entry, edit: Edit) -> bool {
         return true;
     }
     let beside = |is_there: bool, word: usize| is_there && nodes.store().entry(word) == edit.entry;
+    let joins =
+        || beside(edit.first > 0, place.word.wrapping_sub(1)) || beside(edit.last < u8::MAX, place.word + 1);
     let fits = P::ALONE
         && !node.is_leaf()
         && (place.first, place.last) == (edit.first, edit.last)
-        && !beside(edit.first > 0, place.word.wrapping_sub(1))
-        && !beside(edit.last < u8::MAX, place.word + 1);
+        && (node.is_large() || !joins());
     if fits {
         nodes.publish(place.word, place.entry, edit.entry);
         if edit.whole {

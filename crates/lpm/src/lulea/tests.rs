@@ -209,8 +209,12 @@ fn a_table_emptied_by_patches_holds_the_root_only() {
             writer.patch(&rib, &[prefix]).unwrap();
         }
         check(writer.lulea(), &rib, round);
-        // What patches made is what a build makes, but for its order.
-        assert_eq!(writer.fib().bytes(), Writer::new(&rib, &domain).unwrap().fib().bytes());
+        // What patches made is what a build makes, but for its order, and for runs in large nodes that have become like their neighbors.
+        let (patched, built) = (writer.fib().bytes(), Writer::new(&rib, &domain).unwrap().fib().bytes());
+        assert!(
+            patched >= built && patched - built <= (built - bytes) / 4,
+            "{patched} bytes, {built} if built"
+        );
         for &prefix in &prefixes {
             rib.remove(prefix);
             writer.patch(&rib, &[prefix]).unwrap();
@@ -233,6 +237,45 @@ fn a_patch_tells_its_stores() {
         writer.patch_probed(&rib, &[prefix], &recorder).unwrap();
         assert_eq!(recorder.counts().writes, stores, "{label}");
     }
+}
+
+/// In a large node a route that goes and comes back is one store each, although its slot is like its neighbors meanwhile; when all have
+/// gone, so has the node.
+#[test]
+fn a_slot_of_a_large_node_flaps_by_one_store() {
+    let domain = Domain::new();
+    let cover = ("2001:d00::/24".parse::<Prefix<u128>>().unwrap(), Label(1));
+    let inner = |i: u128| Prefix::new(0x2001_0d00 << 96 | (2 * i + 1) << 96, 32).unwrap();
+    let mut rib: Rib<u128> = [cover].into_iter().collect();
+    let mut writer = Writer::new(&rib, &domain).unwrap();
+    let alone = writer.fib().bytes();
+    (0..20).for_each(|i| _ = rib.insert(inner(i), Label(2 + i as u32)));
+    writer.patch(&rib, &(0..20).map(inner).collect::<Vec<_>>()).unwrap();
+    let node = writer.lulea().store.entry(writer.lulea().root(0x2001).word() + 0x0d);
+    assert!(!node.is_leaf() && node.is_large());
+    let bytes = writer.fib().bytes();
+    for i in [0, 7, 8, 19] {
+        for label in [None, Some(Label(30)), None, Some(Label(1)), Some(Label(2 + i as u32))] {
+            let before = rib.lookup(inner(i).first()).map(|(_, label)| label);
+            match label {
+                Some(label) => rib.insert(inner(i), label),
+                None => rib.remove(inner(i)),
+            };
+            let recorder = Recorder::new();
+            writer.patch_probed(&rib, &[inner(i)], &recorder).unwrap();
+            let differs = rib.lookup(inner(i).first()).map(|(_, label)| label) != before;
+            assert_eq!(recorder.counts().writes, u64::from(differs), "{i} {label:?}");
+            check(writer.lulea(), &rib, i as u64);
+        }
+    }
+    assert_eq!(writer.fib().bytes(), bytes);
+    // With the last one goes the node.
+    (0..20).for_each(|i| _ = rib.remove(inner(i)));
+    for i in (0..20).rev() {
+        writer.patch(&rib, &[inner(i)]).unwrap();
+    }
+    check(writer.lulea(), &rib, 1);
+    assert_eq!(writer.fib().bytes(), alone);
 }
 
 #[test]

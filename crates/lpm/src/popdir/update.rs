@@ -6,7 +6,7 @@
 use super::{
     Desc, K, Kernel, Labels, Layout, MAX_LABELS, Popdir, REST, RUNS, Sizes, Tables, change_bit, place, simd,
 };
-use crate::dxr::{Chunks, Range, Stretch, flatten};
+use crate::dxr::{Chunks, Range, Stretch, flatten, flatten_from};
 use crate::fib::{BuildError, Fib, FibWriter, Label, Outgrown};
 use crate::pool::{Cell, Full, Pool, Run};
 use crate::prefix::Prefix;
@@ -238,17 +238,13 @@ impl Writer {
         let Some(&first) = spans.first() else {
             return Ok(());
         };
-        let flat = |span: Prefix<u32>, ranges: &mut Vec<Range>| {
-            let outer = rib.covering(span).map_or(Label::NONE, |(_, label)| label);
-            flatten(span, outer, rib.inside(span), ranges);
-        };
         // What is at least a chunk covers all other spans that begin there.
         let whole = Prefix::new(first.first(), first.len().min(K)).unwrap_or(first);
         let chunk = (first.first() >> REST) as usize;
         let mut labels = [0; RUNS as usize];
         if first.len() > K && self.read_chunk(chunk, &mut labels, probe)? {
             let aside = spans.iter().any(|&span| {
-                flat(span, ranges);
+                flatten_from(rib, span, ranges);
                 let ends =
                     ranges.iter().skip(1).map(|range| range.start).chain([span.last().wrapping_add(1)]);
                 for (range, end) in ranges.iter().zip(ends) {
@@ -267,7 +263,7 @@ impl Writer {
                 return self.fill(whole, ranges, probe);
             }
         }
-        flat(whole, ranges);
+        flatten_from(rib, whole, ranges);
         self.fill(whole, ranges, probe)
     }
 

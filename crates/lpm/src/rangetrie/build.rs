@@ -27,11 +27,19 @@ pub(super) struct Ranges<A> {
 impl<A: Address> Ranges<A> {
     /// The ranges of `region` by the prefixes of `rib`.
     pub(super) fn of(rib: &Rib<A>, region: Prefix<A>) -> Self {
-        let outer = rib.covering(region).map_or(Label::NONE, |(_, label)| label);
+        let mut inside = rib.inside(region).peekable();
+        // Mostly the region is a prefix of the table, which saves the search for what covers it, and nothing else is in it.
+        let outer = match inside.next_if(|&(prefix, _)| prefix == region) {
+            Some((_, label)) => label,
+            None => rib.covering(region).map_or(Label::NONE, |(_, label)| label),
+        };
         let mut ranges = Ranges { starts: vec![region.first()], labels: vec![outer] };
+        if inside.peek().is_none() {
+            return ranges;
+        }
         // The prefixes that are open at this point, outermost first: last address and label.
         let mut open: Vec<(A, Label)> = vec![(region.last(), outer)];
-        for (prefix, label) in rib.inside(region) {
+        for (prefix, label) in inside {
             ranges.close(&mut open, |last| last < prefix.first());
             open.push((prefix.last(), label));
             ranges.cut(prefix.first(), label);

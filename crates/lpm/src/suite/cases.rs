@@ -116,6 +116,16 @@ pub fn edge_cases<A: Address>() -> Vec<(&'static str, Case<A>)> {
             vec![Change::Announce(default, Label::NONE)],
         ],
     );
+    let near = [(prefix(some, 9), Label(2)), (prefix(some, 24), Label(3)), (prefix(some, A::BITS), Label(4))];
+    add(
+        "default route changes among others",
+        near.to_vec(),
+        vec![
+            vec![Change::Announce(default, Label(3)), Change::Withdraw(near[0].0)],
+            vec![Change::Announce(near[0].0, Label(5)), Change::Announce(default, Label(2))],
+            vec![Change::Withdraw(near[1].0), Change::Withdraw(default), Change::Withdraw(near[2].0)],
+        ],
+    );
     add("host routes at the ends", ends.clone(), singly(withdraw(&ends)));
     add("host routes at the ends come", vec![], singly(announce(&ends)));
     add("nested to the full depth", deep.clone(), singly(withdraw(&deep)));

@@ -35,6 +35,28 @@ pub fn concurrent_growth<A: Address>(seed: u64, make: impl Make<A> + Send + 'sta
     play(&case, &keys, make);
 }
 
+/// The same while every other batch changes the default route together with other routes; none leads nowhere, so that the default route
+/// is above the structure.
+///
+/// # Panics
+/// As [`concurrent`].
+pub fn concurrent_default<A: Address>(seed: u64, rounds: usize, make: impl Make<A> + Send + 'static) {
+    let (mut case, keys) = flapping_case::<A>(seed, rounds);
+    let mut random = Random::new(!seed);
+    for batch in case.batches.iter_mut().step_by(2) {
+        batch.push(match random.below(4) {
+            0 => Change::Withdraw(Prefix::DEFAULT),
+            _ => Change::Announce(Prefix::DEFAULT, Label(random.below(200) as u32)),
+        });
+    }
+    let announced = case.batches.iter_mut().flatten().filter_map(|change| match change {
+        Change::Announce(_, label) => Some(label),
+        Change::Withdraw(_) => None,
+    });
+    case.table.iter_mut().map(|(_, label)| label).chain(announced).for_each(|label| label.0 += 1);
+    play(&case, &keys, make);
+}
+
 fn play<A: Address>(case: &Case<A>, keys: &[A], make: impl Make<A> + Send + 'static) {
     let states = states(case, keys);
     let domain = Domain::new();

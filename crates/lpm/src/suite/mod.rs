@@ -12,7 +12,7 @@ mod concurrent;
 mod shrink;
 
 pub use cases::{Case, edge_cases, large_case, long_case, random_case};
-pub use concurrent::{concurrent, concurrent_growth};
+pub use concurrent::{concurrent, concurrent_default, concurrent_growth};
 
 use crate::fib::{BuildError, Fib, FibWriter, Label, Outgrown};
 use crate::keys::Random;

@@ -1,5 +1,7 @@
 //! The façade: coalescing, patches and rebuilds, errors that change nothing, and when a label may be used again.
 
+mod default_route;
+
 use super::*;
 
 fn prefix(text: &str) -> Prefix<u32> {
@@ -84,7 +86,7 @@ fn a_table_that_cannot_be_built_changes_nothing() {
     }
     assert_eq!(table.rib().len(), 2);
     assert_eq!(table.rib().get(prefix("10.0.0.0/8")), Some(Label(1)));
-    let wide: Rib<u32> = [(prefix("0.0.0.0/0"), Label(u32::MAX))].into_iter().collect();
+    let wide: Rib<u32> = [(prefix("0.0.0.0/1"), Label(u32::MAX))].into_iter().collect();
     assert!(table.replace(wide).is_err());
     assert_eq!((table.rib().len(), table.fib().lookup(0x0a01_0001)), (2, Label(2)));
 }
