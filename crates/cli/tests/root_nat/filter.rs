@@ -26,7 +26,7 @@ fn warm_up(lab: &Lab, v6: usize) {
 #[test]
 fn real_programs_through_a_filter() {
     let Some(_turn) = turn("real_programs_through_a_filter") else { return };
-    let lab = Lab::filter(2, RULES);
+    let lab = Lab::filter(2, RULES, "");
     let patience = Some(Duration::from_secs(5));
     for v6 in [0, 1] {
         warm_up(&lab, v6);
@@ -123,17 +123,11 @@ fn real_programs_through_a_filter() {
     assert!(said["filter"]["passed"].as_u64() > Some(0), "{said}");
 }
 
-/// A box dies, and another one that knows nothing takes its place: where rules say `flags any`, connections go on with the next segment from inside.
-#[test]
-fn connections_are_picked_up_by_a_new_box() {
-    let Some(_turn) = turn("connections_are_picked_up_by_a_new_box") else { return };
-    let rules = format!(
-        "{RULES}pass in on {{ lan, dmz }} proto tcp flags any\npass out on wan proto tcp flags any\n"
-    );
-    let mut lab = Lab::filter(1, &rules);
+/// Connections of both families, from inside and from outside, each with something sent; of each the end that is inside comes first.
+fn connections(lab: &Lab) -> Vec<(TcpStream, TcpStream)> {
     let mut pairs = Vec::new();
     for v6 in [0, 1] {
-        warm_up(&lab, v6);
+        warm_up(lab, v6);
         let listener = lab.far.listen(at(FAR[v6], 8000));
         let client = lab.alice.connect(at(FAR[v6], 8000));
         pairs.push((client, listener.accept().unwrap().0));
@@ -144,6 +138,41 @@ fn connections_are_picked_up_by_a_new_box() {
     for (inside, outside) in &pairs {
         exchange(inside.try_clone().unwrap(), outside.try_clone().unwrap(), 10_000);
     }
+    pairs
+}
+
+/// A box dies, and another one goes on with what it has written, whoever speaks first.
+#[test]
+fn connections_go_on_after_a_failover() {
+    let Some(_turn) = turn("connections_go_on_after_a_failover") else { return };
+    let mut lab = Lab::filter(1, RULES, "handover = \"sessions\"\nhandover_s = 1\n");
+    let mut pairs = connections(&lab);
+    let said = lab.replace();
+    let line = said.lines().find(|line| line.contains(" connections go on, 0 do not fit this configuration"));
+    assert!(line.is_some(), "{said}");
+    // Who is outside speaks first: no rule would let that in.
+    for (inside, outside) in &mut pairs {
+        outside.write_all(b"still there?").unwrap();
+        inside.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        let mut got = [0; 12];
+        inside.read_exact(&mut got).unwrap();
+        assert_eq!(&got, b"still there?");
+    }
+    for (inside, outside) in pairs {
+        exchange(inside, outside, 100_000);
+    }
+    lab.end();
+}
+
+/// A box dies, and another one that knows nothing takes its place: where rules say `flags any`, connections go on with the next segment from inside.
+#[test]
+fn connections_are_picked_up_by_a_new_box() {
+    let Some(_turn) = turn("connections_are_picked_up_by_a_new_box") else { return };
+    let rules = format!(
+        "{RULES}pass in on {{ lan, dmz }} proto tcp flags any\npass out on wan proto tcp flags any\n"
+    );
+    let mut lab = Lab::filter(1, &rules, "");
+    let mut pairs = connections(&lab);
     lab.restart();
     for (inside, outside) in &mut pairs {
         inside.write_all(b"still there?").unwrap();
@@ -165,7 +194,7 @@ fn connections_are_picked_up_by_a_new_box() {
 #[ignore = "some seconds: 100 MB each way, intact"]
 fn a_hundred_megabytes_each_way_through_a_filter() {
     let Some(_turn) = turn("a_hundred_megabytes_each_way_through_a_filter") else { return };
-    let lab = Lab::filter(1, RULES);
+    let lab = Lab::filter(1, RULES, "");
     for v6 in [0, 1] {
         warm_up(&lab, v6);
         let listener = lab.far.listen(at(FAR[v6], 8000));

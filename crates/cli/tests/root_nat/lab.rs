@@ -49,9 +49,9 @@ impl Lab {
         Lab::of("nat", &[(CONFIG, config(workers, more).as_str())])
     }
 
-    /// The same with a filter of these rules. Everybody outside has a route inside.
-    pub(crate) fn filter(workers: usize, rules: &str) -> Self {
-        let text = around("filter", workers) + "[filter]\nrules = \"filter.rules\"\n";
+    /// The same with a filter of these rules and these lines in `[filter]`. Everybody outside has a route inside.
+    pub(crate) fn filter(workers: usize, rules: &str, more: &str) -> Self {
+        let text = around("filter", workers) + "[filter]\nrules = \"filter.rules\"\n" + more;
         let lab = Lab::of("filter", &[(CONFIG, text.as_str()), ("filter.rules", rules)]);
         lab.isp.run(&format!("ip route add 10.2.0.0/16 via {}", POOL[0]));
         lab.isp.run(&format!("ip -6 route add fd02::/16 via {}", POOL[1]));
