@@ -48,7 +48,10 @@ const FOR_TESTS: &[Package] = &[
     package("iproute2", "interfaces, addresses and routes of the root tests' namespaces"),
     package("procps", "sysctl, for the same"),
     package("ethtool", "switches offloads off on veth"),
-    package("nftables", "a set of filtered flows in the kernel, to compare the mitigator's XDP program with"),
+    package(
+        "nftables",
+        "filters and NAT of the kernel's, to compare the mitigator's XDP program and the network functions with",
+    ),
     package("iputils-ping", "real traffic for the root tests"),
     package("iputils-tracepath", "path MTU discovery in the root tests"),
     package("traceroute", "small time-to-live values on purpose"),

@@ -54,5 +54,9 @@ fn mistakes_get_one_line() {
         ("bench nf --rules 0", 2, "--rules"),
         ("bench nf --runs 1", 2, "2 runs or more"),
         ("bench nf --seconds 0", 2, "--seconds"),
+        #[cfg(all(feature = "xdp", target_os = "linux"))]
+        ("bench nf --wire --flows 1k", 2, "cannot be used with"),
+        #[cfg(all(feature = "xdp", target_os = "linux"))]
+        ("bench nf --wire --case new", 2, "give --case nat, established"),
     ]);
 }

@@ -363,3 +363,24 @@ fn root_xdp_bench_beside_the_kernel() {
     assert_eq!((&ratio["of"], &ratio["to"]), (&"af_xdp".into(), &"peer:kernel-forward".into()), "{said}");
     assert_eq!(lines[0]["params"]["prefixes"], 2000, "{said}");
 }
+
+/// `bench nf --wire`: both sides do what their case is about, which the bench itself sees to. No bound here either.
+#[test]
+fn root_xdp_bench_nf_beside_nftables() {
+    let Some(_turn) = turn("root_xdp_bench_nf_beside_nftables") else { return };
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidemill"));
+    command.args(["bench", "nf", "--wire", "--rules", "50", "--seconds", "0.05", "--runs", "2", "--json"]);
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let lines: Vec<serde_json::Value> =
+        said.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    for (case, ours) in [("wire/nat/1024", "nat"), ("wire/established/1024/50 rules", "filter")] {
+        for subject in [ours, "peer:nftables"] {
+            let rate = lines.iter().find(|line| line["case"] == case && line["subject"] == subject);
+            assert!(rate.is_some_and(|rate| rate["value"].as_f64() > Some(0.0)), "{case}, {subject}: {said}");
+        }
+        let ratio = lines.iter().find(|line| line["case"] == case && line["metric"] == "ratio").unwrap();
+        assert_eq!((&ratio["of"], &ratio["to"]), (&ours.into(), &"peer:nftables".into()), "{said}");
+    }
+}

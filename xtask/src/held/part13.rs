@@ -1,4 +1,4 @@
-//! Part 13, network functions: NAT and the packet filter, their tables of requirements, models, real clients, rates.
+//! Part 13, network functions: NAT and the packet filter, their tables of requirements, models, real clients, rates; assets and flow export.
 
 use super::{Line, Machine, Outcome, number, ratios, shown, verdict};
 use crate::tidy;
@@ -6,29 +6,30 @@ use anyhow::{Context as _, Result};
 
 pub(crate) const LINES: &[Line] = &[
     // What the part is held to, in its order.
-    ("real clients through NAT and through its failover, 100 MB intact", |machine| {
+    ("real clients through NAT and the filter, and through a failover of both, 100 MB intact", |machine| {
         let short = ["-p", "tidemill-cli", "--test", "root_nat", "--", "--show-output"];
-        let mut passed = machine.tests(&short, 3)?;
+        let mut passed = machine.tests(&short, 6)?;
         if !machine.quick {
             let long = ["-p", "tidemill-cli", "--release", "--test", "root_nat", "--", "--ignored"];
-            passed += machine.tests(&long, 1)?;
+            passed += machine.tests(&long, 2)?;
         }
         Ok(Outcome::Pass(format!("{passed} tests: root_nat")))
     }),
     ("NAT: 10 M packets a second on 100,000 flows, one core", |machine| {
         rate(machine, "nat", &["--flows", "100k"], 10.0)
     }),
-    ("NAT: a million entries", |machine| {
-        let objects = bench(machine, "nat", &["--flows", "1M"])?;
-        Ok(Outcome::Measured(
-            ratios(&objects).iter().map(|ratio| shown(ratio)).collect::<Vec<_>>().join("; "),
-        ))
-    }),
+    ("NAT: a million entries", |machine| measured(machine, "nat", &["--flows", "1M"])),
     ("filter with 10,000 rules: 10 M packets a second of known connections, one core", |machine| {
         rate(machine, "established", &[], 10.0)
     }),
     ("filter with 10,000 rules: 2 M new connections a second, one core", |machine| {
         rate(machine, "new", &[], 2.0)
+    }),
+    ("filter with 10,000 rules: a million known connections", |machine| {
+        measured(machine, "established", &["--flows", "1M"])
+    }),
+    ("NAT and filter against nftables on the same cables (root)", |machine| {
+        measured(machine, "nat,established", &["--wire"])
     }),
     ("NAT: RFC 4787, 5382, 5508, a model, floods, workers", |machine| {
         let passed = machine.tests(&["-p", "tidemill-nf", "--test", "nat"], 60)?;
@@ -56,9 +57,19 @@ pub(crate) const LINES: &[Line] = &[
         ];
         Ok(Outcome::Pass(format!("{} tests: long_random_walks", machine.tests(&long, 2)?)))
     }),
-    ("any bytes: packets, rules, access lists, sessions handed over", |machine| {
+    ("any bytes: packets, rules, access lists, sessions handed over, frames, flows", |machine| {
         let seconds = if machine.quick { "10" } else { "120" };
-        let targets = ["nat_packet", "nat_image", "filter_packet", "filter_rules", "filter_acl"];
+        let targets = [
+            "nat_packet",
+            "nat_image",
+            "filter_image",
+            "filter_packet",
+            "filter_rules",
+            "filter_acl",
+            "assets_frame",
+            "assets_payload",
+            "ipfix_flows",
+        ];
         let one = |target| machine.said(&["fuzz", "--target", target, "--seconds", seconds]);
         let said: Vec<String> = targets.into_iter().map(one).collect::<Result<_>>()?;
         Ok(Outcome::Pass(said.join("; ")))
@@ -81,7 +92,16 @@ pub(crate) const LINES: &[Line] = &[
             Ok(Outcome::Pass(format!("{} tests: real_acl, real_blocklists", machine.tests(&target, 3)?)))
         },
     ),
-    ("rules, settings, tables, images", |machine| {
+    (
+        "assets and flow export: fingerprints, floods, a collector that knows templates from the wire only, tshark",
+        |machine| {
+            let mut passed =
+                machine.tests(&["-p", "tidemill-nf", "--test", "assets", "--test", "ipfix"], 20)?;
+            passed += machine.tests(&["-p", "tidemill-cli", "--test", "assets_commands"], 5)?;
+            Ok(Outcome::Pass(format!("{passed} tests: assets, ipfix, assets_commands")))
+        },
+    ),
+    ("rules, settings, tables, images, fingerprints", |machine| {
         let passed = machine.tests(&["-p", "tidemill-nf", "--lib"], 30)?;
         Ok(Outcome::Pass(format!("{passed} tests: tidemill-nf")))
     }),
@@ -95,6 +115,16 @@ fn bench(machine: &Machine, case: &str, more: &[&str]) -> Result<Vec<serde_json:
     let (runs, seconds) = if machine.quick { ("3", "0.3") } else { ("11", "1") };
     let arguments = ["bench", "nf", "--case", case, "--runs", runs, "--seconds", seconds, "--json"];
     machine.tidemill(&[&arguments, more].concat())
+}
+
+/// Each case's ratio, to whatever it is compared with.
+fn measured(machine: &Machine, case: &str, more: &[&str]) -> Result<Outcome> {
+    let objects = bench(machine, case, more)?;
+    let said = ratios(&objects).into_iter().map(|ratio| {
+        let case = ratio["case"].as_str().unwrap_or("?");
+        format!("{case} {}", shown(ratio))
+    });
+    Ok(Outcome::Measured(said.collect::<Vec<_>>().join("; ")))
 }
 
 /// The median of a case's runs, M packets a second, at least `least`.

@@ -44,8 +44,11 @@ static FIB: Source = Source {
     shared: &[],
 };
 /// MAC addresses of the four ends.
-const MACS: [[u8; 6]; 4] = [[2, 0, 0, 0, 7, 1], [2, 0, 0, 0, 7, 2], [2, 0, 0, 0, 7, 3], [2, 0, 0, 0, 7, 4]];
+pub(super) const MACS: [[u8; 6]; 4] =
+    [[2, 0, 0, 0, 7, 1], [2, 0, 0, 0, 7, 2], [2, 0, 0, 0, 7, 3], [2, 0, 0, 0, 7, 4]];
 const ENDS: [&str; 4] = ["left", "in", "out", "right"];
+/// Where a router's words are, in its folder.
+const SAID: &str = "said";
 
 /// The sources' address of IPv6.
 const SOURCE6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0xff, 1, 0, 0, 0, 0, 2);
@@ -90,7 +93,7 @@ impl Plan {
 }
 
 /// A forwarder and its two cables.
-struct Lab {
+pub(super) struct Lab {
     left: Netns,
     middle: Netns,
     right: Netns,
@@ -101,7 +104,7 @@ struct Lab {
 }
 
 impl Lab {
-    fn new() -> Result<Self> {
+    pub(super) fn new() -> Result<Self> {
         let (left, middle, right) = (Netns::new("left")?, Netns::new("middle")?, Netns::new("right")?);
         let path = middle.path();
         left.run(&format!("ip link add name left type veth peer name in netns {path}"))?;
@@ -122,7 +125,8 @@ impl Lab {
         Ok(lab)
     }
 
-    fn of(&self, end: &str) -> &Netns {
+    /// The namespace of this end.
+    pub(super) fn of(&self, end: &str) -> &Netns {
         match end {
             "left" => &self.left,
             "right" => &self.right,
@@ -133,25 +137,10 @@ impl Lab {
     /// The kernel forwards.
     fn kernel(plan: &Plan) -> Result<Self> {
         let lab = Lab::new()?;
-        let net = &lab.middle;
-        // Nobody else has the address: it need not be asked for.
-        let at_once = if plan.six { " nodad" } else { "" };
-        for (end, address) in ["in", "out"].iter().zip(plan.addresses) {
-            net.run(&format!("ip addr add {address} dev {end}{at_once}"))?;
-        }
-        let (mac, neighbor) = (MACS[3].map(|byte| format!("{byte:02x}")).join(":"), plan.neighbor);
-        net.run(&format!("ip neigh replace {neighbor} lladdr {mac} dev out nud permanent"))?;
-        let settings: &[&str] = match plan.six {
-            true => &["ipv6.conf.all.forwarding=1"],
-            false => &[
-                "ipv4.ip_forward=1",
-                "ipv4.conf.all.rp_filter=0",
-                "ipv4.conf.in.rp_filter=0",
-                "ipv4.conf.default.rp_filter=0",
-            ],
-        };
-        for setting in settings {
-            net.run(&format!("sysctl -q -w net.{setting}"))?;
+        if plan.six {
+            lab.forwarding6(plan)?;
+        } else {
+            lab.forwarding()?;
         }
         let mut file = tempfile::NamedTempFile::new().context("a file for ip")?;
         {
@@ -162,8 +151,37 @@ impl Lab {
             out.flush()?;
         }
         let version = if plan.six { 6 } else { 4 };
-        net.run(&format!("ip -{version} -force -batch {}", file.path().display()))?;
+        lab.middle.run(&format!("ip -{version} -force -batch {}", file.path().display()))?;
         Ok(lab)
+    }
+
+    /// Has the kernel forward, once it has routes by 10.255.1.2 (to `left`) and 10.255.2.2 (to `right`).
+    pub(super) fn forwarding(&self) -> Result<()> {
+        let net = &self.middle;
+        for (number, end, far) in [(1, "in", MACS[0]), (2, "out", MACS[3])] {
+            let mac = far.map(|byte| format!("{byte:02x}")).join(":");
+            net.run(&format!("ip addr add 10.255.{number}.1/30 dev {end}"))?;
+            net.run(&format!("ip neigh replace 10.255.{number}.2 lladdr {mac} dev {end} nud permanent"))?;
+        }
+        for line in
+            ["ip_forward=1", "conf.all.rp_filter=0", "conf.in.rp_filter=0", "conf.default.rp_filter=0"]
+        {
+            net.run(&format!("sysctl -q -w net.ipv4.{line}"))?;
+        }
+        Ok(())
+    }
+
+    /// The same for routes of IPv6 to the plan's neighbor.
+    fn forwarding6(&self, plan: &Plan) -> Result<()> {
+        let net = &self.middle;
+        // Nobody else has the address: it need not be asked for.
+        for (end, address) in ["in", "out"].iter().zip(plan.addresses) {
+            net.run(&format!("ip addr add {address} dev {end} nodad"))?;
+        }
+        let (mac, neighbor) = (MACS[3].map(|byte| format!("{byte:02x}")).join(":"), plan.neighbor);
+        net.run(&format!("ip neigh replace {neighbor} lladdr {mac} dev out nud permanent"))?;
+        net.run("sysctl -q -w net.ipv6.conf.all.forwarding=1")?;
+        Ok(())
     }
 
     /// The kernel's table, and a program that asks it.
@@ -200,41 +218,55 @@ impl Lab {
                 "[[port]]\nname = \"{port}\"\nkind = \"af_xdp\"\n[[interface]]\nport = \"{port}\"\naddresses = [\"{address}\"]\n"
             );
         }
-        std::fs::write(folder.path().join("wire.toml"), config)?;
-        let said = folder.path().join("said");
-        let own = std::env::current_exe().context("the path of this program")?;
-        let mut command = Command::new("taskset");
-        command.args(["-c", &last().to_string()]).arg(own).args(["run", "wire.toml", "--json"]);
-        command.current_dir(folder.path()).stdin(Stdio::null()).stdout(Stdio::null());
-        command.stderr(File::create(&said)?);
-        let child = lab.middle.enter(|| command.spawn())?.context("taskset (package util-linux)")?;
-        let control = Client::new(&folder.path().join("wire.sock"))?;
-        lab.router = Some((child, folder));
-        let started = Instant::now();
-        while control.get::<serde_json::Value>(tidemill_control::schema::path::FIB, &()).is_err() {
-            let ended = lab.router.as_mut().is_some_and(|(child, _)| matches!(child.try_wait(), Ok(Some(_))));
-            if ended || started.elapsed() > Duration::from_secs(120) {
-                bail!("the router does not run: {}", std::fs::read_to_string(&said).unwrap_or_default());
-            }
-            std::thread::sleep(Duration::from_millis(50));
-        }
+        let control = lab.start(folder, &config)?;
         let begun = || -> bool {
             let path = tidemill_control::schema::path::OFFLOAD;
             control
                 .get::<tidemill_control::schema::Offload>(path, &())
                 .is_ok_and(|below| below.generations > 0)
         };
+        let started = Instant::now();
         while offload == "xdp" && !begun() {
             if started.elapsed() > Duration::from_secs(120) {
-                bail!("nothing is forwarded below: {}", std::fs::read_to_string(&said).unwrap_or_default());
+                bail!("nothing is forwarded below: {}", lab.said());
             }
             std::thread::sleep(Duration::from_millis(50));
         }
         Ok(lab)
     }
 
+    /// Starts a router, or a role that is one, by this configuration in this folder, with `wire.sock` as its control socket; until it answers.
+    pub(super) fn start(&mut self, folder: tempfile::TempDir, config: &str) -> Result<Client> {
+        std::fs::write(folder.path().join("wire.toml"), config)?;
+        let own = std::env::current_exe().context("the path of this program")?;
+        let mut command = Command::new("taskset");
+        command.args(["-c", &last().to_string()]).arg(own).args(["run", "wire.toml", "--json"]);
+        command.current_dir(folder.path()).stdin(Stdio::null()).stdout(Stdio::null());
+        command.stderr(File::create(folder.path().join(SAID))?);
+        let child = self.middle.enter(|| command.spawn())?.context("taskset (package util-linux)")?;
+        let control = Client::new(&folder.path().join("wire.sock"))?;
+        self.router = Some((child, folder));
+        let started = Instant::now();
+        while control.get::<serde_json::Value>(tidemill_control::schema::path::FIB, &()).is_err() {
+            let ended =
+                self.router.as_mut().is_some_and(|(child, _)| matches!(child.try_wait(), Ok(Some(_))));
+            if ended || started.elapsed() > Duration::from_secs(120) {
+                bail!("the router does not run: {}", self.said());
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        Ok(control)
+    }
+
+    /// What it has said.
+    fn said(&self) -> String {
+        let text =
+            |(_, folder): &(Child, tempfile::TempDir)| std::fs::read_to_string(folder.path().join(SAID));
+        self.router.as_ref().and_then(|router| text(router).ok()).unwrap_or_default()
+    }
+
     /// Packets forwarded a second.
-    fn forwarded(&self, frames: &[Vec<u8>], time: Duration) -> Result<f64> {
+    pub(super) fn forwarded(&self, frames: &[Vec<u8>], time: Duration) -> Result<f64> {
         urgent("right", true)?;
         let rate = flood((&self.left, "left"), (&self.right, "right"), frames, None, time)?;
         urgent("right", false)?;

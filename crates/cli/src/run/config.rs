@@ -670,6 +670,7 @@ impl Config {
         self.grantor.iter_mut().filter_map(|grantor| grantor.key_file.as_mut()).for_each(join);
         self.switch.iter_mut().filter_map(|switch| switch.flows.as_mut()).for_each(join);
         self.filter.iter_mut().filter_map(|filter| filter.rules.as_mut()).for_each(join);
+        self.filter.iter_mut().filter_map(|filter| filter.handover.as_mut()).for_each(join);
         self.assets.iter_mut().filter_map(|assets| assets.fingerprints.as_mut()).for_each(join);
     }
 

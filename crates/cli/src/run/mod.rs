@@ -7,6 +7,7 @@ mod devices;
 mod filter;
 mod gatekeeper;
 mod grantor;
+mod handover;
 mod harden;
 mod kvcache;
 mod metrics;

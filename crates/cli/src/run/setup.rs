@@ -166,6 +166,7 @@ pub(crate) fn check_files(
         write.push(state.path.clone());
     }
     write.extend(config.nat.iter().filter_map(|nat| nat.handover.clone()));
+    write.extend(config.filter.iter().filter_map(|filter| filter.handover.clone()));
     for spec in &config.port {
         if let PortSpec::Pcap(spec) = spec {
             read.extend(spec.input.iter().map(|path| base.join(path)));

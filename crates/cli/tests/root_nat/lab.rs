@@ -1,4 +1,5 @@
-//! Two inside hosts, a NAT, a router of the provider's, and somebody far away. All but the NAT is the Linux kernel; nobody outside has a route inside.
+//! Two inside hosts, a NAT (or a packet filter), a router of the provider's, and somebody far away. All but that box is the Linux kernel; nobody outside has a route inside, but past
+//! a filter.
 //!
 //! ```text
 //!  [alice: 10.1.0.2] --- [lan: 10.1.0.1          ]
@@ -15,6 +16,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use tidemill_control::Client;
+use tidemill_control::schema::filter;
 use tidemill_control::schema::nat::{Counters, path};
 
 pub(crate) const ALICE: [&str; 2] = ["10.1.0.2", "fd01::2"];
@@ -24,9 +26,13 @@ pub(crate) const POOL: [&str; 2] = ["192.0.2.1", "2001:db8::1"];
 /// Towards the NAT, and towards who is far away.
 pub(crate) const ISP: [&str; 4] = ["192.0.2.2", "2001:db8::2", "198.51.100.1", "2001:db8:1::1"];
 pub(crate) const FAR: [&str; 2] = ["198.51.100.2", "2001:db8:1::2"];
+/// In the box's folder.
+const CONFIG: &str = "box.toml";
+const SOCKET: &str = "box.sock";
 
-/// A NAT at work, with all that is around it.
+/// A NAT or a filter at work, with all that is around it.
 pub(crate) struct Lab {
+    role: &'static str,
     pub(crate) alice: Netns,
     pub(crate) bob: Netns,
     pub(crate) isp: Netns,
@@ -40,6 +46,20 @@ pub(crate) struct Lab {
 impl Lab {
     /// Starts it all with so many workers and these lines in `[nat]`.
     pub(crate) fn start(workers: usize, more: &str) -> Self {
+        Lab::of("nat", &[(CONFIG, config(workers, more).as_str())])
+    }
+
+    /// The same with a filter of these rules and these lines in `[filter]`. Everybody outside has a route inside.
+    pub(crate) fn filter(workers: usize, rules: &str, more: &str) -> Self {
+        let text = around("filter", workers) + "[filter]\nrules = \"filter.rules\"\n" + more;
+        let lab = Lab::of("filter", &[(CONFIG, text.as_str()), ("filter.rules", rules)]);
+        lab.isp.run(&format!("ip route add 10.2.0.0/16 via {}", POOL[0]));
+        lab.isp.run(&format!("ip -6 route add fd02::/16 via {}", POOL[1]));
+        lab
+    }
+
+    /// Starts a box of this role with these files, and all that is around it.
+    fn of(role: &'static str, files: &[(&str, &str)]) -> Self {
         let [alice, bob, middle, isp, far] = ["alice", "bob", "middle", "isp", "far"].map(Netns::new);
         for ns in [&alice, &bob, &middle, &isp, &far] {
             ns.sysctl(&["net.ipv6.conf.default.accept_dad=0", "net.ipv6.conf.default.dad_transmits=0"]);
@@ -76,22 +96,29 @@ impl Lab {
         isp.run(&format!("ip -6 route add fd01::/16 via {}", POOL[1]));
 
         let folder = tempfile::tempdir().unwrap();
-        std::fs::write(folder.path().join("nat.toml"), config(workers, more)).unwrap();
+        for (name, text) in files {
+            std::fs::write(folder.path().join(name), text).unwrap();
+        }
         let child = start(&middle, folder.path());
-        let control = Client::new(&folder.path().join("nat.sock")).unwrap();
-        let mut lab = Lab { alice, bob, isp, far, middle, child, folder, control };
+        let control = Client::new(&folder.path().join(SOCKET)).unwrap();
+        let mut lab = Lab { role, alice, bob, isp, far, middle, child, folder, control };
         lab.wait();
         lab
     }
 
     /// Until it answers.
     fn wait(&mut self) {
-        wait_until("the NAT answers", Duration::from_secs(60), || {
+        wait_until("the box answers", Duration::from_secs(60), || {
             if let Some(status) = self.child.try_wait().unwrap() {
-                panic!("the NAT ended: {status}: {}", self.read("log"));
+                panic!("the {} ended: {status}: {}", self.role, self.read("log"));
             }
-            self.control.get::<Counters>(path::COUNTERS, &()).is_ok()
+            self.control.get::<Counters>(self.path(), &()).is_ok()
         });
+    }
+
+    /// Where its counters are.
+    fn path(&self) -> &'static str {
+        if self.role == "nat" { path::COUNTERS } else { filter::path::COUNTERS }
     }
 
     /// Kills it, as a box that dies, and starts another one in its place; what that says of sessions.
@@ -106,32 +133,42 @@ impl Lab {
                 std::thread::sleep(Duration::from_millis(20));
             }
         }
+        self.restart();
+        self.read("log")
+    }
+
+    /// Kills it, and starts another one in its place.
+    pub(crate) fn restart(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
         self.child = start(&self.middle, self.folder.path());
         self.wait();
-        self.read("log")
     }
 
     /// Writes another configuration, for a reload.
     pub(crate) fn write(&self, workers: usize, more: &str) {
-        std::fs::write(self.folder.path().join("nat.toml"), config(workers, more)).unwrap();
+        self.put(CONFIG, &config(workers, more));
+    }
+
+    /// Writes another file.
+    pub(crate) fn put(&self, name: &str, text: &str) {
+        std::fs::write(self.folder.path().join(name), text).unwrap();
     }
 
     fn read(&self, name: &str) -> String {
         std::fs::read_to_string(self.folder.path().join(name)).unwrap_or_default()
     }
 
-    /// All that the NAT counts: what it has shown by now.
+    /// All that it counts: what it has shown by now.
     pub(crate) fn counters(&self) -> BTreeMap<String, u64> {
         std::thread::sleep(Duration::from_millis(50));
-        self.control.get::<Counters>(path::COUNTERS, &()).unwrap().counters
+        self.control.get::<Counters>(self.path(), &()).unwrap().counters
     }
 
     /// Runs `tidemill` against it: whether it succeeded, and what it printed.
     pub(crate) fn run(&self, arguments: &[&str]) -> (bool, String) {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tidemill"));
-        command.args(arguments).arg("--socket").arg(self.folder.path().join("nat.sock"));
+        command.args(arguments).arg("--socket").arg(self.folder.path().join(SOCKET));
         let output = command.output().unwrap();
         let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
         (output.status.success(), text.into_owned())
@@ -161,16 +198,17 @@ impl Lab {
     }
 }
 
-/// The NAT of this folder.
+/// The box of this folder.
 fn start(middle: &Netns, folder: &Path) -> Child {
     let file = |name: &str| File::create(folder.join(name)).unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidemill"));
-    command.args(["run", "nat.toml", "--json"]).current_dir(folder);
+    command.args(["run", CONFIG, "--json"]).current_dir(folder);
     command.stdin(Stdio::null()).stdout(file("out")).stderr(file("log"));
     middle.enter(|| command.spawn()).unwrap()
 }
 
-fn config(workers: usize, more: &str) -> String {
+/// A box's configuration without its own section.
+fn around(role: &str, workers: usize) -> String {
     let port = |name: &str| {
         format!("[[port]]\nname = \"{name}\"\nkind = \"af_packet\"\ninterface = \"tm-{name}\"\n")
     };
@@ -178,11 +216,8 @@ fn config(workers: usize, more: &str) -> String {
         format!("[[interface]]\nport = \"{name}\"\naddresses = [\"{v4}/24\", \"{v6}/64\"]\n")
     };
     format!(
-        "version = 1\nrole = \"nat\"\n[run]\nworkers = {workers}\npin = false\n[control]\nsocket = \"nat.sock\"\n{}{}{}{}{}{}\
-        [[route]]\nprefix = \"0.0.0.0/0\"\nvia = \"{}\"\n[[route]]\nprefix = \"::/0\"\nvia = \"{}\"\n\
-        [nat]\ninside = [\"lan\", \"dmz\"]\noutside = [\"wan\"]\npool = [\"{}\", \"{}\"]\n{more}\
-        [[nat.static]]\nprotocol = \"tcp\"\nexternal = \"{}:8080\"\ninternal = \"{}:80\"\n\
-        [[nat.static]]\nprotocol = \"tcp\"\nexternal = \"[{}]:8080\"\ninternal = \"[{}]:80\"\n",
+        "version = 1\nrole = \"{role}\"\n[run]\nworkers = {workers}\npin = false\n[control]\nsocket = \"{SOCKET}\"\n{}{}{}{}{}{}\
+        [[route]]\nprefix = \"0.0.0.0/0\"\nvia = \"{}\"\n[[route]]\nprefix = \"::/0\"\nvia = \"{}\"\n",
         port("lan"),
         port("dmz"),
         port("wan"),
@@ -191,21 +226,27 @@ fn config(workers: usize, more: &str) -> String {
         interface("wan", POOL[0], POOL[1]),
         ISP[0],
         ISP[1],
-        POOL[0],
-        POOL[1],
-        POOL[0],
-        BOB[0],
-        POOL[1],
-        BOB[1],
     )
+}
+
+/// A NAT's.
+fn config(workers: usize, more: &str) -> String {
+    around("nat", workers)
+        + &format!(
+            "[nat]\ninside = [\"lan\", \"dmz\"]\noutside = [\"wan\"]\npool = [\"{}\", \"{}\"]\n{more}\
+            [[nat.static]]\nprotocol = \"tcp\"\nexternal = \"{}:8080\"\ninternal = \"{}:80\"\n\
+            [[nat.static]]\nprotocol = \"tcp\"\nexternal = \"[{}]:8080\"\ninternal = \"[{}]:80\"\n",
+            POOL[0], POOL[1], POOL[0], BOB[0], POOL[1], BOB[1],
+        )
 }
 
 impl Drop for Lab {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!("{}\n{}", self.read("log"), self.run(&["nat", "counters"]).1);
+            eprintln!("{}\n{}", self.read("log"), self.run(&[self.role, "counters"]).1);
             eprintln!("{}", self.run(&["show", "drops"]).1);
-            eprintln!("{}", self.run(&["nat", "sessions"]).1);
+            let connections = if self.role == "nat" { "sessions" } else { "states" };
+            eprintln!("{}", self.run(&[self.role, connections]).1);
         }
         let _ = self.child.kill();
         let _ = self.child.wait();

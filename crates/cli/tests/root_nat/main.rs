@@ -1,9 +1,10 @@
 //! A NAT between the kernels of two inside hosts and of the Internet, with real programs: TCP, UDP, ping, traceroute, hairpins, fragments, a
-//! server inside, one worker and two. Needs root.
+//! server inside, one worker and two; and a packet filter in its place. Needs root.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)] // a test may
 
+mod filter;
 mod lab;
 #[path = "../root_wire/needs.rs"]
 mod needs;
@@ -19,11 +20,19 @@ use std::time::Duration;
 
 /// Waits for the machine. None if the test has to be skipped, which it never is in CI.
 fn turn(test: &str) -> Option<MutexGuard<'static, ()>> {
-    needs::alone(test, &["ip", "sysctl", "unshare", "ethtool", "ping"])
+    needs::alone(test, &["ip", "sysctl", "unshare", "ethtool", "ping", "traceroute"])
 }
 
 fn at(address: &str, port: u16) -> SocketAddr {
     SocketAddr::new(address.parse().unwrap(), port)
+}
+
+/// Who is on the way to the one who is far away says so: the box, the next router, the end.
+fn trace(lab: &Lab, v6: usize) {
+    let path = lab.alice.run(&format!("traceroute -n -q 1 -m 4 -w 2 {}", FAR[v6]));
+    for hop in [lab::GATE[v6], ISP[v6], FAR[v6]] {
+        assert!(path.lines().skip(1).any(|line| line.contains(hop)), "{hop}: {path}");
+    }
 }
 
 /// So many bytes that follow from a seed.
@@ -71,6 +80,8 @@ fn services(workers: usize, transfer: usize) {
             let (_, said) = lab.alice.attempt(&format!("ping -c 1 -W 2 -t {ttl} {}", FAR[v6]));
             assert!(said.contains(who) && said.to_lowercase().contains("exceeded"), "{ttl}: {said}");
         }
+
+        trace(&lab, v6);
 
         // TCP both ways at once, intact; the server sees an address of the pool.
         let listener = lab.far.listen(at(FAR[v6], 8000));

@@ -1,6 +1,6 @@
 //! Operating systems by their [signatures](crate::assets::signature): a list in a text file, the first line that fits.
 //!
-//! The list that comes with us (`fingerprints.txt`, where its format is, too) was made from observation, and says of each line from which. Another
+//! The list that comes with us (`fingerprints.txt`, where its format is, too) was made from observation and from systems' own sources, and says of each line from which. Another
 //! can be given instead. What no line fits is unknown, and is shown with its signature.
 
 use crate::assets::signature::{Layout, Signature};
@@ -212,11 +212,11 @@ mod tests {
         }
     }
 
-    /// Signatures as they were sent by who they are said to be from, some from behind a few routers.
+    /// Signatures as they were sent by who they are said to be from, or would be by BSD's sources, some from behind a few routers.
     #[test]
     fn the_shipped_list_knows_what_was_seen() {
         let list = Fingerprints::shipped().unwrap();
-        assert!(list.len() >= 12);
+        assert!(list.len() >= 18);
         for (seen, system) in [
             ("syn 64 df 65495 65495 10 mss,sack,ts,nop,scale", Some("Linux 5 or 6")),
             ("syn-ack 64 df 65483 65495 10 mss,sack,ts,nop,scale", Some("Linux 5 or 6")),
@@ -229,13 +229,21 @@ mod tests {
             ("syn 64 df 32767 16396 2 mss,sack,ts,nop,scale", Some("Linux")),
             ("syn 64 df 65535 1460 6 mss,nop,scale,nop,nop,ts,sack,end", Some("macOS")),
             ("syn 128 df 8192 1460 2 mss,nop,scale,nop,nop,sack", Some("Windows 7")),
-            ("syn 120 df 65535 1460 8 mss,nop,scale,nop,nop,sack", Some("Windows")),
+            ("syn 128 df 64240 1460 8 mss,nop,scale,nop,nop,sack", Some("Windows 10 or newer")),
+            ("syn 120 df 65535 1460 8 mss,nop,scale,nop,nop,sack", Some("Windows 10 or newer")),
+            ("syn 120 df 65535 1460 2 mss,nop,scale,nop,nop,sack", Some("Windows")),
+            ("syn 57 df 65535 1460 6 mss,nop,scale,sack,ts", Some("FreeBSD")),
+            ("syn-ack 64 v6 65535 1440 6 mss,nop,scale,sack,ts", Some("FreeBSD")),
+            ("syn 64 df 16384 1460 3 mss,nop,nop,sack,nop,scale,nop,nop,ts", Some("OpenBSD")),
+            ("syn 64 df 32768 1460 3 mss,nop,scale,sack,nop,nop,nop,nop,ts", Some("NetBSD")),
             ("syn 128 df 16384 1460 - mss,nop,nop,sack", Some("Windows XP or 2003")),
             ("syn 7 - 5440 1360 2 mss,sack,ts,nop,scale", Some("traceroute over TCP")),
             // What is sent by a generator of traffic, and what is only nearly right.
             ("syn 128 df 32768 1460 0 mss,nop,scale,sack,ts", None),
             ("syn 64 - 64240 1460 7 mss,sack,ts,nop,scale", None),
             ("syn 128 df 64240 1460 7 mss,sack,ts,nop,scale", None),
+            ("syn 64 df 65535 1460 6 mss,nop,scale,sack", None),
+            ("syn 64 df 32768 1460 3 mss,nop,nop,sack,nop,scale,nop,nop,ts", None),
             ("syn 64 df 8192 - - none", None),
         ] {
             assert_eq!(list.system(&signature(seen)), system, "{seen}");

@@ -46,6 +46,11 @@ pub struct FilterSection {
     pub fragment_s: u32,
     /// Lines that each worker logs in a second, of each family. Packets of rules with `log` beyond that are counted only.
     pub log_per_s: u32,
+    /// A file, relative to this file's folder, that answered connections are written to, and read from when the filter starts, so that they go on after a restart or on
+    /// another box that has this configuration and the file, as far as its rules allow them.
+    pub handover: Option<PathBuf>,
+    /// Seconds between two of its versions, 1 to 3600; one more is written when the filter stops.
+    pub handover_s: u32,
 }
 
 impl Default for FilterSection {
@@ -70,6 +75,8 @@ impl Default for FilterSection {
             fragments: 256,
             fragment_s: 15,
             log_per_s: 100,
+            handover: None,
+            handover_s: 5,
         }
     }
 }

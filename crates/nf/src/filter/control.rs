@@ -4,6 +4,7 @@ use crate::filter::config::FilterSection;
 use crate::filter::connection::{Connection, Kind, Words};
 use crate::filter::counters::{Board, Counter, Counters};
 use crate::filter::error::FilterError;
+use crate::filter::image::{Connections, Exporter, Saved, Taken};
 use crate::filter::judge::Filter;
 use crate::filter::log::LogLine;
 use crate::filter::net::Net;
@@ -81,6 +82,28 @@ impl<A: Net<W>, const W: usize> Half<A, W> {
 
     pub(crate) fn seats(&self) -> Arc<Seats<A, W>> {
         self.seats.clone()
+    }
+
+    fn readers(&self) -> Vec<FlowReader<W, Words>> {
+        self.workers.iter().map(|(reader, _)| reader.clone()).collect()
+    }
+
+    /// Has the workers go on with connections; how many do not fit, or `None` if the workers have begun already.
+    fn restore(
+        &self,
+        now_ms: u64,
+        rules: &Rules,
+        connections: &[Saved<W>],
+        interfaces: &[Option<u16>],
+    ) -> Option<usize> {
+        let mut seats = self.seats.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut left_out = 0;
+        for saved in connections {
+            let worker = seats.first()?.as_ref()?.filter.owner_of_key(&saved.key);
+            let seat = seats.get_mut(worker)?.as_mut()?;
+            left_out += usize::from(!seat.filter.adopt(now_ms, rules, saved, interfaces));
+        }
+        Some(left_out)
     }
 
     /// Visits connections of worker `worker` from a bucket on; the bucket to go on with, 0 if there is none.
@@ -232,10 +255,13 @@ pub struct FilterControl {
     pub(crate) v6: Half<u128, 5>,
     log: Arc<ArrayQueue<LogLine>>,
     lines: VecDeque<LogLine>,
+    /// The interfaces' names, by number.
+    names: Vec<String>,
 }
 
 /// A configuration that was found right, with its rules.
 pub struct Prepared {
+    names: Vec<String>,
     section: FilterSection,
     file: Ruleset,
     sets: Vec<AddressSet>,
@@ -321,6 +347,10 @@ impl FilterFiles {
     }
 }
 
+fn names(interfaces: &Interfaces) -> Vec<String> {
+    interfaces.iter().map(|interface| interface.name.clone()).collect()
+}
+
 /// What rules are made for.
 struct Surroundings<'a> {
     interfaces: &'a Interfaces,
@@ -394,6 +424,7 @@ impl FilterControl {
             v6: Half::new(&plan, workers, !secret, &log)?,
             log,
             lines: VecDeque::with_capacity(LOG_KEPT),
+            names: names(interfaces),
         })
     }
 
@@ -441,6 +472,8 @@ impl FilterControl {
             ("unanswered_per_source", section.unanswered_per_source == old.unanswered_per_source),
             ("states_per_source", section.states_per_source == old.states_per_source),
             ("fragments", section.fragments == old.fragments),
+            ("handover", section.handover == old.handover),
+            ("handover_s", section.handover_s == old.handover_s),
         ] {
             if !same {
                 return Err(FilterError::Restart(key));
@@ -448,13 +481,13 @@ impl FilterControl {
         }
         let around = Surroundings { interfaces, workers: self.workers, domain: &self.domain };
         let rules = make(&section, times, (&file, &sets), &path, &around, self.next_version())?;
-        Ok(Prepared { section, file, sets, rules })
+        Ok(Prepared { names: names(interfaces), section, file, sets, rules })
     }
 
     /// Takes over what was prepared; nothing else may have been changed since.
     pub fn commit(&mut self, prepared: Prepared) {
-        let Prepared { section, file, sets, rules } = prepared;
-        (self.section, self.file, self.sets) = (section, file, sets);
+        let Prepared { names, section, file, sets, rules } = prepared;
+        (self.names, self.section, self.file, self.sets) = (names, section, file, sets);
         self.rules.publish(rules);
     }
 
@@ -468,8 +501,29 @@ impl FilterControl {
         let around = Surroundings { interfaces, workers: self.workers, domain: &self.domain };
         let version = self.next_version();
         let rules = make(&self.section, times, (&self.file, &self.sets), &path, &around, version)?;
+        self.names = names(interfaces);
         self.rules.publish(rules);
         Ok(())
+    }
+
+    /// What reads all connections, with nothing of this locked meanwhile.
+    pub fn exporter(&self) -> Exporter {
+        Exporter { interfaces: self.names.clone(), v4: self.v4.readers(), v6: self.v6.readers() }
+    }
+
+    /// Goes on with the connections of an image: those that the rules allow. Before the graph is made.
+    ///
+    /// # Errors
+    /// The image is none; workers have begun already.
+    pub fn import(&mut self, now_ms: u64, image: &[u8]) -> Result<Taken, FilterError> {
+        let Connections { interfaces, v4, v6 } = Connections::decode(image)?;
+        let here = |name: &String| self.names.iter().zip(0..).find(|(own, _)| *own == name).map(|(_, n)| n);
+        let interfaces: Vec<Option<u16>> = interfaces.iter().map(here).collect();
+        let (rules, all) = (self.rules.current(), v4.len() + v6.len());
+        let v4 = self.v4.restore(now_ms, rules, &v4, &interfaces);
+        let v6 = self.v6.restore(now_ms, rules, &v6, &interfaces);
+        let (Some(v4), Some(v6)) = (v4, v6) else { return Err(FilterError::Begun) };
+        Ok(Taken { connections: all - v4 - v6, left_out: v4 + v6 })
     }
 
     /// Puts addresses into a set, until its files are read again; returns how many were not there.

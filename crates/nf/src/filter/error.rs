@@ -2,6 +2,7 @@
 
 use crate::filter::text::RuleError;
 use tidemill_flow::table::SizeError;
+use tidemill_lookup::image::ImageError;
 
 /// Why a filter cannot be made, or cannot take a change. One line: what, where, what to do.
 #[derive(Debug, thiserror::Error)]
@@ -17,6 +18,12 @@ pub enum FilterError {
     /// Keys that cannot change while packets flow.
     #[error("filter.{0}: cannot change while the filter runs: put it back, or restart")]
     Restart(&'static str),
+    /// What is to be taken over is damaged, or is something else.
+    #[error("filter.handover: {0}")]
+    Image(#[from] ImageError),
+    /// Connections are taken over before packets flow, or not at all.
+    #[error("filter.handover: the filter runs already: connections are taken over when it starts")]
+    Begun,
     /// Tables that are too large.
     #[error("filter.states, filter.half_open: {0}: give fewer")]
     Size(#[from] SizeError),

@@ -6,6 +6,7 @@
 
 use crate::filter::connection::{Connection, Kind, NO_RULE, Words};
 use crate::filter::counters::{Counter, Counters};
+use crate::filter::image::Saved;
 use crate::filter::log::{Budget, LogLine};
 use crate::filter::net::Net;
 use crate::filter::packet::{Load, Read, pair, quoted, read};
@@ -177,12 +178,48 @@ impl<A: Net<W>, const W: usize> Filter<A, W> {
             return self.worker;
         }
         let Some((_, Ok(read))) = self.ahead.reads.get(place) else { return self.worker };
-        let (low, high) = pair(ip, read);
+        self.owner_of(pair(ip, read))
+    }
+
+    /// The worker that a connection between these belongs to, the lower address first.
+    fn owner_of(&self, (low, high): (A, A)) -> usize {
         let fold = |address: A| {
             let bits: u128 = address.into();
             (bits >> 64) as u64 ^ mix(bits as u64)
         };
         shard_of(mix(mix(self.pairs ^ fold(low)) ^ fold(high)), self.workers)
+    }
+
+    /// The same, by its key.
+    pub(crate) fn owner_of_key(&self, key: &Key<W>) -> usize {
+        if self.workers < 2 {
+            return self.worker;
+        }
+        let ends = A::of_key(key);
+        let (one, other) = (ends.low.0, ends.high.0);
+        self.owner_of(if one < other { (one, other) } else { (other, one) })
+    }
+
+    /// Goes on with a connection of another filter, or of this one before it was started again, if the rules allow it and there is room. `interfaces` are the numbers here
+    /// of those that have other numbers there.
+    pub(crate) fn adopt(
+        &mut self,
+        now_ms: u64,
+        rules: &Rules,
+        saved: &Saved<W>,
+        interfaces: &[Option<u16>],
+    ) -> bool {
+        let Saved { key, mut connection } = *saved;
+        for number in &mut connection.interfaces {
+            let Some(Some(here)) = interfaces.get(usize::from(*number)) else { return false };
+            *number = *here;
+        }
+        let same_vrf = rules.vrf(connection.interfaces[0]) == A::of_key(&key).vrf;
+        if !same_vrf || self.states.find(&key).is_some() || !self.still(rules, &key, &mut connection) {
+            return false;
+        }
+        connection.until_ms += now_ms;
+        self.states.restore(&key, connection)
     }
 
     /// Looks up what the burst's packets will ask, all at once, so that waits for memory overlap: first their connections, then rules for those that have none.

@@ -24,6 +24,7 @@ mod control;
 mod counters;
 pub mod error;
 mod half;
+pub mod image;
 mod judge;
 mod log;
 mod net;

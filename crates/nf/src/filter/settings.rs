@@ -75,6 +75,9 @@ pub fn check(section: &FilterSection) -> Result<(Plan, Times), FilterError> {
         other_ms: seconds("other_s", section.other_s, DAY_S)?,
         fragment_ms: seconds("fragment_s", section.fragment_s, 60)?,
     };
+    if !(1..=3600).contains(&section.handover_s) {
+        return Err(config("handover_s", format!("{}: give 1 to 3600", section.handover_s)));
+    }
     if section.states == 0 {
         return Err(config("states", "0: give room for one connection at least"));
     }
@@ -136,6 +139,7 @@ mod tests {
             (&|section| section.unanswered = 0, "filter.unanswered: 0: nobody"),
             (&|section| section.unanswered_per_source = 0, "filter.unanswered_per_source: 0"),
             (&|section| section.states_per_source = 0, "filter.states_per_source: 0: nobody"),
+            (&|section| section.handover_s = 0, "filter.handover_s: 0: give 1 to 3600"),
             (&|section| section.tcp_opening_s = 0, "filter.tcp_opening_s: 0 seconds: give 1 to 600"),
             (&|section| section.fragment_s = 61, "filter.fragment_s: 61 seconds: give 1 to 60"),
             (&|section| section.udp_s = u32::MAX, "filter.udp_s: 4294967295 seconds"),

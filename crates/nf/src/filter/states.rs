@@ -186,6 +186,19 @@ impl<A: Net<W>, const W: usize> States<A, W> {
         Ok(Evicted { half_open: evicted[TCP], unanswered: evicted[OTHERS] })
     }
 
+    /// Puts a connection in that is answered and not there yet; whether there is room, for which nobody gives way.
+    pub(crate) fn restore(&mut self, key: &Key<W>, connection: Connection) -> bool {
+        if self.table.len() >= self.room || self.insert(key, connection).is_err() {
+            return false;
+        }
+        let Some(slot) = self.find(key) else { return false };
+        let before = self.connection(slot);
+        let mut after = before;
+        self.opened(key, &mut after);
+        self.note(slot, &before, &after);
+        true
+    }
+
     /// Looks at the connections of the next `buckets` buckets, and ends those whose time is over; returns how many.
     pub(crate) fn reclaim(&mut self, now_ms: u64, buckets: usize) -> usize {
         let (waiting, sources) = (&mut self.waiting, &mut self.sources);

@@ -292,6 +292,13 @@ impl Tcp {
             && behind(seq, mine.end.wrapping_sub(other.window.max(1 << 16))) >= 0
     }
 
+    /// Whether it can have come about: asked of what an image says.
+    pub(crate) fn is_sound(&self) -> bool {
+        let known = side::SEEN | side::SCALES | side::FIN;
+        self.bits & !(PICKED_UP | ANSWERED | RESET) == 0
+            && self.sides.iter().all(|one| one.scale <= MOST_SCALE && one.bits & !known == 0)
+    }
+
     pub(crate) fn pack(&self) -> [u64; WORDS] {
         let word = |high: u32, low: u32| u64::from(high) << 32 | u64::from(low);
         let [a, b] = self.sides;

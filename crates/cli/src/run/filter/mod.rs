@@ -3,6 +3,7 @@
 mod api;
 
 use super::config::Config;
+use super::handover::{HandoverFile, HandsOver};
 use super::role::{Open, Opening};
 use super::router;
 use super::service::{checked_room, lock};
@@ -10,17 +11,22 @@ use super::spliced::{self, Part, Spliced, check_room, hops, mistake};
 use crate::usage;
 use anyhow::Result;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::thread::Scope;
 use tidemill_control::Registry;
 use tidemill_graph::GraphBuilder;
 use tidemill_ip::Interfaces;
+use tidemill_nf::filter::image::{Connections, Exporter};
 use tidemill_nf::filter::{Counter, FilterControl, FilterError, FilterFiles, FilterSection, Host, Prepared};
 use tidemill_router::RouterControl;
 
 /// A filter that runs.
 type Filter = Spliced<FilterPart>;
 
-/// It has nothing beside its control side.
-pub(super) struct FilterPart;
+/// What it has beside its control side.
+pub(super) struct FilterPart {
+    handover: Option<HandoverFile>,
+}
 
 impl Filter {
     /// Reads a section's files, and takes them over: whoever needs what is locked waits for the second only. Returns the version.
@@ -49,7 +55,18 @@ pub(super) fn open(opening: &Opening<'_>) -> Result<Open> {
             true => FilterControl::with_secret(&section, interfaces, workers, domain, 0),
             false => FilterControl::new(&section, interfaces, workers, domain),
         };
-        Ok((FilterPart, made.map_err(|error| mistake(name, &error))?))
+        let mut filter = made.map_err(|error| mistake(name, &error))?;
+        let handover = HandoverFile::new(section.handover.as_ref(), section.handover_s);
+        match &handover {
+            Some(_) if repeatable => {
+                eprintln!(
+                    "tidemill: {name}: filter.handover: a run by the clock of captures takes nothing over"
+                );
+            }
+            Some(file) => file.take(name, &mut filter),
+            None => {}
+        }
+        Ok((FilterPart { handover: handover.filter(|_| !repeatable) }, filter))
     })?;
     Ok(Open { role: Arc::new(role), ports, state })
 }
@@ -77,6 +94,28 @@ pub(super) fn check(config: &Config, name: &str) -> Result<(GraphBuilder, String
         sets.len()
     );
     Ok((graph, said))
+}
+
+impl HandsOver for FilterControl {
+    const KEY: &'static str = "filter.handover";
+    const WHAT: &'static str = "connections";
+    type Exporter = Exporter;
+
+    fn go_on(&mut self, now_ms: u64, image: &[u8]) -> Result<(usize, usize)> {
+        let taken = self.import(now_ms, image)?;
+        Ok((taken.connections, taken.left_out))
+    }
+
+    fn reads(&self) -> Exporter {
+        self.exporter()
+    }
+
+    fn image(exporter: &Exporter, now_ms: u64) -> Result<Vec<u8>> {
+        let image = exporter.export(now_ms);
+        // One that would be refused is found out now, not when it is needed.
+        Connections::decode(&image)?;
+        Ok(image)
+    }
 }
 
 impl Part for FilterPart {
@@ -150,5 +189,17 @@ impl Part for FilterPart {
 
     fn verbs(role: &Arc<Filter>, registry: &mut Registry) {
         api::register(role, registry);
+    }
+
+    fn beside<'scope>(role: &'scope Filter, scope: &'scope Scope<'scope, '_>, done: &'scope AtomicBool) {
+        if let Some(file) = &role.part.handover {
+            scope.spawn(|| file.watch(&role.control, done));
+        }
+    }
+
+    fn end(role: &Filter) {
+        if let Some(file) = &role.part.handover {
+            file.end(&role.control);
+        }
     }
 }

@@ -1,24 +1,23 @@
 //! The role `nat`: a router that translates addresses.
 
 mod api;
-mod handover;
 
 use super::config::Config;
+use super::handover::{HandoverFile, HandsOver};
 use super::role::{Open, Opening, Role};
 use super::router::{self, Router};
 use super::service::checked_room;
 use super::spliced::{self, Part, Spliced, check_room, hops, mistake};
 use crate::usage;
-use crate::usage::one_line;
 use anyhow::Result;
-use handover::HandoverFile;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::thread::Scope;
 use tidemill_control::Registry;
 use tidemill_graph::GraphBuilder;
 use tidemill_ip::Interfaces;
-use tidemill_nf::nat::{Counter, Host, NatControl, Prepared};
+use tidemill_nf::nat::image::Sessions;
+use tidemill_nf::nat::{Counter, Exporter, Host, NatControl, Prepared};
 use tidemill_router::RouterControl;
 
 /// A NAT that runs.
@@ -79,7 +78,7 @@ fn nat(opening: &Opening<'_>, router: Arc<Router>, record: bool) -> Result<Nat> 
         };
         let mut nat = made.map_err(|error| mistake(name, &error))?;
         remark(name, &nat, interfaces);
-        let handover = HandoverFile::new(&section);
+        let handover = HandoverFile::new(section.handover.as_ref(), section.handover_s);
         match &handover {
             Some(_) if record => {
                 eprintln!("tidemill: {name}: nat.handover: a run that is recorded takes no sessions over");
@@ -89,6 +88,28 @@ fn nat(opening: &Opening<'_>, router: Arc<Router>, record: bool) -> Result<Nat> 
         }
         Ok((NatPart { handover: handover.filter(|_| !record) }, nat))
     })
+}
+
+impl HandsOver for NatControl {
+    const KEY: &'static str = "nat.handover";
+    const WHAT: &'static str = "sessions";
+    type Exporter = Exporter;
+
+    fn go_on(&mut self, now_ms: u64, image: &[u8]) -> Result<(usize, usize)> {
+        let taken = self.import(now_ms, image)?;
+        Ok((taken.sessions, taken.left_out))
+    }
+
+    fn reads(&self) -> Exporter {
+        self.exporter()
+    }
+
+    fn image(exporter: &Exporter, now_ms: u64) -> Result<Vec<u8>> {
+        let image = exporter.export(now_ms);
+        // One that would be refused is found out now, not when it is needed.
+        Sessions::decode(&image)?;
+        Ok(image)
+    }
 }
 
 impl Part for NatPart {
@@ -172,10 +193,8 @@ impl Part for NatPart {
     }
 
     fn end(role: &Nat) {
-        if let Some(file) = &role.part.handover
-            && let Err(error) = file.save(&role.control)
-        {
-            eprintln!("tidemill: warning: {}: sessions are not saved", one_line(&error));
+        if let Some(file) = &role.part.handover {
+            file.end(&role.control);
         }
     }
 }

@@ -3,12 +3,15 @@
 //! The shortest frames there are (60 bytes without frame check sequence), UDP, to one destination. `nat`: each of one of so many flows that were mapped before, a mapping
 //! and a session each. `established`: each of one of so many connections that were let in and answered before, with so many rules behind them. `new`: each of a
 //! connection that never was, past all of the rules; the table is small enough to get full, and from then on the oldest that nobody has answered gives way. The bound
-//! is the same ports with a bridge that looks at nothing.
+//! is the same ports with a bridge that looks at nothing. With `--wire` the kernel with nftables' rules is beside them (`wire`).
 //!
 //! ```text
 //! front: each flow once | -- clock: flows at random, until --seconds have passed -- |       nat; established, with an answer of the back to each
 //! front:                | -- clock: a new one with each packet -------------------- |       new
 //! ```
+
+#[cfg(all(feature = "xdp", target_os = "linux"))]
+mod wire;
 
 use super::ends::{Back, DESTINATION, FRAME, PORTS, bridge, frame, ran, router, source, write};
 use super::flow::{check_free, parse_entries};
@@ -19,7 +22,6 @@ use crate::progress::Progress;
 use crate::usage;
 use anyhow::{Context as _, Result, bail};
 use clap::{Args, ValueEnum};
-use std::fmt::Write as _;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -39,7 +41,8 @@ use tidemill_router::RouterControl;
     after_help = "Cases:\n  nat          packets of flows that are mapped, from inside to outside (--flows)\n  \
     established  packets of connections that a filter has let in and that were answered (--flows, but 100k unless given)\n  \
     new          packets that each begin a connection, past all rules (--rules)\n\n\
-    Examples:\n  tidemill bench nf\n  tidemill bench nf --case nat --flows 100k --json\n  tidemill bench nf --case new --rules 1000"
+    Examples:\n  tidemill bench nf\n  tidemill bench nf --case nat --flows 100k --json\n  tidemill bench nf --case new --rules 1000\n  \
+    sudo tidemill bench nf --wire"
 )]
 pub(crate) struct NfBench {
     /// Cases
@@ -63,6 +66,10 @@ pub(crate) struct NfBench {
     /// Seed of flows and rules
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// On AF_XDP between two virtual cables, beside the kernel with nftables' rules: `nat` and `established`, 1,024 flows (root)
+    #[cfg(all(feature = "xdp", target_os = "linux"))]
+    #[arg(long, conflicts_with_all = ["flows", "entries"])]
+    wire: bool,
     /// One JSON object per line
     #[arg(long)]
     json: bool,
@@ -303,11 +310,31 @@ impl Port for Answering {
     }
 }
 
-/// So many rules that none of the packets matches, of many shapes, and one that lets them in.
-fn rule_file(rules: u32, seed: u64) -> String {
+/// A rule: what it blocks, which none of the packets is.
+struct Blocked {
+    protocol: &'static str,
+    from: String,
+    to: String,
+    /// The first and the last.
+    ports: Option<(u16, u16)>,
+}
+
+impl Blocked {
+    /// As the filter has it.
+    fn rule(&self) -> String {
+        let ports = match self.ports {
+            None => String::new(),
+            Some((first, last)) if first == last => format!(" port {first}"),
+            Some((first, last)) => format!(" port {first}:{last}"),
+        };
+        format!("block in quick proto {} from {} to {}{ports}", self.protocol, self.from, self.to)
+    }
+}
+
+/// One rule fewer than so many, of many shapes.
+fn blocked(rules: u32, seed: u64) -> impl Iterator<Item = Blocked> {
     let mut random = Random::new(seed);
-    let mut text = String::new();
-    for _ in 1..rules {
+    (1..rules).map(move |_| {
         let network = |random: &mut Random, inside: u32, lengths: &[u32]| {
             let length = lengths[random.below(lengths.len())];
             let bits = inside | random.bits() as u32 >> 15;
@@ -318,12 +345,20 @@ fn rule_file(rules: u32, seed: u64) -> String {
         let to = network(&mut random, 0xc612_0000, &[16, 20, 24, 28, 32]);
         let port = random.bits() as u16;
         let ports = match random.below(3) {
-            0 => String::new(),
-            1 => format!(" port {port}"),
-            _ => format!(" port {}:{}", port / 2, port / 2 + 1 + port % 1000),
+            0 => None,
+            1 => Some((port, port)),
+            _ => Some((port / 2, port / 2 + 1 + port % 1000)),
         };
-        let protocol = ["tcp", "udp"][random.below(2)];
-        let _ = writeln!(text, "block in quick proto {protocol} from {from} to {to}{ports}");
+        Blocked { protocol: ["tcp", "udp"][random.below(2)], from, to, ports }
+    })
+}
+
+/// These rules, and one that lets in what they do not block.
+fn rule_file(rules: u32, seed: u64) -> String {
+    let mut text = String::new();
+    for rule in blocked(rules, seed) {
+        text += &rule.rule();
+        text.push('\n');
     }
     text += "pass all keep state\n";
     text
@@ -513,6 +548,10 @@ impl NfBench {
 
 pub(super) fn run(args: &NfBench) -> Result<bool> {
     let plans = args.plans()?;
+    #[cfg(all(feature = "xdp", target_os = "linux"))]
+    if args.wire {
+        return wire::run(args);
+    }
     let progress = Progress::new("bench nf", (plans.len() * args.runs * 2) as u64);
     let mut report = Report::new(args.json);
     for plan in &plans {
@@ -528,27 +567,46 @@ pub(super) fn run(args: &NfBench) -> Result<bool> {
                 progress.add(1);
             }
         }
-        for (subject, mpps) in [function, "bound"].into_iter().zip(&rates) {
-            let mut params = Params::new();
-            params.insert("flows".into(), plan.flows.into());
-            if plan.case != Case::Nat {
-                params.insert("rules".into(), plan.rules.into());
-            }
-            params.insert("frame".into(), FRAME.into());
-            params.insert("seconds".into(), args.seconds.into());
-            params.insert("seed".into(), args.seed.into());
-            if !args.json {
-                println!("{case}, {subject}: {:.2} Mpps", statistics::median(mpps));
-            }
-            report.line(Measurement::of("nf", subject, &case, "mpps", mpps, params))?;
+        let mut params = Params::new();
+        params.insert("flows".into(), plan.flows.into());
+        if plan.case != Case::Nat {
+            params.insert("rules".into(), plan.rules.into());
         }
-        let before = report.ratios().len();
-        report.ratio("nf", &case, (function, &rates[0]), ("bound", &rates[1]))?;
-        if !args.json {
-            for Ratio { of, to, value, low, high, pairs, .. } in &report.ratios()[before..] {
-                println!("  {of} to {to}: {value:.2} ({low:.2} to {high:.2}, {pairs} pairs)");
-            }
-        }
+        say(
+            &mut report,
+            args,
+            &case,
+            [(function, rates[0].as_slice()), ("bound", rates[1].as_slice())],
+            &params,
+        )?;
     }
     Ok(true)
+}
+
+/// Says what two subjects have come to, M packets a second, and their ratio.
+fn say(
+    report: &mut Report,
+    args: &NfBench,
+    case: &str,
+    subjects: [(&str, &[f64]); 2],
+    params: &Params,
+) -> Result<()> {
+    for (subject, mpps) in subjects {
+        let mut params = params.clone();
+        params.insert("frame".into(), FRAME.into());
+        params.insert("seconds".into(), args.seconds.into());
+        params.insert("seed".into(), args.seed.into());
+        if !args.json {
+            println!("{case}, {subject}: {:.3} Mpps", statistics::median(mpps));
+        }
+        report.line(Measurement::of("nf", subject, case, "mpps", mpps, params))?;
+    }
+    let before = report.ratios().len();
+    report.ratio("nf", case, subjects[0], subjects[1])?;
+    if !args.json {
+        for Ratio { of, to, value, low, high, pairs, .. } in &report.ratios()[before..] {
+            println!("  {of} to {to}: {value:.2} ({low:.2} to {high:.2}, {pairs} pairs)");
+        }
+    }
+    Ok(())
 }
