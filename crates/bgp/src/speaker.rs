@@ -602,7 +602,7 @@ impl Speaker {
             }
         }
         update.flows_withdrawn.iter().for_each(|spec| flows.withdraw(peer.number, spec));
-        if let Some((mut attributes, actions, list)) = update.flows {
+        for (mut attributes, actions, list) in update.flows {
             let own = attributes.as_path.contains(config.asn) || attributes.originator == Some(config.id);
             if !internal {
                 attributes.local_pref = Some(peer.config.local_pref);

@@ -38,7 +38,7 @@ pub struct Update {
     /// Flow specifications that are withdrawn, or announced with malformed attributes.
     pub flows_withdrawn: Vec<FlowSpec>,
     /// Those that are announced; the next hop says nothing.
-    pub flows: Option<(Attributes, Actions, Vec<FlowSpec>)>,
+    pub flows: Vec<(Attributes, Actions, Vec<FlowSpec>)>,
     /// The peer has sent everything that it has of this family (RFC 4724, 2).
     pub end_of_rib: Option<Family>,
     /// What was wrong.
@@ -128,7 +128,7 @@ impl Update {
             match found.attributes(Some(NO_HOP), reading) {
                 Ok(attributes) => {
                     let actions = Actions::read(found.extended, found.redirected6);
-                    update.flows = Some((attributes, actions, flows));
+                    update.flows.push((attributes, actions, flows));
                 }
                 Err(kind) => {
                     update.flows_withdrawn.append(&mut flows);

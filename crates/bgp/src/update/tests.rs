@@ -281,7 +281,7 @@ fn flow_specifications_come_with_their_actions() {
     };
     for hop in [&[][..], &[10, 0, 0, 1], &[7; 16]] {
         let update = Update::read(&body(&[], &[ORIGIN, PATH, &reach(hop, SPEC), DROP], &[]), &BOTH).unwrap();
-        let (attributes, actions, list) = update.flows.unwrap();
+        let [(attributes, actions, list)] = &update.flows[..] else { panic!("{update:?}") };
         assert_eq!((attributes.as_path.neighbor(), actions.to_string()), (Some(64_496), "drop".into()));
         assert_eq!(list[0].to_string(), "destination 192.0.2.0/24");
         assert!(update.announced.is_empty() && update.problems.is_empty());
@@ -297,7 +297,7 @@ fn flow_specifications_come_with_their_actions() {
     assert_eq!((update.flows_withdrawn.len(), &update.problems[..]), (1, &[Problem::Withdrawn(1)][..]));
     let two = [SPEC, &[3, 99, 0x81, 6]].concat();
     let update = Update::read(&body(&[], &[ORIGIN, PATH, &reach(&[], &two)], &[]), &BOTH).unwrap();
-    assert_eq!(update.flows.map(|(_, _, list)| list.len()), Some(1));
+    assert_eq!(update.flows.iter().map(|(_, _, list)| list.len()).sum::<usize>(), 1);
     assert_eq!(update.problems, [Problem::Withdrawn(14)]);
     let over = Update::read(&body(&[], &[ORIGIN, PATH, &reach(&[], &SPEC[..4])], &[]), &BOTH);
     assert_eq!(over.map_err(|notice| (notice.code, notice.subcode)), Err((3, 9)));
