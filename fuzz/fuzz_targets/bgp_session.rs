@@ -4,7 +4,9 @@
 use libfuzzer_sys::fuzz_target;
 use std::net::{IpAddr, Ipv4Addr};
 use tidemill_bgp::message::{self, Capabilities, Graceful, Open};
-use tidemill_bgp::{End, Event, PeerConfig, Session, SessionConfig, Speaker, SpeakerConfig, State};
+use tidemill_bgp::{
+    End, Event, FlowTrust, PeerConfig, Session, SessionConfig, Speaker, SpeakerConfig, State,
+};
 
 const PEER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 const US: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
@@ -14,6 +16,7 @@ fn hello(asn: u32) -> Vec<u8> {
     let graceful = Some(Graceful { time_s: 60, ..Graceful::default() });
     let capabilities = Capabilities {
         families: [true; 2],
+        flows: [true; 2],
         wide_as: Some(asn),
         extended: true,
         graceful,
@@ -35,6 +38,7 @@ fuzz_target!(|data: &[u8]| {
         peer_as,
         hold_s: 90,
         families: [choice & 2 == 0, true],
+        flows: choice & 1 == 0,
         add_path: choice & 4 != 0,
         local: IpAddr::V4(US),
     };
@@ -56,17 +60,19 @@ fuzz_target!(|data: &[u8]| {
     }
 
     // The same to a speaker: what it tells is what its table holds.
-    let peers =
-        vec![PeerConfig { add_path: choice & 4 != 0, ..PeerConfig::new("peer", PEER.into(), peer_as) }];
+    let flows = if choice & 2 == 0 { FlowTrust::Validated } else { FlowTrust::Trusted };
+    let peer = PeerConfig::new("peer", PEER.into(), peer_as);
+    let peers = vec![PeerConfig { add_path: choice & 4 != 0, flows, ..peer }];
     let config = SpeakerConfig { asn: 65_000, id: US, hold_s: 90, peers, exports: Vec::new() };
     let mut speaker = Speaker::new(config);
     let mut changes = Vec::new();
     if let Ok(id) = speaker.connected(0, PEER.into(), US.into(), false, &mut changes) {
         speaker.receive(0, id, &stream, &mut changes);
         speaker.rib().check();
+        assert_eq!(speaker.flows().len(), speaker.peers().map(|peer| peer.flows).sum::<usize>());
         speaker.closed(0, id, &mut changes);
         speaker.tick(u64::MAX, &mut changes);
         while speaker.rib_mut().sweep(100, &mut changes) {}
-        assert!(speaker.rib().is_empty());
+        assert!(speaker.rib().is_empty() && speaker.flows().is_empty());
     }
 });

@@ -22,11 +22,12 @@ const AGGREGATOR: u8 = 7;
 const COMMUNITIES: u8 = 8;
 const ORIGINATOR_ID: u8 = 9;
 const CLUSTER_LIST: u8 = 10;
-const MP_REACH: u8 = 14;
-const MP_UNREACH: u8 = 15;
+pub(crate) const MP_REACH: u8 = 14;
+pub(crate) const MP_UNREACH: u8 = 15;
 const EXTENDED_COMMUNITIES: u8 = 16;
 const AS4_PATH: u8 = 17;
 const AS4_AGGREGATOR: u8 = 18;
+const IPV6_EXTENDED_COMMUNITIES: u8 = 25;
 const LARGE_COMMUNITIES: u8 = 32;
 
 const OPTIONAL: u8 = 0x80;
@@ -128,6 +129,8 @@ pub struct Reading {
     pub monitored: bool,
     /// Families that the session has, by [`at`](crate::message::at).
     pub families: [bool; 2],
+    /// Families of whose flow specifications it is told, likewise.
+    pub flows: [bool; 2],
     /// Prefixes have path identifiers, by family.
     pub add_path: [bool; 2],
 }
@@ -144,6 +147,10 @@ pub(crate) struct Found<'a> {
     pub(crate) large_communities: Box<[[u32; 3]]>,
     pub(crate) originator: Option<Ipv4Addr>,
     pub(crate) clusters: u16,
+    /// Extended communities (RFC 4360), which mean something to flow specifications only.
+    pub(crate) extended: &'a [[u8; 8]],
+    /// One of IPv6's (RFC 5701) has packets redirected (RFC 8956, 6.1).
+    pub(crate) redirected6: bool,
     pub(crate) mp_reach: Option<Cursor<'a>>,
     pub(crate) mp_unreach: Option<Cursor<'a>>,
     /// Any at all, but MP_UNREACH_NLRI.
@@ -229,7 +236,7 @@ impl<'a> Found<'a> {
         Ok(found)
     }
 
-    fn one(&mut self, kind: u8, value: &[u8], reading: &Reading) -> Result<(), Wrong> {
+    fn one(&mut self, kind: u8, value: &'a [u8], reading: &Reading) -> Result<(), Wrong> {
         let four = || <[u8; 4]>::try_from(value).map_err(|_| Wrong::Withdraw);
         match kind {
             ORIGIN => {
@@ -258,7 +265,10 @@ impl<'a> Found<'a> {
             COMMUNITIES => {
                 self.communities = words::<4>(value)?.iter().map(|word| u32::from_be_bytes(*word)).collect();
             }
-            EXTENDED_COMMUNITIES => drop(words::<8>(value)?),
+            EXTENDED_COMMUNITIES => self.extended = words::<8>(value)?,
+            IPV6_EXTENDED_COMMUNITIES => {
+                self.redirected6 = value.as_chunks::<20>().0.iter().any(|one| one.starts_with(&[0, 0x0d]));
+            }
             LARGE_COMMUNITIES => {
                 let large = |word: &[u8; 12]| {
                     let [a, b, c, d, e, f, g, h, i, j, k, l] = *word;
@@ -360,6 +370,12 @@ pub(crate) fn put_mp_reach(out: &mut Vec<u8>, value: &[u8]) {
 /// Appends MP_UNREACH_NLRI.
 pub(crate) fn put_mp_unreach(out: &mut Vec<u8>, value: &[u8]) {
     put(out, MP_UNREACH, value);
+}
+
+/// Appends extended communities.
+#[cfg(test)]
+pub(crate) fn put_extended(out: &mut Vec<u8>, communities: &[[u8; 8]]) {
+    put(out, EXTENDED_COMMUNITIES, communities.as_flattened());
 }
 
 /// Appends all but the next hop of IPv6, which is a part of MP_REACH_NLRI.

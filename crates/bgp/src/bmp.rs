@@ -399,6 +399,7 @@ impl Station {
             internal: peer.internal,
             monitored: true,
             families: [true; 2],
+            flows: [false; 2],
             add_path: peer.add_path,
         };
         let data = body.bytes(body.left(), "an UPDATE").unwrap_or_default();

@@ -3,6 +3,7 @@
 //! The doc comments here are the text of the JSON schema.
 
 use crate::bmp::View;
+use crate::flows::FlowTrust;
 use crate::runner::{BmpConfig, RunnerConfig};
 use crate::session::Export;
 use crate::signature::{AoAlgorithm, AoKey, SECRET_MAX, Signature};
@@ -28,6 +29,9 @@ pub struct BgpSection {
     /// Seconds of silence after which a peer is given up, unless it wants fewer; 0 (never) or from 3.
     #[serde(default = "hold_s")]
     pub hold_s: u16,
+    /// Whether flow specifications (FlowSpec, RFC 8955) of peers are applied to what ports receive. Which peers': their `flowspec`.
+    #[serde(default)]
+    pub flowspec: bool,
     /// The peers. Nobody else gets a session.
     #[serde(default)]
     pub peer: Vec<PeerSection>,
@@ -71,6 +75,12 @@ pub struct PeerSection {
     /// Prefixes that it may tell; with more its session ends, and it is left alone for five minutes.
     #[serde(default = "max_prefixes")]
     pub max_prefixes: u32,
+    /// Whether its flow specifications are taken: `off`, `validated` (about destinations to which it has told the best route), `trusted` (all of them).
+    #[serde(default)]
+    pub flowspec: FlowTrust,
+    /// Flow specifications that it may give; with more its session ends, and it is left alone for five minutes.
+    #[serde(default = "max_flowspecs")]
+    pub max_flowspecs: u32,
     /// Seconds for which its routes may be kept while it restarts (graceful restart), 0 to 4095.
     #[serde(default = "restart_s")]
     pub restart_s: u16,
@@ -183,6 +193,10 @@ fn max_prefixes() -> u32 {
     2_000_000
 }
 
+fn max_flowspecs() -> u32 {
+    1000
+}
+
 fn restart_s() -> u16 {
     120
 }
@@ -241,6 +255,11 @@ impl BgpSection {
         for (n, peer) in self.peer.iter().enumerate() {
             let config =
                 peer.config(password).map_err(|(field, what)| format!("bgp.peer[{n}].{field}: {what}"))?;
+            if config.flows != FlowTrust::Off && !self.flowspec {
+                let what =
+                    "flow specifications are not applied here: set bgp.flowspec = true, or leave it out";
+                return Err(format!("bgp.peer[{n}].flowspec: {what}"));
+            }
             if !addresses.insert(config.address) {
                 return Err(format!("bgp.peer[{n}].address: {} is there already: keep one", config.address));
             }
@@ -339,6 +358,8 @@ impl PeerSection {
             add_path: self.add_path,
             local_pref: self.local_pref,
             max_prefixes: self.max_prefixes,
+            flows: self.flowspec,
+            max_flows: self.max_flowspecs,
             restart_s: self.restart_s,
             signature,
         })
@@ -441,6 +462,10 @@ mod tests {
             (
                 format!("{HEAD}{peer}families=[]"),
                 "bgp.peer[0].families: empty: give \"ipv4\", \"ipv6\", or both",
+            ),
+            (
+                format!("{HEAD}{peer}flowspec='trusted'"),
+                "bgp.peer[0].flowspec: flow specifications are not applied here: set bgp.flowspec = true, or leave it out",
             ),
             (format!("{HEAD}{peer}restart_s=5000"), "bgp.peer[0].restart_s: 5000: give 0 to 4095 (RFC 4724)"),
             (

@@ -9,6 +9,7 @@
 //! A [`Session`] is a state machine that is fed with bytes and the time and gives bytes and events. A [`Speaker`] has the peers,
 //! restarts and limits; its [`Rib`] holds every path of every peer and tells a [`Change`] when the best one leads elsewhere. A
 //! [`bmp::Station`] fills the same RIB from what another router tells of its peers. [`Runner`] has the sockets, and no thread.
+//! Flow specifications ([`flowspec`]) are kept beside the RIB, which says whose they are to give ([`Speaker::flows`]).
 //!
 //! Messages and path attributes are read by `tidemill-feed`'s cursor, as in MRT files; what is malformed ends the session or
 //! costs its routes, as RFC 7606 says ([`attributes`]).
@@ -20,6 +21,8 @@ pub mod best;
 pub mod bmp;
 #[cfg(target_os = "linux")]
 pub mod config;
+pub mod flows;
+pub mod flowspec;
 pub mod message;
 pub mod notice;
 pub mod path;
@@ -36,6 +39,8 @@ mod testing;
 pub mod update;
 
 pub use attributes::{Attributes, Origin, Problem, Reading};
+pub use flows::{Actions, FlowTrust, ShownFlow};
+pub use flowspec::FlowSpec;
 pub use notice::Notice;
 pub use path::AsPath;
 pub use rib::{Change, PeerId, Rib, ShownPath};

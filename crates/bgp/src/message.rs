@@ -1,6 +1,7 @@
 //! Messages: framing, OPEN with its capabilities, NOTIFICATION, ROUTE-REFRESH (RFC 4271, 4; RFC 5492; RFC 2918). UPDATEs are
 //! in [`update`](crate::update).
 
+use crate::flowspec;
 use crate::notice::{self, Notice};
 use std::net::Ipv4Addr;
 use tidemill_feed::bgp::{Cursor, Family};
@@ -134,6 +135,8 @@ pub struct Graceful {
 pub struct Capabilities {
     /// Unicast families (RFC 4760), by [`at`]. Without the capability it is IPv4 alone (RFC 4760, 8).
     pub families: [bool; 2],
+    /// Flow specifications (RFC 8955), by [`at`].
+    pub flows: [bool; 2],
     /// The AS number in 4 bytes (RFC 6793).
     pub wide_as: Option<u32>,
     /// Routes are sent again when asked for (RFC 2918).
@@ -271,6 +274,11 @@ impl Capabilities {
                 if let Some(family) = unicast(afi, safi) {
                     self.families[at(family)] = true;
                 }
+                if safi == flowspec::SAFI
+                    && let Some(family) = FAMILIES.into_iter().find(|family| self::afi(*family) == afi)
+                {
+                    self.flows[at(family)] = true;
+                }
             }
             REFRESH => self.refresh = true,
             EXTENDED => self.extended = true,
@@ -314,6 +322,9 @@ impl Capabilities {
         for family in FAMILIES.into_iter().filter(|family| self.families[at(*family)]) {
             one(MULTIPROTOCOL, &[0, afi(family) as u8, 0, 1]);
         }
+        for family in FAMILIES.into_iter().filter(|family| self.flows[at(*family)]) {
+            one(MULTIPROTOCOL, &flowspec::capability(family));
+        }
         if self.refresh {
             one(REFRESH, &[]);
         }
@@ -355,6 +366,7 @@ mod tests {
             id: Ipv4Addr::new(192, 0, 2, 1),
             capabilities: Capabilities {
                 families: [true, true],
+                flows: [false, true],
                 wide_as: Some(4_200_000_001),
                 refresh: true,
                 extended: true,

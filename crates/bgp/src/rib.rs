@@ -26,6 +26,10 @@ use tidemill_feed::AnyPrefix;
 use tidemill_feed::bgp::Family;
 
 mod shared;
+mod steer;
+
+pub(crate) use steer::Giver;
+pub use steer::Invalid;
 
 /// The number of a peer in a [`Rib`].
 pub type PeerId = u32;

@@ -183,21 +183,17 @@ impl Runner {
     /// Takes other peers: sessions of those that are gone or have changed are ended, the others stay.
     ///
     /// # Errors
-    /// A signature that cannot be set; nothing has changed then but signatures, and the same call may be made again.
+    /// A signature that cannot be set; nothing has changed then, and the same call may be made again.
     pub fn set_peers(&mut self, now_ns: u64, peers: Vec<PeerConfig>) -> Result<(), RunnerError> {
         if peers == self.speaker.config().peers {
             return Ok(());
         }
-        for old in &self.speaker.config().peers {
-            let Some(signature) = &old.signature else { continue };
-            let kept = |new: &PeerConfig| new.address == old.address && new.signature == old.signature;
-            if !peers.iter().any(kept) {
-                on_listeners(&self.listeners, old, |listener| {
-                    signature::unset(listener, old.address, signature)
-                })?;
-            }
+        let before = &self.speaker.config().peers;
+        if let Err(error) = sign_anew(&self.listeners, before, &peers) {
+            // The sessions stay as they are, and whoever has one can come back. What was not set cannot be taken back: no matter.
+            drop(sign_anew(&self.listeners, &peers, before));
+            return Err(error);
         }
-        sign(&self.listeners, &peers)?;
         self.attempts.clear();
         self.retry.clear();
         self.speaker.set_peers(now_ns, peers);
@@ -453,6 +449,24 @@ impl Runner {
         }
         notes.into_iter().for_each(|line| self.note(line));
     }
+}
+
+/// Has the segments of these peers signed instead of those before. All that can be taken back is, whatever else fails.
+fn sign_anew(
+    listeners: &[TcpListener],
+    before: &[PeerConfig],
+    peers: &[PeerConfig],
+) -> Result<(), RunnerError> {
+    let mut result = Ok(());
+    for old in before {
+        let Some(signature) = &old.signature else { continue };
+        let kept = |new: &PeerConfig| new.address == old.address && new.signature == old.signature;
+        if !peers.iter().any(kept) {
+            let unset = |listener: &TcpListener| signature::unset(listener, old.address, signature);
+            result = result.and(on_listeners(listeners, old, unset));
+        }
+    }
+    result.and(sign(listeners, peers))
 }
 
 /// Has the segments of peers signed where they connect to.

@@ -34,6 +34,8 @@ pub struct SessionConfig {
     pub hold_s: u16,
     /// The families that we speak, by [`at`].
     pub families: [bool; 2],
+    /// Whether the peer may send flow specifications.
+    pub flows: bool,
     /// Whether the peer may send several paths per prefix.
     pub add_path: bool,
     /// Our address on the connection: the next hop of what we announce.
@@ -183,6 +185,7 @@ impl Session {
             id: config.id,
             capabilities: Capabilities {
                 families: config.families,
+                flows: [config.flows; 2],
                 wide_as: Some(config.local_as),
                 refresh: true,
                 extended: true,
@@ -335,6 +338,7 @@ impl Session {
             internal,
             monitored: false,
             families,
+            flows: theirs.flows.map(|theirs| theirs && config.flows),
             add_path: FAMILIES.map(|family| {
                 config.add_path && families[at(family)] && theirs.add_path[at(family)] & 2 != 0
             }),

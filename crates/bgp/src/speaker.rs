@@ -5,10 +5,12 @@
 //! NOTIFICATION and the peer restarts gracefully (RFC 4724), its routes stay in use as *stale* until it has sent them again, or its
 //! restart takes too long.
 
-use crate::best::Rank;
-use crate::message::{FAMILIES, at};
+use crate::best::{Candidate, Rank, best};
+use crate::flows::{FlowTrust, Flows, Given, Invalid, ShownFlow};
+use crate::flowspec::{self, FlowSpec};
+use crate::message::{FAMILIES, afi, at};
 use crate::notice::{self, Notice};
-use crate::rib::{Change, PeerId, Rib};
+use crate::rib::{Change, Giver, PeerId, Rib};
 use crate::session::{End, Event, Export, SECOND, Session, SessionConfig, SessionStats, State};
 use crate::update::Update;
 use std::collections::BTreeMap;
@@ -17,6 +19,8 @@ use std::sync::Arc;
 
 /// How long after its restart a peer may take to send its routes again.
 const STALE_NS: u64 = 360 * SECOND;
+/// More specific routes that are looked at to say whose all flow specifications are to give.
+const LOOKED_AT: usize = 100_000;
 /// How long a peer with too many prefixes is left alone.
 const LEFT_ALONE_NS: u64 = 300 * SECOND;
 
@@ -43,6 +47,10 @@ pub struct PeerConfig {
     pub local_pref: u32,
     /// Prefixes (paths, where it sends several) that it may announce; with more its session is ended.
     pub max_prefixes: u32,
+    /// Whether its flow specifications are taken.
+    pub flows: FlowTrust,
+    /// Flow specifications that it may give; with more its session is ended.
+    pub max_flows: u32,
     /// How long its routes may be kept while it restarts, in seconds; 0 never. What it asks for itself counts if that is less.
     pub restart_s: u16,
     /// How its segments and ours are signed, if they are.
@@ -64,6 +72,8 @@ impl PeerConfig {
             add_path: false,
             local_pref: 100,
             max_prefixes: 2_000_000,
+            flows: FlowTrust::Off,
+            max_flows: 1000,
             restart_s: 120,
             #[cfg(target_os = "linux")]
             signature: None,
@@ -151,6 +161,8 @@ pub struct ShownPeer {
     pub hold_s: Option<u64>,
     /// Paths by family.
     pub paths: [usize; 2],
+    /// Flow specifications.
+    pub flows: usize,
     /// Prefixes that we announce to it.
     pub announced: usize,
     /// How often a session was established.
@@ -174,6 +186,7 @@ pub struct Speaker {
     connections: BTreeMap<ConnectionId, Connection>,
     next: ConnectionId,
     rib: Rib,
+    flows: Flows,
     notes: Vec<String>,
 }
 
@@ -185,7 +198,8 @@ impl Speaker {
     pub fn new(config: SpeakerConfig) -> Self {
         let mut rib = Rib::default();
         let peers = config.peers.iter().map(|peer| new_peer(peer, &config, &mut rib)).collect();
-        Speaker { config, peers, connections: BTreeMap::new(), next: 0, rib, notes: Vec::new() }
+        let (connections, flows, notes) = (BTreeMap::new(), Flows::default(), Vec::new());
+        Speaker { config, peers, connections, next: 0, rib, flows, notes }
     }
 
     /// What it goes by.
@@ -201,6 +215,54 @@ impl Speaker {
     /// The same, for what comes otherwise than by sessions.
     pub fn rib_mut(&mut self) -> &mut Rib {
         &mut self.rib
+    }
+
+    /// Another number whenever a flow specification was given or withdrawn. Whose they are to give may change without.
+    pub fn flow_revision(&self) -> u64 {
+        self.flows.revision()
+    }
+
+    /// The flow specifications that peers have given, in the order in which they apply, IPv4 first, and whose they are to give as routes are now.
+    pub fn flows(&self) -> Vec<ShownFlow> {
+        let mut shown: Vec<ShownFlow> = Vec::new();
+        let mut left = LOOKED_AT;
+        for (spec, of_peers) in self.flows.iter() {
+            let mut candidates: Vec<(usize, Candidate<'_>)> = Vec::new();
+            for (number, given) in of_peers {
+                let Some(peer) = self.peers.iter().find(|peer| peer.number == *number) else { continue };
+                let verdict = self.verdict(peer, spec, given, &mut left);
+                if verdict.is_ok()
+                    && let Some(rank) = self.rib.rank(*number)
+                {
+                    let attributes = &given.attributes;
+                    candidates.push((shown.len(), Candidate { attributes, rank, peer: *number, path: 0 }));
+                }
+                shown.push(ShownFlow {
+                    peer: *number,
+                    name: peer.config.name.clone(),
+                    spec: spec.clone(),
+                    actions: given.actions,
+                    verdict,
+                    best: false,
+                });
+            }
+            let chosen = best(candidates.iter().map(|(_, candidate)| *candidate));
+            if let Some((place, _)) = chosen.and_then(|chosen| candidates.get(chosen)) {
+                shown[*place].best = true;
+            }
+        }
+        shown.sort_by(|a, b| a.spec.family().cmp(&b.spec.family()).then_with(|| a.spec.precedence(&b.spec)));
+        shown
+    }
+
+    fn verdict(&self, peer: &Peer, spec: &FlowSpec, given: &Given, left: &mut usize) -> Result<(), Invalid> {
+        if peer.config.flows == FlowTrust::Trusted {
+            return Ok(());
+        }
+        let internal = peer.config.asn == self.config.asn;
+        let giver = Giver { peer: peer.number, internal, attributes: &given.attributes };
+        let destination = spec.destination().ok_or(Invalid::NoDestination)?;
+        self.rib.may_steer(&giver, destination, left)
     }
 
     /// What there is to say, a line each, since the last call.
@@ -255,6 +317,7 @@ impl Speaker {
             peer_as: self.peers[number].config.asn,
             hold_s: self.config.hold_s,
             families: self.peers[number].config.families,
+            flows: self.peers[number].config.flows != FlowTrust::Off,
             add_path: self.peers[number].config.add_path,
             local: local.to_canonical(),
         };
@@ -362,7 +425,10 @@ impl Speaker {
         for (peer, place) in before.into_iter().zip(places) {
             match place {
                 Some(place) => kept[place] = Some(peer),
-                None => self.rib.withdraw_all(peer.number, None, false),
+                None => {
+                    self.rib.withdraw_all(peer.number, None, false);
+                    self.flows.withdraw_all(peer.number);
+                }
             }
         }
         let Speaker { config, rib, .. } = self;
@@ -415,6 +481,7 @@ impl Speaker {
             id: opened.and_then(Session::peer).map(|open| open.id),
             hold_s: opened.map(Session::hold_s),
             paths: self.rib.paths(peer.number),
+            flows: self.flows.count(peer.number),
             announced: session.map_or(0, Session::told),
             established: peer.established,
             synchronized: peer.synchronized,
@@ -505,7 +572,7 @@ impl Speaker {
 
     /// Takes routes. Returns why the session must end.
     fn update(&mut self, number: usize, update: Update, changes: &mut Vec<Change>) -> Option<Notice> {
-        let Speaker { rib, peers, config, .. } = self;
+        let Speaker { rib, flows, peers, config, .. } = self;
         let peer = &mut peers[number];
         let internal = peer.config.asn == config.asn;
         for nlri in update.withdrawn {
@@ -534,6 +601,28 @@ impl Speaker {
                 }
             }
         }
+        update.flows_withdrawn.iter().for_each(|spec| flows.withdraw(peer.number, spec));
+        for (mut attributes, actions, list) in update.flows {
+            let own = attributes.as_path.contains(config.asn) || attributes.originator == Some(config.id);
+            if !internal {
+                attributes.local_pref = Some(peer.config.local_pref);
+            }
+            let attributes = Arc::new(attributes);
+            for spec in list {
+                if own {
+                    peer.ignored += 1;
+                    flows.withdraw(peer.number, &spec);
+                    continue;
+                }
+                let family = afi(spec.family()).to_be_bytes();
+                flows.announce(peer.number, spec, Given { attributes: attributes.clone(), actions });
+                if flows.count(peer.number) > peer.config.max_flows as usize {
+                    let most = peer.config.max_flows.to_be_bytes();
+                    let data = [&family[..], &[flowspec::SAFI], &most].concat();
+                    return Some(Notice::with(notice::CEASE, notice::TOO_MANY_PREFIXES, data));
+                }
+            }
+        }
         if let Some(family) = update.end_of_rib {
             peer.synchronized[at(family)] = true;
             if peer.restart[at(family)].take().is_some() {
@@ -557,6 +646,8 @@ impl Speaker {
         }
         peer.since = now_ns;
         peer.synchronized = [false; 2];
+        // They are not kept while a peer restarts: we do not say that we would (RFC 4724, 3).
+        self.flows.withdraw_all(peer.number);
         let graceful = session.peer().and_then(|open| open.capabilities.graceful.clone());
         for family in FAMILIES {
             // One that dies again before it has sent all: what was stale stays so, for no longer than it would have.

@@ -1,6 +1,6 @@
 //! What tests share: random attributes and prefixes, and messages by hand.
 
-use crate::attributes::{Attributes, Origin, Reading};
+use crate::attributes::{self, Attributes, Origin, Reading};
 use crate::message::{self, Capabilities, Graceful, Open};
 use crate::path::{AsPath, Segment, SegmentKind};
 use crate::update::{self, Nlri};
@@ -73,6 +73,7 @@ impl Voice {
             families: [true; 2],
             wide_as: Some(64_496),
             refresh: true,
+            flows: [true; 2],
             graceful: (time_s > 0).then_some(graceful),
             ..Capabilities::default()
         };
@@ -111,6 +112,31 @@ impl Voice {
             let nlri = nlri(prefix);
             update::put_withdrawal(&mut bytes, &[nlri], nlri.family(), &self.reading);
         }
+        bytes
+    }
+
+    /// Gives IPv4 flow specifications, each with its length, with a rate of so many bytes a second, by a path of so many ASes.
+    pub(crate) fn flows(&self, specs: &[u8], rate: f32, length: usize) -> Vec<u8> {
+        let [a, b, c, d] = rate.to_be_bytes();
+        let mut list = Vec::new();
+        attributes::put_mp_reach(&mut list, &[&[0, 1, 133, 0, 0][..], specs].concat());
+        let path = AsPath::sequence(&vec![self.open.asn; length]);
+        attributes::put_all(&mut list, &Attributes::new(IpAddr::from([10, 0, 0, 1]), path), true);
+        attributes::put_extended(&mut list, &[[0x80, 6, 0, 0, a, b, c, d]]);
+        self.update(&list)
+    }
+
+    pub(crate) fn withdraw_flows(&self, specs: &[u8]) -> Vec<u8> {
+        let mut list = Vec::new();
+        attributes::put_mp_unreach(&mut list, &[&[0, 1, 133][..], specs].concat());
+        self.update(&list)
+    }
+
+    /// An UPDATE of attributes alone.
+    fn update(&self, attributes: &[u8]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let body = [&[0, 0][..], &(attributes.len() as u16).to_be_bytes(), attributes].concat();
+        message::put(&mut bytes, message::UPDATE, &body);
         bytes
     }
 

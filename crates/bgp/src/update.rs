@@ -1,9 +1,11 @@
 //! UPDATE messages (RFC 4271, 4.3; RFC 4760; RFC 7911; RFC 7606).
 
 use crate::attributes::{self, Attributes, Found, Problem, Reading};
-use crate::message::{self, afi, at};
+use crate::flows::Actions;
+use crate::flowspec::{self, FlowSpec};
+use crate::message::{self, FAMILIES, afi, at};
 use crate::notice::{self, Notice};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use tidemill_feed::AnyPrefix;
 use tidemill_feed::bgp::{Cursor, Family, Fault, mp_family, mp_next_hop};
 
@@ -33,6 +35,10 @@ pub struct Update {
     pub withdrawn: Vec<Nlri>,
     /// Announced: by NEXT_HOP and by MP_REACH_NLRI.
     pub announced: Vec<(Attributes, Vec<Nlri>)>,
+    /// Flow specifications that are withdrawn, or announced with malformed attributes.
+    pub flows_withdrawn: Vec<FlowSpec>,
+    /// Those that are announced; the next hop says nothing.
+    pub flows: Vec<(Attributes, Actions, Vec<FlowSpec>)>,
     /// The peer has sent everything that it has of this family (RFC 4724, 2).
     pub end_of_rib: Option<Family>,
     /// What was wrong.
@@ -63,7 +69,16 @@ impl Update {
         }
         let mut found = Found::read(attributes, reading)?;
         let mut end_of = None;
-        if let Some(mut value) = found.mp_unreach
+        // Flow specifications that could not be read, by the attribute that they were in.
+        let mut unread = Vec::new();
+        let mut unreach = found.mp_unreach;
+        if let Some(value) = &mut unreach
+            && let Some(family) = flow_family(value, reading).map_err(optional)?
+        {
+            let (mut list, malformed) = flowspec::read_all(*value, family).map_err(optional)?;
+            update.flows_withdrawn.append(&mut list);
+            unread.extend((malformed > 0).then_some(Problem::Discarded(attributes::MP_UNREACH)));
+        } else if let Some(mut value) = unreach
             && let Some(family) = mp_family(&mut value).map_err(optional)?.filter(|family| spoken(*family))
         {
             if value.is_empty() && !found.any {
@@ -72,7 +87,19 @@ impl Update {
             update.withdrawn.append(&mut prefixes(value, family, reading).map_err(optional)?);
         }
         let mut reached = None;
-        if let Some(mut value) = found.mp_reach
+        let mut flows = Vec::new();
+        let mut reach = found.mp_reach;
+        if let Some(value) = &mut reach
+            && let Some(family) = flow_family(value, reading).map_err(optional)?
+        {
+            // RFC 8955, 4: whatever next hop there is means nothing.
+            let length = value.u8("the next hop's length").map_err(optional)?;
+            value.part(usize::from(length), "the next hop").map_err(optional)?;
+            value.u8("the reserved byte").map_err(optional)?;
+            let (list, malformed) = flowspec::read_all(*value, family).map_err(optional)?;
+            flows = list;
+            unread.extend((malformed > 0).then_some(Problem::Withdrawn(attributes::MP_REACH)));
+        } else if let Some(mut value) = reach
             && let Some(family) = mp_family(&mut value).map_err(optional)?.filter(|family| spoken(*family))
         {
             let next_hop = mp_next_hop(&mut value).map_err(optional)?;
@@ -97,6 +124,18 @@ impl Update {
         if let Some((next_hop, prefixes)) = reached.filter(|(_, prefixes)| !prefixes.is_empty()) {
             update.take(found.attributes(Some(next_hop), reading), prefixes, &mut missing);
         }
+        if !flows.is_empty() {
+            match found.attributes(Some(NO_HOP), reading) {
+                Ok(attributes) => {
+                    let actions = Actions::read(found.extended, found.redirected6);
+                    update.flows.push((attributes, actions, flows));
+                }
+                Err(kind) => {
+                    update.flows_withdrawn.append(&mut flows);
+                    missing = missing.or(Some(kind));
+                }
+            }
+        }
         let withdraws = |problem: &Problem| matches!(problem, Problem::Withdrawn(_));
         if let Some(kind) = missing.filter(|_| !found.problems.iter().any(withdraws)) {
             found.problems.push(Problem::Withdrawn(kind));
@@ -105,6 +144,7 @@ impl Update {
         if !has_routes && found.problems.iter().any(withdraws) {
             return Err(Notice::new(notice::UPDATE, 1));
         }
+        found.problems.append(&mut unread);
         update.problems = found.problems;
         Ok(update)
     }
@@ -123,6 +163,21 @@ impl Update {
             }
         }
     }
+}
+
+/// Stands for the next hop that flow specifications do not have (RFC 7600's dummy address).
+const NO_HOP: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 0, 8));
+
+/// The family of a multiprotocol attribute whose flow specifications follow, if it has such and the session does; else `value` stands where it did.
+fn flow_family(value: &mut Cursor<'_>, reading: &Reading) -> Fault<Option<Family>> {
+    let mut rest = *value;
+    let (number, safi) = (rest.u16("an address family")?, rest.u8("a subsequent address family")?);
+    let has = |family: &Family| afi(*family) == number && reading.flows[at(*family)];
+    let family = FAMILIES.into_iter().find(has).filter(|_| safi == flowspec::SAFI);
+    if family.is_some() {
+        *value = rest;
+    }
+    Ok(family)
 }
 
 fn prefixes(mut data: Cursor<'_>, family: Family, reading: &Reading) -> Fault<Vec<Nlri>> {

@@ -10,7 +10,9 @@ use lab::{Daemon, FRR, Namespace, Ours, has, may_run};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use tidemill_bgp::bmp::View;
-use tidemill_bgp::{BmpConfig, Export, PeerConfig, Signature, State};
+use tidemill_bgp::flows::Invalid;
+use tidemill_bgp::flowspec::{Bits, Component, bits_hold};
+use tidemill_bgp::{BmpConfig, Export, FlowTrust, PeerConfig, ShownFlow, Signature, State};
 use tidemill_feed::AnyPrefix;
 
 const MANY: u32 = 10_000;
@@ -235,6 +237,63 @@ fn root_strangers_get_no_session() {
     ours.until("an end", |ours| ours.peer("bird").ended.is_some());
     assert_eq!(ours.peer("bird").ended.as_deref(), Some("sent: bad peer AS (2/2)"));
     assert!(ours.told.is_empty());
+}
+
+/// Flow specifications with their actions, as BIRD writes them: valid as long as BIRD has told the routes to their destinations.
+#[test]
+fn root_bird_gives_flow_specifications() {
+    if !may_run("root_bird_gives_flow_specifications") {
+        return;
+    }
+    let flows = "flow4 table f4;\nflow6 table f6;\n\
+        protocol static flows4 { flow4 { table f4; };\n\
+        route flow4 { dst 20.0.0.0/24; proto = 17; sport = 53; } { bgp_ext_community.add((generic, 0x80060000, 0x0)); };\n\
+        route flow4 { dst 20.0.0.1/32; dport 137..139 || = 8080; length > 100; } {\n\
+        bgp_ext_community.add((generic, 0x800c0000, 0x42c80000)); bgp_ext_community.add((generic, 0x80090000, 0x8)); };\n\
+        route flow4 { dst 203.0.113.0/24; } { bgp_ext_community.add((generic, 0x80060000, 0x0)); };\n}\n\
+        protocol static flows6 { flow6 { table f6; };\n\
+        route flow6 { dst 2001:db8:1::/48; src ::1234:5678:9a00:0/104 offset 64; next header = 6; tcp flags 0x02/0x12; } {\n\
+        bgp_ext_community.add((generic, 0x80060000, 0x447a0000)); };\n}\n";
+    let session =
+        "flow4 { table f4; import none; export all; }; flow6 { table f6; import none; export all; };";
+    let ns = Namespace::new();
+    let mut ours = Ours::open(&ns, vec![PeerConfig { flows: FlowTrust::Validated, ..peer() }]);
+    let daemon = Daemon::bird(&ns, &(flows.to_owned() + &bird(2, session, "")));
+    let shown = |ours: &Ours| ours.runner.speaker().flows();
+    let valid = |ours: &Ours| shown(ours).iter().filter(|flow| flow.verdict.is_ok()).count();
+    ours.until("flow specifications", |ours| shown(ours).len() == 4 && valid(ours) == 3);
+    let text = |flow: &ShownFlow| (flow.spec.to_string(), flow.actions.to_string(), flow.best);
+    let list = shown(&ours);
+    let ports = "destination 20.0.0.1/32, destination port >=137 & <=139 | =8080, length >100";
+    assert_eq!(text(&list[0]), (ports.into(), "100 packets/s, DSCP 8".into(), true));
+    let answers = "destination 20.0.0.0/24, protocol =17, source port =53";
+    assert_eq!(text(&list[1]), (answers.into(), "drop".into(), true));
+    assert_eq!(text(&list[2]), ("destination 203.0.113.0/24".into(), "drop".into(), false));
+    assert_eq!(list[2].verdict, Err(Invalid::NoRoute));
+    let six = list[3].spec.to_string();
+    let begin =
+        "destination 2001:db8:1::/48, source ::1234:5678:9a00:0/104 from bit 64, protocol =6, TCP flags ";
+    assert!(six.starts_with(begin), "{six}");
+    assert_eq!((list[3].actions.to_string(), list[3].best), ("1000 bytes/s".into(), true));
+    // BIRD's value and mask: a SYN without an ACK.
+    let flags = list[3].spec.components().find_map(|component| match component {
+        Component::Bits(Bits::TcpFlags, list) => Some(list),
+        _ => None,
+    });
+    let flags = flags.unwrap();
+    let held: Vec<u64> =
+        [0x02, 0x12, 0x10, 0x03, 0].into_iter().filter(|bits| bits_hold(flags, *bits)).collect();
+    assert_eq!(held, [0x02, 0x03]);
+    // The route goes, and with it the right to say what becomes of its packets.
+    daemon.birdc("disable six");
+    ours.until("one invalid", |ours| valid(ours) == 2);
+    daemon.birdc("disable flows4");
+    ours.until("withdrawals", |ours| shown(ours).len() == 1);
+    let stats = ours.peer("bird").stats;
+    assert_eq!((stats.treated_as_withdraw, stats.discarded), (0, 0));
+    daemon.birdc("disable ours");
+    ours.until("the end of them", |ours| shown(ours).is_empty());
+    ours.check();
 }
 
 /// BIRD's routes by way of GoBGP, and GoBGP's BMP, which tells what BIRD has said.

@@ -105,6 +105,23 @@ fn md5_sessions_need_the_same_password() {
     sessions_need_the_same_secret(|secret| Signature::Md5(secret.into())).unwrap();
 }
 
+/// What cannot be taken over leaves all as it was: a peer that comes back has the password of before.
+#[test]
+fn a_signature_that_cannot_be_set_changes_nothing() {
+    let [right, other] = ["correct horse", "battery staple"].map(|secret| Signature::Md5(secret.into()));
+    let mut pair = Pair::open(&right).unwrap();
+    assert!(pair.meets(5_000), "no session");
+    let long = Some(Signature::Md5("x".repeat(100)));
+    let three = PeerConfig { signature: long, ..PeerConfig::new("three", address(3), 65_003) };
+    let error = pair.waits.set_peers(pair.now, vec![Pair::waiting(&other), three]).unwrap_err();
+    assert!(error.to_string().starts_with("peer three: its segments cannot be signed: "), "{error}");
+    assert!(pair.meets(1), "the session went");
+    pair.connect_by(Some(&other));
+    assert!(!pair.meets(700), "a session by what was not taken over");
+    pair.connect_by(Some(&right));
+    assert!(pair.meets(5_000), "no session by the password of before");
+}
+
 #[test]
 fn ao_sessions_need_the_same_key() {
     for algorithm in [AoAlgorithm::HmacSha1, AoAlgorithm::AesCmac] {

@@ -159,6 +159,9 @@ reasons! {
     // The cache in front of a memcached.
     KvHalfCommand = "kv-half-command": "half a command to memcached in a datagram: memcached would go on with it in anybody's next one",
     KvOutOfOrder = "kv-out-of-order": "a segment from or to memcached before which one is missing (TCP sends both again), or with urgent data, or data in a SYN",
+    // Flow specifications.
+    FlowspecDrop = "flowspec-drop": "a flow specification of a BGP peer says drop: see `tidemill show flowspec`",
+    FlowspecRate = "flowspec-rate": "more than a flow specification of a BGP peer lets through: see `tidemill show flowspec`",
 }
 
 /// How many packets were dropped for each reason.

@@ -35,9 +35,9 @@ pub(crate) const LINES: &[Line] = &[
         Ok(Outcome::Pass(format!("{passed} tests")))
     }),
     (
-        "sessions with BIRD, FRR and GoBGP: feeds, flaps, add-path, graceful restart, signatures, BMP (root)",
+        "sessions with BIRD, FRR and GoBGP: feeds, flaps, add-path, graceful restart, signatures, BMP, flow specifications (root)",
         |machine| {
-            let passed = machine.tests(&["-p", "tidemill-bgp", "--test", "root_bgp"], 8)?;
+            let passed = machine.tests(&["-p", "tidemill-bgp", "--test", "root_bgp"], 9)?;
             Ok(Outcome::Pass(format!("{passed} tests")))
         },
     ),

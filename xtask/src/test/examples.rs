@@ -285,7 +285,8 @@ impl Drop for Running {
     }
 }
 
-/// The router that BIRD feeds: five of its six routes are used, for the sixth one's next hop cannot be reached; and BIRD has what we announce.
+/// The router that BIRD feeds: five of its six routes are used, for the sixth one's next hop cannot be reached; BIRD has what we announce;
+/// and packets are dropped, and held to a rate, by its flow specifications.
 fn bgp() -> Result<()> {
     let (tidemill, folder) = (env::tidemill()?, env::root().join("examples").join("bgp"));
     let config = folder.join("bgp.toml");
@@ -315,12 +316,16 @@ fn bgp() -> Result<()> {
         let output =
             Command::new("birdc").arg("-s").arg(&ctl).args(["show", "route", "198.51.100.0/24"]).output()?;
         let announced = String::from_utf8_lossy(&output.stdout).contains("AS65000");
-        if (used, told, lost, announced) == (5, 6, 1, true) {
+        let applied = ask(&["show", "flowspec", "--json"]).matches("\"state\":\"applied\"").count();
+        let drops = ask(&["show", "drops", "--json"]);
+        let dropped = ["\"flowspec-drop\"", "\"flowspec-rate\""].iter().all(|reason| drops.contains(reason));
+        if (used, told, lost, announced, applied, dropped) == (5, 6, 1, true, 2, true) {
             break;
         }
         if began.elapsed() > Duration::from_secs(60) || router.0.try_wait()?.is_some() {
             bail!(
-                "{used} of 5 routes used, {told} of 6 told, {lost} of 1 unreachable, announced: {announced}"
+                "{used} of 5 routes used, {told} of 6 told, {lost} of 1 unreachable, announced: {announced}, {applied} of 2 flow specifications applied, \
+                 their packets dropped: {dropped}"
             );
         }
         std::thread::sleep(Duration::from_millis(200));

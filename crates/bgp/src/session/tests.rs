@@ -11,6 +11,7 @@ fn config() -> SessionConfig {
         peer_as: 64_496,
         hold_s: 90,
         families: [true; 2],
+        flows: false,
         add_path: false,
         local: IpAddr::from([10, 0, 0, 200]),
     }

@@ -445,3 +445,94 @@ fn many_updates_and_flaps_lose_nothing() {
     assert!(expected.len() > 300, "{}", expected.len());
     assert_eq!(told, expected);
 }
+
+/// 192.0.2.0/25, and 203.0.113.0/24.
+const FLOWS: &[u8] = &[6, 1, 25, 192, 0, 2, 0, 5, 1, 24, 203, 0, 113];
+
+fn flows(lab: &Lab) -> Vec<(String, String, Result<(), Invalid>, bool)> {
+    let text = |flow: ShownFlow| (flow.name, flow.spec.to_string(), flow.verdict, flow.best);
+    lab.speaker.flows().into_iter().map(text).collect()
+}
+
+/// RFC 8955, 6: whoever has told the best route may say what becomes of packets there, nobody else; routes that change change that.
+#[test]
+fn flow_specifications_are_for_who_has_the_best_route() {
+    let mut lab = Lab::new();
+    let taken = |name: &str, n: u8, flows| PeerConfig { flows, ..PeerConfig::new(name, address(n), 64_496) };
+    let peers = vec![taken("one", 1, FlowTrust::Validated), taken("two", 2, FlowTrust::Validated)];
+    lab.with(|speaker, now, _| speaker.set_peers(now, peers));
+    let (one, two) = (Voice::new(1, 0, false), Voice::new(2, 0, false));
+    let first = lab.establish(&one, &["192.0.2.0/24"]);
+    let second = lab.establish(&two, &["192.0.2.0/24"]);
+    lab.say(second, &two.flows(FLOWS, 0.0, 1));
+    let low = "destination 192.0.2.0/25".to_owned();
+    let high = "destination 203.0.113.0/24".to_owned();
+    let of = |name: &str, spec: &String, verdict: Result<(), Invalid>, best: bool| {
+        (name.to_owned(), spec.clone(), verdict, best)
+    };
+    let refused = vec![
+        of("two", &low, Err(Invalid::Originator), false),
+        of("two", &high, Err(Invalid::NoRoute), false),
+    ];
+    assert_eq!(flows(&lab), refused);
+    lab.say(first, &one.flows(&FLOWS[..7], 1000.0, 1));
+    assert_eq!(flows(&lab)[0], of("one", &low, Ok(()), true));
+    assert_eq!((lab.peer("one").flows, lab.peer("two").flows), (1, 2));
+    // The other one has the better route now.
+    lab.say(first, &one.announce(&["192.0.2.0/24"], 3));
+    let list = flows(&lab);
+    assert_eq!(list[0], of("one", &low, Err(Invalid::Originator), false));
+    assert_eq!(list[1], of("two", &low, Ok(()), true));
+    // It comes by another AS than the route.
+    lab.say(second, &two.flows(&FLOWS[..7], 0.0, 0));
+    assert_eq!(flows(&lab)[1], of("two", &low, Err(Invalid::Neighbor), false));
+    lab.say(second, &two.flows(&FLOWS[..7], 0.0, 1));
+    // With the session all of it goes, and without a route nothing is valid.
+    let revision = lab.speaker.flow_revision();
+    lab.say(second, &two.withdraw(&["192.0.2.0/24"]));
+    assert_eq!(flows(&lab)[0], of("one", &low, Ok(()), true));
+    assert_eq!(lab.speaker.flow_revision(), revision);
+    lab.say(second, &two.withdraw_flows(&FLOWS[7..]));
+    assert_eq!(flows(&lab).len(), 2);
+    lab.lose(second);
+    lab.lose(first);
+    assert_eq!((flows(&lab), lab.peer("two").flows), (vec![], 0));
+}
+
+#[test]
+fn a_part_that_another_as_has_told_makes_a_flow_specification_invalid() {
+    let mut lab = Lab::new();
+    let mut other = Voice::new(2, 0, false);
+    (other.open.asn, other.open.capabilities.wide_as) = (64_497, Some(64_497));
+    let peers = vec![
+        PeerConfig { flows: FlowTrust::Validated, ..PeerConfig::new("one", address(1), 64_496) },
+        PeerConfig::new("two", address(2), 64_497),
+    ];
+    lab.with(|speaker, now, _| speaker.set_peers(now, peers));
+    let one = Voice::new(1, 0, false);
+    let first = lab.establish(&one, &["192.0.2.0/24", "192.0.2.0/26"]);
+    lab.say(first, &one.flows(&FLOWS[..7], 0.0, 1));
+    assert_eq!(flows(&lab)[0].2, Ok(()), "what is more specific is its own");
+    let second = lab.establish(&other, &["192.0.2.64/26"]);
+    assert_eq!(flows(&lab)[0].2, Err(Invalid::MoreSpecific(prefix("192.0.2.64/26"))));
+    lab.say(second, &other.flows(FLOWS, 0.0, 1));
+    assert_eq!(lab.peer("two").flows, 0, "it was not asked for any");
+    lab.lose(second);
+    assert_eq!(flows(&lab)[0].2, Ok(()));
+}
+
+/// Who is trusted needs no routes; with too many it is left alone.
+#[test]
+fn a_trusted_peer_gives_what_it_likes_but_not_how_much() {
+    let mut lab = Lab::new();
+    let peer =
+        PeerConfig { flows: FlowTrust::Trusted, max_flows: 2, ..PeerConfig::new("one", address(1), 64_496) };
+    lab.with(|speaker, now, _| speaker.set_peers(now, vec![peer]));
+    let one = Voice::new(1, 0, false);
+    let id = lab.establish(&one, &[]);
+    lab.say(id, &one.flows(FLOWS, 0.0, 1));
+    assert!(flows(&lab).iter().all(|(_, _, verdict, best)| *verdict == Ok(()) && *best));
+    lab.say(id, &one.flows(&[3, 3, 0x81, 17], 0.0, 1));
+    assert_eq!(lab.notice(id), Some(vec![6, 1, 0, 1, 133, 0, 0, 0, 2]));
+    assert_eq!(flows(&lab), vec![]);
+}

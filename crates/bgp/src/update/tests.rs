@@ -7,8 +7,14 @@ use bgpkit_parser::models::{AsnLength, BgpMessage};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-const BOTH: Reading =
-    Reading { wide: true, internal: false, monitored: false, families: [true; 2], add_path: [false; 2] };
+const BOTH: Reading = Reading {
+    wide: true,
+    internal: false,
+    monitored: false,
+    families: [true; 2],
+    flows: [true; 2],
+    add_path: [false; 2],
+};
 
 fn bodies(mut bytes: &[u8]) -> Vec<&[u8]> {
     let mut list = Vec::new();
@@ -264,6 +270,43 @@ fn both_families_in_one_update_have_their_next_hops() {
     assert_eq!(update.withdrawn, [nlri("192.0.2.0/24"), nlri("2001:db8::/32")]);
 }
 
+/// RFC 8955: a family of its own, with or without a next hop; extended communities say what becomes of the packets.
+#[test]
+fn flow_specifications_come_with_their_actions() {
+    const SPEC: &[u8] = &[5, 1, 24, 192, 0, 2];
+    const DROP: &[u8] = &[0xc0, 16, 8, 0x80, 6, 0, 0, 0, 0, 0, 0];
+    let reach = |hop: &[u8], specs: &[u8]| {
+        let value = [&[0, 1, 133, hop.len() as u8][..], hop, &[0], specs].concat();
+        [&[0x80, 14, value.len() as u8][..], &value].concat()
+    };
+    for hop in [&[][..], &[10, 0, 0, 1], &[7; 16]] {
+        let update = Update::read(&body(&[], &[ORIGIN, PATH, &reach(hop, SPEC), DROP], &[]), &BOTH).unwrap();
+        let [(attributes, actions, list)] = &update.flows[..] else { panic!("{update:?}") };
+        assert_eq!((attributes.as_path.neighbor(), actions.to_string()), (Some(64_496), "drop".into()));
+        assert_eq!(list[0].to_string(), "destination 192.0.2.0/24");
+        assert!(update.announced.is_empty() && update.problems.is_empty());
+    }
+    let unreach = [&[0x80, 15, 9, 0, 1, 133][..], SPEC].concat();
+    let update = Update::read(&body(&[], &[&unreach], &[]), &BOTH).unwrap();
+    assert_eq!((update.flows_withdrawn.len(), update.end_of_rib), (1, None));
+    // The end of what is told is no end of the routes.
+    let update = Update::read(&body(&[], &[&[0x80, 15, 3, 0, 1, 133]], &[]), &BOTH).unwrap();
+    assert_eq!(update, Update::default());
+    // Without ORIGIN they are withdrawn; one that cannot be read is left out, and the others stand.
+    let update = Update::read(&body(&[], &[PATH, &reach(&[], SPEC)], &[]), &BOTH).unwrap();
+    assert_eq!((update.flows_withdrawn.len(), &update.problems[..]), (1, &[Problem::Withdrawn(1)][..]));
+    let two = [SPEC, &[3, 99, 0x81, 6]].concat();
+    let update = Update::read(&body(&[], &[ORIGIN, PATH, &reach(&[], &two)], &[]), &BOTH).unwrap();
+    assert_eq!(update.flows.iter().map(|(_, _, list)| list.len()).sum::<usize>(), 1);
+    assert_eq!(update.problems, [Problem::Withdrawn(14)]);
+    let over = Update::read(&body(&[], &[ORIGIN, PATH, &reach(&[], &SPEC[..4])], &[]), &BOTH);
+    assert_eq!(over.map_err(|notice| (notice.code, notice.subcode)), Err((3, 9)));
+    // Who does not speak it does not look.
+    let none = Reading { flows: [false; 2], ..BOTH };
+    let update = Update::read(&body(&[], &[ORIGIN, PATH, &reach(&[], &SPEC[..4])], &[]), &none).unwrap();
+    assert_eq!(update, Update::default());
+}
+
 #[test]
 fn any_bytes_are_read_or_refused() {
     let mut rng = StdRng::seed_from_u64(1);
@@ -284,6 +327,7 @@ fn any_bytes_are_read_or_refused() {
             internal: rng.random(),
             monitored: rng.random(),
             families: [rng.random(), rng.random()],
+            flows: [rng.random(), rng.random()],
             add_path: [rng.random(), rng.random()],
         };
         match Update::read(&body, &reading) {

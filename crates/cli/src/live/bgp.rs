@@ -4,7 +4,9 @@ use super::grid::{Grid, or_dash, span};
 use super::{Live, failed, print_line};
 use anyhow::Result;
 use clap::Subcommand;
-use tidemill_control::schema::bgp::{Done, Monitors, Peers, Reset, Route, Routes, RoutesQuery, path};
+use tidemill_control::schema::bgp::{
+    Done, Flowspecs, Monitors, Peers, Reset, Route, Routes, RoutesQuery, path,
+};
 
 /// Prefixes asked for at once.
 const PAGE: u32 = 10_000;
@@ -151,6 +153,30 @@ fn print_routes(routes: &[Route]) {
         ]);
     }
     grid.print("there are no such routes");
+}
+
+/// `tidemill show flowspec`.
+pub(super) fn flowspecs(live: &Live) -> Result<bool> {
+    let answer: Flowspecs = live.client()?.get(path::FLOWSPEC, &()).map_err(failed)?;
+    if live.json {
+        answer.flowspecs.iter().try_for_each(print_line)?;
+        return Ok(true);
+    }
+    let mut grid = Grid::new(&["", "packets", "then", "peer", "state", ">packets", ">dropped", "why"]);
+    for flow in answer.flowspecs {
+        grid.row([
+            flow.family,
+            flow.rule,
+            flow.actions,
+            flow.peer,
+            flow.state,
+            flow.packets.to_string(),
+            flow.dropped.to_string(),
+            or_dash(flow.why.as_deref()),
+        ]);
+    }
+    grid.print("there are no flow specifications");
+    Ok(true)
 }
 
 fn bmp(live: &Live) -> Result<bool> {

@@ -92,6 +92,11 @@ enum What {
     /// Flows that are exported (IPFIX): all that is counted
     #[command(after_help = "Example:\n  tidemill show ipfix --json")]
     Ipfix,
+    /// Flow specifications of BGP peers: which packets, what becomes of them, and of how many
+    #[command(
+        after_help = "Examples:\n  tidemill show flowspec\n  tidemill show flowspec --json | jq -s 'map(.dropped) | add'"
+    )]
+    Flowspec,
     /// Whether we have what the kernel has (netlink)
     #[command(after_help = "Example:\n  tidemill show kernel")]
     Kernel,
@@ -127,6 +132,7 @@ pub(super) fn run(args: &Show) -> Result<bool> {
         }
         What::Assets(args) => return super::assets::run(live, args),
         What::Ipfix => return live.counters(tidemill_control::schema::ipfix::path::COUNTERS),
+        What::Flowspec => return super::bgp::flowspecs(live),
         What::Flows { filter } => return super::switch::flows(live, filter.as_deref()),
         What::Ports => list(live, path::PORTS, |ports: Ports| ports.ports, print_ports)?,
         What::Graph => list(live, path::NODES, |nodes: Nodes| nodes.nodes, print_graph)?,

@@ -9,6 +9,8 @@ pub mod path {
     pub const PEERS: &str = "/v1/bgp/peers";
     /// GET with [`RoutesQuery`](super::RoutesQuery): [`Routes`](super::Routes).
     pub const ROUTES: &str = "/v1/bgp/routes";
+    /// GET: [`Flowspecs`](super::Flowspecs).
+    pub const FLOWSPEC: &str = "/v1/bgp/flowspec";
     /// GET: [`Monitors`](super::Monitors).
     pub const BMP: &str = "/v1/bgp/bmp";
     /// POST of a [`Reset`](super::Reset): [`Done`](super::Done).
@@ -42,6 +44,8 @@ answers! {
         pub paths4: u64,
         /// IPv6 paths from it.
         pub paths6: u64,
+        /// Flow specifications from it.
+        pub flowspecs: u64,
         /// Prefixes announced to it.
         pub announced: u64,
         /// Whether it has said that it has told all, IPv4.
@@ -104,6 +108,36 @@ answers! {
         pub reachable: bool,
         /// The one in use.
         pub best: bool,
+    }
+
+    /// Flow specifications of peers.
+    pub struct Flowspecs {
+        /// In the order in which they apply, IPv4 first.
+        pub flowspecs: Vec<Flowspec>,
+    }
+
+    /// A flow specification of a peer.
+    pub struct Flowspec {
+        /// `ipv4` or `ipv6`.
+        pub family: String,
+        /// Which packets: `destination 192.0.2.0/24, protocol =17`.
+        pub rule: String,
+        /// What becomes of them: `drop`, `1000 bytes/s`, `DSCP 8`, `pass`.
+        pub actions: String,
+        /// Whose.
+        pub peer: String,
+        /// `applied`; `invalid` (not for the peer to give), `unused` (another peer's counts), `refused` (it cannot be applied), `pending`.
+        pub state: String,
+        /// Why it is not applied.
+        pub why: Option<String>,
+        /// Packets that it meant.
+        pub packets: u64,
+        /// Bytes of these, from the IP header on.
+        pub bytes: u64,
+        /// Packets that were dropped for it.
+        pub dropped: u64,
+        /// Bytes of these.
+        pub dropped_bytes: u64,
     }
 
     /// The BMP routers.

@@ -8,27 +8,59 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tidemill_bgp::config::BgpSection;
-use tidemill_bgp::{Change, PeerId, Runner, ShownPath, ShownPeer, State};
+use tidemill_bgp::{Change, PeerId, Runner, ShownFlow, ShownPath, ShownPeer, Speaker, State};
 use tidemill_control::schema::Done;
 use tidemill_control::schema::bgp::{
-    Monitor, MonitoredPeer, Monitors, Peer, Peers, Reset, Route, Routes, RoutesQuery, path,
+    Flowspec, Flowspecs, Monitor, MonitoredPeer, Monitors, Peer, Peers, Reset, Route, Routes, RoutesQuery,
+    path,
 };
 use tidemill_control::{ApiError, Family, Registry, Request};
 use tidemill_feed::AnyPrefix;
+use tidemill_feed::bgp::Family as AddressFamily;
+use tidemill_nf::flowspec::{FlowspecControl, Look};
 
 /// Prefixes in one answer.
 const PAGE: u32 = 10_000;
+/// How soon flow specifications that were given or withdrawn are applied.
+const FLOWS_NS: u64 = 100_000_000;
+/// How soon it is looked at whose they are to give, when routes have changed.
+const ROUTES_NS: u64 = 1_000_000_000;
 
 /// Sessions, and what they have said that is not in the routes yet.
 pub(crate) struct Bgp {
     runner: Runner,
     changes: Vec<Change>,
+    followed: Followed,
+}
+
+/// Which flow specifications packets meet.
+#[derive(Default)]
+struct Followed {
+    revision: u64,
+    /// Routes may have changed since.
+    stirred: bool,
+    looked_ns: u64,
+}
+
+impl Followed {
+    /// Has those applied that count.
+    fn follow(&mut self, speaker: &Speaker, control: &mut FlowspecControl, now_ns: u64) {
+        control.collect();
+        let (revision, passed) = (speaker.flow_revision(), now_ns.abs_diff(self.looked_ns));
+        let changed = revision != self.revision && passed >= FLOWS_NS;
+        if !changed && !(self.stirred && passed >= ROUTES_NS) {
+            return;
+        }
+        *self = Followed { revision, stirred: false, looked_ns: now_ns };
+        let used = speaker.flows().into_iter().filter(|flow| flow.best);
+        control.set(used.map(|flow| (flow.spec, flow.actions)));
+    }
 }
 
 impl Bgp {
     pub(crate) fn open(section: &BgpSection) -> Result<Self> {
         let config = section.runner().map_err(crate::usage)?;
-        Ok(Bgp { runner: Runner::open(config)?, changes: Vec::new() })
+        Ok(Bgp { runner: Runner::open(config)?, changes: Vec::new(), followed: Followed::default() })
     }
 
     pub(crate) fn shut_down(&mut self) {
@@ -52,8 +84,12 @@ fn change(change: &Change) -> (AnyPrefix, Option<IpAddr>) {
 impl Router {
     /// Hears what peers say, and takes it over if `apply`. Returns whether there was anything.
     pub(super) fn hear_bgp(&self, bgp: &mut Option<Bgp>, now_ns: u64, apply: bool) -> bool {
-        let Some(Bgp { runner, changes }) = bgp else { return false };
+        let Some(Bgp { runner, changes, followed }) = bgp else { return false };
         let progress = runner.poll(now_ns, changes);
+        followed.stirred |= progress.bytes > 0 || progress.more || !changes.is_empty();
+        if let Some(control) = &self.flowspec {
+            followed.follow(runner.speaker(), &mut lock(control), now_ns);
+        }
         runner.take_notes().iter().for_each(|note| self.trouble.note("bgp", note));
         let busy = progress.bytes > 0 || progress.more;
         if !apply {
@@ -90,6 +126,8 @@ pub(super) fn register(router: &Arc<Router>, registry: &mut Registry) {
         routes(&to, &asked.query()?)
     });
     let to = router.clone();
+    registry.get(path::FLOWSPEC, "Flow specifications of BGP peers", move |_: &Request| flowspecs(&to));
+    let to = router.clone();
     registry.get(path::BMP, "BMP routers and their peers", move |_: &Request| monitors(&to));
     let to = router.clone();
     registry.post(path::RESET, "Have a BGP session begin anew", move |asked: &Request| {
@@ -117,6 +155,7 @@ fn peers(router: &Router) -> Result<Peers, ApiError> {
         hold_s: peer.hold_s,
         paths4: peer.paths[0] as u64,
         paths6: peer.paths[1] as u64,
+        flowspecs: peer.flows as u64,
         announced: peer.announced as u64,
         synchronized4: peer.synchronized[0],
         synchronized6: peer.synchronized[1],
@@ -204,6 +243,39 @@ fn route(prefix: AnyPrefix, path: ShownPath, names: &BTreeMap<PeerId, String>) -
     }
 }
 
+fn flowspecs(router: &Router) -> Result<Flowspecs, ApiError> {
+    with(router, |bgp| {
+        let control = router.flowspec.as_ref().map(lock);
+        let one = |flow: ShownFlow| {
+            let look = control.as_ref().map_or(Look::Absent, |control| control.look(&flow.spec));
+            let (state, why) = match (flow.verdict, flow.best, look) {
+                (Err(why), ..) => ("invalid", why.to_string()),
+                (Ok(()), false, _) => ("unused", "another peer's counts".into()),
+                (Ok(()), true, Look::Applied(_)) => ("applied", String::new()),
+                (Ok(()), true, Look::Refused(why)) => ("refused", why.to_owned()),
+                (Ok(()), true, Look::Absent) => ("pending", String::new()),
+            };
+            let counts = match look {
+                Look::Applied(counts) if flow.best => counts,
+                _ => Default::default(),
+            };
+            Flowspec {
+                family: if flow.spec.family() == AddressFamily::V4 { "ipv4" } else { "ipv6" }.into(),
+                rule: flow.spec.to_string(),
+                actions: flow.actions.to_string(),
+                peer: flow.name,
+                state: state.into(),
+                why: Some(why).filter(|why| !why.is_empty()),
+                packets: counts.packets,
+                bytes: counts.bytes,
+                dropped: counts.dropped,
+                dropped_bytes: counts.dropped_bytes,
+            }
+        };
+        Ok(Flowspecs { flowspecs: bgp.runner.speaker().flows().into_iter().map(one).collect() })
+    })
+}
+
 fn monitors(router: &Router) -> Result<Monitors, ApiError> {
     with(router, |bgp| {
         let rib = bgp.runner.speaker().rib();
@@ -228,7 +300,7 @@ fn monitors(router: &Router) -> Result<Monitors, ApiError> {
 }
 
 fn reset(router: &Router, asked: &Reset) -> Result<Done, ApiError> {
-    with(router, |Bgp { runner, changes }| {
+    with(router, |Bgp { runner, changes, .. }| {
         let speaker = runner.speaker_mut();
         if !speaker.peers().any(|peer| peer.name == asked.peer) {
             let what = format!("there is no peer {:?}: see `tidemill bgp peers`", asked.peer);
@@ -245,6 +317,13 @@ fn reset(router: &Router, asked: &Reset) -> Result<Done, ApiError> {
 pub(super) fn metrics(router: &Router) -> Vec<Family> {
     let feeds = lock(&router.feeds);
     let Some(Bgp { runner, .. }) = &feeds.bgp else { return Vec::new() };
+    let mut flowspecs =
+        Family::gauge("bgp_flowspecs", "Flow specifications that are applied, and that cannot be");
+    if let Some(control) = &router.flowspec {
+        let (applied, refused) = lock(control).count();
+        flowspecs.add(&[("state", "applied")], applied as u64);
+        flowspecs.add(&[("state", "refused")], refused as u64);
+    }
     let mut up = Family::gauge("bgp_peer_up", "Whether a peer's session is established");
     let mut paths = Family::gauge("bgp_peer_paths", "Paths that a peer has told");
     let mut announced = Family::gauge("bgp_peer_announced", "Prefixes announced to a peer");
@@ -292,7 +371,7 @@ pub(super) fn metrics(router: &Router) -> Vec<Family> {
             runner.refused(),
         ),
     ];
-    let of_peers = [up, paths, announced, stale, sessions, updates, malformed, loops, monitors];
+    let of_peers = [up, paths, announced, stale, sessions, updates, malformed, loops, monitors, flowspecs];
     all.extend(of_peers.into_iter().filter(|family| !family.is_empty()));
     all
 }

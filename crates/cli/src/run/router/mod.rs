@@ -36,14 +36,17 @@ use tidemill_graph::record::Recorder;
 use tidemill_ip::{IcmpStats, Interfaces};
 use tidemill_lookup::numa::Copies;
 use tidemill_lookup::qsbr::Domain;
+use tidemill_nf::flowspec::FlowspecControl;
 use tidemill_port::Left;
 use tidemill_router::state::Resumed;
 use tidemill_router::{LookupStats, RouterControl, RouterError};
 
-/// A router that runs. Who needs both locks takes `feeds` first.
+/// A router that runs. Who needs several locks takes `feeds` first, then `control`, then `flowspec`.
 pub(super) struct Router {
     control: Mutex<RouterControl>,
     feeds: Mutex<Feeds>,
+    /// What BGP peers' flow specifications do to packets, where `bgp.flowspec` is set.
+    flowspec: Option<Mutex<FlowspecControl>>,
     rules: Rules,
     state: Option<StateFile>,
     /// What a start from the state file has left to do.
@@ -137,8 +140,10 @@ pub(super) fn remake(opening: &Opening<'_>, state: &[u8]) -> Result<Arc<Router>>
 
 /// Checks a router's configuration.
 pub(super) fn check(config: &Config, name: &str) -> Result<(GraphBuilder, String)> {
-    let (control, _, routes) = check_control(config, name)?;
-    Ok((tidemill_router::graph(&control), routes))
+    let (control, domain, routes) = check_control(config, name)?;
+    let mut graph = tidemill_router::graph(&control);
+    check_flowspec(&mut graph, config, &domain);
+    Ok((graph, routes))
 }
 
 /// The same: the control side, its domain, and what to say of it.
@@ -165,6 +170,19 @@ pub(super) fn check_control(config: &Config, name: &str) -> Result<(RouterContro
     Ok((control, domain, routes))
 }
 
+/// The control side of flow specifications, where they are applied.
+fn flowspec(config: &Config, workers: usize, domain: &Domain) -> Option<FlowspecControl> {
+    let applied = config.bgp.as_ref().is_some_and(|bgp| bgp.flowspec);
+    applied.then(|| FlowspecControl::new(workers, domain))
+}
+
+/// Puts flow specifications into a graph that is only looked at, behind all else.
+pub(super) fn check_flowspec(graph: &mut GraphBuilder, config: &Config, domain: &Domain) {
+    if let Some(control) = flowspec(config, 1, domain) {
+        tidemill_nf::flowspec::splice(graph, &control);
+    }
+}
+
 /// What a gate takes of a router.
 pub(super) fn host(control: &RouterControl) -> Host {
     Host { ways4: Box::new(control.ways4()), ways6: Box::new(control.ways6()) }
@@ -174,6 +192,13 @@ impl Router {
     /// Looks at, or changes, its control side.
     pub(super) fn with_control<T>(&self, work: impl FnOnce(&mut RouterControl) -> T) -> T {
         work(&mut lock(&self.control))
+    }
+
+    /// Puts flow specifications into its graph, where they are applied: when all else is there, so that they see packets before that does.
+    pub(super) fn splice_flowspec(&self, graph: &mut GraphBuilder) {
+        if let Some(control) = &self.flowspec {
+            tidemill_nf::flowspec::splice(graph, &lock(control));
+        }
     }
 
     /// Takes a new configuration, and what a role beside takes with it: all of both is checked before anything changes. `prepare` sees the interfaces
@@ -232,6 +257,7 @@ impl Router {
         Router {
             control: Mutex::new(control),
             feeds: Mutex::new(feeds),
+            flowspec: flowspec(config, config.run.workers, opening.domain).map(Mutex::new),
             rules,
             state: config.state.as_ref().map(StateFile::new),
             behind: None,
@@ -245,7 +271,9 @@ impl Router {
 
 impl Role for Router {
     fn graph(&self) -> GraphBuilder {
-        tidemill_router::graph(&lock(&self.control))
+        let mut graph = tidemill_router::graph(&lock(&self.control));
+        self.splice_flowspec(&mut graph);
+        graph
     }
 
     fn turn(&self, now_ns: u64, recorder: Option<&Recorder>) -> bool {

@@ -45,6 +45,9 @@ pub(super) fn check(config: &Config, name: &str) -> Result<String> {
             "this tidemill was built without the feature xdp: build it with, or leave it out".into(),
         );
     }
+    if config.bgp.as_ref().is_some_and(|bgp| bgp.flowspec) {
+        return refused("what it forwards meets no flow specification: leave it or bgp.flowspec out".into());
+    }
     if config.remap.is_some() {
         return refused("what it forwards gets no new destination: leave it or [remap] out".into());
     }
