@@ -494,12 +494,12 @@ impl GatekeeperControl {
         &mut self,
         words: Arc<dyn Words>,
     ) -> Result<(Picks<u32, 1>, Picks<u128, 4>), GateError> {
-        let stamps = Stamps::new(words);
+        let stamps = Stamps::new(words.clone());
         stamps.set_doors(&self.doors);
         let (flows, programs) = (self.section.flows, self.section.program_flows);
         let too_large = |source| GateError::Flows { flows, programs, source };
-        let picks4 = self.v4.tell_below(&stamps).map_err(too_large)?;
-        let picks6 = self.v6.tell_below(&stamps).map_err(too_large)?;
+        let picks4 = self.v4.tell_below(&words).map_err(too_large)?;
+        let picks6 = self.v6.tell_below(&words).map_err(too_large)?;
         self.below = Some(stamps);
         Ok((picks4, picks6))
     }
@@ -668,8 +668,8 @@ impl<A: Paired<W>, const W: usize> Half<A, W> {
     }
 
     /// Has all workers tell of what they refuse.
-    fn tell_below(&mut self, stamps: &Stamps) -> Result<Picks<A, W>, SizeError> {
-        let picks = Picks::new(stamps.clone())?;
+    fn tell_below(&mut self, words: &Arc<dyn Words>) -> Result<Picks<A, W>, SizeError> {
+        let picks = Picks::new(words.clone())?;
         for worker in 0..self.workers.len() {
             let mut seat = self.seats.take(worker);
             seat.iter_mut().for_each(|seat| seat.gate.set_hand(picks.hand(worker)));

@@ -36,6 +36,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tidemill_flow::key::Key;
 use tidemill_flow::table::SizeError;
 use tidemill_ip::Interfaces;
+use tidemill_wire::MacAddr;
 
 // Where numbers are among the words; as in bpf/gate.bpf.c.
 const ALL: usize = 0;
@@ -116,16 +117,21 @@ fn shard(hash: u64) -> u32 {
     (SHARDS + hash as usize % SHARD_COUNT) as u32
 }
 
+/// What says that a port with this MAC address is a door.
+pub fn door(mac: MacAddr) -> u64 {
+    let [a, b, c, d, e, f] = mac.0;
+    DOOR | u64::from_le_bytes([a, b, c, d, e, f, 0, 0])
+}
+
 /// By ports: their MAC addresses where all of their interfaces are in front, else 0.
 pub(crate) fn doors(interfaces: &Interfaces, settings: &Settings) -> Vec<u64> {
-    let door = |port: u16| {
+    let of = |port: u16| {
         let of_port = |(_, interface): &(usize, &tidemill_ip::Interface)| interface.port == port;
         let mut there = interfaces.iter().enumerate().filter(of_port);
         let all_in_front = there.all(|(number, _)| settings.is_front(number as u16));
-        let [a, b, c, d, e, f] = interfaces.get(port).filter(|_| all_in_front)?.mac.0;
-        Some(DOOR | u64::from_le_bytes([a, b, c, d, e, f, 0, 0]))
+        interfaces.get(port).filter(|_| all_in_front).map_or(0, |interface| door(interface.mac))
     };
-    (0..interfaces.ports().min(MOST_DOORS)).map(|port| door(port as u16).unwrap_or(0)).collect()
+    (0..interfaces.ports().min(MOST_DOORS)).map(|port| of(port as u16)).collect()
 }
 
 /// A declined flow that sends much.
@@ -142,7 +148,7 @@ pub struct Pick<const W: usize> {
 }
 
 /// A worker's half, for one family.
-pub(crate) struct Hand<const W: usize> {
+pub struct Hand<const W: usize> {
     stamps: Stamps,
     picks: Arc<ArrayQueue<Pick<W>>>,
     often: Often,
@@ -153,13 +159,13 @@ pub(crate) struct Hand<const W: usize> {
 impl<const W: usize> Hand<W> {
     /// A burst begins: nothing that it is judged by has been looked at.
     #[inline]
-    pub(crate) fn begin(&mut self) {
+    pub fn begin(&mut self) {
         self.all = self.stamps.read(ALL);
     }
 
     /// A packet of a flow was dropped, for it is declined until then.
     #[inline]
-    pub(crate) fn refused(&mut self, now_ns: u64, flow: Key<W>, until_ns: u64) {
+    pub fn refused(&mut self, now_ns: u64, flow: Key<W>, until_ns: u64) {
         let hash = hash(&flow);
         if self.often.tells(now_ns, hash) {
             let shard = shard(hash);
@@ -170,12 +176,12 @@ impl<const W: usize> Hand<W> {
     }
 
     /// A flow that was declined may be so no longer, or for another time.
-    pub(crate) fn lift(&self, flow: &Key<W>) {
+    pub fn lift(&self, flow: &Key<W>) {
         self.stamps.grow(shard(hash(flow)) as usize);
     }
 
     /// The same of all flows.
-    pub(crate) fn lift_all(&self) {
+    pub fn lift_all(&self) {
         self.stamps.lift_all();
     }
 }
@@ -189,16 +195,26 @@ pub struct Picks<A, const W: usize> {
 }
 
 impl<A: Paired<W>, const W: usize> Picks<A, W> {
-    pub(crate) fn new(stamps: Stamps) -> Result<Self, SizeError> {
+    /// Nothing is told yet. A gate makes its own: [`GatekeeperControl::refuse_below`](crate::GatekeeperControl::refuse_below).
+    ///
+    /// # Errors
+    /// There is no memory.
+    pub fn new(words: Arc<dyn Words>) -> Result<Self, SizeError> {
+        let stamps = Stamps::new(words);
         let queue = Arc::new(ArrayQueue::new(PICKS));
         let heavy = Heavy::new(RandomState::new().hash_one(W))?;
         Ok(Picks { stamps, queue, heavy, family: std::marker::PhantomData })
     }
 
     /// A worker's half.
-    pub(crate) fn hand(&self, worker: usize) -> Hand<W> {
+    pub fn hand(&self, worker: usize) -> Hand<W> {
         let often = Often::new(RandomState::new().hash_one(worker));
         Hand { stamps: self.stamps.clone(), picks: self.queue.clone(), often, all: 0 }
+    }
+
+    /// Which ports are [`door`]s, and no others.
+    pub fn set_doors(&self, doors: &[u64]) {
+        self.stamps.set_doors(doors);
     }
 
     pub(crate) fn exchange(&self) -> Arc<Exchange<W>> {
@@ -242,8 +258,9 @@ impl Words for Vec<AtomicU64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::show::Tops;
+    use crate::top::{By, WINDOW_NS};
     use tidemill_ip::Interface;
-    use tidemill_wire::MacAddr;
 
     /// A port with a VLAN at the back is no door: a driver may take tags off unseen.
     #[test]
@@ -271,7 +288,7 @@ mod tests {
     #[test]
     fn a_stamp_holds_until_a_number_changes() {
         let words: Arc<dyn Words> = Arc::new((0..WORDS).map(|_| AtomicU64::new(0)).collect::<Vec<_>>());
-        let picks = Picks::<u32, 1>::new(Stamps::new(words)).unwrap();
+        let picks = Picks::<u32, 1>::new(words).unwrap();
         let mut hand = picks.hand(0);
         let send = |hand: &mut Hand<1>, flow| {
             (0..often::PICK).for_each(|n| hand.refused(1 << 60 | u64::from(n), Key([flow]), 1 << 61));
@@ -294,5 +311,25 @@ mod tests {
         hand.begin();
         send(&mut hand, other + 1);
         assert!(picks.take().is_some_and(|pick| picks.holds(pick.shard, pick.stamp)));
+    }
+
+    /// What was kept away below is among the most that was dropped, packet by packet.
+    #[test]
+    fn what_is_kept_away_is_shown() {
+        let words: Arc<dyn Words> = Arc::new(Vec::<AtomicU64>::new());
+        let mut picks = Picks::<u32, 1>::new(words).unwrap();
+        let mut tops = Tops::new().unwrap();
+        tops.listen(0, picks.exchange()).unwrap();
+        let start = 1_700_000_000_000_000_000;
+        picks.tick(start);
+        picks.kept_away(&u32::key(5, 7), 500);
+        picks.kept_away(&u32::key(6, 7), 0);
+        picks.kept_away(&u32::key(5, 7), 1);
+        picks.tick(start + WINDOW_NS);
+        assert!(tops.collect());
+        let lines = tops.lines::<u32>(By::Flow, 9, start + WINDOW_NS);
+        assert_eq!(lines.len(), 1, "{lines:?}");
+        assert_eq!((lines[0].packets, lines[0].source), (501, Some(crate::Gated::address(5_u32))));
+        assert_eq!(tops.lines::<u32>(By::Destination, 9, start + WINDOW_NS)[0].packets, 501);
     }
 }

@@ -83,7 +83,8 @@ mod tests {
         let mut often = Often::new(9);
         let (mut heavy, mut others) = (0, 0);
         for n in 1..=8 * u64::from(WINDOW_PACKETS) {
-            let (is_heavy, flow) = (n % 256 == 0, if n % 256 == 0 { 0 } else { n });
+            let is_heavy = n.is_multiple_of(256);
+            let flow = if is_heavy { 0 } else { n };
             let told = usize::from(often.tells(1, mix(flow)));
             if is_heavy { heavy += told } else { others += told }
         }

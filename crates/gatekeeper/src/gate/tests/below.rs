@@ -2,14 +2,14 @@
 //! gate would drop.
 
 use super::*;
-use crate::offload::{Pick, Picks, Stamps, WORDS, Words};
+use crate::offload::{Pick, Picks, WORDS, Words};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 #[test]
 fn rules_below_refuse_what_the_gate_refuses() {
     let words: Arc<dyn Words> = Arc::new((0..WORDS).map(|_| AtomicU64::new(0)).collect::<Vec<_>>());
-    let picks = Picks::<u32, 1>::new(Stamps::new(words)).unwrap();
+    let picks = Picks::<u32, 1>::new(words).unwrap();
     let (mut gate, mut judge) = judge(4096);
     gate.set_hand(picks.hand(0));
     let mut random = StdRng::seed_from_u64(17);
