@@ -320,8 +320,8 @@ impl GatekeeperControl {
         self.v4.policies.replace(plans.0, default, &policies.v4)?;
         if let Err(error) = self.v6.policies.replace(plans.1, default, &policies.v6) {
             // Both families, or none. The table had room for these.
-            let plan = self.v4.policies.plan(&before)?;
-            let back = self.v4.policies.replace(plan, old, &before);
+            let plan = self.v4.policies.plan(&before);
+            let back = plan.and_then(|plan| self.v4.policies.replace(plan, old, &before));
             self.lift();
             back?;
             return Err(error);
