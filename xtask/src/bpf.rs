@@ -15,6 +15,7 @@ const PROGRAMS: &[&str] = &[
     "xsk",
     "amp",
     "route",
+    "gate",
     "fib",
     "kv",
     "flood",

@@ -71,6 +71,11 @@ fn a_wrong_section_is_one_line_that_says_what_to_do() {
             "grantors = [\"10.0.0.1\"]",
             "gatekeeper.policy[1].grantors: \"10.0.0.1\" is no IPv6 address",
         ),
+        (
+            "bandwidth = \"1 Gbps\"",
+            "offload = \"xdp\"",
+            "gatekeeper.offload: no port on a network interface (af_packet, af_xdp) has all of its interfaces in front",
+        ),
         ("\"10.77.2.10\"]", "\"10.77.2.9\"]", "gatekeeper.policy[0].grantors: 10.77.2.9 is there twice"),
         ("prefix = \"::/0\"", "prefix = \"::/129\"", "gatekeeper.policy[1].prefix: \"::/129\""),
         (

@@ -217,6 +217,11 @@ impl<A: Copy + Ord> Revocations<A> {
         Ok(())
     }
 
+    /// Ranks that were begun so far: each may have revoked what the oldest one stood for.
+    pub fn begun(&self) -> usize {
+        self.begun
+    }
+
     /// Revocations for prefixes that are looked at now.
     pub fn prefixes(&self) -> usize {
         self.prefixes.len()

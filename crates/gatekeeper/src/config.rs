@@ -58,6 +58,20 @@ pub struct GatekeeperSection {
     pub order: Order,
     /// How lookups of flows hide the memory's latency.
     pub driver: Driver,
+    /// What drops packets of declined flows before they come in here, where these send much. Traces, captures and the counters of ports do not see what is dropped there.
+    pub offload: OffloadKind,
+}
+
+/// What drops packets of declined flows before they come in.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum OffloadKind {
+    /// Nothing.
+    #[default]
+    None,
+    /// An XDP program on the network interfaces of ports in front, in their drivers where these can (Linux; feature `xdp`). It has room for 65,536 flows of each family; what it does not
+    /// drop comes in as ever. Where it cannot be loaded the gatekeeper says why, and drops without it.
+    Xdp,
 }
 
 impl Default for GatekeeperSection {
@@ -84,6 +98,7 @@ impl Default for GatekeeperSection {
             keep_dscp: false,
             order: Order::OnePass,
             driver: Driver::Group,
+            offload: OffloadKind::None,
         }
     }
 }

@@ -10,6 +10,7 @@ use crate::flow::{FlowState, Shown};
 use crate::gate::{Applied, Gate, Rules, Size};
 use crate::mail::{Letter, Post};
 use crate::nodes::solicitor::{self, Notes, SolicitorBoard};
+use crate::offload::{self, Picks, Stamps, Tally, Words};
 use crate::ours::Ours;
 use crate::policy::{Choice, Parsed, Plan, Policies, Policy, parse};
 use crate::programs::Catalog;
@@ -75,6 +76,7 @@ pub struct Prepared {
     plans: (Plan<u32>, Plan<u128>),
     own: (Vec<u32>, Vec<u128>),
     ours: Ours,
+    doors: Vec<u64>,
 }
 
 /// One family's half.
@@ -115,6 +117,10 @@ pub struct GatekeeperControl {
     spread: u64,
     /// The addresses that no Grantor can have.
     ours: Ours,
+    /// Ports all of whose interfaces are in front.
+    doors: Vec<u64>,
+    /// What an offload goes by, if there is one.
+    below: Option<Stamps>,
 }
 
 impl GatekeeperControl {
@@ -172,6 +178,7 @@ impl GatekeeperControl {
             Ok(Notes { refused: Refused::new(secret)?, unplaced: Unplaced::new(mix(secret)) })
         };
         let notes = (0..workers).map(note).collect::<Result<Vec<Notes>, _>>().map_err(too_large)?;
+        let doors = offload::doors(interfaces, &settings);
         let (own4, own6) = settings::own(interfaces);
         let (policies4, policies6) = (
             Policies::new(domain, default, &policies.v4, settings.source4, own4)?,
@@ -196,6 +203,8 @@ impl GatekeeperControl {
             counters: Counters::default(),
             spread,
             ours,
+            doors,
+            below: None,
         };
         for (worker, note) in notes.iter().enumerate() {
             let (four, six) = note.refused.exchanges();
@@ -283,6 +292,7 @@ impl GatekeeperControl {
             ("request_queue", section.request_queue == old.request_queue),
             ("bandwidth", section.bandwidth == old.bandwidth),
             ("request_percent", section.request_percent == old.request_percent),
+            ("offload", section.offload == old.offload),
         ] {
             if !same {
                 return Err(GateError::Restart(key.into()));
@@ -295,7 +305,8 @@ impl GatekeeperControl {
         sources_exist(&settings, !policies.v4.is_empty(), !policies.v6.is_empty())?;
         let plans = (self.v4.policies.plan(&policies.v4)?, self.v6.policies.plan(&policies.v6)?);
         let own = settings::own(interfaces);
-        Ok(Prepared { section: section.clone(), settings, keys, policies, plans, own, ours })
+        let doors = offload::doors(interfaces, &settings);
+        Ok(Prepared { section: section.clone(), settings, keys, policies, plans, own, ours, doors })
     }
 
     /// Takes over what was prepared. Policies that were added while running go.
@@ -303,20 +314,22 @@ impl GatekeeperControl {
     /// # Errors
     /// Only a policy table that outgrows its structure, or memory: then neither family's policies have changed, nor anything else.
     pub fn commit(&mut self, prepared: Prepared) -> Result<(), GateError> {
-        let Prepared { section, settings, keys, policies, plans, own, ours } = prepared;
+        let Prepared { section, settings, keys, policies, plans, own, ours, doors } = prepared;
         let (default, old) = (settings::default_action(&section), self.default_action());
         let before = self.v4.policies.list();
         self.v4.policies.replace(plans.0, default, &policies.v4)?;
         if let Err(error) = self.v6.policies.replace(plans.1, default, &policies.v6) {
             // Both families, or none. The table had room for these.
-            let plan = self.v4.policies.plan(&before)?;
-            self.v4.policies.replace(plan, old, &before)?;
+            let plan = self.v4.policies.plan(&before);
+            let back = plan.and_then(|plan| self.v4.policies.replace(plan, old, &before));
+            self.lift();
+            back?;
             return Err(error);
         }
         self.section = section;
         self.trust_as_configured(keys);
         self.wake();
-        self.publish(settings, own, ours)
+        self.publish(settings, own, ours, doors)
     }
 
     /// The interfaces have changed: those in front have other numbers perhaps, and we have other addresses.
@@ -325,7 +338,8 @@ impl GatekeeperControl {
     /// The configuration does not fit them any more; nothing has changed then.
     pub fn interfaces(&mut self, interfaces: &Interfaces) -> Result<(), GateError> {
         let settings = settings::settings(&self.section, interfaces)?;
-        self.publish(settings, settings::own(interfaces), Ours::of(interfaces))
+        let doors = offload::doors(interfaces, &settings);
+        self.publish(settings, settings::own(interfaces), Ours::of(interfaces), doors)
     }
 
     fn publish(
@@ -333,15 +347,24 @@ impl GatekeeperControl {
         settings: Settings,
         (own4, own6): (Vec<u32>, Vec<u128>),
         ours: Ours,
+        doors: Vec<u64>,
     ) -> Result<(), GateError> {
-        self.v4.policies.set_own(own4)?;
-        self.v6.policies.set_own(own6)?;
+        let own = self.v4.policies.set_own(own4).and_then(|()| self.v6.policies.set_own(own6));
+        if own.is_err() {
+            self.lift();
+        }
+        own?;
         self.v4.policies.set_source(settings.source4);
         self.v6.policies.set_source(settings.source6);
         self.meet_ourselves(ours);
         if settings != *self.settings.current() {
             self.settings.publish(settings);
         }
+        self.doors = doors;
+        if let Some(below) = &self.below {
+            below.set_doors(&self.doors);
+        }
+        self.lift();
         Ok(())
     }
 
@@ -360,8 +383,14 @@ impl GatekeeperControl {
         v4.chain(v6).collect()
     }
 
+    /// What is refused below is judged here again, after something was published that may undo it.
+    fn lift(&self) {
+        self.below.iter().for_each(Stamps::lift_all);
+    }
+
     /// Has workers that sleep see to it that their flows get other policies.
     fn wake(&self) {
+        self.lift();
         self.v4.post.wake();
         self.v6.post.wake();
     }
@@ -373,6 +402,7 @@ impl GatekeeperControl {
             let doctor = &self.doctor;
             self.v4.policies.set_down(|grantor| doctor.is_down(IpAddr::V4(grantor.into())));
             self.v6.policies.set_down(|grantor| doctor.is_down(IpAddr::V6(grantor.into())));
+            self.lift();
         }
         self.settings.collect();
         self.trust.collect();
@@ -453,6 +483,33 @@ impl GatekeeperControl {
         self.v4.seats.put(worker, v4);
         self.v6.seats.put(worker, v6);
         given
+    }
+
+    /// Has the workers tell which declined flows send much, for somebody who drops what these send before it comes in here, and who reads `words`: see
+    /// [`crate::offload`]. To be called before the graph is made.
+    ///
+    /// # Errors
+    /// There is no memory.
+    pub fn refuse_below(
+        &mut self,
+        words: Arc<dyn Words>,
+    ) -> Result<(Picks<u32, 1>, Picks<u128, 4>), GateError> {
+        let stamps = Stamps::new(words.clone());
+        stamps.set_doors(&self.doors);
+        let (flows, programs) = (self.section.flows, self.section.program_flows);
+        let too_large = |source| GateError::Flows { flows, programs, source };
+        let picks4 = self.v4.tell_below(&words).map_err(too_large)?;
+        let picks6 = self.v6.tell_below(&words).map_err(too_large)?;
+        self.below = Some(stamps);
+        Ok((picks4, picks6))
+    }
+
+    /// What has been done below so far is this.
+    pub fn done_below(&mut self, tally: &Tally) {
+        self.counters.set(Counter::OffloadDropped, tally.dropped);
+        self.counters.set(Counter::OffloadDroppedBytes, tally.bytes);
+        self.counters.set(Counter::OffloadRules, tally.rules);
+        self.counters.set(Counter::OffloadRefused, tally.refused);
     }
 
     /// Adds or replaces a policy while packets flow; it lasts until the next reload.
@@ -608,6 +665,19 @@ impl<A: Paired<W>, const W: usize> Half<A, W> {
             }));
         }
         Ok(Half { policies, seats: Halves::new(seats), post, workers: shown, passed, tops })
+    }
+
+    /// Has all workers tell of what they refuse.
+    fn tell_below(&mut self, words: &Arc<dyn Words>) -> Result<Picks<A, W>, SizeError> {
+        let picks = Picks::new(words.clone())?;
+        for worker in 0..self.workers.len() {
+            let mut seat = self.seats.take(worker);
+            seat.iter_mut().for_each(|seat| seat.gate.set_hand(picks.hand(worker)));
+            self.seats.put(worker, seat);
+        }
+        // In the name of the first worker: it is nobody's.
+        self.tops.listen(0, picks.exchange())?;
+        Ok(picks)
     }
 
     /// Frees what no worker sees any more, and numbers that no flow has.

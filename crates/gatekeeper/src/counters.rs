@@ -49,5 +49,9 @@ tidemill_graph::counters! {
     PathMtuKnown = "path-mtu-known": "such errors that say what we knew",
     PathMtuRefused = "path-mtu-refused": "such errors that are not believed: by the front, about a packet that we did not send, below what we go down to",
     PathMtuUnchecked = "path-mtu-unchecked": "ICMP errors that were not looked at: too many at once",
+    OffloadDropped = "offload-dropped": "packets of declined flows that the offload dropped before they came in here: they are in no other counter",
+    OffloadDroppedBytes = "offload-dropped-bytes": "their bytes, from the Ethernet header on",
+    OffloadRules = "offload-rules" now: "declined flows that the offload refuses now, or did until a second ago",
+    OffloadRefused = "offload-refused": "declined flows that send much, and that the offload had no room for; the gate goes on dropping what they send",
     MailLost = "mail-lost": "decisions that another worker's mailbox had no room for",
 }

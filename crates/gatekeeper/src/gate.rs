@@ -33,6 +33,7 @@
 //! * **Reclaim** goes a few buckets per burst and per tick, as fast as time goes: [`Gate::keep_up`].
 //! * A fragment is a packet like any other: flows have no ports.
 
+mod given;
 mod holds;
 mod outcome;
 mod pace;
@@ -43,14 +44,15 @@ use crate::decision::Verdict;
 use crate::family::Paired;
 use crate::flow::{Act, FlowState, Installed};
 use crate::mail::{By, Revocation};
+use crate::offload::Hand;
 use crate::policy::{Choice, Choices, MOST_CHOICES};
 use crate::programs::{Catalog, Programs, Refused};
 use crate::tag::Tag;
 use crate::top::{Heavy, keys_of};
+pub use given::{Now, Rules, Seen};
 pub use outcome::{Applied, Fate};
 use pace::Pace;
 pub use pace::{RECLAIM_BURST, RECLAIM_TURN};
-use std::sync::atomic::{Ordering, fence};
 use tidemill_burst::BURST;
 use tidemill_decision::revocation::{Late, Revocations};
 use tidemill_flow::flowtable::{FlowReader, FlowTable, Outcome, Slot, Swept};
@@ -59,57 +61,7 @@ use tidemill_flow::key::Key;
 use tidemill_flow::table::SizeError;
 use tidemill_lookup::cycles::about_now;
 use tidemill_lookup::drive::{MAX_WIDTH, Steered, coroutine};
-use tidemill_lpm::{Fib, Label};
-
-/// A packet from the front, as far as the gate sees it.
-#[derive(Debug, Clone, Copy)]
-pub struct Seen<A> {
-    /// Its source.
-    pub source: A,
-    /// Its destination.
-    pub destination: A,
-    /// Bytes of the IP packet.
-    pub bytes: u32,
-}
-
-/// The policies that hold.
-#[derive(Clone, Copy)]
-pub struct Rules<'a, A> {
-    /// Their table.
-    pub policies: &'a dyn Fib<A>,
-    /// What its numbers mean: asked after they have been looked up, so that it is no older than they are.
-    pub choices: &'a dyn Fn() -> &'a Choices<A>,
-}
-
-impl<'a, A: tidemill_lpm::Address> Rules<'a, A> {
-    /// The number of a destination's policy, and what numbers mean.
-    pub(crate) fn of(&self, destination: A) -> (u32, &'a Choices<A>) {
-        let number = self.policies.lookup(destination).0;
-        (number, self.choices())
-    }
-
-    /// What numbers mean that have been looked up before.
-    pub(crate) fn choices(&self) -> &'a Choices<A> {
-        fence(Ordering::Acquire);
-        (self.choices)()
-    }
-}
-
-/// The time, and what holds at it.
-pub struct Now<'a, A> {
-    /// Nanoseconds.
-    pub ns: u64,
-    /// The policies.
-    pub rules: Rules<'a, A>,
-    /// In which order to look up.
-    pub order: Order,
-    /// How to look up flows.
-    pub driver: Driver,
-    /// How long what was granted passes after it has been revoked, until the Grantor has answered.
-    pub grace_ns: u64,
-    /// Packets by their places in the burst, from their IP headers on: for programs.
-    pub ip: &'a dyn Fn(usize) -> &'a [u8],
-}
+use tidemill_lpm::Label;
 
 /// A burst's time and policies, and what their numbers mean.
 struct At<'n, 'a, A> {
@@ -157,6 +109,8 @@ pub struct Gate<A: Paired<W>, const W: usize> {
     revoked: Revocations<A>,
     /// Spreads flows over Grantors: the same in all workers.
     spread: u64,
+    /// Tells of flows that are declined and send much, if somebody drops what those send before it comes in here.
+    hand: Option<Hand<W>>,
     /// How many flows note each policy's number; that of 0 is any.
     uses: Box<[u32; MOST_CHOICES]>,
     labels: Box<[Label; BURST]>,
@@ -187,6 +141,7 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
             programs: Programs::new(catalog, program_flows)?,
             revoked: Revocations::new(u64::MAX),
             spread,
+            hand: None,
             uses: Box::new([0; MOST_CHOICES]),
             labels: Box::new([Label::NONE; BURST]),
             destinations: Box::new([A::MIN; BURST]),
@@ -219,6 +174,17 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.table.is_empty()
+    }
+
+    /// Has it tell of what it refuses.
+    pub(crate) fn set_hand(&mut self, hand: Hand<W>) {
+        self.hand = Some(hand);
+    }
+
+    /// A burst is going to be judged. To be called before anything that is published is looked at.
+    #[inline]
+    pub(crate) fn begin(&mut self) {
+        self.hand.iter_mut().for_each(Hand::begin);
     }
 
     /// Where the most is dropped.
@@ -480,6 +446,9 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
                 counters.one(Counter::Declined);
                 counters.add(Counter::DeclinedBytes, bytes);
                 self.heavy.dropped(|| keys_of(packet.source, packet.destination));
+                if let (Some(hand), Some(until_ns)) = (&mut self.hand, state.refused_until(now.ns)) {
+                    hand.refused(now.ns, A::key(packet.source, packet.destination), until_ns);
+                }
                 Fate::Declined
             }
             Act::OverRate => {
@@ -588,7 +557,7 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
         };
         let strays = Self::strays(self.spread, at.1, at.0, flow, grantor);
         match self.accept(now_ns, flow.1, verdict, by) {
-            Ok(accepted) => self.take(now_ns, (at.0, strays), slot, accepted),
+            Ok(accepted) => self.take(now_ns, (at.0, strays), (slot, &key), accepted),
             Err(applied) => applied,
         }
     }
@@ -603,7 +572,13 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
     ) -> Result<Accepted, Applied> {
         let rank = match by {
             Some(By { grantor, version }) => {
-                self.revoked.rank(now_ns, grantor, destination, version).ok_or(Applied::Revoked)?
+                let begun = self.revoked.begun();
+                let rank = self.revoked.rank(now_ns, grantor, destination, version);
+                if self.revoked.begun() != begun {
+                    // The oldest may be dead now.
+                    self.hand.iter().for_each(Hand::lift_all);
+                }
+                rank.ok_or(Applied::Revoked)?
             }
             None => 0,
         };
@@ -627,11 +602,11 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
         &mut self,
         now_ns: u64,
         (number, strays): (u32, bool),
-        slot: Slot,
+        (slot, key): (Slot, &Key<W>),
         accepted: Accepted,
     ) -> Applied {
         let mut state = self.table.state(slot);
-        let before = state.installed();
+        let (before, was_refused) = (state.installed(), state.refused_until(now_ns).is_some());
         match accepted.program {
             Some((program, expire_s)) => state.install(now_ns, expire_s, program),
             None => state.decide(now_ns, &accepted.verdict),
@@ -644,6 +619,9 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
         self.uses_change(state.note().into(), number);
         state.set_note(number as u16);
         self.table.set_state(slot, state);
+        if let Some(hand) = self.hand.as_ref().filter(|_| was_refused) {
+            hand.lift(key);
+        }
         accepted.applied
     }
 
@@ -691,7 +669,7 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
             }
         }
         match outcome[0].slot() {
-            Some(slot) => self.take(now_ns, (at.0, strays), slot, accepted),
+            Some(slot) => self.take(now_ns, (at.0, strays), (slot, &key), accepted),
             None => {
                 if let Some((program, _)) = accepted.program {
                     self.programs.release(program);
@@ -712,7 +690,9 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
     /// It is to be said again later.
     pub fn withdraw(&mut self, now_ns: u64, revocation: &Revocation<A>) -> Result<(), Late> {
         let Revocation { below: By { grantor, version }, to } = *revocation;
-        self.revoked.revoke(now_ns, grantor, to, version)
+        let revoked = self.revoked.revoke(now_ns, grantor, to, version);
+        self.hand.iter().for_each(Hand::lift_all);
+        revoked
     }
 
     /// Forgets those flows of the next `buckets` buckets that have been silent, or expired, for `idle_ns`; returns how many. One whose decision was revoked

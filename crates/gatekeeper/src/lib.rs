@@ -13,6 +13,7 @@ pub mod flow;
 pub mod gate;
 mod mail;
 pub mod nodes;
+pub mod offload;
 mod ours;
 pub mod policy;
 pub mod programs;

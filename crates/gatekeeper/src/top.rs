@@ -213,11 +213,22 @@ impl<const W: usize> Heavy<W> {
         }
     }
 
+    /// So many were dropped elsewhere, where all are counted.
+    pub(crate) fn add(&mut self, keys: [Key<W>; 3], packets: u64) {
+        if packets > 0 {
+            self.put(keys, packets);
+        }
+    }
+
     #[cold]
     fn count(&mut self, keys: [Key<W>; 3], stands_for: u64) {
         self.every = self.every.max(stands_for);
+        self.put(keys, stands_for);
+    }
+
+    fn put(&mut self, keys: [Key<W>; 3], packets: u64) {
         for (summary, key) in self.summary.0.iter_mut().zip(keys) {
-            summary.add(hash(&key), &key, stands_for);
+            summary.add(hash(&key), &key, packets);
         }
     }
 

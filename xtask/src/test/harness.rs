@@ -14,7 +14,7 @@ use std::process::Command;
 
 /// Features without which tests are empty: they are off in the default build. One set for all tiers that are built without optimisation: with
 /// another, half of the workspace would be built twice.
-const FEATURES: &str = "tidemill-amp/xdp,tidemill-router/xdp,tidemill-port/xdp,tidemill-port/dpdk,tidemill-grantor/lua,tidemill-cli/dpdk,tidemill-cli/lua";
+const FEATURES: &str = "tidemill-amp/xdp,tidemill-router/xdp,tidemill-gatekeeper/xdp,tidemill-port/xdp,tidemill-port/dpdk,tidemill-grantor/lua,tidemill-cli/dpdk,tidemill-cli/lua";
 
 /// The same where there is no DPDK: a C++ compiler is all that these want.
 const FEATURES_WITHOUT_DPDK: &str = "tidemill-grantor/lua,tidemill-cli/lua";

@@ -15,6 +15,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::net::{SocketAddr, UdpSocket};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -115,6 +116,15 @@ impl Grantor {
     }
 }
 
+/// Starts it in a namespace, by what is in this folder.
+fn spawn(middle: &Netns, folder: &Path) -> Child {
+    let file = |name: &str| File::create(folder.join(name)).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidemill"));
+    command.args(["run", "gate.toml", "--json"]).current_dir(folder);
+    command.stdin(Stdio::null()).stdout(file("out")).stderr(file("log"));
+    middle.enter(|| command.spawn()).unwrap()
+}
+
 /// A Gatekeeper at work, with all that is around it.
 pub(crate) struct Lab {
     pub(crate) client: Netns,
@@ -197,22 +207,43 @@ impl Lab {
             [[gatekeeper.policy]]\nprefix = \"fd00:9::/64\"\naction = \"grantor\"\ngrantors = [\"fd00:8::2\"]\n"
         );
         std::fs::write(folder.path().join("gate.toml"), config).unwrap();
-        let file = |name: &str| File::create(folder.path().join(name)).unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tidemill"));
-        command.args(["run", "gate.toml", "--json"]).current_dir(folder.path());
-        command.stdin(Stdio::null()).stdout(file("out")).stderr(file("log"));
-        let child = middle.enter(|| command.spawn()).unwrap();
+        let child = spawn(&middle, folder.path());
         let control = Client::new(&folder.path().join("gate.sock")).unwrap();
         let (_middle, thread) = (middle, Some(thread));
         let mut lab =
             Lab { client, behind, server, grantor, deciders, _middle, thread, child, folder, control };
-        wait_until("the gatekeeper answers", Duration::from_secs(60), || {
-            if let Some(status) = lab.child.try_wait().unwrap() {
-                panic!("the gatekeeper ended: {status}: {}", lab.read("log"));
-            }
-            lab.control.get::<Counters>(gate::path::COUNTERS, &()).is_ok()
-        });
+        lab.answers();
         lab
+    }
+
+    /// Waits until it answers.
+    fn answers(&mut self) {
+        wait_until("the gatekeeper answers", Duration::from_secs(60), || {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                panic!("the gatekeeper ended: {status}: {}", self.read("log"));
+            }
+            self.control.get::<Counters>(gate::path::COUNTERS, &()).is_ok()
+        });
+    }
+
+    /// Kills it, as nothing in order does.
+    #[cfg(feature = "xdp")]
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Starts it again.
+    #[cfg(feature = "xdp")]
+    pub(crate) fn start_again(&mut self) {
+        self.child = spawn(&self._middle, self.folder.path());
+        self.answers();
+    }
+
+    /// Our interface in front, as the kernel shows it.
+    #[cfg(feature = "xdp")]
+    pub(crate) fn wan(&self) -> String {
+        self._middle.run("ip link show tm-wan")
     }
 
     /// The MAC addresses of the client and of our port in front.

@@ -10,6 +10,8 @@ mod needs;
 #[path = "../root_wire/net.rs"]
 #[allow(dead_code)] // shared with another test
 mod net;
+#[cfg(feature = "xdp")]
+mod offload;
 #[path = "../root_wire/raw.rs"]
 #[allow(dead_code)] // shared with another test
 mod raw;

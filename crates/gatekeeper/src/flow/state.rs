@@ -262,6 +262,12 @@ impl FlowState {
         now_ns + left.saturating_sub(now_ns & ((1 << TICK) - 1))
     }
 
+    /// When a refusal expires, in nanoseconds. `None`: nothing is refused by the state alone.
+    #[inline(always)]
+    pub fn refused_until(&self, now_ns: u64) -> Option<u64> {
+        (self.tag() == DECLINED).then(|| self.expires_ns(now_ns))
+    }
+
     /// A decision has brought a program (transition c).
     pub fn install(&mut self, now_ns: u64, expire_s: u32, program: Installed) {
         let Installed { number, cookie } = program;

@@ -8,8 +8,9 @@ use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use std::collections::HashMap;
 use tidemill_lookup::qsbr::Domain;
-use tidemill_lpm::Prefix;
+use tidemill_lpm::{Fib, Prefix};
 
+mod below;
 mod full;
 mod lives;
 mod policies;

@@ -66,6 +66,7 @@ impl<A: Paired<W>, const W: usize> GateNode<A, W> {
 impl<A: Paired<W>, const W: usize> Node for GateNode<A, W> {
     fn process(&mut self, cx: &mut Context<'_>, burst: &mut [Packet], verdicts: &mut [Verdict]) {
         let Some(seat) = &mut self.seat else { return };
+        seat.gate.begin();
         let settings = self.settings.get(cx.reader);
         let mut count = 0;
         for at in 0..burst.len().min(BURST) {

@@ -1,6 +1,7 @@
 //! The role `gatekeeper`: a router with a gate. All that a router is and answers, this is and answers too.
 
 mod api;
+mod offload;
 
 use super::config::{Config, OTHERS};
 use super::role::{LeftOver, Open, Opening, Role, Told, Trouble, figures};
@@ -8,6 +9,7 @@ use super::router::{self, Router};
 use super::service::{checked_room, lock, unchanged};
 use crate::usage;
 use anyhow::Result;
+use offload::Below;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::Scope;
@@ -28,25 +30,33 @@ pub(super) struct Gatekeeper {
     recorded: bool,
     trouble: Arc<Trouble>,
     workers: usize,
+    /// What refuses before us.
+    below: Option<Below>,
 }
 
 /// Makes a Gatekeeper: its router with its ports, and the gate.
 pub(super) fn open(opening: &Opening<'_>) -> Result<Open> {
     check_section(opening.config, opening.name)?;
+    let (below, fronted) = Below::open(opening)?;
+    let Opening { config, text, name, base, places, domain, record, .. } = *opening;
+    let config = fronted.as_ref().unwrap_or(config);
+    let trouble = opening.trouble.clone();
+    let opening = &Opening { config, text, name, base, places, domain, record, trouble };
     let (router, ports, state) = router::make(opening)?;
-    let role = Arc::new(gatekeeper(opening, router, opening.record)?);
+    let role = Arc::new(gatekeeper(opening, router, record, below)?);
     Ok(Open { role, ports, state })
 }
 
 /// Makes the Gatekeeper of a record.
 pub(super) fn reopen(opening: &Opening<'_>, state: &[u8]) -> Result<Arc<dyn Role>> {
     let router = router::remake(opening, state)?;
-    Ok(Arc::new(gatekeeper(opening, router, true)?))
+    Ok(Arc::new(gatekeeper(opening, router, true, None)?))
 }
 
 /// Checks a Gatekeeper's configuration.
 pub(super) fn check(config: &Config, name: &str) -> Result<(GraphBuilder, String)> {
     check_section(config, name)?;
+    let below = offload::check(config, name)?;
     let (control, domain, routes) = router::check_control(config, name)?;
     let mut section = config.gatekeeper.clone().unwrap_or_default();
     // Nothing will flow: small tables do.
@@ -64,7 +74,7 @@ pub(super) fn check(config: &Config, name: &str) -> Result<(GraphBuilder, String
         .map(|(interface, _)| interface.name.as_str())
         .collect();
     remark(name, &gate);
-    let said = format!("{routes}; in front: {}; {} policies", front.join(", "), section.policy.len());
+    let said = format!("{routes}; in front: {}; {} policies{below}", front.join(", "), section.policy.len());
     Ok((graph, said))
 }
 
@@ -96,7 +106,12 @@ fn check_section(config: &Config, name: &str) -> Result<()> {
     Ok(())
 }
 
-fn gatekeeper(opening: &Opening<'_>, router: Arc<Router>, record: bool) -> Result<Gatekeeper> {
+fn gatekeeper(
+    opening: &Opening<'_>,
+    router: Arc<Router>,
+    record: bool,
+    below: Option<Below>,
+) -> Result<Gatekeeper> {
     let Opening { config, name, domain, .. } = *opening;
     let section = config.gatekeeper.clone().unwrap_or_default();
     let workers = config.run.workers;
@@ -110,7 +125,10 @@ fn gatekeeper(opening: &Opening<'_>, router: Arc<Router>, record: bool) -> Resul
         };
         gate.map(|gate| (gate, control.settings_generation()))
     });
-    let (gate, generation) = made.map_err(|error| mistake(name, &error))?;
+    let (mut gate, generation) = made.map_err(|error| mistake(name, &error))?;
+    if let Some(below) = &below {
+        below.repeat(&mut gate).map_err(|error| mistake(name, &error))?;
+    }
     remark(name, &gate);
     Ok(Gatekeeper {
         router,
@@ -119,6 +137,7 @@ fn gatekeeper(opening: &Opening<'_>, router: Arc<Router>, record: bool) -> Resul
         recorded: record,
         trouble: opening.trouble.clone(),
         workers,
+        below,
     })
 }
 
@@ -194,8 +213,10 @@ impl Role for Gatekeeper {
     fn verbs(self: Arc<Self>, registry: &mut Registry) {
         self.router.clone().verbs(registry);
         api::register(&self, registry);
-        registry
-            .event_kind("gatekeeper", "What the gate has to say: Grantors that do not answer, or do again");
+        registry.event_kind(
+            "gatekeeper",
+            "What the gate has to say: Grantors that do not answer, or do again; its offload",
+        );
         registry.panel("Gatekeeper", move || figures("gate", lock(&self.gate).counters().figures()));
     }
 
@@ -210,14 +231,27 @@ impl Role for Gatekeeper {
             ..Table::default()
         };
         tables.extend([flows("IPv4 flows", Counter::Flows4), flows("IPv6 flows", Counter::Flows6)]);
+        tables.extend(self.below.as_ref().map(|below| Table {
+            name: "declined flows of the offload".into(),
+            kind: "xdp".into(),
+            entries: counters.get(Counter::OffloadRules),
+            room: Some(below.room()),
+            ..Table::default()
+        }));
         tables
     }
 
     fn beside<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>, done: &'scope AtomicBool) {
         self.router.beside(scope, done);
+        if let Some(below) = &self.below {
+            scope.spawn(|| below.follow(self, done));
+        }
     }
 
     fn end(&self) {
+        if let Some(below) = &self.below {
+            below.close(self);
+        }
         self.router.end();
     }
 

@@ -18,6 +18,9 @@ use crate::usage;
 use anyhow::{Context, Result};
 use feeds::{Feeds, Kernel};
 use offload::Below;
+#[cfg(all(feature = "xdp", target_os = "linux"))]
+pub(super) use offload::mode as offload_mode;
+pub(super) use offload::obstacle as offload_obstacle;
 use routes::{State, UpdateFeed};
 use serde_json::json;
 use state::{Origin, Start, StateFile};

@@ -23,6 +23,43 @@ pub(super) struct Counted {
 
 const MEGABYTES: std::ops::RangeInclusive<u32> = 8..=4096;
 
+/// Why packets cannot be dealt with before they come in, if so: something has to see them all. `what` begins its sentence.
+pub(in crate::run) fn obstacle(config: &Config, what: &str) -> Option<String> {
+    if !cfg!(all(feature = "xdp", target_os = "linux")) {
+        return Some(
+            "this tidemill was built without the feature xdp: build it with, or leave it out".into(),
+        );
+    }
+    if config.remap.is_some() {
+        return Some(format!("{what} gets no new destination: leave it or [remap] out"));
+    }
+    for spec in config.port.iter().filter(|spec| spec.interface().is_some()) {
+        let port = spec.name();
+        if spec.is_faulty() {
+            return Some(format!("{what} meets no faults: leave it or port {port}'s fault out"));
+        }
+        if spec.tap().is_some() {
+            return Some(format!("{what} is in no capture: leave it or port {port}'s tap out"));
+        }
+    }
+    None
+}
+
+/// Where a program in front of a port's own runs.
+#[cfg(all(feature = "xdp", target_os = "linux"))]
+pub(in crate::run) fn mode(spec: &PortSpec) -> tidemill_bpf::Mode {
+    use tidemill_bpf::Mode;
+    use tidemill_port::spec::Mode as PortMode;
+    match spec {
+        PortSpec::AfXdp(spec) => match spec.mode {
+            PortMode::Auto => Mode::Auto,
+            PortMode::Native | PortMode::ZeroCopy => Mode::Native,
+            PortMode::Generic => Mode::Generic,
+        },
+        _ => Mode::Auto,
+    }
+}
+
 /// Checks what a configuration asks for, and gives what to say of it.
 pub(super) fn check(config: &Config, name: &str) -> Result<String> {
     let section = &config.router;
@@ -40,25 +77,11 @@ pub(super) fn check(config: &Config, name: &str) -> Result<String> {
             config.role
         ));
     }
-    if !cfg!(all(feature = "xdp", target_os = "linux")) {
-        return refused(
-            "this tidemill was built without the feature xdp: build it with, or leave it out".into(),
-        );
-    }
     if config.bgp.as_ref().is_some_and(|bgp| bgp.flowspec) {
         return refused("what it forwards meets no flow specification: leave it or bgp.flowspec out".into());
     }
-    if config.remap.is_some() {
-        return refused("what it forwards gets no new destination: leave it or [remap] out".into());
-    }
-    for spec in config.port.iter().filter(|spec| spec.interface().is_some()) {
-        let port = spec.name();
-        if spec.is_faulty() {
-            return refused(format!("what it forwards meets no faults: leave it or port {port}'s fault out"));
-        }
-        if spec.tap().is_some() {
-            return refused(format!("what it forwards is in no capture: leave it or port {port}'s tap out"));
-        }
+    if let Some(why) = obstacle(config, "what it forwards") {
+        return refused(why);
     }
     let on: Vec<&str> = config.port.iter().filter_map(PortSpec::interface).collect();
     if on.is_empty() {
@@ -70,7 +93,7 @@ pub(super) fn check(config: &Config, name: &str) -> Result<String> {
 #[cfg(all(feature = "xdp", target_os = "linux"))]
 mod here {
     use super::super::Router;
-    use super::{Counted, check};
+    use super::{Counted, check, mode};
     use crate::run::config::Config;
     use crate::run::role::{Opening, Told};
     use crate::run::service::{lock, now_ns};
@@ -80,11 +103,9 @@ mod here {
     use std::sync::Mutex;
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::time::Duration;
-    use tidemill_bpf::Mode;
     use tidemill_control::Family;
     use tidemill_feed::LoadedTable;
     use tidemill_port::PortSpec;
-    use tidemill_port::spec::Mode as PortMode;
     use tidemill_router::config::OffloadKind;
     use tidemill_router::offload::xdp::{
         Account, Offload, OffloadPort, PORT_REASONS, PortCounters, bytes_for,
@@ -234,18 +255,10 @@ mod here {
     /// The ports that are on network interfaces. What leaves by a port with a queue is the queue's.
     fn ports(config: &Config) -> Vec<(u16, OffloadPort)> {
         let one = |(number, spec): (u16, &PortSpec)| {
-            let mode = match spec {
-                PortSpec::AfXdp(spec) => match spec.mode {
-                    PortMode::Auto => Mode::Auto,
-                    PortMode::Native | PortMode::ZeroCopy => Mode::Native,
-                    PortMode::Generic => Mode::Generic,
-                },
-                _ => Mode::Auto,
-            };
             let port = OffloadPort {
                 name: spec.name().into(),
                 interface: spec.interface()?.into(),
-                mode,
+                mode: mode(spec),
                 is_behind: matches!(spec, PortSpec::AfXdp(_)),
                 sends: !config.queue.iter().any(|queue| queue.port == spec.name()),
             };

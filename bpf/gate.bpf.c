@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0 OR GPL-2.0
+//
+// Drops, on interfaces in front of a Gatekeeper, packets of flows that are declined.
+//
+//   frame -> to our MAC address -> tags -> IPv4, IPv6 -> source and destination -> a rule that holds --> drop
+//                |                   |         |                                        |
+//                '-------------------'---------'-- all else ----------------------------'--> next[port], an AF_XDP port's program,
+//                                                                                            or else the kernel
+//
+// User space decides; here some of its refusals are repeated, those of flows that send much (crates/gatekeeper/src/offload). A rule holds until its end, and as
+// long as its stamp is what two numbers in `words` add up to: one of them changes with anything that may undo many refusals, the other with a decision about one of the flows that
+// share it. So user space ends rules by adding to a word, and has no need to find them.
+//
+// Linux 5.9. Made into gate.bpf.o by `cargo xtask bpf`.
+
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "reader.h"
+
+// As in crates/wire: vlan::MAX_TAGS.
+#define MAX_TAGS 4
+
+// Where things lie in `words`; as in crates/gatekeeper/src/offload/mod.rs. A door is a port all of whose interfaces are in front: its MAC address, and a bit above.
+enum { ALL = 0, DOORS = 1, SHARDS = 512, WORDS = SHARDS + 4096 };
+#define DOOR (1ull << 48)
+
+// Indices of `counts`.
+enum { DROPPED, DROPPED_BYTES, COUNTS = 2 };
+
+struct flow4 {
+	__be32 source, destination;
+};
+
+struct flow6 {
+	__be32 source[4], destination[4];
+};
+
+struct rule {
+	__u64 expires_ns, stamp, shard;
+	__u64 packets, bytes; // kept away
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, WORDS);
+	__type(key, __u32);
+	__type(value, __u64);
+} words SEC(".maps");
+
+// Memory is taken for the rules that there are, not for those that there may be.
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 65536);
+	__type(key, struct flow4);
+	__type(value, struct rule);
+} rules4 SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 65536);
+	__type(key, struct flow6);
+	__type(value, struct rule);
+} rules6 SEC(".maps");
+
+struct counts {
+	__u64 of[COUNTS];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct counts);
+} counts SEC(".maps");
+
+// The port of a device that the program is on.
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1024);
+	__type(key, __u32);
+	__type(value, __u32);
+} ports SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
+	__uint(max_entries, 256);
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, sizeof(__u32));
+} next SEC(".maps");
+
+static __always_inline __u64 word(__u32 at)
+{
+	volatile __u64 *word = bpf_map_lookup_elem(&words, &at);
+
+	return word ? *word : 0;
+}
+
+// Whether a rule holds; then it counts the packet. Of the two numbers none ever falls, so their sum is that of the stamp only if neither has changed.
+static __always_inline int holds(struct rule *rule, __u64 bytes)
+{
+	__u64 all;
+
+	if (!rule)
+		return 0;
+	all = word(ALL);
+	// Not by the coarse clock, which lags: a packet that comes when its flow may ask again is user space's.
+	if (rule->stamp != all + word(rule->shard) || rule->expires_ns <= bpf_ktime_get_ns())
+		return 0;
+	__sync_fetch_and_add(&rule->packets, 1);
+	__sync_fetch_and_add(&rule->bytes, bytes);
+	return 1;
+}
+
+static __always_inline int declined4(struct reader frame, __u64 bytes)
+{
+	struct iphdr *ip = TAKE(&frame, struct iphdr);
+	struct flow4 flow = {};
+
+	if (!ip || ip->version != 4 || ip->ihl < 5)
+		return 0;
+	flow.source = ip->saddr;
+	flow.destination = ip->daddr;
+	return holds(bpf_map_lookup_elem(&rules4, &flow), bytes);
+}
+
+static __always_inline int declined6(struct reader frame, __u64 bytes)
+{
+	struct ipv6hdr *ip = TAKE(&frame, struct ipv6hdr);
+	struct flow6 flow = {};
+
+	if (!ip || ip->version != 6)
+		return 0;
+	__builtin_memcpy(flow.source, &ip->saddr, 16);
+	__builtin_memcpy(flow.destination, &ip->daddr, 16);
+	return holds(bpf_map_lookup_elem(&rules6, &flow), bytes);
+}
+
+// Where the network header is, by the number of tags (room for more, or the table would get a section of its own).
+static const __u8 below_tags[64] = { 14, 18, 22, 26, 30 };
+
+static __always_inline int declined(struct xdp_md *context, __u32 port)
+{
+	struct reader frame = { (void *)(long)context->data, (void *)(long)context->data_end };
+	__u64 bytes = frame.end - frame.at, door, mac = 0;
+	struct ethhdr *ethernet = TAKE(&frame, struct ethhdr);
+	__u32 tags;
+	__be16 type;
+
+	if (!ethernet)
+		return 0;
+	door = word(DOORS + (port & 255));
+	__builtin_memcpy(&mac, ethernet->h_dest, ETH_ALEN);
+	if (door != (mac | DOOR))
+		return 0;
+	type = ethernet->h_proto;
+	// Whatever the tags are, those that a driver has taken off unseen included: no interface of a door's port is at the back.
+#pragma unroll
+	for (tags = 0; tags < MAX_TAGS; tags++) {
+		struct tag {
+			__be16 tci, type;
+		} *tag;
+
+		if (type != bpf_htons(ETH_P_8021Q) && type != bpf_htons(ETH_P_8021AD) && type != bpf_htons(0x9100))
+			break;
+		tag = TAKE(&frame, struct tag);
+		if (!tag)
+			return 0;
+		type = tag->type;
+	}
+	frame.at = (void *)(long)context->data + below_tags[tags & 63];
+	if (type == bpf_htons(ETH_P_IP))
+		return declined4(frame, bytes);
+	if (type == bpf_htons(ETH_P_IPV6))
+		return declined6(frame, bytes);
+	return 0;
+}
+
+SEC("xdp")
+int tidemill_gate(struct xdp_md *context)
+{
+	__u32 zero = 0, device = context->ingress_ifindex, *port;
+	__u64 bytes = (void *)(long)context->data_end - (void *)(long)context->data;
+	struct counts *counted;
+
+	port = bpf_map_lookup_elem(&ports, &device);
+	if (!port)
+		return XDP_PASS;
+	if (declined(context, *port)) {
+		counted = bpf_map_lookup_elem(&counts, &zero);
+		if (counted) {
+			counted->of[DROPPED]++;
+			counted->of[DROPPED_BYTES] += bytes;
+		}
+		return XDP_DROP;
+	}
+	bpf_tail_call(context, &next, *port);
+	return XDP_PASS;
+}
+
+char LICENSE[] SEC("license") = "Dual MIT/GPL";

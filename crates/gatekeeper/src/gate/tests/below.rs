@@ -1,0 +1,70 @@
+//! What a gate tells an offload, held against the gate itself: whatever packets, decisions, revocations and times come, a rule that holds is about a flow whose next packet the
+//! gate would drop.
+
+use super::*;
+use crate::offload::{Pick, Picks, WORDS, Words};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+#[test]
+fn rules_below_refuse_what_the_gate_refuses() {
+    let words: Arc<dyn Words> = Arc::new((0..WORDS).map(|_| AtomicU64::new(0)).collect::<Vec<_>>());
+    let picks = Picks::<u32, 1>::new(words).unwrap();
+    let (mut gate, mut judge) = judge(4096);
+    gate.set_hand(picks.hand(0));
+    let mut random = StdRng::seed_from_u64(17);
+    let mut rules: HashMap<u32, Pick<1>> = HashMap::new();
+    let (mut ns, mut version) = (1_000 * SECOND, 1);
+    let (mut kept, mut lifted, mut ended) = (0, 0, 0);
+    for turn in 0..3000 {
+        ns += random.random_range(0..SECOND / 50);
+        // Packets of a few flows; those that a rule has do not come in, and the gate would drop them.
+        let burst: Vec<u32> = (0..random.random_range(1..64)).map(|_| random.random_range(0..24)).collect();
+        let holds = |source: &u32| {
+            let rule = rules.get(source);
+            rule.is_some_and(|pick| picks.holds(pick.shard, pick.stamp) && ns < pick.until_ns)
+        };
+        let (below, above): (Vec<u32>, Vec<u32>) = burst.into_iter().partition(holds);
+        let mut reader = gate.reader();
+        for source in &below {
+            let mut state = reader.get(&u32::key(*source, 7)).unwrap().state;
+            assert_eq!(state.packet(ns, 46), Act::Declined, "turn {turn}, flow {source}");
+        }
+        kept += below.len();
+        gate.begin();
+        let fates = judge(&mut gate, ns, &above.iter().map(|source| to(*source)).collect::<Vec<_>>());
+        // Who is asked about is decided about, mostly declined; others now and then.
+        for (source, fate) in above.iter().zip(fates) {
+            let decides = match fate {
+                Fate::Request(_) => random.random_bool(0.5),
+                _ => random.random_bool(0.01),
+            };
+            if decides {
+                let verdict = match random.random_bool(0.7) {
+                    true => Verdict::Declined { expire_s: random.random_range(0..4) },
+                    false => verdict(&mut random),
+                };
+                let by = random.random_bool(0.5).then_some(By { grantor: 0, version });
+                assert_eq!(apply(&mut gate, ns, (*source, 7), &verdict, by), Applied::Done);
+            }
+        }
+        // An operator, about a flow whose packets are all dropped below.
+        if let Some(source) = below.first().filter(|_| random.random_bool(0.05)) {
+            let granted =
+                Verdict::Granted { rate_kib_s: 9, expire_s: 9, renew_ms: 9000, step_ms: 1000, direct: false };
+            assert_eq!(apply(&mut gate, ns, (*source, 7), &granted, None), Applied::Done);
+            assert!(!holds(source), "a rule outlives its flow's refusal");
+            lifted += 1;
+        }
+        if random.random_bool(0.01) {
+            version += 1;
+            let below = By { grantor: 0, version };
+            gate.withdraw(ns, &Revocation { below, to: None }).unwrap();
+            assert!(rules.values().all(|pick| !picks.holds(pick.shard, pick.stamp)));
+        }
+        ended += rules.values().filter(|pick| pick.until_ns <= ns).count();
+        rules.retain(|_, pick| pick.until_ns > ns);
+        rules.extend(std::iter::from_fn(|| picks.take()).map(|pick| (u32::of_key(&pick.flow).0, pick)));
+    }
+    assert!(kept > 1000 && lifted > 10 && ended > 10, "{kept} {lifted} {ended}");
+}
