@@ -1,7 +1,7 @@
 //! Part 15, operation: the API, events, the live page, the package, what a process gives up.
 
 use super::{Line, Outcome, verdict};
-use crate::tidy;
+use crate::{fuzz, tidy};
 
 pub(crate) const LINES: &[Line] = &[
     ("unauthenticated, oversized, malformed, slow requests are refused within limits", |machine| {
@@ -26,6 +26,11 @@ pub(crate) const LINES: &[Line] = &[
     ("requests cut, spliced and filled with other bytes harm nobody", |machine| {
         let mutilated = ["-p", "tidemill-control", "--test", "server", "mutilated_requests"];
         Ok(Outcome::Pass(format!("{} tests: mutilated_requests", machine.tests(&mutilated, 1)?)))
+    }),
+    ("the fuzzed API survives", |machine| {
+        let seconds = if machine.quick { 20 } else { 300 };
+        let totals = fuzz::some(&["control_api"], seconds)?;
+        Ok(verdict(totals.failed == 0 && totals.passed == 1, format!("{totals}, {seconds} s")))
     }),
     ("a compromised worker thread opens neither files nor sockets", |machine| {
         let passed = machine.tests(&["-p", "tidemill-daemon", "--test", "service"], 2)?;
