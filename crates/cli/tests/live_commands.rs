@@ -555,6 +555,7 @@ fn without_a_router_every_verb_says_so_in_a_line() {
         "top --once",
         "show tables",
         "events",
+        "log",
     ];
     for verb in verbs {
         for json in ["", " --json"] {

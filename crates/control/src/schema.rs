@@ -47,6 +47,8 @@ pub mod path {
     pub const EVENTS: &str = "/v1/events";
     /// GET: [`Tables`](super::Tables).
     pub const TABLES: &str = "/v1/tables";
+    /// GET: [`Log`](super::Log). POST of a [`LogChange`](super::LogChange): the same, after it.
+    pub const LOG: &str = "/v1/log";
     /// GET: [`Panels`](super::Panels).
     pub const PANELS: &str = "/v1/panels";
     /// POST: [`Done`](super::Done).
@@ -87,11 +89,13 @@ pub mod gate;
 pub mod grantor;
 pub mod ipfix;
 pub mod kv;
+mod log;
 pub mod nat;
 mod panel;
 pub mod switch;
 
 pub use events::{Event, EventKind, EventsQuery, Severity};
+pub use log::{Log, LogChange, LogModule};
 pub use panel::{Panel, PanelFamily, Panels, Sample, Table, Tables};
 
 answers! {

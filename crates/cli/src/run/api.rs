@@ -69,6 +69,14 @@ pub(crate) fn registry(service: &Arc<Service>) -> Registry {
     registry.stream(path::CAPTURE, "Packets at a node or a port, as pcapng", move |r: &Request| {
         capture(&to, &r.query()?)
     });
+    get!(path::LOG, "How much is said on standard error, by module", |s: &Service, _: &Request| {
+        Ok::<_, ApiError>(s.trouble.levels().show())
+    });
+    let to = service.clone();
+    registry.post(path::LOG, "Say more or less there, until the next reload", move |r: &Request| {
+        to.trouble.levels().change(&r.json()?).map_err(ApiError::bad_request)?;
+        Ok(to.trouble.levels().show())
+    });
     let of = service.clone();
     registry.metrics(move || super::metrics::of(&of));
     registry.events(service.trouble.events());

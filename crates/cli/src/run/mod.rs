@@ -9,6 +9,7 @@ mod gatekeeper;
 mod grantor;
 mod harden;
 mod kvcache;
+mod log;
 mod metrics;
 mod mitigator;
 mod nat;
@@ -140,6 +141,7 @@ pub(crate) fn run(args: RunArgs) -> Result<bool> {
     let places = setup::places(&config, &Topology::read(Path::new("/sys")), &name)?;
     setup::warn_of_forwarding(&config.port);
     let trouble = Arc::new(Trouble::default());
+    trouble.levels().set(&config.log);
     let opening = Opening {
         config: &config,
         text: &text,
