@@ -17,10 +17,13 @@ pub(crate) const LINES: &[Line] = &[
         )?;
         Ok(Outcome::Pass(format!("{} tests", passed + run)))
     }),
-    ("log levels by module, by file, reload and command; reloads wait for files beside all else", |machine| {
-        let passed = machine.tests(&["-p", "tidemill-cli", "--test", "reload_commands"], 2)?;
-        Ok(Outcome::Pass(format!("{passed} tests: reload_commands")))
-    }),
+    (
+        "log levels by module, by file, reload and command; reloads wait for files beside all else",
+        |machine| {
+            let passed = machine.tests(&["-p", "tidemill-cli", "--test", "reload_commands"], 2)?;
+            Ok(Outcome::Pass(format!("{passed} tests: reload_commands")))
+        },
+    ),
     // Chromium and its libraries are a large download: it is no package that `setup` installs.
     ("the live page in headless Chromium (apt-get install chromium fonts-dejavu-core)", |machine| {
         let arguments = ["-p", "tidemill-cli", "--test", "live_page", "--", "--ignored", "--nocapture"];
