@@ -4,6 +4,7 @@
 
 mod tool;
 
+use serde_json::Value;
 use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -101,6 +102,31 @@ fn a_grantor_whose_tables_come_slowly() {
     goes_on_while_a_file_is_slow(&folder, "deny.txt", "192.0.2.0/24\n");
 }
 
+/// The OpenAPI document of a run says what each of its verbs takes and answers.
+fn the_types_are_known(folder: &Folder) {
+    let client = tidemill_control::Client::new(&folder.path("s.sock")).unwrap();
+    let document: Value = client.get("/v1/openapi.json", &()).unwrap();
+    let (mut answers, mut bodies) = (0, 0);
+    for (path, verbs) in document["paths"].as_object().unwrap() {
+        for (method, verb) in verbs.as_object().unwrap() {
+            let answer = &verb["responses"]["200"]["content"]["application/json"];
+            let is_told =
+                answer.is_null() || path == "/v1/openapi.json" || answer["schema"]["$ref"].is_string();
+            assert!(is_told, "{method} {path}: {answer}");
+            answers += usize::from(!answer.is_null());
+            let body = &verb["requestBody"]["content"]["application/json"];
+            // These need none.
+            let is_bare = ["/v1/reload", "/v1/stop", "/v1/state"].contains(&path.as_str());
+            assert!(
+                body.is_null() || is_bare || body["schema"]["properties"].is_object(),
+                "{method} {path}: {body}"
+            );
+            bodies += usize::from(body["schema"].is_object());
+        }
+    }
+    assert!(answers > 20 && bodies > 2, "{answers} {bodies}");
+}
+
 #[test]
 fn what_is_said_follows_the_levels() {
     let folder = Folder::new();
@@ -115,6 +141,7 @@ fn what_is_said_follows_the_levels() {
         assert!(started.elapsed() < PATIENCE && running.0.try_wait().unwrap().is_none());
         std::thread::sleep(Duration::from_millis(20));
     }
+    the_types_are_known(&folder);
     let shown = folder.ok("log --json --socket s.sock").json().remove(0);
     assert_eq!(shown["level"], "warning");
     let one = serde_json::json!({"name": "bgp", "level": "warning", "own": false});

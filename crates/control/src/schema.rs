@@ -64,7 +64,7 @@ pub const PCAPNG: &str = "application/x-pcapng";
 macro_rules! answers {
     ($($(#[$attribute:meta])* pub struct $name:ident { $($body:tt)* })*) => { $(
         $(#[$attribute])*
-        #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+        #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
         #[serde(default)]
         pub struct $name { $($body)* }
     )* };
@@ -74,7 +74,7 @@ macro_rules! answers {
 macro_rules! requests {
     ($($(#[$attribute:meta])* pub struct $name:ident { $($body:tt)* })*) => { $(
         $(#[$attribute])*
-        #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+        #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
         #[serde(deny_unknown_fields)]
         pub struct $name { $($body)* }
     )* };
@@ -666,7 +666,7 @@ requests! {
 }
 
 /// Whether a link is up.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Link {
     /// It is.
@@ -678,7 +678,7 @@ pub enum Link {
 }
 
 /// Routes that forward nothing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Refusal {
     /// Dropped without a word.

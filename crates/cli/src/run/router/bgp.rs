@@ -89,12 +89,14 @@ pub(super) fn register(router: &Arc<Router>, registry: &mut Registry) {
     registry.get(path::ROUTES, "Paths that BGP peers have told", move |asked: &Request| {
         routes(&to, &asked.query()?)
     });
+    registry.takes::<RoutesQuery>();
     let to = router.clone();
     registry.get(path::BMP, "BMP routers and their peers", move |_: &Request| monitors(&to));
     let to = router.clone();
     registry.post(path::RESET, "Have a BGP session begin anew", move |asked: &Request| {
         reset(&to, &asked.json()?)
     });
+    registry.takes::<Reset>();
 }
 
 fn none() -> ApiError {
