@@ -49,7 +49,7 @@ has /usr/share/man/man1/tidemill-run.1.gz
 dpkg --verify tidemill
 if [ "$PROGRAM" = 1 ]; then
     cp -r /usr/share/doc/tidemill/examples /tmp/examples
-    for role in router switch nat mitigator gatekeeper grantor; do
+    for role in router switch nat filter mitigator gatekeeper grantor; do
         tidemill run /tmp/examples/$role/$role.toml --json > /tmp/$role.json || { echo "trial: the example $role fails"; exit 1; }
         echo "trial: the example $role ran"
     done

@@ -1,7 +1,7 @@
 //! Part 15, operation: the API, events, the live page, the package, what a process gives up.
 
 use super::{Line, Outcome, verdict};
-use crate::{fuzz, tidy};
+use crate::{fuzz, soak, tidy};
 
 pub(crate) const LINES: &[Line] = &[
     ("unauthenticated, oversized, malformed, slow requests are refused within limits", |machine| {
@@ -50,6 +50,13 @@ pub(crate) const LINES: &[Line] = &[
     (
         "the package is installed, its examples run, it is upgraded, removed, and leaves nothing (root)",
         |machine| Ok(Outcome::Pass(machine.said(&["deb", "--trial"])?)),
+    ),
+    (
+        "soak: every role under load, with reloads, churn, faults and kills: books, memory, drop reasons",
+        |machine| {
+            let minutes = if machine.quick { 1.0 } else { 30.0 };
+            Ok(verdict(soak::all(minutes)?, format!("{minutes} minutes a role, see above")))
+        },
     ),
     ("tidy", |_| {
         let good = tidy::run()?;
