@@ -6,6 +6,7 @@
 use crate::test::Totals;
 use crate::{env, proc};
 use anyhow::{Context, Result, bail};
+use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
@@ -32,7 +33,7 @@ const COVERAGE: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-l
 pub(crate) fn run(options: &Options) -> Result<bool> {
     let mut targets = targets()?;
     if let Some(only) = &options.target {
-        targets.retain(|name| name == only);
+        targets.retain(|target| target.name == *only);
         if targets.is_empty() {
             bail!("fuzz/Cargo.toml lists no target {only}");
         }
@@ -53,14 +54,18 @@ enum Build {
     Quick,
 }
 
-/// The tier `fuzz` of the tests: every target for a few seconds.
+/// The tier `fuzz` of the tests: for a few seconds every target that needs no feature. What those bring in takes minutes to build.
 pub(crate) fn tier(seconds: u32) -> Result<Totals> {
-    run_targets(&targets()?, seconds, Build::Quick)
+    run_targets(&of_tier()?, seconds, Build::Quick)
 }
 
 /// Builds what the tier runs.
 pub(crate) fn build_tier() -> Result<()> {
-    build(&targets()?, Build::Quick).map(drop)
+    build(&of_tier()?, Build::Quick).map(drop)
+}
+
+fn of_tier() -> Result<Vec<Target>> {
+    Ok(targets()?.into_iter().filter(|target| target.features.is_empty()).collect())
 }
 
 /// Every target.
@@ -69,24 +74,44 @@ pub(crate) fn all(seconds: u32) -> Result<Totals> {
 }
 
 /// Only these targets.
-pub(crate) fn some(targets: &[&str], seconds: u32) -> Result<Totals> {
-    run_targets(&targets.iter().map(|&name| name.to_owned()).collect::<Vec<_>>(), seconds, Build::Full)
+pub(crate) fn some(names: &[&str], seconds: u32) -> Result<Totals> {
+    let mut known = targets()?;
+    if let Some(wrong) = names.iter().find(|name| !known.iter().any(|target| target.name == **name)) {
+        bail!("fuzz/Cargo.toml lists no target {wrong}");
+    }
+    known.retain(|target| names.contains(&target.name.as_str()));
+    run_targets(&known, seconds, Build::Full)
 }
 
 fn manifest() -> PathBuf {
     env::root().join("fuzz").join("Cargo.toml")
 }
 
-/// The names of the targets, from fuzz/Cargo.toml.
-fn targets() -> Result<Vec<String>> {
+/// A target, with the features of fuzz/Cargo.toml that it needs.
+struct Target {
+    name: String,
+    features: Vec<String>,
+}
+
+/// The targets of fuzz/Cargo.toml.
+fn targets() -> Result<Vec<Target>> {
     let metadata = env::metadata(&manifest(), false)?;
     let targets = metadata["packages"][0]["targets"].as_array().cloned().unwrap_or_default();
     let bins = targets.iter().filter(|target| target["kind"][0] == "bin");
-    Ok(bins.filter_map(|target| target["name"].as_str().map(str::to_owned)).collect())
+    Ok(bins.filter_map(target).collect())
+}
+
+/// A target of `cargo metadata`.
+fn target(described: &Value) -> Option<Target> {
+    let features = described["required-features"].as_array().into_iter().flatten();
+    Some(Target {
+        name: described["name"].as_str()?.to_owned(),
+        features: features.filter_map(|feature| feature.as_str().map(str::to_owned)).collect(),
+    })
 }
 
 /// Builds, then runs as many at a time as there are cores.
-fn run_targets(targets: &[String], seconds: u32, how: Build) -> Result<Totals> {
+fn run_targets(targets: &[Target], seconds: u32, how: Build) -> Result<Totals> {
     let mut totals = Totals::default();
     if targets.is_empty() {
         return Ok(totals);
@@ -99,10 +124,10 @@ fn run_targets(targets: &[String], seconds: u32, how: Build) -> Result<Totals> {
         for _ in 0..workers {
             scope.spawn(|| {
                 let next = || queue.lock().ok().and_then(|mut queue| queue.next());
-                while let Some(name) = next() {
-                    let result = run_one(&folder, name, seconds);
+                while let Some(target) = next() {
+                    let result = run_one(&folder, &target.name, seconds);
                     if let Ok(mut results) = results.lock() {
-                        results.push((name, result));
+                        results.push((target.name.as_str(), result));
                     }
                 }
             });
@@ -123,7 +148,7 @@ fn run_targets(targets: &[String], seconds: u32, how: Build) -> Result<Totals> {
 }
 
 /// Builds the targets; returns the folder of the binaries.
-fn build(targets: &[String], how: Build) -> Result<PathBuf> {
+fn build(targets: &[Target], how: Build) -> Result<PathBuf> {
     let host = env::host()?;
     let (folder, flags) = match how {
         Build::Full => ("fuzz", COVERAGE.to_owned()),
@@ -138,8 +163,11 @@ fn build(targets: &[String], how: Build) -> Result<PathBuf> {
     if matches!(how, Build::Quick) {
         cargo.env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1");
     }
-    for name in targets {
-        cargo.args(["--bin", name]);
+    for target in targets {
+        cargo.args(["--bin", &target.name]);
+        for feature in &target.features {
+            cargo.args(["--features", feature]);
+        }
     }
     proc::check(&mut cargo)?;
     Ok(output.join(host).join("release"))
@@ -180,6 +208,15 @@ fn executions(text: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn what_a_target_needs_is_read() {
+        let of = |json: serde_json::Value| super::target(&json).map(|target| (target.name, target.features));
+        let needs = serde_json::json!({"name": "a", "kind": ["bin"], "required-features": ["api"]});
+        assert_eq!(of(needs), Some(("a".into(), vec!["api".into()])));
+        assert_eq!(of(serde_json::json!({"name": "b"})), Some(("b".into(), Vec::new())));
+        assert!(of(serde_json::json!({})).is_none());
+    }
+
     #[test]
     fn executions_are_read() {
         assert_eq!(super::executions("Done\nstat::number_of_executed_units: 1234\nstat::x: 1"), Some(1234));

@@ -38,9 +38,18 @@ pub(crate) struct Options {
     seed: u64,
 }
 
-/// Roles that need no other program beside them, and whether they take routes.
-const ROLES: &[(&str, bool)] =
-    &[("router", true), ("switch", false), ("nat", true), ("mitigator", false), ("gatekeeper", true)];
+/// Roles that need no other program beside them, and whether they take routes. What is left out is `kvcache`, behind which there has to be a memcached.
+const ROLES: &[(&str, bool)] = &[
+    ("router", true),
+    ("switch", false),
+    ("nat", true),
+    ("filter", true),
+    ("mitigator", false),
+    ("gatekeeper", true),
+    (GRANTOR, true),
+];
+/// The one that needs a program with the feature `lua`.
+const GRANTOR: &str = "grantor";
 
 /// How long the reference runs.
 const REFERENCE_S: &str = "20";
@@ -55,10 +64,17 @@ const LOOKS: usize = 500;
 /// A question or a reload takes no longer.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Whether all roles held.
+/// Whether all roles held, so many minutes each.
+pub(crate) fn all(minutes: f64) -> Result<bool> {
+    run(&Options { minutes, role: Vec::new(), binary: None, seed: 1 })
+}
+
+/// Whether all roles that were asked for held.
 pub(crate) fn run(options: &Options) -> Result<bool> {
+    let is_wanted = |role: &str| options.role.is_empty() || options.role.iter().any(|wanted| wanted == role);
     let binary = match &options.binary {
         Some(binary) => std::path::absolute(binary)?,
+        None if is_wanted(GRANTOR) => env::tidemill_with("lua")?,
         None => env::tidemill()?,
     };
     if let Some(wrong) = options.role.iter().find(|role| !ROLES.iter().any(|(known, _)| known == role)) {
@@ -68,7 +84,7 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     let time = Duration::try_from_secs_f64(options.minutes * 60.0).context("--minutes")?;
     let mut good = true;
     for (role, routes) in ROLES {
-        if !options.role.is_empty() && !options.role.iter().any(|wanted| wanted == role) {
+        if !is_wanted(role) {
             continue;
         }
         match soak(&binary, role, *routes, time, options.seed) {

@@ -168,6 +168,8 @@ enum Command {
     Top(live::Top),
     /// Watch what happens: reloads, links, drops beyond a rate, workers without time
     Events(live::Events),
+    /// Show or change how much a running process says on standard error, by module
+    Log(live::Log),
     /// Print a script that completes this command line
     Completions(live::Completions),
     /// Write the manual: a page for each command
@@ -210,6 +212,7 @@ fn main() -> ExitCode {
         Command::Stop(args) => live::stop(&args),
         Command::Top(args) => live::top(&args),
         Command::Events(args) => live::events(&args),
+        Command::Log(args) => live::log(&args),
         Command::Man(args) => manual::man(&args, Cli::command()),
         Command::Completions(args) => live::completions(&args, &mut Cli::command()),
     };

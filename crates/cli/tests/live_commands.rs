@@ -3,7 +3,6 @@
 
 mod tool;
 
-use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -12,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tidemill_control::schema::{self as wire, Done, Link, path};
-use tidemill_control::{ApiError, Registry, Request, Server, Stream};
+use tidemill_control::{Answer, ApiError, Registry, Request, Server, Stream};
 use tool::{Folder, Ran};
 
 /// A folder with a server at `s.sock` in it.
@@ -45,7 +44,7 @@ impl Fake {
     }
 }
 
-fn answer<T: Serialize + Clone + Send + Sync + 'static>(registry: &mut Registry, path: &str, value: T) {
+fn answer<T: Answer + Clone + Send + Sync + 'static>(registry: &mut Registry, path: &str, value: T) {
     registry.get(path, "", move |_: &Request| Ok(value.clone()));
 }
 
@@ -557,6 +556,7 @@ fn without_a_router_every_verb_says_so_in_a_line() {
         "top --once",
         "show tables",
         "events",
+        "log",
     ];
     for verb in verbs {
         for json in ["", " --json"] {

@@ -4,6 +4,7 @@
 
 mod tool;
 
+use serde_json::Value;
 use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -99,4 +100,80 @@ fn a_grantor_whose_tables_come_slowly() {
     folder.write("run.toml", format!("{text}\n[control]\nsocket = \"s.sock\"\n"));
     std::fs::copy(format!("{example}deny.txt"), folder.path("deny.txt")).unwrap();
     goes_on_while_a_file_is_slow(&folder, "deny.txt", "192.0.2.0/24\n");
+}
+
+/// The OpenAPI document of a run says what each of its verbs takes and answers.
+fn the_types_are_known(folder: &Folder) {
+    let client = tidemill_control::Client::new(&folder.path("s.sock")).unwrap();
+    let document: Value = client.get("/v1/openapi.json", &()).unwrap();
+    let (mut answers, mut bodies) = (0, 0);
+    for (path, verbs) in document["paths"].as_object().unwrap() {
+        for (method, verb) in verbs.as_object().unwrap() {
+            let answer = &verb["responses"]["200"]["content"]["application/json"];
+            let is_told =
+                answer.is_null() || path == "/v1/openapi.json" || answer["schema"]["$ref"].is_string();
+            assert!(is_told, "{method} {path}: {answer}");
+            answers += usize::from(!answer.is_null());
+            let body = &verb["requestBody"]["content"]["application/json"];
+            // These need none.
+            let is_bare = ["/v1/reload", "/v1/stop", "/v1/state"].contains(&path.as_str());
+            assert!(
+                body.is_null() || is_bare || body["schema"]["properties"].is_object(),
+                "{method} {path}: {body}"
+            );
+            bodies += usize::from(body["schema"].is_object());
+        }
+    }
+    assert!(answers > 20 && bodies > 2, "{answers} {bodies}");
+}
+
+#[test]
+fn what_is_said_follows_the_levels() {
+    let folder = Folder::new();
+    let text = "version = 1\nrole = \"router\"\n[control]\nsocket = \"s.sock\"\n\
+        [[port]]\nname = \"a\"\nkind = \"null\"\nreceive = false\n[[port]]\nname = \"b\"\nkind = \"generator\"\nrate_pps = 1000\n";
+    folder.write("run.toml", format!("{text}[log]\nlevel = \"warning\"\n"));
+    let said = std::fs::File::create(folder.path("said")).unwrap();
+    let mut command = tidemill(&folder, "run run.toml");
+    let mut running = Running(command.stdout(Stdio::null()).stderr(said).spawn().unwrap());
+    let started = Instant::now();
+    while folder.run("log --socket s.sock").code != 0 {
+        assert!(started.elapsed() < PATIENCE && running.0.try_wait().unwrap().is_none());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    the_types_are_known(&folder);
+    let shown = folder.ok("log --json --socket s.sock").json().remove(0);
+    assert_eq!(shown["level"], "warning");
+    let one = serde_json::json!({"name": "bgp", "level": "warning", "own": false});
+    assert!(shown["modules"].as_array().unwrap().contains(&one), "{shown}");
+    // Events are told, and at this level none of them is a line.
+    folder.ok("log bgp=debug --socket s.sock");
+    folder.ok("reload --socket s.sock");
+    assert!(folder.ok("events --once --kind reload --socket s.sock").out.contains("reloaded (number 1)"));
+    assert!(!folder.read("said").contains("reloaded"), "{}", folder.read("said"));
+    let shown = folder.ok("log --json --socket s.sock").json().remove(0);
+    assert!(shown["modules"].as_array().unwrap().contains(&one), "a reload has them as they are written");
+    // A level in the file, then one by command.
+    folder.write("run.toml", format!("{text}[log]\nmodules = {{ reload = \"debug\" }}\n"));
+    folder.ok("reload --socket s.sock");
+    assert!(folder.read("said").contains("tidemill: reload: run.toml: run.toml: reloaded (number 2)\n"));
+    let text = folder.ok("log error run=debug --socket s.sock").out;
+    let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(rows, [["module", "level"], ["default", "error"], ["run", "debug"], ["reload", "debug"]]);
+    folder.fail(&[
+        ("log loud --socket s.sock", 2, "there is no level \"loud\": give error, warning, info or debug"),
+        ("log rain=info --socket s.sock", 2, "there is no module \"rain\": give one of run, reload"),
+        ("log bgp=info bgp=error --socket s.sock", 2, "bgp=error: there are two levels for one thing"),
+    ]);
+    folder.ok("stop --socket s.sock");
+    assert!(running.0.wait().unwrap().success());
+    assert!(folder.read("said").contains("tidemill: run: run.toml: stops: it was asked to\n"));
+    folder.write(
+        "wrong.toml",
+        format!(
+            "{}[log]\nmodules = {{ rain = \"info\" }}\n",
+            folder.read("run.toml").split("[log]").next().unwrap()
+        ),
+    );
+    folder.fail(&[("check wrong.toml", 2, "log.modules: there is no module \"rain\"")]);
 }

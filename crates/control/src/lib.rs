@@ -41,7 +41,7 @@ mod tokens;
 pub use client::{Client, ClientError, PATIENCE};
 pub use events::Events;
 pub use metrics::{Family, METRICS};
-pub use registry::{ApiError, Registry, Request};
+pub use registry::{Answer, ApiError, Registry, Request};
 pub use server::{Server, ServerError};
 pub use stream::{Gone, Sink, Stream};
 pub use tcp::{Bound, Tcp, Tls, TlsError};

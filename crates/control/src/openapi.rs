@@ -1,15 +1,26 @@
 //! The verbs as an OpenAPI document, made of what is registered: `GET /v1/openapi.json`.
 
-use crate::schema::{Verbs, path};
+use crate::registry::{Form, Verb};
+use crate::schema::{EventsQuery, Panels, Verbs, path};
+use schemars::generate::SchemaSettings;
+use schemars::{Schema, SchemaGenerator};
 use serde_json::{Map, Value, json};
+use std::iter::repeat;
 
 /// Where it is.
 pub(crate) const PATH: &str = "/v1/openapi.json";
 
-/// OpenAPI 3.1. Bodies and answers are JSON of no further form here: the types are in `schema`.
-pub(crate) fn document(verbs: &Verbs) -> Value {
+/// OpenAPI 3.1, whose types are JSON schemas: those of answers are components, as they are written; those of requests stand where they are taken.
+pub(crate) fn document(verbs: &Verbs, registered: &[Verb]) -> Value {
+    let settings = SchemaSettings::draft2020_12().with(|settings| {
+        settings.definitions_path = "/components/schemas".into();
+        settings.meta_schema = None;
+    });
+    let mut inside = settings.clone().with(|settings| settings.inline_subschemas = true).into_generator();
+    let mut answers = settings.for_serialize().into_generator();
     let mut paths: Map<String, Value> = Map::new();
-    for verb in &verbs.verbs {
+    // What every service has is listed behind what is registered.
+    for (verb, registered) in verbs.verbs.iter().zip(registered.iter().map(Some).chain(repeat(None))) {
         let kind = match verb.path.as_str() {
             crate::METRICS => crate::metrics::CONTENT_TYPE.split(';').next().unwrap_or_default(),
             path::EVENTS => crate::events::CONTENT_TYPE,
@@ -17,10 +28,14 @@ pub(crate) fn document(verbs: &Verbs) -> Value {
             _ if verb.stream => "application/octet-stream",
             _ => "application/json",
         };
-        let content = if verb.path == path::EVENTS {
-            json!({"schema": {"$ref": "#/components/schemas/Event"}})
-        } else {
-            json!({})
+        let answered: Option<Form> = match verb.path.as_str() {
+            path::PANELS => Some(SchemaGenerator::subschema_for::<Panels>),
+            _ => registered.and_then(|verb| verb.answers),
+        };
+        let content = match answered {
+            _ if verb.path == path::EVENTS => json!({"schema": {"$ref": "#/components/schemas/Event"}}),
+            Some(form) => json!({"schema": form(&mut answers)}),
+            None => json!({}),
         };
         let mut operation = json!({
             "summary": verb.help,
@@ -30,24 +45,36 @@ pub(crate) fn document(verbs: &Verbs) -> Value {
                 "default": {"$ref": "#/components/responses/Error"},
             },
         });
-        if verb.method == "POST" {
-            operation["requestBody"] = json!({"content": {"application/json": {}}});
+        let taken: Option<Form> = match verb.path.as_str() {
+            path::EVENTS => Some(SchemaGenerator::subschema_for::<EventsQuery>),
+            _ => registered.and_then(|verb| verb.takes),
+        };
+        let taken = taken.map(|form| form(&mut inside));
+        match (verb.method.as_str(), taken) {
+            ("POST", Some(taken)) => {
+                operation["requestBody"] =
+                    json!({"required": true, "content": {"application/json": {"schema": taken}}});
+            }
+            ("POST", None) => operation["requestBody"] = json!({"content": {"application/json": {}}}),
+            (_, Some(taken)) => operation["parameters"] = parameters(&taken),
+            (_, None) => {}
         }
         if verb.path == path::EVENTS {
             operation["description"] = json!(
                 "One JSON object per line, until the reader goes away. Who reads more slowly than things happen is told how many events are lost."
             );
-            operation["parameters"] = events_query();
         }
         let path = paths.entry(verb.path.clone()).or_insert_with(|| json!({}));
         path[verb.method.to_lowercase()] = operation;
     }
+    let mut schemas = answers.take_definitions(false);
+    schemas.insert("Event".into(), event(verbs));
     json!({
         "openapi": "3.1.0",
         "info": {"title": verbs.service, "version": verbs.version},
         "paths": paths,
         "components": {
-            "schemas": {"Event": event(verbs)},
+            "schemas": schemas,
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
             "responses": {"Error": {
                 "description": "One line: what, where, what to do",
@@ -60,16 +87,18 @@ pub(crate) fn document(verbs: &Verbs) -> Value {
     })
 }
 
-/// What `GET /v1/events` can be asked: `schema::EventsQuery`.
-fn events_query() -> Value {
-    let parameter = |name: &str, of: &str, help: &str| json!({"name": name, "in": "query", "required": false, "description": help, "schema": {"type": of}});
-    json!([
-        parameter("kind", "string", "Only these kinds, with commas between them"),
-        parameter("after", "integer", "Those with greater numbers, as far as they are kept"),
-        parameter("of", "string", "The process whose number after is: what its alive lines are about"),
-        parameter("last", "integer", "The last so many first"),
-        parameter("once", "boolean", "Only what has happened: the answer ends then"),
-    ])
+/// The fields of a query.
+fn parameters(query: &Schema) -> Value {
+    let needed = query.get("required").and_then(Value::as_array);
+    let is_needed = |name: &str| needed.is_some_and(|needed| needed.iter().any(|known| known == name));
+    let fields = query.get("properties").and_then(Value::as_object).into_iter().flatten();
+    let parameter = |(name, schema): (&String, &Value)| {
+        let mut schema = schema.clone();
+        let help = schema.as_object_mut().and_then(|schema| schema.remove("description"));
+        let help = help.unwrap_or_else(|| json!(""));
+        json!({"name": name, "in": "query", "required": is_needed(name), "description": help, "schema": schema})
+    };
+    fields.map(parameter).collect()
 }
 
 /// A line of events: `schema::Event`.

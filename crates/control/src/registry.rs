@@ -7,6 +7,7 @@ use crate::stream::Stream;
 use axum::extract::Query;
 use hyper::body::Bytes;
 use hyper::{Method, StatusCode, Uri};
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -21,6 +22,14 @@ pub(crate) enum Handler {
     Stream(Kept<Stream>),
 }
 
+/// What JSON a type is.
+pub(crate) type Form = fn(&mut SchemaGenerator) -> Schema;
+
+/// What a verb may answer with: JSON of a form that can be told beforehand.
+pub trait Answer: Serialize + JsonSchema {}
+
+impl<T: Serialize + JsonSchema> Answer for T {}
+
 /// A method at a path, and its handler.
 pub(crate) struct Verb {
     pub(crate) method: Method,
@@ -28,6 +37,10 @@ pub(crate) struct Verb {
     pub(crate) help: String,
     /// Bytes that a request's body may have.
     pub(crate) body_bytes: usize,
+    /// What comes with a call, if something does.
+    pub(crate) takes: Option<Form>,
+    /// What is answered, unless that comes in pieces.
+    pub(crate) answers: Option<Form>,
     pub(crate) handler: Handler,
 }
 
@@ -91,7 +104,7 @@ impl Registry {
     /// Registers a verb that looks.
     pub fn get<T, F>(&mut self, path: &str, help: &str, handler: F)
     where
-        T: Serialize,
+        T: Answer,
         F: Fn(&Request) -> Result<T, ApiError> + Send + Sync + 'static,
     {
         self.answer(Method::GET, path, help, handler);
@@ -100,7 +113,7 @@ impl Registry {
     /// Registers a verb that adds or sets going.
     pub fn post<T, F>(&mut self, path: &str, help: &str, handler: F)
     where
-        T: Serialize,
+        T: Answer,
         F: Fn(&Request) -> Result<T, ApiError> + Send + Sync + 'static,
     {
         self.answer(Method::POST, path, help, handler);
@@ -109,7 +122,7 @@ impl Registry {
     /// The same for bodies of up to so many bytes, where a mebibyte would not do.
     pub fn post_large<T, F>(&mut self, path: &str, help: &str, body_bytes: usize, handler: F)
     where
-        T: Serialize,
+        T: Answer,
         F: Fn(&Request) -> Result<T, ApiError> + Send + Sync + 'static,
     {
         self.post(path, help, handler);
@@ -121,7 +134,7 @@ impl Registry {
     /// Registers a verb that removes. What to remove is in the query.
     pub fn delete<T, F>(&mut self, path: &str, help: &str, handler: F)
     where
-        T: Serialize,
+        T: Answer,
         F: Fn(&Request) -> Result<T, ApiError> + Send + Sync + 'static,
     {
         self.answer(Method::DELETE, path, help, handler);
@@ -132,7 +145,14 @@ impl Registry {
     where
         F: Fn(&Request) -> Result<Stream, ApiError> + Send + Sync + 'static,
     {
-        self.add(Method::GET, path, help, Handler::Stream(Box::new(handler)));
+        self.add(Method::GET, path, help, None, Handler::Stream(Box::new(handler)));
+    }
+
+    /// Says what the verb that was registered last takes: a POST in its body, others in their query. It is for the OpenAPI document.
+    pub fn takes<T: JsonSchema>(&mut self) {
+        if let Some(verb) = self.verbs.last_mut() {
+            verb.takes = Some(SchemaGenerator::subschema_for::<T>);
+        }
     }
 
     /// Says that what a path answers shows packets, as every stream's does: not for tokens that may only look.
@@ -142,7 +162,7 @@ impl Registry {
 
     fn answer<T, F>(&mut self, method: Method, path: &str, help: &str, handler: F)
     where
-        T: Serialize,
+        T: Answer,
         F: Fn(&Request) -> Result<T, ApiError> + Send + Sync + 'static,
     {
         let handler = move |request: &Request| {
@@ -150,12 +170,13 @@ impl Registry {
             serde_json::to_vec(&value)
                 .map_err(|error| ApiError::internal(format!("the answer is no JSON: {error}")))
         };
-        self.add(method, path, help, Handler::Answer(Box::new(handler)));
+        let form: Form = SchemaGenerator::subschema_for::<T>;
+        self.add(method, path, help, Some(form), Handler::Answer(Box::new(handler)));
     }
 
-    fn add(&mut self, method: Method, path: &str, help: &str, handler: Handler) {
+    fn add(&mut self, method: Method, path: &str, help: &str, answers: Option<Form>, handler: Handler) {
         let (path, help) = (path.to_owned(), help.to_owned());
-        self.verbs.push(Verb { method, path, help, body_bytes: BODY_BYTES, handler });
+        self.verbs.push(Verb { method, path, help, body_bytes: BODY_BYTES, takes: None, answers, handler });
     }
 }
 

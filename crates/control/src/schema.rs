@@ -47,6 +47,8 @@ pub mod path {
     pub const EVENTS: &str = "/v1/events";
     /// GET: [`Tables`](super::Tables).
     pub const TABLES: &str = "/v1/tables";
+    /// GET: [`Log`](super::Log). POST of a [`LogChange`](super::LogChange): the same, after it.
+    pub const LOG: &str = "/v1/log";
     /// GET: [`Panels`](super::Panels).
     pub const PANELS: &str = "/v1/panels";
     /// POST: [`Done`](super::Done).
@@ -62,7 +64,7 @@ pub const PCAPNG: &str = "application/x-pcapng";
 macro_rules! answers {
     ($($(#[$attribute:meta])* pub struct $name:ident { $($body:tt)* })*) => { $(
         $(#[$attribute])*
-        #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+        #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
         #[serde(default)]
         pub struct $name { $($body)* }
     )* };
@@ -72,7 +74,7 @@ macro_rules! answers {
 macro_rules! requests {
     ($($(#[$attribute:meta])* pub struct $name:ident { $($body:tt)* })*) => { $(
         $(#[$attribute])*
-        #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+        #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
         #[serde(deny_unknown_fields)]
         pub struct $name { $($body)* }
     )* };
@@ -87,11 +89,13 @@ pub mod gate;
 pub mod grantor;
 pub mod ipfix;
 pub mod kv;
+mod log;
 pub mod nat;
 mod panel;
 pub mod switch;
 
 pub use events::{Event, EventKind, EventsQuery, Severity};
+pub use log::{Log, LogChange, LogModule};
 pub use panel::{Panel, PanelFamily, Panels, Sample, Table, Tables};
 
 answers! {
@@ -666,7 +670,7 @@ requests! {
 }
 
 /// Whether a link is up.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Link {
     /// It is.
@@ -678,7 +682,7 @@ pub enum Link {
 }
 
 /// Routes that forward nothing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Refusal {
     /// Dropped without a word.

@@ -78,7 +78,7 @@ pub(crate) fn router(
         list.push(VerbsEntry { method: "GET".into(), path: path.into(), help: help.into(), stream });
     }
     let list = Arc::new(Verbs { service, version, verbs: list, events: events::kinds(kinds) });
-    let document = Arc::new(openapi::document(&list));
+    let document = Arc::new(openapi::document(&list, &verbs));
     let collectors = Arc::new(collectors);
     let scrape = figures(metrics::METRICS, times, collectors.clone(), |collectors| {
         let text = metrics::text(collectors.iter().flat_map(|part| (part.collect)()).collect())?;

@@ -12,7 +12,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
-use tidemill_control::schema::{Done, RouteAdd, RouteDelete, Verbs, path};
+use tidemill_control::schema::{Done, RouteAdd, RouteDelete, Routes, RoutesQuery, Verbs, path};
 use tidemill_control::{ApiError, Client, ClientError, Registry, Request, Server, ServerError, Stream};
 
 /// What a test waits for at most; nothing takes that long unless it is broken.
@@ -352,6 +352,58 @@ fn somebody_elses_socket_is_left_where_it_is() {
     service.server = None;
     assert!(service.path().exists());
     drop(other);
+}
+
+/// All references in a document.
+fn references(value: &Value, found: &mut Vec<String>) {
+    match value {
+        Value::Object(fields) => {
+            found.extend(fields.get("$ref").and_then(Value::as_str).map(str::to_owned));
+            fields.values().for_each(|value| references(value, found));
+        }
+        Value::Array(values) => values.iter().for_each(|value| references(value, found)),
+        _ => {}
+    }
+}
+
+#[test]
+fn the_document_has_the_types_of_what_is_taken_and_answered() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut registry = Registry::new("testmill", "9.9");
+    registry.get(path::ROUTES, "Shows", |request: &Request| {
+        let _: RoutesQuery = request.query()?;
+        Ok(Routes::default())
+    });
+    registry.takes::<RoutesQuery>();
+    let done = |_: &Request| Ok(Done::from("done"));
+    registry.post(path::ROUTES, "Adds", done);
+    registry.takes::<RouteAdd>();
+    registry.delete(path::ROUTES, "Removes", done);
+    registry.takes::<RouteDelete>();
+    let server = Server::start(registry, &folder.path().join("s.sock")).unwrap();
+    let document: Value = Client::new(server.path()).unwrap().get("/v1/openapi.json", &()).unwrap();
+    let routes = &document["paths"][path::ROUTES];
+    let answered = &routes["get"]["responses"]["200"]["content"]["application/json"]["schema"];
+    assert_eq!(answered["$ref"], "#/components/schemas/Routes");
+    let list = &document["components"]["schemas"]["Routes"]["properties"]["routes"];
+    assert_eq!(list["items"]["$ref"], "#/components/schemas/Route", "{list}");
+    let parameters = routes["delete"]["parameters"].as_array().unwrap();
+    let said = |parameter: &Value| {
+        assert_eq!(parameter["in"], "query");
+        (parameter["name"].as_str().unwrap().to_owned(), parameter["required"].as_bool().unwrap())
+    };
+    let said: Vec<(String, bool)> = parameters.iter().map(said).collect();
+    assert_eq!(said, [("prefix".to_owned(), true), ("vrf".to_owned(), false)]);
+    let body = &routes["post"]["requestBody"]["content"]["application/json"]["schema"];
+    assert_eq!((&body["required"], &body["additionalProperties"]), (&json!(["prefix"]), &json!(false)));
+    assert_eq!(body["properties"]["via"]["items"]["type"], "string", "{body}");
+    let mut found = Vec::new();
+    references(&document, &mut found);
+    assert!(found.len() > 5, "{found:?}");
+    for reference in found {
+        let place = reference.strip_prefix('#').unwrap_or("/elsewhere");
+        assert!(document.pointer(place).is_some(), "{reference} leads nowhere");
+    }
 }
 
 #[test]

@@ -49,7 +49,7 @@ has /usr/share/man/man1/tidemill-run.1.gz
 dpkg --verify tidemill
 if [ "$PROGRAM" = 1 ]; then
     cp -r /usr/share/doc/tidemill/examples /tmp/examples
-    for role in router switch nat mitigator gatekeeper grantor; do
+    for role in router switch nat filter mitigator gatekeeper grantor; do
         tidemill run /tmp/examples/$role/$role.toml --json > /tmp/$role.json || { echo "trial: the example $role fails"; exit 1; }
         echo "trial: the example $role ran"
     done
@@ -88,6 +88,9 @@ $list" "an installation on what was left"
 grep -q "changed by the operator" /etc/tidemill/tidemill.toml
 mkdir -p /etc/systemd/system/multi-user.target.wants
 ln -s /usr/lib/systemd/system/tidemill@.service /etc/systemd/system/multi-user.target.wants/tidemill@edge.service
+# What is pinned goes, too (a plain file stands for it in here).
+mkdir -p /sys/fs/bpf/tidemill/attacks
+touch /sys/fs/bpf/tidemill/attacks/native
 # Without systemd nobody is asked.
 rmdir /run/systemd/system
 dpkg -P tidemill
@@ -95,6 +98,7 @@ asked "" "a purge without systemd"
 hasnt /etc/systemd/system/multi-user.target.wants/tidemill@edge.service
 hasnt /etc/tidemill
 hasnt /var/lib/tidemill
+hasnt /sys/fs/bpf/tidemill
 hasnt /usr/share/doc/tidemill
 if getent passwd tidemill; then echo 'trial: left: getent passwd tidemill'; exit 1; fi
 if getent group tidemill; then echo 'trial: left: getent group tidemill'; exit 1; fi

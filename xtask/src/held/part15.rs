@@ -1,7 +1,7 @@
 //! Part 15, operation: the API, events, the live page, the package, what a process gives up.
 
 use super::{Line, Outcome, verdict};
-use crate::tidy;
+use crate::{fuzz, soak, tidy};
 
 pub(crate) const LINES: &[Line] = &[
     ("unauthenticated, oversized, malformed, slow requests are refused within limits", |machine| {
@@ -17,6 +17,13 @@ pub(crate) const LINES: &[Line] = &[
         )?;
         Ok(Outcome::Pass(format!("{} tests", passed + run)))
     }),
+    (
+        "log levels by module, by file, reload and command; reloads wait for files beside all else",
+        |machine| {
+            let passed = machine.tests(&["-p", "tidemill-cli", "--test", "reload_commands"], 2)?;
+            Ok(Outcome::Pass(format!("{passed} tests: reload_commands")))
+        },
+    ),
     // Chromium and its libraries are a large download: it is no package that `setup` installs.
     ("the live page in headless Chromium (apt-get install chromium fonts-dejavu-core)", |machine| {
         let arguments = ["-p", "tidemill-cli", "--test", "live_page", "--", "--ignored", "--nocapture"];
@@ -26,6 +33,11 @@ pub(crate) const LINES: &[Line] = &[
     ("requests cut, spliced and filled with other bytes harm nobody", |machine| {
         let mutilated = ["-p", "tidemill-control", "--test", "server", "mutilated_requests"];
         Ok(Outcome::Pass(format!("{} tests: mutilated_requests", machine.tests(&mutilated, 1)?)))
+    }),
+    ("the fuzzed API survives", |machine| {
+        let seconds = if machine.quick { 20 } else { 300 };
+        let totals = fuzz::some(&["control_api"], seconds)?;
+        Ok(verdict(totals.failed == 0 && totals.passed == 1, format!("{totals}, {seconds} s")))
     }),
     ("a compromised worker thread opens neither files nor sockets", |machine| {
         let passed = machine.tests(&["-p", "tidemill-daemon", "--test", "service"], 2)?;
@@ -38,6 +50,13 @@ pub(crate) const LINES: &[Line] = &[
     (
         "the package is installed, its examples run, it is upgraded, removed, and leaves nothing (root)",
         |machine| Ok(Outcome::Pass(machine.said(&["deb", "--trial"])?)),
+    ),
+    (
+        "soak: every role under load, with reloads, churn, faults and kills: books, memory, drop reasons",
+        |machine| {
+            let minutes = if machine.quick { 1.0 } else { 30.0 };
+            Ok(verdict(soak::all(minutes)?, format!("{minutes} minutes a role, see above")))
+        },
     ),
     ("tidy", |_| {
         let good = tidy::run()?;

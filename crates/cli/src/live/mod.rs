@@ -12,6 +12,7 @@ mod grantor;
 mod grid;
 #[cfg(target_os = "linux")]
 mod kv;
+mod log;
 mod nat;
 mod route;
 mod service;
@@ -35,6 +36,7 @@ pub(crate) use grantor::GrantorVerb;
 pub(crate) use grid::{Grid, or_dash};
 #[cfg(target_os = "linux")]
 pub(crate) use kv::{Kv, run as kv};
+pub(crate) use log::Log;
 pub(crate) use nat::NatVerb;
 pub(crate) use route::RouteVerb;
 use serde::Serialize;
@@ -206,6 +208,11 @@ pub(crate) fn reload(args: &Reload) -> Result<bool> {
 /// `tidemill stop`.
 pub(crate) fn stop(args: &Stop) -> Result<bool> {
     service::stop(args)
+}
+
+/// `tidemill log`.
+pub(crate) fn log(args: &Log) -> Result<bool> {
+    log::run(args)
 }
 
 /// `tidemill events`.

@@ -52,6 +52,7 @@ pub(crate) fn registry(service: &Arc<Service>) -> Registry {
     registry.post(path::TRACE, "Trace the next packets at a node or a port", move |r: &Request| {
         trace(&to, r.json()?)
     });
+    registry.takes::<schema::TraceAdd>();
     registry.shows_packets(path::TRACE);
     let to = service.clone();
     registry.post(path::RELOAD, "Read the configuration again", move |_: &Request| match to.reload() {
@@ -69,6 +70,16 @@ pub(crate) fn registry(service: &Arc<Service>) -> Registry {
     registry.stream(path::CAPTURE, "Packets at a node or a port, as pcapng", move |r: &Request| {
         capture(&to, &r.query()?)
     });
+    registry.takes::<schema::CaptureQuery>();
+    get!(path::LOG, "How much is said on standard error, by module", |s: &Service, _: &Request| {
+        Ok::<_, ApiError>(s.trouble.levels().show())
+    });
+    let to = service.clone();
+    registry.post(path::LOG, "Say more or less there, until the next reload", move |r: &Request| {
+        to.trouble.levels().change(&r.json()?).map_err(ApiError::bad_request)?;
+        Ok(to.trouble.levels().show())
+    });
+    registry.takes::<schema::LogChange>();
     let of = service.clone();
     registry.metrics(move || super::metrics::of(&of));
     registry.events(service.trouble.events());

@@ -1,5 +1,6 @@
 //! The configuration file: TOML, one file, unknown keys are errors, every error is one line with its place.
 
+use super::log::LogSection;
 use crate::usage;
 use anyhow::Result;
 use schemars::JsonSchema;
@@ -87,6 +88,9 @@ pub(crate) struct Config {
     /// The control socket, for `tidemill show`, `top`, `route` and so on. Without this section there is none.
     #[serde(default)]
     pub(crate) control: Option<ControlSection>,
+    /// How much is said on standard error, by module.
+    #[serde(default)]
+    pub(crate) log: LogSection,
     /// The state file: what was learnt outlives the process. Without this section it does not.
     #[serde(default)]
     pub(crate) state: Option<StateSection>,
@@ -598,6 +602,7 @@ impl Config {
         }
         self.control.as_ref().map_or(Ok(()), ControlSection::check)?;
         self.bgp.as_ref().map_or(Ok(()), BgpSection::check)?;
+        self.log.check()?;
         if let Some(table) = &self.table
             && (table.path.paths().is_empty() || table.generate.is_some() && table.path.paths().len() != 1)
         {

@@ -55,8 +55,9 @@ impl Devices {
                     Some(_) => ("warning: ", Severity::Warning),
                     None => ("", Severity::Info),
                 };
-                eprintln!("tidemill: {warning}port {}: interface {interface} {line}", spec.name());
-                trouble.tell("port", severity, spec.name(), format!("interface {interface} {line}"));
+                let what = format!("interface {interface} {line}");
+                trouble.say("port", severity, &format!("{warning}port {}: {what}", spec.name()));
+                trouble.note_silently("port", severity, spec.name(), what);
                 if said.away.is_none() {
                     // It is another device, with the kernel's defaults.
                     setup::warn_of_forwarding(std::slice::from_ref(spec));

@@ -10,6 +10,7 @@ mod grantor;
 mod handover;
 mod harden;
 mod kvcache;
+mod log;
 mod metrics;
 mod mitigator;
 mod nat;
@@ -141,6 +142,7 @@ pub(crate) fn run(args: RunArgs) -> Result<bool> {
     let places = setup::places(&config, &Topology::read(Path::new("/sys")), &name)?;
     setup::warn_of_forwarding(&config.port);
     let trouble = Arc::new(Trouble::default());
+    trouble.levels().set(&config.log);
     let opening = Opening {
         config: &config,
         text: &text,

@@ -1,6 +1,7 @@
 //! What a role adds to a run: its nodes, its control side, its verbs. Everything else in this folder is the same for all.
 
 use super::config::{Config, Role as Name};
+use super::log::{Level, Levels};
 use super::setup::{Places, Queues};
 use super::taps::{self, Taps};
 use super::{filter, gatekeeper, grantor, kvcache, mitigator, nat, router, switch};
@@ -191,11 +192,13 @@ fn check_alone(config: &Config, name: &str) -> Result<(GraphBuilder, String)> {
     }
 }
 
-/// What a run has to say beside the packets: to standard error, and as events. What went wrong lets packets flow on, and the run fails in the end.
+/// What a run has to say beside the packets: to standard error as far as its levels let it, and as events. What went wrong lets packets flow on, and the run fails in
+/// the end.
 #[derive(Default)]
 pub(crate) struct Trouble {
     any: AtomicBool,
     events: Events,
+    levels: Levels,
 }
 
 impl Trouble {
@@ -204,32 +207,68 @@ impl Trouble {
         &self.events
     }
 
-    /// Says what went wrong.
+    /// How much is said.
+    pub(crate) fn levels(&self) -> &Levels {
+        &self.levels
+    }
+
+    /// Says what went wrong, whatever the levels are.
     pub(crate) fn complain(&self, what: &str, error: &anyhow::Error) {
         let message = crate::usage::one_line(error);
         eprintln!("tidemill: {what}: {message}");
         self.any.store(true, Ordering::Relaxed);
-        self.tell("trouble", Severity::Error, what, message);
+        self.note_silently("trouble", Severity::Error, what, message);
     }
 
     /// Says a line of a role's, which has registered its name as a kind of events; one that begins with `warning: ` is one.
     pub(crate) fn note(&self, role: &str, line: &str) {
-        eprintln!("tidemill: {line}");
         let (severity, message) = match line.strip_prefix("warning: ") {
             Some(message) => (Severity::Warning, message),
             None => (Severity::Info, line),
         };
-        self.tell(role, severity, "", message);
+        self.say(role, severity, line);
+        self.note_silently(role, severity, "", message);
+    }
+
+    /// Says a line of a part's on standard error, and tells of no event.
+    pub(crate) fn say(&self, module: &str, severity: Severity, line: &str) {
+        if self.levels.says(module, severity.into()) {
+            eprintln!("tidemill: {line}");
+        }
     }
 
     /// Tells of an event, without a line on standard error.
+    pub(crate) fn note_silently(
+        &self,
+        kind: &str,
+        severity: Severity,
+        about: &str,
+        message: impl Into<String>,
+    ) {
+        self.events.tell(event(kind, severity, about, message));
+    }
+
+    /// Tells of an event that is a line on standard error with the level `debug` alone.
     pub(crate) fn tell(&self, kind: &str, severity: Severity, about: &str, message: impl Into<String>) {
-        let (kind, about, message) = (kind.to_owned(), about.to_owned(), message.into());
-        self.events.tell(Event { kind, severity, about, message, ..Event::default() });
+        self.pass_on(event(kind, severity, about, message));
+    }
+
+    /// The same, of one that is made already.
+    pub(crate) fn pass_on(&self, event: Event) {
+        if self.levels.says(&event.kind, Level::Debug) {
+            let about = if event.about.is_empty() { String::new() } else { format!("{}: ", event.about) };
+            eprintln!("tidemill: {}: {about}{}", event.kind, event.message);
+        }
+        self.events.tell(event);
     }
 
     /// Whether there was any.
     pub(crate) fn is_any(&self) -> bool {
         self.any.load(Ordering::Relaxed)
     }
+}
+
+fn event(kind: &str, severity: Severity, about: &str, message: impl Into<String>) -> Event {
+    let (kind, about, message) = (kind.to_owned(), about.to_owned(), message.into());
+    Event { kind, severity, about, message, ..Event::default() }
 }

@@ -99,9 +99,11 @@ impl Service {
         while !done.load(Ordering::Acquire) {
             if self.hangup.swap(false, Ordering::Relaxed) {
                 match self.reload() {
-                    Reload::Taken(line) | Reload::InPart(line) => eprintln!("tidemill: {line}"),
+                    Reload::Taken(line) => self.trouble.say("reload", Severity::Info, &line),
+                    Reload::InPart(line) => self.trouble.say("reload", Severity::Error, &line),
                     Reload::Refused(error) => {
-                        eprintln!("tidemill: reload refused, nothing has changed: {}", one_line(&error));
+                        let line = format!("reload refused, nothing has changed: {}", one_line(&error));
+                        self.trouble.say("reload", Severity::Warning, &line);
                     }
                 }
             }
@@ -120,7 +122,7 @@ impl Service {
         let now_s = now_ns().saturating_sub(self.started_ns) as f64 / 1e9;
         let look = Look { now_s, ports: &ports, drops: &drops, workers: &workers, tables: &tables };
         let events = lock(&self.watched).look(&look, alarm_pps);
-        events.into_iter().for_each(|event| self.trouble.events().tell(event));
+        events.into_iter().for_each(|event| self.trouble.pass_on(event));
     }
 
     /// Reads the configuration again and takes what has changed.
@@ -172,6 +174,7 @@ impl Service {
         if let (Some(tcp), Some(fresh)) = (&self.tcp, &tcp) {
             tcp.renew(fresh);
         }
+        self.trouble.levels().set(&new.log);
         *lock(&self.config) = new;
         Ok((self.reloads.fetch_add(1, Ordering::Relaxed) + 1, left))
     }

@@ -248,6 +248,7 @@ impl Tapped {
 fn asset_verbs(role: &Arc<Tapped>, registry: &mut Registry) {
     let to = role.clone();
     registry.get(path::ASSETS, "Hosts that were detected", move |r: &Request| to.assets(&r.query()?));
+    registry.takes::<assets::AssetsQuery>();
     let to = role.clone();
     registry.get(path::COUNTERS, "All that detection of assets counts", move |_: &Request| {
         let counters = to.asset_counters();

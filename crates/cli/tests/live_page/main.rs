@@ -1,5 +1,5 @@
 //! The live page of a run, in a headless Chromium: a token is entered, panels are gone through by keyboard, numbers are those of `show`, a lost
-//! connection is said and comes back by itself.
+//! connection is said and comes back by itself. All of that for a Gatekeeper, which is a router too; the panels and numbers of every other role that runs on files alone.
 //!
 //! Chromium and its libraries are a large download, so this is no part of a usual test run: `cargo test -p tidemill-cli --test live_page --
 //! --ignored`, or `cargo xtask held 15`. With TIDEMILL_PICTURES=FOLDER the pictures are kept there, to be looked at.
@@ -33,23 +33,36 @@ impl Drop for Running {
     }
 }
 
-/// A folder with an example's configuration: its capture is played again and again at its own pace, and the API is on TCP at `port`.
+/// A folder with an example: its captures are played again and again at their own pace or a faster one, and the API is on TCP at `port`.
 fn configured(example: &str, port: u16) -> Folder {
     let folder = Folder::new();
-    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
-    let text = std::fs::read_to_string(examples.join(example)).unwrap();
-    let capture = examples.join("router/capture.pcapng.zst");
-    let input = format!(
-        "input = {:?}\npace = \"time\"\nspeed = 20.0\nrepeat = 0\npreload = true",
-        capture.display().to_string()
-    );
-    let text = text.replace("input = \"../router/capture.pcapng.zst\"", &input);
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples").join(example);
+    let home = file.parent().unwrap();
+    let written = std::fs::read_to_string(&file).unwrap();
+    let has = |key: &str| written.lines().any(|line| line.starts_with(key));
+    let pace = if has("pace") { "" } else { "pace = \"time\"\nspeed = 20.0\n" };
+    let preload = if has("preload") { "" } else { "preload = true\n" };
+    let again = |line: &str| match line.strip_prefix("input = \"").and_then(|rest| rest.strip_suffix('"')) {
+        Some(input) => {
+            let input = home.join(input).display().to_string();
+            format!("input = {input:?}\nrepeat = 0\n{preload}{pace}")
+        }
+        None => format!("{line}\n"),
+    };
+    let text: String = written.lines().map(again).collect();
     assert!(text.contains("repeat = 0"), "{text}");
     let control = format!(
         "[control]\nsocket = \"s.sock\"\nlisten = [\"127.0.0.1:{port}\"]\ntoken_file = \"tokens\"\nalarm_drops_pps = 1\n"
     );
     folder.write("tokens", format!("page read {TOKEN}\n")).write("run.toml", format!("{text}\n{control}"));
     std::fs::set_permissions(folder.path("tokens"), std::fs::Permissions::from_mode(0o600)).unwrap();
+    // What it names beside its captures: rules, tables.
+    for entry in std::fs::read_dir(home).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|kind| kind == "rules" || kind == "flows" || kind == "txt") {
+            std::fs::copy(&path, folder.path(path.file_name().unwrap().to_str().unwrap())).unwrap();
+        }
+    }
     folder
 }
 
@@ -221,4 +234,65 @@ fn the_page_shows_what_runs() {
     folder.ok("reload --socket s.sock");
     browser.until("document.activeElement.id === 'token' && document.getElementById('main').hidden");
     assert!(browser.complaints.is_empty(), "{:?}", browser.complaints);
+}
+
+/// The roles whose examples are files alone, each with its own panels, tables and numbers.
+#[test]
+#[ignore = "needs chromium: cargo xtask held 15"]
+fn every_role_has_its_page() {
+    let Some(program) = browser::program() else {
+        println!("skipped: every_role_has_its_page (chromium is not installed)");
+        return;
+    };
+    let mut browser = Browser::start(program);
+    let roles: [(&str, &[&str]); 4] = [
+        ("switch", &["Switch"]),
+        ("mitigator", &["Mitigator"]),
+        ("nat", &["Router", "NAT"]),
+        ("filter", &["Router", "Filter"]),
+    ];
+    for (role, panels) in roles {
+        let folder = configured(&format!("{role}/{role}.toml"), 0);
+        let running = start(&folder);
+        browser.window(1280, 900, "light");
+        browser.open(&format!("http://{}/", running.address));
+        browser.until("document.activeElement.id === 'token'");
+        browser.write(TOKEN);
+        browser.press("Enter");
+        browser.until(&format!("document.getElementById('name').textContent === 'tidemill {role}'"));
+        browser.until("document.querySelector('#state.live')");
+        browser.until(
+            "[...document.querySelectorAll('#graph .on-edge')].some((text) => text.textContent !== '')",
+        );
+        let tabs = "[...document.querySelectorAll('[role=tab]')].map((tab) => tab.textContent)";
+        browser.until(&format!("{tabs}.length === {}", 5 + panels.len()));
+        let titles: Vec<String> = serde_json::from_value(browser.eval(tabs)).unwrap();
+        assert_eq!(titles[5..], *panels, "{role}");
+        let received = |folder: &Folder| show(folder, "show summary")[0]["in"].as_u64().unwrap();
+        between(
+            &folder,
+            &mut browser,
+            "document.querySelector('[data-figure=in]').parentElement.title",
+            received,
+        );
+        // By keyboard through all of it, wide and on a phone: each has something to show, and nothing sticks out.
+        for (width, height) in [(1280, 900), (390, 844)] {
+            browser.window(width, height, "light");
+            browser.eval("document.querySelector('[role=tab][aria-selected=true]').focus()");
+            browser.press("Home");
+            for title in &titles {
+                assert_eq!(browser.eval("document.activeElement.textContent"), title.as_str(), "{role}");
+                if title != "Overview" {
+                    browser.until("document.querySelector('[role=tabpanel]:not([hidden]) td')");
+                }
+                let fits = browser.eval("document.documentElement.scrollWidth <= innerWidth && innerWidth");
+                assert_eq!(fits, width, "{role}: {title}");
+                browser.picture(&format!("{role}-{}-{width}", title.to_lowercase().replace(' ', "-")));
+                browser.press("ArrowRight");
+            }
+        }
+        // What is asked of a service that has gone is no fault of the page's.
+        assert!(browser.complaints.is_empty(), "{role}: {:?}", browser.complaints);
+        browser.open("about:blank");
+    }
 }

@@ -125,7 +125,8 @@ fn pages_of_other_sites_get_nothing_from_the_socket() {
     }
 }
 
-/// Requests that are cut, repeated, spliced and filled with other bytes: each is answered or closed, and a good one is answered behind it.
+/// Requests that are cut, repeated, spliced and filled with other bytes: each is answered or closed, and a good one is answered behind it. A target of the fuzzer does
+/// the same for longer: fuzz/fuzz_targets/control_api.rs.
 #[test]
 fn mutilated_requests_harm_nobody() {
     const SEEDS: [&[u8]; 6] = [

@@ -23,17 +23,22 @@ pub(super) fn register(role: &Arc<Filter>, registry: &mut Registry) {
     registry.post(path::RULES, "Read the file of rules again", move |_: &Request| load(&to));
     let to = role.clone();
     registry.get(path::STATES, "Connections that are known", move |r: &Request| states(&to, &r.query()?));
+    registry.takes::<filter::StatesQuery>();
     let to = role.clone();
     registry
         .get(path::TOP, "The connections with the most packets", move |r: &Request| top(&to, &r.query()?));
+    registry.takes::<filter::TopQuery>();
     let to = role.clone();
     registry.get(path::SETS, "Tables of addresses", move |r: &Request| sets(&to, &r.query()?));
+    registry.takes::<filter::SetsQuery>();
     let to = role.clone();
     registry.post(path::SETS, "Put addresses into a table", move |r: &Request| change(&to, &r.json()?, true));
+    registry.takes::<filter::SetChange>();
     let to = role.clone();
     registry.delete(path::SETS, "Take addresses out of a table", move |r: &Request| {
         change(&to, &r.query()?, false)
     });
+    registry.takes::<filter::SetChange>();
     let to = role.clone();
     registry.get(path::LOG, "The last packets that were logged", move |_: &Request| Ok(log(&to)));
     let to = role.clone();

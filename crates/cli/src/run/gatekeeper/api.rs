@@ -22,12 +22,15 @@ const STEP_MS: u32 = 5000;
 pub(super) fn register(gatekeeper: &Arc<Gatekeeper>, registry: &mut Registry) {
     let to = gatekeeper.clone();
     registry.get(path::FLOWS, "What is known of flows", move |r: &Request| flows(&to, &r.query()?));
+    registry.takes::<gate::FlowsQuery>();
     let to = gatekeeper.clone();
     registry.get(path::FLOW, "What is known of one flow, and its policy", move |r: &Request| {
         flow(&to, &r.query()?)
     });
+    registry.takes::<gate::FlowQuery>();
     let to = gatekeeper.clone();
     registry.post(path::FLOW, "Decide about a flow", move |r: &Request| decide(&to, &r.json()?));
+    registry.takes::<gate::Decide>();
     let to = gatekeeper.clone();
     registry.get(path::FIB, "The policies", move |_: &Request| {
         Ok(gate::Fib { policies: lock(&to.gate).policies().iter().map(policy).collect() })
@@ -36,14 +39,17 @@ pub(super) fn register(gatekeeper: &Arc<Gatekeeper>, registry: &mut Registry) {
     registry.post(path::FIB, "Add or replace a policy until the next reload", move |r: &Request| {
         set_policy(&to, r.json()?)
     });
+    registry.takes::<gate::Policy>();
     let to = gatekeeper.clone();
     registry.delete(path::FIB, "Take a policy away until the next reload", move |r: &Request| {
         remove_policy(&to, &r.query()?)
     });
+    registry.takes::<gate::PolicyQuery>();
     let to = gatekeeper.clone();
     registry.get(path::SOLICITOR, "Requests on their way", move |_: &Request| Ok(solicitor(&to)));
     let to = gatekeeper.clone();
     registry.get(path::TOP, "Where the most is dropped", move |r: &Request| top(&to, &r.query()?));
+    registry.takes::<gate::TopQuery>();
     let to = gatekeeper.clone();
     registry.get(path::COUNTERS, "All that the gate counts", move |_: &Request| {
         let counters = lock(&to.gate).counters();

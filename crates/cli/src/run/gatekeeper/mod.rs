@@ -5,6 +5,7 @@ mod offload;
 
 use super::config::{Config, OTHERS};
 use super::role::{LeftOver, Open, Opening, Role, Told, Trouble, figures};
+use super::room;
 use super::router::{self, Router};
 use super::service::{checked_room, lock, unchanged};
 use crate::usage;
@@ -15,6 +16,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::Scope;
 use tidemill_control::Registry;
 use tidemill_control::schema::Table;
+use tidemill_gatekeeper::gate::Gate;
 use tidemill_gatekeeper::{Counter, GateError, GatekeeperControl};
 use tidemill_graph::GraphBuilder;
 use tidemill_graph::record::Recorder;
@@ -37,6 +39,7 @@ pub(super) struct Gatekeeper {
 /// Makes a Gatekeeper: its router with its ports, and the gate.
 pub(super) fn open(opening: &Opening<'_>) -> Result<Open> {
     check_section(opening.config, opening.name)?;
+    room::refuse(opening.name, FLOWS, table_bytes(opening.config))?;
     let (below, fronted) = Below::open(opening)?;
     let Opening { config, text, name, base, places, domain, record, .. } = *opening;
     let config = fronted.as_ref().unwrap_or(config);
@@ -45,6 +48,15 @@ pub(super) fn open(opening: &Opening<'_>) -> Result<Open> {
     let (router, ports, state) = router::make(opening)?;
     let role = Arc::new(gatekeeper(opening, router, record, below)?);
     Ok(Open { role, ports, state })
+}
+
+const FLOWS: &str = "gatekeeper.flows";
+
+/// What the tables of all workers take when they are full.
+fn table_bytes(config: &Config) -> f64 {
+    let flows = config.gatekeeper.clone().unwrap_or_default().flows;
+    let bytes = Gate::<u32, 1>::BYTES_PER_FLOW + Gate::<u128, 4>::BYTES_PER_FLOW;
+    flows as f64 * bytes * config.run.workers as f64
 }
 
 /// Makes the Gatekeeper of a record.
@@ -74,6 +86,7 @@ pub(super) fn check(config: &Config, name: &str) -> Result<(GraphBuilder, String
         .map(|(interface, _)| interface.name.as_str())
         .collect();
     remark(name, &gate);
+    room::warn(name, FLOWS, table_bytes(config));
     let said = format!("{routes}; in front: {}; {} policies{below}", front.join(", "), section.policy.len());
     Ok((graph, said))
 }

@@ -22,6 +22,7 @@ pub(super) fn register(grantor: &Arc<Grantor>, registry: &mut Registry) {
     registry.get(path::QUESTIONS, "The last questions and their answers", move |r: &Request| {
         Ok(questions(&to, &r.query()?))
     });
+    registry.takes::<grantor::QuestionsQuery>();
     let to = grantor.clone();
     registry.get(path::COUNTERS, "All that the Grantor counts", move |_: &Request| {
         Ok(grantor::Counters { counters: lock(&to.control).numbers().into_iter().collect() })
@@ -29,6 +30,7 @@ pub(super) fn register(grantor: &Arc<Grantor>, registry: &mut Registry) {
     let to = grantor.clone();
     registry
         .post(path::REVOKE, "Take back what was decided so far", move |r: &Request| revoke(&to, &r.json()?));
+    registry.takes::<grantor::Revoke>();
 }
 
 fn policy(grantor: &Grantor) -> grantor::Policy {

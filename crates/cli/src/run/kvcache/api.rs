@@ -23,6 +23,7 @@ pub(super) fn register(kvcache: &Arc<Kvcache>, registry: &mut Registry) {
     registry.post(path::FLUSH, "Make all that is kept void", move |_: &Request| flush(&to));
     let to = kvcache.clone();
     registry.get(path::TOP, "The most wanted keys", move |r: &Request| top(&to, &r.query()?));
+    registry.takes::<TopQuery>();
 }
 
 fn flush(kvcache: &Kvcache) -> Result<Done, ApiError> {

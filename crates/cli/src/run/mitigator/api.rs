@@ -17,12 +17,15 @@ const PAGE: u32 = 10_000;
 pub(super) fn register(mitigator: &Arc<Mitigator>, registry: &mut Registry) {
     let to = mitigator.clone();
     registry.get(path::RULES, "What is known of flows", move |r: &Request| rules(&to, &r.query()?));
+    registry.takes::<amp::RulesQuery>();
     let to = mitigator.clone();
     registry.get(path::TOP, "Where the most is kept away", move |r: &Request| top(&to, &r.query()?));
+    registry.takes::<amp::TopQuery>();
     let to = mitigator.clone();
     registry.get(path::EXPLAIN, "What would happen to a packet, and why", move |r: &Request| {
         explain(&to, &r.query()?)
     });
+    registry.takes::<amp::ExplainQuery>();
     let to = mitigator.clone();
     registry.get(path::COUNTERS, "All that the mitigator counts", move |_: &Request| {
         let counters = lock(&to.control).counters();

@@ -21,10 +21,12 @@ pub(super) fn register(role: &Arc<Nat>, registry: &mut Registry) {
         "Who talks to whom, and what that looks like outside",
         move |r: &Request| sessions(&to, &r.query()?),
     );
+    registry.takes::<nat::SessionsQuery>();
     let to = role.clone();
     registry.get(path::EXPLAIN, "What an address or an endpoint is to the NAT", move |r: &Request| {
         explain(&to, &r.query()?)
     });
+    registry.takes::<nat::ExplainQuery>();
     let to = role.clone();
     registry.get(path::COUNTERS, "All that the NAT counts", move |_: &Request| {
         let counters = lock(&to.control).counters();

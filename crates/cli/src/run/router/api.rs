@@ -34,6 +34,7 @@ pub(super) fn register(router: &Arc<Router>, registry: &mut Registry) {
         "Routes: all, to a prefix, or the one of an address",
         |r: &Router, asked: &Request| { routes(r, &asked.query()?) }
     );
+    registry.takes::<schema::RoutesQuery>();
     get!(path::QUEUES, "Queues in front of ports", |r: &Router, _: &Request| Ok(queues(r)));
     get!(path::OFFLOAD, "What is forwarded below", |r: &Router, _: &Request| Ok(offload(r)));
     get!(path::NEXT_HOPS, "Next hops in use", |r: &Router, _: &Request| Ok(next_hops(r)));
@@ -42,8 +43,10 @@ pub(super) fn register(router: &Arc<Router>, registry: &mut Registry) {
 
     let to = router.clone();
     registry.post(path::ROUTES, "Add a static route", move |r: &Request| add_route(&to, r.json()?));
+    registry.takes::<schema::RouteAdd>();
     let to = router.clone();
     registry.delete(path::ROUTES, "Delete a static route", move |r: &Request| delete_route(&to, &r.query()?));
+    registry.takes::<schema::RouteDelete>();
     let to = router.clone();
     registry.post(path::STATE, "Save what was learnt", move |_: &Request| save_state(&to));
 }

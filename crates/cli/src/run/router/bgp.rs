@@ -125,6 +125,7 @@ pub(super) fn register(router: &Arc<Router>, registry: &mut Registry) {
     registry.get(path::ROUTES, "Paths that BGP peers have told", move |asked: &Request| {
         routes(&to, &asked.query()?)
     });
+    registry.takes::<RoutesQuery>();
     let to = router.clone();
     registry.get(path::FLOWSPEC, "Flow specifications of BGP peers", move |_: &Request| flowspecs(&to));
     let to = router.clone();
@@ -133,6 +134,7 @@ pub(super) fn register(router: &Arc<Router>, registry: &mut Registry) {
     registry.post(path::RESET, "Have a BGP session begin anew", move |asked: &Request| {
         reset(&to, &asked.json()?)
     });
+    registry.takes::<Reset>();
 }
 
 fn none() -> ApiError {

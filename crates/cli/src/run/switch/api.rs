@@ -13,22 +13,27 @@ use tidemill_wire::MacAddr;
 pub(super) fn register(role: &Arc<Switch>, registry: &mut Registry) {
     let to = role.clone();
     registry.get(path::FLOWS, "Rules with their counters", move |r: &Request| flows(&to, &r.query()?));
+    registry.takes::<switch::FlowsQuery>();
     let to = role.clone();
     // As many rules as there can be, at once.
     let most = lock(&to.control).text_bytes();
     registry.post_large(path::FLOWS, "Put rules, groups and meters in", most, move |r: &Request| {
         load(&to, &r.json()?)
     });
+    registry.takes::<switch::FlowsLoad>();
     let to = role.clone();
     registry.delete(path::FLOWS, "Take rules out", move |r: &Request| delete(&to, &r.query()?));
+    registry.takes::<switch::FlowsDelete>();
     let to = role.clone();
     registry.get(path::GROUPS, "Groups and meters", move |_: &Request| Ok(groups(&to)));
     let to = role.clone();
     registry.delete(path::GROUPS, "Take a group or a meter out", move |r: &Request| {
         delete_group(&to, &r.query()?)
     });
+    registry.takes::<switch::GroupsDelete>();
     let to = role.clone();
     registry.get(path::TRACE, "Where a packet goes, and why", move |r: &Request| trace(&to, &r.query()?));
+    registry.takes::<switch::TraceQuery>();
     let to = role.clone();
     registry.get(path::STATIONS, "Stations that the bridge knows", move |_: &Request| Ok(stations(&to)));
     let to = role.clone();
