@@ -421,6 +421,31 @@ fn packets_beyond_the_queue_are_dropped_by_name() {
     assert_eq!(out.iter().filter(|(to, _)| *to == "ip4").count(), 2);
 }
 
+/// Neither an error nor a full queue takes anything from a flow in its grant: its packet goes on, and nothing is said that would replace what it has.
+#[test]
+fn a_failure_takes_no_grant_away() {
+    for v6 in [0, 1] {
+        let more = "[policy]\nfail_safe = { action = \"decline\", seconds = 7 }";
+        let mut bench = Bench::new("function decide(q) error('no') end", more);
+        let (_, out) = bench.run(vec![(START, vec![outer(GATE[v6], 2, 0, &inner(v6, 1, 0))])]);
+        assert_eq!(out, [(["ip4", "ip6"][v6], inner(v6, 1, 0))]);
+        let counters = bench.control.counters();
+        let counts = [Counter::Unrenewed, Counter::FailSafe, Counter::Decisions, Counter::PolicyDropped];
+        assert_eq!(counts.map(|count| counters.get(count)), [1, 0, 0, 0]);
+        // Of eight places one is not for strangers: seven of ten get one, then one of three renewals; the other two go on unasked.
+        let mut bench = Bench::new(GRANT, "[policy]\nqueue = 8");
+        let ask = |port, dscp| outer(GATE[v6], dscp, 0, &inner(v6, port, 0));
+        let sent: Vec<_> =
+            (0..10).map(|port| ask(port, 41)).chain((20..23).map(|port| ask(port, 2))).collect();
+        let (snapshot, out) = bench.run(vec![(START, sent)]);
+        assert_eq!(snapshot.ledger().dropped_for(DropReason::AskQueueFull), 3);
+        assert_eq!(out.iter().filter(|(to, _)| *to == ["ip4", "ip6"][v6]).count(), 10);
+        let counters = bench.control.counters();
+        let counts = [Counter::Unrenewed, Counter::QueueFull, Counter::Forwarded];
+        assert_eq!(counts.map(|count| counters.get(count)), [2, 3, 8]);
+    }
+}
+
 #[test]
 fn probes_are_answered_and_nothing_else_there_is() {
     for v6 in [0, 1] {
