@@ -40,12 +40,12 @@ end
 function decide(q)
 	local flow = q.source .. q.destination
 	local rate, decided = flows:get(flow)
-	if rate and q.now - decided < ROUND / 2 then
+	if rate and q.now >= decided and q.now - decided < ROUND / 2 then
 		return answer(rate) -- asked again before the answer was there: nothing new
 	end
 	-- Of the destination: when the round began, what was given in it, what was given in the one before.
 	local began, given, before = targets:get(q.destination)
-	if not began or q.now - began >= 2 * ROUND then
+	if not began or q.now < began or q.now - began >= 2 * ROUND then
 		began, given, before = q.now, 0, 0
 	elseif q.now - began >= ROUND then
 		began, given, before = q.now, 0, given

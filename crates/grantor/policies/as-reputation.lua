@@ -47,7 +47,7 @@ function decide(q)
 	local system = q.system or 0
 	local kept, missed, seen = systems:get(system)
 	if kept then
-		local left = 0.5 ^ ((q.now - seen) / HALF_LIFE)
+		local left = 0.5 ^ (math.max(0, q.now - seen) / HALF_LIFE) -- clocks are set back, too
 		kept *= left
 		missed *= left
 	else

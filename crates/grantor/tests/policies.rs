@@ -234,6 +234,31 @@ fn as_reputation() {
     assert!(granted(&at(1100 * S, [10, 1, 1, 1], 41)).unwrap() > 700);
 }
 
+/// What was remembered of a time to come neither stops a policy until that comes, nor makes its numbers none.
+#[test]
+fn a_clock_that_is_set_back_stops_no_policy() {
+    let place = Place::default();
+    let more =
+        "name = \"source-authentication\"\nparameters = { rate = 900, trial = 3, wait = 20, trials = 10 }";
+    let mut engine = place.engine(more).unwrap();
+    let mut at = |now_ns, source, tcp_flags| {
+        granted(&ask(&place, &mut engine, now_ns, &Question { tcp_flags, ..question(source) }))
+    };
+    assert_eq!(at(1000 * S, 1, SYN), Some(3));
+    assert_eq!(at(10 * S, 2, SYN), Some(3));
+    assert_eq!(at(10 * S, 1, SYN), Some(3));
+    assert_eq!(at(11 * S, 1, ACK), Some(900));
+    let mut engine = place.engine("name = \"aimd\"\nparameters = { start = 100, step = 50 }").unwrap();
+    let mut at = |now_ns| granted(&ask(&place, &mut engine, now_ns, &question(1)));
+    assert_eq!([at(1000 * S), at(10 * S), at(25 * S)], [Some(100), Some(150), Some(200)]);
+    place.file("origins.txt", "192.0.2.0/24 1\n");
+    let more =
+        "name = \"as-reputation\"\nparameters = { file = \"origins.txt\", rate = 1000, half_life = 1 }";
+    let mut engine = place.engine(more).unwrap();
+    let mut at = |now_ns, source| granted(&ask(&place, &mut engine, now_ns, &question(source)));
+    assert_eq!([at(10_000 * S, 1), at(S, 2)], [Some(1000 * 8 / 11), Some(1000 * 8 / 12)]);
+}
+
 #[test]
 fn web() {
     let place = Place::default();
