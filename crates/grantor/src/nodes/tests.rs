@@ -513,6 +513,26 @@ fn a_broken_script_changes_nothing_and_a_good_one_begins_a_version() {
     assert_eq!(bench.control.revoke(None, START).unwrap(), (version + 2, 0));
 }
 
+/// Who hears nothing for some seconds hears of a revocation all the same; one that takes back as much is said in its place.
+#[test]
+fn a_revocation_is_said_again_and_again() {
+    let mut bench = Bench::new(GRANT, "");
+    bench.run(vec![(START, vec![outer(GATE[0], 41, 0, &inner(0, 1, 0))])]);
+    let mut said = Vec::new();
+    for ms in (0..60_000).step_by(100) {
+        let now_ns = START + ms * 1_000_000;
+        if ms == 0 || ms == 30_000 || ms == 30_100 {
+            assert_eq!(bench.control.revoke(None, now_ns).unwrap().1, 1);
+        }
+        bench.control.poll(now_ns);
+        let heard = std::iter::from_fn(|| bench.control.orders.queue.pop());
+        said.extend(heard.map(|(_, message)| (ms, matches!(message, Message::Revoke { .. }))));
+    }
+    let times = |from: u64| [0, 200, 600, 1400, 3000, 6200, 12_600, 25_400].map(|ms| (from + ms, true));
+    let wanted = [&times(0)[..], &[(30_000, true)], &times(30_100)].concat();
+    assert_eq!(said, wanted);
+}
+
 /// A policy that hangs costs its packets `wait_ms`, then they get the fail-safe; the worker waits for nobody.
 #[test]
 fn a_policy_that_hangs_gets_the_fail_safe() {
