@@ -22,6 +22,7 @@ use crate::hot::{Hot, HotKey};
 use crate::rates::Rates;
 use crate::server::Server;
 use crate::settings::Settings;
+use crate::shift::Shift;
 use crate::tcp::{Connections, Segment};
 use crate::tiers::{ANSWER_MAX, Level, Tiers};
 use foldhash::quality::FixedState;
@@ -90,6 +91,7 @@ pub struct Cache {
     misses: Misses<Noted, FixedState>,
     fills: Fills,
     server: Server,
+    shift: Shift,
     rates: Rates,
     seen: Box<[u32]>,
     hot: Hot,
@@ -120,6 +122,7 @@ impl Cache {
             misses: Misses::new(MISSES, settings.settle_ns, hash(3)),
             fills: Fills::new(FILLS, drawn(4)),
             server: Server::new(settings.lease_ns),
+            shift: Shift::new(settings.on_demand),
             rates: Rates::new(hash(5)),
             seen: vec![0; SEEN].into(),
             hot: Hot::new(),
@@ -154,9 +157,18 @@ impl Cache {
         self.gate.forget();
     }
 
+    /// Time goes on, whether or not packets come: who answers may be another now.
+    pub fn turn(&mut self, now_ns: u64) {
+        let shifts = self.shift.turn(now_ns);
+        if shifts > 0 {
+            self.counters.add(Counter::Shifts, shifts);
+        }
+    }
+
     /// Shows the numbers to others.
     pub(crate) fn show(&mut self) {
         let (l0, l1) = self.tiers.len();
+        self.counters.set(Counter::Answering, self.shift.answers().into());
         self.counters.set(Counter::EntriesL0, l0 as u64);
         self.counters.set(Counter::EntriesL1, l1 as u64);
         self.counters.set(Counter::EndsFull, self.gate.overflows);
@@ -167,6 +179,7 @@ impl Cache {
     /// Decides on one frame. `is_one`: it is a single packet, nothing of it was cut off or merged. `room`: bytes that an answer in its place may have.
     pub fn frame(&mut self, side: Side, frame: &[u8], is_one: bool, room: usize, now_ns: u64) -> Fate {
         self.gate.turn(now_ns);
+        self.turn(now_ns);
         let port = self.settings.port;
         match (side, find(frame, is_one)) {
             (Side::Clients, Found::Anything) => self.void(now_ns),
@@ -232,6 +245,12 @@ impl Cache {
         let ours = self.settings.addresses.contains(&parts.dst) && self.settings.answers(parts.src);
         if !ours || !parts.is_plain {
             self.counters.one(if ours { Counter::Other } else { Counter::Denied });
+            self.misses.put(number, key, Noted { hash, version: None }, now_ns);
+            return Fate::Pass;
+        }
+        self.shift.count();
+        if !self.shift.answers() {
+            self.counters.one(Counter::Resting);
             self.misses.put(number, key, Noted { hash, version: None }, now_ns);
             return Fate::Pass;
         }

@@ -37,6 +37,8 @@ pub struct KvcacheSection {
     pub inclusion: Inclusion,
     /// When a value that is kept in L0 gets to L1.
     pub write: Write,
+    /// The cache answers only while it is asked for much; else memcached answers everything. Without this it answers always.
+    pub on_demand: Option<OnDemandSection>,
     /// The small tier in front.
     pub l0: L0Section,
     /// The large tier.
@@ -61,10 +63,25 @@ impl Default for KvcacheSection {
             slots: 1 << 18,
             inclusion: Inclusion::default(),
             write: Write::default(),
+            on_demand: None,
             l0: L0Section::default(),
             l1: L1Section::default(),
         }
     }
+}
+
+/// When the cache begins to answer, and when it ends. It begins with memcached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct OnDemandSection {
+    /// Gets a second (of one key in text over UDP, of clients that are answered) above which the cache answers; at least 2.
+    pub up: u32,
+    /// On the mean over so many milliseconds; 100 to 60,000, in hundreds.
+    pub up_ms: u32,
+    /// Gets a second below which memcached answers; at least 1, and below `up`.
+    pub down: u32,
+    /// On the mean over so many milliseconds; as of `up_ms`.
+    pub down_ms: u32,
 }
 
 /// What L1 holds.
@@ -144,5 +161,10 @@ mod tests {
         assert_eq!((section.l0.ways, section.l0.entries, &section.l1.slab[..]), (2, 1024, "E"));
         assert!(toml::from_str::<KvcacheSection>("adresses = []").is_err());
         assert!(toml::from_str::<KvcacheSection>("l1 = { way = 2 }").is_err());
+        let text = "on_demand = { up = 9000, up_ms = 500, down = 4000, down_ms = 5000 }";
+        let section: KvcacheSection = toml::from_str(text).unwrap();
+        let on_demand = OnDemandSection { up: 9000, up_ms: 500, down: 4000, down_ms: 5000 };
+        assert_eq!(section.on_demand, Some(on_demand));
+        assert!(toml::from_str::<KvcacheSection>("on_demand = { up = 9000 }").is_err());
     }
 }

@@ -1,11 +1,13 @@
 //! The configuration checked, and the tiers that it describes.
 
-use crate::config::{Inclusion, KvcacheSection, Write};
+use crate::config::{Inclusion, KvcacheSection, OnDemandSection, Write};
 use crate::error::KvcacheError;
+use crate::shift::SAMPLE_MS;
 use crate::slab::Slab;
 use crate::tier::Tier;
 use crate::tiers::{Rules, Tiers};
 use std::net::IpAddr;
+use tidemill_cachesim::lake::ondemand::Threshold;
 use tidemill_cachesim::policy::Policy;
 use tidemill_cachesim::sets::WAYS_MAX;
 use tidemill_cachesim::slab::{CHUNK_BYTES, Chunks};
@@ -24,6 +26,8 @@ pub struct Settings {
     pub(crate) value_max: usize,
     pub(crate) connections: usize,
     pub(crate) slots: usize,
+    /// Up and down.
+    pub(crate) on_demand: Option<[Threshold; 2]>,
     rules: Rules,
     l0: Shape,
     l1: Shape,
@@ -90,6 +94,19 @@ impl Settings {
         within("connections", section.connections as u64, 1, 1 << 20)?;
         within("slots", section.slots as u64, 1, 1 << 30)?;
         within("ask_port", section.ask_port.into(), 1, 65_535)?;
+        let mut on_demand = None;
+        if let Some(OnDemandSection { up, up_ms, down, down_ms }) = section.on_demand {
+            within("on_demand.up", up.into(), 2, u32::MAX.into())?;
+            within("on_demand.down", down.into(), 1, u64::from(up) - 1)?;
+            for (key, ms) in [("on_demand.up_ms", up_ms), ("on_demand.down_ms", down_ms)] {
+                within(key, ms.into(), SAMPLE_MS.into(), 60_000)?;
+            }
+            let threshold = |rate: u32, ms: u32| Threshold {
+                mqps: f64::from(rate) / 1e6,
+                window: (ms / SAMPLE_MS) as usize,
+            };
+            on_demand = Some([threshold(up, up_ms), threshold(down, down_ms)]);
+        }
         if section.ask_port == section.port {
             return Err(KvcacheError::new("ask_port", "it is kvcache.port: give one that nobody uses"));
         }
@@ -167,6 +184,7 @@ impl Settings {
             value_max: section.value_max.into(),
             connections: section.connections,
             slots: section.slots,
+            on_demand,
             rules: Rules { inclusive, through },
             l0: l0_shape,
             l1: l1_shape,
@@ -206,6 +224,14 @@ mod tests {
             ("l1 = { slab = 'F' }", "kvcache.l1.slab: \"F\": give \"A\" to \"E\""),
             ("l0 = { policy = 's3fifo' }", "kvcache.l0.policy: \"s3fifo\": give"),
             ("l1 = { ways = 17 }", "kvcache.l1.ways: 17: give 1 to 16"),
+            (
+                "on_demand = { up = 5, up_ms = 100, down = 5, down_ms = 100 }",
+                "kvcache.on_demand.down: 5: give 1 to 4",
+            ),
+            (
+                "on_demand = { up = 5, up_ms = 99, down = 1, down_ms = 100 }",
+                "kvcache.on_demand.up_ms: 99: give 100 to 60000",
+            ),
             ("l0 = { entries = 3, ways = 4 }", "kvcache.l0.entries: 3: give 4 to"),
             (
                 "l1 = { memory_mib = 1048576, slab = 'C' }",
