@@ -27,7 +27,7 @@ use crate::tcp::{Connections, Segment};
 use crate::tiers::{ANSWER_MAX, Level, Tiers};
 use foldhash::quality::FixedState;
 use std::hash::BuildHasher;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use tidemill_burst::DropReason;
 use tidemill_kv::codec::event::{Event, Lost};
 use tidemill_kv::codec::reply::{self, Item};
@@ -242,7 +242,7 @@ impl Cache {
             return Fate::Pass;
         }
         let hash = self.hash.hash_one(key);
-        let ours = self.settings.addresses.contains(&parts.dst) && self.settings.answers(parts.src);
+        let ours = self.is_ours(parts.dst, parts) && self.settings.answers(parts.src);
         if !ours || !parts.is_plain {
             self.counters.one(if ours { Counter::Other } else { Counter::Denied });
             self.misses.put(number, key, Noted { hash, version: None }, now_ns);
@@ -294,9 +294,15 @@ impl Cache {
         Fate::Answer
     }
 
+    /// Whether this is an address of the memcached that is cached, in its VLAN.
+    #[inline]
+    fn is_ours(&self, memcached: IpAddr, parts: &Parts) -> bool {
+        parts.vlan == self.settings.vlan && self.settings.addresses.contains(&memcached)
+    }
+
     /// Asks memcached whether it is the same process, or what flush waits, if it is time.
     fn check(&mut self, frame: &[u8], parts: &Parts, now_ns: u64) -> Fate {
-        let ours = self.settings.addresses.contains(&parts.dst);
+        let ours = self.is_ours(parts.dst, parts);
         if now_ns < self.mute_until_ns || !ours {
             return Fate::Pass;
         }
@@ -374,7 +380,7 @@ impl Cache {
     /// A datagram of memcached.
     fn reply(&mut self, frame: &[u8], parts: &Parts, now_ns: u64) -> Fate {
         let Some((header, text)) = Frame::read(parts.payload(frame)) else { return Fate::Pass };
-        let ours = self.settings.addresses.contains(&parts.src);
+        let ours = self.is_ours(parts.src, parts);
         if parts.destination_port == self.settings.ask_port && ours && now_ns >= self.mute_until_ns {
             if parts.adds_up(frame, Protocol::UDP) {
                 self.answer_to_us(&header, text, now_ns);

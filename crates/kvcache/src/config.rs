@@ -15,6 +15,8 @@ pub struct KvcacheSection {
     pub addresses: Vec<String>,
     /// memcached's port, UDP and TCP.
     pub port: u16,
+    /// The VLAN whose gets are answered; 0: frames without a tag, or with a priority's. What comes to memcached's port in another is heeded as well, and never answered. 0 to 4,094.
+    pub vlan: u16,
     /// The prefixes of clients that are answered: answers are larger than questions, and anybody can write any source on a question.
     pub allow: Vec<String>,
     /// Answers a second for one source, and so many at once; 0 is no limit.
@@ -52,6 +54,7 @@ impl Default for KvcacheSection {
             servers: None,
             addresses: Vec::new(),
             port: 11211,
+            vlan: 0,
             allow: Vec::new(),
             rate: 1_000_000,
             settle_ms: 3000,

@@ -5,7 +5,7 @@ tidemill_graph::counters! {
     HitL1 = "hit-l1": "gets answered from L1",
     Miss = "get-miss": "gets passed: the key is not here, or what is here may not be true any more",
     Parked = "get-parked": "gets passed: nothing is answered now (memcached was not heard lately, everything may change, a flush is near)",
-    Denied = "get-denied": "gets passed: the source is not in kvcache.allow, or the destination not in kvcache.addresses",
+    Denied = "get-denied": "gets passed: the source is not in kvcache.allow, the destination not in kvcache.addresses, or the frame not in kvcache.vlan",
     Resting = "get-resting": "gets passed: so little is asked that memcached answers (kvcache.on_demand)",
     Limited = "get-limited": "gets passed: the source asks more than kvcache.rate",
     Other = "get-other": "requests passed that read and change nothing, of a form that is not answered here",

@@ -17,6 +17,7 @@ use tidemill_cachesim::slab::{CHUNK_BYTES, Chunks};
 pub struct Settings {
     pub(crate) addresses: Vec<IpAddr>,
     pub(crate) port: u16,
+    pub(crate) vlan: u16,
     pub(crate) allow: Vec<Prefix>,
     pub(crate) rate: u32,
     pub(crate) settle_ns: u64,
@@ -87,6 +88,7 @@ impl Settings {
             _ => Err(KvcacheError::new(key, format!("{value}: give {least} to {most}"))),
         };
         within("port", section.port.into(), 1, 65_535)?;
+        within("vlan", section.vlan.into(), 0, 4094)?;
         within("settle_ms", section.settle_ms.into(), 100, 60_000)?;
         within("lease_ms", section.lease_ms.into(), 100, 60_000)?;
         within("misses", section.misses.into(), 1, 2)?;
@@ -175,6 +177,7 @@ impl Settings {
         Ok(Settings {
             addresses,
             port: section.port,
+            vlan: section.vlan,
             allow,
             rate: section.rate,
             settle_ns: u64::from(section.settle_ms) * 1_000_000,
@@ -221,6 +224,7 @@ mod tests {
             ("write = 'back'", "kvcache.write: \"back\" leaves answers in L0"),
             ("ask_port = 11211", "kvcache.ask_port: it is kvcache.port"),
             ("misses = 3", "kvcache.misses: 3: give 1 to 2"),
+            ("vlan = 4095", "kvcache.vlan: 4095: give 0 to 4094"),
             ("l1 = { slab = 'F' }", "kvcache.l1.slab: \"F\": give \"A\" to \"E\""),
             ("l0 = { policy = 's3fifo' }", "kvcache.l0.policy: \"s3fifo\": give"),
             ("l1 = { ways = 17 }", "kvcache.l1.ways: 17: give 1 to 16"),
