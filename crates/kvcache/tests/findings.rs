@@ -429,6 +429,14 @@ fn another_vlan_is_another_memcached() {
         Fate::Pass
     );
     assert!(!world.hits("k"));
+    // Nor is a connection there one of here. It is not followed, so it shuts the cache; here the same would be behind a hole.
+    let mut world = World::new("");
+    world.opens(CLIENT.1, world.client);
+    let [seq, ack] = world.client;
+    let ahead = segment(CLIENT, SERVED, seq.wrapping_add(500), ack, ACK, b"get k\r\n");
+    assert_eq!(world.through(Side::Clients, &tagged(5, &ahead)), Fate::Pass);
+    assert_eq!(world.count(Counter::TcpUnknown), 1);
+    assert_eq!(world.through(Side::Clients, &ahead), Fate::Drop(DropReason::KvOutOfOrder));
     // Where the VLAN is the one that is cached, frames without a tag are the others.
     let section = section("misses = 1\nl1 = { memory_mib = 1 }\nvlan = 5");
     let mut cache = Cache::new(Settings::new(&section).unwrap(), 5);
