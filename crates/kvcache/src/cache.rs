@@ -171,6 +171,7 @@ impl Cache {
         self.counters.set(Counter::Answering, self.shift.answers().into());
         self.counters.set(Counter::EntriesL0, l0 as u64);
         self.counters.set(Counter::EntriesL1, l1 as u64);
+        self.counters.set(Counter::Unnoted, self.misses.counters().full);
         self.counters.set(Counter::EndsFull, self.gate.overflows);
         self.counters.set(Counter::Connections, self.connections.len() as u64);
         self.board.show(&self.counters);

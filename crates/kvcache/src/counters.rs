@@ -31,6 +31,7 @@ tidemill_graph::counters! {
     FillSoon = "fill-expires": "values not kept: they end too soon",
     FillLarge = "fill-too-large": "values not kept: larger than kvcache.value_max",
     FillFull = "fill-full": "values not kept: too many questions wait for an answer, or no chunk is free",
+    Unnoted = "fill-no-place": "requests that were not noted, for too many are without a reply: their values are not kept, nor others' that would be noted there; requests with get or gat in them that are no plain get hold a place for kvcache.settle_ms",
     FillOdd = "fill-odd": "values not kept: the answer is of another form",
     FillRefused = "fill-refused": "questions that memcached does not know (mg: since 1.6)",
     FillOnce = "fill-once": "values not kept: the key was missed for the first time",
