@@ -13,7 +13,8 @@
 --   targets   destinations that are (4096)
 --
 -- How a destination's load is known: every flow that goes on asks for renewal once in three quarters of `expire`. So the sum of the
--- rates that were given in one such round is what is promised now; it takes a round to notice that flows have ended.
+-- rates that were given in one such round is what is promised now; it takes a round to notice that flows have ended. A flow counts from the second
+-- time that it asks, so sources that are made up, each for a packet, cut nobody's rate.
 -- What it is good for: sharing a destination among flows that do not slow down by themselves, without deciding who is good.
 -- What it does not do: it shares by flow, not by user: who has more addresses gets more. What it measures is what it has granted, not what is
 -- sent: flows that use less than they have hold the others down until the step of the next round.
@@ -39,16 +40,17 @@ end
 function decide(q)
 	local flow = q.source .. q.destination
 	local rate, decided = flows:get(flow)
-	if rate and q.now - decided < ROUND / 2 then
+	if rate and q.now >= decided and q.now - decided < ROUND / 2 then
 		return answer(rate) -- asked again before the answer was there: nothing new
 	end
 	-- Of the destination: when the round began, what was given in it, what was given in the one before.
 	local began, given, before = targets:get(q.destination)
-	if not began or q.now - began >= 2 * ROUND then
+	if not began or q.now < began or q.now - began >= 2 * ROUND then
 		began, given, before = q.now, 0, 0
 	elseif q.now - began >= ROUND then
 		began, given, before = q.now, 0, given
 	end
+	local is_known = rate ~= nil
 	if not rate then
 		rate = START
 	elseif math.max(before, given) > CAPACITY then
@@ -57,6 +59,6 @@ function decide(q)
 		rate = math.min(MOST, rate + STEP)
 	end
 	flows:set(flow, rate, q.now)
-	targets:set(q.destination, began, given + rate, before)
+	targets:set(q.destination, began, if is_known then given + rate else given, before)
 	return answer(rate)
 end

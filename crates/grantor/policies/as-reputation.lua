@@ -1,9 +1,10 @@
 -- as-reputation: sources are judged by the autonomous system that they are in, and systems by what their flows have come to.
 --
--- For every system two numbers are kept, which fade with a half-life: flows that asked and never came back (`missed`), and flows that lived
--- long enough to renew their grant (`kept`). Its reputation is the mean of the Beta distribution that these observations leave of the prior:
--- (kept + GOOD) / (kept + missed + GOOD + BAD). Flows of reported sources count as missed, whatever they do. The rate is the reputation's
--- part of `rate`; below `threshold` the system is declined.
+-- For every system two numbers are kept, which fade with a half-life: flows that were granted and never came back (`missed`), and flows that
+-- lived long enough to renew their grant (`kept`). Its reputation is the mean of the Beta distribution that these observations leave of the prior:
+-- (kept + GOOD) / (kept + missed + GOOD + BAD). A flow of a reported source counts as missed, whatever it does, once while it is remembered. The rate
+-- is the reputation's part of `rate`; below `threshold` the system is declined. Who is declined could not come back, so that is no mark against the
+-- system: what was seen fades, and a few are let in again to be seen.
 --
 -- Parameters:
 --   file       prefixes with their AS numbers (a table of origins; text or MRT)
@@ -46,27 +47,29 @@ function decide(q)
 	local system = q.system or 0
 	local kept, missed, seen = systems:get(system)
 	if kept then
-		local left = 0.5 ^ ((q.now - seen) / HALF_LIFE)
+		local left = 0.5 ^ (math.max(0, q.now - seen) / HALF_LIFE) -- clocks are set back, too
 		kept *= left
 		missed *= left
 	else
 		kept, missed = 0, 0
 	end
 	local flow = q.source .. q.destination
-	local state = flows:get(flow) -- 1: has asked, counted as missed; 2: has come back
-	if q.reported then
+	local state = flows:get(flow) -- 1: has been counted as missed; 2: has come back
+	if not state then
 		missed += 1
-	elseif not state then
-		missed += 1
-		flows:set(flow, 1)
-	elseif state == 1 and q.dscp == RENEW then
+	elseif state == 1 and q.dscp == RENEW and not q.reported then
 		missed = math.max(0, missed - 1)
 		kept += 1
-		flows:set(flow, 2)
+		state = 2
 	end
-	systems:set(system, kept, missed, q.now)
 	local reputation = (kept + GOOD) / (kept + missed + GOOD + BAD)
-	if q.reported or reputation < THRESHOLD then
+	local is_declined = reputation < THRESHOLD
+	if is_declined and not state and not q.reported then
+		return refused -- and nothing is counted: it has had no chance
+	end
+	flows:set(flow, state or 1)
+	systems:set(system, kept, missed, q.now)
+	if q.reported or is_declined then
 		return refused
 	end
 	return granted { rate = math.max(1, RATE * reputation), expire = EXPIRE }

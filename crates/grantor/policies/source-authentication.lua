@@ -46,7 +46,7 @@ local later = undecided()
 -- Trials that may still begin: `TRIALS` a second, a second's worth at once.
 local left, since = TRIALS, nil
 local function may_try(now)
-	left = math.min(TRIALS, left + (now - (since or now)) * TRIALS)
+	left = math.min(TRIALS, left + math.max(0, now - (since or now)) * TRIALS)
 	since = now
 	if left < 1 then
 		return false
@@ -63,6 +63,9 @@ function decide(q)
 	local began, passed = flows:get(flow)
 	if passed == 1 then
 		return full
+	end
+	if began and began > q.now then
+		began = nil -- the clock was set back
 	end
 	local flags = bit32.band(q.tcp_flags, SYN_ACK)
 	if q.fragment == 2 then

@@ -7,12 +7,13 @@
 --   rate       KiB/s for each flow (1024)
 --   secondary  KiB/s within that for what opens connections and for fragments (a twentieth of rate)
 --   expire     seconds that a decision holds (300)
---   decline    seconds that a refusal holds (60)
+--   decline    seconds that a refusal holds (60): where `servers` are given
 --   direct     true: packets go past the Grantor (false)
 --   index      the program's number at the Gatekeeper (4)
 --
--- All else is dropped at the Gatekeeper: see bpf/flow/tcp-services.bpf.c. Here only the first packet is judged, and who begins with something
--- else is declined at once.
+-- All else is dropped at the Gatekeeper: see bpf/flow/tcp-services.bpf.c. Here only the first packet is judged. Where that is none that the program
+-- lets pass it is dropped, and the flow gets the program all the same: a flow is a source and a destination, and whoever tries another port first
+-- may use these ports. Who asks for another destination than a server is declined.
 
 local TCP = 6
 local EXPIRE = parameter("expire", 300, 1, 86400)
@@ -36,6 +37,7 @@ local index, cookie = program_of("tcp-services", {
 	ports = ports,
 })
 local allowed = program { index = index, expire = EXPIRE, cookie = cookie }
+local stopped = program { index = index, expire = EXPIRE, cookie = cookie, forward = false }
 local refused = declined { expire = parameter("decline", 60, 1, 86400) }
 
 -- program_of has checked the ports.
@@ -46,8 +48,11 @@ for _, port in ports do
 end
 
 function decide(q)
-	if q.protocol ~= TCP or (servers ~= "" and not q.server) then
+	if servers ~= "" and not q.server then
 		return refused
+	end
+	if q.protocol ~= TCP then
+		return stopped
 	end
 	if q.fragment == 2 then
 		return allowed -- it has no ports: the program holds it to the secondary rate
@@ -57,5 +62,5 @@ function decide(q)
 			return allowed
 		end
 	end
-	return refused
+	return stopped
 end

@@ -27,9 +27,9 @@ pub struct PolicySection {
     pub batch: usize,
     /// Milliseconds that a packet waits for its answer; then the fail-safe is given. 1 to 10,000.
     pub wait_ms: u32,
-    /// Packets of one worker that may wait for answers. 1 to 65,536.
+    /// Packets of one worker that may wait for answers. 1 to 65,536. An eighth of them can only be renewals.
     pub queue: usize,
-    /// What is answered where the policy fails.
+    /// What is answered where the policy fails. Not to flows that ask for renewal: they keep their grant until it expires.
     pub fail_safe: FailSafeConfig,
     /// A policy that fails is logged once in so many seconds. 1 to 86,400.
     pub log_every_s: u32,

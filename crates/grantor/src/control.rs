@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  reload:  prepare (reads, loads, checks: nothing has changed) --> commit: engines handed over --> all workers have theirs --> the version rises
-//!  revoke:  the version rises --> "below it counts no more" to every Gatekeeper heard from, three times: nobody says that it has come
+//!  revoke:  the version rises --> "below it counts no more" to every Gatekeeper heard from, again and again for 25 s: nobody says that it has come
 //! ```
 
 use crate::answer::{Answer, Failure};
@@ -31,8 +31,8 @@ const PEERS: usize = 4096;
 const ORDERS: usize = 4 * PEERS;
 /// Questions that are remembered, the last ones.
 const RECORDS: usize = 1024;
-/// How often a revocation is said, and what is between.
-const SAID: u32 = 3;
+/// How often a revocation is said, and what is between the first two times; it doubles, so that a path that is broken for some seconds keeps none from hearing it.
+const SAID: u32 = 8;
 const PAUSE_NS: u64 = 200_000_000;
 /// How long to wait for workers to take up a policy: longer than a batch may take.
 const PATIENCE: Duration = Duration::from_secs(12);
@@ -90,6 +90,7 @@ struct Revoking {
     below: u32,
     left: u32,
     next_ns: u64,
+    pause_ns: u64,
 }
 
 /// A configuration that is to be read.
@@ -300,7 +301,8 @@ impl GrantorControl {
                 continue;
             };
             revoking.left -= 1;
-            revoking.next_ns = now_ns.saturating_add(PAUSE_NS);
+            revoking.pause_ns *= 2;
+            revoking.next_ns = now_ns.saturating_add(revoking.pause_ns);
             let (to, below) = (revoking.to, revoking.below);
             self.say(to, below);
             any = true;
@@ -340,7 +342,10 @@ impl GrantorControl {
         self.collect();
         let below = self.voice.raise(now_ns);
         let told = self.say(to, below);
-        self.revoking.push(Revoking { to, below, left: SAID - 1, next_ns: now_ns.saturating_add(PAUSE_NS) });
+        // What takes back as much or more is said instead.
+        self.revoking.retain(|before| to.is_some() && before.to != to);
+        let next_ns = now_ns.saturating_add(PAUSE_NS);
+        self.revoking.push(Revoking { to, below, left: SAID - 1, next_ns, pause_ns: PAUSE_NS });
         Ok((below, told))
     }
 

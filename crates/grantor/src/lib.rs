@@ -30,4 +30,5 @@ pub use policy::{Engine, Policy, Surroundings};
 pub use question::{Fragment, Question};
 pub use section::{DecisionFormat, GrantorSection};
 pub use tally::{Counter, Counters};
+pub use tunnel::question as question_of;
 pub use wiring::splice;

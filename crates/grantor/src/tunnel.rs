@@ -117,7 +117,7 @@ impl Tunnel {
 }
 
 /// What a policy is asked about a packet that begins with its IP header, and whose lengths have been checked.
-pub(crate) fn question(ip: &[u8], dscp: u8) -> Question {
+pub fn question(ip: &[u8], dscp: u8) -> Question {
     let v6 = ipv4::version(ip) == 6;
     let (flow, protocol, fragment, upper, length) = if v6 {
         let flow = Addresses::V6 { src: ipv6::src_u128(ip), dst: ipv6::dst_u128(ip) };

@@ -178,6 +178,10 @@ fn errors_of_every_kind_are_errors() {
         ("a write to a library", "string.rep = nil"),
         ("a write to a global table", "_G.print = 1"),
         ("a write to the strings' metatable", "getmetatable('').__index = {}"),
+        ("an option that there is not", "return granted { rate = 1, direct = true }"),
+        ("a rate for a refusal", "return declined { rate = 1 }"),
+        ("an option without a name", "return undecided { true }"),
+        ("an option of another call", "return program { index = 1, rate = 1 }"),
         ("a table from a file, later", "return lpm('a.txt')"),
         ("a map, later", "return expiring { entries = 8, idle = 1 }"),
         ("rep without end", "return string.rep('', 2 ^ 40)"),
@@ -294,12 +298,17 @@ fn a_script_that_hangs_while_it_loads_is_refused() {
     assert!(
         error("while true do pcall(function() while true do end end) end").contains("steps while loading")
     );
+    // By time too: here a step takes a millisecond.
+    place.clock.tick_ns.store(1_000_000, Relaxed);
+    assert!(error("while true do end").contains("more than 10 s while loading"));
+    place.clock.tick_ns.store(0, Relaxed);
     assert!(error("x = table.create(2 ^ 24)").contains("not enough memory"));
     assert!(
         error("for i = 1, 100 do expiring { entries = 100000, idle = 1 } end").contains("there is room for")
     );
     assert!(error("expiring { entries = 0 / 0, idle = 1 }").contains("at least one entry"));
     assert!(error("expiring { entries = 1, idle = math.huge }").contains("idle time"));
+    assert!(error("expiring { entries = 8, idle = 1, size = 9 }").contains("expiring has no option size"));
     assert!(error("signature('colour')").contains("test.lua:1: signature: no field of that name"));
     assert!(error("field('a', {}, 'source')").contains("test.lua:1: field: that is no table of lpm()"));
     assert!(error("\n\nlpm('none.txt')").starts_with("test.lua:3: "), "{}", error("\n\nlpm('none.txt')"));

@@ -187,6 +187,14 @@ fn aimd() {
     assert_eq!(granted(&ask(&place, &mut engine, 3000 * S, &other)), Some(100));
     // A flow that has been away for long begins anew.
     assert_eq!(granted(&ask(&place, &mut engine, 9000 * S, &renewal(1))), Some(100));
+    // Sources that are made up, far more than there is room for, ask once each: nobody's rate is cut.
+    let mut engine = place.engine(more).unwrap();
+    ask(&place, &mut engine, 0, &renewal(1));
+    for src in 1..=200 {
+        let made_up = Question { flow: Addresses::V4 { src, dst: 0xc633_6401 }, ..question(0) };
+        assert_eq!(granted(&ask(&place, &mut engine, S, &made_up)), Some(100));
+    }
+    assert_eq!(granted(&ask(&place, &mut engine, 15 * S, &renewal(1))), Some(150));
 }
 
 #[test]
@@ -220,8 +228,35 @@ fn as_reputation() {
     }
     let after = granted(&at(2 * S, [172, 16, 1, 2], 41));
     assert!(after.unwrap_or(0) < before / 2, "{before} then {after:?}");
+    // Those that were declined had no chance to come back, and are no mark against it: a fifth of a half-life later somebody may try.
+    assert!(granted(&at(20 * S, [10, 254, 0, 1], 41)).is_some());
     // Time heals: after ten half-lives the flood is forgotten but for a thousandth.
     assert!(granted(&at(1100 * S, [10, 1, 1, 1], 41)).unwrap() > 700);
+}
+
+/// What was remembered of a time to come neither stops a policy until that comes, nor makes its numbers none.
+#[test]
+fn a_clock_that_is_set_back_stops_no_policy() {
+    let place = Place::default();
+    let more =
+        "name = \"source-authentication\"\nparameters = { rate = 900, trial = 3, wait = 20, trials = 10 }";
+    let mut engine = place.engine(more).unwrap();
+    let mut at = |now_ns, source, tcp_flags| {
+        granted(&ask(&place, &mut engine, now_ns, &Question { tcp_flags, ..question(source) }))
+    };
+    assert_eq!(at(1000 * S, 1, SYN), Some(3));
+    assert_eq!(at(10 * S, 2, SYN), Some(3));
+    assert_eq!(at(10 * S, 1, SYN), Some(3));
+    assert_eq!(at(11 * S, 1, ACK), Some(900));
+    let mut engine = place.engine("name = \"aimd\"\nparameters = { start = 100, step = 50 }").unwrap();
+    let mut at = |now_ns| granted(&ask(&place, &mut engine, now_ns, &question(1)));
+    assert_eq!([at(1000 * S), at(10 * S), at(25 * S)], [Some(100), Some(150), Some(200)]);
+    place.file("origins.txt", "192.0.2.0/24 1\n");
+    let more =
+        "name = \"as-reputation\"\nparameters = { file = \"origins.txt\", rate = 1000, half_life = 1 }";
+    let mut engine = place.engine(more).unwrap();
+    let mut at = |now_ns, source| granted(&ask(&place, &mut engine, now_ns, &question(source)));
+    assert_eq!([at(10_000 * S, 1), at(S, 2)], [Some(1000 * 8 / 11), Some(1000 * 8 / 12)]);
 }
 
 #[test]
@@ -243,14 +278,16 @@ fn web() {
     ] {
         assert_eq!(declined(&answer(&question)), None, "{question:?}");
     }
+    // What is not the web's is dropped; the client, who may go on by TCP, gets the program.
     for question in [
         Question { destination_port: 22, ..question(1) },
         Question { protocol: 17, destination_port: 443, ..question(1) },
-        Question { flow: Addresses::V4 { src: 1, dst: 2 }, ..question(1) },
     ] {
-        let refused = answer(&question);
-        assert_eq!((declined(&refused), refused.forward), (Some(60), false), "{question:?}");
+        let stopped = answer(&question);
+        assert_eq!((stopped.decision, stopped.forward), (http.decision, false), "{question:?}");
     }
+    let refused = answer(&Question { flow: Addresses::V4 { src: 1, dst: 2 }, ..question(1) });
+    assert_eq!((declined(&refused), refused.forward), (Some(60), false));
 }
 
 #[test]
@@ -266,12 +303,20 @@ fn tcp_services() {
     for (port, allowed) in
         [(8000, true), (8080, true), (7999, false), (8081, false), (21, false), (23, false)]
     {
-        assert_eq!(declined(&to(port)).is_none(), allowed, "{port}");
+        let answer = to(port);
+        assert_eq!((answer.decision, answer.forward), (ssh.decision, allowed), "{port}");
     }
     let later = Question { fragment: Fragment::Later, destination_port: 0, ..question(1) };
     assert_eq!(declined(&ask(&place, &mut engine, 0, &later)), None);
     let udp = Question { protocol: 17, destination_port: 22, ..question(1) };
-    assert_eq!(declined(&ask(&place, &mut engine, 0, &udp)), Some(60));
+    let udp = ask(&place, &mut engine, 0, &udp);
+    assert_eq!((udp.decision, udp.forward), (ssh.decision, false));
+    // Where the servers are given, nobody else is one.
+    place.file("servers.txt", "203.0.113.0/24\n");
+    let more = "name = \"tcp-services\"\nparameters = { ports = [22], servers = \"servers.txt\" }";
+    let mut strict = place.engine(more).unwrap();
+    let elsewhere = Question { destination_port: 22, ..question(1) };
+    assert_eq!(declined(&ask(&place, &mut strict, 0, &elsewhere)), Some(60));
     let error = |ports: &str| {
         let more = format!("name = \"tcp-services\"\nparameters = {{ ports = {ports} }}");
         place.engine(&more).map(drop).unwrap_err().to_string()

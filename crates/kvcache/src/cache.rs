@@ -22,11 +22,12 @@ use crate::hot::{Hot, HotKey};
 use crate::rates::Rates;
 use crate::server::Server;
 use crate::settings::Settings;
+use crate::shift::Shift;
 use crate::tcp::{Connections, Segment};
 use crate::tiers::{ANSWER_MAX, Level, Tiers};
 use foldhash::quality::FixedState;
 use std::hash::BuildHasher;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use tidemill_burst::DropReason;
 use tidemill_kv::codec::event::{Event, Lost};
 use tidemill_kv::codec::reply::{self, Item};
@@ -90,6 +91,7 @@ pub struct Cache {
     misses: Misses<Noted, FixedState>,
     fills: Fills,
     server: Server,
+    shift: Shift,
     rates: Rates,
     seen: Box<[u32]>,
     hot: Hot,
@@ -120,6 +122,7 @@ impl Cache {
             misses: Misses::new(MISSES, settings.settle_ns, hash(3)),
             fills: Fills::new(FILLS, drawn(4)),
             server: Server::new(settings.lease_ns),
+            shift: Shift::new(settings.on_demand),
             rates: Rates::new(hash(5)),
             seen: vec![0; SEEN].into(),
             hot: Hot::new(),
@@ -154,11 +157,21 @@ impl Cache {
         self.gate.forget();
     }
 
+    /// Time goes on, whether or not packets come: who answers may be another now.
+    pub fn turn(&mut self, now_ns: u64) {
+        let shifts = self.shift.turn(now_ns);
+        if shifts > 0 {
+            self.counters.add(Counter::Shifts, shifts);
+        }
+    }
+
     /// Shows the numbers to others.
     pub(crate) fn show(&mut self) {
         let (l0, l1) = self.tiers.len();
+        self.counters.set(Counter::Answering, self.shift.answers().into());
         self.counters.set(Counter::EntriesL0, l0 as u64);
         self.counters.set(Counter::EntriesL1, l1 as u64);
+        self.counters.set(Counter::Unnoted, self.misses.counters().full);
         self.counters.set(Counter::EndsFull, self.gate.overflows);
         self.counters.set(Counter::Connections, self.connections.len() as u64);
         self.board.show(&self.counters);
@@ -167,6 +180,7 @@ impl Cache {
     /// Decides on one frame. `is_one`: it is a single packet, nothing of it was cut off or merged. `room`: bytes that an answer in its place may have.
     pub fn frame(&mut self, side: Side, frame: &[u8], is_one: bool, room: usize, now_ns: u64) -> Fate {
         self.gate.turn(now_ns);
+        self.turn(now_ns);
         let port = self.settings.port;
         match (side, find(frame, is_one)) {
             (Side::Clients, Found::Anything) => self.void(now_ns),
@@ -229,9 +243,15 @@ impl Cache {
             return Fate::Pass;
         }
         let hash = self.hash.hash_one(key);
-        let ours = self.settings.addresses.contains(&parts.dst) && self.settings.answers(parts.src);
+        let ours = self.is_ours(parts.dst, parts) && self.settings.answers(parts.src);
         if !ours || !parts.is_plain {
             self.counters.one(if ours { Counter::Other } else { Counter::Denied });
+            self.misses.put(number, key, Noted { hash, version: None }, now_ns);
+            return Fate::Pass;
+        }
+        self.shift.count();
+        if !self.shift.answers() {
+            self.counters.one(Counter::Resting);
             self.misses.put(number, key, Noted { hash, version: None }, now_ns);
             return Fate::Pass;
         }
@@ -275,9 +295,15 @@ impl Cache {
         Fate::Answer
     }
 
+    /// Whether this is an address of the memcached that is cached, in its VLAN.
+    #[inline]
+    fn is_ours(&self, memcached: IpAddr, parts: &Parts) -> bool {
+        parts.vlan == self.settings.vlan && self.settings.addresses.contains(&memcached)
+    }
+
     /// Asks memcached whether it is the same process, or what flush waits, if it is time.
     fn check(&mut self, frame: &[u8], parts: &Parts, now_ns: u64) -> Fate {
-        let ours = self.settings.addresses.contains(&parts.dst);
+        let ours = self.is_ours(parts.dst, parts);
         if now_ns < self.mute_until_ns || !ours {
             return Fate::Pass;
         }
@@ -355,7 +381,7 @@ impl Cache {
     /// A datagram of memcached.
     fn reply(&mut self, frame: &[u8], parts: &Parts, now_ns: u64) -> Fate {
         let Some((header, text)) = Frame::read(parts.payload(frame)) else { return Fate::Pass };
-        let ours = self.settings.addresses.contains(&parts.src);
+        let ours = self.is_ours(parts.src, parts);
         if parts.destination_port == self.settings.ask_port && ours && now_ns >= self.mute_until_ns {
             if parts.adds_up(frame, Protocol::UDP) {
                 self.answer_to_us(&header, text, now_ns);

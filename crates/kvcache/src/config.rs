@@ -15,6 +15,8 @@ pub struct KvcacheSection {
     pub addresses: Vec<String>,
     /// memcached's port, UDP and TCP.
     pub port: u16,
+    /// The VLAN whose gets are answered; 0: frames without a tag, or with a priority's. What comes to memcached's port in another is heeded as well, and never answered. 0 to 4,094.
+    pub vlan: u16,
     /// The prefixes of clients that are answered: answers are larger than questions, and anybody can write any source on a question.
     pub allow: Vec<String>,
     /// Answers a second for one source, and so many at once; 0 is no limit.
@@ -37,6 +39,8 @@ pub struct KvcacheSection {
     pub inclusion: Inclusion,
     /// When a value that is kept in L0 gets to L1.
     pub write: Write,
+    /// The cache answers only while it is asked for much; else memcached answers everything. Without this it answers always.
+    pub on_demand: Option<OnDemandSection>,
     /// The small tier in front.
     pub l0: L0Section,
     /// The large tier.
@@ -50,6 +54,7 @@ impl Default for KvcacheSection {
             servers: None,
             addresses: Vec::new(),
             port: 11211,
+            vlan: 0,
             allow: Vec::new(),
             rate: 1_000_000,
             settle_ms: 3000,
@@ -61,10 +66,25 @@ impl Default for KvcacheSection {
             slots: 1 << 18,
             inclusion: Inclusion::default(),
             write: Write::default(),
+            on_demand: None,
             l0: L0Section::default(),
             l1: L1Section::default(),
         }
     }
+}
+
+/// When the cache begins to answer, and when it ends. It begins with memcached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct OnDemandSection {
+    /// Gets a second (of one key in text over UDP, of clients that are answered) above which the cache answers; at least 2.
+    pub up: u32,
+    /// On the mean over so many milliseconds; 100 to 60,000, in hundreds.
+    pub up_ms: u32,
+    /// Gets a second below which memcached answers; at least 1, and below `up`.
+    pub down: u32,
+    /// On the mean over so many milliseconds; as of `up_ms`.
+    pub down_ms: u32,
 }
 
 /// What L1 holds.
@@ -144,5 +164,10 @@ mod tests {
         assert_eq!((section.l0.ways, section.l0.entries, &section.l1.slab[..]), (2, 1024, "E"));
         assert!(toml::from_str::<KvcacheSection>("adresses = []").is_err());
         assert!(toml::from_str::<KvcacheSection>("l1 = { way = 2 }").is_err());
+        let text = "on_demand = { up = 9000, up_ms = 500, down = 4000, down_ms = 5000 }";
+        let section: KvcacheSection = toml::from_str(text).unwrap();
+        let on_demand = OnDemandSection { up: 9000, up_ms: 500, down: 4000, down_ms: 5000 };
+        assert_eq!(section.on_demand, Some(on_demand));
+        assert!(toml::from_str::<KvcacheSection>("on_demand = { up = 9000 }").is_err());
     }
 }

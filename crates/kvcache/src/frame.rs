@@ -25,6 +25,8 @@ pub(crate) struct Parts {
     pub(crate) dst: IpAddr,
     pub(crate) source_port: u16,
     pub(crate) destination_port: u16,
+    /// Its VLAN; 0 without a tag, or with one that gives a priority only.
+    pub(crate) vlan: u16,
     l3: usize,
     l4: usize,
     /// Behind the transport's last byte.
@@ -38,13 +40,23 @@ pub(crate) struct Parts {
 pub(crate) fn find(frame: &[u8], is_whole: bool) -> Found {
     let Ok(l2) = L2::parse(frame) else { return Found::Other };
     let packet = frame.get(l2.l3_offset..).unwrap_or_default();
-    let found = match l2.ethertype {
+    let mut found = match l2.ethertype {
         EtherType::IPV4 => find4(packet, l2.l3_offset),
         EtherType::IPV6 => find6(packet, l2.l3_offset),
         _ => return Found::Other,
     };
+    if let Found::Datagram(parts) | Found::Segment(parts) = &mut found {
+        parts.vlan = match l2.depth() {
+            0 => 0,
+            1 => l2.tags().next().map_or(NO_VLAN, |tag| tag.tci.id()),
+            _ => NO_VLAN,
+        };
+    }
     if is_whole || found == Found::Other { found } else { Found::Anything }
 }
+
+/// Of a frame with more than one tag: it is in nobody's VLAN.
+const NO_VLAN: u16 = u16::MAX;
 
 fn find4(packet: &[u8], l3: usize) -> Found {
     if ipv4::check_header(packet).is_err() {
@@ -102,6 +114,7 @@ fn transport(
         dst,
         source_port: u16::from_be_bytes([a, b]),
         destination_port: u16::from_be_bytes([c, d]),
+        vlan: 0,
         l3,
         l4: l3 + header,
         end: l3 + total,

@@ -21,13 +21,14 @@ mod order;
 mod rates;
 mod server;
 pub mod settings;
+mod shift;
 mod slab;
 mod tcp;
 mod tier;
 mod tiers;
 
 pub use cache::{Cache, Fate, Side};
-pub use config::KvcacheSection;
+pub use config::{KvcacheSection, OnDemandSection};
 pub use control::KvcacheControl;
 pub use counters::{Counter, Counters};
 pub use error::KvcacheError;

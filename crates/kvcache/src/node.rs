@@ -59,8 +59,9 @@ impl Node for Bridge {
         }
     }
 
-    fn tick(&mut self, _cx: &mut Context<'_>) {
+    fn tick(&mut self, cx: &mut Context<'_>) {
         if let Some(cache) = &mut self.cache {
+            cache.turn(cx.now_ns);
             cache.show();
             self.shared.serve(cache);
         }

@@ -1,11 +1,13 @@
 //! The configuration checked, and the tiers that it describes.
 
-use crate::config::{Inclusion, KvcacheSection, Write};
+use crate::config::{Inclusion, KvcacheSection, OnDemandSection, Write};
 use crate::error::KvcacheError;
+use crate::shift::SAMPLE_MS;
 use crate::slab::Slab;
 use crate::tier::Tier;
 use crate::tiers::{Rules, Tiers};
 use std::net::IpAddr;
+use tidemill_cachesim::lake::ondemand::Threshold;
 use tidemill_cachesim::policy::Policy;
 use tidemill_cachesim::sets::WAYS_MAX;
 use tidemill_cachesim::slab::{CHUNK_BYTES, Chunks};
@@ -15,6 +17,7 @@ use tidemill_cachesim::slab::{CHUNK_BYTES, Chunks};
 pub struct Settings {
     pub(crate) addresses: Vec<IpAddr>,
     pub(crate) port: u16,
+    pub(crate) vlan: u16,
     pub(crate) allow: Vec<Prefix>,
     pub(crate) rate: u32,
     pub(crate) settle_ns: u64,
@@ -24,6 +27,8 @@ pub struct Settings {
     pub(crate) value_max: usize,
     pub(crate) connections: usize,
     pub(crate) slots: usize,
+    /// Up and down.
+    pub(crate) on_demand: Option<[Threshold; 2]>,
     rules: Rules,
     l0: Shape,
     l1: Shape,
@@ -83,6 +88,7 @@ impl Settings {
             _ => Err(KvcacheError::new(key, format!("{value}: give {least} to {most}"))),
         };
         within("port", section.port.into(), 1, 65_535)?;
+        within("vlan", section.vlan.into(), 0, 4094)?;
         within("settle_ms", section.settle_ms.into(), 100, 60_000)?;
         within("lease_ms", section.lease_ms.into(), 100, 60_000)?;
         within("misses", section.misses.into(), 1, 2)?;
@@ -90,6 +96,19 @@ impl Settings {
         within("connections", section.connections as u64, 1, 1 << 20)?;
         within("slots", section.slots as u64, 1, 1 << 30)?;
         within("ask_port", section.ask_port.into(), 1, 65_535)?;
+        let mut on_demand = None;
+        if let Some(OnDemandSection { up, up_ms, down, down_ms }) = section.on_demand {
+            within("on_demand.up", up.into(), 2, u32::MAX.into())?;
+            within("on_demand.down", down.into(), 1, u64::from(up) - 1)?;
+            for (key, ms) in [("on_demand.up_ms", up_ms), ("on_demand.down_ms", down_ms)] {
+                within(key, ms.into(), SAMPLE_MS.into(), 60_000)?;
+            }
+            let threshold = |rate: u32, ms: u32| Threshold {
+                mqps: f64::from(rate) / 1e6,
+                window: (ms / SAMPLE_MS) as usize,
+            };
+            on_demand = Some([threshold(up, up_ms), threshold(down, down_ms)]);
+        }
         if section.ask_port == section.port {
             return Err(KvcacheError::new("ask_port", "it is kvcache.port: give one that nobody uses"));
         }
@@ -158,6 +177,7 @@ impl Settings {
         Ok(Settings {
             addresses,
             port: section.port,
+            vlan: section.vlan,
             allow,
             rate: section.rate,
             settle_ns: u64::from(section.settle_ms) * 1_000_000,
@@ -167,6 +187,7 @@ impl Settings {
             value_max: section.value_max.into(),
             connections: section.connections,
             slots: section.slots,
+            on_demand,
             rules: Rules { inclusive, through },
             l0: l0_shape,
             l1: l1_shape,
@@ -203,9 +224,18 @@ mod tests {
             ("write = 'back'", "kvcache.write: \"back\" leaves answers in L0"),
             ("ask_port = 11211", "kvcache.ask_port: it is kvcache.port"),
             ("misses = 3", "kvcache.misses: 3: give 1 to 2"),
+            ("vlan = 4095", "kvcache.vlan: 4095: give 0 to 4094"),
             ("l1 = { slab = 'F' }", "kvcache.l1.slab: \"F\": give \"A\" to \"E\""),
             ("l0 = { policy = 's3fifo' }", "kvcache.l0.policy: \"s3fifo\": give"),
             ("l1 = { ways = 17 }", "kvcache.l1.ways: 17: give 1 to 16"),
+            (
+                "on_demand = { up = 5, up_ms = 100, down = 5, down_ms = 100 }",
+                "kvcache.on_demand.down: 5: give 1 to 4",
+            ),
+            (
+                "on_demand = { up = 5, up_ms = 99, down = 1, down_ms = 100 }",
+                "kvcache.on_demand.up_ms: 99: give 100 to 60000",
+            ),
             ("l0 = { entries = 3, ways = 4 }", "kvcache.l0.entries: 3: give 4 to"),
             (
                 "l1 = { memory_mib = 1048576, slab = 'C' }",

@@ -40,7 +40,8 @@ const GROWN: u32 = 1 << 30;
 /// A hole that stays so long has been filled another way.
 const HOLE_NS: u64 = 3_000_000_000;
 
-type Key = (IpAddr, IpAddr, u16);
+/// A client's address, memcached's, the client's port, the VLAN: in another one it is another connection.
+type Key = (IpAddr, IpAddr, u16, u16);
 
 #[derive(Debug)]
 struct Conn {
@@ -143,7 +144,7 @@ impl Connections {
         gate: &mut Gate,
         counters: &mut Counters,
     ) -> Segment {
-        let key = (parts.src, parts.dst, parts.source_port);
+        let key = (parts.src, parts.dst, parts.source_port, parts.vlan);
         let Some(segment) = Read::new(frame, parts) else { return Segment::Pass };
         let flags = segment.flags;
         if flags.contains(Flags::RST) {
@@ -232,7 +233,7 @@ impl Connections {
         gate: &mut Gate,
         counters: &mut Counters,
     ) -> Segment {
-        let key = (parts.dst, parts.src, parts.destination_port);
+        let key = (parts.dst, parts.src, parts.destination_port, parts.vlan);
         let Some(segment) = Read::new(frame, parts) else { return Segment::Pass };
         let flags = segment.flags;
         if flags.contains(Flags::SYN) {

@@ -401,6 +401,49 @@ fn behind_an_unknown_command() {
     assert_eq!(world.through(Side::Clients, &half), Fate::Drop(DropReason::KvHalfCommand));
 }
 
+/// Another VLAN may have a memcached of the same address: its values are not given here, nor ours there. What it is told is heeded, for it may be the same one.
+#[test]
+fn another_vlan_is_another_memcached() {
+    let tagged = |vlan: u8, frame: &[u8]| [&frame[..12], &[0x81, 0, 0x20, vlan], &frame[12..]].concat();
+    let get = datagram(CLIENT, SERVED, 1, b"get k\r\n");
+    let mut world = World::new("");
+    assert_eq!(world.through(Side::Clients, &tagged(5, &get)), Fate::Pass);
+    assert_eq!(world.count(Counter::Denied), 1);
+    // Two tags are nobody's, be they what they may.
+    assert_eq!(world.through(Side::Clients, &tagged(0, &tagged(0, &get))), Fate::Pass);
+    // A priority is no VLAN: the answer has it too.
+    assert_eq!(world.through(Side::Clients, &tagged(0, &get)), Fate::Answer);
+    assert_eq!(world.cache.made()[12..16], [0x81, 0, 0x20, 0]);
+    // A value from there is not kept, though it is asked for from here with the same number.
+    assert!(world.hits("k"));
+    world.cache.flush();
+    assert_eq!(world.through(Side::Clients, &get), Fate::Pass);
+    let asked = world.count(Counter::Asked);
+    let value = datagram(SERVED, CLIENT, 1, b"VALUE k 0 1\r\nx\r\nEND\r\n");
+    assert_eq!(world.through(Side::Servers, &tagged(5, &value)), Fate::Pass);
+    assert_eq!(world.count(Counter::Asked), asked);
+    // A mutation from there makes void.
+    assert!(world.settled() && world.hits("k"));
+    assert_eq!(
+        world.through(Side::Clients, &tagged(5, &datagram(CLIENT, SERVED, 2, b"delete k\r\n"))),
+        Fate::Pass
+    );
+    assert!(!world.hits("k"));
+    // Nor is a connection there one of here. It is not followed, so it shuts the cache; here the same would be behind a hole.
+    let mut world = World::new("");
+    world.opens(CLIENT.1, world.client);
+    let [seq, ack] = world.client;
+    let ahead = segment(CLIENT, SERVED, seq.wrapping_add(500), ack, ACK, b"get k\r\n");
+    assert_eq!(world.through(Side::Clients, &tagged(5, &ahead)), Fate::Pass);
+    assert_eq!(world.count(Counter::TcpUnknown), 1);
+    assert_eq!(world.through(Side::Clients, &ahead), Fate::Drop(DropReason::KvOutOfOrder));
+    // Where the VLAN is the one that is cached, frames without a tag are the others.
+    let section = section("misses = 1\nl1 = { memory_mib = 1 }\nvlan = 5");
+    let mut cache = Cache::new(Settings::new(&section).unwrap(), 5);
+    assert_eq!(cache.frame(Side::Clients, &get, true, 1800, START), Fate::Pass);
+    assert_eq!(cache.frame(Side::Clients, &tagged(5, &get), true, 1800, START), Fate::Ask);
+}
+
 /// A memcached without `mg`.
 #[test]
 fn a_question_that_memcached_does_not_know_is_counted() {

@@ -631,6 +631,22 @@ fn never_stale() {
     }
 }
 
+/// Who answers goes back and forth many times in each run, while all that happens happens: what was kept before memcached answered is true when the cache does again, or is not given.
+#[test]
+fn a_controller_that_flaps_falsifies_nothing() {
+    let (mut hits, mut shifts, mut resting) = (0, 0, 0);
+    for seed in 0..60 {
+        // A world's gets are some sixty a second, in lumps.
+        let toml = "on_demand = { up = 60, up_ms = 100, down = 40, down_ms = 100 }\nl1 = { memory_mib = 1 }";
+        let world = run(1000 + seed, 8000, toml, None);
+        hits += world.hits;
+        shifts += world.cache.counters().get(Counter::Shifts);
+        resting += world.cache.counters().get(Counter::Resting);
+    }
+    println!("{hits} hits, {shifts} shifts, {resting} gets while memcached answered");
+    assert!(hits > 300 && shifts > 300 && resting > 1000, "{hits}, {shifts}, {resting}");
+}
+
 #[test]
 fn the_check_can_fail() {
     for fault in FAULTS {

@@ -43,6 +43,7 @@ pub(crate) const LINES: &[Line] = &[
     ("30 instructions in at most 15 ns", |_| thirty()),
     ("any decision", |machine| fuzz(machine, "gatekeeper_decision")),
     ("any program", |machine| fuzz(machine, "flow_program")),
+    ("any question, and any answer", |machine| fuzz(machine, "grantor_policy")),
     // What must exist besides.
     ("shipped programs are what their sources say", |machine| {
         Ok(Outcome::Pass(machine.said(&["bpf", "--check"])?))

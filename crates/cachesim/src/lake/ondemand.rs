@@ -27,7 +27,7 @@ pub struct Threshold {
 pub struct OnDemand {
     up: Threshold,
     down: Threshold,
-    /// Newest last; as many as the longer window.
+    /// Newest last; as many as the longer window, with room for them from the beginning: the cache in the data path has one, too.
     samples: VecDeque<f64>,
     side: Side,
     shifts: u64,
@@ -43,7 +43,8 @@ impl OnDemand {
         in_range("rate down (M/s), below the rate up", down.mqps, 0.0, up.mqps.next_down())?;
         in_range("window up (samples)", up.window as f64, 1.0, 1e6)?;
         in_range("window down (samples)", down.window as f64, 1.0, 1e6)?;
-        Ok(OnDemand { up, down, samples: VecDeque::new(), side: Side::Host, shifts: 0 })
+        let samples = VecDeque::with_capacity(up.window.max(down.window));
+        Ok(OnDemand { up, down, samples, side: Side::Host, shifts: 0 })
     }
 
     /// The mean of the newest samples; none while there are too few.

@@ -146,7 +146,7 @@ impl Lab {
         {
             let mut out = std::io::BufWriter::new(&mut file);
             for prefix in &plan.prefixes {
-                writeln!(out, "route replace {prefix} via {neighbor} dev out")?;
+                writeln!(out, "route replace {prefix} via {} dev out", plan.neighbor)?;
             }
             out.flush()?;
         }

@@ -62,9 +62,9 @@ fn web_servers_get_the_web_and_no_more() {
         assert!((0..5).any(|_| lab.first.client.attempt(&ping).0), "no ping comes back");
         let _secure = lab.server.listen(at(SERVER[v6], 443));
         assert!((0..5).any(|_| connects(&lab, v6, 443)), "no connection to port 443");
-        // Who begins with something else is declined by the policy, once for all its packets.
+        // Who begins with something else has the program at once, and it drops that.
         lab.first.client.udp(at(DENIED[v6], 0)).send_to(b"quic", at(SERVER[v6], 443)).unwrap();
-        lab.first.becomes(DENIED[v6], v6, "declined", None);
+        lab.first.becomes(DENIED[v6], v6, "program", None);
         nothing_over_udp(&lab, DENIED[v6], v6, 443);
     }
     let said = lab.first.gate.end();
@@ -97,7 +97,8 @@ fn tcp_services_get_their_ports_and_no_others() {
         nothing_over_udp(&lab, CLIENT[v6], v6, 22);
         assert!(!lab.first.client.attempt(&format!("ping -c 2 -i 0.2 -W 1 {}", SERVER[v6])).0);
         lab.first.client.udp(at(DENIED[v6], 0)).send_to(b"any", at(SERVER[v6], 22)).unwrap();
-        lab.first.becomes(DENIED[v6], v6, "declined", None);
+        lab.first.becomes(DENIED[v6], v6, "program", None);
+        nothing_over_udp(&lab, DENIED[v6], v6, 22);
     }
     let said = lab.first.gate.end();
     assert_eq!(

@@ -1,5 +1,6 @@
 //! `role = "kvcache"` on a cable between real clients and a real memcached, held to what the kernel's tier is held to: clients that do anything at any time, over UDP
-//! and TCP, IPv4 and IPv6, in all three protocols; what they saw of each key has to be what one memcached can have said. Needs root and memcached.
+//! and TCP, IPv4 and IPv6, in all three protocols; what they saw of each key has to be what one memcached can have said. And the kernel's tier's own tests of the contract, by the same text:
+//! what is read, and what voids it. Needs root and memcached.
 //!
 //! `TIDEMILL_SEED=N` repeats a run's choices.
 
@@ -8,12 +9,18 @@
 
 #[path = "../../../kv/tests/contract/mod.rs"]
 mod contract;
+mod front;
+#[allow(dead_code)] // the kernel's tier sees more ways
+#[path = "../../../kv/tests/root_contract/mutations.rs"]
+mod mutations;
 #[allow(dead_code)] // some of it is for other suites
 #[path = "../root_wire/net.rs"]
 mod net;
 #[allow(dead_code)]
 #[path = "../root_wire/raw.rs"]
 mod raw;
+#[path = "../../../kv/tests/root_contract/reads.rs"]
+mod reads;
 #[allow(dead_code, unreachable_pub)]
 #[path = "../../../port/src/rng.rs"]
 mod rng;

@@ -34,7 +34,7 @@ answers! {
         pub asked: u64,
         /// Those of them that another one's answer served.
         pub merged: u64,
-        /// Questions that the fail-safe answered.
+        /// Questions that the policy did not answer.
         pub failed: u64,
     }
 
@@ -88,7 +88,7 @@ answers! {
         pub expire_s: Option<u32>,
         /// Whether the packet went on.
         pub forward: bool,
-        /// Why the fail-safe answered, if it did.
+        /// Why the policy did not answer, if it did not.
         pub failure: Option<String>,
     }
 }

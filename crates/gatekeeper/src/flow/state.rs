@@ -56,6 +56,8 @@ const LONGEST: u64 = (1 << 28) - 1;
 /// The longest that a decision holds: 52 days.
 pub const LONGEST_NS: u64 = LONGEST << TICK;
 const LONGEST_STEP: u64 = (1 << 16) - 1;
+/// How often a flow asks within the grace that a revocation leaves it.
+const ASKED: u64 = 3;
 /// The longest time between two renewals that a grant can ask for: 18 minutes.
 pub const LONGEST_STEP_NS: u64 = LONGEST_STEP << TICK;
 
@@ -279,7 +281,7 @@ impl FlowState {
     }
 
     /// The decision counts no more. A refusal is over at once. What was granted, also by a program, passes for `grace_ns` at most, and this packet asks for the
-    /// next decision. Whether that is for the caller to say, as a program does not know it.
+    /// next decision; while none comes, a granted flow asks again each third of the grace. Whether that is for the caller to say, as a program does not know it.
     #[cold]
     pub fn revoke(&mut self, now_ns: u64, grace_ns: u64) -> bool {
         self.0[1] &= !RANK;
@@ -292,6 +294,9 @@ impl FlowState {
             self.0[0] = self.0[0] & !(RENEWAL | u64::from(u32::MAX)) | u64::from(until);
         }
         if self.tag() == GRANTED {
+            // The grant's own step would lie behind its end: where many ask at once, a question may be lost.
+            let step = (grace_ns / ASKED).div_ceil(1 << TICK).max(1).min(self.0[1] & LONGEST_STEP);
+            self.0[1] = self.0[1] & !LONGEST_STEP | step;
             self.set_renewal(now_ns, tick(now_ns));
         }
         self.tag() == PROGRAM

@@ -152,7 +152,19 @@ impl Judge {
     /// Asks. `ticket` is what the answer will be known by. If no more may be asked the answer is there at once: the fail-safe.
     #[inline]
     pub fn ask(&mut self, now_ns: u64, ticket: u32, question: &Question) -> Option<Answer> {
-        if (self.next - self.answered) as usize >= self.queue {
+        self.ask_sparing(now_ns, ticket, question, 0)
+    }
+
+    /// The same, but leaves `spare` places of the queue to others.
+    #[inline]
+    pub fn ask_sparing(
+        &mut self,
+        now_ns: u64,
+        ticket: u32,
+        question: &Question,
+        spare: usize,
+    ) -> Option<Answer> {
+        if (self.next - self.answered) as usize + spare >= self.queue {
             return Some(self.full());
         }
         match &mut self.form {

@@ -6,6 +6,8 @@
 //! ```
 //! - As many packets wait as `grantor.policy.queue` says; what finds no room is dropped as `ask-queue-full`. A packet waits `wait_ms` at most: then the fail-safe is its
 //!   answer ([`Judge`]).
+//! - **A renewal loses nothing by a failure**: its flow has a grant, and the Gatekeeper has let the packet pass. Where the policy does not answer, or there is no room to ask, the
+//!   packet goes on, nothing is said, and the grant holds until it expires (`unrenewed`). An eighth of the room is for renewals, so that strangers cannot take it all.
 //! - Questions of one signature are merged where they are answered: in the engine, which sees what other turns have asked too.
 //! - A decision by a policy that has been replaced, or revoked, since the question was put is not sent: the flow asks again. Its packet is treated as it was
 //!   decided.
@@ -40,6 +42,10 @@ const LOOKUPS: [u8; 2] = [2, 3];
 const SETTLED: usize = 128;
 /// Messages of the control side that are sent in one turn.
 const ORDERS: usize = 64;
+/// The outer code point of a packet that has a grant, and asks for its renewal.
+const RENEWAL: u8 = 2;
+/// One place of so many is kept for renewals.
+const FOR_RENEWALS: usize = 8;
 
 /// A packet that waits, and what is known of it.
 struct Slot {
@@ -95,6 +101,14 @@ pub(crate) fn factory(control: &GrantorControl) -> impl Fn(usize) -> Ask + Send 
     }
 }
 
+/// What is made of an answer: no failure takes anything from a flow that has a grant.
+fn spared(question: &Question, answer: Answer) -> Answer {
+    if question.dscp == RENEWAL && answer.failure.is_some() {
+        return Answer { decision: answer::Decision::None, forward: true, ..answer };
+    }
+    answer
+}
+
 /// What a Gatekeeper is told.
 fn said(question: &Question, decision: &answer::Decision) -> Option<Decision> {
     let verdict = match *decision {
@@ -123,15 +137,23 @@ impl Ask {
             counters.one(if congested { Counter::Congested } else { Counter::Malformed });
             return Verdict::Drop(reason);
         }
-        let (Some(judge), Some(&ticket)) = (judge, free.last()) else {
+        let renewal = question.dscp == RENEWAL;
+        let spare = if renewal { 0 } else { slots.len() / FOR_RENEWALS };
+        let ticket = free.last().copied().filter(|_| free.len() > spare);
+        let (Some(judge), Some(ticket)) = (judge, ticket) else {
+            if renewal {
+                counters.one(Counter::Unrenewed);
+                return Verdict::Next(u8::from(tunnel.ours.is_ipv6()));
+            }
             counters.one(Counter::QueueFull);
             return Verdict::Drop(DropReason::AskQueueFull);
         };
         let peer = Peer { gatekeeper: tunnel.gatekeeper, ours: tunnel.ours, interface: packet.port };
         let slot = Slot { packet: None, question, peer, version: self.outbox.version(cx.now_ns) };
         self.asked = true;
-        match judge.ask(cx.now_ns, ticket, &question) {
+        match judge.ask_sparing(cx.now_ns, ticket, &question, spare) {
             Some(answer) => {
+                let answer = spared(&question, answer);
                 let settings = settings.get(cx.reader);
                 let sent = (&mut self.outbox, &mut *counters);
                 tell(cx, settings, sent, &self.records, &slot, &answer);
@@ -153,9 +175,10 @@ impl Ask {
         let Some(mut slot) = self.slots.get_mut(ticket as usize).and_then(Option::take) else { return };
         self.free.push(ticket);
         let Some(packet) = slot.packet.take() else { return };
+        let answer = spared(&slot.question, *answer);
         let settings = self.settings.get(cx.reader);
-        tell(cx, settings, (&mut self.outbox, &mut self.counters), &self.records, &slot, answer);
-        match verdict(&mut self.counters, &slot, answer) {
+        tell(cx, settings, (&mut self.outbox, &mut self.counters), &self.records, &slot, &answer);
+        match verdict(&mut self.counters, &slot, &answer) {
             Verdict::Drop(reason) => cx.discard(reason, packet),
             Verdict::Next(output) => cx.release(output, packet),
             Verdict::Consume | Verdict::Keep => cx.consume(packet),
@@ -187,12 +210,17 @@ fn tell(
 
 /// What becomes of the packet.
 fn verdict(counters: &mut Counters, slot: &Slot, answer: &Answer) -> Verdict {
+    let on = Verdict::Next(u8::from(slot.peer.ours.is_ipv6()));
     if answer.failure.is_some() {
+        if slot.question.dscp == RENEWAL {
+            counters.one(Counter::Unrenewed);
+            return on;
+        }
         counters.one(Counter::FailSafe);
     }
     if answer.forward {
         counters.one(Counter::Forwarded);
-        return Verdict::Next(u8::from(slot.peer.ours.is_ipv6()));
+        return on;
     }
     counters.one(Counter::PolicyDropped);
     Verdict::Drop(if answer.failure.is_some() { DropReason::PolicyFailed } else { DropReason::PolicyRefused })

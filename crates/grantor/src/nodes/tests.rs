@@ -421,6 +421,31 @@ fn packets_beyond_the_queue_are_dropped_by_name() {
     assert_eq!(out.iter().filter(|(to, _)| *to == "ip4").count(), 2);
 }
 
+/// Neither an error nor a full queue takes anything from a flow in its grant: its packet goes on, and nothing is said that would replace what it has.
+#[test]
+fn a_failure_takes_no_grant_away() {
+    for v6 in [0, 1] {
+        let more = "[policy]\nfail_safe = { action = \"decline\", seconds = 7 }";
+        let mut bench = Bench::new("function decide(q) error('no') end", more);
+        let (_, out) = bench.run(vec![(START, vec![outer(GATE[v6], 2, 0, &inner(v6, 1, 0))])]);
+        assert_eq!(out, [(["ip4", "ip6"][v6], inner(v6, 1, 0))]);
+        let counters = bench.control.counters();
+        let counts = [Counter::Unrenewed, Counter::FailSafe, Counter::Decisions, Counter::PolicyDropped];
+        assert_eq!(counts.map(|count| counters.get(count)), [1, 0, 0, 0]);
+        // Of eight places one is not for strangers: seven of ten get one, then one of three renewals; the other two go on unasked.
+        let mut bench = Bench::new(GRANT, "[policy]\nqueue = 8");
+        let ask = |port, dscp| outer(GATE[v6], dscp, 0, &inner(v6, port, 0));
+        let sent: Vec<_> =
+            (0..10).map(|port| ask(port, 41)).chain((20..23).map(|port| ask(port, 2))).collect();
+        let (snapshot, out) = bench.run(vec![(START, sent)]);
+        assert_eq!(snapshot.ledger().dropped_for(DropReason::AskQueueFull), 3);
+        assert_eq!(out.iter().filter(|(to, _)| *to == ["ip4", "ip6"][v6]).count(), 10);
+        let counters = bench.control.counters();
+        let counts = [Counter::Unrenewed, Counter::QueueFull, Counter::Forwarded];
+        assert_eq!(counts.map(|count| counters.get(count)), [2, 3, 8]);
+    }
+}
+
 #[test]
 fn probes_are_answered_and_nothing_else_there_is() {
     for v6 in [0, 1] {
@@ -486,6 +511,26 @@ fn a_broken_script_changes_nothing_and_a_good_one_begins_a_version() {
     assert!(bench.control.commit(prepared, START).unwrap());
     assert_eq!(bench.control.version(START), version + 1);
     assert_eq!(bench.control.revoke(None, START).unwrap(), (version + 2, 0));
+}
+
+/// Who hears nothing for some seconds hears of a revocation all the same; one that takes back as much is said in its place.
+#[test]
+fn a_revocation_is_said_again_and_again() {
+    let mut bench = Bench::new(GRANT, "");
+    bench.run(vec![(START, vec![outer(GATE[0], 41, 0, &inner(0, 1, 0))])]);
+    let mut said = Vec::new();
+    for ms in (0..60_000).step_by(100) {
+        let now_ns = START + ms * 1_000_000;
+        if ms == 0 || ms == 30_000 || ms == 30_100 {
+            assert_eq!(bench.control.revoke(None, now_ns).unwrap().1, 1);
+        }
+        bench.control.poll(now_ns);
+        let heard = std::iter::from_fn(|| bench.control.orders.queue.pop());
+        said.extend(heard.map(|(_, message)| (ms, matches!(message, Message::Revoke { .. }))));
+    }
+    let times = |from: u64| [0, 200, 600, 1400, 3000, 6200, 12_600, 25_400].map(|ms| (from + ms, true));
+    let wanted = [&times(0)[..], &[(30_000, true)], &times(30_100)].concat();
+    assert_eq!(said, wanted);
 }
 
 /// A policy that hangs costs its packets `wait_ms`, then they get the fail-safe; the worker waits for nobody.

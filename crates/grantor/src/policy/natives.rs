@@ -27,9 +27,12 @@ pub(crate) fn table(
     seed: u64,
 ) -> Result<Table> {
     let native = lua.create_table()?;
-    let tables = library.clone();
+    let (tables, reader) = (library.clone(), meter.clone());
     let lpm = move |lua: &Lua, (file, column): (String, Option<String>)| -> Result<Made<AnyUserData>> {
-        match tables.get(&file, column.as_deref().unwrap_or("value")) {
+        let began_ns = reader.clock_ns();
+        let found = tables.get(&file, column.as_deref().unwrap_or("value"));
+        reader.excuse(began_ns);
+        match found {
             Ok(table) => Ok((Some(lua.create_userdata(Lpm(table))?), None)),
             Err(error) => Ok((None, Some(error.to_string()))),
         }

@@ -39,7 +39,7 @@ local function keep(place, names)
 end
 
 -- Kept here, for the bounds and for the loop at the end: the script cannot reach these.
-local error, type, rawget, rawlen, rawset, select = error, type, rawget, rawlen, rawset, select
+local error, type, rawget, rawlen, rawset, select, next = error, type, rawget, rawlen, rawset, select, next
 local readstring, readu8, readu16, readu32, readf64 =
 	buffer.readstring, buffer.readu8, buffer.readu16, buffer.readu32, buffer.readf64
 local writeu8, writeu32, writef64, writestring =
@@ -143,11 +143,31 @@ function globals.lpm(file, column)
 	return made
 end
 
+-- What may be given to a call by name: anything else is a mistake, and would be without effect.
+local function options(names)
+	local known = {}
+	for name in string.gmatch(names, "%S+") do
+		known[name] = true
+	end
+	return known
+end
+local function only(known, of, what)
+	for name in next, of do
+		if type(name) ~= "string" then
+			error(`{what}: give options by name`, 3)
+		elseif not known[name] then
+			error(`{what} has no option {name}`, 3)
+		end
+	end
+end
+
+local EXPIRING = options("entries idle")
 function globals.expiring(of)
 	only_loading("expiring")
 	if type(of) ~= "table" or type(of.entries) ~= "number" or type(of.idle) ~= "number" then
 		error("expiring: give { entries = NUMBER, idle = SECONDS }", 2)
 	end
+	only(EXPIRING, of, "expiring")
 	local made, what = native.expiring(of.entries, of.idle)
 	if not made then
 		error(what, 2)
@@ -202,10 +222,12 @@ local function number(of, key, default, what)
 	return value
 end
 
+local GRANTED = options("rate expire renew step forward")
 function globals.granted(of)
 	if type(of) ~= "table" then
 		error("granted: give { rate = KIB_PER_SECOND, expire = SECONDS }", 2)
 	end
+	only(GRANTED, of, "granted")
 	local expire = number(of, "expire", 60, "granted")
 	return {
 		kind = "granted",
@@ -217,21 +239,29 @@ function globals.granted(of)
 	}
 end
 
+local DECLINED = options("expire forward")
 function globals.declined(of)
 	if type(of) ~= "table" then
 		error("declined: give { expire = SECONDS }", 2)
 	end
+	only(DECLINED, of, "declined")
 	return { kind = "declined", forward = of.forward == true, a = number(of, "expire", 60, "declined") }
 end
 
+local UNDECIDED = options("forward")
 function globals.undecided(of)
+	if type(of) == "table" then
+		only(UNDECIDED, of, "undecided")
+	end
 	return { kind = "none", forward = type(of) == "table" and of.forward == true }
 end
 
+local PROGRAM = options("index expire cookie forward")
 function globals.program(of)
 	if type(of) ~= "table" then
 		error("program: give { index = NUMBER, expire = SECONDS, cookie = BYTES }", 2)
 	end
+	only(PROGRAM, of, "program")
 	local cookie = of.cookie
 	if cookie == nil then
 		cookie = ""

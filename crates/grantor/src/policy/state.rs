@@ -22,6 +22,8 @@ const PRELUDE: &str = include_str!("prelude.lua");
 
 /// Steps that loading a script may take.
 const LOAD_STEPS: u64 = 2_000_000;
+/// And how long, but for its tables: a step may be a call that works in C for some milliseconds.
+const LOAD_S: u64 = 10;
 
 /// What the interrupt counts, and what natives go by.
 pub(crate) struct Meter {
@@ -30,6 +32,8 @@ pub(crate) struct Meter {
     /// When to stop, by the clock.
     deadline_ns: AtomicU64,
     tripped: AtomicBool,
+    /// It was the time that was up, not the steps.
+    late: AtomicBool,
     clock: Clock,
     /// The time that natives go by: that of the batch.
     pub(crate) now_ns: AtomicU64,
@@ -42,6 +46,18 @@ impl Meter {
         self.left.store(steps, Relaxed);
         self.deadline_ns.store(deadline_ns, Relaxed);
         self.tripped.store(false, Relaxed);
+        self.late.store(false, Relaxed);
+    }
+
+    /// The time, for [`excuse`](Self::excuse).
+    pub(crate) fn clock_ns(&self) -> u64 {
+        (self.clock)()
+    }
+
+    /// What was done since `began_ns` is not the script's to answer for: it has so much longer.
+    pub(crate) fn excuse(&self, began_ns: u64) {
+        let took_ns = self.clock_ns().saturating_sub(began_ns);
+        self.deadline_ns.store(self.deadline_ns.load(Relaxed).saturating_add(took_ns), Relaxed);
     }
 
     /// One interrupt.
@@ -53,6 +69,9 @@ impl Meter {
             return Ok(VmState::Continue);
         }
         self.left.store(0, Relaxed);
+        if left > 0 {
+            self.late.store(true, Relaxed);
+        }
         self.tripped.store(true, Relaxed);
         Err(Error::runtime("the policy takes too long"))
     }
@@ -113,8 +132,9 @@ impl State {
     pub(crate) fn new(policy: &Policy, clock: &Clock, seed: u64) -> Result<State, PolicyError> {
         let meter = Arc::new(Meter {
             left: AtomicU64::new(LOAD_STEPS),
-            deadline_ns: AtomicU64::new(u64::MAX),
+            deadline_ns: AtomicU64::new(clock().saturating_add(LOAD_S * 1_000_000_000)),
             tripped: AtomicBool::new(false),
+            late: AtomicBool::new(false),
             clock: clock.clone(),
             now_ns: AtomicU64::new(0),
             entries: AtomicU64::new(ENTRIES_MAX as u64),
@@ -124,7 +144,9 @@ impl State {
         let mut state = made.map_err(|error| match error {
             LoadError::Lua(error) if meter.tripped.load(Relaxed) => {
                 let what = message(&error, &policy.name);
-                PolicyError::Script(format!("{what}: more than {LOAD_STEPS} steps while loading"))
+                let late = meter.late.load(Relaxed);
+                let most = if late { format!("{LOAD_S} s") } else { format!("{LOAD_STEPS} steps") };
+                PolicyError::Script(format!("{what}: more than {most} while loading"))
             }
             LoadError::Lua(error) => PolicyError::Script(message(&error, &policy.name)),
             LoadError::Wrong(what) => PolicyError::Script(format!("{}: {what}", policy.name)),

@@ -13,6 +13,7 @@ use super::cache::Cache;
 use super::client::{Tcp, Udp};
 use crate::net::{Netns, cable, wait_until};
 use rustix::net::{AddressFamily, SocketType};
+use std::any::Any;
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -106,11 +107,15 @@ pub(crate) struct Server {
 pub(crate) struct Lab {
     /// Goes first: it has to let go of what the server has.
     pub(crate) cache: Option<Cache>,
+    /// What another suite has put on the cable instead; it ends with its value.
+    pub(crate) bridge: Option<Box<dyn Any>>,
     pub(crate) cached: Server,
     pub(crate) plain: Server,
     pub(crate) client: Netns,
     /// Whether whatever caches may see what comes by the server's loopback interface.
     pub(crate) sees_loopback: bool,
+    /// Where the bridge is, if the lab is to end it; goes last.
+    pub(crate) middle: Option<Netns>,
 }
 
 const QUIET: &[&str] = &[
@@ -171,7 +176,7 @@ impl Lab {
         let cached = server(&client, middle, "cached", 1, threads);
         let plain = server(&client, None, "plain", 2, threads);
         let sees_loopback = INTERFACES.contains(&"lo");
-        Lab { client, cached, plain, cache: None, sees_loopback }
+        Lab { client, cached, plain, cache: None, bridge: None, sees_loopback, middle: None }
     }
 
     /// With the cache on the cable and on the loopback interface.
@@ -218,7 +223,7 @@ impl Lab {
 
     /// Has a key read over UDP until an answer came that memcached has not given: one of the cache's.
     pub(crate) fn warm(&self, key: &[u8]) {
-        if self.cache.is_none() {
+        if self.cache.is_none() && self.bridge.is_none() {
             return;
         }
         let mut udp = self.udp(&self.cached);

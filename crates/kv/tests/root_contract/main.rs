@@ -6,6 +6,8 @@
 
 #[path = "../contract/mod.rs"]
 mod contract;
+mod front;
+mod kernels;
 mod life;
 mod mutations;
 #[allow(dead_code)] // some of it is for other suites

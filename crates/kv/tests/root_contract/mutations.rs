@@ -1,4 +1,5 @@
-//! Whatever changes a value voids what is cached of it: every command, protocol and way, loud or quiet.
+//! Whatever changes a value voids what is cached of it: every command, protocol and way, loud or quiet. The role's suite has these tests, too
+//! (`crates/cli/tests/root_kvcache`): which cache it is, `crate::front` says.
 
 use crate::contract::client::{Tcp, Udp};
 use crate::contract::lab::{Lab, PORT, turn};
@@ -59,7 +60,7 @@ fn truth(tcp: &mut Tcp, key: &[u8]) -> Vec<u8> {
 
 /// How a command reaches memcached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum To {
+pub(crate) enum To {
     Tcp,
     Udp,
     /// On memcached's own machine, past the cable.
@@ -68,7 +69,7 @@ enum To {
 }
 
 /// All commands of a protocol, this way; how many.
-fn all(lab: &Lab, to: To, speech: Speech) -> usize {
+pub(crate) fn all(lab: &Lab, to: To, speech: Speech) -> usize {
     let mut pair = Pair::new(lab);
     let mut count = 0;
     let local = SocketAddr::from(([127, 0, 0, 1], PORT));
@@ -129,7 +130,7 @@ fn all(lab: &Lab, to: To, speech: Speech) -> usize {
 #[test]
 fn every_command_over_tcp_voids_what_is_cached() {
     let Some(_turn) = turn("every_command_over_tcp_voids_what_is_cached") else { return };
-    let lab = Lab::cached();
+    let lab = crate::front::cached();
     let count: usize = SPEECHES.iter().map(|speech| all(&lab, To::Tcp, *speech)).sum();
     assert_eq!(count, 84);
 }
@@ -137,19 +138,9 @@ fn every_command_over_tcp_voids_what_is_cached() {
 #[test]
 fn every_command_over_udp_voids_what_is_cached() {
     let Some(_turn) = turn("every_command_over_udp_voids_what_is_cached") else { return };
-    let lab = Lab::cached();
+    let lab = crate::front::cached();
     let count: usize = SPEECHES.iter().map(|speech| all(&lab, To::Udp, *speech)).sum();
     assert_eq!(count, 84);
-}
-
-#[test]
-fn every_command_behind_the_cable_voids_what_is_cached() {
-    let Some(_turn) = turn("every_command_behind_the_cable_voids_what_is_cached") else { return };
-    let lab = Lab::cached();
-    for to in [To::LoopbackTcp, To::LoopbackUdp] {
-        let count: usize = SPEECHES.iter().map(|speech| all(&lab, to, *speech)).sum();
-        assert_eq!(count, 84);
-    }
 }
 
 /// The tests above fail where a cache is stale: with one before memcached that knows only what the best known one does.

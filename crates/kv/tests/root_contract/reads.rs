@@ -1,13 +1,13 @@
-//! What is read with the cache is what is read without: keys, values, flags, several keys at once, and what is no question at all.
+//! What is read with the cache is what is read without: keys, values, flags, several keys at once. The role's suite has these tests, too.
 
-use crate::contract::lab::{Lab, turn};
+use crate::contract::lab::turn;
 use crate::contract::pair::{Pair, WAYS, Way};
 use crate::contract::wire::{self, Ask, Said, Speech};
 
 #[test]
 fn keys_of_every_length() {
     let Some(_turn) = turn("keys_of_every_length") else { return };
-    let lab = Lab::cached();
+    let lab = crate::front::cached();
     let mut pair = Pair::new(&lab);
     for length in [1, 2, 3, 4, 7, 8, 9, 15, 16, 31, 32, 33, 63, 64, 65, 127, 128, 200, 249, 250] {
         let key = vec![b'k'; length];
@@ -33,7 +33,7 @@ fn keys_of_every_length() {
 #[test]
 fn keys_of_any_bytes() {
     let Some(_turn) = turn("keys_of_any_bytes") else { return };
-    let lab = Lab::cached();
+    let lab = crate::front::cached();
     let mut pair = Pair::new(&lab);
     for byte in [0x01, 0x07, 0x0b, 0x21, 0x25, 0x7e, 0x7f, 0x80, 0xc3, 0xff_u8] {
         let key = [b'a', byte, b'b'];
@@ -63,7 +63,7 @@ fn keys_of_any_bytes() {
 #[test]
 fn values_of_every_length() {
     let Some(_turn) = turn("values_of_every_length") else { return };
-    let lab = Lab::cached();
+    let lab = crate::front::cached();
     let mut pair = Pair::new(&lab);
     // One datagram holds 1,400 bytes with its header; a cache may have a smaller limit, and memcached a larger one.
     for length in [
@@ -93,7 +93,7 @@ fn values_of_every_length() {
 #[test]
 fn values_with_line_ends_and_commands_in_them() {
     let Some(_turn) = turn("values_with_line_ends_and_commands_in_them") else { return };
-    let lab = Lab::cached();
+    let lab = crate::front::cached();
     let mut pair = Pair::new(&lab);
     pair.given(b"other", 0, 0, b"untouched");
     let values: [&[u8]; 12] = [
@@ -121,7 +121,7 @@ fn values_with_line_ends_and_commands_in_them() {
 #[test]
 fn flags_are_kept() {
     let Some(_turn) = turn("flags_are_kept") else { return };
-    let lab = Lab::cached();
+    let lab = crate::front::cached();
     let mut pair = Pair::new(&lab);
     for flags in [0, 1, 9, 10, 99, 100, 65_535, 65_536, 99_999, 1_000_000_000, 4_294_967_295] {
         let key = format!("flags:{flags}").into_bytes();
@@ -133,7 +133,7 @@ fn flags_are_kept() {
 #[test]
 fn several_keys_at_once_all_some_and_none_cached() {
     let Some(_turn) = turn("several_keys_at_once_all_some_and_none_cached") else { return };
-    let lab = Lab::cached();
+    let lab = crate::front::cached();
     let mut pair = Pair::new(&lab);
     for (number, key) in [&b"one"[..], b"two", b"three"].into_iter().enumerate() {
         pair.given(key, number as u32, 0, key);
@@ -181,7 +181,7 @@ fn several_keys_at_once_all_some_and_none_cached() {
 #[test]
 fn gets_and_cas_pass() {
     let Some(_turn) = turn("gets_and_cas_pass") else { return };
-    let lab = Lab::cached();
+    let lab = crate::front::cached();
     for speech in [Speech::Ascii, Speech::Binary, Speech::Meta] {
         let mut udp = lab.udp(&lab.cached);
         let mut tcp = lab.tcp(&lab.cached);
@@ -210,137 +210,5 @@ fn gets_and_cas_pass() {
                     .concat()
             );
         }
-    }
-}
-
-/// Whatever a datagram holds, the answer is memcached's, and so is silence.
-#[test]
-fn what_is_no_plain_question_passes() {
-    let Some(_turn) = turn("what_is_no_plain_question_passes") else { return };
-    // A thread that has half a command waits for the rest of it in the next datagram that comes to itself: with one thread that is
-    // the same on both sides.
-    let mut lab = Lab::with_threads(1);
-    lab.attach();
-    let mut pair = Pair::new(&lab);
-    pair.given(b"one", 3, 0, b"value");
-    let long = [b"set ", &[b'k'; 251][..], b" 0 0 1\r\nx\r\n"].concat();
-    let requests: &[&[u8]] = &[
-        b"get\r\n",
-        b"get \r\n",
-        b"GET one\r\n",
-        b"gets one\r\n"[..4].as_ref(),
-        b"get one\r\nget one\r\n",
-        b"get one\r\nget two\r\n",
-        b"get one\r\nmn\r\n",
-        b"mg one v\r\nmg one v\r\n",
-        b"mg one v\r\nmn\r\n",
-        b"mg\r\n",
-        b"mg one v Q\r\n",
-        b"mg one v v\r\n",
-        b"mg one v b\r\n",
-        b"mg b25l v b k\r\n",
-        b"mg b25l k v b f\r\n",
-        b"mg one v N30\r\n",
-        b"mg none v N30 f\r\n",
-        b"mg one v R30\r\n",
-        b"mg one v Oabcdefghijklmnopqrstuvwxyz012345\r\n",
-        b"mg one v Oabcdefghijklmnopqrstuvwxyz0123456789\r\n",
-        b"mg one v k q\r\n",
-        b"mg none v k q\r\n",
-        b"mn\r\n",
-        b"version\r\n",
-        b"verbosity 1\r\n",
-        b"get one noreply\r\n",
-        b"nonsense\r\n",
-        b"\r\n",
-        b"\n",
-        b"",
-        b"\x81\x00\x00\x03\x00\x00\x00\x00\x00\x00\x00\x03\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00\x00one",
-        // Stores that are refused, and what is behind them.
-        &long,
-        b"set k 0 0 -1\r\n",
-        b"set k 0 0 3\r\nabcdef\r\n",
-        b"set k 0 0 3\r\nabcd\r\nget one\r\n",
-        b"ms k x\r\n",
-        b"ms k\r\n",
-        b"ms k 3 Z\r\nabc\r\nmg one v\r\n",
-        b"set k\r\n",
-        b"set k 0 0 3 4 5 6\r\nget one\r\n",
-        b"set k x 0 3\r\nget one\r\n",
-        b"set k 0 - 3\r\nget one\r\n",
-        b"cas k 0 0 3\r\nget one\r\n",
-        b"cas k 0 0 3 x\r\nget one\r\n",
-        b"add k 0\x000 3\r\nget one\r\n",
-        b"nonsense\r\nget one\r\n",
-        b"get one\r\nnonsense\r\nversion\r\n",
-        b"get one\r\nset k 0 0 1",
-        b"version\r\n\x80",
-    ];
-    for bytes in requests {
-        let what = format!("{:?}", bytes.escape_ascii().to_string());
-        pair.datagrams(bytes, &what);
-    }
-    for (request, bytes) in [
-        ("GETQ there", wire::packet(0x09, b"", b"one", b"", 8, 0)),
-        ("GETQ none", wire::packet(0x09, b"", b"none", b"", 8, 0)),
-        ("GETKQ there", wire::packet(0x0d, b"", b"one", b"", 8, 0)),
-        ("GETKQ none", wire::packet(0x0d, b"", b"none", b"", 8, 0)),
-        ("GETK none", wire::packet(0x0c, b"", b"none", b"", 8, 0)),
-        ("GET with extras", wire::packet(0x00, b"\0\0\0\0", b"one", b"", 8, 0)),
-        ("GET with a value", wire::packet(0x00, b"", b"one", b"x", 8, 0)),
-        ("GET with a cas", wire::packet(0x00, b"", b"one", b"", 8, 77)),
-        ("GET of nothing", wire::packet(0x00, b"", b"", b"", 8, 0)),
-        ("NOOP", wire::packet(0x0a, b"", b"", b"", 8, 0)),
-        ("VERSION", wire::packet(0x0b, b"", b"", b"", 8, 0)),
-        ("unknown", wire::packet(0x77, b"", b"", b"", 8, 0)),
-        ("TOUCH without a time", wire::packet(0x1c, b"", b"one", b"", 8, 0)),
-        ("STAT with extras", wire::packet(0x10, b"\0\0\0\0", b"", b"", 8, 0)),
-        (
-            "two",
-            [wire::packet(0x09, b"", b"one", b"", 1, 0), wire::packet(0x00, b"", b"one", b"", 2, 0)].concat(),
-        ),
-    ] {
-        pair.datagrams(&bytes, request);
-    }
-    // Datagrams that are none of memcached's: its header cut off, more of them than one, another order.
-    for frame in [
-        &b""[..],
-        b"\0\x01",
-        b"\0\x01\0\0\0\x01\0",
-        b"\0\x01\0\0\0\x02\0\0get one\r\n",
-        b"\0\x01\0\x01\0\x02\0\0get one\r\n",
-        b"\0\x01\0\0\0\0\0\0get one\r\n",
-        b"\0\x01\0\x01\0\x01\0\0get one\r\n",
-        b"\0\x01\0\0\0\x01\x12\x34get one\r\n",
-    ] {
-        let said = [&pair.cached.udp, &pair.plain.udp].map(|udp| {
-            udp.send_frame(frame);
-            // What was left half said may be answered now: each by its own number.
-            let mut frames = Vec::new();
-            while let Some(frame) = udp.frame(std::time::Duration::from_millis(150)) {
-                frames.push(frame[2.min(frame.len())..].to_vec());
-            }
-            frames
-        });
-        assert_eq!(said[0], said[1], "{frame:?}");
-    }
-    pair.reads(b"one", "afterwards");
-    drop(lab);
-    // Half a command: memcached waits for the rest, which is whatever comes next; a cache may answer that instead. So each is the
-    // last thing that is said.
-    let unknown = wire::packet(0x77, b"", b"one", b"", 8, 0);
-    for half in [
-        &b"get one"[..],
-        b"get one\r",
-        b"\x80",
-        b"\x80\x00\x00\x04\x00\x00\x00\x00\x00\x00\x00\x03",
-        // Of an unknown one it skips more than there is.
-        &unknown,
-    ] {
-        let mut lab = Lab::with_threads(1);
-        lab.attach();
-        let mut pair = Pair::new(&lab);
-        pair.given(b"one", 3, 0, b"value");
-        pair.datagrams(half, &format!("{:?}", String::from_utf8_lossy(half)));
     }
 }

@@ -1,0 +1,139 @@
+//! Who answers, the cache or memcached, by how much is asked: the network-side controller of Tokusashi 2019, 4.5, in the data path. It is the code that `sim lake` runs
+//! ([`OnDemand`]), given the gets of each tenth of a second.
+//!
+//! ```text
+//!  gets/s over `up_ms` above `up`     --> the cache answers
+//!  gets/s over `down_ms` below `down` --> memcached answers all; mutations are followed, and replies matched, as before
+//! ```
+//! A shift moves the answering and nothing else. Keys' numbers move with every mutation in either state, and what is in doubt is asked before anything is given again (the lease has run out meanwhile), so what was kept
+//! when memcached took over is true, or void, when the cache does again. Nothing is drained, nothing copied, and no packet waits.
+
+use tidemill_cachesim::lake::ondemand::{OnDemand, Side, Threshold};
+
+/// The time of a sample.
+pub(crate) const SAMPLE_MS: u32 = 100;
+const SAMPLE_NS: u64 = SAMPLE_MS as u64 * 1_000_000;
+
+/// Whose turn it is.
+pub(crate) struct Shift {
+    /// None: the cache answers always.
+    controller: Option<OnDemand>,
+    /// As many samples as it remembers.
+    window: u64,
+    /// In this sample.
+    gets: u64,
+    /// When this sample ends; none has begun before the first packet.
+    ends_ns: Option<u64>,
+    answers: bool,
+}
+
+impl Shift {
+    /// With its memory. `thresholds`: up and down.
+    pub(crate) fn new(thresholds: Option<[Threshold; 2]>) -> Self {
+        let controller = thresholds.and_then(|[up, down]| OnDemand::new(up, down).ok());
+        let window = thresholds.map_or(0, |both| both.map(|one| one.window).into_iter().max().unwrap_or(0));
+        let answers = controller.is_none();
+        Shift { controller, window: window as u64, gets: 0, ends_ns: None, answers }
+    }
+
+    /// Whether the cache answers.
+    #[inline]
+    pub(crate) fn answers(&self) -> bool {
+        self.answers
+    }
+
+    /// A get has come that could be answered.
+    #[inline]
+    pub(crate) fn count(&mut self) {
+        self.gets += 1;
+    }
+
+    /// Time has gone on; how often that has shifted.
+    #[inline]
+    pub(crate) fn turn(&mut self, now_ns: u64) -> u64 {
+        match self.ends_ns {
+            _ if self.controller.is_none() => 0,
+            Some(ends_ns) if now_ns < ends_ns => 0,
+            _ => self.sample(now_ns),
+        }
+    }
+
+    #[cold]
+    fn sample(&mut self, now_ns: u64) -> u64 {
+        let Shift { controller: Some(controller), window, gets, ends_ns, answers } = self else { return 0 };
+        let Some(ended_ns) = *ends_ns else {
+            *ends_ns = Some(now_ns.saturating_add(SAMPLE_NS));
+            return 0;
+        };
+        // What was counted is of the sample that ends first; in those behind it nothing came. More of them than are remembered change nothing.
+        let more = now_ns.saturating_sub(ended_ns) / SAMPLE_NS;
+        *ends_ns = Some(ended_ns.saturating_add((more + 1).saturating_mul(SAMPLE_NS)));
+        let before = controller.shifts();
+        let mut mqps = std::mem::take(gets) as f64 / f64::from(SAMPLE_MS) / 1e3;
+        for _ in 0..=more.min(*window) {
+            *answers = controller.sample(mqps) == Side::Network;
+            mqps = 0.0;
+        }
+        controller.shifts() - before
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const START: u64 = 1_000_000_000_000;
+
+    /// By half a second above 1,000 a second, back by a second below 500.
+    fn shift() -> Shift {
+        let threshold = |per_s: f64, window| Threshold { mqps: per_s / 1e6, window };
+        Shift::new(Some([threshold(1000.0, 5), threshold(500.0, 10)]))
+    }
+
+    /// So many gets in each of so many samples; who answered at their ends.
+    fn ask(shift: &mut Shift, now_ns: &mut u64, gets: u64, samples: u64) -> Vec<bool> {
+        let mut answered = Vec::new();
+        for _ in 0..samples {
+            (0..gets).for_each(|_| shift.count());
+            *now_ns += SAMPLE_NS;
+            shift.turn(*now_ns);
+            answered.push(shift.answers());
+        }
+        answered
+    }
+
+    #[test]
+    fn it_shifts_by_means_over_windows_and_not_between_the_rates() {
+        let (mut shift, mut now_ns) = (shift(), START);
+        assert_eq!((shift.turn(now_ns), shift.answers()), (0, false), "it begins with memcached");
+        // 1,010 a second: the fifth sample makes it.
+        assert_eq!(ask(&mut shift, &mut now_ns, 101, 5), [false, false, false, false, true]);
+        // Between the two rates nothing changes, whoever answers.
+        assert_eq!(ask(&mut shift, &mut now_ns, 70, 30), [true; 30]);
+        // 490: below, when the last sample of 700 has gone.
+        assert_eq!(ask(&mut shift, &mut now_ns, 49, 10).iter().filter(|answers| **answers).count(), 9);
+        assert_eq!(ask(&mut shift, &mut now_ns, 70, 30), [false; 30]);
+    }
+
+    /// Nothing comes for a while: it is as if samples of nothing had come. That costs no more for a day than for a minute.
+    #[test]
+    fn silence_counts() {
+        for silent_ns in [SAMPLE_NS * 11, 86_400_000_000_000, u64::MAX / 2] {
+            let (mut shift, mut now_ns) = (shift(), START);
+            shift.turn(now_ns);
+            ask(&mut shift, &mut now_ns, 200, 5);
+            assert!(shift.answers());
+            now_ns += silent_ns;
+            assert_eq!((shift.turn(now_ns), shift.answers()), (1, false));
+            // It goes on with the next sample. A clock that goes back changes nothing.
+            assert_eq!(shift.turn(START), 0);
+            assert_eq!(ask(&mut shift, &mut now_ns, 200, 5).last(), Some(&true));
+        }
+    }
+
+    #[test]
+    fn without_thresholds_the_cache_answers() {
+        let (mut shift, mut now_ns) = (Shift::new(None), START);
+        assert_eq!(ask(&mut shift, &mut now_ns, 0, 20), [true; 20]);
+    }
+}
