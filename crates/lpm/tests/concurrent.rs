@@ -50,7 +50,7 @@ fn other_layouts_of_dxr_too() {
 
 fn default_route_moves<A: Family>(seed: u64, names: &[&str]) {
     for name in names {
-        let algorithm = Algorithm::parse::<A>(name).unwrap();
+        let algorithm = Algorithm::parse::<A>(name).unwrap_or_else(|error| panic!("{name}: {error}"));
         concurrent_default::<A>(seed, ROUNDS, move |rib, domain| algorithm.writer(rib, domain));
     }
 }

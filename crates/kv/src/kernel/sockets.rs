@@ -92,7 +92,10 @@ mod tests {
             assert!(asked.len() >= least, "{asked:?}");
         }
         let waiting = waiting(port);
-        assert!(waiting.len() == 1 && waiting[0].state == LISTEN && waiting[0].local.1 == port, "{waiting:?}");
+        assert!(
+            waiting.len() == 1 && waiting[0].state == LISTEN && waiting[0].local.1 == port,
+            "{waiting:?}"
+        );
         drop((clients, udp));
         assert_eq!(listed(Transport::Udp, port).unwrap(), []);
     }

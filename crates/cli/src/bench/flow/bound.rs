@@ -117,7 +117,7 @@ impl<const W: usize, const LINES: usize> Store<W> for Bound<W, LINES> {
 
     fn given(&self, number: usize, _: &Key<W>) -> u64 {
         let slot = u64::from(self.places[number % self.places.len()]);
-        if LINES == 2 { slot / LANES << 8 | slot % LANES } else { slot }
+        if LINES == 2 { ((slot / LANES) << 8) | (slot % LANES) } else { slot }
     }
 
     fn insert(&mut self, given: u64, key: &Key<W>, value: u64) -> bool {

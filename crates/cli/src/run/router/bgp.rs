@@ -48,7 +48,7 @@ impl Followed {
         control.collect();
         let (revision, passed) = (speaker.flow_revision(), now_ns.abs_diff(self.looked_ns));
         let changed = revision != self.revision && passed >= FLOWS_NS;
-        if !changed && !(self.stirred && passed >= ROUTES_NS) {
+        if !(changed || self.stirred && passed >= ROUTES_NS) {
             return;
         }
         *self = Followed { revision, stirred: false, looked_ns: now_ns };
