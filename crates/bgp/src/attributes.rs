@@ -267,7 +267,9 @@ impl<'a> Found<'a> {
             }
             EXTENDED_COMMUNITIES => self.extended = words::<8>(value)?,
             IPV6_EXTENDED_COMMUNITIES => {
-                self.redirected6 = value.as_chunks::<20>().0.iter().any(|one| one.starts_with(&[0, 0x0d]));
+                // To an address, and to a VPN's.
+                let is_redirect = |one: &[u8; 20]| matches!(one, [0, 0x0c | 0x0d, ..]);
+                self.redirected6 = value.as_chunks::<20>().0.iter().any(is_redirect);
             }
             LARGE_COMMUNITIES => {
                 let large = |word: &[u8; 12]| {

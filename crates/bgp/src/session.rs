@@ -327,7 +327,9 @@ impl Session {
         }
         let theirs = &open.capabilities;
         let families = FAMILIES.map(|family| config.families[at(family)] && theirs.families[at(family)]);
-        if families == [false; 2] {
+        let flows = theirs.flows.map(|theirs| theirs && config.flows);
+        // Who says where attacks are may have no routes at all.
+        if families == [false; 2] && flows == [false; 2] {
             let wanted = FAMILIES.into_iter().filter(|family| config.families[at(*family)]);
             let data: Vec<u8> =
                 wanted.flat_map(|family| [1, 4, 0, message::afi(family) as u8, 0, 1]).collect();
@@ -338,7 +340,7 @@ impl Session {
             internal,
             monitored: false,
             families,
-            flows: theirs.flows.map(|theirs| theirs && config.flows),
+            flows,
             add_path: FAMILIES.map(|family| {
                 config.add_path && families[at(family)] && theirs.add_path[at(family)] & 2 != 0
             }),

@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 /// How long after its restart a peer may take to send its routes again.
 const STALE_NS: u64 = 360 * SECOND;
-/// More specific routes that are looked at to say whose all flow specifications are to give.
+/// More specific routes that are looked at to say whether one peer's flow specifications are its to give: whoever gives such that take more makes its own void.
 const LOOKED_AT: usize = 100_000;
 /// How long a peer with too many prefixes is left alone.
 const LEFT_ALONE_NS: u64 = 300 * SECOND;
@@ -225,12 +225,13 @@ impl Speaker {
     /// The flow specifications that peers have given, in the order in which they apply, IPv4 first, and whose they are to give as routes are now.
     pub fn flows(&self) -> Vec<ShownFlow> {
         let mut shown: Vec<ShownFlow> = Vec::new();
-        let mut left = LOOKED_AT;
+        let mut left: BTreeMap<PeerId, usize> = BTreeMap::new();
         for (spec, of_peers) in self.flows.iter() {
             let mut candidates: Vec<(usize, Candidate<'_>)> = Vec::new();
             for (number, given) in of_peers {
                 let Some(peer) = self.peers.iter().find(|peer| peer.number == *number) else { continue };
-                let verdict = self.verdict(peer, spec, given, &mut left);
+                let left = left.entry(*number).or_insert(LOOKED_AT);
+                let verdict = self.verdict(peer, spec, given, left);
                 if verdict.is_ok()
                     && let Some(rank) = self.rib.rank(*number)
                 {

@@ -479,7 +479,13 @@ impl<A: Address> Table<A> {
         if patch && self.patch(changed, touched, *probe) {
             return Ok(How::Patched);
         }
-        self.rebuild()?;
+        if let Err(error) = self.rebuild() {
+            // Perhaps only workers were in the way, which have moved on meanwhile: what was patched in part is patched again.
+            if patch && self.patch(changed, touched, *probe) {
+                return Ok(How::Patched);
+            }
+            return Err(error);
+        }
         *touched = Touched::YES;
         Ok(How::Rebuilt)
     }

@@ -212,6 +212,12 @@ fn what_does_not_belong_ends_the_session_with_its_code() {
     session.output().clear();
     session.receive(0, &four.hello(), &mut Vec::new());
     assert_eq!(said(&mut session), [(NOTIFICATION, vec![2, 7, 1, 4, 0, 2, 0, 1])]);
+    // Who only says where attacks are needs no family, and ours only where we hear it.
+    let mut attacks = voice.clone();
+    (attacks.open.capabilities.families, attacks.open.capabilities.flows) = ([false; 2], [true, false]);
+    let mut session = Session::new(SessionConfig { flows: true, ..config() }, 0);
+    session.receive(0, &attacks.hello(), &mut Vec::new());
+    assert_eq!((session.reading().families, session.reading().flows), ([false; 2], [true, false]));
     // RFC 6286: the same identifier within an AS.
     let own = SessionConfig { local_as: 64_496, id: voice.open.id, ..config() };
     let mut session = Session::new(own, 0);

@@ -47,8 +47,8 @@ pub(super) fn workers(
         };
         if let Some(what) = unbound {
             let about = format!("worker {worker}");
-            eprintln!("tidemill: warning: {about} {what}");
-            trouble.tell("worker", Severity::Warning, &about, what);
+            trouble.say("worker", Severity::Warning, &format!("warning: {about} {what}"));
+            trouble.note_silently("worker", Severity::Warning, &about, what);
         }
         match confinement.as_ref().map(Confinement::take_on) {
             Some(Ok(confined)) if worker == 0 && !confined.landlock => {

@@ -16,7 +16,7 @@
 //! * **Nothing is missed.** A packet of a declined flow changes nothing of it: what the gate does with the next one that comes in is the same, however many were dropped below.
 //!
 //! A flow has a state in each worker that its packets reach, and a decision goes to all of them; a rule is about all of a flow's packets. Where packets of one flow reach several workers, those of
-//! a worker that has not heard of a refusal, or had no room for the flow, are dropped below too.
+//! a worker that has not heard of a refusal, or had no room for the flow, are dropped below too; and where one has not heard of a grant (`mail-lost`), those of one that has.
 //!
 //! **Doors.** Only packets by a port all of whose interfaces are in front are dropped, and only those to its MAC address: what comes from the back is never judged. So it does not matter what VLAN tag a frame
 //! has, nor whether a driver has taken it off before the offload sees the frame.

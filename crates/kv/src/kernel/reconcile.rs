@@ -61,6 +61,8 @@ impl Cache {
         }
         self.state.unsettle();
         self.state.void();
+        // Who was let go of here is a stranger from now on, and nobody's count says so.
+        self.has_moved = true;
         Ok(())
     }
 

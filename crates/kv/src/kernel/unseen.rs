@@ -16,11 +16,18 @@ pub(super) struct Balance {
     lowest: VecDeque<(u64, i64)>,
     /// Below it something is missing.
     floor: Option<i64>,
+    /// What was taken until the last time.
+    taken: u64,
 }
 
 impl Balance {
     /// How many connections are missing since the last time, by what was opened, and taken before that was counted.
     pub(super) fn weigh(&mut self, opened: u64, taken: u64, now_ns: u64) -> u64 {
+        if taken < self.taken {
+            // It counts anew (`stats reset`): what was owing is not known any more.
+            *self = Balance::default();
+        }
+        self.taken = taken;
         let balance = opened.wrapping_sub(taken) as i64;
         match self.lowest.back_mut() {
             Some((since, lowest)) if now_ns.saturating_sub(*since) < PERIOD_NS / PARTS => {
@@ -60,6 +67,15 @@ mod tests {
         assert_eq!(balance.weigh(1, 10, SECOND), 0);
         assert_eq!(balance.weigh(5, 14, SECOND), 0);
         assert_eq!(balance.weigh(5, 15, SECOND), 1);
+    }
+
+    #[test]
+    fn who_counts_anew_hides_none() {
+        let mut balance = Balance::default();
+        assert_eq!(balance.weigh(50, 50, SECOND), 0);
+        // `stats reset`, and two that nobody saw.
+        assert_eq!(balance.weigh(50, 0, 2 * SECOND), 0);
+        assert_eq!(balance.weigh(50, 2, 3 * SECOND), 2);
     }
 
     #[test]

@@ -343,6 +343,7 @@ fn root_kernel_an_interface_that_goes_and_comes_back() {
         notes.extend(lab.cache.take_notes());
         notes.iter().any(|note| note.starts_with("on other again"))
     });
+    assert!(lab.cache.blind() > 0, "connections from before are not followed, without a byte of theirs");
     lab.reconnect();
     lab.wait("connections from before", |lab| lab.cache.blind() == 0);
     kept(&mut lab);

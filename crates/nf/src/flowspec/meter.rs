@@ -53,6 +53,13 @@ impl Bucket {
         };
         self.until_ns.fetch_update(Relaxed, Relaxed, next).is_ok()
     }
+
+    /// As if these had not been taken.
+    fn give_back(&self, count: u32) {
+        let cost = (f64::from(count) * self.ns_each) as u64;
+        let before = |until: u64| Some(until.saturating_sub(cost));
+        self.until_ns.fetch_update(Relaxed, Relaxed, before).ok();
+    }
 }
 
 /// What becomes of the packets of one flow specification, shared by all workers.
@@ -78,10 +85,16 @@ impl Meter {
         let within = |bucket: &Option<Bucket>, count| bucket.as_ref().is_none_or(|of| of.take(now_ns, count));
         let reason = if self.drops {
             Some(DropReason::FlowspecDrop)
-        } else if within(&self.packets, 1) && within(&self.bytes, bytes) {
-            None
-        } else {
+        } else if !within(&self.packets, 1) {
             Some(DropReason::FlowspecRate)
+        } else if !within(&self.bytes, bytes) {
+            // What does not pass takes nothing of what packets may.
+            if let Some(packets) = &self.packets {
+                packets.give_back(1);
+            }
+            Some(DropReason::FlowspecRate)
+        } else {
+            None
         };
         if let Some(Cell([packets, all, dropped, all_dropped])) = self.cells.get(worker % self.cells.len()) {
             packets.fetch_add(1, Relaxed);

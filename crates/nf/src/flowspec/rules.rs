@@ -80,7 +80,10 @@ impl Test {
                 Load::Ports(_, _, Some(flags)) => bits_hold(list, flags.into()),
                 _ => false,
             },
-            Test::Bits(Bits::Fragment, list) => bits_hold(list, seen.fragment.into()),
+            // What cannot be read is not known to be no fragment.
+            Test::Bits(Bits::Fragment, list) => {
+                seen.protocol.is_some() && bits_hold(list, seen.fragment.into())
+            }
         }
     }
 }

@@ -86,6 +86,11 @@ pub(super) fn check(config: &Config, name: &str) -> Result<(GraphBuilder, String
         .map(|(interface, _)| interface.name.as_str())
         .collect();
     remark(name, &gate);
+    if config.bgp.as_ref().is_some_and(|bgp| bgp.flowspec) && !section.keep_dscp {
+        eprintln!(
+            "tidemill: {name}: warning: what flow specifications mark from the front leaves with DSCP 0: say gatekeeper.keep_dscp = true to keep it"
+        );
+    }
     room::warn(name, FLOWS, table_bytes(config));
     let said = format!("{routes}; in front: {}; {} policies{below}", front.join(", "), section.policy.len());
     Ok((graph, said))

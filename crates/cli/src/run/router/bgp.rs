@@ -48,7 +48,9 @@ impl Followed {
         control.collect();
         let (revision, passed) = (speaker.flow_revision(), now_ns.abs_diff(self.looked_ns));
         let changed = revision != self.revision && passed >= FLOWS_NS;
-        if !(changed || self.stirred && passed >= ROUTES_NS) {
+        // A best path that is another peer's by the same next hop is no change that is told.
+        let often = if self.stirred { ROUTES_NS } else { 10 * ROUTES_NS };
+        if !(changed || passed >= often) {
             return;
         }
         *self = Followed { revision, stirred: false, looked_ns: now_ns };
@@ -102,6 +104,7 @@ impl Router {
             rib.hop_turned(address, reached);
         }
         rib.look_up(|address| control.bgp_reaches(address), changes);
+        followed.stirred |= !changes.is_empty();
         let list: Vec<_> = changes.drain(..).map(|one| change(&one)).collect();
         if !list.is_empty() {
             if let Err(error) = control.bgp(now_ns, &list) {
