@@ -91,6 +91,8 @@ struct Update<'a, A: Address> {
     changed: Vec<Prefix<A>>,
     before: Vec<Option<Label>>,
     touched: Touched,
+    /// The default route above the structure is another one.
+    default_moved: bool,
     probe: Option<&'a dyn Probe>,
 }
 
@@ -391,7 +393,8 @@ impl<A: Address> Table<A> {
         }
         let nowhere = self.nowhere;
         let touched = Touched { seen: self.broken, left: self.broken };
-        let mut update = Update { changed: Vec::new(), before: Vec::new(), touched, probe };
+        let (changed, before) = (Vec::new(), Vec::new());
+        let mut update = Update { changed, before, touched, default_moved: false, probe };
         let how = match self.exchange(changes, &mut update) {
             Ok(How::Unchanged) if mended => How::Rebuilt,
             Ok(how) => how,
@@ -404,6 +407,10 @@ impl<A: Address> Table<A> {
                 }
                 self.nowhere = nowhere;
                 self.glimpsed = update.touched.seen;
+                if update.default_moved {
+                    // This needs no memory but a few bytes.
+                    self.move_default(probe);
+                }
                 if update.touched.left {
                     self.broken = self.rebuild().is_err();
                 }
@@ -432,15 +439,20 @@ impl<A: Address> Table<A> {
         if let Some(old) = self.rib.exchange(&changes[default]) {
             update.changed.push(Prefix::DEFAULT);
             update.before.push(old);
-            let label = self.default_above();
-            for (at, copy) in self.copies.iter_mut().enumerate() {
-                self.nodes.on(at, || copy.move_default(label, update.probe));
-            }
-            update.touched = Touched::YES;
+            self.move_default(update.probe);
+            (update.default_moved, update.touched.seen) = (true, true);
             how = how.max(How::Patched);
         }
         let withdrawn = self.step(changes, others, |label| label.is_none(), update)?;
         Ok(how.max(withdrawn))
+    }
+
+    /// Has the RIB's default route above all structures.
+    fn move_default(&mut self, probe: Option<&dyn Probe>) {
+        let label = self.default_above();
+        for (at, copy) in self.copies.iter_mut().enumerate() {
+            self.nodes.on(at, || copy.move_default(label, probe));
+        }
     }
 
     /// Makes the changes at these places that announce or withdraw as wanted.

@@ -113,7 +113,7 @@ fn the_order_is_that_of_the_text() {
     let list: Vec<FlowSpec> = [
         // The longer prefix before the one around it, whatever follows; the lower address; no destination last.
         &[6, 1, 32, 10, 0, 0, 1][..],
-        &[9, 1, 24, 10, 0, 0, 3, 0x81, 6],
+        &[8, 1, 24, 10, 0, 0, 3, 0x81, 6],
         &[5, 1, 24, 10, 0, 0],
         &[3, 1, 8, 10],
         &[3, 1, 8, 20],

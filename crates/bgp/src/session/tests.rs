@@ -200,7 +200,10 @@ fn what_does_not_belong_ends_the_session_with_its_code() {
     assert_eq!(of(&voice.hello(), &bytes(UPDATE, &[0, 9, 0, 0])), [3, 1]);
     assert_eq!(changed(&|voice| voice.open.capabilities.wide_as = Some(1)), [2, 2]);
     assert_eq!(changed(&|voice| voice.open.hold_s = 2), [2, 6]);
-    let none = |voice: &mut Voice| voice.open.capabilities.families = [false; 2];
+    let none = |voice: &mut Voice| {
+        let capabilities = &mut voice.open.capabilities;
+        (capabilities.families, capabilities.flows) = ([false; 2], [false; 2]);
+    };
     // Without the capability it speaks IPv4: with us, that is enough.
     let mut four = voice.clone();
     none(&mut four);
