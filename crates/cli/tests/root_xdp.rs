@@ -342,7 +342,7 @@ fn root_xdp_bench_beside_the_kernel() {
         "--table",
         "table.txt",
         "--seconds",
-        "0.2",
+        "0.4",
         "--runs",
         "2",
         "--json",
@@ -369,7 +369,7 @@ fn root_xdp_bench_beside_the_kernel() {
 fn root_xdp_bench_nf_beside_nftables() {
     let Some(_turn) = turn("root_xdp_bench_nf_beside_nftables") else { return };
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidemill"));
-    command.args(["bench", "nf", "--wire", "--rules", "50", "--seconds", "0.05", "--runs", "2", "--json"]);
+    command.args(["bench", "nf", "--wire", "--rules", "50", "--seconds", "0.3", "--runs", "2", "--json"]);
     let output = command.stdin(Stdio::null()).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
