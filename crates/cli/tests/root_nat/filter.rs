@@ -1,9 +1,8 @@
 //! The packet filter in the NAT's place: real programs get through where its rules let them, and nobody else does.
 
 use crate::lab::{ALICE, BOB, FAR, Lab};
-use crate::{at, bytes, exchange, trace, turn};
+use crate::{at, bytes, exchange, go_on, pairs, trace, turn, warm_up};
 use rustix::io::Errno;
-use std::io::{Read, Write};
 use std::net::{IpAddr, TcpStream};
 use std::time::Duration;
 
@@ -16,12 +15,6 @@ pass in on wan proto tcp to any port 80
 pass out on dmz proto tcp to any port 80
 block return in quick on lan to <bad>
 ";
-
-/// Until neighbors know each other.
-fn warm_up(lab: &Lab, v6: usize) {
-    let came_back = || lab.alice.attempt(&format!("ping -c 1 -W 1 {}", FAR[v6])).0;
-    assert!((0..20).any(|_| came_back()), "no ping comes back");
-}
 
 #[test]
 fn real_programs_through_a_filter() {
@@ -123,44 +116,17 @@ fn real_programs_through_a_filter() {
     assert!(said["filter"]["passed"].as_u64() > Some(0), "{said}");
 }
 
-/// Connections of both families, from inside and from outside, each with something sent; of each the end that is inside comes first.
-fn connections(lab: &Lab) -> Vec<(TcpStream, TcpStream)> {
-    let mut pairs = Vec::new();
-    for v6 in [0, 1] {
-        warm_up(lab, v6);
-        let listener = lab.far.listen(at(FAR[v6], 8000));
-        let client = lab.alice.connect(at(FAR[v6], 8000));
-        pairs.push((client, listener.accept().unwrap().0));
-        let listener = lab.bob.listen(at(BOB[v6], 80));
-        let client = lab.far.connect(at(BOB[v6], 80));
-        pairs.push((listener.accept().unwrap().0, client));
-    }
-    for (inside, outside) in &pairs {
-        exchange(inside.try_clone().unwrap(), outside.try_clone().unwrap(), 10_000);
-    }
-    pairs
-}
-
 /// A box dies, and another one goes on with what it has written, whoever speaks first.
 #[test]
 fn connections_go_on_after_a_failover() {
     let Some(_turn) = turn("connections_go_on_after_a_failover") else { return };
     let mut lab = Lab::filter(1, RULES, "handover = \"sessions\"\nhandover_s = 1\n");
-    let mut pairs = connections(&lab);
+    let pairs = pairs(&lab, BOB, 80);
     let said = lab.replace();
     let line = said.lines().find(|line| line.contains(" connections go on, 0 do not fit this configuration"));
     assert!(line.is_some(), "{said}");
-    // Who is outside speaks first: no rule would let that in.
-    for (inside, outside) in &mut pairs {
-        outside.write_all(b"still there?").unwrap();
-        inside.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-        let mut got = [0; 12];
-        inside.read_exact(&mut got).unwrap();
-        assert_eq!(&got, b"still there?");
-    }
-    for (inside, outside) in pairs {
-        exchange(inside, outside, 100_000);
-    }
+    // No rule would let in what is outside.
+    go_on(pairs, true);
     lab.end();
 }
 
@@ -172,18 +138,9 @@ fn connections_are_picked_up_by_a_new_box() {
         "{RULES}pass in on {{ lan, dmz }} proto tcp flags any\npass out on wan proto tcp flags any\n"
     );
     let mut lab = Lab::filter(1, &rules, "");
-    let mut pairs = connections(&lab);
+    let pairs = pairs(&lab, BOB, 80);
     lab.restart();
-    for (inside, outside) in &mut pairs {
-        inside.write_all(b"still there?").unwrap();
-        outside.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-        let mut got = [0; 12];
-        outside.read_exact(&mut got).unwrap();
-        assert_eq!(&got, b"still there?");
-    }
-    for (inside, outside) in pairs {
-        exchange(inside, outside, 100_000);
-    }
+    go_on(pairs, false);
     let counters = lab.counters();
     assert_eq!((counters["states4"], counters["states6"]), (2, 2), "{counters:?}");
     lab.end();

@@ -191,37 +191,56 @@ fn real_programs_through_two_workers() {
 fn connections_go_on_after_a_failover() {
     let Some(_turn) = turn("connections_go_on_after_a_failover") else { return };
     let mut lab = Lab::start(1, "handover = \"sessions\"\nhandover_s = 1\n");
-    let mut pairs = Vec::new();
-    for v6 in [0, 1] {
-        assert!((0..20).any(|_| lab.alice.attempt(&format!("ping -c 1 -W 1 {}", FAR[v6])).0));
-        // Out by a mapping, and in by a static one; the second of each pair is outside.
-        let listener = lab.far.listen(at(FAR[v6], 8000));
-        let client = lab.alice.connect(at(FAR[v6], 8000));
-        pairs.push((client, listener.accept().unwrap().0));
-        let listener = lab.bob.listen(at(BOB[v6], 80));
-        let client = lab.far.connect(at(POOL[v6], 8080));
-        pairs.push((listener.accept().unwrap().0, client));
-    }
-    for (inside, outside) in &pairs {
-        exchange(inside.try_clone().unwrap(), outside.try_clone().unwrap(), 10_000);
-    }
+    // Out by a mapping, and in by a static one.
+    let pairs = pairs(&lab, POOL, 8080);
     let said = lab.replace();
     let line = said.lines().find(|line| line.contains("sessions go on, 0 do not fit this configuration"));
     let number =
         line.and_then(|line| line.split(" sessions go on").next()?.rsplit(' ').next()?.parse::<u32>().ok());
     assert!(number.is_some_and(|number| number >= 4), "{said}");
-    // Who is outside speaks first: without the sessions nothing of that would come in.
-    for (inside, outside) in &mut pairs {
-        outside.write_all(b"still there?").unwrap();
-        inside.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    // Without the sessions nothing that is outside would come in.
+    go_on(pairs, true);
+    lab.end();
+}
+
+/// Until neighbors know each other.
+fn warm_up(lab: &Lab, v6: usize) {
+    let came_back = || lab.alice.attempt(&format!("ping -c 1 -W 1 {}", FAR[v6])).0;
+    assert!((0..20).any(|_| came_back()), "no ping comes back");
+}
+
+/// Connections of both families, one to the outside and one to Bob, whom the outside reaches so, over all of which something has gone both ways; the second of
+/// each pair is outside.
+fn pairs(lab: &Lab, bob: [&str; 2], port: u16) -> Vec<(TcpStream, TcpStream)> {
+    let mut pairs = Vec::new();
+    for v6 in [0, 1] {
+        warm_up(lab, v6);
+        let listener = lab.far.listen(at(FAR[v6], 8000));
+        let client = lab.alice.connect(at(FAR[v6], 8000));
+        pairs.push((client, listener.accept().unwrap().0));
+        let listener = lab.bob.listen(at(BOB[v6], 80));
+        let client = lab.far.connect(at(bob[v6], port));
+        pairs.push((listener.accept().unwrap().0, client));
+    }
+    for (inside, outside) in &pairs {
+        exchange(inside.try_clone().unwrap(), outside.try_clone().unwrap(), 10_000);
+    }
+    pairs
+}
+
+/// They go on: one end speaks first, and then both do.
+fn go_on(pairs: Vec<(TcpStream, TcpStream)>, is_outside_first: bool) {
+    for (inside, outside) in &pairs {
+        let (mut from, mut to) = if is_outside_first { (outside, inside) } else { (inside, outside) };
+        from.write_all(b"still there?").unwrap();
+        to.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         let mut got = [0; 12];
-        inside.read_exact(&mut got).unwrap();
+        to.read_exact(&mut got).unwrap();
         assert_eq!(&got, b"still there?");
     }
     for (inside, outside) in pairs {
         exchange(inside, outside, 100_000);
     }
-    lab.end();
 }
 
 /// `cargo test -p tidemill-cli --test root_nat -- --ignored`
@@ -231,7 +250,7 @@ fn a_hundred_megabytes_each_way() {
     let Some(_turn) = turn("a_hundred_megabytes_each_way") else { return };
     let lab = Lab::start(1, "");
     for v6 in [0, 1] {
-        assert!((0..20).any(|_| lab.alice.attempt(&format!("ping -c 1 -W 1 {}", FAR[v6])).0));
+        warm_up(&lab, v6);
         let listener = lab.far.listen(at(FAR[v6], 8000));
         let client = lab.alice.connect(at(FAR[v6], 8000));
         let (server, _) = listener.accept().unwrap();

@@ -357,9 +357,12 @@ fn serve<const W: usize, S: Store<W>>(asked: &Asked<'_>) -> Result<bool> {
 mod tests {
     use super::*;
 
-    fn asked<'a>(args: &'a RunnerArgs, keys: &'a Path, keyed: bool) -> Asked<'a> {
+    static ARGS: RunnerArgs =
+        RunnerArgs { runner: true, keys: None, structure: None, present: None, slots: None, queries: None };
+
+    fn asked(keys: &Path, keyed: bool) -> Asked<'_> {
         let common = Common { key_bytes: 36, batch: 32, seed: 3, keyed };
-        Asked { args, common, keys, present: 100, slots: 256, queries: BLOCK }
+        Asked { args: &ARGS, common, keys, present: 100, slots: 256, queries: BLOCK }
     }
 
     #[test]
@@ -368,16 +371,8 @@ mod tests {
         let file = folder.path().join("keys");
         let bytes: Vec<u8> = (0..150 * 36_u32).map(|i| (i.wrapping_mul(0x9e37_79b1) >> 24) as u8).collect();
         std::fs::write(&file, &bytes).unwrap();
-        let args = RunnerArgs {
-            runner: true,
-            keys: None,
-            structure: None,
-            present: None,
-            slots: None,
-            queries: None,
-        };
         for keyed in [true, false] {
-            let asked = asked(&args, &file, keyed);
+            let asked = asked(&file, keyed);
             let keys = read_keys::<5>(&asked).unwrap();
             assert_eq!(keys[149].to_bytes::<36>(), bytes[149 * 36..]);
             let mut store = Map::new(256).unwrap();
@@ -394,7 +389,7 @@ mod tests {
             assert_eq!(sum(Case::Miss), none.text());
             assert_ne!(sum(Case::Mixed), sum(Case::Hit));
         }
-        let whole = Asked { present: 150, ..asked(&args, &file, true) };
+        let whole = Asked { present: 150, ..asked(&file, true) };
         assert!(read_keys::<5>(&whole).unwrap_err().is::<crate::Usage>());
     }
 
@@ -413,18 +408,10 @@ mod tests {
 
     #[test]
     fn bounds_answer_as_tables_do() {
-        let args = RunnerArgs {
-            runner: true,
-            keys: None,
-            structure: None,
-            present: None,
-            slots: None,
-            queries: None,
-        };
         // More absent ones than there are slots.
         let mut random = Random::new(9);
         let keys: Vec<Key<5>> = (0..400).map(|_| Key(std::array::from_fn(|_| random.bits()))).collect();
-        let asked = asked(&args, Path::new(""), false);
+        let asked = asked(Path::new(""), false);
         let right = sums::<Map<5>>(&asked, &keys);
         assert_eq!(sums::<Bound<5, 1>>(&asked, &keys), right);
         assert_eq!(sums::<Bound<5, 2>>(&asked, &keys), right);
