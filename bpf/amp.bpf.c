@@ -21,9 +21,9 @@
 #include <bpf/bpf_helpers.h>
 
 #include "reader.h"
+#include "tags.h"
 
-// As in crates/wire: vlan::MAX_TAGS, ipv6_ext::MAX_HEADERS.
-#define MAX_TAGS 4
+// As in crates/wire: ipv6_ext::MAX_HEADERS.
 #define MAX_HEADERS 16
 // How long later fragments of a dropped one are known.
 #define PIECES_NS 3000000000ull
@@ -294,34 +294,16 @@ static __always_inline int filtered6(struct reader frame, const struct config *c
 	return judge(bpf_map_lookup_elem(&rules6, &tuple), fragment ? &packet : 0, config, bytes);
 }
 
-// Where the network header is, by the number of tags (room for more, or the table would get a section of its own).
-static const __u8 below_tags[64] = { 14, 18, 22, 26, 30 };
-
 static __always_inline int filtered(struct xdp_md *context, const struct config *config)
 {
 	struct reader frame = { (void *)(long)context->data, (void *)(long)context->data_end };
 	__u64 bytes = frame.end - frame.at;
 	struct ethhdr *ethernet = TAKE(&frame, struct ethhdr);
-	__u32 tags;
 	__be16 type;
 
 	if (!ethernet)
 		return 0;
-	type = ethernet->h_proto;
-#pragma unroll
-	for (tags = 0; tags < MAX_TAGS; tags++) {
-		struct tag {
-			__be16 tci, type;
-		} *tag;
-
-		if (type != bpf_htons(ETH_P_8021Q) && type != bpf_htons(ETH_P_8021AD) && type != bpf_htons(0x9100))
-			break;
-		tag = TAKE(&frame, struct tag);
-		if (!tag)
-			return 0;
-		type = tag->type;
-	}
-	frame.at = (void *)(long)context->data + below_tags[tags & 63];
+	type = below(&frame, ethernet);
 	if (type == bpf_htons(ETH_P_IP))
 		return filtered4(frame, config, bytes);
 	if (type == bpf_htons(ETH_P_IPV6))

@@ -22,9 +22,7 @@
 #include <bpf/bpf_helpers.h>
 
 #include "reader.h"
-
-// As in crates/wire: vlan::MAX_TAGS.
-#define MAX_TAGS 4
+#include "tags.h"
 
 // Where things lie in `words`; as in crates/gatekeeper/src/offload/mod.rs. A door is a port all of whose interfaces are in front: its MAC address, and a bit above.
 enum { ALL = 0, DOORS = 1, SHARDS = 512, WORDS = SHARDS + 4096 };
@@ -144,15 +142,11 @@ static __always_inline int declined6(struct reader frame, __u64 bytes)
 	return holds(bpf_map_lookup_elem(&rules6, &flow), bytes);
 }
 
-// Where the network header is, by the number of tags (room for more, or the table would get a section of its own).
-static const __u8 below_tags[64] = { 14, 18, 22, 26, 30 };
-
 static __always_inline int declined(struct xdp_md *context, __u32 port)
 {
 	struct reader frame = { (void *)(long)context->data, (void *)(long)context->data_end };
 	__u64 bytes = frame.end - frame.at, door, mac = 0;
 	struct ethhdr *ethernet = TAKE(&frame, struct ethhdr);
-	__u32 tags;
 	__be16 type;
 
 	if (!ethernet)
@@ -161,22 +155,8 @@ static __always_inline int declined(struct xdp_md *context, __u32 port)
 	__builtin_memcpy(&mac, ethernet->h_dest, ETH_ALEN);
 	if (door != (mac | DOOR))
 		return 0;
-	type = ethernet->h_proto;
 	// Whatever the tags are, those that a driver has taken off unseen included: no interface of a door's port is at the back.
-#pragma unroll
-	for (tags = 0; tags < MAX_TAGS; tags++) {
-		struct tag {
-			__be16 tci, type;
-		} *tag;
-
-		if (type != bpf_htons(ETH_P_8021Q) && type != bpf_htons(ETH_P_8021AD) && type != bpf_htons(0x9100))
-			break;
-		tag = TAKE(&frame, struct tag);
-		if (!tag)
-			return 0;
-		type = tag->type;
-	}
-	frame.at = (void *)(long)context->data + below_tags[tags & 63];
+	type = below(&frame, ethernet);
 	if (type == bpf_htons(ETH_P_IP))
 		return declined4(frame, bytes);
 	if (type == bpf_htons(ETH_P_IPV6))
