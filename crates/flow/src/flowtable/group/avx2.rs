@@ -6,10 +6,12 @@ use super::kernel::{piped, read_back};
 use super::{AtHome, GROUP, Group};
 use crate::flowtable::State;
 use crate::flowtable::store::{Place, Store};
-use crate::flowtable::tags::{ALL, Tags};
+use crate::flowtable::tags::{ALL, Tags, bits};
 use crate::key::Key;
 use std::arch::x86_64::*;
 
+/// So few entries of a group are compared by themselves.
+const FEW: u32 = 8;
 /// Two vectors were joined half by half: the four quarters in their order again.
 const IN_ORDER: i32 = 0b11_01_10_00;
 
@@ -90,15 +92,20 @@ impl<const W: usize, S: State> Store<W, S> {
         self.look_away::<INSERT, ()>(group, |tags: Tags, tag| matches_avx2(tags, tag), &());
     }
 
-    /// Entries compared: all of them, since which are there to be compared cannot be guessed.
+    /// Entries compared: all of them, since which are there to be compared cannot be guessed; but where hardly any is.
     #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
     #[inline]
     fn end_avx2(&self, group: &mut Group, keys: &[Key<W>; GROUP]) {
-        let mut equal = 0;
-        for i in 0..GROUP {
+        let (wanted, mut equal) = (group.seen & !group.late, 0);
+        let mut compare = |i: usize| {
             equal |= u32::from(self.key_is(group.slots[i] as usize, &keys[i], &())) << i;
+        };
+        if wanted.count_ones() <= FEW {
+            bits(wanted).for_each(&mut compare);
+        } else {
+            (0..GROUP).for_each(&mut compare);
         }
-        group.found = equal & group.seen & !group.late;
+        group.found = equal & wanted;
     }
 }
 
