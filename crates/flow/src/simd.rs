@@ -8,7 +8,7 @@ use crate::words::{AtomicU64, Ordering};
 /// AVX2 and the bit instructions of its time.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[inline(always)]
-pub(crate) fn has_avx2() -> bool {
+fn has_avx2() -> bool {
     is_x86_feature_detected!("avx2")
         && is_x86_feature_detected!("bmi1")
         && is_x86_feature_detected!("bmi2")

@@ -14,7 +14,7 @@ const HOMES: &[(&str, &str)] = &[
     ("crates/lookup/src/drive/slots.rs", "futures pinned in an array"),
     ("crates/lookup/tests/common/allocations.rs", "an allocator that counts"),
     ("crates/classify/src/tuple/simd.rs", "SIMD gathers"),
-    ("crates/flow/src/flowtable/group/", "SIMD loads of tags and keys"),
+    ("crates/flow/src/flowtable/group.rs", "SIMD loads of tags and keys"),
     ("crates/flow/src/simd.rs", "SIMD comparisons"),
     ("crates/flowprog/examples/rate.rs", "another library's machine code, to compare with"),
     ("crates/flowprog/src/jit/code.rs", "machine code that is made and called"),

@@ -1,6 +1,6 @@
 //! Finding flows: one, many, as a coroutine.
 
-use super::group::{GROUP, Group};
+use super::group::GROUP;
 use super::store::{Place, Store};
 use super::tags::{LANES, Tags, WORDS, bits};
 use super::{FlowTable, Slot, State};
@@ -36,13 +36,6 @@ impl<const W: usize, S: State> Store<W, S> {
         }
         let alternate = self.alternate(bucket, tag);
         self.among(alternate, self.tags(alternate, probe), tag, key, probe)
-    }
-
-    /// The slot of a key of a group that is [unsure](Group::unsure).
-    #[inline(always)]
-    fn decide(&self, group: &Group, i: usize, key: &Key<W>) -> Option<Slot> {
-        let late = self.late_slot(group, i).filter(|&slot| self.key_is(slot, key, &()));
-        late.map(Slot::new).or_else(|| self.find_again(group.place(i), key))
     }
 
     #[cold]
@@ -107,7 +100,7 @@ impl<const W: usize, S: State, H: KeyHash<W> + Clone> FlowTable<W, S, H> {
                 *out = (group.found >> i & 1 != 0).then_some(slot);
             }
             for i in bits(group.unsure()) {
-                out[i] = store.decide(group, i, &keys[start + i]);
+                out[i] = store.find_again(group.place(i), &keys[start + i]);
             }
         });
         if self.old != 0 {

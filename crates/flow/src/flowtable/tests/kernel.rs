@@ -1,10 +1,9 @@
-//! The kernels of this CPU against their specification, on the same table.
+//! The kernel for AVX-512 against its specification, on the same table.
 
 use super::key;
 use crate::flowtable::group::{GROUP, Group};
 use crate::flowtable::store::Store;
-use crate::flowtable::tags::LANES;
-use crate::flowtable::{FlowTable, Outcome, Slot, State};
+use crate::flowtable::{FlowTable, Outcome, State};
 use crate::hash::{KeyHash, mix};
 use crate::key::Key;
 use crate::suite::flows::Masked;
@@ -23,66 +22,44 @@ fn agree<const W: usize, S: State>(hash: Masked<W>, slots: usize, flows: u64) {
         let keys: [Key<W>; GROUP] = from_fn(|i| key(number(i as u64)));
         let mut hashes: [u64; GROUP] = keys.map(|key| hash.hash(&key));
         hashes[7] = hash.hash(&key(number(9)));
-        let mut scalar = Group::new();
+        let (mut vectors, mut scalar) = (Group::new(), Group::new());
         for insert in [false, true] {
-            let groups = if insert {
+            if insert {
+                store.look::<true>(&hashes, &keys, |group, _| vectors = group.clone());
                 store.look_scalar::<true, ()>(&mut scalar, &hashes, &keys, &());
+                assert_eq!((vectors.hopeless, vectors.welcome), (scalar.hopeless, scalar.welcome));
                 check_new(store, &scalar, &hashes, &keys);
-                by_every_kernel::<true, W, S>(store, &hashes, &keys)
             } else {
+                store.look::<false>(&hashes, &keys, |group, _| vectors = group.clone());
                 store.look_scalar::<false, ()>(&mut scalar, &hashes, &keys, &());
-                by_every_kernel::<false, W, S>(store, &hashes, &keys)
-            };
-            assert!(!groups.is_empty());
-            for vectors in &groups {
-                if insert {
-                    assert_eq!((vectors.hopeless, vectors.welcome), (scalar.hopeless, scalar.welcome));
+            }
+            assert_eq!(
+                (vectors.found, vectors.unsure()),
+                (scalar.found, scalar.unsure()),
+                "{W} words, {insert}"
+            );
+            for i in 0..GROUP {
+                assert_eq!(vectors.place(i), store.place(hashes[i]));
+                assert_eq!(scalar.place(i), store.place(hashes[i]));
+                let (is, may) = (vectors.found >> i & 1 != 0, vectors.unsure() >> i & 1 != 0);
+                let there = store.find(store.place(hashes[i]), &keys[i], &());
+                if is || may {
+                    assert_eq!(vectors.slots[i], scalar.slots[i]);
                 }
-                assert_eq!(
-                    (vectors.found, vectors.unsure()),
-                    (scalar.found, scalar.unsure()),
-                    "{W} words, {insert}"
-                );
-                for i in 0..GROUP {
-                    assert_eq!(vectors.place(i), store.place(hashes[i]));
-                    assert_eq!(scalar.place(i), store.place(hashes[i]));
-                    assert_eq!(store.late_slot(vectors, i), store.late_slot(&scalar, i));
-                    let (is, may) = (vectors.found >> i & 1 != 0, vectors.unsure() >> i & 1 != 0);
-                    let there = store.find(store.place(hashes[i]), &keys[i], &());
-                    if is || may {
-                        assert_eq!(vectors.slots[i], scalar.slots[i]);
-                    }
-                    if is {
-                        assert_eq!(there, Some(vectors.slots[i] as usize));
-                    } else {
-                        assert!(there.is_none() || may, "{W} words: key {i} is not seen");
-                    }
-                    found += u32::from(is);
-                    missed += u32::from(!is);
-                    unsure += u32::from(may);
+                if is {
+                    assert_eq!(there, Some(vectors.slots[i] as usize));
+                } else {
+                    assert!(there.is_none() || may, "{W} words: key {i} is not seen");
                 }
+                found += u32::from(is);
+                missed += u32::from(!is);
+                unsure += u32::from(may);
             }
         }
     }
     assert!(found > 20 && missed > 20, "{found} {missed} {unsure}");
     let few = hash.clear != 0;
     assert!(!few || unsure > 20, "{found} {missed} {unsure}");
-}
-
-/// What each kernel of this CPU says of a group, and the one that is chosen.
-fn by_every_kernel<const INSERT: bool, const W: usize, S: State>(
-    store: &Store<W, S>,
-    hashes: &[u64; GROUP],
-    keys: &[Key<W>; GROUP],
-) -> Vec<Group> {
-    let mut groups = Vec::new();
-    #[cfg(all(target_arch = "x86_64", not(any(miri, scalar))))]
-    for kernel in crate::flowtable::group::kernel::Kernel::all::<W>() {
-        let mut take = |group: &Group, _: usize| groups.push(group.clone());
-        store.look_by::<INSERT>(kernel, &[*hashes], &[*keys], &mut take);
-    }
-    store.look::<INSERT>(hashes, keys, |group, _| groups.push(group.clone()));
-    groups
 }
 
 /// What a group says of new keys, by the definitions.
@@ -144,30 +121,4 @@ fn a_hash_that_ends_in_zeros() {
     table.lookup_batch(&hashes, &keys, &mut slots);
     assert!(slots.iter().zip(out).all(|(slot, out)| *slot == out.slot()));
     assert!(slots.iter().filter(|slot| slot.is_some()).count() > 16);
-}
-
-/// Several groups are under way at once, and one in thirty keys lies in its other bucket: each is found by itself all the same.
-#[test]
-fn long_batches_find_what_single_lookups_find() {
-    let hash = Masked::<2>::good(8);
-    let mut table = FlowTable::<2, u64, _>::new(31 * 331, hash).unwrap();
-    for i in 0..9700 {
-        table.find_or_insert(0, hash.hash(&key(i)), &key(i));
-    }
-    let mut strays = 0;
-    for (round, groups) in (0..24).zip((0..=7).cycle()) {
-        let count = groups * GROUP + 5;
-        let keys: Vec<Key<2>> = (0..count as u64).map(|i| key(mix(round << 32 | i) % 10_500)).collect();
-        let hashes: Vec<u64> = keys.iter().map(|key| hash.hash(key)).collect();
-        let single: Vec<_> = hashes.iter().zip(&keys).map(|(&hash, key)| table.find(hash, key)).collect();
-        let mut slots = vec![None; count];
-        table.lookup_batch(&hashes, &keys, &mut slots);
-        assert_eq!(slots, single, "{groups} groups");
-        let home = |hash: u64| table.store.place(hash).bucket as usize;
-        let away = |&(&hash, slot): &(&u64, &Option<Slot>)| {
-            slot.is_some_and(|slot| slot.index() / LANES != home(hash))
-        };
-        strays += hashes.iter().zip(&single).filter(away).count();
-    }
-    assert!(strays > 20, "{strays} strays were asked for");
 }

@@ -1,12 +1,8 @@
 //! The common part of every batch: for up to 32 keys their buckets, their tags compared, their entries asked for and compared,
-//! each step for all of them so that the misses overlap. Here is the specification; [`kernel`] has what vectors make of it.
-
-#[cfg(all(target_arch = "x86_64", not(any(miri, loom, scalar))))]
-mod avx2;
-#[cfg(all(target_arch = "x86_64", not(any(miri, loom, scalar))))]
-mod avx512;
-#[cfg(all(target_arch = "x86_64", not(any(miri, loom, scalar))))]
-pub(super) mod kernel;
+//! each step for all of them so that the misses overlap.
+//!
+//! This module is one of the named homes of `unsafe`: the kernel for AVX-512 loads tags and keys as vectors. It runs for the
+//! table's owner only, on the one thread that writes, so its plain loads race with nothing.
 
 use super::State;
 use super::store::{Place, Store};
@@ -25,21 +21,18 @@ pub(super) const GROUP: usize = 32;
 pub(super) struct Group {
     homes: [u32; GROUP],
     tags: [u16; GROUP],
-    /// The first slot with the key's tag, in its home or else in its other bucket, if there is one; of a [late](Self::late) key 0.
+    /// The first slot with the key's tag, in its home or else in its other bucket, if there is one.
     pub(super) slots: [u32; GROUP],
     /// Bits of the keys for which there is one.
     seen: u32,
     /// Bits of those of which it is the slot.
     pub(super) found: u32,
-    /// Bits of the keys whose tag is in their other bucket: known to lookups only, which leave them for the end. Their entries have just been
-    /// asked for, and whoever waits for one does nothing else.
-    late: u32,
     away: Away,
     /// Bits of the keys that are new and whose two buckets are full: known to insertions only.
     pub(super) hopeless: u32,
     /// Bits of the keys that are new, and whose home has a free lane and no strays: known to insertions only.
     pub(super) welcome: u32,
-    /// That lane, the lowest that is free; of a [late](Self::late) key the lane of its slot.
+    /// That lane, the lowest that is free.
     lanes: [u8; GROUP],
 }
 
@@ -60,7 +53,6 @@ impl Group {
             slots: [0; GROUP],
             seen: 0,
             found: 0,
-            late: 0,
             away: Away { strays: 0, crowded: 0 },
             hopeless: 0,
             welcome: 0,
@@ -82,11 +74,10 @@ impl Group {
     /// Takes over what homes have shown.
     #[inline(always)]
     fn note(&mut self, shown: AtHome) {
-        (self.seen, self.away, self.welcome) = (shown.seen, shown.away, shown.welcome);
-        (self.hopeless, self.late) = (0, 0);
+        (self.seen, self.away, self.welcome, self.hopeless) = (shown.seen, shown.away, shown.welcome, 0);
     }
 
-    /// Bits of the keys that are in the table all the same perhaps: late, or behind others with their tag, which is one in thousands.
+    /// Bits of the keys that are in the table all the same perhaps, behind others with their tag: one in thousands.
     #[inline(always)]
     pub(super) fn unsure(&self) -> u32 {
         self.seen & !self.found
@@ -116,9 +107,10 @@ impl<const W: usize, S: State> Store<W, S> {
     ) {
         let mut start = 0;
         #[cfg(all(target_arch = "x86_64", not(any(miri, loom, scalar))))]
-        if let Some(kernel) = kernel::Kernel::best::<W>() {
+        if W <= 8 && crate::simd::has_avx512() {
             let (hashes, keys) = (hashes.as_chunks().0, keys.as_chunks().0);
-            self.look_by::<INSERT>(kernel, hashes, keys, &mut done);
+            // SAFETY: this CPU has just said that it has AVX-512 and what else the kernel wants.
+            unsafe { self.look_avx512::<INSERT>(hashes, keys, &mut done) };
             start = hashes.len().min(keys.len()) * GROUP;
         }
         self.look_probed::<INSERT, ()>(&hashes[start..], &keys[start..], &(), |group, first| {
@@ -165,9 +157,9 @@ impl<const W: usize, S: State> Store<W, S> {
             self.ask::<INSERT, P>(group, &mut shown, i, place, tags, matches_of, probe);
         }
         group.note(shown);
-        self.look_away::<INSERT, P>(group, |tags: Tags, tag| tags.matches(tag), probe);
+        self.look_away(group, |tags: Tags, tag| tags.matches(tag), probe);
         group.found = 0;
-        for i in bits(group.seen & !group.late) {
+        for i in bits(group.seen) {
             let equal = self.key_is(group.slots[i] as usize, &keys[i], probe);
             group.found |= u32::from(equal) << i;
         }
@@ -248,12 +240,7 @@ impl<const W: usize, S: State> Store<W, S> {
 
     /// Looks into the other buckets, and asks for the entries there.
     #[inline(always)]
-    fn look_away<const INSERT: bool, P: Probe>(
-        &self,
-        group: &mut Group,
-        matches_of: impl Fn(Tags, u16) -> u32,
-        probe: &P,
-    ) {
+    fn look_away<P: Probe>(&self, group: &mut Group, matches_of: impl Fn(Tags, u16) -> u32, probe: &P) {
         let away = group.away;
         for i in bits(away.strays | away.crowded) {
             let alternate = self.alternate(group.homes[i], group.tags[i]);
@@ -262,26 +249,12 @@ impl<const W: usize, S: State> Store<W, S> {
             let to_go = matches == 0 && away.crowded >> i & 1 != 0;
             let wanted = if to_go { matches_of(tags, 0) } else { matches };
             if wanted != 0 {
-                let lane = wanted.trailing_zeros();
-                let slot = alternate * LANES as u32 + lane;
-                self.ask_entry(slot as usize, probe);
-                if INSERT {
-                    group.slots[i] = slot;
-                } else {
-                    group.lanes[i] = lane as u8;
-                    group.late |= 1 << i;
-                }
+                group.slots[i] = alternate * LANES as u32 + wanted.trailing_zeros();
+                self.ask_entry(group.slots[i] as usize, probe);
             }
             group.seen |= u32::from(matches != 0) << i;
             group.hopeless |= u32::from(to_go && wanted == 0) << i;
         }
-    }
-
-    /// The slot of key `i` of a group, if it is [late](Group::late).
-    #[inline(always)]
-    pub(super) fn late_slot(&self, group: &Group, i: usize) -> Option<usize> {
-        let alternate = self.alternate(group.homes[i], group.tags[i]) as usize;
-        (group.late >> i & 1 != 0).then(|| alternate * LANES + usize::from(group.lanes[i]))
     }
 
     /// Asks for the line with the beginning of an entry, and for that of [`SECOND`](Self::SECOND).
@@ -293,6 +266,111 @@ impl<const W: usize, S: State> Store<W, S> {
             ask_line(entry.wrapping_add(word), probe);
         }
     }
+
+    #[cfg(all(target_arch = "x86_64", not(any(miri, loom, scalar))))]
+    #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx2,bmi1,bmi2,lzcnt,popcnt")]
+    fn look_avx512<const INSERT: bool>(
+        &self,
+        hashes: &[[u64; GROUP]],
+        keys: &[[Key<W>; GROUP]],
+        done: &mut impl FnMut(&Group, usize),
+    ) {
+        let mut groups = [const { Group::new() }; 3];
+        let n = hashes.len().min(keys.len());
+        for (group, hashes) in groups.iter_mut().zip(&hashes[..n]).take(2) {
+            self.begin_avx512(group, hashes);
+        }
+        if n > 0 {
+            self.middle_avx512::<INSERT>(&mut groups[0]);
+        }
+        for k in 0..n {
+            if k + 2 < n {
+                self.begin_avx512(&mut groups[(k + 2) % 3], &hashes[k + 2]);
+            }
+            if k + 1 < n {
+                self.middle_avx512::<INSERT>(&mut groups[(k + 1) % 3]);
+            }
+            let group = &mut groups[k % 3];
+            self.end_avx512(group, &keys[k]);
+            done(group, k * GROUP);
+        }
+    }
+
+    /// Homes and tags, and home's tags asked for.
+    #[cfg(all(target_arch = "x86_64", not(any(miri, loom, scalar))))]
+    #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx2,bmi1,bmi2,lzcnt,popcnt")]
+    #[inline]
+    fn begin_avx512(&self, group: &mut Group, hashes: &[u64; GROUP]) {
+        use std::arch::x86_64::*;
+        let buckets = _mm512_set1_epi64(i64::from(self.buckets));
+        for at in (0..GROUP).step_by(8) {
+            // SAFETY: 8 hashes from `at` on are there, and room for 8 homes and 8 tags.
+            unsafe {
+                let hash = _mm512_loadu_si512(hashes.as_ptr().add(at).cast());
+                let place = _mm512_srli_epi64::<32>(_mm512_mul_epu32(_mm512_srli_epi64::<32>(hash), buckets));
+                _mm256_storeu_si256(group.homes.as_mut_ptr().add(at).cast(), _mm512_cvtepi64_epi32(place));
+                let tag = _mm_max_epu16(_mm512_cvtepi64_epi16(hash), _mm_set1_epi16(1));
+                _mm_storeu_si128(group.tags.as_mut_ptr().add(at).cast(), tag);
+            }
+        }
+        for i in 0..GROUP {
+            self.prefetch_tags(read_back(&group.homes, i));
+        }
+    }
+
+    /// Tags compared, entries asked for.
+    #[cfg(all(target_arch = "x86_64", not(any(miri, loom, scalar))))]
+    #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx2,bmi1,bmi2,lzcnt,popcnt")]
+    #[inline]
+    fn middle_avx512<const INSERT: bool>(&self, group: &mut Group) {
+        let mut shown = AtHome::default();
+        for i in 0..GROUP {
+            let place = Place { bucket: read_back(&group.homes, i), tag: read_back(&group.tags, i) };
+            let tags = self.tags(place.bucket, &());
+            self.ask::<INSERT, ()>(
+                group,
+                &mut shown,
+                i,
+                place,
+                tags,
+                |tags: Tags, tag| matches_avx512(tags, tag),
+                &(),
+            );
+        }
+        group.note(shown);
+    }
+
+    /// Other buckets looked at, entries compared.
+    #[cfg(all(target_arch = "x86_64", not(any(miri, loom, scalar))))]
+    #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx2,bmi1,bmi2,lzcnt,popcnt")]
+    #[inline]
+    fn end_avx512(&self, group: &mut Group, keys: &[Key<W>; GROUP]) {
+        use std::arch::x86_64::*;
+        self.look_away(group, |tags: Tags, tag| matches_avx512(tags, tag), &());
+        let entries: *const i64 = self.entries.as_ptr().cast();
+        let mut differ = [0_u8; GROUP];
+        for i in 0..GROUP {
+            // SAFETY: a slot is less than the number of slots, an entry has more than W words; what lies beyond is masked out.
+            differ[i] = unsafe {
+                let entry = entries.add(group.slots[i] as usize * Self::STRIDE);
+                let key: *const i64 = keys[i].0.as_ptr().cast();
+                match W {
+                    2 => _mm_cmpneq_epi64_mask(_mm_loadu_si128(entry.cast()), _mm_loadu_si128(key.cast())),
+                    _ => {
+                        let words = ((1_u16 << W.min(8)) - 1) as u8;
+                        let entry = _mm512_maskz_loadu_epi64(words, entry);
+                        _mm512_cmpneq_epi64_mask(entry, _mm512_maskz_loadu_epi64(words, key))
+                    }
+                }
+            };
+        }
+        // SAFETY: 32 bytes.
+        let equal = unsafe {
+            let differ = _mm256_loadu_si256(differ.as_ptr().cast());
+            _mm256_testn_epi8_mask(differ, differ)
+        };
+        group.found = equal & group.seen;
+    }
 }
 
 /// Asks the cache for the line of a word, and tells a probe, for that line comes whether it is looked at or not.
@@ -300,4 +378,23 @@ impl<const W: usize, S: State> Store<W, S> {
 fn ask_line<P: Probe>(word: *const AtomicU64, probe: &P) {
     prefetch_read(word);
     probe.read(word.addr(), 8, true);
+}
+
+/// What vectors have written, read back one by one from memory: extracting it from registers would cost more.
+#[cfg(all(target_arch = "x86_64", not(any(miri, loom, scalar))))]
+#[inline(always)]
+fn read_back<T: Copy>(numbers: &[T; GROUP], i: usize) -> T {
+    // SAFETY: a reference to an element.
+    unsafe { std::ptr::from_ref(&numbers[i]).read_volatile() }
+}
+
+/// [`Tags::matches`] for the owner.
+#[cfg(all(target_arch = "x86_64", not(any(miri, loom, scalar))))]
+#[target_feature(enable = "avx512f,avx512bw")]
+#[inline]
+fn matches_avx512(tags: Tags, tag: u16) -> u32 {
+    use std::arch::x86_64::*;
+    // SAFETY: a bucket's 64 bytes, aligned to as many.
+    let bucket = unsafe { _mm512_load_si512(tags.0.as_ptr().cast()) };
+    _mm512_cmpeq_epi16_mask(bucket, _mm512_set1_epi16(tag as i16)) & super::tags::ALL
 }
