@@ -133,6 +133,16 @@ impl Object {
         fd.map_err(BpfError::system("cannot use the TC program"))
     }
 
+    /// How many steps the kernel's verifier has taken for a program that is loaded, of the million that it may take. `None`: Linux before 5.16 does not say it.
+    ///
+    /// # Errors
+    /// There is no such program, or it is not loaded.
+    pub fn verified_steps(&self, name: &str) -> io::Result<Option<u32>> {
+        let program = self.ebpf.program(name);
+        let program = program.ok_or_else(|| io::Error::other("no such program in the object"))?;
+        program.info().map(|info| info.verified_instruction_count()).map_err(to_io)
+    }
+
     /// An array map (`BPF_F_MMAPABLE`) in memory: `words` of 64 bits.
     ///
     /// # Errors

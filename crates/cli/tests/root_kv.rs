@@ -8,7 +8,9 @@ mod net;
 
 use net::{Host, cable, inside, run};
 use serde_json::Value;
+use std::fs::File;
 use std::net::{TcpStream, UdpSocket};
+use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -58,9 +60,14 @@ fn until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
+/// What the daemon that was attached last says.
+fn log() -> PathBuf {
+    std::env::temp_dir().join(format!("tidemill-root-kv-{}", std::process::id()))
+}
+
 fn attach(words: &str) -> Process {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidemill"));
-    command.args(["kv", "attach"]).args(words.split_whitespace()).stderr(Stdio::null());
+    command.args(["kv", "attach"]).args(words.split_whitespace()).stderr(File::create(log()).unwrap());
     let process = Process(command.spawn().unwrap());
     until("values are served", || {
         let output = tidemill("kv stats --json");
@@ -107,6 +114,10 @@ fn a_cache_is_attached_looked_at_flushed_and_detached() {
     }
 
     let cache = attach("server --generic");
+    // The ways to memcached that it does not see are named.
+    let text = std::fs::read_to_string(log()).unwrap();
+    assert!(text.contains("tidemill: kv: what reaches memcached by lo"), "{text}");
+    assert!(text.contains("is not seen: attach there too, or let nothing write that way"), "{text}");
     let socket = host.spawn(|| {
         let socket = UdpSocket::bind("10.0.0.2:0").unwrap();
         socket.connect("10.0.0.1:11211").unwrap();
@@ -168,4 +179,5 @@ fn a_cache_is_attached_looked_at_flushed_and_detached() {
     assert_eq!(json("kv stats --json")["serving"], 0);
     assert_eq!(json("kv detach --json")["detached"], true);
     assert!(!error("kv stats").is_empty());
+    std::fs::remove_file(log()).unwrap();
 }

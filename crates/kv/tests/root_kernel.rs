@@ -14,6 +14,8 @@ mod net;
 mod operator;
 #[path = "root_kernel/scopes.rs"]
 mod scopes;
+#[path = "root_kernel/told.rs"]
+mod told;
 #[path = "root_kernel/unanswered.rs"]
 mod unanswered;
 

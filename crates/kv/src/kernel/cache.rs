@@ -478,6 +478,7 @@ impl Cache {
             && let Ok((server, identity)) = find(&self.options)
         {
             self.notes.push(format!("memcached is process {} now", server.pid));
+            self.notes.extend(server.unseen());
             self.notes.extend(server.untested());
             self.adopt((server, identity));
         }
@@ -698,10 +699,7 @@ impl Cache {
             ));
         }
         if let Some(server) = &self.server {
-            let sockets = machine::unix_sockets(server.pid);
-            if !sockets.is_empty() {
-                lines.push(format!("what reaches memcached by {} cannot be seen", sockets.join(", ")));
-            }
+            lines.extend(server.unseen());
             lines.push(format!("memcached is process {}, port {}", server.pid, self.options.port));
             lines.extend(server.untested());
         }

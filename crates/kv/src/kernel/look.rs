@@ -312,14 +312,21 @@ pub(super) fn entries(root: &Path, name: &str, map: &str) -> Result<usize, KvErr
 }
 
 /// Whether what is pinned under a name is a cache's: of any layout, or nothing but a folder yet.
-fn is_cache(root: &Path, name: &str) -> bool {
+pub(super) fn is_cache(root: &Path, name: &str) -> bool {
     let Ok(folders) = std::fs::read_dir(root.join(name)) else { return true };
     let mut is_empty = true;
     for folder in folders.flatten() {
-        if folder.path().join("kv_state").exists() {
-            return true;
+        // What is no folder is another program.
+        let Ok(maps) = std::fs::read_dir(folder.path()) else {
+            is_empty = false;
+            continue;
+        };
+        for map in maps.flatten() {
+            if map.file_name().to_string_lossy().starts_with("kv_") {
+                return true;
+            }
+            is_empty = false;
         }
-        is_empty &= std::fs::read_dir(folder.path()).is_ok_and(|mut inner| inner.next().is_none());
     }
     is_empty
 }

@@ -154,11 +154,23 @@ fn sockets_of(pid: u32) -> HashSet<u64> {
     inodes.collect()
 }
 
+fn is_memcached(pid: u32) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().starts_with("memcached")
+}
+
 /// The sockets of a process, if that is a memcached by its name: another that passes on what it reads would say by its sockets what it has read, and not what
 /// memcached has.
 pub(super) fn memcached_sockets(pid: u32) -> HashSet<u64> {
-    let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    if name.starts_with("memcached") { sockets_of(pid) } else { HashSet::new() }
+    if is_memcached(pid) { sockets_of(pid) } else { HashSet::new() }
+}
+
+/// A memcached that listens by Unix sockets: its number, and their paths.
+pub(super) fn memcached_by_unix_sockets() -> Option<(u32, Vec<String>)> {
+    let pids = fs::read_dir("/proc").ok()?.flatten();
+    let pids = pids.filter_map(|process| process.file_name().to_str()?.parse::<u32>().ok());
+    pids.filter(|pid| is_memcached(*pid))
+        .map(|pid| (pid, unix_sockets(pid)))
+        .find(|(_, paths)| !paths.is_empty())
 }
 
 /// Other ports that a process listens on over TCP.
@@ -178,6 +190,9 @@ fn started(pid: u32) -> Option<u64> {
     stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
 }
 
+/// A flag in the kernel's list of Unix sockets (`__SO_ACCEPTCON`).
+const UNIX_LISTENS: u32 = 1 << 16;
+
 /// Unix sockets that a process listens on, by path: what comes there cannot be seen.
 pub(super) fn unix_sockets(pid: u32) -> Vec<String> {
     let text = fs::read_to_string("/proc/thread-self/net/unix").unwrap_or_default();
@@ -185,8 +200,10 @@ pub(super) fn unix_sockets(pid: u32) -> Vec<String> {
     text.lines()
         .filter_map(|line| {
             let words: Vec<&str> = line.split_whitespace().collect();
-            let (inode, path) = (words.get(6)?, words.get(7)?);
-            held.contains(&inode.parse().ok()?).then(|| (*path).to_owned())
+            let (flags, inode, path) = (words.get(3)?, words.get(6)?, words.get(7)?);
+            // A connection that is accepted has the path of its listener.
+            let listens = u32::from_str_radix(flags, 16).ok()? & UNIX_LISTENS != 0;
+            (listens && held.contains(&inode.parse().ok()?)).then(|| (*path).to_owned())
         })
         .collect()
 }

@@ -43,6 +43,13 @@ impl Server {
         };
         (self.version != TESTED).then(text)
     }
+
+    /// What there is to say of ways to it that no interface has.
+    pub(super) fn unseen(&self) -> Option<String> {
+        let sockets = machine::unix_sockets(self.pid);
+        (!sockets.is_empty())
+            .then(|| format!("what reaches memcached by {} cannot be seen", sockets.join(", ")))
+    }
 }
 
 pub(super) fn own(asker: &Asker) -> Option<Tuple> {
@@ -83,9 +90,15 @@ pub(super) fn find(options: &Options) -> Result<(Server, u64), KvError> {
     let port = options.port;
     let (tcp, udp) = machine::listeners(port);
     if tcp.is_empty() {
-        let text = format!(
-            "no memcached listens on TCP port {port} here: start it (memcached -p {port} -U {port}), or say --port"
-        );
+        let text = match machine::memcached_by_unix_sockets() {
+            Some((pid, paths)) => format!(
+                "no memcached listens on TCP port {port} here; one (process {pid}) listens at {}, where what reaches it cannot be seen: start it with ports, and without -s (memcached -p {port} -U {port}), or say --port",
+                paths.join(", ")
+            ),
+            None => format!(
+                "no memcached listens on TCP port {port} here: start it (memcached -p {port} -U {port}), or say --port"
+            ),
+        };
         return Err(KvError::Refused(text));
     }
     if udp.is_empty() {

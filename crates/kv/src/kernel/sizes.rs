@@ -1,8 +1,9 @@
 //! How large the maps are, by what the operator says, and whether what is pinned is of these sizes.
 
 use super::layout::{LAYOUT, MOST_CONNECTIONS, WAYS, entry, state};
-use super::look::entries;
+use super::look::{entries, is_cache};
 use super::{KvError, Options};
+use std::path::Path;
 use std::sync::atomic::Ordering;
 use tidemill_bpf::{Mapped, Pins};
 
@@ -40,20 +41,40 @@ pub(super) fn holds(options: &Options) -> Result<(), KvError> {
     Err(KvError::Refused(text))
 }
 
-/// Whether there is something pinned that a process before has left. Refuses where it is in front of another port, or of other sizes; nothing is changed.
+/// The layout of maps that are pinned under a name and that these programs would misread.
+fn other_layout(root: &Path, name: &str) -> Option<String> {
+    let folders = std::fs::read_dir(root.join(name)).ok()?;
+    folders.flatten().find_map(|folder| {
+        let layout = folder.file_name().to_str()?.strip_prefix("layout-")?.to_owned();
+        let is_empty = std::fs::read_dir(folder.path()).ok()?.next().is_none();
+        (layout != LAYOUT.to_string() && !is_empty).then_some(layout)
+    })
+}
+
+/// Whether there is something pinned that a process before has left. Refuses what is no cache, and one that is of another layout, in front of another port, or of
+/// other sizes; nothing is changed.
 pub(super) fn fits(options: &Options) -> Result<bool, KvError> {
     let (root, name) = (&options.pin_root, &options.name);
-    if !root.join(name).join(format!("layout-{LAYOUT}")).join("kv_state").exists() {
-        return Ok(false);
+    if !is_cache(root, name) {
+        let text = format!("what is pinned as {name:?} is no cache: take another --name");
+        return Err(KvError::Refused(text));
     }
-    let map = Mapped::of(&Pins::map(root, name, LAYOUT, "kv_state")?, state::WORDS)?;
-    let before = map.words()[state::PORT].load(Ordering::SeqCst) & 0xffff;
     let refused = |what: String| {
         let text = format!(
             "what is pinned as {name:?} {what}: detach it first (tidemill kv detach --name {name}), or take another --name"
         );
         Err(KvError::Refused(text))
     };
+    if let Some(other) = other_layout(root, name) {
+        return refused(format!(
+            "was left by another version (its maps are of layout {other}, this one's of layout {LAYOUT})"
+        ));
+    }
+    if !root.join(name).join(format!("layout-{LAYOUT}")).join("kv_state").exists() {
+        return Ok(false);
+    }
+    let map = Mapped::of(&Pins::map(root, name, LAYOUT, "kv_state")?, state::WORDS)?;
+    let before = map.words()[state::PORT].load(Ordering::SeqCst) & 0xffff;
     if before != 0 && before != network_port(options) {
         return refused(format!("stands in front of port {}", u16::from_be(before as u16)));
     }

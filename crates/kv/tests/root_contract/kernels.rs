@@ -3,7 +3,8 @@
 use super::mutations::{To, all};
 use crate::contract::lab::{Lab, turn};
 use crate::contract::pair::Pair;
-use crate::contract::wire::{self, SPEECHES};
+use crate::contract::wire::{self, Ask, Mode, SPEECHES, Said, Speech};
+use std::time::Duration;
 
 #[test]
 fn every_command_behind_the_cable_voids_what_is_cached() {
@@ -13,6 +14,38 @@ fn every_command_behind_the_cable_voids_what_is_cached() {
         let count: usize = SPEECHES.iter().map(|speech| all(&lab, to, *speech)).sum();
         assert_eq!(count, 84);
     }
+}
+
+/// Why a datagram that ends within a value is dropped: memcached takes another client's for the rest of it, and changes a key that this one does not name.
+#[test]
+fn half_a_value_is_not_ended_by_another_client() {
+    let Some(_turn) = turn("half_a_value_is_not_ended_by_another_client") else { return };
+    // The next datagram is the next that its one thread reads.
+    let mut lab = Lab::with_threads(1);
+    lab.attach();
+    let whole = b"set v 0 0 1\r\nb\r\n";
+    // The frame's header counts, and the end of the line does not.
+    let half = format!("set k 0 0 {}\r\n", 8 + whole.len() - 2);
+    let put = Ask::Put { mode: Mode::Set, data: b"old".to_vec(), flags: 0, expiry: 0 };
+    let said = lab.sides().map(|server| {
+        let (mut tcp, mut one, mut other) = (lab.tcp(server), lab.udp(server), lab.udp(server));
+        (one.wait, other.wait) = (Duration::from_millis(200), Duration::from_millis(200));
+        assert_eq!(tcp.ask(Speech::Ascii, &put, b"k"), Said::Done);
+        let request = one.send(half.as_bytes());
+        assert_eq!(one.receive(request), None, "nothing is said to it");
+        let mut value = |key: &[u8]| match tcp.ask(Speech::Ascii, &Ask::Get, key) {
+            Said::Value { data, .. } => Some(data),
+            _ => None,
+        };
+        assert_eq!(value(b"k"), Some(b"old".to_vec()), "a cache would keep it");
+        let request = other.send(whole);
+        (other.receive(request), value(b"v"), value(b"k"))
+    });
+    assert_eq!(said[0], (Some(b"STORED\r\n".to_vec()), Some(b"b".to_vec()), Some(b"old".to_vec())));
+    assert_eq!(lab.cache.as_ref().unwrap().count("udp-half"), 1);
+    let (answer, v, k) = &said[1];
+    assert_eq!((answer, v), (&None, &None), "memcached by itself");
+    assert!(k.as_ref().is_some_and(|k| k.ends_with(b"set v 0 0 1\r\nb")), "{k:?}");
 }
 
 /// Whatever a datagram holds, the answer is memcached's, and so is silence.
@@ -119,7 +152,7 @@ fn what_is_no_plain_question_passes() {
             udp.send_frame(frame);
             // What was left half said may be answered now: each by its own number.
             let mut frames = Vec::new();
-            while let Some(frame) = udp.frame(std::time::Duration::from_millis(150)) {
+            while let Some(frame) = udp.frame(Duration::from_millis(150)) {
                 frames.push(frame[2.min(frame.len())..].to_vec());
             }
             frames
