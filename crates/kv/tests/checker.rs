@@ -62,7 +62,7 @@ impl Server {
             Outcome::Done
         };
         match (action, value) {
-            (Action::Flush, _) => {
+            (Action::Flush | Action::Death, _) => {
                 (self.value, self.flush) = (None, None);
                 Outcome::Done
             }
@@ -490,6 +490,36 @@ fn a_flush_may_miss_what_is_stored_beside_it() {
         loosen(&mut events);
         assert_eq!(matches!(check(&None, &events, 50), Verdict::Right), right, "{mode:?} {until}");
     }
+}
+
+/// What a memcached had that was killed may be answered until it is known to be gone, and not beside what the next one says.
+#[test]
+fn nothing_outlives_memcached() {
+    let event = |from_ns, to_ns, action, outcome| Event {
+        from_ns,
+        to_ns,
+        action,
+        outcome,
+        optional: false,
+        client: 0,
+        how: "",
+    };
+    let put = |mode, data: &str| Action::Put { mode, data: data.into(), flags: 0, expiry: Expiry::Never };
+    let hit = || Outcome::Hit { data: b"a".to_vec(), flags: 0 };
+    let reads = |reads: &[(u64, Outcome)]| {
+        let mut events = vec![
+            event(0, 5, put(Mode::Set, "a"), Outcome::Done),
+            // Beside one that stores what it has read a flush might leave that; this does not.
+            event(8, 25, put(Mode::Add, "b"), Outcome::NotStored),
+            event(10, 30, Action::Death, Outcome::Unknown),
+        ];
+        events.extend(reads.iter().map(|(at, said)| event(*at, at + 1, Action::Read, said.clone())));
+        loosen(&mut events);
+        matches!(check(&None, &events, 100), Verdict::Right)
+    };
+    assert!(reads(&[(7, hit()), (20, hit()), (25, Outcome::Miss), (40, Outcome::Miss)]));
+    assert!(!reads(&[(40, hit())]));
+    assert!(!reads(&[(20, Outcome::Miss), (25, hit())]));
 }
 
 #[test]

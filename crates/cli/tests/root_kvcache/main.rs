@@ -118,9 +118,9 @@ fn judge(said: &Value) {
 
 fn commands(section: &str, seed: u64, commands: u64) {
     let middle = Netns::new("middle");
-    let lab = Lab::behind(&middle);
+    let mut lab = Lab::behind(&middle);
     let mut bridge = Bridge::start(&middle, section);
-    let ran = run(&lab, seed, commands).unwrap_or_else(|fault| panic!("{}", fault.text));
+    let ran = run(&mut lab, seed, commands).unwrap_or_else(|fault| panic!("{}", fault.text));
     println!("{ran:?}\n{:?}", bridge.counters().unwrap().counters);
     // Were all of them lost, nothing would have been looked at; nor if the cache had never answered.
     assert!(ran.asked > commands / 10 && ran.lost < ran.asked / 20, "{ran:?}");

@@ -27,6 +27,9 @@ pub(crate) struct Pace {
     pub(crate) later: bool,
     /// Items are made stale: from then on a cache asks in another way, and keeps less.
     pub(crate) stale: bool,
+    /// memcached is killed: nothing goes by connections, as of what is unanswered there nothing would be known; and numbers for `cas` are not used, as the next memcached
+    /// gives the same ones again.
+    pub(crate) mortal: bool,
 }
 
 /// What an actor saw of each key.
@@ -51,6 +54,7 @@ pub(crate) struct Actor {
     made: u64,
     calm: bool,
     stale: bool,
+    mortal: bool,
     /// UDP requests, and those without a reply.
     pub(crate) asked: u64,
     pub(crate) lost: u64,
@@ -63,8 +67,7 @@ impl Actor {
         seed: u64,
         epoch: Instant,
         udp: Vec<Udp>,
-        text: Tcp,
-        binary: Tcp,
+        [text, binary]: [Tcp; 2],
     ) -> Self {
         let rng = Rng::new(seed.wrapping_mul(1000).wrapping_add(number as u64));
         let silent = [Vec::new(), Vec::new()];
@@ -82,6 +85,7 @@ impl Actor {
             made: 0,
             calm: false,
             stale: false,
+            mortal: false,
             asked: 0,
             lost: 0,
         }
@@ -91,9 +95,14 @@ impl Actor {
         self.epoch.elapsed().as_nanos() as u64
     }
 
+    /// Other connections, between two rounds: nothing waits for an answer.
+    pub(crate) fn connect(&mut self, [text, binary]: [Tcp; 2]) {
+        (self.text, self.binary) = (text, binary);
+    }
+
     /// One round; what was seen. A fault that needs no checker is an error.
     pub(crate) fn round(&mut self, keys: &Keys, pace: Pace) -> Result<Seen, String> {
-        (self.calm, self.stale) = (pace.calm, pace.stale);
+        (self.calm, self.stale, self.mortal) = (pace.calm, pace.stale, pace.mortal);
         for at in 0..pace.commands {
             if pace.later && self.number == 0 && at == pace.commands / 6 {
                 self.flush_later(keys)?;
@@ -135,6 +144,13 @@ impl Actor {
     }
 
     fn command(&mut self, keys: &Keys) -> Result<(), String> {
+        if self.mortal {
+            return match self.rng.below(10) {
+                0 | 1 => self.several(keys),
+                2..=5 => self.again(keys),
+                _ => self.by_udp(keys),
+            };
+        }
         match self.rng.below(100) {
             0..=9 => self.several(keys),
             10..=17 => self.pipeline(keys),
@@ -294,6 +310,7 @@ impl Actor {
         // Empty ones are made more than once: a number is of one of them.
         if let Said::Value { data, cas: Some(token), .. } = &said
             && !data.is_empty()
+            && !self.mortal
         {
             self.tokens.insert(key, (*token, data.clone()));
         }
@@ -365,7 +382,7 @@ impl Actor {
             (Action::Read, "get ".to_owned())
         };
         let bytes = [verb.as_bytes(), &names.join(&b' ')[..], b"\r\n"].concat();
-        let udp = self.rng.chance(0.7);
+        let udp = self.mortal || self.rng.chance(0.7);
         let how = if udp { "udp multi-get" } else { "tcp multi-get" };
         let start = self.seen.len();
         for key in &wanted {

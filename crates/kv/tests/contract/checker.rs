@@ -12,6 +12,7 @@
 //! - A `flush_all` in `n` seconds takes what was stored by then, and in the second in which it takes effect: from `n - 3` to `n + 1` seconds after it was
 //!   asked for anything may be gone that was stored by the end of that, and afterwards nothing is there that had been stored before it was asked for. Another
 //!   flush takes its place: from then on it may have had its effect or not.
+//! - A memcached that is killed takes everything with it, at one moment between the signal and its end; a `flush_all` for later goes with it, if it waits still.
 
 use super::history::{Action, Event, Expiry, OPEN, Outcome, SECOND_NS};
 use super::wire::Mode;
@@ -111,7 +112,7 @@ fn apply(state: &State, event: &Event, end_ns: u64) -> Option<State> {
     let same = || Some(state.clone());
     let new = |data: &[u8], flags, expiry| Some(item(event, data.to_vec(), flags, expiry, end_ns));
     match (&event.action, state) {
-        (Action::Flush, _) => Some(None),
+        (Action::Flush | Action::Death, _) => Some(None),
         // Seen to where values may be gone.
         (Action::FlushLater { .. }, _) => same().filter(|_| said(Outcome::Done)),
         (Action::Vivify(expiry), None) => {

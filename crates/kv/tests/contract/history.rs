@@ -32,6 +32,8 @@ pub(crate) enum Action {
     Delete,
     /// `flush_all`: this key, too.
     Flush,
+    /// memcached is killed: another one has nothing.
+    Death,
     /// The same, in so many seconds; `firm` until another flush may take its place.
     FlushLater {
         seconds: u32,
@@ -57,7 +59,7 @@ impl Action {
 
     /// Whether it is about all keys.
     pub(crate) fn is_of_all(&self) -> bool {
-        matches!(self, Action::Flush | Action::FlushLater { .. })
+        matches!(self, Action::Flush | Action::Death | Action::FlushLater { .. })
     }
 }
 
@@ -162,6 +164,7 @@ impl fmt::Display for Event {
             Action::Count(by) => write!(f, "count {by:+}")?,
             Action::Delete => write!(f, "delete")?,
             Action::Flush => write!(f, "flush_all")?,
+            Action::Death => write!(f, "memcached is killed")?,
             Action::FlushLater { seconds, .. } => write!(f, "flush_all {seconds}")?,
             Action::Vivify(expiry) => write!(f, "mg N {expiry:?}")?,
             Action::Stale => write!(f, "md I")?,

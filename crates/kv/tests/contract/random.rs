@@ -8,12 +8,14 @@
 //! ```
 //! So a datagram without a reply has been executed by the end of its round, or never is, and rounds are checked by themselves.
 //! The seed decides who does what in which order; when it happens is the machine's.
+//!
+//! In some rounds memcached is killed and another one started, or the cache's daemon is replaced, or the cache is taken away and put there again ([`Turn`]).
 
 use super::actor::{Actor, Keys, Pace, Seen};
 use super::checker::{Item, MOST, Verdict, check, loosen, minimal, over_ns};
 use super::client::{Tcp, Udp};
 use super::history::{Action, Event, Outcome, SECOND_NS, trimmed};
-use super::lab::{Lab, PORT, THREADS};
+use super::lab::{Lab, Memcached, PORT, THREADS};
 use super::wire::{self, Ask, Said, Speech};
 use crate::rng::Rng;
 use std::fmt::Write as _;
@@ -36,6 +38,59 @@ pub(crate) struct Ran {
     pub(crate) lost: u64,
     /// Datagrams that the cache has answered.
     pub(crate) hits: u64,
+    /// Times that memcached or the cache went.
+    pub(crate) turns: u64,
+}
+
+/// What becomes of memcached or of the cache while clients ask.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Turn {
+    /// memcached is killed, and there is another one.
+    Killed,
+    /// The cache's daemon is: another one takes its programs over.
+    Replaced,
+    /// The cache goes, with programs and all that it has kept, and comes again.
+    Detached,
+}
+
+impl Turn {
+    /// The one of a round, if there is one: often enough for a short run, and seldom in a long one.
+    fn of(round: u64, lab: &Lab) -> Option<Self> {
+        // Whoever does not stand on memcached's machine does not see how it ends.
+        if !lab.sees_loopback || round % 80 != 30 || (round >= 320 && round % 800 != 30) {
+            return None;
+        }
+        let all = [Turn::Killed, Turn::Replaced, Turn::Detached];
+        let turn = all[(round / 80 % 3) as usize];
+        (turn == Turn::Killed || lab.cache.is_some()).then_some(turn)
+    }
+
+    /// Lets it happen. `hits` is what caches have answered that are gone, with their counts. Gives between which times memcached was killed.
+    fn happens(self, lab: &mut Lab, epoch: Instant, hits: &mut u64) -> Option<(u64, u64)> {
+        let now_ns = || epoch.elapsed().as_nanos() as u64;
+        std::thread::sleep(Duration::from_millis(100));
+        if self == Turn::Killed {
+            let from_ns = now_ns();
+            lab.cached.memcached.kill();
+            if let Some(cache) = &lab.cache {
+                // The daemon answers between two of its rounds: it has done one when the second answer comes, and seen this.
+                (0..2).for_each(|_| drop(cache.counts()));
+            }
+            let to_ns = now_ns();
+            lab.cached.memcached = Memcached::start(&lab.cached.net, THREADS);
+            return Some((from_ns, to_ns));
+        }
+        if let Some(cache) = lab.cache.take() {
+            if self == Turn::Detached {
+                *hits += cache.count("get-hit");
+                cache.detach();
+            } else {
+                cache.leave();
+            }
+            lab.attach();
+        }
+        None
+    }
 }
 
 /// A wrong history, for people.
@@ -55,11 +110,11 @@ pub(crate) fn keys() -> Keys {
 
 /// A lab with actors in it.
 struct Run<'a> {
-    lab: &'a Lab,
+    lab: &'a mut Lab,
     keys: Keys,
     actors: Vec<Actor>,
     epoch: Instant,
-    /// One connection to each of memcached's threads.
+    /// To each of memcached's threads.
     probes: Vec<Tcp>,
     judge: Tcp,
     judge_udp: Udp,
@@ -67,10 +122,28 @@ struct Run<'a> {
     later: Vec<Event>,
     /// When each value that was last seen is known to have been there, at first.
     stored: Vec<Option<(Rc<[u8]>, u64)>>,
+    /// What caches have answered that are gone.
+    hits: u64,
+}
+
+/// An actor's connections: for text, and for the binary protocol.
+fn connections(lab: &Lab, number: usize) -> [Tcp; 2] {
+    let server = &lab.cached;
+    if number >= ACTORS {
+        let local = SocketAddr::from(([127, 0, 0, 1], PORT));
+        return [(); 2].map(|()| Tcp::new(server.net.connect(local)));
+    }
+    let binary = if number % 2 == 0 { lab.tcp(server) } else { lab.tcp6(server) };
+    [lab.tcp(server), binary]
+}
+
+/// Connections to each of memcached's threads: it gives them to these one after the other, and one of the daemon's may come in between.
+fn probes(lab: &Lab) -> Vec<Tcp> {
+    (0..2 * THREADS).map(|_| lab.tcp(&lab.cached)).collect()
 }
 
 /// Does at least so many commands; the first wrong history ends it.
-pub(crate) fn run(lab: &Lab, seed: u64, commands: u64) -> Result<Ran, Fault> {
+pub(crate) fn run(lab: &mut Lab, seed: u64, commands: u64) -> Result<Ran, Fault> {
     let mut run = Run::new(lab, seed);
     let mut rng = Rng::new(seed);
     let mut ran = Ran::default();
@@ -82,19 +155,20 @@ pub(crate) fn run(lab: &Lab, seed: u64, commands: u64) -> Result<Ran, Fault> {
         let later = ran.rounds % 250 == 45;
         // A cache keeps less from then on.
         let stale = ran.commands > commands - commands / 8;
-        let pace = if slow || later {
-            Pace { commands: 25, pause: Duration::from_millis(300), calm, later, stale }
+        let turn = Turn::of(ran.rounds, run.lab);
+        let mortal = turn == Some(Turn::Killed);
+        let pace = if turn.is_some() {
+            let pause = Duration::from_millis(20);
+            Pace { commands: 60, pause, calm: true, later: false, stale, mortal }
+        } else if slow || later {
+            Pace { commands: 25, pause: Duration::from_millis(300), calm, later, stale, mortal }
         } else {
-            Pace {
-                commands: 60,
-                pause: [Duration::ZERO, Duration::from_micros(200)][rng.below(2) as usize],
-                calm,
-                later,
-                stale,
-            }
+            let pause = [Duration::ZERO, Duration::from_micros(200)][rng.below(2) as usize];
+            Pace { commands: 60, pause, calm, later, stale, mortal }
         };
+        ran.turns += u64::from(turn.is_some());
         let events = run
-            .round(pace)
+            .round(pace, turn)
             .map_err(|text| Fault { text: format!("seed {seed}, round {}: {text}", ran.rounds), events: 0 });
         let (first, events, end_ns) = events?;
         ran.commands += (run.actors.len() * pace.commands) as u64;
@@ -113,7 +187,7 @@ pub(crate) fn run(lab: &Lab, seed: u64, commands: u64) -> Result<Ran, Fault> {
             drop(std::io::stderr().write_all(line.as_bytes()));
         }
     }
-    ran.hits = lab.cache.as_ref().map_or(0, |cache| cache.count("get-hit"));
+    ran.hits = run.hits + run.lab.cache.as_ref().map_or(0, |cache| cache.count("get-hit"));
     Ok(ran)
 }
 
@@ -121,13 +195,12 @@ pub(crate) fn run(lab: &Lab, seed: u64, commands: u64) -> Result<Ran, Fault> {
 type Round = (Vec<Option<Item>>, Vec<Vec<Event>>, u64);
 
 impl<'a> Run<'a> {
-    fn new(lab: &'a Lab, seed: u64) -> Self {
+    fn new(lab: &'a mut Lab, seed: u64) -> Self {
         let epoch = Instant::now();
         let far = |number| {
             let server = &lab.cached;
             let udp = vec![lab.udp(server), lab.udp(server), lab.udp6(server)];
-            let binary = if number % 2 == 0 { lab.tcp(server) } else { lab.tcp6(server) };
-            Actor::new(number, seed, epoch, udp, lab.tcp(server), binary)
+            Actor::new(number, seed, epoch, udp, connections(lab, number))
         };
         let mut actors: Vec<Actor> = (0..ACTORS).map(far).collect();
         // Where nobody looks at the loopback interface, nothing is answered while somebody is there.
@@ -136,23 +209,31 @@ impl<'a> Run<'a> {
             let net = &lab.cached.net;
             let local = SocketAddr::from(([127, 0, 0, 1], PORT));
             let udp = vec![Udp::new(net.udp(([127, 0, 0, 1], 0).into()), local)];
-            let tcp = || Tcp::new(net.connect(local));
-            actors.push(Actor::new(number, seed, epoch, udp, tcp(), tcp()));
+            actors.push(Actor::new(number, seed, epoch, udp, connections(lab, number)));
         }
-        // memcached gives connections to its threads one after the other.
-        let probes = (0..THREADS).map(|_| lab.tcp(&lab.cached)).collect();
+        let probes = probes(lab);
         let judge = lab.tcp(&lab.cached);
         let judge_udp = lab.udp(&lab.cached);
         let keys = keys();
         let stored = vec![None; keys.names.len()];
-        Run { lab, keys, actors, epoch, probes, judge, judge_udp, later: Vec::new(), stored }
+        Run { lab, keys, actors, epoch, probes, judge, judge_udp, later: Vec::new(), stored, hits: 0 }
+    }
+
+    /// Other connections: those from before have ended with memcached, or a cache that has come anew does not know them.
+    fn reconnect(&mut self) {
+        let lab = &*self.lab;
+        for actor in &mut self.actors {
+            actor.connect(connections(lab, actor.number));
+        }
+        self.probes = probes(lab);
+        self.judge = lab.tcp(&lab.cached);
     }
 
     fn now_ns(&self) -> u64 {
         self.epoch.elapsed().as_nanos() as u64
     }
 
-    fn round(&mut self, pace: Pace) -> Result<Round, String> {
+    fn round(&mut self, pace: Pace, turn: Option<Turn>) -> Result<Round, String> {
         let mut first: Vec<Option<Item>> = (0..self.keys.names.len()).map(|key| self.read(key).1).collect();
         for (item, stored) in first.iter_mut().zip(&mut self.stored) {
             // No two have the same bytes: one that was there before has been there since.
@@ -164,17 +245,29 @@ impl<'a> Run<'a> {
             }
             *stored = item.as_ref().map(|item| (item.data.clone(), item.stored_ns.1));
         }
-        let keys = &self.keys;
-        let seen: Vec<Result<Seen, String>> = std::thread::scope(|scope| {
+        let (keys, actors) = (&self.keys, &mut self.actors);
+        let (lab, epoch, hits) = (&mut *self.lab, self.epoch, &mut self.hits);
+        let (seen, killed) = std::thread::scope(|scope| {
             let threads: Vec<_> =
-                self.actors.iter_mut().map(|actor| scope.spawn(move || actor.round(keys, pace))).collect();
-            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+                actors.iter_mut().map(|actor| scope.spawn(move || actor.round(keys, pace))).collect();
+            let killed = turn.and_then(|turn| turn.happens(lab, epoch, hits));
+            let seen: Vec<Result<Seen, String>> =
+                threads.into_iter().map(|thread| thread.join().unwrap()).collect();
+            (seen, killed)
         });
         let mut events = vec![Vec::new(); self.keys.names.len()];
         for seen in seen {
             for (key, event) in seen? {
                 events[key].push(event);
             }
+        }
+        if matches!(turn, Some(Turn::Killed | Turn::Detached)) {
+            self.reconnect();
+        }
+        if let Some((from_ns, to_ns)) = killed {
+            let (action, outcome) = (Action::Death, Outcome::Unknown);
+            let death = Event { from_ns, to_ns, action, outcome, optional: false, client: 99, how: "signal" };
+            events.iter_mut().for_each(|events| events.push(death.clone()));
         }
         self.quiet();
         let end_ns = self.now_ns();
@@ -189,6 +282,10 @@ impl<'a> Run<'a> {
         }
         // Each is about all keys.
         self.later = events[0].iter().filter_map(|event| flush_to_come(event, end_ns)).collect();
+        if killed.is_some() {
+            // They were that memcached's.
+            self.later.clear();
+        }
         Ok((first, events, end_ns))
     }
 
