@@ -257,7 +257,7 @@ fn root_kernel_a_short_connection_that_was_not_seen() {
     let written = Instant::now();
     lab.wait("that it is missed", |lab| lab.cache.daemon().unseen > 0);
     // 100 ms and memcached's answer; this machine may have more to do.
-    assert!(written.elapsed() < Duration::from_secs(2), "{:?}", written.elapsed());
+    assert!(written.elapsed() < Duration::from_secs(4), "{:?}", written.elapsed());
     for _ in 0..5 {
         assert_eq!(lab.udp("get v\r\n"), "VALUE v 0 1\r\nb\r\nEND\r\n");
     }
