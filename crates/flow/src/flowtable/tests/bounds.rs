@@ -224,9 +224,11 @@ impl Probe for Heads {
 /// have come over after three rounds where there is room; where there is none each call is bounded all the same.
 #[test]
 fn a_step_of_a_migration_looks_at_the_buckets_asked_for() {
-    let all = 200;
-    for (flows, buckets, rounds) in [(5270, 1, 3), (5270, 7, 3), (5270, 64, 3), (7000, 1, 1), (7000, 7, 1)] {
+    const CASES: [(u64, usize, usize); 5] =
+        [(5270, 1, 3), (5270, 7, 3), (5270, 64, 3), (7000, 1, 1), (7000, 7, 1)];
+    for (flows, buckets, rounds) in CASES {
         let mut table = filled(flows);
+        let all = table.store.buckets as usize;
         table.rekey(Masked::good(2)).unwrap();
         let probe = (Lines::default(), Heads::default());
         for _ in 0..(rounds * all).div_ceil(buckets) {
