@@ -99,7 +99,12 @@ fn lines_are_counted_where_a_table_has_a_probe() {
             value("lines_mean") <= value("lines_max") && value("lines_p99") <= value("lines_max"),
             "{case}"
         );
+        // What the table states: an entry of 56 bytes lies on two lines.
+        let bound = if case.ends_with("insert") { 18.0 + 64.0 + 8.0 } else { 18.0 };
+        assert!(value("lines_bound") == bound && value("lines_max") <= bound, "{case}");
     }
+    let moves = of(&lines, "moves_bound");
+    assert!(!moves.is_empty() && moves.iter().all(|line| line["value"] == 1.0), "{moves:?}");
 }
 
 #[test]
@@ -121,6 +126,10 @@ fn flows_that_were_there_are_found_in_a_flood() {
     // 34 buckets' tags, and here and there an entry.
     let batch = case("batch_lines_max", "flood-100").unwrap()["value"].as_f64().unwrap();
     assert!((2.0..60.0).contains(&batch), "{batch}");
+    // Entries of 24 bytes may lie on two lines.
+    let stated =
+        ["lines_bound", "batch_lines_bound"].map(|bound| case(bound, "flood-100").unwrap()["value"].as_f64());
+    assert_eq!(stated, [Some(90.0), Some(20.0 * 18.0 + 72.0)]);
     assert!(lines.iter().all(|line| line["params"]["hash"] == "given"));
 }
 

@@ -1,10 +1,10 @@
 //! Rates and errors of filters, cardinality counters and heavy hitters, filters beside the crates that are their peers; one JSON object per line.
 //!
 //! ```text
-//! cargo run --release -p tidemill-flow --example summaries [LOG2 ...]
+//! cargo run --release -p tidemill-flow --example summaries [-- [--filters] [LOG2 ...]]
 //! ```
 //!
-//! `LOG2`: the sizes, as powers of two (16 and 24 unless given). Rates are in millions per second, medians of 11 rounds in which all take turns;
+//! `--filters`: nothing but filters. `LOG2`: their sizes, as powers of two (16 and 24 unless given). Rates are in millions per second, medians of 11 rounds in which all take turns;
 //! a ratio is the median of the rounds' ratios, with the second and the tenth of them.
 
 use std::hint::black_box;
@@ -258,7 +258,13 @@ fn heavy() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let mut sizes: Vec<u32> = std::env::args().skip(1).map(|arg| arg.parse()).collect::<Result<_, _>>()?;
+    let (mut sizes, mut only_filters): (Vec<u32>, bool) = (Vec::new(), false);
+    for argument in std::env::args().skip(1) {
+        match argument.as_str() {
+            "--filters" => only_filters = true,
+            log2 => sizes.push(log2.parse()?),
+        }
+    }
     if sizes.is_empty() {
         sizes = vec![16, 24];
     }
@@ -267,6 +273,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     for log2 in sizes {
         filters(log2)?;
+    }
+    if only_filters {
+        return Ok(());
     }
     cardinality()?;
     heavy()

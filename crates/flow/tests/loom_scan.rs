@@ -1,11 +1,12 @@
-//! Scanning a flow table beside its writer, under the model checker: every interleaving up to a few preemptions, and every value that the
+//! Scanning a flow table beside its writer, and reading shards beside theirs, under the model checker: every interleaving up to a few preemptions, and every value that the
 //! memory model lets a load return. See `loom.rs`.
 #![cfg(loom)]
 
 use loom::thread;
-use tidemill_flow::flowtable::{Flow, FlowReader, FlowTable};
-use tidemill_flow::hash::Keyed;
+use tidemill_flow::flowtable::{Flow, FlowReader, FlowTable, Outcome};
+use tidemill_flow::hash::{KeyHash, Keyed};
 use tidemill_flow::key::Key;
+use tidemill_flow::sharded::Sharded;
 
 /// One bucket: both buckets of every key are this one.
 type Table = FlowTable<1, [u64; 2]>;
@@ -93,5 +94,48 @@ fn a_flow_that_stays_is_seen_once_whatever_its_neighbors_do() {
         table.remove(1, &Key([1])).unwrap();
         put(&mut table, 3, 30);
         looker.join().unwrap();
+    });
+}
+
+/// Two workers, one shard each, and the reader of both: what it has found it finds again, in a scan too, in that shard and no other.
+#[test]
+fn what_each_worker_puts_in_is_seen_in_its_shard_and_stays() {
+    model(1, || {
+        let Sharded { tables, mut reader } = Sharded::<1, ()>::new(2, 1, Keyed::new(1)).unwrap();
+        let keys =
+            [0, 1].map(|shard| (0..).map(|i| Key([i])).find(|key| reader.shard(key) == shard).unwrap());
+        let flows = [5, 6].map(|stamp| Flow { stamp, state: () });
+        let workers: Vec<_> = tables
+            .into_iter()
+            .zip(keys.into_iter().zip(flows))
+            .map(|(mut table, (key, flow))| {
+                thread::spawn(move || {
+                    let hash = table.hasher().hash(&key);
+                    let outcome = table.find_or_insert(flow.stamp, hash, &key);
+                    assert!(matches!(outcome, Outcome::New(_)), "{outcome:?}");
+                })
+            })
+            .collect();
+        let got = keys.map(|key| reader.get(&key));
+        let (mut cursor, mut seen) = (0, Vec::new());
+        loop {
+            cursor = reader.scan(cursor, 1, |shard, key, flow| seen.push((shard, *key, flow)));
+            if cursor == 0 {
+                break;
+            }
+        }
+        let wanted = [0, 1].map(|shard| (shard, keys[shard], flows[shard]));
+        assert!(seen.iter().all(|flow| wanted.contains(flow)), "{seen:?}");
+        for shard in 0..2 {
+            assert!(got[shard].is_none() || got[shard] == Some(flows[shard]), "{got:?}");
+            assert!(got[shard].is_none() || seen.contains(&wanted[shard]), "{got:?}, then {seen:?}");
+        }
+        for worker in workers {
+            worker.join().unwrap();
+        }
+        for shard in 0..2 {
+            assert_eq!(reader.get(&keys[shard]), Some(flows[shard]));
+            assert_eq!(reader.find(&keys[shard]).collect::<Vec<_>>(), [(shard, flows[shard])]);
+        }
     });
 }

@@ -359,6 +359,19 @@ const CLAIMS: &[(&str, &[Claim])] = &[
         )],
     ),
     (
+        "fu-4.7",
+        &[
+            ("at load 0.8 hopscotch is ahead of linear, quadratic and double hashing", |p| {
+                let rate = |name: &str| p.at(MLPS, name, 0.8);
+                ["linear", "quadratic", "double"].iter().all(|name| rate("hopscotch") > rate(name))
+            }),
+            ("these three lose more of their rate from load 0.5 to 0.8 than hopscotch", |p| {
+                let kept = |name: &str| p.at(MLPS, name, 0.8) / p.at(MLPS, name, 0.5);
+                ["linear", "quadratic", "double"].iter().all(|name| kept(name) < kept("hopscotch"))
+            }),
+        ],
+    ),
+    (
         "cuvpp-1t",
         &[
             (

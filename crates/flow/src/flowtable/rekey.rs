@@ -108,6 +108,11 @@ impl<const W: usize, S: State, H: KeyHash<W> + Clone> FlowTable<W, S, H> {
     /// three rounds of the table, four at a load of 0.99. It takes room: where all slots are taken no flow comes over, and where less than one
     /// in 300 is free the last may not, until others expire or are removed. They are found all the same.
     pub fn migrate(&mut self, buckets: usize) -> usize {
+        self.migrate_probed(buckets, &())
+    }
+
+    /// The same, telling a probe every access.
+    pub(super) fn migrate_probed<P: Probe>(&mut self, buckets: usize, probe: &P) -> usize {
         let all = self.store.buckets;
         for _ in 0..buckets.min(all as usize) {
             if self.old == 0 {
@@ -116,15 +121,17 @@ impl<const W: usize, S: State, H: KeyHash<W> + Clone> FlowTable<W, S, H> {
             let bucket = self.rekey_cursor;
             self.rekey_cursor = if bucket + 1 < all { bucket + 1 } else { 0 };
             let store = &self.store;
-            for lane in bits(store.tags(bucket, &()).used()) {
+            for lane in bits(store.tags(bucket, probe).used()) {
                 let slot = bucket as usize * LANES + lane;
                 let store = &self.store;
+                probe.read(std::ptr::from_ref(store.head(slot)).addr(), 8, true);
                 // An insertion of this loop may have moved it away.
                 let there = store.tags(bucket, &()).tag(lane) != 0;
                 if there && store.head(slot).load(Ordering::Relaxed) & GENERATION != self.generation_flag() {
+                    probe.read(store.entry(slot).as_ptr().addr(), Self::ENTRY_BYTES, true);
                     let key = store.key(slot);
                     let place = store.place(self.generation.hasher.hash(&key));
-                    self.carry(slot, place, &key, Effort::Search, &mut [], &());
+                    self.carry(slot, place, &key, Effort::Search, &mut [], probe);
                 }
             }
         }

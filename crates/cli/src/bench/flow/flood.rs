@@ -30,6 +30,8 @@ pub(super) struct Flooded {
     /// Flows that were there, and slots.
     pub(super) flows: u64,
     pub(super) slots: usize,
+    /// Packets of a batch.
+    pub(super) batch: usize,
     /// Without a flood: M packets/s of flows that were there, through find-or-insert.
     pub(super) quiet_mpps: f64,
     /// M packets/s with each of [`SHARES`].
@@ -101,6 +103,7 @@ pub(super) fn flood<const W: usize, T: Subject<W>>(plan: &Plan<W>) -> Result<Flo
     Ok(Flooded {
         flows,
         slots,
+        batch: plan.batch,
         quiet_mpps: rate(quiet.packets, quiet.time),
         mpps,
         admitted: admitted as f64 / new as f64,

@@ -39,7 +39,7 @@ use work::{MOST, Plan, rate};
 #[command(after_help = "Cases, all by default:\n  \
     speed      lookups of random keys that are there (hit) or not (miss), in batches and one by one (single); insertions\n             \
     from nothing to the load, removal of all; find-or-insert from nothing (batches), and of keys that are there\n  \
-    lines      cache lines touched by an insertion, a hit, a miss: mean, 99th percentile, greatest\n  \
+    lines      cache lines touched by an insertion, a hit, a miss: mean, 99th percentile, greatest, stated bound\n  \
     occupancy  how full the table is when the first key has no room\n  \
     flood      a full table, 10 to 100 % of the packets from new flows\n  \
     bound      random 4-byte loads in a region of the table's size, independent and dependent: what memory allows\n\n\
@@ -261,7 +261,7 @@ fn measure<const W: usize>(args: &Flow) -> Result<bool> {
         let progress = Progress::new("bench flow, lines", tables.len() as u64);
         for table in &tables {
             progress.message(table.name);
-            sheet.lines(table.name, &(table.touched)(&plan)?)?;
+            sheet.lines(table.name, &(table.touched)(&plan)?, table.bounds)?;
             progress.add(1);
         }
     }
@@ -390,18 +390,19 @@ fn flooded<const W: usize>(
     tables: &[Measures<W>],
     sheet: &mut Sheet,
 ) -> Result<()> {
-    let floods: Vec<_> = tables.iter().filter_map(|table| Some((table.name, table.flood?))).collect();
+    let floods: Vec<_> =
+        tables.iter().filter_map(|table| Some((table.name, table.flood?, table.bounds))).collect();
     let progress = Progress::new("bench flow, flood", (args.runs() * floods.len()) as u64);
     let mut runs: Vec<Vec<flood::Flooded>> = floods.iter().map(|_| Vec::new()).collect();
     for _ in 0..args.runs() {
-        for ((name, flood), runs) in floods.iter().zip(&mut runs) {
+        for ((name, flood, _), runs) in floods.iter().zip(&mut runs) {
             progress.message(*name);
             runs.push(flood(plan)?);
             progress.add(1);
         }
     }
-    for ((name, _), runs) in floods.iter().zip(&runs) {
-        sheet.flood(name, runs)?;
+    for ((name, _, bounds), runs) in floods.iter().zip(&runs) {
+        sheet.flood(name, runs, *bounds)?;
     }
     Ok(())
 }

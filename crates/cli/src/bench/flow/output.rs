@@ -3,6 +3,7 @@
 use super::flood::{Flooded, SHARES};
 use super::lines::{Summary, Touched, Unit};
 use super::round::Round;
+use super::tables::Bounds;
 use crate::bench::report::{Report, figure, pivot, print_grid};
 use crate::json::{Measurement, Params};
 use anyhow::Result;
@@ -73,30 +74,49 @@ impl Sheet {
         self.line("bound", case, "mlps", rates, &[("of", of.into()), ("bytes", bytes.into())], None)
     }
 
-    pub(super) fn lines(&mut self, name: &str, touched: &[Touched]) -> Result<()> {
+    pub(super) fn lines(&mut self, name: &str, touched: &[Touched], bounds: Option<Bounds>) -> Result<()> {
         for Touched { load, case, unit, counts } in touched {
-            self.summary(name, &format!("load-{load}/{case}"), *unit, counts)?;
+            let bound = bounds.map(|bounds| match (unit, *case) {
+                (Unit::Moves, _) => bounds.moves,
+                (_, "insert") => bounds.insertion,
+                _ => bounds.lookup,
+            });
+            self.summary(name, &format!("load-{load}/{case}"), *unit, counts, bound)?;
         }
         Ok(())
     }
 
-    fn summary(&mut self, name: &str, case: &str, unit: Unit, counts: &Summary) -> Result<()> {
+    /// What was counted, and what the table says of it, if it does.
+    fn summary(
+        &mut self,
+        name: &str,
+        case: &str,
+        unit: Unit,
+        counts: &Summary,
+        stated: Option<usize>,
+    ) -> Result<()> {
         let more = [("operations", counts.operations.into())];
-        let [mean, p99, max] = match unit {
-            Unit::Lines => ["lines_mean", "lines_p99", "lines_max"],
-            Unit::BatchLines => ["batch_lines_mean", "batch_lines_p99", "batch_lines_max"],
-            Unit::Moves => ["moves_mean", "moves_p99", "moves_max"],
+        let [mean, p99, max, bound] = match unit {
+            Unit::Lines => ["lines_mean", "lines_p99", "lines_max", "lines_bound"],
+            Unit::BatchLines => {
+                ["batch_lines_mean", "batch_lines_p99", "batch_lines_max", "batch_lines_bound"]
+            }
+            Unit::Moves => ["moves_mean", "moves_p99", "moves_max", "moves_bound"],
         };
         self.line(name, case, mean, &[counts.mean], &more, None)?;
         self.line(name, case, p99, &[counts.p99], &more, None)?;
-        self.line(name, case, max, &[counts.max], &more, None)
+        self.line(name, case, max, &[counts.max], &more, None)?;
+        match stated {
+            Some(stated) => self.line(name, case, bound, &[stated as f64], &[], None),
+            None => Ok(()),
+        }
     }
 
     pub(super) fn occupancy(&mut self, name: &str, entries: usize, values: &[f64]) -> Result<()> {
         self.line(name, "occupancy", "occupancy", values, &[("entries", entries.into())], None)
     }
 
-    pub(super) fn flood(&mut self, name: &str, runs: &[Flooded]) -> Result<()> {
+    pub(super) fn flood(&mut self, name: &str, runs: &[Flooded], bounds: Option<Bounds>) -> Result<()> {
         let Some(last) = runs.last() else { return Ok(()) };
         let more: [(&str, Value); 2] = [("flows", last.flows.into()), ("slots", last.slots.into())];
         let each = |of: &dyn Fn(&Flooded) -> f64| runs.iter().map(of).collect::<Vec<f64>>();
@@ -114,9 +134,15 @@ impl Sheet {
         self.line(name, "flood-between", "mlps", &each(&|run| run.mlps), &more, None)?;
         self.line(name, "flood-between", "kept", &each(&|run| run.mlps / run.quiet_mlps), &more, None)?;
         self.line(name, "flood-100", "admitted", &each(&|run| run.admitted), &more, None)?;
-        for (unit, lines) in [(Unit::Lines, &last.lines), (Unit::BatchLines, &last.batch_lines)] {
+        // Of a batch all are looked up, and one searches in vain. Searches that succeed would come on top: a full table has none left.
+        let batch =
+            bounds.map(|bounds| last.batch * bounds.lookup + bounds.insertion.saturating_sub(bounds.lookup));
+        let one = bounds.map(|bounds| bounds.insertion);
+        for (unit, lines, bound) in
+            [(Unit::Lines, &last.lines, one), (Unit::BatchLines, &last.batch_lines, batch)]
+        {
             if let Some(lines) = lines {
-                self.summary(name, "flood-100", unit, lines)?;
+                self.summary(name, "flood-100", unit, lines, bound)?;
             }
         }
         Ok(())
@@ -236,21 +262,23 @@ impl Sheet {
     fn print_lines(&self) {
         let all = self.report.lines();
         for (what, metrics) in [
-            ("cache lines touched", ["lines_mean", "lines_p99", "lines_max"]),
-            ("entries moved", ["moves_mean", "moves_p99", "moves_max"]),
+            ("cache lines touched", ["lines_mean", "lines_p99", "lines_max", "lines_bound"]),
+            ("entries moved", ["moves_mean", "moves_p99", "moves_max", "moves_bound"]),
         ] {
             let means: Vec<&Measurement> =
                 all.iter().filter(|line| line.metric == metrics[0] && !flood(line)).collect();
             if means.is_empty() {
                 continue;
             }
-            println!("\n{what}: mean, 99th percentile, greatest");
+            println!("\n{what}: mean, 99th percentile, greatest, and the bound where one is stated");
             let cell = |mean: &Measurement| {
-                let of_metric = |metric| {
+                let of_metric = |metric: &str| {
                     let mut of_case = all.iter().filter(|l| l.subject == mean.subject && l.case == mean.case);
-                    of_case.find(|line| line.metric == metric).map_or(0.0, |line| line.value)
+                    of_case.find(|line| line.metric == metric).map(|line| line.value)
                 };
-                format!("{:.2} {} {}", mean.value, of_metric(metrics[1]), of_metric(metrics[2]))
+                let [p99, max] = [metrics[1], metrics[2]].map(|metric| of_metric(metric).unwrap_or(0.0));
+                let bound = of_metric(metrics[3]).map_or_else(String::new, |bound| format!(" of {bound}"));
+                format!("{:.2} {p99} {max}{bound}", mean.value)
             };
             let column = |line: &Measurement| {
                 let rest = line.case.strip_prefix(&self.size).unwrap_or(&line.case).trim_start_matches('/');

@@ -19,8 +19,22 @@ use tidemill_flow::quadratic::Quadratic;
 use tidemill_flow::table::HashTable;
 use tidemill_lookup::probe::Probe;
 
+/// What a table's documentation states as the most that it does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Bounds {
+    /// Cache lines that a lookup touches.
+    pub(super) lookup: usize,
+    /// Those that an insertion touches, its lookup included.
+    pub(super) insertion: usize,
+    /// Entries that it moves.
+    pub(super) moves: usize,
+}
+
 /// A table, with find-or-insert.
 pub(super) trait Subject<const W: usize>: HashTable<W> {
+    /// Bounds that hold for every key and every load, where a table states any. Of a batch one packet may search in vain.
+    const BOUNDS: Option<Bounds> = None;
+
     /// Packets of flows: the values of those that are in the table; the others go in with the values given, as far as
     /// there is room. Returns how many went in.
     ///
@@ -78,6 +92,7 @@ pub(super) struct Measures<const W: usize> {
     pub(super) occupancy: fn(&Plan<W>) -> Result<f64>,
     pub(super) touched: fn(&Plan<W>) -> Result<Vec<Touched>>,
     pub(super) climb: fn(&Plan<W>, loads: &[f64]) -> Result<Vec<Climb>>,
+    pub(super) bounds: Option<Bounds>,
     pub(super) flood: Option<fn(&Plan<W>) -> Result<Flooded>>,
 }
 
@@ -100,6 +115,7 @@ fn measures<const W: usize, T: Subject<W>>(under_flood: bool) -> Measures<W> {
         occupancy: round::occupancy::<W, T>,
         touched: lines::touched::<W, T>,
         climb: figure::climb::<W, T>,
+        bounds: T::BOUNDS,
         flood: under_flood.then_some(flood::flood::<W, T>),
     }
 }
@@ -139,6 +155,9 @@ impl<const W: usize> Subject<W> for Keystore<W> {}
 impl<const W: usize> Subject<W> for Hashbrown<W> {}
 
 impl<const W: usize> Subject<W> for FlowTable<W> {
+    const BOUNDS: Option<Bounds> =
+        Some(Bounds { lookup: Self::LOOKUP_LINES, insertion: Self::INSERT_LINES, moves: 1 });
+
     fn find_or_insert(
         &mut self,
         hashes: &[u64],

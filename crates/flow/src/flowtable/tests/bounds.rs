@@ -1,9 +1,12 @@
 //! The bounds that the documentation states, held for every operation.
 
 use super::{Lines, key};
+use crate::flowtable::tags::{LANES, bits};
 use crate::flowtable::{FlowTable, Outcome, State};
 use crate::hash::KeyHash;
 use crate::suite::flows::Masked;
+use std::cell::Cell;
+use tidemill_lookup::probe::Probe;
 
 /// Fills a table until `refusals` insertions have failed: what each operation touches. Returns the load at the first failure.
 fn fill<const W: usize, S: State>(hash: Masked<W>, slots: usize, refusals: u64) -> f64 {
@@ -127,14 +130,21 @@ fn the_first_failure_is_bounded_from_below() {
     }
 }
 
+type Table = FlowTable<2, u64, Masked<2>>;
+
+/// A table of 200 buckets, 6200 slots, and as many of these flows as it has room for.
+fn filled(flows: u64) -> Table {
+    let mut table = Table::new(6200, Masked::good(1)).unwrap();
+    for i in 0..flows {
+        table.find_or_insert(0, table.hasher().hash(&key(i)), &key(i));
+    }
+    table
+}
+
 /// While flows lie under two hashes a lookup is at most two, and an insertion two lookups, a search and what moves.
 #[test]
 fn a_table_that_hashes_anew_is_bounded_by_twice_as_much() {
-    type Table = FlowTable<2, u64, Masked<2>>;
-    let mut table = Table::new(6200, Masked::good(1)).unwrap();
-    for i in 0..6000 {
-        table.find_or_insert(0, table.hasher().hash(&key(i)), &key(i));
-    }
+    let mut table = filled(6000);
     table.rekey(Masked::good(2)).unwrap();
     let probe = Lines::default();
     for i in 0..7000 {
@@ -147,5 +157,97 @@ fn a_table_that_hashes_anew_is_bounded_by_twice_as_much() {
         assert!(lookup <= 2 * Table::LOOKUP_LINES, "{lookup} lines");
         assert!(insertion <= Table::LOOKUP_LINES + Table::INSERT_LINES + 2, "{insertion} lines");
         assert!(table.counters().moves - moves <= 1);
+    }
+}
+
+/// A round of expiry, so many buckets a call; then another one in which all flows go.
+fn rounds_of_expiry(table: &mut Table, buckets: usize) {
+    let (all, each) = (table.store.buckets as usize, buckets.max(1));
+    let asked = |call: usize| call * each..all.min((call * each).saturating_add(each));
+    let mut seen = Vec::new();
+    for asked in (0..all.div_ceil(each)).map(asked) {
+        let (swept, before) = (table.counters().swept, seen.len());
+        table.expire(buckets, |key, _, _| {
+            seen.push(*key);
+            false
+        });
+        assert_eq!(table.counters().swept - swept, asked.len() as u64, "{buckets} buckets a call");
+        for key in &seen[before..] {
+            let slot = table.find(table.hasher().hash(key), key).unwrap();
+            assert!(
+                asked.contains(&(slot.index() / LANES)),
+                "{asked:?} were asked for, not that of {slot:?}"
+            );
+        }
+    }
+    let visits = seen.len();
+    seen.sort_unstable();
+    seen.dedup();
+    // Each once, and the next round begins at the first bucket.
+    assert_eq!((visits, seen.len(), table.expire_cursor), (table.len(), table.len(), 0));
+    for asked in (0..all.div_ceil(each)).map(asked) {
+        let used = |bucket: usize| bits(table.store.tags(bucket as u32, &()).used()).count();
+        let (there, len) = (asked.map(used).sum::<usize>(), table.len());
+        let gone = table.expire(buckets, |_, _, _| true);
+        assert_eq!((gone, table.len()), (there, len - there), "{buckets} buckets a call");
+    }
+    assert!(table.is_empty());
+}
+
+/// Whether the table is empty, full, or hashes anew meanwhile.
+#[test]
+fn a_sweep_visits_the_buckets_asked_for_and_a_round_all_flows() {
+    for (flows, anew) in [(0, false), (3000, false), (7000, false), (6000, true), (7000, true)] {
+        for buckets in [0, 1, 7, 200, usize::MAX] {
+            let mut table = filled(flows);
+            assert!(flows < 7000 || table.counters().failed > 100, "it is full");
+            if anew {
+                table.rekey(Masked::good(2)).unwrap();
+                assert!(table.migrate(50) > 0);
+            }
+            rounds_of_expiry(&mut table, buckets);
+        }
+    }
+}
+
+/// Counts the loads of one word: heads, by which migration tells whose turn it is.
+#[derive(Default)]
+struct Heads(Cell<usize>);
+
+impl Probe for Heads {
+    fn read(&self, _: usize, size: usize, _: bool) {
+        self.0.set(self.0.get() + usize::from(size == 8));
+    }
+}
+
+/// What a call looks at are flows of the buckets asked for; each that comes over is an insertion at most, and two lines more. All
+/// have come over after three rounds where there is room; where there is none each call is bounded all the same.
+#[test]
+fn a_step_of_a_migration_looks_at_the_buckets_asked_for() {
+    const CASES: [(u64, usize, usize); 5] =
+        [(5270, 1, 3), (5270, 7, 3), (5270, 64, 3), (7000, 1, 1), (7000, 7, 1)];
+    for (flows, buckets, rounds) in CASES {
+        let mut table = filled(flows);
+        let all = table.store.buckets as usize;
+        table.rekey(Masked::good(2)).unwrap();
+        let probe = (Lines::default(), Heads::default());
+        for _ in 0..(rounds * all).div_ceil(buckets) {
+            let (left, moves) = (table.left_to_migrate(), table.counters().moves);
+            let cursor = table.rekey_cursor as usize;
+            let now = table.migrate_probed(buckets, &probe);
+            let (lines, heads) = (probe.0.take().0, probe.1.0.take());
+            assert!(heads <= buckets * LANES, "{heads} flows of {buckets} buckets were looked at");
+            assert!(left - now <= heads, "{} came over, {heads} were looked at", left - now);
+            assert!(table.counters().moves - moves <= (left - now) as u64);
+            let entries = 1 + LANES * Table::ENTRY_LINES;
+            let most = buckets * entries + heads * (Table::INSERT_LINES + 2);
+            assert!(lines <= most, "{lines} lines, at most {most}");
+            assert!(now == 0 || table.rekey_cursor as usize == (cursor + buckets) % all);
+        }
+        assert!(flows == 7000 || table.left_to_migrate() == 0, "{} are left", table.left_to_migrate());
+        if table.left_to_migrate() == 0 {
+            table.migrate_probed(buckets, &probe);
+            assert_eq!((probe.0.take().0, probe.1.0.take()), (0, 0), "nothing is left to look at");
+        }
     }
 }
