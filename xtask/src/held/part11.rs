@@ -7,9 +7,9 @@ use anyhow::{Context as _, Result};
 pub(crate) const LINES: &[Line] = &[
     // What the part is held to, in its order.
     ("L0 and L1 over AF_XDP: five times memcached's gets over UDP on one core", role),
-    ("the contract, and clients that do anything, beside a real memcached", |machine| {
+    ("the contract, clients that do anything, all tiers at once, a real memcached", |machine| {
         let target = ["-p", "tidemill-cli", "--test", "root_kvcache", "--", "--show-output"];
-        let mut passed = machine.tests(&target, 13)?;
+        let mut passed = machine.tests(&target, 14)?;
         if !machine.quick {
             let long = [
                 "-p",
