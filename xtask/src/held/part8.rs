@@ -36,8 +36,13 @@ pub(crate) const LINES: &[Line] = &[
     // What must exist besides.
     ("between the kernels of a client and a server", |machine| {
         let passed =
-            machine.tests(&["-p", "tidemill-cli", "--test", "root_gate", "--", "--show-output"], 3)?;
+            machine.tests(&["-p", "tidemill-cli", "--test", "root_gate", "--", "--show-output"], 7)?;
         Ok(Outcome::Pass(format!("{passed} tests: root_gate")))
+    }),
+    ("the queues of figure 4.2, by themselves and on any router", |machine| {
+        let mut passed = machine.tests(&["-p", "tidemill-ip", "--lib", "queue::"], 20)?;
+        passed += machine.tests(&["-p", "tidemill-router", "--test", "router", "queues::"], 4)?;
+        Ok(Outcome::Pass(format!("{passed} tests: tidemill-ip queue, tidemill-router queues")))
     }),
     ("declined flows: four times the packets with the offload (root)", |machine| {
         let (runs, seconds) = if machine.quick { ("3", "0.5") } else { ("11", "2") };
