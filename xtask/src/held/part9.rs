@@ -103,8 +103,18 @@ fn scenario() -> Result<Outcome> {
             values.iter().fold((f64::MAX, f64::MIN), |(least, most), value| range(least, most, value));
         (values.len(), least, most)
     };
-    let names =
-        ["goodput", "declined", "request_s", "granted_ms", "revoked_ms", "change_lost", "attack_mpps"];
+    let names = [
+        "goodput",
+        "tcp",
+        "declined",
+        "declined-sent",
+        "request_s",
+        "granted_ms",
+        "revoked_ms",
+        "change_lost",
+        "attack_mpps",
+        "attack_ratio",
+    ];
     if let Some(name) = names.iter().find(|name| of(name).0 == 0) {
         bail!("the scenario expects nothing of {name}");
     }
