@@ -30,8 +30,8 @@ local ROUND = EXPIRE * 0.75
 
 signature("source", "destination")
 
-local flows = expiring { entries = parameter("flows", 65536, 8, 1048576), idle = EXPIRE * 2 }
-local targets = expiring { entries = parameter("targets", 4096, 8, 1048576), idle = EXPIRE * 4 }
+local flows = expiring { entries = parameter("flows", 65536, 8, 1048576), idle = EXPIRE * 2, keep = "flows" }
+local targets = expiring { entries = parameter("targets", 4096, 8, 1048576), idle = EXPIRE * 4, keep = "targets" }
 
 local function answer(rate)
 	return granted { rate = rate, expire = EXPIRE, renew = ROUND * 1000, step = 1000 }

@@ -39,8 +39,8 @@ if reported ~= "" then
 	field("reported", lpm(reported), "source")
 end
 
-local flows = expiring { entries = parameter("flows", 65536, 8, 1048576), idle = EXPIRE * 2 }
-local systems = expiring { entries = parameter("systems", 16384, 8, 1048576), idle = HALF_LIFE * 10 }
+local flows = expiring { entries = parameter("flows", 65536, 8, 1048576), idle = EXPIRE * 2, keep = "flows" }
+local systems = expiring { entries = parameter("systems", 16384, 8, 1048576), idle = HALF_LIFE * 10, keep = "systems" }
 local refused = declined { expire = parameter("decline", 30, 1, 86400) }
 
 function decide(q)

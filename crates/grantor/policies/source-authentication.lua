@@ -30,7 +30,7 @@ local TCP, SYN_ACK, SYN, ACK = 6, 0x12, 0x02, 0x10
 
 signature("source", "destination", "protocol", "dscp", "fragment", "tcp_flags")
 
-local flows = expiring { entries = parameter("sources", 65536, 8, 1048576), idle = EXPIRE * 2 }
+local flows = expiring { entries = parameter("sources", 65536, 8, 1048576), idle = EXPIRE * 2, keep = "flows" }
 local full = granted { rate = parameter("rate", 1024, 1, 4294967295), expire = EXPIRE }
 -- It asks again with the first packet behind the wait: by then the handshake should be over.
 local trial = granted {

@@ -131,6 +131,26 @@ fn a_spent_state_is_made_anew_at_most_once_a_second() {
 }
 
 #[test]
+fn a_state_made_anew_keeps_what_the_script_keeps() {
+    let place = Place::default();
+    for (keep, after) in [("", 1), (", keep = 'seen'", 3)] {
+        let script = format!(
+            "local seen = expiring {{ entries = 64, idle = 60{keep} }}\nfilled = {{}}\nfunction decide(q)\n\
+            if string.byte(q.source, 4) == 9 then while true do table.insert(filled, table.create(50000, 1)) end end\n\
+            local n = (seen:get(q.source) or 0) + 1\nseen:set(q.source, n)\nreturn granted {{ rate = n }}\nend"
+        );
+        let mut engine = place.script(&script, "memory_mib = 8").unwrap();
+        let mut ask = |now_ns, source| decide(&mut engine, now_ns, &[question(source)])[0];
+        let rate =
+            |rate_kib_s| Decision::Granted { rate_kib_s, expire_s: 60, renew_ms: 45_000, step_ms: 1000 };
+        assert_eq!([ask(0, 1).decision, ask(1, 1).decision], [rate(1), rate(2)]);
+        assert_eq!(ask(2, 9).failure, Some(Failure::Memory));
+        assert_eq!(ask(3, 1).decision, rate(after));
+    }
+    assert_eq!(place.around.counts.shown().rebuilt, 2);
+}
+
+#[test]
 fn memory_that_is_only_unused_is_collected() {
     let place = Place::default();
     // 200,000 bytes of garbage for each question: far more than fits, one after the other.

@@ -309,6 +309,12 @@ fn a_script_that_hangs_while_it_loads_is_refused() {
     assert!(error("expiring { entries = 0 / 0, idle = 1 }").contains("at least one entry"));
     assert!(error("expiring { entries = 1, idle = math.huge }").contains("idle time"));
     assert!(error("expiring { entries = 8, idle = 1, size = 9 }").contains("expiring has no option size"));
+    let kept = |name: &str| format!("expiring {{ entries = 8, idle = 1, keep = {name} }}");
+    assert!(error(&kept("7")).contains("keep: give a name"));
+    assert!(error(&kept("''")).contains("keep: give a name"));
+    assert!(error(&format!("for i = 1, 2 do {} end", kept("'a'"))).contains("\"a\" is kept already"));
+    let many = error(&format!("for i = 1, 17 do {} end", kept("'map ' .. i")));
+    assert!(many.contains("keep: more than 16 maps"), "{many}");
     assert!(error("signature('colour')").contains("test.lua:1: signature: no field of that name"));
     assert!(error("field('a', {}, 'source')").contains("test.lua:1: field: that is no table of lpm()"));
     assert!(error("\n\nlpm('none.txt')").starts_with("test.lua:3: "), "{}", error("\n\nlpm('none.txt')"));

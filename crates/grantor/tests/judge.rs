@@ -252,3 +252,67 @@ fn a_companion_ends_with_its_judge_or_its_handle() {
         std::thread::yield_now();
     }
 }
+
+/// An engine of this file's, which counts what each source asks in such a map.
+fn counting(bench: &Bench, file: &str, map: &str) -> Engine {
+    let script = format!(
+        "local seen = expiring {{ {map} }}\nfunction decide(q)\nlocal n = (seen:get(q.source) or 0) + 1\n\
+        seen:set(q.source, n)\nreturn granted {{ rate = n }}\nend"
+    );
+    bench.place.file(file, &script);
+    let policy = bench.place.policy(&format!("file = \"{file}\"")).unwrap();
+    Engine::new(&policy, &bench.around, 0).unwrap()
+}
+
+/// What one question is granted, by a judge that asks in line.
+fn granted(judge: &mut Judge, now_ns: u64, question: &Question) -> u32 {
+    assert_eq!(judge.ask(now_ns, 0, question), None);
+    let mut got = None;
+    judge.answers(now_ns, |_, answer| got = Some(rate(&answer)));
+    got.unwrap()
+}
+
+#[test]
+fn a_reload_keeps_what_the_script_keeps() {
+    let bench = Bench::new();
+    let second = 1_000_000_000;
+    let kept = "entries = 64, idle = 60, keep = 'seen'";
+    let (mut judge, mut handle) = Judge::inline(counting(&bench, "test.lua", kept));
+    let mut ask = |now_s: u64| granted(&mut judge, now_s * second, &question(1));
+    let mut reload = |file, map| handle.replace(counting(&bench, file, map)).unwrap();
+    assert_eq!([ask(0), ask(0)], [1, 2]);
+    reload("test.lua", kept);
+    assert_eq!(ask(1), 3);
+    // Two reloads before anybody asks: what the first one would have had goes to the second.
+    reload("test.lua", kept);
+    reload("test.lua", "entries = 64, idle = 5, keep = 'seen'");
+    assert_eq!([ask(2), ask(6), ask(11)], [4, 5, 1], "it forgets when the new script says");
+    // Another size, another name, no name, another file: nothing goes over.
+    for (file, map) in [
+        ("test.lua", "entries = 128, idle = 60, keep = 'seen'"),
+        ("test.lua", "entries = 128, idle = 60, keep = 'met'"),
+        ("test.lua", "entries = 128, idle = 60"),
+        ("test.lua", "entries = 128, idle = 60"),
+        ("other.lua", "entries = 128, idle = 60, keep = 'seen'"),
+        ("test.lua", "entries = 128, idle = 60, keep = 'seen'"),
+    ] {
+        reload(file, map);
+        assert_eq!([ask(12), ask(12)], [1, 2], "{file}: {map}");
+    }
+}
+
+#[test]
+fn who_has_passed_goes_on_after_a_reload() {
+    let bench = Bench::new();
+    let engine = |rate: u32| {
+        let section =
+            format!("name = \"source-authentication\"\nparameters = {{ rate = {rate}, trial = 3 }}");
+        Engine::new(&bench.place.policy(&section).unwrap(), &bench.around, 0).unwrap()
+    };
+    let (mut judge, mut handle) = Judge::inline(engine(900));
+    let acknowledges = Question { tcp_flags: 0x10, dscp: 2, ..question(1) };
+    assert_eq!(granted(&mut judge, 0, &question(1)), 3, "a trial");
+    assert_eq!(granted(&mut judge, 1_000_000_000, &acknowledges), 900);
+    handle.replace(engine(800)).unwrap();
+    assert_eq!(granted(&mut judge, 2_000_000_000, &acknowledges), 800, "without a new connection");
+}

@@ -1,6 +1,6 @@
 //! Part 8, the Gatekeeper server: its rates, its states, what it sends, and the paper's optimisations.
 
-use super::{Line, Machine, Outcome, number, ratios, verdict};
+use super::{Line, Machine, Outcome, number, ratios, shown, verdict};
 use crate::tidy;
 use anyhow::{Context as _, Result};
 use serde_json::Value;
@@ -36,8 +36,21 @@ pub(crate) const LINES: &[Line] = &[
     // What must exist besides.
     ("between the kernels of a client and a server", |machine| {
         let passed =
-            machine.tests(&["-p", "tidemill-cli", "--test", "root_gate", "--", "--show-output"], 3)?;
+            machine.tests(&["-p", "tidemill-cli", "--test", "root_gate", "--", "--show-output"], 7)?;
         Ok(Outcome::Pass(format!("{passed} tests: root_gate")))
+    }),
+    ("the queues of figure 4.2, by themselves and on any router", |machine| {
+        let mut passed = machine.tests(&["-p", "tidemill-ip", "--lib", "queue::"], 20)?;
+        passed += machine.tests(&["-p", "tidemill-router", "--test", "router", "queues::"], 4)?;
+        Ok(Outcome::Pass(format!("{passed} tests: tidemill-ip queue, tidemill-router queues")))
+    }),
+    ("declined flows: four times the packets with the offload (root)", |machine| {
+        let (runs, seconds) = if machine.quick { ("3", "0.5") } else { ("11", "2") };
+        let objects =
+            machine.tidemill(&["bench", "gate", "--wire", "--runs", runs, "--seconds", seconds, "--json"])?;
+        let all = ratios(&objects);
+        let ratio = all.first().context("no ratio")?;
+        Ok(verdict(number(ratio, "value") >= 4.0, shown(ratio)))
     }),
     ("malformed decisions", |machine| {
         let seconds = if machine.quick { "20" } else { "300" };

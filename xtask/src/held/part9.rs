@@ -36,6 +36,23 @@ pub(crate) const LINES: &[Line] = &[
         let passed = machine.tests(&["-p", "tidemill-grantor", "--features", "lua"], 40)?;
         Ok(Outcome::Pass(format!("{passed} tests: tidemill-grantor")))
     }),
+    ("a reload, and a state made anew, keep what scripts keep", |machine| {
+        let keeps = [
+            "-p",
+            "tidemill-grantor",
+            "--features",
+            "lua",
+            "--test",
+            "judge",
+            "--test",
+            "engine",
+            "--",
+            "keeps_what",
+            "goes_on_after_a_reload",
+        ];
+        let passed = machine.tests(&keeps, 3)?;
+        Ok(Outcome::Pass(format!("{passed} tests: tidemill-grantor judge, engine")))
+    }),
     ("programs: refusals, objects, machine code against the interpreter", |machine| {
         let passed = machine.tests(&["-p", "tidemill-flowprog"], 30)?;
         Ok(Outcome::Pass(format!("{passed} tests: tidemill-flowprog")))
@@ -86,8 +103,18 @@ fn scenario() -> Result<Outcome> {
             values.iter().fold((f64::MAX, f64::MIN), |(least, most), value| range(least, most, value));
         (values.len(), least, most)
     };
-    let names =
-        ["goodput", "declined", "request_s", "granted_ms", "revoked_ms", "change_lost", "attack_mpps"];
+    let names = [
+        "goodput",
+        "tcp",
+        "declined",
+        "declined-sent",
+        "request_s",
+        "granted_ms",
+        "revoked_ms",
+        "change_lost",
+        "attack_mpps",
+        "attack_ratio",
+    ];
     if let Some(name) = names.iter().find(|name| of(name).0 == 0) {
         bail!("the scenario expects nothing of {name}");
     }

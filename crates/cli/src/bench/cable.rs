@@ -6,10 +6,12 @@
 use crate::netns::Netns;
 use anyhow::{Context as _, Result, bail};
 use rustix::thread::{CpuSet, sched_setaffinity};
+use std::net::Ipv4Addr;
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 use tidemill_bpf::{Attachment, Kernel, Mode, Object, Source, to_io};
+use tidemill_wire::checksum::checksum;
 
 /// The client's processor.
 pub(super) const FIRST: usize = 0;
@@ -91,6 +93,20 @@ const RUN: u32 = 1 << 18;
 const FRAME: usize = 256;
 pub(super) const FRAMES: usize = 1024;
 
+/// The shortest UDP frame there is, without a checksum of UDP's, to and from these MAC addresses.
+pub(super) fn shortest(macs: [[u8; 6]; 2], from: (Ipv4Addr, u16), to: (Ipv4Addr, u16)) -> Vec<u8> {
+    let mut frame = [&macs[0][..], &macs[1], &[8, 0], &[0x45, 0, 0, 46, 0, 1, 0, 0, 64, 17, 0, 0]].concat();
+    frame.extend(from.0.octets());
+    frame.extend(to.0.octets());
+    let check = checksum(&frame[14..34]);
+    frame[24..26].copy_from_slice(&check.to_be_bytes());
+    frame.extend(from.1.to_be_bytes());
+    frame.extend(to.1.to_be_bytes());
+    frame.extend([0, 26, 0, 0]);
+    frame.resize(super::ends::FRAME, 0);
+    frame
+}
+
 /// Numbers that are drawn at random and written into the first frame, in place of the others.
 pub(super) struct Law {
     /// Numbers at equal steps of probability: a power of two of them, and one more.
@@ -108,6 +124,18 @@ pub(super) fn flood(
     frames: &[Vec<u8>],
     law: Option<&Law>,
     time: Duration,
+) -> Result<f64> {
+    flood_by(from, to, frames, law, time, None)
+}
+
+/// The same, and the rate is of what `counted` counts, instead of what comes out: for a machine that is to let nothing through.
+pub(super) fn flood_by(
+    from: (&Netns, &str),
+    to: (&Netns, &str),
+    frames: &[Vec<u8>],
+    law: Option<&Law>,
+    time: Duration,
+    counted: Option<&(dyn Fn() -> Result<u64> + Sync)>,
 ) -> Result<f64> {
     let length = frames.first().map_or(0, Vec::len);
     if length == 0
@@ -145,6 +173,12 @@ pub(super) fn flood(
         let load = [0, 0, 0, 0, frames.len() as u32, length as u32, draws, place, random[0], random[1]];
         object.array::<[u32; 10]>("load")?.set(0, load, 0).map_err(to_io)?;
         let index = tidemill_port::device(from.1)?.index;
+        let count = || -> Result<u64> {
+            match counted {
+                Some(counted) => counted(),
+                None => Ok(sink.1.sum("dropped", 0)?),
+            }
+        };
         let started = Instant::now();
         let mut first = None;
         while started.elapsed() < time + Duration::from_millis(200) {
@@ -154,10 +188,11 @@ pub(super) fn flood(
             }
             // Whatever is being set up is over by then.
             if first.is_none() && started.elapsed() > Duration::from_millis(200) {
-                first = Some((Instant::now(), sink.1.sum("dropped", 0)?));
+                let before = count()?;
+                first = Some((Instant::now(), before));
             }
         }
         let (since, before) = first.context("the flood took too long")?;
-        Ok((sink.1.sum("dropped", 0)? - before) as f64 / since.elapsed().as_secs_f64())
+        Ok((count()? - before) as f64 / since.elapsed().as_secs_f64())
     })?
 }

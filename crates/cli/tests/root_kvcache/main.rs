@@ -25,7 +25,7 @@ mod reads;
 #[path = "../../../port/src/rng.rs"]
 mod rng;
 
-use contract::lab::{Lab, MIDDLE, turn};
+use contract::lab::{Lab, MIDDLE, passing, turn};
 use contract::pair::{Pair, Way};
 use contract::random::run;
 use net::{Netns, wait_until};
@@ -150,6 +150,38 @@ fn commands_of_any_kind_write_back() {
     let small = "misses = 1\ninclusion = \"non-inclusive\"\nwrite = \"back\"\n[kvcache.l0]\nentries = 2\nchunk = 512\n\
         [kvcache.l1]\nentries = 4\nways = 4\nmemory_mib = 1";
     commands(small, seed(2), 30_000);
+}
+
+/// All tiers at once: L0 and L1 on the cable, the kernel's programs in front of memcached. Both answer, and clients see what one memcached can have said.
+#[test]
+fn commands_of_any_kind_with_the_kernels_tier() {
+    let Some(_turn) = turn("commands_of_any_kind_with_the_kernels_tier") else { return };
+    let middle = Netns::new("middle");
+    let mut lab = Lab::behind(&middle);
+    // Or what the programs send back does not arrive there.
+    let _passing = passing(&middle, MIDDLE[1]);
+    lab.attach();
+    // Fewer entries than keys: some gets are left to the tier below.
+    let small = "misses = 1\n[kvcache.l0]\nentries = 2\n[kvcache.l1]\nentries = 4\nways = 4\nmemory_mib = 1";
+    let mut bridge = Bridge::start(&middle, small);
+    let mut pair = Pair::new(&lab);
+    for n in 0..40 {
+        pair.tcp(format!("set key:{n} 7 0 3\r\nabc\r\n").as_bytes(), "set");
+    }
+    let hits = || bridge.count("hit-l0") + bridge.count("hit-l1");
+    let below = || lab.cache.as_ref().unwrap().count("get-hit");
+    wait_until("both tiers answer", Duration::from_secs(20), || {
+        for n in 0..40 {
+            let get = format!("get key:{n}\r\n");
+            (0..3).for_each(|_| drop(pair.ask(Way::Udp, get.as_bytes(), "get")));
+        }
+        hits() > 0 && below() > 0
+    });
+    drop(pair);
+    let ran = run(&lab, seed(3), 10_000).unwrap_or_else(|fault| panic!("{}", fault.text));
+    println!("{ran:?}\n{:?}", bridge.counters().unwrap().counters);
+    assert!(ran.asked > 1_000 && ran.lost < ran.asked / 20, "{ran:?}");
+    judge(&bridge.end());
 }
 
 /// Values are given, byte for byte as memcached gives them; who asks most is known; a memcached that is started again is another.

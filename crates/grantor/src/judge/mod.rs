@@ -64,6 +64,7 @@ impl Orders {
         let fresh = self.engine.lock().unwrap_or_else(PoisonError::into_inner).take();
         self.changed.store(false, Ordering::Release);
         let fresh = fresh?;
+        fresh.succeed(engine);
         fresh.around().counts.swapped();
         Some(std::mem::replace(engine, fresh))
     }

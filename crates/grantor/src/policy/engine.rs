@@ -3,13 +3,13 @@
 
 use crate::answer::{Answer, Failure};
 use crate::error::PolicyError;
-use crate::policy::state::State;
+use crate::policy::state::{Kept, State};
 use crate::policy::{Policy, Surroundings};
 use crate::question::{Question, Signature, Signed};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 /// A state that was spent is made anew at once, but not more often than this.
 pub const REST_NS: u64 = 1_000_000_000;
@@ -20,6 +20,8 @@ pub struct Engine {
     around: Surroundings,
     seed: u64,
     state: Option<State>,
+    /// Those of its maps, or of the last state's, that outlive it.
+    maps: Vec<Kept>,
     /// By what questions are told apart; kept while there is no state.
     signature: Signature,
     rebuilt_ns: Option<u64>,
@@ -38,12 +40,13 @@ impl Engine {
     pub fn new(policy: &Arc<Policy>, around: &Surroundings, worker: u64) -> Result<Engine, PolicyError> {
         let seed = around.seed.wrapping_add(worker.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let state = State::new(policy, &around.clock, seed)?;
-        let signature = state.signature();
+        let (signature, maps) = (state.signature(), state.maps().to_vec());
         Ok(Engine {
             policy: policy.clone(),
             around: around.clone(),
             seed,
             state: Some(state),
+            maps,
             signature,
             rebuilt_ns: None,
             groups: HashMap::with_capacity(policy.batch),
@@ -61,6 +64,14 @@ impl Engine {
     /// What it lives in.
     pub fn around(&self) -> &Surroundings {
         &self.around
+    }
+
+    /// Takes the place of another engine of a policy of the same name: what that one's script remembers in maps that it keeps goes over to those of the
+    /// same names and sizes, at once.
+    pub(crate) fn succeed(&self, before: &Engine) {
+        if self.policy.name == before.policy.name {
+            hand_over(&before.maps, &self.maps);
+        }
     }
 
     /// Appends to `answers` one answer for each question, in their order, whatever the script does. `now_ns` is what the script is told; how
@@ -84,6 +95,10 @@ impl Engine {
         let policy = &*self.policy;
         if self.state.is_none() {
             self.state = rebuild(policy, &self.around, self.seed, now_ns, &mut self.rebuilt_ns);
+            if let Some(state) = &self.state {
+                hand_over(&self.maps, state.maps());
+                self.maps = state.maps().to_vec();
+            }
         }
         let Some(state) = &mut self.state else {
             let what = format!("{}: waits for a new state", policy.name);
@@ -125,6 +140,16 @@ impl Engine {
         let merged = questions.len() - self.merged.len();
         self.around.counts.batch(questions.len(), merged, went.calls);
         answers.extend(self.stands.iter().map(|at| self.results[*at]));
+    }
+}
+
+/// What maps have goes over to those of the same names.
+fn hand_over(from: &[Kept], to: &[Kept]) {
+    for (name, map) in to {
+        if let Some((_, before)) = from.iter().find(|(known, _)| known == name) {
+            let mut before = before.lock().unwrap_or_else(PoisonError::into_inner);
+            map.lock().unwrap_or_else(PoisonError::into_inner).inherit(&mut before);
+        }
     }
 }
 

@@ -28,6 +28,11 @@ impl Engine {
         match *self {}
     }
 
+    /// Takes another one's place.
+    pub(crate) fn succeed(&self, _: &Engine) {
+        match *self {}
+    }
+
     /// Answers.
     pub fn decide(&mut self, _: u64, _: &[Question], _: &mut Vec<Answer>) {
         match *self {}

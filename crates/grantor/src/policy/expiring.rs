@@ -81,6 +81,16 @@ impl Expiring {
         self.evicted
     }
 
+    /// Takes over what a map of the same size has, at once; when it forgets stays its own. Whether it did.
+    pub fn inherit(&mut self, from: &mut Expiring) -> bool {
+        let fits = self.entries.len() == from.entries.len();
+        if fits {
+            std::mem::swap(self, from);
+            std::mem::swap(&mut self.idle_ns, &mut from.idle_ns);
+        }
+        fits
+    }
+
     fn bucket(&mut self, key: &MapKey) -> &mut [Entry] {
         let mut hasher = SipHasher13::new_with_keys(self.seed, 0);
         hasher.write(&key.bytes);
@@ -182,6 +192,19 @@ mod tests {
         }
         assert_eq!(map.capacity(), 8);
         assert_eq!(Expiring::new(usize::MAX, 1, 1).capacity(), ENTRIES_MAX);
+    }
+
+    #[test]
+    fn it_inherits_from_one_of_its_size() {
+        let key = MapKey::new(b"key").unwrap();
+        let mut old = Expiring::new(64, 1000, 1);
+        old.set(0, &key, [7.0; VALUES]);
+        assert!(!Expiring::new(128, 10, 2).inherit(&mut old));
+        let mut new = Expiring::new(64, 10, 3);
+        assert!(new.inherit(&mut old));
+        assert_eq!(old.get(1, &key), None, "moved");
+        assert_eq!(new.get(9, &key), Some([7.0; VALUES]));
+        assert_eq!(new.get(19, &key), None, "it forgets when it does itself");
     }
 
     #[test]

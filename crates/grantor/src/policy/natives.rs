@@ -13,7 +13,11 @@ use mlua::{AnyUserData, Lua, LuaString, Result, Table, UserData, UserDataMethods
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Maps of one script that outlive its state, and the longest name of one.
+const KEPT_MAX: usize = 16;
+const NAME_MAX: usize = 64;
 
 /// A value, or what is wrong.
 type Made<T> = (Option<T>, Option<String>);
@@ -38,8 +42,9 @@ pub(crate) fn table(
         }
     };
     native.raw_set("lpm", lua.create_function(lpm)?)?;
-    let maps = meter.clone();
-    let expiring = move |lua: &Lua, (entries, idle_s): (f64, f64)| -> Result<Made<AnyUserData>> {
+    let (maps, known) = (meter.clone(), declared.clone());
+    type Of = (f64, f64, Option<String>);
+    let expiring = move |lua: &Lua, (entries, idle_s, keep): Of| -> Result<Made<AnyUserData>> {
         let wrong = |what: &str| Ok((None, Some(format!("expiring: {what}"))));
         if !(entries >= 1.0 && idle_s > 0.0 && idle_s <= 1e6) {
             return wrong("give at least one entry, and an idle time of at most 1000000 seconds");
@@ -50,9 +55,23 @@ pub(crate) fn table(
         if size > left {
             return wrong(&format!("{size} entries: there is room for {left} in all maps of a script"));
         }
-        maps.entries.store(left - size, Relaxed);
         // Each map of a state has its own hash.
         let map = Expiring::new(size as usize, (idle_s * 1e9) as u64, seed ^ left);
+        let map = Arc::new(Mutex::new(map));
+        if let Some(name) = keep {
+            let mut declared = known.lock().unwrap_or_else(PoisonError::into_inner);
+            if name.is_empty() || name.len() > NAME_MAX {
+                return wrong(&format!("keep: give a name of at most {NAME_MAX} bytes"));
+            }
+            if declared.maps.iter().any(|(other, _)| *other == name) {
+                return wrong(&format!("keep: {name:?} is kept already"));
+            }
+            if declared.maps.len() == KEPT_MAX {
+                return wrong(&format!("keep: more than {KEPT_MAX} maps"));
+            }
+            declared.maps.push((name, map.clone()));
+        }
+        maps.entries.store(left - size, Relaxed);
         Ok((Some(lua.create_userdata(Map { map, meter: maps.clone() })?), None))
     };
     native.raw_set("expiring", lua.create_function(expiring)?)?;
@@ -185,8 +204,15 @@ impl UserData for Lpm {
 
 /// An expiring map.
 struct Map {
-    map: Expiring,
+    /// Another state may take over what it has.
+    map: Arc<Mutex<Expiring>>,
     meter: Arc<Meter>,
+}
+
+impl Map {
+    fn locked(&self) -> MutexGuard<'_, Expiring> {
+        self.map.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 fn map_key(key: &Value) -> Result<MapKey> {
@@ -201,24 +227,24 @@ fn map_key(key: &Value) -> Result<MapKey> {
 
 impl UserData for Map {
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
-        methods.add_method_mut("get", |_, this, key: Value| {
+        methods.add_method("get", |_, this, key: Value| {
             let now_ns = this.meter.now_ns.load(Relaxed);
-            let values = this.map.get(now_ns, &map_key(&key)?);
+            let values = this.locked().get(now_ns, &map_key(&key)?);
             let value = |at: usize| values.map(|values: [f64; VALUES]| values[at]);
             Ok((value(0), value(1), value(2), value(3)))
         });
         type Set = (Value, f64, Option<f64>, Option<f64>, Option<f64>);
-        methods.add_method_mut("set", |_, this, (key, a, b, c, d): Set| {
+        methods.add_method("set", |_, this, (key, a, b, c, d): Set| {
             let now_ns = this.meter.now_ns.load(Relaxed);
             let rest = |value: Option<f64>| value.unwrap_or(0.0);
-            this.map.set(now_ns, &map_key(&key)?, [a, rest(b), rest(c), rest(d)]);
+            this.locked().set(now_ns, &map_key(&key)?, [a, rest(b), rest(c), rest(d)]);
             Ok(())
         });
-        methods.add_method_mut("remove", |_, this, key: Value| {
-            this.map.remove(&map_key(&key)?);
+        methods.add_method("remove", |_, this, key: Value| {
+            this.locked().remove(&map_key(&key)?);
             Ok(())
         });
-        methods.add_method("evicted", |_, this, ()| Ok(this.map.evicted() as f64));
-        methods.add_method("capacity", |_, this, ()| Ok(this.map.capacity()));
+        methods.add_method("evicted", |_, this, ()| Ok(this.locked().evicted() as f64));
+        methods.add_method("capacity", |_, this, ()| Ok(this.locked().capacity()));
     }
 }

@@ -161,14 +161,17 @@ local function only(known, of, what)
 	end
 end
 
-local EXPIRING = options("entries idle")
+local EXPIRING = options("entries idle keep")
 function globals.expiring(of)
 	only_loading("expiring")
 	if type(of) ~= "table" or type(of.entries) ~= "number" or type(of.idle) ~= "number" then
 		error("expiring: give { entries = NUMBER, idle = SECONDS }", 2)
 	end
 	only(EXPIRING, of, "expiring")
-	local made, what = native.expiring(of.entries, of.idle)
+	if of.keep ~= nil and type(of.keep) ~= "string" then
+		error("expiring: keep: give a name", 2)
+	end
+	local made, what = native.expiring(of.entries, of.idle, of.keep)
 	if not made then
 		error(what, 2)
 	end

@@ -6,7 +6,7 @@
 
 use crate::answer::{Answer, Failure};
 use crate::error::PolicyError;
-use crate::policy::expiring::ENTRIES_MAX;
+use crate::policy::expiring::{ENTRIES_MAX, Expiring};
 use crate::policy::tables::PrefixTable;
 use crate::policy::wire::{self, ABSENT, ANSWER, FIELDS_MAX, HEADER, QUESTION};
 use crate::policy::{Clock, Policy, natives};
@@ -77,10 +77,14 @@ impl Meter {
     }
 }
 
+/// A map that outlives its state, with the name that its script has given it.
+pub(crate) type Kept = (String, Arc<Mutex<Expiring>>);
+
 /// What a script has said about itself while it was loading.
 pub(crate) struct Declared {
     pub(crate) signature: Option<Signature>,
     pub(crate) fields: Vec<(Arc<PrefixTable>, bool)>,
+    pub(crate) maps: Vec<Kept>,
 }
 
 /// What went wrong, in one line for the log.
@@ -100,6 +104,7 @@ pub(crate) struct State {
     signature: Signature,
     /// Tables whose values each question is given; `true` for the destination's.
     fields: Vec<(Arc<PrefixTable>, bool)>,
+    maps: Vec<Kept>,
     memory: usize,
     /// Bytes in use after the last collection.
     kept: usize,
@@ -139,7 +144,8 @@ impl State {
             now_ns: AtomicU64::new(0),
             entries: AtomicU64::new(ENTRIES_MAX as u64),
         });
-        let declared = Arc::new(Mutex::new(Declared { signature: None, fields: Vec::new() }));
+        let declared = Declared { signature: None, fields: Vec::new(), maps: Vec::new() };
+        let declared = Arc::new(Mutex::new(declared));
         let made = Self::load(policy, seed, &meter, &declared);
         let mut state = made.map_err(|error| match error {
             LoadError::Lua(error) if meter.tripped.load(Relaxed) => {
@@ -154,6 +160,7 @@ impl State {
         let mut declared = declared.lock().unwrap_or_else(PoisonError::into_inner);
         state.signature = declared.signature.unwrap_or(Signature::ALL);
         state.fields = std::mem::take(&mut declared.fields);
+        state.maps = std::mem::take(&mut declared.maps);
         Ok(state)
     }
 
@@ -207,6 +214,7 @@ impl State {
             meter,
             signature,
             fields,
+            maps: Vec::new(),
             memory,
             kept: 0,
             scratch: Scratch::default(),
@@ -216,6 +224,11 @@ impl State {
     /// By what questions are told apart.
     pub(crate) fn signature(&self) -> Signature {
         self.signature
+    }
+
+    /// The maps that outlive it.
+    pub(crate) fn maps(&self) -> &[Kept] {
+        &self.maps
     }
 
     /// Asks all questions (as many as the batch has room for) and gives each its answer or fault, in any order, once.

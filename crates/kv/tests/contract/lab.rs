@@ -74,7 +74,7 @@ impl Drop for Memcached {
 }
 
 /// What XDP sends back arrives at a virtual card only where that has a program too: one that passes everything.
-fn passing(client: &Netns, interface: &str) -> (Object, Attachment) {
+pub(crate) fn passing(client: &Netns, interface: &str) -> (Object, Attachment) {
     static SOURCE: Source = Source {
         object: tidemill_bpf::include_bytes_aligned!("../../../../bpf/xsk.bpf.o"),
         program: "tidemill_xsk",

@@ -3,6 +3,8 @@
 mod cases;
 mod figure;
 mod requests;
+#[cfg(all(feature = "xdp", target_os = "linux"))]
+mod wire;
 
 use super::drawing::check_plot;
 use super::flow::parse_entries;
@@ -25,7 +27,7 @@ use tidemill_gatekeeper::yardstick::MOST;
     Examples:\n  tidemill bench gate\n  tidemill bench gate --case worst --entries 2^20 --json\n  tidemill bench gate --figure fu-4.6\n  \
     tidemill bench gate --figure fu-4.6 --entries 2^20,2^25 --json --plot fu-4.6.svg\n  \
     tidemill bench gate --figure fu-4.6 --entries 2^20 --idle-s 1\n  \
-    tidemill bench gate --figure requests --plot requests.svg"
+    tidemill bench gate --figure requests --plot requests.svg\n  sudo tidemill bench gate --wire"
 )]
 pub(crate) struct GateBench {
     /// A figure of the paper, instead of the cases
@@ -55,6 +57,10 @@ pub(crate) struct GateBench {
     /// Seed of the sources
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// A flood of 1,024 declined flows on AF_XDP between two virtual cables, with `offload = "xdp"` and without (root)
+    #[cfg(all(feature = "xdp", target_os = "linux"))]
+    #[arg(long, conflicts_with_all = ["figure", "cases", "entries", "flows", "burst", "plot"])]
+    wire: bool,
     /// One JSON object per line
     #[arg(long)]
     json: bool,
@@ -96,6 +102,11 @@ impl GateBench {
 
 pub(super) fn run(args: &GateBench) -> Result<bool> {
     args.check()?;
+    #[cfg(all(feature = "xdp", target_os = "linux"))]
+    if args.wire {
+        wire::run(args)?;
+        return Ok(true);
+    }
     match args.figure {
         Some(Figure::Fu4_6) => figure::draw(args)?,
         Some(Figure::Requests) => requests::draw(args)?,

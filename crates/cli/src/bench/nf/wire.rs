@@ -9,8 +9,8 @@
 //! measure: left --each flow, over and over-->                                     right: counted
 //! ```
 
-use super::{Blocked, Case, FRAME, NfBench, POOL, blocked, rule_file, say};
-use crate::bench::cable::{FIRST, FRAMES, flood, last, on};
+use super::{Blocked, Case, NfBench, POOL, blocked, rule_file, say};
+use crate::bench::cable::{FIRST, FRAMES, flood, last, on, shortest};
 use crate::bench::report::Report;
 use crate::bench::wire::{Lab, MACS};
 use crate::json::Params;
@@ -24,7 +24,6 @@ use std::time::Duration;
 use tidemill_control::Client;
 use tidemill_control::schema::filter::{Counters, path};
 use tidemill_control::schema::nat;
-use tidemill_wire::checksum::checksum;
 
 const PEER: &str = "peer:nftables";
 /// To whom all flows go.
@@ -35,20 +34,6 @@ const KNOWN_S: u32 = 3600;
 /// Who is inside: each number another one.
 fn client(n: usize) -> (Ipv4Addr, u16) {
     (Ipv4Addr::from(0x0a00_0001 + n as u32), 12_345)
-}
-
-/// The shortest UDP frame there is, without a checksum of UDP's, to and from these MAC addresses.
-fn frame(macs: [[u8; 6]; 2], from: (Ipv4Addr, u16), to: (Ipv4Addr, u16)) -> Vec<u8> {
-    let mut frame = [&macs[0][..], &macs[1], &[8, 0], &[0x45, 0, 0, 46, 0, 1, 0, 0, 64, 17, 0, 0]].concat();
-    frame.extend(from.0.octets());
-    frame.extend(to.0.octets());
-    let check = checksum(&frame[14..34]);
-    frame[24..26].copy_from_slice(&check.to_be_bytes());
-    frame.extend(from.1.to_be_bytes());
-    frame.extend(to.1.to_be_bytes());
-    frame.extend([0, 26, 0, 0]);
-    frame.resize(FRAME, 0);
-    frame
 }
 
 impl Blocked {
@@ -179,8 +164,8 @@ impl Subject {
 fn measure(subjects: &mut [Subject], args: &NfBench, progress: &Progress) -> Result<()> {
     let numbers = 0..FRAMES;
     let frames: Vec<Vec<u8>> =
-        numbers.clone().map(|n| frame([MACS[1], MACS[0]], client(n), SERVER)).collect();
-    let answers: Vec<Vec<u8>> = numbers.map(|n| frame([MACS[2], MACS[3]], SERVER, client(n))).collect();
+        numbers.clone().map(|n| shortest([MACS[1], MACS[0]], client(n), SERVER)).collect();
+    let answers: Vec<Vec<u8>> = numbers.map(|n| shortest([MACS[2], MACS[3]], SERVER, client(n))).collect();
     let mut before = Vec::new();
     for subject in subjects.iter() {
         subject.learn(&frames, &answers)?;

@@ -148,7 +148,8 @@ impl World {
             .lives
             .iter()
             .filter(|(flow, life)| {
-                let silent = ns / SECOND - life.last_s > idle_s;
+                // Stamps are the last of four seconds.
+                let silent = (ns / SECOND).saturating_sub(life.last_s | 3) > idle_s;
                 let fallen = life.version.is_some_and(|version| !self.stands(flow.1, version));
                 life.state.reclaimable(ns, idle_s * SECOND) || silent && fallen
             })
