@@ -12,7 +12,7 @@
 //! While a worker may still go by the old one, no other route may go, or the worker would take the old default route for what
 //! that one covered: its label is neither the old nor the new one there. So in a batch that changes the default route what is announced comes first, then the
 //! default route, then, when all workers have moved on, what is withdrawn; those who do not in time keep the old structure, and a new
-//! one is built. A table in which another route leads nowhere (label 0, which is what a structure says where it has no route) has its
+//! one is built, as it is if what is announced has room only when the rest has gone. A table in which another route leads nowhere (label 0, which is what a structure says where it has no route) has its
 //! default route in the structure.
 
 mod fallback;
@@ -435,7 +435,17 @@ impl<A: Address> Table<A> {
         };
         // See the module's page for why in this order.
         let others = &last[1..];
-        let mut how = self.step(changes, others, |label| label.is_some(), update)?;
+        let withdraws = |&(_, at): &(Prefix<A>, usize)| announced(&changes[at]).is_none();
+        let mut how = match self.step(changes, others, |label| label.is_some(), update) {
+            Ok(how) => how,
+            // What is announced has no room beside what is withdrawn: all at once, in a new structure below the new default route.
+            Err(_) if others.iter().any(withdraws) => {
+                self.take(changes, &last, |_| true, update);
+                self.rebuild()?;
+                return Ok(How::Rebuilt);
+            }
+            Err(error) => return Err(error),
+        };
         if let Some(old) = self.rib.exchange(&changes[default]) {
             update.changed.push(Prefix::DEFAULT);
             update.before.push(old);
@@ -464,6 +474,18 @@ impl<A: Address> Table<A> {
         update: &mut Update<'_, A>,
     ) -> Result<How, BuildError> {
         let from = update.changed.len();
+        self.take(changes, places, wanted, update);
+        self.follow(from, update)
+    }
+
+    /// Makes them in the RIB.
+    fn take(
+        &mut self,
+        changes: &[Change<A>],
+        places: &[(Prefix<A>, usize)],
+        wanted: impl Fn(Option<Label>) -> bool,
+        update: &mut Update<'_, A>,
+    ) {
         for &(prefix, at) in places {
             let label = announced(&changes[at]);
             if !wanted(label) {
@@ -476,7 +498,6 @@ impl<A: Address> Table<A> {
                 update.before.push(old);
             }
         }
-        self.follow(from, update)
     }
 
     /// Brings the structure up to date with the RIB, for what has been changed in it from number `from` on.

@@ -212,3 +212,32 @@ fn a_refused_batch_leaves_the_default_route_as_it_was() {
     table.apply(&[refused[0], refused[2]]).unwrap();
     assert_eq!([0x0b00_0001, 0x0a00_0001].map(|key| table.fib().lookup(key)), [3, 3].map(Label));
 }
+
+/// What is announced does not fit beside what is withdrawn, but all of the batch does.
+#[test]
+fn a_batch_that_fits_as_a_whole_is_taken() {
+    // Hosts of as many /16s: seven nodes each, so that there is no room for 600 more beside 500.
+    let host = |i: u32| Prefix::new(u128::from(i) << 112 | 1, 128).unwrap();
+    let default = |label| Change::Announce(Prefix::<u128>::DEFAULT, Label(label));
+    let algorithm = Algorithm::parse::<u128>("rangetrie-d16").unwrap();
+    let rib: Rib<u128> = (0..500).map(|i| (host(i), Label(1))).collect();
+    let mut table = Table::with(&Domain::new(), rib, move |rib, domain| {
+        if rib.len() > 1000 {
+            let (structure, what, advice) = ("one".into(), "told to".into(), "wait".into());
+            return Err(BuildError::TooLarge { structure, what, advice });
+        }
+        algorithm.writer(rib, domain)
+    })
+    .unwrap();
+    table.apply(&[default(2)]).unwrap();
+    let keys = [0, 450, 700, 2000].map(|i| host(i).first());
+    let mut batch: Vec<Change<u128>> = (500..1100).map(|i| Change::Announce(host(i), Label(3))).collect();
+    batch.extend([default(4), Change::Withdraw(host(0))]);
+    assert!(table.apply(&batch).is_err(), "99 too many");
+    assert_eq!((table.rib().len(), table.rib().get(Prefix::DEFAULT)), (501, Some(Label(2))));
+    assert_eq!(keys.map(|key| table.fib().lookup(key)), [1, 1, 2, 2].map(Label));
+    batch.extend((1..400).map(|i| Change::Withdraw(host(i))));
+    let applied = table.apply(&batch).unwrap();
+    assert_eq!((applied.changed, applied.how, table.is_broken()), (1001, How::Rebuilt, false));
+    assert_eq!(keys.map(|key| table.fib().lookup(key)), [4, 1, 3, 4].map(Label));
+}
