@@ -196,6 +196,31 @@ fn a_worker_that_has_not_moved_on_keeps_its_structure() {
     assert_eq!((table.fib().lookup(0x0d00_0001), builds.load(Ordering::Relaxed)), (Label(6), 3));
 }
 
+/// What is announced waits for no worker, and builds nothing: one that goes by the default route before sees the old label or the new one.
+#[test]
+fn announcements_do_not_wait_for_workers() {
+    let default = |label| Change::Announce(Prefix::DEFAULT, Label(label));
+    let domain = Domain::new();
+    let (mut table, builds) = counted::<u32>("rangetrie-d16", gappy(100), &domain);
+    table.apply(&[announce("11.0.0.0/8", 1), default(2)]).unwrap();
+    let (view, worker) = (table.view(), domain.register());
+    let fib = view.get(&worker);
+    table.apply(&[default(3)]).unwrap();
+    let keys = [0x0b00_0001, 0x0c00_0001, 0x0d00_0001];
+    for (label, how) in [(4, How::Patched), (5, How::Patched), (5, How::Unchanged)] {
+        let both = [announce("11.0.0.0/8", label), announce("12.0.0.0/8", label)];
+        assert_eq!(table.apply(&both).unwrap().how, how);
+        assert_eq!(keys.map(|key| fib.lookup(key)), [label, label, 2].map(Label));
+        assert_eq!(keys.map(|key| table.fib().lookup(key)), [label, label, 3].map(Label));
+    }
+    table.apply(&[Change::Withdraw(Prefix::DEFAULT)]).unwrap();
+    assert_eq!(builds.load(Ordering::Relaxed), 1);
+    // A route that leads nowhere from now on is not one that comes: the worker would go where the default route led.
+    assert_eq!(table.apply(&[announce("11.0.0.0/8", 0)]).unwrap().how, How::Rebuilt);
+    assert_eq!(keys.map(|key| fib.lookup(key)), [5, 5, 2].map(Label), "the old label");
+    assert_eq!(keys.map(|key| table.fib().lookup(key)), [0, 5, 0].map(Label));
+}
+
 /// What was refused is taken back, and with it the default route that came in the same batch.
 #[test]
 fn a_refused_batch_leaves_the_default_route_as_it_was() {
