@@ -9,10 +9,10 @@
 //! [`crate::auto`].
 //!
 //! The default route is not in the structure but above it (`fallback.rs`), where the change that a table sees most costs one store.
-//! While a worker may still go by the old one, no other route may go, or the worker would take the old default route for what
+//! While a worker may still go by the old one, no other route may go (others may come), or the worker would take the old default route for what
 //! that one covered: its label is neither the old nor the new one there. So in a batch that changes the default route what is announced comes first, then the
 //! default route, then, when all workers have moved on, what is withdrawn; those who do not in time keep the old structure, and a new
-//! one is built. A table in which another route leads nowhere (label 0, which is what a structure says where it has no route) has its
+//! one is built, as it is if what is announced has room only when the rest has gone. A table in which another route leads nowhere (label 0, which is what a structure says where it has no route) has its
 //! default route in the structure.
 
 mod fallback;
@@ -35,7 +35,7 @@ const REBUILD_CHANGES: usize = 1024;
 /// ... and done if the table has at most this many prefixes per change. A patch costs microseconds per change, a rebuild
 /// a fraction of one per prefix.
 const REBUILD_RATIO: usize = 8;
-/// The control side waits for readers so long before it copies what they hold up.
+/// The control side waits for readers so long before it copies, or builds anew, what they hold up.
 const FOR_READERS: Duration = Duration::from_millis(2);
 /// A table that has grown by this factor since `auto` chose gets another choice at its next rebuild.
 const CHOOSE_AGAIN: usize = 4;
@@ -104,13 +104,15 @@ struct Copy<A: Address> {
     shown: Arc<dyn Fib<A>>,
     /// Some workers may still go by another default route above it.
     default_moved: bool,
+    /// A patch made another structure of it, which will want this one's place when workers have left that.
+    changes_places: bool,
 }
 
 impl<A: Address> Copy<A> {
     fn new(writer: Box<dyn FibWriter<A>>, default: Label, domain: &Domain) -> Self {
         let shown = writer.fib();
         let publisher = Publisher::new(domain, fallback::over(shown.clone(), default));
-        Copy { writer, publisher, shown, default_moved: false }
+        Copy { writer, publisher, shown, default_moved: false, changes_places: false }
     }
 
     /// Publishes the writer's structure below this default route.
@@ -129,12 +131,15 @@ impl<A: Address> Copy<A> {
         }
     }
 
-    /// Whether the structure may be patched: nobody goes by an earlier default route any more. (And a structure that is patched as a spare takes the
-    /// one that readers have left.)
-    fn is_settled(&mut self) -> bool {
-        let waiting = self.publisher.collect_within(FOR_READERS);
-        self.default_moved &= waiting > 0;
-        !self.default_moved
+    /// Whether the structure may be patched: where something goes, not before nobody goes by an earlier default route any more. Waits for workers
+    /// only then, or if it is patched as a spare, which takes the one that they have left.
+    fn is_settled(&mut self, goes: impl FnOnce() -> bool) -> bool {
+        self.default_moved &= self.publisher.collect() > 0;
+        let unsettled = self.default_moved && goes();
+        if unsettled || self.changes_places {
+            self.default_moved &= self.publisher.collect_within(FOR_READERS) > 0;
+        }
+        !(unsettled && self.default_moved)
     }
 
     /// Brings the structure up to date; false if it has to be built anew.
@@ -162,6 +167,7 @@ impl<A: Address> Copy<A> {
         if Arc::ptr_eq(&self.writer.fib(), &self.shown) {
             self.publisher.touch();
         } else {
+            self.changes_places = true;
             self.show(default);
         }
         true
@@ -435,7 +441,17 @@ impl<A: Address> Table<A> {
         };
         // See the module's page for why in this order.
         let others = &last[1..];
-        let mut how = self.step(changes, others, |label| label.is_some(), update)?;
+        let withdraws = |&(_, at): &(Prefix<A>, usize)| announced(&changes[at]).is_none();
+        let mut how = match self.step(changes, others, |label| label.is_some(), update) {
+            Ok(how) => how,
+            // What is announced has no room beside what is withdrawn: all at once, in a new structure below the new default route.
+            Err(_) if others.iter().any(withdraws) => {
+                self.take(changes, &last, |_| true, update);
+                self.rebuild()?;
+                return Ok(How::Rebuilt);
+            }
+            Err(error) => return Err(error),
+        };
         if let Some(old) = self.rib.exchange(&changes[default]) {
             update.changed.push(Prefix::DEFAULT);
             update.before.push(old);
@@ -464,6 +480,18 @@ impl<A: Address> Table<A> {
         update: &mut Update<'_, A>,
     ) -> Result<How, BuildError> {
         let from = update.changed.len();
+        self.take(changes, places, wanted, update);
+        self.follow(from, update)
+    }
+
+    /// Makes them in the RIB.
+    fn take(
+        &mut self,
+        changes: &[Change<A>],
+        places: &[(Prefix<A>, usize)],
+        wanted: impl Fn(Option<Label>) -> bool,
+        update: &mut Update<'_, A>,
+    ) {
         for &(prefix, at) in places {
             let label = announced(&changes[at]);
             if !wanted(label) {
@@ -476,7 +504,6 @@ impl<A: Address> Table<A> {
                 update.before.push(old);
             }
         }
-        self.follow(from, update)
     }
 
     /// Brings the structure up to date with the RIB, for what has been changed in it from number `from` on.
@@ -512,8 +539,10 @@ impl<A: Address> Table<A> {
         let default = self.default_above();
         let Table { rib, copies, nodes, apart, .. } = self;
         let mut patch = |rib: &Rib<A>| -> bool {
+            let goes =
+                || changed.iter().any(|&prefix| rib.get(prefix).is_none_or(|label| label == Label::NONE));
             copies.iter_mut().enumerate().all(|(at, copy)| {
-                copy.is_settled() && nodes.on(at, || copy.patch(rib, changed, default, touched, probe))
+                copy.is_settled(goes) && nodes.on(at, || copy.patch(rib, changed, default, touched, probe))
             })
         };
         if *apart { rib.without_default(patch) } else { patch(&*rib) }
@@ -528,7 +557,7 @@ impl<A: Address> Table<A> {
         for (copy, (writer, why)) in self.copies.iter_mut().zip(made) {
             let _before = std::mem::replace(&mut copy.writer, writer);
             copy.show(default);
-            copy.default_moved = false;
+            (copy.default_moved, copy.changes_places) = (false, false);
             self.why = why;
         }
         self.broken = false;

@@ -26,6 +26,7 @@ const HOMES: &[(&str, &str)] = &[
     ("crates/lpm/src/popdir/simd/", "SIMD gathers"),
     ("crates/lpm/src/rangetrie/simd.rs", "SIMD comparisons"),
     ("crates/lpm/src/lulea/simd.rs", "SIMD gathers"),
+    ("crates/lpm/src/lulea/simd/", "SIMD gathers"),
     ("crates/lpm/src/treebitmap/simd.rs", "bit counts by instructions"),
     ("crates/bgp/src/signature.rs", "socket options that no safe library has"),
     ("crates/bpf/src/sys.rs", "the bpf system call"),

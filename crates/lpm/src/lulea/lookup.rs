@@ -15,7 +15,7 @@ const ROOT_AND_BLOCK: u8 = 24;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kernel {
     Portable,
-    /// The portable code, with the comparisons of a small node at once.
+    /// Bursts eight keys at a time; one key by the portable code, with the comparisons of a small node at once.
     #[cfg(target_arch = "x86_64")]
     Avx2,
     #[cfg(target_arch = "x86_64")]
@@ -187,12 +187,7 @@ impl Lulea {
     /// Looks up bursts of [`BURST`] keys, each round taking every key that has no answer yet one node further. The loads of a
     /// round do not depend on each other, so that their misses overlap.
     #[inline(always)]
-    pub(super) fn lock_step(
-        &self,
-        keys: &[u128],
-        out: &mut [Label],
-        look: impl Fn(&[AtomicU32; 2], u8) -> Look,
-    ) {
+    fn lock_step(&self, keys: &[u128], out: &mut [Label]) {
         for (keys, out) in keys.chunks(BURST).zip(out.chunks_mut(BURST)) {
             let mut waiting = [0_u8; BURST];
             let mut count = 0;
@@ -221,7 +216,7 @@ impl Lulea {
     pub(super) fn burst(&self, kernel: Kernel, keys: &[u128], out: &mut [Label]) {
         assert_eq!(keys.len(), out.len(), "as many answers as keys");
         match kernel {
-            Kernel::Portable => self.lock_step(keys, out, look),
+            Kernel::Portable => self.lock_step(keys, out),
             #[cfg(target_arch = "x86_64")]
             Kernel::Avx2 => super::simd::burst_avx2(self, keys, out),
             #[cfg(target_arch = "x86_64")]

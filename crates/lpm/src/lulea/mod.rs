@@ -28,7 +28,7 @@
 //! # Cost
 //! Root and block, of which a real table touches some 100 lines; then per node two loads, of one line where the node is
 //! small. Of keys spread over the prefixes of the 2026 table all visit one node, 52 % a second, 34 % a third. Bursts take all
-//! keys one node further at a time, those that have their answer left out; with AVX-512, 16 keys at once. A single lookup
+//! keys one node further at a time, those that have their answer left out; with AVX2 8 keys at once, with AVX-512 16. A single lookup
 //! makes three visits without a branch that depends on the key. A patch looks at one run of each node on its way, and reads the
 //! runs of those that it makes anew; in a large node, a slot that has a run of its own is one store, whatever its neighbors are. Bytes, rates and updates: the crate's README.
 //!

@@ -1,6 +1,8 @@
-//! The portable code compiled for newer CPUs, and the burst for AVX-512, which takes 16 keys one node further at once.
+//! The single lookup compiled for newer CPUs, and the bursts that take 8 keys (AVX2) or 16 (AVX-512) one node further at once.
 //!
 //! This module is one of the named homes of `unsafe`.
+
+mod avx2;
 
 use super::lookup::Look;
 use super::{Entry, Lulea, SMALL_HEAD};
@@ -78,13 +80,9 @@ pub(super) fn quick_avx512(fib: &Lulea, key: u128) -> Label {
 }
 
 pub(super) fn burst_avx2(fib: &Lulea, keys: &[u128], out: &mut [Label]) {
-    #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
-    fn burst(fib: &Lulea, keys: &[u128], out: &mut [Label]) {
-        fib.lock_step(keys, out, |pair, x| look_avx2(pair, x));
-    }
     assert!(has_avx2());
     // SAFETY: the CPU has the features.
-    unsafe { burst(fib, keys, out) }
+    unsafe { avx2::burst(fib, keys, out) }
 }
 
 pub(super) fn burst_avx512(fib: &Lulea, keys: &[u128], out: &mut [Label]) {
@@ -364,8 +362,14 @@ fn one_burst(fib: &Lulea, keys: &[u128], out: &mut [Label], levels: &mut [Level;
         level[0].give_back(&mut above[depth - 1]);
     }
     ahead(keys, LINES / 2..LINES);
+    answer(fib, keys, out, &levels[0].entries);
+}
+
+/// Hands over what the keys of a burst have come to. Those that have no answer yet go on one by one.
+#[inline(always)]
+fn answer(fib: &Lulea, keys: &[u128], out: &mut [Label], entries: &[u32]) {
     let mut any = 0;
-    for (out, &entry) in out.iter_mut().zip(&levels[0].entries) {
+    for (out, &entry) in out.iter_mut().zip(entries) {
         *out = Label(entry);
         any |= entry;
     }

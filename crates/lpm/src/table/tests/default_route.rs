@@ -196,6 +196,31 @@ fn a_worker_that_has_not_moved_on_keeps_its_structure() {
     assert_eq!((table.fib().lookup(0x0d00_0001), builds.load(Ordering::Relaxed)), (Label(6), 3));
 }
 
+/// What is announced waits for no worker, and builds nothing: one that goes by the default route before sees the old label or the new one.
+#[test]
+fn announcements_do_not_wait_for_workers() {
+    let default = |label| Change::Announce(Prefix::DEFAULT, Label(label));
+    let domain = Domain::new();
+    let (mut table, builds) = counted::<u32>("rangetrie-d16", gappy(100), &domain);
+    table.apply(&[announce("11.0.0.0/8", 1), default(2)]).unwrap();
+    let (view, worker) = (table.view(), domain.register());
+    let fib = view.get(&worker);
+    table.apply(&[default(3)]).unwrap();
+    let keys = [0x0b00_0001, 0x0c00_0001, 0x0d00_0001];
+    for (label, how) in [(4, How::Patched), (5, How::Patched), (5, How::Unchanged)] {
+        let both = [announce("11.0.0.0/8", label), announce("12.0.0.0/8", label)];
+        assert_eq!(table.apply(&both).unwrap().how, how);
+        assert_eq!(keys.map(|key| fib.lookup(key)), [label, label, 2].map(Label));
+        assert_eq!(keys.map(|key| table.fib().lookup(key)), [label, label, 3].map(Label));
+    }
+    table.apply(&[Change::Withdraw(Prefix::DEFAULT)]).unwrap();
+    assert_eq!(builds.load(Ordering::Relaxed), 1);
+    // A route that leads nowhere from now on is not one that comes: the worker would go where the default route led.
+    assert_eq!(table.apply(&[announce("11.0.0.0/8", 0)]).unwrap().how, How::Rebuilt);
+    assert_eq!(keys.map(|key| fib.lookup(key)), [5, 5, 2].map(Label), "the old label");
+    assert_eq!(keys.map(|key| table.fib().lookup(key)), [0, 5, 0].map(Label));
+}
+
 /// What was refused is taken back, and with it the default route that came in the same batch.
 #[test]
 fn a_refused_batch_leaves_the_default_route_as_it_was() {
@@ -211,4 +236,33 @@ fn a_refused_batch_leaves_the_default_route_as_it_was() {
     assert_eq!([0x0b00_0001, 0x0a00_0001].map(|key| table.fib().lookup(key)), [2, 1].map(Label));
     table.apply(&[refused[0], refused[2]]).unwrap();
     assert_eq!([0x0b00_0001, 0x0a00_0001].map(|key| table.fib().lookup(key)), [3, 3].map(Label));
+}
+
+/// What is announced does not fit beside what is withdrawn, but all of the batch does.
+#[test]
+fn a_batch_that_fits_as_a_whole_is_taken() {
+    // Hosts of as many /16s: seven nodes each, so that there is no room for 600 more beside 500.
+    let host = |i: u32| Prefix::new(u128::from(i) << 112 | 1, 128).unwrap();
+    let default = |label| Change::Announce(Prefix::<u128>::DEFAULT, Label(label));
+    let algorithm = Algorithm::parse::<u128>("rangetrie-d16").unwrap();
+    let rib: Rib<u128> = (0..500).map(|i| (host(i), Label(1))).collect();
+    let mut table = Table::with(&Domain::new(), rib, move |rib, domain| {
+        if rib.len() > 1000 {
+            let (structure, what, advice) = ("one".into(), "told to".into(), "wait".into());
+            return Err(BuildError::TooLarge { structure, what, advice });
+        }
+        algorithm.writer(rib, domain)
+    })
+    .unwrap();
+    table.apply(&[default(2)]).unwrap();
+    let keys = [0, 450, 700, 2000].map(|i| host(i).first());
+    let mut batch: Vec<Change<u128>> = (500..1100).map(|i| Change::Announce(host(i), Label(3))).collect();
+    batch.extend([default(4), Change::Withdraw(host(0))]);
+    assert!(table.apply(&batch).is_err(), "99 too many");
+    assert_eq!((table.rib().len(), table.rib().get(Prefix::DEFAULT)), (501, Some(Label(2))));
+    assert_eq!(keys.map(|key| table.fib().lookup(key)), [1, 1, 2, 2].map(Label));
+    batch.extend((1..400).map(|i| Change::Withdraw(host(i))));
+    let applied = table.apply(&batch).unwrap();
+    assert_eq!((applied.changed, applied.how, table.is_broken()), (1001, How::Rebuilt, false));
+    assert_eq!(keys.map(|key| table.fib().lookup(key)), [4, 1, 3, 4].map(Label));
 }
