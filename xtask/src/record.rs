@@ -27,7 +27,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "FILE")]
     table_v6: Option<PathBuf>,
     /// Only records whose name contains this: peers-lpm-v4, peers-lpm-v6, bench-lpm-v4, bench-lpm-v6, yardsticks-v4,
-    /// yardsticks-v6, figures, bench-port, peers-port, peers-flow, bench-flow, fu-4.7, bench-hide-v4, bench-hide-v6, bench-hide, bench-amp, bench-amp-xdp, bench-gate, bench-nf, bench-kv, bench-classify,
+    /// yardsticks-v4-nh148, yardsticks-v6, figures, bench-port, peers-port, peers-flow, bench-flow, fu-4.7, bench-hide-v4, bench-hide-v6, bench-hide, bench-amp, bench-amp-xdp, bench-gate, bench-nf, bench-kv, bench-classify,
     /// bench-classify-sets, peers-classify, peers-ovs
     #[arg(long)]
     only: Option<String>,
@@ -92,7 +92,10 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     let mut good = true;
     for (version, bits, given) in [(4, 32, &options.table_v4), (6, 128, &options.table_v6)] {
         let name = |what: &str| format!("{what}-v{version}");
-        if !["bench-lpm", "yardsticks", "peers-lpm", "bench-hide"].iter().any(|what| wanted(&name(what))) {
+        let few = version == 4 && wanted(FEW_LABELS_RECORD);
+        let any =
+            ["bench-lpm", "yardsticks", "peers-lpm", "bench-hide"].iter().any(|what| wanted(&name(what)));
+        if !any && !few {
             continue;
         }
         let table = table(given.as_ref(), version)?;
@@ -116,11 +119,13 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
             let quick: &[&str] =
                 if options.quick { &["--runs", "3", "--seconds", "0.05"] } else { &["--runs", "5"] };
             bench(record, &["lpm", "--algorithm", ours], Some(&table), quick)?;
-            let few = (version == 4).then(|| Some(env::data()?.join("rib").join(FEW_LABELS))).flatten();
-            if let Some(few) = few {
-                let record = Record::of_table(FEW_LABELS_RECORD, &few, bits, options.quick)?;
-                bench(record, &["lpm", "--algorithm", "sail-l,sail-l8"], Some(&few), quick)?;
-            }
+        }
+        let file = few.then(|| Some(env::data()?.join("rib").join(FEW_LABELS))).flatten();
+        if let Some(file) = file {
+            let record = Record::of_table(FEW_LABELS_RECORD, &file, bits, options.quick)?;
+            let quick: &[&str] =
+                if options.quick { &["--runs", "3", "--seconds", "0.05"] } else { &["--runs", "5"] };
+            bench(record, &["lpm", "--algorithm", "sail-l,sail-l8"], Some(&file), quick)?;
         }
         if wanted(&name("bench-hide")) {
             let record = Record::of_table(&name("bench-hide"), &table, bits, options.quick)?;

@@ -4,7 +4,7 @@ mod figures;
 mod long;
 
 use super::{Line, Machine, Outcome, verdict};
-use crate::tidy;
+use crate::{env, tidy};
 use anyhow::{Context, Result, ensure};
 use long::LongRoutes;
 use serde_json::Value;
@@ -63,6 +63,17 @@ pub(crate) const LINES: &[Line] = &[
         tests(machine, "filters", &all, 25)
     }),
     // What must exist besides.
+    ("what tests all lengths at once, or searches them, is quicker than CuVPP", quicker_than_cuvpp),
+    ("the crate's page has a row for every structure", rows),
+    ("every structure routes", |machine| {
+        let both = ["every_structure_routes", "the_schema_names_every_structure"];
+        tests(
+            machine,
+            "a router",
+            &[&["-p", "tidemill-router", "--test", "router", "--"], &both[..]].concat(),
+            2,
+        )
+    }),
     ("the suite", |machine| tests(machine, "the suite", &["-p", "tidemill-lpm", "--test", "suite"], 100)),
     ("the probe, readers beside a writer", |machine| {
         let both = ["-p", "tidemill-lpm", "--test", "registry", "--test", "concurrent"];
@@ -215,6 +226,95 @@ fn interleavings(machine: &Machine) -> Result<Outcome> {
     Ok(verdict(good && states >= least && large > 0, text))
 }
 
+/// The two in CuVPP's spirit beside it, on a full table of each family: the slowest run of each over the quickest of CuVPP.
+fn quicker_than_cuvpp(machine: &Machine) -> Result<Outcome> {
+    const CASES: [&str; 2] = ["rnd", "prefix"];
+    let (mut good, mut said) = (true, Vec::new());
+    for file in tables(machine, &[V4, V6])? {
+        let mut arguments =
+            vec!["bench", "lpm", "--algorithm", "cuvpp,cuvpp-simd,cuvpp-lengths", "--no-updates", "--json"];
+        arguments.extend(["--case", "rnd,prefix", "--table", &file]);
+        if machine.quick {
+            arguments.extend(["--runs", "3", "--seconds", "0.05"]);
+        }
+        let objects = machine.tidemill(&arguments)?;
+        for case in CASES {
+            let of = |subject: &str, field: &str| -> Result<f64> {
+                let is = |object: &&Value| {
+                    object["subject"] == subject && object["case"] == case && object["metric"] == "mlps"
+                };
+                let found = objects.iter().find(is).and_then(|object| object[field].as_f64());
+                found.with_context(|| format!("no {case} of {subject}"))
+            };
+            for name in ["cuvpp-simd", "cuvpp-lengths"] {
+                // Random keys are mostly inside no prefix of IPv6: the two have as little to do as CuVPP's filter leaves.
+                good &= of(name, "min")? > of("cuvpp", "max")?;
+                let ratio = of(name, "value")? / of("cuvpp", "value")?;
+                said.push(format!("IPv{} {case} {name} {ratio:.2}", family(&file)));
+            }
+        }
+    }
+    Ok(verdict(good, format!("over cuvpp: {}", said.join(", "))))
+}
+
+/// Whether the measured tables of the crate's page, one of each family, name every structure that there is.
+fn rows(machine: &Machine) -> Result<Outcome> {
+    let path = env::root().join("crates/lpm/README.md");
+    let page = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+    let all = registered(machine, &[4, 6].into())?;
+    let missing = without_row(&page, &all);
+    let text = format!("{} structures: cost, bytes, build, rates, updates", all.len());
+    Ok(match missing.is_empty() {
+        true => Outcome::Pass(text),
+        false => Outcome::Fail(format!("without a row: {}", missing.join(", "))),
+    })
+}
+
+/// The structures without a row of what they cost, or without one of what was measured, the latter one table for each family in their order.
+fn without_row(page: &str, all: &BTreeSet<(u64, String)>) -> Vec<String> {
+    let mut head = "";
+    let (mut measured, mut found) = (0, BTreeSet::new());
+    for line in page.lines() {
+        let Some(row) = line.strip_prefix("| ") else {
+            head = "";
+            continue;
+        };
+        if head.is_empty() {
+            head = row;
+            measured += u64::from(row.starts_with("structure | bytes per prefix"));
+        }
+        let Some((name, rest)) = row.strip_prefix('`').and_then(|row| row.split_once("` |")) else {
+            continue;
+        };
+        if head.starts_with("structure | bytes per prefix") {
+            found.insert((2 + 2 * measured, name.to_owned(), "measured"));
+        } else if head.starts_with("name | family | a lookup touches") {
+            let both: &[u64] = match rest.trim_start() {
+                text if text.starts_with("IPv4") => &[4],
+                text if text.starts_with("IPv6") => &[6],
+                _ => &[4, 6],
+            };
+            found.extend(both.iter().map(|family| (*family, name.to_owned(), "cost")));
+        }
+    }
+    let written = |name: &str| match name.split_once("-d") {
+        // One row for all layouts: `dxr-dKr`, `dxr-dDxXr`, `rangetrie-dD`, `poptrie-dK`.
+        Some(("dxr", layout)) => if layout.contains('x') { "dxr-dDxXr" } else { "dxr-dKr" }.to_owned(),
+        Some(("rangetrie", _)) => "rangetrie-dD".to_owned(),
+        Some(("poptrie", _)) => "poptrie-dK".to_owned(),
+        _ => name.to_owned(),
+    };
+    let mut missing = Vec::new();
+    for (family, name) in all {
+        for (kind, row) in [("measured", name.clone()), ("cost", written(name))] {
+            if !found.contains(&(*family, row, kind)) {
+                missing.push(format!("{name} (IPv{family}, {kind})"));
+            }
+        }
+    }
+    missing
+}
+
 fn tests(machine: &Machine, what: &str, arguments: &[&str], least: usize) -> Result<Outcome> {
     let passed = machine.tests(arguments, least)?;
     Ok(Outcome::Pass(format!("{what}: {passed} tests")))
@@ -239,6 +339,24 @@ mod tests {
         assert_eq!(missing(&wanted, &stages, &early).len(), 3);
         let [v4, v6] = [V4, V6].map(family);
         assert_eq!((v4, v6, family(LONG_V4), family(LONG_V6)), (4, 6, 4, 6));
+    }
+
+    #[test]
+    fn a_structure_without_a_row_is_named() {
+        let page = "| name | family | a lookup touches | x |\n|---|---|---|---|\n| `dxr-dKr` | IPv4 | a |\n| `cuvpp` | both | b |\n\n\
+                    | structure | bytes per prefix |\n|---|---|\n| `dxr-d18r` | 1 |\n| `cuvpp` | 1 |\n\n\
+                    | structure | bytes per prefix |\n|---|---|\n| `cuvpp` | 1 |\n";
+        let mut all: BTreeSet<(u64, String)> =
+            [(4, "dxr-d18r".to_owned()), (4, "cuvpp".to_owned()), (6, "cuvpp".to_owned())].into();
+        assert_eq!(without_row(page, &all), Vec::<String>::new());
+        all.extend([(6, "dxr-d18r".to_owned()), (4, "dxr-d16x4r".to_owned())]);
+        let missing = [
+            "dxr-d16x4r (IPv4, measured)",
+            "dxr-d16x4r (IPv4, cost)",
+            "dxr-d18r (IPv6, measured)",
+            "dxr-d18r (IPv6, cost)",
+        ];
+        assert_eq!(without_row(page, &all), missing);
     }
 
     #[test]

@@ -99,3 +99,65 @@ fn the_largest_frame_can_be_cut_to_its_end() {
     assert_eq!((packet.len(), packet.headroom(), packet.tailroom()), (0, 32768 - COLD, 0));
     pool.free(packet);
 }
+
+#[test]
+fn frames_are_found_by_where_their_bytes_are() {
+    for (size, spread) in [(2048, false), (2048, true), (4096, true), (32768, true)] {
+        let frames = 700;
+        let memory = if spread { Memory::spread(frames, size) } else { Memory::new(frames, size) }.unwrap();
+        let stride = size + if spread { APART } else { 0 };
+        assert_eq!((memory.is_dense(), memory.len_bytes()), (!spread, frames * stride));
+        for frame in 0..frames {
+            let start = frame * stride;
+            assert_eq!(memory.offset(frame as u32), start);
+            for at in [0, 1, 63, 255, 256, size - 1] {
+                assert_eq!(memory.place((start + at) as u64), Some((frame as u32, at)));
+            }
+            let gap = (size..stride).map(|at| memory.place((start + at) as u64));
+            assert!(gap.eq((size..stride).map(|_| None)));
+        }
+        for outside in [frames * stride, usize::MAX, 1 << 47] {
+            assert_eq!(memory.place(outside as u64), None);
+        }
+    }
+}
+
+/// The largest regions that there can be: the division by multiplication is exact to the last byte.
+#[test]
+fn frames_far_out_are_found() {
+    for size in [2048, 2112, 4096, 4160, 32768, 32832] {
+        let spacing = Spacing::new(size);
+        let last = (1_usize << 48) / size - 1;
+        for frame in [0, 1, 2, 1 << 20, (1 << 31) + 1, last.min(u32::MAX as usize)] {
+            let start = spacing.offset(frame as u32);
+            assert_eq!(start, frame * size);
+            for at in [0, 1, size - 1] {
+                assert_eq!(spacing.frame(start + at) as usize, frame, "{size} {at}");
+            }
+        }
+    }
+}
+
+#[test]
+fn packets_of_a_spread_region_come_home_and_share_no_byte() {
+    let memory = Memory::spread(300, 2048).unwrap();
+    let (mut a, mut b) = (memory.pool(200).unwrap(), memory.pool(100).unwrap());
+    let room = a.room();
+    let mut packets: Vec<Packet> = (0..200).map(|i| a.packet(&vec![i as u8; room]).unwrap()).collect();
+    packets.extend((200..300).map(|i| b.packet(&vec![i as u8; room]).unwrap()));
+    for (i, packet) in packets.iter().enumerate() {
+        assert!(packet.data().iter().all(|byte| *byte == i as u8), "{i}");
+        assert_eq!(packet.index() as usize % 300, packet.index() as usize);
+    }
+    packets.into_iter().for_each(|packet| a.free(packet));
+    b.refill();
+    assert_eq!((a.stats().free, b.stats().free), (200, 100));
+    // What a device that goes by addresses is lent comes back, too.
+    let mut lent = crate::Lent::new(&memory);
+    let packet = a.packet(b"to a device").unwrap();
+    let (index, address) = (packet.index(), lent.lend(packet).unwrap());
+    assert_eq!(memory.place(address), Some((index, DATA_START)));
+    let packet = lent.adopt(address, 11).unwrap();
+    assert_eq!(packet.data(), b"to a device");
+    a.free(packet);
+}

@@ -1,7 +1,7 @@
 //! Every figure: that it is there and drawn; who wins in it; and, where no clock has a part, that it is as recorded.
 
 use super::super::{Machine, Outcome, verdict};
-use crate::figures::{COUNTED, FIGURES, LONG_COUNTED, arguments, broken, different, recorded};
+use crate::figures::{COUNTED, FIGURES, LONG_COUNTED, arguments, beside, broken, different, recorded};
 use anyhow::{Context, Result, ensure};
 
 pub(super) fn line(machine: &Machine) -> Result<Outcome> {
@@ -32,10 +32,14 @@ pub(super) fn line(machine: &Machine) -> Result<Outcome> {
         let points = objects.iter().filter(|object| object["figure"] == name).count();
         // Rates of a few milliseconds say nothing of who is quicker.
         let counts = COUNTED.contains(&name) || LONG_COUNTED.contains(&name);
+        let papers =
+            objects.iter().filter(|object| object["figure"] == name && object["paper"].is_number()).count();
         let claims = if machine.quick && !counts { Vec::new() } else { broken(name, &objects) };
         let moved = COUNTED.contains(&name).then(|| different(name, &objects, &recorded)).flatten();
-        good &= points > 0 && claims.is_empty() && moved.is_none();
-        text.push(format!("{name} {points}"));
+        let beside = beside(name, papers);
+        good &= points > 0 && claims.is_empty() && moved.is_none() && beside.is_none();
+        text.push(format!("{name} {points} ({papers} of the paper's)"));
+        text.extend(beside.map(|beside| format!("{name}: {beside}")));
         text.extend(claims.into_iter().map(|claim| format!("{name}: NOT SO: {claim}")));
         text.extend(moved.map(|moved| format!("{name}: NOT AS RECORDED: {moved}")));
     }
