@@ -10,6 +10,9 @@
 #[allow(dead_code)] // some of it is for the other suite
 #[path = "root_wire/net.rs"]
 mod net;
+#[allow(dead_code)]
+#[path = "root_wire/traffic.rs"]
+mod traffic;
 
 use net::{Netns, cable, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
@@ -21,6 +24,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tidemill_control::Client;
 use tidemill_control::schema::{self, path};
+use traffic::Numbered;
 
 /// One at a time: they are about what is in time, too.
 static MACHINE: Mutex<()> = Mutex::new(());
@@ -41,6 +45,8 @@ struct Lab {
     left: Netns,
     right: Netns,
     router: Netns,
+    /// Queues of each end of a cable.
+    queues: usize,
     folder: tempfile::TempDir,
 }
 
@@ -53,10 +59,14 @@ const QUIET: &[&str] = &[
 
 impl Lab {
     fn new(config: &str) -> Self {
+        Self::with_queues(config, 1)
+    }
+
+    fn with_queues(config: &str, queues: usize) -> Self {
         let [left, right, router] = ["left", "right", "router"].map(Netns::new);
         [&left, &right, &router].iter().for_each(|host| host.sysctl(QUIET));
         let folder = tempfile::tempdir().unwrap();
-        let lab = Lab { left, right, router, folder };
+        let lab = Lab { left, right, router, queues, folder };
         lab.connect("left");
         lab.connect("right");
         let head = "version = 1\nrole = \"router\"\n[control]\nsocket = \"router.sock\"\n[neighbors]\nreachable_s = 1\n";
@@ -71,7 +81,16 @@ impl Lab {
     /// The cable to a host, its addresses, and its routes by way of the router.
     fn connect(&self, name: &str) {
         let (host, net) = (self.host(name), if name == "left" { 1 } else { 2 });
-        cable(&self.router, &format!("tm-{name}"), host, name, 1500);
+        let own = format!("tm-{name}");
+        if self.queues == 1 {
+            cable(&self.router, &own, host, name, 1500);
+        } else {
+            let (queues, there) = (format!("numrxqueues {0} numtxqueues {0}", self.queues), host.path());
+            let ends = format!("name {own} {queues} type veth peer name {name} {queues}");
+            self.router.run(&format!("ip link add {ends} netns {there}"));
+            self.router.run(&format!("ip link set {own} up"));
+            host.run(&format!("ip link set {name} up"));
+        }
         for (address, via) in [
             (format!("10.{net}.0.2/24"), format!("10.{net}.0.1")),
             (format!("fd00:{net}::2/64"), format!("fd00:{net}::1")),
@@ -301,6 +320,72 @@ fn root_xdp_router_is_killed_and_comes_back() {
     lab.ping("left", "10.2.0.2");
     router.stop();
     assert!(!lab.router.run("ip link show tm-left").contains("xdp"), "the program is still there");
+}
+
+/// A stream of numbered packets from the left host to the right one finds the router dead for a moment.
+#[test]
+fn root_xdp_router_forwards_again_two_seconds_after_a_kill() {
+    let Some(_turn) = turn("root_xdp_router_forwards_again_two_seconds_after_a_kill") else { return };
+    const ROUTES: u64 = 20_000;
+    const MOST: Duration = Duration::from_secs(2);
+    let mut text =
+        "[state]\npath = \"router.state\"\nevery = 0\n[table]\npath = [\"table.txt\"]\n".to_owned();
+    for label in 1..=7 {
+        text += &format!("[[next_hop]]\nlabel = {label}\nvia = \"10.2.0.2\"\n");
+    }
+    let lab = Lab::new(&(text + &config("us", "")));
+    let table: String =
+        (0..ROUTES).map(|n| format!("20.{}.{}.0/24 {}\n", n / 256, n % 256, 1 + n % 7)).collect();
+    std::fs::write(lab.folder.path().join("table.txt"), table).unwrap();
+    lab.right.add_address("20.3.7.9/32", "lo");
+    let mut router = lab.start();
+    lab.ping("left", "20.3.7.9");
+    let _: schema::Done = router.control.post(path::STATE, &serde_json::json!({})).unwrap();
+    let stream = Numbered::start(&lab.left, &lab.right, "20.3.7.9".parse().unwrap(), 4, 1000, 64);
+    wait_until("packets are on their way", Duration::from_secs(10), || stream.sent() > 200);
+    router.signal(Signal::KILL);
+    router.child.wait().unwrap();
+    let router = lab.start();
+    lab.ping("left", "20.3.7.9");
+    let fibs: schema::Fibs = router.control.get(path::FIB, &()).unwrap();
+    assert!(fibs.fibs.iter().any(|fib| fib.prefixes >= ROUTES), "{fibs:?}");
+    let said = lab.log();
+    assert!(said.contains("state image router.state") && !said.contains("warning: state"), "{said}");
+    let arrived = stream.finish();
+    // That it arrives again is in what did not: a gap that never ends is none.
+    assert!(arrived.gap < MOST && arrived.sent - arrived.received < 2000, "{arrived:?}");
+    assert!(arrived.gap > Duration::from_millis(5) && arrived.received > 200, "{arrived:?}");
+    router.stop();
+}
+
+/// A queue of each port for each worker: the device spreads the flows, and each stays where it is, in order.
+#[test]
+fn root_xdp_router_has_two_workers_on_two_queues() {
+    let Some(_turn) = turn("root_xdp_router_has_two_workers_on_two_queues") else { return };
+    const FLOWS: usize = 32;
+    let lab = Lab::with_queues(&format!("[run]\nworkers = 2\n{}", config("us", "")), 2);
+    let router = lab.start();
+    for name in ["left", "right"] {
+        let line = format!("port {name}: af_xdp, native, copy, 2 queues");
+        assert!(lab.log().contains(&line), "{}", lab.log());
+    }
+    lab.ping("left", "10.2.0.2");
+    lab.ping("right", "fd00:1::2");
+    let there = Numbered::start(&lab.left, &lab.right, "10.2.0.2".parse().unwrap(), FLOWS, 20_000, 64);
+    let back = Numbered::start(&lab.right, &lab.left, "fd00:1::2".parse().unwrap(), FLOWS, 20_000, 64);
+    wait_until("enough has been sent", Duration::from_secs(20), || {
+        there.sent() >= 15_000 && back.sent() >= 15_000
+    });
+    for arrived in [there.finish(), back.finish()] {
+        assert_eq!((arrived.late, arrived.flows), (0, FLOWS), "{arrived:?}");
+        assert!(arrived.received * 100 >= arrived.sent * 95, "{arrived:?}");
+    }
+    let workers: schema::Workers = router.control.get(path::WORKERS, &()).unwrap();
+    let packets: Vec<u64> = workers.workers.iter().map(|worker| worker.packets).collect();
+    let all: u64 = packets.iter().sum();
+    assert!(packets.len() == 2 && packets.iter().all(|one| one * 10 > all), "{packets:?}");
+    assert!(router.ports().iter().all(|port| port.queues == 2 && port.unread == Some(0)));
+    router.stop();
 }
 
 #[test]

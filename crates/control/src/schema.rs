@@ -190,6 +190,8 @@ answers! {
         pub lost: u64,
         /// Times that it came back and was opened anew, by queue.
         pub found: u64,
+        /// Tries to open a queue that found it taken by another socket (EBUSY); told of `af_xdp` only.
+        pub taken_by_others: u64,
         /// What keeps the port from a device that is there (again), in a line; told of `af_xdp` only.
         pub hindered: Option<String>,
     }

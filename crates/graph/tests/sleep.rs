@@ -6,7 +6,7 @@ mod support;
 
 use std::io::{PipeReader, PipeWriter, Read, Write};
 use std::os::fd::AsFd;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use support::*;
 use tidemill_burst::{Burst, Memory, Packet, Pool};
@@ -231,4 +231,82 @@ fn nodes_and_the_control_side_wake_workers() {
         until("a notice", || sent.lock().unwrap().len() == 21);
         drop(capture);
     });
+}
+
+/// A device whose worker's idle turns are counted.
+struct Watched {
+    device: Box<dyn Port>,
+    seen: Arc<Mutex<Seen>>,
+}
+
+#[derive(Default)]
+struct Seen {
+    /// Looks in vain since the last packet.
+    vain: u64,
+    packet: Option<Instant>,
+    /// The first sleep after a packet: behind so many looks in vain, and so long after it.
+    sleep: Option<(u64, Duration)>,
+}
+
+impl Port for Watched {
+    fn name(&self) -> &str {
+        self.device.name()
+    }
+    fn rx(&mut self, now_ns: u64, pool: &mut Pool, burst: &mut Burst) -> Result<RxStatus, PortError> {
+        let status = self.device.rx(now_ns, pool, burst)?;
+        let mut seen = self.seen.lock().unwrap();
+        if status == RxStatus::Received {
+            (seen.vain, seen.packet) = (0, Some(Instant::now()));
+        } else {
+            seen.vain += 1;
+        }
+        Ok(status)
+    }
+    fn tx(&mut self, now_ns: u64, pool: &mut Pool, burst: &mut Burst) -> Result<(), PortError> {
+        self.device.tx(now_ns, pool, burst)
+    }
+    fn counters(&self) -> PortCounters {
+        self.device.counters()
+    }
+    fn wake(&mut self, waker: &Waker) -> Wake<'_> {
+        let mut seen = self.seen.lock().unwrap();
+        if let Some(packet) = seen.packet.take() {
+            seen.sleep = Some((seen.vain, packet.elapsed()));
+        }
+        drop(seen);
+        self.device.wake(waker)
+    }
+}
+
+#[test]
+fn a_worker_polls_in_vain_for_as_long_as_it_is_told_to() {
+    let some = Duration::from_millis(20);
+    for poll in [Some(Duration::ZERO), Some(some), Some(LONG), None] {
+        let memory = Memory::new(256, 2048).unwrap();
+        let (mut wire, sent, device) = device(false);
+        let seen = Arc::new(Mutex::new(Seen::default()));
+        let port: Box<dyn Port> = Box::new(Watched { device, seen: Arc::clone(&seen) });
+        let idle = Idle { poll, ..idle(LONG) };
+        let placement = Placement { idle, ..Placement::simple(1, &memory) };
+        let sleeps = poll.is_some_and(|poll| poll <= some);
+        let outcome = run(echo(), vec![vec![port]], placement, |_| {
+            wire.write_all(&[1]).unwrap();
+            until("a packet", || *sent.lock().unwrap() == [1]);
+            match sleeps {
+                true => until("its sleep", || seen.lock().unwrap().sleep.is_some()),
+                false => until("looks in vain", || seen.lock().unwrap().vain > 5000),
+            }
+        });
+        let seen = seen.lock().unwrap();
+        assert_eq!((outcome.snapshot.slept_ns > 0, seen.sleep.is_some()), (sleeps, sleeps), "{poll:?}");
+        match (poll, seen.sleep) {
+            // It says that it will sleep, and looks once more.
+            (Some(poll), Some((vain, _))) if poll.is_zero() => assert_eq!(vain, 2),
+            // However long it was kept from its work: one look begins the time, one ends it. Its clock may be some thousandths off.
+            (Some(poll), Some((vain, after))) => {
+                assert!(vain >= 3 && after >= poll * 19 / 20, "{vain} looks, {after:?}");
+            }
+            _ => {}
+        }
+    }
 }

@@ -5,6 +5,7 @@
 mod support;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use support::*;
 use tidemill_burst::{DropReason, Memory, Packet, Pool};
@@ -87,7 +88,7 @@ fn ports(chains: usize, total: u64) -> (Vec<Vec<Box<dyn Port>>>, Vec<Sent>) {
     (vec![a, b], sent)
 }
 
-fn placement(chains: usize, stages: &[&[&str]], ring: usize, memory: &std::sync::Arc<Memory>) -> Placement {
+fn placement(chains: usize, stages: &[&[&str]], ring: usize, memory: &Arc<Memory>) -> Placement {
     let stages: Vec<Vec<String>> =
         stages.iter().map(|nodes| nodes.iter().map(|node| (*node).to_owned()).collect()).collect();
     let workers = chains * (stages.len() + 1);
@@ -323,20 +324,42 @@ fn stages_that_make_no_sense_are_refused() {
     );
 }
 
+/// Writes down which CPUs the kernel lets its thread use.
+struct Witness(Arc<Mutex<String>>);
+
+/// As the kernel lists them, for the calling thread: `0-1,3`.
+fn cpus_allowed() -> String {
+    let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+    list.unwrap().trim().to_owned()
+}
+
+impl Node for Witness {
+    fn process(&mut self, _: &mut Context<'_>, _: &mut [Packet], _: &mut [Verdict]) {
+        *self.0.lock().unwrap() = cpus_allowed();
+    }
+}
+
 #[test]
-fn a_worker_that_cannot_have_its_cpu_says_so_and_works() {
-    let ours = allowed_cpus()[0];
+fn a_worker_is_on_its_cpu_or_says_that_it_is_not_and_works() {
+    let (all, ours) = (cpus_allowed(), *allowed_cpus().last().unwrap());
     // One that the system has a name for and no machine has, and one beyond all names.
     for (cpu, is_bound) in [(ours, true), (1023, false), (1 << 20, false)] {
         let memory = Memory::new(FRAMES, 2048).unwrap();
         let ((a, _), (b, _)) = (script("a", 700), script("b", 0));
         let placement = Placement { cpus: vec![cpu], ..Placement::simple(1, &memory) };
-        let (graph, domain, options) = (mixed_graph(0), Domain::new(), options(FRAMES, vec![]));
+        let seen = Arc::new(Mutex::new(String::new()));
+        let witness = Arc::clone(&seen);
+        let mut graph = GraphBuilder::new(["a", "b"]);
+        graph.node("witness", ["on"], move |_| Box::new(Witness(Arc::clone(&witness))));
+        graph.input("a", "witness").edge("witness", "on", "port:b");
+        let (graph, domain, options) = (graph.build().unwrap(), Domain::new(), options(FRAMES, vec![]));
         let engine = Engine::placed(graph, vec![vec![a], vec![b]], placement, &domain, options).unwrap();
         let handle = engine.handle();
         assert!(handle.unbound(0).is_none(), "it has not begun");
         let ledger = engine.run(|_| ()).snapshot.ledger();
         assert!(ledger.balances() && ledger.received == 700, "{ledger:?}");
+        assert_eq!(*seen.lock().unwrap(), if is_bound { cpu.to_string() } else { all.clone() });
         let said = format!("worker 0 is not bound to CPU {cpu}: Invalid argument (os error 22)");
         let unbound = handle.unbound(0).map(|unbound| unbound.to_string());
         assert_eq!(unbound, (!is_bound).then_some(said));

@@ -1,8 +1,10 @@
 //! Memory nodes: made-up ones, and those of this machine.
 #![allow(clippy::unwrap_used)] // a test may
 
+use std::collections::BTreeMap;
 use std::path::Path;
-use tidemill_lookup::numa::{Copies, Node, Policy, Topology};
+use tidemill_lookup::mem::Region;
+use tidemill_lookup::numa::{Copies, Node, Policy, Topology, cpu_list};
 
 #[test]
 fn a_made_up_machine_is_read() {
@@ -58,4 +60,43 @@ fn a_policy_ends_with_its_work() {
 fn status() -> Option<String> {
     let maps = std::fs::read_to_string("/proc/thread-self/numa_maps").ok()?;
     Some(maps.lines().next()?.split(' ').nth(1)?.to_owned())
+}
+
+#[test]
+fn pages_lie_on_the_node_that_they_were_asked_of() {
+    const LEN: usize = 8 << 20;
+    let memory = std::fs::read_to_string("/sys/devices/system/node/has_memory").unwrap_or_default();
+    let memory = cpu_list(memory.trim()).unwrap_or_default();
+    let is_ours = |node: &Node| memory.contains(&(node.id as usize)) && Policy::prefer(node.id).is_ok();
+    let nodes = Topology::read(Path::new("/sys")).nodes;
+    let mut seen = 0;
+    for id in nodes.iter().filter(|&node| is_ours(node)).map(|node| node.id) {
+        // Beside one that is not there: on a machine with one node nothing is asked of it.
+        let node = |id, cpu| Node { id, cpus: vec![cpu] };
+        let copies = Copies::of(&Topology { nodes: vec![node(id, 0), node(1023, 1)] }, &[Some(0)]);
+        assert_eq!(copies.node(0), Some(id));
+        let region = copies.on(0, || Region::new(LEN)).unwrap();
+        let Some(bytes) = bytes_by_node(region.as_ptr().addr()) else { break };
+        assert!(bytes.len() == 1 && bytes.get(&id).is_some_and(|bytes| *bytes >= LEN), "{id}: {bytes:?}");
+        seen += 1;
+    }
+    if seen == 0 {
+        println!(
+            "skipped: pages_lie_on_the_node_that_they_were_asked_of (this kernel does not tell where pages lie)"
+        );
+    }
+}
+
+/// How much of the mapping at an address is in memory, on which nodes, if the kernel tells.
+fn bytes_by_node(address: usize) -> Option<BTreeMap<u32, usize>> {
+    let maps = std::fs::read_to_string("/proc/self/numa_maps").ok()?;
+    let begins_at = |line: &str| usize::from_str_radix(line.split(' ').next()?, 16).ok();
+    let line = maps.lines().rev().find(|line| begins_at(line).is_some_and(|start| start <= address))?;
+    let size = |word: &str| word.strip_prefix("kernelpagesize_kB=")?.parse::<usize>().ok();
+    let page = line.split(' ').find_map(size)? << 10;
+    let of_node = |word: &str| {
+        let (node, pages) = word.strip_prefix('N')?.split_once('=')?;
+        Some((node.parse::<u32>().ok()?, pages.parse::<usize>().ok()? * page))
+    };
+    Some(line.split(' ').filter_map(of_node).collect())
 }

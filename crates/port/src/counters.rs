@@ -58,6 +58,9 @@ pub struct PortCounters {
     pub lost: u64,
     /// Times that it came back and was opened anew.
     pub found: u64,
+    /// Tries to open this queue that found it taken by somebody else's socket (EBUSY; `af_xdp` only). A queue that is taken at the start is
+    /// tried again for two seconds; one on a device that came back, at every look at it.
+    pub taken_by_others: u64,
 }
 
 impl PortCounters {
@@ -77,6 +80,7 @@ impl PortCounters {
         self.tx.add(&other.tx);
         self.lost += other.lost;
         self.found += other.found;
+        self.taken_by_others += other.taken_by_others;
     }
 
     /// Queues whose device is away.

@@ -96,6 +96,9 @@ fn root_queues_of_two_regions_run_on_two_threads() {
     }
     let regions = [memory(2048), memory(2048)];
     let queues = open("null", "net_null0", &Options::default(), &regions).unwrap();
+    // What spreads flows over the queues is said; how long its key is, is the driver's.
+    let note = queues[0].note();
+    assert!(note.starts_with("port null: dpdk, net_null, 2 queues, RSS by "), "{note}");
     let mut other = regions[1].pool(512).unwrap();
     let pools: Vec<Pool> = std::thread::scope(|scope| {
         let threads: Vec<_> = queues

@@ -767,10 +767,23 @@ fn root_xdp_what_keeps_a_port_from_a_device_that_is_back_is_said() {
     until(&mut left, &mut pool, "that one is gone too", is_gone);
     // Somebody else was faster.
     cable("left", "right");
-    let (mut faster, _rule) = ruled("left", &memory, &behind);
+    let (faster, _rule) = ruled("left", &memory, &behind);
     let taken = "queue 0 is taken by another AF_XDP socket (these have some open: root_xdp";
     until(&mut left, &mut pool, "the other one is told", says(taken));
-    faster.finish(now_ns(), &mut pool).unwrap();
+    assert!(left.counters().taken_by_others > 0);
+    // A port that is opened waits for it, counts that, and says so.
+    let going = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(700));
+        drop(faster);
+    });
+    let next = open("left", "left", 1, &behind, std::slice::from_ref(&memory)).unwrap();
+    going.join().unwrap();
+    let tries = next.queues[0].counters().taken_by_others;
+    let told = format!(
+        "queue 0 of left was taken by another AF_XDP socket at first: it was let go after {tries} tries"
+    );
+    assert!(tries > 0 && next.notes.iter().any(|note| note.contains(&told)), "{tries}: {:?}", next.notes);
+    drop(next);
     until(&mut left, &mut pool, "it is back after all", is_back);
     assert_eq!((left.counters().lost, left.counters().found), (2, 2));
     let mut right = port("right", &memory, Mode::Native);

@@ -19,17 +19,32 @@ pub(crate) const LINES: &[Line] = &[
         Ok(Outcome::Pass(format!("{} tests: root_wire restart::", machine.tests(&target, 4)?)))
     }),
     // What must exist besides.
-    ("AF_XDP ports", |machine| file(machine, "tidemill-port", "root_xdp", &["--features", "xdp"], 9)),
-    ("a router on AF_XDP", |machine| file(machine, "tidemill-cli", "root_xdp", &[], 4)),
-    ("DPDK ports", |machine| file(machine, "tidemill-port", "root_dpdk", &["--features", "dpdk"], 8)),
-    ("a router on DPDK", |machine| file(machine, "tidemill-cli", "root_dpdk", &["--features", "dpdk"], 1)),
+    ("AF_XDP ports", |machine| file(machine, "tidemill-port", "root_xdp", &["--features", "xdp"], 10)),
+    ("AF_XDP ports on one region of memory", |machine| {
+        file(machine, "tidemill-port", "root_xdp_umem", &["--features", "xdp"], 2)
+    }),
+    ("a router on AF_XDP", |machine| file(machine, "tidemill-cli", "root_xdp", &[], 8)),
+    ("DPDK ports", |machine| file(machine, "tidemill-port", "root_dpdk", &["--features", "dpdk"], 11)),
+    ("a router on DPDK", |machine| file(machine, "tidemill-cli", "root_dpdk", &["--features", "dpdk"], 3)),
+    ("flows stay on one worker, in order: a wire", |machine| wire(machine, "workers::", 4)),
+    ("flows stay on one worker, in order: software", |machine| {
+        file(machine, "tidemill-port", "spread", &[], 9)
+    }),
+    ("memory and copies of the workers' nodes", |machine| {
+        let passed = machine.tests(&["-p", "tidemill-lookup", "--lib", "numa"], 2)?;
+        let pages = machine.tests(&["-p", "tidemill-lookup", "--test", "numa"], 3)?;
+        Ok(Outcome::Pass(format!("{} tests: tidemill-lookup numa", passed + pages)))
+    }),
     ("placement: pipelines, sleepers, order", |machine| {
         let passed = machine.tests(&["-p", "tidemill-graph"], 20)?;
         Ok(Outcome::Pass(format!("{passed} tests: tidemill-graph")))
     }),
     ("TCP segments coalesced and cut again", |machine| {
         let passed = machine.tests(&["-p", "tidemill-ip", "coalesce"], 5)?;
-        Ok(Outcome::Pass(format!("{passed} tests: tidemill-ip coalesce")))
+        let router = machine.tests(&["-p", "tidemill-router", "--test", "router", "coalesce::"], 7)?;
+        Ok(Outcome::Pass(format!(
+            "{passed} tests: tidemill-ip coalesce; {router}: a router with and without"
+        )))
     }),
     ("tidy", |_| {
         let good = tidy::run()?;

@@ -1,5 +1,5 @@
 //! The tier `peers`: the runners build, and answer like the reference on small tables: of routes with everything nested, of
-//! flows with keys of every width.
+//! flows with keys of every width, of rules; DPDK's forwarder sends what it has to.
 
 use super::Totals;
 use crate::{env, peers};
@@ -13,6 +13,7 @@ const CHECKS: &[Check] = &[
     ("peers::lpm_checksums_ipv6", || peers::lpm::self_check(6)),
     ("peers::flow_checksums", peers::flow::self_check),
     ("peers::classify_checksums", peers::classify::self_check),
+    ("peers::forwarder_checksums", peers::port::self_check),
 ];
 
 pub(crate) fn run() -> Result<Totals> {

@@ -417,6 +417,12 @@ fn print_ports(ports: &[tidemill_control::schema::Port]) {
         if let Some(why) = &port.hindered {
             println!("{}: its device is there, but cannot be opened: {why}", port.name);
         }
+        if port.taken_by_others > 0 {
+            println!(
+                "{}: {} tries to open a queue found it taken by another AF_XDP socket",
+                port.name, port.taken_by_others
+            );
+        }
         if let Some(left) = port.left {
             println!("{}: {left} packets left to the kernel", port.name);
         }

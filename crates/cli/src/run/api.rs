@@ -168,6 +168,7 @@ pub(super) fn ports(service: &Service) -> schema::Ports {
             unread: left.as_ref().map(|left| left.unread),
             lost: counters.lost,
             found: counters.found,
+            taken_by_others: counters.taken_by_others,
             hindered: left.and_then(|left| left.hindered),
         }
     };

@@ -39,7 +39,7 @@ impl Netns {
     }
 
     /// As a path that `ip` takes for a namespace.
-    fn path(&self) -> String {
+    pub(crate) fn path(&self) -> String {
         format!("/proc/{}/fd/{}", std::process::id(), self.file.as_raw_fd())
     }
 

@@ -34,6 +34,8 @@ pub(super) enum Stage {
 
 pub(super) struct Device {
     name: String,
+    /// How it was opened, for the operator.
+    pub(super) note: String,
     port: u16,
     wish: Wish,
     stage: AtomicU8,
@@ -79,6 +81,7 @@ impl Device {
         })?;
         let mut device = Device {
             name: name.to_owned(),
+            note: String::new(),
             port,
             wish: Wish {
                 queues: queues as u16,
@@ -97,6 +100,7 @@ impl Device {
         drop(control);
         let info = info.map_err(failed("cannot tell what the device is"))?;
         device.check(&info, options, memory)?;
+        device.note = note(name, &info, queues);
         let or = |wanted: Option<u16>, theirs: u16| wanted.unwrap_or(if theirs > 0 { theirs } else { RING });
         device.wish.rx_ring = or(options.rx_descriptors, info.rx_ring);
         device.wish.tx_ring = or(options.tx_descriptors, info.tx_ring);
@@ -250,6 +254,18 @@ impl Device {
             action: "cannot close the device",
             source: said.into(),
         })
+    }
+}
+
+/// What the operator should know of an open device.
+fn note(name: &str, info: &Info, queues: usize) -> String {
+    let line = format!("port {name}: dpdk, {}", info.driver());
+    match (queues, info.rss_key) {
+        (1, _) => format!("{line}, 1 queue"),
+        (_, 0) => format!(
+            "{line}, {queues} queues, RSS by the device's own key: the two directions of a flow may be on two workers"
+        ),
+        (_, bytes) => format!("{line}, {queues} queues, RSS by a symmetric key of {bytes} bytes"),
     }
 }
 

@@ -132,6 +132,11 @@ pub struct DpdkPort {
 }
 
 impl DpdkPort {
+    /// How its device was opened, in a line: driver, queues, and what spreads flows over them.
+    pub fn note(&self) -> &str {
+        &self.device.note
+    }
+
     /// Frames that DPDK has now.
     pub fn lent(&self) -> usize {
         self.queue.as_ref().map_or(0, Queue::lent)

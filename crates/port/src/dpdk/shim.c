@@ -65,6 +65,9 @@ _Static_assert(offsetof(struct tm_stock, pool) == 8 && offsetof(struct tm_stock,
 	offsetof(struct tm_stock, strays) == 28 && offsetof(struct tm_stock, stray) == 32 &&
 	offsetof(struct tm_stock, lock) == 40 && sizeof(struct tm_stock) == 48, "stock layout");
 
+/* The longest key of a device's hash that we set. */
+#define MOST_KEY 64
+
 /* What a device is. */
 struct tm_info {
 	char driver[32];
@@ -78,7 +81,7 @@ struct tm_info {
 	uint16_t tx_ring;
 	uint8_t mac[6];
 	uint8_t up;
-	uint8_t padding;
+	uint8_t rss_key; /* bytes of its hash's key, which is ours; 0: it has its own */
 };
 _Static_assert(sizeof(struct tm_info) == 64, "info layout");
 
@@ -377,6 +380,7 @@ tm_info(uint16_t port, struct tm_info *out)
 		return result;
 	snprintf(out->driver, sizeof(out->driver), "%s", info.driver_name);
 	out->rss = info.flow_type_rss_offloads & (RTE_ETH_RSS_IP | RTE_ETH_RSS_TCP | RTE_ETH_RSS_UDP);
+	out->rss_key = info.hash_key_size <= MOST_KEY ? info.hash_key_size : 0;
 	out->min_frame = info.min_rx_bufsize;
 	out->max_mtu = info.max_mtu;
 	out->max_rx_queues = info.max_rx_queues;
@@ -416,7 +420,7 @@ int
 tm_configure(uint16_t port, struct tm_wish *wish, char *words, size_t room)
 {
 	/* With this key both directions of a flow have the same hash (Woo and Park, 2012). */
-	static uint8_t key[64];
+	static uint8_t key[MOST_KEY];
 	struct rte_eth_dev_info info;
 	struct rte_eth_conf conf;
 	struct ear ear;

@@ -75,7 +75,8 @@ pub(super) struct Info {
     pub(super) tx_ring: u16,
     pub(super) mac: [u8; 6],
     pub(super) up: u8,
-    padding: u8,
+    /// Bytes of the key by which it hashes flows, which is ours; 0 if it has its own.
+    pub(super) rss_key: u8,
 }
 const _: () = assert!(size_of::<Info>() == 64);
 

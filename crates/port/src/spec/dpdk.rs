@@ -1,7 +1,7 @@
 //! Devices of DPDK's.
 
-use super::{FaultSpec, OpenContext, PortSpec, queues_of};
-use crate::{Port, PortError};
+use super::{FaultSpec, OpenContext, Opened, PortSpec, queues_of};
+use crate::PortError;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::path::PathBuf;
@@ -112,11 +112,7 @@ impl DpdkSpec {
     }
 
     #[cfg(feature = "dpdk")]
-    pub(super) fn open(
-        &self,
-        workers: usize,
-        context: &OpenContext<'_>,
-    ) -> Result<Vec<Box<dyn Port>>, PortError> {
+    pub(super) fn open(&self, workers: usize, context: &OpenContext<'_>) -> Result<Opened, PortError> {
         self.check(workers)?;
         let queues = queues_of(&self.name, self.queues, workers)?;
         let options = crate::dpdk::Options {
@@ -130,11 +126,12 @@ impl DpdkSpec {
             return Err(PortError::config(&self.name, "a device needs each worker's packet memory"));
         };
         let ports = crate::dpdk::open(&self.name, &self.device, &options, memory)?;
-        Ok(super::boxed(ports))
+        let notes = ports.first().map(|port| port.note().to_owned()).into_iter().collect();
+        Ok(Opened { queues: super::boxed(ports), notes, rule: None })
     }
 
     #[cfg(not(feature = "dpdk"))]
-    pub(super) fn open(&self, workers: usize, _: &OpenContext<'_>) -> Result<Vec<Box<dyn Port>>, PortError> {
-        self.check(workers).map(|()| Vec::new())
+    pub(super) fn open(&self, workers: usize, _: &OpenContext<'_>) -> Result<Opened, PortError> {
+        self.check(workers).map(|()| Opened::default())
     }
 }

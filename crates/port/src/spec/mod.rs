@@ -236,7 +236,7 @@ impl PortSpec {
             PortSpec::Generator(spec) => (quiet(boxed(spec.open(queues, context)?)), false),
             PortSpec::AfPacket(spec) => (quiet(boxed(spec.open(queues)?)), true),
             PortSpec::AfXdp(spec) => (spec.open(queues, context)?, true),
-            PortSpec::Dpdk(spec) => (quiet(spec.open(queues, context)?), true),
+            PortSpec::Dpdk(spec) => (spec.open(queues, context)?, true),
         };
         let (fault, tap) = any!(self, spec => (spec.fault, spec.tap.as_deref()));
         let ports = wrap(open.queues, fault, tap, context)?;

@@ -76,7 +76,7 @@ pub use port::XdpPort;
 
 use crate::rule::Rule;
 use crate::spec::{Leave, Mode};
-use crate::{Device, PortError};
+use crate::{Device, Port, PortError};
 use program::Program;
 use std::io;
 use std::sync::Arc;
@@ -301,6 +301,16 @@ fn notes(name: &str, interface: &str, options: &Options, ports: &[XdpPort]) -> V
         line += &format!(", busy polling for {} us", options.busy_poll_us);
     }
     let mut notes = vec![line];
+    for (queue, port) in ports.iter().enumerate() {
+        let tries = port.counters().taken_by_others;
+        if tries > 0 {
+            notes.push(format!(
+                "port {name}: queue {queue} of {interface} was taken by another AF_XDP socket at first: it was let go after {tries} \
+                 tries to bind to it, {} ms apart",
+                socket::AGAIN.as_millis()
+            ));
+        }
+    }
     if !is_virtual(interface) && sys::takes_tags_off(interface) {
         notes.push(format!(
             "port {name}: warning: {interface} takes VLAN tags off what it receives, and tagged packets look like untagged ones here: \

@@ -8,6 +8,7 @@ use super::sys::{self, Desc, Kick, Statistics};
 use super::{ETHERNET, Options, check_memory, check_queues, device, failed, is_virtual, partial};
 use crate::{Device, Port, PortCounters, PortError, RxStatus, Wake, Waker};
 use rustix::event::epoll;
+use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -129,8 +130,11 @@ impl XdpPort {
             options: &self.options,
             memory: self.lent.memory(),
             patience,
+            taken: Cell::new(0),
         };
-        let socket = place.open()?;
+        let opened = place.open();
+        self.counters.taken_by_others += place.taken.get();
+        let socket = opened?;
         let ear = match self.queue {
             0 => Some(sys::ear(device.index, self.options.promiscuous).and_then(|ear| {
                 let both = either(&socket.fd, &ear)?;

@@ -12,6 +12,7 @@ use super::sys::{self, Desc};
 use super::{Options, failed};
 use crate::PortError;
 use crate::spec::Mode;
+use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -41,6 +42,8 @@ pub(super) struct Place<'a> {
     pub(super) memory: &'a Arc<Memory>,
     /// How long a queue that is taken is waited for.
     pub(super) patience: Duration,
+    /// Tries that found it taken.
+    pub(super) taken: Cell<u64>,
 }
 
 /// A bound socket of this process, as others may share with it.
@@ -107,14 +110,15 @@ impl Place<'_> {
     fn bind(&self, flags: u16, share: bool) -> io::Result<Socket> {
         let started = Instant::now();
         loop {
-            match self.attempt(flags, share) {
-                Err(error)
-                    if error.raw_os_error() == Some(libc::EBUSY) && started.elapsed() < self.patience =>
-                {
-                    std::thread::sleep(Duration::from_millis(10));
-                }
-                result => return result,
+            let result = self.attempt(flags, share);
+            if !matches!(&result, Err(error) if error.raw_os_error() == Some(libc::EBUSY)) {
+                return result;
             }
+            self.taken.set(self.taken.get() + 1);
+            if started.elapsed() >= self.patience {
+                return result;
+            }
+            std::thread::sleep(AGAIN);
         }
     }
 
@@ -176,6 +180,9 @@ impl Place<'_> {
         PortError::config(self.port, what)
     }
 }
+
+/// How long after one try to bind to a taken queue the next one comes.
+pub(super) const AGAIN: Duration = Duration::from_millis(10);
 
 /// What is said of a queue that somebody else has.
 pub(super) const TAKEN: &str = "is taken by another AF_XDP socket";

@@ -154,6 +154,17 @@ fn tags_come_and_go() {
 }
 
 #[test]
+fn it_is_off_unless_it_is_asked_for() {
+    let merged = |more: &str| {
+        let config = format!("{more}{}", config(1500));
+        let v4 = routes(&[("20.0.0.0/8", 2), ("30.0.0.0/8", 1)]);
+        let run = Router::new(&config, v4, routes(&[])).run_with(run4(B, 1, 100, true), 2048, |_| {});
+        run.snapshot.ledger().consumed
+    };
+    assert_eq!((merged(""), merged("router.coalesce_tcp = true\n")), (0, 3));
+}
+
+#[test]
 fn switching_it_takes_a_restart() {
     let config = config(1500);
     let mut router = Router::new(&config, routes(&[]), routes(&[]));
