@@ -7,7 +7,7 @@ mod tool;
 use serde_json::Value;
 use std::fs::OpenOptions;
 use std::io::Write as _;
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::os::unix::net::UnixDatagram;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -28,6 +28,20 @@ fn tidemill(folder: &Folder, line: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidemill"));
     command.args(line.split(' ')).current_dir(folder.path(".")).stdin(Stdio::null());
     command
+}
+
+fn hang_up(running: &Running) {
+    let pid = running.0.id().to_string();
+    assert!(Command::new("kill").args(["-HUP", &pid]).status().unwrap().success());
+}
+
+/// Waits until a run has said something.
+fn is_said(folder: &Folder, what: &str) {
+    let started = Instant::now();
+    while !folder.read("said").contains(what) {
+        assert!(started.elapsed() < PATIENCE, "{what}: {}", folder.read("said"));
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }
 
 /// A run of `run.toml`, whose `file` is read again while its disk gives nothing: it answers, and says that all goes on. Then it gets `text`.
@@ -156,7 +170,10 @@ fn what_is_said_follows_the_levels() {
     // A level in the file, then one by command.
     folder.write("run.toml", format!("{text}[log]\nmodules = {{ reload = \"debug\" }}\n"));
     folder.ok("reload --socket s.sock");
-    assert!(folder.read("said").contains("tidemill: reload: run.toml: run.toml: reloaded (number 2)\n"));
+    assert!(folder.read("said").contains("tidemill: reload: run.toml: reloaded (number 2)\n"));
+    // A signal's reload is a line of its own at other levels; at this one it is the event's.
+    hang_up(&running);
+    is_said(&folder, "reloaded (number 3)");
     let text = folder.ok("log error run=debug --socket s.sock").out;
     let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
     assert_eq!(rows, [["module", "level"], ["default", "error"], ["run", "debug"], ["reload", "debug"]]);
@@ -167,7 +184,9 @@ fn what_is_said_follows_the_levels() {
     ]);
     folder.ok("stop --socket s.sock");
     assert!(running.0.wait().unwrap().success());
-    assert!(folder.read("said").contains("tidemill: run: run.toml: stops: it was asked to\n"));
+    let said = folder.read("said");
+    assert!(said.contains("tidemill: run: run.toml: stops: it was asked to\n"), "{said}");
+    assert_eq!(said.matches("(number 3)").count(), 1, "{said}");
     folder.write(
         "wrong.toml",
         format!(
@@ -176,4 +195,43 @@ fn what_is_said_follows_the_levels() {
         ),
     );
     folder.fail(&[("check wrong.toml", 2, "log.modules: there is no module \"rain\"")]);
+}
+
+/// Where standard error is the journal's, each line says how severe it is; nowhere else does one.
+#[test]
+fn the_journal_hears_how_severe_a_line_is() {
+    let folder = Folder::new();
+    let text = "version = 1\nrole = \"router\"\n[control]\nsocket = \"s.sock\"\n\
+        [[port]]\nname = \"a\"\nkind = \"null\"\nreceive = false\n[[port]]\nname = \"b\"\nkind = \"generator\"\nrate_pps = 1000\n";
+    folder.write("run.toml", text);
+    let said = std::fs::File::create(folder.path("said")).unwrap();
+    let there = said.metadata().unwrap();
+    let journal = format!("{}:{}", there.dev(), there.ino());
+    let mut command = tidemill(&folder, "run run.toml");
+    command.env("JOURNAL_STREAM", &journal).stdout(Stdio::null()).stderr(said);
+    let mut running = Running(command.spawn().unwrap());
+    let started = Instant::now();
+    while folder.run("log --socket s.sock").code != 0 {
+        assert!(started.elapsed() < PATIENCE && running.0.try_wait().unwrap().is_none());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    hang_up(&running);
+    is_said(&folder, "<6>tidemill: run.toml: reloaded (number 1)\n");
+    folder.write("run.toml", format!("{text}[nonsense]\n"));
+    hang_up(&running);
+    is_said(&folder, "<4>tidemill: reload refused, nothing has changed: ");
+    folder.write("run.toml", text);
+    folder.ok("log reload=debug --socket s.sock");
+    folder.ok("reload --socket s.sock");
+    is_said(&folder, "<6>tidemill: reload: run.toml: reloaded (number 2)\n");
+    folder.ok("stop --socket s.sock");
+    assert!(running.0.wait().unwrap().success());
+    // What is wrong with it; the second one has a standard error of its own, and has inherited the variable.
+    let said = std::fs::File::options().append(true).open(folder.path("said")).unwrap();
+    let mut command = tidemill(&folder, "run missing.toml");
+    command.env("JOURNAL_STREAM", &journal);
+    assert_eq!(command.stderr(said).status().unwrap().code(), Some(2));
+    assert!(folder.read("said").contains("\n<3>tidemill: missing.toml"), "{}", folder.read("said"));
+    let said = command.stderr(Stdio::piped()).output().unwrap().stderr;
+    assert!(said.starts_with(b"tidemill: missing.toml"), "{}", String::from_utf8_lossy(&said));
 }
