@@ -25,11 +25,14 @@ pub(crate) const LINES: &[Line] = &[
         },
     ),
     // Chromium and its libraries are a large download: it is no package that `setup` installs.
-    ("the live page in headless Chromium (apt-get install chromium fonts-dejavu-core)", |machine| {
-        let arguments = ["-p", "tidemill-cli", "--test", "live_page", "--", "--ignored", "--nocapture"];
-        let passed = machine.tests(&arguments, 1)?;
-        Ok(Outcome::Pass(format!("{passed} tests: live_page")))
-    }),
+    (
+        "the live page of every role in headless Chromium (apt-get install chromium fonts-dejavu-core)",
+        |machine| {
+            let page = ["-p", "tidemill-cli", "--features", "lua", "--test", "live_page", "--", "--ignored"];
+            let passed = machine.tests(&page, 2)?;
+            Ok(Outcome::Pass(format!("{passed} tests: live_page")))
+        },
+    ),
     ("requests cut, spliced and filled with other bytes harm nobody", |machine| {
         let mutilated = ["-p", "tidemill-control", "--test", "server", "mutilated_requests"];
         Ok(Outcome::Pass(format!("{} tests: mutilated_requests", machine.tests(&mutilated, 1)?)))
