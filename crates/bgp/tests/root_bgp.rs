@@ -6,7 +6,7 @@
 
 mod lab;
 
-use lab::{Daemon, FRR, Namespace, Ours, has, may_run};
+use lab::{Daemon, FRR, Namespace, Ours, has, may_run, run};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use tidemill_bgp::bmp::View;
@@ -294,6 +294,64 @@ fn root_bird_gives_flow_specifications() {
     daemon.birdc("disable ours");
     ours.until("the end of them", |ours| shown(ours).is_empty());
     ours.check();
+}
+
+/// The same as GoBGP writes them, with routes of its own.
+#[test]
+fn root_gobgp_gives_flow_specifications() {
+    let test = "root_gobgp_gives_flow_specifications";
+    if !may_run(test) || !has(test, "gobgpd") || !has(test, "gobgp") {
+        return;
+    }
+    let ns = Namespace::new();
+    let gobgp = PeerConfig::new("gobgp", IpAddr::from([10, 0, 0, 2]), 64_497);
+    let mut ours = Ours::open(&ns, vec![PeerConfig { flows: FlowTrust::Validated, ..gobgp }]);
+    let family = |name: &str| {
+        format!("[[neighbors.afi-safis]]\n[neighbors.afi-safis.config]\nafi-safi-name = \"{name}\"\n")
+    };
+    let mut daemon = Daemon::gobgp(&ns, &(family("ipv4-flowspec") + &family("ipv6-flowspec")));
+    ours.until("a session", |ours| ours.peer("gobgp").state == Some(State::Established));
+    let rib = |command: &str| run(&format!("ip netns exec {} gobgp -p 50051 global rib {command}", ns.0));
+    rib("add 20.0.0.0/24 nexthop 10.0.0.2 -a ipv4");
+    rib("add 2001:db8:1::/48 nexthop fd00::2 -a ipv6");
+    for flow in [
+        "ipv4-flowspec match destination 20.0.0.0/24 protocol udp source-port ==53 then discard",
+        "ipv4-flowspec match destination 20.0.0.1/32 destination-port >=137 &<=139 ==8080 packet-length >100 then rate-limit 1000 mark 8",
+        "ipv4-flowspec match destination 20.0.0.2/32 fragment is-fragment tcp-flags =S then action sample",
+        "ipv4-flowspec match destination 20.0.0.3/32 then redirect 64497:1",
+        "ipv4-flowspec match destination 203.0.113.0/24 then discard",
+        "ipv6-flowspec match destination 2001:db8:1::/48 protocol tcp then discard",
+        "ipv6-flowspec match destination 2001:db8:1::1/128 0 label ==5 then discard",
+    ] {
+        rib(&format!("add -a {flow}"));
+    }
+    let shown = |ours: &Ours| ours.runner.speaker().flows();
+    let valid = |ours: &Ours| shown(ours).iter().filter(|flow| flow.verdict.is_ok()).count();
+    ours.until("flow specifications", |ours| shown(ours).len() == 7 && valid(ours) == 6);
+    let list = shown(&ours);
+    let texts: Vec<String> = list.iter().map(|flow| format!("{}: {}", flow.spec, flow.actions)).collect();
+    assert_eq!(
+        texts,
+        [
+            "destination 20.0.0.1/32, destination port >=137 & <=139 | =8080, length >100: 1000 bytes/s, DSCP 8",
+            "destination 20.0.0.2/32, TCP flags all of 0x2, fragment any of 0x2: sample",
+            "destination 20.0.0.3/32: redirect",
+            "destination 20.0.0.0/24, protocol =17, source port =53: drop",
+            "destination 203.0.113.0/24: drop",
+            "destination 2001:db8:1::1/128, flow label =5: drop",
+            "destination 2001:db8:1::/48, protocol =6: drop",
+        ]
+    );
+    assert_eq!(list[4].verdict, Err(Invalid::NoRoute));
+    rib("del -a ipv4-flowspec match destination 203.0.113.0/24 then discard");
+    ours.until("a withdrawal", |ours| shown(ours).len() == 6);
+    rib("del 20.0.0.0/24 -a ipv4");
+    ours.until("those of IPv4 invalid", |ours| valid(ours) == 2);
+    let stats = ours.peer("gobgp").stats;
+    assert_eq!((stats.treated_as_withdraw, stats.discarded), (0, 0));
+    ours.check();
+    daemon.kill();
+    ours.until("the end of them", |ours| shown(ours).is_empty());
 }
 
 /// BIRD's routes by way of GoBGP, and GoBGP's BMP, which tells what BIRD has said.

@@ -130,7 +130,7 @@ impl Daemon {
         Daemon::start(ns, &arguments, folder)
     }
 
-    /// GoBGP at 10.0.0.2, port 1792, AS 64497, likewise; with more in its configuration.
+    /// GoBGP at 10.0.0.2, port 1792, AS 64497, likewise; with more in its configuration, which goes on with its session with us.
     pub(crate) fn gobgp(ns: &Namespace, more: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("gobgpd.toml");
@@ -146,8 +146,8 @@ impl Daemon {
         };
         let configuration = format!(
             "[global.config]\nas = 64497\nrouter-id = \"10.0.0.2\"\nport = 1792\nlocal-address-list = [\"10.0.0.2\"]\n{}{}{more}",
-            neighbor("10.0.0.200", 65_000, 1790, false),
-            neighbor("10.0.0.1", 64_496, 179, true)
+            neighbor("10.0.0.1", 64_496, 179, true),
+            neighbor("10.0.0.200", 65_000, 1790, false)
         );
         std::fs::write(&file, configuration).unwrap();
         let arguments = format!("gobgpd -t toml -f {} --api-hosts 127.0.0.1:50051", file.display());
