@@ -1,6 +1,7 @@
 //! Part 16, the kernel's fast path and routing peers: the router's and the Gatekeeper's XDP programs, BGP.
 
 use super::{Line, Machine, Outcome, number, ratios, shown, verdict};
+use crate::fuzz;
 use anyhow::{Context, Result};
 
 /// A test of `real_bgp`, and the lines that it printed about the daemon.
@@ -91,6 +92,21 @@ pub(crate) const LINES: &[Line] = &[
         "a million withdrawals and announcements, and sessions that flap in their midst: nothing lost (root)",
         |machine| real(machine, "real_updates_and_flaps_lose_nothing"),
     ),
+    ("segments are signed by TCP MD5", |machine| {
+        let passed = machine.tests(&["-p", "tidemill-bgp", "--test", "signed", "signature"], 1)?
+            + machine.tests(&["-p", "tidemill-bgp", "--test", "signed", "md5"], 1)?;
+        Ok(Outcome::Pass(format!("{passed} tests: signed")))
+    }),
+    // Where the kernel has none (Linux 6.7, CONFIG_TCP_AO) the test says so, and the line fails.
+    ("segments are signed by TCP-AO", |machine| {
+        let passed = machine.tests(&["-p", "tidemill-bgp", "--test", "signed", "ao_sessions"], 1)?;
+        Ok(Outcome::Pass(format!("{passed} tests: signed")))
+    }),
+    ("any bytes of peers and exporters, fuzzed", |machine| {
+        let seconds = if machine.quick { 20 } else { 300 };
+        let totals = fuzz::some(&["bgp_session", "bgp_bmp", "bgp_flowspec"], seconds)?;
+        Ok(verdict(totals.failed == 0 && totals.passed == 3, format!("{totals}, {seconds} s each")))
+    }),
     ("malformed updates cost what RFC 7606 says; any bytes are heard or end the session", |machine| {
         let passed = machine.tests(&["-p", "tidemill-bgp", "--lib"], 40)?;
         Ok(Outcome::Pass(format!("{passed} tests")))
