@@ -354,6 +354,48 @@ fn root_gobgp_gives_flow_specifications() {
     ours.until("the end of them", |ours| shown(ours).is_empty());
 }
 
+/// What we announce is GoBGP's, and a GoBGP that is killed and comes back has its routes kept until it has told them again.
+#[test]
+fn root_gobgp_takes_our_routes_and_restarts_gracefully() {
+    let test = "root_gobgp_takes_our_routes_and_restarts_gracefully";
+    if !may_run(test) || !has(test, "gobgpd") || !has(test, "gobgp") {
+        return;
+    }
+    let ns = Namespace::new();
+    let gobgp = PeerConfig::new("gobgp", IpAddr::from([10, 0, 0, 2]), 64_497);
+    let mut ours = Ours::with(&ns, vec![gobgp], |config| {
+        config.speaker.exports = vec![export("198.51.100.0/24"), export("2001:db8:ffff::/48")];
+    });
+    let restarts = "[neighbors.graceful-restart.config]\nenabled = true\nrestart-time = 60\n";
+    let mut daemon = Daemon::gobgp(&ns, restarts);
+    let rib = |command: &str| run(&format!("ip netns exec {} gobgp -p 50051 global rib {command}", ns.0));
+    let is_up = |ours: &Ours| ours.peer("gobgp").state == Some(State::Established);
+    ours.until("a session", is_up);
+    rib("add 20.0.0.0/24 nexthop 10.0.0.2 -a ipv4");
+    rib("add 20.0.1.0/24 nexthop 10.0.0.2 -a ipv4");
+    rib("add 2001:db8:0::/48 nexthop fd00::2 -a ipv6");
+    ours.until("routes", |ours| ours.told.len() == 3);
+    for (family, prefix) in [("ipv4", "198.51.100.0/24"), ("ipv6", "2001:db8:ffff::/48")] {
+        ours.until(&format!("{prefix} at GoBGP, as it was announced"), |_| {
+            let told = rib(&format!("-a {family}"));
+            let line = told.lines().find(|line| line.contains(prefix)).unwrap_or_default();
+            ["65000 65000", "{Med: 7}", "{Communities: 65000:1}"].iter().all(|part| line.contains(part))
+        });
+    }
+    daemon.kill();
+    ours.until("the loss", |ours| ours.peer("gobgp").state.is_none());
+    assert_eq!((ours.peer("gobgp").stale, ours.told.len()), ([true; 2], 3));
+    // It recovers (-r), with one route.
+    let file = daemon.folder.path().join("gobgpd.toml");
+    let arguments = format!("gobgpd -r -t toml -f {} --api-hosts 127.0.0.1:50051", file.display());
+    let _daemon = Daemon::start(&ns, &arguments, tempfile::tempdir().unwrap());
+    ours.until("another session", is_up);
+    rib("add 20.0.0.0/24 nexthop 10.0.0.2 -a ipv4");
+    ours.until("the rest", |ours| ours.peer("gobgp").stale == [false; 2] && ours.told.len() == 1);
+    assert_eq!(ours.told.get(&four(0)), Some(&IpAddr::from([10, 0, 0, 2])));
+    ours.check();
+}
+
 /// BIRD's routes by way of GoBGP, and GoBGP's BMP, which tells what BIRD has said.
 #[test]
 fn root_gobgp_feeds_and_is_monitored() {

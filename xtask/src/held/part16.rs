@@ -114,7 +114,7 @@ pub(crate) const LINES: &[Line] = &[
     (
         "sessions with BIRD, FRR and GoBGP: feeds, flaps, add-path, graceful restart, signatures, BMP, flow specifications (root)",
         |machine| {
-            let passed = machine.tests(&["-p", "tidemill-bgp", "--test", "root_bgp"], 10)?;
+            let passed = machine.tests(&["-p", "tidemill-bgp", "--test", "root_bgp"], 11)?;
             Ok(Outcome::Pass(format!("{passed} tests")))
         },
     ),

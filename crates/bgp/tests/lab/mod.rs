@@ -135,13 +135,16 @@ impl Daemon {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("gobgpd.toml");
         let neighbor = |address: &str, asn: u32, remote: u16, passive: bool| {
+            // A family's part in graceful restarts, for who asks for those with us. One that restarts waits for all peers that have it.
+            let restarts = "[neighbors.afi-safis.mp-graceful-restart.config]\nenabled = true\n";
+            let restarts = if passive { "" } else { restarts };
             format!(
                 "[[neighbors]]\n[neighbors.config]\nneighbor-address = \"{address}\"\npeer-as = {asn}\n\
                  [neighbors.transport.config]\nlocal-address = \"10.0.0.2\"\nremote-port = {remote}\npassive-mode = {passive}\n\
                  [neighbors.timers.config]\nconnect-retry = 1\nidle-hold-time-after-reset = 1\n\
                  [neighbors.ebgp-multihop.config]\nenabled = true\nmultihop-ttl = 10\n\
-                 [[neighbors.afi-safis]]\n[neighbors.afi-safis.config]\nafi-safi-name = \"ipv4-unicast\"\n\
-                 [[neighbors.afi-safis]]\n[neighbors.afi-safis.config]\nafi-safi-name = \"ipv6-unicast\"\n"
+                 [[neighbors.afi-safis]]\n[neighbors.afi-safis.config]\nafi-safi-name = \"ipv4-unicast\"\n{restarts}\
+                 [[neighbors.afi-safis]]\n[neighbors.afi-safis.config]\nafi-safi-name = \"ipv6-unicast\"\n{restarts}"
             )
         };
         let configuration = format!(
