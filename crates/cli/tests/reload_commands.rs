@@ -1,4 +1,4 @@
-//! Reloads of files that come slowly: what happens beside packets goes on, and so does what the service manager hears.
+//! What a run is beside its packets: reloads of files that come slowly, what the service manager and the journal hear, documents, confined workers.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)] // a test may
 
@@ -260,4 +260,37 @@ fn the_journal_hears_how_severe_a_line_is() {
     assert!(folder.read("said").contains("\n<3>tidemill: missing.toml"), "{}", folder.read("said"));
     let said = command.stderr(Stdio::piped()).output().unwrap().stderr;
     assert!(said.starts_with(b"tidemill: missing.toml"), "{}", String::from_utf8_lossy(&said));
+}
+
+/// What `run.confine` asks for is so of each worker, and of no other thread.
+#[test]
+fn the_workers_of_a_run_are_confined() {
+    let folder = Folder::new();
+    folder.write("run.toml", format!("{ROUTER}[run]\nconfine = true\nworkers = 2\n"));
+    let mut command = tidemill(&folder, "run run.toml");
+    command.stderr(Stdio::null());
+    let running = answering(&folder, command);
+    let filters = |status: &str| -> u32 {
+        let line = status.lines().find_map(|line| line.strip_prefix("Seccomp_filters:"));
+        line.map_or(0, |count| count.trim().parse().unwrap())
+    };
+    let own = filters(&std::fs::read_to_string("/proc/self/status").unwrap());
+    let confined = || {
+        let mut names = Vec::new();
+        for task in std::fs::read_dir(format!("/proc/{}/task", running.0.id())).unwrap() {
+            let task = task.unwrap().path();
+            let read = |name: &str| std::fs::read_to_string(task.join(name)).unwrap_or_default();
+            if filters(&read("status")) > own {
+                names.push(read("comm").trim().to_owned());
+            }
+        }
+        names.sort();
+        names
+    };
+    // The API answers before the workers begin.
+    let started = Instant::now();
+    while confined() != ["worker-0", "worker-1"] {
+        assert!(started.elapsed() < PATIENCE, "{:?}", confined());
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }

@@ -20,7 +20,7 @@ pub(crate) const LINES: &[Line] = &[
     (
         "log levels by module, by file, reload and command, and in the journal; each role's OpenAPI document; reloads wait for files beside all else",
         |machine| {
-            let passed = machine.tests(&["-p", "tidemill-cli", "--test", "reload_commands"], 4)?;
+            let passed = machine.tests(&["-p", "tidemill-cli", "--test", "reload_commands"], 5)?;
             Ok(Outcome::Pass(format!("{passed} tests: reload_commands")))
         },
     ),
@@ -44,7 +44,9 @@ pub(crate) const LINES: &[Line] = &[
     }),
     ("a compromised worker thread opens neither files nor sockets", |machine| {
         let passed = machine.tests(&["-p", "tidemill-daemon", "--test", "service"], 2)?;
-        Ok(Outcome::Pass(format!("{passed} tests: service")))
+        let run = ["-p", "tidemill-cli", "--test", "reload_commands", "the_workers_of_a_run_are_confined"];
+        let run = machine.tests(&run, 1)?;
+        Ok(Outcome::Pass(format!("{passed} tests: service; {run} of a run's workers")))
     }),
     ("privileges are given up after the start (root)", |machine| {
         let passed = machine.tests(&["-p", "tidemill-daemon", "--test", "root_privileges"], 1)?;
