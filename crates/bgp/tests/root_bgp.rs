@@ -439,7 +439,7 @@ fn root_gobgp_feeds_and_is_monitored() {
     ours.check();
 }
 
-/// BIRD's routes by way of FRR.
+/// BIRD's routes by way of FRR, and by the same way what we announce.
 #[test]
 fn root_frr_feeds_and_withdraws() {
     let test = "root_frr_feeds_and_withdraws";
@@ -447,13 +447,20 @@ fn root_frr_feeds_and_withdraws() {
         return;
     }
     let ns = Namespace::new();
-    let mut ours = Ours::open(&ns, vec![PeerConfig::new("frr", IpAddr::from([10, 0, 0, 2]), 64_498)]);
+    let frr = PeerConfig::new("frr", IpAddr::from([10, 0, 0, 2]), 64_498);
+    let mut ours = Ours::with(&ns, vec![frr], |config| {
+        config.speaker.exports = vec![export("198.51.100.0/24")];
+    });
     let _frr = Daemon::frr(&ns);
     let session = bird_session("frr", "10.0.0.2 port 1793 as 64498", "", "");
     let daemon = Daemon::bird(&ns, &(bird(MANY, "disabled yes;", "") + &session));
     ours.until("routes", |ours| ours.told.len() == 2 * MANY as usize);
     assert!(ours.told == all(2));
     ours.check();
+    ours.until("our route at BIRD", |_| {
+        let told = daemon.birdc("show route all 198.51.100.0/24");
+        ["BGP.as_path: 64498 65000 65000", "BGP.community: (65000,1)"].iter().all(|part| told.contains(part))
+    });
     daemon.birdc("disable four");
     ours.until("withdrawals", |ours| ours.told.len() == MANY as usize);
     daemon.birdc("disable frr");
