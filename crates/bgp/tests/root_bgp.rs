@@ -207,10 +207,14 @@ fn root_we_connect_to_bird_that_waits() {
         return;
     }
     let ns = Namespace::new();
-    let configuration = bird(10, "passive;", "").replace("local 10.0.0.1 as", "local 10.0.0.1 port 1791 as");
+    // Its AS number is one of four bytes.
+    let configuration = bird(10, "passive;", "");
+    let configuration =
+        configuration.replace("local 10.0.0.1 as 64496", "local 10.0.0.1 port 1791 as 4200000001");
     let _daemon = Daemon::bird(&ns, &configuration);
     let local = Some(IpAddr::from([10, 0, 0, 200]));
-    let peers = vec![PeerConfig { connect: true, port: 1791, local, ..peer() }];
+    let bird = PeerConfig::new("bird", one(), 4_200_000_001);
+    let peers = vec![PeerConfig { connect: true, port: 1791, local, ..bird }];
     // Connections are made where the sockets are.
     let mut ours = Ours::with(&ns, peers, |config| config.listen.clear());
     ns.within(|| ours.until("routes", |ours| ours.told.len() == 20));
