@@ -38,7 +38,7 @@ pub(crate) struct Options {
     seed: u64,
 }
 
-/// Roles that need no other program beside them, and whether they take routes. What is left out is `kvcache`, behind which there has to be a memcached.
+/// All roles, and whether they take routes. No memcached is behind the `kvcache`: what passes by it are packets, and no gets.
 const ROLES: &[(&str, bool)] = &[
     ("router", true),
     ("switch", false),
@@ -46,6 +46,7 @@ const ROLES: &[(&str, bool)] = &[
     ("filter", true),
     ("mitigator", false),
     ("gatekeeper", true),
+    ("kvcache", false),
     (GRANTOR, true),
 ];
 /// The one that needs a program with the feature `lua`.
@@ -197,7 +198,7 @@ fn growth(looks: &[(f64, f64)]) -> f64 {
 }
 
 impl<'a> Place<'a> {
-    /// The role's example, played again and again at some speed, with a socket.
+    /// The role's example, played again and again at some speed, with a socket; packets that are made up instead of what would come by interfaces.
     fn new(binary: &'a Path, role: &str) -> Result<Self> {
         let folder = env::root().join("target/soak").join(role);
         let _ = fs::remove_dir_all(&folder);
@@ -206,7 +207,7 @@ impl<'a> Place<'a> {
         let file = example.join(format!("{role}.toml"));
         let written = fs::read_to_string(&file).with_context(|| file.display().to_string())?;
         let paced = written.lines().any(|line| line.starts_with("pace"));
-        let (mut text, mut outputs) = (String::new(), 0);
+        let (mut text, mut outputs, mut interfaces) = (String::new(), 0, 0);
         for line in written.lines() {
             let name = |key: &str| line.strip_prefix(key)?.trim().strip_prefix('=')?.split('"').nth(1);
             if let Some(input) = name("input") {
@@ -217,7 +218,14 @@ impl<'a> Place<'a> {
                 // No two outputs are one file; this one has many names.
                 outputs += 1;
                 text += &format!("output = \"/dev/{}null\"\n", "../dev/".repeat(outputs));
-            } else {
+            } else if name("kind") == Some("af_packet") {
+                // They come by the first one.
+                interfaces += 1;
+                text += match interfaces {
+                    1 => "kind = \"generator\"\nrate_pps = 20000\n",
+                    _ => "kind = \"null\"\nreceive = false\n",
+                };
+            } else if name("interface").is_none() && line != "[control]" {
                 text += line;
                 text += "\n";
             }

@@ -6,7 +6,7 @@
 
 mod lab;
 
-use lab::{Daemon, FRR, Namespace, Ours, has, may_run};
+use lab::{Daemon, FRR, Namespace, Ours, has, may_run, run};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use tidemill_bgp::bmp::View;
@@ -207,10 +207,14 @@ fn root_we_connect_to_bird_that_waits() {
         return;
     }
     let ns = Namespace::new();
-    let configuration = bird(10, "passive;", "").replace("local 10.0.0.1 as", "local 10.0.0.1 port 1791 as");
+    // Its AS number is one of four bytes.
+    let configuration = bird(10, "passive;", "");
+    let configuration =
+        configuration.replace("local 10.0.0.1 as 64496", "local 10.0.0.1 port 1791 as 4200000001");
     let _daemon = Daemon::bird(&ns, &configuration);
     let local = Some(IpAddr::from([10, 0, 0, 200]));
-    let peers = vec![PeerConfig { connect: true, port: 1791, local, ..peer() }];
+    let bird = PeerConfig::new("bird", one(), 4_200_000_001);
+    let peers = vec![PeerConfig { connect: true, port: 1791, local, ..bird }];
     // Connections are made where the sockets are.
     let mut ours = Ours::with(&ns, peers, |config| config.listen.clear());
     ns.within(|| ours.until("routes", |ours| ours.told.len() == 20));
@@ -296,6 +300,106 @@ fn root_bird_gives_flow_specifications() {
     ours.check();
 }
 
+/// The same as GoBGP writes them, with routes of its own.
+#[test]
+fn root_gobgp_gives_flow_specifications() {
+    let test = "root_gobgp_gives_flow_specifications";
+    if !may_run(test) || !has(test, "gobgpd") || !has(test, "gobgp") {
+        return;
+    }
+    let ns = Namespace::new();
+    let gobgp = PeerConfig::new("gobgp", IpAddr::from([10, 0, 0, 2]), 64_497);
+    let mut ours = Ours::open(&ns, vec![PeerConfig { flows: FlowTrust::Validated, ..gobgp }]);
+    let family = |name: &str| {
+        format!("[[neighbors.afi-safis]]\n[neighbors.afi-safis.config]\nafi-safi-name = \"{name}\"\n")
+    };
+    let mut daemon = Daemon::gobgp(&ns, &(family("ipv4-flowspec") + &family("ipv6-flowspec")));
+    ours.until("a session", |ours| ours.peer("gobgp").state == Some(State::Established));
+    let rib = |command: &str| run(&format!("ip netns exec {} gobgp -p 50051 global rib {command}", ns.0));
+    rib("add 20.0.0.0/24 nexthop 10.0.0.2 -a ipv4");
+    rib("add 2001:db8:1::/48 nexthop fd00::2 -a ipv6");
+    for flow in [
+        "ipv4-flowspec match destination 20.0.0.0/24 protocol udp source-port ==53 then discard",
+        "ipv4-flowspec match destination 20.0.0.1/32 destination-port >=137 &<=139 ==8080 packet-length >100 then rate-limit 1000 mark 8",
+        "ipv4-flowspec match destination 20.0.0.2/32 fragment is-fragment tcp-flags =S then action sample",
+        "ipv4-flowspec match destination 20.0.0.3/32 then redirect 64497:1",
+        "ipv4-flowspec match destination 203.0.113.0/24 then discard",
+        "ipv6-flowspec match destination 2001:db8:1::/48 protocol tcp then discard",
+        "ipv6-flowspec match destination 2001:db8:1::1/128 0 label ==5 then discard",
+    ] {
+        rib(&format!("add -a {flow}"));
+    }
+    let shown = |ours: &Ours| ours.runner.speaker().flows();
+    let valid = |ours: &Ours| shown(ours).iter().filter(|flow| flow.verdict.is_ok()).count();
+    ours.until("flow specifications", |ours| shown(ours).len() == 7 && valid(ours) == 6);
+    let list = shown(&ours);
+    let texts: Vec<String> = list.iter().map(|flow| format!("{}: {}", flow.spec, flow.actions)).collect();
+    assert_eq!(
+        texts,
+        [
+            "destination 20.0.0.1/32, destination port >=137 & <=139 | =8080, length >100: 1000 bytes/s, DSCP 8",
+            "destination 20.0.0.2/32, TCP flags all of 0x2, fragment any of 0x2: sample",
+            "destination 20.0.0.3/32: redirect",
+            "destination 20.0.0.0/24, protocol =17, source port =53: drop",
+            "destination 203.0.113.0/24: drop",
+            "destination 2001:db8:1::1/128, flow label =5: drop",
+            "destination 2001:db8:1::/48, protocol =6: drop",
+        ]
+    );
+    assert_eq!(list[4].verdict, Err(Invalid::NoRoute));
+    rib("del -a ipv4-flowspec match destination 203.0.113.0/24 then discard");
+    ours.until("a withdrawal", |ours| shown(ours).len() == 6);
+    rib("del 20.0.0.0/24 -a ipv4");
+    ours.until("those of IPv4 invalid", |ours| valid(ours) == 2);
+    let stats = ours.peer("gobgp").stats;
+    assert_eq!((stats.treated_as_withdraw, stats.discarded), (0, 0));
+    ours.check();
+    daemon.kill();
+    ours.until("the end of them", |ours| shown(ours).is_empty());
+}
+
+/// What we announce is GoBGP's, and a GoBGP that is killed and comes back has its routes kept until it has told them again.
+#[test]
+fn root_gobgp_takes_our_routes_and_restarts_gracefully() {
+    let test = "root_gobgp_takes_our_routes_and_restarts_gracefully";
+    if !may_run(test) || !has(test, "gobgpd") || !has(test, "gobgp") {
+        return;
+    }
+    let ns = Namespace::new();
+    let gobgp = PeerConfig::new("gobgp", IpAddr::from([10, 0, 0, 2]), 64_497);
+    let mut ours = Ours::with(&ns, vec![gobgp], |config| {
+        config.speaker.exports = vec![export("198.51.100.0/24"), export("2001:db8:ffff::/48")];
+    });
+    let restarts = "[neighbors.graceful-restart.config]\nenabled = true\nrestart-time = 60\n";
+    let mut daemon = Daemon::gobgp(&ns, restarts);
+    let rib = |command: &str| run(&format!("ip netns exec {} gobgp -p 50051 global rib {command}", ns.0));
+    let is_up = |ours: &Ours| ours.peer("gobgp").state == Some(State::Established);
+    ours.until("a session", is_up);
+    rib("add 20.0.0.0/24 nexthop 10.0.0.2 -a ipv4");
+    rib("add 20.0.1.0/24 nexthop 10.0.0.2 -a ipv4");
+    rib("add 2001:db8:0::/48 nexthop fd00::2 -a ipv6");
+    ours.until("routes", |ours| ours.told.len() == 3);
+    for (family, prefix) in [("ipv4", "198.51.100.0/24"), ("ipv6", "2001:db8:ffff::/48")] {
+        ours.until(&format!("{prefix} at GoBGP, as it was announced"), |_| {
+            let told = rib(&format!("-a {family}"));
+            let line = told.lines().find(|line| line.contains(prefix)).unwrap_or_default();
+            ["65000 65000", "{Med: 7}", "{Communities: 65000:1}"].iter().all(|part| line.contains(part))
+        });
+    }
+    daemon.kill();
+    ours.until("the loss", |ours| ours.peer("gobgp").state.is_none());
+    assert_eq!((ours.peer("gobgp").stale, ours.told.len()), ([true; 2], 3));
+    // It recovers (-r), with one route.
+    let file = daemon.folder.path().join("gobgpd.toml");
+    let arguments = format!("gobgpd -r -t toml -f {} --api-hosts 127.0.0.1:50051", file.display());
+    let _daemon = Daemon::start(&ns, &arguments, tempfile::tempdir().unwrap());
+    ours.until("another session", is_up);
+    rib("add 20.0.0.0/24 nexthop 10.0.0.2 -a ipv4");
+    ours.until("the rest", |ours| ours.peer("gobgp").stale == [false; 2] && ours.told.len() == 1);
+    assert_eq!(ours.told.get(&four(0)), Some(&IpAddr::from([10, 0, 0, 2])));
+    ours.check();
+}
+
 /// BIRD's routes by way of GoBGP, and GoBGP's BMP, which tells what BIRD has said.
 #[test]
 fn root_gobgp_feeds_and_is_monitored() {
@@ -339,7 +443,7 @@ fn root_gobgp_feeds_and_is_monitored() {
     ours.check();
 }
 
-/// BIRD's routes by way of FRR.
+/// BIRD's routes by way of FRR, and by the same way what we announce.
 #[test]
 fn root_frr_feeds_and_withdraws() {
     let test = "root_frr_feeds_and_withdraws";
@@ -347,13 +451,20 @@ fn root_frr_feeds_and_withdraws() {
         return;
     }
     let ns = Namespace::new();
-    let mut ours = Ours::open(&ns, vec![PeerConfig::new("frr", IpAddr::from([10, 0, 0, 2]), 64_498)]);
+    let frr = PeerConfig::new("frr", IpAddr::from([10, 0, 0, 2]), 64_498);
+    let mut ours = Ours::with(&ns, vec![frr], |config| {
+        config.speaker.exports = vec![export("198.51.100.0/24")];
+    });
     let _frr = Daemon::frr(&ns);
     let session = bird_session("frr", "10.0.0.2 port 1793 as 64498", "", "");
     let daemon = Daemon::bird(&ns, &(bird(MANY, "disabled yes;", "") + &session));
     ours.until("routes", |ours| ours.told.len() == 2 * MANY as usize);
     assert!(ours.told == all(2));
     ours.check();
+    ours.until("our route at BIRD", |_| {
+        let told = daemon.birdc("show route all 198.51.100.0/24");
+        ["BGP.as_path: 64498 65000 65000", "BGP.community: (65000,1)"].iter().all(|part| told.contains(part))
+    });
     daemon.birdc("disable four");
     ours.until("withdrawals", |ours| ours.told.len() == MANY as usize);
     daemon.birdc("disable frr");

@@ -40,6 +40,7 @@ mod usage;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;
+use tidemill_control::schema::Severity;
 pub(crate) use usage::{Usage, usage};
 
 /// A software packet-processing engine: routes captures and interfaces by full tables.
@@ -177,6 +178,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    usage::is_journal();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return usage::not_a_command(&error),
@@ -223,7 +225,7 @@ fn main() -> ExitCode {
             if usage::nobody_reads(&error) {
                 return ExitCode::SUCCESS;
             }
-            eprintln!("tidemill: {}", usage::one_line(&error));
+            usage::complain_as(Severity::Error, &format!("tidemill: {}", usage::one_line(&error)));
             ExitCode::from(if error.is::<Usage>() { 2 } else { 1 })
         }
     }

@@ -1,7 +1,12 @@
 //! What the program says: errors that are the caller's to mend (exit status 2), and output that may find no reader.
 
+use std::fs::File;
 use std::io::{ErrorKind, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
 use std::process::ExitCode;
+use std::sync::OnceLock;
+use tidemill_control::schema::Severity;
 
 /// Bad usage: a wrong option, key, address or file name.
 #[derive(Debug)]
@@ -69,7 +74,46 @@ pub(crate) fn not_a_command(error: &clap::Error) -> ExitCode {
 
 /// Writes a line to standard error; that nobody reads it is no reason to stop.
 pub(crate) fn complain(text: std::fmt::Arguments<'_>) {
-    let _ = writeln!(std::io::stderr().lock(), "{text}");
+    if !is_journal() {
+        let _ = writeln!(std::io::stderr().lock(), "{text}");
+        return;
+    }
+    let text = text.to_string();
+    let severity = if text.contains("warning: ") { Severity::Warning } else { Severity::Info };
+    complain_as(severity, &text);
+}
+
+/// The same of a line whose severity is known: the journal hears of that, too.
+pub(crate) fn complain_as(severity: Severity, text: &str) {
+    let mut out = std::io::stderr().lock();
+    if is_journal() {
+        let _ = out.write_all(for_the_journal(severity, text).as_bytes());
+    } else {
+        let _ = writeln!(out, "{text}");
+    }
+}
+
+/// A line as the journal takes it (sd-daemon(3)): with its level in front.
+fn for_the_journal(severity: Severity, text: &str) -> String {
+    let level = match severity {
+        Severity::Error => 3,
+        Severity::Warning => 4,
+        Severity::Info => 6,
+    };
+    text.lines().map(|line| format!("<{level}>{line}\n")).collect()
+}
+
+/// Whether standard error goes to the journal, as systemd says it (systemd.exec(5), `$JOURNAL_STREAM`): then each line says how severe it is. First asked at the start:
+/// a thread that is confined later could not find out.
+pub(crate) fn is_journal() -> bool {
+    static IS_JOURNAL: OnceLock<bool> = OnceLock::new();
+    *IS_JOURNAL.get_or_init(|| std::env::var("JOURNAL_STREAM").is_ok_and(|stream| is_standard_error(&stream)))
+}
+
+/// Whether standard error is the stream with this device and inode; a program that was started with another one has inherited the variable alone.
+fn is_standard_error(stream: &str) -> bool {
+    let Ok(copy) = std::io::stderr().as_fd().try_clone_to_owned() else { return false };
+    File::from(copy).metadata().is_ok_and(|there| stream == format!("{}:{}", there.dev(), there.ino()))
 }
 
 /// Whether the error is only that the reader of standard output has gone.

@@ -320,14 +320,16 @@ answers! {
         pub up: bool,
     }
 
-    /// What forwards packets before they come in.
+    /// What is done with packets before they come in: a router's forwards, a Gatekeeper's drops.
     pub struct Offload {
         /// Whether there is one.
         pub enabled: bool,
-        /// Changes of routes, next hops and ports that it has taken over, of several at once one.
+        /// Changes of routes, next hops and ports that a router's has taken over, of several at once one.
         pub generations: u64,
-        /// Memory of its tables, in bytes.
+        /// Memory of its tables, in bytes; a router's.
         pub bytes: u64,
+        /// What a Gatekeeper's has done with declined flows.
+        pub declined: Option<OffloadDeclined>,
         /// Of each port that it is on or sends by. No counter of the ports has any of these packets but those that are left to the router.
         pub ports: Vec<OffloadPort>,
     }
@@ -346,6 +348,32 @@ answers! {
         pub sent: u64,
         /// Their bytes.
         pub sent_bytes: u64,
+    }
+
+    /// Declined flows, as far as an offload drops them.
+    pub struct OffloadDeclined {
+        /// Flows that it drops now, or did until a second ago.
+        pub flows: u64,
+        /// How many there is room for.
+        pub room: u64,
+        /// Flows that it was told of and had no room for, each as often as it was told.
+        pub refused: u64,
+        /// Packets that it has dropped: no counter of the ports has them.
+        pub dropped: u64,
+        /// Their bytes, from the Ethernet header on.
+        pub dropped_bytes: u64,
+        /// Where it is to be.
+        pub interfaces: Vec<OffloadInterface>,
+    }
+
+    /// An interface of an offload.
+    pub struct OffloadInterface {
+        /// The port's name.
+        pub port: String,
+        /// The interface's name.
+        pub interface: String,
+        /// Where the program is: `native` (in the driver), `generic` (behind it), or nowhere now.
+        pub mode: Option<String>,
     }
 
     /// The queues in front of ports.

@@ -15,6 +15,7 @@ use rand::{RngExt, SeedableRng};
 use std::collections::{BTreeMap, HashMap};
 use std::io::Read as _;
 use std::path::Path;
+use std::time::{Duration, Instant};
 use tidemill_bpf::Mode;
 use tidemill_lookup::qsbr::Domain;
 use tidemill_lpm::rib::Change;
@@ -238,6 +239,52 @@ fn root_offload_has_the_oracles_next_hops_while_generations_take_turns() {
     assert_eq!((lan.forwarded, lan.bytes), (wan.sent, wan.sent_bytes));
     assert!(lan.forwarded > 3000);
     assert_eq!(bench.offload.take_notes().iter().filter(|note| note.contains("warning")).count(), 0);
+}
+
+/// Ten million packets, each with the oracle's next hop: of before a change until the change has had its turn, and of after it from then on.
+#[test]
+#[ignore = "minutes: cargo xtask held 16"]
+fn root_offload_long_ten_million_packets_while_routes_change() {
+    if !inside("root_offload_long_ten_million_packets_while_routes_change") {
+        return;
+    }
+    const ROUNDS: usize = 1000;
+    const CHANGES: usize = 500;
+    const KEYS: usize = 5000;
+    let mut rng = StdRng::seed_from_u64(3);
+    let list = routes::<u32>(&mut rng, "ris-as3333-20260511.v4.nh148.zst", 10);
+    let mut list: Vec<_> = list.into_iter().filter(|(prefix, _)| !prefix.contains(0x0a00_0001)).collect();
+    let v4 = Routes { rib: list.iter().copied().collect(), names: Vec::new() };
+    let mut bench = Bench::new(CONFIG, v4, common::routes::<u128>(&[("::/0", 7)]), 256 << 20);
+    assert!(bench.turn());
+    let mut truth: BTreeMap<Prefix<u32>, Label> = list.iter().copied().collect();
+    let mut oracle = Oracle::new(&list);
+    let mut changing = Duration::ZERO;
+    for round in 0..ROUNDS {
+        let changes = changes(&mut rng, &mut truth, CHANGES);
+        list = truth.iter().map(|(prefix, label)| (*prefix, *label)).collect();
+        let keys = keys(&mut rng, &list, KEYS);
+        let start = Instant::now();
+        bench.control.apply(&changes).unwrap();
+        changing += start.elapsed();
+        check(&bench, &keys, &oracle, to4, &format!("before turn {round}"));
+        let start = Instant::now();
+        assert!(bench.turn());
+        changing += start.elapsed();
+        oracle = Oracle::new(&list);
+        check(&bench, &keys, &oracle, to4, &format!("after turn {round}"));
+    }
+    assert_eq!(bench.offload.take_notes().iter().filter(|note| note.contains("warning")).count(), 0);
+    let [lan, wan] = bench.counters();
+    assert_eq!((lan.forwarded, lan.bytes), (wan.sent, wan.sent_bytes));
+    let left: u64 = lan.left.iter().sum();
+    assert!(lan.forwarded > (ROUNDS * KEYS) as u64, "half of them at least: {lan:?}");
+    println!(
+        "{} packets forwarded below, {left} left to the router; {} changes, {:.0} a second while they were taken up",
+        lan.forwarded,
+        ROUNDS * CHANGES,
+        (ROUNDS * CHANGES) as f64 / changing.as_secs_f64()
+    );
 }
 
 /// What the rest of the header of a forwarded frame looks like is user space's word.

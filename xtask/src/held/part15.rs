@@ -18,18 +18,21 @@ pub(crate) const LINES: &[Line] = &[
         Ok(Outcome::Pass(format!("{} tests", passed + run)))
     }),
     (
-        "log levels by module, by file, reload and command; reloads wait for files beside all else",
+        "log levels by module, by file, reload and command, and in the journal; each role's OpenAPI document; reloads wait for files beside all else",
         |machine| {
-            let passed = machine.tests(&["-p", "tidemill-cli", "--test", "reload_commands"], 2)?;
+            let passed = machine.tests(&["-p", "tidemill-cli", "--test", "reload_commands"], 5)?;
             Ok(Outcome::Pass(format!("{passed} tests: reload_commands")))
         },
     ),
     // Chromium and its libraries are a large download: it is no package that `setup` installs.
-    ("the live page in headless Chromium (apt-get install chromium fonts-dejavu-core)", |machine| {
-        let arguments = ["-p", "tidemill-cli", "--test", "live_page", "--", "--ignored", "--nocapture"];
-        let passed = machine.tests(&arguments, 1)?;
-        Ok(Outcome::Pass(format!("{passed} tests: live_page")))
-    }),
+    (
+        "the live page of every role in headless Chromium (apt-get install chromium fonts-dejavu-core)",
+        |machine| {
+            let page = ["-p", "tidemill-cli", "--features", "lua", "--test", "live_page", "--", "--ignored"];
+            let passed = machine.tests(&page, 2)?;
+            Ok(Outcome::Pass(format!("{passed} tests: live_page")))
+        },
+    ),
     ("requests cut, spliced and filled with other bytes harm nobody", |machine| {
         let mutilated = ["-p", "tidemill-control", "--test", "server", "mutilated_requests"];
         Ok(Outcome::Pass(format!("{} tests: mutilated_requests", machine.tests(&mutilated, 1)?)))
@@ -41,7 +44,9 @@ pub(crate) const LINES: &[Line] = &[
     }),
     ("a compromised worker thread opens neither files nor sockets", |machine| {
         let passed = machine.tests(&["-p", "tidemill-daemon", "--test", "service"], 2)?;
-        Ok(Outcome::Pass(format!("{passed} tests: service")))
+        let run = ["-p", "tidemill-cli", "--test", "reload_commands", "the_workers_of_a_run_are_confined"];
+        let run = machine.tests(&run, 1)?;
+        Ok(Outcome::Pass(format!("{passed} tests: service; {run} of a run's workers")))
     }),
     ("privileges are given up after the start (root)", |machine| {
         let passed = machine.tests(&["-p", "tidemill-daemon", "--test", "root_privileges"], 1)?;

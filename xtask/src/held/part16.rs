@@ -1,7 +1,8 @@
-//! Part 16, the kernel's fast path and routing peers: BGP. The lines of the fast path are not written down yet.
+//! Part 16, the kernel's fast path and routing peers: the router's and the Gatekeeper's XDP programs, BGP.
 
-use super::{Line, Machine, Outcome};
-use anyhow::Result;
+use super::{Line, Machine, Outcome, number, ratios, shown, verdict};
+use crate::fuzz;
+use anyhow::{Context, Result};
 
 /// A test of `real_bgp`, and the lines that it printed about the daemon.
 fn real(machine: &Machine, test: &str) -> Result<Outcome> {
@@ -16,7 +17,68 @@ fn real(machine: &Machine, test: &str) -> Result<Outcome> {
     Ok(Outcome::Pass(text.lines().filter(says).collect::<Vec<_>>().join("; ")))
 }
 
+/// The full table on veth, one core: at least three times the kernel's own forwarding. Beside a program that asks the kernel's table there is no bound.
+fn fast_path(machine: &Machine) -> Result<Outcome> {
+    let table = machine.data()?.join("rib").join("ris-as3333-20260511.v4.nh30000.zst");
+    let table = table.to_string_lossy().into_owned();
+    let mut arguments = vec!["bench", "port", "wire", "--table", &table, "--json"];
+    arguments.extend(if machine.quick {
+        ["--seconds", "0.5", "--runs", "3"]
+    } else {
+        ["--seconds", "2", "--runs", "11"]
+    });
+    let objects = machine.tidemill(&arguments)?;
+    let ratios: Vec<_> = ratios(&objects).into_iter().filter(|ratio| ratio["of"] == "xdp-offload").collect();
+    let to = |to: &str| ratios.iter().find(|ratio| ratio["to"] == to).copied();
+    let kernel = to("peer:kernel-forward").context("no ratio to the kernel's forwarding")?;
+    let asking = to("peer:bpf-fib-lookup").context("no ratio to bpf_fib_lookup")?;
+    Ok(verdict(number(kernel, "value") >= 3.0, format!("{} (at least 3); {}", shown(kernel), shown(asking))))
+}
+
 pub(crate) const LINES: &[Line] = &[
+    (
+        "the router's fast path: the oracle's next hops, and no frame that user space would not send (root)",
+        |machine| {
+            let single = ["-p", "tidemill-router", "--features", "xdp", "--test", "root_offload"];
+            let passed = machine.tests(&single, 5)?;
+            let wire = machine.tests(&["-p", "tidemill-cli", "--test", "root_offload"], 5)?;
+            Ok(Outcome::Pass(format!("{passed} tests on single frames, {wire} on a wire")))
+        },
+    ),
+    ("10,000,000 packets with the oracle's next hops while routes change (root)", |machine| {
+        machine.data()?;
+        let long = [
+            "-p",
+            "tidemill-router",
+            "--features",
+            "xdp",
+            "--release",
+            "--test",
+            "root_offload",
+            "long_ten_million",
+            "--",
+            "--ignored",
+        ];
+        let (_, text) = machine.tests_said(&long, 1)?;
+        let says = |line: &&str| line.contains(" packets forwarded below");
+        Ok(Outcome::Pass(text.lines().filter(says).collect::<Vec<_>>().join("; ")))
+    }),
+    ("the full table on veth: the fast path beside the kernel's forwarding (root)", fast_path),
+    (
+        "the Gatekeeper's refusals below: what the gate would drop, nothing else, until something changes (root)",
+        |machine| {
+            let rules = ["-p", "tidemill-gatekeeper", "--lib", "below"];
+            let picks = ["-p", "tidemill-gatekeeper", "--lib", "offload::"];
+            let inside = machine.tests(&rules, 1)? + machine.tests(&picks, 5)?;
+            let wire = machine.tests(&["-p", "tidemill-cli", "--test", "root_gate", "offload::"], 2)?;
+            Ok(Outcome::Pass(format!("{inside} tests inside, {wire} on a wire")))
+        },
+    ),
+    ("flow specifications of peers are read, held to their routes, and applied to packets", |machine| {
+        let read = machine.tests(&["-p", "tidemill-bgp", "--lib", "flow"], 8)?;
+        let applied = machine.tests(&["-p", "tidemill-nf", "--lib", "flowspec"], 5)?;
+        Ok(Outcome::Pass(format!("{read} tests of rules, {applied} of packets")))
+    }),
     ("BIRD feeds the full 2026 table: within 20 s, equal to the table, three times (root)", |machine| {
         real(machine, "real_bird_feeds_the_full_table")
     }),
@@ -30,6 +92,21 @@ pub(crate) const LINES: &[Line] = &[
         "a million withdrawals and announcements, and sessions that flap in their midst: nothing lost (root)",
         |machine| real(machine, "real_updates_and_flaps_lose_nothing"),
     ),
+    ("segments are signed by TCP MD5", |machine| {
+        let passed = machine.tests(&["-p", "tidemill-bgp", "--test", "signed", "signature"], 1)?
+            + machine.tests(&["-p", "tidemill-bgp", "--test", "signed", "md5"], 1)?;
+        Ok(Outcome::Pass(format!("{passed} tests: signed")))
+    }),
+    // Where the kernel has none (Linux 6.7, CONFIG_TCP_AO) the test says so, and the line fails.
+    ("segments are signed by TCP-AO", |machine| {
+        let passed = machine.tests(&["-p", "tidemill-bgp", "--test", "signed", "ao_sessions"], 1)?;
+        Ok(Outcome::Pass(format!("{passed} tests: signed")))
+    }),
+    ("any bytes of peers and exporters, fuzzed", |machine| {
+        let seconds = if machine.quick { 20 } else { 300 };
+        let totals = fuzz::some(&["bgp_session", "bgp_bmp", "bgp_flowspec"], seconds)?;
+        Ok(verdict(totals.failed == 0 && totals.passed == 3, format!("{totals}, {seconds} s each")))
+    }),
     ("malformed updates cost what RFC 7606 says; any bytes are heard or end the session", |machine| {
         let passed = machine.tests(&["-p", "tidemill-bgp", "--lib"], 40)?;
         Ok(Outcome::Pass(format!("{passed} tests")))
@@ -37,7 +114,7 @@ pub(crate) const LINES: &[Line] = &[
     (
         "sessions with BIRD, FRR and GoBGP: feeds, flaps, add-path, graceful restart, signatures, BMP, flow specifications (root)",
         |machine| {
-            let passed = machine.tests(&["-p", "tidemill-bgp", "--test", "root_bgp"], 9)?;
+            let passed = machine.tests(&["-p", "tidemill-bgp", "--test", "root_bgp"], 11)?;
             Ok(Outcome::Pass(format!("{passed} tests")))
         },
     ),

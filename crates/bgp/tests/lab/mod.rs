@@ -130,24 +130,27 @@ impl Daemon {
         Daemon::start(ns, &arguments, folder)
     }
 
-    /// GoBGP at 10.0.0.2, port 1792, AS 64497, likewise; with more in its configuration.
+    /// GoBGP at 10.0.0.2, port 1792, AS 64497, likewise; with more in its configuration, which goes on with its session with us.
     pub(crate) fn gobgp(ns: &Namespace, more: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("gobgpd.toml");
         let neighbor = |address: &str, asn: u32, remote: u16, passive: bool| {
+            // A family's part in graceful restarts, for who asks for those with us. One that restarts waits for all peers that have it.
+            let restarts = "[neighbors.afi-safis.mp-graceful-restart.config]\nenabled = true\n";
+            let restarts = if passive { "" } else { restarts };
             format!(
                 "[[neighbors]]\n[neighbors.config]\nneighbor-address = \"{address}\"\npeer-as = {asn}\n\
                  [neighbors.transport.config]\nlocal-address = \"10.0.0.2\"\nremote-port = {remote}\npassive-mode = {passive}\n\
                  [neighbors.timers.config]\nconnect-retry = 1\nidle-hold-time-after-reset = 1\n\
                  [neighbors.ebgp-multihop.config]\nenabled = true\nmultihop-ttl = 10\n\
-                 [[neighbors.afi-safis]]\n[neighbors.afi-safis.config]\nafi-safi-name = \"ipv4-unicast\"\n\
-                 [[neighbors.afi-safis]]\n[neighbors.afi-safis.config]\nafi-safi-name = \"ipv6-unicast\"\n"
+                 [[neighbors.afi-safis]]\n[neighbors.afi-safis.config]\nafi-safi-name = \"ipv4-unicast\"\n{restarts}\
+                 [[neighbors.afi-safis]]\n[neighbors.afi-safis.config]\nafi-safi-name = \"ipv6-unicast\"\n{restarts}"
             )
         };
         let configuration = format!(
             "[global.config]\nas = 64497\nrouter-id = \"10.0.0.2\"\nport = 1792\nlocal-address-list = [\"10.0.0.2\"]\n{}{}{more}",
-            neighbor("10.0.0.200", 65_000, 1790, false),
-            neighbor("10.0.0.1", 64_496, 179, true)
+            neighbor("10.0.0.1", 64_496, 179, true),
+            neighbor("10.0.0.200", 65_000, 1790, false)
         );
         std::fs::write(&file, configuration).unwrap();
         let arguments = format!("gobgpd -t toml -f {} --api-hosts 127.0.0.1:50051", file.display());

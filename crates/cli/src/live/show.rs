@@ -11,8 +11,9 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use tidemill_control::Client;
 use tidemill_control::schema::{
-    Drops, Fibs, Interfaces, Kernel, Link, Neighbors, NextHops, Node, Nodes, Offload, OffloadPort, Ports,
-    Queue, Queues, Route, RoutePath, Routes, RoutesQuery, StateFile, Summary, Table, Tables, Workers, path,
+    Drops, Fibs, Interfaces, Kernel, Link, Neighbors, NextHops, Node, Nodes, Offload, OffloadDeclined,
+    OffloadInterface, OffloadPort, Ports, Queue, Queues, Route, RoutePath, Routes, RoutesQuery, StateFile,
+    Summary, Table, Tables, Workers, path,
 };
 use tidemill_lpm::Prefix;
 
@@ -65,7 +66,7 @@ enum What {
         after_help = "Examples:\n  tidemill show queues\n  tidemill show queues --json | jq '.classes[1].levels'"
     )]
     Queues,
-    /// What an offload forwards before packets come in, and why it leaves others to the router
+    /// What an offload forwards or drops before packets come in, and why it leaves others to the router
     #[command(after_help = "Examples:\n  tidemill show offload\n  tidemill show offload --json | jq .left")]
     Offload,
     /// Workers: load, rates, frames
@@ -297,7 +298,18 @@ pub(super) fn run(args: &Show) -> Result<bool> {
                 grid.print("there are no next hops");
             },
         )?,
-        What::Offload => list(live, path::OFFLOAD, |offload: Offload| offload.ports, print_offload)?,
+        What::Offload => {
+            let Offload { ports, declined, .. } = get(live, path::OFFLOAD)?;
+            if live.json {
+                ports.iter().try_for_each(print_line)?;
+                declined.iter().try_for_each(print_line)?;
+            } else {
+                declined.iter().for_each(print_declined);
+                if declined.is_none() || !ports.is_empty() {
+                    print_offload(&ports);
+                }
+            }
+        }
         What::Queues => list(live, path::QUEUES, |queues: Queues| queues.queues, print_queues)?,
         What::Kernel => {
             let kernel: Kernel = get(live, path::KERNEL)?;
@@ -471,7 +483,20 @@ fn print_offload(ports: &[OffloadPort]) {
         let why: Vec<String> = why.map(|(why, count)| format!("{why} {count}")).collect();
         grid.row([port.port.clone(), forwarded, bytes, sent, sent_bytes, left, why.join(", ")]);
     }
-    grid.print("nothing is forwarded before packets come in: router.offload = \"xdp\" has the driver do it");
+    grid.print(
+        "nothing is done before packets come in: router.offload = \"xdp\" has the driver forward, gatekeeper.offload = \"xdp\" drop what is declined",
+    );
+}
+
+fn print_declined(declined: &OffloadDeclined) {
+    let OffloadDeclined { flows, room, refused, dropped, dropped_bytes, .. } = declined;
+    println!("declined flows  {flows}, room for {room}; {refused} times there was none");
+    println!("dropped         {dropped} packets, {dropped_bytes} bytes");
+    let mut grid = Grid::new(&["port", "interface", "program"]);
+    for OffloadInterface { port, interface, mode } in &declined.interfaces {
+        grid.row([port.clone(), interface.clone(), mode.clone().unwrap_or_else(|| "nowhere".into())]);
+    }
+    grid.print("it is on no interface");
 }
 
 fn print_graph(nodes: &[Node]) {

@@ -26,7 +26,7 @@ mod switch;
 mod taps;
 mod watch;
 
-use crate::usage;
+use crate::usage::{complain_as, usage};
 use anyhow::{Context, Result};
 use clap::Args;
 use config::{Config, ControlSection, RunSection};
@@ -275,9 +275,10 @@ fn print(outcome: &Outcome, service: &Service, json: bool) -> Result<bool> {
     } else {
         report.print(&ledger)?
     }
-    outcome.errors.iter().for_each(|error| eprintln!("tidemill: {error}"));
+    let complain = |line: String| complain_as(Severity::Error, &line);
+    outcome.errors.iter().for_each(|error| complain(format!("tidemill: {error}")));
     if !ledger.balances() {
-        eprintln!("tidemill: the books do not balance: packets have gone missing; please report this");
+        complain("tidemill: the books do not balance: packets have gone missing; please report this".into());
         return Ok(false);
     }
     Ok(outcome.errors.is_empty())

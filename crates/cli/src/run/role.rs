@@ -5,7 +5,7 @@ use super::log::{Level, Levels};
 use super::setup::{Places, Queues};
 use super::taps::{self, Taps};
 use super::{filter, gatekeeper, grantor, kvcache, mitigator, nat, router, switch};
-use crate::usage;
+use crate::usage::{complain_as, one_line, usage};
 use anyhow::Result;
 use serde_json::{Map, Value};
 use std::path::Path;
@@ -214,8 +214,8 @@ impl Trouble {
 
     /// Says what went wrong, whatever the levels are.
     pub(crate) fn complain(&self, what: &str, error: &anyhow::Error) {
-        let message = crate::usage::one_line(error);
-        eprintln!("tidemill: {what}: {message}");
+        let message = one_line(error);
+        complain_as(Severity::Error, &format!("tidemill: {what}: {message}"));
         self.any.store(true, Ordering::Relaxed);
         self.note_silently("trouble", Severity::Error, what, message);
     }
@@ -233,7 +233,7 @@ impl Trouble {
     /// Says a line of a part's on standard error, and tells of no event.
     pub(crate) fn say(&self, module: &str, severity: Severity, line: &str) {
         if self.levels.says(module, severity.into()) {
-            eprintln!("tidemill: {line}");
+            complain_as(severity, &format!("tidemill: {line}"));
         }
     }
 
@@ -256,8 +256,11 @@ impl Trouble {
     /// The same, of one that is made already.
     pub(crate) fn pass_on(&self, event: Event) {
         if self.levels.says(&event.kind, Level::Debug) {
-            let about = if event.about.is_empty() { String::new() } else { format!("{}: ", event.about) };
-            eprintln!("tidemill: {}: {about}{}", event.kind, event.message);
+            // Some messages begin with what they are about.
+            let about = Some(format!("{}: ", event.about));
+            let about = about.filter(|about| !event.about.is_empty() && !event.message.starts_with(about));
+            let line = format!("tidemill: {}: {}{}", event.kind, about.unwrap_or_default(), event.message);
+            complain_as(event.severity, &line);
         }
         self.events.tell(event);
     }

@@ -3,6 +3,7 @@
 use super::api;
 use super::config::{Config, ControlSection};
 use super::devices::Devices;
+use super::log::Level;
 use super::role::{LeftOver, Role, Trouble};
 use super::watch::{Look, Watched};
 use crate::usage::{one_line, usage};
@@ -98,13 +99,17 @@ impl Service {
     pub(crate) fn follow_hangups(&self, done: &AtomicBool) {
         while !done.load(Ordering::Acquire) {
             if self.hangup.swap(false, Ordering::Relaxed) {
-                match self.reload() {
-                    Reload::Taken(line) => self.trouble.say("reload", Severity::Info, &line),
-                    Reload::InPart(line) => self.trouble.say("reload", Severity::Error, &line),
+                let (severity, line) = match self.reload() {
+                    Reload::Taken(line) => (Severity::Info, line),
+                    Reload::InPart(line) => (Severity::Error, line),
                     Reload::Refused(error) => {
                         let line = format!("reload refused, nothing has changed: {}", one_line(&error));
-                        self.trouble.say("reload", Severity::Warning, &line);
+                        (Severity::Warning, line)
                     }
+                };
+                // With this level its event has been a line already.
+                if !self.trouble.levels().says("reload", Level::Debug) {
+                    self.trouble.say("reload", severity, &line);
                 }
             }
             std::thread::sleep(Duration::from_millis(20));

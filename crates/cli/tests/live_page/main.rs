@@ -1,7 +1,7 @@
 //! The live page of a run, in a headless Chromium: a token is entered, panels are gone through by keyboard, numbers are those of `show`, a lost
-//! connection is said and comes back by itself. All of that for a Gatekeeper, which is a router too; the panels and numbers of every other role that runs on files alone.
+//! connection is said and comes back by itself. All of that for a Gatekeeper, which is a router too; the panels and numbers of every other role.
 //!
-//! Chromium and its libraries are a large download, so this is no part of a usual test run: `cargo test -p tidemill-cli --test live_page --
+//! Chromium and its libraries are a large download, so this is no part of a usual test run: `cargo test -p tidemill-cli --features lua --test live_page --
 //! --ignored`, or `cargo xtask held 15`. With TIDEMILL_PICTURES=FOLDER the pictures are kept there, to be looked at.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test may
@@ -33,6 +33,20 @@ impl Drop for Running {
     }
 }
 
+/// Writes `run.toml` with the API on TCP at `port`, and a token for it.
+fn write(folder: &Folder, text: &str, port: u16) {
+    let control = format!(
+        "[control]\nsocket = \"s.sock\"\nlisten = [\"127.0.0.1:{port}\"]\ntoken_file = \"tokens\"\nalarm_drops_pps = 1\n"
+    );
+    folder.write("tokens", format!("page read {TOKEN}\n")).write("run.toml", format!("{text}\n{control}"));
+    std::fs::set_permissions(folder.path("tokens"), std::fs::Permissions::from_mode(0o600)).unwrap();
+}
+
+/// A kvcache, whose example is for interfaces, between a generator and nowhere: its own panel and tables are there, whatever passes.
+const KVCACHE: &str = "version = 1\nrole = \"kvcache\"\n[[port]]\nname = \"clients\"\nkind = \"generator\"\nrate_pps = 1000\n\
+    [[port]]\nname = \"servers\"\nkind = \"null\"\nreceive = false\n\
+    [kvcache]\naddresses = [\"10.1.0.2\"]\nallow = [\"10.1.0.0/24\"]\n";
+
 /// A folder with an example: its captures are played again and again at their own pace or a faster one, and the API is on TCP at `port`.
 fn configured(example: &str, port: u16) -> Folder {
     let folder = Folder::new();
@@ -51,11 +65,7 @@ fn configured(example: &str, port: u16) -> Folder {
     };
     let text: String = written.lines().map(again).collect();
     assert!(text.contains("repeat = 0"), "{text}");
-    let control = format!(
-        "[control]\nsocket = \"s.sock\"\nlisten = [\"127.0.0.1:{port}\"]\ntoken_file = \"tokens\"\nalarm_drops_pps = 1\n"
-    );
-    folder.write("tokens", format!("page read {TOKEN}\n")).write("run.toml", format!("{text}\n{control}"));
-    std::fs::set_permissions(folder.path("tokens"), std::fs::Permissions::from_mode(0o600)).unwrap();
+    write(&folder, &text, port);
     // What it names beside its captures: rules, tables.
     for entry in std::fs::read_dir(home).unwrap() {
         let path = entry.unwrap().path();
@@ -236,7 +246,7 @@ fn the_page_shows_what_runs() {
     assert!(browser.complaints.is_empty(), "{:?}", browser.complaints);
 }
 
-/// The roles whose examples are files alone, each with its own panels, tables and numbers.
+/// The other roles, each with its own panels, tables and numbers; the Grantor where the program has its policies' language.
 #[test]
 #[ignore = "needs chromium: cargo xtask held 15"]
 fn every_role_has_its_page() {
@@ -245,14 +255,23 @@ fn every_role_has_its_page() {
         return;
     };
     let mut browser = Browser::start(program);
-    let roles: [(&str, &[&str]); 4] = [
+    let roles: [(&str, &[&str]); 7] = [
+        ("router", &["Router"]),
         ("switch", &["Switch"]),
         ("mitigator", &["Mitigator"]),
         ("nat", &["Router", "NAT"]),
         ("filter", &["Router", "Filter"]),
+        ("kvcache", &["Key-value cache"]),
+        ("grantor", &["Router", "Grantor"]),
     ];
-    for (role, panels) in roles {
-        let folder = configured(&format!("{role}/{role}.toml"), 0);
+    for (role, panels) in roles.into_iter().filter(|(role, _)| *role != "grantor" || cfg!(feature = "lua")) {
+        let folder = if role == "kvcache" {
+            let folder = Folder::new();
+            write(&folder, KVCACHE, 0);
+            folder
+        } else {
+            configured(&format!("{role}/{role}.toml"), 0)
+        };
         let running = start(&folder);
         browser.window(1280, 900, "light");
         browser.open(&format!("http://{}/", running.address));

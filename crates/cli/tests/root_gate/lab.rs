@@ -137,7 +137,7 @@ pub(crate) struct Lab {
     thread: Option<JoinHandle<()>>,
     child: Child,
     folder: tempfile::TempDir,
-    control: Client,
+    pub(crate) control: Client,
 }
 
 impl Lab {

@@ -7,6 +7,7 @@ use crate::strangers::udp;
 use crate::turn;
 use std::time::{Duration, Instant};
 use tidemill_bpf::Verdict;
+use tidemill_control::schema;
 use tidemill_flow::key::Key;
 use tidemill_gatekeeper::offload::xdp::Offload;
 use tidemill_gatekeeper::offload::{Picks, door};
@@ -64,6 +65,19 @@ fn what_is_declined_is_dropped_in_the_driver() {
         lab.ask(&["gate", "fib", "--add", prefix, "--action", "route"]);
         assert!(lab.pings(v6), "a rule outlives the policy");
     }
+    // All of it is shown.
+    let offload: schema::Offload = lab.control.get(schema::path::OFFLOAD, &()).unwrap();
+    let declined = offload.declined.unwrap();
+    assert!(offload.enabled && offload.ports.is_empty() && declined.room > declined.flows, "{declined:?}");
+    assert!(declined.dropped >= 800 && declined.dropped_bytes >= 800 * 47, "{declined:?}");
+    let shown = |place: &schema::OffloadInterface| (place.port.clone(), place.interface.clone());
+    let places: Vec<_> = declined.interfaces.iter().map(shown).collect();
+    assert_eq!(places, [("wan".to_owned(), "tm-wan".to_owned())]);
+    let mode = declined.interfaces[0].mode.clone().unwrap();
+    let text = lab.ask(&["show", "offload"]);
+    let last: Vec<&str> = text.lines().last().unwrap().split_whitespace().collect();
+    assert_eq!(last, ["wan", "tm-wan", mode.as_str()], "{text}");
+    assert_eq!(mode == "generic", lab.wan().contains("xdpgeneric"), "{mode}");
     // Killed, it leaves nothing; the next one begins anew.
     assert!(lab.wan().contains("xdp"));
     lab.kill();

@@ -1,12 +1,13 @@
 //! The verbs that only a Gatekeeper has.
 
 use super::Gatekeeper;
+use super::offload::Below;
 use crate::run::service::{lock, now_ns};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tidemill_control::schema::Done;
 use tidemill_control::schema::gate::{self, path};
+use tidemill_control::schema::{self, Done};
 use tidemill_control::{ApiError, Registry, Request};
 use tidemill_gatekeeper::config::{Action, PolicyConfig};
 use tidemill_gatekeeper::{By, Decision, FlowLine, PolicyLine, Shown, TOP_WINDOW_NS, Verdict, Wanted};
@@ -20,6 +21,10 @@ const STEP_MS: u32 = 5000;
 
 /// Adds them.
 pub(super) fn register(gatekeeper: &Arc<Gatekeeper>, registry: &mut Registry) {
+    let to = gatekeeper.clone();
+    registry.get(schema::path::OFFLOAD, "What is dropped below", move |_: &Request| {
+        Ok(to.below.as_ref().map_or_else(schema::Offload::default, Below::shown))
+    });
     let to = gatekeeper.clone();
     registry.get(path::FLOWS, "What is known of flows", move |r: &Request| flows(&to, &r.query()?));
     registry.takes::<gate::FlowsQuery>();

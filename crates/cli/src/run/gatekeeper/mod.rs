@@ -229,7 +229,7 @@ impl Role for Gatekeeper {
     }
 
     fn verbs(self: Arc<Self>, registry: &mut Registry) {
-        self.router.clone().verbs(registry);
+        self.router.clone().verbs_but_offload(registry);
         api::register(&self, registry);
         registry.event_kind(
             "gatekeeper",

@@ -72,6 +72,7 @@ mod here {
     use std::sync::Mutex;
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::time::Duration;
+    use tidemill_control::schema;
     use tidemill_gatekeeper::config::OffloadKind;
     use tidemill_gatekeeper::offload::xdp::{Offload, OffloadPort, ROOM};
     use tidemill_gatekeeper::{GateError, GatekeeperControl};
@@ -175,6 +176,27 @@ mod here {
         pub(in crate::run::gatekeeper) fn room(&self) -> u64 {
             2 * u64::from(ROOM)
         }
+
+        /// What it has done, and where it is; nothing once it is closed.
+        pub(in crate::run::gatekeeper) fn shown(&self) -> schema::Offload {
+            let offload = lock(&self.0);
+            let Some(offload) = &*offload else { return schema::Offload::default() };
+            let place = |(port, is_native): (&OffloadPort, Option<bool>)| schema::OffloadInterface {
+                port: port.name.clone(),
+                interface: port.interface.clone(),
+                mode: is_native.map(|is_native| if is_native { "native" } else { "generic" }.to_owned()),
+            };
+            let tally = offload.tally();
+            let declined = schema::OffloadDeclined {
+                flows: tally.rules,
+                room: self.room(),
+                refused: tally.refused,
+                dropped: tally.dropped,
+                dropped_bytes: tally.bytes,
+                interfaces: offload.places().map(place).collect(),
+            };
+            schema::Offload { enabled: true, declined: Some(declined), ..schema::Offload::default() }
+        }
     }
 }
 
@@ -186,6 +208,7 @@ mod nowhere {
     use crate::run::role::Opening;
     use anyhow::Result;
     use std::sync::atomic::AtomicBool;
+    use tidemill_control::schema;
     use tidemill_gatekeeper::{GateError, GatekeeperControl};
 
     /// None can be.
@@ -215,6 +238,10 @@ mod nowhere {
         }
 
         pub(in crate::run::gatekeeper) fn room(&self) -> u64 {
+            match *self {}
+        }
+
+        pub(in crate::run::gatekeeper) fn shown(&self) -> schema::Offload {
             match *self {}
         }
     }

@@ -36,7 +36,6 @@ pub(super) fn register(router: &Arc<Router>, registry: &mut Registry) {
     );
     registry.takes::<schema::RoutesQuery>();
     get!(path::QUEUES, "Queues in front of ports", |r: &Router, _: &Request| Ok(queues(r)));
-    get!(path::OFFLOAD, "What is forwarded below", |r: &Router, _: &Request| Ok(offload(r)));
     get!(path::NEXT_HOPS, "Next hops in use", |r: &Router, _: &Request| Ok(next_hops(r)));
     get!(path::KERNEL, "What comes from the kernel", |r: &Router, _: &Request| Ok(kernel(r)));
     get!(path::STATE, "The state file: what outlives the process", |r: &Router, _: &Request| Ok(state(r)));
@@ -88,6 +87,12 @@ fn neighbors(router: &Router) -> schema::Neighbors {
     schema::Neighbors { neighbors: all.into_iter().map(one).collect() }
 }
 
+/// Adds what only a router without a gate has to say.
+pub(super) fn register_offload(router: &Arc<Router>, registry: &mut Registry) {
+    let router = router.clone();
+    registry.get(path::OFFLOAD, "What is forwarded below", move |_: &Request| Ok(offload(&router)));
+}
+
 fn offload(router: &Router) -> schema::Offload {
     let Some(below) = &router.below else { return schema::Offload::default() };
     let one = |counted: Counted| schema::OffloadPort {
@@ -102,6 +107,7 @@ fn offload(router: &Router) -> schema::Offload {
         enabled: true,
         generations: below.generations(),
         bytes: below.bytes(),
+        declined: None,
         ports: below.ports().into_iter().map(one).collect(),
     }
 }

@@ -192,6 +192,16 @@ pub(super) fn host(control: &RouterControl) -> Host {
 }
 
 impl Router {
+    /// Adds its verbs and figures, but for what is done below: a gate's is another one.
+    pub(super) fn verbs_but_offload(self: Arc<Self>, registry: &mut Registry) {
+        api::register(&self, registry);
+        bgp::register(&self, registry);
+        registry.event_kind("bgp", "BGP sessions: established, ended and why; connections refused");
+        registry
+            .event_kind("router", "What the router has to say: neighbors, interfaces, the kernel's routes");
+        registry.panel("Router", move || self.metrics());
+    }
+
     /// Looks at, or changes, its control side.
     pub(super) fn with_control<T>(&self, work: impl FnOnce(&mut RouterControl) -> T) -> T {
         work(&mut lock(&self.control))
@@ -294,12 +304,8 @@ impl Role for Router {
     }
 
     fn verbs(self: Arc<Self>, registry: &mut Registry) {
-        api::register(&self, registry);
-        bgp::register(&self, registry);
-        registry.event_kind("bgp", "BGP sessions: established, ended and why; connections refused");
-        registry
-            .event_kind("router", "What the router has to say: neighbors, interfaces, the kernel's routes");
-        registry.panel("Router", move || self.metrics());
+        api::register_offload(&self, registry);
+        self.verbs_but_offload(registry);
     }
 
     fn tables(&self) -> Vec<Table> {

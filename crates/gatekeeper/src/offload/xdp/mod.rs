@@ -183,6 +183,11 @@ impl Offload {
         Tally { dropped, bytes, rules, refused }
     }
 
+    /// The ports, and whether the program is in the driver of each, or behind it; nowhere while it is on no interface.
+    pub fn places(&self) -> impl Iterator<Item = (&OffloadPort, Option<bool>)> {
+        self.ports.iter().map(|port| (&port.spec, port.is_native()))
+    }
+
     /// Takes the program off the interfaces; the gatekeeper has all packets from then on.
     pub fn close(&mut self) {
         self.ports.iter().for_each(|port| port.front.detach());
@@ -212,6 +217,13 @@ fn key6(flow: &Key<4>) -> Flow6 {
 }
 
 impl Port {
+    /// Whether the program is in the driver of the interface that is there now, or behind it.
+    fn is_native(&self) -> Option<bool> {
+        let device = tidemill_port::device(&self.spec.interface).ok()?;
+        let there = self.front.attached().filter(|there| there.index == device.index)?;
+        Some(there.native)
+    }
+
     /// What to say of it now.
     fn look(&self, patience: Duration) -> String {
         let OffloadPort { name, interface, is_behind, .. } = &self.spec;
