@@ -27,6 +27,57 @@ pub(crate) const COUNTED: [&str; 15] = [
 /// These too, but of them only what is claimed is held: bounds, and what takes minutes to make.
 pub(crate) const LONG_COUNTED: [&str; 5] = ["zec-3.18", "fu-3.2t", "cuvpp-2t", "cuvpp-3t", "cuvpp-10"];
 
+/// How many numbers of the paper stand beside ours in each figure: those that its tables and its text state, or the raw data that its authors published.
+/// What it only draws is not read off the drawing; of three figures it states nothing but words, which their notes quote.
+const PAPERS: [(&str, usize); 35] = [
+    ("zec-3.1t", 83),
+    ("zec-3.2t", 20),
+    ("zec-3.9", 1),
+    ("zec-3.11", 21),
+    ("zec-3.13", 1),
+    ("zec-3.15", 1),
+    ("zec-3.16", 0),
+    ("zec-3.17", 0),
+    ("zec-3.18", 8),
+    ("zec-4.2", 1),
+    ("zec-4.3", 20),
+    ("zec-4.4", 9),
+    ("zec-4.5", 16),
+    ("zec-4.6", 5),
+    ("zec-4.7", 2),
+    ("zec-4.8", 0),
+    ("fu-3.2t", 17),
+    ("fu-3.4t", 3),
+    ("fu-3.5t", 12),
+    ("fu-3.7", 12),
+    ("fu-3.8", 12),
+    ("fu-3.9", 12),
+    ("fu-3.10", 2),
+    ("fu-3.11", 6),
+    ("fu-3.12", 2),
+    ("fu-3.13", 14),
+    ("fu-3.16", 2),
+    ("fu-3.17", 6),
+    ("cuvpp-1t", 12),
+    ("cuvpp-2t", 1),
+    ("cuvpp-3t", 1),
+    ("cuvpp-6", 32),
+    ("cuvpp-7", 32),
+    ("cuvpp-10", 1),
+    ("cuvpp-12", 16),
+];
+
+/// What is wrong if a figure has so many points with a number of the paper beside them.
+pub(crate) fn beside(figure: &str, found: usize) -> Option<String> {
+    let stated = PAPERS.iter().find(|(name, _)| *name == figure).map(|(_, stated)| *stated);
+    match stated {
+        None => Some("nothing says how many numbers the paper states".into()),
+        Some(stated) => {
+            (found < stated).then(|| format!("{found} of the paper's {stated} numbers stand beside ours"))
+        }
+    }
+}
+
 /// The figure on hash tables, which `bench flow` makes and no table of routes has a part in: rates, so its record is one run's.
 pub(crate) const FLOW: &str = "fu-4.7";
 
@@ -145,6 +196,9 @@ mod tests {
 
     #[test]
     fn every_counted_figure_is_one_that_must_be_there() {
+        assert!(FIGURES.iter().all(|figure| beside(figure, usize::MAX).is_none()));
+        assert_eq!(beside("zec-3.11", 20).unwrap(), "20 of the paper's 21 numbers stand beside ours");
+        assert!(beside("fu-4.7", 0).is_some());
         assert!(COUNTED.iter().chain(&LONG_COUNTED).all(|figure| FIGURES.contains(figure)));
         let of = |figure: &str| arguments(figure, Path::new("/r")).join(" ");
         assert_eq!(of("cuvpp-6"), "bench lpm --figure cuvpp-6 --json");

@@ -178,7 +178,7 @@ fn commands_of_any_kind_with_the_kernels_tier() {
         hits() > 0 && below() > 0
     });
     drop(pair);
-    let ran = run(&lab, seed(3), 10_000).unwrap_or_else(|fault| panic!("{}", fault.text));
+    let ran = run(&mut lab, seed(3), 10_000).unwrap_or_else(|fault| panic!("{}", fault.text));
     println!("{ran:?}\n{:?}", bridge.counters().unwrap().counters);
     assert!(ran.asked > 1_000 && ran.lost < ran.asked / 20, "{ran:?}");
     judge(&bridge.end());

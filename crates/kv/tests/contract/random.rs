@@ -133,7 +133,7 @@ fn connections(lab: &Lab, number: usize) -> [Tcp; 2] {
         let local = SocketAddr::from(([127, 0, 0, 1], PORT));
         return [(); 2].map(|()| Tcp::new(server.net.connect(local)));
     }
-    let binary = if number % 2 == 0 { lab.tcp(server) } else { lab.tcp6(server) };
+    let binary = if number.is_multiple_of(2) { lab.tcp(server) } else { lab.tcp6(server) };
     [lab.tcp(server), binary]
 }
 
