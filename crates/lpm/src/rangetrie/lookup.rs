@@ -67,17 +67,6 @@ impl<A: Address> RangeTrie<A> {
     /// Longest match of one key, telling `probe` every access.
     #[inline]
     pub fn lookup_probed<P: Probe + ?Sized>(&self, key: A, probe: &P) -> Label {
-        self.walk(key, probe, count)
-    }
-
-    /// The same, with `count` for the starts of a line that are at most so much.
-    #[inline(always)]
-    pub(super) fn walk<P: Probe + ?Sized>(
-        &self,
-        key: A,
-        probe: &P,
-        count: impl Fn(&[AtomicU32], usize, u16) -> usize,
-    ) -> Label {
         let words = &*self.cells;
         let read = |at: usize, size: usize, dependent: bool| {
             probe.read(words.as_ptr().wrapping_add(at).addr(), size, dependent);
@@ -229,11 +218,7 @@ pub(super) fn finish<A: Address>(trie: &RangeTrie<A>, keys: &[A], out: &mut [Lab
 
 impl<A: Address> Fib<A> for RangeTrie<A> {
     fn lookup(&self, key: A) -> Label {
-        match self.search {
-            Search::Portable => self.walk(key, &(), count),
-            #[cfg(target_arch = "x86_64")]
-            Search::Avx2 | Search::Avx512 => super::simd::lookup_avx2(self, key),
-        }
+        self.lookup_probed(key, &())
     }
 
     fn lookup_batch(&self, keys: &[A], out: &mut [Label]) {

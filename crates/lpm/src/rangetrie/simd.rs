@@ -50,30 +50,13 @@ fn head(words: &[AtomicU32], line: usize) -> __m256i {
     unsafe { _mm256_loadu_si256(half.as_ptr().cast()) }
 }
 
-/// How many of the line's starts are at most `x`.
-#[inline]
-#[target_feature(enable = "avx2,popcnt")]
-fn count(words: &[AtomicU32], line: usize, x: u16) -> usize {
-    let above = _mm256_subs_epu16(head(words, line), _mm256_set1_epi16(x as i16));
-    let bytes = _mm256_movemask_epi8(_mm256_cmpeq_epi16(above, _mm256_setzero_si256()));
-    (bytes as u32 & ((1 << (2 * STARTS)) - 1)).count_ones() as usize / 2
-}
-
 #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
 fn avx2<A: Address>(trie: &RangeTrie<A>, keys: &[A], out: &mut [Label]) {
-    lock_step(trie, keys, out, |words, line, x| count(words, line, x));
-}
-
-/// One key, for CPUs with AVX2 or more.
-#[inline]
-pub(super) fn lookup_avx2<A: Address>(trie: &RangeTrie<A>, key: A) -> Label {
-    #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
-    fn lookup<A: Address>(trie: &RangeTrie<A>, key: A) -> Label {
-        trie.walk(key, &(), |words, line, x| count(words, line, x))
-    }
-    debug_assert!(has_avx2());
-    // SAFETY: called only where such a search was chosen, for which `Search::all` found the features.
-    unsafe { lookup(trie, key) }
+    lock_step(trie, keys, out, |words, line, x| {
+        let above = _mm256_subs_epu16(head(words, line), _mm256_set1_epi16(x as i16));
+        let bytes = _mm256_movemask_epi8(_mm256_cmpeq_epi16(above, _mm256_setzero_si256()));
+        (bytes as u32 & ((1 << (2 * STARTS)) - 1)).count_ones() as usize / 2
+    });
 }
 
 /// Keys in flight together with AVX-512.
