@@ -19,6 +19,7 @@ use std::sync::Arc;
 /// 16 bytes per frame of the region. Of a packet its frame alone comes back, not what the nodes had found out.
 pub struct Lent {
     memory: Arc<Memory>,
+    frame_shift: u32,
     slots: Box<[Option<Loan>]>,
     count: usize,
 }
@@ -27,14 +28,14 @@ impl Lent {
     /// An empty table for one device queue on `memory`.
     pub fn new(memory: &Arc<Memory>) -> Self {
         let slots = std::iter::repeat_with(|| None).take(memory.frames()).collect();
-        Lent { memory: memory.clone(), slots, count: 0 }
+        Lent { memory: memory.clone(), frame_shift: memory.frame_size().trailing_zeros(), slots, count: 0 }
     }
 
     /// Takes a packet in and says its address for the device; gives it back if its frame is of another region.
     #[inline]
     pub fn lend(&mut self, packet: Packet) -> Result<u64, Packet> {
         let start = packet.start();
-        self.lend_frame(packet).map(|frame| self.memory.offset(frame) as u64 + u64::from(start))
+        self.lend_frame(packet).map(|frame| (u64::from(frame) << self.frame_shift) + u64::from(start))
     }
 
     /// As [`lend`](Self::lend), for devices that go by frames: says the frame's number.
@@ -82,8 +83,8 @@ impl Lent {
     /// device does not have that frame, or if the data would reach out of it.
     #[inline]
     pub fn adopt(&mut self, address: u64, len: usize) -> Option<Packet> {
-        let (frame, start) = self.memory.place(address)?;
-        self.adopt_frame(frame, start, len)
+        let frame = u32::try_from(address >> self.frame_shift).ok()?;
+        self.adopt_frame(frame, address as usize & (self.memory.frame_size() - 1), len)
     }
 
     /// As [`adopt`](Self::adopt), with `len` bytes of data at `start` of frame number `frame`.
@@ -116,8 +117,9 @@ impl Lent {
     /// nothing changed, if it was not.
     #[inline]
     pub fn returned(&mut self, address: u64) -> Option<Packet> {
-        let (frame, start) = self.memory.place(address)?;
-        let loan = self.slots.get_mut(frame as usize)?.take_if(|loan| usize::from(loan.start()) == start)?;
+        let start = address & (self.memory.frame_size() as u64 - 1);
+        let frame = usize::try_from(address >> self.frame_shift).ok()?;
+        let loan = self.slots.get_mut(frame)?.take_if(|loan| u64::from(loan.start()) == start)?;
         self.count -= 1;
         Some(loan.packet())
     }

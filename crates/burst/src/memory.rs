@@ -38,48 +38,13 @@ struct Cold {
 }
 const _: () = assert!(size_of::<Cold>() == COLD);
 
-/// Bytes between the frames of a [spread](Memory::spread) region: the next frame's first line falls into the next set of a cache.
-const APART: usize = 64;
-
 /// A region of packet memory cut into frames of one size.
-///
-/// Frames that follow each other without a gap begin at multiples of a power of two, and so do the headers of their packets: all 256 of a burst
-/// fall into two sets of a first-level cache of 64 (I3's start is the same for all), which holds 16 to 24 of them. With a line between the frames
-/// they fall into all sets in turn. Only AF_XDP needs frames that follow each other.
 pub struct Memory {
     region: Region,
     base: NonNull<u8>,
     frame_size: usize,
-    spacing: Spacing,
     frames: usize,
     carved: AtomicUsize,
-}
-
-/// Bytes from the start of a frame to that of the next.
-#[derive(Debug, Clone, Copy)]
-struct Spacing {
-    bytes: usize,
-    /// 2^64 by that, rounded up: what a division is multiplied with.
-    inverse: u64,
-}
-
-impl Spacing {
-    fn new(bytes: usize) -> Self {
-        Spacing { bytes, inverse: u64::MAX / bytes as u64 + 1 }
-    }
-
-    /// Where frame `frame` begins.
-    #[inline]
-    fn offset(self, frame: u32) -> usize {
-        frame as usize * self.bytes
-    }
-
-    /// The frame in which a byte of the region lies. Right as long as the region is below 2^48 bytes: the product is too large by less than
-    /// `offset` of 2^64, and `bytes` times that must not make up for the last byte of a frame.
-    #[inline]
-    fn frame(self, offset: usize) -> u32 {
-        ((offset as u128 * u128::from(self.inverse)) >> 64) as u32
-    }
 }
 
 // SAFETY: `base` points into `region`, which this struct owns; access to the bytes is governed by frame ownership (I1).
@@ -88,30 +53,19 @@ unsafe impl Send for Memory {}
 unsafe impl Sync for Memory {}
 
 impl Memory {
-    /// Maps `frames` frames of `frame_size` bytes (a power of two, 2048 to 32768), one behind the other, as AF_XDP needs them.
+    /// Maps `frames` frames of `frame_size` bytes (a power of two, 2048 to 32768).
     pub fn new(frames: usize, frame_size: usize) -> io::Result<Arc<Self>> {
-        Memory::spaced(frames, frame_size, 0)
-    }
-
-    /// As [`new`](Self::new), with a cache line between frames: for any device but AF_XDP the quicker one.
-    pub fn spread(frames: usize, frame_size: usize) -> io::Result<Arc<Self>> {
-        Memory::spaced(frames, frame_size, APART)
-    }
-
-    fn spaced(frames: usize, frame_size: usize, apart: usize) -> io::Result<Arc<Self>> {
         if !frame_size.is_power_of_two() || !(2048..=32768).contains(&frame_size) {
             let text = format!("frame_size {frame_size} is not a power of two between 2048 and 32768");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
-        let spacing = Spacing::new(frame_size + apart);
-        let bytes = frames.checked_mul(spacing.bytes).filter(|bytes| *bytes < 1 << 48);
-        let bytes = bytes.filter(|_| frames > 0 && u32::try_from(frames).is_ok());
+        let bytes = frames.checked_mul(frame_size).filter(|_| frames > 0 && u32::try_from(frames).is_ok());
         let bytes = bytes.ok_or_else(|| {
             io::Error::new(io::ErrorKind::InvalidInput, format!("{frames} frames: not a possible number"))
         })?;
         let mut region = Region::new(bytes)?;
         let base = NonNull::new(region.as_mut_ptr()).ok_or_else(|| io::Error::other("no memory"))?;
-        Ok(Arc::new(Memory { region, base, frame_size, spacing, frames, carved: AtomicUsize::new(0) }))
+        Ok(Arc::new(Memory { region, base, frame_size, frames, carved: AtomicUsize::new(0) }))
     }
 
     /// Carves the next `frames` frames off as a pool for one worker.
@@ -132,8 +86,7 @@ impl Memory {
         }
         let inner = Arc::new(PoolInner {
             base: self.base,
-            frame_size: self.frame_size,
-            spacing: self.spacing,
+            frame_shift: self.frame_size.trailing_zeros(),
             memory: self.clone(),
             home: ArrayQueue::new(frames),
             arrived: AtomicUsize::new(0),
@@ -161,27 +114,7 @@ impl Memory {
 
     /// Bytes in the region.
     pub fn len_bytes(&self) -> usize {
-        self.frames * self.spacing.bytes
-    }
-
-    /// Whether frames follow each other without a gap.
-    pub fn is_dense(&self) -> bool {
-        self.spacing.bytes == self.frame_size
-    }
-
-    /// Where in the region frame `frame` begins.
-    #[inline]
-    pub fn offset(&self, frame: u32) -> usize {
-        self.spacing.offset(frame)
-    }
-
-    /// The frame, and the place in it, of a byte of the region; `None` if it lies outside, or between two frames.
-    #[inline]
-    pub fn place(&self, address: u64) -> Option<(u32, usize)> {
-        let offset = usize::try_from(address).ok().filter(|offset| *offset < self.len_bytes())?;
-        let frame = self.spacing.frame(offset);
-        let at = offset - self.spacing.offset(frame);
-        (at < self.frame_size).then_some((frame, at))
+        self.frames * self.frame_size
     }
 
     /// What pages the kernel granted.
@@ -194,8 +127,7 @@ impl Memory {
 struct PoolInner {
     // Read for every packet; the fields below the return ring (padded by itself) are written by other threads.
     base: NonNull<u8>,
-    spacing: Spacing,
-    frame_size: usize,
+    frame_shift: u32,
     memory: Arc<Memory>,
     /// Frames freed by somebody other than the owner.
     home: ArrayQueue<u32>,
@@ -410,14 +342,14 @@ impl Drop for Pool {
 impl PoolInner {
     #[inline]
     fn frame_size(&self) -> usize {
-        self.frame_size
+        1 << self.frame_shift
     }
 
     /// The packet that owns frame `index`, which the caller has just taken off the free stack (I1).
     #[inline]
     fn fresh(&self, index: u32) -> Packet {
         // SAFETY: `index` is below the region's number of frames, so the result lies in the region.
-        let frame = unsafe { self.base.add(self.spacing.offset(index)) };
+        let frame = unsafe { self.base.add((index as usize) << self.frame_shift) };
         Packet {
             pool: NonNull::from(self),
             frame,
@@ -443,7 +375,7 @@ impl Packet {
     #[inline]
     fn index(&self) -> u32 {
         let pool = self.pool();
-        pool.spacing.frame(self.frame.as_ptr() as usize - pool.base.as_ptr() as usize)
+        ((self.frame.as_ptr() as usize - pool.base.as_ptr() as usize) >> pool.frame_shift) as u32
     }
 
     #[inline]
@@ -453,7 +385,7 @@ impl Packet {
 
     #[inline]
     fn cold(&self) -> &Cold {
-        // SAFETY: the first `COLD` bytes of our frame, aligned (frames begin at multiples of 64), ours (I1); any bytes are a
+        // SAFETY: the first `COLD` bytes of our frame, aligned (frames are 2048-aligned), ours (I1); any bytes are a
         // valid `Cold`, and region memory is always initialised.
         unsafe { &*self.frame().cast::<Cold>() }
     }
@@ -655,11 +587,11 @@ impl Packet {
     #[inline]
     pub(crate) fn into_loan(self, memory: &Memory) -> Result<Loan, Packet> {
         let offset = (self.frame.as_ptr() as usize).wrapping_sub(memory.base.as_ptr() as usize);
-        if offset >= memory.len_bytes() {
+        if offset >= memory.frames * memory.frame_size {
             return Err(self);
         }
         let packet = ManuallyDrop::new(self);
-        let frame = memory.spacing.frame(offset);
+        let frame = (offset >> memory.frame_size.trailing_zeros()) as u32;
         Ok(Loan { pool: packet.pool, frame, start: packet.start, len: packet.len })
     }
 
@@ -751,7 +683,7 @@ pub(crate) fn adopt_into(
     let (count, flags) = (packets.len(), if checked { CHECKED } else { 0 });
     // SAFETY: a lent frame is one of the region's, as a packet's is; and the vector has room for one more.
     unsafe {
-        let frame = memory.base.add(memory.spacing.offset(frame));
+        let frame = memory.base.add((frame as usize) << memory.frame_size.trailing_zeros());
         let end = packets.as_mut_ptr().add(count);
         end.write(Packet { pool, frame, start, len, hash, label: 0, port: 0, l3: 0, flags });
         packets.set_len(count + 1);

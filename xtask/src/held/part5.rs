@@ -51,7 +51,9 @@ pub(crate) const LINES: &[Line] = &[
         )
     }),
     ("interleavings: batches of changes, each compared", interleavings),
-    ("figures", figures::line),
+    ("figures of Zec's thesis", |machine| figures::line(machine, "zec-")),
+    ("figures of Fu's thesis", |machine| figures::line(machine, "fu-")),
+    ("figures of CuVPP", |machine| figures::line(machine, "cuvpp-")),
     ("SAIL: accesses, bounds, virtual pushing", |machine| {
         tests(machine, "SAIL", &["-p", "tidemill-lpm", "--lib", "sail"], 10)
     }),

@@ -226,7 +226,7 @@ fn engine<A: Forwarded>(
     sink: Box<dyn Port>,
     duration: Option<Duration>,
 ) -> Result<Engine> {
-    let memory = Memory::spread(FRAMES, 2048).context("packet memory")?;
+    let memory = Memory::new(FRAMES, 2048).context("packet memory")?;
     let options = Options {
         clock: Clock::wall(),
         frames_per_worker: FRAMES,

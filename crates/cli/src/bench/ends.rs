@@ -123,7 +123,7 @@ pub(super) fn warn_unbound(handle: &Handle) {
 
 /// Runs a graph on one worker until both ports have ended; its books, which balance.
 pub(super) fn ran(graph: Graph, ports: [Box<dyn Port>; 2], domain: &Domain) -> Result<Ledger> {
-    let memory = Memory::spread(FRAMES, FRAME_SIZE).context("packet memory")?;
+    let memory = Memory::new(FRAMES, FRAME_SIZE).context("packet memory")?;
     let options = Options {
         clock: Clock::wall(),
         frames_per_worker: FRAMES,

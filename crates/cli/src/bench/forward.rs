@@ -251,7 +251,7 @@ pub(super) fn pass<A: Forwarded>(
     router: &RouterControl,
     domain: &Domain,
 ) -> Result<Passed> {
-    let memory = Memory::spread(FRAMES, 2048).context("packet memory")?;
+    let memory = Memory::new(FRAMES, 2048).context("packet memory")?;
     let stamp = if way == Way::Io { None } else { A::stamp() };
     let inner = device("in", 0, A::SIZE - 4, burst, &memory)?;
     let input = Fill { inner, stamp, destinations: destinations.clone(), at: 0 };

@@ -117,7 +117,7 @@ impl<'a> Way<'a> {
     fn run(&mut self, args: &PortBench, domain: &Domain) -> Result<()> {
         let (graph, queues) = (self.open)()?;
         let names = (graph.port_names.clone(), graph.node_names.clone());
-        let memory = Memory::spread(FRAMES * self.workers, frame_size(args.size)).context("packet memory")?;
+        let memory = Memory::new(FRAMES * self.workers, frame_size(args.size)).context("packet memory")?;
         let options = Options {
             clock: Clock::wall(),
             frames_per_worker: FRAMES,
@@ -433,7 +433,7 @@ impl Drop for Scratch {
 
 /// Writes a capture of null packets.
 fn capture(args: &PortBench, file: &Path) -> Result<()> {
-    let memory = Memory::spread(512, frame_size(args.size)).context("packet memory")?;
+    let memory = Memory::new(512, frame_size(args.size)).context("packet memory")?;
     let mut pool = memory.pool(512).context("packet memory")?;
     let mut rng = Rng::new(args.seed);
     let addresses: Vec<IpAddr> = (0..args.packets.min(1 << 16)).map(|_| PublicV4.next(&mut rng)).collect();

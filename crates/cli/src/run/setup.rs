@@ -235,12 +235,9 @@ pub(crate) fn places(config: &Config, topology: &Topology, name: &str) -> Result
     let of_worker: Vec<Option<usize>> = (0..run.workers).map(|worker| cpus.get(worker).copied()).collect();
     let copies = if run.numa { Copies::of(topology, &of_worker) } else { Copies::one() };
     let on = |copy| (0..run.workers).filter(|worker| copies.of_worker(*worker) == copy).count();
-    // The kernel's rings address frames that follow each other; with all else a line between them pays.
-    let dense = config.port.iter().any(PortSpec::needs_dense_memory);
-    let make = if dense { Memory::new } else { Memory::spread };
     let region = |copy| {
         let frames = on(copy).max(1) * config.memory.frames;
-        copies.on(copy, || make(frames, config.memory.frame_size)).context("packet memory")
+        copies.on(copy, || Memory::new(frames, config.memory.frame_size)).context("packet memory")
     };
     let regions: Vec<Arc<Memory>> = (0..copies.count()).map(region).collect::<Result<_>>()?;
     let memory = (0..run.workers).map(|worker| regions[copies.of_worker(worker)].clone()).collect();

@@ -47,7 +47,7 @@ impl Headers {
         let mut region = Region::new(memory.frames() * size_of::<Mbuf>())?;
         let mbufs = region.as_mut_ptr().cast::<Mbuf>();
         for frame in 0..memory.frames() {
-            let data = memory.as_ptr().wrapping_add(memory.offset(frame as u32) + COLD).cast_mut();
+            let data = memory.as_ptr().wrapping_add(frame * memory.frame_size() + COLD).cast_mut();
             let mbuf = Mbuf {
                 buf_addr: data,
                 // I/O addresses are virtual ones: DPDK is started so.

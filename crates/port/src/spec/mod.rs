@@ -103,11 +103,6 @@ macro_rules! any {
 }
 
 impl PortSpec {
-    /// Whether the port's device can only be given frames that follow each other without a gap ([`Memory::new`], not [`Memory::spread`]).
-    pub fn needs_dense_memory(&self) -> bool {
-        matches!(self, PortSpec::AfXdp(_))
-    }
-
     /// The port's name.
     pub fn name(&self) -> &str {
         any!(self, spec => &spec.name)

@@ -217,12 +217,6 @@ fn check_memory(name: &str, device: &Device, memory: &Memory) -> Result<(), Port
         );
         return Err(PortError::config(name, what));
     }
-    if !memory.is_dense() {
-        return Err(PortError::config(
-            name,
-            "AF_XDP takes frames that follow each other: Memory::new, not Memory::spread",
-        ));
-    }
     let mtu = longest(memory) - ETHERNET;
     if device.mtu <= mtu {
         return Ok(());

@@ -4,13 +4,14 @@ use super::super::{Machine, Outcome, verdict};
 use crate::figures::{COUNTED, FIGURES, LONG_COUNTED, arguments, beside, broken, different, recorded};
 use anyhow::{Context, Result, ensure};
 
-pub(super) fn line(machine: &Machine) -> Result<Outcome> {
+/// The figures whose name begins so.
+pub(super) fn line(machine: &Machine, of: &str) -> Result<Outcome> {
     let (mut good, mut text) = (true, Vec::new());
     let folder = machine.data()?.join("rib");
     let recorded = recorded()?;
     let plot = std::env::temp_dir().join(format!("tidemill-held-{}.svg", std::process::id()));
     let plot = plot.to_string_lossy().into_owned();
-    for name in FIGURES {
+    for name in FIGURES.into_iter().filter(|name| name.starts_with(of)) {
         let mut arguments = arguments(name, &folder);
         if machine.quick {
             arguments.extend(["--seconds", "0.02", "--runs", "3"].map(String::from));

@@ -130,7 +130,7 @@ fn run_once(subject: Subject, plan: &Plan) -> Result<Ran> {
         Subject::Bound => bridge().build()?,
     };
     let (outside, inside, measured) = pair(&plan);
-    let memory = Memory::spread(FRAMES, FRAME_SIZE).context("packet memory")?;
+    let memory = Memory::new(FRAMES, FRAME_SIZE).context("packet memory")?;
     let options = Options {
         clock: Clock::wall(),
         frames_per_worker: FRAMES,

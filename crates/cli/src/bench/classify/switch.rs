@@ -150,7 +150,7 @@ pub(super) fn run_once(subject: Subject, plan: &Plan) -> Result<Ran> {
         plan.seed,
         (measured.clone(), read),
     );
-    let memory = Memory::spread(FRAMES, FRAME_SIZE).context("packet memory")?;
+    let memory = Memory::new(FRAMES, FRAME_SIZE).context("packet memory")?;
     let options = Options {
         clock: Clock::wall(),
         frames_per_worker: FRAMES,
