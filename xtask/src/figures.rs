@@ -60,7 +60,7 @@ const PAPERS: [(&str, usize); 35] = [
     ("fu-3.17", 6),
     ("cuvpp-1t", 12),
     ("cuvpp-2t", 1),
-    ("cuvpp-3t", 1),
+    ("cuvpp-3t", 24),
     ("cuvpp-6", 32),
     ("cuvpp-7", 32),
     ("cuvpp-10", 1),
