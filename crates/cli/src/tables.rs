@@ -96,7 +96,7 @@ impl TableArgs {
 pub(crate) fn report_left_out(counts: &Counts) {
     if counts.wrong > 0 {
         let first = counts.wrong_places.first().map_or("", String::as_str);
-        eprintln!("tidemill: left out {} wrong lines or records, the first: {first}", counts.wrong);
+        eprintln!("tidemill: warning: left out {} wrong lines or records, the first: {first}", counts.wrong);
     }
     if counts.masked > 0 {
         eprintln!("tidemill: cleared the host bits of {} prefixes", counts.masked);

@@ -327,7 +327,8 @@ fn root_xdp_router_is_killed_and_comes_back() {
 fn root_xdp_router_forwards_again_two_seconds_after_a_kill() {
     let Some(_turn) = turn("root_xdp_router_forwards_again_two_seconds_after_a_kill") else { return };
     const ROUTES: u64 = 20_000;
-    const MOST: Duration = Duration::from_secs(2);
+    // As in `root_wire`: 2 is what the release build is held to.
+    const MOST_S: u64 = if cfg!(debug_assertions) { 10 } else { 2 };
     let mut text =
         "[state]\npath = \"router.state\"\nevery = 0\n[table]\npath = [\"table.txt\"]\n".to_owned();
     for label in 1..=7 {
@@ -353,7 +354,10 @@ fn root_xdp_router_forwards_again_two_seconds_after_a_kill() {
     assert!(said.contains("state image router.state") && !said.contains("warning: state"), "{said}");
     let arrived = stream.finish();
     // That it arrives again is in what did not: a gap that never ends is none.
-    assert!(arrived.gap < MOST && arrived.sent - arrived.received < 2000, "{arrived:?}");
+    assert!(
+        arrived.gap < Duration::from_secs(MOST_S) && arrived.sent - arrived.received < 1000 * MOST_S,
+        "{arrived:?}"
+    );
     assert!(arrived.gap > Duration::from_millis(5) && arrived.received > 200, "{arrived:?}");
     router.stop();
 }

@@ -53,7 +53,7 @@ impl HandoverFile {
             Ok(image) => image,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return,
             Err(error) => {
-                return eprintln!("tidemill: {name}: {key}: {path}: {error}: starting without it");
+                return eprintln!("tidemill: warning: {name}: {key}: {path}: {error}: starting without it");
             }
         };
         match control.go_on(now_ns() / 1_000_000, &image) {
@@ -62,7 +62,7 @@ impl HandoverFile {
             }
             Err(error) => {
                 let error = one_line(&error);
-                eprintln!("tidemill: {name}: {path}: {error}: starting without it");
+                eprintln!("tidemill: warning: {name}: {path}: {error}: starting without it");
             }
         }
     }

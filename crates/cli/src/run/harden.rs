@@ -23,6 +23,16 @@ pub(super) fn check(config: &Config, name: &str, is_recorded: bool) -> Result<()
             "{name}: run.confine: not in a run that is recorded, or takes its time from captures: its control side is in the first worker"
         )));
     }
+    // What repeats a file from the disk opens it again, which a confined worker cannot.
+    let again = config.port.iter().find(|spec| {
+        matches!(spec, PortSpec::Pcap(pcap) if pcap.input.is_some() && pcap.repeat != 1 && !pcap.preload)
+    });
+    if let Some(spec) = again.filter(|_| config.run.confine) {
+        return Err(usage(format!(
+            "{name}: run.confine: port {} repeats a file, which its worker opens anew each time: set preload = true",
+            spec.name()
+        )));
+    }
     Ok(())
 }
 

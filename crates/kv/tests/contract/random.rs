@@ -42,6 +42,9 @@ pub(crate) struct Ran {
     pub(crate) turns: u64,
 }
 
+/// A datagram is under way between two ends of a cable for less than this.
+const UNDER_WAY_NS: u64 = 100_000_000;
+
 /// What becomes of memcached or of the cache while clients ask.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Turn {
@@ -267,7 +270,14 @@ impl<'a> Run<'a> {
         if let Some((from_ns, to_ns)) = killed {
             let (action, outcome) = (Action::Death, Outcome::Unknown);
             let death = Event { from_ns, to_ns, action, outcome, optional: false, client: 99, how: "signal" };
-            events.iter_mut().for_each(|events| events.push(death.clone()));
+            for events in &mut events {
+                // What was sent well before was executed then, or went with that memcached's socket: the next one cannot get it.
+                let ended = events
+                    .iter_mut()
+                    .filter(|event| event.optional && event.from_ns + UNDER_WAY_NS < from_ns);
+                ended.for_each(|event| event.to_ns = event.to_ns.min(to_ns));
+                events.push(death.clone());
+            }
         }
         self.quiet();
         let end_ns = self.now_ns();
