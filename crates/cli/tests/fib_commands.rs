@@ -134,6 +134,8 @@ fn the_suite_runs_for_both_families() {
     }
     folder.fail(&[
         ("fib verify --suite 0", 2, "--suite 0: checks nothing: give at least 1"),
+        ("fib verify --suite 1 --family 4 --algorithm lulea", 2, "--family: none of the structures"),
+        ("fib verify --suite 1 --family 5", 2, "5"),
         // A word does not hide a name that is none.
         (
             "fib verify --suite 1 --algorithm yardsticks,sail-xx",

@@ -58,6 +58,9 @@ pub(crate) struct Verify {
     /// So many times as many batches of changes to each of those tables as otherwise (up to 12), but for the large ones: what takes long to be made is changed more
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1000), requires = "suite")]
     batches: u16,
+    /// The structures of this family alone
+    #[arg(long, value_name = "FAMILY", value_parser = ["4", "6"], requires = "suite")]
+    family: Option<String>,
     /// Seed of everything random
     #[arg(long, default_value_t = 1)]
     seed: u64,

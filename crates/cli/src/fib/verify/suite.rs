@@ -57,6 +57,9 @@ pub(super) fn run(args: &Verify, tables: u64) -> Result<Tally> {
     let mut tally = Tally::default();
     family::<u32>(args, &USUAL_V4, tables, &mut tally)?;
     family::<u128>(args, &USUAL_V6, tables, &mut tally)?;
+    if tally.checked == 0 {
+        return Err(usage("--family: none of the structures that --algorithm names is of it"));
+    }
     Ok(tally)
 }
 
@@ -78,6 +81,9 @@ fn chosen<A: Family>(args: &Verify, usual: &[&str]) -> Result<Vec<Algorithm>> {
 }
 
 fn family<A: Family>(args: &Verify, usual: &[&str], tables: usize, tally: &mut Tally) -> Result<()> {
+    if args.family.as_ref().is_some_and(|family| *family != A::FAMILY.to_string()) {
+        return Ok(());
+    }
     for algorithm in chosen::<A>(args, usual)? {
         let line = structure::<A>(algorithm, tables, args)?;
         tally.checked += line.lookups as u64;
