@@ -179,6 +179,17 @@ fn a_structure_of_few_labels_is_never_another_one() {
     folder.write("u.txt", changes);
     let ran = folder.ok(&format!("{verify} few.txt --algorithm sail-l,sail-b,yardsticks --updates u.txt"));
     assert!(ran.err.contains("left out sail-l8"), "{}", ran.err);
+    // More chunks than it has numbers for: those after it are verified all the same.
+    let wide: String =
+        (0..65_600).map(|i| format!("{}.{}.{}.0/26 1\n", 10 + (i >> 16), i >> 8 & 255, i & 255)).collect();
+    folder.write("wide.txt", wide);
+    let ran = folder.ok("fib verify --sample 10 --table wide.txt --algorithm all --json");
+    let left_out = |name: &str| ran.err.contains(&format!("left out {name} (IPv4): the table does not fit"));
+    assert!(left_out("sail-l8"), "{}", ran.err);
+    let lines = ran.json();
+    let last = lines.iter().rev().find(|line| !line["structure"].is_null()).unwrap();
+    assert_eq!(last["structure"], "cuvpp-lengths");
+    assert_eq!(lines.last().unwrap()["wrong"], 0);
 }
 
 #[test]
@@ -222,7 +233,11 @@ fn differences_are_listed_and_counted() {
 fn mistakes_get_one_line_with_the_place() {
     let folder = folder();
     folder.write("bad.txt", "10.0.0.0/8\t1\n10.0.0.1/8\t2\n").write("v6.txt", "::/0\t1\n").write("empty", "");
+    folder.write("empty.txt", "# nothing\n");
+    folder.write("u6.txt", "1\tA\t1\t2001:db8::/32\t2001:db8::1\n");
     folder.fail(&[
+        ("fib verify --table empty.txt", 1, "empty.txt: no routes in it"),
+        ("fib verify --table t.txt --algorithm dxr-d16x4r --updates u6.txt", 1, "u6.txt: no updates in it"),
         ("fib stats --table none.txt", 2, "none.txt: No such file"),
         ("fib stats --table .", 2, ".: is a folder"),
         ("fib stats --table bad.txt", 1, "bad.txt:2: 10.0.0.1/8 has host bits set: did you mean 10.0.0.0/8?"),

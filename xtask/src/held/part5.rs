@@ -280,7 +280,8 @@ fn without_row(page: &str, all: &BTreeSet<(u64, String)>) -> Vec<String> {
     let (mut measured, mut found) = (0, BTreeSet::new());
     for line in page.lines() {
         let Some(row) = line.strip_prefix("| ") else {
-            head = "";
+            // The line below the head is of the table.
+            head = if line.starts_with("|-") { head } else { "" };
             continue;
         };
         if head.is_empty() {

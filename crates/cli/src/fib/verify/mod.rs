@@ -11,14 +11,14 @@ mod updates;
 use crate::json::{self, Verified};
 use crate::tables::{AlgorithmArgs, LoadArgs, TableArgs, routes};
 use crate::usage;
-use anyhow::Result;
+use anyhow::{Result, bail};
 use check::{Checker, Tally};
 use clap::Args;
 use std::path::PathBuf;
 use std::time::Instant;
 use tidemill_feed::LoadedTable;
 use tidemill_lookup::qsbr::Domain;
-use tidemill_lpm::{Algorithm, BuildError, Oracle, Rib};
+use tidemill_lpm::{Algorithm, BuildError, Change, Oracle, Rib};
 pub(crate) use updates::{OfFamily, read as read_changes};
 
 /// Arguments of `fib verify`.
@@ -109,18 +109,42 @@ fn tables(args: &Verify) -> Result<Tally> {
             "--all: goes through IPv4 addresses, and no IPv4 structure was chosen for this table",
         ));
     }
-    if let Some(file) = &args.updates {
-        crate::tables::check_input(file)?;
+    if table.v4.is_empty() && table.v6.is_empty() && args.updates.is_none() {
+        bail!("{}: no routes in it: there is nothing to verify", files.name());
     }
     let job = Job { args, table: &table };
+    // Read before anything is checked, and once for all structures.
+    let (v4, v6) = (job.changes(&chosen.v4)?, job.changes(&chosen.v6)?);
+    if let Some(file) = args.updates.as_ref().filter(|_| v4.is_empty() && v6.is_empty()) {
+        bail!("{}: no updates in it for the structures that are to be verified", file.display());
+    }
     let mut tally = Tally::default();
-    job.family(&table.v4, &chosen.v4, &mut tally)?;
-    job.family(&table.v6, &chosen.v6, &mut tally)?;
+    job.family(&table.v4, &chosen.v4, &v4, &mut tally)?;
+    job.family(&table.v6, &chosen.v6, &v6, &mut tally)?;
     Ok(tally)
 }
 
 impl Job<'_> {
-    fn family<A: OfFamily>(&self, rib: &Rib<A>, algorithms: &[Algorithm], tally: &mut Tally) -> Result<()> {
+    /// The family's changes, if there are structures of it to see them; that there are none is said.
+    fn changes<A: OfFamily>(&self, algorithms: &[Algorithm]) -> Result<Vec<Change<A>>> {
+        let Some(file) = self.args.updates.as_ref().filter(|_| !algorithms.is_empty()) else {
+            return Ok(Vec::new());
+        };
+        crate::tables::check_input(file)?;
+        let changes = read_changes::<A>(file, &self.table.labels, &self.args.load)?;
+        if changes.is_empty() {
+            eprintln!("tidemill: {}: no IPv{} updates in it", file.display(), A::FAMILY);
+        }
+        Ok(changes)
+    }
+
+    fn family<A: OfFamily>(
+        &self,
+        rib: &Rib<A>,
+        algorithms: &[Algorithm],
+        changes: &[Change<A>],
+        tally: &mut Tally,
+    ) -> Result<()> {
         if algorithms.is_empty() {
             return Ok(());
         }
@@ -143,16 +167,17 @@ impl Job<'_> {
             }
             checker.report(A::FAMILY, "table", tally)?;
             drop(writer);
-            if let Some(file) = &self.args.updates {
-                updates::run(self, file, list.clone(), algorithm, tally)?;
+            if let Some(file) = self.args.updates.as_ref().filter(|_| !changes.is_empty()) {
+                updates::run(self, (file, changes), list.clone(), algorithm, tally)?;
             }
         }
         Ok(())
     }
 
-    /// Asked for all, one that cannot store the labels is left out, aloud.
+    /// Asked for all, one that cannot store the labels, or so large a table, is left out, aloud.
     fn left_out(&self, algorithm: &Algorithm, family: u8, error: BuildError) -> Result<()> {
-        if !(self.args.structures.any() && matches!(error, BuildError::LabelTooWide { .. })) {
+        let is_its_limit = matches!(error, BuildError::LabelTooWide { .. } | BuildError::TooLarge { .. });
+        if !(self.args.structures.any() && is_its_limit) {
             return Err(error.into());
         }
         eprintln!("tidemill: left out {algorithm} (IPv{family}): {error}");

@@ -61,17 +61,12 @@ pub(crate) fn read<A: OfFamily>(
 
 pub(super) fn run<A: OfFamily>(
     job: &Job,
-    file: &Path,
+    (file, changes): (&Path, &[Change<A>]),
     list: Vec<(Prefix<A>, Label)>,
     algorithm: &Algorithm,
     tally: &mut Tally,
 ) -> Result<()> {
     let args: &Verify = job.args;
-    let changes = read::<A>(file, &job.table.labels, &args.load)?;
-    if changes.is_empty() {
-        eprintln!("tidemill: {}: no IPv{} updates in it", file.display(), A::FAMILY);
-        return Ok(());
-    }
     let rib: Rib<A> = list.iter().copied().collect();
     let mut table = Table::new(&Domain::new(), rib, algorithm)?;
     // What the oracle is made from is kept apart from the table's own RIB.
