@@ -234,10 +234,11 @@ fn mistakes_get_one_line_with_the_place() {
     let folder = folder();
     folder.write("bad.txt", "10.0.0.0/8\t1\n10.0.0.1/8\t2\n").write("v6.txt", "::/0\t1\n").write("empty", "");
     folder.write("empty.txt", "# nothing\n");
+    folder.write("four.txt", "10.0.0.0/8 1\n");
     folder.write("u6.txt", "1\tA\t1\t2001:db8::/32\t2001:db8::1\n");
     folder.fail(&[
         ("fib verify --table empty.txt", 1, "empty.txt: no routes in it"),
-        ("fib verify --table t.txt --algorithm dxr-d16x4r --updates u6.txt", 1, "u6.txt: no updates in it"),
+        ("fib verify --table four.txt --updates u6.txt", 1, "u6.txt: no updates in it"),
         ("fib stats --table none.txt", 2, "none.txt: No such file"),
         ("fib stats --table .", 2, ".: is a folder"),
         ("fib stats --table bad.txt", 1, "bad.txt:2: 10.0.0.1/8 has host bits set: did you mean 10.0.0.0/8?"),

@@ -118,6 +118,13 @@ fn tables(args: &Verify) -> Result<Tally> {
     if let Some(file) = args.updates.as_ref().filter(|_| v4.is_empty() && v6.is_empty()) {
         bail!("{}: no updates in it for the structures that are to be verified", file.display());
     }
+    for (family, none) in
+        [(4, v4.is_empty() && !chosen.v4.is_empty()), (6, v6.is_empty() && !chosen.v6.is_empty())]
+    {
+        if let Some(file) = args.updates.as_ref().filter(|_| none) {
+            eprintln!("tidemill: {}: no IPv{family} updates in it", file.display());
+        }
+    }
     let mut tally = Tally::default();
     job.family(&table.v4, &chosen.v4, &v4, &mut tally)?;
     job.family(&table.v6, &chosen.v6, &v6, &mut tally)?;
@@ -125,17 +132,13 @@ fn tables(args: &Verify) -> Result<Tally> {
 }
 
 impl Job<'_> {
-    /// The family's changes, if there are structures of it to see them; that there are none is said.
+    /// The family's changes, if there are structures of it to see them.
     fn changes<A: OfFamily>(&self, algorithms: &[Algorithm]) -> Result<Vec<Change<A>>> {
         let Some(file) = self.args.updates.as_ref().filter(|_| !algorithms.is_empty()) else {
             return Ok(Vec::new());
         };
         crate::tables::check_input(file)?;
-        let changes = read_changes::<A>(file, &self.table.labels, &self.args.load)?;
-        if changes.is_empty() {
-            eprintln!("tidemill: {}: no IPv{} updates in it", file.display(), A::FAMILY);
-        }
-        Ok(changes)
+        read_changes::<A>(file, &self.table.labels, &self.args.load)
     }
 
     fn family<A: OfFamily>(
