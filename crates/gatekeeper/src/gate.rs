@@ -85,13 +85,6 @@ pub struct Size {
 /// Coroutines side by side, to begin with: as many as pay is found out (Fu 2020, 4.5.4). No packet's fate depends on it.
 const COROUTINES: usize = 24;
 
-/// What a flow is stamped with that has a packet now: the last of four seconds, among which is this one. So the stamp of one with a packet a second is written once in four, and a flow is
-/// silent up to three seconds later than it was, never earlier.
-#[inline(always)]
-fn stamp(now_ns: u64) -> u32 {
-    (now_ns / 1_000_000_000) as u32 | 3
-}
-
 /// Looks keys up as coroutines, as many side by side as pays.
 fn by_coroutines<const W: usize>(
     table: &FlowTable<W, FlowState>,
@@ -262,7 +255,7 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
             // One whose policy is no more, or that was decided about where there was none, is looked up as if it were new.
             let holds = |number| number != 0 && !at_first.choices.is_retired(number);
             if let Some((slot, number)) = known.filter(|(_, number)| holds(*number)) {
-                self.table.touch(slot, stamp(now.ns));
+                self.table.touch(slot, (now.ns / 1_000_000_000) as u32);
                 fates[at] = self.act(&at_first, counters, slot, (at, packet), number);
                 continue;
             }
@@ -371,7 +364,7 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
         fates: &mut [Fate],
     ) {
         let now = here.now;
-        let seconds = stamp(now.ns);
+        let seconds = (now.ns / 1_000_000_000) as u32;
         let (hashes, keys, labels) = (&self.hashes[..flows], &self.keys[..flows], &self.labels[..flows]);
         let outcomes = &mut self.outcomes[..flows];
         let first = |i: usize| FlowState::first(now.ns, labels[i].0 as u16);
@@ -432,11 +425,7 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
         }
         // What is dropped changes nothing: no store, and no reader is disturbed.
         if state.differs(&before) {
-            // Mostly one word: then one store, and the line with the entry's beginning may stay as it is. Readers see a state that was, whatever they see of it.
-            match state.last_of(&before) {
-                Some(word) => self.table.set_word(slot, FlowState::LAST, word),
-                None => self.table.set_state(slot, state),
-            }
+            self.table.set_state(slot, state);
         }
         let bytes = u64::from(packet.bytes);
         match act {
@@ -656,7 +645,7 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
         };
         let key = A::key(flow.0, flow.1);
         let hash = self.table.hasher().hash(&key);
-        let now_s = stamp(now_ns);
+        let now_s = (now_ns / 1_000_000_000) as u32;
         let mut outcome = [Outcome::Full];
         if accepted.refuses() {
             let new = |_| FlowState::default();

@@ -238,14 +238,13 @@ impl<const W: usize, S: State, H> FlowTable<W, S, H> {
         self.store.entry(slot.index())[W + 1..][i].load(Ordering::Relaxed)
     }
 
-    /// Changes word `i` of the flow's state: one store. Readers see each word whole, but may see words of different moments; none that sees it has what
-    /// [`set_state`](Self::set_state) wrote before it in part.
+    /// Changes word `i` of the flow's state: one store. Readers see each word whole, but may see words of different moments.
     ///
     /// # Panics
     /// If a state has no such word.
     #[inline(always)]
     pub fn set_word(&mut self, slot: Slot, i: usize, value: u64) {
-        self.store.entry(slot.index())[W + 1..][i].store(value, Ordering::Release);
+        self.store.entry(slot.index())[W + 1..][i].store(value, Ordering::Relaxed);
     }
 }
 

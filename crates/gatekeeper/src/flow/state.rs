@@ -308,15 +308,6 @@ impl FlowState {
         (self.0[0] ^ other.0[0]) | (self.0[1] ^ other.0[1]) | (self.0[2] ^ other.0[2]) != 0
     }
 
-    /// The number of the word that a packet of a granted flow changes.
-    pub const LAST: usize = 2;
-
-    /// That word, if no other is another than in that state.
-    #[inline(always)]
-    pub fn last_of(&self, other: &Self) -> Option<u64> {
-        ((self.0[0] ^ other.0[0]) | (self.0[1] ^ other.0[1]) == 0).then_some(self.0[Self::LAST])
-    }
-
     /// What the first packet of a flow is sent with: whatever it is, it is a request of the one level that these have.
     pub const FIRST_DSCP: u8 = priority::FIRST + 3;
 

@@ -103,9 +103,9 @@ impl<A: Paired<W>, const W: usize> Gate<A, W> {
         gone
     }
 
-    /// Says to revocations after how long no flow has a dead rank: within two rounds each has been visited when it had been silent for long enough, and stamps are whole seconds, up to three late.
+    /// Says to revocations after how long no flow has a dead rank: within two rounds each has been visited when it had been silent for long enough, and stamps are whole seconds.
     pub(crate) fn settles(&mut self, now_ns: u64, idle_ns: u64) {
-        self.revoked.settle_within(2 * self.pace.longest_ns(now_ns, idle_ns) + idle_ns + 5_000_000_000);
+        self.revoked.settle_within(2 * self.pace.longest_ns(now_ns, idle_ns) + idle_ns + 2_000_000_000);
     }
 }
 

@@ -107,23 +107,6 @@ fn grants_renew_and_expire() {
     assert_eq!(at(tick(299)), Act::Request { dscp: 41 });
 }
 
-/// Which words a packet changes: the last alone, if it is granted; others too where it is renewed, or over; none where it is refused.
-#[test]
-fn a_granted_packet_changes_one_word() {
-    let mut state = FlowState::default();
-    state.decide(START, &granted(100, 3));
-    let mut after = |now_ns, bytes| {
-        let before = state;
-        let act = state.packet(now_ns, bytes);
-        (act, state.differs(&before), state.last_of(&before) == Some(state.0[FlowState::LAST]))
-    };
-    let on = |dscp| Act::Granted { dscp, direct: false };
-    assert_eq!(after(START, 1000), (on(1), true, true));
-    assert_eq!(after(START, 200_000), (Act::OverRate, false, true));
-    assert_eq!(after(START + 2 * SECOND_NS + SECOND_NS / 4, 1000), (on(2), true, false));
-    assert_eq!(after(START + 4 * SECOND_NS, 1000), (Act::Request { dscp: 41 }, true, false));
-}
-
 #[test]
 fn declined_until_it_expires() {
     let mut state = FlowState::default();

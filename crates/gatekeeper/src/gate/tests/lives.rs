@@ -148,8 +148,7 @@ impl World {
             .lives
             .iter()
             .filter(|(flow, life)| {
-                // Stamps are the last of four seconds.
-                let silent = (ns / SECOND).saturating_sub(life.last_s | 3) > idle_s;
+                let silent = ns / SECOND - life.last_s > idle_s;
                 let fallen = life.version.is_some_and(|version| !self.stands(flow.1, version));
                 life.state.reclaimable(ns, idle_s * SECOND) || silent && fallen
             })
