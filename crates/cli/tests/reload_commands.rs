@@ -262,6 +262,25 @@ fn the_journal_hears_how_severe_a_line_is() {
     assert!(said.starts_with(b"tidemill: missing.toml"), "{}", String::from_utf8_lossy(&said));
 }
 
+/// A confined worker cannot open a file anew: that is said before it begins.
+#[test]
+fn who_repeats_a_file_from_the_disk_is_not_confined() {
+    let folder = Folder::new();
+    let config = |more: &str| {
+        format!(
+            "version = 1\nrole = \"router\"\n[run]\nconfine = true\n[[port]]\nname = \"a\"\nkind = \"null\"\n\
+             [[port]]\nname = \"b\"\nkind = \"pcap\"\ninput = \"in.pcap\"\n{more}"
+        )
+    };
+    folder.write("again.toml", config("repeat = 2\n"));
+    let line =
+        "run.confine: port b repeats a file, which its worker opens anew each time: set preload = true";
+    folder.fail(&[("run again.toml", 2, line)]);
+    // With it, what is missing is the file.
+    folder.write("kept.toml", config("repeat = 2\npreload = true\n"));
+    folder.fail(&[("run kept.toml", 2, "in.pcap")]);
+}
+
 /// What `run.confine` asks for is so of each worker, and of no other thread.
 #[test]
 fn the_workers_of_a_run_are_confined() {

@@ -463,19 +463,18 @@ fn what_has_no_reply_may_happen_late_but_not_early() {
     assert_eq!(minimal(&None, &twice, 1000).len(), 3);
 }
 
+/// What happens once and for certain.
+fn event(from_ns: u64, to_ns: u64, action: Action, outcome: Outcome) -> Event {
+    Event { from_ns, to_ns, action, outcome, optional: false, client: 0, how: "" }
+}
+
+fn put(mode: Mode, data: &str) -> Action {
+    Action::Put { mode, data: data.into(), flags: 0, expiry: Expiry::Never }
+}
+
 /// A flush beside an `append` may leave what the append had read; beside a plain `set`, or after it, it leaves nothing.
 #[test]
 fn a_flush_may_miss_what_is_stored_beside_it() {
-    let event = |from_ns, to_ns, action, outcome| Event {
-        from_ns,
-        to_ns,
-        action,
-        outcome,
-        optional: false,
-        client: 0,
-        how: "",
-    };
-    let put = |mode, data: &str| Action::Put { mode, data: data.into(), flags: 0, expiry: Expiry::Never };
     let hit = |data: &str| Outcome::Hit { data: data.into(), flags: 0 };
     for (mode, until, read, right) in
         [(Mode::Append, 30, "ab", true), (Mode::Append, 15, "ab", false), (Mode::Set, 30, "a", false)]
@@ -495,16 +494,6 @@ fn a_flush_may_miss_what_is_stored_beside_it() {
 /// What a memcached had that was killed may be answered until it is known to be gone, and not beside what the next one says.
 #[test]
 fn nothing_outlives_memcached() {
-    let event = |from_ns, to_ns, action, outcome| Event {
-        from_ns,
-        to_ns,
-        action,
-        outcome,
-        optional: false,
-        client: 0,
-        how: "",
-    };
-    let put = |mode, data: &str| Action::Put { mode, data: data.into(), flags: 0, expiry: Expiry::Never };
     let hit = || Outcome::Hit { data: b"a".to_vec(), flags: 0 };
     let reads = |reads: &[(u64, Outcome)]| {
         let mut events = vec![
