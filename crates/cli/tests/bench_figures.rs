@@ -72,6 +72,13 @@ fn the_list_says_what_each_figure_shows() {
     let known: BTreeSet<&str> = UNTIMED.into_iter().chain(TIMED).collect();
     let zec = list.lines().filter(|line| line.starts_with("zec-")).count();
     assert_eq!(zec, known.len(), "one that this test does not know: {list}");
+    for command in ["bench lpm", "sim amp", "sim halo", "sim kv", "sim lake"] {
+        let text = folder.ok(&format!("{command} --figure list")).out;
+        let objects = folder.ok(&format!("{command} --figure list --json")).json();
+        let word = |line: &Value, key: &str| line[key].as_str().unwrap().to_owned();
+        let told = |line: &Value| format!("{:<10} {}", word(line, "figure"), word(line, "title"));
+        assert!(objects.iter().map(told).eq(text.lines()), "{command}: {objects:?}");
+    }
     folder.fail(&[
         ("bench lpm --figure zec-9.9 --table t.txt", 2, "zec-3.1t, zec-3.2t"),
         ("bench lpm --figure zec-3.1t", 2, "give one --table with IPv4 routes"),

@@ -98,6 +98,12 @@ pub enum LineFault {
         "{0} fields: updates are \"A|W prefix\", \"time A|W prefix nexthop\" or \"time A|W peerAS prefix nexthop\""
     )]
     UpdateFields(usize),
+    /// An update's fields in another order than that of its form.
+    #[error("the fields are in another order than \"{0}\"")]
+    Order(&'static str),
+    /// A comment that is not alone on its line.
+    #[error("a comment behind other fields: give it a line of its own, which begins with #")]
+    Comment,
     /// The line has more bytes than any line of a table.
     #[error("longer than {0} bytes: not a line of a table")]
     TooLong(usize),
@@ -119,6 +125,15 @@ pub enum LineFault {
     /// A header line that names no prefix column, or none twice.
     #[error("the header names no \"prefix\" column")]
     Header,
+}
+
+impl LineFault {
+    /// The same; or that a comment is what is wrong with `line`, if the fault may come from one.
+    pub(crate) fn or_comment(self, line: &str) -> Self {
+        let marked = [" #", "\t#"].iter().any(|mark| line.contains(mark));
+        let counted = matches!(self, LineFault::Fields { .. } | LineFault::UpdateFields(_));
+        if marked && (counted || self.to_string().contains('#')) { LineFault::Comment } else { self }
+    }
 }
 
 /// What is wrong with an MRT record.

@@ -6,6 +6,9 @@ use std::io::{self, BufRead};
 /// No line of a table is longer.
 pub(crate) const LINE_MAX_BYTES: usize = 4096;
 
+/// What some editors write before the first line.
+const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
+
 /// Reads lines one at a time into one buffer.
 pub(crate) struct Lines {
     reader: Box<dyn BufRead + Send>,
@@ -87,6 +90,9 @@ impl Lines {
             return Ok(None);
         }
         self.number += 1;
+        if self.number == 1 && self.buffer.starts_with(BYTE_ORDER_MARK) {
+            self.buffer.drain(..BYTE_ORDER_MARK.len());
+        }
         Ok(Some(whole))
     }
 }

@@ -6,7 +6,10 @@
 //! - A first line with a field `prefix` (or `network`, `cidr`) is a header and says which column is what: `nexthop`,
 //!   `next_hop`, `gateway`, `label`, `value`, `port`; `neighbour_as`, `peer_as`; `origin`, `origin_as`, `asn`. Other
 //!   columns are left alone.
-//! - Empty lines and lines that begin with `#` are left alone. DPDK's l3fwd rules (`R198.18.0.0/24 0`) read as they are.
+//! - Numbers are labels only if all of the file's are at most 65,535 ([`crate::labels`]): a file with a larger one, an AS number for
+//!   instance, has names, and label 1 is the first of them.
+//! - Empty lines and lines that begin with `#` are left alone, as is a byte-order mark; a comment behind a route is an error.
+//! - DPDK's l3fwd rules (`R198.18.0.0/24 0`) read as they are.
 
 use crate::error::{FeedError, FileFault, LineFault};
 use crate::labels::NextHopName;
@@ -55,6 +58,14 @@ impl Separator {
             })
         })
     }
+}
+
+/// Whether a comment stands behind other fields. Where tabs or commas separate, it may be the text of a column that is left alone.
+/// `separator`: that of the lines before.
+pub(crate) fn has_comment(line: &str, separator: Option<Separator>) -> bool {
+    line.contains('#')
+        && matches!(separator.unwrap_or_else(|| Separator::of(line)), Separator::Space)
+        && Separator::Space.split(line).any(|field| field.starts_with('#'))
 }
 
 /// The next comma that is not inside a field in quotes.
@@ -133,6 +144,9 @@ pub(crate) fn load(mut lines: Lines, options: &LoadOptions, builder: &mut Builde
         let route = match lines.next()? {
             None => return Ok(()),
             Some(Err(fault)) => Err(fault),
+            Some(Ok(line)) if has_comment(line, columns.as_ref().map(|known| known.separator)) => {
+                Err(LineFault::Comment)
+            }
             Some(Ok(line)) => {
                 if columns.is_none() {
                     let header = Columns::by_header(line, options.label_by);
@@ -147,7 +161,7 @@ pub(crate) fn load(mut lines: Lines, options: &LoadOptions, builder: &mut Builde
                     }
                 }
                 let Some(columns) = &columns else { continue };
-                parse(line, columns, options, &mut known, builder)
+                parse(line, columns, options, &mut known, builder).map_err(|fault| fault.or_comment(line))
             }
         };
         builder.counts.records += 1;

@@ -9,14 +9,15 @@
 //! 1356999224 W 64500 192.0.2.0/24 -               time op peerAS prefix nexthop
 //! ```
 //!
-//! `A` announces, `W` withdraws (its next hop is not read); times are seconds since 1970, with a fraction or without.
+//! `A` announces, `W` withdraws (its next hop is not read); times are seconds since 1970, with a fraction or without. Empty lines and
+//! lines that begin with `#` are left alone.
 
 use crate::error::{FeedError, FileFault, LineFault};
 use crate::labels::{Labels, NextHopName};
 use crate::lines::Lines;
 use crate::mrt;
 use crate::table::{AnyPrefix, Counts, Kind, LabelBy, Synthetic};
-use crate::text::{Separator, parse_prefix};
+use crate::text::{Separator, has_comment, parse_prefix};
 use std::collections::VecDeque;
 use std::io::BufRead;
 use std::net::IpAddr;
@@ -143,12 +144,16 @@ impl Updates {
         let parsed = match lines.next()? {
             None => return Ok(false),
             Some(Err(fault)) => Err(fault),
+            Some(Ok(line)) if has_comment(line, form.map(|(separator, _)| separator)) => {
+                Err(LineFault::Comment)
+            }
             Some(Ok(line)) => {
                 let (separator, fields) = *form.get_or_insert_with(|| {
                     let separator = Separator::of(line);
                     (separator, separator.split(line).count())
                 });
                 parse(line, separator, fields, &self.options, &mut self.counts.masked)
+                    .map_err(|fault| fault.or_comment(line))
             }
         };
         self.counts.records += 1;
@@ -269,11 +274,15 @@ fn parse(
         return Err(LineFault::Fields { found, wanted });
     }
     let [a, b, c, d, e] = fields;
-    let (time, op, peer, prefix, next_hop) = match wanted {
-        2 => (None, a, None, b, None),
-        4 => (Some(a), b, None, c, Some(d)),
-        _ => (Some(a), b, Some(c), d, Some(e)),
+    let (order, time, op, peer, prefix, next_hop) = match wanted {
+        2 => ("A|W prefix", None, a, None, b, None),
+        4 => ("time A|W prefix nexthop", Some(a), b, None, c, Some(d)),
+        _ => ("time A|W peerAS prefix nexthop", Some(a), b, Some(c), d, Some(e)),
     };
+    let is_op = |field: &str| matches!(field, "A" | "W");
+    if !is_op(op) && fields.into_iter().any(is_op) {
+        return Err(LineFault::Order(order));
+    }
     let time = time.map(|text| parse_time(text).ok_or_else(|| LineFault::Time(text.into()))).transpose()?;
     let announce = match op {
         "A" => true,

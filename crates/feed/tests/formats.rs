@@ -48,6 +48,10 @@ fn every_text_form_loads() {
         ("prefix,origin\n10.0.0.0/8,\"{1,2}\"\n", &origin, &["10.0.0.0/8 {1,2}"]),
         ("10.0.0.0/8\ta\t1\t{1,2}\n", &origin, &["10.0.0.0/8 {1,2}"]),
         ("10.0.0.0/8\tprefix\n", &plain, &["10.0.0.0/8 prefix"]),
+        ("\u{feff}10.0.0.0/8 7\n", &plain, &["10.0.0.0/8 7"]),
+        ("\u{feff}# c\n10.0.0.0/8 7\n", &plain, &["10.0.0.0/8 7"]),
+        ("10.0.0.0/8\t#7\n", &plain, &["10.0.0.0/8 #7"]),
+        ("prefix,label,note\n10.0.0.0/8,7,see #1 # 2\n", &plain, &["10.0.0.0/8 7"]),
         ("", &plain, &[]),
         ("# only a comment", &plain, &[]),
     ] {
@@ -64,6 +68,15 @@ fn labels_are_the_files_numbers_or_count_its_names() {
     let table = load_text("10.0.0.0/8 148\n11.0.0.0/8 0\n", &options);
     assert_eq!(table.labels.numbering(), Numbering::Shifted);
     assert_eq!([label(&table, "10.0.0.0/8"), label(&table, "11.0.0.0/8")], [149, 1]);
+    // 65,535 is the largest that is; with a larger one all are names.
+    for (text, labels) in [
+        ("10.0.0.0/8 65535\n11.0.0.0/8 3\n", [65_535, 3]),
+        ("10.0.0.0/8 65536\n11.0.0.0/8 3\n", [1, 2]),
+        ("10.0.0.0/8 0\n11.0.0.0/8 65535\n", [1, 2]),
+    ] {
+        let table = load_text(text, &options);
+        assert_eq!([label(&table, "10.0.0.0/8"), label(&table, "11.0.0.0/8")], labels, "{text:?}");
+    }
     let table = load_text("10.0.0.0/8 192.0.2.2\n11.0.0.0/8 192.0.2.1\n12.0.0.0/8 192.0.2.2\n", &options);
     assert_eq!(
         [label(&table, "10.0.0.0/8"), label(&table, "11.0.0.0/8"), label(&table, "12.0.0.0/8")],

@@ -5,6 +5,8 @@
 use std::io::{Cursor, Write};
 use tidemill_feed::{LabelBy, Labels, LoadOptions, Peer, UpdateOptions, Updates, load, load_from};
 
+const COMMENT: &str = "f:1: a comment behind other fields: give it a line of its own, which begins with #";
+
 fn load_error(bytes: &[u8], options: &LoadOptions) -> String {
     match load_from(Box::new(Cursor::new(bytes.to_vec())), "f", options) {
         Ok(table) => panic!("loads: {:?}", table.counts),
@@ -44,6 +46,12 @@ fn wrong_tables_say_where_and_what() {
             "10.0.0.0/8 1\n\u{1}11.0.0.0/8 1\n",
             "f: neither an MRT file nor text (byte 13 is 0x01): give a routing table or an update file",
         ),
+        ("10.0.0.0/8 # home\n", COMMENT),
+        ("10.0.0.0/8 1 # home\n", COMMENT),
+        ("10.0.0.0/8 1 # at home, really\n", COMMENT),
+        ("10.0.0.0/8\t1 # home\n", COMMENT),
+        ("10.0.0.0/8,1\t# home\n", COMMENT),
+        ("10.0.0.0/8,1 # home, sweet\n11.0.0.0/8,1\n", COMMENT),
         ("prefix,colour\n10.0.0.0/8,red\n", "f: has no next hop column: its lines have 2 fields"),
     ] {
         assert_eq!(load_error(text.as_bytes(), &LoadOptions::default()), message, "{text:?}");
@@ -74,6 +82,14 @@ fn wrong_update_texts_say_where_and_what() {
         ("1\tA\tAS1\t10.0.0.0/8\t1\n", "f:1: \"AS1\" is no AS number"),
         ("1\tW\t1\t10.1.0.0/8\t-\n", "f:1: 10.1.0.0/8 has host bits set: did you mean 10.0.0.0/8?"),
         ("A 10.0.0.0/8\nA\n", "f:2: 1 fields, but the first line has 2"),
+        ("10.0.0.0/8 W\n", "f:1: the fields are in another order than \"A|W prefix\""),
+        ("W 1 10.0.0.0/8 -\n", "f:1: the fields are in another order than \"time A|W prefix nexthop\""),
+        (
+            "1\t64500\tW\t10.0.0.0/8\t-\n",
+            "f:1: the fields are in another order than \"time A|W peerAS prefix nexthop\"",
+        ),
+        ("A 10.0.0.0/8 # home\n", COMMENT),
+        ("A\t10.0.0.0/8 # home\n", COMMENT),
     ] {
         assert_eq!(update_error(text.as_bytes()), message, "{text:?}");
     }

@@ -41,7 +41,7 @@ pub enum Algorithm {
 
 /// A name that is no algorithm of the family.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{name:?} is not an IPv{family} lookup structure: use one of {}", names.join(", "))]
+#[error("{name:?} is not an IPv{family} lookup structure: {}use one of {}", forms(name, *family), names.join(", "))]
 pub struct AlgorithmError {
     /// What was asked for.
     pub name: String,
@@ -49,6 +49,20 @@ pub struct AlgorithmError {
     pub family: u8,
     /// What there is.
     pub names: Vec<String>,
+}
+
+/// Structures with parameters: how their names begin, the families that have them, and which parameters there are.
+const FORMS: [(&str, &[u8], &str); 4] = [
+    ("dxr", &[4], "dxr-dKr has K from 16 to 24, dxr-dDxXr has D from 8 to 16 and D + X from 16 to 24"),
+    ("popdir", &[4], "popdir-d19 has no blocks, popdir-dDxX has D from 8 to 16 and D + X = 19"),
+    ("rangetrie", &[4, 6], "rangetrie-dD has D = 12, 16, 20 or 24"),
+    ("poptrie", &[4, 6], "poptrie-dK has K from 12 to 24"),
+];
+
+/// Which parameters there are, for a name that begins as that of a structure with parameters; else nothing.
+fn forms(name: &str, family: u8) -> String {
+    let form = FORMS.iter().find(|(stem, families, _)| name.starts_with(stem) && families.contains(&family));
+    form.map_or_else(String::new, |(_, _, form)| format!("{form}; else "))
 }
 
 impl Algorithm {

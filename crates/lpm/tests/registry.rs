@@ -26,6 +26,41 @@ fn every_structure_tells<A: Family>(prefixes: &[&str], change: &str) {
     }
 }
 
+#[test]
+fn a_name_with_a_parameter_that_there_is_not_is_told_which_there_are() {
+    let told = |name: &str| Algorithm::parse::<u32>(name).err().map(|error| error.to_string());
+    // The bounds that the texts have are those that names are taken by.
+    for k in 0..=32 {
+        let (direct, extended) = (format!("dxr-d{k}r"), format!("dxr-d12x{k}r"));
+        for (name, possible) in [
+            (direct, (16..=24).contains(&k)),
+            (extended, (16..=24).contains(&(12 + k))),
+            (format!("dxr-d{k}x8r"), (8..=16).contains(&k)),
+            (format!("poptrie-d{k}"), (12..=24).contains(&k)),
+            (format!("popdir-d{k}x{}", 19_i32.abs_diff(k)), (8..=16).contains(&k)),
+            (format!("rangetrie-d{k}"), [12, 16, 20, 24].contains(&k)),
+        ] {
+            assert_eq!(told(&name).is_none(), possible, "{name}");
+        }
+    }
+    for (name, form) in [
+        (
+            "dxr-d8r",
+            "dxr-dKr has K from 16 to 24, dxr-dDxXr has D from 8 to 16 and D + X from 16 to 24; else ",
+        ),
+        ("popdir-d18", "popdir-d19 has no blocks, popdir-dDxX has D from 8 to 16 and D + X = 19; else use "),
+        ("rangetrie-d13", "rangetrie-dD has D = 12, 16, 20 or 24; else use one of auto, "),
+        ("poptrie-16", "poptrie-dK has K from 12 to 24; else use one of auto, "),
+        ("sail", "\"sail\" is not an IPv4 lookup structure: use one of auto, "),
+    ] {
+        let told = told(name).unwrap();
+        assert!(told.contains(form), "{told}");
+    }
+    // What IPv6 does not have is not offered.
+    let six = Algorithm::parse::<u128>("dxr-d18r").unwrap_err().to_string();
+    assert!(six.starts_with("\"dxr-d18r\" is not an IPv6 lookup structure: use one of auto, lulea"), "{six}");
+}
+
 /// A prefix that comes and goes, one change at a time, in a table with one around it: each time the answer of its addresses changes, so at
 /// least one word of what lookups read does.
 fn coming_and_going_is_told<A: Family>(around: &str, comes: &str) {

@@ -399,7 +399,8 @@ impl RouterControl {
     /// # Errors
     /// What is wrong with the route.
     pub fn add_route(&mut self, now_ns: u64, route: &RouteConfig) -> Result<(), RouterError> {
-        let key = |field: &str| field.to_string();
+        // Whoever adds a route names its interface as `dev`, as the kernel's tools do.
+        let key = |field: &str| String::from(if field == "port" { "dev" } else { field });
         let vrf = vrf_number(&self.vrfs, route, &key)?;
         let hop = rules::route(route, &self.settings.current().interfaces, vrf, None, &key)?;
         match prefix_of(route, &key)? {

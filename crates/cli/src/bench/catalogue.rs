@@ -1,6 +1,6 @@
 //! `--figure NAME`: figures by their names, and `list`.
 
-use crate::usage;
+use crate::{json, usage};
 use anyhow::Result;
 use std::fmt::Write;
 
@@ -13,13 +13,21 @@ pub(crate) trait Named {
     fn title(&self) -> String;
 }
 
-/// The figure of a name. None if the name is `list`, and the list has been printed.
+/// The figure of a name. None if the name is `list`, and the list has been printed: as text, or one object per figure.
 pub(crate) fn pick<'a, F: Named>(
     figures: impl Iterator<Item = &'a F> + Clone,
     name: &str,
+    as_json: bool,
 ) -> Result<Option<&'a F>> {
     if name == "list" {
-        crate::usage::say(format_args!("{}", list(figures)));
+        if as_json {
+            for figure in figures {
+                let (name, title) = (figure.name(), figure.title());
+                json::print(&serde_json::json!({"v": json::VERSION, "figure": name, "title": title}))?;
+            }
+        } else {
+            usage::say(format_args!("{}", list(figures)));
+        }
         return Ok(None);
     }
     if let Some(figure) = figures.clone().find(|figure| figure.name() == name) {

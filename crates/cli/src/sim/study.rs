@@ -36,7 +36,7 @@ pub(super) fn show<A>(
     json: bool,
     plot: Option<&Path>,
 ) -> Result<bool> {
-    let Some(figure) = pick(figures.iter(), name)? else { return Ok(true) };
+    let Some(figure) = pick(figures.iter(), name, json)? else { return Ok(true) };
     check_plot(plot)?;
     let (panels, notes) = (figure.make)(args)?;
     let drawing = Drawing { figure: figure.name, title: figure.title.to_owned(), table: None, panels, notes };

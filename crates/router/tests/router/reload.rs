@@ -49,6 +49,10 @@ fn a_wrong_configuration_changes_nothing() {
     lab.settle();
     lab.play(WAN, answer(1, (mac(9), "10.2.0.9"), "10.2.0.1"));
     let before = state(&mut lab.control);
+    // A request names its interface `dev`.
+    let nowhere = toml::from_str("prefix='31.0.0.0/8'\nport='none'").unwrap();
+    let error = lab.control.add_route(now_ns, &nowhere).unwrap_err().to_string();
+    assert!(error.starts_with("dev: there is no interface \"none\"; there are \"lan\""), "{error}");
     let good = base();
     let with = |more: &str| format!("{good}{more}");
     let but = |old: &str, new: &str| {

@@ -119,7 +119,7 @@ fn figures() -> impl Iterator<Item = &'static Figure> + Clone {
 pub(super) fn run(args: &Lpm) -> Result<bool> {
     args.check()?;
     let name = args.figure.as_deref().unwrap_or_default();
-    let Some(figure) = pick(figures(), name)? else { return Ok(true) };
+    let Some(figure) = pick(figures(), name, args.json)? else { return Ok(true) };
     let files = &args.table.files;
     let family = figure.family;
     let (least, most, wanted) = match figure.tables {

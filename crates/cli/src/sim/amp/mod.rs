@@ -118,7 +118,7 @@ impl Figure {
 }
 
 pub(super) fn run(args: &Amp) -> Result<bool> {
-    let Some(figure) = pick(FIGURES.iter(), &args.figure)? else { return Ok(true) };
+    let Some(figure) = pick(FIGURES.iter(), &args.figure, args.json)? else { return Ok(true) };
     if !args.captures.is_empty() && !figure.captures {
         let of: Vec<&str> =
             FIGURES.iter().filter(|figure| figure.captures).map(|figure| figure.name).collect();

@@ -169,7 +169,7 @@ impl Named for Listed {
 
 fn figure(args: &Halo, options: &Options, name: &str) -> Result<bool> {
     let all = FIGURES.map(Listed);
-    let Some(Listed(figure)) = pick(all.iter(), name)? else { return Ok(true) };
+    let Some(Listed(figure)) = pick(all.iter(), name, args.json)? else { return Ok(true) };
     check_plot(args.plot.as_deref())?;
     let bar = Progress::new(figure.name, 100);
     let shown = AtomicUsize::new(0);
