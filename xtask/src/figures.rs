@@ -59,11 +59,11 @@ const PAPERS: [(&str, usize); 35] = [
     ("fu-3.16", 2),
     ("fu-3.17", 6),
     ("cuvpp-1t", 12),
-    ("cuvpp-2t", 1),
+    ("cuvpp-2t", 40),
     ("cuvpp-3t", 24),
     ("cuvpp-6", 32),
     ("cuvpp-7", 32),
-    ("cuvpp-10", 1),
+    ("cuvpp-10", 72),
     ("cuvpp-12", 16),
 ];
 

@@ -4,8 +4,10 @@ mod common;
 
 use std::collections::HashMap;
 use std::path::Path;
+use std::time::{Duration, Instant};
 use tidemill_lookup::probe::Recorder;
 use tidemill_lookup::qsbr::Domain;
+use tidemill_lpm::auto;
 use tidemill_lpm::dxr::{Dxr, DxrConfig, Layout, Shared};
 use tidemill_lpm::keys::{Pattern, keys};
 use tidemill_lpm::rib::Change;
@@ -158,6 +160,23 @@ fn real_ipv6_updates() {
         })
         .collect();
     verify_updates(&path, &changes, 100);
+}
+
+/// What `auto` takes of a router's start, its builds included.
+fn chosen<A: Family>(path: &Path) {
+    let rib: Rib<A> = common::table::<A>(path).into_iter().collect();
+    let start = Instant::now();
+    let chosen = auto::choose(&rib, &Domain::new(), auto::BUDGET).unwrap_or_else(|e| panic!("{e}"));
+    let took = start.elapsed();
+    println!("{}: {} after {took:?}, {}", path.display(), chosen.algorithm, chosen.why);
+    assert!(A::likely().contains(&chosen.algorithm) && took < Duration::from_secs(1), "{took:?}");
+}
+
+#[test]
+fn real_auto_takes_well_under_a_second() {
+    let Some(data) = common::data("real_auto_takes_well_under_a_second") else { return };
+    chosen::<u32>(&data.join("rib/ris-as3333-20260511.v4.nh30000.zst"));
+    chosen::<u128>(&data.join("rib/ris-as3333-20260511.v6.nh148.zst"));
 }
 
 #[test]
