@@ -41,7 +41,8 @@
 //! Cost of a lookup: one cache line (`DxR`) or two (`DdXxR`), and for the keys that are not resolved there about one or two
 //! lines of ranges. Bytes: 4 * 2^K (`DxR`), or 2 * 2^D + 4 * 2^X per distinct block; 2 or 4 per range.
 //!
-//! Building: in parts by address on several threads; the result is that of one (see `load.rs`).
+//! Building: in parts by address on [`DxrConfig::threads`] threads, one where the structure is made by its name; the result is that of one
+//! (see `load.rs`).
 //!
 //! Updates: [`DxrWriter`] reads a changed chunk, replaces in it what the RIB says about the changed prefixes, and writes it to
 //! unused space (what whole chunks say comes from the RIB alone). Then one atomic store makes the slot point to it: a

@@ -180,3 +180,21 @@ impl Router {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Window;
+
+    #[test]
+    fn changes_wait_for_the_end_of_a_window_that_the_last_ones_began() {
+        let mut window = Window::default();
+        assert!(window.is_over(0), "the first ones wait for nobody");
+        window.begin(1_000, 5);
+        assert_eq!([1_000, 5_000_999, 5_001_000].map(|now_ns| window.is_over(now_ns)), [false, false, true]);
+        // Without coalescing none waits; and no time is too late.
+        window.begin(7, 0);
+        assert!(window.is_over(7));
+        window.begin(u64::MAX, u32::MAX);
+        assert!(window.is_over(u64::MAX));
+    }
+}
