@@ -52,7 +52,7 @@ pub struct AlgorithmError {
 }
 
 /// Structures with parameters: how their names begin, the families that have them, and which parameters there are.
-const FORMS: [(&str, &[u8], &str); 4] = [
+const FORMS: &[(&str, &[u8], &str)] = &[
     ("dxr", &[4], "dxr-dKr has K from 16 to 24, dxr-dDxXr has D from 8 to 16 and D + X from 16 to 24"),
     ("popdir", &[4], "popdir-d19 has no blocks, popdir-dDxX has D from 8 to 16 and D + X = 19"),
     ("rangetrie", &[4, 6], "rangetrie-dD has D = 12, 16, 20 or 24"),

@@ -81,19 +81,6 @@ named! {
     cuvpp_lengths_v6, u128, "cuvpp-lengths";
 }
 
-/// What is registered has its line above.
-#[test]
-fn every_name_is_in_the_suite() {
-    fn check<A: Family>(address: &str) {
-        for named in A::named() {
-            let line = format!(", {address}, \"{}\";", named.name);
-            assert!(include_str!("suite.rs").contains(&line), "no line with {line}");
-        }
-    }
-    check::<u32>("u32");
-    check::<u128>("u128");
-}
-
 #[test]
 fn every_name_is_read_back() {
     fn check<A: Family>() {
