@@ -155,8 +155,9 @@ fn open_vswitch(machine: &Machine) -> Result<Outcome> {
     let objects = machine.xtask(&[&["peers", "classify", "--only", "ovs", "--json"], extent].concat())?;
     // What was measured counts; how sure that is, the interval beside it says.
     let good = ratios(&objects).into_iter().all(|ratio| number(ratio, "value") >= 2.0);
-    let is_there = |case: &str| ratios(&objects).into_iter().any(|ratio| ratio["case"] == case);
-    let all = ["few", "many-1", "many-10", "rules-100k", "rules-1M"].into_iter().all(is_there);
+    let cases =
+        ["traffic/few", "traffic/many-1", "traffic/many-10", "traffic/rules-100k", "traffic/rules-1M"];
+    let all = cases.into_iter().all(|case| ratios(&objects).into_iter().any(|ratio| ratio["case"] == case));
     Ok(verdict(good && all, of_all(&objects)))
 }
 
