@@ -29,7 +29,7 @@ pub(crate) const LINES: &[Line] = &[
         measured(machine, "established", &["--flows", "1M"])
     }),
     ("NAT and filter against nftables on the same cables (root)", |machine| {
-        measured(machine, "nat,established", &["--wire"])
+        measured(machine, "nat,established,new", &["--wire"])
     }),
     ("NAT: RFC 4787, 5382, 5508, a model, floods, workers", |machine| {
         let passed = machine.tests(&["-p", "tidemill-nf", "--test", "nat"], 60)?;
