@@ -162,10 +162,10 @@ fn shape(machine: &Machine) -> Result<Outcome> {
 
 /// Whether a number of the paper's is met within a fifth, or ranges meet: as it is or, where a cause is named, with that taken away. What is "less than" has to be.
 fn is_met(points: &[Value], unit: &str) -> bool {
-    let own = || points.iter().filter(|point| point["unit"] == unit);
-    let has_cause = own().any(|point| point["x"] != "as it is");
+    let own: Vec<&Value> = points.iter().filter(|point| point["unit"] == unit).collect();
+    let has_cause = own.iter().any(|point| point["x"] != "as it is");
     let ends = |field: &str| {
-        let last = own().filter(|point| !has_cause || point["x"] != "as it is");
+        let last = own.iter().filter(|point| !has_cause || point["x"] != "as it is");
         last.map(|point| number(point, field))
             .fold([f64::INFINITY, f64::NEG_INFINITY], |[low, high], y| [low.min(y), high.max(y)])
     };
