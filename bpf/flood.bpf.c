@@ -3,7 +3,7 @@
 // A load for measurements: makes each frame of a `BPF_PROG_TEST_RUN` with live frames an answer of another amplifier, and sends it
 // out of the interface that the run names. The frame is Ethernet, IPv4 without options, UDP, with a source address and a
 // checksum of zero; the rest is as the caller has written it. Or it sends whole frames of the caller's in turn: the kernel uses a page
-// again as it comes back, so that what a receiver has written into it is still there. Or it sends one whole frame, with a number
+// again as it comes back, so that what a receiver has written into it is still there; with other sources in them, if the caller says so. Or it sends one whole frame, with a number
 // drawn at random in it, by a law that the caller has put into a table. Beside it, what drops without a look, as a
 // ceiling, and counts.
 // Made into flood.bpf.o by `cargo xtask bpf`.
@@ -16,7 +16,7 @@
 #include <bpf/bpf_helpers.h>
 
 struct load {
-	__u32 mask; // amplifiers, a power of two, less one
+	__u32 mask; // amplifiers, or sources that are put into `frames`, a power of two, less one; 0 beside `frames`: they are sent as they are
 	__u32 source; // the first one's address, host order
 	__u32 sum; // of the header's 16-bit words without the source, as they lie in memory
 	__u32 serial;
@@ -57,6 +57,25 @@ struct {
 	__type(value, __u32);
 } ranks SEC(".maps");
 
+#define CHECK (sizeof(struct ethhdr) + __builtin_offsetof(struct iphdr, check))
+#define SOURCE (sizeof(struct ethhdr) + __builtin_offsetof(struct iphdr, saddr))
+
+// The source of a number. An odd factor visits all of them, in no order that a cache would know.
+static __always_inline __u32 source_of(const struct load *state, __u32 serial)
+{
+	return bpf_htonl(state->source + (serial * 2654435761u & state->mask));
+}
+
+// The header's checksum with a source.
+static __always_inline __u16 check_of(const struct load *state, __u32 source)
+{
+	__u32 sum = state->sum + (source & 0xffff) + (source >> 16);
+
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	return ~sum;
+}
+
 // The first of the caller's frames, with a number that is drawn.
 static __always_inline int drawn(struct xdp_md *context, struct load *state)
 {
@@ -92,10 +111,18 @@ static __always_inline int drawn(struct xdp_md *context, struct load *state)
 // The next of the caller's frames.
 static __always_inline int whole(struct xdp_md *context, struct load *state)
 {
-	__u32 at = state->serial++ % state->frames, length = state->length;
+	__u32 serial = state->serial++, at = serial % state->frames, length = state->length, source;
 	struct frame *frame = bpf_map_lookup_elem(&frames, &at);
+	__u16 check;
 
 	if (!frame || length < 1 || length > FRAME || bpf_xdp_store_bytes(context, 0, frame->bytes, length))
+		return XDP_ABORTED;
+	if (!state->mask)
+		return XDP_TX;
+	source = source_of(state, serial);
+	check = check_of(state, source);
+	if (bpf_xdp_store_bytes(context, SOURCE, &source, sizeof(source)) ||
+	    bpf_xdp_store_bytes(context, CHECK, &check, sizeof(check)))
 		return XDP_ABORTED;
 	return XDP_TX;
 }
@@ -105,7 +132,7 @@ int tidemill_flood(struct xdp_md *context)
 {
 	void *data = (void *)(long)context->data, *end = (void *)(long)context->data_end;
 	struct iphdr *ip = data + sizeof(struct ethhdr);
-	__u32 zero = 0, sum;
+	__u32 zero = 0;
 	struct load *state = bpf_map_lookup_elem(&load, &zero);
 
 	if (!state)
@@ -116,12 +143,8 @@ int tidemill_flood(struct xdp_md *context)
 		return whole(context, state);
 	if ((void *)(ip + 1) > end)
 		return XDP_ABORTED;
-	// An odd factor visits all of them, in no order that a cache would know.
-	ip->saddr = bpf_htonl(state->source + (state->serial++ * 2654435761u & state->mask));
-	sum = state->sum + (ip->saddr & 0xffff) + (ip->saddr >> 16);
-	sum = (sum & 0xffff) + (sum >> 16);
-	sum = (sum & 0xffff) + (sum >> 16);
-	ip->check = ~sum;
+	ip->saddr = source_of(state, state->serial++);
+	ip->check = check_of(state, ip->saddr);
 	return XDP_TX;
 }
 

@@ -56,7 +56,5 @@ fn mistakes_get_one_line() {
         ("bench nf --seconds 0", 2, "--seconds"),
         #[cfg(all(feature = "xdp", target_os = "linux"))]
         ("bench nf --wire --flows 1k", 2, "cannot be used with"),
-        #[cfg(all(feature = "xdp", target_os = "linux"))]
-        ("bench nf --wire --case new", 2, "give --case nat, established"),
     ]);
 }

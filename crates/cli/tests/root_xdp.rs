@@ -464,7 +464,12 @@ fn root_xdp_bench_nf_beside_nftables() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let lines: Vec<serde_json::Value> =
         said.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    for (case, ours) in [("wire/nat/1024", "nat"), ("wire/established/1024/50 rules", "filter")] {
+    let cases = [
+        ("wire/nat/1024", "nat"),
+        ("wire/established/1024/50 rules", "filter"),
+        ("wire/new/50 rules", "filter"),
+    ];
+    for (case, ours) in cases {
         for subject in [ours, "peer:nftables"] {
             let rate = lines.iter().find(|line| line["case"] == case && line["subject"] == subject);
             assert!(rate.is_some_and(|rate| rate["value"].as_f64() > Some(0.0)), "{case}, {subject}: {said}");

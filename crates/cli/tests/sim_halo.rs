@@ -104,6 +104,8 @@ fn machines_are_shown_changed_and_refused() {
         ("sim halo --mix fpga", 2, "no such mix: use rte_hash"),
         ("sim halo --figure halo-99", 2, "use list"),
         ("sim halo --figure halo-11 --serial", 2, "--serial"),
+        ("sim halo --figure halo-11 --speed", 2, "--speed"),
+        ("sim halo --tuples 5", 2, "--capture"),
         ("sim halo --figure halo-11 --plot absent/f.svg", 2, "give a file that can be written"),
     ]);
 }

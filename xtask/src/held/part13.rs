@@ -2,7 +2,7 @@
 
 use super::{Line, Machine, Outcome, number, ratios, shown, verdict};
 use crate::tidy;
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 
 pub(crate) const LINES: &[Line] = &[
     // What the part is held to, in its order.
@@ -29,7 +29,7 @@ pub(crate) const LINES: &[Line] = &[
         measured(machine, "established", &["--flows", "1M"])
     }),
     ("NAT and filter against nftables on the same cables (root)", |machine| {
-        measured(machine, "nat,established", &["--wire"])
+        measured(machine, "nat,established,new", &["--wire"])
     }),
     ("NAT: RFC 4787, 5382, 5508, a model, floods, workers", |machine| {
         let passed = machine.tests(&["-p", "tidemill-nf", "--test", "nat"], 60)?;
@@ -101,6 +101,10 @@ pub(crate) const LINES: &[Line] = &[
             Ok(Outcome::Pass(format!("{passed} tests: assets, ipfix, assets_commands")))
         },
     ),
+    ("the benchmark: every packet is what its case is about", |machine| {
+        let passed = machine.tests(&["-p", "tidemill-cli", "--test", "bench_nf"], 3)?;
+        Ok(Outcome::Pass(format!("{passed} tests: bench_nf")))
+    }),
     ("rules, settings, tables, images, fingerprints", |machine| {
         let passed = machine.tests(&["-p", "tidemill-nf", "--lib"], 30)?;
         Ok(Outcome::Pass(format!("{passed} tests: tidemill-nf")))
@@ -117,14 +121,15 @@ fn bench(machine: &Machine, case: &str, more: &[&str]) -> Result<Vec<serde_json:
     machine.tidemill(&[&arguments, more].concat())
 }
 
-/// Each case's ratio, to whatever it is compared with.
+/// Each case's ratio, to whatever it is compared with. A run in which a packet was not what the case is about is an error of the bench's.
 fn measured(machine: &Machine, case: &str, more: &[&str]) -> Result<Outcome> {
     let objects = bench(machine, case, more)?;
-    let said = ratios(&objects).into_iter().map(|ratio| {
-        let case = ratio["case"].as_str().unwrap_or("?");
-        format!("{case} {}", shown(ratio))
-    });
-    Ok(Outcome::Measured(said.collect::<Vec<_>>().join("; ")))
+    let said: Vec<String> = ratios(&objects)
+        .into_iter()
+        .map(|ratio| format!("{} {}", ratio["case"].as_str().unwrap_or("?"), shown(ratio)))
+        .collect();
+    ensure!(said.len() == case.split(',').count(), "{} ratios of {case}", said.len());
+    Ok(Outcome::Measured(said.join("; ")))
 }
 
 /// The median of a case's runs, M packets a second, at least `least`.

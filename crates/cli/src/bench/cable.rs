@@ -116,6 +116,23 @@ pub(super) struct Law {
     pub(super) seed: u64,
 }
 
+/// Source addresses that are written into the frames, another one into each.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Sources {
+    pub(super) first: Ipv4Addr,
+    /// A power of two, and more than one.
+    pub(super) count: u32,
+    /// How many of them have been sent before.
+    pub(super) sent: u32,
+}
+
+/// The sum of the words of a frame's IPv4 header as they lie in memory, but for its checksum and its source.
+fn words(frame: &[u8]) -> u32 {
+    let header = frame.get(14..34).unwrap_or_default();
+    let others = header.chunks_exact(2).enumerate().filter(|(at, _)| !matches!(at, 5..=7));
+    others.map(|(_, word)| u32::from(u16::from_ne_bytes([word[0], word[1]]))).sum()
+}
+
 /// As many frames as go onto the cable at `from` for so long; what comes out of the one at `to`, per second. That is counted by a program that
 /// drops it.
 pub(super) fn flood(
@@ -134,6 +151,28 @@ pub(super) fn flood_by(
     to: (&Netns, &str),
     frames: &[Vec<u8>],
     law: Option<&Law>,
+    time: Duration,
+    counted: Option<&(dyn Fn() -> Result<u64> + Sync)>,
+) -> Result<f64> {
+    send(from, to, frames, (law, None), time, counted)
+}
+
+/// [`flood`] from so many sources, if there are some.
+pub(super) fn flood_of(
+    from: (&Netns, &str),
+    to: (&Netns, &str),
+    frames: &[Vec<u8>],
+    sources: Option<Sources>,
+    time: Duration,
+) -> Result<f64> {
+    send(from, to, frames, (None, sources), time, None)
+}
+
+fn send(
+    from: (&Netns, &str),
+    to: (&Netns, &str),
+    frames: &[Vec<u8>],
+    (law, sources): (Option<&Law>, Option<Sources>),
     time: Duration,
     counted: Option<&(dyn Fn() -> Result<u64> + Sync)>,
 ) -> Result<f64> {
@@ -170,7 +209,11 @@ pub(super) fn flood_by(
             (draws, place, seed) = (law.ranks.len() as u32 - 1, law.place as u32, law.seed);
         }
         let random = [seed as u32 ^ 0x9e37_79b9, 0x7f4a_7c15];
-        let load = [0, 0, 0, 0, frames.len() as u32, length as u32, draws, place, random[0], random[1]];
+        let [mask, source, sum, serial] = sources.map_or([0; 4], |Sources { first, count, sent }| {
+            [count - 1, u32::from(first), words(&frames[0]), sent]
+        });
+        let [count, length] = [frames.len(), length].map(|n| n as u32);
+        let load = [mask, source, sum, serial, count, length, draws, place, random[0], random[1]];
         object.array::<[u32; 10]>("load")?.set(0, load, 0).map_err(to_io)?;
         let index = tidemill_port::device(from.1)?.index;
         let count = || -> Result<u64> {
@@ -195,4 +238,22 @@ pub(super) fn flood_by(
         let (since, before) = first.context("the flood took too long")?;
         Ok((count()? - before) as f64 / since.elapsed().as_secs_f64())
     })?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The program's arithmetic, beside the checksum of a whole header.
+    #[test]
+    fn a_source_makes_a_headers_checksum_whole() {
+        let from = Ipv4Addr::new(10, 1, 2, 203);
+        let frame = shortest([[2; 6], [4; 6]], (from, 5), (Ipv4Addr::new(192, 0, 2, 1), 80));
+        let [a, b, c, d] = from.octets();
+        let source = [[a, b], [c, d]].map(|word| u32::from(u16::from_ne_bytes(word)));
+        let sum = words(&frame) + source[0] + source[1];
+        let sum = (sum & 0xffff) + (sum >> 16);
+        let check = !((sum & 0xffff) + (sum >> 16)) as u16;
+        assert_eq!(check.to_ne_bytes(), frame[24..26]);
+    }
 }

@@ -9,7 +9,7 @@
 //! flood has frames for. IPv4 if the table has that, else IPv6, which the program that asks the kernel's table does not know: it is left out then. The machine
 //! in the middle receives on threads of its own on its processor, for the router as for the kernel.
 
-use super::cable::{FIRST, FRAMES, flood, last, receive, urgent};
+use super::cable::{FIRST, FRAMES, Sources, flood_of, last, receive, urgent};
 use super::port::family;
 use super::report::Report;
 use super::statistics::median;
@@ -265,10 +265,15 @@ impl Lab {
         self.router.as_ref().and_then(|router| text(router).ok()).unwrap_or_default()
     }
 
-    /// Packets forwarded a second.
-    pub(super) fn forwarded(&self, frames: &[Vec<u8>], time: Duration) -> Result<f64> {
+    /// Packets forwarded a second: these frames, with other sources if there are some.
+    pub(super) fn forwarded(
+        &self,
+        frames: &[Vec<u8>],
+        sources: Option<Sources>,
+        time: Duration,
+    ) -> Result<f64> {
         urgent("right", true)?;
-        let rate = flood((&self.left, "left"), (&self.right, "right"), frames, None, time)?;
+        let rate = flood_of((&self.left, "left"), (&self.right, "right"), frames, sources, time)?;
         urgent("right", false)?;
         Ok(rate)
     }
@@ -352,7 +357,7 @@ pub(super) fn run(
     for run in 0..options.runs {
         for turn in 0..subjects.len() {
             let at = (turn + run) % subjects.len();
-            let rate = labs[at].forwarded(&frames, time)?;
+            let rate = labs[at].forwarded(&frames, None, time)?;
             if rate == 0.0 {
                 bail!("{}: nothing was forwarded", subjects[at]);
             }

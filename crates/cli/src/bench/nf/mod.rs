@@ -66,7 +66,7 @@ pub(crate) struct NfBench {
     /// Seed of flows and rules
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// On AF_XDP between two virtual cables, beside the kernel with nftables' rules: `nat` and `established`, 1,024 flows (root)
+    /// On AF_XDP between two virtual cables, beside the kernel with nftables' rules: `nat` and `established` with 1,024 flows, `new` (root)
     #[cfg(all(feature = "xdp", target_os = "linux"))]
     #[arg(long, conflicts_with_all = ["flows", "entries"])]
     wire: bool,

@@ -2,20 +2,20 @@
 //! processor, are those of `bench port wire` (`bench/wire.rs`).
 //!
 //! As many flows as a flood has frames for, UDP, 60 bytes, to one server. `nat`: one direction, each flow with a mapping. `established`: connections that were let in and
-//! answered before; rules that asked again would be counted, on both sides, and end the run.
+//! answered before; rules that asked again would be counted, on both sides, and end the run. `new`: each packet comes from another source; if rules were asked about fewer than
+//! came out the run ends. What nobody answers either side forgets as it does by default.
 //!
 //! ```text
-//! learn:   left --each flow-->  in [tidemill run, or ip_forward with nft] out --> right     and the answers back, if they matter
+//! learn:   left --each flow-->  in [tidemill run, or ip_forward with nft] out --> right     and the answers back, if they matter; not `new`
 //! measure: left --each flow, over and over-->                                     right: counted
 //! ```
 
 use super::{Blocked, Case, NfBench, POOL, blocked, rule_file, say};
-use crate::bench::cable::{FIRST, FRAMES, flood, last, on, shortest};
+use crate::bench::cable::{FIRST, FRAMES, Sources, flood, last, on, shortest};
 use crate::bench::report::Report;
 use crate::bench::wire::{Lab, MACS};
 use crate::json::Params;
 use crate::progress::Progress;
-use crate::usage;
 use anyhow::{Context as _, Result, bail};
 use rustix::thread::sched_setaffinity;
 use std::fmt::Write as _;
@@ -30,6 +30,9 @@ const PEER: &str = "peer:nftables";
 const SERVER: (Ipv4Addr, u16) = (Ipv4Addr::new(192, 0, 2, 1), 80);
 /// Seconds for which a silent flow is known.
 const KNOWN_S: u32 = 3600;
+/// Sources of `new`, and those that a run has for itself: one comes again when many others have come.
+const SOURCES: u32 = 1 << 24;
+const OF_RUN: u32 = 1 << 20;
 
 /// Who is inside: each number another one.
 fn client(n: usize) -> (Ipv4Addr, u16) {
@@ -73,6 +76,8 @@ struct Subject {
     /// Ours is asked by this; the kernel is not ours.
     client: Option<Client>,
     rates: Vec<f64>,
+    /// Packets that came out while they were counted.
+    forwarded: f64,
 }
 
 impl Subject {
@@ -103,7 +108,7 @@ impl Subject {
             let _ = write!(config, "[filter]\nrules = \"wire.rules\"\nudp_s = {KNOWN_S}\n");
         }
         let client = Some(lab.start(folder, &config)?);
-        Ok(Subject { name, case, lab, client, rates: Vec::new() })
+        Ok(Subject { name, case, lab, client, rates: Vec::new(), forwarded: 0.0 })
     }
 
     /// The kernel.
@@ -117,13 +122,14 @@ impl Subject {
         std::fs::write(file.path(), script(case, rules, seed))?;
         middle.run(&format!("nft -f {}", file.path().display())).context("nft (package nftables)")?;
         // There once rules ask for connections.
-        for key in ["nf_conntrack_udp_timeout", "nf_conntrack_udp_timeout_stream"] {
+        let known = ["nf_conntrack_udp_timeout", "nf_conntrack_udp_timeout_stream"];
+        for key in known.into_iter().filter(|_| case != Case::New) {
             middle.run(&format!("sysctl -q -w net.netfilter.{key}={KNOWN_S}"))?;
         }
-        Ok(Subject { name: PEER, case, lab, client: None, rates: Vec::new() })
+        Ok(Subject { name: PEER, case, lab, client: None, rates: Vec::new(), forwarded: 0.0 })
     }
 
-    /// Of `nat` the flows that it knows; of `established` the packets that rules were asked about.
+    /// Of `nat` the flows that it knows; else the packets that rules were asked about.
     fn count(&self) -> Result<u64> {
         let Some(client) = &self.client else {
             let middle = self.lab.of("in");
@@ -148,14 +154,36 @@ impl Subject {
         counters.counters.get(name).copied().with_context(|| format!("{name} is not counted"))
     }
 
-    /// Has it know every flow, and its answers.
+    /// Has it know every flow, and its answers; of `new` none.
     fn learn(&self, frames: &[Vec<u8>], answers: &[Vec<u8>]) -> Result<()> {
+        if self.case == Case::New {
+            return Ok(());
+        }
         let (left, right) = ((self.lab.of("left"), "left"), (self.lab.of("right"), "right"));
         let time = Duration::from_millis(100);
         flood(left, right, frames, None, time)?;
         if self.case == Case::Established {
             flood(right, left, answers, None, time)?;
         }
+        Ok(())
+    }
+
+    /// A run of the number.
+    fn measure(&mut self, frames: &[Vec<u8>], run: usize, time: Duration) -> Result<()> {
+        let sources = Sources {
+            first: Ipv4Addr::new(10, 0, 0, 0),
+            count: SOURCES,
+            sent: (run as u32).wrapping_mul(OF_RUN),
+        };
+        let rate = match self.case {
+            Case::New => self.lab.forwarded(&frames[..1], Some(sources), time)?,
+            _ => self.lab.forwarded(frames, None, time)?,
+        };
+        if rate == 0.0 {
+            bail!("{}: nothing was forwarded", self.name);
+        }
+        self.rates.push(rate / 1e6);
+        self.forwarded += rate * time.as_secs_f64();
         Ok(())
     }
 }
@@ -175,12 +203,7 @@ fn measure(subjects: &mut [Subject], args: &NfBench, progress: &Progress) -> Res
     for run in 0..args.runs {
         for turn in 0..subjects.len() {
             let at = (turn + run) % subjects.len();
-            let subject = &mut subjects[at];
-            let rate = subject.lab.forwarded(&frames, time)?;
-            if rate == 0.0 {
-                bail!("{}: nothing was forwarded", subject.name);
-            }
-            subject.rates.push(rate / 1e6);
+            subjects[at].measure(&frames, run, time)?;
             progress.add(1);
         }
     }
@@ -196,6 +219,13 @@ fn measure(subjects: &mut [Subject], args: &NfBench, progress: &Progress) -> Res
                     after - before
                 );
             }
+            Case::New if ((after - before) as f64) < subject.forwarded => {
+                bail!(
+                    "WRONG: {name}: rules were asked about {} packets, of {:.0} forwarded",
+                    after - before,
+                    subject.forwarded
+                );
+            }
             _ => {}
         }
     }
@@ -204,19 +234,14 @@ fn measure(subjects: &mut [Subject], args: &NfBench, progress: &Progress) -> Res
 
 /// See the [module](self).
 pub(super) fn run(args: &NfBench) -> Result<bool> {
-    let cases: Vec<Case> = args.cases.iter().copied().filter(|case| *case != Case::New).collect();
-    if cases.is_empty() {
-        return Err(usage(
-            "--wire: a flood has no new connection with each packet: give --case nat, established",
-        ));
-    }
+    let cases = &args.cases;
     if last() == FIRST {
         bail!("bench nf --wire needs two processors: one for the load, one for what is measured");
     }
     sched_setaffinity(None, &on(FIRST))?;
     let progress = Progress::new("bench nf --wire", (2 * cases.len() * (args.runs + 1)) as u64);
     let mut subjects = Vec::new();
-    for case in &cases {
+    for case in cases {
         for make in [Subject::ours, Subject::kernel] {
             subjects.push(make(*case, args.rules, args.seed)?);
             progress.add(1);
@@ -228,10 +253,12 @@ pub(super) fn run(args: &NfBench) -> Result<bool> {
         let [ours, peer] = pair else { bail!("a case without its peer") };
         let case = match ours.case {
             Case::Nat => format!("wire/nat/{FRAMES}"),
-            _ => format!("wire/established/{FRAMES}/{} rules", args.rules),
+            Case::Established => format!("wire/established/{FRAMES}/{} rules", args.rules),
+            Case::New => format!("wire/new/{} rules", args.rules),
         };
+        let flows = if ours.case == Case::New { SOURCES as usize } else { FRAMES };
         let mut params = Params::new();
-        params.insert("flows".into(), FRAMES.into());
+        params.insert("flows".into(), flows.into());
         if ours.case != Case::Nat {
             params.insert("rules".into(), args.rules.into());
         }

@@ -60,7 +60,7 @@ pub(crate) struct Halo {
     #[arg(long)]
     serial: bool,
     /// Also say how many lookups a second are simulated (of the wall's clock; the rest is the same in every run)
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["figure", "write_log", "calibrate"])]
     speed: bool,
     /// An access log to run instead of a table; how it is written is said in crates/sim/src/log.rs
     #[arg(long, value_name = "FILE", conflicts_with_all = ["entries", "load", "write_log", "calibrate"])]
@@ -73,7 +73,7 @@ pub(crate) struct Halo {
     #[arg(long = "capture", value_name = "FILE", conflicts_with_all = ["figure", "entries", "load", "serial", "speed", "log", "write_log", "calibrate"])]
     captures: Vec<PathBuf>,
     /// Tuples of that classifier
-    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=MOST_TUPLES as u64))]
+    #[arg(long, value_name = "N", requires = "captures", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=MOST_TUPLES as u64))]
     tuples: u64,
     /// Really look up on this machine, and show it beside the simulation of --machine
     #[arg(long, conflicts_with_all = ["entries", "load", "series", "sweep", "serial"])]
