@@ -107,6 +107,12 @@ pub struct Tally {
     pub refused: u64,
 }
 
+/// The part of so many packets that an offload has dealt with, of those and of so many that were left to us; none of no packets.
+pub fn hit_rate(below: u64, above: u64) -> Option<f64> {
+    let all = below.saturating_add(above);
+    (all > 0).then(|| below as f64 / all as f64)
+}
+
 /// The words, by their meaning.
 #[derive(Clone)]
 pub(crate) struct Stamps(Arc<dyn Words>);
@@ -356,6 +362,13 @@ mod tests {
         hand.begin();
         send(&mut hand, other + 1);
         assert!(picks.take().is_some_and(|pick| picks.holds(pick.shard, pick.stamp)));
+    }
+
+    #[test]
+    fn hit_rates_are_parts_of_what_there_was() {
+        assert_eq!(hit_rate(0, 0), None);
+        assert_eq!([hit_rate(0, 5), hit_rate(3, 1), hit_rate(9, 0)], [Some(0.0), Some(0.75), Some(1.0)]);
+        assert!(hit_rate(u64::MAX, 1).is_some());
     }
 
     /// What was kept away below is among the most that was dropped, packet by packet.
