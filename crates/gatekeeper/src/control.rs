@@ -513,10 +513,10 @@ impl GatekeeperControl {
     /// What passes by the gate now: as long as [`ways`](Self::ways) is the same, there is no other. With its destinations, or without.
     pub fn bypass(&self, with_destinations: bool) -> Bypass {
         let settings = self.settings();
-        // A flow may have been made by a policy of before: then all that comes from the front is looked at.
         let (is_front, keeps_dscp) = (settings.front.clone(), settings.keep_dscp);
         let passes = || match settings.order {
             Order::OnePass => (self.v4.policies.passes(), self.v6.policies.passes()),
+            // A flow may have been made by a policy of before.
             Order::FlowFirst => (Rib::new(), Rib::new()),
         };
         Bypass { is_front, keeps_dscp, passes: with_destinations.then(passes) }
