@@ -429,3 +429,38 @@ fn write_hops(
     (count..*before).for_each(|label| write_hop(words, start, family, label, None));
     *before = count;
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidemill_lpm::Label;
+
+    fn rib<A: Address>(routes: &[(&str, u32)]) -> Rib<A> {
+        routes.iter().map(|(prefix, label)| (prefix.parse().unwrap(), Label(*label))).collect()
+    }
+
+    /// What passes a judge lies behind the routes of both generations, and touches nothing else.
+    #[test]
+    fn destinations_lie_behind_the_routes() {
+        let behind = FIRST_LINE + 2 * route_lines(0);
+        let words = lines_for(0, true) as usize * LINE;
+        let words: Vec<AtomicU64> = (0..words).map(|_| AtomicU64::new(0)).collect();
+        let rib4 = rib::<u32>(&[("0.0.0.0/0", 1), ("10.0.0.0/8", 2), ("10.1.2.3/32", 1)]);
+        let rib6 = rib::<u128>(&[("::/0", 2), ("2001:db8::/32", 1)]);
+        let mut first = words.len();
+        for number in [1, 0] {
+            let line = behind + number * PASSES_LINES;
+            let mut image = passes_at(line);
+            assert_eq!(image.build(&words, &rib4, &rib6), Ok(()));
+            let found = [0x0a01_0203, 0x0a01_0204, 0x0b00_0000].map(|to: u32| image.lookup(&words, to));
+            assert_eq!(found, [1, 2, 1]);
+            let found = [0x2001_0db8 << 96, 0x2001_0db9 << 96].map(|to: u128| image.lookup(&words, to));
+            assert_eq!(found, [1, 2]);
+            let is_written = |word: &AtomicU64| word.load(Ordering::Relaxed) != 0;
+            assert_eq!(words.iter().position(is_written), Some(line as usize * LINE));
+            let last = words[..first].iter().rposition(is_written).unwrap();
+            assert!(last < (line + PASSES_LINES) as usize * LINE);
+            first = line as usize * LINE;
+        }
+    }
+}
