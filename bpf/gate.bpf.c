@@ -1,35 +1,30 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0 OR GPL-2.0
 //
-// Drops, on interfaces in front of a Gatekeeper, packets of flows that are declined.
+// Drops, on interfaces in front of a Gatekeeper, packets of flows that are declined; forwards those that it does not judge: from behind it, and from the front to where
+// the policy says route.
 //
-//   frame -> to our MAC address -> tags -> IPv4, IPv6 -> source and destination -> a rule that holds --> drop
-//                |                   |         |                                        |
-//                '-------------------'---------'-- all else ----------------------------'--> next[port], an AF_XDP port's program,
-//                                                                                            or else the kernel
+//   frame -> in front: to our MAC address -> tags -> IPv4, IPv6 -> source and destination -> a rule that holds --> drop
+//     |                      |                |         |                                        |
+//     '-- behind ------------'----------------'---------'-- all else ----------------------------'--> forward.h --> redirected
+//                                                                                                         |
+//                            next[port], an AF_XDP port's program, or else the kernel <-- all else -------'
 //
 // User space decides; here some of its refusals are repeated, those of flows that send much (crates/gatekeeper/src/offload). A rule holds until its end, and as
 // long as its stamp is what two numbers in `words` add up to: one of them changes with anything that may undo many refusals, the other with a decision about one of the flows that
-// share it. So user space ends rules by adding to a word, and has no need to find them.
+// share it. So user space ends rules by adding to a word, and has no need to find them. What is forwarded hangs on a third number in the same way, which changes with policies and
+// interfaces.
 //
 // Linux 5.9. Made into gate.bpf.o by `cargo xtask bpf`.
 
-#include <linux/bpf.h>
-#include <linux/if_ether.h>
-#include <linux/ip.h>
-#include <linux/ipv6.h>
-
-#include <bpf/bpf_endian.h>
-#include <bpf/bpf_helpers.h>
-
-#include "reader.h"
+#include "forward.h"
 #include "tags.h"
 
 // Where things lie in `words`; as in crates/gatekeeper/src/offload/mod.rs. A door is a port all of whose interfaces are in front: its MAC address, and a bit above.
-enum { ALL = 0, DOORS = 1, SHARDS = 512, WORDS = SHARDS + 4096 };
+enum { ALL = 0, DOORS = 1, WAYS = 300, SHARDS = 512, WORDS = SHARDS + 4096 };
 #define DOOR (1ull << 48)
 
-// Indices of `counts`.
-enum { DROPPED, DROPPED_BYTES, COUNTS = 2 };
+// The label of destinations whose packets pass without being judged; as in crates/router/src/offload/layout.rs.
+#define PASSES 1
 
 struct flow4 {
 	__be32 source, destination;
@@ -69,31 +64,16 @@ struct {
 	__type(value, struct rule);
 } rules6 SEC(".maps");
 
-struct counts {
-	__u64 of[COUNTS];
+struct dropped {
+	__u64 packets, bytes;
 };
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct counts);
-} counts SEC(".maps");
-
-// The port of a device that the program is on.
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 1024);
-	__type(key, __u32);
-	__type(value, __u32);
-} ports SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
-	__uint(max_entries, 256);
-	__uint(key_size, sizeof(__u32));
-	__uint(value_size, sizeof(__u32));
-} next SEC(".maps");
+	__type(value, struct dropped);
+} dropped SEC(".maps");
 
 static __always_inline __u64 word(__u32 at)
 {
@@ -164,25 +144,43 @@ static __always_inline int declined(struct xdp_md *context, __u32 port)
 	return 0;
 }
 
+// What is forwarded goes by policies and interfaces that nobody has changed since.
+static __always_inline int is_current(const struct input *input)
+{
+	return input->stamp == word(WAYS);
+}
+
+static __always_inline int is_judged(const struct input *input, __u64 high, __u64 low, const int is_six)
+{
+	if (!(input->flags & JUDGED))
+		return 0;
+	if (!input->passes)
+		return 1;
+	return route(input->passes + (is_six ? SIX : 0), high, low, is_six ? 14 : 2) != PASSES;
+}
+
 SEC("xdp")
 int tidemill_gate(struct xdp_md *context)
 {
-	__u32 zero = 0, device = context->ingress_ifindex, *port;
+	__u32 zero = 0, device = context->ingress_ifindex, place, *port;
 	__u64 bytes = (void *)(long)context->data_end - (void *)(long)context->data;
-	struct counts *counted;
+	struct dropped *counted;
 
 	port = bpf_map_lookup_elem(&ports, &device);
 	if (!port)
 		return XDP_PASS;
-	if (declined(context, *port)) {
-		counted = bpf_map_lookup_elem(&counts, &zero);
+	place = *port;
+	if (declined(context, place)) {
+		counted = bpf_map_lookup_elem(&dropped, &zero);
 		if (counted) {
-			counted->of[DROPPED]++;
-			counted->of[DROPPED_BYTES] += bytes;
+			counted->packets++;
+			counted->bytes += bytes;
 		}
 		return XDP_DROP;
 	}
-	bpf_tail_call(context, &next, *port);
+	if (forwarded(context))
+		return XDP_REDIRECT;
+	bpf_tail_call(context, &next, place);
 	return XDP_PASS;
 }
 

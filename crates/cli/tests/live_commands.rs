@@ -163,6 +163,7 @@ fn registry() -> Registry {
     let queue = wire::Queue { port: "left".into(), bits_per_s: 1_000_000, classes };
     answer(&mut registry, path::QUEUES, wire::Queues { queues: vec![queue] });
     let below = r#"{"ports": [{"port": "left", "forwarded": 70, "sent": 40, "left": {"ttl": 5, "options": 0, "not-ip": 2}}],
+        "bypass": {"forwarded": 70, "above": 30, "hit_rate": 0.7},
         "declined": {"flows": 3, "room": 131072, "dropped": 90, "interfaces": [{"port": "wan", "interface": "eth7", "mode": "native"}, {"port": "lan", "interface": "eth8"}]}}"#;
     answer(&mut registry, path::OFFLOAD, serde_json::from_str::<wire::Offload>(below).unwrap());
     let fib = wire::Fib {
@@ -356,8 +357,12 @@ fn show_prints_tables_and_lines_of_json() {
     assert_eq!(fake.words("show offload", "left")[4..], ["0", "7", "not-ip", "2,", "ttl", "5"]);
     assert_eq!(fake.words("show offload", "wan"), ["wan", "eth7", "native"]);
     assert_eq!(fake.words("show offload", "lan"), ["lan", "eth8", "nowhere"]);
-    assert_eq!(fake.words("show offload", "dropped")[1..3], ["90", "packets,"]);
+    assert_eq!(fake.words("show offload", "dropped")[1..3], ["90", "packets"]);
+    let text = fake.ok("show offload").out;
+    assert!(text.contains("70.0 % of all such, 30 came in"), "{text}");
+    assert!(text.contains("there were no others"), "{text}");
     let lines = fake.json("show offload");
+    assert_eq!(lines[2]["hit_rate"], 0.7);
     assert_eq!((&lines[0]["forwarded"], &lines[1]["flows"]), (&70.into(), &3.into()));
     let kernel = fake.ok("show kernel").out;
     assert!(kernel.contains("in sync") && kernel.contains("100000 IPv4, 0 IPv6"), "{kernel}");

@@ -320,16 +320,18 @@ answers! {
         pub up: bool,
     }
 
-    /// What is done with packets before they come in: a router's forwards, a Gatekeeper's drops.
+    /// What is done with packets before they come in: a router's forwards, a Gatekeeper's drops and forwards.
     pub struct Offload {
         /// Whether there is one.
         pub enabled: bool,
-        /// Changes of routes, next hops and ports that a router's has taken over, of several at once one.
+        /// Changes of routes, next hops and ports (and policies) that it has taken over, of several at once one.
         pub generations: u64,
-        /// Memory of its tables, in bytes; a router's.
+        /// Memory of the tables that it forwards by, in bytes.
         pub bytes: u64,
         /// What a Gatekeeper's has done with declined flows.
         pub declined: Option<OffloadDeclined>,
+        /// What a Gatekeeper's has done with packets that nobody judges.
+        pub bypass: Option<OffloadBypass>,
         /// Of each port that it is on or sends by. No counter of the ports has any of these packets but those that are left to the router.
         pub ports: Vec<OffloadPort>,
     }
@@ -362,8 +364,24 @@ answers! {
         pub dropped: u64,
         /// Their bytes, from the Ethernet header on.
         pub dropped_bytes: u64,
+        /// Packets that were declined, by a decision or a policy, when they had come in.
+        pub above: u64,
+        /// The part of all these that it has dropped, from 0 to 1; none while there are none.
+        pub hit_rate: Option<f64>,
         /// Where it is to be.
         pub interfaces: Vec<OffloadInterface>,
+    }
+
+    /// Packets that a Gatekeeper does not judge, as far as an offload forwards them: from the back, and from the front to where the policy says route.
+    pub struct OffloadBypass {
+        /// Packets that it has forwarded: no counter of the ports has them.
+        pub forwarded: u64,
+        /// Their bytes, from the Ethernet header on.
+        pub forwarded_bytes: u64,
+        /// Such packets that it has left to user space: to us, to a neighbor that is not known, with options, too long, ...
+        pub above: u64,
+        /// The part of all these that it has forwarded, from 0 to 1; none while there are none.
+        pub hit_rate: Option<f64>,
     }
 
     /// An interface of an offload.

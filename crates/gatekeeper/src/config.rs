@@ -58,19 +58,20 @@ pub struct GatekeeperSection {
     pub order: Order,
     /// How lookups of flows hide the memory's latency.
     pub driver: Driver,
-    /// What drops packets of declined flows before they come in here, where these send much. Traces, captures and the counters of ports do not see what is dropped there.
+    /// What drops packets of declined flows before they come in here, where these send much, and forwards those that the gate does not judge: from the back, and to where the policy says route. Traces, captures and the counters
+    /// of ports do not see what is done there.
     pub offload: OffloadKind,
 }
 
-/// What drops packets of declined flows before they come in.
+/// What drops packets of declined flows before they come in, and forwards what is not judged.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OffloadKind {
     /// Nothing.
     #[default]
     None,
-    /// An XDP program on the network interfaces of ports in front, in their drivers where these can (Linux; feature `xdp`). It has room for 65,536 flows of each family; what it does not
-    /// drop comes in as ever. Where it cannot be loaded the gatekeeper says why, and drops without it.
+    /// An XDP program on network interfaces, in their drivers where these can (Linux; feature `xdp`): drops on those of ports in front, forwards from all (`router.offload_mb` is its memory for routes; not with
+    /// `bgp.flowspec`). It has room for 65,536 flows of each family; what it does not deal with comes in as ever. Where it cannot be loaded the gatekeeper says why, and works without it.
     Xdp,
 }
 

@@ -1,6 +1,6 @@
 //! The control side: owns the policies and the settings and publishes them, reads the workers' flows beside them, hands them decisions.
 
-use crate::config::{Action, GatekeeperSection};
+use crate::config::{Action, GatekeeperSection, Order};
 use crate::counters::{Board, Counter, Counters};
 use crate::decision::Decision;
 use crate::decision::keys::Keyring;
@@ -10,7 +10,7 @@ use crate::flow::{FlowState, Shown};
 use crate::gate::{Applied, Gate, Rules, Size};
 use crate::mail::{Letter, Post};
 use crate::nodes::solicitor::{self, Notes, SolicitorBoard};
-use crate::offload::{self, Picks, Stamps, Tally, Words};
+use crate::offload::{self, Bypass, Picks, Stamps, Tally, Words};
 use crate::ours::Ours;
 use crate::policy::{Choice, Parsed, Plan, Policies, Policy, parse};
 use crate::programs::Catalog;
@@ -31,7 +31,7 @@ use tidemill_ip::Interfaces;
 use tidemill_ip::queue::Budget;
 use tidemill_lookup::publish::Publisher;
 use tidemill_lookup::qsbr::Domain;
-use tidemill_lpm::Prefix;
+use tidemill_lpm::{Prefix, Rib};
 use tidemill_wire::flow::Addresses;
 
 /// The workers' halves, until their nodes are made.
@@ -383,9 +383,9 @@ impl GatekeeperControl {
         v4.chain(v6).collect()
     }
 
-    /// What is refused below is judged here again, after something was published that may undo it.
+    /// What is refused below is judged here again, and what is forwarded below comes in here, after something was published that may undo it.
     fn lift(&self) {
-        self.below.iter().for_each(Stamps::lift_all);
+        self.below.iter().for_each(Stamps::change);
     }
 
     /// Has workers that sleep see to it that their flows get other policies.
@@ -504,8 +504,29 @@ impl GatekeeperControl {
         Ok((picks4, picks6))
     }
 
+    /// The number of what passes by the gate now, for somebody who forwards it below: see [`crate::offload`]. What has another number is void. None before
+    /// [`refuse_below`](Self::refuse_below).
+    pub fn ways(&self) -> Option<u64> {
+        self.below.as_ref().map(Stamps::ways)
+    }
+
+    /// What passes by the gate now: as long as [`ways`](Self::ways) is the same, there is no other. With its destinations, or without.
+    pub fn bypass(&self, with_destinations: bool) -> Bypass {
+        let settings = self.settings();
+        let (is_front, keeps_dscp) = (settings.front.clone(), settings.keep_dscp);
+        let passes = || match settings.order {
+            Order::OnePass => (self.v4.policies.passes(), self.v6.policies.passes()),
+            // A flow may have been made by a policy of before.
+            Order::FlowFirst => (Rib::new(), Rib::new()),
+        };
+        Bypass { is_front, keeps_dscp, passes: with_destinations.then(passes) }
+    }
+
     /// What has been done below so far is this.
     pub fn done_below(&mut self, tally: &Tally) {
+        self.counters.set(Counter::OffloadForwarded, tally.forwarded);
+        self.counters.set(Counter::OffloadForwardedBytes, tally.forwarded_bytes);
+        self.counters.set(Counter::OffloadLeft, tally.left);
         self.counters.set(Counter::OffloadDropped, tally.dropped);
         self.counters.set(Counter::OffloadDroppedBytes, tally.bytes);
         self.counters.set(Counter::OffloadRules, tally.rules);

@@ -33,6 +33,7 @@
 use crate::config::{Action, PolicyConfig};
 use crate::error::GateError;
 use crate::family::Gated;
+use crate::offload::{JUDGED, PASSES};
 use crate::ours::Ours;
 use crate::tunnel::{Endpoint, Endpoints};
 use std::collections::{BTreeMap, HashSet};
@@ -512,6 +513,26 @@ impl<A: Gated> Policies<A> {
     #[cfg(test)]
     pub(crate) fn number(&self, prefix: Prefix<A>) -> Option<u32> {
         self.policies.get(prefix).map(|label| label.0)
+    }
+
+    /// Which destinations pass whoever sends to them, and what ([`PASSES`]). Not Grantors' addresses: what is sent there is looked into.
+    pub(crate) fn passes(&self) -> Rib<A> {
+        let choices = self.choices.current();
+        let label = |number: u32| match choices.get(number) {
+            Choice::Route => PASSES,
+            Choice::Drop | Choice::Grantors(_) => JUDGED,
+        };
+        let mut passes = Rib::new();
+        let mut set = |prefix: Option<Prefix<A>>, label: Label| {
+            if let Some(prefix) = prefix {
+                passes.insert(prefix, label);
+            }
+        };
+        set(Prefix::new(A::MIN, 0), label(0));
+        self.policies.iter().for_each(|(prefix, number)| set(Some(prefix), label(number.0)));
+        self.own.iter().for_each(|address| set(host(*address), PASSES));
+        choices.grantors.iter().for_each(|grantor| set(host(*grantor), JUDGED));
+        passes
     }
 
     /// What the numbers mean now.

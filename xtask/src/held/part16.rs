@@ -69,8 +69,18 @@ pub(crate) const LINES: &[Line] = &[
         |machine| {
             let rules = ["-p", "tidemill-gatekeeper", "--lib", "below"];
             let picks = ["-p", "tidemill-gatekeeper", "--lib", "offload::"];
-            let inside = machine.tests(&rules, 1)? + machine.tests(&picks, 5)?;
+            let inside = machine.tests(&rules, 3)? + machine.tests(&picks, 6)?;
             let wire = machine.tests(&["-p", "tidemill-cli", "--test", "root_gate", "offload::"], 2)?;
+            Ok(Outcome::Pass(format!("{inside} tests inside, {wire} on a wire")))
+        },
+    ),
+    (
+        "the Gatekeeper's program, replayed: what nobody judges is forwarded below, and no decision differs from a run without it (root)",
+        |machine| {
+            let policies = ["-p", "tidemill-gatekeeper", "--lib", "no_flow_acts_under_a_policy"];
+            let tunnels = ["-p", "tidemill-gatekeeper", "--lib", "does_not_reach_a_grantor"];
+            let inside = machine.tests(&policies, 1)? + machine.tests(&tunnels, 1)?;
+            let wire = machine.tests(&["-p", "tidemill-cli", "--test", "root_gate", "replay::"], 1)?;
             Ok(Outcome::Pass(format!("{inside} tests inside, {wire} on a wire")))
         },
     ),

@@ -11,9 +11,9 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use tidemill_control::Client;
 use tidemill_control::schema::{
-    Drops, Fibs, Interfaces, Kernel, Link, Neighbors, NextHops, Node, Nodes, Offload, OffloadDeclined,
-    OffloadInterface, OffloadPort, Ports, Queue, Queues, Route, RoutePath, Routes, RoutesQuery, StateFile,
-    Summary, Table, Tables, Workers, path,
+    Drops, Fibs, Interfaces, Kernel, Link, Neighbors, NextHops, Node, Nodes, Offload, OffloadBypass,
+    OffloadDeclined, OffloadInterface, OffloadPort, Ports, Queue, Queues, Route, RoutePath, Routes,
+    RoutesQuery, StateFile, Summary, Table, Tables, Workers, path,
 };
 use tidemill_lpm::Prefix;
 
@@ -299,11 +299,13 @@ pub(super) fn run(args: &Show) -> Result<bool> {
             },
         )?,
         What::Offload => {
-            let Offload { ports, declined, .. } = get(live, path::OFFLOAD)?;
+            let Offload { ports, declined, bypass, .. } = get(live, path::OFFLOAD)?;
             if live.json {
                 ports.iter().try_for_each(print_line)?;
                 declined.iter().try_for_each(print_line)?;
+                bypass.iter().try_for_each(print_line)?;
             } else {
+                bypass.iter().for_each(print_bypass);
                 declined.iter().for_each(print_declined);
                 if declined.is_none() || !ports.is_empty() {
                     print_offload(&ports);
@@ -484,14 +486,33 @@ fn print_offload(ports: &[OffloadPort]) {
         grid.row([port.port.clone(), forwarded, bytes, sent, sent_bytes, left, why.join(", ")]);
     }
     grid.print(
-        "nothing is done before packets come in: router.offload = \"xdp\" has the driver forward, gatekeeper.offload = \"xdp\" drop what is declined",
+        "nothing is done before packets come in: router.offload = \"xdp\" has the driver forward, gatekeeper.offload = \"xdp\" drop what is declined, and forward what nobody judges",
+    );
+}
+
+/// What came of a kind of packets, and the part of it that an offload has dealt with.
+fn hits(above: u64, rate: Option<f64>) -> String {
+    match rate {
+        Some(rate) => format!("{:.1} % of all such, {above} came in", 100.0 * rate),
+        None => "there were no others".into(),
+    }
+}
+
+fn print_bypass(bypass: &OffloadBypass) {
+    let OffloadBypass { forwarded, forwarded_bytes, above, hit_rate } = bypass;
+    println!(
+        "forwarded       {forwarded} packets that nobody judges, {forwarded_bytes} bytes: {}",
+        hits(*above, *hit_rate)
     );
 }
 
 fn print_declined(declined: &OffloadDeclined) {
-    let OffloadDeclined { flows, room, refused, dropped, dropped_bytes, .. } = declined;
+    let OffloadDeclined { flows, room, refused, dropped, dropped_bytes, above, hit_rate, .. } = declined;
     println!("declined flows  {flows}, room for {room}; {refused} times there was none");
-    println!("dropped         {dropped} packets, {dropped_bytes} bytes");
+    println!(
+        "dropped         {dropped} packets that are declined, {dropped_bytes} bytes: {}",
+        hits(*above, *hit_rate)
+    );
     let mut grid = Grid::new(&["port", "interface", "program"]);
     for OffloadInterface { port, interface, mode } in &declined.interfaces {
         grid.row([port.clone(), interface.clone(), mode.clone().unwrap_or_else(|| "nowhere".into())]);

@@ -116,6 +116,14 @@ impl Grantor {
     }
 }
 
+fn mac_of(ns: &Netns, interface: &str) -> [u8; 6] {
+    let said = ns.run(&format!("ip link show {interface}"));
+    let mut words = said.split_whitespace().skip_while(|word| *word != "link/ether");
+    let mac: Vec<u8> =
+        words.nth(1).unwrap().split(':').map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect();
+    mac.try_into().unwrap()
+}
+
 /// Starts it in a namespace, by what is in this folder.
 fn spawn(middle: &Netns, folder: &Path) -> Child {
     let file = |name: &str| File::create(folder.join(name)).unwrap();
@@ -248,13 +256,13 @@ impl Lab {
 
     /// The MAC addresses of the client and of our port in front.
     pub(crate) fn macs(&self) -> [[u8; 6]; 2] {
-        [(&self.client, "eth0"), (&self._middle, "tm-wan")].map(|(ns, interface)| {
-            let said = ns.run(&format!("ip link show {interface}"));
-            let mut words = said.split_whitespace().skip_while(|word| *word != "link/ether");
-            let mac: Vec<u8> =
-                words.nth(1).unwrap().split(':').map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect();
-            mac.try_into().unwrap()
-        })
+        [mac_of(&self.client, "eth0"), mac_of(&self._middle, "tm-wan")]
+    }
+
+    /// Those of the Grantor and of our port at the back.
+    #[cfg(feature = "xdp")]
+    pub(crate) fn macs_behind(&self) -> [[u8; 6]; 2] {
+        [mac_of(&self.behind, "eth0"), mac_of(&self._middle, "tm-lan")]
     }
 
     /// The configuration, as it is now.

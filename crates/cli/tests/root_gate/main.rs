@@ -15,6 +15,8 @@ mod offload;
 #[path = "../root_wire/raw.rs"]
 #[allow(dead_code)] // shared with another test
 mod raw;
+#[cfg(feature = "xdp")]
+mod replay;
 mod strangers;
 mod vlan;
 

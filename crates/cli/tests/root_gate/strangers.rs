@@ -28,7 +28,7 @@ pub(crate) fn udp(link: [Mac; 2], ends: [&str; 2], ports: [u16; 2], class: u8, p
 }
 
 /// Puts the right checksum into an IPv4 header.
-fn seal(header: &mut [u8]) {
+pub(crate) fn seal(header: &mut [u8]) {
     header[10..12].fill(0);
     let check = tidemill_wire::checksum::checksum(header);
     header[10..12].copy_from_slice(&check.to_be_bytes());

@@ -116,6 +116,51 @@ fn a_reload_is_whole_or_not_at_all() {
     assert!(after.contains("Drop (Drop, Drop)"), "{after}");
 }
 
+/// What is forwarded below goes by one state of policies and interfaces, and each change of these makes it void.
+#[test]
+fn what_passes_below_is_void_when_something_changes() {
+    let (_domain, mut control) = control(&section(100), 1);
+    assert_eq!(control.ways(), None);
+    let words: Arc<dyn Words> = Arc::new((0..offload::WORDS).map(|_| AtomicU64::new(0)).collect::<Vec<_>>());
+    let _picks = control.refuse_below(words).unwrap();
+    let passes = |control: &GatekeeperControl, destination: &str| {
+        let (v4, v6) = control.bypass(true).passes.unwrap();
+        let label = match destination.parse::<IpAddr>().unwrap() {
+            IpAddr::V4(to) => v4.lookup(to.into()).map(|(_, label)| label),
+            IpAddr::V6(to) => v6.lookup(to.into()).map(|(_, label)| label),
+        };
+        label.map(|label| label == offload::PASSES)
+    };
+    let mut ways = control.ways();
+    let mut is_void = |control: &GatekeeperControl| std::mem::replace(&mut ways, control.ways()) != ways;
+    // Nobody's, and our own; a protected one, and the Grantors.
+    for there in ["8.8.8.8", "10.0.0.1", "2001:dba::1", "fd00::1"] {
+        assert_eq!(passes(&control, there), Some(true), "{there}");
+    }
+    for there in ["203.0.113.7", "10.0.0.2", "2001:db8::7", "fd00::2"] {
+        assert_eq!(passes(&control, there), Some(false), "{there}");
+    }
+    let bypass = control.bypass(false);
+    assert!(bypass.passes.is_none() && !bypass.keeps_dscp && bypass.is_front == [true, false]);
+    assert!(!is_void(&control));
+
+    control.set_policy(&policy("8.8.8.0/24", Action::Drop, &[])).unwrap();
+    assert!(is_void(&control) && passes(&control, "8.8.8.8") == Some(false));
+    assert!(control.remove_policy("8.8.8.0/24").unwrap());
+    assert!(is_void(&control) && passes(&control, "8.8.8.8") == Some(true));
+    control.interfaces(&interfaces()).unwrap();
+    assert!(is_void(&control));
+    let closed = GatekeeperSection { default: DefaultAction::Drop, keep_dscp: true, ..section(100) };
+    control.reload(&closed, &interfaces()).unwrap();
+    assert!(is_void(&control) && passes(&control, "8.8.8.8") == Some(false));
+    assert!(control.bypass(false).keeps_dscp && passes(&control, "10.0.0.1") == Some(true));
+    // A flow may be one of before, whatever the policies say now.
+    let flows = GatekeeperSection { order: Order::FlowFirst, ..section(100) };
+    control.reload(&flows, &interfaces()).unwrap();
+    assert!(is_void(&control) && passes(&control, "8.8.8.8").is_none());
+    assert!(!is_void(&control));
+}
+
 /// A worker's half of IPv4, its time and its policies.
 struct Worker {
     seat: Box<Seat<u32, 1>>,

@@ -1,9 +1,11 @@
-//! Refusals below us: packets of flows that are declined are dropped by something that sees them before they become packets here, such as a program in the driver.
+//! What is done below us, by something that sees packets before they become packets here, such as a program in the driver: packets of flows that are declined are dropped, and those that
+//! nobody judges are forwarded.
 //!
 //! ```text
 //!  worker: a packet of a declined flow, and not the first --pick: flow, end, stamp--> a bounded queue --> the offload's rule
 //!  worker: another decision about such a flow ------------------------------------> shard += 1 ---.
 //!  worker: a revocation; control side: policies, interfaces, Grantors change -----> all += 1 -----+--> rules with another stamp are dead
+//!                                      '-------------------------------------------> ways += 1 ------> nothing is forwarded below, until the offload has taken up what holds now
 //! ```
 //!
 //! User space decides alone; an offload repeats some of its refusals: those of flows that send much (`often.rs`), for each rule costs. It may know fewer than there are: what it lets through is
@@ -14,6 +16,13 @@
 //!   anything that is published, and `shard` when it has refused a packet. Whoever makes a refusal void does so first, and adds one then. If that is seen, what was void is seen as well, and there is no
 //!   pick; if not, the pick has a stamp of before, and its rule is dead when it comes. So no rule comes back, no worker waits, and none makes a system call.
 //! * **Nothing is missed.** A packet of a declined flow changes nothing of it: what the gate does with the next one that comes in is the same, however many were dropped below.
+//! * **A policy that drops** makes rules of the same kind, for the flows that send much there: they hold until policies change. Not where flows are looked up first
+//!   ([`Order::FlowFirst`](crate::config::Order::FlowFirst)): there a flow may have been made by a policy of before.
+//!
+//! **What is forwarded** is what the gate has no say in: all that comes from the back, and what is from the front to where the policy says route (or none is about, and the default does).
+//! It is forwarded by the router's fast path, which leaves to user space all that is not plain. It goes by a [`Bypass`], which is about one state of policies and interfaces, and void as soon as one of them changes, by
+//! `ways`. Grantors' own addresses are no part of it: what is sent there from the front is looked into. Nor is any from the front where flows are looked up first. What is granted is never forwarded below, directly
+//! granted or not: its bucket, its renewals and its end are one worker's, packet by packet.
 //!
 //! A flow has a state in each worker that its packets reach, and a decision goes to all of them; a rule is about all of a flow's packets. Where packets of one flow reach several workers, those of
 //! a worker that has not heard of a refusal, or had no room for the flow, are dropped below too; and where one has not heard of a grant (`mail-lost`), those of one that has.
@@ -36,16 +45,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tidemill_flow::key::Key;
 use tidemill_flow::table::SizeError;
 use tidemill_ip::Interfaces;
+use tidemill_lpm::{Label, Rib};
 use tidemill_wire::MacAddr;
 
 // Where numbers are among the words; as in bpf/gate.bpf.c.
 const ALL: usize = 0;
 const DOORS: usize = 1;
+const WAYS: usize = 300;
 const SHARDS: usize = 512;
 const SHARD_COUNT: usize = 4096;
 /// Words that an offload and its users share.
 pub const WORDS: usize = SHARDS + SHARD_COUNT;
 
+/// How long what a policy drops is dropped below, until it is looked at again.
+pub(crate) const POLICY_NS: u64 = 60_000_000_000;
 /// Ports that can be doors: those with the lowest numbers.
 pub const MOST_DOORS: usize = 256;
 /// Beside a MAC address: there is a door.
@@ -60,9 +73,30 @@ pub trait Words: Send + Sync {
     fn words(&self) -> &[AtomicU64];
 }
 
+/// What passes by the gate, for an offload that forwards it: one state of policies and interfaces.
+pub struct Bypass {
+    /// Whether an interface, by its number, is in front.
+    pub is_front: Vec<bool>,
+    /// What passes from there keeps its code point.
+    pub keeps_dscp: bool,
+    /// Where what comes from the front passes, by destination: there the label is [`PASSES`], elsewhere another. If they are asked for.
+    pub passes: Option<(Rib<u32>, Rib<u128>)>,
+}
+
+/// The label of destinations that are not judged.
+pub const PASSES: Label = Label(1);
+/// That of all others.
+pub(crate) const JUDGED: Label = Label(2);
+
 /// What an offload has done so far, in all.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tally {
+    /// Packets forwarded there, by the router's fast path: the same holds of them.
+    pub forwarded: u64,
+    /// Their bytes, from the Ethernet header on.
+    pub forwarded_bytes: u64,
+    /// Packets that would have been forwarded there, by what judges nobody, and were left to us for another reason.
+    pub left: u64,
     /// Packets dropped there: they never came in here, so they are in no other counter.
     pub dropped: u64,
     /// Their bytes, from the Ethernet header on.
@@ -71,6 +105,12 @@ pub struct Tally {
     pub rules: u64,
     /// Flows that it was told of and had no room for, each as often as it was told.
     pub refused: u64,
+}
+
+/// The part of so many packets that an offload has dealt with, of those and of so many that were left to us; none of no packets.
+pub fn hit_rate(below: u64, above: u64) -> Option<f64> {
+    let all = below.saturating_add(above);
+    (all > 0).then(|| below as f64 / all as f64)
 }
 
 /// The words, by their meaning.
@@ -102,6 +142,17 @@ impl Stamps {
     /// All rules are dead.
     pub(crate) fn lift_all(&self) {
         self.grow(ALL);
+    }
+
+    /// The same, and nothing is forwarded that goes by what held until now.
+    pub(crate) fn change(&self) {
+        self.grow(WAYS);
+        self.lift_all();
+    }
+
+    /// What is forwarded has to have this number.
+    pub(crate) fn ways(&self) -> u64 {
+        self.read(WAYS)
     }
 
     /// These ports are doors, and no others.
@@ -311,6 +362,13 @@ mod tests {
         hand.begin();
         send(&mut hand, other + 1);
         assert!(picks.take().is_some_and(|pick| picks.holds(pick.shard, pick.stamp)));
+    }
+
+    #[test]
+    fn hit_rates_are_parts_of_what_there_was() {
+        assert_eq!(hit_rate(0, 0), None);
+        assert_eq!([hit_rate(0, 5), hit_rate(3, 1), hit_rate(9, 0)], [Some(0.0), Some(0.75), Some(1.0)]);
+        assert!(hit_rate(u64::MAX, 1).is_some());
     }
 
     /// What was kept away below is among the most that was dropped, packet by packet.

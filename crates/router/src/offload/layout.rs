@@ -1,8 +1,9 @@
-//! Where things lie in a generation, and how they are written: as in `bpf/route.bpf.c`.
+//! Where things lie in a generation, and how they are written: as in `bpf/forward.h`.
 //!
 //! All is words of 64 bits, eight to a line, as memory has them. What is smaller lies in them in the machine's own order of bytes.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use tidemill_lpm::Label;
 use tidemill_wire::MacAddr;
 
 /// Words of 64 bits in a line.
@@ -24,6 +25,8 @@ pub const HOPS: u32 = 32_768;
 pub const INPUT_PLACES: u32 = 256;
 
 const NATIVE: u16 = 1;
+const JUDGED: u16 = 2;
+const KEEPS_DSCP: u16 = 4;
 const READY: u32 = 1;
 const TAKES: u32 = 2;
 
@@ -64,6 +67,22 @@ fn entry(start: u32, line: u32, number: u32) -> usize {
     (start + line) as usize * LINE + number as usize * 4
 }
 
+/// The label of destinations whose packets pass without being judged, where somebody judges; as in `bpf/gate.bpf.c`.
+pub const PASSES: Label = Label(1);
+
+/// What somebody who judges packets has to say of a port.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Judged {
+    /// The number of the state that this is about: it holds as long as the program's is the same.
+    pub stamp: u64,
+    /// What comes in there is judged: it passes to the destinations that have the label [`PASSES`], and all else goes on.
+    pub is_front: bool,
+    /// What passes keeps its code point.
+    pub keeps_dscp: bool,
+    /// The first line of these destinations; 0: there are none.
+    pub passes: u32,
+}
+
 /// A port that packets come in by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Input {
@@ -75,6 +94,8 @@ pub struct Input {
     pub mac: MacAddr,
     /// The program runs in the device's driver.
     pub native: bool,
+    /// Nothing, where nobody judges.
+    pub judged: Judged,
 }
 
 impl Input {
@@ -88,7 +109,12 @@ impl Input {
         bytes[..4].copy_from_slice(&self.device.to_ne_bytes());
         bytes[4..8].copy_from_slice(&self.port.to_ne_bytes());
         bytes[8..14].copy_from_slice(&self.mac.0);
-        bytes[14..16].copy_from_slice(&(if self.native { NATIVE } else { 0 }).to_ne_bytes());
+        let Judged { stamp, is_front, keeps_dscp, passes } = self.judged;
+        let flags = [(self.native, NATIVE), (is_front, JUDGED), (keeps_dscp, KEEPS_DSCP)];
+        let flags = flags.iter().filter(|(is_set, _)| *is_set).fold(0_u16, |all, (_, flag)| all | *flag);
+        bytes[14..16].copy_from_slice(&flags.to_ne_bytes());
+        bytes[16..24].copy_from_slice(&stamp.to_ne_bytes());
+        bytes[24..28].copy_from_slice(&passes.to_ne_bytes());
         bytes
     }
 }
@@ -174,11 +200,30 @@ mod tests {
     #[test]
     fn of_two_ports_with_one_place_the_second_is_left_out() {
         let words: Vec<AtomicU64> = (0..NODES as usize * LINE).map(|_| AtomicU64::new(7)).collect();
-        let input = |device, port| Input { device, port, mac: MacAddr([2; 6]), native: true };
+        let input = |device, port| Input {
+            device,
+            port,
+            mac: MacAddr([2; 6]),
+            native: true,
+            judged: Judged::default(),
+        };
         let left_out = write_inputs(&words, 0, &[input(3, 0), input(259, 1), input(4, 2)]);
         assert_eq!(left_out, [input(259, 1)]);
         let at = |place: usize| [load_half(&words, place * 8), load_half(&words, place * 8 + 1)];
         assert_eq!([at(3), at(4), at(5)], [[3, 0], [4, 2], [0, 0]]);
+    }
+
+    /// Where bpf/forward.h has them.
+    #[test]
+    fn what_a_judge_says_lies_behind_the_address() {
+        let words: Vec<AtomicU64> = (0..NODES as usize * LINE).map(|_| AtomicU64::new(7)).collect();
+        let judged = Judged { stamp: 0x0102_0304_0506, is_front: true, keeps_dscp: true, passes: 99 };
+        write_inputs(&words, 0, &[Input { device: 2, port: 5, mac: MacAddr([2; 6]), native: false, judged }]);
+        let at = 2 * 4;
+        let bytes: Vec<u8> = (at..at + 4).flat_map(|word| load(&words, word).to_ne_bytes()).collect();
+        assert_eq!(bytes[14..16], (JUDGED | KEEPS_DSCP).to_ne_bytes());
+        assert_eq!(bytes[16..24], 0x0102_0304_0506_u64.to_ne_bytes());
+        assert_eq!((&bytes[24..28], &bytes[28..]), (&99_u32.to_ne_bytes()[..], &[0; 4][..]));
     }
 
     #[test]

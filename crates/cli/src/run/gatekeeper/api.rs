@@ -1,7 +1,6 @@
 //! The verbs that only a Gatekeeper has.
 
 use super::Gatekeeper;
-use super::offload::Below;
 use crate::run::service::{lock, now_ns};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -22,8 +21,9 @@ const STEP_MS: u32 = 5000;
 /// Adds them.
 pub(super) fn register(gatekeeper: &Arc<Gatekeeper>, registry: &mut Registry) {
     let to = gatekeeper.clone();
-    registry.get(schema::path::OFFLOAD, "What is dropped below", move |_: &Request| {
-        Ok(to.below.as_ref().map_or_else(schema::Offload::default, Below::shown))
+    registry.get(schema::path::OFFLOAD, "What is dropped and forwarded below", move |_: &Request| {
+        let counters = lock(&to.gate).counters();
+        Ok(to.below.as_ref().map_or_else(schema::Offload::default, |below| below.shown(&counters)))
     });
     let to = gatekeeper.clone();
     registry.get(path::FLOWS, "What is known of flows", move |r: &Request| flows(&to, &r.query()?));

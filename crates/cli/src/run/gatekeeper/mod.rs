@@ -32,7 +32,7 @@ pub(super) struct Gatekeeper {
     recorded: bool,
     trouble: Arc<Trouble>,
     workers: usize,
-    /// What refuses before us.
+    /// What refuses and forwards before us.
     below: Option<Below>,
 }
 
@@ -235,7 +235,12 @@ impl Role for Gatekeeper {
             "gatekeeper",
             "What the gate has to say: Grantors that do not answer, or do again; its offload",
         );
-        registry.panel("Gatekeeper", move || figures("gate", lock(&self.gate).counters().figures()));
+        registry.panel("Gatekeeper", move || {
+            let counters = lock(&self.gate).counters();
+            let mut families = figures("gate", counters.figures());
+            families.extend(self.below.iter().flat_map(|below| below.metrics(&counters)));
+            families
+        });
     }
 
     fn tables(&self) -> Vec<Table> {
@@ -291,6 +296,7 @@ impl Role for Gatekeeper {
         let mut told = self.router.told();
         let counters = lock(&self.gate).counters();
         told.counters("gate", "gate", counters.iter());
+        told.last.extend(self.below.as_ref().map(|below| below.told(&counters)));
         told
     }
 }

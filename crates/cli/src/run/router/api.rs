@@ -95,20 +95,12 @@ pub(super) fn register_offload(router: &Arc<Router>, registry: &mut Registry) {
 
 fn offload(router: &Router) -> schema::Offload {
     let Some(below) = &router.below else { return schema::Offload::default() };
-    let one = |counted: Counted| schema::OffloadPort {
-        port: counted.port,
-        forwarded: counted.forwarded,
-        forwarded_bytes: counted.bytes,
-        left: counted.left.into_iter().map(|(why, count)| (why.to_owned(), count)).collect(),
-        sent: counted.sent,
-        sent_bytes: counted.sent_bytes,
-    };
     schema::Offload {
         enabled: true,
         generations: below.generations(),
         bytes: below.bytes(),
-        declined: None,
-        ports: below.ports().into_iter().map(one).collect(),
+        ports: below.ports().into_iter().map(Counted::shown).collect(),
+        ..schema::Offload::default()
     }
 }
 

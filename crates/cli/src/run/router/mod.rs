@@ -18,9 +18,12 @@ use crate::usage;
 use anyhow::{Context, Result};
 use feeds::{Feeds, Kernel};
 use offload::Below;
-#[cfg(all(feature = "xdp", target_os = "linux"))]
-pub(super) use offload::mode as offload_mode;
 pub(super) use offload::obstacle as offload_obstacle;
+#[cfg(all(feature = "xdp", target_os = "linux"))]
+pub(super) use offload::{
+    counted as offload_counted, families as offload_families, memory as offload_memory,
+    ports as offload_ports,
+};
 use routes::{State, UpdateFeed};
 use serde_json::json;
 use state::{Origin, Start, StateFile};

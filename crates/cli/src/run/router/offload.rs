@@ -3,22 +3,39 @@
 use crate::run::config::{Config, Role};
 use crate::usage;
 use anyhow::Result;
+use tidemill_control::schema;
 use tidemill_port::PortSpec;
 use tidemill_router::config::OffloadKind;
 
 #[cfg(all(feature = "xdp", target_os = "linux"))]
 pub(super) use here::Below;
+#[cfg(all(feature = "xdp", target_os = "linux"))]
+pub(in crate::run) use here::{counted, families, memory, ports};
 #[cfg(not(all(feature = "xdp", target_os = "linux")))]
 pub(super) use nowhere::Below;
 
 /// What became of packets at one port.
-pub(super) struct Counted {
-    pub(super) port: String,
-    pub(super) forwarded: u64,
-    pub(super) bytes: u64,
-    pub(super) left: Vec<(&'static str, u64)>,
-    pub(super) sent: u64,
-    pub(super) sent_bytes: u64,
+pub(in crate::run) struct Counted {
+    pub(in crate::run) port: String,
+    pub(in crate::run) forwarded: u64,
+    pub(in crate::run) bytes: u64,
+    pub(in crate::run) left: Vec<(&'static str, u64)>,
+    pub(in crate::run) sent: u64,
+    pub(in crate::run) sent_bytes: u64,
+}
+
+impl Counted {
+    /// As the API shows it.
+    pub(in crate::run) fn shown(self) -> schema::OffloadPort {
+        schema::OffloadPort {
+            port: self.port,
+            forwarded: self.forwarded,
+            forwarded_bytes: self.bytes,
+            left: self.left.into_iter().map(|(why, count)| (why.to_owned(), count)).collect(),
+            sent: self.sent,
+            sent_bytes: self.sent_bytes,
+        }
+    }
 }
 
 const MEGABYTES: std::ops::RangeInclusive<u32> = 8..=4096;
@@ -47,7 +64,7 @@ pub(in crate::run) fn obstacle(config: &Config, what: &str) -> Option<String> {
 
 /// Where a program in front of a port's own runs.
 #[cfg(all(feature = "xdp", target_os = "linux"))]
-pub(in crate::run) fn mode(spec: &PortSpec) -> tidemill_bpf::Mode {
+fn mode(spec: &PortSpec) -> tidemill_bpf::Mode {
     use tidemill_bpf::Mode;
     use tidemill_port::spec::Mode as PortMode;
     match spec {
@@ -196,15 +213,7 @@ mod here {
         }
 
         pub(in crate::run::router) fn ports(&self) -> Vec<Counted> {
-            let one = |counters: PortCounters| Counted {
-                port: counters.port,
-                forwarded: counters.forwarded,
-                bytes: counters.bytes,
-                left: PORT_REASONS.into_iter().zip(counters.left).collect(),
-                sent: counters.sent,
-                sent_bytes: counters.sent_bytes,
-            };
-            self.account.ports().into_iter().map(one).collect()
+            counted(&self.account)
         }
 
         /// Says what it has done, when a run has ended.
@@ -226,34 +235,52 @@ mod here {
         }
 
         pub(in crate::run::router) fn metrics(&self) -> Vec<Family> {
-            let mut packets = Family::counter(
-                "offload_packets",
-                "Packets that an offload forwarded: by the port that they came in by (rx), and by the one that they left by (tx)",
-            );
-            let mut bytes = Family::counter("offload_bytes", "Their bytes");
-            let mut left =
-                Family::counter("offload_left_packets", "Packets that an offload left to the router, by why");
-            let mut generations = Family::counter(
-                "offload_generations",
-                "Changes that an offload has taken over, of several at once one",
-            );
-            for port in self.ports() {
-                let name = port.port.as_str();
-                packets.add(&[("port", name), ("direction", "rx")], port.forwarded);
-                packets.add(&[("port", name), ("direction", "tx")], port.sent);
-                bytes.add(&[("port", name), ("direction", "rx")], port.bytes);
-                bytes.add(&[("port", name), ("direction", "tx")], port.sent_bytes);
-                for (why, count) in port.left {
-                    left.add(&[("port", name), ("reason", why)], count);
-                }
-            }
-            generations.add(&[], self.generations());
-            vec![packets, bytes, left, generations]
+            families(&self.account)
         }
     }
 
+    /// What an offload has counted, by port.
+    pub(in crate::run) fn counted(account: &Account) -> Vec<Counted> {
+        let one = |counters: PortCounters| Counted {
+            port: counters.port,
+            forwarded: counters.forwarded,
+            bytes: counters.bytes,
+            left: PORT_REASONS.into_iter().zip(counters.left).collect(),
+            sent: counters.sent,
+            sent_bytes: counters.sent_bytes,
+        };
+        account.ports().into_iter().map(one).collect()
+    }
+
+    /// The same as metrics.
+    pub(in crate::run) fn families(account: &Account) -> Vec<Family> {
+        let mut packets = Family::counter(
+            "offload_packets",
+            "Packets that an offload forwarded: by the port that they came in by (rx), and by the one that they left by (tx)",
+        );
+        let mut bytes = Family::counter("offload_bytes", "Their bytes");
+        let mut left =
+            Family::counter("offload_left_packets", "Packets that an offload left to the router, by why");
+        let mut generations = Family::counter(
+            "offload_generations",
+            "Changes that an offload has taken over, of several at once one",
+        );
+        for port in counted(account) {
+            let name = port.port.as_str();
+            packets.add(&[("port", name), ("direction", "rx")], port.forwarded);
+            packets.add(&[("port", name), ("direction", "tx")], port.sent);
+            bytes.add(&[("port", name), ("direction", "rx")], port.bytes);
+            bytes.add(&[("port", name), ("direction", "tx")], port.sent_bytes);
+            for (why, count) in port.left {
+                left.add(&[("port", name), ("reason", why)], count);
+            }
+        }
+        generations.add(&[], account.generations());
+        vec![packets, bytes, left, generations]
+    }
+
     /// The ports that are on network interfaces. What leaves by a port with a queue is the queue's.
-    fn ports(config: &Config) -> Vec<(u16, OffloadPort)> {
+    pub(in crate::run) fn ports(config: &Config) -> Vec<(u16, OffloadPort)> {
         let one = |(number, spec): (u16, &PortSpec)| {
             let port = OffloadPort {
                 name: spec.name().into(),
@@ -268,12 +295,20 @@ mod here {
     }
 
     fn bytes(config: &Config, table: &LoadedTable) -> u64 {
-        if let Some(size) = config.router.offload_mb {
-            return u64::from(size) << 20;
-        }
         let comes_later = config.bgp.is_some() || config.kernel.is_some() || config.state.is_some();
         let least = if comes_later { LEAST_LIVE } else { LEAST };
-        bytes_for(&table.v4, &table.v6).max(least)
+        said(config).unwrap_or_else(|| bytes_for(&table.v4, &table.v6).max(least))
+    }
+
+    /// Memory where the table is not read yet.
+    pub(in crate::run) fn memory(config: &Config) -> u64 {
+        let has_none = config.bgp.is_none() && config.kernel.is_none() && config.state.is_none();
+        let least = if has_none && config.table.is_none() { LEAST } else { LEAST_LIVE };
+        said(config).unwrap_or(least)
+    }
+
+    fn said(config: &Config) -> Option<u64> {
+        config.router.offload_mb.map(|size| u64::from(size) << 20)
     }
 }
 

@@ -2,7 +2,7 @@
 //! gate would drop.
 
 use super::*;
-use crate::offload::{Pick, Picks, WORDS, Words};
+use crate::offload::{POLICY_NS, Pick, Picks, WORDS, Words};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -67,4 +67,42 @@ fn rules_below_refuse_what_the_gate_refuses() {
         rules.extend(std::iter::from_fn(|| picks.take()).map(|pick| (u32::of_key(&pick.flow).0, pick)));
     }
     assert!(kept > 1000 && lifted > 10 && ended > 10, "{kept} {lifted} {ended}");
+}
+
+/// What a policy drops makes rules as a declined flow does, in the order in which no flow has a say in that.
+#[test]
+fn what_a_policy_drops_is_told_of() {
+    let to = |destination| Seen { source: 5, destination, bytes: 46 };
+    let [dropped, asks] = [to(0x0a00_0007), to(7)];
+    for (order, driver) in WAYS {
+        let domain = Domain::new();
+        let reader = domain.register();
+        let given = [
+            policy("0.0.0.0/0".parse().unwrap(), Action::Grantor, &[1]),
+            policy("10.0.0.0/8".parse().unwrap(), Action::Drop, &[]),
+        ];
+        let control = Policies::new(&domain, Action::Route, &given, 0, Vec::new()).unwrap();
+        let (fib, choices) = control.views();
+        let choices = || choices.get(&reader);
+        let rules = Rules { policies: &**fib.get(&reader), choices: &choices };
+        let words: Arc<dyn Words> = Arc::new((0..WORDS).map(|_| AtomicU64::new(0)).collect::<Vec<_>>());
+        let picks = Picks::<u32, 1>::new(words).unwrap();
+        let mut gate = Gate::<u32, 1>::new(&size(100), Catalog::new(&[]).unwrap()).unwrap();
+        gate.set_hand(picks.hand(0));
+        gate.begin();
+        let ns = 1_000 * SECOND;
+        let now = Now { ns, rules, order, driver, grace_ns: 0, ip: &|_| &TCP };
+        let mut fates = [Fate::Route; 8];
+        let seen = [dropped, asks, dropped, asks, dropped, asks, dropped, asks];
+        gate.decide(&now, &mut Counters::default(), &seen, &mut fates);
+        assert!(fates.iter().step_by(2).all(|fate| *fate == Fate::PolicyDrop), "{fates:?}");
+        let told: Vec<_> = std::iter::from_fn(|| picks.take())
+            .map(|pick| (u32::of_key(&pick.flow), pick.until_ns))
+            .collect();
+        let expected = match order {
+            Order::OnePass => vec![((5, 0x0a00_0007), ns + POLICY_NS)],
+            Order::FlowFirst => Vec::new(),
+        };
+        assert_eq!(told, expected, "{order:?} {driver:?}");
+    }
 }

@@ -2,6 +2,7 @@
 //! Grantor is not asked any more.
 
 use super::*;
+use crate::offload::PASSES;
 use std::collections::BTreeMap;
 
 /// What a policy says: the Grantors' addresses; none: drop or route.
@@ -187,6 +188,7 @@ fn interleave(order: Order, driver: Driver, seed: u64) {
     let mut reader = domain.register();
     let mut world = World::new(&domain);
     let (fib, choices) = world.control.views();
+    let mut below = 0;
     for round in 0..6000 {
         reader.quiescent();
         world.ns += random.random_range(0..SECOND / 5);
@@ -236,6 +238,14 @@ fn interleave(order: Order, driver: Driver, seed: u64) {
                 let fell = worker.counters.get(Counter::FlowsOutgrown);
                 worker.gate.decide(&now, &mut worker.counters, &seen, &mut fates);
                 world.fell += (worker.counters.get(Counter::FlowsOutgrown) - fell) as usize;
+                // What may be forwarded below is let on here, whatever flows there are.
+                let passes = world.control.passes();
+                for (seen, fate) in seen.iter().zip(&fates).filter(|_| order == Order::OnePass) {
+                    if passes.lookup(seen.destination).is_some_and(|(_, label)| label == PASSES) {
+                        assert_eq!(*fate, Fate::Route, "in round {round}: {seen:?}");
+                        below += 1;
+                    }
+                }
                 for (seen, fate) in seen.iter().zip(&fates) {
                     let flow = (seen.source, seen.destination);
                     let policy = world.of(seen.destination).cloned().unwrap_or((Action::Route, Vec::new()));
@@ -292,6 +302,7 @@ fn interleave(order: Order, driver: Driver, seed: u64) {
         world.fell,
         world.held
     );
+    assert_eq!(below > 1000, order == Order::OnePass, "{below}");
     // Numbers stay few: they come back. And when all have been through, none is left over.
     assert!(world.most < 200, "{}", world.most);
     let choices = || choices.get(&reader);

@@ -1,6 +1,7 @@
 //! What a Grantor would take for ours does not reach it from the front, by no policy, order or driver.
 
 use super::*;
+use crate::offload::PASSES;
 use tidemill_decision::GRANTOR_PORT;
 use tidemill_wire::{Protocol, ipv4, ipv6};
 
@@ -57,6 +58,10 @@ fn none_reaches_a_grantor<A: Paired<W>, const W: usize>(
         let reader = domain.register();
         let mut control = Policies::new(&domain, Action::Route, &given, A::MIN, Vec::new()).unwrap();
         control.set(&[policy(host(50), Action::Grantor, &[address(9), address(8)])]).unwrap();
+        // So no packet to a Grantor is forwarded below.
+        let passes = control.passes();
+        let label = |n| passes.lookup(address(n)).map(|(_, label)| label);
+        assert_eq!([9, 8, 7, 6, 5].map(|n| label(n) == Some(PASSES)), [false, false, false, false, true]);
         let (fib, choices) = control.views();
         let choices = || choices.get(&reader);
         let rules = Rules { policies: &**fib.get(&reader), choices: &choices };

@@ -9,8 +9,8 @@ use tidemill_bpf::Object;
 const COUNTS: usize = 16;
 const SENT: usize = 2;
 
-/// Why the program leaves a packet to the router, in the order of its numbers from 2 on.
-pub const PORT_REASONS: [&str; 11] = [
+/// Why the program leaves a packet to the router, in the order of its numbers from 2 on. The last one: somebody judges it, or what he goes by has just changed.
+pub const PORT_REASONS: [&str; 12] = [
     "not-ip",
     "not-ours",
     "malformed",
@@ -22,7 +22,11 @@ pub const PORT_REASONS: [&str; 11] = [
     "next-hop",
     "too-big",
     "no-device",
+    "gate",
 ];
+
+/// Reasons among them for which a packet never was one to be forwarded without a second look: it is no packet of IP, or not to us, or for somebody to judge.
+pub const NO_PART: [&str; 4] = ["not-ip", "not-ours", "malformed", "gate"];
 
 /// What became of what came in by a port, and what left by it, since the start. `frames = forwarded + left in all`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! The interfaces that the program is on, and those that it sends by.
 
-use crate::offload::layout::Input;
+use crate::offload::layout::{Input, Judged};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tidemill_bpf::{BpfError, Front, Mode, Object, Receivers, to_io};
@@ -66,7 +66,12 @@ pub(super) fn lock(object: &Mutex<Object>) -> MutexGuard<'_, Object> {
 }
 
 impl Devices {
-    pub(super) fn new(ports: Vec<(u16, OffloadPort)>, object: &Arc<Mutex<Object>>) -> Result<Self, BpfError> {
+    /// `drops`: the program does more than forward, so that it is to be in drivers even where nothing can be redirected there.
+    pub(super) fn new(
+        ports: Vec<(u16, OffloadPort)>,
+        object: &Arc<Mutex<Object>>,
+        drops: bool,
+    ) -> Result<Self, BpfError> {
         let mut notes = Vec::new();
         let receivers = match Receivers::open() {
             Ok(receivers) => receivers,
@@ -76,15 +81,17 @@ impl Devices {
             }
         };
         if receivers.is_none() {
-            notes.push(
-                "offload: this kernel does not say which devices take what others redirect in their drivers (Linux 6.3 does): programs run \
-                 behind the drivers, and are slower"
-                    .to_owned(),
-            );
+            let and_so = match drops {
+                true => "what programs in drivers could forward is left to user space",
+                false => "programs run behind the drivers, and are slower",
+            };
+            notes.push(format!(
+                "offload: this kernel does not say which devices take what others redirect in their drivers (Linux 6.3 does): {and_so}"
+            ));
         }
         let port = |(number, spec): (u16, OffloadPort)| {
             let mode = match spec.mode {
-                Mode::Auto if receivers.is_none() => Mode::Generic,
+                Mode::Auto if receivers.is_none() && !drops => Mode::Generic,
                 mode => mode,
             };
             let front = Arc::new(Front::beside(object.clone(), number.into(), mode));
@@ -103,6 +110,11 @@ impl Devices {
 
     pub(super) fn names(&self) -> Vec<(u32, String)> {
         self.ports.iter().map(|port| (port.number.into(), port.spec.name.clone())).collect()
+    }
+
+    /// The ports, and whether the program is in the driver of each, or behind it; nowhere while it is on no interface.
+    pub(super) fn places(&self) -> impl Iterator<Item = (&OffloadPort, Option<bool>)> {
+        self.ports.iter().map(|port| (&port.spec, port.seen.and_then(|seen| seen.native)))
     }
 
     pub(super) fn generation(&self) -> u64 {
@@ -154,8 +166,8 @@ impl Devices {
     }
 
     /// The ports that packets come in by, as far as the program is on them: those in the VRF without a name. Not those with VLANs: a driver may take tags off
-    /// unseen, and the program would take what is tagged for what is not.
-    pub(super) fn inputs(&self, interfaces: &Interfaces) -> Vec<Input> {
+    /// unseen, and the program would take what is tagged for what is not. `judged` says more of each.
+    pub(super) fn inputs(&self, interfaces: &Interfaces, judged: &dyn Fn(u16) -> Judged) -> Vec<Input> {
         let input = |port: &Port| {
             let Seen { index, native, .. } = port.seen?;
             let interface = interfaces.get(port.number).filter(|interface| interface.vrf == 0)?;
@@ -163,7 +175,8 @@ impl Devices {
             if is_trunk {
                 return None;
             }
-            Some(Input { device: index, port: port.number.into(), mac: interface.mac, native: native? })
+            let (mac, judged) = (interface.mac, judged(port.number));
+            Some(Input { device: index, port: port.number.into(), mac, native: native?, judged })
         };
         self.ports.iter().filter_map(input).collect()
     }
@@ -219,7 +232,7 @@ impl Port {
             }
             Err(error) => (
                 None,
-                format!("warning: offload: {name}: {error}: what comes in there is forwarded in user space"),
+                format!("warning: offload: {name}: {error}: what comes in there is user space's alone"),
             ),
         };
         (Some(Seen { index: device.index, native, takes }), says)

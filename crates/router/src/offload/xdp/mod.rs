@@ -10,16 +10,20 @@
 //!
 //! **A turn** is three steps: [`Offload::look`] at the interfaces; [`Offload::cut`], under the control side's lock, writes all that is small and patches a few prefixes, or copies the routes; [`Offload::finish`], without it,
 //! writes them whole if need be, names the generation and waits until nobody reads the one before.
+//!
+//! **Where somebody judges packets** (a Gatekeeper), the program is his, with this one's text and maps in it ([`Offload::over`]), and a generation has also what he goes by ([`Judge`]): which ports'
+//! packets are judged, and to which destinations they pass all the same. It holds as long as his program's number is the one that he gave with it: he changes that, and nothing is forwarded until the next generation.
 
 mod account;
 mod devices;
 
-pub use account::{Account, PORT_REASONS, PortCounters};
+pub use super::layout::PASSES;
+pub use account::{Account, NO_PART, PORT_REASONS, PortCounters};
 pub use devices::OffloadPort;
 
 use super::image::{Full, Image};
 use super::journal::Journal;
-use super::layout::{Hop, Input, LINE, NODES, write_hop, write_inputs, write_suspects};
+use super::layout::{DIRECT4, Hop, Input, Judged, LINE, NODES, write_hop, write_inputs, write_suspects};
 use crate::control::RouterControl;
 use devices::Devices;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -47,6 +51,21 @@ const LINE_BYTES: u64 = 8 * LINE as u64;
 const SPARE: u32 = 32_768;
 /// Where generations begin: number 0 is none.
 const FIRST_LINE: u32 = 1;
+/// Lines of the destinations that pass a judge, in each generation: what routes of 16 bits take, and as much again twice over.
+const PASSES_LINES: u32 = 3 * (NODES - DIRECT4);
+
+/// What somebody who judges packets goes by.
+pub struct Judge {
+    /// Whether packets are judged that come in by a port, by its number.
+    pub is_front: Vec<bool>,
+    /// What passes from there keeps its code point.
+    pub keeps_dscp: bool,
+    /// Destinations, if they are asked for: those that pass have the label [`PASSES`].
+    pub passes: Option<(Rib<u32>, Rib<u128>)>,
+}
+
+/// A [`Judge`]'s state by its number, and how to get it, with its destinations or without.
+type Bench<'a> = (u64, &'a dyn Fn(bool) -> Judge);
 
 /// One of the two.
 struct Generation {
@@ -56,23 +75,41 @@ struct Generation {
     stale6: Journal<u128>,
     /// Next hops of each family that are written.
     hops: [u32; 2],
+    /// Destinations that pass a judge, if there is one.
+    passes: Option<Image>,
+    /// The number of the judge's state that is written.
+    stamp: Option<u64>,
 }
 
 impl Generation {
-    fn new(start: u32, lines: u32) -> Self {
+    fn new(start: u32, lines: u32, passes: Option<Image>) -> Self {
         let (mut stale4, mut stale6) = (Journal::default(), Journal::default());
         (stale4.all, stale6.all) = (true, true);
-        Generation { image: Image::new(start, lines), stale4, stale6, hops: [0; 2] }
+        let image = Image::new(start, lines);
+        Generation { image, stale4, stale6, hops: [0; 2], passes, stamp: None }
+    }
+
+    /// The first line of the destinations that pass.
+    fn passes_line(&self) -> u32 {
+        self.passes.as_ref().map_or(0, |image| image.start() + DIRECT4)
     }
 }
 
+/// An image of destinations alone, from this line on: of a generation it has only what lies behind its fixed parts, so that it begins in front of its own first line.
+fn passes_at(line: u32) -> Image {
+    Image::new(line - DIRECT4, DIRECT4 + PASSES_LINES)
+}
+
 /// What a generation was made of, but for routes: a number for each thing, that counts its changes.
-type Made = [u64; 4];
+type Made = [u64; 5];
 
 /// A generation that is to come into force; of routes that are to be written whole, a copy.
 pub struct Cut {
     now_ns: u64,
     ribs: Option<(Rib<u32>, Rib<u128>)>,
+    /// The same of the destinations that pass a judge.
+    passes: Option<(Rib<u32>, Rib<u128>)>,
+    inputs: Vec<Input>,
 }
 
 /// The fast path. Dropped, its programs leave the interfaces.
@@ -90,6 +127,8 @@ pub struct Offload {
     full_ns: Option<u64>,
     /// Generations that have come into force.
     flips: Arc<AtomicU64>,
+    /// What passes a judge did not fit, and that was said.
+    has_outgrown: bool,
     notes: Vec<String>,
 }
 
@@ -99,36 +138,79 @@ pub fn bytes_for(rib4: &Rib<u32>, rib6: &Rib<u128>) -> u64 {
     2 * LINE_BYTES * u64::from(NODES.saturating_add(SPARE).saturating_add(nodes.saturating_mul(2)))
 }
 
+/// Lines of each of two images of so many bytes.
+fn route_lines(bytes: u64) -> u32 {
+    u32::try_from(bytes / LINE_BYTES / 2).unwrap_or(u32::MAX).clamp(NODES, (1 << 30) - 1)
+}
+
+/// Entries of the map `lines` for images of so many bytes; `judged` where a [`Judge`] has his part.
+pub fn lines_for(bytes: u64, judged: bool) -> u32 {
+    FIRST_LINE + 2 * (route_lines(bytes) + if judged { PASSES_LINES } else { 0 })
+}
+
 impl Offload {
     /// Loads the program. `ports` are those on network interfaces, by their numbers; `bytes` is the memory of both images.
     ///
     /// # Errors
     /// Rights or memory are missing; the kernel is too old.
     pub fn open(ports: Vec<(u16, OffloadPort)>, bytes: u64) -> Result<Self, BpfError> {
+        let object = Object::load(&SOURCE, &[("lines", lines_for(bytes, false))], None)?;
+        Self::on(ports, bytes, Arc::new(Mutex::new(object)), false)
+    }
+
+    /// The same with somebody's program that has this one's text and maps (`bpf/forward.h`), and drops what he does not let pass. It has been loaded with [`lines_for`] so many bytes, `judged`.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn over(
+        object: Arc<Mutex<Object>>,
+        ports: Vec<(u16, OffloadPort)>,
+        bytes: u64,
+    ) -> Result<Self, BpfError> {
+        Self::on(ports, bytes, object, true)
+    }
+
+    fn on(
+        ports: Vec<(u16, OffloadPort)>,
+        bytes: u64,
+        object: Arc<Mutex<Object>>,
+        judged: bool,
+    ) -> Result<Self, BpfError> {
         // What cannot be waited for cannot be used twice.
         grace().map_err(|error| {
             BpfError::Refused(format!(
                 "the kernel has no global memory barrier, by which memory that programs have read can be used again: {error}"
             ))
         })?;
-        let lines = u32::try_from(bytes / LINE_BYTES / 2).unwrap_or(u32::MAX).clamp(NODES, (1 << 30) - 1);
-        let entries = FIRST_LINE + 2 * lines;
-        let object = Object::load(&SOURCE, &[("lines", entries)], None)?;
-        let words = object.mapped("lines", entries as usize * LINE)?;
-        let root = object.mapped("root", 1)?;
-        let object = Arc::new(Mutex::new(object));
+        let lines = route_lines(bytes);
+        let mapped = devices::lock(&object);
+        let words = mapped.mapped("lines", lines_for(bytes, judged) as usize * LINE)?;
+        let root = mapped.mapped("root", 1)?;
+        drop(mapped);
+        // Behind the routes of both.
+        let behind = FIRST_LINE + 2 * lines;
+        let passes = |number: u32| judged.then(|| passes_at(behind + number * PASSES_LINES));
         Ok(Offload {
-            devices: Devices::new(ports, &object)?,
+            devices: Devices::new(ports, &object, judged)?,
             object,
             lines: words,
             root,
-            generations: [Generation::new(FIRST_LINE, lines), Generation::new(FIRST_LINE + lines, lines)],
+            generations: [
+                Generation::new(FIRST_LINE, lines, passes(0)),
+                Generation::new(FIRST_LINE + lines, lines, passes(1)),
+            ],
             current: 1,
             made: None,
             full_ns: None,
             flips: Arc::default(),
+            has_outgrown: false,
             notes: Vec::new(),
         })
+    }
+
+    /// The ports, and whether the program is in the driver of each, or behind it; nowhere while it is on no interface.
+    pub fn places(&self) -> impl Iterator<Item = (&OffloadPort, Option<bool>)> {
+        self.devices.places()
     }
 
     /// What stands on a port's interface, for the port that stands behind it.
@@ -156,6 +238,21 @@ impl Offload {
 
     /// Looks whether anything has changed since the last cut, and writes what is to come into force. Call it every few milliseconds.
     pub fn cut(&mut self, control: &mut RouterControl, now_ns: u64) -> Option<Cut> {
+        self.cut_by(control, now_ns, None)
+    }
+
+    /// The same where somebody judges, by the state that has this number; `judge` gives it, with its destinations if they are asked for.
+    pub fn cut_judged(
+        &mut self,
+        control: &mut RouterControl,
+        now_ns: u64,
+        stamp: u64,
+        judge: &dyn Fn(bool) -> Judge,
+    ) -> Option<Cut> {
+        self.cut_by(control, now_ns, Some((stamp, judge)))
+    }
+
+    fn cut_by(&mut self, control: &mut RouterControl, now_ns: u64, bench: Option<Bench<'_>>) -> Option<Cut> {
         let new4 = control.v4.journal.replace(Journal::default());
         let new6 = control.v6.journal.replace(Journal::default());
         for generation in &mut self.generations {
@@ -176,7 +273,10 @@ impl Offload {
             self.made = None;
         }
         let ((hops4, hops4_made), (hops6, hops6_made)) = (control.v4.hops(), control.v6.hops());
-        let made = [hops4_made, hops6_made, control.settings_generation(), self.devices.generation()];
+        let stamp = bench.map(|(stamp, _)| stamp);
+        let settings_made = control.settings_generation();
+        let made =
+            [hops4_made, hops6_made, settings_made, self.devices.generation(), stamp.unwrap_or_default()];
         let is_quiet =
             new4.as_ref().is_some_and(Journal::is_empty) && new6.as_ref().is_some_and(Journal::is_empty);
         if is_quiet && self.made == Some(made) {
@@ -187,7 +287,19 @@ impl Offload {
         let spare = &mut self.generations[1 - self.current];
         let start = spare.image.start();
         let settings = control.settings();
-        let inputs: Vec<Input> = self.devices.inputs(&settings.interfaces);
+        let judge = bench.map(|(_, judge)| judge(spare.stamp != stamp));
+        let passes = spare.passes_line();
+        let judged = |port: u16| match &judge {
+            Some(judge) => Judged {
+                stamp: stamp.unwrap_or_default(),
+                // What he does not know is his.
+                is_front: judge.is_front.get(usize::from(port)).copied().unwrap_or(true),
+                keeps_dscp: judge.keeps_dscp,
+                passes,
+            },
+            None => Judged::default(),
+        };
+        let inputs: Vec<Input> = self.devices.inputs(&settings.interfaces, &judged);
         for left_out in write_inputs(words, start, &inputs) {
             self.devices.has_no_place(left_out.port);
         }
@@ -201,12 +313,15 @@ impl Offload {
         let is_patched = patch(&mut spare.image, words, rib4, &mut spare.stale4)
             && patch(&mut spare.image, words, rib6, &mut spare.stale6);
         (spare.stale4, spare.stale6) = Default::default();
-        Some(Cut { now_ns, ribs: (!is_patched).then(|| (rib4.clone(), rib6.clone())) })
+        spare.stamp = stamp;
+        let ribs = (!is_patched).then(|| (rib4.clone(), rib6.clone()));
+        Some(Cut { now_ns, ribs, passes: judge.and_then(|judge| judge.passes), inputs })
     }
 
     /// Brings into force what was cut.
     pub fn finish(&mut self, cut: Cut) {
         let next = 1 - self.current;
+        self.write_passes(next, cut.passes, cut.inputs);
         let image = &mut self.generations[next].image;
         if let Some((rib4, rib6)) = cut.ribs
             && let Err(Full) = image.build(self.lines.words(), &rib4, &rib6)
@@ -232,6 +347,27 @@ impl Offload {
             ));
             self.full_ns = Some(cut.now_ns);
             self.made = None;
+        }
+    }
+
+    /// Writes the destinations that pass a judge, if they are others than those that are written. If they do not fit, none passes.
+    fn write_passes(&mut self, next: usize, passes: Option<(Rib<u32>, Rib<u128>)>, mut inputs: Vec<Input>) {
+        let (Some((rib4, rib6)), words) = (passes, self.lines.words()) else { return };
+        let generation = &mut self.generations[next];
+        let Some(image) = &mut generation.passes else { return };
+        if image.build(words, &rib4, &rib6).is_ok() {
+            return;
+        }
+        inputs.iter_mut().for_each(|input| input.judged.passes = 0);
+        // Those that have no place were told of.
+        write_inputs(words, generation.image.start(), &inputs);
+        // The next cut is to write them whole again.
+        generation.stamp = None;
+        if !std::mem::replace(&mut self.has_outgrown, true) {
+            self.notes.push(
+                "warning: offload: the policies have outgrown their image: what they let pass is forwarded in user space"
+                    .to_owned(),
+            );
         }
     }
 
@@ -292,4 +428,39 @@ fn write_hops(
     }
     (count..*before).for_each(|label| write_hop(words, start, family, label, None));
     *before = count;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidemill_lpm::Label;
+
+    fn rib<A: Address>(routes: &[(&str, u32)]) -> Rib<A> {
+        routes.iter().map(|(prefix, label)| (prefix.parse().unwrap(), Label(*label))).collect()
+    }
+
+    /// What passes a judge lies behind the routes of both generations, and touches nothing else.
+    #[test]
+    fn destinations_lie_behind_the_routes() {
+        let behind = FIRST_LINE + 2 * route_lines(0);
+        let words = lines_for(0, true) as usize * LINE;
+        let words: Vec<AtomicU64> = (0..words).map(|_| AtomicU64::new(0)).collect();
+        let rib4 = rib::<u32>(&[("0.0.0.0/0", 1), ("10.0.0.0/8", 2), ("10.1.2.3/32", 1)]);
+        let rib6 = rib::<u128>(&[("::/0", 2), ("2001:db8::/32", 1)]);
+        let mut first = words.len();
+        for number in [1, 0] {
+            let line = behind + number * PASSES_LINES;
+            let mut image = passes_at(line);
+            assert_eq!(image.build(&words, &rib4, &rib6), Ok(()));
+            let found = [0x0a01_0203, 0x0a01_0204, 0x0b00_0000].map(|to: u32| image.lookup(&words, to));
+            assert_eq!(found, [1, 2, 1]);
+            let found = [0x2001_0db8 << 96, 0x2001_0db9 << 96].map(|to: u128| image.lookup(&words, to));
+            assert_eq!(found, [1, 2]);
+            let is_written = |word: &AtomicU64| word.load(Ordering::Relaxed) != 0;
+            assert_eq!(words.iter().position(is_written), Some(line as usize * LINE));
+            let last = words[..first].iter().rposition(is_written).unwrap();
+            assert!(last < (line + PASSES_LINES) as usize * LINE);
+            first = line as usize * LINE;
+        }
+    }
 }
