@@ -189,6 +189,31 @@ fn commands_of_any_kind_with_the_kernels_tier() {
     judge(&bridge.end());
 }
 
+/// On demand by the host: what the memcacheds here take of a processor makes the cache answer, and it says so.
+#[test]
+fn the_host_decides_who_answers() {
+    let Some(_turn) = turn("the_host_decides_who_answers") else { return };
+    let middle = Netns::new("middle");
+    let lab = Lab::behind(&middle);
+    let section = "misses = 1\n[kvcache.on_demand_host]\nprocess = \"memcached\"\nup = { cpu = 2, ms = 1000 }\n\
+        down = { cpu = 1, gets = 1, ms = 600000 }";
+    let mut bridge = Bridge::start(&middle, section);
+    let mut pair = Pair::new(&lab);
+    pair.tcp(b"set key 7 0 3\r\nabc\r\n", "set");
+    wait_until("the cache answers", Duration::from_secs(20), || {
+        (0..200).for_each(|_| drop(pair.ask(Way::Udp, b"get key\r\n", "get")));
+        bridge.count("hit-l0") > 0
+    });
+    let counters = bridge.counters().unwrap().counters;
+    assert_eq!((counters["answering"], counters["shifts"], counters["host-unread"]), (1, 1, 0));
+    assert!(counters["get-resting"] > 0 && counters["host-read"] > 0, "{counters:?}");
+    wait_until("it says why", Duration::from_secs(5), || {
+        bridge.said("err").contains("kvcache: the cache answers: memcached takes ")
+    });
+    drop(pair);
+    judge(&bridge.end());
+}
+
 /// Values are given, byte for byte as memcached gives them; who asks most is known; a memcached that is started again is another.
 #[test]
 fn answers_and_what_an_operator_sees() {
