@@ -168,7 +168,7 @@ impl Cache {
     /// Who answers from now on, the cache or memcached, where the host decides that (`kvcache.on_demand_host`); else this changes nothing.
     #[inline]
     pub fn shift_to(&mut self, answers: bool) {
-        if self.shift.to(answers) {
+        if self.shift.told(answers) {
             self.counters.one(Counter::Shifts);
         }
     }

@@ -47,7 +47,7 @@ impl Shift {
 
     /// The host has decided; whether that is a shift.
     #[inline]
-    pub(crate) fn to(&mut self, answers: bool) -> bool {
+    pub(crate) fn told(&mut self, answers: bool) -> bool {
         let shifts = self.by_host && answers != self.answers;
         self.answers ^= shifts;
         shifts
@@ -154,12 +154,12 @@ mod tests {
     fn the_host_is_heard_where_it_decides_and_nowhere_else() {
         let (mut shift, mut now_ns) = (Shift::new(None, true), START);
         assert_eq!(ask(&mut shift, &mut now_ns, 5000, 20), [false; 20], "until it says so");
-        assert_eq!([true, true, false, false].map(|answers| shift.to(answers)), [true, false, true, false]);
-        assert!(shift.to(true) && shift.answers());
+        assert_eq!([true, true, false, false].map(|answers| shift.told(answers)), [true, false, true, false]);
+        assert!(shift.told(true) && shift.answers());
         assert_eq!(ask(&mut shift, &mut now_ns, 0, 20), [true; 20], "what is asked changes nothing");
         for mut other in [Shift::new(None, false), self::shift()] {
             let before = other.answers();
-            assert!(!other.to(!before) && other.answers() == before);
+            assert!(!other.told(!before) && other.answers() == before);
         }
     }
 }

@@ -88,7 +88,8 @@ impl Zone {
     fn open(folder: &Path) -> Result<Self, String> {
         let path = folder.join("max_energy_range_uj");
         let range = fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
-        let range_uj = range.trim_end().parse().map_err(|_| format!("{}: no number", path.display()))?;
+        let range_uj =
+            range.trim_end().parse::<u64>().map_err(|_| format!("{}: no number", path.display()))?;
         let path = folder.join("energy_uj");
         let energy = File::open(&path).map_err(|error| format!("{}: {error}", path.display()))?;
         Ok(Zone { path, energy, range_uj, last_uj: None })
@@ -113,10 +114,7 @@ impl Zone {
 
 /// Between two readings of what begins again behind `range`.
 fn spent(last: u64, now: u64, range: u64) -> Option<u64> {
-    match now.checked_sub(last) {
-        Some(spent) => Some(spent),
-        None => range.checked_sub(last)?.checked_add(now),
-    }
+    now.checked_sub(last).or_else(|| range.checked_sub(last)?.checked_add(now))
 }
 
 #[cfg(test)]
