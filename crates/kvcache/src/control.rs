@@ -156,6 +156,16 @@ impl KvcacheControl {
         counters
     }
 
+    /// What was read of the host last, in words, if it decides who answers.
+    pub fn host_read(&self) -> Option<String> {
+        self.host.as_ref()?.latest()
+    }
+
+    /// The last shift that the host has made, in words, with the means that made it.
+    pub fn host_shifted(&self) -> Option<&str> {
+        self.host.as_ref()?.shifted()
+    }
+
     /// Asks the worker for the hottest keys; [`hottest`](Self::hottest) has them soon, if it runs.
     pub fn want_hottest(&self) {
         while self.shared.hottest.pop().is_some() {}
@@ -285,7 +295,13 @@ mod tests {
             (count(Counter::HostCpu), count(Counter::HostWatts), count(Counter::HostGets)),
             (5, 40, 0)
         );
+        let (read, shifted) = (control.host_read(), control.host_shifted().map(str::to_owned));
+        assert_eq!(
+            read.as_deref(),
+            Some("the machine's processors are busy to 5 %, 40.0 W (RAPL), 0 gets a second")
+        );
         let notes = control.take_notes();
+        assert_eq!(Some(&notes[1]), shifted.map(|shifted| format!("kvcache: {shifted}")).as_ref());
         assert!(notes[0].starts_with("kvcache: the cache answers: the machine"), "{notes:?}");
         assert!(notes[1].starts_with("kvcache: memcached answers: the machine"), "{notes:?}");
         assert_eq!((notes.len(), control.take_notes().len()), (2, 0));

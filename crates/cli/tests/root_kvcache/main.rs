@@ -37,7 +37,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 use tidemill_control::Client;
 use tidemill_control::schema::Done;
-use tidemill_control::schema::kv::{Counters, Top, TopQuery, path};
+use tidemill_control::schema::kv::{Counters, OnDemand, Top, TopQuery, path};
 
 /// A tidemill between two cables.
 struct Bridge {
@@ -210,6 +210,10 @@ fn the_host_decides_who_answers() {
     wait_until("it says why", Duration::from_secs(5), || {
         bridge.said("err").contains("kvcache: the cache answers: memcached takes ")
     });
+    let on_demand: OnDemand = bridge.client.get(path::ON_DEMAND, &()).unwrap();
+    assert_eq!((on_demand.cache_answers, &on_demand.decides[..]), (true, "host"));
+    assert!(on_demand.read.unwrap().starts_with("memcached takes "));
+    assert!(on_demand.shifted.unwrap().starts_with("the cache answers: memcached takes "));
     drop(pair);
     judge(&bridge.end());
 }

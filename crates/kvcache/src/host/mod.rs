@@ -92,6 +92,8 @@ pub(crate) struct Host {
     /// When it was read last, and what had been counted: gets, and those of them that memcached was left.
     last: Option<(u64, [u64; 2])>,
     latest: Option<Reading>,
+    /// The last shift.
+    shifted: Option<String>,
     read: u64,
     unread: u64,
     said: Vec<String>,
@@ -121,6 +123,7 @@ impl Host {
             due_ns: 0,
             last: None,
             latest: None,
+            shifted: None,
             read: 0,
             unread: 0,
             said: Vec::new(),
@@ -152,8 +155,11 @@ impl Host {
         self.read += u64::from(reading.is_some());
         self.latest = reading.or(self.latest);
         if let Some(mean) = self.controller.take(reading) {
-            let line = self.why(&mean);
-            self.notes.push(line);
+            let who = if self.controller.answers() { "the cache" } else { "memcached" };
+            let (words, seconds) = (self.words(&mean), self.controller.window_s());
+            let why = format!("{who} answers: {words}, means over {seconds} s");
+            self.notes.push(format!("kvcache: {why}"));
+            self.shifted = Some(why);
         }
         self.controller.answers()
     }
@@ -169,19 +175,24 @@ impl Host {
         Ok(cpu?.zip(watts?).map(|(cpu, watts)| Reading { cpu, watts, gets }))
     }
 
-    /// A shift, and what made it.
-    fn why(&self, mean: &Reading) -> String {
-        let who = if self.controller.answers() { "the cache" } else { "memcached" };
+    /// A reading, or means of some.
+    fn words(&self, Reading { cpu, watts, gets }: &Reading) -> String {
         let cpu = match &self.process {
-            Some(name) => format!("{name} takes {:.0} % of a processor", mean.cpu),
-            None => format!("the machine's processors are busy to {:.0} %", mean.cpu),
+            Some(name) => format!("{name} takes {cpu:.0} % of a processor"),
+            None => format!("the machine's processors are busy to {cpu:.0} %"),
         };
-        let watts = self.power.as_ref().map(|power| format!(", {:.1} W ({})", mean.watts, power.name()));
-        let (watts, seconds) = (watts.unwrap_or_default(), self.controller.window_s());
-        format!(
-            "kvcache: {who} answers: {cpu}{watts}, {:.0} gets a second, means over {seconds} s",
-            mean.gets
-        )
+        let watts = self.power.as_ref().map(|power| format!(", {watts:.1} W ({})", power.name()));
+        format!("{cpu}{}, {gets:.0} gets a second", watts.unwrap_or_default())
+    }
+
+    /// What was read last, in words.
+    pub(crate) fn latest(&self) -> Option<String> {
+        self.latest.as_ref().map(|reading| self.words(reading))
+    }
+
+    /// The last shift, and what made it.
+    pub(crate) fn shifted(&self) -> Option<&str> {
+        self.shifted.as_deref()
     }
 
     /// What it has read, among the counters.
