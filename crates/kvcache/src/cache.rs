@@ -122,7 +122,7 @@ impl Cache {
             misses: Misses::new(MISSES, settings.settle_ns, hash(3)),
             fills: Fills::new(FILLS, drawn(4)),
             server: Server::new(settings.lease_ns),
-            shift: Shift::new(settings.on_demand),
+            shift: Shift::new(settings.on_demand, settings.on_demand_host.is_some()),
             rates: Rates::new(hash(5)),
             seen: vec![0; SEEN].into(),
             hot: Hot::new(),
@@ -162,6 +162,14 @@ impl Cache {
         let shifts = self.shift.turn(now_ns);
         if shifts > 0 {
             self.counters.add(Counter::Shifts, shifts);
+        }
+    }
+
+    /// Who answers from now on, the cache or memcached, where the host decides that (`kvcache.on_demand_host`); else this changes nothing.
+    #[inline]
+    pub fn shift_to(&mut self, answers: bool) {
+        if self.shift.told(answers) {
+            self.counters.one(Counter::Shifts);
         }
     }
 
@@ -407,7 +415,8 @@ impl Cache {
             self.counters.one(Counter::FillOdd);
             return Fate::Pass;
         }
-        if value.value.len() > self.settings.value_max || len > ANSWER_MAX {
+        let fits = len <= ANSWER_MAX && self.tiers.fits(len);
+        if value.value.len() > self.settings.value_max || !fits {
             self.counters.one(Counter::FillLarge);
             return Fate::Pass;
         }

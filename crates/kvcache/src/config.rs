@@ -41,6 +41,8 @@ pub struct KvcacheSection {
     pub write: Write,
     /// The cache answers only while it is asked for much; else memcached answers everything. Without this it answers always.
     pub on_demand: Option<OnDemandSection>,
+    /// The same by what memcached's host does, where the cache is on it; one of the two.
+    pub on_demand_host: Option<OnDemandHostSection>,
     /// The small tier in front.
     pub l0: L0Section,
     /// The large tier.
@@ -67,6 +69,7 @@ impl Default for KvcacheSection {
             inclusion: Inclusion::default(),
             write: Write::default(),
             on_demand: None,
+            on_demand_host: None,
             l0: L0Section::default(),
             l1: L1Section::default(),
         }
@@ -85,6 +88,56 @@ pub struct OnDemandSection {
     pub down: u32,
     /// On the mean over so many milliseconds; as of `up_ms`.
     pub down_ms: u32,
+}
+
+/// When the cache begins to answer, and when it ends, by CPU use and power of the host, read once a second. It begins with memcached. Not in runs that are recorded, or take their time from captures.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct OnDemandHostSection {
+    /// Above all of these the cache answers.
+    pub up: HostUpSection,
+    /// Below all of these memcached answers.
+    pub down: HostDownSection,
+    /// Whose CPU use: that of processes of this name (`/proc/PID/comm`, as `"memcached"`), in percent of one processor. Without it the machine's, in percent of all that it has.
+    pub process: Option<String>,
+    /// Where watts are from. Without it from RAPL, where that can be read, else from the model.
+    pub power: Option<PowerSource>,
+}
+
+/// The host has much to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct HostUpSection {
+    /// Percent; at least 2, and at most 99 of the machine.
+    pub cpu: u32,
+    /// Watts; at least 2. Without it (here and in `down`) power is not looked at.
+    pub watts: Option<u32>,
+    /// On the mean over so many milliseconds; 1,000 to 600,000, in thousands.
+    pub ms: u32,
+}
+
+/// It has little to do, and would have with what the cache is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct HostDownSection {
+    /// Percent; at least 1, and below that of `up`.
+    pub cpu: u32,
+    /// Watts; at least 1, and below those of `up`.
+    pub watts: Option<u32>,
+    /// Gets a second, whoever answers them (of one key in text over UDP, of clients that are answered); at least 1.
+    pub gets: u32,
+    /// As of `up`.
+    pub ms: u32,
+}
+
+/// Where watts are from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum PowerSource {
+    /// What the processors count of packages and memory (`/sys/class/powercap/intel-rapl:*`).
+    Rapl,
+    /// That of `sim lake`: a server's watts by the gets a second that memcached answers, from Tokusashi 2019, 4.3.3 and 4.5.1.
+    Model,
 }
 
 /// What L1 holds.
@@ -133,7 +186,7 @@ impl Default for L0Section {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct L1Section {
-    /// Answers at most.
+    /// Answers at most; 0: there is no L1, and `inclusion` and `write` say nothing.
     pub entries: usize,
     /// Places that a key can lie in; 1 to 16.
     pub ways: usize,
@@ -169,5 +222,11 @@ mod tests {
         let on_demand = OnDemandSection { up: 9000, up_ms: 500, down: 4000, down_ms: 5000 };
         assert_eq!(section.on_demand, Some(on_demand));
         assert!(toml::from_str::<KvcacheSection>("on_demand = { up = 9000 }").is_err());
+        let text = "[on_demand_host]\nup = { cpu = 60, watts = 45, ms = 3000 }\ndown = { cpu = 30, gets = 9000, ms = 5000 }\n\
+            process = 'memcached'\npower = 'rapl'";
+        let section = toml::from_str::<KvcacheSection>(text).unwrap().on_demand_host.unwrap();
+        assert_eq!(section.up, HostUpSection { cpu: 60, watts: Some(45), ms: 3000 });
+        assert_eq!(section.down, HostDownSection { cpu: 30, watts: None, gets: 9000, ms: 5000 });
+        assert_eq!((section.process.as_deref(), section.power), (Some("memcached"), Some(PowerSource::Rapl)));
     }
 }

@@ -4,6 +4,7 @@ use crate::cache::Cache;
 use crate::config::KvcacheSection;
 use crate::counters::{Board, Counter, Counters};
 use crate::error::KvcacheError;
+use crate::host::Host;
 use crate::hot::HotKey;
 use crate::settings::Settings;
 use crossbeam_queue::ArrayQueue;
@@ -20,6 +21,8 @@ pub(crate) struct Shared {
     hottest: ArrayQueue<Vec<HotKey>>,
     /// All that is kept is to be made void.
     flush: AtomicBool,
+    /// The cache answers, if the host decides that.
+    answers: AtomicBool,
 }
 
 impl Shared {
@@ -29,6 +32,7 @@ impl Shared {
 
     /// The worker's turn: does and tells what is wanted.
     pub(crate) fn serve(&self, cache: &mut Cache) {
+        cache.shift_to(self.answers.load(Ordering::Relaxed));
         if self.flush.load(Ordering::Acquire) {
             cache.flush();
             self.flush.store(false, Ordering::Release);
@@ -46,6 +50,8 @@ pub struct KvcacheControl {
     clients: usize,
     shared: Arc<Shared>,
     board: Board,
+    /// What decides who answers, if the host does.
+    host: Option<Host>,
     /// What was said already.
     noted: [bool; 3],
 }
@@ -79,15 +85,25 @@ impl KvcacheControl {
             return Err(KvcacheError { key: "run.workers".into(), what });
         }
         let (settings, board) = (Settings::new(section)?, Board::default());
+        let host = settings.on_demand_host.as_ref().map(Host::new);
         let cache = Cache::tied(settings, secret, board.clone());
         let shared = Shared {
             seat: Mutex::new(Some(Box::new(cache))),
             wanted: AtomicBool::new(false),
             hottest: ArrayQueue::new(1),
             flush: AtomicBool::new(false),
+            answers: AtomicBool::new(false),
         };
         let (section, ports, shared) = (section.clone(), ports.to_vec(), Arc::new(shared));
-        Ok(KvcacheControl { section, ports, clients, shared, board, noted: [false; 3] })
+        Ok(KvcacheControl { section, ports, clients, shared, board, host, noted: [false; 3] })
+    }
+
+    /// Time goes on: once a second the host is looked at, if it decides who answers. Reads files: for the control side, beside the packets.
+    pub fn turn(&mut self, now_ns: u64) {
+        let Some(host) = self.host.as_mut().filter(|host| host.is_due(now_ns)) else { return };
+        let mut counters = Counters::default();
+        self.board.add_to(&mut counters);
+        self.shared.answers.store(host.turn(now_ns, &counters), Ordering::Relaxed);
     }
 
     /// Takes another configuration if it is the same.
@@ -126,14 +142,28 @@ impl KvcacheControl {
             *noted = true;
             Some(line)
         });
-        news.collect()
+        let news: Vec<String> = news.collect();
+        news.into_iter().chain(self.host.iter_mut().flat_map(Host::notes)).collect()
     }
 
     /// Live numbers.
     pub fn counters(&self) -> Counters {
         let mut counters = Counters::default();
         self.board.add_to(&mut counters);
+        if let Some(host) = &self.host {
+            host.show(&mut counters);
+        }
         counters
+    }
+
+    /// What was read of the host last, in words, if it decides who answers.
+    pub fn host_read(&self) -> Option<String> {
+        self.host.as_ref()?.latest()
+    }
+
+    /// The last shift that the host has made, in words, with the means that made it.
+    pub fn host_shifted(&self) -> Option<&str> {
+        self.host.as_ref()?.shifted()
     }
 
     /// Asks the worker for the hottest keys; [`hottest`](Self::hottest) has them soon, if it runs.
@@ -209,6 +239,7 @@ fn sides(section: &KvcacheSection, ports: &[String]) -> Result<usize, KvcacheErr
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::host::tests::{Machine, RULES};
 
     #[test]
     fn the_two_sides_are_two_ports_and_the_worker_is_one() {
@@ -232,6 +263,48 @@ mod tests {
         assert!(said(sides("clients = 'a'\nservers = 'a'")).starts_with("kvcache.servers: \"a\" is where"));
         assert!(said(control("", &ports[..1], 1)).starts_with("kvcache.clients: a cache has two ports"));
         assert!(said(control("", &ports, 2)).starts_with("run.workers: 2: what a cache knows"));
+    }
+
+    #[test]
+    fn the_host_decides_and_the_worker_is_told() {
+        let ports: Vec<String> = vec!["a".into(), "b".into()];
+        let text = format!(
+            "addresses = ['10.0.0.1']\nallow = ['10.0.0.0/8']\nl1 = {{ memory_mib = 1 }}\n[on_demand_host]\n{RULES}"
+        );
+        let mut control = KvcacheControl::new(&toml::from_str(&text).unwrap(), &ports, 1).unwrap();
+        let mut machine = Machine::new();
+        control.host = Some(machine.host(RULES));
+        let (mut cache, mut now_ns) = (control.shared.take().unwrap(), 0);
+        let mut second = |percent, watts| {
+            machine.second(percent, watts);
+            now_ns += 1_000_000_000;
+            control.turn(now_ns);
+            // It is not time yet.
+            control.turn(now_ns + 1);
+            control.shared.serve(&mut cache);
+            cache.show();
+            control.counters().get(Counter::Answering)
+        };
+        assert_eq!([(); 4].map(|()| second(90, 70)), [0, 0, 0, 1]);
+        // Nothing is asked for.
+        assert_eq!([(); 4].map(|()| second(5, 40)), [1, 0, 0, 0]);
+        let counters = control.counters();
+        let count = |counter| counters.get(counter);
+        assert_eq!((count(Counter::Shifts), count(Counter::HostRead), count(Counter::HostUnread)), (2, 7, 0));
+        assert_eq!(
+            (count(Counter::HostCpu), count(Counter::HostWatts), count(Counter::HostGets)),
+            (5, 40, 0)
+        );
+        let (read, shifted) = (control.host_read(), control.host_shifted().map(str::to_owned));
+        assert_eq!(
+            read.as_deref(),
+            Some("the machine's processors are busy to 5 %, 40.0 W (RAPL), 0 gets a second")
+        );
+        let notes = control.take_notes();
+        assert_eq!(Some(&notes[1]), shifted.map(|shifted| format!("kvcache: {shifted}")).as_ref());
+        assert!(notes[0].starts_with("kvcache: the cache answers: the machine"), "{notes:?}");
+        assert!(notes[1].starts_with("kvcache: memcached answers: the machine"), "{notes:?}");
+        assert_eq!((notes.len(), control.take_notes().len()), (2, 0));
     }
 
     #[test]

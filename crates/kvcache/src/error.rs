@@ -15,3 +15,11 @@ impl KvcacheError {
         KvcacheError { key: format!("kvcache.{}", key.into()), what: what.into() }
     }
 }
+
+/// Whether a number lies where it may.
+pub(crate) fn within(key: &str, value: u64, least: u64, most: u64) -> Result<(), KvcacheError> {
+    match value {
+        value if (least..=most).contains(&value) => Ok(()),
+        _ => Err(KvcacheError::new(key, format!("{value}: give {least} to {most}"))),
+    }
+}

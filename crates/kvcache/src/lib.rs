@@ -15,6 +15,7 @@ mod error;
 mod fills;
 mod frame;
 mod gate;
+mod host;
 mod hot;
 mod node;
 mod order;
@@ -28,7 +29,7 @@ mod tier;
 mod tiers;
 
 pub use cache::{Cache, Fate, Side};
-pub use config::{KvcacheSection, OnDemandSection};
+pub use config::{KvcacheSection, OnDemandHostSection, OnDemandSection};
 pub use control::KvcacheControl;
 pub use counters::{Counter, Counters};
 pub use error::KvcacheError;

@@ -1,7 +1,8 @@
 //! The configuration checked, and the tiers that it describes.
 
 use crate::config::{Inclusion, KvcacheSection, OnDemandSection, Write};
-use crate::error::KvcacheError;
+use crate::error::{KvcacheError, within};
+use crate::host::HostRules;
 use crate::shift::SAMPLE_MS;
 use crate::slab::Slab;
 use crate::tier::Tier;
@@ -29,6 +30,7 @@ pub struct Settings {
     pub(crate) slots: usize,
     /// Up and down.
     pub(crate) on_demand: Option<[Threshold; 2]>,
+    pub(crate) on_demand_host: Option<HostRules>,
     rules: Rules,
     l0: Shape,
     l1: Shape,
@@ -83,10 +85,6 @@ impl Settings {
     /// # Errors
     /// Which key is wrong, and what to do.
     pub fn new(section: &KvcacheSection) -> Result<Self, KvcacheError> {
-        let within = |key: &str, value: u64, least: u64, most: u64| match value {
-            value if (least..=most).contains(&value) => Ok(()),
-            _ => Err(KvcacheError::new(key, format!("{value}: give {least} to {most}"))),
-        };
         within("port", section.port.into(), 1, 65_535)?;
         within("vlan", section.vlan.into(), 0, 4094)?;
         within("settle_ms", section.settle_ms.into(), 100, 60_000)?;
@@ -108,6 +106,11 @@ impl Settings {
                 window: (ms / SAMPLE_MS) as usize,
             };
             on_demand = Some([threshold(up, up_ms), threshold(down, down_ms)]);
+        }
+        let on_demand_host = section.on_demand_host.as_ref().map(HostRules::new).transpose()?;
+        if on_demand.is_some() && on_demand_host.is_some() {
+            let what = "there is kvcache.on_demand, too: one of the two decides who answers";
+            return Err(KvcacheError::new("on_demand_host", what));
         }
         if section.ask_port == section.port {
             return Err(KvcacheError::new("ask_port", "it is kvcache.port: give one that nobody uses"));
@@ -153,15 +156,28 @@ impl Settings {
         if l0.entries != 0 {
             within("l0.entries", l0.entries as u64, l0.ways as u64, 1 << 24)?;
         }
-        within("l1.entries", l1.entries as u64, l1.ways as u64, 1 << 28)?;
+        if l1.entries != 0 {
+            within("l1.entries", l1.entries as u64, l1.ways as u64, 1 << 28)?;
+        } else if l0.entries == 0 {
+            let what = "0, as kvcache.l0.entries is: there is no tier; give one of them some";
+            return Err(KvcacheError::new("l1.entries", what));
+        }
+        // Of one tier alone there is nothing to include, and nothing to write to.
+        let rules = match l1.entries {
+            0 => Rules { inclusive: false, through: false },
+            _ => Rules { inclusive, through },
+        };
         within("l1.memory_mib", l1.memory_mib as u64, 1, 1 << 20)?;
         let types = Chunks::named(&l1.slab);
         let types = types
             .ok_or_else(|| KvcacheError::new("l1.slab", format!("{:?}: give \"A\" to \"E\"", l1.slab)))?;
         let memory = (l1.memory_mib as u64) << 20;
         let share = |count: usize| (u128::from(memory) * count as u128 / u128::from(types.bytes())) as usize;
-        let chunks: Vec<(usize, usize)> =
+        let mut chunks: Vec<(usize, usize)> =
             CHUNK_BYTES.iter().zip(types.0).map(|(&bytes, count)| (bytes as usize, share(count))).collect();
+        if l1.entries == 0 {
+            chunks.clear();
+        }
         if chunks.iter().any(|(_, count)| *count > CHUNKS_MAX) {
             let what = format!("{}: more than 2^31 chunks of a size", l1.memory_mib);
             return Err(KvcacheError::new("l1.memory_mib", what));
@@ -188,7 +204,8 @@ impl Settings {
             connections: section.connections,
             slots: section.slots,
             on_demand,
-            rules: Rules { inclusive, through },
+            on_demand_host,
+            rules,
             l0: l0_shape,
             l1: l1_shape,
         })
@@ -237,6 +254,13 @@ mod tests {
                 "kvcache.on_demand.up_ms: 99: give 100 to 60000",
             ),
             ("l0 = { entries = 3, ways = 4 }", "kvcache.l0.entries: 3: give 4 to"),
+            ("l1 = { entries = 7 }", "kvcache.l1.entries: 7: give 8 to"),
+            ("l0 = { entries = 0 }\nl1 = { entries = 0 }", "kvcache.l1.entries: 0, as kvcache.l0.entries is"),
+            (
+                "on_demand = { up = 5, up_ms = 100, down = 4, down_ms = 100 }\n\
+                on_demand_host = { up = { cpu = 50, ms = 1000 }, down = { cpu = 20, gets = 10, ms = 1000 } }",
+                "kvcache.on_demand_host: there is kvcache.on_demand, too",
+            ),
             (
                 "l1 = { memory_mib = 1048576, slab = 'C' }",
                 "kvcache.l1.memory_mib: 1048576: more than 2^31 chunks",
@@ -251,6 +275,18 @@ mod tests {
         assert!(
             of("addresses = ['::1']\nallow = ['10.0.0.0/33']").starts_with("kvcache.allow: \"10.0.0.0/33\"")
         );
+    }
+
+    #[test]
+    fn a_tier_can_be_left_out() {
+        assert_eq!(error("l0 = { entries = 0 }\nl1 = { memory_mib = 1 }"), "");
+        // However much memory it would have had: it takes none.
+        assert_eq!(error("l1 = { entries = 0, memory_mib = 1000 }"), "");
+        let base =
+            "addresses = ['10.0.0.1']\nallow = ['10.0.0.0/8']\nl1 = { entries = 0, memory_mib = 1000000 }";
+        let settings = Settings::new(&toml::from_str(base).unwrap()).unwrap();
+        assert!(settings.l1.chunks.is_empty());
+        assert!(settings.tiers(1).fits(64) && !settings.tiers(1).fits(65), "L0's chunk alone");
     }
 
     #[test]

@@ -5,6 +5,8 @@
 //!  gets/s over `up_ms` above `up`     --> the cache answers
 //!  gets/s over `down_ms` below `down` --> memcached answers all; mutations are followed, and replies matched, as before
 //! ```
+//! Or the control side says who answers, which looks at the host ([`crate::host`]).
+//!
 //! A shift moves the answering and nothing else. Keys' numbers move with every mutation in either state, and what is in doubt is asked before anything is given again (the lease has run out meanwhile), so what was kept
 //! when memcached took over is true, or void, when the cache does again. Nothing is drained, nothing copied, and no packet waits.
 
@@ -16,8 +18,9 @@ const SAMPLE_NS: u64 = SAMPLE_MS as u64 * 1_000_000;
 
 /// Whose turn it is.
 pub(crate) struct Shift {
-    /// None: the cache answers always.
+    /// None: the cache answers always, or the host decides.
     controller: Option<OnDemand>,
+    by_host: bool,
     /// As many samples as it remembers.
     window: u64,
     /// In this sample.
@@ -28,18 +31,26 @@ pub(crate) struct Shift {
 }
 
 impl Shift {
-    /// With its memory. `thresholds`: up and down.
-    pub(crate) fn new(thresholds: Option<[Threshold; 2]>) -> Self {
+    /// With its memory. `thresholds`: up and down. `by_host`: it is told who answers; memcached does until then.
+    pub(crate) fn new(thresholds: Option<[Threshold; 2]>, by_host: bool) -> Self {
         let controller = thresholds.and_then(|[up, down]| OnDemand::new(up, down).ok());
         let window = thresholds.map_or(0, |both| both.map(|one| one.window).into_iter().max().unwrap_or(0));
-        let answers = controller.is_none();
-        Shift { controller, window: window as u64, gets: 0, ends_ns: None, answers }
+        let answers = controller.is_none() && !by_host;
+        Shift { controller, by_host, window: window as u64, gets: 0, ends_ns: None, answers }
     }
 
     /// Whether the cache answers.
     #[inline]
     pub(crate) fn answers(&self) -> bool {
         self.answers
+    }
+
+    /// The host has decided; whether that is a shift.
+    #[inline]
+    pub(crate) fn told(&mut self, answers: bool) -> bool {
+        let shifts = self.by_host && answers != self.answers;
+        self.answers ^= shifts;
+        shifts
     }
 
     /// A get has come that could be answered.
@@ -60,7 +71,9 @@ impl Shift {
 
     #[cold]
     fn sample(&mut self, now_ns: u64) -> u64 {
-        let Shift { controller: Some(controller), window, gets, ends_ns, answers } = self else { return 0 };
+        let Shift { controller: Some(controller), window, gets, ends_ns, answers, .. } = self else {
+            return 0;
+        };
         let Some(ended_ns) = *ends_ns else {
             *ends_ns = Some(now_ns.saturating_add(SAMPLE_NS));
             return 0;
@@ -87,7 +100,7 @@ mod tests {
     /// By half a second above 1,000 a second, back by a second below 500.
     fn shift() -> Shift {
         let threshold = |per_s: f64, window| Threshold { mqps: per_s / 1e6, window };
-        Shift::new(Some([threshold(1000.0, 5), threshold(500.0, 10)]))
+        Shift::new(Some([threshold(1000.0, 5), threshold(500.0, 10)]), false)
     }
 
     /// So many gets in each of so many samples; who answered at their ends.
@@ -133,7 +146,20 @@ mod tests {
 
     #[test]
     fn without_thresholds_the_cache_answers() {
-        let (mut shift, mut now_ns) = (Shift::new(None), START);
+        let (mut shift, mut now_ns) = (Shift::new(None, false), START);
         assert_eq!(ask(&mut shift, &mut now_ns, 0, 20), [true; 20]);
+    }
+
+    #[test]
+    fn the_host_is_heard_where_it_decides_and_nowhere_else() {
+        let (mut shift, mut now_ns) = (Shift::new(None, true), START);
+        assert_eq!(ask(&mut shift, &mut now_ns, 5000, 20), [false; 20], "until it says so");
+        assert_eq!([true, true, false, false].map(|answers| shift.told(answers)), [true, false, true, false]);
+        assert!(shift.told(true) && shift.answers());
+        assert_eq!(ask(&mut shift, &mut now_ns, 0, 20), [true; 20], "what is asked changes nothing");
+        for mut other in [Shift::new(None, false), self::shift()] {
+            let before = other.answers();
+            assert!(!other.told(!before) && other.answers() == before);
+        }
     }
 }

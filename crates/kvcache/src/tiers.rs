@@ -7,7 +7,7 @@
 //! | non-inclusive, write-back | L0 | is moved to L0 | is moved to L1 | nothing more |
 //!
 //! Nothing here is dirty: memcached has every write before its client has the answer (the contract), so what the paper's write-back defers is
-//! only the copy in L1. Inclusive and write-back contradict each other: there would be answers in L0 that L1 has not. What is too large for a chunk of L0 is kept in
+//! only the copy in L1. With one tier alone, which may be either, a fill is kept there and nothing moves. Inclusive and write-back contradict each other: there would be answers in L0 that L1 has not. What is too large for a chunk of L0 is kept in
 //! L1 alone. A hit in L0 is no use in L1.
 
 use crate::tier::{Kept, Stamp, Tier};
@@ -67,6 +67,11 @@ impl Tiers {
     pub(crate) fn new(l0: Tier, l1: Tier, rules: Rules) -> Self {
         let moved = Moved { hash: 0, stamp: None, key_len: 0, answer: Vec::with_capacity(ANSWER_MAX) };
         Tiers { l0, l1, rules, moved }
+    }
+
+    /// Whether one of them has a chunk for an answer of this length.
+    pub(crate) fn fits(&self, len: usize) -> bool {
+        self.l0.fits(len) || self.l1.fits(len)
     }
 
     /// How many answers each has, void ones too.
@@ -232,6 +237,47 @@ mod tests {
                 }
                 assert!(hits[0] > 500 && hits[1] > 500 && void > 500, "{policy:?} {hits:?}");
             }
+        }
+    }
+
+    /// Either may be alone: what was kept last is got from it, the other has nothing, and what it has no chunk for is not kept.
+    #[test]
+    fn one_tier_alone() {
+        let cases = [
+            (Level::L0, false, false),
+            (Level::L1, true, true),
+            (Level::L1, false, true),
+            (Level::L1, false, false),
+        ];
+        for (alone, inclusive, through) in cases {
+            let tier = |level: Level, seed| {
+                let entries = if level == alone { 16 } else { 0 };
+                Tier::new(entries, 4, Policy::Lru, Slab::new([(64, entries)]), seed)
+            };
+            let mut tiers = Tiers::new(tier(Level::L0, 1), tier(Level::L1, 2), Rules { inclusive, through });
+            let (mut draw, mut last, mut hits) = (Random::new(7), [0; 40], 0);
+            for round in 1..5000_u64 {
+                let key = draw.below(40);
+                let (hash, text) = (mix(key), format!("{key:04}"));
+                let stamp = Stamp { version: VERSION, expires_ns: round, hits: 0 };
+                if draw.below(3) == 0 {
+                    last[key as usize] = round;
+                    let answer = answer(key, round, false);
+                    assert!(tiers.admit(&Kept { hash, stamp, key_len: 4, answer: &answer }), "{alone:?}");
+                } else {
+                    let mut to = Vec::new();
+                    if let Some(level) = tiers.get(hash, text.as_bytes(), |_| true, &mut to) {
+                        assert_eq!((level, &to), (alone, &answer(key, last[key as usize], false)));
+                        hits += 1;
+                    }
+                }
+                let (l0, l1) = tiers.len();
+                assert_eq!(if alone == Level::L0 { l1 } else { l0 }, 0);
+            }
+            assert!(hits > 500, "{alone:?}: {hits}");
+            let (long, stamp) = (answer(7, 1, true), Stamp { version: VERSION, expires_ns: 1, hits: 0 });
+            assert!(!tiers.fits(long.len()) && tiers.fits(64));
+            assert!(!tiers.admit(&Kept { hash: mix(7), stamp, key_len: 4, answer: &long }));
         }
     }
 }

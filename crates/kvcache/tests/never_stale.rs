@@ -585,11 +585,12 @@ fn run(seed: u64, steps: usize, toml: &str, fault: Option<Fault>) -> World {
     world
 }
 
-const VARIANTS: [&str; 5] = [
+const VARIANTS: [&str; 6] = [
     "",
     "inclusion = 'non-inclusive'\nl0 = { entries = 2, ways = 2, chunk = 2048, policy = 'sieve' }",
     "inclusion = 'non-inclusive'\nwrite = 'back'\nl0 = { entries = 2, chunk = 2048 }\nl1 = { entries = 2, ways = 2, memory_mib = 1 }",
     "slots = 1\nl0 = { entries = 0 }\nl1 = { entries = 4, ways = 4, memory_mib = 1, policy = 'clock' }",
+    "l0 = { entries = 4, ways = 2, chunk = 2048, policy = 'fifo' }\nl1 = { entries = 0 }",
     "l0 = { entries = 4, ways = 1, chunk = 300 }\nl1 = { entries = 3, ways = 1, memory_mib = 1, slab = 'E' }",
 ];
 
@@ -598,7 +599,7 @@ fn never_stale() {
     let (mut hits, mut executed, mut counts) = (0, 0, std::collections::BTreeMap::new());
     for seed in 0..300 {
         let toml =
-            format!("{}\n{}", if seed % 5 < 2 { "l1 = { memory_mib = 1 }" } else { "" }, VARIANTS[seed % 5]);
+            format!("{}\n{}", if seed % 6 < 2 { "l1 = { memory_mib = 1 }" } else { "" }, VARIANTS[seed % 6]);
         let world = run(seed as u64, 8000, &toml, None);
         hits += world.hits;
         executed += world.memcached.executed;
@@ -645,6 +646,29 @@ fn a_controller_that_flaps_falsifies_nothing() {
     }
     println!("{hits} hits, {shifts} shifts, {resting} gets while memcached answered");
     assert!(hits > 300 && shifts > 300 && resting > 1000, "{hits}, {shifts}, {resting}");
+}
+
+/// The same where the host decides, and says so at any moment, also that nothing has changed: worse than any controller.
+#[test]
+fn a_host_that_flaps_falsifies_nothing() {
+    let rules = "up = { cpu = 60, ms = 1000 }\ndown = { cpu = 30, gets = 10, ms = 1000 }";
+    let (mut hits, mut shifts, mut resting) = (0, 0, 0);
+    for seed in 0..40 {
+        let toml = format!("l1 = {{ memory_mib = 1 }}\n[on_demand_host]\n{rules}");
+        let mut world = World::new(3000 + seed, &toml, None);
+        for _ in 0..8000 {
+            if world.below(60) == 0 {
+                let answers = world.below(2) == 0;
+                world.cache.shift_to(answers);
+            }
+            world.step();
+        }
+        hits += world.hits;
+        shifts += world.cache.counters().get(Counter::Shifts);
+        resting += world.cache.counters().get(Counter::Resting);
+    }
+    println!("{hits} hits, {shifts} shifts, {resting} gets while memcached answered");
+    assert!(hits > 300 && shifts > 1000 && resting > 1000, "{hits}, {shifts}, {resting}");
 }
 
 #[test]

@@ -10,7 +10,7 @@ pub(crate) const LINES: &[Line] = &[
     ("L0 and L1 over AF_XDP: five times memcached's gets over UDP on one core", role),
     ("the contract, clients that do anything, all tiers at once, a real memcached", |machine| {
         let target = ["-p", "tidemill-cli", "--test", "root_kvcache", "--", "--show-output"];
-        let mut passed = machine.tests(&target, 14)?;
+        let mut passed = machine.tests(&target, 19)?;
         if !machine.quick {
             let long = [
                 "-p",
@@ -21,33 +21,46 @@ pub(crate) const LINES: &[Line] = &[
                 "--",
                 "--show-output",
                 "--ignored",
+                "ten_million_commands",
             ];
             passed += machine.tests(&long, 1)?;
         }
         Ok(Outcome::Pass(format!("{passed} tests: root_kvcache")))
     }),
+    ("the contract with every combination of tiers: L0, L1, both with the kernel's behind", |machine| {
+        let whole = ["--", "--show-output", "--ignored", "every_combination_whole"];
+        let target = [&["-p", "tidemill-cli", "--test", "root_kvcache"][..], &whole].concat();
+        Ok(Outcome::Pass(format!("{} test: root_kvcache, whole", machine.tests(&target, 1)?)))
+    }),
     ("never stale, in worlds that are made up; planted faults are found", |machine| {
         Ok(Outcome::Pass(format!(
             "{} tests: tidemill-kvcache",
-            machine.tests(&["-p", "tidemill-kvcache"], 30)?
+            machine.tests(&["-p", "tidemill-kvcache"], 66)?
         )))
+    }),
+    ("on demand, network-side and host-side: windows, both sources, flapping", |machine| {
+        let mut passed = machine.tests(&["-p", "tidemill-kvcache", "--test", "never_stale", "flaps"], 2)?;
+        passed += machine.tests(&["-p", "tidemill-kvcache", "--lib", "shift::"], 4)?;
+        passed += machine.tests(&["-p", "tidemill-kvcache", "--lib", "host"], 19)?;
+        passed += machine.tests(&["-p", "tidemill-cli", "--bin", "tidemill", "by_the_host"], 1)?;
+        Ok(Outcome::Pass(format!("{passed} tests: shift, host, never_stale")))
     }),
     ("20 M requests a second and core, simple policies", simulated),
     ("figures of chapter 4, with the paper's numbers", |machine| {
-        let passed = machine.tests(&["-p", "tidemill-cli", "--test", "sim_lake", "--test", "sim_kv"], 6)?;
+        let passed = machine.tests(&["-p", "tidemill-cli", "--test", "sim_lake", "--test", "sim_kv"], 9)?;
         Ok(Outcome::Pass(format!("{passed} tests: sim_lake, sim_kv")))
     }),
     ("3.12 at full size: fewer misses with more ways, but for ETC", eviction),
     ("hits as libCacheSim counts them", |machine| {
         let target = ["-p", "tidemill-cachesim", "--test", "real_libcachesim", "--", "--show-output"];
-        Ok(Outcome::Pass(format!("{} tests: real_libcachesim", machine.tests(&target, 1)?)))
+        Ok(Outcome::Pass(format!("{} tests: real_libcachesim", machine.tests(&target, 3)?)))
     }),
     // What must exist besides.
     ("the simulators by themselves", |machine| {
-        Ok(Outcome::Pass(format!(
-            "{} tests: tidemill-cachesim",
-            machine.tests(&["-p", "tidemill-cachesim"], 30)?
-        )))
+        // Without libCacheSim, which has its own line, and needs a Python.
+        let target = ["--lib", "--test", "tiers", "--test", "oracle", "--test", "lake", "--test", "logs"];
+        let target = [&["-p", "tidemill-cachesim"][..], &target].concat();
+        Ok(Outcome::Pass(format!("{} tests: tidemill-cachesim", machine.tests(&target, 30)?)))
     }),
     ("tidy", |_| {
         let good = tidy::run()?;
@@ -121,9 +134,11 @@ fn simulated(machine: &Machine) -> Result<Outcome> {
         "--json",
     ])?;
     let (mut good, mut text) = (true, Vec::new());
-    for object in objects.iter().filter(|object| !object["mrps"].is_null()) {
-        good &= number(object, "mrps") >= 20.0;
-        text.push(format!("{} {:.1} M/s", object["policy"].as_str().unwrap_or("?"), number(object, "mrps")));
+    for policy in ["fifo", "clock", "random"] {
+        let object = objects.iter().find(|object| object["config"]["policy"] == policy);
+        let mrps = object.map_or(f64::NAN, |object| number(object, "mrps"));
+        good &= mrps >= 20.0;
+        text.push(format!("{policy} {mrps:.1} M/s"));
     }
-    Ok(verdict(good && text.len() == 3, text.join(", ")))
+    Ok(verdict(good, text.join(", ")))
 }

@@ -267,6 +267,9 @@ fn role_stats(socket: &Path, json: bool) -> Result<bool> {
         grid.row([name.clone(), count.to_string()]);
     }
     grid.print("nothing is counted");
+    let on_demand: schema::OnDemand = client.get(schema::path::ON_DEMAND, &()).map_err(failed)?;
+    on_demand.read.iter().for_each(|read| println!("the host now: {read}"));
+    on_demand.shifted.iter().for_each(|why| println!("the last shift: {why}"));
     Ok(true)
 }
 

@@ -1,12 +1,13 @@
 //! `role = "kvcache"` on a cable between real clients and a real memcached, held to what the kernel's tier is held to: clients that do anything at any time, over UDP
 //! and TCP, IPv4 and IPv6, in all three protocols; what they saw of each key has to be what one memcached can have said. And the kernel's tier's own tests of the contract, by the same text:
-//! what is read, and what voids it. Needs root and memcached.
+//! what is read, and what voids it, with each combination of tiers. Needs root and memcached.
 //!
 //! `TIDEMILL_SEED=N` repeats a run's choices.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test may
 
+mod combinations;
 #[path = "../../../kv/tests/contract/mod.rs"]
 mod contract;
 mod front;
@@ -36,7 +37,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 use tidemill_control::Client;
 use tidemill_control::schema::Done;
-use tidemill_control::schema::kv::{Counters, Top, TopQuery, path};
+use tidemill_control::schema::kv::{Counters, OnDemand, Top, TopQuery, path};
 
 /// A tidemill between two cables.
 struct Bridge {
@@ -152,19 +153,9 @@ fn commands_of_any_kind_write_back() {
     commands(small, seed(2), 30_000);
 }
 
-/// All tiers at once: L0 and L1 on the cable, the kernel's programs in front of memcached. Both answer, and clients see what one memcached can have said.
-#[test]
-fn commands_of_any_kind_with_the_kernels_tier() {
-    let Some(_turn) = turn("commands_of_any_kind_with_the_kernels_tier") else { return };
-    let middle = Netns::new("middle");
-    let mut lab = Lab::behind(&middle);
-    // Or what the programs send back does not arrive there.
-    let _passing = passing(&middle, MIDDLE[1]);
-    lab.attach();
-    // Fewer entries than keys: some gets are left to the tier below.
-    let small = "misses = 1\n[kvcache.l0]\nentries = 2\n[kvcache.l1]\nentries = 4\nways = 4\nmemory_mib = 1";
-    let mut bridge = Bridge::start(&middle, small);
-    let mut pair = Pair::new(&lab);
+/// Until the role's tiers have answered, and the kernel's behind them.
+fn both_answer(lab: &Lab, bridge: &Bridge) {
+    let mut pair = Pair::new(lab);
     for n in 0..40 {
         pair.tcp(format!("set key:{n} 7 0 3\r\nabc\r\n").as_bytes(), "set");
     }
@@ -177,10 +168,53 @@ fn commands_of_any_kind_with_the_kernels_tier() {
         }
         hits() > 0 && below() > 0
     });
-    drop(pair);
+}
+
+/// All tiers at once: L0 and L1 on the cable, the kernel's programs in front of memcached. Both answer, and clients see what one memcached can have said.
+#[test]
+fn commands_of_any_kind_with_the_kernels_tier() {
+    let Some(_turn) = turn("commands_of_any_kind_with_the_kernels_tier") else { return };
+    let middle = Netns::new("middle");
+    let mut lab = Lab::behind(&middle);
+    // Or what the programs send back does not arrive there.
+    let _passing = passing(&middle, MIDDLE[1]);
+    lab.attach();
+    // Fewer entries than keys: some gets are left to the tier below.
+    let small = "misses = 1\n[kvcache.l0]\nentries = 2\n[kvcache.l1]\nentries = 4\nways = 4\nmemory_mib = 1";
+    let mut bridge = Bridge::start(&middle, small);
+    both_answer(&lab, &bridge);
     let ran = run(&mut lab, seed(3), 10_000).unwrap_or_else(|fault| panic!("{}", fault.text));
     println!("{ran:?}\n{:?}", bridge.counters().unwrap().counters);
     assert!(ran.asked > 1_000 && ran.lost < ran.asked / 20, "{ran:?}");
+    judge(&bridge.end());
+}
+
+/// On demand by the host: what the memcacheds here take of a processor makes the cache answer, and it says so.
+#[test]
+fn the_host_decides_who_answers() {
+    let Some(_turn) = turn("the_host_decides_who_answers") else { return };
+    let middle = Netns::new("middle");
+    let lab = Lab::behind(&middle);
+    let section = "misses = 1\n[kvcache.on_demand_host]\nprocess = \"memcached\"\nup = { cpu = 2, ms = 1000 }\n\
+        down = { cpu = 1, gets = 1, ms = 600000 }";
+    let mut bridge = Bridge::start(&middle, section);
+    let mut pair = Pair::new(&lab);
+    pair.tcp(b"set key 7 0 3\r\nabc\r\n", "set");
+    wait_until("the cache answers", Duration::from_secs(20), || {
+        (0..200).for_each(|_| drop(pair.ask(Way::Udp, b"get key\r\n", "get")));
+        bridge.count("hit-l0") > 0
+    });
+    let counters = bridge.counters().unwrap().counters;
+    assert_eq!((counters["answering"], counters["shifts"], counters["host-unread"]), (1, 1, 0));
+    assert!(counters["get-resting"] > 0 && counters["host-read"] > 0, "{counters:?}");
+    wait_until("it says why", Duration::from_secs(5), || {
+        bridge.said("err").contains("kvcache: the cache answers: memcached takes ")
+    });
+    let on_demand: OnDemand = bridge.client.get(path::ON_DEMAND, &()).unwrap();
+    assert_eq!((on_demand.cache_answers, &on_demand.decides[..]), (true, "host"));
+    assert!(on_demand.read.unwrap().starts_with("memcached takes "));
+    assert!(on_demand.shifted.unwrap().starts_with("the cache answers: memcached takes "));
+    drop(pair);
     judge(&bridge.end());
 }
 

@@ -1,14 +1,18 @@
-//! What is read with the cache is what is read without: keys, values, flags, several keys at once. The role's suite has these tests, too.
+//! What is read with the cache is what is read without: keys, values, flags, several keys at once. The role's suite has these tests, too, and
+//! again with each combination of tiers (`crates/cli/tests/root_kvcache`).
 
-use crate::contract::lab::turn;
+use crate::contract::lab::{Lab, turn};
 use crate::contract::pair::{Pair, WAYS, Way};
 use crate::contract::wire::{self, Ask, Said, Speech};
 
 #[test]
 fn keys_of_every_length() {
     let Some(_turn) = turn("keys_of_every_length") else { return };
-    let lab = crate::front::cached();
-    let mut pair = Pair::new(&lab);
+    lengths_of_keys(&crate::front::cached());
+}
+
+pub(crate) fn lengths_of_keys(lab: &Lab) {
+    let mut pair = Pair::new(lab);
     for length in [1, 2, 3, 4, 7, 8, 9, 15, 16, 31, 32, 33, 63, 64, 65, 127, 128, 200, 249, 250] {
         let key = vec![b'k'; length];
         pair.given(&key, length as u32, 0, format!("value {length}").as_bytes());
@@ -33,8 +37,11 @@ fn keys_of_every_length() {
 #[test]
 fn keys_of_any_bytes() {
     let Some(_turn) = turn("keys_of_any_bytes") else { return };
-    let lab = crate::front::cached();
-    let mut pair = Pair::new(&lab);
+    bytes_of_keys(&crate::front::cached());
+}
+
+pub(crate) fn bytes_of_keys(lab: &Lab) {
+    let mut pair = Pair::new(lab);
     for byte in [0x01, 0x07, 0x0b, 0x21, 0x25, 0x7e, 0x7f, 0x80, 0xc3, 0xff_u8] {
         let key = [b'a', byte, b'b'];
         if (0x21..0x7f).contains(&byte) {
@@ -63,8 +70,11 @@ fn keys_of_any_bytes() {
 #[test]
 fn values_of_every_length() {
     let Some(_turn) = turn("values_of_every_length") else { return };
-    let lab = crate::front::cached();
-    let mut pair = Pair::new(&lab);
+    lengths_of_values(&crate::front::cached());
+}
+
+pub(crate) fn lengths_of_values(lab: &Lab) {
+    let mut pair = Pair::new(lab);
     // One datagram holds 1,400 bytes with its header; a cache may have a smaller limit, and memcached a larger one.
     for length in [
         0, 1, 2, 7, 8, 9, 63, 64, 65, 255, 256, 500, 1000, 1024, 1300, 1340, 1350, 1360, 1370, 1372, 1380,
@@ -93,8 +103,11 @@ fn values_of_every_length() {
 #[test]
 fn values_with_line_ends_and_commands_in_them() {
     let Some(_turn) = turn("values_with_line_ends_and_commands_in_them") else { return };
-    let lab = crate::front::cached();
-    let mut pair = Pair::new(&lab);
+    lines_in_values(&crate::front::cached());
+}
+
+pub(crate) fn lines_in_values(lab: &Lab) {
+    let mut pair = Pair::new(lab);
     pair.given(b"other", 0, 0, b"untouched");
     let values: [&[u8]; 12] = [
         b"\n",
@@ -121,8 +134,11 @@ fn values_with_line_ends_and_commands_in_them() {
 #[test]
 fn flags_are_kept() {
     let Some(_turn) = turn("flags_are_kept") else { return };
-    let lab = crate::front::cached();
-    let mut pair = Pair::new(&lab);
+    flags(&crate::front::cached());
+}
+
+pub(crate) fn flags(lab: &Lab) {
+    let mut pair = Pair::new(lab);
     for flags in [0, 1, 9, 10, 99, 100, 65_535, 65_536, 99_999, 1_000_000_000, 4_294_967_295] {
         let key = format!("flags:{flags}").into_bytes();
         pair.given(&key, flags, 0, b"data");
@@ -133,8 +149,11 @@ fn flags_are_kept() {
 #[test]
 fn several_keys_at_once_all_some_and_none_cached() {
     let Some(_turn) = turn("several_keys_at_once_all_some_and_none_cached") else { return };
-    let lab = crate::front::cached();
-    let mut pair = Pair::new(&lab);
+    several_keys(&crate::front::cached());
+}
+
+pub(crate) fn several_keys(lab: &Lab) {
+    let mut pair = Pair::new(lab);
     for (number, key) in [&b"one"[..], b"two", b"three"].into_iter().enumerate() {
         pair.given(key, number as u32, 0, key);
     }
@@ -181,7 +200,10 @@ fn several_keys_at_once_all_some_and_none_cached() {
 #[test]
 fn gets_and_cas_pass() {
     let Some(_turn) = turn("gets_and_cas_pass") else { return };
-    let lab = crate::front::cached();
+    cas(&crate::front::cached());
+}
+
+pub(crate) fn cas(lab: &Lab) {
     for speech in [Speech::Ascii, Speech::Binary, Speech::Meta] {
         let mut udp = lab.udp(&lab.cached);
         let mut tcp = lab.tcp(&lab.cached);

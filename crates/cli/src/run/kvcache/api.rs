@@ -5,8 +5,9 @@ use crate::run::service::lock;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tidemill_control::schema::Done;
-use tidemill_control::schema::kv::{Counters, Top, TopLine, TopQuery, path};
+use tidemill_control::schema::kv::{Counters, OnDemand, Top, TopLine, TopQuery, path};
 use tidemill_control::{ApiError, Registry, Request};
+use tidemill_kvcache::{Counter, KvcacheControl};
 
 /// The worker tells between two bursts, and wakes at least so often.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -20,10 +21,28 @@ pub(super) fn register(kvcache: &Arc<Kvcache>, registry: &mut Registry) {
         Ok(Counters { counters })
     });
     let to = kvcache.clone();
+    let help = "Who answers gets, the cache or memcached, and why";
+    registry.get(path::ON_DEMAND, help, move |_: &Request| Ok(on_demand(&lock(&to.control))));
+    let to = kvcache.clone();
     registry.post(path::FLUSH, "Make all that is kept void", move |_: &Request| flush(&to));
     let to = kvcache.clone();
     registry.get(path::TOP, "The most wanted keys", move |r: &Request| top(&to, &r.query()?));
     registry.takes::<TopQuery>();
+}
+
+fn on_demand(control: &KvcacheControl) -> OnDemand {
+    let section = control.section();
+    let decides = match (&section.on_demand, &section.on_demand_host) {
+        (None, None) => "always",
+        (Some(_), _) => "network",
+        (None, Some(_)) => "host",
+    };
+    OnDemand {
+        cache_answers: control.counters().get(Counter::Answering) == 1,
+        decides: decides.into(),
+        read: control.host_read(),
+        shifted: control.host_shifted().map(str::to_owned),
+    }
 }
 
 fn flush(kvcache: &Kvcache) -> Result<Done, ApiError> {

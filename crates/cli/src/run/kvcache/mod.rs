@@ -7,6 +7,7 @@ use super::config::Config;
 use super::role::{LeftOver, Open, Opening, Role, Told, Trouble, figures};
 use super::room;
 use super::service::{lock, unchanged};
+use super::setup;
 use crate::usage;
 use anyhow::Result;
 use std::sync::{Arc, Mutex};
@@ -27,6 +28,7 @@ pub(super) struct Kvcache {
 /// Makes a cache: its ports, which see every frame, and its control side.
 pub(super) fn open(opening: &Opening<'_>) -> Result<Open> {
     let Opening { config, base, places, .. } = *opening;
+    only_live(config, opening.name, opening.record)?;
     room::refuse(opening.name, MEMORY, memory_bytes(config))?;
     // A wrong section is found before ports are opened.
     let control = control(opening)?;
@@ -38,7 +40,19 @@ const MEMORY: &str = "kvcache.l1.memory_mib";
 
 /// What L1 takes when it is full, its places for keys apart.
 fn memory_bytes(config: &Config) -> f64 {
-    config.kvcache.clone().unwrap_or_default().l1.memory_mib as f64 * f64::from(1 << 20)
+    let l1 = config.kvcache.clone().unwrap_or_default().l1;
+    if l1.entries == 0 { 0.0 } else { l1.memory_mib as f64 * f64::from(1 << 20) }
+}
+
+/// What a host did is in no record, and what it does now has nothing to do with a capture.
+fn only_live(config: &Config, name: &str, is_recorded: bool) -> Result<()> {
+    let by_host = config.kvcache.as_ref().is_some_and(|section| section.on_demand_host.is_some());
+    if by_host && (is_recorded || setup::clock(config).follows_packets()) {
+        return Err(usage(format!(
+            "{name}: kvcache.on_demand_host: not in a run that is recorded, or takes its time from captures: take kvcache.on_demand there"
+        )));
+    }
+    Ok(())
 }
 
 /// Makes the cache of a record.
@@ -48,20 +62,21 @@ pub(super) fn reopen(opening: &Opening<'_>) -> Result<Arc<dyn Role>> {
 
 /// Checks a cache's configuration.
 pub(super) fn check(config: &Config, name: &str) -> Result<(GraphBuilder, String)> {
+    only_live(config, name, false)?;
     let mut section = config.kvcache.clone().unwrap_or_default();
-    let said = format!(
-        "L0 of {} answers, {}-way {}; L1 of {}, {}-way {}, {} MiB in chunks of type {}; in front of {}, port {}",
-        section.l0.entries,
-        section.l0.ways,
-        section.l0.policy,
-        section.l1.entries,
-        section.l1.ways,
-        section.l1.policy,
-        section.l1.memory_mib,
-        section.l1.slab,
-        section.addresses.join(", "),
-        section.port
-    );
+    let (l0, l1) = (&section.l0, &section.l1);
+    let l0 = match l0.entries {
+        0 => "no L0".to_owned(),
+        entries => format!("L0 of {entries} answers, {}-way {}", l0.ways, l0.policy),
+    };
+    let l1 = match l1.entries {
+        0 => "no L1".to_owned(),
+        entries => format!(
+            "L1 of {entries}, {}-way {}, {} MiB in chunks of type {}",
+            l1.ways, l1.policy, l1.memory_mib, l1.slab
+        ),
+    };
+    let said = format!("{l0}; {l1}; in front of {}, port {}", section.addresses.join(", "), section.port);
     // Nothing will flow: little memory does. What cannot be is found all the same.
     let (entries, memory) = (&mut section.l1.entries, &mut section.l1.memory_mib);
     if (1 << 12..=1 << 28).contains(entries) {
@@ -103,8 +118,11 @@ impl Role for Kvcache {
         tidemill_kvcache::graph(&lock(&self.control))
     }
 
-    fn turn(&self, _now_ns: u64, _recorder: Option<&Recorder>) -> bool {
-        let notes = lock(&self.control).take_notes();
+    fn turn(&self, now_ns: u64, _recorder: Option<&Recorder>) -> bool {
+        let mut control = lock(&self.control);
+        control.turn(now_ns);
+        let notes = control.take_notes();
+        drop(control);
         notes.iter().for_each(|note| self.trouble.note("kvcache", note));
         false
     }
@@ -118,7 +136,10 @@ impl Role for Kvcache {
 
     fn verbs(self: Arc<Self>, registry: &mut Registry) {
         api::register(&self, registry);
-        registry.event_kind("kvcache", "What the cache has to say: memcached was restarted, or is not heard");
+        registry.event_kind(
+            "kvcache",
+            "What the cache has to say: memcached was restarted, or is not heard; who answers now, and why",
+        );
         registry.panel("Key-value cache", move || figures("kv", lock(&self.control).counters().figures()));
     }
 
@@ -143,7 +164,7 @@ impl Role for Kvcache {
                 kind: format!("{}-way {}", section.l1.ways, section.l1.policy),
                 entries: get(Counter::EntriesL1),
                 room: Some(section.l1.entries as u64),
-                bytes: Some((section.l1.memory_mib as u64) << 20),
+                bytes: Some(if section.l1.entries == 0 { 0 } else { (section.l1.memory_mib as u64) << 20 }),
                 hits: Some(l1),
                 misses: Some(missed),
                 ..Table::default()
@@ -176,5 +197,31 @@ impl Role for Kvcache {
         let mut told = Told::default();
         told.counters("kvcache", "kv", counters.iter());
         told
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A run that is to be repeated cannot go by what its host did.
+    #[test]
+    fn who_decides_by_the_host_is_not_recorded() {
+        let said = |clock: &str, on_demand: &str, is_recorded| {
+            let text = format!(
+                "version = 1\nrole = \"kvcache\"\n[run]\nclock = \"{clock}\"\n[kvcache]\naddresses = [\"10.0.0.1\"]\nallow = [\"10.0.0.0/8\"]\n\
+                {on_demand}\n[[port]]\nname = \"a\"\nkind = \"null\"\n[[port]]\nname = \"b\"\nkind = \"null\"\n"
+            );
+            let config = Config::parse(&text, "test").unwrap();
+            only_live(&config, "test", is_recorded).map_or_else(|error| error.to_string(), |()| String::new())
+        };
+        let host =
+            "on_demand_host = { up = { cpu = 50, ms = 1000 }, down = { cpu = 20, gets = 10, ms = 1000 } }";
+        assert_eq!(said("wall", host, false), "");
+        assert_eq!(said("capture", "", true), "");
+        let place = "test: kvcache.on_demand_host: not in a run that is recorded";
+        assert!(
+            said("capture", host, false).starts_with(place) && said("wall", host, true).starts_with(place)
+        );
     }
 }

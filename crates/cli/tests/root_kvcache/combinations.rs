@@ -1,0 +1,83 @@
+//! The contract with each combination of tiers: L0 alone, L1 alone, and both with the kernel's behind them; both by themselves are what the tests of `reads` and `mutations` have. It is their
+//! text: a part for each, and all of it for all of them where there is time (`--ignored`, `cargo xtask held 11`).
+
+use crate::both_answer;
+use crate::contract::lab::{Lab, turn};
+use crate::contract::wire::{SPEECHES, Speech};
+use crate::front::{bridge, with};
+use crate::mutations::{To, all};
+use crate::reads;
+use std::time::Duration;
+
+/// As large an answer as a frame has room for.
+const L0: &str = "[kvcache.l0]\nchunk = 2048\n[kvcache.l1]\nentries = 0";
+const L1: &str = "[kvcache.l0]\nentries = 0";
+/// Few, so that something is left to the tier below.
+const SMALL: &str = "[kvcache.l0]\nentries = 2\n[kvcache.l1]\nentries = 4\nways = 4\nmemory_mib = 1";
+
+/// What is read, then what voids it.
+fn hold(lab: &Lab, reads: &[fn(&Lab)], mutations: &[(To, Speech)]) {
+    reads.iter().for_each(|read| read(lab));
+    for (to, speech) in mutations {
+        assert_eq!(all(lab, *to, *speech), 28, "{to:?} {speech:?}");
+    }
+}
+
+/// Whether L0 and L1 have answered, and what they have now.
+fn answered(lab: &Lab) -> ([bool; 2], [bool; 2]) {
+    // Numbers are shown between two bursts.
+    std::thread::sleep(Duration::from_millis(100));
+    let is_some = |name: &str| bridge(lab).count(name) > 0;
+    (["hit-l0", "hit-l1"].map(is_some), ["entries-l0", "entries-l1"].map(is_some))
+}
+
+#[test]
+fn l0_alone() {
+    let Some(_turn) = turn("l0_alone") else { return };
+    let lab = with(L0, false);
+    hold(&lab, &[reads::flags, reads::lines_in_values], &[(To::Tcp, Speech::Ascii)]);
+    assert_eq!(answered(&lab), ([true, false], [true, false]));
+}
+
+#[test]
+fn l1_alone() {
+    let Some(_turn) = turn("l1_alone") else { return };
+    let lab = with(L1, false);
+    hold(&lab, &[reads::flags, reads::bytes_of_keys], &[(To::Udp, Speech::Binary)]);
+    assert_eq!(answered(&lab), ([false, true], [false, true]));
+}
+
+#[test]
+fn both_with_the_kernels_tier_behind() {
+    let Some(_turn) = turn("both_with_the_kernels_tier_behind") else { return };
+    let lab = with(SMALL, true);
+    hold(&lab, &[reads::several_keys, reads::cas], &[(To::Tcp, Speech::Meta)]);
+    both_answer(&lab, bridge(&lab));
+}
+
+#[test]
+#[ignore = "all of the contract three times: half a minute"]
+fn every_combination_whole() {
+    let Some(_turn) = turn("every_combination_whole") else { return };
+    let parts: [fn(&Lab); 7] = [
+        reads::lengths_of_keys,
+        reads::bytes_of_keys,
+        reads::lengths_of_values,
+        reads::lines_in_values,
+        reads::flags,
+        reads::several_keys,
+        reads::cas,
+    ];
+    let mutations: Vec<(To, Speech)> =
+        [To::Tcp, To::Udp].iter().flat_map(|to| SPEECHES.map(|speech| (*to, speech))).collect();
+    assert_eq!(mutations.len(), 6);
+    for (section, kernels) in [(L0, false), (L1, false), (SMALL, true)] {
+        let lab = with(section, kernels);
+        hold(&lab, &parts, &mutations);
+        match section {
+            L0 => assert_eq!(answered(&lab).0, [true, false]),
+            L1 => assert_eq!(answered(&lab).0, [false, true]),
+            _ => both_answer(&lab, bridge(&lab)),
+        }
+    }
+}
