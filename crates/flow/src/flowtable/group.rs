@@ -212,8 +212,8 @@ impl<const W: usize, S: State> Store<W, S> {
         }
     }
 
-    /// The same of a lookup. It asks for the other bucket of a key that home does not show in any case: whether home has strays cannot be
-    /// predicted, and [`look_away`](Self::look_away) looks only where it has.
+    /// The same of a lookup. It asks for the other bucket of a key that home does not show where home has strays, and without a jump, for whether it has
+    /// cannot be predicted: else for home, which is here. At a load of 0.8 nine homes in ten have none, and the other bucket would be a line of memory in vain.
     #[inline(always)]
     #[allow(clippy::too_many_arguments)]
     fn ask_found<P: Probe>(
@@ -232,9 +232,11 @@ impl<const W: usize, S: State> Store<W, S> {
             self.ask_entry(group.slots[i] as usize, probe);
         } else {
             group.slots[i] = 0;
-            shown.away.strays |= u32::from(tags.strays() != 0) << i;
-            let alternate = self.alternate(place.bucket, place.tag) as usize;
-            ask_line(self.tags.as_ptr().wrapping_add(alternate * WORDS), probe);
+            let strays = tags.strays() != 0;
+            shown.away.strays |= u32::from(strays) << i;
+            let alternate = self.alternate(place.bucket, place.tag);
+            let next = select_unpredictable(strays, alternate, place.bucket) as usize;
+            ask_line(self.tags.as_ptr().wrapping_add(next * WORDS), probe);
         }
     }
 
