@@ -5,7 +5,7 @@ mod claims;
 
 use crate::{env, proc, record};
 use anyhow::{Context, Result, bail};
-pub(crate) use claims::broken;
+pub(crate) use claims::{broken, unlike_fu_4_6};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::process::Command;
@@ -80,6 +80,9 @@ pub(crate) fn beside(figure: &str, found: usize) -> Option<String> {
 
 /// The figure on hash tables, which `bench flow` makes and no table of routes has a part in: rates, so its record is one run's.
 pub(crate) const FLOW: &str = "fu-4.7";
+
+/// The figure on the Gatekeeper's optimisations, which `bench gate` makes: ratios of rates.
+pub(crate) const GATE: &str = "fu-4.6";
 
 const V4: &str = "ris-as3333-20260511.v4.nh148.zst";
 const V6: &str = "ris-as3333-20260511.v6.nh148.zst";
@@ -230,10 +233,42 @@ mod tests {
     /// No figure passes whatever it shows: something is claimed of each, and nothing that is claimed holds of no points.
     #[test]
     fn something_is_claimed_of_every_figure() {
-        for figure in FIGURES.into_iter().chain([FLOW]) {
+        for figure in FIGURES.into_iter().chain([FLOW, GATE]) {
             assert!(claims::count(figure) > 0, "{figure}");
             assert_eq!(broken(figure, &[]).len(), claims::count(figure), "{figure}");
         }
+    }
+
+    /// The numbers of bench/figures.md bear out what is claimed of them, and others do not.
+    #[test]
+    fn the_gates_claims_can_hold_and_fail() {
+        let of = |configuration: &str, burst: u16, series: &str, ys: [f64; 2]| {
+            let unit = format!("ratio of packets a second, {configuration}, bursts of {burst}");
+            let points = ["2^15", "2^20"].into_iter().zip(ys);
+            let point =
+                |(x, y)| json!({"v": 1, "figure": GATE, "unit": unit, "series": series, "x": x, "y": y});
+            points.map(point).collect::<Vec<Value>>()
+        };
+        let figure = |group: f64| {
+            [
+                of("paper", 32, "early stop", [1.08, 22.2]),
+                of("paper", 32, "group", [0.96, group]),
+                of("paper", 32, "coroutines", [0.83, 0.94]),
+                of("paper", 32, "hand-over", [1.14, 1.01]),
+                of("paper", 32, "all, coroutines", [0.98, 21.4]),
+                of("ours", 256, "early stop in the paper's order", [6.6, 6.0]),
+                of("ours", 256, "one pass to the paper's order", [1.28, 1.28]),
+                of("ours", 256, "hand-over", [1.10, 1.20]),
+                of("ours", 256, "all", [10.1, 9.7]),
+            ]
+            .concat()
+        };
+        assert_eq!(broken(GATE, &figure(0.98)), [""; 0]);
+        let not_so = ["group prefetching gains", "coroutines gain", "all together gain more than 90 at 2^20"];
+        assert_eq!(unlike_fu_4_6(&figure(0.98)), not_so);
+        assert_eq!(broken(GATE, &figure(0.9)), ["coroutines are behind group prefetching"]);
+        assert_eq!(broken(GATE, &figure(12.0)).len(), 1);
+        assert_eq!(unlike_fu_4_6(&[]).len(), 6);
     }
 
     /// Who wins, in the record.

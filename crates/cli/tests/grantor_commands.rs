@@ -75,11 +75,39 @@ fn a_wrong_section_is_one_line_with_its_place() {
     folder.fail(&[("run grantor.toml --record r.tmrec", 2, line)]);
 }
 
+/// Rates and a ratio for a policy that hangs, beside one that does not. That no granted packet is lost meanwhile, and that it does hang, the bench sees to itself.
+#[cfg(feature = "lua")]
+#[test]
+fn a_policy_that_hangs_is_measured_beside_one_that_does_not() {
+    let folder = Folder::new();
+    let lines = folder.ok("bench grantor --policy loop --place shared --seconds 0.01 --runs 2 --json").json();
+    let of = |subject: &str, metric: &str| {
+        let is = |line: &&serde_json::Value| line["subject"] == subject && line["metric"] == metric;
+        lines.iter().find(is).map(|line| line["value"].as_f64().unwrap()).unwrap()
+    };
+    assert!(lines.iter().all(|line| line["bench"] == "grantor" && line["case"] == "granted/shared"));
+    assert!(
+        of("quiet", "mpps") > 0.0 && of("loop", "mpps") > 0.0 && of("loop", "failed") >= 1.0,
+        "{lines:?}"
+    );
+    let ratio = lines.iter().find(|line| line["metric"] == "ratio").unwrap();
+    assert_eq!((&ratio["of"], &ratio["to"], &ratio["pairs"]), (&"loop".into(), &"quiet".into(), &2.into()));
+    folder.fail(&[
+        ("bench grantor --runs 1", 2, "2 runs or more"),
+        ("bench grantor --seconds 0", 2, "--seconds"),
+        ("bench grantor --policy sleep", 2, "pattern"),
+    ]);
+}
+
 #[cfg(not(feature = "lua"))]
 #[test]
 fn without_lua_it_says_what_to_do() {
     let folder = Folder::new();
     example(&folder);
     let line = "cargo build --release --features lua";
-    folder.fail(&[("check grantor.toml", 2, line), ("run grantor.toml", 2, line)]);
+    folder.fail(&[
+        ("check grantor.toml", 2, line),
+        ("run grantor.toml", 2, line),
+        ("bench grantor --place shared", 2, line),
+    ]);
 }

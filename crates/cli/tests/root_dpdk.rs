@@ -1,4 +1,4 @@
-//! A router on DPDK's devices, from a configuration file: captures in and out by `net_pcap`.
+//! A router, and a Gatekeeper, on DPDK's devices, from a configuration file: captures in and out by `net_pcap`.
 
 #![cfg(feature = "dpdk")]
 #![allow(clippy::unwrap_used)] // a test may
@@ -83,6 +83,86 @@ fn root_a_capture_is_routed_between_dpdk_devices() {
     sorted.sort();
     other.sort();
     assert!(sorted == other, "two workers send something else than one");
+}
+
+const GATEKEEPER: &str = r#"
+version = 1
+role = "gatekeeper"
+[dpdk]
+arguments = ["-m", "128", "--no-huge"]
+[[port]]
+name = "front"
+kind = "dpdk"
+device = "net_pcap0,rx_pcap=in.pcap,tx_pcap=front.pcap"
+queues = 1
+[[port]]
+name = "back"
+kind = "dpdk"
+device = "net_pcap1,rx_pcap=empty.pcap,tx_pcap=back.pcap"
+queues = 1
+[[interface]]
+port = "front"
+promiscuous = true
+addresses = ["198.18.0.1/24"]
+[[interface]]
+port = "back"
+addresses = ["10.77.2.1/24", "fd77:2::1/64"]
+[[route]]
+prefix = "10.77.2.8/30"
+port = "back"
+mac = "02:00:00:00:00:09"
+[[route]]
+prefix = "fd77:2::8/126"
+port = "back"
+mac = "02:00:00:00:00:09"
+[gatekeeper]
+front = ["front"]
+flows = 4096
+decisions = "none"
+[[gatekeeper.policy]]
+prefix = "0.0.0.0/0"
+action = "grantor"
+grantors = ["10.77.2.9"]
+[[gatekeeper.policy]]
+prefix = "::/0"
+action = "grantor"
+grantors = ["fd77:2::9"]
+"#;
+
+/// Each packet is of a flow that never was: it asks, in an outer packet to the Grantor of its family, with the first level's code point.
+#[test]
+fn root_a_gatekeeper_asks_from_one_dpdk_device_to_another() {
+    let folder = Folder::new();
+    folder
+        .write("gate.toml", GATEKEEPER)
+        .write("table.txt", "20.0.0.0/8\t1\n20.1.0.0/16\t2\n30.0.0.0/8\t3\n2a00::/12\t2\n");
+    folder.ok("gen traffic --table table.txt --pattern prefix --packets 300 --seed 3 -o in.pcap");
+    let whole = std::fs::read(folder.path("in.pcap")).unwrap();
+    folder.write("empty.pcap", &whole[..24]);
+    let report = folder.ok("run gate.toml --duration 1 --json").json().pop().unwrap();
+    assert_eq!((&report["in"], &report["out"]), (&300.into(), &300.into()), "{report}");
+    assert_eq!((&report["gate"]["requests"], &report["held"]), (&300.into(), &0.into()), "{report}");
+    assert!(frames(&folder, "front.pcap").is_empty());
+    // The addresses of each packet, and of what is in each outer one.
+    let mut asked: Vec<Vec<u8>> = frames(&folder, "in.pcap")
+        .iter()
+        .map(|frame| frame[if frame[12..14] == [8, 0] { 26..34 } else { 22..54 }].to_vec())
+        .collect();
+    let inner = |frame: &Vec<u8>| {
+        if frame[12..14] == [8, 0] {
+            assert_eq!((frame[15] >> 2, frame[23], &frame[30..34]), (41, 4, &[10, 77, 2, 9][..]));
+            frame[14 + 20..][12..20].to_vec()
+        } else {
+            let class = frame[14] << 4 | frame[15] >> 4;
+            assert_eq!((class >> 2, frame[20], &frame[52..54]), (41, 41, &[0, 9][..]));
+            frame[14 + 40..][8..40].to_vec()
+        }
+    };
+    let mut outer: Vec<Vec<u8>> = frames(&folder, "back.pcap").iter().map(inner).collect();
+    asked.sort();
+    outer.sort();
+    assert!(asked.len() == 300 && asked == outer, "{} of {}", outer.len(), asked.len());
+    assert!(asked.iter().any(|key| key.len() == 8) && asked.iter().any(|key| key.len() == 32));
 }
 
 /// As many IPv6 packets are sent as were received, each to the next hop of its longest prefix, once forwarded and with its checksum right.

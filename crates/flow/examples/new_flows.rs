@@ -1,5 +1,5 @@
 //! What a new flow costs where the table is far larger than the caches, by the length of its entry: key (1 word), head (1 word) and a state of 2 or 3 words, so
-//! 32 bytes, which never lie across two lines, or 40, of which every second does. Found out before anybody packs a state into less.
+//! 32 bytes, which never lie across two lines, or 40, of which every second slot does; these are taken last. Found out before anybody packs a state into less.
 //!
 //! `cargo run --release -p tidemill-flow --example new_flows [SLOTS, as a power of 2: 25]`
 //!

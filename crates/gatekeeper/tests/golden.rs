@@ -8,7 +8,7 @@ mod tunnel;
 use etherparse::{NetSlice, SlicedPacket, TransportSlice};
 use proptest::prelude::*;
 use std::collections::{HashMap, HashSet};
-use tidemill_burst::{Memory, Merged, Packet};
+use tidemill_burst::{DropReason, Memory, Merged, Packet};
 use tidemill_gatekeeper::nodes::encapsulate::Encapsulate;
 use tidemill_gatekeeper::tunnel::{Endpoint, Endpoints, Outer, encapsulate};
 use tidemill_graph::Node;
@@ -550,5 +550,25 @@ proptest! {
         prop_assert_eq!((found.inner, found.offset, found.packet), (ipip::Inner::V6, 40, &inner[..]));
         let ecn = inner[1] >> 4 & 3;
         prop_assert_eq!(ipip::decapsulated_ecn(ecn, sent[1] >> 4 & 3), Some(ecn));
+    }
+}
+
+/// Whatever the encapsulation drops for, a test here provokes it and names it.
+#[test]
+fn no_reason_is_without_a_test() {
+    let sources = [
+        include_str!("../src/nodes/encapsulate.rs"),
+        include_str!("../src/tunnel/mod.rs"),
+        include_str!("../src/tunnel/long.rs"),
+    ];
+    let is_named =
+        |reason: &DropReason| sources.iter().any(|text| text.contains(&format!("DropReason::{reason:?}")));
+    let tests = include_str!("golden.rs");
+    let reasons: Vec<&DropReason> = DropReason::ALL.iter().filter(|reason| is_named(reason)).collect();
+    assert!(reasons.len() > 12, "{reasons:?}");
+    for reason in reasons {
+        let name = reason.name();
+        let here = tests.contains(&format!("\"{name}=")) || ENDS.iter().any(|(_, end)| *end == name);
+        assert!(here, "{name}");
     }
 }

@@ -1,6 +1,6 @@
 //! Part 9, the Grantor, its policies, flow programs and decisions, and the attack of `tidemill scenario`.
 
-use super::{Line, Machine, Outcome, number, verdict};
+use super::{Line, Machine, Outcome, number, ratios, verdict};
 use crate::{env, proc, tidy};
 use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
@@ -16,11 +16,11 @@ pub(crate) const LINES: &[Line] = &[
         Ok(Outcome::Pass(format!("{passed} tests: root_scenario")))
     }),
     (
-        "client, Gatekeeper, Grantor, server between kernels; web, tcp-services, two Gatekeepers, a script that hangs",
+        "client, Gatekeeper, Grantor, server between kernels; web, tcp-services, two Gatekeepers, a script that hangs, a Grantor that dies",
         |machine| {
             let lua =
                 ["-p", "tidemill-cli", "--features", "lua", "--test", "root_grantor", "--", "--show-output"];
-            let passed = machine.tests(&lua, 8)?;
+            let passed = machine.tests(&lua, 9)?;
             Ok(Outcome::Pass(format!("{passed} tests: root_grantor")))
         },
     ),
@@ -36,6 +36,7 @@ pub(crate) const LINES: &[Line] = &[
         let passed = machine.tests(&["-p", "tidemill-grantor", "--features", "lua"], 40)?;
         Ok(Outcome::Pass(format!("{passed} tests: tidemill-grantor")))
     }),
+    ("granted packets at full speed while the policy hangs", full_speed),
     ("a reload, and a state made anew, keep what scripts keep", |machine| {
         let keeps = [
             "-p",
@@ -128,6 +129,41 @@ fn scenario() -> Result<Outcome> {
     )))
 }
 
+/// Ways to hang, each beside a policy that does not.
+const HARMS: [&str; 4] = ["loop", "leak", "throw", "pattern"];
+
+/// Granted packets at 0.95 of their rate at least, whatever the policy does on a processor of its own. On the worker's it takes what the kernel gives every thread: that is told.
+fn full_speed(machine: &Machine) -> Result<Outcome> {
+    let (runs, seconds) = if machine.quick { ("3", "0.2") } else { ("15", "0.5") };
+    let mut command = Command::new(env::tidemill_with("lua")?);
+    command.current_dir(env::root()).args(["bench", "grantor", "--runs", runs]);
+    command.args(["--seconds", seconds, "--json"]);
+    let objects = super::objects(&proc::output(&mut command)?)?;
+    Ok(speeds(&objects))
+}
+
+/// The verdict on what the bench says.
+fn speeds(objects: &[Value]) -> Outcome {
+    let all = ratios(objects);
+    let of = |place: &str| -> Vec<&&Value> {
+        all.iter().filter(|ratio| ratio["case"] == format!("granted/{place}")).collect()
+    };
+    let text = |place: &str| {
+        let each = of(place).into_iter().map(|ratio| {
+            let of = ratio["of"].as_str().unwrap_or("?");
+            let (value, low, high) = (number(ratio, "value"), number(ratio, "low"), number(ratio, "high"));
+            format!("{of} {value:.3} ({low:.3} to {high:.3})")
+        });
+        format!("{place}: {}", each.collect::<Vec<_>>().join(", "))
+    };
+    let beside = of("beside");
+    let good = HARMS.iter().all(|harm| {
+        let is = |ratio: &&&Value| ratio["of"] == *harm;
+        beside.iter().copied().find(is).is_some_and(|ratio| number(ratio, "value") >= 0.95)
+    });
+    verdict(good, format!("{}; {}", text("beside"), text("shared")))
+}
+
 fn fuzz(machine: &Machine, target: &str) -> Result<Outcome> {
     let seconds = if machine.quick { "20" } else { "300" };
     Ok(Outcome::Pass(machine.said(&["fuzz", "--target", target, "--seconds", seconds])?))
@@ -142,4 +178,32 @@ fn thirty() -> Result<Outcome> {
     let ns = line.and_then(|line| line.split_whitespace().rev().nth(1)?.parse::<f64>().ok());
     let ns = ns.with_context(|| format!("no rate of 30 instructions in:\n{text}"))?;
     Ok(verdict(ns <= 15.0, format!("{ns} ns a packet, the context included")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{HARMS, Outcome, speeds};
+    use serde_json::{Value, json};
+
+    fn said(harms: &[&str], place: &str, value: f64) -> Vec<Value> {
+        let ratio = |harm: &&str| {
+            let case = format!("granted/{place}");
+            json!({"metric": "ratio", "case": case, "of": harm, "value": value, "low": value, "high": value})
+        };
+        harms.iter().map(ratio).collect()
+    }
+
+    #[test]
+    fn each_way_to_hang_has_to_be_fast_on_a_processor_of_its_own() {
+        let slow = said(&HARMS, "shared", 0.5);
+        for (beside, good) in [
+            (said(&HARMS, "beside", 0.96), true),
+            (said(&HARMS, "beside", 0.94), false),
+            (said(&HARMS[1..], "beside", 0.96), false),
+            (Vec::new(), false),
+        ] {
+            let outcome = speeds(&[beside, slow.clone()].concat());
+            assert_eq!(matches!(outcome, Outcome::Pass(_)), good);
+        }
+    }
 }

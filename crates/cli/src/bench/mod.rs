@@ -14,6 +14,7 @@ mod figures;
 mod flow;
 mod forward;
 mod gate;
+mod grantor;
 mod hide;
 #[cfg(all(feature = "xdp", target_os = "linux"))]
 mod kv;
@@ -47,6 +48,8 @@ pub(crate) enum BenchCommand {
     Amp(amp::AmpBench),
     /// The Gatekeeper server: what the paper's optimisations bring in the worst case, on its configuration and on ours
     Gate(Box<gate::GateBench>),
+    /// The Grantor: how fast granted packets go on while its policy loops, leaks, throws or matches patterns for ever (feature lua)
+    Grantor(grantor::GrantorBench),
     /// The network functions: NAT by mapped flows, the filter's known and new connections, with 10,000 rules
     Nf(nf::NfBench),
     /// The switch: HALO's traffic cases by layer, rule sets, changes of rules, a flood of megaflows
@@ -69,6 +72,7 @@ pub(crate) fn bench(command: BenchCommand) -> Result<bool> {
         BenchCommand::Port(args) => port::run(&args),
         BenchCommand::Amp(args) => amp::run(&args),
         BenchCommand::Gate(args) => gate::run(&args),
+        BenchCommand::Grantor(args) => grantor::run(&args),
         BenchCommand::Nf(args) => nf::run(&args),
         BenchCommand::Classify(args) => classify::run(&args),
         #[cfg(all(feature = "xdp", target_os = "linux"))]

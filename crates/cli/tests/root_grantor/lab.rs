@@ -5,7 +5,8 @@
 //!   fd00:7::2, ::3              fd00:7::1                  fd00:8::1            fd00:8::2              fd00:9::1           fd00:9::2
 //! ```
 //!
-//! A second client with a second Gatekeeper has 17 for 7 and 18 for 8, and the Grantor's port `up2`.
+//! A second client with a second Gatekeeper has 17 for 7 and 18 for 8, and the Grantor's port `up2`. A second Grantor, the twin, has 28 for 8 and 19 for 9, and the server
+//! more addresses of 9, which it reaches by 19.0.2; what the server sends goes by the twin.
 
 use crate::net::{Netns, cable, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
@@ -24,6 +25,13 @@ pub(crate) const DENIED: [&str; 2] = ["10.7.0.3", "fd00:7::3"];
 pub(crate) const CLIENT2: [&str; 2] = ["10.17.0.2", "fd00:17::2"];
 pub(crate) const DENIED2: [&str; 2] = ["10.17.0.3", "fd00:17::3"];
 pub(crate) const SERVER: [&str; 2] = ["10.9.0.2", "fd00:9::2"];
+/// The Grantor, and its twin.
+pub(crate) const GRANTORS: [[&str; 2]; 2] = [["10.8.0.2", "fd00:8::2"], ["10.28.0.2", "fd00:28::2"]];
+
+/// The server's other addresses, where the Grantor has a twin.
+pub(crate) fn servers(v6: usize) -> Vec<String> {
+    (10..34).map(|host| format!("{}{host}", ["10.9.0.", "fd00:9::"][v6])).collect()
+}
 
 /// A tidemill at work.
 pub(crate) struct Tidemill {
@@ -43,6 +51,11 @@ impl Tidemill {
         counters: &'static str,
     ) -> Self {
         std::fs::write(folder.join(format!("{name}.toml")), config).unwrap();
+        Tidemill::launch(folder, name, inside, counters)
+    }
+
+    /// By the configuration that is there.
+    fn launch(folder: PathBuf, name: &'static str, inside: &Netns, counters: &'static str) -> Self {
         let file = |kind: &str| File::create(folder.join(format!("{name}.{kind}"))).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_tidemill"));
         command.args(["run", &format!("{name}.toml"), "--json"]).current_dir(&folder);
@@ -94,6 +107,17 @@ impl Tidemill {
         kill_process(Pid::from_child(&self.child), Signal::HUP).unwrap();
     }
 
+    /// Has it die at once.
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Starts it again, in the namespace where it was.
+    pub(crate) fn again(&mut self, inside: &Netns) {
+        *self = Tidemill::launch(self.folder.clone(), self.name, inside, self.counters);
+    }
+
     /// Ends it; returns what it says then. It fails if the books do not balance.
     pub(crate) fn end(&mut self) -> Value {
         kill_process(Pid::from_child(&self.child), Signal::TERM).unwrap();
@@ -127,11 +151,19 @@ pub(crate) struct Plan<'a> {
     pub(crate) decisions: &'a str,
     /// Whether there is a second Gatekeeper, with a client of its own.
     pub(crate) second: bool,
+    /// Whether the Grantor has a twin, with half of the flows.
+    pub(crate) twin: bool,
 }
 
 impl Default for Plan<'_> {
     fn default() -> Self {
-        Plan { workers: 1, policy: "file = \"policy.lua\"", decisions: "authenticated", second: false }
+        Plan {
+            workers: 1,
+            policy: "file = \"policy.lua\"",
+            decisions: "authenticated",
+            second: false,
+            twin: false,
+        }
     }
 }
 
@@ -142,11 +174,18 @@ pub(crate) struct Side {
     pub(crate) middle: Netns,
 }
 
+/// The Grantor's twin, and where it is.
+pub(crate) struct Twin {
+    pub(crate) grantor: Tidemill,
+    _behind: Netns,
+}
+
 /// All at work, with what is around them. They end before their namespaces go.
 pub(crate) struct Lab {
     pub(crate) first: Side,
     pub(crate) second: Option<Side>,
     pub(crate) grantor: Tidemill,
+    pub(crate) twin: Option<Twin>,
     pub(crate) server: Netns,
     pub(crate) behind: Netns,
     folder: tempfile::TempDir,
@@ -210,22 +249,66 @@ fn trust(plan: &Plan<'_>) -> String {
     format!("decisions = \"{}\"\n{keys}", plan.decisions)
 }
 
+/// A Grantor's configuration: its way to the Gatekeepers, and more ports and routes.
+fn grantor_config(plan: &Plan<'_>, name: &str, ways: &[String]) -> String {
+    [
+        head("grantor", name, plan.workers),
+        ways.concat(),
+        format!(
+            "[grantor]\ngatekeepers = [\"10.8.0.1/32\", \"fd00:8::1/128\", \"10.18.0.1/32\", \"fd00:18::1/128\", \"10.28.0.1/32\", \"fd00:28::1/128\"]\n{}",
+            trust(plan)
+        ),
+        format!("[grantor.policy]\n{}\n", plan.policy),
+    ]
+    .concat()
+}
+
+impl Twin {
+    /// Between the first Gatekeeper and the server, whose way back is by it from now on.
+    fn start(plan: &Plan<'_>, folder: PathBuf, middle: &Netns, server: &Netns) -> Twin {
+        let behind = namespace("behind2");
+        cable(middle, "tm-lan2", &behind, "tm-up", 1500);
+        cable(&behind, "tm-down", server, "eth1", 1500);
+        server.run("ethtool -K eth1 tx off sg off tso off gso off gro off");
+        // What comes by the first Grantor is answered by the other.
+        let loose = ["all", "eth0", "eth1"].map(|name| format!("net.ipv4.conf.{name}.rp_filter=0"));
+        server.sysctl(&loose.each_ref().map(String::as_str));
+        server.add_address("10.19.0.2/24", "eth1");
+        server.add_address("fd00:19::2/64", "eth1");
+        for (v6, bits) in [(0, 24), (1, 64)] {
+            for address in servers(v6) {
+                server.add_address(&format!("{address}/{bits}"), "eth0");
+            }
+        }
+        server.run("ip route replace default via 10.19.0.1 src 10.9.0.2");
+        server.run("ip -6 route del default");
+        server.run("ip -6 route add default via fd00:19::1 src fd00:9::2");
+        let ways = [port("up", 28, 2), port("down", 19, 1), route(7, 28, 1), route(9, 19, 2)];
+        let config = grantor_config(plan, "grantor2", &ways);
+        let grantor = Tidemill::start(folder, "grantor2", &config, &behind, grantor::path::COUNTERS);
+        Twin { grantor, _behind: behind }
+    }
+}
+
 impl Side {
     fn start(plan: &Plan<'_>, folder: PathBuf, second: bool, client: Netns, middle: Netns) -> Side {
         let (front, back, name) = if second { (17, 18, "gatekeeper2") } else { (7, 8, "gatekeeper") };
-        let policy = |prefix: &str, grantor: &str| {
+        let policy = |prefix: &str, mine: &str, twin: &str| {
+            let more = if plan.twin { format!(", \"{twin}\"") } else { String::new() };
             format!(
-                "[[gatekeeper.policy]]\nprefix = \"{prefix}\"\naction = \"grantor\"\ngrantors = [\"{grantor}\"]\n"
+                "[[gatekeeper.policy]]\nprefix = \"{prefix}\"\naction = \"grantor\"\ngrantors = [\"{mine}\"{more}]\n"
             )
         };
+        let [twin4, twin6] = GRANTORS[1];
         let config = [
             head("gatekeeper", name, 1),
             port("wan", front, 1),
             port("lan", back, 1),
+            if plan.twin { port("lan2", 28, 1) } else { String::new() },
             route(9, back, 2),
             format!("[gatekeeper]\nfront = [\"wan\"]\n{}", trust(plan)),
-            policy("10.9.0.0/24", &format!("10.{back}.0.2")),
-            policy("fd00:9::/64", &format!("fd00:{back}::2")),
+            policy("10.9.0.0/24", &format!("10.{back}.0.2"), twin4),
+            policy("fd00:9::/64", &format!("fd00:{back}::2"), twin6),
         ]
         .concat();
         let gate = Tidemill::start(folder, name, &config, &middle, gate::path::COUNTERS);
@@ -238,11 +321,15 @@ impl Side {
         Side { gate, client, middle }
     }
 
-    /// What the Gatekeeper knows of a client's flow.
+    /// What the Gatekeeper knows of a flow, and which Grantor decides about it.
+    pub(crate) fn about(&self, source: &str, destination: &str) -> gate::FlowAnswer {
+        let query = gate::FlowQuery { source: source.into(), destination: destination.into() };
+        self.gate.control.get(gate::path::FLOW, &query).unwrap()
+    }
+
+    /// What it knows of a client's flow to the server.
     pub(crate) fn known(&self, source: &str, v6: usize) -> Option<gate::Flow> {
-        let query = gate::FlowQuery { source: source.into(), destination: SERVER[v6].into() };
-        let answer: gate::FlowAnswer = self.gate.control.get(gate::path::FLOW, &query).unwrap();
-        answer.flows.into_iter().next()
+        self.about(source, SERVER[v6]).flows.into_iter().next()
     }
 
     /// Its state and rate.
@@ -286,26 +373,17 @@ impl Lab {
         write("policy.lua", &script(50_000));
         let more =
             if plan.second { [port("up2", 18, 2), route(17, 18, 1)] } else { [String::new(), String::new()] };
-        let config = [
-            head("grantor", "grantor", plan.workers),
-            port("up", 8, 2),
-            port("down", 9, 1),
-            route(7, 8, 1),
-            more.concat(),
-            format!(
-                "[grantor]\ngatekeepers = [\"10.8.0.1/32\", \"fd00:8::1/128\", \"10.18.0.1/32\", \"fd00:18::1/128\"]\n{}",
-                trust(plan)
-            ),
-            format!("[grantor.policy]\n{}\n", plan.policy),
-        ]
-        .concat();
+        let ways = [port("up", 8, 2), port("down", 9, 1), route(7, 8, 1), more.concat()];
+        let config = grantor_config(plan, "grantor", &ways);
         let at = || folder.path().to_path_buf();
         let grantor = Tidemill::start(at(), "grantor", &config, &behind, grantor::path::COUNTERS);
+        let middle = sides.first().map(|(_, _, middle)| middle).filter(|_| plan.twin);
+        let twin = middle.map(|middle| Twin::start(plan, at(), middle, &server));
         let mut sides =
             sides.into_iter().map(|(second, client, middle)| Side::start(plan, at(), second, client, middle));
         let (first, second) = (sides.next().unwrap(), sides.next());
         drop(sides);
-        Lab { first, second, grantor, server, behind, folder }
+        Lab { first, second, grantor, twin, server, behind, folder }
     }
 
     /// Writes the policy.

@@ -1,14 +1,21 @@
-//! One Grantor with two Gatekeepers: each is told what its own clients may, and both what is taken back. And the interoperable format from our Grantor to our Gatekeeper.
+//! One Grantor with two Gatekeepers: each is told what its own clients may, and both what is taken back. Two Grantors with one Gatekeeper: one dies. And the interoperable
+//! format from our Grantor to our Gatekeeper.
 
-use crate::lab::{CLIENT, CLIENT2, DENIED, DENIED2, Lab, Plan, SERVER, Side, script};
-use crate::{at, transfer, turn};
+use crate::lab::{CLIENT, CLIENT2, DENIED, DENIED2, GRANTORS, Lab, Plan, SERVER, Side, script, servers};
+use crate::net::wait_until;
+use crate::{at, bytes, transfer, turn};
+use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::net::{TcpStream, UdpSocket};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Has a client send until its flow has this rate.
 fn granted(lab: &Lab, side: &Side, client: &str, v6: usize, rate: u32) {
     let socket = side.client.udp(at(client, 0));
     let what = format!("{client} is granted {rate} KiB/s");
-    crate::net::wait_until(&what, Duration::from_secs(20), || {
+    wait_until(&what, Duration::from_secs(20), || {
         socket.send_to(b"more", at(SERVER[v6], 9000)).unwrap();
         side.flow(client, v6) == Some(("granted".into(), Some(rate)))
     });
@@ -108,7 +115,7 @@ fn the_interoperable_format_from_end_to_end() {
         stays_out(&lab, &lab.first, DENIED[v6], v6);
         let renewals = lab.grantor.counters()["renewals"];
         let socket = lab.first.client.udp(at(CLIENT[v6], 0));
-        crate::net::wait_until("it is renewed", Duration::from_secs(20), || {
+        wait_until("it is renewed", Duration::from_secs(20), || {
             socket.send_to(b"more", at(SERVER[v6], 9000)).unwrap();
             lab.grantor.counters()["renewals"] > renewals
         });
@@ -122,4 +129,150 @@ fn the_interoperable_format_from_end_to_end() {
         assert_eq!(count(name), 0, "{name}: {said}");
     }
     lab.grantor.end();
+}
+
+/// A connection that stays.
+struct Talk {
+    client: TcpStream,
+    server: TcpStream,
+}
+
+impl Talk {
+    fn begin(lab: &Lab, v6: usize, server: &str) -> Talk {
+        let listener = lab.server.listen(at(server, 8000));
+        let client = lab.first.client.connect(at(server, 8000));
+        let (server, _) = listener.accept().unwrap();
+        let limit = Some(Duration::from_secs(20));
+        client.set_write_timeout(limit).unwrap();
+        server.set_read_timeout(limit).unwrap();
+        let local = client.local_addr().unwrap().ip().to_string();
+        assert_eq!(local, CLIENT[v6]);
+        Talk { client, server }
+    }
+
+    /// What is said arrives, sooner or later.
+    fn goes_on(&mut self) {
+        let (sent, mut came) = (bytes(50_000), vec![0; 50_000]);
+        self.client.write_all(&sent).unwrap();
+        self.server.read_exact(&mut came).unwrap();
+        assert!(came == sent);
+    }
+}
+
+/// Sends numbers from the one socket of each pair to the other while something goes on; returns those that did not arrive.
+fn lost_meanwhile(pairs: &[(UdpSocket, UdpSocket)], act: impl FnOnce()) -> Vec<Vec<u32>> {
+    let done = &AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let send = |from: &UdpSocket| {
+            let mut number = 0_u32;
+            while !done.load(Ordering::Relaxed) {
+                from.send(&number.to_be_bytes()).unwrap();
+                number += 1;
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            number
+        };
+        let receive = |to: &UdpSocket| {
+            let (mut came, mut buffer) = (BTreeSet::new(), [0; 4]);
+            while to.recv(&mut buffer).is_ok() {
+                came.insert(u32::from_be_bytes(buffer));
+            }
+            came
+        };
+        let all = pairs
+            .iter()
+            .map(|(from, to)| (scope.spawn(move || send(from)), scope.spawn(move || receive(to))));
+        let all: Vec<_> = all.collect();
+        // They end whatever happens here.
+        let went = catch_unwind(AssertUnwindSafe(act));
+        done.store(true, Ordering::Relaxed);
+        let lost = all.into_iter().map(|(sender, receiver)| {
+            let (sent, came) = (sender.join().unwrap(), receiver.join().unwrap());
+            (0..sent).filter(|number| !came.contains(number)).collect::<Vec<u32>>()
+        });
+        let lost = lost.collect();
+        went.unwrap_or_else(|panic| resume_unwind(panic));
+        lost
+    })
+}
+
+/// Which Grantor decides about the client's flow to each of the servers.
+fn deciders(lab: &Lab, v6: usize) -> Vec<Option<String>> {
+    servers(v6).iter().map(|server| lab.first.about(CLIENT[v6], server).grantor).collect()
+}
+
+/// The servers that are this Grantor's.
+fn servers_of(homes: &[Option<String>], v6: usize, grantor: usize) -> Vec<String> {
+    let all = servers(v6).into_iter().zip(homes);
+    all.filter(|(_, home)| home.as_deref() == Some(GRANTORS[grantor][v6])).map(|(server, _)| server).collect()
+}
+
+/// A Grantor is killed: its flows go to its twin, and go on; the twin's do not notice. It comes back, and has its flows again.
+#[test]
+fn a_grantor_that_dies_loses_its_own_flows_only_and_has_them_back() {
+    let Some(_turn) = turn("a_grantor_that_dies_loses_its_own_flows_only_and_has_them_back") else {
+        return;
+    };
+    let mut lab = Lab::planned(&Plan { twin: true, ..Plan::default() });
+    let homes = [0, 1].map(|v6| deciders(&lab, v6));
+    let [mine, twins] = [0, 1].map(|grantor| [0, 1].map(|v6| servers_of(&homes[v6], v6, grantor)));
+    for v6 in [0, 1] {
+        // Of 24 flows some are each Grantor's: three are needed of the first, two of the other.
+        assert_eq!(mine[v6].len() + twins[v6].len(), servers(v6).len(), "{:?}", homes[v6]);
+        assert!(mine[v6].len() >= 3 && twins[v6].len() >= 2, "{:?}", homes[v6]);
+    }
+    let mut talks: Vec<Talk> = Vec::new();
+    let mut pairs = Vec::new();
+    for v6 in [0, 1] {
+        talks.push(Talk::begin(&lab, v6, &mine[v6][0]));
+        talks.push(Talk::begin(&lab, v6, &twins[v6][0]));
+        let (from, to) = (lab.first.client.udp(at(CLIENT[v6], 0)), lab.server.udp(at(&twins[v6][1], 9000)));
+        from.connect(at(&twins[v6][1], 9000)).unwrap();
+        to.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+        wait_until("the twin's client is granted", Duration::from_secs(20), || {
+            from.send(&u32::MAX.to_be_bytes()).unwrap();
+            let flows = lab.first.about(CLIENT[v6], &twins[v6][1]).flows;
+            flows.iter().any(|flow| flow.state == "granted")
+        });
+        pairs.push((from, to));
+    }
+    talks.iter_mut().for_each(Talk::goes_on);
+    lab.grantor.reaches("granted", 1);
+    lab.twin.as_ref().unwrap().grantor.reaches("granted", 1);
+
+    let lost = lost_meanwhile(&pairs, || {
+        lab.grantor.kill();
+        // What was granted goes on by the twin, which has never heard of it.
+        talks.iter_mut().for_each(Talk::goes_on);
+        for v6 in [0, 1] {
+            let twin = Some(GRANTORS[1][v6].to_owned());
+            wait_until("all flows are the twin's", Duration::from_secs(20), || {
+                deciders(&lab, v6).iter().all(|grantor| *grantor == twin)
+            });
+            // Who would have asked the dead one asks the other.
+            Talk::begin(&lab, v6, &mine[v6][1]).goes_on();
+        }
+        lab.grantor.again(&lab.behind);
+        for (v6, homes) in homes.iter().enumerate() {
+            wait_until("each has its flows", Duration::from_secs(20), || deciders(&lab, v6) == *homes);
+            Talk::begin(&lab, v6, &mine[v6][2]).goes_on();
+        }
+        talks.iter_mut().for_each(Talk::goes_on);
+    });
+    assert!(lost.iter().all(Vec::is_empty), "of the twin's flows nothing is lost: {lost:?}");
+    // It is used again: it has decided about both newcomers, and what was granted before it died goes by it.
+    lab.grantor.reaches("decisions", 2);
+    lab.grantor.reaches("granted", 2 * 50_000 / 1500);
+    let log = lab.first.gate.read("log");
+    for grantor in GRANTORS[0] {
+        for said in ["does not answer: its flows go", "answers again: it has its flows back"] {
+            assert!(log.contains(&format!("grantor {grantor} {said}")), "{log}");
+        }
+    }
+    let said = lab.first.gate.end();
+    for name in ["decisions-forged", "decisions-malformed", "decisions-unknown"] {
+        assert_eq!(said["gate"][name], 0, "{name}: {said}");
+    }
+    lab.grantor.end();
+    lab.twin.as_mut().unwrap().grantor.end();
 }

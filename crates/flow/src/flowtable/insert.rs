@@ -37,10 +37,10 @@ pub(super) struct New<'a, const W: usize, S> {
 }
 
 impl<const W: usize, S: State> Store<W, S> {
-    /// A free slot for a key of this tag.
+    /// A free slot of a bucket for a key of this tag.
     #[inline(always)]
-    fn room(tags: Tags, tag: u16) -> Option<usize> {
-        let free = tags.free();
+    fn room(bucket: u32, tags: Tags, tag: u16) -> Option<usize> {
+        let free = Self::preferred(bucket, tags.free());
         (free != 0 && Self::may_join(tags, tag)).then(|| free.trailing_zeros() as usize)
     }
 
@@ -111,7 +111,7 @@ impl<const W: usize, S: State> Store<W, S> {
         moved: impl FnMut(usize, usize),
         probe: &P,
     ) -> Option<usize> {
-        if let Some(lane) = Self::room(self.tags(place.bucket, probe), place.tag) {
+        if let Some(lane) = Self::room(place.bucket, self.tags(place.bucket, probe), place.tag) {
             return Some(self.put(place, place.bucket, lane, new, probe));
         }
         self.insert_away(place, new, effort, moved, probe)
@@ -127,7 +127,7 @@ impl<const W: usize, S: State> Store<W, S> {
         probe: &P,
     ) -> Option<usize> {
         let alternate = self.alternate(place.bucket, place.tag);
-        if let Some(lane) = Self::room(self.tags(alternate, probe), place.tag) {
+        if let Some(lane) = Self::room(alternate, self.tags(alternate, probe), place.tag) {
             return Some(self.put(place, alternate, lane, new, probe));
         }
         if effort != Effort::Search {
@@ -147,7 +147,7 @@ impl<const W: usize, S: State> Store<W, S> {
                 if other == bucket {
                     continue;
                 }
-                if let Some(free) = Self::room(self.tags(other, probe), tag) {
+                if let Some(free) = Self::room(other, self.tags(other, probe), tag) {
                     self.shift((bucket, lane), (other, free), probe);
                     moved(bucket as usize * LANES + lane, other as usize * LANES + free);
                     return Some(self.put(place, bucket, lane, new, probe));
@@ -220,7 +220,7 @@ impl<const W: usize, S: State, H: KeyHash<W> + Clone> FlowTable<W, S, H> {
         let tags = store.tags(place.bucket, probe);
         let matches = tags.matches(place.tag);
         if (matches == 0) & (tags.strays() == 0) & (self.old == 0) && *effort != Effort::None {
-            let free = tags.free();
+            let free = Store::<W, S>::preferred(place.bucket, tags.free());
             if free != 0 {
                 return self.make(now, place, key, free.trailing_zeros() as usize, first(), probe);
             }

@@ -33,6 +33,7 @@ use crate::hash::mix;
 use crate::key::Key;
 use crate::table::SizeError;
 use crate::words::{AtomicU64, Ordering, Words, fence, words};
+use std::hint::select_unpredictable;
 use std::marker::PhantomData;
 use tidemill_lookup::prefetch::prefetch_read;
 use tidemill_lookup::probe::Probe;
@@ -78,6 +79,9 @@ impl<const W: usize, S: State> Store<W, S> {
         stride if stride <= 8 => Some(stride - 1),
         _ => Some(W),
     };
+
+    /// The lanes whose entries lie on one line, by their bucket's number modulo 8; none where all do, or none does.
+    const WHOLE: [u32; 8] = whole(Self::STRIDE);
 
     pub(super) fn new(slots: usize) -> Result<Self, SizeError> {
         const { assert!(size_of::<S>().is_multiple_of(8), "a state is a whole number of words") };
@@ -153,6 +157,16 @@ impl<const W: usize, S: State> Store<W, S> {
         let version = &self.versions[bucket as usize];
         probe.write(std::ptr::from_ref(version).addr(), 8);
         version.store(version.load(Ordering::Relaxed) + 1, Ordering::Release);
+    }
+
+    /// Of a bucket's free lanes those that a new entry should go to: where its entry lies on one line, or else all. The lowest of these is taken, by everybody.
+    #[inline(always)]
+    pub(super) fn preferred(bucket: u32, free: u32) -> u32 {
+        if Self::WHOLE[0] == 0 {
+            return free;
+        }
+        let whole = free & Self::WHOLE[bucket as usize % 8];
+        select_unpredictable(whole != 0, whole, free)
     }
 
     #[inline(always)]
@@ -274,6 +288,22 @@ impl<const W: usize, S: State> Store<W, S> {
     pub(super) fn slots(&self) -> usize {
         self.buckets as usize * LANES
     }
+}
+
+/// The lanes whose entries of so many words lie on one line, by their bucket's number modulo 8. None where there is no choice.
+const fn whole(stride: usize) -> [u32; 8] {
+    let mut lanes = [0; 8];
+    if stride > 8 || 8 % stride == 0 {
+        return lanes;
+    }
+    let mut slot = 0;
+    while slot < 8 * LANES {
+        if slot * stride % 8 + stride <= 8 {
+            lanes[slot / LANES] |= 1 << (slot % LANES);
+        }
+        slot += 1;
+    }
+    lanes
 }
 
 /// The high half of the hash scaled to the number of buckets (Lemire's multiply-shift reduction).

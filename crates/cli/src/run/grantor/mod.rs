@@ -45,6 +45,11 @@ pub(super) fn open(opening: &Opening<'_>) -> Result<Open> {
     } else {
         Run::Live { clock: Arc::new(now_ns), seed: RandomState::new().hash_one("policy") }
     };
+    if let (Run::Live { .. }, true) = (&run, config.run.pin)
+        && let Some(line) = crowded(config.run.workers, tidemill_graph::allowed_cpus().len())
+    {
+        opening.trouble.note("grantor", &line);
+    }
     let control = make(&opening.trouble, config, name, base, config.run.workers, domain, run)?;
     let (router, ports, state) = router::make(opening)?;
     let role = Arc::new(Grantor { router, control: Mutex::new(control), trouble: opening.trouble.clone() });
@@ -62,6 +67,15 @@ pub(super) fn check(config: &Config, name: &str) -> Result<(GraphBuilder, String
     let tables = control.policy().library().list().len();
     let said = format!("{routes}; policy {}, {tables} tables", control.policy().name());
     Ok((graph, said))
+}
+
+/// What to say where each processor has a worker: policies run on threads of their own, and need one for these.
+fn crowded(workers: usize, processors: usize) -> Option<String> {
+    (workers >= processors).then(|| {
+        format!(
+            "warning: run.workers = {workers} of {processors} processors: the policies have none of their own, and one that hangs takes up to half of a worker's: give fewer workers"
+        )
+    })
 }
 
 fn section(config: &Config) -> GrantorSection {
@@ -202,5 +216,20 @@ impl Role for Grantor {
         let numbers = lock(&self.control).numbers();
         told.counters("grantor", "grantor", numbers.iter().map(|(name, count)| (name.as_str(), *count)));
         told
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::crowded;
+
+    #[test]
+    fn policies_want_a_processor_without_a_worker() {
+        assert_eq!([crowded(1, 2), crowded(7, 8)], [None, None]);
+        for (workers, processors) in [(1, 1), (2, 2), (4, 2)] {
+            assert!(
+                crowded(workers, processors).is_some_and(|line| line.starts_with("warning: run.workers"))
+            );
+        }
     }
 }

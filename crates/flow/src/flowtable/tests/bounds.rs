@@ -130,6 +130,29 @@ fn the_first_failure_is_bounded_from_below() {
     }
 }
 
+/// Flows whose entry of 40 bytes lies across two lines, as a part of all, at this load.
+fn across_lines(load: f64) -> f64 {
+    let hash = Masked::<1>::good(9);
+    let mut table = FlowTable::<1, [u64; 3], _>::new(31 * 1000, hash).unwrap();
+    let flows = (load * table.slots() as f64) as u64;
+    let mut across = 0;
+    for i in 0..flows {
+        let slot = table.find_or_insert(0, hash.hash(&key(i)), &key(i)).slot().unwrap();
+        let entry = table.store.entry(slot.index());
+        let (first, last) = (entry.as_ptr().addr(), std::ptr::from_ref(&entry[entry.len() - 1]).addr());
+        across += u32::from(first / 64 != last / 64);
+    }
+    f64::from(across) / flows as f64
+}
+
+/// Half of the slots lie across two lines. They are taken last.
+#[test]
+fn entries_lie_on_one_line_while_there_is_room() {
+    let parts = [0.2, 0.4, 0.8].map(across_lines);
+    assert!(parts[0] < 0.01 && parts[1] < 0.06, "{parts:?}");
+    assert!((0.34..0.42).contains(&parts[2]), "{parts:?}");
+}
+
 type Table = FlowTable<2, u64, Masked<2>>;
 
 /// A table of 200 buckets, 6200 slots, and as many of these flows as it has room for.

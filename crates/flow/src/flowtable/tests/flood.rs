@@ -221,6 +221,29 @@ fn a_batch_of_a_flood_costs_a_lookup_for_each_packet() {
     }
 }
 
+/// At the bound nobody looks for room; at a load of 0.8 hardly a home has strays. So a packet of a flood asks for its home's tags, and seldom for anything else.
+#[test]
+fn a_flood_at_the_bound_costs_one_line_for_each_packet() {
+    let mut flood =
+        Flood { table: FlowTable::new(31 * 4000, Keyed::new(7)).unwrap(), there: Vec::new(), next: 0 };
+    let most = flood.table.slots() / 5 * 4;
+    flood.table.keep_free(most);
+    while flood.table.len() < most {
+        let keys = flood.new_keys(BATCH);
+        flood.batch(0, &keys);
+    }
+    let probe = Lines::default();
+    let (mut all, mut packets) = (0, 0);
+    for _ in 0..200 {
+        let keys = flood.new_keys(70);
+        let out = flood.batch_probed(0, &keys, &probe);
+        assert!(out.iter().all(|out| *out == Outcome::Full));
+        (all, packets) = (all + probe.take().0, packets + keys.len());
+    }
+    let mean = all as f64 / packets as f64;
+    assert!((0.95..1.2).contains(&mean), "a packet touches {mean} lines");
+}
+
 /// The scalar form, group after group, does what the vectors do with three groups under way: same outcomes in the same slots.
 #[test]
 fn the_form_that_is_probed_does_the_same() {

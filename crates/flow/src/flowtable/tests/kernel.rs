@@ -79,7 +79,8 @@ fn check_new<const W: usize, S: State>(
         assert_eq!(hopeless, new && full && other.matches(place.tag) == 0, "key {i}");
         assert_eq!(welcome, new && home.free() != 0 && home.strays() == 0, "key {i}");
         if welcome {
-            assert_eq!(group.lane(i), home.free().trailing_zeros() as usize);
+            let lanes = Store::<W, S>::preferred(place.bucket, home.free());
+            assert_eq!(group.lane(i), lanes.trailing_zeros() as usize);
         }
     }
 }
@@ -92,6 +93,7 @@ fn the_vectors_see_what_the_scalar_form_sees() {
         agree::<2, ()>(Masked::good(3), slots, flows);
         agree::<3, [u64; 8]>(Masked::good(4), slots, flows);
         agree::<5, [u64; 2]>(Masked::good(5), slots, flows);
+        agree::<1, [u64; 3]>(Masked::good(8), slots, flows);
         agree::<8, u64>(Masked::good(6), slots, flows);
         agree::<9, u64>(Masked::good(7), slots, flows);
     }
