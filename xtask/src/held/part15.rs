@@ -56,6 +56,11 @@ pub(crate) const LINES: &[Line] = &[
         "the package is installed, its examples run, it is upgraded, removed, and leaves nothing (root)",
         |machine| Ok(Outcome::Pass(machine.said(&["deb", "--trial"])?)),
     ),
+    // Debian is fetched once, and kept.
+    (
+        "clean Debian with its own systemd: units, watchdog, upgrade at work, journal, removal (root, apt-get install debootstrap systemd-container)",
+        |machine| Ok(Outcome::Pass(machine.said(&["deb", "--clean"])?)),
+    ),
     (
         "soak: every role under load, with reloads, churn, faults and kills: books, memory, drop reasons",
         |machine| {
