@@ -5,7 +5,6 @@ mod api;
 use super::bridge::{self, Bridge};
 use super::config::Config;
 use super::role::{LeftOver, Open, Opening, Role, Told, Trouble, figures};
-use super::room;
 use super::service::{lock, unchanged};
 use crate::usage;
 use anyhow::Result;
@@ -27,18 +26,10 @@ pub(super) struct Kvcache {
 /// Makes a cache: its ports, which see every frame, and its control side.
 pub(super) fn open(opening: &Opening<'_>) -> Result<Open> {
     let Opening { config, base, places, .. } = *opening;
-    room::refuse(opening.name, MEMORY, memory_bytes(config))?;
     // A wrong section is found before ports are opened.
     let control = control(opening)?;
     let (ports, bridge) = Bridge::open(&bridge::seeing(config), base, places)?;
     Ok(Open { role: kvcache(control, bridge, opening), ports, state: Vec::new() })
-}
-
-const MEMORY: &str = "kvcache.l1.memory_mib";
-
-/// What L1 takes when it is full, its places for keys apart.
-fn memory_bytes(config: &Config) -> f64 {
-    config.kvcache.clone().unwrap_or_default().l1.memory_mib as f64 * f64::from(1 << 20)
 }
 
 /// Makes the cache of a record.
@@ -72,7 +63,6 @@ pub(super) fn check(config: &Config, name: &str) -> Result<(GraphBuilder, String
     }
     let control = KvcacheControl::new(&section, &bridge::names(config), config.run.workers);
     let control = control.map_err(|error| mistake(name, &error))?;
-    room::warn(name, MEMORY, memory_bytes(config));
     let said = format!("from {} to {}, {said}", control.clients(), control.servers());
     Ok((tidemill_kvcache::graph(&control), said))
 }
