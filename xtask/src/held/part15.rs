@@ -43,7 +43,7 @@ pub(crate) const LINES: &[Line] = &[
         Ok(verdict(totals.failed == 0 && totals.passed == 1, format!("{totals}, {seconds} s")))
     }),
     ("a compromised worker thread opens neither files nor sockets", |machine| {
-        let passed = machine.tests(&["-p", "tidemill-daemon", "--test", "service"], 2)?;
+        let passed = machine.tests(&["-p", "tidemill-daemon", "--test", "service"], 4)?;
         let run = ["-p", "tidemill-cli", "--test", "reload_commands", "the_workers_of_a_run_are_confined"];
         let run = machine.tests(&run, 1)?;
         Ok(Outcome::Pass(format!("{passed} tests: service; {run} of a run's workers")))
