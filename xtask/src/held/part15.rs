@@ -18,9 +18,9 @@ pub(crate) const LINES: &[Line] = &[
         Ok(Outcome::Pass(format!("{} tests", passed + run)))
     }),
     (
-        "log levels by module, by file, reload and command, and in the journal; each role's OpenAPI document; reloads wait for files beside all else",
+        "log levels by module, by file, reload and command, and in the journal; each role's OpenAPI document; Prometheus reads the metrics; reloads wait for files beside all else",
         |machine| {
-            let passed = machine.tests(&["-p", "tidemill-cli", "--test", "reload_commands"], 5)?;
+            let passed = machine.tests(&["-p", "tidemill-cli", "--test", "reload_commands"], 6)?;
             Ok(Outcome::Pass(format!("{passed} tests: reload_commands")))
         },
     ),
