@@ -41,7 +41,8 @@ pub(crate) struct Options {
     seed: u64,
 }
 
-/// All roles, and whether they take routes. No memcached is behind the `kvcache`: what passes by it are packets, and no gets.
+/// All roles, and whether they take routes. No memcached is behind the `kvcache`: what passes by it are packets, and no gets; those are `ten_million_commands` of
+/// `root_kvcache`, which holds its memory flat.
 const ROLES: &[(&str, bool)] = &[
     ("router", true),
     ("switch", false),
