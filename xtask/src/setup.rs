@@ -62,7 +62,10 @@ const FOR_TESTS: &[Package] = &[
     package("frr", "a BGP peer"),
     package("gobgpd", "a BGP peer and BMP exporter"),
     package("memcached", "what the key-value cache stands in front of"),
-    package("python3-venv", "libCacheSim from PyPI, which the cache simulator counts the same hits as"),
+    package(
+        "python3-venv",
+        "libCacheSim from PyPI, which the cache simulator counts the same hits as, and Prometheus' library, which reads our metrics",
+    ),
 ];
 
 const FOR_RECORDING: &[Package] = &[

@@ -3,7 +3,8 @@
 //!
 //! ```text
 //! reference   the example, its capture again and again, for some seconds: the drop reasons that are its own
-//! lives       start - (reload | bad reload | SIGHUP | routes | questions | nonsense)... - SIGTERM: books, reasons  or  SIGKILL
+//! full disk   a record where there is no room, of roles that can be recorded: packets flow on, and the end says so
+//! lives       start - (reload | bad reload | SIGHUP | routes | questions | nonsense | TCP)... - SIGTERM: books, reasons  or  SIGKILL
 //! ```
 //! A life that ends in good order has to say so: exit status 0 is books that balance, and nothing that went wrong. Its drop reasons are those of the reference. Within a life
 //! memory stays flat: it jumps by no more than [`GROWTH_KIB`], and the last life, which has half of the time, grows by no more than [`LEAK_KIB`] by the slope of its
@@ -15,7 +16,9 @@ use clap::Args;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -38,7 +41,8 @@ pub(crate) struct Options {
     seed: u64,
 }
 
-/// All roles, and whether they take routes. No memcached is behind the `kvcache`: what passes by it are packets, and no gets.
+/// All roles, and whether they take routes. No memcached is behind the `kvcache`: what passes by it are packets, and no gets; those are `ten_million_commands` of
+/// `root_kvcache`, which holds its memory flat.
 const ROLES: &[(&str, bool)] = &[
     ("router", true),
     ("switch", false),
@@ -51,6 +55,10 @@ const ROLES: &[(&str, bool)] = &[
 ];
 /// The one that needs a program with the feature `lua`.
 const GRANTOR: &str = "grantor";
+/// Those whose runs can be recorded; but for the router, whose record begins with a full table, so that it fails before it has begun.
+const RECORDED: &[&str] = &["nat", "mitigator", "gatekeeper"];
+/// Who may ask on TCP.
+const TOKEN: &str = "soaked-soaked-soaked-soaked-soaked";
 
 /// How long the reference runs.
 const REFERENCE_S: &str = "20";
@@ -123,6 +131,9 @@ fn soak(binary: &Path, role: &str, routes: bool, time: Duration, seed: u64) -> R
     let reference =
         proc::output(&mut place.command(&["run", "run.toml", "--json", "--duration", REFERENCE_S]))?;
     let known = reasons(&last_object(&reference)?);
+    if RECORDED.contains(&role) {
+        full_disk(&place)?;
+    }
     let (began, mut draw) = (Instant::now(), Draw(seed | 1));
     let (half, end) = (began + time / 2, began + time);
     let (mut lives, mut kills, mut acts, mut most_kib) = (0, 0, 0, 0);
@@ -175,6 +186,30 @@ fn soak(binary: &Path, role: &str, routes: bool, time: Duration, seed: u64) -> R
     Ok(format!(
         "{lives} lives, {kills} of them killed, {acts} acts, at most {most_kib} KiB, the last one grew by {grown_kib:.0}; drops: {known:?}"
     ))
+}
+
+/// Records where there is no room.
+fn full_disk(place: &Place<'_>) -> Result<()> {
+    let mut command =
+        place.command(&["run", "run.toml", "--json", "--duration", "5", "--record", "/dev/full"]);
+    let output = command.output().with_context(|| place.binary.display().to_string())?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(
+        output.status.code() == Some(1) && said.contains("No space left on device"),
+        "a full disk: {}: {}",
+        output.status,
+        said.lines().last().unwrap_or_default()
+    );
+    let report = last_object(&String::from_utf8_lossy(&output.stdout)).context("a full disk")?;
+    let count = |name: &str| report[name].as_u64().unwrap_or_default();
+    let dropped = report["dropped"].as_object().into_iter().flat_map(|reasons| reasons.values());
+    let dropped: u64 = dropped.filter_map(Value::as_u64).sum();
+    ensure!(
+        count("in") > 0
+            && count("in") + count("made") == count("out") + dropped + count("consumed") + count("held"),
+        "a full disk: the books do not balance: {report}"
+    );
+    Ok(())
 }
 
 /// By how much something grows over all of its looks (seconds, KiB), by the median of the slopes between each two of them (Theil-Sen): what jumps now and then, and
@@ -230,8 +265,10 @@ impl<'a> Place<'a> {
                 text += "\n";
             }
         }
-        text += "\n[control]\nsocket = \"s.sock\"\n";
+        text += "\n[control]\nsocket = \"s.sock\"\nlisten = [\"127.0.0.1:0\"]\ntoken_file = \"tokens\"\n";
         fs::write(folder.join("run.toml"), &text)?;
+        fs::write(folder.join("tokens"), format!("soak read {TOKEN}\n"))?;
+        fs::set_permissions(folder.join("tokens"), fs::Permissions::from_mode(0o600))?;
         // What an example names beside its captures.
         for entry in fs::read_dir(&example)? {
             let path = entry?.path();
@@ -253,6 +290,8 @@ impl<'a> Place<'a> {
 struct Life {
     child: Child,
     out: PathBuf,
+    /// Where it answers on TCP.
+    address: String,
 }
 
 impl Drop for Life {
@@ -266,10 +305,12 @@ impl Life {
     fn start(place: &Place<'_>, number: u64) -> Result<Self> {
         fs::write(place.folder.join("run.toml"), &place.text)?;
         let (out, log) = (place.folder.join("out.json"), place.folder.join("log.txt"));
-        let log = File::options().create(true).append(true).open(log)?;
+        let said = File::options().create(true).append(true).open(&log)?;
+        let before = said.metadata()?.len();
         let child =
-            place.command(&["run", "run.toml", "--json"]).stdout(File::create(&out)?).stderr(log).spawn();
-        let mut life = Life { child: child.with_context(|| place.binary.display().to_string())?, out };
+            place.command(&["run", "run.toml", "--json"]).stdout(File::create(&out)?).stderr(said).spawn();
+        let child = child.with_context(|| place.binary.display().to_string())?;
+        let mut life = Life { child, out, address: String::new() };
         let began = Instant::now();
         while !place.ask(&["show", "drops"])?.0 {
             if let Some(status) = life.child.try_wait()? {
@@ -277,6 +318,17 @@ impl Life {
             }
             ensure!(began.elapsed() < PATIENCE, "life {number}: nothing answers");
             std::thread::sleep(Duration::from_millis(50));
+        }
+        while life.address.is_empty() {
+            ensure!(began.elapsed() < PATIENCE, "life {number}: it does not say where it answers on TCP");
+            let said = fs::read(&log)?;
+            let said = String::from_utf8_lossy(said.get(before as usize..).unwrap_or_default());
+            let at = said
+                .lines()
+                .find_map(|line| line.strip_prefix("tidemill: the API and /metrics are at "))
+                .filter(|_| said.ends_with('\n'));
+            life.address = at.unwrap_or_default().to_owned();
+            std::thread::sleep(Duration::from_millis(10));
         }
         Ok(life)
     }
@@ -326,7 +378,7 @@ fn act(place: &Place<'_>, life: &Life, routes: bool, draw: &mut Draw) -> Result<
         ensure!(good, "tidemill {} fails", arguments.join(" "));
         Ok(text)
     };
-    match draw.below(8) {
+    match draw.below(9) {
         0 => {
             fs::write(&config, format!("{}# {}\n", place.text, draw.below(1000)))?;
             must(&["reload"])?;
@@ -351,9 +403,9 @@ fn act(place: &Place<'_>, life: &Life, routes: bool, draw: &mut Draw) -> Result<
         5 => {
             // Who says nonsense, and goes away in the midst of it.
             let mut stream = UnixStream::connect(place.folder.join("s.sock"))?;
-            let bytes: Vec<u8> = (0..draw.below(3000)).map(|_| draw.below(256) as u8).collect();
-            let _ = stream.write_all(&bytes);
+            let _ = stream.write_all(&nonsense(draw));
         }
+        6 => on_tcp(&life.address, draw)?,
         _ => {
             let what = ["ports", "counters", "drops", "workers", "tables"][draw.below(5) as usize];
             let text = must(&["show", what])?;
@@ -361,6 +413,35 @@ fn act(place: &Place<'_>, life: &Life, routes: bool, draw: &mut Draw) -> Result<
                 serde_json::from_str::<Value>(line).with_context(|| format!("show {what}: {line}"))?;
             }
         }
+    }
+    Ok(())
+}
+
+fn nonsense(draw: &mut Draw) -> Vec<u8> {
+    (0..draw.below(3000)).map(|_| draw.below(256) as u8).collect()
+}
+
+/// From the network: one that says nonsense and goes, one that guesses a token, one that has it.
+fn on_tcp(address: &str, draw: &mut Draw) -> Result<()> {
+    let connect = || -> Result<TcpStream> {
+        let stream = TcpStream::connect(address)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        Ok(stream)
+    };
+    let _ = connect()?.write_all(&nonsense(draw));
+    for (token, status) in [("guessed-guessed-guessed-guessed", "401"), (TOKEN, "200")] {
+        let mut stream = connect()?;
+        write!(
+            stream,
+            "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nAuthorization: Bearer {token}\r\n\r\n"
+        )?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        let first = answer.lines().next().unwrap_or_default();
+        ensure!(
+            first.starts_with(&format!("HTTP/1.1 {status} ")),
+            "/metrics on TCP: {first:?} instead of {status}"
+        );
     }
     Ok(())
 }

@@ -178,7 +178,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    usage::is_journal();
+    tidemill_daemon::journal::tell_panics();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return usage::not_a_command(&error),

@@ -1,12 +1,9 @@
 //! What the program says: errors that are the caller's to mend (exit status 2), and output that may find no reader.
 
-use std::fs::File;
 use std::io::{ErrorKind, Write};
-use std::os::fd::AsFd;
-use std::os::unix::fs::MetadataExt;
 use std::process::ExitCode;
-use std::sync::OnceLock;
 use tidemill_control::schema::Severity;
+use tidemill_daemon::journal::{self, Priority, is_journal};
 
 /// Bad usage: a wrong option, key, address or file name.
 #[derive(Debug)]
@@ -87,33 +84,15 @@ pub(crate) fn complain(text: std::fmt::Arguments<'_>) {
 pub(crate) fn complain_as(severity: Severity, text: &str) {
     let mut out = std::io::stderr().lock();
     if is_journal() {
-        let _ = out.write_all(for_the_journal(severity, text).as_bytes());
+        let priority = match severity {
+            Severity::Error => Priority::Error,
+            Severity::Warning => Priority::Warning,
+            Severity::Info => Priority::Info,
+        };
+        let _ = out.write_all(journal::lines(priority, text).as_bytes());
     } else {
         let _ = writeln!(out, "{text}");
     }
-}
-
-/// A line as the journal takes it (sd-daemon(3)): with its level in front.
-fn for_the_journal(severity: Severity, text: &str) -> String {
-    let level = match severity {
-        Severity::Error => 3,
-        Severity::Warning => 4,
-        Severity::Info => 6,
-    };
-    text.lines().map(|line| format!("<{level}>{line}\n")).collect()
-}
-
-/// Whether standard error goes to the journal, as systemd says it (systemd.exec(5), `$JOURNAL_STREAM`): then each line says how severe it is. First asked at the start:
-/// a thread that is confined later could not find out.
-pub(crate) fn is_journal() -> bool {
-    static IS_JOURNAL: OnceLock<bool> = OnceLock::new();
-    *IS_JOURNAL.get_or_init(|| std::env::var("JOURNAL_STREAM").is_ok_and(|stream| is_standard_error(&stream)))
-}
-
-/// Whether standard error is the stream with this device and inode; a program that was started with another one has inherited the variable alone.
-fn is_standard_error(stream: &str) -> bool {
-    let Ok(copy) = std::io::stderr().as_fd().try_clone_to_owned() else { return false };
-    File::from(copy).metadata().is_ok_and(|there| stream == format!("{}:{}", there.dev(), there.ino()))
 }
 
 /// Whether the error is only that the reader of standard output has gone.

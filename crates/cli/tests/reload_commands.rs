@@ -1,4 +1,4 @@
-//! What a run is beside its packets: reloads of files that come slowly, what the service manager and the journal hear, documents, confined workers.
+//! What a run is beside its packets: reloads of files that come slowly, what the service manager, the journal and Prometheus hear, documents, confined workers.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)] // a test may
 
@@ -6,9 +6,9 @@ mod tool;
 
 use serde_json::Value;
 use std::fs::OpenOptions;
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
-use std::os::unix::net::UnixDatagram;
+use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use tool::Folder;
@@ -176,6 +176,57 @@ fn the_types_of_other_roles_are_known() {
         command.stderr(Stdio::null());
         let _running = answering(&folder, command);
         the_types_are_known(&folder);
+    }
+}
+
+/// Reads OpenMetrics as Prometheus' own library for Python does, which is strict: families and samples.
+const READ: &str = "import sys\n\
+    from prometheus_client.openmetrics.parser import text_string_to_metric_families as read\n\
+    families = list(read(sys.stdin.read()))\n\
+    assert all(one.documentation and one.type in ('counter', 'gauge') for one in families)\n\
+    print(len(families), sum(len(one.samples) for one in families))";
+
+/// What that makes of a text; `None` if it refuses it.
+fn read_by(python: &std::ffi::OsStr, text: &str) -> Option<String> {
+    let mut command = Command::new(python);
+    command.args(["-c", READ]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap().trim().to_owned();
+    println!("{said}{}", String::from_utf8_lossy(&output.stderr));
+    output.status.success().then_some(said)
+}
+
+#[test]
+fn prometheus_reads_the_metrics_of_runs() {
+    let Some(python) = std::env::var_os("TIDEMILL_PYTHON").filter(|value| !value.is_empty()) else {
+        return println!("skipped: prometheus_reads_the_metrics_of_runs (TIDEMILL_PYTHON is not set)");
+    };
+    for (role, section) in [
+        ("router", ""),
+        ("switch", ""),
+        ("nat", "[nat]\ninside = [\"b\"]\noutside = [\"a\"]\npool = [\"192.0.2.1\"]\n"),
+    ] {
+        let folder = Folder::new();
+        folder.write("run.toml", ROUTER.replace("router", role) + section);
+        let mut command = tidemill(&folder, "run run.toml");
+        command.stderr(Stdio::null());
+        let _running = answering(&folder, command);
+        let mut socket = UnixStream::connect(folder.path("s.sock")).unwrap();
+        socket.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        socket.read_to_string(&mut answer).unwrap();
+        let (head, text) = answer.split_once("\r\n\r\n").unwrap();
+        assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+        let families = text.lines().filter(|line| line.starts_with("# TYPE ")).count();
+        let samples = text.lines().filter(|line| !line.starts_with('#')).count();
+        assert!(families > 10 && samples > families, "{text}");
+        assert_eq!(read_by(&python, text), Some(format!("{families} {samples}")), "{text}");
+        // It would say if anything were wrong.
+        for (right, wrong) in [("# EOF\n", ""), ("_total{", "{"), ("# TYPE ", "# TYP ")] {
+            assert_eq!(read_by(&python, &text.replacen(right, wrong, 1)), None, "{right}");
+        }
     }
 }
 

@@ -20,9 +20,9 @@ pub struct Confined {
     pub landlock: bool,
 }
 
-/// What a thread may do from now on; made once, and taken on by each of them.
+/// What a thread may do from now on; found possible once, and taken on by each of them.
 #[derive(Debug, Clone)]
-pub struct Confinement(imp::Program);
+pub struct Confinement(());
 
 impl Confinement {
     /// What a worker needs.
@@ -30,7 +30,7 @@ impl Confinement {
     /// # Errors
     /// A system or processor that has no such thing.
     pub fn of_workers() -> Result<Self, ConfineError> {
-        imp::program().map(Confinement).map_err(|what| ConfineError { what })
+        imp::program().map(|_| Confinement(())).map_err(|what| ConfineError { what })
     }
 
     /// Confines the thread that calls; there is no way back.
@@ -38,7 +38,7 @@ impl Confinement {
     /// # Errors
     /// The kernel refuses.
     pub fn take_on(&self) -> Result<Confined, ConfineError> {
-        imp::take_on(&self.0).map_err(|what| ConfineError { what })
+        imp::take_on().map_err(|what| ConfineError { what })
     }
 }
 
@@ -52,10 +52,8 @@ mod imp {
     };
     use std::collections::BTreeMap;
 
-    pub(super) type Program = std::sync::Arc<BpfProgram>;
-
     /// What is there already: read, written, waited for, closed. Memory. Time. The end. What a port has to ask of its own socket. No call in this list takes a
-    /// path, makes a socket, a process or a thread, or reaches into another one.
+    /// path, makes a socket, a process or a thread, or reaches into another one. [`end`] has one more.
     const CALLS: &[i64] = &[
         // What is open.
         libc::SYS_read,
@@ -133,7 +131,8 @@ mod imp {
     const ASKED: &[libc::c_ulong] =
         &[libc::SIOCGIFFLAGS, libc::SIOCGIFMTU, libc::SIOCGIFHWADDR, libc::SIOCGIFINDEX];
 
-    pub(super) fn program() -> Result<Program, String> {
+    /// For the thread that calls.
+    pub(super) fn program() -> Result<BpfProgram, String> {
         let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
             CALLS.iter().chain(OLDER).map(|call| (*call, Vec::new())).collect();
         let asked = ASKED.iter().map(|request| {
@@ -142,18 +141,34 @@ mod imp {
         });
         let asked = asked.collect::<Result<_, _>>().map_err(|error| format!("seccomp: {error}"))?;
         rules.insert(libc::SYS_ioctl, asked);
+        let ends = end().map_err(|error| format!("seccomp: {error}"))?;
+        rules.extend(ends.map(|(call, rule)| (call, vec![rule])));
         let denied = SeccompAction::Errno(libc::EPERM as u32);
         let arch =
             TargetArch::try_from(std::env::consts::ARCH).map_err(|error| format!("seccomp: {error}"))?;
         let filter = SeccompFilter::new(rules, denied, SeccompAction::Allow, arch);
-        let program: Result<BpfProgram, _> = filter.and_then(TryInto::try_into);
-        program.map(Into::into).map_err(|error| format!("seccomp: {error}"))
+        filter.and_then(TryInto::try_into).map_err(|error| format!("seccomp: {error}"))
     }
 
-    pub(super) fn take_on(program: &Program) -> Result<Confined, String> {
+    /// SIGABRT to itself, as `abort` raises it: whoever ends so is seen to have, and not by the illegal instruction that `abort` falls back on. To no other thread or
+    /// process, and no other signal.
+    fn end() -> Result<[(i64, SeccompRule); 2], seccompiler::BackendError> {
+        let is = |argument, value: i64| {
+            SeccompCondition::new(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, value as u64)
+        };
+        let (process, thread) =
+            (i64::from(nix::unistd::getpid().as_raw()), i64::from(nix::unistd::gettid().as_raw()));
+        let abort = i64::from(libc::SIGABRT);
+        let tgkill = SeccompRule::new(vec![is(0, process)?, is(1, thread)?, is(2, abort)?])?;
+        let tkill = SeccompRule::new(vec![is(0, thread)?, is(1, abort)?])?;
+        Ok([(libc::SYS_tgkill, tgkill), (libc::SYS_tkill, tkill)])
+    }
+
+    pub(super) fn take_on() -> Result<Confined, String> {
+        let program = program()?;
         // Landlock first: behind seccomp it could not be asked for.
         let landlock = landlock()?;
-        seccompiler::apply_filter(program).map_err(|error| format!("seccomp: {error}"))?;
+        seccompiler::apply_filter(&program).map_err(|error| format!("seccomp: {error}"))?;
         Ok(Confined { landlock })
     }
 
@@ -177,13 +192,11 @@ mod imp {
 mod imp {
     use super::Confined;
 
-    pub(super) type Program = ();
-
-    pub(super) fn program() -> Result<Program, String> {
+    pub(super) fn program() -> Result<(), String> {
         Err("only Linux has that".into())
     }
 
-    pub(super) fn take_on((): &Program) -> Result<Confined, String> {
+    pub(super) fn take_on() -> Result<Confined, String> {
         Err("only Linux has that".into())
     }
 }

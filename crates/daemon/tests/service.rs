@@ -1,4 +1,4 @@
-//! What a service manager hears of a process, and what a confined thread can still do. The processes that are looked at are this one, started again.
+//! What a service manager and the journal hear of a process, and what a confined thread can still do. The processes that are looked at are this one, started again.
 #![allow(clippy::unwrap_used)] // a test may
 
 use std::process::{Command, Stdio};
@@ -69,10 +69,82 @@ fn the_manager_hears_what_it_is_told() {
     );
 }
 
+#[test]
+#[ignore = "started by a_panic_is_critical_in_the_journal"]
+fn as_one_that_panics() {
+    tidemill_daemon::journal::tell_panics();
+    let panics = || {
+        panic!("no such packet\nin here");
+    };
+    let thread = std::thread::Builder::new().name("worker-7".into());
+    assert!(thread.spawn(panics).unwrap().join().is_err());
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_panic_is_critical_in_the_journal() {
+    use std::os::unix::fs::MetadataExt;
+
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("said");
+    // Its file is the journal; or the variable is there, and standard error is somewhere else.
+    for is_journal in [true, false] {
+        let said = std::fs::File::create(&path).unwrap();
+        let there = said.metadata().unwrap();
+        let inode = there.ino() + u64::from(!is_journal);
+        let mut command = again("as_one_that_panics");
+        command.env("JOURNAL_STREAM", format!("{}:{inode}", there.dev())).env_remove("RUST_BACKTRACE");
+        assert!(command.stdout(Stdio::null()).stderr(said).status().unwrap().success());
+        let said = std::fs::read_to_string(&path).unwrap();
+        let lines: Vec<&str> = said.lines().filter(|line| !line.is_empty()).collect();
+        let level = if is_journal { "<2>" } else { "" };
+        let first = lines.iter().position(|line| {
+            line.starts_with(&format!("{level}thread 'worker-7'"))
+                && line.contains("panicked at ")
+                && line.contains("service.rs:")
+        });
+        let first = first.unwrap_or_else(|| panic!("{said}"));
+        assert_eq!(
+            lines[first + 1..first + 3],
+            [format!("{level}no such packet"), format!("{level}in here")],
+            "{said}"
+        );
+        assert!(is_journal || !said.contains("<2>"), "{said}");
+    }
+}
+
+/// What a worker does that is confined and aborts.
+#[cfg(target_os = "linux")]
+#[test]
+#[ignore = "started by a_confined_thread_that_aborts_ends_by_that_signal"]
+fn as_a_worker_that_aborts() {
+    let confinement = tidemill_daemon::confine::Confinement::of_workers().unwrap();
+    let abort = move || {
+        confinement.take_on().unwrap();
+        if std::hint::black_box(true) {
+            std::process::abort();
+        }
+    };
+    let _ = std::thread::spawn(abort).join();
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_confined_thread_that_aborts_ends_by_that_signal() {
+    use std::os::unix::process::ExitStatusExt;
+
+    const SIGABRT: i32 = 6;
+    let output = again("as_a_worker_that_aborts").output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.signal(), Some(SIGABRT), "{}: {said}", output.status);
+}
+
 /// A thread as a worker is, taken over: it tries whatever it likes. What it has stays of use to it, and the other threads are as free as before.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_confined_thread_opens_neither_files_nor_sockets() {
+    use nix::sys::pthread::{pthread_kill, pthread_self};
+    use nix::sys::signal::{Signal, kill, raise};
     use std::fs::File;
     use std::io::{ErrorKind, Read, Seek, Write};
     use std::net::{TcpListener, TcpStream, UdpSocket};
@@ -90,6 +162,7 @@ fn a_confined_thread_opens_neither_files_nor_sockets() {
     let (tell, told) = channel();
     let confinement = Confinement::of_workers().unwrap();
     let inside = folder.path().to_owned();
+    let (other, parent) = (pthread_self(), nix::unistd::getppid());
     let thread = std::thread::Builder::new().name("worker-0".into()).spawn(move || {
         let confined = confinement.take_on().unwrap();
         let denied = |what: &str, error: Option<std::io::Error>| {
@@ -118,6 +191,9 @@ fn a_confined_thread_opens_neither_files_nor_sockets() {
         denied("a pair", UnixStream::pair().err());
         denied("a program", Command::new("/bin/true").status().err());
         denied("a thread", std::thread::Builder::new().spawn(|| ()).err());
+        denied("another process", kill(parent, None::<Signal>).err().map(Into::into));
+        // `abort` alone may send a signal, and to itself: with any of these all of this would end.
+        let _ = (raise(Signal::SIGUSR1), pthread_kill(other, Signal::SIGABRT));
         // What is open works on; so do memory, time, waiting and locks.
         let mut near = near;
         near.write_all(b"packet").unwrap();

@@ -5,6 +5,7 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use tidemill_classify::Grouping;
+use tidemill_classify::cache::Settings;
 use tidemill_classify::pipeline::LoadError;
 use tidemill_classify::text::TextError;
 
@@ -53,6 +54,18 @@ impl Default for SwitchSection {
             stations: 8192,
             station_age_s: 300,
             vlans: BTreeMap::new(),
+        }
+    }
+}
+
+impl SwitchSection {
+    /// One worker's caches.
+    pub fn caches(&self) -> Settings {
+        Settings {
+            exact: self.exact,
+            signatures: self.signatures,
+            megaflows: self.megaflows,
+            masks: self.masks,
         }
     }
 }

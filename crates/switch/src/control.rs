@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use tidemill_burst::DropReason;
 use tidemill_classify::RuleId;
-use tidemill_classify::cache::{Cache, CacheError, Settings};
+use tidemill_classify::cache::{Cache, CacheError};
 use tidemill_classify::flows::{
     PortNames, read_filter, read_flows, read_packet, show_flow, show_group, show_looked, show_meter,
 };
@@ -123,12 +123,7 @@ impl SwitchControl {
             grouping: section.classifier.grouping(),
         };
         let mut book = Pipeline::new(domain, settings);
-        let caches = Settings {
-            exact: section.exact,
-            signatures: section.signatures,
-            megaflows: section.megaflows,
-            masks: section.masks,
-        };
+        let caches = section.caches();
         let (mut seats, mut boards) = (Vec::new(), Vec::new());
         for _ in 0..workers {
             let cache = Cache::new(caches, secret).map_err(|error| match error {

@@ -9,6 +9,7 @@
 //! /etc/tidemill/tidemill.toml                    a conffile: what an operator changed stays
 //! ```
 
+mod clean;
 mod trial;
 
 use crate::{env, man, proc};
@@ -34,6 +35,9 @@ pub(crate) struct Options {
     /// Install, upgrade, remove and purge it, on a copy of this system that is thrown away (root, Debian or Ubuntu, overlayfs)
     #[arg(long)]
     trial: bool,
+    /// The same on a clean Debian with a systemd of its own, where each example role's unit is started (root, debootstrap, systemd-nspawn; two minutes, four the first time)
+    #[arg(long)]
+    clean: bool,
 }
 
 /// Makes the package.
@@ -48,9 +52,14 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     let out = env::root().join(&options.out);
     let package = make(&binary, &out, options.revision)?;
     println!("deb: {}", package.display());
-    if options.trial {
+    if options.trial || options.clean {
         let next = make(&binary, &out, options.revision + 1)?;
-        trial::run(&package, &next, &out)?;
+        if options.trial {
+            trial::run(&package, &next, &out)?;
+        }
+        if options.clean {
+            clean::run(&package, &next)?;
+        }
     }
     Ok(true)
 }

@@ -19,7 +19,7 @@ mod part7;
 mod part8;
 mod part9;
 
-use crate::{env, proc};
+use crate::{env, proc, python};
 use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 use std::path::PathBuf;
@@ -89,7 +89,7 @@ impl Machine {
     /// The same, and all that they printed.
     fn tests_said(&self, arguments: &[&str], least: usize) -> Result<(usize, String)> {
         let mut command = env::cargo();
-        command.args(["test", "--quiet"]).args(outspoken(arguments));
+        command.args(["test", "--quiet"]).args(outspoken(arguments)).envs(python::variable());
         let mut text = String::new();
         if !proc::lines(&mut command, |line| text.extend([line, "\n"]))? {
             let failures = text.find("failures:").map_or(&*text, |at| &text[at..]);

@@ -18,9 +18,9 @@ pub(crate) const LINES: &[Line] = &[
         Ok(Outcome::Pass(format!("{} tests", passed + run)))
     }),
     (
-        "log levels by module, by file, reload and command, and in the journal; each role's OpenAPI document; reloads wait for files beside all else",
+        "log levels by module, by file, reload and command, and in the journal; each role's OpenAPI document; Prometheus reads the metrics; reloads wait for files beside all else",
         |machine| {
-            let passed = machine.tests(&["-p", "tidemill-cli", "--test", "reload_commands"], 5)?;
+            let passed = machine.tests(&["-p", "tidemill-cli", "--test", "reload_commands"], 6)?;
             Ok(Outcome::Pass(format!("{passed} tests: reload_commands")))
         },
     ),
@@ -43,7 +43,7 @@ pub(crate) const LINES: &[Line] = &[
         Ok(verdict(totals.failed == 0 && totals.passed == 1, format!("{totals}, {seconds} s")))
     }),
     ("a compromised worker thread opens neither files nor sockets", |machine| {
-        let passed = machine.tests(&["-p", "tidemill-daemon", "--test", "service"], 2)?;
+        let passed = machine.tests(&["-p", "tidemill-daemon", "--test", "service"], 4)?;
         let run = ["-p", "tidemill-cli", "--test", "reload_commands", "the_workers_of_a_run_are_confined"];
         let run = machine.tests(&run, 1)?;
         Ok(Outcome::Pass(format!("{passed} tests: service; {run} of a run's workers")))
@@ -55,6 +55,11 @@ pub(crate) const LINES: &[Line] = &[
     (
         "the package is installed, its examples run, it is upgraded, removed, and leaves nothing (root)",
         |machine| Ok(Outcome::Pass(machine.said(&["deb", "--trial"])?)),
+    ),
+    // Debian is fetched once, and kept.
+    (
+        "clean Debian with its own systemd: units, watchdog, upgrade at work, journal, removal (root, apt-get install debootstrap systemd-container)",
+        |machine| Ok(Outcome::Pass(machine.said(&["deb", "--clean"])?)),
     ),
     (
         "soak: every role under load, with reloads, churn, faults and kills: books, memory, drop reasons",

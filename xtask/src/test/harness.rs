@@ -38,7 +38,7 @@ pub(crate) fn unit() -> Result<Totals> {
     arguments.extend(named(&targets(|name| !is_real(name) && !is_root(name) && !is_loom(name))?));
     let features = ["--features", features()].map(str::to_owned);
     arguments.extend_from_slice(&features);
-    let mut totals = cargo_test(&arguments, &Vec::new())?;
+    let mut totals = cargo_test(&arguments, &python::variable().into_iter().collect())?;
     let doc = [&["--workspace".to_owned(), "--doc".to_owned()], &features[..]].concat();
     totals += cargo_test(&doc, &Vec::new())?;
     Ok(totals)
@@ -73,7 +73,7 @@ const OPTIMISED: &str = "tidemill-lpm";
 
 pub(crate) fn real() -> Result<Totals> {
     let why = env::data().is_none().then_some("TIDEMILL_DATA is not set");
-    let python = python::interpreter().map(|path| ("TIDEMILL_PYTHON", path.into_os_string()));
+    let python = python::variable();
     let (long, short): (Vec<_>, Vec<_>) =
         targets(is_real)?.into_iter().partition(|target| target.package == OPTIMISED);
     let flags = ["--workspace", "--exclude", OPTIMISED, "--features", features()];

@@ -84,6 +84,14 @@ pub struct Settings {
     pub masks: usize,
 }
 
+impl Settings {
+    /// Bytes that a cache of this size takes when it is full: of exact matches, of signatures, of megaflows.
+    pub fn bytes(&self) -> [f64; 3] {
+        let flow = Table::BYTES_PER_SLOT;
+        [self.exact as f64 * flow, self.signatures as f64 * 4.0, self.megaflows as f64 * flow]
+    }
+}
+
 impl Default for Settings {
     /// 8,192 exact matches and 2^20 signatures as Open vSwitch has them, 65,536 megaflows, 256 masks.
     fn default() -> Self {

@@ -16,6 +16,19 @@ fn no_field_is_where_masks_are_numbered() {
     assert_eq!((number_of(&key), key.0[5] >> 14), (0x1234, u64::MAX >> 14));
 }
 
+/// But for buckets that are not whole, and the door's half a byte or two for each megaflow.
+#[test]
+fn a_cache_takes_what_is_said() {
+    for settings in [
+        Settings { exact: 10_000, signatures: 100_000, megaflows: 20_000, masks: 256 },
+        Settings { exact: 0, signatures: 0, megaflows: 20_000, masks: 256 },
+    ] {
+        let bytes = Cache::new(settings, 5).unwrap().bytes() as f64;
+        let said: f64 = settings.bytes().iter().sum();
+        assert!((bytes / said - 1.0).abs() < 0.03, "{bytes} bytes, said: {said}");
+    }
+}
+
 /// Rules of which the first makes every decision depend on the whole MAC address of the sender, and the cache in front of them.
 struct Flooded {
     rules: LiveRules,

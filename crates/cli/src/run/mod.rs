@@ -134,6 +134,7 @@ pub(crate) fn run(args: RunArgs) -> Result<bool> {
     let base = args.config.parent().unwrap_or(Path::new("")).to_path_buf();
     setup::check_files(&config, &args.config, &base, args.record.as_deref())?;
     harden::check(&config, &name, args.record.is_some())?;
+    room::refuse(&name, &config)?;
     let tcp = config.control.as_ref().map(ControlSection::tcp).transpose()?.flatten();
     // So are addresses that cannot be had, which are waited for by nobody.
     let bound = tcp.as_ref().map(Tcp::bind).transpose()?;
@@ -311,6 +312,7 @@ pub(crate) fn check(args: CheckArgs) -> Result<bool> {
     harden::check(&config, &name, false)?;
     config.control.as_ref().map(ControlSection::tcp).transpose()?;
     let (graph, said) = role::check(&config, &name)?;
+    room::warn(&name, &config);
     let graph = graph.build()?;
     tidemill_graph::check_stages(&graph, &config.run.stages)
         .map_err(|error| usage(format!("{name}: run.{error}")))?;

@@ -172,6 +172,19 @@ fn the_page_shows_what_runs() {
     };
     between(&folder, &mut browser, way, by_edge);
     browser.until("document.querySelector('#chart .top') && document.querySelector('#legend b')");
+    // No two areas look the same, and each has its line in the legend.
+    let fills = |of: &str| {
+        format!(
+            "[...document.querySelectorAll('{of}')].map((one) => one.getAttribute('fill')).filter((fill) => fill && fill.startsWith('url(#look-'))"
+        )
+    };
+    let looks = format!(
+        "(() => {{ const [areas, lines] = [{}, {}]; \
+         return areas.length > 1 && areas.length === lines.length && areas.length === new Set(areas).size && lines.every((line) => areas.includes(line)); }})()",
+        fills("#chart path"),
+        fills("#legend rect")
+    );
+    browser.until(&looks);
     browser.picture("overview-1280");
 
     // Through all panels with the arrow keys.

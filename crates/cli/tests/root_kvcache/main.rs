@@ -34,6 +34,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::fs::File;
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 use tidemill_control::Client;
 use tidemill_control::schema::Done;
@@ -117,11 +118,33 @@ fn judge(said: &Value) {
     assert!(dropped.keys().all(|reason| reason.starts_with("kv-")), "{said}");
 }
 
-fn commands(section: &str, seed: u64, commands: u64) {
+/// KiB of memory that a process has; 0 if it has ended.
+fn memory_kib(pid: u32) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    line.map_or(0, |line| line.trim().trim_end_matches(" kB").parse().unwrap())
+}
+
+/// Returns how much memory the cache had meanwhile, five times a second.
+fn commands(section: &str, seed: u64, commands: u64) -> Vec<u64> {
     let middle = Netns::new("middle");
     let mut lab = Lab::behind(&middle);
     let mut bridge = Bridge::start(&middle, section);
-    let ran = run(&mut lab, seed, commands).unwrap_or_else(|fault| panic!("{}", fault.text));
+    let pid = bridge.child.id();
+    let (ran, looks) = std::thread::scope(|scope| {
+        let (running, ended) = channel::<()>();
+        let looks = scope.spawn(move || {
+            let mut looks = Vec::new();
+            while ended.recv_timeout(Duration::from_millis(200)) == Err(RecvTimeoutError::Timeout) {
+                looks.push(memory_kib(pid));
+            }
+            looks
+        });
+        let ran = run(&mut lab, seed, commands);
+        drop(running);
+        (ran, looks.join().unwrap())
+    });
+    let ran = ran.unwrap_or_else(|fault| panic!("{}", fault.text));
     println!("{ran:?}\n{:?}", bridge.counters().unwrap().counters);
     // Were all of them lost, nothing would have been looked at; nor if the cache had never answered.
     assert!(ran.asked > commands / 10 && ran.lost < ran.asked / 20, "{ran:?}");
@@ -130,6 +153,7 @@ fn commands(section: &str, seed: u64, commands: u64) {
     assert!(hits > 20, "{hits} hits");
     assert!(bridge.count("tcp-mutation") > 0 && bridge.count("tcp-released") > 0);
     judge(&bridge.end());
+    looks
 }
 
 #[test]
@@ -142,7 +166,12 @@ fn commands_of_any_kind() {
 #[ignore = "ten million commands: an hour"]
 fn ten_million_commands() {
     let Some(_turn) = turn("ten_million_commands") else { return };
-    commands("misses = 1", seed(7), 10_000_000);
+    let looks = commands("misses = 1", seed(7), 10_000_000);
+    // Warm after a quarter, it grows no more: as much as a life of `cargo xtask soak` may.
+    let warm = looks[..looks.len() / 4].iter().copied().max().unwrap();
+    let most = looks.iter().copied().max().unwrap();
+    println!("{warm} KiB of memory when it was warm, at most {most}");
+    assert!(most <= warm + 16_384, "{warm} KiB, then {most}");
 }
 
 #[test]

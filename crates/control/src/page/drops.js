@@ -4,10 +4,10 @@ import { Rates, el, exact, fill, pps, short, svg, table } from "./show.js";
 
 const SECONDS = 120; // two minutes
 const [H, LEFT, RIGHT, TOP, BOTTOM] = [260, 58, 8, 12, 26];
-// Okabe and Ito's colours with a pattern each; the last is for all others.
+// Okabe and Ito's colours with a pattern each; the last is for all others. tests/live/colours.rs has how far apart they are without red, green or blue.
 const LOOKS = [
   ["#e69f00", "M0 0H8"], ["#56b4e9", "M0 8L8 0"], ["#009e73", "M0 0L8 8"], ["#cc79a7", "M4 0V8"],
-  ["#d55e00", "M0 4H8M4 0V8"], ["#0072b2", "M0 0L8 8M0 8L8 0"], ["#999999", ""],
+  ["#d55e00", "M0 4H8M4 0V8"], ["#0072b2", "M0 0L8 8M0 8L8 0"], ["#555555", ""],
 ];
 
 function swatch(id, [colour, lines]) {

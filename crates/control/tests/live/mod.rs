@@ -1,5 +1,7 @@
 //! What changes while one looks: events and their readers, panels, and the page that shows them.
 
+mod colours;
+
 use crate::LONG;
 use crate::tcp::{READ, connect, exchange, tokens};
 use serde_json::Value;

@@ -44,6 +44,10 @@ pub(crate) struct HalfOpen<const W: usize> {
 }
 
 impl<const W: usize> HalfOpen<W> {
+    /// Bytes of memory for each that there is room for.
+    pub(crate) const BYTES_PER_PLACE: f64 =
+        size_of::<Place<W>>() as f64 + 4.0 + 2.0 * FlowTable::<2, [u64; 2]>::BYTES_PER_SLOT;
+
     /// Room for so many, and for so many of one source.
     pub(crate) fn new(room: usize, of_source: u32, secret: u128) -> Result<Self, SizeError> {
         let room = room.clamp(1, NONE as usize - 1);

@@ -2,6 +2,7 @@
 
 use crate::filter::config::FilterSection;
 use crate::filter::error::FilterError;
+use crate::filter::states::States;
 
 /// How long things are known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -114,9 +115,39 @@ pub fn check(section: &FilterSection) -> Result<(Plan, Times), FilterError> {
     Ok((plan, times))
 }
 
+/// Bytes that the tables of one worker take when they are full: of `states`, of `half_open`, of `unanswered`.
+pub fn table_bytes(section: &FilterSection) -> [f64; 3] {
+    type V4 = States<u32, 2>;
+    type V6 = States<u128, 5>;
+    let unanswered = section.unanswered.min(section.states.div_ceil(2));
+    let waiting = V4::BYTES_PER_WAITING + V6::BYTES_PER_WAITING;
+    [
+        section.states as f64 * (V4::BYTES_PER_STATE + V6::BYTES_PER_STATE),
+        section.half_open.min(section.states) as f64 * waiting,
+        unanswered as f64 * waiting,
+    ]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// But for buckets that are not whole.
+    #[test]
+    fn tables_take_what_is_said() {
+        let section = FilterSection {
+            rules: Some("filter.rules".into()),
+            states: 20_000,
+            half_open: 5000,
+            unanswered: 7000,
+            ..FilterSection::default()
+        };
+        let (plan, _) = check(&section).unwrap();
+        let v4 = States::<u32, 2>::new(&plan, 7).unwrap().bytes();
+        let bytes = (v4 + States::<u128, 5>::new(&plan, 7).unwrap().bytes()) as f64;
+        let said: f64 = table_bytes(&section).iter().sum();
+        assert!((bytes / said - 1.0).abs() < 0.01, "{bytes} bytes, said: {said}");
+    }
 
     fn said(change: impl Fn(&mut FilterSection)) -> String {
         let mut section = FilterSection { rules: Some("filter.rules".into()), ..FilterSection::default() };

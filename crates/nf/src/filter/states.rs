@@ -48,6 +48,12 @@ pub struct States<A, const W: usize> {
 }
 
 impl<A: Net<W>, const W: usize> States<A, W> {
+    /// Bytes of memory for each connection that there is room for, with its source.
+    pub(crate) const BYTES_PER_STATE: f64 =
+        (FlowTable::<W, Words>::BYTES_PER_SLOT + FlowTable::<2, u64>::BYTES_PER_SLOT) * 9.0 / 8.0;
+    /// Bytes of memory for each that may wait for an answer.
+    pub(crate) const BYTES_PER_WAITING: f64 = HalfOpen::<W>::BYTES_PER_PLACE;
+
     pub(crate) fn new(plan: &Plan, secret: u128) -> Result<Self, SizeError> {
         let room = plan.states.max(1);
         // Up to nine tenths of the slots are taken: there is room for every connection.

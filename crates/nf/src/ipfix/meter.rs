@@ -183,6 +183,10 @@ impl std::fmt::Debug for Meter {
 }
 
 impl Meter {
+    /// Bytes of memory for each flow that there is room for, of both families.
+    pub const BYTES_PER_FLOW: f64 =
+        FlowTable::<W4, State>::BYTES_PER_SLOT + FlowTable::<W6, State>::BYTES_PER_SLOT;
+
     /// One with room for so many flows of each family.
     ///
     /// # Errors

@@ -4,6 +4,7 @@ use crate::nat::config::{Filtering, NatSection, Pooling, StaticProtocol};
 use crate::nat::error::NatError;
 use crate::nat::ip::{Endpoint, Family, Proto};
 use crate::nat::ports::REGISTERED;
+use crate::nat::state::State;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use tidemill_ip::{Interfaces, Owner};
@@ -145,6 +146,22 @@ impl<A: Copy + Into<u128>> Deterministic<A> {
     pub fn block_of(&self, host: A) -> u128 {
         host.into() >> self.own_bits << self.own_bits
     }
+}
+
+/// Bytes that the tables of one worker take when they are full: of `mappings`, and of `sessions`. A family without an address in the pool has none.
+pub fn table_bytes(section: &NatSection) -> [f64; 2] {
+    type V4 = State<u32, 1, 2, 4>;
+    type V6 = State<u128, 3, 3, 7>;
+    let has = |v6: bool| section.pool.iter().any(|text| text.contains(':') == v6);
+    let (mappings, sessions) = (section.mappings as f64, section.sessions as f64);
+    let remotes = section.filtering == Filtering::AddressDependent;
+    let of = |there: bool, mapping: f64, session: f64, remote: f64| match there {
+        true => [mappings * mapping, sessions * (session + if remotes { remote } else { 0.0 })],
+        false => [0.0; 2],
+    };
+    let v4 = of(has(false), V4::BYTES_PER_MAPPING, V4::BYTES_PER_SESSION, V4::BYTES_PER_REMOTE);
+    let v6 = of(has(true), V6::BYTES_PER_MAPPING, V6::BYTES_PER_SESSION, V6::BYTES_PER_REMOTE);
+    [v4[0] + v6[0], v4[1] + v6[1]]
 }
 
 /// Everything.

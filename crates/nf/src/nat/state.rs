@@ -116,6 +116,8 @@ pub struct Share {
     pub workers: usize,
 }
 
+/// Slots of a table for each entry that it has room for: it takes new ones up to a load of 0.95.
+const SLOTS: f64 = 17.0 / 16.0;
 /// Buckets that one step of the sweep looks at.
 const STEP: usize = 8;
 const LANES: usize = 31;
@@ -175,6 +177,19 @@ pub struct State<A: Family<E, S, T>, const E: usize, const S: usize, const T: us
 }
 
 impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: usize> State<A, E, S, T> {
+    /// Bytes of memory for each mapping that there is room for.
+    pub(crate) const BYTES_PER_MAPPING: f64 = {
+        let table = FlowTable::<E, u64>::BYTES_PER_SLOT * SLOTS;
+        2.0 * table + size_of::<Mapping<A>>() as f64 + Hosts::<A, E, S, T>::BYTES_PER_HOST
+    };
+    /// Bytes of memory for each session that there is room for.
+    pub(crate) const BYTES_PER_SESSION: f64 = {
+        let tables = FlowTable::<S, [u64; T]>::BYTES_PER_SLOT + FlowTable::<E, u64>::BYTES_PER_SLOT / 4.0;
+        tables * SLOTS + size_of::<(Key<S>, u8)>() as f64 / 8.0
+    };
+    /// And with address-dependent filtering so many more.
+    pub(crate) const BYTES_PER_REMOTE: f64 = FlowTable::<S, u64>::BYTES_PER_SLOT * SLOTS;
+
     /// Tables for one worker. `secret` is what nobody outside can know: it places flows and chooses ports.
     ///
     /// # Errors

@@ -5,7 +5,6 @@ mod offload;
 
 use super::config::{Config, OTHERS};
 use super::role::{LeftOver, Open, Opening, Role, Told, Trouble, figures};
-use super::room;
 use super::router::{self, Router};
 use super::service::{checked_room, lock, unchanged};
 use crate::usage;
@@ -16,7 +15,6 @@ use std::sync::{Arc, Mutex};
 use std::thread::Scope;
 use tidemill_control::Registry;
 use tidemill_control::schema::Table;
-use tidemill_gatekeeper::gate::Gate;
 use tidemill_gatekeeper::{Counter, GateError, GatekeeperControl};
 use tidemill_graph::GraphBuilder;
 use tidemill_graph::record::Recorder;
@@ -39,7 +37,6 @@ pub(super) struct Gatekeeper {
 /// Makes a Gatekeeper: its router with its ports, and the gate.
 pub(super) fn open(opening: &Opening<'_>) -> Result<Open> {
     check_section(opening.config, opening.name)?;
-    room::refuse(opening.name, FLOWS, table_bytes(opening.config))?;
     let (below, fronted) = Below::open(opening)?;
     let Opening { config, text, name, base, places, domain, record, .. } = *opening;
     let config = fronted.as_ref().unwrap_or(config);
@@ -48,15 +45,6 @@ pub(super) fn open(opening: &Opening<'_>) -> Result<Open> {
     let (router, ports, state) = router::make(opening)?;
     let role = Arc::new(gatekeeper(opening, router, record, below)?);
     Ok(Open { role, ports, state })
-}
-
-const FLOWS: &str = "gatekeeper.flows";
-
-/// What the tables of all workers take when they are full.
-fn table_bytes(config: &Config) -> f64 {
-    let flows = config.gatekeeper.clone().unwrap_or_default().flows;
-    let bytes = Gate::<u32, 1>::BYTES_PER_FLOW + Gate::<u128, 4>::BYTES_PER_FLOW;
-    flows as f64 * bytes * config.run.workers as f64
 }
 
 /// Makes the Gatekeeper of a record.
@@ -91,7 +79,6 @@ pub(super) fn check(config: &Config, name: &str) -> Result<(GraphBuilder, String
             "tidemill: {name}: warning: what flow specifications mark from the front leaves with DSCP 0: say gatekeeper.keep_dscp = true to keep it"
         );
     }
-    room::warn(name, FLOWS, table_bytes(config));
     let said = format!("{routes}; in front: {}; {} policies{below}", front.join(", "), section.policy.len());
     Ok((graph, said))
 }

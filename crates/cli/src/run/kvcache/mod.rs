@@ -5,7 +5,6 @@ mod api;
 use super::bridge::{self, Bridge};
 use super::config::Config;
 use super::role::{LeftOver, Open, Opening, Role, Told, Trouble, figures};
-use super::room;
 use super::service::{lock, unchanged};
 use super::setup;
 use crate::usage;
@@ -29,19 +28,10 @@ pub(super) struct Kvcache {
 pub(super) fn open(opening: &Opening<'_>) -> Result<Open> {
     let Opening { config, base, places, .. } = *opening;
     only_live(config, opening.name, opening.record)?;
-    room::refuse(opening.name, MEMORY, memory_bytes(config))?;
     // A wrong section is found before ports are opened.
     let control = control(opening)?;
     let (ports, bridge) = Bridge::open(&bridge::seeing(config), base, places)?;
     Ok(Open { role: kvcache(control, bridge, opening), ports, state: Vec::new() })
-}
-
-const MEMORY: &str = "kvcache.l1.memory_mib";
-
-/// What L1 takes when it is full, its places for keys apart.
-fn memory_bytes(config: &Config) -> f64 {
-    let l1 = config.kvcache.clone().unwrap_or_default().l1;
-    if l1.entries == 0 { 0.0 } else { l1.memory_mib as f64 * f64::from(1 << 20) }
 }
 
 /// What a host did is in no record, and what it does now has nothing to do with a capture.
@@ -87,7 +77,6 @@ pub(super) fn check(config: &Config, name: &str) -> Result<(GraphBuilder, String
     }
     let control = KvcacheControl::new(&section, &bridge::names(config), config.run.workers);
     let control = control.map_err(|error| mistake(name, &error))?;
-    room::warn(name, MEMORY, memory_bytes(config));
     let said = format!("from {} to {}, {said}", control.clients(), control.servers());
     Ok((tidemill_kvcache::graph(&control), said))
 }

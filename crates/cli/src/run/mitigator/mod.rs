@@ -5,7 +5,6 @@ mod api;
 use super::bridge::{self, Bridge};
 use super::config::Config;
 use super::role::{LeftOver, Open, Opening, Role, Told, Trouble, figures};
-use super::room;
 use super::service::{checked_room, lock, now_ns, unchanged};
 use crate::usage;
 use anyhow::Result;
@@ -31,7 +30,6 @@ pub(super) struct Mitigator {
 /// Makes a mitigator: its ports, which see every frame, and its control side.
 pub(super) fn open(opening: &Opening<'_>) -> Result<Open> {
     let Opening { config, base, places, .. } = *opening;
-    room::refuse(opening.name, ENTRIES, table_bytes(config))?;
     // A wrong section is found before ports are opened.
     let mut control = control(opening)?;
     let mut seeing = bridge::seeing(config);
@@ -46,15 +44,6 @@ pub(super) fn open(opening: &Opening<'_>) -> Result<Open> {
         control.adopt(now_ns());
     }
     Ok(Open { role: mitigator(control, bridge, opening), ports, state: Vec::new() })
-}
-
-const ENTRIES: &str = "mitigator.entries";
-
-/// What the tables of all workers take when they are full.
-fn table_bytes(config: &Config) -> f64 {
-    let entries = config.mitigator.clone().unwrap_or_default().entries;
-    let (v4, v6) = tidemill_amp::Mitigator::bytes_per_entry();
-    entries as f64 * (v4 + v6) * config.run.workers as f64
 }
 
 /// Where an offload goes.
@@ -120,7 +109,6 @@ pub(super) fn reopen(opening: &Opening<'_>) -> Result<Arc<dyn Role>> {
 /// Checks a mitigator's configuration.
 pub(super) fn check(config: &Config, name: &str) -> Result<(GraphBuilder, String)> {
     let mut section = config.mitigator.clone().unwrap_or_default();
-    room::warn(name, ENTRIES, table_bytes(config));
     // Nothing will flow: small tables do.
     section.entries = checked_room(section.entries);
     let control = MitigatorControl::new(&section, &bridge::names(config), config.run.workers, &Domain::new());

@@ -22,6 +22,34 @@ fn said(text: &str) -> String {
     }
 }
 
+/// What a configuration is said to ask for is what its tables have: but for the pool's ports, and buckets that are not whole.
+#[test]
+fn tables_take_what_is_said() {
+    use crate::nat::translate::{Nat4, Nat6};
+    let share = crate::nat::state::Share { worker: 0, workers: 1 };
+    let near = |bytes: usize, said: f64| {
+        let bytes = (bytes - 3 * 8192) as f64;
+        assert!((bytes / said - 1.0).abs() < 0.01, "{bytes} bytes, said: {said}");
+    };
+    for filtering in ["address-dependent", "endpoint-independent"] {
+        let section = |pool: &str| -> NatSection {
+            let text = format!(
+                "inside = [\"lan\"]\noutside = [\"wan\"]\npool = [{pool}]\nmappings = 20000\nsessions = 50000\nfiltering = \"{filtering}\""
+            );
+            toml::from_str(&text).unwrap()
+        };
+        let (one, other) = (section("\"192.0.2.1\""), section("\"2001:db8::1\""));
+        let v4 = check(&one, &interfaces()).unwrap().v4.unwrap();
+        near(Nat4::new(v4, share, 7).unwrap().state().bytes(), table_bytes(&one).iter().sum());
+        let v6 = check(&other, &interfaces()).unwrap().v6.unwrap();
+        near(Nat6::new(v6, share, 7).unwrap().state().bytes(), table_bytes(&other).iter().sum());
+        let both = table_bytes(&section("\"192.0.2.1\", \"2001:db8::1\""));
+        for ((both, one), other) in both.iter().zip(table_bytes(&one)).zip(table_bytes(&other)) {
+            assert!((both - one - other).abs() < 1.0);
+        }
+    }
+}
+
 #[test]
 fn every_mistake_is_named_with_its_key() {
     for (more, what) in [

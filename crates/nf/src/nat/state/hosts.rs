@@ -81,6 +81,14 @@ impl<A: Family<E, S, T> + Into<u128>, const E: usize, const S: usize, const T: u
         })
     }
 
+    /// Bytes of memory for each host that there is room for.
+    pub(super) const BYTES_PER_HOST: f64 = {
+        let slots = 17.0 / 16.0;
+        let network = FlowTable::<1, u64>::BYTES_PER_SLOT * slots + size_of::<Network>() as f64 + 4.0;
+        let own = FlowTable::<E, u64>::BYTES_PER_SLOT * slots + size_of::<Host<A>>() as f64 + 4.0;
+        if A::V6 { own + network } else { own }
+    };
+
     pub(super) fn bytes(&self) -> usize {
         self.numbers.bytes()
             + self.network_numbers.bytes()
