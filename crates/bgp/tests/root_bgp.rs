@@ -339,7 +339,7 @@ fn root_gobgp_gives_flow_specifications() {
         [
             "destination 20.0.0.1/32, destination port >=137 & <=139 | =8080, length >100: 1000 bytes/s, DSCP 8",
             "destination 20.0.0.2/32, TCP flags all of 0x2, fragment any of 0x2: sample",
-            "destination 20.0.0.3/32: redirect",
+            "destination 20.0.0.3/32: redirect to VRF 64497:1",
             "destination 20.0.0.0/24, protocol =17, source port =53: drop",
             "destination 203.0.113.0/24: drop",
             "destination 2001:db8:1::1/128, flow label =5: drop",

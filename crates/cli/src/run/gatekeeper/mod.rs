@@ -78,7 +78,7 @@ pub(super) fn check(config: &Config, name: &str) -> Result<(GraphBuilder, String
         GatekeeperControl::new(&section, interfaces, 1, &domain).map_err(|error| mistake(name, &error))?;
     let mut graph = tidemill_router::graph(&control);
     tidemill_gatekeeper::splice(&mut graph, &gate, router::host(&control));
-    router::check_flowspec(&mut graph, config, &domain);
+    router::check_flowspec(&mut graph, config, &domain, &control);
     let front: Vec<&str> = interfaces
         .iter()
         .zip(&gate.settings().front)
@@ -188,7 +188,7 @@ impl Role for Gatekeeper {
         self.router.with_control(|control| {
             let mut graph = tidemill_router::graph(control);
             tidemill_gatekeeper::splice(&mut graph, &lock(&self.gate), router::host(control));
-            self.router.splice_flowspec(&mut graph);
+            self.router.splice_flowspec(&mut graph, control);
             graph
         })
     }
