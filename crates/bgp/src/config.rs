@@ -156,6 +156,9 @@ pub struct AnnounceSection {
     /// Communities: `["65000:1"]`.
     #[serde(default)]
     pub communities: Vec<String>,
+    /// A Gatekeeper's: whether it is withdrawn while none of the Grantors of its policies answers probes. Those of which it covers a part count, too.
+    #[serde(default)]
+    pub while_grantors: bool,
 }
 
 /// BMP: other routers tell what they hear.
@@ -238,6 +241,12 @@ impl BgpSection {
     /// One line: the key, what is wrong, what to do.
     pub fn check(&self) -> Result<(), String> {
         self.with_passwords(&|_| Ok(String::from("x"))).map(|_| ())
+    }
+
+    /// Prefixes that are announced only while a Grantor answers.
+    pub fn while_grantors(&self) -> Vec<AnyPrefix> {
+        let such = self.announce.iter().filter(|announce| announce.while_grantors);
+        such.filter_map(|announce| announce.export().ok()).map(|export| export.prefix).collect()
     }
 
     /// Route targets that flow specifications redirect to, and the names of their VRFs.

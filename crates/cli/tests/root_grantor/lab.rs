@@ -90,6 +90,12 @@ impl Tidemill {
         text
     }
 
+    /// Starts it again, after its end.
+    pub(crate) fn start_again(&mut self, inside: &Netns) {
+        let config = self.read("toml");
+        *self = Tidemill::start(self.folder.clone(), self.name, &config, inside, self.counters);
+    }
+
     pub(crate) fn hangup(&self) {
         kill_process(Pid::from_child(&self.child), Signal::HUP).unwrap();
     }
@@ -127,11 +133,19 @@ pub(crate) struct Plan<'a> {
     pub(crate) decisions: &'a str,
     /// Whether there is a second Gatekeeper, with a client of its own.
     pub(crate) second: bool,
+    /// More of the Gatekeepers' configurations.
+    pub(crate) gates: &'a str,
 }
 
 impl Default for Plan<'_> {
     fn default() -> Self {
-        Plan { workers: 1, policy: "file = \"policy.lua\"", decisions: "authenticated", second: false }
+        Plan {
+            workers: 1,
+            policy: "file = \"policy.lua\"",
+            decisions: "authenticated",
+            second: false,
+            gates: "",
+        }
     }
 }
 
@@ -226,6 +240,7 @@ impl Side {
             format!("[gatekeeper]\nfront = [\"wan\"]\n{}", trust(plan)),
             policy("10.9.0.0/24", &format!("10.{back}.0.2")),
             policy("fd00:9::/64", &format!("fd00:{back}::2")),
+            plan.gates.into(),
         ]
         .concat();
         let gate = Tidemill::start(folder, name, &config, &middle, gate::path::COUNTERS);

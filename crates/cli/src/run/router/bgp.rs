@@ -1,7 +1,7 @@
 //! BGP beside the router: what peers say goes into its routes, and the verbs that show it.
 
 use super::Router;
-use crate::run::config::Config;
+use crate::run::config::{Config, Role};
 use crate::run::service::{lock, now_ns};
 use crate::usage;
 use anyhow::Result;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tidemill_bgp::config::BgpSection;
 use tidemill_bgp::{
-    Change, PeerId, Redirect, RouteTarget, Runner, ShownFlow, ShownPath, ShownPeer, Speaker, State,
+    Change, Export, PeerId, Redirect, RouteTarget, Runner, ShownFlow, ShownPath, ShownPeer, Speaker, State,
 };
 use tidemill_control::schema::Done;
 use tidemill_control::schema::bgp::{
@@ -36,6 +36,11 @@ pub(crate) struct Bgp {
     runner: Runner,
     changes: Vec<Change>,
     followed: Followed,
+    /// All that is announced, but for what is withheld.
+    exports: Vec<Export>,
+    /// What is announced while a Grantor answers.
+    while_grantors: Vec<AnyPrefix>,
+    withheld: BTreeSet<AnyPrefix>,
 }
 
 /// Which flow specifications packets meet.
@@ -84,6 +89,12 @@ impl Redirects {
     /// Of a configuration, with the VRFs and interfaces that there are.
     pub(super) fn new(config: &Config, control: &RouterControl, name: &str) -> Result<Self> {
         let Some(section) = &config.bgp else { return Ok(Redirects::default()) };
+        if let Some(n) = section.announce.iter().position(|announce| announce.while_grantors)
+            && config.role != Role::Gatekeeper
+        {
+            let what = format!("a {} asks no Grantors: leave it out", config.role);
+            return Err(usage(format!("{name}: bgp.announce[{n}].while_grantors: {what}")));
+        }
         let mut vrfs = BTreeMap::new();
         for (n, (target, vrf)) in section.redirects().map_err(usage)?.into_iter().enumerate() {
             let number = control.vrf(vrf).ok_or_else(|| {
@@ -117,7 +128,14 @@ impl Redirects {
 impl Bgp {
     pub(crate) fn open(section: &BgpSection) -> Result<Self> {
         let config = section.runner().map_err(usage)?;
-        Ok(Bgp { runner: Runner::open(config)?, changes: Vec::new(), followed: Followed::default() })
+        Ok(Bgp {
+            exports: config.speaker.exports.clone(),
+            while_grantors: section.while_grantors(),
+            runner: Runner::open(config)?,
+            changes: Vec::new(),
+            followed: Followed::default(),
+            withheld: BTreeSet::new(),
+        })
     }
 
     pub(crate) fn shut_down(&mut self) {
@@ -129,8 +147,16 @@ impl Bgp {
     pub(crate) fn reload(&mut self, section: &BgpSection) -> Result<()> {
         let config = section.runner().map_err(usage)?.speaker;
         self.runner.set_peers(now_ns(), config.peers)?;
-        self.runner.speaker_mut().set_exports(config.exports);
+        (self.exports, self.while_grantors) = (config.exports, section.while_grantors());
+        self.withheld.retain(|prefix| self.while_grantors.contains(prefix));
+        self.announce();
         Ok(())
+    }
+
+    fn announce(&mut self) {
+        let wanted = self.exports.iter().filter(|export| !self.withheld.contains(&export.prefix));
+        let wanted = wanted.cloned().collect();
+        self.runner.speaker_mut().set_exports(wanted);
     }
 }
 
@@ -139,6 +165,28 @@ fn change(change: &Change) -> (AnyPrefix, Option<IpAddr>) {
 }
 
 impl Router {
+    /// Prefixes that are announced while a Grantor answers.
+    pub(in crate::run) fn while_grantors(&self) -> Vec<AnyPrefix> {
+        lock(&self.feeds).bgp.as_ref().map_or_else(Vec::new, |bgp| bgp.while_grantors.clone())
+    }
+
+    /// Announces all but these from now on.
+    pub(in crate::run) fn withhold(&self, withheld: BTreeSet<AnyPrefix>) {
+        let mut feeds = lock(&self.feeds);
+        let Some(bgp) = &mut feeds.bgp else { return };
+        for prefix in withheld.difference(&bgp.withheld) {
+            let line = format!("warning: {prefix} is withdrawn: none of its Grantors answers");
+            self.trouble.note("bgp", &line);
+        }
+        for prefix in bgp.withheld.difference(&withheld) {
+            self.trouble.note("bgp", &format!("{prefix} is announced again: a Grantor answers"));
+        }
+        if bgp.withheld != withheld {
+            bgp.withheld = withheld;
+            bgp.announce();
+        }
+    }
+
     /// Hears what peers say, and takes it over if `apply`. Returns whether there was anything.
     pub(super) fn hear_bgp(&self, bgp: &mut Option<Bgp>, now_ns: u64, apply: bool) -> bool {
         let Some(Bgp { runner, changes, followed }) = bgp else { return false };
