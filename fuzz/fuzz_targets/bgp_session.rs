@@ -72,6 +72,7 @@ fuzz_target!(|data: &[u8]| {
         speaker.receive(0, id, &stream, &mut changes);
         speaker.rib().check();
         assert_eq!(speaker.flows().len(), speaker.peers().map(|peer| peer.flows).sum::<usize>());
+        assert!(speaker.flows().iter().all(|flow| !flow.actions.to_string().is_empty()));
         speaker.closed(0, id, &mut changes);
         // It may be back, with what it has kept, say the same again, and be gone for good.
         if let Ok(id) = speaker.connected(0, PEER.into(), US.into(), false, &mut changes) {
