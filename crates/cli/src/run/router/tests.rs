@@ -50,10 +50,10 @@ impl Ran {
     }
 }
 
-/// Runs a router with flow specifications. `first` happens before the first frame, `then` between frames.
+/// Runs a router with flow specifications. `first` happens before the first of these frames, `then` between frames.
 fn run(
-    frames: Frames,
-    first: impl FnOnce(&mut RouterControl, &mut FlowspecControl),
+    mut frames: Frames,
+    first: impl FnOnce(&mut RouterControl, &mut FlowspecControl) + Send,
     mut then: impl FnMut(u64, &mut FlowspecControl) + Send,
 ) -> Ran {
     let (domain, names) = (Domain::new(), ["lan", "wan", "dmz"]);
@@ -64,8 +64,9 @@ fn run(
     let mut flows = FlowspecControl::new(1, &domain);
     let mut graph = tidemill_router::graph(&control);
     tidemill_nf::flowspec::splice(&mut graph, &flows, super::flowspec_host(&control));
-    control.poll(START_NS).unwrap();
-    first(&mut control, &mut flows);
+    // Something that begins the time, and means nothing.
+    frames[DMZ].insert(0, (1, answer(DMZ, 200)));
+    let mut first = Some(first);
     let sent = [Sent::default(), Sent::default(), Sent::default()];
     let queues = names.iter().zip(frames).zip(&sent).map(|((name, frames), sent)| {
         let bursts = frames.into_iter().map(|(ms, bytes)| vec![Frame::at(START_NS + ms * 1_000_000, bytes)]);
@@ -83,6 +84,9 @@ fn run(
     let engine = Engine::new(graph.build().unwrap(), 1, queues.collect(), &memory, &domain, options).unwrap();
     let outcome = engine.run(|now_ns| {
         if now_ns >= START_NS {
+            if let Some(first) = first.take() {
+                first(&mut control, &mut flows);
+            }
             control.poll(now_ns).unwrap();
             then((now_ns - START_NS) / 1_000_000, &mut flows);
         }
